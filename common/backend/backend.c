@@ -1,0 +1,92 @@
+#include "backend/backend.h"
+
+#include "base/util.h"
+
+void backend_init(struct backend *b, const struct backend_ops *ops)
+{
+    ASSERT(ops->name && ops->alloc && ops->free && ops->copy_in && ops->copy_out && ops->can_fuse &&
+           ops->make_kernel && ops->close);
+    ASSERT(!ops->record_begin == !ops->record_end && !ops->record_begin == !ops->launch &&
+           !ops->record_begin == !ops->recording_free && !ops->record_begin == !ops->poll);
+    b->ops = ops;
+}
+
+int backend_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err)
+{
+    return b->ops->alloc(b, n_bytes, what, out, err);
+}
+
+void backend_free(struct backend *b, void *p)
+{
+    if (p)
+        b->ops->free(b, p);
+}
+
+int backend_copy_in(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
+{
+    return n_bytes ? b->ops->copy_in(b, to, from, n_bytes, err) : 0;
+}
+
+int backend_copy_out(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
+{
+    return n_bytes ? b->ops->copy_out(b, to, from, n_bytes, err) : 0;
+}
+
+int backend_can_fuse(struct backend *b, const struct graph *g, const struct node *n, enum fusion f,
+                     enum activation act)
+{
+    return b->ops->can_fuse(b, g, n, f, act);
+}
+
+int backend_make_kernel(struct backend *b, const struct graph *g, const struct node *n,
+                        struct kernel **out, struct err *err)
+{
+    ASSERT(!(op_get(n->op)->flags & (OP_ALIAS | OP_ENGINE)));
+    if (b->ops->make_kernel(b, g, n, out, err) < 0)
+        return err_wrap(err, "%s (%s) on %s", n->name, op_get(n->op)->name, b->ops->name);
+    ASSERT((*out)->ops->bind && (*out)->ops->run && (*out)->ops->free);
+    return 0;
+}
+
+int backend_sync(struct backend *b, struct err *err)
+{
+    return b->ops->sync ? b->ops->sync(b, err) : 0;
+}
+
+int backend_can_record(const struct backend *b) { return b->ops->record_begin != NULL; }
+
+int backend_record_begin(struct backend *b, struct err *err)
+{
+    return b->ops->record_begin(b, err);
+}
+
+int backend_record_end(struct backend *b, struct recording **out, struct err *err)
+{
+    return b->ops->record_end(b, out, err);
+}
+
+int backend_launch(struct backend *b, struct recording *r, struct err *err)
+{
+    return b->ops->launch(b, r, err);
+}
+
+void backend_recording_free(struct backend *b, struct recording *r)
+{
+    if (r)
+        b->ops->recording_free(b, r);
+}
+
+int backend_poll(struct backend *b, struct err *err) { return b->ops->poll(b, err); }
+
+void backend_set_threads(struct backend *b, int n_threads)
+{
+    ASSERT(n_threads >= 1);
+    if (b->ops->set_threads)
+        b->ops->set_threads(b, n_threads);
+}
+
+void backend_close(struct backend *b)
+{
+    if (b)
+        b->ops->close(b);
+}

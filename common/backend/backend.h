@@ -1,0 +1,99 @@
+/* backend - a place where kernels run: the cpu (oneDNN), or a GPU (a plugin).
+ *
+ * A backend gives memory, makes a kernel for a node, and runs kernels in order.  program/ decides
+ * what to run and where everything lies; a backend decides only how.
+ *
+ * Life of a kernel: make (choose the algorithm, say how much scratch it needs) -> bind (addresses,
+ * once) -> run (as often as wanted: allocates nothing) -> free.
+ * Threads: one engine thread per backend; kernels may use the backend's own threads inside run.
+ * Errors:  ERR_UNSUPPORTED (no such kernel here), ERR_NOMEM, ERR_DEVICE (library text added). */
+#ifndef BACKEND_BACKEND_H
+#define BACKEND_BACKEND_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "ir/graph.h"
+#include "op/op.h"
+
+struct backend;
+struct kernel;
+struct recording; /* a backend's own */
+
+struct kernel_ops {
+    /* Addresses of in[] and out[] (NULL where the node has none; at least 16-byte aligned) and of
+     * `scratch_bytes` of scratch, 64-byte aligned, valid until free; scratch is shared with other
+     * kernels between runs. */
+    int (*bind)(struct kernel *k, void *const *in, void *const *out, void *scratch,
+                struct err *err);
+    int (*run)(struct kernel *k, struct err *err);
+    void (*free)(struct kernel *k);
+};
+
+struct kernel { /* a backend's kernels start with this */
+    const struct kernel_ops *ops;
+    size_t scratch_bytes; /* set by make */
+};
+
+/* Rewrites that a backend may take over in one kernel. */
+enum fusion {
+    FUSE_BIAS,          /* conv2d or linear + bias; and db from grad_w */
+    FUSE_ACTIVATION,    /* conv2d or linear (+ bias) + activation */
+    FUSE_FLATTEN,       /* flatten + linear, and the gradients */
+    FUSE_POOL_GRAD_ACT, /* activation_grad after pool2d_grad in one pass */
+};
+
+struct backend_ops {
+    const char *name; /* "cpu" */
+    int (*alloc)(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err);
+    void (*free)(struct backend *b, void *p);
+    int (*copy_in)(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err);
+    int (*copy_out)(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err);
+    int (*can_fuse)(struct backend *b, const struct graph *g, const struct node *n, enum fusion f,
+                    enum activation act);
+    int (*make_kernel)(struct backend *b, const struct graph *g, const struct node *n,
+                       struct kernel **out, struct err *err);
+    int (*sync)(struct backend *b, struct err *err); /* NULL: run is synchronous */
+    /* How many threads kernels made from now on use; NULL: not this backend's business. */
+    void (*set_threads)(struct backend *b, int n_threads);
+    /* Optional, all or none: run kernels once to record them, then do all of them by one launch, as
+     * often as wanted.  Between record_begin and record_end nothing is done, and only kernels may
+     * be run.  record_end ends it on failure, too; out NULL: forget what was recorded. */
+    int (*record_begin)(struct backend *b, struct err *err);
+    int (*record_end)(struct backend *b, struct recording **out, struct err *err);
+    int (*launch)(struct backend *b, struct recording *r, struct err *err); /* enqueues */
+    void (*recording_free)(struct backend *b, struct recording *r);
+    int (*poll)(struct backend *b, struct err *err); /* 1: some work is not done; 0: all is */
+    void (*close)(struct backend *b);
+};
+
+struct backend { /* a backend's own struct starts with this */
+    const struct backend_ops *ops;
+};
+
+void backend_init(struct backend *b, const struct backend_ops *ops); /* asserts required slots */
+
+/* The embedded backend.  n_threads >= 1: oneDNN's OpenMP threads, set for the calling thread (the
+ * engine's): open it on the thread that will run kernels. */
+int backend_open_cpu(int n_threads, struct backend **out, struct err *err);
+
+int backend_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err);
+void backend_free(struct backend *b, void *p);
+int backend_copy_in(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err);
+int backend_copy_out(struct backend *b, void *to, const void *from, size_t n_bytes,
+                     struct err *err);
+int backend_can_fuse(struct backend *b, const struct graph *g, const struct node *n, enum fusion f,
+                     enum activation act);
+int backend_make_kernel(struct backend *b, const struct graph *g, const struct node *n,
+                        struct kernel **out, struct err *err);
+int backend_sync(struct backend *b, struct err *err);
+int backend_can_record(const struct backend *b); /* whether these five may be called */
+int backend_record_begin(struct backend *b, struct err *err);
+int backend_record_end(struct backend *b, struct recording **out, struct err *err);
+int backend_launch(struct backend *b, struct recording *r, struct err *err);
+void backend_recording_free(struct backend *b, struct recording *r); /* NULL is fine */
+int backend_poll(struct backend *b, struct err *err);
+void backend_set_threads(struct backend *b, int n_threads); /* kernels made before must be gone */
+void backend_close(struct backend *b);                      /* NULL is fine */
+
+#endif

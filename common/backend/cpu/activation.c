@@ -1,0 +1,42 @@
+#include "backend/cpu/chain.h"
+
+int cpu_make_activation(struct cpu *b, const struct graph *g, const struct node *n,
+                        struct kernel **out, struct err *err)
+{
+    const struct dn_layout all = dn_flat(cpu_in(g, n, 0));
+    struct chain *c = chain_new(b->dn, err);
+    int x = chain_tensor(c, CHAIN_IN, 0, all);
+    int y = chain_tensor(c, CHAIN_OUT, 0, all);
+    dnnl_primitive_desc_t pd = NULL;
+    int rc;
+
+    if (y != CHAIN_NONE) {
+        rc = dn_eltwise(b->dn, n->attr.act.kind, chain_md(c, x), &pd, err);
+        chain_add(c, rc, pd, (struct chain_arg[]){{DNNL_ARG_SRC, x, 0}, {DNNL_ARG_DST, y, 1}}, 2);
+    }
+    return chain_finish(c, out);
+}
+
+/* gelu's gradient is made from x, that of the others from y. */
+int cpu_make_activation_grad(struct cpu *b, const struct graph *g, const struct node *n,
+                             struct kernel **out, struct err *err)
+{
+    const int by_x = n->attr.act.kind == ACT_GELU;
+    const struct dn_layout all = dn_flat(cpu_in(g, n, 2));
+    struct chain *c = chain_new(b->dn, err);
+    int saved = chain_tensor(c, CHAIN_IN, by_x ? 0 : 1, all);
+    int dy = chain_tensor(c, CHAIN_IN, 2, all);
+    int dx = chain_tensor(c, CHAIN_OUT, 0, all);
+    dnnl_primitive_desc_t pd = NULL;
+    int rc;
+
+    if (dx != CHAIN_NONE) {
+        rc = dn_eltwise_grad(b->dn, n->attr.act.kind, chain_md(c, dy), &pd, err);
+        chain_add(c, rc, pd,
+                  (struct chain_arg[]){{by_x ? DNNL_ARG_SRC : DNNL_ARG_DST, saved, 0},
+                                       {DNNL_ARG_DIFF_DST, dy, 0},
+                                       {DNNL_ARG_DIFF_SRC, dx, 1}},
+                  3);
+    }
+    return chain_finish(c, out);
+}

@@ -1,0 +1,201 @@
+/* Batch norm by given sums (op/batch_norm.c), which oneDNN has not.  Sums over rows run in double,
+ * row by row. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/plain.h"
+#include "base/util.h"
+
+CPU_CLONES static void run_stats(const struct plain *p)
+{
+    const float *restrict x = p->in[0], *restrict m = p->in[1];
+    double *restrict sum = p->out[0], *restrict square = sum + p->c;
+    const int64_t c = p->c;
+
+    memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
+    for (int64_t r = 0; r < p->rows; r++)
+        for (int64_t i = 0; i < c; i++) {
+            const double d = (double)x[r * c + i] - (double)m[i];
+
+            sum[i] += d;
+            square[i] += d * d;
+        }
+    sum[2 * c] = (double)p->rows;
+}
+
+int cpu_make_batch_norm_stats(struct cpu *b, const struct graph *g, const struct node *n,
+                              struct kernel **out, struct err *err)
+{
+    (void)b;
+    return plain_new(g, n, run_stats, 0, out, err);
+}
+
+/* Mean and variance of channel i by the sums, which are shifted by m. */
+static void moments(const double *sums, const float *m, int64_t c, int64_t i, double *mean,
+                    double *var)
+{
+    const double n = sums[2 * c], shift = sums[i] / n;
+
+    *mean = (double)m[i] + shift;
+    *var = fmax(sums[c + i] / n - shift * shift, 0.0);
+}
+
+/* y = (x - mean) * scale + bias, by channel. */
+CPU_CLONES static void normalise(const float *x, float *y, const float *restrict mean,
+                                 const float *restrict scale, const float *restrict bias,
+                                 int64_t rows, int64_t c)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < c; i++)
+            y[r * c + i] = (x[r * c + i] - mean[i]) * scale[i] + bias[i];
+}
+
+/* Next running statistics; mean and scale of this step into the scratch. */
+static void prepare(const struct plain *p, float *mean_out, float *scale)
+{
+    const double *sums = p->in[1];
+    const float *weight = p->in[2], *m = p->in[4], *v = p->in[5];
+    float *next_m = p->out[1], *next_v = p->out[2];
+    const double n = sums[2 * p->c], momentum = (double)p->attr.norm.momentum;
+
+    for (int64_t i = 0; i < p->c; i++) {
+        double mean = (double)m[i], var = (double)v[i];
+
+        if (n > 0) {
+            moments(sums, m, p->c, i, &mean, &var);
+            next_m[i] = (float)((1 - momentum) * (double)m[i] + momentum * mean);
+            next_v[i] = (float)((1 - momentum) * (double)v[i] +
+                                momentum * (n > 1 ? var * n / (n - 1) : var));
+        } else {
+            next_m[i] = m[i];
+            next_v[i] = v[i];
+        }
+        mean_out[i] = (float)mean;
+        scale[i] = (float)((double)weight[i] / sqrt(var + (double)p->attr.norm.eps));
+    }
+}
+
+static void run(const struct plain *p)
+{
+    float *mean = p->scratch, *scale = mean + p->c;
+
+    prepare(p, mean, scale);
+    normalise(p->in[0], p->out[0], mean, scale, p->in[3], p->rows, p->c);
+}
+
+int cpu_make_batch_norm(struct cpu *b, const struct graph *g, const struct node *n,
+                        struct kernel **out, struct err *err)
+{
+    (void)b;
+    return plain_new(g, n, run, (size_t)(2 * shape_elements(cpu_in(g, n, 2))) * sizeof(float), out,
+                     err);
+}
+
+static void run_infer(const struct plain *p)
+{
+    const float *weight = p->in[1], *v = p->in[4];
+    float *scale = p->scratch;
+
+    for (int64_t i = 0; i < p->c; i++)
+        scale[i] = (float)((double)weight[i] / sqrt((double)v[i] + (double)p->attr.norm.eps));
+    normalise(p->in[0], p->out[0], p->in[3], scale, p->in[2], p->rows, p->c);
+}
+
+int cpu_make_batch_norm_infer(struct cpu *b, const struct graph *g, const struct node *n,
+                              struct kernel **out, struct err *err)
+{
+    (void)b;
+    return plain_new(g, n, run_infer, (size_t)shape_elements(cpu_in(g, n, 1)) * sizeof(float), out,
+                     err);
+}
+
+/* Mean and 1/sqrt(var + eps) of each channel. */
+static void mean_rstd(const struct plain *p, const double *sums, const float *m, double *mean,
+                      double *rstd)
+{
+    for (int64_t i = 0; i < p->c; i++) {
+        double var;
+
+        moments(sums, m, p->c, i, &mean[i], &var);
+        rstd[i] = 1.0 / sqrt(var + (double)p->attr.norm.eps);
+    }
+}
+
+CPU_CLONES static void grad_sums(const struct plain *p, const double *restrict mean,
+                                 const double *restrict rstd)
+{
+    const float *restrict x = p->in[0], *restrict dy = p->in[1];
+    double *restrict sum = p->out[0], *restrict product = sum + p->c;
+    const int64_t c = p->c;
+
+    memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
+    for (int64_t r = 0; r < p->rows; r++)
+        for (int64_t i = 0; i < c; i++) {
+            const double d = (double)dy[r * c + i];
+
+            sum[i] += d;
+            product[i] += d * (((double)x[r * c + i] - mean[i]) * rstd[i]);
+        }
+}
+
+static void run_grad_stats(const struct plain *p)
+{
+    double *mean = p->scratch, *rstd = mean + p->c;
+    const double *gsums = p->out[0];
+    float *dweight = p->out[1], *dbias = p->out[2];
+
+    mean_rstd(p, p->in[2], p->in[3], mean, rstd);
+    grad_sums(p, mean, rstd);
+    for (int64_t i = 0; dweight && i < p->c; i++)
+        dweight[i] = (float)gsums[p->c + i];
+    for (int64_t i = 0; dbias && i < p->c; i++)
+        dbias[i] = (float)gsums[i];
+}
+
+int cpu_make_batch_norm_grad_stats(struct cpu *b, const struct graph *g, const struct node *n,
+                                   struct kernel **out, struct err *err)
+{
+    (void)b;
+    return plain_new(g, n, run_grad_stats,
+                     (size_t)(2 * shape_elements(cpu_in(g, n, 3))) * sizeof(double), out, err);
+}
+
+/* dx = a * (dy - b - (x - mean) * d), by channel, d being rstd * gsums/n; dx may be dy. */
+CPU_CLONES static void grad_rows(const float *x, const float *dy, float *dx,
+                                 const float *restrict k, int64_t rows, int64_t c)
+{
+    const float *restrict a = k, *restrict b = k + c, *restrict mean = k + 2 * c,
+                          *restrict d = k + 3 * c;
+
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < c; i++)
+            dx[r * c + i] = a[i] * (dy[r * c + i] - b[i] - (x[r * c + i] - mean[i]) * d[i]);
+}
+
+static void run_grad(const struct plain *p)
+{
+    const double *sums = p->in[2], *gsums = p->in[4], n = sums[2 * p->c];
+    const float *m = p->in[3], *weight = p->in[5];
+    float *k = p->scratch;
+    const int64_t c = p->c;
+
+    for (int64_t i = 0; i < c; i++) {
+        double mean, var, rstd;
+
+        moments(sums, m, c, i, &mean, &var);
+        rstd = 1.0 / sqrt(var + (double)p->attr.norm.eps);
+        k[i] = (float)((double)weight[i] * rstd);
+        k[c + i] = (float)(gsums[i] / n);
+        k[2 * c + i] = (float)mean;
+        k[3 * c + i] = (float)(rstd * (gsums[c + i] / n));
+    }
+    grad_rows(p->in[0], p->in[1], p->out[0], k, p->rows, c);
+}
+
+int cpu_make_batch_norm_grad(struct cpu *b, const struct graph *g, const struct node *n,
+                             struct kernel **out, struct err *err)
+{
+    (void)b;
+    return plain_new(g, n, run_grad, (size_t)(4 * shape_elements(cpu_in(g, n, 5))) * sizeof(float),
+                     out, err);
+}

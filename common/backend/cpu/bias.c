@@ -1,0 +1,54 @@
+#include <string.h>
+
+#include "backend/cpu/chain.h"
+#include "backend/cpu/plain.h"
+
+/* x [..,C] as [rows,C]. */
+static struct dn_layout matrix(const struct shape *x)
+{
+    const int64_t c = x->dim[x->n - 1];
+
+    return dn_row_major(2, (int64_t[]){shape_elements(x) / c, c});
+}
+
+int cpu_make_bias(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
+                  struct err *err)
+{
+    struct chain *c = chain_new(b->dn, err);
+    int x = chain_tensor(c, CHAIN_IN, 0, matrix(cpu_in(g, n, 0)));
+    int v = chain_tensor(c, CHAIN_IN, 1, matrix(cpu_in(g, n, 1)));
+    int y = chain_tensor(c, CHAIN_OUT, 0, matrix(cpu_out(g, n, 0)));
+
+    chain_sum(c, x, v, y);
+    return chain_finish(c, out);
+}
+
+/* db[c] = sum over rows of dy[row,c], in blocks of rows so that rounding does not grow with N. */
+CPU_CLONES static void run_grad(const struct plain *p)
+{
+    enum { BLOCK = 256 };
+    const float *restrict dy = p->in[0];
+    float *restrict db = p->out[0], *restrict part = p->scratch;
+    const int64_t c = p->c;
+
+    memset(db, 0, (size_t)c * sizeof *db);
+    for (int64_t from = 0; from < p->rows; from += BLOCK) {
+        const int64_t to = from + BLOCK < p->rows ? from + BLOCK : p->rows;
+
+        memset(part, 0, (size_t)c * sizeof *part);
+        for (int64_t r = from; r < to; r++)
+            for (int64_t i = 0; i < c; i++)
+                part[i] += dy[r * c + i];
+        for (int64_t i = 0; i < c; i++)
+            db[i] += part[i];
+    }
+}
+
+int cpu_make_bias_grad(struct cpu *b, const struct graph *g, const struct node *n,
+                       struct kernel **out, struct err *err)
+{
+    const size_t scratch = (size_t)shape_elements(cpu_out(g, n, 0)) * sizeof(float);
+
+    (void)b;
+    return plain_new(g, n, run_grad, scratch, out, err);
+}

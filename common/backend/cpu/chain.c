@@ -1,0 +1,270 @@
+#include "backend/cpu/chain.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+enum { MAX_TENSORS = 16, MAX_STEPS = 8, ALIGN = 64 };
+
+struct tensor {
+    enum chain_place place;
+    int index;     /* IN, OUT */
+    size_t offset; /* TEMP: in the scratch */
+    struct dn_layout layout;
+    struct dn_md md;
+    dnnl_memory_t memory;
+};
+
+struct step {
+    dnnl_primitive_t primitive;
+    dnnl_exec_arg_t arg[CHAIN_MAX_ARGS + 1];
+    int n_args;
+    dnnl_memory_t pad; /* scratchpad, or NULL */
+};
+
+struct chain {
+    struct kernel k;
+    struct onednn *dn;
+    struct err *err; /* while building */
+    int rc;
+    struct tensor tensor[MAX_TENSORS];
+    int n_tensors;
+    struct step step[MAX_STEPS];
+    int n_steps;
+    size_t temp_bytes, pad_bytes;
+};
+
+static void chain_free(struct kernel *k)
+{
+    struct chain *c = container_of(k, struct chain, k);
+
+    for (int i = 0; i < c->n_steps; i++) {
+        if (c->step[i].primitive)
+            dnnl_primitive_destroy(c->step[i].primitive);
+        if (c->step[i].pad)
+            dnnl_memory_destroy(c->step[i].pad);
+    }
+    for (int i = 0; i < c->n_tensors; i++)
+        if (c->tensor[i].memory)
+            dnnl_memory_destroy(c->tensor[i].memory);
+    free(c);
+}
+
+static int bind_tensor(struct tensor *t, void *const *in, void *const *out, char *scratch,
+                       struct err *err)
+{
+    void *at = scratch + t->offset;
+
+    if (t->place != CHAIN_TEMP)
+        at = t->place == CHAIN_IN ? in[t->index] : out[t->index];
+    return dn_check(dnnl_memory_set_data_handle(t->memory, at), "set an address", err);
+}
+
+static int chain_bind(struct kernel *k, void *const *in, void *const *out, void *scratch,
+                      struct err *err)
+{
+    struct chain *c = container_of(k, struct chain, k);
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < c->n_tensors; i++)
+        rc = bind_tensor(&c->tensor[i], in, out, scratch, err);
+    for (int i = 0; rc == 0 && i < c->n_steps; i++) {
+        struct step *s = &c->step[i];
+
+        if (s->pad)
+            rc = dn_check(dnnl_memory_set_data_handle(s->pad, (char *)scratch + c->temp_bytes),
+                          "set an address", err);
+    }
+    return rc;
+}
+
+static int chain_run(struct kernel *k, struct err *err)
+{
+    struct chain *c = container_of(k, struct chain, k);
+
+    for (int i = 0; i < c->n_steps; i++) {
+        struct step *s = &c->step[i];
+        dnnl_status_t st = dnnl_primitive_execute(s->primitive, c->dn->stream, s->n_args, s->arg);
+
+        if (st != dnnl_success)
+            return dn_check(st, "execute", err);
+    }
+    return 0; /* the stream of a CPU engine runs in the calling thread: all is done */
+}
+
+static const struct kernel_ops chain_ops = {
+    .bind = chain_bind,
+    .run = chain_run,
+    .free = chain_free,
+};
+
+struct chain *chain_new(struct onednn *dn, struct err *err)
+{
+    struct chain *c;
+    void *mem;
+
+    if (try_alloc(&mem, sizeof *c, "a kernel", err) < 0)
+        return NULL;
+    c = mem;
+    c->k.ops = &chain_ops;
+    c->dn = dn;
+    c->err = err;
+    return c;
+}
+
+struct onednn *chain_onednn(struct chain *c) { return c->dn; }
+
+struct err *chain_err(struct chain *c) { return c->err; }
+
+static int add_tensor(struct chain *c, struct tensor t)
+{
+    size_t n_bytes = dn_md_bytes(&t.md);
+
+    ASSERT(c->n_tensors < MAX_TENSORS);
+    if (t.place == CHAIN_TEMP) {
+        t.offset = c->temp_bytes;
+        c->temp_bytes += (size_t)round_up_i64((int64_t)n_bytes, ALIGN);
+    }
+    c->rc = dn_memory_new(c->dn, &t.md, &t.memory, c->err);
+    c->tensor[c->n_tensors] = t;
+    return c->n_tensors++;
+}
+
+int chain_tensor(struct chain *c, enum chain_place place, int index, struct dn_layout layout)
+{
+    struct tensor t = {.place = place, .index = index, .layout = layout};
+
+    if (!c || c->rc < 0 || (c->rc = dn_md_init(&t.md, &layout, c->err)) < 0)
+        return CHAIN_NONE;
+    return add_tensor(c, t);
+}
+
+const struct dn_md *chain_md(struct chain *c, int tensor)
+{
+    return tensor == CHAIN_NONE ? NULL : &c->tensor[tensor].md;
+}
+
+struct dn_md chain_any(struct chain *c, int tensor)
+{
+    struct dn_md md = {0};
+
+    if (c->rc == 0)
+        c->rc = dn_md_any(&md, &c->tensor[tensor].layout, c->err);
+    return md;
+}
+
+static struct step *add_step(struct chain *c)
+{
+    ASSERT(c->n_steps < MAX_STEPS);
+    return &c->step[c->n_steps++];
+}
+
+/* Make the primitive of pd and its scratchpad; takes pd. */
+static void add_primitive(struct chain *c, dnnl_primitive_desc_t pd, const dnnl_exec_arg_t *arg,
+                          int n_args)
+{
+    struct step *s = add_step(c);
+    struct dn_md pad;
+
+    memcpy(s->arg, arg, (size_t)n_args * sizeof *arg);
+    s->n_args = n_args;
+    c->rc = dn_check(dnnl_primitive_create(&s->primitive, pd), "make a primitive", c->err);
+    if (c->rc == 0 && dn_md_of_arg(pd, DNNL_ARG_SCRATCHPAD, &pad) && dn_md_bytes(&pad) > 0) {
+        size_t n_bytes = dn_md_bytes(&pad);
+
+        c->pad_bytes = n_bytes > c->pad_bytes ? n_bytes : c->pad_bytes;
+        c->rc = dn_memory_new(c->dn, &pad, &s->pad, c->err);
+        s->arg[s->n_args++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, s->pad};
+    }
+    dnnl_primitive_desc_destroy(pd);
+}
+
+static void add_reorder(struct chain *c, int from, int to)
+{
+    const dnnl_exec_arg_t arg[] = {{DNNL_ARG_FROM, c->tensor[from].memory},
+                                   {DNNL_ARG_TO, c->tensor[to].memory}};
+    dnnl_primitive_desc_t pd;
+
+    if (c->rc == 0)
+        c->rc = dn_reorder(c->dn, &c->tensor[from].md, &c->tensor[to].md, &pd, c->err);
+    if (c->rc == 0)
+        add_primitive(c, pd, arg, 2);
+}
+
+/* `tensor`, or a temporary in the layout that pd wants for this argument. */
+static int fit(struct chain *c, dnnl_primitive_desc_t pd, int arg, int tensor)
+{
+    struct tensor t = {.place = CHAIN_TEMP, .layout = c->tensor[tensor].layout};
+
+    if (!dn_md_of_arg(pd, arg, &t.md) || dn_md_equal(&t.md, &c->tensor[tensor].md))
+        return tensor;
+    return add_tensor(c, t);
+}
+
+void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct chain_arg *args,
+               int n_args)
+{
+    dnnl_exec_arg_t exec[CHAIN_MAX_ARGS] = {0};
+    int used[CHAIN_MAX_ARGS], n_exec = 0;
+
+    ASSERT(n_args <= CHAIN_MAX_ARGS);
+    if (rc < 0) {
+        c->rc = rc;
+        return;
+    }
+    for (int i = 0; i < n_args && c->rc == 0; i++) {
+        used[i] = CHAIN_NONE;
+        if (args[i].tensor == CHAIN_NONE)
+            continue;
+        used[i] = fit(c, pd, args[i].arg, args[i].tensor);
+        if (c->rc == 0 && used[i] != args[i].tensor && !args[i].is_out)
+            add_reorder(c, args[i].tensor, used[i]);
+        exec[n_exec++] = (dnnl_exec_arg_t){args[i].arg, c->tensor[used[i]].memory};
+    }
+    if (c->rc < 0) {
+        dnnl_primitive_desc_destroy(pd);
+        return;
+    }
+    add_primitive(c, pd, exec, n_exec);
+    for (int i = 0; i < n_args && c->rc == 0; i++)
+        if (args[i].is_out && used[i] != args[i].tensor)
+            add_reorder(c, used[i], args[i].tensor);
+}
+
+void chain_reorder(struct chain *c, int from, int to)
+{
+    if (c && c->rc == 0)
+        add_reorder(c, from, to);
+}
+
+void chain_sum(struct chain *c, int a, int b, int y)
+{
+    dnnl_primitive_desc_t pd = NULL;
+    int rc;
+
+    if (!c || c->rc < 0)
+        return;
+    rc = dn_sum(c->dn, chain_md(c, a), chain_md(c, b), chain_md(c, y), &pd, c->err);
+    chain_add(
+        c, rc, pd,
+        (struct chain_arg[]){{DNNL_ARG_SRC_0, a, 0}, {DNNL_ARG_SRC_1, b, 0}, {DNNL_ARG_DST, y, 1}},
+        3);
+}
+
+int chain_finish(struct chain *c, struct kernel **out)
+{
+    int rc;
+
+    if (!c)
+        return ERR_NOMEM;
+    rc = c->rc;
+    c->err = NULL;
+    c->k.scratch_bytes = c->temp_bytes + c->pad_bytes;
+    if (rc < 0)
+        chain_free(&c->k);
+    else
+        *out = &c->k;
+    return rc;
+}

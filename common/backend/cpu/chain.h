@@ -1,0 +1,56 @@
+/* chain - a kernel made of oneDNN primitives run one after another.
+ *
+ * Building it never needs a check: the first failure is kept, later calls do nothing, and
+ * chain_finish returns it.
+ *
+ *     struct chain *c = chain_new(b->dn, err);
+ *     int x = chain_tensor(c, CHAIN_IN, 0, dn_image(...));
+ *     ...
+ *     chain_add(c, pd, args, n_args);
+ *     return chain_finish(c, out);
+ *
+ * Where a primitive wants another layout than a tensor has, chain_add puts a temporary in the
+ * scratch and a reorder before it (inputs) or behind it (outputs).  Temporaries of a chain lie side
+ * by side; the primitives' own scratchpads share the space after them.
+ *
+ * Life:    chain_new -> tensors, steps -> chain_finish, which gives the kernel or frees all. */
+#ifndef BACKEND_CPU_CHAIN_H
+#define BACKEND_CPU_CHAIN_H
+
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/onednn.h"
+
+struct chain;
+
+enum { CHAIN_MAX_ARGS = 6, CHAIN_NONE = -1 };
+enum chain_place { CHAIN_IN, CHAIN_OUT, CHAIN_TEMP };
+
+struct chain_arg {
+    int arg;    /* DNNL_ARG_... */
+    int tensor; /* from chain_tensor; CHAIN_NONE: left out */
+    int is_out;
+};
+
+struct chain *chain_new(struct onednn *dn, struct err *err); /* NULL: failed, *err says why */
+
+/* in[index] or out[index] of the node, or memory in the scratch (index ignored). */
+int chain_tensor(struct chain *c, enum chain_place place, int index, struct dn_layout layout);
+
+const struct dn_md *chain_md(struct chain *c, int tensor); /* NULL for CHAIN_NONE */
+struct dn_md chain_any(struct chain *c, int tensor);       /* same extents, any layout */
+
+/* For the functions that make primitive descriptors: where errors go, what rc is, which oneDNN. */
+struct onednn *chain_onednn(struct chain *c);
+struct err *chain_err(struct chain *c);
+
+/* Append a primitive.  rc: what making pd returned (pd is not looked at when it failed).  Takes pd.
+ */
+void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct chain_arg *args,
+               int n_args);
+
+void chain_reorder(struct chain *c, int from, int to);
+void chain_sum(struct chain *c, int a, int b, int y); /* y = a + b; b may have extents of 1 */
+
+int chain_finish(struct chain *c, struct kernel **out); /* c NULL: returns chain_new's failure */
+
+#endif

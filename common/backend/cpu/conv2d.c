@@ -1,0 +1,115 @@
+/* Convolution: activations stay NHWC, the filters' layout is left to oneDNN (with plain filters it
+ * falls back to reference code), so filters are reordered in, and their gradient out. */
+#include "backend/cpu/chain.h"
+#include "backend/cpu/conv_rows.h"
+
+static struct dn_conv geometry(const struct node *n)
+{
+    struct dn_conv conv;
+
+    for (int i = 0; i < 2; i++) {
+        conv.stride[i] = n->attr.conv.stride[i];
+        conv.pad[i] = n->attr.conv.pad[i];
+        conv.dilation[i] = n->attr.conv.dilation[i];
+    }
+    return conv;
+}
+
+/* w [K,C/groups,R,S] as O,I,H,W or G,O,I,H,W. */
+static struct dn_layout filter(const struct shape *w, int groups)
+{
+    const int64_t *d = w->dim;
+
+    if (groups == 1)
+        return dn_row_major(4, d);
+    return dn_row_major(5, (int64_t[]){groups, d[0] / groups, d[1], d[2], d[3]});
+}
+
+static void add(struct chain *c, const struct node *n, enum dn_pass pass, int x, int w, int b,
+                int y, const struct chain_arg *args, int n_args)
+{
+    const struct dn_conv conv = geometry(n);
+    dnnl_primitive_desc_t pd = NULL;
+    struct dn_md any;
+    int rc;
+
+    if (!c || x < 0 || w < 0 || y < 0)
+        return;
+    any = chain_any(c, w);
+    rc = dn_conv(chain_onednn(c), pass, &conv, chain_md(c, x), &any, chain_md(c, b), chain_md(c, y),
+                 n->attr.conv.act, &pd, chain_err(c));
+    chain_add(c, rc, pd, args, n_args);
+}
+
+static int make_forward(struct cpu *b, const struct graph *g, const struct node *n,
+                        struct kernel **out, struct err *err)
+{
+    struct chain *c = chain_new(b->dn, err);
+    int x = chain_tensor(c, CHAIN_IN, 0, dn_image(cpu_in(g, n, 0)));
+    int w = chain_tensor(c, CHAIN_IN, 1, filter(cpu_in(g, n, 1), n->attr.conv.groups));
+    int bias = CHAIN_NONE, y;
+
+    if (cpu_has_in(n, 2))
+        bias = chain_tensor(c, CHAIN_IN, 2, dn_flat(cpu_in(g, n, 2)));
+    y = chain_tensor(c, CHAIN_OUT, 0, dn_image(cpu_out(g, n, 0)));
+    add(c, n, DN_FORWARD, x, w, bias, y,
+        (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
+                             {DNNL_ARG_WEIGHTS, w, 0},
+                             {DNNL_ARG_BIAS, bias, 0},
+                             {DNNL_ARG_DST, y, 1}},
+        4);
+    return chain_finish(c, out);
+}
+
+static int make_grad_x(struct cpu *b, const struct graph *g, const struct node *n,
+                       struct kernel **out, struct err *err)
+{
+    struct chain *c = chain_new(b->dn, err);
+    int w = chain_tensor(c, CHAIN_IN, 0, filter(cpu_in(g, n, 0), n->attr.conv.groups));
+    int dy = chain_tensor(c, CHAIN_IN, 1, dn_image(cpu_in(g, n, 1)));
+    int dx = chain_tensor(c, CHAIN_OUT, 0, dn_image(cpu_out(g, n, 0)));
+
+    add(c, n, DN_GRAD_X, dx, w, CHAIN_NONE, dy,
+        (struct chain_arg[]){
+            {DNNL_ARG_WEIGHTS, w, 0}, {DNNL_ARG_DIFF_DST, dy, 0}, {DNNL_ARG_DIFF_SRC, dx, 1}},
+        3);
+    return chain_finish(c, out);
+}
+
+static int make_grad_w(struct cpu *b, const struct graph *g, const struct node *n,
+                       struct kernel **out, struct err *err)
+{
+    struct chain *c = chain_new(b->dn, err);
+    int x = chain_tensor(c, CHAIN_IN, 0, dn_image(cpu_in(g, n, 0)));
+    int dy = chain_tensor(c, CHAIN_IN, 1, dn_image(cpu_in(g, n, 1)));
+    int dw = chain_tensor(c, CHAIN_OUT, 0, filter(cpu_out(g, n, 0), n->attr.conv.groups));
+    int db = CHAIN_NONE;
+
+    if (cpu_has_out(n, 1))
+        db = chain_tensor(c, CHAIN_OUT, 1, dn_flat(cpu_out(g, n, 1)));
+    add(c, n, DN_GRAD_W, x, dw, db, dy,
+        (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
+                             {DNNL_ARG_DIFF_DST, dy, 0},
+                             {DNNL_ARG_DIFF_WEIGHTS, dw, 1},
+                             {DNNL_ARG_DIFF_BIAS, db, 1}},
+        4);
+    return chain_finish(c, out);
+}
+
+int cpu_make_conv2d(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
+                    struct err *err)
+{
+    return (conv_rows_fits(b, g, n) ? conv_rows_make : make_forward)(b, g, n, out, err);
+}
+
+int cpu_make_conv2d_grad_x(struct cpu *b, const struct graph *g, const struct node *n,
+                           struct kernel **out, struct err *err)
+{
+    return (conv_rows_fits(b, g, n) ? conv_rows_make : make_grad_x)(b, g, n, out, err);
+}
+
+int cpu_make_conv2d_grad_w(struct cpu *b, const struct graph *g, const struct node *n,
+                           struct kernel **out, struct err *err)
+{
+    return (conv_rows_fits(b, g, n) ? conv_rows_make : make_grad_w)(b, g, n, out, err);
+}

@@ -1,0 +1,157 @@
+#include "backend/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/onednn.h"
+#include "backend/cpu/plain.h"
+#include "base/alloc.h"
+#include "base/util.h"
+
+/* Of the OpenMP runtime that oneDNN was linked with; <omp.h> may be another compiler's. */
+void omp_set_num_threads(int n_threads);
+
+static const struct backend_ops cpu_ops;
+
+static struct cpu *to_cpu(struct backend *b)
+{
+    ASSERT(b->ops == &cpu_ops);
+    return container_of(b, struct cpu, base);
+}
+
+static int cpu_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
+                     struct err *err)
+{
+    (void)b;
+    return try_alloc(out, n_bytes, what, err);
+}
+
+static void cpu_free(struct backend *b, void *p)
+{
+    (void)b;
+    free(p);
+}
+
+static int cpu_copy(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
+{
+    (void)b, (void)err;
+    memcpy(to, from, n_bytes);
+    return 0;
+}
+
+static int is_any(int op, const int *ops, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (op == ops[i])
+            return 1;
+    return 0;
+}
+
+static int cpu_can_fuse(struct backend *b, const struct graph *g, const struct node *n,
+                        enum fusion f, enum activation act)
+{
+    static const int bias[] = {OP_conv2d, OP_conv2d_grad_w, OP_linear, OP_linear_grad_w};
+    static const int flatten[] = {OP_linear, OP_linear_grad_x, OP_linear_grad_w};
+
+    (void)b, (void)g;
+    switch (f) {
+    case FUSE_BIAS:
+        return is_any(n->op, bias, ARRAY_LEN(bias));
+    case FUSE_ACTIVATION:
+        return n->op == OP_conv2d || n->op == OP_linear;
+    case FUSE_FLATTEN:
+        return is_any(n->op, flatten, ARRAY_LEN(flatten));
+    case FUSE_POOL_GRAD_ACT: /* from the activation's output, which gelu's gradient cannot use */
+        return n->op == OP_pool2d_grad && act != ACT_GELU;
+    }
+    return 0;
+}
+
+/* The program renames memory, or the engine acts, between kernels: nobody asks for these. */
+static int no_kernel(const struct node *n, struct err *err)
+{
+    return err_set(err, ERR_UNSUPPORTED, "%s has no kernel", op_get(n->op)->name);
+}
+
+int cpu_make_reshape(struct cpu *b, const struct graph *g, const struct node *n,
+                     struct kernel **out, struct err *err)
+{
+    (void)b, (void)g, (void)out;
+    return no_kernel(n, err);
+}
+
+int cpu_make_allreduce(struct cpu *b, const struct graph *g, const struct node *n,
+                       struct kernel **out, struct err *err)
+{
+    (void)b, (void)g, (void)out;
+    return no_kernel(n, err);
+}
+
+typedef int make_fn(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
+                    struct err *err);
+
+static make_fn *const makers[OP_COUNT] = {
+#define X(name) [OP_##name] = cpu_make_##name,
+    OP_LIST(X)
+#undef X
+};
+
+/* No rows, and an operator that then computes nothing. */
+static int is_idle(const struct graph *g, const struct node *n)
+{
+    int empty = 0;
+
+    for (int i = 0; i < n->n_in; i++)
+        empty |= cpu_has_in(n, i) && shape_elements(cpu_in(g, n, i)) == 0;
+    return empty && (op_get(n->op)->flags & (OP_ROWS | OP_INPLACE));
+}
+
+static int cpu_make_kernel(struct backend *b, const struct graph *g, const struct node *n,
+                           struct kernel **out, struct err *err)
+{
+    if (is_idle(g, n))
+        return plain_new(g, n, plain_zero, 0, out, err);
+    return makers[n->op](to_cpu(b), g, n, out, err);
+}
+
+static void cpu_set_threads(struct backend *b, int n_threads)
+{
+    to_cpu(b)->n_threads = n_threads;
+    omp_set_num_threads(n_threads);
+}
+
+static void cpu_close(struct backend *b)
+{
+    struct cpu *c = to_cpu(b);
+
+    onednn_close(c->dn);
+    free(c);
+}
+
+static const struct backend_ops cpu_ops = {
+    .name = "cpu",
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .copy_in = cpu_copy,
+    .copy_out = cpu_copy,
+    .can_fuse = cpu_can_fuse,
+    .make_kernel = cpu_make_kernel,
+    .set_threads = cpu_set_threads,
+    .close = cpu_close,
+};
+
+int backend_open_cpu(int n_threads, struct backend **out, struct err *err)
+{
+    struct cpu *c = xcalloc(1, sizeof *c);
+
+    ASSERT(n_threads >= 1);
+    c->n_threads = n_threads;
+    omp_set_num_threads(n_threads);
+    if (onednn_open(&c->dn, err) < 0) {
+        free(c);
+        return err_wrap(err, "cpu backend");
+    }
+    backend_init(&c->base, &cpu_ops);
+    *out = &c->base;
+    return 0;
+}

@@ -1,0 +1,46 @@
+/* cpu - the embedded backend: oneDNN's primitives, and plain C where oneDNN has none.
+ *
+ * For every operator NAME there is cpu_make_NAME in the file of its family.  A kernel is either a
+ * chain (chain.h: oneDNN primitives one after another) or plain (plain.h: one C function).
+ * Threads: oneDNN's OpenMP threads; plain kernels use the calling thread alone. */
+#ifndef BACKEND_CPU_CPU_H
+#define BACKEND_CPU_CPU_H
+
+#include "backend/backend.h"
+
+struct onednn;
+
+struct cpu {
+    struct backend base;
+    struct onednn *dn;
+    int n_threads;
+};
+
+#define X(name)                                                                     \
+    int cpu_make_##name(struct cpu *b, const struct graph *g, const struct node *n, \
+                        struct kernel **out, struct err *err);
+OP_LIST(X)
+#undef X
+
+/* Shape of in[i] and out[i] of n, which are present. */
+static inline const struct shape *cpu_in(const struct graph *g, const struct node *n, int i)
+{
+    return &g->value[n->in[i]].shape;
+}
+
+static inline const struct shape *cpu_out(const struct graph *g, const struct node *n, int i)
+{
+    return &g->value[n->out[i]].shape;
+}
+
+static inline int cpu_has_in(const struct node *n, int i)
+{
+    return i < n->n_in && n->in[i] != NO_VALUE;
+}
+
+static inline int cpu_has_out(const struct node *n, int i)
+{
+    return i < n->n_out && n->out[i] != NO_VALUE;
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* y = x w^T + b as oneDNN's inner product.  With a fused flatten x is an image, and w is seen as
+ * O,I,H,W: its columns stand in C,H,W order.
+ *
+ * One of x and w has to be reordered: w to what oneDNN likes best, or x to C,H,W order, w staying
+ * as it is.  With few samples the latter is less work. */
+#include "backend/cpu/chain.h"
+
+static int has_image(const struct node *n) { return n->attr.linear.image[0] > 0; }
+
+static struct dn_layout features(const struct node *n, const struct shape *x)
+{
+    return has_image(n) ? dn_image(x) : dn_row_major(2, x->dim);
+}
+
+static struct dn_layout weights(const struct node *n, const struct shape *w)
+{
+    const int64_t *image = n->attr.linear.image;
+
+    if (!has_image(n))
+        return dn_row_major(2, w->dim);
+    return dn_row_major(4, (int64_t[]){w->dim[0], image[2], image[0], image[1]});
+}
+
+static int is_small(const struct shape *w, int64_t batch) { return batch < w->dim[0]; }
+
+/* x or dx in the order of w's columns: itself, or a temporary. */
+static int columns(struct chain *c, const struct node *n, int x, const struct shape *image)
+{
+    if (!has_image(n))
+        return x;
+    return chain_tensor(c, CHAIN_TEMP, 0, dn_row_major(4, dn_image(image).dim));
+}
+
+static void add(struct chain *c, const struct node *n, enum dn_pass pass, int small, int x, int w,
+                int b, int y, const struct chain_arg *args, int n_args)
+{
+    dnnl_primitive_desc_t pd = NULL;
+    struct dn_md any;
+    int rc;
+
+    if (!c || x < 0 || w < 0 || y < 0)
+        return;
+    any = small ? *chain_md(c, w) : chain_any(c, w);
+    rc = dn_inner(chain_onednn(c), pass, chain_md(c, x), &any, chain_md(c, b), chain_md(c, y),
+                  n->attr.linear.act, &pd, chain_err(c));
+    chain_add(c, rc, pd, args, n_args);
+}
+
+int cpu_make_linear(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
+                    struct err *err)
+{
+    struct chain *c = chain_new(b->dn, err);
+    int x = chain_tensor(c, CHAIN_IN, 0, features(n, cpu_in(g, n, 0)));
+    int w = chain_tensor(c, CHAIN_IN, 1, weights(n, cpu_in(g, n, 1)));
+    const int small = is_small(cpu_in(g, n, 1), cpu_in(g, n, 0)->dim[0]);
+    int bias = CHAIN_NONE, x_in = x, y;
+
+    if (small && (x = columns(c, n, x_in, cpu_in(g, n, 0))) != x_in)
+        chain_reorder(c, x_in, x);
+    if (cpu_has_in(n, 2))
+        bias = chain_tensor(c, CHAIN_IN, 2, dn_flat(cpu_in(g, n, 2)));
+    y = chain_tensor(c, CHAIN_OUT, 0, dn_row_major(2, cpu_out(g, n, 0)->dim));
+    add(c, n, DN_FORWARD, small, x, w, bias, y,
+        (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
+                             {DNNL_ARG_WEIGHTS, w, 0},
+                             {DNNL_ARG_BIAS, bias, 0},
+                             {DNNL_ARG_DST, y, 1}},
+        4);
+    return chain_finish(c, out);
+}
+
+int cpu_make_linear_grad_x(struct cpu *b, const struct graph *g, const struct node *n,
+                           struct kernel **out, struct err *err)
+{
+    struct chain *c = chain_new(b->dn, err);
+    int w = chain_tensor(c, CHAIN_IN, 0, weights(n, cpu_in(g, n, 0)));
+    int dy = chain_tensor(c, CHAIN_IN, 1, dn_row_major(2, cpu_in(g, n, 1)->dim));
+    int dx_out = chain_tensor(c, CHAIN_OUT, 0, features(n, cpu_out(g, n, 0)));
+    const int small = is_small(cpu_in(g, n, 0), cpu_in(g, n, 1)->dim[0]);
+    int dx = small ? columns(c, n, dx_out, cpu_out(g, n, 0)) : dx_out;
+
+    add(c, n, DN_GRAD_X, small, dx, w, CHAIN_NONE, dy,
+        (struct chain_arg[]){
+            {DNNL_ARG_WEIGHTS, w, 0}, {DNNL_ARG_DIFF_DST, dy, 0}, {DNNL_ARG_DIFF_SRC, dx, 1}},
+        3);
+    if (dx != dx_out)
+        chain_reorder(c, dx, dx_out);
+    return chain_finish(c, out);
+}
+
+int cpu_make_linear_grad_w(struct cpu *b, const struct graph *g, const struct node *n,
+                           struct kernel **out, struct err *err)
+{
+    struct chain *c = chain_new(b->dn, err);
+    int x = chain_tensor(c, CHAIN_IN, 0, features(n, cpu_in(g, n, 0)));
+    int dy = chain_tensor(c, CHAIN_IN, 1, dn_row_major(2, cpu_in(g, n, 1)->dim));
+    int dw = chain_tensor(c, CHAIN_OUT, 0, weights(n, cpu_out(g, n, 0)));
+    const int small = is_small(cpu_out(g, n, 0), cpu_in(g, n, 0)->dim[0]);
+    int db = CHAIN_NONE, x_in = x;
+
+    if (small && (x = columns(c, n, x_in, cpu_in(g, n, 0))) != x_in)
+        chain_reorder(c, x_in, x);
+    if (cpu_has_out(n, 1))
+        db = chain_tensor(c, CHAIN_OUT, 1, dn_flat(cpu_out(g, n, 1)));
+    add(c, n, DN_GRAD_W, small, x, dw, db, dy,
+        (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
+                             {DNNL_ARG_DIFF_DST, dy, 0},
+                             {DNNL_ARG_DIFF_WEIGHTS, dw, 1},
+                             {DNNL_ARG_DIFF_BIAS, db, 1}},
+        4);
+    return chain_finish(c, out);
+}

@@ -1,0 +1,29 @@
+/* loss - what the losses add to the metrics. */
+#ifndef BACKEND_CPU_LOSS_H
+#define BACKEND_CPU_LOSS_H
+
+#include <math.h>
+
+#include "ir/graph.h"
+
+static inline int64_t loss_first_largest(const float *v, int64_t c)
+{
+    int64_t best = 0;
+
+    for (int64_t i = 1; i < c; i++)
+        if (v[i] > v[best])
+            best = i;
+    return best;
+}
+
+static inline void loss_count(double *metrics, double loss, int correct)
+{
+    if (isfinite(loss))
+        metrics[METRIC_LOSS_SUM] += loss;
+    else
+        metrics[METRIC_NONFINITE] += 1;
+    metrics[METRIC_CORRECT] += correct;
+    metrics[METRIC_SAMPLES] += 1;
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* onednn - what the kernels use of oneDNN's C API, in terms that hold for 2.x and 3.x.
+ *
+ * onednn.c is the only file that knows how the two differ (operation descriptors, and memory
+ * descriptors as values or handles).  Extents are in oneDNN's logical order (N,C,H,W; O,I,H,W;
+ * with groups G,O,I,H,W); strides say where things really lie.
+ *
+ * Threads: the engine's. */
+#ifndef BACKEND_CPU_ONEDNN_H
+#define BACKEND_CPU_ONEDNN_H
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include "base/err.h"
+#include "ir/graph.h"
+
+struct onednn {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+};
+
+int onednn_open(struct onednn **out, struct err *err);
+void onednn_close(struct onednn *dn); /* NULL is fine */
+
+/* ERR_NOMEM, ERR_UNSUPPORTED or ERR_DEVICE with oneDNN's status; 0 for dnnl_success. */
+int dn_check(dnnl_status_t status, const char *what, struct err *err);
+
+int dn_has_avx512(void); /* ... and ONEDNN_MAX_CPU_ISA does not forbid it */
+
+/* Where a tensor lies. */
+struct dn_layout {
+    int n;
+    dnnl_dims_t dim, stride;
+};
+
+struct dn_layout dn_row_major(int n, const int64_t *dim); /* in the order of the extents */
+struct dn_layout dn_flat(const struct shape *s);          /* all elements as one dimension */
+struct dn_layout dn_image(const struct shape *nhwc);      /* [N,H,W,C] as N,C,H,W */
+
+/* A memory descriptor of F32. */
+struct dn_md {
+    dnnl_memory_desc_t v;
+};
+
+int dn_md_init(struct dn_md *md, const struct dn_layout *l, struct err *err);
+/* The same extents, the layout left to the primitive. */
+int dn_md_any(struct dn_md *md, const struct dn_layout *l, struct err *err);
+int dn_md_of_arg(dnnl_primitive_desc_t pd, int arg, struct dn_md *md); /* 0: it has no such arg */
+int dn_md_equal(const struct dn_md *a, const struct dn_md *b);
+size_t dn_md_bytes(const struct dn_md *md);
+int dn_memory_new(struct onednn *dn, const struct dn_md *md, dnnl_memory_t *out, struct err *err);
+
+enum dn_pass { DN_FORWARD, DN_GRAD_X, DN_GRAD_W };
+
+struct dn_conv {
+    dnnl_dims_t stride, pad,
+        dilation; /* [0] rows, [1] columns; dilation as PyTorch counts: 1 is dense */
+};
+
+struct dn_pool {
+    dnnl_dims_t kernel, stride, pad;
+    int count_pad;
+};
+
+/* Primitive descriptors.  x, w, b (NULL: none), y: what is computed and its gradients alike; all
+ * with the scratchpad given by the caller. */
+int dn_conv(struct onednn *dn, enum dn_pass pass, const struct dn_conv *conv, const struct dn_md *x,
+            const struct dn_md *w, const struct dn_md *b, const struct dn_md *y,
+            enum activation act, dnnl_primitive_desc_t *out, struct err *err);
+int dn_inner(struct onednn *dn, enum dn_pass pass, const struct dn_md *x, const struct dn_md *w,
+             const struct dn_md *b, const struct dn_md *y, enum activation act,
+             dnnl_primitive_desc_t *out, struct err *err);
+int dn_average(struct onednn *dn, const struct dn_pool *pool, const struct dn_md *x,
+               const struct dn_md *y, dnnl_primitive_desc_t *out, struct err *err);
+int dn_eltwise(struct onednn *dn, enum activation act, const struct dn_md *x,
+               dnnl_primitive_desc_t *out, struct err *err);
+int dn_eltwise_grad(struct onednn *dn, enum activation act, const struct dn_md *x,
+                    dnnl_primitive_desc_t *out, struct err *err);
+int dn_sum(struct onednn *dn, const struct dn_md *a, const struct dn_md *b, const struct dn_md *y,
+           dnnl_primitive_desc_t *out, struct err *err); /* b may have extents of 1 */
+int dn_reorder(struct onednn *dn, const struct dn_md *from, const struct dn_md *to,
+               dnnl_primitive_desc_t *out, struct err *err);
+
+#endif

@@ -1,0 +1,118 @@
+#include "backend/cpu/outer.h"
+
+#include "backend/cpu/onednn.h"
+#include "base/util.h"
+
+#ifdef __x86_64__
+
+#include <immintrin.h>
+
+#define AVX512 __attribute__((target("avx512f")))
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+/* A loop of a constant number of turns, laid out flat. */
+#define EACH(i, n) UNROLL for (int i = 0; i < (n); i++)
+#define INLINE     AVX512 __attribute__((always_inline)) static inline
+
+/* Keeps the compiler from loading x anew for each use: half of those loads would straddle lines. */
+#define KEEP(x)      __asm__("" : "+v"(x))
+#define KEEP_MASK(x) __asm__("" : "+Yk"(x)) /* likewise in a mask register */
+
+/* i blocks by vectors: i*v accumulators, v vectors of b and one of a must fit into 32 registers. */
+static const int max_i[OUTER_MAX_V + 1] = {0, 12, 9, 8, 6, 5, 4, 3, 2};
+
+/* Write one vector of sums; `from` is its first column. */
+INLINE void store(const struct outer *o, __m512 sum, float *to, int from, __mmask16 mask)
+{
+    if (o->end == OUTER_ADD)
+        sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, to));
+    else if (o->add)
+        sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, o->add + from));
+    if (o->end == OUTER_RELU) /* max(0, x) is x where x is not a number */
+        sum = _mm512_max_ps(_mm512_setzero_ps(), sum);
+    _mm512_mask_storeu_ps(to, mask, sum);
+}
+
+/* V vectors wide, I deep, both known to the compiler, so that acc stays in registers. */
+/* clang-format off */
+INLINE void block(const struct outer *o, const float *a, const float *b, float *to, const int V,
+                  const int I)
+{
+    __mmask16 tail = (__mmask16)(0xffffu >> (16 * V - o->n_j));
+    __m512 acc[OUTER_MAX_I][OUTER_MAX_V], row[OUTER_MAX_V];
+
+    EACH(i, I) EACH(v, V)
+        acc[i][v] = _mm512_setzero_ps();
+    for (int64_t t1 = 0; t1 < o->n1; t1++) {
+        const float *a_at = a + t1 * o->a1, *b_at = b + t1 * o->b1;
+
+        for (int64_t t2 = 0; t2 < o->n2; t2++, a_at += o->a2, b_at += o->b2) {
+            EACH(v, V)
+                row[v] = v < V - 1 ? _mm512_loadu_ps(b_at + 16 * v)
+                                   : _mm512_maskz_loadu_ps(tail, b_at + 16 * v);
+            EACH(v, V)
+                KEEP(row[v]);
+            KEEP_MASK(tail);
+            EACH(i, I) {
+                const __m512 x = _mm512_set1_ps(a_at[o->a_off[i]]);
+
+                EACH(v, V)
+                    acc[i][v] = _mm512_fmadd_ps(x, row[v], acc[i][v]);
+            }
+        }
+    }
+    EACH(i, I) EACH(v, V)
+        store(o, acc[i][v], to + o->to_off[i] + 16 * v, 16 * v, v < V - 1 ? 0xffff : tail);
+}
+
+#define BLOCK(V, I)                   \
+    case (V)*16 + (I):                \
+        block(o, a, b, to, (V), (I)); \
+        return;
+#define UP_TO_2(V) BLOCK(V, 1) BLOCK(V, 2)
+#define UP_TO_3(V) UP_TO_2(V) BLOCK(V, 3)
+#define UP_TO_4(V) UP_TO_3(V) BLOCK(V, 4)
+#define UP_TO_5(V) UP_TO_4(V) BLOCK(V, 5)
+#define UP_TO_6(V) UP_TO_5(V) BLOCK(V, 6)
+#define UP_TO_8(V) UP_TO_6(V) BLOCK(V, 7) BLOCK(V, 8)
+#define UP_TO_9(V) UP_TO_8(V) BLOCK(V, 9)
+#define UP_TO_12(V) UP_TO_9(V) BLOCK(V, 10) BLOCK(V, 11) BLOCK(V, 12)
+
+AVX512 void outer_run(const struct outer *o, const float *a, const float *b, float *to)
+{
+    switch ((o->n_j + 15) / 16 * 16 + o->n_i) { /* as max_i says */
+        UP_TO_12(1) UP_TO_9(2) UP_TO_8(3) UP_TO_6(4) UP_TO_5(5) UP_TO_4(6) UP_TO_3(7) UP_TO_2(8)
+    default:
+        ASSERT(!"too many accumulators");
+    }
+}
+/* clang-format on */
+
+int outer_max_i(int n_j)
+{
+    ASSERT(n_j >= 1 && n_j <= 16 * OUTER_MAX_V);
+    return max_i[(n_j + 15) / 16];
+}
+
+int outer_available(void) { return dn_has_avx512(); }
+
+#else
+
+int outer_max_i(int n_j)
+{
+    (void)n_j;
+    return 1;
+}
+
+void outer_run(const struct outer *o, const float *a, const float *b, float *to)
+{
+    (void)o, (void)a, (void)b, (void)to;
+    ASSERT(!"not on this processor");
+}
+
+int outer_available(void) { return 0; }
+
+#endif

@@ -1,0 +1,44 @@
+/* plain - a kernel that is one C function.
+ *
+ * It computes the same bits on every machine, whatever the instruction set: sums run in fixed
+ * blocks and lanes, nothing is contracted, and CPU_CLONES only gives the compiler wider registers
+ * for the same operations. */
+#ifndef BACKEND_CPU_PLAIN_H
+#define BACKEND_CPU_PLAIN_H
+
+#include "backend/cpu/cpu.h"
+#include "op/control.h"
+
+/* Variants of a hot function for newer processors, chosen when the program is loaded; not under a
+ * sanitizer (whose run time is not up by then) and not by clang, which rejects it for hidden
+ * static functions in some versions. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CPU_CLONES
+#endif
+
+struct plain {
+    struct kernel k;
+    void *in[NODE_MAX_IN], *out[NODE_MAX_OUT], *scratch; /* NULL: absent */
+    struct shape in_shape[NODE_MAX_IN], out_shape[NODE_MAX_OUT];
+    size_t out_bytes[NODE_MAX_OUT];
+    int64_t rows, c; /* of in[0]: elements / last dimension, last dimension */
+    union node_attr attr;
+    void (*run)(const struct plain *p);
+};
+
+int plain_new(const struct graph *g, const struct node *n, void (*run)(const struct plain *p),
+              size_t scratch_bytes, struct kernel **out, struct err *err);
+
+/* The run function of a node that has nothing to do: zeroes its outputs. */
+void plain_zero(const struct plain *p);
+
+/* Whether this step's update is applied: gradient and losses finite on all ranks. */
+static inline int plain_applies(const double *check, const float *control)
+{
+    return check[1] == 0.0 && !(control[CONTROL_NONFINITE] > 0.0f);
+}
+
+#endif

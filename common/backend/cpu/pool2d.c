@@ -1,0 +1,218 @@
+/* Pools.  The average is oneDNN's; the maximum is ours, since oneDNN's loses a NaN.  The gradients
+ * are ours: they put the gradient of the activation before the pool into the same pass. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/chain.h"
+#include "backend/cpu/plain.h"
+#include "base/util.h"
+
+/* One sample's window: rows [h0,h1) and columns [w0,w1) of the image; tap 0 is at (top, left). */
+struct window {
+    int64_t top, left, h0, h1, w0, w1;
+};
+
+static inline struct window window_at(const struct plain *p, int64_t height, int64_t width,
+                                      int64_t i, int64_t j)
+{
+    const int *kernel = p->attr.pool.kernel, *stride = p->attr.pool.stride, *pad = p->attr.pool.pad;
+    const int64_t top = i * stride[0] - pad[0], left = j * stride[1] - pad[1];
+
+    return (struct window){top,
+                           left,
+                           max_i64(top, 0),
+                           min_i64(top + kernel[0], height),
+                           max_i64(left, 0),
+                           min_i64(left + kernel[1], width)};
+}
+
+/* y[c] = x[c] and which[c] = tap wherever x[c] wins: larger, or NaN. */
+CPU_CLONES static void take_larger(const float *restrict x, float *restrict y,
+                                   int32_t *restrict which, int32_t tap, int64_t c)
+{
+    for (int64_t i = 0; i < c; i++) {
+        const int wins = (x[i] > y[i]) | (x[i] != x[i]);
+
+        y[i] = wins ? x[i] : y[i];
+        which[i] = wins ? tap : which[i];
+    }
+}
+
+static void max_of_window(const struct plain *p, const float *x, struct window v, float *y,
+                          int32_t *which)
+{
+    const int64_t width = p->in_shape[0].dim[2], c = p->c;
+
+    memcpy(y, x + (v.h0 * width + v.w0) * c, (size_t)c * sizeof *y);
+    for (int64_t i = 0; i < c; i++)
+        which[i] = (int32_t)((v.h0 - v.top) * p->attr.pool.kernel[1] + v.w0 - v.left);
+    for (int64_t h = v.h0; h < v.h1; h++)
+        for (int64_t w = v.w0; w < v.w1; w++)
+            take_larger(x + (h * width + w) * c, y, which,
+                        (int32_t)((h - v.top) * p->attr.pool.kernel[1] + w - v.left), c);
+}
+
+/* which may not be wanted: then the scratch takes it. */
+static void run_max(const struct plain *p)
+{
+    const int64_t *x_dim = p->in_shape[0].dim, *y_dim = p->out_shape[0].dim, c = p->c;
+
+    for (int64_t n = 0; n < y_dim[0]; n++) {
+        const float *x = (const float *)p->in[0] + n * x_dim[1] * x_dim[2] * c;
+
+        for (int64_t i = 0; i < y_dim[1]; i++)
+            for (int64_t j = 0; j < y_dim[2]; j++) {
+                const int64_t at = ((n * y_dim[1] + i) * y_dim[2] + j) * c;
+
+                max_of_window(p, x, window_at(p, x_dim[1], x_dim[2], i, j), (float *)p->out[0] + at,
+                              p->out[1] ? (int32_t *)p->out[1] + at : (int32_t *)p->scratch);
+            }
+    }
+}
+
+static int make_average(struct cpu *b, const struct graph *g, const struct node *n,
+                        struct kernel **out, struct err *err)
+{
+    const int *kernel = n->attr.pool.kernel, *stride = n->attr.pool.stride, *pad = n->attr.pool.pad;
+    const struct dn_pool pool = {.kernel = {kernel[0], kernel[1]},
+                                 .stride = {stride[0], stride[1]},
+                                 .pad = {pad[0], pad[1]},
+                                 .count_pad = n->attr.pool.count_pad};
+    struct chain *c = chain_new(b->dn, err);
+    int x = chain_tensor(c, CHAIN_IN, 0, dn_image(cpu_in(g, n, 0)));
+    int y = chain_tensor(c, CHAIN_OUT, 0, dn_image(cpu_out(g, n, 0)));
+    dnnl_primitive_desc_t pd = NULL;
+
+    if (y != CHAIN_NONE) {
+        int rc = dn_average(b->dn, &pool, chain_md(c, x), chain_md(c, y), &pd, err);
+
+        chain_add(c, rc, pd, (struct chain_arg[]){{DNNL_ARG_SRC, x, 0}, {DNNL_ARG_DST, y, 1}}, 2);
+    }
+    return chain_finish(c, out);
+}
+
+int cpu_make_pool2d(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
+                    struct err *err)
+{
+    if (n->attr.pool.kind == POOL_AVG)
+        return make_average(b, g, n, out, err);
+    return plain_new(g, n, run_max, (size_t)cpu_in(g, n, 0)->dim[3] * sizeof(int32_t), out, err);
+}
+
+/* One row of dx (before the activation) is put together in the scratch, which stays in the nearest
+ * cache, and written once: row = sum over the windows that cover it. */
+struct row {
+    const struct plain *p;
+    const float *dy;      /* of the sample */
+    const int32_t *which; /* likewise; NULL: average */
+    int64_t h;            /* which row of the image */
+    float *sum;           /* [W,C] */
+};
+
+static inline void add_scaled(float *restrict to, const float *restrict dy, float scale, int64_t c)
+{
+    for (int64_t i = 0; i < c; i++)
+        to[i] += dy[i] * scale;
+}
+
+static inline void add_chosen(float *restrict to, const float *restrict dy,
+                              const int32_t *restrict which, int32_t tap, int64_t c)
+{
+    for (int64_t i = 0; i < c; i++)
+        to[i] += which[i] == tap ? dy[i] : 0.0f;
+}
+
+static inline float average_scale(const struct plain *p, struct window v)
+{
+    if (p->attr.pool.count_pad)
+        return 1.0f / (float)(p->attr.pool.kernel[0] * p->attr.pool.kernel[1]);
+    return 1.0f / (float)((v.h1 - v.h0) * (v.w1 - v.w0));
+}
+
+/* Add what the windows of output row i give to the image row. */
+CPU_CLONES static void add_window_row(const struct row *r, int64_t i)
+{
+    const struct plain *p = r->p;
+    const int64_t *y_dim = p->in_shape[0].dim, *x_dim = p->out_shape[0].dim, c = p->c;
+
+    for (int64_t j = 0; j < y_dim[2]; j++) {
+        const struct window v = window_at(p, x_dim[1], x_dim[2], i, j);
+        const int64_t at = (i * y_dim[2] + j) * c;
+        const float scale = average_scale(p, v);
+
+        for (int64_t w = v.w0; w < v.w1; w++)
+            if (r->which)
+                add_chosen(r->sum + w * c, r->dy + at, r->which + at,
+                           (int32_t)((r->h - v.top) * p->attr.pool.kernel[1] + w - v.left), c);
+            else
+                add_scaled(r->sum + w * c, r->dy + at, scale, c);
+    }
+}
+
+/* dx = sum * act'(y), y being the output of the activation before the pool. */
+CPU_CLONES static void write_row(enum activation act, const float *restrict sum,
+                                 const float *restrict y, float *restrict dx, int64_t n)
+{
+    if (act == ACT_NONE)
+        memcpy(dx, sum, (size_t)n * sizeof *dx);
+    else if (act == ACT_RELU)
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = y[i] > 0.0f ? sum[i] : 0.0f;
+    else if (act == ACT_TANH)
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = sum[i] * (1.0f - y[i] * y[i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = sum[i] * (y[i] * (1.0f - y[i]));
+}
+
+/* Rows of the output whose windows cover image row h: [*first, *end). */
+static void covering(const struct plain *p, int64_t h, int64_t *first, int64_t *end)
+{
+    const int64_t kernel = p->attr.pool.kernel[0], stride = p->attr.pool.stride[0];
+    const int64_t at = h + p->attr.pool.pad[0], before = at - kernel + 1;
+
+    *first = before <= 0 ? 0 : ceil_div_i64(before, stride);
+    *end = min_i64(at / stride + 1, p->in_shape[0].dim[1]);
+}
+
+/* An average gives equal sums to all image rows that the same windows cover. */
+static void grad_sample(const struct plain *p, int64_t n)
+{
+    const int64_t *y_dim = p->in_shape[0].dim, *x_dim = p->out_shape[0].dim;
+    const int64_t y_at = n * y_dim[1] * y_dim[2] * p->c, row = x_dim[2] * p->c;
+    struct row r = {p, (const float *)p->in[0] + y_at,
+                    p->in[1] ? (const int32_t *)p->in[1] + y_at : NULL, 0, p->scratch};
+    int64_t last_first = -1, last_end = -1;
+
+    for (r.h = 0; r.h < x_dim[1]; r.h++) {
+        const int64_t x_at = (n * x_dim[1] + r.h) * row;
+        int64_t first, end;
+
+        covering(p, r.h, &first, &end);
+        if (r.which || first != last_first || end != last_end) {
+            memset(r.sum, 0, (size_t)row * sizeof *r.sum);
+            for (int64_t i = first; i < end; i++)
+                add_window_row(&r, i);
+        }
+        last_first = first;
+        last_end = end;
+        write_row(p->attr.pool.act, r.sum, p->in[2] ? (const float *)p->in[2] + x_at : NULL,
+                  (float *)p->out[0] + x_at, row);
+    }
+}
+
+static void run_grad(const struct plain *p)
+{
+    for (int64_t n = 0; n < p->out_shape[0].dim[0]; n++)
+        grad_sample(p, n);
+}
+
+int cpu_make_pool2d_grad(struct cpu *b, const struct graph *g, const struct node *n,
+                         struct kernel **out, struct err *err)
+{
+    const struct shape *x = cpu_out(g, n, 0);
+
+    (void)b;
+    return plain_new(g, n, run_grad, (size_t)(x->dim[2] * x->dim[3]) * sizeof(float), out, err);
+}

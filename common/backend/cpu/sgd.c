@@ -1,0 +1,68 @@
+/* One pass over the parameters; every operation rounds by itself, so all ranks get the same bits
+ * (op/sgd.c gives the order). */
+#include <math.h>
+
+#include "backend/cpu/plain.h"
+
+struct rule {
+    float clip, decay, rate, momentum, undamped;
+    int nesterov;
+};
+
+CPU_CLONES static void update_plain(struct rule u, float *restrict param,
+                                    const float *restrict grad, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float g = grad[i];
+
+        if (u.clip != 1.0f)
+            g = g * u.clip;
+        if (u.decay != 0.0f)
+            g = g + u.decay * param[i];
+        param[i] = param[i] - u.rate * g;
+    }
+}
+
+CPU_CLONES static void update_momentum(struct rule u, int first, float *restrict param,
+                                       const float *restrict grad, float *restrict buf, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float g = grad[i];
+
+        if (u.clip != 1.0f)
+            g = g * u.clip;
+        if (u.decay != 0.0f)
+            g = g + u.decay * param[i];
+        buf[i] = first ? g : u.momentum * buf[i] + u.undamped * g;
+        g = u.nesterov ? g + u.momentum * buf[i] : buf[i];
+        param[i] = param[i] - u.rate * g;
+    }
+}
+
+static void run(const struct plain *p)
+{
+    const double *check = p->in[3];
+    const struct step_scalars *s = p->in[5];
+    struct rule u = {.clip = 1.0f,
+                     .decay = p->attr.sgd.weight_decay,
+                     .rate = s->rate,
+                     .momentum = p->attr.sgd.momentum,
+                     .undamped = 1.0f - p->attr.sgd.dampening,
+                     .nesterov = p->attr.sgd.nesterov};
+
+    if (!plain_applies(check, p->in[4]))
+        return;
+    if (s->clip_norm > 0.0f)
+        u.clip = (float)fmin(1.0, (double)s->clip_norm / (sqrt(check[0]) + 1e-6));
+    if (p->in[2])
+        update_momentum(u, s->first_update, p->out[0], p->in[1], p->out[1], p->c);
+    else
+        update_plain(u, p->out[0], p->in[1], p->c);
+}
+
+int cpu_make_sgd(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
+                 struct err *err)
+{
+    (void)b;
+    return plain_new(g, n, run, 0, out, err);
+}

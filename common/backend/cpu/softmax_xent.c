@@ -1,0 +1,82 @@
+#include <math.h>
+
+#include "backend/cpu/loss.h"
+#include "backend/cpu/plain.h"
+
+/* Loss of one row: -sum of t[c] * log prob[c], t = (1-s)*[c = label] + s/C. */
+static double row_loss(const float *x, int64_t c, int32_t label, double smoothing, double log_sum)
+{
+    const double at_label = log_sum - (double)x[label];
+    double all = 0;
+
+    if (smoothing == 0)
+        return at_label;
+    for (int64_t i = 0; i < c; i++)
+        all += log_sum - (double)x[i];
+    return (1 - smoothing) * at_label + smoothing / (double)c * all;
+}
+
+/* prob (may be NULL) = softmax of x; returns the logarithm of the sum of exp(x). */
+static double softmax_row(const float *x, float *prob, int64_t c)
+{
+    float largest = x[0];
+    double sum = 0;
+
+    for (int64_t i = 1; i < c; i++)
+        largest = x[i] > largest ? x[i] : largest;
+    for (int64_t i = 0; i < c; i++) {
+        const float e = expf(x[i] - largest);
+
+        sum += (double)e;
+        if (prob)
+            prob[i] = e;
+    }
+    for (int64_t i = 0; prob && i < c; i++)
+        prob[i] = (float)((double)prob[i] / sum);
+    return (double)largest + log(sum);
+}
+
+static void run(const struct plain *p)
+{
+    const int32_t *labels = p->in[1];
+    const int64_t c = p->c;
+
+    for (int64_t r = 0; r < p->rows; r++) {
+        const float *x = (const float *)p->in[0] + r * c;
+        const int correct = loss_first_largest(x, c) == labels[r];
+        const double log_sum = softmax_row(x, p->out[0] ? (float *)p->out[0] + r * c : NULL, c);
+
+        loss_count(p->in[2],
+                   row_loss(x, c, labels[r], (double)p->attr.loss.label_smoothing, log_sum),
+                   correct);
+    }
+}
+
+int cpu_make_softmax_xent(struct cpu *b, const struct graph *g, const struct node *n,
+                          struct kernel **out, struct err *err)
+{
+    (void)b;
+    return plain_new(g, n, run, 0, out, err);
+}
+
+static void run_grad(const struct plain *p)
+{
+    const int32_t *labels = p->in[1];
+    const float *prob = p->in[0], scale = ((const struct step_scalars *)p->in[2])->loss_scale;
+    const float smoothing = p->attr.loss.label_smoothing, others = smoothing / (float)p->c;
+    float *dx = p->out[0];
+
+    for (int64_t r = 0; r < p->rows; r++)
+        for (int64_t i = 0; i < p->c; i++) {
+            const float t = i == labels[r] ? 1.0f - smoothing + others : others;
+
+            dx[r * p->c + i] = (prob[r * p->c + i] - t) * scale;
+        }
+}
+
+int cpu_make_softmax_xent_grad(struct cpu *b, const struct graph *g, const struct node *n,
+                               struct kernel **out, struct err *err)
+{
+    (void)b;
+    return plain_new(g, n, run_grad, 0, out, err);
+}

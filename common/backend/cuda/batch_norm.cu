@@ -1,0 +1,276 @@
+/* Batch norm by given sums: formulas in op/batch_norm.c, twin cpu/batch_norm.c. */
+#include "backend/cuda/columns.cuh"
+
+/* Mean and variance of channel i by the sums, which are shifted by m. */
+static __device__ inline void moments(const double *sums, const float *m, int64_t c, int64_t i,
+                                      double *mean, double *var)
+{
+    const double n = sums[2 * c], shift = sums[i] / n;
+
+    *mean = (double)m[i] + shift;
+    *var = fmax(sums[c + i] / n - shift * shift, 0.0);
+}
+
+/* The sums of x - m and its square. */
+template <typename T> struct stats_term {
+    const T *x;
+    const float *m;
+    int64_t c, col;
+    double shift;
+
+    __device__ void column(int64_t column)
+    {
+        col = column;
+        shift = (double)m[col];
+    }
+    __device__ void add(double *sum, int64_t row) const
+    {
+        const double d = (double)x[row * c + col] - shift;
+
+        sum[0] += d;
+        sum[1] += d * d;
+    }
+};
+
+struct stats_end {
+    double *sums;
+    int64_t c;
+    double rows;
+
+    __device__ void put(int64_t i, double sum) const
+    {
+        sums[i] = sum;
+        if (i == 0)
+            sums[2 * c] = rows;
+    }
+};
+
+static void run_stats(const struct own *p)
+{
+    const struct stats_term<float> term = {
+        (const float *)p->in[0], (const float *)p->in[1], p->c, 0, 0
+    };
+    const struct stats_end end = {(double *)p->out[0], p->c, (double)p->rows};
+
+    columns_sum<2>(p, term, end, p->rows, p->c);
+}
+
+extern "C" int cuda_make_batch_norm_stats(struct cuda *b, const struct graph *g,
+                                          const struct node *n, struct kernel **out,
+                                          struct err *err)
+{
+    const struct shape *x = cuda_in(g, n, 0);
+    const int64_t c = x->dim[x->n - 1];
+
+    return own_new(b, g, n, run_stats, columns_scratch(2, shape_elements(x) / c, c), out, err);
+}
+
+/* What the whole batch says of each channel: next running statistics; mean and scale into [2C]. */
+struct channels {
+    const double *sums;
+    const float *weight, *m, *v;
+    float *next_m, *next_v, *mean, *scale;
+    int64_t c;
+    float eps, momentum;
+};
+
+static __global__ void prepare(struct channels p)
+{
+    const double n = p.sums[2 * p.c], momentum = (double)p.momentum;
+
+    for (int64_t i = grid_first(); i < p.c; i += grid_stride()) {
+        double mean = (double)p.m[i], var = (double)p.v[i];
+
+        if (n > 0) {
+            moments(p.sums, p.m, p.c, i, &mean, &var);
+            p.next_m[i] = (float)((1 - momentum) * (double)p.m[i] + momentum * mean);
+            p.next_v[i] = (float)((1 - momentum) * (double)p.v[i] +
+                                  momentum * (n > 1 ? var * n / (n - 1) : var));
+        } else {
+            p.next_m[i] = p.m[i];
+            p.next_v[i] = p.v[i];
+        }
+        p.mean[i] = (float)mean;
+        p.scale[i] = (float)((double)p.weight[i] / sqrt(var + (double)p.eps));
+    }
+}
+
+/* y = (x - mean) * scale + bias, by channel; y may be x. */
+template <typename T>
+static __global__ void normalise(const T *x, T *y, const float *mean, const float *scale,
+                                 const float *bias, int64_t n, int64_t c)
+{
+    for (struct walk w(c); w.i < n; w.next())
+        y[w.i] = (T)(((float)x[w.i] - mean[w.col]) * scale[w.col] + bias[w.col]);
+}
+
+static void run_normalise(const struct own *p, const void *mean, const float *scale,
+                          const void *bias)
+{
+    if (p->n > 0)
+        LAUNCH((normalise<float>), blocks_for(p, p->n, THREADS), THREADS, p,
+               (const float *)p->in[0], (float *)p->out[0], (const float *)mean, scale,
+               (const float *)bias, p->n, p->c);
+}
+
+static void run(const struct own *p)
+{
+    float *mean = (float *)p->scratch, *scale = mean + p->c;
+    struct channels ch = {};
+
+    ch.sums = (const double *)p->in[1];
+    ch.weight = (const float *)p->in[2];
+    ch.m = (const float *)p->in[4];
+    ch.v = (const float *)p->in[5];
+    ch.next_m = (float *)p->out[1];
+    ch.next_v = (float *)p->out[2];
+    ch.mean = mean;
+    ch.scale = scale;
+    ch.c = p->c;
+    ch.eps = p->attr.norm.eps;
+    ch.momentum = p->attr.norm.momentum;
+    LAUNCH(prepare, blocks_for(p, p->c, THREADS), THREADS, p, ch);
+    run_normalise(p, mean, scale, p->in[3]);
+}
+
+extern "C" int cuda_make_batch_norm(struct cuda *b, const struct graph *g, const struct node *n,
+                                    struct kernel **out, struct err *err)
+{
+    return own_new(b, g, n, run, (size_t)(2 * shape_elements(cuda_in(g, n, 2))) * sizeof(float),
+                   out, err);
+}
+
+static __global__ void infer_scale(const float *weight, const float *v, float eps, float *scale,
+                                   int64_t c)
+{
+    for (int64_t i = grid_first(); i < c; i += grid_stride())
+        scale[i] = (float)((double)weight[i] / sqrt((double)v[i] + (double)eps));
+}
+
+static void run_infer(const struct own *p)
+{
+    float *scale = (float *)p->scratch;
+
+    LAUNCH(infer_scale, blocks_for(p, p->c, THREADS), THREADS, p, (const float *)p->in[1],
+           (const float *)p->in[4], p->attr.norm.eps, scale, p->c);
+    run_normalise(p, p->in[3], scale, p->in[2]);
+}
+
+extern "C" int cuda_make_batch_norm_infer(struct cuda *b, const struct graph *g,
+                                          const struct node *n, struct kernel **out,
+                                          struct err *err)
+{
+    return own_new(b, g, n, run_infer, (size_t)shape_elements(cuda_in(g, n, 1)) * sizeof(float),
+                   out, err);
+}
+
+/* The sums of dy and dy * xhat. */
+template <typename T> struct grad_term {
+    const T *x, *dy;
+    const double *sums;
+    const float *m;
+    int64_t c, col;
+    float eps;
+    double mean, rstd;
+
+    __device__ void column(int64_t column)
+    {
+        double var;
+
+        col = column;
+        moments(sums, m, c, col, &mean, &var);
+        rstd = 1.0 / sqrt(var + (double)eps);
+    }
+    __device__ void add(double *sum, int64_t row) const
+    {
+        const double d = (double)dy[row * c + col];
+
+        sum[0] += d;
+        sum[1] += d * (((double)x[row * c + col] - mean) * rstd);
+    }
+};
+
+struct grad_end {
+    double *gsums;
+    float *dweight, *dbias; /* may be NULL */
+    int64_t c;
+
+    __device__ void put(int64_t i, double sum) const
+    {
+        float *to = i < c ? dbias : dweight;
+
+        gsums[i] = sum;
+        if (to)
+            to[i < c ? i : i - c] = (float)sum;
+    }
+};
+
+static void run_grad_stats(const struct own *p)
+{
+    struct grad_term<float> term = {
+    };
+    const struct grad_end end = {(double *)p->out[0], (float *)p->out[1], (float *)p->out[2], p->c};
+
+    term.x = (const float *)p->in[0];
+    term.dy = (const float *)p->in[1];
+    term.sums = (const double *)p->in[2];
+    term.m = (const float *)p->in[3];
+    term.c = p->c;
+    term.eps = p->attr.norm.eps;
+    columns_sum<2>(p, term, end, p->rows, p->c);
+}
+
+extern "C" int cuda_make_batch_norm_grad_stats(struct cuda *b, const struct graph *g,
+                                               const struct node *n, struct kernel **out,
+                                               struct err *err)
+{
+    const struct shape *x = cuda_in(g, n, 0);
+    const int64_t c = x->dim[x->n - 1];
+
+    return own_new(b, g, n, run_grad_stats, columns_scratch(2, shape_elements(x) / c, c), out, err);
+}
+
+/* k [4,C]: dx = k0 * (dy - k1 - (x - k2) * k3), k3 being rstd * gsums/n. */
+static __global__ void grad_factors(const double *sums, const double *gsums, const float *m,
+                                    const float *weight, float eps, float *k, int64_t c)
+{
+    const double n = sums[2 * c];
+
+    for (int64_t i = grid_first(); i < c; i += grid_stride()) {
+        double mean, var, rstd;
+
+        moments(sums, m, c, i, &mean, &var);
+        rstd = 1.0 / sqrt(var + (double)eps);
+        k[i] = (float)((double)weight[i] * rstd);
+        k[c + i] = (float)(gsums[i] / n);
+        k[2 * c + i] = (float)mean;
+        k[3 * c + i] = (float)(rstd * (gsums[c + i] / n));
+    }
+}
+
+/* dx may be dy. */
+template <typename T>
+static __global__ void grad_x(const T *x, const T *dy, T *dx, const float *k, int64_t n, int64_t c)
+{
+    for (struct walk w(c); w.i < n; w.next())
+        dx[w.i] = (T)(k[w.col] * ((float)dy[w.i] - k[c + w.col] -
+                                  ((float)x[w.i] - k[2 * c + w.col]) * k[3 * c + w.col]));
+}
+
+static void run_grad(const struct own *p)
+{
+    float *k = (float *)p->scratch;
+
+    LAUNCH(grad_factors, blocks_for(p, p->c, THREADS), THREADS, p, (const double *)p->in[2],
+           (const double *)p->in[4], (const float *)p->in[3], (const float *)p->in[5],
+           p->attr.norm.eps, k, p->c);
+    LAUNCH((grad_x<float>), blocks_for(p, p->n, THREADS), THREADS, p, (const float *)p->in[0],
+           (const float *)p->in[1], (float *)p->out[0], (const float *)k, p->n, p->c);
+}
+
+extern "C" int cuda_make_batch_norm_grad(struct cuda *b, const struct graph *g,
+                                         const struct node *n, struct kernel **out, struct err *err)
+{
+    return own_new(b, g, n, run_grad,
+                   (size_t)(4 * shape_elements(cuda_in(g, n, 5))) * sizeof(float), out, err);
+}

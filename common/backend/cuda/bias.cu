@@ -1,0 +1,57 @@
+/* y = x + b along the last dimension, and its gradient, sums over rows; twin cpu/bias.c. */
+#include "backend/cuda/columns.cuh"
+
+/* x [rows,C], y may be x. */
+template <typename T>
+static __global__ void add_bias(const T *x, const T *bias, T *y, int64_t n, int64_t c)
+{
+    for (struct walk w(c); w.i < n; w.next())
+        y[w.i] = (T)((float)x[w.i] + (float)bias[w.col]);
+}
+
+static void run(const struct own *p)
+{
+    LAUNCH((add_bias<float>), blocks_for(p, p->n, THREADS), THREADS, p, (const float *)p->in[0],
+           (const float *)p->in[1], (float *)p->out[0], p->n, p->c);
+}
+
+extern "C" int cuda_make_bias(struct cuda *b, const struct graph *g, const struct node *n,
+                              struct kernel **out, struct err *err)
+{
+    return own_new(b, g, n, run, 0, out, err);
+}
+
+template <typename T> struct dy_term {
+    const T *dy;
+    int64_t c, col;
+
+    __device__ void column(int64_t column) { col = column; }
+    __device__ void add(double *sum, int64_t row) const { *sum += (double)dy[row * c + col]; }
+};
+
+template <typename T> struct db_end {
+    T *db;
+
+    __device__ void put(int64_t i, double sum) const { db[i] = (T)sum; }
+};
+
+static void run_grad(const struct own *p)
+{
+    const struct dy_term<float> term = {
+        (const float *)p->in[0], p->c, 0
+    };
+    const struct db_end<float> end = {
+        (float *)p->out[0]
+    };
+
+    columns_sum<1>(p, term, end, p->rows, p->c);
+}
+
+extern "C" int cuda_make_bias_grad(struct cuda *b, const struct graph *g, const struct node *n,
+                                   struct kernel **out, struct err *err)
+{
+    const struct shape *dy = cuda_in(g, n, 0);
+    const int64_t c = dy->dim[dy->n - 1];
+
+    return own_new(b, g, n, run_grad, columns_scratch(1, shape_elements(dy) / c, c), out, err);
+}

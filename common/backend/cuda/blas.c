@@ -1,0 +1,296 @@
+/* A product is a description, three layouts and an algorithm.  The heuristics answer up to 8
+ * algorithms, best first; each is checked against the rules by its own capabilities. */
+#include "backend/cuda/blas.h"
+
+#include <cublasLt.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+enum { ALIGNMENT = 16, CANDIDATES = 8 };
+
+struct key { /* compared as bytes: no padding is left unset, see key_of */
+    struct gemm g;
+    size_t max_workspace;
+    int dtype, tail, allow_tf32;
+};
+
+struct choice {
+    struct key key;
+    cublasLtMatmulAlgo_t algo;
+    size_t workspace;
+    struct choice *next;
+};
+
+struct blas {
+    cublasLtHandle_t handle;
+    struct CUstream_st *stream;
+    struct choice *first;
+};
+
+struct blas_product {
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, c;
+    const struct choice *choice;
+    int has_bias;
+};
+
+static int failed(cublasStatus_t st, const char *doing, struct err *err)
+{
+    if (st == CUBLAS_STATUS_SUCCESS)
+        return 0;
+    return err_set(err, ERR_DEVICE, "cuBLASLt %zu: %s: %s", cublasLtGetVersion(), doing,
+                   cublasLtGetStatusName(st));
+}
+
+int blas_open(struct CUstream_st *stream, struct blas **out, struct err *err)
+{
+    struct blas *b = xcalloc(1, sizeof *b);
+    int rc = failed(cublasLtCreate(&b->handle), "open", err);
+
+    if (rc < 0) {
+        free(b);
+        return rc;
+    }
+    b->stream = stream;
+    *out = b;
+    return 0;
+}
+
+void blas_close(struct blas *b)
+{
+    if (!b)
+        return;
+    while (b->first) {
+        struct choice *c = b->first;
+
+        b->first = c->next;
+        free(c);
+    }
+    cublasLtDestroy(b->handle);
+    free(b);
+}
+
+static cudaDataType_t data_type(enum dtype t)
+{
+    ASSERT(t == DTYPE_F32 || t == DTYPE_BF16 || t == DTYPE_F16);
+    return t == DTYPE_F32 ? CUDA_R_32F : t == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+static cublasLtEpilogue_t epilogue(enum blas_tail tail)
+{
+    static const cublasLtEpilogue_t by_tail[] = {
+        [BLAS_ALONE] = CUBLASLT_EPILOGUE_DEFAULT,       [BLAS_BIAS] = CUBLASLT_EPILOGUE_BIAS,
+        [BLAS_BIAS_RELU] = CUBLASLT_EPILOGUE_RELU_BIAS, [BLAS_RELU] = CUBLASLT_EPILOGUE_RELU,
+        [BLAS_BIAS_GRAD] = CUBLASLT_EPILOGUE_BGRADB,
+    };
+
+    return by_tail[tail];
+}
+
+static cublasStatus_t set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name,
+                          const void *value, size_t n_bytes)
+{
+    return cublasLtMatmulDescSetAttribute(d, name, value, n_bytes);
+}
+
+static cublasStatus_t set_bias(cublasLtMatmulDesc_t d, const void *bias)
+{
+    return set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+}
+
+static cublasStatus_t describe(struct blas_product *p, const struct gemm *g, enum dtype t,
+                               enum blas_tail tail, int allow_tf32)
+{
+    const cublasComputeType_t compute =
+        t == DTYPE_F32 && allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const cublasOperation_t op_a = g->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t op_b = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasLtEpilogue_t e = epilogue(tail);
+    cublasStatus_t st = cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F);
+
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e);
+    if (st == CUBLAS_STATUS_SUCCESS && p->has_bias) /* for the heuristics: only its alignment */
+        st = set_bias(p->desc, (const void *)(uintptr_t)ALIGNMENT);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = cublasLtMatrixLayoutCreate(&p->a, data_type(t), (uint64_t)gemm_rows_a(g),
+                                        (uint64_t)gemm_cols_a(g), g->lda);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = cublasLtMatrixLayoutCreate(&p->b, data_type(t), (uint64_t)gemm_rows_b(g),
+                                        (uint64_t)gemm_cols_b(g), g->ldb);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st =
+            cublasLtMatrixLayoutCreate(&p->c, data_type(t), (uint64_t)g->m, (uint64_t)g->n, g->ldc);
+    return st;
+}
+
+static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, size_t max_workspace)
+{
+    static const cublasLtMatmulPreferenceAttributes_t alignment[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, bytes = ALIGNMENT;
+    cublasStatus_t st = cublasLtMatmulPreferenceSetAttribute(
+        pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &max_workspace, sizeof max_workspace);
+
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                  &scheme, sizeof scheme);
+    for (size_t i = 0; st == CUBLAS_STATUS_SUCCESS && i < ARRAY_LEN(alignment); i++)
+        st = cublasLtMatmulPreferenceSetAttribute(pref, alignment[i], &bytes, sizeof bytes);
+    return st;
+}
+
+/* Whether the numbers stay what they are: see blas.h. */
+static int allowed(const cublasLtMatmulAlgo_t *algo, const struct key *key)
+{
+    uint64_t flags = 0;
+    size_t n = 0;
+
+    if (key->dtype != DTYPE_F32 || key->allow_tf32)
+        return 1;
+    if (cublasLtMatmulAlgoCapGetAttribute(algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags,
+                                          sizeof flags, &n) != CUBLAS_STATUS_SUCCESS)
+        return 0;
+    return !(flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_INPUT_TYPE_MASK &
+             ~CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F);
+}
+
+static int no_algorithm(const struct key *k, int n_seen, struct err *err)
+{
+    static const char *const name[] = {"", " + bias", " + bias + relu", " + relu",
+                                       " + gradient of the bias"};
+
+    return err_set(err, ERR_UNSUPPORTED,
+                   "cuBLASLt %zu: %s product%s, m %lld n %lld k %lld%s%s: none of %d algorithms "
+                   "fits (TF32 %s, workspace up to %zu MiB)",
+                   cublasLtGetVersion(), dtype_name((enum dtype)k->dtype), name[k->tail],
+                   (long long)k->g.m, (long long)k->g.n, (long long)k->g.k,
+                   k->g.transpose_a ? " A^T" : "", k->g.transpose_b ? " B^T" : "", n_seen,
+                   k->allow_tf32 ? "allowed" : "not allowed", k->max_workspace >> 20);
+}
+
+static int ask(struct blas *b, const struct blas_product *p, const struct key *key,
+               struct choice *out, struct err *err)
+{
+    cublasLtMatmulHeuristicResult_t result[CANDIDATES];
+    cublasLtMatmulPreference_t pref = NULL;
+    int n = 0;
+    cublasStatus_t st = cublasLtMatmulPreferenceCreate(&pref);
+
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = prefer(pref, key->max_workspace);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = cublasLtMatmulAlgoGetHeuristic(b->handle, p->desc, p->a, p->b, p->c, p->c, pref,
+                                            CANDIDATES, result, &n);
+    if (pref)
+        cublasLtMatmulPreferenceDestroy(pref);
+    if (st != CUBLAS_STATUS_SUCCESS && st != CUBLAS_STATUS_NOT_SUPPORTED)
+        return failed(st, "ask for algorithms", err);
+    for (int i = 0; i < n; i++)
+        if (result[i].state == CUBLAS_STATUS_SUCCESS && allowed(&result[i].algo, key)) {
+            out->algo = result[i].algo;
+            out->workspace = result[i].workspaceSize;
+            return 0;
+        }
+    return no_algorithm(key, n, err);
+}
+
+static struct key key_of(const struct gemm *g, enum dtype t, enum blas_tail tail,
+                         const struct blas_rules *rules)
+{
+    struct key k;
+
+    memset(&k, 0, sizeof k);
+    k.g.m = g->m, k.g.n = g->n, k.g.k = g->k;
+    k.g.a = g->a, k.g.b = g->b, k.g.c = g->c;
+    k.g.transpose_a = g->transpose_a, k.g.transpose_b = g->transpose_b;
+    k.g.lda = g->lda, k.g.ldb = g->ldb, k.g.ldc = g->ldc;
+    k.max_workspace = rules->max_workspace;
+    k.dtype = t, k.tail = tail, k.allow_tf32 = rules->allow_tf32;
+    return k;
+}
+
+static int choose(struct blas *b, struct blas_product *p, const struct key *key, struct err *err)
+{
+    struct choice *c;
+    int rc;
+
+    for (c = b->first; c; c = c->next)
+        if (memcmp(&c->key, key, sizeof *key) == 0)
+            break;
+    if (!c) {
+        c = xcalloc(1, sizeof *c);
+        if ((rc = ask(b, p, key, c, err)) < 0) {
+            free(c);
+            return rc;
+        }
+        c->key = *key;
+        c->next = b->first;
+        b->first = c;
+    }
+    p->choice = c;
+    return 0;
+}
+
+int blas_product_new(struct blas *b, const struct gemm *g, enum dtype t, enum blas_tail tail,
+                     const struct blas_rules *rules, struct blas_product **out, struct err *err)
+{
+    struct blas_product *p = xcalloc(1, sizeof *p);
+    const struct key key = key_of(g, t, tail, rules);
+    int rc;
+
+    p->has_bias = tail == BLAS_BIAS || tail == BLAS_BIAS_RELU || tail == BLAS_BIAS_GRAD;
+    rc = failed(describe(p, g, t, tail, rules->allow_tf32), "describe a product", err);
+    if (rc == 0)
+        rc = choose(b, p, &key, err);
+    if (rc < 0) {
+        blas_product_free(p);
+        return rc;
+    }
+    *out = p;
+    return 0;
+}
+
+size_t blas_product_workspace(const struct blas_product *p) { return p->choice->workspace; }
+
+void blas_product_free(struct blas_product *p)
+{
+    if (!p)
+        return;
+    if (p->a)
+        cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b)
+        cublasLtMatrixLayoutDestroy(p->b);
+    if (p->c)
+        cublasLtMatrixLayoutDestroy(p->c);
+    if (p->desc)
+        cublasLtMatmulDescDestroy(p->desc);
+    free(p);
+}
+
+int blas_product_bind(struct blas_product *p, void *bias, struct err *err)
+{
+    ASSERT(p->has_bias == (bias != NULL));
+    return p->has_bias ? failed(set_bias(p->desc, bias), "bind a bias", err) : 0;
+}
+
+int blas_product_run(struct blas *b, const struct blas_product *p, const void *a, const void *bm,
+                     void *c, void *workspace, struct err *err)
+{
+    static const float one = 1.0f, zero = 0.0f;
+
+    return failed(cublasLtMatmul(b->handle, p->desc, &one, a, p->a, bm, p->b, &zero, c, p->c, c,
+                                 p->c, &p->choice->algo, workspace, p->choice->workspace,
+                                 b->stream),
+                  "multiply", err);
+}

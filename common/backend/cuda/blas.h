@@ -1,0 +1,62 @@
+/* blas - matrix products by cuBLASLt, with what can be done in the same kernel.
+ *
+ *     rc = blas_open(stream, &blas, err);
+ *     rc = blas_product_new(blas, &gemm, DTYPE_F32, BLAS_BIAS, &rules, &product, err);
+ *     rc = blas_product_run(blas, product, a, b, c, bias, workspace, err);   (queues)
+ *
+ * The algorithm is the heuristics' first within the rules; equal products share the choice, so one
+ * shape always gives the same bits.  Refused: rounding inputs to TF32 unless allowed, and splitting
+ * the sum with anything but a workspace in float32 (an order that does not vary).
+ * alpha = 1 and beta = 0 are host constants: C is overwritten, and a captured step holds no pointer
+ * to the host.
+ *
+ * Its gelu is not used: it is the tanh approximation, ours (op/activation.c) is exact.  The relu
+ * with a stored mask (RELU_AUX, DRELU) has no node in the operator table: activation_grad reads y.
+ *
+ * Life:    open -> products -> free products -> close.
+ * Threads: one.
+ * Errors:  ERR_UNSUPPORTED (no algorithm: shapes, epilogue), ERR_DEVICE (cuBLASLt's status).
+ * Never ran on a GPU so far, and no algorithm was asked for: cuBLASLt cannot be opened without one.
+ * Only the mapping (gemm.h) is tested. */
+#ifndef BACKEND_CUDA_BLAS_H
+#define BACKEND_CUDA_BLAS_H
+
+#include <stddef.h>
+
+#include "backend/cuda/gemm.h"
+#include "base/err.h"
+#include "tensor/dtype.h"
+
+struct CUstream_st;
+struct blas;         /* opaque */
+struct blas_product; /* opaque */
+
+enum blas_tail {
+    BLAS_ALONE,
+    BLAS_BIAS,      /* C += bias, one a row of C */
+    BLAS_BIAS_RELU, /* and max(C, 0) */
+    BLAS_RELU,
+    BLAS_BIAS_GRAD, /* bias, one a column of C, becomes the sum of op(B) over k */
+};
+
+struct blas_rules {
+    size_t max_workspace;
+    int allow_tf32;
+};
+
+int blas_open(struct CUstream_st *stream, struct blas **out, struct err *err);
+void blas_close(struct blas *b); /* NULL is fine */
+
+/* All of A, B, C and the bias have this dtype (F32, BF16, F16); sums are float32.  Pointers must be
+ * 16-byte aligned. */
+int blas_product_new(struct blas *b, const struct gemm *g, enum dtype t, enum blas_tail tail,
+                     const struct blas_rules *rules, struct blas_product **out, struct err *err);
+size_t blas_product_workspace(const struct blas_product *p);
+void blas_product_free(struct blas_product *p); /* NULL is fine */
+
+/* bias: the node's, or where its gradient goes; NULL without such a tail. */
+int blas_product_bind(struct blas_product *p, void *bias, struct err *err);
+int blas_product_run(struct blas *b, const struct blas_product *p, const void *a, const void *bm,
+                     void *c, void *workspace, struct err *err);
+
+#endif

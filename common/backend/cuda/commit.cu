@@ -1,0 +1,24 @@
+/* state = shadow, if the step is applied; formula in op/commit.c, twin cpu/commit.c. */
+#include "backend/cuda/device.cuh"
+
+static __global__ void commit(const float *shadow, const double *check, const float *control,
+                              float *state, int64_t n)
+{
+    if (!step_applies(check, control))
+        return;
+    for (int64_t i = grid_first(); i < n; i += grid_stride())
+        state[i] = shadow[i];
+}
+
+static void run(const struct own *p)
+{
+    if (p->n > 0)
+        LAUNCH(commit, blocks_for(p, p->n, THREADS), THREADS, p, (const float *)p->in[0],
+               (const double *)p->in[1], (const float *)p->in[2], (float *)p->out[0], p->n);
+}
+
+extern "C" int cuda_make_commit(struct cuda *b, const struct graph *g, const struct node *n,
+                                struct kernel **out, struct err *err)
+{
+    return own_new(b, g, n, run, 0, out, err);
+}

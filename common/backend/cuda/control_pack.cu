@@ -1,0 +1,42 @@
+/* control_pack of op/control.c, by one thread; twin cpu/control_pack.c. */
+#include "backend/cuda/device.cuh"
+
+static __device__ void put_digits(uint64_t v, float *to, int n_digits)
+{
+    for (int i = 0; i < n_digits; i++, v >>= 8)
+        to[i] = (float)(v & 255);
+}
+
+static __global__ void pack(const double *metrics, const struct step_scalars *s, float *v)
+{
+    const double loss = metrics[METRIC_LOSS_SUM], limit = 0x1p39;
+    const bool finite = fabs(loss) <= 1.7976931348623157e308;
+    const unsigned requests = (unsigned)s->requests;
+
+    if (grid_first() != 0)
+        return;
+    for (int i = 0; i < CONTROL_LEN; i++)
+        v[i] = 0.0f;
+    if (finite && loss > 0)
+        put_digits((uint64_t)(fmin(loss, limit - 1) * 0x1p24), v + CONTROL_LOSS,
+                   CONTROL_CORRECT - CONTROL_LOSS);
+    put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT,
+               CONTROL_SAMPLES - CONTROL_CORRECT);
+    put_digits((uint64_t)metrics[METRIC_SAMPLES], v + CONTROL_SAMPLES,
+               CONTROL_NONFINITE - CONTROL_SAMPLES);
+    v[CONTROL_NONFINITE] = !finite || metrics[METRIC_NONFINITE] > 0 ? 1.0f : 0.0f;
+    v[CONTROL_STOP] = (float)(requests & 1);
+    v[CONTROL_CHECKPOINT] = (float)(requests >> 1 & 1);
+}
+
+static void run(const struct own *p)
+{
+    LAUNCH(pack, 1, WARP, p, (const double *)p->in[0], (const struct step_scalars *)p->in[1],
+           (float *)p->out[0]);
+}
+
+extern "C" int cuda_make_control_pack(struct cuda *b, const struct graph *g, const struct node *n,
+                                      struct kernel **out, struct err *err)
+{
+    return own_new(b, g, n, run, 0, out, err);
+}

@@ -1,0 +1,255 @@
+/* conv2d and its gradients: a cuDNN plan, with the filter reordered before or behind it.
+ *
+ * forward  w [K,C,R*S] -> scratch [K,R*S,C]; the plan; bias and activation in one pass over y,
+ *          unless the plan has them
+ * grad_x   the same w; the plan
+ * grad_w   the plan into scratch [K,R*S,C] -> dw [K,C,R*S]; db: the sums of dy over its rows
+ * With one channel, or a 1x1 filter, both orders are the same and nothing is moved.
+ *
+ * Only plans that are built into the backend's rules are taken, see cudnn.h.  None of this ran on a
+ * GPU yet: it compiles and links, its plans are built by tests/cudnn for a described H200, and the
+ * passes are executed by tests/cudasim. */
+#include <cuda_runtime_api.h>
+
+#include <stdlib.h>
+
+#include "backend/cuda/conv_plan.h"
+#include "backend/cuda/passes.h"
+#include "base/alloc.h"
+#include "base/util.h"
+
+enum { PIECE_ALIGN = 256 };
+
+static const size_t max_workspace = (size_t)256 << 20;
+
+/* ---- the library ---- */
+
+struct dnn {
+    cudnnHandle_t handle;
+    struct cudnn_device *device;
+};
+
+static void dnn_close(void *p)
+{
+    struct dnn *d = p;
+
+    cudnn_device_free(d->device);
+    if (d->handle)
+        cudnnDestroy(d->handle);
+    free(d);
+}
+
+static int dnn_failed(cudnnStatus_t st, const char *doing, struct err *err)
+{
+    if (st == CUDNN_STATUS_SUCCESS)
+        return 0;
+    return err_set(err, ERR_DEVICE, "cuDNN %zu: %s: %s", cudnnGetVersion(), doing,
+                   cudnnGetErrorString(st));
+}
+
+static int dnn_open(struct dnn *d, const struct cuda *b, struct err *err)
+{
+    struct cudaDeviceProp prop;
+    int rc = dnn_failed(cudnnCreate(&d->handle), "open", err);
+
+    if (rc == 0)
+        rc = dnn_failed(cudnnSetStream(d->handle, b->stream), "set the stream", err);
+    if (rc == 0)
+        rc = cuda_check((int)cudaGetDeviceProperties(&prop, b->device), "ask for properties", err);
+    return rc < 0 ? rc : cudnn_device_live(d->handle, prop.name, &d->device, err);
+}
+
+/* The backend's cuDNN, opened by the first who asks. */
+static int dnn_of(struct cuda *b, struct dnn **out, struct err *err)
+{
+    if (!b->dnn.handle) {
+        struct dnn *d = xcalloc(1, sizeof *d);
+        int rc = dnn_open(d, b, err);
+
+        if (rc < 0) {
+            dnn_close(d);
+            return rc;
+        }
+        b->dnn.handle = d;
+        b->dnn.close = dnn_close;
+    }
+    *out = b->dnn.handle;
+    return 0;
+}
+
+/* ---- the kernel ---- */
+
+struct conv {
+    struct kernel k;
+    struct cuda *cuda;
+    struct dnn *dnn;
+    struct conv_shape s;
+    enum cudnn_pass pass;
+    const struct cudnn_plan *plan;
+    struct cudnn_pack *pack;      /* NULL before bind */
+    enum conv_tail tail;          /* what the plan does besides */
+    enum activation act;          /* what is left to a pass */
+    int has_bias, reorders;       /* a bias (or its gradient) exists; w is not K,R,S,C already */
+    size_t at_filter, at_sums;    /* in the scratch; the plan's workspace is at 0 */
+    float *w, *y, *bias, *filter; /* w, y, bias: tensor or gradient, as the pass says */
+    void *sums;
+};
+
+static int64_t taps(const struct conv *c) { return c->s.filter[2] * c->s.filter[3]; }
+
+static int64_t rows(const struct conv *c) { return c->s.y.dim[0] * c->s.y.dim[1] * c->s.y.dim[2]; }
+
+static void conv_free(struct kernel *k)
+{
+    struct conv *c = container_of(k, struct conv, k);
+
+    cudnn_pack_free(c->pack);
+    free(c);
+}
+
+/* x, w, y, b of the plan from a node's inputs and outputs. */
+static void operands(const struct conv *c, void *const *in, void *const *out,
+                     void *ptr[CONV_MAX_TENSORS])
+{
+    ptr[CONV_X] = c->pass == CUDNN_PASS_GRAD_X ? out[0] : in[0];
+    ptr[CONV_W] = c->pass == CUDNN_PASS_GRAD_W   ? out[0]
+                  : c->pass == CUDNN_PASS_GRAD_X ? in[0]
+                                                 : in[1];
+    ptr[CONV_Y] = c->pass == CUDNN_PASS_FORWARD ? out[0] : in[1];
+    ptr[CONV_B] = !c->has_bias ? NULL : c->pass == CUDNN_PASS_FORWARD ? in[2] : out[1];
+}
+
+static int conv_bind(struct kernel *k, void *const *in, void *const *out, void *scratch,
+                     struct err *err)
+{
+    struct conv *c = container_of(k, struct conv, k);
+    void *ptr[CONV_MAX_TENSORS] = {NULL};
+
+    operands(c, in, out, ptr);
+    c->w = ptr[CONV_W];
+    c->y = ptr[CONV_Y];
+    c->bias = ptr[CONV_B];
+    c->filter = (float *)((char *)scratch + c->at_filter);
+    c->sums = (char *)scratch + c->at_sums;
+    if (c->reorders)
+        ptr[CONV_W] = c->filter;
+    cudnn_pack_free(c->pack);
+    c->pack = NULL;
+    return cudnn_pack_new(c->plan, ptr, scratch, &c->pack, err);
+}
+
+static void before(const struct conv *c)
+{
+    if (c->reorders && c->pass != CUDNN_PASS_GRAD_W)
+        passes_transpose(c->cuda, c->w, c->filter, c->s.filter[0], c->s.filter[1], taps(c));
+}
+
+static void behind(const struct conv *c)
+{
+    const int64_t k = c->s.filter[0];
+    const float *bias = c->tail == CONV_ALONE ? c->bias : NULL;
+
+    if (c->pass == CUDNN_PASS_FORWARD && (bias || c->act != ACT_NONE))
+        passes_bias_act(c->cuda, c->y, bias, c->act, rows(c), k);
+    if (c->pass != CUDNN_PASS_GRAD_W)
+        return;
+    if (c->reorders)
+        passes_transpose(c->cuda, c->filter, c->w, k, taps(c), c->s.filter[1]);
+    if (c->bias)
+        passes_column_sums(c->cuda, c->y, c->bias, rows(c), k, c->sums);
+}
+
+static int conv_run(struct kernel *k, struct err *err)
+{
+    const struct conv *c = container_of(k, struct conv, k);
+    int rc;
+
+    before(c);
+    if ((rc = cudnn_pack_run(c->dnn->device, c->pack, err)) < 0)
+        return rc;
+    behind(c);
+    return passes_check("launch around a convolution", err);
+}
+
+static const struct kernel_ops conv_ops = {
+    .bind = conv_bind,
+    .run = conv_run,
+    .free = conv_free,
+};
+
+/* With bias, or bias and relu, if there is such a plan and it is wanted; else alone. */
+static int choose(struct conv *c, struct err *err)
+{
+    const struct cudnn_rules rules = {max_workspace, c->cuda->allow_tf32};
+    const int relu = c->act == ACT_RELU;
+    struct err none;
+
+    if (c->pass == CUDNN_PASS_FORWARD && c->has_bias && (c->act == ACT_NONE || relu)) {
+        c->tail = relu ? CONV_BIAS_RELU : CONV_BIAS;
+        if (conv_plan(c->dnn->device, &rules, c->pass, c->tail, &c->s, &c->plan, &none) == 0) {
+            c->act = ACT_NONE;
+            return 0;
+        }
+        c->tail = CONV_ALONE;
+    }
+    return conv_plan(c->dnn->device, &rules, c->pass, CONV_ALONE, &c->s, &c->plan, err);
+}
+
+static size_t piece(size_t n_bytes)
+{
+    return (n_bytes + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN;
+}
+
+static void lay_out(struct conv *c)
+{
+    const int64_t *f = c->s.filter;
+    const int64_t elements = c->reorders ? f[0] * f[1] * f[2] * f[3] : 0;
+    const int sums = c->has_bias && c->pass == CUDNN_PASS_GRAD_W;
+
+    c->at_filter = piece(c->plan->workspace);
+    c->at_sums = c->at_filter + piece((size_t)elements * sizeof(float));
+    c->k.scratch_bytes = c->at_sums + (sums ? piece(passes_column_sums_scratch(rows(c), f[0])) : 0);
+}
+
+static int make(struct cuda *b, const struct graph *g, const struct node *n, struct kernel **out,
+                struct err *err)
+{
+    struct conv *c;
+    void *mem;
+    int rc = try_alloc(&mem, sizeof *c, "a kernel", err);
+
+    if (rc < 0)
+        return rc;
+    c = mem;
+    c->k.ops = &conv_ops;
+    c->cuda = b;
+    c->pass = conv_shape_of(g, n, &c->s);
+    c->act = n->attr.conv.act;
+    c->has_bias = c->pass == CUDNN_PASS_FORWARD ? cuda_has_in(n, 2) : cuda_has_out(n, 1);
+    c->reorders = c->s.filter[1] > 1 && taps(c) > 1;
+    if ((rc = dnn_of(b, &c->dnn, err)) < 0 || (rc = choose(c, err)) < 0) {
+        free(c);
+        return rc;
+    }
+    lay_out(c);
+    *out = &c->k;
+    return 0;
+}
+
+int cuda_make_conv2d(struct cuda *b, const struct graph *g, const struct node *n,
+                     struct kernel **out, struct err *err)
+{
+    return make(b, g, n, out, err);
+}
+
+int cuda_make_conv2d_grad_x(struct cuda *b, const struct graph *g, const struct node *n,
+                            struct kernel **out, struct err *err)
+{
+    return make(b, g, n, out, err);
+}
+
+int cuda_make_conv2d_grad_w(struct cuda *b, const struct graph *g, const struct node *n,
+                            struct kernel **out, struct err *err)
+{
+    return make(b, g, n, out, err);
+}

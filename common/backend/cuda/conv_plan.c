@@ -1,0 +1,88 @@
+#include "backend/cuda/conv_plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "op/op.h"
+
+static const struct shape *shape_of(const struct graph *g, int value)
+{
+    return &g->value[value].shape;
+}
+
+enum cudnn_pass conv_shape_of(const struct graph *g, const struct node *n, struct conv_shape *out)
+{
+    static const struct { /* where x, w and y stand: in[i], or out[0] */
+        int op, x, w, y;
+    } role[] = {{OP_conv2d, 0, 1, -1}, {OP_conv2d_grad_x, -1, 0, 1}, {OP_conv2d_grad_w, 0, -1, 1}};
+    int pass = 0;
+    int value[3];
+
+    while (role[pass].op != n->op)
+        ASSERT(++pass < (int)ARRAY_LEN(role));
+    value[0] = role[pass].x < 0 ? n->out[0] : n->in[role[pass].x];
+    value[1] = role[pass].w < 0 ? n->out[0] : n->in[role[pass].w];
+    value[2] = role[pass].y < 0 ? n->out[0] : n->in[role[pass].y];
+    out->dtype = g->value[value[0]].dtype;
+    out->x = *shape_of(g, value[0]);
+    memcpy(out->filter, shape_of(g, value[1])->dim, sizeof out->filter);
+    out->y = *shape_of(g, value[2]);
+    for (int i = 0; i < 2; i++) {
+        out->window.stride[i] = n->attr.conv.stride[i];
+        out->window.pad[i] = n->attr.conv.pad[i];
+        out->window.dilation[i] = n->attr.conv.dilation[i];
+    }
+    return (enum cudnn_pass)pass;
+}
+
+static const char *describe(enum cudnn_pass pass, enum conv_tail tail, const struct conv_shape *s,
+                            char *out, size_t room)
+{
+    static const char *const pass_name[] = {"conv2d", "conv2d_grad_x", "conv2d_grad_w"};
+    static const char *const tail_name[] = {"", " + bias", " + bias + relu"};
+    const struct cudnn_window *v = &s->window;
+    char x[SHAPE_TEXT_LEN];
+
+    snprintf(out, room,
+             "%s%s of %s x %s, filter [%lld,%lld,%lld,%lld], stride %lldx%lld, pad %lldx%lld",
+             pass_name[pass], tail_name[tail], dtype_name(s->dtype), shape_text(&s->x, x),
+             (long long)s->filter[0], (long long)s->filter[1], (long long)s->filter[2],
+             (long long)s->filter[3], (long long)v->stride[0], (long long)v->stride[1],
+             (long long)v->pad[0], (long long)v->pad[1]);
+    return out;
+}
+
+/* conv -> + b -> relu, each into an inner tensor but the last into y. */
+static void add_tail(struct cudnn_graph *g, enum conv_tail tail, const struct conv_shape *s, int y)
+{
+    const int b = cudnn_channels(g, s->dtype, s->filter[0]), sums = cudnn_inner(g, &s->y);
+    const int biased = tail == CONV_BIAS_RELU ? cudnn_inner(g, &s->y) : y;
+
+    cudnn_convolve(g, CUDNN_PASS_FORWARD, &s->window, CONV_X, CONV_W, sums);
+    cudnn_add(g, sums, b, biased);
+    if (tail == CONV_BIAS_RELU)
+        cudnn_activate(g, CUDNN_POINTWISE_RELU_FWD, biased, y);
+}
+
+int conv_plan(struct cudnn_device *d, const struct cudnn_rules *rules, enum cudnn_pass pass,
+              enum conv_tail tail, const struct conv_shape *s, const struct cudnn_plan **out,
+              struct err *err)
+{
+    char what[256];
+    struct cudnn_graph *g = cudnn_graph_new(d, describe(pass, tail, s, what, sizeof what));
+    const int x = cudnn_image(g, s->dtype, &s->x), w = cudnn_filter(g, s->dtype, s->filter);
+    const int y = cudnn_image(g, s->dtype, &s->y);
+    int rc;
+
+    ASSERT(x == CONV_X && w == CONV_W && y == CONV_Y);
+    ASSERT(tail == CONV_ALONE || pass == CUDNN_PASS_FORWARD);
+    if (tail == CONV_ALONE)
+        cudnn_convolve(g, pass, &s->window, x, w, y);
+    else
+        add_tail(g, tail, s, y);
+    rc = cudnn_plan_for(g, rules, out, err);
+    if (rc == 0 && tail != CONV_ALONE && (*out)->of_last_resort)
+        rc = err_set(err, ERR_UNSUPPORTED, "%s: only by the engine that computes any graph", what);
+    return rc;
+}

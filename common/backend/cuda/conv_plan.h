@@ -1,0 +1,33 @@
+/* conv_plan - the cuDNN plan of a convolution or of one of its gradients.
+ *
+ * Apart from conv2d.c so that tests/cudnn builds, without a GPU, the very plans that kernels run.
+ * Activations are NHWC; the filter is K,R,S,C in memory, whereas parameters are K,C,R,S: conv2d.c
+ * reorders them. */
+#ifndef BACKEND_CUDA_CONV_PLAN_H
+#define BACKEND_CUDA_CONV_PLAN_H
+
+#include "backend/cuda/cudnn.h"
+#include "ir/graph.h"
+
+struct conv_shape {
+    enum dtype dtype;  /* of all tensors; sums are float32 */
+    struct shape x, y; /* [N,H,W,C], [N,H',W',K] */
+    int64_t filter[4]; /* K, C/groups, R, S */
+    struct cudnn_window window;
+};
+
+/* Of a conv2d, conv2d_grad_x or conv2d_grad_w node; also says which pass it is. */
+enum cudnn_pass conv_shape_of(const struct graph *g, const struct node *n, struct conv_shape *out);
+
+enum conv_tail { CONV_ALONE, CONV_BIAS, CONV_BIAS_RELU }; /* forward only */
+
+/* Pointers of a pack: x, w, y, and the bias with a tail (the gradients' in their places). */
+enum { CONV_X, CONV_W, CONV_Y, CONV_B, CONV_MAX_TENSORS = 6 };
+
+/* *out is the device's.  Fails with ERR_UNSUPPORTED where no engine fits the rules, and for a tail
+ * where the only engine is the slow one that computes any graph (note STRICT_NAN_PROP). */
+int conv_plan(struct cudnn_device *d, const struct cudnn_rules *rules, enum cudnn_pass pass,
+              enum conv_tail tail, const struct conv_shape *s, const struct cudnn_plan **out,
+              struct err *err);
+
+#endif

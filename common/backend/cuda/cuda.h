@@ -1,0 +1,67 @@
+/* cuda - the GPU backend, behind backend.h; it lives in the plugin dptrain-cuda.so (plugin.h).
+ *
+ * For every operator NAME there is cuda_make_NAME in the file of its family: FAMILY.cu where the
+ * kernels are ours (own.h), FAMILY.c where a library computes.  A missing one fails the link.
+ *
+ * A kernel's run only enqueues work on `stream`: it allocates nothing, waits for nothing and reads
+ * no device memory from the host, so that a step can be captured into a CUDA graph.  What varies
+ * from step to step is in struct step_scalars, in device memory, and only kernels read it.
+ *
+ * Threads: one engine thread, which holds the device current.
+ * Includes no CUDA header, so that tests/cudasim can stand in for the runtime. */
+#ifndef BACKEND_CUDA_CUDA_H
+#define BACKEND_CUDA_CUDA_H
+
+#include "backend/backend.h"
+
+struct CUstream_st; /* *stream is what CUDA calls a cudaStream_t */
+
+/* A library's handle: made by the first kernel that needs it, closed by cuda_close. */
+struct cuda_library {
+    void *handle;                /* NULL: not open */
+    void (*close)(void *handle); /* set with handle */
+};
+
+struct cuda {
+    struct backend base;
+    struct CUstream_st *stream; /* everything runs here, in order */
+    int device;                 /* index for cudaSetDevice */
+    int max_blocks;             /* a grid-stride kernel needs no more than this */
+    int allow_tf32;             /* float32 products may round their inputs to TF32 */
+    struct cuda_library dnn, blas;
+};
+
+#define X(name)                                                                       \
+    int cuda_make_##name(struct cuda *b, const struct graph *g, const struct node *n, \
+                         struct kernel **out, struct err *err);
+OP_LIST(X)
+#undef X
+
+/* ERR_DEVICE with the runtime's text, or 0 for status 0 (a cudaError_t); `what` was tried. */
+int cuda_check(int status, const char *what, struct err *err);
+
+/* Make a backend on GPU `device`; the plugin's open.  Fails with ERR_DEVICE, ERR_NOMEM. */
+int cuda_open(int device, struct backend **out, struct err *err);
+
+/* Shape of in[i] and out[i] of n, which are present. */
+static inline const struct shape *cuda_in(const struct graph *g, const struct node *n, int i)
+{
+    return &g->value[n->in[i]].shape;
+}
+
+static inline const struct shape *cuda_out(const struct graph *g, const struct node *n, int i)
+{
+    return &g->value[n->out[i]].shape;
+}
+
+static inline int cuda_has_in(const struct node *n, int i)
+{
+    return i < n->n_in && n->in[i] != NO_VALUE;
+}
+
+static inline int cuda_has_out(const struct node *n, int i)
+{
+    return i < n->n_out && n->out[i] != NO_VALUE;
+}
+
+#endif

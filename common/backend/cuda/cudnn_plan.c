@@ -1,0 +1,259 @@
+/* cudnn_plan_for() ties the operations into a graph, asks the heuristics, filters by the engines'
+ * notes, and finalises configurations in their order until one succeeds.
+ *
+ * A heuristics query may give no configuration without any error: that means there is no engine
+ * (or, for runtime-compiled ones, no loadable libcuda.so.1). */
+#include "backend/cuda/cudnn_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+struct search {
+    struct cudnn_device *device;
+    const struct cudnn_rules *rules;
+    int f32;
+    int n_seen, n_refused, n_large, n_failed;
+    char last[200]; /* why the last one failed */
+};
+
+static unsigned notes_of(cudnnBackendDescriptor_t engine, cudnnBackendAttributeName_t name,
+                         cudnnBackendAttributeType_t type)
+{
+    int note[16]; /* enums */
+    int64_t n = 0;
+    unsigned bits = 0;
+
+    if (cudnnBackendGetAttribute(engine, name, type, ARRAY_LEN(note), &n, note) !=
+        CUDNN_STATUS_SUCCESS)
+        return ~0u; /* unknown: then no rule is met */
+    for (int64_t i = 0; i < n; i++)
+        bits |= 1u << note[i];
+    return bits;
+}
+
+/* What is refused in numbers that must stay float32, and what always is. */
+enum {
+    COARSE = 1 << CUDNN_NUMERICAL_NOTE_FFT | 1 << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 |
+             1 << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13 |
+             1 << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
+    ROUNDING =
+        1 << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1 << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
+    NEVER = 1 << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
+};
+
+static int allowed(const struct search *s, unsigned numerical)
+{
+    unsigned no = NEVER;
+
+    if (s->f32)
+        no |= s->rules->allow_tf32 ? COARSE : COARSE | ROUNDING;
+    return !(numerical & no);
+}
+
+/* Index and notes of a configuration's engine. */
+static int look_at(cudnnBackendDescriptor_t config, struct cudnn_plan *p, unsigned *numerical)
+{
+    cudnnBackendDescriptor_t engine = NULL;
+    int64_t n = 0;
+    unsigned behaviour;
+    int ok =
+        cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) ==
+            CUDNN_STATUS_SUCCESS &&
+        cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                 1, &n, &engine) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n,
+                                 &p->engine) == CUDNN_STATUS_SUCCESS;
+
+    if (ok) {
+        *numerical = notes_of(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE);
+        behaviour = notes_of(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE);
+        p->uses_tensor_cores = !!(*numerical & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+        p->of_last_resort = !!(*numerical & 1u << CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP);
+        p->compiled_at_run_time = !!(behaviour & 1u << CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
+    }
+    cudnn_destroy(engine);
+    return ok;
+}
+
+static cudnnStatus_t finalise(const struct search *s, cudnnBackendDescriptor_t config,
+                              struct cudnn_plan *p)
+{
+    const struct cudnn_device *d = s->device;
+    const struct attr a[] = {
+        ATTR(EXECUTION_PLAN_ENGINE_CONFIG, BACKEND_DESCRIPTOR, 1, &config),
+        d->handle ? (struct attr)ATTR(EXECUTION_PLAN_HANDLE, HANDLE, 1, &d->handle)
+                  : (struct attr)ATTR(EXECUTION_PLAN_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &d->prop)};
+    cudnnStatus_t st = cudnn_make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, a, 2, &p->raw);
+    int64_t n = 0, bytes = 0;
+
+    if (st != CUDNN_STATUS_SUCCESS)
+        return st;
+    st = cudnnBackendGetAttribute(p->raw, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                  CUDNN_TYPE_INT64, 1, &n, &bytes);
+    p->workspace = (size_t)bytes;
+    return st;
+}
+
+/* Whether this configuration gave the plan. */
+static int try_config(struct search *s, cudnnBackendDescriptor_t config, struct cudnn_plan *p)
+{
+    unsigned numerical = 0;
+    cudnnStatus_t st;
+
+    s->n_seen++;
+    if (!look_at(config, p, &numerical) || !allowed(s, numerical)) {
+        s->n_refused++;
+        return 0;
+    }
+    st = finalise(s, config, p);
+    if (st == CUDNN_STATUS_SUCCESS && p->workspace <= s->rules->max_workspace)
+        return 1;
+    if (st == CUDNN_STATUS_SUCCESS) {
+        s->n_large++;
+    } else {
+        s->n_failed++;
+        cudnnGetLastErrorString(s->last, sizeof s->last);
+    }
+    cudnn_destroy(p->raw);
+    p->raw = NULL;
+    return 0;
+}
+
+/* Configurations in the order in which the heuristics recommend them; *n of them, to be freed. */
+static cudnnStatus_t ask(const struct search *s, cudnnBackendDescriptor_t graph,
+                         cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *heur,
+                         cudnnBackendDescriptor_t **config, int64_t *n)
+{
+    const struct attr a[] = {ATTR(ENGINEHEUR_OPERATION_GRAPH, BACKEND_DESCRIPTOR, 1, &graph),
+                             ATTR(ENGINEHEUR_MODE, HEUR_MODE, 1, &mode),
+                             ATTR(ENGINEHEUR_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &s->device->prop)};
+    int64_t room = 0;
+    cudnnStatus_t st =
+        cudnn_make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, a, s->device->prop ? 3 : 2, heur);
+
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = cudnnBackendGetAttribute(*heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &room, NULL);
+    if (st != CUDNN_STATUS_SUCCESS || room <= 0)
+        return st;
+    *config = xcalloc((size_t)room, sizeof **config);
+    for (*n = 0; st == CUDNN_STATUS_SUCCESS && *n < room; ++*n)
+        st = cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &(*config)[*n]);
+    if (st == CUDNN_STATUS_SUCCESS)
+        st = cudnnBackendGetAttribute(*heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, room, &room, *config);
+    for (; *n > room; --*n)
+        cudnn_destroy((*config)[*n - 1]);
+    return st;
+}
+
+/* 1 found, 0 not. */
+static int search_mode(struct search *s, cudnnBackendDescriptor_t graph,
+                       cudnnBackendHeurMode_t mode, struct cudnn_plan *p)
+{
+    cudnnBackendDescriptor_t heur = NULL, *config = NULL;
+    int64_t n = 0;
+    int found = 0;
+
+    if (ask(s, graph, mode, &heur, &config, &n) != CUDNN_STATUS_SUCCESS)
+        cudnnGetLastErrorString(s->last, sizeof s->last);
+    else
+        for (int64_t i = 0; i < n && !found; i++)
+            found = try_config(s, config[i], p);
+    for (int64_t i = 0; i < n; i++)
+        cudnn_destroy(config[i]);
+    free(config);
+    cudnn_destroy(heur);
+    return found;
+}
+
+static int no_engine(const struct search *s, const char *what, struct err *err)
+{
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s: no cuDNN engine on %s: of %d configurations %d are not exact or not "
+                   "repeatable enough (%s), %d want more than %zu MiB of workspace, %d failed%s%s",
+                   what, s->device->gpu, s->n_seen, s->n_refused,
+                   s->f32 && !s->rules->allow_tf32 ? "TF32 is not allowed" : "rules", s->n_large,
+                   s->rules->max_workspace >> 20, s->n_failed, s->last[0] ? ": " : "", s->last);
+}
+
+static int choose(struct cudnn_graph *g, const struct cudnn_rules *rules, struct cudnn_plan *p,
+                  struct err *err)
+{
+    struct search s = {.device = g->device, .rules = rules, .f32 = g->f32};
+    const struct attr a[] = {ATTR(OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, g->n_ops, g->op),
+                             ATTR(OPERATIONGRAPH_HANDLE, HANDLE, 1, &g->device->handle)};
+    cudnnBackendDescriptor_t graph = NULL;
+    cudnnStatus_t st =
+        cudnn_make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, a, g->device->handle ? 2 : 1, &graph);
+    int found;
+
+    if (st != CUDNN_STATUS_SUCCESS)
+        return cudnn_refused(err, st, g->what, "operation graph");
+    found = search_mode(&s, graph, CUDNN_HEUR_MODE_A, p) ||
+            search_mode(&s, graph, CUDNN_HEUR_MODE_FALLBACK, p);
+    cudnn_destroy(graph);
+    return found ? 0 : no_engine(&s, g->what, err);
+}
+
+static struct entry *known(struct cudnn_device *d, struct hash128 h, const struct cudnn_rules *r)
+{
+    for (struct entry *e = d->first; e; e = e->next)
+        if (hash_equal(e->plan.graph, h) && e->rules.max_workspace == r->max_workspace &&
+            e->rules.allow_tf32 == r->allow_tf32)
+            return e;
+    return NULL;
+}
+
+static int new_entry(struct cudnn_graph *g, const struct cudnn_rules *rules, struct hash128 h,
+                     struct entry **out, struct err *err)
+{
+    struct entry *e = xcalloc(1, sizeof *e);
+    int rc = choose(g, rules, &e->plan, err);
+
+    if (rc < 0) {
+        free(e);
+        return rc;
+    }
+    e->rules = *rules;
+    e->plan.graph = h;
+    e->plan.n_tensors = g->n_tensors;
+    e->plan.uid = e->uid;
+    for (int i = 0; i < g->n_tensors; i++)
+        e->uid[i] = g->virtual_tensor[i] ? -1 : i + 1;
+    e->next = g->device->first;
+    g->device->first = e;
+    *out = e;
+    return 0;
+}
+
+int cudnn_plan_for(struct cudnn_graph *g, const struct cudnn_rules *rules,
+                   const struct cudnn_plan **out, struct err *err)
+{
+    const struct hash128 h = hasher_end(g->hash);
+    struct entry *e = NULL;
+    int rc = g->err.code;
+
+    if (rc < 0)
+        *err = g->err;
+    else if (!(e = known(g->device, h, rules)))
+        rc = new_entry(g, rules, h, &e, err);
+    if (rc == 0)
+        *out = &e->plan;
+    cudnn_graph_free(g);
+    return rc;
+}
+
+void cudnn_plan_key(const struct cudnn_device *d, const struct cudnn_plan *p,
+                    const struct cudnn_rules *rules, char out[CUDNN_KEY_LEN])
+{
+    char graph[HASH_TEXT_LEN];
+
+    hash_to_text(p->graph, graph);
+    snprintf(out, CUDNN_KEY_LEN, "cudnn %zu, %s, %zu MiB%s, %s", cudnnGetVersion(), d->gpu,
+             rules->max_workspace >> 20, rules->allow_tf32 ? ", tf32" : "", graph);
+}

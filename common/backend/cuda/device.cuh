@@ -1,0 +1,164 @@
+/* device - what our kernels share: launching, walking over elements, sums in a fixed order.
+ *
+ * The sources compile twice: by nvcc, and as plain C++ against tests/cudasim, whose
+ * <cuda_runtime.h> defines LAUNCH and SHARED and runs the threads of a block one after another in a
+ * random order.
+ *
+ * Rules: a kernel is right for any grid and any number of elements (grid-stride loops), at any
+ * address that its element type allows, and gives the same bits in every run and for every number
+ * of blocks: no atomics, and how a sum is cut depends on the shape alone.  Element types are
+ * template parameters, computed with as float: (float)x[i], (T)value.
+ *
+ * None of our kernels has run on a GPU yet: they have been compiled for one, and run by cudasim. */
+#ifndef BACKEND_CUDA_DEVICE_CUH
+#define BACKEND_CUDA_DEVICE_CUH
+
+#include <cuda_runtime.h>
+
+#include <stdint.h>
+
+extern "C" {
+#include "backend/cuda/own.h"
+#include "op/control.h"
+}
+
+/* LAUNCH((kernel<float>), blocks, threads, p, arguments...) on p's stream.
+ * SHARED(type, name, n): an array that the threads of a block share; its content is undefined. */
+#ifndef LAUNCH
+#define LAUNCH(kernel, n_blocks, n_threads, p, ...)                                    \
+    do {                                                                               \
+        kernel<<<(unsigned)(n_blocks), (unsigned)(n_threads), 0, (p)->cuda->stream>>>( \
+            __VA_ARGS__);                                                              \
+    } while (0)
+#define SHARED(type, name, n) __shared__ type name[n]
+#endif
+
+enum { THREADS = 256, WARP = 32, WARPS_MAX = 1024 / WARP };
+
+#define FULL_WARP 0xffffffffu
+
+/* Blocks for n > 0 pieces of work, per_block to each; no more than the device keeps busy. */
+static inline int64_t blocks_for(const struct own *p, int64_t n, int64_t per_block)
+{
+    const int64_t blocks = (n + per_block - 1) / per_block;
+
+    return blocks < p->cuda->max_blocks ? blocks : p->cuda->max_blocks;
+}
+
+/* Threads for a block that works on a row of c elements. */
+static inline int row_threads(int64_t c)
+{
+    const int64_t warps = (c + WARP - 1) / WARP;
+
+    return WARP * (int)(warps < 1 ? 1 : warps < THREADS / WARP ? warps : THREADS / WARP);
+}
+
+static __device__ inline int64_t grid_first()
+{
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+static __device__ inline int64_t grid_stride() { return (int64_t)gridDim.x * blockDim.x; }
+
+/* An element of [rows,c] and where it lies, without a division at each step. */
+struct walk {
+    int64_t i, row, col;
+    int64_t stride, row_step, col_step, c;
+
+    __device__ explicit walk(int64_t n_cols) : i(grid_first()), stride(grid_stride()), c(n_cols)
+    {
+        row = i / c;
+        col = i % c;
+        row_step = stride / c;
+        col_step = stride % c;
+    }
+
+    __device__ void next()
+    {
+        i += stride;
+        row += row_step;
+        col += col_step;
+        if (col >= c) {
+            col -= c;
+            row++;
+        }
+    }
+};
+
+/* v of all lanes, added pairwise; every lane gets the same bits. */
+static __device__ inline double warp_sum(double v)
+{
+    for (int d = WARP / 2; d > 0; d /= 2)
+        v += __shfl_xor_sync(FULL_WARP, v, d);
+    return v;
+}
+
+/* v of all threads of the block (whole warps), which all get the same bits.  Every thread of the
+ * block must come here. */
+static __device__ inline double block_sum(double v)
+{
+    SHARED(double, part, WARPS_MAX);
+    const int lane = threadIdx.x % WARP, n_warps = blockDim.x / WARP;
+
+    v = warp_sum(v);
+    __syncthreads(); /* the sum before this one may still be read */
+    if (lane == 0)
+        part[threadIdx.x / WARP] = v;
+    __syncthreads();
+    return warp_sum(lane < n_warps ? part[lane] : 0.0);
+}
+
+/* The largest of a row and the first place where it stands; a NaN never wins, but in place 0. */
+struct best {
+    float value;
+    int64_t at;
+};
+
+static __device__ inline struct best best_of(struct best a, struct best b)
+{
+    const bool take = b.value > a.value || (b.value == a.value && b.at < a.at);
+
+    return take ? b : a;
+}
+
+static __device__ inline struct best warp_best(struct best v)
+{
+    for (int d = WARP / 2; d > 0; d /= 2) {
+        struct best other;
+
+        other.value = __shfl_xor_sync(FULL_WARP, v.value, d);
+        other.at = __shfl_xor_sync(FULL_WARP, v.at, d);
+        v = best_of(v, other);
+    }
+    return v;
+}
+
+/* As loss_first_largest of cpu/loss.h, by all threads of the block, which all get it. */
+template <typename T> static __device__ struct best block_best(const T *x, int64_t c)
+{
+    SHARED(struct best, part, WARPS_MAX);
+    const int lane = threadIdx.x % WARP, n_warps = blockDim.x / WARP;
+    const struct best first = {(float)x[0], 0};
+    struct best v = first;
+
+    for (int64_t i = threadIdx.x; i < c; i += blockDim.x) {
+        const float value = (float)x[i];
+
+        if (value > v.value)
+            v = {value, i};
+    }
+    v = warp_best(v);
+    __syncthreads(); /* the one before may still be read */
+    if (lane == 0)
+        part[threadIdx.x / WARP] = v;
+    __syncthreads();
+    return warp_best(lane < n_warps ? part[lane] : first);
+}
+
+/* Whether this step's update is applied; the twin of plain_applies of cpu/plain.h. */
+static __device__ inline bool step_applies(const double *check, const float *control)
+{
+    return check[1] == 0.0 && !(control[CONTROL_NONFINITE] > 0.0f);
+}
+
+#endif

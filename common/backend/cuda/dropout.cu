@@ -1,0 +1,62 @@
+/* y = x * mask / (1-p), the mask from Philox4x32-10 as base/rng.c has it; formula in op/dropout.c,
+ * twin cpu/dropout.c. */
+#include "backend/cuda/device.cuh"
+
+extern "C" {
+#include "base/rng.h"
+}
+
+/* rng_draw of base/rng.c. */
+static __device__ struct rng_block draw(uint64_t seed, uint32_t purpose, uint64_t step,
+                                        uint64_t index)
+{
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    struct rng_block v = {{(uint32_t)index, (uint32_t)(index >> 32) | purpose << 24, (uint32_t)step,
+                           (uint32_t)(step >> 32)}};
+
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)0xD2511F53 * v.v[0], p1 = (uint64_t)0xCD9E8D57 * v.v[2];
+
+        v = {{(uint32_t)(p1 >> 32) ^ v.v[1] ^ k0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ v.v[3] ^ k1,
+              (uint32_t)p0}};
+        k0 += 0x9E3779B9;
+        k1 += 0xBB67AE85;
+    }
+    return v;
+}
+
+/* A thread to each draw of four words, the first and last of which may be used in part.  length:
+ * elements of a sample; y may be x. */
+template <typename T>
+static __global__ void drop(const T *x, T *y, int64_t n, int64_t length,
+                            const struct step_scalars *s, float p, uint64_t tag)
+{
+    const int64_t first = s->first_position * length;
+    const float scale = 1.0f / (1.0f - p);
+
+    for (int64_t q = (first >> 2) + grid_first(); q <= (first + n - 1) >> 2; q += grid_stride()) {
+        const struct rng_block block = draw(s->seed, RNG_DROPOUT, s->step, tag + (uint64_t)q);
+
+        for (int word = 0; word < 4; word++) {
+            const int64_t i = 4 * q + word - first;
+
+            if (i >= 0 && i < n)
+                y[i] = (float)(block.v[word] >> 8) * 0x1p-24f >= p ? (T)((float)x[i] * scale)
+                                                                   : (T)0.0f;
+        }
+    }
+}
+
+static void run(const struct own *p)
+{
+    LAUNCH((drop<float>), blocks_for(p, p->n / 4 + 2, THREADS), THREADS, p, (const float *)p->in[0],
+           (float *)p->out[0], p->n, p->n / p->in_shape[0].dim[0],
+           (const struct step_scalars *)p->in[1], p->attr.dropout.p,
+           (uint64_t)p->attr.dropout.tag << 40);
+}
+
+extern "C" int cuda_make_dropout(struct cuda *b, const struct graph *g, const struct node *n,
+                                 struct kernel **out, struct err *err)
+{
+    return own_new(b, g, n, run, 0, out, err);
+}

@@ -1,0 +1,118 @@
+/* The plugin's one exported symbol: its table, and what it finds on this machine. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+#include <nccl.h>
+
+#include "backend/cuda/arch.h"
+#include "backend/cuda/cuda.h"
+#include "backend/plugin.h"
+#include "base/util.h"
+
+#define COPY_TEXT(to, from) snprintf((to), sizeof(to), "%.*s", (int)sizeof(to) - 1, (from))
+
+/* As nvidia-smi writes it. */
+static void write_uuid(const unsigned char *b, char *out, size_t size)
+{
+    int n = snprintf(out, size, "GPU-");
+
+    for (int i = 0; i < 16; i++)
+        n += snprintf(out + n, size - (size_t)n, "%s%02x",
+                      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", b[i]);
+}
+
+static void probe_gpu(int i, struct plugin_gpu *g)
+{
+    struct cudaDeviceProp p;
+    const cudaError_t st = cudaGetDeviceProperties(&p, i);
+
+    if (st != cudaSuccess) {
+        COPY_TEXT(g->trouble, cudaGetErrorString(st));
+        return;
+    }
+    COPY_TEXT(g->name, p.name);
+    write_uuid((const unsigned char *)p.uuid.bytes, g->uuid, sizeof g->uuid);
+    g->major = p.major;
+    g->minor = p.minor;
+    g->memory_bytes = p.totalGlobalMem;
+    if (!arch_runs_on(GPU_ARCH, p.major, p.minor))
+        snprintf(
+            g->trouble, sizeof g->trouble,
+            "this build has kernels for %s, this GPU is of %d%d: build with -Dgpu_arch=release",
+            GPU_ARCH, p.major, p.minor);
+}
+
+/* libcudnn.so.9 passes every call on to its parts, and ends the program where it finds none. */
+static int is_cudnn_whole(void) { return dlopen("libcudnn_graph.so.9", RTLD_LAZY) != NULL; }
+
+static void probe_versions(struct plugin_probe *out)
+{
+    (void)cudaDriverGetVersion(&out->driver);
+    (void)cudaRuntimeGetVersion(&out->cuda);
+    out->cublaslt = (int)cublasLtGetVersion();
+    if (is_cudnn_whole())
+        out->cudnn = (int)cudnnGetVersion();
+    (void)ncclGetVersion(&out->nccl);
+    COPY_TEXT(out->built_for, GPU_ARCH);
+}
+
+static void probe_trouble(struct plugin_probe *out, cudaError_t st)
+{
+    if (out->driver == 0)
+        COPY_TEXT(out->trouble, "there is no NVIDIA driver (libcuda.so.1)");
+    else if (st != cudaSuccess)
+        snprintf(out->trouble, sizeof out->trouble,
+                 "%s (driver for CUDA %d.%d, this is CUDA %d.%d)", cudaGetErrorString(st),
+                 out->driver / 1000, out->driver % 1000 / 10, out->cuda / 1000,
+                 out->cuda % 1000 / 10);
+    else if (out->n_gpus == 0)
+        COPY_TEXT(out->trouble, "the driver finds no GPU");
+    if (out->cudnn == 0)
+        COPY_TEXT(out->trouble, "cuDNN is not whole: no libcudnn_graph.so.9 beside libcudnn.so.9");
+    for (int i = 0; i < out->n_gpus && i < PLUGIN_MAX_GPUS; i++)
+        if (!out->gpu[i].trouble[0])
+            return;
+    if (!out->trouble[0])
+        COPY_TEXT(out->trouble, out->gpu[0].trouble);
+}
+
+static void probe(struct plugin_probe *out)
+{
+    cudaError_t st;
+
+    memset(out, 0, sizeof *out);
+    probe_versions(out);
+    st = cudaGetDeviceCount(&out->n_gpus);
+    if (st != cudaSuccess)
+        out->n_gpus = 0;
+    for (int i = 0; i < out->n_gpus && i < PLUGIN_MAX_GPUS; i++)
+        probe_gpu(i, &out->gpu[i]);
+    probe_trouble(out, st);
+    (void)cudaGetLastError();
+}
+
+static int open_gpu(int device, struct backend **out, struct err *err)
+{
+    if (!is_cudnn_whole())
+        return err_set(err, ERR_UNSUPPORTED, "cuDNN is not whole: %s", dlerror());
+    return cuda_open(device, out, err);
+}
+
+__attribute__((visibility("default"))) const struct plugin *dptrain_plugin(void);
+
+const struct plugin *dptrain_plugin(void)
+{
+    static const struct plugin table = {
+        .abi = PLUGIN_ABI,
+        .layout = PLUGIN_LAYOUT,
+        .version = DPTRAIN_VERSION,
+        .probe = probe,
+        .open = open_gpu,
+    };
+
+    return &table;
+}

@@ -1,0 +1,226 @@
+/* linear and its gradients: one cuBLASLt product (mapping in gemm.h).
+ *
+ * With a fused flatten x is [N,H*W,C], but the columns of w stand in C,H,W order: w [O,C,H*W] is
+ * transposed into the scratch [O,H*W,C] first, dw from there last, as the cpu twin's reorders do.
+ * Bias: the product's, where an algorithm has it; else, and for the activation, a pass over y.  db:
+ * the product's, or a pass over dy.
+ *
+ * None of this ran on a GPU yet: the mapping is tested on the CPU by tests/cudnn, the passes are
+ * executed by tests/cudasim, the rest compiles and links. */
+#include <stdlib.h>
+
+#include "backend/cuda/blas.h"
+#include "backend/cuda/passes.h"
+#include "base/alloc.h"
+#include "base/util.h"
+
+enum { PIECE_ALIGN = 256 };
+
+static const size_t max_workspace = (size_t)32 << 20; /* what NVIDIA advises for Hopper */
+
+struct linear {
+    struct kernel k;
+    struct cuda *cuda;
+    struct blas *blas;
+    enum gemm_pass pass;
+    struct gemm g;
+    int64_t batch, n_out;
+    int64_t pixels, channels; /* of a fused flatten whose order matters; else 0 */
+    struct blas_product *product;
+    enum blas_tail tail;  /* what the product does besides */
+    enum activation act;  /* what is left to a pass */
+    int has_bias;         /* a bias, or its gradient, exists */
+    size_t at_w, at_sums; /* in the scratch; the product's workspace is at 0 */
+    float *tensor[3];     /* enum gemm_tensor; the product's, so w may be in the scratch */
+    float *plain_w, *bias;
+    void *scratch;
+};
+
+static void close_blas(void *p) { blas_close(p); }
+
+static int blas_of(struct cuda *b, struct blas **out, struct err *err)
+{
+    if (!b->blas.handle) {
+        struct blas *opened = NULL;
+        int rc = blas_open(b->stream, &opened, err);
+
+        if (rc < 0)
+            return rc;
+        b->blas.handle = opened;
+        b->blas.close = close_blas;
+    }
+    *out = b->blas.handle;
+    return 0;
+}
+
+static void linear_free(struct kernel *k)
+{
+    struct linear *l = container_of(k, struct linear, k);
+
+    blas_product_free(l->product);
+    free(l);
+}
+
+static int in_product(const struct linear *l)
+{
+    return l->tail == BLAS_BIAS || l->tail == BLAS_BIAS_RELU || l->tail == BLAS_BIAS_GRAD;
+}
+
+static int linear_bind(struct kernel *k, void *const *in, void *const *out, void *scratch,
+                       struct err *err)
+{
+    struct linear *l = container_of(k, struct linear, k);
+
+    l->tensor[GEMM_X] = l->pass == GEMM_GRAD_X ? out[0] : in[0];
+    l->plain_w = l->pass == GEMM_GRAD_W ? out[0] : l->pass == GEMM_GRAD_X ? in[0] : in[1];
+    l->tensor[GEMM_Y] = l->pass == GEMM_FORWARD ? out[0] : in[1];
+    l->tensor[GEMM_W] = l->pixels ? (float *)((char *)scratch + l->at_w) : l->plain_w;
+    l->bias = !l->has_bias ? NULL : l->pass == GEMM_FORWARD ? in[2] : out[1];
+    l->scratch = scratch;
+    return blas_product_bind(l->product, in_product(l) ? l->bias : NULL, err);
+}
+
+static void before(const struct linear *l)
+{
+    if (l->pixels && l->pass != GEMM_GRAD_W)
+        passes_transpose(l->cuda, l->plain_w, l->tensor[GEMM_W], l->n_out, l->channels, l->pixels);
+}
+
+static void behind(const struct linear *l)
+{
+    float *bias = in_product(l) ? NULL : l->bias;
+
+    if (l->pass == GEMM_FORWARD && (bias || l->act != ACT_NONE))
+        passes_bias_act(l->cuda, l->tensor[GEMM_Y], bias, l->act, l->batch, l->n_out);
+    if (l->pass != GEMM_GRAD_W)
+        return;
+    if (l->pixels)
+        passes_transpose(l->cuda, l->tensor[GEMM_W], l->plain_w, l->n_out, l->pixels, l->channels);
+    if (bias)
+        passes_column_sums(l->cuda, l->tensor[GEMM_Y], bias, l->batch, l->n_out,
+                           (char *)l->scratch + l->at_sums);
+}
+
+static int linear_run(struct kernel *k, struct err *err)
+{
+    const struct linear *l = container_of(k, struct linear, k);
+    int rc;
+
+    before(l);
+    rc = blas_product_run(l->blas, l->product, l->tensor[l->g.a], l->tensor[l->g.b],
+                          l->tensor[l->g.c], l->scratch, err);
+    if (rc < 0)
+        return rc;
+    behind(l);
+    return passes_check("launch around a product", err);
+}
+
+static const struct kernel_ops linear_ops = {
+    .bind = linear_bind,
+    .run = linear_run,
+    .free = linear_free,
+};
+
+/* What the product could do besides. */
+static enum blas_tail wish(const struct linear *l)
+{
+    const int relu = l->act == ACT_RELU;
+
+    if (l->pass == GEMM_GRAD_W)
+        return l->has_bias ? BLAS_BIAS_GRAD : BLAS_ALONE;
+    if (relu)
+        return l->has_bias ? BLAS_BIAS_RELU : BLAS_RELU;
+    return l->has_bias && l->act == ACT_NONE ? BLAS_BIAS : BLAS_ALONE;
+}
+
+static int choose(struct linear *l, struct err *err)
+{
+    const struct blas_rules rules = {max_workspace, l->cuda->allow_tf32};
+    struct err none;
+
+    l->tail = wish(l);
+    if (l->tail != BLAS_ALONE &&
+        blas_product_new(l->blas, &l->g, DTYPE_F32, l->tail, &rules, &l->product, &none) == 0) {
+        if (l->tail == BLAS_RELU || l->tail == BLAS_BIAS_RELU)
+            l->act = ACT_NONE;
+        return 0;
+    }
+    l->tail = BLAS_ALONE;
+    return blas_product_new(l->blas, &l->g, DTYPE_F32, BLAS_ALONE, &rules, &l->product, err);
+}
+
+static size_t piece(size_t n_bytes)
+{
+    return (n_bytes + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN;
+}
+
+static void lay_out(struct linear *l)
+{
+    const int sums = l->pass == GEMM_GRAD_W && l->has_bias && !in_product(l);
+    const int64_t w = l->n_out * l->pixels * l->channels;
+
+    l->at_w = piece(blas_product_workspace(l->product));
+    l->at_sums = l->at_w + piece((size_t)w * sizeof(float));
+    l->k.scratch_bytes =
+        l->at_sums + (sums ? piece(passes_column_sums_scratch(l->batch, l->n_out)) : 0);
+}
+
+/* Of x [N,in] or an image, w [out,in] and y. */
+static void describe(struct linear *l, const struct shape *y, const struct shape *w,
+                     const struct node *n)
+{
+    const int64_t *image = n->attr.linear.image;
+
+    l->batch = y->dim[0];
+    l->n_out = y->dim[1];
+    if (image[0] > 0 && image[0] * image[1] > 1 && image[2] > 1) {
+        l->pixels = image[0] * image[1];
+        l->channels = image[2];
+    }
+    l->act = n->attr.linear.act;
+    l->g = gemm_of(l->pass, l->batch, w->dim[1], l->n_out);
+}
+
+static int make(struct cuda *b, enum gemm_pass pass, const struct shape *y, const struct shape *w,
+                int has_bias, const struct node *n, struct kernel **out, struct err *err)
+{
+    struct linear *l;
+    void *mem;
+    int rc = try_alloc(&mem, sizeof *l, "a kernel", err);
+
+    if (rc < 0)
+        return rc;
+    l = mem;
+    l->k.ops = &linear_ops;
+    l->cuda = b;
+    l->pass = pass;
+    l->has_bias = has_bias;
+    describe(l, y, w, n);
+    if ((rc = blas_of(b, &l->blas, err)) < 0 || (rc = choose(l, err)) < 0) {
+        free(l);
+        return rc;
+    }
+    lay_out(l);
+    *out = &l->k;
+    return 0;
+}
+
+int cuda_make_linear(struct cuda *b, const struct graph *g, const struct node *n,
+                     struct kernel **out, struct err *err)
+{
+    return make(b, GEMM_FORWARD, cuda_out(g, n, 0), cuda_in(g, n, 1), cuda_has_in(n, 2), n, out,
+                err);
+}
+
+int cuda_make_linear_grad_x(struct cuda *b, const struct graph *g, const struct node *n,
+                            struct kernel **out, struct err *err)
+{
+    return make(b, GEMM_GRAD_X, cuda_in(g, n, 1), cuda_in(g, n, 0), 0, n, out, err);
+}
+
+int cuda_make_linear_grad_w(struct cuda *b, const struct graph *g, const struct node *n,
+                            struct kernel **out, struct err *err)
+{
+    return make(b, GEMM_GRAD_W, cuda_in(g, n, 1), cuda_out(g, n, 0), cuda_has_out(n, 1), n, out,
+                err);
+}

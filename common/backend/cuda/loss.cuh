@@ -1,0 +1,46 @@
+/* loss - what the losses add to the metrics: each row's share in the scratch, then one block adds
+ * them up in an order that the number of rows alone decides.  Twin: cpu/loss.h. */
+#ifndef BACKEND_CUDA_LOSS_CUH
+#define BACKEND_CUDA_LOSS_CUH
+
+#include "backend/cuda/device.cuh"
+
+struct row_loss {
+    double loss;
+    int32_t correct, unused;
+};
+
+static __global__ void loss_count(const struct row_loss *row, int64_t rows, double *metrics)
+{
+    double loss = 0, correct = 0, bad = 0;
+
+    for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
+        const bool finite = fabs(row[i].loss) <= 1.7976931348623157e308; /* false for NaN, too */
+
+        loss += finite ? row[i].loss : 0.0;
+        bad += finite ? 0.0 : 1.0;
+        correct += (double)row[i].correct;
+    }
+    loss = block_sum(loss);
+    correct = block_sum(correct);
+    bad = block_sum(bad);
+    if (threadIdx.x == 0) {
+        metrics[METRIC_LOSS_SUM] += loss;
+        metrics[METRIC_CORRECT] += correct;
+        metrics[METRIC_SAMPLES] += (double)rows;
+        metrics[METRIC_NONFINITE] += bad;
+    }
+}
+
+static inline void loss_run_count(const struct own *p)
+{
+    LAUNCH(loss_count, 1, THREADS, p, (const struct row_loss *)p->scratch, p->rows,
+           (double *)p->in[2]);
+}
+
+static inline size_t loss_scratch(const struct graph *g, const struct node *n)
+{
+    return (size_t)cuda_in(g, n, 0)->dim[0] * sizeof(struct row_loss);
+}
+
+#endif

@@ -1,0 +1,29 @@
+/* own - a kernel that is ours: one C function that launches on the backend's stream.
+ *
+ * The twin of backend/cpu/plain.h.  `run` launches (device.cuh) and returns; a launch that fails is
+ * noticed once behind it. */
+#ifndef BACKEND_CUDA_OWN_H
+#define BACKEND_CUDA_OWN_H
+
+#include "backend/cuda/cuda.h"
+
+struct own {
+    struct kernel k;
+    struct cuda *cuda;
+    void *in[NODE_MAX_IN], *out[NODE_MAX_OUT], *scratch; /* on the device; NULL: absent */
+    struct shape in_shape[NODE_MAX_IN], out_shape[NODE_MAX_OUT];
+    size_t out_bytes[NODE_MAX_OUT];
+    int64_t n, rows, c; /* of in[0]: elements, elements / last dimension, last dimension */
+    union node_attr attr;
+    void (*run)(const struct own *p);
+};
+
+int own_new(struct cuda *b, const struct graph *g, const struct node *n,
+            void (*run)(const struct own *p), size_t scratch_bytes, struct kernel **out,
+            struct err *err);
+
+/* The kernel of a node that has nothing to do: zeroes its outputs. */
+int own_new_zero(struct cuda *b, const struct graph *g, const struct node *n, struct kernel **out,
+                 struct err *err);
+
+#endif

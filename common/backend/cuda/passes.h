@@ -1,0 +1,26 @@
+/* passes - what stands before and behind a library's convolution or product: weights into another
+ * order, bias and activation, the sums for a bias' gradient.
+ *
+ * Each launches on the backend's stream and returns; after the last one of a kernel's run,
+ * passes_check says whether a launch failed. */
+#ifndef BACKEND_CUDA_PASSES_H
+#define BACKEND_CUDA_PASSES_H
+
+#include "backend/cuda/cuda.h"
+
+/* to[s][j][i] = from[s][i][j], i < rows, j < cols. */
+void passes_transpose(struct cuda *b, const float *from, float *to, int64_t samples, int64_t rows,
+                      int64_t cols);
+
+/* y[r][c] = act(y[r][c] + bias[c]); bias NULL: none. */
+void passes_bias_act(struct cuda *b, float *y, const float *bias, enum activation act, int64_t rows,
+                     int64_t c);
+
+/* sum[c] = x[0][c] + x[1][c] + ..., added in double in an order that only the shape decides. */
+void passes_column_sums(struct cuda *b, const float *x, float *sum, int64_t rows, int64_t c,
+                        void *scratch);
+size_t passes_column_sums_scratch(int64_t rows, int64_t c);
+
+int passes_check(const char *what, struct err *err);
+
+#endif

@@ -1,0 +1,42 @@
+/* transpose - of many small matrices, one behind the other. */
+#ifndef BACKEND_CUDA_TRANSPOSE_CUH
+#define BACKEND_CUDA_TRANSPOSE_CUH
+
+#include "backend/cuda/device.cuh"
+
+enum { TILE = 32, LINES = THREADS / TILE };
+
+/* y[s][j][i] = x[s][i][j] for samples s, i < rows, j < cols; a block moves a tile at a time, so
+ * that both reading and writing run along memory. */
+template <typename T>
+static __global__ void transpose(const T *x, T *y, int64_t samples, int64_t rows, int64_t cols)
+{
+    SHARED(T, tile, TILE * (TILE + 1)); /* one more column, so that a column meets all banks */
+    const int64_t down = (rows + TILE - 1) / TILE, across = (cols + TILE - 1) / TILE;
+    const int tx = (int)threadIdx.x % TILE, ty = (int)threadIdx.x / TILE;
+
+    for (int64_t job = blockIdx.x; job < samples * down * across; job += gridDim.x) {
+        const int64_t sample = job / (down * across), left = job % across * TILE;
+        const int64_t top = job / across % down * TILE, base = sample * rows * cols;
+
+        for (int line = ty; line < TILE; line += LINES)
+            if (top + line < rows && left + tx < cols)
+                tile[line * (TILE + 1) + tx] = x[base + (top + line) * cols + left + tx];
+        __syncthreads();
+        for (int line = ty; line < TILE; line += LINES)
+            if (left + line < cols && top + tx < rows)
+                y[base + (left + line) * rows + top + tx] = tile[tx * (TILE + 1) + line];
+        __syncthreads(); /* before the tile is filled again */
+    }
+}
+
+template <typename T>
+static void transpose_all(const struct own *p, const T *x, T *y, int64_t samples, int64_t rows,
+                          int64_t cols)
+{
+    const int64_t tiles = samples * ((rows + TILE - 1) / TILE) * ((cols + TILE - 1) / TILE);
+
+    LAUNCH((transpose<T>), blocks_for(p, tiles, 1), THREADS, p, x, y, samples, rows, cols);
+}
+
+#endif

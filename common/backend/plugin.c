@@ -1,0 +1,322 @@
+/* What happens: the libraries that a plugin needs are loaded one by one from the first place that
+ * has them (needed[]), then the plugin, whose own needs are then met by name; then its table is
+ * checked.  What goes wrong: a library is nowhere (the plugin's own failure names it, and the
+ * places are added), the plugin is nowhere, or it is another version's. */
+#include "backend/plugin.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "base/util.h"
+
+/* In the order of dependence.  cuDNN loads nvrtc, nvJitLink and its own parts by itself, where it
+ * wants them; without libcudnn_graph it would end the program, so that one is asked for here. */
+static const struct {
+    const char *name;
+    int optional;
+} needed[] = {
+    {"libcudart.so.13", 0},   {"libnvJitLink.so.13", 1}, {"libnvrtc.so.13", 1},
+    {"libcublasLt.so.13", 0}, {"libcudnn.so.9", 0},      {"libcudnn_graph.so.9", 0},
+    {"libnccl.so.2", 0},
+};
+
+enum { MAX_DIRS = 64 };
+
+struct dirs {
+    char *dir[MAX_DIRS];
+    int n;
+};
+
+struct plugin_search {
+    struct dirs plugin, library;
+    int asked_python;
+    char *found[ARRAY_LEN(needed)]; /* path, or NULL */
+};
+
+static void add_dir(struct dirs *d, char *dir)
+{
+    if (d->n < MAX_DIRS)
+        d->dir[d->n++] = dir;
+    else
+        free(dir);
+}
+
+static void free_dirs(struct dirs *d)
+{
+    for (int i = 0; i < d->n; i++)
+        free(d->dir[i]);
+}
+
+static void add_plugin_dirs(struct plugin_search *s)
+{
+    char exe[4096];
+    const ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    char *slash;
+
+    if (len > 0) {
+        exe[len] = 0;
+        slash = strrchr(exe, '/');
+        *slash = 0;
+        add_dir(&s->plugin, xstrdup(exe));
+        add_dir(&s->plugin, xasprintf("%s/../lib", exe));
+        add_dir(&s->plugin, xasprintf("%s/../common/backend/cuda", exe));
+    }
+    add_dir(&s->plugin, xstrdup(DPTRAIN_LIBDIR));
+}
+
+struct plugin_search *plugin_search_new(void)
+{
+    static const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"};
+    struct plugin_search *s = xcalloc(1, sizeof *s);
+
+    add_plugin_dirs(s);
+    for (size_t i = 0; i < ARRAY_LEN(variables); i++)
+        if (getenv(variables[i]))
+            add_dir(&s->library, xasprintf("%s/lib64", getenv(variables[i])));
+    add_dir(&s->library, xstrdup("/usr/local/cuda/lib64"));
+    add_dir(&s->library, xstrdup("/usr/local/cuda-13/lib64"));
+    return s;
+}
+
+void plugin_search_free(struct plugin_search *s)
+{
+    if (!s)
+        return;
+    free_dirs(&s->plugin);
+    free_dirs(&s->library);
+    for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+        free(s->found[i]);
+    free(s);
+}
+
+static void add_wheels(struct dirs *d, const char *nvidia)
+{
+    char *pattern = xasprintf("%s/*/lib", nvidia);
+    glob_t found;
+
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            add_dir(d, xstrdup(found.gl_pathv[i]));
+        globfree(&found);
+    }
+    free(pattern);
+}
+
+/* Where pip put NVIDIA's packages; not below the working directory, which anybody may own. */
+static void ask_python(struct plugin_search *s)
+{
+    static const char command[] =
+        "python3 -c 'import sys, importlib.util as u\n"
+        "sys.path = [p for p in sys.path if p]\n"
+        "s = u.find_spec(\"nvidia\")\n"
+        "print(*(s.submodule_search_locations or [] if s else []), sep=\"\\n\")' 2>/dev/null";
+    char line[4096];
+    FILE *f;
+
+    if (s->asked_python++)
+        return;
+    f = popen(command, "re");
+    if (!f)
+        return;
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        if (line[0] == '/')
+            add_wheels(&s->library, line);
+    }
+    pclose(f);
+}
+
+static char *path_of(void *handle, const char *name)
+{
+    struct link_map *map = NULL;
+
+    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name[0])
+        return xstrdup(map->l_name);
+    return xstrdup(name);
+}
+
+/* Never closed.  Returns the path that it has, or NULL. */
+static char *try_library(const char *dir, const char *name)
+{
+    char *path = dir ? xasprintf("%s/%s", dir, name) : xstrdup(name);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    char *found = handle ? path_of(handle, path) : NULL;
+
+    free(path);
+    return found;
+}
+
+static char *find_library(struct plugin_search *s, const char *name)
+{
+    char *found = try_library(NULL, name);
+
+    for (int i = 0; !found && i < s->library.n; i++)
+        found = try_library(s->library.dir[i], name);
+    if (!found && !s->asked_python) {
+        const int first_new = s->library.n;
+
+        ask_python(s);
+        for (int i = first_new; !found && i < s->library.n; i++)
+            found = try_library(s->library.dir[i], name);
+    }
+    return found;
+}
+
+static void load_libraries(struct plugin_search *s)
+{
+    for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+        if (!s->found[i])
+            s->found[i] = find_library(s, needed[i].name);
+}
+
+static int check_table(const struct plugin *p, const char *path, struct err *err)
+{
+    if (p->abi != PLUGIN_ABI)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s has interface %u, this program wants %u: install the two together", path,
+                       p->abi, PLUGIN_ABI);
+    if (strcmp(p->version, DPTRAIN_VERSION) != 0)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s is of dptrain %.32s, this program of " DPTRAIN_VERSION
+                       ": install the two together",
+                       path, p->version);
+    if (p->layout != PLUGIN_LAYOUT)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s was built from other sources of dptrain " DPTRAIN_VERSION
+                       " than this program: build the two together",
+                       path);
+    return 0;
+}
+
+int plugin_load_file(const char *path, const struct plugin **out, struct err *err)
+{
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const struct plugin *p;
+    plugin_fn *fn;
+    int rc;
+
+    if (!handle)
+        return err_set(err, ERR_UNSUPPORTED, "%s", dlerror());
+    fn = (plugin_fn *)(uintptr_t)dlsym(handle, PLUGIN_SYMBOL);
+    if (!fn)
+        return err_set(err, ERR_UNSUPPORTED, "%s is no plugin of dptrain: no symbol %s", path,
+                       PLUGIN_SYMBOL);
+    p = fn();
+    if ((rc = check_table(p, path, err)) < 0)
+        return rc;
+    ASSERT(p->probe && p->open);
+    *out = p;
+    return 0;
+}
+
+/* The first folder that has it, or NULL. */
+static char *find_plugin(const struct plugin_search *s, const char *name)
+{
+    for (int i = 0; i < s->plugin.n; i++) {
+        char *path = xasprintf("%s/%s", s->plugin.dir[i], name);
+
+        if (access(path, R_OK) == 0)
+            return path;
+        free(path);
+    }
+    return NULL;
+}
+
+/* Append to what dlopen said, which names one library alone. */
+static int missing_libraries(const struct plugin_search *s, struct err *err)
+{
+    char said[sizeof err->msg], names[160] = "";
+
+    for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+        if (!s->found[i] && !needed[i].optional)
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s",
+                     names[0] ? ", " : "", needed[i].name);
+    if (!names[0])
+        return err->code;
+    snprintf(said, sizeof said, "%.200s", err->msg);
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s (not found: %s; the CUDA 13 toolkit or pip's nvidia packages have them, "
+                   "and --check --device cuda shows where they were looked for)",
+                   said, names);
+}
+
+int plugin_search_load(struct plugin_search *s, const char *name, const struct plugin **out,
+                       struct err *err)
+{
+    char *path = find_plugin(s, name);
+    int rc;
+
+    if (!path)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s is neither beside this program (%s) nor in %s: it was not built "
+                       "(no CUDA toolkit) or not installed",
+                       name, s->plugin.dir[0], s->plugin.dir[s->plugin.n - 1]);
+    load_libraries(s);
+    rc = plugin_load_file(path, out, err);
+    if (rc < 0)
+        rc = missing_libraries(s, err);
+    free(path);
+    return rc;
+}
+
+static void print_dirs(const struct dirs *d, struct buf *out)
+{
+    for (int i = 0; i < d->n; i++)
+        buf_printf(out, "    %s%s\n", d->dir[i], access(d->dir[i], R_OK) ? " (not there)" : "");
+}
+
+void plugin_search_print(struct plugin_search *s, const char *name, struct buf *out)
+{
+    char *path = find_plugin(s, name);
+
+    load_libraries(s);
+    ask_python(s); /* its folders belong to the order, even where nothing was left to find */
+    buf_printf(out, "%s: %s; looked for in\n", name, path ? path : "not found");
+    print_dirs(&s->plugin, out);
+    buf_printf(out, "NVIDIA's libraries, looked for as the loader does (LD_LIBRARY_PATH, "
+                    "ld.so.conf), then in\n");
+    print_dirs(&s->library, out);
+    for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+        buf_printf(out, "  %s: %s\n", needed[i].name,
+                   s->found[i]          ? s->found[i]
+                   : needed[i].optional ? "not found; only some plans of cuDNN want it"
+                                        : "not found");
+    free(path);
+}
+
+/* 13000 as 13.0; cuDNN's 91900 as 9.19.0; NCCL's 22809 as 2.28.9 */
+static void print_version(struct buf *out, const char *what, int v, int unit)
+{
+    if (v == 0)
+        buf_printf(out, "%s: none\n", what);
+    else if (unit == 1000)
+        buf_printf(out, "%s: %d.%d\n", what, v / 1000, v % 1000 / 10);
+    else
+        buf_printf(out, "%s: %d.%d.%d\n", what, v / 10000, v / 100 % 100, v % 100);
+}
+
+void plugin_probe_print(const struct plugin_probe *p, struct buf *out)
+{
+    print_version(out, "driver, knows CUDA", p->driver, 1000);
+    print_version(out, "CUDA runtime", p->cuda, 1000);
+    print_version(out, "cuBLASLt", p->cublaslt, 10000);
+    print_version(out, "cuDNN", p->cudnn, 10000);
+    print_version(out, "NCCL", p->nccl, 10000);
+    buf_printf(out, "kernels built for: %s\n", p->built_for);
+    for (int i = 0; i < p->n_gpus && i < PLUGIN_MAX_GPUS; i++) {
+        const struct plugin_gpu *g = &p->gpu[i];
+
+        buf_printf(out, "cuda:%d: %s, %.1f GiB, capability %d.%d, %s: %s\n", i, g->name,
+                   (double)g->memory_bytes / 0x1p30, g->major, g->minor, g->uuid,
+                   g->trouble[0] ? g->trouble : "can be used");
+    }
+    if (p->trouble[0])
+        buf_printf(out, "no GPU can be used: %s\n", p->trouble);
+}

@@ -1,0 +1,15 @@
+/* clock - the two clocks.  Durations use the monotonic one only. */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdint.h>
+
+int64_t clock_mono_ns(void); /* CLOCK_MONOTONIC */
+double clock_wall_s(void);   /* Unix time in seconds */
+
+static inline double clock_since_s(int64_t start_ns)
+{
+    return 1e-9 * (double)(clock_mono_ns() - start_ns);
+}
+
+#endif

@@ -1,0 +1,65 @@
+#include "base/hash.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/util.h"
+
+static struct hash128 from_xxh(XXH128_hash_t h) { return (struct hash128){h.low64, h.high64}; }
+
+struct hash128 hash_of(const void *data, size_t n_bytes)
+{
+    return from_xxh(XXH3_128bits(data, n_bytes));
+}
+
+int hash_equal(struct hash128 a, struct hash128 b) { return a.lo == b.lo && a.hi == b.hi; }
+
+void hash_to_text(struct hash128 h, char out[HASH_TEXT_LEN])
+{
+    snprintf(out, HASH_TEXT_LEN, "%016llx%016llx", (unsigned long long)h.hi,
+             (unsigned long long)h.lo);
+}
+
+int hash_from_text(const char *text, struct hash128 *out)
+{
+    uint64_t word[2] = {0, 0};
+
+    if (strlen(text) != HASH_TEXT_LEN - 1)
+        return -1;
+    for (int i = 0; i < HASH_TEXT_LEN - 1; i++) {
+        static const char digits[] = "0123456789abcdef";
+        const char *at = strchr(digits, text[i]);
+
+        if (!at || !text[i])
+            return -1;
+        word[i / 16] = word[i / 16] << 4 | (uint64_t)(at - digits);
+    }
+    *out = (struct hash128){.hi = word[0], .lo = word[1]};
+    return 0;
+}
+
+struct hasher *hasher_new(void)
+{
+    XXH3_state_t *s = XXH3_createState();
+
+    ASSERT(s);
+    XXH3_128bits_reset(s);
+    return (struct hasher *)s;
+}
+
+void hasher_free(struct hasher *h) { XXH3_freeState((XXH3_state_t *)h); }
+
+void hasher_add(struct hasher *h, const void *data, size_t n_bytes)
+{
+    XXH3_128bits_update((XXH3_state_t *)h, data, n_bytes);
+}
+
+void hasher_add_text(struct hasher *h, const char *s) { hasher_add(h, s, strlen(s) + 1); }
+
+void hasher_add_i64(struct hasher *h, int64_t v) { hasher_add(h, &v, sizeof v); }
+
+struct hash128 hasher_end(const struct hasher *h)
+{
+    return from_xxh(XXH3_128bits_digest((const XXH3_state_t *)h));
+}

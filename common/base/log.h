@@ -1,0 +1,31 @@
+/* log - what a daemon tells its operator, on standard error.
+ *
+ * Text: `dpdriver: warning: message`; with LOG_JSON one object a line with time, program, level,
+ * message, so a collector can read it.  A live progress line (report/progress) is cleared first.
+ *
+ * Life:    log_init once in main, before threads start; without it: text, program "dptrain".
+ * Text:    a message of at most 2047 bytes; bytes that are not UTF-8, and control characters, which
+ *          may come from a peer, are shown as '?' (base/text.h).
+ * Threads: any; each line leaves in one write(2). */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include "base/err.h"
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+enum log_format { LOG_TEXT, LOG_JSON };
+
+/* `program`, a plain word of at most 64 bytes, is borrowed for the life of the process. */
+void log_init(const char *program, enum log_format format, enum log_level least);
+
+void log_at(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#define log_debug(...) log_at(LOG_DEBUG, __VA_ARGS__)
+#define log_info(...)  log_at(LOG_INFO, __VA_ARGS__)
+#define log_warn(...)  log_at(LOG_WARN, __VA_ARGS__)
+#define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)
+
+/* Called before each line, to clear a progress line; NULL: nothing.  Set from the main thread. */
+void log_set_before_line(void (*before)(void));
+
+#endif

@@ -1,0 +1,35 @@
+/* mailbox - the one thing that threads share: a queue of messages to one reader.
+ *
+ * A message is a heap object that starts with `struct mail`; ownership passes with it.  The reader
+ * either sleeps in mailbox_wait (engine, data, comm threads), or gives a wake function (the loop:
+ * uv_async_send, which merges wake-ups, so drain with mailbox_take until NULL).
+ *
+ * Life:    mailbox_init -> put, take ... -> mailbox_fini (with nobody waiting; frees what is left
+ *          with the given function).
+ * Threads: any number of writers, one reader.
+ * Lock:    one mutex, which guards the list; the condition is its emptiness. */
+#ifndef BASE_MAILBOX_H
+#define BASE_MAILBOX_H
+
+#include <pthread.h>
+
+struct mail {
+    struct mail *next; /* the mailbox's while it is queued */
+};
+
+struct mailbox {
+    pthread_mutex_t lock;
+    pthread_cond_t filled;
+    struct mail *first, **last;
+    void (*wake)(void *arg); /* may be NULL */
+    void *arg;
+};
+
+void mailbox_init(struct mailbox *m, void (*wake)(void *arg), void *arg);
+void mailbox_fini(struct mailbox *m, void (*free_mail)(struct mail *));
+
+void mailbox_put(struct mailbox *m, struct mail *mail); /* takes mail */
+struct mail *mailbox_take(struct mailbox *m);           /* the oldest, or NULL */
+struct mail *mailbox_wait(struct mailbox *m);           /* the oldest; sleeps while there is none */
+
+#endif

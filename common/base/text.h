@@ -1,0 +1,17 @@
+/* text - making strings from files and peers safe to show and to store.
+ *
+ * Threads: any. */
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+
+#include <stddef.h>
+
+/* Bytes of the well-formed UTF-8 character (RFC 3629) that `s` starts with; 0: none, or the end. */
+size_t text_char_len(const char *s);
+
+/* Put '?' in the place of every byte that belongs to no well-formed UTF-8 character, and of every
+ * control character but newline and tab: what is left is valid in JSON and harmless on a terminal.
+ */
+void text_clean(char *s);
+
+#endif

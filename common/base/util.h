@@ -1,0 +1,23 @@
+/* util - the handful of macros everybody uses. */
+#ifndef BASE_UTIL_H
+#define BASE_UTIL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+/* A bug of ours, always checked: logs the place and aborts.  Never for what a peer, file or user
+ * sent; that is an err. */
+#define ASSERT(cond) ((cond) ? (void)0 : assert_failed(#cond, __FILE__, __LINE__))
+
+void assert_failed(const char *cond, const char *file, int line) __attribute__((noreturn));
+
+static inline int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t ceil_div_i64(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t round_up_i64(int64_t a, int64_t b) { return ceil_div_i64(a, b) * b; }
+
+#endif

@@ -1,0 +1,411 @@
+#include "ckpt/ckpt.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "ckpt/file.h"
+
+static const char model_file[] = "model.safetensors";
+static const char optimizer_file[] = "optimizer.safetensors";
+static const char state_file[] = "state.json";
+
+enum { FORMAT = 1 };
+
+/* ---- state.json ---- */
+
+static const struct {
+    const char *key;
+    size_t offset;
+} numbers[] = {
+    {"step", offsetof(struct ckpt_state, step)},
+    {"steps_per_epoch", offsetof(struct ckpt_state, steps_per_epoch)},
+    {"epoch_loss", offsetof(struct ckpt_state, epoch_loss)},
+    {"epoch_correct", offsetof(struct ckpt_state, epoch_correct)},
+    {"epoch_samples", offsetof(struct ckpt_state, epoch_samples)},
+    {"epoch_skipped", offsetof(struct ckpt_state, epoch_skipped)},
+    {"updates", offsetof(struct ckpt_state, n_updates)},
+};
+
+static int64_t *number_at(struct ckpt_state *s, size_t i)
+{
+    return (int64_t *)((char *)s + numbers[i].offset);
+}
+
+/* Hash of the object without its own "hash". */
+static void hash_object(json_t *root, char text[HASH_TEXT_LEN])
+{
+    json_t *copy = json_copy(root);
+    char *all;
+
+    json_object_del(copy, "hash");
+    all = json_dumps(copy, JSON_COMPACT | JSON_SORT_KEYS);
+    ASSERT(all);
+    hash_to_text(hash_of(all, strlen(all)), text);
+    free(all);
+    json_decref(copy);
+}
+
+static json_t *hash_json(struct hash128 h)
+{
+    char text[HASH_TEXT_LEN];
+
+    hash_to_text(h, text);
+    return json_string(text);
+}
+
+static char *state_text(const struct ckpt_state *s, struct hash128 model, struct hash128 optimizer)
+{
+    struct ckpt_state copy = *s;
+    json_t *root = json_object();
+    char hash[HASH_TEXT_LEN], *text;
+
+    json_object_set_new(root, "format", json_integer(FORMAT));
+    json_object_set_new(root, "version", json_string(DPTRAIN_VERSION));
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        json_object_set_new(root, numbers[i].key, json_integer(*number_at(&copy, i)));
+    json_object_set_new(root, "ranks", json_integer(s->n_ranks));
+    json_object_set_new(root, model_file, hash_json(model));
+    json_object_set_new(root, optimizer_file, hash_json(optimizer));
+    hash_object(root, hash);
+    json_object_set_new(root, "hash", json_string(hash));
+    text = json_dumps(root, JSON_INDENT(2));
+    json_decref(root);
+    ASSERT(text);
+    return text;
+}
+
+static int read_numbers(json_t *root, const char *path, struct ckpt_state *s, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        json_t *v = json_object_get(root, numbers[i].key);
+
+        if (!json_is_integer(v) || json_integer_value(v) < 0)
+            return err_set(err, ERR_CORRUPT, "%s: \"%s\" is missing or not a number >= 0", path,
+                           numbers[i].key);
+        *number_at(s, i) = json_integer_value(v);
+    }
+    if (s->steps_per_epoch < 1)
+        return err_set(err, ERR_CORRUPT, "%s: \"steps_per_epoch\" is 0", path);
+    s->n_ranks = (int)json_integer_value(json_object_get(root, "ranks"));
+    return 0;
+}
+
+static int check_root(json_t *root, const char *path, struct err *err)
+{
+    json_t *format = json_object_get(root, "format");
+    const char *seen = json_string_value(json_object_get(root, "hash"));
+    char want[HASH_TEXT_LEN];
+
+    if (!json_is_integer(format) || json_integer_value(format) != FORMAT)
+        return err_set(err, ERR_UNSUPPORTED, "%s: format %lld, this version reads %d", path,
+                       (long long)json_integer_value(format), FORMAT);
+    hash_object(root, want);
+    if (!seen || strcmp(seen, want) != 0)
+        return err_set(err, ERR_CORRUPT, "%s: its hash is %s, its content has %s", path,
+                       seen ? seen : "missing", want);
+    return 0;
+}
+
+static int load_state(const char *path, json_t **out, struct ckpt_state *s, struct err *err)
+{
+    json_error_t why;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    int rc;
+
+    if (!json_is_object(root)) {
+        rc = err_set(err, ERR_CORRUPT, "%s: line %d: %s", path, root ? 1 : why.line,
+                     root ? "not an object" : why.text);
+    } else {
+        rc = check_root(root, path, err);
+        if (rc == 0)
+            rc = read_numbers(root, path, s, err);
+    }
+    if (rc < 0) {
+        json_decref(root);
+        return rc;
+    }
+    *out = root;
+    return 0;
+}
+
+/* ---- generations ---- */
+
+struct generation {
+    int64_t step;
+    char name[32]; /* "step-00002350" */
+};
+
+/* 1 and the step if `name` is step- and at least 8 digits. */
+static int generation_step(const char *name, int64_t *step)
+{
+    size_t digits = 0;
+
+    if (strncmp(name, "step-", 5) != 0)
+        return 0;
+    while (isdigit((unsigned char)name[5 + digits]))
+        digits++;
+    if (digits < 8 || digits > 18 || name[5 + digits])
+        return 0;
+    *step = strtoll(name + 5, NULL, 10);
+    return 1;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct generation *x = a, *y = b;
+
+    return (x->step < y->step) - (x->step > y->step);
+}
+
+/* All generations in folder, newest first; heap.  None where there is no folder yet. */
+static int list(const char *folder, struct generation **out, int *n, struct err *err)
+{
+    DIR *d = opendir(folder);
+    struct generation *g = NULL;
+    struct dirent *entry;
+
+    *n = 0;
+    *out = NULL;
+    if (!d && errno == ENOENT)
+        return 0;
+    if (!d)
+        return err_sys(err, errno, "%s", folder);
+    while ((entry = readdir(d))) {
+        int64_t step;
+
+        if (!generation_step(entry->d_name, &step))
+            continue;
+        g = xrealloc(g, sizeof *g * (size_t)(*n + 1));
+        g[*n].step = step;
+        snprintf(g[(*n)++].name, sizeof g->name, "%.31s", entry->d_name);
+    }
+    closedir(d);
+    if (*n)
+        qsort(g, (size_t)*n, sizeof *g, newest_first);
+    *out = g;
+    return 0;
+}
+
+/* ---- saving ---- */
+
+static int write_text(const char *path, const char *text, struct err *err)
+{
+    int fd, rc = file_create(path, &fd, err);
+
+    if (rc < 0)
+        return rc;
+    rc = file_put(fd, path, text, strlen(text), err);
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    return file_finish(fd, path, err);
+}
+
+static int write_files(const char *folder, const struct ckpt_content *c, struct err *err)
+{
+    char *model = xasprintf("%s/%s", folder, model_file);
+    char *optimizer = xasprintf("%s/%s", folder, optimizer_file);
+    char *state = xasprintf("%s/%s", folder, state_file);
+    struct hash128 hash_model, hash_optimizer;
+    char *text;
+    int rc = st_write(model, c->model, c->n_model, &hash_model, err);
+
+    if (rc == 0)
+        rc = st_write(optimizer, c->optimizer, c->n_optimizer, &hash_optimizer, err);
+    if (rc == 0) {
+        text = state_text(&c->state, hash_model, hash_optimizer);
+        rc = write_text(state, text, err);
+        free(text);
+    }
+    if (rc == 0)
+        rc = file_sync_folder(folder, err);
+    free(model);
+    free(optimizer);
+    free(state);
+    return rc;
+}
+
+/* Put folder `from` at `to`; what was at `to` is then at `from`, if anything was. */
+static int put_in_place(const char *from, const char *to, struct err *err)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
+        return 0;
+    if (errno == ENOENT && rename(from, to) == 0)
+        return 0;
+    return err_sys(err, errno, "%s: cannot rename to %s", from, to);
+}
+
+static int point_latest(const char *folder, const char *name, struct err *err)
+{
+    char *link = xasprintf("%s/latest", folder), *aside = xasprintf("%s/latest.tmp", folder);
+    int rc = 0;
+
+    unlink(aside);
+    if (symlink(name, aside) < 0 || rename(aside, link) < 0)
+        rc = err_sys(err, errno, "%s: cannot point it to %s", link, name);
+    free(link);
+    free(aside);
+    return rc == 0 ? file_sync_folder(folder, err) : rc;
+}
+
+/* Remove what is beyond `keep`, never `name`.  Failing here loses nothing: a later save tries
+ * again. */
+static void prune(const char *folder, const char *name, int keep)
+{
+    struct generation *g = NULL;
+    struct err err;
+    int n, kept = 1;
+
+    if (list(folder, &g, &n, &err) < 0)
+        return;
+    for (int i = 0; i < n; i++) {
+        char *path;
+
+        if (!strcmp(g[i].name, name) || ++kept <= keep)
+            continue;
+        path = xasprintf("%s/%s", folder, g[i].name);
+        (void)file_remove_folder(path, &err);
+        free(path);
+    }
+    free(g);
+}
+
+static int save_in(const char *folder, const char *name, const struct ckpt_content *c,
+                   struct err *err)
+{
+    char *aside = xasprintf("%s/step.tmp", folder), *path = xasprintf("%s/%s", folder, name);
+    struct err ignored;
+    int rc = file_remove_folder(aside, err);
+
+    if (rc == 0)
+        rc = file_make_folder(aside, err);
+    if (rc == 0)
+        rc = write_files(aside, c, err);
+    if (rc == 0)
+        rc = put_in_place(aside, path, err);
+    if (rc == 0)
+        rc = file_sync_folder(folder, err);
+    if (rc == 0)
+        rc = point_latest(folder, name, err);
+    (void)file_remove_folder(aside, &ignored); /* a failed save gives its space back */
+    free(aside);
+    free(path);
+    return rc;
+}
+
+int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char **path,
+              struct err *err)
+{
+    char *folder = xasprintf("%s/checkpoints", run_dir);
+    char name[32];
+    int rc;
+
+    snprintf(name, sizeof name, "step-%08" PRId64, c->state.step);
+    rc = file_make_folder(folder, err);
+    if (rc == 0)
+        rc = save_in(folder, name, c, err);
+    if (rc == 0) {
+        prune(folder, name, keep);
+        *path = xasprintf("%s/%s", folder, name);
+    }
+    free(folder);
+    return rc < 0 ? err_wrap(err, "checkpoint of step %" PRId64, c->state.step) : 0;
+}
+
+/* ---- loading ---- */
+
+static int open_checked(const char *folder, const char *file, json_t *state, struct st_file **out,
+                        struct err *err)
+{
+    const char *want = json_string_value(json_object_get(state, file));
+    char *path = xasprintf("%s/%s", folder, file);
+    char seen[HASH_TEXT_LEN];
+    int rc = st_open(path, out, err);
+
+    if (rc == 0) {
+        hash_to_text(st_hash(*out), seen);
+        if (!want || strcmp(seen, want) != 0)
+            rc = err_set(err, ERR_CORRUPT, "%s: its content has hash %s, %s says %s", path, seen,
+                         state_file, want ? want : "nothing");
+    }
+    free(path);
+    return rc;
+}
+
+static int load(const char *folder, struct ckpt **out, struct err *err)
+{
+    struct ckpt *c = xcalloc(1, sizeof *c);
+    char *path = xasprintf("%s/%s", folder, state_file);
+    json_t *state = NULL;
+    int rc = load_state(path, &state, &c->state, err);
+
+    if (rc == 0)
+        rc = open_checked(folder, model_file, state, &c->model, err);
+    if (rc == 0)
+        rc = open_checked(folder, optimizer_file, state, &c->optimizer, err);
+    json_decref(state);
+    free(path);
+    if (rc < 0) {
+        ckpt_close(c);
+        return rc;
+    }
+    c->path = xstrdup(folder);
+    *out = c;
+    return 0;
+}
+
+static int load_first_good(const char *folder, const struct generation *g, int n,
+                           void (*warn)(void *, const char *), void *arg, struct ckpt **out,
+                           struct err *err)
+{
+    for (int i = 0; i < n; i++) {
+        char *path = xasprintf("%s/%s", folder, g[i].name);
+        int rc = load(path, out, err);
+        char *text;
+
+        free(path);
+        if (rc == 0)
+            return 0;
+        text = xasprintf("skipping a damaged checkpoint: %s", err->msg);
+        warn(arg, text);
+        free(text);
+    }
+    return err_set(err, ERR_IO, "%s holds no complete checkpoint (%d looked at)", folder, n);
+}
+
+int ckpt_load_latest(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg,
+                     struct ckpt **out, struct err *err)
+{
+    char *folder = xasprintf("%s/checkpoints", run_dir);
+    struct generation *g = NULL;
+    int n = 0, rc = list(folder, &g, &n, err);
+
+    if (rc == 0)
+        rc = n ? load_first_good(folder, g, n, warn, arg, out, err) : CKPT_NONE;
+    free(g);
+    free(folder);
+    return rc;
+}
+
+void ckpt_close(struct ckpt *c)
+{
+    if (!c)
+        return;
+    st_close(c->model);
+    st_close(c->optimizer);
+    free(c->path);
+    free(c);
+}

@@ -1,0 +1,65 @@
+/* ckpt - generations of a run's state on disk: written whole or not at all.
+ *
+ *   RUN/checkpoints/step-00002350/model.safetensors      parameters and states, PyTorch's names
+ *                                 optimizer.safetensors  "conv1.weight.momentum_buffer" ...
+ *                                 state.json             where the run stands, hashes of the two
+ *   RUN/checkpoints/latest -> step-00002350
+ *
+ * Happy path of a save: everything goes into a folder step-N.tmp, each file fsynced; state.json,
+ * with the hashes, last; the folder is fsynced, renamed to step-N, its parent fsynced; then
+ * `latest` is replaced by a rename, and the oldest generations beyond `keep` go. What can go wrong:
+ * a crash at any point leaves the generations before it untouched, and at most a .tmp folder, which
+ * the next save removes.  A full disk fails the save, and nothing else.  A generation whose files
+ * do not have the hashes of its state.json is not one: loading warns, and takes the one before.
+ *
+ * Threads: one at a time per run directory.
+ * Errors:  ERR_IO, ERR_CORRUPT, ERR_NOMEM; each names the file. */
+#ifndef CKPT_CKPT_H
+#define CKPT_CKPT_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "ckpt/safetensors.h"
+
+/* Where a run stands; all of it is the same on every rank. */
+struct ckpt_state {
+    int64_t step;            /* applied so far */
+    int64_t steps_per_epoch; /* to tell the epoch, and that the data are the same */
+    int64_t epoch_loss;      /* sums of the epoch under way, see op/control.h */
+    int64_t epoch_correct, epoch_samples, epoch_skipped;
+    int64_t n_updates; /* optimizer steps made: 0, momentum is still empty */
+    int n_ranks;       /* that wrote it; a run may go on with any other number */
+};
+
+struct ckpt_content {
+    struct ckpt_state state;
+    const struct st_tensor *model; /* [n_model] */
+    int n_model;
+    const struct st_tensor *optimizer; /* [n_optimizer] */
+    int n_optimizer;
+};
+
+/* Write a generation and remove old ones, `keep` (>= 1) staying.  *path: its folder, absolute or as
+ * run_dir is, heap; set on success.  A generation of the same step is replaced. */
+int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char **path,
+              struct err *err);
+
+struct ckpt { /* a generation, open */
+    struct ckpt_state state;
+    struct st_file *model, *optimizer;
+    char *path; /* its folder */
+};
+
+enum { CKPT_NONE = 1 }; /* an outcome, not a failure: no generation at all */
+
+/* The newest generation of run_dir that is complete and undamaged.  For each that is skipped,
+ * warn(arg, text) is called with what is wrong with it.
+ *
+ * 0: *out is open.  CKPT_NONE: the run has not written any yet.  Fails with ERR_IO when there are
+ * some, all of them damaged: says what was looked for. */
+int ckpt_load_latest(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg,
+                     struct ckpt **out, struct err *err);
+void ckpt_close(struct ckpt *c); /* NULL is fine */
+
+#endif

@@ -1,0 +1,24 @@
+/* file - durable files: written in full, on disk when a call returns, or an error.
+ *
+ * Threads: any.  Errors: ERR_IO with the path and the system's reason. */
+#ifndef CKPT_FILE_H
+#define CKPT_FILE_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+/* A new file (it must not exist), open for file_put; the descriptor. */
+int file_create(const char *path, int *fd, struct err *err);
+/* All n_bytes, however write(2) cuts them. */
+int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct err *err);
+/* fsync and close; closes also when it fails. */
+int file_finish(int fd, const char *path, struct err *err);
+
+int file_sync_folder(const char *path, struct err *err);
+int file_make_folder(const char *path, struct err *err); /* exists already: fine */
+
+/* Remove a folder of plain files and links (no folders inside); not there: fine. */
+int file_remove_folder(const char *path, struct err *err);
+
+#endif

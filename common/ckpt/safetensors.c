@@ -1,0 +1,341 @@
+#include "ckpt/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "ckpt/file.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "tensors are stored as they lie in memory");
+
+enum { LENGTH_BYTES = 8, ALIGN = 8 };
+
+/* ---- writing ---- */
+
+static size_t tensor_bytes(const struct st_tensor *t)
+{
+    return dtype_size(t->dtype) * (size_t)shape_elements(&t->shape);
+}
+
+static json_t *describe(const struct st_tensor *t, uint64_t begin)
+{
+    json_t *shape = json_array();
+
+    for (int i = 0; i < t->shape.n; i++)
+        json_array_append_new(shape, json_integer(t->shape.dim[i]));
+    return json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype_name(t->dtype), "shape", shape,
+                     "data_offsets", (json_int_t)begin, (json_int_t)(begin + tensor_bytes(t)));
+}
+
+/* The length and the header, padded with spaces so that the data start aligned. */
+static char *make_header(const struct st_tensor *tensor, int n, size_t *len)
+{
+    json_t *root = json_object();
+    uint64_t begin = 0, header;
+    char *text, *all;
+
+    json_object_set_new(root, "__metadata__", json_pack("{s:s}", "format", "pt"));
+    for (int i = 0; i < n; i++) {
+        json_object_set_new(root, tensor[i].name, describe(&tensor[i], begin));
+        begin += tensor_bytes(&tensor[i]);
+    }
+    text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    ASSERT(text);
+    header = (strlen(text) + ALIGN - 1) / ALIGN * ALIGN;
+    all = xmalloc(LENGTH_BYTES + header);
+    memset(all, ' ', LENGTH_BYTES + header);
+    memcpy(all, &header, LENGTH_BYTES);
+    memcpy(all + LENGTH_BYTES, text, strlen(text));
+    free(text);
+    *len = LENGTH_BYTES + header;
+    return all;
+}
+
+static int put(int fd, const char *path, const void *data, size_t n_bytes, struct hasher *h,
+               struct err *err)
+{
+    hasher_add(h, data, n_bytes);
+    return file_put(fd, path, data, n_bytes, err);
+}
+
+int st_write(const char *path, const struct st_tensor *tensor, int n, struct hash128 *hash,
+             struct err *err)
+{
+    struct hasher *h;
+    char *header;
+    size_t len;
+    int fd, rc = file_create(path, &fd, err);
+
+    if (rc < 0)
+        return rc;
+    h = hasher_new();
+    header = make_header(tensor, n, &len);
+    rc = put(fd, path, header, len, h, err);
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = put(fd, path, tensor[i].data, tensor_bytes(&tensor[i]), h, err);
+    if (rc == 0)
+        rc = file_finish(fd, path, err);
+    else
+        close(fd);
+    *hash = hasher_end(h);
+    hasher_free(h);
+    free(header);
+    return rc;
+}
+
+/* ---- reading ---- */
+
+struct st_file {
+    char *origin;
+    const uint8_t *data; /* the whole file */
+    size_t n_bytes;
+    int mapped;
+    json_t *header; /* owns the names */
+    struct st_tensor *tensor;
+    int n;
+};
+
+struct piece { /* what a header entry claims; for the check that pieces tile the data */
+    uint64_t begin, end;
+    const char *name;
+};
+
+static int bad(const struct st_file *f, struct err *err, const char *name, const char *what)
+{
+    return err_set(err, ERR_CORRUPT, "%s: tensor \"%.80s\": %s", f->origin, name, what);
+}
+
+static int parse_shape(const struct st_file *f, const char *name, json_t *list, struct shape *out,
+                       struct err *err)
+{
+    size_t n = json_array_size(list);
+
+    if (!json_is_array(list) || n > SHAPE_MAX_DIMS)
+        return bad(f, err, name, "\"shape\" is not a list of at most 5 sizes");
+    out->n = (int)n;
+    for (size_t i = 0; i < n; i++) {
+        json_t *d = json_array_get(list, i);
+        json_int_t v = json_integer_value(d);
+
+        if (!json_is_integer(d) || v < 0 || v > (json_int_t)1 << 40)
+            return bad(f, err, name, "a size in \"shape\" is not a number from 0 to 2^40");
+        out->dim[i] = v;
+    }
+    return 0;
+}
+
+/* Elements, or -1 where the product leaves what a file could hold. */
+static int64_t checked_elements(const struct shape *s)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < s->n; i++)
+        if (__builtin_mul_overflow(n, s->dim[i], &n) || n > (int64_t)1 << 50)
+            return -1;
+    return n;
+}
+
+static int parse_tensor(const struct st_file *f, const char *name, json_t *entry,
+                        struct st_tensor *t, struct piece *p, struct err *err)
+{
+    json_t *dtype = json_object_get(entry, "dtype"), *at = json_object_get(entry, "data_offsets");
+    json_t *begin = json_array_get(at, 0), *end = json_array_get(at, 1);
+    int d = json_is_string(dtype) ? dtype_from_name(json_string_value(dtype)) : -1;
+    int64_t n;
+
+    if (d < 0)
+        return bad(f, err, name, "\"dtype\" is not F32, F64, I32, I64, U8, BF16 or F16");
+    if (parse_shape(f, name, json_object_get(entry, "shape"), &t->shape, err) < 0)
+        return err->code;
+    if (!json_is_integer(begin) || !json_is_integer(end) || json_array_size(at) != 2 ||
+        json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin))
+        return bad(f, err, name, "\"data_offsets\" is not [begin, end]");
+    *p = (struct piece){(uint64_t)json_integer_value(begin), (uint64_t)json_integer_value(end),
+                        name};
+    n = checked_elements(&t->shape);
+    if (n < 0 || (uint64_t)n * dtype_size((enum dtype)d) != p->end - p->begin)
+        return bad(f, err, name, "\"data_offsets\" do not fit dtype and shape");
+    t->name = name;
+    t->dtype = (enum dtype)d;
+    return 0;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct piece *x = a, *y = b;
+
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+/* The format allows neither holes nor overlaps. */
+static int check_tiling(const struct st_file *f, struct piece *p, int n, uint64_t data_bytes,
+                        struct err *err)
+{
+    uint64_t at = 0;
+
+    qsort(p, (size_t)n, sizeof *p, by_begin);
+    for (int i = 0; i < n; i++) {
+        if (p[i].begin != at)
+            return err_set(err, ERR_CORRUPT,
+                           "%s: tensor \"%.80s\" begins at data offset %" PRIu64 ", want %" PRIu64
+                           " (the end of the one before)",
+                           f->origin, p[i].name, p[i].begin, at);
+        at = p[i].end;
+    }
+    if (at != data_bytes)
+        return err_set(err, ERR_CORRUPT,
+                       "%s: has %" PRIu64 " bytes of data, its header describes %" PRIu64
+                       "; the file was cut short or is not whole",
+                       f->origin, data_bytes, at);
+    return 0;
+}
+
+static int parse_entries(struct st_file *f, uint64_t data_at, struct err *err)
+{
+    size_t n = json_object_size(f->header);
+    struct piece *piece = xcalloc(n, sizeof *piece);
+    const char *name;
+    json_t *entry;
+    int rc = 0;
+
+    f->tensor = xcalloc(n, sizeof *f->tensor);
+    json_object_foreach(f->header, name, entry)
+    {
+        if (!strcmp(name, "__metadata__"))
+            continue;
+        rc = parse_tensor(f, name, entry, &f->tensor[f->n], &piece[f->n], err);
+        if (rc < 0)
+            break;
+        f->tensor[f->n].data = f->data + data_at + piece[f->n].begin; /* not read until checked */
+        f->n++;
+    }
+    if (rc == 0)
+        rc = check_tiling(f, piece, f->n, f->n_bytes - data_at, err);
+    free(piece);
+    return rc;
+}
+
+static int parse(struct st_file *f, struct err *err)
+{
+    uint64_t len = 0;
+    json_error_t why;
+
+    if (f->n_bytes < LENGTH_BYTES)
+        return err_set(err, ERR_CORRUPT, "%s: %zu bytes, a safetensors file has at least 8",
+                       f->origin, f->n_bytes);
+    memcpy(&len, f->data, LENGTH_BYTES);
+    if (len > ST_MAX_HEADER || len > f->n_bytes - LENGTH_BYTES)
+        return err_set(err, ERR_CORRUPT,
+                       "%s: offset 0: header length %" PRIu64 ", the file has %zu bytes after it; "
+                       "not a safetensors file, or cut short",
+                       f->origin, len, f->n_bytes - LENGTH_BYTES);
+    f->header =
+        json_loadb((const char *)f->data + LENGTH_BYTES, (size_t)len, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(f->header))
+        return err_set(err, ERR_CORRUPT, "%s: offset 8: the header is not a JSON object: %s",
+                       f->origin, f->header ? "another type" : why.text);
+    return parse_entries(f, LENGTH_BYTES + len, err);
+}
+
+static int finish_open(struct st_file *f, struct st_file **out, struct err *err)
+{
+    int rc = parse(f, err);
+
+    if (rc < 0) {
+        st_close(f);
+        return rc;
+    }
+    *out = f;
+    return 0;
+}
+
+int st_parse(const void *data, size_t n_bytes, const char *origin, struct st_file **out,
+             struct err *err)
+{
+    struct st_file *f = xcalloc(1, sizeof *f);
+
+    f->origin = xstrdup(origin);
+    f->data = data;
+    f->n_bytes = n_bytes;
+    return finish_open(f, out, err);
+}
+
+static int map_file(struct st_file *f, int fd, struct err *err)
+{
+    struct stat st;
+    void *p;
+
+    if (fstat(fd, &st) < 0)
+        return err_sys(err, errno, "%s", f->origin);
+    if (!S_ISREG(st.st_mode) || st.st_size < LENGTH_BYTES)
+        return err_set(err, ERR_CORRUPT, "%s: %lld bytes, a safetensors file has at least 8",
+                       f->origin, (long long)st.st_size);
+    p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED)
+        return err_sys(err, errno, "%s: mmap", f->origin);
+    f->data = p;
+    f->n_bytes = (size_t)st.st_size;
+    f->mapped = 1;
+    return 0;
+}
+
+int st_open(const char *path, struct st_file **out, struct err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct st_file *f;
+    int rc;
+
+    if (fd < 0)
+        return err_sys(err, errno, "%s", path);
+    f = xcalloc(1, sizeof *f);
+    f->origin = xstrdup(path);
+    rc = map_file(f, fd, err);
+    close(fd);
+    if (rc < 0) {
+        st_close(f);
+        return rc;
+    }
+    return finish_open(f, out, err);
+}
+
+void st_close(struct st_file *f)
+{
+    if (!f)
+        return;
+    if (f->mapped)
+        munmap((void *)f->data, f->n_bytes);
+    json_decref(f->header);
+    free(f->tensor);
+    free(f->origin);
+    free(f);
+}
+
+int st_count(const struct st_file *f) { return f->n; }
+
+const struct st_tensor *st_at(const struct st_file *f, int i)
+{
+    ASSERT(i >= 0 && i < f->n);
+    return &f->tensor[i];
+}
+
+const struct st_tensor *st_find(const struct st_file *f, const char *name)
+{
+    for (int i = 0; i < f->n; i++)
+        if (!strcmp(f->tensor[i].name, name))
+            return &f->tensor[i];
+    return NULL;
+}
+
+struct hash128 st_hash(const struct st_file *f) { return hash_of(f->data, f->n_bytes); }

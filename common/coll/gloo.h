@@ -1,0 +1,61 @@
+/* coll/gloo - ranks as processes (or threads), over TCP, with Gloo.
+ *
+ * A coll is made in two phases, so that addresses can travel through the control plane, and
+ * neither a store nor a rendezvous server is needed:
+ *
+ *   coll_gloo_prepare    opens one listening port for each other rank
+ *   coll_gloo_endpoint   this rank's addresses as a blob, to send to the driver
+ *   (the driver gathers the blobs of all ranks, replaces addresses where it must, sends them all)
+ *   coll_gloo_connect    connects to everyone; from then on collectives work
+ *
+ * A blob is ours, not Gloo's: rank, size, one IP address, one port per peer, big-endian
+ * (coll/endpoint.h); so it does not depend on compiler or library.  The data does: ranks must share
+ * byte order and IEEE floats, and Gloo's headers in the stream size_t.
+ *
+ * The higher rank of a pair connects to the lower one, which is why rank 0's address matters most.
+ * Ports are neither authenticated nor encrypted: whoever connects to one first is greeted, and
+ * unless it knows this coll's blob the connect fails with ERR_PROTO.
+ *
+ * Life:    prepare -> endpoint -> connect -> as coll.h says.  coll_abort and coll_free work at
+ *          every point, also from another thread inside a connect (abort only).
+ * Threads: as coll.h. */
+#ifndef COLL_GLOO_H
+#define COLL_GLOO_H
+
+#include "base/buf.h"
+#include "coll/coll.h"
+
+enum {
+    COLL_GLOO_MAX_RANKS = 256, /* each pair costs every rank a port and two descriptors */
+    COLL_IP_LEN = 46,          /* the text of an IPv4 or IPv6 address, with NUL */
+};
+
+/* Open the listening ports of `rank` of `size` and put the coll, not yet connected, in *out.
+ *
+ * bind        the address to listen on and to advertise ("10.0.0.3"), or NULL.  "0.0.0.0" listens
+ * on all; the blob must then be given an address by coll_gloo_endpoint_rewrite. iface       the
+ * network interface whose address that is ("eth0"), or NULL.  Both NULL: loopback. timeout_ms
+ * collectives without progress for so long fail with ERR_TIMEOUT; 0: never (slow steps are legal;
+ * the control plane knows better, and calls coll_abort). Fails with ERR_ARG (rank, size >
+ * COLL_GLOO_MAX_RANKS), ERR_IO (address, interface, ports). */
+int coll_gloo_prepare(int rank, int size, const char *bind, const char *iface, int64_t timeout_ms,
+                      struct coll **out, struct err *err);
+
+/* Append this rank's blob to *out (40 + 2 * size bytes).  Callable any time after prepare. */
+void coll_gloo_endpoint(struct coll *c, struct buf *out);
+
+/* Connect to all ranks, blobs[r] of lens[r] bytes being rank r's (foreign bytes, checked here; our
+ * own is not looked at).  Once per coll.
+ * Gives up after deadline_ms from now.
+ * Fails with ERR_PROTO (a blob: whose, what), ERR_PEER (cannot connect: rank, address, why),
+ * ERR_TIMEOUT (the ranks still missing and their addresses), ERR_CANCELED. */
+int coll_gloo_connect(struct coll *c, const void *const *blobs, const size_t *lens,
+                      int64_t deadline_ms, struct err *err);
+
+/* The address that a blob advertises, as text; checks the blob.  Fails with ERR_PROTO. */
+int coll_gloo_endpoint_ip(const void *blob, size_t len, char ip[COLL_IP_LEN], struct err *err);
+
+/* Replace it (by IPv4 or IPv6 text).  Fails with ERR_PROTO (the blob), ERR_ARG (ip). */
+int coll_gloo_endpoint_rewrite(void *blob, size_t len, const char *ip, struct err *err);
+
+#endif

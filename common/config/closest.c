@@ -1,0 +1,74 @@
+/* Which known key was probably meant. */
+#include "config/closest.h"
+
+#include <string.h>
+
+#include "base/util.h"
+#include "config/option.h"
+
+enum { LONGEST = 48 }; /* beyond it, the rest of a key does not count */
+
+static int min(int a, int b) { return a < b ? a : b; }
+
+int closest_distance(const char *a, const char *b)
+{
+    int d[LONGEST + 1][LONGEST + 1];
+    int n = (int)strnlen(a, LONGEST), m = (int)strnlen(b, LONGEST);
+
+    for (int i = 0; i <= n; i++)
+        for (int j = 0; j <= m; j++) {
+            int best = i == 0 || j == 0 ? i + j : d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+
+            if (i > 0 && j > 0) {
+                best = min(best, min(d[i - 1][j], d[i][j - 1]) + 1);
+            }
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                best = min(best, d[i - 2][j - 2] + 1);
+            d[i][j] = best;
+        }
+    return d[n][m];
+}
+
+static const char *last_part(const char *key)
+{
+    const char *dot = strrchr(key, '.');
+
+    return dot ? dot + 1 : key;
+}
+
+/* In half points: one for a key that is right but in another group, or called otherwise. */
+static int score(const char *key, const char *known, const char *also)
+{
+    int whole = 2 * closest_distance(key, known);
+    int part = 2 * closest_distance(last_part(key), last_part(known)) + 1;
+    int other = also ? 2 * closest_distance(last_part(key), also) + 1 : part;
+
+    return min(whole, min(part, other));
+}
+
+const char *option_closest(const char *key, char group[64])
+{
+    const char *best = NULL;
+    int best_score = 0;
+
+    for (size_t i = 0; i < n_config_options; i++) {
+        const char *known = config_options[i].key;
+        int s = score(key, known, config_options[i].also);
+
+        if (!best || s < best_score) {
+            best = known;
+            best_score = s;
+        }
+        for (const char *dot = strchr(known, '.'); dot; dot = strchr(dot + 1, '.')) {
+            char prefix[64];
+
+            snprintf(prefix, sizeof prefix, "%.*s", (int)(dot - known), known);
+            s = score(key, prefix, NULL);
+            if (s < best_score) {
+                best = strcpy(group, prefix);
+                best_score = s;
+            }
+        }
+    }
+    return best;
+}

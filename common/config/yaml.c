@@ -1,0 +1,329 @@
+/* Reading YAML, of which a stranger may have written every byte.
+ *
+ * A first pass over libyaml's events bounds depth and number before libyaml builds the document:
+ * its scanner takes quadratic time on deep nesting.  The document is then walked along the table,
+ * so aliases, which may form cycles, cannot lead anywhere that the table does not. */
+#include "config/read.h"
+
+#include <string.h>
+#include <yaml.h>
+
+#include "base/util.h"
+
+enum { MAX_DEPTH = 16, MAX_EVENTS = 10000 };
+
+struct walk {
+    struct reader *r;
+    yaml_document_t doc;
+};
+
+/* Has the line (from 0) a tab where it is indented? */
+static int is_tab_indented(const char *text, size_t len, size_t line)
+{
+    const char *end = text + len;
+    size_t n = 0;
+
+    for (; line > 0 && text; line--) {
+        text = memchr(text, '\n', (size_t)(end - text));
+        text = text ? text + 1 : NULL;
+    }
+    while (text && text + n < end && text[n] == ' ')
+        n++;
+    return text && text + n < end && text[n] == '\t';
+}
+
+static int fail_parser(const struct reader *r, const yaml_parser_t *p, const char *text, size_t len,
+                       struct err *err)
+{
+    const char *problem = p->problem ? p->problem : "unknown problem";
+
+    if (p->error == YAML_MEMORY_ERROR)
+        return err_set(err, ERR_NOMEM, "%s: out of memory", r->origin);
+    if (p->error == YAML_READER_ERROR)
+        return err_set(err, ERR_CONFIG, "%s: not YAML: %s (byte %zu)", r->origin, problem,
+                       p->problem_offset);
+    if (is_tab_indented(text, len, p->problem_mark.line))
+        return err_set(err, ERR_CONFIG, "%s:%zu:%zu: a tab; YAML indents with spaces", r->origin,
+                       p->problem_mark.line + 1, p->problem_mark.column + 1);
+    return err_set(err, ERR_CONFIG, "%s:%zu:%zu: not YAML: %s%s%s", r->origin,
+                   p->problem_mark.line + 1, p->problem_mark.column + 1, problem,
+                   p->context ? ", " : "", p->context ? p->context : "");
+}
+
+static void parser_init(yaml_parser_t *p, const char *text, size_t len)
+{
+    ASSERT(yaml_parser_initialize(p));
+    yaml_parser_set_encoding(p, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(p, (const unsigned char *)text, len);
+}
+
+/* Is `event` one too many?  Keeps count in *depth and *n_documents. */
+static int check_event(const struct reader *r, const yaml_event_t *event, int n_events, int *depth,
+                       int *n_documents, struct err *err)
+{
+    const char *what = NULL;
+
+    if (event->type == YAML_SEQUENCE_START_EVENT || event->type == YAML_MAPPING_START_EVENT)
+        ++*depth;
+    else if (event->type == YAML_SEQUENCE_END_EVENT || event->type == YAML_MAPPING_END_EVENT)
+        --*depth;
+    else if (event->type == YAML_DOCUMENT_START_EVENT)
+        ++*n_documents;
+    if (*depth > MAX_DEPTH)
+        what = "nested too deep";
+    else if (*n_documents > 1)
+        what = "a second document, want one";
+    else if (n_events > MAX_EVENTS)
+        what = "too many values";
+    return what ? err_set(err, ERR_CONFIG, "%s:%zu:%zu: %s", r->origin, event->start_mark.line + 1,
+                          event->start_mark.column + 1, what)
+                : 0;
+}
+
+static int check_limits(const struct reader *r, const char *text, size_t len, struct err *err)
+{
+    int rc = 0, depth = 0, n_documents = 0;
+    yaml_parser_t p;
+
+    parser_init(&p, text, len);
+    for (int n_events = 1, end = 0; !end && rc == 0; n_events++) {
+        yaml_event_t event;
+
+        if (!yaml_parser_parse(&p, &event)) {
+            rc = fail_parser(r, &p, text, len, err);
+            break;
+        }
+        rc = check_event(r, &event, n_events, &depth, &n_documents, err);
+        end = event.type == YAML_STREAM_END_EVENT;
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&p);
+    return rc;
+}
+
+static int at_node(const struct walk *w, const yaml_node_t *n, struct err *err)
+{
+    return err_wrap(err, "%s:%zu:%zu", w->r->origin, n->start_mark.line + 1,
+                    n->start_mark.column + 1);
+}
+
+static const char *node_kind(const yaml_node_t *n)
+{
+    return n->type == YAML_MAPPING_NODE ? "a mapping" : "a list";
+}
+
+static const char *node_text(const yaml_node_t *n) { return (const char *)n->data.scalar.value; }
+
+static int node_is_quoted(const yaml_node_t *n)
+{
+    return n->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+}
+
+static int node_is_null(const yaml_node_t *n)
+{
+    static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
+
+    for (size_t i = 0; n->type == YAML_SCALAR_NODE && !node_is_quoted(n) && i < ARRAY_LEN(nulls);
+         i++)
+        if (strcmp(node_text(n), nulls[i]) == 0 && strlen(nulls[i]) == n->data.scalar.length)
+            return 1;
+    return 0;
+}
+
+static int check_tag(const struct walk *w, const yaml_node_t *n, struct err *err)
+{
+    const char *tag = (const char *)n->tag;
+    const char *plain = n->type == YAML_SCALAR_NODE    ? YAML_STR_TAG
+                        : n->type == YAML_MAPPING_NODE ? YAML_MAP_TAG
+                                                       : YAML_SEQ_TAG;
+    char shown[64];
+
+    if (!tag || strcmp(tag, plain) == 0)
+        return 0;
+    err_set(err, ERR_CONFIG, "tag %s: tags are not understood here; leave it out",
+            show_text(tag, strlen(tag), shown));
+    return at_node(w, n, err);
+}
+
+/* The items of a list as one text, for option_parse(). */
+static int join_items(struct walk *w, const struct option *o, const yaml_node_t *list,
+                      struct buf *out, struct err *err)
+{
+    for (yaml_node_item_t *i = list->data.sequence.items.start; i < list->data.sequence.items.top;
+         i++) {
+        const yaml_node_t *item = yaml_document_get_node(&w->doc, *i);
+        char shown[64];
+
+        if (out->len > 1024)
+            return option_fail(o, "longer", err);
+        if (item->type != YAML_SCALAR_NODE)
+            return option_fail(o, "a list of lists", err);
+        if (node_is_quoted(item) || node_is_null(item) || strchr(node_text(item), ','))
+            return option_fail(o, show_text(node_text(item), item->data.scalar.length, shown), err);
+        if (out->len)
+            buf_append(out, ", ", 2);
+        buf_append(out, item->data.scalar.value, item->data.scalar.length);
+    }
+    return 0;
+}
+
+static int read_list(struct walk *w, const struct option *o, const yaml_node_t *n, struct err *err)
+{
+    struct buf text = {0};
+    int rc = join_items(w, o, n, &text, err);
+
+    if (rc == 0)
+        rc = option_parse(o, w->r->job, buf_cstr(&text), text.len, 0, err);
+    buf_fini(&text);
+    return rc;
+}
+
+static int read_node(struct walk *w, const struct option *o, const yaml_node_t *n, struct err *err)
+{
+    if (node_is_null(n))
+        return option_may_be_none(o) ? 0 : option_fail(o, "empty", err);
+    if (n->type == YAML_SEQUENCE_NODE && o->type == OPT_INTS)
+        return read_list(w, o, n, err);
+    if (n->type != YAML_SCALAR_NODE)
+        return option_fail(o, node_kind(n), err);
+    return read_value(w->r->job, o, node_text(n), n->data.scalar.length, node_is_quoted(n),
+                      w->r->base_dir, err);
+}
+
+static int read_option(struct walk *w, const struct option *o, const yaml_node_t *n,
+                       struct err *err)
+{
+    w->r->from[o - config_options] =
+        (struct source){node_is_null(n) ? FROM_DEFAULT : FROM_FILE, (int)n->start_mark.line + 1,
+                        (int)n->start_mark.column + 1};
+    if (read_node(w, o, n, err) < 0)
+        return at_node(w, n, err);
+    return 0;
+}
+
+static int fail_unknown(struct walk *w, const yaml_node_t *key, const char *path, struct err *err)
+{
+    char shown[64], group[64];
+
+    show_text(path, strlen(path), shown);
+    if (strchr(node_text(key), '.') && option_find(path))
+        err_set(err, ERR_CONFIG, "unknown key %s; in a file, keys nest: train: {epochs: 1}", shown);
+    else
+        err_set(err, ERR_CONFIG, "unknown key %s; the closest known key is %s", shown,
+                option_closest(path, group));
+    return at_node(w, key, err);
+}
+
+/* Was `pair`'s key there before?  Only asked for known keys, so it is quick. */
+static int check_twice(struct walk *w, const yaml_node_t *map, const yaml_node_pair_t *pair,
+                       const char *path, struct err *err)
+{
+    const yaml_node_t *key = yaml_document_get_node(&w->doc, pair->key);
+
+    for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < pair; p++) {
+        const yaml_node_t *other = yaml_document_get_node(&w->doc, p->key);
+
+        if (strcmp(node_text(other), node_text(key)) != 0)
+            continue;
+        err_set(err, ERR_CONFIG, "%s is given twice, first in line %zu", path,
+                other->start_mark.line + 1);
+        return at_node(w, key, err);
+    }
+    return 0;
+}
+
+static int read_mapping(struct walk *w, const yaml_node_t *map, const char *prefix,
+                        struct err *err);
+
+static int read_group(struct walk *w, const char *path, const yaml_node_t *n, struct err *err)
+{
+    char shown[64];
+
+    if (node_is_null(n))
+        return 0;
+    if (n->type == YAML_MAPPING_NODE)
+        return read_mapping(w, n, path, err);
+    err_set(err, ERR_CONFIG, "%s is %s, want a mapping with keys such as %s", path,
+            n->type == YAML_SCALAR_NODE ? show_text(node_text(n), n->data.scalar.length, shown)
+                                        : "a list",
+            option_first(path)->key);
+    return at_node(w, n, err);
+}
+
+static int read_pair(struct walk *w, const yaml_node_t *map, const yaml_node_pair_t *pair,
+                     const char *prefix, struct err *err)
+{
+    const yaml_node_t *key = yaml_document_get_node(&w->doc, pair->key);
+    const yaml_node_t *value = yaml_document_get_node(&w->doc, pair->value);
+    const struct option *o = NULL;
+    char path[128];
+    int rc, n, word;
+
+    if (key->type != YAML_SCALAR_NODE) {
+        err_set(err, ERR_CONFIG, "a key is %s, want a word", node_kind(key));
+        return at_node(w, key, err);
+    }
+    n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", node_text(key));
+    word = n < (int)sizeof path && !strchr(node_text(key), '.') &&
+           strlen(node_text(key)) == key->data.scalar.length;
+    if (word)
+        o = option_find(path);
+    if (!o && !(word && option_first(path)))
+        return fail_unknown(w, key, path, err);
+    if ((rc = check_tag(w, key, err)) < 0 || (rc = check_tag(w, value, err)) < 0 ||
+        (rc = check_twice(w, map, pair, path, err)) < 0)
+        return rc;
+    return o ? read_option(w, o, value, err) : read_group(w, path, value, err);
+}
+
+static int read_mapping(struct walk *w, const yaml_node_t *map, const char *prefix, struct err *err)
+{
+    for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top;
+         p++) {
+        int rc = read_pair(w, map, p, prefix, err);
+
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int read_root(struct walk *w, struct err *err)
+{
+    const yaml_node_t *root = yaml_document_get_root_node(&w->doc);
+
+    if (!root || node_is_null(root))
+        return err_set(err, ERR_CONFIG, "%s: empty, want at least model.arch and data.format",
+                       w->r->origin);
+    if (root->type == YAML_MAPPING_NODE)
+        return read_mapping(w, root, "", err);
+    err_set(err, ERR_CONFIG, "a job is a mapping, such as model: {arch: lenet}; this is %s",
+            root->type == YAML_SCALAR_NODE ? "a text" : "a list");
+    return at_node(w, root, err);
+}
+
+int read_yaml(struct reader *r, const char *text, size_t len, struct err *err)
+{
+    struct walk w = {.r = r};
+    size_t mark = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    yaml_parser_t p;
+    int rc;
+
+    if (len > JOB_MAX_BYTES)
+        return err_set(err, ERR_CONFIG, "%s: %zu bytes, want at most %d", r->origin, len,
+                       JOB_MAX_BYTES);
+    text = len ? text + mark
+               : ""; /* libyaml skips a byte order mark only where it guesses the encoding */
+    len -= mark;
+    if ((rc = check_limits(r, text, len, err)) < 0)
+        return rc;
+    parser_init(&p, text, len);
+    if (yaml_parser_load(&p, &w.doc)) {
+        rc = read_root(&w, err);
+        yaml_document_delete(&w.doc);
+    } else {
+        rc = fail_parser(r, &p, text, len, err);
+    }
+    yaml_parser_delete(&p);
+    return rc;
+}

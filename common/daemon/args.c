@@ -1,0 +1,216 @@
+#include "daemon/args.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "config/closest.h"
+
+enum { HELP_COLUMN = 26, HELP_WIDTH = 80, CODE_BASE = 1000, GROUP_SIZE = 100 };
+
+/* ---- finding options ---- */
+
+static const struct arg *arg_of(const struct arg_group *groups, int code)
+{
+    return &groups[(code - CODE_BASE) / GROUP_SIZE].args[(code - CODE_BASE) % GROUP_SIZE];
+}
+
+/* getopt's table, with codes that arg_of takes back. */
+static struct option *long_options(const struct arg_group *groups, size_t n_groups)
+{
+    struct option *o;
+    size_t n = 0, k = 0;
+
+    for (size_t g = 0; g < n_groups; g++)
+        n += groups[g].n;
+    o = xcalloc(n + 1, sizeof *o);
+    for (size_t g = 0; g < n_groups; g++) {
+        ASSERT(groups[g].n < GROUP_SIZE);
+        for (size_t i = 0; i < groups[g].n; i++)
+            o[k++] = (struct option){.name = groups[g].args[i].name,
+                                     .has_arg =
+                                         groups[g].args[i].value ? required_argument : no_argument,
+                                     .val = (int)(CODE_BASE + g * GROUP_SIZE + i)};
+    }
+    return o;
+}
+
+/* The option that `word` ("--nrank=3") most resembles, or NULL when none is near. */
+static const char *closest(const struct option *o, const char *word)
+{
+    char name[64];
+    const char *best = NULL;
+    int best_distance = 0;
+
+    word += strspn(word, "-");
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    for (; o->name; o++) {
+        int d = closest_distance(name, o->name);
+
+        if (!best || d < best_distance) {
+            best = o->name;
+            best_distance = d;
+        }
+    }
+    return best_distance <= (int)strlen(name) / 2 && best_distance <= 4 ? best : NULL;
+}
+
+static int unknown(const struct option *o, const char *word, struct err *err)
+{
+    const char *near = closest(o, word);
+    size_t n = strcspn(word, "=");
+    int n_begin = 0;
+
+    for (const struct option *i = o; i->name; i++)
+        n_begin += n > 2 && strncmp(word + 2, i->name, n - 2) == 0;
+    if (n_begin > 1)
+        return err_set(err, ERR_ARG, "option %s is the beginning of several; --help lists them",
+                       word);
+    if (near)
+        return err_set(err, ERR_ARG, "unknown option %s; did you mean --%s?  --help lists them",
+                       word, near);
+    return err_set(err, ERR_ARG, "unknown option %s; --help lists them", word);
+}
+
+/* ---- values ---- */
+
+static int set_int(const struct arg *a, const char *text, int64_t *out, struct err *err)
+{
+    char *end;
+    long long v = strtoll(text, &end, 10);
+
+    if (end == text || *end || v < a->min || v > a->max)
+        return err_set(err, ERR_ARG, "--%s is \"%s\", want an integer from %lld to %lld", a->name,
+                       text, (long long)a->min, (long long)a->max);
+    *out = v;
+    return 0;
+}
+
+static int set_choice(const struct arg *a, const char *text, int *out, struct err *err)
+{
+    char all[128] = "";
+
+    for (int i = 0; a->choices[i]; i++) {
+        size_t len = strlen(all);
+
+        if (strcmp(text, a->choices[i]) == 0) {
+            *out = i;
+            return 0;
+        }
+        snprintf(all + len, sizeof all - len, "%s%s", i ? " or " : "", a->choices[i]);
+    }
+    return err_set(err, ERR_ARG, "--%s is \"%s\", want %s", a->name, text, all);
+}
+
+static int add_to_list(const struct arg *a, const char *text, struct arg_list *l, struct err *err)
+{
+    if (l->n == ARG_MAX_LIST)
+        return err_set(err, ERR_ARG, "--%s is given more than %d times", a->name, ARG_MAX_LIST);
+    l->item[l->n++] = text;
+    return 0;
+}
+
+static int set_value(const struct arg *a, const char *text, void *into, struct err *err)
+{
+    void *field = (char *)into + a->offset;
+
+    if (text && !*text)
+        return err_set(err, ERR_ARG, "--%s is empty, want %s", a->name, a->value);
+    switch (a->type) {
+    case ARG_FLAG:
+        *(int *)field = 1;
+        return 0;
+    case ARG_TEXT:
+        *(const char **)field = text;
+        return 0;
+    case ARG_INT:
+        return set_int(a, text, field, err);
+    case ARG_CHOICE:
+        return set_choice(a, text, field, err);
+    case ARG_LIST:
+        return add_to_list(a, text, field, err);
+    case ARG_UNSUPPORTED:
+        break;
+    }
+    return err_set(err, ERR_UNSUPPORTED, "--%s is not supported in this build; %s", a->name,
+                   a->help);
+}
+
+int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char **argv,
+               struct err *err)
+{
+    struct option *options = long_options(groups, n_groups);
+    int rc = 0, code;
+
+    opterr = 0;
+    optind = 0; /* glibc: start afresh */
+    while (rc == 0) {
+        const char *word = argv[optind ? optind : 1];
+
+        code = getopt_long(argc, argv, "+:", options, NULL);
+        if (code == -1)
+            break;
+        if (code == ':')
+            rc = err_set(err, ERR_ARG, "--%s needs a value: %s", arg_of(groups, optopt)->name,
+                         arg_of(groups, optopt)->value);
+        else if (code == '?' && optopt >= CODE_BASE)
+            rc = err_set(err, ERR_ARG, "--%s takes no value, but was given one: %s",
+                         arg_of(groups, optopt)->name, word);
+        else if (code == '?')
+            rc = unknown(options, word, err);
+        else
+            rc = set_value(arg_of(groups, code), optarg,
+                           groups[(code - CODE_BASE) / GROUP_SIZE].into, err);
+    }
+    if (rc == 0 && optind < argc)
+        rc = err_set(err, ERR_ARG, "\"%s\" is no option; --help lists them", argv[optind]);
+    free(options);
+    return rc;
+}
+
+/* ---- help ---- */
+
+/* `text` from column `at` on, broken between words. */
+static void put_wrapped(FILE *f, const char *text, int at)
+{
+    int column = at;
+
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+
+        if (column > HELP_COLUMN && column + 1 + n > HELP_WIDTH) {
+            fprintf(f, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        } else if (column > HELP_COLUMN) {
+            fputc(' ', f);
+            column++;
+        }
+        fprintf(f, "%.*s", n, text);
+        column += n;
+        text += n + strspn(text + n, " ");
+    }
+    fputc('\n', f);
+}
+
+static void put_arg(FILE *f, const struct arg *a)
+{
+    int n = fprintf(f, "  --%s%s%s", a->name, a->value ? " " : "", a->value ? a->value : "");
+
+    if (n >= HELP_COLUMN - 1)
+        fprintf(f, "\n%*s", HELP_COLUMN, "");
+    else
+        fprintf(f, "%*s", HELP_COLUMN - n, "");
+    put_wrapped(f, a->help, HELP_COLUMN);
+}
+
+void args_help(const struct arg_group *groups, size_t n_groups, FILE *f)
+{
+    for (size_t g = 0; g < n_groups; g++) {
+        fprintf(f, "%s%s:\n", g ? "\n" : "", groups[g].title);
+        for (size_t i = 0; i < groups[g].n; i++)
+            if (groups[g].args[i].type != ARG_UNSUPPORTED)
+                put_arg(f, &groups[g].args[i]);
+    }
+}

@@ -1,0 +1,276 @@
+#include "daemon/daemon.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/util.h"
+
+/* ---- actions ---- */
+
+/* An engine that cannot be made is a fault like any other: the machine tells everybody. */
+static void report_no_engine(struct daemon *d, int64_t generation, const struct err *err)
+{
+    struct report *r = report_new(REPORT_FAULT, generation);
+
+    r->fault.err = *err;
+    r->fault.phase = PHASE_OPEN;
+    mailbox_put(&d->inbox.box, &r->mail);
+}
+
+static void post_command(struct daemon *d, struct action *a)
+{
+    struct err err;
+
+    if (!d->engine) {
+        d->engine_options.device = d->hooks->device(d->arg);
+        if (engine_new(&d->engine_options, &d->inbox.box, &d->engine, &err) < 0) {
+            report_no_engine(d, a->command->generation, &err);
+            return;
+        }
+    }
+    engine_post(d->engine, a->command);
+    a->command = NULL;
+}
+
+static void request(struct daemon *d, enum request r)
+{
+    if (d->engine)
+        engine_request(d->engine, (enum engine_request)r);
+}
+
+static void do_action(struct daemon *d, struct action *a)
+{
+    switch (a->kind) {
+    case ACTION_SEND:
+        d->hooks->send(d->arg, a->conn, a->send.frame);
+        a->send.frame = NULL;
+        break;
+    case ACTION_TRUST:
+        d->hooks->trust(d->arg, a->conn);
+        break;
+    case ACTION_CLOSE:
+        d->hooks->close(d->arg, a->conn);
+        break;
+    case ACTION_COMMAND:
+        post_command(d, a);
+        break;
+    case ACTION_REQUEST:
+        request(d, a->request);
+        break;
+    case ACTION_ABORT:
+        if (d->engine)
+            engine_abort(d->engine);
+        break;
+    case ACTION_LOG:
+        log_at(a->log.level, "%s", a->log.text);
+        break;
+    case ACTION_EVENT:
+        d->hooks->event(d->arg, &a->event);
+        break;
+    case ACTION_FINISHED:
+        d->is_finished = 1;
+        d->hooks->finished(d->arg, a);
+        break;
+    }
+}
+
+static void drain(struct daemon *d)
+{
+    struct action a;
+
+    while (d->machine && !d->is_finished && d->calls->next(d->machine, &a)) {
+        do_action(d, &a);
+        action_fini(&a);
+    }
+}
+
+/* ---- time ---- */
+
+static void on_tick(uv_timer_t *t);
+
+static void rearm(struct daemon *d)
+{
+    int64_t at = d->machine && !d->is_finished ? d->calls->deadline(d->machine) : INT64_MAX;
+    int64_t wait_ms;
+
+    if (at == INT64_MAX) {
+        uv_timer_stop(&d->tick);
+        return;
+    }
+    wait_ms = ceil_div_i64(max_i64(0, at - clock_mono_ns()), 1000000);
+    uv_update_time(&d->loop); /* timers count from the loop's own idea of now */
+    uv_timer_start(&d->tick, on_tick, (uint64_t)wait_ms, 0);
+}
+
+static void tell_progress(struct daemon *d, int64_t now)
+{
+    struct progress p;
+
+    if (!d->engine)
+        return;
+    engine_progress(d->engine, &p);
+    d->calls->progress(d->machine, now, &p);
+}
+
+static void tick_if_due(struct daemon *d, int64_t now)
+{
+    if (!d->machine || d->is_finished || now < d->calls->deadline(d->machine))
+        return;
+    tell_progress(d, now);
+    d->calls->tick(d->machine, now);
+    drain(d);
+}
+
+int64_t daemon_enter(struct daemon *d)
+{
+    tick_if_due(d, clock_mono_ns());
+    return clock_mono_ns();
+}
+
+void daemon_leave(struct daemon *d)
+{
+    drain(d);
+    rearm(d);
+}
+
+static void on_tick(uv_timer_t *t)
+{
+    struct daemon *d = t->data;
+
+    daemon_enter(d);
+    daemon_leave(d);
+}
+
+/* ---- reports and signals ---- */
+
+static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
+
+static void on_report(void *arg, struct mail *m)
+{
+    struct daemon *d = arg;
+    int64_t now = daemon_enter(d);
+
+    if (d->machine && !d->is_finished) {
+        tell_progress(d, now);
+        d->calls->report(d->machine, now, container_of(m, struct report, mail));
+    } else {
+        free_report(m);
+    }
+    daemon_leave(d);
+}
+
+static void describe(struct daemon *d)
+{
+    struct buf text = {0};
+    char *rest, *line;
+
+    if (!d->machine) {
+        log_info("state: no job");
+        return;
+    }
+    d->calls->describe(d->machine, clock_mono_ns(), &text);
+    buf_cstr(&text);
+    for (rest = (char *)text.data; (line = strtok_r(rest, "\n", &rest));)
+        log_info("state: %s", line);
+    buf_fini(&text);
+}
+
+static void on_signal(uv_signal_t *s, int number)
+{
+    struct daemon *d = s->data;
+    char name[16];
+    int64_t now;
+
+    if (number == SIGUSR1) {
+        describe(d);
+        return;
+    }
+    d->n_stops++;
+    snprintf(name, sizeof name, "SIG%s", sigabbrev_np(number));
+    if (!d->machine) {
+        d->hooks->idle_stop(d->arg, name);
+        return;
+    }
+    now = daemon_enter(d);
+    if (d->machine && !d->is_finished)
+        d->calls->stop(d->machine, now, name);
+    daemon_leave(d);
+}
+
+static void catch_signals(struct daemon *d)
+{
+    static const int numbers[DAEMON_SIGNALS] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    struct sigaction old;
+
+    for (int i = 0; i < DAEMON_SIGNALS; i++) {
+        uv_signal_t *s = &d->signal[d->n_signals];
+
+        /* Ignored from the start, as by nohup: leave it so. */
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN)
+            continue;
+        uv_signal_init(&d->loop, s);
+        s->data = d;
+        uv_signal_start(s, on_signal, numbers[i]);
+        uv_unref((uv_handle_t *)s);
+        d->n_signals++;
+    }
+}
+
+/* ---- life ---- */
+
+int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
+                const struct engine_options *engine, struct err *err)
+{
+    int rc;
+
+    memset(d, 0, sizeof *d);
+    d->hooks = hooks;
+    d->arg = arg;
+    d->engine_options = *engine;
+    rc = uv_loop_init(&d->loop);
+    if (rc < 0)
+        return err_set(err, ERR_IO, "event loop: %s (%s)", uv_strerror(rc), uv_err_name(rc));
+    uv_timer_init(&d->loop, &d->tick);
+    d->tick.data = d;
+    inbox_init(&d->inbox, &d->loop, on_report, free_report, d);
+    catch_signals(d);
+    return 0;
+}
+
+void daemon_attach(struct daemon *d, const struct daemon_machine *calls, void *machine)
+{
+    ASSERT(!d->machine && !d->engine);
+    d->calls = calls;
+    d->machine = machine;
+    d->is_finished = 0;
+}
+
+void daemon_detach(struct daemon *d, int is_engine_stuck)
+{
+    d->machine = NULL;
+    uv_timer_stop(&d->tick);
+    if (is_engine_stuck)
+        return; /* d->engine stays: daemon_close sees it */
+    engine_free(d->engine);
+    d->engine = NULL;
+    inbox_drop(&d->inbox);
+}
+
+int daemon_close(struct daemon *d, int status)
+{
+    if (d->engine) {
+        log_warn("the engine does not stop: leaving without it");
+        fflush(NULL);
+        _exit(status);
+    }
+    inbox_close(&d->inbox);
+    uv_close((uv_handle_t *)&d->tick, NULL);
+    for (int i = 0; i < d->n_signals; i++)
+        uv_close((uv_handle_t *)&d->signal[i], NULL);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    ASSERT(uv_loop_close(&d->loop) == 0);
+    return status;
+}

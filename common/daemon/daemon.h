@@ -1,0 +1,125 @@
+/* daemon - what dpdriver and dpfollower do around their session machine.
+ *
+ * One loop; an engine made when the machine's first command comes, whose reports arrive through an
+ * inbox; a timer for the machine's deadline; signals.  A daemon feeds its machine like this:
+ *
+ *     int64_t now = daemon_enter(d);           the time; a tick that is due comes first, so that
+ *     driver_message(driver, now, conn, m);    a stall of this process is not held against others
+ *     daemon_leave(d);                         does the actions that came of it
+ *
+ * Life:    daemon_init -> daemon_attach (a machine) ... daemon_detach -> daemon_close.
+ * Threads: the loop's. */
+#ifndef DAEMON_DAEMON_H
+#define DAEMON_DAEMON_H
+
+#include <uv.h>
+
+#include "base/log.h"
+#include "daemon/args.h"
+#include "net/addr.h"
+#include "net/inbox.h"
+#include "net/tls.h"
+#include "session/action.h"
+#include "train/engine.h"
+
+/* A session machine's calls (session/driver.h, session/follower.h). */
+struct daemon_machine {
+    void (*report)(void *m, int64_t now_ns, struct report *r);
+    void (*progress)(void *m, int64_t now_ns, const struct progress *p);
+    void (*stop)(void *m, int64_t now_ns, const char *why);
+    void (*tick)(void *m, int64_t now_ns);
+    int64_t (*deadline)(const void *m);
+    int (*next)(void *m, struct action *out);
+    void (*describe)(const void *m, int64_t now_ns, struct buf *out);
+};
+
+/* What differs between the daemons; called from daemon_leave, one after another. */
+struct daemon_hooks {
+    void (*send)(void *arg, int64_t conn, struct frame *f); /* takes f */
+    void (*trust)(void *arg, int64_t conn);
+    void (*close)(void *arg, int64_t conn);
+    void (*event)(void *arg, const struct session_event *ev);
+    const char *(*device)(void *arg);                      /* for the engine to be made */
+    void (*finished)(void *arg, const struct action *end); /* detach in this call or later */
+    void (*idle_stop)(void *arg, const char *signal); /* a signal while no machine is attached */
+};
+
+enum { DAEMON_SIGNALS = 4 };
+
+struct daemon {
+    uv_loop_t loop;
+    const struct daemon_hooks *hooks;
+    void *arg;
+    const struct daemon_machine *calls;
+    void *machine; /* NULL: none attached */
+    int is_finished;
+    struct engine_options engine_options; /* .device is asked for when the engine is made */
+    struct engine *engine;
+    struct inbox inbox;
+    uv_timer_t tick;
+    uv_signal_t signal[DAEMON_SIGNALS];
+    int n_signals;
+    int n_stops; /* signals to stop that came so far */
+};
+
+int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
+                const struct engine_options *engine, struct err *err);
+void daemon_attach(struct daemon *d, const struct daemon_machine *calls, void *machine);
+
+/* Forget the machine, and free its engine.  is_engine_stuck: its thread will not end: it is left
+ * behind, and the process must end by _exit (daemon_close does). */
+void daemon_detach(struct daemon *d, int is_engine_stuck);
+
+int64_t daemon_enter(struct daemon *d);
+void daemon_leave(struct daemon *d);
+
+/* Closes what daemon_init opened and runs the loop until every handle of it is closed, the caller's
+ * too, which must have been told to close.  Returns `status`. */
+int daemon_close(struct daemon *d, int status);
+
+/* ---- the process ---- */
+
+/* First thing in main: where standard input, output or error is closed, /dev/null takes its place,
+ * or else the first socket or file opened would. */
+void daemon_open_standard(void);
+
+/* Before anything is opened.  What libraries read from the environment when they are loaded can
+ * only be set there: where it is not, set it and execute this program once more.  Returns when main
+ * began (clock_mono_ns); the second execution does not change it. */
+int64_t daemon_process_setup(char **argv);
+
+struct daemon_host {
+    char name[256];
+    char id[64]; /* equal for all processes of this machine: the boot id */
+};
+
+void daemon_host(struct daemon_host *out);
+
+/* ---- options that both daemons have ---- */
+
+struct daemon_options {
+    const char *device;
+    int64_t n_threads;       /* 0: cores of this host divided by its ranks */
+    const char *iface;       /* NULL: none given */
+    const char *secret_file; /* NULL: none given */
+    int insecure;
+    int log_format; /* enum log_format */
+    int help, version;
+};
+
+extern const struct arg daemon_args[];
+extern const size_t n_daemon_args;
+
+/* Check --device and --secret-file, and turn --iface into its address.  ERR_ARG, ERR_UNSUPPORTED.
+ */
+int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEXT],
+                         struct err *err);
+
+/* What connections need with --secret-file, for tls_context_free; without it NULL. */
+int daemon_tls(const struct daemon_options *o, enum tls_role role, struct tls_context **out,
+               struct err *err);
+
+/* Exit status for a failure before training: ours or the user's. */
+int daemon_status_of(const struct err *err);
+
+#endif

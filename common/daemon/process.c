@@ -1,0 +1,194 @@
+/* The parts of daemon/daemon.h that concern the process and its options, not the loop. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "daemon/daemon.h"
+
+#include "base/clock.h"
+#include "base/util.h"
+
+void daemon_open_standard(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR); /* the lowest that is free */
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* OpenMP's workers must sleep, not spin, while they wait: a spinning one keeps the collectives'
+ * thread from the core.  libgomp reads this once, when it is loaded.  What the user set stays. */
+static const struct {
+    const char *name, *value;
+} environment[] = {
+    {"OMP_WAIT_POLICY", "passive"},
+};
+
+static void raise_file_limit(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+        r.rlim_cur = r.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &r);
+    }
+}
+
+/* When main began, for the program that it becomes by execv.  (The process may be older: a script
+ * that built for minutes and then became dpdriver.) */
+static const char start_name[] = "DPTRAIN_START_NS";
+
+static int64_t take_start(void)
+{
+    const char *text = getenv(start_name);
+    int64_t start_ns = text ? strtoll(text, NULL, 10) : 0;
+
+    unsetenv(start_name);
+    return start_ns > 0 ? start_ns : clock_mono_ns();
+}
+
+/* By its own path, so that ps and pgrep go on naming it; through /proc when that has moved.  Comes
+ * back only where neither works: slower, but correct. */
+static void become_self(char **argv, int64_t start_ns)
+{
+    char text[24], path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    snprintf(text, sizeof text, "%lld", (long long)start_ns);
+    setenv(start_name, text, 1);
+    path[n > 0 ? n : 0] = '\0';
+    execv(path, argv);
+    execv("/proc/self/exe", argv);
+    unsetenv(start_name);
+}
+
+int64_t daemon_process_setup(char **argv)
+{
+    int64_t start_ns = take_start();
+    int is_changed = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(environment); i++)
+        if (!getenv(environment[i].name))
+            is_changed |= setenv(environment[i].name, environment[i].value, 0) == 0;
+    if (is_changed)
+        become_self(argv, start_ns);
+    signal(SIGPIPE, SIG_IGN);
+    raise_file_limit();
+    return start_ns;
+}
+
+void daemon_host(struct daemon_host *out)
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out->id, sizeof out->id - 1) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    out->id[n > 0 ? n : 0] = '\0';
+    out->id[strcspn(out->id, "\n")] = '\0';
+    if (gethostname(out->name, sizeof out->name) < 0 || !out->name[0])
+        snprintf(out->name, sizeof out->name, "unknown-host");
+    out->name[sizeof out->name - 1] = '\0';
+    if (!out->id[0])
+        snprintf(out->id, sizeof out->id, "%.*s", (int)sizeof out->id - 1, out->name);
+}
+
+static const char *const log_formats[] = {[LOG_TEXT] = "text", [LOG_JSON] = "json", NULL};
+
+#define AT(field) offsetof(struct daemon_options, field)
+
+const struct arg daemon_args[] = {
+    {"device", "auto|cpu", ARG_TEXT, AT(device),
+     .help = "what to compute on (default auto; this build has cpu only)"},
+    {"threads", "T", ARG_INT, AT(n_threads), 1, 4096,
+     .help = "threads for computing (default: this host's cores divided by its ranks)"},
+    {"iface", "IF", ARG_TEXT, AT(iface),
+     .help = "network interface whose address the other ranks are told (default: the address that "
+             "connects driver and follower)"},
+    {"insecure", NULL, ARG_FLAG, AT(insecure),
+     .help = "allow connections beyond this host although they are neither authenticated nor "
+             "encrypted; for private networks only"},
+    {"secret-file", "F", ARG_TEXT, AT(secret_file),
+     .help = "talk only to processes with a copy of this file (dpdriver --make-secret makes one), "
+             "encrypted; of mode 0600"},
+    {"log-format", "text|json", ARG_CHOICE, AT(log_format), .choices = log_formats,
+     .help = "of the messages on standard error (default text)"},
+    {"help", NULL, ARG_FLAG, AT(help), .help = "show this"},
+    {"version", NULL, ARG_FLAG, AT(version), .help = "show the version"},
+};
+
+const size_t n_daemon_args = ARRAY_LEN(daemon_args);
+
+static int check_device(const char *device, struct err *err)
+{
+    const char *index = device + strlen("cuda:");
+
+    if (strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0)
+        return 0;
+    if (strcmp(device, "cuda") == 0 ||
+        (strncmp(device, "cuda:", 5) == 0 && *index && !index[strspn(index, "0123456789")]))
+        return err_set(err, ERR_UNSUPPORTED,
+                       "--device %s is not supported in this build; use --device cpu", device);
+    return err_set(err, ERR_ARG, "--device is \"%s\", want auto, cpu, cuda or cuda:I", device);
+}
+
+/* Its faults are the command line's: said before anything else is done.  Not kept: daemon_tls reads
+ * it again. */
+static int check_secret(const struct daemon_options *o, struct err *err)
+{
+    struct secret s;
+
+    if (!o->secret_file)
+        return 0;
+    if (secret_read(o->secret_file, &s, err) < 0)
+        return err_wrap(err, "--secret-file");
+    secret_wipe(&s);
+    return 0;
+}
+
+int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEXT], struct err *err)
+{
+    int rc = check_device(o->device, err);
+
+    advertise[0] = '\0';
+    if (rc == 0 && o->iface)
+        rc = addr_of_interface(o->iface, advertise, err);
+    return rc < 0 ? rc : check_secret(o, err);
+}
+
+int daemon_tls(const struct daemon_options *o, enum tls_role role, struct tls_context **out,
+               struct err *err)
+{
+    struct secret s;
+    int rc;
+
+    *out = NULL;
+    if (!o->secret_file)
+        return 0;
+    rc = secret_read(o->secret_file, &s, err);
+    if (rc < 0)
+        return err_wrap(err, "--secret-file");
+    rc = tls_context_new(&s, role, out, err);
+    secret_wipe(&s);
+    return rc;
+}
+
+int daemon_status_of(const struct err *err)
+{
+    switch (err->code) {
+    case ERR_ARG:
+    case ERR_CONFIG:
+    case ERR_UNSUPPORTED:
+    case ERR_REFUSED:
+    case ERR_CORRUPT:
+        return STATUS_USAGE;
+    default:
+        return STATUS_FAILED;
+    }
+}

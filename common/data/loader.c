@@ -1,0 +1,362 @@
+/* Happy path: the engine starts some work; the data thread plans the next batch under the lock,
+ * fills a free slot without it, counts it as filled; the engine takes and releases it.
+ *
+ * Three counters, `filled` >= `taken` >= `released`, say all about the ring: slot i % n_slots is
+ * the data thread's from i - n_slots being released until i is filled, the engine's from being
+ * taken until released.
+ *
+ * Failure: a batch that cannot be read stops the work; loader_next gives what was filled before,
+ * then the error.  Start and free: no more batches are planned, the one being filled is waited for,
+ * and forgotten. */
+#include "data/loader.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+
+enum { MAX_SLOTS = 64, NORMAL_SLOTS = 4, MAX_BATCH = 1 << 24 };
+
+struct slot {
+    struct batch batch;
+    int64_t *index;
+};
+
+enum work_kind { NO_WORK, TRAIN, PASS };
+
+/* What is still to be done. */
+struct work {
+    enum work_kind kind;
+    struct sampler sampler; /* TRAIN */
+    int accumulate, micro;  /* TRAIN: micro-batches a step, the next one */
+    int n_ranks, rank;
+    int64_t step, end_step; /* the next step, or batch of a pass; the first not to do */
+    struct span part;       /* PASS: this rank's */
+    int64_t batch;          /* PASS: samples in a batch */
+};
+
+struct loader {
+    const struct dataset *dataset;
+    int n_slots;
+    int64_t capacity;  /* samples a slot can hold */
+    void *xs;          /* memory of all slots' x, y and index */
+    int64_t waited_ns; /* the engine's */
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* guards all below, but not the slots' content */
+    pthread_cond_t changed, progress;
+    struct work work;
+    int64_t filled, taken, released;
+    int busy; /* the data thread is filling slot filled % n_slots */
+    int quit;
+    struct err failure; /* code 0: none */
+    struct slot slot[MAX_SLOTS];
+};
+
+/* ---- the data thread ---- */
+
+static int more_to_do(const struct work *w) { return w->kind != NO_WORK && w->step < w->end_step; }
+
+static void advance(struct work *w)
+{
+    if (w->kind == TRAIN && ++w->micro < w->accumulate)
+        return;
+    w->micro = 0;
+    w->step++;
+}
+
+static void plan_batch(const struct work *w, int64_t n_samples, struct batch *b)
+{
+    struct sampler_step at;
+    struct span part;
+
+    if (w->kind == PASS) {
+        part = span_piece(w->part, w->batch, w->step);
+        at = (struct sampler_step){.step = w->step, .n = n_samples};
+    } else {
+        at = sampler_at(&w->sampler, w->step);
+        part = sampler_micro(&at, w->n_ranks, w->rank, w->accumulate, w->micro);
+    }
+    b->n = part.n;
+    b->first = part.first;
+    b->step = at.step;
+    b->epoch = at.epoch;
+    b->n_global = at.n;
+    b->micro = w->micro;
+}
+
+static int fill_slot(const struct dataset *ds, const struct work *w, struct slot *s,
+                     struct err *err)
+{
+    struct batch *b = &s->batch;
+
+    if (w->kind == PASS) {
+        for (int64_t i = 0; i < b->n; i++)
+            s->index[i] = b->first + i;
+    } else {
+        struct sampler_step at = sampler_at(&w->sampler, b->step);
+
+        sampler_list(&w->sampler, &at, (struct span){b->first, b->n}, s->index);
+    }
+    if (dataset_gather(ds, s->index, b->n, b->x, b->y, err) < 0)
+        return err_wrap(err, "reading the batch of step %lld", (long long)b->step);
+    return 0;
+}
+
+/* With the lock held; leaves it while filling. */
+static void fill_next(struct loader *l)
+{
+    struct slot *s = &l->slot[l->filled % l->n_slots];
+    struct work w = l->work;
+    struct err err = {0};
+    int rc;
+
+    advance(&l->work);
+    l->busy = 1;
+    pthread_mutex_unlock(&l->lock);
+    plan_batch(&w, l->dataset->n_samples, &s->batch);
+    rc = fill_slot(l->dataset, &w, s, &err);
+    pthread_mutex_lock(&l->lock);
+    l->busy = 0;
+    if (rc < 0) {
+        l->failure = err;
+        l->work.kind = NO_WORK;
+    } else {
+        l->filled++;
+    }
+    pthread_cond_signal(&l->progress);
+}
+
+static void *run(void *arg)
+{
+    struct loader *l = arg;
+
+    pthread_mutex_lock(&l->lock);
+    while (!l->quit) {
+        if (more_to_do(&l->work) && l->filled - l->released < l->n_slots)
+            fill_next(l);
+        else
+            pthread_cond_wait(&l->changed, &l->lock);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* ---- the engine's side ---- */
+
+/* Slots for `n` samples each.  The data thread has nothing to do meanwhile. */
+static int reserve(struct loader *l, int64_t n, struct err *err)
+{
+    int64_t sample = shape_elements(&l->dataset->sample);
+    int64_t x_bytes = round_up_i64(n * sample * (int64_t)sizeof(float), 64);
+    int64_t y_bytes = round_up_i64(n * (int64_t)sizeof(int32_t), 64);
+    int64_t slot_bytes = x_bytes + y_bytes + round_up_i64(n * (int64_t)sizeof(int64_t), 64);
+    void *all;
+
+    if (try_alloc(&all, (size_t)(l->n_slots * slot_bytes), "batches read ahead", err) < 0)
+        return err->code;
+    free(l->xs);
+    l->xs = all;
+    l->capacity = n;
+    for (int i = 0; i < l->n_slots; i++) {
+        char *at = (char *)all + i * slot_bytes;
+        struct slot *s = &l->slot[i];
+
+        s->index = (void *)(at + x_bytes + y_bytes);
+        s->batch = (struct batch){.x = (void *)at, .y = (void *)(at + x_bytes), .index = s->index};
+    }
+    return 0;
+}
+
+static int start_thread(struct loader *l, struct err *err)
+{
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all); /* signals are for the main thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&l->thread, NULL, run, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        return err_sys(err, rc, "cannot start the data thread");
+    pthread_setname_np(l->thread, "data");
+    return 0;
+}
+
+static void destroy(struct loader *l)
+{
+    pthread_cond_destroy(&l->progress);
+    pthread_cond_destroy(&l->changed);
+    pthread_mutex_destroy(&l->lock);
+    free(l->xs);
+    free(l);
+}
+
+static int check_options(const struct loader_options *o, struct err *err)
+{
+    if (o->n_slots && (o->n_slots < 2 || o->n_slots > MAX_SLOTS))
+        return err_set(err, ERR_ARG, "%d batches ahead, want 2 to %d", o->n_slots, MAX_SLOTS);
+    if (o->max_batch < 0 || o->max_batch > MAX_BATCH)
+        return err_set(err, ERR_ARG, "batches of %lld samples, want at most %d",
+                       (long long)o->max_batch, MAX_BATCH);
+    return 0;
+}
+
+int loader_new(struct loader **out, const struct loader_options *o, struct err *err)
+{
+    struct loader *l;
+
+    if (check_options(o, err) < 0)
+        return err->code;
+    l = xcalloc(1, sizeof *l);
+    l->dataset = o->dataset;
+    l->n_slots = o->n_slots ? o->n_slots : NORMAL_SLOTS;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    pthread_cond_init(&l->progress, NULL);
+    if (reserve(l, o->max_batch, err) < 0 || start_thread(l, err) < 0) {
+        destroy(l);
+        return err->code;
+    }
+    *out = l;
+    return 0;
+}
+
+void loader_free(struct loader *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->quit = 1;
+    pthread_cond_signal(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL);
+    destroy(l);
+}
+
+/* After it the data thread sleeps, and the ring is empty. */
+static void drop_work(struct loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->work.kind = NO_WORK;
+    while (l->busy)
+        pthread_cond_wait(&l->progress, &l->lock);
+    l->filled = l->taken = l->released = 0;
+    l->failure.code = 0;
+    pthread_mutex_unlock(&l->lock);
+}
+
+static int give_work(struct loader *l, const struct work *w, int64_t largest, struct err *err)
+{
+    if (largest > MAX_BATCH)
+        return err_set(
+            err, ERR_ARG,
+            "batches of %lld samples on one rank, want at most %d; take a smaller batch, "
+            "more ranks or train.accumulate",
+            (long long)largest, MAX_BATCH);
+    if (largest > l->capacity && reserve(l, largest, err) < 0)
+        return err->code;
+    pthread_mutex_lock(&l->lock);
+    l->work = *w;
+    pthread_cond_signal(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    return 0;
+}
+
+static int check_rank(int n_ranks, int rank, struct err *err)
+{
+    if (n_ranks < 1 || rank < 0 || rank >= n_ranks)
+        return err_set(err, ERR_ARG, "rank %d of %d, want 0 to %d", rank, n_ranks, n_ranks - 1);
+    return 0;
+}
+
+static int check_train(const struct loader *l, const struct sampler *s, const struct work *w,
+                       struct err *err)
+{
+    if (check_rank(w->n_ranks, w->rank, err) < 0 || sampler_check(s, err) < 0)
+        return err->code;
+    if (s->n_samples != l->dataset->n_samples)
+        return err_set(err, ERR_ARG, "the sampler has %lld samples, the data set %lld",
+                       (long long)s->n_samples, (long long)l->dataset->n_samples);
+    if (w->accumulate < 1)
+        return err_set(err, ERR_ARG, "%d micro-batches a step, want at least 1", w->accumulate);
+    if (w->step < 0 || w->end_step < w->step)
+        return err_set(err, ERR_ARG, "steps from %lld up to %lld, want a range from 0 on",
+                       (long long)w->step, (long long)w->end_step);
+    return 0;
+}
+
+int loader_start_train(struct loader *l, const struct sampler *s, int accumulate, int n_ranks,
+                       int rank, int64_t first_step, int64_t end_step, struct err *err)
+{
+    const struct work w = {.kind = TRAIN,
+                           .sampler = *s,
+                           .accumulate = accumulate,
+                           .n_ranks = n_ranks,
+                           .rank = rank,
+                           .step = first_step,
+                           .end_step = end_step};
+
+    drop_work(l);
+    if (check_train(l, s, &w, err) < 0)
+        return err->code;
+    return give_work(l, &w, sampler_largest_micro(s, n_ranks, accumulate), err);
+}
+
+int loader_start_pass(struct loader *l, int64_t batch, int n_ranks, int rank, struct err *err)
+{
+    struct work w = {.kind = PASS, .n_ranks = n_ranks, .rank = rank, .batch = batch};
+
+    drop_work(l);
+    if (check_rank(n_ranks, rank, err) < 0)
+        return err->code;
+    if (batch < 1)
+        return err_set(err, ERR_ARG, "batches of %lld samples, want at least 1", (long long)batch);
+    w.part = span_part((struct span){0, l->dataset->n_samples}, n_ranks, rank);
+    w.end_step = ceil_div_i64(w.part.n, batch);
+    return give_work(l, &w, min_i64(batch, w.part.n), err);
+}
+
+/* With the lock held. */
+static int take_batch(struct loader *l, const struct batch **out, struct err *err)
+{
+    while (l->taken == l->filled) {
+        if (l->failure.code) {
+            *err = l->failure;
+            return err->code;
+        }
+        if (!l->busy && !more_to_do(&l->work))
+            return LOADER_END;
+        pthread_cond_wait(&l->progress, &l->lock);
+    }
+    *out = &l->slot[l->taken++ % l->n_slots].batch;
+    return 0;
+}
+
+int loader_next(struct loader *l, const struct batch **out, struct err *err)
+{
+    int64_t start_ns = clock_mono_ns();
+    int rc;
+
+    pthread_mutex_lock(&l->lock);
+    ASSERT(l->taken - l->released < l->n_slots);
+    rc = take_batch(l, out, err);
+    pthread_mutex_unlock(&l->lock);
+    l->waited_ns += clock_mono_ns() - start_ns;
+    return rc;
+}
+
+void loader_release(struct loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    ASSERT(l->released < l->taken);
+    l->released++;
+    pthread_cond_signal(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+}
+
+int64_t loader_waited_ns(const struct loader *l) { return l->waited_ns; }

@@ -1,0 +1,70 @@
+/* loader - batches made ahead of the engine, by a thread of its own (*data*).
+ *
+ * A loader serves one dataset (make a second one for validation).  It is given work: a range of
+ * global steps, or one validation pass.  Its thread then fills a ring of slots in order; the engine
+ * takes them with loader_next and gives them back, oldest first, with loader_release.
+ * Every step gives exactly `accumulate` batches, in order, also where this rank's part is empty
+ * (n = 0): the engine must take part in the collectives anyway.
+ *
+ * Life:    loader_new -> { loader_start_train or loader_start_pass -> next, release ... } -> free.
+ *          A start at any time drops the work before it, and all batches taken from it (recovery,
+ *          other ranks).  Free and start never wait for more than the batch being filled.
+ * Threads: all functions from one thread, the engine's; only the data thread reads the dataset.
+ * Lock:    one mutex guards the work and the ring's counters; `changed` wakes the data thread,
+ *          `progress` the engine.  A slot's content is the data thread's until it is counted as
+ *          filled, then the engine's until released; neither touches it under the lock.
+ * Memory:  slots are allocated by loader_new, and again by a start that needs larger ones; never
+ *          per batch. */
+#ifndef DATA_LOADER_H
+#define DATA_LOADER_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/dataset.h"
+#include "data/sampler.h"
+
+enum { LOADER_END = 1 }; /* loader_next: the work is done */
+
+struct batch {
+    float *x;             /* [n,H,W,C], aligned to 64 */
+    int32_t *y;           /* [n] labels */
+    const int64_t *index; /* [n] which samples they are */
+    int64_t n;            /* 0: this rank's part is empty */
+    int64_t step;         /* global step, from 0; in a pass: the batch's number, from 0 */
+    int64_t epoch;        /* from 1; 0 in a pass */
+    int micro;            /* micro-batch of the step, 0 .. accumulate-1; 0 in a pass */
+    int64_t first;        /* position of x[0] in the global batch; in a pass: in the dataset */
+    int64_t n_global;     /* samples of this step over all ranks; in a pass: of the dataset */
+};
+
+struct loader_options {
+    const struct dataset *dataset; /* borrowed for the loader's life */
+    int64_t max_batch;             /* samples a slot holds to begin with */
+    int n_slots;                   /* batches ahead, 2 .. 64; 0: 4 */
+};
+
+struct loader;
+
+int loader_new(struct loader **out, const struct loader_options *o, struct err *err);
+void loader_free(struct loader *l); /* NULL is fine; returns after at most one batch's filling */
+
+/* Steps [first_step, end_step) of the plan, as `rank` of `n_ranks`, `accumulate` batches each.
+ * s->n_samples must be the dataset's.  Fails with ERR_ARG, ERR_NOMEM; then there is no work. */
+int loader_start_train(struct loader *l, const struct sampler *s, int accumulate, int n_ranks,
+                       int rank, int64_t first_step, int64_t end_step, struct err *err);
+
+/* This rank's part of the whole dataset, in order, in batches of `batch` samples (the last one may
+ * be smaller; an empty part gives none).  Fails alike. */
+int loader_start_pass(struct loader *l, int64_t batch, int n_ranks, int rank, struct err *err);
+
+/* The next batch, in *out, valid until released.  Blocks until it is filled.  LOADER_END at the end
+ * of the work, and while there is none; <0: reading failed (again at each call, until a start).
+ * Taking a batch while holding all n_slots is a bug of the caller's. */
+int loader_next(struct loader *l, const struct batch **out, struct err *err);
+
+void loader_release(struct loader *l); /* the oldest batch taken and not yet released */
+
+int64_t loader_waited_ns(const struct loader *l); /* blocked in loader_next, since loader_new */
+
+#endif

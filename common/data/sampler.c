@@ -1,0 +1,178 @@
+/* The permutation is a Feistel network (Luby, Rackoff 1988) over the least even or odd number of
+ * bits that holds n, with cycle walking (Black, Rogaway 2002): a result outside [0,n) goes through
+ * the network again until it is inside.  As that follows a cycle of a permutation and starts inside
+ * [0,n), it ends, and stays invertible.  The domain is below 2 n (but 4 at least), so a walk takes
+ * less than two turns on average.
+ *
+ * The halves may differ by a bit: a round changes one of them by a keyed function of the other, in
+ * turn.  With halves of one to three bits a round mixes little: tests of uniformity over epochs see
+ * eight rounds at n = 5 (72 standard deviations in 40,000 epochs), and 12 (7), but no longer 14. */
+#include "data/sampler.h"
+
+#include "base/rng.h"
+#include "base/util.h"
+
+static int bits_to_hold(int64_t n)
+{
+    int bits = 2;
+
+    while ((int64_t)1 << bits < n)
+        bits++;
+    return bits;
+}
+
+void perm_init(struct perm *p, int64_t n, uint64_t seed, int64_t epoch)
+{
+    int bits = bits_to_hold(n);
+
+    ASSERT(n >= 1 && n <= (int64_t)1 << 62 && epoch >= 0);
+    p->n = n;
+    p->right_bits = bits / 2;
+    p->left_bits = bits - bits / 2;
+    for (int i = 0; i < PERM_ROUNDS; i += 2) {
+        struct rng_block b = rng_draw(seed, RNG_SHUFFLE, (uint64_t)epoch, (uint64_t)i / 2);
+
+        p->key[i] = (uint64_t)b.v[0] << 32 | b.v[1];
+        p->key[i + 1] = (uint64_t)b.v[2] << 32 | b.v[3];
+    }
+}
+
+/* Every bit of x and key reaches every low bit of the result. */
+static uint64_t mix(uint64_t x, uint64_t key)
+{
+    x = (x ^ key) * 0x9E3779B97F4A7C15;
+    x = (x ^ x >> 32) * 0xD1342543DE82EF95;
+    return x ^ x >> 32;
+}
+
+struct halves {
+    uint64_t left, right;
+};
+
+static struct halves split(const struct perm *p, int64_t i)
+{
+    uint64_t right_mask = ((uint64_t)1 << p->right_bits) - 1;
+
+    return (struct halves){(uint64_t)i >> p->right_bits, (uint64_t)i & right_mask};
+}
+
+static int64_t join(const struct perm *p, struct halves h)
+{
+    return (int64_t)(h.left << p->right_bits | h.right);
+}
+
+/* Its own inverse. */
+static void turn(const struct perm *p, int round, struct halves *h)
+{
+    if (round % 2 == 0)
+        h->left ^= mix(h->right, p->key[round]) & (((uint64_t)1 << p->left_bits) - 1);
+    else
+        h->right ^= mix(h->left, p->key[round]) & (((uint64_t)1 << p->right_bits) - 1);
+}
+
+int64_t perm_at(const struct perm *p, int64_t i)
+{
+    ASSERT(i >= 0 && i < p->n);
+    do {
+        struct halves h = split(p, i);
+
+        for (int round = 0; round < PERM_ROUNDS; round++)
+            turn(p, round, &h);
+        i = join(p, h);
+    } while (i >= p->n);
+    return i;
+}
+
+int64_t perm_find(const struct perm *p, int64_t sample)
+{
+    ASSERT(sample >= 0 && sample < p->n);
+    do {
+        struct halves h = split(p, sample);
+
+        for (int round = PERM_ROUNDS - 1; round >= 0; round--)
+            turn(p, round, &h);
+        sample = join(p, h);
+    } while (sample >= p->n);
+    return sample;
+}
+
+struct span span_part(struct span whole, int64_t n_parts, int64_t part)
+{
+    int64_t least = whole.n / n_parts, n_larger = whole.n % n_parts;
+
+    ASSERT(whole.n >= 0 && part >= 0 && part < n_parts);
+    return (struct span){.first = whole.first + part * least + min_i64(part, n_larger),
+                         .n = least + (part < n_larger)};
+}
+
+struct span span_piece(struct span whole, int64_t size, int64_t i)
+{
+    int64_t at = min_i64(i * size, whole.n);
+
+    return (struct span){.first = whole.first + at, .n = min_i64(size, whole.n - at)};
+}
+
+int sampler_check(const struct sampler *s, struct err *err)
+{
+    if (s->n_samples < 1 || s->n_samples > (int64_t)1 << 62)
+        return err_set(err, ERR_ARG, "%lld samples, want at least 1", (long long)s->n_samples);
+    if (s->global_batch < 1)
+        return err_set(err, ERR_ARG, "global batch is %lld, want at least 1",
+                       (long long)s->global_batch);
+    if (s->drop_last && s->global_batch > s->n_samples)
+        return err_set(err, ERR_ARG,
+                       "global batch %lld is more than the %lld samples, so dropping the partial "
+                       "last step leaves none; take a smaller global_batch or drop_last: false",
+                       (long long)s->global_batch, (long long)s->n_samples);
+    return 0;
+}
+
+int64_t sampler_steps_per_epoch(const struct sampler *s)
+{
+    int64_t n_full = s->n_samples / s->global_batch;
+    int64_t n_steps = n_full + (!s->drop_last && s->n_samples % s->global_batch);
+
+    ASSERT(n_steps > 0);
+    return n_steps;
+}
+
+struct sampler_step sampler_at(const struct sampler *s, int64_t global_step)
+{
+    int64_t n_steps = sampler_steps_per_epoch(s), in_epoch = global_step % n_steps;
+
+    ASSERT(global_step >= 0);
+    return (struct sampler_step){
+        .step = global_step,
+        .epoch = global_step / n_steps + 1,
+        .in_epoch = in_epoch,
+        .n = min_i64(s->global_batch, s->n_samples - in_epoch * s->global_batch)};
+}
+
+struct span sampler_share(const struct sampler_step *at, int n_ranks, int rank)
+{
+    return span_part((struct span){0, at->n}, n_ranks, rank);
+}
+
+struct span sampler_micro(const struct sampler_step *at, int n_ranks, int rank, int accumulate,
+                          int micro)
+{
+    return span_part(sampler_share(at, n_ranks, rank), accumulate, micro);
+}
+
+int64_t sampler_largest_micro(const struct sampler *s, int n_ranks, int accumulate)
+{
+    int64_t most = min_i64(s->global_batch, s->n_samples);
+
+    return ceil_div_i64(ceil_div_i64(most, n_ranks), accumulate);
+}
+
+void sampler_list(const struct sampler *s, const struct sampler_step *at, struct span positions,
+                  int64_t *index)
+{
+    struct perm p;
+    int64_t start = at->in_epoch * s->global_batch + positions.first;
+
+    perm_init(&p, s->n_samples, s->seed, at->epoch);
+    for (int64_t i = 0; i < positions.n; i++)
+        index[i] = perm_at(&p, start + i);
+}

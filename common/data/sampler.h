@@ -1,0 +1,89 @@
+/* sampler - which sample is trained when, and by whom: pure functions, no memory, no state.
+ *
+ * Definition, which everything else follows.  With N samples and global batch B:
+ *   - Global steps count from 0, epochs from 1; an epoch has S = ceil(N/B) steps (drop_last:
+ *     floor), so step g is step s = g % S of epoch e = g / S + 1.
+ *   - Position p of step s of epoch e, 0 <= p < n, holds sample perm_e(s*B + p), where perm_e is a
+ *     permutation of [0,N) keyed by (seed, e), and n = min(B, N - s*B): the last step may be
+ * partial.
+ *   - Rank r of R takes the r-th of R contiguous parts of [0,n), micro-batch m of its k the m-th of
+ *     k contiguous parts of that.  Parts differ by at most one sample, the first ones being larger,
+ *     and may be empty.
+ * So which samples a step trains never depends on the number of ranks, and each sample is trained
+ * exactly once an epoch (less the tail, with drop_last).
+ *
+ * Validation has no permutation: rank r takes the r-th of R contiguous parts of [0,N), in order.
+ *
+ * Threads: any. */
+#ifndef DATA_SAMPLER_H
+#define DATA_SAMPLER_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* ---- a keyed permutation of [0,n), in O(1) memory ---- */
+
+enum { PERM_ROUNDS = 16 };
+
+struct perm {
+    int64_t n;                 /* 1 .. 2^62 */
+    int left_bits, right_bits; /* the domain, 2^(left+right), holds n */
+    uint64_t key[PERM_ROUNDS];
+};
+
+void perm_init(struct perm *p, int64_t n, uint64_t seed, int64_t epoch);
+int64_t perm_at(const struct perm *p, int64_t i);        /* where position i goes */
+int64_t perm_find(const struct perm *p, int64_t sample); /* its inverse */
+
+/* ---- contiguous parts ---- */
+
+struct span {
+    int64_t first, n;
+};
+
+/* The `part`-th of `n_parts` contiguous parts of `whole`, sizes differing by at most one, larger
+ * ones first. */
+struct span span_part(struct span whole, int64_t n_parts, int64_t part);
+
+/* The i-th piece of `size` of `whole`; the last is shorter; past the end n is 0. */
+struct span span_piece(struct span whole, int64_t size, int64_t i);
+
+/* ---- the plan of the epochs ---- */
+
+struct sampler {
+    int64_t n_samples;
+    int64_t global_batch;
+    uint64_t seed;
+    int drop_last; /* leave out the partial last step of an epoch */
+};
+
+struct sampler_step {
+    int64_t step;     /* global, from 0 */
+    int64_t epoch;    /* from 1 */
+    int64_t in_epoch; /* step of the epoch, from 0 */
+    int64_t n;        /* samples of this step over all ranks: the global batch, or what is left */
+};
+
+/* Refuse (ERR_ARG) what leaves no step: no samples, a global batch below 1, drop_last with more
+ * than N.  The functions below assert it. */
+int sampler_check(const struct sampler *s, struct err *err);
+
+int64_t sampler_steps_per_epoch(const struct sampler *s);
+struct sampler_step sampler_at(const struct sampler *s, int64_t global_step);
+
+/* The positions [first,first+n) within the global batch that are rank's. */
+struct span sampler_share(const struct sampler_step *at, int n_ranks, int rank);
+
+/* Those of its micro-batch `micro` of `accumulate`. */
+struct span sampler_micro(const struct sampler_step *at, int n_ranks, int rank, int accumulate,
+                          int micro);
+
+/* The most samples that any micro-batch of any rank has: what buffers must hold. */
+int64_t sampler_largest_micro(const struct sampler *s, int n_ranks, int accumulate);
+
+/* The samples at these positions of the step, into index[positions.n]. */
+void sampler_list(const struct sampler *s, const struct sampler_step *at, struct span positions,
+                  int64_t *index);
+
+#endif

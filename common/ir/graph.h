@@ -1,0 +1,167 @@
+/* graph - a network as data: values, and the nodes that compute them, in execution order.
+ *
+ * A graph is built for one batch size and one mode (training or evaluation): model/ builds the
+ * forward part, program/ appends the gradient nodes and rewrites it.  It computes nothing itself.
+ * Values and nodes are named by their index, which is stable; nodes stand in an order in which they
+ * can run (inputs before users).
+ *
+ * Life:    graph_new -> graph_value, graph_param, graph_node (op/op.h) ... -> graph_free.  Names
+ *          live in the graph's arena.
+ * Threads: one at a time. */
+#ifndef IR_GRAPH_H
+#define IR_GRAPH_H
+
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+enum { NODE_MAX_IN = 8, NODE_MAX_OUT = 4, NO_VALUE = -1 };
+
+enum value_role {
+    VALUE_TEMP,    /* a node's output; lives in the arena between its first and last use */
+    VALUE_INPUT,   /* written by the engine before a run: images, labels */
+    VALUE_PARAM,   /* trained; in the flat parameter space */
+    VALUE_GRAD,    /* gradient of a parameter; same place in the flat gradient space */
+    VALUE_STATE,   /* replicated, not trained by gradient: batch norm's running statistics */
+    VALUE_SHADOW,  /* next value of a state, committed together with the optimizer step */
+    VALUE_METRICS, /* F64 [METRIC_COUNT], added to by the loss node */
+    VALUE_SCALARS, /* struct step_scalars, written by the engine before each step */
+    VALUE_CONTROL, /* F32 [CONTROL_LEN], behind the gradients (op/control.h) */
+};
+
+enum { METRIC_LOSS_SUM, METRIC_CORRECT, METRIC_SAMPLES, METRIC_NONFINITE, METRIC_COUNT };
+
+/* What varies from step to step; the one thing a prepared program reads besides tensors.  All ranks
+ * hold equal values except first_position and n_samples. */
+struct step_scalars {
+    uint64_t seed;          /* of the job */
+    uint64_t step;          /* global step, from 0 */
+    int64_t first_position; /* of this micro-batch's first sample in the global batch */
+    float loss_scale;       /* 1 / samples in the global batch of this step */
+    float rate;             /* learning rate of this step */
+    float clip_norm;        /* 0: no clipping */
+    float requests;         /* bits of enum engine_request that this rank asks for */
+    int32_t skip_nonfinite; /* 1: a step with non-finite numbers is not applied */
+    int32_t first_update;   /* 1: optimizer state is empty (momentum starts as the gradient) */
+};
+
+/* How a parameter starts and is trained. */
+enum param_init {
+    PARAM_UNIFORM, /* U(-bound, bound): PyTorch's default for linear and conv2d weights and biases
+                    */
+    PARAM_CONST,   /* bound everywhere: 1 for norm weights, 0 for norm biases */
+};
+
+enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_NORM };
+
+struct param_info {
+    enum param_init init;
+    float bound;
+    enum param_kind kind; /* {name: normal} draws weights, zeroes biases, leaves norms alone */
+    int no_decay;         /* weight decay does not apply */
+    int frozen;           /* not trained: no gradient */
+};
+
+struct value {
+    const char *name; /* "conv1.weight", "conv1.out"; unique for params and states */
+    enum value_role role;
+    enum dtype dtype;
+    struct shape shape;
+    int producer;                  /* node that writes it, or -1 */
+    int partner;                   /* GRAD: its param; SHADOW: its state; else NO_VALUE */
+    const struct param_info *info; /* PARAM only */
+    float init_state;              /* STATE: initial value of every element */
+};
+
+enum activation { ACT_NONE, ACT_RELU, ACT_TANH, ACT_SIGMOID, ACT_GELU };
+enum pooling { POOL_MAX, POOL_AVG };
+
+/* What a node was asked for; which member holds is the operator's business (op/NAME.c). */
+union node_attr {
+    struct {
+        int stride[2], pad[2], dilation[2], groups; /* [0] rows, [1] columns; pad on both sides */
+        enum activation act;                        /* fused: y = act(conv + bias) */
+        int kernel[2];                              /* conv2d_grad_w only: R, S */
+        int64_t in_image[2];                        /* conv2d_grad_x only: H, W of x */
+    } conv;
+    struct {
+        enum activation act; /* fused */
+        int64_t image[3];    /* fused flatten: x is [N,H,W,C] with these H, W, C; 0: x is [N,in] */
+    } linear;
+    struct {
+        enum pooling kind;
+        int kernel[2], stride[2], pad[2];
+        int count_pad;       /* POOL_AVG: padding counts in the divisor (PyTorch's default: 1) */
+        int64_t in_image[2]; /* gradient only: H, W of the input */
+        enum activation act; /* gradient only, fused: dx *= act'(y) of the activation before */
+    } pool;
+    struct {
+        enum activation kind;
+    } act;
+    struct {
+        float eps, momentum; /* momentum as PyTorch: running = (1-m)*running + m*batch */
+        int sync;            /* 1: an allreduce of the sums stands between stats and norm */
+    } norm;
+    struct {
+        float p;     /* probability of dropping */
+        int64_t tag; /* distinguishes dropout nodes of one step */
+    } dropout;
+    struct {
+        float label_smoothing;
+    } loss;
+    struct {
+        int64_t image[3]; /* H, W, C */
+    } flatten;
+    struct {
+        struct shape shape;
+    } reshape;
+    struct { /* hyper-parameters that do not vary over a run */
+        float momentum, dampening, weight_decay;
+        int nesterov;
+    } sgd;
+};
+
+struct node {
+    int op;           /* enum op (op/op.h) */
+    const char *name; /* "conv1", "conv1.grad_w" */
+    int n_in, n_out;
+    int in[NODE_MAX_IN];   /* NO_VALUE: an optional input that is absent */
+    int out[NODE_MAX_OUT]; /* NO_VALUE: an optional output that nobody wants */
+    union node_attr attr;
+};
+
+struct graph {
+    struct arena arena;
+    struct value *value;
+    int n_values, cap_values;
+    struct node *node;
+    int n_nodes, cap_nodes;
+    int64_t batch;        /* samples per run, may be 0 */
+    int training;         /* 1: dropout drops, batch norm uses the batch */
+    int x, labels;        /* inputs; NO_VALUE until made */
+    int scalars, metrics; /* always there */
+    int logits;           /* output of the network, before the loss; NO_VALUE until made */
+    int n_forward;        /* nodes of the forward part; 0 until program_differentiate */
+};
+
+struct graph *graph_new(int64_t batch, int training);
+void graph_free(struct graph *g); /* NULL is fine */
+
+int graph_value(struct graph *g, enum value_role role, enum dtype dtype, struct shape shape,
+                const char *name);
+int graph_param(struct graph *g, struct shape shape, struct param_info info, const char *name);
+int graph_state(struct graph *g, struct shape shape, float init, const char *name);
+int graph_grad_of(struct graph *g, int param); /* the VALUE_GRAD of a param, made on first use */
+
+int graph_shadow_of(struct graph *g, int state); /* the VALUE_SHADOW of a state, likewise */
+
+/* Append a copy of *n as it is, its name copied too; returns its index.  Moves g->node.  Everybody
+ * but op/ wants graph_node (op/op.h), which checks shapes and makes the outputs. */
+int graph_append(struct graph *g, const struct node *n);
+
+const struct value *graph_find(const struct graph *g, const char *name); /* or NULL */
+
+#endif

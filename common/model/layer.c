@@ -1,0 +1,187 @@
+#include "model/layer.h"
+
+#include <math.h>
+
+#include "op/op.h"
+
+#define NORM_EPS      1e-5F
+#define NORM_MOMENTUM 0.1F
+
+static const struct shape *h_shape(const struct net *m) { return &m->g->value[m->h].shape; }
+
+/* NAME.suffix in the graph's arena. */
+static const char *name_of(struct net *m, const char *name, const char *suffix)
+{
+    return arena_printf(&m->g->arena, "%s.%s", name, suffix);
+}
+
+/* Append a node whose in[0] is h; its first output becomes h. */
+static void append(struct net *m, enum op op, const union node_attr *attr, const int *in, int n_in,
+                   int *out, const char *name)
+{
+    if (m->rc < 0)
+        return;
+    m->rc = graph_node(m->g, op, attr, in, n_in, out, name, m->err);
+    if (m->rc == 0)
+        m->h = out[0];
+}
+
+static int uniform_param(struct net *m, const char *name, const char *suffix, struct shape shape,
+                         int64_t fan_in, enum param_kind kind)
+{
+    struct param_info info = {.init = PARAM_UNIFORM, .kind = kind};
+
+    info.bound = (float)(1 / sqrt((double)fan_in));
+    return graph_param(m->g, shape, info, name_of(m, name, suffix));
+}
+
+static int norm_param(struct net *m, const char *name, const char *suffix, float value)
+{
+    const struct shape *s = h_shape(m);
+    struct param_info info = {.init = PARAM_CONST, .bound = value, .kind = PARAM_NORM};
+
+    return graph_param(m->g, SHAPE(s->dim[s->n - 1]), info, name_of(m, name, suffix));
+}
+
+static void append_bias(struct net *m, const char *name, int64_t fan_in)
+{
+    int in[2] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+
+    if (m->rc < 0)
+        return;
+    in[1] = uniform_param(m, name, "bias", SHAPE(h_shape(m)->dim[h_shape(m)->n - 1]), fan_in,
+                          PARAM_BIAS);
+    append(m, OP_bias, NULL, in, 2, out, name_of(m, name, "bias"));
+}
+
+void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel, int pad)
+{
+    union node_attr attr = {.conv = {.stride = {1, 1}, .dilation = {1, 1}, .groups = 1}};
+    int in[2] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    int64_t c, fan_in;
+
+    if (m->rc < 0)
+        return;
+    attr.conv.pad[0] = attr.conv.pad[1] = pad;
+    c = h_shape(m)->dim[3];
+    fan_in = c * kernel * kernel;
+    in[1] =
+        uniform_param(m, name, "weight", SHAPE(channels, c, kernel, kernel), fan_in, PARAM_WEIGHT);
+    append(m, OP_conv2d, &attr, in, 2, out, name);
+    append_bias(m, name, fan_in);
+}
+
+void layer_linear(struct net *m, const char *name, int64_t features)
+{
+    int in[2] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    int64_t fan_in;
+
+    if (m->rc < 0)
+        return;
+    fan_in = h_shape(m)->dim[1];
+    in[1] = uniform_param(m, name, "weight", SHAPE(features, fan_in), fan_in, PARAM_WEIGHT);
+    append(m, OP_linear, NULL, in, 2, out, name);
+    append_bias(m, name, fan_in);
+}
+
+void layer_activation(struct net *m, const char *name, enum activation kind)
+{
+    union node_attr attr = {.act.kind = kind};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+
+    append(m, OP_activation, &attr, &m->h, 1, out, name);
+}
+
+void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride)
+{
+    union node_attr attr = {.pool = {.kind = kind, .count_pad = 1}};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT};
+
+    for (int i = 0; i < 2; i++) {
+        attr.pool.kernel[i] = kernel;
+        attr.pool.stride[i] = stride;
+    }
+    append(m, OP_pool2d, &attr, &m->h, 1, out, name);
+}
+
+void layer_flatten(struct net *m, const char *name)
+{
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+
+    append(m, OP_flatten, NULL, &m->h, 1, out, name);
+}
+
+static void batch_norm_train(struct net *m, const char *name, const int param[2],
+                             const int state[2])
+{
+    union node_attr attr = {.norm = {NORM_EPS, NORM_MOMENTUM, m->sync}};
+    int sums[NODE_MAX_OUT] = {NODE_NEW_OUT}, x = m->h;
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, graph_shadow_of(m->g, state[0]),
+                             graph_shadow_of(m->g, state[1])};
+
+    append(m, OP_batch_norm_stats, &attr, (int[]){x, state[0]}, 2, sums, name_of(m, name, "stats"));
+    if (m->sync)
+        append(m, OP_allreduce, NULL, (int[]){sums[0]}, 1, sums, name_of(m, name, "sync"));
+    append(m, OP_batch_norm, &attr, (int[]){x, sums[0], param[0], param[1], state[0], state[1]}, 6,
+           out, name);
+}
+
+void layer_batch_norm(struct net *m, const char *name)
+{
+    union node_attr attr = {.norm = {NORM_EPS, NORM_MOMENTUM, 0}};
+    int param[2], state[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    struct shape channels;
+
+    if (m->rc < 0)
+        return;
+    param[0] = norm_param(m, name, "weight", 1);
+    param[1] = norm_param(m, name, "bias", 0);
+    channels = m->g->value[param[0]].shape;
+    state[0] = graph_state(m->g, channels, 0, name_of(m, name, "running_mean"));
+    state[1] = graph_state(m->g, channels, 1, name_of(m, name, "running_var"));
+    if (m->g->training)
+        batch_norm_train(m, name, param, state);
+    else
+        append(m, OP_batch_norm_infer, &attr, (int[]){m->h, param[0], param[1], state[0], state[1]},
+               5, out, name);
+}
+
+void layer_layer_norm(struct net *m, const char *name)
+{
+    union node_attr attr = {.norm = {.eps = NORM_EPS}};
+    int in[3] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT};
+
+    if (m->rc < 0)
+        return;
+    in[1] = norm_param(m, name, "weight", 1);
+    in[2] = norm_param(m, name, "bias", 0);
+    append(m, OP_layer_norm, &attr, in, 3, out, name);
+}
+
+void layer_dropout(struct net *m, const char *name, float p)
+{
+    union node_attr attr = {.dropout = {.p = p, .tag = m->n_dropouts}};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+
+    if (!m->g->training || p == 0)
+        return;
+    m->n_dropouts++;
+    append(m, OP_dropout, &attr, (int[]){m->h, m->g->scalars}, 2, out, name);
+}
+
+void layer_loss(struct net *m, const char *name)
+{
+    const enum op op = m->job->model.loss == LOSS_MSE ? OP_mse : OP_softmax_xent;
+    union node_attr attr = {.loss.label_smoothing = (float)m->job->train.label_smoothing};
+    int out[NODE_MAX_OUT] = {m->g->training ? NODE_NEW_OUT : NODE_NO_OUT};
+
+    if (m->rc < 0)
+        return;
+    m->g->logits = m->h;
+    if (op == OP_mse && m->job->train.label_smoothing != 0)
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "train.label_smoothing is %g, but model.loss is mse: smoothing belongs to "
+                        "cross_entropy; set it to 0",
+                        m->job->train.label_smoothing);
+    append(m, op, &attr, (int[]){m->h, m->g->labels, m->g->metrics}, 3, out, name);
+}

@@ -1,0 +1,44 @@
+/* layer - what architectures are made of: each call appends one layer to the network.
+ *
+ * A net goes from layer to layer: `h` is the value so far.  After a failure the calls do nothing,
+ * so an architecture is a list of calls; model_build looks at `rc` at the end.
+ *
+ * Parameters are NAME.weight and NAME.bias, states NAME.running_mean and NAME.running_var, with
+ * PyTorch's defaults: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weights and biases of conv2d and
+ * linear, 1 and 0 for norms; batch norm with eps 1e-5 and momentum 0.1, layer norm with eps 1e-5.
+ */
+#ifndef MODEL_LAYER_H
+#define MODEL_LAYER_H
+
+#include "base/err.h"
+#include "ir/graph.h"
+#include "model/model.h"
+
+struct net {
+    struct graph *g;
+    const struct job *job;
+    const struct model_input *in;
+    int sync;       /* batch norm over all ranks */
+    int h;          /* the network's output so far */
+    int n_dropouts; /* distinguishes them */
+    int rc;         /* < 0: failed, *err says why */
+    struct err *err;
+};
+
+/* Square kernel, stride 1, padding on both sides; with bias. */
+void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel, int pad);
+void layer_linear(struct net *m, const char *name, int64_t features); /* with bias; h is [N,in] */
+void layer_activation(struct net *m, const char *name, enum activation kind);
+void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride);
+void layer_flatten(struct net *m, const char *name); /* in PyTorch's order: channel, row, column */
+void layer_batch_norm(struct net *m, const char *name);
+void layer_layer_norm(struct net *m, const char *name);
+void layer_dropout(struct net *m, const char *name, float p); /* none in evaluation, or if p is 0 */
+void layer_loss(struct net *m, const char *name);             /* as the job says; h: the logits */
+
+/* Architectures: from samples to logits. */
+void model_mlp(struct net *m);
+void model_lenet(struct net *m);
+void model_lenet5(struct net *m);
+
+#endif

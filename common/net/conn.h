@@ -1,0 +1,81 @@
+/* conn - one connection between a driver and a follower: whole frames in and out.
+ *
+ * Reads are bounded before they are kept: 64 KiB a frame until conn_welcome, 64 MiB after; so are
+ * writes (CONN_QUEUE_LIMIT).  A conn never looks into a frame.
+ *
+ * Life:    from a listener or a dialer, which make it -> conn_listen -> frame ... ->
+ *          (closed | conn_close).  Memory is the conn's own: it is freed when the loop has closed
+ *          its handles.  After conn_close, and when `closed` has returned, the pointer is dead.
+ * Threads: the loop's.
+ * Errors:  ERR_PEER broken off, ERR_PROTO bad frame, ERR_TIMEOUT no welcome in time, ERR_IO. */
+#ifndef NET_CONN_H
+#define NET_CONN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/err.h"
+#include "net/tls.h"
+#include "wire/msg.h"
+
+struct conn; /* opaque */
+
+enum {
+    CONN_QUEUE_LIMIT = FRAME_MAX + (16 << 20), /* bytes that may wait to be sent */
+    CONN_LINGER_MS = 2000,                     /* how long a polite close waits for the peer's */
+};
+
+struct conn_events {
+    /* A frame's body, borrowed for the call, in which conn_close is fine. */
+    void (*frame)(void *arg, struct conn *c, const uint8_t *body, size_t len);
+    /* The connection is lost: said once, not after conn_close.  `why` is NULL when the peer just
+     * closed it; ERR_REFUSED: it has not our secret (net/tls.h).  In this call, and with ERR_PROTO
+     * or ERR_TIMEOUT only, one more conn_send still leaves. */
+    void (*closed)(void *arg, struct conn *c, const struct err *why);
+};
+
+/* Who hears of this connection from now on. */
+void conn_listen(struct conn *c, const struct conn_events *events, void *arg);
+
+/* A frame's body as a checked message, for msg_free.  NULL: it was none, and the connection has
+ * failed for it (`closed` was called). */
+Wire__Control *conn_unpack(struct conn *c, const uint8_t *body, size_t len);
+
+/* Takes `f`.  A peer that does not read (queue full) or is gone is reported by `closed`, from the
+ * loop, never from within this call. */
+void conn_send(struct conn *c, struct frame *f);
+
+/* The peer is one of the job's: larger frames, and no more time limit. */
+void conn_welcome(struct conn *c);
+
+/* What was sent still leaves; then it closes.  No more callbacks. */
+void conn_close(struct conn *c);
+
+/* Closes at once; what waits to be sent is dropped. */
+void conn_abort(struct conn *c);
+
+/* Lost by decree: `closed` is called with `why` at once, then the connection closes politely. */
+void conn_fail(struct conn *c, const struct err *why);
+
+const char *conn_peer(const struct conn *c);         /* "10.0.0.2:41234" */
+const char *conn_peer_number(const struct conn *c);  /* "10.0.0.2" */
+const char *conn_local_number(const struct conn *c); /* this end's address: what reached the peer */
+
+/* For listener and dialer: a conn whose socket is not connected yet.  `tls` (NULL:
+ * none) is borrowed for its life. */
+int conn_new(uv_loop_t *loop, size_t frame_limit, const struct tls_context *tls, struct conn **out,
+             struct err *err);
+uv_tcp_t *conn_socket(struct conn *c);
+int conn_start(struct conn *c, struct err *err); /* the socket is connected */
+
+/* With TLS, the peer has proven to know the secret; without, always so. */
+int conn_is_open(const struct conn *c);
+
+/* `opened(arg)` once, when a conn that is not open becomes so; not after conn_close. */
+void conn_on_open(struct conn *c, void (*opened)(void *arg), void *arg);
+
+/* `left(arg)` once, when c is welcomed or closed, whichever comes first: for the listener. */
+void conn_on_settled(struct conn *c, void (*left)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,280 @@
+/* One attempt: resolve -> connect to the first address -> the next one on failure or after
+ * CONNECT_MS -> `connected`, or a pause.  What is under way is known by `conn` (a connect) and
+ * `is_resolving`; a dialer that is closed meanwhile is freed by whatever comes home last. */
+#include "net/dialer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/util.h"
+#include "net/addr.h"
+
+enum { FIRST_PAUSE_MS = 50, LAST_PAUSE_MS = 2000, CONNECT_MS = 5000, SAY_EVERY_MS = 5000 };
+
+struct dialer {
+    uv_loop_t *loop;
+    struct dialer_options options;
+    char *host;
+    char where[ADDR_MAX_HOST + 16]; /* "HOST:PORT", for messages */
+    uv_timer_t timer;               /* the pause, or a connect's time limit */
+    uv_getaddrinfo_t resolve;
+    uv_connect_t connect;
+    struct addrinfo *found, *next; /* what the name has; the one to try next */
+    struct conn *conn;             /* being connected */
+    int is_resolving, is_connecting, is_closing, n_handles;
+    int64_t pause_ms, n_attempts;
+    int64_t start_ns, said_ns;
+    int did_time_out;
+    struct rng_stream jitter;
+    char last[256]; /* why the last attempt failed */
+};
+
+static void attempt(struct dialer *d);
+static void try_next(struct dialer *d);
+
+static void free_when_done(struct dialer *d)
+{
+    if (!d->is_closing || d->n_handles || d->is_resolving || d->is_connecting)
+        return;
+    uv_freeaddrinfo(d->found);
+    free(d->host);
+    free(d);
+}
+
+/* ---- waiting ---- */
+
+static void on_pause_over(uv_timer_t *t) { attempt(t->data); }
+
+static int64_t jittered(struct dialer *d)
+{
+    int64_t pause = d->pause_ms;
+
+    d->pause_ms = min_i64(2 * pause, LAST_PAUSE_MS);
+    return pause / 2 + (int64_t)(rng_next_unit(&d->jitter) * (double)(pause - pause / 2));
+}
+
+static void say(struct dialer *d)
+{
+    int64_t now = clock_mono_ns();
+
+    if (d->said_ns && now - d->said_ns < (int64_t)SAY_EVERY_MS * 1000000)
+        return;
+    log_info("waiting for a driver at %s: %s; %lld attempt%s in %.1f s, trying on", d->where,
+             d->last, (long long)d->n_attempts, d->n_attempts == 1 ? "" : "s",
+             clock_since_s(d->start_ns));
+    d->said_ns = now;
+}
+
+static void give_up(struct dialer *d)
+{
+    struct err err;
+
+    err_set(&err, ERR_TIMEOUT,
+            "no driver at %s within %.0f s: %s; %lld attempts.  Is dpdriver running, and is this "
+            "its --host and --port?  (--wait SECONDS waits longer)",
+            d->where, 1e-3 * (double)d->options.wait_ms, d->last, (long long)d->n_attempts);
+    d->options.gave_up(d->options.arg, &err);
+}
+
+static void pause_or_give_up(struct dialer *d)
+{
+    int64_t left = d->options.wait_ms - (clock_mono_ns() - d->start_ns) / 1000000;
+    int64_t pause = jittered(d);
+
+    if (d->options.wait_ms >= 0 && left <= 0) {
+        give_up(d);
+        return;
+    }
+    say(d);
+    if (d->options.wait_ms >= 0)
+        pause = min_i64(pause, left);
+    uv_timer_start(&d->timer, on_pause_over, (uint64_t)pause, 0);
+}
+
+/* ---- connecting ---- */
+
+/* `number` names the address when the name has several. */
+static void note_failure(struct dialer *d, const char *number, int status)
+{
+    const char *sep = number[0] ? ": " : "";
+
+    if (status == UV_ETIMEDOUT || status == UV_ECANCELED)
+        snprintf(d->last, sizeof d->last, "%s%sno answer in %d s (ETIMEDOUT)", number, sep,
+                 CONNECT_MS / 1000);
+    else
+        snprintf(d->last, sizeof d->last, "%s%s%s (%s)", number, sep, uv_strerror(status),
+                 uv_err_name(status));
+}
+
+static void connect_failed(struct dialer *d, const struct addrinfo *ai, int status)
+{
+    char number[ADDR_TEXT];
+
+    addr_number(ai->ai_addr, number);
+    note_failure(d, strcmp(number, d->host) == 0 ? "" : number, status);
+    try_next(d);
+}
+
+static void on_connect(uv_connect_t *req, int status)
+{
+    struct dialer *d = container_of(req, struct dialer, connect);
+    const struct addrinfo *tried = req->data;
+    struct conn *c = d->conn;
+    struct err err;
+
+    d->is_connecting = 0;
+    d->conn = NULL;
+    if (d->is_closing) {
+        free_when_done(d);
+        return;
+    }
+    uv_timer_stop(&d->timer);
+    if (status == 0 && conn_start(c, &err) == 0) {
+        d->options.connected(d->options.arg, c);
+        return;
+    }
+    if (!d->did_time_out)
+        conn_abort(c);
+    connect_failed(d, tried, status ? status : UV_ECONNRESET);
+}
+
+/* Closing the socket ends the connect with UV_ECANCELED. */
+static void on_connect_timeout(uv_timer_t *t)
+{
+    struct dialer *d = t->data;
+
+    d->did_time_out = 1;
+    conn_abort(d->conn);
+}
+
+static void try_next(struct dialer *d)
+{
+    struct addrinfo *ai = d->next;
+    struct err err;
+    int rc;
+
+    if (!ai) {
+        pause_or_give_up(d);
+        return;
+    }
+    d->next = ai->ai_next;
+    d->did_time_out = 0;
+    if (conn_new(d->loop, FRAME_MAX, d->options.tls, &d->conn, &err) < 0) {
+        snprintf(d->last, sizeof d->last, "%.*s", (int)sizeof d->last - 1, err.msg);
+        pause_or_give_up(d);
+        return;
+    }
+    d->connect.data = ai;
+    rc = uv_tcp_connect(&d->connect, conn_socket(d->conn), ai->ai_addr, on_connect);
+    if (rc < 0) {
+        conn_abort(d->conn);
+        d->conn = NULL;
+        connect_failed(d, ai, rc);
+        return;
+    }
+    d->is_connecting = 1;
+    uv_timer_start(&d->timer, on_connect_timeout, CONNECT_MS, 0);
+}
+
+static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *found)
+{
+    struct dialer *d = container_of(req, struct dialer, resolve);
+
+    d->is_resolving = 0;
+    d->found = d->next = found;
+    if (d->is_closing) {
+        free_when_done(d);
+    } else if (status < 0) {
+        note_failure(d, "name cannot be resolved", status);
+        pause_or_give_up(d);
+    } else {
+        try_next(d);
+    }
+}
+
+static void attempt(struct dialer *d)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    char service[16];
+    int rc;
+
+    d->n_attempts++;
+    uv_freeaddrinfo(d->found);
+    d->found = d->next = NULL;
+    snprintf(service, sizeof service, "%d", d->options.port);
+    rc = uv_getaddrinfo(d->loop, &d->resolve, on_resolved, d->host, service, &hints);
+    d->is_resolving = rc == 0;
+    if (rc < 0) {
+        note_failure(d, "name cannot be resolved", rc);
+        pause_or_give_up(d);
+    }
+}
+
+/* ---- life ---- */
+
+int dialer_new(uv_loop_t *loop, const struct dialer_options *o, struct dialer **out,
+               struct err *err)
+{
+    struct dialer *d = xcalloc(1, sizeof *d);
+
+    ASSERT(o->connected && (o->gave_up || o->wait_ms < 0));
+    if (strlen(o->host) >= ADDR_MAX_HOST) {
+        free(d);
+        return err_set(err, ERR_ARG, "host name has %zu characters, want at most %d",
+                       strlen(o->host), ADDR_MAX_HOST - 1);
+    }
+    d->loop = loop;
+    d->options = *o;
+    d->options.host = NULL;
+    d->host = xstrdup(o->host);
+    if (strchr(o->host, ':'))
+        snprintf(d->where, sizeof d->where, "[%s]:%d", o->host, o->port);
+    else
+        snprintf(d->where, sizeof d->where, "%s:%d", o->host, o->port);
+    rng_stream_init(&d->jitter, o->seed, RNG_JITTER, 0);
+    uv_timer_init(loop, &d->timer);
+    d->timer.data = d;
+    d->n_handles = 1;
+    *out = d;
+    return 0;
+}
+
+void dialer_start(struct dialer *d, int is_again)
+{
+    ASSERT(!d->is_resolving && !d->is_connecting && !d->is_closing);
+    d->start_ns = clock_mono_ns();
+    d->n_attempts = 0;
+    if (is_again) {
+        snprintf(d->last, sizeof d->last, "the last connection came to nothing");
+        uv_timer_start(&d->timer, on_pause_over, (uint64_t)jittered(d), 0);
+        return;
+    }
+    d->said_ns = 0;
+    d->pause_ms = FIRST_PAUSE_MS;
+    attempt(d);
+}
+
+static void on_closed(uv_handle_t *h)
+{
+    struct dialer *d = h->data;
+
+    d->n_handles--;
+    free_when_done(d);
+}
+
+void dialer_close(struct dialer *d)
+{
+    if (!d || d->is_closing)
+        return;
+    d->is_closing = 1;
+    if (d->is_resolving)
+        uv_cancel((uv_req_t *)&d->resolve);
+    if (d->is_connecting && !d->did_time_out)
+        conn_abort(d->conn);
+    uv_close((uv_handle_t *)&d->timer, on_closed);
+}

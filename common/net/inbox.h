@@ -1,0 +1,28 @@
+/* inbox - a mailbox whose reader is the loop: other threads' mail arrives as a callback.
+ *
+ * Wake-ups merge, so one may bring many; each is handed on in the order of arrival.
+ *
+ * Life:    inbox_init -> mail ... -> inbox_close (no thread may put any more), and the loop runs on
+ *          until its handle is closed; what is left in the box is freed then.
+ * Threads: mailbox_put from any; the rest is the loop's. */
+#ifndef NET_INBOX_H
+#define NET_INBOX_H
+
+#include <uv.h>
+
+#include "base/mailbox.h"
+
+struct inbox {
+    struct mailbox box; /* give this to the writers */
+    uv_async_t async;
+    void (*mail)(void *arg, struct mail *m); /* takes m */
+    void (*free_mail)(struct mail *m);
+    void *arg;
+};
+
+void inbox_init(struct inbox *b, uv_loop_t *loop, void (*mail)(void *arg, struct mail *m),
+                void (*free_mail)(struct mail *m), void *arg);
+void inbox_drop(struct inbox *b); /* free what waits, unread */
+void inbox_close(struct inbox *b);
+
+#endif

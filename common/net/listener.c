@@ -1,0 +1,332 @@
+#include "net/listener.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "net/addr.h"
+
+enum { BACKLOG = 4096, SWEEP_MS = 100, ROOM_AFTER_MS = 200, SAY_WINDOW_MS = 10000 };
+
+struct stranger {
+    struct stranger *next, **link; /* oldest first */
+    struct listener *listener;
+    struct conn *conn;
+    int64_t since_ns;
+};
+
+struct listener {
+    uv_tcp_t tcp;
+    uv_timer_t sweep; /* runs while there are strangers */
+    struct listener_options options;
+    struct stranger *oldest, **newest;
+    int n_strangers;
+    int is_waiting; /* a connection waits to be accepted */
+    int is_closing;
+    int n_handles;
+    char text[ADDR_TEXT], number[ADDR_TEXT];
+    int64_t said_ns;      /* when the window of lines began */
+    int n_said, n_unsaid; /* in it */
+};
+
+static void accept_one(struct listener *l);
+
+/* ---- strangers ---- */
+
+static void free_when_done(struct listener *l)
+{
+    if (l->is_closing && l->n_handles == 0 && l->n_strangers == 0)
+        free(l);
+}
+
+/* Welcomed or closed: no stranger any more. */
+static void on_settled(void *arg)
+{
+    struct stranger *s = arg;
+    struct listener *l = s->listener;
+
+    *s->link = s->next;
+    if (s->next)
+        s->next->link = s->link;
+    else
+        l->newest = s->link;
+    free(s);
+    if (--l->n_strangers == 0 && !l->is_closing)
+        uv_timer_stop(&l->sweep);
+    if (l->is_waiting && !l->is_closing)
+        accept_one(l);
+    free_when_done(l);
+}
+
+static int64_t age_ms(const struct stranger *s)
+{
+    return (clock_mono_ns() - s->since_ns) / 1000000;
+}
+
+static void turn_out(struct stranger *s, const char *why)
+{
+    struct conn *c = s->conn;
+    struct err err;
+
+    err_set(&err, ERR_TIMEOUT, "%s said nothing that a follower says within %.1f s%s", conn_peer(c),
+            1e-3 * (double)age_ms(s), why);
+    conn_fail(c, &err);
+}
+
+static int make_room(struct listener *l)
+{
+    if (l->n_strangers < l->options.max_strangers)
+        return 1;
+    if (age_ms(l->oldest) < ROOM_AFTER_MS)
+        return 0;
+    l->is_waiting = 0; /* or its leaving would accept */
+    turn_out(l->oldest, ", and others wait");
+    return 1;
+}
+
+static void on_sweep(uv_timer_t *t)
+{
+    struct listener *l = t->data;
+
+    while (l->oldest && age_ms(l->oldest) >= l->options.stranger_ms)
+        turn_out(l->oldest, "");
+    if (l->is_waiting)
+        accept_one(l);
+}
+
+static struct stranger *add_stranger(struct listener *l, struct conn *c)
+{
+    struct stranger *s = xcalloc(1, sizeof *s);
+
+    s->listener = l;
+    s->conn = c;
+    s->since_ns = clock_mono_ns();
+    s->link = l->newest;
+    *l->newest = s;
+    l->newest = &s->next;
+    if (l->n_strangers++ == 0)
+        uv_timer_start(&l->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
+    conn_on_settled(c, on_settled, s);
+    return s;
+}
+
+/* ---- before the secret is proven ---- */
+
+static void say_rest(struct listener *l)
+{
+    if (l->n_unsaid)
+        log_warn("%d more connections came to nothing within %d s", l->n_unsaid,
+                 SAY_WINDOW_MS / 1000);
+    l->n_said = l->n_unsaid = 0;
+}
+
+/* A flood of strangers must not become one of lines. */
+static void say(struct listener *l, const char *text)
+{
+    int64_t now = clock_mono_ns();
+
+    if (now - l->said_ns >= (int64_t)SAY_WINDOW_MS * 1000000) {
+        say_rest(l);
+        l->said_ns = now;
+    }
+    if (l->n_said < LISTENER_SAYS) {
+        l->n_said++;
+        log_warn("not let in: %s", text);
+    } else {
+        l->n_unsaid++;
+    }
+}
+
+static void on_unproven_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
+{
+    (void)arg;
+    (void)c;
+    (void)body;
+    (void)len;
+    ASSERT(!"a frame from a peer that has not proven to know the secret");
+}
+
+/* The listener is still there: `settled` comes after this. */
+static void on_unproven_closed(void *arg, struct conn *c, const struct err *why)
+{
+    struct listener *l = arg;
+    struct err err;
+
+    if (!why)
+        err_set(&err, ERR_PEER, "%s left before it had proven to know the secret", conn_peer(c));
+    say(l, why ? why->msg : err.msg);
+}
+
+static void on_proven(void *arg)
+{
+    struct stranger *s = arg;
+
+    s->listener->options.accepted(s->listener->options.arg, s->conn);
+}
+
+static void hand_on(struct listener *l, struct stranger *s)
+{
+    static const struct conn_events unproven = {on_unproven_frame, on_unproven_closed};
+
+    if (conn_is_open(s->conn)) {
+        on_proven(s);
+        return;
+    }
+    conn_listen(s->conn, &unproven, l);
+    conn_on_open(s->conn, on_proven, s);
+}
+
+/* Nobody above knows of them, so nobody would close them. */
+static void drop_unproven(struct listener *l)
+{
+    struct stranger *s = l->oldest, *next;
+
+    for (; s; s = next) {
+        next = s->next;
+        if (!conn_is_open(s->conn))
+            conn_abort(s->conn);
+    }
+}
+
+/* ---- accepting ---- */
+
+/* Not calling uv_accept leaves the others in the kernel's queue: libuv stops polling until then. */
+static void accept_one(struct listener *l)
+{
+    struct conn *c;
+    struct err err;
+    int rc;
+
+    l->is_waiting = !make_room(l);
+    if (l->is_waiting)
+        return;
+    if (conn_new(l->tcp.loop, FRAME_MAX_STRANGER, l->options.tls, &c, &err) < 0) {
+        log_warn("a connection cannot be accepted: %s", err.msg);
+        return;
+    }
+    rc = uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)conn_socket(c));
+    if (rc < 0 || conn_start(c, &err) < 0) {
+        if (rc < 0 && rc != UV_EAGAIN)
+            log_warn("a connection cannot be accepted: %s", uv_strerror(rc));
+        conn_abort(c);
+        return;
+    }
+    hand_on(l, add_stranger(l, c));
+}
+
+static void on_connection(uv_stream_t *tcp, int status)
+{
+    struct listener *l = tcp->data;
+
+    if (status < 0)
+        log_warn("listening on %s: %s (%s)", l->text, uv_strerror(status), uv_err_name(status));
+    else
+        accept_one(l);
+}
+
+/* ---- opening and closing ---- */
+
+static int listen_error(const struct listener *l, int rc, struct err *err)
+{
+    int port = l->options.port;
+
+    if (rc == UV_EADDRINUSE)
+        return err_set(err, ERR_IO,
+                       "cannot listen on %s: address already in use (EADDRINUSE): another dpdriver "
+                       "or some other program has it (\"ss -ltnp sport = :%d\" says which); end "
+                       "it, or take another --port (--port 0: any free one)",
+                       l->text, port);
+    if (rc == UV_EADDRNOTAVAIL)
+        return err_set(err, ERR_IO,
+                       "cannot listen on %s: this host has no such address (EADDRNOTAVAIL); "
+                       "give --host one of its own (\"ip address\" lists them)",
+                       l->text);
+    if (rc == UV_EACCES)
+        return err_set(err, ERR_IO,
+                       "cannot listen on %s: permission denied (EACCES): ports below 1024 are "
+                       "root's; take a --port above, or --port 0",
+                       l->text);
+    return err_set(err, ERR_IO, "cannot listen on %s: %s (%s)", l->text, uv_strerror(rc),
+                   uv_err_name(rc));
+}
+
+static void read_own_name(struct listener *l)
+{
+    struct sockaddr_storage sa = {0};
+    int len = sizeof sa;
+
+    if (uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&sa, &len) < 0)
+        return;
+    addr_text((struct sockaddr *)&sa, l->text);
+    addr_number((struct sockaddr *)&sa, l->number);
+    l->options.port = addr_port((struct sockaddr *)&sa);
+}
+
+static int bind_and_listen(struct listener *l, struct err *err)
+{
+    struct sockaddr_storage sa = {0};
+    int rc = addr_resolve(l->options.host, l->options.port, &sa, err);
+
+    if (rc < 0)
+        return rc;
+    addr_text((struct sockaddr *)&sa, l->text);
+    rc = uv_tcp_bind(&l->tcp, (struct sockaddr *)&sa, 0);
+    if (rc == 0)
+        rc = uv_listen((uv_stream_t *)&l->tcp, BACKLOG, on_connection);
+    if (rc < 0)
+        return listen_error(l, rc, err);
+    read_own_name(l);
+    return 0;
+}
+
+int listener_new(uv_loop_t *loop, const struct listener_options *o, struct listener **out,
+                 struct err *err)
+{
+    struct listener *l = xcalloc(1, sizeof *l);
+    int rc;
+
+    ASSERT(o->max_strangers > 0 && o->stranger_ms > 0 && o->accepted);
+    l->options = *o;
+    l->newest = &l->oldest;
+    rc = uv_tcp_init(loop, &l->tcp);
+    if (rc < 0) {
+        free(l);
+        return err_set(err, ERR_IO, "socket: %s (%s)", uv_strerror(rc), uv_err_name(rc));
+    }
+    uv_timer_init(loop, &l->sweep);
+    l->tcp.data = l->sweep.data = l;
+    l->n_handles = 2;
+    rc = bind_and_listen(l, err);
+    l->options.host = NULL; /* borrowed for this call only */
+    if (rc < 0)
+        listener_close(l);
+    else
+        *out = l;
+    return rc;
+}
+
+static void on_closed(uv_handle_t *h)
+{
+    struct listener *l = h->data;
+
+    l->n_handles--;
+    free_when_done(l);
+}
+
+void listener_close(struct listener *l)
+{
+    if (!l || l->is_closing)
+        return;
+    l->is_closing = 1;
+    say_rest(l);
+    drop_unproven(l);
+    uv_close((uv_handle_t *)&l->tcp, on_closed);
+    uv_close((uv_handle_t *)&l->sweep, on_closed);
+}
+
+int listener_port(const struct listener *l) { return l->options.port; }
+const char *listener_text(const struct listener *l) { return l->text; }
+const char *listener_number(const struct listener *l) { return l->number; }

@@ -1,0 +1,45 @@
+/* listener - accepts connections, and bounds what strangers may take.
+ *
+ * A stranger is a connection not yet welcomed (conn_welcome).  At most `max_strangers` of them
+ * exist, each for at most `stranger_ms`; when the place is full, the oldest makes room once it has
+ * been silent for 0.2 s (a follower speaks at once), and until then further ones wait in the
+ * kernel's queue.
+ *
+ * With TLS nobody above hears of a stranger before it has proven to know the secret; why one came
+ * to nothing is logged here, at most LISTENER_SAYS lines in 10 s, and the others are counted.
+ *
+ * Life:    listener_new -> accepted ... -> listener_close, and the loop runs on until its handle is
+ *          closed.  Connections live on without it, but those that have not proven
+ *          to know the secret are closed.
+ * Threads: the loop's.
+ * Errors:  ERR_ARG address, ERR_IO, with the remedy. */
+#ifndef NET_LISTENER_H
+#define NET_LISTENER_H
+
+#include "net/conn.h"
+
+struct listener; /* opaque */
+
+enum { LISTENER_SAYS = 10 };
+
+struct listener_options {
+    const char *host; /* name or number to bind to; "0.0.0.0", "::" for all */
+    int port;         /* 0: a free one */
+    int max_strangers;
+    int stranger_ms;
+    const struct tls_context *tls; /* NULL: none; kept until the last connection is gone */
+    /* A connection is there, and with TLS has proven to know the secret; conn_listen it in this
+     * call. */
+    void (*accepted)(void *arg, struct conn *c);
+    void *arg;
+};
+
+int listener_new(uv_loop_t *loop, const struct listener_options *o, struct listener **out,
+                 struct err *err);
+void listener_close(struct listener *l); /* NULL is fine */
+
+int listener_port(const struct listener *l);
+const char *listener_text(const struct listener *l);   /* "127.0.0.1:7000" */
+const char *listener_number(const struct listener *l); /* "127.0.0.1" */
+
+#endif

@@ -1,0 +1,167 @@
+#include "net/secret.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define VERSION "dptrain-secret-"
+#define PREFIX  VERSION "1 "
+
+enum { PREFIX_LEN = sizeof PREFIX - 1, TEXT_LEN = PREFIX_LEN + 2 * SECRET_BYTES + 1 };
+
+static const char digits[] = "0123456789abcdef";
+
+void secret_wipe(struct secret *s) { OPENSSL_cleanse(s, sizeof *s); }
+
+/* ---- making ---- */
+
+static void write_text(const struct secret *s, char text[TEXT_LEN])
+{
+    memcpy(text, PREFIX, PREFIX_LEN);
+    for (int i = 0; i < SECRET_BYTES; i++) {
+        text[PREFIX_LEN + 2 * i] = digits[s->key[i] >> 4];
+        text[PREFIX_LEN + 2 * i + 1] = digits[s->key[i] & 15];
+    }
+    text[TEXT_LEN - 1] = '\n';
+}
+
+static int fill(int fd, const char *path, struct err *err)
+{
+    struct secret s;
+    char text[TEXT_LEN];
+    ssize_t n;
+    int rc = 0;
+
+    if (getrandom(s.key, sizeof s.key, 0) != (ssize_t)sizeof s.key)
+        return err_sys(err, errno, "%s: no random bytes", path);
+    write_text(&s, text);
+    n = write(fd, text, sizeof text);
+    if (n != (ssize_t)sizeof text)
+        rc = err_sys(err, n < 0 ? errno : ENOSPC, "%s: cannot write it", path);
+    else if (fchmod(fd, 0600) < 0 || fsync(fd) < 0)
+        rc = err_sys(err, errno, "%s: cannot write it", path);
+    secret_wipe(&s);
+    OPENSSL_cleanse(text, sizeof text);
+    return rc;
+}
+
+int secret_make(const char *path, struct err *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int rc;
+
+    if (fd < 0 && errno == EEXIST)
+        return err_set(err, ERR_ARG,
+                       "%s is there already, and may be in use: take another name, or remove it "
+                       "first",
+                       path);
+    if (fd < 0)
+        return err_sys(err, errno, "%s: cannot make it", path);
+    rc = fill(fd, path, err);
+    close(fd);
+    if (rc < 0)
+        unlink(path);
+    return rc;
+}
+
+/* ---- reading ---- */
+
+static int check_file(int fd, const char *path, struct err *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return err_sys(err, errno, "%s", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, ERR_ARG, "%s is not a regular file", path);
+    if (st.st_uid != geteuid())
+        return err_set(err, ERR_ARG,
+                       "%s belongs to user %ld, want this process's user, %ld: chown %ld %s", path,
+                       (long)st.st_uid, (long)geteuid(), (long)geteuid(), path);
+    if (st.st_mode & 0177)
+        return err_set(err, ERR_ARG,
+                       "%s has mode %04o, so that others may read, change or run it, want 0600: "
+                       "chmod 600 %s",
+                       path, (unsigned)st.st_mode & 07777, path);
+    return 0;
+}
+
+static int value_of(char c)
+{
+    const char *at = c ? strchr(digits, c) : NULL;
+
+    if (!at && c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return at ? (int)(at - digits) : -1;
+}
+
+static int bad_text(const char *path, const char *what, size_t len, struct err *err)
+{
+    return err_set(err, ERR_ARG,
+                   "%s holds no secret: %s (%zu bytes, want %d: \"" PREFIX
+                   "\" and %d hex digits); \"dpdriver --make-secret FILE\" makes one",
+                   path, what, len, TEXT_LEN, 2 * SECRET_BYTES);
+}
+
+/* Never shows the text: it may be a key. */
+static int parse(const char *path, const char *text, size_t len, struct secret *out,
+                 struct err *err)
+{
+    if (len >= PREFIX_LEN && !memcmp(text, VERSION, strlen(VERSION)) &&
+        memcmp(text, PREFIX, PREFIX_LEN) != 0)
+        return bad_text(path, "it is of another version of the format", len, err);
+    if (len < PREFIX_LEN || memcmp(text, PREFIX, PREFIX_LEN) != 0)
+        return bad_text(path, "it begins otherwise", len, err);
+    if (len != TEXT_LEN && len != TEXT_LEN - 1) /* the newline may be lost on the way */
+        return bad_text(path, len < TEXT_LEN ? "it is cut short" : "it is too long", len, err);
+    if (len == TEXT_LEN && text[TEXT_LEN - 1] != '\n')
+        return bad_text(path, "it is too long", len, err);
+    for (int i = 0; i < SECRET_BYTES; i++) {
+        int high = value_of(text[PREFIX_LEN + 2 * i]), low = value_of(text[PREFIX_LEN + 2 * i + 1]);
+
+        if (high < 0 || low < 0)
+            return bad_text(path, "what should be hex digits is not", len, err);
+        out->key[i] = (uint8_t)(high << 4 | low);
+    }
+    return 0;
+}
+
+static int read_text(int fd, const char *path, struct secret *out, struct err *err)
+{
+    char text[TEXT_LEN + 1]; /* one more shows that there is more */
+    size_t len = 0;
+    ssize_t n = 0;
+    int rc;
+
+    while (len < sizeof text && (n = read(fd, text + len, sizeof text - len)) > 0)
+        len += (size_t)n;
+    rc = n < 0 ? err_sys(err, errno, "%s: cannot read it", path) : parse(path, text, len, out, err);
+    OPENSSL_cleanse(text, sizeof text);
+    return rc;
+}
+
+int secret_read(const char *path, struct secret *out, struct err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO must not hang us */
+    int rc;
+
+    memset(out, 0, sizeof *out);
+    if (fd < 0) {
+        rc = errno;
+        err_sys(err, rc, "%s: cannot read it", path);
+        err->code = ERR_ARG;
+        return err->code;
+    }
+    rc = check_file(fd, path, err);
+    if (rc == 0)
+        rc = read_text(fd, path, out, err);
+    if (rc < 0)
+        secret_wipe(out);
+    close(fd);
+    return rc;
+}

@@ -1,0 +1,30 @@
+/* secret - the key that the daemons of one cluster share, in a file.
+ *
+ * The file is one line of text:  dptrain-secret-1 <64 hex digits>\n
+ * The word is the format's version, the digits are 32 random bytes.
+ *
+ * Threads: any.
+ * Errors:  ERR_ARG the file (missing, mode, owner, content), with the remedy; ERR_IO. */
+#ifndef NET_SECRET_H
+#define NET_SECRET_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { SECRET_BYTES = 32 };
+
+struct secret {
+    uint8_t key[SECRET_BYTES];
+};
+
+/* Make a new one in `path`, mode 0600.  A file that is there already is never touched. */
+int secret_make(const char *path, struct err *err);
+
+/* Read it.  The file must be a regular one of this process's user that nobody else may read or
+ * write, whole and nothing else.  secret_wipe when done; after a failure it is wiped already. */
+int secret_read(const char *path, struct secret *out, struct err *err);
+
+void secret_wipe(struct secret *s);
+
+#endif

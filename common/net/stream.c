@@ -1,0 +1,192 @@
+/* Happy path: start -> bytes ... -> the owner closes with linger: the queue drains, shutdown(2)
+ * tells the peer, its close is awaited (closing with unread input would make the kernel send RST,
+ * which destroys what the peer has not read yet, such as the reason of a refusal), gone.
+ *
+ * Failure modes: the peer closes or resets -> ended; the peer does not read -> the queue fills and
+ * stream_send fails; the peer never closes -> the linger timer does. */
+#include "net/stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+enum { KEEPALIVE_S = 15, READ_BYTES = 64 << 10 };
+
+struct pending_write {
+    uv_write_t req;
+    struct stream *stream;
+    void (*done)(void *owner);
+    void *owner;
+};
+
+int stream_init(struct stream *s, uv_loop_t *loop, size_t queue_limit,
+                const struct stream_events *events, void *arg, struct err *err)
+{
+    int rc;
+
+    memset(s, 0, sizeof *s);
+    s->events = events;
+    s->arg = arg;
+    s->queue_limit = queue_limit;
+    rc = uv_tcp_init(loop, &s->tcp);
+    if (rc < 0)
+        return err_set(err, ERR_IO, "socket: %s (%s)", uv_strerror(rc), uv_err_name(rc));
+    uv_timer_init(loop, &s->linger);
+    s->tcp.data = s->linger.data = s;
+    s->n_handles = 2;
+    return 0;
+}
+
+static void on_closed(uv_handle_t *h)
+{
+    struct stream *s = h->data;
+
+    if (--s->n_handles == 0)
+        s->events->gone(s->arg);
+}
+
+static void close_handles(struct stream *s)
+{
+    if (s->state == STREAM_CLOSED)
+        return;
+    s->state = STREAM_CLOSED;
+    uv_close((uv_handle_t *)&s->tcp, on_closed);
+    uv_close((uv_handle_t *)&s->linger, on_closed);
+}
+
+static void ended(struct stream *s, const struct err *why)
+{
+    if (s->state == STREAM_OPEN) {
+        s->state = STREAM_ENDED;
+        uv_read_stop((uv_stream_t *)&s->tcp);
+        s->events->ended(s->arg, why);
+    }
+}
+
+/* `doing`: "read", "write"; status: libuv's, or UV_EOF */
+static void failed(struct stream *s, int status, const char *doing)
+{
+    struct err why;
+
+    if (status == UV_EOF) {
+        ended(s, NULL);
+        return;
+    }
+    if (status == UV_ECONNRESET || status == UV_EPIPE)
+        err_set(&why, ERR_PEER, "the connection to %s broke: %s (%s)", s->peer, uv_strerror(status),
+                uv_err_name(status));
+    else
+        err_set(&why, ERR_IO, "connection to %s: %s: %s (%s)", s->peer, doing, uv_strerror(status),
+                uv_err_name(status));
+    ended(s, &why);
+}
+
+static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
+{
+    (void)h;
+    (void)suggested;
+    *buf = uv_buf_init(xmalloc(READ_BYTES), READ_BYTES);
+}
+
+static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
+{
+    struct stream *s = tcp->data;
+
+    if (s->state == STREAM_LINGERING && n < 0)
+        close_handles(s);
+    else if (n < 0)
+        failed(s, (int)n, "read");
+    else if (n > 0 && s->state == STREAM_OPEN)
+        s->events->bytes(s->arg, buf->base, (size_t)n);
+    free(buf->base);
+}
+
+int stream_start(struct stream *s, struct err *err)
+{
+    struct sockaddr_storage sa;
+    int len = sizeof sa, rc;
+
+    rc = uv_tcp_getpeername(&s->tcp, (struct sockaddr *)&sa, &len);
+    if (rc == 0) {
+        addr_text((struct sockaddr *)&sa, s->peer);
+        addr_number((struct sockaddr *)&sa, s->peer_number);
+        len = sizeof sa;
+        rc = uv_tcp_getsockname(&s->tcp, (struct sockaddr *)&sa, &len);
+    }
+    if (rc == 0) {
+        addr_number((struct sockaddr *)&sa, s->local_number);
+        uv_tcp_nodelay(&s->tcp, 1);
+        uv_tcp_keepalive(&s->tcp, 1, KEEPALIVE_S);
+        rc = uv_read_start((uv_stream_t *)&s->tcp, on_alloc, on_read);
+    }
+    if (rc < 0)
+        return err_set(err, ERR_PEER, "the connection broke at once: %s (%s)", uv_strerror(rc),
+                       uv_err_name(rc));
+    return 0;
+}
+
+static void on_written(uv_write_t *req, int status)
+{
+    struct pending_write *w = container_of(req, struct pending_write, req);
+    struct stream *s = w->stream;
+
+    w->done(w->owner);
+    free(w);
+    if (status == 0 || status == UV_ECANCELED)
+        return;
+    if (s->state == STREAM_LINGERING)
+        close_handles(s);
+    else
+        failed(s, status, "write");
+}
+
+int stream_send(struct stream *s, const void *data, size_t len, void (*done)(void *owner),
+                void *owner, struct err *err)
+{
+    size_t waiting = uv_stream_get_write_queue_size((uv_stream_t *)&s->tcp);
+    uv_buf_t buf = uv_buf_init((char *)data, (unsigned)len);
+    struct pending_write *w;
+    int rc;
+
+    if (s->state != STREAM_OPEN || waiting + len > s->queue_limit) {
+        done(owner);
+        if (s->state != STREAM_OPEN)
+            return err_set(err, ERR_PEER, "the connection to %s is closed", s->peer);
+        return err_set(err, ERR_PEER, "%s does not read: %zu bytes wait for it, at most %zu may",
+                       s->peer, waiting + len, s->queue_limit);
+    }
+    w = xcalloc(1, sizeof *w);
+    w->stream = s;
+    w->done = done;
+    w->owner = owner;
+    rc = uv_write(&w->req, (uv_stream_t *)&s->tcp, &buf, 1, on_written);
+    if (rc == 0)
+        return 0;
+    done(owner);
+    free(w);
+    return err_set(err, ERR_PEER, "connection to %s: write: %s (%s)", s->peer, uv_strerror(rc),
+                   uv_err_name(rc));
+}
+
+static void on_linger_timeout(uv_timer_t *t) { close_handles(t->data); }
+
+static void on_shutdown(uv_shutdown_t *req, int status)
+{
+    (void)req;
+    (void)status; /* what follows is the peer's close, an error of it, or the timer */
+}
+
+void stream_close(struct stream *s, int linger_ms)
+{
+    if (s->state == STREAM_LINGERING || s->state == STREAM_CLOSED)
+        return;
+    if (s->state == STREAM_ENDED || linger_ms <= 0 ||
+        uv_shutdown(&s->shutdown, (uv_stream_t *)&s->tcp, on_shutdown) < 0) {
+        close_handles(s);
+        return;
+    }
+    s->state = STREAM_LINGERING;
+    uv_timer_start(&s->linger, on_linger_timeout, (uint64_t)linger_ms, 0);
+}

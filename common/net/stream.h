@@ -1,0 +1,58 @@
+/* stream - bytes in and out of one TCP socket.
+ *
+ * The lowest layer of a connection: conn.h puts frames on top of it.  Encryption goes between the
+ * two, as one more layer with these same calls and callbacks; nothing above looks at the socket.
+ *
+ * Life:    stream_init -> (uv_accept or uv_tcp_connect on .tcp) -> stream_start -> send, bytes ...
+ *          -> stream_close -> the loop runs on -> `gone`.  From stream_init on, stream_close is
+ *          needed, and the memory must stay until `gone`.
+ * Threads: the loop's.
+ * Errors:  ERR_IO; ERR_PEER when the other side broke off. */
+#ifndef NET_STREAM_H
+#define NET_STREAM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/err.h"
+#include "net/addr.h"
+
+struct stream_events {
+    void (*bytes)(void *arg, const void *data, size_t len); /* borrowed for the call */
+    /* The other side closed (`why` is NULL), or the socket failed: said once, never after
+     * stream_close, which must follow (here or later). */
+    void (*ended)(void *arg, const struct err *why);
+    void (*gone)(void *arg); /* the last call: the memory may be freed */
+};
+
+enum stream_state { STREAM_OPEN, STREAM_ENDED, STREAM_LINGERING, STREAM_CLOSED };
+
+struct stream {
+    uv_tcp_t tcp;
+    uv_timer_t linger;
+    uv_shutdown_t shutdown;
+    const struct stream_events *events;
+    void *arg;
+    enum stream_state state;
+    size_t queue_limit; /* bytes that may wait to be sent */
+    int n_handles;      /* of tcp and linger, not yet closed */
+    char peer[ADDR_TEXT], peer_number[ADDR_TEXT], local_number[ADDR_TEXT]; /* from stream_start */
+};
+
+int stream_init(struct stream *s, uv_loop_t *loop, size_t queue_limit,
+                const struct stream_events *events, void *arg, struct err *err);
+
+/* The socket is connected: set it up (no delay, keepalive) and begin to read. */
+int stream_start(struct stream *s, struct err *err);
+
+/* Queue `data`, borrowed until done(owner), which always comes once, also on failure.  Fails with
+ * ERR_PEER when more than queue_limit bytes would wait: the other side does not read. */
+int stream_send(struct stream *s, const void *data, size_t len, void (*done)(void *owner),
+                void *owner, struct err *err);
+
+/* No more callbacks but `gone`.  What is queued is dropped with linger_ms 0; else it is sent, the
+ * sending half is closed, and the rest when the other side has closed too, or after linger_ms. */
+void stream_close(struct stream *s, int linger_ms);
+
+#endif

@@ -1,0 +1,271 @@
+#include "net/tls_library.h"
+
+#include <openssl/err.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+/* Both sides name the key so.  Which key it is shows only in the proof, so nothing of it leaks. */
+static const unsigned char identity[] = "dptrain-secret-1";
+
+#define SUITE "TLS_AES_128_GCM_SHA256"
+static const unsigned char suite_id[2] = {0x13, 0x01};
+
+/* A peer of ours never changes keys within a connection, nor says anything else that late. */
+enum { MAX_LATE = 16 };
+
+/* ---- bytes ---- */
+
+static int bio_create(BIO *b)
+{
+    BIO_set_init(b, 1);
+    return 1;
+}
+
+static int bio_read(BIO *b, char *out, int len)
+{
+    struct tls *t = BIO_get_data(b);
+    size_t n = (size_t)(len > 0 ? len : 0);
+
+    BIO_clear_retry_flags(b);
+    if (t->n_late > MAX_LATE || (t->state == TLS_SHAKING && t->n_unproven > TLS_MAX_STRANGER))
+        return -1;
+    if (n > t->n_in)
+        n = t->n_in;
+    if (n == 0) {
+        BIO_set_retry_read(b);
+        return -1;
+    }
+    memcpy(out, t->in, n);
+    t->in += n;
+    t->n_in -= n;
+    if (t->state == TLS_SHAKING)
+        t->n_unproven += n;
+    return (int)n;
+}
+
+static int bio_write(BIO *b, const char *data, int len)
+{
+    struct tls *t = BIO_get_data(b);
+
+    BIO_clear_retry_flags(b);
+    if (len > 0)
+        buf_append(&t->out, data, (size_t)len);
+    return len;
+}
+
+static long bio_ctrl(BIO *b, int what, long num, void *ptr)
+{
+    (void)b;
+    (void)num;
+    (void)ptr;
+    return what == BIO_CTRL_FLUSH;
+}
+
+static BIO_METHOD *make_bio_method(void)
+{
+    BIO_METHOD *m = BIO_meth_new(BIO_TYPE_SOURCE_SINK | BIO_get_new_index(), "dptrain stream");
+
+    if (!m || !BIO_meth_set_create(m, bio_create) || !BIO_meth_set_read(m, bio_read) ||
+        !BIO_meth_set_write(m, bio_write) || !BIO_meth_set_ctrl(m, bio_ctrl)) {
+        BIO_meth_free(m);
+        return NULL;
+    }
+    return m;
+}
+
+SSL *tls_library_ssl(struct tls *t)
+{
+    SSL *ssl = SSL_new(t->context->ssl);
+    BIO *bio = ssl ? BIO_new(t->context->bio) : NULL;
+
+    if (!bio) {
+        SSL_free(ssl);
+        return NULL;
+    }
+    BIO_set_data(bio, t);
+    SSL_set_bio(ssl, bio, bio);
+    SSL_set_app_data(ssl, t);
+    if (t->context->role == TLS_DRIVER)
+        SSL_set_accept_state(ssl);
+    else
+        SSL_set_connect_state(ssl);
+    return ssl;
+}
+
+/* ---- the key ---- */
+
+static SSL_SESSION *key_of(SSL *ssl)
+{
+    const struct tls_context *c = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+
+    return SSL_SESSION_up_ref(c->session) ? c->session : NULL;
+}
+
+/* The peer offers a key; one of another name is not ours. */
+static int on_offer(SSL *ssl, const unsigned char *id, size_t len, SSL_SESSION **out)
+{
+    *out = NULL;
+    if (len == sizeof identity - 1 && memcmp(id, identity, len) == 0)
+        *out = key_of(ssl);
+    return 1;
+}
+
+static int on_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *len,
+                  SSL_SESSION **out)
+{
+    (void)md; /* there is one suite only */
+    *id = identity;
+    *len = sizeof identity - 1;
+    *out = key_of(ssl);
+    return *out != NULL;
+}
+
+static int make_session(struct tls_context *c, const struct secret *s)
+{
+    SSL *ssl = SSL_new(c->ssl); /* only a connection can look a suite up */
+    const SSL_CIPHER *suite = ssl ? SSL_CIPHER_find(ssl, suite_id) : NULL;
+
+    c->session = SSL_SESSION_new();
+    SSL_free(ssl);
+    return suite && c->session && SSL_SESSION_set1_master_key(c->session, s->key, sizeof s->key) &&
+           SSL_SESSION_set_cipher(c->session, suite) &&
+           SSL_SESSION_set_protocol_version(c->session, TLS1_3_VERSION);
+}
+
+/* ---- the context ---- */
+
+static void on_message(int is_written, int version, int type, const void *data, size_t len,
+                       SSL *ssl, void *arg)
+{
+    struct tls *t = SSL_get_app_data(ssl);
+
+    (void)version;
+    (void)data;
+    (void)len;
+    (void)arg;
+    if (!is_written && type == SSL3_RT_HANDSHAKE && t && t->state != TLS_SHAKING)
+        t->n_late++;
+}
+
+static int configure(struct tls_context *c)
+{
+    SSL_CTX *s = c->ssl;
+
+    SSL_CTX_set_app_data(s, c);
+    SSL_CTX_set_options(s, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
+    SSL_CTX_set_mode(s, SSL_MODE_RELEASE_BUFFERS); /* thousands of quiet connections */
+    SSL_CTX_set_session_cache_mode(s, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_msg_callback(s, on_message);
+    if (c->role == TLS_DRIVER) {
+        SSL_CTX_set_psk_find_session_callback(s, on_offer);
+    } else {
+        SSL_CTX_set_psk_use_session_callback(s, on_use);
+        /* Who shows a certificate instead of the key is refused: none is trusted. */
+        SSL_CTX_set_verify(s, SSL_VERIFY_PEER, NULL);
+    }
+    return SSL_CTX_set_min_proto_version(s, TLS1_3_VERSION) &&
+           SSL_CTX_set_max_proto_version(s, TLS1_3_VERSION) && SSL_CTX_set_num_tickets(s, 0) &&
+           SSL_CTX_set_max_early_data(s, 0) && SSL_CTX_set_ciphersuites(s, SUITE) &&
+           SSL_CTX_set1_groups_list(s, "X25519:P-256");
+}
+
+int tls_context_new(const struct secret *s, enum tls_role role, struct tls_context **out,
+                    struct err *err)
+{
+    struct tls_context *c = xcalloc(1, sizeof *c);
+    char why[256];
+
+    c->role = role;
+    c->ssl = SSL_CTX_new(role == TLS_DRIVER ? TLS_server_method() : TLS_client_method());
+    c->bio = make_bio_method();
+    if (c->ssl && c->bio && configure(c) && make_session(c, s)) {
+        *out = c;
+        return 0;
+    }
+    ERR_error_string_n(ERR_peek_last_error(), why, sizeof why);
+    ERR_clear_error();
+    tls_context_free(c);
+    return err_set(err, ERR_DEVICE, "OpenSSL cannot do TLS 1.3 with " SUITE " and a key: %s", why);
+}
+
+void tls_context_free(struct tls_context *c)
+{
+    if (!c)
+        return;
+    SSL_SESSION_free(c->session); /* wipes the key */
+    SSL_CTX_free(c->ssl);
+    BIO_meth_free(c->bio);
+    free(c);
+}
+
+/* ---- what errors mean ---- */
+
+#define DIFFER "the secrets differ: "
+
+static const struct reason {
+    int role, reason, code;
+    const char *text;
+} reasons[] = {
+    {TLS_DRIVER, SSL_R_BINDER_DOES_NOT_VERIFY, ERR_REFUSED,
+     DIFFER "its --secret-file is no copy of this driver's"},
+    {TLS_DRIVER, SSL_R_BAD_PSK, ERR_REFUSED,
+     DIFFER "its --secret-file is no copy of this driver's"},
+    {TLS_DRIVER, SSL_R_UNSUPPORTED_PROTOCOL, ERR_REFUSED,
+     "it offers only TLS older than 1.3, so it is no dpfollower"},
+    {TLS_DRIVER, SSL_R_VERSION_TOO_LOW, ERR_REFUSED,
+     "it offers only TLS older than 1.3, so it is no dpfollower"},
+    {TLS_DRIVER, SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM, ERR_REFUSED,
+     "it offers no key, so it is no dpfollower with --secret-file"},
+    {TLS_DRIVER, SSL_R_NO_SHARED_CIPHER, ERR_REFUSED,
+     "it offers no key and cipher of ours, so it is no dpfollower with --secret-file"},
+    {TLS_DRIVER, SSL_R_NO_SUITABLE_KEY_SHARE, ERR_REFUSED,
+     "it offers no key exchange of ours, so it is no dpfollower with --secret-file"},
+    {TLS_FOLLOWER, SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER, ERR_REFUSED,
+     DIFFER "its --secret-file is no copy of this follower's"},
+    {TLS_FOLLOWER, SSL_R_TLSV1_ALERT_DECRYPT_ERROR, ERR_REFUSED,
+     DIFFER "its --secret-file is no copy of this follower's"},
+    {TLS_FOLLOWER, SSL_R_CERTIFICATE_VERIFY_FAILED, ERR_REFUSED,
+     "it shows a certificate instead of knowing the secret, so it is no dpdriver of yours"},
+    {TLS_FOLLOWER, SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE, ERR_REFUSED,
+     "it speaks TLS but does not take the key, so it is no dpdriver of yours"},
+    {TLS_FOLLOWER, SSL_R_UNSUPPORTED_PROTOCOL, ERR_REFUSED,
+     "it speaks only TLS older than 1.3, so it is no dpdriver"},
+    {TLS_FOLLOWER, SSL_R_TLSV1_ALERT_PROTOCOL_VERSION, ERR_REFUSED,
+     "it speaks only TLS older than 1.3, so it is no dpdriver"},
+};
+
+static const struct reason *known_reason(const struct tls *t, int reason)
+{
+    for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
+        if (reasons[i].role == (int)t->context->role && reasons[i].reason == reason)
+            return &reasons[i];
+    return NULL;
+}
+
+static const char *flood_of(const struct tls *t)
+{
+    if (t->n_late > MAX_LATE)
+        return "it changes keys again and again";
+    if (t->state == TLS_SHAKING && t->n_unproven > TLS_MAX_STRANGER)
+        return "more than 64 KiB came before it had proven to know the secret";
+    return NULL;
+}
+
+int tls_library_explain(const struct tls *t, struct err *err)
+{
+    unsigned long e = ERR_peek_error();
+    const struct reason *known =
+        ERR_GET_LIB(e) == ERR_LIB_SSL ? known_reason(t, ERR_GET_REASON(e)) : NULL;
+    const char *flood = flood_of(t), *text = ERR_reason_error_string(e);
+
+    ERR_clear_error();
+    if (flood)
+        return err_set(err, ERR_PROTO, "from %s: %s", t->stream.peer, flood);
+    if (known && t->state == TLS_SHAKING)
+        return err_set(err, known->code, "%s: %s", t->stream.peer, known->text);
+    return err_set(err, ERR_PROTO, "from %s: TLS%s: %s", t->stream.peer,
+                   t->state == TLS_SHAKING ? " handshake" : "", text ? text : "broken");
+}

@@ -1,0 +1,30 @@
+/* commit - states take their next values, if this step is applied.
+ *
+ * commit  in: 0 shadow [n]  1 check F64 [2]  2 control F32 [CONTROL_LEN] (reduced)  3 scalars
+ *         out: 0 state [n], a value that exists: out[0] names it
+ *   state = shadow, unless check[1] != 0 or control[CONTROL_NONFINITE] > 0: then nothing is
+ * written. The same condition as sgd's. */
+#include "op/control.h"
+#include "op/infer.h"
+
+static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                 struct err *err)
+{
+    int rc;
+
+    if ((rc = op_want(g, n, 0, DTYPE_F32, 1, err)) < 0 ||
+        (rc = op_want(g, n, 1, DTYPE_F64, 1, err)) < 0 ||
+        (rc = op_want_shape(g, n, 2, SHAPE(CONTROL_LEN), err)) < 0)
+        return rc;
+    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
+    return 0;
+}
+
+const struct op_def op_commit = {
+    .name = "commit",
+    .n_in = 4,
+    .n_out = 1,
+    .in_name = {"shadow", "check", "control", "scalars"},
+    .out_name = {"state"},
+    .infer = infer,
+};

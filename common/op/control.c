@@ -1,0 +1,60 @@
+#include "op/control.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "ir/graph.h"
+
+enum { LOSS_DIGITS = 8, COUNT_DIGITS = 4 };
+
+#define LOSS_LIMIT 0x1p39 /* a sum of one rank beyond it is cut */
+
+static void put_digits(uint64_t v, float *to, int n_digits)
+{
+    for (int i = 0; i < n_digits; i++, v >>= 8)
+        to[i] = (float)(v & 255);
+}
+
+/* Digits are sums over ranks, so they carry; a sum beyond int64 is cut. */
+static int64_t get_digits(const float *from, int n_digits)
+{
+    int64_t v = 0;
+
+    for (int i = n_digits - 1; i >= 0; i--) {
+        int64_t digit = (int64_t)from[i];
+
+        if (v > (INT64_MAX - digit) >> 8)
+            return INT64_MAX;
+        v = (v << 8) + digit;
+    }
+    return v;
+}
+
+void control_pack(const double *metrics, unsigned requests, float *v)
+{
+    double loss = metrics[METRIC_LOSS_SUM];
+
+    memset(v, 0, CONTROL_LEN * sizeof *v);
+    if (isfinite(loss) && loss > 0)
+        put_digits((uint64_t)(fmin(loss, LOSS_LIMIT - 1) * 0x1p24), v + CONTROL_LOSS, LOSS_DIGITS);
+    put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT, COUNT_DIGITS);
+    put_digits((uint64_t)metrics[METRIC_SAMPLES], v + CONTROL_SAMPLES, COUNT_DIGITS);
+    v[CONTROL_NONFINITE] = !isfinite(loss) || metrics[METRIC_NONFINITE] > 0;
+    v[CONTROL_STOP] = requests & 1;
+    v[CONTROL_CHECKPOINT] = requests >> 1 & 1;
+    v[CONTROL_REGROUP] = requests >> 2 & 1;
+}
+
+void control_read(const float *v, struct control *out)
+{
+    *out = (struct control){
+        .loss = get_digits(v + CONTROL_LOSS, LOSS_DIGITS),
+        .n_correct = get_digits(v + CONTROL_CORRECT, COUNT_DIGITS),
+        .n_samples = get_digits(v + CONTROL_SAMPLES, COUNT_DIGITS),
+        .n_nonfinite = (int)v[CONTROL_NONFINITE],
+        .n_stop = (int)v[CONTROL_STOP],
+        .n_checkpoint = (int)v[CONTROL_CHECKPOINT],
+        .n_regroup = (int)v[CONTROL_REGROUP],
+    };
+}

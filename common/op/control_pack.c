@@ -1,0 +1,23 @@
+/* control_pack - what this rank says in the control vector.
+ *
+ * control_pack  in: 0 metrics  1 scalars     out: 0 control F32 [CONTROL_LEN]
+ *   control_pack(metrics, (unsigned)scalars.requests, control) of op/control.h */
+#include "op/control.h"
+#include "op/infer.h"
+
+static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                 struct err *err)
+{
+    (void)g, (void)n, (void)err;
+    op_out(out, 0, DTYPE_F32, SHAPE(CONTROL_LEN));
+    return 0;
+}
+
+const struct op_def op_control_pack = {
+    .name = "control_pack",
+    .n_in = 2,
+    .n_out = 1,
+    .in_name = {"metrics", "scalars"},
+    .out_name = {"control"},
+    .infer = infer,
+};

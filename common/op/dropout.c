@@ -1,0 +1,46 @@
+/* dropout - zeroes elements at random and scales the rest, as torch.nn.Dropout in training.
+ *
+ * dropout  in: 0 x [N,..]  1 scalars     out: 0 y (may be in place of x)
+ *   attr.dropout: p in [0,1), tag in [0, 65536).  Let L be the elements of one sample, i the index
+ * of an element in x, e = scalars.first_position * L + i its index in the global batch.  The random
+ *   word u is word (e & 3) of rng_draw(seed, RNG_DROPOUT, step, (tag << 40) + (e >> 2)), and
+ *   y = rng_to_unit(u) >= p ? x * (1/(1-p)) : 0, with 1/(1-p) in float.
+ *   The same on all ranks and backends; its gradient is the same node applied to dy. */
+#include "op/infer.h"
+
+static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                 struct err *err)
+{
+    const float p = n->attr.dropout.p;
+    const int64_t tag = n->attr.dropout.tag;
+    int rc;
+
+    if (!(p >= 0 && p < 1))
+        return op_fail(n, err, "probability %g must be in [0, 1)", (double)p);
+    if (tag < 0 || tag >= 65536)
+        return op_fail(n, err, "tag %lld must be in [0, 65536)", (long long)tag);
+    if ((rc = op_want(g, n, 0, DTYPE_F32, -1, err)) < 0)
+        return rc;
+    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
+    return 0;
+}
+
+static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+{
+    (void)want;
+    din[0] = op_grad_out(g, n->in[0]);
+    return graph_node(g, OP_dropout, &n->attr, (int[]){dout[0], n->in[1]}, 2, &din[0],
+                      op_name(g, n, "grad"), err);
+}
+
+const struct op_def op_dropout = {
+    .name = "dropout",
+    .n_in = 2,
+    .n_out = 1,
+    .flags = OP_ROWS | OP_INPLACE,
+    .in_name = {"x", "scalars"},
+    .out_name = {"y"},
+    .infer = infer,
+    .grad = grad,
+};

@@ -1,0 +1,26 @@
+/* grad_check - the norm of the reduced gradient, and whether it is finite.
+ *
+ * grad_check  in: 0 grad F32 [n]     out: 0 check F64 [2]
+ *   check[0] = sum of squares in double, check[1] = 1 if any element is not finite, else 0.
+ *   Every rank must get the same bits whatever its threads and instruction set: the order of
+ *   addition is fixed by n alone (blocks of one size, summed in order; no contraction). */
+#include "op/infer.h"
+
+static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                 struct err *err)
+{
+    int rc = op_want(g, n, 0, DTYPE_F32, 1, err);
+
+    if (rc == 0)
+        op_out(out, 0, DTYPE_F64, SHAPE(2));
+    return rc;
+}
+
+const struct op_def op_grad_check = {
+    .name = "grad_check",
+    .n_in = 1,
+    .n_out = 1,
+    .in_name = {"grad"},
+    .out_name = {"check"},
+    .infer = infer,
+};

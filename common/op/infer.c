@@ -1,0 +1,93 @@
+#include "op/infer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/util.h"
+
+int op_fail(const struct node *n, struct err *err, const char *fmt, ...)
+{
+    char text[384];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return err_set(err, ERR_CONFIG, "%s (%s): %s", n->name, op_get(n->op)->name, text);
+}
+
+int op_want(const struct graph *g, const struct node *n, int i, enum dtype dtype, int n_dims,
+            struct err *err)
+{
+    const char *what = op_get(n->op)->in_name[i];
+    const struct value *v;
+    char text[SHAPE_TEXT_LEN];
+
+    if (!op_has(n, i))
+        return 0;
+    v = op_in(g, n, i);
+    if (v->dtype != dtype)
+        return op_fail(n, err, "%s is %s, want %s", what, dtype_name(v->dtype), dtype_name(dtype));
+    if (n_dims >= 0 ? v->shape.n != n_dims : v->shape.n < 1)
+        return op_fail(n, err, "%s is %s, want %s%d dimensions", what, shape_text(&v->shape, text),
+                       n_dims >= 0 ? "" : "at least ", n_dims >= 0 ? n_dims : 1);
+    return 0;
+}
+
+int op_want_shape(const struct graph *g, const struct node *n, int i, struct shape want,
+                  struct err *err)
+{
+    int rc = op_want(g, n, i, DTYPE_F32, want.n, err);
+    char seen[SHAPE_TEXT_LEN], wanted[SHAPE_TEXT_LEN];
+
+    if (rc < 0 || !op_has(n, i) || shape_equal(op_shape(g, n, i), &want))
+        return rc;
+    return op_fail(n, err, "%s is %s, want %s", op_get(n->op)->in_name[i],
+                   shape_text(op_shape(g, n, i), seen), shape_text(&want, wanted));
+}
+
+void op_out(struct value out[NODE_MAX_OUT], int i, enum dtype dtype, struct shape shape)
+{
+    out[i].dtype = dtype;
+    out[i].shape = shape;
+}
+
+int64_t op_window_extent(int64_t in, int kernel, int stride, int pad, int dilation)
+{
+    int64_t room = in + 2 * (int64_t)pad - ((int64_t)dilation * (kernel - 1) + 1);
+
+    return room < 0 ? 0 : room / stride + 1;
+}
+
+int64_t op_last_dim(const struct shape *s) { return s->dim[s->n - 1]; }
+
+int64_t op_rows(const struct shape *s)
+{
+    int64_t rows = 1;
+
+    for (int i = 0; i < s->n - 1; i++)
+        rows *= s->dim[i];
+    return rows;
+}
+
+static int n_forward_uses(const struct graph *g, int value)
+{
+    int uses = 0;
+
+    for (int k = 0; k < g->n_forward; k++)
+        for (int i = 0; i < g->node[k].n_in; i++)
+            uses += g->node[k].in[i] == value;
+    return uses;
+}
+
+int op_grad_out(struct graph *g, int value)
+{
+    if (g->value[value].role == VALUE_PARAM && n_forward_uses(g, value) == 1)
+        return graph_grad_of(g, value);
+    return NODE_NEW_OUT;
+}
+
+const char *op_name(struct graph *g, const struct node *n, const char *suffix)
+{
+    return arena_printf(&g->arena, "%s.%s", n->name, suffix);
+}

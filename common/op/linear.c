@@ -1,0 +1,144 @@
+/* linear - y = x w^T + b, as torch.nn.functional.linear.
+ *
+ * linear         in: 0 x [N,in]  1 w [out,in]  2 b? [out]      out: 0 y [N,out]
+ *   y[n,o] = act(b[o] + sum over i of x[n,i] * w[o,i]).  attr.linear: act, image.
+ *   With attr.linear.image = {H,W,C} (H > 0; fused flatten) x is [N,H,W,C] and in = C*H*W: column
+ *   (c*H + h)*W + w of w belongs to x[n,h,w,c].
+ * linear_grad_x  in: 0 w  1 dy [N,out]             out: 0 dx [N,in], or [N,H,W,C] with image
+ * linear_grad_w  in: 0 x  1 dy                     out: 0 dw [out,in]  1 db? [out] (sum of dy)
+ * The gradients overwrite their outputs; their attr.linear.act is ACT_NONE. */
+#include "op/infer.h"
+
+#include "base/util.h"
+
+static int has_image(const struct node *n) { return n->attr.linear.image[0] > 0; }
+
+static int64_t image_elements(const struct node *n)
+{
+    return n->attr.linear.image[0] * n->attr.linear.image[1] * n->attr.linear.image[2];
+}
+
+/* The shape of x for a batch of N and `in` features. */
+static struct shape x_shape(const struct node *n, int64_t batch, int64_t in)
+{
+    const int64_t *image = n->attr.linear.image;
+
+    return has_image(n) ? SHAPE(batch, image[0], image[1], image[2]) : SHAPE(batch, in);
+}
+
+static int want_x(const struct graph *g, const struct node *n, int64_t *in, struct err *err)
+{
+    int rc = op_want(g, n, 0, DTYPE_F32, has_image(n) ? 4 : 2, err);
+
+    if (rc < 0)
+        return rc;
+    *in = has_image(n) ? image_elements(n) : op_shape(g, n, 0)->dim[1];
+    return op_want_shape(g, n, 0, x_shape(n, op_shape(g, n, 0)->dim[0], *in), err);
+}
+
+static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                 struct err *err)
+{
+    int64_t in = 0, k;
+    int rc;
+
+    if ((rc = want_x(g, n, &in, err)) < 0 || (rc = op_want(g, n, 1, DTYPE_F32, 2, err)) < 0)
+        return rc;
+    k = op_shape(g, n, 1)->dim[0];
+    if ((rc = op_want_shape(g, n, 1, SHAPE(k, in), err)) < 0 ||
+        (rc = op_want_shape(g, n, 2, SHAPE(k), err)) < 0)
+        return rc;
+    op_out(out, 0, DTYPE_F32, SHAPE(op_shape(g, n, 0)->dim[0], k));
+    return 0;
+}
+
+static int infer_grad_x(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                        struct err *err)
+{
+    const struct shape *w, *dy;
+    int rc;
+
+    if ((rc = op_want(g, n, 0, DTYPE_F32, 2, err)) < 0 ||
+        (rc = op_want(g, n, 1, DTYPE_F32, 2, err)) < 0)
+        return rc;
+    w = op_shape(g, n, 0);
+    dy = op_shape(g, n, 1);
+    if (has_image(n) && image_elements(n) != w->dim[1])
+        return op_fail(n, err, "w has %lld columns, but the image has %lld elements",
+                       (long long)w->dim[1], (long long)image_elements(n));
+    if ((rc = op_want_shape(g, n, 1, SHAPE(dy->dim[0], w->dim[0]), err)) < 0)
+        return rc;
+    op_out(out, 0, DTYPE_F32, x_shape(n, dy->dim[0], w->dim[1]));
+    return 0;
+}
+
+static int infer_grad_w(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                        struct err *err)
+{
+    int64_t in = 0, k;
+    int rc;
+
+    if ((rc = want_x(g, n, &in, err)) < 0 || (rc = op_want(g, n, 1, DTYPE_F32, 2, err)) < 0)
+        return rc;
+    k = op_shape(g, n, 1)->dim[1];
+    if ((rc = op_want_shape(g, n, 1, SHAPE(op_shape(g, n, 0)->dim[0], k), err)) < 0)
+        return rc;
+    op_out(out, 0, DTYPE_F32, SHAPE(k, in));
+    op_out(out, 1, DTYPE_F32, SHAPE(k));
+    return 0;
+}
+
+static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+{
+    int rc = 0;
+
+    ASSERT(n->attr.linear.act == ACT_NONE); /* differentiate comes before fusion */
+    if (want[1] || want[2]) {
+        int out[] = {op_grad_out(g, n->in[1]),
+                     op_has(n, 2) ? op_grad_out(g, n->in[2]) : NODE_NO_OUT};
+
+        rc = graph_node(g, OP_linear_grad_w, &n->attr, (int[]){n->in[0], dout[0]}, 2, out,
+                        op_name(g, n, "grad_w"), err);
+        din[1] = out[0];
+        din[2] = out[1];
+    }
+    if (rc < 0 || !want[0])
+        return rc;
+    din[0] = op_grad_out(g, n->in[0]);
+    return graph_node(g, OP_linear_grad_x, &n->attr, (int[]){n->in[1], dout[0]}, 2, &din[0],
+                      op_name(g, n, "grad_x"), err);
+}
+
+const struct op_def op_linear = {
+    .name = "linear",
+    .n_in = 3,
+    .n_out = 1,
+    .flags = OP_ROWS,
+    .optional_in = 1 << 2,
+    .in_name = {"x", "w", "b"},
+    .out_name = {"y"},
+    .infer = infer,
+    .grad = grad,
+};
+
+const struct op_def op_linear_grad_x = {
+    .name = "linear_grad_x",
+    .n_in = 2,
+    .n_out = 1,
+    .flags = OP_ROWS,
+    .in_name = {"w", "dy"},
+    .out_name = {"dx"},
+    .infer = infer_grad_x,
+};
+
+const struct op_def op_linear_grad_w = {
+    .name = "linear_grad_w",
+    .n_in = 2,
+    .n_out = 2,
+    .flags = OP_ROWS,
+    .optional_out = 1 << 1,
+    .in_name = {"x", "dy"},
+    .out_name = {"dw", "db"},
+    .infer = infer_grad_w,
+};

@@ -1,0 +1,131 @@
+/* pool2d - maximum or average over windows, as torch.nn.functional.max_pool2d and avg_pool2d.
+ *
+ * pool2d       in: 0 x [N,H,W,C]     out: 0 y [N,H',W',C],  H' = (H + 2*pad - kernel) / stride + 1
+ *                                         1 which? I32, shape of y (POOL_MAX only)
+ *   attr.pool: kind, kernel, stride, pad (at most half the kernel), count_pad.
+ *   POOL_MAX: padding never wins; of equal elements the first in row order wins; a NaN wins.
+ *   POOL_AVG: the sum over the window, divided by kernel[0]*kernel[1] with count_pad, else by the
+ *   number of elements inside the image.  The kernel as large as the image: global average pool.
+ *   which: what pool2d of the same backend wants to know in the gradient.
+ * pool2d_grad  in: 0 dy [N,H',W',C]  1 which? (POOL_MAX)  2 y_act? [N,H,W,C]
+ *              out: 0 dx [N,H,W,C];  attr.pool.in_image = H, W
+ *   dx is overwritten; overlapping windows add up.  Fused activation: attr.pool.act is relu, tanh
+ * or sigmoid, y_act the output of that activation (the pool's input), and dx = act'(y_act) * (dx
+ * without it); otherwise ACT_NONE and no y_act. */
+#include "op/infer.h"
+
+#include <string.h>
+
+static int check_attr(const struct node *n, struct err *err)
+{
+    for (int i = 0; i < 2; i++) {
+        const int kernel = n->attr.pool.kernel[i], stride = n->attr.pool.stride[i];
+        const int pad = n->attr.pool.pad[i];
+
+        if (kernel < 1 || stride < 1)
+            return op_fail(n, err, "kernel %d and stride %d must be at least 1", kernel, stride);
+        if (pad < 0 || 2 * pad > kernel)
+            return op_fail(n, err, "padding %d must be from 0 to half the kernel, %d", pad, kernel);
+    }
+    return 0;
+}
+
+static int y_shape(const struct node *n, const struct shape *x, struct shape *y, struct err *err)
+{
+    char text[SHAPE_TEXT_LEN];
+
+    *y = *x;
+    for (int i = 0; i < 2; i++) {
+        y->dim[1 + i] = op_window_extent(x->dim[1 + i], n->attr.pool.kernel[i],
+                                         n->attr.pool.stride[i], n->attr.pool.pad[i], 1);
+        if (y->dim[1 + i] < 1)
+            return op_fail(n, err, "kernel %dx%d is larger than the padded image %s",
+                           n->attr.pool.kernel[0], n->attr.pool.kernel[1], shape_text(x, text));
+    }
+    return 0;
+}
+
+static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                 struct err *err)
+{
+    struct shape y;
+    int rc;
+
+    if ((rc = check_attr(n, err)) < 0 || (rc = op_want(g, n, 0, DTYPE_F32, 4, err)) < 0 ||
+        (rc = y_shape(n, op_shape(g, n, 0), &y, err)) < 0)
+        return rc;
+    op_out(out, 0, DTYPE_F32, y);
+    if (n->attr.pool.kind == POOL_MAX)
+        op_out(out, 1, DTYPE_I32, y);
+    return 0;
+}
+
+/* Inputs beside dy, once the shapes of x and y are known. */
+static int check_saved(const struct graph *g, const struct node *n, struct shape x, struct shape y,
+                       struct err *err)
+{
+    int rc;
+
+    if (op_has(n, 1) != (n->attr.pool.kind == POOL_MAX))
+        return op_fail(n, err, "which belongs to a maximum pool, and to no other");
+    if (op_has(n, 2) != (n->attr.pool.act != ACT_NONE) || n->attr.pool.act == ACT_GELU)
+        return op_fail(n, err, "a fused relu, tanh or sigmoid needs y_act, and nothing else does");
+    if ((rc = op_want(g, n, 1, DTYPE_I32, 4, err)) < 0)
+        return rc;
+    if (op_has(n, 1) && !shape_equal(op_shape(g, n, 1), &y))
+        return op_fail(n, err, "which has not the shape of dy");
+    return op_want_shape(g, n, 2, x, err);
+}
+
+static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                      struct err *err)
+{
+    struct shape x, y;
+    int rc;
+
+    if ((rc = check_attr(n, err)) < 0 || (rc = op_want(g, n, 0, DTYPE_F32, 4, err)) < 0)
+        return rc;
+    x = *op_shape(g, n, 0);
+    memcpy(&x.dim[1], n->attr.pool.in_image, sizeof n->attr.pool.in_image);
+    if ((rc = y_shape(n, &x, &y, err)) < 0 || (rc = op_want_shape(g, n, 0, y, err)) < 0 ||
+        (rc = check_saved(g, n, x, y, err)) < 0)
+        return rc;
+    op_out(out, 0, DTYPE_F32, x);
+    return 0;
+}
+
+static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+{
+    const int in[] = {dout[0], n->attr.pool.kind == POOL_MAX ? n->out[1] : NO_VALUE};
+    union node_attr attr = n->attr;
+
+    (void)want;
+    attr.pool.in_image[0] = op_shape(g, n, 0)->dim[1];
+    attr.pool.in_image[1] = op_shape(g, n, 0)->dim[2];
+    din[0] = op_grad_out(g, n->in[0]);
+    return graph_node(g, OP_pool2d_grad, &attr, in, 2, &din[0], op_name(g, n, "grad"), err);
+}
+
+const struct op_def op_pool2d = {
+    .name = "pool2d",
+    .n_in = 1,
+    .n_out = 2,
+    .flags = OP_ROWS,
+    .optional_out = 1 << 1,
+    .in_name = {"x"},
+    .out_name = {"y", "which"},
+    .infer = infer,
+    .grad = grad,
+};
+
+const struct op_def op_pool2d_grad = {
+    .name = "pool2d_grad",
+    .n_in = 3,
+    .n_out = 1,
+    .flags = OP_ROWS,
+    .optional_in = 1 << 1 | 1 << 2,
+    .in_name = {"dy", "which", "y_act"},
+    .out_name = {"dx"},
+    .infer = infer_grad,
+};

@@ -1,0 +1,32 @@
+#include "base/buf.h"
+#include "op/op.h"
+
+static void print_values(const struct graph *g, const int *id, int n, struct buf *out)
+{
+    char text[SHAPE_TEXT_LEN];
+
+    for (int i = 0; i < n; i++) {
+        if (i)
+            buf_printf(out, ", ");
+        if (id[i] == NO_VALUE)
+            buf_printf(out, "-");
+        else
+            buf_printf(out, "%s %s", g->value[id[i]].name,
+                       shape_text(&g->value[id[i]].shape, text));
+    }
+}
+
+void node_print(const struct graph *g, const struct node *n, struct buf *out)
+{
+    buf_printf(out, "%s (%s): ", n->name, op_get(n->op)->name);
+    print_values(g, n->in, n->n_in, out);
+    buf_printf(out, " -> ");
+    print_values(g, n->out, n->n_out, out);
+    buf_printf(out, "\n");
+}
+
+void graph_print(const struct graph *g, struct buf *out)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        node_print(g, &g->node[i], out);
+}

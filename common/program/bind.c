@@ -1,0 +1,118 @@
+/* bind - addresses for everything.
+ *
+ * The arena:  temporaries | scratch, shared by all kernels | inputs that were not placed elsewhere
+ * (these keep their content: find_nonfinite runs the forward part again). */
+#include "base/util.h"
+#include "program/impl.h"
+
+static size_t align_up(size_t n) { return (n + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN; }
+
+static int lies_in_arena(const struct program *p, int v)
+{
+    return p->graph->value[v].role == VALUE_INPUT && !p->place[v].external;
+}
+
+size_t program_arena_bytes(const struct program *p)
+{
+    size_t n = align_up(p->temp_bytes) + align_up(p->scratch_bytes);
+
+    for (int v = 0; v < p->graph->n_values; v++)
+        if (lies_in_arena(p, v))
+            n += align_up(value_bytes(&p->graph->value[v]));
+    return n + PLACE_ALIGN; /* never empty, so that every address is one */
+}
+
+void program_place(struct program *p, int value, void *address)
+{
+    ASSERT(value >= 0 && value < p->graph->n_values);
+    ASSERT(p->graph->value[value].role == VALUE_INPUT && address);
+    p->place[value].external = address;
+}
+
+static void *space_of(const struct program_spaces *s, enum value_role role)
+{
+    switch (role) {
+    case VALUE_PARAM:
+        return s->param;
+    case VALUE_GRAD:
+    case VALUE_CONTROL:
+        return s->grad;
+    case VALUE_STATE:
+        return s->state;
+    case VALUE_SHADOW:
+        return s->shadow;
+    case VALUE_METRICS:
+        return s->metrics;
+    case VALUE_SCALARS:
+        return s->scalars;
+    default:
+        return NULL;
+    }
+}
+
+/* Addresses of all values; of those that share memory, after the value that owns it. */
+static void find_addresses(struct program *p, const struct program_spaces *s, char *arena)
+{
+    char *inputs = arena + align_up(p->temp_bytes) + align_up(p->scratch_bytes);
+
+    for (int v = 0; v < p->graph->n_values; v++) {
+        const struct value *value = &p->graph->value[v];
+        struct place *place = &p->place[v];
+
+        if (value->role == VALUE_TEMP) {
+            place->address = arena + place->offset;
+        } else if (value->role == VALUE_INPUT) {
+            place->address = place->external ? place->external : inputs;
+            if (!place->external)
+                inputs += align_up(value_bytes(value));
+        } else {
+            char *space = space_of(s, value->role);
+
+            place->address = space ? space + place->offset : NULL;
+        }
+    }
+    for (int v = 0; v < p->graph->n_values; v++)
+        p->place[v].address = p->place[p->place[v].root].address;
+}
+
+/* The address of v, which its node reads or writes; it must have one. */
+static int address_for(const struct program *p, const struct node *n, int v, void **out,
+                       struct err *err)
+{
+    *out = v == NO_VALUE ? NULL : p->place[v].address;
+    if (v != NO_VALUE && !*out)
+        return err_set(err, ERR_ARG, "%s (%s): %s has no place: its space was not given", n->name,
+                       op_get(n->op)->name, p->graph->value[v].name);
+    return 0;
+}
+
+static int bind_step(struct program *p, const struct step *s, void *scratch, struct err *err)
+{
+    const struct node *n = &p->graph->node[s->node];
+    void *in[NODE_MAX_IN] = {0}, *out[NODE_MAX_OUT] = {0};
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < n->n_in; i++)
+        rc = address_for(p, n, n->in[i], &in[i], err);
+    for (int i = 0; rc == 0 && i < n->n_out; i++)
+        rc = address_for(p, n, n->out[i], &out[i], err);
+    if (rc < 0 || !s->kernel)
+        return rc;
+    rc = s->kernel->ops->bind(s->kernel, in, out, scratch, err);
+    return rc < 0 ? err_wrap(err, "%s (%s)", n->name, op_get(n->op)->name) : 0;
+}
+
+int program_bind(struct program *p, const struct program_spaces *s, void *arena, struct err *err)
+{
+    char *scratch = (char *)arena + align_up(p->temp_bytes);
+    int rc = 0;
+
+    ASSERT((uintptr_t)arena % PLACE_ALIGN == 0);
+    find_addresses(p, s, arena);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stage[i].kind == STAGE_SYNC)
+            p->stage[i].sync = p->place[p->sync_value[i]].address;
+    for (int i = 0; rc == 0 && i < p->n_steps; i++)
+        rc = bind_step(p, &p->step[i], scratch, err);
+    return rc;
+}

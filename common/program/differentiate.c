@@ -1,0 +1,139 @@
+/* differentiate - the gradient as more nodes.
+ *
+ * Reverse mode: walk the forward nodes backwards; when a node is reached, all users of its outputs
+ * have been, so the gradient of its output is complete.  A value with several users gets the sum of
+ * their contributions.  A parameter's single contribution is written straight to its VALUE_GRAD
+ * (op_grad_out); one used several times is summed at the end. */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "op/control.h"
+#include "program/program.h"
+
+struct walk {
+    struct graph *g;
+    int n_values; /* of the forward part: only those can need a gradient */
+    char *needs;  /* [n_values]: some trained parameter is upstream of it (or it is one) */
+    int *grad;    /* [n_values]: the gradient so far, or NO_VALUE */
+    struct err *err;
+};
+
+static void find_needs(struct walk *w)
+{
+    const struct graph *g = w->g;
+
+    for (int v = 0; v < w->n_values; v++)
+        w->needs[v] = g->value[v].role == VALUE_PARAM && !g->value[v].info->frozen;
+    for (int k = 0; k < g->n_forward; k++) {
+        const struct node *n = &g->node[k];
+        int any = 0;
+
+        for (int i = 0; i < n->n_in; i++)
+            any |= n->in[i] != NO_VALUE && w->needs[n->in[i]];
+        for (int i = 0; i < n->n_out; i++)
+            if (n->out[i] != NO_VALUE && g->value[n->out[i]].role == VALUE_TEMP)
+                w->needs[n->out[i]] |= (char)any;
+    }
+}
+
+/* grad of v = what it was + contribution */
+static int contribute(struct walk *w, int v, int contribution)
+{
+    struct graph *g = w->g;
+    int in[] = {w->grad[v], contribution}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    int rc;
+
+    if (w->grad[v] == NO_VALUE) {
+        w->grad[v] = contribution;
+        return 0;
+    }
+    rc = graph_node(g, OP_add, NULL, in, 2, out,
+                    arena_printf(&g->arena, "%s.grad_sum", g->value[v].name), w->err);
+    w->grad[v] = out[0];
+    return rc;
+}
+
+static int visit(struct walk *w, int k)
+{
+    const struct node n = w->g->node[k]; /* a copy: graph_node moves the array */
+    const struct op_def *def = op_get(n.op);
+    int dout[NODE_MAX_OUT], want[NODE_MAX_IN] = {0}, din[NODE_MAX_IN];
+    int has_dout = def->flags & OP_LOSS, wants_any = 0, rc;
+
+    for (int i = 0; i < NODE_MAX_OUT; i++) {
+        dout[i] = i < n.n_out && n.out[i] != NO_VALUE && n.out[i] < w->n_values ? w->grad[n.out[i]]
+                                                                                : NO_VALUE;
+        has_dout |= dout[i] != NO_VALUE;
+    }
+    for (int i = 0; i < NODE_MAX_IN; i++) {
+        din[i] = NO_VALUE;
+        want[i] = i < n.n_in && n.in[i] != NO_VALUE && w->needs[n.in[i]];
+        wants_any |= want[i];
+    }
+    if (!has_dout || !wants_any)
+        return 0;
+    if (!def->grad)
+        return err_set(w->err, ERR_UNSUPPORTED, "%s (%s): this operator has no gradient", n.name,
+                       def->name);
+    if ((rc = def->grad(w->g, &n, dout, want, din, w->err)) < 0)
+        return rc;
+    for (int i = 0; rc == 0 && i < n.n_in; i++)
+        if (want[i] && din[i] != NO_VALUE)
+            rc = contribute(w, n.in[i], din[i]);
+    return rc;
+}
+
+/* The gradient of a parameter must end in its VALUE_GRAD. */
+static int finish_param(struct walk *w, int v)
+{
+    struct graph *g = w->g;
+    const int grad = w->grad[v], target = graph_grad_of(g, v);
+    int maker;
+
+    if (grad == target)
+        return 0;
+    if (grad == NO_VALUE)
+        return err_set(w->err, ERR_CONFIG,
+                       "parameter %s has no influence on the loss: freeze it or take it out",
+                       g->value[v].name);
+    maker = g->value[grad].producer;
+    if (g->node[maker].op != OP_add || maker < g->n_forward)
+        return err_set(w->err, ERR_UNSUPPORTED,
+                       "parameter %s: operator %s cannot write its gradient", g->value[v].name,
+                       op_get(g->node[maker].op)->name);
+    g->node[maker].out[0] = target; /* the last of the sums */
+    g->value[target].producer = maker;
+    return 0;
+}
+
+static int append_control(struct graph *g, struct err *err)
+{
+    int in[] = {g->metrics, g->scalars}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+
+    out[0] = graph_value(g, VALUE_CONTROL, DTYPE_F32, SHAPE(CONTROL_LEN), "control");
+    return graph_node(g, OP_control_pack, NULL, in, 2, out, "control", err);
+}
+
+int program_differentiate(struct graph *g, struct err *err)
+{
+    struct walk w = {.g = g, .n_values = g->n_values, .err = err};
+    int rc = 0;
+
+    ASSERT(g->n_forward == 0); /* once */
+    g->n_forward = g->n_nodes;
+    w.needs = xcalloc((size_t)w.n_values, sizeof *w.needs);
+    w.grad = xcalloc((size_t)w.n_values, sizeof *w.grad);
+    for (int v = 0; v < w.n_values; v++)
+        w.grad[v] = NO_VALUE;
+    find_needs(&w);
+    rc = append_control(g, err);
+    for (int k = g->n_forward - 1; rc == 0 && k >= 0; k--)
+        rc = visit(&w, k);
+    for (int v = 0; rc == 0 && v < w.n_values; v++)
+        if (g->value[v].role == VALUE_PARAM && !g->value[v].info->frozen)
+            rc = finish_param(&w, v);
+    free(w.needs);
+    free(w.grad);
+    return rc;
+}

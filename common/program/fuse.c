@@ -1,0 +1,177 @@
+/* fuse - what one kernel can do is one node.
+ *
+ * Each rule looks at a node and the only user of its output.  A value that has another user (the
+ * gradient of gelu wants its input; that of relu, tanh and sigmoid their output) or is the graph's
+ * logits stays, so a rule never takes away what somebody else needs.  A node that is taken over
+ * gets op -1; prune.c drops it. */
+#include "base/util.h"
+#include "program/impl.h"
+
+enum { GONE = -1 };
+
+static int n_uses(const struct graph *g, int v)
+{
+    int n = v == g->logits;
+
+    for (int k = 0; k < g->n_nodes; k++)
+        for (int i = 0; g->node[k].op != GONE && i < g->node[k].n_in; i++)
+            n += g->node[k].in[i] == v;
+    return n;
+}
+
+/* The node that alone uses v, as its input `at`, and is an `op`; or NULL. */
+static struct node *only_user(struct graph *g, int v, int op, int at)
+{
+    if (!is_temp(g, v) || n_uses(g, v) != 1)
+        return NULL;
+    for (int k = 0; k < g->n_nodes; k++)
+        if (g->node[k].op == op && g->node[k].in[at] == v)
+            return &g->node[k];
+    return NULL;
+}
+
+/* n computes what `user` did. */
+static void take_over(struct graph *g, struct node *n, struct node *user)
+{
+    n->out[0] = user->out[0];
+    g->value[n->out[0]].producer = (int)(n - g->node);
+    user->op = GONE;
+}
+
+static int is_layer(const struct node *n) { return n->op == OP_conv2d || n->op == OP_linear; }
+
+static enum activation *layer_act(struct node *n)
+{
+    return n->op == OP_conv2d ? &n->attr.conv.act : &n->attr.linear.act;
+}
+
+/* A transposition that moves nothing is a reshape. */
+static void simplify_flatten(struct graph *g, struct node *n)
+{
+    const struct shape *image;
+
+    if (n->op != OP_flatten && n->op != OP_unflatten)
+        return;
+    image = &g->value[n->op == OP_flatten ? n->in[0] : n->out[0]].shape;
+    if (image->dim[3] != 1 && image->dim[1] * image->dim[2] != 1)
+        return;
+    n->op = OP_reshape;
+    n->attr.reshape.shape = g->value[n->out[0]].shape;
+}
+
+static void fuse_bias(struct graph *g, struct backend *b, struct node *n)
+{
+    struct node *user;
+
+    if (!is_layer(n) || n->in[2] != NO_VALUE || *layer_act(n) != ACT_NONE)
+        return;
+    user = only_user(g, n->out[0], OP_bias, 0);
+    if (!user || g->value[user->in[1]].role != VALUE_PARAM ||
+        !backend_can_fuse(b, g, n, FUSE_BIAS, ACT_NONE))
+        return;
+    n->in[2] = user->in[1];
+    take_over(g, n, user);
+}
+
+static void fuse_activation(struct graph *g, struct backend *b, struct node *n)
+{
+    struct node *user;
+
+    if (!is_layer(n) || *layer_act(n) != ACT_NONE)
+        return;
+    user = only_user(g, n->out[0], OP_activation, 0);
+    if (!user || !backend_can_fuse(b, g, n, FUSE_ACTIVATION, user->attr.act.kind))
+        return;
+    *layer_act(n) = user->attr.act.kind;
+    take_over(g, n, user);
+}
+
+/* The bias' gradient comes with the weights', which sees the same dy. */
+static void fuse_bias_grad(struct graph *g, struct backend *b, struct node *n)
+{
+    if ((n->op != OP_conv2d_grad_w && n->op != OP_linear_grad_w) || n->out[1] != NO_VALUE)
+        return;
+    for (int k = 0; k < g->n_nodes; k++) {
+        struct node *other = &g->node[k];
+
+        if (other->op != OP_bias_grad || other->in[0] != n->in[1] ||
+            g->value[other->out[0]].role != VALUE_GRAD)
+            continue;
+        if (!backend_can_fuse(b, g, n, FUSE_BIAS, ACT_NONE))
+            return;
+        n->out[1] = other->out[0];
+        g->value[n->out[1]].producer = (int)(n - g->node);
+        other->op = GONE;
+        return;
+    }
+}
+
+static void set_image(struct node *n, const struct shape *image)
+{
+    for (int i = 0; i < 3; i++)
+        n->attr.linear.image[i] = image->dim[1 + i];
+}
+
+/* flatten before linear or linear_grad_w: they read the image. */
+static void fuse_flatten(struct graph *g, struct backend *b, struct node *n)
+{
+    int maker;
+
+    if ((n->op != OP_linear && n->op != OP_linear_grad_w) || !is_temp(g, n->in[0]))
+        return;
+    maker = g->value[n->in[0]].producer;
+    if (maker < 0 || g->node[maker].op != OP_flatten ||
+        !backend_can_fuse(b, g, n, FUSE_FLATTEN, ACT_NONE))
+        return;
+    n->in[0] = g->node[maker].in[0];
+    set_image(n, &g->value[n->in[0]].shape);
+}
+
+/* unflatten after linear_grad_x: it writes the image. */
+static void fuse_unflatten(struct graph *g, struct backend *b, struct node *n)
+{
+    struct node *user;
+
+    if (n->op != OP_linear_grad_x)
+        return;
+    user = only_user(g, n->out[0], OP_unflatten, 0);
+    if (!user || !backend_can_fuse(b, g, n, FUSE_FLATTEN, ACT_NONE))
+        return;
+    take_over(g, n, user);
+    set_image(n, &g->value[n->out[0]].shape);
+}
+
+static void fuse_pool_grad(struct graph *g, struct backend *b, struct node *n)
+{
+    struct node *user;
+
+    if (n->op != OP_pool2d_grad || n->attr.pool.act != ACT_NONE)
+        return;
+    user = only_user(g, n->out[0], OP_activation_grad, 2);
+    if (!user || user->in[1] == NO_VALUE ||
+        !backend_can_fuse(b, g, n, FUSE_POOL_GRAD_ACT, user->attr.act.kind))
+        return;
+    n->attr.pool.act = user->attr.act.kind;
+    n->in[2] = user->in[1];
+    take_over(g, n, user);
+}
+
+int program_fuse(struct graph *g, struct backend *b, struct err *err)
+{
+    int rc = 0;
+
+    for (int k = 0; k < g->n_nodes; k++)
+        simplify_flatten(g, &g->node[k]);
+    for (int k = 0; k < g->n_nodes; k++) {
+        fuse_bias(g, b, &g->node[k]);
+        fuse_activation(g, b, &g->node[k]);
+        fuse_bias_grad(g, b, &g->node[k]);
+        fuse_flatten(g, b, &g->node[k]);
+        fuse_unflatten(g, b, &g->node[k]);
+        fuse_pool_grad(g, b, &g->node[k]);
+    }
+    for (int k = 0; rc == 0 && k < g->n_nodes; k++)
+        if (g->node[k].op != GONE)
+            rc = graph_check_node(g, &g->node[k], err);
+    return rc;
+}

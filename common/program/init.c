@@ -1,0 +1,64 @@
+/* init - the first values of parameters and states. */
+#include <string.h>
+
+#include "base/rng.h"
+#include "program/layout.h"
+
+/* Place of segment i in alphabetical order: the same whatever the order of the layout. */
+static uint64_t alphabetical_index(const struct layout *l, int i)
+{
+    uint64_t before = 0;
+
+    for (int k = 0; k < l->n_params; k++)
+        before += strcmp(l->param[k].name, l->param[i].name) < 0;
+    return before;
+}
+
+static float uniform_at(struct rng_block b, int64_t element, float bound)
+{
+    return (2 * rng_to_unit(b.v[element & 3]) - 1) * bound;
+}
+
+/* Two words make two normal numbers. */
+static float normal_at(struct rng_block b, int64_t element, double std)
+{
+    const int pair = (int)(element & 2);
+    double z[2];
+
+    rng_to_normal(b.v[pair], b.v[pair + 1], z);
+    return (float)(z[element & 1] * std);
+}
+
+static void init_segment(const struct segment *s, uint64_t seed, uint64_t index, double std,
+                         float *to)
+{
+    const int normal = std >= 0 && s->info.kind == PARAM_WEIGHT;
+    const int zero = std >= 0 && s->info.kind == PARAM_BIAS;
+
+    for (int64_t e = 0; e < s->length; e++) {
+        struct rng_block b = {{0}};
+
+        if (normal || s->info.init == PARAM_UNIFORM)
+            b = rng_draw(seed, RNG_INIT, index, (uint64_t)e >> 2);
+        to[e] = zero                            ? 0
+                : normal                        ? normal_at(b, e, std)
+                : s->info.init == PARAM_UNIFORM ? uniform_at(b, e, s->info.bound)
+                                                : s->info.bound;
+    }
+}
+
+void layout_init_params(const struct layout *l, uint64_t seed, double std, float *params)
+{
+    memset(params, 0, (size_t)l->n_total * sizeof *params);
+    for (int i = 0; i < l->n_params; i++)
+        init_segment(&l->param[i], seed, alphabetical_index(l, i), std,
+                     params + l->param[i].offset);
+}
+
+void layout_init_states(const struct layout *l, float *states)
+{
+    memset(states, 0, (size_t)l->n_state_total * sizeof *states);
+    for (int i = 0; i < l->n_states; i++)
+        for (int64_t e = 0; e < l->state[i].length; e++)
+            states[l->state[i].offset + e] = l->state[i].init_state;
+}

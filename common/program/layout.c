@@ -1,0 +1,209 @@
+#include "program/layout.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "op/control.h"
+
+/* A parameter and when its gradient is complete: the last node that writes it; INT_MAX: frozen. */
+struct entry {
+    int value, ready, order;
+};
+
+static int cmp_entry(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+
+    if (x->ready != y->ready)
+        return x->ready < y->ready ? -1 : 1;
+    return x->order - y->order;
+}
+
+/* The last node that writes v (and which of its outputs, to order those of one node), or -1. */
+static int last_writer(const struct graph *g, int v, int *nth)
+{
+    for (int k = g->n_nodes - 1; v != NO_VALUE && k >= 0; k--)
+        for (int i = 0; i < g->node[k].n_out; i++)
+            if (g->node[k].out[i] == v) {
+                *nth = i;
+                return k;
+            }
+    return -1;
+}
+
+static int grad_value(const struct graph *g, int param)
+{
+    for (int v = 0; v < g->n_values; v++)
+        if (g->value[v].role == VALUE_GRAD && g->value[v].partner == param)
+            return v;
+    return NO_VALUE;
+}
+
+static int list_params(const struct graph *g, struct entry *e, int *n_entries, struct err *err)
+{
+    int n = 0;
+
+    for (int v = 0; v < g->n_values; v++) {
+        if (g->value[v].role != VALUE_PARAM)
+            continue;
+        e[n] = (struct entry){.value = v, .ready = INT_MAX, .order = v};
+        if (!g->value[v].info->frozen) {
+            e[n].ready = last_writer(g, grad_value(g, v), &e[n].order);
+            if (e[n].ready < 0)
+                return err_set(err, ERR_ARG, "parameter %s has no gradient: differentiate first",
+                               g->value[v].name);
+        }
+        n++;
+    }
+    qsort(e, (size_t)n, sizeof *e, cmp_entry);
+    *n_entries = n;
+    return 0;
+}
+
+static struct segment make_segment(struct layout *l, const struct value *v, int64_t offset)
+{
+    struct segment s = {
+        .name = arena_strdup(&l->arena, v->name),
+        .dtype = v->dtype,
+        .shape = v->shape,
+        .offset = offset,
+        .length = shape_elements(&v->shape),
+        .init_state = v->init_state,
+    };
+
+    if (v->info)
+        s.info = *v->info;
+    return s;
+}
+
+static int64_t segment_end(const struct segment *s)
+{
+    return s->offset + round_up_i64(s->length, SEGMENT_ALIGN);
+}
+
+static void place_params(struct layout *l, const struct graph *g, const struct entry *e, int n)
+{
+    l->param = arena_alloc(&l->arena, ((size_t)n + 1) * sizeof *l->param);
+    for (int i = 0; i < n; i++) {
+        l->param[i] = make_segment(l, &g->value[e[i].value], l->n_total);
+        l->n_total = segment_end(&l->param[i]);
+        if (!l->param[i].info.frozen)
+            l->n_trained = l->n_total;
+    }
+    l->n_params = n;
+    l->n_grad = l->n_trained + CONTROL_LEN;
+}
+
+static void place_states(struct layout *l, const struct graph *g)
+{
+    l->state = arena_alloc(&l->arena, ((size_t)g->n_values + 1) * sizeof *l->state);
+    for (int v = 0; v < g->n_values; v++)
+        if (g->value[v].role == VALUE_STATE) {
+            l->state[l->n_states] = make_segment(l, &g->value[v], l->n_state_total);
+            l->n_state_total = segment_end(&l->state[l->n_states++]);
+        }
+}
+
+/* Cut the gradient buffer into buckets; the control vector ends the last. */
+static void make_buckets(struct layout *l, size_t bucket_bytes)
+{
+    int64_t start = 0;
+    struct bucket *b;
+
+    l->bucket = arena_alloc(&l->arena, ((size_t)l->n_params + 1) * sizeof *l->bucket);
+    for (int i = 0; i < l->n_params && !l->param[i].info.frozen; i++) {
+        int64_t end = segment_end(&l->param[i]);
+
+        if ((size_t)(end - start) * sizeof(float) >= bucket_bytes || end == l->n_trained) {
+            l->bucket[l->n_buckets++] = (struct bucket){start, end - start, i};
+            start = end;
+        }
+    }
+    if (!l->n_buckets)
+        l->bucket[l->n_buckets++] = (struct bucket){0, 0, -1};
+    b = &l->bucket[l->n_buckets - 1];
+    b->length = l->n_grad - b->offset;
+}
+
+static void add_segment(struct hasher *h, const struct segment *s)
+{
+    hasher_add_text(h, s->name);
+    hasher_add_text(h, dtype_name(s->dtype));
+    hasher_add_i64(h, s->shape.n);
+    for (int i = 0; i < s->shape.n; i++)
+        hasher_add_i64(h, s->shape.dim[i]);
+    hasher_add_i64(h, s->offset);
+    hasher_add_i64(h, s->length);
+}
+
+struct hash128 segment_hash(const struct segment *s)
+{
+    struct hasher *h = hasher_new();
+    struct hash128 hash;
+
+    add_segment(h, s);
+    hash = hasher_end(h);
+    hasher_free(h);
+    return hash;
+}
+
+static struct hash128 layout_hash(const struct layout *l)
+{
+    struct hasher *h = hasher_new();
+    struct hash128 hash;
+
+    hasher_add_i64(h, l->n_params);
+    for (int i = 0; i < l->n_params; i++) {
+        const struct param_info *info = &l->param[i].info;
+
+        add_segment(h, &l->param[i]);
+        hasher_add_i64(h, info->init);
+        hasher_add(h, &info->bound, sizeof info->bound);
+        hasher_add_i64(h, info->kind);
+        hasher_add_i64(h, info->no_decay);
+        hasher_add_i64(h, info->frozen);
+    }
+    hasher_add_i64(h, l->n_states);
+    for (int i = 0; i < l->n_states; i++) {
+        add_segment(h, &l->state[i]);
+        hasher_add(h, &l->state[i].init_state, sizeof l->state[i].init_state);
+    }
+    hasher_add_i64(h, l->n_buckets);
+    for (int i = 0; i < l->n_buckets; i++) {
+        hasher_add_i64(h, l->bucket[i].offset);
+        hasher_add_i64(h, l->bucket[i].length);
+    }
+    hash = hasher_end(h);
+    hasher_free(h);
+    return hash;
+}
+
+int layout_new(const struct graph *g, size_t bucket_bytes, struct layout **out, struct err *err)
+{
+    struct entry *e = xcalloc((size_t)g->n_values, sizeof *e);
+    struct layout *l = xcalloc(1, sizeof *l);
+    int n = 0, rc = list_params(g, e, &n, err);
+
+    if (rc == 0) {
+        arena_init(&l->arena);
+        place_params(l, g, e, n);
+        place_states(l, g);
+        make_buckets(l, bucket_bytes);
+        l->hash = layout_hash(l);
+        *out = l;
+    } else {
+        free(l);
+    }
+    free(e);
+    return rc;
+}
+
+void layout_free(struct layout *l)
+{
+    if (!l)
+        return;
+    arena_fini(&l->arena);
+    free(l);
+}

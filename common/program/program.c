@@ -1,0 +1,257 @@
+#include "program/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/util.h"
+#include "program/impl.h"
+
+size_t value_bytes(const struct value *v)
+{
+    return (size_t)shape_elements(&v->shape) * dtype_size(v->dtype);
+}
+
+static int all_outputs_empty(const struct graph *g, const struct node *n)
+{
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i] != NO_VALUE && value_bytes(&g->value[n->out[i]]))
+            return 0;
+    return 1;
+}
+
+/* Has no step: the engine's, an alias, or with batch 0 nothing to compute. */
+int node_is_skipped(const struct graph *g, const struct node *n)
+{
+    const struct op_def *def = op_get(n->op);
+
+    if (def->flags & (OP_ALIAS | OP_ENGINE))
+        return 1;
+    return g->batch == 0 && all_outputs_empty(g, n) &&
+           ((def->flags & OP_ROWS) || !(def->flags & OP_EFFECT));
+}
+
+static int make_step(struct program *p, int k, struct err *err)
+{
+    const struct graph *g = p->graph;
+    const struct node *n = &g->node[k];
+    struct step *s = &p->step[p->n_steps];
+    int rc;
+
+    if (node_is_skipped(g, n))
+        return 0;
+    s->node = k;
+    p->n_steps++;
+    p->n_forward_steps += k < g->n_forward;
+    if (g->batch == 0 && (op_get(n->op)->flags & OP_ROWS))
+        return 0;
+    if ((rc = backend_make_kernel(p->backend, g, n, &s->kernel, err)) < 0)
+        return err_wrap(err, "%s (%s)", n->name, op_get(n->op)->name);
+    if (s->kernel->scratch_bytes > p->scratch_bytes)
+        p->scratch_bytes = s->kernel->scratch_bytes;
+    return 0;
+}
+
+static int make_steps(struct program *p, struct err *err)
+{
+    int rc = 0;
+
+    p->step = xcalloc((size_t)p->graph->n_nodes + 1, sizeof *p->step);
+    for (int k = 0; rc == 0 && k < p->graph->n_nodes; k++)
+        rc = make_step(p, k, err);
+    if (!p->graph->n_forward) /* never differentiated: all of it is forward */
+        p->n_forward_steps = p->n_steps;
+    return rc;
+}
+
+static size_t zeroed_bytes(const struct program *p)
+{
+    size_t most = 0;
+
+    for (int s = 0; s < p->n_steps; s++) {
+        const struct node *n = &p->graph->node[p->step[s].node];
+
+        for (int i = 0; !p->step[s].kernel && i < n->n_out; i++)
+            if (n->out[i] != NO_VALUE && value_bytes(&p->graph->value[n->out[i]]) > most)
+                most = value_bytes(&p->graph->value[n->out[i]]);
+    }
+    return most;
+}
+
+static const struct segment *find_segment(const struct segment *s, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(s[i].name, name))
+            return &s[i];
+    return NULL;
+}
+
+static int locate(struct program *p, int v, int named, const struct segment *table, int n_segments,
+                  struct err *err)
+{
+    const struct value *value = &p->graph->value[named];
+    const struct segment *s = find_segment(table, n_segments, value->name);
+    char seen[SHAPE_TEXT_LEN], want[SHAPE_TEXT_LEN];
+
+    if (!s)
+        return err_set(err, ERR_CONFIG, "%s is not in the layout", value->name);
+    if (!shape_equal(&s->shape, &value->shape))
+        return err_set(err, ERR_CONFIG, "%s is %s, the layout has %s", value->name,
+                       shape_text(&value->shape, seen), shape_text(&s->shape, want));
+    p->place[v].offset = (size_t)s->offset * sizeof(float);
+    return 0;
+}
+
+/* Offsets of what lies in the shared spaces. */
+static int locate_value(struct program *p, int v, struct err *err)
+{
+    const struct value *value = &p->graph->value[v];
+    const struct layout *l = p->layout;
+
+    if (value->role == VALUE_PARAM || value->role == VALUE_GRAD || value->role == VALUE_STATE ||
+        value->role == VALUE_SHADOW || value->role == VALUE_CONTROL)
+        ASSERT(l);
+    switch (value->role) {
+    case VALUE_PARAM:
+        return locate(p, v, v, l->param, l->n_params, err);
+    case VALUE_GRAD:
+        return locate(p, v, value->partner, l->param, l->n_params, err);
+    case VALUE_STATE:
+        return locate(p, v, v, l->state, l->n_states, err);
+    case VALUE_SHADOW:
+        return locate(p, v, value->partner, l->state, l->n_states, err);
+    case VALUE_CONTROL:
+        p->place[v].offset = (size_t)l->n_trained * sizeof(float);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static int prepare(struct program *p, struct err *err)
+{
+    int rc = program_fuse(p->graph, p->backend, err);
+
+    if (rc < 0)
+        return rc;
+    program_prune(p->graph);
+    p->place = xcalloc((size_t)p->graph->n_values, sizeof *p->place);
+    for (int v = 0; rc == 0 && v < p->graph->n_values; v++)
+        rc = locate_value(p, v, err);
+    if (rc < 0 || (rc = make_steps(p, err)) < 0 || (rc = program_make_stages(p, err)) < 0)
+        return rc;
+    program_plan(p);
+    return try_alloc(&p->zeros, zeroed_bytes(p) + 1, "zeros of a program without samples", err);
+}
+
+int program_new(struct backend *b, struct graph *g, const struct layout *layout,
+                struct program **out, struct err *err)
+{
+    struct program *p = xcalloc(1, sizeof *p);
+    int rc;
+
+    p->backend = b;
+    p->graph = g;
+    p->layout = layout;
+    if ((rc = prepare(p, err)) < 0) {
+        program_free(p);
+        return rc;
+    }
+    *out = p;
+    return 0;
+}
+
+void program_free(struct program *p)
+{
+    if (!p)
+        return;
+    for (int s = 0; s < p->n_steps; s++)
+        if (p->step[s].kernel)
+            p->step[s].kernel->ops->free(p->step[s].kernel);
+    graph_free(p->graph);
+    free(p->step);
+    free(p->stage);
+    free(p->sync_value);
+    free(p->place);
+    free(p->zeros);
+    free(p);
+}
+
+int program_n_stages(const struct program *p) { return p->n_stages; }
+
+const struct stage *program_stage(const struct program *p, int i)
+{
+    ASSERT(i >= 0 && i < p->n_stages);
+    return &p->stage[i];
+}
+
+static int zero_outputs(struct program *p, const struct node *n, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < n->n_out; i++)
+        if (n->out[i] != NO_VALUE)
+            rc = backend_copy_in(p->backend, p->place[n->out[i]].address, p->zeros,
+                                 value_bytes(&p->graph->value[n->out[i]]), err);
+    return rc;
+}
+
+int program_run_step(struct program *p, int s, struct err *err)
+{
+    const struct node *n = &p->graph->node[p->step[s].node];
+    struct kernel *k = p->step[s].kernel;
+    int rc = k ? k->ops->run(k, err) : zero_outputs(p, n, err);
+
+    return rc < 0 ? err_wrap(err, "%s (%s)", n->name, op_get(n->op)->name) : 0;
+}
+
+int program_run_stage(struct program *p, int i, struct err *err)
+{
+    const struct stage *st = program_stage(p, i);
+    int rc = 0;
+
+    for (int s = st->from; rc == 0 && st->kind == STAGE_RUN && s < st->to; s++)
+        rc = program_run_step(p, s, err);
+    return rc;
+}
+
+int64_t program_batch(const struct program *p) { return p->graph->batch; }
+
+static void *address_of(const struct program *p, int v)
+{
+    return v == NO_VALUE ? NULL : p->place[v].address;
+}
+
+void *program_x(const struct program *p) { return address_of(p, p->graph->x); }
+void *program_labels(const struct program *p) { return address_of(p, p->graph->labels); }
+const void *program_logits(const struct program *p) { return address_of(p, p->graph->logits); }
+
+static const char *stage_text(const struct stage *s)
+{
+    static const char *const text[] = {"run", "bucket", "sync"};
+
+    return text[s->kind];
+}
+
+void program_print(const struct program *p, struct buf *out)
+{
+    for (int i = 0; i < p->n_stages; i++) {
+        const struct stage *st = &p->stage[i];
+
+        buf_printf(out, "%s%s", st->backward ? "backward " : "", stage_text(st));
+        if (st->kind == STAGE_BUCKET)
+            buf_printf(out, " %d", st->bucket);
+        buf_printf(out, "\n");
+        for (int s = st->from; st->kind == STAGE_RUN && s < st->to; s++) {
+            const struct node *n = &p->graph->node[p->step[s].node];
+
+            buf_printf(out, "  ");
+            if (n->out[0] != NO_VALUE)
+                buf_printf(out, "@%zu ", p->place[p->place[n->out[0]].root].offset);
+            node_print(p->graph, n, out);
+        }
+    }
+    buf_printf(out, "arena %zu bytes, of these %zu scratch\n", program_arena_bytes(p),
+               p->scratch_bytes);
+}

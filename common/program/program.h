@@ -1,0 +1,90 @@
+/* program - a graph made ready to run: kernels, addresses, and the stages between them.
+ *
+ *   graph (model/) -> program_differentiate -> layout_new -> program_new: fuse with what the
+ * backend offers, drop what nobody uses, make kernels, plan the memory of temporaries ->
+ * program_bind: addresses -> program_run_stage, again and again: no allocation, no decision, no
+ * lock.
+ *
+ * A program runs in stages, because collectives happen between kernels: a RUN stage executes
+ * kernels; after a BUCKET stage that range of the gradient buffer is final and its all-reduce may
+ * start; a SYNC stage wants one small value reduced over all ranks before the next stage (batch
+ * norm).
+ *
+ * Batch 0 is legal (a rank without samples in a step): such a program zeroes its gradients and the
+ * values to be synchronised, and keeps the stages, so that this rank takes part in every
+ * collective.
+ *
+ * Life:    program_new (takes the graph) -> bind -> run ... -> free.
+ * Threads: the engine's. */
+#ifndef PROGRAM_PROGRAM_H
+#define PROGRAM_PROGRAM_H
+
+#include "backend/backend.h"
+#include "ir/graph.h"
+#include "program/layout.h"
+
+struct program; /* opaque */
+
+/* Append the nodes that compute the gradient of the loss with respect to every trained parameter,
+ * in reverse order of the forward nodes; sums where a value has several users; computes nothing
+ * that no parameter needs (the first layer's input gradient). */
+int program_differentiate(struct graph *g, struct err *err);
+
+/* The memory that programs share, given by the engine (backend memory). */
+struct program_spaces {
+    void *param;   /* F32 [layout.n_total] */
+    void *grad;    /* F32 [layout.n_grad] */
+    void *state;   /* F32 [layout.n_state_total] */
+    void *shadow;  /* the same: next values */
+    void *metrics; /* F64 [METRIC_COUNT] */
+    void *scalars; /* struct step_scalars */
+};
+
+enum stage_kind { STAGE_RUN, STAGE_BUCKET, STAGE_SYNC };
+
+struct stage {
+    enum stage_kind kind;
+    int from, to; /* RUN: kernels [from, to) */
+    int bucket;   /* BUCKET: index into layout.bucket */
+    void *sync;   /* SYNC: F64 [n_sync], to be summed over all ranks in place */
+    int64_t n_sync;
+    int backward; /* 1: belongs to the backward pass (for the phase shown in heartbeats) */
+};
+
+/* Takes g, on failure too.  An evaluation graph (not differentiated) has no BUCKET stages.
+ * layout    borrowed; NULL if the graph has neither parameters nor states.
+ * Fails with ERR_CONFIG when a parameter is not in the layout, and what backend_make_kernel says.
+ */
+int program_new(struct backend *b, struct graph *g, const struct layout *layout,
+                struct program **out, struct err *err);
+void program_free(struct program *p);
+
+/* Bytes that the temporaries of this program need; several programs may share one arena. */
+size_t program_arena_bytes(const struct program *p);
+/* Place a VALUE_INPUT outside the arena; before program_bind. */
+void program_place(struct program *p, int value, void *address);
+int program_bind(struct program *p, const struct program_spaces *s, void *arena, struct err *err);
+
+int program_n_stages(const struct program *p);
+const struct stage *program_stage(const struct program *p, int i);
+int program_run_stage(struct program *p, int i,
+                      struct err *err); /* RUN stages; others do nothing */
+
+int64_t program_batch(const struct program *p);
+void *program_x(const struct program *p);      /* F32 [N,H,W,C], where the engine puts images */
+void *program_labels(const struct program *p); /* I32 [N] */
+const void *program_logits(
+    const struct program *p); /* F32 [N,C], valid after a run (never shared) */
+
+/* Run everything again, kernel by kernel, without collectives, and name the first node with an
+ * input of its own (sample, parameter, state) or an output that is not finite: "conv2 (conv2d):
+ * output [256,9,9,50] element 12 is inf".  Returns 1 if one was found, 0 if none. Metrics and the
+ * control vector stay as they were; gradients and shadows become this rank's own: for a step that
+ * is not applied. */
+int program_find_nonfinite(struct program *p, char *text, size_t cap, struct err *err);
+
+/* Nodes after fusion, with places: for logs and tests. */
+struct buf;
+void program_print(const struct program *p, struct buf *out);
+
+#endif

@@ -1,0 +1,160 @@
+/* stages - the steps between which something happens on other ranks.
+ *
+ * A bucket is announced once all its gradients are written and all earlier buckets have been, so
+ * every rank reduces them in the same order whatever its backend fuses.  Where a SYNC stands among
+ * the buckets does depend on what is fused, so can_fuse must not look at the batch size. */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "program/impl.h"
+
+struct cutter {
+    struct program *p;
+    int cap;
+    int from;      /* first step not yet in a stage */
+    int bucket;    /* next to be announced */
+    int *ready_at; /* [n_buckets]: the last step that writes into it */
+};
+
+static struct stage *add_stage(struct cutter *c, struct stage s)
+{
+    struct program *p = c->p;
+
+    if (p->n_stages == c->cap) {
+        c->cap = c->cap ? 2 * c->cap : 16;
+        p->stage = xrealloc(p->stage, (size_t)c->cap * sizeof *p->stage);
+        p->sync_value = xrealloc(p->sync_value, (size_t)c->cap * sizeof *p->sync_value);
+    }
+    p->sync_value[p->n_stages] = NO_VALUE;
+    p->stage[p->n_stages] = s;
+    return &p->stage[p->n_stages++];
+}
+
+/* Everything before step `to` that is in no stage yet becomes one. */
+static void close_run(struct cutter *c, int to)
+{
+    if (to > c->from)
+        add_stage(c, (struct stage){.kind = STAGE_RUN,
+                                    .from = c->from,
+                                    .to = to,
+                                    .backward = c->from >= c->p->n_forward_steps});
+    c->from = to;
+}
+
+static void announce_buckets(struct cutter *c, int done)
+{
+    const struct layout *l = c->p->layout;
+
+    while (c->bucket < l->n_buckets && c->ready_at[c->bucket] < done) {
+        close_run(c, done);
+        add_stage(c, (struct stage){.kind = STAGE_BUCKET, .bucket = c->bucket++, .backward = 1});
+    }
+}
+
+static void add_sync(struct cutter *c, int k, int step)
+{
+    const int v = c->p->graph->node[k].in[0];
+
+    close_run(c, step);
+    add_stage(c, (struct stage){.kind = STAGE_SYNC,
+                                .n_sync = shape_elements(&c->p->graph->value[v].shape),
+                                .backward = step >= c->p->n_forward_steps});
+    c->p->sync_value[c->p->n_stages - 1] = v;
+}
+
+static int bucket_of(const struct layout *l, int64_t offset)
+{
+    int b = 0;
+
+    while (b < l->n_buckets - 1 && offset >= l->bucket[b].offset + l->bucket[b].length)
+        b++;
+    return b;
+}
+
+/* The bucket that output v belongs to, or -1. */
+static int output_bucket(const struct program *p, int v)
+{
+    if (v == NO_VALUE)
+        return -1;
+    if (p->graph->value[v].role == VALUE_CONTROL)
+        return p->layout->n_buckets - 1;
+    if (p->graph->value[v].role == VALUE_GRAD)
+        return bucket_of(p->layout, (int64_t)(p->place[v].offset / sizeof(float)));
+    return -1;
+}
+
+/* When each bucket is complete; returns how many gradients are written. */
+static int find_ready(struct cutter *c)
+{
+    const struct graph *g = c->p->graph;
+    int n_written = 0;
+
+    for (int s = 0; s < c->p->n_steps; s++) {
+        const struct node *n = &g->node[c->p->step[s].node];
+
+        for (int i = 0; i < n->n_out; i++) {
+            int b = output_bucket(c->p, n->out[i]);
+
+            if (b < 0)
+                continue;
+            c->ready_at[b] = s;
+            n_written += g->value[n->out[i]].role == VALUE_GRAD;
+        }
+    }
+    return n_written;
+}
+
+static int n_trained_segments(const struct layout *l)
+{
+    int n = 0;
+
+    while (n < l->n_params && !l->param[n].info.frozen)
+        n++;
+    return n;
+}
+
+/* A differentiated graph must write every gradient of the layout; another one writes none. */
+static int check_complete(const struct program *p, int n_written, struct err *err)
+{
+    if (p->layout && n_written != n_trained_segments(p->layout))
+        return err_set(err, ERR_ARG, "the program writes %d gradients, the layout has %d",
+                       n_written, n_trained_segments(p->layout));
+    return 0;
+}
+
+static void cut(struct cutter *c, int has_buckets)
+{
+    const struct program *p = c->p;
+    int step = 0;
+
+    for (int k = 0; k < p->graph->n_nodes; k++) {
+        if (op_get(p->graph->node[k].op)->flags & OP_ENGINE)
+            add_sync(c, k, step);
+        if (step == p->n_steps || p->step[step].node != k)
+            continue;
+        if (step == p->n_forward_steps)
+            close_run(c, step);
+        step++;
+        if (has_buckets)
+            announce_buckets(c, step);
+    }
+    close_run(c, step);
+}
+
+int program_make_stages(struct program *p, struct err *err)
+{
+    const int has_buckets = p->graph->n_forward > 0 && p->layout;
+    struct cutter c = {.p = p};
+    int rc = 0;
+
+    c.ready_at = xcalloc((size_t)(p->layout ? p->layout->n_buckets : 0) + 1, sizeof *c.ready_at);
+    if (has_buckets)
+        rc = check_complete(p, find_ready(&c), err);
+    if (rc == 0) {
+        cut(&c, has_buckets);
+        ASSERT(!has_buckets || c.bucket == p->layout->n_buckets);
+    }
+    free(c.ready_at);
+    return rc;
+}

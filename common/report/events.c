@@ -1,0 +1,265 @@
+#include "report/events.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/util.h"
+
+struct events {
+    int fd;
+    char *path, *device;
+    int64_t n_lost;
+};
+
+struct events *events_new(int fd, const char *path, const char *device)
+{
+    struct events *e = xcalloc(1, sizeof *e);
+
+    e->fd = fd;
+    e->path = xstrdup(path);
+    e->device = xstrdup(device);
+    return e;
+}
+
+void events_free(struct events *e)
+{
+    if (!e)
+        return;
+    close(e->fd);
+    free(e->path);
+    free(e->device);
+    free(e);
+}
+
+int64_t events_lost(const struct events *e) { return e->n_lost; }
+
+static json_t *event_new(const char *name)
+{
+    json_t *o = json_object();
+
+    ASSERT(o);
+    json_object_set_new(o, "event", json_string(name));
+    json_object_set_new(o, "time", json_real(clock_wall_s()));
+    return o;
+}
+
+static void put_number(json_t *o, const char *key, double v)
+{
+    if (v != NOT_MEASURED)
+        json_object_set_new(o, key, isfinite(v) ? json_real(v) : json_null());
+}
+
+static void put_int(json_t *o, const char *key, int64_t v)
+{
+    json_object_set_new(o, key, json_integer(v));
+}
+
+static void put_text(json_t *o, const char *key, const char *text)
+{
+    char *clean = text ? xstrdup(text) : NULL;
+
+    if (clean)
+        text_clean(clean);
+    json_object_set_new(o, key, clean ? json_string(clean) : json_null());
+    free(clean);
+}
+
+static void put_numbers(json_t *o, const char *key, const double *v, int n)
+{
+    json_t *a = json_array();
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(a, isfinite(v[i]) ? json_real(v[i]) : json_null());
+    json_object_set_new(o, key, a);
+}
+
+/* A line that went out in part would make the next one unreadable too: take it back. */
+static void line_lost(struct events *e, off_t before, ssize_t n, int errnum)
+{
+    if (n > 0 && ftruncate(e->fd, before) < 0)
+        log_warn("%s: a torn line could not be taken back: %s", e->path, strerror(errno));
+    if (e->n_lost++ == 0)
+        log_warn("%s: an event could not be written: %s; training goes on, events are missing",
+                 e->path, errnum ? strerror(errnum) : "disk full");
+}
+
+static void event_write(struct events *e, json_t *o)
+{
+    char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(16));
+    size_t len;
+    struct stat st = {0};
+    ssize_t n;
+
+    ASSERT(text);
+    json_decref(o);
+    len = strlen(text);
+    text[len++] = '\n'; /* over the NUL: write(2) counts */
+    fstat(e->fd, &st);
+    do
+        n = write(e->fd, text, len);
+    while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)len)
+        line_lost(e, st.st_size, n, n < 0 ? errno : 0);
+    free(text);
+}
+
+/* ---- one function for each event that has fields of its own ---- */
+
+static void put_rank(json_t *o, const struct session_event *ev)
+{
+    json_object_set_new(o, "rank", ev->rank >= 0 ? json_integer(ev->rank) : json_null());
+    if (ev->host)
+        put_text(o, "host", ev->host);
+}
+
+static void put_step(json_t *o, const struct session_event *ev)
+{
+    json_object_set_new(o, "step", ev->step >= 0 ? json_integer(ev->step) : json_null());
+}
+
+static void put_start(json_t *o, const struct events *e, const struct session_event *ev)
+{
+    put_int(o, "nranks", ev->n_ranks);
+    put_text(o, "device", e->device);
+    put_text(o, "version", DPTRAIN_VERSION);
+    put_int(o, "parameters", ev->n_parameters);
+}
+
+static void put_form(json_t *o, const struct session_event *ev)
+{
+    put_int(o, "generation", ev->generation);
+    put_int(o, "nranks", ev->n_ranks);
+    put_number(o, "seconds", ev->seconds);
+}
+
+static void put_first_step(json_t *o, const struct session_event *ev)
+{
+    put_number(o, "seconds", ev->seconds);
+    put_numbers(o, "rss_mib", ev->per_rank, ev->n_ranks);
+}
+
+static void put_validation(json_t *o, const struct session_epoch *e)
+{
+    if (!e->is_validated)
+        return;
+    put_number(o, "validation_loss", e->validation_loss);
+    put_number(o, "validation_accuracy", e->validation_accuracy);
+}
+
+static void put_epoch(json_t *o, const struct session_epoch *e)
+{
+    put_int(o, "epoch", e->epoch);
+    put_int(o, "step", e->step);
+    put_number(o, "train_loss", e->train_loss);
+    put_number(o, "train_accuracy", e->train_accuracy);
+    put_number(o, "train_seconds", e->train_seconds);
+    put_number(o, "samples_per_second", e->samples_per_second);
+    put_number(o, "step_ms_median", e->step_ms_median);
+    put_number(o, "comm_exposed_ms_median", e->comm_exposed_ms_median);
+    put_validation(o, e);
+    if (e->n_skipped)
+        put_int(o, "steps_skipped", e->n_skipped);
+}
+
+static void put_checkpoint(json_t *o, const struct session_event *ev)
+{
+    put_step(o, ev);
+    put_text(o, "path", ev->text);
+    put_number(o, "seconds", ev->seconds);
+}
+
+static void put_done(json_t *o, const struct session_event *ev)
+{
+    put_step(o, ev);
+    put_number(o, "seconds", ev->seconds);
+    if (ev->epoch.epoch) {
+        put_number(o, "train_loss", ev->epoch.train_loss);
+        put_validation(o, &ev->epoch);
+    }
+    put_numbers(o, "peak_rss_mib", ev->per_rank, ev->n_ranks);
+}
+
+static void put_lost(json_t *o, const struct session_event *ev)
+{
+    put_rank(o, ev);
+    put_text(o, "reason", ev->text);
+}
+
+static void put_warning(json_t *o, const struct session_event *ev)
+{
+    put_rank(o, ev);
+    put_step(o, ev);
+    put_text(o, "message", ev->text);
+}
+
+static void put_error(json_t *o, const struct session_event *ev)
+{
+    put_warning(o, ev);
+    put_text(o, "phase", ev->phase < PHASE_COUNT ? phase_name(ev->phase) : NULL);
+}
+
+void events_add(struct events *e, const struct session_event *ev)
+{
+    static const char *const names[] = {
+        [EVENT_START] = "start",         [EVENT_JOIN] = "join",
+        [EVENT_FORM] = "form",           [EVENT_FIRST_STEP] = "first_step",
+        [EVENT_EPOCH] = "epoch",         [EVENT_CHECKPOINT] = "checkpoint",
+        [EVENT_LOST] = "lost",           [EVENT_WARNING] = "warning",
+        [EVENT_ERROR] = "error",         [EVENT_DONE] = "done",
+        [EVENT_RECOVERED] = "recovered",
+    };
+    json_t *o;
+
+    if (ev->kind == EVENT_PROGRESS)
+        return;
+    ASSERT((size_t)ev->kind < ARRAY_LEN(names) && names[ev->kind]);
+    o = event_new(names[ev->kind]);
+    switch (ev->kind) {
+    case EVENT_START:
+        put_start(o, e, ev);
+        break;
+    case EVENT_JOIN:
+        put_rank(o, ev);
+        break;
+    case EVENT_FORM:
+        put_form(o, ev);
+        break;
+    case EVENT_FIRST_STEP:
+        put_first_step(o, ev);
+        break;
+    case EVENT_EPOCH:
+        put_epoch(o, &ev->epoch);
+        break;
+    case EVENT_CHECKPOINT:
+        put_checkpoint(o, ev);
+        break;
+    case EVENT_LOST:
+        put_lost(o, ev);
+        break;
+    case EVENT_RECOVERED:
+        put_form(o, ev);
+        put_int(o, "steps_lost", ev->steps_lost);
+        break;
+    case EVENT_WARNING:
+        put_warning(o, ev);
+        break;
+    case EVENT_ERROR:
+        put_error(o, ev);
+        break;
+    case EVENT_DONE:
+        put_done(o, ev);
+        break;
+    case EVENT_PROGRESS:
+        break;
+    }
+    event_write(e, o);
+}

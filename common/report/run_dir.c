@@ -1,0 +1,263 @@
+#include "report/run_dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "ckpt/file.h"
+
+enum { MAX_NAMES = 10000 };
+
+enum { CLAIM_TAKEN = 1 }; /* a run is there already */
+
+/* runs/NAME, runs/NAME-2, runs/NAME-3 ... */
+static char *numbered(const char *path, int n)
+{
+    return n == 1 ? xstrdup(path) : xasprintf("%s-%d", path, n);
+}
+
+static int has(const char *dir, const char *entry)
+{
+    char *p = xasprintf("%s/%s", dir, entry);
+    struct stat st;
+    int yes = lstat(p, &st) == 0;
+
+    free(p);
+    return yes;
+}
+
+static int holds_run(const char *dir)
+{
+    return has(dir, "events.jsonl") || has(dir, "job.yaml") || has(dir, "checkpoints");
+}
+
+static int make_dirs(const char *path, struct err *err)
+{
+    char *p = xstrdup(path);
+    struct stat st;
+    int rc = 0;
+
+    for (char *c = p + 1; rc == 0; c++) {
+        char end = *c;
+
+        if (end != '/' && end != '\0')
+            continue;
+        *c = '\0';
+        if (mkdir(p, 0777) < 0 && errno != EEXIST)
+            rc = err_sys(err, errno, "run directory %s: cannot make %s", path, p);
+        *c = end;
+        if (!end)
+            break;
+    }
+    free(p);
+    if (rc == 0 && (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)))
+        rc = err_set(err, ERR_CONFIG, "run directory %s: there is something that is not a folder",
+                     path);
+    return rc;
+}
+
+/* A driver that was killed may have left half a line; cut it, so the next one starts a line. */
+static int cut_torn_line(int fd, const char *path, struct err *err)
+{
+    char block[4096];
+    off_t size = lseek(fd, 0, SEEK_END), end = size;
+
+    while (end > 0) {
+        off_t from = end > (off_t)sizeof block ? end - (off_t)sizeof block : 0;
+        ssize_t n = pread(fd, block, (size_t)(end - from), from);
+        const char *nl;
+
+        if (n != end - from)
+            return err_sys(err, n < 0 ? errno : EIO, "%s: cannot be read", path);
+        nl = memrchr(block, '\n', (size_t)n);
+        end = from + (nl ? nl - block + 1 : 0);
+        if (nl)
+            break;
+    }
+    if (end < size) {
+        log_warn("%s: a torn last line of %lld bytes is cut", path, (long long)(size - end));
+        if (ftruncate(fd, end) < 0)
+            return err_sys(err, errno, "%s: cannot be cut to %lld bytes", path, (long long)end);
+    }
+    return 0;
+}
+
+/* 0: locked, or the file system has no locks; the lock lives as long as the descriptor. */
+static int lock_events(int fd, const char *dir, struct err *err)
+{
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return err_set(err, ERR_CONFIG,
+                       "run directory %s: another dpdriver is using it; wait for that one to end, "
+                       "or give another --run-dir",
+                       dir);
+    return 0;
+}
+
+static int open_events(struct run_dir *d, int resume, struct err *err)
+{
+    int fd = open(d->events, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | (resume ? 0 : O_EXCL), 0666);
+    int rc;
+
+    if (fd < 0 && errno == EEXIST)
+        return CLAIM_TAKEN;
+    if (fd < 0)
+        return err_sys(err, errno, "%s: cannot be written", d->events);
+    rc = lock_events(fd, d->path, err);
+    if (rc == 0 && resume)
+        rc = cut_torn_line(fd, d->events, err);
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    d->events_fd = fd;
+    return 0;
+}
+
+/* Claim exactly `path`.  0, CLAIM_TAKEN, or an error. */
+static int claim_path(const char *path, int resume, struct run_dir *out, struct err *err)
+{
+    struct run_dir d = {.path = xstrdup(path), .events_fd = -1};
+    int rc = make_dirs(path, err);
+    int holds = rc == 0 && holds_run(path);
+
+    d.events = xasprintf("%s/events.jsonl", path);
+    if (rc == 0)
+        rc = holds && !resume ? CLAIM_TAKEN : open_events(&d, holds, err);
+    if (rc != 0) {
+        run_dir_fini(&d);
+        return rc;
+    }
+    d.resumed = holds;
+    *out = d;
+    return 0;
+}
+
+static int taken_error(const struct run_dir_request *q, struct err *err)
+{
+    return err_set(err, ERR_CONFIG,
+                   "run directory %s holds a run already; add --resume to go on with it, or give "
+                   "another --run-dir",
+                   q->path);
+}
+
+/* The number of the last of NAME, NAME-2 ... that holds a run; 0 none. */
+static int last_run(const char *path)
+{
+    int last = 0;
+
+    for (int n = 1; n <= MAX_NAMES; n++) {
+        char *p = numbered(path, n);
+        int holds = holds_run(p);
+
+        free(p);
+        if (!holds)
+            break;
+        last = n;
+    }
+    return last;
+}
+
+static int claim_numbered(const struct run_dir_request *q, struct run_dir *out, struct err *err)
+{
+    int first = q->resume ? (int)max_i64(1, last_run(q->path)) : 1;
+
+    for (int n = first; n <= MAX_NAMES; n++) {
+        char *p = numbered(q->path, n);
+        int rc = claim_path(p, q->resume, out, err);
+
+        free(p);
+        if (rc == 0)
+            out->renamed = n > 1;
+        if (rc <= 0)
+            return rc;
+    }
+    return err_set(err, ERR_CONFIG,
+                   "run directory %s and %d numbered ones hold runs already; give "
+                   "another --run-dir",
+                   q->path, MAX_NAMES - 1);
+}
+
+int run_dir_claim(const struct run_dir_request *q, struct run_dir *out, struct err *err)
+{
+    int rc;
+
+    if (!q->is_explicit)
+        return claim_numbered(q, out, err);
+    rc = claim_path(q->path, q->resume, out, err);
+    return rc == CLAIM_TAKEN ? taken_error(q, err) : rc;
+}
+
+int run_dir_check(const struct run_dir_request *q, struct err *err)
+{
+    struct stat st;
+
+    if (stat(q->path, &st) == 0 && !S_ISDIR(st.st_mode))
+        return err_set(err, ERR_CONFIG, "run directory %s: there is something that is not a folder",
+                       q->path);
+    if (q->is_explicit && !q->resume && holds_run(q->path))
+        return taken_error(q, err);
+    return 0;
+}
+
+char *run_dir_to_resume(const struct run_dir_request *q)
+{
+    return numbered(q->path, q->is_explicit ? 1 : (int)max_i64(1, last_run(q->path)));
+}
+
+int run_dir_replace(const char *path, const void *data, size_t len, struct err *err)
+{
+    char *aside = xasprintf("%s.%ld.new", path, (long)getpid());
+    int fd = -1, rc;
+
+    rc = file_create(aside, &fd, err);
+    if (rc == 0) {
+        rc = file_put(fd, aside, data, len, err);
+        if (rc == 0)
+            rc = file_finish(fd, aside, err);
+        else
+            close(fd);
+        if (rc == 0 && rename(aside, path) < 0)
+            rc = err_sys(err, errno, "%s: cannot be put in its place", path);
+        if (rc < 0)
+            unlink(aside);
+    }
+    free(aside);
+    return rc;
+}
+
+void run_dir_discard(const struct run_dir *d)
+{
+    char *job, *parent, *slash;
+
+    if (d->resumed || !d->path)
+        return;
+    job = xasprintf("%s/job.yaml", d->path);
+    unlink(job);
+    unlink(d->events);
+    rmdir(d->path);
+    parent = xstrdup(d->path);
+    slash = strrchr(parent, '/');
+    if (slash && slash > parent) {
+        *slash = '\0';
+        rmdir(parent); /* runs/, if this was the only one */
+    }
+    free(parent);
+    free(job);
+}
+
+void run_dir_fini(struct run_dir *d)
+{
+    if (d->path && d->events_fd >= 0)
+        close(d->events_fd);
+    free(d->path);
+    free(d->events);
+    *d = (struct run_dir){.events_fd = -1};
+}

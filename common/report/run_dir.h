@@ -1,0 +1,49 @@
+/* run_dir - the folder of one run, which belongs to one driver.
+ *
+ * A folder holds a run once it has events.jsonl, job.yaml or checkpoints.  Claiming is creating
+ * events.jsonl with O_EXCL, and locking it (flock) for as long as the driver lives: of two drivers
+ * that want the same folder one gets it, also when both resume.
+ *
+ * Errors: ERR_CONFIG (taken, not a folder), ERR_IO. */
+#ifndef REPORT_RUN_DIR_H
+#define REPORT_RUN_DIR_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct run_dir_request {
+    const char *path; /* runs/NAME, or what --run-dir says */
+    int is_explicit;  /* from --run-dir: refuse, rather than take another name */
+    int resume;       /* --resume: go on with the run that is there, if there is one */
+};
+
+struct run_dir {
+    char *path;    /* of the folder; parents are made */
+    char *events;  /* path of its events.jsonl */
+    int events_fd; /* opened for appending, locked; whoever takes it sets this to -1 */
+    int resumed;   /* there was a run, and --resume */
+    int renamed;   /* runs/NAME was taken: this is NAME-2, NAME-3 ... */
+};
+
+/* With resume, and no --run-dir, the last of NAME, NAME-2, NAME-3 ... is taken.  With resume and
+ * nothing to resume the run starts at step 0 (resumed is 0).  A torn last line of events.jsonl is
+ * cut. */
+int run_dir_claim(const struct run_dir_request *q, struct run_dir *out, struct err *err);
+
+/* What run_dir_claim would say, without taking anything (--check). */
+int run_dir_check(const struct run_dir_request *q, struct err *err);
+
+/* The folder that --resume goes on with, whether it holds a run or not; for free(). */
+char *run_dir_to_resume(const struct run_dir_request *q);
+
+/* `path` holds `len` bytes of `data`, in whole or not at all: written aside, and renamed. */
+int run_dir_replace(const char *path, const void *data, size_t len, struct err *err);
+
+/* The run came to nothing before it began: if this claim made it, remove its files again, and the
+ * folder if that leaves it empty.  Before run_dir_fini. */
+void run_dir_discard(const struct run_dir *d);
+
+void run_dir_fini(struct run_dir *d);
+
+#endif

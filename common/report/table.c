@@ -1,0 +1,91 @@
+#include "report/table.h"
+
+#include "base/util.h"
+#include "report/meter.h"
+
+void table_add(struct table *t, const struct session_epoch *f)
+{
+    t->row[t->n_rows % TABLE_MAX_ROWS] = *f;
+    t->n_rows++;
+}
+
+const struct session_epoch *table_last(const struct table *t)
+{
+    return t->n_rows ? &t->row[(t->n_rows - 1) % TABLE_MAX_ROWS] : NULL;
+}
+
+/* "0.0531", or "-" for what was not measured */
+static const char *number(char *out, size_t cap, const char *fmt_digits, double v)
+{
+    if (v == NOT_MEASURED)
+        snprintf(out, cap, "-");
+    else if (fmt_digits[0] == '%')
+        snprintf(out, cap, "%.2f %%", 100 * v);
+    else
+        snprintf(out, cap, "%.*f", fmt_digits[0] - '0', v);
+    return out;
+}
+
+static double validated(const struct session_epoch *r, double v)
+{
+    return r->is_validated ? v : NOT_MEASURED;
+}
+
+static void print_row(const struct session_epoch *r, FILE *f)
+{
+    char loss[32], val_loss[32], accuracy[32], seconds[32], rate[32];
+
+    format_count(rate, sizeof rate, r->samples_per_second);
+    fprintf(f, "%7lld %14s %16s %11s %9s %10s\n", (long long)r->epoch,
+            number(loss, sizeof loss, "4", r->train_loss),
+            number(val_loss, sizeof val_loss, "4", validated(r, r->validation_loss)),
+            number(accuracy, sizeof accuracy, "%", validated(r, r->validation_accuracy)),
+            number(seconds, sizeof seconds, "2", r->train_seconds), rate);
+}
+
+static void print_rows(const struct table *t, FILE *f)
+{
+    int64_t first = max_i64(0, t->n_rows - TABLE_MAX_ROWS);
+
+    if (!t->n_rows)
+        return;
+    fprintf(f, "%7s %14s %16s %11s %9s %10s\n", "epoch", "training loss", "validation loss",
+            "accuracy", "seconds", "samples/s");
+    if (first > 0)
+        fprintf(f, "%7s (%lld epochs before these are in events.jsonl)\n", "...", (long long)first);
+    for (int64_t i = first; i < t->n_rows; i++)
+        print_row(&t->row[i % TABLE_MAX_ROWS], f);
+    fprintf(f, "\n");
+}
+
+void table_print(const struct table *t, const struct table_end *end, FILE *f)
+{
+    const struct session_epoch *last = table_last(t);
+    char total[32];
+
+    print_rows(t, f);
+    format_duration(total, sizeof total, end->seconds);
+    if (last && last->is_validated)
+        fprintf(f, "accuracy  %.2f %% on the validation set, after %s\n",
+                100 * last->validation_accuracy, total);
+    else
+        fprintf(f, "took      %s\n", total);
+    if (end->model_path)
+        fprintf(f, "model     %s\n", end->model_path);
+    if (end->next)
+        fprintf(f, "next      %s\n", end->next);
+    fflush(f);
+}
+
+void table_epoch_text(const struct session_epoch *f, int64_t n_epochs, char *out, size_t cap)
+{
+    char rate[32], validation[96] = "";
+
+    format_count(rate, sizeof rate, f->samples_per_second);
+    if (f->is_validated)
+        snprintf(validation, sizeof validation, ", validation loss %.4f, accuracy %.2f %%",
+                 f->validation_loss, 100 * f->validation_accuracy);
+    snprintf(out, cap, "epoch %lld/%lld: step %lld, training loss %.4f%s, %.2f s, %s samples/s",
+             (long long)f->epoch, (long long)n_epochs, (long long)f->step, f->train_loss,
+             validation, f->train_seconds, rate);
+}

@@ -1,0 +1,36 @@
+/* table - how a run went, for people: one row per epoch, printed at the end.
+ *
+ * Life:    zeroed -> table_add ... -> table_print.
+ * Threads: one at a time. */
+#ifndef REPORT_TABLE_H
+#define REPORT_TABLE_H
+
+#include <stdio.h>
+
+#include "session/action.h"
+
+enum { TABLE_MAX_ROWS = 30 }; /* the last so many epochs are shown; events.jsonl has all */
+
+struct table {
+    struct session_epoch row[TABLE_MAX_ROWS]; /* a ring: row[(n_rows - 1) % TABLE_MAX_ROWS] last */
+    int64_t n_rows;                           /* added so far */
+};
+
+void table_add(struct table *t, const struct session_epoch *f);
+
+/* The figures of the last row added, or NULL. */
+const struct session_epoch *table_last(const struct table *t);
+
+struct table_end {
+    double seconds;         /* the whole run */
+    const char *model_path; /* of the saved model; NULL: none was saved */
+    const char *next;       /* command to try next; NULL: none */
+};
+
+/* Rows, accuracy, path of the model, next command. */
+void table_print(const struct table *t, const struct table_end *end, FILE *f);
+
+/* One epoch as one line, for logs: "epoch 3: training loss 0.0531, ..." */
+void table_epoch_text(const struct session_epoch *f, int64_t n_epochs, char *out, size_t cap);
+
+#endif

@@ -1,0 +1,128 @@
+/* action - what a session machine wants done.
+ *
+ * session/driver and session/follower are pure: an event goes in with the time, actions come out of
+ * a queue.  Drain it after every call, in order, and do each before the next event goes in:
+ *
+ *     struct action a;
+ *     while (driver_next(d, &a)) {
+ *         switch (a.kind) { ... }
+ *         action_fini(&a);
+ *     }
+ *
+ * Take what should outlive action_fini by setting its pointer to NULL (a.command, a.send.frame). */
+#ifndef SESSION_ACTION_H
+#define SESSION_ACTION_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "session/command.h"
+#include "wire/frame.h"
+
+enum action_kind {
+    ACTION_SEND = 1, /* queue a frame on a connection */
+    ACTION_TRUST,    /* a driver's connection was welcomed: raise its frame limit to FRAME_MAX */
+    ACTION_CLOSE,    /* send what is queued, then close; nothing more comes for it, either way */
+    ACTION_COMMAND,  /* post to the engine */
+    ACTION_REQUEST,  /* engine_request: may come while a command runs */
+    ACTION_ABORT,    /* engine_abort */
+    ACTION_LOG,      /* a line for the operator */
+    ACTION_EVENT,    /* for events.jsonl, the progress line, TensorBoard */
+    ACTION_FINISHED, /* the last one: leave the event loop */
+};
+
+enum request { /* as enum engine_request */
+               REQUEST_STOP = 1,
+               REQUEST_CHECKPOINT = 2,
+               REQUEST_REGROUP = 4,
+};
+
+/* Exit status of the daemons. */
+enum exit_status {
+    STATUS_OK = 0,
+    STATUS_FAILED = 1,
+    STATUS_USAGE = 2,   /* also: data found wrong before training */
+    STATUS_REFUSED = 3, /* by the peer */
+    STATUS_STOPPED = 4, /* by a signal; resumable */
+};
+
+enum event_kind {
+    EVENT_START = 1,  /* start */
+    EVENT_JOIN,       /* rank */
+    EVENT_FORM,       /* form */
+    EVENT_FIRST_STEP, /* first_step */
+    EVENT_PROGRESS,   /* progress; not for events.jsonl */
+    EVENT_EPOCH,      /* epoch */
+    EVENT_CHECKPOINT, /* checkpoint */
+    EVENT_LOST,       /* rank; text: why */
+    EVENT_RECOVERED,  /* recovered */
+    EVENT_WARNING,    /* rank; text, step */
+    EVENT_ERROR,      /* rank; text, step, phase */
+    EVENT_DONE,       /* done */
+};
+
+#define NOT_MEASURED (-1.0) /* a figure that does not apply */
+
+struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
+    int64_t epoch, step;
+    enum epoch_end end;
+    double train_loss, train_accuracy;
+    double train_seconds, samples_per_second;
+    double step_ms_median, comm_exposed_ms_median;
+    int is_validated;
+    double validation_loss, validation_accuracy;
+    int64_t n_skipped;
+};
+
+struct session_event {
+    enum event_kind kind;
+    int rank;         /* -1: none in particular */
+    char *host;       /* of that rank, or NULL */
+    char *text;       /* or NULL */
+    int64_t step;     /* -1: none */
+    enum phase phase; /* EVENT_ERROR; PHASE_COUNT: none */
+    int n_ranks;      /* EVENT_START, EVENT_FORM, EVENT_RECOVERED; else the length of `per_rank` */
+    double *per_rank; /* [n_ranks] EVENT_FIRST_STEP: rss MiB; EVENT_DONE: peak rss MiB; else NULL */
+    double
+        seconds; /* FORM, RECOVERED: it took; FIRST_STEP, DONE: since start; CHECKPOINT: to write */
+    int64_t generation;         /* EVENT_FORM, EVENT_RECOVERED */
+    int64_t steps_lost;         /* EVENT_RECOVERED: begun, and done again */
+    int64_t n_parameters;       /* EVENT_START, which comes when rank 0 has built its graph */
+    struct session_epoch epoch; /* EPOCH; DONE: the last one, .epoch == 0: none was trained */
+    struct {                    /* EVENT_PROGRESS: a few a second */
+        int64_t epoch, n_epochs, step, steps_per_epoch;
+        double loss, samples_per_second;
+    } progress;
+};
+
+struct action {
+    enum action_kind kind;
+    int64_t conn; /* ACTION_SEND, ACTION_TRUST, ACTION_CLOSE: which (a follower has one, 0) */
+    union {
+        struct {
+            struct frame *frame;
+        } send;
+        struct {
+            char *text; /* why, for the log */
+        } close;
+        struct cmd *command;
+        enum request request;
+        struct {
+            enum log_level level;
+            char *text;
+        } log;
+        struct session_event event; /* action_fini frees its pointers */
+        struct {
+            int status;          /* an exit_status, for a daemon that ends now */
+            int retry;           /* follower without --once: wait for the next driver */
+            int reason;          /* STATUS_REFUSED: Wire__Reason, else 0 */
+            int is_engine_stuck; /* it did not answer CMD_STOP: do not wait for its thread */
+            char *text; /* one line for the operator: the first cause, how to resume, ... */
+        } finished;
+    };
+};
+
+void action_fini(struct action *a);
+
+#endif

@@ -1,0 +1,21 @@
+/* convert - commands and reports as messages, and back.
+ *
+ * The driver treats its own engine and those of its followers alike: what for rank 0 is a struct
+ * cmd or report, is a message for the others. */
+#ifndef SESSION_CONVERT_H
+#define SESSION_CONVERT_H
+
+#include "base/err.h"
+#include "session/command.h"
+#include "wire/msg.h"
+
+/* CMD_PREPARE, FORM, TRAIN, VALIDATE or CHECKPOINT as a frame; the others are no messages of their
+ * own.  NULL and *err when it is too large to send. */
+struct frame *convert_command(const struct cmd *c, struct err *err);
+struct cmd *convert_to_command(const Wire__Control *m); /* NULL: m is none of those */
+
+/* REPORT_OPENED, PREPARED, FORMED, EPOCH, VALIDATED, CHECKPOINT or FAULT. */
+struct frame *convert_report(const struct report *r, struct err *err);
+struct report *convert_to_report(const Wire__Control *m); /* NULL: m is none of those */
+
+#endif

@@ -1,0 +1,525 @@
+#include "session/driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/driver_impl.h"
+
+/* ---- life ---- */
+
+static const char *dup_or_null(const char *s) { return s ? xstrdup(s) : NULL; }
+
+static const void *dup_bytes(const void *p, size_t len) { return blob_of(p, len).data; }
+
+static void copy_options(struct driver_options *to, const struct driver_options *from)
+{
+    *to = *from;
+    to->job = dup_bytes(from->job, from->job_len);
+    to->token = dup_bytes(from->token, from->token_len);
+    to->host = dup_or_null(from->host);
+    to->host_id = dup_or_null(from->host_id);
+    to->device = dup_or_null(from->device);
+    to->gpu_uuid = dup_or_null(from->gpu_uuid);
+    to->advertise = dup_or_null(from->advertise);
+    to->resume = dup_or_null(from->resume);
+    to->how_to_resume = dup_or_null(from->how_to_resume);
+}
+
+static void drop(const void *p) { free((void *)(uintptr_t)p); }
+
+static void free_options(struct driver_options *o)
+{
+    drop(o->job);
+    drop(o->token);
+    drop(o->host);
+    drop(o->host_id);
+    drop(o->device);
+    drop(o->gpu_uuid);
+    drop(o->advertise);
+    drop(o->resume);
+    drop(o->how_to_resume);
+}
+
+/* Heartbeats: one a second, rarer beyond 1,000 ranks, and several within the timeout. */
+static void set_beat(struct driver *d)
+{
+    int64_t timeout = d->o.heartbeat_timeout_ms;
+    int64_t slow = 1000 * ceil_div_i64(d->o.n_ranks, 1000);
+    d->beat_ms = slow > 1000 ? slow : max_i64(10, min_i64(1000, timeout / 4));
+    d->timeout_ms = max_i64(timeout, 3 * d->beat_ms);
+}
+
+struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
+{
+    ASSERT(o->n_ranks >= 1 && o->n_spares >= 0 && o->n_ranks + o->n_spares <= MSG_MAX_RANKS &&
+           o->token_len <= MSG_MAX_TOKEN);
+    ASSERT(o->host && o->host_id && o->device && o->job_len > 0);
+    struct driver *d = xcalloc(1, sizeof(*d));
+    copy_options(&d->o, o);
+    queue_init(&d->out);
+    d->clock.due_ns = INT64_MAX;
+    d->now_ns = now_ns;
+    d->n_ranks = o->n_ranks;
+    d->n_seats = o->n_ranks + o->n_spares;
+    d->seats = xcalloc((size_t)d->n_seats, sizeof(*d->seats));
+    d->n_fruitless = xcalloc((size_t)d->n_seats, sizeof(*d->n_fruitless));
+    d->recovery.resume = STAGE_TRAIN;
+    d->full_ms = o->n_ranks == 1 ? 0 : -1;
+    d->first_step_s = -1;
+    d->saved_step = -1;
+    d->seats[0].is_taken = 1;
+    d->seats[0].host = xstrdup(o->host);
+    d->seats[0].host_id = xstrdup(o->host_id);
+    d->seats[0].gpu = o->gpu_uuid ? xstrdup(o->gpu_uuid) : NULL;
+    d->seats[0].pid = o->pid;
+    set_beat(d);
+    return d;
+}
+
+void driver_free(struct driver *d)
+{
+    if (!d)
+        return;
+    for (int k = 0; k < d->n_seats; k++)
+        seat_clear(d, k);
+    free(d->seats);
+    free(d->n_fruitless);
+    free(d->recovery.cause.text);
+    free(d->recovery.cause.host);
+    while (d->n_conns > 0)
+        driver_drop_conn(d, d->conns[0]);
+    free(d->conns);
+    free(d->saved_path);
+    free(d->save_error);
+    free(d->nonfinite);
+    free(d->stop_why);
+    end_forget_pending(d);
+    free(d->text);
+    queue_fini(&d->out);
+    free_options(&d->o);
+    free(d);
+}
+
+/* ---- time ---- */
+
+static void enter(struct driver *d, int64_t now_ns)
+{
+    d->now_ns = now_ns;
+    d->now_ms = session_enter_ms(&d->clock, now_ns);
+}
+
+int64_t driver_deadline(const struct driver *d) { return d->clock.due_ns; }
+
+/* Every event ends here: what it may have settled, and when to be called next. */
+static void leave(struct driver *d)
+{
+    int64_t due = INT64_MAX;
+    end_check_over(d);
+    if (d->stage == STAGE_ENDING)
+        due = d->now_ms + CHECK_MS;
+    else if (d->stage != STAGE_OVER && d->stage != STAGE_NEW)
+        due = min_i64(min_i64(d->next_check_ms, d->next_beat_ms),
+                      d->pending.text ? d->pending_ms : INT64_MAX);
+    if (d->stage == STAGE_ENDING)
+        due = min_i64(due, max_i64(d->now_ms + 1, min_i64(d->engine_until_ms, d->conns_until_ms)));
+    if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* that one takes a look at all ranks */
+        due = min_i64(due, end_stage_deadline(d));
+    session_leave(&d->clock, due);
+}
+
+/* ---- connections ---- */
+
+/* Index of the first connection whose id is not below `id`. */
+static int lower_bound(const struct driver *d, int64_t id)
+{
+    int lo = 0, hi = d->n_conns;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (d->conns[mid]->id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+struct conn *driver_find_conn(const struct driver *d, int64_t id)
+{
+    int i = lower_bound(d, id);
+    return i < d->n_conns && d->conns[i]->id == id ? d->conns[i] : NULL;
+}
+
+void driver_drop_conn(struct driver *d, struct conn *c)
+{
+    int i = lower_bound(d, c->id);
+    ASSERT(i < d->n_conns && d->conns[i] == c);
+    d->n_conns--;
+    memmove(&d->conns[i], &d->conns[i + 1], (size_t)(d->n_conns - i) * sizeof(struct conn *));
+    free(c->peer);
+    free(c->local);
+    free(c->from);
+    free(c);
+}
+
+void driver_leave(struct driver *d, struct conn *c, int64_t ms)
+{
+    c->state = CONN_LEAVING;
+    c->until_ms = d->now_ms + ms;
+}
+
+void driver_send(struct driver *d, const struct conn *c, const Wire__Control *m)
+{
+    struct err err;
+    struct frame *f = msg_frame(m, &err);
+    if (f)
+        queue_send(&d->out, c->id, f);
+    else
+        end_accuse(d, (struct cause){.rank = 0, .code = err.code, .phase = PHASE_COUNT, .step = -1},
+                   0, "%s", err.msg);
+}
+
+/* "::ffff:10.0.0.1", as a socket for both families shows it, is 10.0.0.1. */
+static char *plain_address(const char *s)
+{
+    return xstrdup(!strncmp(s, "::ffff:", 7) && strchr(s, '.') ? s + 7 : s);
+}
+
+void driver_connected(struct driver *d, int64_t now_ns, int64_t id, const char *peer,
+                      const char *local, const char *from)
+{
+    enter(d, now_ns);
+    ASSERT(d->n_conns == 0 || d->conns[d->n_conns - 1]->id < id);
+    if (d->stage == STAGE_OVER || d->n_conns > 2 * d->n_seats + 256) {
+        queue_close(&d->out, id,
+                    d->stage == STAGE_OVER ? "the job is over" : "too many connections");
+        leave(d);
+        return;
+    }
+    if (d->n_conns == d->cap_conns) {
+        d->cap_conns = d->cap_conns ? 2 * d->cap_conns : 16;
+        d->conns = xrealloc(d->conns, (size_t)d->cap_conns * sizeof(struct conn *));
+    }
+    struct conn *c = xcalloc(1, sizeof(*c));
+    *c = (struct conn){.id = id,
+                       .until_ms = d->now_ms + HELLO_MS,
+                       .peer = plain_address(peer),
+                       .local = plain_address(local),
+                       .from = xstrdup(from)};
+    d->conns[d->n_conns++] = c;
+    leave(d);
+}
+
+/* The connection of a rank is gone, or to be closed. */
+static void lose_rank(struct driver *d, int rank, const char *why)
+{
+    d->seats[rank].conn->rank = -1;
+    if (!d->seats[rank].is_member)
+        gather_leave(d, rank, why);
+    else
+        end_lost(d, rank, why);
+}
+
+static void close_conn(struct driver *d, struct conn *c, const char *why)
+{
+    int rank = c->state == CONN_MEMBER ? c->rank : -1;
+    queue_close(&d->out, c->id, why);
+    c->state = CONN_LEAVING; /* no Abort after the close */
+    if (rank >= 0)
+        lose_rank(d, rank, why);
+    driver_drop_conn(d, c);
+}
+
+void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct err *why)
+{
+    enter(d, now_ns);
+    struct conn *c = driver_find_conn(d, id);
+    const char *text = why ? why->msg : "it closed the connection (crashed or killed?)";
+    if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING && strstr(text, c->from))
+        queue_log(&d->out, LOG_WARN, "before it said Hello: %s", text); /* it has the address */
+    else if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING)
+        queue_log(&d->out, LOG_WARN, "%s went away before it said Hello: %s", c->from, text);
+    if (c && c->state == CONN_MEMBER) {
+        c->state = CONN_LEAVING; /* nothing can be sent to it any more */
+        int rank = c->rank;
+        lose_rank(d, rank, text);
+    }
+    if (c)
+        driver_drop_conn(d, c);
+    leave(d);
+}
+
+/* ---- messages ---- */
+
+static void on_stranger(struct driver *d, struct conn *c, const Wire__Control *m)
+{
+    if (m->body_case != WIRE__CONTROL__BODY_HELLO) {
+        char *why = xasprintf("its first message is %s, want Hello", msg_name(m));
+        queue_log(&d->out, LOG_WARN, "closing %s: %s", c->from, why);
+        close_conn(d, c, why);
+        free(why);
+    } else if (d->stage >= STAGE_ENDING) {
+        gather_refuse(d, c, WIRE__REASON__REASON_ENDING, "this job is over", NULL);
+    } else {
+        gather_hello(d, c, m->hello);
+    }
+}
+
+static void on_heartbeat(struct driver *d, int rank, int64_t generation, const Wire__Heartbeat *h)
+{
+    struct progress p = {.generation = generation,
+                         .epoch = h->epoch,
+                         .step = h->step,
+                         .phase = (enum phase)h->phase,
+                         .bucket = h->bucket};
+    run_moved(d, rank, &p);
+    if (h->first_step)
+        run_stepped(d, rank, h->rss_mib);
+}
+
+/* Who is polite, and whose place can be filled, goes when the step under way is done. */
+static void on_goodbye(struct driver *d, struct conn *c, const Wire__Goodbye *g)
+{
+    struct seat *s = &d->seats[c->rank];
+    char *why = xasprintf("it left: %s", g->text);
+    if (g->polite && s->is_member && d->stage > STAGE_WAIT && d->stage < STAGE_ENDING &&
+        recover_is_possible(d, c->rank)) {
+        free(s->leaving);
+        s->leaving = why;
+        recover_ask_regroup(d);
+        return;
+    }
+    int rank = c->rank;
+    if (g->polite)
+        recover_farewell(d, c, g->text);
+    driver_leave(d, c, REFUSED_MS);
+    lose_rank(d, rank, why);
+    free(why);
+}
+
+static void on_member(struct driver *d, struct conn *c, const Wire__Control *m)
+{
+    int rank = c->rank;
+    d->seats[rank].heard_ms = d->now_ms;
+    if (m->body_case == WIRE__CONTROL__BODY_HEARTBEAT) {
+        on_heartbeat(d, rank, m->generation, m->heartbeat);
+    } else if (m->body_case == WIRE__CONTROL__BODY_GOODBYE) {
+        on_goodbye(d, c, m->goodbye);
+    } else if (m->generation > d->generation) {
+        end_misbehaved(d, rank, "%s of generation %lld, want at most %lld", msg_name(m),
+                       (long long)m->generation, (long long)d->generation);
+    } else {
+        struct report *r = convert_to_report(m);
+        if (r)
+            run_digest(d, rank, r);
+        else
+            end_misbehaved(d, rank, "unexpected message %s", msg_name(m));
+    }
+}
+
+void driver_message(struct driver *d, int64_t now_ns, int64_t id, const Wire__Control *m)
+{
+    enter(d, now_ns);
+    struct conn *c = driver_find_conn(d, id);
+    if (c && c->state == CONN_STRANGER)
+        on_stranger(d, c, m);
+    else if (c && c->state == CONN_MEMBER)
+        on_member(d, c, m);
+    leave(d);
+}
+
+/* ---- rank 0, the operator ---- */
+
+void driver_start(struct driver *d, int64_t now_ns)
+{
+    struct cmd *c = cmd_new(CMD_OPEN, 0);
+    ASSERT(d->stage == STAGE_NEW);
+    enter(d, now_ns);
+    d->stage = STAGE_GATHER;
+    d->stage_ms = d->now_ms;
+    d->full_ms = d->o.n_ranks == 1 ? d->now_ms : -1;
+    d->next_beat_ms = d->now_ms + d->beat_ms;
+    d->next_check_ms = d->now_ms + CHECK_MS;
+    d->next_missing_ms = d->now_ms + MISSING_LINE_MS;
+    d->seats[0].at.phase = PHASE_OPEN;
+    c->open.n_ranks = d->o.n_ranks;
+    c->open.job = blob_of(d->o.job, d->o.job_len);
+    c->open.resume = d->o.resume ? xstrdup(d->o.resume) : NULL;
+    d->is_engine_busy = 1;
+    queue_command(&d->out, c);
+    leave(d);
+}
+
+void driver_report(struct driver *d, int64_t now_ns, struct report *r)
+{
+    enter(d, now_ns);
+    run_digest(d, 0, r);
+    leave(d);
+}
+
+void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p)
+{
+    enter(d, now_ns);
+    run_moved(d, 0, p);
+    leave(d);
+}
+
+static void stop_first(struct driver *d)
+{
+    int is_training = d->stage == STAGE_TRAIN || d->stage <= STAGE_FORM;
+    if (d->stage < STAGE_TRAIN && !d->has_formed) {
+        end_stop(d, WIRE__OUTCOME__OUTCOME_STOPPED, STATUS_STOPPED,
+                 "stopped by %s before training began", d->stop_why);
+        return;
+    }
+    queue_log(&d->out, LOG_INFO,
+              "%s: stopping after this %s, with a checkpoint; once more to stop "
+              "at once",
+              d->stop_why, is_training ? "step" : stage_name(d->stage));
+    if (is_training) /* or will be, once the ranks have formed again */
+        queue_put(&d->out, &(struct action){.kind = ACTION_REQUEST, .request = REQUEST_STOP});
+    if (d->stage == STAGE_WAIT)
+        recover_try(d);
+}
+
+void driver_stop(struct driver *d, int64_t now_ns, const char *why)
+{
+    enter(d, now_ns);
+    d->n_stops++;
+    if (!d->stop_why)
+        d->stop_why = xstrdup(why);
+    if (d->stage < STAGE_ENDING && d->n_stops == 1)
+        stop_first(d);
+    else if (d->stage < STAGE_ENDING)
+        end_at_once(d);
+    else if (d->stage == STAGE_ENDING && d->n_stops > 1)
+        d->engine_until_ms = d->conns_until_ms = d->now_ms;
+    leave(d);
+}
+
+/* ---- housekeeping ---- */
+
+static void send_beats(struct driver *d)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
+    const struct progress *p = &d->seats[0].at;
+    struct err err;
+
+    h.epoch = max_i64(p->epoch, 0);
+    h.step = max_i64(p->step, 0);
+    h.phase = (Wire__Phase)p->phase;
+    h.bucket = max_i64(p->bucket, -1);
+    m.generation = d->generation;
+    m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
+    m.heartbeat = &h;
+    struct frame *f = msg_frame(&m, &err);
+    ASSERT(f);
+    for (int k = 1; k < d->n_seats; k++)
+        if (d->seats[k].is_taken)
+            queue_send(&d->out, d->seats[k].conn->id, frame_ref(f));
+    frame_unref(f);
+}
+
+static void check_silence(struct driver *d)
+{
+    for (int k = 1; k < d->n_seats && d->stage < STAGE_ENDING; k++) {
+        const struct seat *s = &d->seats[k];
+        if (!s->is_taken || d->now_ms - s->heard_ms < d->timeout_ms)
+            continue;
+        char *why =
+            xasprintf("no sign of life for %.1f s", 1e-3 * (double)(d->now_ms - s->heard_ms));
+        close_conn(d, s->conn, why);
+        free(why);
+    }
+}
+
+static void check_conns(struct driver *d)
+{
+    for (int i = d->n_conns - 1; i >= 0; i--) {
+        struct conn *c = d->conns[i];
+        if (c->state == CONN_MEMBER || d->now_ms < c->until_ms)
+            continue;
+        if (c->state == CONN_STRANGER)
+            queue_log(&d->out, LOG_WARN, "closing %s: it did not say Hello", c->from);
+        queue_close(&d->out, c->id,
+                    c->state == CONN_STRANGER ? "no Hello" : "it was told to leave");
+        driver_drop_conn(d, c);
+    }
+}
+
+static void check_all(struct driver *d)
+{
+    if (d->now_ms >= d->next_beat_ms) {
+        d->next_beat_ms = d->now_ms + d->beat_ms;
+        send_beats(d);
+    }
+    if (d->now_ms >= d->next_check_ms) {
+        d->next_check_ms = d->now_ms + CHECK_MS;
+        check_silence(d);
+        if (d->stage < STAGE_ENDING)
+            check_conns(d);
+    }
+    gather_check(d);
+    recover_ask_regroup(d);
+    if (d->stage <= STAGE_WAIT && d->now_ms >= d->next_missing_ms) {
+        d->next_missing_ms = d->now_ms + MISSING_LINE_MS;
+        gather_say_missing(d);
+    }
+}
+
+void driver_tick(struct driver *d, int64_t now_ns)
+{
+    enter(d, now_ns);
+    if (d->stage > STAGE_NEW && d->stage < STAGE_ENDING)
+        check_all(d);
+    end_check_pending(d);
+    if (d->stage == STAGE_WAIT)
+        recover_try(d);
+    else if (d->stage < STAGE_ENDING && d->now_ms >= end_stage_deadline(d))
+        end_deadline(d);
+    leave(d);
+}
+
+int driver_next(struct driver *d, struct action *out) { return queue_take(&d->out, out); }
+
+/* ---- telling ---- */
+
+char *driver_label(const struct driver *d, int rank)
+{
+    const char *host = d->seats[rank].host;
+    if (rank >= d->n_ranks)
+        return xasprintf("spare %d (%s)", rank - d->n_ranks + 1, host ? host : "?");
+    return host ? xasprintf("rank %d (%s)", rank, host) : xasprintf("rank %d", rank);
+}
+
+void driver_event(struct driver *d, struct session_event *e)
+{
+    if (e->rank >= 0 && !e->host && d->seats[e->rank].host)
+        e->host = xstrdup(d->seats[e->rank].host);
+    queue_put(&d->out, &(struct action){.kind = ACTION_EVENT, .event = *e});
+}
+
+void driver_describe(const struct driver *d, int64_t now_ns, struct buf *out)
+{
+    int64_t now_ms = (now_ns - d->clock.stalled_ns) / 1000000;
+    buf_printf(out, "%s for %.1f s, generation %lld, epoch %lld, step %lld, %d of %d ranks\n",
+               stage_name(d->stage), 1e-3 * (double)(now_ms - d->stage_ms),
+               (long long)d->generation, (long long)d->epoch, (long long)d->step, gather_n_here(d),
+               d->n_ranks);
+    for (int k = 0; k < d->n_seats; k++) {
+        const struct seat *s = &d->seats[k];
+        const char *what = k < d->n_ranks ? "rank" : "spare, would be rank";
+        if (!s->is_taken && k < d->n_ranks)
+            buf_printf(out, "  rank %d: missing\n", k);
+        if (!s->is_taken)
+            continue;
+        buf_printf(out, "  %s %d (%s, pid %lld): %s of step %lld", what, k, s->host,
+                   (long long)s->pid, phase_name(s->at.phase), (long long)s->at.step);
+        if (k > 0)
+            buf_printf(out, ", heard %.1f s ago", 1e-3 * (double)(now_ms - s->heard_ms));
+        buf_printf(out, "\n");
+    }
+}

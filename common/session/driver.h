@@ -1,0 +1,105 @@
+/* driver - the life of one job, as rank 0 leads it.
+ *
+ *   gather   every rank has said Hello, was welcomed and is Ready; until then a follower that
+ *            leaves or is refused only frees its place
+ *   prepare  programs and endpoints
+ *   form     communicator connected, state broadcast
+ *   train, validate, checkpoint   per epoch; replicas compared after each
+ *   wait     a rank was lost: for its replacement; then prepare again, as the next generation
+ *   ending   Stop or Abort is out; waits for the engine and for the followers to close
+ *
+ * Pure: no sockets, clock or threads.  Every event carries the time (CLOCK_MONOTONIC ns, never
+ * going back); drain driver_next after every call (session/action.h).  Call driver_tick when
+ * driver_deadline passes.  Time in which the caller's loop stalled (a tick that came late) does not
+ * count against anyone.
+ *
+ * From prepare on a lost or failing follower costs a formation: all leave what they do and keep
+ * their state; a spare, or a follower that comes within replace_timeout, takes the place, or fewer
+ * ranks go on (driver_recover.c).  Only if none of that is possible, or nothing comes of it time
+ * and again, or rank 0 itself fails, the job ends.
+ *
+ * Conditions that end a job are gathered for a moment: that a collective broke off (a fault with
+ * is_consequence) is never the first cause while another explanation is still to be had.
+ *
+ * Life:    driver_new -> driver_start -> events ... until ACTION_FINISHED -> driver_free.
+ * Threads: one at a time. */
+#ifndef SESSION_DRIVER_H
+#define SESSION_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "session/action.h"
+#include "wire/msg.h"
+
+struct driver; /* opaque */
+
+struct driver_deadlines { /* ms; each counts from the start of its phase */
+    int64_t gather, ready, prepare, form, step, validate, checkpoint;
+};
+
+struct driver_options { /* copied; texts may be NULL where said */
+    int n_ranks;        /* the driver counts */
+    const void *job;    /* resolved job (YAML), for CMD_OPEN and Welcome */
+    size_t job_len;
+    const char *host;          /* this host's name */
+    const char *host_id;       /* equal for all processes on this machine: boot id */
+    int64_t pid;               /* of this process */
+    const char *device;        /* of rank 0, resolved: "cpu", "cuda:0" */
+    const char *gpu_uuid;      /* of that device; NULL: cpu */
+    const char *advertise;     /* --iface: numeric address for other ranks; NULL: as found */
+    const char *resume;        /* run directory to resume from; NULL: start afresh */
+    const char *how_to_resume; /* command to show after a stop, e.g. "dpdriver --job x --resume" */
+    const void *token;         /* names this job to a follower that comes back; may be NULL */
+    size_t token_len;          /* at most MSG_MAX_TOKEN */
+    int64_t n_epochs, max_steps;     /* max_steps 0: no limit */
+    int64_t validate_every;          /* epochs; 0: never.  The last epoch is validated too */
+    int64_t checkpoint_every_epochs; /* 0: only at the end */
+    int64_t heartbeat_timeout_ms;
+    int min_ranks;              /* go on with so many; 0: n_ranks */
+    int n_spares;               /* let in beyond n_ranks */
+    int64_t replace_timeout_ms; /* wait so long for a lost rank's replacement */
+    int64_t join_interval_ms;   /* between formations for those that join late */
+    struct driver_deadlines deadlines;
+    int64_t start_ns; /* when the process started, on the same clock: "seconds since start" */
+};
+
+struct driver *driver_new(const struct driver_options *o, int64_t now_ns);
+void driver_free(struct driver *d); /* NULL is fine */
+
+/* Open rank 0's engine and gather. */
+void driver_start(struct driver *d, int64_t now_ns);
+
+/* `conn` is the caller's number for it, larger than any before.  `peer` and `local` are the two
+ * ends' numeric addresses without port; `from` is the peer's address and port, for messages. */
+void driver_connected(struct driver *d, int64_t now_ns, int64_t conn, const char *peer,
+                      const char *local, const char *from);
+
+/* A checked message (msg_unpack), borrowed. */
+void driver_message(struct driver *d, int64_t now_ns, int64_t conn, const Wire__Control *m);
+
+/* The connection is gone: `why` is NULL when the peer just closed it, ERR_PROTO when its bytes were
+ * bad (the caller closed it), or the socket's error.  Not called after ACTION_CLOSE (a call is
+ * ignored). */
+void driver_closed(struct driver *d, int64_t now_ns, int64_t conn, const struct err *why);
+
+/* From rank 0's engine; takes r. */
+void driver_report(struct driver *d, int64_t now_ns, struct report *r);
+
+/* Where rank 0's engine is (engine_progress); call it before each driver_tick. */
+void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p);
+
+/* The operator wants to stop (`why`: "SIGTERM").  The first call is polite: the step is finished, a
+ * checkpoint written.  The second stops at once. */
+void driver_stop(struct driver *d, int64_t now_ns, const char *why);
+
+void driver_tick(struct driver *d, int64_t now_ns);
+int64_t driver_deadline(const struct driver *d); /* when to tick next; INT64_MAX once finished */
+int driver_next(struct driver *d, struct action *out); /* 1: *out is the next action; 0: none */
+
+/* The state in a few lines, for SIGUSR1. */
+void driver_describe(const struct driver *d, int64_t now_ns, struct buf *out);
+
+#endif

@@ -1,0 +1,481 @@
+/* How a job ends.
+ *
+ * In order: Stop goes to all, the engine gets CMD_STOP, the followers close, ACTION_FINISHED.
+ * By a failure: whoever notices one calls end_accuse.  A genuine cause ends the job at once: the
+ * same text goes to all ranks in Abort, to the log and into events.jsonl.  A consequence (a
+ * collective that broke off because some rank left) waits up to GRACE_MS for its cause, and longer
+ * while a rank is silent that may turn out to be lost.
+ *
+ * What costs only a rank, and not the job, goes another way: driver_recover.c.
+ *
+ * The followers close first, so that an Abort is not lost in a connection that is reset. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/driver_impl.h"
+
+const char *stage_name(enum stage s)
+{
+    static const char *const names[STAGE_COUNT] = {
+        [STAGE_NEW] = "new",           [STAGE_GATHER] = "gather",
+        [STAGE_WAIT] = "wait",         [STAGE_PREPARE] = "prepare",
+        [STAGE_FORM] = "form",         [STAGE_TRAIN] = "train",
+        [STAGE_VALIDATE] = "validate", [STAGE_CHECKPOINT] = "checkpoint",
+        [STAGE_ENDING] = "ending",     [STAGE_OVER] = "over",
+    };
+    return names[s];
+}
+
+/* ---- ending ---- */
+
+static void tell_all(struct driver *d, const Wire__Control *m, int64_t linger_ms)
+{
+    struct err err;
+    struct frame *f = msg_frame(m, &err);
+    ASSERT(f);
+    for (int i = 0; i < d->n_conns; i++) {
+        struct conn *c = d->conns[i];
+        if (c->state != CONN_MEMBER)
+            continue;
+        queue_send(&d->out, c->id, frame_ref(f));
+        driver_leave(d, c, linger_ms);
+    }
+    frame_unref(f);
+}
+
+/* Those of the formation; they stay. */
+static void tell_ranks(struct driver *d, const Wire__Control *m)
+{
+    struct err err;
+    struct frame *f = msg_frame(m, &err);
+    ASSERT(f);
+    for (int k = 1; k < d->n_ranks; k++)
+        if (d->seats[k].is_taken && d->seats[k].is_member)
+            queue_send(&d->out, d->seats[k].conn->id, frame_ref(f));
+    frame_unref(f);
+}
+
+/* Everybody has been told; now the engine, then wait for all. */
+static void begin_ending(struct driver *d, int status, const char *text, int is_abort)
+{
+    int64_t wait_ms = is_abort ? ABORT_MS : STOP_MS;
+    run_say_epoch(d);
+    d->stage = STAGE_ENDING;
+    d->stage_ms = d->now_ms;
+    d->status = status;
+    d->text = xstrdup(text);
+    if (is_abort || d->is_engine_busy)
+        queue_abort(&d->out);
+    queue_command(&d->out, cmd_new(CMD_STOP, d->generation));
+    d->engine_until_ms = d->conns_until_ms = d->now_ms + wait_ms;
+    end_check_over(d);
+}
+
+/* Was told, and has not closed yet.  Who never said Hello is not waited for. */
+static int is_awaited(const struct driver *d)
+{
+    for (int i = 0; i < d->n_conns; i++)
+        if (d->conns[i]->state == CONN_LEAVING)
+            return d->now_ms < d->conns_until_ms;
+    return 0;
+}
+
+void end_check_over(struct driver *d)
+{
+    int is_late = d->now_ms >= d->engine_until_ms;
+    if (d->stage != STAGE_ENDING || (!d->is_engine_stopped && !is_late) || is_awaited(d))
+        return;
+    while (d->n_conns > 0) {
+        queue_close(&d->out, d->conns[0]->id, "the job is over");
+        driver_drop_conn(d, d->conns[0]);
+    }
+    d->stage = STAGE_OVER;
+    queue_put(&d->out, &(struct action){.kind = ACTION_FINISHED,
+                                        .finished = {.status = d->status,
+                                                     .is_engine_stuck = !d->is_engine_stopped,
+                                                     .text = xstrdup(d->text)}});
+}
+
+void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *fmt, ...)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Stop stop = WIRE__STOP__INIT;
+    struct arena a;
+    va_list ap;
+    char *text;
+
+    va_start(ap, fmt);
+    if (vasprintf(&text, fmt, ap) < 0)
+        ASSERT(!"out of memory");
+    va_end(ap);
+    if (status == STATUS_FAILED)
+        queue_log(&d->out, LOG_ERROR, "%s", text);
+    arena_init(&a);
+    stop.outcome = outcome;
+    stop.text = msg_text(&a, text, MSG_MAX_TEXT);
+    m.generation = d->generation;
+    m.body_case = WIRE__CONTROL__BODY_STOP;
+    m.stop = &stop;
+    tell_all(d, &m, STOP_MS);
+    begin_ending(d, status, text, 0);
+    arena_fini(&a);
+    free(text);
+}
+
+static const char *host_of(const struct driver *d, const struct cause *c)
+{
+    return c->host ? c->host : c->rank >= 0 ? d->seats[c->rank].host : NULL;
+}
+
+void end_send_abort(struct driver *d, const struct cause *c, struct conn *only, int recover)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Abort abort = WIRE__ABORT__INIT;
+    struct arena a;
+
+    arena_init(&a);
+    abort.rank = c->rank;
+    abort.host = msg_text(&a, host_of(d, c), MSG_MAX_NAME);
+    abort.phase = c->phase < PHASE_COUNT ? (Wire__Phase)c->phase : WIRE__PHASE__PHASE_IDLE;
+    abort.step = max_i64(c->step, -1);
+    abort.text = msg_text(&a, c->text, MSG_MAX_TEXT);
+    abort.recover = recover != 0;
+    m.generation = d->generation;
+    m.body_case = WIRE__CONTROL__BODY_ABORT;
+    m.abort = &abort;
+    if (only) {
+        driver_send(d, only, &m);
+        driver_leave(d, only, ABORT_MS);
+    } else if (recover) {
+        tell_ranks(d, &m);
+    } else {
+        tell_all(d, &m, ABORT_MS);
+    }
+    arena_fini(&a);
+}
+
+/* Rank 0 could not open job or data: the operator's to mend, not a failure of the run. */
+static int status_of(const struct driver *d, const struct cause *c)
+{
+    int is_input = c->code == ERR_CONFIG || c->code == ERR_CORRUPT || c->code == ERR_IO ||
+                   c->code == ERR_ARG || c->code == ERR_UNSUPPORTED;
+    return d->stage == STAGE_GATHER && c->rank == 0 && is_input ? STATUS_USAGE : STATUS_FAILED;
+}
+
+static void fail_for_good(struct driver *d, const struct cause *c)
+{
+    const char *host = host_of(d, c);
+    queue_log(&d->out, LOG_ERROR, "%s", c->text);
+    if (c->is_lost && !c->is_final) /* final: it was said when it was lost */
+        driver_event(d, &(struct session_event){.kind = EVENT_LOST,
+                                                .rank = c->rank,
+                                                .step = c->step,
+                                                .phase = PHASE_COUNT,
+                                                .text = xstrdup(c->text)});
+    driver_event(d, &(struct session_event){.kind = EVENT_ERROR,
+                                            .rank = c->rank,
+                                            .host = host ? xstrdup(host) : NULL,
+                                            .step = c->step,
+                                            .phase = c->phase,
+                                            .text = xstrdup(c->text)});
+    int status = status_of(d, c);
+    end_send_abort(d, c, NULL, 0);
+    begin_ending(d, status, c->text, 1);
+}
+
+static void fail(struct driver *d, const struct cause *c)
+{
+    struct cause final = *c;
+    char *why_not = NULL;
+    if (recover_from(d, c, &why_not))
+        return;
+    final.text = why_not ? xasprintf("%s; %s", c->text, why_not) : xstrdup(c->text);
+    fail_for_good(d, &final);
+    free(final.text);
+    free(why_not);
+}
+
+/* ---- causes ---- */
+
+void end_forget_pending(struct driver *d)
+{
+    free(d->pending.text);
+    d->pending = (struct cause){0};
+}
+
+void end_accuse(struct driver *d, struct cause c, int is_consequence, const char *fmt, ...)
+{
+    va_list ap;
+    if (d->stage >= STAGE_ENDING)
+        return;
+    va_start(ap, fmt);
+    if (vasprintf(&c.text, fmt, ap) < 0)
+        ASSERT(!"out of memory");
+    va_end(ap);
+    if (!is_consequence) {
+        fail(d, &c);
+        free(c.text);
+        end_forget_pending(d);
+    } else if (!d->pending.text) {
+        queue_log(&d->out, LOG_WARN, "%s; looking for the cause", c.text);
+        d->pending = c;
+        d->pending.is_consequence = 1;
+        d->pending_ms = d->now_ms + GRACE_MS;
+    } else {
+        free(c.text);
+    }
+}
+
+/* A rank whose heartbeat is overdue, or -1.  The grace is longer than that: who fell silent when
+ * the collective broke off is noticed before it ends. */
+static int silent_rank(const struct driver *d)
+{
+    for (int k = 1; k < d->n_ranks; k++)
+        if (d->seats[k].is_taken && d->now_ms - d->seats[k].heard_ms > d->beat_ms + d->beat_ms / 4)
+            return k;
+    return -1;
+}
+
+void end_check_pending(struct driver *d)
+{
+    if (d->stage >= STAGE_ENDING || !d->pending.text || d->now_ms < d->pending_ms)
+        return;
+    if (silent_rank(d) >= 0) { /* lost, or heard again, within the heartbeat's timeout */
+        d->pending_ms = d->now_ms + CHECK_MS;
+        return;
+    }
+    struct cause c = d->pending;
+    d->pending.text = NULL;
+    fail(d, &c);
+    free(c.text);
+}
+
+/* "in reduce of step 700", "during form": where a rank was when last heard. */
+static char *where_of(const struct driver *d, int rank)
+{
+    const struct progress *p = &d->seats[rank].at;
+    if (d->stage == STAGE_TRAIN && p->phase != PHASE_IDLE)
+        return xasprintf("in %s of step %lld", phase_name(p->phase), (long long)p->step);
+    return xasprintf("during %s", stage_name(d->stage));
+}
+
+static struct cause cause_at(const struct driver *d, int rank, int code)
+{
+    const struct progress *p = &d->seats[rank].at;
+    return (struct cause){.rank = rank,
+                          .code = code,
+                          .phase = p->phase,
+                          .step = d->stage == STAGE_TRAIN ? p->step : d->step};
+}
+
+void end_lost(struct driver *d, int rank, const char *why)
+{
+    struct cause c = cause_at(d, rank, ERR_PEER);
+    char *who = driver_label(d, rank), *where = where_of(d, rank);
+    c.is_lost = 1;
+    end_accuse(d, c, 0, "%s was lost, last seen %s: %s", who, where, why);
+    free(where);
+    free(who);
+}
+
+void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
+{
+    char *who = driver_label(d, rank), *text;
+    va_list ap;
+    va_start(ap, fmt);
+    if (vasprintf(&text, fmt, ap) < 0)
+        ASSERT(!"out of memory");
+    va_end(ap);
+    if (rank > 0 && !d->seats[rank].is_member) {
+        struct conn *c = d->seats[rank].conn;
+        gather_leave(d, rank, text);
+        queue_close(&d->out, c->id, text);
+        driver_drop_conn(d, c);
+    } else {
+        end_accuse(d, cause_at(d, rank, ERR_PROTO), 0, "%s broke the protocol during %s: %s", who,
+                   stage_name(d->stage), text);
+    }
+    free(text);
+    free(who);
+}
+
+void end_at_once(struct driver *d)
+{
+    struct cause c = {.rank = -1, .code = ERR_CANCELED, .phase = PHASE_COUNT, .step = d->step};
+    c.text = d->saved_path
+                 ? xasprintf("stopped at once by %s; the newest checkpoint is %s%s%s", d->stop_why,
+                             d->saved_path, d->o.how_to_resume ? "; resume with: " : "",
+                             d->o.how_to_resume ? d->o.how_to_resume : "")
+                 : xasprintf("stopped at once by %s; no checkpoint was written", d->stop_why);
+    end_send_abort(d, &c, NULL, 0);
+    begin_ending(d, STATUS_STOPPED, c.text, 1);
+    free(c.text);
+}
+
+/* ---- deadlines ---- */
+
+/* In training a rank must move on; when it last did, INT64_MAX for one that has finished. */
+static int64_t moved_ms(const struct driver *d, int rank)
+{
+    return d->seats[rank].answer ? INT64_MAX : d->seats[rank].moved_ms;
+}
+
+static int64_t oldest_move(const struct driver *d)
+{
+    int64_t oldest = INT64_MAX;
+    for (int k = 0; k < d->n_ranks; k++)
+        oldest = min_i64(oldest, moved_ms(d, k));
+    return oldest;
+}
+
+static const struct {
+    const char *name; /* in cluster.deadlines */
+    size_t offset;    /* in struct driver_deadlines */
+} deadlines[STAGE_COUNT] = {
+    [STAGE_GATHER] = {"gather", offsetof(struct driver_deadlines, gather)},
+    [STAGE_PREPARE] = {"prepare", offsetof(struct driver_deadlines, prepare)},
+    [STAGE_FORM] = {"form", offsetof(struct driver_deadlines, form)},
+    [STAGE_TRAIN] = {"step", offsetof(struct driver_deadlines, step)},
+    [STAGE_VALIDATE] = {"validate", offsetof(struct driver_deadlines, validate)},
+    [STAGE_CHECKPOINT] = {"checkpoint", offsetof(struct driver_deadlines, checkpoint)},
+};
+
+static int is_readying(const struct driver *d)
+{
+    return d->stage == STAGE_GATHER && d->full_ms >= 0;
+}
+
+int end_is_saving(const struct driver *d)
+{
+    return d->stage == STAGE_TRAIN && d->seats[0].at.phase == PHASE_CHECKPOINT;
+}
+
+static const char *deadline_name(const struct driver *d)
+{
+    if (end_is_saving(d))
+        return deadlines[STAGE_CHECKPOINT].name;
+    return is_readying(d) ? "ready" : deadlines[d->stage].name;
+}
+
+/* Where a follower is, is known to a heartbeat: a step's deadline is no shorter than some. */
+enum { LEAST_BEATS = 3 };
+
+static int64_t deadline_ms(const struct driver *d)
+{
+    if (is_readying(d))
+        return d->o.deadlines.ready;
+    if (end_is_saving(d))
+        return d->o.deadlines.checkpoint;
+    if (d->stage == STAGE_TRAIN)
+        return max_i64(d->o.deadlines.step, LEAST_BEATS * d->beat_ms);
+    return *(const int64_t *)((const char *)&d->o.deadlines + deadlines[d->stage].offset);
+}
+
+int64_t end_stage_deadline(const struct driver *d)
+{
+    if (d->stage == STAGE_WAIT)
+        return recover_deadline(d);
+    if (!deadlines[d->stage].name)
+        return INT64_MAX;
+    int64_t since = d->stage_ms;
+    if (is_readying(d))
+        since = d->full_ms;
+    else if (end_is_saving(d))
+        since = d->seats[0].moved_ms;
+    else if (d->stage == STAGE_TRAIN)
+        since = oldest_move(d);
+    return since == INT64_MAX ? INT64_MAX : since + deadline_ms(d);
+}
+
+static int is_missing(const struct driver *d, int rank)
+{
+    const struct seat *s = &d->seats[rank];
+    if (is_readying(d))
+        return !s->opened;
+    return d->stage == STAGE_GATHER ? !s->is_taken : !s->answer;
+}
+
+/* Of the ranks that keep the others waiting, the first: in training the one furthest behind, and
+ * not one that waits in an all-reduce. */
+static int culprit(const struct driver *d)
+{
+    int found = -1;
+    for (int k = 0; k < d->n_ranks; k++) {
+        if (!is_missing(d, k))
+            continue;
+        const struct progress *a = &d->seats[k].at, *b = &d->seats[found < 0 ? k : found].at;
+        int is_behind = a->step < b->step || (a->step == b->step && a->phase != PHASE_REDUCE &&
+                                              b->phase == PHASE_REDUCE);
+        if (found < 0 || (d->stage == STAGE_TRAIN && is_behind))
+            found = k;
+    }
+    return found;
+}
+
+/* While they form, or all wait in the same all-reduce, nobody can be told from the others.  Who
+ * does not follow when all are to form again can. */
+static int is_anybodys(const struct driver *d, int rank)
+{
+    if (d->stage == STAGE_FORM)
+        return 1;
+    if (d->stage != STAGE_TRAIN || d->seats[rank].at.phase != PHASE_REDUCE)
+        return 0;
+    for (int k = 0; k < d->n_ranks; k++)
+        if (k != rank && is_missing(d, k) && d->seats[k].at.step == d->seats[rank].at.step)
+            return 1;
+    return 0;
+}
+
+static void name_missing(const struct driver *d, struct buf *b)
+{
+    int n = 0;
+    for (int k = 0; k < d->n_ranks; k++) {
+        const struct seat *s = &d->seats[k];
+        if (!is_missing(d, k) || ++n > 8)
+            continue;
+        buf_printf(b, n > 1 ? ", rank %d" : "rank %d", k);
+        if (!s->is_taken)
+            continue;
+        buf_printf(b, " (%s: ", s->host);
+        if (d->stage == STAGE_TRAIN)
+            buf_printf(b, "in %s of step %lld", phase_name(s->at.phase), (long long)s->at.step);
+        else
+            buf_printf(b, "in %s", phase_name(s->at.phase));
+        if (k > 0)
+            buf_printf(b, ", heard %.1f s ago", 1e-3 * (double)(d->now_ms - s->heard_ms));
+        buf_printf(b, ")");
+    }
+    if (n > 8)
+        buf_printf(b, " and %d more", n - 8);
+}
+
+void end_deadline(struct driver *d)
+{
+    struct buf missing;
+    int rank = culprit(d);
+    struct cause c = {.rank = rank, .code = ERR_TIMEOUT, .phase = PHASE_COUNT, .step = d->step};
+
+    ASSERT(rank >= 0);
+    if (d->seats[rank].is_taken)
+        c = cause_at(d, rank, ERR_TIMEOUT);
+    c.is_consequence = is_anybodys(d, rank);
+    buf_init(&missing);
+    name_missing(d, &missing);
+    double seconds = 1e-3 * (double)deadline_ms(d);
+    if (d->stage == STAGE_TRAIN) {
+        char *who = driver_label(d, rank);
+        end_accuse(
+            d, c, 0,
+            "no progress for %g s (cluster.deadlines.%s): %s holds up the others; waiting for "
+            "%s",
+            seconds, deadline_name(d), who, buf_cstr(&missing));
+        free(who);
+    } else {
+        end_accuse(d, c, 0, "%s took longer than %g s (cluster.deadlines.%s); missing: %s",
+                   deadline_name(d), seconds, deadline_name(d), buf_cstr(&missing));
+    }
+    buf_fini(&missing);
+}

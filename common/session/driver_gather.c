@@ -1,0 +1,485 @@
+/* Gathering: from the first Hello until every rank is Ready.
+ *
+ * Happy path: Hello takes a seat and is answered by Welcome; Ready is compared with rank 0's own
+ * layout and data; when all seats are taken and Ready, the formation begins.
+ * Otherwise: who does not fit is Refused with the reason; who leaves frees its seat.  Neither ends
+ * the job; the deadline does.
+ *
+ * Who asked for any rank may be moved to another as long as we gather, so that `--rank 1` finds its
+ * seat whatever the order of arrival; Prepare tells the rank that counts. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/driver_impl.h"
+
+void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const char *text,
+                   const char *holder)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Refused r = WIRE__REFUSED__INIT;
+    struct arena a;
+
+    arena_init(&a);
+    r.reason = reason;
+    r.text = msg_text(&a, text, MSG_MAX_TEXT);
+    r.holder = msg_text(&a, holder, MSG_MAX_TEXT);
+    m.body_case = WIRE__CONTROL__BODY_REFUSED;
+    m.refused = &r;
+    queue_log(&d->out, LOG_WARN, "refused %s: %s", c->from, r.text);
+    driver_send(d, c, &m);
+    arena_fini(&a);
+    driver_leave(d, c, REFUSED_MS);
+}
+
+void seat_clear(struct driver *d, int rank)
+{
+    struct seat *s = &d->seats[rank];
+    free(s->host);
+    free(s->host_id);
+    free(s->gpu);
+    free(s->advertise);
+    free(s->leaving);
+    report_free(s->opened);
+    report_free(s->answer);
+    *s = (struct seat){0};
+}
+
+void seat_move(struct driver *d, int from, int to)
+{
+    d->seats[to] = d->seats[from];
+    d->seats[to].conn->rank = to;
+    d->seats[from] = (struct seat){0};
+}
+
+int gather_n_here(const struct driver *d)
+{
+    int n = 0;
+    for (int k = 0; k < d->n_ranks; k++)
+        n += d->seats[k].is_taken;
+    return n;
+}
+
+/* Some rank's seat is free: a spare takes it. */
+static void move_up(struct driver *d, int rank)
+{
+    for (int k = d->n_ranks; k < d->n_seats && rank < d->n_ranks; k++)
+        if (d->seats[k].is_taken) {
+            seat_move(d, k, rank);
+            return;
+        }
+    if (rank < d->n_ranks)
+        d->full_ms = -1;
+}
+
+void gather_leave(struct driver *d, int rank, const char *why)
+{
+    char *who = driver_label(d, rank);
+    queue_log(&d->out, LOG_WARN, "%s left before %s: %s; its place is free again", who,
+              d->stage == STAGE_GATHER ? "training began" : "it took part", why);
+    free(who);
+    seat_clear(d, rank);
+    if (d->stage == STAGE_GATHER)
+        move_up(d, rank);
+}
+
+/* ---- Hello ---- */
+
+static int free_rank(const struct driver *d)
+{
+    for (int k = 1; k < d->n_ranks; k++)
+        if (!d->seats[k].is_taken)
+            return k;
+    return -1;
+}
+
+static int free_spare(const struct driver *d)
+{
+    for (int k = d->n_ranks; k < d->n_seats; k++)
+        if (!d->seats[k].is_taken)
+            return k;
+    return -1;
+}
+
+static char *holder_of(const struct driver *d, int rank)
+{
+    const struct seat *s = &d->seats[rank];
+    return xasprintf("%s (pid %lld)", s->host, (long long)s->pid);
+}
+
+static int is_same_version(struct driver *d, struct conn *c, const Wire__Hello *h)
+{
+    if (h->protocol == MSG_PROTOCOL && !strcmp(h->version, DPTRAIN_VERSION))
+        return 1;
+    char *text = xasprintf("the driver on %s is dptrain %s (protocol %d), this is dptrain %s "
+                           "(protocol %u); install the same version on every node",
+                           d->o.host, DPTRAIN_VERSION, MSG_PROTOCOL, h->version, h->protocol);
+    gather_refuse(d, c, WIRE__REASON__REASON_VERSION, text, NULL);
+    free(text);
+    return 0;
+}
+
+static void refuse_taken(struct driver *d, struct conn *c, int rank)
+{
+    char *holder = holder_of(d, rank);
+    char *text = rank == 0 ? xasprintf("rank 0 is the driver itself, %s; ask for 1 to %d, or any",
+                                       holder, d->o.n_ranks - 1)
+                           : xasprintf("rank %d is taken by %s; ask for any rank", rank, holder);
+    gather_refuse(d, c, WIRE__REASON__REASON_RANK_TAKEN, text, holder);
+    free(text);
+    free(holder);
+}
+
+static void refuse_full(struct driver *d, struct conn *c)
+{
+    char *text = d->o.n_spares ? xasprintf("the job has all its %d ranks and %d spares",
+                                           d->o.n_ranks, d->o.n_spares)
+                               : xasprintf("the job has all its %d ranks", d->o.n_ranks);
+    gather_refuse(d, c, WIRE__REASON__REASON_FULL, text, NULL);
+    free(text);
+}
+
+/* Who asked for any rank gives way.  1 when `rank` is free now. */
+static int move_away(struct driver *d, int rank)
+{
+    int to = free_rank(d);
+    if (!d->seats[rank].is_any || to < 0)
+        return 0;
+    seat_move(d, rank, to);
+    return 1;
+}
+
+/* The seat for this Hello, or -1 after refusing it. */
+static int choose_rank(struct driver *d, struct conn *c, int wanted)
+{
+    if (wanted >= d->o.n_ranks) {
+        char *text = xasprintf("rank %d is out of range: this job has %d ranks, the driver is 0",
+                               wanted, d->o.n_ranks);
+        gather_refuse(d, c, WIRE__REASON__REASON_RANK_RANGE, text, NULL);
+        free(text);
+        return -1;
+    }
+    if (wanted > 0 && wanted < d->n_ranks &&
+        (!d->seats[wanted].is_taken || (d->stage == STAGE_GATHER && move_away(d, wanted))))
+        return wanted;
+    int is_clash = wanted == 0 || (wanted > 0 && d->stage == STAGE_GATHER);
+    int rank = wanted < 0 ? free_rank(d) : -1;
+    if (rank < 0 && !is_clash)
+        rank = free_spare(d); /* a rank that comes back finds its place taken: it waits */
+    if (rank < 0 && wanted >= 0 && d->seats[wanted].is_taken)
+        refuse_taken(d, c, wanted);
+    else if (rank < 0)
+        refuse_full(d, c);
+    return rank;
+}
+
+static int has_backend(const Wire__Hello *h, const char *name)
+{
+    for (size_t i = 0; i < h->n_backends; i++)
+        if (!strcmp(h->backends[i], name))
+            return 1;
+    return 0;
+}
+
+/* The rank that uses this GPU, or -1. */
+static int rank_of_gpu(const struct driver *d, const char *uuid)
+{
+    for (int k = 0; k < d->n_seats; k++)
+        if (d->seats[k].is_taken && d->seats[k].gpu && !strcmp(d->seats[k].gpu, uuid))
+            return k;
+    return -1;
+}
+
+static char *device_mix(const struct driver *d, const char *wanted)
+{
+    return xasprintf("this job runs on %s, as its driver does, and not on %s; all ranks must use "
+                     "the same kind of device",
+                     d->o.device, wanted);
+}
+
+/* Which of its GPUs: the one it names, or the first that no rank uses. */
+static int choose_gpu(const struct driver *d, const Wire__Hello *h, char **why)
+{
+    const char *colon = strchr(h->device, ':');
+    if (colon) {
+        long i = strtol(colon + 1, NULL, 10);
+        if (i < 0 || (size_t)i >= h->n_gpus) {
+            *why = xasprintf("there is no %s on %s, which has %zu GPUs", h->device, h->host,
+                             h->n_gpus);
+            return -1;
+        }
+        int rank = rank_of_gpu(d, h->gpus[i]->uuid);
+        if (rank >= 0)
+            *why = xasprintf("%s of %s is used by rank %d already", h->device, h->host, rank);
+        return rank >= 0 ? -1 : (int)i;
+    }
+    for (size_t i = 0; i < h->n_gpus; i++)
+        if (rank_of_gpu(d, h->gpus[i]->uuid) < 0)
+            return (int)i;
+    *why = xasprintf("%s has %zu GPUs, and other ranks use all of them", h->host, h->n_gpus);
+    return -1;
+}
+
+/* The device for this follower and its GPU's uuid (NULL: cpu); NULL and *why when none fits. */
+static char *choose_device(const struct driver *d, const Wire__Hello *h, char **uuid, char **why)
+{
+    int is_cuda = !strncmp(d->o.device, "cuda", 4);
+    const char *kind = is_cuda ? "cuda" : "cpu";
+
+    *uuid = NULL;
+    if (strcmp(h->device, "auto") && strncmp(h->device, kind, strlen(kind))) {
+        *why = device_mix(d, h->device);
+        return NULL;
+    }
+    if (!has_backend(h, kind)) {
+        *why = xasprintf("this job runs on %s, which the follower on %s was built without",
+                         d->o.device, h->host);
+        return NULL;
+    }
+    if (!is_cuda)
+        return xstrdup("cpu");
+    int gpu = choose_gpu(d, h, why);
+    if (gpu < 0)
+        return NULL;
+    *uuid = xstrdup(h->gpus[gpu]->uuid);
+    return xasprintf("cuda:%d", gpu);
+}
+
+static void take_seat(struct driver *d, struct conn *c, int rank, const Wire__Hello *h, char *gpu)
+{
+    struct seat *s = &d->seats[rank];
+    s->is_taken = 1;
+    s->is_any = h->rank < 0;
+    s->conn = c;
+    s->host = xstrdup(h->host);
+    s->host_id = xstrdup(h->host_id);
+    s->gpu = gpu;
+    s->advertise = *h->advertise ? xstrdup(h->advertise) : NULL;
+    s->pid = h->pid;
+    s->heard_ms = s->moved_ms = s->joined_ms = d->now_ms;
+    s->at.phase = PHASE_OPEN;
+    c->state = CONN_MEMBER;
+    c->rank = rank;
+    if (d->full_ms < 0 && gather_n_here(d) == d->n_ranks)
+        d->full_ms = d->now_ms;
+}
+
+static void welcome(struct driver *d, struct conn *c, int rank, char *device)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Welcome w = WIRE__WELCOME__INIT;
+    struct arena a;
+
+    arena_init(&a);
+    w.job = (ProtobufCBinaryData){d->o.job_len, (uint8_t *)(uintptr_t)d->o.job};
+    w.rank = rank;
+    w.n_ranks = d->o.n_ranks;
+    w.spare = rank >= d->n_ranks;
+    w.device = device;
+    w.token = (ProtobufCBinaryData){d->o.token_len, (uint8_t *)(uintptr_t)d->o.token};
+    w.host = msg_text(&a, d->o.host, MSG_MAX_NAME);
+    w.heartbeat_ms = d->beat_ms;
+    w.heartbeat_timeout_ms = d->timeout_ms;
+    m.body_case = WIRE__CONTROL__BODY_WELCOME;
+    m.welcome = &w;
+    driver_send(d, c, &m);
+    queue_trust(&d->out, c->id);
+    arena_fini(&a);
+}
+
+void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
+{
+    char *uuid = NULL, *why = NULL;
+
+    if (!is_same_version(d, c, h))
+        return;
+    char *device = choose_device(d, h, &uuid, &why);
+    if (!device) {
+        gather_refuse(d, c, WIRE__REASON__REASON_DEVICE, why, NULL);
+        free(why);
+        return;
+    }
+    int rank = choose_rank(d, c, h->rank);
+    if (rank >= 0) {
+        take_seat(d, c, rank, h, uuid);
+        welcome(d, c, rank, device);
+        char name[32];
+        snprintf(name, sizeof(name), rank < d->n_ranks ? "rank %d" : "spare %d",
+                 rank < d->n_ranks ? rank : rank - d->n_ranks + 1);
+        queue_log(&d->out, LOG_INFO, "%s joined: %s (pid %lld) from %s, on %s; %d of %d here", name,
+                  h->host, (long long)h->pid, c->from, device, gather_n_here(d), d->n_ranks);
+    } else {
+        free(uuid);
+    }
+    free(device);
+}
+
+/* ---- Ready ---- */
+
+/* How a follower's layout differs from rank 0's. */
+static char *layout_difference(const struct report *own, const struct report *theirs)
+{
+    int n = own->opened.n_tensors, m = theirs->opened.n_tensors;
+    for (int i = 0; i < n && i < m; i++) {
+        const struct tensor_hash *a = &own->opened.tensor[i], *b = &theirs->opened.tensor[i];
+        if (strcmp(a->name, b->name))
+            return xasprintf("tensor %d is %s on it and %s on the driver", i, b->name, a->name);
+        if (!hash_equal(a->hash, b->hash))
+            return xasprintf("tensor %s has another shape, type or place than on the driver",
+                             a->name);
+    }
+    if (n != m)
+        return xasprintf("%d tensors on it and %d on the driver; the first without its like is %s",
+                         m, n, n > m ? own->opened.tensor[m].name : theirs->opened.tensor[n].name);
+    if (own->opened.n_parameters != theirs->opened.n_parameters)
+        return xasprintf("%lld parameters on it and %lld on the driver",
+                         (long long)theirs->opened.n_parameters,
+                         (long long)own->opened.n_parameters);
+    return xstrdup("the tensors agree, their order in memory does not");
+}
+
+/* What a follower opened against what rank 0 did: REASON_NONE, or why not and *text. */
+static Wire__Reason compare_opened(const struct report *own, const struct report *theirs,
+                                   char **text)
+{
+    if (!hash_equal(own->opened.layout, theirs->opened.layout)) {
+        char *what = layout_difference(own, theirs);
+        *text = xasprintf("the model differs: %s; do both run the same build?", what);
+        free(what);
+        return WIRE__REASON__REASON_LAYOUT;
+    }
+    if (own->opened.n_train != theirs->opened.n_train ||
+        own->opened.n_validation != theirs->opened.n_validation) {
+        *text = xasprintf("the data differs: %lld training and %lld validation samples on it, %lld "
+                          "and %lld on the driver",
+                          (long long)theirs->opened.n_train, (long long)theirs->opened.n_validation,
+                          (long long)own->opened.n_train, (long long)own->opened.n_validation);
+        return WIRE__REASON__REASON_SAMPLES;
+    }
+    if (!hash_equal(own->opened.data, theirs->opened.data)) {
+        char a[HASH_TEXT_LEN], b[HASH_TEXT_LEN];
+        hash_to_text(theirs->opened.data, a);
+        hash_to_text(own->opened.data, b);
+        *text = xasprintf("the data differs: as many samples, but fingerprint %.8s on it and %.8s "
+                          "on the driver; is it the same data set?",
+                          a, b);
+        return WIRE__REASON__REASON_DATA;
+    }
+    if (own->opened.steps_per_epoch != theirs->opened.steps_per_epoch) {
+        *text = xasprintf("%lld steps in an epoch on it, %lld on the driver",
+                          (long long)theirs->opened.steps_per_epoch,
+                          (long long)own->opened.steps_per_epoch);
+        return WIRE__REASON__REASON_LAYOUT;
+    }
+    return WIRE__REASON__REASON_NONE;
+}
+
+/* 1: refused. */
+static int compare_seat(struct driver *d, int rank)
+{
+    struct conn *c = d->seats[rank].conn;
+    char *why = NULL;
+    Wire__Reason reason = compare_opened(d->seats[0].opened, d->seats[rank].opened, &why);
+    if (reason == WIRE__REASON__REASON_NONE)
+        return 0;
+    char *text = xasprintf("rank %d (%s): %s", rank, d->seats[rank].host, why);
+    gather_refuse(d, c, reason, text, NULL);
+    gather_leave(d, rank, "refused");
+    free(text);
+    free(why);
+    return 1;
+}
+
+static int is_all_ready(const struct driver *d)
+{
+    for (int k = 0; k < d->n_ranks; k++)
+        if (!d->seats[k].opened)
+            return 0;
+    return 1;
+}
+
+/* Rank 0 has opened: it is now known what the run looks like. */
+static void own_opened(struct driver *d)
+{
+    const struct report *own = d->seats[0].opened;
+    struct session_event e = {.kind = EVENT_START,
+                              .rank = -1,
+                              .n_ranks = d->o.n_ranks,
+                              .n_parameters = own->opened.n_parameters,
+                              .step = own->opened.step,
+                              .text = xstrdup(d->o.device)};
+    d->steps_per_epoch = own->opened.steps_per_epoch;
+    d->step = own->opened.step;
+    driver_event(d, &e);
+    if (d->steps_per_epoch <= 0)
+        end_accuse(
+            d, (struct cause){.rank = 0, .code = ERR_CONFIG, .phase = PHASE_OPEN, .step = -1}, 0,
+            "an epoch has no steps: %lld training samples are fewer than one global batch",
+            (long long)own->opened.n_train);
+    else if (run_nothing_to_do(d, d->step)) {
+        driver_event(
+            d, &(struct session_event){.kind = EVENT_DONE,
+                                       .rank = -1,
+                                       .step = d->step,
+                                       .phase = PHASE_COUNT,
+                                       .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)});
+        end_stop(d, WIRE__OUTCOME__OUTCOME_FINISHED, STATUS_OK,
+                 "nothing to do: %lld steps are done, and the job asks for %lld epochs of %lld; "
+                 "raise train.epochs or train.max_steps to go on",
+                 (long long)d->step, (long long)d->o.n_epochs, (long long)d->steps_per_epoch);
+    }
+    for (int k = 1; k < d->n_seats && d->stage == STAGE_GATHER; k++)
+        while (d->seats[k].opened && compare_seat(d, k))
+            ; /* a spare took the seat: that one, too */
+}
+
+void gather_check(struct driver *d)
+{
+    if (d->stage == STAGE_GATHER && d->full_ms >= 0 && is_all_ready(d))
+        run_prepare(d);
+}
+
+void gather_opened(struct driver *d, int rank)
+{
+    if (rank == 0)
+        own_opened(d);
+    else if (d->seats[0].opened)
+        compare_seat(d, rank);
+    gather_check(d);
+    if (d->stage == STAGE_WAIT)
+        recover_try(d);
+}
+
+/* ---- who is missing ---- */
+
+void gather_say_missing(struct driver *d)
+{
+    int is_gathering = d->stage == STAGE_GATHER && d->full_ms < 0;
+    struct buf b;
+    int n = 0;
+
+    buf_init(&b);
+    for (int k = 0; k < d->n_ranks; k++) {
+        const struct seat *s = &d->seats[k];
+        if (s->opened || (is_gathering && s->is_taken))
+            continue;
+        if (++n > 8)
+            continue;
+        buf_printf(&b, n > 1 ? ", rank %d" : "rank %d", k);
+        if (s->is_taken)
+            buf_printf(&b, " (%s)", s->host);
+    }
+    if (n > 8)
+        buf_printf(&b, " and %d more", n - 8);
+    if (n && d->stage == STAGE_WAIT)
+        queue_log(&d->out, LOG_INFO, "waiting for a replacement of %s, %.0f s more", buf_cstr(&b),
+                  1e-3 * (double)max_i64(0, recover_deadline(d) - d->now_ms));
+    else if (n && is_gathering)
+        queue_log(&d->out, LOG_INFO, "waiting for %s to join: %d of %d here", buf_cstr(&b),
+                  gather_n_here(d), d->n_ranks);
+    else if (n)
+        queue_log(&d->out, LOG_INFO, "waiting for %s to open model and data", buf_cstr(&b));
+    buf_fini(&b);
+}

@@ -1,0 +1,365 @@
+/* Losing ranks and going on.
+ *
+ * Happy path: a rank is lost.  The others are told to leave what runs (Abort with `recover`) and
+ * keep their state; a spare that is ready takes the free seat, and Prepare of the next generation
+ * goes out at once.  Endpoints say which step each holds; Form names the newest as the source.
+ * Then the stage that was broken off is done again: training goes on from the step held.
+ *
+ * Without a spare: STAGE_WAIT, until a follower has joined and is ready, for replace_timeout; then
+ * with fewer ranks, renumbered without gaps, if min_ranks allows; else the job fails with the first
+ * cause.  More ranks may be lost at any point of this; each only adds a free seat.
+ *
+ * What could go on for ever: a rank that fails every time.  So recoveries are counted by the rank
+ * at fault until a step is completed.
+ *
+ * Leaving and joining in order need no Abort: rank 0's engine asks for a regroup, all ranks end
+ * training at the same step, and from there it is as above. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/driver_impl.h"
+
+static int min_ranks(const struct driver *d)
+{
+    return d->o.min_ranks > 0 ? d->o.min_ranks : d->o.n_ranks;
+}
+
+static int is_ready(const struct seat *s) { return s->is_taken && s->opened && !s->leaving; }
+
+/* Seats from..to-1 whose holder could be in the next formation. */
+static int n_ready(const struct driver *d, int from, int to)
+{
+    int n = 0;
+    for (int k = from; k < to; k++)
+        n += is_ready(&d->seats[k]);
+    return n;
+}
+
+int recover_is_possible(const struct driver *d, int rank)
+{
+    int left = n_ready(d, 0, d->n_seats) - (rank >= 0 && is_ready(&d->seats[rank]));
+    return left >= min_ranks(d) || d->o.replace_timeout_ms > 0;
+}
+
+/* ---- who takes part ---- */
+
+static int ready_spare(const struct driver *d)
+{
+    for (int k = d->n_ranks; k < d->n_seats; k++)
+        if (is_ready(&d->seats[k]))
+            return k;
+    return -1;
+}
+
+static void fill_seats(struct driver *d)
+{
+    for (int k = 1; k < d->n_ranks; k++) {
+        int spare = d->seats[k].is_taken ? -1 : ready_spare(d);
+        if (spare < 0)
+            continue;
+        queue_log(&d->out, LOG_INFO, "spare %d (%s) takes the place of rank %d",
+                  spare - d->n_ranks + 1, d->seats[spare].host, k);
+        seat_move(d, spare, k);
+    }
+}
+
+/* Followers that came after the job had shrunk: as many as it once had. */
+static void grow(struct driver *d)
+{
+    while (d->n_ranks < d->o.n_ranks) {
+        int spare = ready_spare(d);
+        if (spare < 0)
+            return;
+        if (spare > d->n_ranks && d->seats[d->n_ranks].is_taken) { /* one that is not ready yet */
+            struct seat unready = d->seats[d->n_ranks];
+            seat_move(d, spare, d->n_ranks);
+            d->seats[spare] = unready;
+            unready.conn->rank = spare;
+        } else if (spare > d->n_ranks) {
+            seat_move(d, spare, d->n_ranks);
+        }
+        d->n_ranks++;
+    }
+}
+
+/* Without the free seats: ranks in order, then whoever is not ready, as spares. */
+static void shrink(struct driver *d)
+{
+    struct seat *old = d->seats;
+    int n = 0, next = 0;
+
+    d->seats = xcalloc((size_t)d->n_seats, sizeof(*old));
+    for (int k = 0; k < d->n_ranks; k++)
+        if (k == 0 || is_ready(&old[k]))
+            d->seats[n++] = old[k];
+    next = n;
+    for (int k = 1; k < d->n_seats; k++)
+        if (old[k].is_taken && (k >= d->n_ranks || !is_ready(&old[k])))
+            d->seats[next++] = old[k];
+    for (int k = 1; k < next; k++)
+        d->seats[k].conn->rank = k;
+    d->n_ranks = n;
+    free(old);
+}
+
+/* ---- taking leave of a rank ---- */
+
+static void say_lost(struct driver *d, int rank, int64_t step, const char *why)
+{
+    driver_event(d, &(struct session_event){.kind = EVENT_LOST,
+                                            .rank = rank,
+                                            .step = step,
+                                            .phase = PHASE_COUNT,
+                                            .text = xstrdup(why)});
+}
+
+/* The connection is gone already, or is told why it has to go. */
+static void remove_lost(struct driver *d, const struct cause *c)
+{
+    struct conn *conn = d->seats[c->rank].conn;
+    say_lost(d, c->rank, c->step, c->text);
+    if (conn->state == CONN_MEMBER)
+        end_send_abort(d, c, conn, 0);
+    conn->rank = -1;
+    seat_clear(d, c->rank);
+}
+
+void recover_farewell(struct driver *d, struct conn *c, const char *text)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Stop stop = WIRE__STOP__INIT;
+    struct arena a;
+
+    arena_init(&a);
+    stop.outcome = WIRE__OUTCOME__OUTCOME_STOPPED;
+    stop.text = msg_text(&a, text, MSG_MAX_TEXT);
+    m.generation = d->generation;
+    m.body_case = WIRE__CONTROL__BODY_STOP;
+    m.stop = &stop;
+    driver_send(d, c, &m);
+    arena_fini(&a);
+    driver_leave(d, c, REFUSED_MS);
+}
+
+static void note_first_cause(struct driver *d, const struct cause *c)
+{
+    struct recovery *r = &d->recovery;
+    if (r->since_ns)
+        return;
+    r->since_ns = d->now_ns;
+    free(r->cause.text);
+    free(r->cause.host);
+    r->cause = *c;
+    r->cause.text = xstrdup(c->text);
+    r->cause.host = c->rank >= 0 ? xstrdup(d->seats[c->rank].host) : NULL;
+    r->newest_step = 0;
+    r->is_midstep = 0;
+    r->steps_lost = 0;
+}
+
+/* Those that asked to go, at a moment when nobody needs them. */
+static void let_go(struct driver *d)
+{
+    for (int k = 1; k < d->n_ranks; k++) {
+        struct seat *s = &d->seats[k];
+        if (!s->leaving)
+            continue;
+        char *who = driver_label(d, k);
+        struct cause c = {.rank = k, .code = ERR_CANCELED, .phase = PHASE_COUNT, .step = d->step};
+        c.text = xasprintf("%s %s", who, s->leaving + strlen("it "));
+        queue_log(&d->out, LOG_INFO, "%s, after step %lld", c.text, (long long)d->step);
+        note_first_cause(d, &c);
+        say_lost(d, k, d->step, c.text);
+        recover_farewell(d, s->conn, "stopped: its place in the job is free now");
+        s->conn->rank = -1;
+        seat_clear(d, k);
+        free(c.text);
+        free(who);
+    }
+}
+
+/* ---- waiting ---- */
+
+static int64_t last_candidate_ms(const struct driver *d)
+{
+    int64_t last = INT64_MIN;
+    for (int k = 1; k < d->n_ranks; k++) {
+        const struct seat *s = &d->seats[k];
+        if (s->is_taken && !s->opened)
+            last = max_i64(last, s->joined_ms + d->o.deadlines.ready);
+    }
+    return last;
+}
+
+/* Who came in time may open its data in peace. */
+int64_t recover_deadline(const struct driver *d)
+{
+    if (d->n_stops > 0)
+        return d->now_ms;
+    return max_i64(d->recovery.wait_until_ms, last_candidate_ms(d));
+}
+
+static void go_on(struct driver *d)
+{
+    grow(d);
+    run_prepare(d);
+}
+
+static void go_on_with_fewer(struct driver *d)
+{
+    shrink(d);
+    queue_log(&d->out, LOG_WARN, "no replacement came: going on with %d rank%s", d->n_ranks,
+              d->n_ranks == 1 ? "" : "s");
+    go_on(d);
+}
+
+static void give_up(struct driver *d)
+{
+    struct cause c = d->recovery.cause;
+    c.is_final = 1;
+    end_accuse(d, c, 0, "%s; no replacement came within %g s (cluster.replace_timeout)", c.text,
+               1e-3 * (double)d->o.replace_timeout_ms);
+}
+
+void recover_try(struct driver *d)
+{
+    let_go(d);
+    fill_seats(d);
+    int n = n_ready(d, 0, d->n_ranks);
+    if (n == d->n_ranks)
+        go_on(d);
+    else if (d->now_ms < recover_deadline(d))
+        return;
+    else if (n >= min_ranks(d) || d->n_stops > 0) /* to stop in order, any number will do */
+        go_on_with_fewer(d);
+    else
+        give_up(d);
+}
+
+static void enter_wait(struct driver *d)
+{
+    if (d->stage != STAGE_WAIT)
+        d->next_missing_ms = d->now_ms + MISSING_LINE_MS;
+    d->stage = STAGE_WAIT;
+    d->stage_ms = d->now_ms;
+    d->recovery.wait_until_ms = d->now_ms + d->o.replace_timeout_ms;
+    recover_try(d);
+    if (d->stage == STAGE_WAIT && d->o.replace_timeout_ms > 0)
+        queue_log(&d->out, LOG_INFO,
+                  "waiting up to %g s for a replacement (cluster.replace_timeout); %d of %d ranks "
+                  "keep their state",
+                  1e-3 * (double)d->o.replace_timeout_ms, n_ready(d, 0, d->n_ranks), d->n_ranks);
+}
+
+/* ---- a loss ---- */
+
+/* Losses that come together, as of a whole machine, are one fault. */
+static int is_fruitless(struct driver *d, const struct cause *c)
+{
+    if (d->stage == STAGE_WAIT)
+        return 0;
+    d->recovery.n_fruitless++;
+    return ++d->n_fruitless[max_i64(c->rank, 0)] > MOST_FRUITLESS ||
+           d->recovery.n_fruitless > MOST_FRUITLESS + d->n_seats;
+}
+
+static void note_progress(struct driver *d)
+{
+    struct recovery *r = &d->recovery;
+    if (d->stage >= STAGE_TRAIN)
+        r->resume = d->stage;
+    r->is_midstep |= d->stage == STAGE_TRAIN && d->n_answers < d->n_ranks;
+    for (int k = 0; k < d->n_ranks; k++)
+        r->newest_step = max_i64(r->newest_step, d->seats[k].at.step);
+}
+
+int recover_from(struct driver *d, const struct cause *c, char **why_not)
+{
+    int is_blamed = c->rank > 0 && !c->is_consequence;
+    if (d->stage < STAGE_WAIT || c->is_final || (c->rank <= 0 && !c->is_consequence) ||
+        !recover_is_possible(d, is_blamed ? c->rank : -1))
+        return 0;
+    if (is_fruitless(d, c)) {
+        *why_not = xasprintf("given up after %d recoveries without a completed step",
+                             d->recovery.n_fruitless - 1);
+        return 0;
+    }
+    queue_log(&d->out, LOG_WARN, "%s", c->text);
+    note_first_cause(d, c);
+    note_progress(d);
+    if (is_blamed)
+        remove_lost(d, c);
+    if (d->stage != STAGE_WAIT) {
+        end_send_abort(d, c, NULL, 1);
+        queue_abort(&d->out);
+    }
+    end_forget_pending(d);
+    enter_wait(d);
+    return 1;
+}
+
+/* ---- and back ---- */
+
+static void say_recovered(struct driver *d)
+{
+    struct recovery *r = &d->recovery;
+    double seconds = 1e-9 * (double)(d->now_ns - r->since_ns);
+    if (!r->since_ns)
+        return;
+    r->since_ns = 0;
+    queue_log(&d->out, LOG_INFO,
+              "recovered after %.2f s: generation %lld, %d rank%s, %lld step%s lost", seconds,
+              (long long)d->generation, d->n_ranks, d->n_ranks == 1 ? "" : "s",
+              (long long)r->steps_lost, r->steps_lost == 1 ? "" : "s");
+    driver_event(d, &(struct session_event){.kind = EVENT_RECOVERED,
+                                            .rank = -1,
+                                            .step = d->step,
+                                            .phase = PHASE_COUNT,
+                                            .generation = d->generation,
+                                            .n_ranks = d->n_ranks,
+                                            .seconds = seconds,
+                                            .steps_lost = r->steps_lost});
+}
+
+/* Where training does not follow, no step will tell that all is well. */
+void recover_formed(struct driver *d)
+{
+    struct recovery *r = &d->recovery;
+    d->has_formed = 1;
+    d->formed_ms = d->now_ms;
+    r->steps_lost = max_i64(r->is_midstep, r->newest_step - d->step);
+    if (r->resume != STAGE_TRAIN)
+        say_recovered(d);
+}
+
+void recover_done(struct driver *d)
+{
+    d->recovery.n_fruitless = 0;
+    memset(d->n_fruitless, 0, (size_t)d->n_seats * sizeof(*d->n_fruitless));
+    say_recovered(d);
+}
+
+/* ---- leaving and joining in order ---- */
+
+int recover_wants_regroup(const struct driver *d)
+{
+    for (int k = 1; k < d->n_ranks; k++)
+        if (d->seats[k].leaving)
+            return 1;
+    return d->n_ranks < d->o.n_ranks && d->now_ms - d->formed_ms >= d->o.join_interval_ms &&
+           ready_spare(d) >= 0;
+}
+
+void recover_ask_regroup(struct driver *d)
+{
+    if (d->stage == STAGE_TRAIN && d->n_answers == 0 && recover_wants_regroup(d))
+        queue_put(&d->out, &(struct action){.kind = ACTION_REQUEST, .request = REQUEST_REGROUP});
+}
+
+void recover_regroup(struct driver *d)
+{
+    d->recovery.resume = STAGE_TRAIN;
+    enter_wait(d);
+}

@@ -1,0 +1,194 @@
+/* What engines report: of rank 0 directly, of the others as messages.  An answer to the stage's
+ * command is kept until all ranks have answered; then driver_run.c says what comes next. */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/driver_impl.h"
+
+static void note_step(struct driver *d, const struct report *r)
+{
+    driver_event(
+        d, &(struct session_event){.kind = EVENT_PROGRESS,
+                                   .rank = -1,
+                                   .step = r->step.step,
+                                   .phase = PHASE_COUNT,
+                                   .progress = {.epoch = r->step.epoch,
+                                                .n_epochs = d->o.n_epochs,
+                                                .step = r->step.step,
+                                                .steps_per_epoch = d->steps_per_epoch,
+                                                .loss = r->step.loss,
+                                                .samples_per_second = r->step.samples_per_second}});
+    recover_done(d);
+    if (r->step.first)
+        run_stepped(d, 0, r->step.rss_mib);
+}
+
+static void say_first_step(struct driver *d)
+{
+    double *rss = xcalloc((size_t)d->n_ranks, sizeof(*rss));
+    for (int k = 0; k < d->n_ranks; k++)
+        rss[k] = d->seats[k].rss_mib;
+    d->is_first_step_said = 1;
+    driver_event(d, &(struct session_event){.kind = EVENT_FIRST_STEP,
+                                            .rank = -1,
+                                            .step = -1,
+                                            .phase = PHASE_COUNT,
+                                            .seconds = d->first_step_s,
+                                            .n_ranks = d->n_ranks,
+                                            .per_rank = rss});
+}
+
+void run_stepped(struct driver *d, int rank, double rss_mib)
+{
+    struct seat *s = &d->seats[rank];
+    if (d->is_first_step_said)
+        return;
+    if (rank == 0 && !s->has_stepped)
+        d->first_step_s = 1e-9 * (double)(d->now_ns - d->o.start_ns);
+    if (!s->has_stepped)
+        s->rss_mib = rss_mib;
+    s->has_stepped = 1;
+    for (int k = 0; k < d->n_ranks; k++)
+        if (!d->seats[k].has_stepped)
+            return;
+    say_first_step(d);
+}
+
+void run_moved(struct driver *d, int rank, const struct progress *p)
+{
+    struct seat *s = &d->seats[rank];
+    if (p->generation != d->generation)
+        return;
+    if (rank == 0 && end_is_saving(d) && p->phase != PHASE_CHECKPOINT)
+        for (int k = 0; k < d->n_ranks; k++) /* who waited for the disk has not been idle */
+            d->seats[k].moved_ms = d->now_ms;
+    if (p->epoch != s->at.epoch || p->step != s->at.step || p->phase != s->at.phase ||
+        p->bucket != s->at.bucket)
+        s->moved_ms = d->now_ms;
+    s->at = *p;
+}
+
+static void note_warning(struct driver *d, int rank, const struct report *r)
+{
+    const char *text = r->warning.text ? r->warning.text : "no text";
+    queue_log(&d->out, LOG_WARN, "%s", text);
+    driver_event(d, &(struct session_event){.kind = EVENT_WARNING,
+                                            .rank = rank,
+                                            .step = r->warning.step,
+                                            .phase = PHASE_COUNT,
+                                            .text = xstrdup(text)});
+}
+
+static void note_fault(struct driver *d, int rank, const struct report *r)
+{
+    const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
+    if (rank > 0 && !d->seats[rank].is_member) { /* it leaves by itself */
+        struct conn *c = d->seats[rank].conn;
+        gather_leave(d, rank, why);
+        driver_leave(d, c, REFUSED_MS);
+        return;
+    }
+    struct cause c = {
+        .rank = rank, .code = r->fault.err.code, .phase = r->fault.phase, .step = r->fault.step};
+    char *who = driver_label(d, rank);
+    if (r->fault.phase >= PHASE_LOAD && r->fault.phase <= PHASE_UPDATE)
+        end_accuse(d, c, r->fault.is_consequence, "%s failed in %s of step %lld: %s", who,
+                   phase_name(r->fault.phase), (long long)r->fault.step, why);
+    else
+        end_accuse(d, c, r->fault.is_consequence, "%s failed in %s: %s", who,
+                   phase_name(r->fault.phase), why);
+    free(who);
+}
+
+static const struct {
+    enum report_kind wanted;
+    void (*done)(struct driver *d); /* all have answered */
+} stages[STAGE_COUNT] = {
+    [STAGE_PREPARE] = {REPORT_PREPARED, run_form},
+    [STAGE_FORM] = {REPORT_FORMED, run_formed},
+    [STAGE_TRAIN] = {REPORT_EPOCH, run_epoch_done},
+    [STAGE_VALIDATE] = {REPORT_VALIDATED, run_validated},
+    [STAGE_CHECKPOINT] = {REPORT_CHECKPOINT, run_checkpoint_done},
+};
+
+static int is_of_this_epoch(const struct driver *d, const struct report *r)
+{
+    if (r->kind == REPORT_EPOCH)
+        return r->epoch.epoch == d->epoch;
+    return r->kind != REPORT_VALIDATED || r->validated.epoch == d->epoch;
+}
+
+/* An answer to this stage's command; takes r. */
+static void take_answer(struct driver *d, int rank, struct report *r)
+{
+    struct seat *s = &d->seats[rank];
+    if (r->kind != stages[d->stage].wanted || s->answer || !is_of_this_epoch(d, r)) {
+        end_misbehaved(d, rank, "unexpected report \"%s\"", report_name(r->kind));
+        report_free(r);
+        return;
+    }
+    s->answer = r;
+    s->at.phase = PHASE_IDLE;
+    if (rank == 0)
+        d->is_engine_busy = 0;
+    if (++d->n_answers == d->n_ranks)
+        stages[d->stage].done(d);
+}
+
+/* From whom is in no formation yet. */
+static void digest_outside(struct driver *d, int rank, struct report *r)
+{
+    if (r->kind == REPORT_OPENED && !d->seats[rank].opened) {
+        d->seats[rank].opened = r;
+        if (rank == 0)
+            d->is_engine_busy = 0;
+        gather_opened(d, rank);
+        return;
+    }
+    if (r->kind == REPORT_FAULT)
+        note_fault(d, rank, r);
+    else if (r->kind == REPORT_WARNING)
+        note_warning(d, rank, r);
+    else
+        end_misbehaved(d, rank, "unexpected report \"%s\"", report_name(r->kind));
+    report_free(r);
+}
+
+/* Of a formation that was given up: what was done is done, and who really failed must go. */
+static void digest_past(struct driver *d, int rank, struct report *r)
+{
+    if (r->kind == REPORT_CHECKPOINT && rank == 0)
+        run_note_checkpoint(d, rank, r);
+    else if (r->kind == REPORT_FAULT && !r->fault.is_consequence)
+        note_fault(d, rank, r);
+    report_free(r);
+}
+
+void run_digest(struct driver *d, int rank, struct report *r)
+{
+    int is_past = d->stage == STAGE_WAIT || r->generation < d->generation;
+    if (r->kind == REPORT_STOPPED && rank == 0)
+        d->is_engine_stopped = 1;
+    if (d->stage >= STAGE_ENDING) {
+        report_free(r);
+    } else if (d->stage == STAGE_GATHER || !d->seats[rank].is_member) {
+        digest_outside(d, rank, r);
+    } else if (is_past) {
+        digest_past(d, rank, r);
+    } else if (r->kind == REPORT_FAULT) {
+        note_fault(d, rank, r);
+        report_free(r);
+    } else if (r->kind == REPORT_WARNING) {
+        note_warning(d, rank, r);
+        report_free(r);
+    } else if (r->kind == REPORT_STEP && rank == 0) {
+        note_step(d, r);
+        report_free(r);
+    } else if (r->kind == REPORT_CHECKPOINT && d->stage == STAGE_TRAIN) {
+        run_note_checkpoint(d, rank, r); /* checkpoint.every_steps: unasked */
+        report_free(r);
+    } else {
+        take_answer(d, rank, r);
+    }
+}

@@ -1,0 +1,78 @@
+/* follower - one connection of a follower with its driver, from Hello to the end of the job.
+ *
+ * Says Hello, opens its engine on Welcome, then does what the driver says and answers with what the
+ * engine reports.  When another rank is lost, it leaves what runs, keeps its state and waits for
+ * the next formation (Abort with `recover`, then Prepare).  When the driver is lost, aborts, or
+ * refuses it, its engine is stopped and ACTION_FINISHED says with which status to exit and whether
+ * to wait for another driver instead.
+ *
+ * Pure, as session/driver.h.  Its one connection has number 0.
+ *
+ * Life:    follower_new (a connection exists) -> events ... until ACTION_FINISHED -> follower_free.
+ *          A new one, and a new engine, for each connection.
+ * Threads: one at a time. */
+#ifndef SESSION_FOLLOWER_H
+#define SESSION_FOLLOWER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "session/action.h"
+#include "wire/msg.h"
+
+struct follower; /* opaque */
+
+struct follower_gpu {
+    const char *uuid, *name;
+    int64_t memory_mib;
+};
+
+struct follower_options { /* copied; texts may be NULL where said */
+    int rank;             /* wanted; -1: any */
+    const char *host;     /* this host's name */
+    const char *host_id;  /* boot id */
+    int64_t pid;
+    const char *device; /* wanted: "auto", "cpu", "cuda", "cuda:I" */
+    const struct follower_gpu *gpus;
+    int n_gpus;
+    const char *const *backends; /* this build has: "cpu", ... */
+    int n_backends;
+    const char
+        *advertise; /* --iface: numeric address for other ranks; NULL: as the driver sees it */
+    const char *data_dir; /* --data; NULL: the job's */
+    const void *token;    /* of the job it was part of (follower_token); NULL: none */
+    size_t token_len;
+    const char *driver; /* "10.0.0.1:7000", for messages */
+    int64_t welcome_ms; /* how long a driver may take to answer Hello; 0: 10 s */
+};
+
+/* Queues Hello. */
+struct follower *follower_new(const struct follower_options *o, int64_t now_ns);
+void follower_free(struct follower *f); /* NULL is fine */
+
+void follower_message(struct follower *f, int64_t now_ns, const Wire__Control *m);
+void follower_closed(struct follower *f, int64_t now_ns,
+                     const struct err *why);                                /* as the driver's */
+void follower_report(struct follower *f, int64_t now_ns, struct report *r); /* takes r */
+void follower_progress(struct follower *f, int64_t now_ns, const struct progress *p);
+
+/* The operator wants to stop: the driver is told.  In the middle of training the engine goes on
+ * until the driver lets it go, at the end of the step; else, or when that takes too long, and at
+ * the second call, it is stopped at once.  The next call does not wait for the engine. */
+void follower_stop(struct follower *f, int64_t now_ns, const char *why);
+
+void follower_tick(struct follower *f, int64_t now_ns);
+int64_t follower_deadline(const struct follower *f);
+int follower_next(struct follower *f, struct action *out);
+
+/* What the driver decided, once welcomed: rank (-1 before), and the device to use ("" before).  The
+ * engine is to be made for that device when the first ACTION_COMMAND (CMD_OPEN) comes. */
+int follower_rank(const struct follower *f);
+const char *follower_device(const struct follower *f);
+const void *follower_token(const struct follower *f, size_t *len);
+
+void follower_describe(const struct follower *f, int64_t now_ns, struct buf *out);
+
+#endif

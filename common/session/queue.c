@@ -1,0 +1,123 @@
+#include "session/queue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+struct action_node {
+    struct action_node *next;
+    struct action action;
+};
+
+void action_fini(struct action *a)
+{
+    switch (a->kind) {
+    case ACTION_SEND:
+        frame_unref(a->send.frame);
+        break;
+    case ACTION_CLOSE:
+        free(a->close.text);
+        break;
+    case ACTION_COMMAND:
+        cmd_free(a->command);
+        break;
+    case ACTION_LOG:
+        free(a->log.text);
+        break;
+    case ACTION_EVENT:
+        free(a->event.host);
+        free(a->event.text);
+        free(a->event.per_rank);
+        break;
+    case ACTION_FINISHED:
+        free(a->finished.text);
+        break;
+    case ACTION_TRUST:
+    case ACTION_REQUEST:
+    case ACTION_ABORT:
+        break;
+    }
+}
+
+void queue_init(struct action_queue *q)
+{
+    q->first = NULL;
+    q->last = &q->first;
+}
+
+void queue_fini(struct action_queue *q)
+{
+    struct action a;
+    while (queue_take(q, &a))
+        action_fini(&a);
+}
+
+void queue_put(struct action_queue *q, const struct action *a)
+{
+    struct action_node *n = xcalloc(1, sizeof(*n));
+    n->action = *a;
+    *q->last = n;
+    q->last = &n->next;
+}
+
+int queue_take(struct action_queue *q, struct action *out)
+{
+    struct action_node *n = q->first;
+    if (!n)
+        return 0;
+    *out = n->action;
+    q->first = n->next;
+    if (!q->first)
+        q->last = &q->first;
+    free(n);
+    return 1;
+}
+
+void queue_send(struct action_queue *q, int64_t conn, struct frame *f)
+{
+    queue_put(q, &(struct action){.kind = ACTION_SEND, .conn = conn, .send.frame = f});
+}
+
+void queue_close(struct action_queue *q, int64_t conn, const char *text)
+{
+    queue_put(q, &(struct action){.kind = ACTION_CLOSE, .conn = conn, .close.text = xstrdup(text)});
+}
+
+void queue_trust(struct action_queue *q, int64_t conn)
+{
+    queue_put(q, &(struct action){.kind = ACTION_TRUST, .conn = conn});
+}
+
+void queue_command(struct action_queue *q, struct cmd *c)
+{
+    queue_put(q, &(struct action){.kind = ACTION_COMMAND, .command = c});
+}
+
+void queue_abort(struct action_queue *q) { queue_put(q, &(struct action){.kind = ACTION_ABORT}); }
+
+void queue_log(struct action_queue *q, enum log_level level, const char *fmt, ...)
+{
+    struct action a = {.kind = ACTION_LOG, .log.level = level};
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (vasprintf(&a.log.text, fmt, ap) < 0)
+        ASSERT(!"out of memory");
+    va_end(ap);
+    queue_put(q, &a);
+}
+
+int64_t session_enter_ms(struct session_clock *c, int64_t now_ns)
+{
+    int64_t late_ns = now_ns - c->due_ns;
+    if (late_ns > STALL_SLACK_MS * INT64_C(1000000))
+        c->stalled_ns += late_ns;
+    return (now_ns - c->stalled_ns) / 1000000;
+}
+
+void session_leave(struct session_clock *c, int64_t due_ms)
+{
+    c->due_ns = due_ms == INT64_MAX ? INT64_MAX : due_ms * 1000000 + c->stalled_ns;
+}

@@ -1,0 +1,46 @@
+/* queue - what driver and follower share: the queue of actions, and time without stalls.
+ *
+ * Internal to session/. */
+#ifndef SESSION_QUEUE_H
+#define SESSION_QUEUE_H
+
+#include <stdarg.h>
+#include <stdint.h>
+
+#include "session/action.h"
+
+struct action_node;
+
+struct action_queue {
+    struct action_node *first, **last;
+};
+
+void queue_init(struct action_queue *q);
+void queue_fini(struct action_queue *q); /* frees what was not taken */
+
+void queue_put(struct action_queue *q, const struct action *a); /* takes what *a owns */
+int queue_take(struct action_queue *q, struct action *out);     /* 1: *out is the oldest; 0: none */
+
+void queue_send(struct action_queue *q, int64_t conn, struct frame *f); /* takes f */
+void queue_close(struct action_queue *q, int64_t conn, const char *text);
+void queue_trust(struct action_queue *q, int64_t conn);
+void queue_command(struct action_queue *q, struct cmd *c); /* takes c */
+void queue_abort(struct action_queue *q);
+void queue_log(struct action_queue *q, enum log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Time as a session counts it: it stands still while the caller's loop did.
+ *
+ * A machine ticks at least a few times a second (PERIOD_MS); when it is entered later than it asked
+ * for, the loop was stuck or the process stopped, and nobody could be heard meanwhile. */
+enum { STALL_SLACK_MS = 200 };
+
+struct session_clock {
+    int64_t stalled_ns; /* in all */
+    int64_t due_ns;     /* the caller's time at which we asked to be called */
+};
+
+int64_t session_enter_ms(struct session_clock *c, int64_t now_ns); /* session time in ms */
+void session_leave(struct session_clock *c, int64_t due_ms); /* session time to be called at */
+
+#endif

@@ -1,0 +1,29 @@
+/* dtype - element types. */
+#ifndef TENSOR_DTYPE_H
+#define TENSOR_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* name, bytes, name in safetensors and messages.  Append only: values travel in messages. */
+#define DTYPE_LIST(X)        \
+    X(DTYPE_F32, 4, "F32")   \
+    X(DTYPE_F64, 8, "F64")   \
+    X(DTYPE_I32, 4, "I32")   \
+    X(DTYPE_I64, 8, "I64")   \
+    X(DTYPE_U8, 1, "U8")     \
+    X(DTYPE_BF16, 2, "BF16") \
+    X(DTYPE_F16, 2, "F16")
+
+enum dtype {
+#define X(name, n_bytes, text) name,
+    DTYPE_LIST(X)
+#undef X
+        DTYPE_COUNT
+};
+
+size_t dtype_size(enum dtype d);       /* bytes of one element */
+const char *dtype_name(enum dtype d);  /* "F32" */
+int dtype_from_name(const char *text); /* an enum dtype, or -1 */
+
+#endif

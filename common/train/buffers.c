@@ -1,0 +1,78 @@
+#include "train/buffers.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+int buffers_new(struct backend *b, const struct state *s, int accumulates, struct buffers **out,
+                struct err *err)
+{
+    struct buffers *m = xcalloc(1, sizeof *m);
+    size_t grad = sizeof(float) * (size_t)s->layout->n_grad;
+    size_t stats = sizeof(float) * (size_t)s->layout->n_state_total;
+    const struct {
+        void **at;
+        size_t n_bytes;
+        const char *what;
+    } want[] = {
+        {(void **)&m->grad, grad, "gradients"},
+        {(void **)&m->micro, accumulates ? grad : 0, "gradients of a micro-batch"},
+        {(void **)&m->work, accumulates ? stats : 0, "running statistics of a micro-batch"},
+        {(void **)&m->shadow, stats, "next running statistics"},
+        {(void **)&m->metrics, sizeof(double) * METRIC_COUNT, "metrics"},
+        {(void **)&m->check, sizeof(double) * 2, "gradient check"},
+        {(void **)&m->scalars, sizeof *m->scalars, "step scalars"},
+    };
+
+    m->backend = b;
+    m->accumulates = accumulates;
+    for (size_t i = 0; i < ARRAY_LEN(want); i++)
+        if (want[i].n_bytes &&
+            backend_alloc(b, want[i].n_bytes, want[i].what, want[i].at, err) < 0) {
+            buffers_free(m);
+            return err->code;
+        }
+    *out = m;
+    return 0;
+}
+
+void buffers_free(struct buffers *m)
+{
+    if (!m)
+        return;
+    backend_free(m->backend, m->grad);
+    backend_free(m->backend, m->micro);
+    backend_free(m->backend, m->work);
+    backend_free(m->backend, m->shadow);
+    backend_free(m->backend, m->metrics);
+    backend_free(m->backend, m->check);
+    backend_free(m->backend, m->scalars);
+    backend_free(m->backend, m->arena);
+    free(m);
+}
+
+int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err)
+{
+    if (n_bytes <= m->arena_bytes)
+        return 0;
+    backend_free(m->backend, m->arena);
+    m->arena = NULL;
+    m->arena_bytes = 0;
+    if (backend_alloc(m->backend, n_bytes, "activations", &m->arena, err) < 0)
+        return err_wrap(err, "a smaller train.global_batch, or train.accumulate, needs less");
+    m->arena_bytes = n_bytes;
+    return 0;
+}
+
+struct program_spaces buffers_spaces(const struct buffers *m, const struct state *s)
+{
+    return (struct program_spaces){
+        .param = s->param,
+        .grad = m->accumulates ? m->micro : m->grad,
+        .state = m->accumulates ? m->work : s->stats,
+        .shadow = m->shadow,
+        .metrics = m->metrics,
+        .scalars = m->scalars,
+    };
+}

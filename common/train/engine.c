@@ -1,0 +1,303 @@
+/* The engine's thread: takes commands one by one, hands them to the trainer, reports.
+ *
+ * Abort.  engine_abort comes from the loop while this thread may be anywhere: inside a collective
+ * (coll_abort frees it), connecting, computing (the trainer asks canceled() at each step), or idle.
+ * It notes the generation of the newest command posted so far; commands of that generation or older
+ * are not begun any more (but CMD_STOP always is), and the one under way ends in a REPORT_FAULT
+ * that is marked as a consequence.  So a CMD_PREPARE of a later generation, posted after the abort,
+ * is obeyed, however the two threads interleave. */
+#include "train/engine.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "coll/gloo.h"
+#include "train/trainer.h"
+
+struct engine {
+    struct mailbox inbox;    /* struct cmd */
+    struct mailbox *reports; /* struct report; the loop's */
+    pthread_t thread;
+    struct trainer *trainer;
+
+    /* Guards coll, which the loop may abort while this thread makes, uses or frees it. */
+    pthread_mutex_t coll_lock;
+    struct coll *coll; /* of the generation under way; the trainer's */
+
+    /* Written by one thread, read by others, each on its own: no order between them matters. */
+    atomic_int_fast64_t posted_generation;  /* newest posted */
+    atomic_int_fast64_t aborted_generation; /* this and older ones are canceled; -1 none */
+    atomic_int_fast64_t running_generation;
+    atomic_uint requests;
+    atomic_int_fast64_t epoch, step, bucket, since_ns;
+    atomic_int phase;
+};
+
+/* ---- hooks ---- */
+
+static void send(void *arg, struct report *r)
+{
+    struct engine *e = arg;
+
+    r->generation = atomic_load(&e->running_generation);
+    mailbox_put(e->reports, &r->mail);
+}
+
+static unsigned requests(void *arg) { return atomic_load(&((struct engine *)arg)->requests); }
+
+static int canceled(void *arg)
+{
+    struct engine *e = arg;
+
+    return atomic_load(&e->running_generation) <= atomic_load(&e->aborted_generation);
+}
+
+static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket)
+{
+    struct engine *e = arg;
+
+    atomic_store_explicit(&e->epoch, epoch, memory_order_relaxed);
+    atomic_store_explicit(&e->step, step, memory_order_relaxed);
+    atomic_store_explicit(&e->bucket, bucket, memory_order_relaxed);
+    if (atomic_exchange_explicit(&e->phase, phase, memory_order_relaxed) != (int)phase)
+        atomic_store_explicit(&e->since_ns, clock_mono_ns(), memory_order_relaxed);
+}
+
+/* ---- commands ---- */
+
+static void set_coll(struct engine *e, struct coll *c)
+{
+    pthread_mutex_lock(&e->coll_lock);
+    e->coll = c;
+    pthread_mutex_unlock(&e->coll_lock);
+    if (c && canceled(e))
+        coll_abort(c); /* the abort came before there was anything to abort */
+}
+
+static int prepare(struct engine *e, const struct cmd *c, struct report *r, struct err *err)
+{
+    struct buf endpoint = {0};
+    struct coll *coll = NULL;
+    int rc;
+
+    set_coll(e, NULL);
+    atomic_fetch_and(&e->requests, ~(unsigned)ENGINE_REQUEST_REGROUP);
+    rc = trainer_prepare(e->trainer, c->prepare.rank, c->prepare.n_ranks, c->prepare.n_local, err);
+    if (rc == 0)
+        rc = coll_gloo_prepare(c->prepare.rank, c->prepare.n_ranks, c->prepare.address, NULL, 0,
+                               &coll, err);
+    if (rc < 0)
+        return rc;
+    trainer_take_coll(e->trainer, coll);
+    set_coll(e, coll);
+    coll_gloo_endpoint(coll, &endpoint);
+    r->prepared.endpoint = (struct blob){endpoint.data, endpoint.len};
+    r->prepared.step = trainer_step(e->trainer);
+    return 0;
+}
+
+static int form(struct engine *e, const struct cmd *c, int64_t deadline_ms, struct err *err)
+{
+    int n = c->form.n_ranks;
+    const void **blob = xcalloc((size_t)n, sizeof *blob);
+    size_t *len = xcalloc((size_t)n, sizeof *len);
+    int rc;
+
+    for (int i = 0; i < n; i++) {
+        blob[i] = c->form.endpoint[i].data;
+        len[i] = c->form.endpoint[i].len;
+    }
+    rc = coll_gloo_connect(e->coll, blob, len, deadline_ms, err);
+    free(blob);
+    free(len);
+    if (rc == 0)
+        rc = trainer_form(e->trainer, c->form.source, err);
+    return rc;
+}
+
+static enum report_kind answer_of(enum cmd_kind kind)
+{
+    static const enum report_kind answer[] = {
+        [CMD_OPEN] = REPORT_OPENED,        [CMD_PREPARE] = REPORT_PREPARED,
+        [CMD_FORM] = REPORT_FORMED,        [CMD_TRAIN] = REPORT_EPOCH,
+        [CMD_VALIDATE] = REPORT_VALIDATED, [CMD_CHECKPOINT] = REPORT_CHECKPOINT,
+        [CMD_STOP] = REPORT_STOPPED,
+    };
+
+    ASSERT((size_t)kind < ARRAY_LEN(answer) && answer[kind]);
+    return answer[kind];
+}
+
+/* The driver's own deadline ends a connect that takes too long; this one is only a backstop. */
+_Static_assert((int)JOB_MAX_CPU_RANKS == (int)COLL_GLOO_MAX_RANKS,
+               "what a job may ask for is what connects");
+
+enum { CONNECT_MS = 24 * 3600 * 1000 };
+
+static int obey(struct engine *e, const struct cmd *c, struct report *r, struct err *err)
+{
+    int rc = 0;
+
+    switch (c->kind) {
+    case CMD_OPEN:
+        at(e, PHASE_OPEN, 0, 0, -1);
+        return trainer_open(e->trainer, c, r, err);
+    case CMD_PREPARE:
+        at(e, PHASE_PREPARE, 0, trainer_step(e->trainer), -1);
+        return prepare(e, c, r, err);
+    case CMD_FORM:
+        at(e, PHASE_FORM, 0, trainer_step(e->trainer), -1);
+        rc = form(e, c, CONNECT_MS, err);
+        r->formed.step = trainer_step(e->trainer);
+        return rc;
+    case CMD_TRAIN:
+        return trainer_train(e->trainer, c->train.epoch, r, err);
+    case CMD_VALIDATE:
+        return trainer_validate(e->trainer, c->validate.epoch, r, err);
+    case CMD_CHECKPOINT:
+        trainer_checkpoint(e->trainer, r);
+        return 0;
+    case CMD_STOP:
+        return 0;
+    }
+    return err_set(err, ERR_ARG, "command %d is unknown", (int)c->kind);
+}
+
+static struct report *fault_of(struct engine *e, const struct cmd *c, const struct err *err)
+{
+    struct report *r = report_new(REPORT_FAULT, c->generation);
+
+    r->fault.err = *err;
+    r->fault.phase = (enum phase)atomic_load(&e->phase);
+    r->fault.step = trainer_step(e->trainer);
+    r->fault.is_consequence = err->code == ERR_CANCELED || err->code == ERR_PEER;
+    return r;
+}
+
+static void run_command(struct engine *e, const struct cmd *c)
+{
+    struct report *r = report_new(answer_of(c->kind), c->generation);
+    struct err err;
+    int rc;
+
+    atomic_store(&e->running_generation, c->generation);
+    if (c->kind != CMD_STOP && canceled(e))
+        rc = err_set(&err, ERR_CANCELED, "canceled before it began");
+    else
+        rc = obey(e, c, r, &err);
+    if (rc < 0) {
+        report_free(r);
+        r = fault_of(e, c, &err);
+    }
+    at(e, PHASE_IDLE, atomic_load(&e->epoch), trainer_step(e->trainer), -1);
+    send(e, r);
+}
+
+static void *main_of_engine(void *arg)
+{
+    struct engine *e = arg;
+    int running = 1;
+
+    while (running) {
+        struct mail *m = mailbox_wait(&e->inbox);
+        struct cmd *c = container_of(m, struct cmd, mail);
+
+        running = c->kind != CMD_STOP;
+        run_command(e, c);
+        cmd_free(c);
+    }
+    return NULL;
+}
+
+/* ---- from other threads ---- */
+
+static int check_device(const char *device, struct err *err)
+{
+    if (!device || !strcmp(device, "cpu") || !strcmp(device, "auto"))
+        return 0;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "device %s is not supported in this build; use --device cpu", device);
+}
+
+int engine_new(const struct engine_options *o, struct mailbox *reports, struct engine **out,
+               struct err *err)
+{
+    struct trainer_options to = {.n_threads = o->n_threads, .run_dir = o->run_dir};
+    struct trainer_hooks hooks = {
+        .report = send, .requests = requests, .canceled = canceled, .at = at};
+    struct engine *e;
+    int rc = check_device(o->device, err);
+
+    if (rc < 0)
+        return rc;
+    e = xcalloc(1, sizeof *e);
+    hooks.arg = e;
+    e->reports = reports;
+    e->trainer = trainer_new(&to, &hooks);
+    atomic_init(&e->aborted_generation, -1);
+    atomic_init(&e->bucket, -1);
+    atomic_init(&e->since_ns, clock_mono_ns());
+    pthread_mutex_init(&e->coll_lock, NULL);
+    mailbox_init(&e->inbox, NULL, NULL);
+    rc = pthread_create(&e->thread, NULL, main_of_engine, e);
+    if (rc != 0) {
+        e->thread = 0;
+        err_sys(err, rc, "starting the engine's thread");
+        engine_free(e);
+        return err->code;
+    }
+    *out = e;
+    return 0;
+}
+
+void engine_post(struct engine *e, struct cmd *c)
+{
+    if (c->generation > atomic_load(&e->posted_generation))
+        atomic_store(&e->posted_generation, c->generation);
+    mailbox_put(&e->inbox, &c->mail);
+}
+
+void engine_request(struct engine *e, enum engine_request r) { atomic_fetch_or(&e->requests, r); }
+
+void engine_abort(struct engine *e)
+{
+    atomic_store(&e->aborted_generation, atomic_load(&e->posted_generation));
+    pthread_mutex_lock(&e->coll_lock);
+    if (e->coll)
+        coll_abort(e->coll);
+    pthread_mutex_unlock(&e->coll_lock);
+}
+
+void engine_progress(const struct engine *e, struct progress *out)
+{
+    *out = (struct progress){
+        .generation = atomic_load(&e->running_generation),
+        .epoch = atomic_load_explicit(&e->epoch, memory_order_relaxed),
+        .step = atomic_load_explicit(&e->step, memory_order_relaxed),
+        .phase = (enum phase)atomic_load_explicit(&e->phase, memory_order_relaxed),
+        .bucket = atomic_load_explicit(&e->bucket, memory_order_relaxed),
+        .since_ns = atomic_load_explicit(&e->since_ns, memory_order_relaxed),
+    };
+}
+
+static void free_cmd(struct mail *m) { cmd_free(container_of(m, struct cmd, mail)); }
+
+void engine_free(struct engine *e)
+{
+    if (!e)
+        return;
+    if (e->thread) {
+        engine_abort(e);
+        engine_post(e, cmd_new(CMD_STOP, 0));
+        pthread_join(e->thread, NULL);
+    }
+    trainer_free(e->trainer);
+    mailbox_fini(&e->inbox, free_cmd);
+    pthread_mutex_destroy(&e->coll_lock);
+    free(e);
+}

@@ -1,0 +1,49 @@
+/* engine - one rank's trainer: obeys commands, on a thread of its own.
+ *
+ * Commands and reports are described in session/command.h.  A daemon's loop makes one engine, posts
+ * commands to it, and receives its reports in the mailbox that it gave; the engine never blocks the
+ * loop.  The engine owns everything else of this rank: graph, programs, memory, data, collectives.
+ *
+ * Life:    engine_new -> engine_post ... -> engine_free (aborts what runs, joins the thread).
+ * Threads: engine_post, engine_request, engine_abort and engine_progress may come from any thread;
+ *          new and free from one. */
+#ifndef TRAIN_ENGINE_H
+#define TRAIN_ENGINE_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/mailbox.h"
+#include "session/command.h"
+
+struct engine; /* opaque */
+
+struct engine_options {
+    const char *device;  /* "cpu" ("cuda", "cuda:I": ERR_UNSUPPORTED in this build); copied */
+    int n_threads;       /* for kernels; 0: cores of this host divided by its ranks, at least 1 */
+    const char *run_dir; /* where rank 0 keeps checkpoints; NULL on followers; copied */
+};
+
+/* What any rank may ask for; all ranks agree on the step through the control vector. */
+enum engine_request {
+    ENGINE_REQUEST_STOP = 1,
+    ENGINE_REQUEST_CHECKPOINT = 2,
+    ENGINE_REQUEST_REGROUP = 4, /* end training here; forgotten at the next CMD_PREPARE */
+};
+
+/* Start an engine whose reports (struct report) go to `reports`, borrowed until engine_free. */
+int engine_new(const struct engine_options *o, struct mailbox *reports, struct engine **out,
+               struct err *err);
+
+void engine_post(struct engine *e, struct cmd *c); /* takes c */
+void engine_request(struct engine *e, enum engine_request r);
+
+/* Leave a collective at once, from outside: what runs or is queued fails with a REPORT_FAULT whose
+ * is_consequence is 1; the engine then holds its last applied step and awaits CMD_PREPARE or
+ * CMD_STOP. */
+void engine_abort(struct engine *e);
+
+void engine_progress(const struct engine *e, struct progress *out);
+void engine_free(struct engine *e); /* NULL is fine */
+
+#endif

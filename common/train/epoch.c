@@ -1,0 +1,334 @@
+/* Epochs, validation, checkpoints: what happens between steps. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "train/engine.h"
+#include "train/trainer_impl.h"
+
+enum { REPORT_INTERVAL_MS = 200, MOST_TIMES = 1 << 20 };
+
+/* What one call of trainer_train measures. */
+struct meter {
+    int64_t start_ns, step_ns, report_ns; /* begin of the call, of this step; last REPORT_STEP */
+    int64_t wait_ns;                      /* coll_stats.wait_ns at the step's begin */
+    int64_t n_samples;
+    float *step_ms, *exposed_ms; /* [cap], the latest steps */
+    int64_t n, cap;
+};
+
+static int meter_start(struct meter *m, int64_t n_steps, struct err *err)
+{
+    *m = (struct meter){.start_ns = clock_mono_ns(), .cap = min_i64(n_steps, MOST_TIMES)};
+    m->step_ns = m->start_ns;
+    if (try_alloc((void **)&m->step_ms, 2 * sizeof(float) * (size_t)m->cap, "step times", err) < 0)
+        return err->code;
+    m->exposed_ms = m->step_ms + m->cap;
+    return 0;
+}
+
+static void meter_step(struct meter *m, const struct coll *c, int64_t n_samples)
+{
+    int64_t now = clock_mono_ns(), i = m->n++ % m->cap;
+    struct coll_stats s;
+
+    coll_stats((struct coll *)c, &s);
+    m->step_ms[i] = (float)(now - m->step_ns) * 1e-6f;
+    m->exposed_ms[i] = (float)(s.wait_ns - m->wait_ns) * 1e-6f;
+    m->step_ns = now;
+    m->wait_ns = s.wait_ns;
+    m->n_samples += n_samples;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(float *v, int64_t n)
+{
+    if (n == 0)
+        return 0;
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return n % 2 ? v[n / 2] : ((double)v[n / 2 - 1] + (double)v[n / 2]) / 2;
+}
+
+static double meter_rate(const struct meter *m)
+{
+    double s = clock_since_s(m->start_ns);
+
+    return s > 0 ? (double)m->n_samples / s : 0;
+}
+
+/* NaN (null in events.jsonl) where nothing was counted: all steps skipped. */
+static double mean(double sum, int64_t n) { return n > 0 ? sum / (double)n : NAN; }
+
+static void report_step(struct trainer *t, struct meter *m, int64_t epoch)
+{
+    int64_t now = clock_mono_ns();
+    struct ckpt_state *at = &t->state->at;
+    struct report *r;
+
+    if (t->has_stepped && now - m->report_ns < REPORT_INTERVAL_MS * (int64_t)1000000)
+        return;
+    m->report_ns = now;
+    r = report_new(REPORT_STEP, 0);
+    r->step.epoch = epoch;
+    r->step.step = at->step;
+    r->step.loss = mean(control_loss(at->epoch_loss), at->epoch_samples);
+    r->step.samples_per_second = meter_rate(m);
+    r->step.first = !t->first_step_done;
+    r->step.rss_mib = rss_mib();
+    r->step.is_formed = !t->has_stepped;
+    t->first_step_done = t->has_stepped = 1;
+    t->hooks.report(t->hooks.arg, r);
+}
+
+static void write_checkpoint(struct trainer *t, struct report *r)
+{
+    int64_t start = clock_mono_ns();
+    struct err err;
+
+    r->checkpoint.step = t->state->at.step;
+    if (t->rank != 0 || !t->o.run_dir)
+        return;
+    t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, t->state->at.step, -1);
+    t->state->at.n_ranks = t->n_ranks;
+    if (state_save(t->state, t->o.run_dir, (int)t->job->checkpoint.keep, &r->checkpoint.path,
+                   &err) < 0)
+        r->checkpoint.error = xstrdup(err.msg);
+    r->checkpoint.seconds = clock_since_s(start);
+}
+
+void trainer_checkpoint(struct trainer *t, struct report *done) { write_checkpoint(t, done); }
+
+/* Inside an epoch: by train's own count, or because some rank asked; the step is the same on all.
+ */
+static void maybe_checkpoint(struct trainer *t, const struct step_result *s, int64_t epoch_end)
+{
+    int64_t every = t->job->checkpoint.every_steps, step = t->state->at.step;
+    int due = every > 0 && step % every == 0 && step < epoch_end;
+    struct report *r;
+
+    if ((!due && s->control.n_checkpoint == 0) || t->rank != 0)
+        return;
+    r = report_new(REPORT_CHECKPOINT, 0);
+    write_checkpoint(t, r);
+    t->hooks.report(t->hooks.arg, r);
+}
+
+/* A diverging run may reach the end of the range: cut there, as a step's own sum is. */
+static int64_t add_loss(int64_t sum, int64_t more)
+{
+    int64_t out;
+
+    return __builtin_add_overflow(sum, more, &out) ? INT64_MAX : out;
+}
+
+static void add_up(struct ckpt_state *at, const struct step_result *s)
+{
+    at->step++;
+    if (!s->applied) {
+        at->epoch_skipped++;
+        return;
+    }
+    at->n_updates++;
+    at->epoch_loss = add_loss(at->epoch_loss, s->control.loss);
+    at->epoch_correct += s->control.n_correct;
+    at->epoch_samples += s->control.n_samples;
+}
+
+static void warn_skipped(struct trainer *t)
+{
+    struct report *r;
+
+    if (!t->note[0])
+        return;
+    r = report_new(REPORT_WARNING, 0);
+    r->warning.step = t->state->at.step;
+    r->warning.text = xasprintf("step %lld was not applied: rank %d: %s",
+                                (long long)t->state->at.step, t->rank, t->note);
+    t->hooks.report(t->hooks.arg, r);
+}
+
+/* Steps until the epoch, the job, or everybody's patience ends. */
+static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epoch_end *end,
+                     struct err *err)
+{
+    int64_t epoch_end = epoch * t->steps_per_epoch;
+    int64_t last = min_i64(epoch_end, t->total_steps);
+    struct ckpt_state *at = &t->state->at;
+
+    *end = last < epoch_end ? EPOCH_MAX_STEPS : EPOCH_WHOLE;
+    while (at->step < last) {
+        struct step_result s;
+        int rc = t->hooks.canceled(t->hooks.arg)
+                     ? err_set(err, ERR_CANCELED, "training was canceled")
+                     : step_run(t, &s, err);
+
+        if (rc < 0)
+            return err_wrap(err, "step %lld", (long long)at->step);
+        if (!s.applied && t->job->train.on_nonfinite == NONFINITE_STOP) {
+            *end = EPOCH_NONFINITE;
+            return 0;
+        }
+        if (!s.applied)
+            warn_skipped(t);
+        add_up(at, &s);
+        meter_step(m, t->coll, s.control.n_samples);
+        report_step(t, m, epoch);
+        maybe_checkpoint(t, &s, epoch_end);
+        if (s.control.n_stop > 0 && at->step < last) {
+            *end = EPOCH_STOPPED;
+            return 0;
+        }
+        if (s.control.n_regroup > 0 && at->step < last) {
+            *end = EPOCH_REGROUP;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, struct meter *m,
+                      struct report *r, struct err *err)
+{
+    const struct ckpt_state *at = &t->state->at;
+    int64_t kept = min_i64(m->n, m->cap);
+
+    r->epoch.epoch = epoch;
+    r->epoch.step = at->step;
+    r->epoch.end = end;
+    r->epoch.train_loss = mean(control_loss(at->epoch_loss), at->epoch_samples);
+    r->epoch.train_accuracy = mean((double)at->epoch_correct, at->epoch_samples);
+    r->epoch.n_samples = at->epoch_samples;
+    r->epoch.n_skipped = at->epoch_skipped;
+    r->epoch.train_seconds = clock_since_s(m->start_ns);
+    r->epoch.samples_per_second = meter_rate(m);
+    r->epoch.step_ms_median = median(m->step_ms, kept);
+    r->epoch.comm_exposed_ms_median = median(m->exposed_ms, kept);
+    r->epoch.rss_mib = rss_mib();
+    r->epoch.peak_rss_mib = peak_rss_mib();
+    if (end == EPOCH_NONFINITE && t->note[0])
+        r->epoch.note = xasprintf("%s", t->note);
+    r->epoch.n_tensors = state_n_hashes(t->state);
+    return state_hash(t->state, &r->epoch.tensor, &r->epoch.replica, err);
+}
+
+/* An epoch that was broken off goes on: what it took so far counts. */
+static void continue_timing(struct trainer *t, int64_t epoch, struct meter *m)
+{
+    if (t->timed_epoch != epoch) {
+        t->timed_epoch = epoch;
+        t->epoch_start_ns = m->start_ns;
+        t->epoch_n_samples = 0;
+    }
+    m->start_ns = t->epoch_start_ns;
+    m->n_samples = t->epoch_n_samples;
+}
+
+/* Without synchronised batch norm each rank has running statistics of its own samples; validation
+ * and checkpoints need one set, and replicas are compared: all take rank 0's. */
+static int share_stats(struct trainer *t, struct err *err)
+{
+    if (t->job->model.sync_batch_norm || t->n_ranks == 1)
+        return 0;
+    return state_share_stats(t->state, t->coll, err);
+}
+
+int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
+{
+    struct ckpt_state *at = &t->state->at;
+    int64_t last = min_i64(epoch * t->steps_per_epoch, t->total_steps);
+    int64_t n = max_i64(last - at->step, 1);
+    enum epoch_end end;
+    struct meter m;
+    struct coll_stats s;
+    int is_again = epoch >= 1 && at->step == epoch * t->steps_per_epoch;
+    int rc;
+
+    if (epoch < 1 || (at->step / t->steps_per_epoch + 1 != epoch && !is_again))
+        return err_set(err, ERR_PROTO,
+                       "asked to train epoch %lld while holding step %lld of %lld "
+                       "steps an epoch",
+                       (long long)epoch, (long long)at->step, (long long)t->steps_per_epoch);
+    if (at->step % t->steps_per_epoch == 0 && !is_again)
+        at->epoch_loss = at->epoch_correct = at->epoch_samples = at->epoch_skipped = 0;
+    rc = meter_start(&m, n, err);
+    continue_timing(t, epoch, &m);
+    if (rc == 0 && at->step < last)
+        rc = loader_start_train(t->train_loader, &t->sampler, (int)t->job->train.accumulate,
+                                t->n_ranks, t->rank, at->step, last, err);
+    coll_stats(t->coll, &s);
+    m.wait_ns = s.wait_ns;
+    if (rc == 0)
+        rc = run_epoch(t, epoch, &m, &end, err);
+    if (rc == 0)
+        rc = share_stats(t, err);
+    if (rc == 0)
+        rc = fill_epoch(t, epoch, end, &m, done, err);
+    free(m.step_ms);
+    t->epoch_n_samples = m.n_samples;
+    return rc;
+}
+
+/* ---- validation ---- */
+
+static int validate_batch(struct trainer *t, const struct batch *b, struct err *err)
+{
+    struct program *p = programs_find(t->programs, 0, b->n);
+    int64_t sample = t->input.image[0] * t->input.image[1] * t->input.image[2];
+    int rc = backend_copy_in(t->backend, program_x(p), b->x,
+                             sizeof(float) * (size_t)(b->n * sample), err);
+
+    if (rc == 0)
+        rc = backend_copy_in(t->backend, program_labels(p), b->y, sizeof *b->y * (size_t)b->n, err);
+    for (int i = 0; i < program_n_stages(p) && rc == 0; i++)
+        rc = program_run_stage(p, i, err);
+    return rc;
+}
+
+static int validate_all(struct trainer *t, struct err *err)
+{
+    const struct batch *b;
+    int rc = loader_start_pass(t->valid_loader, programs_validation_batch(t->programs), t->n_ranks,
+                               t->rank, err);
+
+    while (rc == 0) {
+        if (t->hooks.canceled(t->hooks.arg))
+            return err_set(err, ERR_CANCELED, "validation was canceled");
+        rc = loader_next(t->valid_loader, &b, err);
+        if (rc != 0)
+            break;
+        rc = validate_batch(t, b, err);
+        loader_release(t->valid_loader);
+    }
+    return rc < 0 ? err_wrap(err, "validation") : 0;
+}
+
+int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
+{
+    double metrics[METRIC_COUNT] = {0};
+    int rc = 0;
+
+    t->hooks.at(t->hooks.arg, PHASE_VALIDATE, epoch, t->state->at.step, -1);
+    done->validated.epoch = epoch;
+    if (!t->valid_set)
+        return 0;
+    rc = backend_copy_in(t->backend, t->buffers->metrics, metrics, sizeof metrics, err);
+    if (rc == 0)
+        rc = validate_all(t, err);
+    if (rc == 0)
+        rc = backend_copy_out(t->backend, metrics, t->buffers->metrics, sizeof metrics, err);
+    done->validated.loss_sum = metrics[METRIC_LOSS_SUM];
+    done->validated.n_correct = llrint(metrics[METRIC_CORRECT]);
+    done->validated.n_samples = llrint(metrics[METRIC_SAMPLES]);
+    done->validated.n_nonfinite = llrint(metrics[METRIC_NONFINITE]);
+    return rc;
+}

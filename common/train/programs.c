@@ -1,0 +1,135 @@
+#include "train/programs.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+/* Enough to fill the caches' appetite, little enough for small machines; whole share if smaller. */
+enum { VALIDATION_BATCH_LEAST = 64, VALIDATION_BATCH_MOST = 512 };
+
+struct entry {
+    int training;
+    int64_t batch;
+    struct program *program;
+};
+
+struct programs {
+    struct entry *entry;
+    int n;
+    int64_t validation_batch;
+};
+
+static struct entry *find(const struct programs *p, int training, int64_t batch)
+{
+    for (int i = 0; i < p->n; i++)
+        if (p->entry[i].training == training && p->entry[i].batch == batch)
+            return &p->entry[i];
+    return NULL;
+}
+
+static void want(struct programs *p, int training, int64_t batch)
+{
+    if (find(p, training, batch))
+        return;
+    p->entry = xrealloc(p->entry, sizeof *p->entry * (size_t)(p->n + 1));
+    p->entry[p->n++] = (struct entry){.training = training, .batch = batch};
+}
+
+/* Shares depend on nothing but whether the step is a full one, so two steps tell all. */
+static void want_training(struct programs *p, const struct programs_options *o)
+{
+    int64_t last = sampler_steps_per_epoch(o->sampler) - 1;
+    int accumulate = (int)o->job->train.accumulate;
+
+    for (int i = 0; i < 2; i++) {
+        struct sampler_step at = sampler_at(o->sampler, i ? last : 0);
+
+        for (int m = 0; m < accumulate; m++)
+            want(p, 1, sampler_micro(&at, o->n_ranks, o->rank, accumulate, m).n);
+    }
+}
+
+static void want_validation(struct programs *p, const struct programs_options *o)
+{
+    struct span share = span_part((struct span){0, o->n_validation}, o->n_ranks, o->rank);
+    int64_t largest = sampler_largest_micro(o->sampler, o->n_ranks, (int)o->job->train.accumulate);
+
+    p->validation_batch = min_i64(max_i64(largest, VALIDATION_BATCH_LEAST), VALIDATION_BATCH_MOST);
+    if (share.n >= p->validation_batch)
+        want(p, 0, p->validation_batch);
+    if (share.n % p->validation_batch)
+        want(p, 0, share.n % p->validation_batch);
+}
+
+static int make(struct entry *e, const struct programs_options *o, struct backend *b,
+                const struct layout *l, struct err *err)
+{
+    struct graph *g = NULL;
+    int sync = o->job->model.sync_batch_norm && o->n_ranks > 1;
+    int rc = model_build(o->job, &o->input, e->batch, e->training, sync, &g, err);
+
+    if (rc == 0 && e->training)
+        rc = program_differentiate(g, err);
+    if (rc == 0)
+        return program_new(b, g, l, &e->program, err);
+    graph_free(g);
+    return rc;
+}
+
+static int bind_all(struct programs *p, const struct state *s, struct buffers *m, struct err *err)
+{
+    struct program_spaces training = buffers_spaces(m, s), evaluation = training;
+    size_t n_bytes = 0;
+    int rc;
+
+    evaluation.state = s->stats;
+    for (int i = 0; i < p->n; i++)
+        if (program_arena_bytes(p->entry[i].program) > n_bytes)
+            n_bytes = program_arena_bytes(p->entry[i].program);
+    rc = buffers_fit(m, n_bytes, err);
+    for (int i = 0; i < p->n && rc == 0; i++)
+        rc = program_bind(p->entry[i].program, p->entry[i].training ? &training : &evaluation,
+                          m->arena, err);
+    return rc;
+}
+
+int programs_new(const struct programs_options *o, struct backend *b, const struct state *s,
+                 struct buffers *m, struct programs **out, struct err *err)
+{
+    struct programs *p = xcalloc(1, sizeof *p);
+    int rc = 0;
+
+    want_training(p, o);
+    want_validation(p, o);
+    for (int i = 0; i < p->n && rc == 0; i++)
+        rc = make(&p->entry[i], o, b, s->layout, err);
+    if (rc == 0)
+        rc = bind_all(p, s, m, err);
+    if (rc < 0) {
+        programs_free(p);
+        return rc;
+    }
+    *out = p;
+    return 0;
+}
+
+void programs_free(struct programs *p)
+{
+    if (!p)
+        return;
+    for (int i = 0; i < p->n; i++)
+        program_free(p->entry[i].program);
+    free(p->entry);
+    free(p);
+}
+
+struct program *programs_find(const struct programs *p, int training, int64_t batch)
+{
+    struct entry *e = find(p, training, batch);
+
+    ASSERT(e);
+    return e->program;
+}
+
+int64_t programs_validation_batch(const struct programs *p) { return p->validation_batch; }

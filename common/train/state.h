@@ -1,0 +1,51 @@
+/* state - what training changes, and what all ranks hold alike: parameters, optimizer, statistics,
+ * and where the run stands.
+ *
+ * Life:    state_new (memory from the backend) -> init, load or broadcast -> ... -> state_free.
+ * Threads: the engine's. */
+#ifndef TRAIN_STATE_H
+#define TRAIN_STATE_H
+
+#include "backend/backend.h"
+#include "ckpt/ckpt.h"
+#include "coll/coll.h"
+#include "config/job.h"
+#include "program/layout.h"
+#include "session/command.h"
+
+struct state {
+    struct backend *backend;
+    const struct layout *layout;
+    float *param;         /* [n_total], as all below in the backend's memory */
+    float *momentum;      /* [n_trained], NULL when the optimizer has none */
+    float *stats;         /* [n_state_total]: running statistics */
+    struct ckpt_state at; /* host memory */
+};
+
+int state_new(struct backend *b, const struct layout *l, int has_momentum, struct state **out,
+              struct err *err);
+void state_free(struct state *s); /* NULL is fine */
+
+/* The job's model.init. */
+int state_init(struct state *s, const struct job *job, struct err *err);
+
+/* All ranks take source's. */
+int state_broadcast(struct state *s, struct coll *c, int source, struct err *err);
+
+/* All ranks take rank 0's running statistics. */
+int state_share_stats(struct state *s, struct coll *c, struct err *err);
+
+/* One hash a tensor (parameters, momentum, statistics, by name), and in *all that of everything,
+ * position included.  *out has state_n_hashes() rows, heap, names too. */
+int state_n_hashes(const struct state *s);
+int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *all,
+               struct err *err);
+
+/* Write a generation under run_dir, keeping `keep`; *path as ckpt_save. */
+int state_save(const struct state *s, const char *run_dir, int keep, char **path, struct err *err);
+
+/* Take everything from an open generation; a tensor missing, of another shape, or too many: named.
+ */
+int state_load(struct state *s, const struct ckpt *c, struct err *err);
+
+#endif

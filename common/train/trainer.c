@@ -1,0 +1,341 @@
+/* Opening, preparing and forming; the epochs are in epoch.c, a step in step.c. */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "program/program.h"
+#include "train/trainer_impl.h"
+
+/* One bucket's size: large enough that small models reduce in one piece or two (a collective costs
+ * some hundred microseconds on TCP), small enough that large ones overlap with backward. */
+enum { BUCKET_BYTES = 4 << 20, LOADER_SLOTS = 3 };
+
+struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks)
+{
+    struct trainer *t = xcalloc(1, sizeof *t);
+
+    t->o = *o;
+    t->o.run_dir = o->run_dir ? xstrdup(o->run_dir) : NULL;
+    t->hooks = *hooks;
+    return t;
+}
+
+static void release_formation(struct trainer *t)
+{
+    coll_free(t->coll);
+    t->coll = NULL;
+    programs_free(t->programs);
+    t->programs = NULL;
+}
+
+void trainer_free(struct trainer *t)
+{
+    if (!t)
+        return;
+    release_formation(t);
+    loader_free(t->train_loader);
+    loader_free(t->valid_loader);
+    update_free(t->update);
+    buffers_free(t->buffers);
+    state_free(t->state);
+    layout_free(t->layout);
+    backend_close(t->backend);
+    dataset_close(t->train_set);
+    dataset_close(t->valid_set);
+    job_free(t->job);
+    free(t->ticket);
+    free((char *)t->o.run_dir);
+    free(t);
+}
+
+int64_t trainer_step(const struct trainer *t) { return t->state ? t->state->at.step : 0; }
+
+/* ---- open ---- */
+
+static int open_job(struct trainer *t, const struct cmd *c, struct err *err)
+{
+    int rc = job_parse((const char *)c->open.job.data, c->open.job.len, "the driver's job", NULL,
+                       &t->job, err);
+
+    if (rc == 0 && c->open.data_dir)
+        rc = job_use_data(t->job, c->open.data_dir, err);
+    return rc;
+}
+
+static int has_validation(const struct job_data *d)
+{
+    return d->format == DATA_DIGITS ? d->validation_samples > 0 : d->validation != NULL;
+}
+
+static int open_set(const struct job *job, enum dataset_purpose purpose, struct dataset **out,
+                    struct err *err)
+{
+    const struct job_data *d = &job->data;
+    int training = purpose == DATASET_TRAIN;
+    struct dataset_options o = {
+        .format = d->format == DATA_DIGITS ? "digits" : "mnist",
+        .path = d->path,
+        .prefix = training ? d->train : d->validation,
+        .n_samples = d->format != DATA_DIGITS ? 0
+                     : training               ? d->samples
+                                              : d->validation_samples,
+        .seed = (uint64_t)job->train.seed,
+        .purpose = purpose,
+    };
+
+    if (dataset_open(out, &o, err) < 0)
+        return err_wrap(err, "%s data", training ? "training" : "validation");
+    return 0;
+}
+
+static int check_sets_agree(const struct trainer *t, struct err *err)
+{
+    char a[SHAPE_TEXT_LEN], b[SHAPE_TEXT_LEN];
+
+    if (!t->valid_set || shape_equal(&t->train_set->sample, &t->valid_set->sample))
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "validation samples are %s, training samples %s: both must be alike",
+                   shape_text(&t->valid_set->sample, b), shape_text(&t->train_set->sample, a));
+}
+
+static int open_data(struct trainer *t, struct err *err)
+{
+    const struct job_train *train = &t->job->train;
+    int rc = open_set(t->job, DATASET_TRAIN, &t->train_set, err);
+
+    if (rc == 0 && has_validation(&t->job->data))
+        rc = open_set(t->job, DATASET_VALIDATION, &t->valid_set, err);
+    if (rc == 0)
+        rc = check_sets_agree(t, err);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < 3; i++)
+        t->input.image[i] = t->train_set->sample.dim[i];
+    t->input.n_classes = t->train_set->n_classes;
+    t->sampler = (struct sampler){.n_samples = t->train_set->n_samples,
+                                  .global_batch = train->global_batch,
+                                  .seed = (uint64_t)train->seed,
+                                  .drop_last = train->drop_last};
+    if (sampler_check(&t->sampler, err) < 0)
+        return err->code;
+    t->steps_per_epoch = sampler_steps_per_epoch(&t->sampler);
+    t->total_steps = train->epochs * t->steps_per_epoch;
+    if (train->max_steps > 0)
+        t->total_steps = min_i64(t->total_steps, train->max_steps);
+    return 0;
+}
+
+/* The layout does not depend on the batch, so one of 1 serves. */
+static int make_layout(struct trainer *t, struct err *err)
+{
+    struct graph *g = NULL;
+    int rc = model_build(t->job, &t->input, 1, 1, 0, &g, err);
+
+    if (rc == 0)
+        rc = program_differentiate(g, err);
+    if (rc == 0)
+        rc = layout_new(g, BUCKET_BYTES, &t->layout, err);
+    if (rc == 0)
+        t->ticket = xcalloc((size_t)t->layout->n_buckets, sizeof *t->ticket);
+    graph_free(g);
+    return rc;
+}
+
+static int cores(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                       : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static int n_threads(const struct trainer *t, int n_local)
+{
+    int share = cores() / (n_local > 0 ? n_local : 1);
+
+    return t->o.n_threads > 0 ? t->o.n_threads : share > 0 ? share : 1;
+}
+
+static int make_memory(struct trainer *t, struct err *err)
+{
+    int rc = backend_open_cpu(n_threads(t, 1), &t->backend, err);
+
+    if (rc == 0)
+        rc = state_new(t->backend, t->layout, t->job->optimizer.momentum > 0, &t->state, err);
+    if (rc == 0)
+        rc = buffers_new(t->backend, t->state, t->job->train.accumulate > 1, &t->buffers, err);
+    if (rc == 0)
+        rc = update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
+    return rc;
+}
+
+static int make_loaders(struct trainer *t, struct err *err)
+{
+    struct loader_options train = {
+        .dataset = t->train_set, .max_batch = 1, .n_slots = LOADER_SLOTS};
+    struct loader_options valid = {
+        .dataset = t->valid_set, .max_batch = 1, .n_slots = LOADER_SLOTS};
+    int rc = loader_new(&t->train_loader, &train, err);
+
+    if (rc == 0 && t->valid_set)
+        rc = loader_new(&t->valid_loader, &valid, err);
+    return rc;
+}
+
+static void warn_checkpoint(void *arg, const char *text)
+{
+    struct trainer *t = arg;
+    struct report *r = report_new(REPORT_WARNING, 0);
+
+    r->warning.text = xstrdup(text);
+    t->hooks.report(t->hooks.arg, r);
+}
+
+static int resume(struct trainer *t, const char *run_dir, struct err *err)
+{
+    struct ckpt *c = NULL;
+    int rc = ckpt_load_latest(run_dir, warn_checkpoint, t, &c, err);
+
+    if (rc == CKPT_NONE) {
+        warn_checkpoint(t, "resume: the run has no checkpoint yet: starting from the beginning");
+        return state_init(t->state, t->job, err);
+    }
+    if (rc == 0)
+        rc = state_load(t->state, c, err);
+    if (rc == 0 && t->state->at.steps_per_epoch != t->steps_per_epoch)
+        rc = err_set(err, ERR_CONFIG,
+                     "%s: was trained with %lld steps an epoch, these data give %lld; resume with "
+                     "the data and global_batch of the run",
+                     c->path, (long long)t->state->at.steps_per_epoch,
+                     (long long)t->steps_per_epoch);
+    ckpt_close(c);
+    return rc < 0 ? err_wrap(err, "resume") : 0;
+}
+
+/* Followers' state comes by broadcast; theirs is only memory until then. */
+static int make_state(struct trainer *t, const struct cmd *c, struct err *err)
+{
+    t->state->at = (struct ckpt_state){.steps_per_epoch = t->steps_per_epoch};
+    if (c->open.rank != 0)
+        return 0;
+    return c->open.resume ? resume(t, c->open.resume, err) : state_init(t->state, t->job, err);
+}
+
+static int fingerprint(const struct trainer *t, struct hash128 *out, struct err *err)
+{
+    struct hash128 h[2] = {{0, 0}, {0, 0}};
+    int rc = dataset_fingerprint(t->train_set, &h[0], err);
+
+    if (rc == 0 && t->valid_set)
+        rc = dataset_fingerprint(t->valid_set, &h[1], err);
+    *out = hash_of(h, sizeof h);
+    return rc;
+}
+
+static void describe_layout(const struct layout *l, struct report *r)
+{
+    int n = l->n_params + l->n_states;
+
+    r->opened.layout = l->hash;
+    r->opened.n_tensors = n;
+    r->opened.tensor = xcalloc((size_t)n, sizeof *r->opened.tensor);
+    for (int i = 0; i < n; i++) {
+        const struct segment *s = i < l->n_params ? &l->param[i] : &l->state[i - l->n_params];
+
+        r->opened.tensor[i] = (struct tensor_hash){xstrdup(s->name), segment_hash(s)};
+        if (i < l->n_params)
+            r->opened.n_parameters += s->length;
+    }
+}
+
+int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, struct err *err)
+{
+    int rc = open_job(t, c, err);
+
+    t->rank = c->open.rank;
+    t->n_ranks = c->open.n_ranks;
+    if (rc == 0)
+        rc = job_check_supported(t->job, t->n_ranks, err);
+    if (rc == 0)
+        rc = open_data(t, err);
+    if (rc == 0)
+        rc = make_layout(t, err);
+    if (rc == 0)
+        rc = make_memory(t, err);
+    if (rc == 0)
+        rc = make_loaders(t, err);
+    if (rc == 0)
+        rc = make_state(t, c, err);
+    if (rc == 0)
+        rc = fingerprint(t, &opened->opened.data, err);
+    if (rc < 0)
+        return rc;
+    describe_layout(t->layout, opened);
+    opened->opened.n_train = t->train_set->n_samples;
+    opened->opened.n_validation = t->valid_set ? t->valid_set->n_samples : 0;
+    opened->opened.step = t->state->at.step;
+    opened->opened.steps_per_epoch = t->steps_per_epoch;
+    return 0;
+}
+
+/* ---- prepare, form ---- */
+
+int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struct err *err)
+{
+    struct programs_options o = {.job = t->job,
+                                 .input = t->input,
+                                 .sampler = &t->sampler,
+                                 .n_validation = t->valid_set ? t->valid_set->n_samples : 0,
+                                 .rank = rank,
+                                 .n_ranks = n_ranks};
+
+    ASSERT(t->state);
+    release_formation(t);
+    t->rank = rank;
+    t->n_ranks = n_ranks;
+    t->has_stepped = 0;
+    backend_set_threads(t->backend, n_threads(t, n_local));
+    return programs_new(&o, t->backend, t->state, t->buffers, &t->programs, err);
+}
+
+void trainer_take_coll(struct trainer *t, struct coll *coll)
+{
+    ASSERT(!t->coll && coll_size(coll) == t->n_ranks);
+    t->coll = coll;
+}
+
+int trainer_form(struct trainer *t, int source, struct err *err)
+{
+    t->hooks.at(t->hooks.arg, PHASE_FORM, 0, t->state->at.step, -1);
+    if (t->n_ranks == 1)
+        return 0;
+    return state_broadcast(t->state, t->coll, source, err);
+}
+
+/* ---- memory ---- */
+
+double rss_mib(void)
+{
+    char line[256] = "";
+    FILE *f = fopen("/proc/self/statm", "r");
+    long pages = 0, resident = 0;
+
+    if (f && fgets(line, sizeof line, f) && sscanf(line, "%ld %ld", &pages, &resident) != 2)
+        resident = 0;
+    if (f)
+        fclose(f);
+    return (double)resident * (double)sysconf(_SC_PAGESIZE) / 1048576.0;
+}
+
+double peak_rss_mib(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_maxrss / 1024.0;
+}

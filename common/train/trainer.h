@@ -1,0 +1,61 @@
+/* trainer - what an engine does, without its thread: one rank's training, call by call.
+ *
+ * engine.c turns commands into these calls and their results into reports; tests call them
+ * directly, with several ranks as threads over coll/local.
+ *
+ * Life:    trainer_new -> open -> { prepare -> take_coll -> form -> train, validate, checkpoint
+ *          ... } -> free.
+ *          After a failure in form, train or validate the state held is that of the last applied
+ *          step, and prepare may follow (another generation).
+ * Threads: one.  The hooks are called on it.
+ * Errors:  each names its phase's cause; ERR_CANCELED and ERR_PEER come out of collectives. */
+#ifndef TRAIN_TRAINER_H
+#define TRAIN_TRAINER_H
+
+#include "backend/backend.h"
+#include "coll/coll.h"
+#include "config/job.h"
+#include "session/command.h"
+
+struct trainer;
+
+/* How a trainer talks to whoever drives it. */
+struct trainer_hooks {
+    void *arg;
+    void (*report)(void *arg, struct report *r); /* takes r: steps, checkpoints, warnings */
+    unsigned (*requests)(void *arg);             /* enum engine_request, or-ed: asked for here */
+    int (*canceled)(void *arg);                  /* 1: leave as soon as possible */
+    void (*at)(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket);
+};
+
+struct trainer_options {
+    int n_threads;       /* 0: cores / ranks of this host */
+    const char *run_dir; /* rank 0: for checkpoints; else NULL */
+};
+
+struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks);
+void trainer_free(struct trainer *t); /* frees its coll too */
+
+/* Build the layout, open the data, and on rank 0 make or load the state. */
+int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, struct err *err);
+
+/* Make programs for `rank` of `n_ranks`, sharing this host with n_local ranks. */
+int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struct err *err);
+
+/* Hand over the collective for these ranks, which need not be connected yet.  Takes it: it is freed
+ * by the next prepare, or trainer_free. */
+void trainer_take_coll(struct trainer *t, struct coll *coll);
+
+/* Over the collective, now connected, take everybody's state from rank `source`. */
+int trainer_form(struct trainer *t, int source, struct err *err);
+
+/* Of the epoch whose last step is held already: its sums once more, as after a fault that came
+ * between its end and the driver's knowing. */
+int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
+int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
+/* Rank 0 writes; a failure to write is in done->checkpoint.error, not in *err. */
+void trainer_checkpoint(struct trainer *t, struct report *done);
+
+int64_t trainer_step(const struct trainer *t); /* applied so far */
+
+#endif

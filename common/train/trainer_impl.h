@@ -1,0 +1,63 @@
+/* trainer_impl - what the files of a trainer share; nobody else includes this. */
+#ifndef TRAIN_TRAINER_IMPL_H
+#define TRAIN_TRAINER_IMPL_H
+
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "data/sampler.h"
+#include "op/control.h"
+#include "optim/schedule.h"
+#include "train/buffers.h"
+#include "train/programs.h"
+#include "train/state.h"
+#include "train/trainer.h"
+#include "train/update.h"
+
+enum { NOTE_LEN = 384 };
+
+struct trainer {
+    struct trainer_options o;
+    struct trainer_hooks hooks;
+
+    /* open */
+    struct job *job;
+    struct dataset *train_set, *valid_set; /* valid_set: NULL when there is none */
+    struct model_input input;
+    struct sampler sampler;
+    int64_t steps_per_epoch, total_steps; /* total: of the whole job, max_steps included */
+    struct backend *backend;
+    struct layout *layout;
+    struct state *state;
+    struct buffers *buffers;
+    struct update *update;
+    struct loader *train_loader, *valid_loader;
+
+    /* prepare, form */
+    int rank, n_ranks;
+    struct programs *programs;
+    struct coll *coll; /* NULL until formed */
+
+    /* of the step under way */
+    int64_t *ticket;         /* [n_buckets] of its all-reduces */
+    char note[NOTE_LEN];     /* what was first seen not finite here, or "" */
+    int64_t first_step_done; /* 1 once this process has made a step */
+    int has_stepped;         /* 1 once this formation has */
+
+    /* of the epoch under way, over all the formations that this process trained it in */
+    int64_t timed_epoch, epoch_start_ns, epoch_n_samples;
+};
+
+/* What all ranks know after a step. */
+struct step_result {
+    struct control control;
+    int applied; /* 0: something was not finite */
+};
+
+/* One whole global step: micro-batches, all-reduces, update.  Allocates nothing. */
+int step_run(struct trainer *t, struct step_result *out, struct err *err);
+
+/* Resident and peak memory of this process. */
+double rss_mib(void);
+double peak_rss_mib(void);
+
+#endif

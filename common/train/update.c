@@ -1,0 +1,223 @@
+#include "train/update.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "op/control.h"
+#include "op/op.h"
+#include "program/program.h"
+
+struct update {
+    struct backend *backend;
+    struct program *pack, *apply;
+    struct program **accumulate; /* [n_buckets]; NULL without accumulation */
+    int n_buckets;
+    void *arena; /* scratch of these programs; not the model's, whose values live meanwhile */
+};
+
+/* A graph under construction whose values lie at given addresses. */
+struct sketch {
+    struct graph *g;
+    struct {
+        int value;
+        void *address;
+    } place[16];
+    int n;
+};
+
+static int placed(struct sketch *s, enum dtype dtype, int64_t n, void *address, const char *name)
+{
+    ASSERT((size_t)s->n < ARRAY_LEN(s->place));
+    s->place[s->n].value = graph_value(s->g, VALUE_INPUT, dtype, SHAPE(n), name);
+    s->place[s->n].address = address;
+    return s->place[s->n++].value;
+}
+
+/* Takes the sketch's graph. */
+static int finish(struct sketch *s, struct backend *b, const struct state *st, struct program **out,
+                  struct err *err)
+{
+    int rc = program_new(b, s->g, st->layout, out, err);
+
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < s->n; i++)
+        program_place(*out, s->place[i].value, s->place[i].address);
+    return 0;
+}
+
+static int make_pack(struct update *u, struct backend *b, const struct state *st,
+                     const struct buffers *m, struct err *err)
+{
+    struct sketch s = {.g = graph_new(1, 1)};
+    int in[] = {s.g->metrics, s.g->scalars};
+    int out[] = {placed(&s, DTYPE_F32, CONTROL_LEN, m->grad + st->layout->n_trained, "control")};
+    union node_attr none = {0};
+
+    if (graph_node(s.g, OP_control_pack, &none, in, 2, out, "pack", err) < 0) {
+        graph_free(s.g);
+        return err->code;
+    }
+    return finish(&s, b, st, &u->pack, err);
+}
+
+static int make_accumulate(struct program **p, const struct bucket *k, struct backend *b,
+                           const struct state *st, const struct buffers *m, struct err *err)
+{
+    struct sketch s = {.g = graph_new(1, 1)};
+    int64_t n = min_i64(k->length, st->layout->n_trained - k->offset);
+    int in[] = {placed(&s, DTYPE_F32, n, m->grad + k->offset, "sum"),
+                placed(&s, DTYPE_F32, n, m->micro + k->offset, "micro")};
+    int out[] = {in[0]};
+    union node_attr none = {0};
+
+    if (graph_node(s.g, OP_add, &none, in, 2, out, "accumulate", err) < 0) {
+        graph_free(s.g);
+        return err->code;
+    }
+    return finish(&s, b, st, p, err);
+}
+
+/* The inputs that decide whether a step is applied. */
+struct verdict {
+    int check, control;
+};
+
+static int add_check(struct sketch *s, const struct state *st, const struct buffers *m,
+                     struct verdict *v, struct err *err)
+{
+    int64_t n = st->layout->n_trained;
+    int in[] = {placed(s, DTYPE_F32, n, m->grad, "grad")};
+    int out[] = {placed(s, DTYPE_F64, 2, m->check, "check")};
+    union node_attr none = {0};
+
+    v->check = out[0];
+    v->control = placed(s, DTYPE_F32, CONTROL_LEN, m->grad + n, "control");
+    return graph_node(s->g, OP_grad_check, &none, in, 1, out, "check", err);
+}
+
+static int add_sgd(struct sketch *s, const struct job *job, const struct state *st,
+                   const struct buffers *m, struct verdict v, struct err *err)
+{
+    const struct job_optimizer *o = &job->optimizer;
+    int64_t n = st->layout->n_trained;
+    union node_attr attr = {.sgd = {.momentum = (float)o->momentum,
+                                    .dampening = (float)o->dampening,
+                                    .weight_decay = (float)o->weight_decay,
+                                    .nesterov = o->nesterov}};
+    int param = placed(s, DTYPE_F32, n, st->param, "param");
+    int grad = placed(s, DTYPE_F32, n, m->grad, "grad");
+    int momentum = st->momentum ? placed(s, DTYPE_F32, n, st->momentum, "momentum") : NO_VALUE;
+    int in[] = {param, grad, momentum, v.check, v.control, s->g->scalars};
+    int out[] = {param, st->momentum ? momentum : NODE_NO_OUT};
+
+    return graph_node(s->g, OP_sgd, &attr, in, 6, out, "sgd", err);
+}
+
+static int add_commit(struct sketch *s, const struct state *st, const struct buffers *m,
+                      struct verdict v, struct err *err)
+{
+    int64_t n = st->layout->n_state_total;
+    int in[] = {placed(s, DTYPE_F32, n, m->shadow, "shadow"), v.check, v.control, s->g->scalars};
+    int out[] = {placed(s, DTYPE_F32, n, st->stats, "stats")};
+    union node_attr none = {0};
+
+    return graph_node(s->g, OP_commit, &none, in, 4, out, "commit", err);
+}
+
+static int make_apply(struct update *u, const struct job *job, struct backend *b,
+                      const struct state *st, const struct buffers *m, struct err *err)
+{
+    struct sketch s = {.g = graph_new(1, 1)};
+    struct verdict v;
+    int rc = add_check(&s, st, m, &v, err);
+
+    if (rc == 0)
+        rc = add_sgd(&s, job, st, m, v, err);
+    if (rc == 0 && st->layout->n_state_total)
+        rc = add_commit(&s, st, m, v, err);
+    if (rc < 0) {
+        graph_free(s.g);
+        return rc;
+    }
+    return finish(&s, b, st, &u->apply, err);
+}
+
+static struct program *program_at(const struct update *u, int i)
+{
+    return i == 0 ? u->pack : i == 1 ? u->apply : u->accumulate[i - 2];
+}
+
+static int n_programs(const struct update *u) { return u->n_buckets + 2; }
+
+static int bind_all(struct update *u, const struct program_spaces *spaces, struct err *err)
+{
+    size_t n_bytes = 0;
+    int rc = 0;
+
+    for (int i = 0; i < n_programs(u); i++)
+        if (program_arena_bytes(program_at(u, i)) > n_bytes)
+            n_bytes = program_arena_bytes(program_at(u, i));
+    if (n_bytes)
+        rc = backend_alloc(u->backend, n_bytes, "the optimizer's scratch", &u->arena, err);
+    for (int i = 0; i < n_programs(u) && rc == 0; i++)
+        rc = program_bind(program_at(u, i), spaces, u->arena, err);
+    return rc;
+}
+
+int update_new(const struct job *job, struct backend *b, const struct state *s,
+               const struct buffers *m, struct update **out, struct err *err)
+{
+    struct update *u = xcalloc(1, sizeof *u);
+    struct program_spaces spaces = buffers_spaces(m, s);
+    int rc;
+
+    u->backend = b;
+    if (m->accumulates) {
+        u->n_buckets = s->layout->n_buckets;
+        u->accumulate = xcalloc((size_t)u->n_buckets, sizeof *u->accumulate);
+    }
+    rc = make_pack(u, b, s, m, err);
+    if (rc == 0)
+        rc = make_apply(u, job, b, s, m, err);
+    for (int i = 0; i < u->n_buckets && rc == 0; i++)
+        rc = make_accumulate(&u->accumulate[i], &s->layout->bucket[i], b, s, m, err);
+    if (rc == 0)
+        rc = bind_all(u, &spaces, err);
+    if (rc < 0) {
+        update_free(u);
+        return err_wrap(err, "optimizer");
+    }
+    *out = u;
+    return 0;
+}
+
+void update_free(struct update *u)
+{
+    if (!u)
+        return;
+    for (int i = 0; i < n_programs(u); i++)
+        program_free(program_at(u, i));
+    backend_free(u->backend, u->arena);
+    free(u->accumulate);
+    free(u);
+}
+
+static int run(struct program *p, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; i < program_n_stages(p) && rc == 0; i++)
+        rc = program_run_stage(p, i, err);
+    return rc;
+}
+
+int update_pack(struct update *u, struct err *err) { return run(u->pack, err); }
+
+int update_accumulate(struct update *u, int bucket, struct err *err)
+{
+    return run(u->accumulate[bucket], err);
+}
+
+int update_apply(struct update *u, struct err *err) { return run(u->apply, err); }

@@ -1,0 +1,30 @@
+/* update - the end of a step: control vector, sum of micro-batches, check, clipping, optimizer.
+ *
+ * These are small programs over the flat spaces, the same for every batch size, so a backend runs
+ * them as it runs any kernel and nothing waits for the host.
+ *
+ * Life:    update_new -> pack, accumulate, apply ... -> update_free.
+ * Threads: the engine's. */
+#ifndef TRAIN_UPDATE_H
+#define TRAIN_UPDATE_H
+
+#include "config/job.h"
+#include "train/buffers.h"
+
+struct update; /* opaque */
+
+int update_new(const struct job *job, struct backend *b, const struct state *s,
+               const struct buffers *m, struct update **out, struct err *err);
+void update_free(struct update *u); /* NULL is fine */
+
+/* metrics and requests -> the control vector at the end of the gradients. */
+int update_pack(struct update *u, struct err *err);
+
+/* grad += micro over one bucket's range (without the control vector). */
+int update_accumulate(struct update *u, int bucket, struct err *err);
+
+/* After all reductions: check, clip, optimizer, commit of the running statistics; nothing of the
+ * state changes if anything is not finite. */
+int update_apply(struct update *u, struct err *err);
+
+#endif

@@ -1,0 +1,58 @@
+/* msg - the messages of the control plane: packed into frames, unpacked and checked.
+ *
+ * A message is protobuf-c's struct Wire__Control of proto/control.proto.  One that msg_unpack gives
+ * out has been checked field by field against wire/rules.c: ranges, enum values, lengths of texts,
+ * hashes and lists; every text is valid UTF-8 without control characters, so it may be shown on a
+ * terminal.  A receiver checks only what needs knowledge of the job.
+ *
+ * Sending: fill structs on the stack (WIRE__HELLO__INIT ...), borrow everything, msg_frame().
+ * What comes from a library or a file (error texts, host names) passes through msg_text first.
+ *
+ * Threads: any; no state. */
+#ifndef WIRE_MSG_H
+#define WIRE_MSG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "control.pb-c.h"
+#include "wire/frame.h"
+
+enum {
+    MSG_PROTOCOL = 1, /* Hello.protocol of this program */
+    MSG_MAX_RANKS = 65536,
+    MSG_MAX_TENSORS = 1 << 20,
+    MSG_MAX_NAME = 512,         /* names of tensors, hosts, devices */
+    MSG_MAX_TEXT = 4096,        /* what is shown to people */
+    MSG_MAX_ENDPOINT = 1 << 20, /* one rank's endpoint */
+    MSG_HASH = 16,
+    MSG_MAX_TOKEN = 64,
+};
+
+/* Unpack and check one body.  *out is freed with msg_free.  Memory is bounded by a small multiple
+ * of `len`.  Fails with ERR_PROTO, naming message, field, value seen and wanted, or ERR_NOMEM. */
+int msg_unpack(const uint8_t *body, size_t len, Wire__Control **out, struct err *err);
+void msg_free(Wire__Control *m);
+
+/* The checks alone, on a message however made.  0 or ERR_PROTO. */
+int msg_check(const Wire__Control *m, struct err *err);
+
+/* `m` packed into a frame.  A message of ours that its peer's msg_check would refuse is a bug and
+ * asserted, except its size: NULL and *err (ERR_ARG) when it is larger than FRAME_MAX. */
+struct frame *msg_frame(const Wire__Control *m, struct err *err);
+
+/* "Hello", or "an empty message". */
+const char *msg_name(const Wire__Control *m);
+
+/* `s` as a field may hold it: at most `max` bytes, control characters and broken UTF-8 replaced by
+ * '?' (new lines and tabs by a space).  NULL gives "". */
+char *msg_text(struct arena *a, const char *s, size_t max);
+
+/* 16 bytes, little endian words lo, hi. */
+void msg_hash_put(struct hash128 h, uint8_t out[MSG_HASH]);
+struct hash128 msg_hash_get(ProtobufCBinaryData b); /* a checked field */
+
+#endif

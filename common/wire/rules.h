@@ -1,0 +1,41 @@
+/* rules - what each field of each message may hold; one row a field, in the order of its numbers.
+ *
+ * msg_check walks a message by protobuf-c's descriptors beside these rows.  A field without a row,
+ * or a row without a field, is a bug that rules_verify (a test) and the check itself find. */
+#ifndef WIRE_RULES_H
+#define WIRE_RULES_H
+
+#include <protobuf-c/protobuf-c.h>
+#include <stdint.h>
+
+enum rule_kind {
+    RULE_INT,     /* min .. max */
+    RULE_REAL,    /* any double: a loss may be infinite or no number */
+    RULE_AMOUNT,  /* finite, >= 0 */
+    RULE_BOOL,    /* */
+    RULE_ENUM,    /* a value of the enum, not below min */
+    RULE_TEXT,    /* min .. max bytes of clean UTF-8 */
+    RULE_BYTES,   /* min .. max bytes */
+    RULE_MESSAGE, /* by the rows of that message */
+};
+
+struct rule {
+    const char *field;
+    enum rule_kind kind;
+    int64_t min, max;
+    int64_t max_count; /* repeated fields: elements; 0: not repeated */
+};
+
+struct rule_set {
+    const ProtobufCMessageDescriptor *message;
+    const struct rule *rules; /* [message->n_fields] */
+    unsigned n_rules;
+};
+
+/* The rows for a message; asserted to exist. */
+const struct rule_set *rules_for(const ProtobufCMessageDescriptor *message);
+
+/* All sets, for tests. */
+const struct rule_set *rules_all(unsigned *n);
+
+#endif

@@ -1,0 +1,76 @@
+#!/bin/sh
+# deps.sh - install the Debian packages that dptrain needs and that are missing; nothing else.
+#
+#   deploy/deps.sh            what building needs (and so running)
+#   deploy/deps.sh --tests    that, and what tests/run.sh needs
+#   deploy/deps.sh --run      only what running a built daemon needs
+#   --list                    with any of them: print the package names and change nothing
+#
+# Prints nothing, and takes no time, when all is there.  Needs root or sudo only to install.
+set -eu
+
+run_packages='libuv1 libprotobuf-c1 libyaml-0-2 libjansson4 zlib1g libdnnl2 libgloo0 libxxhash0
+    libssl3'
+build_packages='gcc g++ libc6-dev meson ninja-build pkg-config protobuf-c-compiler
+    libuv1-dev libprotobuf-c-dev libyaml-dev libjansson-dev zlib1g-dev libdnnl-dev libgloo-dev
+    libxxhash-dev libssl-dev'
+test_packages='libcmocka-dev python3 clang clang-format llvm
+    libclang-rt-14-dev git debootstrap iproute2 util-linux procps python3-torch python3-venv'
+
+fail()
+{
+    echo "deps.sh: $*" >&2
+    exit 1
+}
+
+wanted=$build_packages
+list=no
+for arg in "$@"; do
+    case $arg in
+    --run) wanted=$run_packages ;;
+    --build) wanted=$build_packages ;;
+    --tests) wanted="$build_packages $test_packages" ;;
+    --list) list=yes ;;
+    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
+    *) fail "unknown argument '$arg'; known: --run --build --tests --list" ;;
+    esac
+done
+
+if [ $list = yes ]; then
+    printf '%s\n' $wanted
+    exit 0
+fi
+
+if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then
+    system=$(. /etc/os-release 2>/dev/null && echo "${PRETTY_NAME:-}") || system=
+    fail "this is ${system:-not a Debian system}, and the packages below carry Debian 12's names.
+Install their counterparts by your own means, set DPTRAIN_SKIP_DEPS=1, and run again:
+$(printf '    %s\n' $wanted)"
+fi
+
+# One query for all: the state of each known name, "installed" or not, and nothing for unknown ones.
+states=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $wanted 2>/dev/null) || true
+missing=
+for package in $wanted; do
+    printf '%s\n' "$states" | grep -qx "$package installed" || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+as_root=
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null 2>&1 ||
+        fail "missing packages, and neither root nor sudo here.  As root: apt-get install$missing"
+    as_root=sudo
+    [ -t 0 ] || as_root='sudo -n' # nobody could type a password
+fi
+
+echo "deps.sh: installing Debian packages:$missing"
+install="env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0"
+$as_root $install update </dev/null ||
+    echo "deps.sh: apt-get update failed; trying with the old lists" >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! $as_root $install install -y --no-install-recommends $missing </dev/null >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    fail "apt-get install failed (above); wanted:$missing"
+fi

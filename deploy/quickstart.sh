@@ -1,0 +1,31 @@
+#!/bin/sh
+# quickstart.sh - from a fresh clone on Debian 12 to a trained network, in one command.
+#
+# Installs the packages that are missing (deploy/deps.sh; root or sudo), builds the daemons into
+# build/, and runs the built-in demo on two ranks of this machine.  A second run does only the last.
+# Arguments are passed on to dpdriver:  deploy/quickstart.sh --set train.epochs=2
+#
+# DPTRAIN_SKIP_DEPS=1 leaves out the packages (not a Debian system, see deps.sh).
+set -eu
+top=$(cd "$(dirname "$0")/.." && pwd)
+
+[ "${DPTRAIN_SKIP_DEPS:-}" = 1 ] || "$top/deploy/deps.sh"
+
+build=$top/build
+if [ ! -f "$build/build.ninja" ]; then
+    echo "quickstart.sh: configuring build/ (release)"
+    mkdir -p "$build"
+    if ! meson setup "$build" "$top" --buildtype=release >"$build/quickstart.log" 2>&1; then
+        cat "$build/quickstart.log" >&2
+        exit 1
+    fi
+fi
+
+# Only the daemons: the tests share this build, and tests/run.sh builds them.
+targets='driver/dpdriver follower/dpfollower'
+if ! ninja -C "$build" -n $targets | grep -q 'no work to do'; then
+    echo "quickstart.sh: building the daemons"
+    ninja -C "$build" $targets
+fi
+
+exec "$build/driver/dpdriver" --nranks 2 --local "$@"

@@ -1,0 +1,99 @@
+#include "driver/check.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "driver/record.h"
+#include "report/run_dir.h"
+#include "train/engine.h"
+
+static void print_summary(const struct options *o, const struct job *job, const struct report *r)
+{
+    char layout[HASH_TEXT_LEN];
+    struct buf text = {0};
+
+    hash_to_text(r->opened.layout, layout);
+    job_write(job, &text);
+    printf("%s\n", buf_cstr(&text));
+    printf("parameters         %lld in %d tensors, layout %.16s\n",
+           (long long)r->opened.n_parameters, r->opened.n_tensors, layout);
+    printf("training samples   %lld: %lld steps per epoch, %lld epochs\n",
+           (long long)r->opened.n_train, (long long)r->opened.steps_per_epoch,
+           (long long)job->train.epochs);
+    printf("validation samples %lld\n", (long long)r->opened.n_validation);
+    printf("ranks              %lld, this one on cpu\n", (long long)o->n_ranks);
+    printf("the job is fine\n");
+    buf_fini(&text);
+}
+
+/* Reports until the engine has opened the job, or why it cannot. */
+static struct report *wait_opened(struct mailbox *reports)
+{
+    for (;;) {
+        struct report *r = container_of(mailbox_wait(reports), struct report, mail);
+
+        if (r->kind == REPORT_OPENED || r->kind == REPORT_FAULT)
+            return r;
+        if (r->kind == REPORT_WARNING)
+            log_warn("%s", r->warning.text);
+        report_free(r);
+    }
+}
+
+static void post_open(struct engine *e, const struct options *o, const struct job *job)
+{
+    struct cmd *c = cmd_new(CMD_OPEN, 0);
+    struct buf text = {0};
+
+    job_write(job, &text);
+    c->open.n_ranks = (int)o->n_ranks;
+    c->open.job = (struct blob){text.data, text.len};
+    engine_post(e, c);
+}
+
+static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
+
+static int open_job(const struct options *o, const struct job *job, struct err *err)
+{
+    struct engine_options eo = {.device = "cpu", .n_threads = (int)o->common.n_threads};
+    struct mailbox reports;
+    struct engine *e;
+    struct report *r;
+    int rc;
+
+    mailbox_init(&reports, NULL, NULL);
+    rc = engine_new(&eo, &reports, &e, err);
+    if (rc == 0) {
+        post_open(e, o, job);
+        r = wait_opened(&reports);
+        if (r->kind == REPORT_FAULT) {
+            *err = r->fault.err;
+            rc = err->code;
+        } else {
+            print_summary(o, job, r);
+        }
+        report_free(r);
+        engine_free(e);
+    }
+    mailbox_fini(&reports, free_report);
+    return rc;
+}
+
+int check_run(const struct options *o, const struct job *job)
+{
+    char *path = record_path(o, job);
+    struct run_dir_request q = {
+        .path = path, .is_explicit = o->run_dir != NULL, .resume = o->resume};
+    struct err err;
+    int rc = run_dir_check(&q, &err);
+
+    free(path);
+    if (rc == 0)
+        rc = open_job(o, job, &err);
+    if (rc == 0)
+        return STATUS_OK;
+    log_error("%s", err.msg);
+    return STATUS_USAGE;
+}

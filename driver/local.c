@@ -1,0 +1,246 @@
+#include "driver/local.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "session/action.h"
+
+enum { MAX_ARGS = 24, MAX_NUMBER = 24 };
+
+/* ---- finding the program ---- */
+
+/* The follower's places as seen from the folder of dpdriver: beside it (installed), the build
+ * tree's, and libexec. */
+static const char *const places[] = {"dpfollower", "../follower/dpfollower",
+                                     "../libexec/dptrain/dpfollower", "../libexec/dpfollower"};
+
+static int find_follower(char **out, struct err *err)
+{
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *slash;
+
+    if (n < 0)
+        return err_sys(err, errno, "--local: cannot find this program's folder: /proc/self/exe");
+    self[n] = '\0';
+    slash = strrchr(self, '/');
+    *slash = '\0';
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        char *path = xasprintf("%s/%s", self, places[i]);
+
+        if (access(path, X_OK) == 0) {
+            *out = path;
+            return 0;
+        }
+        free(path);
+    }
+    return err_set(err, ERR_CONFIG,
+                   "--local: dpfollower is not in %s, nor in ../follower or ../libexec from there; "
+                   "install it beside dpdriver",
+                   self);
+}
+
+/* ---- starting ---- */
+
+struct command {
+    const char *argv[MAX_ARGS];
+    int n;
+    char root[ADDR_MAX_HOST + 16], rank[MAX_NUMBER], threads[MAX_NUMBER];
+};
+
+static void add(struct command *c, const char *option, const char *value)
+{
+    ASSERT(c->n + 3 < MAX_ARGS);
+    c->argv[c->n++] = option;
+    if (value)
+        c->argv[c->n++] = value;
+}
+
+static void command_init(struct command *c, const char *program, const struct options *o,
+                         const char *host, int port, int rank)
+{
+    memset(c, 0, sizeof *c);
+    if (rank < 0)
+        snprintf(c->rank, sizeof c->rank, "any");
+    else
+        snprintf(c->rank, sizeof c->rank, "%d", rank);
+    snprintf(c->threads, sizeof c->threads, "%lld", (long long)o->common.n_threads);
+    snprintf(c->root, sizeof c->root, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
+    add(c, program, NULL);
+    add(c, "--root", c->root);
+    add(c, "--rank", c->rank);
+    add(c, "--once", NULL);
+    add(c, "--device", "cpu");
+    if (o->common.n_threads)
+        add(c, "--threads", c->threads);
+    if (o->common.iface)
+        add(c, "--iface", o->common.iface);
+    if (o->common.insecure)
+        add(c, "--insecure", NULL);
+    if (o->common.secret_file)
+        add(c, "--secret-file", o->common.secret_file);
+    add(c, "--log-format", o->common.log_format == LOG_JSON ? "json" : "text");
+}
+
+/* In the child, between fork and exec: only calls that are safe there. */
+static void child_main(const struct command *c, pid_t group, pid_t parent)
+{
+    int null = open("/dev/null", O_RDWR);
+
+    setpgid(0, group);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(STATUS_FAILED); /* it died before the line above */
+    if (null >= 0) {
+        dup2(null, STDIN_FILENO);
+        dup2(null, STDOUT_FILENO);
+    }
+    signal(SIGPIPE, SIG_DFL);
+    execv(c->argv[0], (char *const *)c->argv);
+    _exit(STATUS_FAILED);
+}
+
+static int start_one(struct local *l, int rank, const struct command *c, struct err *err)
+{
+    pid_t parent = getpid(), pid = fork();
+
+    if (pid < 0)
+        return err_sys(err, errno, "--local: cannot start the follower of rank %d", rank);
+    if (pid == 0)
+        child_main(c, l->group, parent);
+    setpgid(pid, l->group); /* both do it: whoever comes first */
+    if (!l->group)
+        l->group = pid;
+    if (l->n == l->cap) {
+        l->cap = l->cap ? 2 * l->cap : 8;
+        l->child = xrealloc(l->child, (size_t)l->cap * sizeof *l->child);
+    }
+    l->child[l->n++] = (struct local_child){.pid = pid, .rank = rank};
+    return 0;
+}
+
+static int start_rank(struct local *l, int rank, struct err *err)
+{
+    struct command c;
+
+    command_init(&c, l->program, l->options, l->host, l->port, rank);
+    return start_one(l, rank, &c, err);
+}
+
+int local_start(struct local *l, const struct options *o, int n_spares, const char *host, int port,
+                struct err *err)
+{
+    int rc;
+
+    memset(l, 0, sizeof *l);
+    rc = find_follower(&l->program, err);
+    if (rc < 0)
+        return rc;
+    l->options = o;
+    l->host = xstrdup(host);
+    l->port = port;
+    for (int rank = 1; rank < o->n_ranks && rc == 0; rank++)
+        rc = start_rank(l, rank, err);
+    for (int i = 0; i < n_spares && rc == 0; i++)
+        rc = start_rank(l, -1, err);
+    return rc;
+}
+
+int local_restart(struct local *l, struct err *err)
+{
+    int64_t now = clock_mono_ns(), *oldest = &l->restarted_ns[l->n_restarts % LOCAL_RESTARTS];
+
+    if (l->n_restarts >= LOCAL_RESTARTS && now - *oldest < LOCAL_RESTARTS_MS * INT64_C(1000000))
+        return err_set(err, ERR_REFUSED,
+                       "%d local followers were replaced within %d s: no more of "
+                       "them are started",
+                       LOCAL_RESTARTS, LOCAL_RESTARTS_MS / 1000);
+    *oldest = now;
+    l->n_restarts++;
+    return start_rank(l, -1, err);
+}
+
+/* ---- ending ---- */
+
+int local_reap(struct local *l, int *rank, char text[64], int *status)
+{
+    for (int i = 0; i < l->n; i++) {
+        int w;
+
+        if (!l->child[i].pid || waitpid(l->child[i].pid, &w, WNOHANG) != l->child[i].pid)
+            continue;
+        l->child[i].pid = 0;
+        *rank = l->child[i].rank;
+        *status = WIFEXITED(w) ? WEXITSTATUS(w) : STATUS_FAILED;
+        if (WIFEXITED(w))
+            snprintf(text, 64, "exited with status %d", *status);
+        else
+            snprintf(text, 64, "was killed by SIG%s", sigabbrev_np(WTERMSIG(w)));
+        return 1;
+    }
+    return 0;
+}
+
+static int n_running(struct local *l)
+{
+    char text[64];
+    int rank, status, n = 0;
+
+    while (local_reap(l, &rank, text, &status))
+        ;
+    for (int i = 0; i < l->n; i++)
+        n += l->child[i].pid != 0;
+    return n;
+}
+
+/* Until one more has ended, or the time is up: pidfds are readable at the end of their process. */
+static void wait_for_end(struct local *l, int64_t left_ms)
+{
+    for (int i = 0; i < l->n; i++) {
+        struct pollfd p = {.fd = -1, .events = POLLIN};
+
+        if (!l->child[i].pid)
+            continue;
+        p.fd = (int)syscall(SYS_pidfd_open, l->child[i].pid, 0);
+        poll(&p, 1, p.fd < 0 ? 10 : (int)left_ms);
+        if (p.fd >= 0)
+            close(p.fd);
+        return;
+    }
+}
+
+void local_end(struct local *l, int patience_ms)
+{
+    int64_t start = clock_mono_ns();
+
+    while (n_running(l) > 0) {
+        int64_t left = patience_ms - (clock_mono_ns() - start) / 1000000;
+
+        if (left <= 0)
+            break;
+        wait_for_end(l, left);
+    }
+    for (int i = 0; i < l->n; i++) {
+        if (!l->child[i].pid)
+            continue;
+        log_warn("the local follower with pid %ld does not end: killed", (long)l->child[i].pid);
+        kill(l->child[i].pid, SIGKILL);
+        waitpid(l->child[i].pid, NULL, 0);
+    }
+    free(l->child);
+    free(l->program);
+    free(l->host);
+    *l = (struct local){0};
+}

@@ -1,0 +1,47 @@
+/* local - the followers that --local starts on this machine.
+ *
+ * They are a process group of their own, so that Ctrl-C in a terminal reaches the driver alone, and
+ * the kernel kills them when the driver dies, however it dies.
+ *
+ * Life:    local_start -> (local_reap on SIGCHLD, local_restart) ... -> local_end.
+ * Threads: main's (the kernel ties their life to the thread that started them). */
+#ifndef DRIVER_LOCAL_H
+#define DRIVER_LOCAL_H
+
+#include <sys/types.h>
+
+#include "driver/options.h"
+
+struct local_child {
+    pid_t pid; /* 0: ended and reaped */
+    int rank;
+};
+
+enum { LOCAL_RESTARTS = 3, LOCAL_RESTARTS_MS = 60000 };
+
+struct local {
+    struct local_child *child; /* [cap]; n in use */
+    int n, cap;
+    pid_t group;
+    char *program, *host;
+    int port;
+    const struct options *options;
+    int64_t restarted_ns[LOCAL_RESTARTS]; /* the latest ones */
+    int n_restarts;
+};
+
+/* Start ranks 1..n_ranks-1 and the spares, which find the driver at host:port. */
+int local_start(struct local *l, const struct options *o, int n_spares, const char *host, int port,
+                struct err *err);
+
+/* One more, for any rank.  ERR_REFUSED: LOCAL_RESTARTS were started within LOCAL_RESTARTS_MS. */
+int local_restart(struct local *l, struct err *err);
+
+/* One that has ended: 1 and *rank, *text ("exited with status 2"), *status (its exit status, 1 for
+ * a signal); 0: none.  Call until 0. */
+int local_reap(struct local *l, int *rank, char text[64], int *status);
+
+/* Wait until all have ended by themselves, for at most patience_ms; then they are killed. */
+void local_end(struct local *l, int patience_ms);
+
+#endif

@@ -1,0 +1,131 @@
+/* dpdriver - rank 0 of a job: reads the command line and the job, then server_run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "driver/check.h"
+#include "driver/options.h"
+#include "driver/record.h"
+#include "driver/server.h"
+#include "net/secret.h"
+
+/* Where --resume finds its run when nothing says which: that of the demo, or of --set name=NAME. */
+static char *default_run(const struct options *o)
+{
+    const char *names[ARG_MAX_LIST];
+    struct job *job;
+    struct err ignored;
+    size_t n = 0;
+    char *path;
+
+    for (size_t i = 0; i < o->sets.n; i++)
+        if (strncmp(o->sets.item[i], "name=", 5) == 0)
+            names[n++] = o->sets.item[i];
+    if (job_load(NULL, names, n, &job, &ignored) < 0)
+        return xstrdup("runs/demo");
+    path = record_path(o, job);
+    job_free(job);
+    return path;
+}
+
+/* With --resume and no --job: the job that the run directory holds. */
+static int run_job_path(const struct options *o, char **out, struct err *err)
+{
+    char *wanted = o->run_dir ? xstrdup(o->run_dir) : default_run(o);
+    struct run_dir_request q = {.path = wanted, .is_explicit = o->run_dir != NULL, .resume = 1};
+    char *folder = run_dir_to_resume(&q), *path = xasprintf("%s/job.yaml", folder);
+    int rc = 0;
+
+    if (access(path, F_OK) == 0)
+        *out = path;
+    else
+        rc =
+            err_set(err, ERR_CONFIG,
+                    "--resume: there is no run in %s (no job.yaml); give the --run-dir of the run, "
+                    "or its --job to start it",
+                    folder);
+    if (rc < 0)
+        free(path);
+    free(folder);
+    free(wanted);
+    return rc;
+}
+
+static int load_job(struct options *o, struct job **out, struct err *err)
+{
+    char *path = o->job ? xstrdup(o->job) : NULL;
+    int rc = o->resume && !o->job ? run_job_path(o, &path, err) : 0;
+
+    if (rc == 0)
+        rc = job_load(path, o->sets.item, o->sets.n, out, err);
+    free(path);
+    if (rc < 0)
+        return rc;
+    if (!o->n_ranks)
+        o->n_ranks = max_i64(1, (*out)->cluster.min_ranks);
+    rc = job_check_supported(*out, o->n_ranks, err);
+    if (rc < 0)
+        job_free(*out);
+    return rc;
+}
+
+static int run(struct options *o, int argc, char **argv, int64_t start_ns)
+{
+    struct job *job;
+    struct err err;
+    int status;
+
+    if (load_job(o, &job, &err) < 0) {
+        log_error("%s", err.msg);
+        return STATUS_USAGE;
+    }
+    status = o->check ? check_run(o, job) : server_run(o, job, argc, argv, start_ns);
+    job_free(job);
+    return status;
+}
+
+static int make_secret(const char *path)
+{
+    struct err err;
+
+    if (secret_make(path, &err) < 0) {
+        log_error("--make-secret: %s", err.msg);
+        return daemon_status_of(&err);
+    }
+    log_info("%s holds a new secret: copy it to every machine of the job, mode 0600, over a safe "
+             "way such as scp, and give --secret-file to dpdriver and dpfollower",
+             path);
+    return STATUS_OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    struct err err;
+
+    daemon_open_standard();
+    log_init("dpdriver", LOG_TEXT, LOG_INFO);
+    if (options_parse(argc, argv, &o, &err) < 0) {
+        log_error("%s", err.msg);
+        return STATUS_USAGE;
+    }
+    log_init("dpdriver", (enum log_format)o.common.log_format, LOG_INFO);
+    if (o.common.help)
+        options_help(stdout);
+    else if (o.help_job)
+        job_help(stdout);
+    else if (o.common.version)
+        printf("dpdriver %s\n", DPTRAIN_VERSION);
+    else if (o.make_secret)
+        return make_secret(o.make_secret);
+    else {
+        int64_t start_ns = daemon_process_setup(argv);
+
+        return run(&o, argc, argv, start_ns);
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,224 @@
+#include "driver/options.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/util.h"
+#include "config/job.h"
+
+#define AT(field) offsetof(struct options, field)
+
+static const struct arg job_args[] = {
+    {"nranks", "N", ARG_INT, AT(n_ranks), 1, JOB_MAX_RANKS,
+     .help = "processes that train together; this one, rank 0, counts"},
+    {"job", "FILE", ARG_TEXT, AT(job),
+     .help = "what to train (YAML; --help-job lists the keys); without it the built-in demo runs: "
+             "LeNet on drawn digits"},
+    {"set", "KEY=VALUE", ARG_LIST, AT(sets),
+     .help = "override one key of the job file, such as train.epochs=1; may be repeated"},
+    {"run-dir", "DIR", ARG_TEXT, AT(run_dir),
+     .help = "where job.yaml, events.jsonl and checkpoints go (default runs/NAME of the job, or "
+             "NAME-2 ... when that holds a run)"},
+    {"resume", NULL, ARG_FLAG, AT(resume),
+     .help = "go on with the run in the run directory, from its newest checkpoint"},
+    {"local", NULL, ARG_FLAG, AT(local),
+     .help = "start the other N-1 processes on this machine; they end with this one"},
+    {"check", NULL, ARG_FLAG, AT(check),
+     .help = "validate job, data and device, print a summary, and exit: 0 or 2"},
+    {"help-job", NULL, ARG_FLAG, AT(help_job), .help = "list the keys of a job file, and exit"},
+};
+
+static const struct arg network_args[] = {
+    {"host", "ADDR", ARG_TEXT, AT(host),
+     .help = "address to listen on (default 127.0.0.1: this machine only; with --secret-file all)"},
+    {"port", "PORT", ARG_INT, AT(port), 0, 65535,
+     .help = "port to listen on (default 7000; 0 takes a free one)"},
+    {"port-file", "FILE", ARG_TEXT, AT(port_file),
+     .help = "write the port there once the driver listens"},
+    {"make-secret", "F", ARG_TEXT, AT(make_secret),
+     .help = "make a new file for --secret-file, and exit"},
+    {"status", NULL, ARG_UNSUPPORTED, 0,
+     .help = "events.jsonl in the run directory tells how a run is doing, and SIGUSR1 makes the "
+             "driver log it"},
+    {"inject", "SPEC", ARG_UNSUPPORTED, 0, .help = "send signals to the processes instead"},
+    {"test-shared-gpu", NULL, ARG_UNSUPPORTED, 0, .help = "this build computes on the CPU"},
+};
+
+enum { N_GROUPS = 3 };
+
+static void groups_init(struct arg_group g[N_GROUPS], struct options *o)
+{
+    g[0] = (struct arg_group){"The job", job_args, ARRAY_LEN(job_args), o};
+    g[1] = (struct arg_group){"Its address", network_args, ARRAY_LEN(network_args), o};
+    g[2] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL};
+}
+
+/* Off this machine anybody could join, and read the job: only when the user says so. */
+static int check_host(const struct options *o, struct err *err)
+{
+    struct sockaddr_storage sa = {0};
+    int rc = addr_resolve(o->host, (int)o->port, &sa, err);
+
+    if (rc < 0)
+        return err_wrap(err, "--host");
+    if (!addr_is_loopback((struct sockaddr *)&sa) && !o->common.insecure && !o->common.secret_file)
+        return err_set(err, ERR_ARG,
+                       "--host %s: whoever reaches this address could join and read the job; give "
+                       "--secret-file (\"dpdriver --make-secret F\" makes one), or on a private "
+                       "network add --insecure, or leave --host out for this machine only",
+                       o->host);
+    return 0;
+}
+
+static int check(struct options *o, struct err *err)
+{
+    int rc;
+
+    if (!o->n_ranks && !o->check)
+        return err_set(err, ERR_ARG,
+                       "--nranks is missing: how many processes train together; \"dpdriver "
+                       "--nranks 2 --local\" runs the demo on this machine");
+    if (!o->host)
+        o->host = o->common.secret_file ? addr_all() : "127.0.0.1";
+    rc = daemon_check_options(&o->common, o->advertise, err);
+    return rc < 0 ? rc : check_host(o, err);
+}
+
+int options_parse(int argc, char **argv, struct options *out, struct err *err)
+{
+    struct arg_group groups[N_GROUPS];
+    int rc;
+
+    *out = (struct options){.port = 7000, .common.device = "auto"};
+    groups_init(groups, out);
+    rc = args_parse(groups, N_GROUPS, argc, argv, err);
+    if (rc < 0 || out->common.help || out->common.version || out->help_job || out->make_secret)
+        return rc;
+    return check(out, err);
+}
+
+void options_help(FILE *f)
+{
+    struct arg_group groups[N_GROUPS];
+
+    groups_init(groups, NULL);
+    fprintf(f, "Usage: dpdriver --nranks N [--job FILE] [--local] [option]...\n"
+               "\n"
+               "Trains a neural network together with N-1 followers, and is their rank 0.\n"
+               "\n"
+               "  dpdriver --nranks 2 --local                   the demo, all on this machine\n"
+               "  dpdriver --nranks 3 --job mnist.yaml          waits for two followers, each:\n"
+               "  dpfollower --root 127.0.0.1:7000\n"
+               "\n");
+    args_help(groups, N_GROUPS, f);
+    fprintf(f,
+            "\nExit status: 0 finished; 1 failed; 2 usage, job file or data wrong;\n"
+            "4 stopped by a signal (--resume goes on).  SIGINT and SIGTERM stop after the step,\n"
+            "with a checkpoint; a second one stops at once.  SIGUSR1 logs the state.\n");
+}
+
+static void put_quoted(struct buf *b, const char *word)
+{
+    int is_plain = *word != '\0';
+
+    for (const char *c = word; *c; c++)
+        is_plain = is_plain && (isalnum((unsigned char)*c) || strchr("-_./=:,+@%", *c));
+    buf_printf(b, "%s", b->len ? " " : "");
+    if (is_plain) {
+        buf_printf(b, "%s", word);
+        return;
+    }
+    buf_printf(b, "'");
+    for (const char *c = word; *c; c++)
+        buf_printf(b, *c == '\'' ? "'\\''" : "%c", *c);
+    buf_printf(b, "'");
+}
+
+/* Is argv's `word` --name, or a beginning of it, or that with "=..."? */
+static int is_option(const char *word, const char *name)
+{
+    size_t n = strcspn(word, "=");
+
+    return n > 2 && strncmp(word, "--", 2) == 0 && strncmp(word + 2, name, n - 2) == 0;
+}
+
+/* Is this a setting of one of the keys?  One that ends in '.' stands for all that begin so. */
+static int is_of_keys(const char *setting, const char *const *keys)
+{
+    for (; setting && *keys; keys++) {
+        size_t n = strcspn(*keys, "=");
+
+        if (strncmp(setting, *keys, n) == 0 && ((*keys)[n - 1] == '.' || setting[n] == '='))
+            return 1;
+    }
+    return 0;
+}
+
+/* argv without where the run is, and without settings of `keys` (NULL at the end). */
+static void put_command(struct buf *b, int argc, char **argv, const char *const *keys)
+{
+    for (int i = 0; i < argc; i++) {
+        const char *equals = strchr(argv[i], '=');
+        int is_set = i > 0 && is_option(argv[i], "set"), n = is_set && !equals ? 2 : 1;
+
+        if (i > 0 && is_option(argv[i], "resume"))
+            continue;
+        if (i > 0 && is_option(argv[i], "run-dir")) {
+            i += !equals;
+            continue;
+        }
+        if (!is_set || !is_of_keys(equals ? equals + 1 : argv[i + 1], keys))
+            for (int k = 0; k < n && i + k < argc; k++)
+                put_quoted(b, argv[i + k]);
+        i += n - 1;
+    }
+}
+
+static void put_sets(struct buf *b, const char *const *sets)
+{
+    for (; *sets; sets++) {
+        put_quoted(b, "--set");
+        put_quoted(b, *sets);
+    }
+}
+
+static char *take_text(struct buf *b)
+{
+    char *text = xstrdup(buf_cstr(b));
+
+    buf_fini(b);
+    return text;
+}
+
+char *options_longer_command(int argc, char **argv, const char *run_dir, const char *const *sets)
+{
+    struct buf b = {0};
+
+    put_command(&b, argc, argv, sets);
+    put_quoted(&b, "--resume");
+    put_quoted(&b, "--run-dir");
+    put_quoted(&b, run_dir);
+    put_sets(&b, sets);
+    return take_text(&b);
+}
+
+char *options_resume_command(int argc, char **argv, const char *run_dir)
+{
+    static const char *const no_sets[] = {NULL};
+
+    return options_longer_command(argc, argv, run_dir, no_sets);
+}
+
+char *options_data_command(int argc, char **argv)
+{
+    static const char *const drawn[] = {"data.", NULL};
+    static const char *const own[] = {"data.format=mnist", "data.path=FOLDER",
+                                      "data.validation=t10k", NULL};
+    struct buf b = {0};
+
+    put_command(&b, argc, argv, drawn);
+    put_sets(&b, own);
+    return take_text(&b);
+}

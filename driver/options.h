@@ -1,0 +1,38 @@
+/* options - dpdriver's command line. */
+#ifndef DRIVER_OPTIONS_H
+#define DRIVER_OPTIONS_H
+
+#include <stdio.h>
+
+#include "daemon/args.h"
+#include "daemon/daemon.h"
+
+struct options {
+    int64_t n_ranks; /* 0: not given, with --check */
+    const char *job; /* NULL: the built-in demo, or with --resume the run's own */
+    struct arg_list sets;
+    const char *host;
+    const char *make_secret; /* NULL: not given */
+    int64_t port;
+    const char *port_file, *run_dir; /* NULL: not given */
+    int local, resume, check, help_job;
+    struct daemon_options common;
+    char advertise[ADDR_TEXT]; /* --iface's address, or "" */
+};
+
+/* ERR_ARG, ERR_UNSUPPORTED: one line with the remedy. */
+int options_parse(int argc, char **argv, struct options *out, struct err *err);
+
+void options_help(FILE *f);
+
+/* The command that goes on with the run in `run_dir`: argv, quoted for a shell where needed, with
+ * --resume and --run-dir.  The caller frees it. */
+char *options_resume_command(int argc, char **argv, const char *run_dir);
+
+/* The same, with these settings (NULL at the end) in place of those of their keys. */
+char *options_longer_command(int argc, char **argv, const char *run_dir, const char *const *sets);
+
+/* The demo's command with data of one's own: FOLDER stands for where they are. */
+char *options_data_command(int argc, char **argv);
+
+#endif

@@ -1,0 +1,60 @@
+#include "driver/peers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+struct peer *peers_add(struct peers *p, struct conn *c, void *owner)
+{
+    struct peer *one = xcalloc(1, sizeof *one);
+
+    if (p->n == p->cap) {
+        p->cap = p->cap ? 2 * p->cap : 16;
+        p->peer = xrealloc(p->peer, p->cap * sizeof(*p->peer));
+    }
+    *one = (struct peer){.number = ++p->last, .conn = c, .owner = owner};
+    p->peer[p->n++] = one;
+    return one;
+}
+
+static int by_number(const void *key, const void *element)
+{
+    int64_t number = *(const int64_t *)key, other = (*(struct peer *const *)element)->number;
+
+    return (number > other) - (number < other);
+}
+
+static struct peer **find(const struct peers *p, int64_t number)
+{
+    return p->n ? bsearch(&number, p->peer, p->n, sizeof *p->peer, by_number) : NULL;
+}
+
+struct conn *peers_find(const struct peers *p, int64_t number)
+{
+    struct peer **at = find(p, number);
+
+    return at ? (*at)->conn : NULL;
+}
+
+struct conn *peers_remove(struct peers *p, int64_t number)
+{
+    struct peer **at = find(p, number);
+    struct conn *c;
+
+    if (!at)
+        return NULL;
+    c = (*at)->conn;
+    free(*at);
+    p->n--;
+    memmove(at, at + 1, (size_t)(p->peer + p->n - at) * sizeof(struct peer *));
+    return c;
+}
+
+void peers_fini(struct peers *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        free(p->peer[i]);
+    free(p->peer);
+    *p = (struct peers){0};
+}

@@ -1,0 +1,31 @@
+/* peers - the connections of a driver, by the number that its session knows them by.
+ *
+ * Numbers grow and are never used twice, so the array is sorted by itself.
+ *
+ * Life:    zeroed -> peers_add ... -> peers_fini.  Conns are borrowed. */
+#ifndef DRIVER_PEERS_H
+#define DRIVER_PEERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct conn;
+
+struct peer {
+    int64_t number;
+    struct conn *conn;
+    void *owner;
+};
+
+struct peers {
+    struct peer **peer; /* [n], by number; each stays where it is while it is here */
+    size_t n, cap;
+    int64_t last; /* number given last */
+};
+
+struct peer *peers_add(struct peers *p, struct conn *c, void *owner); /* with the next number */
+struct conn *peers_find(const struct peers *p, int64_t number);       /* NULL: not here */
+struct conn *peers_remove(struct peers *p, int64_t number);           /* the same */
+void peers_fini(struct peers *p);
+
+#endif

@@ -1,0 +1,206 @@
+#include "driver/record.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "report/meter.h"
+
+char *record_path(const struct options *o, const struct job *job)
+{
+    return o->run_dir ? xstrdup(o->run_dir) : xasprintf("runs/%s", job->name);
+}
+
+/* ---- opening ---- */
+
+/* A run that goes on must be the same job in what made its numbers. */
+static int compare_with_old(const struct record *r, const char *job_path, struct err *err)
+{
+    struct job *old;
+    int rc;
+
+    if (access(job_path, F_OK) < 0)
+        return 0; /* killed before it was written: nothing to compare */
+    rc = job_load(job_path, NULL, 0, &old, err);
+    if (rc < 0)
+        return err_wrap(err, "--resume");
+    rc = job_compare_for_resume(old, r->job, err);
+    job_free(old);
+    return rc < 0 ? err_wrap(err, "--resume in %s", r->dir.path) : 0;
+}
+
+static int write_job(const struct record *r, struct err *err)
+{
+    char *path = xasprintf("%s/job.yaml", r->dir.path);
+    struct buf text = {0};
+    int rc = r->dir.resumed ? compare_with_old(r, path, err) : 0;
+
+    if (rc == 0) {
+        job_write(r->job, &text);
+        rc = run_dir_replace(path, text.data, text.len, err);
+    }
+    buf_fini(&text);
+    free(path);
+    return rc;
+}
+
+static void say_where(const struct record *r)
+{
+    if (r->dir.resumed)
+        log_info("going on with the run in %s", r->dir.path);
+    else if (r->options->resume)
+        log_warn("--resume: there is no run in %s yet: starting from the beginning", r->dir.path);
+    else if (r->dir.renamed)
+        log_info("run directory: %s (those before it hold runs already; --resume goes on with the "
+                 "last one)",
+                 r->dir.path);
+    else
+        log_info("run directory: %s", r->dir.path);
+}
+
+int record_open(struct record *r, const struct options *o, const struct job *job, struct err *err)
+{
+    char *path = record_path(o, job);
+    struct run_dir_request q = {
+        .path = path, .is_explicit = o->run_dir != NULL, .resume = o->resume};
+    int rc;
+
+    memset(r, 0, sizeof *r);
+    r->options = o;
+    r->job = job;
+    rc = run_dir_claim(&q, &r->dir, err);
+    free(path);
+    if (rc < 0)
+        return rc;
+    rc = write_job(r, err);
+    if (rc < 0) {
+        run_dir_discard(&r->dir);
+        run_dir_fini(&r->dir);
+        return rc;
+    }
+    r->events = events_new(r->dir.events_fd, r->dir.events, "cpu");
+    r->dir.events_fd = -1;
+    r->is_live = meter_start(STDERR_FILENO);
+    say_where(r);
+    return 0;
+}
+
+/* ---- events ---- */
+
+static void show_progress(const struct record *r, const struct session_event *ev)
+{
+    const struct job_train *t = &r->job->train;
+    struct meter_reading m = {
+        .epoch = ev->progress.epoch,
+        .n_epochs = ev->progress.n_epochs,
+        .step = ev->progress.step,
+        .n_steps = ev->progress.n_epochs * ev->progress.steps_per_epoch,
+        .samples_per_step = t->global_batch,
+        .loss = ev->progress.loss,
+        .samples_per_second = ev->progress.samples_per_second,
+    };
+
+    if (t->max_steps)
+        m.n_steps = min_i64(m.n_steps, t->max_steps);
+    meter_show(&m, clock_mono_ns());
+}
+
+static void show_epoch(struct record *r, const struct session_epoch *e)
+{
+    char line[256];
+
+    table_add(&r->table, e);
+    if (r->is_live)
+        return;
+    table_epoch_text(e, r->job->train.epochs, line, sizeof line);
+    log_info("%s", line);
+}
+
+/* Local followers write to the same terminal, and do not know of the line: it must be gone when the
+ * job's end makes them speak. */
+static int may_be_the_end(enum event_kind kind)
+{
+    return kind == EVENT_CHECKPOINT || kind == EVENT_ERROR || kind == EVENT_DONE;
+}
+
+void record_event(struct record *r, const struct session_event *ev)
+{
+    if (may_be_the_end(ev->kind))
+        meter_clear();
+    switch (ev->kind) {
+    case EVENT_PROGRESS:
+        show_progress(r, ev);
+        return;
+    case EVENT_EPOCH:
+        show_epoch(r, &ev->epoch);
+        break;
+    case EVENT_CHECKPOINT:
+        free(r->checkpoint);
+        r->checkpoint = xstrdup(ev->text);
+        break;
+    case EVENT_DONE:
+        r->seconds = ev->seconds;
+        if (!r->checkpoint) /* nothing was to be done: the one that the run went on from */
+            r->checkpoint =
+                xasprintf("%s/checkpoints/step-%08lld", r->dir.path, (long long)ev->step);
+        break;
+    default:
+        break;
+    }
+    events_add(r->events, ev);
+}
+
+/* ---- the end ---- */
+
+/* What a person may want next: own data after the demo, else twice as much training. */
+static char *next_command(const struct record *r, int argc, char **argv)
+{
+    const struct job_train *t = &r->job->train;
+    const char *sets[3] = {NULL};
+    char epochs[48], steps[48], *command, *text;
+
+    if (!r->options->job && !r->dir.resumed && r->job->data.format == DATA_DIGITS) {
+        command = options_data_command(argc, argv);
+        text = xasprintf("%s   # FOLDER: where MNIST's four files are", command);
+        free(command);
+        return text;
+    }
+    snprintf(epochs, sizeof epochs, "train.epochs=%lld",
+             (long long)min_i64(2 * t->epochs, 1000000));
+    snprintf(steps, sizeof steps, "train.max_steps=%lld", 2 * (long long)t->max_steps);
+    sets[0] = epochs;
+    sets[1] = t->max_steps ? steps : NULL;
+    return options_longer_command(argc, argv, r->dir.path, sets);
+}
+
+void record_end(struct record *r, int status, int argc, char **argv)
+{
+    char *model = r->checkpoint ? xasprintf("%s/model.safetensors", r->checkpoint) : NULL;
+    char *next = next_command(r, argc, argv);
+
+    meter_stop();
+    if (events_lost(r->events))
+        log_warn("%s: %lld events could not be written", r->dir.events,
+                 (long long)events_lost(r->events));
+    if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
+        table_print(&r->table,
+                    &(struct table_end){.seconds = r->seconds, .model_path = model, .next = next},
+                    stdout);
+    free(next);
+    free(model);
+}
+
+void record_close(struct record *r, int status)
+{
+    meter_stop();
+    if (status == STATUS_USAGE && r->dir.path)
+        run_dir_discard(&r->dir);
+    events_free(r->events);
+    run_dir_fini(&r->dir);
+    free(r->checkpoint);
+}

@@ -1,0 +1,403 @@
+#include "driver/server.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "driver/local.h"
+#include "driver/peers.h"
+#include "driver/record.h"
+#include "net/listener.h"
+#include "session/driver.h"
+
+enum {
+    MAX_STRANGERS = 128, /* beside one for each rank; the session's own limit is higher */
+    MAX_UNPROVEN = 1024, /* with TLS, where the session knows nothing of them */
+    STRANGER_MS = 10000,
+    LOCAL_PATIENCE_MS = 5000, /* for local followers to end after the job has */
+};
+
+struct server {
+    const struct options *options;
+    const struct job *job;
+    struct daemon daemon;
+    struct driver *driver;
+    struct listener *listener;
+    struct tls_context *tls; /* NULL: without --secret-file */
+    struct peers peers;
+    struct record record;
+    struct local local;
+    uv_signal_t child_ended;
+    int is_formed;    /* from here on the session knows what a lost follower means */
+    int is_ending;    /* the session has said how it ends */
+    int local_status; /* != 0: a local follower's end is why we stop */
+    int status;
+    int argc; /* the command line */
+    char **argv;
+};
+
+/* ---- connections ---- */
+
+static void on_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
+{
+    struct peer *peer = arg;
+    struct server *s = peer->owner;
+    Wire__Control *m = conn_unpack(c, body, len);
+    int64_t now;
+
+    if (!m)
+        return;
+    now = daemon_enter(&s->daemon);
+    driver_message(s->driver, now, peer->number, m);
+    daemon_leave(&s->daemon);
+    msg_free(m);
+}
+
+static void on_closed(void *arg, struct conn *c, const struct err *why)
+{
+    struct peer *peer = arg;
+    struct server *s = peer->owner;
+    int64_t number = peer->number, now;
+
+    (void)c;
+    now = daemon_enter(&s->daemon);
+    peers_remove(&s->peers, number);
+    driver_closed(s->driver, now, number, why);
+    daemon_leave(&s->daemon);
+}
+
+static void on_accepted(void *arg, struct conn *c)
+{
+    static const struct conn_events events = {on_frame, on_closed};
+    struct server *s = arg;
+    struct peer *peer = peers_add(&s->peers, c, s);
+    int64_t now = daemon_enter(&s->daemon);
+
+    conn_listen(c, &events, peer);
+    driver_connected(s->driver, now, peer->number, conn_peer_number(c), conn_local_number(c),
+                     conn_peer(c));
+    daemon_leave(&s->daemon);
+}
+
+/* ---- what the session wants ---- */
+
+static void do_send(void *arg, int64_t number, struct frame *f)
+{
+    struct server *s = arg;
+    struct conn *c = peers_find(&s->peers, number);
+
+    if (c)
+        conn_send(c, f);
+    else
+        frame_unref(f);
+}
+
+static void do_trust(void *arg, int64_t number)
+{
+    struct server *s = arg;
+    struct conn *c = peers_find(&s->peers, number);
+
+    if (c)
+        conn_welcome(c);
+}
+
+static void do_close(void *arg, int64_t number)
+{
+    struct server *s = arg;
+    struct conn *c = peers_remove(&s->peers, number);
+
+    if (c)
+        conn_close(c);
+}
+
+static void on_event(void *arg, const struct session_event *ev)
+{
+    struct server *s = arg;
+
+    s->is_formed |= ev->kind == EVENT_FORM;
+    s->is_ending |= ev->kind == EVENT_ERROR || ev->kind == EVENT_DONE;
+    record_event(&s->record, ev);
+}
+
+static const char *device_of(void *arg)
+{
+    (void)arg;
+    return "cpu"; /* all that this build has; --device was checked */
+}
+
+/* A failure's text was logged when it happened. */
+static void on_finished(void *arg, const struct action *end)
+{
+    struct server *s = arg;
+    int status = s->local_status ? s->local_status : end->finished.status;
+
+    s->status = status;
+    record_end(&s->record, status, s->argc, s->argv);
+    if (status == STATUS_STOPPED)
+        log_warn("%s", end->finished.text);
+    if (status == STATUS_OK && (s->options->common.log_format == LOG_JSON || !s->is_formed))
+        log_info("%s", end->finished.text); /* instead of the table, or why it has no rows */
+    daemon_detach(&s->daemon, end->finished.is_engine_stuck);
+}
+
+static void on_idle_stop(void *arg, const char *signal)
+{
+    (void)arg;
+    (void)signal; /* the job is over anyway */
+}
+
+/* ---- the session as daemon/daemon calls it ---- */
+
+static void m_report(void *m, int64_t now, struct report *r) { driver_report(m, now, r); }
+static void m_stop(void *m, int64_t now, const char *why) { driver_stop(m, now, why); }
+static void m_tick(void *m, int64_t now) { driver_tick(m, now); }
+static int64_t m_deadline(const void *m) { return driver_deadline(m); }
+static int m_next(void *m, struct action *out) { return driver_next(m, out); }
+
+static void m_progress(void *m, int64_t now, const struct progress *p)
+{
+    driver_progress(m, now, p);
+}
+
+static void m_describe(const void *m, int64_t now, struct buf *out)
+{
+    driver_describe(m, now, out);
+}
+
+static const struct daemon_machine machine = {m_report,   m_progress, m_stop,    m_tick,
+                                              m_deadline, m_next,     m_describe};
+
+/* ---- local followers ---- */
+
+/* One that was killed or failed is replaced; who found its input wrong would find it so again. */
+static void replace_child(struct server *s, const char *text, int status)
+{
+    struct err err;
+
+    if (!s->is_formed || s->is_ending || s->daemon.n_stops || status == STATUS_OK ||
+        status == STATUS_USAGE || status == STATUS_REFUSED || status == STATUS_STOPPED ||
+        s->job->cluster.replace_timeout_ms == 0)
+        return;
+    if (local_restart(&s->local, &err) < 0)
+        log_error("a local follower %s: %s", text, err.msg);
+    else
+        log_warn("a local follower %s: starting another one", text);
+}
+
+/* Before training nobody takes the place of a local follower that is gone: do not wait for the
+ * deadline. */
+static void on_child_ended(uv_signal_t *handle, int number)
+{
+    struct server *s = handle->data;
+    char text[64];
+    int rank, status;
+
+    (void)number;
+    while (local_reap(&s->local, &rank, text, &status)) {
+        int64_t now = daemon_enter(&s->daemon);
+
+        if (s->daemon.machine && !s->is_formed && !s->is_ending && !s->daemon.n_stops) {
+            log_error("the local follower of rank %d %s before training began", rank, text);
+            s->local_status = status == STATUS_USAGE ? STATUS_USAGE : STATUS_FAILED;
+            s->is_ending = 1;
+            driver_stop(s->driver, now, "the end of a local follower");
+            driver_stop(s->driver, now, "the end of a local follower");
+        }
+        daemon_leave(&s->daemon);
+        replace_child(s, text, status);
+    }
+}
+
+/* What a follower on this machine must connect to. */
+static const char *reachable(const char *listening)
+{
+    if (strcmp(listening, "0.0.0.0") == 0 || strcmp(listening, "::") == 0)
+        return "127.0.0.1"; /* "::" takes IPv4, too */
+    return listening;
+}
+
+static int start_local(struct server *s, struct err *err)
+{
+    if (!s->options->local || s->options->n_ranks + s->job->cluster.spares == 1)
+        return 0;
+    uv_signal_start(&s->child_ended, on_child_ended, SIGCHLD);
+    return local_start(&s->local, s->options, (int)s->job->cluster.spares,
+                       reachable(listener_number(s->listener)), listener_port(s->listener), err);
+}
+
+/* ---- start and end ---- */
+
+static int max_strangers(const struct server *s)
+{
+    int n = (int)s->options->n_ranks + (s->tls ? MAX_UNPROVEN : MAX_STRANGERS);
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur / 2 < (rlim_t)n)
+        n = (int)(files.rlim_cur / 2); /* the ranks and their data need the others */
+    return n;
+}
+
+static int start_listening(struct server *s, struct err *err)
+{
+    struct listener_options l = {.host = s->options->host,
+                                 .port = (int)s->options->port,
+                                 .max_strangers = max_strangers(s),
+                                 .stranger_ms = STRANGER_MS,
+                                 .tls = s->tls,
+                                 .accepted = on_accepted,
+                                 .arg = s};
+    int rc = listener_new(&s->daemon.loop, &l, &s->listener, err);
+
+    if (rc < 0)
+        return rc;
+    log_info("listening on %s for %lld follower%s", listener_text(s->listener),
+             (long long)s->options->n_ranks - 1, s->options->n_ranks == 2 ? "" : "s");
+    return 0;
+}
+
+static int write_port_file(const struct server *s, struct err *err)
+{
+    char text[16];
+    int n = snprintf(text, sizeof text, "%d\n", listener_port(s->listener));
+
+    if (!s->options->port_file)
+        return 0;
+    if (run_dir_replace(s->options->port_file, text, (size_t)n, err) == 0)
+        return 0;
+    err->code = ERR_ARG;
+    return err_wrap(err, "--port-file");
+}
+
+static void driver_options_init(struct driver_options *d, const struct server *s,
+                                const struct daemon_host *host, int64_t start_ns)
+{
+    const struct job *j = s->job;
+    const struct job_deadlines *t = &j->cluster.deadlines;
+
+    *d = (struct driver_options){
+        .n_ranks = (int)s->options->n_ranks,
+        .host = host->name,
+        .host_id = host->id,
+        .pid = getpid(),
+        .device = "cpu",
+        .advertise = s->options->advertise[0] ? s->options->advertise : NULL,
+        .resume = s->record.dir.resumed ? s->record.dir.path : NULL,
+        .n_epochs = j->train.epochs,
+        .max_steps = j->train.max_steps,
+        .validate_every = j->train.validate_every,
+        .checkpoint_every_epochs = j->checkpoint.every_epochs,
+        .heartbeat_timeout_ms = j->cluster.heartbeat_timeout_ms,
+        .min_ranks = (int)j->cluster.min_ranks,
+        .n_spares = (int)j->cluster.spares,
+        .replace_timeout_ms = j->cluster.replace_timeout_ms,
+        .join_interval_ms = j->cluster.join_interval_ms,
+        .deadlines = {t->gather_ms, t->ready_ms, t->prepare_ms, t->form_ms, t->step_ms,
+                      t->validate_ms, t->checkpoint_ms},
+        .start_ns = start_ns,
+    };
+}
+
+static void start_session(struct server *s, int argc, char **argv, int64_t start_ns)
+{
+    struct driver_options d;
+    struct daemon_host host;
+    struct buf job = {0};
+    char *resume = options_resume_command(argc, argv, s->record.dir.path);
+    uint8_t token[16];
+    int64_t now;
+
+    daemon_host(&host);
+    driver_options_init(&d, s, &host, start_ns);
+    job_write(s->job, &job);
+    d.job = job.data;
+    d.job_len = job.len;
+    d.how_to_resume = resume;
+    d.token = getrandom(token, sizeof token, 0) == sizeof token ? token : NULL;
+    d.token_len = d.token ? sizeof token : 0;
+    now = clock_mono_ns();
+    s->driver = driver_new(&d, now);
+    daemon_attach(&s->daemon, &machine, s->driver);
+    driver_start(s->driver, now);
+    daemon_leave(&s->daemon);
+    free(resume);
+    buf_fini(&job);
+}
+
+/* All that can go wrong before the session starts; what was opened is closed by server_end. */
+static int server_start(struct server *s, struct err *err)
+{
+    int rc = daemon_tls(&s->options->common, TLS_DRIVER, &s->tls, err);
+
+    if (rc == 0)
+        rc = start_listening(s, err);
+
+    if (rc == 0)
+        rc = write_port_file(s, err);
+    if (rc == 0) {
+        rc = record_open(&s->record, s->options, s->job, err);
+        if (rc < 0 && s->options->port_file)
+            unlink(s->options->port_file); /* nobody is to look for us */
+    }
+    if (rc == 0)
+        rc = start_local(s, err);
+    s->daemon.engine_options.run_dir = s->record.dir.path;
+    return rc;
+}
+
+static int server_end(struct server *s)
+{
+    int status = s->status;
+
+    daemon_detach(&s->daemon, s->daemon.engine != NULL);
+    listener_close(s->listener);
+    while (s->peers.n > 0)
+        do_close(s, s->peers.peer[0]->number);
+    uv_close((uv_handle_t *)&s->child_ended, NULL);
+    if (status == STATUS_OK && !s->is_formed && s->local.group)
+        kill(-s->local.group, SIGKILL); /* nothing was to be done: they may not have found us */
+    local_end(&s->local,
+              status == STATUS_OK || status == STATUS_STOPPED ? LOCAL_PATIENCE_MS : 1000);
+    record_close(&s->record, status);
+    driver_free(s->driver);
+    peers_fini(&s->peers);
+    status = daemon_close(&s->daemon, status);
+    tls_context_free(s->tls);
+    return status;
+}
+
+int server_run(const struct options *o, const struct job *job, int argc, char **argv,
+               int64_t start_ns)
+{
+    static const struct daemon_hooks hooks = {.send = do_send,
+                                              .trust = do_trust,
+                                              .close = do_close,
+                                              .event = on_event,
+                                              .device = device_of,
+                                              .finished = on_finished,
+                                              .idle_stop = on_idle_stop};
+    struct engine_options engine = {.n_threads = (int)o->common.n_threads};
+    struct server s = {.options = o, .job = job, .argc = argc, .argv = argv};
+    struct err err;
+
+    if (daemon_init(&s.daemon, &hooks, &s, &engine, &err) < 0) {
+        log_error("%s", err.msg);
+        return STATUS_FAILED;
+    }
+    uv_signal_init(&s.daemon.loop, &s.child_ended);
+    s.child_ended.data = &s;
+    if (server_start(&s, &err) < 0) {
+        log_error("%s", err.msg);
+        s.status = daemon_status_of(&err);
+        return server_end(&s);
+    }
+    start_session(&s, argc, argv, start_ns);
+    while (!s.daemon.is_finished)
+        uv_run(&s.daemon.loop, UV_RUN_ONCE);
+    return server_end(&s);
+}

@@ -1,0 +1,15 @@
+/* server - the driver's session machine with everything around it: connections, engine, record,
+ * and the followers of --local.
+ *
+ * Life:    server_run does it all, and returns the process's exit status. */
+#ifndef DRIVER_SERVER_H
+#define DRIVER_SERVER_H
+
+#include "config/job.h"
+#include "driver/options.h"
+
+/* `argv` to show how to resume; start_ns: when the process started. */
+int server_run(const struct options *o, const struct job *job, int argc, char **argv,
+               int64_t start_ns);
+
+#endif

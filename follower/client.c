@@ -1,0 +1,305 @@
+#include "follower/client.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "net/dialer.h"
+#include "session/follower.h"
+
+/* After a job its driver goes on listening for a moment: look for the next one only then, not all
+ * followers at once, and for a while take being turned away for what it is. */
+enum { REDIAL_MS = 500, REDIAL_SPREAD_MS = 500, DRIVER_ENDS_MS = 10000 };
+
+struct client {
+    const struct options *options;
+    struct daemon_host host;
+    struct daemon daemon;
+    struct dialer *dialer;
+    struct tls_context *tls;   /* NULL: without --secret-file */
+    struct conn *conn;         /* NULL: none */
+    struct follower *follower; /* of this connection; NULL while dialing */
+    uint8_t token[MSG_MAX_TOKEN];
+    size_t token_len; /* of the last job it was part of */
+    int is_over, status;
+    uv_timer_t redial;
+    int64_t ended_ns; /* when the last job ended; 0: none has */
+};
+
+static void leave_with(struct client *c, int status)
+{
+    c->is_over = 1;
+    c->status = status;
+}
+
+/* ---- the connection ---- */
+
+static void on_frame(void *arg, struct conn *conn, const uint8_t *body, size_t len)
+{
+    struct client *c = arg;
+    Wire__Control *m = conn_unpack(conn, body, len);
+    int64_t now;
+
+    if (!m)
+        return;
+    now = daemon_enter(&c->daemon);
+    if (c->follower)
+        follower_message(c->follower, now, m);
+    daemon_leave(&c->daemon);
+    msg_free(m);
+}
+
+static void on_closed(void *arg, struct conn *conn, const struct err *why)
+{
+    struct client *c = arg;
+    int64_t now = daemon_enter(&c->daemon);
+
+    (void)conn;
+    c->conn = NULL;
+    if (c->follower)
+        follower_closed(c->follower, now, why);
+    daemon_leave(&c->daemon);
+}
+
+static void do_send(void *arg, int64_t number, struct frame *f)
+{
+    struct client *c = arg;
+
+    (void)number;
+    if (c->conn)
+        conn_send(c->conn, f);
+    else
+        frame_unref(f);
+}
+
+static void do_close(void *arg, int64_t number)
+{
+    struct client *c = arg;
+
+    (void)number;
+    if (c->conn)
+        conn_close(c->conn);
+    c->conn = NULL;
+}
+
+static void do_trust(void *arg, int64_t number)
+{
+    (void)arg;
+    (void)number; /* a follower trusts the driver that it was told to find */
+}
+
+/* ---- the session ---- */
+
+static void m_report(void *m, int64_t now, struct report *r) { follower_report(m, now, r); }
+static void m_stop(void *m, int64_t now, const char *why) { follower_stop(m, now, why); }
+static void m_tick(void *m, int64_t now) { follower_tick(m, now); }
+static int64_t m_deadline(const void *m) { return follower_deadline(m); }
+static int m_next(void *m, struct action *out) { return follower_next(m, out); }
+
+static void m_progress(void *m, int64_t now, const struct progress *p)
+{
+    follower_progress(m, now, p);
+}
+
+static void m_describe(const void *m, int64_t now, struct buf *out)
+{
+    follower_describe(m, now, out);
+}
+
+static const struct daemon_machine machine = {m_report,   m_progress, m_stop,    m_tick,
+                                              m_deadline, m_next,     m_describe};
+
+static struct follower *new_session(struct client *c, int64_t now)
+{
+    static const char *const backends[] = {"cpu"};
+    const struct options *o = c->options;
+    struct follower_options f = {
+        .rank = o->rank,
+        .host = c->host.name,
+        .host_id = c->host.id,
+        .pid = getpid(),
+        .device = o->common.device,
+        .backends = backends,
+        .n_backends = ARRAY_LEN(backends),
+        .advertise = o->advertise[0] ? o->advertise : NULL,
+        .data_dir = o->data,
+        .token = c->token_len ? c->token : NULL,
+        .token_len = c->token_len,
+        .driver = o->root,
+    };
+
+    return follower_new(&f, now);
+}
+
+static void on_connected(void *arg, struct conn *conn)
+{
+    static const struct conn_events events = {on_frame, on_closed};
+    struct client *c = arg;
+    struct err err;
+
+    if (options_check_peer(c->options, conn_peer_number(conn), &err) < 0) {
+        log_error("%s", err.msg);
+        conn_abort(conn);
+        leave_with(c, STATUS_USAGE);
+        return;
+    }
+    conn_listen(conn, &events, c);
+    c->conn = conn;
+    c->follower = new_session(c, clock_mono_ns());
+    daemon_attach(&c->daemon, &machine, c->follower);
+    daemon_leave(&c->daemon);
+}
+
+static void on_gave_up(void *arg, const struct err *why)
+{
+    log_error("%s", why->msg);
+    leave_with(arg, STATUS_REFUSED);
+}
+
+static const char *device_of(void *arg)
+{
+    const struct client *c = arg;
+
+    return follower_device(c->follower);
+}
+
+static void keep_token(struct client *c)
+{
+    size_t len = 0;
+    const void *token = follower_token(c->follower, &len);
+
+    c->token_len = token && len <= sizeof c->token ? len : 0;
+    if (c->token_len)
+        memcpy(c->token, token, c->token_len);
+}
+
+static int is_old_driver(const struct client *c)
+{
+    return c->ended_ns && clock_mono_ns() - c->ended_ns < (int64_t)DRIVER_ENDS_MS * 1000000;
+}
+
+static void say_end(const struct client *c, const struct action *end)
+{
+    if (end->finished.status == STATUS_REFUSED && end->finished.retry && is_old_driver(c)) {
+        log_info("the driver of the last job is still ending: %s", end->finished.text);
+        return;
+    }
+    switch (end->finished.status) {
+    case STATUS_OK:
+        log_info("%s", end->finished.text);
+        break;
+    case STATUS_STOPPED:
+        log_warn("%s", end->finished.text);
+        break;
+    default:
+        log_error("%s", end->finished.text);
+    }
+}
+
+static void on_redial(uv_timer_t *t) { dialer_start(((struct client *)t->data)->dialer, 0); }
+
+static void look_for_next(struct client *c, int status)
+{
+    log_info("waiting for the next driver at %s", c->options->root);
+    if (status != STATUS_REFUSED)
+        c->ended_ns = clock_mono_ns();
+    if (status == STATUS_OK || status == STATUS_STOPPED)
+        uv_timer_start(&c->redial, on_redial, REDIAL_MS + (uint64_t)(getpid() % REDIAL_SPREAD_MS),
+                       0);
+    else
+        dialer_start(c->dialer, status == STATUS_REFUSED);
+}
+
+static void on_finished(void *arg, const struct action *end)
+{
+    struct client *c = arg;
+    int status = end->finished.status, is_stuck = end->finished.is_engine_stuck;
+    int again = end->finished.retry && !c->options->once && !is_stuck;
+
+    say_end(c, end);
+    keep_token(c);
+    daemon_detach(&c->daemon, is_stuck);
+    follower_free(c->follower);
+    c->follower = NULL;
+    do_close(c, 0);
+    if (!again) {
+        leave_with(c, status);
+        return;
+    }
+    look_for_next(c, status);
+}
+
+static void on_event(void *arg, const struct session_event *ev)
+{
+    (void)arg;
+    (void)ev; /* the driver keeps the record */
+}
+
+static void on_idle_stop(void *arg, const char *signal)
+{
+    log_warn("stopped by %s while waiting for a driver", signal);
+    leave_with(arg, STATUS_STOPPED);
+}
+
+/* ---- life ---- */
+
+static int start_dialing(struct client *c, struct err *err)
+{
+    const struct options *o = c->options;
+    struct dialer_options d = {.host = o->host,
+                               .port = o->port,
+                               .tls = c->tls,
+                               .wait_ms = o->once ? 1000 * o->wait_s : -1,
+                               .seed = (uint64_t)clock_mono_ns(),
+                               .connected = on_connected,
+                               .gave_up = on_gave_up,
+                               .arg = c};
+    int rc;
+
+    if (getrandom(&d.seed, sizeof d.seed, 0) < 0)
+        d.seed ^= (uint64_t)getpid() << 32;
+    rc = dialer_new(&c->daemon.loop, &d, &c->dialer, err);
+    if (rc < 0)
+        return rc;
+    uv_timer_init(&c->daemon.loop, &c->redial);
+    c->redial.data = c;
+    dialer_start(c->dialer, 0);
+    return 0;
+}
+
+int client_run(const struct options *o)
+{
+    static const struct daemon_hooks hooks = {.send = do_send,
+                                              .trust = do_trust,
+                                              .close = do_close,
+                                              .event = on_event,
+                                              .device = device_of,
+                                              .finished = on_finished,
+                                              .idle_stop = on_idle_stop};
+    struct engine_options engine = {.n_threads = (int)o->common.n_threads};
+    struct client c = {.options = o};
+    struct err err;
+
+    daemon_host(&c.host);
+    if (daemon_init(&c.daemon, &hooks, &c, &engine, &err) < 0) {
+        log_error("%s", err.msg);
+        return STATUS_FAILED;
+    }
+    if (daemon_tls(&o->common, TLS_FOLLOWER, &c.tls, &err) < 0 || start_dialing(&c, &err) < 0) {
+        log_error("%s", err.msg);
+        leave_with(&c, STATUS_USAGE);
+    }
+    while (!c.is_over)
+        uv_run(&c.daemon.loop, UV_RUN_ONCE);
+    do_close(&c, 0);
+    if (c.dialer)
+        uv_close((uv_handle_t *)&c.redial, NULL);
+    dialer_close(c.dialer);
+    c.status = daemon_close(&c.daemon, c.status);
+    tls_context_free(c.tls);
+    return c.status;
+}

@@ -1,0 +1,29 @@
+/* dpfollower - one more rank of a job: reads the command line, then client_run. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "follower/client.h"
+#include "follower/options.h"
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    struct err err;
+
+    daemon_open_standard();
+    log_init("dpfollower", LOG_TEXT, LOG_INFO);
+    if (options_parse(argc, argv, &o, &err) < 0) {
+        log_error("%s", err.msg);
+        return STATUS_USAGE;
+    }
+    log_init("dpfollower", (enum log_format)o.common.log_format, LOG_INFO);
+    if (o.common.help)
+        options_help(stdout);
+    else if (o.common.version)
+        printf("dpfollower %s\n", DPTRAIN_VERSION);
+    else {
+        daemon_process_setup(argv);
+        return client_run(&o);
+    }
+    return STATUS_OK;
+}

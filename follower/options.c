@@ -1,0 +1,134 @@
+#include "follower/options.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/util.h"
+#include "wire/msg.h"
+
+#define AT(field) offsetof(struct options, field)
+
+static const struct arg job_args[] = {
+    {"root", "HOST:PORT", ARG_TEXT, AT(root), .help = "where the driver listens"},
+    {"rank", "K|any", ARG_TEXT, AT(rank_text),
+     .help = "which rank to be, from 1 (default any: the driver says)"},
+    {"data", "DIR", ARG_TEXT, AT(data),
+     .help = "folder of the data on this host (default: the job's data.path)"},
+    {"once", NULL, ARG_FLAG, AT(once),
+     .help = "end after one job; without it the follower waits for the next driver"},
+    {"wait", "SECONDS", ARG_INT, AT(wait_s), 0, 1000000000,
+     .help = "with --once: how long to wait for the driver (default 600)"},
+};
+
+enum { N_GROUPS = 2, WAIT_S = 600 };
+
+static void groups_init(struct arg_group g[N_GROUPS], struct options *o)
+{
+    g[0] = (struct arg_group){"The job", job_args, ARRAY_LEN(job_args), o};
+    g[1] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL};
+}
+
+static int parse_rank(struct options *o, struct err *err)
+{
+    char *end;
+    long v;
+
+    if (strcmp(o->rank_text, "any") == 0) {
+        o->rank = -1;
+        return 0;
+    }
+    v = strtol(o->rank_text, &end, 10);
+    if (*end || end == o->rank_text || v < 0 || v >= MSG_MAX_RANKS)
+        return err_set(err, ERR_ARG, "--rank is \"%s\", want any, or a number from 1 to %d",
+                       o->rank_text, MSG_MAX_RANKS - 1);
+    if (v == 0)
+        return err_set(err, ERR_ARG, "--rank is 0, which is the driver's; want any, or 1 and up");
+    o->rank = (int)v;
+    return 0;
+}
+
+static int check_data(const struct options *o, struct err *err)
+{
+    struct stat st;
+
+    if (o->data && (stat(o->data, &st) < 0 || !S_ISDIR(st.st_mode)))
+        return err_set(err, ERR_ARG, "--data %s is not a folder on this host", o->data);
+    return 0;
+}
+
+int options_check_peer(const struct options *o, const char *number, struct err *err)
+{
+    if (o->common.insecure || o->common.secret_file || addr_number_is_loopback(number))
+        return 0;
+    return err_set(err, ERR_ARG,
+                   "the driver at %s is not on this machine, and nothing would prove that it is "
+                   "yours; give --secret-file with a copy of the driver's, or on a private network "
+                   "add --insecure",
+                   o->root);
+}
+
+static int is_number(const char *host)
+{
+    struct in6_addr any;
+
+    return inet_pton(AF_INET, host, &any) == 1 || inet_pton(AF_INET6, host, &any) == 1;
+}
+
+static int check(struct options *o, struct err *err)
+{
+    int rc;
+
+    if (!o->root)
+        return err_set(err, ERR_ARG,
+                       "--root is missing: where the driver listens, such as --root "
+                       "127.0.0.1:7000");
+    rc = addr_split(o->root, o->host, &o->port, err);
+    if (rc < 0)
+        return err_wrap(err, "--root");
+    rc = parse_rank(o, err);
+    if (rc == 0)
+        rc = check_data(o, err);
+    if (rc == 0)
+        rc = daemon_check_options(&o->common, o->advertise, err);
+    if (rc == 0 && is_number(o->host))
+        rc = options_check_peer(o, o->host, err);
+    if (rc == 0 && o->wait_s >= 0 && !o->once)
+        log_warn("--wait has no effect without --once: this follower waits for ever");
+    if (o->wait_s < 0)
+        o->wait_s = WAIT_S;
+    return rc;
+}
+
+int options_parse(int argc, char **argv, struct options *out, struct err *err)
+{
+    struct arg_group groups[N_GROUPS];
+    int rc;
+
+    *out = (struct options){.rank_text = "any", .wait_s = -1, .common.device = "auto"};
+    groups_init(groups, out);
+    rc = args_parse(groups, N_GROUPS, argc, argv, err);
+    if (rc < 0 || out->common.help || out->common.version)
+        return rc;
+    return check(out, err);
+}
+
+void options_help(FILE *f)
+{
+    struct arg_group groups[N_GROUPS];
+
+    groups_init(groups, NULL);
+    fprintf(f, "Usage: dpfollower --root HOST:PORT [option]...\n"
+               "\n"
+               "One rank of a job: connects to a dpdriver, takes everything but the data from it,\n"
+               "and trains with it.  Waits for the driver when it is not there yet.\n"
+               "\n"
+               "  dpfollower --root 127.0.0.1:7000\n"
+               "  dpfollower --root node1:7000 --rank 3 --secret-file secret\n"
+               "\n");
+    args_help(groups, N_GROUPS, f);
+    fprintf(f, "\nExit status: 0 finished; 1 failed; 2 usage, job or data wrong; 3 refused by the\n"
+               "driver, or no driver within --wait; 4 stopped by a signal.  SIGUSR1 logs the\n"
+               "state.\n");
+}

@@ -1,0 +1,31 @@
+/* options - dpfollower's command line. */
+#ifndef FOLLOWER_OPTIONS_H
+#define FOLLOWER_OPTIONS_H
+
+#include <stdio.h>
+
+#include "daemon/args.h"
+#include "daemon/daemon.h"
+
+struct options {
+    const char *root;
+    char host[ADDR_MAX_HOST]; /* of root */
+    int port;
+    const char *rank_text; /* "any", or a number: */
+    int rank;              /* -1: any */
+    const char *data;      /* NULL: the job's */
+    int once;
+    int64_t wait_s; /* -1: not given */
+    struct daemon_options common;
+    char advertise[ADDR_TEXT]; /* --iface's address, or "" */
+};
+
+/* ERR_ARG, ERR_UNSUPPORTED: one line with the remedy. */
+int options_parse(int argc, char **argv, struct options *out, struct err *err);
+
+void options_help(FILE *f);
+
+/* Whether a driver at `number` may be talked to without --insecure.  ERR_ARG. */
+int options_check_peer(const struct options *o, const char *number, struct err *err);
+
+#endif

@@ -1,0 +1,17 @@
+/* What every cmocka test includes, in the order that cmocka wants. */
+#ifndef TESTS_BASE_TEST_H
+#define TESTS_BASE_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/util.h"
+
+#endif

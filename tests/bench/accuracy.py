@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""accuracy - MNIST by the README's recipe: as accurate as PyTorch, whatever the number of ranks?
+
+    accuracy.py [--build DIR] [--quick] [--ranks N,...] [--seeds N,...] [--init NAME,...]
+                [--epochs N] [--work DIR] [--record]
+
+LeNet, global batch 256, SGD with rate 0.2, 10 epochs, by the real daemons (dpdriver --local), for
+1, 2 and 4 ranks, three seeds and two inits: `pytorch` (each layer's default) and `normal` (weights
+N(0, 0.01^2), biases 0, as d2l has it).  Accuracy is that of t10k over all ranks after the last
+epoch.  The criterion: the mean over the seeds lies within 0.3 points of PyTorch's for the same
+recipe.  Each run's events.jsonl is checked against the contract (tests/interop/check_events.py).
+
+--quick    one seed, 2 ranks, PyTorch's init: about two minutes on two free cores
+--work     keep the runs there, and take those that are there and done: a table made in parts, by
+           one and the same build
+--record   append the table to RESULTS.md beside this file
+
+Exit status 0: all means asked for meet the criterion; 1: one does not, or a run failed; 77: no
+data.
+"""
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "tests", "interop"))
+import check_events  # noqa: E402
+
+DATA = os.path.join(os.environ.get("DPTRAIN_DATA", os.path.join(ROOT, "..", "shared", "data")),
+                    "mnist")
+JOB = """\
+name: lenet-mnist
+model: {{arch: lenet, init: {init}}}
+data: {{format: mnist, path: {data}, validation: t10k}}
+train: {{global_batch: 256, epochs: {epochs}, seed: {seed}}}
+optimizer: {{name: sgd, lr: 0.2}}
+precision: float32
+checkpoint: {{every_epochs: 1, keep: 1}}
+"""
+# What PyTorch reached with this recipe, in percent: from, to.
+THEIRS = {"pytorch": (98.7, 98.7), "normal": (98.0, 98.4)}
+INIT = {"pytorch": "{name: pytorch}", "normal": "{name: normal, std: 0.01}"}
+TOLERANCE = 0.3
+
+
+class Failed(Exception):
+    pass
+
+
+def train(args, work, init, ranks, seed):
+    """The run's epoch events; trains unless it is there already."""
+    run = os.path.join(work, f"{init}-{ranks}-{seed}-{args.epochs}")
+    job, log = run + ".yaml", run + ".log"
+    with open(job, "w", encoding="utf-8") as file:
+        file.write(JOB.format(init=INIT[init], data=os.path.abspath(DATA), epochs=args.epochs,
+                              seed=seed))
+    if not os.path.exists(os.path.join(run, "events.jsonl")) or not check_events.of_kind(
+            check_events.read(run), "done"):
+        words = [os.path.join(args.build, "driver", "dpdriver"), "--nranks", str(ranks), "--local",
+                 "--port", "0", "--threads", "1", "--job", job, "--run-dir", run]
+        words += ["--resume"] if os.path.exists(run) else []
+        with open(log, "a", encoding="utf-8") as file:
+            status = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                                    check=False).returncode
+        if status:
+            with open(log, encoding="utf-8", errors="replace") as file:
+                raise Failed(f"{run}: exit status {status}:\n{file.read()[-1000:]}")
+    events = check_events.read(run)
+    whole = len(check_events.of_kind(events, "start")) == 1
+    bad = check_events.problems(run, nranks=ranks, whole=whole)
+    if bad:
+        raise Failed(f"{run}/events.jsonl:\n" + "\n".join(bad))
+    return check_events.of_kind(events, "epoch")
+
+
+def measure(args, work):
+    """{(init, ranks): [accuracy in percent, one a seed]}, number of failures"""
+    results, n_failed = {}, 0
+    for init in args.init:
+        for seed in args.seeds:
+            for ranks in args.ranks:
+                try:
+                    epochs = train(args, work, init, ranks, seed)
+                except Failed as why:
+                    print(why, file=sys.stderr)
+                    n_failed += 1
+                    continue
+                last = epochs[-1]
+                results.setdefault((init, ranks), []).append(100 * last["validation_accuracy"])
+                print(f"init {init}, {ranks} ranks, seed {seed}: "
+                      f"{100 * last['validation_accuracy']:.2f} %, losses "
+                      f"{last['train_loss']:.4f} {last['validation_loss']:.4f}, "
+                      f"{statistics.median(e['samples_per_second'] for e in epochs):,.0f} "
+                      "samples/s", file=sys.stderr, flush=True)
+    return results, n_failed
+
+
+def distance(init, mean):
+    """How far a mean is from PyTorch's, for which the middle of its range stands."""
+    return mean - statistics.mean(THEIRS[init])
+
+
+def row(init, ranks, accuracies):
+    low, high = THEIRS[init]
+    mean = statistics.mean(accuracies)
+    spread = f"{min(accuracies):.2f} to {max(accuracies):.2f}"
+    theirs = f"{low:.1f}" if low == high else f"{low:.1f} to {high:.1f}"
+    verdict = "meets" if abs(distance(init, mean)) <= TOLERANCE else "misses"
+    return (f"| {init} | {ranks} | {len(accuracies)} | {mean:.2f} | {spread} | {theirs} "
+            f"| {distance(init, mean):+.2f} ({verdict} {TOLERANCE}) |")
+
+
+def table(results):
+    head = ["| init | ranks | seeds | mean % | spread | PyTorch % | difference |",
+            "|---|---|---|---|---|---|---|"]
+    return "\n".join(head + [row(*key, values) for key, values in sorted(results.items())])
+
+
+def describe(args):
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], check=False,
+                            capture_output=True, text=True).stdout.strip()
+    return (f"## Accuracy, {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}\n\n"
+            f"MNIST, lenet, global batch 256, lr 0.2, {args.epochs} epochs; t10k over all ranks, "
+            f"seeds {', '.join(map(str, args.seeds))}.\n")
+
+
+def names(text):
+    return text.split(",")
+
+
+def numbers(text):
+    return [int(word) for word in names(text)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--ranks", type=numbers, default=[1, 2, 4])
+    parser.add_argument("--seeds", type=numbers, default=[1, 2, 3])
+    parser.add_argument("--init", type=names, default=list(INIT))
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--work", help="a folder to keep the runs in")
+    parser.add_argument("--record", action="store_true", help="append to RESULTS.md")
+    args = parser.parse_args()
+    if args.quick:
+        args.ranks, args.seeds, args.init = [2], [1], ["pytorch"]
+    if unknown := [name for name in args.init if name not in INIT]:
+        parser.error(f"unknown init {unknown[0]}; known: {', '.join(INIT)}")
+    if not os.path.isdir(DATA):
+        print(f"skipped: no MNIST in {DATA}; set DPTRAIN_DATA to the folder that holds mnist/")
+        return 77
+    with tempfile.TemporaryDirectory(prefix="dptrain-accuracy-") as scratch:
+        work = os.path.abspath(args.work or scratch)
+        os.makedirs(work, exist_ok=True)
+        results, n_failed = measure(args, work)
+    text = describe(args) + "\n" + table(results) + "\n"
+    print("\n" + text)
+    if args.record and results:
+        with open(os.path.join(HERE, "RESULTS.md"), "a", encoding="utf-8") as file:
+            file.write("\n" + text)
+    means = [abs(distance(init, statistics.mean(v))) for (init, _), v in results.items()]
+    return 1 if n_failed or not means or max(means) > TOLERANCE else 0
+
+
+sys.exit(main())

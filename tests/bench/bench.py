@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""bench - dptrain beside PyTorch: same model, data, batch and threads, in turn, in one call.
+
+    bench.py [--build DIR] [--torch NAME=PYTHON]... [--rounds N] [--case NAME]... [--record]
+
+Each round runs every case once with every contender, one after another, so a change in the
+machine's load meets all of them; the table shows the median of the rounds, their spread, and
+how many times as fast ours is.  --record appends it to RESULTS.md beside this file.
+
+Contenders: "ours" (BUILD/driver/dpdriver, left out where it is not built), and for each --torch
+(default: python3) "NAME default" and "NAME tuned": channels_last, and glibc's allocator kept
+from giving memory back.  MNIST is read from $DPTRAIN_DATA/mnist, or ../shared/data/mnist beside
+the tree.
+
+What is measured: samples/s and the median step over the whole run (PyTorch: without the first
+tenth), loading and all-reduce included; CPU time per step and rank (ours: of the whole run, start
+included), which others' load disturbs least; from start to the first step's end, by wall clock; and
+the peak memory of the fattest rank.  The machine should be idle; what its load was is recorded.
+"""
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+DATA = os.path.join(os.environ.get("DPTRAIN_DATA", os.path.join(ROOT, "..", "shared", "data")),
+                    "mnist")
+TUNED = dict(MALLOC_MMAP_THRESHOLD_="1073741824", MALLOC_TRIM_THRESHOLD_="4294967295",
+             MALLOC_TOP_PAD_="67108864")
+
+# name: ranks, threads per rank, global batch, steps; goals: what ours is to be, in times theirs
+CASES = {
+    "1 rank, batch 256": dict(ranks=1, threads=1, batch=256, steps=200,
+                              goals={"tuned": 1.15, "default": 2.0}),
+    "2 ranks, batch 256": dict(ranks=2, threads=1, batch=256, steps=200, goals={"tuned": 1.2}),
+    "1 rank x 2 threads, batch 256": dict(ranks=1, threads=2, batch=256, steps=200, goals={}),
+    "1 rank, batch 8": dict(ranks=1, threads=1, batch=8, steps=3000,
+                            goals={"tuned": 1.5, "default": 2.5}),
+    "1 rank, batch 2": dict(ranks=1, threads=1, batch=2, steps=6000, goals={"default": 2.5}),
+    "2 ranks, batch 8": dict(ranks=2, threads=1, batch=8, steps=2000, goals={"default": 2.5}),
+    "2 ranks, batch 16": dict(ranks=2, threads=1, batch=16, steps=2000, goals={"default": 2.5}),
+    "start, 2 ranks": dict(ranks=2, threads=1, batch=256, steps=3, goals={}),
+}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def clean_env(case, **more):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "MALLOC_", "KMP_"))}
+    return dict(env, BENCH_START=repr(time.time()), OMP_NUM_THREADS=str(case["threads"]), **more)
+
+
+def run_torch(python, tuned, case, name):
+    """One line of torch_side.py's JSON.  The start case goes through torchrun, as users do."""
+    command = [os.path.join(HERE, "torch_side.py"), "--data", DATA, "--batch", str(case["batch"]),
+               "--threads", str(case["threads"]), "--steps", str(case["steps"])]
+    more = dict(TUNED) if tuned else {}
+    if tuned and case["threads"] > 1:
+        more["OMP_WAIT_POLICY"] = "passive"
+    if tuned:
+        command.append("--tuned")
+    if name.startswith("start"):
+        launcher = [python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node",
+                    str(case["ranks"])]
+        return finish([subprocess.Popen(launcher + command, env=clean_env(case, **more),
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)])
+    more.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()),
+                WORLD_SIZE=str(case["ranks"]))
+    return finish([subprocess.Popen([python] + command, env=clean_env(case, RANK=str(rank), **more),
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                   for rank in range(case["ranks"])])
+
+
+def finish(processes):
+    outs = [p.communicate() for p in processes]
+    lines = [line for out, _ in outs for line in out.splitlines() if line.startswith("{")]
+    if any(p.returncode for p in processes) or not lines:
+        raise RuntimeError("\n".join(err[-600:] for _, err in outs))
+    return json.loads(lines[0])
+
+
+def cpu_of_children():
+    """Seconds of all processes that were waited for, by us or by those."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def run_ours(build, case):
+    """What events.jsonl says of a run of so many steps."""
+    work = tempfile.mkdtemp(prefix="dptrain-bench-")
+    job = dict(
+        name="bench", model=dict(arch="lenet"),
+        data=dict(format="mnist", path=os.path.abspath(DATA)),
+        train=dict(global_batch=case["batch"], epochs=1000, seed=1, max_steps=case["steps"],
+                   validate_every=0),
+        optimizer=dict(name="sgd", lr=0.2), checkpoint=dict(every_epochs=0))
+    try:
+        with open(os.path.join(work, "job.yaml"), "w") as f:
+            json.dump(job, f)  # JSON is YAML
+        env = {k: v for k, v in clean_env(case).items() if k != "OMP_NUM_THREADS"}
+        start, cpu_start = time.time(), cpu_of_children()
+        done = subprocess.run(
+            [os.path.join(build, "driver", "dpdriver"), "--nranks", str(case["ranks"]), "--local",
+             "--port", "0", "--threads", str(case["threads"]), "--job",
+             os.path.join(work, "job.yaml"), "--run-dir", os.path.join(work, "run")],
+            env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            raise RuntimeError(f"status {done.returncode}: {done.stderr[-600:]}")
+        with open(os.path.join(work, "run", "events.jsonl")) as f:
+            events = [json.loads(line) for line in f]
+        cpu = cpu_of_children() - cpu_start
+        return dict(read_events(events, start),
+                    cpu_ms=cpu * 1e3 / case["steps"] / case["ranks"])
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def read_events(events, start):
+    """The longest epoch's rates; of the ranks' memory the largest."""
+    epochs = [e for e in events if e["event"] == "epoch"]
+    first = next(e for e in events if e["event"] == "first_step")
+    done = next(e for e in events if e["event"] == "done")
+    rss = done.get("peak_rss_mib") or first["rss_mib"]
+    best = max(epochs, key=lambda e: e["train_seconds"])
+    return dict(samples_per_second=best["samples_per_second"], step_ms=best["step_ms_median"],
+                first_step_s=first["time"] - start, loss=epochs[-1]["train_loss"],
+                rss_mib=max(rss) if isinstance(rss, list) else rss)
+
+
+def contenders(args):
+    """name -> function of (case, case's name)"""
+    out = {}
+    if os.access(os.path.join(args.build, "driver", "dpdriver"), os.X_OK):
+        out["ours"] = lambda case, name: run_ours(args.build, case)
+    else:
+        print(f"no dpdriver in {args.build}: PyTorch only", file=sys.stderr)
+    for spec in args.torch or ["torch=python3"]:
+        label, python = spec.split("=", 1)
+        for kind in ("default", "tuned"):
+            out[f"{label} {kind}"] = (lambda case, name, python=python, kind=kind:
+                                      run_torch(python, kind == "tuned", case, name))
+    return out
+
+
+def measure(args):
+    """results[case][contender] = list of a round's dicts; one that fails is left out, and said"""
+    results = {name: {} for name in args.case or CASES}
+    runners = contenders(args)
+    for number in range(args.rounds):
+        for name, row in results.items():
+            for who, runner in list(runners.items()):
+                try:
+                    said = runner(CASES[name], name)
+                    row.setdefault(who, []).append(said)
+                except RuntimeError as failure:
+                    said = f"failed: {failure}"
+                print(f"round {number + 1}: {name}, {who}: {said}", file=sys.stderr, flush=True)
+    return results
+
+
+def middle(runs, key):
+    values = [r[key] for r in runs if r.get(key) is not None]
+    return statistics.median(values) if values else None
+
+
+def ratio_text(case, name, ours, theirs, who):
+    """How many times as fast ours is, whether the goal for this kind is met, and by CPU time."""
+    if not ours or not theirs or who == "ours":
+        return ""
+    start = name.startswith("start")
+    key = "first_step_s" if start else "samples_per_second"
+    a, b = middle(ours, key), middle(theirs, key)
+    ratio = b / a if start else a / b
+    goal = case["goals"].get(who.split()[-1])
+    verdict = f" ({'meets' if ratio >= goal else 'misses'} {goal})" if goal else ""
+    by_cpu = middle(theirs, "cpu_ms") / middle(ours, "cpu_ms")
+    return f"{ratio:.2f}{verdict}" + ("" if start else f", by CPU time {by_cpu:.2f}")
+
+
+def table(results):
+    lines = ["| case | who | samples/s (range) | ms/step (p90) | CPU ms/step | first step s | MiB "
+             "| ours is x |",
+             "|---|---|---|---|---|---|---|---|"]
+    for name, row in results.items():
+        for who, runs in row.items():
+            if not runs:
+                continue
+            rates = [r["samples_per_second"] for r in runs]
+            p90 = middle(runs, "step_ms_p90")
+            tail = f" ({p90:.2f})" if p90 else ""
+            lines.append(
+                f"| {name} | {who} | {statistics.median(rates):,.0f} "
+                f"({min(rates):,.0f} to {max(rates):,.0f}) "
+                f"| {middle(runs, 'step_ms'):.2f}{tail} | {middle(runs, 'cpu_ms'):.2f} "
+                f"| {middle(runs, 'first_step_s'):.2f} "
+                f"| {middle(runs, 'rss_mib'):.0f} "
+                f"| {ratio_text(CASES[name], name, row.get('ours'), runs, who)} |")
+    return "\n".join(lines)
+
+
+def describe(results, args, load):
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"],
+                            capture_output=True, text=True).stdout.strip()
+    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
+                  if line.startswith("model name")), "unknown CPU")
+    versions = sorted({r["version"] for row in results.values() for runs in row.values()
+                       for r in runs if "version" in r})
+    return (f"## {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}\n\n"
+            f"{os.cpu_count()} CPUs ({model}), {platform.system()} {platform.release()}; "
+            f"PyTorch {', '.join(versions)}; medians of {args.rounds}.  Load average before "
+            f"{load[0]:.1f}, after {os.getloadavg()[0]:.1f} (the benchmark's own is 1 to 2).\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--torch", action="append", metavar="NAME=PYTHON")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--case", action="append", choices=list(CASES))
+    parser.add_argument("--record", action="store_true", help="append to RESULTS.md")
+    args = parser.parse_args()
+    if not os.path.isdir(DATA):
+        print(f"skipped: no MNIST in {DATA}; set DPTRAIN_DATA to the folder that holds mnist/")
+        return 77
+    load = os.getloadavg()
+    results = measure(args)
+    text = describe(results, args, load) + "\n" + table(results) + "\n"
+    print("\n" + text)
+    if args.record:
+        with open(os.path.join(HERE, "RESULTS.md"), "a") as f:
+            f.write("\n" + text)
+    return 0
+
+
+sys.exit(main())

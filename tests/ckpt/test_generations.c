@@ -1,0 +1,271 @@
+/* Generations are whole or not there; the newest good one is found whatever happened to the others.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "ckpt/ckpt.h"
+
+static char run[64];
+static char warnings[4096];
+
+static int make_run(void **state)
+{
+    (void)state;
+    strcpy(run, "/tmp/dptrain-ckpt-XXXXXX");
+    warnings[0] = 0;
+    return mkdtemp(run) ? 0 : -1;
+}
+
+static int remove_run(void **state)
+{
+    char cmd[128];
+
+    (void)state;
+    snprintf(cmd, sizeof cmd, "rm -rf %s", run);
+    return system(cmd);
+}
+
+static void warn(void *arg, const char *text)
+{
+    (void)arg;
+    strncat(warnings, text, sizeof warnings - strlen(warnings) - 1);
+}
+
+static const char *in_run(const char *name)
+{
+    static char path[256];
+
+    snprintf(path, sizeof path, "%s/checkpoints/%s", run, name);
+    return path;
+}
+
+static int save_in(const char *folder, int64_t step, int keep, struct err *err)
+{
+    float w[4] = {(float)step, 1, 2, 3}, m[4] = {9, (float)step, 9, 9};
+    struct st_tensor model = {"w", DTYPE_F32, SHAPE(4), w};
+    struct st_tensor momentum = {"w.momentum_buffer", DTYPE_F32, SHAPE(4), m};
+    struct ckpt_content c = {
+        .state =
+            {.step = step, .steps_per_epoch = 10, .epoch_loss = 7, .n_updates = step, .n_ranks = 3},
+        .model = &model,
+        .n_model = 1,
+        .optimizer = &momentum,
+        .n_optimizer = 1,
+    };
+    char *path = NULL;
+    int rc = ckpt_save(folder, &c, keep, &path, err);
+
+    free(path);
+    return rc;
+}
+
+static void save(int64_t step, int keep)
+{
+    struct err err;
+
+    if (save_in(run, step, keep, &err) < 0)
+        fail_msg("%s", err.msg);
+}
+
+/* The step that is found, or the error. */
+static int64_t load(struct err *err)
+{
+    struct ckpt *c;
+    int64_t step;
+    int rc = ckpt_load_latest(run, warn, NULL, &c, err);
+
+    if (rc != 0)
+        return rc;
+    step = c->state.step;
+    assert_int_equal(c->state.epoch_loss, 7);
+    assert_int_equal(c->state.n_ranks, 3);
+    assert_int_equal(((const float *)st_find(c->model, "w")->data)[0], step);
+    assert_int_equal(((const float *)st_find(c->optimizer, "w.momentum_buffer")->data)[1], step);
+    ckpt_close(c);
+    return step;
+}
+
+static void test_save_keep_latest(void **state)
+{
+    char target[64] = "";
+    struct err err;
+
+    (void)state;
+    for (int64_t step = 10; step <= 50; step += 10)
+        save(step, 2);
+    assert_int_equal(load(&err), 50);
+    assert_string_equal(warnings, "");
+    assert_true(access(in_run("step-00000040"), F_OK) == 0);
+    assert_true(access(in_run("step-00000030"), F_OK) < 0);
+    assert_true(readlink(in_run("latest"), target, sizeof target - 1) > 0);
+    assert_string_equal(target, "step-00000050");
+    assert_true(access(in_run("step.tmp"), F_OK) < 0);
+}
+
+static void test_same_step_again(void **state)
+{
+    struct err err;
+
+    (void)state;
+    save(10, 1);
+    save(10, 1);
+    assert_int_equal(load(&err), 10);
+}
+
+static void test_older_step_than_those_kept(void **state)
+{
+    struct err err;
+
+    (void)state;
+    save(30, 1);
+    save(20, 1); /* a run that went on from an older generation */
+    assert_true(access(in_run("step-00000020"), F_OK) == 0);
+    assert_int_equal(load(&err), 20);
+}
+
+static void flip(const char *file, off_t at)
+{
+    int fd = open(in_run(file), O_RDWR);
+    uint8_t byte = 0;
+
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 0x10;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+
+/* Any flipped byte, in any file of the newest generation, makes loading fall back to the one
+ * before. */
+static void test_flipped_byte(void **state)
+{
+    struct err err;
+
+    (void)state;
+    save(10, 3);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        char name[64];
+        struct stat st;
+
+        save(20, 3);
+        snprintf(name, sizeof name, "step-00000020/%s", files[i]);
+        assert_int_equal(stat(in_run(name), &st), 0);
+        for (off_t at = 0; at < st.st_size; at++) {
+            warnings[0] = 0;
+            flip(name, at);
+            if (load(&err) != 10 || !strstr(warnings, "skipping a damaged checkpoint") ||
+                !strstr(warnings, "step-00000020"))
+                fail_msg("%s, byte %d: %s", name, (int)at, warnings);
+            flip(name, at);
+        }
+        assert_int_equal(load(&err), 20);
+    }
+}
+
+static void test_truncated_or_missing(void **state)
+{
+    struct err err;
+
+    (void)state;
+    save(10, 3);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        char name[64];
+
+        save(20, 3);
+        snprintf(name, sizeof name, "step-00000020/%s", files[i]);
+        assert_int_equal(truncate(in_run(name), 9), 0);
+        assert_int_equal(load(&err), 10);
+        assert_int_equal(unlink(in_run(name)), 0);
+        assert_int_equal(load(&err), 10);
+    }
+}
+
+/* A crash leaves the folder under way; it is no generation, and the next save removes it. */
+static void test_left_over_folder(void **state)
+{
+    struct err err;
+
+    (void)state;
+    save(10, 3);
+    assert_int_equal(mkdir(in_run("step.tmp"), 0777), 0);
+    close(open(in_run("step.tmp/model.safetensors"), O_CREAT | O_WRONLY, 0666));
+    assert_int_equal(load(&err), 10);
+    save(20, 3);
+    assert_int_equal(load(&err), 20);
+    assert_true(access(in_run("step.tmp"), F_OK) < 0);
+}
+
+static void test_none(void **state)
+{
+    struct err err;
+
+    (void)state;
+    assert_int_equal(load(&err), CKPT_NONE); /* no folder */
+    assert_int_equal(mkdir(in_run(""), 0777), 0);
+    assert_int_equal(load(&err), CKPT_NONE); /* an empty one */
+    assert_int_equal(mkdir(in_run("step.tmp"), 0777), 0);
+    assert_int_equal(load(&err), CKPT_NONE); /* killed while writing the first */
+    assert_int_equal(mkdir(in_run("step-00000007"), 0777), 0);
+    assert_int_equal(load(&err), ERR_IO);
+    assert_non_null(strstr(err.msg, "holds no complete checkpoint (1 looked at)"));
+}
+
+static void test_disk_full(void **state)
+{
+    struct err err;
+    char disk[80];
+
+    (void)state;
+    snprintf(disk, sizeof disk, "%s/disk", run);
+    assert_int_equal(mkdir(disk, 0777), 0);
+    if (mount("tmpfs", disk, "tmpfs", 0, "size=16k") < 0) {
+        print_message("skipped: mounting a tmpfs needs root\n");
+        skip();
+    }
+    assert_int_equal(save_in(disk, 10, 3, &err), 0);
+    for (int64_t step = 20; step < 200; step += 10)
+        if (save_in(disk, step, 100, &err) < 0)
+            break;
+    assert_int_equal(err.code, ERR_IO);
+    assert_non_null(strstr(err.msg, "No space left on device"));
+    strcpy(run, disk); /* what was there before is intact */
+    assert_true(load(&err) >= 10);
+    assert_string_equal(warnings, "");
+    assert_int_equal(umount(disk), 0);
+    *strstr(run, "/disk") = 0;
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, make_run, remove_run)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_save_keep_latest),
+        CASE(test_same_step_again),
+        CASE(test_older_step_than_those_kept),
+        CASE(test_flipped_byte),
+        CASE(test_truncated_or_missing),
+        CASE(test_left_over_folder),
+        CASE(test_none),
+        CASE(test_disk_full),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,273 @@
+#include "ranks.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "coll/gloo.h"
+#include "coll/local.h"
+#include "tensor/dtype.h"
+
+enum { RANKS_MAX = 8, CONNECT_MS = 20000 };
+
+const char *transport_name(enum transport t)
+{
+    static const char *const names[TRANSPORTS] = {"local", "gloo threads", "gloo processes"};
+    return names[t];
+}
+
+int unexpected(struct verdict *v, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(v->why, sizeof v->why, fmt, ap);
+    va_end(ap);
+    return 1;
+}
+
+/* Data */
+
+static double element(int64_t i, int rank)
+{
+    uint64_t h = ((uint64_t)i * 8 + (uint64_t)rank + 1) * 0x9e3779b97f4a7c15u;
+    h ^= h >> 29;
+    h *= 0xbf58476d1ce4e5b9u;
+    return ((double)(int64_t)(h >> 12) - 0x1p51) * 0x1p-40 / (double)(1 + (h & 1023));
+}
+
+static void store(void *x, int64_t i, enum dtype dtype, double v)
+{
+    if (dtype == DTYPE_F32)
+        ((float *)x)[i] = (float)v;
+    else
+        ((double *)x)[i] = v;
+}
+
+void fill(void *x, int64_t n, enum dtype dtype, int rank)
+{
+    for (int64_t i = 0; i < n; i++)
+        store(x, i, dtype, element(i, rank));
+}
+
+static double reduce_f32(int64_t i, enum coll_red red, int size)
+{
+    float sum = (float)element(i, 0);
+    for (int r = 1; r < size; r++) {
+        float v = (float)element(i, r);
+        sum = red == COLL_SUM ? sum + v : v > sum ? v : sum;
+    }
+    return (double)sum;
+}
+
+static double reduce_f64(int64_t i, enum coll_red red, int size)
+{
+    double sum = element(i, 0);
+    for (int r = 1; r < size; r++) {
+        double v = element(i, r);
+        sum = red == COLL_SUM ? sum + v : v > sum ? v : sum;
+    }
+    return sum;
+}
+
+void expect(void *x, int64_t n, enum dtype dtype, enum coll_red red, int size)
+{
+    for (int64_t i = 0; i < n; i++)
+        store(x, i, dtype,
+              dtype == DTYPE_F32 ? reduce_f32(i, red, size) : reduce_f64(i, red, size));
+}
+
+/* Threads */
+
+struct crew {
+    enum transport transport;
+    int size;
+    rank_fn *fn;
+    const void *arg;
+    struct coll_group *group;
+    pthread_barrier_t all_listen;
+    struct buf blobs[RANKS_MAX];
+};
+
+struct member {
+    struct crew *crew;
+    int rank, rc;
+    struct verdict verdict;
+    pthread_t thread;
+};
+
+static int connect_thread(struct crew *w, int rank, struct coll **c, struct err *err)
+{
+    int rc = coll_gloo_prepare(rank, w->size, NULL, NULL, 0, c, err);
+    if (rc == 0)
+        coll_gloo_endpoint(*c, &w->blobs[rank]);
+    pthread_barrier_wait(&w->all_listen);
+    if (rc < 0)
+        return rc;
+    const void *blobs[RANKS_MAX];
+    size_t lens[RANKS_MAX];
+    for (int r = 0; r < w->size; r++) {
+        blobs[r] = w->blobs[r].data;
+        lens[r] = w->blobs[r].len;
+    }
+    return coll_gloo_connect(*c, blobs, lens, CONNECT_MS, err);
+}
+
+static void *member_main(void *arg)
+{
+    struct member *m = arg;
+    struct crew *w = m->crew;
+    struct coll *c = NULL;
+    struct err err;
+    int rc = w->transport == OVER_LOCAL ? coll_new_local(w->group, m->rank, &c, &err)
+                                        : connect_thread(w, m->rank, &c, &err);
+    m->rc = rc < 0 ? unexpected(&m->verdict, "%s", err.msg) : w->fn(c, w->arg, &m->verdict);
+    coll_free(c);
+    return NULL;
+}
+
+static int complain(enum transport t, int size, int rank, const char *why)
+{
+    fprintf(stderr, "%s, %d ranks: rank %d: %s\n", transport_name(t), size, rank, why);
+    return 1;
+}
+
+static int run_crew(struct crew *w)
+{
+    struct member members[RANKS_MAX];
+    memset(members, 0, sizeof members);
+    pthread_barrier_init(&w->all_listen, NULL, (unsigned)w->size);
+    for (int r = 0; r < w->size; r++) {
+        members[r] = (struct member){.crew = w, .rank = r};
+        ASSERT(pthread_create(&members[r].thread, NULL, member_main, &members[r]) == 0);
+    }
+    int bad = 0;
+    for (int r = 0; r < w->size; r++)
+        pthread_join(members[r].thread, NULL);
+    for (int r = 0; r < w->size; r++) {
+        if (members[r].rc && !bad)
+            bad = complain(w->transport, w->size, r, members[r].verdict.why);
+        buf_fini(&w->blobs[r]);
+    }
+    pthread_barrier_destroy(&w->all_listen);
+    return bad;
+}
+
+static int run_threads(enum transport t, int size, const struct coll_fault *faults, rank_fn *fn,
+                       const void *arg)
+{
+    struct crew w = {.transport = t, .size = size, .fn = fn, .arg = arg};
+    w.group = coll_group_new(size);
+    for (int r = 0; faults && r < size; r++)
+        coll_local_inject(w.group, r, faults[r]);
+    int bad = run_crew(&w);
+    coll_group_free(w.group);
+    return bad;
+}
+
+int run_ranks_with_faults(int size, const struct coll_fault *faults, rank_fn *fn, const void *arg)
+{
+    return run_threads(OVER_LOCAL, size, faults, fn, arg);
+}
+
+/* Processes: each has a seqpacket to the parent, over which blobs and the verdict travel. */
+
+static int connect_process(int to_parent, int rank, int size, struct coll **c, struct err *err)
+{
+    int rc = coll_gloo_prepare(rank, size, NULL, NULL, 0, c, err);
+    struct buf blob = {0};
+    static uint8_t table[RANKS_MAX][1024];
+    const void *blobs[RANKS_MAX];
+    size_t lens[RANKS_MAX];
+    if (rc < 0)
+        return rc;
+    coll_gloo_endpoint(*c, &blob);
+    ASSERT(send(to_parent, blob.data, blob.len, MSG_NOSIGNAL) == (ssize_t)blob.len);
+    buf_fini(&blob);
+    for (int r = 0; r < size; r++) {
+        ssize_t n = recv(to_parent, table[r], sizeof table[r], 0);
+        ASSERT(n > 0);
+        blobs[r] = table[r];
+        lens[r] = (size_t)n;
+    }
+    return coll_gloo_connect(*c, blobs, lens, CONNECT_MS, err);
+}
+
+static void child_main(int to_parent, int rank, int size, rank_fn *fn, const void *arg)
+{
+    struct coll *c = NULL;
+    struct err err;
+    struct verdict v = {{0}};
+    int rc = connect_process(to_parent, rank, size, &c, &err);
+    rc = rc < 0 ? unexpected(&v, "%s", err.msg) : fn(c, arg, &v);
+    coll_free(c);
+    if (rc)
+        ASSERT(send(to_parent, v.why, strlen(v.why) + 1, MSG_NOSIGNAL) > 0);
+    fflush(NULL);
+    _exit(rc != 0);
+}
+
+static void pass_blobs(const int *fds, int size)
+{
+    uint8_t blob[1024];
+    for (int r = 0; r < size; r++) {
+        ssize_t n = recv(fds[r], blob, sizeof blob, 0);
+        for (int to = 0; n > 0 && to < size; to++)
+            (void)!send(fds[to], blob, (size_t)n, MSG_NOSIGNAL);
+    }
+}
+
+static int reap(enum transport t, int size, int rank, pid_t pid, int fd, int may_die)
+{
+    int status;
+    char why[400] = "";
+    ASSERT(waitpid(pid, &status, 0) == pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    if (may_die && WIFSIGNALED(status) && WTERMSIG(status) == may_die)
+        return 0;
+    if (recv(fd, why, sizeof why - 1, MSG_DONTWAIT) <= 0)
+        snprintf(why, sizeof why, "wait status %#x", (unsigned)status);
+    return complain(t, size, rank, why);
+}
+
+static int run_processes(int size, int may_die, rank_fn *fn, const void *arg)
+{
+    int fds[RANKS_MAX] = {0};
+    pid_t pids[RANKS_MAX];
+    for (int r = 0; r < size; r++) {
+        int pair[2];
+        ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+        fflush(NULL);
+        pids[r] = fork();
+        ASSERT(pids[r] >= 0);
+        if (pids[r] == 0) {
+            for (int i = 0; i < r; i++)
+                close(fds[i]);
+            close(pair[0]);
+            child_main(pair[1], r, size, fn, arg);
+        }
+        close(pair[1]);
+        fds[r] = pair[0];
+    }
+    pass_blobs(fds, size);
+    int bad = 0;
+    for (int r = 0; r < size; r++) {
+        bad |= reap(OVER_GLOO_FORK, size, r, pids[r], fds[r], may_die);
+        close(fds[r]);
+    }
+    return bad;
+}
+
+int run_ranks(enum transport t, int size, int may_die, rank_fn *fn, const void *arg)
+{
+    ASSERT(size <= RANKS_MAX);
+    return t == OVER_GLOO_FORK ? run_processes(size, may_die, fn, arg)
+                               : run_threads(t, size, NULL, fn, arg);
+}

@@ -1,0 +1,41 @@
+/* ranks - run one function on every rank of a coll, over each transport. */
+#ifndef TESTS_COLL_RANKS_H
+#define TESTS_COLL_RANKS_H
+
+#include <stdbool.h>
+
+#include "coll/coll.h"
+
+enum transport {
+    OVER_LOCAL,        /* threads, coll/local */
+    OVER_GLOO_THREADS, /* threads, coll/gloo over loopback */
+    OVER_GLOO_FORK,    /* processes, coll/gloo over loopback */
+    TRANSPORTS
+};
+
+const char *transport_name(enum transport t);
+
+/* A rank's part.  0, or not: then the test fails with why, which starts empty. */
+struct verdict {
+    char why[400];
+};
+typedef int rank_fn(struct coll *c, const void *arg, struct verdict *v);
+
+/* In a rank_fn: `return unexpected(v, ...)`. */
+int unexpected(struct verdict *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Make a coll of `size` ranks, run fn on each, free.  Returns 0, or 1 with the first complaint
+ * printed.  A forked rank that dies by signal `may_die` is no complaint. */
+int run_ranks(enum transport t, int size, int may_die, rank_fn *fn, const void *arg);
+
+/* The same over coll/local, with faults injected: faults[size]. */
+struct coll_fault;
+int run_ranks_with_faults(int size, const struct coll_fault *faults, rank_fn *fn, const void *arg);
+
+/* n elements of rank r: sums of them depend on the order. */
+void fill(void *x, int64_t n, enum dtype dtype, int rank);
+
+/* What the ranks' reduction must be, bit for bit: in rank order. */
+void expect(void *x, int64_t n, enum dtype dtype, enum coll_red red, int size);
+
+#endif

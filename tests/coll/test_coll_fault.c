@@ -1,0 +1,511 @@
+/* What goes wrong: ranks that never come, die, leave, disagree; strangers; deadlines.  Nobody may
+ * wait for ever, and the error says who. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/util.h"
+#include "coll/gloo.h"
+#include "coll/local.h"
+#include "ranks.h"
+
+enum { BIG = 300000 };
+
+static int count_fds(void)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+/* Abort from another thread, once a collective is running there (or was freed by another's). */
+
+struct aborter {
+    struct coll *c;
+    atomic_bool over;
+    pthread_t thread;
+};
+
+static void *abort_main(void *arg)
+{
+    struct aborter *a = arg;
+    struct coll_head h;
+    do {
+        sched_yield();
+        coll_head(a->c, &h);
+    } while (!h.ticket && !a->over);
+    coll_abort(a->c);
+    return NULL;
+}
+
+/* All ranks but the last wait for it; it never calls, and is there until they are free. */
+static int stuck(struct coll *c, const void *arg, struct verdict *v)
+{
+    const int *pipe_fds = arg;
+    float x[1000] = {0};
+    char byte = 0;
+    struct err err;
+    if (coll_rank(c) == coll_size(c) - 1) {
+        for (int r = 0; r < coll_size(c) - 1; r++)
+            if (read(pipe_fds[0], &byte, 1) != 1)
+                return unexpected(v, "a rank is gone");
+        return 0;
+    }
+    int64_t tickets[3];
+    for (int i = 0; i < 3; i++)
+        tickets[i] = coll_allreduce(c, x, 1000, DTYPE_F32, COLL_SUM, i, &err);
+    struct aborter a = {.c = c};
+    int64_t t0 = clock_mono_ns();
+    pthread_create(&a.thread, NULL, abort_main, &a);
+    int codes[3];
+    for (int i = 2; i >= 0; i--)
+        codes[i] = tickets[i] < 0 ? (int)tickets[i] : coll_wait(c, tickets[i], &err);
+    a.over = true;
+    pthread_join(a.thread, NULL);
+    int later = coll_barrier(c, &err);
+    double took = clock_since_s(t0);
+    (void)!write(pipe_fds[1], &byte, 1);
+    for (int i = 0; i < 3; i++) /* ERR_PEER where another rank was quicker to abort */
+        if (codes[i] != ERR_CANCELED && codes[i] != ERR_PEER)
+            return unexpected(v, "all-reduce %d returned %d", i, codes[i]);
+    if (later != ERR_CANCELED && later != ERR_PEER)
+        return unexpected(v, "after the abort: %d", later);
+    return took > 1.0 ? unexpected(v, "took %g s", took) : 0;
+}
+
+static void test_abort_while_stuck(void **state)
+{
+    (void)state;
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    for (enum transport t = 0; t < TRANSPORTS; t++)
+        for (int size = 2; size <= 4; size++)
+            assert_int_equal(run_ranks(t, size, 0, stuck, fds), 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* With two ranks nobody else can abort first. */
+static int stuck_alone(struct coll *c, const void *arg, struct verdict *v)
+{
+    (void)arg;
+    float x = 0;
+    struct err err;
+    if (coll_rank(c) == 1)
+        return 0; /* and free: the others' collectives fail */
+    int64_t t = coll_allreduce(c, &x, 1, DTYPE_F32, COLL_SUM, 0, &err);
+    int rc = t < 0 ? (int)t : coll_wait(c, t, &err);
+    if (rc != ERR_PEER || !strstr(err.msg, "rank 1"))
+        return unexpected(v, "a rank freed its coll, we saw %d %s", rc, err.msg);
+    struct err again;
+    coll_abort(c);
+    rc = coll_barrier(c, &again);
+    if (rc != ERR_PEER || strcmp(err.msg, again.msg))
+        return unexpected(v, "the first cause is not kept: %d %s", rc, again.msg);
+    return 0;
+}
+
+static void test_peer_frees(void **state)
+{
+    (void)state;
+    for (enum transport t = 0; t < TRANSPORTS; t++)
+        assert_int_equal(run_ranks(t, 2, 0, stuck_alone, NULL), 0);
+}
+
+static int free_while_pending(struct coll *c, const void *arg, struct verdict *v)
+{
+    (void)arg;
+    static float x[3][100];
+    struct err err;
+    for (int i = 0; i < 10 && coll_rank(c) == 0; i++)
+        if (coll_allreduce(c, x[coll_rank(c)], 100, DTYPE_F32, COLL_SUM, i, &err) < 0 &&
+            err.code != ERR_PEER)
+            return unexpected(v, "%s", err.msg);
+    return 0;
+}
+
+static void test_free_while_pending(void **state)
+{
+    (void)state;
+    int64_t t0 = clock_mono_ns();
+    for (enum transport t = 0; t < TRANSPORTS; t++)
+        assert_int_equal(run_ranks(t, 3, 0, free_while_pending, NULL), 0);
+    assert_true(clock_since_s(t0) < 3.0);
+}
+
+/* Rank 1 is killed between two collectives. */
+static int killed(struct coll *c, const void *arg, struct verdict *v)
+{
+    const int64_t *n = arg;
+    float *x = calloc((size_t)*n, sizeof *x);
+    struct err err;
+    int rc = 0;
+    if (coll_barrier(c, &err) < 0)
+        rc = unexpected(v, "%s", err.msg);
+    if (coll_rank(c) == 1)
+        raise(SIGKILL);
+    int64_t t0 = clock_mono_ns();
+    int64_t t = coll_allreduce(c, x, *n, DTYPE_F32, COLL_SUM, 0, &err);
+    int code = t < 0 ? (int)t : coll_wait(c, t, &err);
+    if (!rc && (code != ERR_PEER || !strstr(err.msg, "rank 1")))
+        rc = unexpected(v, "rank 1 was killed, we saw %d %s", code, err.msg);
+    if (!rc && clock_since_s(t0) > 2.0)
+        rc = unexpected(v, "noticed after %g s", clock_since_s(t0));
+    free(x);
+    return rc;
+}
+
+static void test_peer_killed(void **state)
+{
+    (void)state;
+    static const int64_t lens[] = {1, 1000, BIG, 4 * BIG};
+    for (size_t i = 0; i < ARRAY_LEN(lens); i++)
+        for (int size = 2; size <= 4; size++)
+            assert_int_equal(run_ranks(OVER_GLOO_FORK, size, SIGKILL, killed, &lens[i]), 0);
+}
+
+/* Two Gloo ranks by hand */
+
+struct two {
+    struct coll *c[2];
+    struct buf blobs[2];
+};
+
+static void prepare_two(struct two *w, const char *bind0, int64_t timeout_ms)
+{
+    struct err err;
+    memset(w, 0, sizeof *w);
+    for (int r = 0; r < 2; r++) {
+        if (coll_gloo_prepare(r, 2, r ? NULL : bind0, NULL, timeout_ms, &w->c[r], &err) < 0)
+            fail_msg("%s", err.msg);
+        coll_gloo_endpoint(w->c[r], &w->blobs[r]);
+    }
+}
+
+static void free_two(struct two *w)
+{
+    for (int r = 0; r < 2; r++) {
+        coll_free(w->c[r]);
+        buf_fini(&w->blobs[r]);
+    }
+}
+
+static int connect_one(struct two *w, int rank, int64_t deadline_ms, struct err *err)
+{
+    const void *blobs[2] = {w->blobs[0].data, w->blobs[1].data};
+    const size_t lens[2] = {w->blobs[0].len, w->blobs[1].len};
+    return coll_gloo_connect(w->c[rank], blobs, lens, deadline_ms, err);
+}
+
+struct connecting {
+    struct two *two;
+    int rank, rc;
+    struct err err;
+    pthread_t thread;
+    int64_t deadline_ms;
+};
+
+static void *connecting_main(void *arg)
+{
+    struct connecting *k = arg;
+    k->rc = connect_one(k->two, k->rank, k->deadline_ms, &k->err);
+    return NULL;
+}
+
+static void connect_both(struct two *w)
+{
+    struct connecting k = {.two = w, .rank = 1, .deadline_ms = 10000};
+    struct err err;
+    pthread_create(&k.thread, NULL, connecting_main, &k);
+    int rc = connect_one(w, 0, 10000, &err);
+    pthread_join(k.thread, NULL);
+    if (rc < 0 || k.rc < 0)
+        fail_msg("%s", rc < 0 ? err.msg : k.err.msg);
+}
+
+/* Rank 0 waits to be connected to; rank 1 reaches rank 0's port and waits to be greeted. */
+static void test_abort_connect(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        struct two w;
+        prepare_two(&w, NULL, 0);
+        int64_t t0 = clock_mono_ns();
+        struct connecting k = {.two = &w, .rank = rank, .deadline_ms = 60000};
+        pthread_create(&k.thread, NULL, connecting_main, &k);
+        while (clock_since_s(t0) < 0.05)
+            sched_yield(); /* until it surely is inside; earlier would be right too */
+        coll_abort(w.c[rank]);
+        pthread_join(k.thread, NULL);
+        assert_int_equal(k.rc, ERR_CANCELED);
+        free_two(&w);
+        assert_true(clock_since_s(t0) < 1.0);
+    }
+}
+
+static void test_abort_before_connect(void **state)
+{
+    (void)state;
+    struct two w;
+    struct err err;
+    prepare_two(&w, NULL, 0);
+    coll_abort(w.c[0]);
+    assert_int_equal(connect_one(&w, 0, 60000, &err), ERR_CANCELED);
+    assert_int_equal(coll_barrier(w.c[0], &err), ERR_CANCELED);
+    assert_int_equal(coll_barrier(w.c[1], &err), ERR_ARG); /* not connected */
+    coll_abort(w.c[1]);
+    assert_int_equal(connect_one(&w, 1, 60000, &err), ERR_CANCELED);
+    free_two(&w);
+}
+
+static void test_connect_deadline(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        struct two w;
+        struct err err;
+        prepare_two(&w, NULL, 0);
+        int64_t t0 = clock_mono_ns();
+        assert_int_equal(connect_one(&w, rank, 100, &err), ERR_TIMEOUT);
+        assert_non_null(strstr(err.msg, rank ? "rank 0" : "rank 1"));
+        free_two(&w);
+        assert_true(clock_since_s(t0) < 1.0);
+    }
+}
+
+static void test_connect_refused(void **state)
+{
+    (void)state;
+    struct two w;
+    struct err err;
+    prepare_two(&w, NULL, 0);
+    coll_free(w.c[0]);
+    w.c[0] = NULL;
+    assert_int_equal(connect_one(&w, 1, 10000, &err), ERR_PEER);
+    assert_non_null(strstr(err.msg, "rank 0 at 127.0.0.1:"));
+    assert_non_null(strstr(err.msg, "refused"));
+    free_two(&w);
+}
+
+/* Listening on all addresses, reached by another than the first. */
+static void test_rewritten(void **state)
+{
+    (void)state;
+    struct two w;
+    struct err err;
+    prepare_two(&w, "0.0.0.0", 0);
+    assert_int_equal(connect_one(&w, 1, 1000, &err), ERR_PROTO); /* 0.0.0.0 is no address */
+    assert_non_null(strstr(err.msg, "0.0.0.0"));
+    free_two(&w);
+
+    prepare_two(&w, "0.0.0.0", 0);
+    assert_int_equal(coll_gloo_endpoint_rewrite(w.blobs[0].data, w.blobs[0].len, "127.0.0.3", &err),
+                     0);
+    connect_both(&w);
+    free_two(&w);
+}
+
+static void test_ipv6(void **state)
+{
+    (void)state;
+    struct two w;
+    struct coll *c;
+    struct err err;
+    if (coll_gloo_prepare(0, 2, "::1", NULL, 0, &c, &err) < 0) {
+        print_message("no IPv6 here: %s\n", err.msg);
+        skip();
+    }
+    coll_free(c);
+    prepare_two(&w, "::1", 0);
+    connect_both(&w);
+    free_two(&w);
+}
+
+static void test_timeout(void **state)
+{
+    (void)state;
+    struct two w;
+    struct err err;
+    prepare_two(&w, NULL, 100);
+    connect_both(&w);
+    int64_t t0 = clock_mono_ns();
+    assert_int_equal(coll_barrier(w.c[0], &err), ERR_TIMEOUT);
+    assert_non_null(strstr(err.msg, "rank 1"));
+    assert_true(clock_since_s(t0) < 1.0);
+    free_two(&w);
+}
+
+static int stranger(struct coll *c, struct buf *blob)
+{
+    (void)c;
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    memcpy(&to.sin_port, blob->data + blob->len - 2, 2); /* the port for rank 1 */
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(s, (struct sockaddr *)&to, sizeof to), 0);
+    return s;
+}
+
+/* Whoever comes to the port first is taken for rank 1, and found out. */
+static void test_strangers(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"", "GET / HTTP/1.1\r\n\r\nsome more words, enough for it"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        struct two w;
+        struct err err;
+        prepare_two(&w, NULL, 0);
+        int s = stranger(w.c[0], &w.blobs[0]);
+        assert_int_equal(send(s, words[i], strlen(words[i]), 0), strlen(words[i]));
+        int64_t t0 = clock_mono_ns();
+        int rc = connect_one(&w, 0, 200, &err);
+        assert_true(rc == ERR_TIMEOUT || rc == ERR_PEER || rc == ERR_PROTO);
+        assert_true(clock_since_s(t0) < 1.0);
+        assert_int_equal(close(s), 0);
+        free_two(&w);
+    }
+}
+
+/* Ranks of another forming of the group know the ports, not the nonce. */
+static void test_stale_blob(void **state)
+{
+    (void)state;
+    struct two w;
+    prepare_two(&w, NULL, 0);
+    struct connecting k = {.two = &w, .rank = 1, .deadline_ms = 2000};
+    struct two stale = {.c = {NULL, w.c[1]}};
+    for (int r = 0; r < 2; r++)
+        buf_append(&stale.blobs[r], w.blobs[r].data, w.blobs[r].len);
+    stale.blobs[0].data[12] ^= 1;
+    k.two = &stale;
+    struct err err;
+    pthread_create(&k.thread, NULL, connecting_main, &k);
+    assert_int_equal(connect_one(&w, 0, 2000, &err), ERR_PROTO);
+    assert_non_null(strstr(err.msg, "rank 1"));
+    pthread_join(k.thread, NULL);
+    for (int r = 0; r < 2; r++)
+        buf_fini(&stale.blobs[r]);
+    free_two(&w);
+}
+
+/* The local group's injected faults */
+
+static int sees_peer_error(struct coll *c, const void *arg, struct verdict *v)
+{
+    (void)arg;
+    struct err err;
+    float x = 1;
+    for (int i = 1; i <= 3; i++) {
+        int64_t t = coll_allreduce(c, &x, 1, DTYPE_F32, COLL_SUM, 0, &err);
+        int rc = t < 0 ? (int)t : coll_wait(c, t, &err);
+        int want = i < 2 ? 0 : coll_rank(c) == 1 ? ERR_NUMERIC : ERR_PEER;
+        if (rc != want)
+            return unexpected(v, "collective %d: %d, want %d", i, rc, want);
+    }
+    return 0;
+}
+
+static void test_injected_failure(void **state)
+{
+    (void)state;
+    const struct coll_fault faults[3] = {
+        [1] = {.at_ticket = 2, .delay_ms = 20, .fail = ERR_NUMERIC}};
+    assert_int_equal(run_ranks_with_faults(3, faults, sees_peer_error, NULL), 0);
+}
+
+static int is_delayed(struct coll *c, const void *arg, struct verdict *v)
+{
+    (void)arg;
+    struct err err;
+    struct coll_stats s;
+    float x = 1;
+    int64_t t = coll_allreduce(c, &x, 1, DTYPE_F32, COLL_SUM, 0, &err);
+    if (t < 0 || coll_wait(c, t, &err) < 0)
+        return unexpected(v, "%s", err.msg);
+    coll_stats(c, &s);
+    if (s.wait_ns < 40000000 || s.busy_ns < 40000000 || s.n_bytes != 4)
+        return unexpected(v, "waited %lld ns, busy %lld ns", (long long)s.wait_ns,
+                          (long long)s.busy_ns);
+    return 0;
+}
+
+static void test_injected_delay(void **state)
+{
+    (void)state;
+    const struct coll_fault faults[3] = {[2] = {.at_ticket = 1, .delay_ms = 60}};
+    assert_int_equal(run_ranks_with_faults(3, faults, is_delayed, NULL), 0);
+    const struct coll_fault forever[2] = {[0] = {.at_ticket = 1, .delay_ms = 3600000}};
+    int64_t t0 = clock_mono_ns();
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(run_ranks_with_faults(2, forever, stuck, fds), 0);
+    close(fds[0]);
+    close(fds[1]);
+    assert_true(clock_since_s(t0) < 1.0);
+}
+
+static int disagree(struct coll *c, const void *arg, struct verdict *v)
+{
+    (void)arg;
+    struct err err;
+    float x[2] = {1, 1};
+    int64_t t = coll_allreduce(c, x, 1 + coll_rank(c), DTYPE_F32, COLL_SUM, 0, &err);
+    int rc = t < 0 ? (int)t : coll_wait(c, t, &err);
+    return rc == ERR_ARG && strstr(err.msg, "disagree") ? 0 : unexpected(v, "%d %s", rc, err.msg);
+}
+
+static void test_local_disagree(void **state)
+{
+    (void)state;
+    assert_int_equal(run_ranks(OVER_LOCAL, 2, 0, disagree, NULL), 0);
+}
+
+static int fds_at_start;
+
+static void test_nothing_left_open(void **state)
+{
+    (void)state;
+    assert_int_equal(count_fds(), fds_at_start);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_abort_while_stuck),
+        cmocka_unit_test(test_peer_frees),
+        cmocka_unit_test(test_free_while_pending),
+        cmocka_unit_test(test_peer_killed),
+        cmocka_unit_test(test_abort_connect),
+        cmocka_unit_test(test_abort_before_connect),
+        cmocka_unit_test(test_connect_deadline),
+        cmocka_unit_test(test_connect_refused),
+        cmocka_unit_test(test_rewritten),
+        cmocka_unit_test(test_ipv6),
+        cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_stale_blob),
+        cmocka_unit_test(test_injected_failure),
+        cmocka_unit_test(test_injected_delay),
+        cmocka_unit_test(test_local_disagree),
+        cmocka_unit_test(test_nothing_left_open),
+    };
+    fds_at_start = count_fds();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,405 @@
+/* What a job file may not be, and the exact words that say so. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "base/util.h"
+#include "config/job.h"
+
+#define HEAD   "model: {arch: lenet}\ndata: {format: digits}\n" /* what follows is in line 3 */
+#define MLP    "model: {arch: mlp, "
+#define DIGITS "\ndata: {format: digits}\n"
+
+struct bad {
+    const char *text;
+    const char *want; /* the message */
+};
+
+static const struct bad texts[] = {
+    /* not YAML, or more than one document of it */
+    {"", "f: empty, want at least model.arch and data.format"},
+    {"# nothing\n", "f: empty, want at least model.arch and data.format"},
+    {"{", "f:2:1: not YAML: did not find expected node content, while parsing a flow node"},
+    {"model: {arch: lenet",
+     "f:2:1: not YAML: did not find expected ',' or '}', while parsing a flow mapping"},
+    {"a: b: c", "f:1:5: not YAML: mapping values are not allowed in this context"},
+    {"\tname: x", "f:1:1: a tab; YAML indents with spaces"},
+    {"model:\n  arch: mlp\n \tbatch_norm: true", "f:3:2: a tab; YAML indents with spaces"},
+    {"name: \"x",
+     "f:1:9: not YAML: found unexpected end of stream, while scanning a quoted scalar"},
+    {"name: @x", "f:1:7: not YAML: found character that cannot start any token, while scanning for "
+                 "the next token"},
+    {"name: \"\\q\"",
+     "f:1:8: not YAML: found unknown escape character, while parsing a quoted scalar"},
+    {"name: *x", "f:1:7: not YAML: found undefined alias"},
+    {"name: a\x01", "f: not YAML: control characters are not allowed (byte 7)"},
+    {"name: \xff", "f: not YAML: invalid leading UTF-8 octet (byte 6)"},
+    {"--- {}\n--- {}\n", "f:2:1: a second document, want one"},
+    {"[[[[[[[[[[[[[[[[[", "f:1:17: nested too deep"},
+    {"lenet", "f:1:1: a job is a mapping, such as model: {arch: lenet}; this is a text"},
+    {"[model]", "f:1:1: a job is a mapping, such as model: {arch: lenet}; this is a list"},
+    {"model: !fast {arch: lenet}",
+     "f:1:8: tag \"!fast\": tags are not understood here; leave it out"},
+    {"model: {arch: !!int lenet}",
+     "f:1:15: tag \"tag:yaml.org,2002:int\": tags are not understood here; leave it out"},
+    /* keys */
+    {HEAD "trian: {epochs: 3}", "f:3:1: unknown key \"trian\"; the closest known key is train"},
+    {HEAD "train: {epohcs: 3}",
+     "f:3:9: unknown key \"train.epohcs\"; the closest known key is train.epochs"},
+    {HEAD "train:\n  epochs: 3\n  learning_rate: 1\n",
+     "f:5:3: unknown key \"train.learning_rate\"; the closest known key is optimizer.lr"},
+    {HEAD "epochs: 3", "f:3:1: unknown key \"epochs\"; the closest known key is train.epochs"},
+    {HEAD "batch_size: 3",
+     "f:3:1: unknown key \"batch_size\"; the closest known key is train.global_batch"},
+    {HEAD "cluster: {deadlines: {steps: 1}}", "f:3:23: unknown key \"cluster.deadlines.steps\"; "
+                                              "the closest known key is cluster.deadlines.step"},
+    {HEAD "train.epochs: 3",
+     "f:3:1: unknown key \"train.epochs\"; in a file, keys nest: train: {epochs: 1}"},
+    {HEAD "train.epoch: 3",
+     "f:3:1: unknown key \"train.epoch\"; the closest known key is train.epochs"},
+    {HEAD "\"tr\\0ain\": {epochs: 3}",
+     "f:3:1: unknown key \"tr\"; the closest known key is optimizer.lr"},
+    {HEAD "\"\": 3", "f:3:1: unknown key \"\"; the closest known key is optimizer.lr"},
+    {HEAD "? [train]\n: 3", "f:3:3: a key is a list, want a word"},
+    {HEAD "<<: {train: 3}", "f:3:1: unknown key \"<<\"; the closest known key is optimizer.lr"},
+    {HEAD "a-key-that-goes-on-and-on-and-on-and-on-and-on-and-on-and-on-and-on-and-on: 1",
+     "f:3:1: unknown key \"a-key-that-goes-on-and-on-and-on-and-on-and-on-...\"; the closest known "
+     "key is train.on_nonfinite"},
+    {HEAD "train: {epochs: 3, epochs: 4}", "f:3:20: train.epochs is given twice, first in line 3"},
+    {HEAD "name: a\nname: a", "f:4:1: name is given twice, first in line 3"},
+    {HEAD "train: {epochs: 3}\ntrain: {seed: 3}", "f:4:1: train is given twice, first in line 3"},
+    {HEAD "train: 3", "f:3:8: train is 3, want a mapping with keys such as train.global_batch"},
+    {HEAD "train: [epochs, 3]",
+     "f:3:8: train is a list, want a mapping with keys such as train.global_batch"},
+    /* types */
+    {HEAD "train: {epochs: ten}",
+     "f:3:17: train.epochs is \"ten\", want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {epochs: 256x}",
+     "f:3:17: train.epochs is \"256x\", want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {epochs: 1.0}",
+     "f:3:17: train.epochs is 1.0, want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {epochs: 1e3}",
+     "f:3:17: train.epochs is 1e3, want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {epochs: 010}",
+     "f:3:17: train.epochs is 010, want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {epochs: 0x10}",
+     "f:3:17: train.epochs is \"0x10\", want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {epochs: +1}",
+     "f:3:17: train.epochs is +1, want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {epochs: \"3\"}",
+     "f:3:17: train.epochs is 3 in quotes, want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {epochs: }",
+     "f:3:17: train.epochs is empty, want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {epochs: {}}",
+     "f:3:17: train.epochs is a mapping, want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {epochs: [3]}",
+     "f:3:17: train.epochs is a list, want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {epochs: 99999999999999999999}",
+     "f:3:17: train.epochs is 99999999999999999999, want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {drop_last: yes}", "f:3:20: train.drop_last is \"yes\", want true or false"},
+    {HEAD "train: {drop_last: 1}", "f:3:20: train.drop_last is 1, want true or false"},
+    {HEAD "train: {drop_last: \"true\"}",
+     "f:3:20: train.drop_last is \"true\" in quotes, want true or false"},
+    {HEAD "train: {on_nonfinite: ignore}",
+     "f:3:23: train.on_nonfinite is \"ignore\", want stop or skip"},
+    {HEAD "optimizer: {lr: fast}",
+     "f:3:17: optimizer.lr is \"fast\", want a number above 0 up to 1000000"},
+    {HEAD "optimizer: {lr: .nan}",
+     "f:3:17: optimizer.lr is \".nan\", want a number above 0 up to 1000000"},
+    {HEAD "optimizer: {lr: .inf}",
+     "f:3:17: optimizer.lr is \".inf\", want a number above 0 up to 1000000"},
+    {HEAD "optimizer: {lr: inf}",
+     "f:3:17: optimizer.lr is \"inf\", want a number above 0 up to 1000000"},
+    {HEAD "optimizer: {lr: 1e999}",
+     "f:3:17: optimizer.lr is 1e999, want a number above 0 up to 1000000"},
+    {HEAD "optimizer: {lr: 1e}", "f:3:17: optimizer.lr is 1e, want a number above 0 up to 1000000"},
+    {HEAD "optimizer: {lr: .}", "f:3:17: optimizer.lr is ., want a number above 0 up to 1000000"},
+    {HEAD "optimizer: {lr: 0x1p3}",
+     "f:3:17: optimizer.lr is \"0x1p3\", want a number above 0 up to 1000000"},
+    {HEAD "optimizer: {lr: 1,5}",
+     "f:3:19: unknown key \"optimizer.5\"; the closest known key is optimizer"},
+    {HEAD "optimizer: {lr: '0.1'}",
+     "f:3:17: optimizer.lr is 0.1 in quotes, want a number above 0 up to 1000000"},
+    {HEAD "name: two words", "f:3:7: name is \"two words\", want a name of 1 to 64 letters, "
+                             "digits, '.', '_' or '-', the first a letter or digit"},
+    {HEAD "name: ../x", "f:3:7: name is \"../x\", want a name of 1 to 64 letters, digits, '.', '_' "
+                        "or '-', the first a letter or digit"},
+    {HEAD "name: .hidden", "f:3:7: name is \".hidden\", want a name of 1 to 64 letters, digits, "
+                           "'.', '_' or '-', the first a letter or digit"},
+    {HEAD "name: \"\"", "f:3:7: name is \"\", want a name of 1 to 64 letters, digits, '.', '_' or "
+                        "'-', the first a letter or digit"},
+    {HEAD "name: ~", "f:3:7: name is empty, want a name of 1 to 64 letters, digits, '.', '_' or "
+                     "'-', the first a letter or digit"},
+    {HEAD "name: [x]", "f:3:7: name is a list, want a name of 1 to 64 letters, digits, '.', '_' or "
+                       "'-', the first a letter or digit"},
+    {HEAD "name: a12345678901234567890123456789012345678901234567890123456789012345",
+     "f:3:7: name is \"a1234567890123456789012345678901234567890123456...\", want a name of 1 to "
+     "64 letters, digits, '.', '_' or '-', the first a letter or digit"},
+    {"model: lenet" DIGITS,
+     "f:1:8: model is \"lenet\", want a mapping with keys such as model.arch"},
+    {"model: {arch: resnet}" DIGITS, "f:1:15: model.arch is \"resnet\", want mlp, lenet or lenet5"},
+    {"model: {arch: }" DIGITS, "f:1:15: model.arch is empty, want mlp, lenet or lenet5"},
+    {MLP "hidden: [64, x]}" DIGITS, "f:1:28: model.hidden is \"64, x\", want a list of at most 16, "
+                                    "each an integer from 1 to 65536 units"},
+    {MLP "hidden: [64, 0]}" DIGITS, "f:1:28: model.hidden is \"64, 0\", want a list of at most 16, "
+                                    "each an integer from 1 to 65536 units"},
+    {MLP "hidden: [64, \"32\"]}" DIGITS, "f:1:28: model.hidden is 32, want a list of at most 16, "
+                                         "each an integer from 1 to 65536 units"},
+    {MLP "hidden: [64, [32]]}" DIGITS, "f:1:28: model.hidden is a list of lists, want a list of at "
+                                       "most 16, each an integer from 1 to 65536 units"},
+    {MLP "hidden: [64, ~]}" DIGITS, "f:1:28: model.hidden is \"~\", want a list of at most 16, "
+                                    "each an integer from 1 to 65536 units"},
+    {MLP "hidden: {a: 1}}" DIGITS, "f:1:28: model.hidden is a mapping, want a list of at most 16, "
+                                   "each an integer from 1 to 65536 units"},
+    {MLP "hidden: [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}" DIGITS,
+     "f:1:28: model.hidden is \"1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, ...\", want a list "
+     "of at most 16, each an integer from 1 to 65536 units"},
+    {"model: {arch: lenet}\ndata: {format: mnist, path: \"a\\nb\"}",
+     "f:2:29: data.path is \"/base/a?b\", with a control character or broken UTF-8, want text in "
+     "one line"},
+    {"model: {arch: lenet}\ndata: {format: mnist, path: \"a\\u2028b\"}",
+     "f:2:29: data.path is \"/base/a???b\", with a control character or broken UTF-8, want text in "
+     "one line"},
+    {"model: {arch: lenet}\ndata: {format: mnist, path: \"/a\\0b\"}",
+     "f:2:29: data.path is \"/a?b\", with a control character or broken UTF-8, want text in one "
+     "line"},
+    {"model: {arch: lenet}\ndata: {format: mnist, path: \"\"}",
+     "f:2:29: data.path is empty, want a path"},
+    {"model: {arch: lenet}\ndata: {format: mnist, path: 3, validation: \"\"}",
+     "f:2:44: data.validation is empty, want text"},
+    /* ranges */
+    {HEAD "train: {epochs: 0}",
+     "f:3:17: train.epochs is 0, want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {epochs: -1}",
+     "f:3:17: train.epochs is -1, want an integer from 1 to 1000000 epochs"},
+    {HEAD "train: {seed: 9007199254740992}",
+     "f:3:15: train.seed is 9007199254740992, want an integer from 0 to 9007199254740991"},
+    {HEAD "train: {global_batch: 0}",
+     "f:3:23: train.global_batch is 0, want an integer from 1 to 1000000000 samples"},
+    {HEAD "train: {label_smoothing: 1}",
+     "f:3:26: train.label_smoothing is 1, want a number from 0 to below 1"},
+    {HEAD "train: {clip_norm: -0.5}",
+     "f:3:20: train.clip_norm is -0.5, want a number from 0 to 1000000000"},
+    {HEAD "optimizer: {lr: 0}", "f:3:17: optimizer.lr is 0, want a number above 0 up to 1000000"},
+    {HEAD "optimizer: {momentum: 1}",
+     "f:3:23: optimizer.momentum is 1, want a number from 0 to below 1"},
+    {HEAD "checkpoint: {keep: 0}",
+     "f:3:20: checkpoint.keep is 0, want an integer from 1 to 1000000 checkpoints"},
+    {HEAD "cluster: {heartbeat_timeout: 0.5}",
+     "f:3:30: cluster.heartbeat_timeout is 0.5, want a number from 2 to 3600 seconds"},
+    {HEAD "cluster: {deadlines: {step: 0}}",
+     "f:3:29: cluster.deadlines.step is 0, want a number from 0.1 to 1000000 seconds"},
+    {HEAD "cluster: {spares: 70000}",
+     "f:3:19: cluster.spares is 70000, want an integer from 0 to 65536 ranks"},
+    /* missing, or not for this choice */
+    {"data: {format: digits}", "f: model.arch is missing, want mlp, lenet or lenet5"},
+    {"model: {arch: lenet}", "f: data.format is missing, want mnist or digits"},
+    {"model:\ndata:\n", "f: model.arch is missing, want mlp, lenet or lenet5"},
+    {"model: {arch: lenet}\ndata: {format: mnist}", "f: data.path is missing, want a path"},
+    {"model: {arch: lenet}\ndata: {format: mnist, path: ~}",
+     "f: data.path is missing, want a path"},
+    {"model: {arch: lenet}\ndata: {format: digits, path: /x}",
+     "f:2:30: data.path applies only if data.format is mnist; it is digits"},
+    {"model: {arch: lenet}\ndata: {format: mnist, path: /x, samples: 3}",
+     "f:2:42: data.samples applies only if data.format is digits; it is mnist"},
+    {"model: {arch: lenet, hidden: [3]}" DIGITS,
+     "f:1:30: model.hidden applies only if model.arch is mlp; it is lenet"},
+    {"model: {arch: lenet, init: {name: file}}" DIGITS,
+     "f: model.init.path is missing, want a path"},
+    {"model: {arch: lenet, init: {std: 0.1}}" DIGITS,
+     "f:1:34: model.init.std applies only if model.init.name is normal; it is pytorch"},
+    {HEAD "schedule: {gamma: 0.5}",
+     "f:3:19: schedule.gamma applies only if schedule.name is step; it is constant"},
+    {HEAD "schedule: {name: step, every_steps: 3, min_lr: 0.1}",
+     "f:3:48: schedule.min_lr applies only if schedule.name is cosine or linear; it is step"},
+    /* options that do not go together */
+    {HEAD "optimizer:\n  nesterov: true\n", "f:4:13: optimizer.nesterov needs optimizer.momentum "
+                                            "above 0 and optimizer.dampening 0; they are 0 and 0"},
+    {HEAD "optimizer: {nesterov: true, momentum: 0.9, dampening: 0.1}",
+     "f:3:23: optimizer.nesterov needs optimizer.momentum above 0 and optimizer.dampening 0; they "
+     "are 0.9 and 0.1"},
+    {HEAD "train: {global_batch: 8, accumulate: 9}",
+     "f:3:38: train.accumulate is 9, want at most train.global_batch, 8"},
+    {HEAD "train: {max_steps: 10}\nschedule: {warmup_steps: 10}",
+     "f:4:26: schedule.warmup_steps is 10, want less than train.max_steps, 10"},
+    {HEAD "schedule: {name: step}", "f:3:18: schedule.name step needs one of schedule.every_steps "
+                                    "and schedule.every_epochs above 0; they are 0 and 0"},
+    {HEAD "schedule: {name: step, every_steps: 2, every_epochs: 2}",
+     "f:3:18: schedule.name step needs one of schedule.every_steps and schedule.every_epochs above "
+     "0; they are 2 and 2"},
+    {HEAD "schedule: {name: cosine, min_lr: 0.2}",
+     "f:3:34: schedule.min_lr is 0.2, want at most optimizer.lr, 0.1"},
+    {"model: {arch: lenet, loss: mse}" DIGITS "train: {label_smoothing: 0.1}",
+     "f:3:26: train.label_smoothing needs model.loss cross_entropy"},
+    {"model: {arch: lenet}\ndata: {format: digits, samples: 5}\ntrain: {drop_last: true}",
+     "f:3:20: train.drop_last with data.samples 5, less than one train.global_batch of 256, leaves "
+     "nothing to train on"},
+    {HEAD "cluster: {min_ranks: 3, max_ranks: 2}",
+     "f:3:22: cluster.min_ranks is 3, want at most cluster.max_ranks, 2"},
+};
+
+static const struct bad sets[] = {
+    {"", "--set is \"\", want key=value, such as train.epochs=1"},
+    {"train.epochs", "--set is \"train.epochs\", want key=value, such as train.epochs=1"},
+    {"=3", "--set is \"=3\", want key=value, such as train.epochs=1"},
+    {"train.epochs=", "--set: train.epochs is \"\", want an integer from 1 to 1000000 epochs"},
+    {"train.epochs=ten",
+     "--set: train.epochs is \"ten\", want an integer from 1 to 1000000 epochs"},
+    {"train.epoch=3", "--set: unknown key \"train.epoch\"; the closest known key is train.epochs"},
+    {"train=3", "--set: train is a group of keys, want one of them, such as train.global_batch"},
+    {"cluster.deadlines=3", "--set: cluster.deadlines is a group of keys, want one of them, such "
+                            "as cluster.deadlines.gather"},
+    {"name=\x1b[31m", "--set: name is \"?[31m\", want a name of 1 to 64 letters, digits, '.', '_' "
+                      "or '-', the first a letter or digit"},
+    {"name=\xc3", "--set: name is \"?\", want a name of 1 to 64 letters, digits, '.', '_' or '-', "
+                  "the first a letter or digit"},
+    {"data.path=/x", "--set: data.path applies only if data.format is mnist; it is digits"},
+    {"schedule.gamma=0.5",
+     "--set: schedule.gamma applies only if schedule.name is step; it is constant"},
+    {"optimizer.nesterov=true", "--set: optimizer.nesterov needs optimizer.momentum above 0 and "
+                                "optimizer.dampening 0; they are 0 and 0"},
+    {"model.hidden=[1,2", "--set: model.hidden is \"[1,2\", want a list of at most 16, each an "
+                          "integer from 1 to 65536 units"},
+    {"a-key-that-goes-on-and-on-and-on-and-on-and-on-and-on-and-on-and-on-and-on=1",
+     "--set: unknown key \"a-key-that-goes-on-and-on-and-on-and-on-and-on-...\"; the closest known "
+     "key is train.on_nonfinite"},
+};
+
+static void check(int rc, const struct err *err, const struct bad *b, struct job *job)
+{
+    if (rc == 0 || strcmp(err->msg, b->want) != 0)
+        print_error("%s\n  says  %s\n  want  %s\n", b->text, rc ? err->msg : "nothing", b->want);
+    assert_int_equal(rc, ERR_CONFIG);
+    assert_null(job);
+    assert_string_equal(err->msg, b->want);
+}
+
+static void test_texts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        struct job *job = NULL;
+        struct err err;
+        int rc = job_parse(texts[i].text, strlen(texts[i].text), "f", "/base", &job, &err);
+
+        check(rc, &err, &texts[i], job);
+    }
+}
+
+static void test_sets(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+        struct job *job = NULL;
+        struct err err;
+
+        check(job_load(NULL, &sets[i].text, 1, &job, &err), &err, &sets[i], job);
+    }
+}
+
+static void test_relative_path_without_base(void **state)
+{
+    static const char text[] = "model: {arch: lenet}\ndata: {format: mnist, path: x/y}";
+    struct job *job = NULL;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(job_parse(text, strlen(text), "f", NULL, &job, &err), ERR_CONFIG);
+    assert_string_equal(err.msg, "f:2:29: data.path is \"x/y\", want an absolute path");
+}
+
+static const char *const seeds[] = {
+    HEAD "train: {epochs: 3, seed: 7}\noptimizer: {lr: 0.2, momentum: 0.9, nesterov: true}\n",
+    MLP "hidden: [64, 32], init: {name: normal, std: 1e-2}, dropout: 0.5}" DIGITS,
+    "{\"model\": {\"arch\": \"lenet5\"}, \"data\": {\"format\": \"mnist\", \"path\": "
+    "\"/d/\\u00e4\"}}",
+    HEAD "schedule: &s {name: step, every_epochs: 2}\ncluster:\n  deadlines:\n    step: 1.5\n",
+};
+
+/* Change, drop, insert or double some bytes. */
+static void mutate(struct rng_stream *rng, struct buf *text)
+{
+    static const char bits[] = "{}[]:,-?&*!|>'\"%@#~ \n\t0eE.\\xu\xc3\xa4\xff";
+    size_t at = rng_next_below(rng, text->len), n = rng_next_below(rng, text->len - at) % 8 + 1;
+    struct buf out = {0};
+
+    n = n > text->len - at ? text->len - at : n;
+    buf_append(&out, text->data, at);
+    switch (rng_next_below(rng, 4)) {
+    case 0:
+        buf_append(&out, bits + rng_next_below(rng, sizeof bits), 1);
+        at++;
+        break;
+    case 1:
+        at += n;
+        break;
+    case 2:
+        buf_append(&out, bits + rng_next_below(rng, sizeof bits), 1);
+        break;
+    default:
+        buf_append(&out, text->data + at, n);
+    }
+    buf_append(&out, text->data + at, text->len - at);
+    buf_fini(text);
+    *text = out;
+}
+
+static void check_written(const struct job *job)
+{
+    struct buf one = {0}, two = {0};
+    struct job *again;
+    struct err err;
+
+    job_write(job, &one);
+    assert_int_equal(job_parse((const char *)one.data, one.len, "f", NULL, &again, &err), 0);
+    job_write(again, &two);
+    assert_string_equal(buf_cstr(&one), buf_cstr(&two));
+    job_free(again);
+    buf_fini(&one);
+    buf_fini(&two);
+}
+
+/* Whatever the bytes, there is a job or an error; what is a job, survives being written. */
+static void test_mutations(void **state)
+{
+    enum { N_ROUNDS = 8000 };
+    struct rng_stream rng;
+    int n_good = 0;
+
+    (void)state;
+    for (uint64_t round = 0; round < N_ROUNDS; round++) {
+        const char *seed = seeds[round % ARRAY_LEN(seeds)];
+        struct buf text = {0};
+        struct job *job = NULL;
+        struct err err;
+
+        rng_stream_init(&rng, 1, RNG_TEST, round);
+        buf_append(&text, seed, strlen(seed));
+        for (uint64_t n = rng_next_below(&rng, 4); n > 0 && text.len > 0; n--)
+            mutate(&rng, &text);
+        if (job_parse((const char *)text.data, text.len, "f", "/", &job, &err) == 0) {
+            check_written(job);
+            n_good++;
+        }
+        job_free(job);
+        buf_fini(&text);
+    }
+    assert_in_range(n_good, N_ROUNDS / 10, N_ROUNDS * 9 / 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_relative_path_without_base),
+        cmocka_unit_test(test_mutations),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

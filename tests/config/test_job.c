@@ -1,0 +1,454 @@
+/* Jobs as the daemons make them: files, overrides, paths, the demo, an old job.yaml. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "config/job.h"
+
+#define SMALL "model: {arch: lenet}\ndata: {format: mnist, path: /d}\n"
+
+static char root[64]; /* the test's folder, without links */
+static const char *old_job;
+
+static char *in_root(const char *name)
+{
+    static char path[256];
+
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    return path;
+}
+
+static char *write_job(const char *name, const char *text, size_t len)
+{
+    FILE *f = fopen(in_root(name), "wb");
+
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, len, f), len);
+    fclose(f);
+    return in_root(name);
+}
+
+static struct job *load(const char *path, const char *const *sets, size_t n_sets)
+{
+    struct job *job = NULL;
+    struct err err;
+
+    if (job_load(path, sets, n_sets, &job, &err) < 0)
+        fail_msg("%s", err.msg);
+    return job;
+}
+
+static struct job *parse(const char *text)
+{
+    struct job *job = NULL;
+    struct err err;
+
+    if (job_parse(text, strlen(text), "f", "/base", &job, &err) < 0)
+        fail_msg("%s", err.msg);
+    return job;
+}
+
+static void test_defaults(void **state)
+{
+    struct job *j = parse(SMALL);
+
+    (void)state;
+    assert_string_equal(j->name, "job");
+    assert_int_equal(j->model.init.name, INIT_PYTORCH);
+    assert_true(j->model.sync_batch_norm && !j->model.batch_norm);
+    assert_int_equal(j->model.n_hidden, 1);
+    assert_int_equal(j->model.hidden[0], 128);
+    assert_int_equal(j->model.activation, ACTIVATION_RELU);
+    assert_int_equal(j->model.loss, LOSS_CROSS_ENTROPY);
+    assert_string_equal(j->data.train, "train");
+    assert_null(j->data.validation);
+    assert_int_equal(j->data.samples, 20000);
+    assert_int_equal(j->data.validation_samples, 4000);
+    assert_int_equal(j->train.global_batch, 256);
+    assert_int_equal(j->train.epochs, 10);
+    assert_int_equal(j->train.seed, 1);
+    assert_int_equal(j->train.accumulate, 1);
+    assert_int_equal(j->train.max_steps, 0);
+    assert_int_equal(j->train.validate_every, 1);
+    assert_true(j->train.clip_norm == 0 && j->train.label_smoothing == 0 && !j->train.drop_last);
+    assert_int_equal(j->train.on_nonfinite, NONFINITE_STOP);
+    assert_true(j->optimizer.lr == 0.1 && j->optimizer.momentum == 0 && !j->optimizer.nesterov);
+    assert_false(j->optimizer.scale_lr_by_ranks);
+    assert_int_equal(j->schedule.name, SCHEDULE_CONSTANT);
+    assert_int_equal(j->precision, PRECISION_FLOAT32);
+    assert_int_equal(j->checkpoint.every_epochs, 1);
+    assert_int_equal(j->checkpoint.every_steps, 0);
+    assert_int_equal(j->checkpoint.keep, 3);
+    assert_int_equal(j->cluster.min_ranks, 0);
+    assert_int_equal(j->cluster.spares, 0);
+    assert_int_equal(j->cluster.replace_timeout_ms, 60000);
+    assert_int_equal(j->cluster.heartbeat_timeout_ms, 5000);
+    assert_int_equal(j->cluster.deadlines.gather_ms, 600000);
+    assert_int_equal(j->cluster.deadlines.ready_ms, 120000);
+    assert_int_equal(j->cluster.deadlines.prepare_ms, 300000);
+    assert_int_equal(j->cluster.deadlines.form_ms, 60000);
+    assert_int_equal(j->cluster.deadlines.step_ms, 60000);
+    assert_int_equal(j->cluster.deadlines.validate_ms, 600000);
+    assert_int_equal(j->cluster.deadlines.checkpoint_ms, 120000);
+    job_free(j);
+}
+
+/* The same job in YAML's styles and in JSON. */
+static void test_styles(void **state)
+{
+    static const char *const texts[] = {
+        "name: x\nmodel: {arch: mlp, hidden: [3, 4]}\ndata: {format: digits}\ntrain: {epochs: 2}\n",
+        "{\"name\": \"x\", \"model\": {\"arch\": \"mlp\", \"hidden\": [3, 4]},\n"
+        " \"data\": {\"format\": \"digits\"}, \"train\": {\"epochs\": 2, \"drop_last\": false}}\n",
+        "%YAML 1.1\n---\ntrain:\n  epochs: &two 2 # two\nmodel:\n  arch: mlp\n  hidden:\n"
+        "  - 3\n  - 4\ndata:\n  format: 'digits'\nname: >-\n  x\ncheckpoint:\n...\n",
+    };
+    struct buf first = {0}, other = {0};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        struct job *job = parse(texts[i]);
+
+        buf_clear(&other);
+        job_write(job, i ? &other : &first);
+        if (i)
+            assert_string_equal(buf_cstr(&first), buf_cstr(&other));
+        job_free(job);
+    }
+    buf_fini(&first);
+    buf_fini(&other);
+}
+
+static void test_byte_order_mark_and_crlf(void **state)
+{
+    struct job *job = parse("\xef\xbb\xbfname: x\r\nmodel: {arch: lenet}\r\n"
+                            "data: {format: digits}\r\n");
+
+    (void)state;
+    assert_string_equal(job->name, "x");
+    job_free(job);
+}
+
+static void test_aliases_repeat_a_value(void **state)
+{
+    struct job *job = parse("model: {arch: mlp, hidden: &n [7, 8]}\ndata: {format: digits}\n"
+                            "train: {epochs: &e 4, validate_every: *e}\n");
+
+    (void)state;
+    assert_int_equal(job->train.validate_every, 4);
+    job_free(job);
+}
+
+/* What would take for ever, or all memory, if it were followed. */
+static void test_bombs(void **state)
+{
+    static const char *const starts[] = {"[",       "- ",   "? ", "{a: ", "a: {",
+                                         "&a [*a,", "!!x ", "' ", "x\n "};
+    static const char laughs[] = "a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\n"
+                                 "c: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nmodel: {arch: mlp, hidden: *c}";
+    char *text = malloc(JOB_MAX_BYTES + 1);
+    struct job *job = NULL;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(starts); i++) {
+        for (size_t at = 0, n = strlen(starts[i]); at <= JOB_MAX_BYTES; at++)
+            text[at] = starts[i][at % n];
+        assert_int_equal(job_parse(text, JOB_MAX_BYTES, "f", "/", &job, &err), ERR_CONFIG);
+        assert_int_equal(job_parse(text, JOB_MAX_BYTES + 1, "f", "/", &job, &err), ERR_CONFIG);
+        assert_string_equal(err.msg, "f: 262145 bytes, want at most 262144");
+    }
+    assert_int_equal(job_parse(laughs, strlen(laughs), "f", "/", &job, &err), ERR_CONFIG);
+    assert_int_equal(job_parse("model: &m {init: *m}", 20, "f", "/", &job, &err), ERR_CONFIG);
+    assert_string_equal(err.msg,
+                        "f:1:12: unknown key \"model.init.init\"; the closest known key is "
+                        "model.init");
+    assert_int_equal(job_parse(NULL, 0, "f", "/", &job, &err), ERR_CONFIG);
+    free(text);
+}
+
+static void test_paths_are_relative_to_the_file(void **state)
+{
+    static const char text[] = "model: {arch: lenet, init: {name: file, path: w.safetensors}}\n"
+                               "data: {format: mnist, path: ../data//./mnist/}\n";
+    const char *set = "data.path=here";
+    char want[128], path[128], cwd[128];
+    struct job *job;
+
+    (void)state;
+    assert_int_equal(mkdir(in_root("jobs"), 0700), 0);
+    job = load(write_job("jobs/a.yaml", text, strlen(text)), NULL, 0);
+    snprintf(want, sizeof want, "%s/jobs/../data/mnist", root);
+    assert_string_equal(job->data.path, want);
+    snprintf(want, sizeof want, "%s/jobs/w.safetensors", root);
+    assert_string_equal(job->model.init.path, want);
+    job_free(job);
+
+    /* the same through a relative name and a link; an override is relative to where we are */
+    assert_int_equal(symlink("jobs", in_root("link")), 0);
+    assert_non_null(getcwd(cwd, sizeof cwd));
+    assert_int_equal(chdir(in_root("jobs")), 0);
+    job = load("../link/a.yaml", NULL, 0);
+    assert_string_equal(job->model.init.path, want);
+    job_free(job);
+    job = load("a.yaml", &set, 1);
+    snprintf(path, sizeof path, "%s/jobs/here", root);
+    assert_string_equal(job->data.path, path);
+    job_free(job);
+    assert_int_equal(chdir(cwd), 0);
+}
+
+static void test_unreadable_files(void **state)
+{
+    char *big = calloc(1, JOB_MAX_BYTES + 1), want[512];
+    struct job *job = NULL;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(job_load(in_root("none.yaml"), NULL, 0, &job, &err), ERR_IO);
+    snprintf(want, sizeof want, "job file %s: No such file or directory", in_root("none.yaml"));
+    assert_string_equal(err.msg, want);
+    assert_int_equal(job_load(root, NULL, 0, &job, &err), ERR_CONFIG);
+    snprintf(want, sizeof want, "job file %s is a folder, want a regular file", root);
+    assert_string_equal(err.msg, want);
+    assert_int_equal(mkfifo(in_root("pipe"), 0666), 0); /* opening it would wait for ever */
+    assert_int_equal(job_load(in_root("pipe"), NULL, 0, &job, &err), ERR_CONFIG);
+    snprintf(want, sizeof want, "job file %s is a pipe or device, want a regular file",
+             in_root("pipe"));
+    assert_string_equal(err.msg, want);
+    unlink(in_root("pipe"));
+    write_job("big.yaml", big, JOB_MAX_BYTES + 1);
+    assert_int_equal(job_load(in_root("big.yaml"), NULL, 0, &job, &err), ERR_CONFIG);
+    snprintf(want, sizeof want, "%s: want at most 262144 bytes", in_root("big.yaml"));
+    assert_string_equal(err.msg, want);
+    assert_null(job);
+    free(big);
+}
+
+static void test_message_names_the_file(void **state)
+{
+    static const char text[] = SMALL "train:\n  epocs: 1\n";
+    char want[512];
+    struct job *job = NULL;
+    struct err err;
+
+    (void)state;
+    write_job("bad.yaml", text, strlen(text));
+    assert_int_equal(job_load(in_root("bad.yaml"), NULL, 0, &job, &err), ERR_CONFIG);
+    snprintf(want, sizeof want,
+             "%s:4:3: unknown key \"train.epocs\"; the closest known key is train.epochs",
+             in_root("bad.yaml"));
+    assert_string_equal(err.msg, want);
+}
+
+static void test_overrides(void **state)
+{
+    static const char text[] = SMALL "schedule: {name: step, every_epochs: 2, gamma: 0.3}\n"
+                                     "train: {epochs: 5}\n";
+    static const char *const sets[] = {"train.epochs=7", "train.epochs=8", "name=n",
+                                       "schedule.name=cosine", "data.format=digits"};
+    static const char *const clash[] = {"schedule.name=cosine", "schedule.gamma=0.2"};
+    struct job *job = load(write_job("o.yaml", text, strlen(text)), sets, ARRAY_LEN(sets));
+    struct err err;
+
+    (void)state;
+    assert_int_equal(job->train.epochs, 8);
+    assert_string_equal(job->name, "n");
+    assert_int_equal(job->schedule.name, SCHEDULE_COSINE);
+    assert_true(job->schedule.gamma == 0.1); /* the file's went with its choice */
+    assert_int_equal(job->schedule.every_epochs, 0);
+    assert_null(job->data.path);
+    job_free(job);
+    job = NULL;
+    assert_int_equal(job_load(in_root("o.yaml"), clash, 2, &job, &err), ERR_CONFIG);
+    assert_string_equal(
+        err.msg, "--set: schedule.gamma applies only if schedule.name is step; it is cosine");
+}
+
+static void test_override_with_nothing(void **state)
+{
+    static const char text[] = SMALL "train: {}\n",
+                      *none[] = {"data.validation=t10k", "data.validation=", "data.path="};
+    struct job *job = load(write_job("o.yaml", text, strlen(text)), none, 2);
+    struct err err;
+
+    (void)state;
+    assert_null(job->data.validation);
+    job_free(job);
+    job = NULL;
+    assert_int_equal(job_load(in_root("o.yaml"), none, 3, &job, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "o.yaml: data.path is missing, want a path"));
+}
+
+static void test_demo(void **state)
+{
+    struct job *job = load(NULL, NULL, 0);
+
+    (void)state;
+    assert_string_equal(job->name, "demo");
+    assert_int_equal(job->model.arch, MODEL_LENET);
+    assert_int_equal(job->data.format, DATA_DIGITS);
+    job_free(job);
+}
+
+static void test_use_data(void **state)
+{
+    struct job *job = parse(SMALL), *demo = load(NULL, NULL, 0);
+    struct err err;
+    char cwd[256], want[512];
+
+    (void)state;
+    assert_int_equal(job_use_data(job, "/other//place", &err), 0);
+    assert_string_equal(job->data.path, "/other/place");
+    assert_int_equal(job_use_data(job, "near", &err), 0);
+    assert_non_null(getcwd(cwd, sizeof cwd));
+    snprintf(want, sizeof want, "%s/near", cwd);
+    assert_string_equal(job->data.path, want);
+    assert_int_equal(job_use_data(job, "", &err), ERR_CONFIG);
+    assert_string_equal(err.msg, "--data: data.path is empty, want a path");
+    assert_int_equal(job_use_data(demo, "/other", &err), 0);
+    assert_null(demo->data.path);
+    job_free(job);
+    job_free(demo);
+}
+
+static void test_supported(void **state)
+{
+    static const struct {
+        const char *more;
+        int64_t n_ranks;
+        int rc;
+        const char *want;
+    } cases[] = {
+        {"", 2, 0, ""},
+        {"cluster: {min_ranks: 2, max_ranks: 2}", 2, 0, ""},
+        {"precision: bfloat16", 2, ERR_UNSUPPORTED,
+         "precision bfloat16: not supported in this build, want float32"},
+        {"precision: float16", 2, ERR_UNSUPPORTED,
+         "precision float16: not supported in this build, want float32"},
+        {"cluster: {min_ranks: 1, spares: 1}", 2, 0, ""},
+        {"cluster: {max_ranks: 3}", 2, ERR_UNSUPPORTED,
+         "letting ranks join (cluster.max_ranks above --nranks): not supported in this build, "
+         "want 0"},
+        {"cluster: {min_ranks: 3}", 2, ERR_CONFIG,
+         "cluster.min_ranks is 3, want at most --nranks, 2"},
+        {"cluster: {max_ranks: 1}", 2, ERR_CONFIG,
+         "cluster.max_ranks is 1, want at least --nranks, 2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char text[256];
+        struct job *job;
+        struct err err = {0};
+
+        snprintf(text, sizeof text, SMALL "%s", cases[i].more);
+        job = parse(text);
+        assert_int_equal(job_check_supported(job, cases[i].n_ranks, &err), cases[i].rc);
+        assert_string_equal(err.msg, cases[i].want);
+        job_free(job);
+    }
+}
+
+static void test_resume_message(void **state)
+{
+    struct job *a = parse(SMALL), *b = parse(SMALL "train: {epochs: 99, global_batch: 128}");
+    struct err err;
+
+    (void)state;
+    assert_int_equal(job_compare_for_resume(a, b, &err), ERR_REFUSED);
+    assert_string_equal(err.msg, "train.global_batch was 256 and is now 128; a resumed run may "
+                                 "only change train.epochs, train.max_steps, train.validate_every, "
+                                 "checkpoint.*, cluster.*");
+    job_free(a);
+    job_free(b);
+}
+
+static void test_old_job_is_readable(void **state)
+{
+    struct job *j = load(old_job, NULL, 0);
+
+    (void)state;
+    assert_string_equal(j->name, "old");
+    assert_int_equal(j->model.arch, MODEL_MLP);
+    assert_int_equal(j->model.init.name, INIT_NORMAL);
+    assert_true(j->model.init.std == 0.02 && j->model.dropout == 0.25);
+    assert_int_equal(j->model.n_hidden, 2);
+    assert_int_equal(j->model.hidden[1], 32);
+    assert_int_equal(j->model.activation, ACTIVATION_TANH);
+    assert_true(j->model.batch_norm && !j->model.sync_batch_norm);
+    assert_string_equal(j->data.path, "/data/mnist");
+    assert_string_equal(j->data.validation, "t10k");
+    assert_int_equal(j->train.global_batch, 100);
+    assert_int_equal(j->train.seed, 42);
+    assert_true(j->train.clip_norm == 1.5 && j->train.label_smoothing == 0.1);
+    assert_int_equal(j->train.on_nonfinite, NONFINITE_SKIP);
+    assert_true(j->optimizer.lr == 0.05 && j->optimizer.weight_decay == 0.0005);
+    assert_true(j->optimizer.nesterov && j->optimizer.scale_lr_by_ranks);
+    assert_int_equal(j->schedule.name, SCHEDULE_STEP);
+    assert_int_equal(j->schedule.every_epochs, 3);
+    assert_true(j->schedule.gamma == 0.5 && j->schedule.warmup_start == 0.1);
+    assert_int_equal(j->checkpoint.keep, 5);
+    assert_int_equal(j->cluster.heartbeat_timeout_ms, 2500);
+    assert_int_equal(j->cluster.deadlines.checkpoint_ms, 7000);
+    job_free(j);
+}
+
+static int make_root(void **state)
+{
+    char name[] = "/tmp/dptrain-job-XXXXXX", *real;
+
+    (void)state;
+    if (!mkdtemp(name) || !(real = realpath(name, NULL)))
+        return -1;
+    snprintf(root, sizeof root, "%s", real);
+    free(real);
+    return 0;
+}
+
+static int remove_root(void **state)
+{
+    static const char *const names[] = {"jobs/a.yaml", "jobs",     "link",
+                                        "big.yaml",    "bad.yaml", "o.yaml"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        remove(in_root(names[i]));
+    return rmdir(root);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_styles),
+        cmocka_unit_test(test_byte_order_mark_and_crlf),
+        cmocka_unit_test(test_aliases_repeat_a_value),
+        cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_paths_are_relative_to_the_file),
+        cmocka_unit_test(test_unreadable_files),
+        cmocka_unit_test(test_message_names_the_file),
+        cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_override_with_nothing),
+        cmocka_unit_test(test_demo),
+        cmocka_unit_test(test_use_data),
+        cmocka_unit_test(test_supported),
+        cmocka_unit_test(test_resume_message),
+        cmocka_unit_test(test_old_job_is_readable),
+    };
+
+    if (argc != 2) {
+        print_error("usage: test_job job-0.1.yaml\n");
+        return 2;
+    }
+    old_job = argv[1];
+    return cmocka_run_group_tests(tests, make_root, remove_root);
+}

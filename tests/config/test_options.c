@@ -1,0 +1,264 @@
+/* Every row of the table: can be set, is written, read back, explained, and compared. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "config/option.h"
+
+/* A value that is neither the default nor the demo job's, and what must be set before it applies or
+ * agrees. */
+static const struct row {
+    const char *key, *value, *before[2];
+    const char *written; /* in job.yaml, where not as given */
+} rows[] = {
+    {"name", "a-b_c.9", .written = "\"a-b_c.9\""},
+    {"model.arch", "lenet5"},
+    {"model.init.name", "normal"},
+    {"model.init.std", "0.02", {"model.init.name=normal"}},
+    {"model.init.path", "/a/b.safetensors", {"model.init.name=file"}, "\"/a/b.safetensors\""},
+    {"model.hidden", "64,32", {"model.arch=mlp"}, "[64, 32]"},
+    {"model.activation", "gelu", {"model.arch=mlp"}},
+    {"model.dropout", "0.25", {"model.arch=mlp"}},
+    {"model.batch_norm", "true", {"model.arch=mlp"}},
+    {"model.sync_batch_norm", "false"},
+    {"model.loss", "mse"},
+    {"data.format", "mnist", {"data.path=/x"}},
+    {"data.path", "/a \"b\"\\c/\xc3\xa4", {"data.format=mnist"}, "\"/a \\\"b\\\"\\\\c/\xc3\xa4\""},
+    {"data.train", "learn", {"data.format=mnist", "data.path=/x"}, "\"learn\""},
+    {"data.validation", "t10k", {"data.format=mnist", "data.path=/x"}, "\"t10k\""},
+    {"data.samples", "4000000"},
+    {"data.validation_samples", "0"},
+    {"train.global_batch", "96"},
+    {"train.epochs", "7"},
+    {"train.seed", "9007199254740991"},
+    {"train.accumulate", "2"},
+    {"train.max_steps", "1000000000000"},
+    {"train.validate_every", "0"},
+    {"train.clip_norm", "1.5"},
+    {"train.label_smoothing", "0.1"},
+    {"train.drop_last", "true"},
+    {"train.on_nonfinite", "skip"},
+    {"optimizer.name", "sgd"},
+    {"optimizer.lr", "1e-7", .written = "1.0e-07"},
+    {"optimizer.momentum", ".9", .written = "0.9"},
+    {"optimizer.dampening", "1.", .written = "1"},
+    {"optimizer.weight_decay", "5E-4", .written = "0.0005"},
+    {"optimizer.nesterov", "true", {"optimizer.momentum=0.3333333333333333"}},
+    {"optimizer.scale_lr_by_ranks", "true"},
+    {"schedule.name", "linear"},
+    {"schedule.warmup_steps", "100"},
+    {"schedule.warmup_start", "0.1"},
+    {"schedule.every_steps", "9", {"schedule.name=step"}},
+    {"schedule.every_epochs", "9", {"schedule.name=step"}},
+    {"schedule.gamma", "0.5", {"schedule.name=step", "schedule.every_steps=1"}},
+    {"schedule.min_lr", "0.001", {"schedule.name=cosine"}},
+    {"precision", "bfloat16"},
+    {"checkpoint.every_epochs", "0"},
+    {"checkpoint.every_steps", "50"},
+    {"checkpoint.keep", "1"},
+    {"cluster.min_ranks", "2"},
+    {"cluster.max_ranks", "65536"},
+    {"cluster.spares", "1"},
+    {"cluster.replace_timeout", "0.001"},
+    {"cluster.join_interval", "1.2340", .written = "1.234"},
+    {"cluster.heartbeat_timeout", "2"},
+    {"cluster.deadlines.gather", "1"},
+    {"cluster.deadlines.ready", "2"},
+    {"cluster.deadlines.prepare", "3"},
+    {"cluster.deadlines.form", "4"},
+    {"cluster.deadlines.step", "5.5"},
+    {"cluster.deadlines.validate", "6"},
+    {"cluster.deadlines.checkpoint", "1000000"},
+};
+
+static struct job *load(const struct row *row, int with_value)
+{
+    const char *sets[4] = {row->before[0], row->before[1]};
+    char value[128];
+    size_t n = row->before[1] ? 2 : row->before[0] ? 1 : 0;
+    struct job *job = NULL;
+    struct err err;
+
+    snprintf(value, sizeof value, "%s=%s", row->key, row->value);
+    sets[n] = value;
+    if (job_load(NULL, sets, n + (with_value ? 1 : 0), &job, &err) < 0)
+        fail_msg("%s: %s", value, err.msg);
+    return job;
+}
+
+/* "model:\n  init:\n    std: 0.02\n" holds model.init.std: 0.02 */
+static int holds(const char *yaml, const char *key, const char *value)
+{
+    char line[256];
+    size_t depth = 0, at = 0;
+
+    for (const char *dot; (dot = strchr(key + at, '.')); depth++) {
+        snprintf(line, sizeof line, "%*s%.*s:\n", (int)(2 * depth), "", (int)(dot - key - (long)at),
+                 key + at);
+        yaml = strstr(yaml, line);
+        if (!yaml)
+            return 0;
+        at = (size_t)(dot - key) + 1;
+    }
+    snprintf(line, sizeof line, "%*s%s: %s\n", (int)(2 * depth), "", key + at, value);
+    return strstr(yaml, line) != NULL;
+}
+
+static void test_rows_cover_the_table(void **state)
+{
+    (void)state;
+    assert_int_equal(ARRAY_LEN(rows), n_config_options);
+    for (size_t i = 0; i < n_config_options; i++)
+        assert_string_equal(rows[i].key, config_options[i].key);
+}
+
+static void test_set_and_written(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const struct row *row = &rows[i];
+        struct job *job = load(row, 1), *again = NULL;
+        struct buf one = {0}, two = {0};
+        struct err err;
+
+        job_write(job, &one);
+        if (!holds(buf_cstr(&one), row->key, row->written ? row->written : row->value))
+            fail_msg("%s: %s is not in\n%s", row->key, row->value, buf_cstr(&one));
+        assert_int_equal(job_parse((const char *)one.data, one.len, "job.yaml", NULL, &again, &err),
+                         0);
+        job_write(again, &two);
+        assert_string_equal(buf_cstr(&one), buf_cstr(&two));
+        assert_int_equal(job_compare_for_resume(job, again, &err), 0);
+        job_free(again);
+        job_free(job);
+        buf_fini(&one);
+        buf_fini(&two);
+    }
+}
+
+/* Options with only one value, or without which there is no job, cannot differ alone. */
+static int cannot_differ(const char *key)
+{
+    return strcmp(key, "optimizer.name") == 0 || strcmp(key, "data.path") == 0 ||
+           strcmp(key, "data.format") == 0 || strcmp(key, "model.init.path") == 0 ||
+           strncmp(key, "schedule.every_", 15) == 0;
+}
+
+static void test_what_may_change_on_resume(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct job *a, *b;
+        struct err err = {0};
+        int rc;
+
+        if (cannot_differ(rows[i].key))
+            continue;
+        a = load(&rows[i], 0);
+        b = load(&rows[i], 1);
+        rc = job_compare_for_resume(a, b, &err);
+        if (rc != (config_options[i].flags & OPT_RESUME ? 0 : ERR_REFUSED))
+            fail_msg("%s: on resume another value gives %d", rows[i].key, rc);
+        if (rc < 0)
+            assert_memory_equal(err.msg, rows[i].key, strlen(rows[i].key));
+        job_free(a);
+        job_free(b);
+    }
+}
+
+static char *text_of(void (*print)(FILE *))
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+
+    assert_non_null(f);
+    print(f);
+    fclose(f);
+    return text;
+}
+
+static void test_help_and_docs(void **state)
+{
+    char *help = text_of(job_help), *docs = text_of(job_docs);
+
+    (void)state;
+    for (size_t i = 0; i < n_config_options; i++) {
+        const struct option *o = &config_options[i];
+        char line[128];
+
+        snprintf(line, sizeof line, "\n%s: %s\n", o->key,
+                 o->def                    ? o->def
+                 : o->flags & OPT_REQUIRED ? "(must be given)"
+                                           : "(none)");
+        assert_non_null(strstr(help, line));
+        snprintf(line, sizeof line, "\n| `%s` | ", o->key);
+        assert_non_null(strstr(docs, line));
+        assert_non_null(strstr(docs, o->help));
+    }
+    for (char *line = strtok(help, "\n"); line; line = strtok(NULL, "\n"))
+        assert_in_range(strlen(line), 1, 90);
+    free(help);
+    free(docs);
+}
+
+static void test_rows_are_sound(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < n_config_options; i++) {
+        const struct option *o = &config_options[i];
+        const struct option *selector = o->only ? option_find(o->only) : NULL;
+        int number = o->type == OPT_INT || o->type == OPT_REAL || o->type == OPT_SECONDS ||
+                     o->type == OPT_INTS;
+
+        assert_ptr_equal(option_find(o->key), o);
+        assert_true(strlen(o->key) < 48 && strlen(o->help) > 10);
+        assert_int_equal(o->help[strlen(o->help) - 1], '.');
+        assert_true(!number || o->min < o->max);
+        assert_int_equal(o->type == OPT_CHOICE, o->choices != NULL);
+        assert_true(!o->only || (selector && selector < o && selector->type == OPT_CHOICE));
+        assert_true(!o->only == !o->only_values);
+    }
+}
+
+static void test_numbers_keep_every_bit(void **state)
+{
+    static const char *const numbers[] = {"0.1",    "0.30000000000000004", "1e-300",
+                                          "4e-320", "123456.789e-3",       "999999.9999999999"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        struct row row = {"optimizer.lr", numbers[i], {NULL}, NULL};
+        struct job *job = load(&row, 1), *again;
+        struct buf yaml = {0};
+        struct err err;
+
+        assert_true(job->optimizer.lr == strtod(numbers[i], NULL));
+        job_write(job, &yaml);
+        assert_int_equal(job_parse((const char *)yaml.data, yaml.len, "f", NULL, &again, &err), 0);
+        assert_true(again->optimizer.lr == job->optimizer.lr);
+        job_free(again);
+        job_free(job);
+        buf_fini(&yaml);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_cover_the_table),
+        cmocka_unit_test(test_rows_are_sound),
+        cmocka_unit_test(test_set_and_written),
+        cmocka_unit_test(test_numbers_keep_every_bit),
+        cmocka_unit_test(test_help_and_docs),
+        cmocka_unit_test(test_what_may_change_on_resume),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

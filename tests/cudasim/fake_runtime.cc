@@ -1,0 +1,393 @@
+/* The fake runtime: streams that keep their work until they are synchronised, device memory that is
+ * closed to the host, calls that are counted and can fail. */
+#include "sim.h"
+
+#include <cuda_runtime.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+
+#include "host_work.h"
+#include "sim_impl.hh"
+
+struct CUgraph_st {
+    std::deque<struct cudasim::work> work;
+};
+
+struct CUgraphExec_st {
+    std::deque<struct cudasim::work> work;
+};
+
+struct CUstream_st {
+    std::deque<struct cudasim::work> todo;
+    cudaGraph_t capture;       /* NULL: work is to be done */
+    bool spoilt;               /* something was called that a capture forbids */
+    uint64_t n_queued, n_done; /* pieces of work since it was made */
+};
+
+struct CUevent_st {
+    cudaStream_t stream;
+    uint64_t at; /* complete when the stream has done so many */
+};
+
+namespace
+{
+
+struct runtime {
+    std::map<void *, size_t> device; /* mapped, closed but while work is done */
+    std::set<void *> pinned, others; /* others: streams, events */
+    uint64_t n_calls = 0, fail_in = 0, n_launches = 0;
+    cudaError_t last = cudaSuccess; /* for cudaGetLastError */
+    std::string text;               /* of cudaErrorLaunchFailure */
+} rt;
+
+size_t whole_pages(size_t n_bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return (n_bytes + page - 1) / page * page;
+}
+
+void protect(int how)
+{
+    for (auto &entry : rt.device)
+        if (mprotect(entry.first, entry.second, how) < 0)
+            abort();
+}
+
+/* Every call starts here; an error is returned, and kept for cudaGetLastError. */
+cudaError_t called(cudaError_t otherwise = cudaErrorUnknown)
+{
+    rt.n_calls++;
+    if (rt.fail_in && --rt.fail_in == 0)
+        return rt.last = otherwise;
+    return cudaSuccess;
+}
+
+bool in_device(const void *p, size_t n_bytes)
+{
+    auto next = rt.device.upper_bound(const_cast<void *>(p));
+
+    if (next == rt.device.begin())
+        return false;
+    --next;
+    return (const char *)p + n_bytes <= (const char *)next->first + next->second;
+}
+
+cudaError_t drain(cudaStream_t s, uint64_t until)
+{
+    cudaError_t result = cudaSuccess;
+
+    if (s->capture) {
+        s->spoilt = true;
+        return rt.last = cudaErrorStreamCaptureUnsupported;
+    }
+    if (s->n_done >= until)
+        return cudaSuccess;
+    protect(PROT_READ | PROT_WRITE);
+    while (s->n_done < until) {
+        const struct cudasim::work w = s->todo.front();
+
+        s->todo.pop_front();
+        s->n_done++;
+        if (w.threads == 0) {
+            w.thread();
+            continue;
+        }
+        rt.n_launches++;
+        const std::string failure = cudasim::run_launch(w);
+        if (!failure.empty()) {
+            rt.text = failure;
+            result = rt.last = cudaErrorLaunchFailure;
+        }
+    }
+    protect(PROT_NONE);
+    return result;
+}
+
+void put(cudaStream_t s, struct cudasim::work w)
+{
+    if (s->capture) {
+        s->capture->work.push_back(std::move(w));
+        return;
+    }
+    s->todo.push_back(std::move(w));
+    s->n_queued++;
+}
+
+} /* namespace */
+
+void cudasim::enqueue(const char *name, int64_t blocks, int64_t threads, cudaStream_t s,
+                      std::function<void()> thread)
+{
+    if (called(cudaErrorLaunchFailure) != cudaSuccess)
+        return;
+    if (blocks < 1 || blocks > INT32_MAX || threads < 1 || threads > 1024) {
+        rt.last = cudaErrorInvalidConfiguration;
+        return;
+    }
+    put(s, {name, blocks, threads, std::move(thread)});
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    const cudaError_t last = rt.last;
+
+    rt.last = cudaSuccess;
+    return last;
+}
+
+const char *cudaGetErrorName(cudaError_t e)
+{
+    static char name[32];
+
+    snprintf(name, sizeof name, "cudaError%d", (int)e);
+    return e == cudaSuccess ? "cudaSuccess" : name;
+}
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+    return e == cudaErrorLaunchFailure ? rt.text.c_str() : "simulated";
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = 1;
+    return called(cudaErrorNoDevice);
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    const cudaError_t e = called(cudaErrorInvalidDevice);
+
+    return e != cudaSuccess || device == 0 ? e : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
+{
+    (void)attr, (void)device;
+    *value = 1; /* few: so that kernels go round their loops */
+    return called();
+}
+
+cudaError_t cudaMalloc(void **p, size_t n_bytes)
+{
+    const size_t size = whole_pages(n_bytes ? n_bytes : 1);
+
+    if (called(cudaErrorMemoryAllocation) != cudaSuccess)
+        return cudaErrorMemoryAllocation;
+    *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (*p == MAP_FAILED)
+        return rt.last = cudaErrorMemoryAllocation;
+    memset(*p, 0xee, size); /* undefined content */
+    mprotect(*p, size, PROT_NONE);
+    rt.device[*p] = size;
+    return cudaSuccess;
+}
+
+/* As the real one: waits for the device. */
+cudaError_t cudaFree(void *p)
+{
+    if (p) {
+        munmap(p, rt.device.at(p));
+        rt.device.erase(p);
+    }
+    return called();
+}
+
+cudaError_t cudaMallocHost(void **p, size_t n_bytes)
+{
+    if (called(cudaErrorMemoryAllocation) != cudaSuccess)
+        return cudaErrorMemoryAllocation;
+    *p = malloc(n_bytes);
+    rt.pinned.insert(*p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    if (rt.pinned.erase(p) != 1)
+        abort();
+    free(p);
+    return called();
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    *free_bytes = (size_t)1 << 30;
+    *total_bytes = (size_t)2 << 30;
+    return called();
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
+{
+    (void)flags;
+    if (called() != cudaSuccess)
+        return cudaErrorUnknown;
+    *s = new CUstream_st{};
+    rt.others.insert(*s);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    drain(s, s->n_queued);
+    rt.others.erase(s);
+    delete s;
+    return called();
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    const cudaError_t e = called();
+
+    return e != cudaSuccess ? e : drain(s, s->n_queued);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    cudaError_t e = called();
+
+    if (e == cudaSuccess && s->n_done < s->n_queued)
+        e = drain(s, s->n_done + 1);
+    if (e != cudaSuccess || s->n_done == s->n_queued)
+        return e;
+    return rt.last = cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
+{
+    (void)mode;
+    if (called() != cudaSuccess)
+        return cudaErrorUnknown;
+    s->capture = new CUgraph_st{};
+    s->spoilt = false;
+    rt.others.insert(s->capture);
+    return cudaSuccess;
+}
+
+/* Ends it also when it fails, and gives no graph then. */
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
+{
+    const cudaError_t e = called();
+    cudaGraph_t captured = s->capture;
+
+    s->capture = NULL;
+    *graph = NULL;
+    if (e != cudaSuccess || s->spoilt) {
+        cudaGraphDestroy(captured);
+        return rt.last = e != cudaSuccess ? e : cudaErrorStreamCaptureInvalidated;
+    }
+    *graph = captured;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
+{
+    (void)flags;
+    if (called() != cudaSuccess)
+        return cudaErrorUnknown;
+    *exec = new CUgraphExec_st{graph->work};
+    rt.others.insert(*exec);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    rt.others.erase(graph);
+    delete graph;
+    return called();
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
+{
+    if (called() != cudaSuccess)
+        return cudaErrorUnknown;
+    for (const auto &w : exec->work)
+        put(s, w);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    rt.others.erase(exec);
+    delete exec;
+    return called();
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
+{
+    (void)flags;
+    if (called() != cudaSuccess)
+        return cudaErrorUnknown;
+    *e = new CUevent_st{};
+    rt.others.insert(*e);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    rt.others.erase(e);
+    delete e;
+    return called();
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    if (called() != cudaSuccess)
+        return cudaErrorUnknown;
+    *e = {s, s->n_queued};
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    const cudaError_t st = called();
+
+    return st != cudaSuccess || !e->stream ? st : drain(e->stream, e->at);
+}
+
+/* Host memory must be pinned: a copy from other memory is not asynchronous, and not capturable. */
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t s)
+{
+    const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+
+    if (called() != cudaSuccess)
+        return cudaErrorUnknown;
+    if (in_device(to, n_bytes) != to_device || in_device(from, n_bytes) != from_device)
+        return rt.last = cudaErrorInvalidValue;
+    put(s, {"copy", 0, 0, [=] { memcpy(to, from, n_bytes); }});
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t n_bytes, cudaStream_t s)
+{
+    if (called() != cudaSuccess)
+        return cudaErrorUnknown;
+    if (!in_device(p, n_bytes))
+        return rt.last = cudaErrorInvalidValue;
+    put(s, {"set", 0, 0, [=] { memset(p, value, n_bytes); }});
+    return cudaSuccess;
+}
+
+void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg)
+{
+    put(s, {"host work", 0, 0, [=] { fn(arg); }});
+}
+
+uint64_t sim_launches(void) { return rt.n_launches; }
+
+uint64_t sim_calls(void) { return rt.n_calls; }
+
+void sim_fail_at(uint64_t n) { rt.fail_in = n; }
+
+int sim_open_things(void) { return (int)(rt.device.size() + rt.pinned.size() + rt.others.size()); }

@@ -1,0 +1,17 @@
+/* host_work - a piece of host code in a stream's order, with device memory open to it. */
+#ifndef TESTS_CUDASIM_HOST_WORK_H
+#define TESTS_CUDASIM_HOST_WORK_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;
+
+void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

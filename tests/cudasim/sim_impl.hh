@@ -1,0 +1,24 @@
+/* sim_impl - between the simulator's two files: work that waits on a stream. */
+#ifndef TESTS_CUDASIM_SIM_IMPL_HH
+#define TESTS_CUDASIM_SIM_IMPL_HH
+
+#include <stdint.h>
+
+#include <functional>
+#include <string>
+
+namespace cudasim
+{
+
+struct work {
+    std::string name;
+    int64_t blocks, threads; /* 0: not a kernel; `thread` is the whole work */
+    std::function<void()> thread;
+};
+
+/* Run all threads of all blocks; returns why that failed, or "". */
+std::string run_launch(const struct work &w);
+
+} /* namespace cudasim */
+
+#endif

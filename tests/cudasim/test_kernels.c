@@ -1,0 +1,161 @@
+/* The sources of our GPU kernels, compiled for the simulator, on every operator case; and the
+ * backend around them over the fake runtime. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/cuda.h"
+#include "base/util.h"
+#include "library_ops.h"
+#include "runner.h"
+#include "sim.h"
+
+static int is_ours(int op) { return !is_library_op(op); }
+
+/* As many blocks at most; 0: as the backend decides. */
+static struct backend *open_sim(int max_blocks)
+{
+    struct backend *b;
+    struct err err;
+
+    assert_int_equal(cuda_open(0, &b, &err), 0);
+    if (max_blocks)
+        container_of(b, struct cuda, base)->max_blocks = max_blocks;
+    return b;
+}
+
+/* In order, in reverse, at random: the bytes must not depend on it. */
+static void test_cases(void **state)
+{
+    static const int max_blocks[] = {2, 1000};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(max_blocks); i++) {
+        const struct op_runner r = {
+            .b = open_sim(max_blocks[i]), .n_turns = 4, .before_run = sim_set_seed, .has = is_ours};
+
+        assert_true(op_runner_cases(&r, i == 0) > 100);
+        backend_close(r.b);
+        assert_int_equal(sim_open_things(), 0);
+    }
+}
+
+static void test_out_of_memory(void **state)
+{
+    const struct op_runner r = {.b = open_sim(0), .has = is_ours};
+
+    (void)state;
+    op_runner_out_of_memory(&r);
+    backend_close(r.b);
+}
+
+/* Through both slots, several times round, and at odd places. */
+static void test_copies(void **state)
+{
+    const size_t slot = (size_t)4 << 20;
+    const size_t sizes[] = {1, slot - 1, slot, slot + 1, 5 * slot + 12345};
+    struct backend *b = open_sim(0);
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        unsigned char *from = malloc(sizes[i]), *to = malloc(sizes[i]);
+        void *p;
+
+        for (size_t k = 0; k < sizes[i]; k++)
+            from[k] = (unsigned char)(k * 2654435761u >> 13);
+        assert_int_equal(backend_alloc(b, sizes[i] + 3, "a test", &p, &err), 0);
+        assert_int_equal(backend_copy_out(b, to, p, sizes[i], &err), 0);
+        for (size_t k = 0; k < sizes[i]; k++)
+            assert_int_equal(to[k], 0); /* fresh memory is zero */
+        assert_int_equal(backend_copy_in(b, (char *)p + 3, from, sizes[i], &err), 0);
+        memcpy(to, from, sizes[i]);
+        memset(from, 0, sizes[i]); /* the caller's own again */
+        assert_int_equal(backend_copy_out(b, from, (char *)p + 3, sizes[i], &err), 0);
+        assert_memory_equal(from, to, sizes[i]);
+        backend_free(b, p);
+        free(from);
+        free(to);
+    }
+    backend_close(b);
+    assert_int_equal(sim_open_things(), 0);
+}
+
+/* Nothing is enqueued in between: also that is a step. */
+static int record(struct backend *b, struct err *err)
+{
+    struct recording *r = NULL;
+    int rc = backend_record_begin(b, err);
+
+    if (rc == 0)
+        rc = backend_record_end(b, &r, err);
+    if (rc == 0)
+        rc = backend_launch(b, r, err);
+    if (rc == 0)
+        while ((rc = backend_poll(b, err)) == 1)
+            continue;
+    backend_recording_free(b, r);
+    return rc;
+}
+
+static int use_all(struct backend *b, struct err *err)
+{
+    float in[100] = {1}, out[100];
+    void *p = NULL;
+    int rc = backend_alloc(b, sizeof in, "a test", &p, err);
+
+    if (rc == 0)
+        rc = backend_copy_in(b, p, in, sizeof in, err);
+    if (rc == 0)
+        rc = backend_copy_out(b, out, p, sizeof out, err);
+    if (rc == 0)
+        rc = backend_sync(b, err);
+    if (rc == 0)
+        rc = record(b, err);
+    backend_free(b, p);
+    return rc;
+}
+
+/* The n-th call of the runtime fails, n swept: an error each time, never a leak. */
+static void test_every_call_fails(void **state)
+{
+    int n_failed = 0, rc = -1;
+
+    (void)state;
+    for (uint64_t n = 1; rc < 0; n++) {
+        struct backend *b = NULL;
+        struct err err = {0};
+
+        sim_fail_at(n);
+        rc = cuda_open(0, &b, &err);
+        if (rc == 0)
+            rc = use_all(b, &err);
+        sim_fail_at(0);
+        backend_close(b);
+        assert_int_equal(sim_open_things(), 0);
+        if (rc == 0)
+            break;
+        n_failed++;
+        assert_true(err.code == ERR_DEVICE || err.code == ERR_NOMEM);
+        assert_true(strlen(err.msg) > 10);
+    }
+    assert_true(n_failed >= 18);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_every_call_fails),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,232 @@
+/* Whole models as programs on the simulated GPU, against the naive backend: logits, metrics,
+ * gradients, next states.  Device memory is closed to the host all the while, and nothing is done
+ * before the end of a run, so program/ must neither look into a buffer nor count on an order that a
+ * stream does not give. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/cuda.h"
+#include "base/alloc.h"
+#include "base/util.h"
+#include "ref_backend.h"
+#include "rig.h"
+#include "sim.h"
+
+static struct err err;
+
+static void must(int rc)
+{
+    if (rc < 0)
+        fail_msg("%s", err.msg);
+}
+
+/* Device memory with this content. */
+static void *put(struct backend *b, const void *from, size_t n_bytes)
+{
+    void *p;
+
+    must(backend_alloc(b, n_bytes, "a test", &p, &err));
+    must(backend_copy_in(b, p, from, n_bytes, &err));
+    return p;
+}
+
+static void expect_near(struct backend *b, const void *device, const void *want, int64_t n,
+                        double most, const char *what)
+{
+    float *seen = xmalloc((size_t)n * sizeof *seen + 1);
+    const float *w = want;
+
+    must(backend_copy_out(b, seen, device, (size_t)n * sizeof *seen, &err));
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs((double)seen[i] - (double)w[i]) <= 5e-5 * most))
+            fail_msg("%s[%lld] is %g, want %g", what, (long long)i, (double)seen[i], (double)w[i]);
+    free(seen);
+}
+
+static double largest(const float *v, int64_t n)
+{
+    double most = 1e-2;
+
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs((double)v[i]));
+    return most;
+}
+
+struct device {
+    struct backend *b;
+    struct program *p;
+    struct program_spaces s;
+    void *arena;
+};
+
+static void open_device(struct device *d, const struct rig *ref, struct graph *g)
+{
+    const struct layout *l = ref->layout;
+    unsigned char *ones;
+    size_t n_bytes;
+
+    must(cuda_open(0, &d->b, &err));
+    container_of(d->b, struct cuda, base)->max_blocks = 3;
+    must(program_new(d->b, g, l, &d->p, &err));
+    n_bytes = program_arena_bytes(d->p);
+    ones = xmalloc(n_bytes + 1);
+    memset(ones, 0xff, n_bytes);
+    d->arena = put(d->b, ones, n_bytes);
+    free(ones);
+    d->s = (struct program_spaces){
+        .param = put(d->b, ref->spaces.param, (size_t)l->n_total * 4),
+        .grad = put(d->b, ref->spaces.grad, (size_t)l->n_grad * 4),
+        .state = put(d->b, ref->spaces.state, (size_t)l->n_state_total * 4),
+        .shadow = put(d->b, ref->spaces.shadow, (size_t)l->n_state_total * 4),
+        .metrics = put(d->b, ref->metrics, sizeof ref->metrics),
+        .scalars = put(d->b, &ref->scalars, sizeof ref->scalars),
+    };
+    must(program_bind(d->p, &d->s, d->arena, &err));
+}
+
+static void close_device(struct device *d)
+{
+    program_free(d->p);
+    backend_free(d->b, d->arena);
+    backend_free(d->b, d->s.param);
+    backend_free(d->b, d->s.grad);
+    backend_free(d->b, d->s.state);
+    backend_free(d->b, d->s.shadow);
+    backend_free(d->b, d->s.metrics);
+    backend_free(d->b, d->s.scalars);
+    backend_close(d->b);
+    assert_int_equal(sim_open_things(), 0);
+}
+
+static void run_stages(const struct device *d)
+{
+    for (int i = 0; i < program_n_stages(d->p); i++)
+        must(program_run_stage(d->p, i, &err));
+}
+
+/* One rank: a SYNC stage has nothing to add. */
+static void run_device(const struct device *d, const struct rig *ref)
+{
+    const struct graph *g = ref->graph;
+    const uint64_t launches = sim_launches();
+
+    must(backend_copy_in(d->b, program_x(d->p), program_x(ref->program),
+                         (size_t)shape_elements(&g->value[g->x].shape) * 4, &err));
+    must(backend_copy_in(d->b, program_labels(d->p), program_labels(ref->program),
+                         (size_t)g->batch * 4, &err));
+    run_stages(d);
+    must(backend_sync(d->b, &err));
+    assert_true(sim_launches() > launches);
+}
+
+static void compare(const struct device *d, struct rig *ref)
+{
+    const struct graph *g = ref->graph;
+    const int64_t n_logits = shape_elements(&g->value[g->logits].shape);
+    const float *logits = program_logits(ref->program);
+    double metrics[METRIC_COUNT], most;
+
+    expect_near(d->b, program_logits(d->p), logits, n_logits, largest(logits, n_logits), "logits");
+    must(backend_copy_out(d->b, metrics, d->s.metrics, sizeof metrics, &err));
+    for (int i = 0; i < METRIC_COUNT; i++)
+        assert_true(fabs(metrics[i] - ref->metrics[i]) <= 1e-5 * (1 + ref->metrics[i]));
+    if (!g->training)
+        return;
+    expect_near(d->b, d->s.shadow, ref->spaces.shadow, ref->layout->n_state_total, 1, "states");
+    most = 0;
+    for (int i = 0; i < ref->layout->n_params; i++)
+        most = fmax(
+            most, largest(rig_grad(ref, ref->layout->param[i].name), ref->layout->param[i].length));
+    for (int i = 0; i < ref->layout->n_params; i++) {
+        const struct segment *seg = &ref->layout->param[i];
+
+        expect_near(d->b, (float *)d->s.grad + seg->offset, rig_grad(ref, seg->name), seg->length,
+                    most, seg->name);
+    }
+}
+
+/* Recorded once, and launched twice from the beginning: the same, by no call but the launch. */
+static void check_recording(const struct device *d, struct rig *ref)
+{
+    static const double zero[METRIC_COUNT];
+    const uint64_t before = sim_launches();
+    struct recording *r = NULL;
+    uint64_t calls;
+
+    must(backend_record_begin(d->b, &err));
+    run_stages(d);
+    must(backend_record_end(d->b, &r, &err));
+    must(backend_sync(d->b, &err));
+    assert_true(sim_launches() == before); /* nothing was done */
+    for (int turn = 0; turn < 2; turn++) {
+        int busy = 0, rc;
+
+        must(backend_copy_in(d->b, d->s.metrics, zero, sizeof zero, &err));
+        calls = sim_calls();
+        must(backend_launch(d->b, r, &err));
+        assert_true(sim_calls() == calls + 1);
+        while ((rc = backend_poll(d->b, &err)) == 1)
+            busy++;
+        must(rc);
+        assert_true(busy > 5);
+        compare(d, ref);
+    }
+    backend_recording_free(d->b, r);
+}
+
+static void check(const struct job *job, const struct model_input *in, int64_t batch, int training,
+                  uint64_t seed)
+{
+    struct device d;
+    struct rig ref, layout; /* evaluation shares the layout of training */
+
+    rig_open(&layout, REF_FUSE_NONE, rig_graph(job, in, 1, 1, 1), NULL);
+    rig_open(&ref, REF_FUSE_NONE, rig_graph(job, in, batch, training, 1), layout.layout);
+    rig_init(&ref, 8);
+    rig_fill(&ref, 5);
+    sim_set_seed(seed);
+    open_device(&d, &ref, rig_graph(job, in, batch, training, 1));
+    rig_run(&ref);
+    run_device(&d, &ref);
+    compare(&d, &ref);
+    check_recording(&d, &ref);
+    close_device(&d);
+    rig_close(&ref);
+    rig_close(&layout);
+}
+
+static void test_models(void **state)
+{
+    static const struct model_input small = {{14, 14, 1}, 5}, colour = {{5, 3, 2}, 4};
+    struct job lenet = rig_job(MODEL_LENET), mlp = rig_job(MODEL_MLP);
+
+    (void)state;
+    mlp.model.n_hidden = 2;
+    mlp.model.hidden[0] = 9;
+    mlp.model.hidden[1] = 6;
+    for (int training = 0; training < 2; training++) {
+        check(&lenet, &small, 5, training, 2);
+        for (int a = ACTIVATION_RELU; a <= ACTIVATION_GELU; a++) {
+            mlp.model.activation = (enum job_activation)a;
+            mlp.model.dropout = a % 2 ? 0.25 : 0;
+            mlp.model.batch_norm = a >= ACTIVATION_SIGMOID;
+            mlp.model.loss = a == ACTIVATION_TANH ? LOSS_MSE : LOSS_CROSS_ENTROPY;
+            check(&mlp, &colour, 6, training, (uint64_t)a);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

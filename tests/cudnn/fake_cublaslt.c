@@ -1,0 +1,314 @@
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../cudasim/host_work.h"
+#include "base/util.h"
+#include "fake_state.h"
+
+int fake_refuse_tails, fake_open_things;
+static int fail_in;
+
+void fakes_refuse_tails(int on) { fake_refuse_tails = on; }
+
+int fakes_fail_at(int n)
+{
+    const int left = fail_in;
+
+    fail_in = n;
+    return left;
+}
+
+int fake_fails(void) { return fail_in > 0 && --fail_in == 0; }
+
+int fakes_open_things(void) { return fake_open_things; }
+
+enum { WORKSPACE = 777, ALIGNMENT = 16 };
+
+/* Algorithms in the order of the heuristics: rounds to TF32; the one to take. */
+enum { ALGO_TF32 = 41, ALGO_EXACT };
+
+struct description { /* what a cublasLtMatmulDesc_t points to */
+    cublasOperation_t op[2];
+    cublasLtEpilogue_t epilogue;
+    void *bias;
+};
+
+struct layout {
+    int64_t rows, cols, ld;
+};
+
+struct preference {
+    size_t max_workspace;
+    uint32_t alignment, schemes;
+};
+
+struct product { /* queued */
+    struct description d;
+    struct layout a, b, c;
+    const float *pa, *pb;
+    float *pc;
+    void *workspace;
+};
+
+static void *opened(size_t n_bytes)
+{
+    fake_open_things++;
+    return calloc(1, n_bytes);
+}
+
+static cublasStatus_t closed(void *p)
+{
+    fake_open_things--;
+    free(p);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* The runtime's, which the simulator does not have. */
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
+{
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "simulator %d", device);
+    return cudaSuccess;
+}
+
+size_t cublasLtGetVersion(void) { return 130100; }
+
+const char *cublasLtGetStatusName(cublasStatus_t st) { return st ? "FAKE_STATUS" : "SUCCESS"; }
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *h)
+{
+    if (fake_fails())
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+
+    *h = opened(1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t h) { return closed(h); }
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    if (fake_fails())
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+
+    struct description *p = opened(sizeof *p);
+
+    ASSERT(compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F);
+    p->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    *d = (cublasLtMatmulDesc_t)(void *)p;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) { return closed(d); }
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t name,
+                                              const void *value, size_t n_bytes)
+{
+    if (fake_fails())
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+
+    struct description *d = (void *)desc;
+    void *to = NULL;
+    size_t size = sizeof(cublasOperation_t);
+
+    if (name == CUBLASLT_MATMUL_DESC_TRANSA)
+        to = &d->op[0];
+    else if (name == CUBLASLT_MATMUL_DESC_TRANSB)
+        to = &d->op[1];
+    else if (name == CUBLASLT_MATMUL_DESC_EPILOGUE)
+        to = &d->epilogue;
+    else if (name == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
+        to = &d->bias, size = sizeof d->bias;
+    if (!to || n_bytes != size)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, value, size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
+{
+    if (fake_fails())
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+
+    struct layout *p = opened(sizeof *p);
+
+    ASSERT(type == CUDA_R_32F && ld >= (int64_t)rows && rows > 0 && cols > 0);
+    *p = (struct layout){(int64_t)rows, (int64_t)cols, ld};
+    *l = (cublasLtMatrixLayout_t)(void *)p;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l) { return closed(l); }
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *pref)
+{
+    if (fake_fails())
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+
+    struct preference *p = opened(sizeof *p);
+
+    p->alignment = 256;
+    *pref = (cublasLtMatmulPreference_t)(void *)p;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t pref)
+{
+    return closed(pref);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
+                                                    cublasLtMatmulPreferenceAttributes_t name,
+                                                    const void *value, size_t n_bytes)
+{
+    if (fake_fails())
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+
+    struct preference *p = (void *)pref;
+
+    if (name == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+        ASSERT(n_bytes == sizeof p->max_workspace);
+        memcpy(&p->max_workspace, value, n_bytes);
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    ASSERT(n_bytes == sizeof(uint32_t));
+    if (name == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+        memcpy(&p->schemes, value, n_bytes);
+    else
+        memcpy(&p->alignment, value, n_bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t pref, int room,
+                                              cublasLtMatmulHeuristicResult_t result[], int *n)
+{
+    if (fake_fails())
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+
+    const struct preference *p = (const void *)pref;
+    const struct description *what = (const void *)desc;
+
+    (void)h, (void)a, (void)b, (void)c, (void)d;
+    ASSERT(room >= 2 && p->alignment <= ALIGNMENT && p->max_workspace >= WORKSPACE);
+    ASSERT(!(p->schemes & CUBLASLT_REDUCTION_SCHEME_INPLACE));
+    memset(result, 0, (size_t)room * sizeof *result);
+    *n = 0;
+    if (fake_refuse_tails && what->epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < 2; i++) {
+        result[i].algo.data[0] = i ? ALGO_EXACT : ALGO_TF32;
+        result[i].workspaceSize = WORKSPACE;
+        result[i].state = CUBLAS_STATUS_SUCCESS;
+    }
+    *n = 2;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                 cublasLtMatmulAlgoCapAttributes_t name,
+                                                 void *value, size_t n_bytes, size_t *written)
+{
+    if (fake_fails())
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+
+    const uint64_t flags =
+        algo->data[0] == ALGO_TF32
+            ? CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32
+            : CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
+
+    ASSERT(name == CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS && n_bytes == sizeof flags);
+    memcpy(value, &flags, sizeof flags);
+    *written = sizeof flags;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static float element(const float *p, const struct layout *l, cublasOperation_t op, int64_t row,
+                     int64_t col)
+{
+    const int64_t r = op == CUBLAS_OP_T ? col : row, c = op == CUBLAS_OP_T ? row : col;
+
+    ASSERT(r < l->rows && c < l->cols);
+    return p[r + c * l->ld];
+}
+
+/* The rest of the epilogue for element (i,j). */
+static float finished(const struct product *p, float v, int64_t i)
+{
+    const int e = (int)p->d.epilogue;
+
+    if (e & CUBLASLT_EPILOGUE_BIAS)
+        v += ((const float *)p->d.bias)[i];
+    return e & CUBLASLT_EPILOGUE_RELU && v < 0.0f ? 0.0f : v;
+}
+
+static int64_t depth(const struct product *p)
+{
+    return p->d.op[0] == CUBLAS_OP_T ? p->a.rows : p->a.cols;
+}
+
+static void multiply(void *arg)
+{
+    struct product *p = arg;
+
+    memset(p->workspace, 0xff, WORKSPACE);
+    for (int64_t j = 0; j < p->c.cols; j++) {
+        float db = 0.0f;
+
+        for (int64_t i = 0; i < p->c.rows; i++) {
+            float sum = 0.0f;
+
+            for (int64_t k = 0; k < depth(p); k++)
+                sum += element(p->pa, &p->a, p->d.op[0], i, k) *
+                       element(p->pb, &p->b, p->d.op[1], k, j);
+            p->pc[i + j * p->c.ld] = finished(p, sum, i);
+        }
+        for (int64_t k = 0; k < depth(p); k++)
+            db += element(p->pb, &p->b, p->d.op[1], k, j);
+        if (p->d.epilogue == CUBLASLT_EPILOGUE_BGRADB)
+            ((float *)p->d.bias)[j] = db;
+    }
+    free(p);
+}
+
+static int is_aligned(const void *p) { return p && (uintptr_t)p % ALIGNMENT == 0; }
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t la, const void *b,
+                              cublasLtMatrixLayout_t lb, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t lc, void *d, cublasLtMatrixLayout_t ld,
+                              const cublasLtMatmulAlgo_t *algo, void *workspace, size_t n_bytes,
+                              cudaStream_t stream)
+{
+    if (fake_fails())
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+
+    const struct description *what = (const void *)desc;
+    struct product *p = calloc(1, sizeof *p);
+
+    (void)h;
+    ASSERT(*(const float *)alpha == 1.0f && *(const float *)beta == 0.0f);
+    ASSERT(algo->data[0] == ALGO_EXACT && c == d && lc == ld && n_bytes >= WORKSPACE);
+    ASSERT(is_aligned(a) && is_aligned(b) && is_aligned(d) && is_aligned(workspace));
+    *p = (struct product){*what,
+                          *(const struct layout *)(const void *)la,
+                          *(const struct layout *)(const void *)lb,
+                          *(const struct layout *)(const void *)lc,
+                          a,
+                          b,
+                          d,
+                          workspace};
+    if (what->epilogue != CUBLASLT_EPILOGUE_DEFAULT && what->epilogue != CUBLASLT_EPILOGUE_RELU)
+        ASSERT(is_aligned(what->bias) && (uintptr_t)what->bias > ALIGNMENT); /* not the dummy */
+    sim_host_work(stream, multiply, p);
+    return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,29 @@
+/* fakes - stand-ins for cuDNN and cuBLASLt that compute what they were described, on the CPU.
+ *
+ * They know the calls that backend/cuda makes, with the real headers' names and meanings, and take
+ * tensors, strides, operations, layouts and epilogues from the descriptors alone.  Work is put on
+ * the simulator's stream.  What the libraries demand is asserted: finalized descriptors, 16-byte
+ * alignment, a workspace (which they fill with rubbish), leading dimensions.
+ *
+ * Each offers first what the backend must refuse: engines and algorithms that round, or whose bits
+ * vary. */
+#ifndef TESTS_CUDNN_FAKES_H
+#define TESTS_CUDNN_FAKES_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* 1: no graph of several operations has an engine, no product an epilogue. */
+void fakes_refuse_tails(int on);
+
+/* The n-th call from now that gives a status fails (1: the next); 0 switches that off. */
+int fakes_fail_at(int n); /* how many calls were left to the failure before */
+
+int fakes_open_things(void); /* handles and descriptors that were not given back */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

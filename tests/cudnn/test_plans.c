@@ -1,0 +1,284 @@
+/* cuDNN plans for every convolution of the models, really built for an H200 from its description:
+ * an unsupported graph fails here, on a machine without a GPU.  What is built is supported and
+ * compiled, not computed.  One line a plan: engine, workspace, T tensor cores, R compiled at run
+ * time.  In float32 no plan may round its inputs.
+ *
+ * The stand-in for libcuda.so.1 beside this test lets cuDNN offer runtime-compiled engines too, as
+ * it would with a driver. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cuda/conv_plan.h"
+#include "base/util.h"
+#include "model/model.h"
+#include "op/op.h"
+#include "plans.h"
+
+enum { MIB = 1 << 20 };
+
+/* Without a GPU cuDNN leaks what it began; that ours are given back is shown by test_kernels. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) { return "detect_leaks=0"; }
+
+static const struct cudnn_rules rules = {(size_t)256 * MIB, 0};
+static const struct model_input mnist = {{28, 28, 1}, 10};
+static struct cudnn_device *device;
+
+static const char *pass_name(enum cudnn_pass pass)
+{
+    static const char *const name[] = {"forward", "grad_x", "grad_w"};
+
+    return name[pass];
+}
+
+static const struct cudnn_plan *build(const struct conv_shape *s, enum cudnn_pass pass,
+                                      enum conv_tail tail, const char *what)
+{
+    static const char *const tail_name[] = {"", "+bias", "+bias+relu"};
+    const struct cudnn_plan *p = NULL;
+    struct err err;
+    char x[SHAPE_TEXT_LEN];
+
+    if (conv_plan(device, &rules, pass, tail, s, &p, &err) < 0)
+        fail_msg("%s: %s", what, err.msg);
+    printf("%-24s %-5s %s %s%s: engine %lld, %.1f MiB%s%s\n", what, dtype_name(s->dtype),
+           shape_text(&s->x, x), pass_name(pass), tail_name[tail], (long long)p->engine,
+           (double)p->workspace / MIB, p->uses_tensor_cores ? " T" : "",
+           p->compiled_at_run_time ? " R" : "");
+    assert_true(p->workspace <= rules.max_workspace);
+    return p;
+}
+
+static void build_all(const struct conv_shape *s, const char *what, size_t bound)
+{
+    for (int pass = CUDNN_PASS_FORWARD; pass <= CUDNN_PASS_GRAD_W; pass++) {
+        const struct cudnn_plan *p = build(s, (enum cudnn_pass)pass, CONV_ALONE, what);
+
+        if (s->dtype == DTYPE_F32)
+            assert_false(p->uses_tensor_cores);
+        assert_true(p->workspace <= bound);
+    }
+}
+
+/* Every convolution of a model, in float32 as it trains today and in what it will train in. */
+static void build_model(enum model_arch arch, const char *name, int64_t batch)
+{
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    struct job job = {.name = "test"};
+    struct graph *g;
+    struct err err;
+    int n = 0;
+
+    job.model.arch = arch;
+    assert_int_equal(model_build(&job, &mnist, batch, 1, 1, &g, &err), 0);
+    for (int i = 0; i < g->n_nodes; i++) {
+        struct conv_shape s;
+        char what[64];
+
+        if (g->node[i].op != OP_conv2d)
+            continue;
+        assert_int_equal(conv_shape_of(g, &g->node[i], &s), CUDNN_PASS_FORWARD);
+        snprintf(what, sizeof what, "%s %s", name, g->node[i].name);
+        for (size_t t = 0; t < ARRAY_LEN(dtypes); t++) {
+            s.dtype = dtypes[t];
+            build_all(&s, what, (size_t)64 * MIB);
+            build(&s, CUDNN_PASS_FORWARD, CONV_BIAS, what);
+            build(&s, CUDNN_PASS_FORWARD, CONV_BIAS_RELU, what);
+        }
+        n++;
+    }
+    assert_int_equal(n, 2);
+    graph_free(g);
+}
+
+static void models(void **state)
+{
+    static const int64_t batch[] = {1, 8, 64, 96, 128, 256};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(batch); i++) {
+        build_model(MODEL_LENET, "lenet", batch[i]);
+        build_model(MODEL_LENET5, "lenet5", batch[i]);
+    }
+}
+
+/* ResNet-50 at 224: {height = width, C, K, filter, stride}.  The stem's image padded to 8 channels.
+ */
+static void resnet50(void **state)
+{
+    static const int64_t shape[][5] = {
+        {224, 8, 64, 7, 2},     {56, 64, 64, 1, 1},    {56, 64, 64, 3, 1},    {56, 64, 256, 1, 1},
+        {56, 256, 64, 1, 1},    {56, 256, 128, 1, 1},  {56, 128, 128, 3, 2},  {28, 128, 512, 1, 1},
+        {56, 256, 512, 1, 2},   {28, 512, 128, 1, 1},  {28, 128, 128, 3, 1},  {28, 512, 256, 1, 1},
+        {28, 256, 256, 3, 2},   {14, 256, 1024, 1, 1}, {28, 512, 1024, 1, 2}, {14, 1024, 256, 1, 1},
+        {14, 256, 256, 3, 1},   {14, 1024, 512, 1, 1}, {14, 512, 512, 3, 2},  {7, 512, 2048, 1, 1},
+        {14, 1024, 2048, 1, 2}, {7, 2048, 512, 1, 1},  {7, 512, 512, 3, 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(shape); i++) {
+        const int64_t h = shape[i][0], c = shape[i][1], k = shape[i][2], r = shape[i][3];
+        const int64_t stride = shape[i][4], pad = r / 2, out = (h + 2 * pad - r) / stride + 1;
+        const struct conv_shape s = {
+            DTYPE_BF16,
+            SHAPE(256, h, h, c),
+            SHAPE(256, out, out, k),
+            {k, c, r, r},
+            {{stride, stride}, {pad, pad}, {1, 1}},
+        };
+
+        build_all(&s, "resnet50", (size_t)256 * MIB);
+    }
+}
+
+/* Groups, dilation, uneven strides and paddings: what the operator table allows. */
+static void odd_shapes(void **state)
+{
+    static const struct conv_shape shape[] = {
+        {DTYPE_F32, {4, {3, 9, 11, 4}}, {4, {3, 5, 5, 6}}, {6, 2, 3, 2}, {{2, 3}, {1, 2}, {1, 1}}},
+        {DTYPE_F32, {4, {2, 12, 10, 3}}, {4, {2, 8, 8, 5}}, {5, 3, 3, 3}, {{1, 1}, {0, 1}, {2, 2}}},
+        {DTYPE_F32, {4, {1, 5, 5, 7}}, {4, {1, 5, 5, 7}}, {7, 1, 3, 3}, {{1, 1}, {1, 1}, {1, 1}}},
+        {DTYPE_F32, {4, {2, 7, 7, 5}}, {4, {2, 7, 7, 3}}, {3, 5, 1, 1}, {{1, 1}, {0, 0}, {1, 1}}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(shape); i++)
+        build_all(&shape[i], "odd", (size_t)64 * MIB);
+}
+
+static const struct conv_shape lenet_conv2 = {DTYPE_F32,
+                                              {4, {64, 13, 13, 20}},
+                                              {4, {64, 9, 9, 50}},
+                                              {50, 20, 5, 5},
+                                              {{1, 1}, {0, 0}, {1, 1}}};
+
+static const struct cudnn_plan *plan(const struct conv_shape *s, const struct cudnn_rules *r)
+{
+    const struct cudnn_plan *p = NULL;
+    struct err err;
+
+    if (conv_plan(device, r, CUDNN_PASS_FORWARD, CONV_ALONE, s, &p, &err) < 0)
+        fail_msg("%s", err.msg);
+    return p;
+}
+
+static void tf32_only_where_allowed(void **state)
+{
+    const struct cudnn_rules tf32 = {rules.max_workspace, 1};
+
+    (void)state;
+    assert_false(plan(&lenet_conv2, &rules)->uses_tensor_cores);
+    assert_true(plan(&lenet_conv2, &tf32)->uses_tensor_cores);
+}
+
+static void equal_graphs_share_a_plan(void **state)
+{
+    const struct cudnn_rules small = {rules.max_workspace / 2, 0};
+    struct conv_shape other = lenet_conv2;
+    char key[2][CUDNN_KEY_LEN];
+
+    (void)state;
+    other.x.dim[0] = other.y.dim[0] = 63;
+    assert_ptr_equal(plan(&lenet_conv2, &rules), plan(&lenet_conv2, &rules));
+    assert_ptr_not_equal(plan(&lenet_conv2, &rules), plan(&lenet_conv2, &small));
+    assert_ptr_not_equal(plan(&lenet_conv2, &rules), plan(&other, &rules));
+    cudnn_plan_key(device, plan(&lenet_conv2, &rules), &rules, key[0]);
+    cudnn_plan_key(device, plan(&other, &rules), &rules, key[1]);
+    assert_string_not_equal(key[0], key[1]);
+    assert_non_null(strstr(key[0], "NVIDIA H200"));
+    cudnn_plan_key(device, plan(&lenet_conv2, &small), &small, key[1]);
+    assert_string_not_equal(key[0], key[1]);
+}
+
+/* A cap of nothing still gives a plan, or says how many were too large. */
+static void workspace_is_capped(void **state)
+{
+    const struct cudnn_rules none = {0, 0};
+    const struct cudnn_plan *p = NULL;
+    struct err err;
+    int rc = conv_plan(device, &none, CUDNN_PASS_FORWARD, CONV_ALONE, &lenet_conv2, &p, &err);
+
+    (void)state;
+    if (rc == 0) {
+        assert_int_equal(p->workspace, 0);
+        return;
+    }
+    assert_int_equal(rc, ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "workspace"));
+}
+
+static void expect_refused(const struct conv_shape *s, int code, const char *says)
+{
+    const struct cudnn_plan *p = NULL;
+    struct err err;
+
+    assert_int_equal(conv_plan(device, &rules, CUDNN_PASS_FORWARD, CONV_ALONE, s, &p, &err), code);
+    if (!strstr(err.msg, says))
+        fail_msg("want \"%s\" in: %s", says, err.msg);
+    assert_null(p);
+}
+
+static void errors_name_the_graph(void **state)
+{
+    struct conv_shape wrong = lenet_conv2;
+
+    (void)state;
+    wrong.y.dim[1] = 10; /* not what this convolution gives */
+    expect_refused(&wrong, ERR_DEVICE, "conv2d of F32 x [64,13,13,20], filter [50,20,5,5]");
+    wrong = lenet_conv2;
+    wrong.window.stride[0] = 0;
+    expect_refused(&wrong, ERR_DEVICE, "convolution");
+}
+
+static void bad_descriptions_are_refused(void **state)
+{
+    struct cudnn_device *d = NULL;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(cudnn_device_described("{\"deviceName\":", "half a GPU", &d, &err),
+                     ERR_DEVICE);
+    assert_non_null(strstr(err.msg, "half a GPU"));
+    assert_int_equal(cudnn_device_live(NULL, "no GPU", &d, &err), ERR_ARG);
+    assert_null(d);
+}
+
+static int open_device(void **state)
+{
+    struct err err;
+
+    (void)state;
+    if (cudnn_device_described(h200, "NVIDIA H200", &device, &err) == 0)
+        return 0;
+    print_error("%s\n", err.msg);
+    return -1;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    cudnn_device_free(device);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models),
+        cmocka_unit_test(resnet50),
+        cmocka_unit_test(odd_shapes),
+        cmocka_unit_test(tf32_only_where_allowed),
+        cmocka_unit_test(equal_graphs_share_a_plan),
+        cmocka_unit_test(workspace_is_capped),
+        cmocka_unit_test(errors_name_the_graph),
+        cmocka_unit_test(bad_descriptions_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}

@@ -1,0 +1,149 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "daemon/args.h"
+
+struct values {
+    int64_t count;
+    const char *text;
+    int flag, choice;
+    struct arg_list list;
+};
+
+static const char *const colours[] = {"red", "green", NULL};
+
+#define AT(field) offsetof(struct values, field)
+
+static const struct arg args[] = {
+    {"count", "N", ARG_INT, AT(count), 1, 10, .help = "how many"},
+    {"text", "TEXT", ARG_TEXT, AT(text), .help = "what"},
+    {"flag", NULL, ARG_FLAG, AT(flag), .help = "whether"},
+    {"flavour", "F", ARG_UNSUPPORTED, 0, .help = "use --text instead"},
+    {"colour", "red|green", ARG_CHOICE, AT(choice), .choices = colours, .help = "which"},
+    {"item", "I", ARG_LIST, AT(list),
+     .help = "one of several words, so that this line is longer "
+             "than what fits beside the option"},
+};
+
+static int parse(struct values *v, struct err *err, const char *line)
+{
+    struct arg_group g = {"Options", args, ARRAY_LEN(args), v};
+    static char text[256]; /* v->text points into it */
+    char *argv[32] = {(char *)"prog"}, *rest = text, *word;
+    int argc = 1;
+
+    snprintf(text, sizeof text, "%s", line);
+    while ((word = strsep(&rest, " ")))
+        if (*word)
+            argv[argc++] = strcmp(word, "''") == 0 ? (char *)"" : word;
+    *v = (struct values){.count = 7};
+    return args_parse(&g, 1, argc, argv, err);
+}
+
+static void test_good(void **state)
+{
+    struct values v;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(parse(&v, &err, ""), 0);
+    assert_int_equal(v.count, 7);
+    assert_int_equal(
+        parse(&v, &err, "--count 3 --text=a=b --flag --colour green --item x --item y"), 0);
+    assert_int_equal(v.count, 3);
+    assert_string_equal(v.text, "a=b");
+    assert_int_equal(v.flag, 1);
+    assert_int_equal(v.choice, 1);
+    assert_int_equal(v.list.n, 2);
+    assert_string_equal(v.list.item[1], "y");
+    assert_int_equal(parse(&v, &err, "--cou 10 --count 2"), 0);
+    assert_int_equal(v.count, 2);
+}
+
+static void test_bad(void **state)
+{
+    static const struct {
+        const char *line, *message;
+        int code;
+    } cases[] = {
+        {"--count 0", "--count is \"0\", want an integer from 1 to 10", ERR_ARG},
+        {"--count 11", "want an integer from 1 to 10", ERR_ARG},
+        {"--count ten", "--count is \"ten\"", ERR_ARG},
+        {"--count 3x", "--count is \"3x\"", ERR_ARG},
+        {"--count", "--count needs a value: N", ERR_ARG},
+        {"--count ''", "--count is empty", ERR_ARG},
+        {"--text ''", "--text is empty, want TEXT", ERR_ARG},
+        {"--flag=1", "--flag takes no value", ERR_ARG},
+        {"--colour blue", "--colour is \"blue\", want red or green", ERR_ARG},
+        {"--flavour x", "--flavour is not supported in this build; use --text instead",
+         ERR_UNSUPPORTED},
+        {"--conut 3", "unknown option --conut; did you mean --count?", ERR_ARG},
+        {"--itme=3", "did you mean --item?", ERR_ARG},
+        {"--quite-different", "unknown option --quite-different; --help", ERR_ARG},
+        {"--fla", "is the beginning of several", ERR_ARG},
+        {"-c 3", "unknown option -c", ERR_ARG},
+        {"--flag word", "\"word\" is no option", ERR_ARG},
+        {"word --flag", "\"word\" is no option", ERR_ARG},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct values v;
+        struct err err = {0};
+
+        assert_int_equal(parse(&v, &err, cases[i].line), cases[i].code);
+        if (!strstr(err.msg, cases[i].message))
+            fail_msg("%s: \"%s\" is not in: %s", cases[i].line, cases[i].message, err.msg);
+    }
+}
+
+static void test_list_is_bounded(void **state)
+{
+    struct arg_group g = {"Options", args, ARRAY_LEN(args), NULL};
+    struct values v = {0};
+    char *argv[ARG_MAX_LIST + 3] = {(char *)"prog"};
+    struct err err;
+
+    (void)state;
+    g.into = &v;
+    for (int i = 1; i <= ARG_MAX_LIST + 1; i++)
+        argv[i] = (char *)"--item=x";
+    assert_int_equal(args_parse(&g, 1, ARG_MAX_LIST + 1, argv, &err), 0);
+    v.list.n = 0;
+    assert_int_equal(args_parse(&g, 1, ARG_MAX_LIST + 2, argv, &err), ERR_ARG);
+}
+
+static void test_help(void **state)
+{
+    struct arg_group g = {"Options", args, ARRAY_LEN(args), NULL};
+    char *text;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+
+    (void)state;
+    args_help(&g, 1, f);
+    fclose(f);
+    assert_non_null(strstr(text, "  --count N               how many\n"));
+    assert_non_null(strstr(text, "  --colour red|green      which\n"));
+    assert_null(strstr(text, "flavour"));
+    for (char *rest = text, *line; (line = strsep(&rest, "\n"));)
+        assert_true(strlen(line) <= 80);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good),
+        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_list_is_bounded),
+        cmocka_unit_test(test_help),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

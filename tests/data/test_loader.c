@@ -1,0 +1,449 @@
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "data/loader.h"
+
+/* ---- a data set of which sample i is the number i, which can fail, and be made to wait ---- */
+
+struct fake {
+    struct dataset base;
+    int64_t fail_at;        /* sample that cannot be read, -1: none */
+    sem_t *started, *go_on; /* not NULL: tell that a gather began; wait before going on */
+};
+
+static int fake_gather(const struct dataset *ds, const int64_t *index, int64_t n, float *x,
+                       int32_t *y, struct err *err)
+{
+    const struct fake *f = container_of(ds, struct fake, base);
+
+    if (f->started)
+        sem_post(f->started);
+    if (f->go_on)
+        while (sem_wait(f->go_on) != 0)
+            ;
+    for (int64_t i = 0; i < n; i++) {
+        if (index[i] == f->fail_at)
+            return err_set(err, ERR_IO, "sample %lld cannot be read", (long long)index[i]);
+        x[2 * i] = (float)index[i];
+        x[2 * i + 1] = -(float)index[i];
+        y[i] = (int32_t)(index[i] % 7);
+    }
+    return 0;
+}
+
+static void fake_close(struct dataset *ds) { (void)ds; }
+
+static const struct dataset_ops fake_ops = {
+    .name = "fake", .gather = fake_gather, .close = fake_close};
+
+enum { N = 103, SEED = 5 };
+
+#define FAKE                                                                                  \
+    {                                                                                         \
+        .base = {.ops = &fake_ops, .n_samples = N, .sample = SHAPE(1, 2, 1), .n_classes = 7}, \
+        .fail_at = -1                                                                         \
+    }
+
+static struct loader *new_loader(const struct fake *f, int64_t max_batch, int n_slots)
+{
+    const struct loader_options o = {
+        .dataset = &f->base, .max_batch = max_batch, .n_slots = n_slots};
+    struct loader *l = NULL;
+    struct err err;
+
+    assert_int_equal(loader_new(&l, &o, &err), 0);
+    return l;
+}
+
+static void start_ok(struct loader *l, const struct sampler *s, int accumulate, int n_ranks,
+                     int rank, int64_t first, int64_t end)
+{
+    struct err err;
+
+    if (loader_start_train(l, s, accumulate, n_ranks, rank, first, end, &err) < 0)
+        fail_msg("%s", err.msg);
+}
+
+static const struct batch *next_ok(struct loader *l)
+{
+    const struct batch *b = NULL;
+    struct err err;
+    int rc = loader_next(l, &b, &err);
+
+    if (rc)
+        fail_msg("loader_next returned %d", rc);
+    return b;
+}
+
+static void expect_end(struct loader *l)
+{
+    const struct batch *b;
+    struct err err;
+
+    for (int twice = 0; twice < 2; twice++)
+        assert_int_equal(loader_next(l, &b, &err), LOADER_END);
+}
+
+static void check_values(const struct batch *b)
+{
+    for (int64_t i = 0; i < b->n; i++) {
+        assert_true(b->x[2 * i] == (float)b->index[i]);
+        assert_true(b->x[2 * i + 1] == -(float)b->index[i]);
+        assert_int_equal(b->y[i], b->index[i] % 7);
+    }
+}
+
+/* Everything about a batch follows from the sampler's definition. */
+static void check_batch(const struct batch *b, const struct sampler *s, int64_t step, int n_ranks,
+                        int rank, int accumulate, int micro)
+{
+    struct sampler_step at = sampler_at(s, step);
+    struct span part = sampler_micro(&at, n_ranks, rank, accumulate, micro);
+    int64_t index[N];
+
+    assert_int_equal(b->step, step);
+    assert_int_equal(b->micro, micro);
+    assert_int_equal(b->epoch, at.epoch);
+    assert_int_equal(b->n_global, at.n);
+    assert_int_equal(b->n, part.n);
+    assert_int_equal(b->first, part.first);
+    sampler_list(s, &at, part, index);
+    assert_memory_equal(b->index, index, (size_t)b->n * sizeof *index);
+    check_values(b);
+}
+
+static void check_run(struct loader *l, const struct sampler *s, int accumulate, int n_ranks,
+                      int rank, int64_t first, int64_t end)
+{
+    start_ok(l, s, accumulate, n_ranks, rank, first, end);
+    for (int64_t step = first; step < end; step++)
+        for (int m = 0; m < accumulate; m++) {
+            check_batch(next_ok(l), s, step, n_ranks, rank, accumulate, m);
+            loader_release(l);
+        }
+    expect_end(l);
+}
+
+static const struct {
+    int64_t batch;
+    int drop_last, accumulate, n_ranks;
+    int64_t first, end;
+} runs[] = {
+    {16, 0, 1, 1, 0, 14},  {16, 0, 1, 3, 5, 16}, {16, 1, 2, 3, 0, 13},
+    {16, 0, 4, 5, 6, 8},   {200, 0, 1, 2, 0, 3}, {1, 0, 1, 2, 0, 110},
+    {10, 0, 3, 40, 9, 12}, {103, 1, 1, 4, 0, 2}, {16, 0, 1, 2, 7, 7}, /* nothing to do */
+};
+
+/* One loader goes through all of it, so it also changes ranks, steps and sizes. */
+static void batches_follow_the_plan(void **state)
+{
+    struct fake f = FAKE;
+    struct loader *l = new_loader(&f, 4, 3);
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(runs); i++) {
+        const struct sampler s = {.n_samples = N,
+                                  .global_batch = runs[i].batch,
+                                  .seed = SEED,
+                                  .drop_last = runs[i].drop_last};
+
+        for (int rank = 0; rank < runs[i].n_ranks; rank++)
+            check_run(l, &s, runs[i].accumulate, runs[i].n_ranks, rank, runs[i].first, runs[i].end);
+    }
+    loader_free(l);
+}
+
+/* All ranks' passes together: each sample once, in order. */
+static void a_pass_has_each_sample_once(void **state)
+{
+    struct fake f = FAKE;
+    struct loader *l = new_loader(&f, 0, 0);
+    struct err err;
+
+    (void)state;
+    for (int n_ranks = 1; n_ranks <= 120; n_ranks += 17) {
+        int64_t next = 0;
+
+        for (int rank = 0; rank < n_ranks; rank++) {
+            const struct batch *b;
+
+            assert_int_equal(loader_start_pass(l, 10, n_ranks, rank, &err), 0);
+            for (int64_t k = 0; loader_next(l, &b, &err) == 0; k++) {
+                assert_in_range(b->n, 1, 10);
+                assert_int_equal(b->step, k);
+                assert_int_equal(b->first, next);
+                assert_int_equal(b->n_global, N);
+                assert_int_equal(b->epoch, 0);
+                for (int64_t i = 0; i < b->n; i++)
+                    assert_int_equal(b->index[i], next++);
+                check_values(b);
+                loader_release(l);
+            }
+        }
+        assert_int_equal(next, N);
+    }
+    loader_free(l);
+}
+
+/* Several batches may be held; they stay as they are until released. */
+static void held_batches_stay(void **state)
+{
+    struct fake f = FAKE;
+    struct loader *l = new_loader(&f, 8, 3);
+    const struct sampler s = {.n_samples = N, .global_batch = 8, .seed = SEED};
+    const struct batch *held[3];
+
+    (void)state;
+    start_ok(l, &s, 1, 1, 0, 0, 100);
+    for (int64_t step = 0; step < 99; step += 3) {
+        for (int i = 0; i < 3; i++)
+            held[i] = next_ok(l);
+        for (int i = 0; i < 3; i++) {
+            check_batch(held[i], &s, step + i, 1, 0, 1, 0);
+            assert_int_equal((uintptr_t)held[i]->x % 64, 0);
+        }
+        for (int i = 0; i < 3; i++)
+            loader_release(l);
+    }
+    loader_free(l);
+}
+
+static void nothing_is_allocated_per_batch(void **state)
+{
+    struct fake f = FAKE;
+    struct loader *l = new_loader(&f, 8, 0);
+    const struct sampler s = {.n_samples = N, .global_batch = 8, .seed = SEED};
+    uint64_t before;
+
+    (void)state;
+    before = alloc_count();
+    start_ok(l, &s, 1, 1, 0, 0, 500);
+    for (int i = 0; i < 500; i++) {
+        next_ok(l);
+        loader_release(l);
+    }
+    expect_end(l);
+    assert_int_equal(alloc_count(), before);
+    start_ok(l, &s, 1, 1, 0, 0, 500); /* fits as well */
+    assert_int_equal(alloc_count(), before);
+    loader_free(l);
+}
+
+/* What came before the bad sample is delivered, then the error, until the next start. */
+static void errors_come_out_of_next(void **state)
+{
+    struct fake f = FAKE;
+    struct loader *l = new_loader(&f, 8, 0);
+    const struct sampler s = {.n_samples = N, .global_batch = 8, .seed = SEED};
+    struct sampler_step at = sampler_at(&s, 4);
+    const struct batch *b;
+    struct err err;
+
+    (void)state;
+    sampler_list(&s, &at, (struct span){3, 1}, &f.fail_at);
+    start_ok(l, &s, 1, 1, 0, 0, 13);
+    for (int64_t step = 0; step < 4; step++) {
+        check_batch(next_ok(l), &s, step, 1, 0, 1, 0);
+        loader_release(l);
+    }
+    for (int twice = 0; twice < 2; twice++) {
+        char *want = xasprintf("reading the batch of step 4: sample %lld cannot be read",
+                               (long long)f.fail_at);
+
+        assert_int_equal(loader_next(l, &b, &err), ERR_IO);
+        assert_string_equal(err.msg, want);
+        free(want);
+    }
+    check_run(l, &s, 1, 1, 0, 5, 12);
+    loader_free(l);
+}
+
+/* The engine sleeps until the batch is there, and the time is counted. */
+static void *let_go(void *arg)
+{
+    const struct fake *f = arg;
+
+    sem_wait(f->started);
+    for (int i = 0; i < 60; i++)
+        sem_post(f->go_on);
+    return NULL;
+}
+
+static void next_waits_for_the_batch(void **state)
+{
+    sem_t started, go_on;
+    struct fake f = FAKE;
+    struct loader *l;
+    const struct sampler s = {.n_samples = N, .global_batch = 8, .seed = SEED};
+    pthread_t thread;
+
+    (void)state;
+    sem_init(&started, 0, 0);
+    sem_init(&go_on, 0, 0);
+    f.started = &started;
+    f.go_on = &go_on;
+    l = new_loader(&f, 8, 0);
+    assert_int_equal(loader_waited_ns(l), 0);
+    start_ok(l, &s, 1, 1, 0, 0, 1);
+    pthread_create(&thread, NULL, let_go, &f);
+    check_batch(next_ok(l), &s, 0, 1, 0, 1, 0);
+    assert_true(loader_waited_ns(l) > 0);
+    pthread_join(thread, NULL);
+    loader_free(l);
+    sem_destroy(&go_on);
+    sem_destroy(&started);
+}
+
+/* A start while a batch is being filled waits for it, and none of the old work is seen. */
+static void a_start_drops_the_batch_being_filled(void **state)
+{
+    sem_t started, go_on;
+    struct fake f = FAKE;
+    struct loader *l;
+    const struct sampler s = {.n_samples = N, .global_batch = 8, .seed = SEED};
+    pthread_t thread;
+
+    (void)state;
+    sem_init(&started, 0, 0);
+    sem_init(&go_on, 0, 0);
+    f.started = &started;
+    f.go_on = &go_on;
+    l = new_loader(&f, 8, 0);
+    start_ok(l, &s, 1, 2, 0, 0, 50);
+    pthread_create(&thread, NULL, let_go, &f);
+    start_ok(l, &s, 1, 2, 1, 20, 22);
+    pthread_join(thread, NULL);
+    for (int64_t step = 20; step < 22; step++)
+        check_batch(next_ok(l), &s, step, 2, 1, 1, 0);
+    expect_end(l);
+    loader_free(l);
+    sem_destroy(&go_on);
+    sem_destroy(&started);
+}
+
+/* Freed with the ring full and the thread asleep, with batches held, at once, and without work. */
+static void free_returns_in_any_state(void **state)
+{
+    const struct sampler s = {.n_samples = N, .global_batch = 8, .seed = SEED};
+    struct fake f = FAKE;
+
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        struct loader *l = new_loader(&f, 8, 2 + i % 3);
+
+        if (i % 4) {
+            start_ok(l, &s, 1, 1, 0, 0, 1000000);
+            for (int k = 1; k < i % 4; k++)
+                next_ok(l);
+        }
+        loader_free(l);
+    }
+    loader_free(NULL);
+}
+
+static void restarts_race_with_filling(void **state)
+{
+    struct fake f = FAKE;
+    struct loader *l = new_loader(&f, 0, 2);
+    struct err err;
+
+    (void)state;
+    for (int i = 0; i < 500; i++) {
+        const struct sampler s = {.n_samples = N, .global_batch = 1 + i % 50, .seed = SEED};
+
+        start_ok(l, &s, 1, 3, i % 3, i, i + 40);
+        for (int k = 0; k < i % 5; k++) {
+            check_batch(next_ok(l), &s, i + k, 3, i % 3, 1, 0);
+            if (k < i % 5 - 1)
+                loader_release(l); /* the last one is still held at the next start */
+        }
+        if (i % 7 == 0)
+            assert_int_equal(loader_start_pass(l, 16, 2, 1, &err), 0);
+    }
+    loader_free(l);
+}
+
+static const struct {
+    struct sampler s;
+    int accumulate, n_ranks, rank;
+    int64_t first, end;
+    const char *want;
+} refused[] = {
+    {{N, 8}, 1, 2, 2, 0, 1, "rank 2 of 2, want 0 to 1"},
+    {{N, 8}, 1, 2, -1, 0, 1, "rank -1 of 2, want 0 to 1"},
+    {{N + 1, 8}, 1, 1, 0, 0, 1, "the sampler has 104 samples, the data set 103"},
+    {{N, 0}, 1, 1, 0, 0, 1, "global batch is 0, want at least 1"},
+    {{N, 8}, 0, 1, 0, 0, 1, "0 micro-batches a step, want at least 1"},
+    {{N, 8}, 1, 1, 0, 3, 2, "steps from 3 up to 2, want a range from 0 on"},
+};
+
+static void impossible_work_is_refused(void **state)
+{
+    struct fake f = FAKE;
+    struct loader *l = new_loader(&f, 8, 0);
+    const struct loader_options bad = {.dataset = &f.base, .n_slots = 1};
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
+        assert_int_equal(loader_start_train(l, &refused[i].s, refused[i].accumulate,
+                                            refused[i].n_ranks, refused[i].rank, refused[i].first,
+                                            refused[i].end, &err),
+                         ERR_ARG);
+        assert_string_equal(err.msg, refused[i].want);
+        expect_end(l);
+    }
+    assert_int_equal(loader_start_pass(l, 0, 1, 0, &err), ERR_ARG);
+    assert_int_equal(loader_start_pass(l, 1, 1, 1, &err), ERR_ARG);
+    loader_free(l);
+    assert_int_equal(loader_new(&l, &bad, &err), ERR_ARG);
+    assert_string_equal(err.msg, "1 batches ahead, want 2 to 64");
+}
+
+static void no_memory_is_an_error(void **state)
+{
+    struct fake f = FAKE;
+    const struct loader_options o = {.dataset = &f.base, .max_batch = 8};
+    const struct sampler s = {.n_samples = N, .global_batch = 16, .seed = SEED};
+    struct loader *l;
+    struct err err;
+
+    (void)state;
+    alloc_fail_at(1);
+    assert_int_equal(loader_new(&l, &o, &err), ERR_NOMEM);
+    l = new_loader(&f, 8, 0);
+    alloc_fail_at(1);
+    assert_int_equal(loader_start_train(l, &s, 1, 1, 0, 0, 9, &err), ERR_NOMEM);
+    expect_end(l);
+    check_run(l, &s, 1, 1, 0, 0, 9);
+    loader_free(l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_follow_the_plan),
+        cmocka_unit_test(a_pass_has_each_sample_once),
+        cmocka_unit_test(held_batches_stay),
+        cmocka_unit_test(nothing_is_allocated_per_batch),
+        cmocka_unit_test(errors_come_out_of_next),
+        cmocka_unit_test(next_waits_for_the_batch),
+        cmocka_unit_test(a_start_drops_the_batch_being_filled),
+        cmocka_unit_test(free_returns_in_any_state),
+        cmocka_unit_test(restarts_race_with_filling),
+        cmocka_unit_test(impossible_work_is_refused),
+        cmocka_unit_test(no_memory_is_an_error),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

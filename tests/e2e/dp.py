@@ -1,0 +1,254 @@
+"""dp - real daemons for end-to-end tests.
+
+A test case starts drivers and followers, waits for lines, events and exits with deadlines, and at
+its end kills what is left and asserts that no process of its own stayed behind.  Every process
+carries a mark in its environment, by which even one that changed its group is found.
+
+Programs come from DPDRIVER and DPFOLLOWER (meson sets them), else from build/.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+import uuid
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DRIVER = os.path.abspath(os.environ.get("DPDRIVER", os.path.join(ROOT, "build/driver/dpdriver")))
+FOLLOWER = os.path.abspath(
+    os.environ.get("DPFOLLOWER", os.path.join(ROOT, "build/follower/dpfollower")))
+
+# Everything takes longer under a sanitizer or on a busy machine; nothing waits in vain for it.
+PATIENCE = float(os.environ.get("DPTRAIN_PATIENCE", "60"))
+MARK = "DPTRAIN_TEST_MARK"
+
+FINISHED, FAILED, USAGE, REFUSED, STOPPED = range(5)
+
+# The demo job, small: 32 steps an epoch of 64 samples.
+SMALL = {"data.samples": 2048, "data.validation_samples": 512, "train.global_batch": 64,
+         "train.epochs": 2}
+# One that goes on until it is ended.
+ENDLESS = {"data.samples": 20000, "data.validation_samples": 256, "train.global_batch": 64,
+           "train.epochs": 100000}
+# One that ends when a rank is lost, as nothing may replace it.
+RIGID = {"cluster.replace_timeout": 0}
+
+
+def sets(values):
+    """--set arguments of a dict."""
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+def wait_for(what, condition, patience=None):
+    """Poll until condition() is true; returns what it gave."""
+    deadline = time.monotonic() + (patience or PATIENCE)
+    while True:
+        got = condition()
+        if got:
+            return got
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {patience or PATIENCE:.0f} s in vain for {what}")
+        time.sleep(0.005)
+
+
+def free_port():
+    """A port that was free a moment ago, for a follower that comes before its driver."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+class Daemon:
+    """One process, whose standard error is read line by line as it comes."""
+
+    def __init__(self, argv, cwd, env, prefix=(), **popen):
+        self.name = os.path.basename(argv[0])
+        self.argv = argv
+        self.lines = []
+        self.out = ""
+        self.changed = threading.Condition()
+        self.process = subprocess.Popen(
+            [*prefix, *argv], cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True, text=True, errors="replace", **popen)
+        self.readers = [threading.Thread(target=self._read_err, daemon=True),
+                        threading.Thread(target=self._read_out, daemon=True)]
+        for reader in self.readers:
+            reader.start()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def _read_err(self):
+        for line in self.process.stderr:
+            with self.changed:
+                self.lines.append(line.rstrip("\n"))
+                self.changed.notify_all()
+        with self.changed:
+            self.lines.append(None)
+            self.changed.notify_all()
+
+    def _read_out(self):
+        self.out = self.process.stdout.read()
+
+    @property
+    def text(self):
+        return "\n".join(line for line in self.lines if line is not None)
+
+    def wait_line(self, pattern, patience=None, start=0):
+        """The match of the first line from `start` on that has `pattern`."""
+        deadline = time.monotonic() + (patience or PATIENCE)
+        seen = start
+        with self.changed:
+            while True:
+                for line in self.lines[seen:]:
+                    seen += 1
+                    match = line is not None and re.search(pattern, line)
+                    if match:
+                        return match
+                    if line is None:
+                        raise AssertionError(f"{self.name} ended without {pattern!r}:\n{self.text}")
+                if not self.changed.wait(deadline - time.monotonic()):
+                    raise AssertionError(f"{self.name} did not say {pattern!r}:\n{self.text}")
+
+    def wait_exit(self, patience=None):
+        try:
+            status = self.process.wait(patience or PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} does not end:\n{self.text}") from None
+        for reader in self.readers:
+            reader.join(5)
+        return status
+
+    def signal(self, number):
+        os.kill(self.pid, number)
+
+    def kill(self):
+        self.process.kill()
+
+    def state(self):
+        """What SIGUSR1 makes it log: the first line."""
+        start = len(self.lines)
+        self.signal(signal.SIGUSR1)
+        return self.wait_line(r"state: (.*)", start=start).group(1)
+
+
+def marked(mark):
+    """{pid: command} of the living processes that carry the mark."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                if f"{MARK}={mark}".encode() not in file.read().split(b"\0"):
+                    continue
+            with open(f"/proc/{entry}/stat", encoding="ascii", errors="replace") as file:
+                if file.read().rsplit(")", 1)[1].split()[0] in "ZX":
+                    continue
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                found[int(entry)] = file.read().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            pass
+    return found
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="dptrain-e2e-")
+        self.mark = uuid.uuid4().hex
+        self.daemons = []
+        self.env = {key: value for key, value in os.environ.items()
+                    if not key.startswith(("OMP_", "DNNL_"))}
+        self.env[MARK] = self.mark
+
+    def tearDown(self):
+        failed = self._outcome_failed()
+        left = {} if failed else self.left_behind()
+        for pid in marked(self.mark):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for daemon in self.daemons:
+            daemon.wait_exit()
+            daemon.process.stdout.close()
+            daemon.process.stderr.close()
+            if failed:
+                print(f"--- {' '.join(daemon.argv)}\n{daemon.text}\n{daemon.out}")
+        shutil.rmtree(self.folder)
+        self.assertEqual(left, {}, "processes were left behind")
+
+    def _outcome_failed(self):
+        result = getattr(self._outcome, "result", None)
+        return bool(result) and any(test is self for test, _ in result.errors + result.failures)
+
+    def left_behind(self):
+        """What still lives although every daemon that the test started was waited for."""
+        waited = all(daemon.process.poll() is not None for daemon in self.daemons)
+        return marked(self.mark) if waited else {}
+
+    # ---- starting
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def start(self, argv, env=None, **popen):
+        daemon = Daemon(argv, self.folder, {**self.env, **(env or {})}, **popen)
+        self.daemons.append(daemon)
+        return daemon
+
+    def driver(self, *args, n=1, job=SMALL, port=True, **popen):
+        """A driver; on a free port unless `port` is False, which wait_port() tells."""
+        words = [DRIVER, "--nranks", str(n), *sets(job or {})]
+        if port:
+            words += ["--port", "0", "--port-file", self.path("port")]
+            if os.path.exists(self.path("port")):
+                os.unlink(self.path("port"))
+        return self.start([*words, *args], **popen)
+
+    def wait_port(self):
+        wait_for("the port file", lambda: os.path.exists(self.path("port")))
+        with open(self.path("port"), encoding="ascii") as file:
+            return int(file.read())
+
+    def follower(self, *args, port=None, once=True, host="127.0.0.1", **popen):
+        root = f"{host}:{port if port else self.wait_port()}"
+        return self.start([FOLLOWER, "--root", root, *(["--once"] if once else []), *args], **popen)
+
+    # ---- looking
+
+    def events(self, kind=None, run="runs/demo"):
+        path = self.path(run, "events.jsonl")
+        if not os.path.exists(path):
+            return []
+        with open(path, encoding="utf-8") as file:
+            whole = [line for line in file.read().splitlines(True) if line.endswith("\n")]
+        events = [json.loads(line) for line in whole]
+        return [event for event in events if kind in (None, event["event"])]
+
+    def wait_event(self, kind, n=1, run="runs/demo"):
+        """The n-th event of this kind."""
+        return wait_for(f"event {kind} {n}", lambda: self.events(kind, run)[n - 1:])[0]
+
+    def assert_exit(self, daemon, status, *patterns, patience=None):
+        got = daemon.wait_exit(patience)
+        self.assertEqual(got, status, f"{' '.join(daemon.argv)}\n{daemon.text}")
+        for pattern in patterns:
+            self.assertRegex(daemon.text, pattern)
+
+    def run_driver(self, *args, status=FINISHED, **kwargs):
+        daemon = self.driver(*args, **kwargs)
+        self.assert_exit(daemon, status)
+        return daemon
+
+
+def main():
+    unittest.main(verbosity=2)

@@ -1,0 +1,185 @@
+"""Bad input to both daemons: exit status 2, and one line that says what to do."""
+
+import os
+import socket
+import subprocess
+
+import dp
+from dp import DRIVER, FOLLOWER, USAGE, FAILED
+
+# arguments, what the error says
+DRIVER_CASES = [
+    ([], r"--nranks is missing.*dpdriver --nranks 2 --local"),
+    (["--nranks", "0"], r'--nranks is "0", want an integer from 1 to'),
+    (["--nranks", "two"], r'--nranks is "two"'),
+    (["--nranks", "2x"], r'--nranks is "2x"'),
+    (["--nranks", ""], r"--nranks is empty"),
+    (["--nranks"], r"--nranks needs a value: N"),
+    (["--nrank", "1", "--nrnaks", "1"], r"unknown option --nrnaks; did you mean --nranks\?"),
+    (["--nranks", "1", "--frobnicate"], r"unknown option --frobnicate; --help"),
+    (["--nranks", "1", "extra"], r'"extra" is no option'),
+    (["--nranks", "1", "--local=1"], r"--local takes no value"),
+    (["--nranks", "1", "--port", "65536"], r'--port is "65536", want an integer from 0 to 65535'),
+    (["--nranks", "1", "--port", "http"], r'--port is "http"'),
+    (["--nranks", "1", "--threads", "0"], r'--threads is "0"'),
+    (["--nranks", "1", "--log-format", "xml"], r'--log-format is "xml", want text or json'),
+    (["--nranks", "1", "--device", "tpu"], r'--device is "tpu", want auto, cpu, cuda or cuda:I'),
+    (["--nranks", "1", "--device", "cuda"], r"--device cuda is not supported in this build"),
+    (["--nranks", "1", "--device", "cuda:1"], r"--device cuda:1 is not supported in this build"),
+    (["--nranks", "1", "--device", "cuda:"], r'--device is "cuda:", want'),
+    (["--nranks", "1", "--iface", "no-such0"], r'interface "no-such0".*this host has'),
+    (["--nranks", "1", "--host", "0.0.0.0"], r"--host 0.0.0.0: .*add --insecure"),
+    (["--nranks", "1", "--host", "::"], r"--host ::: .*add --insecure"),
+    (["--nranks", "1", "--host", "no.such.host.invalid"], r"cannot be resolved"),
+    (["--nranks", "1", "--secret-file", "f"], r"--secret-file: f: .*No such file"),
+    (["--nranks", "1", "--secret-file", "bad.yaml"], r"chmod 600 bad.yaml"),
+    (["--make-secret", "bad.yaml"], r"--make-secret: bad.yaml is there already"),
+    (["--status"], r"--status is not supported in this build"),
+    (["--nranks", "1", "--inject", "x"], r"--inject is not supported in this build"),
+    (["--nranks", "1", "--test-shared-gpu"], r"--test-shared-gpu is not supported in this build"),
+    (["--nranks", "1", "--job", "missing.yaml"], r"missing.yaml.*No such file"),
+    (["--nranks", "1", "--job", "."], r"job file \. is a folder, want a regular file"),
+    (["--nranks", "1", "--job", "pipe"], r"job file pipe is a pipe"),
+    (["--nranks", "1", "--job", "tab.yaml"], r"tab.yaml:2:\d+: a tab; YAML indents with spaces"),
+    (["--nranks", "1", "--job", "bad.yaml"], r"bad.yaml:2:\d+: .*train.epoch.*train.epochs"),
+    (["--nranks", "1", "--job", "nodata.yaml"], r"data"),
+    (["--nranks", "1", "--job", "nomnist.yaml"], r"no/such/folder"),
+    (["--nranks", "1", "--set", "train.epochs=0"], r"train.epochs"),
+    (["--nranks", "1", "--set", "train.epoch=1"], r"unknown key .train.epoch.*train.epochs"),
+    (["--nranks", "1", "--set", "train.epochs"], r"train.epochs"),
+    (["--nranks", "1", "--run-dir", "taken"], r"taken holds a run already; add --resume"),
+    (["--nranks", "1", "--run-dir", "bad.yaml"], r"not a folder"),
+    (["--nranks", "1", "--resume"], r"--resume: there is no run in runs/demo"),
+    (["--nranks", "1", "--resume", "--set", "name=mine"], r"there is no run in runs/mine"),
+    (["--nranks", "1", "--resume", "--run-dir", "typo"], r"there is no run in typo.*--run-dir"),
+    (["--nranks", "1", "--resume", "--check", "--run-dir", "typo"], r"there is no run in typo"),
+]
+
+FOLLOWER_CASES = [
+    ([], r"--root is missing.*127.0.0.1:7000"),
+    (["--root", "localhost"], r"--root: .*want HOST:PORT"),
+    (["--root", "localhost:x"], r'--root: .*port is "x"'),
+    (["--root", "::1:7000"], r"needs brackets"),
+    (["--root", "127.0.0.1:1", "--rank", "0"], r"--rank is 0, which is the driver's"),
+    (["--root", "127.0.0.1:1", "--rank", "-1"], r'--rank is "-1"'),
+    (["--root", "127.0.0.1:1", "--rank", "one"], r'--rank is "one", want any, or a number'),
+    (["--root", "127.0.0.1:1", "--data", "nowhere"], r"--data nowhere is not a folder"),
+    (["--root", "127.0.0.1:1", "--wait", "-1"], r'--wait is "-1"'),
+    (["--root", "127.0.0.1:1", "--device", "cuda"], r"not supported in this build"),
+    (["--root", "127.0.0.1:1", "--secret-file", "f"], r"--secret-file: f: .*No such file"),
+    (["--root", "127.0.0.1:1", "--iface", "nope"], r'interface "nope"'),
+    (["--root", "192.0.2.1:7000"], r"not on this machine.*--secret-file.*--insecure"),
+    (["--rooot", "127.0.0.1:1"], r"did you mean --root\?"),
+]
+
+BAD_YAML = "model: {arch: lenet}\ntrain: {epoch: 3}\ndata: {format: digits}\n"
+TAB_YAML = "model:\n\tarch: lenet\ndata: {format: digits}\n"
+NODATA_YAML = "model: {arch: lenet}\n"
+NOMNIST_YAML = ("model: {arch: lenet}\n"
+                "data: {format: mnist, path: no/such/folder, validation: t10k}\n")
+
+
+class Args(dp.Case):
+    def check(self, program, args, pattern):
+        result = subprocess.run([program, *args], cwd=self.folder, env=self.env, timeout=60,
+                                capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, USAGE, f"{args}: {result.stderr}")
+        self.assertRegex(result.stderr, pattern, f"{args}")
+        self.assertIn(": error: ", result.stderr)
+        self.assertEqual(result.stderr.count(": error: "), 1, result.stderr)
+        self.assertEqual(result.stdout, "")
+
+    def test_driver(self):
+        for name, text in (("bad", BAD_YAML), ("nodata", NODATA_YAML), ("nomnist", NOMNIST_YAML),
+                           ("tab", TAB_YAML)):
+            with open(self.path(name + ".yaml"), "w", encoding="utf-8") as file:
+                file.write(text)
+        os.makedirs(self.path("taken/checkpoints"))
+        os.mkfifo(self.path("pipe"))
+        for args, pattern in DRIVER_CASES:
+            with self.subTest(args=args):
+                extra = [] if "--port" in args or args[-1:] == ["--nranks"] else ["--port", "0"]
+                self.check(DRIVER, args + extra, pattern)
+
+    def test_follower(self):
+        for args, pattern in FOLLOWER_CASES:
+            with self.subTest(args=args):
+                self.check(FOLLOWER, args, pattern)
+
+    def test_nothing_is_made(self):
+        """A refused command leaves nothing behind in the current folder."""
+        for args in (["--nranks", "0"], ["--nranks", "1", "--set", "x=1"],
+                     ["--nranks", "1", "--check"]):
+            subprocess.run([DRIVER, *args], cwd=self.folder, env=self.env, timeout=60,
+                           capture_output=True, check=False)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_help_and_version(self):
+        for program, words in ((DRIVER, ("--nranks N", "--resume", "Exit status")),
+                               (FOLLOWER, ("--root HOST:PORT", "--wait", "Exit status"))):
+            shown = subprocess.run([program, "--help"], env=self.env, timeout=60,
+                                   capture_output=True, text=True, check=True).stdout
+            for word in words:
+                self.assertIn(word, shown)
+            self.assertLessEqual(max(len(line) for line in shown.splitlines()), 90)
+            shown = subprocess.run([program, "--version"], env=self.env, timeout=60,
+                                   capture_output=True, text=True, check=True).stdout
+            self.assertRegex(shown, r"^dp(driver|follower) \d+\.\d+\.\d+\n$")
+        shown = subprocess.run([DRIVER, "--help-job"], env=self.env, timeout=60,
+                               capture_output=True, text=True, check=True).stdout
+        for key in ("train.global_batch", "optimizer.lr", "checkpoint.keep", "cluster.deadlines"):
+            self.assertIn(key, shown)
+
+    def test_check(self):
+        """--check opens the job and trains nothing."""
+        result = subprocess.run([DRIVER, "--nranks", "2", "--check"], cwd=self.folder, env=self.env,
+                                timeout=60, capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"parameters +129068 in 8 tensors")
+        self.assertRegex(result.stdout, r"training samples +20000: \d+ steps per epoch")
+        self.assertRegex(result.stdout, r"validation samples +4000")
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_check_ranks(self):
+        """Without --nranks: as many ranks as the job wants at least."""
+        result = subprocess.run([DRIVER, "--check", "--set", "cluster.min_ranks=2"],
+                                cwd=self.folder, env=self.env, timeout=60, capture_output=True,
+                                text=True, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^ranks +2,")
+
+    def test_check_bad_data(self):
+        with open(self.path("nomnist.yaml"), "w", encoding="utf-8") as file:
+            file.write(NOMNIST_YAML)
+        self.check(DRIVER, ["--check", "--job", "nomnist.yaml"], r"no/such/folder")
+
+    def test_port_in_use(self):
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            holder.listen()
+            port = holder.getsockname()[1]
+            driver = self.start([DRIVER, "--nranks", "1", "--port", str(port)])
+            self.assert_exit(driver, FAILED, rf"127.0.0.1:{port}.*EADDRINUSE.*--port 0")
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_bad_port_file(self):
+        driver = self.start([DRIVER, "--nranks", "1", "--port", "0", "--port-file", "no/such/f"])
+        self.assert_exit(driver, USAGE, r"--port-file.*no/such/f")
+        os.mkdir(self.path("taken"))
+        driver = self.start([DRIVER, "--nranks", "1", "--port", "0", "--port-file", "taken"])
+        self.assert_exit(driver, USAGE, r"--port-file.*taken")
+        self.assertEqual(os.listdir(self.folder), ["taken"])
+        self.assertEqual(os.listdir(self.path("taken")), [])
+
+    def test_port_file_of_nobody(self):
+        """A driver that cannot have its run directory leaves no port behind."""
+        with open(self.path("file"), "w", encoding="ascii"):
+            pass
+        driver = self.start([DRIVER, "--nranks", "1", "--port", "0", "--port-file", "port",
+                             "--run-dir", "file"])
+        self.assert_exit(driver, USAGE, r"not a folder")
+        self.assertEqual(os.listdir(self.folder), ["file"])
+
+
+if __name__ == "__main__":
+    dp.main()

@@ -1,0 +1,235 @@
+"""Kill, stop and freeze, where nothing is replaced: every rank knows within seconds, and the first
+cause is named.  test_recovery.py has what goes on."""
+
+import os
+import signal
+import time
+
+import dp
+from dp import ENDLESS, FAILED, FINISHED, RIGID, SMALL, STOPPED
+
+QUICK = 6  # seconds in which every rank must be gone
+
+# Validation goes on for long enough to be hit.
+LONG_VALIDATION = {**ENDLESS, "data.samples": 256, "data.validation_samples": 100000}
+
+
+class Faults(dp.Case):
+    def start_three(self, job=ENDLESS):
+        driver = self.driver(n=3, job={**job, **RIGID})
+        return [driver, self.follower("--rank", "1"), self.follower("--rank", "2")]
+
+    def wait_phase(self, driver, phase):
+        """Until SIGUSR1 says so."""
+        dp.wait_for(f"phase {phase}", lambda: driver.state().startswith(phase))
+
+    def assert_all_gone(self, daemons, since, status=FAILED, within=QUICK):
+        for daemon in daemons:
+            self.assert_exit(daemon, status)
+        self.assertLess(time.monotonic() - since, within)
+        self.assertEqual(self.left_behind(), {})
+
+    def lose_follower(self, reach, job=ENDLESS):
+        driver, victim, other = daemons = self.start_three(job)
+        reach(driver)
+        since = time.monotonic()
+        victim.kill()
+        victim.wait_exit()
+        self.assert_all_gone([driver, other], since)
+        error = self.wait_event("error")
+        self.assertEqual(error["rank"], 1)
+        self.assertIn("rank 1", error["message"])
+        lost = self.events("lost")[0]
+        self.assertEqual((lost["rank"], lost["host"]), (1, os.uname().nodename))
+        self.assertRegex(lost["reason"], r"closed the connection|the connection to \S+ broke")
+        self.assertEqual(error["host"], lost["host"])
+        self.assertIsInstance(error["phase"], str)
+        self.assertGreaterEqual(error["step"], 0)
+        for daemon in (driver, other):  # one message, the same on every rank
+            self.assertIn(error["message"], daemon.text)
+        return daemons
+
+    # ---- kill -9 of a follower
+
+    def test_follower_killed_while_gathering(self):
+        """Its place is free again: another one takes it."""
+        driver = self.driver(n=3)
+        victim = self.follower("--rank", "1")
+        driver.wait_line("rank 1 joined")
+        victim.kill()
+        driver.wait_line(r"rank 1 .*left before training began.*its place is free again")
+        daemons = [driver, self.follower("--rank", "1"), self.follower("--rank", "2")]
+        for daemon in daemons:
+            self.assert_exit(daemon, FINISHED)
+
+    def test_follower_killed_while_forming(self):
+        self.lose_follower(lambda driver: self.wait_event("form"))
+
+    def test_follower_killed_while_training(self):
+        self.lose_follower(lambda driver: self.wait_event("first_step"))
+
+    def test_follower_killed_while_validating(self):
+        self.lose_follower(lambda driver: self.wait_phase(driver, "validat"), LONG_VALIDATION)
+
+    def test_checkpoint_survives(self):
+        """The last checkpoint is intact, and the run goes on from it."""
+        self.lose_follower(lambda driver: self.wait_event("checkpoint"),
+                           {**ENDLESS, "data.samples": 2048})
+        saved = self.events("checkpoint")[-1]["step"]
+        driver = self.run_driver("--local", "--resume", "--run-dir", "runs/demo", n=3,
+                                 job={**ENDLESS, "data.samples": 2048,
+                                      "train.epochs": saved // 32 + 1})
+        self.assertGreater(self.events("done")[-1]["step"], saved)
+        self.assertIn("going on with the run", driver.text)
+
+    def test_follower_killed_at_the_checkpoint(self):
+        """An epoch's event is followed by its checkpoint: around there, whatever is hit."""
+        self.lose_follower(lambda driver: self.wait_event("epoch"),
+                           {**ENDLESS, "data.samples": 2048})
+
+    # ---- kill -9 of the driver
+
+    def lose_driver(self, reach, job=ENDLESS):
+        driver, *followers = self.start_three(job)
+        reach(driver)
+        since = time.monotonic()
+        driver.kill()
+        self.assert_all_gone(followers, since)
+        for follower in followers:
+            self.assertRegex(follower.text, r"lost the driver at 127.0.0.1:\d+")
+
+    def test_driver_killed_while_gathering(self):
+        driver = self.driver(n=3)
+        follower = self.follower()
+        driver.wait_line("rank 1 joined")
+        since = time.monotonic()
+        driver.kill()
+        self.assert_all_gone([follower], since)
+        self.assertRegex(follower.text, "lost the driver")
+
+    def test_driver_killed_while_forming(self):
+        self.lose_driver(lambda driver: self.wait_event("form"))
+
+    def test_driver_killed_while_training(self):
+        self.lose_driver(lambda driver: self.wait_event("first_step"))
+
+    def test_driver_killed_while_validating(self):
+        self.lose_driver(lambda driver: self.wait_phase(driver, "validat"), LONG_VALIDATION)
+
+    def test_driver_killed_at_the_checkpoint(self):
+        """Torn or whole, what it leaves can be resumed."""
+        job = {**ENDLESS, "data.samples": 2048}
+        self.lose_driver(lambda driver: self.wait_event("epoch", 2), job)
+        self.run_driver("--local", "--resume", n=2, job={**job, "train.epochs": 4})
+        self.assertEqual(self.events("done")[-1]["step"], 4 * 32)
+
+    def test_follower_outlives_its_driver(self):
+        """Without --once it waits for the next driver, which can take the run up again."""
+        port = dp.free_port()
+        follower = self.follower(port=port, once=False)
+        driver = self.driver("--port", str(port), n=2, job={**ENDLESS, "data.samples": 2048},
+                             port=False)
+        self.wait_event("checkpoint")
+        driver.kill()
+        driver.wait_exit()
+        follower.wait_line("lost the driver")
+        follower.wait_line("waiting for the next driver")
+        epochs = self.events("checkpoint")[-1]["step"] // 32 + 2
+        driver = self.driver("--port", str(port), "--resume", n=2, port=False,
+                             job={**ENDLESS, "data.samples": 2048, "train.epochs": epochs})
+        self.assert_exit(driver, FINISHED)
+        self.assertEqual(self.events("done")[-1]["step"], 32 * epochs)
+        follower.signal(signal.SIGTERM)
+        self.assert_exit(follower, STOPPED)
+
+    # ---- at any moment between Hello and the first steps
+
+    MOMENTS = [0.02 * i for i in range(10)]  # seconds after the follower has joined
+
+    def join_and_wait(self, job, moment):
+        """A driver and a follower, so long after the one let the other in."""
+        run = f"run-{moment:.2f}"
+        driver = self.driver("--run-dir", run, n=2, job={**job, **RIGID})
+        follower = self.follower()
+        driver.wait_line("rank 1 joined")
+        since = time.monotonic()
+        dp.wait_for("the moment", lambda: time.monotonic() > since + moment)
+        return driver, follower
+
+    def test_follower_killed_at_any_moment(self):
+        """While gathering its place is free again; later the job ends, and names it."""
+        for moment in self.MOMENTS:
+            with self.subTest(moment=moment):
+                driver, follower = self.join_and_wait({**SMALL, "train.epochs": 20}, moment)
+                follower.kill()
+                said = driver.wait_line(r"left before training began|error: (.*)")
+                if said.group(1):
+                    self.assertIn("rank 1", said.group(1))
+                    self.assert_exit(driver, FAILED)
+                else:
+                    driver.signal(signal.SIGTERM)
+                    self.assert_exit(driver, STOPPED)
+
+    def test_driver_killed_at_any_moment(self):
+        for moment in self.MOMENTS:
+            with self.subTest(moment=moment):
+                driver, follower = self.join_and_wait({**SMALL, "train.epochs": 20}, moment)
+                since = time.monotonic()
+                driver.kill()
+                self.assert_all_gone([follower], since)
+                self.assertIn("lost the driver", follower.text)
+
+    def test_local_leaves_no_orphans(self):
+        driver = self.driver("--local", n=3, job=ENDLESS)
+        self.wait_event("first_step")
+        self.assertEqual(len(dp.marked(self.mark)), 3)
+        driver.kill()
+        driver.wait_exit()
+        dp.wait_for("the followers' end", lambda: not dp.marked(self.mark), QUICK)
+
+    def test_local_follower_killed(self):
+        driver = self.driver("--local", n=3, job={**ENDLESS, **RIGID})
+        self.wait_event("first_step")
+        since = time.monotonic()
+        victim = next(pid for pid, argv in dp.marked(self.mark).items() if "--rank 2" in argv)
+        os.kill(victim, signal.SIGKILL)
+        self.assert_all_gone([driver], since)
+        self.assertEqual(self.events("error")[0]["rank"], 2)
+
+    # ---- frozen
+
+    def test_follower_frozen(self):
+        """SIGSTOP: no connection closes; the heartbeat tells."""
+        driver, victim, other = self.start_three({**ENDLESS, "cluster.heartbeat_timeout": 2})
+        self.wait_event("first_step")
+        since = time.monotonic()
+        victim.signal(signal.SIGSTOP)
+        self.assert_all_gone([driver, other], since)
+        self.assertGreater(time.monotonic() - since, 1.5)
+        self.assertEqual(self.events("error")[0]["rank"], 1)
+        victim.signal(signal.SIGCONT)  # wakes up to find that it was given up
+        self.assert_exit(victim, FAILED)
+
+    def test_driver_frozen_for_a_moment(self):
+        """A driver that was suspended does not blame its followers for its own silence."""
+        driver = self.driver(n=2, job={**ENDLESS, "cluster.heartbeat_timeout": 30})
+        follower = self.follower()
+        self.wait_event("first_step")
+        driver.signal(signal.SIGSTOP)
+        dp.wait_for("SIGSTOP", lambda: process_state(driver.pid) == "T")
+        pause = time.monotonic() + 3
+        dp.wait_for("three seconds", lambda: time.monotonic() > pause)
+        driver.signal(signal.SIGCONT)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        self.assert_exit(follower, STOPPED)
+        self.assertEqual(self.events("lost"), [])
+
+
+def process_state(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]
+
+
+if __name__ == "__main__":
+    dp.main()

@@ -1,0 +1,271 @@
+"""Ranks are lost, replaced, and leave: training goes on as if nothing had happened."""
+
+import os
+import random
+import signal
+import struct
+import time
+
+import dp
+from dp import ENDLESS, FAILED, FINISHED, STOPPED
+
+# 32 steps an epoch; long enough to be hit.
+JOB = {"data.samples": 2048, "data.validation_samples": 512, "train.global_batch": 64,
+       "train.epochs": 12, "cluster.heartbeat_timeout": 2}
+LONG_VALIDATION = {**JOB, "data.samples": 256, "data.validation_samples": 60000,
+                   "train.epochs": 4}
+
+undisturbed = {}
+
+
+class Recovery(dp.Case):
+    def losses(self, run="runs/demo"):
+        return [(event["epoch"], event["step"], event["train_loss"],
+                 event.get("validation_loss", 0)) for event in self.events("epoch", run)]
+
+    def expected(self, job, n):
+        """The losses of the same job, with nothing lost."""
+        key = (n, *sorted((k, v) for k, v in job.items() if not k.startswith("cluster.")))
+        if key not in undisturbed:
+            self.run_driver("--local", "--run-dir", "calm", n=n, job=job)
+            undisturbed[key] = self.losses("calm")
+        return undisturbed[key]
+
+    def assert_as_undisturbed(self, job, n):
+        want, got = self.expected(job, n), self.losses()
+        self.assertEqual([row[:2] for row in got], [row[:2] for row in want])
+        for row, calm in zip(got, want):
+            for seen, wanted in zip(row[2:], calm[2:]):
+                self.assertLess(abs(seen - wanted), 1e-5 * abs(wanted), (row, calm))
+
+    def assert_recovered(self, n_times=1, nranks=None):
+        events = self.events("recovered")
+        self.assertEqual(len(events), n_times)
+        for event in events:
+            self.assertLessEqual(event["steps_lost"], 1)
+            self.assertGreaterEqual(event["steps_lost"], 0)
+            self.assertGreaterEqual(event["generation"], 2)
+            if nranks:
+                self.assertEqual(event["nranks"], nranks)
+        self.assertEqual(self.events("error"), [])
+
+    def start_ranks(self, job, n=3, spares=0, **kwargs):
+        """A driver and its followers, in the order of their ranks, then the spares."""
+        driver = self.driver(n=n, job={**job, "cluster.spares": spares}, **kwargs)
+        ranks = [self.follower("--rank", str(k)) for k in range(1, n)]
+        for k in range(1, n):
+            driver.wait_line(f"rank {k} joined")
+        return [driver, *ranks, *(self.follower() for _ in range(spares))]
+
+    def wait_phase(self, driver, phase):
+        dp.wait_for(f"phase {phase}", lambda: driver.state().startswith(phase))
+
+    def reach_training(self, driver):
+        self.wait_event("epoch", 2)
+        self.wait_phase(driver, "train")
+
+    # ---- a spare waits
+
+    def with_spare(self, strike, job, reach, lost=1):
+        """Strike rank 1 once `reach` says so; the others must finish as if nothing had been."""
+        driver, victim, other, spare = self.start_ranks(job, spares=1)
+        spare.wait_line("as a spare")
+        reach(driver)
+        struck = time.time()
+        strike(victim)
+        event = self.wait_event("recovered")
+        print(f"  from the blow to the next step: {event['time'] - struck:.2f} s; "
+              f"known for {event['seconds']:.2f} s; {event['steps_lost']} steps lost")
+        for daemon in (driver, other, spare):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_recovered(nranks=3)
+        self.assertEqual([event["rank"] for event in self.events("lost")], [lost])
+        self.assertRegex(other.text, r"rank 1 .* was lost.*this rank keeps step \d+")
+        self.assert_as_undisturbed(job, 3)
+        return victim
+
+    def test_spare_after_kill_in_training(self):
+        self.with_spare(lambda victim: victim.kill(), JOB, self.reach_training)
+
+    def test_spare_after_kill_at_the_first_steps(self):
+        self.with_spare(lambda victim: victim.kill(), JOB, lambda driver: self.wait_event("form"))
+
+    def test_spare_after_kill_in_validation(self):
+        self.with_spare(lambda victim: victim.kill(), LONG_VALIDATION,
+                        lambda driver: self.wait_phase(driver, "validat"))
+
+    def test_spare_after_kill_at_the_checkpoint(self):
+        self.with_spare(lambda victim: victim.kill(), JOB, lambda driver: self.wait_event("epoch"))
+
+    def test_spare_after_sigstop(self):
+        """No connection closes: the heartbeat tells.  Who wakes up late is told to go."""
+        victim = self.with_spare(lambda victim: victim.signal(signal.SIGSTOP), JOB,
+                                 self.reach_training)
+        victim.signal(signal.SIGCONT)
+        self.assert_exit(victim, FAILED)
+
+    # ---- somebody comes
+
+    def test_fresh_follower(self):
+        driver, victim, other = self.start_ranks(JOB)
+        self.wait_event("epoch", 2)
+        victim.kill()
+        driver.wait_line("waiting up to 60 s for a replacement")
+        other.wait_line("waits for the next formation")
+        fresh = self.follower()
+        for daemon in (driver, other, fresh):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_recovered(nranks=3)
+        self.assert_as_undisturbed(JOB, 3)
+
+    def test_two_at_once_of_four(self):
+        driver, *ranks = self.start_ranks(JOB, n=4)
+        self.wait_event("epoch", 2)
+        for victim in ranks[:2]:
+            victim.kill()
+        driver.wait_line("waiting up to")
+        fresh = [self.follower(), self.follower()]
+        for daemon in (driver, ranks[2], *fresh):
+            self.assert_exit(daemon, FINISHED)
+        self.assertEqual(len(self.events("lost")), 2)
+        self.assertEqual(self.events("error"), [])
+        self.assert_as_undisturbed(JOB, 4)
+
+    def test_again_and_again(self):
+        """Each time another one: a killed rank, its replacement, and so on."""
+        driver, victim, other = self.start_ranks(JOB)
+        for epoch in (2, 5, 8):
+            self.wait_event("epoch", epoch)
+            victim.kill()
+            driver.wait_line("waiting up to", start=len(driver.lines) - 2)
+            victim = self.follower()
+            self.wait_event("recovered", epoch // 3 + 1)
+        for daemon in (driver, victim, other):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_recovered(n_times=3, nranks=3)
+        self.assert_as_undisturbed(JOB, 3)
+
+    def test_a_follower_that_does_not_fit_is_refused(self):
+        """Its data are not the job's: that follower is refused, and the job waits for the next."""
+        for name in ("a", "b"):
+            self.write_data(name, seed=ord(name))
+        job = {**JOB, "data.format": "mnist", "data.path": self.path("a"),
+               "data.validation": "t10k", "train.epochs": 60}
+        del job["data.samples"], job["data.validation_samples"]
+        driver, victim, other = self.start_ranks(job)
+        self.wait_event("epoch", 2)
+        victim.kill()
+        driver.wait_line("waiting up to")
+        broken = self.follower("--data", self.path("b"))
+        self.assert_exit(broken, dp.REFUSED, "the data differs")
+        driver.wait_line("left before it took part: refused")
+        fresh = self.follower()
+        for daemon in (driver, other, fresh):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_recovered()
+
+    def write_data(self, name, seed):
+        """MNIST's four files, of noise."""
+        noise = random.Random(seed)
+        os.mkdir(self.path(name))
+        for prefix, n in (("train", 512), ("t10k", 64)):
+            images = struct.pack(">iiii", 0x803, n, 28, 28) + noise.randbytes(n * 784)
+            labels = struct.pack(">ii", 0x801, n) + bytes(i % 10 for i in range(n))
+            for kind, content in (("images-idx3", images), ("labels-idx1", labels)):
+                with open(self.path(name, f"{prefix}-{kind}-ubyte"), "wb") as file:
+                    file.write(content)
+
+    def test_local(self):
+        """--local starts another one."""
+        driver = self.driver("--local", n=3, job=JOB)
+        self.wait_event("epoch", 2)
+        victim = next(pid for pid, argv in dp.marked(self.mark).items() if "--rank 2" in argv)
+        os.kill(victim, signal.SIGKILL)
+        driver.wait_line("a local follower was killed by SIGKILL: starting another one")
+        self.assert_exit(driver, FINISHED)
+        self.assert_recovered(nranks=3)
+        self.assert_as_undisturbed(JOB, 3)
+
+    # ---- nobody comes
+
+    def test_fewer_ranks(self):
+        job = {**JOB, "cluster.min_ranks": 2, "cluster.replace_timeout": 0.5}
+        driver, victim, other = self.start_ranks(job)
+        self.wait_event("epoch", 2)
+        victim.kill()
+        driver.wait_line("going on with 2 ranks")
+        for daemon in (driver, other):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_recovered(nranks=2)
+        want = self.expected(job, 3)
+        got = self.losses()
+        self.assertEqual([row[:2] for row in got], [row[:2] for row in want])
+        self.assertEqual(self.events("done")[0]["step"], 12 * 32)
+        for row, calm in zip(got, want):  # equal but for rounding, which training amplifies
+            self.assertLess(abs(row[2] - calm[2]), 1e-2)
+
+    def test_the_driver_alone(self):
+        job = {**JOB, "cluster.min_ranks": 1, "cluster.replace_timeout": 0}
+        driver, victim = self.start_ranks(job, n=2)
+        self.wait_event("epoch", 2)
+        victim.kill()
+        self.assert_exit(driver, FINISHED, "going on with 1 rank")
+        self.assert_recovered(nranks=1)
+        self.assertEqual(len(self.losses()), 12)
+
+    def test_too_few(self):
+        """After the timeout the job ends, everywhere with the first cause."""
+        job = {**ENDLESS, "cluster.replace_timeout": 1}
+        driver, victim, other = self.start_ranks(job)
+        self.wait_event("first_step")
+        victim.kill()
+        since = time.monotonic()
+        for daemon in (driver, other):
+            self.assert_exit(daemon, FAILED, r"rank 1 .*was lost.*no replacement came within 1 s")
+        self.assertLess(time.monotonic() - since, 6)
+        self.assertEqual(self.events("error")[0]["rank"], 1)
+
+    def test_stopped_while_waiting(self):
+        """SIGTERM at the driver while it waits: a checkpoint, with the ranks that are left."""
+        driver, victim, other = self.start_ranks({**ENDLESS, "data.samples": 2048})
+        self.wait_event("first_step")
+        victim.kill()
+        driver.wait_line("waiting up to")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED, "resume with")
+        self.assert_exit(other, STOPPED)
+        self.assertEqual(len(self.events("checkpoint")), 1)
+
+    # ---- leaving and joining in order
+
+    def test_polite_leave(self):
+        """SIGTERM at a follower: it finishes the step, and a spare goes on."""
+        driver, leaver, other, spare = self.start_ranks(JOB, spares=1)
+        spare.wait_line("as a spare")
+        self.wait_event("epoch", 2)
+        leaver.signal(signal.SIGTERM)
+        self.assert_exit(leaver, STOPPED, "leaving after this step")
+        for daemon in (driver, other, spare):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_recovered(nranks=3)
+        self.assertEqual(self.events("recovered")[0]["steps_lost"], 0)
+        self.assertRegex(self.events("lost")[0]["reason"], "left: stopped by SIGTERM")
+        self.assert_as_undisturbed(JOB, 3)
+
+    def test_joining_later(self):
+        """A job that went on with fewer ranks takes one in again."""
+        job = {**JOB, "train.epochs": 60, "cluster.min_ranks": 1, "cluster.replace_timeout": 0,
+               "cluster.join_interval": 0.2}
+        driver, victim = self.start_ranks(job, n=2)
+        self.wait_event("epoch", 2)
+        victim.kill()
+        driver.wait_line("going on with 1 rank")
+        fresh = self.follower()
+        self.assertEqual(self.wait_event("form", 3)["nranks"], 2)
+        for daemon in (driver, fresh):
+            self.assert_exit(daemon, FINISHED)
+        self.assertEqual(len(self.losses()), 60)
+
+
+if __name__ == "__main__":
+    dp.main()

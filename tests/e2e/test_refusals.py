@@ -1,0 +1,183 @@
+"""Who is not let in, and what each side says about it."""
+
+import os
+import re
+import resource
+import socket
+import struct
+
+import dp
+from dp import FAILED, FINISHED, REFUSED, SMALL, STOPPED, USAGE
+
+
+class Refusals(dp.Case):
+    def stop(self, driver):
+        driver.signal(dp.signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
+    def test_rank_taken(self):
+        driver = self.driver(n=3)
+        first = self.follower("--rank", "1")
+        driver.wait_line("rank 1 joined")
+        second = self.follower("--rank", "1")
+        self.assert_exit(second, REFUSED, r"refused by the driver at .*rank 1.*pid \d+")
+        driver.wait_line(r"refused 127.0.0.1:\d+.*rank 1")
+        self.stop(driver)
+        self.assert_exit(first, STOPPED)
+
+    def test_rank_out_of_range(self):
+        driver = self.driver(n=2)
+        follower = self.follower("--rank", "2")
+        self.assert_exit(follower, REFUSED, r"refused by the driver.*rank 2")
+        self.stop(driver)
+
+    def test_full(self):
+        driver = self.driver(n=2, job=dp.ENDLESS)
+        first = self.follower()
+        self.wait_event("first_step")
+        second = self.follower()
+        self.assert_exit(second, REFUSED, r"refused by the driver")
+        self.stop(driver)
+        self.assert_exit(first, STOPPED)
+
+    def test_data_differs(self):
+        """Other samples, or a broken file, on the follower: named, and its place is free again."""
+        source = os.path.join(os.environ.get("DPTRAIN_DATA",
+                                             os.path.join(dp.ROOT, "../shared/data")), "mnist")
+        if not os.path.isdir(source):
+            self.skipTest(f"no MNIST in {source}")
+        source = os.path.abspath(source)
+        for folder in ("good", "swapped", "broken", "missing"):
+            os.mkdir(self.path(folder))
+            for name in os.listdir(source):
+                os.symlink(os.path.join(source, name), self.path(folder, name))
+        for kind in ("images-idx3", "labels-idx1"):  # training on what should validate
+            for prefix, other in (("train", "t10k"), ("t10k", "train")):
+                path = self.path("swapped", f"{prefix}-{kind}-ubyte.gz")
+                os.unlink(path)
+                os.symlink(os.path.join(source, f"{other}-{kind}-ubyte.gz"), path)
+        os.unlink(self.path("missing", "train-labels-idx1-ubyte.gz"))
+        path = self.path("broken", "train-labels-idx1-ubyte.gz")
+        os.unlink(path)
+        with open(path[:-3], "wb") as file:
+            file.write(struct.pack(">II", 0x801, 60000) + b"\7" * 1000)
+
+        with open(self.path("job.yaml"), "w", encoding="utf-8") as file:
+            file.write("name: mnist\nmodel: {arch: lenet}\n"
+                       "data: {format: mnist, path: good, validation: t10k}\n"
+                       "train: {global_batch: 256, epochs: 1, max_steps: 5}\n")
+        driver = self.driver("--job", "job.yaml", n=2, job=None)
+        follower = self.follower("--data", "swapped")
+        self.assert_exit(follower, REFUSED, r"samples")
+        follower = self.follower("--data", "broken")
+        self.assert_exit(follower, USAGE, r"train-labels-idx1-ubyte")
+        follower = self.follower("--data", "missing")
+        self.assert_exit(follower, USAGE, r"train-labels-idx1-ubyte")
+        follower = self.follower("--data", "good")
+        self.assert_exit(follower, FINISHED)
+        self.assert_exit(driver, FINISHED)
+
+    def test_driver_data_wrong(self):
+        """Data that is wrong on the driver: status 2, and no folder of a run that never was."""
+        with open(self.path("job.yaml"), "w", encoding="utf-8") as file:
+            file.write("name: mnist\nmodel: {arch: lenet}\n"
+                       "data: {format: mnist, path: nowhere, validation: t10k}\n")
+        driver = self.driver("--job", "job.yaml", "--local", n=3, job=None)
+        self.assert_exit(driver, USAGE, r"nowhere")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["job.yaml", "port"])
+
+    def test_no_driver(self):
+        port = dp.free_port()
+        follower = self.follower("--wait", "1", port=port)
+        self.assert_exit(follower, REFUSED,
+                         rf"no driver at 127.0.0.1:{port} within 1 s: .*ECONNREFUSED.*attempts")
+
+    def test_no_driver_ever(self):
+        """Without --once it waits until it is told to stop."""
+        follower = self.follower("--wait", "1", port=dp.free_port(), once=False)
+        follower.wait_line("--wait has no effect without --once")
+        follower.wait_line("waiting for a driver")
+        follower.signal(dp.signal.SIGINT)
+        self.assert_exit(follower, STOPPED, "stopped by SIGINT")
+
+    def test_not_a_driver(self):
+        """Something else listens there: a web server, and one that says nothing."""
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", 0))
+            server.listen()
+            follower = self.follower(port=server.getsockname()[1])
+            peer, _ = server.accept()
+            peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            self.assert_exit(follower, REFUSED, r"no answer from the driver.*")
+            peer.close()
+
+    def test_not_a_follower(self):
+        """Strangers on the driver's port disturb nobody."""
+        driver = self.driver(n=2, job={**SMALL, "train.epochs": 1})
+        port = self.wait_port()
+        strangers = [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00",
+                     b"DPT1\x7f\xff\xff\xff", b"DPT1\x00\x00\x00\x00", b"DPT1\x00\x00\x00\x05hello",
+                     b""]
+        socks = []
+        for i, text in enumerate(strangers):
+            sock = socket.create_connection(("127.0.0.1", port))
+            sock.sendall(text)
+            socks.append(sock)
+            if text:
+                address = rf"127.0.0.1:{sock.getsockname()[1]}\b"
+                driver.wait_line(address)
+                self.assertEqual(len(re.findall(address, driver.text)), 1, driver.text)
+        follower = self.follower()
+        self.assert_exit(follower, FINISHED)
+        self.assert_exit(driver, FINISHED)
+        for sock in socks:
+            sock.close()
+
+    def test_flood(self):
+        """More silent connections than there are places for strangers: a follower still joins."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < 3000:
+            self.skipTest(f"{hard} file descriptors are too few")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        flood = []
+        try:
+            driver = self.driver(n=2, job={**SMALL, "train.epochs": 1})
+            port = self.wait_port()
+            for _ in range(1300):
+                flood.append(socket.create_connection(("127.0.0.1", port)))
+            follower = self.follower(port=port)
+            self.assert_exit(follower, FINISHED)
+            self.assert_exit(driver, FINISHED)
+        finally:
+            for sock in flood:
+                sock.close()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    def test_off_this_machine(self):
+        """A driver on all addresses, with --insecure: this machine still reaches it."""
+        driver = self.driver("--host", "0.0.0.0", "--insecure", "--local", n=2)
+        self.assert_exit(driver, FINISHED)
+
+    def start_copy(self):
+        """A driver in a folder without the build's dpfollower."""
+        os.makedirs(self.path("bin"), exist_ok=True)
+        copy = dp.shutil.copy(dp.DRIVER, self.path("bin", "dpdriver"))
+        return self.start([copy, "--nranks", "2", "--local", "--port", "0"])
+
+    def test_local_program_missing(self):
+        driver = self.start_copy()
+        self.assert_exit(driver, USAGE, r"--local: dpfollower is not in .*/bin")
+        self.assertEqual(os.listdir(self.folder), ["bin"])
+
+    def test_local_follower_fails(self):
+        """A local follower that cannot even start ends the job at once, not after the deadline."""
+        os.mkdir(self.path("bin"))
+        with open(self.path("bin", "dpfollower"), "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\nexit 7\n")
+        os.chmod(self.path("bin", "dpfollower"), 0o755)
+        driver = self.start_copy()
+        self.assert_exit(driver, FAILED, r"local follower of rank 1 exited with status 7")
+
+
+if __name__ == "__main__":
+    dp.main()

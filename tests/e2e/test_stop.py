@@ -1,0 +1,398 @@
+"""SIGTERM, Ctrl-C, resume, and existing run directories."""
+
+import os
+import pty
+import re
+import select
+import shlex
+import signal
+import subprocess
+import time
+
+import dp
+from dp import DRIVER, ENDLESS, FINISHED, SMALL, STOPPED, USAGE
+
+JOB = {**ENDLESS, "data.samples": 2048}
+
+
+class Stop(dp.Case):
+    def test_polite(self):
+        """The step is finished, a checkpoint written, all ranks stopped, the way back shown."""
+        driver = self.driver(n=2, job=JOB)
+        follower = self.follower()
+        self.wait_event("first_step")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED, r"SIGTERM: stopping", r"resume with: .*--resume")
+        self.assert_exit(follower, STOPPED)
+        saved = self.events("checkpoint")[-1]["step"]
+        epoch = self.events("epoch")[-1]
+        self.assertEqual(epoch["step"], saved)  # written for the epoch cut short, too
+        self.assertGreater(saved, 0)
+
+    def test_resume_as_told(self):
+        """The command that it shows works as it stands, and goes on where it stopped."""
+        driver = self.driver("--local", n=2, job=JOB)
+        self.wait_event("epoch")
+        driver.signal(signal.SIGINT)
+        self.assert_exit(driver, STOPPED)
+        saved = self.events("checkpoint")[-1]["step"]
+        command = re.search(r"resume with: (.*)", driver.text).group(1)
+        epochs = saved // 32 + 2
+        os.unlink(self.path("port"))
+        again = self.start([*shlex.split(command), "--set", f"train.epochs={epochs}"])
+        self.assert_exit(again, FINISHED)
+        self.assertEqual(self.events("done")[-1]["step"], 32 * epochs)
+        self.assertEqual(os.listdir(self.path("runs")), ["demo"])
+        steps = [event["step"] for event in self.events("epoch")]
+        self.assertEqual(steps, sorted(steps))
+
+    def test_twice(self):
+        """A second signal stops at once."""
+        driver = self.driver("--local", n=2, job=ENDLESS)
+        self.wait_event("first_step")
+        since = time.monotonic()
+        driver.signal(signal.SIGTERM)
+        driver.signal(signal.SIGINT)
+        self.assert_exit(driver, STOPPED)
+        self.assertLess(time.monotonic() - since, 5)
+        self.assertEqual(self.left_behind(), {})
+
+    def test_while_gathering(self):
+        driver = self.driver(n=2)
+        self.wait_port()
+        driver.wait_line("listening")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED, "before training began")
+
+    def test_resume_without_checkpoint(self):
+        """Ended before the first checkpoint, in whatever way: --resume starts from step 0."""
+        def gathering(driver):
+            driver.wait_line("run directory")
+            driver.signal(signal.SIGINT)
+
+        def twice(driver):
+            self.wait_event("first_step", run=driver.run)
+            driver.signal(signal.SIGTERM)
+            driver.signal(signal.SIGINT)
+
+        def killed(driver):
+            self.wait_event("first_step", run=driver.run)
+            driver.kill()
+
+        job = {**ENDLESS, "train.global_batch": 1000}  # the step that is under way takes its time
+        for name, n, end, status in (("gathering", 2, gathering, STOPPED),
+                                     ("twice", 1, twice, STOPPED),
+                                     ("killed", 1, killed, -signal.SIGKILL)):
+            with self.subTest(name):
+                driver = self.driver("--run-dir", name, n=n, job=job)
+                driver.run = name
+                end(driver)
+                self.assert_exit(driver, status)
+                self.assertEqual(self.events("checkpoint", name), [])
+                again = self.run_driver("--run-dir", name, "--resume",
+                                        job={**job, "train.max_steps": 3})
+                self.assertIn("has no checkpoint yet: starting from the beginning", again.text)
+                self.assertEqual(self.events("done", name)[-1]["step"], 3)
+
+    def test_resume_damaged(self):
+        """Checkpoints that are all damaged are not passed over."""
+        self.run_driver(job={**SMALL, "train.epochs": 1})
+        os.unlink(self.path("runs/demo/checkpoints/latest/state.json"))
+        driver = self.run_driver("--resume", status=USAGE)
+        self.assertIn("holds no complete checkpoint (1 looked at)", driver.text)
+
+    def test_follower_stopped(self):
+        """SIGTERM at a follower that nothing may replace: the job ends, and names it."""
+        driver = self.driver(n=3, job={**ENDLESS, **dp.RIGID})
+        one, two = self.follower("--rank", "1"), self.follower("--rank", "2")
+        self.wait_event("first_step")
+        one.signal(signal.SIGTERM)
+        self.assert_exit(one, STOPPED)
+        self.assert_exit(driver, dp.FAILED, "rank 1")
+        self.assert_exit(two, dp.FAILED, "rank 1")
+
+    def in_terminal(self, *args, job):
+        """A driver in a terminal of its own: its pid and the terminal's master."""
+        pid, master = pty.fork()
+        if pid == 0:
+            try:
+                os.chdir(self.folder)
+                os.execve(DRIVER, [DRIVER, *args, "--port", "0", *dp.sets(job)],
+                          {**self.env, "TERM": "xterm"})
+            finally:
+                os._exit(127)
+        return pid, master
+
+    def test_ctrl_c(self):
+        """In a terminal, --local: Ctrl-C reaches the driver alone, which stops everybody."""
+        pid, master = self.in_terminal("--nranks", "2", "--local", job=JOB)
+        terminal = Terminal(master)
+        dp.wait_for("the live line", lambda: terminal.read("ETA"))
+        os.write(master, b"\x03")
+        status = terminal.wait(pid)
+        text = terminal.text
+        os.close(master)
+        self.assertEqual(status, STOPPED, text)
+        self.assertIn("SIGINT: stopping", text)
+        self.assertRegex(text, r"\r\x1b\[Kepoch \d+/100000  step \d+/\d+  loss ")
+        self.assertNotIn("lost", text)
+        for line in re.findall(r"(?m)^.*dpfollower: .*$", text):  # its lines stand alone
+            self.assertRegex(line, r"^(.*\x1b\[K)?dpfollower: ")
+        self.assertEqual(self.left_behind(), {})
+        self.assertGreater(self.events("checkpoint")[-1]["step"], 0)
+
+    def test_live_line_is_calm(self):
+        """At most five times a second, and gone at the end."""
+        pid, master = self.in_terminal("--nranks", "1", job={**SMALL, "train.epochs": 5})
+        since = time.monotonic()
+        terminal = Terminal(master)
+        status = terminal.wait(pid)
+        seconds = time.monotonic() - since
+        os.close(master)
+        self.assertEqual(status, FINISHED, terminal.text)
+        self.assertLessEqual(terminal.text.count("ETA"), 5 * seconds + 2)
+        self.assertNotIn("ETA", terminal.text.rsplit("\x1b[K", 1)[1])
+
+
+class Terminal:
+    """The master's side of a pty."""
+
+    def __init__(self, master):
+        self.master = master
+        self.text = ""
+
+    def read(self, word=""):
+        ready, _, _ = select.select([self.master], [], [], 0.05)
+        if ready:
+            try:
+                self.text += os.read(self.master, 65536).decode(errors="replace")
+            except OSError:  # EIO: nobody has the other side open any more
+                pass
+        return word in self.text
+
+    def wait(self, pid):
+        """Read until the process has ended; its exit status."""
+        got = []
+
+        def ended():
+            self.read()
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                got.append(os.waitstatus_to_exitcode(status))
+            return done
+
+        try:
+            dp.wait_for("the end of the driver", ended)
+        except AssertionError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+        self.read()
+        return got[0]
+
+
+class RunDirectories(dp.Case):
+    def test_numbered(self):
+        for name in ("demo", "demo-2", "demo-3"):
+            driver = self.run_driver(job={**SMALL, "train.epochs": 1})
+            self.assertIn(f"run directory: runs/{name}", driver.text)
+        self.assertEqual(sorted(os.listdir(self.path("runs"))), ["demo", "demo-2", "demo-3"])
+        driver = self.run_driver("--resume", job=SMALL)
+        self.assertIn("going on with the run in runs/demo-3", driver.text)
+
+    def test_explicit(self):
+        self.run_driver("--run-dir", "mine", job={**SMALL, "train.epochs": 1})
+        self.run_driver("--run-dir", "mine", status=USAGE)
+        driver = self.run_driver("--run-dir", "mine", "--resume")
+        self.assertIn("going on", driver.text)
+        self.assertEqual([event["epoch"] for event in self.events("epoch", "mine")], [1, 2])
+
+    def test_two_drivers(self):
+        first = self.driver("--run-dir", "mine", job=ENDLESS)
+        self.wait_event("first_step", run="mine")
+        second = self.start([DRIVER, "--nranks", "1", "--port", "0", "--run-dir", "mine",
+                             "--resume", *dp.sets(ENDLESS)])
+        self.assert_exit(second, USAGE, "another dpdriver is using it")
+        first.signal(signal.SIGTERM)
+        self.assert_exit(first, STOPPED)
+
+    def test_resume_other_job(self):
+        """What made the numbers may not change; what only says how long may."""
+        self.run_driver(job={**SMALL, "train.epochs": 1})
+        driver = self.run_driver("--resume", job={**SMALL, "optimizer.lr": 0.0625}, status=USAGE)
+        self.assertRegex(driver.text, r"optimizer.lr.*0.0625")
+        self.run_driver("--resume", job={**SMALL, "checkpoint.keep": 7})
+        self.assertEqual(self.events("done")[-1]["step"], 64)
+
+    def write_job(self, name, file_name=None):
+        with open(self.path(file_name or name + ".yaml"), "w", encoding="utf-8") as file:
+            file.write(f"name: {name}\nmodel: {{arch: mlp}}\n"
+                       "data: {format: digits, samples: 2048, validation_samples: 64}\n"
+                       "train: {global_batch: 64, epochs: 1}\n")
+
+    def test_resume_nothing(self):
+        """With its --job a run that has not begun is started; without, who knows what is meant."""
+        self.write_job("mine")
+        driver = self.run_driver("--resume", "--job", "mine.yaml", job=None)
+        self.assertIn("there is no run in runs/mine yet", driver.text)
+        for args in (["--resume"], ["--resume", "--run-dir", "runs/typo"]):
+            driver = self.run_driver(*args, status=USAGE)
+            self.assertRegex(driver.text, r"there is no run in runs/(demo|typo) \(no job.yaml\)")
+        self.assertEqual(os.listdir(self.path("runs")), ["mine"])
+
+    def test_resume_own_job(self):
+        """Without --job: the run's own job.yaml, in --run-dir and in runs/NAME."""
+        self.write_job("mine")
+        for n in (1, 2):
+            self.run_driver("--job", "mine.yaml", job=None)
+        self.run_driver("--resume", "--run-dir", "runs/mine", job={"train.epochs": 2})
+        self.run_driver("--resume", job={"name": "mine", "train.epochs": 2})
+        for run in ("runs/mine", "runs/mine-2"):
+            self.assertEqual(self.events("done", run)[-1]["step"], 64)
+        self.assertEqual(sorted(os.listdir(self.path("runs"))), ["mine", "mine-2"])
+
+    def run_next(self, driver):
+        """Run what the closing table shows, as it stands."""
+        command = re.search(r"(?m)^next +(.*)", driver.out).group(1)
+        if os.path.exists(self.path("port")):
+            os.unlink(self.path("port"))
+        again = self.start(["sh", "-c", command])
+        self.assert_exit(again, FINISHED)
+        return again
+
+    def test_next_longer(self):
+        """The next command of a run with its own settings: it goes on, twice as long."""
+        self.write_job("mine", "it's.yaml")
+        job = {"train.global_batch": 32, "train.max_steps": 40, "optimizer.lr": 0.0625}
+        driver = self.run_driver("--job", "it's.yaml", "--set=name=other", "--run-d", "a run",
+                                 "--local", n=2, job=job)
+        self.assertEqual(self.events("done", "a run")[-1]["step"], 40)
+        again = self.run_next(driver)
+        self.assertEqual(self.events("done", "a run")[-1]["step"], 80)
+        self.run_next(again)  # of the command that was shown by the command that was shown
+        self.assertEqual(self.events("done", "a run")[-1]["step"], 160)
+        self.assertEqual(len(re.findall("max_steps", again.out)), 1)
+
+    def test_next_own_data(self):
+        """The next command of the demo, where FOLDER is a folder with MNIST's files."""
+        source = os.environ.get("DPTRAIN_DATA", os.path.join(dp.ROOT, "../shared/data"))
+        if not os.path.isdir(os.path.join(source, "mnist")):
+            self.skipTest(f"no MNIST in {source}")
+        os.symlink(os.path.abspath(os.path.join(source, "mnist")), self.path("FOLDER"))
+        driver = self.run_driver("--run-dir", "runs/one", job={**SMALL, "train.max_steps": 5})
+        again = self.run_next(driver)
+        self.assertRegex(again.out, r"(?m)^accuracy ")  # with validation
+        self.assertEqual(self.events("done")[-1]["step"], 5)
+
+    def test_resume_finished(self):
+        """Nothing to do: it says so, shows the model that is there, and records that it is done."""
+        self.run_driver(job={**SMALL, "train.epochs": 1})
+        driver = self.run_driver("--resume", "--local", n=2, job={**SMALL, "train.epochs": 1})
+        self.assertRegex(driver.text, r"nothing to do: 32 steps are done.*raise train.epochs")
+        self.assertNotIn("warning", driver.text)
+        model = re.search(r"(?m)^model +(\S+)", driver.out).group(1)
+        self.assertEqual(model, "runs/demo/checkpoints/step-00000032/model.safetensors")
+        self.assertTrue(os.path.isfile(self.path(model)))
+        self.assertEqual([event["step"] for event in self.events("done")], [32, 32])
+
+    def test_resume_torn_record(self):
+        self.run_driver(job={**SMALL, "train.epochs": 1})
+        with open(self.path("runs/demo/events.jsonl"), "a", encoding="ascii") as file:
+            file.write('{"event":"epo')
+        driver = self.run_driver("--resume")
+        self.assertIn("a torn last line of 13 bytes is cut", driver.text)
+        self.assertEqual([event["epoch"] for event in self.events("epoch")], [1, 2])
+
+    def test_resume_other_ranks(self):
+        """On another number of ranks it goes on where it was, within the epoch too."""
+        job = {**SMALL, "train.epochs": 3}
+        self.run_driver("--local", n=2, job={**job, "train.max_steps": 40})
+        self.assertEqual(self.events("epoch")[-1]["step"], 40)
+        self.run_driver("--local", "--resume", n=3, job={**job, "train.max_steps": 0})
+        self.assertEqual(self.events("done")[-1]["step"], 96)
+        self.run_driver("--run-dir", "whole", job=job)
+        resumed, whole = self.events("done")[-1], self.events("done", "whole")[-1]
+        self.assertLess(abs(resumed["validation_loss"] - whole["validation_loss"]),
+                        0.02 * whole["validation_loss"] + 0.02)
+
+    def test_resume_bit_for_bit(self):
+        """Stopped and resumed gives the very bytes that an uninterrupted run gives."""
+        job = {**SMALL, "train.epochs": 3}
+        self.run_driver("--threads", "1", "--run-dir", "cut", job={**job, "train.max_steps": 40})
+        self.run_driver("--threads", "1", "--run-dir", "cut", "--resume",
+                        job={**job, "train.max_steps": 0})
+        self.run_driver("--threads", "1", "--run-dir", "whole", job=job)
+        models = []
+        for run in ("cut", "whole"):
+            with open(self.path(run, "checkpoints/latest/model.safetensors"), "rb") as file:
+                models.append(file.read())
+        self.assertEqual(*models)
+
+
+class DiskFull(dp.Case):
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("mounting a small tmpfs needs root")
+        os.mkdir(self.path("small"))
+        mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs",
+                                self.path("small")], capture_output=True, text=True, check=False)
+        if mount.returncode != 0:
+            self.skipTest(f"mounting a tmpfs: {mount.stderr}")
+
+    def tearDown(self):
+        if os.path.ismount(self.path("small")):
+            for pid in dp.marked(self.mark):
+                os.kill(pid, signal.SIGKILL)
+            for daemon in self.daemons:
+                daemon.wait_exit()
+            subprocess.run(["umount", "-l", self.path("small")], check=True)
+        super().tearDown()
+
+    def fill(self, leave):
+        """Leave about so many bytes free."""
+        stat = os.statvfs(self.path("small"))
+        with open(self.path("small", "filler"), "wb") as file:
+            file.write(b"\0" * max(0, stat.f_bavail * stat.f_frsize - leave))
+
+    def test_goes_on_without(self):
+        """A checkpoint that cannot be written is an error event; the last one can again."""
+        driver = self.driver("--run-dir", "small/run", "--local", n=2,
+                             job={**JOB, "checkpoint.keep": 1})
+        self.wait_event("checkpoint", run="small/run")
+        self.fill(64 << 10)
+        error = self.wait_event("error", run="small/run")
+        self.assertEqual(error["phase"], "checkpoint")
+        self.assertRegex(error["message"], r"No space left")
+        os.unlink(self.path("small", "filler"))
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        self.assertEqual(self.events("checkpoint", "small/run")[-1]["step"],
+                         self.events("epoch", "small/run")[-1]["step"])
+
+    def test_last_is_missing(self):
+        driver = self.driver("--run-dir", "small/run", n=1, job={**JOB, "train.epochs": 10})
+        self.wait_event("first_step", run="small/run")
+        self.fill(64 << 10)
+        self.assert_exit(driver, dp.FAILED, r"No space left")
+        self.assertRegex(self.last_line(driver),
+                         r"error: trained to step 320, but the final checkpoint could not be "
+                         r"written: .*No space left")
+
+    def test_stopped_without(self):
+        driver = self.driver("--run-dir", "small/run", n=1, job=JOB)
+        self.wait_event("checkpoint", run="small/run")
+        self.fill(64 << 10)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, dp.FAILED)
+        self.assertRegex(self.last_line(driver),
+                         r"error: stopped by SIGTERM after step \d+, and the checkpoint could not "
+                         r"be written: .*No space left")
+
+    @staticmethod
+    def last_line(daemon):
+        return [line for line in daemon.lines if line is not None][-1]
+
+
+if __name__ == "__main__":
+    dp.main()

@@ -1,0 +1,26 @@
+/* An IDX file, compressed or not: it is refused, or its array is there in full. */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "base/util.h"
+#include "data/idx.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct idx x = {0};
+    struct err err;
+
+    if (idx_parse(&x, data, size, 1, IDX_MAX_DIMS, &err) == 0) {
+        int64_t n = 1;
+
+        for (int i = 0; i < x.n_dims; i++)
+            n *= x.dim[i];
+        ASSERT(n == x.n_bytes);
+        hash_of(x.data, (size_t)x.n_bytes);
+    }
+    idx_fini(&x);
+    return 0;
+}

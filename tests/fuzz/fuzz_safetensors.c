@@ -1,0 +1,26 @@
+/* A checkpoint's tensor file from a stranger: it is refused, or every tensor can be read whole. */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "base/util.h"
+#include "ckpt/safetensors.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct st_file *f;
+    struct err err;
+
+    if (st_parse(data, size, "fuzz", &f, &err) < 0)
+        return 0;
+    for (int i = 0; i < st_count(f); i++) {
+        const struct st_tensor *t = st_at(f, i);
+
+        hash_of(t->data, dtype_size(t->dtype) * (size_t)shape_elements(&t->shape));
+        ASSERT(st_find(f, t->name));
+    }
+    st_close(f);
+    return 0;
+}

@@ -1,0 +1,97 @@
+/* Bytes of a stranger on a driver's TLS port, and of one that plays a driver: it ends or waits, no
+ * byte of it is heard of above, and little is kept.  The first byte says which side, and in pieces
+ * of how many bytes the others come. */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "net/tls.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct victim {
+    struct tls tls;
+    int is_gone, is_ended;
+};
+
+static void on_bytes(void *arg, const void *data, size_t len)
+{
+    (void)arg;
+    (void)data;
+    (void)len;
+    ASSERT(!"bytes from a stranger");
+}
+
+static void on_open(void *arg)
+{
+    (void)arg;
+    ASSERT(!"a stranger has proven to know the secret");
+}
+
+static void on_ended(void *arg, const struct err *why)
+{
+    struct victim *v = arg;
+
+    ASSERT(!v->is_ended && (!why || why->msg[0]));
+    v->is_ended = 1;
+}
+
+static void on_gone(void *arg) { ((struct victim *)arg)->is_gone = 1; }
+
+static const struct tls_events events = {{on_bytes, on_ended, on_gone}, on_open};
+
+/* A stranger at the other end of a TCP connection of this process. */
+static int connect_pair(uv_loop_t *loop, struct victim *v, const struct tls_context *c)
+{
+    struct sockaddr_storage sa = {.ss_family = AF_INET};
+    socklen_t len = sizeof sa;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), peer, own;
+    struct err err;
+
+    ASSERT(listen(listener, 1) == 0 && getsockname(listener, (struct sockaddr *)&sa, &len) == 0);
+    peer = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT(connect(peer, (struct sockaddr *)&sa, len) == 0);
+    own = accept(listener, NULL, NULL);
+    close(listener);
+    ASSERT(tls_init(&v->tls, loop, c, 1 << 20, &events, v, &err) == 0);
+    ASSERT(uv_tcp_open(&v->tls.stream.tcp, own) == 0);
+    ASSERT(tls_start(&v->tls, &err) == 0);
+    return peer;
+}
+
+/* As the stream would. */
+static void give(struct victim *v, const uint8_t *data, size_t size, size_t step)
+{
+    for (size_t i = 0; i < size && !v->is_ended; i += step)
+        v->tls.stream.events->bytes(v->tls.stream.arg, data + i,
+                                    min_i64((int64_t)step, (int64_t)(size - i)));
+    ASSERT(v->is_ended || v->tls.head.len <= 64 << 10);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct tls_context *contexts[2];
+    struct secret s;
+    struct err err;
+    struct victim v = {0};
+    uv_loop_t loop;
+    int peer;
+
+    if (size < 1 || size > TLS_MAX_STRANGER)
+        return 0;
+    for (int role = 0; role < 2 && !contexts[role]; role++) {
+        memset(&s, 7, sizeof s);
+        ASSERT(tls_context_new(&s, (enum tls_role)role, &contexts[role], &err) == 0);
+    }
+    ASSERT(uv_loop_init(&loop) == 0);
+    peer = connect_pair(&loop, &v, contexts[data[0] & 1]);
+    give(&v, data + 1, size - 1, 1 + (size_t)(data[0] >> 1) * 16);
+    tls_close(&v.tls, 0);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ASSERT(v.is_gone && uv_loop_close(&loop) == 0);
+    close(peer);
+    return 0;
+}

@@ -1,0 +1,18 @@
+/* golden_data - the weights, images and labels of the golden runs, by make_golden.py's formulas.
+ *
+ * Bit for bit what PyTorch trained on, so golden.json need hold nothing but results. */
+#ifndef TESTS_GOLDEN_GOLDEN_DATA_H
+#define TESTS_GOLDEN_GOLDEN_DATA_H
+
+#include <stdint.h>
+
+enum { GOLDEN_STEPS = 20, GOLDEN_BATCH = 64, GOLDEN_PIXELS = 784, GOLDEN_CLASSES = 10 };
+
+/* The n values of parameter t (counted in PyTorch's order), in PyTorch's layout, into out. */
+void golden_weight(float *out, int64_t n, uint64_t t, float bound);
+
+/* Sample n's class, and its 28x28 pixels into out. */
+int golden_label(uint64_t n);
+void golden_image(float out[GOLDEN_PIXELS], uint64_t n);
+
+#endif

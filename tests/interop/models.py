@@ -1,0 +1,57 @@
+"""models - the models of these tests, and a test case that trains them by the real daemons."""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "e2e"))
+import dp  # noqa: E402
+
+MODELS = {
+    "lenet": {"model.arch": "lenet"},
+    "lenet5": {"model.arch": "lenet5"},
+    "mlp": {"model.arch": "mlp", "model.hidden": "40,24", "model.batch_norm": "true"},
+}
+
+# PyTorch's names and shapes of the parameters, and of what batch norm keeps beside them.
+SHAPES = {
+    "lenet": {"conv1.weight": [20, 1, 3, 3], "conv1.bias": [20], "conv2.weight": [50, 20, 5, 5],
+              "conv2.bias": [50], "fc1.weight": [128, 800], "fc1.bias": [128],
+              "fc2.weight": [10, 128], "fc2.bias": [10]},
+    "lenet5": {"conv1.weight": [6, 1, 5, 5], "conv1.bias": [6], "conv2.weight": [16, 6, 5, 5],
+               "conv2.bias": [16], "fc1.weight": [120, 400], "fc1.bias": [120],
+               "fc2.weight": [84, 120], "fc2.bias": [84], "fc3.weight": [10, 84],
+               "fc3.bias": [10]},
+    "mlp": {"fc1.weight": [40, 784], "fc1.bias": [40], "bn1.weight": [40], "bn1.bias": [40],
+            "fc2.weight": [24, 40], "fc2.bias": [24], "bn2.weight": [24], "bn2.bias": [24],
+            "fc3.weight": [10, 24], "fc3.bias": [10]},
+}
+STATES = {
+    "lenet": {}, "lenet5": {},
+    "mlp": {"bn1.running_mean": [40], "bn1.running_var": [40],
+            "bn2.running_mean": [24], "bn2.running_var": [24]},
+}
+COUNTS = {"lenet": [], "lenet5": [], "mlp": ["bn1.num_batches_tracked", "bn2.num_batches_tracked"]}
+
+# 2 ranks whose shares differ; the last step of an epoch is a partial one.
+SMALL = {"data.format": "digits", "data.samples": 501, "data.validation_samples": 203,
+         "train.global_batch": 65, "train.epochs": 2, "optimizer.lr": 0.05,
+         "optimizer.momentum": 0.9}
+
+
+class Case(dp.Case):
+    """With self.train(...) -> the folder of the run's last checkpoint."""
+
+    def arguments(self, job, run):
+        return ["--local", "--threads", "1", "--run-dir", run, *dp.sets(job)]
+
+    def train(self, name, run="run", **more):
+        """`more`: keys of the job, with __ for the dot."""
+        job = {**SMALL, **MODELS[name], **{k.replace("__", "."): v for k, v in more.items()}}
+        self.run_driver(*self.arguments(job, run), n=2, job=None)
+        return self.path(run, "checkpoints", "latest")
+
+    def refused(self, name, model, *patterns):
+        """A run that would start from this file ends with status 2, saying why."""
+        job = {**SMALL, **MODELS[name], "model.init.name": "file", "model.init.path": model}
+        driver = self.driver(*self.arguments(job, "refused"), n=2, job=None)
+        self.assert_exit(driver, dp.USAGE, *patterns)
+        self.assertFalse(os.path.exists(self.path("refused")))

@@ -1,0 +1,255 @@
+"""Checkpoints and PyTorch: a file of ours is a state dict that gives the same outputs, and a file
+of PyTorch's starts a run that goes the way PyTorch goes.
+
+Needs a Python with torch and safetensors: this one, $DPTRAIN_TORCH_PYTHON, or one on PATH; skipped
+(77) where there is none.  Pixels and our logits come from the program in $DPLOGITS (logits.c).
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+NEEDED = ("torch", "safetensors")
+CHOSEN = "DPTRAIN_TORCH_CHOSEN"
+
+
+def has_needed(python):
+    return subprocess.run([python, "-c", "import torch, safetensors.torch"], check=False,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def find_python():
+    """Go on as a Python that has what is needed, or say why not and leave."""
+    others = [os.environ.get("DPTRAIN_TORCH_PYTHON"), shutil.which("python3"), "/usr/bin/python3"]
+    for python in filter(None, others):
+        if CHOSEN not in os.environ and has_needed(python):
+            os.environ[CHOSEN] = python
+            os.execv(python, [python, *sys.argv])
+    print("skipped: no Python here imports torch and safetensors; a venv that does (pip install "
+          "torch safetensors) can be named in DPTRAIN_TORCH_PYTHON")
+    sys.exit(77)
+
+
+if any(importlib.util.find_spec(name) is None for name in NEEDED):
+    find_python()
+
+import safetensors  # noqa: E402
+import safetensors.torch  # noqa: E402
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from models import MODELS, SMALL, Case, dp  # noqa: E402
+
+LOGITS = os.path.abspath(os.environ.get(
+    "DPLOGITS", os.path.join(dp.ROOT, "build/tests/interop/logits")))
+FILE = "model.safetensors"
+
+
+class Lenet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 20, 3), nn.Conv2d(20, 50, 5)
+        self.fc1, self.fc2 = nn.Linear(800, 128), nn.Linear(128, 10)
+
+    def forward(self, x):
+        x = F.avg_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.avg_pool2d(F.relu(self.conv2(x)), 2)
+        return self.fc2(F.relu(self.fc1(x.flatten(1))))
+
+
+class Lenet5(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 6, 5, padding=2), nn.Conv2d(6, 16, 5)
+        self.fc1, self.fc2, self.fc3 = nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)
+
+    def forward(self, x):
+        x = F.avg_pool2d(torch.tanh(self.conv1(x)), 2)
+        x = F.avg_pool2d(torch.tanh(self.conv2(x)), 2)
+        return self.fc3(torch.tanh(self.fc2(torch.tanh(self.fc1(x.flatten(1))))))
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.bn1 = nn.Linear(784, 40), nn.BatchNorm1d(40)
+        self.fc2, self.bn2 = nn.Linear(40, 24), nn.BatchNorm1d(24)
+        self.fc3 = nn.Linear(24, 10)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.fc1(x.flatten(1))))
+        return self.fc3(F.relu(self.bn2(self.fc2(x))))
+
+
+MODULES = {"lenet": Lenet, "lenet5": Lenet5, "mlp": Mlp}
+
+
+def read_array(path, dtype, shape):
+    with open(path, "rb") as file:
+        return torch.frombuffer(bytearray(file.read()), dtype=dtype).reshape(shape).clone()
+
+
+def evaluate(model, x, y):
+    """Mean loss, accuracy, logits."""
+    model.eval()
+    with torch.no_grad():
+        logits = model(x)
+        loss = F.cross_entropy(logits.double(), y).item()
+    return loss, (logits.argmax(1) == y).double().mean().item(), logits
+
+
+class Samples:
+    """What a job trains and validates with, pixel for pixel, and our logits of the latter."""
+
+    def __init__(self, case, job, model):
+        out = case.path("samples")
+        shutil.rmtree(out, ignore_errors=True)
+        os.mkdir(out)
+        done = subprocess.run([LOGITS, job, model, out], check=False, capture_output=True,
+                              text=True, cwd=case.folder)
+        case.assertEqual(done.returncode, 0, done.stderr)
+        sizes = json.loads(done.stdout)
+        for name in ("train", "validation"):
+            n = sizes[name]
+            x = read_array(os.path.join(out, f"{name}.x"), torch.float32, [n, *sizes["image"]])
+            y = read_array(os.path.join(out, f"{name}.y"), torch.int32, [n])
+            setattr(self, name, (x.permute(0, 3, 1, 2).contiguous(), y.long()))
+        self.logits = read_array(os.path.join(out, "validation.logits"), torch.float32,
+                                 [sizes["validation"], sizes["classes"]])
+
+
+class PyTorch(Case):
+    @classmethod
+    def setUpClass(cls):
+        torch.set_num_threads(1)
+        print(f"torch {torch.__version__}, safetensors {safetensors.__version__}", flush=True)
+
+    def assert_relative(self, seen, want, what, tolerance=1e-5):
+        self.assertLessEqual(abs(seen - want), tolerance * abs(want),
+                             f"{what} is {seen:.9g}, PyTorch's {want:.9g}")
+
+    def assert_near(self, seen, want, what, tolerance, noise=0):
+        """Element by element, relative to the largest; less than `noise` is nothing.  Returns the
+        largest difference."""
+        self.assertEqual(seen.shape, want.shape, what)
+        worst = (seen - want).abs().max().item()
+        self.assertLessEqual(worst, tolerance * want.abs().max().item() + noise, what)
+        return worst
+
+    # ---- ours -> PyTorch
+
+    def test_loads_ours(self):
+        """A strict load; the validation set's loss, accuracy, and each sample's logits."""
+        for name in MODELS:
+            with self.subTest(model=name):
+                folder = self.train(name, run=name, train__epochs=10)
+                path = os.path.join(folder, FILE)
+                model = MODULES[name]()
+                state = safetensors.torch.load_file(path)
+                self.assertEqual({k: v.dtype for k, v in state.items()},
+                                 {k: v.dtype for k, v in model.state_dict().items()})
+                model.load_state_dict(state, strict=True)
+                samples = Samples(self, self.path(name, "job.yaml"), path)
+                loss, accuracy, logits = evaluate(model, *samples.validation)
+                epoch = self.events("epoch", name)[-1]
+                self.assert_relative(epoch["validation_loss"], loss, "validation loss")
+                self.assert_relative(epoch["validation_accuracy"], accuracy, "accuracy")
+                worst = self.assert_near(samples.logits, logits, "logits", 1e-5)
+                print(f"\n{name}: loss {epoch['validation_loss']:.7f}, PyTorch's {loss:.7f}; "
+                      f"accuracy {accuracy:.3f}; logits within {worst:.1g}", flush=True)
+
+    # ---- PyTorch -> ours
+
+    def start_file(self, name):
+        """A model as PyTorch might have left it: nothing at its default, norms and counts too."""
+        torch.manual_seed(5)
+        model = MODULES[name]()
+        for key, value in model.state_dict().items():
+            if key.startswith("bn") and value.dtype == torch.float32:
+                value.copy_(torch.rand(value.shape) + 0.5)
+            elif value.dtype == torch.int64:
+                value.fill_(7)
+        safetensors.torch.save_file(model.state_dict(), self.path("start.safetensors"),
+                                    metadata={"format": "pt"})
+        return model
+
+    # One step an epoch, so the order of samples makes no difference: five steps, each validated.
+    WHOLE = {"train.global_batch": SMALL["data.samples"], "train.epochs": 5}
+    RULES = {
+        "lenet": dict(momentum=0.9, weight_decay=5e-4),
+        "lenet5": dict(momentum=0.8, nesterov=True),
+        "mlp": dict(momentum=0.9, weight_decay=1e-3, nesterov=True),
+    }
+
+    def train_theirs(self, model, rule, samples):
+        """Per step: training loss before it, validation loss and accuracy after it; momentum."""
+        optimizer = torch.optim.SGD(model.parameters(), lr=SMALL["optimizer.lr"], **rule)
+        steps = []
+        for _ in range(self.WHOLE["train.epochs"]):
+            model.train()
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(samples.train[0]), samples.train[1])
+            loss.backward()
+            optimizer.step()
+            steps.append((loss.item(), *evaluate(model, *samples.validation)[:2]))
+        return steps, {f"{key}.momentum_buffer": optimizer.state[value]["momentum_buffer"]
+                       for key, value in model.named_parameters()}
+
+    def train_ours(self, name, rule):
+        """The same by the daemons; the folder of what they leave."""
+        rule = {f"optimizer__{k}": str(v).lower() for k, v in rule.items()}
+        whole = {k.replace(".", "__"): v for k, v in self.WHOLE.items()}
+        return self.train(name, run=name, model__init__name="file",
+                          model__init__path=self.path("start.safetensors"), **rule, **whole)
+
+    def compare_tensors(self, seen, want):
+        """The gradient of a bias before a batch norm is zero but for rounding, hence the noise;
+        others' are 1e-3 and more."""
+        self.assertEqual(set(seen), set(want))
+        for key, value in want.items():
+            if value.dtype == torch.float32:
+                self.assert_near(seen[key], value, key, 1e-4, noise=5e-7)
+
+    def test_starts_from_theirs(self):
+        """From PyTorch's file: every loss, then parameters, running statistics and momentum."""
+        for name in MODELS:
+            with self.subTest(model=name):
+                model, rule = self.start_file(name), self.RULES[name]
+                folder = self.train_ours(name, rule)
+                samples = Samples(self, self.path(name, "job.yaml"),
+                                  self.path("start.safetensors"))
+                steps, momentum = self.train_theirs(model, rule, samples)
+                epochs = self.events("epoch", name)
+                self.assertEqual(len(epochs), len(steps))
+                for epoch, (loss, validation_loss, accuracy) in zip(epochs, steps):
+                    step = f"step {epoch['step']}: "
+                    self.assert_relative(epoch["train_loss"], loss, step + "training loss")
+                    self.assert_relative(epoch["validation_loss"], validation_loss,
+                                         step + "validation loss")
+                    self.assert_relative(epoch["validation_accuracy"], accuracy,
+                                         step + "accuracy")
+                self.compare_tensors(safetensors.torch.load_file(os.path.join(folder, FILE)),
+                                     model.state_dict())
+                self.compare_tensors(
+                    safetensors.torch.load_file(os.path.join(folder, "optimizer.safetensors")),
+                    momentum)
+
+    def test_refuses_theirs(self):
+        """Another model, another number of classes, half precision: as PyTorch writes them."""
+        wide = MODULES["lenet"]()
+        wide.fc2 = nn.Linear(128, 12)
+        start = self.path("start.safetensors")
+        for module, *patterns in (
+                (MODULES["mlp"](), r'tensor "\w+\.\w+" '),
+                (wide, r'tensor "fc2\.(weight|bias)" is F32 \[12.*wants F32 \[10'),
+                (MODULES["lenet"]().half(), r'tensor "\w+\.\w+" is F16 .*wants F32 ')):
+            safetensors.torch.save_file(module.state_dict(), start)
+            self.refused("lenet", start, "model.init", *patterns)
+
+
+if __name__ == "__main__":
+    dp.main()

@@ -1,0 +1,90 @@
+/* The graph as data. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ir/graph.h"
+
+static void starts_with_scalars_and_metrics(void **state)
+{
+    struct graph *g = graph_new(7, 1);
+
+    (void)state;
+    assert_int_equal(g->batch, 7);
+    assert_int_equal(g->training, 1);
+    assert_int_equal(g->value[g->scalars].role, VALUE_SCALARS);
+    assert_int_equal(g->value[g->scalars].shape.dim[0], sizeof(struct step_scalars));
+    assert_int_equal(g->value[g->metrics].role, VALUE_METRICS);
+    assert_int_equal(g->value[g->metrics].dtype, DTYPE_F64);
+    assert_int_equal(g->x, NO_VALUE);
+    assert_int_equal(g->labels, NO_VALUE);
+    assert_int_equal(g->logits, NO_VALUE);
+    graph_free(g);
+    graph_free(NULL);
+}
+
+static void params_and_states_have_partners(void **state)
+{
+    struct graph *g = graph_new(1, 1);
+    struct param_info info = {.init = PARAM_UNIFORM, .bound = 0.5F};
+    int w = graph_param(g, SHAPE(3, 4), info, "w"), grad = graph_grad_of(g, w);
+    int s = graph_state(g, SHAPE(5), 1.5F, "s"), shadow = graph_shadow_of(g, s);
+
+    (void)state;
+    info.bound = 9; /* the graph has its own copy */
+    assert_true(g->value[w].info->bound == 0.5F);
+    assert_int_equal(graph_grad_of(g, w), grad);
+    assert_int_equal(graph_shadow_of(g, s), shadow);
+    assert_int_equal(g->value[grad].role, VALUE_GRAD);
+    assert_int_equal(g->value[grad].partner, w);
+    assert_string_equal(g->value[grad].name, "w.grad");
+    assert_true(shape_equal(&g->value[grad].shape, &g->value[w].shape));
+    assert_int_equal(g->value[shadow].role, VALUE_SHADOW);
+    assert_int_equal(g->value[shadow].partner, s);
+    assert_true(g->value[s].init_state == 1.5F);
+    graph_free(g);
+}
+
+/* Names are copied; ids stay while the arrays grow. */
+static void grows(void **state)
+{
+    struct graph *g = graph_new(1, 0);
+    char name[16];
+
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        struct node n = {.op = i % 3, .name = name, .n_in = 1, .in = {i}};
+        int v;
+
+        snprintf(name, sizeof name, "n%d", i);
+        v = graph_value(g, VALUE_TEMP, DTYPE_F32, SHAPE(i), name);
+        assert_int_equal(v, i + 2);
+        assert_int_equal(g->value[v].producer, -1);
+        assert_int_equal(graph_append(g, &n), i);
+    }
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        assert_string_equal(g->value[i + 2].name, name);
+        assert_string_equal(g->node[i].name, name);
+        assert_int_equal(g->node[i].in[0], i);
+        assert_ptr_equal(graph_find(g, name), &g->value[i + 2]);
+    }
+    assert_null(graph_find(g, "nobody"));
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(starts_with_scalars_and_metrics),
+        cmocka_unit_test(params_and_states_have_partners),
+        cmocka_unit_test(grows),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

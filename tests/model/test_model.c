@@ -1,0 +1,188 @@
+/* The architectures: names, shapes, logits, and samples that do not fit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/util.h"
+#include "model/model.h"
+#include "op/op.h"
+
+static const struct model_input mnist = {{28, 28, 1}, 10};
+
+static struct job job_for(enum model_arch arch)
+{
+    struct job job = {.name = "test"};
+
+    job.model.arch = arch;
+    return job;
+}
+
+/* "conv1.weight[20,1,3,3] conv1.bias[20] ..." of all values with this role, in order. */
+static void list(const struct graph *g, enum value_role role, struct buf *out)
+{
+    char text[SHAPE_TEXT_LEN];
+
+    buf_clear(out);
+    for (int v = 0; v < g->n_values; v++)
+        if (g->value[v].role == role)
+            buf_printf(out, "%s%s%s", out->len ? " " : "", g->value[v].name,
+                       shape_text(&g->value[v].shape, text));
+}
+
+static void expect_params(const struct job *job, const char *params, const char *states)
+{
+    struct buf seen = {0};
+    struct graph *g;
+    struct err err;
+
+    for (int training = 0; training < 2; training++)
+        for (int64_t batch = 0; batch < 3; batch += 2) {
+            assert_int_equal(model_build(job, &mnist, batch, training, 1, &g, &err), 0);
+            list(g, VALUE_PARAM, &seen);
+            assert_string_equal(buf_cstr(&seen), params);
+            list(g, VALUE_STATE, &seen);
+            assert_string_equal(buf_cstr(&seen), states);
+            assert_true(shape_equal(&g->value[g->logits].shape, &SHAPE(batch, 10)));
+            assert_true(shape_equal(&g->value[g->x].shape, &SHAPE(batch, 28, 28, 1)));
+            assert_true(shape_equal(&g->value[g->labels].shape, &SHAPE(batch)));
+            graph_free(g);
+        }
+    buf_fini(&seen);
+}
+
+static void parameters(void **state)
+{
+    struct job job = job_for(MODEL_LENET);
+
+    (void)state;
+    expect_params(&job,
+                  "conv1.weight[20,1,3,3] conv1.bias[20] conv2.weight[50,20,5,5] conv2.bias[50] "
+                  "fc1.weight[128,800] fc1.bias[128] fc2.weight[10,128] fc2.bias[10]",
+                  "");
+    job = job_for(MODEL_LENET5);
+    expect_params(&job,
+                  "conv1.weight[6,1,5,5] conv1.bias[6] conv2.weight[16,6,5,5] conv2.bias[16] "
+                  "fc1.weight[120,400] fc1.bias[120] fc2.weight[84,120] fc2.bias[84] "
+                  "fc3.weight[10,84] fc3.bias[10]",
+                  "");
+    job = job_for(MODEL_MLP);
+    expect_params(&job, "fc1.weight[10,784] fc1.bias[10]", "");
+    job.model.n_hidden = 2;
+    job.model.hidden[0] = 64;
+    job.model.hidden[1] = 32;
+    job.model.dropout = 0.5;
+    job.model.batch_norm = 1;
+    expect_params(&job,
+                  "fc1.weight[64,784] fc1.bias[64] bn1.weight[64] bn1.bias[64] fc2.weight[32,64] "
+                  "fc2.bias[32] bn2.weight[32] bn2.bias[32] fc3.weight[10,32] fc3.bias[10]",
+                  "bn1.running_mean[64] bn1.running_var[64] bn2.running_mean[32] "
+                  "bn2.running_var[32]");
+}
+
+static int count(const struct graph *g, enum op op)
+{
+    int n = 0;
+
+    for (int k = 0; k < g->n_nodes; k++)
+        n += g->node[k].op == (int)op;
+    return n;
+}
+
+static void modes(void **state)
+{
+    struct job job = job_for(MODEL_MLP);
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    job.model.n_hidden = 2;
+    job.model.hidden[0] = job.model.hidden[1] = 8;
+    job.model.dropout = 0.5;
+    job.model.batch_norm = 1;
+    job.model.activation = ACTIVATION_GELU;
+    assert_int_equal(model_build(&job, &mnist, 4, 1, 1, &g, &err), 0);
+    assert_int_equal(count(g, OP_dropout), 2);
+    assert_int_equal(count(g, OP_batch_norm), 2);
+    assert_int_equal(count(g, OP_allreduce), 2);
+    for (int k = 0, tag = 0; k < g->n_nodes; k++) {
+        if (g->node[k].op == OP_dropout)
+            assert_int_equal(g->node[k].attr.dropout.tag, tag++);
+        if (g->node[k].op == OP_activation)
+            assert_int_equal(g->node[k].attr.act.kind, ACT_GELU);
+    }
+    graph_free(g);
+    assert_int_equal(model_build(&job, &mnist, 4, 1, 0, &g, &err), 0);
+    assert_int_equal(count(g, OP_allreduce), 0);
+    graph_free(g);
+    assert_int_equal(model_build(&job, &mnist, 4, 0, 1, &g, &err), 0);
+    assert_int_equal(count(g, OP_dropout) + count(g, OP_batch_norm) + count(g, OP_allreduce), 0);
+    assert_int_equal(count(g, OP_batch_norm_infer), 2);
+    graph_free(g);
+}
+
+static void losses(void **state)
+{
+    struct job job = job_for(MODEL_MLP);
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    job.train.label_smoothing = 0.25;
+    assert_int_equal(model_build(&job, &mnist, 4, 1, 0, &g, &err), 0);
+    assert_int_equal(g->node[g->n_nodes - 1].op, OP_softmax_xent);
+    assert_true(g->node[g->n_nodes - 1].attr.loss.label_smoothing == 0.25F);
+    graph_free(g);
+    job.model.loss = LOSS_MSE;
+    assert_int_equal(model_build(&job, &mnist, 4, 1, 0, &g, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "train.label_smoothing is 0.25"));
+    job.train.label_smoothing = 0;
+    assert_int_equal(model_build(&job, &mnist, 4, 1, 0, &g, &err), 0);
+    assert_int_equal(g->node[g->n_nodes - 1].op, OP_mse);
+    graph_free(g);
+}
+
+static void samples_that_do_not_fit(void **state)
+{
+    static const struct {
+        enum model_arch arch;
+        int64_t image[3];
+        const char *text;
+    } cases[] = {
+        {MODEL_LENET, {2, 9, 1}, "model lenet for samples of 2x9x1: conv1 (conv2d): filter"},
+        {MODEL_LENET,
+         {8, 28, 1},
+         "conv2 (conv2d): filter [50,20,5,5] is larger than the padded "
+         "image [4,3,13,20]"},
+        {MODEL_LENET5, {10, 12, 3}, "pool2 (pool2d): kernel 2x2 is larger"},
+    };
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct job job = job_for(cases[i].arch);
+        struct model_input in = {.n_classes = 10};
+
+        memcpy(in.image, cases[i].image, sizeof in.image);
+        assert_int_equal(model_build(&job, &in, 4, 1, 0, &g, &err), ERR_CONFIG);
+        if (!strstr(err.msg, cases[i].text))
+            fail_msg("\"%s\" does not hold \"%s\"", err.msg, cases[i].text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parameters),
+        cmocka_unit_test(modes),
+        cmocka_unit_test(losses),
+        cmocka_unit_test(samples_that_do_not_fit),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

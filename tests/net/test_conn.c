@@ -1,0 +1,251 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "fixture.h"
+
+static void write_all(int fd, const void *data, size_t n)
+{
+    assert_int_equal(write(fd, data, n), n);
+}
+
+static void write_frame(int fd, size_t n, char fill)
+{
+    struct frame *f = frame_of(n, fill);
+
+    write_all(fd, f->data, f->len);
+    frame_unref(f);
+}
+
+/* Bytes until the peer closes; runs the loop while it waits. */
+static size_t read_to_end(uv_loop_t *loop, int fd, int *is_reset)
+{
+    char block[4096];
+    size_t total = 0;
+    ssize_t n;
+
+    *is_reset = 0;
+    for (;;) {
+        uv_run(loop, UV_RUN_NOWAIT);
+        n = recv(fd, block, sizeof block, MSG_DONTWAIT);
+        if (n == 0)
+            return total;
+        if (n < 0 && errno != EAGAIN) {
+            *is_reset = 1;
+            return total;
+        }
+        total += n > 0 ? (size_t)n : 0;
+    }
+}
+
+static void finish(struct server *s, int fd)
+{
+    for (size_t i = 0; i < ARRAY_LEN(s->side); i++)
+        if (s->side[i].conn)
+            conn_close(s->side[i].conn);
+    listener_close(s->listener);
+    if (fd >= 0)
+        close(fd);
+}
+
+static void test_pieces(void **state)
+{
+    struct server s;
+    struct frame *f = frame_of(5, 'p');
+    int fd;
+
+    server_open(*state, &s, 4, 10000);
+    fd = raw_connect(&s);
+    for (size_t i = 0; i < f->len; i++) {
+        write_all(fd, f->data + i, 1);
+        uv_run(*state, UV_RUN_NOWAIT);
+    }
+    write_frame(fd, 7, 'q');
+    while (s.side[0].n_frames < 2)
+        uv_run(*state, UV_RUN_ONCE);
+    assert_int_equal(s.side[0].n_bytes, 12);
+    assert_string_equal(conn_peer_number(s.side[0].conn), "127.0.0.1");
+    assert_string_equal(conn_local_number(s.side[0].conn), "127.0.0.1");
+    frame_unref(f);
+    finish(&s, fd);
+}
+
+static void test_limit(void **state)
+{
+    struct server s;
+    int fd, fd2;
+
+    server_open(*state, &s, 4, 10000);
+    fd = raw_connect(&s);
+    run_until(*state, &s.has_one);
+    conn_welcome(s.side[0].conn);
+    write_frame(fd, FRAME_MAX_STRANGER + 1, 'w'); /* after a welcome: fine */
+    run_until(*state, &s.side[0].has_frame);
+    assert_int_equal(s.side[0].n_bytes, FRAME_MAX_STRANGER + 1);
+
+    fd2 = raw_connect(&s);
+    write_frame(fd2, 20, 'a');
+    write_all(fd2, "DPT1\x00\x01\x00\x01", 8); /* 65537: over a stranger's limit */
+    run_until(*state, &s.side[1].is_closed);
+    assert_int_equal(s.side[1].n_frames, 1);
+    assert_int_equal(s.side[1].why.code, ERR_PROTO);
+    assert_non_null(strstr(s.side[1].why.msg, "127.0.0.1:"));
+    close(fd2);
+    finish(&s, fd);
+}
+
+static void test_not_ours(void **state)
+{
+    struct server s;
+    int fd;
+
+    server_open(*state, &s, 4, 10000);
+    fd = raw_connect(&s);
+    write_all(fd, "GET / HTTP/1.1\r\n\r\n", 18);
+    run_until(*state, &s.side[0].is_closed);
+    assert_int_equal(s.side[0].why.code, ERR_PROTO);
+    finish(&s, fd);
+}
+
+/* The last frame arrives although the peer's own bytes were never read: no RST. */
+static void test_last_words(void **state)
+{
+    struct server s;
+    int fd, is_reset;
+
+    server_open(*state, &s, 4, 10000);
+    s.side[0].answer = frame_of(3000, 'r');
+    s.side[0].close_on_frame = 1;
+    fd = raw_connect(&s);
+    write_frame(fd, 10, 'x');
+    for (int i = 0; i < 20; i++)
+        write_frame(fd, 30000, 'y');
+    shutdown(fd, SHUT_WR);
+    assert_int_equal(read_to_end(*state, fd, &is_reset), 3000 + FRAME_HEADER);
+    assert_false(is_reset);
+    assert_int_equal(s.side[0].n_frames, 1);
+    assert_false(s.side[0].is_closed); /* we closed it */
+    finish(&s, fd);
+}
+
+/* A peer that shuts only its sending half is gone; what we had queued still leaves. */
+static void test_half_open(void **state)
+{
+    struct server s;
+    int fd, is_reset;
+
+    server_open(*state, &s, 4, 10000);
+    s.side[0].answer = frame_of(2000, 'h');
+    fd = raw_connect(&s);
+    write_frame(fd, 10, 'x');
+    shutdown(fd, SHUT_WR);
+    assert_int_equal(read_to_end(*state, fd, &is_reset), 2000 + FRAME_HEADER);
+    assert_true(s.side[0].is_closed);
+    assert_true(s.side[0].is_plain);
+    finish(&s, fd);
+}
+
+static void on_unpack_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
+{
+    Wire__Control *m = conn_unpack(c, body, len);
+
+    if (m)
+        *(int *)arg = m->body_case == WIRE__CONTROL__BODY_GOODBYE ? 1 : 2;
+    msg_free(m);
+}
+
+static void on_unpack_closed(void *arg, struct conn *c, const struct err *why)
+{
+    (void)c;
+    assert_int_equal(why->code, ERR_PROTO);
+    *(int *)arg = 3;
+}
+
+/* A frame that holds no message fails its connection. */
+static void test_unpack(void **state)
+{
+    static const struct conn_events events = {on_unpack_frame, on_unpack_closed};
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Goodbye bye = WIRE__GOODBYE__INIT;
+    struct server s;
+    struct frame *f;
+    struct err err;
+    int fd, got = 0;
+
+    m.body_case = WIRE__CONTROL__BODY_GOODBYE;
+    m.goodbye = &bye;
+    f = msg_frame(&m, &err);
+    server_open(*state, &s, 4, 10000);
+    fd = raw_connect(&s);
+    run_until(*state, &s.has_one);
+    conn_listen(s.side[0].conn, &events, &got);
+    write_all(fd, f->data, f->len);
+    run_until(*state, &got);
+    assert_int_equal(got, 1);
+    got = 0;
+    write_frame(fd, 5, '\xff');
+    run_until(*state, &got);
+    assert_int_equal(got, 3);
+    s.side[0].conn = NULL;
+    frame_unref(f);
+    finish(&s, fd);
+}
+
+static void test_reset(void **state)
+{
+    struct server s;
+    struct linger hard = {.l_onoff = 1, .l_linger = 0};
+    int fd;
+
+    server_open(*state, &s, 4, 10000);
+    fd = raw_connect(&s);
+    run_until(*state, &s.has_one);
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+    close(fd);
+    run_until(*state, &s.side[0].is_closed);
+    assert_int_equal(s.side[0].why.code, ERR_PEER);
+    assert_non_null(strstr(s.side[0].why.msg, "ECONNRESET"));
+    finish(&s, -1);
+}
+
+/* A peer that does not read cannot make us hold more than CONN_QUEUE_LIMIT. */
+static void test_queue_limit(void **state)
+{
+    struct server s;
+    struct frame *f;
+    int fd, n = 0;
+
+    server_open(*state, &s, 4, 10000);
+    fd = raw_connect(&s);
+    run_until(*state, &s.has_one);
+    f = frame_of(8 << 20, 'q');
+    for (; n < 16; n++)
+        conn_send(s.side[0].conn, frame_ref(f));
+    assert_false(s.side[0].is_closed); /* never from within conn_send */
+    run_until(*state, &s.side[0].is_closed);
+    assert_int_equal(s.side[0].why.code, ERR_PEER);
+    assert_non_null(strstr(s.side[0].why.msg, "does not read"));
+    assert_true(f->refs < n); /* those refused were let go */
+    finish(&s, fd);
+    uv_run(*state, UV_RUN_DEFAULT);
+    assert_int_equal(f->refs, 1);
+    frame_unref(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
+        LOOP_TEST(test_pieces),      LOOP_TEST(test_limit),     LOOP_TEST(test_not_ours),
+        LOOP_TEST(test_last_words),  LOOP_TEST(test_half_open), LOOP_TEST(test_reset),
+        LOOP_TEST(test_queue_limit), LOOP_TEST(test_unpack),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

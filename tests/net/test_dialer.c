@@ -1,0 +1,210 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "fixture.h"
+#include "net/dialer.h"
+
+struct caller {
+    struct side side;
+    int is_connected, has_given_up;
+    struct err why;
+};
+
+static void on_connected(void *arg, struct conn *c)
+{
+    struct caller *k = arg;
+
+    k->side.conn = c;
+    k->is_connected = 1;
+    conn_listen(c, &side_events, &k->side);
+}
+
+static void on_gave_up(void *arg, const struct err *why)
+{
+    struct caller *k = arg;
+
+    k->why = *why;
+    k->has_given_up = 1;
+}
+
+static struct dialer *dial(uv_loop_t *loop, struct caller *k, const char *host, int port, int wait)
+{
+    struct dialer_options o = {.host = host,
+                               .port = port,
+                               .wait_ms = wait,
+                               .seed = 7,
+                               .connected = on_connected,
+                               .gave_up = on_gave_up,
+                               .arg = k};
+    struct dialer *d;
+    struct err err;
+
+    memset(k, 0, sizeof *k);
+    assert_int_equal(dialer_new(loop, &o, &d, &err), 0);
+    dialer_start(d, 0);
+    return d;
+}
+
+/* A port that nobody listens on: taken, and given back. */
+static int free_port(uv_loop_t *loop)
+{
+    struct server s;
+    int port;
+
+    server_open(loop, &s, 1, 1000);
+    port = listener_port(s.listener);
+    listener_close(s.listener);
+    uv_run(loop, UV_RUN_NOWAIT);
+    return port;
+}
+
+static void test_there(void **state)
+{
+    struct server s;
+    struct caller k;
+    struct dialer *d;
+
+    server_open(*state, &s, 4, 10000);
+    d = dial(*state, &k, "localhost", listener_port(s.listener), -1);
+    run_until(*state, &k.is_connected);
+    conn_send(k.side.conn, frame_of(40000, 'd'));
+    s.side[0].answer = frame_of(FRAME_MAX_STRANGER + 100, 'e'); /* a dialer trusts its driver */
+    run_until(*state, &k.side.has_frame);
+    assert_int_equal(s.side[0].n_bytes, 40000);
+    assert_int_equal(k.side.n_bytes, FRAME_MAX_STRANGER + 100);
+    conn_close(s.side[0].conn); /* the driver leaves: noticed at once */
+    run_until(*state, &k.side.is_closed);
+    assert_true(k.side.is_plain);
+    dialer_close(d);
+    listener_close(s.listener);
+}
+
+/* The same over IPv6, where this host has it. */
+static void test_ipv6(void **state)
+{
+    struct server s = {0};
+    struct listener_options o = {.host = "::1",
+                                 .max_strangers = 4,
+                                 .stranger_ms = 10000,
+                                 .accepted = server_accepted,
+                                 .arg = &s};
+    struct caller k;
+    struct dialer *d;
+    struct err err;
+    char text[32];
+
+    if (listener_new(*state, &o, &s.listener, &err) < 0)
+        skip();
+    snprintf(text, sizeof text, "[::1]:%d", listener_port(s.listener));
+    assert_string_equal(listener_text(s.listener), text);
+    d = dial(*state, &k, "::1", listener_port(s.listener), -1);
+    run_until(*state, &k.is_connected);
+    assert_string_equal(conn_peer(k.side.conn), text);
+    assert_string_equal(conn_local_number(k.side.conn), "::1");
+    conn_close(k.side.conn);
+    run_until(*state, &s.side[0].is_closed);
+    dialer_close(d);
+    listener_close(s.listener);
+}
+
+static void test_gives_up(void **state)
+{
+    struct caller k;
+    int port = free_port(*state);
+    struct dialer *d = dial(*state, &k, "127.0.0.1", port, 400);
+    char where[32];
+
+    snprintf(where, sizeof where, "127.0.0.1:%d", port);
+    run_until(*state, &k.has_given_up);
+    assert_int_equal(k.why.code, ERR_TIMEOUT);
+    assert_non_null(strstr(k.why.msg, where));
+    assert_non_null(strstr(k.why.msg, "ECONNREFUSED"));
+    assert_non_null(strstr(k.why.msg, "--wait"));
+    dialer_close(d);
+}
+
+static void test_unresolvable(void **state)
+{
+    struct caller k;
+    struct dialer *d = dial(*state, &k, "no.such.host.invalid", 7000, 1);
+
+    run_until(*state, &k.has_given_up);
+    assert_non_null(strstr(k.why.msg, "cannot be resolved"));
+    dialer_close(d);
+}
+
+/* The driver comes later than its follower, on the port that was refused before. */
+static void test_comes_later(void **state)
+{
+    struct server s;
+    struct caller k;
+    int port = free_port(*state);
+    struct dialer *d = dial(*state, &k, "127.0.0.1", port, -1);
+
+    for (int i = 0; i < 5; i++)
+        uv_run(*state, UV_RUN_ONCE);
+    assert_false(k.is_connected);
+    server_open_at(*state, &s, port, 4, 10000);
+    run_until(*state, &k.is_connected);
+    conn_close(k.side.conn);
+    run_until(*state, &s.side[0].is_closed);
+    listener_close(s.listener);
+    dialer_close(d);
+}
+
+/* Closing at any moment leaves nothing: while it resolves, connects, pauses. */
+static void test_close_any_time(void **state)
+{
+    int port = free_port(*state);
+
+    for (int turns = 0; turns < 8; turns++) {
+        struct caller k;
+        struct dialer *d = dial(*state, &k, turns % 2 ? "localhost" : "192.0.2.1", port, -1);
+
+        for (int i = 0; i < turns; i++)
+            uv_run(*state, UV_RUN_NOWAIT);
+        dialer_close(d);
+        uv_run(*state, UV_RUN_DEFAULT);
+        assert_false(k.is_connected || k.has_given_up);
+    }
+}
+
+/* After a connection that came to nothing it pauses, and comes again. */
+static void test_again(void **state)
+{
+    struct server s;
+    struct caller k;
+    struct dialer *d;
+
+    server_open(*state, &s, 4, 10000);
+    d = dial(*state, &k, "127.0.0.1", listener_port(s.listener), -1);
+    for (int i = 1; i <= 3; i++) {
+        run_until(*state, &k.is_connected);
+        while (s.n_accepted < i)
+            uv_run(*state, UV_RUN_ONCE);
+        conn_close(s.side[i - 1].conn);
+        run_until(*state, &k.side.is_closed);
+        memset(&k, 0, sizeof k);
+        if (i < 3)
+            dialer_start(d, 1);
+    }
+    dialer_close(d);
+    listener_close(s.listener);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
+        LOOP_TEST(test_there),       LOOP_TEST(test_gives_up),       LOOP_TEST(test_unresolvable),
+        LOOP_TEST(test_comes_later), LOOP_TEST(test_close_any_time), LOOP_TEST(test_again),
+        LOOP_TEST(test_ipv6),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "net/secret.h"
+
+#define HEX   "00112233445566778899aabbccddeeffABCDEF00112233445566778899aabbcc"
+#define START "dptrain-secret-1 "
+
+static char folder[] = "/tmp/dptrain-secret-XXXXXX";
+static char path[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/secret", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+static void put(const char *text, size_t len, mode_t mode)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, len), len);
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+}
+
+/* Refused, for a reason that holds `has`; nothing of the content is shown or left. */
+static void expect_refusal(const char *has)
+{
+    static const struct secret none;
+    struct secret s;
+    struct err err;
+
+    memset(&s, 0x55, sizeof s);
+    assert_int_equal(secret_read(path, &s, &err), ERR_ARG);
+    assert_memory_equal(&s, &none, sizeof s);
+    if (!strstr(err.msg, has))
+        fail_msg("\"%s\" is not in: %s", has, err.msg);
+    assert_null(strstr(err.msg, "00112233"));
+}
+
+static void test_made_and_read(void **state)
+{
+    static const struct secret none;
+    struct secret a, b;
+    struct stat st;
+    struct err err;
+    mode_t old = umask(0);
+
+    (void)state;
+    assert_int_equal(secret_make(path, &err), 0);
+    umask(old);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    assert_int_equal(st.st_size, strlen(START) + 2 * SECRET_BYTES + 1);
+    assert_int_equal(secret_read(path, &a, &err), 0);
+    assert_int_equal(secret_make(path, &err), ERR_ARG); /* never over one that is there */
+    assert_non_null(strstr(err.msg, "is there already"));
+    assert_int_equal(secret_read(path, &b, &err), 0);
+    assert_memory_equal(&a, &b, sizeof a);
+    assert_int_equal(chmod(path, 0400), 0);
+    assert_int_equal(secret_read(path, &b, &err), 0);
+    unlink(path);
+    assert_int_equal(secret_make(path, &err), 0);
+    assert_int_equal(secret_read(path, &b, &err), 0);
+    assert_memory_not_equal(&a, &b, sizeof a);
+    secret_wipe(&b);
+    assert_memory_equal(&b, &none, sizeof b);
+    unlink(path);
+}
+
+static void test_text(void **state)
+{
+    static const struct {
+        const char *text, *has;
+    } cases[] = {
+        {START HEX "\n", NULL},
+        {START HEX, NULL},
+        {"", "begins otherwise"},
+        {"dptrain", "begins otherwise"},
+        {HEX "\n", "begins otherwise"},
+        {START "\n", "cut short"},
+        {"dptrain-secret-2 " HEX "\n", "another version"},
+        {START "0011223344\n", "cut short"},
+        {START HEX "0", "too long"},
+        {START HEX "\n\n", "too long"},
+        {START HEX "\r\n", "too long"},
+        {START HEX "\n" START HEX "\n", "too long"},
+        {START "00112233445566778899aabbccddeeffABCDEF00112233445566778899aabbcg\n", "hex digits"},
+        {START "0011223344556677 899aabbccddeeffABCDEF00112233445566778899aabbcc\n", "hex digits"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct secret s;
+        struct err err;
+
+        put(cases[i].text, strlen(cases[i].text), 0600);
+        if (cases[i].has) {
+            expect_refusal(cases[i].has);
+            continue;
+        }
+        assert_int_equal(secret_read(path, &s, &err), 0);
+        assert_int_equal(s.key[1], 0x11);
+        assert_int_equal(s.key[16], 0xab);
+        assert_int_equal(s.key[31], 0xcc);
+    }
+    put(START "\0", sizeof START, 0600);
+    expect_refusal("cut short");
+    unlink(path);
+}
+
+static void test_modes(void **state)
+{
+    static const mode_t bad[] = {0644, 0640, 0604, 0660, 0601, 0620, 0602, 0700, 0777};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        char has[128];
+
+        put(START HEX "\n", strlen(START HEX "\n"), bad[i]);
+        snprintf(has, sizeof has, "mode %04o", (unsigned)bad[i]);
+        expect_refusal(has);
+        snprintf(has, sizeof has, "chmod 600 %s", path);
+        expect_refusal(has);
+    }
+    unlink(path);
+}
+
+static void test_not_a_file(void **state)
+{
+    (void)state;
+    expect_refusal("No such file");
+    assert_int_equal(mkdir(path, 0700), 0);
+    expect_refusal("not a regular file");
+    rmdir(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    expect_refusal("not a regular file"); /* and does not hang */
+    unlink(path);
+}
+
+static void test_owner(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    put(START HEX "\n", strlen(START HEX "\n"), 0600);
+    assert_int_equal(chown(path, 12345, 12345), 0);
+    expect_refusal("belongs to user 12345");
+    unlink(path);
+}
+
+static void test_cannot_make(void **state)
+{
+    struct err err;
+    char *deep = xasprintf("%s/no/such/secret", folder);
+
+    (void)state;
+    assert_true(secret_make(deep, &err) < 0);
+    assert_non_null(strstr(err.msg, "No such file"));
+    free(deep);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_made_and_read), cmocka_unit_test(test_text),
+        cmocka_unit_test(test_modes),         cmocka_unit_test(test_not_a_file),
+        cmocka_unit_test(test_owner),         cmocka_unit_test(test_cannot_make),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,79 @@
+#include "guarded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, n)   ((void)(at), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(at, n) ((void)(at), (void)(n))
+#endif
+
+enum { GUARD = 256, PATTERN = 0x7e };
+
+static void check(int rc)
+{
+    if (rc < 0)
+        abort();
+}
+
+void guarded_init(struct guarded *m, struct backend *b, size_t n_bytes, size_t shift)
+{
+    struct err err;
+    void *block;
+
+    *m = (struct guarded){.b = b, .n_bytes = n_bytes, .offset = GUARD + shift};
+    m->total = (m->offset + n_bytes + GUARD + 63) / 64 * 64;
+    check(backend_alloc(b, m->total, "a guarded place", &block, &err));
+    m->block = block;
+    m->at = m->block + m->offset;
+    m->image = xmalloc(m->total);
+    memset(m->image, PATTERN, m->total);
+    memset(m->image + m->offset, 0xff, n_bytes);
+    check(backend_copy_in(b, m->block, m->image, m->total, &err));
+    check(backend_sync(b, &err));
+    ASAN_POISON_MEMORY_REGION(m->block, m->offset);
+    ASAN_POISON_MEMORY_REGION(m->block + m->offset + n_bytes, m->total - m->offset - n_bytes);
+}
+
+void guarded_fini(struct guarded *m)
+{
+    if (!m->b)
+        return;
+    ASAN_UNPOISON_MEMORY_REGION(m->block, m->total);
+    backend_free(m->b, m->block);
+    free(m->image);
+}
+
+void guarded_set(const struct guarded *m, const void *from)
+{
+    struct err err;
+
+    if (!from)
+        from = memset(m->image, 0xff, m->n_bytes);
+    check(backend_copy_in(m->b, m->at, from, m->n_bytes, &err));
+    check(backend_sync(m->b, &err));
+}
+
+void guarded_get(const struct guarded *m, void *to)
+{
+    struct err err;
+
+    check(backend_copy_out(m->b, to, m->at, m->n_bytes, &err));
+}
+
+int guarded_intact(const struct guarded *m)
+{
+    struct err err;
+    int intact = 1;
+
+    ASAN_UNPOISON_MEMORY_REGION(m->block, m->total);
+    check(backend_copy_out(m->b, m->image, m->block, m->total, &err));
+    for (size_t i = 0; i < m->total; i++)
+        if (i < m->offset || i >= m->offset + m->n_bytes)
+            intact &= m->image[i] == PATTERN;
+    return intact;
+}

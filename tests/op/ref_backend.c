@@ -1,0 +1,138 @@
+#include "ref_backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "ref_kernels.h"
+
+enum { SCRATCH = 256 }; /* asked for by every kernel and spoilt in every run */
+
+struct ref_kernel {
+    struct kernel base;
+    struct ref_node node;
+    void *scratch;
+};
+
+struct ref_backend {
+    struct backend base;
+    unsigned fusions;
+};
+
+static void (*const table[OP_COUNT])(const struct ref_node *n) = {
+#define X(name) [OP_##name] = ref_##name,
+    OP_LIST(X)
+#undef X
+};
+
+static void describe(const struct graph *g, const struct node *n, struct ref_node *to)
+{
+    *to = (struct ref_node){.op = n->op, .attr = n->attr};
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] != NO_VALUE)
+            to->in_shape[i] = g->value[n->in[i]].shape;
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i] != NO_VALUE)
+            to->out_shape[i] = g->value[n->out[i]].shape;
+}
+
+void ref_run_node(const struct graph *g, const struct node *n, void *const *in, void *const *out)
+{
+    struct ref_node node;
+
+    describe(g, n, &node);
+    memcpy(node.in, in, (size_t)n->n_in * sizeof *in);
+    memcpy(node.out, out, (size_t)n->n_out * sizeof *out);
+    table[n->op](&node);
+}
+
+static int kernel_bind(struct kernel *base, void *const *in, void *const *out, void *scratch,
+                       struct err *err)
+{
+    struct ref_kernel *k = container_of(base, struct ref_kernel, base);
+
+    (void)err;
+    ASSERT(scratch && (uintptr_t)scratch % 64 == 0);
+    memcpy(k->node.in, in, (size_t)op_get(k->node.op)->n_in * sizeof *in);
+    memcpy(k->node.out, out, (size_t)op_get(k->node.op)->n_out * sizeof *out);
+    k->scratch = scratch;
+    return 0;
+}
+
+static int kernel_run(struct kernel *base, struct err *err)
+{
+    struct ref_kernel *k = container_of(base, struct ref_kernel, base);
+
+    (void)err;
+    memset(k->scratch, 0xff, SCRATCH);
+    table[k->node.op](&k->node);
+    return 0;
+}
+
+static void kernel_free(struct kernel *base) { free(container_of(base, struct ref_kernel, base)); }
+
+static const struct kernel_ops kernel_ops = {kernel_bind, kernel_run, kernel_free};
+
+static int make_kernel(struct backend *b, const struct graph *g, const struct node *n,
+                       struct kernel **out, struct err *err)
+{
+    struct ref_kernel *k = xcalloc(1, sizeof *k);
+
+    (void)b, (void)err;
+    ASSERT(!(op_get(n->op)->flags & (OP_ENGINE | OP_ALIAS)));
+    k->base.ops = &kernel_ops;
+    k->base.scratch_bytes = SCRATCH;
+    describe(g, n, &k->node);
+    *out = &k->base;
+    return 0;
+}
+
+static int alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err)
+{
+    (void)b;
+    return try_alloc(out, n_bytes, what, err);
+}
+
+static void release(struct backend *b, void *p)
+{
+    (void)b;
+    free(p);
+}
+
+static int copy(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
+{
+    (void)b, (void)err;
+    memcpy(to, from, n_bytes);
+    return 0;
+}
+
+static int can_fuse(struct backend *b, const struct graph *g, const struct node *n, enum fusion f,
+                    enum activation act)
+{
+    (void)g, (void)n, (void)act;
+    return (container_of(b, struct ref_backend, base)->fusions >> f) & 1;
+}
+
+static void close_ref(struct backend *b) { free(container_of(b, struct ref_backend, base)); }
+
+static const struct backend_ops ref_ops = {
+    .name = "ref",
+    .alloc = alloc,
+    .free = release,
+    .copy_in = copy,
+    .copy_out = copy,
+    .can_fuse = can_fuse,
+    .make_kernel = make_kernel,
+    .close = close_ref,
+};
+
+int ref_open(unsigned fusions, struct backend **out)
+{
+    struct ref_backend *r = xcalloc(1, sizeof *r);
+
+    r->fusions = fusions;
+    backend_init(&r->base, &ref_ops);
+    *out = &r->base;
+    return 0;
+}

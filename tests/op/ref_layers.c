@@ -1,0 +1,235 @@
+/* ref_layers - the naive kernels with weights or windows: convolution, linear, pooling. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "ref_kernels.h"
+
+/* One product of a convolution: which elements of x, w and y it joins. */
+struct tap {
+    int64_t x, w, y;
+};
+
+struct conv {
+    const struct shape *x, *w, *y;
+    const struct ref_node *n;
+};
+
+/* Tap number i of [N,H',W',K, C/groups,R,S]; 0 if x lies in the padding. */
+static int conv_tap(const struct conv *v, int64_t i, struct tap *t)
+{
+    const int64_t S = v->w->dim[3], R = v->w->dim[2], Cg = v->w->dim[1], K = v->w->dim[0];
+    const int64_t s = i % S, r = i / S % R, cg = i / S / R % Cg;
+    const int64_t y = i / S / R / Cg, k = y % K, q = y / K % v->y->dim[2];
+    const int64_t p = y / K / v->y->dim[2] % v->y->dim[1];
+    const int64_t sample = y / K / v->y->dim[2] / v->y->dim[1];
+    const int64_t c = k / (K / v->n->attr.conv.groups) * Cg + cg;
+    const int64_t h =
+        p * v->n->attr.conv.stride[0] - v->n->attr.conv.pad[0] + r * v->n->attr.conv.dilation[0];
+    const int64_t w =
+        q * v->n->attr.conv.stride[1] - v->n->attr.conv.pad[1] + s * v->n->attr.conv.dilation[1];
+
+    if (h < 0 || h >= v->x->dim[1] || w < 0 || w >= v->x->dim[2])
+        return 0;
+    t->x = ((sample * v->x->dim[1] + h) * v->x->dim[2] + w) * v->x->dim[3] + c;
+    t->w = ((k * Cg + cg) * R + r) * S + s;
+    t->y = y;
+    return 1;
+}
+
+static int64_t conv_taps(const struct conv *v)
+{
+    return shape_elements(v->y) * v->w->dim[1] * v->w->dim[2] * v->w->dim[3];
+}
+
+void ref_conv2d(const struct ref_node *n)
+{
+    const struct conv v = {&n->in_shape[0], &n->in_shape[1], &n->out_shape[0], n};
+    const float *x = n->in[0], *w = n->in[1], *b = n->in[2];
+    float *y = n->out[0];
+    const int64_t n_y = shape_elements(v.y);
+    double *sum = ref_sums(n_y);
+    struct tap t;
+
+    for (int64_t i = 0; i < conv_taps(&v); i++)
+        if (conv_tap(&v, i, &t))
+            sum[t.y] += (double)x[t.x] * w[t.w];
+    for (int64_t i = 0; i < n_y; i++)
+        y[i] = (float)ref_activate(n->attr.conv.act, sum[i] + (b ? b[i % v.y->dim[3]] : 0));
+    free(sum);
+}
+
+void ref_conv2d_grad_x(const struct ref_node *n)
+{
+    const struct conv v = {&n->out_shape[0], &n->in_shape[0], &n->in_shape[1], n};
+    const float *w = n->in[0], *dy = n->in[1];
+    double *sum = ref_sums(shape_elements(v.x));
+    struct tap t;
+
+    for (int64_t i = 0; i < conv_taps(&v); i++)
+        if (conv_tap(&v, i, &t))
+            sum[t.x] += (double)w[t.w] * dy[t.y];
+    ref_round(sum, shape_elements(v.x), n->out[0]);
+    free(sum);
+}
+
+/* Column sums of dy [rows, c]. */
+static void sum_rows(const float *dy, int64_t n, int64_t c, float *db)
+{
+    double *sum = ref_sums(c);
+
+    for (int64_t i = 0; i < n; i++)
+        sum[i % c] += dy[i];
+    ref_round(sum, c, db);
+    free(sum);
+}
+
+void ref_conv2d_grad_w(const struct ref_node *n)
+{
+    const struct conv v = {&n->in_shape[0], &n->out_shape[0], &n->in_shape[1], n};
+    const float *x = n->in[0], *dy = n->in[1];
+    double *sum = ref_sums(shape_elements(v.w));
+    struct tap t;
+
+    for (int64_t i = 0; i < conv_taps(&v); i++)
+        if (conv_tap(&v, i, &t))
+            sum[t.w] += (double)x[t.x] * dy[t.y];
+    ref_round(sum, shape_elements(v.w), n->out[0]);
+    if (n->out[1])
+        sum_rows(dy, shape_elements(v.y), v.y->dim[3], n->out[1]);
+    free(sum);
+}
+
+/* Where column i of w stands within a sample of x. */
+static int64_t linear_column(const struct ref_node *n, int64_t i)
+{
+    const int64_t *image = n->attr.linear.image, H = image[0], W = image[1], C = image[2];
+
+    return H ? (i / W % H * W + i % W) * C + i / W / H : i;
+}
+
+void ref_linear(const struct ref_node *n)
+{
+    const int64_t N = n->out_shape[0].dim[0], K = n->in_shape[1].dim[0], C = n->in_shape[1].dim[1];
+    const float *x = n->in[0], *w = n->in[1], *b = n->in[2];
+    float *y = n->out[0];
+
+    for (int64_t i = 0; i < N * K; i++) {
+        double sum = b ? b[i % K] : 0;
+
+        for (int64_t c = 0; c < C; c++)
+            sum += (double)x[i / K * C + linear_column(n, c)] * w[i % K * C + c];
+        y[i] = (float)ref_activate(n->attr.linear.act, sum);
+    }
+}
+
+void ref_linear_grad_x(const struct ref_node *n)
+{
+    const int64_t N = n->in_shape[1].dim[0], K = n->in_shape[0].dim[0], C = n->in_shape[0].dim[1];
+    const float *w = n->in[0], *dy = n->in[1];
+    float *dx = n->out[0];
+
+    for (int64_t i = 0; i < N * C; i++) {
+        double sum = 0;
+
+        for (int64_t k = 0; k < K; k++)
+            sum += (double)dy[i / C * K + k] * w[k * C + i % C];
+        dx[i / C * C + linear_column(n, i % C)] = (float)sum;
+    }
+}
+
+void ref_linear_grad_w(const struct ref_node *n)
+{
+    const int64_t N = n->in_shape[1].dim[0], K = n->out_shape[0].dim[0], C = n->out_shape[0].dim[1];
+    const float *x = n->in[0], *dy = n->in[1];
+    float *dw = n->out[0];
+
+    for (int64_t i = 0; i < K * C; i++) {
+        double sum = 0;
+
+        for (int64_t s = 0; s < N; s++)
+            sum += (double)dy[s * K + i / C] * x[s * C + linear_column(n, i % C)];
+        dw[i] = (float)sum;
+    }
+    if (n->out[1])
+        sum_rows(dy, N * K, K, n->out[1]);
+}
+
+/* A window of a pool: rows [h0,h1), columns [w0,w1) inside the image, and the divisor. */
+struct window {
+    int64_t h0, h1, w0, w1, base, step; /* element (h,w) is base + (h*W + w)*step */
+    double divisor;
+};
+
+static struct window pool_window(const struct ref_node *n, const struct shape *x,
+                                 const struct shape *y, int64_t i)
+{
+    const int64_t C = y->dim[3], q = i / C % y->dim[2], p = i / C / y->dim[2] % y->dim[1];
+    const int64_t sample = i / C / y->dim[2] / y->dim[1];
+    const int64_t h = p * n->attr.pool.stride[0] - n->attr.pool.pad[0];
+    const int64_t w = q * n->attr.pool.stride[1] - n->attr.pool.pad[1];
+    struct window v = {
+        .h0 = max_i64(h, 0),
+        .h1 = min_i64(h + n->attr.pool.kernel[0], x->dim[1]),
+        .w0 = max_i64(w, 0),
+        .w1 = min_i64(w + n->attr.pool.kernel[1], x->dim[2]),
+        .base = sample * x->dim[1] * x->dim[2] * C + i % C,
+        .step = C,
+    };
+
+    v.divisor = n->attr.pool.count_pad ? n->attr.pool.kernel[0] * n->attr.pool.kernel[1]
+                                       : (double)((v.h1 - v.h0) * (v.w1 - v.w0));
+    return v;
+}
+
+void ref_pool2d(const struct ref_node *n)
+{
+    const struct shape *x_shape = &n->in_shape[0], *y_shape = &n->out_shape[0];
+    const float *x = n->in[0];
+    float *y = n->out[0];
+    int32_t *which = n->out[1];
+
+    for (int64_t i = 0; i < shape_elements(y_shape); i++) {
+        struct window v = pool_window(n, x_shape, y_shape, i);
+        double sum = 0, most = 0;
+        int64_t best = -1;
+
+        for (int64_t h = v.h0; h < v.h1; h++)
+            for (int64_t w = v.w0; w < v.w1; w++) {
+                const int64_t at = h * x_shape->dim[2] + w;
+                const float e = x[v.base + at * v.step];
+
+                sum += e;
+                if (best < 0 || e > most || (isnan(e) && !isnan(most))) {
+                    most = e;
+                    best = at;
+                }
+            }
+        y[i] = (float)(n->attr.pool.kind == POOL_MAX ? most : sum / v.divisor);
+        if (which)
+            which[i] = (int32_t)best;
+    }
+}
+
+void ref_pool2d_grad(const struct ref_node *n)
+{
+    const struct shape *x_shape = &n->out_shape[0], *y_shape = &n->in_shape[0];
+    const float *dy = n->in[0], *y_act = n->in[2];
+    const int32_t *which = n->in[1];
+    float *dx = n->out[0];
+    double *sum = ref_sums(shape_elements(x_shape));
+
+    for (int64_t i = 0; i < shape_elements(y_shape); i++) {
+        struct window v = pool_window(n, x_shape, y_shape, i);
+
+        if (which)
+            sum[v.base + which[i] * v.step] += dy[i];
+        for (int64_t h = v.h0; !which && h < v.h1; h++)
+            for (int64_t w = v.w0; w < v.w1; w++)
+                sum[v.base + (h * x_shape->dim[2] + w) * v.step] += dy[i] / v.divisor;
+    }
+    for (int64_t i = 0; i < shape_elements(x_shape); i++)
+        dx[i] = (float)(sum[i] * (y_act ? ref_activate_grad(n->attr.pool.act, 0, y_act[i]) : 1));
+    free(sum);
+}

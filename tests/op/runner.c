@@ -1,0 +1,442 @@
+#include "runner.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <malloc.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "cases.h"
+#include "guarded.h"
+#include "ref_backend.h"
+
+struct world {
+    const struct op_case *c;
+    struct graph *g;
+    int din[NODE_MAX_IN];
+    const struct op_runner *r;
+    void **own; /* content of each value as the backend made it */
+    void **ref; /* the same for the reference; differs in opaque values and by rounding */
+};
+
+static void world_init(struct world *w, const struct op_case *c, const struct op_runner *r)
+{
+    *w = (struct world){.c = c, .r = r};
+    w->g = case_build(c, w->din);
+    w->own = xcalloc((size_t)w->g->n_values, sizeof *w->own);
+    w->ref = xcalloc((size_t)w->g->n_values, sizeof *w->ref);
+    for (int i = 0; i < w->g->n_values; i++) {
+        w->own[i] = xcalloc(1, case_bytes(w->g, i) + 64);
+        w->ref[i] = xcalloc(1, case_bytes(w->g, i) + 64);
+        if (w->g->value[i].producer < 0)
+            case_fill(c, w->g, i, w->own[i]);
+        memcpy(w->ref[i], w->own[i], case_bytes(w->g, i));
+    }
+}
+
+static void world_fini(struct world *w)
+{
+    for (int i = 0; i < w->g->n_values; i++) {
+        free(w->own[i]);
+        free(w->ref[i]);
+    }
+    free(w->own);
+    free(w->ref);
+    graph_free(w->g);
+}
+
+static void fail_at(const struct world *w, const struct node *n, const char *what)
+{
+    fail_msg("case %s, node %s (%s): %s", w->c->name, n->name, op_get(n->op)->name, what);
+}
+
+/* One node's memory: a guarded place for each value that it names. */
+struct places {
+    struct guarded in[NODE_MAX_IN], out[NODE_MAX_OUT], scratch;
+    struct guarded *at[NODE_MAX_OUT]; /* where out[i] lies: its own place, or an input's */
+    void *in_at[NODE_MAX_IN], *out_at[NODE_MAX_OUT];
+    unsigned char *now[NODE_MAX_OUT]; /* room for what out[i] holds */
+};
+
+static int input_of(const struct node *n, int value)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] == value)
+            return i;
+    return -1;
+}
+
+/* in_place: out[0] lies where its in-place input does. */
+static void places_init(struct places *p, const struct world *w, const struct node *n,
+                        size_t scratch, size_t shift, int in_place)
+{
+    memset(p, 0, sizeof *p);
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] != NO_VALUE) {
+            guarded_init(&p->in[i], w->r->b, case_bytes(w->g, n->in[i]), shift);
+            p->in_at[i] = p->in[i].at;
+        }
+    for (int i = 0; i < n->n_out; i++) {
+        int same = n->out[i] == NO_VALUE ? -1 : input_of(n, n->out[i]);
+
+        if (n->out[i] == NO_VALUE)
+            continue;
+        if (in_place && i == 0)
+            same = op_get(n->op)->inplace_in;
+        p->at[i] = same < 0 ? &p->out[i] : &p->in[same];
+        if (same < 0)
+            guarded_init(&p->out[i], w->r->b, case_bytes(w->g, n->out[i]), shift);
+        p->out_at[i] = p->at[i]->at;
+        p->now[i] = xmalloc(p->at[i]->n_bytes + 1);
+    }
+    guarded_init(&p->scratch, w->r->b, scratch, 0);
+}
+
+static void places_fini(struct places *p)
+{
+    for (int i = 0; i < NODE_MAX_IN; i++)
+        guarded_fini(&p->in[i]);
+    for (int i = 0; i < NODE_MAX_OUT; i++) {
+        guarded_fini(&p->out[i]);
+        free(p->now[i]);
+    }
+    guarded_fini(&p->scratch);
+}
+
+static void load(struct places *p, const struct world *w, const struct node *n)
+{
+    for (int i = 0; i < NODE_MAX_OUT; i++)
+        if (p->at[i] == &p->out[i])
+            guarded_set(&p->out[i], NULL);
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] != NO_VALUE)
+            guarded_set(&p->in[i], w->own[n->in[i]]);
+    if (n->op == OP_commit) /* may refuse: then the state keeps what it had */
+        guarded_set(&p->out[0], w->own[n->out[0]]);
+    guarded_set(&p->scratch, NULL);
+}
+
+static void check_guards(const struct places *p, const struct world *w, const struct node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] != NO_VALUE && !guarded_intact(&p->in[i]))
+            fail_at(w, n, "wrote outside an input");
+    for (int i = 0; i < n->n_out; i++)
+        if (p->at[i] == &p->out[i] && !guarded_intact(&p->out[i]))
+            fail_at(w, n, "wrote outside an output");
+    if (!guarded_intact(&p->scratch))
+        fail_at(w, n, "wrote outside the scratch");
+}
+
+/* Inputs stay as they are, but for those that the op updates or adds to. */
+static void check_inputs(const struct places *p, const struct world *w, const struct node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        unsigned char *now;
+        int written = 0;
+
+        if (n->in[i] == NO_VALUE)
+            continue;
+
+        for (int j = 0; j < n->n_out; j++)
+            written |= p->out_at[j] && p->out_at[j] == p->in_at[i];
+        written |= n->in[i] == w->g->metrics && op_get(n->op)->flags & OP_EFFECT;
+        now = xmalloc(p->in[i].n_bytes + 1);
+        guarded_get(&p->in[i], now);
+        if (!written && memcmp(now, w->own[n->in[i]], p->in[i].n_bytes))
+            fail_at(w, n, "changed an input");
+        free(now);
+    }
+}
+
+/* Bytes of heap in use.  oneDNN makes small objects in every call and frees them in it; its threads
+ * keep some of their own for good, so with several there is nothing to compare. */
+static size_t heap_in_use(const struct world *w)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
+    (void)w;
+    return 0; /* a sanitizer's allocator keeps no such account */
+#else
+    return w->r->watch_heap ? mallinfo2().uordblks : 0;
+#endif
+}
+
+/* The heap is looked at in the last turn: what oneDNN frees in a call stays in glibc's per-thread
+ * cache, counted as in use, until that is full after 7. */
+enum { TURNS = 10 };
+
+static void run_often(struct kernel *k, struct places *p, const struct world *w,
+                      const struct node *n, unsigned char *copy[NODE_MAX_OUT])
+{
+    const int n_turns = w->r->n_turns ? w->r->n_turns : TURNS;
+    struct err err;
+
+    for (int turn = 0; turn < n_turns; turn++) {
+        const uint64_t allocs = alloc_count();
+        size_t heap;
+
+        load(p, w, n);
+        heap = heap_in_use(w);
+        if (w->r->before_run)
+            w->r->before_run((uint64_t)turn);
+        if (k->ops->run(k, &err) < 0)
+            fail_at(w, n, err.msg);
+        if (alloc_count() != allocs || (turn == n_turns - 1 && heap_in_use(w) != heap))
+            fail_at(w, n, "a run allocated memory");
+        if (backend_sync(w->r->b, &err) < 0)
+            fail_at(w, n, err.msg);
+        for (int i = 0; i < n->n_out; i++) {
+            if (n->out[i] == NO_VALUE)
+                continue;
+            guarded_get(p->at[i], p->now[i]);
+            if (turn > 0 && memcmp(copy[i], p->now[i], p->at[i]->n_bytes))
+                fail_at(w, n, "another run gave other bytes");
+            memcpy(copy[i], p->now[i], p->at[i]->n_bytes);
+        }
+    }
+}
+
+/* No kernel, or not one that is wanted here. */
+static int is_left_out(const struct world *w, const struct node *n)
+{
+    return op_get(n->op)->flags & (OP_ALIAS | OP_ENGINE) || (w->r->has && !w->r->has(n->op));
+}
+
+static struct kernel *make(const struct world *w, const struct node *n)
+{
+    struct kernel *k = NULL;
+    struct err err;
+
+    if (backend_make_kernel(w->r->b, w->g, n, &k, &err) < 0)
+        fail_at(w, n, err.msg);
+    return k;
+}
+
+/* Run the node in places of its own; copy[i] gets output i.  Returns the metrics' new content. */
+static void run_placed(const struct world *w, const struct node *n, size_t shift, int in_place,
+                       unsigned char *copy[NODE_MAX_OUT], double metrics[METRIC_COUNT])
+{
+    struct kernel *k = make(w, n);
+    struct places p;
+    struct err err;
+
+    places_init(&p, w, n, k->scratch_bytes, shift, in_place);
+    if (k->ops->bind(k, p.in_at, p.out_at, p.scratch.at, &err) < 0)
+        fail_at(w, n, err.msg);
+    run_often(k, &p, w, n, copy);
+    check_guards(&p, w, n);
+    check_inputs(&p, w, n);
+    if (op_get(n->op)->flags & OP_EFFECT)
+        guarded_get(&p.in[input_of(n, w->g->metrics)], metrics);
+    k->ops->free(k);
+    places_fini(&p);
+}
+
+static double number_at(const void *v, enum dtype dtype, int64_t i)
+{
+    if (dtype == DTYPE_F64)
+        return ((const double *)v)[i];
+    return dtype == DTYPE_F32 ? (double)((const float *)v)[i] : (double)((const int32_t *)v)[i];
+}
+
+static void compare(const struct world *w, const struct node *n, const void *seen, const void *want,
+                    enum dtype dtype, int64_t len)
+{
+    double largest = 0;
+
+    for (int64_t i = 0; i < len; i++)
+        if (isfinite(number_at(want, dtype, i)))
+            largest = fmax(largest, fabs(number_at(want, dtype, i)));
+    for (int64_t i = 0; i < len; i++) {
+        const double a = number_at(seen, dtype, i), b = number_at(want, dtype, i);
+        char text[128];
+
+        if (fabs(a - b) <= w->c->tol * (largest + 1e-3) || (isnan(a) && isnan(b)) || a == b)
+            continue;
+        snprintf(text, sizeof text, "element %lld is %.9g, the reference has %.9g", (long long)i, a,
+                 b);
+        fail_at(w, n, text);
+    }
+}
+
+static void run_reference(const struct world *w, const struct node *n, void **value)
+{
+    void *in[NODE_MAX_IN] = {0}, *out[NODE_MAX_OUT] = {0};
+
+    if (op_get(n->op)->flags & (OP_ALIAS | OP_ENGINE))
+        return;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] != NO_VALUE)
+            in[i] = value[n->in[i]];
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i] != NO_VALUE)
+            out[i] = value[n->out[i]];
+    ref_run_node(w->g, n, in, out);
+}
+
+/* Opaque values (which of a maximum) belong to the backend that made them. */
+static int is_opaque(const struct graph *g, int value)
+{
+    return g->value[value].dtype == DTYPE_I32 && g->value[value].producer >= 0;
+}
+
+/* The node on both; then the outputs become the values that later nodes read. */
+static void check_node(struct world *w, const struct node *n)
+{
+    unsigned char *copy[NODE_MAX_OUT] = {0};
+    double metrics[METRIC_COUNT];
+
+    if (is_left_out(w, n)) {
+        run_reference(w, n, w->own);
+        return;
+    }
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i] != NO_VALUE)
+            copy[i] = xmalloc(case_bytes(w->g, n->out[i]) + 1);
+    for (int i = 0; i < w->g->n_values; i++)
+        if (!is_opaque(w->g, i))
+            memcpy(w->ref[i], w->own[i], case_bytes(w->g, i));
+    run_reference(w, n, w->ref);
+    for (int variant = 0; variant < 3; variant++) {
+        const size_t shift = variant == 1 ? 16 : 0;
+
+        if (variant == 2 && !(op_get(n->op)->flags & OP_INPLACE))
+            continue;
+        run_placed(w, n, shift, variant == 2, copy, metrics);
+        for (int i = 0; i < n->n_out; i++)
+            if (n->out[i] != NO_VALUE && !is_opaque(w->g, n->out[i]))
+                compare(w, n, copy[i], w->ref[n->out[i]], w->g->value[n->out[i]].dtype,
+                        shape_elements(&w->g->value[n->out[i]].shape));
+        if (op_get(n->op)->flags & OP_EFFECT)
+            compare(w, n, metrics, w->ref[w->g->metrics], DTYPE_F64, METRIC_COUNT);
+    }
+    for (int i = 0; i < n->n_out; i++)
+        if (copy[i])
+            memcpy(w->own[n->out[i]], copy[i], case_bytes(w->g, n->out[i]));
+    for (int i = 0; i < NODE_MAX_OUT; i++)
+        free(copy[i]);
+}
+
+/* sum of dy * y, or the loss, after the forward part on the reference. */
+static double objective(const struct world *w, void **value)
+{
+    const struct node *n = &w->g->node[w->g->n_forward - 1];
+    const struct value *y = &w->g->value[n->out[0]];
+    const float *dy;
+    double sum = 0;
+    int in = -1;
+
+    memset(value[w->g->metrics], 0, sizeof(double[METRIC_COUNT]));
+    for (int i = 0; i < w->g->n_forward; i++)
+        run_reference(w, &w->g->node[i], value);
+    if (op_get(n->op)->flags & OP_LOSS)
+        return ((double *)value[w->g->metrics])[METRIC_LOSS_SUM] *
+               (double)((struct step_scalars *)value[w->g->scalars])->loss_scale;
+    for (int i = 0; i < w->g->n_values; i++)
+        if (!strcmp(w->g->value[i].name, "dy"))
+            in = i;
+    dy = value[in];
+    for (int64_t i = 0; i < shape_elements(&y->shape); i++)
+        sum += (double)dy[i] * (double)((float *)value[n->out[0]])[i];
+    return sum;
+}
+
+/* The gradient of `input` in `grad`, at up to 6 elements, against central differences. */
+static void check_gradient(const struct world *w, int input, int grad, void **value)
+{
+    const float h = 1e-3f, *g = w->own[grad];
+    const int64_t len = shape_elements(&w->g->value[input].shape), step = len / 6 + 1;
+    float *x = value[input];
+    double largest = 0;
+
+    for (int64_t i = 0; i < len; i++)
+        largest = fmax(largest, fabs((double)g[i]));
+    for (int64_t i = 0; i < len; i += step) {
+        const float old = x[i], up = old + h, down = old - h;
+        double high, low, slope;
+
+        x[i] = up;
+        high = objective(w, value);
+        x[i] = down;
+        low = objective(w, value);
+        x[i] = old;
+        slope = (high - low) / ((double)up - (double)down);
+        if (fabs(slope - (double)g[i]) > w->c->grad_tol * (largest + 1e-2))
+            fail_msg("case %s: gradient of %s, element %lld is %.6g, differences give %.6g",
+                     w->c->name, w->g->value[input].name, (long long)i, (double)g[i], slope);
+    }
+}
+
+static void check_gradients(struct world *w)
+{
+    const struct node *n = &w->g->node[w->g->n_forward - 1];
+    int checked = 0;
+
+    for (int i = 0; i < w->g->n_values; i++)
+        memcpy(w->ref[i], w->own[i], case_bytes(w->g, i));
+    for (int i = 0; i < NODE_MAX_IN; i++) {
+        if (w->din[i] == NO_VALUE)
+            continue;
+        check_gradient(w, n->in[i], w->din[i], w->ref);
+        checked++;
+    }
+    assert_true(checked > 0);
+}
+
+int op_runner_cases(const struct op_runner *r, int with_gradients)
+{
+    int n_nodes = 0;
+
+    for (int i = 0; i < n_op_cases; i++) {
+        struct world w;
+
+        world_init(&w, &op_cases[i], r);
+        for (int k = 0; k < w.g->n_nodes; k++) {
+            check_node(&w, &w.g->node[k]);
+            n_nodes += !is_left_out(&w, &w.g->node[k]);
+        }
+        if (with_gradients && w.c->grad_tol > 0)
+            check_gradients(&w);
+        world_fini(&w);
+    }
+    return n_nodes;
+}
+
+/* The n-th allocation fails, n swept: ERR_NOMEM each time, and then a kernel. */
+static void sweep(const struct world *w, const struct node *n)
+{
+    struct kernel *k = NULL;
+    struct err err;
+
+    if (is_left_out(w, n))
+        return;
+    for (uint64_t fail = 1; !k; fail++) {
+        alloc_fail_at(fail);
+        if (backend_make_kernel(w->r->b, w->g, n, &k, &err) < 0)
+            assert_int_equal(err.code, ERR_NOMEM);
+        else
+            assert_true(fail > 1); /* at least the kernel itself is an allocation that can fail */
+        alloc_fail_at(0);
+    }
+    k->ops->free(k);
+}
+
+void op_runner_out_of_memory(const struct op_runner *r)
+{
+    for (int i = 0; i < n_op_cases; i++) {
+        struct world w;
+
+        world_init(&w, &op_cases[i], r);
+        for (int k = 0; k < w.g->n_nodes; k++)
+            sweep(&w, &w.g->node[k]);
+        world_fini(&w);
+    }
+}

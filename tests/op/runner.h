@@ -1,0 +1,26 @@
+/* runner - every case of cases.c on a backend: against the double-precision reference, node by
+ * node; the gradients against central differences of the reference's forward; the same bytes in
+ * every run; nothing written outside, also where tensors lie at odd addresses; outputs overwritten
+ * in full; in place as out of place; no allocation in a run; and every allocation of making one
+ * failing.  Fails by cmocka, naming case and node. */
+#ifndef TESTS_OP_RUNNER_H
+#define TESTS_OP_RUNNER_H
+
+#include <stdint.h>
+
+#include "backend/backend.h"
+
+struct op_runner {
+    struct backend *b;
+    int n_turns;                       /* runs of each kernel; 0: 10 */
+    int watch_heap;                    /* glibc's account of the heap must not move in a run */
+    void (*before_run)(uint64_t turn); /* may be NULL */
+    int (*has)(int op); /* operators to run on it, the rest on the reference; NULL: all */
+};
+
+int op_runner_cases(const struct op_runner *r, int with_gradients); /* nodes checked */
+
+/* The n-th allocation of making a kernel fails, n swept: ERR_NOMEM, and at last a kernel. */
+void op_runner_out_of_memory(const struct op_runner *r);
+
+#endif

@@ -1,0 +1,52 @@
+/* The cpu backend's kernels, case by case (runner.h). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runner.h"
+
+static struct backend *open_cpu(void)
+{
+    struct backend *b;
+    struct err err;
+
+    assert_int_equal(backend_open_cpu(1, &b, &err), 0);
+    return b;
+}
+
+/* oneDNN's threads keep memory of their own for good, so with several the heap is not watched. */
+static void test_cases(void **state)
+{
+    struct backend *b = open_cpu();
+
+    (void)state;
+    for (int threads = 1; threads <= 3; threads += 2) {
+        const struct op_runner r = {.b = b, .watch_heap = threads == 1};
+
+        backend_set_threads(b, threads);
+        assert_true(op_runner_cases(&r, threads == 1) > 0);
+    }
+    backend_close(b);
+}
+
+static void test_out_of_memory(void **state)
+{
+    const struct op_runner r = {.b = open_cpu()};
+
+    (void)state;
+    op_runner_out_of_memory(&r);
+    backend_close(r.b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_out_of_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

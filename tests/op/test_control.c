@@ -1,0 +1,136 @@
+/* The control vector: what ranks say comes back exactly, however many and in whatever order. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "base/util.h"
+#include "ir/graph.h"
+#include "op/control.h"
+
+static void one_rank(void **state)
+{
+    static const struct {
+        double metrics[METRIC_COUNT];
+        unsigned requests;
+        struct control want;
+    } cases[] = {
+        {{0}, 0, {0}},
+        {{2.5, 3, 8, 0}, 0, {.loss = 5 << 23, .n_correct = 3, .n_samples = 8}},
+        {{0x1p-24, 1, 1, 0}, 1, {.loss = 1, .n_correct = 1, .n_samples = 1, .n_stop = 1}},
+        {{1e6 + 0x1p-20, 16777217, 4294967295.0, 0},
+         2,
+         {.loss = (1000000LL << 24) + 16,
+          .n_correct = 16777217,
+          .n_samples = 4294967295,
+          .n_checkpoint = 1}},
+        {{NAN, 1, 8, 0}, 3, {0, 1, 8, 1, 1, 1}},
+        {{INFINITY, 1, 8, 0}, 0, {0, 1, 8, 1, 0, 0}},
+        {{-1, 1, 8, 0}, 0, {0, 1, 8, 0, 0, 0}},
+        {{2, 1, 8, 5}, 0, {2 << 24, 1, 8, 1, 0, 0}},
+        {{1e300, 1, 8, 0}, 0, {((1LL << 39) - 1) << 24, 1, 8, 0, 0, 0}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        float v[CONTROL_LEN];
+        struct control seen;
+
+        memset(v, 0xff, sizeof v);
+        control_pack(cases[i].metrics, cases[i].requests, v);
+        control_read(v, &seen);
+        assert_int_equal(seen.loss, cases[i].want.loss);
+        assert_int_equal(seen.n_correct, cases[i].want.n_correct);
+        assert_int_equal(seen.n_samples, cases[i].want.n_samples);
+        assert_int_equal(seen.n_nonfinite, cases[i].want.n_nonfinite);
+        assert_int_equal(seen.n_stop, cases[i].want.n_stop);
+        assert_int_equal(seen.n_checkpoint, cases[i].want.n_checkpoint);
+        for (int e = CONTROL_REGROUP + 1; e < CONTROL_LEN; e++)
+            assert_true(v[e] == 0);
+    }
+    assert_true(control_loss(5 << 23) == 2.5);
+}
+
+enum { MAX_RANKS = 1000 };
+
+static void reduce(float (*v)[CONTROL_LEN], int n, int backwards, float *sum)
+{
+    memset(sum, 0, CONTROL_LEN * sizeof *sum);
+    for (int k = 0; k < n; k++)
+        for (int e = 0; e < CONTROL_LEN; e++)
+            sum[e] += v[backwards ? n - 1 - k : k][e];
+}
+
+static void sums_of_ranks(void **state)
+{
+    static const int sizes[] = {1, 2, 3, 17, 256, MAX_RANKS};
+    static float v[MAX_RANKS][CONTROL_LEN];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        struct control want = {0}, seen;
+        float sum[CONTROL_LEN], other[CONTROL_LEN];
+        struct rng_stream rng;
+
+        rng_stream_init(&rng, 1, RNG_TEST, (uint64_t)sizes[i]);
+        for (int k = 0; k < sizes[i]; k++) {
+            double samples = (double)rng_next_below(&rng, 1 << 20);
+            double metrics[METRIC_COUNT] = {rng_next_unit(&rng) * 1e5,
+                                            floor(samples * rng_next_unit(&rng)), samples,
+                                            rng_next_below(&rng, 5) == 0};
+            unsigned requests = (unsigned)rng_next_below(&rng, 8);
+
+            want.loss += (int64_t)(metrics[METRIC_LOSS_SUM] * 0x1p24);
+            want.n_correct += (int64_t)metrics[METRIC_CORRECT];
+            want.n_samples += (int64_t)samples;
+            want.n_nonfinite += metrics[METRIC_NONFINITE] > 0;
+            want.n_stop += requests & 1;
+            want.n_checkpoint += requests >> 1 & 1;
+            want.n_regroup += requests >> 2 & 1;
+            control_pack(metrics, requests, v[k]);
+        }
+        reduce(v, sizes[i], 0, sum);
+        reduce(v, sizes[i], 1, other);
+        assert_memory_equal(sum, other, sizeof sum);
+        control_read(sum, &seen);
+        assert_int_equal(seen.loss, want.loss);
+        assert_int_equal(seen.n_correct, want.n_correct);
+        assert_int_equal(seen.n_samples, want.n_samples);
+        assert_int_equal(seen.n_nonfinite, want.n_nonfinite);
+        assert_int_equal(seen.n_stop, want.n_stop);
+        assert_int_equal(seen.n_checkpoint, want.n_checkpoint);
+        assert_int_equal(seen.n_regroup, want.n_regroup);
+    }
+}
+
+/* More than int64 holds is cut, not wrapped. */
+static void too_much_is_cut(void **state)
+{
+    double metrics[METRIC_COUNT] = {1e300, 0, 0, 0};
+    float v[CONTROL_LEN], sum[CONTROL_LEN] = {0};
+    struct control seen;
+
+    (void)state;
+    control_pack(metrics, 0, v);
+    for (int k = 0; k < 65536; k++)
+        for (int e = 0; e < CONTROL_LEN; e++)
+            sum[e] += v[e];
+    control_read(sum, &seen);
+    assert_true(seen.loss == INT64_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank),
+        cmocka_unit_test(sums_of_ranks),
+        cmocka_unit_test(too_much_is_cut),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,56 @@
+/* Every operator that has a kernel occurs in a case. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "cases.h"
+
+static void count(int seen[OP_COUNT])
+{
+    for (int i = 0; i < n_op_cases; i++) {
+        int din[NODE_MAX_IN];
+        struct graph *g = case_build(&op_cases[i], din);
+
+        for (int k = 0; k < g->n_nodes; k++)
+            seen[g->node[k].op]++;
+        graph_free(g);
+    }
+}
+
+static void test_every_op_has_a_case(void **state)
+{
+    int seen[OP_COUNT] = {0}, missing = 0;
+
+    (void)state;
+    count(seen);
+    for (int op = 0; op < OP_COUNT; op++) {
+        if (seen[op] || op_get(op)->flags & (OP_ALIAS | OP_ENGINE))
+            continue;
+        print_error("%s has no case: add a row to tests/op/cases.c\n", op_get(op)->name);
+        missing++;
+    }
+    assert_int_equal(missing, 0);
+}
+
+static void test_names_are_unique(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_op_cases; i++)
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(op_cases[i].name, op_cases[j].name);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_op_has_a_case),
+        cmocka_unit_test(test_names_are_unique),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,339 @@
+/* What operators accept and give; what they refuse and how they say it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/util.h"
+#include "op/control.h"
+#include "op/op.h"
+
+/* An initializer of a struct shape that is a constant; no attributes. */
+#define S(...)                                                              \
+    {                                                                       \
+        sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), { __VA_ARGS__ } \
+    }
+#define NONE                 \
+    {                        \
+        .act.kind = ACT_NONE \
+    }
+#define MAX_POOL(k) .pool = {.kind = POOL_MAX, .kernel = {k, k}, .stride = {k, k}}
+
+/* One call.  in: shapes; first dimension -1: absent.  want: outputs as text, or the error. */
+static const struct shape_case {
+    enum op op;
+    union node_attr attr;
+    struct shape in[NODE_MAX_IN];
+    const char *want;
+    const char *error;
+} cases[] = {
+    {OP_conv2d,
+     {.conv = {{1, 1}, {2, 2}, {1, 1}, 1}},
+     {S(4, 28, 28, 1), S(6, 1, 5, 5)},
+     "[4,28,28,6]"},
+    {OP_conv2d,
+     {.conv = {{2, 3}, {1, 0}, {2, 1}, 1}},
+     {S(4, 11, 13, 3), S(6, 3, 3, 2), S(6)},
+     "[4,5,4,6]"},
+    {OP_conv2d, {.conv = {{1, 1}, {0, 0}, {1, 1}, 2}}, {S(0, 5, 5, 4), S(6, 2, 1, 1)}, "[0,5,5,6]"},
+    {OP_conv2d,
+     {.conv = {{1, 1}, {0, 0}, {1, 1}, 2}},
+     {S(1, 5, 5, 3), S(6, 2, 1, 1)},
+     .error = "n (conv2d): filter [6,2,1,1] does not fit x [1,5,5,3] in 2 groups"},
+    {OP_conv2d,
+     {.conv = {{1, 1}, {0, 0}, {1, 1}, 2}},
+     {S(1, 5, 5, 4), S(5, 2, 1, 1)},
+     .error = "does not fit x [1,5,5,4] in 2 groups"},
+    {OP_conv2d,
+     {.conv = {{1, 1}, {0, 0}, {1, 1}, 1}},
+     {S(1, 5, 5, 4), S(5, 4, 6, 1)},
+     .error = "filter [5,4,6,1] is larger than the padded image [1,5,5,4]"},
+    {OP_conv2d,
+     {.conv = {{1, 1}, {-1, 0}, {1, 1}, 1}},
+     {S(1, 5, 5, 1), S(5, 1, 1, 1)},
+     .error = "padding -1 is negative"},
+    {OP_conv2d,
+     {.conv = {.groups = 1}},
+     {S(1, 5, 5, 1), S(5, 1, 1, 1)},
+     .error = "stride 0 and dilation 0 must be at least 1"},
+    {OP_conv2d,
+     {.conv = {{1, 1}, {0, 0}, {1, 1}, 1}},
+     {S(1, 5, 5), S(5, 1, 1, 1)},
+     .error = "x is [1,5,5], want 4 dimensions"},
+    {OP_conv2d,
+     {.conv = {{1, 1}, {0, 0}, {1, 1}, 1}},
+     {S(1, 5, 5, 1), S(5, 1, 1, 1), S(4)},
+     .error = "b is [4], want [5]"},
+    {OP_conv2d,
+     {.conv = {{1, 1}, {0, 0}, {1, 1}, 1}},
+     {S(1, 5, 5, 1)},
+     .error = "input 1 (w) is missing"},
+    {OP_conv2d_grad_x,
+     {.conv = {{2, 2}, {0, 0}, {1, 1}, 1, .in_image = {6, 5}}},
+     {S(7, 3, 2, 2), S(4, 3, 2, 7)},
+     "[4,6,5,3]"},
+    {OP_conv2d_grad_x,
+     {.conv = {{2, 2}, {0, 0}, {1, 1}, 1, .in_image = {8, 5}}},
+     {S(7, 3, 2, 2), S(4, 3, 2, 7)},
+     .error = "dy is [4,3,2,7], want [4,4,2,7]"},
+    {OP_conv2d_grad_w,
+     {.conv = {{1, 1}, {0, 0}, {1, 1}, 1, .kernel = {3, 2}}},
+     {S(4, 6, 5, 3), S(4, 4, 4, 7)},
+     "[7,3,3,2] [7]"},
+    {OP_linear, NONE, {S(3, 8), S(5, 8), S(5)}, "[3,5]"},
+    {OP_linear, {.linear.image = {2, 2, 2}}, {S(3, 2, 2, 2), S(5, 8)}, "[3,5]"},
+    {OP_linear,
+     {.linear.image = {2, 2, 2}},
+     {S(3, 2, 1, 4), S(5, 8)},
+     .error = "x is [3,2,1,4], want [3,2,2,2]"},
+    {OP_linear, NONE, {S(3, 8), S(5, 7)}, .error = "w is [5,7], want [5,8]"},
+    {OP_linear_grad_x, NONE, {S(5, 8), S(3, 5)}, "[3,8]"},
+    {OP_linear_grad_x, {.linear.image = {2, 1, 4}}, {S(5, 8), S(3, 5)}, "[3,2,1,4]"},
+    {OP_linear_grad_x,
+     {.linear.image = {2, 1, 3}},
+     {S(5, 8), S(3, 5)},
+     .error = "w has 8 columns, but the image has 6 elements"},
+    {OP_linear_grad_w, NONE, {S(3, 8), S(3, 5)}, "[5,8] [5]"},
+    {OP_linear_grad_w, NONE, {S(3, 8), S(4, 5)}, .error = "dy is [4,5], want [3,5]"},
+    {OP_bias, NONE, {S(2, 3, 4), S(4)}, "[2,3,4]"},
+    {OP_bias, NONE, {S(2, 3, 4), S(3)}, .error = "b is [3], want [4]"},
+    {OP_bias_grad, NONE, {S(2, 3, 4)}, "[4]"},
+    {OP_activation, {.act.kind = ACT_RELU}, {S(2, 3)}, "[2,3]"},
+    {OP_activation, NONE, {S(2, 3)}, .error = "activation 0 is none of"},
+    {OP_activation_grad, {.act.kind = ACT_TANH}, {S(-1), S(2, 3), S(2, 3)}, "[2,3]"},
+    {OP_activation_grad, {.act.kind = ACT_GELU}, {S(2, 3), S(-1), S(2, 3)}, "[2,3]"},
+    {OP_activation_grad,
+     {.act.kind = ACT_GELU},
+     {S(-1), S(2, 3), S(2, 3)},
+     .error = "gelu's gradient takes x alone"},
+    {OP_pool2d, {MAX_POOL(2)}, {S(4, 7, 6, 3)}, "[4,3,3,3] [4,3,3,3]"},
+    {OP_pool2d, {.pool = {POOL_AVG, {7, 6}, {1, 1}}}, {S(4, 7, 6, 3)}, "[4,1,1,3] -"},
+    {OP_pool2d,
+     {.pool = {POOL_AVG, {2, 2}, {1, 1}, {2, 0}}},
+     {S(4, 7, 6, 3)},
+     .error = "padding 2 must be from 0 to half the kernel, 2"},
+    {OP_pool2d,
+     {MAX_POOL(7)},
+     {S(4, 7, 6, 3)},
+     .error = "kernel 7x7 is larger than the padded image [4,7,6,3]"},
+    {OP_pool2d_grad,
+     {.pool = {POOL_AVG, {2, 2}, {2, 2}, .in_image = {7, 6}}},
+     {S(4, 3, 3, 5)},
+     "[4,7,6,5]"},
+    {OP_pool2d_grad,
+     {.pool = {POOL_MAX, {2, 2}, {2, 2}, .in_image = {7, 6}}},
+     {S(4, 3, 3, 5)},
+     .error = "which belongs to a maximum pool"},
+    {OP_pool2d_grad,
+     {.pool = {POOL_AVG, {2, 2}, {2, 2}, .in_image = {7, 6}, .act = ACT_RELU}},
+     {S(4, 3, 3, 5), S(-1), S(4, 7, 6, 5)},
+     "[4,7,6,5]"},
+    {OP_pool2d_grad,
+     {.pool = {POOL_AVG, {2, 2}, {2, 2}, .in_image = {7, 6}, .act = ACT_GELU}},
+     {S(4, 3, 3, 5), S(-1), S(4, 7, 6, 5)},
+     .error = "a fused relu, tanh or sigmoid needs y_act"},
+    {OP_batch_norm_stats, NONE, {S(4, 2, 2, 3), S(3)}, "[7]"},
+    {OP_batch_norm_stats, NONE, {S(3), S(3)}, .error = "x has no rows"},
+    {OP_batch_norm_infer, NONE, {S(4, 3), S(3), S(3), S(3), S(3)}, "[4,3]"},
+    {OP_batch_norm_infer,
+     NONE,
+     {S(4, 3), S(3), S(3), S(4), S(3)},
+     .error = "running_mean is [4], want [3]"},
+    {OP_layer_norm, NONE, {S(4, 2, 3), S(3), S(3)}, "[4,2,3] [8] [8]"},
+    {OP_layer_norm_grad, NONE, {S(4, 3), S(4, 3), S(3), S(4), S(4)}, "[4,3] [3] [3]"},
+    {OP_add, NONE, {S(4, 3), S(4, 3)}, "[4,3]"},
+    {OP_add, NONE, {S(4, 3), S(3, 4)}, .error = "b is [3,4], want [4,3]"},
+    {OP_flatten, NONE, {S(4, 2, 3, 5)}, "[4,30]"},
+    {OP_unflatten, {.flatten.image = {2, 3, 5}}, {S(4, 30)}, "[4,2,3,5]"},
+    {OP_unflatten, {.flatten.image = {2, 3, 4}}, {S(4, 30)}, .error = "y is [4,30], want [4,24]"},
+    {OP_reshape, {.reshape.shape = {2, {6, 5}}}, {S(3, 10)}, "[6,5]"},
+    {OP_reshape,
+     {.reshape.shape = {2, {6, 6}}},
+     {S(3, 10)},
+     .error = "x is [3,10], want as many elements as [6,6]"},
+    {OP_dropout, {.dropout.p = 0.5F}, {S(3, 10), S(48)}, "[3,10]"},
+    {OP_dropout, {.dropout.p = 1}, {S(3, 10), S(48)}, .error = "probability 1 must be in [0, 1)"},
+    {OP_dropout, {.dropout = {0.5F, 65536}}, {S(3, 10), S(48)}, .error = "tag 65536 must be in"},
+    {OP_grad_check, NONE, {S(100)}, "[2]"},
+    {OP_control_pack, NONE, {S(4), S(48)}, "[32]"},
+    {OP_grad_check, NONE, {S(10, 10)}, .error = "grad is [10,10], want 1 dimension"},
+};
+
+static void print_shapes(const struct graph *g, const int *out, int n, struct buf *to)
+{
+    char text[SHAPE_TEXT_LEN];
+
+    for (int i = 0; i < n; i++)
+        buf_printf(to, "%s%s", i ? " " : "",
+                   out[i] == NO_VALUE ? "-" : shape_text(&g->value[out[i]].shape, text));
+}
+
+static void table(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
+        struct graph *g = graph_new(4, 1);
+        int in[NODE_MAX_IN], out[NODE_MAX_OUT] = {-1, -1, -1, -1}, n_in = 0, rc;
+        struct buf seen = {0};
+        struct err err;
+
+        for (; n_in < NODE_MAX_IN && cases[c].in[n_in].n; n_in++)
+            in[n_in] = cases[c].in[n_in].dim[0] < 0
+                           ? NO_VALUE
+                           : graph_value(g, VALUE_INPUT, DTYPE_F32, cases[c].in[n_in], "in");
+        rc = graph_node(g, cases[c].op, &cases[c].attr, in, n_in, out, "n", &err);
+        if (rc < 0) {
+            buf_printf(&seen, "%s", err.msg);
+            assert_int_equal(rc, ERR_CONFIG);
+            assert_int_equal(g->n_nodes, 0);
+        } else {
+            print_shapes(g, out, op_get(cases[c].op)->n_out, &seen);
+            assert_int_equal(graph_check_node(g, &g->node[0], &err), 0);
+        }
+        if (rc < 0 ? !cases[c].error || !strstr(buf_cstr(&seen), cases[c].error)
+                   : !cases[c].want || strcmp(buf_cstr(&seen), cases[c].want))
+            fail_msg("case %zu (%s): %s, want %s", c, op_get(cases[c].op)->name, buf_cstr(&seen),
+                     cases[c].want ? cases[c].want : cases[c].error);
+        buf_fini(&seen);
+        graph_free(g);
+    }
+}
+
+static void dtypes_are_checked(void **state)
+{
+    struct graph *g = graph_new(4, 1);
+    int y = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(4, 3), "y");
+    int f = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(4), "f");
+    int short_labels = graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(3), "short");
+    struct err err;
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        enum op op = k ? OP_mse : OP_softmax_xent;
+
+        assert_int_equal(graph_node(g, op, NULL, (int[]){y, f, g->metrics}, 3, NULL, "loss", &err),
+                         ERR_CONFIG);
+        assert_non_null(strstr(err.msg, "labels is F32, want I32"));
+        assert_int_equal(
+            graph_node(g, op, NULL, (int[]){y, short_labels, g->metrics}, 3, NULL, "loss", &err),
+            ERR_CONFIG);
+        assert_non_null(strstr(err.msg, "3 labels for 4 samples"));
+    }
+    graph_free(g);
+}
+
+/* Outputs: new, named, refused, updating an input. */
+static void outputs(void **state)
+{
+    struct graph *g = graph_new(4, 1);
+    struct param_info info = {.init = PARAM_UNIFORM};
+    int x = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(4, 6), "x");
+    int dy = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(4, 3), "dy");
+    int sums = graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(5), "sums");
+    int w = graph_param(g, SHAPE(3, 6), info, "w"), wrong = graph_param(g, SHAPE(6, 3), info, "u");
+    int out[NODE_MAX_OUT] = {graph_grad_of(g, w), NODE_NO_OUT};
+    struct buf text = {0};
+    struct err err;
+
+    (void)state;
+    assert_int_equal(graph_node(g, OP_linear_grad_w, NULL, (int[]){x, dy}, 2, out, "gw", &err), 0);
+    assert_int_equal(out[0], graph_grad_of(g, w));
+    assert_int_equal(out[1], NO_VALUE);
+    assert_int_equal(g->value[out[0]].producer, 0);
+
+    out[0] = graph_grad_of(g, wrong);
+    assert_int_equal(graph_node(g, OP_linear_grad_w, NULL, (int[]){x, dy}, 2, out, "gw", &err),
+                     ERR_CONFIG);
+    assert_non_null(
+        strstr(err.msg, "output dw goes to u.grad, which is F32 [6,3], want F32 [3,6]"));
+
+    out[0] = NODE_NO_OUT;
+    assert_int_equal(graph_node(g, OP_linear_grad_w, NULL, (int[]){x, dy}, 2, out, "gw", &err),
+                     ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "output dw is not optional"));
+
+    out[0] = NODE_NEW_OUT;
+    assert_int_equal(graph_node(g, OP_allreduce, NULL, &sums, 1, out, "sync", &err), 0);
+    assert_int_equal(out[0], sums);
+    assert_int_equal(g->value[sums].producer, -1);
+
+    graph_print(g, &text);
+    assert_string_equal(buf_cstr(&text),
+                        "gw (linear_grad_w): x [4,6], dy [4,3] -> w.grad [3,6], -\n"
+                        "sync (allreduce): sums [5] -> sums [5]\n");
+    buf_fini(&text);
+    graph_free(g);
+}
+
+/* sgd's outputs are its inputs; momentum only where there is some. */
+static void sgd_updates_in_place(void **state)
+{
+    struct graph *g = graph_new(1, 1);
+    int f[3], out[NODE_MAX_OUT], check, control;
+    union node_attr attr = {.sgd.momentum = 0.9F};
+    struct err err;
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        f[i] = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(10), "v");
+    check = graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2), "check");
+    control = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(CONTROL_LEN), "control");
+    out[0] = out[1] = NODE_NEW_OUT;
+    assert_int_equal(graph_node(g, OP_sgd, &attr,
+                                (int[]){f[0], f[1], f[2], check, control, g->scalars}, 6, out,
+                                "sgd", &err),
+                     0);
+    assert_int_equal(out[0], f[0]);
+    assert_int_equal(out[1], f[2]);
+    assert_int_equal(graph_node(g, OP_sgd, &attr,
+                                (int[]){f[0], f[1], NO_VALUE, check, control, g->scalars}, 6, NULL,
+                                "sgd", &err),
+                     ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "momentum 0.9 needs a momentum buffer"));
+    attr.sgd.momentum = 0;
+    assert_int_equal(graph_node(g, OP_sgd, &attr,
+                                (int[]){f[0], f[1], NO_VALUE, check, control, g->scalars}, 6, out,
+                                "sgd", &err),
+                     0);
+    assert_int_equal(out[1], NO_VALUE);
+    graph_free(g);
+}
+
+/* Every definition is whole: the rest of the house relies on it. */
+static void definitions(void **state)
+{
+    (void)state;
+    for (int op = 0; op < OP_COUNT; op++) {
+        const struct op_def *d = op_get(op);
+
+        assert_int_equal(op_from_name(d->name), op);
+        assert_true(d->n_in >= 1 && d->n_in <= NODE_MAX_IN);
+        assert_true(d->n_out >= 1 && d->n_out <= NODE_MAX_OUT);
+        assert_non_null(d->infer);
+        for (int i = 0; i < NODE_MAX_IN; i++)
+            assert_true((d->in_name[i] != NULL) == (i < d->n_in));
+        for (int i = 0; i < NODE_MAX_OUT; i++) {
+            assert_true((d->out_name[i] != NULL) == (i < d->n_out));
+            assert_true(d->update[i] <= d->n_in);
+        }
+        assert_true(d->inplace_in < d->n_in);
+        assert_true(!(d->flags & OP_LOSS) || (d->flags & OP_EFFECT));
+    }
+    assert_int_equal(op_from_name("convolution"), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(table),       cmocka_unit_test(dtypes_are_checked),
+        cmocka_unit_test(outputs),     cmocka_unit_test(sgd_updates_in_place),
+        cmocka_unit_test(definitions),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""The real plugin on this machine: what it exports, and what it says with and without NVIDIA's
+libraries and driver.  test_cuda_plugin.py PLUGIN SHOW_PLUGIN TOOLKIT; exit 77: nothing to test."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+plugin, show, toolkit = map(os.path.abspath, sys.argv[1:4])  # the shells below change folder
+failures = 0
+clean = {k: v for k, v in os.environ.items()
+         if k not in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH")}
+
+
+def check(good, what, text=""):
+    global failures
+    print(("ok: " if good else "FAILED: ") + what)
+    if not good:
+        failures += 1
+        print(text)
+
+
+def run(command, **more):
+    done = subprocess.run(command, capture_output=True, text=True, env={**clean, **more})
+    return done.returncode, done.stdout + done.stderr
+
+
+def exports():
+    _, text = run(["nm", "-D", "--defined-only", plugin])
+    names = [line.split()[-1] for line in text.splitlines()]
+    check(names == ["dptrain_plugin"], "exports one symbol", text)
+
+
+def as_it_is():
+    status, text = run([show])
+    check(status == 0, "loads without LD_LIBRARY_PATH", text)
+    for what in ("CUDA runtime: 13.", "cuDNN: 9.", "NCCL: 2.", "cuBLASLt: 13."):
+        check(what in text, f"says {what}", text)
+    if "driver, knows CUDA: none" in text:
+        check("no GPU can be used: there is no NVIDIA driver" in text, "says: no driver", text)
+        check("error: cuda:0: cannot use the GPU" in text, "does not open", text)
+
+
+def hidden(script):
+    """Run a shell script in a mount namespace of its own, with the toolkit at $REAL instead."""
+    with tempfile.TemporaryDirectory() as work:
+        setup = (f"set -e; mkdir -p {work}/real; mount --bind {toolkit} {work}/real; "
+                 f"mount -t tmpfs none {toolkit}; REAL={work}/real; WORK={work}; ")
+        return run(["unshare", "-m", "--propagation", "private", "sh", "-c", setup + script])
+
+
+def without_toolkit():
+    status, text = hidden(f"cd /; exec {show}")
+    check(status == 1, "does not load without the toolkit", text)
+    check("libcudart.so.13: cannot open shared object file" in text, "names libcudart", text)
+    check(re.search(r"not found: libcudart.so.13, libcublasLt.so.13, libcudnn.so.9, "
+                    r"libcudnn_graph.so.9, libnccl.so.2",
+                    text), "lists all that is missing", text)
+
+
+def from_wheels():
+    """As pip lays them out, found through the python3 on PATH."""
+    wheels = {"cu13": ["libcudart.so.13", "libcublasLt.so.13", "libnvrtc.so.13",
+                       "libnvJitLink.so.13"],
+              "cudnn": ["libcudnn.so.9"], "nccl": ["libnccl.so.2"]}
+    wheels["cudnn"] += sorted(n for n in os.listdir(toolkit + "/lib64")
+                              if re.fullmatch(r"libcudnn_\w+\.so\.9", n))
+    make = "".join(f"mkdir -p $WORK/site/nvidia/{d}/lib; "
+                   + "".join(f"ln -s $REAL/lib64/{n} $WORK/site/nvidia/{d}/lib/; " for n in names)
+                   for d, names in wheels.items())
+    status, text = hidden(make + f"cd /; PYTHONPATH=$WORK/site exec {show}")
+    check(status == 0, "loads from site-packages/nvidia/*/lib", text)
+    check(re.search(r"libcudnn.so.9: /.*/nvidia/cudnn/lib/libcudnn.so.9", text),
+          "says where it found cuDNN", text)
+
+
+def half_a_cudnn():
+    """Its front without its parts: said, not died of."""
+    status, text = hidden("mkdir $WORK/lib64; for n in cudart cublasLt; do "
+                          "ln -s $REAL/lib64/lib$n.so.13 $WORK/lib64/; done; "
+                          "ln -s $REAL/lib64/libcudnn.so.9 $REAL/lib64/libnccl.so.2 $WORK/lib64/; "
+                          f"cd /; CUDA_HOME=$WORK exec {show}")
+    check(status == 0 and "cuDNN is not whole" in text and "cuDNN: none" in text,
+          "half a cuDNN is named", text)
+
+
+def not_from_here():
+    """A folder `nvidia` where one happens to stand is not python's."""
+    status, text = hidden("mkdir -p $WORK/nvidia/cu13/lib; "
+                          "ln -s $REAL/lib64/libcudart.so.13 $WORK/nvidia/cu13/lib/; "
+                          f"cd $WORK; exec {show}")
+    check(status == 1 and "libcudart.so.13: cannot open" in text,
+          "does not load from the working directory", text)
+
+
+exports()
+as_it_is()
+namespaces = os.geteuid() == 0 and shutil.which("unshare") and \
+    subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
+if namespaces:
+    without_toolkit()
+    from_wheels()
+    half_a_cudnn()
+    not_from_here()
+else:
+    print("skipped: hiding the toolkit needs root and mount namespaces")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,185 @@
+/* Loading: what fits is taken, what does not is refused by name; where things are looked for; and
+ * which GPUs a build fits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/cuda/arch.h"
+#include "backend/plugin.h"
+#include "base/alloc.h"
+#include "base/util.h"
+
+/* The path of a file beside this program. */
+static char *beside(const char *name)
+{
+    char exe[4096];
+    const ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
+
+    assert_true(len > 0);
+    exe[len] = 0;
+    *strrchr(exe, '/') = 0;
+    return xasprintf("%s/%s", exe, name);
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *file, *says;
+    } rows[] = {
+        {"fake_abi.so", "has interface 99, this program wants 1"},
+        {"fake_version.so", "is of dptrain 9.9.9, this program of " DPTRAIN_VERSION},
+        {"fake_layout.so", "was built from other sources"},
+        {"fake_no_symbol.so", "no symbol dptrain_plugin"},
+        {"fake_text.so", "fake_text.so"},
+        {"fake_absent.so", "No such file"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        char *path = beside(rows[i].file);
+        const struct plugin *p = NULL;
+        struct err err;
+
+        assert_int_equal(plugin_load_file(path, &p, &err), ERR_UNSUPPORTED);
+        assert_null(p);
+        if (!strstr(err.msg, rows[i].says))
+            fail_msg("%s: \"%s\" does not say \"%s\"", rows[i].file, err.msg, rows[i].says);
+        assert_non_null(strstr(err.msg, rows[i].file));
+        free(path);
+    }
+}
+
+static void test_loaded(void **state)
+{
+    struct plugin_search *s = plugin_search_new();
+    const struct plugin *p = NULL, *again = NULL;
+    struct plugin_probe probe;
+    struct backend *b = NULL;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(plugin_search_load(s, "fake_good.so", &p, &err), 0);
+    assert_int_equal(plugin_search_load(s, "fake_good.so", &again, &err), 0);
+    assert_ptr_equal(p, again);
+    p->probe(&probe);
+    assert_string_equal(probe.trouble, "a fake has no GPU");
+    assert_int_equal(p->open(0, &b, &err), ERR_DEVICE);
+    plugin_search_free(s);
+}
+
+static void test_not_there(void **state)
+{
+    struct plugin_search *s = plugin_search_new();
+    const struct plugin *p = NULL;
+    struct buf text = {0};
+    struct err err;
+    char *here = beside("");
+
+    (void)state;
+    assert_int_equal(plugin_search_load(s, "fake_absent.so", &p, &err), ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "fake_absent.so is neither beside this program"));
+    plugin_search_print(s, "fake_absent.so", &text);
+    here[strlen(here) - 1] = 0;
+    assert_non_null(strstr(buf_cstr(&text), "fake_absent.so: not found"));
+    assert_non_null(strstr(buf_cstr(&text), here));
+    assert_non_null(strstr(buf_cstr(&text), "/usr/local/cuda/lib64"));
+    assert_non_null(strstr(buf_cstr(&text), "libcudart.so.13: "));
+    buf_fini(&text);
+    free(here);
+    plugin_search_free(s);
+}
+
+/* CUDA_HOME comes before the usual places. */
+static void test_order(void **state)
+{
+    struct plugin_search *s;
+    struct buf text = {0};
+    const char *mine, *usual;
+
+    (void)state;
+    setenv("CUDA_HOME", "/nowhere/cuda", 1);
+    s = plugin_search_new();
+    plugin_search_print(s, "fake_good.so", &text);
+    mine = strstr(buf_cstr(&text), "/nowhere/cuda/lib64 (not there)");
+    usual = strstr(buf_cstr(&text), "/usr/local/cuda/lib64");
+    assert_non_null(mine);
+    assert_non_null(usual);
+    assert_true(mine < usual);
+    unsetenv("CUDA_HOME");
+    buf_fini(&text);
+    plugin_search_free(s);
+}
+
+static void test_probe_print(void **state)
+{
+    struct plugin_probe p = {.driver = 13000,
+                             .cuda = 13000,
+                             .cudnn = 91900,
+                             .nccl = 22809,
+                             .built_for = "90a",
+                             .n_gpus = 2,
+                             .gpu = {{.name = "NVIDIA H200",
+                                      .uuid = "GPU-1",
+                                      .major = 9,
+                                      .memory_bytes = (uint64_t)141 << 30},
+                                     {.name = "old", .uuid = "GPU-2", .trouble = "too old"}}};
+    struct buf text = {0};
+
+    (void)state;
+    plugin_probe_print(&p, &text);
+    assert_string_equal(buf_cstr(&text),
+                        "driver, knows CUDA: 13.0\nCUDA runtime: 13.0\ncuBLASLt: none\n"
+                        "cuDNN: 9.19.0\nNCCL: 2.28.9\nkernels built for: 90a\n"
+                        "cuda:0: NVIDIA H200, 141.0 GiB, capability 9.0, GPU-1: can be used\n"
+                        "cuda:1: old, 0.0 GiB, capability 0.0, GPU-2: too old\n");
+    buf_fini(&text);
+}
+
+static void test_arch(void **state)
+{
+    static const struct {
+        const char *list;
+        int major, minor, runs;
+    } rows[] = {
+        {"90a", 9, 0, 1},
+        {"90a", 10, 0, 0},
+        {"90a", 8, 0, 0},
+        {"90", 9, 0, 1},
+        {"80", 8, 6, 1},
+        {"86", 8, 0, 0},
+        {"80", 9, 0, 0},
+        {"80,86,89,90a", 8, 9, 1},
+        {"80,86,89,90a", 12, 0, 0},
+        {"90a,120+PTX", 12, 1, 1},
+        {"90a,120+PTX", 13, 0, 1},
+        {"90a,120+PTX", 10, 0, 0},
+        {"120+PTX,90a", 9, 0, 1},
+        {"", 9, 0, 0},
+        {"none", 9, 0, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (arch_runs_on(rows[i].list, rows[i].major, rows[i].minor) != rows[i].runs)
+            fail_msg("\"%s\" on %d.%d: want %d", rows[i].list, rows[i].major, rows[i].minor,
+                     rows[i].runs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_loaded),
+        cmocka_unit_test(test_not_there),   cmocka_unit_test(test_order),
+        cmocka_unit_test(test_probe_print), cmocka_unit_test(test_arch),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,224 @@
+#include "rig.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "base/util.h"
+#include "ref_backend.h"
+
+const struct model_input rig_mnist = {{28, 28, 1}, 10};
+
+static struct err err;
+
+static void must(int rc)
+{
+    if (rc < 0)
+        assert_failed(err.msg, err.file, err.line);
+}
+
+float test_uniform(uint64_t step, uint64_t index)
+{
+    return 2 * rng_to_unit(rng_draw(7, RNG_TEST, step, index).v[0]) - 1;
+}
+
+struct job rig_job(enum model_arch arch)
+{
+    struct job job = {.name = "test"};
+
+    job.model.arch = arch;
+    job.model.init.name = INIT_PYTORCH;
+    return job;
+}
+
+struct graph *rig_graph(const struct job *job, const struct model_input *in, int64_t batch,
+                        int training, int sync)
+{
+    struct graph *g;
+
+    must(model_build(job, in, batch, training, sync, &g, &err));
+    if (training)
+        must(program_differentiate(g, &err));
+    return g;
+}
+
+static void *aligned(int64_t n_bytes)
+{
+    void *p;
+
+    must(try_alloc(&p, (size_t)n_bytes + 64, "test memory", &err));
+    return p;
+}
+
+static void open_spaces(struct rig *r)
+{
+    const struct layout *l = r->layout;
+
+    r->spaces = (struct program_spaces){
+        .param = aligned(l->n_total * 4),
+        .grad = aligned(l->n_grad * 4),
+        .state = aligned(l->n_state_total * 4),
+        .shadow = aligned(l->n_state_total * 4),
+        .metrics = r->metrics,
+        .scalars = &r->scalars,
+    };
+    memset(r->spaces.grad, 0xff, (size_t)l->n_grad * 4);
+}
+
+void rig_open(struct rig *r, unsigned fusions, struct graph *g, struct layout *layout)
+{
+    struct backend *b;
+
+    must(ref_open(fusions, &b));
+    rig_open_on(r, b, g, layout);
+}
+
+void rig_open_on(struct rig *r, struct backend *b, struct graph *g, struct layout *layout)
+{
+    *r = (struct rig){.backend = b, .graph = g, .layout = layout, .owns_layout = !layout};
+    if (!layout)
+        must(layout_new(g, 1 << 16, &r->layout, &err));
+    must(program_new(r->backend, g, r->layout, &r->program, &err));
+    open_spaces(r);
+    r->arena_bytes = program_arena_bytes(r->program);
+    r->arena = aligned((int64_t)r->arena_bytes);
+    must(program_bind(r->program, &r->spaces, r->arena, &err));
+    r->scalars = (struct step_scalars){.seed = 3, .step = 5, .loss_scale = 1, .rate = 0.1F};
+    if (g->batch)
+        r->scalars.loss_scale = 1 / (float)g->batch;
+}
+
+void rig_close(struct rig *r)
+{
+    program_free(r->program);
+    if (r->owns_layout)
+        layout_free(r->layout);
+    free(r->spaces.param);
+    free(r->spaces.grad);
+    free(r->spaces.state);
+    free(r->spaces.shadow);
+    free(r->arena);
+    backend_close(r->backend);
+}
+
+void rig_init(struct rig *r, uint64_t seed)
+{
+    layout_init_params(r->layout, seed, -1, r->spaces.param);
+    layout_init_states(r->layout, r->spaces.state);
+}
+
+void rig_fill(struct rig *r, int64_t first)
+{
+    const struct graph *g = r->graph;
+    float *x = program_x(r->program);
+    int32_t *labels = program_labels(r->program);
+    int64_t each, classes;
+
+    r->scalars.first_position = first;
+    if (!g->batch)
+        return;
+    each = shape_elements(&g->value[g->x].shape) / g->batch;
+    classes = g->value[g->logits].shape.dim[1];
+    for (int64_t s = 0; s < g->batch; s++) {
+        labels[s] = (int32_t)((first + s) * 7 % classes);
+        for (int64_t e = 0; e < each; e++)
+            x[s * each + e] = test_uniform((uint64_t)(first + s), (uint64_t)e);
+    }
+}
+
+/* NaNs everywhere, so that what is read before it is written shows. */
+static void spoil(struct rig *r)
+{
+    const int64_t first = r->scalars.first_position;
+
+    memset(r->arena, 0xff, r->arena_bytes);
+    memset(r->metrics, 0, sizeof r->metrics);
+    rig_fill(r, first);
+}
+
+/* The rigs stand at the same SYNC stage: all hold the sum of all afterwards. */
+static void sum_sync(struct rig *const *r, int n, const int *at)
+{
+    const int64_t len = program_stage(r[0]->program, at[0])->n_sync;
+
+    for (int64_t e = 0; e < len; e++) {
+        double sum = 0;
+
+        for (int k = 0; k < n; k++)
+            sum += ((double *)program_stage(r[k]->program, at[k])->sync)[e];
+        for (int k = 0; k < n; k++)
+            ((double *)program_stage(r[k]->program, at[k])->sync)[e] = sum;
+    }
+}
+
+/* Stages differ between ranks in RUN alone (a rank without samples has fewer). */
+static int next_collective(const struct rig *r, int i)
+{
+    while (i < program_n_stages(r->program) && program_stage(r->program, i)->kind == STAGE_RUN)
+        i++;
+    return i;
+}
+
+static void run_until(struct rig *r, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        must(program_run_stage(r->program, i, &err));
+}
+
+void rigs_run(struct rig *const *r, int n)
+{
+    int at[8] = {0};
+
+    ASSERT(n <= 8);
+    for (int k = 0; k < n; k++)
+        spoil(r[k]);
+    for (;;) {
+        int is_end = 0;
+
+        for (int k = 0; k < n; k++) {
+            int next = next_collective(r[k], at[k]);
+
+            run_until(r[k], at[k], next);
+            at[k] = next;
+            is_end += next == program_n_stages(r[k]->program);
+        }
+        ASSERT(is_end == 0 || is_end == n);
+        if (is_end)
+            return;
+        if (program_stage(r[0]->program, at[0])->kind == STAGE_SYNC)
+            sum_sync(r, n, at);
+        for (int k = 0; k < n; k++)
+            at[k]++;
+    }
+}
+
+void rig_run(struct rig *r) { rigs_run(&r, 1); }
+
+double rig_loss(struct rig *r)
+{
+    rig_run(r);
+    return r->metrics[METRIC_LOSS_SUM] * r->scalars.loss_scale;
+}
+
+static const struct segment *segment_named(const struct rig *r, const char *name)
+{
+    for (int i = 0; i < r->layout->n_params; i++)
+        if (!strcmp(r->layout->param[i].name, name))
+            return &r->layout->param[i];
+    assert_failed(name, __FILE__, __LINE__);
+}
+
+float *rig_param(const struct rig *r, const char *name, int64_t *length)
+{
+    const struct segment *s = segment_named(r, name);
+
+    if (length)
+        *length = s->length;
+    return (float *)r->spaces.param + s->offset;
+}
+
+float *rig_grad(const struct rig *r, const char *name)
+{
+    return (float *)r->spaces.grad + segment_named(r, name)->offset;
+}

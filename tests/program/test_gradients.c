@@ -1,0 +1,419 @@
+/* Gradients of whole graphs against central differences, on the naive backend. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "op/op.h"
+#include "ref_backend.h"
+#include "rig.h"
+
+/* d loss / d param[e] by central difference. */
+static double slope(struct rig *r, float *param, double h)
+{
+    const float was = *param;
+    float up, down;
+    double high, low;
+
+    *param = up = (float)(was + h);
+    high = rig_loss(r);
+    *param = down = (float)(was - h);
+    low = rig_loss(r);
+    *param = was;
+    return (high - low) / ((double)up - (double)down);
+}
+
+static double largest(const float *v, int64_t n)
+{
+    double most = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(v[i]));
+    return most;
+}
+
+/* How far the gradient is from the nearest of some differences: a wide one may straddle a kink of
+ * relu or of the maximum, a narrow one loses digits. */
+static double distance(struct rig *r, float *param, double h, double seen, double enough)
+{
+    double nearest = INFINITY;
+
+    for (int i = 0; i < 3 && !(nearest <= enough); i++, h /= 5)
+        nearest = fmin(nearest, fabs(seen - slope(r, param, h)));
+    return nearest;
+}
+
+/* Some elements of every parameter. */
+static void check_all(struct rig *r, int per_param, double h, double tol, const char *what)
+{
+    for (int i = 0; i < r->layout->n_params; i++) {
+        const struct segment *s = &r->layout->param[i];
+        float *param = rig_param(r, s->name, NULL), *grad = rig_grad(r, s->name);
+        const int64_t stride = max_i64(1, s->length / per_param);
+        double most;
+
+        if (s->info.frozen)
+            continue;
+        rig_run(r);
+        most = largest(grad, s->length) + 1e-3;
+        for (int64_t e = 0; e < s->length; e += stride) {
+            const double seen = grad[e], off = distance(r, &param[e], h, seen, tol * most);
+
+            if (!(off <= tol * most))
+                fail_msg("%s: %s[%lld]: gradient %g is off by %g (largest %g)", what, s->name,
+                         (long long)e, seen, off, most);
+            rig_run(r);
+        }
+    }
+}
+
+/* --- single operators: parameters go in where a network has activations --- */
+
+struct tiny {
+    struct graph *g;
+    struct err err;
+    int n_params;
+};
+
+static int param(struct tiny *t, struct shape shape)
+{
+    struct param_info info = {.init = PARAM_UNIFORM, .bound = 1};
+    char name[16];
+
+    snprintf(name, sizeof name, "p%d", t->n_params++);
+    return graph_param(t->g, shape, info, name);
+}
+
+static int append(struct tiny *t, enum op op, const union node_attr *attr, const int *in, int n_in)
+{
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT};
+    char name[32];
+
+    snprintf(name, sizeof name, "%s%d", op_get(op)->name, t->g->n_nodes);
+    if (graph_node(t->g, op, attr, in, n_in, out, name, &t->err) < 0)
+        fail_msg("%s", t->err.msg);
+    return out[0];
+}
+
+static int conv(struct tiny *t, int groups, int stride, int pad, int dilation)
+{
+    union node_attr a = {
+        .conv = {
+            .stride = {stride, 1}, .pad = {pad, 1}, .dilation = {1, dilation}, .groups = groups}};
+    int x = param(t, SHAPE(2, 6, 5, 4)), w = param(t, SHAPE(6, 4 / groups, 3, 2));
+
+    return append(t, OP_conv2d, &a, (int[]){x, w, param(t, SHAPE(6))}, 3);
+}
+
+static int conv_plain(struct tiny *t) { return conv(t, 1, 1, 0, 1); }
+static int conv_strided(struct tiny *t) { return conv(t, 1, 2, 1, 2); }
+static int conv_grouped(struct tiny *t) { return conv(t, 2, 2, 1, 1); }
+
+static int linear(struct tiny *t)
+{
+    int x = param(t, SHAPE(3, 5)), w = param(t, SHAPE(4, 5));
+
+    return append(t, OP_linear, NULL, (int[]){x, w, param(t, SHAPE(4))}, 3);
+}
+
+static int activation(struct tiny *t, enum activation kind, struct shape shape)
+{
+    union node_attr a = {.act.kind = kind};
+    int x = param(t, shape);
+
+    return append(t, OP_activation, &a, &x, 1);
+}
+
+static int bias(struct tiny *t)
+{
+    int x = activation(t, ACT_TANH, SHAPE(3, 2, 5));
+
+    return append(t, OP_bias, NULL, (int[]){x, param(t, SHAPE(5))}, 2);
+}
+
+static int relu(struct tiny *t) { return activation(t, ACT_RELU, SHAPE(4, 7)); }
+static int tanh_(struct tiny *t) { return activation(t, ACT_TANH, SHAPE(4, 7)); }
+static int sigmoid(struct tiny *t) { return activation(t, ACT_SIGMOID, SHAPE(4, 7)); }
+static int gelu(struct tiny *t) { return activation(t, ACT_GELU, SHAPE(4, 7)); }
+
+static int pool(struct tiny *t, enum pooling kind, int pad, int count_pad)
+{
+    union node_attr a = {.pool = {.kind = kind,
+                                  .kernel = {3, 2},
+                                  .stride = {2, 1},
+                                  .pad = {pad, pad},
+                                  .count_pad = count_pad}};
+    int x = param(t, SHAPE(2, 7, 5, 3));
+
+    return append(t, OP_pool2d, &a, &x, 1);
+}
+
+static int pool_max(struct tiny *t) { return pool(t, POOL_MAX, 1, 0); }
+static int pool_avg(struct tiny *t) { return pool(t, POOL_AVG, 1, 1); }
+static int pool_avg_inside(struct tiny *t) { return pool(t, POOL_AVG, 1, 0); }
+
+static int batch_norm(struct tiny *t)
+{
+    union node_attr a = {.norm = {.eps = 1e-5F, .momentum = 0.1F, .sync = 1}};
+    int x = activation(t, ACT_TANH, SHAPE(3, 2, 2, 3)), weight = param(t, SHAPE(3));
+    int b = param(t, SHAPE(3));
+    int m = graph_state(t->g, SHAPE(3), 0, "m"), v = graph_state(t->g, SHAPE(3), 1, "v");
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, graph_shadow_of(t->g, m), graph_shadow_of(t->g, v)};
+    int sums = append(t, OP_batch_norm_stats, &a, (int[]){x, m}, 2);
+
+    sums = append(t, OP_allreduce, NULL, &sums, 1);
+    assert_int_equal(graph_node(t->g, OP_batch_norm, &a, (int[]){x, sums, weight, b, m, v}, 6, out,
+                                "bn", &t->err),
+                     0);
+    return out[0];
+}
+
+static int layer_norm(struct tiny *t)
+{
+    union node_attr a = {.norm = {.eps = 1e-5F}};
+    int x = param(t, SHAPE(2, 3, 5)), weight = param(t, SHAPE(5));
+
+    return append(t, OP_layer_norm, &a, (int[]){x, weight, param(t, SHAPE(5))}, 3);
+}
+
+/* b has three users, a passes through two adds. */
+static int add(struct tiny *t)
+{
+    union node_attr act = {.act.kind = ACT_TANH};
+    int a = activation(t, ACT_TANH, SHAPE(3, 4)), b = activation(t, ACT_TANH, SHAPE(3, 4));
+    int c, d;
+
+    c = append(t, OP_add, NULL, (int[]){a, b}, 2);
+    d = append(t, OP_activation, &act, &b, 1);
+    c = append(t, OP_add, NULL, (int[]){c, d}, 2);
+    return append(t, OP_add, NULL, (int[]){c, b}, 2);
+}
+
+/* One weight in two places. */
+static int tied(struct tiny *t)
+{
+    union node_attr act = {.act.kind = ACT_TANH};
+    int x = param(t, SHAPE(3, 4)), w = param(t, SHAPE(4, 4));
+
+    x = append(t, OP_linear, NULL, (int[]){x, w}, 2);
+    x = append(t, OP_activation, &act, &x, 1);
+    return append(t, OP_linear, NULL, (int[]){x, w}, 2);
+}
+
+static int flatten(struct tiny *t)
+{
+    int x = param(t, SHAPE(2, 3, 2, 4)), w;
+
+    x = append(t, OP_flatten, NULL, (int[]){x}, 1);
+    w = param(t, SHAPE(3, 24));
+    return append(t, OP_linear, NULL, (int[]){x, w}, 2);
+}
+
+static int reshape(struct tiny *t)
+{
+    union node_attr a = {.reshape.shape = SHAPE(4, 6)};
+    int x = activation(t, ACT_TANH, SHAPE(2, 3, 4));
+
+    x = append(t, OP_reshape, &a, &x, 1);
+    return append(t, OP_linear, NULL, (int[]){x, param(t, SHAPE(2, 6))}, 2);
+}
+
+static int dropout(struct tiny *t)
+{
+    union node_attr a = {.dropout = {.p = 0.4F, .tag = 2}};
+    int x = param(t, SHAPE(4, 6));
+
+    return append(t, OP_dropout, &a, (int[]){x, t->g->scalars}, 2);
+}
+
+static const struct {
+    const char *name;
+    int (*build)(struct tiny *t);
+} ops[] = {
+    {"conv2d", conv_plain},
+    {"conv2d strided, padded, dilated", conv_strided},
+    {"conv2d grouped", conv_grouped},
+    {"linear", linear},
+    {"bias", bias},
+    {"relu", relu},
+    {"tanh", tanh_},
+    {"sigmoid", sigmoid},
+    {"gelu", gelu},
+    {"max pool", pool_max},
+    {"average pool", pool_avg},
+    {"average pool, padding not counted", pool_avg_inside},
+    {"batch_norm", batch_norm},
+    {"layer_norm", layer_norm},
+    {"add", add},
+    {"tied", tied},
+    {"flatten", flatten},
+    {"reshape", reshape},
+    {"dropout", dropout},
+};
+
+/* A loss on top: [N, the rest] without parameters. */
+static void append_loss(struct tiny *t, int y, enum op loss, float smoothing)
+{
+    const struct shape s = t->g->value[y].shape;
+    union node_attr shape = {.reshape.shape = SHAPE(s.dim[0], shape_elements(&s) / s.dim[0])};
+    union node_attr attr = {.loss.label_smoothing = smoothing};
+
+    t->g->batch = s.dim[0];
+    t->g->labels = graph_value(t->g, VALUE_INPUT, DTYPE_I32, SHAPE(s.dim[0]), "labels");
+    t->g->x = graph_value(t->g, VALUE_INPUT, DTYPE_F32, SHAPE(s.dim[0], 1), "x");
+    y = append(t, OP_reshape, &shape, &y, 1);
+    t->g->logits = y;
+    append(t, loss, &attr, (int[]){y, t->g->labels, t->g->metrics}, 3);
+}
+
+/* Distinct values, none near 0: no kink of relu or the maximum within a difference. */
+static void spread(struct rig *r)
+{
+    for (int i = 0; i < r->layout->n_params; i++) {
+        const struct segment *s = &r->layout->param[i];
+        float *p = rig_param(r, s->name, NULL);
+        int64_t step = 37;
+
+        while (s->length % step == 0)
+            step--;
+        for (int64_t e = 0; e < s->length; e++)
+            p[e] = ((float)(e * step % s->length) + 0.5F) / (float)s->length * 2 - 1;
+    }
+}
+
+static void check_op(int i, enum op loss, float smoothing, unsigned fusions)
+{
+    struct tiny t = {.g = graph_new(1, 1)};
+    struct rig r;
+
+    append_loss(&t, ops[i].build(&t), loss, smoothing);
+    if (program_differentiate(t.g, &t.err) < 0)
+        fail_msg("%s: %s", ops[i].name, t.err.msg);
+    rig_open(&r, fusions, t.g, NULL);
+    rig_init(&r, 11);
+    spread(&r);
+    check_all(&r, 20, 2e-3, 4e-3, ops[i].name);
+    rig_close(&r);
+}
+
+static void every_operator(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
+        check_op((int)i, OP_mse, 0, REF_FUSE_NONE);
+        check_op((int)i, OP_mse, 0, REF_FUSE_ALL);
+        check_op((int)i, OP_softmax_xent, 0.1F, REF_FUSE_ALL);
+    }
+}
+
+/* --- whole models --- */
+
+static void check_model(const struct job *job, const struct model_input *in, int64_t batch,
+                        unsigned fusions, const char *what)
+{
+    struct rig r;
+
+    rig_open(&r, fusions, rig_graph(job, in, batch, 1, 1), NULL);
+    rig_init(&r, 5);
+    rig_fill(&r, 3);
+    check_all(&r, 3, 4e-3, 1e-2, what);
+    rig_close(&r);
+}
+
+static void whole_models(void **state)
+{
+    static const struct model_input small = {{14, 14, 1}, 5}, colour = {{4, 3, 2}, 4};
+    struct job job = rig_job(MODEL_MLP);
+
+    (void)state;
+    job = rig_job(MODEL_LENET);
+    check_model(&job, &small, 2, REF_FUSE_ALL, "lenet");
+    job = rig_job(MODEL_LENET5);
+    check_model(&job, &small, 2, REF_FUSE_ALL, "lenet5");
+    for (unsigned fusions = REF_FUSE_NONE; fusions <= REF_FUSE_ALL; fusions += REF_FUSE_ALL) {
+        job = rig_job(MODEL_MLP);
+        check_model(&job, &colour, 3, fusions, "linear");
+        job.model.n_hidden = 2;
+        job.model.hidden[0] = 7;
+        job.model.hidden[1] = 6;
+        for (int a = ACTIVATION_TANH; a <= ACTIVATION_GELU; a++) {
+            job.model.activation = (enum job_activation)a;
+            check_model(&job, &colour, 5, fusions, "mlp");
+        }
+        job.model.batch_norm = 1;
+        job.model.dropout = 0.3;
+        job.train.label_smoothing = 0.1;
+        check_model(&job, &colour, 6, fusions, "mlp with batch norm and dropout");
+        job.train.label_smoothing = 0;
+        job.model.loss = LOSS_MSE;
+        check_model(&job, &colour, 6, fusions, "mlp with mse");
+    }
+}
+
+/* What no parameter needs is not computed; frozen parameters get no gradient. */
+static void nothing_in_vain(void **state)
+{
+    struct job job = rig_job(MODEL_LENET);
+    struct graph *g = rig_graph(&job, &rig_mnist, 2, 1, 0);
+    int n_grad_x = 0;
+
+    (void)state;
+    for (int k = 0; k < g->n_nodes; k++)
+        n_grad_x += g->node[k].op == OP_conv2d_grad_x;
+    assert_int_equal(n_grad_x, 1);
+    graph_free(g);
+}
+
+static void unused_parameter_is_named(void **state)
+{
+    struct job job = rig_job(MODEL_MLP);
+    struct param_info info = {.init = PARAM_CONST};
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(model_build(&job, &rig_mnist, 2, 1, 0, &g, &err), 0);
+    graph_param(g, SHAPE(3), info, "idle.weight");
+    assert_int_equal(program_differentiate(g, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "idle.weight"));
+    graph_free(g);
+}
+
+static void frozen_parameter_gets_none(void **state)
+{
+    struct tiny t = {.g = graph_new(1, 1)};
+    struct param_info info = {.init = PARAM_UNIFORM, .bound = 1, .frozen = 1};
+    int x = param(&t, SHAPE(3, 5)), w = graph_param(t.g, SHAPE(4, 5), info, "frozen");
+    struct rig r;
+
+    (void)state;
+    append_loss(&t, append(&t, OP_linear, NULL, (int[]){x, w}, 2), OP_mse, 0);
+    assert_int_equal(program_differentiate(t.g, &t.err), 0);
+    for (int k = 0; k < t.g->n_nodes; k++)
+        assert_true(t.g->node[k].op != OP_linear_grad_w);
+    rig_open(&r, REF_FUSE_ALL, t.g, NULL);
+    assert_int_equal(r.layout->n_trained, 16);
+    assert_int_equal(r.layout->n_total, 16 + 32);
+    rig_init(&r, 1);
+    check_all(&r, 15, 2e-3, 4e-3, "beside a frozen one");
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_operator),
+        cmocka_unit_test(whole_models),
+        cmocka_unit_test(nothing_in_vain),
+        cmocka_unit_test(unused_parameter_is_named),
+        cmocka_unit_test(frozen_parameter_gets_none),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,253 @@
+/* The flat parameter space: order, buckets, hash, first values. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "op/control.h"
+#include "rig.h"
+
+static struct layout *layout_of(const struct job *job, const struct model_input *in, int64_t batch,
+                                int sync, size_t bucket_bytes)
+{
+    struct graph *g = rig_graph(job, in, batch, 1, sync);
+    struct layout *l;
+    struct err err;
+
+    assert_int_equal(layout_new(g, bucket_bytes, &l, &err), 0);
+    graph_free(g);
+    return l;
+}
+
+static void lenet_golden(void **state)
+{
+    static const struct {
+        const char *name, *shape;
+        int64_t offset, length;
+    } want[] = {
+        {"fc2.bias", "[10]", 0, 10},        {"fc2.weight", "[10,128]", 16, 1280},
+        {"fc1.bias", "[128]", 1296, 128},   {"fc1.weight", "[128,800]", 1424, 102400},
+        {"conv2.bias", "[50]", 103824, 50}, {"conv2.weight", "[50,20,5,5]", 103888, 25000},
+        {"conv1.bias", "[20]", 128896, 20}, {"conv1.weight", "[20,1,3,3]", 128928, 180},
+    };
+    struct job job = rig_job(MODEL_LENET);
+    struct layout *l = layout_of(&job, &rig_mnist, 256, 1, 256 << 10);
+    char text[SHAPE_TEXT_LEN];
+
+    (void)state;
+    assert_int_equal(l->n_params, ARRAY_LEN(want));
+    for (int i = 0; i < l->n_params; i++) {
+        assert_string_equal(l->param[i].name, want[i].name);
+        assert_string_equal(shape_text(&l->param[i].shape, text), want[i].shape);
+        assert_int_equal(l->param[i].offset, want[i].offset);
+        assert_int_equal(l->param[i].length, want[i].length);
+    }
+    assert_int_equal(l->n_trained, 129120);
+    assert_int_equal(l->n_total, 129120);
+    assert_int_equal(l->n_grad, 129120 + CONTROL_LEN);
+    assert_int_equal(l->n_states, 0);
+    assert_int_equal(l->n_buckets, 2);
+    assert_int_equal(l->bucket[0].last_segment, 3);
+    assert_int_equal(l->bucket[0].length, 103824);
+    assert_int_equal(l->bucket[1].offset + l->bucket[1].length, l->n_grad);
+    assert_int_equal(l->bucket[1].last_segment, 7);
+    layout_free(l);
+}
+
+static void buckets_cover_all(void **state)
+{
+    struct job job = rig_job(MODEL_LENET);
+
+    (void)state;
+    for (size_t bytes = 1; bytes < 4 << 20; bytes *= 4) {
+        struct layout *l = layout_of(&job, &rig_mnist, 4, 1, bytes);
+        int64_t end = 0;
+
+        for (int b = 0; b < l->n_buckets; b++) {
+            assert_int_equal(l->bucket[b].offset, end);
+            assert_true((size_t)l->bucket[b].length * 4 >= bytes || b == l->n_buckets - 1);
+            end += l->bucket[b].length;
+        }
+        assert_int_equal(end, l->n_grad);
+        layout_free(l);
+    }
+}
+
+static struct job norm_mlp(void)
+{
+    struct job job = rig_job(MODEL_MLP);
+
+    job.model.n_hidden = 1;
+    job.model.hidden[0] = 20;
+    job.model.batch_norm = 1;
+    return job;
+}
+
+static void states_have_their_table(void **state)
+{
+    struct job job = norm_mlp();
+    struct layout *l = layout_of(&job, &rig_mnist, 4, 1, 1 << 20);
+    float *states;
+
+    (void)state;
+    assert_int_equal(l->n_states, 2);
+    assert_string_equal(l->state[0].name, "bn1.running_mean");
+    assert_string_equal(l->state[1].name, "bn1.running_var");
+    assert_int_equal(l->n_state_total, 64);
+    states = xcalloc(64, sizeof *states);
+    layout_init_states(l, states);
+    for (int i = 0; i < 64; i++)
+        assert_true(states[i] == (i >= 32 && i < 52 ? 1.0F : 0.0F));
+    free(states);
+    layout_free(l);
+}
+
+/* Equal for every batch size and way of synchronising; different when the model is. */
+static void hash_is_the_models(void **state)
+{
+    struct job job = norm_mlp(), other = norm_mlp();
+    struct layout *a = layout_of(&job, &rig_mnist, 64, 1, 1 << 20), *b;
+    static const int64_t batches[] = {0, 1, 7};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(batches); i++)
+        for (int sync = 0; sync < 2; sync++) {
+            b = layout_of(&job, &rig_mnist, batches[i], sync, 1 << 20);
+            assert_true(hash_equal(a->hash, b->hash));
+            layout_free(b);
+        }
+    other.model.hidden[0] = 21;
+    b = layout_of(&other, &rig_mnist, 64, 1, 1 << 20);
+    assert_false(hash_equal(a->hash, b->hash));
+    layout_free(b);
+    b = layout_of(&job, &rig_mnist, 64, 1, 1 << 10);
+    assert_false(hash_equal(a->hash, b->hash));
+    assert_true(hash_equal(segment_hash(&a->param[0]), segment_hash(&b->param[0])));
+    assert_false(hash_equal(segment_hash(&a->param[0]), segment_hash(&b->param[1])));
+    layout_free(b);
+    layout_free(a);
+}
+
+static const struct segment *named(const struct layout *l, const char *name)
+{
+    for (int i = 0; i < l->n_params; i++)
+        if (!strcmp(l->param[i].name, name))
+            return &l->param[i];
+    fail_msg("no %s", name);
+    return NULL;
+}
+
+static double mean_square(const struct segment *s, const float *params)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < s->length; i++)
+        sum += (double)params[s->offset + i] * params[s->offset + i] / (double)s->length;
+    return sum;
+}
+
+static void init_pytorch(void **state)
+{
+    struct job job = rig_job(MODEL_LENET);
+    struct layout *l = layout_of(&job, &rig_mnist, 4, 1, 1 << 20);
+    float *p = xcalloc((size_t)l->n_total, sizeof *p), *again = xcalloc((size_t)l->n_total, 4);
+    int64_t end = 0;
+
+    (void)state;
+    memset(p, 0xff, (size_t)l->n_total * sizeof *p);
+    layout_init_params(l, 1, -1, p);
+    for (int i = 0; i < l->n_params; i++) {
+        const struct segment *s = &l->param[i];
+        const double bound = s->info.bound;
+
+        for (; end < s->offset; end++)
+            assert_true(p[end] == 0); /* padding */
+        for (end = s->offset; end < s->offset + s->length; end++)
+            assert_true(fabs(p[end]) <= bound && p[end] != 0);
+        if (s->length > 1000)
+            assert_true(fabs(mean_square(s, p) / (bound * bound / 3) - 1) < 0.06);
+    }
+    assert_true(named(l, "conv1.bias")->info.bound == (float)(1 / 3.0));
+    assert_true(named(l, "conv2.weight")->info.bound == (float)(1 / sqrt(500)));
+    assert_true(named(l, "fc1.bias")->info.bound == (float)(1 / sqrt(800)));
+    layout_init_params(l, 1, -1, again);
+    assert_memory_equal(p, again, (size_t)l->n_total * 4);
+    layout_init_params(l, 2, -1, again);
+    assert_memory_not_equal(p, again, (size_t)l->n_total * 4);
+    free(p);
+    free(again);
+    layout_free(l);
+}
+
+static void init_normal(void **state)
+{
+    struct job job = norm_mlp();
+    struct layout *l = layout_of(&job, &rig_mnist, 4, 1, 1 << 20);
+    float *p = xcalloc((size_t)l->n_total, sizeof *p);
+    const struct segment *w = named(l, "fc1.weight");
+
+    (void)state;
+    layout_init_params(l, 1, 0.01, p);
+    assert_true(fabs(mean_square(w, p) / 1e-4 - 1) < 0.05);
+    assert_true(mean_square(named(l, "fc1.bias"), p) == 0);
+    assert_true(fabs(mean_square(named(l, "bn1.weight"), p) - 1) < 1e-12);
+    assert_true(mean_square(named(l, "bn1.bias"), p) == 0);
+    free(p);
+    layout_free(l);
+}
+
+/* A parameter's numbers depend on its name's rank, not on its place. */
+static void init_is_independent_of_order(void **state)
+{
+    struct job job = rig_job(MODEL_MLP);
+    struct layout *l = layout_of(&job, &rig_mnist, 4, 1, 1 << 20);
+    struct segment swap = l->param[0];
+    float *p = xcalloc((size_t)l->n_total, sizeof *p), *q = xcalloc((size_t)l->n_total, sizeof *q);
+
+    (void)state;
+    layout_init_params(l, 1, -1, p);
+    l->param[0] = l->param[1];
+    l->param[1] = swap;
+    layout_init_params(l, 1, -1, q);
+    assert_memory_equal(p, q, (size_t)l->n_total * sizeof *p);
+    free(p);
+    free(q);
+    layout_free(l);
+}
+
+static void wants_a_gradient(void **state)
+{
+    struct job job = rig_job(MODEL_MLP);
+    struct graph *g = rig_graph(&job, &rig_mnist, 2, 0, 0);
+    struct layout *l;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(layout_new(g, 1, &l, &err), ERR_ARG);
+    assert_non_null(strstr(err.msg, "differentiate"));
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lenet_golden),
+        cmocka_unit_test(buckets_cover_all),
+        cmocka_unit_test(states_have_their_table),
+        cmocka_unit_test(hash_is_the_models),
+        cmocka_unit_test(init_pytorch),
+        cmocka_unit_test(init_normal),
+        cmocka_unit_test(init_is_independent_of_order),
+        cmocka_unit_test(wants_a_gradient),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

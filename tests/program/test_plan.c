@@ -1,0 +1,421 @@
+/* The memory plan: no step reads what another has written over.
+ *
+ * Each program is executed on paper: every byte of the arena has an owner, the value last written
+ * there, and whoever reads a value must find all its bytes still owned by it.  Random graphs of
+ * operators that alias, work in place and share values go through the same, and through a real run
+ * on an arena full of NaNs, fused and not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/rng.h"
+#include "base/util.h"
+#include "program/impl.h"
+#include "ref_backend.h"
+#include "rig.h"
+
+struct paper {
+    const struct program *p;
+    int *owner; /* of each byte of the arena's temporaries */
+    int *alias; /* of each value: the value whose bytes a reshape gave it */
+    const char *what;
+};
+
+static void complain(const struct paper *w, const struct node *n, int v, const char *how)
+{
+    struct buf text = {0};
+
+    program_print(w->p, &text);
+    fprintf(stderr, "%s\n", buf_cstr(&text));
+    buf_fini(&text);
+    fail_msg("%s: %s: %s is %s", w->what, n ? n->name : "end", w->p->graph->value[v].name, how);
+}
+
+static void take(struct paper *w, const struct node *n, int v)
+{
+    const struct place *at = &w->p->place[w->p->place[v].root];
+
+    if (at->offset % 64 || at->offset + w->p->place[v].n_bytes > w->p->temp_bytes)
+        complain(w, n, v, "misplaced");
+    for (size_t i = 0; i < w->p->place[v].n_bytes; i++)
+        w->owner[at->offset + i] = w->alias[v];
+}
+
+static void expect_owned(struct paper *w, const struct node *n, int v)
+{
+    const struct place *at = &w->p->place[w->p->place[v].root];
+
+    if (!is_temp(w->p->graph, w->alias[v]))
+        return; /* an input under another shape */
+    for (size_t i = 0; i < w->p->place[v].n_bytes; i++)
+        if (w->owner[at->offset + i] != w->alias[v])
+            complain(w, n, v, "overwritten before it is read");
+}
+
+static void step_on_paper(struct paper *w, int k)
+{
+    const struct graph *g = w->p->graph;
+    const struct node *n = &g->node[k];
+
+    for (int i = 0; i < n->n_in; i++)
+        if (is_temp(g, n->in[i]))
+            expect_owned(w, n, n->in[i]);
+    for (int i = 0; i < n->n_out; i++) {
+        if (!is_temp(g, n->out[i]))
+            continue;
+        if (op_get(n->op)->flags & OP_ALIAS)
+            w->alias[n->out[i]] = w->alias[n->in[0]];
+        else
+            take(w, n, n->out[i]);
+    }
+    /* Outputs of one node do not cover each other. */
+    for (int i = 0; i < n->n_out; i++)
+        if (is_temp(g, n->out[i]))
+            expect_owned(w, n, n->out[i]);
+}
+
+static void check_on_paper(const struct program *p, const char *what)
+{
+    const struct graph *g = p->graph;
+    struct paper w = {.p = p, .what = what};
+
+    w.owner = xcalloc(p->temp_bytes + 1, sizeof *w.owner);
+    w.alias = xcalloc((size_t)g->n_values, sizeof *w.alias);
+    for (size_t i = 0; i < p->temp_bytes; i++)
+        w.owner[i] = -1;
+    for (int v = 0; v < g->n_values; v++)
+        w.alias[v] = v;
+    for (int k = 0; k < g->n_nodes; k++)
+        step_on_paper(&w, k);
+    if (is_temp(g, g->logits))
+        expect_owned(&w, NULL, g->logits);
+    free(w.owner);
+    free(w.alias);
+}
+
+/* In place means over the right input, and only there may input and output meet. */
+static void check_overlaps(const struct program *p, const char *what)
+{
+    const struct graph *g = p->graph;
+
+    for (int k = 0; k < g->n_nodes; k++) {
+        const struct node *n = &g->node[k];
+        const struct op_def *def = op_get(n->op);
+
+        for (int i = 0; i < n->n_in && is_temp(g, n->out[0]); i++) {
+            if (!is_temp(g, n->in[i]) || (def->flags & (OP_ALIAS | OP_ENGINE)))
+                continue;
+            if (p->place[n->in[i]].root == p->place[n->out[0]].root &&
+                !((def->flags & OP_INPLACE) && i == def->inplace_in))
+                fail_msg("%s: %s writes over input %d", what, n->name, i);
+        }
+    }
+}
+
+static void check_program(const struct program *p, const char *what)
+{
+    check_on_paper(p, what);
+    check_overlaps(p, what);
+}
+
+/* --- two ways of running the same --- */
+
+static void expect_near(const float *a, const float *b, int64_t n, double tol, const char *what)
+{
+    double most = 0.05; /* below that, rounding of larger numbers on the way */
+
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(b[i]));
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs((double)a[i] - b[i]) <= tol * most))
+            fail_msg("%s: element %lld is %g, want %g (largest %g)", what, (long long)i,
+                     (double)a[i], (double)b[i], most);
+}
+
+static void compare(struct rig *a, struct rig *b, const char *what)
+{
+    const int64_t n_logits = shape_elements(&a->graph->value[a->graph->logits].shape);
+
+    assert_true(hash_equal(a->layout->hash, b->layout->hash));
+    rig_run(a);
+    rig_run(b);
+    expect_near(program_logits(a->program), program_logits(b->program), n_logits, 2e-6, what);
+    expect_near(a->spaces.shadow, b->spaces.shadow, a->layout->n_state_total, 2e-6, what);
+    for (int i = 0; i < METRIC_COUNT; i++)
+        assert_true(fabs(a->metrics[i] - b->metrics[i]) <= 2e-6 * (1 + fabs(b->metrics[i])));
+    for (int i = 0; a->graph->training && i < a->layout->n_params; i++) {
+        const struct segment *s = &a->layout->param[i];
+
+        if (s->info.frozen)
+            continue;
+        expect_near(rig_grad(a, s->name), rig_grad(b, s->name), s->length, 2e-5, what);
+    }
+}
+
+/* Plans of both, and equal numbers from arenas full of NaNs. */
+static void check_pair(struct graph *unfused, struct graph *fused, struct layout *layout,
+                       const char *what)
+{
+    struct rig a, b;
+
+    rig_open(&a, REF_FUSE_NONE, unfused, layout);
+    rig_open(&b, REF_FUSE_ALL, fused, layout);
+    check_program(a.program, what);
+    check_program(b.program, what);
+    assert_true(b.program->n_steps <= a.program->n_steps);
+    rig_init(&a, 9);
+    rig_init(&b, 9);
+    rig_fill(&a, 2);
+    rig_fill(&b, 2);
+    compare(&a, &b, what);
+    rig_close(&a);
+    rig_close(&b);
+}
+
+static void check_job(const struct job *job, const struct model_input *in, const char *what)
+{
+    static const int64_t batches[] = {1, 3, 4};
+
+    for (size_t i = 0; i < ARRAY_LEN(batches); i++) {
+        struct graph *g = rig_graph(job, in, batches[i], 1, 1);
+        struct layout *layout;
+        struct err err;
+
+        assert_int_equal(layout_new(g, 1 << 16, &layout, &err), 0);
+        check_pair(g, rig_graph(job, in, batches[i], 1, 1), NULL, what);
+        check_pair(rig_graph(job, in, batches[i], 0, 0), rig_graph(job, in, batches[i], 0, 0),
+                   layout, what);
+        layout_free(layout);
+    }
+}
+
+static void models(void **state)
+{
+    static const struct model_input small = {{14, 14, 1}, 5}, colour = {{5, 3, 2}, 4};
+    struct job job = rig_job(MODEL_LENET);
+
+    (void)state;
+    check_job(&job, &small, "lenet");
+    job = rig_job(MODEL_LENET5);
+    check_job(&job, &small, "lenet5");
+    job = rig_job(MODEL_MLP);
+    check_job(&job, &small, "linear");
+    check_job(&job, &colour, "linear, colour");
+    job.model.n_hidden = 3;
+    for (int i = 0; i < 3; i++)
+        job.model.hidden[i] = 4 + 3 * i;
+    for (int a = ACTIVATION_RELU; a <= ACTIVATION_GELU; a++) {
+        job.model.activation = (enum job_activation)a;
+        job.model.dropout = a % 2 ? 0.25 : 0;
+        job.model.batch_norm = a >= ACTIVATION_SIGMOID;
+        job.model.loss = a == ACTIVATION_TANH ? LOSS_MSE : LOSS_CROSS_ENTROPY;
+        check_job(&job, &colour, "mlp");
+    }
+}
+
+/* lenet on the cpu's fusions: one kernel for each layer and its activation. */
+static void lenet_is_fused(void **state)
+{
+    struct job job = rig_job(MODEL_LENET);
+    struct rig r;
+    int n[OP_COUNT] = {0};
+    struct buf text = {0};
+
+    (void)state;
+    rig_open(&r, REF_FUSE_ALL, rig_graph(&job, &rig_mnist, 4, 1, 0), NULL);
+    program_print(r.program, &text);
+    assert_non_null(strstr(buf_cstr(&text), "conv1 (conv2d): x [4,28,28,1], conv1.weight "));
+    assert_non_null(strstr(buf_cstr(&text), "backward bucket 0\n"));
+    buf_fini(&text);
+    for (int k = 0; k < r.graph->n_nodes; k++)
+        n[r.graph->node[k].op]++;
+    assert_int_equal(n[OP_conv2d], 2);
+    assert_int_equal(n[OP_linear], 2);
+    assert_int_equal(n[OP_bias] + n[OP_bias_grad] + n[OP_activation], 0);
+    assert_int_equal(n[OP_flatten] + n[OP_unflatten], 0);
+    assert_int_equal(n[OP_activation_grad], 1); /* between the linear layers */
+    assert_int_equal(n[OP_pool2d_grad], 2);
+    assert_int_equal(r.graph->n_nodes, 7 + 1 + 11); /* forward with the loss, control, backward */
+    rig_close(&r);
+}
+
+/* --- random graphs --- */
+
+struct maker {
+    struct graph *g;
+    struct rng_stream rng;
+    int alive[64], n_alive; /* values of [4,6] or [2,2,1,6] */
+    int n_params;
+    struct err err;
+};
+
+static uint64_t pick(struct maker *m, uint64_t n) { return rng_next_below(&m->rng, n); }
+
+static int any(struct maker *m)
+{
+    /* Often the newest, so that chains grow and things die. */
+    if (pick(m, 2))
+        return m->alive[m->n_alive - 1];
+    return m->alive[pick(m, (uint64_t)m->n_alive)];
+}
+
+static int fresh_param(struct maker *m, struct shape s)
+{
+    struct param_info info = {.init = PARAM_UNIFORM, .bound = 0.7F};
+    char name[16];
+
+    snprintf(name, sizeof name, "p%d", m->n_params++);
+    return graph_param(m->g, s, info, name);
+}
+
+static int add_node(struct maker *m, enum op op, const union node_attr *attr, const int *in,
+                    int n_in)
+{
+    int out[NODE_MAX_OUT] = {-1, -1, -1, -1};
+    char name[32];
+
+    snprintf(name, sizeof name, "%s%d", op_get(op)->name, m->g->n_nodes);
+    if (graph_node(m->g, op, attr, in, n_in, out, name, &m->err) < 0)
+        fail_msg("%s", m->err.msg);
+    return out[0];
+}
+
+static int as_rows(struct maker *m, int v)
+{
+    union node_attr a = {.reshape.shape = SHAPE(4, 6)};
+
+    return m->g->value[v].shape.n == 2 ? v : add_node(m, OP_reshape, &a, &v, 1);
+}
+
+static int as_image(struct maker *m, int v)
+{
+    union node_attr a = {.reshape.shape = SHAPE(4, 3, 1, 2)};
+
+    return m->g->value[v].shape.n == 4 ? v : add_node(m, OP_reshape, &a, &v, 1);
+}
+
+static int random_node(struct maker *m)
+{
+    union node_attr a = {0};
+    int x = any(m);
+
+    switch (pick(m, 8)) {
+    case 0:
+    case 1:
+        a.act.kind = (enum activation)(ACT_RELU + (int)pick(m, 4));
+        return add_node(m, OP_activation, &a, &x, 1);
+    case 2:
+        return add_node(m, OP_add, NULL, (int[]){as_rows(m, x), as_rows(m, any(m))}, 2);
+    case 3:
+        x = as_rows(m, x);
+        return add_node(m, OP_linear, NULL, (int[]){x, fresh_param(m, SHAPE(6, 6))}, 2);
+    case 4:
+        return add_node(m, OP_bias, NULL,
+                        (int[]){x, fresh_param(m, SHAPE(m->g->value[x].shape.n == 2 ? 6 : 2))}, 2);
+    case 5:
+        x = as_image(m, x);
+        return add_node(m, OP_flatten, NULL, &x, 1);
+    case 6:
+        a.dropout.p = 0.25F;
+        a.dropout.tag = m->g->n_nodes;
+        return add_node(m, OP_dropout, &a, (int[]){x, m->g->scalars}, 2);
+    default:
+        return m->g->value[x].shape.n == 2 ? as_image(m, x) : as_rows(m, x);
+    }
+}
+
+static struct graph *random_graph(uint64_t seed)
+{
+    struct maker m = {.g = graph_new(4, 1)};
+    union node_attr a = {0};
+    int n, y;
+
+    rng_stream_init(&m.rng, seed, RNG_TEST, 1);
+    m.g->x = graph_value(m.g, VALUE_INPUT, DTYPE_F32, SHAPE(4, 6), "x");
+    m.g->labels = graph_value(m.g, VALUE_INPUT, DTYPE_I32, SHAPE(4), "labels");
+    m.alive[m.n_alive++] = m.g->x;
+    n = 3 + (int)pick(&m, 40);
+    for (int i = 0; i < n; i++) {
+        int made = random_node(&m);
+
+        m.alive[m.n_alive++] = made;
+    }
+    y = add_node(&m, OP_linear, NULL,
+                 (int[]){as_rows(&m, m.alive[m.n_alive - 1]), fresh_param(&m, SHAPE(6, 6))}, 2);
+    m.g->logits = pick(&m, 3) ? y : as_rows(&m, any(&m)); /* what must be kept may lie anywhere */
+    add_node(&m, OP_softmax_xent, &a, (int[]){y, m.g->labels, m.g->metrics}, 3);
+    return m.g;
+}
+
+/* Parameters that do not reach the loss are frozen, then differentiate. */
+static struct graph *random_trained(uint64_t seed)
+{
+    struct graph *g = random_graph(seed);
+    char *reaches = xcalloc((size_t)g->n_values, 1);
+    struct err err;
+
+    reaches[g->node[g->n_nodes - 1].in[0]] = 1; /* the loss is last */
+    for (int k = g->n_nodes - 1; k >= 0; k--)
+        for (int i = 0; i < g->node[k].n_in; i++)
+            if (g->node[k].in[i] >= 0 && g->node[k].out[0] >= 0 && reaches[g->node[k].out[0]])
+                reaches[g->node[k].in[i]] = 1;
+    for (int v = 0; v < g->n_values; v++)
+        if (g->value[v].role == VALUE_PARAM && !reaches[v]) {
+            struct param_info info = *g->value[v].info;
+
+            info.frozen = 1;
+            g->value[v].info = arena_copy(&g->arena, &info, sizeof info);
+        }
+    free(reaches);
+    if (program_differentiate(g, &err) < 0)
+        fail_msg("seed %llu: %s", (unsigned long long)seed, err.msg);
+    return g;
+}
+
+static void random_graphs(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        char what[32];
+
+        snprintf(what, sizeof what, "seed %llu", (unsigned long long)seed);
+        check_pair(random_trained(seed), random_trained(seed), NULL, what);
+    }
+}
+
+/* The plan is worth its name: far below the sum of all temporaries. */
+static void lenet_is_small(void **state)
+{
+    struct job job = rig_job(MODEL_LENET);
+    size_t sum = 0;
+    struct rig r;
+
+    (void)state;
+    rig_open(&r, REF_FUSE_ALL, rig_graph(&job, &rig_mnist, 16, 1, 0), NULL);
+    for (int v = 0; v < r.graph->n_values; v++)
+        if (is_temp(r.graph, v) && r.graph->value[v].producer >= 0)
+            sum += value_bytes(&r.graph->value[v]);
+    assert_true(r.program->temp_bytes < sum * 3 / 4);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models),
+        cmocka_unit_test(lenet_is_fused),
+        cmocka_unit_test(random_graphs),
+        cmocka_unit_test(lenet_is_small),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,60 @@
+#include "folder.h"
+
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+
+int folder_setup(void **state)
+{
+    const char *tmp = getenv("TMPDIR");
+    char *path = xasprintf("%s/dptrain-report-XXXXXX", tmp ? tmp : "/tmp");
+
+    assert_non_null(mkdtemp(path));
+    assert_int_equal(chdir(path), 0);
+    *state = path;
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
+int folder_teardown(void **state)
+{
+    assert_int_equal(chdir("/"), 0);
+    assert_int_equal(nftw(*state, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    free(*state);
+    return 0;
+}
+
+char *read_text(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    char *text = xcalloc(1, 1 << 20);
+
+    assert_non_null(f);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) < (1 << 20) - 1);
+    fclose(f);
+    return text;
+}
+
+void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "we");
+
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+    assert_int_equal(fclose(f), 0);
+}

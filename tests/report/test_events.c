@@ -1,0 +1,184 @@
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "folder.h"
+#include "report/events.h"
+
+static struct events *open_events(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+
+    assert_true(fd >= 0);
+    return events_new(fd, path, "cpu");
+}
+
+static double two[] = {51.5, 49.25};
+
+#define EPOCH                                                                                   \
+    {                                                                                           \
+        .epoch = 3, .step = 235, .train_loss = 0.5, .train_accuracy = 0.75, .train_seconds = 2, \
+        .samples_per_second = 10000, .step_ms_median = 25.5, .comm_exposed_ms_median = 0.25,    \
+        .is_validated = 1, .validation_loss = 0.25, .validation_accuracy = 0.875                \
+    }
+
+/* Every event, and every field that users rely on. */
+static const struct {
+    struct session_event ev;
+    const char *name, *fields; /* "key=JSON;...", all but event and time */
+} cases[] = {
+    {{.kind = EVENT_START, .rank = -1, .step = -1, .n_ranks = 2, .n_parameters = 431080},
+     "start",
+     "nranks=2;device=\"cpu\";version=\"" DPTRAIN_VERSION "\";parameters=431080"},
+    {{.kind = EVENT_JOIN, .rank = 1, .host = (char *)"node-b"}, "join", "rank=1;host=\"node-b\""},
+    {{.kind = EVENT_FORM, .generation = 1, .n_ranks = 2, .seconds = 0.5},
+     "form",
+     "generation=1;nranks=2;seconds=0.5"},
+    {{.kind = EVENT_FIRST_STEP, .seconds = 0.25, .per_rank = two, .n_ranks = 2},
+     "first_step",
+     "seconds=0.25;rss_mib=[51.5,49.25]"},
+    {{.kind = EVENT_EPOCH, .epoch = EPOCH},
+     "epoch",
+     "epoch=3;step=235;train_loss=0.5;train_accuracy=0.75;train_seconds=2.0;"
+     "samples_per_second=10000.0;step_ms_median=25.5;comm_exposed_ms_median=0.25;"
+     "validation_loss=0.25;validation_accuracy=0.875"},
+    {{.kind = EVENT_EPOCH,
+      .epoch = {.epoch = 1,
+                .step = 2,
+                .train_loss = NAN,
+                .train_accuracy = 0,
+                .train_seconds = 1,
+                .samples_per_second = 1,
+                .step_ms_median = 1,
+                .comm_exposed_ms_median = NOT_MEASURED,
+                .n_skipped = 4}},
+     "epoch",
+     "epoch=1;step=2;train_loss=null;train_accuracy=0.0;train_seconds=1.0;"
+     "samples_per_second=1.0;step_ms_median=1.0;steps_skipped=4"},
+    {{.kind = EVENT_CHECKPOINT,
+      .step = 235,
+      .text = (char *)"r/checkpoints/step-1",
+      .seconds = 0.125},
+     "checkpoint",
+     "step=235;path=\"r/checkpoints/step-1\";seconds=0.125"},
+    {{.kind = EVENT_LOST, .rank = 1, .host = (char *)"h", .text = (char *)"killed"},
+     "lost",
+     "rank=1;host=\"h\";reason=\"killed\""},
+    {{.kind = EVENT_WARNING, .rank = 0, .text = (char *)"a \"quoted\"\ntext \xff", .step = 7},
+     "warning",
+     "rank=0;step=7;message=\"a \\\"quoted\\\"\\ntext ?\""},
+    {{.kind = EVENT_ERROR,
+      .rank = 1,
+      .host = (char *)"h",
+      .text = (char *)"why",
+      .step = 700,
+      .phase = PHASE_REDUCE},
+     "error",
+     "rank=1;host=\"h\";step=700;message=\"why\";phase=\"reduce\""},
+    {{.kind = EVENT_ERROR, .rank = -1, .text = (char *)"why", .step = -1, .phase = PHASE_COUNT},
+     "error",
+     "rank=null;step=null;message=\"why\";phase=null"},
+    {{.kind = EVENT_DONE,
+      .step = 2350,
+      .seconds = 64,
+      .epoch = EPOCH,
+      .per_rank = two,
+      .n_ranks = 2},
+     "done",
+     "step=2350;seconds=64.0;train_loss=0.5;validation_loss=0.25;validation_accuracy=0.875;"
+     "peak_rss_mib=[51.5,49.25]"},
+    {{.kind = EVENT_DONE, .step = 0, .seconds = 1, .per_rank = two, .n_ranks = 1},
+     "done",
+     "step=0;seconds=1.0;peak_rss_mib=[51.5]"},
+};
+
+static void check_line(const char *line, const char *name, const char *fields)
+{
+    char *text = strdup(fields), *rest = text, *field;
+    json_t *o = json_loads(line, 0, NULL);
+    size_t n = 2;
+
+    assert_non_null(o);
+    assert_string_equal(json_string_value(json_object_get(o, "event")), name);
+    assert_true(json_real_value(json_object_get(o, "time")) > 1.6e9);
+    for (; (field = strsep(&rest, ";")); n++) {
+        char *want = strchr(field, '=') + 1, *got;
+
+        want[-1] = '\0';
+        got = json_dumps(json_object_get(o, field), JSON_ENCODE_ANY | JSON_COMPACT);
+        if (!got || strcmp(got, want) != 0)
+            fail_msg("%s.%s is %s, want %s", name, field, got ? got : "missing", want);
+        free(got);
+    }
+    assert_int_equal(json_object_size(o), n);
+    json_decref(o);
+    free(text);
+}
+
+static void test_fields(void **state)
+{
+    struct events *e = open_events("e.jsonl");
+    char *text, *rest, *line;
+    size_t i = 0;
+
+    (void)state;
+    for (; i < ARRAY_LEN(cases); i++)
+        events_add(e, &cases[i].ev);
+    events_add(e, &(struct session_event){.kind = EVENT_PROGRESS}); /* not for the record */
+    assert_int_equal(events_lost(e), 0);
+    events_free(e);
+    rest = text = read_text("e.jsonl");
+    for (i = 0; i < ARRAY_LEN(cases); i++) {
+        line = strsep(&rest, "\n");
+        check_line(line, cases[i].name, cases[i].fields);
+    }
+    assert_string_equal(rest, "");
+    free(text);
+}
+
+/* A limit on the file's size is like a full disk: the line that does not fit is taken back. */
+static void test_full(void **state)
+{
+    struct rlimit old, tight = {.rlim_cur = 150};
+    struct events *e = open_events("f.jsonl");
+    char *text;
+
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    tight.rlim_max = old.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    for (int i = 0; i < 5; i++)
+        events_add(e, &cases[0].ev);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(events_lost(e), 4);
+    events_add(e, &cases[1].ev); /* there is room again */
+    events_free(e);
+    text = read_text("f.jsonl");
+    assert_non_null(strchr(text, '\n'));
+    *strchr(text, '\n') = '\0';
+    check_line(text, cases[0].name, cases[0].fields);
+    *strchr(text + strlen(text) + 1, '\n') = '\0';
+    check_line(text + strlen(text) + 1, cases[1].name, cases[1].fields);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_fields, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_full, folder_setup, folder_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,237 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "folder.h"
+#include "report/run_dir.h"
+
+static int claim(const char *path, int is_explicit, int resume, struct run_dir *d, struct err *err)
+{
+    struct run_dir_request q = {.path = path, .is_explicit = is_explicit, .resume = resume};
+
+    return run_dir_claim(&q, d, err);
+}
+
+static void expect(const char *path, int is_explicit, int resume, const char *got, int resumed)
+{
+    struct run_dir d;
+    struct err err = {0};
+
+    if (claim(path, is_explicit, resume, &d, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_string_equal(d.path, got);
+    assert_int_equal(d.resumed, resumed);
+    assert_int_equal(d.renamed, strcmp(path, got) != 0);
+    run_dir_fini(&d);
+}
+
+static void refuse(const char *path, int resume, int code, const char *message)
+{
+    struct run_dir_request q = {.path = path, .is_explicit = 1, .resume = resume};
+    struct run_dir d;
+    struct err err = {0};
+
+    assert_int_equal(run_dir_claim(&q, &d, &err), code);
+    if (!strstr(err.msg, message))
+        fail_msg("\"%s\" is not in: %s", message, err.msg);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    expect("runs/a", 0, 0, "runs/a", 0);
+    expect("runs/a", 0, 0, "runs/a-2", 0);
+    expect("runs/a", 0, 0, "runs/a-3", 0);
+    expect("runs/a", 0, 1, "runs/a-3", 1); /* the last one */
+    expect("runs/b", 0, 1, "runs/b", 0);   /* nothing to resume: a start */
+}
+
+/* Whether there is a run or not: which folder --resume means. */
+static void expect_to_resume(const char *path, int is_explicit, const char *want)
+{
+    struct run_dir_request q = {.path = path, .is_explicit = is_explicit, .resume = 1};
+    char *got = run_dir_to_resume(&q);
+
+    assert_string_equal(got, want);
+    free(got);
+}
+
+static void test_to_resume(void **state)
+{
+    (void)state;
+    expect_to_resume("runs/x", 0, "runs/x");
+    expect_to_resume("runs/x", 1, "runs/x");
+    assert_int_equal(access("runs", F_OK), -1);
+    for (int i = 0; i < 3; i++) {
+        struct run_dir d;
+        struct err err;
+
+        assert_int_equal(claim("runs/x", 0, 0, &d, &err), 0);
+        run_dir_fini(&d);
+    }
+    expect_to_resume("runs/x", 0, "runs/x-3");
+    expect_to_resume("runs/x", 1, "runs/x");
+}
+
+static void test_explicit(void **state)
+{
+    struct run_dir_request q = {.path = "deep/down/x", .is_explicit = 1};
+    struct err err = {0};
+
+    (void)state;
+    expect("deep/down/x", 1, 0, "deep/down/x", 0);
+    refuse("deep/down/x", 0, ERR_CONFIG, "add --resume");
+    assert_int_equal(run_dir_check(&q, &err), ERR_CONFIG);
+    q.resume = 1;
+    assert_int_equal(run_dir_check(&q, &err), 0);
+    expect("deep/down/x", 1, 1, "deep/down/x", 1);
+    assert_int_equal(mkdir("empty", 0777), 0);
+    expect("empty", 1, 0, "empty", 0); /* a folder without a run is fine */
+    assert_int_equal(mkdir("half", 0777), 0);
+    assert_int_equal(mkdir("half/checkpoints", 0777), 0);
+    refuse("half", 0, ERR_CONFIG, "holds a run already");
+    write_text("file", "x");
+    refuse("file", 0, ERR_CONFIG, "not a folder");
+    refuse("file/below", 0, ERR_IO, "cannot make");
+}
+
+static void test_two_drivers(void **state)
+{
+    struct run_dir first;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(claim("r", 1, 0, &first, &err), 0);
+    refuse("r", 1, ERR_CONFIG, "another dpdriver is using it");
+    run_dir_fini(&first);
+    expect("r", 1, 1, "r", 1);
+}
+
+/* Many at once: each gets a folder of its own. */
+static void test_race(void **state)
+{
+    enum { N = 12 };
+    int status, seen = 0;
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        if (fork() == 0) {
+            struct run_dir d;
+            struct err err;
+            int rc = claim("runs/race", 0, 0, &d, &err);
+            const char *dash = rc == 0 ? strrchr(d.path, '-') : NULL;
+
+            _exit(rc < 0 ? 0 : dash ? atoi(dash + 1) : 1);
+        }
+    for (int i = 0; i < N; i++) {
+        assert_true(wait(&status) > 0 && WIFEXITED(status));
+        assert_in_range(WEXITSTATUS(status), 1, N);
+        assert_false(seen & 1 << WEXITSTATUS(status));
+        seen |= 1 << WEXITSTATUS(status);
+    }
+}
+
+static void test_torn_line(void **state)
+{
+    static const struct {
+        const char *before, *after;
+    } cases[] = {
+        {"{\"a\":1}\n{\"b\":2}\n", "{\"a\":1}\n{\"b\":2}\n"},
+        {"{\"a\":1}\n{\"b\"", "{\"a\":1}\n"},
+        {"{\"a\"", ""},
+        {"", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct run_dir d;
+        struct err err;
+        char *text;
+
+        mkdir("t", 0777);
+        write_text("t/events.jsonl", cases[i].before);
+        assert_int_equal(claim("t", 1, 1, &d, &err), 0);
+        assert_int_equal(write(d.events_fd, "!\n", 2), 2); /* appends */
+        run_dir_fini(&d);
+        text = read_text("t/events.jsonl");
+        assert_memory_equal(text, cases[i].after, strlen(cases[i].after));
+        assert_string_equal(text + strlen(cases[i].after), "!\n");
+        free(text);
+    }
+}
+
+/* A torn line longer than the block it is looked for with. */
+static void test_long_torn_line(void **state)
+{
+    static char text[20002];
+    struct run_dir d;
+    struct err err;
+    struct stat st;
+
+    (void)state;
+    memset(text, 'x', sizeof text - 1);
+    memcpy(text, "ok\n", 3);
+    mkdir("t", 0777);
+    write_text("t/events.jsonl", text);
+    assert_int_equal(claim("t", 1, 1, &d, &err), 0);
+    run_dir_fini(&d);
+    assert_int_equal(stat("t/events.jsonl", &st), 0);
+    assert_int_equal(st.st_size, 3);
+}
+
+static void test_replace(void **state)
+{
+    struct err err;
+    char *text;
+
+    (void)state;
+    assert_int_equal(run_dir_replace("port", "1\n", 2, &err), 0);
+    assert_int_equal(run_dir_replace("port", "23\n", 3, &err), 0);
+    text = read_text("port");
+    assert_string_equal(text, "23\n");
+    free(text);
+    assert_true(run_dir_replace("no/such/folder", "1", 1, &err) < 0);
+    assert_non_null(strstr(err.msg, "no/such/folder"));
+}
+
+static void test_discard(void **state)
+{
+    struct run_dir d;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(claim("runs/x", 0, 0, &d, &err), 0);
+    write_text("runs/x/job.yaml", "x");
+    run_dir_discard(&d);
+    run_dir_fini(&d);
+    assert_int_equal(access("runs", F_OK), -1);
+    assert_int_equal(claim("runs/x", 0, 0, &d, &err), 0);
+    write_text("runs/x/mine", "x"); /* not ours: stays */
+    run_dir_discard(&d);
+    run_dir_fini(&d);
+    assert_int_equal(access("runs/x/mine", F_OK), 0);
+    expect("runs/x", 0, 0, "runs/x", 0);
+    assert_int_equal(claim("runs/x", 1, 1, &d, &err), 0);
+    run_dir_discard(&d); /* went on with a run: nothing is removed */
+    run_dir_fini(&d);
+    assert_int_equal(access("runs/x/events.jsonl", F_OK), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define FOLDER_TEST(t) cmocka_unit_test_setup_teardown(t, folder_setup, folder_teardown)
+        FOLDER_TEST(test_names),   FOLDER_TEST(test_explicit),  FOLDER_TEST(test_two_drivers),
+        FOLDER_TEST(test_race),    FOLDER_TEST(test_torn_line), FOLDER_TEST(test_long_torn_line),
+        FOLDER_TEST(test_replace), FOLDER_TEST(test_discard),   FOLDER_TEST(test_to_resume),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

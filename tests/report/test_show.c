@@ -1,0 +1,203 @@
+/* What people see: the live line on a real terminal, the table. */
+#include <pty.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "report/meter.h"
+#include "report/table.h"
+
+enum { MS = 1000000 };
+
+static const struct meter_reading reading = {.epoch = 3,
+                                             .n_epochs = 10,
+                                             .step = 350,
+                                             .n_steps = 2350,
+                                             .samples_per_step = 256,
+                                             .loss = 0.05312,
+                                             .samples_per_second = 9120};
+
+static void test_numbers(void **state)
+{
+    static const struct {
+        double v;
+        const char *text;
+    } counts[] = {{0, "0"},          {9.876, "9.88"},   {99.9, "99.9"},      {100, "100"},
+                  {999.6, "1,000"},  {9120.4, "9,120"}, {123456, "123,456"}, {1e6, "1,000,000"},
+                  {-1234, "-1,234"}, {1e300, "-"}},
+      times[] = {{0, "0:00"},       {59.6, "1:00"},    {83, "1:23"}, {3599, "59:59"},
+                 {3600, "1:00:00"}, {7509, "2:05:09"}, {-1, "0:00"}, {360000, "100:00:00"}};
+    char out[32];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+        format_count(out, sizeof out, counts[i].v);
+        assert_string_equal(out, counts[i].text);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(times); i++) {
+        format_duration(out, sizeof out, times[i].v);
+        assert_string_equal(out, times[i].text);
+    }
+}
+
+static void test_line(void **state)
+{
+    static const char whole[] = "epoch 3/10  step 350/2350  loss 0.0531  9,120 samples/s  ETA 0:56";
+    struct meter_reading r = reading;
+    char out[128];
+
+    (void)state;
+    assert_int_equal(meter_format(out, sizeof out, 79, &r), strlen(whole));
+    assert_string_equal(out, whole);
+    assert_int_equal(meter_format(out, sizeof out, 20, &r), 20);
+    assert_string_equal(out, "epoch 3/10  step 350");
+    r.n_steps = 0;
+    meter_format(out, sizeof out, 79, &r);
+    assert_string_equal(out, "epoch 3/10  step 350  loss 0.0531  9,120 samples/s  ETA -:--");
+}
+
+static size_t drain(int fd, char *out, size_t cap)
+{
+    ssize_t n = read(fd, out, cap - 1);
+
+    assert_true(n > 0);
+    out[n] = '\0';
+    return (size_t)n;
+}
+
+/* Draws, does not draw again too soon, draws again, and makes room for a log line. */
+static void test_terminal(void **state)
+{
+    struct winsize size = {.ws_row = 24, .ws_col = 41};
+    int master, slave, old = dup(STDERR_FILENO);
+    char out[512];
+
+    (void)state;
+    assert_int_equal(openpty(&master, &slave, NULL, NULL, &size), 0);
+    dup2(slave, STDERR_FILENO);
+    assert_int_equal(meter_start(STDERR_FILENO), 1);
+    meter_show(&reading, 1000 * (int64_t)MS);
+    assert_int_equal(drain(master, out, sizeof out), 4 + 40);
+    assert_memory_equal(out, "\r\033[Kepoch 3/10", 14);
+    meter_show(&reading, 1199 * (int64_t)MS); /* within 200 ms: nothing */
+    log_info("hello");                        /* clears the line first */
+    drain(master, out, sizeof out);
+    assert_string_equal(out, "\r\033[Kdptrain: hello\r\n");
+    log_info("again"); /* nothing to clear */
+    drain(master, out, sizeof out);
+    assert_string_equal(out, "dptrain: again\r\n");
+    meter_show(&reading, 1200 * (int64_t)MS);
+    drain(master, out, sizeof out);
+    assert_non_null(strstr(out, "epoch 3/10"));
+    meter_stop();
+    drain(master, out, sizeof out);
+    assert_string_equal(out, "\r\033[K");
+    dup2(old, STDERR_FILENO);
+    close(old);
+    close(master);
+    close(slave);
+}
+
+static void test_no_terminal(void **state)
+{
+    int ends[2];
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(meter_start(ends[1]), 0);
+    meter_show(&reading, MS);
+    meter_stop();
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &(char){0}, 1), 0); /* nothing came */
+    close(ends[0]);
+}
+
+static const struct session_epoch plain = {.epoch = 1,
+                                           .step = 235,
+                                           .train_loss = 0.43125,
+                                           .train_seconds = 2.314,
+                                           .samples_per_second = 8650.3};
+
+static char *print(const struct table *t, const struct table_end *end)
+{
+    char *text;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+
+    table_print(t, end, f);
+    fclose(f);
+    return text;
+}
+
+static void test_table(void **state)
+{
+    struct table t = {0};
+    struct session_epoch e = plain;
+    char *text;
+
+    (void)state;
+    table_add(&t, &plain);
+    e.epoch = 2;
+    e.is_validated = 1;
+    e.validation_loss = 0.1203;
+    e.validation_accuracy = 0.98724;
+    table_add(&t, &e);
+    text = print(&t, &(struct table_end){.seconds = 5.2, .model_path = "r/m", .next = "do it"});
+    assert_string_equal(text,
+                        "  epoch  training loss  validation loss    accuracy   seconds  samples/s\n"
+                        "      1         0.4313                -           -      2.31      8,650\n"
+                        "      2         0.4313           0.1203     98.72 %      2.31      8,650\n"
+                        "\n"
+                        "accuracy  98.72 % on the validation set, after 0:05\n"
+                        "model     r/m\n"
+                        "next      do it\n");
+    free(text);
+}
+
+static void test_long_table(void **state)
+{
+    struct table t = {0};
+    char *text;
+
+    (void)state;
+    for (int i = 1; i <= TABLE_MAX_ROWS + 70; i++) {
+        struct session_epoch e = plain;
+
+        e.epoch = i;
+        table_add(&t, &e);
+    }
+    assert_int_equal(table_last(&t)->epoch, TABLE_MAX_ROWS + 70);
+    text = print(&t, &(struct table_end){.seconds = 1});
+    assert_non_null(strstr(text, "(70 epochs before these are in events.jsonl)"));
+    assert_non_null(strstr(text, "\n     71 "));
+    assert_null(strstr(text, "\n     70 "));
+    assert_non_null(strstr(text, "\n    100 "));
+    free(text);
+}
+
+static void test_epoch_line(void **state)
+{
+    char out[256];
+
+    (void)state;
+    table_epoch_text(&plain, 10, out, sizeof out);
+    assert_string_equal(out, "epoch 1/10: step 235, training loss 0.4313, 2.31 s, 8,650 samples/s");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers),    cmocka_unit_test(test_line),
+        cmocka_unit_test(test_terminal),   cmocka_unit_test(test_no_terminal),
+        cmocka_unit_test(test_table),      cmocka_unit_test(test_long_table),
+        cmocka_unit_test(test_epoch_line),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,25 @@
+/* feed - foreign bytes into live sessions: what a fuzzer calls.
+ *
+ * The bytes are what one peer sends.  A driver of two ranks, whose own engine answers every command
+ * at once, takes them as a follower's; a follower takes them as its driver's.  Seeds:
+ * tests/fuzz/corpus/wire (conversation: a whole job of one epoch). */
+#ifndef TESTS_SESSION_FEED_H
+#define TESTS_SESSION_FEED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct feed_result {
+    int n_messages; /* valid ones */
+    int status;     /* the driver's, -1: it has not ended */
+    int n_epochs;   /* EVENT_EPOCH */
+    int was_closed; /* the driver closed or lost the connection */
+};
+
+void feed_driver(const uint8_t *data, size_t len, struct feed_result *out);
+void feed_follower(const uint8_t *data, size_t len, struct feed_result *out);
+
+/* Both, for LLVMFuzzerTestOneInput. */
+void feed_all(const uint8_t *data, size_t len);
+
+#endif

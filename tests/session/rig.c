@@ -1,0 +1,299 @@
+#include "rig.h"
+
+#include "base/alloc.h"
+#include "session/convert.h"
+
+struct driver_options rig_options(int n_ranks)
+{
+    return (struct driver_options){.n_ranks = n_ranks,
+                                   .job = "name: x",
+                                   .job_len = 7,
+                                   .host = "h0",
+                                   .host_id = "machine0",
+                                   .pid = 100,
+                                   .device = "cpu",
+                                   .how_to_resume = "dpdriver --resume",
+                                   .n_epochs = 2,
+                                   .validate_every = 1,
+                                   .checkpoint_every_epochs = 1,
+                                   .heartbeat_timeout_ms = 5000,
+                                   .deadlines = {60000, 20000, 21000, 22000, 23000, 24000, 25000}};
+}
+
+void rig_drain(struct rig *r)
+{
+    struct action a;
+    while (r->d ? driver_next(r->d, &a) : follower_next(r->f, &a)) {
+        int64_t c = a.conn;
+        assert_false(r->is_finished);
+        assert_in_range(c, 0, RIG_CONNS - 1);
+        if (a.kind == ACTION_SEND) {
+            Wire__Control *m;
+            struct err err;
+            assert_false(r->is_closed[c]);
+            assert_int_equal(msg_unpack(a.send.frame->data + FRAME_HEADER,
+                                        a.send.frame->len - FRAME_HEADER, &m, &err),
+                             0);
+            if (m->body_case == WIRE__CONTROL__BODY_HEARTBEAT) {
+                r->n_beats++;
+                msg_free(m);
+            } else {
+                msg_free(r->sent[c]);
+                r->sent[c] = m;
+                r->n_sent[c]++;
+            }
+        } else if (a.kind == ACTION_CLOSE) {
+            assert_false(r->is_closed[c]);
+            r->is_closed[c] = 1;
+        } else if (a.kind == ACTION_TRUST) {
+            r->is_trusted[c] = 1;
+        } else if (a.kind == ACTION_COMMAND) {
+            cmd_free(r->command);
+            r->command = a.command;
+            a.command = NULL;
+            r->n_commands++;
+        } else if (a.kind == ACTION_REQUEST) {
+            r->n_requests++;
+        } else if (a.kind == ACTION_ABORT) {
+            r->n_aborts++;
+        } else if (a.kind == ACTION_LOG) {
+            buf_printf(&r->log, "%s\n", a.log.text);
+        } else if (a.kind == ACTION_EVENT && a.event.kind != EVENT_PROGRESS) {
+            assert_true(r->n_events < RIG_EVENTS);
+            r->event[r->n_events++] = a.event;
+            a.event = (struct session_event){0};
+        } else if (a.kind == ACTION_FINISHED) {
+            r->is_finished = 1;
+            r->status = a.finished.status;
+            r->retry = a.finished.retry;
+            r->reason = a.finished.reason;
+            r->is_engine_stuck = a.finished.is_engine_stuck;
+            r->text = a.finished.text;
+            a.finished.text = NULL;
+        }
+        action_fini(&a);
+    }
+}
+
+void rig_driver(struct rig *r, const struct driver_options *o)
+{
+    *r = (struct rig){.now = 1000 * (int64_t)MS};
+    r->d = driver_new(o, r->now);
+    driver_start(r->d, r->now);
+    rig_drain(r);
+}
+
+void rig_follower(struct rig *r)
+{
+    static const char *const backends[] = {"cpu"};
+    *r = (struct rig){.now = 1000 * (int64_t)MS};
+    r->f = follower_new(&(struct follower_options){.rank = -1,
+                                                   .host = "h1",
+                                                   .host_id = "machine1",
+                                                   .device = "auto",
+                                                   .backends = backends,
+                                                   .n_backends = 1,
+                                                   .data_dir = "/data",
+                                                   .driver = "10.0.0.1:7000"},
+                        r->now);
+    rig_drain(r);
+}
+
+void rig_free(struct rig *r)
+{
+    driver_free(r->d);
+    follower_free(r->f);
+    for (int i = 0; i < RIG_CONNS; i++)
+        msg_free(r->sent[i]);
+    for (int i = 0; i < r->n_events; i++) {
+        free(r->event[i].host);
+        free(r->event[i].text);
+        free(r->event[i].per_rank);
+    }
+    cmd_free(r->command);
+    buf_fini(&r->log);
+    free(r->text);
+}
+
+void rig_wait(struct rig *r, int64_t ms)
+{
+    int64_t end = r->now + ms * MS;
+    for (;;) {
+        int64_t due = r->d ? driver_deadline(r->d) : follower_deadline(r->f);
+        if (due > end || r->is_finished)
+            break;
+        r->now = due > r->now ? due : r->now;
+        if (r->d)
+            driver_tick(r->d, r->now);
+        else
+            follower_tick(r->f, r->now);
+        rig_drain(r);
+    }
+    r->now = end;
+}
+
+void rig_connect(struct rig *r, int conn, const char *peer)
+{
+    char from[64];
+    snprintf(from, sizeof(from), "%s:4000", peer);
+    driver_connected(r->d, r->now, conn, peer, "10.0.0.100", from);
+    rig_drain(r);
+}
+
+void rig_message(struct rig *r, int conn, Wire__Control *m)
+{
+    struct err err;
+    assert_int_equal(msg_check(m, &err), 0);
+    if (r->d)
+        driver_message(r->d, r->now, conn, m);
+    else
+        follower_message(r->f, r->now, m);
+    rig_drain(r);
+}
+
+void rig_hello(struct rig *r, int conn, int rank)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Hello h = WIRE__HELLO__INIT;
+    char text[32], host[8], id[16];
+    char version[] = DPTRAIN_VERSION, device[] = "auto", cpu[] = "cpu", *backends[] = {cpu};
+
+    snprintf(text, sizeof(text), "10.0.0.%d", conn);
+    snprintf(host, sizeof(host), "h%d", conn);
+    snprintf(id, sizeof(id), "machine%d", conn);
+    rig_connect(r, conn, text);
+    h.protocol = MSG_PROTOCOL;
+    h.version = version;
+    h.rank = rank;
+    h.host = host;
+    h.host_id = id;
+    h.pid = 100 + conn;
+    h.device = device;
+    h.backends = backends;
+    h.n_backends = 1;
+    m.body_case = WIRE__CONTROL__BODY_HELLO;
+    m.hello = &h;
+    rig_message(r, conn, &m);
+}
+
+void rig_close(struct rig *r, int conn)
+{
+    r->is_closed[conn] = 1;
+    if (r->d)
+        driver_closed(r->d, r->now, conn, NULL);
+    else
+        follower_closed(r->f, r->now, NULL);
+    rig_drain(r);
+}
+
+void rig_report(struct rig *r, int conn, struct report *rep)
+{
+    struct err err;
+    Wire__Control *m;
+    if (r->d && conn > 0) {
+        struct frame *f = convert_report(rep, &err);
+        assert_non_null(f);
+        assert_int_equal(msg_unpack(f->data + FRAME_HEADER, f->len - FRAME_HEADER, &m, &err), 0);
+        rig_message(r, conn, m);
+        msg_free(m);
+        frame_unref(f);
+        report_free(rep);
+    } else if (r->d) {
+        driver_report(r->d, r->now, rep);
+    } else {
+        follower_report(r->f, r->now, rep);
+    }
+    rig_drain(r);
+}
+
+static struct tensor_hash *tensors(int n)
+{
+    static const char *const names[] = {"conv1.weight", "conv1.bias", "fc.weight"};
+    struct tensor_hash *t = xcalloc((size_t)n, sizeof(*t));
+    for (int i = 0; i < n; i++)
+        t[i] = (struct tensor_hash){xstrdup(names[i]), hash_of(names[i], strlen(names[i]))};
+    return t;
+}
+
+struct report *rig_opened(void)
+{
+    struct report *r = report_new(REPORT_OPENED, 0);
+    r->opened.layout = hash_of("layout", 6);
+    r->opened.data = hash_of("data", 4);
+    r->opened.tensor = tensors(3);
+    r->opened.n_tensors = 3;
+    r->opened.n_train = 100;
+    r->opened.n_validation = 12;
+    r->opened.n_parameters = 1000;
+    r->opened.steps_per_epoch = 4;
+    return r;
+}
+
+/* Validation: 12 samples; rank 0 and 1 of two see 6 each, rig_answer_all divides by n. */
+struct report *rig_answer(const struct cmd *c)
+{
+    static const enum report_kind kinds[] = {
+        [CMD_OPEN] = REPORT_OPENED,        [CMD_PREPARE] = REPORT_PREPARED,
+        [CMD_FORM] = REPORT_FORMED,        [CMD_TRAIN] = REPORT_EPOCH,
+        [CMD_VALIDATE] = REPORT_VALIDATED, [CMD_CHECKPOINT] = REPORT_CHECKPOINT,
+        [CMD_STOP] = REPORT_STOPPED,
+    };
+    struct report *r = report_new(kinds[c->kind], c->generation);
+    if (c->kind == CMD_TRAIN) {
+        r->epoch.epoch = c->train.epoch;
+        r->epoch.step = 4 * c->train.epoch;
+        r->epoch.end = EPOCH_WHOLE;
+        r->epoch.train_loss = 0.5;
+        r->epoch.tensor = tensors(3);
+        r->epoch.n_tensors = 3;
+    } else if (c->kind == CMD_VALIDATE) {
+        r->validated.epoch = c->validate.epoch;
+        r->validated.n_samples = 6;
+        r->validated.n_correct = 3;
+        r->validated.loss_sum = 1.5;
+    } else if (c->kind == CMD_CHECKPOINT) {
+        r->checkpoint.step = c->checkpoint.step;
+    }
+    return r;
+}
+
+void rig_answer_all(struct rig *r, int n)
+{
+    struct cmd *c = r->command; /* replaced by the last answer */
+    r->command = NULL;
+    for (int k = 0; k < n; k++) {
+        struct report *rep = rig_answer(c);
+        if (c->kind == CMD_VALIDATE)
+            rep->validated.n_samples = 12 / n;
+        if (c->kind == CMD_CHECKPOINT && k == 0)
+            rep->checkpoint.path = xasprintf("step-%lld", (long long)c->checkpoint.step);
+        rig_report(r, k, rep);
+    }
+    cmd_free(c);
+}
+
+void rig_gather(struct rig *r, int n)
+{
+    for (int k = 1; k < n; k++)
+        rig_hello(r, k, k);
+    for (int k = 0; k < n; k++)
+        rig_report(r, k, rig_opened());
+    assert_int_equal(r->command->kind, CMD_PREPARE);
+}
+
+int rig_count(const struct rig *r, enum event_kind k)
+{
+    int n = 0;
+    for (int i = 0; i < r->n_events; i++)
+        n += r->event[i].kind == k;
+    return n;
+}
+
+const struct session_event *rig_event(const struct rig *r, enum event_kind k)
+{
+    for (int i = r->n_events - 1; i >= 0; i--)
+        if (r->event[i].kind == k)
+            return &r->event[i];
+    fail_msg("event %d did not come", (int)k);
+    return NULL;
+}

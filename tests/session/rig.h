@@ -1,0 +1,54 @@
+/* rig - one session under test, driven by hand: what it did last is at hand to compare. */
+#ifndef TESTS_SESSION_RIG_H
+#define TESTS_SESSION_RIG_H
+
+#include "../base/test.h"
+
+#include "session/driver.h"
+#include "session/follower.h"
+
+enum { RIG_CONNS = 16, RIG_EVENTS = 64, MS = 1000000 };
+
+struct rig {
+    struct driver *d; /* one of the two */
+    struct follower *f;
+    int64_t now;
+    Wire__Control *sent[RIG_CONNS]; /* last message but heartbeats, by connection */
+    int n_sent[RIG_CONNS], n_beats, is_closed[RIG_CONNS], is_trusted[RIG_CONNS];
+    struct cmd *command; /* last to the engine */
+    int n_commands, n_requests, n_aborts;
+    struct buf log;                         /* all lines */
+    struct session_event event[RIG_EVENTS]; /* all but progress */
+    int n_events;
+    int is_finished, status, retry, reason, is_engine_stuck;
+    char *text;
+};
+
+struct driver_options rig_options(int n_ranks);
+void rig_driver(struct rig *r, const struct driver_options *o); /* started */
+void rig_follower(struct rig *r);
+void rig_free(struct rig *r);
+void rig_drain(struct rig *r);
+
+/* Let time pass, ticking when the session wants it. */
+void rig_wait(struct rig *r, int64_t ms);
+
+void rig_connect(struct rig *r, int conn, const char *peer);
+void rig_hello(struct rig *r, int conn, int rank); /* connects from 10.0.0.CONN, host "hCONN" */
+void rig_message(struct rig *r, int conn, Wire__Control *m);
+void rig_close(struct rig *r, int conn);
+
+/* What rank 0's engine (conn 0) or a follower's (its connection) reports; takes rep. */
+void rig_report(struct rig *r, int conn, struct report *rep);
+struct report *rig_opened(void); /* 3 tensors, 100 + 10 samples, 4 steps an epoch */
+
+/* n ranks gathered, with connections 1..n-1; each has opened; the session is in prepare. */
+void rig_gather(struct rig *r, int n);
+/* All n answer the last command, as a healthy engine does. */
+void rig_answer_all(struct rig *r, int n);
+struct report *rig_answer(const struct cmd *c);
+
+int rig_count(const struct rig *r, enum event_kind k);
+const struct session_event *rig_event(const struct rig *r, enum event_kind k); /* last, or fails */
+
+#endif

@@ -1,0 +1,118 @@
+/* Many seeded schedules (sim.h), or one of them in detail.
+ *
+ *     session_sim [--seed FIRST] [--seeds N] [--plain | --elastic] [--verbose]
+ *
+ * One seed with --verbose prints its schedule.  Exit 1 when a schedule breaks an invariant. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "sim.h"
+
+struct tally {
+    int n, n_fired;
+    double slowest; /* from the injection to the last rank's end */
+};
+
+static void print_tally(const struct tally *t, int64_t n_messages)
+{
+    printf("%-14s %9s %7s  %s\n", "what goes wrong", "schedules", "did",
+           "slowest end of all ranks");
+    for (int i = 0; i < INJECT_COUNT; i++) {
+        printf("%-15s %9d %7d", sim_inject_name((enum inject)i), t[i].n, t[i].n_fired);
+        if (t[i].slowest > 0)
+            printf("  %.2f s", t[i].slowest);
+        printf("\n");
+    }
+    printf("%lld messages\n", (long long)n_messages);
+}
+
+static int run_many(uint64_t first, uint64_t count)
+{
+    struct tally t[INJECT_COUNT] = {0};
+    int64_t n_messages = 0;
+    int n_bad = 0;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        struct sim_result r;
+        sim_run(seed, SIM_PLAIN, 0, &r);
+        t[r.inject].n++;
+        t[r.inject].n_fired += r.has_fired;
+        if (r.end_seconds > t[r.inject].slowest)
+            t[r.inject].slowest = r.end_seconds;
+        n_messages += r.n_messages;
+        if (!r.is_ok && ++n_bad <= 20)
+            printf("seed %llu (%s, %d ranks): %s\n  see it: session_sim --seed %llu --verbose\n",
+                   (unsigned long long)seed, sim_inject_name(r.inject), r.n_ranks, r.why,
+                   (unsigned long long)seed);
+    }
+    print_tally(t, n_messages);
+    printf("%llu schedules, %d failed\n", (unsigned long long)count, n_bad);
+    return n_bad > 0;
+}
+
+/* Jobs that replace what they lose. */
+static int run_elastic(uint64_t first, uint64_t count)
+{
+    static const char *const names[] = {"driver killed", "finished", "failed", "", "", "stopped"};
+    int64_t n_messages = 0, n_faults = 0, n_recovered = 0;
+    int n_bad = 0, n_ends[ARRAY_LEN(names)] = {0};
+    double slowest = 0;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        struct sim_result r;
+        sim_run(seed, SIM_ELASTIC, 0, &r);
+        n_messages += r.n_messages;
+        n_faults += r.n_faults;
+        n_recovered += r.n_recovered;
+        n_ends[r.status + 1]++;
+        if (r.slowest_recovery > slowest)
+            slowest = r.slowest_recovery;
+        if (!r.is_ok && ++n_bad <= 20)
+            printf("elastic seed %llu (%d ranks): %s\n  see it: session_sim --elastic --seed %llu "
+                   "--verbose\n",
+                   (unsigned long long)seed, r.n_ranks, r.why, (unsigned long long)seed);
+    }
+    printf("elastic: %lld faults, %lld recoveries (slowest %.2f s), %lld messages\n",
+           (long long)n_faults, (long long)n_recovered, slowest, (long long)n_messages);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (n_ends[i])
+            printf("  %-14s %d\n", names[i], n_ends[i]);
+    printf("%llu schedules, %d failed\n", (unsigned long long)count, n_bad);
+    return n_bad > 0;
+}
+
+static int run_one(uint64_t seed, enum sim_mode mode)
+{
+    struct sim_result r;
+    sim_run(seed, mode, 1, &r);
+    printf("seed %llu: %s\n", (unsigned long long)seed, r.is_ok ? "ok" : r.why);
+    return !r.is_ok;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t seed = 1, count = 10000;
+    int verbose = 0, has_count = 0, only = -1;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--verbose")) {
+            verbose = 1;
+        } else if (!strcmp(argv[i], "--seed") && i + 1 < argc) {
+            seed = strtoull(argv[++i], NULL, 10);
+        } else if (!strcmp(argv[i], "--plain")) {
+            only = SIM_PLAIN;
+        } else if (!strcmp(argv[i], "--elastic")) {
+            only = SIM_ELASTIC;
+        } else if (!strcmp(argv[i], "--seeds") && i + 1 < argc) {
+            count = strtoull(argv[++i], NULL, 10);
+            has_count = 1;
+        } else {
+            fprintf(stderr, "usage: session_sim [--seed FIRST] [--seeds N] [--plain | --elastic] "
+                            "[--verbose]\n");
+            return 2;
+        }
+    }
+    if (verbose && !has_count)
+        return run_one(seed, only == SIM_ELASTIC ? SIM_ELASTIC : SIM_PLAIN);
+    int rc = only == SIM_ELASTIC ? 0 : run_many(seed, count);
+    return rc | (only == SIM_PLAIN ? 0 : run_elastic(seed, count));
+}

@@ -1,0 +1,58 @@
+/* sim - a driver and its followers with fake engines, under a fake clock and network.
+ *
+ * Everything that happens follows from the seed: number of ranks, delays, what goes wrong and when.
+ * The sessions are the real ones; frames are packed and unpacked; the engines, the collectives
+ * among them, the network and the processes are fakes that can be killed, frozen or cut off.
+ *
+ *     struct sim_result r;
+ *     sim_run(seed, mode, verbose, &r);     r.is_ok, r.why
+ */
+#ifndef TESTS_SESSION_SIM_H
+#define TESTS_SESSION_SIM_H
+
+#include <stdint.h>
+
+enum inject {
+    INJECT_NONE,
+    INJECT_KILL, /* a follower's process, as by kill -9 */
+    INJECT_KILL_DRIVER,
+    INJECT_DROP,          /* a follower's connection breaks; both ends notice */
+    INJECT_SILENCE,       /* ... nobody notices: packets vanish, both ways */
+    INJECT_SILENCE_IN,    /* ... only those to the follower */
+    INJECT_SILENCE_OUT,   /* ... only those from it */
+    INJECT_FREEZE,        /* a follower, as by SIGSTOP, for good or for long */
+    INJECT_FREEZE_SHORT,  /* any process, for less than the heartbeat's timeout */
+    INJECT_FREEZE_DRIVER, /* for longer than it */
+    INJECT_FAULT,         /* some engine fails */
+    INJECT_HANG,          /* some engine makes no more progress */
+    INJECT_STOP,          /* the operator stops the driver */
+    INJECT_STOP_TWICE,
+    INJECT_LEAVE,     /* the operator stops a follower */
+    INJECT_REPLICA,   /* a replica differs from now on */
+    INJECT_NONFINITE, /* the next step is not finite */
+    INJECT_DISK,      /* from now on no checkpoint can be written */
+    INJECT_GARBAGE,   /* a follower's connection delivers bytes that are no message */
+    INJECT_COUNT
+};
+
+enum sim_mode {
+    SIM_PLAIN,   /* nothing is replaced; at most one thing goes wrong */
+    SIM_ELASTIC, /* spares, restarts, fewer ranks; several things do */
+};
+
+struct sim_result {
+    int is_ok;
+    char why[1024];
+    enum inject inject;
+    int n_ranks, has_fired;
+    int64_t n_messages, n_epochs;
+    double seconds;                    /* of simulated time */
+    double end_seconds;                /* from the injection to the last rank's end */
+    int n_faults, n_recovered, status; /* SIM_ELASTIC; status of the driver, -1: killed */
+    double slowest_recovery;
+};
+
+const char *sim_inject_name(enum inject i);
+void sim_run(uint64_t seed, enum sim_mode mode, int verbose, struct sim_result *out);
+
+#endif

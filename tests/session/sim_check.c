@@ -1,0 +1,395 @@
+/* What must hold when nothing more happens. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "sim_impl.h"
+
+static int is_in(const char *part, const char *text) { return text && strstr(text, part); }
+
+static int was_gathering(const struct sim *s) { return s->fired_stage <= STAGE_GATHER; }
+
+/* A follower whose own link or process is what broke: it cannot know what the others know. */
+static int is_cut_off(const struct sim *s, int k)
+{
+    switch (s->inject) {
+    case INJECT_KILL:
+    case INJECT_DROP:
+    case INJECT_SILENCE:
+    case INJECT_SILENCE_IN:
+    case INJECT_SILENCE_OUT:
+    case INJECT_FREEZE:
+    case INJECT_GARBAGE:
+    case INJECT_LEAVE:
+        return s->has_fired && k == s->victim;
+    case INJECT_FAULT: /* in open: it leaves by itself */
+        return s->has_fired && k == s->victim && s->nodes[k].status == STATUS_USAGE;
+    case INJECT_KILL_DRIVER:
+    case INJECT_FREEZE_DRIVER:
+        return s->has_fired;
+    default:
+        return 0;
+    }
+}
+
+static void check_all_ended(struct sim *s)
+{
+    for (int k = 0; k < s->n_nodes; k++) {
+        const struct node *n = &s->nodes[k];
+        if (n->is_alive && !n->is_finished && n->thaw != NEVER)
+            sim_fail(s, "node %d never ends", k);
+        int may_be_stuck = s->inject == INJECT_STOP_TWICE || (s->struck[k] >> INJECT_HANG & 1);
+        if (n->is_finished && n->is_engine_stuck && !may_be_stuck)
+            sim_fail(s, "node %d left its engine stuck", k);
+    }
+}
+
+static int is_joined(const struct sim *s, int k)
+{
+    const struct node *n = &s->nodes[k];
+    return k < s->n && n->is_finished && n->rank >= 1;
+}
+
+/* Every rank that could hear it ends with the driver's text and status. */
+static void check_one_cause(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    for (int k = 1; d->is_finished && k < s->n; k++) {
+        const struct node *n = &s->nodes[k];
+        if (!is_joined(s, k) || is_cut_off(s, k))
+            continue;
+        int status = d->status == STATUS_USAGE ? STATUS_FAILED : d->status;
+        if (s->inject == INJECT_STOP_TWICE && n->status == STATUS_FAILED)
+            status = STATUS_FAILED; /* Abort, by the operator */
+        if (strcmp(n->text, d->text))
+            sim_fail(s, "node %d ends with \"%s\", the driver with \"%s\"", k, n->text, d->text);
+        else if (n->status != status || !n->retry)
+            sim_fail(s, "node %d ends with status %d (retry %d), the driver with %d", k, n->status,
+                     n->retry, d->status);
+    }
+}
+
+static void check_success(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    if (!d->is_finished || d->status != STATUS_OK)
+        sim_fail(s, "the job should have succeeded: status %d: %s", d->status, d->text);
+    else if (s->n_epoch_events != s->n_epochs || s->n_done != 1 ||
+             s->n_checkpoints != s->n_epochs || s->n_joins != s->n - 1 || s->n_forms != 1 ||
+             s->n_first != 1)
+        sim_fail(s, "%d epochs, %d done, %d checkpoints, %d joins, %d forms, %d first steps",
+                 s->n_epoch_events, s->n_done, s->n_checkpoints, s->n_joins, s->n_forms,
+                 s->n_first);
+    else if (s->n_errors || s->n_lost)
+        sim_fail(s, "%d errors and %d losses in a job that succeeded", s->n_errors, s->n_lost);
+}
+
+static void check_gather_failed(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    if (d->status != STATUS_FAILED ||
+        (!is_in("gather took longer", d->text) && !is_in("ready took longer", d->text)))
+        sim_fail(s, "a rank is missing for ever, but the driver ends with %d: %s", d->status,
+                 d->text);
+}
+
+/* The job failed, and the victim and what befell it are named. */
+static void check_named(struct sim *s, const char *what)
+{
+    const struct node *d = &s->nodes[0];
+    char host[16];
+    snprintf(host, sizeof(host), "(host%d", s->victim);
+    if (d->status != STATUS_FAILED)
+        sim_fail(s, "the job should have failed: status %d: %s", d->status, d->text);
+    else if (!is_in(host, d->text) || !is_in(what, d->text))
+        sim_fail(s, "the cause is %s at host%d, not: %s", sim_inject_name(s->inject), s->victim,
+                 d->text);
+    else if (s->n_errors != 1)
+        sim_fail(s, "%d error events, want 1", s->n_errors);
+}
+
+static void check_lost(struct sim *s, const char *what)
+{
+    const struct node *d = &s->nodes[0];
+    if (d->status == STATUS_OK && s->lost_stage >= STAGE_ENDING)
+        return; /* too late to matter */
+    if (was_gathering(s) && !is_in("was lost", d->text)) {
+        if (s->nodes[s->victim].is_restarted)
+            check_success(s);
+        else
+            check_gather_failed(s);
+        return;
+    }
+    check_named(s, what);
+    if (s->n_lost != 1)
+        sim_fail(s, "%d lost events, want 1", s->n_lost);
+}
+
+static void check_driver_gone(struct sim *s)
+{
+    if (s->inject == INJECT_FREEZE_DRIVER && s->nodes[0].status == STATUS_OK)
+        return; /* all had answered, or were not yet there, while it was frozen */
+    for (int k = 1; k < s->n; k++) {
+        const struct node *n = &s->nodes[k];
+        if (!n->is_finished || (s->fired_stage >= STAGE_ENDING && n->status == STATUS_OK))
+            continue;
+        int want = n->rank < 0 ? STATUS_REFUSED : STATUS_FAILED;
+        if (n->status != want && !(s->inject == INJECT_FREEZE_DRIVER && n->status == STATUS_FAILED))
+            sim_fail(s, "node %d ends with %d without its driver: %s", k, n->status, n->text);
+        else if (s->inject == INJECT_KILL_DRIVER && n->rank >= 1 &&
+                 !is_in("lost the driver", n->text))
+            sim_fail(s, "node %d does not say that the driver was lost: %s", k, n->text);
+    }
+    /* Status 0: all had answered when it froze. */
+    if (s->inject == INJECT_FREEZE_DRIVER && s->nodes[0].status > STATUS_FAILED)
+        sim_fail(s, "the driver lost all and ends with %d", s->nodes[0].status);
+}
+
+static void check_stopped(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    if (d->status == STATUS_OK)
+        check_success(s);
+    else if (d->status != STATUS_STOPPED || !is_in("by SIGTERM", d->text))
+        sim_fail(s, "stopped by the operator, ends with %d: %s", d->status, d->text);
+    else if (s->inject == INJECT_STOP && s->fired_stage >= STAGE_TRAIN && s->n_checkpoints == 0)
+        sim_fail(s, "stopped without a checkpoint");
+}
+
+static void check_nonfinite(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    if (!s->was_nonfinite)
+        check_success(s);
+    else if (d->status != STATUS_FAILED || !is_in("loss is nan; the state before", d->text) ||
+             s->n_checkpoints == 0)
+        sim_fail(s, "not finite, ends with %d and %d checkpoints: %s", d->status, s->n_checkpoints,
+                 d->text);
+}
+
+static void check_replica(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    if (!s->was_different)
+        check_success(s);
+    else if (s->n > 2)
+        check_named(s, "replicas differ");
+    else if (d->status != STATUS_FAILED || !is_in("in conv1.weight", d->text))
+        sim_fail(s, "replicas differ, ends with %d: %s", d->status, d->text);
+}
+
+static void check_disk(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    if (d->status == STATUS_OK)
+        check_success(s);
+    else if (d->status != STATUS_FAILED || !is_in("could not be written: disk full", d->text) ||
+             s->n_errors == 0 || s->n_epoch_events != s->n_epochs)
+        sim_fail(s, "disk full, ends with %d after %d epochs: %s", d->status, s->n_epoch_events,
+                 d->text);
+}
+
+static void check_hang(struct sim *s)
+{
+    /* Who holds up a formation cannot be told from outside. */
+    if (s->fired_stage == STAGE_FORM || s->fired_stage == STAGE_PREPARE) {
+        if (s->nodes[0].status != STATUS_FAILED || !is_in("took longer", s->nodes[0].text))
+            sim_fail(s, "an engine hangs, ends with %d: %s", s->nodes[0].status, s->nodes[0].text);
+    } else {
+        check_named(s, "cluster.deadlines");
+    }
+}
+
+static void check_fault(struct sim *s)
+{
+    if (was_gathering(s) && s->victim > 0 && s->nodes[s->victim].status == STATUS_USAGE)
+        check_gather_failed(s);
+    else
+        check_named(s, "kernel failed");
+}
+
+static void check_outcome(struct sim *s)
+{
+    if (s->has_fired && s->inject == INJECT_KILL_DRIVER) {
+        check_driver_gone(s);
+        return;
+    }
+    if (!s->has_fired || (s->fired_stage >= STAGE_ENDING && s->nodes[0].status == STATUS_OK)) {
+        check_success(s);
+        return;
+    }
+    switch (s->inject) {
+    case INJECT_NONE:
+    case INJECT_FREEZE_SHORT:
+    case INJECT_COUNT:
+        check_success(s);
+        break;
+    case INJECT_KILL:
+    case INJECT_DROP:
+        check_lost(s, "it closed the connection");
+        break;
+    case INJECT_SILENCE:
+    case INJECT_SILENCE_OUT:
+    case INJECT_FREEZE:
+        if (s->nodes[0].status != STATUS_OK) /* else its last word had been heard */
+            check_lost(s, "no sign of life for 5");
+        break;
+    case INJECT_SILENCE_IN:
+        if (s->nodes[0].status != STATUS_OK)
+            check_lost(s, "no sign of life from the driver for 5");
+        break;
+    case INJECT_LEAVE:
+        check_lost(s, "it left: stopped by SIGTERM");
+        break;
+    case INJECT_GARBAGE:
+        check_lost(s, "a message of 0 bytes");
+        break;
+    case INJECT_KILL_DRIVER: /* above */
+    case INJECT_FREEZE_DRIVER:
+        check_driver_gone(s);
+        break;
+    case INJECT_FAULT:
+        check_fault(s);
+        break;
+    case INJECT_HANG:
+        check_hang(s);
+        break;
+    case INJECT_STOP:
+    case INJECT_STOP_TWICE:
+        check_stopped(s);
+        break;
+    case INJECT_REPLICA:
+        check_replica(s);
+        break;
+    case INJECT_NONFINITE:
+        check_nonfinite(s);
+        break;
+    case INJECT_DISK:
+        check_disk(s);
+        break;
+    }
+}
+
+/* Seconds from the injection in which every rank must have ended; 0: no promise. */
+static double promised_seconds(const struct sim *s)
+{
+    if (!s->has_fired || was_gathering(s) || s->fired_stage >= STAGE_ENDING)
+        return 0;
+    switch (s->inject) {
+    case INJECT_KILL:
+    case INJECT_KILL_DRIVER:
+    case INJECT_DROP:
+    case INJECT_LEAVE:
+    case INJECT_GARBAGE:
+    case INJECT_FAULT:
+        return 2.5;
+    case INJECT_SILENCE:
+    case INJECT_SILENCE_OUT:
+    case INJECT_FREEZE:
+        return 6.6; /* 5 s of silence, less than 1 s to end, and the network's delays */
+    case INJECT_SILENCE_IN:
+        return 12; /* it hears nothing for 5 s and leaves; then it is silent for 5 s */
+    case INJECT_STOP_TWICE:
+        return 3;
+    default:
+        return 0;
+    }
+}
+
+static void check_speed(struct sim *s)
+{
+    int64_t last = s->fired_ns;
+    for (int k = 0; k < s->n; k++)
+        if (s->nodes[k].is_finished && !(k == s->victim && s->inject == INJECT_FREEZE))
+            last = max_i64(last, s->nodes[k].finished_ns);
+    s->r->end_seconds = s->has_fired ? 1e-9 * (double)(last - s->fired_ns) : 0;
+    double want = promised_seconds(s);
+    if (want > 0 && s->r->end_seconds > want)
+        sim_fail(s, "the last rank ended after %.2f s, want %.2f", s->r->end_seconds, want);
+    if (want > 0)
+        return;
+    s->r->end_seconds = 0;
+}
+
+static void check_intruder(struct sim *s)
+{
+    const struct node *n = &s->nodes[s->n];
+    if (s->n_nodes > s->n && n->is_finished && n->status != STATUS_REFUSED)
+        sim_fail(s, "the intruder ends with %d: %s", n->status, n->text);
+}
+
+void sim_check(struct sim *s)
+{
+    check_all_ended(s);
+    check_one_cause(s);
+    check_outcome(s);
+    check_intruder(s);
+    check_speed(s);
+}
+
+/* ---- ranks come and go ---- */
+
+static int was_struck(const struct sim *s, enum inject what)
+{
+    for (int k = 0; k < s->n_nodes; k++)
+        if (s->struck[k] >> what & 1)
+            return 1;
+    return 0;
+}
+
+/* A failure is one that nothing could mend, and names what began it. */
+static void check_elastic_failure(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    int k = s->n_errors ? s->last_error.rank : -1;
+    int is_bounded = is_in("given up after", d->text), is_waited = is_in("no replacement", d->text);
+    int is_gather = is_in("gather took", d->text) || is_in("ready took", d->text);
+    int min = s->min_ranks ? s->min_ranks : s->n;
+    if (!s->n_struck && !s->has_fired)
+        sim_fail(s, "nothing went wrong, and it failed: %s", d->text);
+    else if (k == 0 && !is_in("cluster.deadlines", d->text) && !was_struck(s, INJECT_HANG))
+        sim_fail(s, "rank 0 is blamed: %s", d->text);
+    else if (!is_bounded && !is_waited && !is_gather && s->replace_ms > 0 && k > 0)
+        sim_fail(s, "it could have waited for a replacement: %s", d->text);
+    else if (is_waited && min == 1)
+        sim_fail(s, "it could have gone on with one rank: %s", d->text);
+    else if (s->n_errors != 1)
+        sim_fail(s, "%d error events, want 1", s->n_errors);
+}
+
+/* All that were there to the end hold all the steps, and end as the driver does. */
+static void check_elastic_end(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    for (int k = 1; k < s->n_nodes; k++) {
+        const struct node *n = &s->nodes[k];
+        if (!n->is_finished || s->struck[k] || n->rank < 1 || n->is_restarted)
+            continue;
+        if (strcmp(n->text, d->text))
+            sim_fail(s, "node %d ends with \"%s\", the driver with \"%s\"", k, n->text, d->text);
+    }
+}
+
+void sim_check_elastic(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    int is_driver_killed = s->struck[0] >> INJECT_KILL_DRIVER & 1;
+    check_all_ended(s);
+    if (is_driver_killed)
+        return;
+    if (!d->is_finished) {
+        sim_fail(s, "the driver never ends");
+        return;
+    }
+    check_elastic_end(s);
+    if (d->status == STATUS_OK) {
+        if (s->n_epoch_events != s->n_epochs || s->n_done != 1 || s->n_errors)
+            sim_fail(s, "it succeeded with %d epochs, %d done, %d errors", s->n_epoch_events,
+                     s->n_done, s->n_errors);
+    } else if (d->status == STATUS_STOPPED) {
+        if (!was_struck(s, INJECT_STOP))
+            sim_fail(s, "nobody stopped it: %s", d->text);
+    } else {
+        check_elastic_failure(s);
+    }
+}

@@ -1,0 +1,74 @@
+/* feed: the seeds' conversations run a job; cut and damaged at every byte they end it in order. */
+#include "../base/test.h"
+
+#include "feed.h"
+#include "samples.h"
+
+static const int from_follower[] = {0, 1, 2, 3, 4, 5, 6, 7};
+static const int from_driver[] = {10, 12, 13, 4, 14, 15, 16, 18};
+
+static void conversation(struct buf *b, const int *samples, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct arena a;
+        Wire__Control m;
+        struct err err;
+        arena_init(&a);
+        assert_true(sample_make(&a, samples[i], &m));
+        struct frame *f = msg_frame(&m, &err);
+        buf_append(b, f->data, f->len);
+        frame_unref(f);
+        arena_fini(&a);
+    }
+}
+
+static void conversations_reach_their_end(void **state)
+{
+    struct buf b = {0};
+    struct feed_result r;
+    (void)state;
+    conversation(&b, from_follower, ARRAY_LEN(from_follower));
+    feed_driver(b.data, b.len, &r);
+    assert_int_equal(r.n_messages, 8);
+    assert_int_equal(r.n_epochs, 1);
+    assert_int_equal(r.status, 1); /* the sample's checkpoint failed, and it was the last */
+    buf_clear(&b);
+    conversation(&b, from_driver, ARRAY_LEN(from_driver));
+    feed_follower(b.data, b.len, &r);
+    assert_int_equal(r.n_messages, 8);
+    assert_int_equal(r.status, 4); /* the sample's Stop: by a signal */
+    buf_fini(&b);
+}
+
+static void damaged_conversations_end_too(void **state)
+{
+    struct buf b = {0};
+    struct feed_result r;
+    (void)state;
+    conversation(&b, from_follower, ARRAY_LEN(from_follower));
+    size_t n = b.len;
+    conversation(&b, from_driver, ARRAY_LEN(from_driver));
+    for (size_t i = 0; i < b.len; i++) {
+        const uint8_t *start = i < n ? b.data : b.data + n;
+        size_t len = i < n ? n : b.len - n;
+        for (int bit = 0; bit < 8; bit += 3) {
+            b.data[i] ^= (uint8_t)(1 << bit);
+            feed_all(start, len);
+            b.data[i] ^= (uint8_t)(1 << bit);
+        }
+        feed_all(start, i < n ? i : i - n);
+    }
+    feed_driver((const uint8_t *)"GET / HTTP/1.1\r\n", 16, &r);
+    assert_int_equal(r.n_messages, 0);
+    assert_true(r.was_closed);
+    buf_fini(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conversations_reach_their_end),
+        cmocka_unit_test(damaged_conversations_end_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,322 @@
+/* follower: from Hello to each of the ways in which it ends. */
+#include "rig.h"
+
+#include "samples.h"
+
+enum {
+    HELLO,
+    READY,
+    ENDPOINTS,
+    FORMED,
+    BEAT,
+    EPOCH_DONE,
+    VALIDATE_DONE,
+    CHECKPOINT_DONE,
+    FAULT,
+    GOODBYE,
+    WELCOME,
+    REFUSED,
+    PREPARE,
+    FORM,
+    TRAIN,
+    VALIDATE,
+    CHECKPOINT,
+    ABORT,
+    STOP
+};
+
+/* Sample `i` from the driver, of this generation (-1: its own). */
+static void get(struct rig *r, int i, int64_t generation)
+{
+    struct arena a;
+    Wire__Control m;
+    arena_init(&a);
+    assert_true(sample_make(&a, i, &m));
+    if (generation >= 0)
+        m.generation = generation;
+    rig_message(r, 0, &m);
+    arena_fini(&a);
+}
+
+static void answer(struct rig *r) { rig_report(r, 1, rig_answer(r->command)); }
+
+static void assert_ends(struct rig *r, int status, int retry, const char *part)
+{
+    if (!r->is_finished)
+        rig_report(r, 1, report_new(REPORT_STOPPED, 1));
+    assert_true(r->is_finished);
+    assert_true(r->is_closed[0]);
+    if (!strstr(r->text, part))
+        fail_msg("\"%s\" does not say \"%s\"", r->text, part);
+    assert_int_equal(r->status, status);
+    assert_int_equal(r->retry, retry);
+    assert_false(r->is_engine_stuck);
+    rig_free(r);
+}
+
+/* Up to the answer of command `last` of PREPARE .. CHECKPOINT; READY: to Ready. */
+static void go_to(struct rig *r, int last)
+{
+    rig_follower(r);
+    assert_int_equal(r->sent[0]->body_case, WIRE__CONTROL__BODY_HELLO);
+    get(r, WELCOME, 0);
+    rig_report(r, 1, rig_opened());
+    for (int i = PREPARE; last != READY && i <= last; i++) {
+        get(r, i, 1);
+        if (i < last)
+            answer(r);
+    }
+}
+
+static void it_does_what_it_is_told(void **state)
+{
+    static const int answers[] = {WIRE__CONTROL__BODY_ENDPOINTS, WIRE__CONTROL__BODY_FORMED,
+                                  WIRE__CONTROL__BODY_EPOCH_DONE, WIRE__CONTROL__BODY_VALIDATE_DONE,
+                                  WIRE__CONTROL__BODY_CHECKPOINT_DONE};
+    struct rig r;
+    (void)state;
+    rig_follower(&r);
+    assert_int_equal(follower_rank(r.f), -1);
+    get(&r, WELCOME, 0);
+    assert_int_equal(follower_rank(r.f), 1);
+    assert_string_equal(follower_device(r.f), "cpu");
+    assert_int_equal(r.command->kind, CMD_OPEN);
+    assert_string_equal(r.command->open.data_dir, "/data");
+    assert_memory_equal(r.command->open.job.data, "name: x", 7);
+    rig_report(&r, 1, rig_opened());
+    assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_READY);
+    for (int i = PREPARE; i <= CHECKPOINT; i++) {
+        get(&r, i, 1);
+        assert_int_equal(r.command->kind, CMD_PREPARE + i - PREPARE);
+        assert_int_equal(r.command->generation, 1);
+        answer(&r);
+        assert_int_equal((int)r.sent[0]->body_case, answers[i - PREPARE]);
+        assert_int_equal(r.sent[0]->generation, 1);
+    }
+    int n = r.n_beats;
+    for (int i = 0; i < 3; i++) {
+        rig_wait(&r, 1000);
+        get(&r, BEAT, 1);
+    }
+    assert_in_range(r.n_beats - n, 2, 4);
+    get(&r, STOP, 1);
+    assert_int_equal(r.n_aborts, 0);
+    assert_int_equal(r.command->kind, CMD_STOP);
+    assert_ends(&r, STATUS_STOPPED, 1, "stopped by SIGTERM");
+}
+
+static void the_first_step_is_told_at_once(void **state)
+{
+    struct rig r;
+    (void)state;
+    go_to(&r, TRAIN);
+    int n = r.n_beats;
+    for (int i = 0; i < 2; i++) {
+        struct report *p = report_new(REPORT_STEP, 1);
+        p->step.first = i == 0;
+        rig_report(&r, 1, p);
+    }
+    assert_int_equal(r.n_beats, n + 1);
+    rig_free(&r);
+}
+
+static void before_welcome(void **state)
+{
+    struct rig r;
+    (void)state;
+    rig_follower(&r);
+    get(&r, REFUSED, 0);
+    assert_int_equal(r.reason, WIRE__REASON__REASON_RANK_TAKEN);
+    assert_ends(&r, STATUS_REFUSED, 0, "refused by the driver at 10.0.0.1:7000: rank 1 is taken");
+    rig_follower(&r);
+    rig_close(&r, 0);
+    assert_ends(&r, STATUS_REFUSED, 1, "no answer from the driver at 10.0.0.1:7000");
+    rig_follower(&r);
+    rig_wait(&r, 11000);
+    assert_ends(&r, STATUS_REFUSED, 1, "no sign of life from the driver for 10.0 s");
+    rig_follower(&r);
+    get(&r, TRAIN, 0);
+    assert_ends(&r, STATUS_REFUSED, 1, "want Welcome or Refused first");
+}
+
+static void after_welcome(void **state)
+{
+    struct rig r;
+    (void)state;
+    go_to(&r, READY);
+    get(&r, REFUSED, 0);
+    assert_ends(&r, STATUS_REFUSED, 0, "refused by");
+    go_to(&r, TRAIN);
+    get(&r, ABORT, 1);
+    assert_int_equal(r.n_aborts, 1);
+    assert_ends(&r, STATUS_FAILED, 1, "rank 1 (hostB) was lost");
+    go_to(&r, TRAIN);
+    rig_close(&r, 0);
+    assert_int_equal(r.n_aborts, 1);
+    assert_ends(&r, STATUS_FAILED, 1, "lost the driver at 10.0.0.1:7000");
+    go_to(&r, TRAIN);
+    rig_wait(&r, 5300);
+    assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_GOODBYE);
+    assert_ends(&r, STATUS_FAILED, 1, "no sign of life from the driver for 5.0 s");
+    go_to(&r, READY);
+    follower_stop(r.f, r.now, "SIGTERM");
+    rig_drain(&r);
+    assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_GOODBYE);
+    assert_ends(&r, STATUS_STOPPED, 0, "stopped by SIGTERM");
+}
+
+/* In training it says so, and goes on until it is let go. */
+static void it_leaves_at_the_end_of_a_step(void **state)
+{
+    static const int how[] = {STOP, 0, -1}; /* Stop comes; a second signal; nothing */
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(how); i++) {
+        struct rig r;
+        go_to(&r, TRAIN);
+        follower_stop(r.f, r.now, "SIGTERM");
+        rig_drain(&r);
+        assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_GOODBYE);
+        assert_true(r.sent[0]->goodbye->polite);
+        assert_false(r.is_closed[0]);
+        assert_int_equal(r.n_aborts, 0);
+        if (how[i] == STOP) {
+            answer(&r);
+            get(&r, STOP, 1);
+        } else if (how[i] == 0) {
+            follower_stop(r.f, r.now, "SIGTERM");
+            rig_drain(&r);
+        }
+        for (int s = 0; s < 31 && !r.is_closed[0]; s++) {
+            get(&r, BEAT, 1);
+            rig_wait(&r, 1000);
+        }
+        assert_ends(&r, STATUS_STOPPED, 0, "stopped by SIGTERM");
+    }
+}
+
+static void pause_it(struct rig *r, int64_t generation)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Abort a = WIRE__ABORT__INIT;
+    char text[] = "rank 2 (hostC) was lost";
+    a.rank = 2;
+    a.text = text;
+    a.recover = 1;
+    m.generation = generation;
+    m.body_case = WIRE__CONTROL__BODY_ABORT;
+    m.abort = &a;
+    rig_message(r, 0, &m);
+}
+
+/* It keeps its state, forgets what ran, and obeys the next Prepare, whenever the engine is out. */
+static void it_waits_when_another_is_lost(void **state)
+{
+    struct rig r;
+    (void)state;
+    go_to(&r, TRAIN);
+    int n_sent = r.n_sent[0];
+    pause_it(&r, 1);
+    assert_int_equal(r.n_aborts, 1);
+    assert_false(r.is_closed[0]);
+    assert_non_null(strstr(buf_cstr(&r.log), "rank 2 (hostC) was lost; this rank keeps step"));
+    get(&r, PREPARE, 2);
+    assert_int_equal(r.command->kind, CMD_PREPARE);
+    assert_int_equal(r.command->generation, 2);
+    struct report *f = report_new(REPORT_FAULT, 1);
+    err_set(&f->fault.err, ERR_CANCELED, "aborted");
+    f->fault.is_consequence = 1;
+    rig_report(&r, 1, f); /* only now: it is of the past */
+    assert_int_equal(r.n_sent[0], n_sent);
+    answer(&r);
+    assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_ENDPOINTS);
+    assert_int_equal(r.sent[0]->generation, 2);
+    rig_free(&r);
+
+    go_to(&r, TRAIN); /* before the next Prepare nothing else may come */
+    pause_it(&r, 1);
+    get(&r, VALIDATE, 1);
+    assert_ends(&r, STATUS_FAILED, 1, "Validate: it came before Prepare");
+    go_to(&r, TRAIN);
+    pause_it(&r, 1);
+    get(&r, PREPARE, 1);
+    assert_ends(&r, STATUS_FAILED, 1, "generation out of range");
+    go_to(&r, READY);
+    pause_it(&r, 1);
+    assert_ends(&r, STATUS_FAILED, 1, "another generation than Prepare");
+}
+
+static void its_own_faults(void **state)
+{
+    struct rig r;
+    (void)state;
+    rig_follower(&r);
+    get(&r, WELCOME, 0);
+    struct report *f = report_new(REPORT_FAULT, 0);
+    err_set(&f->fault.err, ERR_IO, "no such file: /data");
+    rig_report(&r, 1, f);
+    assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_FAULT);
+    assert_ends(&r, STATUS_USAGE, 0, "no such file: /data");
+
+    go_to(&r, TRAIN); /* in training it waits for the driver's word */
+    f = report_new(REPORT_FAULT, 1);
+    err_set(&f->fault.err, ERR_DEVICE, "kernel failed");
+    rig_report(&r, 1, f);
+    assert_false(r.is_closed[0]);
+    for (int i = 0; i < 9; i++) {
+        rig_wait(&r, 1000);
+        get(&r, BEAT, 1);
+    }
+    assert_false(r.is_closed[0]);
+    rig_wait(&r, 1300); /* but not for ever */
+    assert_ends(&r, STATUS_FAILED, 1, "kernel failed");
+}
+
+static void a_driver_that_breaks_the_protocol(void **state)
+{
+    struct rig r;
+    (void)state;
+    go_to(&r, TRAIN);
+    get(&r, VALIDATE, 1);
+    assert_ends(&r, STATUS_FAILED, 1, "Validate: the one before is not answered yet");
+    go_to(&r, READY);
+    get(&r, TRAIN, 1);
+    assert_ends(&r, STATUS_FAILED, 1, "Train: it came before Prepare");
+    go_to(&r, READY);
+    get(&r, HELLO, 1);
+    assert_ends(&r, STATUS_FAILED, 1, "Hello: unexpected message");
+    go_to(&r, PREPARE);
+    answer(&r);
+    get(&r, FORM, 0); /* of the past: dropped */
+    assert_int_equal(r.command->kind, CMD_PREPARE);
+    get(&r, FORM, 1);
+    assert_int_equal(r.command->kind, CMD_FORM);
+    rig_free(&r);
+}
+
+static void an_engine_that_hangs_is_left(void **state)
+{
+    struct rig r;
+    (void)state;
+    go_to(&r, TRAIN);
+    get(&r, ABORT, 1);
+    rig_wait(&r, 900);
+    assert_true(r.is_finished);
+    assert_true(r.is_engine_stuck);
+    rig_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_does_what_it_is_told),
+        cmocka_unit_test(the_first_step_is_told_at_once),
+        cmocka_unit_test(before_welcome),
+        cmocka_unit_test(after_welcome),
+        cmocka_unit_test(it_leaves_at_the_end_of_a_step),
+        cmocka_unit_test(it_waits_when_another_is_lost),
+        cmocka_unit_test(its_own_faults),
+        cmocka_unit_test(a_driver_that_breaks_the_protocol),
+        cmocka_unit_test(an_engine_that_hangs_is_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,248 @@
+#include "ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "op/control.h"
+#include "train/engine.h"
+#include "train/trainer_impl.h"
+
+struct job_run {
+    const struct run_plan *plan;
+    struct run_result *result;
+    struct coll_group *group;
+    pthread_mutex_t lock; /* guards validation sums, note and warnings in the result */
+    double loss_sum;
+    int64_t n_correct;
+};
+
+struct rank_run {
+    struct job_run *job;
+    int rank;
+    struct trainer *trainer;
+    struct coll *coll;
+    int n_reports;
+    int64_t first_step, last_loss, last_samples;
+    atomic_uint requests;
+};
+
+/* ---- hooks ---- */
+
+static void take_report(void *arg, struct report *r)
+{
+    struct rank_run *k = arg;
+    struct run_result *out = k->job->result;
+
+    if (r->kind == REPORT_STEP)
+        k->n_reports++;
+    if (r->kind == REPORT_WARNING) {
+        pthread_mutex_lock(&k->job->lock);
+        strncat(out->warning, r->warning.text, sizeof out->warning - strlen(out->warning) - 1);
+        pthread_mutex_unlock(&k->job->lock);
+    }
+    report_free(r);
+}
+
+static unsigned requests(void *arg) { return atomic_load(&((struct rank_run *)arg)->requests); }
+
+static int canceled(void *arg)
+{
+    (void)arg;
+    return 0;
+}
+
+/* Called at the begin of each step and after the last one: what the step before added. */
+static void note_step(struct rank_run *k, int64_t step)
+{
+    const struct ckpt_state *at = &k->trainer->state->at;
+    struct run_result *out = k->job->result;
+    int64_t i = step - k->first_step - 1;
+
+    if (i >= 0 && i < MOST_STEPS && i == out->n_steps) {
+        int64_t n = at->epoch_samples - k->last_samples;
+
+        out->step_loss[i] = n > 0 ? control_loss(at->epoch_loss - k->last_loss) / (double)n : 0;
+        out->step_samples[i] = n;
+        out->n_steps++;
+    }
+    k->last_loss = at->epoch_loss;
+    k->last_samples = at->epoch_samples;
+    if (i + 1 >= 0 && i + 1 < MOST_STEPS) {
+        out->allocs[i + 1] = alloc_count();
+        out->reports[i + 1] = k->n_reports;
+    }
+}
+
+static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket)
+{
+    struct rank_run *k = arg;
+    const struct run_plan *p = k->job->plan;
+
+    (void)epoch, (void)bucket;
+    if (k->rank == 0 && phase == PHASE_LOAD)
+        note_step(k, step);
+    if (k->rank == p->n_ranks - 1 && p->stop_at && phase == PHASE_LOAD && step == p->stop_at)
+        atomic_store(&k->requests, ENGINE_REQUEST_STOP);
+}
+
+/* ---- one rank's life ---- */
+
+static int open_and_form(struct rank_run *k, struct err *err)
+{
+    const struct run_plan *p = k->job->plan;
+    struct cmd *c = cmd_new(CMD_OPEN, 1);
+    struct report *r = report_new(REPORT_OPENED, 1);
+    int rc;
+
+    c->open.rank = k->rank;
+    c->open.n_ranks = p->n_ranks;
+    c->open.job = blob_of(p->job, strlen(p->job));
+    if (p->resume && k->rank == 0)
+        c->open.resume = xstrdup(p->run_dir);
+    rc = trainer_open(k->trainer, c, r, err);
+    cmd_free(c);
+    report_free(r);
+    if (rc == 0)
+        rc = trainer_prepare(k->trainer, k->rank, p->n_ranks, p->n_ranks, err);
+    if (rc < 0)
+        return rc;
+    trainer_take_coll(k->trainer, k->coll);
+    k->coll = NULL;
+    return trainer_form(k->trainer, 0, err);
+}
+
+static void keep_epoch(struct rank_run *k, const struct report *r, int64_t i)
+{
+    struct run_result *out = k->job->result;
+
+    out->replica[k->rank] = r->epoch.replica;
+    pthread_mutex_lock(&k->job->lock);
+    if (r->epoch.note)
+        snprintf(out->note, sizeof out->note, "%s", r->epoch.note);
+    pthread_mutex_unlock(&k->job->lock);
+    if (k->rank != 0 || i >= MOST_EPOCHS)
+        return;
+    /* The epoch's sums are still there: the last step of it has no next one to be seen from. */
+    note_step(k, k->trainer->state->at.step);
+    k->last_loss = k->last_samples = 0;
+    out->epoch[i] = *r;
+    out->epoch[i].epoch.tensor = NULL;
+    out->epoch[i].epoch.note = NULL;
+}
+
+static int train(struct rank_run *k, struct err *err)
+{
+    const struct run_plan *p = k->job->plan;
+    struct ckpt_state *at_ = &k->trainer->state->at;
+
+    k->first_step = at_->step;
+    k->last_loss = at_->epoch_loss;
+    k->last_samples = at_->epoch_samples;
+    for (int64_t i = 0; i < p->n_epochs; i++) {
+        struct report *r = report_new(REPORT_EPOCH, 1);
+        int rc = trainer_train(k->trainer, at_->step / k->trainer->steps_per_epoch + 1, r, err);
+        enum epoch_end end = r->epoch.end;
+
+        if (rc == 0)
+            keep_epoch(k, r, i);
+        report_free(r);
+        if (rc < 0)
+            return rc;
+        if (end != EPOCH_WHOLE)
+            break;
+    }
+    return 0;
+}
+
+static int validate_and_save(struct rank_run *k, struct err *err)
+{
+    struct report *r = report_new(REPORT_VALIDATED, 1);
+    int rc = trainer_validate(k->trainer, 1, r, err);
+
+    pthread_mutex_lock(&k->job->lock);
+    k->job->loss_sum += r->validated.loss_sum;
+    k->job->n_correct += r->validated.n_correct;
+    k->job->result->n_validated += r->validated.n_samples;
+    pthread_mutex_unlock(&k->job->lock);
+    report_free(r);
+    if (rc == 0 && k->rank == 0 && k->job->plan->run_dir) {
+        r = report_new(REPORT_CHECKPOINT, 1);
+        trainer_checkpoint(k->trainer, r);
+        if (r->checkpoint.error)
+            rc = err_set(err, ERR_IO, "%s", r->checkpoint.error);
+        report_free(r);
+    }
+    return rc;
+}
+
+static void *rank_main(void *arg)
+{
+    struct rank_run *k = arg;
+    const struct run_plan *p = k->job->plan;
+    struct run_result *out = k->job->result;
+    struct trainer_options o = {.n_threads = 1, .run_dir = k->rank == 0 ? p->run_dir : NULL};
+    struct trainer_hooks hooks = {k, take_report, requests, canceled, at};
+    struct err *err = &out->err[k->rank];
+    int rc;
+
+    k->trainer = trainer_new(&o, &hooks);
+    rc = open_and_form(k, err);
+    if (rc == 0)
+        rc = train(k, err);
+    if (rc == 0)
+        rc = validate_and_save(k, err);
+    out->rc[k->rank] = rc;
+    out->step[k->rank] = trainer_step(k->trainer);
+    coll_free(k->coll);
+    trainer_free(k->trainer);
+    return NULL;
+}
+
+void run_job(const struct run_plan *plan, struct run_result *r)
+{
+    struct job_run job = {.plan = plan, .result = r, .group = coll_group_new(plan->n_ranks)};
+    struct rank_run rank[MOST_RANKS] = {0};
+    pthread_t thread[MOST_RANKS];
+    struct err err;
+
+    *r = (struct run_result){0};
+    pthread_mutex_init(&job.lock, NULL);
+    coll_local_inject(job.group, plan->n_ranks - 1, plan->fault);
+    for (int i = 0; i < plan->n_ranks; i++) {
+        rank[i] = (struct rank_run){.job = &job, .rank = i};
+        assert_int_equal(coll_new_local(job.group, i, &rank[i].coll, &err), 0);
+    }
+    for (int i = 0; i < plan->n_ranks; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, rank_main, &rank[i]), 0);
+    for (int i = 0; i < plan->n_ranks; i++)
+        pthread_join(thread[i], NULL);
+    if (r->n_validated > 0) {
+        r->validation_loss = job.loss_sum / (double)r->n_validated;
+        r->validation_accuracy = (double)job.n_correct / (double)r->n_validated;
+    }
+    coll_group_free(job.group);
+    pthread_mutex_destroy(&job.lock);
+}
+
+void run_job_ok(const struct run_plan *plan, struct run_result *r)
+{
+    run_job(plan, r);
+    for (int i = 0; i < plan->n_ranks; i++) {
+        if (r->rc[i] < 0)
+            fail_msg("rank %d: %s", i, r->err[i].msg);
+        if (!hash_equal(r->replica[i], r->replica[0]) || r->step[i] != r->step[0])
+            fail_msg("rank %d differs from rank 0", i);
+    }
+}

@@ -1,0 +1,43 @@
+/* ranks - a whole job in one process: each rank a thread with its trainer, over coll/local. */
+#ifndef TESTS_TRAIN_RANKS_H
+#define TESTS_TRAIN_RANKS_H
+
+#include "coll/local.h"
+#include "train/trainer.h"
+
+enum { MOST_RANKS = 4, MOST_STEPS = 512, MOST_EPOCHS = 8 };
+
+struct run_plan {
+    const char *job; /* YAML */
+    int n_ranks;
+    int64_t n_epochs;        /* how many more to train */
+    const char *run_dir;     /* rank 0 saves there at the end; NULL: nowhere */
+    int resume;              /* from run_dir */
+    int64_t stop_at;         /* the last rank asks to stop while it computes this step; 0: no */
+    struct coll_fault fault; /* on the last rank */
+};
+
+struct run_result {     /* of rank 0, except where said */
+    int rc[MOST_RANKS]; /* of each rank: 0, or the first error's code */
+    struct err err[MOST_RANKS];
+    int64_t step[MOST_RANKS];           /* applied at the end */
+    struct hash128 replica[MOST_RANKS]; /* after the last epoch */
+
+    double step_loss[MOST_STEPS]; /* mean loss of each step, all ranks; from the first step held */
+    int64_t step_samples[MOST_STEPS];
+    uint64_t allocs[MOST_STEPS]; /* alloc_count() at each step's begin */
+    int reports[MOST_STEPS];     /* step reports made until then */
+    int64_t n_steps;
+    struct report epoch[MOST_EPOCHS];            /* scalars only: pointers are NULL */
+    char note[512];                              /* of any rank, when an epoch ended non-finite */
+    double validation_loss, validation_accuracy; /* all ranks, after the last epoch */
+    int64_t n_validated;
+    char warning[2048]; /* all warnings, one after another */
+};
+
+void run_job(const struct run_plan *plan, struct run_result *r);
+
+/* run_job, failing the test if any rank fails or replicas differ. */
+void run_job_ok(const struct run_plan *plan, struct run_result *r);
+
+#endif

@@ -1,0 +1,207 @@
+/* The same training whatever the number of ranks, micro-batches and interruptions. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "ranks.h"
+
+#define DATA  "data: {format: digits, samples: 1000, validation_samples: 203}\n"
+#define LENET "model: {arch: lenet}\n" DATA
+#define MLP                                                                        \
+    "model: {arch: mlp, hidden: [40, 24], batch_norm: true, dropout: 0.25}\n" DATA \
+    "optimizer: {lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.0005}\n"
+
+static double relative(double a, double b) { return fabs(a - b) / fmax(fabs(a), 1e-30); }
+
+static void assert_same_losses(const char *what, const struct run_result *a,
+                               const struct run_result *b, double tolerance)
+{
+    assert_int_equal(a->n_steps, b->n_steps);
+    for (int64_t i = 0; i < a->n_steps; i++) {
+        assert_int_equal(a->step_samples[i], b->step_samples[i]);
+        if (!(relative(a->step_loss[i], b->step_loss[i]) <= tolerance))
+            fail_msg("%s, step %d: loss %.9g, want %.9g", what, (int)i, b->step_loss[i],
+                     a->step_loss[i]);
+    }
+}
+
+/* 60 a step: 17 steps, the last of 40; divides by 1, 2, 3, 4, and not by 7. */
+static void test_ranks_and_micro_batches(void **state)
+{
+    static const char *const jobs[] = {
+        LENET "train: {global_batch: 60, epochs: 2}\noptimizer: {lr: 0.1}\n",
+        MLP "train: {global_batch: 61, epochs: 2, clip_norm: 0.5, label_smoothing: 0.1}\n"
+            "schedule: {name: cosine, warmup_steps: 5}\n",
+    };
+
+    (void)state;
+    for (size_t j = 0; j < ARRAY_LEN(jobs); j++) {
+        struct run_result one, many;
+
+        run_job_ok(&(struct run_plan){.job = jobs[j], .n_ranks = 1, .n_epochs = 1}, &one);
+        assert_int_equal(one.n_steps, 17);
+        assert_true(one.step_loss[16] < one.step_loss[0]);
+        assert_int_equal(one.n_validated, 203);
+        for (int n = 2; n <= 4; n++) {
+            char what[32];
+
+            snprintf(what, sizeof what, "job %d, %d ranks", (int)j, n);
+            run_job_ok(&(struct run_plan){.job = jobs[j], .n_ranks = n, .n_epochs = 1}, &many);
+            assert_same_losses(what, &one, &many, 1e-5);
+            assert_true(relative(one.validation_loss, many.validation_loss) < 1e-4);
+            assert_int_equal(many.n_validated, 203);
+        }
+    }
+}
+
+static void test_accumulation(void **state)
+{
+    struct run_result one, micro;
+
+    (void)state;
+    run_job_ok(
+        &(struct run_plan){.job = LENET "train: {global_batch: 60}\n", .n_ranks = 1, .n_epochs = 1},
+        &one);
+    for (int n = 1; n <= 2; n++) {
+        run_job_ok(&(struct run_plan){.job = LENET "train: {global_batch: 60, accumulate: 7}\n",
+                                      .n_ranks = n,
+                                      .n_epochs = 1},
+                   &micro);
+        assert_same_losses("accumulate 7", &one, &micro, 1e-5);
+    }
+}
+
+/* More ranks than samples in a step: those without take part with weight zero. */
+static void test_ranks_without_samples(void **state)
+{
+    static const char job[] = "model: {arch: mlp, hidden: [16], batch_norm: true}\n"
+                              "data: {format: digits, samples: 20, validation_samples: 3}\n"
+                              "train: {global_batch: 3}\noptimizer: {lr: 0.05}\n";
+    struct run_result one, four;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 1, .n_epochs = 1}, &one);
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 4, .n_epochs = 1}, &four);
+    assert_int_equal(one.n_steps, 7);
+    assert_same_losses("4 ranks, 3 samples", &one, &four, 1e-4);
+    assert_int_equal(four.n_validated, 3);
+}
+
+static void test_same_run_twice(void **state)
+{
+    static const char job[] = MLP "train: {global_batch: 61}\n";
+    struct run_result a, b;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 3, .n_epochs = 1}, &a);
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 3, .n_epochs = 1}, &b);
+    assert_true(hash_equal(a.replica[0], b.replica[0]));
+}
+
+static void in_fresh_folder(char *dir)
+{
+    strcpy(dir, "/tmp/dptrain-train-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+}
+
+static void remove_folder(const char *dir)
+{
+    char cmd[128];
+
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    assert_int_equal(system(cmd), 0);
+}
+
+/* Stopped in the middle of an epoch, saved, resumed: bit for bit the run that was not stopped. */
+static void test_resume(void **state)
+{
+    static const char job[] = MLP "train: {global_batch: 61, epochs: 2}\n"
+                                  "schedule: {name: linear}\n";
+    char dir[64];
+
+    (void)state;
+    for (int n = 1; n <= 3; n += 2) {
+        struct run_result whole, part, rest;
+
+        in_fresh_folder(dir);
+        run_job_ok(&(struct run_plan){.job = job, .n_ranks = n, .n_epochs = 2}, &whole);
+        run_job_ok(
+            &(struct run_plan){
+                .job = job, .n_ranks = n, .n_epochs = 2, .run_dir = dir, .stop_at = 6},
+            &part);
+        assert_int_equal(part.step[0], 7); /* the step under way is finished, by all ranks */
+        assert_int_equal(part.epoch[0].epoch.end, EPOCH_STOPPED);
+        run_job_ok(
+            &(struct run_plan){
+                .job = job, .n_ranks = n, .n_epochs = 2, .run_dir = dir, .resume = 1},
+            &rest);
+        assert_int_equal(rest.step[0], whole.step[0]);
+        assert_true(hash_equal(rest.replica[0], whole.replica[0]));
+        assert_true(rest.epoch[0].epoch.train_loss == whole.epoch[0].epoch.train_loss);
+        assert_true(rest.validation_loss == whole.validation_loss);
+        remove_folder(dir);
+    }
+}
+
+static void test_resume_on_other_ranks(void **state)
+{
+    static const char job[] = LENET "train: {global_batch: 60, epochs: 1}\n";
+    struct run_result whole, part, rest;
+    char dir[64];
+
+    (void)state;
+    in_fresh_folder(dir);
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 1}, &whole);
+    run_job_ok(
+        &(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 1, .run_dir = dir, .stop_at = 8},
+        &part);
+    run_job_ok(
+        &(struct run_plan){.job = job, .n_ranks = 3, .n_epochs = 1, .run_dir = dir, .resume = 1},
+        &rest);
+    assert_int_equal(rest.n_steps, whole.n_steps - part.n_steps);
+    for (int64_t i = 0; i < rest.n_steps; i++)
+        assert_true(relative(whole.step_loss[part.n_steps + i], rest.step_loss[i]) < 1e-5);
+    remove_folder(dir);
+}
+
+/* A run that was ended before its first checkpoint: its resumption is the run. */
+static void test_resume_without_checkpoint(void **state)
+{
+    static const char job[] = MLP "train: {global_batch: 61, epochs: 1}\n";
+    struct run_result whole, rest;
+    char dir[64];
+
+    (void)state;
+    in_fresh_folder(dir);
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 1}, &whole);
+    run_job_ok(
+        &(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 1, .run_dir = dir, .resume = 1},
+        &rest);
+    assert_int_equal(rest.step[0], whole.step[0]);
+    assert_true(hash_equal(rest.replica[0], whole.replica[0]));
+    remove_folder(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks_and_micro_batches),
+        cmocka_unit_test(test_accumulation),
+        cmocka_unit_test(test_ranks_without_samples),
+        cmocka_unit_test(test_same_run_twice),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_resume_on_other_ranks),
+        cmocka_unit_test(test_resume_without_checkpoint),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

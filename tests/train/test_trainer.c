@@ -1,0 +1,150 @@
+/* What a step leaves alone: memory, and the state when something goes wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "ranks.h"
+
+#define DATA "data: {format: digits, samples: 640, validation_samples: 50}\n"
+
+static void test_a_step_allocates_nothing(void **state)
+{
+    static const char *const jobs[] = {
+        "model: {arch: lenet}\n" DATA "train: {global_batch: 10}\n",
+        "model: {arch: mlp, batch_norm: true, dropout: 0.1}\n" DATA
+        "train: {global_batch: 10, accumulate: 3}\noptimizer: {lr: 0.01, momentum: 0.9}\n",
+    };
+    static struct run_result r;
+
+    (void)state;
+    for (size_t j = 0; j < ARRAY_LEN(jobs); j++) {
+        int quiet = 0;
+
+        run_job_ok(&(struct run_plan){.job = jobs[j], .n_ranks = 1, .n_epochs = 1}, &r);
+        assert_int_equal(r.n_steps, 64);
+        for (int i = 2; i + 1 < 63; i++) {
+            if (r.reports[i + 1] != r.reports[i])
+                continue; /* a report to the loop is a heap object; a few a second */
+            quiet++;
+            if (r.allocs[i + 1] != r.allocs[i])
+                fail_msg("job %d, step %d: %d allocations", (int)j, i,
+                         (int)(r.allocs[i + 1] - r.allocs[i]));
+        }
+        assert_true(quiet >= 20);
+    }
+}
+
+static void test_max_steps(void **state)
+{
+    static const char job[] =
+        "model: {arch: mlp}\n" DATA "train: {global_batch: 64, max_steps: 13}\n";
+    struct run_result r;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 5}, &r);
+    assert_int_equal(r.step[0], 13);
+    assert_int_equal(r.epoch[0].epoch.end, EPOCH_WHOLE);
+    assert_int_equal(r.epoch[1].epoch.end, EPOCH_MAX_STEPS);
+    assert_int_equal(r.epoch[1].epoch.n_samples, 3 * 64);
+}
+
+/* A rate so high that the loss overflows: training stops before the bad step is applied. */
+static void test_nonfinite_stops(void **state)
+{
+    static const char job[] = "model: {arch: mlp, hidden: [64, 64]}\n" DATA
+                              "train: {global_batch: 64, epochs: 5}\noptimizer: {lr: 1.0e+6}\n";
+    struct run_result r;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 5}, &r);
+    assert_int_equal(r.epoch[0].epoch.end, EPOCH_NONFINITE);
+    assert_true(r.step[0] >= 1 && r.step[0] < 10);
+    if (!strstr(r.note, "fc"))
+        fail_msg("the note names no layer: %s", r.note);
+}
+
+static void test_nonfinite_skips(void **state)
+{
+    static const char job[] =
+        "model: {arch: mlp, hidden: [64, 64]}\n" DATA
+        "train: {global_batch: 64, epochs: 1, on_nonfinite: skip}\noptimizer: {lr: 1.0e+6}\n";
+    struct run_result r;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 1}, &r);
+    assert_int_equal(r.step[0], 10); /* the samples are used up all the same */
+    assert_int_equal(r.epoch[0].epoch.end, EPOCH_WHOLE);
+    assert_true(r.epoch[0].epoch.n_skipped >= 1);
+    assert_true(isfinite(r.epoch[0].epoch.train_loss));
+    assert_non_null(strstr(r.warning, "was not applied"));
+}
+
+/* A rank that fails in its n-th collective: the others hold the last applied step. */
+static void test_lost_rank(void **state)
+{
+    static const char job[] = "model: {arch: lenet}\n" DATA "train: {global_batch: 64}\n";
+    struct run_result r;
+
+    (void)state;
+    run_job(
+        &(struct run_plan){
+            .job = job, .n_ranks = 3, .n_epochs = 1, .fault = {.at_ticket = 8, .fail = ERR_DEVICE}},
+        &r);
+    for (int i = 0; i < 3; i++)
+        assert_true(r.rc[i] < 0);
+    assert_int_equal(r.rc[2], ERR_DEVICE);
+    assert_int_equal(r.rc[0], ERR_PEER);
+    assert_int_equal(r.step[0], r.step[1]);
+    assert_true(r.step[0] >= 1 && r.step[0] < 8);
+}
+
+static void test_initial_weights(void **state)
+{
+    static const char normal[] = "model: {arch: lenet, init: {name: normal, std: 0.01}}\n" DATA
+                                 "train: {global_batch: 64, max_steps: 1}\n";
+    static const char other_seed[] = "model: {arch: lenet, init: {name: normal, std: 0.01}}\n" DATA
+                                     "train: {global_batch: 64, max_steps: 1, seed: 2}\n";
+    struct run_result a, b;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = normal, .n_ranks = 1, .n_epochs = 1}, &a);
+    assert_true(fabs(a.step_loss[0] - log(10)) < 1e-3); /* near-zero logits */
+    run_job_ok(&(struct run_plan){.job = other_seed, .n_ranks = 1, .n_epochs = 1}, &b);
+    assert_false(hash_equal(a.replica[0], b.replica[0]));
+}
+
+/* Statistics of each rank's own samples: the replicas still end an epoch alike. */
+static void test_batch_norm_not_synchronised(void **state)
+{
+    static const char job[] = "model: {arch: mlp, batch_norm: true, sync_batch_norm: false}\n" DATA
+                              "train: {global_batch: 65}\noptimizer: {lr: 0.05}\n";
+    struct run_result r;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 3, .n_epochs = 2}, &r);
+    assert_true(r.epoch[1].epoch.train_loss < r.epoch[0].epoch.train_loss);
+    assert_int_equal(r.n_validated, 50);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_step_allocates_nothing),
+        cmocka_unit_test(test_max_steps),
+        cmocka_unit_test(test_nonfinite_stops),
+        cmocka_unit_test(test_nonfinite_skips),
+        cmocka_unit_test(test_lost_rank),
+        cmocka_unit_test(test_batch_norm_not_synchronised),
+        cmocka_unit_test(test_initial_weights),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,73 @@
+/* Write the seed corpus of the wire fuzzer: make_seeds DIR.  To be run after a change of samples.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "samples.h"
+
+static void append(struct buf *b, int sample)
+{
+    struct arena a;
+    Wire__Control m;
+    struct err err;
+    arena_init(&a);
+    ASSERT(sample_make(&a, sample, &m));
+    struct frame *f = msg_frame(&m, &err);
+    ASSERT(f);
+    buf_append(b, f->data, f->len);
+    frame_unref(f);
+    arena_fini(&a);
+}
+
+static int save(const char *dir, const char *name, const struct buf *b)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *f = fopen(path, "wb");
+    int ok = f && fwrite(b->data, 1, b->len, f) == b->len;
+    if (f && fclose(f) != 0)
+        ok = 0;
+    return ok ? 0 : 1;
+}
+
+static int save_all(const char *dir, const char *name, const int *samples, size_t n)
+{
+    struct buf b = {0};
+    for (size_t i = 0; i < n; i++)
+        append(&b, samples[i]);
+    int rc = save(dir, name, &b);
+    buf_fini(&b);
+    return rc;
+}
+
+static int save_text(const char *dir, const char *name, const char *text)
+{
+    struct buf b = {0};
+    buf_append(&b, text, strlen(text));
+    int rc = save(dir, name, &b);
+    buf_fini(&b);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    static const int from_follower[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const int from_driver[] = {10, 12, 13, 4, 14, 15, 16, 18};
+    struct arena a;
+    Wire__Control m;
+    int rc = argc != 2;
+
+    arena_init(&a);
+    for (int i = 0; rc == 0 && sample_make(&a, i, &m); i++)
+        rc = save_all(argv[1], msg_name(&m), &i, 1);
+    arena_fini(&a);
+    if (rc == 0)
+        rc = save_all(argv[1], "conversation-follower", from_follower, ARRAY_LEN(from_follower)) ||
+             save_all(argv[1], "conversation-driver", from_driver, ARRAY_LEN(from_driver)) ||
+             save_text(argv[1], "http", "GET / HTTP/1.1\r\nHost: driver\r\n\r\n") ||
+             save_text(argv[1], "tls", "\x16\x03\x01\x02");
+    if (rc)
+        fprintf(stderr, "usage: make_seeds DIR (which must exist)\n");
+    return rc;
+}

@@ -1,0 +1,251 @@
+#include "samples.h"
+
+#include <string.h>
+
+#include "base/util.h"
+
+#define NEW(type, CASE, member)                   \
+    Wire__##type *x = arena_alloc(a, sizeof(*x)); \
+    *x = (Wire__##type)WIRE__##CASE##__INIT;      \
+    m->body_case = WIRE__CONTROL__BODY_##CASE;    \
+    m->member = x
+
+static ProtobufCBinaryData bytes(struct arena *a, const char *text)
+{
+    return (ProtobufCBinaryData){strlen(text), arena_copy(a, text, strlen(text))};
+}
+
+static ProtobufCBinaryData hash(struct arena *a, const char *text)
+{
+    ProtobufCBinaryData b = {MSG_HASH, arena_alloc(a, MSG_HASH)};
+    msg_hash_put(hash_of(text, strlen(text)), b.data);
+    return b;
+}
+
+static Wire__TensorHash **tensors(struct arena *a, size_t *n)
+{
+    static const char *const names[] = {"conv1.weight", "conv1.bias", "fc.weight"};
+    Wire__TensorHash **list = arena_alloc(a, sizeof(*list) * ARRAY_LEN(names));
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        list[i] = arena_alloc(a, sizeof(**list));
+        wire__tensor_hash__init(list[i]);
+        list[i]->name = arena_strdup(a, names[i]);
+        list[i]->hash = hash(a, names[i]);
+    }
+    *n = ARRAY_LEN(names);
+    return list;
+}
+
+static void hello(struct arena *a, Wire__Control *m)
+{
+    NEW(Hello, HELLO, hello);
+    x->protocol = MSG_PROTOCOL;
+    x->version = arena_strdup(a, DPTRAIN_VERSION);
+    x->rank = -1;
+    x->host = arena_strdup(a, "knoten-\xc3\xa4");
+    x->host_id = arena_strdup(a, "6f9c");
+    x->pid = 4711;
+    x->device = arena_strdup(a, "auto");
+    x->n_gpus = 1;
+    x->gpus = arena_alloc(a, sizeof(*x->gpus));
+    x->gpus[0] = arena_alloc(a, sizeof(**x->gpus));
+    wire__gpu__init(x->gpus[0]);
+    x->gpus[0]->uuid = arena_strdup(a, "GPU-1");
+    x->gpus[0]->name = arena_strdup(a, "H100");
+    x->gpus[0]->memory_mib = 81559;
+    x->n_backends = 1;
+    x->backends = arena_alloc(a, sizeof(*x->backends));
+    x->backends[0] = arena_strdup(a, "cpu");
+    x->token = bytes(a, "token");
+    x->advertise = arena_strdup(a, "10.0.0.7");
+    m->generation = 0;
+}
+
+static void welcome(struct arena *a, Wire__Control *m)
+{
+    NEW(Welcome, WELCOME, welcome);
+    x->job = bytes(a, "name: x\nmodel: {arch: lenet}\n");
+    x->rank = 1;
+    x->n_ranks = 2;
+    x->device = arena_strdup(a, "cpu");
+    x->token = bytes(a, "token");
+    x->host = arena_strdup(a, "driver");
+    x->heartbeat_ms = 1000;
+    x->heartbeat_timeout_ms = 5000;
+    x->spare = 1;
+    m->generation = 0;
+}
+
+static void refused(struct arena *a, Wire__Control *m)
+{
+    NEW(Refused, REFUSED, refused);
+    x->reason = WIRE__REASON__REASON_RANK_TAKEN;
+    x->text = arena_strdup(a, "rank 1 is taken by hostB (pid 17)");
+    x->holder = arena_strdup(a, "hostB (pid 17)");
+}
+
+static void ready(struct arena *a, Wire__Control *m)
+{
+    NEW(Ready, READY, ready);
+    x->layout = hash(a, "layout");
+    x->tensors = tensors(a, &x->n_tensors);
+    x->n_train = 100;
+    x->n_validation = 10;
+    x->data = hash(a, "data");
+    x->step = 7;
+    x->n_parameters = 1000;
+    x->steps_per_epoch = 4;
+    m->generation = 0;
+}
+
+static void prepare(struct arena *a, Wire__Control *m)
+{
+    NEW(Prepare, PREPARE, prepare);
+    x->rank = 1;
+    x->n_ranks = 2;
+    x->local = 1;
+    x->n_local = 2;
+    x->address = arena_strdup(a, "10.0.0.7");
+}
+
+static void endpoints(struct arena *a, Wire__Control *m)
+{
+    NEW(Endpoints, ENDPOINTS, endpoints);
+    x->endpoint = bytes(a, "10.0.0.7:40001");
+    x->step = 7;
+}
+
+static void form(struct arena *a, Wire__Control *m)
+{
+    NEW(Form, FORM, form);
+    x->n_endpoints = 2;
+    x->endpoints = arena_alloc(a, 2 * sizeof(*x->endpoints));
+    x->endpoints[0] = bytes(a, "10.0.0.1:40000");
+    x->endpoints[1] = bytes(a, "10.0.0.7:40001");
+    x->source = 1;
+}
+
+static void formed(struct arena *a, Wire__Control *m)
+{
+    NEW(Formed, FORMED, formed);
+    x->step = 7;
+}
+
+static void train(struct arena *a, Wire__Control *m)
+{
+    NEW(Train, TRAIN, train);
+    x->epoch = 2;
+}
+
+static void epoch_done(struct arena *a, Wire__Control *m)
+{
+    NEW(EpochDone, EPOCH_DONE, epoch_done);
+    x->epoch = 2;
+    x->step = 8;
+    x->end = WIRE__EPOCH_END__EPOCH_WHOLE;
+    x->train_loss = 0.25;
+    x->train_accuracy = 0.9;
+    x->n_samples = 100;
+    x->train_seconds = 1.5;
+    x->samples_per_second = 66.7;
+    x->step_ms_median = 12.5;
+    x->comm_exposed_ms_median = 0.5;
+    x->replica = hash(a, "replica");
+    x->tensors = tensors(a, &x->n_tensors);
+    x->rss_mib = 120;
+    x->peak_rss_mib = 130;
+    x->n_skipped = 1;
+    x->note = arena_strdup(a, "a note");
+}
+
+static void validate(struct arena *a, Wire__Control *m)
+{
+    NEW(Validate, VALIDATE, validate);
+    x->epoch = 2;
+}
+
+static void validate_done(struct arena *a, Wire__Control *m)
+{
+    NEW(ValidateDone, VALIDATE_DONE, validate_done);
+    x->epoch = 2;
+    x->loss_sum = 2.5;
+    x->n_correct = 4;
+    x->n_samples = 5;
+}
+
+static void checkpoint(struct arena *a, Wire__Control *m)
+{
+    NEW(Checkpoint, CHECKPOINT, checkpoint);
+    x->step = 8;
+}
+
+static void checkpoint_done(struct arena *a, Wire__Control *m)
+{
+    NEW(CheckpointDone, CHECKPOINT_DONE, checkpoint_done);
+    x->step = 8;
+    x->seconds = 0.25;
+    x->path = arena_strdup(a, "runs/x/checkpoints/step-00000008");
+    x->error = arena_strdup(a, "no space left");
+}
+
+static void heartbeat(struct arena *a, Wire__Control *m)
+{
+    NEW(Heartbeat, HEARTBEAT, heartbeat);
+    x->epoch = 2;
+    x->step = 5;
+    x->phase = WIRE__PHASE__PHASE_REDUCE;
+    x->bucket = -1;
+    x->phase_ms = 3;
+    x->first_step = 1;
+    x->rss_mib = 99.5;
+}
+
+static void fault(struct arena *a, Wire__Control *m)
+{
+    NEW(Fault, FAULT, fault);
+    x->code = ERR_PEER;
+    x->phase = WIRE__PHASE__PHASE_REDUCE;
+    x->step = 5;
+    x->text = arena_strdup(a, "all-reduce: a peer left");
+    x->is_consequence = 1;
+}
+
+static void abort_(struct arena *a, Wire__Control *m)
+{
+    NEW(Abort, ABORT, abort);
+    x->rank = 1;
+    x->host = arena_strdup(a, "hostB");
+    x->phase = WIRE__PHASE__PHASE_REDUCE;
+    x->step = 5;
+    x->text = arena_strdup(a, "rank 1 (hostB) was lost");
+}
+
+static void stop(struct arena *a, Wire__Control *m)
+{
+    NEW(Stop, STOP, stop);
+    x->outcome = WIRE__OUTCOME__OUTCOME_STOPPED;
+    x->text = arena_strdup(a, "stopped by SIGTERM");
+}
+
+static void goodbye(struct arena *a, Wire__Control *m)
+{
+    NEW(Goodbye, GOODBYE, goodbye);
+    x->text = arena_strdup(a, "stopped by SIGTERM");
+    x->polite = 1;
+}
+
+static void (*const makers[])(struct arena *, Wire__Control *) = {
+    hello,           ready,    endpoints,  formed,  heartbeat, epoch_done, validate_done,
+    checkpoint_done, fault,    goodbye,    welcome, refused,   prepare,    form,
+    train,           validate, checkpoint, abort_,  stop,
+};
+
+int sample_make(struct arena *a, int i, Wire__Control *m)
+{
+    if (i < 0 || i >= (int)ARRAY_LEN(makers))
+        return 0;
+    *m = (Wire__Control)WIRE__CONTROL__INIT;
+    m->generation = 1;
+    makers[i](a, m);
+    return 1;
+}
