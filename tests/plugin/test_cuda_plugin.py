@@ -9,6 +9,8 @@ import sys
 import tempfile
 
 plugin, show, toolkit = map(os.path.abspath, sys.argv[1:4])  # the shells below change folder
+# Where the toolkit's libraries really are: /usr/local, when its nvcc and its lib64 are links there.
+lib = os.path.realpath(toolkit + "/lib64")
 failures = 0
 clean = {k: v for k, v in os.environ.items()
          if k not in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH")}
@@ -44,10 +46,10 @@ def as_it_is():
 
 
 def hidden(script):
-    """Run a shell script in a mount namespace of its own, with the toolkit at $REAL instead."""
+    """Run a shell script in a mount namespace of its own, with the libraries in $REAL instead."""
     with tempfile.TemporaryDirectory() as work:
-        setup = (f"set -e; mkdir -p {work}/real; mount --bind {toolkit} {work}/real; "
-                 f"mount -t tmpfs none {toolkit}; REAL={work}/real; WORK={work}; ")
+        setup = (f"set -e; mkdir -p {work}/real; mount --bind {lib} {work}/real; "
+                 f"mount -t tmpfs none {lib}; REAL={work}/real; WORK={work}; ")
         return run(["unshare", "-m", "--propagation", "private", "sh", "-c", setup + script])
 
 
@@ -65,10 +67,10 @@ def from_wheels():
     wheels = {"cu13": ["libcudart.so.13", "libcublasLt.so.13", "libnvrtc.so.13",
                        "libnvJitLink.so.13"],
               "cudnn": ["libcudnn.so.9"], "nccl": ["libnccl.so.2"]}
-    wheels["cudnn"] += sorted(n for n in os.listdir(toolkit + "/lib64")
+    wheels["cudnn"] += sorted(n for n in os.listdir(lib)
                               if re.fullmatch(r"libcudnn_\w+\.so\.9", n))
     make = "".join(f"mkdir -p $WORK/site/nvidia/{d}/lib; "
-                   + "".join(f"ln -s $REAL/lib64/{n} $WORK/site/nvidia/{d}/lib/; " for n in names)
+                   + "".join(f"ln -s $REAL/{n} $WORK/site/nvidia/{d}/lib/; " for n in names)
                    for d, names in wheels.items())
     status, text = hidden(make + f"cd /; PYTHONPATH=$WORK/site exec {show}")
     check(status == 0, "loads from site-packages/nvidia/*/lib", text)
@@ -79,8 +81,8 @@ def from_wheels():
 def half_a_cudnn():
     """Its front without its parts: said, not died of."""
     status, text = hidden("mkdir $WORK/lib64; for n in cudart cublasLt; do "
-                          "ln -s $REAL/lib64/lib$n.so.13 $WORK/lib64/; done; "
-                          "ln -s $REAL/lib64/libcudnn.so.9 $REAL/lib64/libnccl.so.2 $WORK/lib64/; "
+                          "ln -s $REAL/lib$n.so.13 $WORK/lib64/; done; "
+                          "ln -s $REAL/libcudnn.so.9 $REAL/libnccl.so.2 $WORK/lib64/; "
                           f"cd /; CUDA_HOME=$WORK exec {show}")
     check(status == 0 and "cuDNN is not whole" in text and "cuDNN: none" in text,
           "half a cuDNN is named", text)
@@ -89,7 +91,7 @@ def half_a_cudnn():
 def not_from_here():
     """A folder `nvidia` where one happens to stand is not python's."""
     status, text = hidden("mkdir -p $WORK/nvidia/cu13/lib; "
-                          "ln -s $REAL/lib64/libcudart.so.13 $WORK/nvidia/cu13/lib/; "
+                          "ln -s $REAL/libcudart.so.13 $WORK/nvidia/cu13/lib/; "
                           f"cd $WORK; exec {show}")
     check(status == 1 and "libcudart.so.13: cannot open" in text,
           "does not load from the working directory", text)
