@@ -21,7 +21,7 @@
 #include "backend/backend.h"
 #include "base/buf.h"
 
-enum { PLUGIN_ABI = 1, PLUGIN_MAX_GPUS = 32, PLUGIN_TEXT = 256 };
+enum { PLUGIN_ABI = 2, PLUGIN_MAX_GPUS = 32, PLUGIN_TEXT = 256 };
 
 #define PLUGIN_SYMBOL "dptrain_plugin"
 
@@ -49,12 +49,15 @@ struct plugin_probe {
                 29791 * sizeof(struct value) + 923521 * sizeof(struct backend_ops) +         \
                 (size_t)28629151 * OP_COUNT + sizeof(struct plugin_probe)))
 
+struct coll_device_ops;
+
 struct plugin {
     uint32_t abi;        /* PLUGIN_ABI; first for ever */
     uint32_t layout;     /* PLUGIN_LAYOUT */
     const char *version; /* of dptrain */
     void (*probe)(struct plugin_probe *out);
     int (*open)(int device, struct backend **out, struct err *err); /* on the engine's thread */
+    const struct coll_device_ops *coll;                             /* coll/device.h; NULL: none */
 };
 
 typedef const struct plugin *plugin_fn(void);

@@ -7,18 +7,25 @@ void coll_init(struct coll *c, const struct coll_ops *ops, const char *kind, int
 {
     ASSERT(ops->queue && ops->wait && ops->abort && ops->free && ops->stats && ops->head);
     ASSERT(0 <= rank && rank < size);
-    *c = (struct coll){.ops = ops, .kind = kind, .rank = rank, .size = size};
+    *c = (struct coll){.ops = ops,
+                       .kind = kind,
+                       .rank = rank,
+                       .size = size,
+                       .dtypes = 1u << DTYPE_F32 | 1u << DTYPE_F64};
 }
 
 int coll_rank(const struct coll *c) { return c->rank; }
 int coll_size(const struct coll *c) { return c->size; }
 const char *coll_kind(const struct coll *c) { return c->kind; }
+int coll_is_device(const struct coll *c) { return c->device != NULL; }
+int coll_poll(struct coll *c, struct err *err) { return c->ops->poll ? c->ops->poll(c, err) : 0; }
 
 int64_t coll_allreduce(struct coll *c, void *x, int64_t n, enum dtype dtype, enum coll_red red,
                        int64_t tag, struct err *err)
 {
-    if (dtype != DTYPE_F32 && dtype != DTYPE_F64)
-        return err_set(err, ERR_ARG, "all-reduce of element type %d: want F32 or F64", (int)dtype);
+    if (dtype < 0 || dtype >= DTYPE_COUNT || !(c->dtypes & 1u << dtype))
+        return err_set(err, ERR_ARG, "all-reduce of element type %d: %s has none", (int)dtype,
+                       c->kind);
     if (red != COLL_SUM && red != COLL_MAX)
         return err_set(err, ERR_ARG, "all-reduce: reduction %d: want COLL_SUM or COLL_MAX",
                        (int)red);

@@ -2,7 +2,8 @@
  *
  * A coll joins `size` ranks, numbered 0..size-1.  All ranks call the same collectives in the same
  * order with the same sizes; they run in that order.  Makers: coll_gloo_prepare (coll/gloo.h, TCP
- * between processes) and coll_new_local (coll/local.h, threads of one process, for tests).
+ * between processes), coll_new_local (coll/local.h, threads of one process, for tests) and
+ * coll_device_new (coll/device.h, memory of GPUs, where some calls mean something else).
  * A coll of one rank is legal everywhere: its collectives change nothing and complete at once.
  *
  * Life:    made -> allreduce, wait, broadcast, ... -> free.  The first failure is final: that call
@@ -43,15 +44,16 @@ enum coll_tag {
 
 int coll_rank(const struct coll *c);
 int coll_size(const struct coll *c);
-const char *coll_kind(const struct coll *c); /* "gloo", "local" */
+const char *coll_kind(const struct coll *c); /* "gloo", "local", "nccl" */
+int coll_is_device(const struct coll *c);    /* 1: as coll/device.h says */
 
 /* Reduce x element-wise over all ranks, in place; all ranks get the same bytes.
  *
- * x     n elements of `dtype` (DTYPE_F32 or DTYPE_F64), contiguous; n may be 0; n, dtype and red
- *       equal on every rank.
- *       Borrowed: keep it alive, and do not touch it, until coll_wait returns for its ticket.
- * red   COLL_SUM (no average: the loss gradient already carries 1/global batch) or COLL_MAX.
- * tag   >= 0, the caller's name for it (bucket number); only shown by coll_head.
+ * x     n elements of `dtype` (DTYPE_F32 or DTYPE_F64; of a device more), contiguous; n may be 0;
+ * n, dtype and red equal on every rank. Borrowed: keep it alive, and do not touch it, until
+ * coll_wait returns for its ticket. red   COLL_SUM (no average: the loss gradient already carries
+ * 1/global batch) or COLL_MAX. tag   >= 0, the caller's name for it (bucket number); only shown by
+ * coll_head.
  *
  * Queues the work to the coll's comm thread and returns its ticket, > 0 and rising by one per
  * collective.  Blocks only while COLL_RING all-reduces are outstanding.
@@ -65,6 +67,10 @@ int64_t coll_allreduce(struct coll *c, void *x, int64_t n, enum dtype dtype, enu
  * Fails with ERR_PEER (a rank left: which, where known), ERR_TIMEOUT (no progress), ERR_CANCELED
  * (coll_abort), ERR_DEVICE (the library), ERR_ARG (no such ticket). */
 int coll_wait(struct coll *c, int64_t ticket, struct err *err);
+
+/* Without blocking: <0 if the coll is known to have failed.  A coll of host memory says so only
+ * where one waits. */
+int coll_poll(struct coll *c, struct err *err);
 
 /* The blocking collectives; they queue behind the all-reduces outstanding and wait.
  * Fail as coll_wait does. */

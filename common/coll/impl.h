@@ -30,15 +30,20 @@ struct coll_ops {
     void (*free)(struct coll *c);
     void (*stats)(struct coll *c, struct coll_stats *out);
     void (*head)(struct coll *c, struct coll_head *out);
+    int (*poll)(struct coll *c, struct err *err); /* NULL: a failure shows where one waits */
 };
+
+struct coll_device_ops;
 
 struct coll {
     const struct coll_ops *ops;
     const char *kind; /* "gloo", static */
     int rank, size;
+    unsigned dtypes;                      /* bit d: allreduce takes enum dtype d */
+    const struct coll_device_ops *device; /* coll/device.h; NULL: of host memory */
 };
 
-/* Asserts that all slots are filled and 0 <= rank < size. */
+/* Asserts that all slots that must be are filled, and 0 <= rank < size.  dtypes: F32 and F64. */
 void coll_init(struct coll *c, const struct coll_ops *ops, const char *kind, int rank, int size);
 
 #endif

@@ -1,0 +1,115 @@
+#include "coll/device.h"
+
+#include <inttypes.h>
+
+#include "backend/plugin.h"
+#include "base/util.h"
+#include "coll/impl.h"
+
+enum { OLDEST_NCCL = 22800 };
+
+uint32_t coll_device_layout(void)
+{
+    return (uint32_t)(sizeof(struct err) + 31 * sizeof(struct coll) +
+                      961 * sizeof(struct coll_ops) + 29791 * sizeof(struct coll_job) +
+                      923521 * sizeof(struct coll_device_options) +
+                      (size_t)28629151 * sizeof(struct coll_device_ops));
+}
+
+static int check_library(const struct coll_device_ops *ops, struct err *err)
+{
+    int version = 0, rc = ops->library(&version, err);
+
+    if (rc < 0)
+        return rc;
+    if (version < OLDEST_NCCL)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "NCCL is %d.%d.%d, want 2.28 or newer: install it, or "
+                       "remove the older one from where it is found first",
+                       version / 10000, version / 100 % 100, version % 100);
+    return 0;
+}
+
+int coll_device_of(const struct plugin *p, const struct coll_device_ops **out, struct err *err)
+{
+    const struct coll_device_ops *ops = p->coll;
+    int rc;
+
+    if (!ops)
+        return err_set(err, ERR_UNSUPPORTED, "this plugin has no collectives");
+    if (ops->version != COLL_DEVICE_VERSION || ops->layout != coll_device_layout())
+        return err_set(err, ERR_UNSUPPORTED,
+                       "the plugin's collectives have interface %u (layout %" PRIx32
+                       "), this program wants %u (%" PRIx32 "): build the two together",
+                       ops->version, ops->layout, COLL_DEVICE_VERSION, coll_device_layout());
+    rc = check_library(ops, err);
+    if (rc == 0)
+        *out = ops;
+    return rc;
+}
+
+int coll_device_n_ids(int size) { return (size + COLL_RANKS_PER_ID - 1) / COLL_RANKS_PER_ID; }
+
+int coll_device_make_ids(const struct coll_device_ops *ops, int size, uint8_t *ids, struct err *err)
+{
+    for (int i = 0; i < coll_device_n_ids(size); i++)
+        if (ops->make_id(ids + (size_t)i * COLL_ID_BYTES, err) < 0)
+            return err_wrap(err, "making the ids of %d ranks", size);
+    return 0;
+}
+
+int coll_device_new(const struct coll_device_ops *ops, struct backend *b,
+                    const struct coll_device_options *o, struct coll **out, struct err *err)
+{
+    int rc;
+
+    if (o->size < 1 || o->rank < 0 || o->rank >= o->size)
+        return err_set(err, ERR_ARG, "rank %d of %d", o->rank, o->size);
+    ASSERT(o->stuck && o->stop_ms > 0);
+    rc = ops->make(b, o, out, err);
+    ASSERT(rc < 0 || ((*out)->device == ops && (*out)->ops->poll));
+    return rc < 0 ? err_wrap(err, "preparing %s", ops->name) : 0;
+}
+
+int coll_device_connect(struct coll *c, const uint8_t *ids, size_t n_bytes, int64_t deadline_ms,
+                        struct err *err)
+{
+    const int n = coll_device_n_ids(c->size);
+
+    ASSERT(c->device);
+    if (n_bytes != (size_t)n * COLL_ID_BYTES)
+        return err_set(err, ERR_PROTO, "%zu bytes of %s's ids, want %d of %d bytes for %d ranks",
+                       n_bytes, c->kind, n, COLL_ID_BYTES, c->size);
+    if (c->device->connect(c, ids, n, deadline_ms, err) < 0)
+        return err_wrap(err, "connecting rank %d of %d by %s", c->rank, c->size, c->kind);
+    return 0;
+}
+
+int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *err)
+{
+    ASSERT(c->device);
+    return n_bytes ? c->device->enroll(c, x, n_bytes, err) : 0;
+}
+
+int coll_device_warm(struct coll *c, void *x, int64_t n, enum dtype dtype, struct err *err)
+{
+    int64_t ticket;
+
+    ASSERT(c->device);
+    ticket = coll_allreduce(c, x, n, dtype, COLL_SUM, 0, err);
+    if (ticket < 0 || coll_wait(c, ticket, err) < 0 || coll_barrier(c, err) < 0)
+        return err_wrap(err, "trying an all-reduce of %" PRId64 " %s", n, dtype_name(dtype));
+    return 0;
+}
+
+int coll_device_latch(struct coll *c, float *veto, struct err *err)
+{
+    ASSERT(c->device && veto);
+    return c->device->latch(c, veto, err);
+}
+
+int coll_device_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
+{
+    ASSERT(c->device);
+    return c->device->quiesce(c, deadline_ms, err);
+}

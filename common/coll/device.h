@@ -1,0 +1,116 @@
+/* coll/device - collectives of a device's memory, in the order of a backend's queue: NCCL, made by
+ * the plugin that also made the backend.
+ *
+ * A device coll answers the calls of coll/coll.h, with these meanings:
+ *   coll_allreduce  starts when all that the backend has queued so far is done, on a queue of the
+ *                   coll's own (of high priority), so that what the backend queues next overlaps
+ * it. F32, F64, BF16, F16; COLL_SUM (F32 and F64: COLL_MAX too). Never blocks on other ranks.
+ * Inside backend_record_begin ... record_end it is recorded with the kernels: COLL_RING of them at
+ * most between two waits. coll_wait       does not block: what the backend queues from now on
+ * starts when the collective is done (a join, which a recording needs for each all-reduce before it
+ * ends). coll_broadcast, coll_allgather, coll_barrier block, polling; x and `mine` may be memory of
+ * the host or of the device.  Not while recording. coll_poll       whether the coll still stands;
+ * call it as often as the backend is polled, and never wait for the backend without it: when a rank
+ * is lost, what was queued ends only after coll_poll has seen it, or coll_abort was called.
+ *   coll_abort      any thread, at any moment; never blocks.  Sets the poison word, then makes what
+ *                   is queued return (ncclCommRevoke), with garbage in its buffers: see coll_latch.
+ *   coll_stats, coll_head   of what was queued from the host; a recording counts once.
+ *
+ * Life:    rank 0: device_coll_make_ids, which the control plane carries to all ranks ->
+ *          coll_device_new (at Prepare) -> coll_device_connect (at Form) -> coll_device_register,
+ *          coll_device_warm -> record, train ... -> coll_device_quiesce -> free the recordings that
+ *          hold its collectives -> coll_free -> close the backend.
+ *          That order holds after a failure too; coll_free asserts that quiesce came before it once
+ *          it is connected (NCCL waits for ever for recordings that still hold it).
+ * Threads: as coll/coll.h.  The thread that opened the backend makes, uses and frees the coll.
+ * Errors:  ERR_PEER (a rank was lost), ERR_TIMEOUT, ERR_CANCELED (coll_abort), ERR_DEVICE (NCCL's
+ *          or CUDA's text), ERR_UNSUPPORTED (NCCL too old), ERR_PROTO (ids). */
+#ifndef COLL_DEVICE_H
+#define COLL_DEVICE_H
+
+#include "backend/backend.h"
+#include "coll/coll.h"
+
+enum {
+    COLL_ID_BYTES = 128,     /* one id, opaque */
+    COLL_RANKS_PER_ID = 128, /* each id's maker serves so many ranks while they connect */
+    COLL_NAME_LEN = 64,      /* with NUL */
+    COLL_DEVICE_VERSION = 1, /* of struct coll_device_ops and of coll/impl.h */
+};
+
+struct coll_device_options {
+    int rank, size;
+    char name[COLL_NAME_LEN]; /* job and generation, "lenet-mnist/3": shown by NCCL's messages */
+    int64_t stop_ms;          /* after a failure: for revoking; as much again for aborting */
+    /* NCCL could not be stopped: this process holds a communicator that it can neither use nor
+     * free.  Say `text` and end the process, so that its supervisor starts another.  If it returns,
+     * the communicator is left as it is.  Engine's thread. */
+    void (*stuck)(void *arg, const char *text);
+    void *arg;
+};
+
+/* What a plugin offers: struct plugin's `coll`.  Callers use the functions below. */
+struct coll_device_ops {
+    uint32_t version;                              /* COLL_DEVICE_VERSION; first for ever */
+    uint32_t layout;                               /* COLL_DEVICE_LAYOUT */
+    const char *name;                              /* "nccl" */
+    int (*library)(int *version, struct err *err); /* 22809 */
+    int (*make_id)(uint8_t id[COLL_ID_BYTES], struct err *err);
+    int (*make)(struct backend *b, const struct coll_device_options *o, struct coll **out,
+                struct err *err);
+    int (*connect)(struct coll *c, const uint8_t *ids, int n_ids, int64_t deadline_ms,
+                   struct err *err);
+    int (*enroll)(struct coll *c, void *x, size_t n_bytes, struct err *err);
+    int (*latch)(struct coll *c, float *veto, struct err *err);
+    int (*quiesce)(struct coll *c, int64_t deadline_ms, struct err *err);
+};
+
+struct plugin;
+
+/* The plugin's collectives, after checking that both were built of one.  Fails with ERR_UNSUPPORTED
+ * (none, another version's, NCCL missing or older than 2.28). */
+int coll_device_of(const struct plugin *p, const struct coll_device_ops **out, struct err *err);
+
+int coll_device_n_ids(int size); /* 1 for each COLL_RANKS_PER_ID ranks */
+
+/* Rank 0: coll_device_n_ids(size) ids, one after the other, into ids[].  This process serves the
+ * ranks that connect with them, from a thread of NCCL's; make new ones for each formation. */
+int coll_device_make_ids(const struct coll_device_ops *ops, int size, uint8_t *ids,
+                         struct err *err);
+
+/* A coll, not yet connected, whose memory and queue are b's (the same plugin's).  Borrows b until
+ * coll_free.  coll_abort works from here on. */
+int coll_device_new(const struct coll_device_ops *ops, struct backend *b,
+                    const struct coll_device_options *o, struct coll **out, struct err *err);
+
+/* Connect to all ranks, which call this with the same ids.  Blocks for deadline_ms at most.  Fails
+ * with ERR_PROTO (n_bytes is not that of coll_device_n_ids(size)), ERR_TIMEOUT, ERR_CANCELED,
+ * ERR_PEER, ERR_DEVICE; then the coll can only be freed. */
+int coll_device_connect(struct coll *c, const uint8_t *ids, size_t n_bytes, int64_t deadline_ms,
+                        struct err *err);
+
+/* Tell the library of memory that will be reduced (the gradients), so that it need not copy it.
+ * From backend_alloc; it must outlive the coll.  Where the library cannot, nothing happens. */
+int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *err);
+
+/* Do one all-reduce of this size, so that the library connects what it needs for it: before it is
+ * recorded.  Blocks.  x's bytes are those of an all-reduce. */
+int coll_device_warm(struct coll *c, void *x, int64_t n, enum dtype dtype, struct err *err);
+
+/* Queue, behind what the backend has queued so far, one thread that stores 1 at *veto (device
+ * memory) if the poison word is set, and else leaves it.  A step queues it behind its coll_waits
+ * and before whatever applies its gradients, with veto = &control[CONTROL_NONFINITE]: then every
+ * later kernel reads one and the same verdict, and half-reduced gradients are never applied. */
+int coll_device_latch(struct coll *c, float *veto, struct err *err);
+
+/* Wait until nothing of the coll runs any more, and keep new work from starting.  A coll that
+ * stands is given deadline_ms to finish what is queued; one that failed, was aborted, or does not
+ * finish is revoked, then aborted (each within stop_ms); if even that fails, options.stuck is
+ * called. 0: all that was queued is done and was not poisoned.  <0: the first failure.  Either way
+ * recordings may then be freed, and the coll after them. */
+int coll_device_quiesce(struct coll *c, int64_t deadline_ms, struct err *err);
+
+/* What crosses the border between the program and the plugin; both must have been built of one. */
+uint32_t coll_device_layout(void);
+
+#endif
