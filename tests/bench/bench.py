@@ -2,6 +2,7 @@
 """bench - dptrain beside PyTorch: same model, data, batch and threads, in turn, in one call.
 
     bench.py [--build DIR] [--torch NAME=PYTHON]... [--rounds N] [--case NAME]... [--record]
+    bench.py gpu ...     the same on a GPU: gpu.py beside this file, with options of its own
 
 Each round runs every case once with every contender, one after another, so a change in the
 machine's load meets all of them; the table shows the median of the rounds, their spread, and
@@ -98,15 +99,15 @@ def cpu_of_children():
     return usage.ru_utime + usage.ru_stime
 
 
-def run_ours(build, case):
-    """What events.jsonl says of a run of so many steps."""
+def run_ours(build, case, options=(), **keys):
+    """What events.jsonl says of a run of so many steps.  keys: more of the job file."""
     work = tempfile.mkdtemp(prefix="dptrain-bench-")
     job = dict(
         name="bench", model=dict(arch="lenet"),
         data=dict(format="mnist", path=os.path.abspath(DATA)),
         train=dict(global_batch=case["batch"], epochs=1000, seed=1, max_steps=case["steps"],
                    validate_every=0),
-        optimizer=dict(name="sgd", lr=0.2), checkpoint=dict(every_epochs=0))
+        optimizer=dict(name="sgd", lr=0.2), checkpoint=dict(every_epochs=0), **keys)
     try:
         with open(os.path.join(work, "job.yaml"), "w") as f:
             json.dump(job, f)  # JSON is YAML
@@ -115,7 +116,7 @@ def run_ours(build, case):
         done = subprocess.run(
             [os.path.join(build, "driver", "dpdriver"), "--nranks", str(case["ranks"]), "--local",
              "--port", "0", "--threads", str(case["threads"]), "--job",
-             os.path.join(work, "job.yaml"), "--run-dir", os.path.join(work, "run")],
+             os.path.join(work, "job.yaml"), "--run-dir", os.path.join(work, "run"), *options],
             env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if done.returncode:
             raise RuntimeError(f"status {done.returncode}: {done.stderr[-600:]}")
@@ -136,6 +137,7 @@ def read_events(events, start):
     rss = done.get("peak_rss_mib") or first["rss_mib"]
     best = max(epochs, key=lambda e: e["train_seconds"])
     return dict(samples_per_second=best["samples_per_second"], step_ms=best["step_ms_median"],
+                comm_exposed_ms=best["comm_exposed_ms_median"],
                 first_step_s=first["time"] - start, loss=epochs[-1]["train_loss"],
                 rss_mib=max(rss) if isinstance(rss, list) else rss)
 
@@ -211,15 +213,19 @@ def table(results):
     return "\n".join(lines)
 
 
-def describe(results, args, load):
+def commit_and_cpu():
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"],
-                            capture_output=True, text=True).stdout.strip()
+                            capture_output=True, text=True).stdout.strip() or "unknown"
     model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
                   if line.startswith("model name")), "unknown CPU")
+    return commit, f"{os.cpu_count()} CPUs ({model}), {platform.system()} {platform.release()}"
+
+
+def describe(results, args, load):
+    commit, machine = commit_and_cpu()
     versions = sorted({r["version"] for row in results.values() for runs in row.values()
                        for r in runs if "version" in r})
-    return (f"## {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}\n\n"
-            f"{os.cpu_count()} CPUs ({model}), {platform.system()} {platform.release()}; "
+    return (f"## {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}\n\n{machine}; "
             f"PyTorch {', '.join(versions)}; medians of {args.rounds}.  Load average before "
             f"{load[0]:.1f}, after {os.getloadavg()[0]:.1f} (the benchmark's own is 1 to 2).\n")
 
@@ -245,4 +251,8 @@ def main():
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["gpu"]:
+        import gpu
+        sys.exit(gpu.main(sys.argv[2:]))
+    sys.exit(main())
