@@ -68,6 +68,8 @@ static int load_job(struct options *o, struct job **out, struct err *err)
     if (!o->n_ranks)
         o->n_ranks = max_i64(1, (*out)->cluster.min_ranks);
     rc = job_check_supported(*out, o->n_ranks, err);
+    if (rc == 0)
+        rc = job_check_backend(*out, "cpu", err);
     if (rc < 0)
         job_free(*out);
     return rc;

@@ -2,6 +2,7 @@
 #include "config/read.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -99,6 +100,40 @@ static int check_train(const struct reader *r, struct err *err)
     return 0;
 }
 
+static int is_power_of_two(double v)
+{
+    int exponent;
+
+    return frexp(v, &exponent) == 0.5;
+}
+
+static int check_precision(const struct reader *r, struct err *err)
+{
+    static const char *const scales[] = {"loss_scale.initial", "loss_scale.min"};
+    const struct job *j = r->job;
+
+    if (j->train.grad_dtype == GRAD_BFLOAT16 && j->precision != PRECISION_BFLOAT16) {
+        err_set(err, ERR_CONFIG, "train.grad_dtype bfloat16 needs precision bfloat16");
+        return at_key(r, "train.grad_dtype", err);
+    }
+    if (j->precision != PRECISION_FLOAT16)
+        return 0;
+    for (size_t i = 0; i < ARRAY_LEN(scales); i++) {
+        const double v = i == 0 ? j->loss_scale.initial : j->loss_scale.min;
+
+        if (is_power_of_two(v))
+            continue;
+        err_set(err, ERR_CONFIG, "%s is %g, want a power of two", scales[i], v);
+        return at_key(r, scales[i], err);
+    }
+    if (j->loss_scale.min > j->loss_scale.initial) {
+        err_set(err, ERR_CONFIG, "loss_scale.min is %g, want at most loss_scale.initial, %g",
+                j->loss_scale.min, j->loss_scale.initial);
+        return at_key(r, "loss_scale.min", err);
+    }
+    return 0;
+}
+
 static int check_optimizer(const struct reader *r, struct err *err)
 {
     const struct job_optimizer *o = &r->job->optimizer;
@@ -158,6 +193,8 @@ int read_check(struct reader *r, struct err *err)
     if (rc == 0)
         rc = check_train(r, err);
     if (rc == 0)
+        rc = check_precision(r, err);
+    if (rc == 0)
         rc = check_optimizer(r, err);
     if (rc == 0)
         rc = check_schedule(r, err);
@@ -193,14 +230,23 @@ int job_check_supported(const struct job *job, int64_t n_ranks, struct err *err)
             "%lld ranks on CPUs: Gloo connects every pair of them, so this build takes at "
             "most %d",
             (long long)n_ranks, JOB_MAX_CPU_RANKS);
-    if (job->precision != PRECISION_FLOAT32) {
-        what = job->precision == PRECISION_BFLOAT16 ? "precision bfloat16" : "precision float16";
-        want = "float32";
-    } else if (c->max_ranks > n_ranks) {
+    if (c->max_ranks > n_ranks) {
         what = "letting ranks join (cluster.max_ranks above --nranks)";
         want = "0";
     }
     return what ? err_set(err, ERR_UNSUPPORTED, "%s: not supported in this build, want %s", what,
                           want)
                 : 0;
+}
+
+int job_check_backend(const struct job *job, const char *backend, struct err *err)
+{
+    static const char *const name[] = {"float32", "bfloat16", "float16"};
+
+    if (job->precision == PRECISION_FLOAT32 || strcmp(backend, "cpu") != 0)
+        return 0;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "precision %s: CPUs compute in float32 alone; want precision float32, or a GPU "
+                   "(--device cuda)",
+                   name[job->precision]);
 }

@@ -32,6 +32,7 @@ enum nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 enum optimizer_name { OPTIMIZER_SGD };
 enum schedule_name { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE, SCHEDULE_LINEAR };
 enum precision { PRECISION_FLOAT32, PRECISION_BFLOAT16, PRECISION_FLOAT16 };
+enum grad_dtype { GRAD_FLOAT32, GRAD_BFLOAT16 };
 
 enum {
     JOB_MAX_HIDDEN = 16,       /* hidden layers of an mlp */
@@ -76,6 +77,8 @@ struct job_train {
     double label_smoothing; /* [0, 1) */
     int drop_last;          /* leave out an epoch's last, partial batch */
     enum nonfinite on_nonfinite;
+    enum grad_dtype grad_dtype; /* what ranks sum; GRAD_BFLOAT16 with that precision alone */
+    int tf32;                   /* float32 products may round their factors to TF32 */
 };
 
 struct job_optimizer {
@@ -96,6 +99,13 @@ struct job_schedule {
     int64_t every_epochs; /* exactly one of the two is > 0 */
     double gamma;         /* SCHEDULE_STEP */
     double min_lr;        /* SCHEDULE_COSINE, SCHEDULE_LINEAR: the rate at the job's end */
+};
+
+struct job_loss_scale { /* PRECISION_FLOAT16; powers of two, so that scaling is exact */
+    double initial;
+    double min;
+    int64_t window;     /* steps without overflow after which the scale doubles */
+    int64_t hysteresis; /* overflows that it takes to halve it */
 };
 
 struct job_checkpoint {
@@ -133,6 +143,7 @@ struct job {
     struct job_optimizer optimizer;
     struct job_schedule schedule;
     enum precision precision;
+    struct job_loss_scale loss_scale;
     struct job_checkpoint checkpoint;
     struct job_cluster cluster;
 };
@@ -163,6 +174,9 @@ int job_use_data(struct job *job, const char *dir, struct err *err);
 /* What only makes sense with the number of ranks, and what this build cannot do: ERR_CONFIG,
  * ERR_UNSUPPORTED. */
 int job_check_supported(const struct job *job, int64_t n_ranks, struct err *err);
+
+/* ERR_UNSUPPORTED if a backend of this name ("cpu", "cuda") does not compute in job's precision. */
+int job_check_backend(const struct job *job, const char *backend, struct err *err);
 
 /* Append the resolved job as YAML; job_parse() makes the same job of it. */
 void job_write(const struct job *job, struct buf *out);

@@ -27,6 +27,8 @@ static const char *const precisions[] = {[PRECISION_FLOAT32] = "float32",
                                          [PRECISION_BFLOAT16] = "bfloat16",
                                          [PRECISION_FLOAT16] = "float16",
                                          NULL};
+static const char *const grad_dtypes[] = {
+    [GRAD_FLOAT32] = "float32", [GRAD_BFLOAT16] = "bfloat16", NULL};
 
 #define AT(field) offsetof(struct job, field)
 #define BIT(n)    (1u << (n))
@@ -102,7 +104,15 @@ const struct option config_options[] = {
     {"train.drop_last", OPT_BOOL, AT(train.drop_last), "false",
      .help = "Leave out an epoch's last batch if it is not full."},
     {"train.on_nonfinite", OPT_CHOICE, AT(train.on_nonfinite), "stop", .choices = nonfinites,
-     .help = "On an infinite or undefined loss or gradient: stop the job, or skip that step."},
+     .help = "On an infinite or undefined loss or gradient: stop the job, or skip that step. With "
+             "precision float16, a gradient that loss scaling made infinite is not meant: such a "
+             "step is always skipped."},
+    {"train.grad_dtype", OPT_CHOICE, AT(train.grad_dtype), "float32", .choices = grad_dtypes,
+     .help = "The type in which gradients travel between ranks. bfloat16, with precision bfloat16 "
+             "alone, halves what travels; it rounds each gradient, and each sum."},
+    {"train.tf32", OPT_BOOL, AT(train.tf32), "false",
+     .help = "GPUs may round the factors of float32 products and convolutions to TF32 (10 bits "
+             "after the point), which is much faster; no effect on CPUs."},
 
     {"optimizer.name", OPT_CHOICE, AT(optimizer.name), "sgd", .choices = optimizers,
      .help = "Stochastic gradient descent."},
@@ -141,7 +151,23 @@ const struct option config_options[] = {
      .help = "The rate at the job's end."},
 
     {"precision", OPT_CHOICE, AT(precision), "float32", .choices = precisions,
-     .help = "The type that layers compute in."},
+     .help = "The type that layers compute in, on GPUs; CPUs compute in float32 alone. Weights, "
+             "statistics, losses, optimizer and checkpoints are float32 in any case."},
+    {"loss_scale.initial", OPT_REAL, AT(loss_scale.initial), "65536", 0, 16777216,
+     .flags = OPT_ABOVE, .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
+     .help = "What the loss is multiplied by at first, so that small gradients do not vanish in "
+             "float16; a power of two. Halved when a gradient overflows."},
+    {"loss_scale.min", OPT_REAL, AT(loss_scale.min), "1", 0, 16777216, .flags = OPT_ABOVE,
+     .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
+     .help = "An overflow at this scale is not its fault: train.on_nonfinite decides. A power of "
+             "two."},
+    {"loss_scale.window", OPT_INT, AT(loss_scale.window), "1000", 1, 1e6, .unit = "steps",
+     .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
+     .help = "The scale doubles after so many steps without overflow."},
+    {"loss_scale.hysteresis", OPT_INT, AT(loss_scale.hysteresis), "2", 1, 1000, .unit = "overflows",
+     .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
+     .help = "Of so many overflows the last one halves the scale, and so does every one after it, "
+             "until the scale has doubled again; the others only skip their step."},
 
     {"checkpoint.every_epochs", OPT_INT, AT(checkpoint.every_epochs), "1", 0, 1e6, .unit = "epochs",
      .flags = OPT_RESUME,

@@ -166,6 +166,8 @@ static int make_memory(struct trainer *t, struct err *err)
     int rc = backend_open_cpu(n_threads(t, 1), &t->backend, err);
 
     if (rc == 0)
+        rc = job_check_backend(t->job, t->backend->ops->name, err);
+    if (rc == 0)
         rc = state_new(t->backend, t->layout, t->job->optimizer.momentum > 0, &t->state, err);
     if (rc == 0)
         rc = buffers_new(t->backend, t->state, t->job->train.accumulate > 1, &t->buffers, err);

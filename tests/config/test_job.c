@@ -330,10 +330,7 @@ static void test_supported(void **state)
     } cases[] = {
         {"", 2, 0, ""},
         {"cluster: {min_ranks: 2, max_ranks: 2}", 2, 0, ""},
-        {"precision: bfloat16", 2, ERR_UNSUPPORTED,
-         "precision bfloat16: not supported in this build, want float32"},
-        {"precision: float16", 2, ERR_UNSUPPORTED,
-         "precision float16: not supported in this build, want float32"},
+        {"precision: bfloat16", 2, 0, ""},
         {"cluster: {min_ranks: 1, spares: 1}", 2, 0, ""},
         {"cluster: {max_ranks: 3}", 2, ERR_UNSUPPORTED,
          "letting ranks join (cluster.max_ranks above --nranks): not supported in this build, "
@@ -354,6 +351,35 @@ static void test_supported(void **state)
         job = parse(text);
         assert_int_equal(job_check_supported(job, cases[i].n_ranks, &err), cases[i].rc);
         assert_string_equal(err.msg, cases[i].want);
+        job_free(job);
+    }
+}
+
+/* Half precision is for GPUs; TF32 is a permission, which a CPU does not use. */
+static void test_backends(void **state)
+{
+    static const struct {
+        const char *more, *on_cpu;
+    } cases[] = {
+        {"train: {tf32: true}", ""},
+        {"precision: bfloat16", "precision bfloat16: CPUs compute in float32 alone; want precision "
+                                "float32, or a GPU (--device cuda)"},
+        {"precision: float16", "precision float16: CPUs compute in float32 alone; want precision "
+                               "float32, or a GPU (--device cuda)"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char text[256];
+        struct job *job;
+        struct err err = {0};
+
+        snprintf(text, sizeof text, SMALL "%s", cases[i].more);
+        job = parse(text);
+        assert_int_equal(job_check_backend(job, "cuda", &err), 0);
+        assert_int_equal(job_check_backend(job, "cpu", &err),
+                         cases[i].on_cpu[0] ? ERR_UNSUPPORTED : 0);
+        assert_string_equal(err.msg, cases[i].on_cpu);
         job_free(job);
     }
 }
@@ -441,6 +467,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_demo),
         cmocka_unit_test(test_use_data),
         cmocka_unit_test(test_supported),
+        cmocka_unit_test(test_backends),
         cmocka_unit_test(test_resume_message),
         cmocka_unit_test(test_old_job_is_readable),
     };
