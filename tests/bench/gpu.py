@@ -133,7 +133,7 @@ def count_gpus():
 def parse(argv):
     parser = argparse.ArgumentParser(prog="bench.py gpu", description=__doc__.split("\n")[0])
     parser.add_argument("--build", default=os.path.join(bench.ROOT, "build"))
-    parser.add_argument("--python", help="one with PyTorch for CUDA ($DPTRAIN_TORCH_PYTHON, or this)",
+    parser.add_argument("--python", help="one with PyTorch ($DPTRAIN_TORCH_PYTHON, or this one)",
                         default=os.environ.get("DPTRAIN_TORCH_PYTHON", sys.executable))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--case", action="append", choices=list(CASES))
