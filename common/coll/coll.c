@@ -14,6 +14,20 @@ void coll_init(struct coll *c, const struct coll_ops *ops, const char *kind, int
                        .dtypes = 1u << DTYPE_F32 | 1u << DTYPE_F64};
 }
 
+void coll_watch(struct coll *c,
+                void (*watch)(void *arg, int64_t tag, enum coll_moment moment, int64_t now_ns),
+                void *arg)
+{
+    c->watch = watch;
+    c->watch_arg = arg;
+}
+
+void coll_tell(const struct coll *c, int64_t tag, enum coll_moment moment, int64_t now_ns)
+{
+    if (c->watch && tag >= 0)
+        c->watch(c->watch_arg, tag, moment, now_ns);
+}
+
 int coll_rank(const struct coll *c) { return c->rank; }
 int coll_size(const struct coll *c) { return c->size; }
 const char *coll_kind(const struct coll *c) { return c->kind; }

@@ -50,10 +50,10 @@ int coll_is_device(const struct coll *c);    /* 1: as coll/device.h says */
 /* Reduce x element-wise over all ranks, in place; all ranks get the same bytes.
  *
  * x     n elements of `dtype` (DTYPE_F32 or DTYPE_F64; of a device more), contiguous; n may be 0;
- * n, dtype and red equal on every rank. Borrowed: keep it alive, and do not touch it, until
- * coll_wait returns for its ticket. red   COLL_SUM (no average: the loss gradient already carries
- * 1/global batch) or COLL_MAX. tag   >= 0, the caller's name for it (bucket number); only shown by
- * coll_head.
+ *       n, dtype and red equal on every rank.
+ *       Borrowed: keep it alive, and do not touch it, until coll_wait returns for its ticket.
+ * red   COLL_SUM (no average: the loss gradient already carries 1/global batch) or COLL_MAX.
+ * tag   >= 0, the caller's name for it; only shown by coll_head and told to coll_watch.
  *
  * Queues the work to the coll's comm thread and returns its ticket, > 0 and rising by one per
  * collective.  Blocks only while COLL_RING all-reduces are outstanding.
@@ -83,6 +83,14 @@ int coll_allgather(struct coll *c, const void *mine, size_t n_bytes, void *all, 
 
 /* Return once every rank has entered. */
 int coll_barrier(struct coll *c, struct err *err);
+
+enum coll_moment { COLL_BEGINS, COLL_ENDS, COLL_FAILS };
+
+/* Be told when each all-reduce of a tag >= 0 begins and ends, on the thread that runs it; what is
+ * called must not block nor call back.  Before the first collective; `watch` NULL: nobody. */
+void coll_watch(struct coll *c,
+                void (*watch)(void *arg, int64_t tag, enum coll_moment moment, int64_t now_ns),
+                void *arg);
 
 /* Leave: whatever is pending, connecting or called later fails with ERR_CANCELED (or with the
  * failure that came before), within milliseconds, also if the comm thread is stuck waiting for

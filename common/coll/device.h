@@ -35,7 +35,7 @@ enum {
     COLL_ID_BYTES = 128,     /* one id, opaque */
     COLL_RANKS_PER_ID = 128, /* each id's maker serves so many ranks while they connect */
     COLL_NAME_LEN = 64,      /* with NUL */
-    COLL_DEVICE_VERSION = 1, /* of struct coll_device_ops and of coll/impl.h */
+    COLL_DEVICE_VERSION = 2, /* of struct coll_device_ops and of coll/impl.h */
 };
 
 struct coll_device_options {

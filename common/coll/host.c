@@ -32,6 +32,7 @@ static void run_next(struct coll_host *h)
     h->head = (struct coll_head){ticket, job.tag, (int64_t)job.n_bytes, t0};
     struct err err;
     int rc = 0;
+    coll_tell(&h->base, job.tag, COLL_BEGINS, t0);
     if (h->aborted)
         rc = host_canceled(&err);
     else if (!h->failed) {
@@ -45,6 +46,7 @@ static void run_next(struct coll_host *h)
         fail_from(h, ticket, &err);
     int64_t t1 = clock_mono_ns();
     h->stats.busy_ns += t1 - t0;
+    coll_tell(&h->base, job.tag, h->failed ? COLL_FAILS : COLL_ENDS, t1);
     if (!h->failed) {
         h->stats.n_calls++;
         h->stats.n_bytes += (int64_t)job.n_bytes;
@@ -88,6 +90,9 @@ static void complete_alone(struct coll_host *h, const struct coll_job *job)
 {
     if (job->what == COLL_ALLGATHER && job->n_bytes)
         memcpy(job->x, job->mine, job->n_bytes);
+    int64_t now = clock_mono_ns();
+    coll_tell(&h->base, job->tag, COLL_BEGINS, now);
+    coll_tell(&h->base, job->tag, COLL_ENDS, now);
     h->completed = ++h->queued;
     h->stats.n_calls++;
     h->stats.n_bytes += (int64_t)job->n_bytes;

@@ -41,9 +41,14 @@ struct coll {
     int rank, size;
     unsigned dtypes;                      /* bit d: allreduce takes enum dtype d */
     const struct coll_device_ops *device; /* coll/device.h; NULL: of host memory */
+    void (*watch)(void *arg, int64_t tag, enum coll_moment moment, int64_t now_ns); /* or NULL */
+    void *watch_arg;
 };
 
 /* Asserts that all slots that must be are filled, and 0 <= rank < size.  dtypes: F32 and F64. */
 void coll_init(struct coll *c, const struct coll_ops *ops, const char *kind, int rank, int size);
+
+/* For a kind to call where a collective of `tag` begins and ends. */
+void coll_tell(const struct coll *c, int64_t tag, enum coll_moment moment, int64_t now_ns);
 
 #endif

@@ -28,6 +28,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mailbox.h"
+#include "session/ring.h"
 
 enum cmd_kind {
     CMD_OPEN = 1,
@@ -207,8 +208,12 @@ struct blob blob_of(const void *data, size_t len); /* a copy */
 struct progress {
     int64_t generation, epoch, step; /* step: the one being computed */
     enum phase phase;
-    int64_t bucket;   /* last one handed to the collective, -1 none */
+    int64_t bucket;   /* being filled by backward, or waited for; -1 none */
     int64_t since_ns; /* clock_mono_ns when this phase began */
+    struct ring_head head;
+    /* Sums over the training steps of this process: their number, how long they took, and how much
+     * of that the engine did not wait in collectives. */
+    int64_t n_steps, wall_ns, busy_ns;
 };
 
 #endif

@@ -369,3 +369,37 @@ struct report *convert_to_report(const Wire__Control *m)
         return NULL;
     }
 }
+
+/* ---- heartbeats ---- */
+
+void convert_pace(const struct progress *p, int64_t generation, Wire__Heartbeat *h)
+{
+    const struct ring_head *head = &p->head;
+    h->n_steps = p->n_steps;
+    h->wall_us = p->wall_ns / 1000;
+    h->busy_us = p->busy_ns / 1000;
+    if (head->generation != generation)
+        return;
+    h->n_handed = head->n_handed;
+    h->n_ended = head->n_ended;
+    if (head->at.number == 0)
+        return;
+    h->at_step = head->at.step;
+    h->at_bucket = head->at.bucket;
+    h->at_bytes = head->at.n_bytes;
+}
+
+void convert_from_pace(const Wire__Heartbeat *h, int64_t generation, struct progress *p)
+{
+    p->n_steps = h->n_steps;
+    p->wall_ns = 1000 * h->wall_us;
+    p->busy_ns = 1000 * h->busy_us;
+    p->head = (struct ring_head){
+        .generation = generation, .n_handed = h->n_handed, .n_ended = h->n_ended};
+    if (h->n_handed > h->n_ended)
+        p->head.at = (struct collective){.generation = generation,
+                                         .number = h->n_ended + 1,
+                                         .step = h->at_step,
+                                         .bucket = h->at_bucket,
+                                         .n_bytes = h->at_bytes};
+}

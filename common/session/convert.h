@@ -18,4 +18,8 @@ struct cmd *convert_to_command(const Wire__Control *m); /* NULL: m is none of th
 struct frame *convert_report(const struct report *r, struct err *err);
 struct report *convert_to_report(const Wire__Control *m); /* NULL: m is none of those */
 
+/* A heartbeat's collectives (none, unless they are of `generation`) and pace, both ways. */
+void convert_pace(const struct progress *p, int64_t generation, Wire__Heartbeat *h);
+void convert_from_pace(const Wire__Heartbeat *h, int64_t generation, struct progress *p);
+
 #endif

@@ -274,6 +274,7 @@ static void on_heartbeat(struct driver *d, int rank, int64_t generation, const W
                          .step = h->step,
                          .phase = (enum phase)h->phase,
                          .bucket = h->bucket};
+    convert_from_pace(h, generation, &p);
     run_moved(d, rank, &p);
     if (h->first_step)
         run_stepped(d, rank, h->rss_mib);

@@ -65,7 +65,7 @@ struct seat { /* of one rank, or of a spare */
     int64_t heard_ms;      /* last message of any kind */
     struct report *opened; /* its Ready */
     struct report *answer; /* to this stage's command */
-    struct progress at;    /* as last heard; since_ns unused */
+    struct progress at;    /* as last heard; since_ns of a follower: unused */
     int64_t moved_ms;      /* when `at` last changed, or the stage began */
     int has_stepped;
     double rss_mib, peak_rss_mib;

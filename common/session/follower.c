@@ -49,6 +49,7 @@ struct follower {
     enum cmd_kind doing;    /* not yet answered; 0: nothing */
     struct progress at;     /* of the engine */
     int64_t moved_ms;       /* when its phase began */
+    int64_t now_ns;         /* the caller's */
     int has_stepped;        /* its first step is done, or rather: was reported */
     double rss_mib;         /* then */
     char *fault;            /* what this engine cannot go on for */
@@ -174,6 +175,14 @@ static void send_hello(struct follower *f, const struct follower_options *o)
     arena_fini(&a);
 }
 
+/* By the engine's own clock where it says so. */
+static int64_t phase_ms(const struct follower *f)
+{
+    if (f->at.since_ns > 0)
+        return max_i64(0, (f->now_ns - f->at.since_ns) / 1000000);
+    return max_i64(0, f->now_ms - f->moved_ms);
+}
+
 static void send_beat(struct follower *f)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
@@ -183,9 +192,10 @@ static void send_beat(struct follower *f)
     h.step = max_i64(f->at.step, 0);
     h.phase = (Wire__Phase)f->at.phase;
     h.bucket = max_i64(f->at.bucket, -1);
-    h.phase_ms = max_i64(f->now_ms - f->moved_ms, 0);
+    h.phase_ms = phase_ms(f);
     h.first_step = f->has_stepped;
     h.rss_mib = f->rss_mib > 0 ? f->rss_mib : 0;
+    convert_pace(&f->at, f->generation, &h);
     m.generation = f->generation;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;
@@ -213,6 +223,7 @@ static void send_goodbye(struct follower *f, const char *text, int is_polite)
 
 static void enter(struct follower *f, int64_t now_ns)
 {
+    f->now_ns = now_ns;
     f->now_ms = session_enter_ms(&f->clock, now_ns);
 }
 

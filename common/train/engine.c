@@ -35,6 +35,7 @@ struct engine {
     atomic_int_fast64_t running_generation;
     atomic_uint requests;
     atomic_int_fast64_t epoch, step, bucket, since_ns;
+    atomic_int_fast64_t n_steps, wall_ns, busy_ns;
     atomic_int phase;
 };
 
@@ -68,6 +69,20 @@ static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t
         atomic_store_explicit(&e->since_ns, clock_mono_ns(), memory_order_relaxed);
 }
 
+static void add(atomic_int_fast64_t *sum, int64_t more)
+{
+    atomic_fetch_add_explicit(sum, more, memory_order_relaxed);
+}
+
+static void stepped(void *arg, int64_t wall_ns, int64_t busy_ns)
+{
+    struct engine *e = arg;
+
+    add(&e->n_steps, 1);
+    add(&e->wall_ns, wall_ns);
+    add(&e->busy_ns, busy_ns);
+}
+
 /* ---- commands ---- */
 
 static void set_coll(struct engine *e, struct coll *c)
@@ -88,6 +103,7 @@ static int prepare(struct engine *e, const struct cmd *c, struct report *r, stru
     set_coll(e, NULL);
     atomic_fetch_and(&e->requests, ~(unsigned)ENGINE_REQUEST_REGROUP);
     rc = trainer_prepare(e->trainer, c->prepare.rank, c->prepare.n_ranks, c->prepare.n_local, err);
+    ring_begin(trainer_ring(e->trainer), c->generation);
     if (rc == 0)
         rc = coll_gloo_prepare(c->prepare.rank, c->prepare.n_ranks, c->prepare.address, NULL, 0,
                                &coll, err);
@@ -229,7 +245,7 @@ int engine_new(const struct engine_options *o, struct mailbox *reports, struct e
 {
     struct trainer_options to = {.n_threads = o->n_threads, .run_dir = o->run_dir};
     struct trainer_hooks hooks = {
-        .report = send, .requests = requests, .canceled = canceled, .at = at};
+        .report = send, .requests = requests, .canceled = canceled, .at = at, .stepped = stepped};
     struct engine *e;
     int rc = check_device(o->device, err);
 
@@ -282,7 +298,18 @@ void engine_progress(const struct engine *e, struct progress *out)
         .phase = (enum phase)atomic_load_explicit(&e->phase, memory_order_relaxed),
         .bucket = atomic_load_explicit(&e->bucket, memory_order_relaxed),
         .since_ns = atomic_load_explicit(&e->since_ns, memory_order_relaxed),
+        .n_steps = atomic_load_explicit(&e->n_steps, memory_order_relaxed),
+        .wall_ns = atomic_load_explicit(&e->wall_ns, memory_order_relaxed),
+        .busy_ns = atomic_load_explicit(&e->busy_ns, memory_order_relaxed),
     };
+    ring_head(trainer_ring(e->trainer), &out->head);
+    if (out->head.generation != out->generation) /* not formed yet */
+        out->head = (struct ring_head){.generation = out->generation};
+}
+
+int engine_ring(const struct engine *e, struct collective out[RING_LEN])
+{
+    return ring_read(trainer_ring(e->trainer), out);
 }
 
 static void free_cmd(struct mail *m) { cmd_free(container_of(m, struct cmd, mail)); }

@@ -5,8 +5,8 @@
  * loop.  The engine owns everything else of this rank: graph, programs, memory, data, collectives.
  *
  * Life:    engine_new -> engine_post ... -> engine_free (aborts what runs, joins the thread).
- * Threads: engine_post, engine_request, engine_abort and engine_progress may come from any thread;
- *          new and free from one. */
+ * Threads: engine_post, engine_request, engine_abort, engine_progress and engine_ring may come from
+ *          any thread; new and free from one. */
 #ifndef TRAIN_ENGINE_H
 #define TRAIN_ENGINE_H
 
@@ -44,6 +44,10 @@ void engine_request(struct engine *e, enum engine_request r);
 void engine_abort(struct engine *e);
 
 void engine_progress(const struct engine *e, struct progress *out);
+
+/* Its last collectives, oldest first (session/ring.h); returns how many. */
+int engine_ring(const struct engine *e, struct collective out[RING_LEN]);
+
 void engine_free(struct engine *e); /* NULL is fine */
 
 #endif

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/util.h"
 #include "train/trainer_impl.h"
 
@@ -60,6 +61,11 @@ static int put_batch(struct trainer *t, struct program *p, const struct batch *b
     return rc;
 }
 
+static int64_t hand_over(struct trainer *t, int64_t bucket, int64_t n_bytes, enum phase phase)
+{
+    return ring_hand(t->ring, t->state->at.step, bucket, n_bytes, phase);
+}
+
 static int reduce_bucket(struct trainer *t, int bucket, struct err *err)
 {
     const struct bucket *b = &t->layout->bucket[bucket];
@@ -71,15 +77,18 @@ static int reduce_bucket(struct trainer *t, int bucket, struct err *err)
         rc = update_pack(t->update, err);
     if (rc < 0)
         return rc;
-    t->ticket[bucket] = coll_allreduce(t->coll, t->buffers->grad + b->offset, b->length, DTYPE_F32,
-                                       COLL_SUM, bucket, err);
+    t->ticket[bucket] = coll_allreduce(
+        t->coll, t->buffers->grad + b->offset, b->length, DTYPE_F32, COLL_SUM,
+        hand_over(t, bucket, b->length * (int64_t)sizeof(float), PHASE_BACKWARD), err);
+    t->next_bucket = bucket + 1;
     return t->ticket[bucket] < 0 ? (int)t->ticket[bucket] : 0;
 }
 
 static int reduce_now(struct trainer *t, const struct stage *s, struct err *err)
 {
-    int64_t ticket =
-        coll_allreduce(t->coll, s->sync, s->n_sync, DTYPE_F64, COLL_SUM, COLL_RING, err);
+    int64_t id = hand_over(t, RING_SYNC, s->n_sync * (int64_t)sizeof(double),
+                           s->backward ? PHASE_BACKWARD : PHASE_FORWARD);
+    int64_t ticket = coll_allreduce(t->coll, s->sync, s->n_sync, DTYPE_F64, COLL_SUM, id, err);
 
     return ticket < 0 ? (int)ticket : coll_wait(t->coll, ticket, err);
 }
@@ -91,13 +100,14 @@ static int run_stage(struct trainer *t, struct program *p, int i, const struct b
 
     switch (s->kind) {
     case STAGE_RUN:
-        at(t, s->backward ? PHASE_BACKWARD : PHASE_FORWARD, b->epoch, -1);
+        at(t, s->backward ? PHASE_BACKWARD : PHASE_FORWARD, b->epoch,
+           s->backward && last ? t->next_bucket : -1);
         return program_run_stage(p, i, err);
     case STAGE_SYNC:
         at(t, PHASE_REDUCE, b->epoch, -1);
         return reduce_now(t, s, err);
     case STAGE_BUCKET:
-        at(t, PHASE_BACKWARD, b->epoch, s->bucket);
+        at(t, PHASE_BACKWARD, b->epoch, last ? s->bucket : -1);
         return last ? reduce_bucket(t, s->bucket, err) : 0;
     }
     return 0;
@@ -210,12 +220,24 @@ static int read_result(struct trainer *t, struct step_result *out, struct err *e
     return 0;
 }
 
+static void count_time(struct trainer *t, int64_t start_ns, int64_t waited_ns)
+{
+    int64_t wall_ns = clock_mono_ns() - start_ns;
+    struct coll_stats now;
+
+    coll_stats(t->coll, &now);
+    t->hooks.stepped(t->hooks.arg, wall_ns, max_i64(0, wall_ns - (now.wait_ns - waited_ns)));
+}
+
 int step_run(struct trainer *t, struct step_result *out, struct err *err)
 {
-    int64_t epoch = t->state->at.step / t->steps_per_epoch + 1;
+    int64_t epoch = t->state->at.step / t->steps_per_epoch + 1, start_ns = clock_mono_ns();
+    struct coll_stats before;
     int rc;
 
+    coll_stats(t->coll, &before);
     t->note[0] = 0;
+    t->next_bucket = 0;
     rc = run_micros(t, &epoch, err);
     if (rc == 0)
         rc = wait_reductions(t, epoch, err);
@@ -223,5 +245,9 @@ int step_run(struct trainer *t, struct step_result *out, struct err *err)
         return rc;
     at(t, PHASE_UPDATE, epoch, -1);
     rc = update_apply(t->update, err);
-    return rc < 0 ? rc : read_result(t, out, err);
+    if (rc == 0)
+        rc = read_result(t, out, err);
+    if (rc == 0)
+        count_time(t, start_ns, before.wait_ns);
+    return rc;
 }

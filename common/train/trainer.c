@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/util.h"
 #include "program/program.h"
 #include "train/trainer_impl.h"
@@ -21,6 +22,7 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
     t->o = *o;
     t->o.run_dir = o->run_dir ? xstrdup(o->run_dir) : NULL;
     t->hooks = *hooks;
+    t->ring = ring_new();
     return t;
 }
 
@@ -48,9 +50,12 @@ void trainer_free(struct trainer *t)
     dataset_close(t->valid_set);
     job_free(t->job);
     free(t->ticket);
+    ring_free(t->ring);
     free((char *)t->o.run_dir);
     free(t);
 }
+
+struct ring *trainer_ring(struct trainer *t) { return t->ring; }
 
 int64_t trainer_step(const struct trainer *t) { return t->state ? t->state->at.step : 0; }
 
@@ -305,10 +310,33 @@ int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struc
     return programs_new(&o, t->backend, t->state, t->buffers, &t->programs, err);
 }
 
+static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_ns)
+{
+    struct trainer *t = arg;
+
+    if (moment == COLL_BEGINS)
+        ring_run(t->ring, id, now_ns);
+    else
+        ring_end(t->ring, id, now_ns, moment == COLL_FAILS);
+}
+
 void trainer_take_coll(struct trainer *t, struct coll *coll)
 {
     ASSERT(!t->coll && coll_size(coll) == t->n_ranks);
     t->coll = coll;
+    coll_watch(coll, follow, t);
+}
+
+/* Broadcasts, which run on their own: the ring has them as one. */
+static int take_state(struct trainer *t, int source, struct err *err)
+{
+    int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_FORM);
+    int rc;
+
+    ring_run(t->ring, id, clock_mono_ns());
+    rc = state_broadcast(t->state, t->coll, source, err);
+    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
+    return rc;
 }
 
 int trainer_form(struct trainer *t, int source, struct err *err)
@@ -316,7 +344,7 @@ int trainer_form(struct trainer *t, int source, struct err *err)
     t->hooks.at(t->hooks.arg, PHASE_FORM, 0, t->state->at.step, -1);
     if (t->n_ranks == 1)
         return 0;
-    return state_broadcast(t->state, t->coll, source, err);
+    return take_state(t, source, err);
 }
 
 /* ---- memory ---- */

@@ -26,6 +26,7 @@ struct trainer_hooks {
     unsigned (*requests)(void *arg);             /* enum engine_request, or-ed: asked for here */
     int (*canceled)(void *arg);                  /* 1: leave as soon as possible */
     void (*at)(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket);
+    void (*stepped)(void *arg, int64_t wall_ns, int64_t busy_ns); /* busy: not in collectives */
 };
 
 struct trainer_options {
@@ -57,5 +58,8 @@ int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, stru
 void trainer_checkpoint(struct trainer *t, struct report *done);
 
 int64_t trainer_step(const struct trainer *t); /* applied so far */
+
+/* Its collectives; borrowed.  Whoever forms calls ring_begin after trainer_prepare. */
+struct ring *trainer_ring(struct trainer *t);
 
 #endif

@@ -18,6 +18,7 @@ enum { NOTE_LEN = 384 };
 struct trainer {
     struct trainer_options o;
     struct trainer_hooks hooks;
+    struct ring *ring;
 
     /* open */
     struct job *job;
@@ -39,6 +40,7 @@ struct trainer {
 
     /* of the step under way */
     int64_t *ticket;         /* [n_buckets] of its all-reduces */
+    int64_t next_bucket;     /* the one that backward fills now; -1 none */
     char note[NOTE_LEN];     /* what was first seen not finite here, or "" */
     int64_t first_step_done; /* 1 once this process has made a step */
     int has_stepped;         /* 1 once this formation has */

@@ -124,6 +124,14 @@ static const struct rule heartbeat[] = {
     { "phase_ms",   RULE_INT,    0, MANY },
     { "first_step", RULE_BOOL,   0, 0 },
     { "rss_mib",    RULE_AMOUNT, 0, 0 },
+    { "n_handed",   RULE_INT,    0, MANY },
+    { "n_ended",    RULE_INT,    0, MANY },
+    { "at_step",    RULE_INT,    0, MANY },
+    { "at_bucket",  RULE_INT,   -2, MANY },
+    { "at_bytes",   RULE_INT,    0, MANY },
+    { "n_steps",    RULE_INT,    0, MANY },
+    { "wall_us",    RULE_INT,    0, MANY / 1000 },
+    { "busy_us",    RULE_INT,    0, MANY / 1000 },
 };
 static const struct rule fault[] = {
     { "code",           RULE_INT,  INT32_MIN, -1 },

@@ -55,6 +55,15 @@ static void take_report(void *arg, struct report *r)
     report_free(r);
 }
 
+static void stepped(void *arg, int64_t wall_ns, int64_t busy_ns)
+{
+    struct rank_run *k = arg;
+
+    k->job->result->ring[k->rank].n_timed++;
+    k->job->result->ring[k->rank].wall_ns += wall_ns;
+    k->job->result->ring[k->rank].busy_ns += busy_ns;
+}
+
 static unsigned requests(void *arg) { return atomic_load(&((struct rank_run *)arg)->requests); }
 
 static int canceled(void *arg)
@@ -118,6 +127,7 @@ static int open_and_form(struct rank_run *k, struct err *err)
         rc = trainer_prepare(k->trainer, k->rank, p->n_ranks, p->n_ranks, err);
     if (rc < 0)
         return rc;
+    ring_begin(trainer_ring(k->trainer), 1);
     trainer_take_coll(k->trainer, k->coll);
     k->coll = NULL;
     return trainer_form(k->trainer, 0, err);
@@ -193,7 +203,7 @@ static void *rank_main(void *arg)
     const struct run_plan *p = k->job->plan;
     struct run_result *out = k->job->result;
     struct trainer_options o = {.n_threads = 1, .run_dir = k->rank == 0 ? p->run_dir : NULL};
-    struct trainer_hooks hooks = {k, take_report, requests, canceled, at};
+    struct trainer_hooks hooks = {k, take_report, requests, canceled, at, stepped};
     struct err *err = &out->err[k->rank];
     int rc;
 
@@ -203,6 +213,8 @@ static void *rank_main(void *arg)
         rc = train(k, err);
     if (rc == 0)
         rc = validate_and_save(k, err);
+    ring_head(trainer_ring(k->trainer), &out->ring[k->rank].head);
+    out->ring[k->rank].n_newest = ring_read(trainer_ring(k->trainer), out->ring[k->rank].newest);
     out->rc[k->rank] = rc;
     out->step[k->rank] = trainer_step(k->trainer);
     coll_free(k->coll);

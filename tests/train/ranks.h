@@ -33,6 +33,12 @@ struct run_result {     /* of rank 0, except where said */
     double validation_loss, validation_accuracy; /* all ranks, after the last epoch */
     int64_t n_validated;
     char warning[2048]; /* all warnings, one after another */
+    struct {            /* of each rank */
+        struct ring_head head;
+        struct collective newest[RING_LEN]; /* oldest first */
+        int n_newest, n_timed;              /* n_timed: steps whose time was told */
+        int64_t wall_ns, busy_ns;           /* ... in sum */
+    } ring[MOST_RANKS];
 };
 
 void run_job(const struct run_plan *plan, struct run_result *r);

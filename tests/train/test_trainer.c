@@ -134,6 +134,38 @@ static void test_batch_norm_not_synchronised(void **state)
     assert_int_equal(r.n_validated, 50);
 }
 
+/* Sharing the state, then in each step two statistics there and two back and one bucket. */
+static void test_the_ring_has_all_collectives(void **state)
+{
+    static const char job[] = "model: {arch: mlp, batch_norm: true, hidden: [16, 16]}\n" DATA
+                              "train: {global_batch: 64}\n";
+    static struct run_result r;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 1}, &r);
+    for (int k = 0; k < 2; k++) {
+        const struct collective *c = r.ring[k].newest;
+
+        assert_int_equal(r.ring[k].n_newest, 1 + 10 * 5);
+        assert_int_equal(r.ring[k].head.n_handed, 1 + 10 * 5);
+        assert_int_equal(r.ring[k].head.n_ended, 1 + 10 * 5);
+        assert_int_equal(c[0].bucket, RING_STATE);
+        for (int i = 1; i < r.ring[k].n_newest; i++) {
+            int is_bucket = i % 5 == 0;
+
+            assert_int_equal(c[i].number, i + 1);
+            assert_int_equal(c[i].step, (i - 1) / 5);
+            assert_int_equal(c[i].bucket, is_bucket ? 0 : RING_SYNC);
+            assert_int_equal(c[i].n_bytes, r.ring[1 - k].newest[i].n_bytes);
+            assert_true(c[i].n_bytes > 0);
+            assert_string_equal(collective_state(&c[i]), "done");
+            assert_true(c[i].handed_ns <= c[i].began_ns && c[i].began_ns <= c[i].ended_ns);
+        }
+        assert_int_equal(r.ring[k].n_timed, 10);
+        assert_true(r.ring[k].busy_ns > 0 && r.ring[k].busy_ns <= r.ring[k].wall_ns);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +176,7 @@ int main(void)
         cmocka_unit_test(test_lost_rank),
         cmocka_unit_test(test_batch_norm_not_synchronised),
         cmocka_unit_test(test_initial_weights),
+        cmocka_unit_test(test_the_ring_has_all_collectives),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

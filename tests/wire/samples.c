@@ -198,6 +198,14 @@ static void heartbeat(struct arena *a, Wire__Control *m)
     x->phase_ms = 3;
     x->first_step = 1;
     x->rss_mib = 99.5;
+    x->n_handed = 120;
+    x->n_ended = 118;
+    x->at_step = 5;
+    x->at_bucket = 3;
+    x->at_bytes = 1 << 20;
+    x->n_steps = 6;
+    x->wall_us = 61000;
+    x->busy_us = 44000;
 }
 
 static void fault(struct arena *a, Wire__Control *m)

@@ -1,0 +1,156 @@
+#include "session/ring.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+
+typedef atomic_int_fast64_t number;
+
+struct slot {
+    number id; /* 0: empty, or being filled */
+    number generation, number_in, step, bucket, n_bytes, phase, handed_ns;
+    number began_ns, ended_ns, is_failed;
+};
+
+struct ring {
+    number generation; /* -1: changing */
+    number first;      /* newest id when the formation began */
+    number handed;     /* newest id */
+    number ended;      /* newest id that has ended */
+    struct slot slot[RING_LEN];
+};
+
+static void put(number *n, int64_t v) { atomic_store_explicit(n, v, memory_order_release); }
+
+static int64_t get(const number *n)
+{
+    return atomic_load_explicit((number *)n, memory_order_acquire);
+}
+
+struct ring *ring_new(void) { return xcalloc(1, sizeof(struct ring)); }
+
+void ring_free(struct ring *r) { free(r); }
+
+const char *collective_state(const struct collective *c)
+{
+    if (c->ended_ns)
+        return c->is_failed ? "failed" : "done";
+    return c->began_ns ? "running" : "queued";
+}
+
+/* ---- writing ---- */
+
+static struct slot *slot_of(const struct ring *r, int64_t id)
+{
+    return (struct slot *)&r->slot[id % RING_LEN];
+}
+
+void ring_begin(struct ring *r, int64_t generation)
+{
+    int64_t newest = get(&r->handed);
+
+    put(&r->generation, -1);
+    put(&r->first, newest);
+    put(&r->ended, newest);
+    put(&r->generation, generation);
+}
+
+int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes, int64_t phase)
+{
+    int64_t id = get(&r->handed) + 1;
+    struct slot *s = slot_of(r, id);
+
+    put(&s->id, 0);
+    put(&s->generation, get(&r->generation));
+    put(&s->number_in, id - get(&r->first));
+    put(&s->step, step);
+    put(&s->bucket, bucket);
+    put(&s->n_bytes, n_bytes);
+    put(&s->phase, phase);
+    put(&s->handed_ns, clock_mono_ns());
+    put(&s->began_ns, 0);
+    put(&s->ended_ns, 0);
+    put(&s->is_failed, 0);
+    put(&s->id, id);
+    put(&r->handed, id);
+    return id;
+}
+
+void ring_run(struct ring *r, int64_t id, int64_t now_ns)
+{
+    struct slot *s = slot_of(r, id);
+
+    ASSERT(get(&s->id) == id);
+    put(&s->began_ns, now_ns);
+}
+
+void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed)
+{
+    struct slot *s = slot_of(r, id);
+
+    ASSERT(get(&s->id) == id);
+    put(&s->is_failed, is_failed);
+    put(&s->ended_ns, now_ns);
+    put(&r->ended, id);
+}
+
+/* ---- reading ---- */
+
+/* 1: *out is entry `id`, whole; 0: another has taken its place. */
+static int read_slot(const struct ring *r, int64_t id, struct collective *out)
+{
+    const struct slot *s = slot_of(r, id);
+
+    if (get(&s->id) != id)
+        return 0;
+    *out = (struct collective){
+        .generation = get(&s->generation),
+        .number = get(&s->number_in),
+        .step = get(&s->step),
+        .bucket = get(&s->bucket),
+        .n_bytes = get(&s->n_bytes),
+        .phase = get(&s->phase),
+        .handed_ns = get(&s->handed_ns),
+        .began_ns = get(&s->began_ns),
+        .ended_ns = get(&s->ended_ns),
+        .is_failed = get(&s->is_failed),
+    };
+    return get(&s->id) == id;
+}
+
+/* 1: *h is of one formation, and of one moment as far as it goes: what ended had been handed over.
+ */
+static int try_head(const struct ring *r, struct ring_head *h)
+{
+    int64_t generation = get(&r->generation), first = get(&r->first);
+    int64_t ended = get(&r->ended), handed = get(&r->handed);
+
+    *h = (struct ring_head){
+        .generation = generation, .n_handed = handed - first, .n_ended = ended - first};
+    if (handed > ended && !read_slot(r, ended + 1, &h->at))
+        return 0;
+    return generation >= 0 && get(&r->generation) == generation;
+}
+
+void ring_head(const struct ring *r, struct ring_head *out)
+{
+    enum { TRIES = 16 };
+
+    for (int i = 0; i < TRIES; i++)
+        if (try_head(r, out))
+            return;
+    out->at = (struct collective){0}; /* it moves on all the time: it waits for nobody */
+}
+
+int ring_read(const struct ring *r, struct collective out[RING_LEN])
+{
+    int64_t newest = get(&r->handed);
+    int n = 0;
+
+    for (int64_t id = max_i64(1, newest - RING_LEN + 1); id <= newest; id++)
+        n += read_slot(r, id, &out[n]);
+    return n;
+}

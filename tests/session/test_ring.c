@@ -1,0 +1,156 @@
+/* ring: what was handed over last, in order and whole, also while it is being written. */
+#include "../base/test.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "session/ring.h"
+
+static void numbers_count_in_each_formation(void **state)
+{
+    struct ring *r = ring_new();
+    struct ring_head h;
+    struct collective c[RING_LEN];
+    (void)state;
+    ring_begin(r, 1);
+    assert_int_equal(ring_hand(r, 7, RING_STATE, 0, 3), 1);
+    ring_run(r, 1, 100);
+    ring_end(r, 1, 200, 0);
+    ring_begin(r, 2);
+    assert_int_equal(ring_hand(r, 8, 0, 4096, 6), 2);
+    assert_int_equal(ring_hand(r, 8, 1, 512, 6), 3);
+    ring_run(r, 2, 300);
+    ring_end(r, 2, 400, 0);
+    ring_run(r, 3, 500);
+    ring_head(r, &h);
+    assert_int_equal(h.generation, 2);
+    assert_int_equal(h.n_handed, 2);
+    assert_int_equal(h.n_ended, 1);
+    assert_int_equal(h.at.number, 2);
+    assert_int_equal(h.at.step, 8);
+    assert_int_equal(h.at.bucket, 1);
+    assert_int_equal(h.at.n_bytes, 512);
+    assert_int_equal(h.at.began_ns, 500);
+    assert_string_equal(collective_state(&h.at), "running");
+    assert_int_equal(ring_read(r, c), 3);
+    assert_int_equal(c[0].generation, 1);
+    assert_int_equal(c[0].bucket, RING_STATE);
+    assert_string_equal(collective_state(&c[0]), "done");
+    assert_int_equal(c[1].generation, 2);
+    assert_int_equal(c[1].number, 1);
+    assert_true(c[2].handed_ns >= c[1].handed_ns && c[2].handed_ns <= clock_mono_ns());
+    ring_end(r, 3, 600, 1);
+    ring_head(r, &h);
+    assert_int_equal(h.at.number, 0);
+    assert_int_equal(ring_read(r, c), 3);
+    assert_string_equal(collective_state(&c[2]), "failed");
+    ring_free(r);
+}
+
+static void the_newest_are_kept(void **state)
+{
+    struct ring *r = ring_new();
+    struct collective c[RING_LEN];
+    (void)state;
+    assert_int_equal(ring_read(r, c), 0);
+    ring_begin(r, 1);
+    for (int i = 1; i <= 3 * RING_LEN + 5; i++) {
+        int64_t id = ring_hand(r, i, i % 4, 10 * i, 6);
+        ring_run(r, id, i);
+        ring_end(r, id, i + 1, 0);
+    }
+    assert_int_equal(ring_hand(r, 9999, 0, 0, 6), 3 * RING_LEN + 6);
+    assert_int_equal(ring_read(r, c), RING_LEN);
+    for (int i = 0; i < RING_LEN - 1; i++) {
+        assert_int_equal(c[i].number, 2 * RING_LEN + 7 + i);
+        assert_int_equal(c[i].step, c[i].number);
+    }
+    assert_string_equal(collective_state(&c[RING_LEN - 1]), "queued");
+    ring_free(r);
+}
+
+/* ---- three threads ---- */
+
+enum { MANY = 20000, OUTSTANDING = 60 };
+
+struct shared {
+    struct ring *ring;
+    atomic_int_fast64_t handed, ended;
+};
+
+/* Every field follows from the id, so a mixture of two entries shows. */
+static void *hand_over(void *arg)
+{
+    struct shared *s = arg;
+    for (int64_t i = 1; i <= MANY; i++) {
+        while (i - atomic_load(&s->ended) > OUTSTANDING)
+            ;
+        ring_hand(s->ring, 3 * i, i % 5, 7 * i, i % 11);
+        atomic_store(&s->handed, i);
+    }
+    return NULL;
+}
+
+static void *run_all(void *arg)
+{
+    struct shared *s = arg;
+    for (int64_t i = 1; i <= MANY; i++) {
+        while (atomic_load(&s->handed) < i)
+            ;
+        ring_run(s->ring, i, 1000 + i);
+        ring_end(s->ring, i, 2000 + i, i % 2);
+        atomic_store(&s->ended, i);
+    }
+    return NULL;
+}
+
+static int is_whole(const struct collective *c)
+{
+    int64_t i = c->number;
+    return c->generation == 1 && c->step == 3 * i && c->bucket == i % 5 && c->n_bytes == 7 * i &&
+           c->phase == i % 11 && (c->began_ns == 0 || c->began_ns == 1000 + i) &&
+           (c->ended_ns == 0 || (c->ended_ns == 2000 + i && c->is_failed == i % 2));
+}
+
+static void readers_see_whole_entries(void **state)
+{
+    struct shared s = {.ring = ring_new()};
+    struct collective c[RING_LEN];
+    struct ring_head h;
+    pthread_t writer, runner;
+    int64_t n_read = 0, last = 0;
+    (void)state;
+    ring_begin(s.ring, 1);
+    assert_int_equal(pthread_create(&writer, NULL, hand_over, &s), 0);
+    assert_int_equal(pthread_create(&runner, NULL, run_all, &s), 0);
+    while (atomic_load(&s.ended) < MANY) {
+        int n = ring_read(s.ring, c);
+        for (int i = 0; i < n; i++) {
+            assert_true(is_whole(&c[i]));
+            assert_true(i == 0 || c[i].number > c[i - 1].number);
+        }
+        ring_head(s.ring, &h);
+        assert_true(h.n_ended <= h.n_handed && h.n_handed >= last);
+        if (h.at.number) {
+            assert_true(is_whole(&h.at));
+            assert_int_equal(h.at.number, h.n_ended + 1);
+        }
+        last = h.n_handed;
+        n_read += n;
+    }
+    pthread_join(writer, NULL);
+    pthread_join(runner, NULL);
+    assert_true(n_read > 0);
+    ring_free(s.ring);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_count_in_each_formation),
+        cmocka_unit_test(the_newest_are_kept),
+        cmocka_unit_test(readers_see_whole_entries),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
