@@ -90,9 +90,10 @@ void cmd_free(struct cmd *c)
     } else if (c->kind == CMD_PREPARE) {
         free(c->prepare.address);
     } else if (c->kind == CMD_FORM) {
-        for (int i = 0; c->form.endpoint && i < c->form.n_ranks; i++)
+        for (int i = 0; c->form.endpoint && i < c->form.n_endpoints; i++)
             free(c->form.endpoint[i].data);
         free(c->form.endpoint);
+        free(c->form.ids.data);
     }
     free(c);
 }
@@ -120,6 +121,8 @@ void report_free(struct report *r)
         free_tensors(r->opened.tensor, r->opened.n_tensors);
     } else if (r->kind == REPORT_PREPARED) {
         free(r->prepared.endpoint.data);
+        free(r->prepared.ids.data);
+        free(r->prepared.library);
     } else if (r->kind == REPORT_EPOCH) {
         free_tensors(r->epoch.tensor, r->epoch.n_tensors);
         free(r->epoch.note);

@@ -7,7 +7,7 @@
  *
  *   CMD_OPEN      build graph, open data, load state on rank 0     -> REPORT_OPENED
  *   CMD_PREPARE   generation, rank, size: programs, endpoints      -> REPORT_PREPARED, step held
- *   CMD_FORM      all endpoints: connect, broadcast the state      -> REPORT_FORMED
+ *   CMD_FORM      all endpoints, or ids: connect, broadcast state  -> REPORT_FORMED
  *   CMD_TRAIN     one epoch, from the step held                    -> REPORT_STEP ..., REPORT_EPOCH
  *   CMD_VALIDATE  this rank's share of the validation set          -> REPORT_VALIDATED
  *   CMD_CHECKPOINT  rank 0 writes, the others do nothing           -> REPORT_CHECKPOINT
@@ -62,8 +62,9 @@ struct cmd {
             char *address;      /* address to advertise to the other ranks, numeric */
         } prepare;
         struct { /* CMD_FORM */
-            int n_ranks;
-            struct blob *endpoint; /* [n_ranks], by rank */
+            int n_endpoints;       /* the ranks' number, or 0 with ids */
+            struct blob *endpoint; /* [n_endpoints], by rank */
+            struct blob ids;       /* rank 0's (.len 0: none), MSG_ID bytes each */
             int source;            /* rank whose state all take: the newest step */
         } form;
         struct {           /* CMD_TRAIN: to the end of the epoch, unless all agree to stop before */
@@ -143,7 +144,9 @@ struct report {
         } opened;
         struct { /* REPORT_PREPARED */
             struct blob endpoint;
-            int64_t step; /* applied step held */
+            struct blob ids; /* rank 0, where ranks connect by ids; else .len 0 */
+            char *library;   /* "nccl 2.28.9": must be equal on all ranks; NULL: not said */
+            int64_t step;    /* applied step held */
         } prepared;
         struct {          /* REPORT_FORMED */
             int64_t step; /* applied step that all ranks now hold */

@@ -25,12 +25,16 @@ static ProtobufCBinaryData bytes_of(const struct blob *b)
 static struct frame *form_frame(const struct cmd *c, Wire__Control *m, struct err *err)
 {
     Wire__Form form = WIRE__FORM__INIT;
-    size_t n = (size_t)c->form.n_ranks;
-    ProtobufCBinaryData *endpoints = xcalloc(n, sizeof(*endpoints));
+    size_t n = (size_t)c->form.n_endpoints, n_ids = c->form.ids.len / MSG_ID;
+    ProtobufCBinaryData *endpoints = xcalloc(n + n_ids + 1, sizeof(*endpoints));
     for (size_t i = 0; i < n; i++)
         endpoints[i] = bytes_of(&c->form.endpoint[i]);
+    for (size_t i = 0; i < n_ids; i++)
+        endpoints[n + i] = (ProtobufCBinaryData){MSG_ID, c->form.ids.data + i * MSG_ID};
     form.n_endpoints = n;
     form.endpoints = endpoints;
+    form.n_ids = n_ids;
+    form.ids = endpoints + n;
     form.source = c->form.source;
     SET_BODY(m, FORM, form, &form);
     struct frame *f = msg_frame(m, err);
@@ -91,11 +95,15 @@ static struct cmd *to_prepare(const Wire__Prepare *p, int64_t generation)
 static struct cmd *to_form(const Wire__Form *f, int64_t generation)
 {
     struct cmd *c = cmd_new(CMD_FORM, generation);
-    c->form.n_ranks = (int)f->n_endpoints;
+    c->form.n_endpoints = (int)f->n_endpoints;
     c->form.source = f->source;
     c->form.endpoint = xcalloc(f->n_endpoints + 1, sizeof(struct blob));
     for (size_t i = 0; i < f->n_endpoints; i++)
         c->form.endpoint[i] = blob_of(f->endpoints[i].data, f->endpoints[i].len);
+    c->form.ids.len = f->n_ids * MSG_ID;
+    c->form.ids.data = xcalloc(f->n_ids + 1, MSG_ID);
+    for (size_t i = 0; i < f->n_ids; i++) /* each of MSG_ID bytes: wire/rules.c */
+        memcpy(c->form.ids.data + i * MSG_ID, f->ids[i].data, MSG_ID);
     return c;
 }
 
@@ -170,6 +178,7 @@ static void prepared_in(struct arena *a, const struct report *r, Wire__Control *
     wire__endpoints__init(e);
     e->endpoint = bytes_of(&r->prepared.endpoint);
     e->step = r->prepared.step;
+    e->library = msg_text(a, r->prepared.library, 64);
     SET_BODY(m, ENDPOINTS, endpoints, e);
 }
 
@@ -352,6 +361,7 @@ struct report *convert_to_report(const Wire__Control *m)
         r = report_new(REPORT_PREPARED, m->generation);
         r->prepared.endpoint = blob_of(m->endpoints->endpoint.data, m->endpoints->endpoint.len);
         r->prepared.step = m->endpoints->step;
+        r->prepared.library = text_or_null(m->endpoints->library);
         return r;
     case WIRE__CONTROL__BODY_FORMED:
         r = report_new(REPORT_FORMED, m->generation);

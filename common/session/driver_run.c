@@ -172,16 +172,53 @@ static int newest_rank(const struct driver *d)
     return best;
 }
 
-void run_form(struct driver *d)
+/* 1: all ranks communicate by the same library; 0: the job has failed. */
+static int are_libraries_equal(struct driver *d)
 {
-    struct cmd *c = cmd_new(CMD_FORM, d->generation);
-    c->form.n_ranks = d->n_ranks;
-    c->form.source = newest_rank(d);
+    const char *own = d->seats[0].answer->prepared.library;
+    for (int k = 1; k < d->n_ranks; k++) {
+        const char *other = d->seats[k].answer->prepared.library;
+        if (!strcmp(own ? own : "", other ? other : ""))
+            continue;
+        char *who = driver_label(d, k);
+        end_accuse(d,
+                   (struct cause){.rank = k,
+                                  .code = ERR_UNSUPPORTED,
+                                  .phase = PHASE_COUNT,
+                                  .step = -1,
+                                  .is_final = 1},
+                   0, "%s communicates by %s, rank 0 by %s: install the same version on all", who,
+                   other ? other : "something else", own ? own : "something else");
+        free(who);
+        return 0;
+    }
+    return 1;
+}
+
+/* Rank 0's ids stand for all endpoints, so that Form does not grow with the ranks. */
+static void gather_endpoints(struct driver *d, struct cmd *c)
+{
+    struct report *own = d->seats[0].answer;
+    c->form.ids = own->prepared.ids;
+    own->prepared.ids = (struct blob){0};
+    if (c->form.ids.len)
+        return;
+    c->form.n_endpoints = d->n_ranks;
     c->form.endpoint = xcalloc((size_t)d->n_ranks, sizeof(struct blob));
     for (int k = 0; k < d->n_ranks; k++) { /* moved, not copied: a large job's are megabytes */
         c->form.endpoint[k] = d->seats[k].answer->prepared.endpoint;
         d->seats[k].answer->prepared.endpoint = (struct blob){0};
     }
+}
+
+void run_form(struct driver *d)
+{
+    struct cmd *c;
+    if (!are_libraries_equal(d))
+        return;
+    c = cmd_new(CMD_FORM, d->generation);
+    c->form.source = newest_rank(d);
+    gather_endpoints(d, c);
     enter_stage(d, STAGE_FORM, PHASE_FORM);
     command_all(d, c);
 }

@@ -340,6 +340,15 @@ static void on_stop(struct follower *f, const Wire__Stop *s)
     finish(f, (struct ending){.status = status[s->outcome], .retry = 1}, "%s", s->text);
 }
 
+/* Form has an endpoint for each rank, or ids for all and nothing else. */
+static int fits_ranks(const struct cmd *c, int n_ranks)
+{
+    size_t n_ids = ((size_t)n_ranks + MSG_RANKS_PER_ID - 1) / MSG_RANKS_PER_ID;
+    if (c->form.ids.len == 0)
+        return c->form.n_endpoints == n_ranks;
+    return c->form.n_endpoints == 0 && c->form.ids.len == n_ids * MSG_ID;
+}
+
 /* NULL, or what is wrong with a command that is fit in itself. */
 static const char *command_fault(const struct follower *f, const struct cmd *c)
 {
@@ -352,7 +361,7 @@ static const char *command_fault(const struct follower *f, const struct cmd *c)
         return "rank, local rank or generation out of range";
     if (c->kind != CMD_PREPARE && (f->generation == 0 || f->is_waiting))
         return "it came before Prepare";
-    if (c->kind == CMD_FORM && (c->form.n_ranks != f->n_ranks || c->form.source >= f->n_ranks))
+    if (c->kind == CMD_FORM && (!fits_ranks(c, f->n_ranks) || c->form.source >= f->n_ranks))
         return "another number of ranks than in Prepare";
     return NULL;
 }

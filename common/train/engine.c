@@ -16,8 +16,10 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "coll/device.h"
 #include "coll/gloo.h"
 #include "train/trainer.h"
+#include "wire/msg.h"
 
 struct engine {
     struct mailbox inbox;    /* struct cmd */
@@ -119,7 +121,7 @@ static int prepare(struct engine *e, const struct cmd *c, struct report *r, stru
 
 static int form(struct engine *e, const struct cmd *c, int64_t deadline_ms, struct err *err)
 {
-    int n = c->form.n_ranks;
+    int n = c->form.n_endpoints;
     const void **blob = xcalloc((size_t)n, sizeof *blob);
     size_t *len = xcalloc((size_t)n, sizeof *len);
     int rc;
@@ -152,6 +154,8 @@ static enum report_kind answer_of(enum cmd_kind kind)
 /* The driver's own deadline ends a connect that takes too long; this one is only a backstop. */
 _Static_assert((int)JOB_MAX_CPU_RANKS == (int)COLL_GLOO_MAX_RANKS,
                "what a job may ask for is what connects");
+_Static_assert((int)MSG_ID == (int)COLL_ID_BYTES && (int)MSG_RANKS_PER_ID == (int)COLL_RANKS_PER_ID,
+               "what the wire carries is what connects");
 
 enum { CONNECT_MS = 24 * 3600 * 1000 };
 

@@ -28,6 +28,8 @@ enum {
     MSG_MAX_NAME = 512,         /* names of tensors, hosts, devices */
     MSG_MAX_TEXT = 4096,        /* what is shown to people */
     MSG_MAX_ENDPOINT = 1 << 20, /* one rank's endpoint */
+    MSG_ID = 128,               /* one of NCCL's ids, which serves so many ranks: */
+    MSG_RANKS_PER_ID = 128,
     MSG_HASH = 16,
     MSG_MAX_TOKEN = 64,
 };

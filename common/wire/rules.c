@@ -68,10 +68,12 @@ static const struct rule prepare[] = {
 static const struct rule endpoints[] = {
     { "endpoint", RULE_BYTES, 0, MSG_MAX_ENDPOINT },
     { "step",     RULE_INT,   0, MANY },
+    { "library",  RULE_TEXT,  0, 64 },
 };
 static const struct rule form[] = {
     { "endpoints", RULE_BYTES, 0, MSG_MAX_ENDPOINT, MSG_MAX_RANKS },
     { "source",    RULE_INT,   RANK },
+    { "ids",       RULE_BYTES, MSG_ID, MSG_ID, MSG_MAX_RANKS / MSG_RANKS_PER_ID },
 };
 static const struct rule formed[] = {
     { "step", RULE_INT, 0, MANY },

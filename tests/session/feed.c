@@ -42,6 +42,8 @@ static struct report *answer(const struct cmd *c)
         r->opened.n_parameters = 1000;
         r->opened.steps_per_epoch = 4;
         r->opened.step = 4;
+    } else if (c->kind == CMD_PREPARE) {
+        r->prepared.library = xstrdup("gloo");
     } else if (c->kind == CMD_FORM) {
         r->formed.step = 7;
     } else if (c->kind == CMD_TRAIN) {

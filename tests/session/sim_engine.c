@@ -188,12 +188,31 @@ static void opened(struct sim *s, int k)
     report(s, k, r);
 }
 
+/* By the seed, ranks connect by endpoints or by rank 0's ids. */
+static int has_ids(const struct sim *s) { return s->seed % 2 == 1; }
+
+static size_t ids_bytes(int n_ranks)
+{
+    return ((size_t)n_ranks + MSG_RANKS_PER_ID - 1) / MSG_RANKS_PER_ID * MSG_ID;
+}
+
+static void make_ids(struct sim *s, struct report *r)
+{
+    r->prepared.ids.len = ids_bytes(s->group_size[r->generation]);
+    r->prepared.ids.data = xcalloc(r->prepared.ids.len, 1);
+    memset(r->prepared.ids.data, (int)(r->generation & 0xff), r->prepared.ids.len);
+}
+
 static void prepared(struct sim *s, int k)
 {
     char name[32];
     int len = snprintf(name, sizeof(name), "endpoint %d", s->nodes[k].e.rank);
     struct report *r = answer(s, k, REPORT_PREPARED);
-    r->prepared.endpoint = blob_of(name, (size_t)len);
+    if (!has_ids(s))
+        r->prepared.endpoint = blob_of(name, (size_t)len);
+    else if (s->nodes[k].e.rank == 0)
+        make_ids(s, r);
+    r->prepared.library = xstrdup(has_ids(s) ? "nccl 2.28.9" : "gloo");
     r->prepared.step = s->nodes[k].e.step;
     report(s, k, r);
 }
@@ -379,10 +398,26 @@ static void check_command(struct sim *s, int k, const struct cmd *c)
                  s->n_formed[c->generation], s->group_size[c->generation]);
 }
 
+static void check_ids(struct sim *s, const struct cmd *c)
+{
+    if (c->form.n_endpoints || c->form.ids.len != ids_bytes(s->group_size[c->generation]))
+        sim_fail(s, "ids of %zu bytes and %d endpoints for %d ranks", c->form.ids.len,
+                 c->form.n_endpoints, s->group_size[c->generation]);
+    for (size_t i = 0; i < c->form.ids.len; i++)
+        if (c->form.ids.data[i] != (uint8_t)c->generation)
+            sim_fail(s, "an id of another generation");
+}
+
 static void check_endpoints(struct sim *s, const struct cmd *c)
 {
     char want[32];
-    for (int i = 0; i < c->form.n_ranks; i++) {
+    if (has_ids(s)) {
+        check_ids(s, c);
+        return;
+    }
+    if (c->form.n_endpoints != s->group_size[c->generation])
+        sim_fail(s, "%d endpoints for %d ranks", c->form.n_endpoints, s->group_size[c->generation]);
+    for (int i = 0; i < c->form.n_endpoints; i++) {
         int len = snprintf(want, sizeof(want), "endpoint %d", i);
         if ((size_t)len != c->form.endpoint[i].len ||
             memcmp(want, c->form.endpoint[i].data, (size_t)len))

@@ -34,7 +34,7 @@ static void nothing_is_lost_on_the_wire(void **state)
         frame_unref(f);
         frame_unref(g);
     }
-    assert_int_equal(n, 12); /* 5 commands, 7 reports */
+    assert_int_equal(n, 13); /* 6 commands, 7 reports */
     arena_fini(&a);
 }
 

@@ -318,6 +318,68 @@ static void addresses_reach_all(void **state)
     }
 }
 
+/* ---- what ranks connect by ---- */
+
+static struct report *prepared_by(const char *library)
+{
+    struct report *r = report_new(REPORT_PREPARED, 1);
+    r->prepared.library = library ? xstrdup(library) : NULL;
+    return r;
+}
+
+/* Rank 0's ids go to all, and nobody's endpoint. */
+static void ids_reach_all(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    struct report *own = prepared_by("nccl 2.28.9");
+    const Wire__Form *f;
+    char id[MSG_ID];
+    (void)state;
+    memset(id, 7, sizeof(id));
+    own->prepared.ids = blob_of(id, sizeof(id));
+    rig_driver(&r, &o);
+    rig_gather(&r, 3);
+    rig_report(&r, 0, own);
+    rig_report(&r, 1, prepared_by("nccl 2.28.9"));
+    rig_report(&r, 2, prepared_by("nccl 2.28.9"));
+    assert_int_equal(r.command->kind, CMD_FORM);
+    assert_int_equal(r.command->form.n_endpoints, 0);
+    assert_int_equal(r.command->form.ids.len, MSG_ID);
+    assert_memory_equal(r.command->form.ids.data, id, MSG_ID);
+    f = r.sent[2]->form;
+    assert_int_equal(r.sent[2]->body_case, WIRE__CONTROL__BODY_FORM);
+    assert_int_equal(f->n_endpoints, 0);
+    assert_int_equal(f->n_ids, 1);
+    assert_memory_equal(f->ids[0].data, id, MSG_ID);
+    rig_free(&r);
+}
+
+/* NCCL of two versions hangs or crashes: refused before anybody connects. */
+static void libraries_must_be_equal(void **state)
+{
+    static const struct {
+        const char *own, *other, *text;
+    } cases[] = {
+        {"nccl 2.28.9", "nccl 2.27.3", "rank 1 (h1) communicates by nccl 2.27.3, rank 0 by nccl"},
+        {"nccl 2.28.9", NULL, "by something else, rank 0 by nccl 2.28.9: install the same"},
+        {NULL, "gloo", "rank 1 (h1) communicates by gloo, rank 0 by something else"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        rig_driver(&r, &o);
+        rig_gather(&r, 2);
+        rig_report(&r, 0, prepared_by(cases[i].own));
+        rig_report(&r, 1, prepared_by(cases[i].other));
+        assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_ABORT);
+        assert_has(r.sent[1]->abort->text, cases[i].text);
+        assert_false(r.sent[1]->abort->recover);
+        rig_free(&r);
+    }
+}
+
 /* ---- a whole job ---- */
 
 static void a_job_runs_to_its_end(void **state)
@@ -821,6 +883,8 @@ int main(void)
         cmocka_unit_test(who_leaves_early_frees_the_seat),
         cmocka_unit_test(missing_ranks_are_named),
         cmocka_unit_test(addresses_reach_all),
+        cmocka_unit_test(ids_reach_all),
+        cmocka_unit_test(libraries_must_be_equal),
         cmocka_unit_test(a_job_runs_to_its_end),
         cmocka_unit_test(the_step_held_decides_what_is_left),
         cmocka_unit_test(deadlines_name_the_missing),

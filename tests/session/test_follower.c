@@ -293,6 +293,52 @@ static void a_driver_that_breaks_the_protocol(void **state)
     rig_free(&r);
 }
 
+static void form_has_what_its_ranks_need(void **state)
+{
+    static const struct {
+        int n_ranks, n_endpoints, n_ids, is_fit;
+    } cases[] = {
+        {2, 2, 0, 1},   {2, 1, 0, 0},   {2, 3, 0, 0},   {2, 0, 0, 0},   {2, 0, 1, 1},
+        {2, 0, 2, 0},   {2, 2, 1, 0},   {128, 0, 1, 1}, {129, 0, 1, 0}, {129, 0, 2, 1},
+        {256, 0, 2, 1}, {256, 0, 3, 0}, {257, 0, 3, 1},
+    };
+    uint8_t id[MSG_ID] = {1};
+    ProtobufCBinaryData list[4];
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(list); i++)
+        list[i] = (ProtobufCBinaryData){MSG_ID, id};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Wire__Control m = WIRE__CONTROL__INIT;
+        Wire__Prepare p = WIRE__PREPARE__INIT;
+        Wire__Form f = WIRE__FORM__INIT;
+        char address[] = "10.0.0.1";
+        struct rig r;
+        go_to(&r, READY);
+        p.rank = 1;
+        p.n_ranks = cases[i].n_ranks;
+        p.n_local = 1;
+        p.address = address;
+        m.generation = 1;
+        m.body_case = WIRE__CONTROL__BODY_PREPARE;
+        m.prepare = &p;
+        rig_message(&r, 0, &m);
+        answer(&r);
+        f.endpoints = f.ids = list;
+        f.n_endpoints = (size_t)cases[i].n_endpoints;
+        f.n_ids = (size_t)cases[i].n_ids;
+        m.body_case = WIRE__CONTROL__BODY_FORM;
+        m.form = &f;
+        rig_message(&r, 0, &m);
+        if (!cases[i].is_fit) {
+            assert_ends(&r, STATUS_FAILED, 1, "Form: another number of ranks than in Prepare");
+            continue;
+        }
+        assert_int_equal(r.command->kind, CMD_FORM);
+        assert_int_equal(r.command->form.ids.len, cases[i].n_ids * MSG_ID);
+        rig_free(&r);
+    }
+}
+
 static void an_engine_that_hangs_is_left(void **state)
 {
     struct rig r;
@@ -316,6 +362,7 @@ int main(void)
         cmocka_unit_test(it_waits_when_another_is_lost),
         cmocka_unit_test(its_own_faults),
         cmocka_unit_test(a_driver_that_breaks_the_protocol),
+        cmocka_unit_test(form_has_what_its_ranks_need),
         cmocka_unit_test(an_engine_that_hangs_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,6 +113,7 @@ static void endpoints(struct arena *a, Wire__Control *m)
     NEW(Endpoints, ENDPOINTS, endpoints);
     x->endpoint = bytes(a, "10.0.0.7:40001");
     x->step = 7;
+    x->library = arena_strdup(a, "gloo");
 }
 
 static void form(struct arena *a, Wire__Control *m)
@@ -122,6 +123,18 @@ static void form(struct arena *a, Wire__Control *m)
     x->endpoints = arena_alloc(a, 2 * sizeof(*x->endpoints));
     x->endpoints[0] = bytes(a, "10.0.0.1:40000");
     x->endpoints[1] = bytes(a, "10.0.0.7:40001");
+    x->source = 1;
+}
+
+static void form_by_ids(struct arena *a, Wire__Control *m)
+{
+    char id[MSG_ID + 1];
+    NEW(Form, FORM, form);
+    memset(id, 'i', MSG_ID);
+    id[MSG_ID] = 0;
+    x->n_ids = 1;
+    x->ids = arena_alloc(a, sizeof(*x->ids));
+    x->ids[0] = bytes(a, id);
     x->source = 1;
 }
 
@@ -243,9 +256,9 @@ static void goodbye(struct arena *a, Wire__Control *m)
 }
 
 static void (*const makers[])(struct arena *, Wire__Control *) = {
-    hello,           ready,    endpoints,  formed,  heartbeat, epoch_done, validate_done,
-    checkpoint_done, fault,    goodbye,    welcome, refused,   prepare,    form,
-    train,           validate, checkpoint, abort_,  stop,
+    hello,           ready,    endpoints,  formed,  heartbeat, epoch_done,  validate_done,
+    checkpoint_done, fault,    goodbye,    welcome, refused,   prepare,     form,
+    train,           validate, checkpoint, abort_,  stop,      form_by_ids,
 };
 
 int sample_make(struct arena *a, int i, Wire__Control *m)
