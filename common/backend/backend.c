@@ -1,6 +1,16 @@
 #include "backend/backend.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
 #include "base/util.h"
+
+static int is_whole(const struct backend_device_ops *d)
+{
+    return d->host_alloc && d->host_free && d->zero && d->copy && d->put && d->get && d->mark &&
+           d->follow && d->passed;
+}
 
 void backend_init(struct backend *b, const struct backend_ops *ops)
 {
@@ -8,6 +18,7 @@ void backend_init(struct backend *b, const struct backend_ops *ops)
            ops->make_kernel && ops->close);
     ASSERT(!ops->record_begin == !ops->record_end && !ops->record_begin == !ops->launch &&
            !ops->record_begin == !ops->recording_free && !ops->record_begin == !ops->poll);
+    ASSERT(!ops->device || (ops->sync && ops->poll && is_whole(ops->device)));
     b->ops = ops;
 }
 
@@ -89,4 +100,75 @@ void backend_close(struct backend *b)
 {
     if (b)
         b->ops->close(b);
+}
+
+int backend_is_device(const struct backend *b) { return b->ops->device != NULL; }
+
+int backend_host_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
+                       struct err *err)
+{
+    return b->ops->device ? b->ops->device->host_alloc(b, n_bytes, what, out, err)
+                          : try_alloc(out, n_bytes, what, err);
+}
+
+void backend_host_free(struct backend *b, void *p)
+{
+    if (p && b->ops->device)
+        b->ops->device->host_free(b, p);
+    else
+        free(p);
+}
+
+int backend_zero(struct backend *b, void *p, size_t n_bytes, struct err *err)
+{
+    if (n_bytes && b->ops->device)
+        return b->ops->device->zero(b, p, n_bytes, err);
+    if (n_bytes)
+        memset(p, 0, n_bytes);
+    return 0;
+}
+
+/* Host memory both. */
+static int copy_now(void *to, const void *from, size_t n_bytes)
+{
+    if (n_bytes)
+        memcpy(to, from, n_bytes);
+    return 0;
+}
+
+int backend_copy(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
+{
+    return n_bytes && b->ops->device ? b->ops->device->copy(b, to, from, n_bytes, err)
+                                     : copy_now(to, from, n_bytes);
+}
+
+int backend_put(struct backend *b, enum backend_lane lane, void *to, const void *from,
+                size_t n_bytes, struct err *err)
+{
+    return n_bytes && b->ops->device ? b->ops->device->put(b, lane, to, from, n_bytes, err)
+                                     : copy_now(to, from, n_bytes);
+}
+
+int backend_get(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
+{
+    return n_bytes && b->ops->device ? b->ops->device->get(b, to, from, n_bytes, err)
+                                     : copy_now(to, from, n_bytes);
+}
+
+int backend_mark(struct backend *b, enum backend_lane lane, int mark, struct err *err)
+{
+    ASSERT(mark >= 0 && mark < BACKEND_MARKS);
+    return b->ops->device ? b->ops->device->mark(b, lane, mark, err) : 0;
+}
+
+int backend_follow(struct backend *b, enum backend_lane lane, int mark, struct err *err)
+{
+    ASSERT(mark >= 0 && mark < BACKEND_MARKS);
+    return b->ops->device ? b->ops->device->follow(b, lane, mark, err) : 0;
+}
+
+int backend_passed(struct backend *b, int mark, struct err *err)
+{
+    ASSERT(mark >= 0 && mark < BACKEND_MARKS);
+    return b->ops->device ? b->ops->device->passed(b, mark, err) : 0;
 }

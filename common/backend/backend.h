@@ -43,6 +43,32 @@ enum fusion {
     FUSE_POOL_GRAD_ACT, /* activation_grad after pool2d_grad in one pass */
 };
 
+/* A device's two queues: what one is given is done in order, and nothing orders the two but marks.
+ */
+enum backend_lane {
+    LANE_MAIN, /* kernels, recordings, and every call that names no lane */
+    LANE_COPY, /* batches on their way in, while LANE_MAIN computes */
+};
+
+enum { BACKEND_MARKS = 16 };
+
+/* What a backend adds whose memory the host cannot touch.  All of it only enqueues: no allocation,
+ * no waiting. */
+struct backend_device_ops {
+    /* Memory of the host that put and get can work with (pinned). */
+    int (*host_alloc)(struct backend *b, size_t n_bytes, const char *what, void **out,
+                      struct err *err);
+    void (*host_free)(struct backend *b, void *p);
+    int (*zero)(struct backend *b, void *p, size_t n_bytes, struct err *err);
+    int (*copy)(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err);
+    int (*put)(struct backend *b, enum backend_lane lane, void *to, const void *from,
+               size_t n_bytes, struct err *err);
+    int (*get)(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err);
+    int (*mark)(struct backend *b, enum backend_lane lane, int mark, struct err *err);
+    int (*follow)(struct backend *b, enum backend_lane lane, int mark, struct err *err);
+    int (*passed)(struct backend *b, int mark, struct err *err);
+};
+
 struct backend_ops {
     const char *name; /* "cpu" */
     int (*alloc)(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err);
@@ -64,6 +90,7 @@ struct backend_ops {
     int (*launch)(struct backend *b, struct recording *r, struct err *err); /* enqueues */
     void (*recording_free)(struct backend *b, struct recording *r);
     int (*poll)(struct backend *b, struct err *err); /* 1: some work is not done; 0: all is */
+    const struct backend_device_ops *device;         /* NULL: its memory is the host's */
     void (*close)(struct backend *b);
 };
 
@@ -92,8 +119,29 @@ int backend_record_begin(struct backend *b, struct err *err);
 int backend_record_end(struct backend *b, struct recording **out, struct err *err);
 int backend_launch(struct backend *b, struct recording *r, struct err *err);
 void backend_recording_free(struct backend *b, struct recording *r); /* NULL is fine */
-int backend_poll(struct backend *b, struct err *err);
+int backend_poll(struct backend *b, struct err *err);                /* of LANE_MAIN */
 void backend_set_threads(struct backend *b, int n_threads); /* kernels made before must be gone */
 void backend_close(struct backend *b);                      /* NULL is fine */
+
+/* What a step does besides running kernels; enqueued where the backend is a device, else done at
+ * once.  zero, copy, put and get may be recorded. */
+int backend_is_device(const struct backend *b);
+int backend_host_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
+                       struct err *err);            /* zeroed */
+void backend_host_free(struct backend *b, void *p); /* NULL is fine */
+int backend_zero(struct backend *b, void *p, size_t n_bytes, struct err *err);
+int backend_copy(struct backend *b, void *to, const void *from, size_t n_bytes,
+                 struct err *err); /* both the backend's, not overlapping */
+/* From or to backend_host_alloc's memory, which must be left alone until the copy is done. */
+int backend_put(struct backend *b, enum backend_lane lane, void *to, const void *from,
+                size_t n_bytes, struct err *err);
+int backend_get(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err);
+
+/* A mark, 0 .. BACKEND_MARKS - 1, stands behind what its lane has been given when it was last set.
+ */
+int backend_mark(struct backend *b, enum backend_lane lane, int mark, struct err *err);
+/* What `lane` is given from now on is done after the mark is passed; never set: at once. */
+int backend_follow(struct backend *b, enum backend_lane lane, int mark, struct err *err);
+int backend_passed(struct backend *b, int mark, struct err *err); /* 1: not yet; 0: passed */
 
 #endif

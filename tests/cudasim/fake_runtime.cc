@@ -44,6 +44,7 @@ struct runtime {
     std::map<void *, size_t> device; /* mapped, closed but while work is done */
     std::set<void *> pinned, others; /* others: streams, events */
     uint64_t n_calls = 0, fail_in = 0, n_launches = 0;
+    int n_open = 0; /* drains under way, in which the device's memory is open */
     cudaError_t last = cudaSuccess; /* for cudaGetLastError */
     std::string text;               /* of cudaErrorLaunchFailure */
 } rt;
@@ -55,8 +56,12 @@ size_t whole_pages(size_t n_bytes)
     return (n_bytes + page - 1) / page * page;
 }
 
+/* Counted: work of one stream may do what it waits for in another. */
 void protect(int how)
 {
+    rt.n_open += how == PROT_NONE ? -1 : 1;
+    if (rt.n_open != (how == PROT_NONE ? 0 : 1))
+        return;
     for (auto &entry : rt.device)
         if (mprotect(entry.first, entry.second, how) < 0)
             abort();
@@ -352,6 +357,36 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
     const cudaError_t st = called();
 
     return st != cudaSuccess || !e->stream ? st : drain(e->stream, e->at);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    cudaError_t st = called();
+
+    if (st != cudaSuccess || !e->stream)
+        return st;
+    if (e->stream->n_done < e->at)
+        st = drain(e->stream, e->stream->n_done + 1);
+    if (st != cudaSuccess || e->stream->n_done >= e->at)
+        return st;
+    return rt.last = cudaErrorNotReady;
+}
+
+/* As the event is now: a later record of it is another matter. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
+{
+    const struct CUevent_st at = *e;
+
+    (void)flags;
+    if (called() != cudaSuccess)
+        return cudaErrorUnknown;
+    if (s->capture) {
+        s->spoilt = true;
+        return rt.last = cudaErrorStreamCaptureUnsupported;
+    }
+    if (at.stream && at.stream != s)
+        put(s, {"wait", 0, 0, [=] { (void)drain(at.stream, at.at); }});
+    return cudaSuccess;
 }
 
 /* Host memory must be pinned: a copy from other memory is not asynchronous, and not capturable. */

@@ -1,4 +1,4 @@
-/* The backend's memory, copies and table of kernels, over one stream.
+/* The backend's memory, whole copies and table of kernels; what a step enqueues besides is lanes.c.
  *
  * Copies go through two slots of pinned memory: while one is on its way, the other is filled or
  * emptied.  copy_in returns when the last piece is in a slot (the caller may change its memory),
@@ -30,7 +30,6 @@ struct slot {
 struct gpu {
     struct cuda cuda;
     struct slot slot[N_SLOTS];
-    int is_recording;
 };
 
 static const struct backend_ops cuda_ops;
@@ -49,7 +48,7 @@ int cuda_check(int status, const char *what, struct err *err)
                    cudaGetErrorString((cudaError_t)status), cudaGetErrorName((cudaError_t)status));
 }
 
-static int out_of_memory(size_t n_bytes, const char *what, struct err *err)
+int cuda_out_of_memory(size_t n_bytes, const char *what, struct err *err)
 {
     size_t left = 0, total = 0;
 
@@ -69,10 +68,10 @@ static int cuda_alloc(struct backend *b, size_t n_bytes, const char *what, void 
     void *p = NULL;
     cudaError_t st;
 
-    ASSERT(!gpu->is_recording);
+    ASSERT(!gpu->cuda.is_recording);
     st = cudaMalloc(&p, n_bytes ? n_bytes : 1);
     if (st == cudaErrorMemoryAllocation)
-        return out_of_memory(n_bytes, what, err);
+        return cuda_out_of_memory(n_bytes, what, err);
     if (st == cudaSuccess)
         st = cudaMemsetAsync(p, 0, n_bytes, gpu->cuda.stream);
     if (st != cudaSuccess) {
@@ -100,7 +99,7 @@ static int cuda_copy_in(struct backend *b, void *to, const void *from, size_t n_
     struct gpu *gpu = to_gpu(b);
     cudaError_t st = cudaSuccess;
 
-    ASSERT(!gpu->is_recording);
+    ASSERT(!gpu->cuda.is_recording);
     for (size_t at = 0, i = 0; st == cudaSuccess && at < n_bytes; at += SLOT_BYTES, i++) {
         struct slot *s = &gpu->slot[i % N_SLOTS];
         const size_t len = piece(at, n_bytes);
@@ -133,7 +132,7 @@ static int cuda_copy_out(struct backend *b, void *to, const void *from, size_t n
     struct gpu *gpu = to_gpu(b);
     cudaError_t st;
 
-    ASSERT(!gpu->is_recording);
+    ASSERT(!gpu->cuda.is_recording);
     st = fetch(gpu, from, 0, n_bytes);
     for (size_t at = 0; st == cudaSuccess && at < n_bytes; at += SLOT_BYTES) {
         const struct slot *s = &gpu->slot[at / SLOT_BYTES % N_SLOTS];
@@ -216,10 +215,10 @@ static int cuda_record_begin(struct backend *b, struct err *err)
     struct gpu *gpu = to_gpu(b);
     int rc;
 
-    ASSERT(!gpu->is_recording);
+    ASSERT(!gpu->cuda.is_recording);
     rc = cuda_check((int)cudaStreamBeginCapture(gpu->cuda.stream, cudaStreamCaptureModeThreadLocal),
                     "begin to record a step", err);
-    gpu->is_recording = rc == 0;
+    gpu->cuda.is_recording = rc == 0;
     return rc;
 }
 
@@ -230,8 +229,8 @@ static int cuda_record_end(struct backend *b, struct recording **out, struct err
     cudaGraphExec_t exec = NULL;
     cudaError_t st;
 
-    ASSERT(gpu->is_recording);
-    gpu->is_recording = 0;
+    ASSERT(gpu->cuda.is_recording);
+    gpu->cuda.is_recording = 0;
     st = cudaStreamEndCapture(gpu->cuda.stream, &graph);
     if (st == cudaSuccess && out)
         st = cudaGraphInstantiate(&exec, graph, 0);
@@ -279,6 +278,7 @@ static void cuda_close(struct backend *b)
 
     if (gpu->cuda.stream)
         (void)cudaStreamSynchronize(gpu->cuda.stream);
+    cuda_lanes_close(&gpu->cuda);
     close_library(&gpu->cuda.blas);
     close_library(&gpu->cuda.dnn);
     for (int i = 0; i < N_SLOTS; i++) {
@@ -306,6 +306,7 @@ static const struct backend_ops cuda_ops = {
     .launch = cuda_launch,
     .recording_free = cuda_recording_free,
     .poll = cuda_poll,
+    .device = &cuda_lanes,
     .close = cuda_close,
 };
 
@@ -336,7 +337,8 @@ static int open_device(struct gpu *gpu, struct err *err)
                          "make a stream", err)) < 0)
         return rc;
     gpu->cuda.max_blocks = n_sms * BLOCKS_PER_SM;
-    return open_slots(gpu, err);
+    rc = cuda_lanes_open(&gpu->cuda, err);
+    return rc < 0 ? rc : open_slots(gpu, err);
 }
 
 int cuda_open(int device, struct backend **out, struct err *err)

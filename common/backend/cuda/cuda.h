@@ -22,12 +22,17 @@ struct cuda_library {
     void (*close)(void *handle); /* set with handle */
 };
 
+struct CUevent_st;
+
 struct cuda {
     struct backend base;
-    struct CUstream_st *stream; /* everything runs here, in order */
-    int device;                 /* index for cudaSetDevice */
-    int max_blocks;             /* a grid-stride kernel needs no more than this */
-    int allow_tf32;             /* float32 products may round their inputs to TF32 */
+    struct CUstream_st *stream; /* LANE_MAIN: kernels, recordings, in order */
+    struct CUstream_st *copies; /* LANE_COPY */
+    struct CUevent_st *mark[BACKEND_MARKS];
+    int is_recording;
+    int device;     /* index for cudaSetDevice */
+    int max_blocks; /* a grid-stride kernel needs no more than this */
+    int allow_tf32; /* float32 products may round their inputs to TF32 */
     struct cuda_library dnn, blas;
 };
 
@@ -42,6 +47,13 @@ int cuda_check(int status, const char *what, struct err *err);
 
 /* Make a backend on GPU `device`; the plugin's open.  Fails with ERR_DEVICE, ERR_NOMEM. */
 int cuda_open(int device, struct backend **out, struct err *err);
+
+/* lanes.c: the two queues, the copies in them and the marks between them; open makes LANE_COPY and
+ * the marks, which close gives back, as far as they were made. */
+extern const struct backend_device_ops cuda_lanes;
+int cuda_lanes_open(struct cuda *b, struct err *err);
+void cuda_lanes_close(struct cuda *b);
+int cuda_out_of_memory(size_t n_bytes, const char *what, struct err *err);
 
 /* Shape of in[i] and out[i] of n, which are present. */
 static inline const struct shape *cuda_in(const struct graph *g, const struct node *n, int i)

@@ -1,0 +1,131 @@
+/* The two lanes as streams, marks as events.  Nothing here waits or allocates, but host_alloc, open
+ * and close. */
+#include <cuda_runtime_api.h>
+
+#include <string.h>
+
+#include "backend/cuda/cuda.h"
+#include "base/util.h"
+
+static struct cuda *to_cuda(struct backend *b) { return container_of(b, struct cuda, base); }
+
+static cudaStream_t stream_of(const struct cuda *b, enum backend_lane lane)
+{
+    return lane == LANE_MAIN ? b->stream : b->copies;
+}
+
+static int host_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
+                      struct err *err)
+{
+    void *p = NULL;
+    cudaError_t st;
+
+    ASSERT(!to_cuda(b)->is_recording);
+    st = cudaMallocHost(&p, n_bytes ? n_bytes : 1);
+    if (st == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return err_set(err, ERR_NOMEM,
+                       "%s needs %.1f MiB of pinned host memory, which there is not", what,
+                       (double)n_bytes / 0x1p20);
+    }
+    if (st != cudaSuccess)
+        return cuda_check((int)st, "allocate pinned memory", err);
+    memset(p, 0, n_bytes);
+    *out = p;
+    return 0;
+}
+
+static void host_free(struct backend *b, void *p)
+{
+    (void)cudaStreamSynchronize(to_cuda(b)->copies); /* copies may still use it */
+    (void)cudaStreamSynchronize(to_cuda(b)->stream);
+    (void)cudaFreeHost(p);
+}
+
+static int zero(struct backend *b, void *p, size_t n_bytes, struct err *err)
+{
+    return cuda_check((int)cudaMemsetAsync(p, 0, n_bytes, to_cuda(b)->stream), "zero GPU memory",
+                      err);
+}
+
+static int copy(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
+{
+    return cuda_check(
+        (int)cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToDevice, to_cuda(b)->stream),
+        "copy on the GPU", err);
+}
+
+static int put(struct backend *b, enum backend_lane lane, void *to, const void *from,
+               size_t n_bytes, struct err *err)
+{
+    return cuda_check((int)cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyHostToDevice,
+                                           stream_of(to_cuda(b), lane)),
+                      "copy to the GPU", err);
+}
+
+static int get(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
+{
+    return cuda_check(
+        (int)cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToHost, to_cuda(b)->stream),
+        "copy from the GPU", err);
+}
+
+static int mark(struct backend *b, enum backend_lane lane, int i, struct err *err)
+{
+    struct cuda *c = to_cuda(b);
+
+    ASSERT(!c->is_recording);
+    return cuda_check((int)cudaEventRecord(c->mark[i], stream_of(c, lane)), "mark work", err);
+}
+
+static int follow(struct backend *b, enum backend_lane lane, int i, struct err *err)
+{
+    struct cuda *c = to_cuda(b);
+
+    ASSERT(!c->is_recording);
+    return cuda_check((int)cudaStreamWaitEvent(stream_of(c, lane), c->mark[i], 0), "order work",
+                      err);
+}
+
+static int passed(struct backend *b, int i, struct err *err)
+{
+    const cudaError_t st = cudaEventQuery(to_cuda(b)->mark[i]);
+
+    if (st == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* no error: not to be found behind the next launch */
+        return 1;
+    }
+    return cuda_check((int)st, "finish work on the GPU", err);
+}
+
+const struct backend_device_ops cuda_lanes = {
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .zero = zero,
+    .copy = copy,
+    .put = put,
+    .get = get,
+    .mark = mark,
+    .follow = follow,
+    .passed = passed,
+};
+
+int cuda_lanes_open(struct cuda *b, struct err *err)
+{
+    int rc = cuda_check((int)cudaStreamCreateWithFlags(&b->copies, cudaStreamNonBlocking),
+                        "make a stream", err);
+
+    for (int i = 0; rc == 0 && i < BACKEND_MARKS; i++)
+        rc = cuda_check((int)cudaEventCreateWithFlags(&b->mark[i], cudaEventDisableTiming),
+                        "make an event", err);
+    return rc;
+}
+
+void cuda_lanes_close(struct cuda *b)
+{
+    for (int i = 0; i < BACKEND_MARKS; i++)
+        if (b->mark[i])
+            (void)cudaEventDestroy(b->mark[i]);
+    if (b->copies)
+        (void)cudaStreamDestroy(b->copies);
+}
