@@ -414,6 +414,13 @@ static void choose_elastic(struct sim *s)
     s->is_forever = (int)sim_random(s, 0, 1);
 }
 
+/* Asked twice, driver or follower stop at once: another thing. */
+static int is_second_stop(const struct sim *s)
+{
+    return (s->inject == INJECT_STOP && s->is_stopped) ||
+           (s->inject == INJECT_LEAVE && s->struck[s->victim] >> INJECT_LEAVE & 1);
+}
+
 static void next_fault(struct sim *s)
 {
     if (s->has_fired) {
@@ -426,7 +433,7 @@ static void next_fault(struct sim *s)
     s->has_fired = 0;
     do
         choose_elastic(s);
-    while (s->inject == INJECT_STOP && s->is_stopped); /* twice is another thing: at once */
+    while (is_second_stop(s));
     s->inject_at = s->n_delivered + sim_random(s, 1, sim_random(s, 0, 1) ? 8 : 20 * s->n);
 }
 
