@@ -235,7 +235,8 @@ static int start_local(struct server *s, struct err *err)
 
 static int max_strangers(const struct server *s)
 {
-    int n = (int)s->options->n_ranks + (s->tls ? MAX_UNPROVEN : MAX_STRANGERS);
+    int n = (int)max_i64(s->options->n_ranks, s->job->cluster.max_ranks) +
+            (s->tls ? MAX_UNPROVEN : MAX_STRANGERS);
     struct rlimit files;
 
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur / 2 < (rlim_t)n)
@@ -294,6 +295,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .checkpoint_every_epochs = j->checkpoint.every_epochs,
         .heartbeat_timeout_ms = j->cluster.heartbeat_timeout_ms,
         .min_ranks = (int)j->cluster.min_ranks,
+        .max_ranks = (int)j->cluster.max_ranks,
         .n_spares = (int)j->cluster.spares,
         .replace_timeout_ms = j->cluster.replace_timeout_ms,
         .join_interval_ms = j->cluster.join_interval_ms,

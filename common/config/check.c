@@ -213,30 +213,25 @@ static int check_ranks(const struct job_cluster *c, int64_t n_ranks, struct err 
         return err_set(err, ERR_CONFIG,
                        "cluster.max_ranks is %" PRId64 ", want at least --nranks, %" PRId64,
                        c->max_ranks, n_ranks);
+    if (max_i64(n_ranks, c->max_ranks) + c->spares > JOB_MAX_RANKS)
+        return err_set(err, ERR_CONFIG,
+                       "cluster.spares is %" PRId64 " beside %" PRId64 " ranks, want at most %d "
+                       "followers in all",
+                       c->spares, max_i64(n_ranks, c->max_ranks), JOB_MAX_RANKS);
     return 0;
 }
 
 int job_check_supported(const struct job *job, int64_t n_ranks, struct err *err)
 {
-    const struct job_cluster *c = &job->cluster;
-    const char *what = NULL, *want = NULL;
-    int rc = check_ranks(c, n_ranks, err);
+    int64_t most = max_i64(n_ranks, job->cluster.max_ranks);
+    int rc = check_ranks(&job->cluster, n_ranks, err);
 
-    if (rc < 0)
+    if (rc < 0 || most <= JOB_MAX_CPU_RANKS)
         return rc;
-    if (n_ranks > JOB_MAX_CPU_RANKS)
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "%lld ranks on CPUs: Gloo connects every pair of them, so this build takes at "
-            "most %d",
-            (long long)n_ranks, JOB_MAX_CPU_RANKS);
-    if (c->max_ranks > n_ranks) {
-        what = "letting ranks join (cluster.max_ranks above --nranks)";
-        want = "0";
-    }
-    return what ? err_set(err, ERR_UNSUPPORTED, "%s: not supported in this build, want %s", what,
-                          want)
-                : 0;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%" PRId64 " ranks on CPUs%s: Gloo connects every pair of them, so this build "
+                   "takes at most %d",
+                   most, most > n_ranks ? " (cluster.max_ranks)" : "", JOB_MAX_CPU_RANKS);
 }
 
 int job_check_backend(const struct job *job, const char *backend, struct err *err)

@@ -181,19 +181,20 @@ const struct option config_options[] = {
      .flags = OPT_RESUME,
      .help = "Go on with as few as these when lost ranks are not replaced in time; 0: --nranks."},
     {"cluster.max_ranks", OPT_INT, AT(cluster.max_ranks), "0", 0, JOB_MAX_RANKS, .unit = "ranks",
-     .flags = OPT_RESUME, .help = "Let ranks join up to so many; 0: --nranks."},
+     .flags = OPT_RESUME,
+     .help = "Followers that come while the job runs join it, up to so many ranks; 0: --nranks."},
     {"cluster.spares", OPT_INT, AT(cluster.spares), "0", 0, JOB_MAX_RANKS, .unit = "ranks",
      .flags = OPT_RESUME,
      .help = "So many followers more than --nranks are let in: they wait, ready to replace a lost "
-             "one at once."},
+             "one at once, and are kept before any joins beyond --nranks."},
     {"cluster.replace_timeout", OPT_SECONDS, AT(cluster.replace_timeout_ms), "60", 0, 86400,
      .unit = "seconds", .flags = OPT_RESUME,
      .help = "How long to wait for a follower that takes a lost rank's place; 0: the job ends at "
              "once, unless a spare is ready or cluster.min_ranks lets it go on."},
     {"cluster.join_interval", OPT_SECONDS, AT(cluster.join_interval_ms), "60", 0, 86400,
      .unit = "seconds", .flags = OPT_RESUME,
-     .help = "A job that lost ranks takes followers in again, up to --nranks, at most this "
-             "often."},
+     .help = "Followers that come while the job runs are taken in at most this often: each time "
+             "costs all ranks a formation."},
     {"cluster.heartbeat_timeout", OPT_SECONDS, AT(cluster.heartbeat_timeout_ms), "5", 2, 3600,
      .unit = "seconds", .flags = OPT_RESUME,
      .help = "A rank is lost after this much silence; heartbeats come every second."},

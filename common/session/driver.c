@@ -47,23 +47,25 @@ static void free_options(struct driver_options *o)
 static void set_beat(struct driver *d)
 {
     int64_t timeout = d->o.heartbeat_timeout_ms;
-    int64_t slow = 1000 * ceil_div_i64(d->o.n_ranks, 1000);
+    int64_t slow = 1000 * ceil_div_i64(d->o.max_ranks, 1000);
     d->beat_ms = slow > 1000 ? slow : max_i64(10, min_i64(1000, timeout / 4));
     d->timeout_ms = max_i64(timeout, 3 * d->beat_ms);
 }
 
 struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
 {
-    ASSERT(o->n_ranks >= 1 && o->n_spares >= 0 && o->n_ranks + o->n_spares <= MSG_MAX_RANKS &&
+    int most = o->max_ranks > o->n_ranks ? o->max_ranks : o->n_ranks;
+    ASSERT(o->n_ranks >= 1 && o->n_spares >= 0 && most + o->n_spares <= MSG_MAX_RANKS &&
            o->token_len <= MSG_MAX_TOKEN);
     ASSERT(o->host && o->host_id && o->device && o->job_len > 0);
     struct driver *d = xcalloc(1, sizeof(*d));
     copy_options(&d->o, o);
+    d->o.max_ranks = most;
     queue_init(&d->out);
     d->clock.due_ns = INT64_MAX;
     d->now_ns = now_ns;
     d->n_ranks = o->n_ranks;
-    d->n_seats = o->n_ranks + o->n_spares;
+    d->n_seats = most + o->n_spares;
     d->seats = xcalloc((size_t)d->n_seats, sizeof(*d->seats));
     d->n_fruitless = xcalloc((size_t)d->n_seats, sizeof(*d->n_fruitless));
     d->recovery.resume = STAGE_TRAIN;
@@ -283,16 +285,13 @@ static void on_heartbeat(struct driver *d, int rank, int64_t generation, const W
 /* Who is polite, and whose place can be filled, goes when the step under way is done. */
 static void on_goodbye(struct driver *d, struct conn *c, const Wire__Goodbye *g)
 {
-    struct seat *s = &d->seats[c->rank];
-    char *why = xasprintf("it left: %s", g->text);
-    if (g->polite && s->is_member && d->stage > STAGE_WAIT && d->stage < STAGE_ENDING &&
-        recover_is_possible(d, c->rank)) {
-        free(s->leaving);
-        s->leaving = why;
-        recover_ask_regroup(d);
+    int rank = c->rank;
+    if (g->polite && d->seats[rank].is_member && d->stage > STAGE_WAIT && d->stage < STAGE_ENDING &&
+        recover_is_possible(d, rank)) {
+        recover_let_leave(d, rank, xasprintf("left: %s", g->text));
         return;
     }
-    int rank = c->rank;
+    char *why = xasprintf("it left: %s", g->text);
     if (g->polite)
         recover_farewell(d, c, g->text);
     driver_leave(d, c, REFUSED_MS);
@@ -398,6 +397,14 @@ void driver_stop(struct driver *d, int64_t now_ns, const char *why)
     else if (d->stage == STAGE_ENDING && d->n_stops > 1)
         d->engine_until_ms = d->conns_until_ms = d->now_ms;
     leave(d);
+}
+
+int driver_drain(struct driver *d, int64_t now_ns, int rank, struct err *err)
+{
+    enter(d, now_ns);
+    int rc = recover_drain(d, rank, err);
+    leave(d);
+    return rc;
 }
 
 /* ---- housekeeping ---- */

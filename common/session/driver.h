@@ -16,7 +16,8 @@
  * From prepare on a lost or failing follower costs a formation: all leave what they do and keep
  * their state; a spare, or a follower that comes within replace_timeout, takes the place, or fewer
  * ranks go on (driver_recover.c).  Only if none of that is possible, or nothing comes of it time
- * and again, or rank 0 itself fails, the job ends.
+ * and again, or rank 0 itself fails, the job ends.  Followers that come while fewer than max_ranks
+ * train are taken in at the end of a step, at most once per join_interval.
  *
  * Conditions that end a job are gathered for a moment: that a collective broke off (a fault with
  * is_consequence) is never the first cause while another explanation is still to be had.
@@ -59,7 +60,8 @@ struct driver_options { /* copied; texts may be NULL where said */
     int64_t checkpoint_every_epochs; /* 0: only at the end */
     int64_t heartbeat_timeout_ms;
     int min_ranks;              /* go on with so many; 0: n_ranks */
-    int n_spares;               /* let in beyond n_ranks */
+    int max_ranks;              /* let ranks join up to so many; 0: n_ranks */
+    int n_spares;               /* kept in reserve before any joins beyond n_ranks */
     int64_t replace_timeout_ms; /* wait so long for a lost rank's replacement */
     int64_t join_interval_ms;   /* between formations for those that join late */
     struct driver_deadlines deadlines;
@@ -94,6 +96,12 @@ void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p)
 /* The operator wants to stop (`why`: "SIGTERM").  The first call is polite: the step is finished, a
  * checkpoint written.  The second stops at once. */
 void driver_stop(struct driver *d, int64_t now_ns, const char *why);
+
+/* The operator wants this rank (or spare, numbered on after the ranks) to leave, as if it had been
+ * asked to itself: at the end of the step under way its follower is told to stop, and not to come
+ * back.  Ranks after it move up.  Fails with ERR_ARG (no such rank, rank 0) and ERR_REFUSED (too
+ * few would be left, or the job is ending); nothing happens then. */
+int driver_drain(struct driver *d, int64_t now_ns, int rank, struct err *err);
 
 void driver_tick(struct driver *d, int64_t now_ns);
 int64_t driver_deadline(const struct driver *d); /* when to tick next; INT64_MAX once finished */

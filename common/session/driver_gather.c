@@ -125,7 +125,7 @@ static void refuse_taken(struct driver *d, struct conn *c, int rank)
 {
     char *holder = holder_of(d, rank);
     char *text = rank == 0 ? xasprintf("rank 0 is the driver itself, %s; ask for 1 to %d, or any",
-                                       holder, d->o.n_ranks - 1)
+                                       holder, d->o.max_ranks - 1)
                            : xasprintf("rank %d is taken by %s; ask for any rank", rank, holder);
     gather_refuse(d, c, WIRE__REASON__REASON_RANK_TAKEN, text, holder);
     free(text);
@@ -135,8 +135,8 @@ static void refuse_taken(struct driver *d, struct conn *c, int rank)
 static void refuse_full(struct driver *d, struct conn *c)
 {
     char *text = d->o.n_spares ? xasprintf("the job has all its %d ranks and %d spares",
-                                           d->o.n_ranks, d->o.n_spares)
-                               : xasprintf("the job has all its %d ranks", d->o.n_ranks);
+                                           d->o.max_ranks, d->o.n_spares)
+                               : xasprintf("the job has all its %d ranks", d->o.max_ranks);
     gather_refuse(d, c, WIRE__REASON__REASON_FULL, text, NULL);
     free(text);
 }
@@ -154,9 +154,9 @@ static int move_away(struct driver *d, int rank)
 /* The seat for this Hello, or -1 after refusing it. */
 static int choose_rank(struct driver *d, struct conn *c, int wanted)
 {
-    if (wanted >= d->o.n_ranks) {
+    if (wanted >= d->o.max_ranks) {
         char *text = xasprintf("rank %d is out of range: this job has %d ranks, the driver is 0",
-                               wanted, d->o.n_ranks);
+                               wanted, d->o.max_ranks);
         gather_refuse(d, c, WIRE__REASON__REASON_RANK_RANGE, text, NULL);
         free(text);
         return -1;
@@ -164,7 +164,7 @@ static int choose_rank(struct driver *d, struct conn *c, int wanted)
     if (wanted > 0 && wanted < d->n_ranks &&
         (!d->seats[wanted].is_taken || (d->stage == STAGE_GATHER && move_away(d, wanted))))
         return wanted;
-    int is_clash = wanted == 0 || (wanted > 0 && d->stage == STAGE_GATHER);
+    int is_clash = wanted == 0 || (wanted > 0 && wanted < d->n_ranks && d->stage == STAGE_GATHER);
     int rank = wanted < 0 ? free_rank(d) : -1;
     if (rank < 0 && !is_clash)
         rank = free_spare(d); /* a rank that comes back finds its place taken: it waits */
@@ -305,11 +305,14 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
     if (rank >= 0) {
         take_seat(d, c, rank, h, uuid);
         welcome(d, c, rank, device);
-        char name[32];
+        char name[32], most[32] = "";
         snprintf(name, sizeof(name), rank < d->n_ranks ? "rank %d" : "spare %d",
                  rank < d->n_ranks ? rank : rank - d->n_ranks + 1);
-        queue_log(&d->out, LOG_INFO, "%s joined: %s (pid %lld) from %s, on %s; %d of %d here", name,
-                  h->host, (long long)h->pid, c->from, device, gather_n_here(d), d->n_ranks);
+        if (d->o.max_ranks > d->o.n_ranks)
+            snprintf(most, sizeof(most), ", up to %d", d->o.max_ranks);
+        queue_log(&d->out, LOG_INFO, "%s joined: %s (pid %lld) from %s, on %s; %d of %d here%s",
+                  name, h->host, (long long)h->pid, c->from, device, gather_n_here(d), d->n_ranks,
+                  most);
     } else {
         free(uuid);
     }
@@ -437,8 +440,10 @@ static void own_opened(struct driver *d)
 
 void gather_check(struct driver *d)
 {
-    if (d->stage == STAGE_GATHER && d->full_ms >= 0 && is_all_ready(d))
-        run_prepare(d);
+    if (d->stage != STAGE_GATHER || d->full_ms < 0 || !is_all_ready(d))
+        return;
+    recover_grow(d);
+    run_prepare(d);
 }
 
 void gather_opened(struct driver *d, int rank)

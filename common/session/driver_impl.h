@@ -54,9 +54,10 @@ struct conn {
 
 struct seat { /* of one rank, or of a spare */
     int is_taken;
-    int is_member; /* of the formation; before, its leaving harms nobody */
-    int is_said;   /* its join event is out */
-    char *leaving; /* it wants to leave at the next step: why; or NULL */
+    int is_member;  /* of the formation; before, its leaving harms nobody */
+    int is_said;    /* its join event is out */
+    char *leaving;  /* it is to leave at the next step: "left: ..."; or NULL */
+    int is_drained; /* ... because the operator of the driver wants it */
     int64_t joined_ms;
     int is_any;                             /* asked for any rank: may be moved while gathering */
     struct conn *conn;                      /* NULL: rank 0 */
@@ -88,6 +89,7 @@ struct recovery {          /* from a loss to the next completed step */
     struct cause cause;    /* the first */
     enum stage resume;     /* what to do once formed: train, validate or checkpoint */
     int64_t wait_until_ms; /* STAGE_WAIT */
+    int is_orderly;        /* ... for nobody: who is gone has left in order */
     int64_t newest_step;   /* that any rank was seen at */
     int is_midstep;        /* a step was under way */
     int64_t steps_lost;
@@ -106,7 +108,7 @@ struct driver {
     struct conn **conns; /* by rising id */
     int n_conns, cap_conns;
     struct seat *seats; /* [n_seats]: the ranks, then the spares */
-    int n_ranks;        /* of the formation; o.n_ranks until some are lost for good */
+    int n_ranks;        /* of the formation; o.n_ranks until some are lost for good, or join */
     int n_seats;
     int *n_fruitless; /* [n_seats] recoveries since the last completed step, by rank at fault */
     struct recovery recovery;
@@ -186,6 +188,10 @@ void recover_ask_regroup(struct driver *d);        /* in training: at the next s
 void recover_regroup(struct driver *d);            /* all ranks hold the same step, and wait */
 void recover_formed(struct driver *d);
 void recover_farewell(struct driver *d, struct conn *c, const char *text); /* it may stop */
+void recover_grow(struct driver *d); /* before Prepare: those that are ready to join */
+/* Somebody leaves when nobody needs it; `why`: "left: SIGTERM".  Takes why. */
+void recover_let_leave(struct driver *d, int rank, char *why);
+int recover_drain(struct driver *d, int rank, struct err *err); /* driver_drain */
 
 /* driver_report.c */
 void run_digest(struct driver *d, int rank, struct report *r); /* takes r */

@@ -13,7 +13,9 @@
  * at fault until a step is completed.
  *
  * Leaving and joining in order need no Abort: rank 0's engine asks for a regroup, all ranks end
- * training at the same step, and from there it is as above. */
+ * training at the same step, and from there it is as above, but that nobody waits for a replacement
+ * of one who left in order, if min_ranks allows.  Up to --nranks whoever is ready joins; from there
+ * up to max_ranks, who is more than the spares that are kept in reserve. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,13 +67,20 @@ static void fill_seats(struct driver *d)
     }
 }
 
-/* Followers that came after the job had shrunk: as many as it once had. */
-static void grow(struct driver *d)
+/* How many the next formation could have. */
+static int n_wanted(const struct driver *d)
 {
-    while (d->n_ranks < d->o.n_ranks) {
+    int n = n_ready(d, 0, d->n_seats);
+    int64_t beyond = min_i64(n - d->o.n_spares, d->o.max_ranks);
+    return (int)max_i64(beyond, min_i64(n, d->o.n_ranks));
+}
+
+void recover_grow(struct driver *d)
+{
+    int before = d->n_ranks, wanted = n_wanted(d);
+    while (d->n_ranks < wanted) {
         int spare = ready_spare(d);
-        if (spare < 0)
-            return;
+        ASSERT(spare >= 0);
         if (spare > d->n_ranks && d->seats[d->n_ranks].is_taken) { /* one that is not ready yet */
             struct seat unready = d->seats[d->n_ranks];
             seat_move(d, spare, d->n_ranks);
@@ -82,6 +91,8 @@ static void grow(struct driver *d)
         }
         d->n_ranks++;
     }
+    if (d->n_ranks > before)
+        queue_log(&d->out, LOG_INFO, "growing from %d to %d ranks", before, d->n_ranks);
 }
 
 /* Without the free seats: ranks in order, then whoever is not ready, as spares. */
@@ -135,6 +146,7 @@ void recover_farewell(struct driver *d, struct conn *c, const char *text)
     arena_init(&a);
     stop.outcome = WIRE__OUTCOME__OUTCOME_STOPPED;
     stop.text = msg_text(&a, text, MSG_MAX_TEXT);
+    stop.drained = c->rank >= 0 && d->seats[c->rank].is_drained;
     m.generation = d->generation;
     m.body_case = WIRE__CONTROL__BODY_STOP;
     m.stop = &stop;
@@ -168,11 +180,13 @@ static void let_go(struct driver *d)
             continue;
         char *who = driver_label(d, k);
         struct cause c = {.rank = k, .code = ERR_CANCELED, .phase = PHASE_COUNT, .step = d->step};
-        c.text = xasprintf("%s %s", who, s->leaving + strlen("it "));
+        c.text = xasprintf("%s %s", who, s->leaving);
         queue_log(&d->out, LOG_INFO, "%s, after step %lld", c.text, (long long)d->step);
         note_first_cause(d, &c);
         say_lost(d, k, d->step, c.text);
-        recover_farewell(d, s->conn, "stopped: its place in the job is free now");
+        recover_farewell(d, s->conn,
+                         s->is_drained ? "drained by the operator of the driver"
+                                       : "stopped: its place in the job is free now");
         s->conn->rank = -1;
         seat_clear(d, k);
         free(c.text);
@@ -203,14 +217,15 @@ int64_t recover_deadline(const struct driver *d)
 
 static void go_on(struct driver *d)
 {
-    grow(d);
+    recover_grow(d);
     run_prepare(d);
 }
 
 static void go_on_with_fewer(struct driver *d)
 {
     shrink(d);
-    queue_log(&d->out, LOG_WARN, "no replacement came: going on with %d rank%s", d->n_ranks,
+    queue_log(&d->out, LOG_WARN, "%sgoing on with %d rank%s",
+              d->recovery.is_orderly ? "" : "no replacement came: ", d->n_ranks,
               d->n_ranks == 1 ? "" : "s");
     go_on(d);
 }
@@ -238,13 +253,14 @@ void recover_try(struct driver *d)
         give_up(d);
 }
 
-static void enter_wait(struct driver *d)
+static void enter_wait(struct driver *d, int64_t ms)
 {
     if (d->stage != STAGE_WAIT)
         d->next_missing_ms = d->now_ms + MISSING_LINE_MS;
     d->stage = STAGE_WAIT;
     d->stage_ms = d->now_ms;
-    d->recovery.wait_until_ms = d->now_ms + d->o.replace_timeout_ms;
+    d->recovery.wait_until_ms = d->now_ms + ms;
+    d->recovery.is_orderly = ms == 0 && d->o.replace_timeout_ms > 0;
     recover_try(d);
     if (d->stage == STAGE_WAIT && d->o.replace_timeout_ms > 0)
         queue_log(&d->out, LOG_INFO,
@@ -296,7 +312,7 @@ int recover_from(struct driver *d, const struct cause *c, char **why_not)
         queue_abort(&d->out);
     }
     end_forget_pending(d);
-    enter_wait(d);
+    enter_wait(d, d->o.replace_timeout_ms);
     return 1;
 }
 
@@ -348,8 +364,7 @@ int recover_wants_regroup(const struct driver *d)
     for (int k = 1; k < d->n_ranks; k++)
         if (d->seats[k].leaving)
             return 1;
-    return d->n_ranks < d->o.n_ranks && d->now_ms - d->formed_ms >= d->o.join_interval_ms &&
-           ready_spare(d) >= 0;
+    return d->now_ms - d->formed_ms >= d->o.join_interval_ms && d->n_ranks < n_wanted(d);
 }
 
 void recover_ask_regroup(struct driver *d)
@@ -360,6 +375,55 @@ void recover_ask_regroup(struct driver *d)
 
 void recover_regroup(struct driver *d)
 {
+    int is_enough = n_ready(d, 0, d->n_seats) >= min_ranks(d);
     d->recovery.resume = STAGE_TRAIN;
-    enter_wait(d);
+    enter_wait(d, is_enough ? 0 : d->o.replace_timeout_ms);
+}
+
+void recover_let_leave(struct driver *d, int rank, char *why)
+{
+    free(d->seats[rank].leaving);
+    d->seats[rank].leaving = why;
+    if (d->stage == STAGE_WAIT)
+        recover_try(d);
+    else
+        recover_ask_regroup(d);
+}
+
+static int check_drain(const struct driver *d, int rank, struct err *err)
+{
+    int left;
+    if (rank < 1 || rank >= d->n_seats || !d->seats[rank].is_taken)
+        return err_set(err, ERR_ARG, "rank %d cannot be drained: %s", rank,
+                       rank == 0 ? "it is the driver; to stop the job send it SIGTERM"
+                                 : "there is no such rank");
+    if (d->stage >= STAGE_ENDING)
+        return err_set(err, ERR_REFUSED, "rank %d cannot be drained: the job is ending", rank);
+    left = n_ready(d, 0, d->n_seats) - is_ready(&d->seats[rank]);
+    if (d->seats[rank].is_member && left < min_ranks(d))
+        return err_set(err, ERR_REFUSED,
+                       "rank %d cannot be drained: %d rank%s would be left, and the job needs %d "
+                       "(cluster.min_ranks); start another follower first",
+                       rank, left, left == 1 ? "" : "s", min_ranks(d));
+    return 0;
+}
+
+int recover_drain(struct driver *d, int rank, struct err *err)
+{
+    struct seat *s = &d->seats[rank];
+    int rc = check_drain(d, rank, err);
+    if (rc < 0)
+        return rc;
+    queue_log(&d->out, LOG_INFO, "rank %d (%s) is to be drained%s", rank, s->host,
+              s->is_member ? ": it leaves after this step" : "");
+    s->is_drained = 1;
+    if (s->is_member) {
+        recover_let_leave(d, rank, xstrdup("was drained"));
+        return 0;
+    }
+    struct conn *c = s->conn;
+    recover_farewell(d, c, "drained by the operator of the driver");
+    c->rank = -1;
+    gather_leave(d, rank, "drained");
+    return 0;
 }

@@ -509,10 +509,7 @@ void run_epoch_done(struct driver *d)
         return;
     if (own->epoch.end == EPOCH_REGROUP) {
         d->step = own->epoch.step;
-        if (recover_wants_regroup(d))
-            recover_regroup(d);
-        else
-            run_train(d);
+        recover_regroup(d); /* even if nobody wants it any more: Prepare ends the request */
         return;
     }
     if (d->last.end == EPOCH_NONFINITE)

@@ -337,7 +337,7 @@ static void on_stop(struct follower *f, const Wire__Stop *s)
         [WIRE__OUTCOME__OUTCOME_STOPPED] = STATUS_STOPPED,
         [WIRE__OUTCOME__OUTCOME_FAILED] = STATUS_FAILED,
     };
-    finish(f, (struct ending){.status = status[s->outcome], .retry = 1}, "%s", s->text);
+    finish(f, (struct ending){.status = status[s->outcome], .retry = !s->drained}, "%s", s->text);
 }
 
 /* Form has an endpoint for each rank, or ids for all and nothing else. */
@@ -379,6 +379,8 @@ static void on_command(struct follower *f, const Wire__Control *m)
         f->generation = c->generation;
         f->rank = c->prepare.rank;
         f->n_ranks = c->prepare.n_ranks;
+        if (f->is_spare)
+            queue_log(&f->out, LOG_INFO, "takes part as rank %d of %d", f->rank, f->n_ranks);
         f->is_waiting = f->is_spare = 0;
     }
     f->doing = c->kind;

@@ -153,6 +153,7 @@ static const struct rule abort_[] = {
 static const struct rule stop[] = {
     { "outcome", RULE_ENUM, 1, 0 },
     { "text",    RULE_TEXT, 0, MSG_MAX_TEXT },
+    { "drained", RULE_BOOL, 0, 0 },
 };
 static const struct rule goodbye[] = {
     { "text",   RULE_TEXT, 0, MSG_MAX_TEXT },

@@ -332,9 +332,14 @@ static void test_supported(void **state)
         {"cluster: {min_ranks: 2, max_ranks: 2}", 2, 0, ""},
         {"precision: bfloat16", 2, 0, ""},
         {"cluster: {min_ranks: 1, spares: 1}", 2, 0, ""},
-        {"cluster: {max_ranks: 3}", 2, ERR_UNSUPPORTED,
-         "letting ranks join (cluster.max_ranks above --nranks): not supported in this build, "
-         "want 0"},
+        {"cluster: {max_ranks: 256}", 2, 0, ""},
+        {"cluster: {max_ranks: 257}", 2, ERR_UNSUPPORTED,
+         "257 ranks on CPUs (cluster.max_ranks): Gloo connects every pair of them, so this build "
+         "takes at most 256"},
+        {"", 300, ERR_UNSUPPORTED,
+         "300 ranks on CPUs: Gloo connects every pair of them, so this build takes at most 256"},
+        {"cluster: {max_ranks: 8, spares: 65529}", 2, ERR_CONFIG,
+         "cluster.spares is 65529 beside 8 ranks, want at most 65536 followers in all"},
         {"cluster: {min_ranks: 3}", 2, ERR_CONFIG,
          "cluster.min_ranks is 3, want at most --nranks, 2"},
         {"cluster: {max_ranks: 1}", 2, ERR_CONFIG,

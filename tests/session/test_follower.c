@@ -68,6 +68,20 @@ static void go_to(struct rig *r, int last)
     }
 }
 
+static void get_stop(struct rig *r, int drained)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Stop stop = WIRE__STOP__INIT;
+    char text[] = "stopped by SIGTERM";
+    stop.outcome = WIRE__OUTCOME__OUTCOME_STOPPED;
+    stop.text = text;
+    stop.drained = drained;
+    m.generation = 1;
+    m.body_case = WIRE__CONTROL__BODY_STOP;
+    m.stop = &stop;
+    rig_message(r, 0, &m);
+}
+
 static void it_does_what_it_is_told(void **state)
 {
     static const int answers[] = {WIRE__CONTROL__BODY_ENDPOINTS, WIRE__CONTROL__BODY_FORMED,
@@ -99,10 +113,20 @@ static void it_does_what_it_is_told(void **state)
         get(&r, BEAT, 1);
     }
     assert_in_range(r.n_beats - n, 2, 4);
-    get(&r, STOP, 1);
+    get_stop(&r, 0);
     assert_int_equal(r.n_aborts, 0);
     assert_int_equal(r.command->kind, CMD_STOP);
     assert_ends(&r, STATUS_STOPPED, 1, "stopped by SIGTERM");
+}
+
+/* It would only join the same job again. */
+static void who_is_drained_does_not_come_back(void **state)
+{
+    struct rig r;
+    (void)state;
+    go_to(&r, TRAIN);
+    get_stop(&r, 1);
+    assert_ends(&r, STATUS_STOPPED, 0, "stopped by SIGTERM");
 }
 
 static void the_first_step_is_told_at_once(void **state)
@@ -355,6 +379,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_does_what_it_is_told),
+        cmocka_unit_test(who_is_drained_does_not_come_back),
         cmocka_unit_test(the_first_step_is_told_at_once),
         cmocka_unit_test(before_welcome),
         cmocka_unit_test(after_welcome),

@@ -246,6 +246,7 @@ static void stop(struct arena *a, Wire__Control *m)
     NEW(Stop, STOP, stop);
     x->outcome = WIRE__OUTCOME__OUTCOME_STOPPED;
     x->text = arena_strdup(a, "stopped by SIGTERM");
+    x->drained = 1;
 }
 
 static void goodbye(struct arena *a, Wire__Control *m)
