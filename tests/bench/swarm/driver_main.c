@@ -1,0 +1,31 @@
+/* dpdriver-swarm - dpdriver's server, session, TLS and record around an engine that only pretends:
+ * to measure the control plane with more ranks than Gloo joins, on a machine without GPUs.
+ *
+ * Beside this file and engine.c it is made of dpdriver's own objects. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "driver/options.h"
+#include "driver/server.h"
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    struct job *job;
+    struct err err;
+    int64_t start_ns;
+    int status;
+
+    daemon_open_standard();
+    log_init("dpdriver-swarm", LOG_TEXT, LOG_INFO);
+    if (options_parse(argc, argv, &o, &err) < 0 ||
+        job_load(o.job, o.sets.item, o.sets.n, &job, &err) < 0) {
+        log_error("%s", err.msg);
+        return STATUS_USAGE;
+    }
+    start_ns = daemon_process_setup(argv);
+    log_warn("this program does not train: it shows what the control plane costs");
+    status = server_run(&o, job, argc, argv, start_ns);
+    job_free(job);
+    return status;
+}

@@ -1,0 +1,354 @@
+/* swarm - thousands of followers in one process, against one driver, and what that costs it.
+ *
+ *   join    all connect, and take part up to the first step: until the driver, having heard of
+ *           every rank that it has formed, has told each to train
+ *   beat    nothing but heartbeats, for --beat seconds
+ *   lose    (with --spare) one is lost, the others must leave their collective, and all form anew
+ *           with the spare in its place
+ *   abort   another one is lost, for which nobody can stand in: the job ends everywhere
+ *
+ * What happened is one JSON object on standard output; times in seconds on one clock, the driver's
+ * CPU time and memory from /proc.  Exit status 0: everything went as it must (no time is judged);
+ * 1: it did not, and standard error says what. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "daemon/args.h"
+#include "member.h"
+#include "usage.h"
+
+enum { TICK_MS = 20, SETTLE_MS = 2000 };
+
+struct options {
+    int64_t n, port, driver_pid, at_once, beat_s, patience_s;
+    int spare;
+    const char *secret;
+};
+
+enum stage { STAGE_JOIN, STAGE_SETTLE, STAGE_BEAT, STAGE_LOSE, STAGE_ABORT, STAGE_END };
+
+/* The moments that are told, in their order. */
+enum moment { BEFORE, JOINED, SETTLED, BEATEN, LOST, RECOVERED, LOST_AGAIN, ABORTED, MOMENT_COUNT };
+
+static const char *const moment_names[] = {"before",    "joined",     "settled", "beaten", "lost",
+                                           "recovered", "lost_again", "aborted"};
+
+static const char *const heard_names[] = {"open", "welcome", "form", "train", "pause", "finished"};
+
+struct mark {
+    int64_t at_ns; /* 0: it did not come */
+    struct usage driver, own;
+};
+
+struct tally { /* of one kind of news, since the stage began */
+    int n;
+    int64_t last_ns;
+};
+
+struct swarm {
+    struct crowd crowd; /* first */
+    struct options options;
+    struct tls_context *tls;
+    struct member *member; /* [options.n] */
+    uv_timer_t tick;
+    enum stage stage;
+    int n_started, n_shaking;
+    int n_ranks;    /* members that are ranks */
+    int lost_rank;  /* the last one */
+    int n_expected; /* of what ends this stage */
+    struct tally tally[STAGE_END][HEARD_COUNT];
+    struct mark mark[MOMENT_COUNT];
+    int64_t until_ns; /* STAGE_SETTLE, STAGE_BEAT: their end; else we give up then */
+    char *failure;    /* NULL: none */
+};
+
+#define AT(field) offsetof(struct options, field)
+
+static const struct arg args[] = {
+    {"n", "N", ARG_INT, AT(n), 3, 65535, .help = "followers"},
+    {"port", "PORT", ARG_INT, AT(port), 1, 65535, .help = "of the driver, on 127.0.0.1"},
+    {"driver-pid", "PID", ARG_INT, AT(driver_pid), 1, INT32_MAX, .help = "to see what it uses"},
+    {"at-once", "N", ARG_INT, AT(at_once), 1, 65535, .help = "handshakes under way (1000)"},
+    {"beat", "SECONDS", ARG_INT, AT(beat_s), 0, 3600, .help = "of heartbeats alone (0)"},
+    {"patience", "SECONDS", ARG_INT, AT(patience_s), 1, 3600, .help = "for each stage (60)"},
+    {"spare", NULL, ARG_FLAG, AT(spare), .help = "one of them is a spare: lose a rank first"},
+    {"secret-file", "F", ARG_TEXT, AT(secret), .help = "the driver's; without it no TLS"},
+};
+
+static int64_t seconds(int64_t n) { return n * INT64_C(1000000000); }
+
+static void mark(struct swarm *s, enum moment m)
+{
+    s->mark[m].at_ns = clock_mono_ns();
+    usage_of((int)s->options.driver_pid, &s->mark[m].driver);
+    usage_of(0, &s->mark[m].own);
+}
+
+static void fail(struct swarm *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void fail(struct swarm *s, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (s->stage == STAGE_END)
+        return;
+    va_start(ap, fmt);
+    if (vasprintf(&s->failure, fmt, ap) < 0)
+        ASSERT(!"out of memory");
+    va_end(ap);
+    s->stage = STAGE_END;
+}
+
+/* ---- the stages ---- */
+
+static void enter(struct swarm *s, enum stage stage, int n_expected, int64_t lasts_ns)
+{
+    s->stage = stage;
+    s->n_expected = n_expected;
+    s->until_ns = clock_mono_ns() + lasts_ns;
+}
+
+static void lose_one(struct swarm *s, enum moment m)
+{
+    int i = (int)s->options.n / 2;
+
+    while (s->member[i].is_finished || !s->member[i].training_since_ns)
+        i = (i + 1) % (int)s->options.n;
+    s->lost_rank = follower_rank(s->member[i].follower);
+    mark(s, m);
+    member_leave(&s->member[i]);
+}
+
+static void next_stage(struct swarm *s)
+{
+    int64_t patience = seconds(s->options.patience_s);
+
+    switch (s->stage) {
+    case STAGE_JOIN:
+        mark(s, JOINED);
+        enter(s, STAGE_SETTLE, 0, SETTLE_MS * INT64_C(1000000));
+        break;
+    case STAGE_SETTLE:
+        mark(s, SETTLED);
+        enter(s, STAGE_BEAT, 0, seconds(s->options.beat_s));
+        break;
+    case STAGE_BEAT:
+        mark(s, BEATEN);
+        if (s->options.spare) {
+            enter(s, STAGE_LOSE, s->n_ranks, patience);
+            lose_one(s, LOST);
+            break;
+        }
+        enter(s, STAGE_ABORT, s->n_ranks - 1, patience);
+        lose_one(s, LOST_AGAIN);
+        break;
+    case STAGE_LOSE:
+        mark(s, RECOVERED);
+        if (s->tally[STAGE_LOSE][HEARD_PAUSE].n != s->n_ranks - 1)
+            fail(s, "%d ranks heard that one was lost, want %d",
+                 s->tally[STAGE_LOSE][HEARD_PAUSE].n, s->n_ranks - 1);
+        else
+            enter(s, STAGE_ABORT, s->n_ranks - 1, patience);
+        if (s->stage == STAGE_ABORT)
+            lose_one(s, LOST_AGAIN);
+        break;
+    case STAGE_ABORT:
+        mark(s, ABORTED);
+        s->stage = STAGE_END;
+        break;
+    case STAGE_END:
+        break;
+    }
+}
+
+/* ---- news ---- */
+
+static void start_more(struct swarm *s)
+{
+    while (s->n_started < s->options.n && s->n_shaking < s->options.at_once &&
+           s->stage == STAGE_JOIN) {
+        s->n_shaking++;
+        s->n_started++;
+        member_start(&s->member[s->n_started - 1], &s->crowd, s->n_started);
+    }
+}
+
+/* All must be told the same, and who it was. */
+static void check_end(struct swarm *s, const struct member *m)
+{
+    char *who = xasprintf("rank %d (", s->lost_rank);
+
+    if (s->stage != STAGE_ABORT)
+        fail(s, "follower %d ended too early: %s", m->number, m->text);
+    else if (m->status != STATUS_FAILED || strncmp(m->text, who, strlen(who)) != 0)
+        fail(s, "follower %d ended with status %d and \"%s\", want %d and \"%s...\"", m->number,
+             m->status, m->text, STATUS_FAILED, who);
+    free(who);
+}
+
+static enum heard awaited(enum stage s)
+{
+    return s == STAGE_ABORT ? HEARD_FINISHED : s == STAGE_JOIN || s == STAGE_LOSE ? HEARD_TRAIN
+                                                                                  : HEARD_COUNT;
+}
+
+static void on_heard(struct crowd *c, struct member *m, enum heard what)
+{
+    struct swarm *s = (struct swarm *)c;
+    struct tally *t = &s->tally[s->stage < STAGE_END ? s->stage : STAGE_ABORT][what];
+
+    if (s->stage == STAGE_END || m->has_left)
+        return;
+    t->n++;
+    t->last_ns = clock_mono_ns();
+    if (what == HEARD_OPEN)
+        s->n_shaking--;
+    if (what == HEARD_FINISHED)
+        check_end(s, m);
+    if (what == awaited(s->stage) && t->n == s->n_expected)
+        next_stage(s);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct swarm *s = timer->data;
+    int64_t now = clock_mono_ns();
+
+    for (int i = 0; i < s->n_started; i++)
+        member_tick(&s->member[i], now);
+    if (s->stage == STAGE_END || now < s->until_ns)
+        return;
+    if (s->stage == STAGE_SETTLE || s->stage == STAGE_BEAT)
+        next_stage(s);
+    else
+        fail(s, "%d of %d followers heard \"%s\" within %d s",
+             s->tally[s->stage][awaited(s->stage)].n, s->n_expected,
+             heard_names[awaited(s->stage)], (int)s->options.patience_s);
+}
+
+/* ---- telling ---- */
+
+static double since_start(const struct swarm *s, int64_t at_ns)
+{
+    return 1e-9 * (double)(at_ns - s->mark[BEFORE].at_ns);
+}
+
+static void tell_moments(const struct swarm *s)
+{
+    for (int i = 0; i < MOMENT_COUNT; i++) {
+        const struct mark *m = &s->mark[i];
+
+        if (m->at_ns)
+            printf(",\n \"%s\": {\"at\": %.4f, \"driver_cpu\": %.4f, \"driver_mib\": %.3f, "
+                   "\"own_cpu\": %.4f}",
+                   moment_names[i], since_start(s, m->at_ns), m->driver.cpu_s, m->driver.rss_mib,
+                   m->own.cpu_s);
+    }
+}
+
+/* When the last one heard it. */
+static void tell_news(const struct swarm *s)
+{
+    static const char *const stages[] = {"join", "settle", "beat", "lose", "abort"};
+
+    for (int i = 0; i < STAGE_END; i++)
+        for (int k = 0; k < HEARD_COUNT; k++)
+            if (s->tally[i][k].n)
+                printf(",\n \"%s_%s\": {\"n\": %d, \"last\": %.4f}", stages[i], heard_names[k],
+                       s->tally[i][k].n, since_start(s, s->tally[i][k].last_ns));
+}
+
+static void tell(const struct swarm *s)
+{
+    printf("{\"followers\": %d, \"ranks\": %d, \"tls\": %s", (int)s->options.n, s->n_ranks + 1,
+           s->tls ? "true" : "false");
+    tell_moments(s);
+    tell_news(s);
+    printf("}\n");
+}
+
+/* ---- life ---- */
+
+static int open_tls(struct swarm *s, struct err *err)
+{
+    struct secret secret;
+    int rc;
+
+    if (!s->options.secret)
+        return 0;
+    rc = secret_read(s->options.secret, &secret, err);
+    if (rc == 0)
+        rc = tls_context_new(&secret, TLS_FOLLOWER, &s->tls, err);
+    secret_wipe(&secret);
+    s->crowd.tls = s->tls;
+    return rc;
+}
+
+static int setup(struct swarm *s, int argc, char **argv, struct err *err)
+{
+    struct arg_group group = {"swarm", args, ARRAY_LEN(args), &s->options};
+    struct rlimit files;
+    int rc;
+
+    s->options = (struct options){.at_once = 1000, .patience_s = 60};
+    rc = args_parse(&group, 1, argc, argv, err);
+    if (rc == 0 && (!s->options.n || !s->options.port || !s->options.driver_pid))
+        rc = err_set(err, ERR_ARG, "--n, --port and --driver-pid are needed");
+    if (rc < 0)
+        return rc;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    s->n_ranks = (int)s->options.n - s->options.spare;
+    s->member = xcalloc((size_t)s->options.n, sizeof(*s->member));
+    s->crowd.heard = on_heard;
+    uv_ip4_addr("127.0.0.1", (int)s->options.port, (struct sockaddr_in *)&s->crowd.driver);
+    return open_tls(s, err);
+}
+
+static void run(struct swarm *s)
+{
+    uv_loop_init(&s->crowd.loop);
+    uv_timer_init(&s->crowd.loop, &s->tick);
+    s->tick.data = s;
+    uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS);
+    mark(s, BEFORE);
+    enter(s, STAGE_JOIN, s->n_ranks, seconds(s->options.patience_s));
+    while (s->stage != STAGE_END) {
+        start_more(s);
+        uv_run(&s->crowd.loop, UV_RUN_ONCE);
+    }
+    uv_close((uv_handle_t *)&s->tick, NULL);
+    for (int i = 0; i < s->n_started; i++)
+        member_fini(&s->member[i]);
+    uv_run(&s->crowd.loop, UV_RUN_DEFAULT);
+    ASSERT(uv_loop_close(&s->crowd.loop) == 0);
+}
+
+int main(int argc, char **argv)
+{
+    static struct swarm s;
+    struct err err;
+
+    log_init("swarm", LOG_TEXT, LOG_INFO);
+    if (setup(&s, argc, argv, &err) < 0) {
+        log_error("%s", err.msg);
+        return STATUS_USAGE;
+    }
+    run(&s);
+    if (s.failure)
+        log_error("%s", s.failure);
+    else
+        tell(&s);
+    tls_context_free(s.tls);
+    free(s.member);
+    free(s.failure);
+    return s.failure ? STATUS_FAILED : STATUS_OK;
+}
