@@ -27,8 +27,7 @@ int engine_new(const struct engine_options *o, struct mailbox *reports, struct e
 
 void engine_post(struct engine *e, struct cmd *c)
 {
-    struct report *r =
-        c->kind == CMD_TRAIN ? pretend_first_step(c) : pretend_answer(c);
+    struct report *r = c->kind == CMD_TRAIN ? pretend_first_step(c) : pretend_answer(c);
 
     e->generation = c->generation;
     e->since_ns = c->kind == CMD_TRAIN ? clock_mono_ns() : 0;

@@ -2,8 +2,8 @@
  *
  * Life:    member_start -> `heard` ... -> (member_leave) -> the loop runs on -> member_fini.
  * Threads: the loop's. */
-#ifndef SWARM_MEMBER_H
-#define SWARM_MEMBER_H
+#ifndef TESTS_BENCH_SWARM_MEMBER_H
+#define TESTS_BENCH_SWARM_MEMBER_H
 
 #include "net/conn.h"
 #include "session/follower.h"
@@ -29,15 +29,15 @@ struct crowd { /* what all members share */
 
 struct member {
     struct crowd *crowd;
-    int number;         /* from 1; not its rank */
-    struct conn *conn;  /* NULL: none, or not any more */
+    int number;        /* from 1; not its rank */
+    struct conn *conn; /* NULL: none, or not any more */
     uv_connect_t connecting;
     struct follower *follower;
     char host[32];
     int64_t training_since_ns; /* 0: it does not train */
 
-    int64_t generation; /* of the newest command */
-    int has_left;       /* of its own will */
+    int64_t generation;      /* of the newest command */
+    int has_left;            /* of its own will */
     int is_finished, status; /* as dpfollower would exit */
     char *text;              /* once finished: the first cause, or why else */
 };

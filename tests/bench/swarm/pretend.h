@@ -4,8 +4,8 @@
  * Training is one step with a collective every now and then, until it is aborted.
  *
  * Threads: any; no state. */
-#ifndef SWARM_PRETEND_H
-#define SWARM_PRETEND_H
+#ifndef TESTS_BENCH_SWARM_PRETEND_H
+#define TESTS_BENCH_SWARM_PRETEND_H
 
 #include "session/command.h"
 

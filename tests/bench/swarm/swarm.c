@@ -37,8 +37,8 @@ enum stage { STAGE_JOIN, STAGE_SETTLE, STAGE_BEAT, STAGE_LOSE, STAGE_ABORT, STAG
 /* The moments that are told, in their order. */
 enum moment { BEFORE, JOINED, SETTLED, BEATEN, LOST, RECOVERED, LOST_AGAIN, ABORTED, MOMENT_COUNT };
 
-static const char *const moment_names[] = {"before",    "joined",     "settled", "beaten", "lost",
-                                           "recovered", "lost_again", "aborted"};
+static const char *const moment_names[] = {"before", "joined",    "settled",    "beaten",
+                                           "lost",   "recovered", "lost_again", "aborted"};
 
 static const char *const heard_names[] = {"open", "welcome", "form", "train", "pause", "finished"};
 
@@ -195,8 +195,9 @@ static void check_end(struct swarm *s, const struct member *m)
 
 static enum heard awaited(enum stage s)
 {
-    return s == STAGE_ABORT ? HEARD_FINISHED : s == STAGE_JOIN || s == STAGE_LOSE ? HEARD_TRAIN
-                                                                                  : HEARD_COUNT;
+    return s == STAGE_ABORT                     ? HEARD_FINISHED
+           : s == STAGE_JOIN || s == STAGE_LOSE ? HEARD_TRAIN
+                                                : HEARD_COUNT;
 }
 
 static void on_heard(struct crowd *c, struct member *m, enum heard what)
@@ -229,8 +230,8 @@ static void on_tick(uv_timer_t *timer)
         next_stage(s);
     else
         fail(s, "%d of %d followers heard \"%s\" within %d s",
-             s->tally[s->stage][awaited(s->stage)].n, s->n_expected,
-             heard_names[awaited(s->stage)], (int)s->options.patience_s);
+             s->tally[s->stage][awaited(s->stage)].n, s->n_expected, heard_names[awaited(s->stage)],
+             (int)s->options.patience_s);
 }
 
 /* ---- telling ---- */

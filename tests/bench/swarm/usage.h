@@ -1,6 +1,6 @@
 /* usage - what a process has used so far. */
-#ifndef SWARM_USAGE_H
-#define SWARM_USAGE_H
+#ifndef TESTS_BENCH_SWARM_USAGE_H
+#define TESTS_BENCH_SWARM_USAGE_H
 
 struct usage {
     double cpu_s; /* user and system, of all its threads */

@@ -1,0 +1,341 @@
+#!/usr/bin/env python3
+"""swarm - what the control plane costs with up to 10,000 ranks.
+
+    swarm.py [--build DIR] [--ranks N]... [--rounds N] [--plain] [--json FILE] [--record]
+    swarm.py --check N [--build DIR] [--plain]     that it works, with N ranks; no figure is judged
+    swarm.py --plot FILE.png --json FILE           draw again what --json kept
+
+For each number of ranks a driver (swarm/driver_main.c: dpdriver's own server, session and TLS,
+around an engine that does not train) and one process that plays all its followers (swarm/swarm.c)
+talk over loopback, by TLS 1.3 with the shared secret.  Measured, the median of the rounds:
+
+  join       from the first connect until every rank is told to train: the driver has welcomed all,
+             sent Form to all and heard from all that they have formed.  By wall clock, and as CPU
+             time of the driver and of the swarm, which others' load disturbs least.
+  memory     of the driver: how much its resident memory has grown since it listened, for each
+             follower; two seconds after the first step.
+  heartbeats the driver's CPU time in percent of a core, while nothing else happens.
+  lost       from one rank's connection closing until the last of the others has been told to leave
+             its collective, and until all have formed anew with a spare in its place.
+  abort      the same with nobody to replace it: until the last one knows that the job is over, and
+             why.
+
+--record appends the table to RESULTS.md and draws swarm.png, both beside this file (matplotlib:
+python3-matplotlib, or pip).  Exit status 1: a goal was missed, or something did not work.
+"""
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from bench import HERE, ROOT, commit_and_cpu
+
+RANKS = [100, 300, 1000, 3000, 10000]
+SPARE_FILES = 200  # beside one for each connection
+PATIENCE_S = 120
+MIN_BEAT_S = 10
+
+# What is measured: key, title of the column, format, goal at 10,000 ranks (at most).
+COLUMNS = [
+    ("join_s", "join s", "{:.2f}", 5.0),
+    ("join_driver_cpu_s", "driver CPU s", "{:.2f}", None),
+    ("join_swarm_cpu_s", "followers' CPU s", "{:.2f}", None),
+    ("kib", "KiB per follower", "{:.1f}", 24.0),
+    ("beat_percent", "heartbeats % of a core", "{:.2f}", 5.0),
+    ("told_s", "lost: all told s", "{:.3f}", 0.5),
+    ("again_s", "lost: formed again s", "{:.2f}", None),
+    ("abort_s", "abort s", "{:.3f}", 0.5),
+    ("abort_driver_cpu_s", "its driver CPU s", "{:.3f}", None),
+]
+# CPU time and memory of a rank at the most ranks, in times that of a rank at a third of them.
+MOST_GROWTH = 1.35
+
+
+class Failed(Exception):
+    pass
+
+
+def need_files(n_ranks):
+    want = n_ranks + SPARE_FILES
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < want:
+        raise Failed(f"{n_ranks} ranks need {want} open files in each of two processes, and this "
+                     f"one may have {hard}: raise the hard limit (ulimit -Hn)")
+
+
+def start_driver(folder, tools, n_ranks, plain):
+    words = [os.path.join(tools, "dpdriver-swarm"), "--nranks", str(n_ranks), "--host", "127.0.0.1",
+             "--port", "0", "--port-file", "port", "--run-dir", "run",
+             "--set", "cluster.spares=1", "--set", "cluster.replace_timeout=0"]
+    if not plain:
+        words += ["--secret-file", "secret"]
+    with open(os.path.join(folder, "log"), "wb") as log:
+        process = subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=log)
+    deadline = time.monotonic() + PATIENCE_S
+    port = os.path.join(folder, "port")
+    while not os.path.exists(port):
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            raise Failed(f"the driver does not listen:\n{log_of(folder)}")
+        time.sleep(0.01)
+    with open(port, encoding="ascii") as file:
+        return process, int(file.read())
+
+
+def log_of(folder):
+    with open(os.path.join(folder, "log"), encoding="utf-8", errors="replace") as file:
+        lines = file.read().splitlines()
+    return "\n".join(lines[-20:])
+
+
+def run_swarm(folder, tools, n_ranks, driver, port, plain, beat_s):
+    words = [os.path.join(tools, "swarm"), "--n", str(n_ranks), "--port", str(port),
+             "--driver-pid", str(driver.pid), "--spare", "--beat", str(beat_s),
+             "--patience", str(PATIENCE_S)]
+    if not plain:
+        words += ["--secret-file", "secret"]
+    swarm = subprocess.run(words, cwd=folder, capture_output=True, text=True,
+                           timeout=10 * PATIENCE_S, check=False)
+    if swarm.returncode != 0:
+        raise Failed(f"{swarm.stderr}\nthe driver said last:\n{log_of(folder)}")
+    return json.loads(swarm.stdout)
+
+
+def events_of(folder):
+    with open(os.path.join(folder, "run", "events.jsonl"), encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def check_events(folder, n_ranks):
+    """What the driver wrote down about it."""
+    events = events_of(folder)
+    count = {kind: sum(e["event"] == kind for e in events)
+             for kind in ("start", "join", "form", "first_step", "lost", "recovered", "error")}
+    want = {"start": 1, "join": n_ranks, "form": 2, "first_step": 1, "lost": 2, "recovered": 1,
+            "error": 1}
+    if count != want:
+        raise Failed(f"events.jsonl has {count}, want {want}")
+    ranks = {e["rank"] for e in events if e["event"] == "join"}
+    if ranks != set(range(1, n_ranks)):
+        raise Failed("events.jsonl does not tell of every rank that it joined")
+    forms = [e["nranks"] for e in events if e["event"] == "form"]
+    if forms != [n_ranks, n_ranks]:
+        raise Failed(f"the formations had {forms} ranks, want {n_ranks} each")
+
+
+def figures(raw):
+    def between(a, b, key):
+        return raw[b][key] - raw[a][key]
+
+    followers = raw["followers"]
+    return {
+        "ranks": raw["ranks"],
+        "join_s": raw["joined"]["at"],
+        "join_driver_cpu_s": between("before", "joined", "driver_cpu"),
+        "join_swarm_cpu_s": between("before", "joined", "own_cpu"),
+        "kib": 1024 * between("before", "settled", "driver_mib") / followers,
+        "mib": between("before", "settled", "driver_mib"),
+        "beat_percent": 100 * between("settled", "beaten", "driver_cpu")
+                        / max(between("settled", "beaten", "at"), 1e-3),
+        "told_s": raw["lose_pause"]["last"] - raw["lost"]["at"],
+        "again_s": between("lost", "recovered", "at"),
+        "abort_s": raw["abort_finished"]["last"] - raw["lost_again"]["at"],
+        "abort_driver_cpu_s": between("lost_again", "aborted", "driver_cpu"),
+    }
+
+
+def measure(build, n_ranks, plain, beat_s):
+    tools = os.path.join(build, "tests", "bench", "swarm")
+    folder = tempfile.mkdtemp(prefix="dptrain-swarm-")
+    driver = None
+    try:
+        subprocess.run([os.path.join(build, "driver", "dpdriver"), "--make-secret", "secret"],
+                       cwd=folder, check=True, stderr=subprocess.DEVNULL)
+        driver, port = start_driver(folder, tools, n_ranks, plain)
+        raw = run_swarm(folder, tools, n_ranks, driver, port, plain, beat_s)
+        status = driver.wait(PATIENCE_S)
+        if status != 1:
+            raise Failed(f"the driver's exit status is {status}, want 1:\n{log_of(folder)}")
+        check_events(folder, n_ranks)
+        return figures(raw)
+    finally:
+        if driver and driver.poll() is None:
+            driver.kill()
+            driver.wait()
+        shutil.rmtree(folder)
+
+
+def middle(runs):
+    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+
+
+def beat_seconds(n_ranks):
+    """Two intervals of the heartbeats, which grow with the ranks."""
+    return max(MIN_BEAT_S, 2 * -(-n_ranks // 1000))
+
+
+def measure_all(args):
+    rows = []
+    for n_ranks in args.ranks:
+        runs = []
+        for i in range(args.rounds):
+            runs.append(measure(args.build, n_ranks, args.plain, beat_seconds(n_ranks)))
+            print(f"{n_ranks} ranks, round {i + 1}: join {runs[-1]['join_s']:.2f} s, "
+                  f"{runs[-1]['kib']:.1f} KiB per follower", file=sys.stderr)
+        rows.append(middle(runs))
+    return rows
+
+
+# ---- judging and telling
+
+
+def growth(rows, key):
+    """What one rank costs at the most ranks, in times that at about a third of them; or None."""
+    most = max(rows, key=lambda row: row["ranks"])
+    fewer = [row for row in rows if row["ranks"] <= most["ranks"] / 3]
+    if not fewer:
+        return None
+    third = max(fewer, key=lambda row: row["ranks"])
+    return (most[key] / most["ranks"]) / (third[key] / third["ranks"])
+
+
+def verdicts(rows):
+    """[(text, met)]"""
+    most = max(rows, key=lambda row: row["ranks"])
+    found = [(f"{title}: {form.format(most[key])} (goal {goal:g})", most[key] <= goal)
+             for key, title, form, goal in COLUMNS if goal]
+    for key, what in (("join_driver_cpu_s", "driver's CPU time"), ("mib", "memory")):
+        times = growth(rows, key)
+        if times is not None:
+            found.append((f"{what} per rank grows {times:.2f} times from a third of the ranks "
+                          f"(goal {MOST_GROWTH:g})", times <= MOST_GROWTH))
+    return found
+
+
+def table(rows):
+    lines = ["| ranks | " + " | ".join(title for _, title, _, _ in COLUMNS) + " |",
+             "|---" * (len(COLUMNS) + 1) + "|"]
+    for row in rows:
+        cells = [form.format(row[key]) for key, _, form, _ in COLUMNS]
+        lines.append(f"| {row['ranks']:,} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def describe(rows, args, load):
+    commit, machine = commit_and_cpu()
+    how = "without TLS" if args.plain else "TLS 1.3 with the shared secret"
+    busy = "" if load[0] < 0.5 else "  A busy machine: the CPU times say more than wall times."
+    goals = "\n".join(f"- {'met' if met else 'MISSED'}: {text}" for text, met in verdicts(rows))
+    return (f"## Scale, {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}\n\n{machine}; "
+            f"swarm.py, {how}, medians of {args.rounds}.  Load average before {load[0]:.1f}, after "
+            f"{os.getloadavg()[0]:.1f} (the benchmark's own is up to 2).{busy}\n\n{table(rows)}\n\n"
+            f"At {max(row['ranks'] for row in rows):,} ranks:\n{goals}\n")
+
+
+# ---- drawing
+
+
+def pyplot():
+    try:
+        import matplotlib
+    except ImportError:
+        raise Failed("drawing needs matplotlib: apt install python3-matplotlib, or pip install "
+                     "matplotlib") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    return plt
+
+
+def straight(rows, key):
+    """The line through nothing and the row with the most ranks: what linear growth is."""
+    most = max(rows, key=lambda row: row["ranks"])
+    return [most[key] * row["ranks"] / most["ranks"] for row in rows]
+
+
+def plot(rows, path):
+    plt = pyplot()
+    x = [row["ranks"] for row in rows]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), constrained_layout=True)
+    for key, label, style in (("join_s", "join, wall clock", "o-"),
+                              ("join_driver_cpu_s", "driver's CPU time of it", "s-"),
+                              ("join_swarm_cpu_s", "all followers' CPU time of it", "^-"),
+                              ("again_s", "formed again after a loss", "v-"),
+                              ("abort_s", "abort heard by all", "d-")):
+        left.plot(x, [row[key] for row in rows], style, label=label)
+    left.plot(x, straight(rows, "join_driver_cpu_s"), "k:", label="linear")
+    left.set_ylabel("seconds")
+    right.plot(x, [row["mib"] for row in rows], "o-", label="driver's memory")
+    right.plot(x, straight(rows, "mib"), "k:", label="linear")
+    right.plot(x, [24 * n / 1024 for n in x], "r--", label="24 KiB per follower")
+    right.set_ylabel("MiB")
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xticks(x, [f"{n:,}" for n in x])
+        axes.minorticks_off()
+        axes.set_xlabel("ranks")
+        axes.grid(True, alpha=0.3)
+        axes.legend()
+    figure.suptitle("dptrain's control plane")
+    figure.savefig(path, dpi=120)
+
+
+def record(rows, text):
+    with open(os.path.join(HERE, "RESULTS.md"), "a", encoding="utf-8") as file:
+        file.write("\n" + text)
+    plot(rows, os.path.join(HERE, "swarm.png"))
+
+
+def run(args):
+    if args.plot:
+        with open(args.json, encoding="ascii") as file:
+            plot(json.load(file), args.plot)
+        return 0
+    need_files(args.check or max(args.ranks))
+    if args.check:
+        measure(args.build, args.check, args.plain, 1)
+        return 0
+    if args.record:
+        pyplot()  # before minutes are spent
+    load = os.getloadavg()
+    rows = measure_all(args)
+    text = describe(rows, args, load)
+    print(text)
+    if args.json:
+        with open(args.json, "w", encoding="ascii") as file:
+            json.dump(rows, file, indent=1)
+    if args.record:
+        record(rows, text)
+    return 0 if all(met for _, met in verdicts(rows)) else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--ranks", type=int, action="append", metavar="N",
+                        help=f"may be repeated (default {RANKS})")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--plain", action="store_true", help="without TLS")
+    parser.add_argument("--check", type=int, metavar="N", help="only that it works")
+    parser.add_argument("--json", metavar="FILE", help="where the figures go, or come from")
+    parser.add_argument("--plot", metavar="PNG")
+    parser.add_argument("--record", action="store_true", help="to RESULTS.md and swarm.png")
+    args = parser.parse_args()
+    args.build = os.path.abspath(args.build)
+    args.ranks = sorted(args.ranks or RANKS)
+    try:
+        return run(args)
+    except Failed as why:
+        print(f"swarm.py: {why}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
