@@ -104,6 +104,21 @@ static int make_secret(const char *path)
     return STATUS_OK;
 }
 
+/* The command as it must be given where the environment does not say how many ranks: for what we
+ * print of it.  Lives as long as the process. */
+static char **complete_command(const struct options *o, int *argc, char **argv)
+{
+    char **whole;
+
+    if (!o->n_ranks_from_environment)
+        return argv;
+    whole = xcalloc((size_t)*argc + 3, sizeof *whole);
+    memcpy(whole, argv, (size_t)*argc * sizeof *whole);
+    whole[(*argc)++] = xstrdup("--nranks");
+    whole[(*argc)++] = xasprintf("%lld", (long long)o->n_ranks);
+    return whole;
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
@@ -127,6 +142,9 @@ int main(int argc, char **argv)
     else {
         int64_t start_ns = daemon_process_setup(argv);
 
+        if (o.from_environment[0])
+            log_info("by the environment: %s", o.from_environment);
+        argv = complete_command(&o, &argc, argv);
         return run(&o, argc, argv, start_ns);
     }
     return STATUS_OK;

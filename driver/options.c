@@ -1,6 +1,7 @@
 #include "driver/options.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -12,7 +13,8 @@
 
 static const struct arg job_args[] = {
     {"nranks", "N", ARG_INT, AT(n_ranks), 1, JOB_MAX_RANKS,
-     .help = "processes that train together; this one, rank 0, counts"},
+     .help = "processes that train together; this one, rank 0, counts (default: what a launcher "
+             "says in WORLD_SIZE, OMPI_COMM_WORLD_SIZE or SLURM_NTASKS)"},
     {"job", "FILE", ARG_TEXT, AT(job),
      .help = "what to train (YAML; --help-job lists the keys); without it the built-in demo runs: "
              "LeNet on drawn digits"},
@@ -34,7 +36,7 @@ static const struct arg network_args[] = {
     {"host", "ADDR", ARG_TEXT, AT(host),
      .help = "address to listen on (default 127.0.0.1: this machine only; with --secret-file all)"},
     {"port", "PORT", ARG_INT, AT(port), 0, 65535,
-     .help = "port to listen on (default 7000; 0 takes a free one)"},
+     .help = "port to listen on (default MASTER_PORT, or 7000; 0 takes a free one)"},
     {"port-file", "FILE", ARG_TEXT, AT(port_file),
      .help = "write the port there once the driver listens"},
     {"make-secret", "F", ARG_TEXT, AT(make_secret),
@@ -72,10 +74,40 @@ static int check_host(const struct options *o, struct err *err)
     return 0;
 }
 
+/* What was not given may stand in the environment (daemon/launch.h). */
+static int ask_launcher(struct options *o, struct err *err)
+{
+    struct launch l;
+    int64_t n_ranks = o->n_ranks, port = o->port;
+
+    if (launch_read(getenv, &l, err) < 0)
+        return n_ranks && port >= 0 ? 0 : ERR_ARG;
+    if (l.rank_from && l.rank > 0)
+        return err_set(
+            err, ERR_ARG,
+            "the environment's %s makes this rank %lld, but dpdriver is rank 0; start "
+            "dpfollower for the others (deploy/slurm has a script for both), or unset %s",
+            l.rank_from, (long long)l.rank, l.rank_from);
+    o->n_ranks_from_environment = !n_ranks && l.n_ranks_from;
+    if (o->n_ranks_from_environment)
+        o->n_ranks = l.n_ranks;
+    if (port < 0)
+        o->port = l.port_from ? l.port : 7000;
+    if (n_ranks)
+        l.n_ranks_from = NULL;
+    if (port >= 0)
+        l.port_from = NULL;
+    l.rank_from = l.host_from = NULL;
+    launch_describe(&l, o->from_environment);
+    return 0;
+}
+
 static int check(struct options *o, struct err *err)
 {
-    int rc;
+    int rc = ask_launcher(o, err);
 
+    if (rc < 0)
+        return rc;
     if (!o->n_ranks && !o->check)
         return err_set(err, ERR_ARG,
                        "--nranks is missing: how many processes train together; \"dpdriver "
@@ -91,7 +123,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     struct arg_group groups[N_GROUPS];
     int rc;
 
-    *out = (struct options){.port = 7000, .common.device = "auto"};
+    *out = (struct options){.port = -1, .common.device = "auto"};
     groups_init(groups, out);
     rc = args_parse(groups, N_GROUPS, argc, argv, err);
     if (rc < 0 || out->common.help || out->common.version || out->help_job || out->make_secret)

@@ -6,9 +6,11 @@
 
 #include "daemon/args.h"
 #include "daemon/daemon.h"
+#include "daemon/launch.h"
 
 struct options {
     int64_t n_ranks; /* 0: not given, with --check */
+    int n_ranks_from_environment;
     const char *job; /* NULL: the built-in demo, or with --resume the run's own */
     struct arg_list sets;
     const char *host;
@@ -17,7 +19,8 @@ struct options {
     const char *port_file, *run_dir; /* NULL: not given */
     int local, resume, check, help_job;
     struct daemon_options common;
-    char advertise[ADDR_TEXT]; /* --iface's address, or "" */
+    char advertise[ADDR_TEXT];          /* --iface's address, or "" */
+    char from_environment[LAUNCH_TEXT]; /* what a launcher's variables gave, for the log, or "" */
 };
 
 /* ERR_ARG, ERR_UNSUPPORTED: one line with the remedy. */

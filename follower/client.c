@@ -129,7 +129,7 @@ static struct follower *new_session(struct client *c, int64_t now)
         .data_dir = o->data,
         .token = c->token_len ? c->token : NULL,
         .token_len = c->token_len,
-        .driver = o->root,
+        .driver = o->root_text,
     };
 
     return follower_new(&f, now);
@@ -204,7 +204,7 @@ static void on_redial(uv_timer_t *t) { dialer_start(((struct client *)t->data)->
 
 static void look_for_next(struct client *c, int status)
 {
-    log_info("waiting for the next driver at %s", c->options->root);
+    log_info("waiting for the next driver at %s", c->options->root_text);
     if (status != STATUS_REFUSED)
         c->ended_ns = clock_mono_ns();
     if (status == STATUS_OK || status == STATUS_STOPPED)

@@ -23,6 +23,8 @@ int main(int argc, char **argv)
         printf("dpfollower %s\n", DPTRAIN_VERSION);
     else {
         daemon_process_setup(argv);
+        if (o.from_environment[0])
+            log_info("by the environment: %s", o.from_environment);
         return client_run(&o);
     }
     return STATUS_OK;

@@ -11,9 +11,13 @@
 #define AT(field) offsetof(struct options, field)
 
 static const struct arg job_args[] = {
-    {"root", "HOST:PORT", ARG_TEXT, AT(root), .help = "where the driver listens"},
+    {"root", "HOST:PORT", ARG_TEXT, AT(root),
+     .help = "where the driver listens (default: MASTER_ADDR and MASTER_PORT, or the first host of "
+             "a Slurm step; port 7000)"},
     {"rank", "K|any", ARG_TEXT, AT(rank_text),
-     .help = "which rank to be, from 1 (default any: the driver says)"},
+     .help =
+         "which rank to be, from 1 (default: RANK, OMPI_COMM_WORLD_RANK or SLURM_PROCID, or any: "
+         "the driver says)"},
     {"data", "DIR", ARG_TEXT, AT(data),
      .help = "folder of the data on this host (default: the job's data.path)"},
     {"once", NULL, ARG_FLAG, AT(once),
@@ -35,10 +39,9 @@ static int parse_rank(struct options *o, struct err *err)
     char *end;
     long v;
 
-    if (strcmp(o->rank_text, "any") == 0) {
-        o->rank = -1;
+    o->rank = -1;
+    if (!o->rank_text || strcmp(o->rank_text, "any") == 0)
         return 0;
-    }
     v = strtol(o->rank_text, &end, 10);
     if (*end || end == o->rank_text || v < 0 || v >= MSG_MAX_RANKS)
         return err_set(err, ERR_ARG, "--rank is \"%s\", want any, or a number from 1 to %d",
@@ -66,7 +69,7 @@ int options_check_peer(const struct options *o, const char *number, struct err *
                    "the driver at %s is not on this machine, and nothing would prove that it is "
                    "yours; give --secret-file with a copy of the driver's, or on a private network "
                    "add --insecure",
-                   o->root);
+                   o->root_text);
 }
 
 static int is_number(const char *host)
@@ -76,18 +79,52 @@ static int is_number(const char *host)
     return inet_pton(AF_INET, host, &any) == 1 || inet_pton(AF_INET6, host, &any) == 1;
 }
 
-static int check(struct options *o, struct err *err)
+static int parse_root(struct options *o, struct err *err)
 {
-    int rc;
-
-    if (!o->root)
+    if (o->root && addr_split(o->root, o->host, &o->port, err) < 0)
+        return err_wrap(err, "--root");
+    if (!o->host[0])
         return err_set(err, ERR_ARG,
                        "--root is missing: where the driver listens, such as --root "
-                       "127.0.0.1:7000");
-    rc = addr_split(o->root, o->host, &o->port, err);
-    if (rc < 0)
-        return err_wrap(err, "--root");
-    rc = parse_rank(o, err);
+                       "127.0.0.1:7000; MASTER_ADDR in the environment would do, too");
+    snprintf(o->root_text, sizeof o->root_text, strchr(o->host, ':') ? "[%s]:%d" : "%s:%d", o->host,
+             o->port);
+    return 0;
+}
+
+/* What was not given may stand in the environment (daemon/launch.h).  Task 0 of a launcher that
+ * starts followers alone is no driver: it takes what rank it gets. */
+static int ask_launcher(struct options *o, struct err *err)
+{
+    struct launch l;
+
+    if (launch_read(getenv, &l, err) < 0)
+        return o->root && o->rank_text ? 0 : ERR_ARG;
+    l.n_ranks_from = NULL;
+    if (o->rank_text || l.rank == 0)
+        l.rank_from = NULL;
+    if (l.rank_from)
+        o->rank = (int)l.rank;
+    if (o->root)
+        l.host_from = NULL;
+    if (!l.host_from)
+        l.port_from = NULL;
+    if (l.host_from) {
+        strcpy(o->host, l.host);
+        o->port = l.port_from ? (int)l.port : 7000;
+    }
+    launch_describe(&l, o->from_environment);
+    return 0;
+}
+
+static int check(struct options *o, struct err *err)
+{
+    int rc = parse_rank(o, err);
+
+    if (rc == 0)
+        rc = ask_launcher(o, err);
+    if (rc == 0)
+        rc = parse_root(o, err);
     if (rc == 0)
         rc = check_data(o, err);
     if (rc == 0)
@@ -106,7 +143,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     struct arg_group groups[N_GROUPS];
     int rc;
 
-    *out = (struct options){.rank_text = "any", .wait_s = -1, .common.device = "auto"};
+    *out = (struct options){.wait_s = -1, .common.device = "auto"};
     groups_init(groups, out);
     rc = args_parse(groups, N_GROUPS, argc, argv, err);
     if (rc < 0 || out->common.help || out->common.version)

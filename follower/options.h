@@ -6,18 +6,21 @@
 
 #include "daemon/args.h"
 #include "daemon/daemon.h"
+#include "daemon/launch.h"
 
 struct options {
-    const char *root;
-    char host[ADDR_MAX_HOST]; /* of root */
+    const char *root;         /* NULL: not given */
+    char host[ADDR_MAX_HOST]; /* of root, or of what a launcher says */
     int port;
-    const char *rank_text; /* "any", or a number: */
-    int rank;              /* -1: any */
-    const char *data;      /* NULL: the job's */
+    char root_text[ADDR_MAX_HOST + 8]; /* the same as HOST:PORT */
+    const char *rank_text;             /* "any", or a number; NULL: not given */
+    int rank;                          /* -1: any */
+    const char *data;                  /* NULL: the job's */
     int once;
     int64_t wait_s; /* -1: not given */
     struct daemon_options common;
-    char advertise[ADDR_TEXT]; /* --iface's address, or "" */
+    char advertise[ADDR_TEXT];          /* --iface's address, or "" */
+    char from_environment[LAUNCH_TEXT]; /* what a launcher's variables gave, for the log, or "" */
 };
 
 /* ERR_ARG, ERR_UNSUPPORTED: one line with the remedy. */

@@ -166,7 +166,8 @@ class Case(unittest.TestCase):
         self.mark = uuid.uuid4().hex
         self.daemons = []
         self.env = {key: value for key, value in os.environ.items()
-                    if not key.startswith(("OMP_", "DNNL_"))}
+                    if not key.startswith(("OMP_", "DNNL_", "OMPI_", "SLURM_", "MASTER_"))
+                    and key not in ("RANK", "WORLD_SIZE")}
         self.env[MARK] = self.mark
 
     def tearDown(self):

@@ -1,0 +1,167 @@
+#include "daemon/launch.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "wire/msg.h"
+
+struct launcher {
+    const char *rank, *n_ranks;
+    const char *host_lists[3]; /* the first of these that is set; NULL at the end */
+};
+
+static const struct launcher launchers[] = {
+    {"RANK", "WORLD_SIZE", {NULL}},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", {NULL}},
+    {"SLURM_PROCID", "SLURM_NTASKS", {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", NULL}},
+};
+
+/* ---- Slurm's node lists ---- */
+
+/* A host's name, letter by letter; brackets hold lists of numbers, of which the first is taken. */
+int launch_first_host(const char *list, char out[ADDR_MAX_HOST])
+{
+    int n = 0, is_inside = 0, is_taking = 1;
+
+    for (; *list && (is_inside || *list != ','); list++) {
+        if (*list == '[' || *list == ']') {
+            if (is_inside == (*list == '['))
+                return -1;
+            is_inside = !is_inside;
+            is_taking = 1;
+        } else if (is_inside && (*list == ',' || *list == '-')) {
+            is_taking = 0; /* until the bracket closes */
+        } else if (!isalnum((unsigned char)*list) && (is_inside || !strchr("-._", *list))) {
+            return -1;
+        } else if (is_taking) {
+            if (n == ADDR_MAX_HOST - 1)
+                return -1;
+            out[n++] = *list;
+        }
+    }
+    out[n] = '\0';
+    return n > 0 && !is_inside ? 0 : -1;
+}
+
+/* ---- values ---- */
+
+/* An integer from min to max; where the variable is unset or empty, *from stays NULL. */
+static int take_int(char *(*get)(const char *), const char *name, int64_t min, int64_t max,
+                    const char *option, int64_t *out, const char **from, struct err *err)
+{
+    const char *text = get(name);
+    char *end;
+    long long v;
+
+    if (!text || !*text)
+        return 0;
+    v = strtoll(text, &end, 10);
+    if (*end || isspace((unsigned char)*text) || v < min || v > max)
+        return err_set(
+            err, ERR_ARG,
+            "the environment's %s is \"%.64s\", want an integer from %lld to %lld; unset "
+            "it, or give %s, which goes before it",
+            name, text, (long long)min, (long long)max, option);
+    *out = v;
+    *from = name;
+    return 0;
+}
+
+static int take_rank(char *(*get)(const char *), const struct launcher *l, struct launch *out,
+                     struct err *err)
+{
+    int rc = take_int(get, l->n_ranks, 1, MSG_MAX_RANKS, "--nranks to dpdriver", &out->n_ranks,
+                      &out->n_ranks_from, err);
+
+    if (rc == 0)
+        rc = take_int(get, l->rank, 0, MSG_MAX_RANKS - 1, "--rank to dpfollower", &out->rank,
+                      &out->rank_from, err);
+    if (rc == 0 && out->rank_from && out->n_ranks_from && out->rank >= out->n_ranks)
+        return err_set(err, ERR_ARG,
+                       "the environment's %s is %lld, but %s is %lld: ranks count from 0; unset "
+                       "both, or give --rank and --nranks, which go before them",
+                       l->rank, (long long)out->rank, l->n_ranks, (long long)out->n_ranks);
+    return rc;
+}
+
+static int take_host(char *(*get)(const char *), const char *name, struct launch *out,
+                     struct err *err)
+{
+    const char *text = get(name);
+
+    if (strlen(text) >= sizeof out->host)
+        return err_set(
+            err, ERR_ARG,
+            "the environment's %s has %zu characters, want a host's name of at most %zu; "
+            "give --root HOST:PORT, which goes before it",
+            name, strlen(text), sizeof out->host - 1);
+    strcpy(out->host, text);
+    out->host_from = name;
+    return 0;
+}
+
+static int take_first_host(char *(*get)(const char *), const struct launcher *l, struct launch *out,
+                           struct err *err)
+{
+    for (const char *const *name = l->host_lists; *name; name++) {
+        const char *text = get(*name);
+
+        if (!text || !*text)
+            continue;
+        if (launch_first_host(text, out->host) < 0)
+            return err_set(err, ERR_ARG,
+                           "the environment's %s is \"%.64s\", want a node list such as "
+                           "gpu[01-04]; give --root HOST:PORT, which goes before it",
+                           *name, text);
+        out->host_from = *name;
+        return 0;
+    }
+    return 0;
+}
+
+int launch_read(char *(*get)(const char *name), struct launch *out, struct err *err)
+{
+    const char *host = get("MASTER_ADDR");
+    int has_host = host && *host, rc;
+
+    memset(out, 0, sizeof *out);
+    rc = take_int(get, "MASTER_PORT", 1, 65535, "--port or --root", &out->port, &out->port_from,
+                  err);
+    if (rc == 0 && has_host)
+        rc = take_host(get, "MASTER_ADDR", out, err);
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(launchers); i++) {
+        const struct launcher *l = &launchers[i];
+
+        rc = take_rank(get, l, out, err);
+        if (rc < 0 || (!out->rank_from && !out->n_ranks_from))
+            continue;
+        return has_host || !out->rank_from ? 0 : take_first_host(get, l, out, err);
+    }
+    return rc;
+}
+
+static void add(char out[LAUNCH_TEXT], const char *text, const char *from)
+{
+    size_t n = strlen(out);
+
+    if (from)
+        snprintf(out + n, LAUNCH_TEXT - n, "%s%s (%s)", n ? ", " : "", text, from);
+}
+
+void launch_describe(const struct launch *l, char out[LAUNCH_TEXT])
+{
+    char text[ADDR_MAX_HOST + 16];
+
+    out[0] = '\0';
+    snprintf(text, sizeof text, "rank %lld", (long long)l->rank);
+    add(out, text, l->rank_from);
+    snprintf(text, sizeof text, "%lld ranks", (long long)l->n_ranks);
+    add(out, text, l->n_ranks_from);
+    snprintf(text, sizeof text, "driver on %s", l->host);
+    add(out, text, l->host_from);
+    snprintf(text, sizeof text, "port %lld", (long long)l->port);
+    add(out, text, l->port_from);
+}

@@ -1,0 +1,174 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "daemon/launch.h"
+
+enum { MAX_VARIABLES = 6 };
+
+/* The environment of one case: "NAME=VALUE". */
+static const char *const *variables;
+
+static char *get(const char *name)
+{
+    size_t n = strlen(name);
+
+    for (int i = 0; i < MAX_VARIABLES && variables[i]; i++)
+        if (strncmp(variables[i], name, n) == 0 && variables[i][n] == '=')
+            return (char *)variables[i] + n + 1;
+    return NULL;
+}
+
+struct good {
+    const char *variables[MAX_VARIABLES];
+    const char *says; /* launch_describe's text */
+};
+
+static const struct good good[] = {
+    {{NULL}, ""},
+    {{"PATH=/bin", "RANKS=3"}, ""},
+    {{"RANK=", "WORLD_SIZE=", "MASTER_ADDR=", "MASTER_PORT="}, ""},
+    {{"RANK=2", "WORLD_SIZE=4", "MASTER_ADDR=node1", "MASTER_PORT=29500"},
+     "rank 2 (RANK), 4 ranks (WORLD_SIZE), driver on node1 (MASTER_ADDR), port 29500 "
+     "(MASTER_PORT)"},
+    {{"MASTER_ADDR=fd00::7"}, "driver on fd00::7 (MASTER_ADDR)"},
+    {{"WORLD_SIZE=8"}, "8 ranks (WORLD_SIZE)"},
+    {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"},
+     "rank 0 (OMPI_COMM_WORLD_RANK), 1 ranks (OMPI_COMM_WORLD_SIZE)"},
+    {{"SLURM_PROCID=3", "SLURM_NTASKS=4", "SLURM_JOB_NODELIST=n[1-4]"},
+     "rank 3 (SLURM_PROCID), 4 ranks (SLURM_NTASKS), driver on n1 (SLURM_JOB_NODELIST)"},
+    {{"SLURM_PROCID=1", "SLURM_STEP_NODELIST=gpu[07,09]", "SLURM_JOB_NODELIST=gpu[01-09]"},
+     "rank 1 (SLURM_PROCID), driver on gpu07 (SLURM_STEP_NODELIST)"},
+    /* One launcher within another: the inner one counts. */
+    {{"OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=3", "SLURM_PROCID=0", "SLURM_NTASKS=1",
+      "SLURM_JOB_NODELIST=a"},
+     "rank 2 (OMPI_COMM_WORLD_RANK), 3 ranks (OMPI_COMM_WORLD_SIZE)"},
+    {{"RANK=5", "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_JOB_NODELIST=a"}, "rank 5 (RANK)"},
+    /* Whoever named the driver is believed before a list of nodes. */
+    {{"MASTER_ADDR=head", "SLURM_PROCID=1", "SLURM_JOB_NODELIST=a,b"},
+     "rank 1 (SLURM_PROCID), driver on head (MASTER_ADDR)"},
+    /* A batch script without srun: an allocation is no place. */
+    {{"SLURM_NTASKS=4", "SLURM_JOB_NODELIST=a,b"}, "4 ranks (SLURM_NTASKS)"},
+};
+
+static void test_good(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+        struct launch l;
+        struct err err;
+        char text[LAUNCH_TEXT];
+
+        variables = good[i].variables;
+        assert_int_equal(launch_read(get, &l, &err), 0);
+        launch_describe(&l, text);
+        assert_string_equal(text, good[i].says);
+    }
+}
+
+struct bad {
+    const char *variables[MAX_VARIABLES];
+    const char *wants; /* part of the message */
+};
+
+static const struct bad bad[] = {
+    {{"RANK=two"}, "RANK is \"two\", want an integer from 0 to 65535; unset it, or give --rank"},
+    {{"RANK=-1"}, "RANK is \"-1\""},
+    {{"RANK=1x"}, "RANK is \"1x\""},
+    {{"RANK= 1"}, "RANK is \" 1\""},
+    {{"RANK=99999999999999999999"}, "RANK is \"99999999999999999999\""},
+    {{"WORLD_SIZE=0"}, "WORLD_SIZE is \"0\", want an integer from 1"},
+    {{"WORLD_SIZE=4", "RANK=4"}, "RANK is 4, but WORLD_SIZE is 4: ranks count from 0"},
+    {{"MASTER_PORT=0"}, "MASTER_PORT is \"0\", want an integer from 1 to 65535"},
+    {{"MASTER_PORT=65536"}, "MASTER_PORT is \"65536\""},
+    {{"MASTER_PORT=tcp://10.0.0.1:80"}, "MASTER_PORT is \"tcp://"},
+    {{"OMPI_COMM_WORLD_RANK=?"}, "OMPI_COMM_WORLD_RANK is \"?\""},
+    {{"SLURM_PROCID=7", "SLURM_NTASKS=7"}, "SLURM_PROCID is 7, but SLURM_NTASKS is 7"},
+    {{"SLURM_PROCID=1", "SLURM_JOB_NODELIST=n[1-"}, "SLURM_JOB_NODELIST is \"n[1-\", want a node"},
+};
+
+static void test_bad(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct launch l;
+        struct err err;
+
+        variables = bad[i].variables;
+        assert_int_equal(launch_read(get, &l, &err), ERR_ARG);
+        if (!strstr(err.msg, bad[i].wants))
+            fail_msg("\"%s\" is not in \"%s\"", bad[i].wants, err.msg);
+    }
+}
+
+static void test_long_name(void **state)
+{
+    static char name[400] = "MASTER_ADDR=";
+    static const char *one[MAX_VARIABLES] = {name};
+    struct launch l;
+    struct err err;
+
+    (void)state;
+    memset(name + strlen("MASTER_ADDR="), 'a', 255);
+    variables = one;
+    assert_int_equal(launch_read(get, &l, &err), 0);
+    assert_int_equal(strlen(l.host), 255);
+    memset(name + strlen("MASTER_ADDR="), 'a', 256);
+    assert_int_equal(launch_read(get, &l, &err), ERR_ARG);
+    assert_non_null(strstr(err.msg, "has 256 characters"));
+}
+
+static void test_first_host(void **state)
+{
+    static const struct {
+        const char *list, *host; /* NULL: malformed */
+    } cases[] = {
+        {"node1", "node1"},
+        {"node1,node2", "node1"},
+        {"gpu[03-07,9],login1", "gpu03"},
+        {"gpu[9,03-07]", "gpu9"},
+        {"rack[1-2]n[4-9]", "rack1n4"},
+        {"a-b.c_d[1]-x", "a-b.c_d1-x"},
+        {"[1-3]", "1"},
+        {"", NULL},
+        {",a", NULL},
+        {"a[", NULL},
+        {"a[[1]", NULL},
+        {"a]", NULL},
+        {"a[1-2", NULL},
+        {"a b", NULL},
+        {"a;reboot", NULL},
+        {"n[1.5]", NULL},
+    };
+    char host[ADDR_MAX_HOST], longest[ADDR_MAX_HOST + 1];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int rc = launch_first_host(cases[i].list, host);
+
+        assert_int_equal(rc, cases[i].host ? 0 : -1);
+        if (cases[i].host)
+            assert_string_equal(host, cases[i].host);
+    }
+    memset(longest, 'a', ADDR_MAX_HOST);
+    longest[ADDR_MAX_HOST] = '\0';
+    assert_int_equal(launch_first_host(longest, host), -1);
+    longest[ADDR_MAX_HOST - 1] = '\0';
+    assert_int_equal(launch_first_host(longest, host), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good),
+        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_long_name),
+        cmocka_unit_test(test_first_host),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,115 @@
+"""Ranks, their number and the driver's address from a launcher's environment."""
+
+import os
+import shutil
+import signal
+import subprocess
+import unittest
+
+import dp
+from dp import DRIVER, FOLLOWER, FINISHED, STOPPED, USAGE, ENDLESS, SMALL, sets
+
+SCRIPT = os.path.join(dp.ROOT, "deploy", "slurm", "dptrain-rank.sh")
+
+
+def torchrun(rank, size, port):
+    return {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port)}
+
+
+def slurm(rank, size, port):
+    """As srun sets them; it says nothing of ports, which dptrain.sbatch chooses."""
+    return {"SLURM_PROCID": str(rank), "SLURM_NTASKS": str(size), "MASTER_PORT": str(port),
+            "SLURM_STEP_NODELIST": "localhost,other[1-3]", "SLURM_JOB_NODELIST": "no-such-host"}
+
+
+class Launch(dp.Case):
+    def setUp(self):
+        super().setUp()
+        # One folder with both daemons, as they are installed.
+        self.bin = self.path("bin")
+        os.mkdir(self.bin)
+        for program in (DRIVER, FOLLOWER):
+            os.symlink(program, os.path.join(self.bin, os.path.basename(program)))
+        self.env["DPTRAIN_BIN"] = self.bin
+
+    def launch(self, launcher, n, job=SMALL):
+        port = dp.free_port()
+        return [self.start([SCRIPT, *sets(job), "--", "--wait", "50"], env=launcher(rank, n, port))
+                for rank in range(n)]
+
+    def test_every_launcher(self):
+        for launcher in (torchrun, slurm):
+            with self.subTest(launcher=launcher.__name__):
+                ranks = self.launch(launcher, 3)
+                for rank, daemon in enumerate(ranks):
+                    self.assert_exit(daemon, FINISHED, r"by the environment: ")
+                    if rank > 0:
+                        self.assertRegex(daemon.text, rf"as rank {rank} of 3")
+                shutil.rmtree(self.path("runs"))
+
+    def test_mpirun(self):
+        mpirun = shutil.which("mpirun")
+        if not mpirun:
+            self.skipTest("no mpirun (Debian: openmpi-bin)")
+        version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=True)
+        if "Open MPI" not in version.stdout:
+            self.skipTest("mpirun is not Open MPI's")
+        root = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(dp.free_port())}
+        daemon = self.start([mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "3", SCRIPT,
+                             *sets(SMALL)], env=root)
+        self.assert_exit(daemon, FINISHED, r"3 ranks \(OMPI_COMM_WORLD_SIZE\)",
+                         r"rank 2 \(OMPI_COMM_WORLD_RANK\)")
+        self.assertEqual(self.events("start")[0]["nranks"], 3)
+
+    def test_all_are_stopped_at_once(self):
+        """What a batch system does at a job's time limit: every task gets SIGTERM."""
+        ranks = self.launch(torchrun, 3, job=ENDLESS)
+        self.wait_event("first_step")
+        for daemon in ranks:
+            daemon.signal(signal.SIGTERM)
+        for daemon in ranks:
+            self.assert_exit(daemon, STOPPED)
+        self.assertTrue(self.events("checkpoint"))
+        self.assertRegex(ranks[0].text, r"resume with: .* --nranks 3 --resume")
+        self.assertTrue(os.path.exists(self.path("runs/demo/checkpoints/latest/state.json")))
+
+    def test_command_line_goes_first(self):
+        """A follower that was told all does not look at a broken environment."""
+        broken = {"RANK": "x", "WORLD_SIZE": "y", "MASTER_PORT": "z"}
+        driver = self.driver(n=2, env=broken)
+        follower = self.follower("--rank", "1", env=broken)
+        self.assert_exit(driver, FINISHED)
+        self.assert_exit(follower, FINISHED)
+        self.assertNotIn("environment", driver.text + follower.text)
+
+    def test_followers_alone(self):
+        """srun may start the followers alone: its task 0 takes what rank is free."""
+        driver = self.driver(n=3)
+        followers = [self.follower(env={"SLURM_PROCID": str(task), "SLURM_NTASKS": "2",
+                                        "SLURM_STEP_NODELIST": "no-such-host"})
+                     for task in range(2)]
+        for daemon in (driver, *followers):
+            self.assert_exit(daemon, FINISHED)
+
+    def test_refused(self):
+        cases = [
+            (DRIVER, {"RANK": "1", "WORLD_SIZE": "2"}, r"RANK makes this rank 1, but dpdriver is"),
+            (DRIVER, {"WORLD_SIZE": "none"}, r'WORLD_SIZE is "none", want an integer from 1'),
+            (DRIVER, {"RANK": "2", "WORLD_SIZE": "2"}, r"RANK is 2, but WORLD_SIZE is 2"),
+            (DRIVER, {"MASTER_PORT": "0", "WORLD_SIZE": "2"}, r'MASTER_PORT is "0", want'),
+            (FOLLOWER, {"RANK": "1"}, r"--root is missing.*MASTER_ADDR"),
+            (FOLLOWER, {"RANK": "-1", "MASTER_ADDR": "a"}, r'RANK is "-1", want'),
+            (FOLLOWER, {"SLURM_PROCID": "1", "SLURM_JOB_NODELIST": "a[1"}, r'NODELIST is "a\[1"'),
+            (FOLLOWER, {"MASTER_ADDR": "a" * 300}, r"MASTER_ADDR has 300 characters"),
+            (SCRIPT, {}, r"none of RANK, OMPI_COMM_WORLD_RANK and SLURM_PROCID is set"),
+            (SCRIPT, {"RANK": "0", "DPTRAIN_BIN": "/nowhere", "PATH": "/usr/bin:/bin"},
+             r"no dpdriver in /nowhere, .*deploy/slurm, or PATH"),
+        ]
+        for program, env, pattern in cases:
+            with self.subTest(program=program, env=env):
+                self.assert_exit(self.start([program], env=env), USAGE, pattern)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

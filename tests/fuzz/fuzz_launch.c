@@ -1,0 +1,57 @@
+/* A launcher's environment, a NAME=VALUE a line: read as a place in range, or refused with a
+ * message. */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "daemon/launch.h"
+#include "wire/msg.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MAX_TEXT = 4096 };
+
+static char text[MAX_TEXT + 1]; /* lines end in NUL */
+static size_t text_len;
+
+static char *get(const char *name)
+{
+    size_t n = strlen(name);
+
+    for (char *line = text; line < text + text_len; line += strlen(line) + 1)
+        if (strncmp(line, name, n) == 0 && line[n] == '=')
+            return line + n + 1;
+    return NULL;
+}
+
+static void check(const struct launch *l)
+{
+    char said[LAUNCH_TEXT];
+
+    ASSERT(!l->rank_from || (l->rank >= 0 && l->rank < MSG_MAX_RANKS));
+    ASSERT(!l->n_ranks_from || (l->n_ranks > 0 && l->n_ranks <= MSG_MAX_RANKS));
+    ASSERT(!l->rank_from || !l->n_ranks_from || l->rank < l->n_ranks);
+    ASSERT(!l->port_from || (l->port > 0 && l->port < 65536));
+    ASSERT(!l->host_from || (l->host[0] && strlen(l->host) < sizeof l->host));
+    launch_describe(l, said);
+    ASSERT(!said[0] == !(l->rank_from || l->n_ranks_from || l->port_from || l->host_from));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct launch l;
+    struct err err;
+
+    text_len = size < MAX_TEXT ? size : MAX_TEXT;
+    memcpy(text, data, text_len);
+    text[text_len] = '\0';
+    for (size_t i = 0; i < text_len; i++)
+        if (text[i] == '\n')
+            text[i] = '\0';
+    if (launch_read(get, &l, &err) < 0)
+        ASSERT(err.msg[0]);
+    else
+        check(&l);
+    return 0;
+}
