@@ -21,7 +21,8 @@ find_program() # NAME: its path
         fi
     done
     command -v "$1" || {
-        echo "dptrain-rank.sh: no $1 in ${DPTRAIN_BIN:-\$DPTRAIN_BIN (unset)}, $here, or PATH" >&2
+        echo "dptrain-rank.sh: no $1 in ${DPTRAIN_BIN:-\$DPTRAIN_BIN (unset)}, $here," \
+            "or PATH" >&2
         exit 2
     }
 }
