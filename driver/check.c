@@ -9,7 +9,8 @@
 #include "report/run_dir.h"
 #include "train/engine.h"
 
-static void print_summary(const struct options *o, const struct job *job, const struct report *r)
+static void print_summary(const struct options *o, const struct job *job, const char *resume,
+                          const struct report *r)
 {
     char layout[HASH_TEXT_LEN];
     struct buf text = {0};
@@ -24,6 +25,8 @@ static void print_summary(const struct options *o, const struct job *job, const 
            (long long)job->train.epochs);
     printf("validation samples %lld\n", (long long)r->opened.n_validation);
     printf("ranks              %lld, this one on cpu\n", (long long)o->n_ranks);
+    if (resume)
+        printf("goes on            in %s, from step %lld\n", resume, (long long)r->opened.step);
     printf("the job is fine\n");
     buf_fini(&text);
 }
@@ -42,7 +45,8 @@ static struct report *wait_opened(struct mailbox *reports)
     }
 }
 
-static void post_open(struct engine *e, const struct options *o, const struct job *job)
+static void post_open(struct engine *e, const struct options *o, const struct job *job,
+                      const char *resume)
 {
     struct cmd *c = cmd_new(CMD_OPEN, 0);
     struct buf text = {0};
@@ -50,12 +54,15 @@ static void post_open(struct engine *e, const struct options *o, const struct jo
     job_write(job, &text);
     c->open.n_ranks = (int)o->n_ranks;
     c->open.job = (struct blob){text.data, text.len};
+    c->open.resume = resume ? xstrdup(resume) : NULL;
     engine_post(e, c);
 }
 
 static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
 
-static int open_job(const struct options *o, const struct job *job, struct err *err)
+/* `resume`: the run directory whose newest checkpoint is loaded, or NULL. */
+static int open_job(const struct options *o, const struct job *job, const char *resume,
+                    struct err *err)
 {
     struct engine_options eo = {.device = "cpu", .n_threads = (int)o->common.n_threads};
     struct mailbox reports;
@@ -66,13 +73,13 @@ static int open_job(const struct options *o, const struct job *job, struct err *
     mailbox_init(&reports, NULL, NULL);
     rc = engine_new(&eo, &reports, &e, err);
     if (rc == 0) {
-        post_open(e, o, job);
+        post_open(e, o, job, resume);
         r = wait_opened(&reports);
         if (r->kind == REPORT_FAULT) {
             *err = r->fault.err;
             rc = err->code;
         } else {
-            print_summary(o, job, r);
+            print_summary(o, job, resume, r);
         }
         report_free(r);
         engine_free(e);
@@ -81,17 +88,38 @@ static int open_job(const struct options *o, const struct job *job, struct err *
     return rc;
 }
 
+/* With --resume: the run to go on with, for free(), whose job must be this one; NULL where there is
+ * none, which a start would take for the beginning. */
+static int find_run(const struct run_dir_request *q, const struct job *job, char **out,
+                    struct err *err)
+{
+    char *folder = run_dir_to_resume(q);
+    int rc = 0;
+
+    if (run_dir_holds_run(folder)) {
+        rc = record_check_resume(folder, job, err);
+        *out = xstrdup(folder);
+    } else {
+        log_warn("--resume: there is no run in %s yet: it would start from the beginning", folder);
+    }
+    free(folder);
+    return rc;
+}
+
 int check_run(const struct options *o, const struct job *job)
 {
-    char *path = record_path(o, job);
+    char *path = record_path(o, job), *resume = NULL;
     struct run_dir_request q = {
         .path = path, .is_explicit = o->run_dir != NULL, .resume = o->resume};
     struct err err;
     int rc = run_dir_check(&q, &err);
 
-    free(path);
+    if (rc == 0 && o->resume)
+        rc = find_run(&q, job, &resume, &err);
     if (rc == 0)
-        rc = open_job(o, job, &err);
+        rc = open_job(o, job, resume, &err);
+    free(resume);
+    free(path);
     if (rc == 0)
         return STATUS_OK;
     log_error("%s", err.msg);

@@ -18,27 +18,29 @@ char *record_path(const struct options *o, const struct job *job)
 
 /* ---- opening ---- */
 
-/* A run that goes on must be the same job in what made its numbers. */
-static int compare_with_old(const struct record *r, const char *job_path, struct err *err)
+int record_check_resume(const char *dir, const struct job *job, struct err *err)
 {
-    struct job *old;
-    int rc;
+    char *path = xasprintf("%s/job.yaml", dir);
+    struct job *old = NULL;
+    int rc = 0;
 
-    if (access(job_path, F_OK) < 0)
-        return 0; /* killed before it was written: nothing to compare */
-    rc = job_load(job_path, NULL, 0, &old, err);
-    if (rc < 0)
-        return err_wrap(err, "--resume");
-    rc = job_compare_for_resume(old, r->job, err);
-    job_free(old);
-    return rc < 0 ? err_wrap(err, "--resume in %s", r->dir.path) : 0;
+    if (access(path, F_OK) == 0) { /* killed before it was written: nothing to compare */
+        rc = job_load(path, NULL, 0, &old, err);
+        if (rc == 0)
+            rc = job_compare_for_resume(old, job, err);
+        if (rc < 0)
+            err_wrap(err, "--resume in %s", dir);
+        job_free(old);
+    }
+    free(path);
+    return rc;
 }
 
 static int write_job(const struct record *r, struct err *err)
 {
     char *path = xasprintf("%s/job.yaml", r->dir.path);
     struct buf text = {0};
-    int rc = r->dir.resumed ? compare_with_old(r, path, err) : 0;
+    int rc = r->dir.resumed ? record_check_resume(r->dir.path, r->job, err) : 0;
 
     if (rc == 0) {
         job_write(r->job, &text);

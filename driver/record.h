@@ -34,6 +34,10 @@ void record_end(struct record *r, int status, int argc, char **argv);
 /* A run that ended with STATUS_USAGE never was one: its folder goes. */
 void record_close(struct record *r, int status);
 
+/* A run that goes on must be the same job in what made its numbers: the run in `dir` against `job`.
+ * ERR_CONFIG names what differs. */
+int record_check_resume(const char *dir, const struct job *job, struct err *err);
+
 /* runs/NAME, or --run-dir; the caller frees it. */
 char *record_path(const struct options *o, const struct job *job);
 

@@ -173,7 +173,9 @@ const struct option config_options[] = {
      .flags = OPT_RESUME,
      .help = "Write a checkpoint after every so many epochs; 0: not by epochs."},
     {"checkpoint.every_steps", OPT_INT, AT(checkpoint.every_steps), "0", 0, 1e12, .unit = "steps",
-     .flags = OPT_RESUME, .help = "Write a checkpoint after every so many steps; 0: not by steps."},
+     .flags = OPT_RESUME,
+     .help = "Write a checkpoint after every so many steps; 0: not by steps.  It is written beside "
+             "training; one that falls due meanwhile follows it."},
     {"checkpoint.keep", OPT_INT, AT(checkpoint.keep), "3", 1, 1e6, .unit = "checkpoints",
      .flags = OPT_RESUME, .help = "So many of the newest are kept."},
 

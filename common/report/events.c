@@ -175,6 +175,7 @@ static void put_checkpoint(json_t *o, const struct session_event *ev)
     put_step(o, ev);
     put_text(o, "path", ev->text);
     put_number(o, "seconds", ev->seconds);
+    put_number(o, "exposed_seconds", ev->exposed_seconds);
 }
 
 static void put_done(json_t *o, const struct session_event *ev)

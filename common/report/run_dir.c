@@ -34,9 +34,9 @@ static int has(const char *dir, const char *entry)
     return yes;
 }
 
-static int holds_run(const char *dir)
+int run_dir_holds_run(const char *path)
 {
-    return has(dir, "events.jsonl") || has(dir, "job.yaml") || has(dir, "checkpoints");
+    return has(path, "events.jsonl") || has(path, "job.yaml") || has(path, "checkpoints");
 }
 
 static int make_dirs(const char *path, struct err *err)
@@ -126,7 +126,7 @@ static int claim_path(const char *path, int resume, struct run_dir *out, struct 
 {
     struct run_dir d = {.path = xstrdup(path), .events_fd = -1};
     int rc = make_dirs(path, err);
-    int holds = rc == 0 && holds_run(path);
+    int holds = rc == 0 && run_dir_holds_run(path);
 
     d.events = xasprintf("%s/events.jsonl", path);
     if (rc == 0)
@@ -155,7 +155,7 @@ static int last_run(const char *path)
 
     for (int n = 1; n <= MAX_NAMES; n++) {
         char *p = numbered(path, n);
-        int holds = holds_run(p);
+        int holds = run_dir_holds_run(p);
 
         free(p);
         if (!holds)
@@ -202,7 +202,7 @@ int run_dir_check(const struct run_dir_request *q, struct err *err)
     if (stat(q->path, &st) == 0 && !S_ISDIR(st.st_mode))
         return err_set(err, ERR_CONFIG, "run directory %s: there is something that is not a folder",
                        q->path);
-    if (q->is_explicit && !q->resume && holds_run(q->path))
+    if (q->is_explicit && !q->resume && run_dir_holds_run(q->path))
         return taken_error(q, err);
     return 0;
 }

@@ -34,6 +34,8 @@ int run_dir_claim(const struct run_dir_request *q, struct run_dir *out, struct e
 /* What run_dir_claim would say, without taking anything (--check). */
 int run_dir_check(const struct run_dir_request *q, struct err *err);
 
+int run_dir_holds_run(const char *path);
+
 /* The folder that --resume goes on with, whether it holds a run or not; for free(). */
 char *run_dir_to_resume(const struct run_dir_request *q);
 

@@ -84,8 +84,9 @@ struct session_event {
     enum phase phase; /* EVENT_ERROR; PHASE_COUNT: none */
     int n_ranks;      /* EVENT_START, EVENT_FORM, EVENT_RECOVERED; else the length of `per_rank` */
     double *per_rank; /* [n_ranks] EVENT_FIRST_STEP: rss MiB; EVENT_DONE: peak rss MiB; else NULL */
-    double
-        seconds; /* FORM, RECOVERED: it took; FIRST_STEP, DONE: since start; CHECKPOINT: to write */
+    /* FORM, RECOVERED: it took; FIRST_STEP, DONE: since start; CHECKPOINT: to write */
+    double seconds;
+    double exposed_seconds;     /* CHECKPOINT: training stood still for it */
     int64_t generation;         /* EVENT_FORM, EVENT_RECOVERED */
     int64_t steps_lost;         /* EVENT_RECOVERED: begun, and done again */
     int64_t n_parameters;       /* EVENT_START, which comes when rank 0 has built its graph */

@@ -11,6 +11,7 @@
  *   CMD_TRAIN     one epoch, from the step held                    -> REPORT_STEP ..., REPORT_EPOCH
  *   CMD_VALIDATE  this rank's share of the validation set          -> REPORT_VALIDATED
  *   CMD_CHECKPOINT  rank 0 writes, the others do nothing           -> REPORT_CHECKPOINT
+ *                 answered when the state is copied; with is_last when it is on disk
  *   CMD_STOP      leave everything, release all                    -> REPORT_STOPPED
  *
  * Beside the queue an engine has two calls that any thread may make at any time (train/engine.h):
@@ -75,6 +76,8 @@ struct cmd {
         } validate;
         struct {          /* CMD_CHECKPOINT */
             int64_t step; /* applied step that every rank holds */
+            int is_last;  /* of the job, or before a stop: answer when it is written; rank 0's only
+                           */
         } checkpoint;
     };
 };
@@ -179,11 +182,15 @@ struct report {
             int64_t n_correct, n_samples;
             int64_t n_nonfinite; /* samples whose loss is not finite: left out of loss_sum */
         } validated;
-        struct { /* REPORT_CHECKPOINT; also sent unasked, for checkpoint.every_steps */
+        struct { /* REPORT_CHECKPOINT */
             int64_t step;
-            double seconds;
-            char *path;  /* of the generation written; NULL on ranks other than 0 */
+            double seconds;         /* from the copy of the state to the last fsync */
+            double exposed_seconds; /* training stood still for it */
+            char *path;  /* of the generation written; NULL: of ranks other than 0, and when it is
+                            being written still, or was already: what becomes of it is reported
+                            unasked */
             char *error; /* why it could not be written, else NULL; the job goes on */
+            int is_unasked; /* no answer to CMD_CHECKPOINT; from rank 0, at any time */
         } checkpoint;
         struct { /* REPORT_FAULT: this engine cannot go on; waits for CMD_PREPARE or CMD_STOP */
             struct err err;

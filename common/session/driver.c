@@ -125,8 +125,10 @@ static void leave(struct driver *d)
     else if (d->stage != STAGE_OVER && d->stage != STAGE_NEW)
         due = min_i64(min_i64(d->next_check_ms, d->next_beat_ms),
                       d->pending.text ? d->pending_ms : INT64_MAX);
-    if (d->stage == STAGE_ENDING)
-        due = min_i64(due, max_i64(d->now_ms + 1, min_i64(d->engine_until_ms, d->conns_until_ms)));
+    if (d->stage == STAGE_ENDING && d->engine_until_ms > d->now_ms)
+        due = min_i64(due, d->engine_until_ms);
+    if (d->stage == STAGE_ENDING && d->conns_until_ms > d->now_ms)
+        due = min_i64(due, d->conns_until_ms);
     if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* that one takes a look at all ranks */
         due = min_i64(due, end_stage_deadline(d));
     session_leave(&d->clock, due);
@@ -395,7 +397,7 @@ void driver_stop(struct driver *d, int64_t now_ns, const char *why)
     else if (d->stage < STAGE_ENDING)
         end_at_once(d);
     else if (d->stage == STAGE_ENDING && d->n_stops > 1)
-        d->engine_until_ms = d->conns_until_ms = d->now_ms;
+        d->engine_until_ms = d->conns_until_ms = d->saves_until_ms = d->now_ms;
     leave(d);
 }
 

@@ -83,9 +83,15 @@ static int is_awaited(const struct driver *d)
     return 0;
 }
 
+/* After a failure that is not its own, rank 0 may finish the checkpoint that it is writing. */
+static int is_still_saving(const struct driver *d)
+{
+    return d->now_ms < d->saves_until_ms && d->seats[0].at.phase == PHASE_CHECKPOINT;
+}
+
 void end_check_over(struct driver *d)
 {
-    int is_late = d->now_ms >= d->engine_until_ms;
+    int is_late = d->now_ms >= d->engine_until_ms && !is_still_saving(d);
     if (d->stage != STAGE_ENDING || (!d->is_engine_stopped && !is_late) || is_awaited(d))
         return;
     while (d->n_conns > 0) {
@@ -182,6 +188,8 @@ static void fail_for_good(struct driver *d, const struct cause *c)
                                             .phase = c->phase,
                                             .text = xstrdup(c->text)});
     int status = status_of(d, c);
+    if (c->rank != 0 || c->code != ERR_TIMEOUT)
+        d->saves_until_ms = d->now_ms + d->o.deadlines.checkpoint;
     end_send_abort(d, c, NULL, 0);
     begin_ending(d, status, c->text, 1);
 }

@@ -125,6 +125,7 @@ struct driver {
     struct session_epoch last; /* .epoch == 0: none yet */
     int is_last_said;          /* its event is out */
     int is_final;              /* no epoch follows: the checkpoint being written is the last */
+    int is_saving_last;        /* the engine answers when it is written */
     int64_t saved_step;        /* of the newest checkpoint written here, -1: none */
     char *saved_path;          /* of it */
     char *save_error;          /* why the final checkpoint could not be written */
@@ -140,6 +141,7 @@ struct driver {
     char *text;
     int is_engine_busy, is_engine_stopped;
     int64_t engine_until_ms, conns_until_ms;
+    int64_t saves_until_ms; /* the engine may take so long to finish a checkpoint */
 };
 
 /* driver.c */

@@ -170,7 +170,11 @@ void run_digest(struct driver *d, int rank, struct report *r)
     int is_past = d->stage == STAGE_WAIT || r->generation < d->generation;
     if (r->kind == REPORT_STOPPED && rank == 0)
         d->is_engine_stopped = 1;
-    if (d->stage >= STAGE_ENDING) {
+    if (r->kind == REPORT_CHECKPOINT && r->checkpoint.is_unasked && rank == 0) {
+        if (d->stage < STAGE_OVER)
+            run_note_checkpoint(d, rank, r); /* written beside whatever is going on */
+        report_free(r);
+    } else if (d->stage >= STAGE_ENDING) {
         report_free(r);
     } else if (d->stage == STAGE_GATHER || !d->seats[rank].is_member) {
         digest_outside(d, rank, r);
@@ -184,9 +188,6 @@ void run_digest(struct driver *d, int rank, struct report *r)
         report_free(r);
     } else if (r->kind == REPORT_STEP && rank == 0) {
         note_step(d, r);
-        report_free(r);
-    } else if (r->kind == REPORT_CHECKPOINT && d->stage == STAGE_TRAIN) {
-        run_note_checkpoint(d, rank, r); /* checkpoint.every_steps: unasked */
         report_free(r);
     } else {
         take_answer(d, rank, r);

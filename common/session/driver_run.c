@@ -273,10 +273,12 @@ static void begin_validation(struct driver *d)
     command_all(d, c);
 }
 
+/* The last one is to be on disk before the next thing happens. */
 static void begin_checkpoint(struct driver *d)
 {
     struct cmd *c = cmd_new(CMD_CHECKPOINT, d->generation);
     c->checkpoint.step = d->step;
+    c->checkpoint.is_last = d->is_saving_last = d->is_final || d->n_stops > 0;
     enter_stage(d, STAGE_CHECKPOINT, PHASE_CHECKPOINT);
     command_all(d, c);
 }
@@ -594,7 +596,8 @@ void run_note_checkpoint(struct driver *d, int rank, const struct report *r)
                                                 .step = r->checkpoint.step,
                                                 .phase = PHASE_COUNT,
                                                 .text = xstrdup(r->checkpoint.path),
-                                                .seconds = r->checkpoint.seconds});
+                                                .seconds = r->checkpoint.seconds,
+                                                .exposed_seconds = r->checkpoint.exposed_seconds});
     }
 }
 
@@ -608,5 +611,8 @@ void run_checkpoint_done(struct driver *d)
             (d->is_final || d->n_stops > 0)) /* an earlier one: the job goes on */
             d->save_error = xstrdup(r->checkpoint.error);
     }
-    next_epoch(d);
+    if (!d->is_saving_last && d->n_stops > 0 && d->saved_step != d->step)
+        begin_checkpoint(d); /* it became the last one while the state was copied */
+    else
+        next_epoch(d);
 }

@@ -180,9 +180,9 @@ static int obey(struct engine *e, const struct cmd *c, struct report *r, struct 
     case CMD_VALIDATE:
         return trainer_validate(e->trainer, c->validate.epoch, r, err);
     case CMD_CHECKPOINT:
-        trainer_checkpoint(e->trainer, r);
-        return 0;
+        return trainer_checkpoint(e->trainer, c->checkpoint.is_last, r, err);
     case CMD_STOP:
+        trainer_finish(e->trainer);
         return 0;
     }
     return err_set(err, ERR_ARG, "command %d is unknown", (int)c->kind);
@@ -291,6 +291,7 @@ void engine_abort(struct engine *e)
     if (e->coll)
         coll_abort(e->coll);
     pthread_mutex_unlock(&e->coll_lock);
+    trainer_interrupt(e->trainer);
 }
 
 void engine_progress(const struct engine *e, struct progress *out)

@@ -90,38 +90,73 @@ static void report_step(struct trainer *t, struct meter *m, int64_t epoch)
     t->hooks.report(t->hooks.arg, r);
 }
 
-static void write_checkpoint(struct trainer *t, struct report *r)
-{
-    int64_t start = clock_mono_ns();
-    struct err err;
+/* ---- checkpoints ---- */
 
-    r->checkpoint.step = t->state->at.step;
-    if (t->rank != 0 || !t->o.run_dir)
-        return;
+int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err)
+{
+    done->checkpoint.step = t->state->at.step;
+    if (!t->saver)
+        return 0;
     t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, t->state->at.step, -1);
-    t->state->at.n_ranks = t->n_ranks;
-    if (state_save(t->state, t->o.run_dir, (int)t->job->checkpoint.keep, &r->checkpoint.path,
-                   &err) < 0)
-        r->checkpoint.error = xstrdup(err.msg);
-    r->checkpoint.seconds = clock_since_s(start);
+    t->is_checkpoint_due = 0;
+    return is_last ? saver_save(t->saver, t->n_ranks, done, err)
+                   : saver_begin(t->saver, t->n_ranks, err);
 }
 
-void trainer_checkpoint(struct trainer *t, struct report *done) { write_checkpoint(t, done); }
-
-/* Inside an epoch: by train's own count, or because some rank asked; the step is the same on all.
- */
-static void maybe_checkpoint(struct trainer *t, const struct step_result *s, int64_t epoch_end)
+void trainer_finish(struct trainer *t)
 {
-    int64_t every = t->job->checkpoint.every_steps, step = t->state->at.step;
-    int due = every > 0 && step % every == 0 && step < epoch_end;
+    if (!t->saver)
+        return;
+    t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, trainer_step(t), -1);
+    saver_finish(t->saver);
+}
+
+void trainer_interrupt(struct trainer *t)
+{
+    if (t->saver)
+        saver_interrupt(t->saver);
+}
+
+/* Steps do not wait for a disk that hangs; somebody should know. */
+static void warn_slow_disk(struct trainer *t, int64_t step, double seconds)
+{
+    double most = 1e-3 * (double)t->job->cluster.deadlines.checkpoint_ms;
     struct report *r;
 
-    if ((!due && s->control.n_checkpoint == 0) || t->rank != 0)
+    if (step == t->warned_step || seconds < most)
         return;
-    r = report_new(REPORT_CHECKPOINT, 0);
-    write_checkpoint(t, r);
+    t->warned_step = step;
+    r = report_new(REPORT_WARNING, 0);
+    r->warning.step = step;
+    r->warning.text = xasprintf("the checkpoint of step %lld has been under way for %.0f s "
+                                "(cluster.deadlines.checkpoint: %g s): training goes on, newer "
+                                "ones have to wait; is the disk of %s in order?",
+                                (long long)step, seconds, most, t->o.run_dir);
     t->hooks.report(t->hooks.arg, r);
 }
+
+/* Inside an epoch: by train's own count, or because some rank asked. */
+static int maybe_checkpoint(struct trainer *t, const struct step_result *s, int64_t epoch_end,
+                            struct err *err)
+{
+    int64_t every = t->job->checkpoint.every_steps, step = t->state->at.step, other;
+    double seconds;
+
+    if (!t->saver)
+        return 0;
+    t->is_checkpoint_due |= (every > 0 && step % every == 0) || s->control.n_checkpoint > 0;
+    if (!t->is_checkpoint_due || step == epoch_end)
+        return 0;
+    if (saver_under_way(t->saver, &other, &seconds)) {
+        warn_slow_disk(t, other, seconds);
+        return 0;
+    }
+    t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, step, -1);
+    t->is_checkpoint_due = 0;
+    return saver_begin(t->saver, t->n_ranks, err);
+}
+
+/* ---- epochs ---- */
 
 /* A diverging run may reach the end of the range: cut there, as a step's own sum is. */
 static int64_t add_loss(int64_t sum, int64_t more)
@@ -183,7 +218,9 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
         add_up(at, &s);
         meter_step(m, t->coll, s.control.n_samples);
         report_step(t, m, epoch);
-        maybe_checkpoint(t, &s, epoch_end);
+        rc = maybe_checkpoint(t, &s, epoch_end, err);
+        if (rc < 0)
+            return rc;
         if (s.control.n_stop > 0 && at->step < last) {
             *end = EPOCH_STOPPED;
             return 0;

@@ -239,43 +239,79 @@ static const char *tracked_prefix(const char *name, size_t *len)
     return name;
 }
 
-int state_save(const struct state *s, const char *run_dir, int keep, char **path, struct err *err)
-{
-    int n = n_rows(s), rc;
-    struct st_tensor *model = xcalloc(2 * (size_t)n, sizeof *model);
-    struct st_tensor *optimizer = xcalloc((size_t)n, sizeof *optimizer);
-    struct ckpt_content c = {.state = s->at, .model = model, .optimizer = optimizer};
-    struct arena names = {0};
-    struct image m = {0};
+/* The tensors point into the image, so taking a snapshot only fills it. */
+struct snapshot {
+    const struct layout *layout;
+    struct image image;
+    struct ckpt_content content;
+    struct arena names;
+};
 
-    rc = image_of(s, &m, err);
-    if (rc < 0)
-        goto out;
+static void add_rows(struct snapshot *p, const struct state *s)
+{
+    int n = n_rows(s);
+    struct st_tensor *model = arena_alloc(&p->names, 2 * (size_t)n * sizeof *model);
+    struct st_tensor *optimizer = arena_alloc(&p->names, (size_t)n * sizeof *optimizer);
+    struct ckpt_content *c = &p->content;
+
+    c->model = model;
+    c->optimizer = optimizer;
     for (int i = 0; i < n; i++) {
-        struct row r = row_at(s, &m, i);
+        struct row r = row_at(s, &p->image, i);
         size_t len;
         char *name;
 
         if (!row_exists(s, r))
             continue;
-        name = arena_printf(&names, "%s%s", r.segment->name, r.is_momentum ? momentum_suffix : "");
+        name =
+            arena_printf(&p->names, "%s%s", r.segment->name, r.is_momentum ? momentum_suffix : "");
         if (r.is_momentum)
-            optimizer[c.n_optimizer++] = as_tensor(r, name);
+            optimizer[c->n_optimizer++] = as_tensor(r, name);
         else
-            model[c.n_model++] = as_tensor(r, name);
+            model[c->n_model++] = as_tensor(r, name);
         if (!r.is_momentum && tracked_prefix(name, &len))
-            model[c.n_model++] = (struct st_tensor){
-                .name = arena_printf(&names, "%.*s%s", (int)len, name, batches_tracked),
+            model[c->n_model++] = (struct st_tensor){
+                .name = arena_printf(&p->names, "%.*s%s", (int)len, name, batches_tracked),
                 .dtype = DTYPE_I64,
-                .data = &s->at.n_updates};
+                .data = &c->state.n_updates};
     }
-    rc = ckpt_save(run_dir, &c, keep, path, err);
-out:
-    free(m.base);
-    arena_fini(&names);
-    free(model);
-    free(optimizer);
-    return rc;
+}
+
+int snapshot_new(const struct state *s, struct snapshot **out, struct err *err)
+{
+    struct snapshot *p = xcalloc(1, sizeof *p);
+
+    if (image_new(s, &p->image, err) < 0) {
+        free(p);
+        return err_wrap(err, "checkpoints");
+    }
+    p->layout = s->layout;
+    add_rows(p, s);
+    *out = p;
+    return 0;
+}
+
+void snapshot_free(struct snapshot *p)
+{
+    if (!p)
+        return;
+    arena_fini(&p->names);
+    free(p->image.base);
+    free(p);
+}
+
+int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err)
+{
+    ASSERT(p->layout == s->layout);
+    p->content.state = s->at;
+    p->content.state.n_ranks = n_ranks;
+    return image_transfer(s, &p->image, 0, err);
+}
+
+int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char **path,
+                  struct err *err)
+{
+    return ckpt_save(run_dir, &p->content, keep, path, err);
 }
 
 /* Copy the tensor `name` of f to r.data, having checked it. */

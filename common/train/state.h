@@ -2,7 +2,7 @@
  * and where the run stands.
  *
  * Life:    state_new (memory from the backend) -> init, load or broadcast -> ... -> state_free.
- * Threads: the engine's. */
+ * Threads: the engine's, but for snapshot_save. */
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H
 
@@ -41,8 +41,20 @@ int state_n_hashes(const struct state *s);
 int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *all,
                struct err *err);
 
-/* Write a generation under run_dir, keeping `keep`; *path as ckpt_save. */
-int state_save(const struct state *s, const char *run_dir, int keep, char **path, struct err *err);
+/* snapshot - a copy of a state in host memory, out of which another thread writes a checkpoint
+ * while training goes on.  All its memory is taken by snapshot_new, as large as the state; a
+ * backend fills it by its copy_out.  One thread at a time: take and save must not overlap. */
+struct snapshot;
+
+int snapshot_new(const struct state *s, struct snapshot **out, struct err *err);
+void snapshot_free(struct snapshot *p); /* NULL is fine */
+
+/* The state as it is now, for a checkpoint of n_ranks ranks.  Allocates nothing. */
+int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err);
+
+/* Write it as a generation under run_dir, keeping `keep`; *path as ckpt_save. */
+int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char **path,
+                  struct err *err);
 
 /* Take everything from an open generation; a tensor missing, of another shape, or too many: named.
  */

@@ -23,6 +23,10 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
     t->o.run_dir = o->run_dir ? xstrdup(o->run_dir) : NULL;
     t->hooks = *hooks;
     t->ring = ring_new();
+    t->warned_step = -1;
+    if (t->o.run_dir)
+        t->saver = saver_new(t->o.run_dir,
+                             &(struct saver_hooks){hooks->arg, hooks->report, hooks->canceled});
     return t;
 }
 
@@ -38,6 +42,7 @@ void trainer_free(struct trainer *t)
 {
     if (!t)
         return;
+    saver_free(t->saver);
     release_formation(t);
     loader_free(t->train_loader);
     loader_free(t->valid_loader);
@@ -178,6 +183,8 @@ static int make_memory(struct trainer *t, struct err *err)
         rc = buffers_new(t->backend, t->state, t->job->train.accumulate > 1, &t->buffers, err);
     if (rc == 0)
         rc = update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
+    if (rc == 0 && t->saver)
+        rc = saver_open(t->saver, t->state, (int)t->job->checkpoint.keep, err);
     return rc;
 }
 

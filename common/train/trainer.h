@@ -7,7 +7,8 @@
  *          ... } -> free.
  *          After a failure in form, train or validate the state held is that of the last applied
  *          step, and prepare may follow (another generation).
- * Threads: one.  The hooks are called on it.
+ * Threads: one, and on rank 0 the saver's.  The hooks are called on the first, but for reports of
+ *          checkpoints.
  * Errors:  each names its phase's cause; ERR_CANCELED and ERR_PEER come out of collectives. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
@@ -22,9 +23,10 @@ struct trainer;
 /* How a trainer talks to whoever drives it. */
 struct trainer_hooks {
     void *arg;
-    void (*report)(void *arg, struct report *r); /* takes r: steps, checkpoints, warnings */
-    unsigned (*requests)(void *arg);             /* enum engine_request, or-ed: asked for here */
-    int (*canceled)(void *arg);                  /* 1: leave as soon as possible */
+    /* Takes r: steps, warnings; and checkpoints, these from the saver's thread. */
+    void (*report)(void *arg, struct report *r);
+    unsigned (*requests)(void *arg); /* enum engine_request, or-ed: asked for here */
+    int (*canceled)(void *arg);      /* 1: leave as soon as possible */
     void (*at)(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket);
     void (*stepped)(void *arg, int64_t wall_ns, int64_t busy_ns); /* busy: not in collectives */
 };
@@ -54,8 +56,13 @@ int trainer_form(struct trainer *t, int source, struct err *err);
  * between its end and the driver's knowing. */
 int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
 int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
-/* Rank 0 writes; a failure to write is in done->checkpoint.error, not in *err. */
-void trainer_checkpoint(struct trainer *t, struct report *done);
+/* Rank 0 copies its state, to be written beside what comes next (train/saver.h); is_last: waits
+ * until it is on disk.  A failure to write is in a report, not in *err. */
+int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err);
+/* Let a checkpoint that is being written be finished. */
+void trainer_finish(struct trainer *t);
+/* From any thread: what waits for a checkpoint asks hooks.canceled again. */
+void trainer_interrupt(struct trainer *t);
 
 int64_t trainer_step(const struct trainer *t); /* applied so far */
 

@@ -9,6 +9,7 @@
 #include "optim/schedule.h"
 #include "train/buffers.h"
 #include "train/programs.h"
+#include "train/saver.h"
 #include "train/state.h"
 #include "train/trainer.h"
 #include "train/update.h"
@@ -32,6 +33,7 @@ struct trainer {
     struct buffers *buffers;
     struct update *update;
     struct loader *train_loader, *valid_loader;
+    struct saver *saver; /* from new on; NULL: nothing is written here */
 
     /* prepare, form */
     int rank, n_ranks;
@@ -44,6 +46,8 @@ struct trainer {
     char note[NOTE_LEN];     /* what was first seen not finite here, or "" */
     int64_t first_step_done; /* 1 once this process has made a step */
     int has_stepped;         /* 1 once this formation has */
+    int is_checkpoint_due;   /* at the next step's end at which the saver is idle */
+    int64_t warned_step;     /* the checkpoint that is taking too long, and was said to; -1 */
 
     /* of the epoch under way, over all the formations that this process trained it in */
     int64_t timed_epoch, epoch_start_ns, epoch_n_samples;

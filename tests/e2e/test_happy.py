@@ -62,7 +62,8 @@ class Happy(dp.Case):
         self.assertEqual(sorted(os.listdir(os.path.join(folder, "latest"))),
                          ["model.safetensors", "optimizer.safetensors", "state.json"])
         for event in self.events("checkpoint", run):
-            self.assertEqual(set(event), {"event", "time", "step", "path", "seconds"})
+            self.assertEqual(set(event), {"event", "time", "step", "path", "seconds",
+                                          "exposed_seconds"})
         self.assertEqual(int(latest[5:]), self.events("checkpoint", run)[-1]["step"])
         self.assertEqual([name for name in os.listdir(self.path(run)) if name.endswith(".new")], [])
 

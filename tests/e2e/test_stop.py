@@ -240,6 +240,43 @@ class RunDirectories(dp.Case):
             self.assertRegex(driver.text, r"there is no run in runs/(demo|typo) \(no job.yaml\)")
         self.assertEqual(os.listdir(self.path("runs")), ["mine"])
 
+    def test_stop_among_checkpoints(self):
+        """Stopped while checkpoints are written beside training: the last step is on disk."""
+        driver = self.driver("--local", n=2, job={**ENDLESS, "checkpoint.every_steps": 1})
+        self.wait_event("checkpoint", 3)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        step = int(re.search(r"stopped by SIGTERM after step (\d+)", driver.text).group(1))
+        written = self.events("checkpoint")
+        self.assertEqual(written[-1]["step"], step)
+        self.assertEqual([event["step"] for event in written],
+                         sorted({event["step"] for event in written}))
+        for event in written[:-1]:
+            self.assertLessEqual(event["exposed_seconds"], event["seconds"])
+        self.assertEqual(os.readlink(self.path("runs/demo/checkpoints/latest")),
+                         f"step-{step:08}")
+        self.run_driver("--local", "--resume", n=2,
+                        job={**ENDLESS, "train.max_steps": 0, "train.epochs": 1 + step // 313})
+
+    def test_check_resume(self):
+        """--check says what --resume would go on with: which step, none, another job, damaged."""
+        job = {**SMALL, "train.epochs": 1}
+        self.write_job("mine")
+        driver = self.run_driver("--check", "--resume", "--job", "mine.yaml", "--run-dir", "nosuch",
+                                 job=None)
+        self.assertIn("there is no run in nosuch yet: it would start from the beginning",
+                      driver.text)
+        self.run_driver(job=job)
+        driver = self.run_driver("--check", "--resume", job=job)
+        self.assertRegex(driver.out, r"goes on +in runs/demo, from step 32\n")
+        driver = self.run_driver("--check", "--resume", job={**job, "optimizer.lr": 0.0625},
+                                 status=USAGE)
+        self.assertRegex(driver.text, r"--resume in runs/demo: .*optimizer.lr")
+        os.unlink(self.path("runs/demo/checkpoints/latest/state.json"))
+        driver = self.run_driver("--check", "--resume", job=job, status=USAGE)
+        self.assertIn("holds no complete checkpoint (1 looked at)", driver.text)
+        self.assertEqual(os.listdir(self.path("runs")), ["demo"])
+
     def test_resume_own_job(self):
         """Without --job: the run's own job.yaml, in --run-dir and in runs/NAME."""
         self.write_job("mine")

@@ -269,16 +269,37 @@ static void validated(struct sim *s, int k)
     report(s, k, r);
 }
 
+static struct report *outcome(const struct sim *s, const struct fake_engine *e, struct report *r)
+{
+    r->checkpoint.step = e->step;
+    if (s->is_disk_full)
+        r->checkpoint.error = xstrdup("disk full");
+    else
+        r->checkpoint.path = xasprintf("checkpoints/step-%lld", (long long)e->step);
+    return r;
+}
+
+/* Rank 0 has copied its state: what becomes of the checkpoint comes later. */
+static void save_beside(struct sim *s, int k)
+{
+    struct fake_engine *e = &s->nodes[k].e;
+    struct report *r = outcome(s, e, report_new(REPORT_CHECKPOINT, e->generation));
+    r->checkpoint.is_unasked = 1;
+    e->saved_at_ns = s->now + sim_random(s, 0, 300 * MS);
+    sim_schedule(
+        s, (struct sim_event){.kind = EV_REPORT, .node = k, .report = r, .token = s->nodes[k].life},
+        e->saved_at_ns);
+}
+
 static void saved(struct sim *s, int k)
 {
     struct fake_engine *e = &s->nodes[k].e;
-    struct report *r = answer(s, k, REPORT_CHECKPOINT);
+    struct report *r;
+    if (e->rank == 0 && !e->is_last_save)
+        save_beside(s, k);
+    r = answer(s, k, REPORT_CHECKPOINT);
     r->checkpoint.step = e->step;
-    if (e->rank == 0 && s->is_disk_full)
-        r->checkpoint.error = xstrdup("disk full");
-    else if (e->rank == 0)
-        r->checkpoint.path = xasprintf("checkpoints/step-%lld", (long long)e->step);
-    report(s, k, r);
+    report(s, k, e->rank == 0 && e->is_last_save ? outcome(s, e, r) : r);
 }
 
 static void compute(struct sim *s, int k)
@@ -434,7 +455,7 @@ void engine_take(struct sim *s, int k, struct cmd *c)
     if (c->kind == CMD_STOP) {
         e->must_stop = 1;
         if (!e->doing)
-            after(s, k, sim_random(s, MS, 20 * MS));
+            after(s, k, max_i64(sim_random(s, MS, 20 * MS), e->saved_at_ns - s->now));
         cmd_free(c);
         return;
     }
@@ -468,6 +489,7 @@ static void join_group(struct sim *s, int k, const struct cmd *c)
 static void obey(struct sim *s, int k, struct cmd *c)
 {
     struct fake_engine *e = &s->nodes[k].e;
+    int64_t wait;
     e->generation = c->generation;
     e->doing = c->kind;
     e->is_waiting = e->is_released = 0;
@@ -489,7 +511,11 @@ static void obey(struct sim *s, int k, struct cmd *c)
     } else {
         e->phase = c->kind == CMD_VALIDATE ? PHASE_VALIDATE : PHASE_CHECKPOINT;
         e->epoch = c->kind == CMD_VALIDATE ? c->validate.epoch : e->epoch;
+        e->is_last_save = c->kind == CMD_CHECKPOINT && c->checkpoint.is_last;
     }
-    after(s, k, sim_random(s, MS, 60 * MS));
+    wait = sim_random(s, MS, 60 * MS);
+    if (c->kind == CMD_CHECKPOINT) /* one at a time */
+        wait = max_i64(wait, e->saved_at_ns - s->now + MS);
+    after(s, k, wait);
     cmd_free(c);
 }

@@ -53,6 +53,8 @@ struct fake_engine {
     int is_fresh; /* no step in this formation yet */
     int wants_stop, wants_regroup, is_stuck, must_stop, has_stepped, is_different;
     int64_t last_report;
+    int is_last_save;    /* of the checkpoint that is asked for */
+    int64_t saved_at_ns; /* when the newest checkpoint is, or will be, written */
 };
 
 struct node {     /* a process */

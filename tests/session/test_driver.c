@@ -459,11 +459,16 @@ static void the_step_held_decides_what_is_left(void **state)
 }
 
 /* The job of n ranks has come to this command. */
+static void go_on_to(struct rig *r, int n, enum cmd_kind kind)
+{
+    while (r->command->kind != kind)
+        rig_answer_all(r, n);
+}
+
 static void go_to(struct rig *r, int n, enum cmd_kind kind)
 {
     rig_gather(r, n);
-    while (r->command->kind != kind)
-        rig_answer_all(r, n);
+    go_on_to(r, n, kind);
 }
 
 /* Everybody closes and the engine stops. */
@@ -735,6 +740,105 @@ static void stops_before_and_at_once(void **state)
     rig_free(&r);
 }
 
+static struct report *unasked(int64_t step, const char *path, const char *error)
+{
+    struct report *p = report_new(REPORT_CHECKPOINT, 1);
+    p->checkpoint.step = step;
+    p->checkpoint.path = path ? xstrdup(path) : NULL;
+    p->checkpoint.error = error ? xstrdup(error) : NULL;
+    p->checkpoint.is_unasked = 1;
+    return p;
+}
+
+/* Written beside training: what becomes of it is told in whatever stage, once. */
+static void checkpoints_are_written_beside(void **state)
+{
+    static const enum cmd_kind when[] = {CMD_TRAIN, CMD_VALIDATE, CMD_CHECKPOINT};
+    (void)state;
+    for (size_t i = 0; i < 2 * ARRAY_LEN(when); i++) {
+        const char *error = i % 2 ? "no space left" : NULL;
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        rig_driver(&r, &o);
+        go_to(&r, 2, CMD_CHECKPOINT);
+        assert_false(r.command->checkpoint.is_last);
+        rig_report(&r, 0, rig_answer(r.command)); /* the state is copied, no more */
+        rig_report(&r, 1, rig_answer(r.command));
+        go_on_to(&r, 2, when[i / 2]);
+        assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), 0);
+        rig_report(&r, 0, unasked(4, error ? NULL : "p", error));
+        assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), !error);
+        assert_int_equal(rig_count(&r, EVENT_ERROR), error != NULL);
+        go_on_to(&r, 2, CMD_CHECKPOINT);
+        assert_true(r.command->checkpoint.is_last); /* of the second and last epoch */
+        rig_answer_all(&r, 2);
+        let_end(&r, 2);
+        assert_int_equal(r.status, STATUS_OK);
+        rig_free(&r);
+    }
+}
+
+/* Asked to stop while the state is copied: the end waits for what is being written. */
+static void stops_when_the_checkpoint_is_written(void **state)
+{
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        struct rig r;
+        struct driver_options o = rig_options(1);
+        rig_driver(&r, &o);
+        go_to(&r, 1, CMD_CHECKPOINT);
+        struct cmd *c = r.command;
+        r.command = NULL;
+        driver_stop(r.d, r.now, "SIGTERM");
+        rig_report(&r, 0, rig_answer(c));
+        cmd_free(c);
+        assert_int_equal(r.command->kind, CMD_CHECKPOINT);
+        assert_int_equal(r.command->checkpoint.step, 4);
+        assert_true(r.command->checkpoint.is_last);
+        struct report *p = rig_answer(r.command);
+        if (fails)
+            p->checkpoint.error = xstrdup("no space left");
+        else
+            rig_report(&r, 0, unasked(4, "p", NULL)); /* was under way, is not written twice */
+        rig_report(&r, 0, p);
+        rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+        assert_int_equal(r.status, fails ? STATUS_FAILED : STATUS_STOPPED);
+        assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), !fails);
+        rig_free(&r);
+    }
+}
+
+/* Another rank's failure leaves rank 0 the time to finish a checkpoint, if it says that it does so;
+ * the operator's second signal does not. */
+static void a_failure_waits_for_what_is_written(void **state)
+{
+    (void)state;
+    for (int is_saving = 0; is_saving < 2; is_saving++) {
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        rig_driver(&r, &o);
+        go_to(&r, 2, CMD_TRAIN);
+        rig_close(&r, 1);
+        assert_int_equal(r.command->kind, CMD_STOP);
+        struct progress p = {.generation = 1, .epoch = 1, .phase = PHASE_CHECKPOINT, .bucket = -1};
+        if (is_saving)
+            driver_progress(r.d, r.now, &p);
+        rig_wait(&r, 1000);
+        assert_int_equal(r.is_finished, !is_saving);
+        if (is_saving) {
+            rig_wait(&r, 20000);
+            assert_false(r.is_finished);
+            rig_report(&r, 0, unasked(4, "p", NULL));
+            rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+            assert_true(r.is_finished);
+            assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), 1);
+        }
+        assert_int_equal(r.is_engine_stuck, !is_saving);
+        assert_int_equal(r.status, STATUS_FAILED);
+        rig_free(&r);
+    }
+}
+
 static void checkpoints_may_fail_but_the_last(void **state)
 {
     (void)state;
@@ -774,10 +878,7 @@ static void what_is_saved_is_not_saved_again(void **state)
     rig_report(&r, 0, rig_opened());
     while (r.command->kind != CMD_TRAIN)
         rig_answer_all(&r, 1);
-    struct report *p = report_new(REPORT_CHECKPOINT, 1); /* checkpoint.every_steps */
-    p->checkpoint.step = 4;
-    p->checkpoint.path = xstrdup("p");
-    rig_report(&r, 0, p);
+    rig_report(&r, 0, unasked(4, "p", NULL)); /* checkpoint.every_steps */
     rig_answer_all(&r, 1);
     assert_int_equal(r.command->kind, CMD_TRAIN);
     assert_int_equal(r.command->train.epoch, 2);
@@ -895,6 +996,9 @@ int main(void)
         cmocka_unit_test(a_replica_that_differs_is_named),
         cmocka_unit_test(a_polite_stop_saves),
         cmocka_unit_test(stops_before_and_at_once),
+        cmocka_unit_test(checkpoints_are_written_beside),
+        cmocka_unit_test(stops_when_the_checkpoint_is_written),
+        cmocka_unit_test(a_failure_waits_for_what_is_written),
         cmocka_unit_test(checkpoints_may_fail_but_the_last),
         cmocka_unit_test(what_is_saved_is_not_saved_again),
         cmocka_unit_test(nonfinite_saves_and_fails),

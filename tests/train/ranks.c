@@ -23,7 +23,7 @@ struct job_run {
     const struct run_plan *plan;
     struct run_result *result;
     struct coll_group *group;
-    pthread_mutex_t lock; /* guards validation sums, note and warnings in the result */
+    pthread_mutex_t lock; /* guards validation sums, note, warnings, saved in the result */
     double loss_sum;
     int64_t n_correct;
 };
@@ -50,6 +50,11 @@ static void take_report(void *arg, struct report *r)
     if (r->kind == REPORT_WARNING) {
         pthread_mutex_lock(&k->job->lock);
         strncat(out->warning, r->warning.text, sizeof out->warning - strlen(out->warning) - 1);
+        pthread_mutex_unlock(&k->job->lock);
+    }
+    if (r->kind == REPORT_CHECKPOINT && r->checkpoint.path) {
+        pthread_mutex_lock(&k->job->lock);
+        out->saved[out->n_saved++ % MOST_STEPS] = r->checkpoint.step;
         pthread_mutex_unlock(&k->job->lock);
     }
     report_free(r);
@@ -102,6 +107,8 @@ static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t
     (void)epoch, (void)bucket;
     if (k->rank == 0 && phase == PHASE_LOAD)
         note_step(k, step);
+    if (k->rank == 0 && phase == PHASE_LOAD && p->on_step)
+        p->on_step(p->arg, k->trainer, step);
     if (k->rank == p->n_ranks - 1 && p->stop_at && phase == PHASE_LOAD && step == p->stop_at)
         atomic_store(&k->requests, ENGINE_REQUEST_STOP);
 }
@@ -189,8 +196,8 @@ static int validate_and_save(struct rank_run *k, struct err *err)
     report_free(r);
     if (rc == 0 && k->rank == 0 && k->job->plan->run_dir) {
         r = report_new(REPORT_CHECKPOINT, 1);
-        trainer_checkpoint(k->trainer, r);
-        if (r->checkpoint.error)
+        rc = trainer_checkpoint(k->trainer, 1, r, err);
+        if (rc == 0 && r->checkpoint.error)
             rc = err_set(err, ERR_IO, "%s", r->checkpoint.error);
         report_free(r);
     }

@@ -15,6 +15,9 @@ struct run_plan {
     int resume;              /* from run_dir */
     int64_t stop_at;         /* the last rank asks to stop while it computes this step; 0: no */
     struct coll_fault fault; /* on the last rank */
+    /* On rank 0, as a step begins; NULL: not. */
+    void (*on_step)(void *arg, struct trainer *t, int64_t step);
+    void *arg;
 };
 
 struct run_result {     /* of rank 0, except where said */
@@ -32,13 +35,15 @@ struct run_result {     /* of rank 0, except where said */
     char note[512];                              /* of any rank, when an epoch ended non-finite */
     double validation_loss, validation_accuracy; /* all ranks, after the last epoch */
     int64_t n_validated;
-    char warning[2048]; /* all warnings, one after another */
-    struct {            /* of each rank */
+    struct { /* of each rank */
         struct ring_head head;
         struct collective newest[RING_LEN]; /* oldest first */
         int n_newest, n_timed;              /* n_timed: steps whose time was told */
         int64_t wall_ns, busy_ns;           /* ... in sum */
     } ring[MOST_RANKS];
+    char warning[2048];        /* all warnings, one after another */
+    int64_t saved[MOST_STEPS]; /* steps of the checkpoints written beside training, in order */
+    int n_saved;
 };
 
 void run_job(const struct run_plan *plan, struct run_result *r);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "op/control.h"
 #include "ranks.h"
 
 #define DATA "data: {format: digits, samples: 640, validation_samples: 50}\n"
@@ -85,6 +86,25 @@ static void test_nonfinite_skips(void **state)
     assert_true(r.epoch[0].epoch.n_skipped >= 1);
     assert_true(isfinite(r.epoch[0].epoch.train_loss));
     assert_non_null(strstr(r.warning, "was not applied"));
+}
+
+/* Losses so large, yet finite, that already two steps' sums leave the range: the epoch's is cut at
+ * its end, and does not become negative. */
+static void test_loss_sum_is_cut(void **state)
+{
+    static const char job[] =
+        "model: {arch: mlp, hidden: [128, 128, 128], init: {name: normal, std: 100}}\n" DATA
+        "train: {global_batch: 64}\noptimizer: {lr: 1.0e-30}\n";
+    struct run_result r;
+
+    (void)state;
+    for (int n = 1; n <= 3; n += 2) {
+        run_job_ok(&(struct run_plan){.job = job, .n_ranks = n, .n_epochs = 1}, &r);
+        assert_int_equal(r.epoch[0].epoch.end, EPOCH_WHOLE);
+        assert_int_equal(r.epoch[0].epoch.n_skipped, 0);
+        assert_int_equal(r.epoch[0].epoch.n_samples, 640);
+        assert_true(r.epoch[0].epoch.train_loss == control_loss(INT64_MAX) / 640);
+    }
 }
 
 /* A rank that fails in its n-th collective: the others hold the last applied step. */
@@ -173,6 +193,7 @@ int main(void)
         cmocka_unit_test(test_max_steps),
         cmocka_unit_test(test_nonfinite_stops),
         cmocka_unit_test(test_nonfinite_skips),
+        cmocka_unit_test(test_loss_sum_is_cut),
         cmocka_unit_test(test_lost_rank),
         cmocka_unit_test(test_batch_norm_not_synchronised),
         cmocka_unit_test(test_initial_weights),

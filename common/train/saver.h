@@ -1,0 +1,53 @@
+/* saver - writes checkpoints beside training: rank 0's engine copies its state, a thread of the
+ * saver's own writes the copy, fsyncs and renames.
+ *
+ * One is under way at a time.  Whoever counts steps asks saver_under_way first, and while one is,
+ * asks again after the next step: what falls due meanwhile becomes one newer checkpoint, and the
+ * disk's pace never holds up training.  saver_begin and saver_save, for the end of an epoch, wait
+ * for the one before.  A checkpoint of a step that is being written, or has been, is not written
+ * again; one that failed is.
+ *
+ * What became of a checkpoint (REPORT_CHECKPOINT, is_unasked) goes to the hook from the saver's
+ * thread, before a newer one begins and before a wait for it ends; only saver_save's own is in its
+ * report instead.
+ *
+ * Life:    saver_new -> saver_open (the memory and the thread) -> begin, save ... ->
+ *          saver_free, which lets what is under way be finished.
+ * Threads: one, the engine's; saver_interrupt may come from any. */
+#ifndef TRAIN_SAVER_H
+#define TRAIN_SAVER_H
+
+#include "session/command.h"
+#include "train/state.h"
+
+struct saver; /* opaque */
+
+struct saver_hooks {
+    void *arg;
+    void (*report)(void *arg, struct report *r); /* takes r; from the saver's thread */
+    int (*canceled)(void *arg);                  /* 1: leave a wait */
+};
+
+struct saver *saver_new(const char *run_dir, const struct saver_hooks *hooks); /* copies both */
+void saver_free(struct saver *v);                                              /* NULL is fine */
+
+/* Memory for a copy of `s`, which outlives the saver.  Keeps `keep` generations. */
+int saver_open(struct saver *v, const struct state *s, int keep, struct err *err);
+
+/* Copy the state, once nothing is under way, and have it written.  Fails when it cannot be copied,
+ * and with ERR_CANCELED if the hook says so during a wait. */
+int saver_begin(struct saver *v, int n_ranks, struct err *err);
+
+/* The same, and wait until it is on disk.  The report's checkpoint says where, or why not; with
+ * neither, the saver's thread had reported that step already. */
+int saver_save(struct saver *v, int n_ranks, struct report *r, struct err *err);
+
+/* Wait, whatever the hook says, until nothing is under way. */
+void saver_finish(struct saver *v);
+
+/* Step and age of the one under way; 0: none is. */
+int saver_under_way(struct saver *v, int64_t *step, double *seconds);
+
+void saver_interrupt(struct saver *v); /* have a wait ask the hook again */
+
+#endif

@@ -1,0 +1,438 @@
+/* Checkpoints that are written beside training, on a disk whose fsync can be held up or fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "ranks.h"
+#include "train/trainer_impl.h"
+
+#define JOB                                                            \
+    "model: {arch: mlp, hidden: [8], batch_norm: true}\n"              \
+    "data: {format: digits, samples: 320, validation_samples: 10}\n"   \
+    "train: {global_batch: 10}\noptimizer: {lr: 0.1, momentum: 0.9}\n" \
+    "cluster: {deadlines: {checkpoint: 0.1}}\n"
+
+/* ---- the disk: calls of fsync come here (--wrap) ---- */
+
+static pthread_mutex_t disk_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t disk_changed = PTHREAD_COND_INITIALIZER;
+static int is_held, disk_errno, n_held; /* guarded by disk_lock */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+    int e;
+
+    pthread_mutex_lock(&disk_lock);
+    n_held++;
+    pthread_cond_broadcast(&disk_changed);
+    while (is_held)
+        pthread_cond_wait(&disk_changed, &disk_lock);
+    n_held--;
+    e = disk_errno;
+    pthread_mutex_unlock(&disk_lock);
+    errno = e;
+    return e ? -1 : __real_fsync(fd);
+}
+
+static void set_disk(int hold, int errnum)
+{
+    pthread_mutex_lock(&disk_lock);
+    is_held = hold;
+    disk_errno = errnum;
+    pthread_cond_broadcast(&disk_changed);
+    pthread_mutex_unlock(&disk_lock);
+}
+
+static void wait_held(void)
+{
+    pthread_mutex_lock(&disk_lock);
+    while (!n_held)
+        pthread_cond_wait(&disk_changed, &disk_lock);
+    pthread_mutex_unlock(&disk_lock);
+}
+
+/* ---- a trainer with its state, and what the saver reports ---- */
+
+struct desk {
+    char dir[64];
+    struct trainer *t;
+    atomic_int is_canceled, n_asked;
+    pthread_mutex_t lock; /* guards what follows */
+    int64_t ok[16], bad[16];
+    int n_ok, n_bad;
+    char error[512];
+};
+
+static void take_report(void *arg, struct report *r)
+{
+    struct desk *k = arg;
+
+    pthread_mutex_lock(&k->lock);
+    if (r->kind == REPORT_CHECKPOINT) {
+        assert_true(r->checkpoint.is_unasked);
+        assert_true(r->checkpoint.seconds > 0);
+        assert_true(!r->checkpoint.path != !r->checkpoint.error);
+        if (r->checkpoint.path)
+            k->ok[k->n_ok++] = r->checkpoint.step;
+        else
+            k->bad[k->n_bad++] = r->checkpoint.step;
+        if (r->checkpoint.error)
+            snprintf(k->error, sizeof k->error, "%s", r->checkpoint.error);
+    }
+    pthread_mutex_unlock(&k->lock);
+    report_free(r);
+}
+
+static unsigned requests(void *arg)
+{
+    (void)arg;
+    return 0;
+}
+
+static int canceled(void *arg)
+{
+    struct desk *k = arg;
+
+    atomic_fetch_add(&k->n_asked, 1);
+    return atomic_load(&k->is_canceled);
+}
+
+static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket)
+{
+    (void)arg, (void)phase, (void)epoch, (void)step, (void)bucket;
+}
+
+static int open_trainer(struct desk *k, struct err *err)
+{
+    struct trainer_hooks hooks = {k, take_report, requests, canceled, at};
+    struct cmd *c = cmd_new(CMD_OPEN, 0);
+    struct report *r = report_new(REPORT_OPENED, 0);
+    int rc;
+
+    k->t = trainer_new(&(struct trainer_options){.n_threads = 1, .run_dir = k->dir}, &hooks);
+    c->open.n_ranks = 1;
+    c->open.job = blob_of(JOB, strlen(JOB));
+    rc = trainer_open(k->t, c, r, err);
+    cmd_free(c);
+    report_free(r);
+    return rc;
+}
+
+static int make_desk(void **state)
+{
+    struct desk *k = xcalloc(1, sizeof *k);
+    struct err err;
+
+    *state = k;
+    set_disk(0, 0);
+    pthread_mutex_init(&k->lock, NULL);
+    strcpy(k->dir, "/tmp/dptrain-saver-XXXXXX");
+    return mkdtemp(k->dir) && open_trainer(k, &err) == 0 ? 0 : -1;
+}
+
+static int clear_desk(void **state)
+{
+    struct desk *k = *state;
+    char cmd[128];
+
+    set_disk(0, 0);
+    trainer_free(k->t);
+    snprintf(cmd, sizeof cmd, "rm -rf %s", k->dir);
+    free(k);
+    return system(cmd);
+}
+
+/* The state at `step`: one number of it says which. */
+static void move_to(struct desk *k, int64_t step)
+{
+    k->t->state->at.step = step;
+    k->t->state->param[0] = (float)step;
+}
+
+static void ignore(void *arg, const char *text) { (void)arg, (void)text; }
+
+/* The step that the newest generation holds, by its parameters too; -1: none. */
+static int64_t on_disk(struct desk *k)
+{
+    struct ckpt *c;
+    struct err err;
+    int64_t step;
+
+    if (ckpt_load_latest(k->dir, ignore, NULL, &c, &err) != 0)
+        return -1;
+    step = c->state.step;
+    assert_int_equal(state_load(k->t->state, c, &err), 0);
+    assert_int_equal((int64_t)k->t->state->param[0], step);
+    ckpt_close(c);
+    return step;
+}
+
+/* ---- cases ---- */
+
+/* What is written is the state of the moment it was asked for, however training goes on. */
+static void test_copy(void **state)
+{
+    struct desk *k = *state;
+    double seconds;
+    struct err err;
+    int64_t step;
+
+    set_disk(1, 0);
+    move_to(k, 7);
+    assert_int_equal(saver_begin(k->t->saver, 1, &err), 0);
+    wait_held();
+    assert_true(saver_under_way(k->t->saver, &step, &seconds) && step == 7);
+    move_to(k, 8);
+    assert_int_equal(k->n_ok, 0);
+    set_disk(0, 0);
+    saver_finish(k->t->saver);
+    assert_false(saver_under_way(k->t->saver, NULL, NULL));
+    assert_int_equal(k->n_ok, 1);
+    assert_int_equal(k->ok[0], 7);
+    assert_int_equal(on_disk(k), 7);
+}
+
+static void test_same_step_once(void **state)
+{
+    struct desk *k = *state;
+    struct report *r = report_new(REPORT_CHECKPOINT, 0);
+    struct err err;
+
+    set_disk(1, 0);
+    move_to(k, 7);
+    for (int i = 0; i < 3; i++) /* while it is under way */
+        assert_int_equal(saver_begin(k->t->saver, 1, &err), 0);
+    set_disk(0, 0);
+    assert_int_equal(saver_save(k->t->saver, 1, r, &err), 0); /* waits for that one */
+    assert_int_equal(k->n_ok, 1);
+    assert_null(r->checkpoint.path);
+    assert_null(r->checkpoint.error);
+    report_free(r);
+}
+
+struct call { /* of saver_begin or saver_save, on a thread */
+    struct desk *k;
+    pthread_t thread;
+    int is_save, rc, n_before; /* reports that had come when it returned */
+    struct report *r;
+    struct err err;
+};
+
+static void *run_call(void *arg)
+{
+    struct call *c = arg;
+
+    c->rc = c->is_save ? saver_save(c->k->t->saver, 1, c->r, &c->err)
+                       : saver_begin(c->k->t->saver, 1, &c->err);
+    pthread_mutex_lock(&c->k->lock);
+    c->n_before = c->k->n_ok + c->k->n_bad;
+    pthread_mutex_unlock(&c->k->lock);
+    return NULL;
+}
+
+/* A call that waits: it has asked whether it is canceled. */
+static void start_call(struct call *c, struct desk *k, int is_save)
+{
+    int before = atomic_load(&k->n_asked);
+
+    *c = (struct call){.k = k, .is_save = is_save, .r = report_new(REPORT_CHECKPOINT, 0)};
+    assert_int_equal(pthread_create(&c->thread, NULL, run_call, c), 0);
+    while (atomic_load(&k->n_asked) == before)
+        sched_yield();
+}
+
+static void test_second_waits(void **state)
+{
+    struct desk *k = *state;
+    struct err err;
+
+    for (int is_save = 0; is_save < 2; is_save++) {
+        struct call c;
+
+        k->n_ok = 0;
+        set_disk(1, 0);
+        move_to(k, 10 + is_save * 10);
+        assert_int_equal(saver_begin(k->t->saver, 1, &err), 0);
+        wait_held();
+        move_to(k, 11 + is_save * 10);
+        start_call(&c, k, is_save);
+        set_disk(0, 0);
+        pthread_join(c.thread, NULL);
+        assert_int_equal(c.rc, 0);
+        assert_true(c.n_before >= 1); /* the first one's outcome comes first */
+        assert_true(!is_save == !c.r->checkpoint.path);
+        saver_finish(k->t->saver);
+        assert_int_equal(k->ok[0], 10 + is_save * 10);
+        assert_int_equal(k->n_ok, 2 - is_save);
+        assert_int_equal(on_disk(k), 11 + is_save * 10);
+        report_free(c.r);
+    }
+}
+
+/* The formation breaks off: the engine leaves its wait, the checkpoint is finished all the same. */
+static void test_canceled_wait(void **state)
+{
+    struct desk *k = *state;
+    struct call c;
+
+    set_disk(1, 0);
+    move_to(k, 5);
+    start_call(&c, k, 1);
+    atomic_store(&k->is_canceled, 1);
+    trainer_interrupt(k->t);
+    pthread_join(c.thread, NULL);
+    assert_int_equal(c.rc, ERR_CANCELED);
+    assert_int_equal(k->n_ok, 0);
+    set_disk(0, 0);
+    trainer_finish(k->t);
+    assert_int_equal(k->n_ok, 1);
+    assert_int_equal(on_disk(k), 5);
+    report_free(c.r);
+}
+
+/* The report names the step; what is on disk stays; the same step is tried again. */
+static void test_failing_disk(void **state)
+{
+    struct desk *k = *state;
+    struct report *r = report_new(REPORT_CHECKPOINT, 0);
+    struct err err;
+
+    move_to(k, 3);
+    assert_int_equal(saver_begin(k->t->saver, 1, &err), 0);
+    saver_finish(k->t->saver);
+    set_disk(0, ENOSPC);
+    move_to(k, 4);
+    assert_int_equal(saver_begin(k->t->saver, 1, &err), 0);
+    saver_finish(k->t->saver);
+    assert_int_equal(k->n_bad, 1);
+    assert_int_equal(k->bad[0], 4);
+    assert_non_null(strstr(k->error, "checkpoint of step 4: "));
+    assert_non_null(strstr(k->error, "No space left on device"));
+    assert_int_equal(saver_save(k->t->saver, 1, r, &err), 0);
+    assert_int_equal(r->checkpoint.step, 4);
+    assert_non_null(r->checkpoint.error);
+    report_free(r);
+    assert_int_equal(on_disk(k), 3);
+    set_disk(0, 0);
+    move_to(k, 4);
+    r = report_new(REPORT_CHECKPOINT, 0);
+    assert_int_equal(saver_save(k->t->saver, 1, r, &err), 0);
+    assert_non_null(r->checkpoint.path);
+    assert_int_equal(k->n_bad, 1); /* whoever waits has it in the answer */
+    assert_int_equal(on_disk(k), 4);
+    report_free(r);
+}
+
+static void test_free_finishes(void **state)
+{
+    struct desk *k = *state;
+    struct err err;
+    char dir[64];
+
+    strcpy(dir, k->dir);
+    move_to(k, 9);
+    assert_int_equal(saver_begin(k->t->saver, 1, &err), 0);
+    trainer_free(k->t);
+    assert_int_equal(k->n_ok, 1);
+    assert_int_equal(open_trainer(k, &err), 0);
+    assert_int_equal(on_disk(k), 9);
+}
+
+static void test_memory(void **state)
+{
+    struct desk *k = *state;
+    struct snapshot *p;
+    struct err err;
+    uint64_t before;
+
+    alloc_fail_at(1);
+    assert_int_equal(snapshot_new(k->t->state, &p, &err), ERR_NOMEM);
+    assert_non_null(strstr(err.msg, "checkpoints: out of memory"));
+    assert_int_equal(snapshot_new(k->t->state, &p, &err), 0);
+    before = alloc_count();
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(snapshot_take(p, k->t->state, 1, &err), 0);
+    assert_int_equal(alloc_count(), before);
+    snapshot_free(p);
+}
+
+/* ---- in training ---- */
+
+/* A disk that hangs from the first checkpoint on, for longer than its deadline; it is freed when
+ * the 20th step comes. */
+static void hold_disk(void *arg, struct trainer *t, int64_t step)
+{
+    int64_t *since_ns = arg;
+
+    if (step == 1) {
+        wait_held();
+        *since_ns = clock_mono_ns();
+    }
+    while (step == 10 && clock_since_s(*since_ns) < 0.1)
+        sched_yield();
+    if (step == 20)
+        set_disk(0, 0);
+    if (step > 20)
+        saver_finish(t->saver);
+}
+
+static void test_steps_do_not_wait(void **state)
+{
+    struct desk *k = *state;
+    static const char job[] = JOB "checkpoint: {every_steps: 1, keep: 100}\n";
+    static struct run_result r;
+    int64_t since_ns;
+    struct ckpt *c;
+    struct err err;
+
+    set_disk(1, 0);
+    run_job_ok(&(struct run_plan){.job = job,
+                                  .n_ranks = 2,
+                                  .n_epochs = 1,
+                                  .run_dir = k->dir,
+                                  .on_step = hold_disk,
+                                  .arg = &since_ns},
+               &r);
+    assert_int_equal(r.n_steps, 32);
+    assert_int_equal(r.saved[0], 1);
+    assert_true(r.saved[1] == 21 || r.saved[1] == 22);
+    for (int i = 2; i < r.n_saved; i++)
+        assert_int_equal(r.saved[i], r.saved[i - 1] + 1);
+    assert_int_equal(r.saved[r.n_saved - 1], 31); /* the last one was waited for */
+    assert_non_null(strstr(r.warning, "the checkpoint of step 1 has been under way for"));
+    assert_null(strstr(strstr(r.warning, "of step 1 ") + 1, "of step 1 ")); /* once */
+    assert_int_equal(ckpt_load_latest(k->dir, ignore, NULL, &c, &err), 0);
+    assert_int_equal(c->state.step, 32);
+    ckpt_close(c);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, make_desk, clear_desk)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_copy),          CASE(test_same_step_once),    CASE(test_second_waits),
+        CASE(test_canceled_wait), CASE(test_failing_disk),      CASE(test_free_finishes),
+        CASE(test_memory),        CASE(test_steps_do_not_wait),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
