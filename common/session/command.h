@@ -62,7 +62,7 @@ struct cmd {
             int n_local, local; /* ranks on this host, and which of them this is, from 0 */
             char *address;      /* address to advertise to the other ranks, numeric */
         } prepare;
-        struct { /* CMD_FORM */
+        struct {                   /* CMD_FORM */
             int n_endpoints;       /* the ranks' number, or 0 with ids */
             struct blob *endpoint; /* [n_endpoints], by rank */
             struct blob ids;       /* rank 0's (.len 0: none), MSG_ID bytes each */
