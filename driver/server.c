@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "driver/files.h"
 #include "driver/local.h"
 #include "driver/peers.h"
 #include "driver/record.h"
@@ -233,15 +233,11 @@ static int start_local(struct server *s, struct err *err)
 
 /* ---- start and end ---- */
 
+/* A rank is a stranger, too, until it is welcomed. */
 static int max_strangers(const struct server *s)
 {
-    int n = (int)max_i64(s->options->n_ranks, s->job->cluster.max_ranks) +
-            (s->tls ? MAX_UNPROVEN : MAX_STRANGERS);
-    struct rlimit files;
-
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur / 2 < (rlim_t)n)
-        n = (int)(files.rlim_cur / 2); /* the ranks and their data need the others */
-    return n;
+    return (int)max_i64(s->options->n_ranks, s->job->cluster.max_ranks) +
+           files_for_strangers(s->options, s->job, s->tls ? MAX_UNPROVEN : MAX_STRANGERS);
 }
 
 static int start_listening(struct server *s, struct err *err)
@@ -334,11 +330,12 @@ static void start_session(struct server *s, int argc, char **argv, int64_t start
 /* All that can go wrong before the session starts; what was opened is closed by server_end. */
 static int server_start(struct server *s, struct err *err)
 {
-    int rc = daemon_tls(&s->options->common, TLS_DRIVER, &s->tls, err);
+    int rc = files_check(s->options, s->job, err);
 
     if (rc == 0)
+        rc = daemon_tls(&s->options->common, TLS_DRIVER, &s->tls, err);
+    if (rc == 0)
         rc = start_listening(s, err);
-
     if (rc == 0)
         rc = write_port_file(s, err);
     if (rc == 0) {

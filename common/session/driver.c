@@ -242,9 +242,9 @@ void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct er
     struct conn *c = driver_find_conn(d, id);
     const char *text = why ? why->msg : "it closed the connection (crashed or killed?)";
     if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING && strstr(text, c->from))
-        queue_log(&d->out, LOG_WARN, "before it said Hello: %s", text); /* it has the address */
+        stranger_say(d, "before it said Hello: %s", text); /* it has the address */
     else if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING)
-        queue_log(&d->out, LOG_WARN, "%s went away before it said Hello: %s", c->from, text);
+        stranger_say(d, "%s went away before it said Hello: %s", c->from, text);
     if (c && c->state == CONN_MEMBER) {
         c->state = CONN_LEAVING; /* nothing can be sent to it any more */
         int rank = c->rank;
@@ -261,7 +261,7 @@ static void on_stranger(struct driver *d, struct conn *c, const Wire__Control *m
 {
     if (m->body_case != WIRE__CONTROL__BODY_HELLO) {
         char *why = xasprintf("its first message is %s, want Hello", msg_name(m));
-        queue_log(&d->out, LOG_WARN, "closing %s: %s", c->from, why);
+        stranger_say(d, "closing %s: %s", c->from, why);
         close_conn(d, c, why);
         free(why);
     } else if (d->stage >= STAGE_ENDING) {
@@ -453,7 +453,7 @@ static void check_conns(struct driver *d)
         if (c->state == CONN_MEMBER || d->now_ms < c->until_ms)
             continue;
         if (c->state == CONN_STRANGER)
-            queue_log(&d->out, LOG_WARN, "closing %s: it did not say Hello", c->from);
+            stranger_say(d, "closing %s: it did not say Hello", c->from);
         queue_close(&d->out, c->id,
                     c->state == CONN_STRANGER ? "no Hello" : "it was told to leave");
         driver_drop_conn(d, c);
@@ -471,6 +471,7 @@ static void check_all(struct driver *d)
         check_silence(d);
         if (d->stage < STAGE_ENDING)
             check_conns(d);
+        stranger_check(d);
     }
     gather_check(d);
     recover_ask_regroup(d);

@@ -63,6 +63,7 @@ static void begin_ending(struct driver *d, int status, const char *text, int is_
 {
     int64_t wait_ms = is_abort ? ABORT_MS : STOP_MS;
     run_say_epoch(d);
+    stranger_say_rest(d);
     d->stage = STAGE_ENDING;
     d->stage_ms = d->now_ms;
     d->status = status;

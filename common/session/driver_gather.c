@@ -28,7 +28,7 @@ void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const 
     r.holder = msg_text(&a, holder, MSG_MAX_TEXT);
     m.body_case = WIRE__CONTROL__BODY_REFUSED;
     m.refused = &r;
-    queue_log(&d->out, LOG_WARN, "refused %s: %s", c->from, r.text);
+    stranger_say(d, "refused %s: %s", c->from, r.text);
     driver_send(d, c, &m);
     arena_fini(&a);
     driver_leave(d, c, REFUSED_MS);

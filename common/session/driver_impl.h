@@ -2,6 +2,7 @@
  *
  *   driver.c         what the caller sees; dispatch, time, housekeeping
  *   driver_gather.c  Hello, seats, Ready, refusals
+ *   driver_strangers.c  lines about connections that come to nothing, not too many
  *   driver_run.c     prepare, form, epochs: commands out, and what comes next
  *   driver_report.c  reports in
  *   driver_recover.c lost ranks: waiting, replacing, fewer ranks; leaving and joining in order
@@ -110,6 +111,10 @@ struct driver {
     struct seat *seats; /* [n_seats]: the ranks, then the spares */
     int n_ranks;        /* of the formation; o.n_ranks until some are lost for good, or join */
     int n_seats;
+    struct {
+        int64_t since_ms; /* the window's first line */
+        int n_said, n_unsaid;
+    } strangers;
     int *n_fruitless; /* [n_seats] recoveries since the last completed step, by rank at fault */
     struct recovery recovery;
     int has_formed, is_epoch_open; /* open: Train is out, and not every rank's answer is in */
@@ -164,6 +169,12 @@ void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const 
 void seat_clear(struct driver *d, int rank);
 void seat_move(struct driver *d, int from, int to); /* `to` is free */
 int gather_n_here(const struct driver *d);          /* ranks whose seat is taken */
+
+/* driver_strangers.c */
+void stranger_say(struct driver *d, const char *fmt, ...) /* a warning, unless there are too many */
+    __attribute__((format(printf, 2, 3)));
+void stranger_check(struct driver *d);    /* at each tick: how many were left out */
+void stranger_say_rest(struct driver *d); /* the same at once */
 
 /* driver_run.c: run_prepare begins a formation; the others follow when all ranks have answered */
 void run_prepare(struct driver *d);

@@ -1,6 +1,7 @@
 """Bad input to both daemons: exit status 2, and one line that says what to do."""
 
 import os
+import resource
 import socket
 import subprocess
 
@@ -100,6 +101,19 @@ class Args(dp.Case):
             with self.subTest(args=args):
                 extra = [] if "--port" in args or args[-1:] == ["--nranks"] else ["--port", "0"]
                 self.check(DRIVER, args + extra, pattern)
+
+    def test_too_few_files(self):
+        """Known before anybody connects, not when the last followers find no room."""
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+
+        result = subprocess.run([DRIVER, "--nranks", "100", "--port", "0"], cwd=self.folder,
+                                env=self.env, timeout=60, capture_output=True, text=True,
+                                check=False, preexec_fn=limit)
+        self.assertEqual(result.returncode, USAGE, result.stderr)
+        self.assertRegex(result.stderr, r"99 followers need 329 open files here, and this process "
+                                        r"may have 100: raise its hard limit")
+        self.assertEqual(os.listdir(self.folder), [])
 
     def test_follower(self):
         for args, pattern in FOLLOWER_CASES:

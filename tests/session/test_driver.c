@@ -86,6 +86,40 @@ static void hello_is_refused_with_its_reason(void **state)
     rig_free(&r);
 }
 
+static int n_lines(struct rig *r, const char *part)
+{
+    int n = 0;
+    for (const char *s = buf_cstr(&r->log); (s = strstr(s, part)); s++)
+        n++;
+    return n;
+}
+
+/* Anybody can connect where there is no secret: a flood of strangers is none of lines. */
+static void a_flood_of_strangers_is_told_in_few_lines(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    o.deadlines.gather = 100000;
+    rig_driver(&r, &o);
+    for (int conn = 1; conn < RIG_CONNS - 2; conn++) {
+        rig_connect(&r, conn, "10.0.0.9");
+        rig_close(&r, conn);
+    }
+    assert_int_equal(n_lines(&r, "went away before it said Hello"), 10);
+    assert_int_equal(n_lines(&r, "came to nothing"), 0);
+    rig_wait(&r, 10500);
+    assert_int_equal(n_lines(&r, "3 more connections came to nothing within 10 s"), 1);
+    rig_connect(&r, RIG_CONNS - 2, "10.0.0.9"); /* and the next ones are told again */
+    rig_close(&r, RIG_CONNS - 2);
+    assert_int_equal(n_lines(&r, "went away before it said Hello"), 11);
+    rig_wait(&r, 20000);
+    assert_int_equal(n_lines(&r, "came to nothing"), 1);
+    rig_hello(&r, RIG_CONNS - 1, 1);
+    assert_welcome(&r, RIG_CONNS - 1, 1);
+    rig_free(&r);
+}
+
 static void a_full_job_refuses(void **state)
 {
     struct rig r;
@@ -976,6 +1010,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hello_is_refused_with_its_reason),
+        cmocka_unit_test(a_flood_of_strangers_is_told_in_few_lines),
         cmocka_unit_test(a_full_job_refuses),
         cmocka_unit_test(who_wants_any_gives_way),
         cmocka_unit_test(gpus_are_given_once),

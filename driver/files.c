@@ -1,0 +1,53 @@
+#include "driver/files.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+
+#include "base/util.h"
+
+enum {
+    FILES_OWN = 32,         /* loop, log, data, checkpoints, libraries */
+    FILES_PER_CPU_PEER = 2, /* Gloo's, for each other rank (coll/gloo.h) */
+};
+
+static int64_t n_followers(const struct options *o, const struct job *job)
+{
+    return max_i64(o->n_ranks, job->cluster.max_ranks) - 1 + job->cluster.spares;
+}
+
+/* Where there are more ranks than Gloo joins, it is not Gloo. */
+static int64_t n_needed(const struct options *o, const struct job *job)
+{
+    int64_t n = n_followers(o, job);
+
+    return FILES_OWN + n + FILES_PER_CPU_PEER * min_i64(n, JOB_MAX_CPU_RANKS);
+}
+
+static int64_t n_allowed(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur == RLIM_INFINITY)
+        return INT64_MAX;
+    return (int64_t)r.rlim_cur;
+}
+
+int files_check(const struct options *o, const struct job *job, struct err *err)
+{
+    int64_t need = n_needed(o, job), allowed = n_allowed();
+
+    if (need <= allowed)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "%lld followers need %lld open files here, and this process may have %lld: "
+                   "raise its hard limit (ulimit -Hn; LimitNOFILE= in a systemd unit; nofile in "
+                   "/etc/security/limits.conf)",
+                   (long long)n_followers(o, job), (long long)need, (long long)allowed);
+}
+
+int files_for_strangers(const struct options *o, const struct job *job, int wanted)
+{
+    int64_t left = n_allowed() - n_needed(o, job);
+
+    return (int)max_i64(1, min_i64(wanted, left));
+}
