@@ -280,6 +280,8 @@ static void on_heartbeat(struct driver *d, int rank, int64_t generation, const W
                          .bucket = h->bucket};
     convert_from_pace(h, generation, &p);
     run_moved(d, rank, &p);
+    d->seats[rank].since_ms = d->now_ms - h->phase_ms;
+    watch_compare(d, rank);
     if (h->first_step)
         run_stepped(d, rank, h->rss_mib);
 }
@@ -439,10 +441,11 @@ static void check_silence(struct driver *d)
         const struct seat *s = &d->seats[k];
         if (!s->is_taken || d->now_ms - s->heard_ms < d->timeout_ms)
             continue;
-        char *why =
-            xasprintf("no sign of life for %.1f s", 1e-3 * (double)(d->now_ms - s->heard_ms));
-        close_conn(d, s->conn, why);
-        free(why);
+        struct buf why = {0};
+        buf_printf(&why, "no sign of life for %.1f s", 1e-3 * (double)(d->now_ms - s->heard_ms));
+        watch_put_waiters_for(d, k, &why);
+        close_conn(d, s->conn, buf_cstr(&why));
+        buf_fini(&why);
     }
 }
 
@@ -475,6 +478,7 @@ static void check_all(struct driver *d)
     }
     gather_check(d);
     recover_ask_regroup(d);
+    watch_check(d);
     if (d->stage <= STAGE_WAIT && d->now_ms >= d->next_missing_ms) {
         d->next_missing_ms = d->now_ms + MISSING_LINE_MS;
         gather_say_missing(d);

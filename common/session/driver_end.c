@@ -372,7 +372,7 @@ static const char *deadline_name(const struct driver *d)
 /* Where a follower is, is known to a heartbeat: a step's deadline is no shorter than some. */
 enum { LEAST_BEATS = 3 };
 
-static int64_t deadline_ms(const struct driver *d)
+int64_t end_deadline_ms(const struct driver *d)
 {
     if (is_readying(d))
         return d->o.deadlines.ready;
@@ -396,46 +396,22 @@ int64_t end_stage_deadline(const struct driver *d)
         since = d->seats[0].moved_ms;
     else if (d->stage == STAGE_TRAIN)
         since = oldest_move(d);
-    return since == INT64_MAX ? INT64_MAX : since + deadline_ms(d);
+    return since == INT64_MAX ? INT64_MAX : since + end_deadline_ms(d);
 }
 
+/* While gathering. */
 static int is_missing(const struct driver *d, int rank)
 {
     const struct seat *s = &d->seats[rank];
-    if (is_readying(d))
-        return !s->opened;
-    return d->stage == STAGE_GATHER ? !s->is_taken : !s->answer;
+    return is_readying(d) ? !s->opened : !s->is_taken;
 }
 
-/* Of the ranks that keep the others waiting, the first: in training the one furthest behind, and
- * not one that waits in an all-reduce. */
-static int culprit(const struct driver *d)
+static int first_missing(const struct driver *d)
 {
-    int found = -1;
-    for (int k = 0; k < d->n_ranks; k++) {
-        if (!is_missing(d, k))
-            continue;
-        const struct progress *a = &d->seats[k].at, *b = &d->seats[found < 0 ? k : found].at;
-        int is_behind = a->step < b->step || (a->step == b->step && a->phase != PHASE_REDUCE &&
-                                              b->phase == PHASE_REDUCE);
-        if (found < 0 || (d->stage == STAGE_TRAIN && is_behind))
-            found = k;
-    }
-    return found;
-}
-
-/* While they form, or all wait in the same all-reduce, nobody can be told from the others.  Who
- * does not follow when all are to form again can. */
-static int is_anybodys(const struct driver *d, int rank)
-{
-    if (d->stage == STAGE_FORM)
-        return 1;
-    if (d->stage != STAGE_TRAIN || d->seats[rank].at.phase != PHASE_REDUCE)
-        return 0;
     for (int k = 0; k < d->n_ranks; k++)
-        if (k != rank && is_missing(d, k) && d->seats[k].at.step == d->seats[rank].at.step)
-            return 1;
-    return 0;
+        if (is_missing(d, k))
+            return k;
+    return -1;
 }
 
 static void name_missing(const struct driver *d, struct buf *b)
@@ -448,11 +424,7 @@ static void name_missing(const struct driver *d, struct buf *b)
         buf_printf(b, n > 1 ? ", rank %d" : "rank %d", k);
         if (!s->is_taken)
             continue;
-        buf_printf(b, " (%s: ", s->host);
-        if (d->stage == STAGE_TRAIN)
-            buf_printf(b, "in %s of step %lld", phase_name(s->at.phase), (long long)s->at.step);
-        else
-            buf_printf(b, "in %s", phase_name(s->at.phase));
+        buf_printf(b, " (%s: in %s", s->host, phase_name(s->at.phase));
         if (k > 0)
             buf_printf(b, ", heard %.1f s ago", 1e-3 * (double)(d->now_ms - s->heard_ms));
         buf_printf(b, ")");
@@ -461,30 +433,48 @@ static void name_missing(const struct driver *d, struct buf *b)
         buf_printf(b, " and %d more", n - 8);
 }
 
-void end_deadline(struct driver *d)
+static void gather_too_long(struct driver *d)
 {
-    struct buf missing;
-    int rank = culprit(d);
+    int rank = first_missing(d);
     struct cause c = {.rank = rank, .code = ERR_TIMEOUT, .phase = PHASE_COUNT, .step = d->step};
+    struct buf missing = {0};
 
     ASSERT(rank >= 0);
     if (d->seats[rank].is_taken)
         c = cause_at(d, rank, ERR_TIMEOUT);
-    c.is_consequence = is_anybodys(d, rank);
-    buf_init(&missing);
     name_missing(d, &missing);
-    double seconds = 1e-3 * (double)deadline_ms(d);
-    if (d->stage == STAGE_TRAIN) {
-        char *who = driver_label(d, rank);
-        end_accuse(
-            d, c, 0,
-            "no progress for %g s (cluster.deadlines.%s): %s holds up the others; waiting for "
-            "%s",
-            seconds, deadline_name(d), who, buf_cstr(&missing));
-        free(who);
-    } else {
-        end_accuse(d, c, 0, "%s took longer than %g s (cluster.deadlines.%s); missing: %s",
-                   deadline_name(d), seconds, deadline_name(d), buf_cstr(&missing));
-    }
+    end_accuse(d, c, 0, "%s took longer than %g s (cluster.deadlines.%s); missing: %s",
+               deadline_name(d), 1e-3 * (double)end_deadline_ms(d), deadline_name(d),
+               buf_cstr(&missing));
     buf_fini(&missing);
+}
+
+/* While they form, or all wait in the same all-reduce, nobody can be told from the others.  Who
+ * does not follow when all are to form again can. */
+static struct cause cause_of(const struct driver *d, const struct watch_view *v)
+{
+    struct cause c = cause_at(d, max_i64(v->first, 0), ERR_TIMEOUT);
+    c.is_consequence = v->first < 0 || d->stage == STAGE_FORM;
+    if (v->first < 0)
+        c.rank = -1;
+    return c;
+}
+
+void end_deadline(struct driver *d)
+{
+    if (d->stage == STAGE_GATHER) {
+        gather_too_long(d);
+        return;
+    }
+    struct watch_view v = watch_look(d);
+    struct buf line = {0};
+    double seconds = 1e-3 * (double)end_deadline_ms(d);
+    watch_put_line(d, &v, &line);
+    if (d->stage == STAGE_TRAIN)
+        end_accuse(d, cause_of(d, &v), 0, "no progress for %g s (cluster.deadlines.%s): %s",
+                   seconds, deadline_name(d), buf_cstr(&line));
+    else
+        end_accuse(d, cause_of(d, &v), 0, "%s took longer than %g s (cluster.deadlines.%s): %s",
+                   deadline_name(d), seconds, deadline_name(d), buf_cstr(&line));
+    buf_fini(&line);
 }

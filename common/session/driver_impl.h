@@ -6,6 +6,7 @@
  *   driver_run.c     prepare, form, epochs: commands out, and what comes next
  *   driver_report.c  reports in
  *   driver_recover.c lost ranks: waiting, replacing, fewer ranks; leaving and joining in order
+ *   driver_watch.c   who keeps the others waiting
  *   driver_end.c     causes and the end of the job */
 #ifndef SESSION_DRIVER_IMPL_H
 #define SESSION_DRIVER_IMPL_H
@@ -69,6 +70,7 @@ struct seat { /* of one rank, or of a spare */
     struct report *answer; /* to this stage's command */
     struct progress at;    /* as last heard; since_ns of a follower: unused */
     int64_t moved_ms;      /* when `at` last changed, or the stage began */
+    int64_t since_ms;      /* when its phase began, by its own clock as far as that is known */
     int has_stepped;
     double rss_mib, peak_rss_mib;
 };
@@ -136,6 +138,8 @@ struct driver {
     char *save_error;          /* why the final checkpoint could not be written */
     char *nonfinite;           /* why training cannot go on, once the checkpoint is written */
     int nonfinite_rank;        /* who saw it; -1: nobody knows */
+
+    int is_warned; /* that a deadline is near; until a rank moves on */
 
     int n_stops; /* requests by the operator */
     char *stop_why;
@@ -211,6 +215,24 @@ void run_digest(struct driver *d, int rank, struct report *r); /* takes r */
 void run_moved(struct driver *d, int rank, const struct progress *p);
 void run_stepped(struct driver *d, int rank, double rss_mib);
 
+/* driver_watch.c */
+struct watch_view {    /* of the ranks at this moment */
+    int first;         /* the furthest behind; -1: none that could be named */
+    int n_behind;      /* with those that are no further */
+    int waiting;       /* a rank in the latest collective under way; -1: none */
+    int is_by_silence; /* nothing but silence tells who is behind */
+};
+
+struct watch_view watch_look(const struct driver *d);
+/* "rank 2 (node7, pid 4242) is in backward of step 118, bucket 3, for 12.1 s; ranks 0 1 3 wait for
+ * it in bucket 3" */
+void watch_put_line(const struct driver *d, const struct watch_view *v, struct buf *b);
+/* "; ranks 0 1 3 wait for it in bucket 3", or nothing. */
+void watch_put_waiters_for(const struct driver *d, int rank, struct buf *b);
+void watch_check(struct driver *d);             /* warns, now and then */
+void watch_compare(struct driver *d, int rank); /* its latest collective with rank 0's */
+int watch_is_silent(const struct driver *d, int rank);
+
 /* driver_end.c */
 /* Something went wrong at `rank`; `fmt` tells it whole.  c: rank, code, is_lost, phase, step.
  * A consequence waits for its cause. */
@@ -227,6 +249,7 @@ void end_check_pending(struct driver *d);
 void end_check_over(struct driver *d);
 int end_is_saving(const struct driver *d); /* rank 0 writes a checkpoint in the midst of training */
 int64_t end_stage_deadline(const struct driver *d); /* session ms, INT64_MAX: none */
+int64_t end_deadline_ms(const struct driver *d);    /* how long this stage may take */
 const char *stage_name(enum stage s);
 void end_forget_pending(struct driver *d);
 /* Abort: to one connection, or (NULL) to all members, which then are to leave; `recover`: to all

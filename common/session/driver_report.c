@@ -65,7 +65,9 @@ void run_moved(struct driver *d, int rank, const struct progress *p)
             d->seats[k].moved_ms = d->now_ms;
     if (p->epoch != s->at.epoch || p->step != s->at.step || p->phase != s->at.phase ||
         p->bucket != s->at.bucket)
-        s->moved_ms = d->now_ms;
+        s->moved_ms = s->since_ms = d->now_ms;
+    if (rank == 0 && p->since_ns > 0)
+        s->since_ms = d->now_ms - (d->now_ns - p->since_ns) / 1000000;
     s->at = *p;
 }
 

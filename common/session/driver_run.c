@@ -25,7 +25,7 @@ static void enter_stage(struct driver *d, enum stage stage, enum phase phase)
         struct seat *s = &d->seats[k];
         report_free(s->answer);
         s->answer = NULL;
-        s->moved_ms = d->now_ms;
+        s->moved_ms = s->since_ms = d->now_ms;
         s->at.phase = phase; /* until it says something newer */
     }
 }

@@ -220,6 +220,18 @@ static void check_event(struct sim *s, const struct session_event *e)
     }
 }
 
+/* Who is said to keep the others waiting does: something befell it that stops a rank. */
+static void check_warning(struct sim *s, const struct session_event *e)
+{
+    static const unsigned stops = 1u << INJECT_FREEZE | 1u << INJECT_FREEZE_SHORT |
+                                  1u << INJECT_HANG | 1u << INJECT_SILENCE |
+                                  1u << INJECT_SILENCE_IN | 1u << INJECT_SILENCE_OUT;
+    int k = node_of(e->host);
+    if (e->rank >= 0 && (k < 0 || !(s->struck[k] & stops)))
+        sim_fail(s, "nothing befell node %d: %s", k, e->text);
+    s->n_warnings++;
+}
+
 static void note_event(struct sim *s, const struct session_event *e)
 {
     sim_say(s, "event %d: rank %d step %lld %s", (int)e->kind, e->rank, (long long)e->step,
@@ -227,6 +239,8 @@ static void note_event(struct sim *s, const struct session_event *e)
     s->n_epoch_events += e->kind == EVENT_EPOCH;
     if (s->is_elastic)
         check_event(s, e);
+    if (e->kind == EVENT_WARNING)
+        check_warning(s, e);
     s->n_done += e->kind == EVENT_DONE;
     s->n_checkpoints += e->kind == EVENT_CHECKPOINT;
     s->n_errors += e->kind == EVENT_ERROR;
@@ -604,11 +618,20 @@ static void handle(struct sim *s, struct sim_event *e)
 
 static struct progress progress_of(const struct node *n)
 {
-    return (struct progress){.generation = n->e.generation,
-                             .epoch = n->e.epoch,
-                             .step = n->e.step,
-                             .phase = n->e.phase,
-                             .bucket = -1};
+    struct progress p = {.generation = n->e.generation,
+                         .epoch = n->e.epoch,
+                         .step = n->e.step,
+                         .phase = n->e.phase,
+                         .bucket = -1,
+                         .since_ns = n->e.since,
+                         .head = {.generation = n->e.generation,
+                                  .n_handed = n->e.n_handed,
+                                  .n_ended = n->e.n_ended}};
+    if (n->e.n_handed > n->e.n_ended)
+        p.head.at = (struct collective){.number = n->e.n_handed,
+                                        .step = n->e.step,
+                                        .bucket = n->e.n_handed == 1 ? RING_STATE : 0};
+    return p;
 }
 
 static void tick(struct sim *s, int k)

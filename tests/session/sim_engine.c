@@ -24,13 +24,19 @@ static void report(struct sim *s, int k, struct report *r)
 
 static void obey(struct sim *s, int k, struct cmd *c);
 
+static void set_phase(struct sim *s, int k, enum phase phase)
+{
+    s->nodes[k].e.phase = phase;
+    s->nodes[k].e.since = s->now;
+}
+
 static struct report *answer(struct sim *s, int k, enum report_kind kind)
 {
     struct fake_engine *e = &s->nodes[k].e;
     struct report *r = report_new(kind, e->generation);
     struct cmd *next = e->next;
     e->doing = 0;
-    e->phase = PHASE_IDLE;
+    set_phase(s, k, PHASE_IDLE);
     e->is_breaking = 0;
     e->next = NULL;
     if (e->must_stop)
@@ -164,6 +170,8 @@ static void arrive(struct sim *s, int k, int64_t key, int is_form)
     e->is_waiting = 1;
     e->is_released = 0;
     e->key = key;
+    e->n_handed++;
+    set_phase(s, k, is_form ? PHASE_FORM : PHASE_REDUCE);
     if (n_left(s, e->generation, key, &n_here) > 0)
         notice(s, k);
     else if (n_here == s->group_size[e->generation])
@@ -304,8 +312,7 @@ static void saved(struct sim *s, int k)
 
 static void compute(struct sim *s, int k)
 {
-    struct fake_engine *e = &s->nodes[k].e;
-    e->phase = PHASE_LOAD;
+    set_phase(s, k, PHASE_LOAD);
     after(s, k, sim_random(s, MS, 30 * MS));
 }
 
@@ -342,9 +349,9 @@ static void train(struct sim *s, int k)
         epoch_ended(s, k, EPOCH_WHOLE);
     } else if (e->is_released) {
         e->is_waiting = e->is_released = 0;
+        e->n_ended++;
         step_done(s, k);
     } else {
-        e->phase = PHASE_REDUCE;
         arrive(s, k, e->generation * 1000000 + 1 + e->step, 0);
     }
 }
@@ -354,6 +361,7 @@ static void form(struct sim *s, int k)
     struct fake_engine *e = &s->nodes[k].e;
     if (e->is_released) {
         e->is_waiting = e->is_released = 0;
+        e->n_ended++;
         formed(s, k);
     } else {
         arrive(s, k, e->generation * 1000000, 1);
@@ -494,22 +502,23 @@ static void obey(struct sim *s, int k, struct cmd *c)
     e->doing = c->kind;
     e->is_waiting = e->is_released = 0;
     if (c->kind == CMD_OPEN) {
-        e->phase = PHASE_OPEN;
+        set_phase(s, k, PHASE_OPEN);
     } else if (c->kind == CMD_PREPARE) {
-        e->phase = PHASE_PREPARE;
+        set_phase(s, k, PHASE_PREPARE);
+        e->n_handed = e->n_ended = 0;
         join_group(s, k, c);
     } else if (c->kind == CMD_FORM) {
-        e->phase = PHASE_FORM;
+        set_phase(s, k, PHASE_FORM);
         e->source = c->form.source;
         check_endpoints(s, c);
     } else if (c->kind == CMD_TRAIN) {
         e->epoch = c->train.epoch;
-        e->phase = PHASE_LOAD;
+        set_phase(s, k, PHASE_LOAD);
         if (e->epoch != e->step / s->spe + 1 && e->step != e->epoch * s->spe)
             sim_fail(s, "node %d is to train epoch %lld and holds step %lld", k,
                      (long long)e->epoch, (long long)e->step);
     } else {
-        e->phase = c->kind == CMD_VALIDATE ? PHASE_VALIDATE : PHASE_CHECKPOINT;
+        set_phase(s, k, c->kind == CMD_VALIDATE ? PHASE_VALIDATE : PHASE_CHECKPOINT);
         e->epoch = c->kind == CMD_VALIDATE ? c->validate.epoch : e->epoch;
         e->is_last_save = c->kind == CMD_CHECKPOINT && c->checkpoint.is_last;
     }

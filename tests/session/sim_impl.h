@@ -46,9 +46,11 @@ struct fake_engine {
     int64_t canceled; /* commands of this generation and older ones are not begun */
     int is_breaking;  /* aborted, and not yet out of what runs */
     enum phase phase;
-    int is_waiting;           /* in a collective */
-    int64_t key;              /* ... this one */
-    int is_released, is_last; /* the collective is done; it agreed on the end of the epoch */
+    int is_waiting;            /* in a collective */
+    int64_t key;               /* ... this one */
+    int64_t n_handed, n_ended; /* collectives in this formation */
+    int64_t since;             /* when its phase began */
+    int is_released, is_last;  /* the collective is done; it agreed on the end of the epoch */
     enum epoch_end end;
     int is_fresh; /* no step in this formation yet */
     int wants_stop, wants_regroup, is_stuck, must_stop, has_stepped, is_different;
@@ -109,6 +111,7 @@ struct sim {
     int n_struck, n_recovered, n_leaves, is_stopped, is_driver_gone;
     int64_t last_generation;
     double slowest_recovery;
+    int n_warnings; /* that somebody keeps the others waiting */
     int n_epoch_events, n_done, n_checkpoints, n_errors, n_lost, n_joins, n_forms, n_first;
     struct session_event last_error; /* its rank */
     struct sim_result *r;

@@ -523,11 +523,17 @@ static void deadlines_name_the_missing(void **state)
         const char *text;
     } cases[] = {
         {CMD_PREPARE, 21000,
-         "prepare took longer than 21 s (cluster.deadlines.prepare); missing: "
-         "rank 0 (h0: in prepare), rank 2 (h2: in prepare, heard"},
-        {CMD_TRAIN, 23000, "no progress for 23 s (cluster.deadlines.step): rank 2 (h2) holds up"},
-        {CMD_VALIDATE, 24000, "(cluster.deadlines.validate); missing: rank 0"},
-        {CMD_CHECKPOINT, 25000, "(cluster.deadlines.checkpoint); missing: rank 0"},
+         "prepare took longer than 21 s (cluster.deadlines.prepare): rank 0 (h0, pid 100) is in "
+         "prepare "
+         "for 21.0 s, rank 2 likewise; rank 1 waits for them"},
+        {CMD_TRAIN, 23000,
+         "no progress for 23 s (cluster.deadlines.step): rank 2 (h2, pid 102) is in load of step 0 "
+         "for "
+         "23.0 s, silent for 23.0 s; ranks 0 1 wait for it"},
+        {CMD_VALIDATE, 24000,
+         "(cluster.deadlines.validate): rank 0 (h0, pid 100) is in validate for 24.0 s"},
+        {CMD_CHECKPOINT, 25000,
+         "(cluster.deadlines.checkpoint): rank 0 (h0, pid 100) is in checkpoint for 25.0 s"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -638,13 +644,14 @@ static void a_formation_that_hangs_is_tried_again(void **state)
     rig_driver(&r, &o);
     go_to(&r, 3, CMD_FORM);
     rig_wait(&r, 22300);
-    LOGGED(&r, "(cluster.deadlines.form); missing: rank 0");
+    LOGGED(&r, "(cluster.deadlines.form): all that have not finished wait for each other");
     assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
     assert_int_equal(r.command->kind, CMD_PREPARE);
     rig_report(&r, 1, rig_answer(r.command));
     rig_report(&r, 0, rig_answer(r.command));
     rig_wait(&r, 21300);
-    assert_has(rig_event(&r, EVENT_ERROR)->text, "cluster.deadlines.prepare); missing: rank 2");
+    assert_has(rig_event(&r, EVENT_ERROR)->text,
+               "cluster.deadlines.prepare): rank 2 (h2, pid 102) is in prepare");
     rig_free(&r);
 }
 

@@ -1,0 +1,322 @@
+/* Who keeps the others waiting.
+ *
+ * In training all ranks hand over the same collectives in the same order, so the one that has
+ * handed over fewer than the others wait in (session/ring.h) is behind.  What is known of a rank is
+ * as old as its last heartbeat; as one that waits does not move on, and one that is behind does not
+ * either, the comparison holds all the same.  Elsewhere whoever has not answered is behind.  While
+ * they connect, each may wait for any other: nobody is named unless only one is left.
+ *
+ * The line that comes of it is a warning once a rank has used up half of a deadline, or has been
+ * silent for half of the time after which it is lost; then it is part of the error. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/driver_impl.h"
+
+enum { MOST_NAMED = 8 };
+
+/* ---- where the ranks are ---- */
+
+static const struct ring_head *head_of(const struct driver *d, int rank)
+{
+    static const struct ring_head none;
+    const struct ring_head *h = &d->seats[rank].at.head;
+    return h->generation == d->generation ? h : &none;
+}
+
+static int is_missing(const struct driver *d, int rank)
+{
+    return !d->seats[rank].is_taken || !d->seats[rank].answer;
+}
+
+int watch_is_silent(const struct driver *d, int rank)
+{
+    const struct seat *s = &d->seats[rank];
+    return rank > 0 && s->is_taken && d->now_ms - s->heard_ms > 2 * d->beat_ms + d->beat_ms / 4;
+}
+
+/* The first rank whose collective, not ended, is the latest: its number is what others may not have
+ * handed over yet.  -1: none is in one. */
+static int latest_waiting(const struct driver *d)
+{
+    int found = -1;
+    for (int k = 0; k < d->n_ranks; k++)
+        if (is_missing(d, k) && head_of(d, k)->at.number > 0 &&
+            (found < 0 || head_of(d, k)->at.number > head_of(d, found)->at.number))
+            found = k;
+    return found;
+}
+
+static int is_behind(const struct driver *d, const struct watch_view *v, int rank)
+{
+    if (!is_missing(d, rank))
+        return 0;
+    if (v->is_by_silence)
+        return watch_is_silent(d, rank);
+    if (d->stage != STAGE_TRAIN && d->stage != STAGE_FORM)
+        return 1;
+    if (v->waiting >= 0)
+        return head_of(d, rank)->n_handed < head_of(d, v->waiting)->at.number;
+    return d->seats[rank].at.phase != PHASE_REDUCE;
+}
+
+static int is_further(const struct seat *a, const struct seat *b)
+{
+    int64_t x = a->at.head.n_handed, y = b->at.head.n_handed;
+    if (x != y)
+        return x < y;
+    return a->at.step != b->at.step ? a->at.step < b->at.step : a->since_ms < b->since_ms;
+}
+
+static void count_behind(const struct driver *d, struct watch_view *v)
+{
+    v->first = -1;
+    v->n_behind = 0;
+    for (int k = 0; k < d->n_ranks; k++) {
+        if (!is_behind(d, v, k))
+            continue;
+        v->n_behind++;
+        if (v->first < 0 || is_further(&d->seats[k], &d->seats[v->first]))
+            v->first = k;
+    }
+}
+
+struct watch_view watch_look(const struct driver *d)
+{
+    struct watch_view v = {.waiting = latest_waiting(d)};
+    count_behind(d, &v);
+    if (v.n_behind == 0) {
+        v.is_by_silence = 1;
+        count_behind(d, &v);
+    }
+    if (d->stage == STAGE_FORM && v.n_behind > 1)
+        v.first = -1;
+    return v;
+}
+
+/* ---- saying it ---- */
+
+/* "rank 3", "ranks 0 1 4-9": those that are, or are not, behind, without `but`. */
+static int put_ranks(struct buf *b, const struct driver *d, const struct watch_view *v, int behind,
+                     int but)
+{
+    struct buf list = {0};
+    int n = 0, n_items = 0;
+    for (int k = 0, end; k < d->n_ranks; k = end) {
+        for (end = k; end < d->n_ranks && end != but && is_behind(d, v, end) == behind; end++)
+            ;
+        n += end - k;
+        if (end > k && n_items++ < MOST_NAMED)
+            buf_printf(&list, end - k > 2 ? " %d-%d" : end - k == 2 ? " %d %d" : " %d", k, end - 1);
+        end += end == k;
+    }
+    if (n > 0)
+        buf_printf(b, "rank%s%s%s", n > 1 ? "s" : "", buf_cstr(&list),
+                   n_items > MOST_NAMED ? " and more" : "");
+    buf_fini(&list);
+    return n;
+}
+
+static void put_who(struct buf *b, const struct driver *d, int rank)
+{
+    const struct seat *s = &d->seats[rank];
+    if (s->is_taken)
+        buf_printf(b, "rank %d (%s, pid %lld)", rank, s->host, (long long)s->pid);
+    else
+        buf_printf(b, "rank %d", rank);
+}
+
+/* "in backward of step 118, bucket 3, for 12.1 s" */
+static void put_where(struct buf *b, const struct driver *d, int rank)
+{
+    const struct seat *s = &d->seats[rank];
+    const struct progress *p = &s->at;
+    int has_step = (p->phase >= PHASE_LOAD && p->phase <= PHASE_UPDATE) ||
+                   (p->phase == PHASE_CHECKPOINT && d->stage == STAGE_TRAIN);
+    int has_bucket = p->phase == PHASE_BACKWARD || p->phase == PHASE_REDUCE;
+    buf_printf(b, p->phase == PHASE_IDLE ? "%s" : "in %s", phase_name(p->phase));
+    if (has_step)
+        buf_printf(b, " of step %lld", (long long)p->step);
+    if (has_bucket && p->bucket >= 0)
+        buf_printf(b, ", bucket %lld,", (long long)p->bucket);
+    buf_printf(b, " for %.1f s", 1e-3 * (double)(d->now_ms - s->since_ms));
+    if (watch_is_silent(d, rank))
+        buf_printf(b, ", silent for %.1f s", 1e-3 * (double)(d->now_ms - s->heard_ms));
+}
+
+/* " in bucket 3 of step 118"; the step only where it is another than `step`. */
+static void put_collective(struct buf *b, const struct collective *c, int64_t step)
+{
+    if (c->number == 0)
+        return;
+    if (c->bucket >= 0)
+        buf_printf(b, " in bucket %lld", (long long)c->bucket);
+    else
+        buf_printf(b, c->bucket == RING_SYNC ? " in batch statistics" : " in sharing the state");
+    if (c->bucket != RING_STATE && c->step != step)
+        buf_printf(b, " of step %lld", (long long)c->step);
+}
+
+static const struct collective *waited_in(const struct driver *d, const struct watch_view *v)
+{
+    static const struct collective none;
+    return v->waiting >= 0 ? &head_of(d, v->waiting)->at : &none;
+}
+
+/* Who lost only its connection with us may train on. */
+static int is_going_on(const struct driver *d)
+{
+    return d->stage == STAGE_TRAIN && !d->seats[0].answer &&
+           d->now_ms - d->seats[0].moved_ms < d->beat_ms;
+}
+
+/* "; ranks 0 1 3 wait for it in bucket 3" */
+static void put_waiters(struct buf *b, const struct driver *d, const struct watch_view *v)
+{
+    struct buf who = {0};
+    int n = put_ranks(&who, d, v, 0, -1);
+    if (is_going_on(d)) {
+        buf_printf(b, "; training goes on");
+    } else if (n > 0) {
+        buf_printf(b, "; %s %s for %s", buf_cstr(&who), n > 1 ? "wait" : "waits",
+                   v->n_behind > 1 ? "them" : "it");
+        put_collective(b, waited_in(d, v), d->seats[v->first].at.step);
+    }
+    buf_fini(&who);
+}
+
+static void put_nobody(struct buf *b, const struct driver *d, const struct watch_view *v)
+{
+    buf_printf(b, "all that have not finished wait for each other");
+    put_collective(b, waited_in(d, v), -1);
+    buf_printf(b, d->stage == STAGE_FORM
+                      ? ": they do not reach each other (--iface names the network to use)"
+                      : ", and none is behind: look at the network between them");
+}
+
+void watch_put_line(const struct driver *d, const struct watch_view *v, struct buf *b)
+{
+    if (v->first < 0) {
+        put_nobody(b, d, v);
+        return;
+    }
+    put_who(b, d, v->first);
+    buf_printf(b, " is ");
+    put_where(b, d, v->first);
+    if (v->n_behind > 1) {
+        buf_printf(b, ", ");
+        put_ranks(b, d, v, 1, v->first);
+        buf_printf(b, " likewise");
+    }
+    put_waiters(b, d, v);
+}
+
+void watch_put_waiters_for(const struct driver *d, int rank, struct buf *b)
+{
+    struct watch_view v = watch_look(d);
+    if (d->stage > STAGE_WAIT && rank < d->n_ranks && is_behind(d, &v, rank)) {
+        v.first = rank;
+        put_waiters(b, d, &v);
+    }
+}
+
+/* ---- before it is too late ---- */
+
+static struct watch_view look_for_silence(const struct driver *d)
+{
+    struct watch_view v = {.waiting = latest_waiting(d), .is_by_silence = 1};
+    count_behind(d, &v);
+    return v;
+}
+
+static void warn(struct driver *d, const struct watch_view *v)
+{
+    struct buf b = {0};
+    watch_put_line(d, v, &b);
+    queue_log(&d->out, LOG_WARN, "%s", buf_cstr(&b));
+    driver_event(d, &(struct session_event){.kind = EVENT_WARNING,
+                                            .rank = v->first,
+                                            .step = d->stage == STAGE_TRAIN && v->first >= 0
+                                                        ? d->seats[v->first].at.step
+                                                        : d->step,
+                                            .phase = PHASE_COUNT,
+                                            .text = xstrdup(buf_cstr(&b))});
+    buf_fini(&b);
+}
+
+/* A rank of this formation that has been silent for so long, and keeps somebody waiting. */
+static int long_silent(const struct driver *d)
+{
+    int64_t long_ms = max_i64(d->timeout_ms / 2, 2 * d->beat_ms + d->beat_ms / 2);
+    for (int k = 1; k < d->n_ranks; k++)
+        if (watch_is_silent(d, k) && d->now_ms - d->seats[k].heard_ms >= long_ms &&
+            !d->seats[k].answer)
+            return k;
+    return -1;
+}
+
+void watch_check(struct driver *d)
+{
+    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || d->n_ranks == 1)
+        return;
+    int64_t due = end_stage_deadline(d);
+    int is_half = due != INT64_MAX && d->now_ms >= due - end_deadline_ms(d) / 2;
+    if (!is_half && long_silent(d) < 0) {
+        d->is_warned = 0;
+        return;
+    }
+    struct watch_view v = is_half ? watch_look(d) : look_for_silence(d);
+    if (!d->is_warned)
+        warn(d, &v);
+    d->is_warned = 1;
+}
+
+/* ---- ranks that do not agree ---- */
+
+/* Who shares the state may come to it from different steps. */
+static int is_other(const struct collective *a, const struct collective *b)
+{
+    return a->number == b->number && a->number > 0 &&
+           (a->bucket != b->bucket || a->n_bytes != b->n_bytes ||
+            (a->step != b->step && a->bucket != RING_STATE));
+}
+
+static int n_like(const struct driver *d, int rank)
+{
+    const struct collective *c = &head_of(d, rank)->at;
+    int n = 0;
+    for (int k = 0; k < d->n_ranks; k++)
+        n += head_of(d, k)->at.number == c->number && !is_other(&head_of(d, k)->at, c);
+    return n;
+}
+
+static void put_own(struct buf *b, const struct driver *d, int rank)
+{
+    const struct collective *c = &head_of(d, rank)->at;
+    put_who(b, d, rank);
+    put_collective(b, c, -1);
+    buf_printf(b, " (%lld bytes)", (long long)c->n_bytes);
+}
+
+void watch_compare(struct driver *d, int rank)
+{
+    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || rank >= d->n_ranks ||
+        !d->seats[rank].is_member || !is_other(&head_of(d, rank)->at, &head_of(d, 0)->at))
+        return;
+    int odd = n_like(d, 0) < n_like(d, rank) ? 0 : rank, even = odd ? 0 : rank;
+    struct buf b = {0};
+    buf_printf(&b, "the ranks differ in what they reduce next: ");
+    put_own(&b, d, odd);
+    buf_printf(&b, " and ");
+    put_own(&b, d, even);
+    buf_printf(&b, ", which %d agree on", n_like(d, even));
+    end_accuse(d,
+               (struct cause){.rank = odd,
+                              .code = ERR_PROTO,
+                              .phase = d->seats[odd].at.phase,
+                              .step = head_of(d, odd)->at.step},
+               0, "%s", buf_cstr(&b));
+    buf_fini(&b);
+}
