@@ -295,6 +295,8 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .n_spares = (int)j->cluster.spares,
         .replace_timeout_ms = j->cluster.replace_timeout_ms,
         .join_interval_ms = j->cluster.join_interval_ms,
+        .straggler_factor = j->cluster.straggler_factor,
+        .straggler_window_ms = j->cluster.straggler_window_ms,
         .deadlines = {t->gather_ms, t->ready_ms, t->prepare_ms, t->form_ms, t->step_ms,
                       t->validate_ms, t->checkpoint_ms},
         .start_ns = start_ns,

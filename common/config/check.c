@@ -183,6 +183,12 @@ static int check_cluster(const struct reader *r, struct err *err)
                 c->min_ranks, c->max_ranks);
         return at_key(r, "cluster.min_ranks", err);
     }
+    if (c->straggler_factor > 0 && c->straggler_factor <= 1) {
+        err_set(err, ERR_CONFIG,
+                "cluster.straggler_factor is %g, want more than 1, or 0 for no such reports",
+                c->straggler_factor);
+        return at_key(r, "cluster.straggler_factor", err);
+    }
     return 0;
 }
 

@@ -131,6 +131,8 @@ struct job_cluster {
     int64_t replace_timeout_ms;
     int64_t join_interval_ms;
     int64_t heartbeat_timeout_ms;
+    double straggler_factor; /* 0: nobody is one */
+    int64_t straggler_window_ms;
     struct job_deadlines deadlines;
 };
 

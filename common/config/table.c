@@ -200,6 +200,12 @@ const struct option config_options[] = {
     {"cluster.heartbeat_timeout", OPT_SECONDS, AT(cluster.heartbeat_timeout_ms), "5", 2, 3600,
      .unit = "seconds", .flags = OPT_RESUME,
      .help = "A rank is lost after this much silence; heartbeats come every second."},
+    {"cluster.straggler_factor", OPT_REAL, AT(cluster.straggler_factor), "1.5", 0, 1000,
+     .flags = OPT_RESUME,
+     .help = "Report a rank that is busy for so many times the median of the ranks, waiting for "
+             "others left out; 0: do not."},
+    {"cluster.straggler_window", OPT_SECONDS, AT(cluster.straggler_window_ms), "30", 1, 86400,
+     .unit = "seconds", .flags = OPT_RESUME, .help = "How long ranks are compared for that."},
 #define DEADLINE(name, def, what)                                                                 \
     {                                                                                             \
         "cluster.deadlines." #name, OPT_SECONDS, AT(cluster.deadlines.name##_ms), def, 0.1, 1e6,  \

@@ -195,6 +195,13 @@ static void put_lost(json_t *o, const struct session_event *ev)
     put_text(o, "reason", ev->text);
 }
 
+static void put_straggler(json_t *o, const struct session_event *ev)
+{
+    put_rank(o, ev);
+    put_step(o, ev);
+    put_number(o, "factor", ev->factor);
+}
+
 static void put_warning(json_t *o, const struct session_event *ev)
 {
     put_rank(o, ev);
@@ -216,7 +223,7 @@ void events_add(struct events *e, const struct session_event *ev)
         [EVENT_EPOCH] = "epoch",         [EVENT_CHECKPOINT] = "checkpoint",
         [EVENT_LOST] = "lost",           [EVENT_WARNING] = "warning",
         [EVENT_ERROR] = "error",         [EVENT_DONE] = "done",
-        [EVENT_RECOVERED] = "recovered",
+        [EVENT_RECOVERED] = "recovered", [EVENT_STRAGGLER] = "straggler",
     };
     json_t *o;
 
@@ -249,6 +256,9 @@ void events_add(struct events *e, const struct session_event *ev)
     case EVENT_RECOVERED:
         put_form(o, ev);
         put_int(o, "steps_lost", ev->steps_lost);
+        break;
+    case EVENT_STRAGGLER:
+        put_straggler(o, ev);
         break;
     case EVENT_WARNING:
         put_warning(o, ev);

@@ -57,6 +57,7 @@ enum event_kind {
     EVENT_CHECKPOINT, /* checkpoint */
     EVENT_LOST,       /* rank; text: why */
     EVENT_RECOVERED,  /* recovered */
+    EVENT_STRAGGLER,  /* rank; factor */
     EVENT_WARNING,    /* rank; text, step */
     EVENT_ERROR,      /* rank; text, step, phase */
     EVENT_DONE,       /* done */
@@ -89,6 +90,7 @@ struct session_event {
     double exposed_seconds;     /* CHECKPOINT: training stood still for it */
     int64_t generation;         /* EVENT_FORM, EVENT_RECOVERED */
     int64_t steps_lost;         /* EVENT_RECOVERED: begun, and done again */
+    double factor;              /* EVENT_STRAGGLER: its busy time by the median's */
     int64_t n_parameters;       /* EVENT_START, which comes when rank 0 has built its graph */
     struct session_epoch epoch; /* EPOCH; DONE: the last one, .epoch == 0: none was trained */
     struct {                    /* EVENT_PROGRESS: a few a second */

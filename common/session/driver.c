@@ -479,6 +479,7 @@ static void check_all(struct driver *d)
     gather_check(d);
     recover_ask_regroup(d);
     watch_check(d);
+    pace_check(d);
     if (d->stage <= STAGE_WAIT && d->now_ms >= d->next_missing_ms) {
         d->next_missing_ms = d->now_ms + MISSING_LINE_MS;
         gather_say_missing(d);

@@ -7,6 +7,7 @@
  *   driver_report.c  reports in
  *   driver_recover.c lost ranks: waiting, replacing, fewer ranks; leaving and joining in order
  *   driver_watch.c   who keeps the others waiting
+ *   driver_pace.c    who is slower than the others
  *   driver_end.c     causes and the end of the job */
 #ifndef SESSION_DRIVER_IMPL_H
 #define SESSION_DRIVER_IMPL_H
@@ -71,6 +72,12 @@ struct seat { /* of one rank, or of a spare */
     struct progress at;    /* as last heard; since_ns of a follower: unused */
     int64_t moved_ms;      /* when `at` last changed, or the stage began */
     int64_t since_ms;      /* when its phase began, by its own clock as far as that is known */
+    struct {
+        int64_t from_steps, from_busy_ns; /* when the window under way began */
+        double factor;                    /* busy time by the median's, last window; 0: not known */
+        double step_ms;                   /* wall time, of the latest steps; 0: none */
+        int is_slow;
+    } pace;
     int has_stepped;
     double rss_mib, peak_rss_mib;
 };
@@ -139,7 +146,8 @@ struct driver {
     char *nonfinite;           /* why training cannot go on, once the checkpoint is written */
     int nonfinite_rank;        /* who saw it; -1: nobody knows */
 
-    int is_warned; /* that a deadline is near; until a rank moves on */
+    int is_warned;                          /* that a deadline is near; until a rank moves on */
+    int64_t pace_since_ms, pace_generation; /* the window under way; 0: none */
 
     int n_stops; /* requests by the operator */
     char *stop_why;
@@ -232,6 +240,10 @@ void watch_put_waiters_for(const struct driver *d, int rank, struct buf *b);
 void watch_check(struct driver *d);             /* warns, now and then */
 void watch_compare(struct driver *d, int rank); /* its latest collective with rank 0's */
 int watch_is_silent(const struct driver *d, int rank);
+
+/* driver_pace.c */
+void pace_note(struct driver *d, int rank, const struct progress *p); /* before it is seat->at */
+void pace_check(struct driver *d);
 
 /* driver_end.c */
 /* Something went wrong at `rank`; `fmt` tells it whole.  c: rank, code, is_lost, phase, step.

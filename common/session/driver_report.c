@@ -68,6 +68,7 @@ void run_moved(struct driver *d, int rank, const struct progress *p)
         s->moved_ms = s->since_ms = d->now_ms;
     if (rank == 0 && p->since_ns > 0)
         s->since_ms = d->now_ms - (d->now_ns - p->since_ns) / 1000000;
+    pace_note(d, rank, p);
     s->at = *p;
 }
 

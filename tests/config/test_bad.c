@@ -247,6 +247,8 @@ static const struct bad texts[] = {
     {"model: {arch: lenet}\ndata: {format: digits, samples: 5}\ntrain: {drop_last: true}",
      "f:3:20: train.drop_last with data.samples 5, less than one train.global_batch of 256, leaves "
      "nothing to train on"},
+    {HEAD "cluster: {straggler_factor: 0.5}",
+     "f:3:29: cluster.straggler_factor is 0.5, want more than 1, or 0 for no such reports"},
     {HEAD "cluster: {min_ranks: 3, max_ranks: 2}",
      "f:3:22: cluster.min_ranks is 3, want at most cluster.max_ranks, 2"},
 };

@@ -1,0 +1,77 @@
+/* How fast each rank is, and which are slower than the others (session/straggler.h). */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "session/driver_impl.h"
+#include "session/straggler.h"
+
+void pace_note(struct driver *d, int rank, const struct progress *p)
+{
+    struct seat *s = &d->seats[rank];
+    int64_t n = p->n_steps - s->at.n_steps;
+    if (n > 0)
+        s->pace.step_ms = 1e-6 * (double)(p->wall_ns - s->at.wall_ns) / (double)n;
+}
+
+static void begin_window(struct driver *d)
+{
+    d->pace_since_ms = d->now_ms;
+    d->pace_generation = d->generation;
+    for (int k = 0; k < d->n_ranks; k++) {
+        d->seats[k].pace.from_steps = d->seats[k].at.n_steps;
+        d->seats[k].pace.from_busy_ns = d->seats[k].at.busy_ns;
+    }
+}
+
+static void say_slow(struct driver *d, int rank, const struct work *w, double median_ns)
+{
+    struct seat *s = &d->seats[rank];
+    queue_log(
+        &d->out, LOG_WARN,
+        "rank %d (%s, pid %lld) is slow: %.2f times the median of the ranks, over %.0f s "
+        "(%.1f ms of its own in a step, the median %.1f ms; cluster.straggler_factor is %g)",
+        rank, s->host, (long long)s->pid, w->factor, 1e-3 * (double)(d->now_ms - d->pace_since_ms),
+        1e-6 * (double)w->busy_ns / (double)w->n_steps, 1e-6 * median_ns, d->o.straggler_factor);
+    driver_event(d, &(struct session_event){.kind = EVENT_STRAGGLER,
+                                            .rank = rank,
+                                            .step = s->at.step,
+                                            .phase = PHASE_COUNT,
+                                            .factor = w->factor});
+}
+
+static void judge(struct driver *d, int rank, const struct work *w, double median_ns)
+{
+    struct seat *s = &d->seats[rank];
+    int is_slow = straggler_is(s->pace.is_slow, w->factor, d->o.straggler_factor);
+    s->pace.factor = w->factor;
+    if (is_slow && !s->pace.is_slow)
+        say_slow(d, rank, w, median_ns);
+    else if (!is_slow && s->pace.is_slow)
+        queue_log(&d->out, LOG_INFO, "rank %d (%s, pid %lld) keeps up again: %.2f times the median",
+                  rank, s->host, (long long)s->pid, w->factor);
+    s->pace.is_slow = is_slow;
+}
+
+void pace_check(struct driver *d)
+{
+    double median_ns;
+    if (d->stage < STAGE_TRAIN || d->stage >= STAGE_ENDING || d->n_ranks < 2 ||
+        d->o.straggler_factor <= 0)
+        return;
+    if (d->pace_generation != d->generation)
+        begin_window(d);
+    if (d->now_ms - d->pace_since_ms < d->o.straggler_window_ms)
+        return;
+    struct work *w = xcalloc((size_t)d->n_ranks, sizeof(*w));
+    for (int k = 0; k < d->n_ranks; k++) {
+        const struct seat *s = &d->seats[k];
+        w[k].n_steps = s->at.n_steps - s->pace.from_steps;
+        w[k].busy_ns = s->at.busy_ns - s->pace.from_busy_ns;
+    }
+    if (straggler_compare(w, d->n_ranks, &median_ns)) {
+        for (int k = 0; k < d->n_ranks; k++)
+            judge(d, k, &w[k], median_ns);
+        begin_window(d);
+    }
+    free(w);
+}

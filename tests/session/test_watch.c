@@ -1,0 +1,298 @@
+/* driver_watch, driver_pace: who keeps the others waiting, and who is slow. */
+#include "rig.h"
+
+#include "base/alloc.h"
+
+static void assert_has(const char *text, const char *part)
+{
+    if (!text || !strstr(text, part))
+        fail_msg("\"%s\" does not say \"%s\"", text ? text : "(nothing)", part);
+}
+
+/* What a rank says of itself. */
+struct word {
+    enum phase phase;
+    int64_t step, bucket, n_handed, n_ended, at_bucket;
+    int64_t for_ms, bytes;
+    int64_t n_steps, busy_ms;
+};
+
+static void say(struct rig *r, int rank, const struct word *w)
+{
+    struct progress p = {
+        .generation = 1,
+        .epoch = 1,
+        .step = w->step,
+        .phase = w->phase,
+        .bucket = w->bucket,
+        .since_ns = r->now - w->for_ms * MS,
+        .n_steps = w->n_steps,
+        .wall_ns = 2 * w->busy_ms * MS,
+        .busy_ns = w->busy_ms * MS,
+        .head = {.generation = 1, .n_handed = w->n_handed, .n_ended = w->n_ended},
+    };
+    if (w->n_handed > w->n_ended)
+        p.head.at = (struct collective){
+            .number = w->n_ended + 1, .step = w->step, .bucket = w->at_bucket, .n_bytes = w->bytes};
+    if (rank == 0) {
+        driver_progress(r->d, r->now, &p);
+        rig_drain(r);
+        return;
+    }
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
+    h.epoch = 1;
+    h.step = w->step;
+    h.phase = (Wire__Phase)w->phase;
+    h.bucket = w->bucket;
+    h.phase_ms = w->for_ms;
+    h.n_handed = w->n_handed;
+    h.n_ended = w->n_ended;
+    if (w->n_handed > w->n_ended) {
+        h.at_step = w->step;
+        h.at_bucket = w->at_bucket;
+        h.at_bytes = w->bytes;
+    }
+    h.n_steps = w->n_steps;
+    h.wall_us = 2000 * w->busy_ms;
+    h.busy_us = 1000 * w->busy_ms;
+    m.generation = 1;
+    m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
+    m.heartbeat = &h;
+    rig_message(r, rank, &m);
+}
+
+static void start_training(struct rig *r, const struct driver_options *o)
+{
+    rig_driver(r, o);
+    rig_gather(r, o->n_ranks);
+    while (r->command->kind != CMD_TRAIN)
+        rig_answer_all(r, o->n_ranks);
+}
+
+static const struct word waits = {PHASE_REDUCE, 118, 3, 12, 10, 3, .bytes = 4096};
+static const struct word fills = {PHASE_BACKWARD, 118, 3, 10, 10};
+
+/* Nobody moves for so long; all but `silent` are heard. */
+static void stand_still(struct rig *r, const struct word *w, int n, int64_t ms, int silent)
+{
+    for (int64_t t = 0; t < ms && !r->is_finished; t += 500) {
+        for (int k = 0; k < n; k++) {
+            struct word now = w[k];
+            now.for_ms = w[k].for_ms + t;
+            if (k != silent || t == 0)
+                say(r, k, &now);
+        }
+        rig_wait(r, 500);
+    }
+}
+
+/* ---- the line ---- */
+
+static void who_is_behind_is_named(void **state)
+{
+    static const struct {
+        struct word w[4];
+        int rank;
+        const char *line;
+    } cases[] = {
+        {{waits, waits, fills, waits},
+         2,
+         "rank 2 (h2, pid 102) is in backward of step 118, bucket 3, for 23.0 s; ranks 0 1 3 wait "
+         "for it in bucket 3"},
+        /* One further back than another, and both behind. */
+        {{waits, {PHASE_BACKWARD, 118, 2, 9, 9}, fills, waits},
+         1,
+         "rank 1 (h1, pid 101) is in backward of step 118, bucket 2, for 23.0 s, rank 2 likewise; "
+         "ranks 0 3 wait for them in bucket 3"},
+        /* It still applies the last step, and has not begun this one. */
+        {{waits, waits, waits, {PHASE_UPDATE, 117, -1, 8, 8}},
+         3,
+         "rank 3 (h3, pid 103) is in update of step 117 for 23.0 s; ranks 0-2 wait for it in "
+         "bucket 3 of step 118"},
+        /* Rank 0 itself. */
+        {{{PHASE_LOAD, 118, -1, 8, 8}, waits, waits, waits},
+         0,
+         "rank 0 (h0, pid 100) is in load of step 118 for 23.0 s; ranks 1-3 wait for it in bucket "
+         "3"},
+        /* It handed over what the others wait in, so it is not it. */
+        {{waits, {PHASE_BACKWARD, 118, 4, 11, 10, 3, .bytes = 4096}, fills, waits},
+         2,
+         "ranks 0 1 3 wait for it in bucket 3"},
+        /* All are in the same one. */
+        {{waits, waits, waits, waits},
+         -1,
+         "all that have not finished wait for each other in bucket 3 of step 118, and none is "
+         "behind: look at the network between them"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+        struct driver_options o = rig_options(4);
+        start_training(&r, &o);
+        stand_still(&r, cases[i].w, 4, 24000, -1);
+        if (cases[i].rank < 0) { /* nobody is to blame: all form again */
+            assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+            assert_has(buf_cstr(&r.log), cases[i].line);
+            assert_int_equal(r.command->kind, CMD_PREPARE);
+            rig_free(&r);
+            continue;
+        }
+        const struct session_event *e = rig_event(&r, EVENT_ERROR);
+        assert_has(e->text, "no progress for 23 s (cluster.deadlines.step): ");
+        assert_has(e->text, cases[i].line);
+        assert_int_equal(e->rank, cases[i].rank);
+        assert_string_equal(r.sent[1]->abort->text, e->text); /* every rank is told the same */
+        rig_free(&r);
+    }
+}
+
+static void a_warning_comes_first_and_once(void **state)
+{
+    static const struct word w[4] = {waits, waits, fills, waits};
+    struct rig r;
+    struct driver_options o = rig_options(4);
+    (void)state;
+    start_training(&r, &o);
+    stand_still(&r, w, 4, 11000, -1);
+    assert_int_equal(rig_count(&r, EVENT_WARNING), 0);
+    stand_still(&r, w, 4, 6000, -1);
+    assert_int_equal(rig_count(&r, EVENT_WARNING), 1);
+    assert_int_equal(rig_event(&r, EVENT_WARNING)->rank, 2);
+    assert_int_equal(rig_event(&r, EVENT_WARNING)->step, 118);
+    assert_has(rig_event(&r, EVENT_WARNING)->text,
+               "rank 2 (h2, pid 102) is in backward of step 118, bucket 3, for ");
+    assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+    for (int k = 0; k < 4; k++) /* it goes on, and then stops again */
+        say(&r, k, &(struct word){PHASE_LOAD, 119, -1, 14, 14});
+    rig_wait(&r, 500);
+    stand_still(&r, w, 4, 12500, -1);
+    assert_int_equal(rig_count(&r, EVENT_WARNING), 2);
+    rig_free(&r);
+}
+
+static void silence_is_told_before_the_rank_is_lost(void **state)
+{
+    static const struct word w[4] = {waits, waits, fills, waits};
+    struct rig r;
+    struct driver_options o = rig_options(4);
+    (void)state;
+    start_training(&r, &o);
+    stand_still(&r, w, 4, 3500, 2);
+    assert_int_equal(rig_count(&r, EVENT_WARNING), 1);
+    assert_has(rig_event(&r, EVENT_WARNING)->text,
+               "rank 2 (h2, pid 102) is in backward of step 118, "
+               "bucket 3, for 2.5 s, silent for 2.5 s; ranks 0 "
+               "1 3 wait for it in bucket 3");
+    stand_still(&r, w, 4, 3000, 2); /* it is heard once more, at the beginning */
+    assert_int_equal(rig_count(&r, EVENT_LOST), 0);
+    for (int i = 0; i < 8; i++) {
+        for (int k = 0; k < 4; k++)
+            if (k != 2)
+                say(&r, k, &w[k]);
+        rig_wait(&r, 500);
+    }
+    assert_int_equal(rig_event(&r, EVENT_LOST)->rank, 2);
+    assert_has(rig_event(&r, EVENT_LOST)->text,
+               "no sign of life for 5.0 s; ranks 0 1 3 wait for it in bucket 3");
+    rig_free(&r);
+}
+
+/* Its control connection is dead, its training is not. */
+static void who_trains_on_keeps_nobody_waiting(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    start_training(&r, &o);
+    for (int i = 0; i < 9; i++) {
+        struct word w = {PHASE_BACKWARD, i, 0, 2 * i, 2 * i};
+        for (int k = 0; k < 3; k++)
+            if (k != 2 || i == 0)
+                say(&r, k, &w);
+        rig_wait(&r, 400);
+    }
+    assert_has(rig_event(&r, EVENT_WARNING)->text, "silent for 2.5 s; training goes on");
+    rig_free(&r);
+}
+
+/* ---- ranks that differ ---- */
+
+static void ranks_that_differ_are_told(void **state)
+{
+    static const struct {
+        struct word odd;
+        const char *line;
+    } cases[] = {
+        {{PHASE_REDUCE, 118, 2, 12, 10, 2, .bytes = 4096}, "rank 2 (h2, pid 102) in bucket 2 of"},
+        {{PHASE_REDUCE, 117, 3, 12, 10, 3, .bytes = 4096}, "in bucket 3 of step 117 (4096 bytes)"},
+        {{PHASE_REDUCE, 118, 3, 12, 10, 3, .bytes = 4100}, "in bucket 3 of step 118 (4100 bytes)"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+        struct driver_options o = rig_options(4);
+        start_training(&r, &o);
+        say(&r, 0, &waits);
+        say(&r, 1, &waits);
+        say(&r, 3, &waits);
+        assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+        say(&r, 2, &cases[i].odd);
+        const struct session_event *e = rig_event(&r, EVENT_ERROR);
+        assert_int_equal(e->rank, 2);
+        assert_has(e->text, "the ranks differ in what they reduce next: ");
+        assert_has(e->text, cases[i].line);
+        assert_has(e->text, "which 3 agree on");
+        rig_free(&r);
+    }
+}
+
+/* ---- stragglers ---- */
+
+static void a_straggler_is_told_once(void **state)
+{
+    /* ms of its own that a step takes rank 2, window by window; the others: 10 */
+    static const struct {
+        int64_t ms;
+        int n_events;
+    } windows[] = {{10, 0}, {25, 1}, {25, 1}, {13, 1}, {11, 1}, {14, 1}, {30, 2}};
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    struct word w[3] = {{PHASE_REDUCE, .bucket = 0}};
+    (void)state;
+    o.straggler_factor = 1.5;
+    o.straggler_window_ms = 10000;
+    start_training(&r, &o);
+    for (size_t i = 0; i < ARRAY_LEN(windows); i++)
+        for (int s = 0; s < 21; s++) {
+            for (int k = 0; k < 3; k++) {
+                w[k].phase = PHASE_REDUCE;
+                w[k].step = ++w[k].n_steps;
+                w[k].busy_ms += k == 2 ? windows[i].ms : 10;
+                say(&r, k, &w[k]);
+            }
+            rig_wait(&r, 500);
+            if (s == 20)
+                assert_int_equal(rig_count(&r, EVENT_STRAGGLER), windows[i].n_events);
+        }
+    const struct session_event *e = rig_event(&r, EVENT_STRAGGLER);
+    assert_int_equal(e->rank, 2);
+    assert_string_equal(e->host, "h2");
+    assert_true(e->factor > 2.2 && e->factor < 3); /* windows overlap */
+    assert_has(buf_cstr(&r.log), "rank 2 (h2, pid 102) is slow: 2.");
+    assert_has(buf_cstr(&r.log), "rank 2 (h2, pid 102) keeps up again: 1.");
+    rig_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_behind_is_named),
+        cmocka_unit_test(a_warning_comes_first_and_once),
+        cmocka_unit_test(silence_is_told_before_the_rank_is_lost),
+        cmocka_unit_test(who_trains_on_keeps_nobody_waiting),
+        cmocka_unit_test(ranks_that_differ_are_told),
+        cmocka_unit_test(a_straggler_is_told_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
