@@ -55,6 +55,11 @@ static int run_job_path(const struct options *o, char **out, struct err *err)
     return rc;
 }
 
+static int most_ranks(const struct options *o, const struct job *job)
+{
+    return (int)max_i64(o->n_ranks, job->cluster.max_ranks);
+}
+
 static int load_job(struct options *o, struct job **out, struct err *err)
 {
     char *path = o->job ? xstrdup(o->job) : NULL;
@@ -70,6 +75,8 @@ static int load_job(struct options *o, struct job **out, struct err *err)
     rc = job_check_supported(*out, o->n_ranks, err);
     if (rc == 0)
         rc = job_check_backend(*out, "cpu", err);
+    if (rc == 0 && inject_check_ranks(&o->inject, most_ranks(o, *out), err) < 0)
+        rc = err_wrap(err, "--inject");
     if (rc < 0)
         job_free(*out);
     return rc;

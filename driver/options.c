@@ -29,6 +29,9 @@ static const struct arg job_args[] = {
      .help = "start the other N-1 processes on this machine; they end with this one"},
     {"check", NULL, ARG_FLAG, AT(check),
      .help = "validate job, data and device, print a summary, and exit: 0 or 2"},
+    {"inject", "SPEC", ARG_LIST, AT(injects),
+     .help = "for tests: faults on purpose, such as kill:rank1@step50 (listed below), several with "
+             "commas between; may be repeated"},
     {"help-job", NULL, ARG_FLAG, AT(help_job), .help = "list the keys of a job file, and exit"},
 };
 
@@ -44,7 +47,6 @@ static const struct arg network_args[] = {
     {"status", NULL, ARG_UNSUPPORTED, 0,
      .help = "events.jsonl in the run directory tells how a run is doing, and SIGUSR1 makes the "
              "driver log it"},
-    {"inject", "SPEC", ARG_UNSUPPORTED, 0, .help = "send signals to the processes instead"},
     {"test-shared-gpu", NULL, ARG_UNSUPPORTED, 0, .help = "this build computes on the CPU"},
 };
 
@@ -114,6 +116,9 @@ static int check(struct options *o, struct err *err)
                        "--nranks 2 --local\" runs the demo on this machine");
     if (!o->host)
         o->host = o->common.secret_file ? addr_all() : "127.0.0.1";
+    for (size_t i = 0; i < o->injects.n; i++)
+        if (inject_parse(o->injects.item[i], &o->inject, err) < 0)
+            return err_wrap(err, "--inject");
     rc = daemon_check_options(&o->common, o->advertise, err);
     return rc < 0 ? rc : check_host(o, err);
 }
@@ -145,6 +150,8 @@ void options_help(FILE *f)
                "  dpfollower --root 127.0.0.1:7000\n"
                "\n");
     args_help(groups, N_GROUPS, f);
+    fprintf(f, "\n");
+    inject_help(f);
     fprintf(f,
             "\nExit status: 0 finished; 1 failed; 2 usage, job file or data wrong;\n"
             "4 stopped by a signal (--resume goes on).  SIGINT and SIGTERM stop after the step,\n"
@@ -188,7 +195,7 @@ static int is_of_keys(const char *setting, const char *const *keys)
     return 0;
 }
 
-/* argv without where the run is, and without settings of `keys` (NULL at the end). */
+/* argv without where the run is, faults, and settings of `keys` (NULL at the end). */
 static void put_command(struct buf *b, int argc, char **argv, const char *const *keys)
 {
     for (int i = 0; i < argc; i++) {
@@ -197,7 +204,7 @@ static void put_command(struct buf *b, int argc, char **argv, const char *const 
 
         if (i > 0 && is_option(argv[i], "resume"))
             continue;
-        if (i > 0 && is_option(argv[i], "run-dir")) {
+        if (i > 0 && (is_option(argv[i], "run-dir") || is_option(argv[i], "inject"))) {
             i += !equals;
             continue;
         }

@@ -7,12 +7,15 @@
 #include "daemon/args.h"
 #include "daemon/daemon.h"
 #include "daemon/launch.h"
+#include "inject/inject.h"
 
 struct options {
     int64_t n_ranks; /* 0: not given, with --check */
     int n_ranks_from_environment;
     const char *job; /* NULL: the built-in demo, or with --resume the run's own */
     struct arg_list sets;
+    struct arg_list injects;
+    struct injection_list inject; /* of these */
     const char *host;
     const char *make_secret; /* NULL: not given */
     int64_t port;

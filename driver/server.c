@@ -14,6 +14,7 @@
 #include "driver/peers.h"
 #include "driver/record.h"
 #include "net/listener.h"
+#include "report/injected.h"
 #include "session/driver.h"
 
 enum {
@@ -54,7 +55,8 @@ static void on_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
     if (!m)
         return;
     now = daemon_enter(&s->daemon);
-    driver_message(s->driver, now, peer->number, m);
+    if (!daemon_is_deaf(&s->daemon))
+        driver_message(s->driver, now, peer->number, m);
     daemon_leave(&s->daemon);
     msg_free(m);
 }
@@ -114,6 +116,20 @@ static void do_close(void *arg, int64_t number)
 
     if (c)
         conn_close(c);
+}
+
+static void do_cut(void *arg)
+{
+    struct server *s = arg;
+
+    while (s->peers.n > 0) {
+        int64_t number = s->peers.peer[0]->number;
+        struct err err;
+
+        conn_abort(peers_remove(&s->peers, number));
+        err_set(&err, ERR_PEER, "an injected fault cut the connection");
+        driver_closed(s->driver, clock_mono_ns(), number, &err);
+    }
 }
 
 static void on_event(void *arg, const struct session_event *ev)
@@ -299,8 +315,11 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .straggler_window_ms = j->cluster.straggler_window_ms,
         .deadlines = {t->gather_ms, t->ready_ms, t->prepare_ms, t->form_ms, t->step_ms,
                       t->validate_ms, t->checkpoint_ms},
+        .inject = s->options->inject,
         .start_ns = start_ns,
     };
+    if (s->record.dir.resumed && injected_spend(s->record.dir.events, &d->inject))
+        log_info("--inject: what events.jsonl tells of does not happen again");
 }
 
 static void start_session(struct server *s, int argc, char **argv, int64_t start_ns)
@@ -378,6 +397,7 @@ int server_run(const struct options *o, const struct job *job, int argc, char **
     static const struct daemon_hooks hooks = {.send = do_send,
                                               .trust = do_trust,
                                               .close = do_close,
+                                              .cut = do_cut,
                                               .event = on_event,
                                               .device = device_of,
                                               .finished = on_finished,

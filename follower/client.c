@@ -47,7 +47,7 @@ static void on_frame(void *arg, struct conn *conn, const uint8_t *body, size_t l
     if (!m)
         return;
     now = daemon_enter(&c->daemon);
-    if (c->follower)
+    if (c->follower && !daemon_is_deaf(&c->daemon))
         follower_message(c->follower, now, m);
     daemon_leave(&c->daemon);
     msg_free(m);
@@ -84,6 +84,19 @@ static void do_close(void *arg, int64_t number)
     if (c->conn)
         conn_close(c->conn);
     c->conn = NULL;
+}
+
+static void do_cut(void *arg)
+{
+    struct client *c = arg;
+    struct err err;
+
+    if (!c->conn)
+        return;
+    conn_abort(c->conn);
+    c->conn = NULL;
+    err_set(&err, ERR_PEER, "an injected fault cut the connection");
+    follower_closed(c->follower, clock_mono_ns(), &err);
 }
 
 static void do_trust(void *arg, int64_t number)
@@ -276,6 +289,7 @@ int client_run(const struct options *o)
     static const struct daemon_hooks hooks = {.send = do_send,
                                               .trust = do_trust,
                                               .close = do_close,
+                                              .cut = do_cut,
                                               .event = on_event,
                                               .device = device_of,
                                               .finished = on_finished,

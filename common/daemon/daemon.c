@@ -41,12 +41,44 @@ static void request(struct daemon *d, enum request r)
         engine_request(d->engine, (enum engine_request)r);
 }
 
+static void send_frame(struct daemon *d, struct action *a)
+{
+    if (d->is_mute)
+        return; /* action_fini frees it */
+    d->hooks->send(d->arg, a->conn, a->send.frame);
+    a->send.frame = NULL;
+}
+
+static void drop(struct daemon *d, enum injection_how how)
+{
+    if (how == INJECTION_IN)
+        d->is_deaf = 1;
+    else if (how == INJECTION_OUT)
+        d->is_mute = 1;
+    else
+        d->hooks->cut(d->arg);
+}
+
+/* What was said of it before has left: a send is tried at once. */
+static void inject(struct daemon *d, const struct injection *f)
+{
+    if (f->what == INJECTION_KILL)
+        kill(getpid(), SIGKILL);
+    else if (f->what == INJECTION_STOP)
+        kill(getpid(), SIGSTOP);
+    else if (f->what == INJECTION_DROP)
+        drop(d, f->how);
+    if (d->engine)
+        engine_injected(d->engine);
+}
+
+int daemon_is_deaf(const struct daemon *d) { return d->is_deaf; }
+
 static void do_action(struct daemon *d, struct action *a)
 {
     switch (a->kind) {
     case ACTION_SEND:
-        d->hooks->send(d->arg, a->conn, a->send.frame);
-        a->send.frame = NULL;
+        send_frame(d, a);
         break;
     case ACTION_TRUST:
         d->hooks->trust(d->arg, a->conn);
@@ -63,6 +95,9 @@ static void do_action(struct daemon *d, struct action *a)
     case ACTION_ABORT:
         if (d->engine)
             engine_abort(d->engine);
+        break;
+    case ACTION_INJECT:
+        inject(d, &a->inject);
         break;
     case ACTION_LOG:
         log_at(a->log.level, "%s", a->log.text);
@@ -251,6 +286,7 @@ void daemon_attach(struct daemon *d, const struct daemon_machine *calls, void *m
 void daemon_detach(struct daemon *d, int is_engine_stuck)
 {
     d->machine = NULL;
+    d->is_deaf = d->is_mute = 0;
     uv_timer_stop(&d->tick);
     if (is_engine_stuck)
         return; /* d->engine stays: daemon_close sees it */

@@ -38,6 +38,7 @@ struct daemon_hooks {
     void (*send)(void *arg, int64_t conn, struct frame *f); /* takes f */
     void (*trust)(void *arg, int64_t conn);
     void (*close)(void *arg, int64_t conn);
+    void (*cut)(void *arg); /* break off every connection, and tell the machine so */
     void (*event)(void *arg, const struct session_event *ev);
     const char *(*device)(void *arg);                      /* for the engine to be made */
     void (*finished)(void *arg, const struct action *end); /* detach in this call or later */
@@ -59,7 +60,8 @@ struct daemon {
     uv_timer_t tick;
     uv_signal_t signal[DAEMON_SIGNALS];
     int n_signals;
-    int n_stops; /* signals to stop that came so far */
+    int is_deaf, is_mute; /* an injected drop, until the machine is detached */
+    int n_stops;          /* signals to stop that came so far */
 };
 
 int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
@@ -69,6 +71,9 @@ void daemon_attach(struct daemon *d, const struct daemon_machine *calls, void *m
 /* Forget the machine, and free its engine.  is_engine_stuck: its thread will not end: it is left
  * behind, and the process must end by _exit (daemon_close does). */
 void daemon_detach(struct daemon *d, int is_engine_stuck);
+
+/* 1: what comes in is to be dropped unread. */
+int daemon_is_deaf(const struct daemon *d);
 
 int64_t daemon_enter(struct daemon *d);
 void daemon_leave(struct daemon *d);

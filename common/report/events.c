@@ -215,6 +215,12 @@ static void put_error(json_t *o, const struct session_event *ev)
     put_text(o, "phase", ev->phase < PHASE_COUNT ? phase_name(ev->phase) : NULL);
 }
 
+static void put_inject(json_t *o, const struct session_event *ev)
+{
+    put_text(o, "spec", ev->spec);
+    put_error(o, ev);
+}
+
 void events_add(struct events *e, const struct session_event *ev)
 {
     static const char *const names[] = {
@@ -224,6 +230,7 @@ void events_add(struct events *e, const struct session_event *ev)
         [EVENT_LOST] = "lost",           [EVENT_WARNING] = "warning",
         [EVENT_ERROR] = "error",         [EVENT_DONE] = "done",
         [EVENT_RECOVERED] = "recovered", [EVENT_STRAGGLER] = "straggler",
+        [EVENT_INJECT] = "inject",
     };
     json_t *o;
 
@@ -265,6 +272,9 @@ void events_add(struct events *e, const struct session_event *ev)
         break;
     case EVENT_ERROR:
         put_error(o, ev);
+        break;
+    case EVENT_INJECT:
+        put_inject(o, ev);
         break;
     case EVENT_DONE:
         put_done(o, ev);

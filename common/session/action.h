@@ -27,6 +27,7 @@ enum action_kind {
     ACTION_COMMAND,  /* post to the engine */
     ACTION_REQUEST,  /* engine_request: may come while a command runs */
     ACTION_ABORT,    /* engine_abort */
+    ACTION_INJECT,   /* do this fault, as far as it is the process's; then engine_injected */
     ACTION_LOG,      /* a line for the operator */
     ACTION_EVENT,    /* for events.jsonl, the progress line, TensorBoard */
     ACTION_FINISHED, /* the last one: leave the event loop */
@@ -58,6 +59,7 @@ enum event_kind {
     EVENT_LOST,       /* rank; text: why */
     EVENT_RECOVERED,  /* recovered */
     EVENT_STRAGGLER,  /* rank; factor */
+    EVENT_INJECT,     /* rank; text: what happens; step, phase, spec */
     EVENT_WARNING,    /* rank; text, step */
     EVENT_ERROR,      /* rank; text, step, phase */
     EVENT_DONE,       /* done */
@@ -78,11 +80,12 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
 
 struct session_event {
     enum event_kind kind;
-    int rank;         /* -1: none in particular */
-    char *host;       /* of that rank, or NULL */
-    char *text;       /* or NULL */
-    int64_t step;     /* -1: none */
-    enum phase phase; /* EVENT_ERROR; PHASE_COUNT: none */
+    int rank;                  /* -1: none in particular */
+    char *host;                /* of that rank, or NULL */
+    char *text;                /* or NULL */
+    int64_t step;              /* -1: none */
+    enum phase phase;          /* EVENT_ERROR, EVENT_INJECT; PHASE_COUNT: none */
+    char spec[INJECTION_TEXT]; /* EVENT_INJECT: as it was given */
     int n_ranks;      /* EVENT_START, EVENT_FORM, EVENT_RECOVERED; else the length of `per_rank` */
     double *per_rank; /* [n_ranks] EVENT_FIRST_STEP: rss MiB; EVENT_DONE: peak rss MiB; else NULL */
     /* FORM, RECOVERED: it took; FIRST_STEP, DONE: since start; CHECKPOINT: to write */
@@ -111,6 +114,7 @@ struct action {
         } close;
         struct cmd *command;
         enum request request;
+        struct injection inject;
         struct {
             enum log_level level;
             char *text;

@@ -47,6 +47,7 @@ const char *report_name(enum report_kind kind)
         [REPORT_EPOCH] = "epoch",           [REPORT_VALIDATED] = "validated",
         [REPORT_CHECKPOINT] = "checkpoint", [REPORT_STOPPED] = "stopped",
         [REPORT_FAULT] = "fault",           [REPORT_WARNING] = "warning",
+        [REPORT_INJECT] = "inject",
     };
     return name_of(names, ARRAY_LEN(names), (int)kind);
 }
@@ -87,8 +88,10 @@ void cmd_free(struct cmd *c)
         free(c->open.job.data);
         free(c->open.data_dir);
         free(c->open.resume);
+        free(c->open.inject);
     } else if (c->kind == CMD_PREPARE) {
         free(c->prepare.address);
+        free(c->prepare.inject);
     } else if (c->kind == CMD_FORM) {
         for (int i = 0; c->form.endpoint && i < c->form.n_endpoints; i++)
             free(c->form.endpoint[i].data);
@@ -131,6 +134,8 @@ void report_free(struct report *r)
         free(r->checkpoint.error);
     } else if (r->kind == REPORT_WARNING) {
         free(r->warning.text);
+    } else if (r->kind == REPORT_INJECT) {
+        free(r->inject.text);
     }
     free(r);
 }

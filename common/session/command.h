@@ -29,6 +29,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mailbox.h"
+#include "inject/inject.h"
 #include "session/ring.h"
 
 enum cmd_kind {
@@ -56,11 +57,13 @@ struct cmd {
             struct blob job; /* resolved job file (YAML), as the driver's Welcome carries it */
             char *data_dir;  /* replaces data.path when not NULL (a follower's --data) */
             char *resume;    /* rank 0: run directory to resume from, else NULL */
+            char *inject;    /* faults on purpose until it has opened (inject/inject.h); NULL */
         } open;
         struct {                /* CMD_PREPARE */
             int rank, n_ranks;  /* of this generation */
             int n_local, local; /* ranks on this host, and which of them this is, from 0 */
             char *address;      /* address to advertise to the other ranks, numeric */
+            char *inject;       /* faults on purpose from here on, instead of those before; NULL */
         } prepare;
         struct {                   /* CMD_FORM */
             int n_endpoints;       /* the ranks' number, or 0 with ids */
@@ -93,6 +96,7 @@ enum report_kind {
     REPORT_STOPPED,
     REPORT_FAULT,
     REPORT_WARNING, /* job goes on: a torn checkpoint skipped, a step skipped */
+    REPORT_INJECT,  /* a fault on purpose is due: waits for engine_injected */
 };
 
 /* Where an engine is; travels in heartbeats and in faults. */
@@ -202,6 +206,12 @@ struct report {
             char *text;
             int64_t step;
         } warning;
+        struct { /* REPORT_INJECT */
+            struct injection fault;
+            char *text; /* what happens */
+            enum phase phase;
+            int64_t step;
+        } inject;
     };
 };
 

@@ -44,6 +44,7 @@ static struct frame *form_frame(const struct cmd *c, Wire__Control *m, struct er
 
 struct frame *convert_command(const struct cmd *c, struct err *err)
 {
+    static char no_text[] = "";
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Prepare prepare = WIRE__PREPARE__INIT;
     Wire__Train train = WIRE__TRAIN__INIT;
@@ -58,6 +59,7 @@ struct frame *convert_command(const struct cmd *c, struct err *err)
         prepare.local = c->prepare.local;
         prepare.n_local = c->prepare.n_local;
         prepare.address = c->prepare.address;
+        prepare.inject = c->prepare.inject ? c->prepare.inject : no_text;
         SET_BODY(&m, PREPARE, prepare, &prepare);
         break;
     case CMD_FORM:
@@ -81,6 +83,8 @@ struct frame *convert_command(const struct cmd *c, struct err *err)
     return msg_frame(&m, err);
 }
 
+static char *text_or_null(const char *s) { return *s ? xstrdup(s) : NULL; }
+
 static struct cmd *to_prepare(const Wire__Prepare *p, int64_t generation)
 {
     struct cmd *c = cmd_new(CMD_PREPARE, generation);
@@ -89,6 +93,7 @@ static struct cmd *to_prepare(const Wire__Prepare *p, int64_t generation)
     c->prepare.local = p->local;
     c->prepare.n_local = p->n_local;
     c->prepare.address = xstrdup(p->address);
+    c->prepare.inject = text_or_null(p->inject);
     return c;
 }
 
@@ -249,13 +254,24 @@ static void fault_in(struct arena *a, const struct report *r, Wire__Control *m)
     SET_BODY(m, FAULT, fault, f);
 }
 
+static void inject_in(struct arena *a, const struct report *r, Wire__Control *m)
+{
+    Wire__Injected *i = arena_alloc(a, sizeof(*i));
+    wire__injected__init(i);
+    i->spec = msg_text(a, r->inject.fault.text, INJECTION_TEXT - 1);
+    i->text = msg_text(a, r->inject.text, MSG_MAX_TEXT);
+    i->phase = (Wire__Phase)r->inject.phase;
+    i->step = max_i64(r->inject.step, 0);
+    SET_BODY(m, INJECTED, injected, i);
+}
+
 struct frame *convert_report(const struct report *r, struct err *err)
 {
     static void (*const make[])(struct arena *, const struct report *, Wire__Control *) = {
         [REPORT_OPENED] = opened_in,       [REPORT_PREPARED] = prepared_in,
         [REPORT_FORMED] = formed_in,       [REPORT_EPOCH] = epoch_in,
         [REPORT_VALIDATED] = validated_in, [REPORT_CHECKPOINT] = checkpoint_in,
-        [REPORT_FAULT] = fault_in,
+        [REPORT_FAULT] = fault_in,         [REPORT_INJECT] = inject_in,
     };
     Wire__Control m = WIRE__CONTROL__INIT;
     struct arena a;
@@ -278,8 +294,6 @@ static struct tensor_hash *to_tensors(Wire__TensorHash *const *list, size_t n)
     }
     return t;
 }
-
-static char *text_or_null(const char *s) { return *s ? xstrdup(s) : NULL; }
 
 static struct report *to_opened(const Wire__Ready *y, int64_t generation)
 {
@@ -351,6 +365,20 @@ static struct report *to_fault(const Wire__Fault *f, int64_t generation)
     return r;
 }
 
+static struct report *to_inject(const Wire__Injected *i, int64_t generation)
+{
+    struct report *r = report_new(REPORT_INJECT, generation);
+    struct injection_list l = {.n = 0};
+    struct err err;
+    int rc = inject_parse(i->spec, &l, &err);
+    ASSERT(rc == 0 && l.n > 0); /* it was checked */
+    r->inject.fault = l.item[0];
+    r->inject.text = xstrdup(i->text);
+    r->inject.phase = (enum phase)i->phase;
+    r->inject.step = i->step;
+    return r;
+}
+
 struct report *convert_to_report(const Wire__Control *m)
 {
     struct report *r = NULL;
@@ -375,6 +403,8 @@ struct report *convert_to_report(const Wire__Control *m)
         return to_checkpoint(m->checkpoint_done, m->generation);
     case WIRE__CONTROL__BODY_FAULT:
         return to_fault(m->fault, m->generation);
+    case WIRE__CONTROL__BODY_INJECTED:
+        return to_inject(m->injected, m->generation);
     default:
         return NULL;
     }

@@ -14,7 +14,7 @@
 struct frame *convert_command(const struct cmd *c, struct err *err);
 struct cmd *convert_to_command(const Wire__Control *m); /* NULL: m is none of those */
 
-/* REPORT_OPENED, PREPARED, FORMED, EPOCH, VALIDATED, CHECKPOINT or FAULT. */
+/* REPORT_OPENED, PREPARED, FORMED, EPOCH, VALIDATED, CHECKPOINT, FAULT or INJECT. */
 struct frame *convert_report(const struct report *r, struct err *err);
 struct report *convert_to_report(const Wire__Control *m); /* NULL: m is none of those */
 

@@ -351,6 +351,8 @@ void driver_start(struct driver *d, int64_t now_ns)
     c->open.n_ranks = d->o.n_ranks;
     c->open.job = blob_of(d->o.job, d->o.job_len);
     c->open.resume = d->o.resume ? xstrdup(d->o.resume) : NULL;
+    c->open.inject = inject_for_opening(d, -1);
+    inject_announce(d);
     d->is_engine_busy = 1;
     queue_command(&d->out, c);
     leave(d);

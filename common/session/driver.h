@@ -59,13 +59,14 @@ struct driver_options { /* copied; texts may be NULL where said */
     int64_t validate_every;          /* epochs; 0: never.  The last epoch is validated too */
     int64_t checkpoint_every_epochs; /* 0: only at the end */
     int64_t heartbeat_timeout_ms;
-    int min_ranks;               /* go on with so many; 0: n_ranks */
-    int max_ranks;               /* let ranks join up to so many; 0: n_ranks */
-    int n_spares;                /* kept in reserve before any joins beyond n_ranks */
-    int64_t replace_timeout_ms;  /* wait so long for a lost rank's replacement */
-    int64_t join_interval_ms;    /* between formations for those that join late */
-    double straggler_factor;     /* busy so many times the median: a straggler; 0: none is */
-    int64_t straggler_window_ms; /* measured over */
+    int min_ranks;                /* go on with so many; 0: n_ranks */
+    int max_ranks;                /* let ranks join up to so many; 0: n_ranks */
+    int n_spares;                 /* kept in reserve before any joins beyond n_ranks */
+    int64_t replace_timeout_ms;   /* wait so long for a lost rank's replacement */
+    int64_t join_interval_ms;     /* between formations for those that join late */
+    double straggler_factor;      /* busy so many times the median: a straggler; 0: none is */
+    int64_t straggler_window_ms;  /* measured over */
+    struct injection_list inject; /* faults on purpose; those spent are not given out */
     struct driver_deadlines deadlines;
     int64_t start_ns; /* when the process started, on the same clock: "seconds since start" */
 };

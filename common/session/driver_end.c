@@ -64,6 +64,8 @@ static void begin_ending(struct driver *d, int status, const char *text, int is_
     int64_t wait_ms = is_abort ? ABORT_MS : STOP_MS;
     run_say_epoch(d);
     stranger_say_rest(d);
+    inject_at_stop(d);
+    inject_say_unspent(d);
     d->stage = STAGE_ENDING;
     d->stage_ms = d->now_ms;
     d->status = status;

@@ -282,10 +282,14 @@ static void welcome(struct driver *d, struct conn *c, int rank, char *device)
     w.host = msg_text(&a, d->o.host, MSG_MAX_NAME);
     w.heartbeat_ms = d->beat_ms;
     w.heartbeat_timeout_ms = d->timeout_ms;
+    char *inject = w.spare ? NULL : inject_for_opening(d, rank);
+    if (inject)
+        w.inject = inject;
     m.body_case = WIRE__CONTROL__BODY_WELCOME;
     m.welcome = &w;
     driver_send(d, c, &m);
     queue_trust(&d->out, c->id);
+    free(inject);
     arena_fini(&a);
 }
 

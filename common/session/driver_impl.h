@@ -8,6 +8,7 @@
  *   driver_recover.c lost ranks: waiting, replacing, fewer ranks; leaving and joining in order
  *   driver_watch.c   who keeps the others waiting
  *   driver_pace.c    who is slower than the others
+ *   driver_inject.c  faults on purpose
  *   driver_end.c     causes and the end of the job */
 #ifndef SESSION_DRIVER_IMPL_H
 #define SESSION_DRIVER_IMPL_H
@@ -244,6 +245,14 @@ int watch_is_silent(const struct driver *d, int rank);
 /* driver_pace.c */
 void pace_note(struct driver *d, int rank, const struct progress *p); /* before it is seat->at */
 void pace_check(struct driver *d);
+
+/* driver_inject.c */
+void inject_announce(struct driver *d);
+char *inject_for_opening(const struct driver *d, int rank); /* or NULL; for free(); -1: of all */
+char *inject_for_training(const struct driver *d, int rank);
+void inject_happens(struct driver *d, int rank, const struct report *r);
+void inject_at_stop(struct driver *d); /* Stop goes out: nobody will be able to say so */
+void inject_say_unspent(struct driver *d);
 
 /* driver_end.c */
 /* Something went wrong at `rank`; `fmt` tells it whole.  c: rank, code, is_lost, phase, step.

@@ -173,7 +173,10 @@ void run_digest(struct driver *d, int rank, struct report *r)
     int is_past = d->stage == STAGE_WAIT || r->generation < d->generation;
     if (r->kind == REPORT_STOPPED && rank == 0)
         d->is_engine_stopped = 1;
-    if (r->kind == REPORT_CHECKPOINT && r->checkpoint.is_unasked && rank == 0) {
+    if (r->kind == REPORT_INJECT) {
+        inject_happens(d, rank, r);
+        report_free(r);
+    } else if (r->kind == REPORT_CHECKPOINT && r->checkpoint.is_unasked && rank == 0) {
         if (d->stage < STAGE_OVER)
             run_note_checkpoint(d, rank, r); /* written beside whatever is going on */
         report_free(r);

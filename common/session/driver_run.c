@@ -151,6 +151,7 @@ void run_prepare(struct driver *d)
         c->prepare.local = places[k].local;
         c->prepare.n_local = places[k].n_local;
         c->prepare.address = xstrdup(address_of(d, k, own));
+        c->prepare.inject = inject_for_training(d, k);
         if (k == 0) {
             queue_command(&d->out, c);
         } else {

@@ -309,6 +309,7 @@ static void on_welcome(struct follower *f, const Wire__Welcome *w)
     c->open.n_ranks = w->n_ranks;
     c->open.job = blob_of(w->job.data, w->job.len);
     c->open.data_dir = f->o.data_dir ? xstrdup(f->o.data_dir) : NULL;
+    c->open.inject = *w->inject ? xstrdup(w->inject) : NULL;
     f->has_engine = 1;
     f->doing = CMD_OPEN;
     if (f->is_spare)
@@ -525,12 +526,23 @@ static void on_report(struct follower *f, const struct report *r)
     }
 }
 
+/* A fault on purpose: said before it happens, and in whatever stage, for the engine waits. */
+static void inject(struct follower *f, const struct report *r)
+{
+    queue_log(&f->out, LOG_WARN, "injected fault %s: %s", r->inject.fault.text, r->inject.text);
+    if (f->stage == STAGE_JOINED)
+        forward(f, r);
+    queue_inject(&f->out, &r->inject.fault);
+}
+
 void follower_report(struct follower *f, int64_t now_ns, struct report *r)
 {
     enter(f, now_ns);
     if (r->kind == REPORT_STOPPED)
         f->is_engine_stopped = 1;
-    if (f->stage == STAGE_JOINED)
+    if (r->kind == REPORT_INJECT)
+        inject(f, r);
+    else if (f->stage == STAGE_JOINED)
         on_report(f, r);
     report_free(r);
     leave(f);

@@ -37,6 +37,7 @@ void action_fini(struct action *a)
     case ACTION_TRUST:
     case ACTION_REQUEST:
     case ACTION_ABORT:
+    case ACTION_INJECT:
         break;
     }
 }
@@ -96,6 +97,11 @@ void queue_command(struct action_queue *q, struct cmd *c)
 }
 
 void queue_abort(struct action_queue *q) { queue_put(q, &(struct action){.kind = ACTION_ABORT}); }
+
+void queue_inject(struct action_queue *q, const struct injection *f)
+{
+    queue_put(q, &(struct action){.kind = ACTION_INJECT, .inject = *f});
+}
 
 void queue_log(struct action_queue *q, enum log_level level, const char *fmt, ...)
 {

@@ -26,6 +26,7 @@ void queue_close(struct action_queue *q, int64_t conn, const char *text);
 void queue_trust(struct action_queue *q, int64_t conn);
 void queue_command(struct action_queue *q, struct cmd *c); /* takes c */
 void queue_abort(struct action_queue *q);
+void queue_inject(struct action_queue *q, const struct injection *f);
 void queue_log(struct action_queue *q, enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

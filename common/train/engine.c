@@ -18,6 +18,7 @@
 #include "base/util.h"
 #include "coll/device.h"
 #include "coll/gloo.h"
+#include "train/faults.h"
 #include "train/trainer.h"
 #include "wire/msg.h"
 
@@ -26,6 +27,7 @@ struct engine {
     struct mailbox *reports; /* struct report; the loop's */
     pthread_t thread;
     struct trainer *trainer;
+    struct faults *faults; /* on purpose */
 
     /* Guards coll, which the loop may abort while this thread makes, uses or frees it. */
     pthread_mutex_t coll_lock;
@@ -85,6 +87,15 @@ static void stepped(void *arg, int64_t wall_ns, int64_t busy_ns)
     add(&e->busy_ns, busy_ns);
 }
 
+static void announce(void *arg, struct report *r)
+{
+    struct engine *e = arg;
+
+    r->inject.phase = (enum phase)atomic_load(&e->phase);
+    r->inject.step = trainer_step(e->trainer);
+    send(e, r);
+}
+
 /* ---- commands ---- */
 
 static void set_coll(struct engine *e, struct coll *c)
@@ -102,6 +113,8 @@ static int prepare(struct engine *e, const struct cmd *c, struct report *r, stru
     struct coll *coll = NULL;
     int rc;
 
+    faults_take(e->faults, c->prepare.inject, c->prepare.rank);
+    faults_reach(e->faults, INJECTION_AT_PREPARE, c->generation);
     set_coll(e, NULL);
     atomic_fetch_and(&e->requests, ~(unsigned)ENGINE_REQUEST_REGROUP);
     rc = trainer_prepare(e->trainer, c->prepare.rank, c->prepare.n_ranks, c->prepare.n_local, err);
@@ -117,6 +130,18 @@ static int prepare(struct engine *e, const struct cmd *c, struct report *r, stru
     r->prepared.endpoint = (struct blob){endpoint.data, endpoint.len};
     r->prepared.step = trainer_step(e->trainer);
     return 0;
+}
+
+static int open_all(struct engine *e, const struct cmd *c, struct report *r, struct err *err)
+{
+    int rc;
+
+    faults_take(e->faults, c->open.inject, c->open.rank);
+    faults_reach(e->faults, INJECTION_AT_GATHER, 0);
+    rc = trainer_open(e->trainer, c, r, err);
+    if (rc == 0)
+        faults_reach(e->faults, INJECTION_AT_READY, 0);
+    return rc;
 }
 
 static int form(struct engine *e, const struct cmd *c, int64_t deadline_ms, struct err *err)
@@ -166,12 +191,13 @@ static int obey(struct engine *e, const struct cmd *c, struct report *r, struct 
     switch (c->kind) {
     case CMD_OPEN:
         at(e, PHASE_OPEN, 0, 0, -1);
-        return trainer_open(e->trainer, c, r, err);
+        return open_all(e, c, r, err);
     case CMD_PREPARE:
         at(e, PHASE_PREPARE, 0, trainer_step(e->trainer), -1);
         return prepare(e, c, r, err);
     case CMD_FORM:
         at(e, PHASE_FORM, 0, trainer_step(e->trainer), -1);
+        faults_reach(e->faults, INJECTION_AT_FORM, c->generation);
         rc = form(e, c, CONNECT_MS, err);
         r->formed.step = trainer_step(e->trainer);
         return rc;
@@ -182,6 +208,7 @@ static int obey(struct engine *e, const struct cmd *c, struct report *r, struct 
     case CMD_CHECKPOINT:
         return trainer_checkpoint(e->trainer, c->checkpoint.is_last, r, err);
     case CMD_STOP:
+        faults_reach(e->faults, INJECTION_AT_STOP, 0);
         trainer_finish(e->trainer);
         return 0;
     }
@@ -258,6 +285,7 @@ int engine_new(const struct engine_options *o, struct mailbox *reports, struct e
     e = xcalloc(1, sizeof *e);
     hooks.arg = e;
     e->reports = reports;
+    e->faults = to.faults = faults_new(announce, e);
     e->trainer = trainer_new(&to, &hooks);
     atomic_init(&e->aborted_generation, -1);
     atomic_init(&e->bucket, -1);
@@ -292,7 +320,10 @@ void engine_abort(struct engine *e)
         coll_abort(e->coll);
     pthread_mutex_unlock(&e->coll_lock);
     trainer_interrupt(e->trainer);
+    faults_announced(e->faults); /* perhaps nobody hears of it any more */
 }
+
+void engine_injected(struct engine *e) { faults_announced(e->faults); }
 
 void engine_progress(const struct engine *e, struct progress *out)
 {
@@ -329,6 +360,7 @@ void engine_free(struct engine *e)
         pthread_join(e->thread, NULL);
     }
     trainer_free(e->trainer);
+    faults_free(e->faults);
     mailbox_fini(&e->inbox, free_cmd);
     pthread_mutex_destroy(&e->coll_lock);
     free(e);

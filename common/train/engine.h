@@ -38,6 +38,9 @@ int engine_new(const struct engine_options *o, struct mailbox *reports, struct e
 void engine_post(struct engine *e, struct cmd *c); /* takes c */
 void engine_request(struct engine *e, enum engine_request r);
 
+/* A REPORT_INJECT was passed on, and what it wants of the process was done: the engine goes on. */
+void engine_injected(struct engine *e);
+
 /* Leave a collective at once, from outside: what runs or is queued fails with a REPORT_FAULT whose
  * is_consequence is 1; the engine then holds its last applied step and awaits CMD_PREPARE or
  * CMD_STOP. */

@@ -95,6 +95,7 @@ static void report_step(struct trainer *t, struct meter *m, int64_t epoch)
 int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err)
 {
     done->checkpoint.step = t->state->at.step;
+    faults_reach(t->o.faults, INJECTION_AT_CHECKPOINT, t->state->at.step);
     if (!t->saver)
         return 0;
     t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, t->state->at.step, -1);
@@ -152,6 +153,7 @@ static int maybe_checkpoint(struct trainer *t, const struct step_result *s, int6
         return 0;
     }
     t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, step, -1);
+    faults_reach(t->o.faults, INJECTION_AT_CHECKPOINT, step);
     t->is_checkpoint_due = 0;
     return saver_begin(t->saver, t->n_ranks, err);
 }
@@ -355,6 +357,7 @@ int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, stru
     int rc = 0;
 
     t->hooks.at(t->hooks.arg, PHASE_VALIDATE, epoch, t->state->at.step, -1);
+    faults_reach(t->o.faults, INJECTION_AT_VALIDATE, epoch);
     done->validated.epoch = epoch;
     if (!t->valid_set)
         return 0;

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "train/flip.h"
 #include "train/trainer_impl.h"
 
 static void at(struct trainer *t, enum phase phase, int64_t epoch, int64_t bucket)
@@ -75,6 +76,8 @@ static int reduce_bucket(struct trainer *t, int bucket, struct err *err)
         rc = update_accumulate(t->update, bucket, err);
     if (rc == 0 && bucket == t->layout->n_buckets - 1)
         rc = update_pack(t->update, err);
+    if (rc == 0)
+        rc = flip_if_due(t, INJECTION_BUCKET, bucket, err);
     if (rc < 0)
         return rc;
     t->ticket[bucket] = coll_allreduce(
@@ -199,6 +202,8 @@ static int wait_reductions(struct trainer *t, int64_t epoch, struct err *err)
         at(t, PHASE_REDUCE, epoch, b);
         if (coll_wait(t->coll, t->ticket[b], err) < 0)
             return err_wrap(err, "all-reduce of bucket %d", b);
+        if (flip_if_due(t, INJECTION_REDUCED, b, err) < 0)
+            return err->code;
     }
     return 0;
 }
@@ -238,12 +243,17 @@ int step_run(struct trainer *t, struct step_result *out, struct err *err)
     coll_stats(t->coll, &before);
     t->note[0] = 0;
     t->next_bucket = 0;
+    at(t, PHASE_LOAD, epoch, -1);
+    faults_reach(t->o.faults, INJECTION_AT_STEP, t->state->at.step);
     rc = run_micros(t, &epoch, err);
-    if (rc == 0)
-        rc = wait_reductions(t, epoch, err);
+    if (rc < 0)
+        return rc;
+    faults_reach(t->o.faults, INJECTION_AT_REDUCE, t->state->at.step);
+    rc = wait_reductions(t, epoch, err);
     if (rc < 0)
         return rc;
     at(t, PHASE_UPDATE, epoch, -1);
+    faults_reach(t->o.faults, INJECTION_AT_UPDATE, t->state->at.step);
     rc = update_apply(t->update, err);
     if (rc == 0)
         rc = read_result(t, out, err);

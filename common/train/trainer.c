@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "program/program.h"
+#include "train/flip.h"
 #include "train/trainer_impl.h"
 
 /* One bucket's size: large enough that small models reduce in one piece or two (a collective costs
@@ -279,6 +280,8 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
         rc = open_data(t, err);
     if (rc == 0)
         rc = make_layout(t, err);
+    if (rc == 0)
+        rc = flip_check(c->open.inject, t->layout, err);
     if (rc == 0)
         rc = make_memory(t, err);
     if (rc == 0)

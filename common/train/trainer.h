@@ -18,6 +18,7 @@
 #include "config/job.h"
 #include "session/command.h"
 
+struct faults;
 struct trainer;
 
 /* How a trainer talks to whoever drives it. */
@@ -32,8 +33,9 @@ struct trainer_hooks {
 };
 
 struct trainer_options {
-    int n_threads;       /* 0: cores / ranks of this host */
-    const char *run_dir; /* rank 0: for checkpoints; else NULL */
+    int n_threads;         /* 0: cores / ranks of this host */
+    const char *run_dir;   /* rank 0: for checkpoints; else NULL */
+    struct faults *faults; /* on purpose; borrowed; NULL: none */
 };
 
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks);

@@ -8,6 +8,7 @@
 #include "op/control.h"
 #include "optim/schedule.h"
 #include "train/buffers.h"
+#include "train/faults.h"
 #include "train/programs.h"
 #include "train/saver.h"
 #include "train/state.h"

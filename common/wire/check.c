@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "inject/inject.h"
 #include "wire/msg.h"
 #include "wire/rules.h"
 #include "wire/text.h"
@@ -85,6 +86,18 @@ static int check_text(const struct place *p, const void *at, struct err *err)
     return 0;
 }
 
+static int check_inject(const struct place *p, const void *at, struct err *err)
+{
+    struct injection_list l = {.n = 0};
+    const char *s = *(char *const *)at;
+    int rc = check_text(p, at, err);
+    if (rc == 0 && *s && inject_parse(s, &l, err) < 0) {
+        err->code = ERR_PROTO;
+        rc = err_wrap(err, "%s.%s", p->message->short_name, p->field->name);
+    }
+    return rc;
+}
+
 static int check_bytes(const struct place *p, const void *at, struct err *err)
 {
     ASSERT(p->field->type == PROTOBUF_C_TYPE_BYTES);
@@ -108,6 +121,8 @@ static int check_value(const struct place *p, const void *at, struct err *err)
         return check_enum(p, at, err);
     case RULE_TEXT:
         return check_text(p, at, err);
+    case RULE_INJECT:
+        return check_inject(p, at, err);
     case RULE_BYTES:
         return check_bytes(p, at, err);
     case RULE_MESSAGE:

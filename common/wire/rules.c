@@ -2,6 +2,7 @@
 
 #include "base/util.h"
 #include "control.pb-c.h"
+#include "inject/inject.h"
 #include "wire/msg.h"
 
 /* clang-format off */
@@ -38,6 +39,7 @@ static const struct rule welcome[] = {
     { "heartbeat_ms",         RULE_INT,   10, 3600 * 1000 },
     { "heartbeat_timeout_ms", RULE_INT,   20, 24 * 3600 * 1000 },
     { "spare",                RULE_BOOL,  0, 0 },
+    { "inject",               RULE_INJECT, 0, INJECTION_MAX_TEXT - 1 },
 };
 static const struct rule refused[] = {
     { "reason", RULE_ENUM, 1, 0 },
@@ -64,6 +66,7 @@ static const struct rule prepare[] = {
     { "local",   RULE_INT,  RANK },
     { "n_local", RULE_INT,  RANKS },
     { "address", RULE_TEXT, 1, 64 },
+    { "inject",  RULE_INJECT, 0, INJECTION_MAX_TEXT - 1 },
 };
 static const struct rule endpoints[] = {
     { "endpoint", RULE_BYTES, 0, MSG_MAX_ENDPOINT },
@@ -155,6 +158,12 @@ static const struct rule stop[] = {
     { "text",    RULE_TEXT, 0, MSG_MAX_TEXT },
     { "drained", RULE_BOOL, 0, 0 },
 };
+static const struct rule injected[] = {
+    { "spec",  RULE_INJECT, 1, INJECTION_TEXT - 1 },
+    { "text",  RULE_TEXT, 1, MSG_MAX_TEXT },
+    { "phase", RULE_ENUM, 0, 0 },
+    { "step",  RULE_INT,  0, MANY },
+};
 static const struct rule goodbye[] = {
     { "text",   RULE_TEXT, 0, MSG_MAX_TEXT },
     { "polite", RULE_BOOL, 0, 0 },
@@ -180,6 +189,7 @@ static const struct rule control[] = {
     { "abort",           RULE_MESSAGE },
     { "stop",            RULE_MESSAGE },
     { "goodbye",         RULE_MESSAGE },
+    { "injected",        RULE_MESSAGE },
 };
 
 #define SET(descriptor, rows) { &wire__##descriptor##__descriptor, rows, ARRAY_LEN(rows) }
@@ -207,6 +217,7 @@ static const struct rule_set sets[] = {
     SET(abort, abort_),
     SET(stop, stop),
     SET(goodbye, goodbye),
+    SET(injected, injected),
 };
 /* clang-format on */
 

@@ -15,6 +15,7 @@ enum rule_kind {
     RULE_BOOL,    /* */
     RULE_ENUM,    /* a value of the enum, not below min */
     RULE_TEXT,    /* min .. max bytes of clean UTF-8 */
+    RULE_INJECT,  /* min .. max bytes that inject_parse reads */
     RULE_BYTES,   /* min .. max bytes */
     RULE_MESSAGE, /* by the rows of that message */
 };

@@ -10,8 +10,8 @@ import subprocess
 import sys
 
 # common/: a folder includes only itself and the folders before it.
-ROOMS = ["base", "config", "wire", "session", "net", "tensor", "ir", "op", "model", "backend",
-         "coll", "program", "optim", "data", "ckpt", "train", "report", "daemon"]
+ROOMS = ["base", "config", "inject", "wire", "session", "net", "tensor", "ir", "op", "model",
+         "backend", "coll", "program", "optim", "data", "ckpt", "train", "report", "daemon"]
 
 # Who may see an outside library's headers: session/ and wire/ stay pure, and each library stays
 # replaceable in one place.

@@ -56,6 +56,10 @@ void rig_drain(struct rig *r)
             r->n_requests++;
         } else if (a.kind == ACTION_ABORT) {
             r->n_aborts++;
+        } else if (a.kind == ACTION_INJECT) {
+            r->injected = a.inject;
+            r->n_injected++;
+            r->n_sent_before = r->n_sent[0];
         } else if (a.kind == ACTION_LOG) {
             buf_printf(&r->log, "%s\n", a.log.text);
         } else if (a.kind == ACTION_EVENT && a.event.kind != EVENT_PROGRESS) {

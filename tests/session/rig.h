@@ -17,6 +17,8 @@ struct rig {
     int n_sent[RIG_CONNS], n_beats, is_closed[RIG_CONNS], is_trusted[RIG_CONNS];
     struct cmd *command; /* last to the engine */
     int n_commands, n_requests, n_aborts;
+    struct injection injected; /* last to be done, and what had been sent on conn 0 by then */
+    int n_injected, n_sent_before;
     struct buf log;                         /* all lines */
     struct session_event event[RIG_EVENTS]; /* all but progress */
     int n_events;

@@ -292,6 +292,7 @@ static void do_action(struct sim *s, int k, struct action *a)
     case ACTION_FINISHED:
         finished(s, k, a);
         break;
+    case ACTION_INJECT: /* faults here are the simulator's own */
     case ACTION_TRUST:
         break;
     }

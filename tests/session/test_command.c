@@ -34,7 +34,7 @@ static void nothing_is_lost_on_the_wire(void **state)
         frame_unref(f);
         frame_unref(g);
     }
-    assert_int_equal(n, 13); /* 6 commands, 7 reports */
+    assert_int_equal(n, 14); /* 6 commands, 8 reports */
     arena_fini(&a);
 }
 
@@ -71,7 +71,7 @@ static void names_are_for_every_value(void **state)
     assert_string_equal(phase_name((enum phase) - 1), "?");
     for (int k = CMD_OPEN; k <= CMD_STOP; k++)
         assert_string_not_equal(cmd_name((enum cmd_kind)k), "?");
-    for (int k = REPORT_OPENED; k <= REPORT_WARNING; k++)
+    for (int k = REPORT_OPENED; k <= REPORT_INJECT; k++)
         assert_string_not_equal(report_name((enum report_kind)k), "?");
     assert_int_equal(PHASE_COUNT, wire__phase__descriptor.n_values);
     for (int p = 0; p < PHASE_COUNT; p++)

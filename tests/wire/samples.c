@@ -73,6 +73,7 @@ static void welcome(struct arena *a, Wire__Control *m)
     x->heartbeat_ms = 1000;
     x->heartbeat_timeout_ms = 5000;
     x->spare = 1;
+    x->inject = arena_strdup(a, "stop:rank1@ready");
     m->generation = 0;
 }
 
@@ -106,6 +107,7 @@ static void prepare(struct arena *a, Wire__Control *m)
     x->local = 1;
     x->n_local = 2;
     x->address = arena_strdup(a, "10.0.0.7");
+    x->inject = arena_strdup(a, "kill:rank1@step50,delay:rank1@form2:3s");
 }
 
 static void endpoints(struct arena *a, Wire__Control *m)
@@ -249,6 +251,15 @@ static void stop(struct arena *a, Wire__Control *m)
     x->drained = 1;
 }
 
+static void injected(struct arena *a, Wire__Control *m)
+{
+    NEW(Injected, INJECTED, injected);
+    x->spec = arena_strdup(a, "kill:rank1@step50");
+    x->text = arena_strdup(a, "SIGKILL to itself when the step begins (step 50)");
+    x->phase = WIRE__PHASE__PHASE_LOAD;
+    x->step = 50;
+}
+
 static void goodbye(struct arena *a, Wire__Control *m)
 {
     NEW(Goodbye, GOODBYE, goodbye);
@@ -259,7 +270,7 @@ static void goodbye(struct arena *a, Wire__Control *m)
 static void (*const makers[])(struct arena *, Wire__Control *) = {
     hello,           ready,    endpoints,  formed,  heartbeat, epoch_done,  validate_done,
     checkpoint_done, fault,    goodbye,    welcome, refused,   prepare,     form,
-    train,           validate, checkpoint, abort_,  stop,      form_by_ids,
+    train,           validate, checkpoint, abort_,  stop,      form_by_ids, injected,
 };
 
 int sample_make(struct arena *a, int i, Wire__Control *m)

@@ -82,6 +82,7 @@ static void do_action(struct member *m, struct action *a)
         break;
     case ACTION_TRUST:
     case ACTION_REQUEST:
+    case ACTION_INJECT:
     case ACTION_LOG: /* thousands of equal lines */
     case ACTION_EVENT:
         break;

@@ -1,0 +1,104 @@
+/* inject - faults on demand: what is to happen, to which rank, and when (dpdriver --inject).
+ *
+ *     WHAT:rankK@POINT[N][:HOW]
+ *
+ *     kill:rank2@step50           delay:rank1@step5:3s        flip:rank1@step7:bucket0
+ *     stop:rank1@form             drop:rank1@validate:out     kill:rank0@checkpoint
+ *
+ * inject_help lists every WHAT, POINT and HOW.  The driver sends each rank its faults; the rank
+ * tells the driver when one happens, before it does.  Each happens once: the driver gives out only
+ * those that are not spent, and one that events.jsonl tells of is spent after --resume, too.
+ *
+ * Pure: nothing is done here.  train/faults.h waits for the points, daemon/daemon.c kills.
+ *
+ * Threads: any; no state. */
+#ifndef INJECT_INJECT_H
+#define INJECT_INJECT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+enum injection_what {
+    INJECTION_KILL, /* SIGKILL to the process itself */
+    INJECTION_STOP, /* SIGSTOP */
+    INJECTION_DELAY,
+    INJECTION_DROP, /* of the control connection, or of what it carries */
+    INJECTION_FLIP, /* a bit of a gradient */
+};
+
+enum injection_point { /* in the order in which a rank comes there */
+                       INJECTION_AT_GATHER,
+                       INJECTION_AT_READY,
+                       INJECTION_AT_PREPARE,
+                       INJECTION_AT_FORM,
+                       INJECTION_AT_STEP,
+                       INJECTION_AT_REDUCE,
+                       INJECTION_AT_UPDATE,
+                       INJECTION_AT_VALIDATE,
+                       INJECTION_AT_CHECKPOINT,
+                       INJECTION_AT_STOP,
+};
+
+enum injection_how {
+    INJECTION_PLAINLY, /* kill, stop, delay: there is only one way */
+    INJECTION_CONNECTION,
+    INJECTION_IN,  /* from here on it hears nothing */
+    INJECTION_OUT, /* from here on it is not heard */
+    INJECTION_BUCKET,
+    INJECTION_REDUCED,
+};
+
+enum {
+    INJECTION_TEXT = 64,          /* bytes of one fault's text, NUL included */
+    INJECTION_MAX = 32,           /* faults in one job */
+    INJECTION_MAX_TEXT = 32 * 64, /* bytes of all of them */
+    INJECTION_MAX_DELAY_S = 3600,
+    INJECTION_MAX_RANK = 65536 - 1,
+};
+
+struct injection {
+    enum injection_what what;
+    int rank;
+    enum injection_point point;
+    int64_t number; /* of step, epoch or generation; -1: the first that comes */
+    enum injection_how how;
+    int64_t amount; /* delay: ms; flip: bucket; else 0 */
+    int is_spent;
+    char text[INJECTION_TEXT]; /* as it was written */
+};
+
+struct injection_list { /* zeroed: empty; no heap */
+    struct injection item[INJECTION_MAX];
+    int n;
+};
+
+/* Add the faults of `text`, one or several with commas between, to the list.  ERR_ARG: what is
+ * wrong with which one, and all that could stand there. */
+int inject_parse(const char *text, struct injection_list *l, struct err *err);
+
+/* ERR_ARG when one of them is for a rank that a job of at most n_ranks never has. */
+int inject_check_ranks(const struct injection_list *l, int n_ranks, struct err *err);
+
+/* Is it due where the rank of this fault is at `point` with `number`? */
+int inject_is_due(const struct injection *f, enum injection_point point, int64_t number);
+
+/* Those of `rank` (-1: of all) from point `first` to `last` that are not spent, as inject_parse
+ * reads them; "" when there are none. */
+void inject_select(const struct injection_list *l, int rank, enum injection_point first,
+                   enum injection_point last, char out[INJECTION_MAX_TEXT]);
+
+/* Mark the first unspent one that was written so.  1: there was one. */
+int inject_spend(struct injection_list *l, const char *text);
+
+/* "SIGKILL to itself when step 50 begins", for the log; at most INJECTION_SAY bytes with the NUL.
+ */
+enum { INJECTION_SAY = 160 };
+const char *inject_say(const struct injection *f, char out[INJECTION_SAY]);
+
+/* What can be written, for --help. */
+void inject_help(FILE *out);
+
+#endif

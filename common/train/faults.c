@@ -1,0 +1,111 @@
+#include "train/faults.h"
+
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+/* The loop answers at once unless it is being closed: nobody hangs for the sake of a fault. */
+enum { ANNOUNCE_S = 2 };
+
+struct faults {
+    struct injection_list list;
+    void (*announce)(void *arg, struct report *r);
+    void *arg;
+    sem_t announced; /* posted by the loop, or by an abort */
+};
+
+struct faults *faults_new(void (*announce)(void *arg, struct report *r), void *arg)
+{
+    struct faults *f = xcalloc(1, sizeof *f);
+
+    f->announce = announce;
+    f->arg = arg;
+    sem_init(&f->announced, 0, 0);
+    return f;
+}
+
+void faults_free(struct faults *f)
+{
+    if (!f)
+        return;
+    sem_destroy(&f->announced);
+    free(f);
+}
+
+void faults_take(struct faults *f, const char *text, int rank)
+{
+    struct injection_list all = {.n = 0};
+    struct err err;
+    int rc = text ? inject_parse(text, &all, &err) : 0;
+
+    ASSERT(rc == 0); /* the driver's own, or checked on arrival */
+    f->list.n = 0;
+    for (int i = 0; i < all.n; i++)
+        if (all.item[i].rank == rank)
+            f->list.item[f->list.n++] = all.item[i];
+}
+
+int faults_n(const struct faults *f) { return f ? f->list.n : 0; }
+
+void faults_announced(struct faults *f) { sem_post(&f->announced); }
+
+static void wait_announced(struct faults *f)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ANNOUNCE_S;
+    sem_clockwait(&f->announced, CLOCK_MONOTONIC, &until);
+}
+
+void faults_happen(struct faults *f, struct injection *what, char *text)
+{
+    struct report *r = report_new(REPORT_INJECT, 0);
+
+    what->is_spent = 1;
+    r->inject.fault = *what;
+    r->inject.text = text;
+    while (sem_trywait(&f->announced) == 0)
+        ; /* an abort's, when nobody waited */
+    f->announce(f->arg, r);
+    wait_announced(f);
+}
+
+static void pause_ms(int64_t ms)
+{
+    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) != 0)
+        ;
+}
+
+void faults_reach_any(struct faults *f, enum injection_point point, int64_t number)
+{
+    for (int i = 0; i < f->list.n; i++) {
+        struct injection *what = &f->list.item[i];
+        char text[INJECTION_SAY];
+
+        if (what->what == INJECTION_FLIP || !inject_is_due(what, point, number))
+            continue;
+        faults_happen(f, what, xstrdup(inject_say(what, text)));
+        if (what->what == INJECTION_DELAY)
+            pause_ms(what->amount);
+    }
+}
+
+struct injection *faults_flip(struct faults *f, enum injection_how how, int64_t step,
+                              int64_t bucket)
+{
+    for (int i = 0; i < faults_n(f); i++) {
+        struct injection *what = &f->list.item[i];
+
+        if (what->what == INJECTION_FLIP && what->how == how && what->amount == bucket &&
+            inject_is_due(what, INJECTION_AT_STEP, step))
+            return what;
+    }
+    return NULL;
+}

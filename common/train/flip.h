@@ -1,0 +1,19 @@
+/* flip - the injected fault that inverts a bit of a gradient (inject/inject.h).
+ *
+ * It is the sign bit of the bucket's largest element: an effect for sure, and finite.
+ *
+ * Threads: the engine's. */
+#ifndef TRAIN_FLIP_H
+#define TRAIN_FLIP_H
+
+#include "inject/inject.h"
+#include "train/trainer_impl.h"
+
+/* ERR_CONFIG when `text` (NULL: none) names a bucket that this layout has not. */
+int flip_check(const char *text, const struct layout *l, struct err *err);
+
+/* Flip what is due in this bucket of the step under way, before (INJECTION_BUCKET) or after
+ * (INJECTION_REDUCED) it was summed. */
+int flip_if_due(struct trainer *t, enum injection_how how, int bucket, struct err *err);
+
+#endif
