@@ -1,0 +1,163 @@
+"""Pulled cables: four ranks on two or three hosts (network namespaces), and links that go down."""
+
+import os
+import subprocess
+import time
+
+import dp
+from dp import DRIVER, FAILED, FINISHED, FOLLOWER, RIGID
+
+# 16 steps an epoch; goes on for long enough to be hit.
+JOB = {"data.samples": 1024, "data.validation_samples": 256, "train.global_batch": 64,
+       "train.epochs": 40, "cluster.heartbeat_timeout": 2}
+SOON = max(12.0, dp.PATIENCE / 5)
+
+
+def ip(command):
+    return subprocess.run(["ip", *command.split()], capture_output=True, text=True, check=False)
+
+
+class Partition(dp.Case):
+    """Hosts 0 .. 2, each a namespace with a link to a switch (a bridge in one of its own)."""
+
+    N_HOSTS = 3
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("network namespaces need root")
+        tag = self.mark[:6]
+        self.switch = f"dps{tag}"
+        self.hosts = [f"dp{k}{tag}" for k in range(self.N_HOSTS)]
+        commands = [f"netns add {name}" for name in (self.switch, *self.hosts)]
+        commands += [f"-n {self.switch} link add name sw type bridge",
+                     f"-n {self.switch} link set sw up"]
+        for k, name in enumerate(self.hosts):
+            commands += [
+                f"-n {name} link add eth type veth peer name port{k} netns {self.switch}",
+                f"-n {self.switch} link set port{k} master sw up",
+                f"-n {name} addr add 10.78.0.{k + 1}/24 dev eth",
+                f"-n {name} link set eth up",
+                f"-n {name} link set lo up"]
+        for command in commands:
+            done = ip(command)
+            if done.returncode != 0:
+                self.remove()
+                self.skipTest(f"ip {command}: {done.stderr}")
+
+    def tearDown(self):
+        super().tearDown()
+        self.remove()
+
+    def remove(self):
+        for name in (self.switch, *self.hosts):
+            ip(f"netns del {name}")
+
+    def cable(self, host, state):
+        """Pull a host's cable, or put it in again."""
+        self.assertEqual(ip(f"-n {self.switch} link set port{host} {state}").returncode, 0)
+
+    def on(self, host):
+        return {"prefix": ("ip", "netns", "exec", self.hosts[host])}
+
+    def one(self, host, *args):
+        return self.start([FOLLOWER, "--root", "10.78.0.1:7000", "--once", "--insecure",
+                           "--threads", "1", *args], **self.on(host))
+
+    def start_ranks(self, hosts, job, spares=()):
+        """Rank 0 on host 0, ranks 1.. on `hosts`, then the spares."""
+        job = {**job, "cluster.spares": len(spares)}
+        driver = self.start([DRIVER, "--nranks", str(1 + len(hosts)), "--port", "7000", "--host",
+                             "10.78.0.1", "--insecure", "--threads", "1", *dp.sets(job)],
+                            **self.on(0))
+        driver.wait_line("listening on")
+        ranks = [self.one(host, "--rank", str(k)) for k, host in enumerate(hosts, 1)]
+        for k in range(1, 1 + len(hosts)):
+            driver.wait_line(f"rank {k} joined")
+        others = [self.one(host) for host in spares]
+        for spare in others:
+            spare.wait_line("as a spare")
+        self.wait_event("epoch")
+        return [driver, *ranks, *others]
+
+    def losses(self):
+        return {event["epoch"]: event["train_loss"] for event in self.events("epoch")}
+
+    def test_a_host_of_two_ranks(self):
+        """Both its ranks are lost, and stop by themselves; two spares go on."""
+        driver, one, two, three, *spares = self.start_ranks([0, 1, 1], JOB, spares=[0, 2])
+        since = time.monotonic()
+        self.cable(1, "down")
+        for lost in (two, three):
+            self.assert_exit(lost, FAILED, "lost the driver at 10.78.0.1:7000.*no sign of life")
+        self.assertLess(time.monotonic() - since, SOON)
+        self.wait_event("recovered")
+        self.assertLess(time.monotonic() - since, SOON)
+        for daemon in (driver, one, *spares):
+            self.assert_exit(daemon, FINISHED)
+        self.assertEqual(sorted(event["rank"] for event in self.events("lost")), [2, 3])
+        for event in self.events("recovered"):
+            self.assertLessEqual(event["steps_lost"], 1)
+        self.assertEqual(self.events("error"), [])
+        disturbed = self.losses()
+        calm = self.driver("--local", "--run-dir", "calm", "--threads", "1", n=4, job=JOB)
+        self.assert_exit(calm, FINISHED)
+        for event in self.events("epoch", "calm"):
+            self.assertLess(abs(disturbed[event["epoch"]] - event["train_loss"]),
+                            1e-5 * event["train_loss"])
+
+    def test_a_cable_that_comes_back(self):
+        """Out for less than the heartbeat's timeout: nothing is lost but time."""
+        daemons = self.start_ranks([1, 1, 2], {**JOB, "cluster.heartbeat_timeout": 20})
+        self.cable(1, "down")
+        out = time.monotonic() + 1.5
+        dp.wait_for("a second and a half", lambda: time.monotonic() > out)
+        self.cable(1, "up")
+        for daemon in daemons:
+            self.assert_exit(daemon, FINISHED)
+        self.assertEqual(self.events("lost"), [])
+
+    def test_nobody_to_replace(self):
+        """Every rank on both sides stops in time; the driver's side names who is cut off."""
+        driver, one, two, three = self.start_ranks([0, 1, 2], {**JOB, **RIGID,
+                                                               "train.epochs": 100000})
+        since = time.monotonic()
+        self.cable(1, "down")
+        for daemon in (driver, one, three):
+            self.assert_exit(daemon, FAILED, r"rank 2 .* was lost.*no sign of life")
+        self.assert_exit(two, FAILED, "lost the driver")
+        self.assertLess(time.monotonic() - since, SOON)
+        self.assertEqual(self.events("error")[0]["rank"], 2)
+
+    def test_the_driver_is_cut_off(self):
+        """All followers stop by themselves, and the driver; a new one goes on from the checkpoint.
+        """
+        job = {**JOB, **RIGID, "train.epochs": 100000}
+        driver, *followers = self.start_ranks([1, 1, 2], job)
+        self.wait_event("checkpoint")
+        since = time.monotonic()
+        self.cable(0, "down")
+        for follower in followers:
+            self.assert_exit(follower, FAILED, "lost the driver at 10.78.0.1:7000")
+        self.assert_exit(driver, FAILED, "was lost")
+        self.assertLess(time.monotonic() - since, SOON)
+        saved = self.events("checkpoint")[-1]["step"]
+        self.run_driver("--local", "--resume", n=4, job={**job, "train.epochs": saved // 16 + 1})
+        self.assertEqual(self.events("done")[-1]["step"], 16 * (saved // 16 + 1))
+
+    def test_two_ranks_that_cannot_reach_each_other(self):
+        """Both hear the driver, so nobody is silent: the deadlines end it, on every rank."""
+        job = {**JOB, **RIGID, "train.epochs": 100000, "cluster.deadlines.step": 3,
+               "cluster.deadlines.form": 3, "cluster.replace_timeout": 1}
+        daemons = self.start_ranks([0, 1, 2], job)
+        since = time.monotonic()
+        for host, other in ((1, 3), (2, 2)):
+            done = ip(f"-n {self.hosts[host]} route add blackhole 10.78.0.{other}/32")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        for daemon in daemons:
+            self.assert_exit(daemon, FAILED, "given up after")
+        self.assertLess(time.monotonic() - since, 60)  # four formations of 3 s and more
+
+
+if __name__ == "__main__":
+    dp.main()
