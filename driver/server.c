@@ -391,6 +391,18 @@ static int server_end(struct server *s)
     return status;
 }
 
+static int64_t longest_deadline_ns(const struct job *j)
+{
+    const struct job_deadlines *t = &j->cluster.deadlines;
+    const int64_t all[] = {t->gather_ms, t->ready_ms,    t->prepare_ms,   t->form_ms,
+                           t->step_ms,   t->validate_ms, t->checkpoint_ms};
+    int64_t longest = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        longest = max_i64(longest, all[i]);
+    return 1000000 * longest;
+}
+
 int server_run(const struct options *o, const struct job *job, int argc, char **argv,
                int64_t start_ns)
 {
@@ -418,6 +430,8 @@ int server_run(const struct options *o, const struct job *job, int argc, char **
         return server_end(&s);
     }
     start_session(&s, argc, argv, start_ns);
+    s.daemon.pulse.engine_patience_ns = 2 * longest_deadline_ns(job);
+    pulse_start(&s.daemon.pulse);
     while (!s.daemon.is_finished)
         uv_run(&s.daemon.loop, UV_RUN_ONCE);
     return server_end(&s);

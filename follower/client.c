@@ -306,6 +306,8 @@ int client_run(const struct options *o)
     if (daemon_tls(&o->common, TLS_FOLLOWER, &c.tls, &err) < 0 || start_dialing(&c, &err) < 0) {
         log_error("%s", err.msg);
         leave_with(&c, STATUS_USAGE);
+    } else {
+        pulse_start(&c.daemon.pulse);
     }
     while (!c.is_over)
         uv_run(&c.daemon.loop, UV_RUN_ONCE);

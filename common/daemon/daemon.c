@@ -197,20 +197,35 @@ static void on_report(void *arg, struct mail *m)
     daemon_leave(d);
 }
 
-static void describe(struct daemon *d)
+static void describe(void *arg, struct buf *out)
+{
+    struct daemon *d = arg;
+
+    if (d->machine)
+        d->calls->describe(d->machine, clock_mono_ns(), out);
+    else
+        buf_printf(out, "no job");
+}
+
+static void log_state(struct daemon *d)
 {
     struct buf text = {0};
     char *rest, *line;
 
-    if (!d->machine) {
-        log_info("state: no job");
-        return;
-    }
-    d->calls->describe(d->machine, clock_mono_ns(), &text);
+    describe(d, &text);
     buf_cstr(&text);
     for (rest = (char *)text.data; (line = strtok_r(rest, "\n", &rest));)
         log_info("state: %s", line);
     buf_fini(&text);
+}
+
+static int engine_doing(void *arg, struct progress *out)
+{
+    struct daemon *d = arg;
+
+    if (d->engine)
+        engine_progress(d->engine, out);
+    return d->engine != NULL;
 }
 
 static void on_signal(uv_signal_t *s, int number)
@@ -220,7 +235,7 @@ static void on_signal(uv_signal_t *s, int number)
     int64_t now;
 
     if (number == SIGUSR1) {
-        describe(d);
+        log_state(d);
         return;
     }
     d->n_stops++;
@@ -256,6 +271,8 @@ static void catch_signals(struct daemon *d)
 
 /* ---- life ---- */
 
+static const struct pulse_events pulse_events = {engine_doing, describe};
+
 int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
                 const struct engine_options *engine, struct err *err)
 {
@@ -270,6 +287,7 @@ int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
         return err_set(err, ERR_IO, "event loop: %s (%s)", uv_strerror(rc), uv_err_name(rc));
     uv_timer_init(&d->loop, &d->tick);
     d->tick.data = d;
+    pulse_init(&d->pulse, &d->loop, &pulse_events, d);
     inbox_init(&d->inbox, &d->loop, on_report, free_report, d);
     catch_signals(d);
     return 0;
@@ -302,6 +320,7 @@ int daemon_close(struct daemon *d, int status)
         fflush(NULL);
         _exit(status);
     }
+    pulse_close(&d->pulse);
     inbox_close(&d->inbox);
     uv_close((uv_handle_t *)&d->tick, NULL);
     for (int i = 0; i < d->n_signals; i++)

@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "daemon/args.h"
+#include "daemon/pulse.h"
 #include "net/addr.h"
 #include "net/inbox.h"
 #include "net/tls.h"
@@ -58,6 +59,7 @@ struct daemon {
     struct engine *engine;
     struct inbox inbox;
     uv_timer_t tick;
+    struct pulse pulse; /* pulse_start when the daemon is ready for others */
     uv_signal_t signal[DAEMON_SIGNALS];
     int n_signals;
     int is_deaf, is_mute; /* an injected drop, until the machine is detached */

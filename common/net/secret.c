@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -71,19 +72,30 @@ int secret_make(const char *path, struct err *err)
 
 /* ---- reading ---- */
 
+/* Whether systemd laid it out for this service (LoadCredential=): it may then stay root's, with an
+ * access list that lets this user read, whose mask shows as the group's mode. */
+static int is_credential(const char *path)
+{
+    const char *folder = getenv("CREDENTIALS_DIRECTORY");
+    size_t n = folder ? strlen(folder) : 0;
+
+    return n > 0 && strncmp(path, folder, n) == 0 && path[n] == '/' && !strchr(path + n + 1, '/');
+}
+
 static int check_file(int fd, const char *path, struct err *err)
 {
+    int of_service = is_credential(path);
     struct stat st;
 
     if (fstat(fd, &st) < 0)
         return err_sys(err, errno, "%s", path);
     if (!S_ISREG(st.st_mode))
         return err_set(err, ERR_ARG, "%s is not a regular file", path);
-    if (st.st_uid != geteuid())
+    if (st.st_uid != geteuid() && !(of_service && st.st_uid == 0))
         return err_set(err, ERR_ARG,
                        "%s belongs to user %ld, want this process's user, %ld: chown %ld %s", path,
                        (long)st.st_uid, (long)geteuid(), (long)geteuid(), path);
-    if (st.st_mode & 0177)
+    if (st.st_mode & (of_service ? 0137 : 0177))
         return err_set(err, ERR_ARG,
                        "%s has mode %04o, so that others may read, change or run it, want 0600: "
                        "chmod 600 %s",

@@ -22,7 +22,8 @@ struct secret {
 int secret_make(const char *path, struct err *err);
 
 /* Read it.  The file must be a regular one of this process's user that nobody else may read or
- * write, whole and nothing else.  secret_wipe when done; after a failure it is wiped already. */
+ * write, whole and nothing else; in $CREDENTIALS_DIRECTORY, which systemd guards, it may be root's
+ * and readable to its group.  secret_wipe when done; after a failure it is wiped already. */
 int secret_read(const char *path, struct secret *out, struct err *err);
 
 void secret_wipe(struct secret *s);

@@ -29,8 +29,8 @@ find_program() # NAME: its path
 
 rank=${RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-}}}
 if [ -z "$rank" ]; then
-    echo "dptrain-rank.sh: none of RANK, OMPI_COMM_WORLD_RANK and SLURM_PROCID is set: start it by" \
-        "srun or mpirun, or start dpdriver and dpfollower by hand" >&2
+    echo "dptrain-rank.sh: none of RANK, OMPI_COMM_WORLD_RANK and SLURM_PROCID is set: start it" \
+        "by srun or mpirun, or start dpdriver and dpfollower by hand" >&2
     exit 2
 fi
 

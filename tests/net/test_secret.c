@@ -171,6 +171,28 @@ static void test_owner(void **state)
     unlink(path);
 }
 
+/* What systemd lays out may be readable to the group, and only there. */
+static void test_credential(void **state)
+{
+    struct secret s;
+    struct err err;
+
+    (void)state;
+    put(START HEX "\n", strlen(START HEX "\n"), 0440);
+    expect_refusal("mode 0440");
+    setenv("CREDENTIALS_DIRECTORY", "/run/credentials/other", 1);
+    expect_refusal("mode 0440");
+    setenv("CREDENTIALS_DIRECTORY", "/tmp", 1); /* not the folder itself */
+    expect_refusal("mode 0440");
+    setenv("CREDENTIALS_DIRECTORY", folder, 1);
+    assert_int_equal(secret_read(path, &s, &err), 0);
+    assert_int_equal(chmod(path, 0444), 0);
+    expect_refusal("mode 0444");
+    unsetenv("CREDENTIALS_DIRECTORY");
+    secret_wipe(&s);
+    unlink(path);
+}
+
 static void test_cannot_make(void **state)
 {
     struct err err;
@@ -187,7 +209,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_made_and_read), cmocka_unit_test(test_text),
         cmocka_unit_test(test_modes),         cmocka_unit_test(test_not_a_file),
-        cmocka_unit_test(test_owner),         cmocka_unit_test(test_cannot_make),
+        cmocka_unit_test(test_owner),         cmocka_unit_test(test_credential),
+        cmocka_unit_test(test_cannot_make),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

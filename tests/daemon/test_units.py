@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""The systemd units: what systemd-analyze says of them, and their commands under a stand-in for
+systemd, which hears READY, STATUS, WATCHDOG and STOPPING."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
+import dp  # noqa: E402
+from dp import DRIVER, FOLLOWER, FINISHED, STOPPED  # noqa: E402
+
+UNITS = os.path.join(dp.ROOT, "deploy", "systemd")
+NOTIFIES = bool(os.environ.get("DPTRAIN_NOTIFIES"))
+JOB = """\
+name: units
+model: {arch: mlp}
+data: {format: digits, samples: 2000, validation_samples: 200}
+train: {global_batch: 50, epochs: EPOCHS}
+optimizer: {name: sgd, lr: 0.05}
+"""
+
+
+class Manager:
+    """Hears what a daemon tells its service manager."""
+
+    def __init__(self, path):
+        self.path = path
+        self.heard = []
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(path)
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        while True:
+            try:
+                self.heard.append(self.socket.recv(65536).decode())
+            except OSError:
+                return
+
+    def wait(self, what):
+        dp.wait_for(f"{what} in {self.heard[-3:]}",
+                    lambda: any(re.search(what, text) for text in list(self.heard)))
+
+
+class Units(dp.Case):
+    def setUp(self):
+        super().setUp()
+        self.managers = []
+        bin_folder = self.path("bin")
+        os.mkdir(bin_folder)
+        for program in (DRIVER, FOLLOWER):
+            os.symlink(program, os.path.join(bin_folder, os.path.basename(program)))
+        for folder in ("etc", "state/dptrain/job", "credentials"):
+            os.makedirs(self.path(folder))
+        subprocess.run([DRIVER, "--make-secret", self.path("credentials/secret")], env=self.env,
+                       check=True, capture_output=True)
+        os.chmod(self.path("credentials/secret"), 0o440)  # as systemd does for another user
+        self.env.update(PATH=bin_folder + ":" + os.environ["PATH"],
+                        CREDENTIALS_DIRECTORY=self.path("credentials"))
+
+    def tearDown(self):
+        super().tearDown()
+        for manager in self.managers:
+            manager.socket.close()
+
+    def unit(self, name, options):
+        """Run ExecStart= of the unit's instance `job`, with this test's folders."""
+        with open(os.path.join(UNITS, name + "@.service"), encoding="utf-8") as file:
+            text = file.read().replace("\\\n", " ")
+        command = re.search(r"(?m)^ExecStart=/bin/sh -c '(.*)'$", text).group(1)
+        command = command.replace("%S", self.path("state")).replace("%i", "job")
+        command = command.replace("/etc/dptrain", self.path("etc")).replace("$$", "$")
+        manager = Manager(self.path(f"notify-{len(self.managers)}"))
+        self.managers.append(manager)
+        return manager, self.start(
+            ["/bin/sh", "-c", command],
+            env={"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "300000", **options})
+
+    def write_job(self, epochs):
+        with open(self.path("etc/job.yaml"), "w", encoding="utf-8") as file:
+            file.write(JOB.replace("EPOCHS", str(epochs)))
+
+    def start_driver(self):
+        if os.path.exists(self.path("port")):
+            os.unlink(self.path("port"))
+        return self.unit("dpdriver", {"DPDRIVER_OPTIONS":
+                                      f"--nranks 2 --port 0 --port-file {self.path('port')}"})
+
+    def start_follower(self):
+        return self.unit("dpfollower",
+                         {"DPFOLLOWER_OPTIONS": f"--root 127.0.0.1:{self.wait_port()}"})
+
+    def test_life(self):
+        """A driver that is killed is started again, as Restart= does, and goes on."""
+        self.write_job(100000)
+        manager, driver = self.start_driver()
+        follower_manager, follower = self.start_follower()
+        run = self.path("state/dptrain/job")
+        self.wait_event("checkpoint", run=run)
+        if NOTIFIES:
+            for heard in (manager, follower_manager):
+                heard.wait(r"^READY=1")
+                heard.wait(r"^STATUS=.*generation 1")
+                heard.wait(r"^WATCHDOG=1")
+        driver.kill()
+        driver.wait_exit()
+        follower.wait_line("waiting for the next driver")
+        follower.signal(signal.SIGTERM)
+        self.assert_exit(follower, STOPPED)
+        self.write_job(100001)
+        _, driver = self.start_driver()
+        follower_manager, follower = self.start_follower()
+        self.wait_event("first_step", 2, run=run)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        follower.wait_line("waiting for the next driver")
+        follower.signal(signal.SIGTERM)
+        self.assert_exit(follower, STOPPED)
+        if NOTIFIES:
+            follower_manager.wait(r"^STOPPING=1")
+        steps = [event["step"] for event in self.events("epoch", run=run)]
+        self.assertEqual(steps, sorted(steps), "it began anew")
+
+    def test_watchdog_starves(self):
+        """A stopped process feeds nobody; one that goes on does."""
+        if not NOTIFIES:
+            self.skipTest("built without libsystemd")
+        self.write_job(100000)
+        manager, driver = self.start_driver()
+        manager.wait(r"^WATCHDOG=1")
+        driver.signal(signal.SIGSTOP)
+        time.sleep(0.2)  # what was on its way
+        n = len(manager.heard)
+        time.sleep(0.5)
+        self.assertEqual(len(manager.heard), n)
+        driver.signal(signal.SIGCONT)
+        dp.wait_for("a pulse", lambda: "WATCHDOG=1" in manager.heard[n:])
+        driver.kill()
+        driver.wait_exit()
+
+    def test_finished(self):
+        self.write_job(1)
+        manager, driver = self.start_driver()
+        _, follower = self.start_follower()
+        self.assert_exit(driver, FINISHED)
+        if NOTIFIES:
+            manager.wait(r"^STOPPING=1")
+        follower.wait_line("waiting for the next driver")
+        follower.signal(signal.SIGTERM)
+        self.assert_exit(follower, STOPPED)
+
+    def test_analyze(self):
+        analyze = shutil.which("systemd-analyze")
+        if not analyze:
+            self.skipTest("no systemd-analyze (Debian: systemd)")
+        for name in ("dpdriver", "dpfollower"):
+            with open(os.path.join(UNITS, name + "@.service"), encoding="utf-8") as file:
+                text = file.read()
+            path = self.path(name + "@job.service")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            done = subprocess.run([analyze, "verify", "--man=no", path], capture_output=True,
+                                  text=True, check=False)
+            self.assertEqual((done.returncode, done.stderr.strip()), (0, ""))
+            # Exposure at most 2.0 of 10, which systemd calls OK.
+            done = subprocess.run([analyze, "security", "--offline=yes", "--threshold=20", path],
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout[-300:] + done.stderr)
+
+    def test_helpers(self):
+        """sysusers and tmpfiles files: understood, and of the same user as the units."""
+        with open(os.path.join(UNITS, "dptrain.sysusers"), encoding="utf-8") as file:
+            self.assertRegex(file.read(), r"(?m)^u dptrain ")
+        tmpfiles = shutil.which("systemd-tmpfiles")
+        sysusers = shutil.which("systemd-sysusers")
+        if not tmpfiles or not sysusers or os.geteuid() != 0:
+            self.skipTest("no systemd-tmpfiles and systemd-sysusers, or not root")
+        root = self.path("root")
+        os.makedirs(os.path.join(root, "etc"))
+        subprocess.run([sysusers, f"--root={root}", os.path.join(UNITS, "dptrain.sysusers")],
+                       check=True, capture_output=True)
+        with open(os.path.join(root, "etc", "passwd"), encoding="utf-8") as file:
+            self.assertIn("dptrain:", file.read())
+        subprocess.run([tmpfiles, f"--root={root}", "--create",
+                        os.path.join(UNITS, "dptrain.tmpfiles")], check=True, capture_output=True)
+        self.assertEqual(os.stat(os.path.join(root, "etc/dptrain")).st_mode & 0o777, 0o750)
+        self.assertTrue(os.path.isdir(os.path.join(root, "var/lib/dptrain")))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
