@@ -93,6 +93,26 @@ int graph_grad_of(struct graph *g, int param)
     return partner_of(g, param, VALUE_GRAD, "grad");
 }
 
+int graph_copy_of(struct graph *g, int param, enum dtype dtype)
+{
+    int id;
+
+    ASSERT(g->value[param].role == VALUE_PARAM);
+    id = partner_of(g, param, VALUE_COPY, "copy");
+    g->value[id].dtype = dtype;
+    return id;
+}
+
+int graph_scaler(struct graph *g)
+{
+    enum { LEN = 4 }; /* SCALER_LEN of op/scaler.h, which op/ checks */
+
+    for (int i = 0; i < g->n_values; i++)
+        if (g->value[i].role == VALUE_SCALER)
+            return i;
+    return graph_value(g, VALUE_SCALER, DTYPE_F32, SHAPE(LEN), "loss_scaler");
+}
+
 int graph_shadow_of(struct graph *g, int state)
 {
     ASSERT(g->value[state].role == VALUE_STATE);

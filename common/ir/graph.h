@@ -24,10 +24,12 @@ enum value_role {
     VALUE_TEMP,    /* a node's output; lives in the arena between its first and last use */
     VALUE_INPUT,   /* written by the engine before a run: images, labels */
     VALUE_PARAM,   /* trained; in the flat parameter space */
+    VALUE_COPY,    /* a parameter rounded to BF16 or F16; same place in a space of such copies */
     VALUE_GRAD,    /* gradient of a parameter; same place in the flat gradient space */
     VALUE_STATE,   /* replicated, not trained by gradient: batch norm's running statistics */
     VALUE_SHADOW,  /* next value of a state, committed together with the optimizer step */
     VALUE_METRICS, /* F64 [METRIC_COUNT], added to by the loss node */
+    VALUE_SCALER,  /* F32 [SCALER_LEN]: dynamic loss scaling's state (op/scaler.h) */
     VALUE_SCALARS, /* struct step_scalars, written by the engine before each step */
     VALUE_CONTROL, /* F32 [CONTROL_LEN], behind the gradients (op/control.h) */
 };
@@ -71,13 +73,18 @@ struct value {
     enum dtype dtype;
     struct shape shape;
     int producer;                  /* node that writes it, or -1 */
-    int partner;                   /* GRAD: its param; SHADOW: its state; else NO_VALUE */
+    int partner;                   /* GRAD, COPY: its param; SHADOW: its state; else NO_VALUE */
     const struct param_info *info; /* PARAM only */
     float init_state;              /* STATE: initial value of every element */
 };
 
 enum activation { ACT_NONE, ACT_RELU, ACT_TANH, ACT_SIGMOID, ACT_GELU };
 enum pooling { POOL_MAX, POOL_AVG };
+
+struct scaler_rule { /* of dynamic loss scaling: op/loss_scale.c */
+    float min;
+    int window, hysteresis;
+};
 
 /* What a node was asked for; which member holds is the operator's business (op/NAME.c). */
 union node_attr {
@@ -122,6 +129,10 @@ union node_attr {
         float momentum, dampening, weight_decay;
         int nesterov;
     } sgd;
+    struct {
+        enum dtype to;
+    } cast;
+    struct scaler_rule scale; /* loss_scale */
 };
 
 struct node {
@@ -139,12 +150,13 @@ struct graph {
     int n_values, cap_values;
     struct node *node;
     int n_nodes, cap_nodes;
-    int64_t batch;        /* samples per run, may be 0 */
-    int training;         /* 1: dropout drops, batch norm uses the batch */
-    int x, labels;        /* inputs; NO_VALUE until made */
-    int scalars, metrics; /* always there */
-    int logits;           /* output of the network, before the loss; NO_VALUE until made */
-    int n_forward;        /* nodes of the forward part; 0 until program_differentiate */
+    int64_t batch;         /* samples per run, may be 0 */
+    int training;          /* 1: dropout drops, batch norm uses the batch */
+    int x, labels;         /* inputs; NO_VALUE until made */
+    int scalars, metrics;  /* always there */
+    int logits;            /* output of the network, before the loss; NO_VALUE until made */
+    enum dtype grad_dtype; /* of every VALUE_GRAD */
+    int n_forward;         /* nodes of the forward part; 0 until program_differentiate */
 };
 
 struct graph *graph_new(int64_t batch, int training);
@@ -155,6 +167,11 @@ int graph_value(struct graph *g, enum value_role role, enum dtype dtype, struct 
 int graph_param(struct graph *g, struct shape shape, struct param_info info, const char *name);
 int graph_state(struct graph *g, struct shape shape, float init, const char *name);
 int graph_grad_of(struct graph *g, int param); /* the VALUE_GRAD of a param, made on first use */
+
+/* The VALUE_COPY of a param, likewise; one dtype to a graph. */
+int graph_copy_of(struct graph *g, int param, enum dtype dtype);
+
+int graph_scaler(struct graph *g); /* the VALUE_SCALER, made on first use */
 
 int graph_shadow_of(struct graph *g, int state); /* the VALUE_SHADOW of a state, likewise */
 

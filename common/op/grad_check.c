@@ -1,6 +1,6 @@
 /* grad_check - the norm of the reduced gradient, and whether it is finite.
  *
- * grad_check  in: 0 grad F32 [n]     out: 0 check F64 [2]
+ * grad_check  in: 0 grad [n], F32 or BF16     out: 0 check F64 [2]
  *   check[0] = sum of squares in double, check[1] = 1 if any element is not finite, else 0.
  *   Every rank must get the same bits whatever its threads and instruction set: the order of
  *   addition is fixed by n alone (blocks of one size, summed in order; no contraction). */
@@ -20,6 +20,7 @@ const struct op_def op_grad_check = {
     .name = "grad_check",
     .n_in = 1,
     .n_out = 1,
+    .typed_in = 1 << 0,
     .in_name = {"grad"},
     .out_name = {"check"},
     .infer = infer,

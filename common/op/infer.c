@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/util.h"
+#include "tensor/half.h"
 
 int op_fail(const struct node *n, struct err *err, const char *fmt, ...)
 {
@@ -16,6 +17,13 @@ int op_fail(const struct node *n, struct err *err, const char *fmt, ...)
     return err_set(err, ERR_CONFIG, "%s (%s): %s", n->name, op_get(n->op)->name, text);
 }
 
+static int op_may_be_half(const struct node *n, int i, enum dtype dtype)
+{
+    const struct op_def *def = op_get(n->op);
+
+    return (def->typed_in | def->wide_in) >> i & 1 && dtype_is_half(dtype);
+}
+
 int op_want(const struct graph *g, const struct node *n, int i, enum dtype dtype, int n_dims,
             struct err *err)
 {
@@ -26,7 +34,7 @@ int op_want(const struct graph *g, const struct node *n, int i, enum dtype dtype
     if (!op_has(n, i))
         return 0;
     v = op_in(g, n, i);
-    if (v->dtype != dtype)
+    if (v->dtype != dtype && !(dtype == DTYPE_F32 && op_may_be_half(n, i, v->dtype)))
         return op_fail(n, err, "%s is %s, want %s", what, dtype_name(v->dtype), dtype_name(dtype));
     if (n_dims >= 0 ? v->shape.n != n_dims : v->shape.n < 1)
         return op_fail(n, err, "%s is %s, want %s%d dimensions", what, shape_text(&v->shape, text),

@@ -25,7 +25,8 @@ static inline int op_has(const struct node *n, int i)
 int op_fail(const struct node *n, struct err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* in[i] has this dtype and number of dimensions (-1: any, at least one); absent is fine. */
+/* in[i] has this dtype and number of dimensions (-1: any, at least one); absent is fine.  For F32,
+ * a typed input may be of any real type: that all agree is checked for all operators alike. */
 int op_want(const struct graph *g, const struct node *n, int i, enum dtype dtype, int n_dims,
             struct err *err);
 /* in[i] is F32 of this shape; absent is fine. */

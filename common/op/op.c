@@ -25,6 +25,38 @@ int op_from_name(const char *name)
     return -1;
 }
 
+enum dtype op_type(const struct graph *g, const struct node *n)
+{
+    const struct op_def *def = op_get(n->op);
+
+    for (int i = 0; i < def->n_in; i++)
+        if (def->typed_in >> i & 1 && op_has(n, i))
+            return g->value[n->in[i]].dtype;
+    for (int i = 0; i < def->n_out; i++)
+        if (def->typed_out >> i & 1 && n->out[i] >= 0)
+            return g->value[n->out[i]].dtype;
+    return DTYPE_F32;
+}
+
+/* All typed inputs are of one type, wide ones of it or F32. */
+static int check_types(const struct graph *g, const struct node *n, struct err *err)
+{
+    const struct op_def *def = op_get(n->op);
+    const enum dtype type = op_type(g, n);
+
+    for (int i = 0; i < def->n_in; i++) {
+        enum dtype seen;
+
+        if (!((def->typed_in | def->wide_in) >> i & 1) || !op_has(n, i))
+            continue;
+        seen = g->value[n->in[i]].dtype;
+        if (seen != type && !(def->wide_in >> i & 1 && seen == DTYPE_F32))
+            return op_fail(n, err, "%s is %s, want %s, as the others are", def->in_name[i],
+                           dtype_name(seen), dtype_name(type));
+    }
+    return 0;
+}
+
 /* Check that the node's inputs exist and ask its op for the outputs; shape.n < 0: no such output.
  */
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
@@ -39,7 +71,12 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     }
     for (int i = 0; i < NODE_MAX_OUT; i++)
         out[i] = (struct value){.shape.n = -1};
-    return def->infer(g, n, out, err);
+    if (def->infer(g, n, out, err) < 0 || check_types(g, n, err) < 0)
+        return err->code;
+    for (int i = 0; i < def->n_out; i++)
+        if (def->typed_out >> i & 1)
+            out[i].dtype = op_type(g, n);
+    return 0;
 }
 
 static int check_out(const struct graph *g, const struct node *n, int i, const struct value *want,
@@ -51,7 +88,8 @@ static int check_out(const struct graph *g, const struct node *n, int i, const s
 
     if (want->shape.n < 0)
         return op_fail(n, err, "output %s does not exist here", def->out_name[i]);
-    if (v->dtype == want->dtype && shape_equal(&v->shape, &want->shape))
+    if ((v->dtype == want->dtype || (def->wide_out >> i & 1 && v->dtype == op_type(g, n))) &&
+        shape_equal(&v->shape, &want->shape))
         return 0;
     return op_fail(n, err, "output %s goes to %s, which is %s %s, want %s %s", def->out_name[i],
                    v->name, dtype_name(v->dtype), shape_text(&v->shape, seen),

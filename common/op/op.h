@@ -11,6 +11,12 @@
  * Legend: N batch, H W image, C channels in, K channels out, R S filter, [..] shape; all F32 unless
  * said.  Reference for semantics: PyTorch's function of the same name, in logical order.
  *
+ * Types: a node has one element type, F32, BF16 or F16, which is that of its activations, their
+ * gradients, and the weights of conv2d, linear and bias (typed_in, typed_out).  Sums are float32 or
+ * better, and results are rounded once, at the end.  Gradients of parameters are F32 or of the
+ * node's type, as wanted (wide_out).  All else is F32 in any case: parameters of norms, statistics,
+ * prob and diff of the losses, what the optimizer holds.
+ *
  *   conv2d          x [N,H,W,C], w [K,C/groups,R,S], b? [K] -> y [N,H',W',K] (act fused)
  *   conv2d_grad_x   w, dy -> dx                          conv2d_grad_w  x, dy -> dw, db?
  *   linear          x [N,in] or [N,H,W,C] (fused flatten), w [out,in], b? [out] -> y [N,out]
@@ -36,14 +42,17 @@
  *   dropout         x, scalars -> y = x * mask / (1-p); its gradient is dropout of dy
  *
  *   softmax_xent       logits [N,C], labels I32 [N], metrics -> prob? [N,C]; adds to metrics
- *   softmax_xent_grad  prob, labels, scalars -> dlogits, times loss_scale
+ *   softmax_xent_grad  prob, labels, scalars, scaler? -> dlogits, times loss_scale
  *   mse                y [N,C], labels, metrics -> diff? [N,C] to the one-hot label; the same
- *   mse_grad           diff, scalars -> dy, times loss_scale
+ *   mse_grad           diff, scalars, scaler? -> dy, times loss_scale
+ *   cast               x -> y, the same numbers rounded to another type
  *
  *   control_pack    metrics, scalars -> control F32 [CONTROL_LEN] (op/control.h)
  *   grad_check      grad F32 [n] -> F64 [2]: sum of squares, 1 if any is not finite (fixed blocks)
- *   sgd             param, grad, momentum?, check, control, scalars -> param, momentum (in place)
+ *   sgd             param, grad, momentum?, check, control, scalars, copy?, scaler? -> param,
+ *                   momentum, copy (in place)
  *   commit          shadow, check, control, scalars -> state, if the step is applied
+ *   loss_scale      scaler, check, control -> scaler (in place): the next step's
  *
  * Threads: the table is constant. */
 #ifndef OP_OP_H
@@ -77,6 +86,9 @@ struct op_def {
     unsigned optional_in, optional_out; /* bit i: in[i], out[i] may be NO_VALUE */
     int inplace_in;                     /* OP_INPLACE only */
     int update[NODE_MAX_OUT];           /* 1 + i: this output is in[i], overwritten; 0: it is not */
+    /* Bit i: in[i], out[i] has the node's element type; an output that may also be F32. */
+    unsigned typed_in, typed_out, wide_out;
+    unsigned wide_in; /* an input that may be F32 or the node's type */
     const char *in_name[NODE_MAX_IN], *out_name[NODE_MAX_OUT];
 
     /* Check the inputs and say dtype and shape of the outputs (op_out); outputs left alone do not
@@ -94,6 +106,9 @@ struct op_def {
 
 const struct op_def *op_get(int op); /* an enum op */
 int op_from_name(const char *name);  /* or -1 */
+
+/* The node's element type: of its first input that has it, else of its output; F32 if none does. */
+enum dtype op_type(const struct graph *g, const struct node *n);
 
 /* Append a node; its op's infer gives shapes and dtypes of the outputs, which become new
  * VALUE_TEMPs named NAME.out (.out1 ...), unless out[] names a value already (>= 0; shape and dtype

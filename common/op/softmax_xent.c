@@ -6,9 +6,12 @@
  * its loss is -sum over c of t[c]*log prob[c].  Added to metrics: METRIC_LOSS_SUM the losses that
  * are finite (in double), METRIC_CORRECT the samples whose first largest logit is the label's,
  *   METRIC_SAMPLES N, METRIC_NONFINITE the samples whose loss is not finite.
- * softmax_xent_grad  in: 0 prob  1 labels  2 scalars
- *                    out: 0 dlogits (may be in place of prob) = (prob - t) * scalars.loss_scale */
+ * softmax_xent_grad  in: 0 prob  1 labels  2 scalars  3 scaler? F32 [SCALER_LEN] (op/loss_scale.c)
+ *                    out: 0 dlogits (may be in place of prob) = (prob - t) * scalars.loss_scale,
+ *                    times scaler[SCALER_SCALE] if there is one
+ *   prob is F32 whatever the type of the logits: 1 - prob of a learnt label is small. */
 #include "op/infer.h"
+#include "op/scaler.h"
 
 static int want_labels(const struct graph *g, const struct node *n, struct err *err)
 {
@@ -51,18 +54,29 @@ const struct op_def op_softmax_xent = {
     .n_out = 1,
     .flags = OP_ROWS | OP_EFFECT | OP_LOSS,
     .optional_out = 1 << 0,
+    .typed_in = 1 << 0,
     .in_name = {"logits", "labels", "metrics"},
     .out_name = {"prob"},
     .infer = infer,
     .grad = grad,
 };
 
+static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                      struct err *err)
+{
+    int rc = op_want_shape(g, n, 3, SHAPE(SCALER_LEN), err);
+
+    return rc < 0 ? rc : infer(g, n, out, err);
+}
+
 const struct op_def op_softmax_xent_grad = {
     .name = "softmax_xent_grad",
-    .n_in = 3,
+    .n_in = 4,
     .n_out = 1,
     .flags = OP_ROWS | OP_INPLACE,
-    .in_name = {"prob", "labels", "scalars"},
+    .optional_in = 1 << 3,
+    .typed_out = 1 << 0,
+    .in_name = {"prob", "labels", "scalars", "scaler"},
     .out_name = {"dlogits"},
-    .infer = infer,
+    .infer = infer_grad,
 };

@@ -34,6 +34,10 @@ static void *space_of(const struct program_spaces *s, enum value_role role)
     switch (role) {
     case VALUE_PARAM:
         return s->param;
+    case VALUE_COPY:
+        return s->copy;
+    case VALUE_SCALER:
+        return s->scaler;
     case VALUE_GRAD:
     case VALUE_CONTROL:
         return s->grad;

@@ -59,6 +59,11 @@ static void simplify_flatten(struct graph *g, struct node *n)
     n->attr.reshape.shape = g->value[n->out[0]].shape;
 }
 
+static int is_weight(const struct value *v)
+{
+    return v->role == VALUE_PARAM || v->role == VALUE_COPY;
+}
+
 static void fuse_bias(struct graph *g, struct backend *b, struct node *n)
 {
     struct node *user;
@@ -66,7 +71,7 @@ static void fuse_bias(struct graph *g, struct backend *b, struct node *n)
     if (!is_layer(n) || n->in[2] != NO_VALUE || *layer_act(n) != ACT_NONE)
         return;
     user = only_user(g, n->out[0], OP_bias, 0);
-    if (!user || g->value[user->in[1]].role != VALUE_PARAM ||
+    if (!user || !is_weight(&g->value[user->in[1]]) ||
         !backend_can_fuse(b, g, n, FUSE_BIAS, ACT_NONE))
         return;
     n->in[2] = user->in[1];

@@ -106,25 +106,69 @@ static void place_states(struct layout *l, const struct graph *g)
         }
 }
 
-/* Cut the gradient buffer into buckets; the control vector ends the last. */
+size_t layout_control_at(const struct layout *l, enum dtype dtype)
+{
+    const size_t align = SEGMENT_ALIGN * sizeof(float);
+
+    return ((size_t)l->n_trained * dtype_size(dtype) + align - 1) / align * align;
+}
+
+size_t layout_grad_bytes(const struct layout *l, enum dtype dtype)
+{
+    return layout_control_at(l, dtype) + CONTROL_LEN * sizeof(float);
+}
+
+static void add_bucket(struct layout *l, int64_t from, int64_t to, int last_segment)
+{
+    l->bucket[l->n_buckets++] = (struct bucket){.offset = from,
+                                                .length = to - from,
+                                                .dtype = l->grad_dtype,
+                                                .at = (size_t)from * dtype_size(l->grad_dtype),
+                                                .last_segment = last_segment};
+}
+
+/* The control vector ends the last bucket, or is one. */
+static void add_control(struct layout *l)
+{
+    struct bucket *b;
+
+    if (!l->n_buckets || l->grad_dtype != DTYPE_F32) {
+        add_bucket(l, l->n_trained, l->n_trained,
+                   l->n_buckets ? l->bucket[l->n_buckets - 1].last_segment : -1);
+        l->bucket[l->n_buckets - 1].dtype = DTYPE_F32;
+        l->bucket[l->n_buckets - 1].at = layout_control_at(l, l->grad_dtype);
+    }
+    b = &l->bucket[l->n_buckets - 1];
+    b->length = l->n_grad - b->offset;
+}
+
+/* Cut the gradient buffer into buckets. */
 static void make_buckets(struct layout *l, size_t bucket_bytes)
 {
     int64_t start = 0;
-    struct bucket *b;
 
-    l->bucket = arena_alloc(&l->arena, ((size_t)l->n_params + 1) * sizeof *l->bucket);
+    l->bucket = arena_alloc(&l->arena, ((size_t)l->n_params + 2) * sizeof *l->bucket);
     for (int i = 0; i < l->n_params && !l->param[i].info.frozen; i++) {
         int64_t end = segment_end(&l->param[i]);
 
-        if ((size_t)(end - start) * sizeof(float) >= bucket_bytes || end == l->n_trained) {
-            l->bucket[l->n_buckets++] = (struct bucket){start, end - start, i};
+        if ((size_t)(end - start) * dtype_size(l->grad_dtype) >= bucket_bytes ||
+            end == l->n_trained) {
+            add_bucket(l, start, end, i);
             start = end;
         }
     }
-    if (!l->n_buckets)
-        l->bucket[l->n_buckets++] = (struct bucket){0, 0, -1};
-    b = &l->bucket[l->n_buckets - 1];
-    b->length = l->n_grad - b->offset;
+    add_control(l);
+}
+
+static void find_types(struct layout *l, const struct graph *g)
+{
+    l->grad_dtype = g->grad_dtype;
+    l->copy_dtype = DTYPE_F32;
+    for (int v = 0; v < g->n_values; v++) {
+        if (g->value[v].role == VALUE_COPY)
+            l->copy_dtype = g->value[v].dtype;
+        l->has_scaler |= g->value[v].role == VALUE_SCALER;
+    }
 }
 
 static void add_segment(struct hasher *h, const struct segment *s)
@@ -175,6 +219,9 @@ static struct hash128 layout_hash(const struct layout *l)
         hasher_add_i64(h, l->bucket[i].offset);
         hasher_add_i64(h, l->bucket[i].length);
     }
+    hasher_add_text(h, dtype_name(l->grad_dtype));
+    hasher_add_text(h, dtype_name(l->copy_dtype));
+    hasher_add_i64(h, l->has_scaler);
     hash = hasher_end(h);
     hasher_free(h);
     return hash;
@@ -188,6 +235,7 @@ int layout_new(const struct graph *g, size_t bucket_bytes, struct layout **out, 
 
     if (rc == 0) {
         arena_init(&l->arena);
+        find_types(l, g);
         place_params(l, g, e, n);
         place_states(l, g);
         make_buckets(l, bucket_bytes);

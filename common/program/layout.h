@@ -8,9 +8,12 @@
  * ranks.
  *
  * After the gradients, in the same buffer, stands the control vector (op/control.h), so that
- * the last bucket carries it.
+ * the last bucket carries it.  Gradients may be of half precision, the control vector is F32 in any
+ * case (sums of half digits would not be exact): then it is a bucket of its own, the last.
  *
- * Life:    layout_new(training graph after differentiate) -> layout_free.
+ * Half precision: beside the parameters stands a space of working copies, of the same offsets.
+ *
+ * Life:    layout_new(training graph after differentiate and set_precision) -> layout_free.
  * Threads: constant once made. */
 #ifndef PROGRAM_LAYOUT_H
 #define PROGRAM_LAYOUT_H
@@ -32,9 +35,10 @@ struct segment {
 };
 
 struct bucket {
-    int64_t offset,
-        length;       /* elements of the gradient buffer, control vector included in the last */
-    int last_segment; /* ready when this segment and all before it are */
+    int64_t offset, length; /* elements of the space, control vector included in the last */
+    enum dtype dtype;       /* of these elements */
+    size_t at;              /* bytes from the start of the gradient buffer */
+    int last_segment;       /* ready when this segment and all before it are */
 };
 
 struct layout {
@@ -44,6 +48,9 @@ struct layout {
     int64_t n_trained;     /* elements that are reduced and updated, padding included */
     int64_t n_total;       /* with the frozen ones */
     int64_t n_grad;        /* elements of the gradient buffer: n_trained + CONTROL_LEN */
+    enum dtype grad_dtype; /* of gradients as they are reduced */
+    enum dtype copy_dtype; /* of the working copies; F32: there are none */
+    int has_scaler;        /* the loss is scaled dynamically */
     struct segment *state; /* [n_states] */
     int n_states;
     int64_t n_state_total;
@@ -52,7 +59,11 @@ struct layout {
     struct hash128 hash; /* of all of the above */
 };
 
-/* `bucket_bytes`: a bucket is closed once it holds that much. */
+/* Where the control vector stands in a gradient buffer of this type, and the buffer's size. */
+size_t layout_control_at(const struct layout *l, enum dtype dtype);
+size_t layout_grad_bytes(const struct layout *l, enum dtype dtype);
+
+/* `bucket_bytes`: a bucket is closed once it holds that much.  Types are those of g. */
 int layout_new(const struct graph *g, size_t bucket_bytes, struct layout **out, struct err *err);
 void layout_free(struct layout *l);
 

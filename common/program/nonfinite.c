@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "program/impl.h"
+#include "tensor/half.h"
 
 /* A value's elements on the host. */
 struct view {
@@ -23,7 +24,8 @@ static int64_t first_bad(const struct value *v, const void *data, double *seen)
     const int64_t n = shape_elements(&v->shape);
 
     for (int64_t i = 0; i < n; i++) {
-        *seen = v->dtype == DTYPE_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
+        *seen =
+            v->dtype == DTYPE_F64 ? ((const double *)data)[i] : (double)real_get(data, v->dtype, i);
         if (!isfinite(*seen))
             return i;
     }
@@ -40,7 +42,7 @@ static int look_at(struct program *p, const struct node *n, const char *kind, in
     int64_t at;
     int rc;
 
-    if (value->dtype != DTYPE_F32 && value->dtype != DTYPE_F64)
+    if (!dtype_is_real(value->dtype) && value->dtype != DTYPE_F64)
         return 0;
     rc = backend_copy_out(p->backend, view->data, p->place[v].address, value_bytes(value), err);
     if (rc < 0)
@@ -81,7 +83,7 @@ static int look_at_inputs(struct program *p, const struct node *n, struct view *
         const enum value_role role =
             n->in[i] == NO_VALUE ? VALUE_TEMP : p->graph->value[n->in[i]].role;
 
-        if (role == VALUE_INPUT || role == VALUE_PARAM || role == VALUE_STATE)
+        if (role == VALUE_INPUT || role == VALUE_PARAM || role == VALUE_COPY || role == VALUE_STATE)
             rc = look_at(p, n, "input", n->in[i], view, text, cap, err);
     }
     return rc;

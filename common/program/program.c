@@ -99,7 +99,7 @@ static int locate(struct program *p, int v, int named, const struct segment *tab
     if (!shape_equal(&s->shape, &value->shape))
         return err_set(err, ERR_CONFIG, "%s is %s, the layout has %s", value->name,
                        shape_text(&value->shape, seen), shape_text(&s->shape, want));
-    p->place[v].offset = (size_t)s->offset * sizeof(float);
+    p->place[v].offset = (size_t)s->offset * dtype_size(value->dtype);
     return 0;
 }
 
@@ -109,20 +109,21 @@ static int locate_value(struct program *p, int v, struct err *err)
     const struct value *value = &p->graph->value[v];
     const struct layout *l = p->layout;
 
-    if (value->role == VALUE_PARAM || value->role == VALUE_GRAD || value->role == VALUE_STATE ||
-        value->role == VALUE_SHADOW || value->role == VALUE_CONTROL)
+    if (value->role == VALUE_PARAM || value->role == VALUE_COPY || value->role == VALUE_GRAD ||
+        value->role == VALUE_STATE || value->role == VALUE_SHADOW || value->role == VALUE_CONTROL)
         ASSERT(l);
     switch (value->role) {
     case VALUE_PARAM:
         return locate(p, v, v, l->param, l->n_params, err);
     case VALUE_GRAD:
+    case VALUE_COPY:
         return locate(p, v, value->partner, l->param, l->n_params, err);
     case VALUE_STATE:
         return locate(p, v, v, l->state, l->n_states, err);
     case VALUE_SHADOW:
         return locate(p, v, value->partner, l->state, l->n_states, err);
     case VALUE_CONTROL:
-        p->place[v].offset = (size_t)l->n_trained * sizeof(float);
+        p->place[v].offset = layout_control_at(l, p->graph->grad_dtype);
         return 0;
     default:
         return 0;

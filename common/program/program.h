@@ -30,12 +30,24 @@ struct program; /* opaque */
  * that no parameter needs (the first layer's input gradient). */
 int program_differentiate(struct graph *g, struct err *err);
 
+/* Turn a graph, differentiated or for evaluation, to half precision, before layout_new and
+ * program_new: activations and their gradients become `compute` (BF16, F16; F32: nothing changes),
+ * weights are read from working copies of that type, and parameters' gradients become `grad` (F32,
+ * or the same type).  Parameters, statistics, losses and the optimizer stay float32.  With F16 the
+ * gradient of the loss is scaled by the VALUE_SCALER. */
+struct program_precision {
+    enum dtype compute, grad;
+};
+int program_set_precision(struct graph *g, struct program_precision p, struct err *err);
+
 /* The memory that programs share, given by the engine (backend memory). */
 struct program_spaces {
     void *param;   /* F32 [layout.n_total] */
-    void *grad;    /* F32 [layout.n_grad] */
+    void *copy;    /* the same in the layers' type; NULL where that is F32 */
+    void *grad;    /* layout_grad_bytes() of the graph's grad_dtype */
     void *state;   /* F32 [layout.n_state_total] */
     void *shadow;  /* the same: next values */
+    void *scaler;  /* F32 [SCALER_LEN]; NULL but with F16 */
     void *metrics; /* F64 [METRIC_COUNT] */
     void *scalars; /* struct step_scalars */
 };
@@ -73,8 +85,8 @@ int program_run_stage(struct program *p, int i,
 int64_t program_batch(const struct program *p);
 void *program_x(const struct program *p);      /* F32 [N,H,W,C], where the engine puts images */
 void *program_labels(const struct program *p); /* I32 [N] */
-const void *program_logits(
-    const struct program *p); /* F32 [N,C], valid after a run (never shared) */
+/* [N,C] of the layers' type, valid after a run (never shared). */
+const void *program_logits(const struct program *p);
 
 /* Run everything again, kernel by kernel, without collectives, and name the first node with an
  * input of its own (sample, parameter, state) or an output that is not finite: "conv2 (conv2d):

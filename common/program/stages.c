@@ -80,7 +80,8 @@ static int output_bucket(const struct program *p, int v)
     if (p->graph->value[v].role == VALUE_CONTROL)
         return p->layout->n_buckets - 1;
     if (p->graph->value[v].role == VALUE_GRAD)
-        return bucket_of(p->layout, (int64_t)(p->place[v].offset / sizeof(float)));
+        return bucket_of(p->layout,
+                         (int64_t)(p->place[v].offset / dtype_size(p->graph->value[v].dtype)));
     return -1;
 }
 

@@ -46,6 +46,26 @@ static void test_cases(void **state)
     }
 }
 
+/* The instances for half precision, with gradients of parameters in F32 and in the same type. */
+static void test_half_precision(void **state)
+{
+    static const struct case_types types[] = {
+        {DTYPE_BF16, DTYPE_F32}, {DTYPE_BF16, DTYPE_BF16}, {DTYPE_F16, DTYPE_F32}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        const struct op_runner r = {.b = open_sim(i ? 1000 : 2),
+                                    .n_turns = 3,
+                                    .before_run = sim_set_seed,
+                                    .has = is_ours,
+                                    .types = types[i]};
+
+        assert_true(op_runner_cases(&r, 0) > 80);
+        backend_close(r.b);
+        assert_int_equal(sim_open_things(), 0);
+    }
+}
+
 static void test_out_of_memory(void **state)
 {
     const struct op_runner r = {.b = open_sim(0), .has = is_ours};
@@ -226,11 +246,9 @@ static void test_every_call_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_lanes),
-        cmocka_unit_test(test_every_call_fails),
+        cmocka_unit_test(test_cases),         cmocka_unit_test(test_half_precision),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_lanes),         cmocka_unit_test(test_every_call_fails),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,11 +8,12 @@
 #include "../cudasim/host_work.h"
 #include "base/util.h"
 #include "fake_state.h"
+#include "tensor/half.h"
 
 int fake_refuse_tails, fake_open_things;
 static int fail_in;
 
-void fakes_refuse_tails(int on) { fake_refuse_tails = on; }
+void fakes_refuse_tails(int how) { fake_refuse_tails = how; }
 
 int fakes_fail_at(int n)
 {
@@ -39,6 +40,7 @@ struct description { /* what a cublasLtMatmulDesc_t points to */
 
 struct layout {
     int64_t rows, cols, ld;
+    enum dtype type;
 };
 
 struct preference {
@@ -49,9 +51,8 @@ struct preference {
 struct product { /* queued */
     struct description d;
     struct layout a, b, c;
-    const float *pa, *pb;
-    float *pc;
-    void *workspace;
+    const void *pa, *pb;
+    void *pc, *workspace;
 };
 
 static void *opened(size_t n_bytes)
@@ -131,6 +132,12 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
     return CUBLAS_STATUS_SUCCESS;
 }
 
+static enum dtype dtype_of(cudaDataType type)
+{
+    ASSERT(type == CUDA_R_32F || type == CUDA_R_16BF || type == CUDA_R_16F);
+    return type == CUDA_R_32F ? DTYPE_F32 : type == CUDA_R_16BF ? DTYPE_BF16 : DTYPE_F16;
+}
+
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type,
                                           uint64_t rows, uint64_t cols, int64_t ld)
 {
@@ -139,8 +146,8 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataTyp
 
     struct layout *p = opened(sizeof *p);
 
-    ASSERT(type == CUDA_R_32F && ld >= (int64_t)rows && rows > 0 && cols > 0);
-    *p = (struct layout){(int64_t)rows, (int64_t)cols, ld};
+    ASSERT(ld >= (int64_t)rows && rows > 0 && cols > 0);
+    *p = (struct layout){(int64_t)rows, (int64_t)cols, ld, dtype_of(type)};
     *l = (cublasLtMatrixLayout_t)(void *)p;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -232,13 +239,13 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *alg
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static float element(const float *p, const struct layout *l, cublasOperation_t op, int64_t row,
+static float element(const void *p, const struct layout *l, cublasOperation_t op, int64_t row,
                      int64_t col)
 {
     const int64_t r = op == CUBLAS_OP_T ? col : row, c = op == CUBLAS_OP_T ? row : col;
 
     ASSERT(r < l->rows && c < l->cols);
-    return p[r + c * l->ld];
+    return real_get(p, l->type, r + c * l->ld);
 }
 
 /* The rest of the epilogue for element (i,j). */
@@ -247,7 +254,7 @@ static float finished(const struct product *p, float v, int64_t i)
     const int e = (int)p->d.epilogue;
 
     if (e & CUBLASLT_EPILOGUE_BIAS)
-        v += ((const float *)p->d.bias)[i];
+        v += real_get(p->d.bias, p->c.type, i);
     return e & CUBLASLT_EPILOGUE_RELU && v < 0.0f ? 0.0f : v;
 }
 
@@ -270,12 +277,12 @@ static void multiply(void *arg)
             for (int64_t k = 0; k < depth(p); k++)
                 sum += element(p->pa, &p->a, p->d.op[0], i, k) *
                        element(p->pb, &p->b, p->d.op[1], k, j);
-            p->pc[i + j * p->c.ld] = finished(p, sum, i);
+            real_put(p->pc, p->c.type, i + j * p->c.ld, finished(p, sum, i));
         }
         for (int64_t k = 0; k < depth(p); k++)
             db += element(p->pb, &p->b, p->d.op[1], k, j);
         if (p->d.epilogue == CUBLASLT_EPILOGUE_BGRADB)
-            ((float *)p->d.bias)[j] = db;
+            real_put(p->d.bias, p->c.type, j, db);
     }
     free(p);
 }
@@ -297,7 +304,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
 
     (void)h;
     ASSERT(*(const float *)alpha == 1.0f && *(const float *)beta == 0.0f);
-    ASSERT(algo->data[0] == ALGO_EXACT && c == d && lc == ld && n_bytes >= WORKSPACE);
+    ASSERT(c == d && lc == ld && n_bytes >= WORKSPACE);
     ASSERT(is_aligned(a) && is_aligned(b) && is_aligned(d) && is_aligned(workspace));
     *p = (struct product){*what,
                           *(const struct layout *)(const void *)la,
@@ -307,6 +314,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
                           b,
                           d,
                           workspace};
+    ASSERT(algo->data[0] == (p->a.type == DTYPE_F32 ? ALGO_EXACT : ALGO_TF32));
+    ASSERT(p->a.type == p->b.type && (p->c.type == p->a.type || p->c.type == DTYPE_F32));
     if (what->epilogue != CUBLASLT_EPILOGUE_DEFAULT && what->epilogue != CUBLASLT_EPILOGUE_RELU)
         ASSERT(is_aligned(what->bias) && (uintptr_t)what->bias > ALIGNMENT); /* not the dummy */
     sim_host_work(stream, multiply, p);

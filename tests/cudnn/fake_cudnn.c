@@ -10,10 +10,11 @@
 #include "../cudasim/host_work.h"
 #include "base/util.h"
 #include "fake_state.h"
+#include "tensor/half.h"
 
 enum { MAX_ATTRS = 16, WORKSPACE = 1000 };
 
-/* Engines in the order of the heuristics; the last is the one to take. */
+/* Engines in the order of the heuristics; the last is the one to take, and for halves the first. */
 static const int engine_note[] = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
                                   CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, CUDNN_NUMERICAL_NOTE_FFT,
                                   -1};
@@ -176,7 +177,9 @@ static int64_t n_engines(const struct desc *heur)
     for (int i = 0; i < graph->n_attrs; i++)
         if (graph->attr[i].name == CUDNN_ATTR_OPERATIONGRAPH_OPS)
             n_ops = (int)graph->attr[i].n;
-    return n_ops > 1 && fake_refuse_tails ? 3 : (int64_t)ARRAY_LEN(engine_note);
+    if (n_ops > 1 && fake_refuse_tails) /* none, or some that float32 must not take */
+        return fake_refuse_tails == FAKE_NO_ENGINES ? 0 : 3;
+    return (int64_t)ARRAY_LEN(engine_note);
 }
 
 static void fill_configs(struct desc *heur, int64_t n, struct desc **config)
@@ -237,17 +240,19 @@ struct view { /* of a tensor in NCHW order */
     float *p;
     const int64_t *dim, *stride;
     int64_t uid;
+    void *half; /* p's content rounded, for a real tensor of half precision; else NULL */
+    enum dtype type;
 };
 
 enum { MAX_INNER = 8 };
 
 struct run {
     struct desc *plan, *pack;
-    struct view inner[MAX_INNER]; /* virtual tensors met so far */
+    struct view inner[MAX_INNER]; /* virtual tensors, and those of half precision, met so far */
     int n_inner;
 };
 
-static float *pointer_of(const struct desc *pack, int64_t uid)
+static void *pointer_of(const struct desc *pack, int64_t uid)
 {
     const int64_t *ids = get(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, -1);
     void *const *ptr = get(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, -1);
@@ -257,27 +262,58 @@ static float *pointer_of(const struct desc *pack, int64_t uid)
             return ptr[i];
 }
 
+static int64_t n_elements(const struct view *v)
+{
+    return v->dim[0] * v->dim[1] * v->dim[2] * v->dim[3];
+}
+
+static enum dtype dtype_of(const struct desc *t)
+{
+    const int type = *(const int *)get(t, CUDNN_ATTR_TENSOR_DATA_TYPE, 1);
+
+    ASSERT(type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_BFLOAT16 || type == CUDNN_DATA_HALF);
+    return type == CUDNN_DATA_FLOAT      ? DTYPE_F32
+           : type == CUDNN_DATA_BFLOAT16 ? DTYPE_BF16
+                                         : DTYPE_F16;
+}
+
 static struct view view(struct run *r, const struct desc *op, int name)
 {
     const struct desc *t = get_desc(op, name);
     const bool *is_virtual = get(t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, -1);
-    struct view v = {NULL, get(t, CUDNN_ATTR_TENSOR_DIMENSIONS, 4),
+    struct view v = {NULL,
+                     get(t, CUDNN_ATTR_TENSOR_DIMENSIONS, 4),
                      get(t, CUDNN_ATTR_TENSOR_STRIDES, 4),
-                     *(const int64_t *)get(t, CUDNN_ATTR_TENSOR_UNIQUE_ID, 1)};
+                     *(const int64_t *)get(t, CUDNN_ATTR_TENSOR_UNIQUE_ID, 1),
+                     NULL,
+                     dtype_of(t)};
+    void *real;
 
-    ASSERT(*(const int *)get(t, CUDNN_ATTR_TENSOR_DATA_TYPE, 1) == CUDNN_DATA_FLOAT);
     for (int i = 0; i < r->n_inner; i++)
         if (r->inner[i].uid == v.uid)
             return r->inner[i];
-    if (is_virtual && *is_virtual) {
-        v.p = calloc((size_t)(v.dim[0] * v.dim[1] * v.dim[2] * v.dim[3]), sizeof *v.p);
-        ASSERT(r->n_inner < MAX_INNER);
-        r->inner[r->n_inner++] = v;
+    real = is_virtual && *is_virtual ? NULL : pointer_of(r->pack, v.uid);
+    if (real && v.type == DTYPE_F32) {
+        ASSERT((uintptr_t)real % 16 == 0);
+        v.p = real;
         return v;
     }
-    v.p = pointer_of(r->pack, v.uid);
-    ASSERT(v.p && (uintptr_t)v.p % 16 == 0);
+    v.p = calloc((size_t)n_elements(&v), sizeof *v.p);
+    v.half = real;
+    for (int64_t i = 0; real && i < n_elements(&v); i++)
+        v.p[i] = real_get(real, v.type, i);
+    ASSERT(r->n_inner < MAX_INNER);
+    r->inner[r->n_inner++] = v;
     return v;
+}
+
+/* What an operation made, as memory holds it. */
+static void round_off(const struct view *v)
+{
+    for (int64_t i = 0; v->half && i < n_elements(v); i++) {
+        real_put(v->half, v->type, i, v->p[i]);
+        v->p[i] = real_get(v->half, v->type, i);
+    }
 }
 
 static float *at(const struct view *v, int64_t a, int64_t b, int64_t c, int64_t d)
@@ -287,7 +323,7 @@ static float *at(const struct view *v, int64_t a, int64_t b, int64_t c, int64_t 
 
 static void clear(const struct view *v)
 {
-    for (int64_t i = 0; i < v->dim[0] * v->dim[1] * v->dim[2] * v->dim[3]; i++)
+    for (int64_t i = 0; i < n_elements(v); i++)
         v->p[i] = 0.0f;
 }
 
@@ -351,7 +387,9 @@ static void run_conv(struct run *r, const struct desc *op, int pass, const int n
     ASSERT(*(const int *)get(c, CUDNN_ATTR_CONVOLUTION_CONV_MODE, 1) == CUDNN_CROSS_CORRELATION);
     ASSERT(!memcmp(v.pad, get(c, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 2), 2 * sizeof *v.pad));
     ASSERT(v.w.dim[0] == v.y.dim[1] && v.x.dim[1] % v.w.dim[1] == 0);
+    ASSERT(v.x.type == v.w.type || pass == 0); /* no dw in F32 of halves */
     convolve(&v);
+    round_off(pass == 0 ? &v.y : pass == 1 ? &v.x : &v.w);
 }
 
 static void run_pointwise(struct run *r, const struct desc *op)
@@ -377,6 +415,7 @@ static void run_pointwise(struct run *r, const struct desc *op)
                                           : v < 0.0f                  ? 0.0f
                                                                       : v;
                 }
+    round_off(&y);
 }
 
 #define NAMES(kind, x, w, y)                                 \
@@ -408,6 +447,14 @@ static void run_op(struct run *r, const struct desc *op)
     }
 }
 
+static int is_half(const struct run *r)
+{
+    for (int i = 0; i < r->n_inner; i++)
+        if (r->inner[i].half)
+            return 1;
+    return 0;
+}
+
 static void execute(void *arg)
 {
     struct run *r = arg;
@@ -416,12 +463,12 @@ static void execute(void *arg)
     struct desc *const *op = get(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, -1);
     void *workspace = *(void *const *)get(r->pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, 1);
 
-    ASSERT(engine_note[config->number] < 0);
     memset(workspace, 0xff, WORKSPACE);
     for (int i = 0; i < graph->n_attrs; i++)
         if (graph->attr[i].name == CUDNN_ATTR_OPERATIONGRAPH_OPS)
             for (int64_t j = 0; j < graph->attr[i].n; j++)
                 run_op(r, op[j]);
+    ASSERT(is_half(r) ? config->number == 0 : engine_note[config->number] < 0);
     for (int i = 0; i < r->n_inner; i++)
         free(r->inner[i].p);
     release(r->plan);

@@ -14,8 +14,10 @@
 extern "C" {
 #endif
 
-/* 1: no graph of several operations has an engine, no product an epilogue. */
-void fakes_refuse_tails(int on);
+/* 1: no graph of several operations has an engine that float32 may take, no product an epilogue; 2:
+ * there are no such engines at all. */
+enum { FAKE_NO_ENGINES = 2 };
+void fakes_refuse_tails(int how);
 
 /* The n-th call from now that gives a status fails (1: the next); 0 switches that off. */
 int fakes_fail_at(int n); /* how many calls were left to the failure before */

@@ -45,9 +45,14 @@ static void close_sim(struct backend *b)
     assert_int_equal(fakes_open_things(), 0);
 }
 
-static void run_cases(int refuse_tails)
+static void run_cases(int refuse_tails, struct case_types types)
 {
-    const struct op_runner r = {.b = open_sim(), .before_run = sim_set_seed, .has = is_here};
+    const struct op_runner r = {.b = open_sim(),
+                                .n_turns = types.type == DTYPE_F32 ? 0 : 2,
+                                .before_run = sim_set_seed,
+                                .has = is_here,
+                                .types = types,
+                                .rounds_twice = 1};
 
     fakes_refuse_tails(refuse_tails);
     assert_true(op_runner_cases(&r, 0) >= 40);
@@ -57,13 +62,25 @@ static void run_cases(int refuse_tails)
 static void tails_in_the_library(void **state)
 {
     (void)state;
-    run_cases(0);
+    run_cases(0, (struct case_types){DTYPE_F32, DTYPE_F32});
 }
 
 static void tails_in_passes(void **state)
 {
     (void)state;
-    run_cases(1);
+    run_cases(1, (struct case_types){DTYPE_F32, DTYPE_F32});
+}
+
+/* Activations and weights in half precision, gradients of weights in it or in float32. */
+static void half_precision(void **state)
+{
+    static const struct case_types types[] = {
+        {DTYPE_BF16, DTYPE_F32}, {DTYPE_BF16, DTYPE_BF16}, {DTYPE_F16, DTYPE_F32}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        for (int how = 0; how <= FAKE_NO_ENGINES; how += FAKE_NO_ENGINES)
+            run_cases(how, types[i]);
 }
 
 static void out_of_memory(void **state)
@@ -148,9 +165,8 @@ static void every_call_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tails_in_the_library),
-        cmocka_unit_test(tails_in_passes),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(tails_in_the_library), cmocka_unit_test(tails_in_passes),
+        cmocka_unit_test(half_precision),       cmocka_unit_test(out_of_memory),
         cmocka_unit_test(every_call_fails),
     };
 

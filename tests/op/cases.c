@@ -8,6 +8,8 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "op/control.h"
+#include "op/scaler.h"
+#include "tensor/half.h"
 
 #define IN(f, ...)                                                            \
     {                                                                         \
@@ -441,6 +443,44 @@ const struct op_case op_cases[] = {
      {{{0}}},
      {IN(NORMAL, 19), IN(NORMAL, 19), ONLY(NONE), ONLY(CHECK), IN(LOST, CONTROL_LEN),
       ONLY(SCALARS)}},
+    {"sgd_copy",
+     OP_sgd,
+     {.sgd.momentum = 0.9f},
+     {IN(NORMAL, 37), IN(NORMAL, 37), IN(NORMAL, 37), ONLY(CHECK), IN(CONTROL, CONTROL_LEN),
+      ONLY(SCALARS), IN(NORMAL, 37), IN(SCALER, SCALER_LEN)},
+     .tol = 2e-7},
+    {"sgd_copy_refused",
+     OP_sgd,
+     {{{0}}},
+     {IN(NORMAL, 37), IN(NORMAL, 37), ONLY(NONE), ONLY(BAD), IN(CONTROL, CONTROL_LEN),
+      ONLY(SCALARS), IN(NORMAL, 37), IN(SCALER, SCALER_LEN)}},
+    {"loss_scale_good",
+     OP_loss_scale,
+     {.scale = {.min = 1, .window = 1000, .hysteresis = 2}},
+     {IN(SCALER, SCALER_LEN), ONLY(CHECK), IN(CONTROL, CONTROL_LEN)}},
+    {"loss_scale_doubles",
+     OP_loss_scale,
+     {.scale = {.min = 1, .window = 2, .hysteresis = 2}},
+     {IN(SCALER, SCALER_LEN), ONLY(CHECK), IN(CONTROL, CONTROL_LEN)}},
+    {"loss_scale_halves",
+     OP_loss_scale,
+     {.scale = {.min = 1, .window = 2, .hysteresis = 2}},
+     {IN(SCALER, SCALER_LEN), ONLY(BAD), IN(CONTROL, CONTROL_LEN)}},
+    {"loss_scale_stuck",
+     OP_loss_scale,
+     {.scale = {.min = 1, .window = 2, .hysteresis = 2}},
+     {IN(LOWEST, SCALER_LEN), ONLY(BAD), IN(CONTROL, CONTROL_LEN)}},
+    {"loss_scale_lost",
+     OP_loss_scale,
+     {.scale = {.min = 1, .window = 2, .hysteresis = 2}},
+     {IN(SCALER, SCALER_LEN), ONLY(BAD), IN(LOST, CONTROL_LEN)}},
+    {"cast_bf16", OP_cast, {.cast.to = DTYPE_BF16}, {IN(INFINITE, 5, 7)}},
+    {"cast_f16", OP_cast, {.cast.to = DTYPE_F16}, {IN(INFINITE, 5, 7)}},
+    {"cast_f32", OP_cast, {.cast.to = DTYPE_F32}, {IN(NORMAL, 300)}},
+    {"widen_bf16", OP_cast, {.cast.to = DTYPE_F32}, {IN(BF16, 5, 7)}},
+    {"widen_f16", OP_cast, {.cast.to = DTYPE_F32}, {IN(F16, 601)}},
+    {"recast_f16", OP_cast, {.cast.to = DTYPE_F16}, {IN(BF16, 33)}},
+    {"cast_empty", OP_cast, {.cast.to = DTYPE_BF16}, {IN(NORMAL, 0, 3)}},
     {"commit",
      OP_commit,
      {{{0}}},
@@ -482,9 +522,53 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
                        &err) < 0)
             abort();
         return out;
+    case FILL_BF16:
+        return graph_value(g, VALUE_INPUT, DTYPE_BF16, c->in[i].shape, name);
+    case FILL_F16:
+        return graph_value(g, VALUE_INPUT, DTYPE_F16, c->in[i].shape, name);
     default:
         return graph_value(g, VALUE_INPUT, DTYPE_F32, c->in[i].shape, name);
     }
+}
+
+/* Give a built node its types, as program_set_precision does to a whole graph. */
+static void set_types(struct graph *g, const struct node *n, struct case_types t)
+{
+    const struct op_def *def = op_get(n->op);
+
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] != NO_VALUE && def->typed_in >> i & 1)
+            g->value[n->in[i]].dtype = t.type;
+        else if (n->in[i] != NO_VALUE && def->wide_in >> i & 1)
+            g->value[n->in[i]].dtype = op_type(g, n) == DTYPE_F32 ? DTYPE_F32 : t.grad;
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i] != NO_VALUE && def->typed_out >> i & 1)
+            g->value[n->out[i]].dtype = t.type;
+        else if (n->out[i] != NO_VALUE && def->wide_out >> i & 1)
+            g->value[n->out[i]].dtype = t.grad;
+}
+
+static void set_all_types(const struct op_case *c, struct graph *g, struct case_types t)
+{
+    struct err err;
+
+    for (int k = 0; k < g->n_nodes; k++)
+        set_types(g, &g->node[k], t);
+    for (int k = 0; k < g->n_nodes; k++)
+        if (graph_check_node(g, &g->node[k], &err) < 0) {
+            fprintf(stderr, "%s in %s: %s\n", c->name, dtype_name(t.type), err.msg);
+            abort();
+        }
+}
+
+int case_is_typed(const struct op_case *c)
+{
+    const struct op_def *def = op_get(c->op);
+    int typed = def->typed_out != 0 && c->op != OP_sgd;
+
+    for (int i = 0; i < def->n_in; i++)
+        typed |= c->in[i].fill != FILL_NONE && def->typed_in >> i & 1;
+    return typed;
 }
 
 /* Gradients of the case's node, from a dy for each F32 output that can carry one. */
@@ -520,7 +604,7 @@ static void append_grad(const struct op_case *c, struct graph *g, int din[NODE_M
     }
 }
 
-struct graph *case_build(const struct op_case *c, int din[NODE_MAX_IN])
+struct graph *case_build(const struct op_case *c, struct case_types t, int din[NODE_MAX_IN])
 {
     const struct op_def *def = op_get(c->op);
     struct graph *g = graph_new(c->in[0].shape.dim[0], 1);
@@ -544,6 +628,8 @@ struct graph *case_build(const struct op_case *c, int din[NODE_MAX_IN])
         din[i] = NO_VALUE;
     if (c->training && def->grad)
         append_grad(c, g, din);
+    if (case_is_typed(c))
+        set_all_types(c, g, t);
     return g;
 }
 
@@ -567,6 +653,12 @@ static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
         return i == CONTROL_NONFINITE ? 1.0f : 3.0f;
     case FILL_INFINITE:
         return i == n / 2 ? (float)INFINITY : (float)rng_next_normal(s);
+    case FILL_SCALER:
+    case FILL_LOWEST:
+        return i == SCALER_SCALE        ? fill == FILL_SCALER ? 4.0f : 1.0f
+               : i == SCALER_GOOD       ? 2.0f
+               : i == SCALER_HYSTERESIS ? 1.0f
+                                        : 0.0f;
     default:
         return (float)rng_next_normal(s);
     }
@@ -591,7 +683,7 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
                                                 .loss_scale = 0.125f,
                                                 .rate = 0.1f,
                                                 .clip_norm = 1.5f,
-                                                .requests = 3};
+                                                .requests = 7};
     const enum fill fill = fill_of(c, g, value);
     const int64_t n = shape_elements(&g->value[value].shape);
     struct rng_stream s;
@@ -608,5 +700,5 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
             ((int32_t *)to)[i] = (int32_t)rng_next_below(&s, (uint64_t)c->in[0].shape.dim[1]);
     else
         for (int64_t i = 0; i < n; i++)
-            ((float *)to)[i] = number(fill, &s, i, n);
+            real_put(to, g->value[value].dtype, i, number(fill, &s, i, n));
 }

@@ -27,6 +27,10 @@ enum fill {
     FILL_CONTROL,  /* F32: a sum with nothing non-finite */
     FILL_LOST,     /* F32: a sum that says a rank's loss was not finite */
     FILL_INFINITE, /* F32: normal, but for one infinity */
+    FILL_BF16,     /* N(0,1) in this type, whatever the case's */
+    FILL_F16,
+    FILL_SCALER, /* F32 [SCALER_LEN]: a scale of 4, two good steps, hysteresis 1 */
+    FILL_LOWEST, /* the same, but a scale of 1 */
 };
 
 struct op_case {
@@ -47,9 +51,16 @@ struct op_case {
 extern const struct op_case op_cases[];
 extern const int n_op_cases;
 
+/* In which types a case is built: the nodes' own, and that of parameters' gradients. */
+struct case_types {
+    enum dtype type, grad;
+};
+
 /* The graph of a case, whose own node is the last of the forward part.  din[i]: the value that
  * holds the gradient of that node's in[i], or NO_VALUE. */
-struct graph *case_build(const struct op_case *c, int din[NODE_MAX_IN]);
+struct graph *case_build(const struct op_case *c, struct case_types t, int din[NODE_MAX_IN]);
+
+int case_is_typed(const struct op_case *c); /* whether types other than F32 make a difference */
 
 /* Initial content of a value: by its case's fill, deterministic. */
 size_t case_bytes(const struct graph *g, int value);

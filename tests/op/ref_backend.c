@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "ref_kernels.h"
+#include "tensor/half.h"
 
 enum { SCRATCH = 256 }; /* asked for by every kernel and spoilt in every run */
 
@@ -30,11 +31,61 @@ static void describe(const struct graph *g, const struct node *n, struct ref_nod
 {
     *to = (struct ref_node){.op = n->op, .attr = n->attr};
     for (int i = 0; i < n->n_in; i++)
-        if (n->in[i] != NO_VALUE)
+        if (n->in[i] != NO_VALUE) {
             to->in_shape[i] = g->value[n->in[i]].shape;
+            to->in_type[i] = g->value[n->in[i]].dtype;
+        }
     for (int i = 0; i < n->n_out; i++)
-        if (n->out[i] != NO_VALUE)
+        if (n->out[i] != NO_VALUE) {
             to->out_shape[i] = g->value[n->out[i]].shape;
+            to->out_type[i] = g->value[n->out[i]].dtype;
+        }
+}
+
+static float *widened(const void *from, enum dtype t, const struct shape *s)
+{
+    const int64_t n = shape_elements(s);
+    float *to = xmalloc((size_t)n * sizeof *to + 1);
+
+    for (int64_t i = 0; i < n; i++)
+        to[i] = real_get(from, t, i);
+    return to;
+}
+
+/* Halves become floats, the kernel runs, and what it wrote is rounded back.  An output that is an
+ * input (updated, or in place) stays one. */
+static void run_any(const struct ref_node *node)
+{
+    struct ref_node f = *node;
+
+    for (int i = 0; i < NODE_MAX_IN; i++)
+        if (node->in[i] && dtype_is_half(node->in_type[i]))
+            f.in[i] = widened(node->in[i], node->in_type[i], &node->in_shape[i]);
+    for (int i = 0; i < NODE_MAX_OUT; i++)
+        for (int k = 0; node->out[i] && dtype_is_half(node->out_type[i]) && k <= NODE_MAX_IN; k++) {
+            if (k < NODE_MAX_IN && node->in[k] != node->out[i])
+                continue;
+            f.out[i] = k < NODE_MAX_IN
+                           ? f.in[k]
+                           : widened(node->out[i], node->out_type[i], &node->out_shape[i]);
+            break;
+        }
+    table[node->op](&f);
+    for (int i = 0; i < NODE_MAX_OUT; i++)
+        for (int64_t e = 0; f.out[i] != node->out[i] && e < shape_elements(&node->out_shape[i]);
+             e++)
+            real_put(node->out[i], node->out_type[i], e, ((const float *)f.out[i])[e]);
+    for (int i = 0; i < NODE_MAX_OUT; i++) {
+        int is_input = 0;
+
+        for (int k = 0; k < NODE_MAX_IN; k++)
+            is_input |= f.in[k] == f.out[i];
+        if (f.out[i] != node->out[i] && !is_input)
+            free(f.out[i]);
+    }
+    for (int i = 0; i < NODE_MAX_IN; i++)
+        if (f.in[i] != node->in[i])
+            free(f.in[i]);
 }
 
 void ref_run_node(const struct graph *g, const struct node *n, void *const *in, void *const *out)
@@ -44,7 +95,7 @@ void ref_run_node(const struct graph *g, const struct node *n, void *const *in, 
     describe(g, n, &node);
     memcpy(node.in, in, (size_t)n->n_in * sizeof *in);
     memcpy(node.out, out, (size_t)n->n_out * sizeof *out);
-    table[n->op](&node);
+    run_any(&node);
 }
 
 static int kernel_bind(struct kernel *base, void *const *in, void *const *out, void *scratch,
@@ -66,7 +117,7 @@ static int kernel_run(struct kernel *base, struct err *err)
 
     (void)err;
     memset(k->scratch, 0xff, SCRATCH);
-    table[k->node.op](&k->node);
+    run_any(&k->node);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "op/control.h"
+#include "op/scaler.h"
 
 double *ref_sums(int64_t n) { return xcalloc((size_t)n + 1, sizeof(double)); }
 
@@ -174,7 +175,8 @@ static int is_applied(const double *check, const float *control)
 
 void ref_sgd(const struct ref_node *n)
 {
-    float *param = n->in[0], *buf = n->in[2];
+    float *param = n->in[0], *buf = n->in[2], *copy = n->in[6];
+    const double scale = n->in[7] ? (double)((float *)n->in[7])[SCALER_SCALE] : 1;
     const float *grad = n->in[1];
     const double *check = n->in[3];
     const struct step_scalars *sc = n->in[5];
@@ -185,9 +187,9 @@ void ref_sgd(const struct ref_node *n)
     if (!is_applied(check, n->in[4]))
         return;
     if (sc->clip_norm > 0)
-        clip = (float)fmin(1, sc->clip_norm / (sqrt(check[0]) + 1e-6));
+        clip = (float)fmin(1, sc->clip_norm / (sqrt(check[0]) / scale + 1e-6));
     for (int64_t i = 0; i < n->in_shape[0].dim[0]; i++) {
-        float g = grad[i] * clip;
+        float g = (float)(grad[i] / scale) * clip;
 
         if (decay != 0)
             g = g + decay * param[i];
@@ -196,7 +198,43 @@ void ref_sgd(const struct ref_node *n)
             g = n->attr.sgd.nesterov ? g + momentum * buf[i] : buf[i];
         }
         param[i] = param[i] - sc->rate * g;
+        if (copy)
+            copy[i] = param[i];
     }
+}
+
+/* Written as DeepSpeed has it: iterations, and the one that overflowed last. */
+void ref_loss_scale(const struct ref_node *n)
+{
+    const struct scaler_rule *r = &n->attr.scale;
+    const double *check = n->in[1];
+    float *s = n->out[0];
+    const int stable = (int)s[SCALER_GOOD]; /* iter - last_overflow - 1, now */
+
+    s[SCALER_STUCK] = 0;
+    if (((float *)n->in[2])[CONTROL_NONFINITE] > 0)
+        return;
+    if (check[1] != 0) {
+        if (s[SCALER_HYSTERESIS] == 1) {
+            s[SCALER_STUCK] = s[SCALER_SCALE] == r->min;
+            s[SCALER_SCALE] = fmaxf(s[SCALER_SCALE] / 2, r->min);
+        } else {
+            s[SCALER_HYSTERESIS]--;
+        }
+        s[SCALER_GOOD] = 0;
+        return;
+    }
+    s[SCALER_GOOD] = (float)(stable + 1);
+    if (stable > 0 && stable % r->window == 0) {
+        s[SCALER_HYSTERESIS] = (float)r->hysteresis;
+        s[SCALER_SCALE] = fminf(s[SCALER_SCALE] * 2, SCALER_MAX);
+        s[SCALER_GOOD] = 1;
+    }
+}
+
+void ref_cast(const struct ref_node *n)
+{
+    memmove(n->out[0], n->in[0], (size_t)shape_elements(&n->out_shape[0]) * sizeof(float));
 }
 
 void ref_commit(const struct ref_node *n)

@@ -9,7 +9,8 @@ struct ref_node {
     int op;
     union node_attr attr;
     struct shape in_shape[NODE_MAX_IN], out_shape[NODE_MAX_OUT];
-    void *in[NODE_MAX_IN], *out[NODE_MAX_OUT]; /* NULL: absent */
+    enum dtype in_type[NODE_MAX_IN], out_type[NODE_MAX_OUT];
+    void *in[NODE_MAX_IN], *out[NODE_MAX_OUT]; /* NULL: absent; halves are given as floats */
 };
 
 #define X(name) void ref_##name(const struct ref_node *n);

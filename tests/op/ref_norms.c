@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "op/scaler.h"
 #include "ref_kernels.h"
 
 static int64_t last_dim(const struct shape *s) { return s->dim[s->n - 1]; }
@@ -222,10 +223,12 @@ void ref_softmax_xent_grad(const struct ref_node *n)
     const float *prob = n->in[0];
     const int32_t *labels = n->in[1];
     const struct step_scalars *sc = n->in[2];
+    const float *scaler = n->in[3];
+    const double scale = sc->loss_scale * (scaler ? (double)scaler[SCALER_SCALE] : 1);
     float *dlogits = n->out[0];
 
     for (int64_t i = 0; i < N * C; i++)
-        dlogits[i] = (float)((prob[i] - target(n, C, i % C, labels[i / C])) * sc->loss_scale);
+        dlogits[i] = (float)((prob[i] - target(n, C, i % C, labels[i / C])) * scale);
 }
 
 void ref_mse(const struct ref_node *n)
@@ -254,8 +257,10 @@ void ref_mse_grad(const struct ref_node *n)
     const int64_t C = n->in_shape[0].dim[1];
     const float *diff = n->in[0];
     const struct step_scalars *sc = n->in[1];
+    const float *scaler = n->in[2];
+    const double scale = sc->loss_scale * (scaler ? (double)scaler[SCALER_SCALE] : 1);
     float *dy = n->out[0];
 
     for (int64_t i = 0; i < shape_elements(&n->out_shape[0]); i++)
-        dy[i] = (float)(diff[i] * (2.0 / (double)C) * sc->loss_scale);
+        dy[i] = (float)(diff[i] * (2.0 / (double)C) * scale);
 }

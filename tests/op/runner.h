@@ -2,20 +2,25 @@
  * node; the gradients against central differences of the reference's forward; the same bytes in
  * every run; nothing written outside, also where tensors lie at odd addresses; outputs overwritten
  * in full; in place as out of place; no allocation in a run; and every allocation of making one
- * failing.  Fails by cmocka, naming case and node. */
+ * failing.  In half precision an element may be one unit in its last place beside the reference,
+ * which gets the same rounded inputs and rounds once; differences are F32's.  Fails by cmocka,
+ * naming case and node. */
 #ifndef TESTS_OP_RUNNER_H
 #define TESTS_OP_RUNNER_H
 
 #include <stdint.h>
 
 #include "backend/backend.h"
+#include "cases.h"
 
 struct op_runner {
     struct backend *b;
     int n_turns;                       /* runs of each kernel; 0: 10 */
     int watch_heap;                    /* glibc's account of the heap must not move in a run */
     void (*before_run)(uint64_t turn); /* may be NULL */
-    int (*has)(int op); /* operators to run on it, the rest on the reference; NULL: all */
+    int (*has)(int op);      /* operators to run on it, the rest on the reference; NULL: all */
+    struct case_types types; /* zero: F32 */
+    int rounds_twice; /* 1: results pass through memory in the node's type before they are done */
 };
 
 int op_runner_cases(const struct op_runner *r, int with_gradients); /* nodes checked */

@@ -14,7 +14,7 @@ static void count(int seen[OP_COUNT])
 {
     for (int i = 0; i < n_op_cases; i++) {
         int din[NODE_MAX_IN];
-        struct graph *g = case_build(&op_cases[i], din);
+        struct graph *g = case_build(&op_cases[i], (struct case_types){DTYPE_F32, DTYPE_F32}, din);
 
         for (int k = 0; k < g->n_nodes; k++)
             seen[g->node[k].op]++;

@@ -7,6 +7,7 @@
 #include "backend/cpu/plain.h"
 #include "base/alloc.h"
 #include "base/util.h"
+#include "tensor/half.h"
 
 /* Of the OpenMP runtime that oneDNN was linked with; <omp.h> may be another compiler's. */
 void omp_set_num_threads(int n_threads);
@@ -106,9 +107,24 @@ static int is_idle(const struct graph *g, const struct node *n)
     return empty && (op_get(n->op)->flags & (OP_ROWS | OP_INPLACE));
 }
 
+/* Half precision is for GPUs. */
+static int refuse_half(const struct graph *g, const struct node *n, struct err *err)
+{
+    for (int i = 0; i < n->n_in + n->n_out; i++) {
+        const int v = i < n->n_in ? n->in[i] : n->out[i - n->n_in];
+
+        if (n->op != OP_cast && v != NO_VALUE && dtype_is_half(g->value[v].dtype))
+            return err_set(err, ERR_UNSUPPORTED, "%s is %s; this backend computes in F32 alone",
+                           g->value[v].name, dtype_name(g->value[v].dtype));
+    }
+    return 0;
+}
+
 static int cpu_make_kernel(struct backend *b, const struct graph *g, const struct node *n,
                            struct kernel **out, struct err *err)
 {
+    if (refuse_half(g, n, err) < 0)
+        return err->code;
     if (is_idle(g, n))
         return plain_new(g, n, plain_zero, 0, out, err);
     return makers[n->op](to_cpu(b), g, n, out, err);

@@ -31,7 +31,7 @@ int cpu_make_mse(struct cpu *b, const struct graph *g, const struct node *n, str
 
 static void run_grad(const struct plain *p)
 {
-    const float *diff = p->in[0], scale = ((const struct step_scalars *)p->in[1])->loss_scale;
+    const float *diff = p->in[0], scale = plain_loss_scale(p->in[1], p->in[2]);
     float *dy = p->out[0];
 
     for (int64_t i = 0; i < p->rows * p->c; i++)

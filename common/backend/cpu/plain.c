@@ -54,6 +54,9 @@ int plain_new(const struct graph *g, const struct node *n, void (*run)(const str
     p->attr = n->attr;
     for (int i = 0; i < NODE_MAX_IN; i++)
         p->in_shape[i] = cpu_has_in(n, i) ? *cpu_in(g, n, i) : absent;
+    for (int i = 0; i < NODE_MAX_IN; i++)
+        if (cpu_has_in(n, i))
+            p->in_type[i] = g->value[n->in[i]].dtype;
     for (int i = 0; i < NODE_MAX_OUT; i++)
         p->out_shape[i] = cpu_has_out(n, i) ? *cpu_out(g, n, i) : absent;
     for (int i = 0; i < NODE_MAX_OUT; i++)

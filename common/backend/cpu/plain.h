@@ -8,6 +8,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "op/control.h"
+#include "op/scaler.h"
 
 /* Variants of a hot function for newer processors, chosen when the program is loaded; not under a
  * sanitizer (whose run time is not up by then) and not by clang, which rejects it for hidden
@@ -24,6 +25,7 @@ struct plain {
     void *in[NODE_MAX_IN], *out[NODE_MAX_OUT], *scratch; /* NULL: absent */
     struct shape in_shape[NODE_MAX_IN], out_shape[NODE_MAX_OUT];
     size_t out_bytes[NODE_MAX_OUT];
+    enum dtype in_type[NODE_MAX_IN];
     int64_t rows, c; /* of in[0]: elements / last dimension, last dimension */
     union node_attr attr;
     void (*run)(const struct plain *p);
@@ -34,6 +36,12 @@ int plain_new(const struct graph *g, const struct node *n, void (*run)(const str
 
 /* The run function of a node that has nothing to do: zeroes its outputs. */
 void plain_zero(const struct plain *p);
+
+/* What a loss' gradient is multiplied by; scaler NULL: none. */
+static inline float plain_loss_scale(const struct step_scalars *s, const float *scaler)
+{
+    return scaler ? s->loss_scale * scaler[SCALER_SCALE] : s->loss_scale;
+}
 
 /* Whether this step's update is applied: gradient and losses finite on all ranks. */
 static inline int plain_applies(const double *check, const float *control)

@@ -1,11 +1,12 @@
 /* One pass over the parameters; every operation rounds by itself, so all ranks get the same bits
  * (op/sgd.c gives the order). */
 #include <math.h>
+#include <string.h>
 
 #include "backend/cpu/plain.h"
 
 struct rule {
-    float clip, decay, rate, momentum, undamped;
+    float unscale, clip, decay, rate, momentum, undamped;
     int nesterov;
 };
 
@@ -13,7 +14,7 @@ CPU_CLONES static void update_plain(struct rule u, float *restrict param,
                                     const float *restrict grad, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        float g = grad[i];
+        float g = grad[i] * u.unscale;
 
         if (u.clip != 1.0f)
             g = g * u.clip;
@@ -27,7 +28,7 @@ CPU_CLONES static void update_momentum(struct rule u, int first, float *restrict
                                        const float *restrict grad, float *restrict buf, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        float g = grad[i];
+        float g = grad[i] * u.unscale;
 
         if (u.clip != 1.0f)
             g = g * u.clip;
@@ -43,7 +44,9 @@ static void run(const struct plain *p)
 {
     const double *check = p->in[3];
     const struct step_scalars *s = p->in[5];
-    struct rule u = {.clip = 1.0f,
+    const float scale = p->in[7] ? ((const float *)p->in[7])[SCALER_SCALE] : 1.0f;
+    struct rule u = {.unscale = 1.0f / scale,
+                     .clip = 1.0f,
                      .decay = p->attr.sgd.weight_decay,
                      .rate = s->rate,
                      .momentum = p->attr.sgd.momentum,
@@ -53,11 +56,13 @@ static void run(const struct plain *p)
     if (!plain_applies(check, p->in[4]))
         return;
     if (s->clip_norm > 0.0f)
-        u.clip = (float)fmin(1.0, (double)s->clip_norm / (sqrt(check[0]) + 1e-6));
+        u.clip = (float)fmin(1.0, (double)s->clip_norm / (sqrt(check[0]) / (double)scale + 1e-6));
     if (p->in[2])
         update_momentum(u, s->first_update, p->out[0], p->in[1], p->out[1], p->c);
     else
         update_plain(u, p->out[0], p->in[1], p->c);
+    if (p->out[2]) /* F32, as all here is */
+        memcpy(p->out[2], p->out[0], p->out_bytes[2]);
 }
 
 int cpu_make_sgd(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

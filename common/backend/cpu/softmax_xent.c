@@ -62,7 +62,7 @@ int cpu_make_softmax_xent(struct cpu *b, const struct graph *g, const struct nod
 static void run_grad(const struct plain *p)
 {
     const int32_t *labels = p->in[1];
-    const float *prob = p->in[0], scale = ((const struct step_scalars *)p->in[2])->loss_scale;
+    const float *prob = p->in[0], scale = plain_loss_scale(p->in[2], p->in[3]);
     const float smoothing = p->attr.loss.label_smoothing, others = smoothing / (float)p->c;
     float *dx = p->out[0];
 

@@ -23,37 +23,54 @@ static __global__ void backward(const T *saved, const T *dy, T *dx, int64_t n)
     }
 }
 
-template <int ACT> static void run(const struct own *p)
+template <int ACT, typename T> static void run(const struct own *p)
 {
-    LAUNCH((forward<float, ACT>), blocks_for(p, p->n, THREADS), THREADS, p, (const float *)p->in[0],
-           (float *)p->out[0], p->n);
+    LAUNCH((forward<T, ACT>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[0],
+           (T *)p->out[0], p->n);
 }
 
-template <int ACT> static void run_grad(const struct own *p)
+template <int ACT, typename T> static void run_grad(const struct own *p)
 {
     const int64_t n = shape_elements(&p->in_shape[2]);
 
-    LAUNCH((backward<float, ACT>), blocks_for(p, n, THREADS), THREADS, p,
-           (const float *)p->in[ACT == ACT_GELU ? 0 : 1], (const float *)p->in[2],
-           (float *)p->out[0], n);
+    LAUNCH((backward<T, ACT>), blocks_for(p, n, THREADS), THREADS, p,
+           (const T *)p->in[ACT == ACT_GELU ? 0 : 1], (const T *)p->in[2], (T *)p->out[0], n);
 }
 
-typedef void run_fn(const struct own *p);
+template <int ACT>
+static int make(struct cuda *b, const struct graph *g, const struct node *n, struct kernel **out,
+                struct err *err)
+{
+    return own_new(b, g, n, typed(g, n, run<ACT, float>, run<ACT, bf16_t>, run<ACT, f16_t>), 0, out,
+                   err);
+}
+
+template <int ACT>
+static int make_grad(struct cuda *b, const struct graph *g, const struct node *n,
+                     struct kernel **out, struct err *err)
+{
+    return own_new(b, g, n,
+                   typed(g, n, run_grad<ACT, float>, run_grad<ACT, bf16_t>, run_grad<ACT, f16_t>),
+                   0, out, err);
+}
+
+typedef int make_fn(struct cuda *b, const struct graph *g, const struct node *n,
+                    struct kernel **out, struct err *err);
 
 extern "C" int cuda_make_activation(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
-    static run_fn *const by_kind[] = {NULL, run<ACT_RELU>, run<ACT_TANH>, run<ACT_SIGMOID>,
-                                      run<ACT_GELU>};
+    static make_fn *const by_kind[] = {NULL, make<ACT_RELU>, make<ACT_TANH>, make<ACT_SIGMOID>,
+                                       make<ACT_GELU>};
 
-    return own_new(b, g, n, by_kind[n->attr.act.kind], 0, out, err);
+    return by_kind[n->attr.act.kind](b, g, n, out, err);
 }
 
 extern "C" int cuda_make_activation_grad(struct cuda *b, const struct graph *g,
                                          const struct node *n, struct kernel **out, struct err *err)
 {
-    static run_fn *const by_kind[] = {NULL, run_grad<ACT_RELU>, run_grad<ACT_TANH>,
-                                      run_grad<ACT_SIGMOID>, run_grad<ACT_GELU>};
+    static make_fn *const by_kind[] = {NULL, make_grad<ACT_RELU>, make_grad<ACT_TANH>,
+                                       make_grad<ACT_SIGMOID>, make_grad<ACT_GELU>};
 
-    return own_new(b, g, n, by_kind[n->attr.act.kind], 0, out, err);
+    return by_kind[n->attr.act.kind](b, g, n, out, err);
 }

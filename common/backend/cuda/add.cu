@@ -8,14 +8,14 @@ template <typename T> static __global__ void add(const T *a, const T *b, T *y, i
         y[i] = (T)((float)a[i] + (float)b[i]);
 }
 
-static void run(const struct own *p)
+template <typename T> static void run(const struct own *p)
 {
-    LAUNCH((add<float>), blocks_for(p, p->n, THREADS), THREADS, p, (const float *)p->in[0],
-           (const float *)p->in[1], (float *)p->out[0], p->n);
+    LAUNCH((add<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[0],
+           (const T *)p->in[1], (T *)p->out[0], p->n);
 }
 
 extern "C" int cuda_make_add(struct cuda *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, 0, out, err);
+    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
 }

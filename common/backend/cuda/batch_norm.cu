@@ -25,7 +25,7 @@ template <typename T> struct stats_term {
     }
     __device__ void add(double *sum, int64_t row) const
     {
-        const double d = (double)x[row * c + col] - shift;
+        const double d = (double)(float)x[row * c + col] - shift;
 
         sum[0] += d;
         sum[1] += d * d;
@@ -45,10 +45,10 @@ struct stats_end {
     }
 };
 
-static void run_stats(const struct own *p)
+template <typename T> static void run_stats(const struct own *p)
 {
-    const struct stats_term<float> term = {
-        (const float *)p->in[0], (const float *)p->in[1], p->c, 0, 0
+    const struct stats_term<T> term = {
+        (const T *)p->in[0], (const float *)p->in[1], p->c, 0, 0
     };
     const struct stats_end end = {(double *)p->out[0], p->c, (double)p->rows};
 
@@ -62,7 +62,8 @@ extern "C" int cuda_make_batch_norm_stats(struct cuda *b, const struct graph *g,
     const struct shape *x = cuda_in(g, n, 0);
     const int64_t c = x->dim[x->n - 1];
 
-    return own_new(b, g, n, run_stats, columns_scratch(2, shape_elements(x) / c, c), out, err);
+    return own_new(b, g, n, typed(g, n, run_stats<float>, run_stats<bf16_t>, run_stats<f16_t>),
+                   columns_scratch(2, shape_elements(x) / c, c), out, err);
 }
 
 /* What the whole batch says of each channel: next running statistics; mean and scale into [2C]. */
@@ -104,16 +105,16 @@ static __global__ void normalise(const T *x, T *y, const float *mean, const floa
         y[w.i] = (T)(((float)x[w.i] - mean[w.col]) * scale[w.col] + bias[w.col]);
 }
 
+template <typename T>
 static void run_normalise(const struct own *p, const void *mean, const float *scale,
                           const void *bias)
 {
     if (p->n > 0)
-        LAUNCH((normalise<float>), blocks_for(p, p->n, THREADS), THREADS, p,
-               (const float *)p->in[0], (float *)p->out[0], (const float *)mean, scale,
-               (const float *)bias, p->n, p->c);
+        LAUNCH((normalise<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[0],
+               (T *)p->out[0], (const float *)mean, scale, (const float *)bias, p->n, p->c);
 }
 
-static void run(const struct own *p)
+template <typename T> static void run(const struct own *p)
 {
     float *mean = (float *)p->scratch, *scale = mean + p->c;
     struct channels ch = {};
@@ -130,14 +131,14 @@ static void run(const struct own *p)
     ch.eps = p->attr.norm.eps;
     ch.momentum = p->attr.norm.momentum;
     LAUNCH(prepare, blocks_for(p, p->c, THREADS), THREADS, p, ch);
-    run_normalise(p, mean, scale, p->in[3]);
+    run_normalise<T>(p, mean, scale, p->in[3]);
 }
 
 extern "C" int cuda_make_batch_norm(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, (size_t)(2 * shape_elements(cuda_in(g, n, 2))) * sizeof(float),
-                   out, err);
+    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>),
+                   (size_t)(2 * shape_elements(cuda_in(g, n, 2))) * sizeof(float), out, err);
 }
 
 static __global__ void infer_scale(const float *weight, const float *v, float eps, float *scale,
@@ -147,21 +148,21 @@ static __global__ void infer_scale(const float *weight, const float *v, float ep
         scale[i] = (float)((double)weight[i] / sqrt((double)v[i] + (double)eps));
 }
 
-static void run_infer(const struct own *p)
+template <typename T> static void run_infer(const struct own *p)
 {
     float *scale = (float *)p->scratch;
 
     LAUNCH(infer_scale, blocks_for(p, p->c, THREADS), THREADS, p, (const float *)p->in[1],
            (const float *)p->in[4], p->attr.norm.eps, scale, p->c);
-    run_normalise(p, p->in[3], scale, p->in[2]);
+    run_normalise<T>(p, p->in[3], scale, p->in[2]);
 }
 
 extern "C" int cuda_make_batch_norm_infer(struct cuda *b, const struct graph *g,
                                           const struct node *n, struct kernel **out,
                                           struct err *err)
 {
-    return own_new(b, g, n, run_infer, (size_t)shape_elements(cuda_in(g, n, 1)) * sizeof(float),
-                   out, err);
+    return own_new(b, g, n, typed(g, n, run_infer<float>, run_infer<bf16_t>, run_infer<f16_t>),
+                   (size_t)shape_elements(cuda_in(g, n, 1)) * sizeof(float), out, err);
 }
 
 /* The sums of dy and dy * xhat. */
@@ -183,36 +184,36 @@ template <typename T> struct grad_term {
     }
     __device__ void add(double *sum, int64_t row) const
     {
-        const double d = (double)dy[row * c + col];
+        const double d = (double)(float)dy[row * c + col];
 
         sum[0] += d;
-        sum[1] += d * (((double)x[row * c + col] - mean) * rstd);
+        sum[1] += d * (((double)(float)x[row * c + col] - mean) * rstd);
     }
 };
 
 struct grad_end {
     double *gsums;
-    float *dweight, *dbias; /* may be NULL */
+    struct grad_array dweight, dbias;
     int64_t c;
 
     __device__ void put(int64_t i, double sum) const
     {
-        float *to = i < c ? dbias : dweight;
+        const struct grad_array &to = i < c ? dbias : dweight;
 
         gsums[i] = sum;
-        if (to)
-            to[i < c ? i : i - c] = (float)sum;
+        if (to.at)
+            to.put(i < c ? i : i - c, sum);
     }
 };
 
-static void run_grad_stats(const struct own *p)
+template <typename T> static void run_grad_stats(const struct own *p)
 {
-    struct grad_term<float> term = {
+    struct grad_term<T> term = {
     };
-    const struct grad_end end = {(double *)p->out[0], (float *)p->out[1], (float *)p->out[2], p->c};
+    const struct grad_end end = {(double *)p->out[0], grad_of(p, 1), grad_of(p, 2), p->c};
 
-    term.x = (const float *)p->in[0];
-    term.dy = (const float *)p->in[1];
+    term.x = (const T *)p->in[0];
+    term.dy = (const T *)p->in[1];
     term.sums = (const double *)p->in[2];
     term.m = (const float *)p->in[3];
     term.c = p->c;
@@ -227,7 +228,9 @@ extern "C" int cuda_make_batch_norm_grad_stats(struct cuda *b, const struct grap
     const struct shape *x = cuda_in(g, n, 0);
     const int64_t c = x->dim[x->n - 1];
 
-    return own_new(b, g, n, run_grad_stats, columns_scratch(2, shape_elements(x) / c, c), out, err);
+    return own_new(
+        b, g, n, typed(g, n, run_grad_stats<float>, run_grad_stats<bf16_t>, run_grad_stats<f16_t>),
+        columns_scratch(2, shape_elements(x) / c, c), out, err);
 }
 
 /* k [4,C]: dx = k0 * (dy - k1 - (x - k2) * k3), k3 being rstd * gsums/n. */
@@ -257,20 +260,20 @@ static __global__ void grad_x(const T *x, const T *dy, T *dx, const float *k, in
                                   ((float)x[w.i] - k[2 * c + w.col]) * k[3 * c + w.col]));
 }
 
-static void run_grad(const struct own *p)
+template <typename T> static void run_grad(const struct own *p)
 {
     float *k = (float *)p->scratch;
 
     LAUNCH(grad_factors, blocks_for(p, p->c, THREADS), THREADS, p, (const double *)p->in[2],
            (const double *)p->in[4], (const float *)p->in[3], (const float *)p->in[5],
            p->attr.norm.eps, k, p->c);
-    LAUNCH((grad_x<float>), blocks_for(p, p->n, THREADS), THREADS, p, (const float *)p->in[0],
-           (const float *)p->in[1], (float *)p->out[0], (const float *)k, p->n, p->c);
+    LAUNCH((grad_x<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[0],
+           (const T *)p->in[1], (T *)p->out[0], (const float *)k, p->n, p->c);
 }
 
 extern "C" int cuda_make_batch_norm_grad(struct cuda *b, const struct graph *g,
                                          const struct node *n, struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run_grad,
+    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
                    (size_t)(4 * shape_elements(cuda_in(g, n, 5))) * sizeof(float), out, err);
 }

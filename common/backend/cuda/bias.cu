@@ -9,16 +9,16 @@ static __global__ void add_bias(const T *x, const T *bias, T *y, int64_t n, int6
         y[w.i] = (T)((float)x[w.i] + (float)bias[w.col]);
 }
 
-static void run(const struct own *p)
+template <typename T> static void run(const struct own *p)
 {
-    LAUNCH((add_bias<float>), blocks_for(p, p->n, THREADS), THREADS, p, (const float *)p->in[0],
-           (const float *)p->in[1], (float *)p->out[0], p->n, p->c);
+    LAUNCH((add_bias<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[0],
+           (const T *)p->in[1], (T *)p->out[0], p->n, p->c);
 }
 
 extern "C" int cuda_make_bias(struct cuda *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, 0, out, err);
+    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
 }
 
 template <typename T> struct dy_term {
@@ -26,25 +26,19 @@ template <typename T> struct dy_term {
     int64_t c, col;
 
     __device__ void column(int64_t column) { col = column; }
-    __device__ void add(double *sum, int64_t row) const { *sum += (double)dy[row * c + col]; }
+    __device__ void add(double *sum, int64_t row) const
+    {
+        *sum += (double)(float)dy[row * c + col];
+    }
 };
 
-template <typename T> struct db_end {
-    T *db;
-
-    __device__ void put(int64_t i, double sum) const { db[i] = (T)sum; }
-};
-
-static void run_grad(const struct own *p)
+template <typename T> static void run_grad(const struct own *p)
 {
-    const struct dy_term<float> term = {
-        (const float *)p->in[0], p->c, 0
-    };
-    const struct db_end<float> end = {
-        (float *)p->out[0]
+    const struct dy_term<T> term = {
+        (const T *)p->in[0], p->c, 0
     };
 
-    columns_sum<1>(p, term, end, p->rows, p->c);
+    columns_sum<1>(p, term, grad_of(p, 0), p->rows, p->c);
 }
 
 extern "C" int cuda_make_bias_grad(struct cuda *b, const struct graph *g, const struct node *n,
@@ -53,5 +47,6 @@ extern "C" int cuda_make_bias_grad(struct cuda *b, const struct graph *g, const 
     const struct shape *dy = cuda_in(g, n, 0);
     const int64_t c = dy->dim[dy->n - 1];
 
-    return own_new(b, g, n, run_grad, columns_scratch(1, shape_elements(dy) / c, c), out, err);
+    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
+                   columns_scratch(1, shape_elements(dy) / c, c), out, err);
 }

@@ -16,7 +16,7 @@ enum { ALIGNMENT = 16, CANDIDATES = 8 };
 struct key { /* compared as bytes: no padding is left unset, see key_of */
     struct gemm g;
     size_t max_workspace;
-    int dtype, tail, allow_tf32;
+    int ab, c, tail, allow_tf32;
 };
 
 struct choice {
@@ -103,11 +103,11 @@ static cublasStatus_t set_bias(cublasLtMatmulDesc_t d, const void *bias)
     return set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
-static cublasStatus_t describe(struct blas_product *p, const struct gemm *g, enum dtype t,
+static cublasStatus_t describe(struct blas_product *p, const struct gemm *g, struct blas_types t,
                                enum blas_tail tail, int allow_tf32)
 {
     const cublasComputeType_t compute =
-        t == DTYPE_F32 && allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+        t.ab == DTYPE_F32 && allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const cublasOperation_t op_a = g->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t op_b = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t e = epilogue(tail);
@@ -122,14 +122,14 @@ static cublasStatus_t describe(struct blas_product *p, const struct gemm *g, enu
     if (st == CUBLAS_STATUS_SUCCESS && p->has_bias) /* for the heuristics: only its alignment */
         st = set_bias(p->desc, (const void *)(uintptr_t)ALIGNMENT);
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = cublasLtMatrixLayoutCreate(&p->a, data_type(t), (uint64_t)gemm_rows_a(g),
+        st = cublasLtMatrixLayoutCreate(&p->a, data_type(t.ab), (uint64_t)gemm_rows_a(g),
                                         (uint64_t)gemm_cols_a(g), g->lda);
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = cublasLtMatrixLayoutCreate(&p->b, data_type(t), (uint64_t)gemm_rows_b(g),
+        st = cublasLtMatrixLayoutCreate(&p->b, data_type(t.ab), (uint64_t)gemm_rows_b(g),
                                         (uint64_t)gemm_cols_b(g), g->ldb);
     if (st == CUBLAS_STATUS_SUCCESS)
-        st =
-            cublasLtMatrixLayoutCreate(&p->c, data_type(t), (uint64_t)g->m, (uint64_t)g->n, g->ldc);
+        st = cublasLtMatrixLayoutCreate(&p->c, data_type(t.c), (uint64_t)g->m, (uint64_t)g->n,
+                                        g->ldc);
     return st;
 }
 
@@ -156,7 +156,7 @@ static int allowed(const cublasLtMatmulAlgo_t *algo, const struct key *key)
     uint64_t flags = 0;
     size_t n = 0;
 
-    if (key->dtype != DTYPE_F32 || key->allow_tf32)
+    if (key->ab != DTYPE_F32 || key->allow_tf32)
         return 1;
     if (cublasLtMatmulAlgoCapGetAttribute(algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags,
                                           sizeof flags, &n) != CUBLAS_STATUS_SUCCESS)
@@ -170,13 +170,14 @@ static int no_algorithm(const struct key *k, int n_seen, struct err *err)
     static const char *const name[] = {"", " + bias", " + bias + relu", " + relu",
                                        " + gradient of the bias"};
 
-    return err_set(err, ERR_UNSUPPORTED,
-                   "cuBLASLt %zu: %s product%s, m %lld n %lld k %lld%s%s: none of %d algorithms "
-                   "fits (TF32 %s, workspace up to %zu MiB)",
-                   cublasLtGetVersion(), dtype_name((enum dtype)k->dtype), name[k->tail],
-                   (long long)k->g.m, (long long)k->g.n, (long long)k->g.k,
-                   k->g.transpose_a ? " A^T" : "", k->g.transpose_b ? " B^T" : "", n_seen,
-                   k->allow_tf32 ? "allowed" : "not allowed", k->max_workspace >> 20);
+    return err_set(
+        err, ERR_UNSUPPORTED,
+        "cuBLASLt %zu: %s to %s product%s, m %lld n %lld k %lld%s%s: none of %d algorithms "
+        "fits (TF32 %s, workspace up to %zu MiB)",
+        cublasLtGetVersion(), dtype_name((enum dtype)k->ab), dtype_name((enum dtype)k->c),
+        name[k->tail], (long long)k->g.m, (long long)k->g.n, (long long)k->g.k,
+        k->g.transpose_a ? " A^T" : "", k->g.transpose_b ? " B^T" : "", n_seen,
+        k->allow_tf32 ? "allowed" : "not allowed", k->max_workspace >> 20);
 }
 
 static int ask(struct blas *b, const struct blas_product *p, const struct key *key,
@@ -205,7 +206,7 @@ static int ask(struct blas *b, const struct blas_product *p, const struct key *k
     return no_algorithm(key, n, err);
 }
 
-static struct key key_of(const struct gemm *g, enum dtype t, enum blas_tail tail,
+static struct key key_of(const struct gemm *g, struct blas_types t, enum blas_tail tail,
                          const struct blas_rules *rules)
 {
     struct key k;
@@ -216,7 +217,7 @@ static struct key key_of(const struct gemm *g, enum dtype t, enum blas_tail tail
     k.g.transpose_a = g->transpose_a, k.g.transpose_b = g->transpose_b;
     k.g.lda = g->lda, k.g.ldb = g->ldb, k.g.ldc = g->ldc;
     k.max_workspace = rules->max_workspace;
-    k.dtype = t, k.tail = tail, k.allow_tf32 = rules->allow_tf32;
+    k.ab = t.ab, k.c = t.c, k.tail = tail, k.allow_tf32 = rules->allow_tf32;
     return k;
 }
 
@@ -242,7 +243,7 @@ static int choose(struct blas *b, struct blas_product *p, const struct key *key,
     return 0;
 }
 
-int blas_product_new(struct blas *b, const struct gemm *g, enum dtype t, enum blas_tail tail,
+int blas_product_new(struct blas *b, const struct gemm *g, struct blas_types t, enum blas_tail tail,
                      const struct blas_rules *rules, struct blas_product **out, struct err *err)
 {
     struct blas_product *p = xcalloc(1, sizeof *p);

@@ -1,7 +1,7 @@
 /* blas - matrix products by cuBLASLt, with what can be done in the same kernel.
  *
  *     rc = blas_open(stream, &blas, err);
- *     rc = blas_product_new(blas, &gemm, DTYPE_F32, BLAS_BIAS, &rules, &product, err);
+ *     rc = blas_product_new(blas, &gemm, types, BLAS_BIAS, &rules, &product, err);
  *     rc = blas_product_run(blas, product, a, b, c, bias, workspace, err);   (queues)
  *
  * The algorithm is the heuristics' first within the rules; equal products share the choice, so one
@@ -47,9 +47,13 @@ struct blas_rules {
 int blas_open(struct CUstream_st *stream, struct blas **out, struct err *err);
 void blas_close(struct blas *b); /* NULL is fine */
 
-/* All of A, B, C and the bias have this dtype (F32, BF16, F16); sums are float32.  Pointers must be
- * 16-byte aligned. */
-int blas_product_new(struct blas *b, const struct gemm *g, enum dtype t, enum blas_tail tail,
+struct blas_types { /* F32, BF16 or F16; sums are float32 in any case */
+    enum dtype ab;  /* of A and B */
+    enum dtype c;   /* of C and the bias: that of A and B, or F32 */
+};
+
+/* Pointers must be 16-byte aligned. */
+int blas_product_new(struct blas *b, const struct gemm *g, struct blas_types t, enum blas_tail tail,
                      const struct blas_rules *rules, struct blas_product **out, struct err *err);
 size_t blas_product_workspace(const struct blas_product *p);
 void blas_product_free(struct blas_product *p); /* NULL is fine */

@@ -27,6 +27,7 @@ static __global__ void pack(const double *metrics, const struct step_scalars *s,
     v[CONTROL_NONFINITE] = !finite || metrics[METRIC_NONFINITE] > 0 ? 1.0f : 0.0f;
     v[CONTROL_STOP] = (float)(requests & 1);
     v[CONTROL_CHECKPOINT] = (float)(requests >> 1 & 1);
+    v[CONTROL_REGROUP] = (float)(requests >> 2 & 1);
 }
 
 static void run(const struct own *p)

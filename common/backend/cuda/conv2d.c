@@ -5,6 +5,8 @@
  * grad_x   the same w; the plan
  * grad_w   the plan into scratch [K,R*S,C] -> dw [K,C,R*S]; db: the sums of dy over its rows
  * With one channel, or a 1x1 filter, both orders are the same and nothing is moved.
+ * In BF16 and F16 cuDNN has no dw in F32: where that is wanted, dw is rounded to the layers' type
+ * once, in the scratch, and widened on its way out.
  *
  * Only plans that are built into the backend's rules are taken, see cudnn.h.  None of this ran on a
  * GPU yet: it compiles and links, its plans are built by tests/cudnn for a described H200, and the
@@ -86,18 +88,24 @@ struct conv {
     struct conv_shape s;
     enum cudnn_pass pass;
     const struct cudnn_plan *plan;
-    struct cudnn_pack *pack;      /* NULL before bind */
-    enum conv_tail tail;          /* what the plan does besides */
-    enum activation act;          /* what is left to a pass */
-    int has_bias, reorders;       /* a bias (or its gradient) exists; w is not K,R,S,C already */
-    size_t at_filter, at_sums;    /* in the scratch; the plan's workspace is at 0 */
-    float *w, *y, *bias, *filter; /* w, y, bias: tensor or gradient, as the pass says */
+    struct cudnn_pack *pack;   /* NULL before bind */
+    enum conv_tail tail;       /* what the plan does besides */
+    enum activation act;       /* what is left to a pass */
+    int has_bias, reorders;    /* a bias (or its gradient) exists; w is not K,R,S,C already */
+    int widens;                /* dw is F32, the plan's is not */
+    size_t at_filter, at_sums; /* in the scratch; the plan's workspace is at 0 */
+    struct passes_array w, y, bias, filter; /* tensor or gradient, as the pass says */
     void *sums;
 };
 
 static int64_t taps(const struct conv *c) { return c->s.filter[2] * c->s.filter[3]; }
 
 static int64_t rows(const struct conv *c) { return c->s.y.dim[0] * c->s.y.dim[1] * c->s.y.dim[2]; }
+
+static int64_t filter_elements(const struct conv *c)
+{
+    return c->s.filter[0] * c->s.filter[1] * taps(c);
+}
 
 static void conv_free(struct kernel *k)
 {
@@ -126,13 +134,13 @@ static int conv_bind(struct kernel *k, void *const *in, void *const *out, void *
     void *ptr[CONV_MAX_TENSORS] = {NULL};
 
     operands(c, in, out, ptr);
-    c->w = ptr[CONV_W];
-    c->y = ptr[CONV_Y];
-    c->bias = ptr[CONV_B];
-    c->filter = (float *)((char *)scratch + c->at_filter);
+    c->w.at = ptr[CONV_W];
+    c->y.at = ptr[CONV_Y];
+    c->bias.at = ptr[CONV_B];
+    c->filter.at = (char *)scratch + c->at_filter;
     c->sums = (char *)scratch + c->at_sums;
-    if (c->reorders)
-        ptr[CONV_W] = c->filter;
+    if (c->reorders || c->widens)
+        ptr[CONV_W] = c->filter.at;
     cudnn_pack_free(c->pack);
     c->pack = NULL;
     return cudnn_pack_new(c->plan, ptr, scratch, &c->pack, err);
@@ -147,7 +155,7 @@ static void before(const struct conv *c)
 static void behind(const struct conv *c)
 {
     const int64_t k = c->s.filter[0];
-    const float *bias = c->tail == CONV_ALONE ? c->bias : NULL;
+    const void *bias = c->tail == CONV_ALONE ? c->bias.at : NULL;
 
     if (c->pass == CUDNN_PASS_FORWARD && (bias || c->act != ACT_NONE))
         passes_bias_act(c->cuda, c->y, bias, c->act, rows(c), k);
@@ -155,7 +163,9 @@ static void behind(const struct conv *c)
         return;
     if (c->reorders)
         passes_transpose(c->cuda, c->filter, c->w, k, taps(c), c->s.filter[1]);
-    if (c->bias)
+    else if (c->widens)
+        passes_widen(c->cuda, c->filter, c->w, filter_elements(c));
+    if (c->bias.at)
         passes_column_sums(c->cuda, c->y, c->bias, rows(c), k, c->sums);
 }
 
@@ -202,13 +212,13 @@ static size_t piece(size_t n_bytes)
 
 static void lay_out(struct conv *c)
 {
-    const int64_t *f = c->s.filter;
-    const int64_t elements = c->reorders ? f[0] * f[1] * f[2] * f[3] : 0;
+    const int64_t elements = c->reorders || c->widens ? filter_elements(c) : 0;
     const int sums = c->has_bias && c->pass == CUDNN_PASS_GRAD_W;
 
     c->at_filter = piece(c->plan->workspace);
-    c->at_sums = c->at_filter + piece((size_t)elements * sizeof(float));
-    c->k.scratch_bytes = c->at_sums + (sums ? piece(passes_column_sums_scratch(rows(c), f[0])) : 0);
+    c->at_sums = c->at_filter + piece((size_t)elements * dtype_size(c->s.dtype));
+    c->k.scratch_bytes =
+        c->at_sums + (sums ? piece(passes_column_sums_scratch(rows(c), c->s.filter[0])) : 0);
 }
 
 static int make(struct cuda *b, const struct graph *g, const struct node *n, struct kernel **out,
@@ -227,6 +237,13 @@ static int make(struct cuda *b, const struct graph *g, const struct node *n, str
     c->act = n->attr.conv.act;
     c->has_bias = c->pass == CUDNN_PASS_FORWARD ? cuda_has_in(n, 2) : cuda_has_out(n, 1);
     c->reorders = c->s.filter[1] > 1 && taps(c) > 1;
+    c->w.type = c->y.type = c->bias.type = c->filter.type = c->s.dtype;
+    if (c->pass == CUDNN_PASS_GRAD_W) {
+        c->w.type = g->value[n->out[0]].dtype;
+        c->widens = c->w.type != c->s.dtype;
+        if (c->has_bias)
+            c->bias.type = g->value[n->out[1]].dtype;
+    }
     if ((rc = dnn_of(b, &c->dnn, err)) < 0 || (rc = choose(c, err)) < 0) {
         free(c);
         return rc;

@@ -24,7 +24,7 @@ enum cudnn_pass conv_shape_of(const struct graph *g, const struct node *n, struc
     value[0] = role[pass].x < 0 ? n->out[0] : n->in[role[pass].x];
     value[1] = role[pass].w < 0 ? n->out[0] : n->in[role[pass].w];
     value[2] = role[pass].y < 0 ? n->out[0] : n->in[role[pass].y];
-    out->dtype = g->value[value[0]].dtype;
+    out->dtype = op_type(g, n);
     out->x = *shape_of(g, value[0]);
     memcpy(out->filter, shape_of(g, value[1])->dim, sizeof out->filter);
     out->y = *shape_of(g, value[2]);

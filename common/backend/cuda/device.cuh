@@ -6,20 +6,39 @@
  *
  * Rules: a kernel is right for any grid and any number of elements (grid-stride loops), at any
  * address that its element type allows, and gives the same bits in every run and for every number
- * of blocks: no atomics, and how a sum is cut depends on the shape alone.  Element types are
- * template parameters, computed with as float: (float)x[i], (T)value.
+ * of blocks: no atomics, and how a sum is cut depends on the shape alone.  Element types (float,
+ * bf16_t, f16_t) are template parameters, computed with as float: (float)x[i], (T)value.
  *
  * None of our kernels has run on a GPU yet: they have been compiled for one, and run by cudasim. */
 #ifndef BACKEND_CUDA_DEVICE_CUH
 #define BACKEND_CUDA_DEVICE_CUH
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <stdint.h>
 
 extern "C" {
 #include "backend/cuda/own.h"
+#include "base/util.h"
 #include "op/control.h"
+#include "op/scaler.h"
+}
+
+typedef __nv_bfloat16 bf16_t;
+typedef __half f16_t;
+
+typedef void run_fn(const struct own *p);
+
+/* The one of three that is for the node's element type: typed(g, n, run<float>, run<bf16_t>,
+ * run<f16_t>). */
+static inline run_fn *typed(const struct graph *g, const struct node *n, run_fn *f32, run_fn *bf16,
+                            run_fn *f16)
+{
+    const enum dtype t = op_type(g, n);
+
+    return t == DTYPE_F32 ? f32 : t == DTYPE_BF16 ? bf16 : f16;
 }
 
 /* LAUNCH((kernel<float>), blocks, threads, p, arguments...) on p's stream.
@@ -153,6 +172,34 @@ template <typename T> static __device__ struct best block_best(const T *x, int64
         part[threadIdx.x / WARP] = v;
     __syncthreads();
     return warp_best(lane < n_warps ? part[lane] : first);
+}
+
+/* A parameter's gradient, of the type that is wanted: few elements, so choosing for each is free.
+ */
+struct grad_array {
+    void *at; /* NULL: not wanted */
+    int type; /* enum dtype */
+
+    __device__ void put(int64_t i, double v) const
+    {
+        if (type == DTYPE_F32)
+            ((float *)at)[i] = (float)v;
+        else if (type == DTYPE_BF16)
+            ((bf16_t *)at)[i] = (bf16_t)(float)v;
+        else
+            ((f16_t *)at)[i] = (f16_t)(float)v;
+    }
+};
+
+static inline struct grad_array grad_of(const struct own *p, int out)
+{
+    return {p->out[out], (int)p->out_type[out]};
+}
+
+/* What a loss' gradient is multiplied by; scaler NULL: none.  Twin: plain_loss_scale. */
+static __device__ inline float loss_scale_of(const struct step_scalars *s, const float *scaler)
+{
+    return scaler ? s->loss_scale * scaler[SCALER_SCALE] : s->loss_scale;
 }
 
 /* Whether this step's update is applied; the twin of plain_applies of cpu/plain.h. */

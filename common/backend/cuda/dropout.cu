@@ -47,10 +47,10 @@ static __global__ void drop(const T *x, T *y, int64_t n, int64_t length,
     }
 }
 
-static void run(const struct own *p)
+template <typename T> static void run(const struct own *p)
 {
-    LAUNCH((drop<float>), blocks_for(p, p->n / 4 + 2, THREADS), THREADS, p, (const float *)p->in[0],
-           (float *)p->out[0], p->n, p->n / p->in_shape[0].dim[0],
+    LAUNCH((drop<T>), blocks_for(p, p->n / 4 + 2, THREADS), THREADS, p, (const T *)p->in[0],
+           (T *)p->out[0], p->n, p->n / p->in_shape[0].dim[0],
            (const struct step_scalars *)p->in[1], p->attr.dropout.p,
            (uint64_t)p->attr.dropout.tag << 40);
 }
@@ -58,5 +58,5 @@ static void run(const struct own *p)
 extern "C" int cuda_make_dropout(struct cuda *b, const struct graph *g, const struct node *n,
                                  struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, 0, out, err);
+    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
 }

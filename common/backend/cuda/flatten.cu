@@ -1,26 +1,36 @@
 /* flatten and unflatten: each sample's matrix [H*W,C] transposed, or back; twin cpu/flatten.c. */
 #include "backend/cuda/transpose.cuh"
 
-static void run(const struct own *p, const struct shape *image, int to_rows)
+template <typename T> static void run(const struct own *p, const struct shape *image, int to_rows)
 {
     const int64_t samples = image->dim[0], pixels = image->dim[1] * image->dim[2];
     const int64_t rows = to_rows ? pixels : image->dim[3], cols = to_rows ? image->dim[3] : pixels;
 
-    transpose_all(p, (const float *)p->in[0], (float *)p->out[0], samples, rows, cols);
+    transpose_all(p, (const T *)p->in[0], (T *)p->out[0], samples, rows, cols);
 }
 
-static void run_flatten(const struct own *p) { run(p, &p->in_shape[0], 1); }
+template <typename T> static void run_flatten(const struct own *p)
+{
+    run<T>(p, &p->in_shape[0], 1);
+}
 
-static void run_unflatten(const struct own *p) { run(p, &p->out_shape[0], 0); }
+template <typename T> static void run_unflatten(const struct own *p)
+{
+    run<T>(p, &p->out_shape[0], 0);
+}
 
 extern "C" int cuda_make_flatten(struct cuda *b, const struct graph *g, const struct node *n,
                                  struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run_flatten, 0, out, err);
+    return own_new(b, g, n,
+                   typed(g, n, run_flatten<float>, run_flatten<bf16_t>, run_flatten<f16_t>), 0, out,
+                   err);
 }
 
 extern "C" int cuda_make_unflatten(struct cuda *b, const struct graph *g, const struct node *n,
                                    struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run_unflatten, 0, out, err);
+    return own_new(b, g, n,
+                   typed(g, n, run_unflatten<float>, run_unflatten<bf16_t>, run_unflatten<f16_t>),
+                   0, out, err);
 }

@@ -33,13 +33,13 @@ static __global__ void add_chunks(const double *part, int64_t n_chunks, double *
     }
 }
 
-static void run(const struct own *p)
+template <typename T> static void run(const struct own *p)
 {
     double *part = (double *)p->scratch;
 
     if (p->n > 0)
-        LAUNCH((square_chunks<float>), blocks_for(p, chunks(p->n), 1), THREADS, p,
-               (const float *)p->in[0], p->n, part);
+        LAUNCH((square_chunks<T>), blocks_for(p, chunks(p->n), 1), THREADS, p, (const T *)p->in[0],
+               p->n, part);
     LAUNCH(add_chunks, 1, THREADS, p, (const double *)part, chunks(p->n), (double *)p->out[0]);
 }
 
@@ -48,5 +48,5 @@ extern "C" int cuda_make_grad_check(struct cuda *b, const struct graph *g, const
 {
     const size_t scratch = (size_t)chunks(shape_elements(cuda_in(g, n, 0))) * sizeof(double);
 
-    return own_new(b, g, n, run, scratch, out, err);
+    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), scratch, out, err);
 }

@@ -3,7 +3,8 @@
 #include "backend/cuda/columns.cuh"
 
 template <typename T> struct norm_rows {
-    const T *x, *weight, *bias;
+    const T *x;
+    const float *weight, *bias;
     T *y;
     float *mean, *rstd; /* may be NULL */
     int64_t rows, c;
@@ -18,18 +19,17 @@ template <typename T> static __global__ void normalise(struct norm_rows<T> p)
         float m, rstd;
 
         for (int64_t i = threadIdx.x; i < p.c; i += blockDim.x)
-            sum += (double)x[i];
+            sum += (double)(float)x[i];
         mean = block_sum(sum) / (double)p.c;
         for (int64_t i = threadIdx.x; i < p.c; i += blockDim.x) {
-            const double d = (double)x[i] - mean;
+            const double d = (double)(float)x[i] - mean;
 
             square += d * d;
         }
         m = (float)mean;
         rstd = (float)(1.0 / sqrt(block_sum(square) / (double)p.c + (double)p.eps));
         for (int64_t i = threadIdx.x; i < p.c; i += blockDim.x)
-            p.y[row * p.c + i] =
-                (T)(((float)x[i] - m) * rstd * (float)p.weight[i] + (float)p.bias[i]);
+            p.y[row * p.c + i] = (T)(((float)x[i] - m) * rstd * p.weight[i] + p.bias[i]);
         if (threadIdx.x == 0 && p.mean)
             p.mean[row] = m;
         if (threadIdx.x == 0 && p.rstd)
@@ -37,32 +37,32 @@ template <typename T> static __global__ void normalise(struct norm_rows<T> p)
     }
 }
 
-static void run(const struct own *p)
+template <typename T> static void run(const struct own *p)
 {
-    struct norm_rows<float> rows = {
+    struct norm_rows<T> rows = {
     };
 
-    rows.x = (const float *)p->in[0];
+    rows.x = (const T *)p->in[0];
     rows.weight = (const float *)p->in[1];
     rows.bias = (const float *)p->in[2];
-    rows.y = (float *)p->out[0];
+    rows.y = (T *)p->out[0];
     rows.mean = (float *)p->out[1];
     rows.rstd = (float *)p->out[2];
     rows.rows = p->rows;
     rows.c = p->c;
     rows.eps = p->attr.norm.eps;
-    LAUNCH((normalise<float>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
+    LAUNCH((normalise<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
 }
 
 extern "C" int cuda_make_layer_norm(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, 0, out, err);
+    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
 }
 
 template <typename T> struct grad_rows {
-    const T *x, *dy, *weight;
-    const float *mean, *rstd;
+    const T *x, *dy;
+    const float *weight, *mean, *rstd;
     T *dx;
     int64_t rows, c;
 };
@@ -77,7 +77,7 @@ template <typename T> static __global__ void grad_x(struct grad_rows<T> p)
         float avg, avg_product;
 
         for (int64_t i = threadIdx.x; i < p.c; i += blockDim.x) {
-            const float xhat = ((float)x[i] - m) * rstd, d = (float)dy[i] * (float)p.weight[i];
+            const float xhat = ((float)x[i] - m) * rstd, d = (float)dy[i] * p.weight[i];
 
             plain += (double)d;
             product += (double)d * (double)xhat;
@@ -85,7 +85,7 @@ template <typename T> static __global__ void grad_x(struct grad_rows<T> p)
         avg = (float)(block_sum(plain) / (double)p.c);
         avg_product = (float)(block_sum(product) / (double)p.c);
         for (int64_t i = threadIdx.x; i < p.c; i += blockDim.x) {
-            const float xhat = ((float)x[i] - m) * rstd, d = (float)dy[i] * (float)p.weight[i];
+            const float xhat = ((float)x[i] - m) * rstd, d = (float)dy[i] * p.weight[i];
 
             p.dx[row * p.c + i] = (T)(rstd * (d - avg - xhat * avg_product));
         }
@@ -102,51 +102,49 @@ template <typename T> struct weight_term {
     __device__ void add(double *sum, int64_t row) const
     {
         const float xhat = ((float)x[row * c + col] - mean[row]) * rstd[row];
-        const double d = (double)dy[row * c + col];
+        const double d = (double)(float)dy[row * c + col];
 
         sum[0] += d * (double)xhat;
         sum[1] += d;
     }
 };
 
-template <typename T> struct weight_end {
-    T *dweight, *dbias; /* may be NULL */
+struct weight_end {
+    struct grad_array dweight, dbias;
     int64_t c;
 
     __device__ void put(int64_t i, double sum) const
     {
-        T *to = i < c ? dweight : dbias;
+        const struct grad_array &to = i < c ? dweight : dbias;
 
-        if (to)
-            to[i < c ? i : i - c] = (T)sum;
+        if (to.at)
+            to.put(i < c ? i : i - c, sum);
     }
 };
 
-static void run_grad(const struct own *p)
+template <typename T> static void run_grad(const struct own *p)
 {
-    struct grad_rows<float> rows = {
+    struct grad_rows<T> rows = {
     };
 
-    rows.x = (const float *)p->in[0];
-    rows.dy = (const float *)p->in[1];
+    rows.x = (const T *)p->in[0];
+    rows.dy = (const T *)p->in[1];
     rows.weight = (const float *)p->in[2];
     rows.mean = (const float *)p->in[3];
     rows.rstd = (const float *)p->in[4];
-    rows.dx = (float *)p->out[0];
+    rows.dx = (T *)p->out[0];
     rows.rows = p->rows;
     rows.c = p->c;
     if (p->out[1] || p->out[2]) {
-        const struct weight_term<float> term = {
+        const struct weight_term<T> term = {
             rows.x, rows.dy, rows.mean, rows.rstd, p->c, 0
         };
-        const struct weight_end<float> end = {
-            (float *)p->out[1], (float *)p->out[2], p->c
-        };
+        const struct weight_end end = {grad_of(p, 1), grad_of(p, 2), p->c};
 
         columns_sum<2>(p, term, end, p->rows, p->c);
     }
     if (p->out[0]) /* last: it may lie where dy did */
-        LAUNCH((grad_x<float>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
+        LAUNCH((grad_x<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
 }
 
 extern "C" int cuda_make_layer_norm_grad(struct cuda *b, const struct graph *g,
@@ -154,6 +152,6 @@ extern "C" int cuda_make_layer_norm_grad(struct cuda *b, const struct graph *g,
 {
     const int64_t c = shape_elements(cuda_in(g, n, 2));
 
-    return own_new(b, g, n, run_grad, columns_scratch(2, shape_elements(cuda_in(g, n, 0)) / c, c),
-                   out, err);
+    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
+                   columns_scratch(2, shape_elements(cuda_in(g, n, 0)) / c, c), out, err);
 }

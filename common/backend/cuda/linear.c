@@ -31,8 +31,9 @@ struct linear {
     enum activation act;  /* what is left to a pass */
     int has_bias;         /* a bias, or its gradient, exists */
     size_t at_w, at_sums; /* in the scratch; the product's workspace is at 0 */
-    float *tensor[3];     /* enum gemm_tensor; the product's, so w may be in the scratch */
-    float *plain_w, *bias;
+    /* Of enum gemm_tensor; the product's, so w may be in the scratch.  dw and db may be F32 where
+     * x and dy are not: sums are float32 in any case, and so is what cuBLASLt then writes. */
+    struct passes_array tensor[3], plain_w, bias;
     void *scratch;
 };
 
@@ -71,13 +72,13 @@ static int linear_bind(struct kernel *k, void *const *in, void *const *out, void
 {
     struct linear *l = container_of(k, struct linear, k);
 
-    l->tensor[GEMM_X] = l->pass == GEMM_GRAD_X ? out[0] : in[0];
-    l->plain_w = l->pass == GEMM_GRAD_W ? out[0] : l->pass == GEMM_GRAD_X ? in[0] : in[1];
-    l->tensor[GEMM_Y] = l->pass == GEMM_FORWARD ? out[0] : in[1];
-    l->tensor[GEMM_W] = l->pixels ? (float *)((char *)scratch + l->at_w) : l->plain_w;
-    l->bias = !l->has_bias ? NULL : l->pass == GEMM_FORWARD ? in[2] : out[1];
+    l->tensor[GEMM_X].at = l->pass == GEMM_GRAD_X ? out[0] : in[0];
+    l->plain_w.at = l->pass == GEMM_GRAD_W ? out[0] : l->pass == GEMM_GRAD_X ? in[0] : in[1];
+    l->tensor[GEMM_Y].at = l->pass == GEMM_FORWARD ? out[0] : in[1];
+    l->tensor[GEMM_W].at = l->pixels ? (char *)scratch + l->at_w : l->plain_w.at;
+    l->bias.at = !l->has_bias ? NULL : l->pass == GEMM_FORWARD ? in[2] : out[1];
     l->scratch = scratch;
-    return blas_product_bind(l->product, in_product(l) ? l->bias : NULL, err);
+    return blas_product_bind(l->product, in_product(l) ? l->bias.at : NULL, err);
 }
 
 static void before(const struct linear *l)
@@ -88,7 +89,7 @@ static void before(const struct linear *l)
 
 static void behind(const struct linear *l)
 {
-    float *bias = in_product(l) ? NULL : l->bias;
+    const void *bias = in_product(l) ? NULL : l->bias.at;
 
     if (l->pass == GEMM_FORWARD && (bias || l->act != ACT_NONE))
         passes_bias_act(l->cuda, l->tensor[GEMM_Y], bias, l->act, l->batch, l->n_out);
@@ -97,7 +98,7 @@ static void behind(const struct linear *l)
     if (l->pixels)
         passes_transpose(l->cuda, l->tensor[GEMM_W], l->plain_w, l->n_out, l->pixels, l->channels);
     if (bias)
-        passes_column_sums(l->cuda, l->tensor[GEMM_Y], bias, l->batch, l->n_out,
+        passes_column_sums(l->cuda, l->tensor[GEMM_Y], l->bias, l->batch, l->n_out,
                            (char *)l->scratch + l->at_sums);
 }
 
@@ -107,8 +108,8 @@ static int linear_run(struct kernel *k, struct err *err)
     int rc;
 
     before(l);
-    rc = blas_product_run(l->blas, l->product, l->tensor[l->g.a], l->tensor[l->g.b],
-                          l->tensor[l->g.c], l->scratch, err);
+    rc = blas_product_run(l->blas, l->product, l->tensor[l->g.a].at, l->tensor[l->g.b].at,
+                          l->tensor[l->g.c].at, l->scratch, err);
     if (rc < 0)
         return rc;
     behind(l);
@@ -136,17 +137,20 @@ static enum blas_tail wish(const struct linear *l)
 static int choose(struct linear *l, struct err *err)
 {
     const struct blas_rules rules = {max_workspace, l->cuda->allow_tf32};
+    const struct blas_types types = {l->tensor[l->g.a].type, l->tensor[l->g.c].type};
     struct err none;
 
     l->tail = wish(l);
+    if (l->tail == BLAS_BIAS_GRAD && l->bias.type != types.c)
+        l->tail = BLAS_ALONE; /* the product's db is of dw's type */
     if (l->tail != BLAS_ALONE &&
-        blas_product_new(l->blas, &l->g, DTYPE_F32, l->tail, &rules, &l->product, &none) == 0) {
+        blas_product_new(l->blas, &l->g, types, l->tail, &rules, &l->product, &none) == 0) {
         if (l->tail == BLAS_RELU || l->tail == BLAS_BIAS_RELU)
             l->act = ACT_NONE;
         return 0;
     }
     l->tail = BLAS_ALONE;
-    return blas_product_new(l->blas, &l->g, DTYPE_F32, BLAS_ALONE, &rules, &l->product, err);
+    return blas_product_new(l->blas, &l->g, types, BLAS_ALONE, &rules, &l->product, err);
 }
 
 static size_t piece(size_t n_bytes)
@@ -160,9 +164,22 @@ static void lay_out(struct linear *l)
     const int64_t w = l->n_out * l->pixels * l->channels;
 
     l->at_w = piece(blas_product_workspace(l->product));
-    l->at_sums = l->at_w + piece((size_t)w * sizeof(float));
+    l->at_sums = l->at_w + piece((size_t)w * dtype_size(l->plain_w.type));
     l->k.scratch_bytes =
         l->at_sums + (sums ? piece(passes_column_sums_scratch(l->batch, l->n_out)) : 0);
+}
+
+static void set_types(struct linear *l, const struct graph *g, const struct node *n)
+{
+    const enum dtype t = op_type(g, n);
+
+    l->tensor[GEMM_X].type = l->tensor[GEMM_Y].type = l->plain_w.type = l->bias.type = t;
+    if (l->pass == GEMM_GRAD_W) {
+        l->plain_w.type = g->value[n->out[0]].dtype;
+        if (l->has_bias)
+            l->bias.type = g->value[n->out[1]].dtype;
+    }
+    l->tensor[GEMM_W].type = l->plain_w.type;
 }
 
 /* Of x [N,in] or an image, w [out,in] and y. */
@@ -182,7 +199,8 @@ static void describe(struct linear *l, const struct shape *y, const struct shape
 }
 
 static int make(struct cuda *b, enum gemm_pass pass, const struct shape *y, const struct shape *w,
-                int has_bias, const struct node *n, struct kernel **out, struct err *err)
+                int has_bias, const struct graph *g, const struct node *n, struct kernel **out,
+                struct err *err)
 {
     struct linear *l;
     void *mem;
@@ -196,6 +214,7 @@ static int make(struct cuda *b, enum gemm_pass pass, const struct shape *y, cons
     l->pass = pass;
     l->has_bias = has_bias;
     describe(l, y, w, n);
+    set_types(l, g, n);
     if ((rc = blas_of(b, &l->blas, err)) < 0 || (rc = choose(l, err)) < 0) {
         free(l);
         return rc;
@@ -208,19 +227,19 @@ static int make(struct cuda *b, enum gemm_pass pass, const struct shape *y, cons
 int cuda_make_linear(struct cuda *b, const struct graph *g, const struct node *n,
                      struct kernel **out, struct err *err)
 {
-    return make(b, GEMM_FORWARD, cuda_out(g, n, 0), cuda_in(g, n, 1), cuda_has_in(n, 2), n, out,
+    return make(b, GEMM_FORWARD, cuda_out(g, n, 0), cuda_in(g, n, 1), cuda_has_in(n, 2), g, n, out,
                 err);
 }
 
 int cuda_make_linear_grad_x(struct cuda *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    return make(b, GEMM_GRAD_X, cuda_in(g, n, 1), cuda_in(g, n, 0), 0, n, out, err);
+    return make(b, GEMM_GRAD_X, cuda_in(g, n, 1), cuda_in(g, n, 0), 0, g, n, out, err);
 }
 
 int cuda_make_linear_grad_w(struct cuda *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    return make(b, GEMM_GRAD_W, cuda_in(g, n, 1), cuda_out(g, n, 0), cuda_has_out(n, 1), n, out,
+    return make(b, GEMM_GRAD_W, cuda_in(g, n, 1), cuda_out(g, n, 0), cuda_has_out(n, 1), g, n, out,
                 err);
 }

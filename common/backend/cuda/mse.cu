@@ -5,7 +5,7 @@
 template <typename T> struct mse_rows {
     const T *y;
     const int32_t *labels;
-    T *diff; /* may be NULL */
+    float *diff; /* may be NULL */
     struct row_loss *result;
     int64_t rows, c;
 };
@@ -23,7 +23,7 @@ template <typename T> static __global__ void mse(struct mse_rows<T> p)
 
             sum += (double)diff * (double)diff;
             if (p.diff)
-                p.diff[row * p.c + i] = (T)diff;
+                p.diff[row * p.c + i] = diff;
         }
         sum = block_sum(sum);
         if (threadIdx.x == 0)
@@ -31,42 +31,45 @@ template <typename T> static __global__ void mse(struct mse_rows<T> p)
     }
 }
 
-static void run(const struct own *p)
+template <typename T> static void run(const struct own *p)
 {
-    const struct mse_rows<float> rows = {
-        (const float *)p->in[0], (const int32_t *)p->in[1], (float *)p->out[0],
+    const struct mse_rows<T> rows = {
+        (const T *)p->in[0], (const int32_t *)p->in[1], (float *)p->out[0],
             (struct row_loss *)p->scratch, p->rows, p->c
     };
 
-    LAUNCH((mse<float>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
+    LAUNCH((mse<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
     loss_run_count(p);
 }
 
 extern "C" int cuda_make_mse(struct cuda *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, loss_scratch(g, n), out, err);
+    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), loss_scratch(g, n),
+                   out, err);
 }
 
-/* dy may be diff. */
+/* dy may be diff, of its type. */
 template <typename T>
-static __global__ void mse_grad(const T *diff, const struct step_scalars *s, T *dy, int64_t n,
-                                int64_t c)
+static __global__ void mse_grad(const float *diff, const struct step_scalars *s,
+                                const float *scaler, T *dy, int64_t n, int64_t c)
 {
-    const float factor = 2.0f / (float)c, scale = s->loss_scale;
+    const float factor = 2.0f / (float)c, scale = loss_scale_of(s, scaler);
 
     for (int64_t i = grid_first(); i < n; i += grid_stride())
-        dy[i] = (T)((float)diff[i] * factor * scale);
+        dy[i] = (T)(diff[i] * factor * scale);
 }
 
-static void run_grad(const struct own *p)
+template <typename T> static void run_grad(const struct own *p)
 {
-    LAUNCH((mse_grad<float>), blocks_for(p, p->n, THREADS), THREADS, p, (const float *)p->in[0],
-           (const struct step_scalars *)p->in[1], (float *)p->out[0], p->n, p->c);
+    LAUNCH((mse_grad<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const float *)p->in[0],
+           (const struct step_scalars *)p->in[1], (const float *)p->in[2], (T *)p->out[0], p->n,
+           p->c);
 }
 
 extern "C" int cuda_make_mse_grad(struct cuda *b, const struct graph *g, const struct node *n,
                                   struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run_grad, 0, out, err);
+    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>), 0, out,
+                   err);
 }

@@ -43,11 +43,16 @@ static void describe(struct own *p, const struct graph *g, const struct node *n)
 
     for (int i = 0; i < NODE_MAX_IN; i++)
         p->in_shape[i] = cuda_has_in(n, i) ? *cuda_in(g, n, i) : absent;
+    for (int i = 0; i < NODE_MAX_IN; i++)
+        if (cuda_has_in(n, i))
+            p->in_type[i] = g->value[n->in[i]].dtype;
     for (int i = 0; i < NODE_MAX_OUT; i++) {
         p->out_shape[i] = cuda_has_out(n, i) ? *cuda_out(g, n, i) : absent;
-        if (cuda_has_out(n, i))
+        if (cuda_has_out(n, i)) {
+            p->out_type[i] = g->value[n->out[i]].dtype;
             p->out_bytes[i] =
-                (size_t)shape_elements(cuda_out(g, n, i)) * dtype_size(g->value[n->out[i]].dtype);
+                (size_t)shape_elements(cuda_out(g, n, i)) * dtype_size(p->out_type[i]);
+        }
     }
     p->rows = 1;
     p->c = 1;

@@ -13,6 +13,7 @@ struct own {
     void *in[NODE_MAX_IN], *out[NODE_MAX_OUT], *scratch; /* on the device; NULL: absent */
     struct shape in_shape[NODE_MAX_IN], out_shape[NODE_MAX_OUT];
     size_t out_bytes[NODE_MAX_OUT];
+    enum dtype in_type[NODE_MAX_IN], out_type[NODE_MAX_OUT];
     int64_t n, rows, c; /* of in[0]: elements, elements / last dimension, last dimension */
     union node_attr attr;
     void (*run)(const struct own *p);

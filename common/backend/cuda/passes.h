@@ -8,17 +8,27 @@
 
 #include "backend/cuda/cuda.h"
 
-/* to[s][j][i] = from[s][i][j], i < rows, j < cols. */
-void passes_transpose(struct cuda *b, const float *from, float *to, int64_t samples, int64_t rows,
-                      int64_t cols);
+/* An array of F32, BF16 or F16 elements on the device. */
+struct passes_array {
+    void *at;
+    enum dtype type;
+};
 
-/* y[r][c] = act(y[r][c] + bias[c]); bias NULL: none. */
-void passes_bias_act(struct cuda *b, float *y, const float *bias, enum activation act, int64_t rows,
-                     int64_t c);
+/* to[s][j][i] = from[s][i][j], i < rows, j < cols; `to` is of from's type or F32. */
+void passes_transpose(struct cuda *b, struct passes_array from, struct passes_array to,
+                      int64_t samples, int64_t rows, int64_t cols);
 
-/* sum[c] = x[0][c] + x[1][c] + ..., added in double in an order that only the shape decides. */
-void passes_column_sums(struct cuda *b, const float *x, float *sum, int64_t rows, int64_t c,
-                        void *scratch);
+/* The same numbers, n of them; `to` is F32. */
+void passes_widen(struct cuda *b, struct passes_array from, struct passes_array to, int64_t n);
+
+/* y[r][c] = act(y[r][c] + bias[c]); bias of y's type, NULL: none. */
+void passes_bias_act(struct cuda *b, struct passes_array y, const void *bias, enum activation act,
+                     int64_t rows, int64_t c);
+
+/* sum[c] = x[0][c] + x[1][c] + ..., added in double in an order that only the shape decides; sum is
+ * of x's type or F32. */
+void passes_column_sums(struct cuda *b, struct passes_array x, struct passes_array sum,
+                        int64_t rows, int64_t c, void *scratch);
 size_t passes_column_sums_scratch(int64_t rows, int64_t c);
 
 int passes_check(const char *what, struct err *err);

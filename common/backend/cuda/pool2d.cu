@@ -178,42 +178,46 @@ static __global__ void gradient(const T *dy, const int32_t *which, const T *y_ac
     }
 }
 
-static void run(const struct own *p)
+template <typename T> static void run(const struct own *p)
 {
     const struct pool v = pool_of(p, &p->in_shape[0], &p->out_shape[0]);
     const int64_t n = shape_elements(&p->out_shape[0]), blocks = blocks_for(p, n, THREADS);
-    const float *x = (const float *)p->in[0];
-    float *y = (float *)p->out[0];
+    const T *x = (const T *)p->in[0];
+    T *y = (T *)p->out[0];
 
     if (p->attr.pool.kind == POOL_MAX)
-        LAUNCH((largest<float>), blocks, THREADS, p, x, y, (int32_t *)p->out[1], v, n);
+        LAUNCH((largest<T>), blocks, THREADS, p, x, y, (int32_t *)p->out[1], v, n);
     else
-        LAUNCH((average<float>), blocks, THREADS, p, x, y, v, n);
+        LAUNCH((average<T>), blocks, THREADS, p, x, y, v, n);
 }
 
-template <typename F> static void run_grad(const struct own *p)
+template <typename F, typename T> static void run_grad(const struct own *p)
 {
     const struct pool v = pool_of(p, &p->out_shape[0], &p->in_shape[0]);
     const int64_t n = shape_elements(&p->out_shape[0]);
 
-    LAUNCH((gradient<float, F>), blocks_for(p, n, THREADS), THREADS, p, (const float *)p->in[0],
-           (const int32_t *)p->in[1], (const float *)p->in[2], (float *)p->out[0], v, n);
+    LAUNCH((gradient<T, F>), blocks_for(p, n, THREADS), THREADS, p, (const T *)p->in[0],
+           (const int32_t *)p->in[1], (const T *)p->in[2], (T *)p->out[0], v, n);
 }
 
 extern "C" int cuda_make_pool2d(struct cuda *b, const struct graph *g, const struct node *n,
                                 struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, 0, out, err);
+    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
 }
 
-typedef void run_fn(const struct own *p);
+template <typename F> static run_fn *typed_grad(const struct graph *g, const struct node *n)
+{
+    return typed(g, n, run_grad<F, float>, run_grad<F, bf16_t>, run_grad<F, f16_t>);
+}
 
 /* gelu's gradient does not come from its output: op/pool2d.c refuses it. */
 extern "C" int cuda_make_pool2d_grad(struct cuda *b, const struct graph *g, const struct node *n,
                                      struct kernel **out, struct err *err)
 {
-    static run_fn *const by_act[] = {run_grad<whole>, run_grad<through<ACT_RELU>>,
-                                     run_grad<through<ACT_TANH>>, run_grad<through<ACT_SIGMOID>>};
+    static run_fn *(*const by_act[])(const struct graph *g, const struct node *n) = {
+        typed_grad<whole>, typed_grad<through<ACT_RELU>>, typed_grad<through<ACT_TANH>>,
+        typed_grad<through<ACT_SIGMOID>>};
 
-    return own_new(b, g, n, by_act[n->attr.pool.act], 0, out, err);
+    return own_new(b, g, n, by_act[n->attr.pool.act](g, n), 0, out, err);
 }

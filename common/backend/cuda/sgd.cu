@@ -4,46 +4,56 @@
 
 struct sgd_rule {
     const double *check;
-    const float *control;
+    const float *control, *scaler; /* scaler NULL: none */
     const struct step_scalars *scalars;
     float decay, momentum, undamped;
     int nesterov;
 };
 
-static __device__ float clip_of(const struct sgd_rule *u)
+static __device__ float scale_of(const struct sgd_rule *u)
 {
-    if (!(u->scalars->clip_norm > 0.0f))
-        return 1.0f;
-    return (float)fmin(1.0, (double)u->scalars->clip_norm / (sqrt(u->check[0]) + 1e-6));
+    return u->scaler ? u->scaler[SCALER_SCALE] : 1.0f;
 }
 
-/* buf: the momentum, or NULL. */
-static __global__ void update(struct sgd_rule u, float *param, const float *grad, float *buf,
+static __device__ float clip_of(const struct sgd_rule *u)
+{
+    const double norm = sqrt(u->check[0]) / (double)scale_of(u);
+
+    if (!(u->scalars->clip_norm > 0.0f))
+        return 1.0f;
+    return (float)fmin(1.0, (double)u->scalars->clip_norm / (norm + 1e-6));
+}
+
+/* buf: the momentum, or NULL; copy: the parameters rounded, or NULL. */
+template <typename G, typename C>
+static __global__ void update(struct sgd_rule u, float *param, const G *grad, float *buf, C *copy,
                               int64_t n)
 {
-    const float clip = clip_of(&u), rate = u.scalars->rate;
+    const float clip = clip_of(&u), rate = u.scalars->rate, unscale = 1.0f / scale_of(&u);
     const bool first_update = u.scalars->first_update != 0;
 
     if (!step_applies(u.check, u.control))
         return;
     for (int64_t i = grid_first(); i < n; i += grid_stride()) {
-        float g = grad[i];
+        float g = (float)grad[i] * unscale, next;
 
         if (clip != 1.0f)
             g = g * clip;
         if (u.decay != 0.0f)
             g = g + u.decay * param[i];
         if (buf) {
-            const float next = first_update ? g : u.momentum * buf[i] + u.undamped * g;
-
+            next = first_update ? g : u.momentum * buf[i] + u.undamped * g;
             buf[i] = next;
             g = u.nesterov ? g + u.momentum * next : next;
         }
-        param[i] = param[i] - rate * g;
+        next = param[i] - rate * g;
+        param[i] = next;
+        if (copy)
+            copy[i] = (C)next;
     }
 }
 
-static void run(const struct own *p)
+template <typename G, typename C> static void run(const struct own *p)
 {
     struct sgd_rule u = {};
 
@@ -52,16 +62,23 @@ static void run(const struct own *p)
     u.check = (const double *)p->in[3];
     u.control = (const float *)p->in[4];
     u.scalars = (const struct step_scalars *)p->in[5];
+    u.scaler = (const float *)p->in[7];
     u.decay = p->attr.sgd.weight_decay;
     u.momentum = p->attr.sgd.momentum;
     u.undamped = 1.0f - p->attr.sgd.dampening;
     u.nesterov = p->attr.sgd.nesterov;
-    LAUNCH(update, blocks_for(p, p->n, THREADS), THREADS, p, u, (float *)p->out[0],
-           (const float *)p->in[1], (float *)p->out[1], p->n);
+    LAUNCH((update<G, C>), blocks_for(p, p->n, THREADS), THREADS, p, u, (float *)p->out[0],
+           (const G *)p->in[1], (float *)p->out[1], (C *)p->out[2], p->n);
 }
 
+/* By the type of the copies (none: float), and whether the gradient is of it. */
 extern "C" int cuda_make_sgd(struct cuda *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, 0, out, err);
+    const bool is_wide = g->value[n->in[1]].dtype == DTYPE_F32;
+
+    return own_new(b, g, n,
+                   is_wide ? typed(g, n, run<float, float>, run<float, bf16_t>, run<float, f16_t>)
+                           : typed(g, n, run<float, float>, run<bf16_t, bf16_t>, run<f16_t, f16_t>),
+                   0, out, err);
 }

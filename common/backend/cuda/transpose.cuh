@@ -7,9 +7,9 @@
 enum { TILE = 32, LINES = THREADS / TILE };
 
 /* y[s][j][i] = x[s][i][j] for samples s, i < rows, j < cols; a block moves a tile at a time, so
- * that both reading and writing run along memory. */
-template <typename T>
-static __global__ void transpose(const T *x, T *y, int64_t samples, int64_t rows, int64_t cols)
+ * that both reading and writing run along memory.  U may be another type: rounded on the way. */
+template <typename T, typename U>
+static __global__ void transpose(const T *x, U *y, int64_t samples, int64_t rows, int64_t cols)
 {
     SHARED(T, tile, TILE * (TILE + 1)); /* one more column, so that a column meets all banks */
     const int64_t down = (rows + TILE - 1) / TILE, across = (cols + TILE - 1) / TILE;
@@ -25,18 +25,18 @@ static __global__ void transpose(const T *x, T *y, int64_t samples, int64_t rows
         __syncthreads();
         for (int line = ty; line < TILE; line += LINES)
             if (left + line < cols && top + tx < rows)
-                y[base + (left + line) * rows + top + tx] = tile[tx * (TILE + 1) + line];
+                y[base + (left + line) * rows + top + tx] = (U)(float)tile[tx * (TILE + 1) + line];
         __syncthreads(); /* before the tile is filled again */
     }
 }
 
-template <typename T>
-static void transpose_all(const struct own *p, const T *x, T *y, int64_t samples, int64_t rows,
+template <typename T, typename U>
+static void transpose_all(const struct own *p, const T *x, U *y, int64_t samples, int64_t rows,
                           int64_t cols)
 {
     const int64_t tiles = samples * ((rows + TILE - 1) / TILE) * ((cols + TILE - 1) / TILE);
 
-    LAUNCH((transpose<T>), blocks_for(p, tiles, 1), THREADS, p, x, y, samples, rows, cols);
+    LAUNCH((transpose<T, U>), blocks_for(p, tiles, 1), THREADS, p, x, y, samples, rows, cols);
 }
 
 #endif

@@ -1,0 +1,21 @@
+/* The next loss scale, by one thread; twin cpu/loss_scale.c. */
+#include "backend/cuda/device.cuh"
+
+static __global__ void next_scale(struct scaler_rule rule, const double *check,
+                                  const float *control, float *scaler)
+{
+    if (grid_first() == 0)
+        scaler_step(&rule, check[1] != 0.0, control, scaler);
+}
+
+static void run(const struct own *p)
+{
+    LAUNCH(next_scale, 1, WARP, p, p->attr.scale, (const double *)p->in[1], (const float *)p->in[2],
+           (float *)p->out[0]);
+}
+
+extern "C" int cuda_make_loss_scale(struct cuda *b, const struct graph *g, const struct node *n,
+                                    struct kernel **out, struct err *err)
+{
+    return own_new(b, g, n, run, 0, out, err);
+}

@@ -1,0 +1,28 @@
+/* cast - the same numbers in another type.
+ *
+ * cast  in: 0 x, F32, BF16 or F16     out: 0 y of attr.cast.to, one of these: rounded to the
+ *   nearest, ties to even; too large: infinite (tensor/half.h) */
+#include "op/infer.h"
+#include "tensor/half.h"
+
+static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                 struct err *err)
+{
+    const struct value *x = op_in(g, n, 0);
+
+    if (!dtype_is_real(x->dtype) || !dtype_is_real(n->attr.cast.to))
+        return op_fail(n, err, "from %s to %s: want F32, BF16 or F16", dtype_name(x->dtype),
+                       dtype_name(n->attr.cast.to));
+    op_out(out, 0, n->attr.cast.to, x->shape);
+    return 0;
+}
+
+const struct op_def op_cast = {
+    .name = "cast",
+    .n_in = 1,
+    .n_out = 1,
+    .flags = OP_ROWS,
+    .in_name = {"x"},
+    .out_name = {"y"},
+    .infer = infer,
+};

@@ -1,0 +1,38 @@
+/* loss_scale - the loss scale of the next step, by what became of this one (op/scaler.h).
+ *
+ * loss_scale  in: 0 scaler F32 [SCALER_LEN]  1 check F64 [2]  2 control F32 [CONTROL_LEN] (reduced)
+ *             out: 0 scaler, the same value, updated in place
+ *   attr.scale: min, window, hysteresis.
+ *   A loss that is not finite says nothing about the scale, which it does not contain: control
+ *   [CONTROL_NONFINITE] > 0 leaves everything as it is (but SCALER_STUCK, which becomes 0).
+ *   Otherwise, DeepSpeed's rule; overflow: check[1] != 0.
+ *     overflow:  if SCALER_HYSTERESIS > 1, it becomes one less; else the scale is halved, or, if it
+ *                is at min already, SCALER_STUCK is 1.  SCALER_GOOD becomes 0.
+ *     none:      SCALER_GOOD becomes one more; when `window` steps followed the first good one (or
+ *                the last doubling), the scale is doubled, and SCALER_HYSTERESIS is whole again. */
+#include "op/control.h"
+#include "op/infer.h"
+#include "op/scaler.h"
+
+static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                 struct err *err)
+{
+    int rc;
+
+    if ((rc = op_want_shape(g, n, 0, SHAPE(SCALER_LEN), err)) < 0 ||
+        (rc = op_want(g, n, 1, DTYPE_F64, 1, err)) < 0 ||
+        (rc = op_want_shape(g, n, 2, SHAPE(CONTROL_LEN), err)) < 0)
+        return rc;
+    op_out(out, 0, DTYPE_F32, SHAPE(SCALER_LEN));
+    return 0;
+}
+
+const struct op_def op_loss_scale = {
+    .name = "loss_scale",
+    .n_in = 3,
+    .n_out = 1,
+    .update = {1},
+    .in_name = {"scaler", "check", "control"},
+    .out_name = {"scaler"},
+    .infer = infer,
+};

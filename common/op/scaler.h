@@ -1,0 +1,67 @@
+/* scaler - dynamic loss scaling: the state of op/loss_scale.c, as it lies in the state segment.
+ *
+ * A gradient in float16 vanishes below 2^-24 and overflows above 65504; so the loss' gradient is
+ * multiplied by a scale, and the parameters' gradients divided by it in the optimizer.  The scale
+ * is searched for: halved when a gradient overflows (that step is not applied, on any rank, for all
+ * read the same reduced gradient), doubled after a window of steps without. */
+#ifndef OP_SCALER_H
+#define OP_SCALER_H
+
+#include "ir/graph.h" /* struct scaler_rule */
+#include "op/control.h"
+
+enum {
+    SCALER_SCALE,      /* a power of two */
+    SCALER_GOOD,       /* steps since the last overflow; 1 again after a doubling */
+    SCALER_HYSTERESIS, /* overflows that it takes until one halves the scale; 1: the next does */
+    SCALER_STUCK,      /* 1: the last step overflowed though the scale was at its minimum */
+    SCALER_LEN
+};
+
+#define SCALER_NAME "loss_scaler" /* in optimizer.safetensors */
+#define SCALER_MAX  0x1p24f       /* never doubled beyond */
+
+#ifdef __CUDACC__
+#define SCALER_BOTH __host__ __device__
+#else
+#define SCALER_BOTH
+#endif
+
+/* The state s after a step whose gradient overflowed. */
+SCALER_BOTH static inline void scaler_overflow(const struct scaler_rule *r, float *s)
+{
+    s[SCALER_GOOD] = 0.0f;
+    if (s[SCALER_HYSTERESIS] > 1.0f)
+        s[SCALER_HYSTERESIS] -= 1.0f;
+    else if (s[SCALER_SCALE] > r->min)
+        s[SCALER_SCALE] *= 0.5f;
+    else
+        s[SCALER_STUCK] = 1.0f;
+}
+
+/* After one whose gradient did not. */
+SCALER_BOTH static inline void scaler_good(const struct scaler_rule *r, float *s)
+{
+    s[SCALER_GOOD] += 1.0f;
+    if (s[SCALER_GOOD] - 1.0f < (float)r->window)
+        return;
+    s[SCALER_GOOD] = 1.0f;
+    s[SCALER_HYSTERESIS] = (float)r->hysteresis;
+    if (s[SCALER_SCALE] < SCALER_MAX)
+        s[SCALER_SCALE] *= 2.0f;
+}
+
+/* What the operator loss_scale does; control: reduced. */
+SCALER_BOTH static inline void scaler_step(const struct scaler_rule *r, int overflowed,
+                                           const float *control, float *s)
+{
+    s[SCALER_STUCK] = 0.0f;
+    if (control[CONTROL_NONFINITE] > 0.0f)
+        return;
+    if (overflowed)
+        scaler_overflow(r, s);
+    else
+        scaler_good(r, s);
+}
+
+#endif

@@ -1,0 +1,17 @@
+/* cuda_bf16 - the simulator's bfloat16: what our kernels use of the real one, by tensor/half.h. */
+#ifndef TESTS_CUDASIM_INCLUDE_CUDA_BF16_H
+#define TESTS_CUDASIM_INCLUDE_CUDA_BF16_H
+
+extern "C" {
+#include "tensor/half.h"
+}
+
+struct __nv_bfloat16 {
+    uint16_t bits;
+
+    __nv_bfloat16() = default; /* shared memory: undefined */
+    explicit __nv_bfloat16(float v) : bits(bf16_from_float(v)) {}
+    explicit operator float() const { return bf16_to_float(bits); }
+};
+
+#endif
