@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "report/incidents.h"
 #include "report/meter.h"
 
 char *record_path(const struct options *o, const struct job *job)
@@ -155,6 +156,20 @@ void record_event(struct record *r, const struct session_event *ev)
         break;
     }
     events_add(r->events, ev);
+}
+
+void record_incident(struct record *r, const struct incident *i)
+{
+    char *path = NULL;
+    struct err err;
+    int rc = incidents_write(r->dir.path, i, &path, &err);
+
+    meter_clear();
+    if (rc < 0)
+        log_warn("what the ranks did last could not be written: %s", err.msg);
+    else if (rc == 0)
+        log_warn("what the ranks did last is in %s", path);
+    free(path);
 }
 
 /* ---- the end ---- */

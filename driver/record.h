@@ -28,6 +28,9 @@ struct record {
 int record_open(struct record *r, const struct options *o, const struct job *job, struct err *err);
 void record_event(struct record *r, const struct session_event *ev);
 
+/* What the ranks last did, in a file of its own. */
+void record_incident(struct record *r, const struct incident *i);
+
 /* The table, when the job finished.  `argv`: to show what to do next. */
 void record_end(struct record *r, int status, int argc, char **argv);
 

@@ -141,6 +141,13 @@ static void on_event(void *arg, const struct session_event *ev)
     record_event(&s->record, ev);
 }
 
+static void on_incident(void *arg, const struct incident *i)
+{
+    struct server *s = arg;
+
+    record_incident(&s->record, i);
+}
+
 static const char *device_of(void *arg)
 {
     (void)arg;
@@ -186,8 +193,13 @@ static void m_describe(const void *m, int64_t now, struct buf *out)
     driver_describe(m, now, out);
 }
 
-static const struct daemon_machine machine = {m_report,   m_progress, m_stop,    m_tick,
-                                              m_deadline, m_next,     m_describe};
+static void m_ring(void *m, int64_t now, const struct collective *c, int n)
+{
+    driver_ring(m, now, c, n);
+}
+
+static const struct daemon_machine machine = {m_report,   m_progress, m_stop,     m_tick,
+                                              m_deadline, m_next,     m_describe, m_ring};
 
 /* ---- local followers ---- */
 
@@ -411,6 +423,7 @@ int server_run(const struct options *o, const struct job *job, int argc, char **
                                               .close = do_close,
                                               .cut = do_cut,
                                               .event = on_event,
+                                              .incident = on_incident,
                                               .device = device_of,
                                               .finished = on_finished,
                                               .idle_stop = on_idle_stop};

@@ -123,8 +123,13 @@ static void m_describe(const void *m, int64_t now, struct buf *out)
     follower_describe(m, now, out);
 }
 
-static const struct daemon_machine machine = {m_report,   m_progress, m_stop,    m_tick,
-                                              m_deadline, m_next,     m_describe};
+static void m_ring(void *m, int64_t now, const struct collective *c, int n)
+{
+    follower_ring(m, now, c, n);
+}
+
+static const struct daemon_machine machine = {m_report,   m_progress, m_stop,     m_tick,
+                                              m_deadline, m_next,     m_describe, m_ring};
 
 static struct follower *new_session(struct client *c, int64_t now)
 {

@@ -74,6 +74,15 @@ static void inject(struct daemon *d, const struct injection *f)
 
 int daemon_is_deaf(const struct daemon *d) { return d->is_deaf; }
 
+/* The machine queues no more than an answer to this, so that the order of its actions stays. */
+static void hand_ring(struct daemon *d)
+{
+    struct collective c[RING_LEN];
+    int n = d->engine ? engine_ring(d->engine, c) : 0;
+
+    d->calls->ring(d->machine, clock_mono_ns(), c, n);
+}
+
 static void do_action(struct daemon *d, struct action *a)
 {
     switch (a->kind) {
@@ -104,6 +113,12 @@ static void do_action(struct daemon *d, struct action *a)
         break;
     case ACTION_EVENT:
         d->hooks->event(d->arg, &a->event);
+        break;
+    case ACTION_RING:
+        hand_ring(d);
+        break;
+    case ACTION_INCIDENT:
+        d->hooks->incident(d->arg, a->incident);
         break;
     case ACTION_FINISHED:
         d->is_finished = 1;

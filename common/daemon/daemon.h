@@ -32,6 +32,7 @@ struct daemon_machine {
     int64_t (*deadline)(const void *m);
     int (*next)(void *m, struct action *out);
     void (*describe)(const void *m, int64_t now_ns, struct buf *out);
+    void (*ring)(void *m, int64_t now_ns, const struct collective *c, int n);
 };
 
 /* What differs between the daemons; called from daemon_leave, one after another. */
@@ -41,6 +42,7 @@ struct daemon_hooks {
     void (*close)(void *arg, int64_t conn);
     void (*cut)(void *arg); /* break off every connection, and tell the machine so */
     void (*event)(void *arg, const struct session_event *ev);
+    void (*incident)(void *arg, const struct incident *i); /* a driver's */
     const char *(*device)(void *arg);                      /* for the engine to be made */
     void (*finished)(void *arg, const struct action *end); /* detach in this call or later */
     void (*idle_stop)(void *arg, const char *signal); /* a signal while no machine is attached */

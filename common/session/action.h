@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "session/command.h"
+#include "session/incident.h"
 #include "wire/frame.h"
 
 enum action_kind {
@@ -30,6 +31,8 @@ enum action_kind {
     ACTION_INJECT,   /* do this fault, as far as it is the process's; then engine_injected */
     ACTION_LOG,      /* a line for the operator */
     ACTION_EVENT,    /* for events.jsonl, the progress line, TensorBoard */
+    ACTION_RING,     /* read the engine's ring and hand it over, before the next action */
+    ACTION_INCIDENT, /* a driver's: to be written down */
     ACTION_FINISHED, /* the last one: leave the event loop */
 };
 
@@ -120,6 +123,7 @@ struct action {
             char *text;
         } log;
         struct session_event event; /* action_fini frees its pointers */
+        struct incident *incident;
         struct {
             int status;          /* an exit_status, for a daemon that ends now */
             int retry;           /* follower without --once: wait for the next driver */

@@ -443,3 +443,62 @@ void convert_from_pace(const Wire__Heartbeat *h, int64_t generation, struct prog
                                          .bucket = h->at_bucket,
                                          .n_bytes = h->at_bytes};
 }
+
+/* ---- rings ---- */
+
+_Static_assert((int)RING_LEN <= (int)MSG_MAX_COLLECTIVES, "a whole ring fits in a message");
+
+/* Rounded up, so that what has happened is not 0. */
+static int64_t us_ago(int64_t ns) { return ceil_div_i64(-ns, 1000); }
+
+struct frame *convert_ring(const struct collective *c, int n, int64_t incident, int64_t generation,
+                           struct err *err)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Ring r = WIRE__RING__INIT;
+    Wire__Collective *each = xcalloc((size_t)n + 1, sizeof(*each));
+    Wire__Collective **list = xcalloc((size_t)n + 1, sizeof(*list));
+    for (int i = 0; i < n; i++) {
+        wire__collective__init(&each[i]);
+        each[i].generation = c[i].generation;
+        each[i].number = c[i].number;
+        each[i].step = c[i].step;
+        each[i].bucket = c[i].bucket;
+        each[i].n_bytes = c[i].n_bytes;
+        each[i].phase = (Wire__Phase)c[i].phase;
+        each[i].handed_us = us_ago(c[i].handed_ns);
+        each[i].began_us = us_ago(c[i].began_ns);
+        each[i].ended_us = us_ago(c[i].ended_ns);
+        each[i].is_failed = c[i].is_failed != 0;
+        list[i] = &each[i];
+    }
+    r.incident = incident;
+    r.n_collectives = (size_t)n;
+    r.collectives = list;
+    m.generation = generation;
+    SET_BODY(&m, RING, ring, &r);
+    struct frame *f = msg_frame(&m, err);
+    free(list);
+    free(each);
+    return f;
+}
+
+int convert_to_ring(const Wire__Ring *m, struct collective **out)
+{
+    struct collective *c = xcalloc(m->n_collectives + 1, sizeof(*c));
+    for (size_t i = 0; i < m->n_collectives; i++) {
+        const Wire__Collective *w = m->collectives[i];
+        c[i] = (struct collective){.generation = w->generation,
+                                   .number = w->number,
+                                   .step = w->step,
+                                   .bucket = w->bucket,
+                                   .n_bytes = w->n_bytes,
+                                   .phase = w->phase,
+                                   .handed_ns = -1000 * w->handed_us,
+                                   .began_ns = -1000 * w->began_us,
+                                   .ended_ns = -1000 * w->ended_us,
+                                   .is_failed = w->is_failed};
+    }
+    *out = c;
+    return (int)m->n_collectives;
+}

@@ -22,4 +22,9 @@ struct report *convert_to_report(const Wire__Control *m); /* NULL: m is none of 
 void convert_pace(const struct progress *p, int64_t generation, Wire__Heartbeat *h);
 void convert_from_pace(const Wire__Heartbeat *h, int64_t generation, struct progress *p);
 
+/* A ring with rebased times; the answer to `incident`. */
+struct frame *convert_ring(const struct collective *c, int n, int64_t incident, int64_t generation,
+                           struct err *err);
+int convert_to_ring(const Wire__Ring *m, struct collective **out); /* how many; *out for free() */
+
 #endif

@@ -100,6 +100,7 @@ void driver_free(struct driver *d)
     free(d->stop_why);
     end_forget_pending(d);
     free(d->text);
+    incident_free(d->incident);
     queue_fini(&d->out);
     free_options(&d->o);
     free(d);
@@ -327,7 +328,9 @@ void driver_message(struct driver *d, int64_t now_ns, int64_t id, const Wire__Co
 {
     enter(d, now_ns);
     struct conn *c = driver_find_conn(d, id);
-    if (c && c->state == CONN_STRANGER)
+    if (c && c->state != CONN_STRANGER && m->body_case == WIRE__CONTROL__BODY_RING)
+        incident_message(d, id, m->ring);
+    else if (c && c->state == CONN_STRANGER)
         on_stranger(d, c, m);
     else if (c && c->state == CONN_MEMBER)
         on_member(d, c, m);
@@ -369,6 +372,13 @@ void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p)
 {
     enter(d, now_ns);
     run_moved(d, 0, p);
+    leave(d);
+}
+
+void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, int n)
+{
+    enter(d, now_ns);
+    incident_own(d, now_ns, c, n);
     leave(d);
 }
 
@@ -437,6 +447,16 @@ static void send_beats(struct driver *d)
     frame_unref(f);
 }
 
+static void incident_silent(struct driver *d, int rank, const char *why)
+{
+    if (d->stage <= STAGE_WAIT || rank >= d->n_ranks || !d->seats[rank].is_member)
+        return;
+    char *who = driver_label(d, rank), *text = xasprintf("%s: %s", who, why);
+    incident_begin(d, text);
+    free(text);
+    free(who);
+}
+
 static void check_silence(struct driver *d)
 {
     for (int k = 1; k < d->n_seats && d->stage < STAGE_ENDING; k++) {
@@ -446,6 +466,7 @@ static void check_silence(struct driver *d)
         struct buf why = {0};
         buf_printf(&why, "no sign of life for %.1f s", 1e-3 * (double)(d->now_ms - s->heard_ms));
         watch_put_waiters_for(d, k, &why);
+        incident_silent(d, k, buf_cstr(&why));
         close_conn(d, s->conn, buf_cstr(&why));
         buf_fini(&why);
     }
@@ -494,6 +515,7 @@ void driver_tick(struct driver *d, int64_t now_ns)
     if (d->stage > STAGE_NEW && d->stage < STAGE_ENDING)
         check_all(d);
     end_check_pending(d);
+    incident_check(d);
     if (d->stage == STAGE_WAIT)
         recover_try(d);
     else if (d->stage < STAGE_ENDING && d->now_ms >= end_stage_deadline(d))

@@ -96,6 +96,9 @@ void driver_report(struct driver *d, int64_t now_ns, struct report *r);
 /* Where rank 0's engine is (engine_progress); call it before each driver_tick. */
 void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p);
 
+/* For ACTION_RING: the last collectives of rank 0's engine (engine_ring). */
+void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, int n);
+
 /* The operator wants to stop (`why`: "SIGTERM").  The first call is polite: the step is finished, a
  * checkpoint written.  The second stops at once. */
 void driver_stop(struct driver *d, int64_t now_ns, const char *why);

@@ -102,6 +102,7 @@ void end_check_over(struct driver *d)
         driver_drop_conn(d, d->conns[0]);
     }
     d->stage = STAGE_OVER;
+    incident_finish(d);
     queue_put(&d->out, &(struct action){.kind = ACTION_FINISHED,
                                         .finished = {.status = d->status,
                                                      .is_engine_stuck = !d->is_engine_stopped,
@@ -472,6 +473,7 @@ void end_deadline(struct driver *d)
     struct buf line = {0};
     double seconds = 1e-3 * (double)end_deadline_ms(d);
     watch_put_line(d, &v, &line);
+    incident_begin(d, buf_cstr(&line));
     if (d->stage == STAGE_TRAIN)
         end_accuse(d, cause_of(d, &v), 0, "no progress for %g s (cluster.deadlines.%s): %s",
                    seconds, deadline_name(d), buf_cstr(&line));

@@ -9,6 +9,7 @@
  *   driver_watch.c   who keeps the others waiting
  *   driver_pace.c    who is slower than the others
  *   driver_inject.c  faults on purpose
+ *   driver_incident.c  what all did last, when they wait for good
  *   driver_end.c     causes and the end of the job */
 #ifndef SESSION_DRIVER_IMPL_H
 #define SESSION_DRIVER_IMPL_H
@@ -147,7 +148,10 @@ struct driver {
     char *nonfinite;           /* why training cannot go on, once the checkpoint is written */
     int nonfinite_rank;        /* who saw it; -1: nobody knows */
 
-    int is_warned;                          /* that a deadline is near; until a rank moves on */
+    int is_warned;             /* that a deadline is near; until a rank moves on */
+    struct incident *incident; /* being asked about; or NULL */
+    int n_incidents;
+    int64_t incident_until_ms;
     int64_t pace_since_ms, pace_generation; /* the window under way; 0: none */
 
     int n_stops; /* requests by the operator */
@@ -241,6 +245,15 @@ void watch_put_waiters_for(const struct driver *d, int rank, struct buf *b);
 void watch_check(struct driver *d);             /* warns, now and then */
 void watch_compare(struct driver *d, int rank); /* its latest collective with rank 0's */
 int watch_is_silent(const struct driver *d, int rank);
+
+int watch_is_behind(const struct driver *d, const struct watch_view *v, int rank);
+
+/* driver_incident.c */
+void incident_begin(struct driver *d, const char *text); /* before anybody is told to leave */
+void incident_message(struct driver *d, int64_t conn, const Wire__Ring *m);
+void incident_own(struct driver *d, int64_t now_ns, const struct collective *c, int n);
+void incident_check(struct driver *d);  /* all have answered, or had the time */
+void incident_finish(struct driver *d); /* now */
 
 /* driver_pace.c */
 void pace_note(struct driver *d, int rank, const struct progress *p); /* before it is seat->at */

@@ -49,7 +49,7 @@ static int latest_waiting(const struct driver *d)
     return found;
 }
 
-static int is_behind(const struct driver *d, const struct watch_view *v, int rank)
+int watch_is_behind(const struct driver *d, const struct watch_view *v, int rank)
 {
     if (!is_missing(d, rank))
         return 0;
@@ -75,7 +75,7 @@ static void count_behind(const struct driver *d, struct watch_view *v)
     v->first = -1;
     v->n_behind = 0;
     for (int k = 0; k < d->n_ranks; k++) {
-        if (!is_behind(d, v, k))
+        if (!watch_is_behind(d, v, k))
             continue;
         v->n_behind++;
         if (v->first < 0 || is_further(&d->seats[k], &d->seats[v->first]))
@@ -105,7 +105,7 @@ static int put_ranks(struct buf *b, const struct driver *d, const struct watch_v
     struct buf list = {0};
     int n = 0, n_items = 0;
     for (int k = 0, end; k < d->n_ranks; k = end) {
-        for (end = k; end < d->n_ranks && end != but && is_behind(d, v, end) == behind; end++)
+        for (end = k; end < d->n_ranks && end != but && watch_is_behind(d, v, end) == behind; end++)
             ;
         n += end - k;
         if (end > k && n_items++ < MOST_NAMED)
@@ -128,14 +128,31 @@ static void put_who(struct buf *b, const struct driver *d, int rank)
         buf_printf(b, "rank %d", rank);
 }
 
+/* The step of which a rank is known to be in: others could not wait in a later one unless it had
+ * taken part in all before. */
+static int64_t known_step(const struct driver *d, const struct watch_view *v, int rank)
+{
+    int64_t step = d->seats[rank].at.step;
+    if (d->stage != STAGE_TRAIN || v->waiting < 0 || !watch_is_silent(d, rank))
+        return step;
+    return max_i64(step, head_of(d, v->waiting)->at.step);
+}
+
 /* "in backward of step 118, bucket 3, for 12.1 s" */
-static void put_where(struct buf *b, const struct driver *d, int rank)
+static void put_where(struct buf *b, const struct driver *d, const struct watch_view *v, int rank)
 {
     const struct seat *s = &d->seats[rank];
     const struct progress *p = &s->at;
     int has_step = (p->phase >= PHASE_LOAD && p->phase <= PHASE_UPDATE) ||
                    (p->phase == PHASE_CHECKPOINT && d->stage == STAGE_TRAIN);
     int has_bucket = p->phase == PHASE_BACKWARD || p->phase == PHASE_REDUCE;
+    int64_t step = known_step(d, v, rank);
+    if (step > p->step) {
+        buf_printf(b, "in step %lld, silent for %.1f s (before, in %s of step %lld)",
+                   (long long)step, 1e-3 * (double)(d->now_ms - s->heard_ms), phase_name(p->phase),
+                   (long long)p->step);
+        return;
+    }
     buf_printf(b, p->phase == PHASE_IDLE ? "%s" : "in %s", phase_name(p->phase));
     if (has_step)
         buf_printf(b, " of step %lld", (long long)p->step);
@@ -182,7 +199,7 @@ static void put_waiters(struct buf *b, const struct driver *d, const struct watc
     } else if (n > 0) {
         buf_printf(b, "; %s %s for %s", buf_cstr(&who), n > 1 ? "wait" : "waits",
                    v->n_behind > 1 ? "them" : "it");
-        put_collective(b, waited_in(d, v), d->seats[v->first].at.step);
+        put_collective(b, waited_in(d, v), known_step(d, v, v->first));
     }
     buf_fini(&who);
 }
@@ -204,7 +221,7 @@ void watch_put_line(const struct driver *d, const struct watch_view *v, struct b
     }
     put_who(b, d, v->first);
     buf_printf(b, " is ");
-    put_where(b, d, v->first);
+    put_where(b, d, v, v->first);
     if (v->n_behind > 1) {
         buf_printf(b, ", ");
         put_ranks(b, d, v, 1, v->first);
@@ -216,7 +233,7 @@ void watch_put_line(const struct driver *d, const struct watch_view *v, struct b
 void watch_put_waiters_for(const struct driver *d, int rank, struct buf *b)
 {
     struct watch_view v = watch_look(d);
-    if (d->stage > STAGE_WAIT && rank < d->n_ranks && is_behind(d, &v, rank)) {
+    if (d->stage > STAGE_WAIT && rank < d->n_ranks && watch_is_behind(d, &v, rank)) {
         v.first = rank;
         put_waiters(b, d, &v);
     }
@@ -312,6 +329,7 @@ void watch_compare(struct driver *d, int rank)
     buf_printf(&b, " and ");
     put_own(&b, d, even);
     buf_printf(&b, ", which %d agree on", n_like(d, even));
+    incident_begin(d, buf_cstr(&b));
     end_accuse(d,
                (struct cause){.rank = odd,
                               .code = ERR_PROTO,

@@ -56,6 +56,8 @@ struct follower {
     int is_consequence;     /* ... which is some other rank's doing */
     int64_t fault_until_ms; /* by then the driver must have said something */
 
+    int64_t inspected; /* the incident that the driver asked about last */
+
     int n_stops;
     int status, retry, reason;
     char *text;
@@ -410,6 +412,10 @@ static void on_joined(struct follower *f, const Wire__Control *m)
     switch (m->body_case) {
     case WIRE__CONTROL__BODY_HEARTBEAT:
         break;
+    case WIRE__CONTROL__BODY_INSPECT:
+        f->inspected = m->inspect->incident;
+        queue_put(&f->out, &(struct action){.kind = ACTION_RING});
+        break;
     case WIRE__CONTROL__BODY_ABORT:
         if (m->abort->recover) {
             on_pause(f, m);
@@ -554,6 +560,23 @@ void follower_progress(struct follower *f, int64_t now_ns, const struct progress
     if (p->phase != f->at.phase || p->step != f->at.step)
         f->moved_ms = f->now_ms;
     f->at = *p;
+    leave(f);
+}
+
+void follower_ring(struct follower *f, int64_t now_ns, const struct collective *c, int n)
+{
+    struct collective ring[RING_LEN];
+    struct err err;
+    enter(f, now_ns);
+    ASSERT(n <= RING_LEN);
+    if (n > 0)
+        memcpy(ring, c, (size_t)n * sizeof(*ring));
+    ring_rebase(ring, n, now_ns);
+    struct frame *frame = convert_ring(ring, n, f->inspected, f->generation, &err);
+    if (frame && f->stage == STAGE_JOINED)
+        queue_send(&f->out, CONN, frame);
+    else
+        frame_unref(frame);
     leave(f);
 }
 

@@ -58,6 +58,9 @@ void follower_closed(struct follower *f, int64_t now_ns,
 void follower_report(struct follower *f, int64_t now_ns, struct report *r); /* takes r */
 void follower_progress(struct follower *f, int64_t now_ns, const struct progress *p);
 
+/* For ACTION_RING: the engine's last collectives (engine_ring). */
+void follower_ring(struct follower *f, int64_t now_ns, const struct collective *c, int n);
+
 /* The operator wants to stop: the driver is told.  In the middle of training the engine goes on
  * until the driver lets it go, at the end of the step; else, or when that takes too long, and at
  * the second call, it is stopped at once.  The next call does not wait for the engine. */

@@ -31,9 +31,13 @@ void action_fini(struct action *a)
         free(a->event.text);
         free(a->event.per_rank);
         break;
+    case ACTION_INCIDENT:
+        incident_free(a->incident);
+        break;
     case ACTION_FINISHED:
         free(a->finished.text);
         break;
+    case ACTION_RING:
     case ACTION_TRUST:
     case ACTION_REQUEST:
     case ACTION_ABORT:

@@ -154,3 +154,14 @@ int ring_read(const struct ring *r, struct collective out[RING_LEN])
         n += read_slot(r, id, &out[n]);
     return n;
 }
+
+static int64_t before(int64_t t, int64_t now_ns) { return t ? min_i64(t - now_ns, -1) : 0; }
+
+void ring_rebase(struct collective *c, int n, int64_t now_ns)
+{
+    for (int i = 0; i < n; i++) {
+        c[i].handed_ns = before(c[i].handed_ns, now_ns);
+        c[i].began_ns = before(c[i].began_ns, now_ns);
+        c[i].ended_ns = before(c[i].ended_ns, now_ns);
+    }
+}

@@ -73,4 +73,7 @@ void ring_head(const struct ring *r, struct ring_head *out);
 /* The newest entries, oldest first; returns how many. */
 int ring_read(const struct ring *r, struct collective out[RING_LEN]);
 
+/* Times from now on: before `now_ns`, so below 0; what has not happened keeps its 0. */
+void ring_rebase(struct collective *c, int n, int64_t now_ns);
+
 #endif

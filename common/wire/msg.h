@@ -33,6 +33,7 @@ enum {
     MSG_ID = 128,               /* one of NCCL's ids, which serves so many ranks: */
     MSG_RANKS_PER_ID = 128,
     MSG_HASH = 16,
+    MSG_MAX_COLLECTIVES = 256, /* of one rank */
     MSG_MAX_TOKEN = 64,
 };
 

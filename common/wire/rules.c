@@ -168,6 +168,25 @@ static const struct rule goodbye[] = {
     { "text",   RULE_TEXT, 0, MSG_MAX_TEXT },
     { "polite", RULE_BOOL, 0, 0 },
 };
+static const struct rule inspect[] = {
+    { "incident", RULE_INT, 1, MANY },
+};
+static const struct rule collective[] = {
+    { "generation", RULE_INT,  0, MANY },
+    { "number",     RULE_INT,  1, MANY },
+    { "step",       RULE_INT,  0, MANY },
+    { "bucket",     RULE_INT, -2, MANY },
+    { "n_bytes",    RULE_INT,  0, MANY },
+    { "phase",      RULE_ENUM, 0, 0 },
+    { "handed_us",  RULE_INT,  0, MANY / 1000 },
+    { "began_us",   RULE_INT,  0, MANY / 1000 },
+    { "ended_us",   RULE_INT,  0, MANY / 1000 },
+    { "is_failed",  RULE_BOOL, 0, 0 },
+};
+static const struct rule ring[] = {
+    { "incident",    RULE_INT,     1, MANY },
+    { "collectives", RULE_MESSAGE, 0, 0, MSG_MAX_COLLECTIVES },
+};
 static const struct rule control[] = {
     { "generation",      RULE_INT, 0, MANY },
     { "hello",           RULE_MESSAGE },
@@ -190,6 +209,8 @@ static const struct rule control[] = {
     { "stop",            RULE_MESSAGE },
     { "goodbye",         RULE_MESSAGE },
     { "injected",        RULE_MESSAGE },
+    { "inspect",         RULE_MESSAGE },
+    { "ring",            RULE_MESSAGE },
 };
 
 #define SET(descriptor, rows) { &wire__##descriptor##__descriptor, rows, ARRAY_LEN(rows) }
@@ -218,6 +239,9 @@ static const struct rule_set sets[] = {
     SET(stop, stop),
     SET(goodbye, goodbye),
     SET(injected, injected),
+    SET(inspect, inspect),
+    SET(collective, collective),
+    SET(ring, ring),
 };
 /* clang-format on */
 

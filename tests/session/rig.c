@@ -36,6 +36,7 @@ void rig_drain(struct rig *r)
                              0);
             if (m->body_case == WIRE__CONTROL__BODY_HEARTBEAT) {
                 r->n_beats++;
+                r->beat = *m->heartbeat;
                 msg_free(m);
             } else {
                 msg_free(r->sent[c]);
@@ -60,6 +61,12 @@ void rig_drain(struct rig *r)
             r->injected = a.inject;
             r->n_injected++;
             r->n_sent_before = r->n_sent[0];
+        } else if (a.kind == ACTION_RING) {
+            r->n_rings++;
+        } else if (a.kind == ACTION_INCIDENT) {
+            incident_free(r->incident);
+            r->incident = a.incident;
+            a.incident = NULL;
         } else if (a.kind == ACTION_LOG) {
             buf_printf(&r->log, "%s\n", a.log.text);
         } else if (a.kind == ACTION_EVENT && a.event.kind != EVENT_PROGRESS) {
@@ -115,6 +122,7 @@ void rig_free(struct rig *r)
         free(r->event[i].per_rank);
     }
     cmd_free(r->command);
+    incident_free(r->incident);
     buf_fini(&r->log);
     free(r->text);
 }

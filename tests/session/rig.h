@@ -19,6 +19,9 @@ struct rig {
     int n_commands, n_requests, n_aborts;
     struct injection injected; /* last to be done, and what had been sent on conn 0 by then */
     int n_injected, n_sent_before;
+    int n_rings;                            /* how often the engine's was asked for */
+    Wire__Heartbeat beat;                   /* the last one sent */
+    struct incident *incident;              /* the last one */
     struct buf log;                         /* all lines */
     struct session_event event[RIG_EVENTS]; /* all but progress */
     int n_events;

@@ -32,7 +32,7 @@ static int run_many(uint64_t first, uint64_t count)
 {
     struct tally t[INJECT_COUNT] = {0};
     int64_t n_messages = 0;
-    int n_bad = 0;
+    int n_bad = 0, n_warnings = 0, n_incidents = 0, n_rings = 0;
     for (uint64_t seed = first; seed < first + count; seed++) {
         struct sim_result r;
         sim_run(seed, SIM_PLAIN, 0, &r);
@@ -41,12 +41,17 @@ static int run_many(uint64_t first, uint64_t count)
         if (r.end_seconds > t[r.inject].slowest)
             t[r.inject].slowest = r.end_seconds;
         n_messages += r.n_messages;
+        n_warnings += r.n_warnings;
+        n_incidents += r.n_incidents;
+        n_rings += r.n_rings;
         if (!r.is_ok && ++n_bad <= 20)
             printf("seed %llu (%s, %d ranks): %s\n  see it: session_sim --seed %llu --verbose\n",
                    (unsigned long long)seed, sim_inject_name(r.inject), r.n_ranks, r.why,
                    (unsigned long long)seed);
     }
     print_tally(t, n_messages);
+    printf("%d warnings of a rank that keeps the others waiting, %d incidents with %d rings\n",
+           n_warnings, n_incidents, n_rings);
     printf("%llu schedules, %d failed\n", (unsigned long long)count, n_bad);
     return n_bad > 0;
 }

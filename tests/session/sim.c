@@ -252,6 +252,37 @@ static void note_event(struct sim *s, const struct session_event *e)
         s->last_error.rank = e->rank;
 }
 
+/* One collective, under way: that of this engine. */
+static void hand_ring(struct sim *s, int k)
+{
+    struct node *n = &s->nodes[k];
+    struct collective c = {.generation = n->e.generation,
+                           .number = n->e.n_handed,
+                           .step = n->e.step,
+                           .handed_ns = s->now - MS,
+                           .bucket = k};
+    if (n->d)
+        driver_ring(n->d, s->now, &c, c.number > 0);
+    else
+        follower_ring(n->f, s->now, &c, c.number > 0);
+}
+
+/* Everybody's ring is its own; who is silent has none. */
+static void check_incident(struct sim *s, const struct incident *i)
+{
+    s->n_incidents++;
+    if (i->n < 1 || i->n > i->n_ranks || !*i->text)
+        sim_fail(s, "an incident of %d of %d ranks: %s", i->n, i->n_ranks, i->text);
+    for (int r = 0; r < i->n; r++) {
+        const struct incident_rank *k = &i->rank[r];
+        s->n_rings += k->has_answered;
+        if (k->n_ring > 0 && k->ring[0].bucket != node_of(k->host))
+            sim_fail(s, "%s gave the ring of node %d", k->host, (int)k->ring[0].bucket);
+        if (!k->has_answered && k->rank == 0)
+            sim_fail(s, "the driver did not ask itself");
+    }
+}
+
 static void do_action(struct sim *s, int k, struct action *a)
 {
     struct node *n = &s->nodes[k];
@@ -291,6 +322,12 @@ static void do_action(struct sim *s, int k, struct action *a)
         break;
     case ACTION_FINISHED:
         finished(s, k, a);
+        break;
+    case ACTION_RING:
+        hand_ring(s, k);
+        break;
+    case ACTION_INCIDENT:
+        check_incident(s, a->incident);
         break;
     case ACTION_INJECT: /* faults here are the simulator's own */
     case ACTION_TRUST:
@@ -826,6 +863,9 @@ void sim_run(uint64_t seed, enum sim_mode mode, int verbose, struct sim_result *
         sim_check(s);
     out->n_faults = s->n_struck + s->has_fired;
     out->n_recovered = s->n_recovered;
+    out->n_warnings = s->n_warnings;
+    out->n_incidents = s->n_incidents;
+    out->n_rings = s->n_rings;
     out->slowest_recovery = s->slowest_recovery;
     out->status = s->nodes[0].is_finished ? s->nodes[0].status : -1;
     out->inject = s->inject;

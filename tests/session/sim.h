@@ -46,9 +46,10 @@ struct sim_result {
     enum inject inject;
     int n_ranks, has_fired;
     int64_t n_messages, n_epochs;
-    double seconds;                    /* of simulated time */
-    double end_seconds;                /* from the injection to the last rank's end */
-    int n_faults, n_recovered, status; /* SIM_ELASTIC; status of the driver, -1: killed */
+    double seconds;                       /* of simulated time */
+    double end_seconds;                   /* from the injection to the last rank's end */
+    int n_warnings, n_incidents, n_rings; /* that a rank keeps the others waiting; its files */
+    int n_faults, n_recovered, status;    /* SIM_ELASTIC; status of the driver, -1: killed */
     double slowest_recovery;
 };
 

@@ -112,6 +112,7 @@ struct sim {
     int64_t last_generation;
     double slowest_recovery;
     int n_warnings; /* that somebody keeps the others waiting */
+    int n_incidents, n_rings;
     int n_epoch_events, n_done, n_checkpoints, n_errors, n_lost, n_joins, n_forms, n_first;
     struct session_event last_error; /* its rank */
     struct sim_result *r;

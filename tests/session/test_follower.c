@@ -375,6 +375,58 @@ static void an_engine_that_hangs_is_left(void **state)
     rig_free(&r);
 }
 
+static void a_follower_tells_where_it_is(void **state)
+{
+    struct rig r;
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Inspect i = WIRE__INSPECT__INIT;
+    struct collective c = {.generation = 1, .number = 5, .step = 2, .bucket = 3, .n_bytes = 64};
+    struct progress p = {.generation = 1, .epoch = 1, .step = 2, .phase = PHASE_BACKWARD};
+    (void)state;
+    go_to(&r, TRAIN);
+    p.since_ns = r.now - 700 * MS;
+    p.n_steps = 2;
+    p.wall_ns = 50 * MS;
+    p.busy_ns = 40 * MS;
+    p.head = (struct ring_head){.generation = 1, .n_handed = 6, .n_ended = 4, .at = c};
+    follower_progress(r.f, r.now, &p);
+    rig_wait(&r, 1000);
+    assert_int_equal(r.beat.phase_ms, 1700); /* by the engine's clock */
+    assert_int_equal(r.beat.n_handed, 6);
+    assert_int_equal(r.beat.n_ended, 4);
+    assert_int_equal(r.beat.at_step, 2);
+    assert_int_equal(r.beat.at_bucket, 3);
+    assert_int_equal(r.beat.at_bytes, 64);
+    assert_int_equal(r.beat.n_steps, 2);
+    assert_int_equal(r.beat.wall_us, 50000);
+    assert_int_equal(r.beat.busy_us, 40000);
+    p.head.generation = 0; /* of a formation that is gone */
+    follower_progress(r.f, r.now, &p);
+    rig_wait(&r, 1000);
+    assert_int_equal(r.beat.n_handed, 0);
+    assert_int_equal(r.beat.n_steps, 2);
+
+    i.incident = 4;
+    m.generation = 1;
+    m.body_case = WIRE__CONTROL__BODY_INSPECT;
+    m.inspect = &i;
+    rig_message(&r, 0, &m);
+    assert_int_equal(r.n_rings, 1);
+    c.handed_ns = r.now - 8 * MS;
+    c.began_ns = r.now - 7 * MS;
+    follower_ring(r.f, r.now, &c, 1);
+    rig_drain(&r);
+    assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_RING);
+    const Wire__Ring *ring = r.sent[0]->ring;
+    assert_int_equal(ring->incident, 4);
+    assert_int_equal(ring->n_collectives, 1);
+    assert_int_equal(ring->collectives[0]->bucket, 3);
+    assert_int_equal(ring->collectives[0]->handed_us, 8000);
+    assert_int_equal(ring->collectives[0]->began_us, 7000);
+    assert_int_equal(ring->collectives[0]->ended_us, 0);
+    rig_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +441,7 @@ int main(void)
         cmocka_unit_test(a_driver_that_breaks_the_protocol),
         cmocka_unit_test(form_has_what_its_ranks_need),
         cmocka_unit_test(an_engine_that_hangs_is_left),
+        cmocka_unit_test(a_follower_tells_where_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include "rig.h"
 
 #include "base/alloc.h"
+#include "session/convert.h"
 
 static void assert_has(const char *text, const char *part)
 {
@@ -76,7 +77,7 @@ static const struct word fills = {PHASE_BACKWARD, 118, 3, 10, 10};
 /* Nobody moves for so long; all but `silent` are heard. */
 static void stand_still(struct rig *r, const struct word *w, int n, int64_t ms, int silent)
 {
-    for (int64_t t = 0; t < ms && !r->is_finished; t += 500) {
+    for (int64_t t = 0; t < ms && !rig_count(r, EVENT_ERROR); t += 500) {
         for (int k = 0; k < n; k++) {
             struct word now = w[k];
             now.for_ms = w[k].for_ms + t;
@@ -247,6 +248,59 @@ static void ranks_that_differ_are_told(void **state)
     }
 }
 
+/* ---- what they last did ---- */
+
+static void answer_inspect(struct rig *r, int rank, int64_t incident)
+{
+    struct collective c[2] = {
+        {.generation = 1, .number = 9, .step = 117, .bucket = rank, .handed_ns = -5 * MS},
+        {.generation = 1, .number = 10, .step = 118, .bucket = 0, .handed_ns = -2 * MS}};
+    struct err err;
+    struct frame *f = convert_ring(c, 2, incident, 1, &err);
+    Wire__Control *m;
+    assert_int_equal(msg_unpack(f->data + FRAME_HEADER, f->len - FRAME_HEADER, &m, &err), 0);
+    rig_message(r, rank, m);
+    msg_free(m);
+    frame_unref(f);
+}
+
+/* A follower that was told to leave answers before it does; a frozen one does not. */
+static void rings_are_collected(void **state)
+{
+    static const struct word w[4] = {waits, waits, fills, waits};
+    struct collective own = {.generation = 1, .number = 10, .step = 118, .bucket = 0};
+    struct rig r;
+    struct driver_options o = rig_options(4);
+    (void)state;
+    start_training(&r, &o);
+    stand_still(&r, w, 4, 6500, 2);
+    assert_int_equal(rig_event(&r, EVENT_ERROR)->rank, 2); /* silent */
+    assert_int_equal(r.n_rings, 1);
+    own.handed_ns = r.now - 3 * MS;
+    driver_ring(r.d, r.now, &own, 1);
+    answer_inspect(&r, 1, 1);
+    answer_inspect(&r, 1, 1); /* once is enough */
+    answer_inspect(&r, 3, 2); /* of no incident that there was */
+    assert_null(r.incident);
+    rig_wait(&r, 790); /* by then all are gone */
+    assert_non_null(r.incident);
+    assert_int_equal(r.incident->number, 1);
+    assert_has(r.incident->text, "rank 2 (h2): no sign of life for 5.0 s; ranks 0 1 3 wait for it");
+    assert_int_equal(r.incident->n, 4);
+    assert_int_equal(r.incident->rank[0].rank, 2); /* who is behind comes first */
+    assert_true(r.incident->rank[0].is_behind);
+    assert_false(r.incident->rank[0].has_answered);
+    assert_int_equal(r.incident->rank[1].rank, 0);
+    assert_int_equal(r.incident->rank[1].n_ring, 1);
+    assert_int_equal(r.incident->rank[1].ring[0].handed_ns, -3 * MS);
+    assert_int_equal(r.incident->rank[2].n_ring, 2);
+    assert_int_equal(r.incident->rank[2].ring[0].bucket, 1);
+    assert_int_equal(r.incident->rank[2].ring[0].handed_ns, -5 * MS);
+    assert_int_equal(r.incident->rank[2].ring[1].began_ns, 0);
+    assert_int_equal(r.incident->rank[3].has_answered, 0);
+    rig_free(&r);
+}
+
 /* ---- stragglers ---- */
 
 static void a_straggler_is_told_once(void **state)
@@ -292,6 +346,7 @@ int main(void)
         cmocka_unit_test(silence_is_told_before_the_rank_is_lost),
         cmocka_unit_test(who_trains_on_keeps_nobody_waiting),
         cmocka_unit_test(ranks_that_differ_are_told),
+        cmocka_unit_test(rings_are_collected),
         cmocka_unit_test(a_straggler_is_told_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

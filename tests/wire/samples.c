@@ -267,10 +267,39 @@ static void goodbye(struct arena *a, Wire__Control *m)
     x->polite = 1;
 }
 
+static void inspect(struct arena *a, Wire__Control *m)
+{
+    NEW(Inspect, INSPECT, inspect);
+    x->incident = 2;
+}
+
+static void ring(struct arena *a, Wire__Control *m)
+{
+    NEW(Ring, RING, ring);
+    x->incident = 2;
+    x->n_collectives = 2;
+    x->collectives = arena_alloc(a, 2 * sizeof(*x->collectives));
+    for (int i = 0; i < 2; i++) {
+        Wire__Collective *c = x->collectives[i] = arena_alloc(a, sizeof(*c));
+        wire__collective__init(c);
+        c->generation = 1;
+        c->number = 117 + i;
+        c->step = 118;
+        c->bucket = i ? 3 : -1;
+        c->n_bytes = 4096;
+        c->phase = WIRE__PHASE__PHASE_BACKWARD;
+        c->handed_us = 2500 - i;
+        c->began_us = 2400;
+        c->ended_us = i ? 0 : 2300;
+        c->is_failed = !i;
+    }
+}
+
 static void (*const makers[])(struct arena *, Wire__Control *) = {
     hello,           ready,    endpoints,  formed,  heartbeat, epoch_done,  validate_done,
     checkpoint_done, fault,    goodbye,    welcome, refused,   prepare,     form,
     train,           validate, checkpoint, abort_,  stop,      form_by_ids, injected,
+    inspect,         ring,
 };
 
 int sample_make(struct arena *a, int i, Wire__Control *m)

@@ -80,9 +80,13 @@ static void do_action(struct member *m, struct action *a)
     case ACTION_FINISHED:
         finish(m, a->finished.status, a->finished.text);
         break;
+    case ACTION_RING: /* no engine, no collectives */
+        follower_ring(m->follower, clock_mono_ns(), NULL, 0);
+        break;
     case ACTION_TRUST:
     case ACTION_REQUEST:
     case ACTION_INJECT:
+    case ACTION_INCIDENT:
     case ACTION_LOG: /* thousands of equal lines */
     case ACTION_EVENT:
         break;

@@ -1,0 +1,25 @@
+/* incidents - what the ranks last did, each time that something kept them all waiting: a JSON file
+ * for each in the run directory.
+ *
+ * RUN_DIR/incidents/incident-1.json ...: {time, message, generation, stage, nranks, ranks: [{rank,
+ * host, pid, behind, phase, step, bucket, phase_seconds, heard_seconds, collectives: [{generation,
+ * number, step, bucket, bytes, phase, state, handed, began, ended}]}]}.  The last three are seconds
+ * before the moment at which that rank was asked, by its own clock; null: not yet.  `collectives`
+ * is null for a rank that did not answer; `bucket` also "statistics" or "state".
+ *
+ * Threads: one at a time. */
+#ifndef REPORT_INCIDENTS_H
+#define REPORT_INCIDENTS_H
+
+#include "base/err.h"
+#include "session/incident.h"
+
+enum {
+    INCIDENTS_MOST = 64, /* files in a run directory, over all the runs that resumed it */
+    INCIDENTS_FULL = 1,
+};
+
+/* *path is for free().  INCIDENTS_FULL: not written; ERR_IO. */
+int incidents_write(const char *run_dir, const struct incident *i, char **path, struct err *err);
+
+#endif

@@ -1,0 +1,138 @@
+/* When the ranks are kept waiting for good: everybody's ring of collectives is asked for, before
+ * anything is done about it, and handed over for a file.
+ *
+ * The answers come within moments, from followers that were told to leave as well; who does not
+ * answer (it is frozen, or gone) is left out.  One incident at a time, and a bounded number. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/driver_impl.h"
+
+enum {
+    MOST_INCIDENTS = 32,
+    ANSWER_MS = 600, /* less than what followers and engine have to end (ABORT_MS) */
+};
+
+/* ---- asking ---- */
+
+static void ask(struct driver *d, const struct seat *s)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Inspect i = WIRE__INSPECT__INIT;
+
+    i.incident = d->incident->number;
+    m.generation = d->generation;
+    m.body_case = WIRE__CONTROL__BODY_INSPECT;
+    m.inspect = &i;
+    if (s->conn && s->conn->state == CONN_MEMBER)
+        driver_send(d, s->conn, &m);
+    else if (!s->conn)
+        queue_put(&d->out, &(struct action){.kind = ACTION_RING});
+}
+
+static void note_rank(struct driver *d, int rank, int is_behind)
+{
+    struct incident *i = d->incident;
+    const struct seat *s = &d->seats[rank];
+    if (!s->is_taken || i->n == INCIDENT_MOST_RANKS)
+        return;
+    i->rank[i->n++] = (struct incident_rank){
+        .rank = rank,
+        .host = xstrdup(s->host),
+        .pid = s->pid,
+        .conn = s->conn ? s->conn->id : INCIDENT_OWN,
+        .is_behind = is_behind,
+        .at = s->at,
+        .phase_s = 1e-3 * (double)(d->now_ms - s->since_ms),
+        .heard_s = rank > 0 ? 1e-3 * (double)(d->now_ms - s->heard_ms) : 0,
+    };
+    ask(d, s);
+}
+
+void incident_begin(struct driver *d, const char *text)
+{
+    if (d->incident || d->n_incidents == MOST_INCIDENTS)
+        return;
+    struct watch_view v = watch_look(d);
+    d->incident = xcalloc(1, sizeof(*d->incident));
+    *d->incident = (struct incident){
+        .number = ++d->n_incidents,
+        .text = xstrdup(text),
+        .generation = d->generation,
+        .stage = stage_name(d->stage),
+        .n_ranks = d->n_ranks,
+        .rank = xcalloc(INCIDENT_MOST_RANKS, sizeof(struct incident_rank)),
+    };
+    d->incident_until_ms = d->now_ms + ANSWER_MS;
+    for (int behind = 1; behind >= 0; behind--)
+        for (int k = 0; k < d->n_ranks; k++)
+            if (watch_is_behind(d, &v, k) == behind)
+                note_rank(d, k, behind);
+    if (d->n_incidents == MOST_INCIDENTS)
+        queue_log(&d->out, LOG_WARN, "this was incident %d: no more are written down",
+                  MOST_INCIDENTS);
+}
+
+/* ---- answers ---- */
+
+static struct incident_rank *asked(const struct driver *d, int64_t conn)
+{
+    for (int i = 0; d->incident && i < d->incident->n; i++)
+        if (d->incident->rank[i].conn == conn)
+            return &d->incident->rank[i];
+    return NULL;
+}
+
+static int is_complete(const struct driver *d)
+{
+    for (int i = 0; i < d->incident->n; i++)
+        if (!d->incident->rank[i].has_answered)
+            return 0;
+    return 1;
+}
+
+void incident_finish(struct driver *d)
+{
+    if (!d->incident)
+        return;
+    queue_put(&d->out, &(struct action){.kind = ACTION_INCIDENT, .incident = d->incident});
+    d->incident = NULL;
+}
+
+void incident_check(struct driver *d)
+{
+    if (d->incident && (is_complete(d) || d->now_ms >= d->incident_until_ms))
+        incident_finish(d);
+}
+
+/* Takes `ring`. */
+static void take(struct driver *d, struct incident_rank *r, struct collective *ring, int n)
+{
+    if (!r || r->has_answered) {
+        free(ring);
+        return;
+    }
+    r->has_answered = 1;
+    r->ring = ring;
+    r->n_ring = n;
+    incident_check(d);
+}
+
+void incident_message(struct driver *d, int64_t conn, const Wire__Ring *m)
+{
+    struct collective *ring;
+    if (!d->incident || m->incident != d->incident->number)
+        return;
+    int n = convert_to_ring(m, &ring);
+    take(d, asked(d, conn), ring, n);
+}
+
+void incident_own(struct driver *d, int64_t now_ns, const struct collective *c, int n)
+{
+    struct collective *ring = xcalloc((size_t)n + 1, sizeof(*ring));
+    memcpy(ring, c, (size_t)n * sizeof(*ring));
+    ring_rebase(ring, n, now_ns);
+    take(d, asked(d, INCIDENT_OWN), ring, n);
+}

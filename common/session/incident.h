@@ -1,0 +1,41 @@
+/* incident - what the ranks last did when something kept them all waiting: for a file.
+ *
+ * Life:    made by session/driver, handed over with ACTION_INCIDENT -> incident_free. */
+#ifndef SESSION_INCIDENT_H
+#define SESSION_INCIDENT_H
+
+#include <stdint.h>
+
+#include "session/command.h"
+
+enum {
+    INCIDENT_MOST_RANKS = 64, /* asked: those that are behind first, then by number */
+    INCIDENT_OWN = -1,        /* rank 0 needs no connection */
+};
+
+struct incident_rank {
+    int rank; /* then */
+    char *host;
+    int64_t pid;
+    int64_t conn; /* the session's number of its connection, or INCIDENT_OWN */
+    int is_behind;
+    struct progress at;      /* as last heard */
+    double phase_s, heard_s; /* in that phase; since it was heard (rank 0: 0) */
+    int has_answered;
+    struct collective *ring; /* [n_ring], oldest first; times as ring_rebase leaves them */
+    int n_ring;
+};
+
+struct incident {
+    int64_t number; /* of this driver, from 1 */
+    char *text;     /* the line that names the culprit */
+    int64_t generation;
+    const char *stage; /* "train"; static */
+    int n_ranks;       /* of the formation */
+    struct incident_rank *rank;
+    int n; /* of those asked */
+};
+
+void incident_free(struct incident *i); /* NULL is fine */
+
+#endif
