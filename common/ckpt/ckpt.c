@@ -124,7 +124,9 @@ static int load_state(const char *path, json_t **out, struct ckpt_state *s, stru
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     int rc;
 
-    if (!json_is_object(root)) {
+    if (!root && why.line < 0) { /* it could not be read; the text names it */
+        rc = err_set(err, ERR_CORRUPT, "%s", why.text);
+    } else if (!json_is_object(root)) {
         rc = err_set(err, ERR_CORRUPT, "%s: line %d: %s", path, root ? 1 : why.line,
                      root ? "not an object" : why.text);
     } else {
@@ -383,7 +385,10 @@ static int load_first_good(const char *folder, const struct generation *g, int n
         warn(arg, text);
         free(text);
     }
-    return err_set(err, ERR_IO, "%s holds no complete checkpoint (%d looked at)", folder, n);
+    return err_set(err, ERR_IO,
+                   "%s holds no complete checkpoint (%d looked at); restore one, or start anew in "
+                   "another --run-dir",
+                   folder, n);
 }
 
 int ckpt_load_latest(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg,

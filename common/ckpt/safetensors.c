@@ -293,7 +293,7 @@ static int map_file(struct st_file *f, int fd, struct err *err)
 
 int st_open(const char *path, struct st_file **out, struct err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
     struct st_file *f;
     int rc;
 

@@ -93,7 +93,7 @@ static int open_regular(struct gzin *g, const char *path, struct err *err)
 {
     struct stat st;
 
-    g->fd = open(path, O_RDONLY | O_CLOEXEC);
+    g->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
     if (g->fd < 0 || fstat(g->fd, &st) < 0)
         return err_sys(err, errno, "cannot open it");
     if (!S_ISREG(st.st_mode))
