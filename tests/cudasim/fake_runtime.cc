@@ -44,7 +44,7 @@ struct runtime {
     std::map<void *, size_t> device; /* mapped, closed but while work is done */
     std::set<void *> pinned, others; /* others: streams, events */
     uint64_t n_calls = 0, fail_in = 0, n_launches = 0;
-    int n_open = 0; /* drains under way, in which the device's memory is open */
+    int n_open = 0;                 /* drains under way, in which the device's memory is open */
     cudaError_t last = cudaSuccess; /* for cudaGetLastError */
     std::string text;               /* of cudaErrorLaunchFailure */
 } rt;
