@@ -6,46 +6,20 @@
 #include "base/util.h"
 #include "coll/impl.h"
 
-enum { OLDEST_NCCL = 22800 };
-
-uint32_t coll_device_layout(void)
-{
-    return (uint32_t)(sizeof(struct err) + 31 * sizeof(struct coll) +
-                      961 * sizeof(struct coll_ops) + 29791 * sizeof(struct coll_job) +
-                      923521 * sizeof(struct coll_device_options) +
-                      (size_t)28629151 * sizeof(struct coll_device_ops));
-}
-
-static int check_library(const struct coll_device_ops *ops, struct err *err)
-{
-    int version = 0, rc = ops->library(&version, err);
-
-    if (rc < 0)
-        return rc;
-    if (version < OLDEST_NCCL)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "NCCL is %d.%d.%d, want 2.28 or newer: install it, or "
-                       "remove the older one from where it is found first",
-                       version / 10000, version / 100 % 100, version % 100);
-    return 0;
-}
-
 int coll_device_of(const struct plugin *p, const struct coll_device_ops **out, struct err *err)
 {
     const struct coll_device_ops *ops = p->coll;
-    int rc;
 
     if (!ops)
         return err_set(err, ERR_UNSUPPORTED, "this plugin has no collectives");
-    if (ops->version != COLL_DEVICE_VERSION || ops->layout != coll_device_layout())
+    if (ops->version != COLL_DEVICE_VERSION || ops->layout != (uint32_t)COLL_DEVICE_LAYOUT)
         return err_set(err, ERR_UNSUPPORTED,
                        "the plugin's collectives have interface %u (layout %" PRIx32
                        "), this program wants %u (%" PRIx32 "): build the two together",
-                       ops->version, ops->layout, COLL_DEVICE_VERSION, coll_device_layout());
-    rc = check_library(ops, err);
-    if (rc == 0)
-        *out = ops;
-    return rc;
+                       ops->version, ops->layout, COLL_DEVICE_VERSION,
+                       (uint32_t)COLL_DEVICE_LAYOUT);
+    *out = ops;
+    return 0;
 }
 
 int coll_device_n_ids(int size) { return (size + COLL_RANKS_PER_ID - 1) / COLL_RANKS_PER_ID; }

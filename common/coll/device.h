@@ -2,21 +2,25 @@
  * the plugin that also made the backend.
  *
  * A device coll answers the calls of coll/coll.h, with these meanings:
- *   coll_allreduce  starts when all that the backend has queued so far is done, on a queue of the
- *                   coll's own (of high priority), so that what the backend queues next overlaps
- * it. F32, F64, BF16, F16; COLL_SUM (F32 and F64: COLL_MAX too). Never blocks on other ranks.
- * Inside backend_record_begin ... record_end it is recorded with the kernels: COLL_RING of them at
- * most between two waits. coll_wait       does not block: what the backend queues from now on
- * starts when the collective is done (a join, which a recording needs for each all-reduce before it
- * ends). coll_broadcast, coll_allgather, coll_barrier block, polling; x and `mine` may be memory of
- * the host or of the device.  Not while recording. coll_poll       whether the coll still stands;
- * call it as often as the backend is polled, and never wait for the backend without it: when a rank
- * is lost, what was queued ends only after coll_poll has seen it, or coll_abort was called.
- *   coll_abort      any thread, at any moment; never blocks.  Sets the poison word, then makes what
- *                   is queued return (ncclCommRevoke), with garbage in its buffers: see coll_latch.
- *   coll_stats, coll_head   of what was queued from the host; a recording counts once.
  *
- * Life:    rank 0: device_coll_make_ids, which the control plane carries to all ranks ->
+ *   coll_allreduce  Starts when all that the backend has queued so far is done, on a queue of the
+ *       coll's own (of high priority), so that what the backend queues next overlaps it.  F32, F64,
+ *       BF16, F16; COLL_SUM only.  Never blocks on other ranks.  Between backend_record_begin and
+ *       record_end it is recorded with the kernels.
+ *   coll_wait  Does not block: what the backend queues from now on starts when the collective is
+ *       done (a join, which a recording needs for each all-reduce before it ends).
+ *   coll_broadcast, coll_allgather, coll_barrier  Block, polling; x and `mine` may be memory of the
+ *       host or of the device.  Not while recording.
+ *   coll_poll  Whether the coll still stands.  Call it as often as the backend is polled, and never
+ *       wait for the backend without it: when a rank is lost, what was queued ends only after
+ *       coll_poll has seen it, or coll_abort was called.  And call it after the backend has run
+ *       empty: that, too, may be a revoke's doing.
+ *   coll_abort  Any thread, at any moment; never blocks.  Sets the poison word, then makes what is
+ *       queued return (ncclCommRevoke), with garbage in its buffers: see coll_device_latch.
+ *   coll_watch  Tells nothing.
+ *   coll_stats, coll_head  Of what was queued from the host; a recording counts once.
+ *
+ * Life:    rank 0: coll_device_make_ids, which the control plane carries to all ranks ->
  *          coll_device_new (at Prepare) -> coll_device_connect (at Form) -> coll_device_register,
  *          coll_device_warm -> record, train ... -> coll_device_quiesce -> free the recordings that
  *          hold its collectives -> coll_free -> close the backend.
@@ -24,7 +28,7 @@
  *          it is connected (NCCL waits for ever for recordings that still hold it).
  * Threads: as coll/coll.h.  The thread that opened the backend makes, uses and frees the coll.
  * Errors:  ERR_PEER (a rank was lost), ERR_TIMEOUT, ERR_CANCELED (coll_abort), ERR_DEVICE (NCCL's
- *          or CUDA's text), ERR_UNSUPPORTED (NCCL too old), ERR_PROTO (ids). */
+ *          or CUDA's text), ERR_PROTO (ids). */
 #ifndef COLL_DEVICE_H
 #define COLL_DEVICE_H
 
@@ -68,7 +72,7 @@ struct coll_device_ops {
 struct plugin;
 
 /* The plugin's collectives, after checking that both were built of one.  Fails with ERR_UNSUPPORTED
- * (none, another version's, NCCL missing or older than 2.28). */
+ * (none, or another version's).  That NCCL is new enough is seen when the plugin is loaded. */
 int coll_device_of(const struct plugin *p, const struct coll_device_ops **out, struct err *err);
 
 int coll_device_n_ids(int size); /* 1 for each COLL_RANKS_PER_ID ranks */
@@ -109,8 +113,5 @@ int coll_device_latch(struct coll *c, float *veto, struct err *err);
  * called. 0: all that was queued is done and was not poisoned.  <0: the first failure.  Either way
  * recordings may then be freed, and the coll after them. */
 int coll_device_quiesce(struct coll *c, int64_t deadline_ms, struct err *err);
-
-/* What crosses the border between the program and the plugin; both must have been built of one. */
-uint32_t coll_device_layout(void);
 
 #endif

@@ -45,6 +45,13 @@ struct coll {
     void *watch_arg;
 };
 
+/* What crosses the border between the program and a plugin (coll/device.h); both must have been
+ * built of one. */
+#define COLL_DEVICE_LAYOUT                                                                      \
+    ((uint32_t)(sizeof(struct err) + 31 * sizeof(struct coll) + 961 * sizeof(struct coll_ops) + \
+                29791 * sizeof(struct coll_job) + 923521 * sizeof(struct coll_device_options) + \
+                (size_t)28629151 * sizeof(struct coll_device_ops)))
+
 /* Asserts that all slots that must be are filled, and 0 <= rank < size.  dtypes: F32 and F64. */
 void coll_init(struct coll *c, const struct coll_ops *ops, const char *kind, int rank, int size);
 

@@ -112,6 +112,7 @@ const struct plugin *dptrain_plugin(void)
         .version = DPTRAIN_VERSION,
         .probe = probe,
         .open = open_gpu,
+        .coll = &coll_nccl_ops,
     };
 
     return &table;

@@ -1,0 +1,85 @@
+/* impl - what the files of the NCCL kind share; nobody else includes this.
+ *
+ * comm.c has the life and the table, queue.c the collectives, stop.c how they are stopped, call.c
+ * the calls of NCCL that all make. */
+#ifndef COLL_NCCL_IMPL_H
+#define COLL_NCCL_IMPL_H
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "backend/cuda/cuda.h"
+#include "coll/device.h"
+#include "coll/impl.h"
+
+enum { NCCL_STAGE_BYTES = 4 << 20, NCCL_MAX_ENROLLED = 16 };
+
+enum nccl_state {
+    NCCL_NEW,   /* not connected, or that failed */
+    NCCL_UP,    /* collectives may be queued */
+    NCCL_QUIET, /* nothing runs any more, nothing may begin */
+    NCCL_LOST,  /* cannot be stopped: left as it is */
+};
+
+struct nccl {
+    struct coll base;  /* first */
+    struct cuda *cuda; /* behind whose stream collectives start */
+    struct coll_device_options o;
+    cudaStream_t stream;                 /* of high priority: the collectives run here */
+    cudaEvent_t fork, done[COLL_RING];   /* ticket t's end is done[t % COLL_RING] */
+    uint32_t *poison, *poison_on_device; /* one pinned word by its two addresses */
+    uint8_t *stage, *land;               /* NCCL_STAGE_BYTES pinned, and on the device */
+    void *enrolled[NCCL_MAX_ENROLLED];
+    int n_enrolled;
+
+    enum nccl_state state;
+    int64_t queued; /* the last ticket given out */
+    int64_t waited; /* up to here the host itself has waited */
+    int has_failed;
+    struct err cause; /* the first failure */
+    pthread_t reaper; /* ends the communicator apart, where that may block */
+    int has_reaper;
+    atomic_int reaped;
+
+    atomic_int aborted;
+    pthread_mutex_t lock; /* held inside every call of NCCL on comm; guards these three: */
+    ncclComm_t comm;
+    int is_up, is_revoked, is_refused; /* refused: revoking failed at once */
+
+    pthread_mutex_t book; /* guards these two */
+    struct coll_stats stats;
+    struct coll_head head;
+};
+
+/* call.c */
+int nccl_cuda(cudaError_t st, const char *what, struct err *err);
+int nccl_rc(ncclResult_t st, const char *what, struct err *err);
+/* NCCL is entered by one thread at a time; whoever leaves it does what an abort meanwhile asks. */
+void nccl_enter(struct nccl *n);
+void nccl_leave(struct nccl *n);
+/* Behind nccl_enter and a call that gave `st`: leave, and wait until what it began has ended, or
+ * `until_ns`, or an abort, which goes before what else went wrong. */
+int nccl_begun(struct nccl *n, ncclResult_t st, const char *what, int64_t until_ns,
+               struct err *err);
+int nccl_async(struct nccl *n, ncclResult_t *st);     /* its state; 0, or <0: it cannot be asked */
+int nccl_standing(struct nccl *n, struct err *err);   /* the first failure, or an abort */
+int nccl_fail(struct nccl *n, const struct err *err); /* remember it, if it is the first */
+void nccl_poison(struct nccl *n);
+void nccl_revoke(struct nccl *n);
+void nccl_pause(int *n_pauses); /* between two looks; longer and longer, to 1 ms */
+
+/* queue.c */
+int64_t nccl_queue(struct coll *c, const struct coll_job *job, struct err *err);
+int nccl_wait(struct coll *c, int64_t ticket, struct err *err);
+int nccl_poll(struct coll *c, struct err *err);
+
+/* stop.c */
+void nccl_abort(struct coll *c);
+int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err);
+void nccl_end(struct nccl *n); /* the communicator; NCCL_LOST if that does not work */
+
+static inline struct nccl *nccl_of(struct coll *c) { return (struct nccl *)c; }
+
+#endif

@@ -1,0 +1,297 @@
+/* The collectives.
+ *
+ * An all-reduce: the coll's stream waits for what the backend's stream holds (fork), the collective
+ * follows, and an event behind it, which coll_wait makes the backend's stream wait for (join).
+ * While the backend records, the same calls record the same: the fork draws the coll's stream into
+ * the recording, the join leads back.  The communicator does not block, so after each call it is
+ * polled until it is ready for the next; recording is no exception.
+ *
+ * The blocking ones carry memory of the host through a pinned piece and its twin on the device. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/util.h"
+#include "coll/nccl/impl.h"
+
+static int is_stream_behind(struct nccl *n, struct err *err)
+{
+    int rc = nccl_cuda(cudaEventRecord(n->fork, n->cuda->stream), "mark the gradients' place", err);
+
+    return rc < 0 ? rc
+                  : nccl_cuda(cudaStreamWaitEvent(n->stream, n->fork, 0),
+                              "queue behind the gradients", err);
+}
+
+static ncclDataType_t type_of(enum dtype d)
+{
+    switch (d) {
+    case DTYPE_F32:
+        return ncclFloat32;
+    case DTYPE_F64:
+        return ncclFloat64;
+    case DTYPE_BF16:
+        return ncclBfloat16;
+    case DTYPE_F16:
+        return ncclFloat16;
+    default:
+        ASSERT(!"an element type that coll.c lets through");
+    }
+}
+
+static int mark_done(struct nccl *n, int64_t ticket, struct err *err)
+{
+    return nccl_cuda(cudaEventRecord(n->done[ticket % COLL_RING], n->stream),
+                     "mark the end of a collective", err);
+}
+
+static int allreduce(struct nccl *n, const struct coll_job *job, struct err *err)
+{
+    if (job->n == 0)
+        return 0;
+    nccl_enter(n);
+    return nccl_begun(n,
+                      ncclAllReduce(job->x, job->x, (size_t)job->n, type_of(job->dtype), ncclSum,
+                                    n->comm, n->stream),
+                      "queue an all-reduce", INT64_MAX, err);
+}
+
+/* ---- the blocking ones ---- */
+
+static int wait_on_host(struct nccl *n, int64_t ticket, struct err *err)
+{
+    int rc = mark_done(n, ticket, err);
+
+    for (int pauses = 0; rc == 0;) {
+        const cudaError_t st = cudaEventQuery(n->done[ticket % COLL_RING]);
+
+        if (st != cudaErrorNotReady)
+            return nccl_cuda(st, "finish a collective", err);
+        (void)cudaGetLastError(); /* no error: not to be found behind the next launch */
+        rc = nccl_poll(&n->base, err);
+        nccl_pause(&pauses);
+    }
+    return rc;
+}
+
+static int is_on_device(const void *x, int *out, struct err *err)
+{
+    struct cudaPointerAttributes a = {0};
+    int rc = nccl_cuda(cudaPointerGetAttributes(&a, x), "tell where memory lies", err);
+
+    *out = a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
+    return rc;
+}
+
+static int copy(struct nccl *n, void *to, const void *from, size_t n_bytes,
+                enum cudaMemcpyKind kind, struct err *err)
+{
+    return nccl_cuda(cudaMemcpyAsync(to, from, n_bytes, kind, n->stream), "copy", err);
+}
+
+static int send_from(struct nccl *n, void *x, size_t n_bytes, int root, struct err *err)
+{
+    nccl_enter(n);
+    return nccl_begun(n, ncclBroadcast(x, x, n_bytes, ncclInt8, root, n->comm, n->stream),
+                      "queue a broadcast", INT64_MAX, err);
+}
+
+static int broadcast_piece(struct nccl *n, uint8_t *x, size_t n_bytes, int root, int64_t ticket,
+                           struct err *err)
+{
+    const int is_root = n->base.rank == root;
+    int rc = 0;
+
+    if (is_root) {
+        memcpy(n->stage, x, n_bytes);
+        rc = copy(n, n->land, n->stage, n_bytes, cudaMemcpyHostToDevice, err);
+    }
+    if (rc == 0)
+        rc = send_from(n, n->land, n_bytes, root, err);
+    if (rc == 0 && !is_root)
+        rc = copy(n, n->stage, n->land, n_bytes, cudaMemcpyDeviceToHost, err);
+    if (rc == 0)
+        rc = wait_on_host(n, ticket, err);
+    if (rc == 0 && !is_root)
+        memcpy(x, n->stage, n_bytes);
+    return rc;
+}
+
+static int broadcast(struct nccl *n, const struct coll_job *job, int64_t ticket, struct err *err)
+{
+    int on_device = 0, rc = job->n_bytes ? is_on_device(job->x, &on_device, err) : 0;
+
+    if (rc < 0 || job->n_bytes == 0)
+        return rc;
+    if (on_device) {
+        rc = send_from(n, job->x, job->n_bytes, job->root, err);
+        return rc < 0 ? rc : wait_on_host(n, ticket, err);
+    }
+    for (size_t at = 0; rc == 0 && at < job->n_bytes; at += NCCL_STAGE_BYTES) {
+        const size_t left = job->n_bytes - at;
+
+        rc = broadcast_piece(n, (uint8_t *)job->x + at,
+                             left < NCCL_STAGE_BYTES ? left : NCCL_STAGE_BYTES, job->root, ticket,
+                             err);
+    }
+    return rc;
+}
+
+static int collect(struct nccl *n, const void *mine, void *all, size_t n_bytes, struct err *err)
+{
+    nccl_enter(n);
+    return nccl_begun(n, ncclAllGather(mine, all, n_bytes, ncclInt8, n->comm, n->stream),
+                      "queue an all-gather", INT64_MAX, err);
+}
+
+/* n_bytes of each rank's, from `at` on. */
+static int gather_piece(struct nccl *n, const struct coll_job *job, size_t at, size_t n_bytes,
+                        int64_t ticket, struct err *err)
+{
+    uint8_t *own = n->land + (size_t)n->base.rank * n_bytes;
+    const size_t size = (size_t)n->base.size;
+    int rc;
+
+    memcpy(n->stage, (const uint8_t *)job->mine + at, n_bytes);
+    rc = copy(n, own, n->stage, n_bytes, cudaMemcpyHostToDevice, err);
+    if (rc == 0)
+        rc = collect(n, own, n->land, n_bytes, err);
+    if (rc == 0)
+        rc = copy(n, n->stage, n->land, size * n_bytes, cudaMemcpyDeviceToHost, err);
+    if (rc == 0)
+        rc = wait_on_host(n, ticket, err);
+    for (size_t r = 0; rc == 0 && r < size; r++)
+        memcpy((uint8_t *)job->x + r * job->n_bytes + at, n->stage + r * n_bytes, n_bytes);
+    return rc;
+}
+
+static int allgather(struct nccl *n, const struct coll_job *job, int64_t ticket, struct err *err)
+{
+    const size_t most = NCCL_STAGE_BYTES / (size_t)n->base.size;
+    int from = 0, to = 0, rc;
+
+    if (job->n_bytes == 0)
+        return 0;
+    if (is_on_device(job->mine, &from, err) < 0 || is_on_device(job->x, &to, err) < 0)
+        return err->code;
+    if (from != to)
+        return err_set(err, ERR_ARG, "all-gather between memory of the host and of the device");
+    if (from) {
+        rc = collect(n, job->mine, job->x, job->n_bytes, err);
+        return rc < 0 ? rc : wait_on_host(n, ticket, err);
+    }
+    rc = 0;
+    for (size_t at = 0; rc == 0 && at < job->n_bytes; at += most) {
+        const size_t left = job->n_bytes - at;
+
+        rc = gather_piece(n, job, at, left < most ? left : most, ticket, err);
+    }
+    return rc;
+}
+
+static int barrier(struct nccl *n, int64_t ticket, struct err *err)
+{
+    const struct coll_job job = {.dtype = DTYPE_F32, .n = 1, .x = n->land};
+    int rc = allreduce(n, &job, err);
+
+    return rc < 0 ? rc : wait_on_host(n, ticket, err);
+}
+
+/* ---- for coll.c ---- */
+
+static int start(struct nccl *n, const struct coll_job *job, int64_t ticket, struct err *err)
+{
+    int rc = is_stream_behind(n, err);
+
+    if (rc < 0)
+        return rc;
+    switch (job->what) {
+    case COLL_ALLREDUCE:
+        rc = allreduce(n, job, err);
+        return rc < 0 ? rc : mark_done(n, ticket, err);
+    case COLL_BROADCAST:
+        return broadcast(n, job, ticket, err);
+    case COLL_ALLGATHER:
+        return allgather(n, job, ticket, err);
+    case COLL_BARRIER:
+        return barrier(n, ticket, err);
+    }
+    ASSERT(!"a collective without its line here");
+}
+
+static void note(struct nccl *n, const struct coll_job *job, int64_t ticket, int64_t since_ns)
+{
+    pthread_mutex_lock(&n->book);
+    n->stats.n_calls++;
+    n->stats.n_bytes += (int64_t)job->n_bytes;
+    if (job->what != COLL_ALLREDUCE)
+        n->stats.wait_ns += clock_mono_ns() - since_ns;
+    n->head = (struct coll_head){ticket, job->tag, (int64_t)job->n_bytes, since_ns};
+    pthread_mutex_unlock(&n->book);
+}
+
+/* One rank needs no library. */
+static int alone(const struct coll_job *job, struct err *err)
+{
+    if (job->what != COLL_ALLGATHER || job->n_bytes == 0)
+        return 0;
+    return nccl_cuda(cudaMemcpy(job->x, job->mine, job->n_bytes, cudaMemcpyDefault), "copy", err);
+}
+
+int64_t nccl_queue(struct coll *c, const struct coll_job *job, struct err *err)
+{
+    struct nccl *n = nccl_of(c);
+    const int64_t ticket = n->queued + 1, since_ns = clock_mono_ns();
+    int rc = nccl_standing(n, err);
+
+    if (rc < 0)
+        return rc;
+    if (n->state != NCCL_UP)
+        return err_set(err, ERR_ARG,
+                       "a collective before the ranks are connected, or after the end");
+    if (job->what == COLL_ALLREDUCE && job->red != COLL_SUM)
+        return err_set(err, ERR_ARG, "all-reduce: NCCL is asked for sums only");
+    rc = c->size == 1 ? alone(job, err) : start(n, job, ticket, err);
+    if (rc < 0)
+        return nccl_fail(n, err);
+    n->queued = ticket;
+    if (job->what != COLL_ALLREDUCE || c->size == 1)
+        n->waited = ticket;
+    note(n, job, ticket, since_ns);
+    return ticket;
+}
+
+int nccl_wait(struct coll *c, int64_t ticket, struct err *err)
+{
+    struct nccl *n = nccl_of(c);
+    int rc = nccl_standing(n, err);
+
+    if (rc < 0)
+        return rc;
+    if (ticket < 1 || ticket > n->queued)
+        return err_set(err, ERR_ARG, "waiting for ticket %lld, the last given out is %lld",
+                       (long long)ticket, (long long)n->queued);
+    if (ticket <= n->waited)
+        return 0;
+    rc = nccl_cuda(cudaStreamWaitEvent(n->cuda->stream, n->done[ticket % COLL_RING], 0),
+                   "queue behind a collective", err);
+    return rc < 0 ? nccl_fail(n, err) : 0;
+}
+
+int nccl_poll(struct coll *c, struct err *err)
+{
+    struct nccl *n = nccl_of(c);
+    ncclResult_t st = ncclSuccess;
+    int rc = nccl_standing(n, err);
+
+    if (rc < 0 || n->state != NCCL_UP || c->size == 1)
+        return rc;
+    (void)nccl_async(n, &st);
+    rc = nccl_rc(st, "go on", err);
+    if (rc < 0) {
+        nccl_fail(n, err);
+        nccl_poison(n);
+        nccl_revoke(n);
+        return rc;
+    }
+    return nccl_standing(n, err);
+}

@@ -1,0 +1,575 @@
+#include "fake_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+
+pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct memory {
+    char *at;
+    size_t n_bytes;
+    int device, is_pinned, is_mapped;
+};
+
+enum { MAX_THINGS = 1024, MAX_LOG = 1 << 16 };
+
+static struct {
+    struct memory memory[MAX_THINGS];
+    int n_memory;
+    cudaStream_t stream[MAX_THINGS];
+    int n_streams, n_events, n_graphs;
+    cudaError_t last;
+    int fail_in[MAX_DEVICES];
+    const char *failed;
+    struct {
+        int device;
+        const char *name;
+    } log[MAX_LOG];
+    int n_log;
+} rt;
+
+static _Thread_local int this_device;
+
+int fake_device(void) { return this_device; }
+
+static void lock(void) { pthread_mutex_lock(&fake_lock); }
+
+static cudaError_t unlock(cudaError_t e)
+{
+    if (e != cudaSuccess)
+        rt.last = e;
+    pthread_mutex_unlock(&fake_lock);
+    return e;
+}
+
+int fake_called(const char *name)
+{
+    ASSERT(this_device < MAX_DEVICES);
+    if (!strstr(name, "Query") && !strstr(name, "AsyncError")) {
+        ASSERT(rt.n_log < MAX_LOG);
+        rt.log[rt.n_log].device = this_device;
+        rt.log[rt.n_log++].name = name;
+    }
+    if (rt.fail_in[this_device] == 0 || --rt.fail_in[this_device] > 0)
+        return 0;
+    rt.failed = name;
+    return 1;
+}
+
+#define BEGIN                  \
+    lock();                    \
+    if (fake_called(__func__)) \
+    return unlock(cudaErrorUnknown)
+
+/* What frees does so whether it fails or not. */
+#define BEGIN_FREE \
+    lock();        \
+    const cudaError_t result = fake_called(__func__) ? cudaErrorUnknown : cudaSuccess
+
+/* ---- for tests ---- */
+
+void fake_reset(void)
+{
+    lock();
+    for (int i = 0; i < rt.n_memory; i++)
+        free(rt.memory[i].at);
+    for (int i = 0; i < rt.n_streams; i++)
+        free(rt.stream[i]);
+    memset(&rt, 0, sizeof rt);
+    rt.failed = "";
+    fake_nccl_reset();
+    (void)unlock(cudaSuccess);
+}
+
+int fake_open_things(void)
+{
+    return rt.n_memory + rt.n_streams + rt.n_events + rt.n_graphs + fake_nccl_open();
+}
+
+void fake_fail_at(int device, int n) { rt.fail_in[device] = n; }
+int fake_fail_left(int device) { return rt.fail_in[device]; }
+const char *fake_failed_call(void) { return rt.failed ? rt.failed : ""; }
+
+char *fake_log(const char *const *words)
+{
+    struct buf b = {0};
+    char *text;
+
+    lock();
+    for (int i = 0; i < rt.n_log; i++)
+        for (const char *const *w = words; *w; w++)
+            if (!strcmp(*w, rt.log[i].name))
+                buf_printf(&b, "%d:%s ", rt.log[i].device, rt.log[i].name);
+    text = xstrdup(buf_cstr(&b));
+    (void)unlock(cudaSuccess);
+    buf_fini(&b);
+    return text;
+}
+
+/* ---- work ---- */
+
+static int is_node_ready(const struct run *r, int i)
+{
+    const struct work *w = &r->graph->node[i];
+
+    for (int k = 0; k < i; k++)
+        if (r->graph->node[k].lane == w->lane && !r->done[k])
+            return 0;
+    return w->kind != WORK_WAIT || r->done[w->before];
+}
+
+static int do_work(struct work *w);
+
+/* One node of each lane at most. */
+static int do_run(struct run *r)
+{
+    int tried[4] = {0}, n_done = 0;
+
+    for (int i = 0; i < r->graph->n_nodes; i++) {
+        struct work node = r->graph->node[i];
+
+        if (!r->done[i] && !tried[node.lane]++ && is_node_ready(r, i))
+            r->done[i] = node.kind == WORK_RECORD || node.kind == WORK_WAIT || do_work(&node);
+        n_done += r->done[i];
+    }
+    if (n_done < r->graph->n_nodes)
+        return 0;
+    free(r);
+    return 1;
+}
+
+static int do_work(struct work *w)
+{
+    switch (w->kind) {
+    case WORK_RECORD:
+        w->event->n_done = w->nth;
+        return 1;
+    case WORK_WAIT:
+        return w->event->n_done >= w->nth;
+    case WORK_COPY:
+        memcpy(w->to, w->from, w->n_bytes);
+        return 1;
+    case WORK_SET:
+        memset(w->to, w->value, w->n_bytes);
+        return 1;
+    case WORK_CALL:
+        w->fn(w->arg);
+        return 1;
+    case WORK_COLL:
+        return fake_meet(&w->m);
+    case WORK_GRAPH:
+        return do_run(w->run);
+    }
+    ASSERT(!"work without its line here");
+}
+
+void fake_progress(void)
+{
+    for (int i = 0; i < rt.n_streams; i++) {
+        cudaStream_t s = rt.stream[i];
+
+        if (s->head < s->tail && do_work(&s->todo[s->head]))
+            s->head++;
+        if (s->head == s->tail)
+            s->head = s->tail = 0;
+    }
+}
+
+void fake_put(cudaStream_t s, struct work w)
+{
+    struct CUgraph_st *g = s->capture;
+
+    if (s->comm) /* nothing on its stream while it is in progress */
+        ASSERT(!s->comm->n_in_progress || s->comm->is_revoked);
+    if (!g) {
+        ASSERT(s->tail < MAX_WORK);
+        s->todo[s->tail++] = w;
+        return;
+    }
+    ASSERT(g->n_nodes < (int)ARRAY_LEN(g->node));
+    w.lane = s->lane;
+    g->is_joined[s->lane] = w.kind == WORK_RECORD ? g->is_joined[s->lane] : 0;
+    g->node[g->n_nodes++] = w;
+}
+
+void fake_kernel(cudaStream_t s, void (*fn)(void *arg), void *arg)
+{
+    lock();
+    fake_put(s, (struct work){.kind = WORK_CALL, .fn = fn, .arg = arg});
+    (void)unlock(cudaSuccess);
+}
+
+/* ---- device, errors ---- */
+
+int cuda_check(int status, const char *what, struct err *err); /* backend.c's, which is not here */
+
+int cuda_check(int status, const char *what, struct err *err)
+{
+    return status == 0 ? 0 : err_set(err, ERR_DEVICE, "cannot %s: cuda error %d", what, status);
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t e;
+
+    lock();
+    e = rt.last;
+    rt.last = cudaSuccess;
+    (void)unlock(cudaSuccess);
+    return e;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    this_device = device; /* also where it fails: the thread's calls are to be counted */
+    BEGIN;
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    BEGIN;
+    *least = 0;
+    *greatest = -5;
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    BEGIN;
+    *device = this_device;
+    return unlock(cudaSuccess);
+}
+
+void fake_forget(const struct ncclComm *c)
+{
+    for (int i = 0; i < rt.n_streams; i++)
+        if (rt.stream[i]->comm == c)
+            rt.stream[i]->comm = NULL;
+}
+
+/* ---- memory ---- */
+
+static cudaError_t allocate(void **p, size_t n_bytes, int is_pinned, int is_mapped)
+{
+    ASSERT(rt.n_memory < MAX_THINGS);
+    *p = malloc(n_bytes);
+    memset(*p, 0xee, n_bytes);
+    rt.memory[rt.n_memory++] = (struct memory){*p, n_bytes, this_device, is_pinned, is_mapped};
+    return unlock(cudaSuccess);
+}
+
+static void release(const void *p, int is_pinned)
+{
+    for (int i = 0; i < rt.n_memory; i++)
+        if (rt.memory[i].at == p && rt.memory[i].is_pinned == is_pinned) {
+            free(rt.memory[i].at);
+            rt.memory[i] = rt.memory[--rt.n_memory];
+            return;
+        }
+    ASSERT(!"memory that is not there is freed");
+}
+
+static const struct memory *memory_of(const void *p, size_t n_bytes)
+{
+    for (int i = 0; i < rt.n_memory; i++)
+        if (rt.memory[i].at <= (const char *)p &&
+            (const char *)p + n_bytes <= rt.memory[i].at + rt.memory[i].n_bytes)
+            return &rt.memory[i];
+    return NULL;
+}
+
+int fake_is_memory(const void *p, size_t n_bytes)
+{
+    const struct memory *m = memory_of(p, n_bytes);
+
+    return m && !m->is_pinned;
+}
+
+int fake_is_poisoned(int device)
+{
+    for (int i = 0; i < rt.n_memory; i++)
+        if (rt.memory[i].is_mapped && rt.memory[i].device == device)
+            return __atomic_load_n((uint32_t *)(void *)rt.memory[i].at, __ATOMIC_SEQ_CST) != 0;
+    return 0;
+}
+
+cudaError_t cudaMalloc(void **p, size_t n_bytes)
+{
+    BEGIN;
+    return allocate(p, n_bytes, 0, 0);
+}
+
+cudaError_t cudaFree(void *p)
+{
+    BEGIN_FREE;
+    release(p, 0);
+    return unlock(result);
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags)
+{
+    BEGIN;
+    return allocate(p, n_bytes, 1, (flags & cudaHostAllocMapped) != 0);
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    BEGIN_FREE;
+    release(p, 1);
+    return unlock(result);
+}
+
+cudaError_t cudaHostGetDevicePointer(void **out, void *p, unsigned flags)
+{
+    BEGIN;
+    ASSERT(flags == 0 && memory_of(p, 1)->is_mapped);
+    *out = p;
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p)
+{
+    const struct memory *m;
+
+    BEGIN;
+    m = memory_of(p, 1);
+    memset(a, 0, sizeof *a);
+    a->type = !m             ? cudaMemoryTypeUnregistered
+              : m->is_pinned ? cudaMemoryTypeHost
+                             : cudaMemoryTypeDevice;
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind kind)
+{
+    BEGIN;
+    ASSERT(kind == cudaMemcpyDefault);
+    memcpy(to, from, n_bytes);
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t s)
+{
+    BEGIN;
+    ASSERT(fake_is_memory(to, n_bytes) == (kind == cudaMemcpyHostToDevice));
+    ASSERT(fake_is_memory(from, n_bytes) == (kind == cudaMemcpyDeviceToHost));
+    ASSERT(memory_of(to, n_bytes) && memory_of(from, n_bytes)); /* pinned, else it would wait */
+    fake_put(s, (struct work){.kind = WORK_COPY, .to = to, .from = from, .n_bytes = n_bytes});
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t n_bytes, cudaStream_t s)
+{
+    BEGIN;
+    ASSERT(fake_is_memory(p, n_bytes));
+    fake_put(s, (struct work){.kind = WORK_SET, .to = p, .value = value, .n_bytes = n_bytes});
+    return unlock(cudaSuccess);
+}
+
+/* ---- streams, events ---- */
+
+static cudaError_t new_stream(cudaStream_t *s)
+{
+    ASSERT(rt.n_streams < MAX_THINGS);
+    *s = xcalloc(1, sizeof **s);
+    (*s)->device = this_device;
+    rt.stream[rt.n_streams++] = *s;
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
+{
+    BEGIN;
+    ASSERT(flags == cudaStreamNonBlocking);
+    return new_stream(s);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority)
+{
+    BEGIN;
+    ASSERT(flags == cudaStreamNonBlocking && priority == -5);
+    return new_stream(s);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    BEGIN_FREE;
+    ASSERT(!s->capture);
+    for (int i = 0; i < rt.n_streams; i++)
+        if (rt.stream[i] == s)
+            rt.stream[i] = rt.stream[--rt.n_streams];
+    free(s);
+    return unlock(result);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    BEGIN;
+    if (s->capture) {
+        s->capture->is_spoilt = 1;
+        return unlock(cudaErrorStreamCaptureUnsupported);
+    }
+    fake_progress();
+    return unlock(s->head == s->tail ? cudaSuccess : cudaErrorNotReady);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
+{
+    BEGIN;
+    ASSERT(flags == cudaEventDisableTiming);
+    *e = xcalloc(1, sizeof **e);
+    (*e)->device = this_device;
+    rt.n_events++;
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    BEGIN_FREE;
+    rt.n_events--;
+    free(e);
+    return unlock(result);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    BEGIN;
+    e->capture = s->capture;
+    if (s->capture) {
+        e->node = s->capture->n_nodes;
+        fake_put(s, (struct work){.kind = WORK_RECORD});
+    } else {
+        fake_put(s, (struct work){.kind = WORK_RECORD, .event = e, .nth = ++e->n_recorded});
+    }
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    BEGIN;
+    if (e->capture) {
+        e->capture->is_spoilt = 1;
+        return unlock(cudaErrorCapturedEvent);
+    }
+    fake_progress();
+    return unlock(e->n_done >= e->n_recorded ? cudaSuccess : cudaErrorNotReady);
+}
+
+/* A stream that waits for what was recorded in a capture joins it. */
+static void join_capture(cudaStream_t s, struct CUgraph_st *g)
+{
+    if (s->capture)
+        return;
+    ASSERT(g->n_lanes < (int)ARRAY_LEN(g->lane));
+    s->lane = g->n_lanes++;
+    g->lane[s->lane] = s;
+    s->capture = g;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
+{
+    struct CUgraph_st *g;
+
+    BEGIN;
+    ASSERT(flags == 0);
+    g = e->capture;
+    if (!g != !s->capture && !g)
+        return unlock(cudaErrorStreamCaptureIsolation);
+    if (!g) {
+        fake_put(s, (struct work){.kind = WORK_WAIT, .event = e, .nth = e->n_recorded});
+        return unlock(cudaSuccess);
+    }
+    join_capture(s, g);
+    ASSERT(s->capture == g);
+    fake_put(s, (struct work){.kind = WORK_WAIT, .before = e->node});
+    if (s->lane == 0)
+        g->is_joined[g->node[e->node].lane] = 1;
+    return unlock(cudaSuccess);
+}
+
+/* ---- recordings ---- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
+{
+    BEGIN;
+    ASSERT(mode == cudaStreamCaptureModeThreadLocal && !s->capture);
+    s->capture = xcalloc(1, sizeof *s->capture);
+    s->capture->n_lanes = 1;
+    s->capture->lane[0] = s;
+    s->lane = 0;
+    rt.n_graphs++;
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
+{
+    struct CUgraph_st *g = s->capture;
+    int is_bad;
+
+    lock();
+    is_bad = fake_called(__func__) || g->is_spoilt;
+    for (int i = 0; i < g->n_lanes; i++) {
+        g->lane[i]->capture = NULL;
+        is_bad |= i > 0 && !g->is_joined[i];
+    }
+    *out = NULL;
+    if (is_bad) {
+        free(g);
+        rt.n_graphs--;
+        return unlock(cudaErrorStreamCaptureUnjoined);
+    }
+    fake_hold(g, 1);
+    *out = g;
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags)
+{
+    BEGIN;
+    ASSERT(flags == 0);
+    *out = xcalloc(1, sizeof **out);
+    (*out)->graph = xcalloc(1, sizeof *g);
+    *(*out)->graph = *g;
+    fake_hold(g, 1);
+    rt.n_graphs++;
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
+{
+    struct run *r;
+
+    BEGIN;
+    r = xcalloc(1, sizeof *r);
+    r->graph = e->graph;
+    for (int i = 0; i < e->graph->n_nodes; i++)
+        if (e->graph->node[i].kind == WORK_COLL)
+            e->graph->node[i].m.comm->n_queued++;
+    fake_put(s, (struct work){.kind = WORK_GRAPH, .run = r});
+    return unlock(cudaSuccess);
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t g)
+{
+    BEGIN_FREE;
+    fake_hold(g, -1);
+    free(g);
+    rt.n_graphs--;
+    return unlock(result);
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e)
+{
+    BEGIN_FREE;
+    fake_hold(e->graph, -1);
+    free(e->graph);
+    free(e);
+    rt.n_graphs--;
+    return unlock(result);
+}

@@ -1,0 +1,105 @@
+/* fake_impl - what the two fakes share. */
+#ifndef TESTS_NCCL_FAKE_IMPL_H
+#define TESTS_NCCL_FAKE_IMPL_H
+
+#include <nccl.h>
+#include <pthread.h>
+#include <stddef.h>
+
+#include "base/util.h"
+#include "fake.h"
+
+enum { MAX_DEVICES = 8, MAX_WORK = 4096 };
+
+enum work_kind { WORK_RECORD, WORK_WAIT, WORK_COPY, WORK_SET, WORK_CALL, WORK_COLL, WORK_GRAPH };
+
+enum coll_kind { FAKE_ALLREDUCE, FAKE_BROADCAST, FAKE_ALLGATHER };
+
+struct meeting { /* one rank's side of a collective */
+    ncclComm_t comm;
+    enum coll_kind kind;
+    const void *send;
+    void *recv;
+    size_t n_bytes; /* of send */
+    ncclDataType_t type;
+    int root;
+};
+
+struct work {
+    enum work_kind kind;
+    cudaEvent_t event;
+    int64_t nth; /* RECORD, WAIT: the event's n-th record */
+    int before;  /* in a recording, WAIT: the node that it waits for */
+    int lane;    /* in a recording: which of its streams */
+    void *to;
+    const void *from; /* COPY */
+    size_t n_bytes;
+    int value; /* SET */
+    void (*fn)(void *arg);
+    void *arg;
+    struct meeting m;
+    struct run *run; /* GRAPH */
+};
+
+struct CUgraph_st {
+    struct work node[256];
+    int n_nodes, n_lanes;
+    cudaStream_t lane[4]; /* lane 0 began it */
+    int is_joined[4];     /* lane 0 waits for its last node */
+    int is_spoilt;
+};
+
+struct CUgraphExec_st {
+    struct CUgraph_st *graph; /* a copy */
+};
+
+struct run { /* one launch */
+    const struct CUgraph_st *graph;
+    unsigned char done[256];
+};
+
+struct CUstream_st {
+    int device;
+    struct work todo[MAX_WORK];
+    int head, tail;
+    struct CUgraph_st *capture; /* NULL: none */
+    int lane;
+    ncclComm_t comm; /* the last one that queued here */
+};
+
+struct CUevent_st {
+    int device;
+    int64_t n_recorded, n_done;
+    struct CUgraph_st *capture; /* recorded last in this one, as its node `node` */
+    int node;
+};
+
+struct ncclComm {
+    struct clique *clique;
+    int device, rank;
+    int n_in_progress; /* polls until it is ready */
+    ncclResult_t error;
+    int is_inside, is_revoked, is_aborted, is_finalized, is_destroying;
+    int n_registered, n_graphs, n_queued;
+    int64_t n_passed; /* rounds of its clique that it took part in */
+};
+
+enum { NOT_READY = -1 };
+
+extern pthread_mutex_t fake_lock; /* guards everything */
+
+/* Each call starts here, with the lock: 1: it is to fail. */
+int fake_called(const char *name);
+int fake_device(void);
+
+void fake_put(cudaStream_t s, struct work w);
+void fake_progress(void);
+int fake_meet(const struct meeting *m);            /* 1: done; 0: not yet */
+int fake_is_memory(const void *p, size_t n_bytes); /* of a device, and there */
+int fake_is_poisoned(int device);
+void fake_hold(struct CUgraph_st *g, int by); /* its communicators' n_graphs */
+void fake_nccl_reset(void);
+int fake_nccl_open(void);
+void fake_forget(const struct ncclComm *c); /* it ends */
+
+#endif

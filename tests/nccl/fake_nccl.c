@@ -1,0 +1,402 @@
+#include "fake_impl.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+enum { MAX_CLIQUES = 64, POLLS = 2 };
+
+struct clique {
+    ncclUniqueId id;
+    int size, n_members, n_ids;
+    struct meeting posted[MAX_DEVICES];
+    int is_posted[MAX_DEVICES];
+    int64_t n_rounds; /* done */
+    int is_dead;      /* a member has left: nobody is served any more */
+};
+
+static struct {
+    struct clique clique[MAX_CLIQUES];
+    int n_cliques, n_comms, version;
+    uint64_t n_ids;
+    enum fake_hang hang;
+    int error_of[MAX_DEVICES];
+} nccl;
+
+void fake_nccl_reset(void)
+{
+    const enum fake_hang none = FAKE_HANG_NONE;
+
+    memset(&nccl, 0, sizeof nccl);
+    nccl.hang = none;
+    nccl.version = NCCL_VERSION_CODE;
+}
+
+int fake_nccl_open(void) { return nccl.n_comms; }
+
+void fake_hang(enum fake_hang what)
+{
+    pthread_mutex_lock(&fake_lock);
+    nccl.hang = what;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_version(int version) { nccl.version = version; }
+
+void fake_async_error(int device)
+{
+    pthread_mutex_lock(&fake_lock);
+    nccl.error_of[device] = 1;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+/* ---- being called ---- */
+
+static ncclResult_t leave(ncclComm_t c, ncclResult_t r)
+{
+    if (c)
+        c->is_inside = 0;
+    pthread_mutex_unlock(&fake_lock);
+    return r;
+}
+
+/* One thread at a time inside a communicator; the others get their chance to break that. */
+static int enter(ncclComm_t c, const char *name)
+{
+    pthread_mutex_lock(&fake_lock);
+    if (c) {
+        ASSERT(!c->is_inside);
+        ASSERT(!c->is_destroying);
+        c->is_inside = 1;
+        pthread_mutex_unlock(&fake_lock);
+        sched_yield();
+        pthread_mutex_lock(&fake_lock);
+    }
+    return fake_called(name);
+}
+
+#define BEGIN(c)              \
+    if (enter((c), __func__)) \
+    return leave((c), ncclSystemError)
+
+const char *ncclGetErrorString(ncclResult_t r)
+{
+    return r == ncclRemoteError ? "remote process exited or there was a network error"
+                                : "unhandled system error";
+}
+
+const char *ncclGetLastError(ncclComm_t c)
+{
+    (void)c;
+    return "";
+}
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    BEGIN(NULL);
+    *version = nccl.version;
+    return leave(NULL, ncclSuccess);
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    BEGIN(NULL);
+    memset(id, 0x11, sizeof *id);
+    nccl.n_ids++;
+    memcpy(id->internal, &nccl.n_ids, sizeof nccl.n_ids);
+    return leave(NULL, ncclSuccess);
+}
+
+/* ---- life ---- */
+
+static struct clique *clique_of(const ncclUniqueId *id, int size, int n_ids)
+{
+    for (int i = 0; i < nccl.n_cliques; i++)
+        if (!memcmp(&nccl.clique[i].id, id, sizeof *id)) {
+            ASSERT(nccl.clique[i].size == size && nccl.clique[i].n_ids == n_ids);
+            return &nccl.clique[i];
+        }
+    ASSERT(nccl.n_cliques < MAX_CLIQUES);
+    nccl.clique[nccl.n_cliques] = (struct clique){.id = *id, .size = size, .n_ids = n_ids};
+    return &nccl.clique[nccl.n_cliques++];
+}
+
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank, int n_ids,
+                                      ncclUniqueId *ids, ncclConfig_t *config)
+{
+    ncclComm_t c;
+
+    *out = NULL;
+    BEGIN(NULL);
+    ASSERT(config->blocking == 0 && config->commName && *config->commName);
+    ASSERT(rank == fake_device() && rank < size && size <= MAX_DEVICES);
+    c = xcalloc(1, sizeof *c);
+    c->clique = clique_of(&ids[0], size, n_ids);
+    c->clique->n_members++;
+    c->device = c->rank = rank;
+    c->n_in_progress = POLLS;
+    nccl.n_comms++;
+    *out = c;
+    return leave(NULL, ncclInProgress);
+}
+
+static int is_forming(const struct ncclComm *c)
+{
+    return c->clique->n_members < c->clique->size || nccl.hang == FAKE_HANG_INIT;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *st)
+{
+    BEGIN(c);
+    fake_progress();
+    if (nccl.error_of[c->device])
+        c->error = ncclRemoteError;
+    if ((c->error == ncclSuccess || c->is_revoked) && c->n_in_progress > 0 && !is_forming(c))
+        c->n_in_progress--;
+    if (c->is_revoked && c->n_queued > 0 && nccl.hang)
+        c->n_in_progress = POLLS;
+    *st = c->error != ncclSuccess && !c->is_revoked ? c->error
+          : c->n_in_progress                        ? ncclInProgress
+                                                    : ncclSuccess;
+    return leave(c, ncclSuccess);
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t c, void *x, size_t n_bytes, void **handle)
+{
+    BEGIN(c);
+    if (c->is_revoked)
+        return leave(c, ncclInvalidUsage);
+    ASSERT(fake_is_memory(x, n_bytes) && !c->n_in_progress);
+    c->n_registered++;
+    c->n_in_progress = POLLS;
+    *handle = x;
+    return leave(c, ncclInProgress);
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t c, void *handle)
+{
+    const int is_bad = enter(c, __func__);
+
+    ASSERT(fake_is_memory(handle, 1) && !c->is_revoked && !c->is_finalized && c->n_registered > 0);
+    c->n_registered--;
+    return leave(c, is_bad ? ncclSystemError : ncclSuccess);
+}
+
+/* Kernels return whatever becomes of the call. */
+ncclResult_t ncclCommRevoke(ncclComm_t c, int flags)
+{
+    const int is_bad = enter(c, __func__);
+
+    ASSERT(flags == NCCL_REVOKE_DEFAULT && fake_is_poisoned(c->device));
+    ASSERT(!c->is_revoked && !c->is_finalized);
+    if (is_bad)
+        return leave(c, ncclSystemError);
+    c->is_revoked = 1;
+    c->clique->is_dead = 1;
+    c->n_in_progress = POLLS;
+    return leave(c, ncclInProgress);
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t c)
+{
+    BEGIN(c);
+    ASSERT(!c->is_revoked && !c->n_queued && !c->n_registered);
+    c->is_finalized = 1;
+    c->n_in_progress = POLLS;
+    return leave(c, ncclInProgress);
+}
+
+static void wait_unlocked(void)
+{
+    fake_progress();
+    pthread_mutex_unlock(&fake_lock);
+    sched_yield();
+    pthread_mutex_lock(&fake_lock);
+}
+
+static ncclResult_t end(ncclComm_t c, int is_bad)
+{
+    c->clique->is_dead = 1;
+    c->is_destroying = 1;
+    while (nccl.hang == FAKE_HANG_DESTROY)
+        wait_unlocked();
+    fake_forget(c);
+    free(c);
+    nccl.n_comms--;
+    pthread_mutex_unlock(&fake_lock);
+    return is_bad ? ncclSystemError : ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t c)
+{
+    const int is_bad = enter(c, __func__);
+
+    ASSERT(c->is_finalized || c->is_revoked);
+    ASSERT(!c->n_queued);
+    ASSERT(!c->n_graphs); /* the real one waits for ever */
+    return end(c, is_bad);
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t c)
+{
+    const int is_bad = enter(c, __func__);
+
+    ASSERT(fake_is_poisoned(c->device) || (!c->n_queued && !c->n_graphs));
+    c->is_aborted = 1;
+    c->clique->is_dead = 1;
+    while (c->n_graphs > 0 || c->n_queued > 0)
+        wait_unlocked();
+    return end(c, is_bad);
+}
+
+void fake_hold(struct CUgraph_st *g, int by)
+{
+    ncclComm_t last = NULL;
+
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->node[i].kind == WORK_COLL && g->node[i].m.comm != last) {
+            last = g->node[i].m.comm;
+            last->n_graphs += by;
+        }
+}
+
+/* ---- collectives ---- */
+
+static size_t size_of(ncclDataType_t t)
+{
+    switch (t) {
+    case ncclFloat64:
+        return 8;
+    case ncclFloat32:
+        return 4;
+    case ncclBfloat16:
+    case ncclFloat16:
+        return 2;
+    default:
+        ASSERT(t == ncclInt8);
+        return 1;
+    }
+}
+
+static void add(const struct meeting *m, size_t i, double *sum)
+{
+    if (m->type == ncclFloat64)
+        *sum += ((const double *)m->send)[i];
+    else if (m->type == ncclFloat32)
+        *sum += (double)((const float *)m->send)[i];
+    else
+        *sum += ((const uint16_t *)m->send)[i]; /* as integers: only the bytes' way is looked at */
+}
+
+static void store(const struct meeting *m, size_t i, double sum)
+{
+    if (m->type == ncclFloat64)
+        ((double *)m->recv)[i] = sum;
+    else if (m->type == ncclFloat32)
+        ((float *)m->recv)[i] = (float)sum;
+    else
+        ((uint16_t *)m->recv)[i] = (uint16_t)sum;
+}
+
+static void serve(struct clique *q)
+{
+    const struct meeting *first = &q->posted[0];
+    const size_t n = first->n_bytes / size_of(first->type);
+
+    for (int r = 1; r < q->size; r++)
+        ASSERT(q->posted[r].kind == first->kind && q->posted[r].n_bytes == first->n_bytes &&
+               q->posted[r].type == first->type && q->posted[r].root == first->root);
+    for (size_t i = 0; first->kind == FAKE_ALLREDUCE && i < n; i++) {
+        double sum = 0;
+
+        for (int r = 0; r < q->size; r++)
+            add(&q->posted[r], i, &sum);
+        for (int r = 0; r < q->size; r++)
+            store(&q->posted[r], i, sum);
+    }
+    for (int r = 0; first->kind == FAKE_BROADCAST && r < q->size; r++)
+        memmove(q->posted[r].recv, q->posted[first->root].send, first->n_bytes);
+    for (int r = 0; first->kind == FAKE_ALLGATHER && r < q->size; r++)
+        for (int k = 0; k < q->size; k++)
+            memmove((char *)q->posted[r].recv + (size_t)k * first->n_bytes, q->posted[k].send,
+                    first->n_bytes);
+}
+
+static int garbage(const struct meeting *m)
+{
+    memset(m->recv, 0x5a, m->n_bytes);
+    m->comm->n_queued--;
+    return 1;
+}
+
+static int returns_early(const struct ncclComm *c)
+{
+    if (nccl.hang == FAKE_HANG_KERNELS)
+        return 0;
+    return c->is_aborted || (c->is_revoked && nccl.hang != FAKE_HANG_REVOKE);
+}
+
+int fake_meet(const struct meeting *m)
+{
+    ncclComm_t c = m->comm;
+    struct clique *q = c->clique;
+
+    if (c->n_passed == q->n_rounds && returns_early(c))
+        return garbage(m);
+    if (c->n_passed == q->n_rounds && !q->is_posted[c->rank] && !q->is_dead) {
+        int n = 0;
+
+        q->posted[c->rank] = *m;
+        q->is_posted[c->rank] = 1;
+        for (int r = 0; r < q->size; r++)
+            n += q->is_posted[r];
+        if (n == q->size) {
+            serve(q);
+            memset(q->is_posted, 0, sizeof q->is_posted);
+            q->n_rounds++;
+        }
+    }
+    if (c->n_passed == q->n_rounds)
+        return 0;
+    c->n_passed++;
+    c->n_queued--;
+    return 1;
+}
+
+static ncclResult_t queue(cudaStream_t s, struct meeting m)
+{
+    if (m.comm->is_revoked)
+        return leave(m.comm, ncclInvalidUsage);
+    ASSERT(!m.comm->n_in_progress && !m.comm->is_finalized);
+    ASSERT(fake_is_memory(m.send, m.n_bytes) && fake_is_memory(m.recv, m.n_bytes));
+    s->comm = NULL;
+    m.comm->n_queued += !s->capture;
+    fake_put(s, (struct work){.kind = WORK_COLL, .m = m});
+    s->comm = m.comm;
+    m.comm->n_in_progress = POLLS;
+    return leave(m.comm, ncclInProgress);
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t n, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t c, cudaStream_t s)
+{
+    BEGIN(c);
+    ASSERT(op == ncclSum && send == recv);
+    return queue(s, (struct meeting){c, FAKE_ALLREDUCE, send, recv, n * size_of(type), type, 0});
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t n, ncclDataType_t type, int root,
+                           ncclComm_t c, cudaStream_t s)
+{
+    BEGIN(c);
+    return queue(s, (struct meeting){c, FAKE_BROADCAST, send, recv, n * size_of(type), type, root});
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t n, ncclDataType_t type,
+                           ncclComm_t c, cudaStream_t s)
+{
+    BEGIN(c);
+    return queue(s, (struct meeting){c, FAKE_ALLGATHER, send, recv, n * size_of(type), type, 0});
+}
