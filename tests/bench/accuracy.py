@@ -190,7 +190,8 @@ def main():
     if args.record and results:
         with open(os.path.join(HERE, "RESULTS.md"), "a", encoding="utf-8") as file:
             file.write("\n" + text)
-    means = [abs(distance(init, statistics.mean(v), theirs)) for (init, _), v in results.items()]
+    means = [abs(distance(init, statistics.mean(values), theirs))
+             for (init, _), values in results.items()]
     return 1 if n_failed or not means or max(means) > TOLERANCE else 0
 
 

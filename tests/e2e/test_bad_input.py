@@ -1,5 +1,5 @@
-"""Bad job files, data files, checkpoints and messages: each ends as the table says, in time, with one
-clear text.  Bad arguments are in test_args.py, a bad environment in test_launch.py."""
+"""Bad job files, data files, checkpoints and messages: each ends as the table says, in time, with
+one clear text.  Bad arguments are in test_args.py, a bad environment in test_launch.py."""
 
 import gzip
 import json
@@ -154,13 +154,13 @@ CHECKPOINTS = [
     (remove(LAST + "/model.safetensors"), FINISHED, SKIPS + "model.safetensors: No such file"),
     (remove(LAST + "/state.json"), FINISHED, "damaged.*open .*state.json: No such file"),
     (replace(LAST + "/state.json", b""), FINISHED, SKIPS + "state.json: line 1"),
-    (replace(LAST + "/state.json", b'{"step":'), FINISHED, SKIPS + "state.json: line 1: unexpected"),
+    (replace(LAST + "/state.json", b'{"step":'), FINISHED, SKIPS + "state.json: line 1: unexp"),
     (replace(LAST + "/state.json", b"[]"), FINISHED, SKIPS + "state.json: line 1: not an object"),
     (change_state("step", -5), FINISHED, SKIPS + "state.json: its hash is"),
     (change_state("step", "x"), FINISHED, SKIPS + "state.json: its hash is"),
     (change_state("format", 9), FINISHED, SKIPS + "state.json: format 9, this version reads 1"),
     (remove("checkpoints/latest"), FINISHED, r"step 30,"),
-    (without_other(damage("model.safetensors")), USAGE, r"no complete checkpoint .*another --run-d"),
+    (without_other(damage("model.safetensors")), USAGE, r"no complete checkpoint .*another --run"),
     (without_other(remove(LAST + "/state.json")), USAGE, r"no complete checkpoint .*1 looked at"),
     (remove("job.yaml"), USAGE, r"--resume: there is no run in run .*no job.yaml"),
     (replace("job.yaml", b"{"), USAGE, r"run/job.yaml:2:1: not YAML"),
