@@ -142,7 +142,8 @@ def row(init, ranks, accuracies, measured):
 def table(results, measured):
     head = ["| init | ranks | seeds | mean % | spread | PyTorch % | difference |",
             "|---|---|---|---|---|---|---|"]
-    return "\n".join(head + [row(*key, values, measured) for key, values in sorted(results.items())])
+    rows = [row(*key, values, measured) for key, values in sorted(results.items())]
+    return "\n".join(head + rows)
 
 
 def describe(args):
