@@ -47,12 +47,14 @@ static const struct tls_events events = {{on_bytes, on_ended, on_gone}, on_open}
 static int connect_pair(uv_loop_t *loop, struct victim *v, const struct tls_context *c)
 {
     struct sockaddr_storage sa = {.ss_family = AF_INET};
+    struct linger at_once = {.l_onoff = 1}; /* a million ports in TIME_WAIT would be too many */
     socklen_t len = sizeof sa;
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), peer, own;
     struct err err;
 
     ASSERT(listen(listener, 1) == 0 && getsockname(listener, (struct sockaddr *)&sa, &len) == 0);
     peer = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT(setsockopt(peer, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
     ASSERT(connect(peer, (struct sockaddr *)&sa, len) == 0);
     own = accept(listener, NULL, NULL);
     close(listener);

@@ -1,0 +1,59 @@
+/* What the fuzzer starts from is a job that works, and one that recovers. */
+#include "../base/test.h"
+
+#include "live.h"
+
+static struct live_result run(const char *text, size_t len)
+{
+    struct live_result r;
+
+    live_run((const uint8_t *)text, len, &r);
+    return r;
+}
+
+#define RUN(text) run(text, sizeof(text) - 1)
+
+static void whole_jobs(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        char text[] = "?\0r\x1fr\x1fr\x1fr\x1f";
+        struct live_result r;
+
+        text[0] = (char)(0x30 + n);
+        r = run(text, sizeof text - 1);
+        assert_int_equal(r.status, 0);
+        assert_int_equal(r.n_epochs, 3);
+        assert_int_equal(r.n_recovered, 0);
+    }
+}
+
+/* Four ranks, of which one goes in the midst: the others go on. */
+static void recovered_jobs(void **state)
+{
+    struct live_result r = RUN("\x33\x01r\x09\x0d\x01r\x1fr\x1fr\x1f");
+
+    (void)state;
+    assert_int_equal(r.n_recovered, 1);
+    assert_int_equal(r.status, 0);
+}
+
+static void changed_messages(void **state)
+{
+    struct live_result r = RUN("\x32\0r\x09\x06\x10\x05\x01\x06\x01\x0e\x01\x05\x12r\x1f");
+
+    (void)state;
+    assert_true(r.n_changed >= 2);
+    assert_true(r.status > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whole_jobs),
+        cmocka_unit_test(recovered_jobs),
+        cmocka_unit_test(changed_messages),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
