@@ -116,6 +116,18 @@ static void free_tensors(struct tensor_hash *t, int n)
     free(t);
 }
 
+void report_drop_tensors(struct report *r)
+{
+    int is_opened = r->kind == REPORT_OPENED;
+    struct tensor_hash **t = is_opened ? &r->opened.tensor : &r->epoch.tensor;
+    int *n = is_opened ? &r->opened.n_tensors : &r->epoch.n_tensors;
+
+    ASSERT(is_opened || r->kind == REPORT_EPOCH);
+    free_tensors(*t, *n);
+    *t = NULL;
+    *n = 0;
+}
+
 void report_free(struct report *r)
 {
     if (!r)

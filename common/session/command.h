@@ -221,6 +221,7 @@ struct cmd *cmd_new(enum cmd_kind kind, int64_t generation);
 void cmd_free(struct cmd *c); /* and all it owns */
 struct report *report_new(enum report_kind kind, int64_t generation);
 void report_free(struct report *r);
+void report_drop_tensors(struct report *r); /* REPORT_OPENED, REPORT_EPOCH: their hash stays */
 
 struct blob blob_of(const void *data, size_t len); /* a copy */
 

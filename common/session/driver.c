@@ -72,10 +72,12 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     d->full_ms = o->n_ranks == 1 ? 0 : -1;
     d->first_step_s = -1;
     d->saved_step = -1;
-    d->seats[0].is_taken = 1;
+    d->free_from = 1;
+    seat_take(d, 0, NULL);
     d->seats[0].host = xstrdup(o->host);
     d->seats[0].host_id = xstrdup(o->host_id);
-    d->seats[0].gpu = o->gpu_uuid ? xstrdup(o->gpu_uuid) : NULL;
+    if (o->gpu_uuid)
+        seat_use_gpu(d, 0, o->gpu_uuid);
     d->seats[0].pid = o->pid;
     set_beat(d);
     return d;
@@ -547,7 +549,7 @@ void driver_describe(const struct driver *d, int64_t now_ns, struct buf *out)
     int64_t now_ms = (now_ns - d->clock.stalled_ns) / 1000000;
     buf_printf(out, "%s for %.1f s, generation %lld, epoch %lld, step %lld, %d of %d ranks\n",
                stage_name(d->stage), 1e-3 * (double)(now_ms - d->stage_ms),
-               (long long)d->generation, (long long)d->epoch, (long long)d->step, gather_n_here(d),
+               (long long)d->generation, (long long)d->epoch, (long long)d->step, d->n_here,
                d->n_ranks);
     for (int k = 0; k < d->n_seats; k++) {
         const struct seat *s = &d->seats[k];

@@ -34,34 +34,6 @@ void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const 
     driver_leave(d, c, REFUSED_MS);
 }
 
-void seat_clear(struct driver *d, int rank)
-{
-    struct seat *s = &d->seats[rank];
-    free(s->host);
-    free(s->host_id);
-    free(s->gpu);
-    free(s->advertise);
-    free(s->leaving);
-    report_free(s->opened);
-    report_free(s->answer);
-    *s = (struct seat){0};
-}
-
-void seat_move(struct driver *d, int from, int to)
-{
-    d->seats[to] = d->seats[from];
-    d->seats[to].conn->rank = to;
-    d->seats[from] = (struct seat){0};
-}
-
-int gather_n_here(const struct driver *d)
-{
-    int n = 0;
-    for (int k = 0; k < d->n_ranks; k++)
-        n += d->seats[k].is_taken;
-    return n;
-}
-
 /* Some rank's seat is free: a spare takes it. */
 static void move_up(struct driver *d, int rank)
 {
@@ -86,14 +58,6 @@ void gather_leave(struct driver *d, int rank, const char *why)
 }
 
 /* ---- Hello ---- */
-
-static int free_rank(const struct driver *d)
-{
-    for (int k = 1; k < d->n_ranks; k++)
-        if (!d->seats[k].is_taken)
-            return k;
-    return -1;
-}
 
 static int free_spare(const struct driver *d)
 {
@@ -144,7 +108,7 @@ static void refuse_full(struct driver *d, struct conn *c)
 /* Who asked for any rank gives way.  1 when `rank` is free now. */
 static int move_away(struct driver *d, int rank)
 {
-    int to = free_rank(d);
+    int to = seats_free_rank(d);
     if (!d->seats[rank].is_any || to < 0)
         return 0;
     seat_move(d, rank, to);
@@ -165,7 +129,7 @@ static int choose_rank(struct driver *d, struct conn *c, int wanted)
         (!d->seats[wanted].is_taken || (d->stage == STAGE_GATHER && move_away(d, wanted))))
         return wanted;
     int is_clash = wanted == 0 || (wanted > 0 && wanted < d->n_ranks && d->stage == STAGE_GATHER);
-    int rank = wanted < 0 ? free_rank(d) : -1;
+    int rank = wanted < 0 ? seats_free_rank(d) : -1;
     if (rank < 0 && !is_clash)
         rank = free_spare(d); /* a rank that comes back finds its place taken: it waits */
     if (rank < 0 && wanted >= 0 && d->seats[wanted].is_taken)
@@ -181,15 +145,6 @@ static int has_backend(const Wire__Hello *h, const char *name)
         if (!strcmp(h->backends[i], name))
             return 1;
     return 0;
-}
-
-/* The rank that uses this GPU, or -1. */
-static int rank_of_gpu(const struct driver *d, const char *uuid)
-{
-    for (int k = 0; k < d->n_seats; k++)
-        if (d->seats[k].is_taken && d->seats[k].gpu && !strcmp(d->seats[k].gpu, uuid))
-            return k;
-    return -1;
 }
 
 static char *device_mix(const struct driver *d, const char *wanted)
@@ -210,13 +165,13 @@ static int choose_gpu(const struct driver *d, const Wire__Hello *h, char **why)
                              h->n_gpus);
             return -1;
         }
-        int rank = rank_of_gpu(d, h->gpus[i]->uuid);
+        int rank = seats_rank_of_gpu(d, h->gpus[i]->uuid);
         if (rank >= 0)
             *why = xasprintf("%s of %s is used by rank %d already", h->device, h->host, rank);
         return rank >= 0 ? -1 : (int)i;
     }
     for (size_t i = 0; i < h->n_gpus; i++)
-        if (rank_of_gpu(d, h->gpus[i]->uuid) < 0)
+        if (seats_rank_of_gpu(d, h->gpus[i]->uuid) < 0)
             return (int)i;
     *why = xasprintf("%s has %zu GPUs, and other ranks use all of them", h->host, h->n_gpus);
     return -1;
@@ -247,22 +202,23 @@ static char *choose_device(const struct driver *d, const Wire__Hello *h, char **
     return xasprintf("cuda:%d", gpu);
 }
 
-static void take_seat(struct driver *d, struct conn *c, int rank, const Wire__Hello *h, char *gpu)
+static void take_seat(struct driver *d, struct conn *c, int rank, const Wire__Hello *h,
+                      const char *gpu)
 {
     struct seat *s = &d->seats[rank];
-    s->is_taken = 1;
+    seat_take(d, rank, c);
     s->is_any = h->rank < 0;
-    s->conn = c;
     s->host = xstrdup(h->host);
     s->host_id = xstrdup(h->host_id);
-    s->gpu = gpu;
+    if (gpu)
+        seat_use_gpu(d, rank, gpu);
     s->advertise = *h->advertise ? xstrdup(h->advertise) : NULL;
     s->pid = h->pid;
     s->heard_ms = s->moved_ms = s->joined_ms = d->now_ms;
     s->at.phase = PHASE_OPEN;
     c->state = CONN_MEMBER;
     c->rank = rank;
-    if (d->full_ms < 0 && gather_n_here(d) == d->n_ranks)
+    if (d->full_ms < 0 && d->n_here == d->n_ranks)
         d->full_ms = d->now_ms;
 }
 
@@ -315,11 +271,9 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
         if (d->o.max_ranks > d->o.n_ranks)
             snprintf(most, sizeof(most), ", up to %d", d->o.max_ranks);
         queue_log(&d->out, LOG_INFO, "%s joined: %s (pid %lld) from %s, on %s; %d of %d here%s",
-                  name, h->host, (long long)h->pid, c->from, device, gather_n_here(d), d->n_ranks,
-                  most);
-    } else {
-        free(uuid);
+                  name, h->host, (long long)h->pid, c->from, device, d->n_here, d->n_ranks, most);
     }
+    free(uuid);
     free(device);
 }
 
@@ -389,21 +343,15 @@ static int compare_seat(struct driver *d, int rank)
     struct conn *c = d->seats[rank].conn;
     char *why = NULL;
     Wire__Reason reason = compare_opened(d->seats[0].opened, d->seats[rank].opened, &why);
-    if (reason == WIRE__REASON__REASON_NONE)
+    if (reason == WIRE__REASON__REASON_NONE) {
+        report_drop_tensors(d->seats[rank].opened); /* as rank 0's: thousands of equal lists */
         return 0;
+    }
     char *text = xasprintf("rank %d (%s): %s", rank, d->seats[rank].host, why);
     gather_refuse(d, c, reason, text, NULL);
     gather_leave(d, rank, "refused");
     free(text);
     free(why);
-    return 1;
-}
-
-static int is_all_ready(const struct driver *d)
-{
-    for (int k = 0; k < d->n_ranks; k++)
-        if (!d->seats[k].opened)
-            return 0;
     return 1;
 }
 
@@ -444,7 +392,7 @@ static void own_opened(struct driver *d)
 
 void gather_check(struct driver *d)
 {
-    if (d->stage != STAGE_GATHER || d->full_ms < 0 || !is_all_ready(d))
+    if (d->stage != STAGE_GATHER || d->full_ms < 0 || !seats_are_ready(d))
         return;
     recover_grow(d);
     run_prepare(d);
@@ -487,7 +435,7 @@ void gather_say_missing(struct driver *d)
                   1e-3 * (double)max_i64(0, recover_deadline(d) - d->now_ms));
     else if (n && is_gathering)
         queue_log(&d->out, LOG_INFO, "waiting for %s to join: %d of %d here", buf_cstr(&b),
-                  gather_n_here(d), d->n_ranks);
+                  d->n_here, d->n_ranks);
     else if (n)
         queue_log(&d->out, LOG_INFO, "waiting for %s to open model and data", buf_cstr(&b));
     buf_fini(&b);

@@ -1,7 +1,8 @@
 /* driver_impl - the driver's insides, shared by its files and nobody else.
  *
  *   driver.c         what the caller sees; dispatch, time, housekeeping
- *   driver_gather.c  Hello, seats, Ready, refusals
+ *   driver_seats.c   who sits where
+ *   driver_gather.c  Hello, Ready, refusals
  *   driver_strangers.c  lines about connections that come to nothing, not too many
  *   driver_run.c     prepare, form, epochs: commands out, and what comes next
  *   driver_report.c  reports in
@@ -130,7 +131,12 @@ struct driver {
     struct recovery recovery;
     int has_formed, is_epoch_open; /* open: Train is out, and not every rank's answer is in */
     int64_t formed_ms;
-    int n_taken, n_answers;
+    int n_answers, first_answer; /* to this stage's command; the rank whose came first */
+    /* Where a search over all ranks left off (driver_seats.c): thousands of them come one by one.
+     */
+    int free_from, unready, unstepped;
+    int n_here;                  /* ranks whose seat is taken */
+    void *gpus;                  /* tsearch: struct gpu_use */
     int64_t beat_ms, timeout_ms; /* heartbeats: interval, silence that means lost */
     int64_t next_beat_ms, next_check_ms, next_missing_ms;
 
@@ -175,6 +181,18 @@ void driver_event(struct driver *d,
                   struct session_event *e);           /* takes its pointers; host from rank */
 char *driver_label(const struct driver *d, int rank); /* "rank 1 (hostB)", for free() */
 
+/* driver_seats.c: none of these looks at all ranks each time, as a job begins with one call of it
+ * for each rank */
+void seat_take(struct driver *d, int rank, struct conn *c); /* a free one; the caller fills it */
+void seat_use_gpu(struct driver *d, int rank, const char *uuid);
+void seat_clear(struct driver *d, int rank);
+void seat_move(struct driver *d, int from, int to);              /* `to` is free */
+void seats_changed(struct driver *d);                            /* otherwise than by these */
+int seats_free_rank(struct driver *d);                           /* the lowest; -1: none */
+int seats_are_ready(struct driver *d);                           /* all ranks have opened */
+int seats_have_stepped(struct driver *d);                        /* all ranks have done a step */
+int seats_rank_of_gpu(const struct driver *d, const char *uuid); /* -1: nobody's */
+
 /* driver_gather.c */
 void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h);
 void gather_opened(struct driver *d, int rank);                 /* seats[rank].opened has come */
@@ -183,9 +201,6 @@ void gather_check(struct driver *d);                            /* prepare, if a
 void gather_say_missing(struct driver *d);
 void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const char *text,
                    const char *holder);
-void seat_clear(struct driver *d, int rank);
-void seat_move(struct driver *d, int from, int to); /* `to` is free */
-int gather_n_here(const struct driver *d);          /* ranks whose seat is taken */
 
 /* driver_strangers.c */
 void stranger_say(struct driver *d, const char *fmt, ...) /* a warning, unless there are too many */

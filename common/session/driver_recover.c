@@ -91,6 +91,7 @@ void recover_grow(struct driver *d)
         }
         d->n_ranks++;
     }
+    seats_changed(d);
     if (d->n_ranks > before)
         queue_log(&d->out, LOG_INFO, "growing from %d to %d ranks", before, d->n_ranks);
 }
@@ -112,6 +113,7 @@ static void shrink(struct driver *d)
     for (int k = 1; k < next; k++)
         d->seats[k].conn->rank = k;
     d->n_ranks = n;
+    seats_changed(d);
     free(old);
 }
 

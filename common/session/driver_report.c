@@ -49,10 +49,8 @@ void run_stepped(struct driver *d, int rank, double rss_mib)
     if (!s->has_stepped)
         s->rss_mib = rss_mib;
     s->has_stepped = 1;
-    for (int k = 0; k < d->n_ranks; k++)
-        if (!d->seats[k].has_stepped)
-            return;
-    say_first_step(d);
+    if (seats_have_stepped(d))
+        say_first_step(d);
 }
 
 void run_moved(struct driver *d, int rank, const struct progress *p)
@@ -122,6 +120,16 @@ static int is_of_this_epoch(const struct driver *d, const struct report *r)
     return r->kind != REPORT_VALIDATED || r->validated.epoch == d->epoch;
 }
 
+/* Equal replicas have equal tensors: thousands of ranks' lists need not wait here for the last. */
+static void slim(struct driver *d, int rank, struct report *r)
+{
+    if (d->n_answers == 0)
+        d->first_answer = rank;
+    else if (r->kind == REPORT_EPOCH &&
+             hash_equal(r->epoch.replica, d->seats[d->first_answer].answer->epoch.replica))
+        report_drop_tensors(r);
+}
+
 /* An answer to this stage's command; takes r. */
 static void take_answer(struct driver *d, int rank, struct report *r)
 {
@@ -131,6 +139,7 @@ static void take_answer(struct driver *d, int rank, struct report *r)
         report_free(r);
         return;
     }
+    slim(d, rank, r);
     s->answer = r;
     s->at.phase = PHASE_IDLE;
     if (rank == 0)

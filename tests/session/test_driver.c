@@ -151,6 +151,32 @@ static void who_wants_any_gives_way(void **state)
     rig_free(&r);
 }
 
+/* From a host with two GPUs, which rank 0 is on, too. */
+static void hello_with_gpus(struct rig *r, int conn, const char *wanted)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Hello h = WIRE__HELLO__INIT;
+    Wire__Gpu g[2] = {WIRE__GPU__INIT, WIRE__GPU__INIT}, *gpus[] = {&g[0], &g[1]};
+    char a[] = "GPU-a", b[] = "GPU-b", host[] = "h", device[16];
+    char version[] = DPTRAIN_VERSION, cuda[] = "cuda", *backends[] = {cuda};
+    snprintf(device, sizeof(device), "%s", wanted);
+    g[0].uuid = a;
+    g[1].uuid = b;
+    h.protocol = MSG_PROTOCOL;
+    h.version = version;
+    h.rank = -1;
+    h.host = h.host_id = host;
+    h.device = device;
+    h.gpus = gpus;
+    h.n_gpus = 2;
+    h.backends = backends;
+    h.n_backends = 1;
+    m.body_case = WIRE__CONTROL__BODY_HELLO;
+    m.hello = &h;
+    rig_connect(r, conn, "10.0.0.9");
+    rig_message(r, conn, &m);
+}
+
 static void gpus_are_given_once(void **state)
 {
     struct rig r;
@@ -159,31 +185,42 @@ static void gpus_are_given_once(void **state)
     o.device = "cuda:0";
     o.gpu_uuid = "GPU-a";
     rig_driver(&r, &o);
-    for (int conn = 1; conn < 4; conn++) {
-        Wire__Control m = WIRE__CONTROL__INIT;
-        Wire__Hello h = WIRE__HELLO__INIT;
-        Wire__Gpu g[2] = {WIRE__GPU__INIT, WIRE__GPU__INIT}, *gpus[] = {&g[0], &g[1]};
-        char a[] = "GPU-a", b[] = "GPU-b", host[] = "h", device[] = "auto", named[] = "cuda:1";
-        char version[] = DPTRAIN_VERSION, cuda[] = "cuda", *backends[] = {cuda};
-        g[0].uuid = a;
-        g[1].uuid = b;
-        h.protocol = MSG_PROTOCOL;
-        h.version = version;
-        h.rank = -1;
-        h.host = h.host_id = host;
-        h.device = conn == 2 ? named : device;
-        h.gpus = gpus;
-        h.n_gpus = 2;
-        h.backends = backends;
-        h.n_backends = 1;
-        m.body_case = WIRE__CONTROL__BODY_HELLO;
-        m.hello = &h;
-        rig_connect(&r, conn, "10.0.0.9");
-        rig_message(&r, conn, &m);
-    }
+    hello_with_gpus(&r, 1, "auto");
     assert_string_equal(r.sent[1]->welcome->device, "cuda:1"); /* cuda:0 is the driver's */
+    hello_with_gpus(&r, 2, "cuda:1");
     assert_refused(&r, 2, WIRE__REASON__REASON_DEVICE, "cuda:1 of h is used by rank 1 already");
+    hello_with_gpus(&r, 3, "auto");
     assert_refused(&r, 3, WIRE__REASON__REASON_DEVICE, "other ranks use all of them");
+    hello_with_gpus(&r, 4, "cuda:0");
+    assert_refused(&r, 4, WIRE__REASON__REASON_DEVICE, "cuda:0 of h is used by rank 0 already");
+    rig_close(&r, 1); /* its place and its GPU are free again */
+    hello_with_gpus(&r, 5, "auto");
+    assert_welcome(&r, 5, 1);
+    assert_string_equal(r.sent[5]->welcome->device, "cuda:1");
+    rig_free(&r);
+}
+
+/* Places are given from the lowest, also after some were left. */
+static void free_places_are_found(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(5);
+    (void)state;
+    rig_driver(&r, &o);
+    for (int conn = 1; conn < 5; conn++) {
+        rig_hello(&r, conn, -1);
+        assert_welcome(&r, conn, conn);
+    }
+    LOGGED(&r, "on cpu; 5 of 5 here");
+    rig_close(&r, 3);
+    rig_close(&r, 1);
+    rig_hello(&r, 5, -1);
+    assert_welcome(&r, 5, 1);
+    LOGGED(&r, "on cpu; 4 of 5 here");
+    rig_hello(&r, 6, -1);
+    assert_welcome(&r, 6, 3);
+    rig_hello(&r, 7, -1);
+    assert_refused(&r, 7, WIRE__REASON__REASON_FULL, "all its 5 ranks");
     rig_free(&r);
 }
 
@@ -699,25 +736,28 @@ static void protocol_is_kept_or_the_job_fails(void **state)
 
 static void a_replica_that_differs_is_named(void **state)
 {
-    struct rig r;
-    struct driver_options o = rig_options(4);
     (void)state;
-    rig_driver(&r, &o);
-    go_to(&r, 4, CMD_TRAIN);
-    struct cmd *c = r.command;
-    r.command = NULL;
-    for (int k = 0; k < 4; k++) {
-        struct report *p = rig_answer(c);
-        if (k == 2)
-            p->epoch.replica.lo = p->epoch.tensor[1].hash.lo = 1;
-        rig_report(&r, k, p);
+    for (int first = 0; first < 4; first++) { /* whoever answers first */
+        struct rig r;
+        struct driver_options o = rig_options(4);
+        rig_driver(&r, &o);
+        go_to(&r, 4, CMD_TRAIN);
+        struct cmd *c = r.command;
+        r.command = NULL;
+        for (int i = 0; i < 4; i++) {
+            int k = (first + i) % 4;
+            struct report *p = rig_answer(c);
+            if (k == 2)
+                p->epoch.replica.lo = p->epoch.tensor[1].hash.lo = 1;
+            rig_report(&r, k, p);
+        }
+        cmd_free(c);
+        assert_string_equal(rig_event(&r, EVENT_ERROR)->text,
+                            "the replicas differ after epoch 1 (step 4): rank 2 (h2) differs from "
+                            "rank 0 (h0) in conv1.bias");
+        assert_int_equal(rig_count(&r, EVENT_EPOCH), 1); /* what was learnt is told */
+        rig_free(&r);
     }
-    cmd_free(c);
-    assert_string_equal(rig_event(&r, EVENT_ERROR)->text,
-                        "the replicas differ after epoch 1 (step 4): rank 2 (h2) differs from rank "
-                        "0 (h0) in conv1.bias");
-    assert_int_equal(rig_count(&r, EVENT_EPOCH), 1); /* what was learnt is told */
-    rig_free(&r);
 }
 
 /* ---- stops and checkpoints ---- */
@@ -1021,6 +1061,7 @@ int main(void)
         cmocka_unit_test(a_full_job_refuses),
         cmocka_unit_test(who_wants_any_gives_way),
         cmocka_unit_test(gpus_are_given_once),
+        cmocka_unit_test(free_places_are_found),
         cmocka_unit_test(strangers_must_say_hello),
         cmocka_unit_test(what_differs_is_refused),
         cmocka_unit_test(who_leaves_early_frees_the_seat),

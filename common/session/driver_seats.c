@@ -1,0 +1,144 @@
+/* Who sits where.
+ *
+ * What is asked of all ranks ("is every one ready?") is asked each time that one rank has changed,
+ * so looking at all of them would take the square of their number.  Instead a search begins where
+ * the last one stopped, at a rank that stood in the way: while it still does, that is the answer;
+ * if not, the search goes on from there, all the way round.  Nothing need be undone when a rank
+ * leaves: it is found again on the way. */
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/driver_impl.h"
+
+struct gpu_use {
+    char *uuid;
+    const struct conn *conn; /* NULL: rank 0's */
+};
+
+/* ---- GPUs ---- */
+
+static int by_uuid(const void *a, const void *b)
+{
+    return strcmp(((const struct gpu_use *)a)->uuid, ((const struct gpu_use *)b)->uuid);
+}
+
+int seats_rank_of_gpu(const struct driver *d, const char *uuid)
+{
+    struct gpu_use key = {.uuid = (char *)(uintptr_t)uuid};
+    struct gpu_use *const *found = tfind(&key, &d->gpus, by_uuid);
+
+    if (!found)
+        return -1;
+    return (*found)->conn ? (*found)->conn->rank : 0;
+}
+
+void seat_use_gpu(struct driver *d, int rank, const char *uuid)
+{
+    struct gpu_use *u = xcalloc(1, sizeof(*u));
+
+    u->uuid = xstrdup(uuid);
+    u->conn = d->seats[rank].conn;
+    d->seats[rank].gpu = xstrdup(uuid);
+    ASSERT(tsearch(u, &d->gpus, by_uuid));
+}
+
+static void free_gpu(struct driver *d, const char *uuid)
+{
+    struct gpu_use key = {.uuid = (char *)(uintptr_t)uuid},
+                   **found = tfind(&key, &d->gpus, by_uuid);
+    struct gpu_use *u = found ? *found : NULL;
+
+    if (!u)
+        return;
+    tdelete(u, &d->gpus, by_uuid);
+    free(u->uuid);
+    free(u);
+}
+
+/* ---- taking and leaving ---- */
+
+void seats_changed(struct driver *d)
+{
+    d->free_from = 1;
+    d->n_here = 0;
+    for (int k = 0; k < d->n_ranks; k++)
+        d->n_here += d->seats[k].is_taken;
+}
+
+static void seat_freed(struct driver *d, int rank)
+{
+    d->free_from = (int)min_i64(d->free_from, max_i64(rank, 1));
+    d->n_here -= rank < d->n_ranks;
+}
+
+void seat_take(struct driver *d, int rank, struct conn *c)
+{
+    struct seat *s = &d->seats[rank];
+    ASSERT(!s->is_taken);
+    s->is_taken = 1;
+    s->conn = c;
+    d->n_here += rank < d->n_ranks;
+}
+
+void seat_clear(struct driver *d, int rank)
+{
+    struct seat *s = &d->seats[rank];
+    if (s->is_taken)
+        seat_freed(d, rank);
+    if (s->gpu)
+        free_gpu(d, s->gpu);
+    free(s->host);
+    free(s->host_id);
+    free(s->gpu);
+    free(s->advertise);
+    free(s->leaving);
+    report_free(s->opened);
+    report_free(s->answer);
+    *s = (struct seat){0};
+}
+
+void seat_move(struct driver *d, int from, int to)
+{
+    d->seats[to] = d->seats[from];
+    d->seats[to].conn->rank = to;
+    d->seats[from] = (struct seat){0};
+    d->n_here += to < d->n_ranks;
+    seat_freed(d, from);
+}
+
+/* ---- asking ---- */
+
+int seats_free_rank(struct driver *d)
+{
+    for (int k = d->free_from; k < d->n_ranks; k++)
+        if (!d->seats[k].is_taken) {
+            d->free_from = k;
+            return k;
+        }
+    d->free_from = d->n_ranks; /* until one is freed */
+    return -1;
+}
+
+/* The next rank from *at on, all the way round, for which is_missing: -1 none. */
+static int find_missing(const struct driver *d, int *at, int (*is_missing)(const struct seat *s))
+{
+    for (int i = 0; i < d->n_ranks; i++) {
+        int k = (*at + i) % d->n_ranks;
+        if (is_missing(&d->seats[k]))
+            return *at = k;
+    }
+    return -1;
+}
+
+static int is_unready(const struct seat *s) { return !s->opened; }
+static int is_unstepped(const struct seat *s) { return !s->has_stepped; }
+
+int seats_are_ready(struct driver *d) { return find_missing(d, &d->unready, is_unready) < 0; }
+
+int seats_have_stepped(struct driver *d)
+{
+    return find_missing(d, &d->unstepped, is_unstepped) < 0;
+}
