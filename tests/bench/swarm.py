@@ -97,8 +97,8 @@ def log_of(folder):
 
 def run_swarm(folder, tools, n_ranks, driver, port, plain, beat_s):
     words = [os.path.join(tools, "swarm"), "--n", str(n_ranks), "--port", str(port),
-             "--driver-pid", str(driver.pid), "--spare", "--beat", str(beat_s),
-             "--patience", str(PATIENCE_S)]
+             "--driver-pid", str(driver.pid), "--events", os.path.join("run", "events.jsonl"),
+             "--spare", "--beat", str(beat_s), "--patience", str(PATIENCE_S)]
     if not plain:
         words += ["--secret-file", "secret"]
     swarm = subprocess.run(words, cwd=folder, capture_output=True, text=True,

@@ -29,10 +29,18 @@ enum { TICK_MS = 20, SETTLE_MS = 2000 };
 struct options {
     int64_t n, port, driver_pid, at_once, beat_s, patience_s;
     int spare;
-    const char *secret;
+    const char *secret, *events;
 };
 
-enum stage { STAGE_JOIN, STAGE_SETTLE, STAGE_BEAT, STAGE_LOSE, STAGE_ABORT, STAGE_END };
+enum stage {
+    STAGE_JOIN,
+    STAGE_SETTLE,
+    STAGE_BEAT,
+    STAGE_LOSE,
+    STAGE_NOTED, /* until the driver has written that it has recovered */
+    STAGE_ABORT,
+    STAGE_END
+};
 
 /* The moments that are told, in their order. */
 enum moment { BEFORE, JOINED, SETTLED, BEATEN, LOST, RECOVERED, LOST_AGAIN, ABORTED, MOMENT_COUNT };
@@ -65,9 +73,11 @@ struct swarm {
     int n_expected; /* of what ends this stage */
     struct tally tally[STAGE_END][HEARD_COUNT];
     struct mark mark[MOMENT_COUNT];
-    int64_t until_ns; /* STAGE_SETTLE, STAGE_BEAT: their end; else we give up then */
-    char *failure;    /* NULL: none */
+    int64_t until_ns, give_up_ns; /* this stage lasts at least, and at most */
+    char *failure;                /* NULL: none */
 };
+
+#define SECOND INT64_C(1000000000)
 
 #define AT(field) offsetof(struct options, field)
 
@@ -79,10 +89,9 @@ static const struct arg args[] = {
     {"beat", "SECONDS", ARG_INT, AT(beat_s), 0, 3600, .help = "of heartbeats alone (0)"},
     {"patience", "SECONDS", ARG_INT, AT(patience_s), 1, 3600, .help = "for each stage (60)"},
     {"spare", NULL, ARG_FLAG, AT(spare), .help = "one of them is a spare: lose a rank first"},
+    {"events", "F", ARG_TEXT, AT(events), .help = "the driver's events.jsonl"},
     {"secret-file", "F", ARG_TEXT, AT(secret), .help = "the driver's; without it no TLS"},
 };
-
-static int64_t seconds(int64_t n) { return n * INT64_C(1000000000); }
 
 static void mark(struct swarm *s, enum moment m)
 {
@@ -113,6 +122,7 @@ static void enter(struct swarm *s, enum stage stage, int n_expected, int64_t las
     s->stage = stage;
     s->n_expected = n_expected;
     s->until_ns = clock_mono_ns() + lasts_ns;
+    s->give_up_ns = s->until_ns + s->options.patience_s * SECOND;
 }
 
 static void lose_one(struct swarm *s, enum moment m)
@@ -128,8 +138,6 @@ static void lose_one(struct swarm *s, enum moment m)
 
 static void next_stage(struct swarm *s)
 {
-    int64_t patience = seconds(s->options.patience_s);
-
     switch (s->stage) {
     case STAGE_JOIN:
         mark(s, JOINED);
@@ -137,16 +145,16 @@ static void next_stage(struct swarm *s)
         break;
     case STAGE_SETTLE:
         mark(s, SETTLED);
-        enter(s, STAGE_BEAT, 0, seconds(s->options.beat_s));
+        enter(s, STAGE_BEAT, 0, s->options.beat_s * SECOND);
         break;
     case STAGE_BEAT:
         mark(s, BEATEN);
         if (s->options.spare) {
-            enter(s, STAGE_LOSE, s->n_ranks, patience);
+            enter(s, STAGE_LOSE, s->n_ranks, 0);
             lose_one(s, LOST);
             break;
         }
-        enter(s, STAGE_ABORT, s->n_ranks - 1, patience);
+        enter(s, STAGE_ABORT, s->n_ranks - 1, 0);
         lose_one(s, LOST_AGAIN);
         break;
     case STAGE_LOSE:
@@ -155,9 +163,11 @@ static void next_stage(struct swarm *s)
             fail(s, "%d ranks heard that one was lost, want %d",
                  s->tally[STAGE_LOSE][HEARD_PAUSE].n, s->n_ranks - 1);
         else
-            enter(s, STAGE_ABORT, s->n_ranks - 1, patience);
-        if (s->stage == STAGE_ABORT)
-            lose_one(s, LOST_AGAIN);
+            enter(s, STAGE_NOTED, 0, 0);
+        break;
+    case STAGE_NOTED:
+        enter(s, STAGE_ABORT, s->n_ranks - 1, 0);
+        lose_one(s, LOST_AGAIN);
         break;
     case STAGE_ABORT:
         mark(s, ABORTED);
@@ -217,6 +227,41 @@ static void on_heard(struct crowd *c, struct member *m, enum heard what)
         next_stage(s);
 }
 
+/* What the driver must have written down before this stage may end; NULL: nothing. */
+static const char *awaited_event(enum stage s)
+{
+    return s == STAGE_SETTLE ? "\"first_step\"" : s == STAGE_NOTED ? "\"recovered\"" : NULL;
+}
+
+static int is_noted(const struct swarm *s)
+{
+    const char *what = awaited_event(s->stage);
+    char line[4096];
+    int is_found = !what;
+    FILE *f = is_found ? NULL : fopen(s->options.events, "r");
+
+    while (f && !is_found && fgets(line, sizeof line, f))
+        is_found = strstr(line, what) != NULL;
+    if (f)
+        fclose(f);
+    return is_found;
+}
+
+static void give_up(struct swarm *s)
+{
+    if (awaited_event(s->stage))
+        fail(s, "%s does not say %s", s->options.events, awaited_event(s->stage));
+    else
+        fail(s, "%d of %d followers heard \"%s\" within %d s",
+             s->tally[s->stage][awaited(s->stage)].n, s->n_expected, heard_names[awaited(s->stage)],
+             (int)s->options.patience_s);
+}
+
+static int is_over(const struct swarm *s, int64_t now)
+{
+    return awaited(s->stage) == HEARD_COUNT && now >= s->until_ns && is_noted(s);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct swarm *s = timer->data;
@@ -224,14 +269,12 @@ static void on_tick(uv_timer_t *timer)
 
     for (int i = 0; i < s->n_started; i++)
         member_tick(&s->member[i], now);
-    if (s->stage == STAGE_END || now < s->until_ns)
+    if (s->stage == STAGE_END)
         return;
-    if (s->stage == STAGE_SETTLE || s->stage == STAGE_BEAT)
+    if (is_over(s, now))
         next_stage(s);
-    else
-        fail(s, "%d of %d followers heard \"%s\" within %d s",
-             s->tally[s->stage][awaited(s->stage)].n, s->n_expected, heard_names[awaited(s->stage)],
-             (int)s->options.patience_s);
+    else if (now >= s->give_up_ns)
+        give_up(s);
 }
 
 /* ---- telling ---- */
@@ -257,7 +300,7 @@ static void tell_moments(const struct swarm *s)
 /* When the last one heard it. */
 static void tell_news(const struct swarm *s)
 {
-    static const char *const stages[] = {"join", "settle", "beat", "lose", "abort"};
+    static const char *const stages[] = {"join", "settle", "beat", "lose", "noted", "abort"};
 
     for (int i = 0; i < STAGE_END; i++)
         for (int k = 0; k < HEARD_COUNT; k++)
@@ -300,8 +343,9 @@ static int setup(struct swarm *s, int argc, char **argv, struct err *err)
 
     s->options = (struct options){.at_once = 1000, .patience_s = 60};
     rc = args_parse(&group, 1, argc, argv, err);
-    if (rc == 0 && (!s->options.n || !s->options.port || !s->options.driver_pid))
-        rc = err_set(err, ERR_ARG, "--n, --port and --driver-pid are needed");
+    if (rc == 0 &&
+        (!s->options.n || !s->options.port || !s->options.driver_pid || !s->options.events))
+        rc = err_set(err, ERR_ARG, "--n, --port, --driver-pid and --events are needed");
     if (rc < 0)
         return rc;
     getrlimit(RLIMIT_NOFILE, &files);
@@ -321,7 +365,7 @@ static void run(struct swarm *s)
     s->tick.data = s;
     uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS);
     mark(s, BEFORE);
-    enter(s, STAGE_JOIN, s->n_ranks, seconds(s->options.patience_s));
+    enter(s, STAGE_JOIN, s->n_ranks, 0);
     while (s->stage != STAGE_END) {
         start_more(s);
         uv_run(&s->crowd.loop, UV_RUN_ONCE);
