@@ -8,10 +8,11 @@
 #   tests/run.sh asan           under ASan and UBSan               (build-asan/)
 #   tests/run.sh tsan           what has threads, under clang TSan (build-tsan/)
 #   tests/run.sh fuzz [SECONDS] every libFuzzer target for so long, 20 s (build-fuzz/)
+#   tests/run.sh soak [MINUTES] ranks lost, frozen and added at random for so long, 30
 #   tests/run.sh format         clang-format on every source, changing nothing
 #   tests/run.sh lint           the house's rules: includes, guards, sizes
 #   tests/run.sh gpu            the GPU tests; exit status 77 without a GPU backend
-#   tests/run.sh all            all of the above but gpu
+#   tests/run.sh all            all of the above but soak and gpu
 #   --werror                    before any of these: warnings are errors (build-...-werror/)
 #
 # The last line is "N passed, N failed", with ", N skipped" where some were; it counts meson tests,
@@ -195,6 +196,18 @@ fuzz_one() # DIR NAME SECONDS
     rm -rf "$work"
 }
 
+do_soak() # MINUTES
+{
+    configure_and_build "build$suffix" release || return
+    say "soak for $1 minutes"
+    if DPDRIVER=$PWD/build$suffix/driver/dpdriver DPFOLLOWER=$PWD/build$suffix/follower/dpfollower \
+        python3 -u tests/e2e/soak.py "$1"; then
+        passed=$((passed + 1))
+    else
+        add_failure "soak: DPTRAIN_SEED of its first line chooses the same again"
+    fi
+}
+
 do_format()
 {
     local files
@@ -280,13 +293,14 @@ trap 'add_failure interrupted; finish' INT TERM
 
 what=${1:-}
 case $what in
-lint | format | gpu | -*) ;;
+lint | format | soak | gpu | -*) ;;
 *) find_torch ;;
 esac
 case $what in
 '') do_gcc ;;
 quick) do_gcc --no-suite slow ;;
 fuzz | all) do_$what "${2:-20}" ;;
+soak) do_soak "${2:-30}" ;;
 clang | asan | tsan | format | lint | gpu) do_$what ;;
 -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' tests/run.sh && exit ;;
 -*) echo "run.sh: unknown option $what; tests/run.sh --help" >&2 && exit 2 ;;

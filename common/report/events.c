@@ -159,6 +159,7 @@ static void put_epoch(json_t *o, const struct session_epoch *e)
 {
     put_int(o, "epoch", e->epoch);
     put_int(o, "step", e->step);
+    put_int(o, "samples", e->n_samples);
     put_number(o, "train_loss", e->train_loss);
     put_number(o, "train_accuracy", e->train_accuracy);
     put_number(o, "train_seconds", e->train_seconds);

@@ -78,6 +78,7 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     double step_ms_median, comm_exposed_ms_median;
     int is_validated;
     double validation_loss, validation_accuracy;
+    int64_t n_samples; /* trained on: in a whole epoch, each once */
     int64_t n_skipped;
 };
 

@@ -401,6 +401,7 @@ static void note_epoch(struct driver *d)
         .comm_exposed_ms_median = r->epoch.comm_exposed_ms_median,
         .validation_loss = NOT_MEASURED,
         .validation_accuracy = NOT_MEASURED,
+        .n_samples = r->epoch.n_samples,
         .n_skipped = r->epoch.n_skipped,
     };
     d->is_last_said = d->is_epoch_open = 0;

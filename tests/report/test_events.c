@@ -27,9 +27,10 @@ static double two[] = {51.5, 49.25};
 
 #define EPOCH                                                                                   \
     {                                                                                           \
-        .epoch = 3, .step = 235, .train_loss = 0.5, .train_accuracy = 0.75, .train_seconds = 2, \
-        .samples_per_second = 10000, .step_ms_median = 25.5, .comm_exposed_ms_median = 0.25,    \
-        .is_validated = 1, .validation_loss = 0.25, .validation_accuracy = 0.875                \
+        .epoch = 3, .step = 235, .n_samples = 20000, .train_loss = 0.5, .train_accuracy = 0.75, \
+        .train_seconds = 2, .samples_per_second = 10000, .step_ms_median = 25.5,                \
+        .comm_exposed_ms_median = 0.25, .is_validated = 1, .validation_loss = 0.25,             \
+        .validation_accuracy = 0.875                                                            \
     }
 
 /* Every event, and every field that users rely on. */
@@ -52,7 +53,7 @@ static const struct {
      "seconds=0.25;rss_mib=[51.5,49.25]"},
     {{.kind = EVENT_EPOCH, .epoch = EPOCH},
      "epoch",
-     "epoch=3;step=235;train_loss=0.5;train_accuracy=0.75;train_seconds=2.0;"
+     "epoch=3;step=235;samples=20000;train_loss=0.5;train_accuracy=0.75;train_seconds=2.0;"
      "samples_per_second=10000.0;step_ms_median=25.5;comm_exposed_ms_median=0.25;"
      "validation_loss=0.25;validation_accuracy=0.875"},
     {{.kind = EVENT_EPOCH,
@@ -66,7 +67,7 @@ static const struct {
                 .comm_exposed_ms_median = NOT_MEASURED,
                 .n_skipped = 4}},
      "epoch",
-     "epoch=1;step=2;train_loss=null;train_accuracy=0.0;train_seconds=1.0;"
+     "epoch=1;step=2;samples=0;train_loss=null;train_accuracy=0.0;train_seconds=1.0;"
      "samples_per_second=1.0;step_ms_median=1.0;steps_skipped=4"},
     {{.kind = EVENT_CHECKPOINT,
       .step = 235,
