@@ -56,7 +56,7 @@ class Soak(dp.Case):
         self.counts = {}
         self.recoveries, self.n_epochs, self.n_steps = [], 0, 0
         self.usages = {}
-        self.run_dir = ""
+        self.run_dir, self.n_forms = "", 0
 
     def tearDown(self):
         if self._outcome_failed():
@@ -77,6 +77,7 @@ class Soak(dp.Case):
         self.wait_event("first_step", run=self.run_dir)
 
     def begin_driver(self, *args):
+        self.n_forms = len(self.events("form", self.run_dir))
         return self.start([DRIVER, "--nranks", str(N_RANKS), "--port", str(self.port), "--run-dir",
                            self.run_dir, "--threads", "1", *dp.sets(self.job), *args])
 
@@ -135,6 +136,8 @@ class Soak(dp.Case):
         self.driver.kill()
         self.driver.wait_exit()
         self.driver = self.begin_driver("--resume")
+        while len(self.followers) < N_RANKS - 1:
+            self.add()
 
     def let_pass(self, seconds):
         until = time.monotonic() + seconds
@@ -143,6 +146,8 @@ class Soak(dp.Case):
     def choices(self):
         """What may happen now, and how likely it is."""
         n = len(self.followers)
+        if self.is_gathering():  # as many as at the start must come
+            return [(self.add if n < N_RANKS - 1 else self.freeze_driver_briefly, 1)]
         return [(self.add, 4 if n < MOST_FOLLOWERS else 0),
                 (self.kill, 4 if n > LEAST_FOLLOWERS else 0),
                 (self.kill_two, 1 if n > LEAST_FOLLOWERS + 1 else 0),
@@ -160,12 +165,19 @@ class Soak(dp.Case):
         what()
         self.happened(what.__name__)
 
+    def last_events(self):
+        """{kind: number of the last one}."""
+        return {event["event"]: i for i, event in enumerate(self.events(run=self.run_dir))}
+
     def is_training(self):
         """A step was made since the last thing that happened."""
-        kinds = [event["event"] for event in self.events(run=self.run_dir)]
-        last = {kind: len(kinds) - 1 - kinds[::-1].index(kind) for kind in set(kinds)}
-        return max(last.get("recovered", -1), last.get("epoch", -1), last.get("first_step", -1)) \
-            > max(last.get("lost", -1), last.get("start", -1))
+        last = self.last_events()
+        return not self.is_gathering() and \
+            max(last.get(kind, -1) for kind in ("recovered", "epoch", "first_step")) > \
+            max(last.get(kind, -1) for kind in ("lost", "start"))
+
+    def is_gathering(self):
+        return len(self.events("form", self.run_dir)) == self.n_forms
 
     def keep_usage(self):
         """Of the driver, as late as possible: compared with what it was after its first epoch."""
