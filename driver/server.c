@@ -1,5 +1,6 @@
 #include "driver/server.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,8 @@ enum {
     MAX_STRANGERS = 128, /* beside one for each rank; the session's own limit is higher */
     MAX_UNPROVEN = 1024, /* with TLS, where the session knows nothing of them */
     STRANGER_MS = 10000,
+    STRANGER_MS_EACH = 1, /* more for each rank: all may come at once, and each takes our time */
+    MANY_RANKS = 64,      /* whose handshakes' memory is worth looking for */
     LOCAL_PATIENCE_MS = 5000, /* for local followers to end after the job has */
 };
 
@@ -132,10 +135,18 @@ static void do_cut(void *arg)
     }
 }
 
+/* Of the 40 KiB that a TLS handshake needs most are free again, in holes all over the heap. */
+static void give_back_holes(const struct session_event *ev)
+{
+    if (ev->kind == EVENT_FORM && ev->n_ranks >= MANY_RANKS)
+        malloc_trim(0);
+}
+
 static void on_event(void *arg, const struct session_event *ev)
 {
     struct server *s = arg;
 
+    give_back_holes(ev);
     s->is_formed |= ev->kind == EVENT_FORM;
     s->is_ending |= ev->kind == EVENT_ERROR || ev->kind == EVENT_DONE;
     record_event(&s->record, ev);
@@ -273,7 +284,8 @@ static int start_listening(struct server *s, struct err *err)
     struct listener_options l = {.host = s->options->host,
                                  .port = (int)s->options->port,
                                  .max_strangers = max_strangers(s),
-                                 .stranger_ms = STRANGER_MS,
+                                 .stranger_ms =
+                                     STRANGER_MS + STRANGER_MS_EACH * (int)s->options->n_ranks,
                                  .tls = s->tls,
                                  .accepted = on_accepted,
                                  .arg = s};

@@ -32,6 +32,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 
 from bench import HERE, ROOT, commit_and_cpu
@@ -233,10 +234,11 @@ def describe(rows, args, load):
     how = "without TLS" if args.plain else "TLS 1.3 with the shared secret"
     busy = "" if load[0] < 0.5 else "  A busy machine: the CPU times say more than wall times."
     goals = "\n".join(f"- {'met' if met else 'MISSED'}: {text}" for text, met in verdicts(rows))
-    return (f"## Scale, {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}\n\n{machine}; "
-            f"swarm.py, {how}, medians of {args.rounds}.  Load average before {load[0]:.1f}, after "
-            f"{os.getloadavg()[0]:.1f} (the benchmark's own is up to 2).{busy}\n\n{table(rows)}\n\n"
-            f"At {max(row['ranks'] for row in rows):,} ranks:\n{goals}\n")
+    what = textwrap.fill(
+        f"{machine}; swarm.py, {how}, medians of {args.rounds}.  Load average before "
+        f"{load[0]:.1f}, after {os.getloadavg()[0]:.1f} (its own is up to 2).{busy}", 118)
+    return (f"## Scale, {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}\n\n{what}\n\n"
+            f"{table(rows)}\n\nAt {max(row['ranks'] for row in rows):,} ranks:\n{goals}\n")
 
 
 # ---- drawing
