@@ -172,6 +172,25 @@ int local_restart(struct local *l, struct err *err)
     return start_rank(l, -1, err);
 }
 
+int local_doom(struct local *l, pid_t pid)
+{
+    for (int i = 0; i < l->n; i++)
+        if (pid > 0 && l->child[i].pid == pid)
+            return l->child[i].is_doomed = 1;
+    return 0;
+}
+
+void local_kill_doomed(struct local *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        if (!l->child[i].pid || !l->child[i].is_doomed)
+            continue;
+        log_warn("the local follower with pid %ld, whose rank was lost, does not end: killed",
+                 (long)l->child[i].pid);
+        kill(l->child[i].pid, SIGKILL);
+    }
+}
+
 /* ---- ending ---- */
 
 int local_reap(struct local *l, int *rank, char text[64], int *status)

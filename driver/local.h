@@ -15,9 +15,10 @@
 struct local_child {
     pid_t pid; /* 0: ended and reaped */
     int rank;
+    int is_doomed;
 };
 
-enum { LOCAL_RESTARTS = 3, LOCAL_RESTARTS_MS = 60000 };
+enum { LOCAL_RESTARTS = 3, LOCAL_RESTARTS_MS = 60000, LOCAL_DOOM_MS = 2000 };
 
 struct local {
     struct local_child *child; /* [cap]; n in use */
@@ -40,6 +41,11 @@ int local_restart(struct local *l, struct err *err);
 /* One that has ended: 1 and *rank, *text ("exited with status 2"), *status (its exit status, 1 for
  * a signal); 0: none.  Call until 0. */
 int local_reap(struct local *l, int *rank, char text[64], int *status);
+
+/* The rank of this process was lost.  1: it is one of ours, and local_kill_doomed is to be called
+ * after LOCAL_DOOM_MS, in which it may end by itself: a frozen one never would. */
+int local_doom(struct local *l, pid_t pid);
+void local_kill_doomed(struct local *l);
 
 /* Wait until all have ended by themselves, for at most patience_ms; then they are killed. */
 void local_end(struct local *l, int patience_ms);

@@ -38,6 +38,7 @@ struct server {
     struct record record;
     struct local local;
     uv_signal_t child_ended;
+    uv_timer_t doom;  /* of local followers whose rank was lost */
     int is_formed;    /* from here on the session knows what a lost follower means */
     int is_ending;    /* the session has said how it ends */
     int local_status; /* != 0: a local follower's end is why we stop */
@@ -142,11 +143,15 @@ static void give_back_holes(const struct session_event *ev)
         malloc_trim(0);
 }
 
+static void on_doom(uv_timer_t *t) { local_kill_doomed(&((struct server *)t->data)->local); }
+
 static void on_event(void *arg, const struct session_event *ev)
 {
     struct server *s = arg;
 
     give_back_holes(ev);
+    if (ev->kind == EVENT_LOST && local_doom(&s->local, (pid_t)ev->pid))
+        uv_timer_start(&s->doom, on_doom, LOCAL_DOOM_MS, 0);
     s->is_formed |= ev->kind == EVENT_FORM;
     s->is_ending |= ev->kind == EVENT_ERROR || ev->kind == EVENT_DONE;
     record_event(&s->record, ev);
@@ -403,6 +408,7 @@ static int server_end(struct server *s)
     while (s->peers.n > 0)
         do_close(s, s->peers.peer[0]->number);
     uv_close((uv_handle_t *)&s->child_ended, NULL);
+    uv_close((uv_handle_t *)&s->doom, NULL);
     if (status == STATUS_OK && !s->is_formed && s->local.group)
         kill(-s->local.group, SIGKILL); /* nothing was to be done: they may not have found us */
     local_end(&s->local,
@@ -449,6 +455,8 @@ int server_run(const struct options *o, const struct job *job, int argc, char **
     }
     uv_signal_init(&s.daemon.loop, &s.child_ended);
     s.child_ended.data = &s;
+    uv_timer_init(&s.daemon.loop, &s.doom);
+    s.doom.data = &s;
     if (server_start(&s, &err) < 0) {
         log_error("%s", err.msg);
         s.status = daemon_status_of(&err);

@@ -119,10 +119,11 @@ static void shrink(struct driver *d)
 
 /* ---- taking leave of a rank ---- */
 
-static void say_lost(struct driver *d, int rank, int64_t step, const char *why)
+static void say_lost(struct driver *d, int rank, int64_t pid, int64_t step, const char *why)
 {
     driver_event(d, &(struct session_event){.kind = EVENT_LOST,
                                             .rank = rank,
+                                            .pid = pid,
                                             .step = step,
                                             .phase = PHASE_COUNT,
                                             .text = xstrdup(why)});
@@ -132,7 +133,9 @@ static void say_lost(struct driver *d, int rank, int64_t step, const char *why)
 static void remove_lost(struct driver *d, const struct cause *c)
 {
     struct conn *conn = d->seats[c->rank].conn;
-    say_lost(d, c->rank, c->step, c->text);
+    const struct seat *s = &d->seats[c->rank];
+    int is_here = !strcmp(s->host_id, d->o.host_id);
+    say_lost(d, c->rank, is_here ? s->pid : 0, c->step, c->text);
     if (conn->state == CONN_MEMBER)
         end_send_abort(d, c, conn, 0);
     conn->rank = -1;
@@ -185,7 +188,7 @@ static void let_go(struct driver *d)
         c.text = xasprintf("%s %s", who, s->leaving);
         queue_log(&d->out, LOG_INFO, "%s, after step %lld", c.text, (long long)d->step);
         note_first_cause(d, &c);
-        say_lost(d, k, d->step, c.text);
+        say_lost(d, k, 0, d->step, c.text);
         recover_farewell(d, s->conn,
                          s->is_drained ? "drained by the operator of the driver"
                                        : "stopped: its place in the job is free now");

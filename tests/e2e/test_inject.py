@@ -248,6 +248,18 @@ class Flipped(Faults):
         self.assertEqual(self.events("inject"), [])
 
 
+class Local(Faults):
+    def test_frozen(self):
+        """A local follower that is frozen cannot end, nor be replaced, unless it is killed."""
+        driver = self.driver("--run-dir", "run", "--local", "--inject", "stop:rank2@step20", n=N,
+                             job=JOB)
+        self.assert_exit(driver, FINISHED, r"rank 2 .* was lost",
+                         r"the local follower with pid \d+, whose rank was lost, does not end: "
+                         r"killed", r"was killed by SIGKILL: starting another one")
+        self.assertLessEqual(self.events("recovered", "run")[0]["steps_lost"], 1)
+        self.assert_as_undisturbed("run")
+
+
 def often(what, point):
     """The cases that are tried every time: each phase with a closed connection, and silence where
     it differs."""
@@ -290,5 +302,5 @@ def add_all():
 if __name__ == "__main__":
     add_all()
     if REST:
-        del sys.argv[1], Flipped  # always the same, and always run
+        del sys.argv[1], Flipped, Local  # always the same, and always run
     dp.main()
