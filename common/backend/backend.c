@@ -8,8 +8,8 @@
 
 static int is_whole(const struct backend_device_ops *d)
 {
-    return d->host_alloc && d->host_free && d->zero && d->copy && d->put && d->get && d->mark &&
-           d->follow && d->passed;
+    return d->host_alloc && d->host_free && d->room && d->zero && d->copy && d->put && d->get &&
+           d->mark && d->follow && d->passed;
 }
 
 void backend_init(struct backend *b, const struct backend_ops *ops)
@@ -117,6 +117,11 @@ void backend_host_free(struct backend *b, void *p)
         b->ops->device->host_free(b, p);
     else
         free(p);
+}
+
+int backend_room(struct backend *b, size_t *n_bytes, struct err *err)
+{
+    return b->ops->device->room(b, n_bytes, err);
 }
 
 int backend_zero(struct backend *b, void *p, size_t n_bytes, struct err *err)

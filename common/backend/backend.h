@@ -59,6 +59,7 @@ struct backend_device_ops {
     int (*host_alloc)(struct backend *b, size_t n_bytes, const char *what, void **out,
                       struct err *err);
     void (*host_free)(struct backend *b, void *p);
+    int (*room)(struct backend *b, size_t *n_bytes, struct err *err); /* not allocated yet */
     int (*zero)(struct backend *b, void *p, size_t n_bytes, struct err *err);
     int (*copy)(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err);
     int (*put)(struct backend *b, enum backend_lane lane, void *to, const void *from,
@@ -129,6 +130,8 @@ int backend_is_device(const struct backend *b);
 int backend_host_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
                        struct err *err);            /* zeroed */
 void backend_host_free(struct backend *b, void *p); /* NULL is fine */
+/* Of a device: how much backend_alloc could give, others on the device aside. */
+int backend_room(struct backend *b, size_t *n_bytes, struct err *err);
 int backend_zero(struct backend *b, void *p, size_t n_bytes, struct err *err);
 int backend_copy(struct backend *b, void *to, const void *from, size_t n_bytes,
                  struct err *err); /* both the backend's, not overlapping */

@@ -46,7 +46,8 @@ struct plugin_probe {
 /* What crosses the border between the program and the plugin; both must have been built of one. */
 #define PLUGIN_LAYOUT                                                                        \
     ((uint32_t)(sizeof(struct err) + 31 * sizeof(struct graph) + 961 * sizeof(struct node) + \
-                29791 * sizeof(struct value) + 923521 * sizeof(struct backend_ops) +         \
+                29791 * sizeof(struct value) +                                               \
+                923521 * (sizeof(struct backend_ops) + sizeof(struct backend_device_ops)) +  \
                 (size_t)28629151 * OP_COUNT + sizeof(struct plugin_probe)))
 
 struct coll_device_ops;

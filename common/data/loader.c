@@ -41,6 +41,8 @@ struct work {
 
 struct loader {
     const struct dataset *dataset;
+    struct loader_memory memory;
+    int indices_only;
     int n_slots;
     int64_t capacity;  /* samples a slot can hold */
     void *xs;          /* memory of all slots' x, y and index */
@@ -89,8 +91,7 @@ static void plan_batch(const struct work *w, int64_t n_samples, struct batch *b)
     b->micro = w->micro;
 }
 
-static int fill_slot(const struct dataset *ds, const struct work *w, struct slot *s,
-                     struct err *err)
+static int fill_slot(const struct loader *l, const struct work *w, struct slot *s, struct err *err)
 {
     struct batch *b = &s->batch;
 
@@ -102,7 +103,7 @@ static int fill_slot(const struct dataset *ds, const struct work *w, struct slot
 
         sampler_list(&w->sampler, &at, (struct span){b->first, b->n}, s->index);
     }
-    if (dataset_gather(ds, s->index, b->n, b->x, b->y, err) < 0)
+    if (!l->indices_only && dataset_gather(l->dataset, s->index, b->n, b->x, b->y, err) < 0)
         return err_wrap(err, "reading the batch of step %lld", (long long)b->step);
     return 0;
 }
@@ -119,7 +120,7 @@ static void fill_next(struct loader *l)
     l->busy = 1;
     pthread_mutex_unlock(&l->lock);
     plan_batch(&w, l->dataset->n_samples, &s->batch);
-    rc = fill_slot(l->dataset, &w, s, &err);
+    rc = fill_slot(l, &w, s, &err);
     pthread_mutex_lock(&l->lock);
     l->busy = 0;
     if (rc < 0) {
@@ -148,18 +149,31 @@ static void *run(void *arg)
 
 /* ---- the engine's side ---- */
 
+static int alloc_heap(void *arg, size_t n_bytes, const char *what, void **out, struct err *err)
+{
+    (void)arg;
+    return try_alloc(out, n_bytes, what, err);
+}
+
+static void free_heap(void *arg, void *p)
+{
+    (void)arg;
+    free(p);
+}
+
 /* Slots for `n` samples each.  The data thread has nothing to do meanwhile. */
 static int reserve(struct loader *l, int64_t n, struct err *err)
 {
-    int64_t sample = shape_elements(&l->dataset->sample);
-    int64_t x_bytes = round_up_i64(n * sample * (int64_t)sizeof(float), 64);
-    int64_t y_bytes = round_up_i64(n * (int64_t)sizeof(int32_t), 64);
+    int64_t n_read = l->indices_only ? 0 : n, sample = shape_elements(&l->dataset->sample);
+    int64_t x_bytes = round_up_i64(n_read * sample * (int64_t)sizeof(float), 64);
+    int64_t y_bytes = round_up_i64(n_read * (int64_t)sizeof(int32_t), 64);
     int64_t slot_bytes = x_bytes + y_bytes + round_up_i64(n * (int64_t)sizeof(int64_t), 64);
     void *all;
 
-    if (try_alloc(&all, (size_t)(l->n_slots * slot_bytes), "batches read ahead", err) < 0)
+    if (l->memory.alloc(l->memory.arg, (size_t)(l->n_slots * slot_bytes), "batches read ahead",
+                        &all, err) < 0)
         return err->code;
-    free(l->xs);
+    l->memory.free(l->memory.arg, l->xs);
     l->xs = all;
     l->capacity = n;
     for (int i = 0; i < l->n_slots; i++) {
@@ -167,7 +181,11 @@ static int reserve(struct loader *l, int64_t n, struct err *err)
         struct slot *s = &l->slot[i];
 
         s->index = (void *)(at + x_bytes + y_bytes);
-        s->batch = (struct batch){.x = (void *)at, .y = (void *)(at + x_bytes), .index = s->index};
+        s->batch = (struct batch){.index = s->index};
+        if (!l->indices_only) {
+            s->batch.x = (void *)at;
+            s->batch.y = (void *)(at + x_bytes);
+        }
     }
     return 0;
 }
@@ -192,7 +210,7 @@ static void destroy(struct loader *l)
     pthread_cond_destroy(&l->progress);
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
-    free(l->xs);
+    l->memory.free(l->memory.arg, l->xs);
     free(l);
 }
 
@@ -215,6 +233,8 @@ int loader_new(struct loader **out, const struct loader_options *o, struct err *
     l = xcalloc(1, sizeof *l);
     l->dataset = o->dataset;
     l->n_slots = o->n_slots ? o->n_slots : NORMAL_SLOTS;
+    l->indices_only = o->indices_only;
+    l->memory = o->memory ? *o->memory : (struct loader_memory){alloc_heap, free_heap, NULL};
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
     pthread_cond_init(&l->progress, NULL);

@@ -27,8 +27,8 @@
 enum { LOADER_END = 1 }; /* loader_next: the work is done */
 
 struct batch {
-    float *x;             /* [n,H,W,C], aligned to 64 */
-    int32_t *y;           /* [n] labels */
+    float *x;             /* [n,H,W,C], aligned to 64; NULL with indices_only */
+    int32_t *y;           /* [n] labels; likewise */
     const int64_t *index; /* [n] which samples they are */
     int64_t n;            /* 0: this rank's part is empty */
     int64_t step;         /* global step, from 0; in a pass: the batch's number, from 0 */
@@ -38,10 +38,19 @@ struct batch {
     int64_t n_global;     /* samples of this step over all ranks; in a pass: of the dataset */
 };
 
+/* Where slots lie, if not on the heap: memory that a device copies from, say.  Zeroed. */
+struct loader_memory {
+    int (*alloc)(void *arg, size_t n_bytes, const char *what, void **out, struct err *err);
+    void (*free)(void *arg, void *p); /* NULL is fine */
+    void *arg;
+};
+
 struct loader_options {
-    const struct dataset *dataset; /* borrowed for the loader's life */
-    int64_t max_batch;             /* samples a slot holds to begin with */
-    int n_slots;                   /* batches ahead, 2 .. 64; 0: 4 */
+    const struct dataset *dataset;      /* borrowed for the loader's life */
+    int64_t max_batch;                  /* samples a slot holds to begin with */
+    int n_slots;                        /* batches ahead, 2 .. 64; 0: 4 */
+    int indices_only;                   /* 1: batches have no x and y (NULL), and nothing is read */
+    const struct loader_memory *memory; /* NULL: the heap; copied */
 };
 
 struct loader;

@@ -48,6 +48,7 @@ struct step_scalars {
     float requests;         /* bits of enum engine_request that this rank asks for */
     int32_t skip_nonfinite; /* 1: a step with non-finite numbers is not applied */
     int32_t first_update;   /* 1: optimizer state is empty (momentum starts as the gradient) */
+    float stamp __attribute__((aligned(16))); /* names this step; kept where it is applied */
 };
 
 /* How a parameter starts and is trained. */

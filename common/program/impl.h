@@ -35,7 +35,6 @@ struct program {
     struct place *place; /* [n_values] */
     size_t temp_bytes;   /* temporaries; behind them the scratch, then inputs that lie here */
     size_t scratch_bytes;
-    void *zeros; /* host memory, as much as the largest output that batch 0 zeroes */
 };
 
 /* Rewrite the graph with what the backend can do in one kernel; removed nodes have op -1. */

@@ -65,20 +65,6 @@ static int make_steps(struct program *p, struct err *err)
     return rc;
 }
 
-static size_t zeroed_bytes(const struct program *p)
-{
-    size_t most = 0;
-
-    for (int s = 0; s < p->n_steps; s++) {
-        const struct node *n = &p->graph->node[p->step[s].node];
-
-        for (int i = 0; !p->step[s].kernel && i < n->n_out; i++)
-            if (n->out[i] != NO_VALUE && value_bytes(&p->graph->value[n->out[i]]) > most)
-                most = value_bytes(&p->graph->value[n->out[i]]);
-    }
-    return most;
-}
-
 static const struct segment *find_segment(const struct segment *s, int n, const char *name)
 {
     for (int i = 0; i < n; i++)
@@ -143,7 +129,7 @@ static int prepare(struct program *p, struct err *err)
     if (rc < 0 || (rc = make_steps(p, err)) < 0 || (rc = program_make_stages(p, err)) < 0)
         return rc;
     program_plan(p);
-    return try_alloc(&p->zeros, zeroed_bytes(p) + 1, "zeros of a program without samples", err);
+    return 0;
 }
 
 int program_new(struct backend *b, struct graph *g, const struct layout *layout,
@@ -175,7 +161,6 @@ void program_free(struct program *p)
     free(p->stage);
     free(p->sync_value);
     free(p->place);
-    free(p->zeros);
     free(p);
 }
 
@@ -193,8 +178,8 @@ static int zero_outputs(struct program *p, const struct node *n, struct err *err
 
     for (int i = 0; rc == 0 && i < n->n_out; i++)
         if (n->out[i] != NO_VALUE)
-            rc = backend_copy_in(p->backend, p->place[n->out[i]].address, p->zeros,
-                                 value_bytes(&p->graph->value[n->out[i]]), err);
+            rc = backend_zero(p->backend, p->place[n->out[i]].address,
+                              value_bytes(&p->graph->value[n->out[i]]), err);
     return rc;
 }
 

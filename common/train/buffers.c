@@ -20,8 +20,7 @@ int buffers_new(struct backend *b, const struct state *s, int accumulates, struc
         {(void **)&m->micro, accumulates ? grad : 0, "gradients of a micro-batch"},
         {(void **)&m->work, accumulates ? stats : 0, "running statistics of a micro-batch"},
         {(void **)&m->shadow, stats, "next running statistics"},
-        {(void **)&m->metrics, sizeof(double) * METRIC_COUNT, "metrics"},
-        {(void **)&m->check, sizeof(double) * 2, "gradient check"},
+        {(void **)&m->outcome, sizeof *m->outcome, "a step's outcome"},
         {(void **)&m->scalars, sizeof *m->scalars, "step scalars"},
     };
 
@@ -33,6 +32,12 @@ int buffers_new(struct backend *b, const struct state *s, int accumulates, struc
             buffers_free(m);
             return err->code;
         }
+    if (backend_host_alloc(b, BUFFERS_SENT * sizeof *m->sent, "step scalars", (void **)&m->sent,
+                           err) < 0 ||
+        backend_host_alloc(b, sizeof *m->seen, "a step's outcome", (void **)&m->seen, err) < 0) {
+        buffers_free(m);
+        return err->code;
+    }
     *out = m;
     return 0;
 }
@@ -45,10 +50,11 @@ void buffers_free(struct buffers *m)
     backend_free(m->backend, m->micro);
     backend_free(m->backend, m->work);
     backend_free(m->backend, m->shadow);
-    backend_free(m->backend, m->metrics);
-    backend_free(m->backend, m->check);
+    backend_free(m->backend, m->outcome);
     backend_free(m->backend, m->scalars);
     backend_free(m->backend, m->arena);
+    backend_host_free(m->backend, m->sent);
+    backend_host_free(m->backend, m->seen);
     free(m);
 }
 
@@ -65,6 +71,16 @@ int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err)
     return 0;
 }
 
+int buffers_read_back(struct buffers *m, const struct layout *l, struct err *err)
+{
+    int rc = backend_get(m->backend, m->seen->control, m->grad + l->n_trained,
+                         sizeof m->seen->control, err);
+
+    return rc == 0 ? backend_get(m->backend, &m->seen->outcome, m->outcome, sizeof m->seen->outcome,
+                                 err)
+                   : rc;
+}
+
 struct program_spaces buffers_spaces(const struct buffers *m, const struct state *s)
 {
     return (struct program_spaces){
@@ -72,7 +88,7 @@ struct program_spaces buffers_spaces(const struct buffers *m, const struct state
         .grad = m->accumulates ? m->micro : m->grad,
         .state = m->accumulates ? m->work : s->stats,
         .shadow = m->shadow,
-        .metrics = m->metrics,
+        .metrics = m->outcome->metrics,
         .scalars = m->scalars,
     };
 }

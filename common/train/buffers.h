@@ -11,21 +11,44 @@
 #define TRAIN_BUFFERS_H
 
 #include "backend/backend.h"
+#include "op/control.h"
 #include "program/program.h"
 #include "train/state.h"
 
+/* What a step leaves behind for the engine, in the backend's memory. */
+struct step_outcome {
+    _Alignas(16) double metrics[METRIC_COUNT]; /* of this rank */
+    _Alignas(16) double check[2];              /* of grad_check */
+    _Alignas(16) float applied;                /* the stamp of the last step that was applied */
+};
+
+/* Exact as a float, never 0, and different for steps near each other. */
+static inline float step_stamp(int64_t step) { return (float)(step % (1 << 23) + 1); }
+
 struct buffers {
     struct backend *backend;
-    float *grad;     /* [layout.n_grad]: what is reduced, control vector at the end */
-    float *micro;    /* [layout.n_grad]: what programs write */
-    float *work;     /* [n_state_total]: what programs read */
-    float *shadow;   /* [n_state_total]: what programs write */
-    double *metrics; /* [METRIC_COUNT] */
-    double *check;   /* [2]: of grad_check */
+    float *grad;   /* [layout.n_grad]: what is reduced, control vector at the end */
+    float *micro;  /* [layout.n_grad]: what programs write */
+    float *work;   /* [n_state_total]: what programs read */
+    float *shadow; /* [n_state_total]: what programs write */
+    struct step_outcome *outcome;
     struct step_scalars *scalars;
     void *arena;
     size_t arena_bytes;
     int accumulates;
+
+    /* Memory of the host that copies from and to the above go through. */
+    struct step_scalars *sent; /* [BUFFERS_SENT], used in turn */
+    struct readback *seen;
+};
+
+/* Scalars of so many micro-batches may be on their way at once (feed.h lets no more than four). */
+enum { BUFFERS_SENT = 8 };
+
+/* What the engine looks at after a step. */
+struct readback {
+    float control[CONTROL_LEN];
+    struct step_outcome outcome;
 };
 
 int buffers_new(struct backend *b, const struct state *s, int accumulates, struct buffers **out,
@@ -34,6 +57,9 @@ void buffers_free(struct buffers *m); /* NULL is fine */
 
 /* Make the arena hold at least n_bytes; no program may be bound to the old one. */
 int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err);
+
+/* Queue the copy of control vector and outcome to *seen. */
+int buffers_read_back(struct buffers *m, const struct layout *l, struct err *err);
 
 struct program_spaces buffers_spaces(const struct buffers *m, const struct state *s);
 

@@ -302,8 +302,8 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     rc = meter_start(&m, n, err);
     continue_timing(t, epoch, &m);
     if (rc == 0 && at->step < last)
-        rc = loader_start_train(t->train_loader, &t->sampler, (int)t->job->train.accumulate,
-                                t->n_ranks, t->rank, at->step, last, err);
+        rc = feed_start_train(t->train_feed, &t->sampler, (int)t->job->train.accumulate, t->n_ranks,
+                              t->rank, at->step, last, err);
     coll_stats(t->coll, &s);
     m.wait_ns = s.wait_ns;
     if (rc == 0)
@@ -319,36 +319,48 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
 
 /* ---- validation ---- */
 
+struct pass { /* one batch of it */
+    struct trainer *t;
+    struct program *program;
+};
+
+static int queue_pass(void *arg, struct err *err)
+{
+    struct pass *v = arg;
+    int rc = feed_gather(v->t->valid_feed, v->program, err);
+
+    for (int i = 0; i < program_n_stages(v->program) && rc == 0; i++)
+        rc = program_run_stage(v->program, i, err);
+    return rc;
+}
+
 static int validate_batch(struct trainer *t, const struct batch *b, struct err *err)
 {
-    struct program *p = programs_find(t->programs, 0, b->n);
-    int64_t sample = t->input.image[0] * t->input.image[1] * t->input.image[2];
-    int rc = backend_copy_in(t->backend, program_x(p), b->x,
-                             sizeof(float) * (size_t)(b->n * sample), err);
+    struct pass v = {t, programs_find(t->programs, 0, b->n)};
+    struct tape_key key = {v.program, 0, 0};
+    int rc = feed_put(t->valid_feed, v.program, err);
 
     if (rc == 0)
-        rc = backend_copy_in(t->backend, program_labels(p), b->y, sizeof *b->y * (size_t)b->n, err);
-    for (int i = 0; i < program_n_stages(p) && rc == 0; i++)
-        rc = program_run_stage(p, i, err);
+        rc = tapes_run(t->tapes, key, queue_pass, &v, err);
+    if (rc == 0)
+        feed_ahead(t->valid_feed);
     return rc;
 }
 
 static int validate_all(struct trainer *t, struct err *err)
 {
-    const struct batch *b;
-    int rc = loader_start_pass(t->valid_loader, programs_validation_batch(t->programs), t->n_ranks,
-                               t->rank, err);
+    struct batch b;
+    int rc = feed_start_pass(t->valid_feed, programs_validation_batch(t->programs), t->n_ranks,
+                             t->rank, err);
 
     while (rc == 0) {
         if (t->hooks.canceled(t->hooks.arg))
             return err_set(err, ERR_CANCELED, "validation was canceled");
-        rc = loader_next(t->valid_loader, &b, err);
-        if (rc != 0)
-            break;
-        rc = validate_batch(t, b, err);
-        loader_release(t->valid_loader);
+        rc = feed_next(t->valid_feed, &b, err);
+        if (rc == 0)
+            rc = validate_batch(t, &b, err);
     }
-    return rc < 0 ? err_wrap(err, "validation") : 0;
+    return rc < 0 ? err_wrap(err, "validation") : step_wait(t, err);
 }
 
 int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
@@ -361,11 +373,12 @@ int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, stru
     done->validated.epoch = epoch;
     if (!t->valid_set)
         return 0;
-    rc = backend_copy_in(t->backend, t->buffers->metrics, metrics, sizeof metrics, err);
+    rc = backend_zero(t->backend, t->buffers->outcome->metrics, sizeof metrics, err);
     if (rc == 0)
         rc = validate_all(t, err);
     if (rc == 0)
-        rc = backend_copy_out(t->backend, metrics, t->buffers->metrics, sizeof metrics, err);
+        rc = backend_copy_out(t->backend, metrics, t->buffers->outcome->metrics, sizeof metrics,
+                              err);
     done->validated.loss_sum = metrics[METRIC_LOSS_SUM];
     done->validated.n_correct = llrint(metrics[METRIC_CORRECT]);
     done->validated.n_samples = llrint(metrics[METRIC_SAMPLES]);

@@ -8,13 +8,14 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "coll/device.h"
 #include "program/program.h"
 #include "train/flip.h"
 #include "train/trainer_impl.h"
 
 /* One bucket's size: large enough that small models reduce in one piece or two (a collective costs
  * some hundred microseconds on TCP), small enough that large ones overlap with backward. */
-enum { BUCKET_BYTES = 4 << 20, LOADER_SLOTS = 3 };
+enum { BUCKET_BYTES = 4 << 20 };
 
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks)
 {
@@ -31,8 +32,15 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
     return t;
 }
 
+/* In this order: coll/device.h. */
 static void release_formation(struct trainer *t)
 {
+    struct err err;
+
+    if (t->coll && coll_is_device(t->coll))
+        (void)coll_device_quiesce(t->coll, 0, &err);
+    tapes_free(t->tapes);
+    t->tapes = NULL;
     coll_free(t->coll);
     t->coll = NULL;
     programs_free(t->programs);
@@ -45,8 +53,8 @@ void trainer_free(struct trainer *t)
         return;
     saver_free(t->saver);
     release_formation(t);
-    loader_free(t->train_loader);
-    loader_free(t->valid_loader);
+    feed_free(t->train_feed);
+    feed_free(t->valid_feed);
     update_free(t->update);
     buffers_free(t->buffers);
     state_free(t->state);
@@ -174,7 +182,8 @@ static int n_threads(const struct trainer *t, int n_local)
 
 static int make_memory(struct trainer *t, struct err *err)
 {
-    int rc = backend_open_cpu(n_threads(t, 1), &t->backend, err);
+    int rc = t->o.plugin ? t->o.plugin->open(t->o.gpu, &t->backend, err)
+                         : backend_open_cpu(n_threads(t, 1), &t->backend, err);
 
     if (rc == 0)
         rc = job_check_backend(t->job, t->backend->ops->name, err);
@@ -189,16 +198,12 @@ static int make_memory(struct trainer *t, struct err *err)
     return rc;
 }
 
-static int make_loaders(struct trainer *t, struct err *err)
+static int make_feeds(struct trainer *t, struct err *err)
 {
-    struct loader_options train = {
-        .dataset = t->train_set, .max_batch = 1, .n_slots = LOADER_SLOTS};
-    struct loader_options valid = {
-        .dataset = t->valid_set, .max_batch = 1, .n_slots = LOADER_SLOTS};
-    int rc = loader_new(&t->train_loader, &train, err);
+    int rc = feed_new(t->backend, t->train_set, 0, t->o.keep_bytes, &t->train_feed, err);
 
     if (rc == 0 && t->valid_set)
-        rc = loader_new(&t->valid_loader, &valid, err);
+        rc = feed_new(t->backend, t->valid_set, FEED_MARKS, t->o.keep_bytes, &t->valid_feed, err);
     return rc;
 }
 
@@ -285,7 +290,7 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
     if (rc == 0)
         rc = make_memory(t, err);
     if (rc == 0)
-        rc = make_loaders(t, err);
+        rc = make_feeds(t, err);
     if (rc == 0)
         rc = make_state(t, c, err);
     if (rc == 0)
@@ -302,6 +307,17 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
 
 /* ---- prepare, form ---- */
 
+static int fit_feeds(struct trainer *t, struct err *err)
+{
+    int accumulate = (int)t->job->train.accumulate;
+    int rc =
+        feed_fit(t->train_feed, sampler_largest_micro(&t->sampler, t->n_ranks, accumulate), err);
+
+    if (rc == 0 && t->valid_feed)
+        rc = feed_fit(t->valid_feed, programs_validation_batch(t->programs), err);
+    return rc;
+}
+
 int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struct err *err)
 {
     struct programs_options o = {.job = t->job,
@@ -310,6 +326,7 @@ int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struc
                                  .n_validation = t->valid_set ? t->valid_set->n_samples : 0,
                                  .rank = rank,
                                  .n_ranks = n_ranks};
+    int rc;
 
     ASSERT(t->state);
     release_formation(t);
@@ -317,7 +334,9 @@ int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struc
     t->n_ranks = n_ranks;
     t->has_stepped = 0;
     backend_set_threads(t->backend, n_threads(t, n_local));
-    return programs_new(&o, t->backend, t->state, t->buffers, &t->programs, err);
+    t->tapes = tapes_new(t->backend);
+    rc = programs_new(&o, t->backend, t->state, t->buffers, &t->programs, err);
+    return rc == 0 ? fit_feeds(t, err) : rc;
 }
 
 static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_ns)

@@ -13,7 +13,7 @@
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
-#include "backend/backend.h"
+#include "backend/plugin.h"
 #include "coll/coll.h"
 #include "config/job.h"
 #include "session/command.h"
@@ -33,9 +33,12 @@ struct trainer_hooks {
 };
 
 struct trainer_options {
-    int n_threads;         /* 0: cores / ranks of this host */
-    const char *run_dir;   /* rank 0: for checkpoints; else NULL */
-    struct faults *faults; /* on purpose; borrowed; NULL: none */
+    int n_threads;               /* 0: cores / ranks of this host */
+    const char *run_dir;         /* rank 0: for checkpoints; else NULL */
+    struct faults *faults;       /* on purpose; borrowed; NULL: none */
+    const struct plugin *plugin; /* whose backend computes; NULL: the CPU */
+    int gpu;                     /* the plugin's number of it */
+    int64_t keep_bytes; /* data sets up to this size stay on the GPU; <0: by its free memory */
 };
 
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks);

@@ -89,7 +89,7 @@ static int add_check(struct sketch *s, const struct state *st, const struct buff
 {
     int64_t n = st->layout->n_trained;
     int in[] = {placed(s, DTYPE_F32, n, m->grad, "grad")};
-    int out[] = {placed(s, DTYPE_F64, 2, m->check, "check")};
+    int out[] = {placed(s, DTYPE_F64, 2, m->outcome->check, "check")};
     union node_attr none = {0};
 
     v->check = out[0];
@@ -126,6 +126,17 @@ static int add_commit(struct sketch *s, const struct state *st, const struct buf
     return graph_node(s->g, OP_commit, &none, in, 4, out, "commit", err);
 }
 
+/* The last of a step: says that it was applied. */
+static int add_stamp(struct sketch *s, const struct buffers *m, struct verdict v, struct err *err)
+{
+    int in[] = {placed(s, DTYPE_F32, 1, &m->scalars->stamp, "stamp"), v.check, v.control,
+                s->g->scalars};
+    int out[] = {placed(s, DTYPE_F32, 1, &m->outcome->applied, "applied")};
+    union node_attr none = {0};
+
+    return graph_node(s->g, OP_commit, &none, in, 4, out, "stamp", err);
+}
+
 static int make_apply(struct update *u, const struct job *job, struct backend *b,
                       const struct state *st, const struct buffers *m, struct err *err)
 {
@@ -137,6 +148,8 @@ static int make_apply(struct update *u, const struct job *job, struct backend *b
         rc = add_sgd(&s, job, st, m, v, err);
     if (rc == 0 && st->layout->n_state_total)
         rc = add_commit(&s, st, m, v, err);
+    if (rc == 0)
+        rc = add_stamp(&s, m, v, err);
     if (rc < 0) {
         graph_free(s.g);
         return rc;

@@ -43,7 +43,7 @@ namespace
 struct runtime {
     std::map<void *, size_t> device; /* mapped, closed but while work is done */
     std::set<void *> pinned, others; /* others: streams, events */
-    uint64_t n_calls = 0, fail_in = 0, n_launches = 0;
+    uint64_t n_calls = 0, fail_in = 0, n_launches = 0, n_allocs = 0, n_waits = 0;
     int n_open = 0;                 /* drains under way, in which the device's memory is open */
     cudaError_t last = cudaSuccess; /* for cudaGetLastError */
     std::string text;               /* of cudaErrorLaunchFailure */
@@ -184,6 +184,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
 
 cudaError_t cudaMalloc(void **p, size_t n_bytes)
 {
+    rt.n_allocs++;
     const size_t size = whole_pages(n_bytes ? n_bytes : 1);
 
     if (called(cudaErrorMemoryAllocation) != cudaSuccess)
@@ -200,6 +201,7 @@ cudaError_t cudaMalloc(void **p, size_t n_bytes)
 /* As the real one: waits for the device. */
 cudaError_t cudaFree(void *p)
 {
+    rt.n_allocs++;
     if (p) {
         munmap(p, rt.device.at(p));
         rt.device.erase(p);
@@ -209,6 +211,7 @@ cudaError_t cudaFree(void *p)
 
 cudaError_t cudaMallocHost(void **p, size_t n_bytes)
 {
+    rt.n_allocs++;
     if (called(cudaErrorMemoryAllocation) != cudaSuccess)
         return cudaErrorMemoryAllocation;
     *p = malloc(n_bytes);
@@ -218,6 +221,7 @@ cudaError_t cudaMallocHost(void **p, size_t n_bytes)
 
 cudaError_t cudaFreeHost(void *p)
 {
+    rt.n_allocs++;
     if (rt.pinned.erase(p) != 1)
         abort();
     free(p);
@@ -233,6 +237,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 {
+    rt.n_allocs++;
     (void)flags;
     if (called() != cudaSuccess)
         return cudaErrorUnknown;
@@ -243,6 +248,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
+    rt.n_allocs++;
     drain(s, s->n_queued);
     rt.others.erase(s);
     delete s;
@@ -251,6 +257,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+    rt.n_waits++;
     const cudaError_t e = called();
 
     return e != cudaSuccess ? e : drain(s, s->n_queued);
@@ -296,6 +303,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
 {
+    rt.n_allocs++;
     (void)flags;
     if (called() != cudaSuccess)
         return cudaErrorUnknown;
@@ -322,6 +330,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
+    rt.n_allocs++;
     rt.others.erase(exec);
     delete exec;
     return called();
@@ -329,6 +338,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
+    rt.n_allocs++;
     (void)flags;
     if (called() != cudaSuccess)
         return cudaErrorUnknown;
@@ -339,6 +349,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
+    rt.n_allocs++;
     rt.others.erase(e);
     delete e;
     return called();
@@ -354,6 +365,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
+    rt.n_waits++;
     const cudaError_t st = called();
 
     return st != cudaSuccess || !e->stream ? st : drain(e->stream, e->at);
@@ -422,6 +434,10 @@ void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg)
 uint64_t sim_launches(void) { return rt.n_launches; }
 
 uint64_t sim_calls(void) { return rt.n_calls; }
+
+uint64_t sim_allocs(void) { return rt.n_allocs; }
+
+uint64_t sim_waits(void) { return rt.n_waits; }
 
 void sim_fail_at(uint64_t n) { rt.fail_in = n; }
 

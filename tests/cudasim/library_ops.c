@@ -1,39 +1,44 @@
-/* What a library computes on a GPU (cuDNN, cuBLASLt) has no source for the simulator: here the
- * reference does it, in the stream's order as the library would. */
+/* What a library computes on a GPU (cuDNN, cuBLASLt) has no source for the simulator: here the CPU
+ * backend's kernels do it, in the stream's order as the library would. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "backend/cuda/cuda.h"
 #include "base/alloc.h"
 #include "base/util.h"
 #include "host_work.h"
 #include "library_ops.h"
-#include "ref_backend.h"
 
 struct library_kernel {
     struct kernel k;
     struct cuda *cuda;
-    const struct graph *g;
-    struct node n;
-    void *in[NODE_MAX_IN], *out[NODE_MAX_OUT];
+    struct kernel *inner; /* the CPU's */
 };
+
+/* One thread: the CPU's kernels are quick enough, and the same in every process. */
+static struct backend *cpu(void)
+{
+    static struct backend *b;
+    struct err err;
+
+    if (!b)
+        ASSERT(backend_open_cpu(1, &b, &err) == 0);
+    return b;
+}
 
 static int bind(struct kernel *base, void *const *in, void *const *out, void *scratch,
                 struct err *err)
 {
-    struct library_kernel *k = container_of(base, struct library_kernel, k);
+    struct kernel *inner = container_of(base, struct library_kernel, k)->inner;
 
-    (void)scratch, (void)err;
-    memcpy(k->in, in, (size_t)k->n.n_in * sizeof *in);
-    memcpy(k->out, out, (size_t)k->n.n_out * sizeof *out);
-    return 0;
+    return inner->ops->bind(inner, in, out, scratch, err);
 }
 
 static void work(void *arg)
 {
-    struct library_kernel *k = arg;
+    struct kernel *inner = ((struct library_kernel *)arg)->inner;
+    struct err err;
 
-    ref_run_node(k->g, &k->n, k->in, k->out);
+    ASSERT(inner->ops->run(inner, &err) == 0);
 }
 
 static int run(struct kernel *base, struct err *err)
@@ -45,7 +50,13 @@ static int run(struct kernel *base, struct err *err)
     return 0;
 }
 
-static void release(struct kernel *base) { free(container_of(base, struct library_kernel, k)); }
+static void release(struct kernel *base)
+{
+    struct library_kernel *k = container_of(base, struct library_kernel, k);
+
+    k->inner->ops->free(k->inner);
+    free(k);
+}
 
 static const struct kernel_ops library_ops = {bind, run, release};
 
@@ -59,7 +70,13 @@ static int make(struct cuda *b, const struct graph *g, const struct node *n, str
     if (rc < 0)
         return rc;
     k = mem;
-    *k = (struct library_kernel){.k.ops = &library_ops, .cuda = b, .g = g, .n = *n};
+    *k = (struct library_kernel){.k.ops = &library_ops, .cuda = b};
+    rc = backend_make_kernel(cpu(), g, n, &k->inner, err);
+    if (rc < 0) {
+        free(k);
+        return rc;
+    }
+    k->k.scratch_bytes = k->inner->scratch_bytes;
     *out = &k->k;
     return 0;
 }

@@ -28,6 +28,10 @@ uint64_t sim_launches(void); /* kernels run so far */
 uint64_t sim_calls(void);
 void sim_fail_at(uint64_t n);
 
+/* Of these: those that allocate or free, and those that wait for the device. */
+uint64_t sim_allocs(void);
+uint64_t sim_waits(void);
+
 /* Streams, events, device and pinned memory that are there now: 0 when all is given back. */
 int sim_open_things(void);
 

@@ -184,7 +184,7 @@ static double train_step(struct rig *r, int k)
     struct control control;
     struct err err;
 
-    memset(r->buffers->metrics, 0, sizeof(double) * METRIC_COUNT);
+    memset(r->buffers->outcome->metrics, 0, sizeof(double) * METRIC_COUNT);
     *r->buffers->scalars = (struct step_scalars){
         .seed = 1,
         .step = (uint64_t)k,
@@ -214,7 +214,8 @@ static void check_norm(const struct rig *r, const char *run, json_t *norms, size
     double want = json_real_value(json_array_get(norms, k));
 
     if (norms)
-        assert_near(run, "gradient norm", k, sqrt(r->buffers->check[0]), want, 1e-4 * want);
+        assert_near(run, "gradient norm", k, sqrt(r->buffers->outcome->check[0]), want,
+                    1e-4 * want);
 }
 
 static void check_logits(struct rig *r, const char *run, json_t *want)

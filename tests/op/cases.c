@@ -405,6 +405,9 @@ const struct op_case op_cases[] = {
      .tol = 1e-6,
      .no_out = 1},
 
+    {"gather", OP_gather, {{{0}}}, {IN(NORMAL, 9, 5, 3), IN(INDEX, 14)}},
+    {"gather_words", OP_gather, {{{0}}}, {IN(NORMAL, 300), IN(INDEX, 700)}},
+    {"gather_none", OP_gather, {{{0}}}, {IN(NORMAL, 9, 5), IN(INDEX, 0)}},
     {"control_pack", OP_control_pack, {{{0}}}, {ONLY(METRICS), ONLY(SCALARS)}},
     {"grad_check", OP_grad_check, {{{0}}}, {IN(NORMAL, 9001)}, .tol = 1e-12},
     {"grad_check_short", OP_grad_check, {{{0}}}, {IN(NORMAL, 3)}, .tol = 1e-12},
@@ -516,6 +519,8 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
         return graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2), name);
     case FILL_LABELS:
         return graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(c->in[0].shape.dim[0]), name);
+    case FILL_INDEX:
+        return graph_value(g, VALUE_INPUT, DTYPE_I64, c->in[i].shape, name);
     case FILL_SUMS:
         out = NODE_NEW_OUT;
         if (graph_node(g, OP_batch_norm_stats, &c->attr, (int[]){in[0], in[4]}, 2, &out, "stats",
@@ -698,6 +703,9 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
     else if (g->value[value].dtype == DTYPE_I32)
         for (int64_t i = 0; i < n; i++)
             ((int32_t *)to)[i] = (int32_t)rng_next_below(&s, (uint64_t)c->in[0].shape.dim[1]);
+    else if (g->value[value].dtype == DTYPE_I64)
+        for (int64_t i = 0; i < n; i++)
+            ((int64_t *)to)[i] = (int64_t)rng_next_below(&s, (uint64_t)c->in[0].shape.dim[0]);
     else
         for (int64_t i = 0; i < n; i++)
             real_put(to, g->value[value].dtype, i, number(fill, &s, i, n));

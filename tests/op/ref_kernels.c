@@ -104,6 +104,17 @@ void ref_add(const struct ref_node *n)
         y[i] = a[i] + b[i];
 }
 
+void ref_gather(const struct ref_node *n)
+{
+    const int64_t length = shape_elements(&n->in_shape[0]) / n->in_shape[0].dim[0];
+    const int64_t *index = n->in[1];
+    const uint32_t *table = n->in[0];
+    uint32_t *y = n->out[0];
+
+    for (int64_t i = 0; i < shape_elements(&n->out_shape[0]); i++)
+        y[i] = table[index[i / length] * length + i % length];
+}
+
 void ref_reshape(const struct ref_node *n)
 {
     memmove(n->out[0], n->in[0], (size_t)shape_elements(&n->out_shape[0]) * sizeof(float));

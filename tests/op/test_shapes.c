@@ -227,6 +227,30 @@ static void dtypes_are_checked(void **state)
     graph_free(g);
 }
 
+static void rows_are_gathered(void **state)
+{
+    struct graph *g = graph_new(2, 1);
+    int words = graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(7), "words");
+    int rows = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(7, 2, 3), "rows");
+    int index = graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(4), "index"), out = NODE_NEW_OUT;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){words, index}, 2, &out, "n", &err), 0);
+    assert_int_equal(g->value[out].dtype, DTYPE_I32);
+    assert_true(shape_equal(&g->value[out].shape, &SHAPE(4)));
+    out = NODE_NEW_OUT;
+    assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){rows, index}, 2, &out, "n", &err), 0);
+    assert_true(shape_equal(&g->value[out].shape, &SHAPE(4, 2, 3)));
+    assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){rows, words}, 2, NULL, "n", &err),
+                     ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "index is I32, want I64"));
+    assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){index, index}, 2, NULL, "n", &err),
+                     ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "table is I64, want F32"));
+    graph_free(g);
+}
+
 /* Outputs: new, named, refused, updating an input. */
 static void outputs(void **state)
 {
@@ -332,7 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table),       cmocka_unit_test(dtypes_are_checked),
         cmocka_unit_test(outputs),     cmocka_unit_test(sgd_updates_in_place),
-        cmocka_unit_test(definitions),
+        cmocka_unit_test(definitions), cmocka_unit_test(rows_are_gathered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

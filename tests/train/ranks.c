@@ -209,7 +209,10 @@ static void *rank_main(void *arg)
     struct rank_run *k = arg;
     const struct run_plan *p = k->job->plan;
     struct run_result *out = k->job->result;
-    struct trainer_options o = {.n_threads = 1, .run_dir = k->rank == 0 ? p->run_dir : NULL};
+    struct trainer_options o = {.plugin = p->plugin,
+                                .keep_bytes = p->keep_bytes,
+                                .n_threads = 1,
+                                .run_dir = k->rank == 0 ? p->run_dir : NULL};
     struct trainer_hooks hooks = {k, take_report, requests, canceled, at, stepped};
     struct err *err = &out->err[k->rank];
     int rc;

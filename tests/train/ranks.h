@@ -10,11 +10,13 @@ enum { MOST_RANKS = 4, MOST_STEPS = 512, MOST_EPOCHS = 8 };
 struct run_plan {
     const char *job; /* YAML */
     int n_ranks;
-    int64_t n_epochs;        /* how many more to train */
-    const char *run_dir;     /* rank 0 saves there at the end; NULL: nowhere */
-    int resume;              /* from run_dir */
-    int64_t stop_at;         /* the last rank asks to stop while it computes this step; 0: no */
-    struct coll_fault fault; /* on the last rank */
+    int64_t n_epochs;            /* how many more to train */
+    const char *run_dir;         /* rank 0 saves there at the end; NULL: nowhere */
+    int resume;                  /* from run_dir */
+    int64_t stop_at;             /* the last rank asks to stop while it computes this step; 0: no */
+    struct coll_fault fault;     /* on the last rank */
+    const struct plugin *plugin; /* whose GPU 0 computes; NULL: the CPU */
+    int64_t keep_bytes;          /* as trainer_options */
     /* On rank 0, as a step begins; NULL: not. */
     void (*on_step)(void *arg, struct trainer *t, int64_t step);
     void *arg;

@@ -42,6 +42,14 @@ static void host_free(struct backend *b, void *p)
     (void)cudaFreeHost(p);
 }
 
+static int room(struct backend *b, size_t *n_bytes, struct err *err)
+{
+    size_t all;
+
+    (void)b;
+    return cuda_check((int)cudaMemGetInfo(n_bytes, &all), "ask for free GPU memory", err);
+}
+
 static int zero(struct backend *b, void *p, size_t n_bytes, struct err *err)
 {
     return cuda_check((int)cudaMemsetAsync(p, 0, n_bytes, to_cuda(b)->stream), "zero GPU memory",
@@ -101,6 +109,7 @@ static int passed(struct backend *b, int i, struct err *err)
 const struct backend_device_ops cuda_lanes = {
     .host_alloc = host_alloc,
     .host_free = host_free,
+    .room = room,
     .zero = zero,
     .copy = copy,
     .put = put,

@@ -1,0 +1,89 @@
+/* Why a step was not applied: its micro-batches once more, one by one, until an operator of this
+ * rank gives something that is not finite.  Parameters are those of the step; allocates. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "train/trainer_impl.h"
+
+/* Samples of one micro-batch, on the host. */
+struct samples {
+    int64_t *index;
+    float *x;
+    int32_t *y;
+};
+
+static int read_samples(const struct trainer *t, const struct sampler_step *at, struct span part,
+                        struct samples *s, struct err *err)
+{
+    const size_t n = (size_t)part.n + 1;
+    const size_t sample = (size_t)shape_elements(&t->train_set->sample);
+
+    s->index = xcalloc(n, sizeof *s->index);
+    s->y = xcalloc(n, sizeof *s->y);
+    if (try_alloc((void **)&s->x, n * sample * sizeof(float), "a batch read again", err) < 0)
+        return err->code;
+    sampler_list(&t->sampler, at, part, s->index);
+    return dataset_gather(t->train_set, s->index, part.n, s->x, s->y, err);
+}
+
+static void free_samples(struct samples *s)
+{
+    free(s->index);
+    free(s->x);
+    free(s->y);
+}
+
+static int place(struct trainer *t, struct program *p, const struct sampler_step *at,
+                 struct span part, const struct samples *s, struct err *err)
+{
+    const struct batch b = {.step = at->step, .first = part.first, .n_global = at->n};
+    const int64_t sample = shape_elements(&t->train_set->sample);
+    struct step_scalars scalars;
+    int rc;
+
+    step_scalars(t, &b, &scalars);
+    rc = backend_copy_in(t->backend, t->buffers->scalars, &scalars, sizeof scalars, err);
+    if (rc == 0)
+        rc = backend_copy_in(t->backend, program_x(p), s->x,
+                             sizeof(float) * (size_t)(part.n * sample), err);
+    if (rc == 0)
+        rc = backend_copy_in(t->backend, program_labels(p), s->y, sizeof *s->y * (size_t)part.n,
+                             err);
+    return rc;
+}
+
+/* 1: found, and noted. */
+static int look_at_micro(struct trainer *t, const struct sampler_step *at, int micro,
+                         struct err *err)
+{
+    struct span part = sampler_micro(at, t->n_ranks, t->rank, (int)t->job->train.accumulate, micro);
+    struct program *p = programs_find(t->programs, 1, part.n);
+    struct samples s = {0};
+    int rc = read_samples(t, at, part, &s, err);
+
+    if (rc == 0)
+        rc = place(t, p, at, part, &s, err);
+    if (rc == 0)
+        rc = program_find_nonfinite(p, t->note, sizeof t->note, err);
+    free_samples(&s);
+    return rc;
+}
+
+int explain_nonfinite(struct trainer *t, const struct control *control, struct err *err)
+{
+    const struct sampler_step at = sampler_at(&t->sampler, t->state->at.step);
+    int rc = 0;
+
+    if (control->n_nonfinite == 0)
+        snprintf(t->note, sizeof t->note,
+                 "a gradient is not finite after the all-reduce, though the losses are");
+    if (!(t->buffers->seen->outcome.metrics[METRIC_NONFINITE] > 0))
+        return 0;
+    for (int m = 0; rc == 0 && m < t->job->train.accumulate; m++)
+        rc = look_at_micro(t, &at, m, err);
+    if (rc == 0)
+        snprintf(t->note, sizeof t->note, "the loss is not finite");
+    return rc < 0 ? rc : 0;
+}

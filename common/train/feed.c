@@ -1,0 +1,460 @@
+/* What is held of the loader: a slot from being taken until the copy out of it is done, which the
+ * mark SENT + k says (k: the batch's number modulo 2), or feed_done.  At most two are held, so the
+ * loader, with three or more, goes on reading.  FEED_STREAM: TAKEN + k stands behind the copy that
+ * empties buffer k; LANE_COPY follows it before it fills the buffer again. */
+#include "train/feed.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "ir/graph.h"
+
+enum { LOADER_SLOTS = 4, N_BUFFERS = 2, UPLOAD_SAMPLES = 1024 };
+
+enum { SENT = 0, TAKEN = 2 }; /* marks, from the feed's first */
+
+/* Gathers one program's batch: two kernels, for x and labels. */
+struct gatherer {
+    const struct program *target;
+    struct program *program;
+};
+
+struct feed {
+    struct backend *backend;
+    const struct dataset *dataset;
+    struct loader *loader;
+    enum feed_kind kind;
+    int first_mark;
+    int64_t largest; /* samples that the buffers hold */
+
+    struct batch now;        /* the one that feed_next gave */
+    int64_t n_taken, n_free; /* batches taken from the loader, and given back */
+    int is_ahead, ahead_rc;  /* the next one is taken already, or failed */
+    struct batch ahead;
+    struct err ahead_err;
+
+    void *x[N_BUFFERS], *y[N_BUFFERS]; /* FEED_STREAM */
+    void *table, *labels;              /* FEED_RESIDENT: the data set */
+    int64_t *index;                    /* FEED_RESIDENT: the batch's samples */
+    void *arena;                       /* of the gatherers' programs */
+    struct gatherer *gatherer;
+    int n_gatherers;
+};
+
+static size_t x_bytes(const struct feed *f, int64_t n)
+{
+    return sizeof(float) * (size_t)(n * shape_elements(&f->dataset->sample));
+}
+
+static size_t y_bytes(int64_t n) { return sizeof(int32_t) * (size_t)n; }
+
+/* ---- making ---- */
+
+static int upload_piece(struct feed *f, int64_t first, int64_t n, float *x, struct err *err)
+{
+    int64_t index[UPLOAD_SAMPLES];
+    int32_t y[UPLOAD_SAMPLES];
+    int rc;
+
+    for (int64_t i = 0; i < n; i++)
+        index[i] = first + i;
+    rc = dataset_gather(f->dataset, index, n, x, y, err);
+    if (rc == 0)
+        rc = backend_copy_in(f->backend, (char *)f->table + x_bytes(f, first), x, x_bytes(f, n),
+                             err);
+    if (rc == 0)
+        rc = backend_copy_in(f->backend, (char *)f->labels + y_bytes(first), y, y_bytes(n), err);
+    return rc;
+}
+
+static int upload(struct feed *f, struct err *err)
+{
+    const int64_t n = f->dataset->n_samples;
+    void *x;
+    int rc = try_alloc(&x, x_bytes(f, UPLOAD_SAMPLES), "samples on their way", err);
+
+    if (rc < 0)
+        return rc;
+    for (int64_t at = 0; rc == 0 && at < n; at += UPLOAD_SAMPLES)
+        rc = upload_piece(f, at, min_i64(UPLOAD_SAMPLES, n - at), x, err);
+    free(x);
+    return rc;
+}
+
+static void drop_table(struct feed *f)
+{
+    backend_free(f->backend, f->table);
+    backend_free(f->backend, f->labels);
+    f->table = f->labels = NULL;
+}
+
+/* Where memory is short batches travel instead. */
+static int keep(struct feed *f, struct err *err)
+{
+    const int64_t n = f->dataset->n_samples;
+    int rc = backend_alloc(f->backend, x_bytes(f, n), "the data set", &f->table, err);
+
+    if (rc == 0)
+        rc = backend_alloc(f->backend, y_bytes(n), "the data set", &f->labels, err);
+    if (rc == 0)
+        rc = upload(f, err);
+    if (rc == 0)
+        f->kind = FEED_RESIDENT;
+    else
+        drop_table(f);
+    return rc == ERR_NOMEM ? 0 : rc;
+}
+
+static int choose(struct feed *f, int64_t keep_bytes, struct err *err)
+{
+    size_t most = (size_t)keep_bytes;
+    int rc = 0;
+
+    if (!backend_is_device(f->backend))
+        return 0;
+    f->kind = FEED_STREAM;
+    if (keep_bytes < 0) {
+        rc = backend_room(f->backend, &most, err);
+        most /= 4;
+    }
+    if (rc == 0 && x_bytes(f, f->dataset->n_samples) <= most)
+        rc = keep(f, err);
+    return rc;
+}
+
+static int alloc_pinned(void *arg, size_t n_bytes, const char *what, void **out, struct err *err)
+{
+    return backend_host_alloc(arg, n_bytes, what, out, err);
+}
+
+static void free_pinned(void *arg, void *p) { backend_host_free(arg, p); }
+
+static int make_loader(struct feed *f, struct err *err)
+{
+    const struct loader_memory pinned = {alloc_pinned, free_pinned, f->backend};
+    const struct loader_options o = {.dataset = f->dataset,
+                                     .max_batch = 1,
+                                     .n_slots = LOADER_SLOTS,
+                                     .indices_only = f->kind == FEED_RESIDENT,
+                                     .memory = &pinned};
+
+    return loader_new(&f->loader, &o, err);
+}
+
+int feed_new(struct backend *b, const struct dataset *ds, int first_mark, int64_t keep_bytes,
+             struct feed **out, struct err *err)
+{
+    struct feed *f = xcalloc(1, sizeof *f);
+    int rc;
+
+    ASSERT(first_mark >= 0 && first_mark + FEED_MARKS <= BACKEND_MARKS);
+    f->backend = b;
+    f->dataset = ds;
+    f->first_mark = first_mark;
+    rc = choose(f, keep_bytes, err);
+    if (rc == 0)
+        rc = make_loader(f, err);
+    if (rc < 0) {
+        feed_free(f);
+        return rc;
+    }
+    *out = f;
+    return 0;
+}
+
+enum feed_kind feed_kind(const struct feed *f) { return f->kind; }
+
+static void drop_buffers(struct feed *f)
+{
+    for (int i = 0; i < f->n_gatherers; i++)
+        program_free(f->gatherer[i].program);
+    f->n_gatherers = 0;
+    for (int k = 0; k < N_BUFFERS; k++) {
+        backend_free(f->backend, f->x[k]);
+        backend_free(f->backend, f->y[k]);
+        f->x[k] = f->y[k] = NULL;
+    }
+    backend_free(f->backend, f->index);
+    backend_free(f->backend, f->arena);
+    f->index = f->arena = NULL;
+    f->largest = 0;
+}
+
+void feed_free(struct feed *f)
+{
+    if (!f)
+        return;
+    loader_free(f->loader);
+    drop_buffers(f);
+    drop_table(f);
+    free(f->gatherer);
+    free(f);
+}
+
+int feed_fit(struct feed *f, int64_t largest, struct err *err)
+{
+    static const char what[] = "batches on their way";
+    int rc = 0;
+
+    drop_buffers(f);
+    for (int k = 0; rc == 0 && f->kind == FEED_STREAM && k < N_BUFFERS; k++) {
+        rc = backend_alloc(f->backend, x_bytes(f, largest), what, &f->x[k], err);
+        if (rc == 0)
+            rc = backend_alloc(f->backend, y_bytes(largest), what, &f->y[k], err);
+    }
+    if (f->kind == FEED_RESIDENT)
+        rc = backend_alloc(f->backend, sizeof *f->index * (size_t)largest, what, (void **)&f->index,
+                           err);
+    f->largest = rc == 0 ? largest : 0;
+    return rc;
+}
+
+/* ---- batches ---- */
+
+static int mark_of(const struct feed *f, int which, int64_t number)
+{
+    return f->first_mark + which + (int)(number % N_BUFFERS);
+}
+
+/* The loader is about to fill all its slots again: copies out of them must be done. */
+static void forget_work(struct feed *f)
+{
+    struct err err;
+
+    for (; f->n_free < f->n_taken; f->n_free++)
+        while (backend_passed(f->backend, mark_of(f, SENT, f->n_free), &err) == 1)
+            sched_yield();
+    f->n_taken = f->n_free = f->is_ahead = 0;
+}
+
+int feed_start_train(struct feed *f, const struct sampler *s, int accumulate, int n_ranks, int rank,
+                     int64_t first_step, int64_t end_step, struct err *err)
+{
+    forget_work(f);
+    return loader_start_train(f->loader, s, accumulate, n_ranks, rank, first_step, end_step, err);
+}
+
+int feed_start_pass(struct feed *f, int64_t batch, int n_ranks, int rank, struct err *err)
+{
+    forget_work(f);
+    return loader_start_pass(f->loader, batch, n_ranks, rank, err);
+}
+
+void feed_done(struct feed *f)
+{
+    for (; f->n_free < f->n_taken - f->is_ahead; f->n_free++)
+        loader_release(f->loader);
+}
+
+/* No more than two batches are held: the oldest one's copy must be done. */
+static int make_room(struct feed *f, struct err *err)
+{
+    int rc;
+
+    if (f->n_taken - f->n_free < N_BUFFERS)
+        return 0;
+    while ((rc = backend_passed(f->backend, mark_of(f, SENT, f->n_free), err)) == 1)
+        sched_yield();
+    if (rc < 0)
+        return rc;
+    loader_release(f->loader);
+    f->n_free++;
+    return 0;
+}
+
+/* Into the buffer of its number. */
+static int send_batch(struct feed *f, const struct batch *b, int64_t number, struct err *err)
+{
+    const int k = (int)(number % N_BUFFERS);
+    int rc = backend_follow(f->backend, LANE_COPY, mark_of(f, TAKEN, number), err);
+
+    ASSERT(b->n <= f->largest);
+    if (rc == 0)
+        rc = backend_put(f->backend, LANE_COPY, f->x[k], b->x, x_bytes(f, b->n), err);
+    if (rc == 0)
+        rc = backend_put(f->backend, LANE_COPY, f->y[k], b->y, y_bytes(b->n), err);
+    return rc == 0 ? backend_mark(f->backend, LANE_COPY, mark_of(f, SENT, number), err) : rc;
+}
+
+static int take(struct feed *f, struct batch *out, struct err *err)
+{
+    const struct batch *b;
+    int rc = make_room(f, err);
+
+    if (rc == 0)
+        rc = loader_next(f->loader, &b, err);
+    if (rc != 0)
+        return rc;
+    *out = *b;
+    f->n_taken++;
+    return f->kind == FEED_STREAM ? send_batch(f, b, f->n_taken - 1, err) : 0;
+}
+
+void feed_ahead(struct feed *f)
+{
+    if (f->kind != FEED_STREAM || f->is_ahead)
+        return;
+    f->ahead_rc = take(f, &f->ahead, &f->ahead_err);
+    f->is_ahead = f->ahead_rc == 0;
+}
+
+int feed_next(struct feed *f, struct batch *out, struct err *err)
+{
+    int rc = 0;
+
+    if (f->is_ahead)
+        f->now = f->ahead;
+    else
+        rc = take(f, &f->now, err);
+    f->is_ahead = 0;
+    *out = f->now;
+    return rc;
+}
+
+static int put_copy(struct feed *f, struct program *p, struct err *err)
+{
+    int rc = backend_copy_in(f->backend, program_x(p), f->now.x, x_bytes(f, f->now.n), err);
+
+    return rc == 0
+               ? backend_copy_in(f->backend, program_labels(p), f->now.y, y_bytes(f->now.n), err)
+               : rc;
+}
+
+static int put_stream(struct feed *f, struct program *p, struct err *err)
+{
+    const int64_t number = f->n_taken - 1, k = number % N_BUFFERS;
+    int rc = backend_follow(f->backend, LANE_MAIN, mark_of(f, SENT, number), err);
+
+    if (rc == 0)
+        rc = backend_copy(f->backend, program_x(p), f->x[k], x_bytes(f, f->now.n), err);
+    if (rc == 0)
+        rc = backend_copy(f->backend, program_labels(p), f->y[k], y_bytes(f->now.n), err);
+    return rc == 0 ? backend_mark(f->backend, LANE_MAIN, mark_of(f, TAKEN, number), err) : rc;
+}
+
+static int put_index(struct feed *f, struct err *err)
+{
+    int rc;
+
+    ASSERT(f->now.n <= f->largest);
+    rc = backend_put(f->backend, LANE_MAIN, f->index, f->now.index,
+                     sizeof *f->index * (size_t)f->now.n, err);
+    return rc == 0 ? backend_mark(f->backend, LANE_MAIN, mark_of(f, SENT, f->n_taken - 1), err)
+                   : rc;
+}
+
+/* ---- gathering ---- */
+
+static int add_gather(struct graph *g, int index, enum dtype dtype, struct shape table,
+                      int place[2], struct err *err)
+{
+    struct shape rows = table;
+    int out[NODE_MAX_OUT], in[2];
+    union node_attr none = {0};
+
+    rows.dim[0] = g->value[index].shape.dim[0];
+    in[0] = place[0] = graph_value(g, VALUE_INPUT, dtype, table, "table");
+    in[1] = index;
+    out[0] = place[1] = graph_value(g, VALUE_INPUT, dtype, rows, "rows");
+    return graph_node(g, OP_gather, &none, in, 2, out, "gather", err);
+}
+
+static struct shape table_shape(const struct dataset *ds)
+{
+    const struct shape *s = &ds->sample;
+
+    return SHAPE(ds->n_samples, s->dim[0], s->dim[1], s->dim[2]);
+}
+
+/* Where the batch of `target` is gathered. */
+static int make_gather(struct feed *f, const struct program *target, struct program **out,
+                       struct err *err)
+{
+    struct graph *g = graph_new(program_batch(target), 0);
+    int index = graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(program_batch(target)), "index");
+    int x[2], y[2], rc;
+
+    rc = add_gather(g, index, DTYPE_F32, table_shape(f->dataset), x, err);
+    if (rc == 0)
+        rc = add_gather(g, index, DTYPE_I32, SHAPE(f->dataset->n_samples), y, err);
+    if (rc < 0) {
+        graph_free(g);
+        return rc;
+    }
+    rc = program_new(f->backend, g, NULL, out, err);
+    if (rc < 0)
+        return rc;
+    program_place(*out, index, f->index);
+    program_place(*out, x[0], f->table);
+    program_place(*out, x[1], program_x(target));
+    program_place(*out, y[0], f->labels);
+    program_place(*out, y[1], program_labels(target));
+    return 0;
+}
+
+static int bind_gather(struct feed *f, struct program *p, struct err *err)
+{
+    const struct program_spaces none = {0};
+    int rc = 0;
+
+    if (!f->arena) /* these programs have neither temporaries nor scratch: all need the same */
+        rc = backend_alloc(f->backend, program_arena_bytes(p), "gathering", &f->arena, err);
+    return rc == 0 ? program_bind(p, &none, f->arena, err) : rc;
+}
+
+/* The one of `target`, made when it is first wanted. */
+static int gather_for(struct feed *f, const struct program *target, struct program **out,
+                      struct err *err)
+{
+    struct program *p = NULL;
+    int rc;
+
+    for (int i = 0; i < f->n_gatherers; i++)
+        if (f->gatherer[i].target == target) {
+            *out = f->gatherer[i].program;
+            return 0;
+        }
+    rc = make_gather(f, target, &p, err);
+    if (rc == 0)
+        rc = bind_gather(f, p, err);
+    if (rc < 0) {
+        program_free(p);
+        return err_wrap(err, "gathering batches");
+    }
+    f->gatherer = xrealloc(f->gatherer, sizeof *f->gatherer * (size_t)(f->n_gatherers + 1));
+    f->gatherer[f->n_gatherers++] = (struct gatherer){target, p};
+    *out = p;
+    return 0;
+}
+
+int feed_put(struct feed *f, struct program *p, struct err *err)
+{
+    struct program *gather;
+    int rc = 0;
+
+    if (f->kind == FEED_RESIDENT && f->now.n > 0)
+        rc = gather_for(f, p, &gather, err);
+    if (rc < 0)
+        return rc;
+    if (f->kind == FEED_RESIDENT)
+        return put_index(f, err);
+    if (f->kind == FEED_STREAM)
+        return put_stream(f, p, err);
+    return f->now.n > 0 ? put_copy(f, p, err) : 0;
+}
+
+int feed_gather(struct feed *f, struct program *p, struct err *err)
+{
+    struct program *gather;
+    int rc;
+
+    if (f->kind != FEED_RESIDENT || f->now.n == 0)
+        return 0;
+    rc = gather_for(f, p, &gather, err);
+    for (int i = 0; rc == 0 && i < program_n_stages(gather); i++)
+        rc = program_run_stage(gather, i, err);
+    return rc;
+}

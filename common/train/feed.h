@@ -1,0 +1,58 @@
+/* feed - brings micro-batches from a data set to where programs read them.
+ *
+ * On a backend in the host's memory batches are copied as they come.  On a device either the whole
+ * data set lies there, where it fits (FEED_RESIDENT): only the samples' numbers travel, and a
+ * kernel gathers.  Or batches travel (FEED_STREAM): read into pinned memory, from there by
+ * LANE_COPY into one of two buffers while the step before computes, and by the device to the
+ * program.
+ *
+ * For each batch:  feed_next -> feed_put -> feed_gather (which may be recorded) -> the program;
+ *                  feed_ahead whenever there is time, and feed_done when all that was queued is
+ *                  done, or a mark says so.
+ *
+ * Life:    feed_new -> { feed_fit -> feed_start_... -> batches ... } -> feed_free.
+ * Threads: the engine's; the loader inside has its own. */
+#ifndef TRAIN_FEED_H
+#define TRAIN_FEED_H
+
+#include "backend/backend.h"
+#include "data/loader.h"
+#include "program/program.h"
+
+enum feed_kind { FEED_COPY, FEED_STREAM, FEED_RESIDENT };
+
+enum { FEED_MARKS = 4 };
+
+struct feed; /* opaque */
+
+/* first_mark   of FEED_MARKS that are the feed's.
+ * keep_bytes   a data set that is not larger is kept on a device (if there is memory for it); <0:
+ *              a quarter of what is free. */
+int feed_new(struct backend *b, const struct dataset *ds, int first_mark, int64_t keep_bytes,
+             struct feed **out, struct err *err);
+void feed_free(struct feed *f); /* NULL is fine */
+
+enum feed_kind feed_kind(const struct feed *f);
+
+/* Room for batches of `largest` samples; forgets all programs, which may be freed then. */
+int feed_fit(struct feed *f, int64_t largest, struct err *err);
+
+/* As loader_start_train and loader_start_pass. */
+int feed_start_train(struct feed *f, const struct sampler *s, int accumulate, int n_ranks, int rank,
+                     int64_t first_step, int64_t end_step, struct err *err);
+int feed_start_pass(struct feed *f, int64_t batch, int n_ranks, int rank, struct err *err);
+
+/* The next batch; of *out x, y and index are not to be used.  As loader_next. */
+int feed_next(struct feed *f, struct batch *out, struct err *err);
+
+/* Queue what brings the batch to p: all of it, or (FEED_RESIDENT) all but feed_gather. */
+int feed_put(struct feed *f, struct program *p, struct err *err);
+int feed_gather(struct feed *f, struct program *p, struct err *err);
+
+/* Read the batch after it, and send it on its way.  Its failure is feed_next's. */
+void feed_ahead(struct feed *f);
+
+/* All that was queued so far is done: give the loader its slots back. */
+void feed_done(struct feed *f);
+
+#endif

@@ -1,0 +1,91 @@
+#include "train/tape.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+struct tape {
+    struct tape_key key;
+    struct recording *recording; /* NULL: it was done once */
+};
+
+struct tapes {
+    struct backend *backend;
+    struct tape *tape;
+    int n;
+    int64_t n_launches;
+};
+
+struct tapes *tapes_new(struct backend *b)
+{
+    struct tapes *t = xcalloc(1, sizeof *t);
+
+    t->backend = b;
+    return t;
+}
+
+void tapes_free(struct tapes *t)
+{
+    if (!t)
+        return;
+    for (int i = 0; i < t->n; i++)
+        backend_recording_free(t->backend, t->tape[i].recording);
+    free(t->tape);
+    free(t);
+}
+
+static struct tape *find(const struct tapes *t, struct tape_key k)
+{
+    for (int i = 0; i < t->n; i++) {
+        const struct tape_key *at = &t->tape[i].key;
+
+        if (at->program == k.program && at->first == k.first && at->last == k.last)
+            return &t->tape[i];
+    }
+    return NULL;
+}
+
+static void add(struct tapes *t, struct tape_key key)
+{
+    t->tape = xrealloc(t->tape, sizeof *t->tape * (size_t)(t->n + 1));
+    t->tape[t->n++] = (struct tape){.key = key};
+}
+
+static int record(struct tapes *t, struct tape *tape, int (*queue)(void *arg, struct err *err),
+                  void *arg, struct err *err)
+{
+    struct err second;
+    int rc = backend_record_begin(t->backend, err);
+
+    if (rc < 0)
+        return rc;
+    rc = queue(arg, err);
+    if (rc == 0)
+        return backend_record_end(t->backend, &tape->recording, err);
+    (void)backend_record_end(t->backend, NULL, &second);
+    return rc;
+}
+
+int tapes_run(struct tapes *t, struct tape_key key, int (*queue)(void *arg, struct err *err),
+              void *arg, struct err *err)
+{
+    struct tape *tape;
+    int rc = 0;
+
+    if (!backend_can_record(t->backend))
+        return queue(arg, err);
+    tape = find(t, key);
+    if (!tape) {
+        add(t, key);
+        return queue(arg, err);
+    }
+    if (!tape->recording)
+        rc = record(t, tape, queue, arg, err);
+    if (rc < 0)
+        return rc;
+    t->n_launches++;
+    return backend_launch(t->backend, tape->recording, err);
+}
+
+int64_t tapes_launches(const struct tapes *t) { return t->n_launches; }

@@ -1,0 +1,34 @@
+/* tape - work that is queued again and again: recorded once, then done by one launch.
+ *
+ * What is queued under a key the first time is done as it is queued (libraries load what they need
+ * then), recorded the second time, and launched from then on.  A backend that cannot record queues
+ * it each time.
+ *
+ * So whoever queues must queue the same each time: addresses and sizes, and nothing read from host
+ * memory but through backend_put and backend_get of places that never change.
+ *
+ * Life:    tapes_new -> tapes_run ... -> tapes_free, before what was recorded is freed (programs,
+ *          buffers, and a device's coll: coll/device.h).
+ * Threads: the engine's. */
+#ifndef TRAIN_TAPE_H
+#define TRAIN_TAPE_H
+
+#include "backend/backend.h"
+
+struct tapes; /* opaque */
+
+/* What tells one recording from another. */
+struct tape_key {
+    const void *program;
+    int first, last; /* micro-batch of its step */
+};
+
+struct tapes *tapes_new(struct backend *b);
+void tapes_free(struct tapes *t); /* NULL is fine */
+
+int tapes_run(struct tapes *t, struct tape_key key, int (*queue)(void *arg, struct err *err),
+              void *arg, struct err *err);
+
+int64_t tapes_launches(const struct tapes *t); /* so far: for tests */
+
+#endif

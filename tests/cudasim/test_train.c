@@ -1,0 +1,195 @@
+/* Whole trainings on the simulated GPU against the same on the CPU: losses, validation, replicas,
+ * checkpoints.  Device memory is closed to the host all the while, and work is done only when
+ * somebody looks, so an engine that follows a device pointer, bakes a host value into a recording,
+ * or takes queued work for done gives other numbers or dies. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/cuda.h"
+#include "backend/plugin.h"
+#include "base/alloc.h"
+#include "base/util.h"
+#include "ranks.h"
+#include "sim.h"
+#include "train/trainer_impl.h"
+
+static const struct plugin sim = {.abi = PLUGIN_ABI, .version = DPTRAIN_VERSION, .open = cuda_open};
+
+static double relative(double a, double b) { return fabs(a - b) / fmax(fabs(a), 1e-30); }
+
+static void assert_same(const char *what, const struct run_result *a, const struct run_result *b,
+                        double tolerance)
+{
+    assert_int_equal(a->n_steps, b->n_steps);
+    for (int64_t i = 0; i < a->n_steps; i++)
+        if (a->step_samples[i] != b->step_samples[i] ||
+            !(relative(a->step_loss[i], b->step_loss[i]) <= tolerance))
+            fail_msg("%s, step %d: loss %.9g, want %.9g", what, (int)i, b->step_loss[i],
+                     a->step_loss[i]);
+    assert_int_equal(a->n_validated, b->n_validated);
+    assert_true(relative(a->validation_loss, b->validation_loss) <= 10 * tolerance);
+}
+
+#define DATA "data: {format: digits, samples: 110, validation_samples: 70}\n"
+#define MLP                                                                        \
+    "model: {arch: mlp, hidden: [20, 12], batch_norm: true, dropout: 0.25}\n" DATA \
+    "optimizer: {lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.0005}\n"
+
+enum { KEEP_ALL = 1 << 30 };
+
+/* The last step of each epoch is smaller; two epochs, so that all is done, recorded and launched.
+ */
+static void test_equals_cpu(void **state)
+{
+    static const struct {
+        const char *what, *job;
+        double tolerance;
+    } rows[] = {
+        {"lenet",
+         "model: {arch: lenet}\n" DATA "train: {global_batch: 32, seed: 3}\n"
+         "optimizer: {lr: 0.1}\n",
+         1e-4},
+        {"mlp",
+         MLP "train: {global_batch: 31, clip_norm: 0.5, label_smoothing: 0.1}\n"
+             "schedule: {name: cosine, warmup_steps: 5}\n",
+         1e-4},
+        {"accumulate 3", MLP "train: {global_batch: 33, accumulate: 3}\n", 1e-4},
+        {"accumulate 9",
+         "model: {arch: mlp, hidden: [20]}\n" DATA "train: {global_batch: 33, accumulate: 9}\n",
+         1e-4},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct run_plan plan = {.job = rows[i].job, .n_ranks = 1, .n_epochs = 2};
+        struct run_result cpu, gpu;
+
+        run_job_ok(&plan, &cpu);
+        plan.plugin = &sim;
+        for (int keep = 0; keep < 2; keep++) {
+            plan.keep_bytes = keep ? KEEP_ALL : 0;
+            run_job_ok(&plan, &gpu);
+            assert_same(rows[i].what, &cpu, &gpu, rows[i].tolerance);
+            assert_int_equal(sim_open_things(), 0);
+        }
+    }
+}
+
+struct watch {
+    int64_t from, to; /* steps */
+    uint64_t allocs, waits, heap, launches;
+    int64_t tapes;
+    enum feed_kind kind;
+};
+
+static void watch_step(void *arg, struct trainer *t, int64_t step)
+{
+    struct watch *w = arg;
+
+    w->kind = feed_kind(t->train_feed);
+    if (step == w->from) {
+        w->allocs = sim_allocs();
+        w->waits = sim_waits();
+        w->tapes = tapes_launches(t->tapes);
+    }
+    if (step != w->to)
+        return;
+    assert_int_equal(sim_allocs(), w->allocs);
+    assert_int_equal(sim_waits(), w->waits);
+    assert_int_equal(tapes_launches(t->tapes) - w->tapes, w->to - w->from);
+}
+
+/* 200 steps by nothing but launches, copies and polls, however the batches come. */
+static void test_steady(void **state)
+{
+    static const char job[] = "model: {arch: mlp, hidden: [16]}\n"
+                              "data: {format: digits, samples: 824, validation_samples: 4}\n"
+                              "train: {global_batch: 4, epochs: 1}\n";
+
+    (void)state;
+    for (int keep = 0; keep < 2; keep++) {
+        struct watch w = {.from = 3, .to = 203};
+        struct run_plan plan = {.job = job,
+                                .n_ranks = 1,
+                                .n_epochs = 1,
+                                .plugin = &sim,
+                                .keep_bytes = keep ? KEEP_ALL : 0,
+                                .on_step = watch_step,
+                                .arg = &w};
+        struct run_result r;
+
+        run_job_ok(&plan, &r);
+        assert_int_equal(r.n_steps, 206);
+        assert_int_equal(w.kind, keep ? FEED_RESIDENT : FEED_STREAM);
+        for (int64_t i = 4; i <= 203; i++)
+            assert_int_equal(r.allocs[i] - r.allocs[3], r.reports[i] - r.reports[3]);
+    }
+}
+
+/* What was saved from the GPU goes on there as if nothing had been, and on the CPU, too. */
+static void test_resume(void **state)
+{
+    static const char job[] = MLP "train: {global_batch: 31, epochs: 2}\n";
+    char dir[] = "/tmp/dptrain-sim-XXXXXX", cmd[64];
+    struct run_result whole, part, rest;
+    struct run_plan plan = {.job = job, .n_ranks = 1, .n_epochs = 2, .plugin = &sim};
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    run_job_ok(&plan, &whole);
+    plan.run_dir = dir;
+    plan.stop_at = 1;
+    run_job_ok(&plan, &part);
+    assert_int_equal(part.epoch[0].epoch.end, EPOCH_STOPPED);
+    plan.stop_at = 0;
+    plan.resume = 1;
+    run_job_ok(&plan, &rest);
+    assert_true(hash_equal(rest.replica[0], whole.replica[0]));
+    assert_true(rest.validation_loss == whole.validation_loss);
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    assert_int_equal(system(cmd), 0);
+}
+
+/* Named by operator, as on the CPU, and skipped; training goes on with the next step. */
+static void test_nonfinite(void **state)
+{
+    static const char stops[] = "model: {arch: mlp, hidden: [16, 16]}\n" DATA
+                                "train: {global_batch: 16}\noptimizer: {lr: 1.0e+6}\n";
+    static const char skips[] =
+        "model: {arch: mlp, hidden: [16, 16]}\n" DATA
+        "train: {global_batch: 16, accumulate: 2, on_nonfinite: skip}\noptimizer: {lr: 1.0e+6}\n";
+    struct run_plan plan = {.job = stops, .n_ranks = 1, .n_epochs = 1, .plugin = &sim};
+    struct run_result r;
+
+    (void)state;
+    run_job_ok(&plan, &r);
+    assert_int_equal(r.epoch[0].epoch.end, EPOCH_NONFINITE);
+    if (!strstr(r.note, "fc"))
+        fail_msg("the note names no layer: %s", r.note);
+    plan.job = skips;
+    run_job_ok(&plan, &r);
+    assert_int_equal(r.epoch[0].epoch.end, EPOCH_WHOLE);
+    assert_true(r.epoch[0].epoch.n_skipped >= 1);
+    assert_non_null(strstr(r.warning, "was not applied"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equals_cpu),
+        cmocka_unit_test(test_steady),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_nonfinite),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
