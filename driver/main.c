@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "driver/ask.h"
 #include "driver/check.h"
 #include "driver/options.h"
 #include "driver/record.h"
@@ -146,6 +147,8 @@ int main(int argc, char **argv)
         printf("dpdriver %s\n", DPTRAIN_VERSION);
     else if (o.make_secret)
         return make_secret(o.make_secret);
+    else if (o.status)
+        return ask_run(&o);
     else {
         int64_t start_ns = daemon_process_setup(argv);
 

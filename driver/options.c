@@ -32,6 +32,10 @@ static const struct arg job_args[] = {
     {"inject", "SPEC", ARG_LIST, AT(injects),
      .help = "for tests: faults on purpose, such as kill:rank1@step50 (listed below), several with "
              "commas between; may be repeated"},
+    {"status", NULL, ARG_FLAG, AT(status),
+     .help = "print the live table of ranks of the driver that runs on this machine in --run-dir "
+             "(a folder, or the NAME of runs/NAME), and exit: 0, or 3 if none is running; as JSON "
+             "with --log-format json"},
     {"help-job", NULL, ARG_FLAG, AT(help_job), .help = "list the keys of a job file, and exit"},
 };
 
@@ -44,9 +48,6 @@ static const struct arg network_args[] = {
      .help = "write the port there once the driver listens"},
     {"make-secret", "F", ARG_TEXT, AT(make_secret),
      .help = "make a new file for --secret-file, and exit"},
-    {"status", NULL, ARG_UNSUPPORTED, 0,
-     .help = "events.jsonl in the run directory tells how a run is doing, and SIGUSR1 makes the "
-             "driver log it"},
     {"test-shared-gpu", NULL, ARG_UNSUPPORTED, 0, .help = "this build computes on the CPU"},
 };
 
@@ -131,7 +132,8 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     *out = (struct options){.port = -1, .common.device = "auto"};
     groups_init(groups, out);
     rc = args_parse(groups, N_GROUPS, argc, argv, err);
-    if (rc < 0 || out->common.help || out->common.version || out->help_job || out->make_secret)
+    if (rc < 0 || out->common.help || out->common.version || out->help_job || out->make_secret ||
+        out->status)
         return rc;
     return check(out, err);
 }
@@ -155,7 +157,7 @@ void options_help(FILE *f)
     fprintf(f,
             "\nExit status: 0 finished; 1 failed; 2 usage, job file or data wrong;\n"
             "4 stopped by a signal (--resume goes on).  SIGINT and SIGTERM stop after the step,\n"
-            "with a checkpoint; a second one stops at once.  SIGUSR1 logs the state.\n");
+            "with a checkpoint; a second one stops at once.  SIGUSR1 logs the table of ranks.\n");
 }
 
 static void put_quoted(struct buf *b, const char *word)

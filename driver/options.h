@@ -20,7 +20,7 @@ struct options {
     const char *make_secret; /* NULL: not given */
     int64_t port;
     const char *port_file, *run_dir; /* NULL: not given */
-    int local, resume, check, help_job;
+    int local, resume, check, help_job, status;
     struct daemon_options common;
     char advertise[ADDR_TEXT];          /* --iface's address, or "" */
     char from_environment[LAUNCH_TEXT]; /* what a launcher's variables gave, for the log, or "" */

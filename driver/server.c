@@ -14,8 +14,10 @@
 #include "driver/local.h"
 #include "driver/peers.h"
 #include "driver/record.h"
+#include "driver/status_socket.h"
 #include "net/listener.h"
 #include "report/injected.h"
+#include "report/status.h"
 #include "session/driver.h"
 
 enum {
@@ -36,6 +38,7 @@ struct server {
     struct tls_context *tls; /* NULL: without --secret-file */
     struct peers peers;
     struct record record;
+    struct status_socket *status_socket; /* NULL: it could not be made */
     struct local local;
     uv_signal_t child_ended;
     uv_timer_t doom;  /* of local followers whose rank was lost */
@@ -157,6 +160,26 @@ static void on_event(void *arg, const struct session_event *ev)
     record_event(&s->record, ev);
 }
 
+/* For --status. */
+static void put_status(void *arg, struct buf *out)
+{
+    struct server *s = arg;
+    struct status status;
+
+    driver_status(s->driver, clock_mono_ns(), &status);
+    status_put_both(&status, out);
+    status_fini(&status);
+}
+
+static void open_status(struct server *s)
+{
+    struct err err;
+
+    if (status_socket_open(&s->daemon.loop, s->record.dir.path, put_status, s, &s->status_socket,
+                           &err) < 0)
+        log_warn("--status will not find this run: %s", err.msg);
+}
+
 static void on_incident(void *arg, const struct incident *i)
 {
     struct server *s = arg;
@@ -206,7 +229,11 @@ static void m_progress(void *m, int64_t now, const struct progress *p)
 
 static void m_describe(const void *m, int64_t now, struct buf *out)
 {
-    driver_describe(m, now, out);
+    struct status s;
+
+    driver_status(m, now, &s);
+    status_put_text(&s, out);
+    status_fini(&s);
 }
 
 static void m_ring(void *m, int64_t now, const struct collective *c, int n)
@@ -395,6 +422,8 @@ static int server_start(struct server *s, struct err *err)
     }
     if (rc == 0)
         rc = start_local(s, err);
+    if (rc == 0)
+        open_status(s);
     s->daemon.engine_options.run_dir = s->record.dir.path;
     return rc;
 }
@@ -405,6 +434,7 @@ static int server_end(struct server *s)
 
     daemon_detach(&s->daemon, s->daemon.engine != NULL);
     listener_close(s->listener);
+    status_socket_close(s->status_socket);
     while (s->peers.n > 0)
         do_close(s, s->peers.peer[0]->number);
     uv_close((uv_handle_t *)&s->child_ended, NULL);

@@ -543,25 +543,3 @@ void driver_event(struct driver *d, struct session_event *e)
         e->host = xstrdup(d->seats[e->rank].host);
     queue_put(&d->out, &(struct action){.kind = ACTION_EVENT, .event = *e});
 }
-
-void driver_describe(const struct driver *d, int64_t now_ns, struct buf *out)
-{
-    int64_t now_ms = (now_ns - d->clock.stalled_ns) / 1000000;
-    buf_printf(out, "%s for %.1f s, generation %lld, epoch %lld, step %lld, %d of %d ranks\n",
-               stage_name(d->stage), 1e-3 * (double)(now_ms - d->stage_ms),
-               (long long)d->generation, (long long)d->epoch, (long long)d->step, d->n_here,
-               d->n_ranks);
-    for (int k = 0; k < d->n_seats; k++) {
-        const struct seat *s = &d->seats[k];
-        const char *what = k < d->n_ranks ? "rank" : "spare, would be rank";
-        if (!s->is_taken && k < d->n_ranks)
-            buf_printf(out, "  rank %d: missing\n", k);
-        if (!s->is_taken)
-            continue;
-        buf_printf(out, "  %s %d (%s, pid %lld): %s of step %lld", what, k, s->host,
-                   (long long)s->pid, phase_name(s->at.phase), (long long)s->at.step);
-        if (k > 0)
-            buf_printf(out, ", heard %.1f s ago", 1e-3 * (double)(now_ms - s->heard_ms));
-        buf_printf(out, "\n");
-    }
-}

@@ -33,6 +33,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "session/action.h"
+#include "session/status.h"
 #include "wire/msg.h"
 
 struct driver; /* opaque */
@@ -113,7 +114,7 @@ void driver_tick(struct driver *d, int64_t now_ns);
 int64_t driver_deadline(const struct driver *d); /* when to tick next; INT64_MAX once finished */
 int driver_next(struct driver *d, struct action *out); /* 1: *out is the next action; 0: none */
 
-/* The state in a few lines, for SIGUSR1. */
-void driver_describe(const struct driver *d, int64_t now_ns, struct buf *out);
+/* Job and ranks at this moment, for status_fini; its texts are borrowed until the next call. */
+void driver_status(const struct driver *d, int64_t now_ns, struct status *out);
 
 #endif

@@ -264,6 +264,7 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
     int rank = choose_rank(d, c, h->rank);
     if (rank >= 0) {
         take_seat(d, c, rank, h, uuid);
+        d->seats[rank].device = xstrdup(device);
         welcome(d, c, rank, device);
         char name[32], most[32] = "";
         snprintf(name, sizeof(name), rank < d->n_ranks ? "rank %d" : "spare %d",

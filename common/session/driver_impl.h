@@ -9,6 +9,7 @@
  *   driver_recover.c lost ranks: waiting, replacing, fewer ranks; leaving and joining in order
  *   driver_watch.c   who keeps the others waiting
  *   driver_pace.c    who is slower than the others
+ *   driver_status.c  the live table
  *   driver_inject.c  faults on purpose
  *   driver_incident.c  what all did last, when they wait for good
  *   driver_end.c     causes and the end of the job */
@@ -67,6 +68,7 @@ struct seat { /* of one rank, or of a spare */
     int64_t joined_ms;
     int is_any;                             /* asked for any rank: may be moved while gathering */
     struct conn *conn;                      /* NULL: rank 0 */
+    char *device;                           /* that it was told to use; rank 0: NULL */
     char *host, *host_id, *gpu, *advertise; /* gpu, advertise: may be NULL */
     int64_t pid;
     int64_t heard_ms;      /* last message of any kind */

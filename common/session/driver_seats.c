@@ -93,6 +93,7 @@ void seat_clear(struct driver *d, int rank)
     free(s->host);
     free(s->host_id);
     free(s->gpu);
+    free(s->device);
     free(s->advertise);
     free(s->leaving);
     report_free(s->opened);

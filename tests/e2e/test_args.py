@@ -35,7 +35,7 @@ DRIVER_CASES = [
     (["--nranks", "1", "--secret-file", "f"], r"--secret-file: f: .*No such file"),
     (["--nranks", "1", "--secret-file", "bad.yaml"], r"chmod 600 bad.yaml"),
     (["--make-secret", "bad.yaml"], r"--make-secret: bad.yaml is there already"),
-    (["--status"], r"--status is not supported in this build"),
+    (["--status", "--run-dir", "typo"], r"--status: there is no run directory typo, nor runs/typo"),
     (["--nranks", "2", "--inject", "kil:rank1@step5"],
      r'--inject: "kil:rank1@step5": unknown fault "kil", want kill, stop, delay, drop or flip'),
     (["--nranks", "2", "--inject", "kill:rank1@step5", "--inject", "stop:rank2@form"],

@@ -469,11 +469,13 @@ static void drain_rank(struct live *l, int rank)
 static void describe(struct live *l, struct process *p)
 {
     struct buf text = {0};
+    struct status s = {0};
 
     if (p->d)
-        driver_describe(p->d, l->now, &text);
+        driver_status(p->d, l->now, &s);
     else if (p->is_alive)
         follower_describe(p->f, l->now, &text);
+    status_fini(&s);
     buf_fini(&text);
 }
 

@@ -301,6 +301,57 @@ static void rings_are_collected(void **state)
     rig_free(&r);
 }
 
+/* ---- the live table ---- */
+
+static void the_table_has_every_rank(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    struct status s;
+    struct word slow = {PHASE_BACKWARD, 7, 2, 21, 20, 1, .for_ms = 1500, .bytes = 64, .n_steps = 7};
+    (void)state;
+    o.n_spares = 1;
+    rig_driver(&r, &o);
+    rig_hello(&r, 1, 2);
+    driver_status(r.d, r.now, &s);
+    assert_string_equal(s.stage, "gather");
+    assert_int_equal(s.n, 3);
+    assert_int_equal(s.n_here, 2);
+    assert_int_equal(s.rank[1].role, STATUS_MISSING);
+    assert_int_equal(s.rank[2].role, STATUS_JOINING);
+    assert_int_equal(s.rank[2].phase, PHASE_OPEN);
+    status_fini(&s);
+    rig_free(&r);
+
+    start_training(&r, &o);
+    rig_hello(&r, 3, -1);
+    slow.busy_ms = 140;
+    say(&r, 0, &(struct word){PHASE_REDUCE, 7, 1, 21, 20, 1, .bytes = 64});
+    say(&r, 2, &slow);
+    rig_wait(&r, 2000);
+    driver_status(r.d, r.now, &s);
+    assert_string_equal(s.stage, "train");
+    assert_int_equal(s.generation, 1);
+    assert_int_equal(s.step, 7);
+    assert_int_equal(s.n, 4);
+    assert_string_equal(s.rank[0].device, "cpu");
+    assert_int_equal(s.rank[0].pid, 100);
+    assert_true(s.rank[0].heard_s == 0);
+    assert_string_equal(s.rank[2].host, "h2");
+    assert_string_equal(s.rank[2].device, "cpu");
+    assert_int_equal(s.rank[2].role, STATUS_MEMBER);
+    assert_int_equal(s.rank[2].step, 7);
+    assert_int_equal(s.rank[2].bucket, 2);
+    assert_int_equal(s.rank[2].generation, 1);
+    assert_float_equal(s.rank[2].step_ms, 40, 1e-9);
+    assert_float_equal(s.rank[2].phase_s, 3.5, 0.01);
+    assert_float_equal(s.rank[2].heard_s, 2, 0.01);
+    assert_int_equal(s.rank[3].role, STATUS_JOINING); /* a spare to be */
+    assert_int_equal(s.rank[3].rank, 1);
+    status_fini(&s);
+    rig_free(&r);
+}
+
 /* ---- stragglers ---- */
 
 static void a_straggler_is_told_once(void **state)
@@ -347,6 +398,7 @@ int main(void)
         cmocka_unit_test(who_trains_on_keeps_nobody_waiting),
         cmocka_unit_test(ranks_that_differ_are_told),
         cmocka_unit_test(rings_are_collected),
+        cmocka_unit_test(the_table_has_every_rank),
         cmocka_unit_test(a_straggler_is_told_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,173 @@
+#include "report/status.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "base/util.h"
+
+/* ---- a table ---- */
+
+enum { N_COLUMNS = 12, CELL = 64 };
+
+static const struct {
+    const char *title;
+    int is_text; /* to the left */
+} columns[N_COLUMNS] = {
+    {"rank", 0}, {"host", 1},   {"pid", 0},     {"device", 1},  {"state", 1},    {"phase", 1},
+    {"step", 0}, {"bucket", 0}, {"step ms", 0}, {"heard s", 0}, {"slowness", 0}, {"gen", 0},
+};
+
+struct row {
+    char cell[N_COLUMNS][CELL];
+};
+
+static void put_clean(char out[CELL], const char *text)
+{
+    snprintf(out, CELL, "%s", text ? text : "-");
+    text_clean(out);
+}
+
+static void put_real(char out[CELL], const char *fmt, double v)
+{
+    if (v > 0)
+        snprintf(out, CELL, fmt, v);
+    else
+        snprintf(out, CELL, "-");
+}
+
+static void put_count(char out[CELL], int64_t v)
+{
+    if (v >= 0)
+        snprintf(out, CELL, "%lld", (long long)v);
+    else
+        snprintf(out, CELL, "-");
+}
+
+static void fill_row(const struct status_rank *r, struct row *row)
+{
+    for (int i = 0; i < N_COLUMNS; i++)
+        snprintf(row->cell[i], CELL, "-");
+    put_count(row->cell[0], r->rank);
+    put_clean(row->cell[4], status_role_name(r->role));
+    if (r->role == STATUS_MISSING)
+        return;
+    put_clean(row->cell[1], r->host);
+    put_count(row->cell[2], r->pid);
+    put_clean(row->cell[3], r->device);
+    put_clean(row->cell[5], phase_name(r->phase));
+    put_count(row->cell[6], r->step);
+    put_count(row->cell[7], r->bucket);
+    put_real(row->cell[8], "%.1f", r->step_ms);
+    snprintf(row->cell[9], CELL, "%.1f", r->heard_s);
+    put_real(row->cell[10], r->is_straggler ? "%.2f*" : "%.2f", r->factor);
+    put_count(row->cell[11], r->generation);
+}
+
+static void widen(int width[N_COLUMNS], const struct row *row)
+{
+    for (int i = 0; i < N_COLUMNS; i++)
+        width[i] = (int)max_i64(width[i], (int64_t)strlen(row->cell[i]));
+}
+
+static void put_row(const struct row *row, const int width[N_COLUMNS], struct buf *out)
+{
+    for (int i = 0; i < N_COLUMNS; i++) {
+        int w = columns[i].is_text && i < N_COLUMNS - 1 ? -width[i] : width[i];
+
+        buf_printf(out, i ? "  %*s" : "%*s", w, row->cell[i]);
+    }
+    buf_printf(out, "\n");
+}
+
+static void fill_titles(struct row *row)
+{
+    for (int i = 0; i < N_COLUMNS; i++)
+        snprintf(row->cell[i], CELL, "%s", columns[i].title);
+}
+
+void status_put_text(const struct status *s, struct buf *out)
+{
+    struct row *rows = xcalloc((size_t)s->n + 1, sizeof *rows);
+    int width[N_COLUMNS] = {0};
+
+    buf_printf(out, "%s for %.1f s, generation %lld, epoch %lld, step %lld, %d of %d ranks\n",
+               s->stage, s->stage_s, (long long)s->generation, (long long)s->epoch,
+               (long long)s->step, s->n_here, s->n_ranks);
+    fill_titles(&rows[0]);
+    for (int i = 0; i < s->n; i++)
+        fill_row(&s->rank[i], &rows[i + 1]);
+    for (int i = 0; i <= s->n; i++)
+        widen(width, &rows[i]);
+    for (int i = 0; i <= s->n; i++)
+        put_row(&rows[i], width, out);
+    free(rows);
+}
+
+/* ---- JSON ---- */
+
+static json_t *real_or_null(double v) { return v > 0 ? json_real(v) : json_null(); }
+
+static json_t *clean_or_null(const char *text)
+{
+    char *clean = text ? xstrdup(text) : NULL;
+    json_t *o;
+
+    if (clean)
+        text_clean(clean);
+    o = clean ? json_string(clean) : json_null();
+    free(clean);
+    return o;
+}
+
+static json_t *rank_json(const struct status_rank *r)
+{
+    json_t *o = json_pack("{s:i, s:s}", "rank", r->rank, "role", status_role_name(r->role));
+
+    if (r->role == STATUS_MISSING)
+        return o;
+    json_object_set_new(o, "host", clean_or_null(r->host));
+    json_object_set_new(o, "pid", json_integer(r->pid));
+    json_object_set_new(o, "device", clean_or_null(r->device));
+    json_object_set_new(o, "phase", json_string(phase_name(r->phase)));
+    json_object_set_new(o, "phase_seconds", json_real(r->phase_s));
+    json_object_set_new(o, "step", json_integer(r->step));
+    json_object_set_new(o, "bucket", r->bucket >= 0 ? json_integer(r->bucket) : json_null());
+    json_object_set_new(o, "step_ms", real_or_null(r->step_ms));
+    json_object_set_new(o, "heard_seconds", json_real(r->heard_s));
+    json_object_set_new(o, "factor", real_or_null(r->factor));
+    json_object_set_new(o, "straggler", json_boolean(r->is_straggler));
+    json_object_set_new(o, "generation", json_integer(r->generation));
+    return o;
+}
+
+static json_t *status_json(const struct status *s)
+{
+    json_t *ranks = json_array();
+
+    for (int i = 0; i < s->n; i++)
+        json_array_append_new(ranks, rank_json(&s->rank[i]));
+    return json_pack("{s:s, s:f, s:I, s:I, s:I, s:i, s:i, s:o}", "stage", s->stage, "stage_seconds",
+                     s->stage_s, "generation", (json_int_t)s->generation, "epoch",
+                     (json_int_t)s->epoch, "step", (json_int_t)s->step, "nranks", s->n_ranks,
+                     "here", s->n_here, "ranks", ranks);
+}
+
+void status_put_both(const struct status *s, struct buf *out)
+{
+    struct buf table = {0};
+    json_t *o;
+    char *text;
+
+    status_put_text(s, &table);
+    o = json_pack("{s:s, s:o}", "text", buf_cstr(&table), "status", status_json(s));
+    text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    ASSERT(text);
+    buf_printf(out, "%s\n", text);
+    free(text);
+    json_decref(o);
+    buf_fini(&table);
+}

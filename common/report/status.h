@@ -1,0 +1,23 @@
+/* status - the live table of ranks (session/status.h), for people and for programs.
+ *
+ *   train for 12.1 s, generation 1, epoch 2, step 118, 4 of 4 ranks
+ *   rank  host   pid   device  state    phase     step  bucket  step ms  heard s  slowness  gen
+ *      0  node0  4240  cpu     member   reduce     118       3     20.1      0.0      1.00    1
+ *      2  node7  4242  cpu     member   backward   118       3     20.1      0.4      2.31*   1
+ *
+ * "slowness" is the time that a rank is busy in a step, by the median of the ranks; '*' marks a
+ * straggler, '-' what is not known. */
+#ifndef REPORT_STATUS_H
+#define REPORT_STATUS_H
+
+#include "base/buf.h"
+#include "session/status.h"
+
+void status_put_text(const struct status *s, struct buf *out); /* lines, each with its '\n' */
+
+/* One line of JSON, {"text": the table, "status": {stage, stage_seconds, generation, epoch, step,
+ * nranks, here, ranks: [{rank, role, host, pid, device, phase, phase_seconds, step, bucket,
+ * step_ms, heard_seconds, factor, straggler, generation}]}}; null for what is not known. */
+void status_put_both(const struct status *s, struct buf *out);
+
+#endif

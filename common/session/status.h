@@ -1,0 +1,44 @@
+/* status - what a driver knows of its job and ranks at one moment, to be shown. */
+#ifndef SESSION_STATUS_H
+#define SESSION_STATUS_H
+
+#include <stdint.h>
+
+#include "session/command.h"
+
+enum status_role {
+    STATUS_MEMBER,  /* of the formation */
+    STATUS_JOINING, /* connected, and not ready yet */
+    STATUS_READY,   /* ... ready, and not in a formation yet */
+    STATUS_SPARE,   /* waits to replace a lost rank; `rank` counts them from 1 */
+    STATUS_LEAVING, /* goes at the end of the step */
+    STATUS_MISSING, /* the place is free: only role and rank are set */
+};
+
+const char *status_role_name(enum status_role role); /* "member" */
+
+struct status_rank {
+    int rank;
+    enum status_role role;
+    const char *host, *device; /* borrowed from the session */
+    int64_t pid;
+    enum phase phase;
+    int64_t step, bucket, generation; /* bucket -1: none; generation: its own word */
+    double phase_s, heard_s;          /* in that phase; since it was heard (rank 0: 0) */
+    double step_ms;                   /* wall time of the latest steps; 0: none */
+    double factor;                    /* of its own work, by the median of the ranks; 0: unknown */
+    int is_straggler;
+};
+
+struct status {
+    const char *stage; /* "train"; static */
+    double stage_s;
+    int64_t generation, epoch, step;
+    int n_ranks, n_here; /* of the formation; with a rank */
+    struct status_rank *rank;
+    int n;
+};
+
+void status_fini(struct status *s);
+
+#endif

@@ -1,0 +1,251 @@
+#include "driver/status_socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+enum { ANSWER_LIMIT = 64 << 20 };
+
+static const char name[] = "status.sock";
+
+struct status_socket {
+    uv_pipe_t pipe;
+    int folder; /* its descriptor */
+    void (*describe)(void *arg, struct buf *out);
+    void *arg;
+    struct client *clients;
+    int n_clients;
+};
+
+struct client {
+    uv_pipe_t pipe;
+    uv_timer_t patience;
+    uv_write_t write;
+    struct buf text;
+    int n_handles; /* not yet closed */
+    struct status_socket *owner;
+    struct client *next;
+};
+
+/* A path short enough for an address, whatever the folder's is. */
+static struct sockaddr_un address_in(int folder)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+    snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", folder, name);
+    return a;
+}
+
+/* ---- clients ---- */
+
+static void drop_client(struct client *c)
+{
+    struct client **p = &c->owner->clients;
+
+    for (; *p != c; p = &(*p)->next)
+        ;
+    *p = c->next;
+    c->owner->n_clients--;
+}
+
+static void on_handle_closed(uv_handle_t *h)
+{
+    struct client *c = h->data;
+
+    if (--c->n_handles > 0)
+        return;
+    buf_fini(&c->text);
+    free(c);
+}
+
+static void end_client(struct client *c)
+{
+    if (uv_is_closing((uv_handle_t *)&c->pipe))
+        return;
+    drop_client(c);
+    uv_close((uv_handle_t *)&c->pipe, on_handle_closed);
+    uv_close((uv_handle_t *)&c->patience, on_handle_closed);
+}
+
+static void on_written(uv_write_t *w, int status)
+{
+    (void)status; /* gone or not, it has had its turn */
+    end_client(w->data);
+}
+
+static void on_impatience(uv_timer_t *t) { end_client(t->data); }
+
+static void answer(struct client *c)
+{
+    uv_buf_t b;
+
+    c->owner->describe(c->owner->arg, &c->text);
+    b = uv_buf_init((char *)c->text.data, (unsigned)c->text.len);
+    c->write.data = c;
+    uv_timer_start(&c->patience, on_impatience, STATUS_PATIENCE_MS, 0);
+    if (uv_write(&c->write, (uv_stream_t *)&c->pipe, &b, 1, on_written) < 0)
+        end_client(c);
+}
+
+static void on_connection(uv_stream_t *listener, int status)
+{
+    struct status_socket *s = listener->data;
+    struct client *c;
+
+    if (status < 0)
+        return;
+    c = xcalloc(1, sizeof *c);
+    c->owner = s;
+    c->n_handles = 2;
+    c->next = s->clients;
+    s->clients = c;
+    s->n_clients++;
+    uv_pipe_init(listener->loop, &c->pipe, 0);
+    uv_timer_init(listener->loop, &c->patience);
+    c->pipe.data = c->patience.data = c;
+    if (uv_accept(listener, (uv_stream_t *)&c->pipe) < 0 || s->n_clients > STATUS_CLIENTS)
+        end_client(c);
+    else
+        answer(c);
+}
+
+/* ---- the socket ---- */
+
+static int bind_in(int folder, int *out, struct err *err)
+{
+    struct sockaddr_un a = address_in(folder);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return err_sys(err, errno, "a UNIX socket");
+    unlinkat(folder, name, 0);
+    /* Before it has a name, so that it never is anybody else's to open. */
+    if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0 ||
+        fchmodat(folder, name, 0600, 0) < 0) {
+        err_sys(err, errno, "%s", name);
+        close(fd);
+        return err->code;
+    }
+    *out = fd;
+    return 0;
+}
+
+static void on_closed(uv_handle_t *h)
+{
+    struct status_socket *s = h->data;
+
+    close(s->folder);
+    free(s);
+}
+
+static int listen_on(struct status_socket *s, uv_loop_t *loop, int fd, struct err *err)
+{
+    int rc;
+
+    uv_pipe_init(loop, &s->pipe, 0);
+    s->pipe.data = s;
+    rc = uv_pipe_open(&s->pipe, fd);
+    if (rc < 0)
+        close(fd);
+    if (rc == 0)
+        rc = uv_listen((uv_stream_t *)&s->pipe, STATUS_CLIENTS, on_connection);
+    if (rc == 0)
+        return 0;
+    err_set(err, ERR_IO, "%s: %s", name, uv_strerror(rc));
+    uv_close((uv_handle_t *)&s->pipe, on_closed);
+    return err->code;
+}
+
+int status_socket_open(uv_loop_t *loop, const char *run_dir,
+                       void (*describe)(void *arg, struct buf *out), void *arg,
+                       struct status_socket **out, struct err *err)
+{
+    int folder = open(run_dir, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = -1;
+    struct status_socket *s;
+    int rc = folder < 0 ? err_sys(err, errno, "%s", run_dir) : bind_in(folder, &fd, err);
+
+    if (rc < 0) {
+        if (folder >= 0)
+            close(folder);
+        return rc;
+    }
+    s = xcalloc(1, sizeof *s);
+    *s = (struct status_socket){.folder = folder, .describe = describe, .arg = arg};
+    rc = listen_on(s, loop, fd, err);
+    if (rc == 0)
+        *out = s;
+    return rc;
+}
+
+void status_socket_close(struct status_socket *s)
+{
+    if (!s)
+        return;
+    while (s->clients)
+        end_client(s->clients);
+    unlinkat(s->folder, name, 0);
+    uv_close((uv_handle_t *)&s->pipe, on_closed);
+}
+
+/* ---- the other end ---- */
+
+static int read_all(int fd, struct buf *out, struct err *err)
+{
+    char block[65536];
+    ssize_t n;
+
+    while ((n = read(fd, block, sizeof block)) > 0 && out->len < ANSWER_LIMIT)
+        buf_append(out, block, (size_t)n);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return err_set(err, ERR_TIMEOUT,
+                       "the driver does not answer: it has been stopped, or busy for %d s",
+                       STATUS_PATIENCE_MS / 1000);
+    return n < 0 ? err_sys(err, errno, "%s", name) : 0;
+}
+
+static int connect_in(int folder, int *out, struct err *err)
+{
+    struct sockaddr_un a = address_in(folder);
+    struct timeval patience = {.tv_sec = STATUS_PATIENCE_MS / 1000};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), rc = 0;
+
+    if (fd < 0)
+        return err_sys(err, errno, "a UNIX socket");
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0) {
+        *out = fd;
+        return 0;
+    }
+    if (errno == ENOENT || errno == ECONNREFUSED) /* refused: a killed driver's */
+        rc = STATUS_NOBODY;
+    else if (errno == EAGAIN)
+        rc =
+            err_set(err, ERR_TIMEOUT, "the driver does not answer: too many ask, or it is stopped");
+    else
+        rc = err_sys(err, errno, "%s", name);
+    close(fd);
+    return rc;
+}
+
+int status_socket_ask(const char *run_dir, struct buf *out, struct err *err)
+{
+    int folder = open(run_dir, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = -1;
+    int rc = folder < 0 ? err_sys(err, errno, "run directory") : connect_in(folder, &fd, err);
+
+    if (rc == 0) {
+        rc = read_all(fd, out, err);
+        close(fd);
+    }
+    if (folder >= 0)
+        close(folder);
+    return rc < 0 ? err_wrap(err, "%s", run_dir) : rc;
+}

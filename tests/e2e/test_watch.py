@@ -1,0 +1,175 @@
+"""Who is holding us up: the culprit's name, everybody's last collectives, stragglers, and the live
+table by --status and SIGUSR1."""
+
+import json
+import os
+import re
+import signal
+import stat
+import threading
+
+import dp
+from dp import DRIVER, ENDLESS, FAILED, FINISHED, REFUSED, RIGID, STOPPED, USAGE
+
+WHO = r"rank {} \([^,]+, pid {}\)"
+
+
+class Watch(dp.Case):
+    def start_ranks(self, n, job, *args):
+        driver = self.driver(*args, n=n, job=job)
+        ranks = [self.follower("--rank", str(k)) for k in range(1, n)]
+        self.wait_event("first_step")
+        return [driver, *ranks]
+
+    def stop_all(self, driver, *followers):
+        driver.signal(signal.SIGTERM)
+        for daemon in (driver, *followers):
+            self.assert_exit(daemon, STOPPED)
+
+    def incident(self, number=1):
+        path = self.path("runs/demo/incidents", f"incident-{number}.json")
+        dp.wait_for(path, lambda: os.path.exists(path))
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    # ---- the culprit
+
+    def test_a_frozen_rank_is_named(self):
+        """SIGSTOP: told while there is still hope, and in the end with what all did last."""
+        job = {**ENDLESS, **RIGID, "cluster.heartbeat_timeout": 4}
+        driver, *followers = self.start_ranks(4, job)
+        victim = followers[1]
+        victim.signal(signal.SIGSTOP)
+        who = WHO.format(2, victim.pid)
+        driver.wait_line(f"warning: {who} is in .*step \\d+.*silent for .*; "
+                         r"ranks 0 1 3 wait for it in bucket \d+")
+        for daemon in (driver, followers[0], followers[2]):
+            self.assert_exit(daemon, FAILED, r"rank 2 \([^)]+\) was lost.*no sign of life for .*; "
+                                             r"ranks 0 1 3 wait for it in bucket \d+")
+        self.assertIn("ranks 0 1 3 wait for it", self.events("error")[0]["message"])
+        self.assertEqual(self.events("warning")[0]["rank"], 2)
+        self.assertRegex(driver.text, r"what the ranks did last is in \S+incident-1.json")
+        self.check_rings(self.incident(), behind=2, answered=(0, 1, 3))
+        victim.signal(signal.SIGCONT)
+        victim.wait_exit()
+
+    def check_rings(self, incident, behind, answered):
+        ranks = {rank["rank"]: rank for rank in incident["ranks"]}
+        self.assertEqual([k for k, rank in ranks.items() if rank["behind"]], [behind])
+        self.assertEqual(sorted(k for k, rank in ranks.items() if rank["collectives"]),
+                         sorted(answered))
+        last = {k: ranks[k]["collectives"][-1] for k in answered if k != behind}
+        for collective in last.values():  # the same one on all, begun, and not ended
+            self.assertIn(collective["state"], ("running", "queued"))
+            self.assertIsNone(collective["ended"])
+            self.assertGreater(collective["handed"], 0)
+        self.assertEqual(len({(c["number"], c["step"], c["bucket"], c["bytes"])
+                              for c in last.values()}), 1)
+
+    def test_a_deadline_names_the_rank_that_hangs(self):
+        """Its heartbeats go on, so only the deadline ends it; and a warning comes before."""
+        job = {**ENDLESS, **RIGID, "cluster.deadlines.step": 6}
+        driver, *followers = self.start_ranks(4, job, "--inject", "delay:rank3@step40:3600s")
+        line = (WHO.format(3, followers[2].pid) + r" is in \w+ of step \d+(, bucket \d+,)? for "
+                r"\d+\.\d s; ranks 0-2 wait for it in bucket \d+")
+        driver.wait_line(f"warning: {line}")
+        self.assert_exit(driver, FAILED, r"no progress for 6 s \(cluster.deadlines.step\): " + line)
+        error = self.events("error")[0]
+        self.assertEqual((error["rank"], error["step"]), (3, 40))
+        self.assertRegex(error["message"], line)
+        self.assert_exit(followers[0], FAILED, line)
+        self.check_rings(self.incident(), behind=3, answered=(0, 1, 2, 3))
+
+    # ---- slow ranks
+
+    def test_a_slow_rank_is_a_straggler(self):
+        """It is stopped again and again for a moment, and named; the others are not."""
+        job = {**ENDLESS, "cluster.straggler_window": 2, "cluster.straggler_factor": 3}
+        driver, *followers = self.start_ranks(3, job, "--threads", "1")
+        enough = threading.Event()
+
+        def pulse():
+            while not enough.is_set():
+                followers[1].signal(signal.SIGSTOP)
+                enough.wait(0.12)
+                followers[1].signal(signal.SIGCONT)
+                enough.wait(0.01)
+
+        thread = threading.Thread(target=pulse)
+        thread.start()
+        try:
+            event = self.wait_event("straggler")
+        finally:
+            enough.set()
+            thread.join()
+        self.assertEqual(event["rank"], 2)
+        self.assertGreaterEqual(event["factor"], 3)
+        driver.wait_line(WHO.format(2, followers[1].pid) + r" is slow: \d+\.\d\d times the median")
+        driver.wait_line(WHO.format(2, followers[1].pid) + " keeps up again")
+        self.assertEqual(len(self.events("straggler")), 1)
+        self.stop_all(driver, *followers)
+
+    # ---- the live table
+
+    def status(self, *args, want=FINISHED):
+        daemon = self.start([DRIVER, "--status", *args])
+        self.assert_exit(daemon, want)
+        return daemon
+
+    def test_status(self):
+        driver, *followers = self.start_ranks(3, ENDLESS)
+        table = self.status().out.splitlines()
+        self.assertRegex(table[0], r"^(train|validate|checkpoint) for .* generation 1, .* 3 of 3")
+        self.assertEqual(table[1].split()[:6], ["rank", "host", "pid", "device", "state", "phase"])
+        for k, daemon in enumerate((driver, *followers)):
+            self.assertEqual(table[2 + k].split()[:5],
+                             [str(k), os.uname().nodename, str(daemon.pid), "cpu", "member"])
+        for name in ("demo", "runs/demo", self.path("runs/demo")):
+            self.assertIn("3 of 3 ranks", self.status("--run-dir", name).out)
+        status = json.loads(self.status("--log-format", "json").out)
+        self.assertEqual([rank["pid"] for rank in status["ranks"]],
+                         [daemon.pid for daemon in (driver, *followers)])
+        self.assertGreater(status["ranks"][0]["step_ms"], 0)
+        self.assertEqual(stat.S_IMODE(os.stat(self.path("runs/demo/status.sock")).st_mode), 0o600)
+        self.stop_all(driver, *followers)
+        self.assertFalse(os.path.exists(self.path("runs/demo/status.sock")))
+
+    def test_status_without_a_driver(self):
+        nobody = self.status(want=REFUSED)
+        self.assertIn("no driver is running in runs/*", nobody.text)
+        self.assertIn("no run directory typo", self.status("--run-dir", "typo", want=USAGE).text)
+        driver = self.driver(n=2)
+        self.wait_port()
+        dp.wait_for("the socket", lambda: os.path.exists(self.path("runs/demo/status.sock")))
+        self.assertIn("missing", self.status().out)
+        driver.kill()  # its socket stays
+        driver.wait_exit()
+        self.assertTrue(os.path.exists(self.path("runs/demo/status.sock")))
+        self.assertIn("no driver is running in runs/demo",
+                      self.status("--run-dir", "demo", want=REFUSED).text)
+
+    def test_status_of_several(self):
+        drivers = [self.driver("--port-file", self.path(f"port{i}"), n=2) for i in range(2)]
+        for run in ("demo", "demo-2"):
+            dp.wait_for(run, lambda run=run: os.path.exists(self.path("runs", run, "status.sock")))
+        both = self.status(want=USAGE)
+        self.assertRegex(both.text, r"several drivers are running: runs/demo\S*, runs/demo")
+        self.assertIn("1 of 2 ranks", self.status("--run-dir", "demo-2").out)
+        for driver in drivers:
+            driver.signal(signal.SIGTERM)
+            self.assert_exit(driver, STOPPED)
+
+    def test_sigusr1(self):
+        driver, follower = self.start_ranks(2, ENDLESS)
+        self.assertRegex(driver.state(), r"generation 1, epoch \d+, step \d+, 2 of 2 ranks")
+        driver.wait_line(r"state: rank +host +pid +device +state +phase")
+        driver.wait_line(rf"state: +1 +\S+ +{follower.pid} +cpu +member")
+        self.assertRegex(follower.state(), r"joined, driver .*, rank 1 of 2, generation 1")
+        follower.wait_line(r"state: +engine: \w+, in \w+ of step \d+")
+        follower.wait_line(r"state: +collectives: \d+ handed over, \d+ ended")
+        follower.wait_line(r"state: +steps: \d+ made, \d+\.\d ms each, \d+\.\d ms of it its own")
+        self.stop_all(driver, follower)
+
+
+if __name__ == "__main__":
+    dp.main()

@@ -1,0 +1,112 @@
+/* status: the table of ranks, for people and for programs. */
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "report/status.h"
+
+static struct status_rank ranks[] = {
+    {.rank = 0,
+     .role = STATUS_MEMBER,
+     .host = "node0",
+     .device = "cpu",
+     .pid = 4240,
+     .phase = PHASE_REDUCE,
+     .step = 118,
+     .bucket = 3,
+     .generation = 2,
+     .step_ms = 20.14,
+     .factor = 1},
+    {.rank = 1, .role = STATUS_MISSING},
+    {.rank = 2,
+     .role = STATUS_MEMBER,
+     .host = "a-node\x1b-7",
+     .device = "cuda:1",
+     .pid = 42,
+     .phase = PHASE_VALIDATE,
+     .step = 7,
+     .bucket = -1,
+     .generation = 2,
+     .heard_s = 12.34,
+     .factor = 2.312,
+     .is_straggler = 1},
+};
+
+static const struct status status = {.stage = "train",
+                                     .stage_s = 12.06,
+                                     .generation = 2,
+                                     .epoch = 3,
+                                     .step = 118,
+                                     .n_ranks = 3,
+                                     .n_here = 2,
+                                     .rank = ranks,
+                                     .n = 3};
+
+static void a_table_for_people(void **state)
+{
+    struct buf out = {0};
+
+    (void)state;
+    status_put_text(&status, &out);
+    assert_string_equal(
+        buf_cstr(&out),
+        "train for 12.1 s, generation 2, epoch 3, step 118, 2 of 3 ranks\n"
+        "rank  host        pid  device  state    phase     step  bucket  step ms  heard s  slowness"
+        "  gen\n"
+        "   0  node0      4240  cpu     member   reduce     118       3     20.1      0.0      1.00"
+        "    2\n"
+        "   1  -             -  -       missing  -            -       -        -        -         -"
+        "    -\n"
+        "   2  a-node?-7    42  cuda:1  member   validate     7       -        -     12.3     2.31*"
+        "    2\n");
+    buf_fini(&out);
+}
+
+static void an_object_for_programs(void **state)
+{
+    struct buf out = {0};
+    json_t *o, *s, *r;
+
+    (void)state;
+    status_put_both(&status, &out);
+    assert_int_equal(out.data[out.len - 1], '\n');
+    o = json_loadb((char *)out.data, out.len, 0, NULL);
+    assert_non_null(o);
+    assert_non_null(strstr(json_string_value(json_object_get(o, "text")), "   1  -"));
+    s = json_object_get(o, "status");
+    assert_string_equal(json_string_value(json_object_get(s, "stage")), "train");
+    assert_int_equal(json_integer_value(json_object_get(s, "nranks")), 3);
+    assert_int_equal(json_array_size(json_object_get(s, "ranks")), 3);
+    r = json_array_get(json_object_get(s, "ranks"), 0);
+    assert_int_equal(json_integer_value(json_object_get(r, "bucket")), 3);
+    assert_int_equal(json_integer_value(json_object_get(r, "pid")), 4240);
+    assert_true(json_is_false(json_object_get(r, "straggler")));
+    r = json_array_get(json_object_get(s, "ranks"), 1);
+    assert_string_equal(json_string_value(json_object_get(r, "role")), "missing");
+    assert_null(json_object_get(r, "pid"));
+    r = json_array_get(json_object_get(s, "ranks"), 2);
+    assert_string_equal(json_string_value(json_object_get(r, "host")), "a-node?-7");
+    assert_string_equal(json_string_value(json_object_get(r, "device")), "cuda:1");
+    assert_true(json_is_null(json_object_get(r, "bucket")));
+    assert_true(json_is_null(json_object_get(r, "step_ms")));
+    assert_true(json_is_true(json_object_get(r, "straggler")));
+    assert_float_equal(json_real_value(json_object_get(r, "factor")), 2.312, 1e-9);
+    json_decref(o);
+    buf_fini(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_table_for_people),
+        cmocka_unit_test(an_object_for_programs),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
