@@ -21,7 +21,7 @@ static const char model_file[] = "model.safetensors";
 static const char optimizer_file[] = "optimizer.safetensors";
 static const char state_file[] = "state.json";
 
-enum { FORMAT = 1 };
+enum { FORMAT = 1, MAX_STATE_BYTES = 64 << 10 };
 
 /* ---- state.json ---- */
 
@@ -118,11 +118,29 @@ static int check_root(json_t *root, const char *path, struct err *err)
     return 0;
 }
 
+/* It is read whole, so neither a FIFO nor something huge may be in its place. */
+static int check_kind(const char *path, struct err *err)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return err_sys(err, errno, "%s", path);
+    if (!S_ISREG(st.st_mode) || st.st_size > MAX_STATE_BYTES)
+        return err_set(err, ERR_CORRUPT, "%s: %s of %lld bytes, want a file of at most %d", path,
+                       S_ISREG(st.st_mode) ? "a file" : "not a file", (long long)st.st_size,
+                       MAX_STATE_BYTES);
+    return 0;
+}
+
 static int load_state(const char *path, json_t **out, struct ckpt_state *s, struct err *err)
 {
     json_error_t why;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-    int rc;
+    json_t *root;
+    int rc = check_kind(path, err);
+
+    if (rc < 0)
+        return rc;
+    root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
 
     if (!root && why.line < 0) { /* it could not be read; the text names it */
         rc = err_set(err, ERR_CORRUPT, "%s", why.text);
@@ -285,24 +303,29 @@ static void prune(const char *folder, const char *name, int keep)
     free(g);
 }
 
+/* Once the new folder is in place, what lies aside is the old one, which must not go before the
+ * exchange is on disk. */
 static int save_in(const char *folder, const char *name, const struct ckpt_content *c,
                    struct err *err)
 {
     char *aside = xasprintf("%s/step.tmp", folder), *path = xasprintf("%s/%s", folder, name);
     struct err ignored;
-    int rc = file_remove_folder(aside, err);
+    int is_placed = 0, rc = file_remove_folder(aside, err);
 
     if (rc == 0)
         rc = file_make_folder(aside, err);
     if (rc == 0)
         rc = write_files(aside, c, err);
-    if (rc == 0)
+    if (rc == 0) {
         rc = put_in_place(aside, path, err);
+        is_placed = rc == 0;
+    }
     if (rc == 0)
         rc = file_sync_folder(folder, err);
     if (rc == 0)
         rc = point_latest(folder, name, err);
-    (void)file_remove_folder(aside, &ignored); /* a failed save gives its space back */
+    if (rc == 0 || !is_placed)
+        (void)file_remove_folder(aside, &ignored); /* a failed save gives its space back */
     free(aside);
     free(path);
     return rc;
@@ -317,6 +340,8 @@ int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char 
 
     snprintf(name, sizeof name, "step-%08" PRId64, c->state.step);
     rc = file_make_folder(folder, err);
+    if (rc == 0)
+        rc = file_sync_folder(run_dir, err); /* whoever made it may not have come to this */
     if (rc == 0)
         rc = save_in(folder, name, c, err);
     if (rc == 0) {

@@ -6,7 +6,7 @@
  *   RUN/checkpoints/latest -> step-00002350
  *
  * Happy path of a save: everything goes into a folder step-N.tmp, each file fsynced; state.json,
- * with the hashes, last; the folder is fsynced, renamed to step-N, its parent fsynced; then
+ * with the hashes, last; the folder is fsynced, renamed to step-N, its parents fsynced; then
  * `latest` is replaced by a rename, and the oldest generations beyond `keep` go. What can go wrong:
  * a crash at any point leaves the generations before it untouched, and at most a .tmp folder, which
  * the next save removes.  A full disk fails the save, and nothing else.  A generation whose files

@@ -8,9 +8,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A signal is no reason to fail. */
+static int open_again(const char *path, int flags)
+{
+    int fd;
+
+    do
+        fd = open(path, flags | O_CLOEXEC, 0666);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
 int file_create(const char *path, int *fd, struct err *err)
 {
-    *fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    *fd = open_again(path, O_WRONLY | O_CREAT | O_EXCL);
     return *fd < 0 ? err_sys(err, errno, "%s", path) : 0;
 }
 
@@ -34,16 +45,21 @@ int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct 
 
 int file_finish(int fd, const char *path, struct err *err)
 {
-    int rc = fsync(fd) == 0 ? 0 : err_sys(err, errno, "%s: fsync", path);
+    int rc;
 
-    if (close(fd) < 0 && rc == 0)
+    do
+        rc = fsync(fd);
+    while (rc < 0 && errno == EINTR);
+    if (rc < 0)
+        rc = err_sys(err, errno, "%s: fsync", path);
+    if (close(fd) < 0 && errno != EINTR && rc == 0) /* interrupted, it is closed all the same */
         rc = err_sys(err, errno, "%s: close", path);
     return rc;
 }
 
 int file_sync_folder(const char *path, struct err *err)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open_again(path, O_RDONLY | O_DIRECTORY);
 
     if (fd < 0)
         return err_sys(err, errno, "%s", path);

@@ -205,12 +205,17 @@ static int check_tiling(const struct st_file *f, struct piece *p, int n, uint64_
 static int parse_entries(struct st_file *f, uint64_t data_at, struct err *err)
 {
     size_t n = json_object_size(f->header);
-    struct piece *piece = xcalloc(n, sizeof *piece);
+    struct piece *piece = NULL;
     const char *name;
     json_t *entry;
-    int rc = 0;
+    int rc = try_alloc((void **)&piece, n * sizeof *piece, "a file's table of tensors", err);
 
-    f->tensor = xcalloc(n, sizeof *f->tensor);
+    if (rc == 0)
+        rc = try_alloc((void **)&f->tensor, n * sizeof *f->tensor, "a file's tensors", err);
+    if (rc < 0) {
+        free(piece);
+        return err_wrap(err, "%s", f->origin);
+    }
     json_object_foreach(f->header, name, entry)
     {
         if (!strcmp(name, "__metadata__"))

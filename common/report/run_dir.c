@@ -39,6 +39,20 @@ int run_dir_holds_run(const char *path)
     return has(path, "events.jsonl") || has(path, "job.yaml") || has(path, "checkpoints");
 }
 
+/* What was made or put into the folder of `path` is to survive a power cut, where the file system
+ * has a say in that. */
+static void sync_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *parent = slash == path ? xstrdup("/")
+                   : slash       ? xasprintf("%.*s", (int)(slash - path), path)
+                                 : xstrdup(".");
+    struct err ignored;
+
+    (void)file_sync_folder(parent, &ignored);
+    free(parent);
+}
+
 static int make_dirs(const char *path, struct err *err)
 {
     char *p = xstrdup(path);
@@ -51,7 +65,9 @@ static int make_dirs(const char *path, struct err *err)
         if (end != '/' && end != '\0')
             continue;
         *c = '\0';
-        if (mkdir(p, 0777) < 0 && errno != EEXIST)
+        if (mkdir(p, 0777) == 0)
+            sync_parent(p);
+        else if (errno != EEXIST)
             rc = err_sys(err, errno, "run directory %s: cannot make %s", path, p);
         *c = end;
         if (!end)
@@ -226,7 +242,9 @@ int run_dir_replace(const char *path, const void *data, size_t len, struct err *
             close(fd);
         if (rc == 0 && rename(aside, path) < 0)
             rc = err_sys(err, errno, "%s: cannot be put in its place", path);
-        if (rc < 0)
+        if (rc == 0)
+            sync_parent(path);
+        else
             unlink(aside);
     }
     free(aside);

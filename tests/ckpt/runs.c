@@ -1,0 +1,77 @@
+#include "runs.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+int run_save(const char *run, struct run_point p, int keep, struct err *err)
+{
+    float w[64] = {(float)p.step, (float)p.version}, m[64] = {(float)p.version, (float)p.step};
+    struct st_tensor model[] = {{"w", DTYPE_F32, SHAPE(64), w}, {"b", DTYPE_F32, SHAPE(2), w}};
+    struct st_tensor momentum = {"w.momentum_buffer", DTYPE_F32, SHAPE(64), m};
+    struct ckpt_content c = {.state = {.step = p.step,
+                                       .steps_per_epoch = 10,
+                                       .epoch_loss = p.version,
+                                       .n_updates = p.step,
+                                       .n_ranks = 3},
+                             .model = model,
+                             .n_model = 2,
+                             .optimizer = &momentum,
+                             .n_optimizer = 1};
+    char *path = NULL;
+    int rc = ckpt_save(run, &c, keep, &path, err);
+
+    ASSERT(!path == (rc < 0));
+    free(path);
+    return rc;
+}
+
+static void ignore(void *arg, const char *text)
+{
+    (void)arg;
+    ASSERT(text[0]);
+}
+
+int run_load(const char *run, struct run_point *out, struct err *err)
+{
+    const float *w, *b, *m;
+    struct ckpt *c;
+    int rc = ckpt_load_latest(run, ignore, NULL, &c, err);
+
+    if (rc != 0)
+        return rc;
+    *out = (struct run_point){c->state.step, (int)c->state.epoch_loss};
+    w = st_find(c->model, "w")->data;
+    b = st_find(c->model, "b")->data;
+    m = st_find(c->optimizer, "w.momentum_buffer")->data;
+    ASSERT(w[0] == (float)out->step && w[1] == (float)out->version && w[63] == 0);
+    ASSERT(b[0] == (float)out->step && b[1] == (float)out->version);
+    ASSERT(m[0] == (float)out->version && m[1] == (float)out->step && m[63] == 0);
+    ckpt_close(c);
+    return 0;
+}
+
+char *run_new_folder(void)
+{
+    const char *in = access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
+    char *path = xasprintf("%s/dptrain-ckpt-XXXXXX", in);
+
+    ASSERT(mkdtemp(path));
+    return path;
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+    (void)st, (void)kind, (void)ftw;
+    return remove(path);
+}
+
+void run_remove_folder(char *path)
+{
+    ASSERT(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0);
+    free(path);
+}
