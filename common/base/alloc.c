@@ -88,6 +88,17 @@ int try_alloc(void **out, size_t n_bytes, const char *what, struct err *err)
     return 0;
 }
 
+int try_realloc(void **p, size_t n_bytes, const char *what, struct err *err)
+{
+    void *moved = n_bytes > SIZE_MAX / 2 || must_fail() ? NULL : realloc(*p, n_bytes ? n_bytes : 1);
+
+    if (!moved)
+        return err_set(err, ERR_NOMEM, "out of memory: %zu bytes wanted for %s", n_bytes, what);
+    atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed);
+    *p = moved;
+    return 0;
+}
+
 uint64_t alloc_count(void) { return atomic_load_explicit(&n_allocs, memory_order_relaxed); }
 
 void alloc_fail_at(uint64_t n) { atomic_store_explicit(&fail_countdown, n, memory_order_relaxed); }

@@ -1,11 +1,10 @@
 /* alloc - memory from the heap, in two manners.
  *
  * x*()          for small host objects: abort when memory is out (nothing sensible could follow).
- * try_alloc()   for tensors, and for any size that came from a file or a peer: ERR_NOMEM names it.
+ * try_*()       for tensors, and for any size that came from a file or a peer: ERR_NOMEM names it.
  *
  * Every allocation is counted, so a test can show that a training step makes none, and the n-th
- * try_alloc() can be made to fail.  All of it is released with free(), except try_alloc_aligned's,
- * which free() takes too.
+ * try_*() can be made to fail.  All of it is released with free().
  * Threads: any. */
 #ifndef BASE_ALLOC_H
 #define BASE_ALLOC_H
@@ -25,10 +24,14 @@ char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
  * *out; `what` names it in the message.  Fails with ERR_NOMEM. */
 int try_alloc(void **out, size_t n_bytes, const char *what, struct err *err);
 
+/* Like realloc: *p, which may be NULL, holds at least n_bytes, the new ones not zeroed.  Fails with
+ * ERR_NOMEM, and *p is as it was. */
+int try_realloc(void **p, size_t n_bytes, const char *what, struct err *err);
+
 /* Allocations made so far by this process through this module. */
 uint64_t alloc_count(void);
 
-/* Tests: let the n-th try_alloc from now fail (1 = the next); 0 switches it off. */
+/* Tests: let the n-th try_alloc or try_realloc from now fail (1 = the next); 0 switches it off. */
 void alloc_fail_at(uint64_t n);
 
 #endif

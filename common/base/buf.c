@@ -18,18 +18,38 @@ void buf_fini(struct buf *b)
 
 void buf_clear(struct buf *b) { b->len = 0; }
 
-uint8_t *buf_reserve(struct buf *b, size_t n)
+static size_t room_for(const struct buf *b, size_t n)
 {
     size_t cap = b->cap ? b->cap : 256;
 
     ASSERT(n < SIZE_MAX / 4);
     while (cap - b->len < n || cap < b->len)
         cap *= 2;
+    return cap;
+}
+
+uint8_t *buf_reserve(struct buf *b, size_t n)
+{
+    size_t cap = room_for(b, n);
+
     if (cap != b->cap) {
         b->data = xrealloc(b->data, cap);
         b->cap = cap;
     }
     return b->data + b->len;
+}
+
+int buf_try_append(struct buf *b, const void *src, size_t n, const char *what, struct err *err)
+{
+    size_t cap = room_for(b, n);
+
+    if (cap != b->cap) {
+        if (try_realloc((void **)&b->data, cap, what, err) < 0)
+            return err->code;
+        b->cap = cap;
+    }
+    buf_append(b, src, n);
+    return 0;
 }
 
 void buf_append(struct buf *b, const void *src, size_t n)

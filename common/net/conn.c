@@ -61,7 +61,11 @@ static void on_bytes(void *arg, const void *data, size_t len)
     struct err err;
     int rc;
 
-    frame_reader_add(&c->reader, data, len);
+    if (frame_reader_add(&c->reader, data, len, &err) < 0) {
+        err_wrap(&err, "from %s", c->tls.stream.peer);
+        conn_fail(c, &err);
+        return;
+    }
     while (c->events && (rc = frame_reader_next(&c->reader, &body, &body_len, &err)) != 0) {
         if (rc < 0) {
             err_wrap(&err, "from %s", c->tls.stream.peer);

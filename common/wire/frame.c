@@ -45,13 +45,13 @@ void frame_reader_fini(struct frame_reader *r)
     r->taken = 0;
 }
 
-void frame_reader_add(struct frame_reader *r, const void *data, size_t len)
+int frame_reader_add(struct frame_reader *r, const void *data, size_t len, struct err *err)
 {
     if (r->taken) {
         buf_consume(&r->in, r->taken);
         r->taken = 0;
     }
-    buf_append(&r->in, data, len);
+    return buf_try_append(&r->in, data, len, "a message under way", err);
 }
 
 size_t frame_reader_pending(const struct frame_reader *r) { return r->in.len - r->taken; }

@@ -49,8 +49,8 @@ struct frame_reader {
 void frame_reader_init(struct frame_reader *r, size_t limit);
 void frame_reader_fini(struct frame_reader *r);
 
-/* Append what arrived.  Invalidates bodies handed out before. */
-void frame_reader_add(struct frame_reader *r, const void *data, size_t len);
+/* Append what arrived.  Invalidates bodies handed out before.  ERR_NOMEM: the stream is lost. */
+int frame_reader_add(struct frame_reader *r, const void *data, size_t len, struct err *err);
 
 /* The next whole body: 1 and *body, *len (borrowed until the next add), 0 when more must arrive
  * first, or ERR_PROTO: bad magic, empty, over the limit.  After an error the stream is lost: the

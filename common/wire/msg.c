@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "wire/text.h"
@@ -24,8 +25,9 @@ static void *budget_alloc(void *arg, size_t size)
         return NULL;
     }
     b->left -= size;
-    void *p = malloc(size ? size : 1);
-    b->is_out |= !p;
+    void *p = NULL;
+    struct err err;
+    b->is_out |= try_realloc(&p, size, "a message", &err) < 0;
     return p;
 }
 

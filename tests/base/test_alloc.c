@@ -126,6 +126,23 @@ static void each_allocation_counts_once(void **state)
     }
 }
 
+static void try_realloc_keeps_what_was(void **state)
+{
+    void *p = NULL;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(try_realloc(&p, 3, "it", &err), 0);
+    memcpy(p, "ab", 3);
+    alloc_fail_at(2);
+    assert_int_equal(try_realloc(&p, 100, "it", &err), 0);
+    assert_int_equal(try_realloc(&p, 200, "it", &err), ERR_NOMEM);
+    assert_string_equal(err.msg, "out of memory: 200 bytes wanted for it");
+    assert_int_equal(try_realloc(&p, SIZE_MAX, "it", &err), ERR_NOMEM);
+    assert_string_equal(p, "ab");
+    free(p);
+}
+
 static void too_large(void) { free(xmalloc(SIZE_MAX / 2)); }
 static void product_overflows(void) { free(xcalloc(SIZE_MAX / 2 + 1, 2)); }
 
@@ -162,6 +179,7 @@ int main(void)
         cmocka_unit_test(the_nth_fails_and_only_it),
         cmocka_unit_test(one_failure_among_threads),
         cmocka_unit_test(each_allocation_counts_once),
+        cmocka_unit_test(try_realloc_keeps_what_was),
         cmocka_unit_test(x_functions_never_return_null),
     };
 

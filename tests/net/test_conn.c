@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "fixture.h"
 
@@ -110,6 +111,27 @@ static void test_not_ours(void **state)
     write_all(fd, "GET / HTTP/1.1\r\n\r\n", 18);
     run_until(*state, &s.side[0].is_closed);
     assert_int_equal(s.side[0].why.code, ERR_PROTO);
+    finish(&s, fd);
+}
+
+/* What one peer sends finds no memory: that connection ends and says so, another one goes on. */
+static void test_no_memory(void **state)
+{
+    struct server s;
+    int fd, fd2;
+
+    server_open(*state, &s, 4, 10000);
+    fd = raw_connect(&s);
+    run_until(*state, &s.has_one);
+    alloc_fail_at(1);
+    write_frame(fd, 20, 'a');
+    run_until(*state, &s.side[0].is_closed);
+    assert_int_equal(s.side[0].why.code, ERR_NOMEM);
+    assert_non_null(strstr(s.side[0].why.msg, "from 127.0.0.1:"));
+    fd2 = raw_connect(&s);
+    write_frame(fd2, 20, 'a');
+    run_until(*state, &s.side[1].has_frame);
+    close(fd2);
     finish(&s, fd);
 }
 
@@ -242,9 +264,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
-        LOOP_TEST(test_pieces),      LOOP_TEST(test_limit),     LOOP_TEST(test_not_ours),
-        LOOP_TEST(test_last_words),  LOOP_TEST(test_half_open), LOOP_TEST(test_reset),
-        LOOP_TEST(test_queue_limit), LOOP_TEST(test_unpack),
+        LOOP_TEST(test_pieces),   LOOP_TEST(test_limit),       LOOP_TEST(test_no_memory),
+        LOOP_TEST(test_not_ours), LOOP_TEST(test_last_words),  LOOP_TEST(test_half_open),
+        LOOP_TEST(test_reset),    LOOP_TEST(test_queue_limit), LOOP_TEST(test_unpack),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

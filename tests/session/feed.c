@@ -144,7 +144,7 @@ static void take_bytes(struct feed *f, const uint8_t *data, size_t len)
     int rc;
 
     frame_reader_init(&r, FRAME_MAX);
-    frame_reader_add(&r, data, len);
+    ASSERT(frame_reader_add(&r, data, len, &err) == 0);
     while (f->is_open && (rc = frame_reader_next(&r, &body, &body_len, &err)) != 0) {
         Wire__Control *m;
         if (rc < 0 || msg_unpack(body, body_len, &m, &err) < 0) {

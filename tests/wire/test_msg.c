@@ -45,6 +45,34 @@ static void every_message_survives_a_round_trip(void **state)
     arena_fini(&a);
 }
 
+/* The n-th allocation fails, for each n: said, and nothing is kept. */
+static void memory_runs_out(void **state)
+{
+    struct arena a;
+    Wire__Control m, *back;
+    struct err err;
+    struct frame *f;
+    (void)state;
+    arena_init(&a);
+    for (int i = 0; (f = sample_frame(i, &m, &a)); i++) {
+        int n = 0, rc;
+        do {
+            alloc_fail_at((uint64_t)++n);
+            rc = msg_unpack(f->data + FRAME_HEADER, f->len - FRAME_HEADER, &back, &err);
+            alloc_fail_at(0);
+            if (rc < 0) {
+                assert_int_equal(err.code, ERR_NOMEM);
+                assert_non_null(strstr(err.msg, "no memory for a message of "));
+            }
+        } while (rc < 0);
+        assert_true(n >= 3); /* a Control and its body at least */
+        assert_int_equal(back->body_case, m.body_case);
+        msg_free(back);
+        frame_unref(f);
+    }
+    arena_fini(&a);
+}
+
 /* A damaged message is refused with ERR_PROTO, or is valid: then it can be packed again. */
 static int try_damaged(const uint8_t *data, size_t len)
 {
@@ -316,6 +344,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_message_survives_a_round_trip),
+        cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(every_truncation_is_harmless),
         cmocka_unit_test(every_flipped_bit_is_harmless),
         cmocka_unit_test(random_bytes_are_harmless),
