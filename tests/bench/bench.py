@@ -99,15 +99,15 @@ def cpu_of_children():
     return usage.ru_utime + usage.ru_stime
 
 
-def run_ours(build, case, options=(), **keys):
-    """What events.jsonl says of a run of so many steps.  keys: more of the job file."""
+def run_ours(build, case, options=()):
+    """What events.jsonl says of a run of so many steps.  options: more for dpdriver."""
     work = tempfile.mkdtemp(prefix="dptrain-bench-")
     job = dict(
         name="bench", model=dict(arch="lenet"),
         data=dict(format="mnist", path=os.path.abspath(DATA)),
         train=dict(global_batch=case["batch"], epochs=1000, seed=1, max_steps=case["steps"],
                    validate_every=0),
-        optimizer=dict(name="sgd", lr=0.2), checkpoint=dict(every_epochs=0), **keys)
+        optimizer=dict(name="sgd", lr=0.2), checkpoint=dict(every_epochs=0))
     try:
         with open(os.path.join(work, "job.yaml"), "w") as f:
             json.dump(job, f)  # JSON is YAML

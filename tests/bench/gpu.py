@@ -28,8 +28,10 @@ import bench
 CASES = {"batch 256": dict(batch=256, steps=4000), "batch 64": dict(batch=64, steps=8000)}
 KINDS = ("eager", "compiled", "graph")
 GOALS = {("batch 256", "float32", "eager"): 8.0, ("batch 256", "float32", "graph"): 1.5}
-# precision: what the job file says for it
-PRECISIONS = {"float32": dict(precision="float32")}
+# precision: what the job says for it
+PRECISIONS = {"float32": ("precision=float32",),
+              "tf32": ("precision=float32", "train.tf32=true"),
+              "bfloat16": ("precision=bfloat16",)}
 
 
 def torch_line(args, *more):
@@ -44,8 +46,9 @@ def run_torch(args, case, precision, kind):
 
 
 def run_ours(args, case, precision, ranks=1, options=()):
+    sets = [word for setting in PRECISIONS[precision] for word in ("--set", setting)]
     said = bench.run_ours(args.build, dict(case, ranks=ranks, threads=1),
-                          ("--device", args.device, *options), **PRECISIONS[precision])
+                          ("--device", args.device, *sets, *options))
     return dict(said, steps_per_second=said["samples_per_second"] / case["batch"])
 
 
