@@ -240,6 +240,13 @@ static void wait_for_end(struct local *l, int64_t left_ms)
     }
 }
 
+void local_kill(struct local *l)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->child[i].pid)
+            kill(l->child[i].pid, SIGKILL);
+}
+
 void local_end(struct local *l, int patience_ms)
 {
     int64_t start = clock_mono_ns();

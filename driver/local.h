@@ -47,6 +47,9 @@ int local_reap(struct local *l, int *rank, char text[64], int *status);
 int local_doom(struct local *l, pid_t pid);
 void local_kill_doomed(struct local *l);
 
+/* Nothing has begun: do not wait for who may still be looking for the driver. */
+void local_kill(struct local *l);
+
 /* Wait until all have ended by themselves, for at most patience_ms; then they are killed. */
 void local_end(struct local *l, int patience_ms);
 

@@ -195,6 +195,14 @@ static char *next_command(const struct record *r, int argc, char **argv)
     return options_longer_command(argc, argv, r->dir.path, sets);
 }
 
+static void say_how_to_go_on(const struct record *r, int argc, char **argv)
+{
+    char *command = options_resume_command(argc, argv, r->dir.path);
+
+    log_info("to go on from the newest checkpoint, %s: %s", r->checkpoint, command);
+    free(command);
+}
+
 void record_end(struct record *r, int status, int argc, char **argv)
 {
     char *model = r->checkpoint ? xasprintf("%s/model.safetensors", r->checkpoint) : NULL;
@@ -208,6 +216,8 @@ void record_end(struct record *r, int status, int argc, char **argv)
         table_print(&r->table,
                     &(struct table_end){.seconds = r->seconds, .model_path = model, .next = next},
                     stdout);
+    if (status == STATUS_FAILED && r->checkpoint)
+        say_how_to_go_on(r, argc, argv);
     free(next);
     free(model);
 }

@@ -31,7 +31,8 @@ void record_event(struct record *r, const struct session_event *ev);
 /* What the ranks last did, in a file of its own. */
 void record_incident(struct record *r, const struct incident *i);
 
-/* The table, when the job finished.  `argv`: to show what to do next. */
+/* The table, when the job finished; how to go on, when it failed after a checkpoint.  `argv`: for
+ * the command to show. */
 void record_end(struct record *r, int status, int argc, char **argv);
 
 /* A run that ended with STATUS_USAGE never was one: its folder goes. */

@@ -433,14 +433,14 @@ static int server_end(struct server *s)
     int status = s->status;
 
     daemon_detach(&s->daemon, s->daemon.engine != NULL);
+    if (!s->is_formed)
+        local_kill(&s->local);
     listener_close(s->listener);
     status_socket_close(s->status_socket);
     while (s->peers.n > 0)
         do_close(s, s->peers.peer[0]->number);
     uv_close((uv_handle_t *)&s->child_ended, NULL);
     uv_close((uv_handle_t *)&s->doom, NULL);
-    if (status == STATUS_OK && !s->is_formed && s->local.group)
-        kill(-s->local.group, SIGKILL); /* nothing was to be done: they may not have found us */
     local_end(&s->local,
               status == STATUS_OK || status == STATUS_STOPPED ? LOCAL_PATIENCE_MS : 1000);
     record_close(&s->record, status);

@@ -382,7 +382,7 @@ static void own_opened(struct driver *d)
                                        .phase = PHASE_COUNT,
                                        .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)});
         end_stop(d, WIRE__OUTCOME__OUTCOME_FINISHED, STATUS_OK,
-                 "nothing to do: %lld steps are done, and the job asks for %lld epochs of %lld; "
+                 "nothing to do: %lld steps are done, and train.epochs is %lld (of %lld steps); "
                  "raise train.epochs or train.max_steps to go on",
                  (long long)d->step, (long long)d->o.n_epochs, (long long)d->steps_per_epoch);
     }

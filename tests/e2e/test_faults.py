@@ -2,6 +2,8 @@
 cause is named.  test_recovery.py has what goes on."""
 
 import os
+import re
+import shlex
 import signal
 import time
 
@@ -72,15 +74,18 @@ class Faults(dp.Case):
         self.lose_follower(lambda driver: self.wait_phase(driver, "validat"), LONG_VALIDATION)
 
     def test_checkpoint_survives(self):
-        """The last checkpoint is intact, and the run goes on from it."""
-        self.lose_follower(lambda driver: self.wait_event("checkpoint"),
-                           {**ENDLESS, "data.samples": 2048})
-        saved = self.events("checkpoint")[-1]["step"]
-        driver = self.run_driver("--local", "--resume", "--run-dir", "runs/demo", n=3,
-                                 job={**ENDLESS, "data.samples": 2048,
-                                      "train.epochs": saved // 32 + 1})
-        self.assertGreater(self.events("done")[-1]["step"], saved)
-        self.assertIn("going on with the run", driver.text)
+        """The last checkpoint is intact, and the command that is shown goes on from it."""
+        failed, _, _ = self.lose_follower(lambda driver: self.wait_event("checkpoint"),
+                                          {**ENDLESS, "data.samples": 2048})
+        saved = self.events("checkpoint")[-1]
+        path, command = re.search(r"to go on from the newest checkpoint, (\S+): (.*)",
+                                  failed.text).groups()
+        self.assertEqual(path, saved["path"])
+        os.unlink(self.path("port"))
+        driver = self.start([*shlex.split(command), "--local", "--set",
+                             f"train.epochs={saved['step'] // 32 + 1}"])
+        self.assert_exit(driver, FINISHED, "going on with the run")
+        self.assertGreater(self.events("done")[-1]["step"], saved["step"])
 
     def test_follower_killed_at_the_checkpoint(self):
         """An epoch's event is followed by its checkpoint: around there, whatever is hit."""

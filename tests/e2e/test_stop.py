@@ -64,6 +64,18 @@ class Stop(dp.Case):
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED, "before training began")
 
+    def test_local_while_gathering(self):
+        """Ended before they found the driver, local followers are gone without a word."""
+        driver = self.driver("--local", n=3)
+        driver.wait_line("run directory")
+        driver.signal(signal.SIGINT)
+        self.assert_exit(driver, STOPPED, "before training began")
+        wrong = self.run_driver("--local", n=3, status=USAGE,
+                                job={"data.format": "mnist", "data.path": "nowhere"})
+        for text in (driver.text, wrong.text):
+            self.assertNotIn("does not end", text)
+        self.assertEqual(self.left_behind(), {})
+
     def test_resume_without_checkpoint(self):
         """Ended before the first checkpoint, in whatever way: --resume starts from step 0."""
         def gathering(driver):
@@ -412,7 +424,7 @@ class DiskFull(dp.Case):
         self.wait_event("first_step", run="small/run")
         self.fill(64 << 10)
         self.assert_exit(driver, dp.FAILED, r"No space left")
-        self.assertRegex(self.last_line(driver),
+        self.assertRegex(self.last_error(driver),
                          r"error: trained to step 320, but the final checkpoint could not be "
                          r"written: .*No space left")
 
@@ -422,13 +434,13 @@ class DiskFull(dp.Case):
         self.fill(64 << 10)
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, dp.FAILED)
-        self.assertRegex(self.last_line(driver),
+        self.assertRegex(self.last_error(driver),
                          r"error: stopped by SIGTERM after step \d+, and the checkpoint could not "
                          r"be written: .*No space left")
 
     @staticmethod
-    def last_line(daemon):
-        return [line for line in daemon.lines if line is not None][-1]
+    def last_error(daemon):
+        return [line for line in daemon.lines if line and "error:" in line][-1]
 
 
 if __name__ == "__main__":
