@@ -89,6 +89,8 @@ static void command_init(struct command *c, const char *program, const struct op
         add(c, "--iface", o->common.iface);
     if (o->common.insecure)
         add(c, "--insecure", NULL);
+    if (o->common.test_shared_gpu)
+        add(c, "--test-shared-gpu", NULL);
     if (o->common.secret_file)
         add(c, "--secret-file", o->common.secret_file);
     add(c, "--log-format", o->common.log_format == LOG_JSON ? "json" : "text");

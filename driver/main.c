@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "daemon/shared_gpu.h"
 #include "driver/ask.h"
 #include "driver/check.h"
 #include "driver/options.h"
@@ -151,6 +152,9 @@ int main(int argc, char **argv)
         return ask_run(&o);
     else {
         int64_t start_ns = daemon_process_setup(argv);
+
+        if (o.common.test_shared_gpu)
+            daemon_share_gpu();
 
         if (o.from_environment[0])
             log_info("by the environment: %s", o.from_environment);

@@ -48,7 +48,6 @@ static const struct arg network_args[] = {
      .help = "write the port there once the driver listens"},
     {"make-secret", "F", ARG_TEXT, AT(make_secret),
      .help = "make a new file for --secret-file, and exit"},
-    {"test-shared-gpu", NULL, ARG_UNSUPPORTED, 0, .help = "this build computes on the CPU"},
 };
 
 enum { N_GROUPS = 3 };

@@ -355,6 +355,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .host_id = host->id,
         .pid = getpid(),
         .device = "cpu",
+        .shares_gpus = s->options->common.test_shared_gpu,
         .advertise = s->options->advertise[0] ? s->options->advertise : NULL,
         .resume = s->record.dir.resumed ? s->record.dir.path : NULL,
         .n_epochs = j->train.epochs,

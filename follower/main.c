@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "daemon/shared_gpu.h"
 #include "follower/client.h"
 #include "follower/options.h"
 
@@ -23,6 +24,8 @@ int main(int argc, char **argv)
         printf("dpfollower %s\n", DPTRAIN_VERSION);
     else {
         daemon_process_setup(argv);
+        if (o.common.test_shared_gpu)
+            daemon_share_gpu();
         if (o.from_environment[0])
             log_info("by the environment: %s", o.from_environment);
         return client_run(&o);

@@ -112,6 +112,7 @@ struct daemon_options {
     const char *iface;       /* NULL: none given */
     const char *secret_file; /* NULL: none given */
     int insecure;
+    int test_shared_gpu; /* daemon/shared_gpu.h */
     int log_format; /* enum log_format */
     int help, version;
 };

@@ -119,6 +119,9 @@ const struct arg daemon_args[] = {
              "encrypted; of mode 0600"},
     {"log-format", "text|json", ARG_CHOICE, AT(log_format), .choices = log_formats,
      .help = "of the messages on standard error (default text)"},
+    {"test-shared-gpu", NULL, ARG_FLAG, AT(test_shared_gpu),
+     .help = "for tests: let several ranks use one GPU of this machine; slow, and never right for "
+             "training; give it to all ranks (--local does)"},
     {"help", NULL, ARG_FLAG, AT(help), .help = "show this"},
     {"version", NULL, ARG_FLAG, AT(version), .help = "show the version"},
 };

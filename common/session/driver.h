@@ -51,6 +51,7 @@ struct driver_options { /* copied; texts may be NULL where said */
     int64_t pid;               /* of this process */
     const char *device;        /* of rank 0, resolved: "cpu", "cuda:0" */
     const char *gpu_uuid;      /* of that device; NULL: cpu */
+    int shares_gpus;           /* --test-shared-gpu: several ranks may use one */
     const char *advertise;     /* --iface: numeric address for other ranks; NULL: as found */
     const char *resume;        /* run directory to resume from; NULL: start afresh */
     const char *how_to_resume; /* command to show after a stop, e.g. "dpdriver --job x --resume" */

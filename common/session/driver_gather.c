@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/util.h"
 #include "session/driver_impl.h"
 
@@ -154,6 +155,24 @@ static char *device_mix(const struct driver *d, const char *wanted)
                      d->o.device, wanted);
 }
 
+/* The GPU that it names is rank `rank`'s: which are free. */
+static char *used_already(const struct driver *d, const Wire__Hello *h, int rank)
+{
+    struct buf b = {0};
+    char *text;
+    size_t n = 0;
+
+    buf_printf(&b, "%s of %s is used by rank %d already; ", h->device, h->host, rank);
+    for (size_t i = 0; i < h->n_gpus; i++)
+        if (seats_rank_of_gpu(d, h->gpus[i]->uuid) < 0)
+            buf_printf(&b, "%scuda:%zu", n++ ? ", " : "free there: ", i);
+    if (!n)
+        buf_printf(&b, "no other is free there");
+    text = xstrdup(buf_cstr(&b));
+    buf_fini(&b);
+    return text;
+}
+
 /* Which of its GPUs: the one it names, or the first that no rank uses. */
 static int choose_gpu(const struct driver *d, const Wire__Hello *h, char **why)
 {
@@ -166,13 +185,16 @@ static int choose_gpu(const struct driver *d, const Wire__Hello *h, char **why)
             return -1;
         }
         int rank = seats_rank_of_gpu(d, h->gpus[i]->uuid);
-        if (rank >= 0)
-            *why = xasprintf("%s of %s is used by rank %d already", h->device, h->host, rank);
-        return rank >= 0 ? -1 : (int)i;
+        if (rank < 0 || d->o.shares_gpus)
+            return (int)i;
+        *why = used_already(d, h, rank);
+        return -1;
     }
     for (size_t i = 0; i < h->n_gpus; i++)
         if (seats_rank_of_gpu(d, h->gpus[i]->uuid) < 0)
             return (int)i;
+    if (d->o.shares_gpus && h->n_gpus > 0)
+        return 0;
     *why = xasprintf("%s has %zu GPUs, and other ranks use all of them", h->host, h->n_gpus);
     return -1;
 }

@@ -37,21 +37,25 @@ int seats_rank_of_gpu(const struct driver *d, const char *uuid)
 
 void seat_use_gpu(struct driver *d, int rank, const char *uuid)
 {
-    struct gpu_use *u = xcalloc(1, sizeof(*u));
+    struct gpu_use *u;
 
+    if (d->o.shares_gpus && seats_rank_of_gpu(d, uuid) >= 0) {
+        d->seats[rank].gpu = xstrdup(uuid); /* told by the first that uses it */
+        return;
+    }
+    u = xcalloc(1, sizeof(*u));
     u->uuid = xstrdup(uuid);
     u->conn = d->seats[rank].conn;
     d->seats[rank].gpu = xstrdup(uuid);
     ASSERT(tsearch(u, &d->gpus, by_uuid));
 }
 
-static void free_gpu(struct driver *d, const char *uuid)
+static void free_gpu(struct driver *d, const struct seat *s)
 {
-    struct gpu_use key = {.uuid = (char *)(uintptr_t)uuid},
-                   **found = tfind(&key, &d->gpus, by_uuid);
+    struct gpu_use key = {.uuid = s->gpu}, **found = tfind(&key, &d->gpus, by_uuid);
     struct gpu_use *u = found ? *found : NULL;
 
-    if (!u)
+    if (!u || (d->o.shares_gpus && u->conn != s->conn))
         return;
     tdelete(u, &d->gpus, by_uuid);
     free(u->uuid);
@@ -89,7 +93,7 @@ void seat_clear(struct driver *d, int rank)
     if (s->is_taken)
         seat_freed(d, rank);
     if (s->gpu)
-        free_gpu(d, s->gpu);
+        free_gpu(d, s);
     free(s->host);
     free(s->host_id);
     free(s->gpu);

@@ -40,7 +40,7 @@ DRIVER_CASES = [
      r'--inject: "kil:rank1@step5": unknown fault "kil", want kill, stop, delay, drop or flip'),
     (["--nranks", "2", "--inject", "kill:rank1@step5", "--inject", "stop:rank2@form"],
      r'--inject: "stop:rank2@form": there is no rank 2: the job has 2, the driver is 0'),
-    (["--nranks", "1", "--test-shared-gpu"], r"--test-shared-gpu is not supported in this build"),
+    (["--nranks", "1", "--test-shared-gpu=1"], r"--test-shared-gpu takes no value"),
     (["--nranks", "1", "--job", "missing.yaml"], r"missing.yaml.*No such file"),
     (["--nranks", "1", "--job", "."], r"job file \. is a folder, want a regular file"),
     (["--nranks", "1", "--job", "pipe"], r"job file pipe is a pipe"),

@@ -188,7 +188,8 @@ static void gpus_are_given_once(void **state)
     hello_with_gpus(&r, 1, "auto");
     assert_string_equal(r.sent[1]->welcome->device, "cuda:1"); /* cuda:0 is the driver's */
     hello_with_gpus(&r, 2, "cuda:1");
-    assert_refused(&r, 2, WIRE__REASON__REASON_DEVICE, "cuda:1 of h is used by rank 1 already");
+    assert_refused(&r, 2, WIRE__REASON__REASON_DEVICE,
+                   "cuda:1 of h is used by rank 1 already; no other is free there");
     hello_with_gpus(&r, 3, "auto");
     assert_refused(&r, 3, WIRE__REASON__REASON_DEVICE, "other ranks use all of them");
     hello_with_gpus(&r, 4, "cuda:0");
@@ -221,6 +222,28 @@ static void free_places_are_found(void **state)
     assert_welcome(&r, 6, 3);
     rig_hello(&r, 7, -1);
     assert_refused(&r, 7, WIRE__REASON__REASON_FULL, "all its 5 ranks");
+    rig_free(&r);
+}
+
+/* --test-shared-gpu: the free one first, then again from the first on. */
+static void gpus_are_shared_for_tests(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(4);
+    (void)state;
+    o.device = "cuda:0";
+    o.gpu_uuid = "GPU-a";
+    o.shares_gpus = 1;
+    rig_driver(&r, &o);
+    hello_with_gpus(&r, 1, "auto");
+    hello_with_gpus(&r, 2, "cuda:1");
+    hello_with_gpus(&r, 3, "auto");
+    assert_string_equal(r.sent[1]->welcome->device, "cuda:1");
+    assert_string_equal(r.sent[2]->welcome->device, "cuda:1"); /* which it asked for */
+    assert_string_equal(r.sent[3]->welcome->device, "cuda:0");
+    rig_close(&r, 1); /* of two on one GPU */
+    hello_with_gpus(&r, 4, "cuda:1");
+    assert_welcome(&r, 4, 1);
     rig_free(&r);
 }
 
