@@ -11,7 +11,8 @@
 #   tests/run.sh soak [MINUTES] ranks lost, frozen and added at random for so long, 30
 #   tests/run.sh format         clang-format on every source, changing nothing
 #   tests/run.sh lint           the house's rules: includes, guards, sizes
-#   tests/run.sh gpu            the GPU tests; exit status 77 without a GPU backend
+#   tests/run.sh gpu [--list]   what needs a GPU (tests/gpu/suite.py), also in a bundle; exit
+#                               status 77 without one
 #   tests/run.sh all            all of the above but soak and gpu
 #   --werror                    before any of these: warnings are errors (build-...-werror/)
 #
@@ -226,10 +227,15 @@ do_lint()
     if python3 tests/lint/lint.py; then passed=$((passed + 1)); else add_failure lint; fi
 }
 
+# In a bundle (deploy/bundle.sh) its programs, else those of the release build.
 do_gpu()
 {
-    echo "no GPU backend in this build"
-    exit 77
+    if [ -x bin/dpdriver ]; then
+        exec python3 tests/gpu/suite.py --bundle . "$@"
+    fi
+    configure "build$suffix" release >&2 && build "build$suffix" gpu-suite driver/dpdriver \
+        follower/dpfollower >&2 || finish
+    exec python3 tests/gpu/suite.py --build "build$suffix" "$@"
 }
 
 # Run one part and say what it came to; not in the closing line's form, which is the total's.
@@ -282,7 +288,7 @@ find_torch()
     export DPTRAIN_TORCH_PYTHON=$venv/bin/python
 }
 
-[ "${DPTRAIN_SKIP_DEPS:-}" = 1 ] || deploy/deps.sh --tests || { add_failure deps.sh; finish; }
+[ "${DPTRAIN_SKIP_DEPS:-}" = 1 ] || [ ! -f deploy/deps.sh ] || deploy/deps.sh --tests || { add_failure deps.sh; finish; }
 
 if [ "${1:-}" = --werror ]; then
     suffix=-werror
@@ -301,7 +307,8 @@ case $what in
 quick) do_gcc --no-suite slow ;;
 fuzz | all) do_$what "${2:-20}" ;;
 soak) do_soak "${2:-30}" ;;
-clang | asan | tsan | format | lint | gpu) do_$what ;;
+gpu) shift && do_gpu "$@" ;;
+clang | asan | tsan | format | lint) do_$what ;;
 -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' tests/run.sh && exit ;;
 -*) echo "run.sh: unknown option $what; tests/run.sh --help" >&2 && exit 2 ;;
 *) do_named "$@" ;;

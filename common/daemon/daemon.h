@@ -113,7 +113,7 @@ struct daemon_options {
     const char *secret_file; /* NULL: none given */
     int insecure;
     int test_shared_gpu; /* daemon/shared_gpu.h */
-    int log_format; /* enum log_format */
+    int log_format;      /* enum log_format */
     int help, version;
 };
 

@@ -1,10 +1,15 @@
-/* 20 steps of training from the same weights, on the same samples, as PyTorch's. */
+/* 20 steps of training from the same weights, on the same samples, as PyTorch's; and where the
+ * backend can record, the same bits by launching a recorded step.
+ *
+ *     test_golden [GOLDEN.JSON] */
 #include "../base/test.h"
 
 #include <jansson.h>
 #include <math.h>
 
 #include "backend/backend.h"
+#include "base/alloc.h"
+#include "golden_backend.h"
 #include "golden_data.h"
 #include "model/model.h"
 #include "op/control.h"
@@ -46,6 +51,8 @@ struct rig {
     struct buffers *buffers;
     struct update *update;
     struct program *training, *evaluation;
+    struct recording *step; /* NULL: kernels are run one by one */
+    double losses[GOLDEN_STEPS];
 };
 
 static json_t *golden;
@@ -104,7 +111,7 @@ static void rig_init(struct rig *r, const struct golden_case *c, json_t *run)
     struct err err;
 
     r->job = make_job(c, run);
-    must(backend_open_cpu(1, &r->backend, &err), &err);
+    must(golden_backend_open(&r->backend, &err), &err);
     g = make_graph(r, 1, 1);
     must(layout_new(g, 1 << 20, &r->layout, &err), &err);
     graph_free(g);
@@ -121,6 +128,7 @@ static void rig_init(struct rig *r, const struct golden_case *c, json_t *run)
 
 static void rig_fini(struct rig *r)
 {
+    backend_recording_free(r->backend, r->step);
     program_free(r->training);
     program_free(r->evaluation);
     update_free(r->update);
@@ -140,6 +148,20 @@ static const struct segment *segment_of(const struct rig *r, const char *name)
     return NULL;
 }
 
+static void put(const struct rig *r, void *to, const void *from, size_t n_bytes)
+{
+    struct err err;
+
+    must(backend_copy_in(r->backend, to, from, n_bytes, &err), &err);
+}
+
+static void get(const struct rig *r, void *to, const void *from, size_t n_bytes)
+{
+    struct err err;
+
+    must(backend_copy_out(r->backend, to, from, n_bytes, &err), &err);
+}
+
 static void put_weights(struct rig *r, json_t *run)
 {
     json_t *list = json_object_get(run, "parameters"), *p;
@@ -150,24 +172,29 @@ static void put_weights(struct rig *r, json_t *run)
     {
         const struct segment *s = segment_of(r, json_string_value(json_object_get(p, "name")));
         json_t *value = json_object_get(p, "value");
-        float *to = r->state->param + s->offset;
+        float *w = xmalloc(sizeof *w * (size_t)s->length);
 
         if (!value)
-            golden_weight(to, s->length, t, (float)json_real_value(json_object_get(p, "bound")));
+            golden_weight(w, s->length, t, (float)json_real_value(json_object_get(p, "bound")));
         for (int64_t i = 0; value && i < s->length; i++)
-            to[i] = (float)json_number_value(value);
+            w[i] = (float)json_number_value(value);
+        put(r, r->state->param + s->offset, w, sizeof *w * (size_t)s->length);
+        free(w);
     }
 }
 
-static void put_samples(struct program *p, uint64_t first)
+static void put_samples(const struct rig *r, struct program *p, uint64_t first)
 {
-    float *x = program_x(p);
-    int32_t *y = program_labels(p);
+    static float x[GOLDEN_BATCH * GOLDEN_PIXELS];
+    static int32_t y[GOLDEN_BATCH];
+    const int64_t n = program_batch(p);
 
-    for (int64_t i = 0; i < program_batch(p); i++) {
+    for (int64_t i = 0; i < n; i++) {
         golden_image(x + i * GOLDEN_PIXELS, first + (uint64_t)i);
         y[i] = golden_label(first + (uint64_t)i);
     }
+    put(r, program_x(p), x, sizeof *x * (size_t)n * GOLDEN_PIXELS);
+    put(r, program_labels(p), y, sizeof *y * (size_t)n);
 }
 
 static void run_all(struct program *p)
@@ -178,14 +205,32 @@ static void run_all(struct program *p)
         must(program_run_stage(p, i, &err), &err);
 }
 
+static void queue_step(struct rig *r)
+{
+    struct err err;
+
+    run_all(r->training);
+    must(update_pack(r->update, &err), &err);
+    must(update_apply(r->update, &err), &err);
+}
+
+static void record_step(struct rig *r)
+{
+    struct err err;
+
+    must(backend_record_begin(r->backend, &err), &err);
+    queue_step(r);
+    must(backend_record_end(r->backend, &r->step, &err), &err);
+}
+
 /* The mean loss of step k, which is then applied. */
 static double train_step(struct rig *r, int k)
 {
+    static const double zero[METRIC_COUNT];
+    float sums[CONTROL_LEN];
     struct control control;
     struct err err;
-
-    memset(r->buffers->outcome->metrics, 0, sizeof(double) * METRIC_COUNT);
-    *r->buffers->scalars = (struct step_scalars){
+    struct step_scalars scalars = {
         .seed = 1,
         .step = (uint64_t)k,
         .loss_scale = 1.0f / GOLDEN_BATCH,
@@ -193,11 +238,16 @@ static double train_step(struct rig *r, int k)
         .clip_norm = (float)r->job->train.clip_norm,
         .first_update = k == 0,
     };
-    put_samples(r->training, (uint64_t)k * GOLDEN_BATCH);
-    run_all(r->training);
-    must(update_pack(r->update, &err), &err);
-    must(update_apply(r->update, &err), &err);
-    control_read(r->buffers->grad + r->layout->n_trained, &control);
+
+    put(r, r->buffers->outcome->metrics, zero, sizeof zero);
+    put(r, r->buffers->scalars, &scalars, sizeof scalars);
+    put_samples(r, r->training, (uint64_t)k * GOLDEN_BATCH);
+    if (r->step)
+        must(backend_launch(r->backend, r->step, &err), &err);
+    else
+        queue_step(r);
+    get(r, sums, r->buffers->grad + r->layout->n_trained, sizeof sums);
+    control_read(sums, &control);
     assert_int_equal(control.n_samples, GOLDEN_BATCH);
     return control_loss(control.loss) / GOLDEN_BATCH;
 }
@@ -211,20 +261,20 @@ static void assert_near(const char *run, const char *what, size_t i, double seen
 
 static void check_norm(const struct rig *r, const char *run, json_t *norms, size_t k)
 {
-    double want = json_real_value(json_array_get(norms, k));
+    double want = json_real_value(json_array_get(norms, k)), check[2];
 
+    get(r, check, r->buffers->outcome->check, sizeof check);
     if (norms)
-        assert_near(run, "gradient norm", k, sqrt(r->buffers->outcome->check[0]), want,
-                    1e-4 * want);
+        assert_near(run, "gradient norm", k, sqrt(check[0]), want, 1e-4 * want);
 }
 
 static void check_logits(struct rig *r, const char *run, json_t *want)
 {
-    const float *seen;
+    float seen[4 * GOLDEN_CLASSES];
 
-    put_samples(r->evaluation, 0);
+    put_samples(r, r->evaluation, 0);
     run_all(r->evaluation);
-    seen = program_logits(r->evaluation);
+    get(r, seen, program_logits(r->evaluation), sizeof seen);
     for (size_t n = 0; n < 4; n++)
         for (size_t c = 0; c < GOLDEN_CLASSES; c++)
             assert_near(run, "logit", n * GOLDEN_CLASSES + c, (double)seen[n * GOLDEN_CLASSES + c],
@@ -239,9 +289,29 @@ static void check_running(struct rig *r, const char *run, json_t *want, const ch
         if (!strcmp(r->layout->state[i].name, name))
             s = &r->layout->state[i];
     assert_true(!want || s);
-    for (size_t i = 0; i < json_array_size(want); i++)
-        assert_near(run, name, i, (double)r->state->stats[s->offset + (int64_t)i],
-                    json_real_value(json_array_get(want, i)), 1e-5);
+    for (size_t i = 0; i < json_array_size(want); i++) {
+        float seen;
+
+        get(r, &seen, r->state->stats + s->offset + (int64_t)i, sizeof seen);
+        assert_near(run, name, i, (double)seen, json_real_value(json_array_get(want, i)), 1e-5);
+    }
+}
+
+/* From the beginning, by launches: every loss has the same bits. */
+static void check_recorded(const struct rig *eager, const struct golden_case *c, json_t *run)
+{
+    struct rig r = {0};
+
+    rig_init(&r, c, run);
+    record_step(&r);
+    put_weights(&r, run);
+    for (int k = 0; k < GOLDEN_STEPS; k++) {
+        r.losses[k] = train_step(&r, k);
+        if (memcmp(&r.losses[k], &eager->losses[k], sizeof *r.losses) != 0)
+            fail_msg("%s: loss %d is %.17g by a recorded step, %.17g by its kernels", c->name, k,
+                     r.losses[k], eager->losses[k]);
+    }
+    rig_fini(&r);
 }
 
 static void test_case(void **state)
@@ -257,24 +327,31 @@ static void test_case(void **state)
     for (int k = 0; k < GOLDEN_STEPS; k++) {
         double want = json_real_value(json_array_get(losses, (size_t)k));
 
-        assert_near(c->name, "loss", (size_t)k, train_step(&r, k), want, LOSS_TOLERANCE * want);
+        r.losses[k] = train_step(&r, k);
+        assert_near(c->name, "loss", (size_t)k, r.losses[k], want, LOSS_TOLERANCE * want);
         check_norm(&r, c->name, json_object_get(run, "gradient_norms"), (size_t)k);
     }
     check_logits(&r, c->name, json_object_get(run, "logits"));
     check_running(&r, c->name, json_object_get(run, "running_mean"), "bn1.running_mean");
     check_running(&r, c->name, json_object_get(run, "running_var"), "bn1.running_var");
+    if (backend_can_record(r.backend))
+        check_recorded(&r, c, run);
     rig_fini(&r);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const char *path = argc > 1 ? argv[1] : GOLDEN_JSON;
     struct CMUnitTest tests[ARRAY_LEN(cases)];
     json_error_t error;
     int rc;
 
-    golden = json_load_file(GOLDEN_JSON, 0, &error);
+    rc = golden_backend_find();
+    if (rc != 0)
+        return rc;
+    golden = json_load_file(path, 0, &error);
     if (!golden) {
-        fprintf(stderr, "%s:%d: %s\n", GOLDEN_JSON, error.line, error.text);
+        fprintf(stderr, "%s:%d: %s\n", path, error.line, error.text);
         return 1;
     }
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)

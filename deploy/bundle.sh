@@ -1,0 +1,135 @@
+#!/bin/sh
+# bundle.sh - one tar that runs where nothing is installed: daemons, GPU plugin, the GPU tests and
+# benchmarks, and every library they need but the C library and NVIDIA's.
+#
+#   deploy/bundle.sh [--build DIR] [--out FILE] [MESON OPTION...]
+#
+# Builds in DIR (build-bundle/) for all GPUs that -Dgpu_arch=release names, and writes FILE
+# (dptrain-VERSION-x86_64.tar.gz in the working directory).  It unpacks to one folder, to be put
+# anywhere: bin/dpdriver --nranks 2 --local.  Runs on x86-64 Linux with the C library of Debian 12
+# or a newer one.  NVIDIA's libraries are found there in the toolkit or in pip's packages;
+# bin/dpdriver --check --device cuda says where it looked.
+#
+# DPTRAIN_SKIP_DEPS=1 leaves out installing what building needs (deploy/deps.sh).
+set -eu
+top=$(cd "$(dirname "$0")/.." && pwd)
+build=$top/build-bundle
+out=
+max_mib=40
+max_glibc=2.36
+
+fail()
+{
+    echo "bundle.sh: $*" >&2
+    exit 1
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    --build | --out) [ $# -ge 2 ] || fail "$1 wants a value" ;;
+    esac
+    case $1 in
+    --build) build=$2 && shift 2 ;;
+    --out) out=$2 && shift 2 ;;
+    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
+    -D*) break ;;
+    *) fail "unknown argument '$1'; known: --build DIR, --out FILE, -Doption=value" ;;
+    esac
+done
+
+[ "$(uname -m)" = x86_64 ] || fail "this is $(uname -m); bundles are made on x86_64"
+[ "${DPTRAIN_SKIP_DEPS:-}" = 1 ] || "$top/deploy/deps.sh"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+
+if [ ! -f "$build/build.ninja" ]; then
+    meson setup "$build" "$top" --buildtype=release -Dgpu_arch=release "$@" -Drelocatable=true \
+        >"$work/log" 2>&1 || { cat "$work/log" >&2 && fail "meson setup of $build"; }
+else
+    meson configure "$build" "$@" -Drelocatable=true >"$work/log" 2>&1 ||
+        { cat "$work/log" >&2 && fail "meson configure of $build"; }
+fi
+ninja -C "$build" bundle >"$work/log" 2>&1 || { tail -n 50 "$work/log" >&2 && fail "the build"; }
+
+version=$(meson introspect "$build" --projectinfo | sed -n 's/.*"version": *"\([^"]*\)".*/\1/p')
+name=dptrain-$version-x86_64
+root=$work/$name
+mkdir -p "$root/bin" "$root/lib" "$root/licenses"
+
+# copy DIR FILE...: what is there of FILE
+copy()
+{
+    mkdir -p "$root/$1"
+    to=$root/$1
+    shift
+    for file in "$@"; do
+        if [ -e "$file" ]; then cp -L "$file" "$to/"; fi
+    done
+}
+
+copy bin "$build/driver/dpdriver" "$build/follower/dpfollower"
+copy lib "$build/common/backend/cuda/dptrain-cuda.so"
+copy . "$top/README.md"
+copy tests "$top/tests/run.sh"
+copy tests/gpu "$top"/tests/gpu/*.py "$top/tests/golden/golden.json"
+for program in "$build"/tests/gpu/gpu_*; do
+    if [ -f "$program" ]; then copy bin "$program"; fi
+done
+copy tests/bench "$top"/tests/bench/*.py "$top/tests/bench/RESULTS.md"
+[ -x "$root/bin/dpdriver" ] && [ -x "$root/bin/dpfollower" ] || fail "no daemons in $build"
+
+is_elf() { [ "$(head -c 4 "$1" | tail -c 3)" = ELF ]; }
+
+programs()
+{
+    find "$root" -type f | while read -r file; do
+        if is_elf "$file"; then echo "$file"; fi
+    done
+}
+
+# The C library is the machine's; NVIDIA's are found at run time.
+not_ours='^(ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl)[.]so'
+nvidia='^(libcu[A-Za-z_]*|libnccl|libnv[A-Za-z-]*)[.]so'
+
+programs | while read -r file; do ldd "$file"; done >"$work/ldd" 2>/dev/null || true
+awk -v nvidia="$nvidia" '/not found/ && $1 !~ nvidia { print $1 }' "$work/ldd" >"$work/missing"
+[ ! -s "$work/missing" ] || fail "libraries are missing here: $(cat "$work/missing")"
+awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' "$work/ldd" | sort -u >"$work/libraries"
+while read -r soname path; do
+    if echo "$soname" | grep -qE "$not_ours|$nvidia"; then continue; fi
+    if [ -e "$root/lib/$soname" ]; then continue; fi
+    cp -L "$path" "$root/lib/$soname"
+    chmod 755 "$root/lib/$soname"
+    package=$(dpkg-query -S "$(readlink -f "$path")" 2>/dev/null | head -n 1 | cut -d: -f1) || true
+    copyright=/usr/share/doc/${package:-none}/copyright
+    if [ -f "$copyright" ]; then cp -L "$copyright" "$root/licenses/$package"; fi
+done <"$work/libraries"
+
+# Nothing in it may want a newer C library than Debian 12 has.
+programs | while read -r file; do
+    readelf -V "$file" 2>/dev/null | grep -oE 'GLIBC_[0-9]+\.[0-9]+' | sort -u |
+        sed "s,\$, ${file#"$root"/},"
+done | sort -V >"$work/glibc"
+newest=$(tail -n 1 "$work/glibc" | sed 's/GLIBC_\([0-9.]*\) .*/\1/')
+[ "$(printf '%s\n%s\n' "$newest" $max_glibc | sort -V | tail -n 1)" = $max_glibc ] ||
+    fail "$(tail -n 1 "$work/glibc") is newer than $max_glibc, which Debian 12 has: build there"
+
+# Each finds its libraries beside itself, wherever the folder is.
+for file in "$root"/bin/*; do
+    is_elf "$file" || continue
+    readelf -d "$file" | grep -q 'RPATH.*\$ORIGIN/../lib' || fail "${file#"$root"/} has no rpath"
+done
+
+out=${out:-$PWD/$name.tar.gz}
+tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cf - "$name" |
+    gzip -9n >"$work/bundle.tar.gz"
+bytes=$(wc -c <"$work/bundle.tar.gz")
+[ "$bytes" -lt $((max_mib * 1048576)) ] ||
+    fail "it would have $((bytes / 1048576)) MiB, and $max_mib are the limit"
+mv "$work/bundle.tar.gz" "$out"
+echo "bundle.sh: $out, $((bytes / 1048576)) MiB" \
+    "($(ls "$root/lib" | wc -l) libraries, glibc $newest or newer)"
+[ -f "$root/lib/dptrain-cuda.so" ] ||
+    echo "bundle.sh: without the GPU plugin: no CUDA toolkit here" >&2

@@ -1,0 +1,50 @@
+/* gpu_ops - the operator table on a real GPU: every case against the double-precision reference.
+ *
+ *     gpu_ops [F32|BF16|F16]      default F32; 77: no GPU */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "gpu.h"
+#include "runner.h"
+#include "tensor/dtype.h"
+
+static struct case_types types; /* zero: F32 */
+
+static void table(void **state)
+{
+    struct op_runner r = {.n_turns = 3, .types = types};
+    struct err err;
+    int n;
+
+    (void)state;
+    if (gpu_open(&r.b, &err) < 0)
+        fail_msg("%s", err.msg);
+    n = op_runner_cases(&r, 0);
+    printf("%d nodes checked\n", n);
+    assert_true(n > 80);
+    backend_close(r.b);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(table)};
+    const int dtype = argc > 1 ? dtype_from_name(argv[1]) : DTYPE_F32;
+    int rc;
+
+    if (dtype != DTYPE_F32 && dtype != DTYPE_BF16 && dtype != DTYPE_F16) {
+        fprintf(stderr, "gpu_ops: \"%s\": want F32, BF16 or F16\n", argv[1]);
+        return 2;
+    }
+    if (dtype != DTYPE_F32)
+        types = (struct case_types){(enum dtype)dtype, DTYPE_F32};
+    rc = gpu_find();
+    return rc ? rc : cmocka_run_group_tests(tests, NULL, NULL);
+}
