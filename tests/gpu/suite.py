@@ -3,7 +3,7 @@
 
     suite.py --build DIR      the programs of a build folder
     suite.py --bundle DIR     those of a bundle (deploy/bundle.sh)
-    --rehearse                the training checks with the CPU in the GPU's place: for the suite itself
+    --rehearse                the training checks, the CPU in the GPU's place: for the suite itself
     --only NAME               one check (may be repeated); --list names them
     --out DIR                 where logs and gpu-properties.json go (default: a temporary folder)
 
