@@ -1084,6 +1084,7 @@ int main(void)
         cmocka_unit_test(a_full_job_refuses),
         cmocka_unit_test(who_wants_any_gives_way),
         cmocka_unit_test(gpus_are_given_once),
+        cmocka_unit_test(gpus_are_shared_for_tests),
         cmocka_unit_test(free_places_are_found),
         cmocka_unit_test(strangers_must_say_hello),
         cmocka_unit_test(what_differs_is_refused),
