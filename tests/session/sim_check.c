@@ -197,6 +197,8 @@ static void check_hang(struct sim *s)
             sim_fail(s, "an engine hangs, ends with %d: %s", s->nodes[0].status, s->nodes[0].text);
     } else {
         check_named(s, "cluster.deadlines");
+        if (s->n_warnings == 0 && !was_gathering(s)) /* there, lines tell who is missing */
+            sim_fail(s, "no warning came before: %s", s->nodes[0].text);
     }
 }
 
