@@ -102,7 +102,8 @@ while read -r soname path; do
     if [ -e "$root/lib/$soname" ]; then continue; fi
     cp -L "$path" "$root/lib/$soname"
     chmod 755 "$root/lib/$soname"
-    package=$(dpkg-query -S "$(readlink -f "$path")" 2>/dev/null | head -n 1 | cut -d: -f1) || true
+    package=$(dpkg-query -S "*/$(basename "$(readlink -f "$path")")" 2>/dev/null |
+        head -n 1 | cut -d: -f1) || true
     copyright=/usr/share/doc/${package:-none}/copyright
     if [ -f "$copyright" ]; then cp -L "$copyright" "$root/licenses/$package"; fi
 done <"$work/libraries"

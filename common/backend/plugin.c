@@ -24,10 +24,10 @@ static const struct {
 } needed[] = {
     {"libcudart.so.13", 0},   {"libnvJitLink.so.13", 1}, {"libnvrtc.so.13", 1},
     {"libcublasLt.so.13", 0}, {"libcudnn.so.9", 0},      {"libcudnn_graph.so.9", 0},
-    {"libnccl.so.2", 0},
+    {"libnccl.so.2", 0}, /* the last: check_nccl */
 };
 
-enum { MAX_DIRS = 64 };
+enum { MAX_DIRS = 64, OLDEST_NCCL = 22800 };
 
 struct dirs {
     char *dir[MAX_DIRS];
@@ -229,6 +229,25 @@ static char *find_plugin(const struct plugin_search *s, const char *name)
     return NULL;
 }
 
+/* An older NCCL lacks what the plugin calls, which would only say so by the name of a function. */
+static int check_nccl(const struct plugin_search *s, struct err *err)
+{
+    typedef int version_fn(int *version);
+    const char *path = s->found[ARRAY_LEN(needed) - 1];
+    void *handle = path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    version_fn *fn = handle ? (version_fn *)(uintptr_t)dlsym(handle, "ncclGetVersion") : NULL;
+    int v = 0;
+
+    if (handle)
+        dlclose(handle); /* it stays loaded */
+    if (!fn || fn(&v) != 0 || v >= OLDEST_NCCL)
+        return 0;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%s is NCCL %d.%d.%d, want 2.28 or newer: install that, or put it before in the "
+                   "search that --check --device cuda shows",
+                   path, v / 10000, v / 100 % 100, v % 100);
+}
+
 /* Append to what dlopen said, which names one library alone. */
 static int missing_libraries(const struct plugin_search *s, struct err *err)
 {
@@ -259,8 +278,8 @@ int plugin_search_load(struct plugin_search *s, const char *name, const struct p
                        "(no CUDA toolkit) or not installed",
                        name, s->plugin.dir[0], s->plugin.dir[s->plugin.n - 1]);
     load_libraries(s);
-    rc = plugin_load_file(path, out, err);
-    if (rc < 0)
+    rc = check_nccl(s, err);
+    if (rc == 0 && (rc = plugin_load_file(path, out, err)) < 0)
         rc = missing_libraries(s, err);
     free(path);
     return rc;

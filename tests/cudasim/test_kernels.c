@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/latch.h"
 #include "base/util.h"
 #include "library_ops.h"
 #include "runner.h"
@@ -73,6 +74,34 @@ static void test_out_of_memory(void **state)
     (void)state;
     op_runner_out_of_memory(&r);
     backend_close(r.b);
+}
+
+/* Only a word that is set vetoes; a veto that is there stays. */
+static void test_latch(void **state)
+{
+    static const struct {
+        uint32_t poison;
+        float before, after;
+    } rows[] = {{0, 0, 0}, {1, 0, 1}, {7, 0, 1}, {0, 3, 3}, {1, 3, 1}};
+    struct backend *b = open_sim(0);
+    struct err err;
+    float *veto;
+    void *p;
+
+    (void)state;
+    assert_int_equal(backend_alloc(b, sizeof *veto, "a test", &p, &err), 0);
+    veto = p;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        float seen = -1;
+
+        assert_int_equal(backend_copy_in(b, veto, &rows[i].before, sizeof seen, &err), 0);
+        assert_int_equal(
+            latch_queue(container_of(b, struct cuda, base), &rows[i].poison, veto, &err), 0);
+        assert_int_equal(backend_copy_out(b, &seen, veto, sizeof seen, &err), 0);
+        assert_true(seen == rows[i].after);
+    }
+    backend_free(b, p);
+    backend_close(b);
 }
 
 /* Through both slots, several times round, and at odd places. */
@@ -246,9 +275,13 @@ static void test_every_call_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),         cmocka_unit_test(test_half_precision),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_lanes),         cmocka_unit_test(test_every_call_fails),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_half_precision),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_latch),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_every_call_fails),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

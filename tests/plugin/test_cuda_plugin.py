@@ -29,6 +29,20 @@ def run(command, **more):
     return done.returncode, done.stdout + done.stderr
 
 
+def old_nccl():
+    """An NCCL that is too old is named with its version, and not by a function that it lacks."""
+    folder = tempfile.mkdtemp()
+    try:
+        source = "int ncclGetVersion(int *v) { *v = 22005; return 0; }"
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", folder + "/libnccl.so.2"],
+                       input=source, text=True, check=True)
+        status, text = run([show], LD_LIBRARY_PATH=folder)
+        check(status == 1 and f"{folder}/libnccl.so.2 is NCCL 2.20.5, want 2.28 or newer" in text,
+              "an old NCCL is refused by its version", text)
+    finally:
+        shutil.rmtree(folder)
+
+
 def exports():
     _, text = run(["nm", "-D", "--defined-only", plugin])
     names = [line.split()[-1] for line in text.splitlines()]
@@ -98,6 +112,7 @@ def not_from_here():
 
 
 exports()
+old_nccl()
 as_it_is()
 namespaces = os.geteuid() == 0 and shutil.which("unshare") and \
     subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# The promise of deploy/bundle.sh: its tar runs where there is nothing but a kernel and a C library.
+# In a root that holds those, /proc, /dev and the unpacked bundle, the demo trains on two ranks, and
+# what is asked for a GPU names what is missing; from another folder, too.
+#
+#     tests/chroot/bundle.sh [BUNDLE.tar.gz]     without one it is made (build-bundle/)
+#
+# Skips (77) where it cannot work: not root, or no mount namespaces.
+set -u
+source=$(cd "$(dirname "$0")/../.." && pwd)
+
+skip() { echo "skipped: $*" && exit 77; }
+fail() { echo "FAILED: $*" >&2 && exit 1; }
+
+# The C library of this machine, and nothing else.
+copy_libc() # ROOT
+{
+    local root=$1 name path
+    for name in ld-linux-x86-64.so.2 libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 \
+        libresolv.so.2; do
+        path=$(ldconfig -p | awk -v name=$name '$1 == name && /x86-64/ { print $NF; exit }')
+        [ -n "$path" ] || continue
+        mkdir -p "$root${path%/*}"
+        cp -L "$path" "$root$path"
+    done
+    mkdir -p "$root/lib64"
+    [ -e "$root/lib64/ld-linux-x86-64.so.2" ] ||
+        cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64/"
+}
+
+accuracy_of() # EVENTS
+{
+    python3 -c '
+import json, sys
+done = [e for e in map(json.loads, open(sys.argv[1])) if e["event"] == "done"]
+print(done[-1]["validation_accuracy"])' "$1"
+}
+
+check_training() # ROOT FOLDER
+{
+    local root=$1 accuracy
+    env -i PATH="$PATH" HOME=/tmp chroot "$root" "$2/bin/dpdriver" --nranks 2 --local --port 0 \
+        --run-dir /tmp/run --set train.epochs=2 </dev/null >"$root/tmp/log" 2>&1 ||
+        { cat "$root/tmp/log" && fail 'the demo'; }
+    tail -n 6 "$root/tmp/log"
+    accuracy=$(accuracy_of "$root/tmp/run/events.jsonl") || fail 'no done event'
+    awk -v a="$accuracy" 'BEGIN { exit !(a > 0.97 && a <= 1) }' || fail "accuracy is $accuracy"
+    [ -e "$root/tmp/run/checkpoints/latest/model.safetensors" ] || fail 'no model was saved'
+}
+
+# COMMAND must end with STATUS and say every one of WORDS.
+expect() # ROOT STATUS WORDS COMMAND...
+{
+    local root=$1 want=$2 words=$3 status text word
+    shift 3
+    text=$(env -i PATH="$PATH" HOME=/tmp chroot "$root" "$@" </dev/null 2>&1)
+    status=$?
+    [ $status = "$want" ] || fail "$* ended with $status, want $want: $text"
+    for word in $words; do
+        case $text in
+        *$word*) ;;
+        *) fail "$* does not say $word: $text" ;;
+        esac
+    done
+}
+
+check_gpu() # ROOT FOLDER
+{
+    if [ ! -e "$1$2/lib/dptrain-cuda.so" ]; then
+        echo 'the bundle has no GPU plugin: nothing to ask of it'
+        return
+    fi
+    expect "$1" 77 'libcudart.so.13 libcublasLt.so.13 libcudnn.so.9 libnccl.so.2' \
+        "$2/bin/gpu_probe"
+    expect "$1" 2 '--device cuda' "$2/bin/dpdriver" --check --nranks 1 --device cuda
+}
+
+in_namespace() # ROOT FOLDER
+{
+    mkdir -p "$1/proc" "$1/dev" "$1/tmp"
+    mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" || fail 'mounts'
+    expect "$1" 0 dpdriver "$2/bin/dpdriver" --version
+    check_training "$1" "$2"
+    check_gpu "$1" "$2"
+    mkdir -p "$1/elsewhere/deep"
+    mv "$1$2" "$1/elsewhere/deep/moved"
+    expect "$1" 0 dpfollower /elsewhere/deep/moved/bin/dpfollower --version
+    expect "$1" 0 listening /elsewhere/deep/moved/bin/dpdriver --nranks 2 --local --port 0 \
+        --run-dir /tmp/moved --set train.max_steps=3
+    echo 'the bundle runs where there is nothing but a C library'
+}
+
+if [ "${1:-}" = --in-namespace ]; then
+    in_namespace "$2" "$3"
+    exit
+fi
+
+[ "$(id -u)" = 0 ] || skip 'only root can make a chroot'
+unshare --mount --pid --fork true 2>/dev/null || skip 'no mount namespaces here'
+work=$(mktemp -d)
+trap 'rm -rf --one-file-system "$work"' EXIT
+trap 'exit 1' INT TERM
+bundle=${1:-}
+if [ -z "$bundle" ]; then
+    bundle=$work/bundle.tar.gz
+    DPTRAIN_SKIP_DEPS=1 "$source/deploy/bundle.sh" --out "$bundle" -Dgpu_arch=90a \
+        -Dtests=enabled || fail 'deploy/bundle.sh'
+fi
+[ "$(wc -c <"$bundle")" -lt $((40 << 20)) ] || fail 'more than 40 MiB'
+root=$work/root
+mkdir -p "$root/opt"
+tar -C "$root/opt" -xzf "$bundle" || fail 'it does not unpack'
+folder=/opt/$(ls "$root/opt")
+copy_libc "$root"
+# Outside, its suite runs from the folder that it is in; there is no GPU, or there is one.
+(cd "$root$folder" && tests/run.sh gpu --only properties) >"$work/suite" 2>&1
+status=$?
+[ $status = 77 ] || [ $status = 0 ] || { cat "$work/suite" && fail "its run.sh gpu: $status"; }
+unshare --mount --pid --fork --kill-child "$0" --in-namespace "$root" "$folder"
