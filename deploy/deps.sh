@@ -15,7 +15,8 @@ build_packages='gcc g++ libc6-dev meson ninja-build pkg-config protobuf-c-compil
     libuv1-dev libprotobuf-c-dev libyaml-dev libjansson-dev zlib1g-dev libdnnl-dev libgloo-dev
     libxxhash-dev libssl-dev libsystemd-dev'
 test_packages='libcmocka-dev python3 clang clang-format llvm
-    libclang-rt-14-dev git debootstrap iproute2 util-linux procps python3-torch python3-venv'
+    libclang-rt-14-dev git debootstrap iproute2 util-linux procps systemd openmpi-bin
+    python3-torch python3-venv'
 
 fail()
 {
