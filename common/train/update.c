@@ -110,7 +110,7 @@ static int add_sgd(struct sketch *s, const struct job *job, const struct state *
     int grad = placed(s, DTYPE_F32, n, m->grad, "grad");
     int momentum = st->momentum ? placed(s, DTYPE_F32, n, st->momentum, "momentum") : NO_VALUE;
     int in[] = {param, grad, momentum, v.check, v.control, s->g->scalars};
-    int out[] = {param, st->momentum ? momentum : NODE_NO_OUT};
+    int out[] = {param, st->momentum ? momentum : NODE_NO_OUT, NODE_NO_OUT};
 
     return graph_node(s->g, OP_sgd, &attr, in, 6, out, "sgd", err);
 }
