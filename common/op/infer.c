@@ -54,6 +54,18 @@ int op_want_shape(const struct graph *g, const struct node *n, int i, struct sha
                    shape_text(op_shape(g, n, i), seen), shape_text(&want, wanted));
 }
 
+int op_want_labels(const struct graph *g, const struct node *n, struct err *err)
+{
+    int rc = op_want(g, n, 0, DTYPE_F32, 2, err);
+
+    if (rc == 0)
+        rc = op_want(g, n, 1, DTYPE_I32, 1, err);
+    if (rc == 0 && op_shape(g, n, 1)->dim[0] != op_shape(g, n, 0)->dim[0])
+        return op_fail(n, err, "%lld labels for %lld samples", (long long)op_shape(g, n, 1)->dim[0],
+                       (long long)op_shape(g, n, 0)->dim[0]);
+    return rc;
+}
+
 void op_out(struct value out[NODE_MAX_OUT], int i, enum dtype dtype, struct shape shape)
 {
     out[i].dtype = dtype;

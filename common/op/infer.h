@@ -33,6 +33,9 @@ int op_want(const struct graph *g, const struct node *n, int i, enum dtype dtype
 int op_want_shape(const struct graph *g, const struct node *n, int i, struct shape want,
                   struct err *err);
 
+/* A loss: in[0] is F32 [N,C], in[1] I32 [N], the labels. */
+int op_want_labels(const struct graph *g, const struct node *n, struct err *err);
+
 /* Describe output i. */
 void op_out(struct value out[NODE_MAX_OUT], int i, enum dtype dtype, struct shape shape);
 

@@ -13,16 +13,11 @@
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                  struct err *err)
 {
-    int rc;
+    int rc = op_want_labels(g, n, err);
 
-    if ((rc = op_want(g, n, 0, DTYPE_F32, 2, err)) < 0 ||
-        (rc = op_want(g, n, 1, DTYPE_I32, 1, err)) < 0)
-        return rc;
-    if (op_shape(g, n, 1)->dim[0] != op_shape(g, n, 0)->dim[0])
-        return op_fail(n, err, "%lld labels for %lld samples", (long long)op_shape(g, n, 1)->dim[0],
-                       (long long)op_shape(g, n, 0)->dim[0]);
-    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
-    return 0;
+    if (rc == 0)
+        op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
+    return rc;
 }
 
 static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],

@@ -3,8 +3,8 @@
  * softmax_xent       in: 0 logits [N,C]  1 labels I32 [N], each in [0,C)  2 metrics
  *                    out: 0 prob? [N,C] = softmax of each row
  *   With s = attr.loss.label_smoothing the target of a sample is t[c] = (1-s)*[c = label] + s/C,
- * its loss is -sum over c of t[c]*log prob[c].  Added to metrics: METRIC_LOSS_SUM the losses that
- * are finite (in double), METRIC_CORRECT the samples whose first largest logit is the label's,
+ *   its loss is -sum over c of t[c]*log prob[c].  Added to metrics: METRIC_LOSS_SUM the losses that
+ *   are finite (in double), METRIC_CORRECT the samples whose first largest logit is the label's,
  *   METRIC_SAMPLES N, METRIC_NONFINITE the samples whose loss is not finite.
  * softmax_xent_grad  in: 0 prob  1 labels  2 scalars  3 scaler? F32 [SCALER_LEN] (op/loss_scale.c)
  *                    out: 0 dlogits (may be in place of prob) = (prob - t) * scalars.loss_scale,
@@ -13,30 +13,18 @@
 #include "op/infer.h"
 #include "op/scaler.h"
 
-static int want_labels(const struct graph *g, const struct node *n, struct err *err)
-{
-    int rc;
-
-    if ((rc = op_want(g, n, 0, DTYPE_F32, 2, err)) < 0 ||
-        (rc = op_want(g, n, 1, DTYPE_I32, 1, err)) < 0)
-        return rc;
-    if (op_shape(g, n, 1)->dim[0] != op_shape(g, n, 0)->dim[0])
-        return op_fail(n, err, "%lld labels for %lld samples", (long long)op_shape(g, n, 1)->dim[0],
-                       (long long)op_shape(g, n, 0)->dim[0]);
-    if (!(n->attr.loss.label_smoothing >= 0 && n->attr.loss.label_smoothing < 1))
-        return op_fail(n, err, "label smoothing %g must be in [0, 1)",
-                       (double)n->attr.loss.label_smoothing);
-    return 0;
-}
-
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                  struct err *err)
 {
-    int rc = want_labels(g, n, err);
+    int rc = op_want_labels(g, n, err);
 
-    if (rc == 0)
-        op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
-    return rc;
+    if (rc < 0)
+        return rc;
+    if (!(n->attr.loss.label_smoothing >= 0 && n->attr.loss.label_smoothing < 1))
+        return op_fail(n, err, "label smoothing %g must be in [0, 1)",
+                       (double)n->attr.loss.label_smoothing);
+    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
+    return 0;
 }
 
 static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
