@@ -1,14 +1,17 @@
 /* gpu_count - preloaded into a daemon: whether a training step allocates or waits.
  *
- * Counts, on the thread that launches recorded steps, from its launch FIRST to launch LAST: what it
- * asks of the heap, and every call of the CUDA runtime that allocates, frees or blocks; then writes
- * them as JSON to $GPU_COUNT_FILE.  The plugin is loaded with its symbols local, but what is
- * preloaded comes before it all the same. */
+ * Counts, on the thread that launches recorded steps, from its launch FIRST to launch LAST: what
+ * our own code (the program's and the plugin's) asks of the heap, and every call of the CUDA
+ * runtime that allocates, frees or blocks; then writes them as JSON to $GPU_COUNT_FILE.  The plugin
+ * is loaded with its symbols local, but what is preloaded comes before it all the same. */
 #include <dlfcn.h>
+#include <link.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { FIRST = 50, LAST = 250 };
 
@@ -72,6 +75,33 @@ CALLS(X)
 
 /* ---- the heap ---- */
 
+static struct {
+    uintptr_t from, to;
+} ours[2];
+
+static int note_ours(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    const int is_plugin = strstr(info->dlpi_name, "dptrain-cuda.so") != NULL;
+
+    (void)size, (void)arg;
+    for (int i = 0; i < info->dlpi_phnum && (is_plugin || !*info->dlpi_name); i++) {
+        const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+
+        if (h->p_type == PT_LOAD && h->p_flags & PF_X) {
+            ours[is_plugin].from = info->dlpi_addr + h->p_vaddr;
+            ours[is_plugin].to = ours[is_plugin].from + h->p_memsz;
+        }
+    }
+    return 0;
+}
+
+static int is_ours(const void *caller)
+{
+    const uintptr_t at = (uintptr_t)caller;
+
+    return (at >= ours[0].from && at < ours[0].to) || (at >= ours[1].from && at < ours[1].to);
+}
+
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t n);
@@ -80,19 +110,19 @@ void *__libc_realloc(void *p, size_t n);
 
 SHOWN void *malloc(size_t n)
 {
-    n_heap += is_counting();
+    n_heap += is_counting() && is_ours(__builtin_return_address(0));
     return __libc_malloc(n);
 }
 
 SHOWN void *calloc(size_t n, size_t size)
 {
-    n_heap += is_counting();
+    n_heap += is_counting() && is_ours(__builtin_return_address(0));
     return __libc_calloc(n, size);
 }
 
 SHOWN void *realloc(void *p, size_t n)
 {
-    n_heap += is_counting();
+    n_heap += is_counting() && is_ours(__builtin_return_address(0));
     return __libc_realloc(p, n);
 }
 
@@ -121,7 +151,9 @@ int cudaGraphLaunch(void *exec, void *stream)
 
     if (!fn)
         atomic_store(&found, fn = real("cudaGraphLaunch"));
-    if (++n_launches == LAST)
+    if (++n_launches == FIRST)
+        dl_iterate_phdr(note_ours, NULL);
+    if (n_launches == LAST)
         write_counts();
     return ((int (*)(void *, void *))(size_t)fn)(exec, stream);
 }

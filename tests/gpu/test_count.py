@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""gpu_count over a stand-in for the CUDA runtime: it sees what steps do, and only that.
+
+    test_count.py GPU_COUNT.SO COUNT_MAIN PLUGIN"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+preload, main, plugin = map(os.path.abspath, sys.argv[1:4])
+
+
+def counted(n_steps, allocates, waits):
+    with tempfile.TemporaryDirectory() as work:
+        path = os.path.join(work, "counts.json")
+        subprocess.run([main, plugin, str(n_steps), str(allocates), str(waits)], check=True,
+                       env={**os.environ, "LD_PRELOAD": preload, "GPU_COUNT_FILE": path})
+        if not os.path.exists(path):
+            return None
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+
+def expect(what, got, **want):
+    others = {k: v for k, v in got.items() if k not in want and k != "steps" and v}
+    assert got["steps"] == 200 and not others, f"{what}: {got}"
+    assert all(got[k] == v for k, v in want.items()), f"{what}: {got}, want {want}"
+    print(f"ok: {what}")
+
+
+expect("quiet steps", counted(300, 0, 0))
+expect("steps that allocate", counted(300, 1, 0), heap=200, cudaMalloc=200)
+expect("steps that wait", counted(300, 0, 1), cudaStreamSynchronize=200)
+assert counted(249, 0, 0) is None, "too few steps were counted"
+print("ok: too few steps say nothing")
