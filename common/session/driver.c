@@ -133,7 +133,7 @@ static void leave(struct driver *d)
     if (d->stage == STAGE_ENDING && d->conns_until_ms > d->now_ms)
         due = min_i64(due, d->conns_until_ms);
     if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* that one takes a look at all ranks */
-        due = min_i64(due, end_stage_deadline(d));
+        due = min_i64(due, end_due(d) > d->now_ms ? end_due(d) : d->now_ms + CHECK_MS);
     session_leave(&d->clock, due);
 }
 
@@ -373,6 +373,8 @@ void driver_report(struct driver *d, int64_t now_ns, struct report *r)
 void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p)
 {
     enter(d, now_ns);
+    if (d->stage == STAGE_PREPARE && p->generation < d->generation)
+        d->seats[0].at.phase = p->phase; /* it has not left the one before, as a follower tells */
     run_moved(d, 0, p);
     leave(d);
 }
@@ -511,6 +513,14 @@ static void check_all(struct driver *d)
     }
 }
 
+/* Who is silent is lost, and not late. */
+static void check_deadline(struct driver *d)
+{
+    check_silence(d);
+    if (d->stage < STAGE_ENDING && d->now_ms >= end_due(d))
+        end_deadline(d);
+}
+
 void driver_tick(struct driver *d, int64_t now_ns)
 {
     enter(d, now_ns);
@@ -520,8 +530,8 @@ void driver_tick(struct driver *d, int64_t now_ns)
     incident_check(d);
     if (d->stage == STAGE_WAIT)
         recover_try(d);
-    else if (d->stage < STAGE_ENDING && d->now_ms >= end_stage_deadline(d))
-        end_deadline(d);
+    else if (d->stage < STAGE_ENDING && d->now_ms >= end_due(d))
+        check_deadline(d);
     leave(d);
 }
 

@@ -335,11 +335,15 @@ static int64_t moved_ms(const struct driver *d, int rank)
     return d->seats[rank].answer ? INT64_MAX : d->seats[rank].moved_ms;
 }
 
+/* Who has not been heard since some other moved may have moved with it. */
 static int64_t oldest_move(const struct driver *d)
 {
-    int64_t oldest = INT64_MAX;
+    int64_t oldest = INT64_MAX, newest = INT64_MIN;
     for (int k = 0; k < d->n_ranks; k++)
-        oldest = min_i64(oldest, moved_ms(d, k));
+        newest = max_i64(newest, d->seats[k].moved_ms);
+    for (int k = 0; k < d->n_ranks; k++)
+        if (k == 0 || d->seats[k].heard_ms >= newest)
+            oldest = min_i64(oldest, moved_ms(d, k));
     return oldest;
 }
 
@@ -402,6 +406,43 @@ int64_t end_stage_deadline(const struct driver *d)
     return since == INT64_MAX ? INT64_MAX : since + end_deadline_ms(d);
 }
 
+/* How long an engine that was told to leave a formation may still be in this phase of it: a
+ * collective is left at once, what is computed is computed to the end. */
+static int64_t leave_ms(const struct driver *d, enum phase phase)
+{
+    if (phase == PHASE_FORM || phase == PHASE_REDUCE)
+        return max_i64(d->timeout_ms, LEAST_BEATS * d->beat_ms) + 2 * d->beat_ms;
+    if (phase >= PHASE_LOAD && phase <= PHASE_UPDATE)
+        return max_i64(d->o.deadlines.step, LEAST_BEATS * d->beat_ms);
+    if (phase == PHASE_VALIDATE)
+        return d->o.deadlines.validate;
+    return phase == PHASE_CHECKPOINT ? d->o.deadlines.checkpoint : INT64_MAX;
+}
+
+/* While all are to prepare, the rank whose engine must first have left what it was in, and until
+ * when; -1: none is in anything else. */
+static int first_to_leave(const struct driver *d, int64_t *until_ms)
+{
+    int found = -1;
+    *until_ms = INT64_MAX;
+    for (int k = 0; k < d->n_ranks && d->stage == STAGE_PREPARE; k++) {
+        const struct seat *s = &d->seats[k];
+        int64_t ms = s->answer ? INT64_MAX : leave_ms(d, s->at.phase);
+        if (ms >= *until_ms - d->stage_ms)
+            continue;
+        *until_ms = d->stage_ms + ms;
+        found = k;
+    }
+    return found;
+}
+
+int64_t end_due(const struct driver *d)
+{
+    int64_t leave_until_ms;
+    first_to_leave(d, &leave_until_ms);
+    return min_i64(leave_until_ms, end_stage_deadline(d));
+}
+
 /* While gathering. */
 static int is_missing(const struct driver *d, int rank)
 {
@@ -452,12 +493,36 @@ static void gather_too_long(struct driver *d)
     buf_fini(&missing);
 }
 
-/* While they form, or all wait in the same all-reduce, nobody can be told from the others.  Who
- * does not follow when all are to form again can. */
+/* Silent, and soon lost for that, or heard again: its deadline can wait so long. */
+static int is_soon_lost(const struct driver *d, int rank)
+{
+    enum { SOON_MS = 3000 };
+    return rank > 0 && watch_is_silent(d, rank) &&
+           d->seats[rank].heard_ms + d->timeout_ms - d->now_ms <= SOON_MS;
+}
+
+/* Who could not be told from the others, as while they connect, can be once all are to form again:
+ * its engine does not leave. */
+static int accuse_who_hangs(struct driver *d)
+{
+    int64_t until_ms;
+    int rank = first_to_leave(d, &until_ms);
+    if (rank < 0 || d->now_ms < until_ms || is_soon_lost(d, rank))
+        return 0;
+    const char *phase = phase_name(d->seats[rank].at.phase);
+    char *who = driver_label(d, rank);
+    end_accuse(d, cause_at(d, rank, ERR_TIMEOUT), 0,
+               "%s hangs in %s: it was told to leave it %.1f s ago", who, phase,
+               1e-3 * (double)(d->now_ms - d->stage_ms));
+    free(who);
+    return 1;
+}
+
+/* While they connect, or all wait in the same all-reduce, nobody can be told from the others. */
 static struct cause cause_of(const struct driver *d, const struct watch_view *v)
 {
     struct cause c = cause_at(d, max_i64(v->first, 0), ERR_TIMEOUT);
-    c.is_consequence = v->first < 0 || d->stage == STAGE_FORM;
+    c.is_consequence = v->first < 0;
     if (v->first < 0)
         c.rank = -1;
     return c;
@@ -469,8 +534,12 @@ void end_deadline(struct driver *d)
         gather_too_long(d);
         return;
     }
+    if (accuse_who_hangs(d))
+        return;
     struct watch_view v = watch_look(d);
     struct buf line = {0};
+    if (is_soon_lost(d, v.first))
+        return;
     double seconds = 1e-3 * (double)end_deadline_ms(d);
     watch_put_line(d, &v, &line);
     incident_begin(d, buf_cstr(&line));

@@ -253,7 +253,7 @@ static void welcome(struct driver *d, struct conn *c, int rank, char *device)
     arena_init(&a);
     w.job = (ProtobufCBinaryData){d->o.job_len, (uint8_t *)(uintptr_t)d->o.job};
     w.rank = rank;
-    w.n_ranks = d->o.n_ranks;
+    w.n_ranks = (int)max_i64(d->n_ranks, d->o.n_ranks);
     w.spare = rank >= d->n_ranks;
     w.device = device;
     w.token = (ProtobufCBinaryData){d->o.token_len, (uint8_t *)(uintptr_t)d->o.token};

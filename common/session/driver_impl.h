@@ -300,7 +300,9 @@ void end_check_pending(struct driver *d);
 void end_check_over(struct driver *d);
 int end_is_saving(const struct driver *d); /* rank 0 writes a checkpoint in the midst of training */
 int64_t end_stage_deadline(const struct driver *d); /* session ms, INT64_MAX: none */
-int64_t end_deadline_ms(const struct driver *d);    /* how long this stage may take */
+/* The same, or sooner, when an engine should have left the formation before. */
+int64_t end_due(const struct driver *d);
+int64_t end_deadline_ms(const struct driver *d); /* how long this stage may take */
 const char *stage_name(enum stage s);
 void end_forget_pending(struct driver *d);
 /* Abort: to one connection, or (NULL) to all members, which then are to leave; `recover`: to all

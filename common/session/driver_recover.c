@@ -405,7 +405,7 @@ static int check_drain(const struct driver *d, int rank, struct err *err)
     if (d->stage >= STAGE_ENDING)
         return err_set(err, ERR_REFUSED, "rank %d cannot be drained: the job is ending", rank);
     left = n_ready(d, 0, d->n_seats) - is_ready(&d->seats[rank]);
-    if (d->seats[rank].is_member && left < min_ranks(d))
+    if (d->seats[rank].is_member && !d->seats[rank].leaving && left < min_ranks(d))
         return err_set(err, ERR_REFUSED,
                        "rank %d cannot be drained: %d rank%s would be left, and the job needs %d "
                        "(cluster.min_ranks); start another follower first",

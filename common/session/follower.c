@@ -234,14 +234,14 @@ static void leave(struct follower *f)
     int64_t due = INT64_MAX;
     check_over(f);
     if (f->stage == STAGE_HELLO)
-        due = f->heard_ms + f->timeout_ms;
+        due = min_i64(f->heard_ms + f->timeout_ms, f->now_ms + CHECK_MS); /* a stall is no wait */
     else if (f->stage == STAGE_JOINED)
         due = min_i64(f->next_beat_ms, min_i64(f->heard_ms + f->timeout_ms,
                                                f->fault ? f->fault_until_ms : INT64_MAX));
     if (f->stage == STAGE_JOINED && f->leaving)
         due = min_i64(due, f->leave_until_ms);
     if (f->stage == STAGE_ENDING)
-        due = min_i64(f->engine_until_ms, f->now_ms + CHECK_MS); /* a stall is no waiting */
+        due = min_i64(f->engine_until_ms, f->now_ms + CHECK_MS); /* the same */
     session_leave(&f->clock, due);
 }
 

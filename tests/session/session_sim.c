@@ -60,7 +60,7 @@ static int run_many(uint64_t first, uint64_t count)
 static int run_elastic(uint64_t first, uint64_t count)
 {
     static const char *const names[] = {"driver killed", "finished", "failed", "", "", "stopped"};
-    int64_t n_messages = 0, n_faults = 0, n_recovered = 0;
+    int64_t n_messages = 0, n_faults = 0, n_recovered = 0, n_grown = 0, n_drained = 0;
     int n_bad = 0, n_ends[ARRAY_LEN(names)] = {0};
     double slowest = 0;
     for (uint64_t seed = first; seed < first + count; seed++) {
@@ -69,6 +69,8 @@ static int run_elastic(uint64_t first, uint64_t count)
         n_messages += r.n_messages;
         n_faults += r.n_faults;
         n_recovered += r.n_recovered;
+        n_grown += r.n_grown;
+        n_drained += r.n_drained;
         n_ends[r.status + 1]++;
         if (r.slowest_recovery > slowest)
             slowest = r.slowest_recovery;
@@ -77,8 +79,10 @@ static int run_elastic(uint64_t first, uint64_t count)
                    "--verbose\n",
                    (unsigned long long)seed, r.n_ranks, r.why, (unsigned long long)seed);
     }
-    printf("elastic: %lld faults, %lld recoveries (slowest %.2f s), %lld messages\n",
-           (long long)n_faults, (long long)n_recovered, slowest, (long long)n_messages);
+    printf("elastic: %lld faults, %lld recoveries (slowest %.2f s), grown %lld times, %lld ranks "
+           "drained, %lld messages\n",
+           (long long)n_faults, (long long)n_recovered, slowest, (long long)n_grown,
+           (long long)n_drained, (long long)n_messages);
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (n_ends[i])
             printf("  %-14s %d\n", names[i], n_ends[i]);

@@ -27,11 +27,15 @@ enum inject {
     INJECT_HANG,          /* some engine makes no more progress */
     INJECT_STOP,          /* the operator stops the driver */
     INJECT_STOP_TWICE,
-    INJECT_LEAVE,     /* the operator stops a follower */
-    INJECT_REPLICA,   /* a replica differs from now on */
-    INJECT_NONFINITE, /* the next step is not finite */
-    INJECT_DISK,      /* from now on no checkpoint can be written */
-    INJECT_GARBAGE,   /* a follower's connection delivers bytes that are no message */
+    INJECT_LEAVE,       /* the operator stops a follower */
+    INJECT_REPLICA,     /* a replica differs from now on */
+    INJECT_NONFINITE,   /* the next step is not finite */
+    INJECT_DISK,        /* from now on no checkpoint can be written */
+    INJECT_GARBAGE,     /* a follower's connection delivers bytes that are no message */
+    INJECT_DRAIN,       /* the operator of the driver takes a rank away */
+    INJECT_PARTITION,   /* two ranks cannot reach each other, though the driver reaches both */
+    INJECT_CLOCK_LEAP,  /* a machine's clock jumps ahead */
+    INJECT_CLOCK_STALL, /* it stands still; for less than the heartbeat's timeout on the driver */
     INJECT_COUNT
 };
 
@@ -48,8 +52,9 @@ struct sim_result {
     int64_t n_messages, n_epochs;
     double seconds;                       /* of simulated time */
     double end_seconds;                   /* from the injection to the last rank's end */
-    int n_warnings, n_incidents, n_rings; /* that a rank keeps the others waiting; its files */
     int n_faults, n_recovered, status;    /* SIM_ELASTIC; status of the driver, -1: killed */
+    int n_warnings, n_incidents, n_rings; /* that a rank keeps the others waiting; its files */
+    int n_grown, n_drained;               /* ranks that joined beyond those lost; drains granted */
     double slowest_recovery;
 };
 

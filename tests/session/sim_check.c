@@ -21,6 +21,8 @@ static int is_cut_off(const struct sim *s, int k)
     case INJECT_FREEZE:
     case INJECT_GARBAGE:
     case INJECT_LEAVE:
+    case INJECT_DRAIN:
+    case INJECT_CLOCK_STALL:
         return s->has_fired && k == s->victim;
     case INJECT_FAULT: /* in open: it leaves by itself */
         return s->has_fired && k == s->victim && s->nodes[k].status == STATUS_USAGE;
@@ -32,7 +34,7 @@ static int is_cut_off(const struct sim *s, int k)
     }
 }
 
-static void check_all_ended(struct sim *s)
+void sim_check_ended(struct sim *s)
 {
     for (int k = 0; k < s->n_nodes; k++) {
         const struct node *n = &s->nodes[k];
@@ -191,15 +193,22 @@ static void check_disk(struct sim *s)
 
 static void check_hang(struct sim *s)
 {
-    /* Who holds up a formation cannot be told from outside. */
-    if (s->fired_stage == STAGE_FORM || s->fired_stage == STAGE_PREPARE) {
-        if (s->nodes[0].status != STATUS_FAILED || !is_in("took longer", s->nodes[0].text))
-            sim_fail(s, "an engine hangs, ends with %d: %s", s->nodes[0].status, s->nodes[0].text);
-    } else {
-        check_named(s, "cluster.deadlines");
-        if (s->n_warnings == 0 && !was_gathering(s)) /* there, lines tell who is missing */
-            sim_fail(s, "no warning came before: %s", s->nodes[0].text);
-    }
+    int was_forming = s->fired_stage == STAGE_FORM || s->fired_stage == STAGE_PREPARE;
+    check_named(s, is_in("hangs in", s->nodes[0].text) ? " hangs in " : "cluster.deadlines");
+    if (s->n_warnings == 0 && !was_gathering(s) && !was_forming) /* there, lines tell who misses */
+        sim_fail(s, "no warning came before: %s", s->nodes[0].text);
+}
+
+/* Who cannot reach whom is not known; that they got nowhere is. */
+static void check_partition(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    if (d->status != STATUS_OK &&
+        (d->status != STATUS_FAILED || !is_in("given up after", d->text) ||
+         !is_in("cluster.deadlines", d->text)))
+        sim_fail(s, "two ranks are cut off, ends with %d: %s", d->status, d->text);
+    if (s->n_lost)
+        sim_fail(s, "%d losses, and every rank was there", s->n_lost);
 }
 
 static void check_fault(struct sim *s)
@@ -223,8 +232,24 @@ static void check_outcome(struct sim *s)
     switch (s->inject) {
     case INJECT_NONE:
     case INJECT_FREEZE_SHORT:
+    case INJECT_CLOCK_LEAP:
     case INJECT_COUNT:
         check_success(s);
+        break;
+    case INJECT_CLOCK_STALL:
+        if (s->victim == 0 || !s->is_forever)
+            check_success(s);
+        else if (s->nodes[0].status != STATUS_OK)
+            check_lost(s, "no sign of life for 5");
+        break;
+    case INJECT_DRAIN: /* once there is a formation nobody could replace it */
+        if (was_gathering(s))
+            check_gather_failed(s);
+        else
+            check_success(s);
+        break;
+    case INJECT_PARTITION:
+        check_partition(s);
         break;
     case INJECT_KILL:
     case INJECT_DROP:
@@ -322,76 +347,9 @@ static void check_intruder(struct sim *s)
 
 void sim_check(struct sim *s)
 {
-    check_all_ended(s);
+    sim_check_ended(s);
     check_one_cause(s);
     check_outcome(s);
     check_intruder(s);
     check_speed(s);
-}
-
-/* ---- ranks come and go ---- */
-
-static int was_struck(const struct sim *s, enum inject what)
-{
-    for (int k = 0; k < s->n_nodes; k++)
-        if (s->struck[k] >> what & 1)
-            return 1;
-    return 0;
-}
-
-/* A failure is one that nothing could mend, and names what began it. */
-static void check_elastic_failure(struct sim *s)
-{
-    const struct node *d = &s->nodes[0];
-    int k = s->n_errors ? s->last_error.rank : -1;
-    int is_bounded = is_in("given up after", d->text), is_waited = is_in("no replacement", d->text);
-    int is_gather = is_in("gather took", d->text) || is_in("ready took", d->text);
-    int min = s->min_ranks ? s->min_ranks : s->n;
-    if (!s->n_struck && !s->has_fired)
-        sim_fail(s, "nothing went wrong, and it failed: %s", d->text);
-    else if (k == 0 && !is_in("cluster.deadlines", d->text) && !was_struck(s, INJECT_HANG))
-        sim_fail(s, "rank 0 is blamed: %s", d->text);
-    else if (!is_bounded && !is_waited && !is_gather && s->replace_ms > 0 && k > 0)
-        sim_fail(s, "it could have waited for a replacement: %s", d->text);
-    else if (is_waited && min == 1)
-        sim_fail(s, "it could have gone on with one rank: %s", d->text);
-    else if (s->n_errors != 1)
-        sim_fail(s, "%d error events, want 1", s->n_errors);
-}
-
-/* All that were there to the end hold all the steps, and end as the driver does. */
-static void check_elastic_end(struct sim *s)
-{
-    const struct node *d = &s->nodes[0];
-    for (int k = 1; k < s->n_nodes; k++) {
-        const struct node *n = &s->nodes[k];
-        if (!n->is_finished || s->struck[k] || n->rank < 1 || n->is_restarted)
-            continue;
-        if (strcmp(n->text, d->text))
-            sim_fail(s, "node %d ends with \"%s\", the driver with \"%s\"", k, n->text, d->text);
-    }
-}
-
-void sim_check_elastic(struct sim *s)
-{
-    const struct node *d = &s->nodes[0];
-    int is_driver_killed = s->struck[0] >> INJECT_KILL_DRIVER & 1;
-    check_all_ended(s);
-    if (is_driver_killed)
-        return;
-    if (!d->is_finished) {
-        sim_fail(s, "the driver never ends");
-        return;
-    }
-    check_elastic_end(s);
-    if (d->status == STATUS_OK) {
-        if (s->n_epoch_events != s->n_epochs || s->n_done != 1 || s->n_errors)
-            sim_fail(s, "it succeeded with %d epochs, %d done, %d errors", s->n_epoch_events,
-                     s->n_done, s->n_errors);
-    } else if (d->status == STATUS_STOPPED) {
-        if (!was_struck(s, INJECT_STOP))
-            sim_fail(s, "nobody stopped it: %s", d->text);
-    } else {
-        check_elastic_failure(s);
-    }
 }

@@ -1,4 +1,4 @@
-/* Fake engines: they take time, meet in collectives, and break off when one of them is gone. */
+/* Fake engines: they take time, do as they are told, and break off when they have to. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "base/util.h"
 #include "sim_impl.h"
 
-static void after(struct sim *s, int k, int64_t ns)
+void engine_wake(struct sim *s, int k, int64_t ns)
 {
     sim_schedule(s, (struct sim_event){.kind = EV_ENGINE, .node = k, .token = s->nodes[k].e.token},
                  s->now + ns);
@@ -40,7 +40,7 @@ static struct report *answer(struct sim *s, int k, enum report_kind kind)
     e->is_breaking = 0;
     e->next = NULL;
     if (e->must_stop)
-        after(s, k, MS);
+        engine_wake(s, k, MS);
     if (next && next->generation > e->canceled) {
         obey(s, k, next);
     } else if (next) {
@@ -69,23 +69,11 @@ void engine_fault(struct sim *s, int k, int is_consequence, const char *text)
     report(s, k, r);
 }
 
-/* Who waits for one that has left notices, each in its own time. */
-static void notice(struct sim *s, int k)
-{
-    s->nodes[k].e.is_released = -1;
-    after(s, k, sim_random(s, 0, 400 * MS));
-}
-
 void engine_die(struct sim *s, int k)
 {
     struct fake_engine *e = &s->nodes[k].e;
     e->left = max_i64(e->left, e->generation);
-    for (int i = 0; i < s->n_nodes; i++) {
-        struct fake_engine *o = &s->nodes[i].e;
-        if (i != k && s->nodes[i].is_alive && o->is_waiting && !o->is_released &&
-            o->generation == e->generation && o->generation > 0)
-            notice(s, i);
-    }
+    coll_leave(s, k);
 }
 
 void engine_break_off(struct sim *s, int k)
@@ -100,82 +88,7 @@ void engine_break_off(struct sim *s, int k)
     e->is_breaking = 1; /* it computes; then it sees */
     e->is_waiting = 0;
     e->token++;
-    after(s, k, sim_random(s, 0, 200 * MS));
-}
-
-/* The nodes of this one's formation that have not left it; `n_here`: those that wait for `key`. */
-static int n_left(const struct sim *s, int64_t g, int64_t key, int *n_here)
-{
-    int n = 0;
-    *n_here = 0;
-    for (int r = 0; r < s->group_size[g]; r++) {
-        int i = s->group[g][r];
-        if (i < 0)
-            continue; /* not prepared yet */
-        const struct fake_engine *e = &s->nodes[i].e;
-        n += !s->nodes[i].is_alive || e->left >= g || e->generation != g;
-        *n_here += e->generation == g && e->is_waiting && e->key == key;
-    }
-    return n;
-}
-
-/* Broadcast: all hold what the source does. */
-static void take_state(struct sim *s, int64_t g)
-{
-    const struct fake_engine *from = &s->nodes[s->group[g][s->nodes[s->group[g][0]].e.source]].e;
-    for (int r = 0; r < s->group_size[g]; r++)
-        if (s->nodes[s->group[g][r]].e.step > from->step)
-            sim_fail(s, "the source holds step %lld, rank %d step %lld", (long long)from->step, r,
-                     (long long)s->nodes[s->group[g][r]].e.step);
-    if (s->newest_step > from->step + 1)
-        sim_fail(s, "step %lld was applied, and %lld is where it goes on",
-                 (long long)s->newest_step, (long long)from->step);
-    s->newest_step = from->step;
-    struct weights w = from->w;
-    int64_t step = from->step;
-    for (int r = 0; r < s->group_size[g]; r++) {
-        s->nodes[s->group[g][r]].e.w = w;
-        s->nodes[s->group[g][r]].e.step = step;
-    }
-}
-
-/* All that have arrived may go on. */
-static void release(struct sim *s, int64_t g, int is_form)
-{
-    int stop = 0, regroup = 0;
-    if (g < s->newest_generation)
-        sim_fail(s, "generation %lld computes after generation %lld", (long long)g,
-                 (long long)s->newest_generation);
-    s->newest_generation = g;
-    for (int r = 0; r < s->group_size[g]; r++) {
-        stop |= s->nodes[s->group[g][r]].e.wants_stop;
-        regroup |= s->nodes[s->group[g][r]].e.wants_regroup;
-    }
-    if (is_form)
-        take_state(s, g);
-    for (int r = 0; r < s->group_size[g]; r++) {
-        int i = s->group[g][r];
-        struct fake_engine *e = &s->nodes[i].e;
-        e->is_released = 1;
-        e->is_last = !is_form && (stop || regroup || s->is_nonfinite);
-        e->end = s->is_nonfinite ? EPOCH_NONFINITE : stop ? EPOCH_STOPPED : EPOCH_REGROUP;
-        after(s, i, sim_random(s, 0, 3 * MS));
-    }
-}
-
-static void arrive(struct sim *s, int k, int64_t key, int is_form)
-{
-    struct fake_engine *e = &s->nodes[k].e;
-    int n_here;
-    e->is_waiting = 1;
-    e->is_released = 0;
-    e->key = key;
-    e->n_handed++;
-    set_phase(s, k, is_form ? PHASE_FORM : PHASE_REDUCE);
-    if (n_left(s, e->generation, key, &n_here) > 0)
-        notice(s, k);
-    else if (n_here == s->group_size[e->generation])
-        release(s, e->generation, is_form);
+    engine_wake(s, k, sim_random(s, 0, 200 * MS));
 }
 
 static void opened(struct sim *s, int k)
@@ -225,24 +138,31 @@ static void prepared(struct sim *s, int k)
     report(s, k, r);
 }
 
+/* No step twice, none missing, and all of the epoch's in its metric. */
+static void check_weights(struct sim *s, int k)
+{
+    const struct fake_engine *e = &s->nodes[k].e;
+    int64_t sum = 0, epoch = e->step ? (e->step - 1) / s->spe : 0;
+    int is_fine = e->w.n == e->step;
+    for (int i = 0; i < e->w.n; i++)
+        is_fine &= e->w.step[i] == i;
+    for (int64_t i = epoch * s->spe; i < e->step; i++)
+        sum += sim_metric(i);
+    if (sum != e->w.sum)
+        sim_fail(s, "node %d holds the metric %lld after step %lld, want %lld", k,
+                 (long long)e->w.sum, (long long)e->step, (long long)sum);
+    if (!is_fine)
+        sim_fail(s, "node %d says it holds step %lld, made of %d steps, the last %lld", k,
+                 (long long)e->step, e->w.n, e->w.n ? (long long)e->w.step[e->w.n - 1] : -1);
+}
+
 static void formed(struct sim *s, int k)
 {
     struct report *r = answer(s, k, REPORT_FORMED);
     r->formed.step = s->nodes[k].e.step;
     s->n_formed[s->nodes[k].e.generation]++;
+    check_weights(s, k);
     report(s, k, r);
-}
-
-/* No step twice, none missing. */
-static void check_weights(struct sim *s, int k)
-{
-    const struct fake_engine *e = &s->nodes[k].e;
-    int is_fine = e->w.n == e->step;
-    for (int i = 0; i < e->w.n; i++)
-        is_fine &= e->w.step[i] == i;
-    if (!is_fine)
-        sim_fail(s, "node %d says it holds step %lld, made of %d steps, the last %lld", k,
-                 (long long)e->step, e->w.n, e->w.n ? (long long)e->w.step[e->w.n - 1] : -1);
 }
 
 static void epoch_ended(struct sim *s, int k, enum epoch_end end)
@@ -256,7 +176,7 @@ static void epoch_ended(struct sim *s, int k, enum epoch_end end)
     r->epoch.epoch = e->epoch;
     r->epoch.step = e->step;
     r->epoch.end = end;
-    r->epoch.train_loss = 1.0 / (double)(1 + e->step);
+    r->epoch.train_loss = (double)e->w.sum;
     r->epoch.replica = hash_of(content, sizeof(content));
     r->epoch.n_tensors = 1;
     r->epoch.tensor = xcalloc(1, sizeof(struct tensor_hash));
@@ -313,7 +233,7 @@ static void saved(struct sim *s, int k)
 static void compute(struct sim *s, int k)
 {
     set_phase(s, k, PHASE_LOAD);
-    after(s, k, sim_random(s, MS, 30 * MS));
+    engine_wake(s, k, sim_random(s, MS, s->step_ms * MS));
 }
 
 static void step_done(struct sim *s, int k)
@@ -323,6 +243,10 @@ static void step_done(struct sim *s, int k)
         epoch_ended(s, k, EPOCH_NONFINITE);
         return;
     }
+    if (e->step % s->spe == 0)
+        e->w.sum = 0;
+    e->w.sum += sim_metric(e->step);
+    ASSERT(e->w.n < MAX_STEPS);
     e->w.step[e->w.n++] = e->step++;
     s->newest_step = max_i64(s->newest_step, e->step);
     if (!e->has_stepped || e->is_fresh) {
@@ -352,7 +276,7 @@ static void train(struct sim *s, int k)
         e->n_ended++;
         step_done(s, k);
     } else {
-        arrive(s, k, e->generation * 1000000 + 1 + e->step, 0);
+        coll_arrive(s, k, e->generation * 1000000 + 1 + e->step);
     }
 }
 
@@ -364,7 +288,7 @@ static void form(struct sim *s, int k)
         e->n_ended++;
         formed(s, k);
     } else {
-        arrive(s, k, e->generation * 1000000, 1);
+        coll_arrive(s, k, e->generation * 1000000);
     }
 }
 
@@ -463,7 +387,7 @@ void engine_take(struct sim *s, int k, struct cmd *c)
     if (c->kind == CMD_STOP) {
         e->must_stop = 1;
         if (!e->doing)
-            after(s, k, max_i64(sim_random(s, MS, 20 * MS), e->saved_at_ns - s->now));
+            engine_wake(s, k, max_i64(sim_random(s, MS, 20 * MS), e->saved_at_ns - s->now));
         cmd_free(c);
         return;
     }
@@ -480,6 +404,8 @@ static void join_group(struct sim *s, int k, const struct cmd *c)
     struct fake_engine *e = &s->nodes[k].e;
     int64_t g = c->generation;
     e->rank = c->prepare.rank;
+    e->local = c->prepare.local;
+    e->n_local = c->prepare.n_local;
     e->n_ranks = c->prepare.n_ranks;
     e->is_fresh = 1;
     e->wants_regroup = 0;
@@ -488,6 +414,9 @@ static void join_group(struct sim *s, int k, const struct cmd *c)
         for (int i = 0; i < MAX_NODES; i++)
             s->group[g][i] = -1;
     }
+    if (e->n_ranks > max_i64(s->n, s->max_ranks))
+        sim_fail(s, "generation %lld has %d ranks, want at most %d", (long long)g, e->n_ranks,
+                 s->max_ranks);
     if (s->group_size[g] != e->n_ranks || s->group[g][e->rank] >= 0)
         sim_fail(s, "node %d is rank %d of %d, and so is node %d of %d", k, e->rank, e->n_ranks,
                  s->group[g][e->rank], s->group_size[g]);
@@ -525,6 +454,6 @@ static void obey(struct sim *s, int k, struct cmd *c)
     wait = sim_random(s, MS, 60 * MS);
     if (c->kind == CMD_CHECKPOINT) /* one at a time */
         wait = max_i64(wait, e->saved_at_ns - s->now + MS);
-    after(s, k, wait);
+    engine_wake(s, k, wait);
     cmd_free(c);
 }

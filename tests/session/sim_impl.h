@@ -1,5 +1,14 @@
-/* sim_impl - shared by the simulator's files: sim.c (world, network, processes), sim_engine.c (fake
- * engines and their collectives), sim_check.c (what must hold). */
+/* sim_impl - shared by the simulator's files and nobody else.
+ *
+ *   sim.c          a whole run, and its loop
+ *   sim_net.c      events by time, connections, clocks
+ *   sim_node.c     processes
+ *   sim_fault.c    what goes wrong
+ *   sim_engine.c   fake engines
+ *   sim_coll.c     ... and how they meet
+ *   sim_watch.c    what must hold all the time
+ *   sim_check.c    what must hold at the end of a plain run
+ *   sim_elastic.c  ... and of one where ranks come and go */
 #ifndef TESTS_SESSION_SIM_IMPL_H
 #define TESTS_SESSION_SIM_IMPL_H
 
@@ -9,10 +18,32 @@
 #include "session/follower.h"
 #include "sim.h"
 
-enum { MAX_NODES = 72, MS = 1000000, MAX_GENERATIONS = 96, MAX_STEPS = 16 };
+enum { MAX_NODES = 72, MS = 1000000, MAX_GENERATIONS = 96, MAX_STEPS = 64, MAX_CUTS = 8 };
 #define NEVER INT64_MAX
 
-enum sim_kind { EV_DELIVER, EV_CLOSED, EV_REPORT, EV_ENGINE, EV_START, EV_STRANGER, EV_THAW };
+enum { /* of the job */
+       HEARTBEAT_MS = 5000,
+       WELCOME_MS = 10000,
+       JOIN_INTERVAL_MS = 500,
+       GATHER_MS = 20000,
+       READY_MS = 10000,
+       PREPARE_MS = 10000,
+       FORM_MS = 8000,
+       STEP_MS = 8000,
+       VALIDATE_MS = 10000,
+       CHECKPOINT_MS = 8000,
+};
+
+enum sim_kind {
+    EV_DELIVER,
+    EV_CLOSED,
+    EV_REPORT,
+    EV_ENGINE,
+    EV_START,
+    EV_STRANGER,
+    EV_THAW,
+    EV_HEAL
+};
 
 struct sim_event {
     int64_t t, seq;
@@ -34,12 +65,21 @@ struct link {        /* one connection; end 0 is the driver's, end 1 the followe
 struct weights { /* what training changes: which steps made it, in order */
     int64_t step[MAX_STEPS];
     int n;
+    int64_t sum; /* metric of the epoch under way */
+};
+
+/* What a step adds to the epoch's metric. */
+static inline int64_t sim_metric(int64_t step) { return 1 + step * step; }
+
+struct cut { /* two nodes that cannot reach each other */
+    int a, b;
+    int64_t until;
 };
 
 struct fake_engine {
     enum cmd_kind doing;
     int64_t generation, epoch, step, token;
-    int rank, n_ranks, source;
+    int rank, n_ranks, local, n_local, source;
     struct weights w; /* `step` is what it says it holds, w what it does */
     int64_t left;     /* this generation's collective, and older ones: it is not in them any more */
     struct cmd *next; /* came after an abort, before what ran had ended */
@@ -65,8 +105,11 @@ struct node {     /* a process */
     struct driver *d;
     struct follower *f;
     int wanted;
-    int64_t link; /* a follower's; -1 */
-    int64_t thaw; /* frozen until then */
+    int64_t link;                             /* a follower's; -1 */
+    int64_t thaw;                             /* frozen until then */
+    int64_t ahead, stalled_at, stalled_until; /* its clock: sim_clock */
+    int64_t heard;                            /* by its clock: last word of the driver */
+    int64_t drained_life; /* the process that the driver agreed to drain; 0: none */
     struct fake_engine e;
     int status, retry, reason, is_engine_stuck;
     char *text;
@@ -105,16 +148,28 @@ struct sim {
     int64_t newest_step, newest_generation; /* applied by anyone; whose collective was done */
     enum sim_mode mode;
     int is_elastic; /* ranks are replaced; several faults */
-    int n_spares, min_ranks, n_more_faults, is_restarting, joins_late;
-    int64_t replace_ms;
+    int n_spares, min_ranks, max_ranks, n_more_faults, is_restarting;
+    int64_t replace_ms, step_ms; /* step_ms: the longest that a rank computes */
+    struct cut cuts[MAX_CUTS];
+    int n_cuts;
     unsigned struck[MAX_NODES]; /* what befell each node: 1 << enum inject */
     int n_struck, n_recovered, n_leaves, is_stopped, is_driver_gone;
     int64_t last_generation;
     double slowest_recovery;
+
     int n_warnings; /* that somebody keeps the others waiting */
     int n_incidents, n_rings;
+
+    /* sim_watch.c */
+    enum stage stage; /* of the driver, when it was last looked at */
+    int64_t stage_generation, stage_since, stage_step; /* since: by its clock */
+    int64_t due_since, due_step;                       /* somebody waits for a regroup */
+    int stage_lost, is_disturbed, last_n;
+    int64_t last_formed; /* by the driver's clock */
+    int n_grown;
     int n_epoch_events, n_done, n_checkpoints, n_errors, n_lost, n_joins, n_forms, n_first;
     struct session_event last_error; /* its rank */
+    int error_node;
     struct sim_result *r;
 };
 
@@ -123,13 +178,55 @@ void sim_fail(struct sim *s, const char *fmt, ...) __attribute__((format(printf,
 int64_t sim_random(struct sim *s, int64_t lo, int64_t hi); /* lo .. hi, both included */
 void sim_schedule(struct sim *s, struct sim_event e, int64_t t);
 
+/* sim_net.c */
+struct sim_event sim_pop(struct sim *s);
+void sim_free_event(struct sim_event *e);
+int sim_end_of(int k); /* which end of its connections is node k's */
+int64_t sim_delay(struct sim *s);
+/* What end `end` of link `id` does reaches the other; takes what e owns. */
+void sim_transmit(struct sim *s, int64_t id, int end, struct sim_event e);
+void sim_close_end(struct sim *s, int64_t id, int end);
+int64_t sim_connect(struct sim *s, int node);  /* -1: a stranger */
+int64_t sim_clock(const struct sim *s, int k); /* what node k's clock shows */
+int64_t sim_when(const struct sim *s, int k, int64_t due);
+void sim_clock_leaps(struct sim *s, int k, int64_t ns);
+void sim_clock_stalls(struct sim *s, int k, int64_t ns);
+
+/* sim_node.c */
+void sim_start_follower(struct sim *s, int k);
+void sim_process_gone(struct sim *s, int k);
+void sim_drain(struct sim *s, int k); /* do what its session wants */
+
+/* sim_fault.c */
+void sim_choose_fault(struct sim *s);
+void sim_choose_elastic(struct sim *s);
+void sim_fire(struct sim *s);
+void sim_next_fault(struct sim *s);
+void sim_stop_driver(struct sim *s);
+
 void engine_take(struct sim *s, int k, struct cmd *c); /* takes c */
 void engine_break_off(struct sim *s, int k);           /* engine_abort */
 void engine_advance(struct sim *s, int k, int64_t token);
 void engine_fault(struct sim *s, int k, int is_consequence, const char *text);
 void engine_die(struct sim *s, int k);
+void engine_wake(struct sim *s, int k, int64_t ns); /* engine_advance after so long */
+
+/* sim_coll.c */
+void coll_arrive(struct sim *s, int k, int64_t key);
+void coll_leave(struct sim *s, int k); /* those who wait for it notice */
+void coll_heal(struct sim *s);         /* what held up a collective may be over */
+
+/* sim_watch.c */
+void watch_event(struct sim *s, const struct session_event *e);
+void watch_driver(struct sim *s);
+void watch_follower(struct sim *s, int k);
+void watch_incident(struct sim *s, const struct incident *i);
+void watch_away(struct sim *s, int k, int64_t ns);             /* its clock went on without it */
+int sim_is_true(const struct sim *s, int k, const char *text); /* of what befell node k */
+int sim_was_struck(const struct sim *s, enum inject what);     /* any node */
 
 void sim_check(struct sim *s);
+void sim_check_ended(struct sim *s); /* everybody */
 void sim_check_elastic(struct sim *s);
 
 #endif

@@ -1,0 +1,93 @@
+/* What must hold at the end of a run in which ranks come and go. */
+#include <string.h>
+
+#include "base/util.h"
+#include "sim_impl.h"
+
+static int is_in(const char *part, const char *text) { return text && strstr(text, part); }
+
+/* All waited for each other, and for one that hangs or cannot be reached. */
+static int is_anybodys(const struct sim *s, const char *text)
+{
+    return is_in("cluster.deadlines", text) &&
+           (sim_was_struck(s, INJECT_HANG) || sim_was_struck(s, INJECT_PARTITION));
+}
+
+/* A failure is one that nothing could mend, and names what began it. */
+static void check_elastic_failure(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    int k = s->n_errors ? s->last_error.rank : -1;
+    int is_bounded = is_in("given up after", d->text), is_waited = is_in("no replacement", d->text);
+    int is_gather = is_in("gather took", d->text) || is_in("ready took", d->text);
+    int min = s->min_ranks ? s->min_ranks : s->n;
+    if (!s->n_struck && !s->has_fired)
+        sim_fail(s, "nothing went wrong, and it failed: %s", d->text);
+    else if (k == 0 && !is_in("cluster.deadlines", d->text) && !sim_was_struck(s, INJECT_HANG))
+        sim_fail(s, "rank 0 is blamed: %s", d->text);
+    else if (!is_bounded && !is_waited && !is_gather && s->replace_ms > 0 && k > 0)
+        sim_fail(s, "it could have waited for a replacement: %s", d->text);
+    else if (is_waited && min == 1)
+        sim_fail(s, "it could have gone on with one rank: %s", d->text);
+    else if (s->n_errors != 1)
+        sim_fail(s, "%d error events, want 1", s->n_errors);
+    else if (!is_gather && !is_bounded && s->error_node > 0 && !is_anybodys(s, d->text) &&
+             !sim_is_true(s, s->error_node, d->text))
+        sim_fail(s, "node %d is blamed, and that is not what befell it: %s", s->error_node,
+                 d->text);
+}
+
+/* Who was drained has left, was told so, and did not come back. */
+static void check_drained(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    for (int k = 1; k < s->n_nodes; k++) {
+        const struct node *n = &s->nodes[k];
+        if (!n->drained_life || !n->is_finished || s->struck[k] != 1u << INJECT_DRAIN)
+            continue;
+        if (n->life != n->drained_life ||
+            (strcmp(n->text, d->text) &&
+             (n->status != STATUS_STOPPED || n->retry ||
+              !is_in("drained by the operator of the driver", n->text))))
+            sim_fail(s, "node %d was drained and ends with %d (retry %d): %s", k, n->status,
+                     n->retry, n->text);
+    }
+}
+
+/* All that were there to the end hold all the steps, and end as the driver does. */
+static void check_elastic_end(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    for (int k = 1; k < s->n_nodes; k++) {
+        const struct node *n = &s->nodes[k];
+        if (!n->is_finished || s->struck[k] || n->rank < 1 || n->is_restarted)
+            continue;
+        if (strcmp(n->text, d->text))
+            sim_fail(s, "node %d ends with \"%s\", the driver with \"%s\"", k, n->text, d->text);
+    }
+}
+
+void sim_check_elastic(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    int is_driver_killed = s->struck[0] >> INJECT_KILL_DRIVER & 1;
+    sim_check_ended(s);
+    if (is_driver_killed)
+        return;
+    if (!d->is_finished) {
+        sim_fail(s, "the driver never ends");
+        return;
+    }
+    check_elastic_end(s);
+    check_drained(s);
+    if (d->status == STATUS_OK) {
+        if (s->n_epoch_events != s->n_epochs || s->n_done != 1 || s->n_errors)
+            sim_fail(s, "it succeeded with %d epochs, %d done, %d errors", s->n_epoch_events,
+                     s->n_done, s->n_errors);
+    } else if (d->status == STATUS_STOPPED) {
+        if (!sim_was_struck(s, INJECT_STOP))
+            sim_fail(s, "nobody stopped it: %s", d->text);
+    } else {
+        check_elastic_failure(s);
+    }
+}

@@ -1,0 +1,270 @@
+/* What must hold all the time, whatever goes wrong: nobody waits beyond its deadlines, who is said
+ * to be lost was struck by what is said, no step is lost but one, the record has no gaps, ranks
+ * join no oftener than they may, and who waits to join or to leave does not wait for long. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "sim_impl.h"
+
+static int node_of(const char *host)
+{
+    return host && !strncmp(host, "host", 4) ? atoi(host + 4) : -1;
+}
+
+int sim_was_struck(const struct sim *s, enum inject what)
+{
+    for (int k = 0; k < s->n_nodes; k++)
+        if (s->struck[k] >> what & 1)
+            return 1;
+    return 0;
+}
+
+/* ---- what the record says ---- */
+
+/* What may be said of a rank that this befell.  A short freeze, a clock that leaps, or ranks that
+ * cannot reach each other cost no rank. */
+static const struct {
+    enum inject what;
+    const char *text;
+} reasons[] = {
+    {INJECT_KILL, "it closed the connection"},
+    {INJECT_DROP, "it closed the connection"},
+    {INJECT_SILENCE, "no sign of life for 5"},
+    {INJECT_SILENCE_IN, "no sign of life from the driver for 5"},
+    {INJECT_SILENCE_OUT, "no sign of life for 5"},
+    {INJECT_FREEZE, "no sign of life for 5"},
+    {INJECT_FAULT, "kernel failed"},
+    {INJECT_HANG, "cluster.deadlines"},
+    {INJECT_HANG, " hangs in "},
+    {INJECT_LEAVE, "left: stopped by SIGTERM"},
+    {INJECT_GARBAGE, "a message of 0 bytes"},
+    {INJECT_DRAIN, "was drained"},
+    {INJECT_CLOCK_STALL, "no sign of life for 5"},
+};
+
+int sim_is_true(const struct sim *s, int k, const char *text)
+{
+    /* The others got on as soon as they could reach it, and it was away. */
+    unsigned both = 1u << INJECT_PARTITION | 1u << INJECT_FREEZE_SHORT;
+    if ((s->struck[k] & both) == both && strstr(text, "cluster.deadlines.step"))
+        return 1;
+    for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
+        if (s->struck[k] >> reasons[i].what & 1 && strstr(text, reasons[i].text))
+            return 1;
+    return 0;
+}
+
+static void lost(struct sim *s, const struct session_event *e)
+{
+    int k = node_of(e->host);
+    s->is_disturbed = 1;
+    if (k < 1 || !sim_is_true(s, k, e->text))
+        sim_fail(s, "node %d is said to be lost, and that is not what befell it: %s", k, e->text);
+}
+
+/* Who is said to keep the others waiting does: something befell it that stops a rank. */
+static void warned(struct sim *s, const struct session_event *e)
+{
+    static const unsigned stops = 1u << INJECT_FREEZE | 1u << INJECT_FREEZE_SHORT |
+                                  1u << INJECT_HANG | 1u << INJECT_SILENCE |
+                                  1u << INJECT_SILENCE_IN | 1u << INJECT_SILENCE_OUT |
+                                  1u << INJECT_CLOCK_STALL | 1u << INJECT_CLOCK_LEAP;
+    int k = node_of(e->host);
+    if (e->rank >= 0 && (k < 0 || !(s->struck[k] & stops)))
+        sim_fail(s, "nothing befell node %d: %s", k, e->text);
+    s->n_warnings++;
+}
+
+static void recovered(struct sim *s, const struct session_event *e)
+{
+    s->n_recovered++;
+    if (e->steps_lost < 0 || e->steps_lost > 1 || e->generation <= s->last_generation)
+        sim_fail(s, "recovered in generation %lld after %lld, %lld steps lost",
+                 (long long)e->generation, (long long)s->last_generation, (long long)e->steps_lost);
+    s->last_generation = e->generation;
+    if (e->seconds > s->slowest_recovery && !sim_was_struck(s, INJECT_CLOCK_LEAP))
+        s->slowest_recovery = e->seconds;
+}
+
+/* Each epoch once, in order, with the metric of all its steps and of none twice. */
+static void epoch(struct sim *s, const struct session_event *e)
+{
+    int64_t want = 0;
+    for (int64_t i = (e->epoch.epoch - 1) * s->spe; i < e->epoch.step; i++)
+        want += sim_metric(i);
+    if (e->epoch.end != EPOCH_STOPPED &&
+        (e->epoch.epoch != s->n_epoch_events || e->epoch.step != s->n_epoch_events * s->spe))
+        sim_fail(s, "the %d. epoch event is of epoch %lld, step %lld", s->n_epoch_events,
+                 (long long)e->epoch.epoch, (long long)e->epoch.step);
+    else if (e->epoch.train_loss != (double)want)
+        sim_fail(s, "epoch %lld says %g, want %lld", (long long)e->epoch.epoch, e->epoch.train_loss,
+                 (long long)want);
+}
+
+static void formed(struct sim *s, const struct session_event *e)
+{
+    int64_t now = sim_clock(s, 0);
+    int is_for_joining = s->n_forms > 1 && !s->is_disturbed;
+    if (e->n_ranks < (s->min_ranks ? s->min_ranks : s->n) && !sim_was_struck(s, INJECT_STOP))
+        sim_fail(s, "%d ranks go on, want at least %d", e->n_ranks, s->min_ranks);
+    if (is_for_joining && now - s->last_formed < JOIN_INTERVAL_MS * (int64_t)MS)
+        sim_fail(s, "formed again %.3f s after the last time, for nobody lost",
+                 1e-9 * (double)(now - s->last_formed));
+    s->n_grown += is_for_joining && e->n_ranks > s->last_n;
+    s->last_formed = now;
+    s->last_n = e->n_ranks;
+    s->is_disturbed = 0;
+}
+
+void watch_event(struct sim *s, const struct session_event *e)
+{
+    int *const count[] = {[EVENT_EPOCH] = &s->n_epoch_events,
+                          [EVENT_DONE] = &s->n_done,
+                          [EVENT_CHECKPOINT] = &s->n_checkpoints,
+                          [EVENT_ERROR] = &s->n_errors,
+                          [EVENT_LOST] = &s->n_lost,
+                          [EVENT_JOIN] = &s->n_joins,
+                          [EVENT_FORM] = &s->n_forms,
+                          [EVENT_FIRST_STEP] = &s->n_first};
+    sim_say(s, "event %d: rank %d step %lld %s", (int)e->kind, e->rank, (long long)e->step,
+            e->text ? e->text : "");
+    if ((size_t)e->kind < ARRAY_LEN(count) && count[e->kind])
+        ++*count[e->kind];
+    if (e->kind == EVENT_ERROR) {
+        s->last_error.rank = e->rank;
+        s->error_node = node_of(e->host);
+    }
+    if (e->kind == EVENT_WARNING)
+        warned(s, e);
+    if (!s->is_elastic)
+        return;
+    if (e->kind == EVENT_LOST)
+        lost(s, e);
+    else if (e->kind == EVENT_RECOVERED)
+        recovered(s, e);
+    else if (e->kind == EVENT_EPOCH)
+        epoch(s, e);
+    else if (e->kind == EVENT_FORM)
+        formed(s, e);
+}
+
+/* Everybody's ring is its own; who is silent has none. */
+void watch_incident(struct sim *s, const struct incident *i)
+{
+    s->n_incidents++;
+    if (i->n < 1 || i->n > i->n_ranks || !*i->text)
+        sim_fail(s, "an incident of %d of %d ranks: %s", i->n, i->n_ranks, i->text);
+    for (int r = 0; r < i->n; r++) {
+        const struct incident_rank *k = &i->rank[r];
+        s->n_rings += k->has_answered;
+        if (k->n_ring > 0 && k->ring[0].bucket != node_of(k->host))
+            sim_fail(s, "%s gave the ring of node %d", k->host, (int)k->ring[0].bucket);
+        if (!k->has_answered && k->rank == 0)
+            sim_fail(s, "the driver did not ask itself");
+    }
+}
+
+/* ---- who waits ---- */
+
+/* The longest that a stage may last, in ms of the driver's clock; in training without a step. */
+static int64_t longest_ms(const struct sim *s, enum stage stage)
+{
+    enum { LATE = HEARTBEAT_MS + 500, BEATS = 2000 }; /* a silent rank is given its time */
+    switch (stage) {
+    case STAGE_GATHER:
+        return GATHER_MS + READY_MS + LATE;
+    case STAGE_WAIT: /* who comes in the last moment may still get ready, and so may the next */
+        return s->replace_ms + 2 * READY_MS + LATE;
+    case STAGE_PREPARE:
+        return PREPARE_MS + LATE;
+    case STAGE_FORM:
+        return FORM_MS + LATE;
+    case STAGE_TRAIN:
+        return STEP_MS + BEATS + LATE;
+    case STAGE_VALIDATE:
+        return VALIDATE_MS + LATE;
+    case STAGE_CHECKPOINT:
+        return CHECKPOINT_MS + LATE;
+    default:
+        return STOP_MS + LATE;
+    }
+}
+
+static void check_waiting(struct sim *s, const struct driver *d, int64_t now)
+{
+    if (d->stage != s->stage || d->generation != s->stage_generation ||
+        s->n_lost != s->stage_lost) {
+        s->stage = d->stage;
+        s->stage_generation = d->generation;
+        s->stage_lost = s->n_lost;
+        s->stage_since = now;
+        s->due_since = 0;
+    }
+    if (d->stage == STAGE_TRAIN && s->newest_step != s->stage_step)
+        s->stage_since = now;
+    s->stage_step = s->newest_step;
+    if (d->stage != STAGE_OVER && now - s->stage_since > longest_ms(s, d->stage) * MS)
+        sim_fail(s, "the driver has been in %d for %.1f s", (int)d->stage,
+                 1e-9 * (double)(now - s->stage_since));
+}
+
+/* Somebody is to leave, or might join. */
+static int is_due(const struct sim *s, const struct driver *d)
+{
+    int n_ready = 0, n_leaving = 0;
+    for (int k = 0; k < d->n_seats; k++) {
+        const struct seat *seat = &d->seats[k];
+        n_ready += seat->is_taken && seat->opened && !seat->leaving;
+        n_leaving += k < d->n_ranks && seat->leaving;
+    }
+    int n_more = n_ready - d->n_ranks;
+    int may_join = d->now_ms - d->formed_ms >= JOIN_INTERVAL_MS && n_leaving == 0 && n_more > 0 &&
+                   (d->n_ranks < s->n || (d->n_ranks < s->max_ranks && n_more > s->n_spares));
+    return d->stage == STAGE_TRAIN && (n_leaving > 0 || may_join);
+}
+
+/* It is asked for at the next tick, and done at the end of a step. */
+static void check_due(struct sim *s, const struct driver *d, int64_t now)
+{
+    if (!is_due(s, d)) {
+        s->due_since = 0;
+    } else if (!s->due_since) {
+        s->due_since = now;
+        s->due_step = s->newest_step;
+    } else if (now - s->due_since > (2000 + 3 * s->step_ms) * MS &&
+               s->newest_step > s->due_step + 4) {
+        sim_fail(s, "training goes on for %.1f s, and somebody waits to join or to leave",
+                 1e-9 * (double)(now - s->due_since));
+    }
+}
+
+void watch_driver(struct sim *s)
+{
+    const struct driver *d = s->nodes[0].d;
+    int64_t now = sim_clock(s, 0);
+    check_waiting(s, d, now);
+    check_due(s, d, now);
+}
+
+void watch_away(struct sim *s, int k, int64_t ns)
+{
+    if (k == 0)
+        s->stage_since += ns;
+}
+
+/* Without a word from the driver it closes its connection. */
+void watch_follower(struct sim *s, int k)
+{
+    enum { LATE = 1000 };
+    const struct node *n = &s->nodes[k];
+    unsigned excused = 1u << INJECT_FREEZE | 1u << INJECT_FREEZE_SHORT | 1u << INJECT_CLOCK_LEAP |
+                       1u << INJECT_CLOCK_STALL;
+    int64_t silent = sim_clock(s, k) - n->heard;
+    int64_t most = n->rank < 0 ? WELCOME_MS : HEARTBEAT_MS;
+    if (n->is_finished || !s->links[n->link].is_open[1] || (s->struck[k] & excused))
+        return;
+    if (silent > (most + LATE) * MS)
+        sim_fail(s, "node %d has heard nothing for %.1f s and stays", k, 1e-9 * (double)silent);
+}
