@@ -53,7 +53,8 @@ static void sync_parent(const char *path)
     free(parent);
 }
 
-static int make_dirs(const char *path, struct err *err)
+/* *n_made: how many folders of `path`, from its end, were not there before. */
+static int make_dirs(const char *path, int *n_made, struct err *err)
 {
     char *p = xstrdup(path);
     struct stat st;
@@ -65,10 +66,12 @@ static int make_dirs(const char *path, struct err *err)
         if (end != '/' && end != '\0')
             continue;
         *c = '\0';
-        if (mkdir(p, 0777) == 0)
+        if (mkdir(p, 0777) == 0) {
+            ++*n_made;
             sync_parent(p);
-        else if (errno != EEXIST)
+        } else if (errno != EEXIST) {
             rc = err_sys(err, errno, "run directory %s: cannot make %s", path, p);
+        }
         *c = end;
         if (!end)
             break;
@@ -141,7 +144,7 @@ static int open_events(struct run_dir *d, int resume, struct err *err)
 static int claim_path(const char *path, int resume, struct run_dir *out, struct err *err)
 {
     struct run_dir d = {.path = xstrdup(path), .events_fd = -1};
-    int rc = make_dirs(path, err);
+    int rc = make_dirs(path, &d.n_made, err);
     int holds = rc == 0 && run_dir_holds_run(path);
 
     d.events = xasprintf("%s/events.jsonl", path);
@@ -251,23 +254,36 @@ int run_dir_replace(const char *path, const void *data, size_t len, struct err *
     return rc;
 }
 
+/* The last n folders of `path`, as far as they are empty. */
+static void remove_empty(const char *path, int n)
+{
+    char *p = xstrdup(path);
+
+    for (; n > 0; n--) {
+        char *slash;
+
+        for (size_t len = strlen(p); len > 1 && p[len - 1] == '/'; len--)
+            p[len - 1] = '\0';
+        if (rmdir(p) < 0)
+            break;
+        slash = strrchr(p, '/');
+        if (!slash)
+            break;
+        slash[1] = '\0';
+    }
+    free(p);
+}
+
 void run_dir_discard(const struct run_dir *d)
 {
-    char *job, *parent, *slash;
+    char *job;
 
     if (d->resumed || !d->path)
         return;
     job = xasprintf("%s/job.yaml", d->path);
     unlink(job);
     unlink(d->events);
-    rmdir(d->path);
-    parent = xstrdup(d->path);
-    slash = strrchr(parent, '/');
-    if (slash && slash > parent) {
-        *slash = '\0';
-        rmdir(parent); /* runs/, if this was the only one */
-    }
-    free(parent);
+    remove_empty(d->path, d->n_made);
     free(job);
 }
 

@@ -23,6 +23,7 @@ struct run_dir {
     char *events;  /* path of its events.jsonl */
     int events_fd; /* opened for appending, locked; whoever takes it sets this to -1 */
     int resumed;   /* there was a run, and --resume */
+    int n_made;    /* folders of path, from its end, that were not there before */
     int renamed;   /* runs/NAME was taken: this is NAME-2, NAME-3 ... */
 };
 
@@ -43,7 +44,7 @@ char *run_dir_to_resume(const struct run_dir_request *q);
 int run_dir_replace(const char *path, const void *data, size_t len, struct err *err);
 
 /* The run came to nothing before it began: if this claim made it, remove its files again, and the
- * folder if that leaves it empty.  Before run_dir_fini. */
+ * folders that it made as far as that leaves them empty.  Before run_dir_fini. */
 void run_dir_discard(const struct run_dir *d);
 
 void run_dir_fini(struct run_dir *d);

@@ -224,13 +224,34 @@ static void test_discard(void **state)
     assert_int_equal(access("runs/x/events.jsonl", F_OK), 0);
 }
 
+/* Folders that were there before stay, empty or not; those that were made for it go. */
+static void test_discard_keeps_folders(void **state)
+{
+    static const char *const paths[] = {"own/x", "own/a/b/x", "own//a//x//", "own"};
+
+    (void)state;
+    assert_int_equal(mkdir("own", 0777), 0);
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        struct run_dir d;
+        struct err err;
+
+        assert_int_equal(claim(paths[i], 1, 0, &d, &err), 0);
+        run_dir_discard(&d);
+        run_dir_fini(&d);
+        assert_int_equal(rmdir("own"), 0); /* was left, and empty */
+        assert_int_equal(mkdir("own", 0777), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define FOLDER_TEST(t) cmocka_unit_test_setup_teardown(t, folder_setup, folder_teardown)
-        FOLDER_TEST(test_names),   FOLDER_TEST(test_explicit),  FOLDER_TEST(test_two_drivers),
-        FOLDER_TEST(test_race),    FOLDER_TEST(test_torn_line), FOLDER_TEST(test_long_torn_line),
-        FOLDER_TEST(test_replace), FOLDER_TEST(test_discard),   FOLDER_TEST(test_to_resume),
+        FOLDER_TEST(test_names),       FOLDER_TEST(test_explicit),
+        FOLDER_TEST(test_two_drivers), FOLDER_TEST(test_race),
+        FOLDER_TEST(test_torn_line),   FOLDER_TEST(test_long_torn_line),
+        FOLDER_TEST(test_replace),     FOLDER_TEST(test_discard),
+        FOLDER_TEST(test_to_resume),   FOLDER_TEST(test_discard_keeps_folders),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
