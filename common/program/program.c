@@ -85,7 +85,7 @@ static int locate(struct program *p, int v, int named, const struct segment *tab
     if (!shape_equal(&s->shape, &value->shape))
         return err_set(err, ERR_CONFIG, "%s is %s, the layout has %s", value->name,
                        shape_text(&value->shape, seen), shape_text(&s->shape, want));
-    p->place[v].offset = (size_t)s->offset * dtype_size(value->dtype);
+    p->place[v].offset = (size_t)s->offset * dtype_size(p->graph->value[v].dtype);
     return 0;
 }
 

@@ -169,6 +169,8 @@ static void put_epoch(json_t *o, const struct session_epoch *e)
     put_validation(o, e);
     if (e->n_skipped)
         put_int(o, "steps_skipped", e->n_skipped);
+    if (e->loss_scale > 0)
+        put_number(o, "loss_scale", e->loss_scale);
 }
 
 static void put_checkpoint(json_t *o, const struct session_event *ev)

@@ -77,15 +77,29 @@ void table_print(const struct table *t, const struct table_end *end, FILE *f)
     fflush(f);
 }
 
+/* ", 3 steps skipped, loss scale 32768" */
+static void skipped_text(const struct session_epoch *f, char *out, size_t cap)
+{
+    int n = 0;
+
+    out[0] = 0;
+    if (f->n_skipped)
+        n = snprintf(out, cap, ", %lld step%s skipped", (long long)f->n_skipped,
+                     f->n_skipped == 1 ? "" : "s");
+    if (f->loss_scale > 0)
+        snprintf(out + n, cap - (size_t)n, ", loss scale %g", f->loss_scale);
+}
+
 void table_epoch_text(const struct session_epoch *f, int64_t n_epochs, char *out, size_t cap)
 {
-    char rate[32], validation[96] = "";
+    char rate[32], validation[96] = "", skipped[96];
 
     format_count(rate, sizeof rate, f->samples_per_second);
     if (f->is_validated)
         snprintf(validation, sizeof validation, ", validation loss %.4f, accuracy %.2f %%",
                  f->validation_loss, 100 * f->validation_accuracy);
-    snprintf(out, cap, "epoch %lld/%lld: step %lld, training loss %.4f%s, %.2f s, %s samples/s",
+    skipped_text(f, skipped, sizeof skipped);
+    snprintf(out, cap, "epoch %lld/%lld: step %lld, training loss %.4f%s, %.2f s, %s samples/s%s",
              (long long)f->epoch, (long long)n_epochs, (long long)f->step, f->train_loss,
-             validation, f->train_seconds, rate);
+             validation, f->train_seconds, rate, skipped);
 }

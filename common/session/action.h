@@ -80,6 +80,7 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     double validation_loss, validation_accuracy;
     int64_t n_samples; /* trained on: in a whole epoch, each once */
     int64_t n_skipped;
+    double loss_scale; /* precision float16, else 0 */
 };
 
 struct session_event {

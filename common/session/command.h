@@ -178,6 +178,7 @@ struct report {
             int n_tensors;
             double rss_mib, peak_rss_mib;
             int64_t n_skipped; /* steps skipped as non-finite in this epoch */
+            double loss_scale; /* with precision float16, at its end; else 0; not from followers */
             char *note;        /* why, when end is EPOCH_NONFINITE; else NULL */
         } epoch;
         struct { /* REPORT_VALIDATED: sums over this rank's share */

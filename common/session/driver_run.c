@@ -403,6 +403,7 @@ static void note_epoch(struct driver *d)
         .validation_accuracy = NOT_MEASURED,
         .n_samples = r->epoch.n_samples,
         .n_skipped = r->epoch.n_skipped,
+        .loss_scale = r->epoch.loss_scale,
     };
     d->is_last_said = d->is_epoch_open = 0;
     for (int k = 0; k < d->n_ranks; k++) {

@@ -9,15 +9,18 @@ int buffers_new(struct backend *b, const struct state *s, int accumulates, struc
                 struct err *err)
 {
     struct buffers *m = xcalloc(1, sizeof *m);
-    size_t grad = sizeof(float) * (size_t)s->layout->n_grad;
+    const struct layout *l = s->layout;
+    size_t grad = layout_grad_bytes(l, l->grad_dtype), wide = layout_grad_bytes(l, DTYPE_F32);
     size_t stats = sizeof(float) * (size_t)s->layout->n_state_total;
     const struct {
         void **at;
         size_t n_bytes;
         const char *what;
     } want[] = {
-        {(void **)&m->grad, grad, "gradients"},
-        {(void **)&m->micro, accumulates ? grad : 0, "gradients of a micro-batch"},
+        {&m->grad, grad, "gradients"},
+        {(void **)&m->sum, accumulates && l->grad_dtype != DTYPE_F32 ? wide : 0,
+         "sums of gradients"},
+        {(void **)&m->micro, accumulates ? wide : 0, "gradients of a micro-batch"},
         {(void **)&m->work, accumulates ? stats : 0, "running statistics of a micro-batch"},
         {(void **)&m->shadow, stats, "next running statistics"},
         {(void **)&m->outcome, sizeof *m->outcome, "a step's outcome"},
@@ -38,6 +41,10 @@ int buffers_new(struct backend *b, const struct state *s, int accumulates, struc
         buffers_free(m);
         return err->code;
     }
+    m->control = (float *)((char *)m->grad + layout_control_at(l, l->grad_dtype));
+    m->scaler = s->scaler;
+    if (accumulates && !m->sum)
+        m->sum = m->grad;
     *out = m;
     return 0;
 }
@@ -46,6 +53,8 @@ void buffers_free(struct buffers *m)
 {
     if (!m)
         return;
+    if (m->sum != m->grad)
+        backend_free(m->backend, m->sum);
     backend_free(m->backend, m->grad);
     backend_free(m->backend, m->micro);
     backend_free(m->backend, m->work);
@@ -71,20 +80,24 @@ int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err)
     return 0;
 }
 
-int buffers_read_back(struct buffers *m, const struct layout *l, struct err *err)
+int buffers_read_back(struct buffers *m, struct err *err)
 {
-    int rc = backend_get(m->backend, m->seen->control, m->grad + l->n_trained,
-                         sizeof m->seen->control, err);
+    struct readback *to = m->seen;
+    int rc = backend_get(m->backend, to->control, m->control, sizeof to->control, err);
 
-    return rc == 0 ? backend_get(m->backend, &m->seen->outcome, m->outcome, sizeof m->seen->outcome,
-                                 err)
-                   : rc;
+    if (rc == 0)
+        rc = backend_get(m->backend, &to->outcome, m->outcome, sizeof to->outcome, err);
+    if (rc == 0 && m->scaler)
+        rc = backend_get(m->backend, to->scaler, m->scaler, sizeof to->scaler, err);
+    return rc;
 }
 
 struct program_spaces buffers_spaces(const struct buffers *m, const struct state *s)
 {
     return (struct program_spaces){
         .param = s->param,
+        .copy = s->copy,
+        .scaler = s->scaler,
         .grad = m->accumulates ? m->micro : m->grad,
         .state = m->accumulates ? m->work : s->stats,
         .shadow = m->shadow,

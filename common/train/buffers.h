@@ -1,7 +1,8 @@
 /* buffers - the memory of a step that is not state: gradients, scalars, the arena of temporaries.
  *
  * With accumulation, programs write each micro-batch's gradient to `micro`, and the sum grows in
- * `grad`; otherwise both are the same memory.  Running statistics likewise: programs read `work`
+ * `sum`, both float32, and is rounded once where `grad` is of half precision; otherwise all are the
+ * same memory.  Running statistics likewise: programs read `work`
  * and write `shadow`; with accumulation `work` follows the micro-batches, otherwise it is the
  * state's own.
  *
@@ -12,6 +13,7 @@
 
 #include "backend/backend.h"
 #include "op/control.h"
+#include "op/scaler.h"
 #include "program/program.h"
 #include "train/state.h"
 
@@ -27,10 +29,13 @@ static inline float step_stamp(int64_t step) { return (float)(step % (1 << 23) +
 
 struct buffers {
     struct backend *backend;
-    float *grad;   /* [layout.n_grad]: what is reduced, control vector at the end */
-    float *micro;  /* [layout.n_grad]: what programs write */
-    float *work;   /* [n_state_total]: what programs read */
-    float *shadow; /* [n_state_total]: what programs write */
+    void *grad;     /* of layout.grad_dtype: what is reduced, control vector at the end */
+    float *control; /* [CONTROL_LEN]: that */
+    float *sum;     /* [layout.n_grad]: where micro-batches are added up; grad, if that is F32 */
+    float *micro;   /* [layout.n_grad]: what programs write */
+    float *work;    /* [n_state_total]: what programs read */
+    float *shadow;  /* [n_state_total]: what programs write */
+    float *scaler;  /* [SCALER_LEN]: the state's, or NULL */
     struct step_outcome *outcome;
     struct step_scalars *scalars;
     void *arena;
@@ -49,6 +54,7 @@ enum { BUFFERS_SENT = 8 };
 struct readback {
     float control[CONTROL_LEN];
     struct step_outcome outcome;
+    float scaler[SCALER_LEN]; /* of the next step; where there is one */
 };
 
 int buffers_new(struct backend *b, const struct state *s, int accumulates, struct buffers **out,
@@ -58,8 +64,8 @@ void buffers_free(struct buffers *m); /* NULL is fine */
 /* Make the arena hold at least n_bytes; no program may be bound to the old one. */
 int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err);
 
-/* Queue the copy of control vector and outcome to *seen. */
-int buffers_read_back(struct buffers *m, const struct layout *l, struct err *err);
+/* Queue the copy of control vector, outcome and scaler to *seen. */
+int buffers_read_back(struct buffers *m, struct err *err);
 
 struct program_spaces buffers_spaces(const struct buffers *m, const struct state *s);
 

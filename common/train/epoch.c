@@ -211,11 +211,11 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
 
         if (rc < 0)
             return err_wrap(err, "step %lld", (long long)at->step);
-        if (!s.applied && t->job->train.on_nonfinite == NONFINITE_STOP) {
+        if (!s.applied && !s.overflowed && t->job->train.on_nonfinite == NONFINITE_STOP) {
             *end = EPOCH_NONFINITE;
             return 0;
         }
-        if (!s.applied)
+        if (!s.applied && (!s.overflowed || t->rank == 0)) /* an overflow is the same on all */
             warn_skipped(t);
         add_up(at, &s);
         meter_step(m, t->coll, s.control.n_samples);
@@ -248,6 +248,7 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
     r->epoch.train_accuracy = mean((double)at->epoch_correct, at->epoch_samples);
     r->epoch.n_samples = at->epoch_samples;
     r->epoch.n_skipped = at->epoch_skipped;
+    r->epoch.loss_scale = t->loss_scale;
     r->epoch.train_seconds = clock_since_s(m->start_ns);
     r->epoch.samples_per_second = meter_rate(m);
     r->epoch.step_ms_median = median(m->step_ms, kept);

@@ -76,7 +76,12 @@ int explain_nonfinite(struct trainer *t, const struct control *control, struct e
     const struct sampler_step at = sampler_at(&t->sampler, t->state->at.step);
     int rc = 0;
 
-    if (control->n_nonfinite == 0)
+    if (control->n_nonfinite == 0 && t->loss_scale > 0)
+        snprintf(t->note, sizeof t->note,
+                 "a gradient is not finite, though the loss scale is at loss_scale.min, %g; "
+                 "precision bfloat16 has float32's range",
+                 t->loss_scale);
+    else if (control->n_nonfinite == 0)
         snprintf(t->note, sizeof t->note,
                  "a gradient is not finite after the all-reduce, though the losses are");
     if (!(t->buffers->seen->outcome.metrics[METRIC_NONFINITE] > 0))

@@ -5,6 +5,13 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "tensor/half.h"
+
+/* Those that hold gradients: a control vector may be a bucket of its own. */
+static int n_buckets(const struct layout *l)
+{
+    return l->n_buckets - (l->bucket[l->n_buckets - 1].offset >= l->n_trained);
+}
 
 int flip_check(const char *text, const struct layout *l, struct err *err)
 {
@@ -12,9 +19,9 @@ int flip_check(const char *text, const struct layout *l, struct err *err)
     int rc = text ? inject_parse(text, &all, err) : 0;
 
     for (int i = 0; i < all.n && rc == 0; i++)
-        if (all.item[i].what == INJECTION_FLIP && all.item[i].amount >= l->n_buckets)
+        if (all.item[i].what == INJECTION_FLIP && all.item[i].amount >= n_buckets(l))
             rc = err_set(err, ERR_CONFIG, "--inject %s: there is no bucket %lld, this model has %d",
-                         all.item[i].text, (long long)all.item[i].amount, l->n_buckets);
+                         all.item[i].text, (long long)all.item[i].amount, n_buckets(l));
     return rc;
 }
 
@@ -27,12 +34,12 @@ static const struct segment *segment_at(const struct layout *l, int64_t offset)
     return s;
 }
 
-static int64_t largest(const float *x, int64_t n)
+static int64_t largest(const void *x, enum dtype type, int64_t n)
 {
     int64_t best = 0;
 
     for (int64_t i = 1; i < n; i++)
-        if (fabsf(x[i]) > fabsf(x[best]))
+        if (fabsf(real_get(x, type, i)) > fabsf(real_get(x, type, best)))
             best = i;
     return best;
 }
@@ -48,32 +55,34 @@ static char *describe(const struct trainer *t, const struct injection *f, int64_
                      (long long)t->state->at.step);
 }
 
-static int flip(struct trainer *t, struct injection *f, float *host, struct err *err)
+static int flip(struct trainer *t, struct injection *f, char *host, struct err *err)
 {
     const struct bucket *b = &t->layout->bucket[f->amount];
     int64_t n = min_i64(b->length, t->layout->n_trained - b->offset); /* no control vector */
-    float *grad = t->buffers->grad + b->offset;
+    const size_t size = dtype_size(b->dtype);
+    char *grad = (char *)t->buffers->grad + b->at;
     int64_t i;
-    float flipped;
-    int rc = backend_copy_out(t->backend, host, grad, sizeof *host * (size_t)n, err);
+    float before;
+    int rc = backend_copy_out(t->backend, host, grad, size * (size_t)n, err);
 
     if (rc < 0)
         return rc;
-    i = largest(host, n);
-    flipped = -host[i];
-    faults_happen(t->o.faults, f, describe(t, f, b->offset + i, host[i]));
-    return backend_copy_in(t->backend, grad + i, &flipped, sizeof flipped, err);
+    i = largest(host, b->dtype, n);
+    before = real_get(host, b->dtype, i);
+    faults_happen(t->o.faults, f, describe(t, f, b->offset + i, before));
+    real_put(host, b->dtype, i, -before);
+    return backend_copy_in(t->backend, grad + size * (size_t)i, host + size * (size_t)i, size, err);
 }
 
 int flip_if_due(struct trainer *t, enum injection_how how, int bucket, struct err *err)
 {
     struct injection *f = faults_flip(t->o.faults, how, t->state->at.step, bucket);
-    float *host = NULL;
+    char *host = NULL;
     int rc;
 
     if (!f)
         return 0;
-    rc = try_alloc((void **)&host, sizeof *host * (size_t)t->layout->bucket[bucket].length,
+    rc = try_alloc((void **)&host, sizeof(float) * (size_t)t->layout->bucket[bucket].length,
                    "a copy of a bucket", err);
     if (rc == 0)
         rc = flip(t, f, host, err);

@@ -62,6 +62,16 @@ static void want_validation(struct programs *p, const struct programs_options *o
         want(p, 0, share.n % p->validation_batch);
 }
 
+struct program_precision programs_precision(const struct job *job, int accumulates)
+{
+    static const enum dtype type[] = {[PRECISION_FLOAT32] = DTYPE_F32,
+                                      [PRECISION_BFLOAT16] = DTYPE_BF16,
+                                      [PRECISION_FLOAT16] = DTYPE_F16};
+    const int is_half = job->train.grad_dtype == GRAD_BFLOAT16 && !accumulates;
+
+    return (struct program_precision){type[job->precision], is_half ? DTYPE_BF16 : DTYPE_F32};
+}
+
 static int make(struct entry *e, const struct programs_options *o, struct backend *b,
                 const struct layout *l, struct err *err)
 {
@@ -71,6 +81,9 @@ static int make(struct entry *e, const struct programs_options *o, struct backen
 
     if (rc == 0 && e->training)
         rc = program_differentiate(g, err);
+    if (rc == 0)
+        rc =
+            program_set_precision(g, programs_precision(o->job, o->job->train.accumulate > 1), err);
     if (rc == 0)
         return program_new(b, g, l, &e->program, err);
     graph_free(g);

@@ -7,8 +7,19 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "op/scaler.h"
 
 static const char momentum_suffix[] = ".momentum_buffer"; /* as in torch.optim.SGD's state */
+
+/* The loss scale is a tensor of the optimizer's file; no model knows it. */
+static const struct segment scaler_segment = {
+    .name = SCALER_NAME, .dtype = DTYPE_F32, .shape = {1, {SCALER_LEN}}, .length = SCALER_LEN};
+
+/* Elements of the statistics, and of the loss scale behind them. */
+static int64_t n_stats(const struct layout *l)
+{
+    return l->n_state_total + (l->has_scaler ? SEGMENT_ALIGN : 0);
+}
 
 int state_new(struct backend *b, const struct layout *l, int has_momentum, struct state **out,
               struct err *err)
@@ -23,8 +34,13 @@ int state_new(struct backend *b, const struct layout *l, int has_momentum, struc
     if (rc == 0 && has_momentum)
         rc = backend_alloc(b, f * (size_t)l->n_trained, "momentum", (void **)&s->momentum, err);
     if (rc == 0)
-        rc = backend_alloc(b, f * (size_t)l->n_state_total, "running statistics",
-                           (void **)&s->stats, err);
+        rc =
+            backend_alloc(b, f * (size_t)n_stats(l), "running statistics", (void **)&s->stats, err);
+    if (rc == 0 && l->has_scaler)
+        s->scaler = s->stats + l->n_state_total;
+    if (rc == 0 && l->copy_dtype != DTYPE_F32)
+        rc = backend_alloc(b, dtype_size(l->copy_dtype) * (size_t)l->n_total,
+                           "working copies of the parameters", &s->copy, err);
     if (rc < 0) {
         state_free(s);
         return rc;
@@ -40,6 +56,7 @@ void state_free(struct state *s)
     backend_free(s->backend, s->param);
     backend_free(s->backend, s->momentum);
     backend_free(s->backend, s->stats);
+    backend_free(s->backend, s->copy);
     free(s);
 }
 
@@ -60,7 +77,7 @@ static void image_place(const struct state *s, struct image *m)
 
 static int image_new(const struct state *s, struct image *m, struct err *err)
 {
-    int64_t n = s->layout->n_total + s->layout->n_state_total;
+    int64_t n = s->layout->n_total + n_stats(s->layout);
 
     if (s->momentum)
         n += s->layout->n_trained;
@@ -79,7 +96,7 @@ static int image_transfer(const struct state *s, struct image *m, int to_backend
     } space[] = {
         {m->param, s->param, s->layout->n_total},
         {m->momentum, s->momentum, s->momentum ? s->layout->n_trained : 0},
-        {m->stats, s->stats, s->layout->n_state_total},
+        {m->stats, s->stats, n_stats(s->layout)},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(space); i++) {
@@ -112,11 +129,13 @@ struct row {
     const struct segment *segment;
     float *data; /* in an image */
     int is_momentum;
+    int of_optimizer; /* in the optimizer's file */
 };
 
 static int n_rows(const struct state *s)
 {
-    return s->layout->n_params * (s->momentum ? 2 : 1) + s->layout->n_states;
+    return s->layout->n_params * (s->momentum ? 2 : 1) + s->layout->n_states +
+           s->layout->has_scaler;
 }
 
 static struct row row_at(const struct state *s, const struct image *m, int i)
@@ -124,12 +143,14 @@ static struct row row_at(const struct state *s, const struct image *m, int i)
     const struct layout *l = s->layout;
 
     if (i < l->n_params)
-        return (struct row){&l->param[i], m->param + l->param[i].offset, 0};
+        return (struct row){&l->param[i], m->param + l->param[i].offset, 0, 0};
     i -= l->n_params;
     if (i < l->n_states)
-        return (struct row){&l->state[i], m->stats + l->state[i].offset, 0};
+        return (struct row){&l->state[i], m->stats + l->state[i].offset, 0, 0};
     i -= l->n_states;
-    return (struct row){&l->param[i], m->momentum + l->param[i].offset, 1};
+    if (l->has_scaler && i-- == 0)
+        return (struct row){&scaler_segment, m->stats + l->n_state_total, 0, 1};
+    return (struct row){&l->param[i], m->momentum + l->param[i].offset, 1, 1};
 }
 
 /* Frozen parameters have no momentum. */
@@ -265,11 +286,11 @@ static void add_rows(struct snapshot *p, const struct state *s)
             continue;
         name =
             arena_printf(&p->names, "%s%s", r.segment->name, r.is_momentum ? momentum_suffix : "");
-        if (r.is_momentum)
+        if (r.of_optimizer)
             optimizer[c->n_optimizer++] = as_tensor(r, name);
         else
             model[c->n_model++] = as_tensor(r, name);
-        if (!r.is_momentum && tracked_prefix(name, &len))
+        if (!r.of_optimizer && tracked_prefix(name, &len))
             model[c->n_model++] = (struct st_tensor){
                 .name = arena_printf(&p->names, "%.*s%s", (int)len, name, batches_tracked),
                 .dtype = DTYPE_I64,
@@ -383,11 +404,11 @@ static int take_all(const struct state *s, struct image *m, const struct st_file
         struct row r = row_at(s, m, i);
         char *name;
 
-        if (!row_exists(s, r) || (r.is_momentum && !optimizer))
+        if (!row_exists(s, r) || (r.of_optimizer && !optimizer))
             continue;
         name = row_name(r);
-        rc = r.is_momentum ? take_tensor(optimizer, "optimizer.safetensors", r, name, err)
-                           : take_tensor(model, model_file, r, name, err);
+        rc = r.of_optimizer ? take_tensor(optimizer, "optimizer.safetensors", r, name, err)
+                            : take_tensor(model, model_file, r, name, err);
         free(name);
     }
     return rc;
@@ -404,6 +425,13 @@ static int init_from_file(const struct state *s, struct image *m, const char *pa
     return rc < 0 ? err_wrap(err, "model.init") : 0;
 }
 
+static void init_scaler(const struct job_loss_scale *o, float *scaler)
+{
+    memset(scaler, 0, SEGMENT_ALIGN * sizeof *scaler);
+    scaler[SCALER_SCALE] = (float)o->initial;
+    scaler[SCALER_HYSTERESIS] = (float)o->hysteresis;
+}
+
 int state_init(struct state *s, const struct job *job, struct err *err)
 {
     double std = job->model.init.name == INIT_NORMAL ? job->model.init.std : -1;
@@ -414,6 +442,8 @@ int state_init(struct state *s, const struct job *job, struct err *err)
         return rc;
     layout_init_params(s->layout, (uint64_t)job->train.seed, std, m.param);
     layout_init_states(s->layout, m.stats);
+    if (s->scaler)
+        init_scaler(&job->loss_scale, m.stats + s->layout->n_state_total);
     if (job->model.init.name == INIT_FILE)
         rc = init_from_file(s, &m, job->model.init.path, err);
     if (rc == 0)

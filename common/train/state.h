@@ -19,6 +19,9 @@ struct state {
     float *param;         /* [n_total], as all below in the backend's memory */
     float *momentum;      /* [n_trained], NULL when the optimizer has none */
     float *stats;         /* [n_state_total]: running statistics */
+    float *scaler;        /* [SCALER_LEN], behind them; NULL when the loss is not scaled */
+    void *copy;           /* [n_total] of copy_dtype: derived from param by update_refresh, so
+                             neither hashed nor saved nor broadcast; NULL when that is F32 */
     struct ckpt_state at; /* host memory */
 };
 

@@ -72,8 +72,9 @@ static int64_t hand_sync(struct trainer *t, const struct stage *s)
 
 static int64_t hand_bucket(struct trainer *t, int bucket)
 {
-    return hand_over(t, bucket, t->layout->bucket[bucket].length * (int64_t)sizeof(float),
-                     PHASE_BACKWARD);
+    const struct bucket *b = &t->layout->bucket[bucket];
+
+    return hand_over(t, bucket, b->length * (int64_t)dtype_size(b->dtype), PHASE_BACKWARD);
 }
 
 /* A recording's collectives are nobody's calls: the ring is told here, of all of them at once. */
@@ -114,6 +115,8 @@ static int reduce_bucket(struct trainer *t, int bucket, struct err *err)
 
     if (t->buffers->accumulates)
         rc = update_accumulate(t->update, bucket, err);
+    if (rc == 0 && t->buffers->accumulates)
+        rc = update_round(t->update, bucket, err);
     if (rc == 0 && bucket == t->layout->n_buckets - 1)
         rc = update_pack(t->update, err);
     if (rc == 0)
@@ -121,8 +124,8 @@ static int reduce_bucket(struct trainer *t, int bucket, struct err *err)
     if (rc < 0)
         return rc;
     tag = backend_is_device(t->backend) ? COLL_TAG_NONE : hand_bucket(t, bucket);
-    t->ticket[bucket] = coll_allreduce(t->coll, t->buffers->grad + b->offset, b->length, DTYPE_F32,
-                                       COLL_SUM, tag, err);
+    t->ticket[bucket] = coll_allreduce(t->coll, (char *)t->buffers->grad + b->at, b->length,
+                                       b->dtype, COLL_SUM, tag, err);
     t->next_bucket = bucket + 1;
     return t->ticket[bucket] < 0 ? (int)t->ticket[bucket] : 0;
 }
@@ -196,7 +199,7 @@ static int carry_micro(struct trainer *t, int first, struct err *err)
     int rc = 0;
 
     if (first)
-        rc = backend_copy(t->backend, m->grad, m->micro, sizeof(float) * (size_t)l->n_trained, err);
+        rc = backend_copy(t->backend, m->sum, m->micro, sizeof(float) * (size_t)l->n_trained, err);
     for (int b = 0; b < l->n_buckets && !first && rc == 0; b++)
         rc = update_accumulate(t->update, b, err);
     if (rc == 0 && l->n_state_total)
@@ -209,19 +212,18 @@ static int carry_micro(struct trainer *t, int first, struct err *err)
  * leaves its mark in the control vector that the update reads. */
 static int end_step(struct trainer *t, int64_t epoch, struct err *err)
 {
-    float *control = t->buffers->grad + t->layout->n_trained;
     int rc;
 
     faults_reach(t->o.faults, INJECTION_AT_REDUCE, t->state->at.step);
     rc = wait_reductions(t, epoch, err);
     if (rc == 0 && coll_is_device(t->coll))
-        rc = coll_device_latch(t->coll, control + CONTROL_NONFINITE, err);
+        rc = coll_device_latch(t->coll, t->buffers->control + CONTROL_NONFINITE, err);
     if (rc < 0)
         return rc;
     at(t, PHASE_UPDATE, epoch, -1);
     faults_reach(t->o.faults, INJECTION_AT_UPDATE, t->state->at.step);
     rc = update_apply(t->update, err);
-    return rc == 0 ? buffers_read_back(t->buffers, t->layout, err) : rc;
+    return rc == 0 ? buffers_read_back(t->buffers, err) : rc;
 }
 
 static int queue_micro(void *arg, struct err *err)
@@ -310,8 +312,7 @@ static int settle(struct trainer *t, struct err *err)
 
     if (coll_is_device(t->coll))
         (void)coll_device_quiesce(t->coll, UNDER_WAY_MS, &other);
-    if (backend_sync(t->backend, &other) < 0 ||
-        buffers_read_back(t->buffers, t->layout, &other) < 0 ||
+    if (backend_sync(t->backend, &other) < 0 || buffers_read_back(t->buffers, &other) < 0 ||
         backend_sync(t->backend, &other) < 0)
         return err->code;
     return t->buffers->seen->outcome.applied == stamp ? 0 : err->code;
@@ -323,7 +324,13 @@ static int read_result(struct trainer *t, struct step_result *out, struct err *e
 
     control_read(seen->control, &out->control);
     out->applied = out->control.n_nonfinite == 0 && seen->outcome.check[1] == 0;
-    return out->applied ? 0 : explain_nonfinite(t, &out->control, err);
+    t->loss_scale = t->state->scaler ? (double)seen->scaler[SCALER_SCALE] : 0;
+    out->overflowed = t->state->scaler && !out->applied && out->control.n_nonfinite == 0 &&
+                      seen->scaler[SCALER_STUCK] == 0.0f;
+    if (out->overflowed)
+        snprintf(t->note, sizeof t->note, "a gradient overflowed in float16; the loss scale is %g",
+                 t->loss_scale);
+    return out->applied || out->overflowed ? 0 : explain_nonfinite(t, &out->control, err);
 }
 
 static void count_time(struct trainer *t, int64_t start_ns, int64_t waited_ns)

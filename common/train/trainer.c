@@ -158,6 +158,8 @@ static int make_layout(struct trainer *t, struct err *err)
     if (rc == 0)
         rc = program_differentiate(g, err);
     if (rc == 0)
+        rc = program_set_precision(g, programs_precision(t->job, 0), err);
+    if (rc == 0)
         rc = layout_new(g, BUCKET_BYTES, &t->layout, err);
     if (rc == 0)
         t->ticket = xcalloc((size_t)t->layout->n_buckets, sizeof *t->ticket);
@@ -370,10 +372,11 @@ static int take_state(struct trainer *t, int source, struct err *err)
 
 int trainer_form(struct trainer *t, int source, struct err *err)
 {
+    int rc;
+
     t->hooks.at(t->hooks.arg, PHASE_FORM, 0, t->state->at.step, -1);
-    if (t->n_ranks == 1)
-        return 0;
-    return take_state(t, source, err);
+    rc = t->n_ranks == 1 ? 0 : take_state(t, source, err);
+    return rc < 0 ? rc : update_refresh(t->update, err);
 }
 
 /* ---- memory ---- */

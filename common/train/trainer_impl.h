@@ -49,6 +49,7 @@ struct trainer {
     int64_t first_handed, last_handed; /* ids in the ring of a device's collectives; 0: none */
     int64_t next_bucket;               /* the one that backward fills now; -1 none */
     char note[NOTE_LEN];               /* what was first seen not finite here, or "" */
+    double loss_scale;                 /* of the next step; 0: not scaled */
     int64_t first_step_done;           /* 1 once this process has made a step */
     int has_stepped;                   /* 1 once this formation has */
     int is_checkpoint_due;             /* at the next step's end at which the saver is idle */
@@ -61,7 +62,9 @@ struct trainer {
 /* What all ranks know after a step. */
 struct step_result {
     struct control control;
-    int applied; /* 0: something was not finite */
+    int applied;    /* 0: something was not finite */
+    int overflowed; /* 1: not applied because of the loss scale, which will be lowered (or was):
+                       train.on_nonfinite is not asked */
 };
 
 /* One whole global step: micro-batches, all-reduces, update.  Allocates nothing (on a device: from

@@ -6,12 +6,14 @@
 #include "base/util.h"
 #include "op/control.h"
 #include "op/op.h"
+#include "op/scaler.h"
 #include "program/program.h"
 
 struct update {
     struct backend *backend;
-    struct program *pack, *apply;
-    struct program **accumulate; /* [n_buckets]; NULL without accumulation */
+    struct program *pack, *apply, *refresh;
+    struct program **accumulate; /* [n_buckets]; NULL without accumulation, or for no gradients */
+    struct program **round;      /* [n_buckets]; NULL where sums need not be rounded */
     int n_buckets;
     void *arena; /* scratch of these programs; not the model's, whose values live meanwhile */
 };
@@ -52,7 +54,7 @@ static int make_pack(struct update *u, struct backend *b, const struct state *st
 {
     struct sketch s = {.g = graph_new(1, 1)};
     int in[] = {s.g->metrics, s.g->scalars};
-    int out[] = {placed(&s, DTYPE_F32, CONTROL_LEN, m->grad + st->layout->n_trained, "control")};
+    int out[] = {placed(&s, DTYPE_F32, CONTROL_LEN, m->control, "control")};
     union node_attr none = {0};
 
     if (graph_node(s.g, OP_control_pack, &none, in, 2, out, "pack", err) < 0) {
@@ -62,12 +64,17 @@ static int make_pack(struct update *u, struct backend *b, const struct state *st
     return finish(&s, b, st, &u->pack, err);
 }
 
+static int64_t bucket_elements(const struct bucket *k, const struct layout *l)
+{
+    return min_i64(k->length, l->n_trained - k->offset);
+}
+
 static int make_accumulate(struct program **p, const struct bucket *k, struct backend *b,
                            const struct state *st, const struct buffers *m, struct err *err)
 {
     struct sketch s = {.g = graph_new(1, 1)};
-    int64_t n = min_i64(k->length, st->layout->n_trained - k->offset);
-    int in[] = {placed(&s, DTYPE_F32, n, m->grad + k->offset, "sum"),
+    int64_t n = bucket_elements(k, st->layout);
+    int in[] = {placed(&s, DTYPE_F32, n, m->sum + k->offset, "sum"),
                 placed(&s, DTYPE_F32, n, m->micro + k->offset, "micro")};
     int out[] = {in[0]};
     union node_attr none = {0};
@@ -79,21 +86,55 @@ static int make_accumulate(struct program **p, const struct bucket *k, struct ba
     return finish(&s, b, st, p, err);
 }
 
+/* n elements at `to` are those at `from`, rounded to another type. */
+static int make_cast(struct program **p, int64_t n, const float *from, void *to, enum dtype type,
+                     struct backend *b, const struct state *st, struct err *err)
+{
+    struct sketch s = {.g = graph_new(1, 1)};
+    int in[] = {placed(&s, DTYPE_F32, n, (void *)from, "wide")};
+    int out[] = {placed(&s, type, n, to, "narrow")};
+    union node_attr attr = {.cast.to = type};
+
+    if (graph_node(s.g, OP_cast, &attr, in, 1, out, "round", err) < 0) {
+        graph_free(s.g);
+        return err->code;
+    }
+    return finish(&s, b, st, p, err);
+}
+
+/* Sums of micro-batches, and what becomes of them before they are reduced. */
+static int make_sums(struct update *u, int i, struct backend *b, const struct state *st,
+                     const struct buffers *m, struct err *err)
+{
+    const struct bucket *k = &st->layout->bucket[i];
+    const int64_t n = bucket_elements(k, st->layout);
+    int rc;
+
+    if (n == 0) /* of the control vector alone */
+        return 0;
+    rc = make_accumulate(&u->accumulate[i], k, b, st, m, err);
+    if (rc == 0 && k->dtype != DTYPE_F32)
+        rc = make_cast(&u->round[i], n, m->sum + k->offset, (char *)m->grad + k->at, k->dtype, b,
+                       st, err);
+    return rc;
+}
+
 /* The inputs that decide whether a step is applied. */
 struct verdict {
-    int check, control;
+    int check, control, scaler; /* scaler: or NO_VALUE */
 };
 
 static int add_check(struct sketch *s, const struct state *st, const struct buffers *m,
                      struct verdict *v, struct err *err)
 {
     int64_t n = st->layout->n_trained;
-    int in[] = {placed(s, DTYPE_F32, n, m->grad, "grad")};
+    int in[] = {placed(s, st->layout->grad_dtype, n, m->grad, "grad")};
     int out[] = {placed(s, DTYPE_F64, 2, m->outcome->check, "check")};
     union node_attr none = {0};
 
     v->check = out[0];
-    v->control = placed(s, DTYPE_F32, CONTROL_LEN, m->grad + n, "control");
+    v->control = placed(s, DTYPE_F32, CONTROL_LEN, m->control, "control");
+    v->scaler = st->scaler ? placed(s, DTYPE_F32, SCALER_LEN, st->scaler, SCALER_NAME) : NO_VALUE;
     return graph_node(s->g, OP_grad_check, &none, in, 1, out, "check", err);
 }
 
@@ -107,12 +148,25 @@ static int add_sgd(struct sketch *s, const struct job *job, const struct state *
                                     .weight_decay = (float)o->weight_decay,
                                     .nesterov = o->nesterov}};
     int param = placed(s, DTYPE_F32, n, st->param, "param");
-    int grad = placed(s, DTYPE_F32, n, m->grad, "grad");
+    int grad = placed(s, st->layout->grad_dtype, n, m->grad, "grad");
     int momentum = st->momentum ? placed(s, DTYPE_F32, n, st->momentum, "momentum") : NO_VALUE;
-    int in[] = {param, grad, momentum, v.check, v.control, s->g->scalars};
-    int out[] = {param, st->momentum ? momentum : NODE_NO_OUT, NODE_NO_OUT};
+    int copy = st->copy ? placed(s, st->layout->copy_dtype, n, st->copy, "copy") : NO_VALUE;
+    int in[] = {param, grad, momentum, v.check, v.control, s->g->scalars, copy, v.scaler};
+    int out[] = {param, st->momentum ? momentum : NODE_NO_OUT, st->copy ? copy : NODE_NO_OUT};
 
-    return graph_node(s->g, OP_sgd, &attr, in, 6, out, "sgd", err);
+    return graph_node(s->g, OP_sgd, &attr, in, 8, out, "sgd", err);
+}
+
+static int add_loss_scale(struct sketch *s, const struct job *job, struct verdict v,
+                          struct err *err)
+{
+    const struct job_loss_scale *o = &job->loss_scale;
+    union node_attr attr = {.scale = {.min = (float)o->min,
+                                      .window = (int)o->window,
+                                      .hysteresis = (int)o->hysteresis}};
+    int in[] = {v.scaler, v.check, v.control}, out[] = {v.scaler};
+
+    return graph_node(s->g, OP_loss_scale, &attr, in, 3, out, "loss_scale", err);
 }
 
 static int add_commit(struct sketch *s, const struct state *st, const struct buffers *m,
@@ -148,6 +202,8 @@ static int make_apply(struct update *u, const struct job *job, struct backend *b
         rc = add_sgd(&s, job, st, m, v, err);
     if (rc == 0 && st->layout->n_state_total)
         rc = add_commit(&s, st, m, v, err);
+    if (rc == 0 && st->scaler)
+        rc = add_loss_scale(&s, job, v, err);
     if (rc == 0)
         rc = add_stamp(&s, m, v, err);
     if (rc < 0) {
@@ -157,12 +213,20 @@ static int make_apply(struct update *u, const struct job *job, struct backend *b
     return finish(&s, b, st, &u->apply, err);
 }
 
+enum { N_ALWAYS = 3 };
+
+/* NULL where there is nothing to do. */
 static struct program *program_at(const struct update *u, int i)
 {
-    return i == 0 ? u->pack : i == 1 ? u->apply : u->accumulate[i - 2];
+    struct program *const always[N_ALWAYS] = {u->pack, u->apply, u->refresh};
+
+    if (i < N_ALWAYS)
+        return always[i];
+    i -= N_ALWAYS;
+    return i < u->n_buckets ? u->accumulate[i] : u->round[i - u->n_buckets];
 }
 
-static int n_programs(const struct update *u) { return u->n_buckets + 2; }
+static int n_programs(const struct update *u) { return N_ALWAYS + 2 * u->n_buckets; }
 
 static int bind_all(struct update *u, const struct program_spaces *spaces, struct err *err)
 {
@@ -170,12 +234,12 @@ static int bind_all(struct update *u, const struct program_spaces *spaces, struc
     int rc = 0;
 
     for (int i = 0; i < n_programs(u); i++)
-        if (program_arena_bytes(program_at(u, i)) > n_bytes)
+        if (program_at(u, i) && program_arena_bytes(program_at(u, i)) > n_bytes)
             n_bytes = program_arena_bytes(program_at(u, i));
     if (n_bytes)
         rc = backend_alloc(u->backend, n_bytes, "the optimizer's scratch", &u->arena, err);
     for (int i = 0; i < n_programs(u) && rc == 0; i++)
-        rc = program_bind(program_at(u, i), spaces, u->arena, err);
+        rc = !program_at(u, i) ? 0 : program_bind(program_at(u, i), spaces, u->arena, err);
     return rc;
 }
 
@@ -190,12 +254,16 @@ int update_new(const struct job *job, struct backend *b, const struct state *s,
     if (m->accumulates) {
         u->n_buckets = s->layout->n_buckets;
         u->accumulate = xcalloc((size_t)u->n_buckets, sizeof *u->accumulate);
+        u->round = xcalloc((size_t)u->n_buckets, sizeof *u->round);
     }
     rc = make_pack(u, b, s, m, err);
     if (rc == 0)
         rc = make_apply(u, job, b, s, m, err);
     for (int i = 0; i < u->n_buckets && rc == 0; i++)
-        rc = make_accumulate(&u->accumulate[i], &s->layout->bucket[i], b, s, m, err);
+        rc = make_sums(u, i, b, s, m, err);
+    if (rc == 0 && s->copy)
+        rc = make_cast(&u->refresh, s->layout->n_total, s->param, s->copy, s->layout->copy_dtype, b,
+                       s, err);
     if (rc == 0)
         rc = bind_all(u, &spaces, err);
     if (rc < 0) {
@@ -214,14 +282,16 @@ void update_free(struct update *u)
         program_free(program_at(u, i));
     backend_free(u->backend, u->arena);
     free(u->accumulate);
+    free(u->round);
     free(u);
 }
 
+/* p NULL: nothing to do. */
 static int run(struct program *p, struct err *err)
 {
     int rc = 0;
 
-    for (int i = 0; i < program_n_stages(p) && rc == 0; i++)
+    for (int i = 0; p && i < program_n_stages(p) && rc == 0; i++)
         rc = program_run_stage(p, i, err);
     return rc;
 }
@@ -232,5 +302,12 @@ int update_accumulate(struct update *u, int bucket, struct err *err)
 {
     return run(u->accumulate[bucket], err);
 }
+
+int update_round(struct update *u, int bucket, struct err *err)
+{
+    return run(u->round[bucket], err);
+}
+
+int update_refresh(struct update *u, struct err *err) { return run(u->refresh, err); }
 
 int update_apply(struct update *u, struct err *err) { return run(u->apply, err); }

@@ -20,11 +20,17 @@ void update_free(struct update *u); /* NULL is fine */
 /* metrics and requests -> the control vector at the end of the gradients. */
 int update_pack(struct update *u, struct err *err);
 
-/* grad += micro over one bucket's range (without the control vector). */
+/* sum += micro over one bucket's range (without the control vector). */
 int update_accumulate(struct update *u, int bucket, struct err *err);
 
-/* After all reductions: check, clip, optimizer, commit of the running statistics; nothing of the
- * state changes if anything is not finite. */
+/* grad = sum, rounded to its type, over one bucket's range; after the last micro-batch. */
+int update_round(struct update *u, int bucket, struct err *err);
+
+/* The working copies from the parameters, after these came from elsewhere than update_apply. */
+int update_refresh(struct update *u, struct err *err);
+
+/* After all reductions: check, clip, optimizer and working copies, commit of the running
+ * statistics; nothing of these changes if anything is not finite.  Then the next loss scale. */
 int update_apply(struct update *u, struct err *err);
 
 #endif

@@ -1,17 +1,32 @@
 /* What a library computes on a GPU (cuDNN, cuBLASLt) has no source for the simulator: here the CPU
- * backend's kernels do it, in the stream's order as the library would. */
+ * backend's kernels do it, in the stream's order as the library would; halves widened before and
+ * rounded behind, as tensor cores do. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend/cuda/cuda.h"
 #include "base/alloc.h"
 #include "base/util.h"
 #include "host_work.h"
 #include "library_ops.h"
+#include "tensor/half.h"
+
+/* The node in F32, on another backend. */
+struct wide {
+    struct graph *g;
+    struct node n;
+    struct kernel *k; /* NULL: there is none */
+    void *in[NODE_MAX_IN], *out[NODE_MAX_OUT], *scratch;
+};
 
 struct library_kernel {
     struct kernel k;
     struct cuda *cuda;
-    struct kernel *inner; /* the CPU's */
+    struct kernel *inner; /* the CPU's; NULL where the node has halves, which it computes in F32: */
+    const struct graph *g;
+    struct node n;
+    void *in[NODE_MAX_IN], *out[NODE_MAX_OUT];
+    struct wide wide;
 };
 
 /* One thread: the CPU's kernels are quick enough, and the same in every process. */
@@ -25,20 +40,91 @@ static struct backend *cpu(void)
     return b;
 }
 
+static void *memory(size_t n_bytes)
+{
+    struct err err;
+    void *p;
+
+    if (try_alloc(&p, n_bytes + 64, "a library's", &err) < 0)
+        abort();
+    return p;
+}
+
+static int64_t elements(const struct graph *g, int v) { return shape_elements(&g->value[v].shape); }
+
+/* The same value in the wide graph, and memory for it. */
+static int widened(struct wide *w, const struct graph *g, int v, void **at)
+{
+    if (v == NO_VALUE)
+        return NO_VALUE;
+    *at = memory((size_t)elements(g, v) * sizeof(float));
+    return graph_value(w->g, VALUE_INPUT, DTYPE_F32, g->value[v].shape, g->value[v].name);
+}
+
+static void wide_init(struct wide *w, const struct graph *g, const struct node *n)
+{
+    struct err err;
+
+    w->g = graph_new(g->batch, g->training);
+    w->n = *n;
+    for (int i = 0; i < n->n_in; i++)
+        w->n.in[i] = widened(w, g, n->in[i], &w->in[i]);
+    for (int i = 0; i < n->n_out; i++)
+        w->n.out[i] = widened(w, g, n->out[i], &w->out[i]);
+    if (backend_make_kernel(cpu(), w->g, &w->n, &w->k, &err) < 0)
+        abort();
+    w->scratch = memory(w->k->scratch_bytes);
+    if (w->k->ops->bind(w->k, w->in, w->out, w->scratch, &err) < 0)
+        abort();
+}
+
+static void wide_fini(struct wide *w)
+{
+    if (!w->k)
+        return;
+    w->k->ops->free(w->k);
+    graph_free(w->g);
+    for (int i = 0; i < NODE_MAX_IN; i++)
+        free(w->in[i]);
+    for (int i = 0; i < NODE_MAX_OUT; i++)
+        free(w->out[i]);
+    free(w->scratch);
+}
+
+static void wide_run(struct library_kernel *k)
+{
+    struct wide *w = &k->wide;
+    struct err err;
+
+    for (int i = 0; i < k->n.n_in; i++)
+        for (int64_t e = 0; k->in[i] && e < elements(k->g, k->n.in[i]); e++)
+            ((float *)w->in[i])[e] = real_get(k->in[i], k->g->value[k->n.in[i]].dtype, e);
+    if (w->k->ops->run(w->k, &err) < 0)
+        abort();
+    for (int i = 0; i < k->n.n_out; i++)
+        for (int64_t e = 0; k->out[i] && e < elements(k->g, k->n.out[i]); e++)
+            real_put(k->out[i], k->g->value[k->n.out[i]].dtype, e, ((float *)w->out[i])[e]);
+}
+
 static int bind(struct kernel *base, void *const *in, void *const *out, void *scratch,
                 struct err *err)
 {
-    struct kernel *inner = container_of(base, struct library_kernel, k)->inner;
+    struct library_kernel *k = container_of(base, struct library_kernel, k);
 
-    return inner->ops->bind(inner, in, out, scratch, err);
+    memcpy(k->in, in, (size_t)k->n.n_in * sizeof *in);
+    memcpy(k->out, out, (size_t)k->n.n_out * sizeof *out);
+    return k->inner ? k->inner->ops->bind(k->inner, in, out, scratch, err) : 0;
 }
 
 static void work(void *arg)
 {
-    struct kernel *inner = ((struct library_kernel *)arg)->inner;
+    struct library_kernel *k = arg;
     struct err err;
 
-    ASSERT(inner->ops->run(inner, &err) == 0);
+    if (k->inner)
+        ASSERT(k->inner->ops->run(k->inner, &err) == 0);
+    else
+        wide_run(k);
 }
 
 static int run(struct kernel *base, struct err *err)
@@ -54,7 +140,9 @@ static void release(struct kernel *base)
 {
     struct library_kernel *k = container_of(base, struct library_kernel, k);
 
-    k->inner->ops->free(k->inner);
+    if (k->inner)
+        k->inner->ops->free(k->inner);
+    wide_fini(&k->wide);
     free(k);
 }
 
@@ -70,7 +158,12 @@ static int make(struct cuda *b, const struct graph *g, const struct node *n, str
     if (rc < 0)
         return rc;
     k = mem;
-    *k = (struct library_kernel){.k.ops = &library_ops, .cuda = b};
+    *k = (struct library_kernel){.k.ops = &library_ops, .cuda = b, .g = g, .n = *n};
+    if (op_type(g, n) != DTYPE_F32) {
+        wide_init(&k->wide, g, n);
+        *out = &k->k;
+        return 0;
+    }
     rc = backend_make_kernel(cpu(), g, n, &k->inner, err);
     if (rc < 0) {
         free(k);

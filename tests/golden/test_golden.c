@@ -246,7 +246,7 @@ static double train_step(struct rig *r, int k)
         must(backend_launch(r->backend, r->step, &err), &err);
     else
         queue_step(r);
-    get(r, sums, r->buffers->grad + r->layout->n_trained, sizeof sums);
+    get(r, sums, r->buffers->control, sizeof sums);
     control_read(sums, &control);
     assert_int_equal(control.n_samples, GOLDEN_BATCH);
     return control_loss(control.loss) / GOLDEN_BATCH;

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "ref_backend.h"
+#include "tensor/half.h"
 
 const struct model_input rig_mnist = {{28, 28, 1}, 10};
 
@@ -63,6 +64,11 @@ static void open_spaces(struct rig *r)
         .metrics = r->metrics,
         .scalars = &r->scalars,
     };
+    if (l->copy_dtype != DTYPE_F32)
+        r->spaces.copy = aligned(l->n_total * 2);
+    if (l->has_scaler)
+        r->spaces.scaler = r->scaler;
+    r->scaler[SCALER_SCALE] = 1;
     memset(r->spaces.grad, 0xff, (size_t)l->n_grad * 4);
 }
 
@@ -95,6 +101,7 @@ void rig_close(struct rig *r)
     if (r->owns_layout)
         layout_free(r->layout);
     free(r->spaces.param);
+    free(r->spaces.copy);
     free(r->spaces.grad);
     free(r->spaces.state);
     free(r->spaces.shadow);
@@ -106,6 +113,8 @@ void rig_init(struct rig *r, uint64_t seed)
 {
     layout_init_params(r->layout, seed, -1, r->spaces.param);
     layout_init_states(r->layout, r->spaces.state);
+    for (int64_t i = 0; r->spaces.copy && i < r->layout->n_total; i++)
+        real_put(r->spaces.copy, r->layout->copy_dtype, i, ((float *)r->spaces.param)[i]);
 }
 
 void rig_fill(struct rig *r, int64_t first)

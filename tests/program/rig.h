@@ -7,6 +7,7 @@
 
 #include "config/job.h"
 #include "model/model.h"
+#include "op/scaler.h"
 #include "program/program.h"
 
 struct rig {
@@ -18,6 +19,7 @@ struct rig {
     struct program_spaces spaces;
     struct step_scalars scalars;
     double metrics[METRIC_COUNT];
+    float scaler[SCALER_LEN]; /* a scale of 1, where the layout has one */
     void *arena;
     size_t arena_bytes;
 };

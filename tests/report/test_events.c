@@ -65,10 +65,11 @@ static const struct {
                 .samples_per_second = 1,
                 .step_ms_median = 1,
                 .comm_exposed_ms_median = NOT_MEASURED,
-                .n_skipped = 4}},
+                .n_skipped = 4,
+                .loss_scale = 32768}},
      "epoch",
      "epoch=1;step=2;samples=0;train_loss=null;train_accuracy=0.0;train_seconds=1.0;"
-     "samples_per_second=1.0;step_ms_median=1.0;steps_skipped=4"},
+     "samples_per_second=1.0;step_ms_median=1.0;steps_skipped=4;loss_scale=32768.0"},
     {{.kind = EVENT_CHECKPOINT,
       .step = 235,
       .text = (char *)"r/checkpoints/step-1",

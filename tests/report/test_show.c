@@ -183,11 +183,19 @@ static void test_long_table(void **state)
 
 static void test_epoch_line(void **state)
 {
+    struct session_epoch skipping = plain;
     char out[256];
 
     (void)state;
     table_epoch_text(&plain, 10, out, sizeof out);
     assert_string_equal(out, "epoch 1/10: step 235, training loss 0.4313, 2.31 s, 8,650 samples/s");
+    skipping.n_skipped = 1;
+    table_epoch_text(&skipping, 10, out, sizeof out);
+    assert_non_null(strstr(out, " samples/s, 1 step skipped"));
+    skipping.n_skipped = 2;
+    skipping.loss_scale = 16384;
+    table_epoch_text(&skipping, 10, out, sizeof out);
+    assert_non_null(strstr(out, " samples/s, 2 steps skipped, loss scale 16384"));
 }
 
 int main(void)
