@@ -65,17 +65,6 @@ int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *er
     return n_bytes ? c->device->enroll(c, x, n_bytes, err) : 0;
 }
 
-int coll_device_warm(struct coll *c, void *x, int64_t n, enum dtype dtype, struct err *err)
-{
-    int64_t ticket;
-
-    ASSERT(c->device);
-    ticket = coll_allreduce(c, x, n, dtype, COLL_SUM, 0, err);
-    if (ticket < 0 || coll_wait(c, ticket, err) < 0 || coll_barrier(c, err) < 0)
-        return err_wrap(err, "trying an all-reduce of %" PRId64 " %s", n, dtype_name(dtype));
-    return 0;
-}
-
 int coll_device_latch(struct coll *c, float *veto, struct err *err)
 {
     ASSERT(c->device && veto);

@@ -6,7 +6,8 @@
  *   coll_allreduce  Starts when all that the backend has queued so far is done, on a queue of the
  *       coll's own (of high priority), so that what the backend queues next overlaps it.  F32, F64,
  *       BF16, F16; COLL_SUM only.  Never blocks on other ranks.  Between backend_record_begin and
- *       record_end it is recorded with the kernels.
+ *       record_end it is recorded with the kernels; one of its size must have been done before (the
+ *       library connects then what it needs for that size, which it cannot while recording).
  *   coll_wait  Does not block: what the backend queues from now on starts when the collective is
  *       done (a join, which a recording needs for each all-reduce before it ends).
  *   coll_broadcast, coll_allgather, coll_barrier  Block, polling; x and `mine` may be memory of the
@@ -21,8 +22,8 @@
  *   coll_stats, coll_head  Of what was queued from the host; a recording counts once.
  *
  * Life:    rank 0: coll_device_make_ids, which the control plane carries to all ranks ->
- *          coll_device_new (at Prepare) -> coll_device_connect (at Form) -> coll_device_register,
- *          coll_device_warm -> record, train ... -> coll_device_quiesce -> free the recordings that
+ *          coll_device_new (at Prepare) -> coll_device_connect (at Form) -> coll_device_register ->
+ *          train, record, train ... -> coll_device_quiesce -> free the recordings that
  *          hold its collectives -> coll_free -> close the backend.
  *          That order holds after a failure too; coll_free asserts that quiesce came before it once
  *          it is connected (NCCL waits for ever for recordings that still hold it).
@@ -96,10 +97,6 @@ int coll_device_connect(struct coll *c, const uint8_t *ids, size_t n_bytes, int6
 /* Tell the library of memory that will be reduced (the gradients), so that it need not copy it.
  * From backend_alloc; it must outlive the coll.  Where the library cannot, nothing happens. */
 int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *err);
-
-/* Do one all-reduce of this size, so that the library connects what it needs for it: before it is
- * recorded.  Blocks.  x's bytes are those of an all-reduce. */
-int coll_device_warm(struct coll *c, void *x, int64_t n, enum dtype dtype, struct err *err);
 
 /* Queue, behind what the backend has queued so far, one thread that stores 1 at *veto (device
  * memory) if the poison word is set, and else leaves it.  A step queues it behind its coll_waits

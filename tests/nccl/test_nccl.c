@@ -167,6 +167,16 @@ static int open_device(struct rank *r, struct err *err)
     return rc;
 }
 
+/* Once before it is recorded, as the engine's first step. */
+static int warm(struct rank *r, struct coll *c, struct err *err)
+{
+    const int64_t ticket = coll_allreduce(c, r->grad, BUCKET, DTYPE_F32, COLL_SUM, 0, err);
+
+    if (ticket < 0 || coll_wait(c, ticket, err) < 0)
+        return err->code;
+    return coll_barrier(c, err);
+}
+
 static int form(struct rank *r, struct coll **c, struct err *err)
 {
     struct job *j = r->job;
@@ -184,7 +194,7 @@ static int form(struct rank *r, struct coll **c, struct err *err)
     if (rc == 0)
         rc = coll_device_register(*c, r->grad, (N_GRAD + 1) * sizeof(float), err);
     if (rc == 0)
-        rc = coll_device_warm(*c, r->grad, BUCKET, DTYPE_F32, err);
+        rc = warm(r, *c, err);
     return rc;
 }
 
