@@ -92,7 +92,7 @@ static void stand_still(struct rig *r, const struct word *w, int n, int64_t ms, 
 
 static void who_is_behind_is_named(void **state)
 {
-    static const struct {
+    const struct {
         struct word w[4];
         int rank;
         const char *line;
@@ -150,7 +150,7 @@ static void who_is_behind_is_named(void **state)
 
 static void a_warning_comes_first_and_once(void **state)
 {
-    static const struct word w[4] = {waits, waits, fills, waits};
+    const struct word w[4] = {waits, waits, fills, waits};
     struct rig r;
     struct driver_options o = rig_options(4);
     (void)state;
@@ -174,7 +174,7 @@ static void a_warning_comes_first_and_once(void **state)
 
 static void silence_is_told_before_the_rank_is_lost(void **state)
 {
-    static const struct word w[4] = {waits, waits, fills, waits};
+    const struct word w[4] = {waits, waits, fills, waits};
     struct rig r;
     struct driver_options o = rig_options(4);
     (void)state;
@@ -267,7 +267,7 @@ static void answer_inspect(struct rig *r, int rank, int64_t incident)
 /* A follower that was told to leave answers before it does; a frozen one does not. */
 static void rings_are_collected(void **state)
 {
-    static const struct word w[4] = {waits, waits, fills, waits};
+    const struct word w[4] = {waits, waits, fills, waits};
     struct collective own = {.generation = 1, .number = 10, .step = 118, .bucket = 0};
     struct rig r;
     struct driver_options o = rig_options(4);
