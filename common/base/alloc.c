@@ -101,4 +101,7 @@ int try_realloc(void **p, size_t n_bytes, const char *what, struct err *err)
 
 uint64_t alloc_count(void) { return atomic_load_explicit(&n_allocs, memory_order_relaxed); }
 
-void alloc_fail_at(uint64_t n) { atomic_store_explicit(&fail_countdown, n, memory_order_relaxed); }
+uint64_t alloc_fail_at(uint64_t n)
+{
+    return atomic_exchange_explicit(&fail_countdown, n, memory_order_relaxed);
+}

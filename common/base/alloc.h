@@ -31,7 +31,8 @@ int try_realloc(void **p, size_t n_bytes, const char *what, struct err *err);
 /* Allocations made so far by this process through this module. */
 uint64_t alloc_count(void);
 
-/* Tests: let the n-th try_alloc or try_realloc from now fail (1 = the next); 0 switches it off. */
-void alloc_fail_at(uint64_t n);
+/* Tests: let the n-th try_alloc or try_realloc from now fail (1 = the next); 0 switches it off.
+ * Returns what was left of the count before: 0, the one that was to fail has come. */
+uint64_t alloc_fail_at(uint64_t n);
 
 #endif

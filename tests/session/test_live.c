@@ -1,6 +1,7 @@
 /* What the fuzzer starts from is a job that works, and one that recovers. */
 #include "../base/test.h"
 
+#include "base/alloc.h"
 #include "live.h"
 
 static struct live_result run(const char *text, size_t len)
@@ -47,12 +48,36 @@ static void changed_messages(void **state)
     assert_true(r.status > 0);
 }
 
+/* The n-th allocation for a message fails, for each n of a whole job: one connection is lost, and
+ * the others go on; or nobody can, and all end. */
+static void memory_runs_out(void **state)
+{
+    int n = 0, n_lost = 0, n_recovered = 0, has_failed = 1;
+
+    (void)state;
+    while (has_failed) {
+        struct live_result r;
+
+        alloc_fail_at((uint64_t)++n);
+        r = RUN("\x33\x01r\x1fr\x1fr\x1fr\x1f");
+        has_failed = alloc_fail_at(0) == 0;
+        assert_true(r.n_refused <= 1);
+        if (!r.n_refused)
+            assert_true(r.status == 0 && r.n_recovered == 0);
+        n_lost += r.n_refused;
+        n_recovered += r.n_recovered;
+    }
+    assert_true(n_recovered > 10);
+    assert_true(n_lost > 50);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_jobs),
         cmocka_unit_test(recovered_jobs),
         cmocka_unit_test(changed_messages),
+        cmocka_unit_test(memory_runs_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
