@@ -84,7 +84,8 @@ def show(name, without, with_them):
 
 
 def measure(args):
-    print("| case | s without | s with | ratio | CPU ratio | checkpoints | ms to disk | exposed % |")
+    print("| case | s without | s with | ratio | CPU ratio | checkpoints | ms to disk "
+          "| exposed % |")
     print("|---|---|---|---|---|---|---|---|")
     met = True
     for name in args.case or CASES:
