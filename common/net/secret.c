@@ -165,9 +165,10 @@ int secret_read(const char *path, struct secret *out, struct err *err)
     memset(out, 0, sizeof *out);
     if (fd < 0) {
         rc = errno;
-        err_sys(err, rc, "%s: cannot read it", path);
-        err->code = ERR_ARG;
-        return err->code;
+        return err_set(err, ERR_ARG, "%s: cannot read it: %s%s", path, strerror(rc),
+                       rc == ENOENT ? "; \"dpdriver --make-secret FILE\" makes one, of which every "
+                                      "machine of the job needs a copy"
+                                    : "");
     }
     rc = check_file(fd, path, err);
     if (rc == 0)

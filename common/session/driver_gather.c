@@ -99,9 +99,11 @@ static void refuse_taken(struct driver *d, struct conn *c, int rank)
 
 static void refuse_full(struct driver *d, struct conn *c)
 {
-    char *text = d->o.n_spares ? xasprintf("the job has all its %d ranks and %d spares",
-                                           d->o.max_ranks, d->o.n_spares)
-                               : xasprintf("the job has all its %d ranks", d->o.max_ranks);
+    static const char more[] = "more are let in by its cluster.max_ranks and cluster.spares";
+    char *text = d->o.n_spares
+                     ? xasprintf("the job has all its %d ranks and %d spares; %s", d->o.max_ranks,
+                                 d->o.n_spares, more)
+                     : xasprintf("the job has all its %d ranks; %s", d->o.max_ranks, more);
     gather_refuse(d, c, WIRE__REASON__REASON_FULL, text, NULL);
     free(text);
 }
