@@ -325,8 +325,11 @@ static int start_listening(struct server *s, struct err *err)
 
     if (rc < 0)
         return rc;
-    log_info("listening on %s for %lld follower%s", listener_text(s->listener),
-             (long long)s->options->n_ranks - 1, s->options->n_ranks == 2 ? "" : "s");
+    if (s->options->n_ranks == 1)
+        log_info("listening on %s", listener_text(s->listener));
+    else
+        log_info("listening on %s for %lld follower%s", listener_text(s->listener),
+                 (long long)s->options->n_ranks - 1, s->options->n_ranks == 2 ? "" : "s");
     return 0;
 }
 
