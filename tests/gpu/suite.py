@@ -152,6 +152,16 @@ def like_cpu(suite):
     assert_near("losses", losses(seen), losses(want), 2e-3)
 
 
+def like_float32(precision):
+    def check(suite):
+        want = suite.train("float32", 1, suite.device, {})
+        seen = suite.train(precision, 1, suite.device, {"precision": precision})
+        assert_near("losses", losses(seen), losses(want), 5e-2)
+    check.__doc__ = f"training in {precision} is near that in float32"
+    check.__name__ = precision
+    return check
+
+
 def like_one_rank(n_ranks):
     def check(suite):
         want = suite.train("one_rank", 1, suite.device, {})
@@ -264,8 +274,9 @@ def quiet(suite):
     assert found["steps"] == 200 and not bad, f"in {found['steps']} steps: {bad}"
 
 
-CHECKS = [properties, ops_f32, ops_bf16, ops_f16, golden, like_cpu, like_one_rank(2),
-          like_one_rank(3), killed, quiet, sanitized("memcheck"), sanitized("racecheck")]
+CHECKS = [properties, ops_f32, ops_bf16, ops_f16, golden, like_cpu, like_float32("bfloat16"),
+          like_float32("float16"), like_one_rank(2), like_one_rank(3), killed, quiet,
+          sanitized("memcheck"), sanitized("racecheck")]
 REHEARSED = {"like_cpu", "ranks_2", "ranks_3", "killed"}
 
 
