@@ -90,6 +90,16 @@ class Happy(dp.Case):
                 self.assertEqual(self.left_behind(), {})
                 self.assertEqual(driver.text.count(" joined: "), n - 1)
 
+    def test_shared_gpu_is_loud(self):
+        """--test-shared-gpu reaches local followers; everyone says what it is, and nobody else."""
+        job = {**SMALL, "train.epochs": 1}
+        text = self.run_driver("--local", "--test-shared-gpu", "--run-dir", "shared", n=2,
+                               job=job).text
+        for name in ("dpdriver", "dpfollower"):
+            self.assertRegex(text, rf"{name}: warning: --test-shared-gpu: FOR TESTS ONLY")
+        text = self.run_driver("--local", "--run-dir", "alone", n=2, job=job).text
+        self.assertNotIn("test-shared-gpu", text)
+
     def test_same_numbers(self):
         """The loss is a function of the job, not of how many ranks compute it."""
         losses = []
