@@ -24,7 +24,9 @@ static void print_summary(const struct options *o, const struct job *job, const 
            (long long)r->opened.n_train, (long long)r->opened.steps_per_epoch,
            (long long)job->train.epochs);
     printf("validation samples %lld\n", (long long)r->opened.n_validation);
-    printf("ranks              %lld, this one on cpu\n", (long long)o->n_ranks);
+    buf_clear(&text);
+    devices_describe(&o->devices, o->device, &text);
+    printf("ranks              %lld, this one on %s\n", (long long)o->n_ranks, buf_cstr(&text));
     if (resume)
         printf("goes on            in %s, from step %lld\n", resume, (long long)r->opened.step);
     printf("the job is fine\n");
@@ -64,7 +66,8 @@ static void free_report(struct mail *m) { report_free(container_of(m, struct rep
 static int open_job(const struct options *o, const struct job *job, const char *resume,
                     struct err *err)
 {
-    struct engine_options eo = {.device = "cpu", .n_threads = (int)o->common.n_threads};
+    struct engine_options eo = {
+        .plugin = o->devices.plugin, .device = o->device, .n_threads = (int)o->common.n_threads};
     struct mailbox reports;
     struct engine *e;
     struct report *r;

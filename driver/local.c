@@ -82,7 +82,7 @@ static void command_init(struct command *c, const char *program, const struct op
     add(c, "--root", c->root);
     add(c, "--rank", c->rank);
     add(c, "--once", NULL);
-    add(c, "--device", "cpu");
+    add(c, "--device", device_is_cuda(o->device) ? "cuda" : "cpu");
     if (o->common.n_threads)
         add(c, "--threads", c->threads);
     if (o->common.iface)

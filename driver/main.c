@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "daemon/shared_gpu.h"
@@ -76,12 +77,30 @@ static int load_job(struct options *o, struct job **out, struct err *err)
         o->n_ranks = max_i64(1, (*out)->cluster.min_ranks);
     rc = job_check_supported(*out, o->n_ranks, err);
     if (rc == 0)
-        rc = job_check_backend(*out, "cpu", err);
+        rc = job_check_backend(*out, device_is_cuda(o->device) ? "cuda" : "cpu", err);
     if (rc == 0 && inject_check_ranks(&o->inject, most_ranks(o, *out), err) < 0)
         rc = err_wrap(err, "--inject");
     if (rc < 0)
         job_free(*out);
     return rc;
+}
+
+static int find_device(struct options *o, struct err *err)
+{
+    struct buf text = {0};
+
+    if (o->check && device_is_cuda(o->common.device)) {
+        devices_print(o->common.device, &text);
+        printf("%s\n", buf_cstr(&text));
+        fflush(stdout);
+        buf_fini(&text);
+    }
+    if (devices_find(o->common.device, &o->devices, err) < 0)
+        return err->code;
+    devices_pick(&o->devices, o->common.device, o->device);
+    if (o->devices.warning[0])
+        log_warn("--device auto: %s; computing on the CPU", o->devices.warning);
+    return 0;
 }
 
 static int run(struct options *o, int argc, char **argv, int64_t start_ns)
@@ -90,7 +109,7 @@ static int run(struct options *o, int argc, char **argv, int64_t start_ns)
     struct err err;
     int status;
 
-    if (load_job(o, &job, &err) < 0) {
+    if (find_device(o, &err) < 0 || load_job(o, &job, &err) < 0) {
         log_error("%s", err.msg);
         return STATUS_USAGE;
     }

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "backend/device.h"
 #include "daemon/args.h"
 #include "daemon/daemon.h"
 #include "daemon/launch.h"
@@ -23,6 +24,8 @@ struct options {
     int local, resume, check, help_job, status;
     struct daemon_options common;
     char advertise[ADDR_TEXT];          /* --iface's address, or "" */
+    struct devices devices;             /* as far as --device asks for them */
+    char device[DEVICE_TEXT];           /* this rank's: "cpu", "cuda:I" */
     char from_environment[LAUNCH_TEXT]; /* what a launcher's variables gave, for the log, or "" */
 };
 

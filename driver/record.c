@@ -86,7 +86,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
         run_dir_fini(&r->dir);
         return rc;
     }
-    r->events = events_new(r->dir.events_fd, r->dir.events, "cpu");
+    r->events = events_new(r->dir.events_fd, r->dir.events, o->device);
     r->dir.events_fd = -1;
     r->is_live = meter_start(STDERR_FILENO);
     say_where(r);

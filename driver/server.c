@@ -187,10 +187,11 @@ static void on_incident(void *arg, const struct incident *i)
     record_incident(&s->record, i);
 }
 
-static const char *device_of(void *arg)
+static const char *device_of(void *arg) { return ((struct server *)arg)->options->device; }
+
+static const char *own_uuid(const struct options *o)
 {
-    (void)arg;
-    return "cpu"; /* all that this build has; --device was checked */
+    return device_is_cuda(o->device) ? o->devices.probe.gpu[device_index(o->device)].uuid : NULL;
 }
 
 /* A failure's text was logged when it happened. */
@@ -293,6 +294,21 @@ static const char *reachable(const char *listening)
     return listening;
 }
 
+/* Each local rank has a GPU of its own. */
+static int check_local_gpus(const struct server *s, struct err *err)
+{
+    const struct options *o = s->options;
+    const int64_t n = o->n_ranks + s->job->cluster.spares;
+    const int n_gpus = devices_n_usable(&o->devices);
+
+    if (!o->local || !device_is_cuda(o->device) || n <= n_gpus || o->common.test_shared_gpu)
+        return 0;
+    return err_set(err, ERR_ARG,
+                   "--local: %lld processes (--nranks and cluster.spares) need a GPU each, and %d "
+                   "can be used here; take --nranks %d, or --device cpu",
+                   (long long)n, n_gpus, n_gpus);
+}
+
 static int start_local(struct server *s, struct err *err)
 {
     if (!s->options->local || s->options->n_ranks + s->job->cluster.spares == 1)
@@ -357,8 +373,9 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .host = host->name,
         .host_id = host->id,
         .pid = getpid(),
-        .device = "cpu",
         .shares_gpus = s->options->common.test_shared_gpu,
+        .device = s->options->device,
+        .gpu_uuid = own_uuid(s->options),
         .advertise = s->options->advertise[0] ? s->options->advertise : NULL,
         .resume = s->record.dir.resumed ? s->record.dir.path : NULL,
         .n_epochs = j->train.epochs,
@@ -413,6 +430,8 @@ static int server_start(struct server *s, struct err *err)
 {
     int rc = files_check(s->options, s->job, err);
 
+    if (rc == 0)
+        rc = check_local_gpus(s, err);
     if (rc == 0)
         rc = daemon_tls(&s->options->common, TLS_DRIVER, &s->tls, err);
     if (rc == 0)
@@ -479,7 +498,8 @@ int server_run(const struct options *o, const struct job *job, int argc, char **
                                               .device = device_of,
                                               .finished = on_finished,
                                               .idle_stop = on_idle_stop};
-    struct engine_options engine = {.n_threads = (int)o->common.n_threads};
+    struct engine_options engine = {.plugin = o->devices.plugin,
+                                    .n_threads = (int)o->common.n_threads};
     struct server s = {.options = o, .job = job, .argc = argc, .argv = argv};
     struct err err;
 

@@ -18,6 +18,7 @@ enum { REDIAL_MS = 500, REDIAL_SPREAD_MS = 500, DRIVER_ENDS_MS = 10000 };
 struct client {
     const struct options *options;
     struct daemon_host host;
+    struct devices devices; /* as far as --device asks for them */
     struct daemon daemon;
     struct dialer *dialer;
     struct tls_context *tls;   /* NULL: without --secret-file */
@@ -131,9 +132,25 @@ static void m_ring(void *m, int64_t now, const struct collective *c, int n)
 static const struct daemon_machine machine = {m_report,   m_progress, m_stop,     m_tick,
                                               m_deadline, m_next,     m_describe, m_ring};
 
+/* Those that can be used. */
+static int list_gpus(const struct devices *d, struct follower_gpu *out)
+{
+    int n = 0;
+
+    for (int i = 0; d->plugin && i < d->probe.n_gpus && i < PLUGIN_MAX_GPUS; i++)
+        if (!d->probe.gpu[i].trouble[0])
+            out[n++] =
+                (struct follower_gpu){.index = i,
+                                      .uuid = d->probe.gpu[i].uuid,
+                                      .name = d->probe.gpu[i].name,
+                                      .memory_mib = (int64_t)(d->probe.gpu[i].memory_bytes >> 20)};
+    return n;
+}
+
 static struct follower *new_session(struct client *c, int64_t now)
 {
-    static const char *const backends[] = {"cpu"};
+    static const char *const backends[] = {"cpu", "cuda"};
+    struct follower_gpu gpus[PLUGIN_MAX_GPUS];
     const struct options *o = c->options;
     struct follower_options f = {
         .rank = o->rank,
@@ -141,8 +158,10 @@ static struct follower *new_session(struct client *c, int64_t now)
         .host_id = c->host.id,
         .pid = getpid(),
         .device = o->common.device,
+        .gpus = gpus,
+        .n_gpus = list_gpus(&c->devices, gpus),
         .backends = backends,
-        .n_backends = ARRAY_LEN(backends),
+        .n_backends = c->devices.plugin ? 2 : 1,
         .advertise = o->advertise[0] ? o->advertise : NULL,
         .data_dir = o->data,
         .token = c->token_len ? c->token : NULL,
@@ -304,6 +323,13 @@ int client_run(const struct options *o)
     struct err err;
 
     daemon_host(&c.host);
+    if (devices_find(o->common.device, &c.devices, &err) < 0) {
+        log_error("%s", err.msg);
+        return STATUS_USAGE;
+    }
+    if (c.devices.warning[0])
+        log_warn("--device auto: %s; there is only the CPU", c.devices.warning);
+    engine.plugin = c.devices.plugin;
     if (daemon_init(&c.daemon, &hooks, &c, &engine, &err) < 0) {
         log_error("%s", err.msg);
         return STATUS_FAILED;

@@ -8,6 +8,7 @@
 
 #include "daemon/daemon.h"
 
+#include "backend/device.h"
 #include "base/clock.h"
 #include "base/util.h"
 
@@ -104,8 +105,9 @@ static const char *const log_formats[] = {[LOG_TEXT] = "text", [LOG_JSON] = "jso
 #define AT(field) offsetof(struct daemon_options, field)
 
 const struct arg daemon_args[] = {
-    {"device", "auto|cpu", ARG_TEXT, AT(device),
-     .help = "what to compute on (default auto; this build has cpu only)"},
+    {"device", "auto|cpu|cuda|cuda:I", ARG_TEXT, AT(device),
+     .help = "what to compute on: cuda is a GPU that no other rank uses, cuda:I the I-th of this "
+             "machine; auto (the default) a GPU where there is one"},
     {"threads", "T", ARG_INT, AT(n_threads), 1, 4096,
      .help = "threads for computing (default: this host's cores divided by its ranks)"},
     {"iface", "IF", ARG_TEXT, AT(iface),
@@ -128,19 +130,6 @@ const struct arg daemon_args[] = {
 
 const size_t n_daemon_args = ARRAY_LEN(daemon_args);
 
-static int check_device(const char *device, struct err *err)
-{
-    const char *index = device + strlen("cuda:");
-
-    if (strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0)
-        return 0;
-    if (strcmp(device, "cuda") == 0 ||
-        (strncmp(device, "cuda:", 5) == 0 && *index && !index[strspn(index, "0123456789")]))
-        return err_set(err, ERR_UNSUPPORTED,
-                       "--device %s is not supported in this build; use --device cpu", device);
-    return err_set(err, ERR_ARG, "--device is \"%s\", want auto, cpu, cuda or cuda:I", device);
-}
-
 /* Its faults are the command line's: said before anything else is done.  Not kept: daemon_tls reads
  * it again. */
 static int check_secret(const struct daemon_options *o, struct err *err)
@@ -157,7 +146,7 @@ static int check_secret(const struct daemon_options *o, struct err *err)
 
 int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEXT], struct err *err)
 {
-    int rc = check_device(o->device, err);
+    int rc = device_check(o->device, err);
 
     advertise[0] = '\0';
     if (rc == 0 && o->iface)

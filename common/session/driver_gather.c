@@ -157,48 +157,65 @@ static char *device_mix(const struct driver *d, const char *wanted)
                      d->o.device, wanted);
 }
 
-/* The GPU that it names is rank `rank`'s: which are free. */
-static char *used_already(const struct driver *d, const Wire__Hello *h, int rank)
+/* "cuda:1 (NVIDIA H200, GPU-5f...)" of each that no rank uses; or that there is none. */
+static void list_free(const struct driver *d, const Wire__Hello *h, struct buf *out)
 {
-    struct buf b = {0};
-    char *text;
-    size_t n = 0;
-
-    buf_printf(&b, "%s of %s is used by rank %d already; ", h->device, h->host, rank);
+    int n = 0;
     for (size_t i = 0; i < h->n_gpus; i++)
         if (seats_rank_of_gpu(d, h->gpus[i]->uuid) < 0)
-            buf_printf(&b, "%scuda:%zu", n++ ? ", " : "free there: ", i);
+            buf_printf(out, "%scuda:%d (%s, %s)",
+                       n++ ? ", " : "; free there: ", (int)h->gpus[i]->index, h->gpus[i]->name,
+                       h->gpus[i]->uuid);
     if (!n)
-        buf_printf(&b, "no other is free there");
-    text = xstrdup(buf_cstr(&b));
+        buf_printf(out, "; none of its %zu is free", h->n_gpus);
+}
+
+static char *with_free(const struct driver *d, const Wire__Hello *h, char *text)
+{
+    struct buf b = {0};
+    char *whole;
+    buf_printf(&b, "%s", text);
+    list_free(d, h, &b);
+    whole = xstrdup(buf_cstr(&b));
     buf_fini(&b);
-    return text;
+    free(text);
+    return whole;
+}
+
+/* The GPU that the follower names, or NULL and why not. */
+static const Wire__Gpu *named_gpu(const struct driver *d, const Wire__Hello *h, long index,
+                                  char **why)
+{
+    for (size_t i = 0; i < h->n_gpus; i++) {
+        const Wire__Gpu *g = h->gpus[i];
+        int rank = g->index == index ? seats_rank_of_gpu(d, g->uuid) : -1;
+        if (g->index == index && (rank < 0 || d->o.shares_gpus))
+            return g;
+        if (g->index == index) {
+            *why = with_free(d, h,
+                             xasprintf("%s of %s (%s, %s) is used by rank %d already", h->device,
+                                       h->host, g->name, g->uuid, rank));
+            return NULL;
+        }
+    }
+    *why =
+        with_free(d, h, xasprintf("there is no %s that could be used on %s", h->device, h->host));
+    return NULL;
 }
 
 /* Which of its GPUs: the one it names, or the first that no rank uses. */
-static int choose_gpu(const struct driver *d, const Wire__Hello *h, char **why)
+static const Wire__Gpu *choose_gpu(const struct driver *d, const Wire__Hello *h, char **why)
 {
     const char *colon = strchr(h->device, ':');
-    if (colon) {
-        long i = strtol(colon + 1, NULL, 10);
-        if (i < 0 || (size_t)i >= h->n_gpus) {
-            *why = xasprintf("there is no %s on %s, which has %zu GPUs", h->device, h->host,
-                             h->n_gpus);
-            return -1;
-        }
-        int rank = seats_rank_of_gpu(d, h->gpus[i]->uuid);
-        if (rank < 0 || d->o.shares_gpus)
-            return (int)i;
-        *why = used_already(d, h, rank);
-        return -1;
-    }
+    if (colon)
+        return named_gpu(d, h, strtol(colon + 1, NULL, 10), why);
     for (size_t i = 0; i < h->n_gpus; i++)
         if (seats_rank_of_gpu(d, h->gpus[i]->uuid) < 0)
-            return (int)i;
+            return h->gpus[i];
     if (d->o.shares_gpus && h->n_gpus > 0)
-        return 0;
+        return h->gpus[0];
     *why = xasprintf("%s has %zu GPUs, and other ranks use all of them", h->host, h->n_gpus);
-    return -1;
+    return NULL;
 }
 
 /* The device for this follower and its GPU's uuid (NULL: cpu); NULL and *why when none fits. */
@@ -213,17 +230,17 @@ static char *choose_device(const struct driver *d, const Wire__Hello *h, char **
         return NULL;
     }
     if (!has_backend(h, kind)) {
-        *why = xasprintf("this job runs on %s, which the follower on %s was built without",
-                         d->o.device, h->host);
+        *why = xasprintf("this job runs on %s, and the follower on %s has no %s", d->o.device,
+                         h->host, is_cuda ? "GPU that it can use" : kind);
         return NULL;
     }
     if (!is_cuda)
         return xstrdup("cpu");
-    int gpu = choose_gpu(d, h, why);
-    if (gpu < 0)
+    const Wire__Gpu *gpu = choose_gpu(d, h, why);
+    if (!gpu)
         return NULL;
-    *uuid = xstrdup(h->gpus[gpu]->uuid);
-    return xasprintf("cuda:%d", gpu);
+    *uuid = xstrdup(gpu->uuid);
+    return xasprintf("cuda:%d", (int)gpu->index);
 }
 
 static void take_seat(struct driver *d, struct conn *c, int rank, const Wire__Hello *h,

@@ -166,6 +166,7 @@ static void send_hello(struct follower *f, const struct follower_options *o)
         h.gpus[i]->uuid = msg_text(&a, o->gpus[i].uuid, 64);
         h.gpus[i]->name = msg_text(&a, o->gpus[i].name, 128);
         h.gpus[i]->memory_mib = o->gpus[i].memory_mib;
+        h.gpus[i]->index = o->gpus[i].index;
     }
     h.n_backends = (size_t)o->n_backends;
     h.backends = arena_alloc(&a, (h.n_backends + 1) * sizeof(*h.backends));

@@ -25,6 +25,7 @@
 struct follower; /* opaque */
 
 struct follower_gpu {
+    int index; /* CUDA's number of it */
     const char *uuid, *name;
     int64_t memory_mib;
 };

@@ -10,11 +10,14 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "coll/device.h"
 #include "coll/gloo.h"
@@ -27,7 +30,8 @@ struct engine {
     struct mailbox *reports; /* struct report; the loop's */
     pthread_t thread;
     struct trainer *trainer;
-    struct faults *faults; /* on purpose */
+    const struct plugin *plugin; /* NULL: the CPU computes */
+    struct faults *faults;       /* on purpose */
 
     /* Guards coll, which the loop may abort while this thread makes, uses or frees it. */
     pthread_mutex_t coll_lock;
@@ -107,9 +111,61 @@ static void set_coll(struct engine *e, struct coll *c)
         coll_abort(c); /* the abort came before there was anything to abort */
 }
 
-static int prepare(struct engine *e, const struct cmd *c, struct report *r, struct err *err)
+/* By Gloo: the CPU's, and one rank's alone, which has nothing to say to others. */
+static int make_gloo(const struct cmd *c, struct coll **out, struct report *r, struct err *err)
 {
     struct buf endpoint = {0};
+    int rc = coll_gloo_prepare(c->prepare.rank, c->prepare.n_ranks, c->prepare.address, NULL, 0,
+                               out, err);
+
+    if (rc < 0)
+        return rc;
+    coll_gloo_endpoint(*out, &endpoint);
+    r->prepared.endpoint = (struct blob){endpoint.data, endpoint.len};
+    return 0;
+}
+
+/* There is no other way out: what NCCL holds cannot be freed, nor used again. */
+static void give_up(void *arg, const char *text)
+{
+    (void)arg;
+    log_error("%s; this process ends, start it again", text);
+    _exit(1);
+}
+
+static int make_ids(const struct coll_device_ops *ops, int n_ranks, struct report *r,
+                    struct err *err)
+{
+    const size_t n_bytes = (size_t)coll_device_n_ids(n_ranks) * COLL_ID_BYTES;
+
+    r->prepared.ids = (struct blob){xcalloc(1, n_bytes), n_bytes};
+    return coll_device_make_ids(ops, n_ranks, r->prepared.ids.data, err);
+}
+
+/* By the plugin's library; rank 0's ids travel with its answer. */
+static int make_device_coll(struct engine *e, const struct cmd *c, struct coll **out,
+                            struct report *r, struct err *err)
+{
+    enum { STOP_MS = 2000 };
+    struct coll_device_options o = {
+        .rank = c->prepare.rank, .size = c->prepare.n_ranks, .stop_ms = STOP_MS, .stuck = give_up};
+    const struct coll_device_ops *ops;
+    int version, rc = coll_device_of(e->plugin, &ops, err);
+
+    snprintf(o.name, sizeof o.name, "dptrain/%lld", (long long)c->generation);
+    if (rc == 0)
+        rc = ops->library(&version, err);
+    if (rc < 0)
+        return rc;
+    r->prepared.library =
+        xasprintf("%s %d.%d.%d", ops->name, version / 10000, version / 100 % 100, version % 100);
+    if (o.rank == 0)
+        rc = make_ids(ops, o.size, r, err);
+    return rc == 0 ? coll_device_new(ops, trainer_backend(e->trainer), &o, out, err) : rc;
+}
+
+static int prepare(struct engine *e, const struct cmd *c, struct report *r, struct err *err)
+{
     struct coll *coll = NULL;
     int rc;
 
@@ -120,14 +176,12 @@ static int prepare(struct engine *e, const struct cmd *c, struct report *r, stru
     rc = trainer_prepare(e->trainer, c->prepare.rank, c->prepare.n_ranks, c->prepare.n_local, err);
     ring_begin(trainer_ring(e->trainer), c->generation);
     if (rc == 0)
-        rc = coll_gloo_prepare(c->prepare.rank, c->prepare.n_ranks, c->prepare.address, NULL, 0,
-                               &coll, err);
+        rc = e->plugin && c->prepare.n_ranks > 1 ? make_device_coll(e, c, &coll, r, err)
+                                                 : make_gloo(c, &coll, r, err);
     if (rc < 0)
         return rc;
     trainer_take_coll(e->trainer, coll);
     set_coll(e, coll);
-    coll_gloo_endpoint(coll, &endpoint);
-    r->prepared.endpoint = (struct blob){endpoint.data, endpoint.len};
     r->prepared.step = trainer_step(e->trainer);
     return 0;
 }
@@ -144,7 +198,7 @@ static int open_all(struct engine *e, const struct cmd *c, struct report *r, str
     return rc;
 }
 
-static int form(struct engine *e, const struct cmd *c, int64_t deadline_ms, struct err *err)
+static int connect_gloo(struct engine *e, const struct cmd *c, int64_t deadline_ms, struct err *err)
 {
     int n = c->form.n_endpoints;
     const void **blob = xcalloc((size_t)n, sizeof *blob);
@@ -158,9 +212,16 @@ static int form(struct engine *e, const struct cmd *c, int64_t deadline_ms, stru
     rc = coll_gloo_connect(e->coll, blob, len, deadline_ms, err);
     free(blob);
     free(len);
-    if (rc == 0)
-        rc = trainer_form(e->trainer, c->form.source, err);
     return rc;
+}
+
+static int form(struct engine *e, const struct cmd *c, int64_t deadline_ms, struct err *err)
+{
+    int rc = coll_is_device(e->coll)
+                 ? coll_device_connect(e->coll, c->form.ids.data, c->form.ids.len, deadline_ms, err)
+                 : connect_gloo(e, c, deadline_ms, err);
+
+    return rc == 0 ? trainer_form(e->trainer, c->form.source, err) : rc;
 }
 
 static enum report_kind answer_of(enum cmd_kind kind)
@@ -258,18 +319,12 @@ static void *main_of_engine(void *arg)
         run_command(e, c);
         cmd_free(c);
     }
+    set_coll(e, NULL);
+    trainer_close(e->trainer);
     return NULL;
 }
 
 /* ---- from other threads ---- */
-
-static int check_device(const char *device, struct err *err)
-{
-    if (!device || !strcmp(device, "cpu") || !strcmp(device, "auto"))
-        return 0;
-    return err_set(err, ERR_UNSUPPORTED,
-                   "device %s is not supported in this build; use --device cpu", device);
-}
 
 int engine_new(const struct engine_options *o, struct mailbox *reports, struct engine **out,
                struct err *err)
@@ -278,11 +333,16 @@ int engine_new(const struct engine_options *o, struct mailbox *reports, struct e
     struct trainer_hooks hooks = {
         .report = send, .requests = requests, .canceled = canceled, .at = at, .stepped = stepped};
     struct engine *e;
-    int rc = check_device(o->device, err);
+    int rc;
 
-    if (rc < 0)
-        return rc;
+    if (device_is_cuda(o->device)) {
+        ASSERT(o->plugin && device_index(o->device) >= 0);
+        to.plugin = o->plugin;
+        to.gpu = device_index(o->device);
+        to.keep_bytes = -1;
+    }
     e = xcalloc(1, sizeof *e);
+    e->plugin = to.plugin;
     hooks.arg = e;
     e->reports = reports;
     e->faults = to.faults = faults_new(announce, e);

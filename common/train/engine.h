@@ -12,6 +12,7 @@
 
 #include <stdint.h>
 
+#include "backend/device.h"
 #include "base/err.h"
 #include "base/mailbox.h"
 #include "session/command.h"
@@ -19,7 +20,8 @@
 struct engine; /* opaque */
 
 struct engine_options {
-    const char *device;  /* "cpu" ("cuda", "cuda:I": ERR_UNSUPPORTED in this build); copied */
+    const struct plugin *plugin; /* for "cuda:I" (backend/device.h); borrowed */
+    const char *device;          /* "cpu" or "cuda:I" */
     int n_threads;       /* for kernels; 0: cores of this host divided by its ranks, at least 1 */
     const char *run_dir; /* where rank 0 keeps checkpoints; NULL on followers; copied */
 };

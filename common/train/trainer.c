@@ -47,19 +47,31 @@ static void release_formation(struct trainer *t)
     t->programs = NULL;
 }
 
+void trainer_close(struct trainer *t)
+{
+    release_formation(t);
+    feed_free(t->train_feed);
+    feed_free(t->valid_feed);
+    t->train_feed = t->valid_feed = NULL;
+    update_free(t->update);
+    t->update = NULL;
+    buffers_free(t->buffers);
+    t->buffers = NULL;
+    if (t->state)
+        t->closed_at = t->state->at.step;
+    state_free(t->state);
+    t->state = NULL;
+    backend_close(t->backend);
+    t->backend = NULL;
+}
+
 void trainer_free(struct trainer *t)
 {
     if (!t)
         return;
     saver_free(t->saver);
-    release_formation(t);
-    feed_free(t->train_feed);
-    feed_free(t->valid_feed);
-    update_free(t->update);
-    buffers_free(t->buffers);
-    state_free(t->state);
+    trainer_close(t);
     layout_free(t->layout);
-    backend_close(t->backend);
     dataset_close(t->train_set);
     dataset_close(t->valid_set);
     job_free(t->job);
@@ -69,9 +81,14 @@ void trainer_free(struct trainer *t)
     free(t);
 }
 
+struct backend *trainer_backend(const struct trainer *t) { return t->backend; }
+
 struct ring *trainer_ring(struct trainer *t) { return t->ring; }
 
-int64_t trainer_step(const struct trainer *t) { return t->state ? t->state->at.step : 0; }
+int64_t trainer_step(const struct trainer *t)
+{
+    return t->state ? t->state->at.step : t->closed_at;
+}
 
 /* ---- open ---- */
 
@@ -370,11 +387,19 @@ static int take_state(struct trainer *t, int source, struct err *err)
     return rc;
 }
 
+static int register_reduced(struct trainer *t, struct err *err)
+{
+    return coll_device_register(t->coll, t->buffers->grad,
+                                layout_grad_bytes(t->layout, t->layout->grad_dtype), err);
+}
+
 int trainer_form(struct trainer *t, int source, struct err *err)
 {
     int rc;
 
     t->hooks.at(t->hooks.arg, PHASE_FORM, 0, t->state->at.step, -1);
+    if (t->n_ranks > 1 && coll_is_device(t->coll) && register_reduced(t, err) < 0)
+        return err->code;
     rc = t->n_ranks == 1 ? 0 : take_state(t, source, err);
     return rc < 0 ? rc : update_refresh(t->update, err);
 }

@@ -42,7 +42,11 @@ struct trainer_options {
 };
 
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks);
-void trainer_free(struct trainer *t); /* frees its coll too */
+/* Give back the device, the coll and all memory, on the thread that trained; after it only
+ * trainer_free, trainer_ring, trainer_step and trainer_interrupt may be called. */
+void trainer_close(struct trainer *t);
+void trainer_free(struct trainer *t);                     /* closes it first */
+struct backend *trainer_backend(const struct trainer *t); /* once opened */
 
 /* Build the layout, open the data, and on rank 0 make or load the state. */
 int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, struct err *err);

@@ -52,6 +52,7 @@ struct trainer {
     double loss_scale;                 /* of the next step; 0: not scaled */
     int64_t first_step_done;           /* 1 once this process has made a step */
     int has_stepped;                   /* 1 once this formation has */
+    int64_t closed_at;                 /* the step held, once closed */
     int is_checkpoint_due;             /* at the next step's end at which the saver is idle */
     int64_t warned_step; /* the checkpoint that is taking too long, and was said to; -1 */
 

@@ -15,6 +15,7 @@ static const struct rule gpu[] = {
     { "uuid",       RULE_TEXT, 1, 64 },
     { "name",       RULE_TEXT, 0, 128 },
     { "memory_mib", RULE_INT,  0, MANY },
+    { "index",      RULE_INT,  0, 999 },
 };
 static const struct rule hello[] = {
     { "protocol",  RULE_INT,     1, UINT32_MAX },

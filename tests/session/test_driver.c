@@ -53,7 +53,7 @@ static void hello_is_refused_with_its_reason(void **state)
          "rank 3 is out of range: this job has 3 ranks"},
         {1, 1, DPTRAIN_VERSION, "cuda:0", "cpu", WIRE__REASON__REASON_DEVICE,
          "runs on cpu, as its driver does, and not on cuda:0"},
-        {1, 1, DPTRAIN_VERSION, "auto", "cuda", WIRE__REASON__REASON_DEVICE, "built without"},
+        {1, 1, DPTRAIN_VERSION, "auto", "cuda", WIRE__REASON__REASON_DEVICE, "has no cpu"},
     };
     struct rig r;
     struct driver_options o = rig_options(3);
@@ -157,11 +157,13 @@ static void hello_with_gpus(struct rig *r, int conn, const char *wanted)
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Hello h = WIRE__HELLO__INIT;
     Wire__Gpu g[2] = {WIRE__GPU__INIT, WIRE__GPU__INIT}, *gpus[] = {&g[0], &g[1]};
-    char a[] = "GPU-a", b[] = "GPU-b", host[] = "h", device[16];
+    char a[] = "GPU-a", b[] = "GPU-b", host[] = "h", device[16], name[] = "H200";
     char version[] = DPTRAIN_VERSION, cuda[] = "cuda", *backends[] = {cuda};
     snprintf(device, sizeof(device), "%s", wanted);
     g[0].uuid = a;
     g[1].uuid = b;
+    g[1].index = 3; /* those between cannot be used */
+    g[0].name = g[1].name = name;
     h.protocol = MSG_PROTOCOL;
     h.version = version;
     h.rank = -1;
@@ -186,18 +188,28 @@ static void gpus_are_given_once(void **state)
     o.gpu_uuid = "GPU-a";
     rig_driver(&r, &o);
     hello_with_gpus(&r, 1, "auto");
-    assert_string_equal(r.sent[1]->welcome->device, "cuda:1"); /* cuda:0 is the driver's */
-    hello_with_gpus(&r, 2, "cuda:1");
+    assert_string_equal(r.sent[1]->welcome->device, "cuda:3"); /* cuda:0 is the driver's */
+    LOGGED(&r, "on cuda:3; 2 of 4 here");
+    hello_with_gpus(&r, 2, "cuda:3");
     assert_refused(&r, 2, WIRE__REASON__REASON_DEVICE,
-                   "cuda:1 of h is used by rank 1 already; no other is free there");
+                   "cuda:3 of h (H200, GPU-b) is used by rank 1 already; none of its 2 is free");
     hello_with_gpus(&r, 3, "auto");
     assert_refused(&r, 3, WIRE__REASON__REASON_DEVICE, "other ranks use all of them");
     hello_with_gpus(&r, 4, "cuda:0");
-    assert_refused(&r, 4, WIRE__REASON__REASON_DEVICE, "cuda:0 of h is used by rank 0 already");
+    assert_refused(&r, 4, WIRE__REASON__REASON_DEVICE, "is used by rank 0 already");
     rig_close(&r, 1); /* its place and its GPU are free again */
-    hello_with_gpus(&r, 5, "auto");
-    assert_welcome(&r, 5, 1);
-    assert_string_equal(r.sent[5]->welcome->device, "cuda:1");
+    hello_with_gpus(&r, 5, "cuda:0");
+    assert_refused(&r, 5, WIRE__REASON__REASON_DEVICE,
+                   "cuda:0 of h (H200, GPU-a) is used by rank 0 already; free there: cuda:3 (H200, "
+                   "GPU-b)");
+    hello_with_gpus(&r, 6, "cuda:1");
+    assert_refused(&r, 6, WIRE__REASON__REASON_DEVICE,
+                   "there is no cuda:1 that could be used on h; free there: cuda:3");
+    hello_with_gpus(&r, 7, "cpu");
+    assert_refused(&r, 7, WIRE__REASON__REASON_DEVICE, "runs on cuda:0, as its driver does");
+    hello_with_gpus(&r, 8, "cuda");
+    assert_welcome(&r, 8, 1);
+    assert_string_equal(r.sent[8]->welcome->device, "cuda:3");
     rig_free(&r);
 }
 
@@ -236,13 +248,13 @@ static void gpus_are_shared_for_tests(void **state)
     o.shares_gpus = 1;
     rig_driver(&r, &o);
     hello_with_gpus(&r, 1, "auto");
-    hello_with_gpus(&r, 2, "cuda:1");
+    hello_with_gpus(&r, 2, "cuda:3");
     hello_with_gpus(&r, 3, "auto");
-    assert_string_equal(r.sent[1]->welcome->device, "cuda:1");
-    assert_string_equal(r.sent[2]->welcome->device, "cuda:1"); /* which it asked for */
+    assert_string_equal(r.sent[1]->welcome->device, "cuda:3");
+    assert_string_equal(r.sent[2]->welcome->device, "cuda:3"); /* which it asked for */
     assert_string_equal(r.sent[3]->welcome->device, "cuda:0");
     rig_close(&r, 1); /* of two on one GPU */
-    hello_with_gpus(&r, 4, "cuda:1");
+    hello_with_gpus(&r, 4, "cuda:3");
     assert_welcome(&r, 4, 1);
     rig_free(&r);
 }

@@ -53,6 +53,7 @@ static void hello(struct arena *a, Wire__Control *m)
     x->gpus[0]->uuid = arena_strdup(a, "GPU-1");
     x->gpus[0]->name = arena_strdup(a, "H100");
     x->gpus[0]->memory_mib = 81559;
+    x->gpus[0]->index = 3;
     x->n_backends = 1;
     x->backends = arena_alloc(a, sizeof(*x->backends));
     x->backends[0] = arena_strdup(a, "cpu");

@@ -23,6 +23,7 @@ int main(int argc, char **argv)
         log_error("%s", err.msg);
         return STATUS_USAGE;
     }
+    devices_pick(&o.devices, "cpu", o.device);
     start_ns = daemon_process_setup(argv);
     log_warn("this program does not train: it shows what the control plane costs");
     status = server_run(&o, job, argc, argv, start_ns);

@@ -1,0 +1,134 @@
+#include "backend/device.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+
+static const char plugin_name[] = "dptrain-cuda.so";
+
+int device_is_cuda(const char *device) { return strncmp(device, "cuda", 4) == 0; }
+
+int device_index(const char *device)
+{
+    return strncmp(device, "cuda:", 5) == 0 ? (int)strtol(device + 5, NULL, 10) : -1;
+}
+
+int device_check(const char *device, struct err *err)
+{
+    const char *index = device + strlen("cuda:");
+
+    if (!strcmp(device, "auto") || !strcmp(device, "cpu") || !strcmp(device, "cuda"))
+        return 0;
+    if (strncmp(device, "cuda:", 5) == 0 && *index && !index[strspn(index, "0123456789")] &&
+        strlen(index) < 4)
+        return 0;
+    return err_set(err, ERR_ARG, "--device is \"%s\", want auto, cpu, cuda or cuda:I", device);
+}
+
+/* The driver's own library, which comes with it. */
+static int has_driver(void) { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != NULL; }
+
+static int load(struct devices *d, struct err *err)
+{
+    struct plugin_search *s = plugin_search_new();
+    int rc = plugin_search_load(s, plugin_name, &d->plugin, err);
+
+    plugin_search_free(s);
+    if (rc < 0)
+        return rc;
+    d->plugin->probe(&d->probe);
+    if (d->probe.trouble[0]) {
+        d->plugin = NULL;
+        return err_set(err, ERR_UNSUPPORTED, "no GPU can be used: %s", d->probe.trouble);
+    }
+    return 0;
+}
+
+static int n_known(const struct devices *d)
+{
+    return (int)min_i64(d->probe.n_gpus, PLUGIN_MAX_GPUS);
+}
+
+static int check_gpu(const struct devices *d, int i, struct err *err)
+{
+    if (i >= n_known(d))
+        return err_set(err, ERR_UNSUPPORTED, "there is no cuda:%d: this machine has %d GPU%s", i,
+                       d->probe.n_gpus, d->probe.n_gpus == 1 ? "" : "s");
+    if (d->probe.gpu[i].trouble[0])
+        return err_set(err, ERR_UNSUPPORTED, "cuda:%d (%s) cannot be used: %s", i,
+                       d->probe.gpu[i].name, d->probe.gpu[i].trouble);
+    return 0;
+}
+
+int devices_find(const char *wanted, struct devices *out, struct err *err)
+{
+    const int index = device_index(wanted), is_auto = !strcmp(wanted, "auto");
+    int rc;
+
+    memset(out, 0, sizeof *out);
+    if (!strcmp(wanted, "cpu") || (is_auto && !has_driver()))
+        return 0;
+    rc = load(out, err);
+    if (rc < 0 && is_auto) {
+        snprintf(out->warning, sizeof out->warning, "%.*s", PLUGIN_TEXT - 1, err->msg);
+        return 0;
+    }
+    if (rc == 0 && index >= 0)
+        rc = check_gpu(out, index, err);
+    return rc < 0 ? err_wrap(err, "--device %s", wanted) : 0;
+}
+
+void devices_pick(const struct devices *d, const char *wanted, char out[DEVICE_TEXT])
+{
+    int i = device_index(wanted);
+
+    if (!d->plugin) {
+        snprintf(out, DEVICE_TEXT, "cpu");
+        return;
+    }
+    for (int k = 0; i < 0 && k < n_known(d); k++)
+        if (!d->probe.gpu[k].trouble[0])
+            i = k;
+    snprintf(out, DEVICE_TEXT, "cuda:%d", i);
+}
+
+int devices_n_usable(const struct devices *d)
+{
+    int n = 0;
+
+    for (int i = 0; d->plugin && i < n_known(d); i++)
+        n += !d->probe.gpu[i].trouble[0];
+    return n;
+}
+
+void devices_describe(const struct devices *d, const char *device, struct buf *out)
+{
+    const int i = device_index(device);
+
+    buf_printf(out, "%s", device);
+    if (d->plugin && i >= 0 && i < n_known(d))
+        buf_printf(out, " (%s, %s)", d->probe.gpu[i].name, d->probe.gpu[i].uuid);
+}
+
+void devices_print(const char *wanted, struct buf *out)
+{
+    struct plugin_search *s = plugin_search_new();
+    struct devices d = {0};
+    struct err err;
+    int rc = load(&d, &err);
+
+    plugin_search_print(s, plugin_name, out);
+    if (d.probe.built_for[0])
+        plugin_probe_print(&d.probe, out);
+    if (rc == 0 && device_index(wanted) >= 0)
+        rc = check_gpu(&d, device_index(wanted), &err);
+    if (rc == 0)
+        buf_printf(out, "they fit: %d GPU%s can be used\n", devices_n_usable(&d),
+                   devices_n_usable(&d) == 1 ? "" : "s");
+    else
+        buf_printf(out, "they do not fit: %s\n", err.msg);
+    plugin_search_free(s);
+}

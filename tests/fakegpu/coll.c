@@ -1,0 +1,317 @@
+/* Collectives of the simulated GPU's memory, as coll/device.h wants them: each is a piece of work
+ * in the stream's order, which a recording replays, done by Gloo between the processes.
+ *
+ * An id is a folder, in which every rank leaves its endpoint. */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/cuda/cuda.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "coll/gloo.h"
+#include "coll/impl.h"
+#include "fakegpu.h"
+#include "host_work.h"
+
+struct fake_coll;
+
+struct piece { /* of work; kept as long as the coll, since recordings hold it */
+    struct piece *next;
+    struct fake_coll *coll;
+    struct coll_job job;
+    float *veto; /* a latch, then */
+};
+
+struct fake_coll {
+    struct coll base; /* first */
+    struct cuda *cuda;
+    struct coll *inner;
+    struct piece *pieces;
+    int64_t n_queued;
+    atomic_int is_poisoned;
+    struct err cause; /* the first failure; the engine thread's, as all but is_poisoned */
+    int has_failed, is_quiet, is_connected;
+    char folder[COLL_ID_BYTES];
+};
+
+static struct fake_coll *of(struct coll *c) { return (struct fake_coll *)c; }
+
+static int fail(struct fake_coll *f, const struct err *err)
+{
+    if (!f->has_failed)
+        f->cause = *err;
+    f->has_failed = 1;
+    atomic_store(&f->is_poisoned, 1);
+    return f->cause.code;
+}
+
+/* ---- queueing ---- */
+
+static void reduce(struct fake_coll *f, const struct coll_job *j)
+{
+    struct err err;
+    int64_t t;
+
+    if (f->has_failed)
+        return;
+    t = coll_allreduce(f->inner, j->x, j->n, j->dtype, j->red, COLL_TAG_NONE, &err);
+    if (t < 0 || coll_wait(f->inner, t, &err) < 0)
+        fail(f, &err);
+}
+
+static void work(void *arg)
+{
+    struct piece *p = arg;
+
+    if (!p->veto)
+        reduce(p->coll, &p->job);
+    else if (atomic_load(&p->coll->is_poisoned))
+        *p->veto = 1;
+}
+
+static void put(struct fake_coll *f, struct piece piece)
+{
+    struct piece *p = xcalloc(1, sizeof *p);
+
+    *p = piece;
+    p->coll = f;
+    p->next = f->pieces;
+    f->pieces = p;
+    sim_host_work(f->cuda->stream, work, p);
+}
+
+/* The blocking ones are given memory of the host here. */
+static int do_now(struct fake_coll *f, const struct coll_job *j, struct err *err)
+{
+    int rc = 0;
+
+    if (j->what == COLL_BROADCAST)
+        rc = coll_broadcast(f->inner, j->x, j->n_bytes, j->root, err);
+    else if (j->what == COLL_ALLGATHER)
+        rc = coll_allgather(f->inner, j->mine, j->n_bytes, j->x, err);
+    else
+        rc = coll_barrier(f->inner, err);
+    return rc < 0 ? fail(f, err) : 0;
+}
+
+static int fake_poll(struct coll *c, struct err *err)
+{
+    struct fake_coll *f = of(c);
+
+    if (f->has_failed)
+        *err = f->cause;
+    else if (atomic_load(&f->is_poisoned))
+        err_set(err, ERR_CANCELED, "the collectives were aborted");
+    else
+        return 0;
+    return err->code;
+}
+
+static int64_t queue(struct coll *c, const struct coll_job *j, struct err *err)
+{
+    struct fake_coll *f = of(c);
+
+    ASSERT(f->is_connected && !f->is_quiet);
+    if (fake_poll(c, err) < 0)
+        return err->code;
+    if (j->what == COLL_ALLREDUCE)
+        put(f, (struct piece){.job = *j});
+    else if (do_now(f, j, err) < 0)
+        return err->code;
+    return ++f->n_queued;
+}
+
+static int wait_nothing(struct coll *c, int64_t ticket, struct err *err)
+{
+    ASSERT(ticket > 0 && ticket <= of(c)->n_queued);
+    return fake_poll(c, err);
+}
+
+static int latch(struct coll *c, float *veto, struct err *err)
+{
+    (void)err;
+    put(of(c), (struct piece){.veto = veto});
+    return 0;
+}
+
+/* ---- ending ---- */
+
+static void fake_abort(struct coll *c)
+{
+    atomic_store(&of(c)->is_poisoned, 1);
+    coll_abort(of(c)->inner);
+}
+
+static int quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
+{
+    struct fake_coll *f = of(c);
+    struct err other;
+
+    (void)deadline_ms;
+    f->is_quiet = 1;
+    coll_abort(f->inner); /* what is queued and waits for others ends */
+    if (backend_sync(&f->cuda->base, &other) < 0 && !f->has_failed)
+        fail(f, &other);
+    return fake_poll(c, err);
+}
+
+static void fake_free(struct coll *c)
+{
+    struct fake_coll *f = of(c);
+
+    ASSERT(f->is_quiet || !f->is_connected);
+    coll_free(f->inner);
+    for (struct piece *p = f->pieces, *next; p; p = next) {
+        next = p->next;
+        free(p);
+    }
+    free(f);
+}
+
+static void fake_stats(struct coll *c, struct coll_stats *out) { coll_stats(of(c)->inner, out); }
+static void fake_head(struct coll *c, struct coll_head *out) { coll_head(of(c)->inner, out); }
+
+/* ---- making and connecting ---- */
+
+static int make_id(uint8_t id[COLL_ID_BYTES], struct err *err)
+{
+    char folder[COLL_ID_BYTES] = "/tmp/dptrain-fakegpu-XXXXXX";
+
+    if (!mkdtemp(folder))
+        return err_sys(err, errno, "making a folder for endpoints");
+    memcpy(id, folder, COLL_ID_BYTES);
+    return 0;
+}
+
+static int make(struct backend *b, const struct coll_device_options *o, struct coll **out,
+                struct err *err)
+{
+    static const struct coll_ops ops = {queue,      wait_nothing, fake_abort, fake_free,
+                                        fake_stats, fake_head,    fake_poll};
+    struct fake_coll *f = xcalloc(1, sizeof *f);
+
+    if (coll_gloo_prepare(o->rank, o->size, "127.0.0.1", NULL, 0, &f->inner, err) < 0) {
+        free(f);
+        return err->code;
+    }
+    coll_init(&f->base, &ops, "fake", o->rank, o->size);
+    f->base.device = &fake_coll_ops;
+    f->cuda = container_of(b, struct cuda, base);
+    *out = &f->base;
+    return 0;
+}
+
+static void write_endpoint(const struct fake_coll *f, const struct buf *endpoint)
+{
+    char *aside = xasprintf("%s/%d-", f->folder, f->base.rank);
+    char *path = xasprintf("%s/%d", f->folder, f->base.rank);
+    FILE *file = fopen(aside, "wb");
+
+    if (file) {
+        fwrite(endpoint->data, 1, endpoint->len, file);
+        fclose(file);
+        rename(aside, path);
+    }
+    free(aside);
+    free(path);
+}
+
+static size_t read_endpoint(const struct fake_coll *f, int rank, uint8_t *to, size_t cap)
+{
+    char *path = xasprintf("%s/%d", f->folder, rank);
+    FILE *file = fopen(path, "rb");
+    size_t n = file ? fread(to, 1, cap, file) : 0;
+
+    if (file)
+        fclose(file);
+    free(path);
+    return n;
+}
+
+enum { MOST_RANKS = 8, MOST_BYTES = 256 };
+
+static int gather(struct fake_coll *f, uint8_t blob[][MOST_BYTES], size_t *len, int64_t until_ns,
+                  struct err *err)
+{
+    for (int r = 0; r < f->base.size; r++)
+        while ((len[r] = read_endpoint(f, r, blob[r], MOST_BYTES)) == 0) {
+            if (fake_poll(&f->base, err) < 0)
+                return err->code;
+            if (clock_mono_ns() > until_ns)
+                return err_set(err, ERR_TIMEOUT, "no endpoint of rank %d", r);
+            usleep(1000);
+        }
+    return 0;
+}
+
+static void remove_folder(const struct fake_coll *f)
+{
+    for (int r = 0; r < f->base.size; r++) {
+        char *path = xasprintf("%s/%d", f->folder, r);
+
+        unlink(path);
+        free(path);
+    }
+    rmdir(f->folder);
+}
+
+static int connect_all(struct coll *c, const uint8_t *ids, int n_ids, int64_t deadline_ms,
+                       struct err *err)
+{
+    enum { MOST_MS = 60000 };
+    struct fake_coll *f = of(c);
+    uint8_t blob[MOST_RANKS][MOST_BYTES];
+    const void *blobs[MOST_RANKS];
+    size_t len[MOST_RANKS];
+    struct buf own = {0};
+    const int64_t ms = min_i64(deadline_ms, MOST_MS);
+
+    ASSERT(n_ids == 1 && c->size <= MOST_RANKS);
+    memcpy(f->folder, ids, COLL_ID_BYTES);
+    f->folder[COLL_ID_BYTES - 1] = 0;
+    coll_gloo_endpoint(f->inner, &own);
+    write_endpoint(f, &own);
+    buf_fini(&own);
+    for (int r = 0; r < c->size; r++)
+        blobs[r] = blob[r];
+    if (gather(f, blob, len, clock_mono_ns() + ms * 1000000, err) < 0 ||
+        coll_gloo_connect(f->inner, blobs, len, ms, err) < 0)
+        return fail(f, err);
+    if (c->rank == 0)
+        remove_folder(f); /* who is connected has read it */
+    f->is_connected = 1;
+    return 0;
+}
+
+static int library(int *version, struct err *err)
+{
+    (void)err;
+    *version = FAKE_LIBRARY;
+    return 0;
+}
+
+static int enroll(struct coll *c, void *x, size_t n_bytes, struct err *err)
+{
+    (void)x, (void)n_bytes, (void)err;
+    ASSERT(of(c)->is_connected);
+    return 0;
+}
+
+const struct coll_device_ops fake_coll_ops = {
+    .version = COLL_DEVICE_VERSION,
+    .layout = COLL_DEVICE_LAYOUT,
+    .name = "fake",
+    .library = library,
+    .make_id = make_id,
+    .make = make,
+    .connect = connect_all,
+    .enroll = enroll,
+    .latch = latch,
+    .quiesce = quiesce,
+};

@@ -1,0 +1,61 @@
+/* A dptrain-cuda.so without a GPU: the real backend and the real kernels over tests/cudasim, whose
+ * device memory is closed to the program but while work is done, and collectives between processes
+ * (coll.c).  The daemons load it as they load the real one.
+ *
+ * From the environment: DPTRAIN_FAKE_GPUS (how many there are, 2), DPTRAIN_FAKE_BAD (number of one
+ * that cannot be used), DPTRAIN_FAKE_TROUBLE (why none can). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/cuda.h"
+#include "backend/plugin.h"
+#include "base/util.h"
+#include "fakegpu.h"
+
+static int number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+
+    return text ? atoi(text) : otherwise;
+}
+
+static void probe(struct plugin_probe *out)
+{
+    const char *trouble = getenv("DPTRAIN_FAKE_TROUBLE");
+
+    *out = (struct plugin_probe){.driver = 13000,
+                                 .cuda = 13000,
+                                 .cublaslt = 130100,
+                                 .cudnn = 91900,
+                                 .nccl = FAKE_LIBRARY,
+                                 .built_for = "90a",
+                                 .n_gpus = number("DPTRAIN_FAKE_GPUS", 2)};
+    for (int i = 0; i < out->n_gpus && i < PLUGIN_MAX_GPUS; i++) {
+        struct plugin_gpu *g = &out->gpu[i];
+
+        *g = (struct plugin_gpu){.name = "Simulated", .major = 9, .memory_bytes = 1ull << 30};
+        snprintf(g->uuid, sizeof g->uuid, "GPU-fake-%d", i);
+        if (i == number("DPTRAIN_FAKE_BAD", -1))
+            snprintf(g->trouble, sizeof g->trouble, "it is broken");
+    }
+    if (trouble)
+        snprintf(out->trouble, sizeof out->trouble, "%.*s", PLUGIN_TEXT - 1, trouble);
+}
+
+/* Each process has a simulator of its own, whatever the number. */
+static int open_gpu(int device, struct backend **out, struct err *err)
+{
+    ASSERT(device >= 0 && device < number("DPTRAIN_FAKE_GPUS", 2));
+    return cuda_open(0, out, err);
+}
+
+__attribute__((visibility("default"))) plugin_fn dptrain_plugin;
+
+const struct plugin *dptrain_plugin(void)
+{
+    static const struct plugin table = {PLUGIN_ABI, PLUGIN_LAYOUT, DPTRAIN_VERSION,
+                                        probe,      open_gpu,      &fake_coll_ops};
+
+    return &table;
+}

@@ -1,0 +1,110 @@
+"""The daemons on a GPU that is simulated: loaded, chosen, refused, and trained on as on the CPU."""
+
+
+import dp
+from dp import FINISHED, REFUSED, USAGE, sets
+
+JOB = {"data.samples": 240, "data.validation_samples": 100, "train.global_batch": 24,
+       "train.epochs": 2, "optimizer.lr": 0.1}
+
+
+class Daemons(dp.Case):
+    def train(self, *args, n=1, run, job=JOB, **kwargs):
+        """The epochs' events of a whole run."""
+        self.run_driver("--run-dir", self.path(run), *args, n=n, job=job, **kwargs)
+        return self.events("epoch", run)
+
+    def assert_near(self, a, b, tolerance):
+        self.assertEqual(len(a), len(b))
+        for x, y in zip(a, b):
+            self.assertEqual(x["step"], y["step"])
+            for key in ("train_loss", "validation_loss"):
+                self.assertLess(abs(x[key] - y[key]), tolerance * abs(x[key]), (key, x, y))
+
+    def test_trains_as_the_cpu_does(self):
+        cpu = self.train("--device", "cpu", run="cpu")
+        self.assertLess(cpu[1]["train_loss"], cpu[0]["train_loss"])
+        for n in (1, 2):
+            name = f"gpu{n}"
+            gpu = self.train("--device", "cuda", "--local", n=n, run=name)
+            self.assert_near(cpu, gpu, 1e-3)
+            self.assertEqual(self.events("start", name)[0]["device"], "cuda:0")
+        self.assertRegex(self.daemons[-1].text, r"rank 1 joined: .*, on cuda:1; 2 of 2 here")
+
+    def test_batch_norm_and_micro_batches(self):
+        job = {**JOB, "model.arch": "mlp", "model.hidden": "[24]", "model.batch_norm": "true",
+               "model.dropout": 0.2, "train.accumulate": 2, "optimizer.momentum": 0.9}
+        cpu = self.train("--device", "cpu", "--local", n=2, run="cpu", job=job)
+        gpu = self.train("--device", "cuda", "--local", n=2, run="gpu", job=job)
+        self.assert_near(cpu, gpu, 1e-3)
+
+    def test_a_checkpoint_goes_on_anywhere(self):
+        whole = self.train("--device", "cpu", run="whole")
+        self.train("--device", "cuda", "--local", n=2, run="part",
+                   job={**JOB, "train.epochs": 1})
+        rest = self.train("--device", "cpu", "--resume", run="part")
+        self.assert_near(whole, rest, 1e-3)
+
+    def test_a_lost_rank_is_replaced(self):
+        """Recovery on the device: what the survivor held is what the newcomer takes."""
+        whole = self.train("--device", "cuda", "--local", n=2, run="whole")
+        hurt = self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=2,
+                          run="hurt")
+        self.assertEqual(self.events("recovered", "hurt")[0]["nranks"], 2)
+        self.assert_near(whole, hurt, 1e-6)
+
+    def test_two_on_one_gpu_are_refused(self):
+        driver = self.driver("--device", "cuda:1", n=2, job=JOB)
+        driver.wait_line(r"listening on")
+        first = self.follower("--device", "cuda:1")
+        self.assert_exit(first, REFUSED, r"cuda:1 of .* \(Simulated, GPU-fake-1\) is used by rank "
+                         r"0 already; free there: cuda:0 \(Simulated, GPU-fake-0\)")
+        other = self.follower("--device", "cpu")
+        self.assert_exit(other, REFUSED, r"runs on cuda:1, as its driver does, and not on cpu")
+        third = self.follower("--device", "cuda")
+        self.assert_exit(third, FINISHED, r"on cuda:0")
+        self.assert_exit(driver, FINISHED, r"rank 1 joined: .*, on cuda:0; 2 of 2 here")
+
+    def test_a_cpu_job_takes_no_gpu(self):
+        driver = self.driver("--device", "cpu", n=2, job=JOB)
+        self.assert_exit(self.follower("--device", "cuda"), REFUSED, r"runs on cpu.* not on cuda")
+        self.assert_exit(self.follower("--device", "auto"), FINISHED, r"on cpu")
+        self.assert_exit(driver, FINISHED)
+
+    def test_too_few_gpus_for_local_ranks(self):
+        driver = self.driver("--device", "cuda", "--local", n=3, job=JOB)
+        self.assert_exit(driver, USAGE, r"--local: 3 processes .* need a GPU each, and 2 can be "
+                         r"used here; take --nranks 2, or --device cpu")
+
+    def test_a_bad_gpu_is_left_out(self):
+        env = {"DPTRAIN_FAKE_BAD": "0"}
+        driver = self.start([dp.DRIVER, "--nranks", "1", "--device", "cuda", "--port", "0",
+                             *sets({**JOB, "train.max_steps": 2})], env=env)
+        self.assert_exit(driver, FINISHED)
+        self.assertEqual(self.events("start")[0]["device"], "cuda:1")
+        driver = self.start([dp.DRIVER, "--nranks", "1", "--device", "cuda:0"], env=env)
+        self.assert_exit(driver, USAGE, r"cuda:0 \(Simulated\) cannot be used: it is broken")
+
+    def test_no_driver(self):
+        env = {"DPTRAIN_FAKE_TROUBLE": "there is no NVIDIA driver (libcuda.so.1)"}
+        for program, more in ((dp.DRIVER, ["--nranks", "1"]), (dp.FOLLOWER, ["--root", "h:1"])):
+            daemon = self.start([program, *more, "--device", "cuda"], env=env)
+            self.assert_exit(daemon, USAGE, r"--device cuda: no GPU can be used: there is no "
+                             r"NVIDIA driver \(libcuda.so.1\)")
+            self.assertEqual(len([line for line in daemon.lines if line]), 1)
+
+    def test_check(self):
+        driver = self.driver("--check", "--device", "cuda", n=2, job=JOB)
+        self.assert_exit(driver, FINISHED)
+        for pattern in (r"driver, knows CUDA: 13.0", r"cuDNN: 9.19.0", r"NCCL: 2.28.9",
+                        r"cuda:1: Simulated, 1.0 GiB, capability 9.0, GPU-fake-1: can be used",
+                        r"they fit: 2 GPUs can be used", r"looked for in",
+                        r"ranks +2, this one on cuda:0 \(Simulated, GPU-fake-0\)"):
+            self.assertRegex(driver.out, pattern)
+        driver = self.driver("--check", "--device", "cuda:7", n=2, job=JOB)
+        self.assert_exit(driver, USAGE, r"there is no cuda:7: this machine has 2 GPUs")
+        self.assertRegex(driver.out, r"they do not fit: there is no cuda:7")
+
+
+if __name__ == "__main__":
+    dp.main()
