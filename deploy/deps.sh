@@ -14,7 +14,7 @@ run_packages='libuv1 libprotobuf-c1 libyaml-0-2 libjansson4 zlib1g libdnnl2 libg
 build_packages='gcc g++ libc6-dev meson ninja-build pkg-config protobuf-c-compiler
     libuv1-dev libprotobuf-c-dev libyaml-dev libjansson-dev zlib1g-dev libdnnl-dev libgloo-dev
     libxxhash-dev libssl-dev libsystemd-dev'
-test_packages='libcmocka-dev python3 clang clang-format llvm
+test_packages='libcmocka-dev spin python3 clang clang-format llvm
     libclang-rt-14-dev git debootstrap iproute2 util-linux procps systemd openmpi-bin
     python3-torch python3-venv'
 

@@ -252,6 +252,31 @@ class Recovery(dp.Case):
         self.assertRegex(self.events("lost")[0]["reason"], "left: stopped by SIGTERM")
         self.assert_as_undisturbed(JOB, 3)
 
+    def test_growing(self):
+        """Followers that come while it runs join beyond --nranks; one leaves, the others go on at
+        once; the losses are those of a run that nothing disturbed."""
+        job = {**JOB, "train.epochs": 30, "cluster.max_ranks": 4, "cluster.min_ranks": 2,
+               "cluster.join_interval": 0.2}
+        driver, other = self.start_ranks(job, n=2)
+        self.wait_event("first_step")
+        late = [self.follower(), self.follower()]
+        dp.wait_for("four ranks", lambda: [e for e in self.events("form") if e["nranks"] == 4])
+        for daemon in late:
+            daemon.wait_line(r"takes part as rank \d of [34]")
+        self.assert_exit(self.follower(), dp.REFUSED, "the job has all its 4 ranks")
+        late[0].signal(signal.SIGTERM)
+        self.assert_exit(late[0], STOPPED)
+        driver.wait_line("going on with 3 ranks")
+        for daemon in (driver, other, late[1]):
+            self.assert_exit(daemon, FINISHED)
+        self.assertEqual(self.events("error"), [])
+        self.assertEqual([e["nranks"] for e in self.events("form")][-1], 3)
+        self.assertNotRegex(driver.text, "waiting up to")
+        want, got = self.expected(job, 2), self.losses()
+        self.assertEqual([row[:2] for row in got], [row[:2] for row in want])
+        for row, calm in zip(got, want):  # equal but for rounding, which training amplifies
+            self.assertLess(abs(row[2] - calm[2]), 1e-2)
+
     def test_joining_later(self):
         """A job that went on with fewer ranks takes one in again."""
         job = {**JOB, "train.epochs": 60, "cluster.min_ranks": 1, "cluster.replace_timeout": 0,

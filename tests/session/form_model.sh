@@ -1,0 +1,58 @@
+#!/bin/sh
+# form_model.sh SPIN CC [--mutants] - let spin look at every interleaving of form.pml.
+#
+# --mutants: leave out one of the rules that the model marks (1) to (3) at a time; spin must find
+# what that breaks.  Exit status 0: all as it should be.
+set -eu
+spin=$1 cc=$2 what=${3-}
+model=$(cd "$(dirname "$0")" && pwd)/form.pml
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+
+# Exit status 0: no error, and the search was complete.
+check() # MODEL OPTION...
+{
+    file=$1
+    shift
+    rm -f pan* ./*.trail
+    "$spin" -a "$@" "$file" >spin.log || { cat spin.log; return 2; }
+    "$cc" -w -O2 -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -o pan pan.c || return 2
+    ./pan -m300000 -w22 >pan.log || return 2
+    grep -q 'errors: 0' pan.log && ! grep -q 'max search depth too small' pan.log
+}
+
+mutant() # NUMBER SED-SCRIPT
+{
+    sed "$2" "$model" >mutant.pml
+    if cmp -s mutant.pml "$model"; then
+        echo "mutant $1: the model has no such line"
+        exit 1
+    fi
+    for options in '-DN=2 -DCRASHES=0 -DGIVE_UPS=1 -DSTEPS=1' '-DN=1 -DCRASHES=1 -DGIVE_UPS=1'; do
+        # shellcheck disable=SC2086 # several options
+        if ! check mutant.pml $options; then
+            echo "mutant $1: found by $options: $(sed -n 's/^pan:1: //p' pan.log)"
+            return
+        fi
+    done
+    echo "mutant $1: nothing noticed"
+    exit 1
+}
+
+if [ "$what" = --mutants ]; then
+    mutant 1 's,^        tell(abort_.*,        skip;,'
+    mutant 2 's,start\[g\] = most;,start[g] = s;,'
+    mutant 3 's,:: gg == g && stage != WAIT -> digest().*,:: stage != WAIT -> digest(),'
+    exit
+fi
+for options in '-DN=1 -DCRASHES=1 -DGIVE_UPS=1' '-DN=1 -DCRASHES=2 -DGIVE_UPS=0 -DSTEPS=1' \
+    '-DN=2 -DCRASHES=0 -DGIVE_UPS=1 -DSTEPS=1'; do
+    # shellcheck disable=SC2086 # several options
+    if ! check "$model" $options; then
+        echo "form.pml $options:"
+        grep -E 'pan:|errors' pan.log || true
+        exit 1
+    fi
+    echo "form.pml $options: $(sed -n 's/states, stored.*/states, no error/p' pan.log)"
+done
