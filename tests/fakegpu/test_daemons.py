@@ -1,6 +1,8 @@
 """The daemons on a GPU that is simulated: loaded, chosen, refused, and trained on as on the CPU."""
 
 
+import os
+
 import dp
 from dp import FINISHED, REFUSED, USAGE, sets
 
@@ -52,6 +54,22 @@ class Daemons(dp.Case):
                           run="hurt")
         self.assertEqual(self.events("recovered", "hurt")[0]["nranks"], 2)
         self.assert_near(whole, hurt, 1e-6)
+
+    def test_auto(self):
+        """A GPU where there is a driver; without one nothing is even looked for."""
+        job = {**JOB, "train.max_steps": 3}
+        with_driver = {"LD_LIBRARY_PATH": os.path.dirname(dp.DRIVER)}
+        command = [dp.DRIVER, "--nranks", "2", "--local", "--port", "0", *sets(job)]
+        for env, device in ((with_driver, "cuda:0"), ({}, "cpu"),
+                            ({**with_driver, "DPTRAIN_FAKE_TROUBLE": "no luck"}, "cpu")):
+            if device == "cpu" and not env and os.path.exists("/dev/nvidiactl"):
+                continue  # a real one
+            driver = self.start([*command, "--run-dir", self.path(f"run{len(self.daemons)}")],
+                                env=env)
+            self.assert_exit(driver, FINISHED)
+            run = f"run{len(self.daemons) - 1}"
+            self.assertEqual(self.events("start", run)[0]["device"], device)
+        self.assertRegex(driver.text, r"--device auto: no GPU can be used: no luck; computing on")
 
     def test_two_on_one_gpu_are_refused(self):
         driver = self.driver("--device", "cuda:1", n=2, job=JOB)
