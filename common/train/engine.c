@@ -152,7 +152,8 @@ static int make_device_coll(struct engine *e, const struct cmd *c, struct coll *
     const struct coll_device_ops *ops;
     int version, rc = coll_device_of(e->plugin, &ops, err);
 
-    snprintf(o.name, sizeof o.name, "dptrain/%lld", (long long)c->generation);
+    snprintf(o.name, sizeof o.name, "%.40s/%lld", trainer_job_name(e->trainer),
+             (long long)c->generation);
     if (rc == 0)
         rc = ops->library(&version, err);
     if (rc < 0)

@@ -82,6 +82,7 @@ void trainer_free(struct trainer *t)
 }
 
 struct backend *trainer_backend(const struct trainer *t) { return t->backend; }
+const char *trainer_job_name(const struct trainer *t) { return t->job->name; }
 
 struct ring *trainer_ring(struct trainer *t) { return t->ring; }
 

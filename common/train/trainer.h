@@ -47,6 +47,7 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
 void trainer_close(struct trainer *t);
 void trainer_free(struct trainer *t);                     /* closes it first */
 struct backend *trainer_backend(const struct trainer *t); /* once opened */
+const char *trainer_job_name(const struct trainer *t);    /* the same */
 
 /* Build the layout, open the data, and on rank 0 make or load the state. */
 int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, struct err *err);

@@ -72,7 +72,8 @@ check_gpu() # ROOT FOLDER
     fi
     expect "$1" 77 'libcudart.so.13 libcublasLt.so.13 libcudnn.so.9 libnccl.so.2' \
         "$2/bin/gpu_probe"
-    expect "$1" 2 '--device cuda' "$2/bin/dpdriver" --check --nranks 1 --device cuda
+    expect "$1" 2 'libcudart.so.13 libnccl.so.2 dptrain-cuda.so' \
+        "$2/bin/dpdriver" --check --nranks 1 --device cuda
 }
 
 in_namespace() # ROOT FOLDER
