@@ -1,21 +1,13 @@
 /* The cpu backend itself: memory, what it offers to fuse, threads, errors; and that what every rank
  * computes for itself comes out in the same bits as plain scalar code in the documented order,
  * although the kernels use whatever vectors this processor has. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "backend/backend.h"
 #include "base/alloc.h"
 #include "base/rng.h"
-#include "base/util.h"
 #include "op/control.h"
 
 struct fixture {

@@ -1,13 +1,7 @@
 /* outer: every size of block against loops in double, and nothing touched beside it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "backend/cpu/outer.h"
 

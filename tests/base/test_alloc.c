@@ -1,6 +1,6 @@
 /* alloc: counted, aligned, zeroed; the n-th try_alloc fails when told to; x*() abort, never NULL.
  */
-#include "test.h"
+#include "../test.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* arena: aligned, zeroed, disjoint, and usable again. */
-#include "test.h"
+#include "../test.h"
 
 #include "base/arena.h"
 

@@ -1,5 +1,5 @@
 /* buf: grows, consumes from the front, formats, and is a C string when asked. */
-#include "test.h"
+#include "../test.h"
 
 #include "base/buf.h"
 

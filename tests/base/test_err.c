@@ -1,5 +1,5 @@
 /* errors: the text grows outward, keeps its first place, and never overflows. */
-#include "test.h"
+#include "../test.h"
 
 #include <errno.h>
 

@@ -1,5 +1,5 @@
 /* hash: pieces equal the whole, text goes both ways, and a flipped bit shows. */
-#include "test.h"
+#include "../test.h"
 
 #include "base/hash.h"
 

@@ -1,5 +1,5 @@
 /* log: what arrives on standard error, byte for byte; JSON as a strict parser reads it. */
-#include "test.h"
+#include "../test.h"
 
 #include <jansson.h>
 #include <pthread.h>

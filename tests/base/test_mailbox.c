@@ -1,5 +1,5 @@
 /* mailbox: nothing lost, nothing twice, each writer's order kept; a sleeping reader wakes. */
-#include "test.h"
+#include "../test.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* rng: Philox against its authors' known answers, then what we make of its words. */
-#include "test.h"
+#include "../test.h"
 
 #include <math.h>
 

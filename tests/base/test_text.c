@@ -1,5 +1,5 @@
 /* text: what counts as a character, and what text_clean leaves. */
-#include "test.h"
+#include "../test.h"
 
 #include "base/text.h"
 

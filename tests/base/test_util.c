@@ -1,5 +1,5 @@
 /* util and clock: rounding at the edges, and time that runs forward. */
-#include "test.h"
+#include "../test.h"
 
 #include "base/clock.h"
 

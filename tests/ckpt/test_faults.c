@@ -1,19 +1,11 @@
 /* Every call that writes or reads a checkpoint fails once: an error that says so, nothing lost,
  * nothing left open, and the next one is written as if nothing had been. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "disk.h"
 #include "runs.h"
 

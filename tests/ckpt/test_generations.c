@@ -1,23 +1,14 @@
 /* Generations are whole or not there; the newest good one is found whatever happened to the others.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/util.h"
 #include "ckpt/ckpt.h"
 
 static char run[64];

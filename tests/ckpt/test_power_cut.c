@@ -5,25 +5,16 @@
  * what came later the disk may have all, nothing, or any part: of the names any subset, though each
  * rename is done or not; of a file's bytes none, half, zeros, or others.  Each of these disks is
  * laid out as a folder and loaded from. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/hash.h"
-#include "base/util.h"
 #include "disk.h"
 #include "runs.h"
 

@@ -1,18 +1,9 @@
 /* Files that are written read back the same; files that are wrong are refused with the reason. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
 
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/util.h"
 #include "ckpt/safetensors.h"
 
 static char dir[] = "/tmp/dptrain-st-XXXXXX";

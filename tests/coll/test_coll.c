@@ -1,17 +1,8 @@
 /* Every collective, over every transport, against a reduction in rank order, bit for bit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
+#include "../test.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/util.h"
 #include "ranks.h"
 #include "tensor/dtype.h"
 

@@ -1,11 +1,6 @@
 /* What goes wrong: ranks that never come, die, leave, disagree; strangers; deadlines.  Nobody may
  * wait for ever, and the error says who. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <dirent.h>
 #include <netinet/in.h>
@@ -13,13 +8,10 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/util.h"
 #include "coll/gloo.h"
 #include "coll/local.h"
 #include "ranks.h"

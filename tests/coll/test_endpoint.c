@@ -1,15 +1,6 @@
 /* Endpoint blobs: foreign bytes.  And the fit of Gloo's headers to its library. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
 
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/util.h"
 #include "coll/endpoint.h"
 #include "coll/gloo_leaf.h"
 

@@ -1,14 +1,7 @@
 /* What a job file may not be, and the exact words that say so. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include "base/rng.h"
-#include "base/util.h"
 #include "config/job.h"
 
 #define HEAD   "model: {arch: lenet}\ndata: {format: digits}\n" /* what follows is in line 3 */

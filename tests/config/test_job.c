@@ -1,16 +1,9 @@
 /* Jobs as the daemons make them: files, overrides, paths, the demo, an old job.yaml. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../test.h"
+
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/util.h"
 #include "config/job.h"
 
 #define SMALL "model: {arch: lenet}\ndata: {format: mnist, path: /d}\n"

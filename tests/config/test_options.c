@@ -1,14 +1,6 @@
 /* Every row of the table: can be set, is written, read back, explained, and compared. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../test.h"
 
-#include <cmocka.h>
-
-#include "base/util.h"
 #include "config/option.h"
 
 /* A value that is neither the default nor the demo job's, and what must be set before it applies or

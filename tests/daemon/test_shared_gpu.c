@@ -1,5 +1,5 @@
 /* shared_gpu: what NCCL reads, set in this process and differently in the next. */
-#include "../base/test.h"
+#include "../test.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>

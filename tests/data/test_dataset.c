@@ -1,10 +1,5 @@
 /* What every reader does, run over the table of readers; then the folder of an mnist reader. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include "base/alloc.h"
 #include "data/dataset.h"

@@ -1,17 +1,10 @@
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../test.h"
 
-#include <cmocka.h>
+#include <pthread.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/util.h"
 #include "data/digits.h"
 
 /* The first 1000 training and validation samples of seed 1: the same bytes on every machine, with

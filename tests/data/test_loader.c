@@ -1,16 +1,9 @@
+#include "../test.h"
+
 #include <pthread.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "data/loader.h"
 
 /* ---- a data set of which sample i is the number i, which can fail, and be made to wait ---- */

@@ -1,17 +1,10 @@
 /* The real MNIST, where it is: $DPTRAIN_DATA/mnist. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "../test.h"
 
-#include <cmocka.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/util.h"
 #include "data/dataset.h"
 
 static const struct set_case {

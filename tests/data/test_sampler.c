@@ -1,16 +1,9 @@
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../test.h"
 
-#include <cmocka.h>
+#include <math.h>
 
 #include "base/alloc.h"
 #include "base/rng.h"
-#include "base/util.h"
 #include "data/sampler.h"
 
 /* ---- the permutation ---- */

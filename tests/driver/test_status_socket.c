@@ -1,25 +1,17 @@
 /* status_socket: who may ask, who is answered, and that nobody holds up the loop. */
+#include "../test.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "../report/folder.h"
 #include "base/alloc.h"
-#include "base/util.h"
 #include "driver/status_socket.h"
 
 struct rig {

@@ -1,6 +1,6 @@
 #include "golden_rig.h"
 
-#include "../base/test.h"
+#include "../test.h"
 
 #include "base/alloc.h"
 #include "op/control.h"

@@ -2,7 +2,7 @@
  * backend can record, the same bits by launching a recorded step.
  *
  *     test_golden [GOLDEN.JSON] */
-#include "../base/test.h"
+#include "../test.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* The formulas in C give what make_golden.py's gave PyTorch: equal values and equal sums. */
-#include "../base/test.h"
+#include "../test.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  *
  * The losses stay within the rounding of that type of those that PyTorch computes in float32: a
  * gradient lost, unscaled twice or rounded at the wrong place is far outside. */
-#include "../base/test.h"
+#include "../test.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,17 +1,8 @@
 /* gpu_ops - the operator table on a real GPU: every case against the double-precision reference.
  *
  *     gpu_ops [F32|BF16|F16]      default F32; 77: no GPU */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
 
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
-#include "base/util.h"
 #include "gpu.h"
 #include "runner.h"
 #include "tensor/dtype.h"

@@ -1,14 +1,6 @@
 /* Every fault can be written and read; what is wrong is named, with all that could stand there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../test.h"
 
-#include <cmocka.h>
-
-#include "base/util.h"
 #include "inject/inject.h"
 
 static const struct {

@@ -1,12 +1,5 @@
 /* The graph as data. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
+#include "../test.h"
 
 #include "ir/graph.h"
 

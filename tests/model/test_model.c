@@ -1,14 +1,7 @@
 /* The architectures: names, shapes, logits, and samples that do not fit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
+#include "../test.h"
 
 #include "base/buf.h"
-#include "base/util.h"
 #include "model/model.h"
 #include "op/op.h"
 

@@ -1,7 +1,7 @@
 /* coll/nccl over the fakes: what it does in order, and that nothing is lost, left or wrongly
  * applied whatever fails.  Each rank is a thread that does what the engine does: connect, take the
  * state, record a step of two buckets, replay it, end. */
-#include "../base/test.h"
+#include "../test.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,13 +1,9 @@
 #include "fixture.h"
 
-#include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "../test.h"
 
-#include <cmocka.h>
+#include <arpa/inet.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 

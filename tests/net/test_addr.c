@@ -1,12 +1,7 @@
+#include "../test.h"
+
 #include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "base/util.h"
 #include "net/addr.h"
 
 static void test_split(void **state)

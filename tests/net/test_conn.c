@@ -1,14 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../test.h"
+
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/alloc.h"
-#include "base/util.h"
 #include "fixture.h"
 
 static void write_all(int fd, const void *data, size_t n)

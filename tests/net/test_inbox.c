@@ -1,13 +1,8 @@
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../test.h"
 
-#include <cmocka.h>
+#include <pthread.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "fixture.h"
 #include "net/inbox.h"
 

@@ -1,13 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../test.h"
+
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
-#include "base/util.h"
 #include "fixture.h"
 
 static void ignore(void *arg, struct conn *c)

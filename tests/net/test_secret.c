@@ -1,16 +1,10 @@
+#include "../test.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/alloc.h"
-#include "base/util.h"
 #include "net/secret.h"
 
 #define HEX   "00112233445566778899aabbccddeeffABCDEF00112233445566778899aabbcc"

@@ -1,21 +1,16 @@
 /* Real sockets on one loop: a listener, and dialers or raw sockets that play strangers. */
+#include "../test.h"
+
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <netinet/tcp.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 #include <openssl/ssl.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/util.h"
 #include "fixture.h"
 #include "net/dialer.h"
 

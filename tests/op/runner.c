@@ -1,19 +1,11 @@
 #include "runner.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <malloc.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "guarded.h"
 #include "ref_backend.h"
 #include "tensor/half.h"

@@ -1,10 +1,5 @@
 /* The cpu backend's kernels, case by case (runner.h). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include "runner.h"
 

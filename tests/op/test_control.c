@@ -1,15 +1,9 @@
 /* The control vector: what ranks say comes back exactly, however many and in whatever order. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/rng.h"
-#include "base/util.h"
 #include "ir/graph.h"
 #include "op/control.h"
 

@@ -1,12 +1,5 @@
 /* Every operator that has a kernel occurs in a case. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
+#include "../test.h"
 
 #include "cases.h"
 

@@ -1,15 +1,7 @@
 /* What operators accept and give; what they refuse and how they say it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
+#include "../test.h"
 
 #include "base/buf.h"
-#include "base/util.h"
 #include "op/control.h"
 #include "op/op.h"
 

@@ -1,21 +1,12 @@
 /* Loading: what fits is taken, what does not is refused by name; where things are looked for; and
  * which GPUs a build fits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
 
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "backend/cuda/arch.h"
 #include "backend/plugin.h"
 #include "base/alloc.h"
-#include "base/util.h"
 
 /* The path of a file beside this program. */
 static char *beside(const char *name)

@@ -1,16 +1,10 @@
 /* Whole models on the cpu backend against the naive one: logits, metrics, gradients, next states.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "ref_backend.h"
 #include "rig.h"
 

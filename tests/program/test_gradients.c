@@ -1,15 +1,8 @@
 /* Gradients of whole graphs against central differences, on the naive backend. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "base/util.h"
 #include "op/op.h"
 #include "ref_backend.h"
 #include "rig.h"

@@ -4,21 +4,13 @@
  * there, and whoever reads a value must find all its bytes still owned by it.  Random graphs of
  * operators that alias, work in place and share values go through the same, and through a real run
  * on an arena full of NaNs, fused and not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/rng.h"
-#include "base/util.h"
 #include "program/impl.h"
 #include "ref_backend.h"
 #include "rig.h"

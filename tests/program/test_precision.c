@@ -1,16 +1,9 @@
 /* Graphs in half precision: which values are of which type, where they lie, and that the gradients
  * are those of float32 but for rounding. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <math.h>
-#include <string.h>
 
-#include "base/util.h"
 #include "op/control.h"
 #include "op/op.h"
 #include "ref_backend.h"

@@ -1,16 +1,9 @@
 /* One batch in one program, or its parts in several: the same sums. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "op/control.h"
 #include "program/impl.h"
 #include "ref_backend.h"

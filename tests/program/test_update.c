@@ -1,17 +1,10 @@
 /* A program of optimizer nodes over memory of the engine's; and the search for non-finite numbers.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "op/control.h"
 #include "op/op.h"
 #include "ref_backend.h"

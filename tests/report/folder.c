@@ -1,14 +1,9 @@
 #include "folder.h"
 
-#include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "../test.h"
 
-#include <cmocka.h>
+#include <ftw.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 

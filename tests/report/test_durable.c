@@ -1,17 +1,8 @@
 /* A run's folder and what is put into it are there after a power cut: every name was fsynced. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
+#include "../test.h"
 
 #include "../ckpt/disk.h"
 #include "base/alloc.h"
-#include "base/util.h"
 #include "folder.h"
 #include "report/run_dir.h"
 

@@ -1,17 +1,12 @@
+#include "../test.h"
+
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/util.h"
 #include "folder.h"
 #include "report/events.h"
 

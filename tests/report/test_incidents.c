@@ -1,16 +1,8 @@
 /* incidents: what is in a file, and how many there may be. */
+#include "../test.h"
+
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "base/util.h"
 #include "folder.h"
 #include "report/incidents.h"
 

@@ -1,15 +1,10 @@
 /* What people see: the live line on a real terminal, the table. */
+#include "../test.h"
+
 #include <pty.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
-#include "base/util.h"
 #include "report/meter.h"
 #include "report/table.h"
 

@@ -1,14 +1,8 @@
 /* status: the table of ranks, for people and for programs. */
+#include "../test.h"
+
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "base/util.h"
 #include "report/status.h"
 
 static struct status_rank ranks[] = {

@@ -2,7 +2,7 @@
 #ifndef TESTS_SESSION_RIG_H
 #define TESTS_SESSION_RIG_H
 
-#include "../base/test.h"
+#include "../test.h"
 
 #include "session/driver.h"
 #include "session/follower.h"

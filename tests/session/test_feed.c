@@ -1,5 +1,5 @@
 /* feed: the seeds' conversations run a job; cut and damaged at every byte they end it in order. */
-#include "../base/test.h"
+#include "../test.h"
 
 #include "feed.h"
 #include "samples.h"

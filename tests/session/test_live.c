@@ -1,5 +1,5 @@
 /* What the fuzzer starts from is a job that works, and one that recovers. */
-#include "../base/test.h"
+#include "../test.h"
 
 #include "base/alloc.h"
 #include "live.h"

@@ -1,5 +1,5 @@
 /* ring: what was handed over last, in order and whole, also while it is being written. */
-#include "../base/test.h"
+#include "../test.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

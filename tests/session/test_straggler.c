@@ -1,5 +1,5 @@
 /* straggler: who is measured by what, and how it begins and ends. */
-#include "../base/test.h"
+#include "../test.h"
 
 #include "session/straggler.h"
 

@@ -1,5 +1,5 @@
 /* Every half number, the rounding between each two neighbours, and what has no neighbour. */
-#include "../base/test.h"
+#include "../test.h"
 
 #include <math.h>
 

@@ -1,11 +1,5 @@
 /* Element types and shapes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
+#include "../test.h"
 
 #include "tensor/dtype.h"
 #include "tensor/shape.h"

@@ -1,20 +1,11 @@
 #include "ranks.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "op/control.h"
 #include "train/engine.h"
 #include "train/trainer_impl.h"

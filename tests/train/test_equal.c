@@ -1,17 +1,8 @@
 /* The same training whatever the number of ranks, micro-batches and interruptions. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/util.h"
 #include "ranks.h"
 
 #define DATA  "data: {format: digits, samples: 1000, validation_samples: 203}\n"

@@ -1,16 +1,8 @@
 /* What a step leaves alone: memory, and the state when something goes wrong. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "base/util.h"
 #include "op/control.h"
 #include "ranks.h"
 

@@ -1,5 +1,5 @@
 /* frame: whole bodies come out however the stream is cut; strangers are named; limits hold. */
-#include "../base/test.h"
+#include "../test.h"
 
 #include "wire/frame.h"
 

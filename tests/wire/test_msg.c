@@ -1,6 +1,6 @@
 /* msg: every message survives a round trip; damaged ones are refused or harmless; each rule of each
  * field is enforced. */
-#include "../base/test.h"
+#include "../test.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* What every cmocka test includes, in the order that cmocka wants. */
-#ifndef TESTS_BASE_TEST_H
-#define TESTS_BASE_TEST_H
+#ifndef TESTS_TEST_H
+#define TESTS_TEST_H
 
 #include <setjmp.h>
 #include <stdarg.h>
