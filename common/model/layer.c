@@ -146,18 +146,6 @@ void layer_batch_norm(struct net *m, const char *name)
                5, out, name);
 }
 
-void layer_layer_norm(struct net *m, const char *name)
-{
-    union node_attr attr = {.norm = {.eps = NORM_EPS}};
-    int in[3] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT};
-
-    if (m->rc < 0)
-        return;
-    in[1] = norm_param(m, name, "weight", 1);
-    in[2] = norm_param(m, name, "bias", 0);
-    append(m, OP_layer_norm, &attr, in, 3, out, name);
-}
-
 void layer_dropout(struct net *m, const char *name, float p)
 {
     union node_attr attr = {.dropout = {.p = p, .tag = m->n_dropouts}};

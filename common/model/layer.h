@@ -32,7 +32,6 @@ void layer_activation(struct net *m, const char *name, enum activation kind);
 void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride);
 void layer_flatten(struct net *m, const char *name); /* in PyTorch's order: channel, row, column */
 void layer_batch_norm(struct net *m, const char *name);
-void layer_layer_norm(struct net *m, const char *name);
 void layer_dropout(struct net *m, const char *name, float p); /* none in evaluation, or if p is 0 */
 void layer_loss(struct net *m, const char *name);             /* as the job says; h: the logits */
 
