@@ -21,7 +21,7 @@
 #include "backend/backend.h"
 #include "base/buf.h"
 
-enum { PLUGIN_ABI = 2, PLUGIN_MAX_GPUS = 32, PLUGIN_TEXT = 256 };
+enum { PLUGIN_ABI = 3, PLUGIN_MAX_GPUS = 32, PLUGIN_TEXT = 256 };
 
 #define PLUGIN_SYMBOL "dptrain_plugin"
 
@@ -59,6 +59,9 @@ struct plugin {
     void (*probe)(struct plugin_probe *out);
     int (*open)(int device, struct backend **out, struct err *err); /* on the engine's thread */
     const struct coll_device_ops *coll;                             /* coll/device.h; NULL: none */
+    /* Whether float32 products may round their factors to TF32: for kernels made from now on; until
+     * it is called they may not.  NULL: there is no such choice. */
+    void (*set_tf32)(struct backend *b, int allow);
 };
 
 typedef const struct plugin *plugin_fn(void);

@@ -207,6 +207,8 @@ static int make_memory(struct trainer *t, struct err *err)
 
     if (rc == 0)
         rc = job_check_backend(t->job, t->backend->ops->name, err);
+    if (rc == 0 && t->o.plugin && t->o.plugin->set_tf32)
+        t->o.plugin->set_tf32(t->backend, t->job->train.tf32);
     if (rc == 0)
         rc = state_new(t->backend, t->layout, t->job->optimizer.momentum > 0, &t->state, err);
     if (rc == 0)

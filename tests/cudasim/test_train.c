@@ -22,7 +22,15 @@
 #include "sim.h"
 #include "train/trainer_impl.h"
 
-static const struct plugin sim = {.abi = PLUGIN_ABI, .version = DPTRAIN_VERSION, .open = cuda_open};
+static int tf32 = -1; /* as the trainer set it last */
+
+static void set_tf32(struct backend *b, int allow)
+{
+    container_of(b, struct cuda, base)->allow_tf32 = tf32 = allow;
+}
+
+static const struct plugin sim = {
+    .abi = PLUGIN_ABI, .version = DPTRAIN_VERSION, .open = cuda_open, .set_tf32 = set_tf32};
 
 static double relative(double a, double b) { return fabs(a - b) / fmax(fabs(a), 1e-30); }
 
@@ -43,6 +51,10 @@ static void assert_same(const char *what, const struct run_result *a, const stru
 #define MLP                                                                        \
     "model: {arch: mlp, hidden: [20, 12], batch_norm: true, dropout: 0.25}\n" DATA \
     "optimizer: {lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.0005}\n"
+
+#define HALF \
+    "model: {arch: mlp, hidden: [20, 12], batch_norm: true}\n" DATA "optimizer: {lr: 0.1}\n"
+#define PLAIN "model: {arch: mlp, hidden: [20, 12]}\n" DATA "optimizer: {lr: 0.1}\n"
 
 enum { KEEP_ALL = 1 << 30 };
 
@@ -182,13 +194,89 @@ static void test_nonfinite(void **state)
     assert_non_null(strstr(r.warning, "was not applied"));
 }
 
+/* In half precision the losses are float32's but for rounding, also where micro-batches are added
+ * up (without batch norm, whose statistics of a few samples amplify it) and gradients travel in
+ * bfloat16. */
+static void test_half_precision(void **state)
+{
+    static const struct {
+        const char *what, *model, *train, *half;
+        double tolerance;
+    } rows[] = {
+        {"bfloat16", HALF, "global_batch: 31", "grad_dtype: bfloat16}\nprecision: bfloat16", 3e-2},
+        {"bfloat16, accumulate 3", PLAIN, "global_batch: 33, accumulate: 3",
+         "grad_dtype: bfloat16}\nprecision: bfloat16", 1e-2},
+        {"float16", PLAIN, "global_batch: 31",
+         "tf32: false}\nprecision: float16\nloss_scale: {initial: 1024}", 1e-2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        char job[2][512];
+        struct run_plan plan = {.job = job[0], .n_ranks = 1, .n_epochs = 2};
+        struct run_result cpu, gpu;
+
+        snprintf(job[0], sizeof job[0], "%strain: {%s}\n", rows[i].model, rows[i].train);
+        snprintf(job[1], sizeof job[1], "%strain: {%s, %s\n", rows[i].model, rows[i].train,
+                 rows[i].half);
+        run_job_ok(&plan, &cpu);
+        plan.job = job[1];
+        plan.plugin = &sim;
+        run_job_ok(&plan, &gpu);
+        assert_int_equal(gpu.epoch[0].epoch.n_skipped + gpu.epoch[1].epoch.n_skipped, 0);
+        assert_same(rows[i].what, &cpu, &gpu, rows[i].tolerance);
+        assert_int_equal(tf32, 0);
+        assert_int_equal(sim_open_things(), 0);
+    }
+}
+
+/* Overflows skip steps whatever train.on_nonfinite says, and are counted; at the least scale they
+ * are not the scale's fault any more. */
+static void test_loss_scale(void **state)
+{
+    static const char searches[] = HALF "precision: float16\ntrain: {global_batch: 16}\n"
+                                        "loss_scale: {initial: 16777216, hysteresis: 1}\n";
+    static const char stuck[] = HALF "precision: float16\ntrain: {global_batch: 16}\n"
+                                     "loss_scale: {initial: 16777216, min: 16777216, "
+                                     "hysteresis: 1}\n";
+    struct run_plan plan = {.job = searches, .n_ranks = 1, .n_epochs = 2, .plugin = &sim};
+    struct run_result r;
+
+    (void)state;
+    run_job_ok(&plan, &r);
+    assert_int_equal(r.epoch[0].epoch.end, EPOCH_WHOLE);
+    assert_true(r.epoch[0].epoch.n_skipped >= 1);
+    assert_int_equal(r.epoch[1].epoch.n_skipped, 0);
+    assert_true(r.epoch[1].epoch.loss_scale ==
+                16777216.0 / (double)(1 << r.epoch[0].epoch.n_skipped));
+    if (!strstr(r.warning, "a gradient overflowed in float16; the loss scale is "))
+        fail_msg("warned: %s", r.warning);
+    plan.job = stuck;
+    plan.n_epochs = 1;
+    run_job_ok(&plan, &r);
+    assert_int_equal(r.epoch[0].epoch.end, EPOCH_NONFINITE);
+    if (!strstr(r.note, "the loss scale is at loss_scale.min, 1.67772e+07"))
+        fail_msg("noted: %s", r.note);
+}
+
+static void test_tf32(void **state)
+{
+    static const char job[] = HALF "train: {global_batch: 31, tf32: true, max_steps: 1}\n";
+    struct run_plan plan = {.job = job, .n_ranks = 1, .n_epochs = 1, .plugin = &sim};
+    struct run_result r;
+
+    (void)state;
+    run_job_ok(&plan, &r);
+    assert_int_equal(tf32, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_cpu),
-        cmocka_unit_test(test_steady),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_equals_cpu),     cmocka_unit_test(test_steady),
+        cmocka_unit_test(test_resume),         cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_half_precision), cmocka_unit_test(test_loss_scale),
+        cmocka_unit_test(test_tf32),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,8 +28,8 @@ __attribute__((visibility("default"))) plugin_fn dptrain_plugin;
 
 const struct plugin *dptrain_plugin(void)
 {
-    static const struct plugin table = {FAKE_ABI, FAKE_LAYOUT, FAKE_VERSION,
-                                        probe,    open_none,   NULL};
+    static const struct plugin table = {FAKE_ABI,  FAKE_LAYOUT, FAKE_VERSION, probe,
+                                        open_none, NULL,        NULL};
 
     return &table;
 }

@@ -147,11 +147,32 @@ static int cuda_copy_out(struct backend *b, void *to, const void *from, size_t n
     return cuda_check((int)st, "copy from the GPU", err);
 }
 
-/* Nothing yet: a kernel to each node, which every form of a graph allows. */
+static int is_any(int op, const int *ops, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (op == ops[i])
+            return 1;
+    return 0;
+}
+
+/* What a library's tail or one pass of ours behind it does (conv2d.c, linear.c, pool2d.cu). */
 static int cuda_can_fuse(struct backend *b, const struct graph *g, const struct node *n,
                          enum fusion f, enum activation act)
 {
-    (void)b, (void)g, (void)n, (void)f, (void)act;
+    static const int bias[] = {OP_conv2d, OP_conv2d_grad_w, OP_linear, OP_linear_grad_w};
+    static const int flatten[] = {OP_linear, OP_linear_grad_x, OP_linear_grad_w};
+
+    (void)b, (void)g;
+    switch (f) {
+    case FUSE_BIAS:
+        return is_any(n->op, bias, ARRAY_LEN(bias));
+    case FUSE_ACTIVATION:
+        return n->op == OP_conv2d || n->op == OP_linear;
+    case FUSE_FLATTEN:
+        return is_any(n->op, flatten, ARRAY_LEN(flatten));
+    case FUSE_POOL_GRAD_ACT: /* from the activation's output, which gelu's gradient cannot use */
+        return n->op == OP_pool2d_grad && act != ACT_GELU;
+    }
     return 0;
 }
 
