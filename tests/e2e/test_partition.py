@@ -154,8 +154,10 @@ class Partition(dp.Case):
         for host, other in ((1, 3), (2, 2)):
             done = ip(f"-n {self.hosts[host]} route add blackhole 10.78.0.{other}/32")
             self.assertEqual(done.returncode, 0, done.stderr)
+        # Who is behind when the step's deadline passes is lost, and not replaced; where nobody is,
+        # they form again, and again in vain.
         for daemon in daemons:
-            self.assert_exit(daemon, FAILED, "given up after")
+            self.assert_exit(daemon, FAILED, r"no progress for 3 s .*rank [23]|given up after")
         self.assertLess(time.monotonic() - since, 60)  # four formations of 3 s and more
 
 
