@@ -13,7 +13,7 @@
 #   tests/run.sh lint           the house's rules: includes, guards, sizes
 #   tests/run.sh gpu [--list]   what needs a GPU (tests/gpu/suite.py), also in a bundle; exit
 #                               status 77 without one
-#   tests/run.sh all            all of the above but soak and gpu
+#   tests/run.sh all            all of the above but soak, gpu and the tests of suite `long`
 #   --werror                    before any of these: warnings are errors (build-...-werror/)
 #
 # The last line is "N passed, N failed", with ", N skipped" where some were; it counts meson tests,
@@ -250,7 +250,7 @@ part() # FUNCTION [ARGUMENT...]
 do_all()
 {
     part do_format
-    part do_gcc # holds the lint, too
+    part do_gcc --no-suite long # holds the lint, too
     part do_clang
     part do_asan
     part do_tsan
