@@ -121,9 +121,11 @@ static int64_t digits(const char **s, int64_t max)
     int64_t v = 0;
 
     for (; **s >= '0' && **s <= '9'; (*s)++) {
-        v = 10 * v + (**s - '0');
-        if (v > max)
+        int digit = **s - '0';
+
+        if (v > (max - digit) / 10)
             return -1;
+        v = 10 * v + digit;
     }
     return *s == begin ? -1 : v;
 }
