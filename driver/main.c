@@ -132,19 +132,24 @@ static int make_secret(const char *path)
     return STATUS_OK;
 }
 
-/* The command as it must be given where the environment does not say how many ranks: for what we
- * print of it.  Lives as long as the process. */
-static char **complete_command(const struct options *o, int *argc, char **argv)
+/* Run with the command as it must be given where the environment does not say how many ranks: it is
+ * shown to the user, for going on. */
+static int run_in_environment(struct options *o, int argc, char **argv, int64_t start_ns)
 {
+    char option[] = "--nranks", value[24];
     char **whole;
+    int status;
 
     if (!o->n_ranks_from_environment)
-        return argv;
-    whole = xcalloc((size_t)*argc + 3, sizeof *whole);
-    memcpy(whole, argv, (size_t)*argc * sizeof *whole);
-    whole[(*argc)++] = xstrdup("--nranks");
-    whole[(*argc)++] = xasprintf("%lld", (long long)o->n_ranks);
-    return whole;
+        return run(o, argc, argv, start_ns);
+    snprintf(value, sizeof value, "%lld", (long long)o->n_ranks);
+    whole = xcalloc((size_t)argc + 3, sizeof *whole);
+    memcpy(whole, argv, (size_t)argc * sizeof *whole);
+    whole[argc] = option;
+    whole[argc + 1] = value;
+    status = run(o, argc + 2, whole, start_ns);
+    free(whole);
+    return status;
 }
 
 int main(int argc, char **argv)
@@ -177,8 +182,7 @@ int main(int argc, char **argv)
 
         if (o.from_environment[0])
             log_info("by the environment: %s", o.from_environment);
-        argv = complete_command(&o, &argc, argv);
-        return run(&o, argc, argv, start_ns);
+        return run_in_environment(&o, argc, argv, start_ns);
     }
     return STATUS_OK;
 }
