@@ -139,6 +139,7 @@ void golden_rig_open(struct golden_rig *r, struct backend *b, const char *model,
 
 void golden_rig_close(struct golden_rig *r)
 {
+    backend_recording_free(r->backend, r->step);
     program_free(r->training);
     program_free(r->evaluation);
     update_free(r->update);
@@ -171,6 +172,25 @@ static void run_all(struct program *p)
         must(program_run_stage(p, i, &err), &err);
 }
 
+static void queue_step(struct golden_rig *r)
+{
+    struct err err;
+
+    run_all(r->training);
+    must(update_pack(r->update, &err), &err);
+    must(update_apply(r->update, &err), &err);
+}
+
+void golden_rig_record(struct golden_rig *r, json_t *run)
+{
+    struct err err;
+
+    must(backend_record_begin(r->backend, &err), &err);
+    queue_step(r);
+    must(backend_record_end(r->backend, &r->step, &err), &err);
+    put_weights(r, run);
+}
+
 double golden_rig_step(struct golden_rig *r, int k, int *applied)
 {
     const struct step_scalars scalars = {
@@ -191,9 +211,10 @@ double golden_rig_step(struct golden_rig *r, int k, int *applied)
     put(r, r->buffers->outcome->metrics, zero, sizeof zero);
     put(r, r->buffers->scalars, &scalars, sizeof scalars);
     put_samples(r, r->training, (uint64_t)k * GOLDEN_BATCH);
-    run_all(r->training);
-    must(update_pack(r->update, &err), &err);
-    must(update_apply(r->update, &err), &err);
+    if (r->step)
+        must(backend_launch(r->backend, r->step, &err), &err);
+    else
+        queue_step(r);
     get(r, vector, r->buffers->control, sizeof vector);
     get(r, check, r->buffers->outcome->check, sizeof check);
     control_read(vector, &control);

@@ -23,6 +23,7 @@ struct golden_rig {
     struct buffers *buffers;
     struct update *update;
     struct program *training, *evaluation;
+    struct recording *step; /* NULL: the step's kernels are run one by one */
 };
 
 /* Takes the backend.  model: what the job file says of it; extra: more lines of the job file; run:
@@ -30,6 +31,10 @@ struct golden_rig {
 void golden_rig_open(struct golden_rig *r, struct backend *b, const char *model, const char *extra,
                      json_t *run);
 void golden_rig_close(struct golden_rig *r);
+
+/* From here on a step is one launch of what is recorded here; weights are those of `run` again.
+ * Where backend_can_record. */
+void golden_rig_record(struct golden_rig *r, json_t *run);
 
 /* Train step k; its mean loss.  *applied: whether its numbers were finite. */
 double golden_rig_step(struct golden_rig *r, int k, int *applied);
