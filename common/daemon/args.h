@@ -14,12 +14,11 @@
 #include "base/err.h"
 
 enum arg_type {
-    ARG_FLAG,        /* int: 1 when given */
-    ARG_TEXT,        /* const char *, of argv; must not be empty */
-    ARG_INT,         /* int64_t, min..max */
-    ARG_CHOICE,      /* int: index in `choices` */
-    ARG_LIST,        /* struct arg_list: all that were given */
-    ARG_UNSUPPORTED, /* known, but not in this build; `help` says what to do instead */
+    ARG_FLAG,   /* int: 1 when given */
+    ARG_TEXT,   /* const char *, of argv; must not be empty */
+    ARG_INT,    /* int64_t, min..max */
+    ARG_CHOICE, /* int: index in `choices` */
+    ARG_LIST,   /* struct arg_list: all that were given */
 };
 
 enum { ARG_MAX_LIST = 64 };
