@@ -1,0 +1,280 @@
+/* coll/nccl over the fakes, when something fails: nothing is lost, left or wrongly applied, and
+ * every rank comes to an end, whatever call it is, and whenever the driver says so. */
+#include <sched.h>
+
+#include "base/util.h"
+#include "rig.h"
+
+/* ---- failures ---- */
+
+/* The n-th call of rank 0's threads fails, n swept; rank 1 hears of it from the driver. */
+static void every_call_may_fail(void **state)
+{
+    int n = 1, n_failures = 0;
+
+    (void)state;
+    for (;; n++) {
+        struct job j = {0};
+        const struct rank *r = &j.rank[0];
+
+        fake_reset();
+        fake_fail_at(0, n);
+        job_run(&j, 2);
+        if (fake_fail_left(0) > 0)
+            break;
+        n_failures++;
+        if (r->rc == 0 && r->n_applied != N_STEPS)
+            fail_msg("call %d (%s) failed, and nobody noticed", n, fake_failed_call());
+        if (r->rc < 0 && r->err.code != ERR_DEVICE)
+            fail_msg("call %d (%s): %s", n, fake_failed_call(), r->err.msg);
+        if (j.rank[1].rc < 0 && j.rank[1].err.code != ERR_CANCELED)
+            fail_msg("call %d (%s): rank 1: %s", n, fake_failed_call(), j.rank[1].err.msg);
+        if (j.n_stuck == 0 && fake_open_things() != 0)
+            fail_msg("call %d (%s): %d things are left", n, fake_failed_call(), fake_open_things());
+    }
+    printf("%d calls failed, one at a time\n", n_failures);
+    assert_true(n_failures > 150);
+}
+
+/* Rank 1 takes part in one step, and goes when rank 0 is in the second: with an error, or so that
+ * only NCCL sees it. */
+static int vanish(struct rank *r, struct err *err)
+{
+    struct job *j = r->job;
+    struct coll *c = j->coll[r->k];
+    int rc = rank_record_step(r, c, err);
+
+    if (rc == 0)
+        rc = rank_launch(r, err);
+    if (rc == 0)
+        rc = rank_finish_step(r, c, err);
+    if (rc < 0)
+        return rc;
+    if (r->k == 1) {
+        while (!j->n_there || (j->nccl_sees && !job_is_over(j)))
+            sched_yield();
+        return err_set(err, ERR_IO, "this rank fails");
+    }
+    rc = rank_launch(r, err);
+    if (j->nccl_sees)
+        fake_async_error(0);
+    j->n_there++;
+    return rc < 0 ? rc : rank_finish_step(r, c, err);
+}
+
+static const char *const stop_words[] = {"ncclCommRevoke",       "ncclCommAbort",
+                                         "cudaGraphExecDestroy", "ncclCommFinalize",
+                                         "ncclCommDestroy",      NULL};
+
+static void assert_order(const char *const *want)
+{
+    char *log = fake_log(stop_words);
+    const char *at = log;
+
+    for (; *want; want++) {
+        const char *next = strstr(at, *want);
+
+        if (!next)
+            fail_msg("no %s in its place in %s", *want, log);
+        at = next + strlen(*want);
+    }
+    free(log);
+}
+
+/* A rank fails in the midst of a step: the driver aborts; nothing of that step is applied. */
+static void a_lost_rank_ends_the_step(void **state)
+{
+    struct job j = {.after = vanish};
+
+    (void)state;
+    job_run(&j, 2);
+    assert_int_equal(j.rank[0].err.code, ERR_CANCELED);
+    assert_int_equal(j.rank[0].quiesced, ERR_CANCELED);
+    assert_int_equal(j.rank[0].n_applied, 1);
+    assert_int_equal(j.n_stuck, 0);
+    assert_int_equal(fake_open_things(), 0);
+    assert_order((const char *const[]){"0:ncclCommRevoke", "0:cudaGraphExecDestroy",
+                                       "0:ncclCommDestroy", NULL});
+}
+
+/* NCCL itself notices, and says so to coll_poll. */
+static void an_asynchronous_error_ends_the_step(void **state)
+{
+    struct job j = {.after = vanish, .nccl_sees = 1};
+
+    (void)state;
+    job_run(&j, 2);
+    assert_int_equal(j.rank[0].err.code, ERR_PEER);
+    assert_non_null(strstr(j.rank[0].err.msg, "remote process exited"));
+    assert_int_equal(j.rank[0].n_applied, 1);
+    assert_int_equal(j.n_stuck, 0);
+    assert_int_equal(fake_open_things(), 0);
+    assert_order((const char *const[]){"0:ncclCommRevoke", "0:cudaGraphExecDestroy",
+                                       "0:ncclCommDestroy", NULL});
+}
+
+/* Revoke does not help: Abort, in a thread, which waits for the recordings to go. */
+static void a_revoke_that_hangs_is_followed_by_an_abort(void **state)
+{
+    struct job j = {.after = vanish, .stop_ms = 200};
+
+    (void)state;
+    fake_hang(FAKE_HANG_REVOKE);
+    job_run(&j, 2);
+    assert_int_equal(j.rank[0].n_applied, 1);
+    assert_int_equal(j.n_stuck, 0);
+    assert_int_equal(fake_open_things(), 0);
+    assert_order((const char *const[]){"0:ncclCommRevoke", "0:ncclCommAbort",
+                                       "0:cudaGraphExecDestroy", NULL});
+}
+
+/* The last test: what was lost stays. */
+static void what_cannot_be_stopped_ends_the_process(void **state)
+{
+    static const struct {
+        enum fake_hang hang;
+        const char *says;
+    } cases[] = {
+        {FAKE_HANG_KERNELS, "neither revoking nor aborting it has stopped its kernels"},
+        {FAKE_HANG_DESTROY, "ending it has not come to an end"},
+    };
+    static struct job jobs[ARRAY_LEN(cases)]; /* threads go on using them */
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct job *j = &jobs[i];
+
+        *j = (struct job){.after = vanish, .stop_ms = 100};
+        fake_hang(cases[i].hang);
+        job_run(j, 2);
+        assert_int_equal(j->rank[0].n_applied, 1);
+        assert_true(j->n_stuck > 0);
+        if (!strstr(j->stuck, cases[i].says) || !strstr(j->stuck, "this process must end"))
+            fail_msg("\"%s\" does not say \"%s\"", j->stuck, cases[i].says);
+    }
+}
+
+/* ---- connecting ---- */
+
+static void connecting_has_a_deadline(void **state)
+{
+    struct job j = {.connect_ms = 100};
+
+    (void)state;
+    fake_hang(FAKE_HANG_INIT);
+    job_run(&j, 2);
+    assert_true(j.rank[0].err.code == ERR_TIMEOUT || j.rank[1].err.code == ERR_TIMEOUT);
+    assert_non_null(strstr(j.rank[j.rank[0].err.code != ERR_TIMEOUT].err.msg,
+                           "by nccl: cannot reach the other ranks: NCCL has not done it in time"));
+    assert_int_equal(j.n_stuck, 0);
+    assert_int_equal(fake_open_things(), 0);
+    assert_order((const char *const[]){"0:ncclCommAbort", NULL});
+}
+
+static void *abort_when_there(void *arg)
+{
+    struct job *j = arg;
+    int n = 0;
+
+    while (n < j->size) {
+        n = 0;
+        pthread_mutex_lock(&j->lock);
+        for (int k = 0; k < j->size; k++)
+            n += j->coll[k] != NULL;
+        pthread_mutex_unlock(&j->lock);
+        sched_yield();
+    }
+    job_abort(j);
+    return NULL;
+}
+
+static void connecting_can_be_aborted(void **state)
+{
+    struct job j = {0};
+    pthread_t thread;
+
+    (void)state;
+    fake_hang(FAKE_HANG_INIT);
+    job_begin(&j, 2);
+    pthread_create(&thread, NULL, abort_when_there, &j);
+    job_run(&j, 2);
+    pthread_join(thread, NULL);
+    assert_int_equal(j.rank[0].err.code, ERR_CANCELED);
+    assert_int_equal(j.rank[1].err.code, ERR_CANCELED);
+    assert_int_equal(fake_open_things(), 0);
+}
+
+/* What is queued does not end, and nobody aborts: quiesce itself gives up in time. */
+static int leave_early(struct rank *r, struct err *err)
+{
+    struct coll *c = r->job->coll[r->k];
+    int rc = rank_record_step(r, c, err);
+
+    if (rc == 0 && r->k == 0)
+        rc = rank_launch(r, err);
+    return rc;
+}
+
+static void quiesce_has_a_deadline(void **state)
+{
+    struct job j = {.after = leave_early, .finish_ms = 100};
+
+    (void)state;
+    job_run(&j, 2);
+    assert_int_equal(j.rank[0].rc, 0);
+    assert_int_equal(j.rank[0].quiesced, ERR_TIMEOUT);
+    assert_int_equal(j.rank[0].n_applied, 0);
+    assert_int_equal(j.rank[1].quiesced, 0);
+    assert_int_equal(fake_open_things(), 0);
+}
+
+/* Aborts at any moment, from another thread, while the ranks train. */
+static void *abort_soon(void *arg)
+{
+    struct job *j = arg;
+
+    while (!j->n_there)
+        sched_yield();
+    for (int i = 0; i < j->n_there * 7; i++)
+        sched_yield();
+    job_abort(j);
+    return NULL;
+}
+
+static void aborts_come_at_any_moment(void **state)
+{
+    (void)state;
+    for (int i = 1; i < 150; i++) {
+        struct job j = {0};
+        pthread_t thread;
+
+        fake_reset();
+        j.n_there = i;
+        job_begin(&j, 2);
+        pthread_create(&thread, NULL, abort_soon, &j);
+        job_run(&j, 2);
+        pthread_join(thread, NULL);
+        for (int k = 0; k < 2; k++)
+            if (j.rank[k].rc < 0 && j.rank[k].err.code != ERR_CANCELED)
+                fail_msg("rank %d: %s", k, j.rank[k].err.msg);
+        assert_int_equal(j.n_stuck, 0);
+        assert_int_equal(fake_open_things(), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(every_call_may_fail, job_setup),
+        cmocka_unit_test_setup(a_lost_rank_ends_the_step, job_setup),
+        cmocka_unit_test_setup(an_asynchronous_error_ends_the_step, job_setup),
+        cmocka_unit_test_setup(a_revoke_that_hangs_is_followed_by_an_abort, job_setup),
+        cmocka_unit_test_setup(connecting_has_a_deadline, job_setup),
+        cmocka_unit_test_setup(connecting_can_be_aborted, job_setup),
+        cmocka_unit_test_setup(quiesce_has_a_deadline, job_setup),
+        cmocka_unit_test_setup(aborts_come_at_any_moment, job_setup),
+        cmocka_unit_test_setup(what_cannot_be_stopped_ends_the_process, job_setup),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
