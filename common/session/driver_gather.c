@@ -437,7 +437,7 @@ void gather_check(struct driver *d)
     if (d->stage != STAGE_GATHER || d->full_ms < 0 || !seats_are_ready(d))
         return;
     recover_grow(d);
-    run_prepare(d);
+    form_prepare(d);
 }
 
 void gather_opened(struct driver *d, int rank)

@@ -4,8 +4,11 @@
  *   driver_seats.c   who sits where
  *   driver_gather.c  Hello, Ready, refusals
  *   driver_strangers.c  lines about connections that come to nothing, not too many
- *   driver_run.c     prepare, form, epochs: commands out, and what comes next
+ *   driver_command.c commands out
  *   driver_report.c  reports in
+ *   driver_form.c    prepare, form: who trains as which rank
+ *   driver_run.c     epochs, validations, checkpoints: what comes next
+ *   driver_replicas.c  whether all came to the same end of an epoch
  *   driver_recover.c lost ranks: waiting, replacing, fewer ranks; leaving and joining in order
  *   driver_watch.c   who keeps the others waiting
  *   driver_pace.c    who is slower than the others
@@ -210,9 +213,20 @@ void stranger_say(struct driver *d, const char *fmt, ...) /* a warning, unless t
 void stranger_check(struct driver *d);    /* at each tick: how many were left out */
 void stranger_say_rest(struct driver *d); /* the same at once */
 
-/* driver_run.c: run_prepare begins a formation; the others follow when all ranks have answered */
-void run_prepare(struct driver *d);
-void run_form(struct driver *d);
+/* driver_command.c */
+void command_stage(struct driver *d, enum stage stage, enum phase phase); /* no answers yet */
+void command_rank(struct driver *d, int rank, const struct cmd *c);       /* not rank 0 */
+void command_all(struct driver *d, struct cmd *c);                        /* the same; takes c */
+
+/* driver_form.c: each stage's last answer calls for the next */
+void form_prepare(struct driver *d); /* a formation begins */
+void form_connect(struct driver *d);
+
+/* driver_replicas.c */
+int replicas_differing_end(const struct driver *d); /* the first that ended unlike rank 0; or -1 */
+int replicas_are_equal(struct driver *d); /* 1: all hold the same bits; 0: the job has failed */
+
+/* driver_run.c: as driver_form.c */
 void run_formed(struct driver *d);
 void run_train(struct driver *d);
 void run_epoch_done(struct driver *d);

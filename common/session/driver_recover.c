@@ -223,7 +223,7 @@ int64_t recover_deadline(const struct driver *d)
 static void go_on(struct driver *d)
 {
     recover_grow(d);
-    run_prepare(d);
+    form_prepare(d);
 }
 
 static void go_on_with_fewer(struct driver *d)

@@ -106,7 +106,7 @@ static const struct {
     enum report_kind wanted;
     void (*done)(struct driver *d); /* all have answered */
 } stages[STAGE_COUNT] = {
-    [STAGE_PREPARE] = {REPORT_PREPARED, run_form},
+    [STAGE_PREPARE] = {REPORT_PREPARED, form_connect},
     [STAGE_FORM] = {REPORT_FORMED, run_formed},
     [STAGE_TRAIN] = {REPORT_EPOCH, run_epoch_done},
     [STAGE_VALIDATE] = {REPORT_VALIDATED, run_validated},

@@ -1,228 +1,16 @@
-/* From Prepare to the last checkpoint.
+/* From the first step to the last checkpoint.
  *
  * Each stage sends one command to all engines, rank 0's included, collects one answer from each,
  * and the last answer decides what comes next:
  *
  *   prepare -> form -> train -> [validate] -> [checkpoint] -> train ... -> Stop
  *
- * Reports come in through driver_report.c. */
+ * Reports come in through driver_report.c; driver_form.c has the first two stages. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "session/driver_impl.h"
-
-/* ---- commands ---- */
-
-static void enter_stage(struct driver *d, enum stage stage, enum phase phase)
-{
-    d->stage = stage;
-    d->stage_ms = d->now_ms;
-    d->n_answers = 0;
-    d->is_engine_busy = 1;
-    for (int k = 0; k < d->n_ranks; k++) {
-        struct seat *s = &d->seats[k];
-        report_free(s->answer);
-        s->answer = NULL;
-        s->moved_ms = s->since_ms = d->now_ms;
-        s->at.phase = phase; /* until it says something newer */
-    }
-}
-
-static void send_command(struct driver *d, int rank, const struct cmd *c)
-{
-    struct err err;
-    struct frame *f = convert_command(c, &err);
-    if (f)
-        queue_send(&d->out, d->seats[rank].conn->id, f);
-    else
-        end_accuse(d, (struct cause){.rank = 0, .code = err.code, .phase = PHASE_COUNT, .step = -1},
-                   0, "%s", err.msg);
-}
-
-/* The same command to all; takes c. */
-static void command_all(struct driver *d, struct cmd *c)
-{
-    struct err err;
-    struct frame *f = convert_command(c, &err);
-    for (int k = 1; f && k < d->n_ranks; k++)
-        queue_send(&d->out, d->seats[k].conn->id, frame_ref(f));
-    queue_command(&d->out, c);
-    if (!f)
-        end_accuse(d, (struct cause){.rank = 0, .code = err.code, .phase = PHASE_COUNT, .step = -1},
-                   0, "%s", err.msg);
-    frame_unref(f);
-}
-
-/* ---- prepare ---- */
-
-static int is_loopback(const char *address)
-{
-    return !strncmp(address, "127.", 4) || !strcmp(address, "::1");
-}
-
-/* The driver's own address, as remote ranks reach it; without any, as the first one does. */
-static const char *own_address(const struct driver *d)
-{
-    const char *found = NULL;
-    if (d->o.advertise)
-        return d->o.advertise;
-    for (int k = 1; k < d->n_ranks; k++) {
-        const struct conn *c = d->seats[k].conn;
-        if (!is_loopback(c->peer))
-            return c->local;
-        found = found ? found : c->local;
-    }
-    return found ? found : "127.0.0.1";
-}
-
-static const char *address_of(const struct driver *d, int rank, const char *own)
-{
-    const struct seat *s = &d->seats[rank];
-    if (rank == 0)
-        return own;
-    if (s->advertise)
-        return s->advertise;
-    return is_loopback(s->conn->peer) ? own : s->conn->peer;
-}
-
-struct place {
-    const char *host_id;
-    int rank;
-    int local, n_local;
-};
-
-static int by_host(const void *a, const void *b)
-{
-    const struct place *x = a, *y = b;
-    int c = strcmp(x->host_id, y->host_id);
-    return c ? c : x->rank - y->rank;
-}
-
-static int by_rank(const void *a, const void *b)
-{
-    return ((const struct place *)a)->rank - ((const struct place *)b)->rank;
-}
-
-/* Which of the ranks on its host each one is; [n_ranks], for free(). */
-static struct place *place_ranks(const struct driver *d)
-{
-    int n = d->n_ranks;
-    struct place *p = xcalloc((size_t)n, sizeof(*p));
-    for (int k = 0; k < n; k++)
-        p[k] = (struct place){.host_id = d->seats[k].host_id, .rank = k};
-    qsort(p, (size_t)n, sizeof(*p), by_host);
-    for (int first = 0, end; first < n; first = end) {
-        for (end = first; end < n && !strcmp(p[end].host_id, p[first].host_id); end++)
-            p[end].local = end - first;
-        for (int i = first; i < end; i++)
-            p[i].n_local = end - first;
-    }
-    qsort(p, (size_t)n, sizeof(*p), by_rank);
-    return p;
-}
-
-static void say_joined(struct driver *d)
-{
-    for (int k = 1; k < d->n_ranks; k++) {
-        if (d->seats[k].is_said)
-            continue;
-        d->seats[k].is_said = 1;
-        driver_event(d, &(struct session_event){
-                            .kind = EVENT_JOIN, .rank = k, .step = -1, .phase = PHASE_COUNT});
-    }
-}
-
-void run_prepare(struct driver *d)
-{
-    struct place *places = place_ranks(d);
-    const char *own = own_address(d);
-
-    say_joined(d);
-    d->generation++;
-    d->form_ns = d->now_ns;
-    enter_stage(d, STAGE_PREPARE, PHASE_PREPARE);
-    for (int k = 0; k < d->n_ranks; k++) {
-        d->seats[k].is_member = 1;
-        struct cmd *c = cmd_new(CMD_PREPARE, d->generation);
-        c->prepare.rank = k;
-        c->prepare.n_ranks = d->n_ranks;
-        c->prepare.local = places[k].local;
-        c->prepare.n_local = places[k].n_local;
-        c->prepare.address = xstrdup(address_of(d, k, own));
-        c->prepare.inject = inject_for_training(d, k);
-        if (k == 0) {
-            queue_command(&d->out, c);
-        } else {
-            send_command(d, k, c);
-            cmd_free(c);
-        }
-    }
-    free(places);
-}
-
-/* ---- form ---- */
-
-static int newest_rank(const struct driver *d)
-{
-    int best = 0;
-    for (int k = 1; k < d->n_ranks; k++)
-        if (d->seats[k].answer->prepared.step > d->seats[best].answer->prepared.step)
-            best = k;
-    return best;
-}
-
-/* 1: all ranks communicate by the same library; 0: the job has failed. */
-static int are_libraries_equal(struct driver *d)
-{
-    const char *own = d->seats[0].answer->prepared.library;
-    for (int k = 1; k < d->n_ranks; k++) {
-        const char *other = d->seats[k].answer->prepared.library;
-        if (!strcmp(own ? own : "", other ? other : ""))
-            continue;
-        char *who = driver_label(d, k);
-        end_accuse(d,
-                   (struct cause){.rank = k,
-                                  .code = ERR_UNSUPPORTED,
-                                  .phase = PHASE_COUNT,
-                                  .step = -1,
-                                  .is_final = 1},
-                   0, "%s communicates by %s, rank 0 by %s: install the same version on all", who,
-                   other ? other : "something else", own ? own : "something else");
-        free(who);
-        return 0;
-    }
-    return 1;
-}
-
-/* Rank 0's ids stand for all endpoints, so that Form does not grow with the ranks. */
-static void gather_endpoints(struct driver *d, struct cmd *c)
-{
-    struct report *own = d->seats[0].answer;
-    c->form.ids = own->prepared.ids;
-    own->prepared.ids = (struct blob){0};
-    if (c->form.ids.len)
-        return;
-    c->form.n_endpoints = d->n_ranks;
-    c->form.endpoint = xcalloc((size_t)d->n_ranks, sizeof(struct blob));
-    for (int k = 0; k < d->n_ranks; k++) { /* moved, not copied: a large job's are megabytes */
-        c->form.endpoint[k] = d->seats[k].answer->prepared.endpoint;
-        d->seats[k].answer->prepared.endpoint = (struct blob){0};
-    }
-}
-
-void run_form(struct driver *d)
-{
-    struct cmd *c;
-    if (!are_libraries_equal(d))
-        return;
-    c = cmd_new(CMD_FORM, d->generation);
-    c->form.source = newest_rank(d);
-    gather_endpoints(d, c);
-    enter_stage(d, STAGE_FORM, PHASE_FORM);
-    command_all(d, c);
-}
 
 /* ---- train ---- */
 
@@ -247,7 +35,7 @@ void run_train(struct driver *d)
         d->epoch = d->step / d->steps_per_epoch + 1;
     d->is_epoch_open = 1;
     c->train.epoch = d->epoch;
-    enter_stage(d, STAGE_TRAIN, PHASE_LOAD);
+    command_stage(d, STAGE_TRAIN, PHASE_LOAD);
     for (int k = 0; k < d->n_ranks; k++)
         d->seats[k].at.step = d->step;
     command_all(d, c);
@@ -270,7 +58,7 @@ static void begin_validation(struct driver *d)
 {
     struct cmd *c = cmd_new(CMD_VALIDATE, d->generation);
     c->validate.epoch = d->epoch;
-    enter_stage(d, STAGE_VALIDATE, PHASE_VALIDATE);
+    command_stage(d, STAGE_VALIDATE, PHASE_VALIDATE);
     command_all(d, c);
 }
 
@@ -280,7 +68,7 @@ static void begin_checkpoint(struct driver *d)
     struct cmd *c = cmd_new(CMD_CHECKPOINT, d->generation);
     c->checkpoint.step = d->step;
     c->checkpoint.is_last = d->is_saving_last = d->is_final || d->n_stops > 0;
-    enter_stage(d, STAGE_CHECKPOINT, PHASE_CHECKPOINT);
+    command_stage(d, STAGE_CHECKPOINT, PHASE_CHECKPOINT);
     command_all(d, c);
 }
 
@@ -313,77 +101,6 @@ void run_formed(struct driver *d)
 }
 
 /* ---- the end of an epoch ---- */
-
-/* The first rank whose report does not say what rank 0's says: -1 none. */
-static int differing_end(const struct driver *d)
-{
-    const struct report *own = d->seats[0].answer;
-    for (int k = 1; k < d->n_ranks; k++) {
-        const struct report *r = d->seats[k].answer;
-        if (r->epoch.step != own->epoch.step || r->epoch.end != own->epoch.end)
-            return k;
-    }
-    return -1;
-}
-
-/* The replica that most ranks have (of equally many, rank 0's side): a rank that has it. */
-static int majority_rank(const struct driver *d)
-{
-    int best = 0, best_votes = 0, n = d->n_ranks;
-    for (int k = 0; k < n && best_votes <= n / 2; k++) {
-        int votes = 0;
-        for (int j = 0; j < n; j++)
-            votes +=
-                hash_equal(d->seats[j].answer->epoch.replica, d->seats[k].answer->epoch.replica);
-        if (votes > best_votes) {
-            best_votes = votes;
-            best = k;
-        }
-    }
-    return best;
-}
-
-static const char *differing_tensor(const struct report *a, const struct report *b)
-{
-    for (int i = 0; i < a->epoch.n_tensors && i < b->epoch.n_tensors; i++)
-        if (strcmp(a->epoch.tensor[i].name, b->epoch.tensor[i].name) ||
-            !hash_equal(a->epoch.tensor[i].hash, b->epoch.tensor[i].hash))
-            return a->epoch.tensor[i].name;
-    return "none of the tensors, their hash as a whole";
-}
-
-/* The answer that has the tensors of this one: its own, or an equal one's (driver_report.c). */
-static const struct report *detailed(const struct driver *d, const struct report *r)
-{
-    const struct report *first = d->seats[d->first_answer].answer;
-    return hash_equal(r->epoch.replica, first->epoch.replica) ? first : r;
-}
-
-/* 1: all hold the same bits; 0: the job has failed. */
-static int are_replicas_equal(struct driver *d)
-{
-    int good = majority_rank(d);
-    const struct report *want = d->seats[good].answer;
-    for (int k = 0; k < d->n_ranks; k++) {
-        const struct report *r = d->seats[k].answer;
-        if (hash_equal(r->epoch.replica, want->epoch.replica))
-            continue;
-        char *who = driver_label(d, k), *other = driver_label(d, good);
-        end_accuse(d,
-                   (struct cause){.rank = k,
-                                  .code = ERR_NUMERIC,
-                                  .phase = PHASE_COUNT,
-                                  .step = want->epoch.step,
-                                  .is_final = 1},
-                   0, "the replicas differ after epoch %lld (step %lld): %s differs from %s in %s",
-                   (long long)want->epoch.epoch, (long long)want->epoch.step, who, other,
-                   differing_tensor(detailed(d, want), detailed(d, r)));
-        free(other);
-        free(who);
-        return 0;
-    }
-    return 1;
-}
 
 static void note_epoch(struct driver *d)
 {
@@ -500,7 +217,7 @@ static void after_validation(struct driver *d)
 void run_epoch_done(struct driver *d)
 {
     const struct report *own = d->seats[0].answer;
-    int k = differing_end(d);
+    int k = replicas_differing_end(d);
     if (own->epoch.end == EPOCH_WHOLE && own->epoch.step != d->epoch * d->steps_per_epoch) {
         end_misbehaved(d, 0, "a whole epoch %lld ended at step %lld, want %lld",
                        (long long)d->epoch, (long long)own->epoch.step,
@@ -517,7 +234,7 @@ void run_epoch_done(struct driver *d)
     recover_done(d);
     if (own->epoch.end != EPOCH_REGROUP)
         note_epoch(d);
-    if (!are_replicas_equal(d))
+    if (!replicas_are_equal(d))
         return;
     if (own->epoch.end == EPOCH_REGROUP) {
         d->step = own->epoch.step;

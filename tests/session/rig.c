@@ -293,6 +293,27 @@ void rig_gather(struct rig *r, int n)
     assert_int_equal(r->command->kind, CMD_PREPARE);
 }
 
+void rig_go_on_to(struct rig *r, int n, enum cmd_kind kind)
+{
+    while (r->command->kind != kind)
+        rig_answer_all(r, n);
+}
+
+void rig_go_to(struct rig *r, int n, enum cmd_kind kind)
+{
+    rig_gather(r, n);
+    rig_go_on_to(r, n, kind);
+}
+
+void rig_end(struct rig *r, int n)
+{
+    for (int k = 1; k < n; k++)
+        if (!r->is_closed[k])
+            rig_close(r, k);
+    rig_report(r, 0, report_new(REPORT_STOPPED, 1));
+    assert_true(r->is_finished);
+}
+
 int rig_count(const struct rig *r, enum event_kind k)
 {
     int n = 0;
@@ -309,3 +330,11 @@ const struct session_event *rig_event(const struct rig *r, enum event_kind k)
     fail_msg("event %d did not come", (int)k);
     return NULL;
 }
+
+void assert_has(const char *text, const char *part)
+{
+    if (!text || !strstr(text, part))
+        fail_msg("\"%s\" does not say \"%s\"", text ? text : "(nothing)", part);
+}
+
+void assert_logged(struct rig *r, const char *part) { assert_has(buf_cstr(&r->log), part); }

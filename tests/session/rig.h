@@ -51,9 +51,17 @@ struct report *rig_opened(void); /* 3 tensors, 100 + 10 samples, 4 steps an epoc
 void rig_gather(struct rig *r, int n);
 /* All n answer the last command, as a healthy engine does. */
 void rig_answer_all(struct rig *r, int n);
+/* They answer until this command comes; rig_go_to: from the gathering on. */
+void rig_go_on_to(struct rig *r, int n, enum cmd_kind kind);
+void rig_go_to(struct rig *r, int n, enum cmd_kind kind);
+void rig_end(struct rig *r, int n); /* everybody closes, the engine stops, and so does the job */
 struct report *rig_answer(const struct cmd *c);
 
 int rig_count(const struct rig *r, enum event_kind k);
 const struct session_event *rig_event(const struct rig *r, enum event_kind k); /* last, or fails */
+
+/* The text, or the log, says this; else the test fails with it. */
+void assert_has(const char *text, const char *part);
+void assert_logged(struct rig *r, const char *part);
 
 #endif

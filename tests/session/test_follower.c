@@ -46,8 +46,7 @@ static void assert_ends(struct rig *r, int status, int retry, const char *part)
         rig_report(r, 1, report_new(REPORT_STOPPED, 1));
     assert_true(r->is_finished);
     assert_true(r->is_closed[0]);
-    if (!strstr(r->text, part))
-        fail_msg("\"%s\" does not say \"%s\"", r->text, part);
+    assert_has(r->text, part);
     assert_int_equal(r->status, status);
     assert_int_equal(r->retry, retry);
     assert_false(r->is_engine_stuck);

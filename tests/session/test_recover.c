@@ -3,14 +3,6 @@
 
 #include "base/alloc.h"
 
-#define LOGGED(r, part) assert_non_null(strstr(buf_cstr(&(r)->log), part))
-
-static void assert_has(const char *text, const char *part)
-{
-    if (!text || !strstr(text, part))
-        fail_msg("\"%s\" does not say \"%s\"", text ? text : "(nothing)", part);
-}
-
 static struct driver_options options(int n_ranks)
 {
     struct driver_options o = rig_options(n_ranks);
@@ -122,7 +114,8 @@ static void a_follower_that_comes_replaces(void **state)
     rig_close(&r, 2);
     rig_wait(&r, 20000);
     assert_int_equal(rig_count(&r, EVENT_FORM), 1);
-    LOGGED(&r, "waiting up to 30 s for a replacement (cluster.replace_timeout); 2 of 3 ranks");
+    assert_logged(&r,
+                  "waiting up to 30 s for a replacement (cluster.replace_timeout); 2 of 3 ranks");
     rig_hello(&r, 5, -1);
     rig_wait(&r, 15000); /* it came in time, and may open its data in peace */
     assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
@@ -158,7 +151,7 @@ static void nobody_comes(void **state)
     train(&r, &o);
     rig_close(&r, 1);
     rig_wait(&r, 31000);
-    LOGGED(&r, "no replacement came: going on with 3 ranks");
+    assert_logged(&r, "no replacement came: going on with 3 ranks");
     assert_prepare(&r, 2, 1, 3);
     assert_prepare(&r, 3, 2, 3);
     rig_close(&r, 2); /* two will not */
@@ -202,7 +195,7 @@ static void ranks_join_up_to_max(void **state)
     assert_int_equal(rig_count(&r, EVENT_FORM), 1); /* the step goes on */
     ALL(&r, CMD_TRAIN, 2, 0, 1);
     assert_int_equal(r.n_aborts, 0);
-    LOGGED(&r, "growing from 2 to 4 ranks");
+    assert_logged(&r, "growing from 2 to 4 ranks");
     assert_prepare(&r, 1, 1, 4);
     assert_prepare(&r, 2, 2, 4);
     assert_prepare(&r, 3, 3, 4);
@@ -297,7 +290,7 @@ static void who_leaves_in_order_is_not_waited_for(void **state)
     train(&r, &o);
     say_goodbye(&r, 1);
     ALL(&r, CMD_TRAIN, 3, 0, 1, 2);
-    LOGGED(&r, "waiting up to 30 s for a replacement");
+    assert_logged(&r, "waiting up to 30 s for a replacement");
     come(&r, 5, -1);
     assert_prepare(&r, 5, 1, 3);
     rig_free(&r);

@@ -4,12 +4,6 @@
 #include "base/alloc.h"
 #include "session/convert.h"
 
-static void assert_has(const char *text, const char *part)
-{
-    if (!text || !strstr(text, part))
-        fail_msg("\"%s\" does not say \"%s\"", text ? text : "(nothing)", part);
-}
-
 /* What a rank says of itself. */
 struct word {
     enum phase phase;

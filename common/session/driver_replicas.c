@@ -1,0 +1,74 @@
+/* Whether all ranks came to the same end of an epoch: the same step, and the same bits. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "session/driver_impl.h"
+
+int replicas_differing_end(const struct driver *d)
+{
+    const struct report *own = d->seats[0].answer;
+    for (int k = 1; k < d->n_ranks; k++) {
+        const struct report *r = d->seats[k].answer;
+        if (r->epoch.step != own->epoch.step || r->epoch.end != own->epoch.end)
+            return k;
+    }
+    return -1;
+}
+
+/* The replica that most ranks have (of equally many, rank 0's side): a rank that has it. */
+static int majority_rank(const struct driver *d)
+{
+    int best = 0, best_votes = 0, n = d->n_ranks;
+    for (int k = 0; k < n && best_votes <= n / 2; k++) {
+        int votes = 0;
+        for (int j = 0; j < n; j++)
+            votes +=
+                hash_equal(d->seats[j].answer->epoch.replica, d->seats[k].answer->epoch.replica);
+        if (votes > best_votes) {
+            best_votes = votes;
+            best = k;
+        }
+    }
+    return best;
+}
+
+static const char *differing_tensor(const struct report *a, const struct report *b)
+{
+    for (int i = 0; i < a->epoch.n_tensors && i < b->epoch.n_tensors; i++)
+        if (strcmp(a->epoch.tensor[i].name, b->epoch.tensor[i].name) ||
+            !hash_equal(a->epoch.tensor[i].hash, b->epoch.tensor[i].hash))
+            return a->epoch.tensor[i].name;
+    return "none of the tensors, their hash as a whole";
+}
+
+/* The answer that has the tensors of this one: its own, or an equal one's (driver_report.c). */
+static const struct report *detailed(const struct driver *d, const struct report *r)
+{
+    const struct report *first = d->seats[d->first_answer].answer;
+    return hash_equal(r->epoch.replica, first->epoch.replica) ? first : r;
+}
+
+int replicas_are_equal(struct driver *d)
+{
+    int good = majority_rank(d);
+    const struct report *want = d->seats[good].answer;
+    for (int k = 0; k < d->n_ranks; k++) {
+        const struct report *r = d->seats[k].answer;
+        if (hash_equal(r->epoch.replica, want->epoch.replica))
+            continue;
+        char *who = driver_label(d, k), *other = driver_label(d, good);
+        end_accuse(d,
+                   (struct cause){.rank = k,
+                                  .code = ERR_NUMERIC,
+                                  .phase = PHASE_COUNT,
+                                  .step = want->epoch.step,
+                                  .is_final = 1},
+                   0, "the replicas differ after epoch %lld (step %lld): %s differs from %s in %s",
+                   (long long)want->epoch.epoch, (long long)want->epoch.step, who, other,
+                   differing_tensor(detailed(d, want), detailed(d, r)));
+        free(other);
+        free(who);
+        return 0;
+    }
+    return 1;
+}

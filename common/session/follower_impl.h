@@ -1,0 +1,81 @@
+/* follower_impl - the follower's insides, shared by its files and nobody else.
+ *
+ *   follower.c           what the caller sees; the driver's messages, time, the end
+ *   follower_report.c    reports in
+ *   follower_send.c      messages out
+ *   follower_describe.c  its state, for people */
+#ifndef SESSION_FOLLOWER_IMPL_H
+#define SESSION_FOLLOWER_IMPL_H
+
+#include "session/convert.h"
+#include "session/follower.h"
+#include "session/queue.h"
+
+enum { CONN = 0 };
+
+enum stage {
+    STAGE_HELLO,  /* waits for Welcome */
+    STAGE_JOINED, /* does what the driver says */
+    STAGE_ENDING, /* connection closed; waits for the engine */
+    STAGE_OVER
+};
+
+struct follower {
+    struct follower_options o; /* its texts are ours; gpus and backends went into Hello */
+    struct action_queue out;
+    struct session_clock clock;
+    int64_t now_ms;
+
+    enum stage stage;
+    int rank, n_ranks;
+    char *device, *driver_host;
+    struct blob token;
+    int64_t beat_ms, timeout_ms;
+    int64_t heard_ms, next_beat_ms;
+    int64_t generation;
+    int64_t aborted; /* what this generation, or an older one, still reports is of the past */
+    int is_waiting;  /* for the next formation */
+    int is_spare;
+    char *leaving; /* why it leaves, once the driver lets it; or NULL */
+    int64_t leave_until_ms;
+
+    int has_engine;         /* CMD_OPEN is out */
+    enum cmd_kind doing;    /* not yet answered; 0: nothing */
+    struct progress at;     /* of the engine */
+    int64_t moved_ms;       /* when its phase began */
+    int64_t now_ns;         /* the caller's */
+    int has_stepped;        /* its first step is done, or rather: was reported */
+    double rss_mib;         /* then */
+    char *fault;            /* what this engine cannot go on for */
+    int is_consequence;     /* ... which is some other rank's doing */
+    int64_t fault_until_ms; /* by then the driver must have said something */
+
+    int64_t inspected; /* the incident that the driver asked about last */
+
+    int n_stops;
+    int status, retry, reason;
+    char *text;
+    int is_engine_stopped;
+    int64_t engine_until_ms;
+};
+
+/* follower.c: every event enters, and leaves when all is done; finish at most once. */
+void follower_enter(struct follower *f, int64_t now_ns);
+void follower_leave(struct follower *f);
+
+struct ending {
+    int status, retry, reason;
+    int is_closed; /* the connection is gone already */
+    int is_abort;  /* the engine leaves what it does */
+};
+
+/* fmt: why, for ACTION_FINISHED. */
+void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* follower_send.c */
+void follower_send_hello(struct follower *f, const struct follower_options *o);
+void follower_send_beat(struct follower *f);
+void follower_send_goodbye(struct follower *f, const char *text, int is_polite);
+
+#endif

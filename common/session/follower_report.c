@@ -1,0 +1,118 @@
+/* What the engine reports: most of it goes on to the driver. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/follower_impl.h"
+
+enum { EXPLAIN_MS = 5000 }; /* for the driver to say what becomes of a fault */
+
+static void on_fault(struct follower *f, const struct report *r)
+{
+    const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
+    if (f->doing == CMD_OPEN) { /* not fit for this job: the driver goes on without us */
+        follower_finish(f, (struct ending){.status = STATUS_USAGE}, "%s", why);
+        return;
+    }
+    f->doing = 0;
+    if (f->fault)
+        return;
+    f->fault = xstrdup(why);
+    f->is_consequence = r->fault.is_consequence;
+    f->fault_until_ms = f->now_ms + f->timeout_ms + EXPLAIN_MS;
+}
+
+static enum cmd_kind answered(enum report_kind k)
+{
+    static const enum cmd_kind of[] = {
+        [REPORT_OPENED] = CMD_OPEN,        [REPORT_PREPARED] = CMD_PREPARE,
+        [REPORT_FORMED] = CMD_FORM,        [REPORT_EPOCH] = CMD_TRAIN,
+        [REPORT_VALIDATED] = CMD_VALIDATE, [REPORT_CHECKPOINT] = CMD_CHECKPOINT,
+    };
+    return (size_t)k < ARRAY_LEN(of) ? of[k] : 0;
+}
+
+/* That this engine failed by itself is news at any time. */
+static int is_past(const struct follower *f, const struct report *r)
+{
+    return r->generation <= f->aborted && (r->kind != REPORT_FAULT || r->fault.is_consequence);
+}
+
+static void forward(struct follower *f, const struct report *r)
+{
+    struct err err;
+    struct frame *frame = convert_report(r, &err);
+    if (!frame) {
+        follower_finish(f, (struct ending){.status = STATUS_FAILED, .retry = 1, .is_abort = 1},
+                        "%s", err.msg);
+        return;
+    }
+    queue_send(&f->out, CONN, frame);
+    if (r->kind == REPORT_FAULT)
+        on_fault(f, r);
+    else if (answered(r->kind) == f->doing)
+        f->doing = 0;
+}
+
+static void on_report(struct follower *f, const struct report *r)
+{
+    if (r->kind == REPORT_STEP) {
+        if (!r->step.first || f->has_stepped)
+            return;
+        f->has_stepped = 1;
+        f->rss_mib = r->step.rss_mib;
+        follower_send_beat(f);
+    } else if (r->kind == REPORT_WARNING) {
+        queue_log(&f->out, LOG_WARN, "%s", r->warning.text ? r->warning.text : "no text");
+    } else if (r->kind != REPORT_STOPPED && !is_past(f, r)) {
+        forward(f, r);
+    }
+}
+
+/* A fault on purpose: said before it happens, and in whatever stage, for the engine waits. */
+static void inject(struct follower *f, const struct report *r)
+{
+    queue_log(&f->out, LOG_WARN, "injected fault %s: %s", r->inject.fault.text, r->inject.text);
+    if (f->stage == STAGE_JOINED)
+        forward(f, r);
+    queue_inject(&f->out, &r->inject.fault);
+}
+
+void follower_report(struct follower *f, int64_t now_ns, struct report *r)
+{
+    follower_enter(f, now_ns);
+    if (r->kind == REPORT_STOPPED)
+        f->is_engine_stopped = 1;
+    if (r->kind == REPORT_INJECT)
+        inject(f, r);
+    else if (f->stage == STAGE_JOINED)
+        on_report(f, r);
+    report_free(r);
+    follower_leave(f);
+}
+
+void follower_progress(struct follower *f, int64_t now_ns, const struct progress *p)
+{
+    follower_enter(f, now_ns);
+    if (p->phase != f->at.phase || p->step != f->at.step)
+        f->moved_ms = f->now_ms;
+    f->at = *p;
+    follower_leave(f);
+}
+
+void follower_ring(struct follower *f, int64_t now_ns, const struct collective *c, int n)
+{
+    struct collective ring[RING_LEN];
+    struct err err;
+    follower_enter(f, now_ns);
+    ASSERT(n <= RING_LEN);
+    if (n > 0)
+        memcpy(ring, c, (size_t)n * sizeof(*ring));
+    ring_rebase(ring, n, now_ns);
+    struct frame *frame = convert_ring(ring, n, f->inspected, f->generation, &err);
+    if (frame && f->stage == STAGE_JOINED)
+        queue_send(&f->out, CONN, frame);
+    else
+        frame_unref(frame);
+    follower_leave(f);
+}

@@ -1,0 +1,91 @@
+/* Messages out: Hello, heartbeats, Goodbye.  Answers of the engine: follower_report.c. */
+#include "base/util.h"
+#include "session/follower_impl.h"
+
+static void send(struct follower *f, const Wire__Control *m)
+{
+    struct err err;
+    struct frame *frame = msg_frame(m, &err);
+    ASSERT(frame); /* all of these are small */
+    queue_send(&f->out, CONN, frame);
+}
+
+void follower_send_hello(struct follower *f, const struct follower_options *o)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Hello h = WIRE__HELLO__INIT;
+    struct arena a;
+
+    arena_init(&a);
+    h.protocol = MSG_PROTOCOL;
+    h.version = msg_text(&a, DPTRAIN_VERSION, 64);
+    h.rank = o->rank < 0 ? -1 : o->rank;
+    h.host = msg_text(&a, o->host && *o->host ? o->host : "?", MSG_MAX_NAME);
+    h.host_id = msg_text(&a, o->host_id && *o->host_id ? o->host_id : h.host, 64);
+    h.pid = o->pid;
+    h.device = msg_text(&a, o->device ? o->device : "auto", 64);
+    h.advertise = msg_text(&a, o->advertise, 64);
+    h.token = (ProtobufCBinaryData){o->token_len, (uint8_t *)(uintptr_t)o->token};
+    h.n_gpus = (size_t)o->n_gpus;
+    h.gpus = arena_alloc(&a, (h.n_gpus + 1) * sizeof(*h.gpus));
+    for (size_t i = 0; i < h.n_gpus; i++) {
+        h.gpus[i] = arena_alloc(&a, sizeof(**h.gpus));
+        wire__gpu__init(h.gpus[i]);
+        h.gpus[i]->uuid = msg_text(&a, o->gpus[i].uuid, 64);
+        h.gpus[i]->name = msg_text(&a, o->gpus[i].name, 128);
+        h.gpus[i]->memory_mib = o->gpus[i].memory_mib;
+        h.gpus[i]->index = o->gpus[i].index;
+    }
+    h.n_backends = (size_t)o->n_backends;
+    h.backends = arena_alloc(&a, (h.n_backends + 1) * sizeof(*h.backends));
+    for (size_t i = 0; i < h.n_backends; i++)
+        h.backends[i] = msg_text(&a, o->backends[i], 64);
+    m.body_case = WIRE__CONTROL__BODY_HELLO;
+    m.hello = &h;
+    send(f, &m);
+    arena_fini(&a);
+}
+
+/* By the engine's own clock where it says so. */
+static int64_t phase_ms(const struct follower *f)
+{
+    if (f->at.since_ns > 0)
+        return max_i64(0, (f->now_ns - f->at.since_ns) / 1000000);
+    return max_i64(0, f->now_ms - f->moved_ms);
+}
+
+void follower_send_beat(struct follower *f)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
+
+    h.epoch = max_i64(f->at.epoch, 0);
+    h.step = max_i64(f->at.step, 0);
+    h.phase = (Wire__Phase)f->at.phase;
+    h.bucket = max_i64(f->at.bucket, -1);
+    h.phase_ms = phase_ms(f);
+    h.first_step = f->has_stepped;
+    h.rss_mib = f->rss_mib > 0 ? f->rss_mib : 0;
+    convert_pace(&f->at, f->generation, &h);
+    m.generation = f->generation;
+    m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
+    m.heartbeat = &h;
+    f->next_beat_ms = f->now_ms + f->beat_ms;
+    send(f, &m);
+}
+
+void follower_send_goodbye(struct follower *f, const char *text, int is_polite)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Goodbye g = WIRE__GOODBYE__INIT;
+    struct arena a;
+
+    arena_init(&a);
+    g.text = msg_text(&a, text, MSG_MAX_TEXT);
+    g.polite = is_polite != 0;
+    m.generation = f->generation;
+    m.body_case = WIRE__CONTROL__BODY_GOODBYE;
+    m.goodbye = &g;
+    send(f, &m);
+    arena_fini(&a);
+}

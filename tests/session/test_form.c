@@ -1,0 +1,122 @@
+/* driver_form: what Prepare and Form carry, and to whom. */
+#include "rig.h"
+
+#include "base/alloc.h"
+
+static void addresses_reach_all(void **state)
+{
+    static const struct {
+        const char *peer1, *peer2, *advertise;
+        const char *want0, *want1, *want2;
+    } cases[] = {
+        {"127.0.0.1", "127.0.0.1", NULL, "10.0.0.100", "10.0.0.100", "10.0.0.100"},
+        {"127.0.0.1", "10.0.0.2", NULL, "10.0.0.100", "10.0.0.100", "10.0.0.2"},
+        {"::ffff:10.0.0.1", "::1", NULL, "10.0.0.100", "10.0.0.1", "10.0.0.100"},
+        {"127.0.0.1", "10.0.0.2", "192.168.0.1", "192.168.0.1", "192.168.0.1", "10.0.0.2"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+        struct driver_options o = rig_options(3);
+        o.advertise = cases[i].advertise;
+        rig_driver(&r, &o);
+        rig_connect(&r, 1, cases[i].peer1);
+        rig_connect(&r, 2, cases[i].peer2);
+        for (int k = 1; k < 3; k++) {
+            Wire__Control m = WIRE__CONTROL__INIT;
+            Wire__Hello h = WIRE__HELLO__INIT;
+            char version[] = DPTRAIN_VERSION, host[] = "machine0", device[] = "cpu";
+            char cpu[] = "cpu", *backends[] = {cpu};
+            h.protocol = MSG_PROTOCOL;
+            h.version = version;
+            h.rank = k;
+            h.host = h.host_id = host;
+            h.device = device;
+            h.backends = backends;
+            h.n_backends = 1;
+            m.body_case = WIRE__CONTROL__BODY_HELLO;
+            m.hello = &h;
+            rig_message(&r, k, &m);
+        }
+        for (int k = 0; k < 3; k++)
+            rig_report(&r, k, rig_opened());
+        assert_string_equal(r.command->prepare.address, cases[i].want0);
+        assert_string_equal(r.sent[1]->prepare->address, cases[i].want1);
+        assert_string_equal(r.sent[2]->prepare->address, cases[i].want2);
+        for (int k = 1; k < 3; k++) { /* all on one machine */
+            assert_int_equal(r.sent[k]->prepare->local, k);
+            assert_int_equal(r.sent[k]->prepare->n_local, 3);
+        }
+        rig_free(&r);
+    }
+}
+
+static struct report *prepared_by(const char *library)
+{
+    struct report *r = report_new(REPORT_PREPARED, 1);
+    r->prepared.library = library ? xstrdup(library) : NULL;
+    return r;
+}
+
+/* Rank 0's ids go to all, and nobody's endpoint. */
+static void ids_reach_all(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    struct report *own = prepared_by("nccl 2.28.9");
+    const Wire__Form *f;
+    char id[MSG_ID];
+    (void)state;
+    memset(id, 7, sizeof(id));
+    own->prepared.ids = blob_of(id, sizeof(id));
+    rig_driver(&r, &o);
+    rig_gather(&r, 3);
+    rig_report(&r, 0, own);
+    rig_report(&r, 1, prepared_by("nccl 2.28.9"));
+    rig_report(&r, 2, prepared_by("nccl 2.28.9"));
+    assert_int_equal(r.command->kind, CMD_FORM);
+    assert_int_equal(r.command->form.n_endpoints, 0);
+    assert_int_equal(r.command->form.ids.len, MSG_ID);
+    assert_memory_equal(r.command->form.ids.data, id, MSG_ID);
+    f = r.sent[2]->form;
+    assert_int_equal(r.sent[2]->body_case, WIRE__CONTROL__BODY_FORM);
+    assert_int_equal(f->n_endpoints, 0);
+    assert_int_equal(f->n_ids, 1);
+    assert_memory_equal(f->ids[0].data, id, MSG_ID);
+    rig_free(&r);
+}
+
+/* NCCL of two versions hangs or crashes: refused before anybody connects. */
+static void libraries_must_be_equal(void **state)
+{
+    static const struct {
+        const char *own, *other, *text;
+    } cases[] = {
+        {"nccl 2.28.9", "nccl 2.27.3", "rank 1 (h1) communicates by nccl 2.27.3, rank 0 by nccl"},
+        {"nccl 2.28.9", NULL, "by something else, rank 0 by nccl 2.28.9: install the same"},
+        {NULL, "gloo", "rank 1 (h1) communicates by gloo, rank 0 by something else"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        rig_driver(&r, &o);
+        rig_gather(&r, 2);
+        rig_report(&r, 0, prepared_by(cases[i].own));
+        rig_report(&r, 1, prepared_by(cases[i].other));
+        assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_ABORT);
+        assert_has(r.sent[1]->abort->text, cases[i].text);
+        assert_false(r.sent[1]->abort->recover);
+        rig_free(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(addresses_reach_all),
+        cmocka_unit_test(ids_reach_all),
+        cmocka_unit_test(libraries_must_be_equal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

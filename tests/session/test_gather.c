@@ -1,0 +1,410 @@
+/* driver_gather: who is let in, as which rank and on which device, and what refuses the others. */
+#include "rig.h"
+
+/* ---- Hello ---- */
+
+static void assert_refused(struct rig *r, int conn, Wire__Reason reason, const char *part)
+{
+    const Wire__Control *m = r->sent[conn];
+    assert_non_null(m);
+    assert_int_equal(m->body_case, WIRE__CONTROL__BODY_REFUSED);
+    assert_int_equal(m->refused->reason, reason);
+    assert_has(m->refused->text, part);
+    assert_false(r->is_trusted[conn]);
+    rig_wait(r, 2000); /* it is given time to read, then closed */
+    assert_true(r->is_closed[conn]);
+    assert_false(r->is_finished); /* the job goes on */
+}
+
+static void assert_welcome(struct rig *r, int conn, int rank)
+{
+    const Wire__Control *m = r->sent[conn];
+    assert_non_null(m);
+    assert_int_equal(m->body_case, WIRE__CONTROL__BODY_WELCOME);
+    assert_int_equal(m->welcome->rank, rank);
+    assert_true(r->is_trusted[conn]);
+}
+
+static void hello_is_refused_with_its_reason(void **state)
+{
+    static const struct {
+        int rank, protocol;
+        const char *version, *device, *backend;
+        Wire__Reason reason;
+        const char *text;
+    } cases[] = {
+        {1, 9, DPTRAIN_VERSION, "auto", "cpu", WIRE__REASON__REASON_VERSION, "(protocol 9)"},
+        {1, 1, "9.9", "auto", "cpu", WIRE__REASON__REASON_VERSION, "this is dptrain 9.9"},
+        {0, 1, DPTRAIN_VERSION, "auto", "cpu", WIRE__REASON__REASON_RANK_TAKEN,
+         "rank 0 is the driver itself, h0 (pid 100)"},
+        {2, 1, DPTRAIN_VERSION, "auto", "cpu", WIRE__REASON__REASON_RANK_TAKEN,
+         "rank 2 is taken by h2 (pid 102)"},
+        {3, 1, DPTRAIN_VERSION, "auto", "cpu", WIRE__REASON__REASON_RANK_RANGE,
+         "rank 3 is out of range: this job has 3 ranks"},
+        {1, 1, DPTRAIN_VERSION, "cuda:0", "cpu", WIRE__REASON__REASON_DEVICE,
+         "runs on cpu, as its driver does, and not on cuda:0"},
+        {1, 1, DPTRAIN_VERSION, "auto", "cuda", WIRE__REASON__REASON_DEVICE, "has no cpu"},
+    };
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    o.heartbeat_timeout_ms = 100000;
+    rig_driver(&r, &o);
+    rig_hello(&r, 2, 2);
+    assert_welcome(&r, 2, 2);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Wire__Control m = WIRE__CONTROL__INIT;
+        Wire__Hello h = WIRE__HELLO__INIT;
+        char host[] = "h9", version[16], device[16], backend[16], *backends[] = {backend};
+        int conn = 3 + (int)i;
+        snprintf(version, sizeof(version), "%s", cases[i].version);
+        snprintf(device, sizeof(device), "%s", cases[i].device);
+        snprintf(backend, sizeof(backend), "%s", cases[i].backend);
+        h.protocol = (uint32_t)cases[i].protocol;
+        h.version = version;
+        h.rank = cases[i].rank;
+        h.host = h.host_id = host;
+        h.device = device;
+        h.backends = backends;
+        h.n_backends = 1;
+        m.body_case = WIRE__CONTROL__BODY_HELLO;
+        m.hello = &h;
+        rig_connect(&r, conn, "10.0.0.9");
+        rig_message(&r, conn, &m);
+        assert_refused(&r, conn, cases[i].reason, cases[i].text);
+    }
+    rig_free(&r);
+}
+
+static int n_lines(struct rig *r, const char *part)
+{
+    int n = 0;
+    for (const char *s = buf_cstr(&r->log); (s = strstr(s, part)); s++)
+        n++;
+    return n;
+}
+
+/* Anybody can connect where there is no secret: a flood of strangers is none of lines. */
+static void a_flood_of_strangers_is_told_in_few_lines(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    o.deadlines.gather = 100000;
+    rig_driver(&r, &o);
+    for (int conn = 1; conn < RIG_CONNS - 2; conn++) {
+        rig_connect(&r, conn, "10.0.0.9");
+        rig_close(&r, conn);
+    }
+    assert_int_equal(n_lines(&r, "went away before it said Hello"), 10);
+    assert_int_equal(n_lines(&r, "came to nothing"), 0);
+    rig_wait(&r, 10500);
+    assert_int_equal(n_lines(&r, "3 more connections came to nothing within 10 s"), 1);
+    rig_connect(&r, RIG_CONNS - 2, "10.0.0.9"); /* and the next ones are told again */
+    rig_close(&r, RIG_CONNS - 2);
+    assert_int_equal(n_lines(&r, "went away before it said Hello"), 11);
+    rig_wait(&r, 20000);
+    assert_int_equal(n_lines(&r, "came to nothing"), 1);
+    rig_hello(&r, RIG_CONNS - 1, 1);
+    assert_welcome(&r, RIG_CONNS - 1, 1);
+    rig_free(&r);
+}
+
+static void a_full_job_refuses(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_hello(&r, 1, -1);
+    assert_welcome(&r, 1, 1);
+    rig_hello(&r, 2, -1);
+    assert_refused(&r, 2, WIRE__REASON__REASON_FULL, "all its 2 ranks");
+    rig_free(&r);
+}
+
+static void who_wants_any_gives_way(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_hello(&r, 1, -1);
+    assert_welcome(&r, 1, 1);
+    rig_hello(&r, 2, 1);
+    assert_welcome(&r, 2, 1);
+    for (int k = 0; k < 3; k++)
+        rig_report(&r, k, rig_opened());
+    assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_PREPARE);
+    assert_int_equal(r.sent[1]->prepare->rank, 2);
+    assert_int_equal(r.sent[2]->prepare->rank, 1);
+    rig_free(&r);
+}
+
+/* From a host with two GPUs, which rank 0 is on, too. */
+static void hello_with_gpus(struct rig *r, int conn, const char *wanted)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Hello h = WIRE__HELLO__INIT;
+    Wire__Gpu g[2] = {WIRE__GPU__INIT, WIRE__GPU__INIT}, *gpus[] = {&g[0], &g[1]};
+    char a[] = "GPU-a", b[] = "GPU-b", host[] = "h", device[16], name[] = "H200";
+    char version[] = DPTRAIN_VERSION, cuda[] = "cuda", *backends[] = {cuda};
+    snprintf(device, sizeof(device), "%s", wanted);
+    g[0].uuid = a;
+    g[1].uuid = b;
+    g[1].index = 3; /* those between cannot be used */
+    g[0].name = g[1].name = name;
+    h.protocol = MSG_PROTOCOL;
+    h.version = version;
+    h.rank = -1;
+    h.host = h.host_id = host;
+    h.device = device;
+    h.gpus = gpus;
+    h.n_gpus = 2;
+    h.backends = backends;
+    h.n_backends = 1;
+    m.body_case = WIRE__CONTROL__BODY_HELLO;
+    m.hello = &h;
+    rig_connect(r, conn, "10.0.0.9");
+    rig_message(r, conn, &m);
+}
+
+static void gpus_are_given_once(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(4);
+    (void)state;
+    o.device = "cuda:0";
+    o.gpu_uuid = "GPU-a";
+    rig_driver(&r, &o);
+    hello_with_gpus(&r, 1, "auto");
+    assert_string_equal(r.sent[1]->welcome->device, "cuda:3"); /* cuda:0 is the driver's */
+    assert_logged(&r, "on cuda:3; 2 of 4 here");
+    hello_with_gpus(&r, 2, "cuda:3");
+    assert_refused(&r, 2, WIRE__REASON__REASON_DEVICE,
+                   "cuda:3 of h (H200, GPU-b) is used by rank 1 already; none of its 2 is free");
+    hello_with_gpus(&r, 3, "auto");
+    assert_refused(&r, 3, WIRE__REASON__REASON_DEVICE, "other ranks use all of them");
+    hello_with_gpus(&r, 4, "cuda:0");
+    assert_refused(&r, 4, WIRE__REASON__REASON_DEVICE, "is used by rank 0 already");
+    rig_close(&r, 1); /* its place and its GPU are free again */
+    hello_with_gpus(&r, 5, "cuda:0");
+    assert_refused(&r, 5, WIRE__REASON__REASON_DEVICE,
+                   "cuda:0 of h (H200, GPU-a) is used by rank 0 already; free there: cuda:3 (H200, "
+                   "GPU-b)");
+    hello_with_gpus(&r, 6, "cuda:1");
+    assert_refused(&r, 6, WIRE__REASON__REASON_DEVICE,
+                   "there is no cuda:1 that could be used on h; free there: cuda:3");
+    hello_with_gpus(&r, 7, "cpu");
+    assert_refused(&r, 7, WIRE__REASON__REASON_DEVICE, "runs on cuda:0, as its driver does");
+    hello_with_gpus(&r, 8, "cuda");
+    assert_welcome(&r, 8, 1);
+    assert_string_equal(r.sent[8]->welcome->device, "cuda:3");
+    rig_free(&r);
+}
+
+/* Places are given from the lowest, also after some were left. */
+static void free_places_are_found(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(5);
+    (void)state;
+    rig_driver(&r, &o);
+    for (int conn = 1; conn < 5; conn++) {
+        rig_hello(&r, conn, -1);
+        assert_welcome(&r, conn, conn);
+    }
+    assert_logged(&r, "on cpu; 5 of 5 here");
+    rig_close(&r, 3);
+    rig_close(&r, 1);
+    rig_hello(&r, 5, -1);
+    assert_welcome(&r, 5, 1);
+    assert_logged(&r, "on cpu; 4 of 5 here");
+    rig_hello(&r, 6, -1);
+    assert_welcome(&r, 6, 3);
+    rig_hello(&r, 7, -1);
+    assert_refused(&r, 7, WIRE__REASON__REASON_FULL, "all its 5 ranks");
+    rig_free(&r);
+}
+
+/* --test-shared-gpu: the free one first, then again from the first on. */
+static void gpus_are_shared_for_tests(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(4);
+    (void)state;
+    o.device = "cuda:0";
+    o.gpu_uuid = "GPU-a";
+    o.shares_gpus = 1;
+    rig_driver(&r, &o);
+    hello_with_gpus(&r, 1, "auto");
+    hello_with_gpus(&r, 2, "cuda:3");
+    hello_with_gpus(&r, 3, "auto");
+    assert_string_equal(r.sent[1]->welcome->device, "cuda:3");
+    assert_string_equal(r.sent[2]->welcome->device, "cuda:3"); /* which it asked for */
+    assert_string_equal(r.sent[3]->welcome->device, "cuda:0");
+    rig_close(&r, 1); /* of two on one GPU */
+    hello_with_gpus(&r, 4, "cuda:3");
+    assert_welcome(&r, 4, 1);
+    rig_free(&r);
+}
+
+static void strangers_must_say_hello(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Goodbye g = WIRE__GOODBYE__INIT;
+    (void)state;
+    rig_driver(&r, &o);
+    rig_connect(&r, 1, "10.0.0.1");
+    rig_wait(&r, 9000);
+    assert_false(r.is_closed[1]);
+    rig_wait(&r, 1500);
+    assert_true(r.is_closed[1]);
+    m.body_case = WIRE__CONTROL__BODY_GOODBYE;
+    m.goodbye = &g;
+    rig_connect(&r, 2, "10.0.0.2");
+    rig_message(&r, 2, &m);
+    assert_true(r.is_closed[2]);
+    assert_logged(&r, "its first message is Goodbye, want Hello");
+    rig_free(&r);
+}
+
+/* ---- Ready ---- */
+
+static void what_differs_is_refused(void **state)
+{
+    static const struct {
+        int what;
+        Wire__Reason reason;
+        const char *text;
+    } cases[] = {
+        {0, WIRE__REASON__REASON_LAYOUT, "rank 1 (h1): the model differs: tensor conv1.bias has"},
+        {1, WIRE__REASON__REASON_LAYOUT, "tensor 2 is other on it and fc.weight on the driver"},
+        {2, WIRE__REASON__REASON_LAYOUT,
+         "2 tensors on it and 3 on the driver; the first without "
+         "its like is fc.weight"},
+        {3, WIRE__REASON__REASON_SAMPLES, "99 training and 12 validation samples on it, 100 and"},
+        {4, WIRE__REASON__REASON_DATA, "as many samples, but fingerprint"},
+    };
+    (void)state;
+    for (size_t i = 0; i < 2 * ARRAY_LEN(cases); i++) { /* before and after rank 0's own */
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        struct report *p = rig_opened();
+        int what = cases[i / 2].what;
+        rig_driver(&r, &o);
+        rig_hello(&r, 1, 1);
+        if (what <= 2)
+            p->opened.layout.lo++;
+        if (what == 0)
+            p->opened.tensor[1].hash.lo++;
+        if (what == 1)
+            strcpy(p->opened.tensor[2].name, "other");
+        if (what == 2)
+            free(p->opened.tensor[--p->opened.n_tensors].name);
+        if (what == 3)
+            p->opened.n_train--;
+        if (what == 4)
+            p->opened.data.hi++;
+        if (i % 2)
+            rig_report(&r, 0, rig_opened());
+        rig_report(&r, 1, p);
+        if (i % 2 == 0)
+            rig_report(&r, 0, rig_opened());
+        r.is_trusted[1] = 0;
+        assert_refused(&r, 1, cases[i / 2].reason, cases[i / 2].text);
+        rig_hello(&r, 2, 1); /* the seat is free for a better one */
+        rig_report(&r, 2, rig_opened());
+        assert_int_equal(r.command->kind, CMD_PREPARE);
+        rig_free(&r);
+    }
+}
+
+static void who_leaves_early_frees_the_seat(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_report(&r, 0, rig_opened());
+    rig_hello(&r, 1, 1);
+    rig_close(&r, 1);
+    assert_logged(&r, "rank 1 (h1) left before training began");
+    rig_hello(&r, 2, 1);
+    assert_welcome(&r, 2, 1);
+    rig_wait(&r, 6000); /* silent: lost */
+    assert_true(r.is_closed[2]);
+    assert_logged(&r, "no sign of life");
+    rig_hello(&r, 3, 1);
+    struct report *f = report_new(REPORT_FAULT, 0);
+    err_set(&f->fault.err, ERR_IO, "no such file");
+    rig_report(&r, 3, f);
+    assert_logged(&r, "rank 1 (h3) left before training began: no such file");
+    rig_hello(&r, 4, 1);
+    rig_report(&r, 4, rig_opened());
+    assert_int_equal(r.command->kind, CMD_PREPARE);
+    assert_int_equal(rig_count(&r, EVENT_LOST), 0);
+    rig_free(&r);
+}
+
+static void missing_ranks_are_named(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(4);
+    (void)state;
+    o.heartbeat_timeout_ms = 100000;
+    rig_driver(&r, &o);
+    rig_hello(&r, 2, 2);
+    rig_wait(&r, 4900);
+    assert_null(strstr(buf_cstr(&r.log), "waiting for"));
+    rig_wait(&r, 300);
+    assert_logged(&r, "waiting for rank 1, rank 3 to join: 2 of 4 here");
+    rig_free(&r);
+}
+
+static void gathering_has_its_deadlines(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    o.heartbeat_timeout_ms = 100000;
+    rig_driver(&r, &o);
+    rig_hello(&r, 1, 1);
+    rig_wait(&r, 60100);
+    assert_has(rig_event(&r, EVENT_ERROR)->text,
+               "gather took longer than 60 s (cluster.deadlines.gather); missing: rank 2");
+    rig_free(&r);
+
+    rig_driver(&r, &o);
+    rig_hello(&r, 1, 1);
+    rig_wait(&r, 30000);
+    rig_hello(&r, 2, 2);
+    rig_report(&r, 0, rig_opened());
+    rig_report(&r, 1, rig_opened());
+    rig_wait(&r, 20100);
+    assert_has(
+        rig_event(&r, EVENT_ERROR)->text,
+        "ready took longer than 20 s (cluster.deadlines.ready); missing: rank 2 (h2: in open");
+    rig_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hello_is_refused_with_its_reason),
+        cmocka_unit_test(a_flood_of_strangers_is_told_in_few_lines),
+        cmocka_unit_test(a_full_job_refuses),
+        cmocka_unit_test(who_wants_any_gives_way),
+        cmocka_unit_test(gpus_are_given_once),
+        cmocka_unit_test(gpus_are_shared_for_tests),
+        cmocka_unit_test(free_places_are_found),
+        cmocka_unit_test(strangers_must_say_hello),
+        cmocka_unit_test(what_differs_is_refused),
+        cmocka_unit_test(who_leaves_early_frees_the_seat),
+        cmocka_unit_test(missing_ranks_are_named),
+        cmocka_unit_test(gathering_has_its_deadlines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,273 @@
+/* driver_run, driver_end: checkpoints, and stops that wait for them. */
+#include "rig.h"
+
+#include "base/alloc.h"
+
+static void a_polite_stop_saves(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 2, CMD_TRAIN);
+    driver_stop(r.d, r.now, "SIGINT");
+    rig_drain(&r);
+    assert_int_equal(r.n_requests, 1);
+    assert_int_equal(r.command->kind, CMD_TRAIN);
+    struct cmd *c = r.command;
+    r.command = NULL;
+    for (int k = 0; k < 2; k++) {
+        struct report *p = rig_answer(c);
+        p->epoch.step = 3;
+        p->epoch.end = EPOCH_STOPPED;
+        rig_report(&r, k, p);
+    }
+    cmd_free(c);
+    assert_int_equal(r.command->kind, CMD_CHECKPOINT);
+    assert_int_equal(r.command->checkpoint.step, 3);
+    rig_answer_all(&r, 2);
+    assert_int_equal(r.sent[1]->stop->outcome, WIRE__OUTCOME__OUTCOME_STOPPED);
+    rig_end(&r, 2);
+    assert_int_equal(r.status, STATUS_STOPPED);
+    assert_string_equal(r.text, "stopped by SIGINT after step 3 (epoch 1); resume with: dpdriver "
+                                "--resume");
+    rig_free(&r);
+}
+
+static void stops_before_and_at_once(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_hello(&r, 1, 1);
+    driver_stop(r.d, r.now, "SIGTERM");
+    rig_drain(&r);
+    rig_end(&r, 2);
+    assert_int_equal(r.status, STATUS_STOPPED);
+    assert_string_equal(r.text, "stopped by SIGTERM before training began");
+    rig_free(&r);
+
+    rig_driver(&r, &o);
+    rig_go_to(&r, 2, CMD_VALIDATE);
+    for (int i = 0; i < 2; i++)
+        driver_stop(r.d, r.now, "SIGTERM");
+    rig_drain(&r);
+    assert_int_equal(r.n_aborts, 1);
+    assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_ABORT);
+    rig_wait(&r, 1000); /* neither engine nor follower answer */
+    assert_true(r.is_finished);
+    assert_true(r.is_engine_stuck);
+    assert_int_equal(r.status, STATUS_STOPPED);
+    rig_free(&r);
+}
+
+static struct report *unasked(int64_t step, const char *path, const char *error)
+{
+    struct report *p = report_new(REPORT_CHECKPOINT, 1);
+    p->checkpoint.step = step;
+    p->checkpoint.path = path ? xstrdup(path) : NULL;
+    p->checkpoint.error = error ? xstrdup(error) : NULL;
+    p->checkpoint.is_unasked = 1;
+    return p;
+}
+
+/* Written beside training: what becomes of it is told in whatever stage, once. */
+static void checkpoints_are_written_beside(void **state)
+{
+    static const enum cmd_kind when[] = {CMD_TRAIN, CMD_VALIDATE, CMD_CHECKPOINT};
+    (void)state;
+    for (size_t i = 0; i < 2 * ARRAY_LEN(when); i++) {
+        const char *error = i % 2 ? "no space left" : NULL;
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        rig_driver(&r, &o);
+        rig_go_to(&r, 2, CMD_CHECKPOINT);
+        assert_false(r.command->checkpoint.is_last);
+        rig_report(&r, 0, rig_answer(r.command)); /* the state is copied, no more */
+        rig_report(&r, 1, rig_answer(r.command));
+        rig_go_on_to(&r, 2, when[i / 2]);
+        assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), 0);
+        rig_report(&r, 0, unasked(4, error ? NULL : "p", error));
+        assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), !error);
+        assert_int_equal(rig_count(&r, EVENT_ERROR), error != NULL);
+        rig_go_on_to(&r, 2, CMD_CHECKPOINT);
+        assert_true(r.command->checkpoint.is_last); /* of the second and last epoch */
+        rig_answer_all(&r, 2);
+        rig_end(&r, 2);
+        assert_int_equal(r.status, STATUS_OK);
+        rig_free(&r);
+    }
+}
+
+/* Asked to stop while the state is copied: the end waits for what is being written. */
+static void stops_when_the_checkpoint_is_written(void **state)
+{
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        struct rig r;
+        struct driver_options o = rig_options(1);
+        rig_driver(&r, &o);
+        rig_go_to(&r, 1, CMD_CHECKPOINT);
+        struct cmd *c = r.command;
+        r.command = NULL;
+        driver_stop(r.d, r.now, "SIGTERM");
+        rig_report(&r, 0, rig_answer(c));
+        cmd_free(c);
+        assert_int_equal(r.command->kind, CMD_CHECKPOINT);
+        assert_int_equal(r.command->checkpoint.step, 4);
+        assert_true(r.command->checkpoint.is_last);
+        struct report *p = rig_answer(r.command);
+        if (fails)
+            p->checkpoint.error = xstrdup("no space left");
+        else
+            rig_report(&r, 0, unasked(4, "p", NULL)); /* was under way, is not written twice */
+        rig_report(&r, 0, p);
+        rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+        assert_int_equal(r.status, fails ? STATUS_FAILED : STATUS_STOPPED);
+        assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), !fails);
+        rig_free(&r);
+    }
+}
+
+/* Another rank's failure leaves rank 0 the time to finish a checkpoint, if it says that it does so;
+ * the operator's second signal does not. */
+static void a_failure_waits_for_what_is_written(void **state)
+{
+    (void)state;
+    for (int is_saving = 0; is_saving < 2; is_saving++) {
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        rig_driver(&r, &o);
+        rig_go_to(&r, 2, CMD_TRAIN);
+        rig_close(&r, 1);
+        assert_int_equal(r.command->kind, CMD_STOP);
+        struct progress p = {.generation = 1, .epoch = 1, .phase = PHASE_CHECKPOINT, .bucket = -1};
+        if (is_saving)
+            driver_progress(r.d, r.now, &p);
+        rig_wait(&r, 1000);
+        assert_int_equal(r.is_finished, !is_saving);
+        if (is_saving) {
+            rig_wait(&r, 20000);
+            assert_false(r.is_finished);
+            rig_report(&r, 0, unasked(4, "p", NULL));
+            rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+            assert_true(r.is_finished);
+            assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), 1);
+        }
+        assert_int_equal(r.is_engine_stuck, !is_saving);
+        assert_int_equal(r.status, STATUS_FAILED);
+        rig_free(&r);
+    }
+}
+
+static void checkpoints_may_fail_but_the_last(void **state)
+{
+    (void)state;
+    for (int when = 1; when <= 2; when++) {
+        struct rig r;
+        struct driver_options o = rig_options(1);
+        rig_driver(&r, &o);
+        rig_report(&r, 0, rig_opened());
+        for (int epoch = 1; epoch <= 2; epoch++) {
+            while (r.command->kind != CMD_CHECKPOINT)
+                rig_answer_all(&r, 1);
+            struct report *p = rig_answer(r.command);
+            if (epoch == when)
+                p->checkpoint.error = xstrdup("no space left");
+            else
+                p->checkpoint.path = xstrdup("p");
+            rig_report(&r, 0, p);
+        }
+        assert_int_equal(rig_count(&r, EVENT_ERROR), 1);
+        assert_int_equal(rig_count(&r, EVENT_DONE), when == 1);
+        rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+        assert_int_equal(r.status, when == 1 ? STATUS_OK : STATUS_FAILED);
+        if (when == 2)
+            assert_has(buf_cstr(&r.log), "trained to step 8, but the final checkpoint could not be "
+                                         "written: no space left\n");
+        rig_free(&r);
+    }
+}
+
+static void what_is_saved_is_not_saved_again(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(1);
+    (void)state;
+    o.validate_every = 0;
+    rig_driver(&r, &o);
+    rig_report(&r, 0, rig_opened());
+    while (r.command->kind != CMD_TRAIN)
+        rig_answer_all(&r, 1);
+    rig_report(&r, 0, unasked(4, "p", NULL)); /* checkpoint.every_steps */
+    rig_answer_all(&r, 1);
+    assert_int_equal(r.command->kind, CMD_TRAIN);
+    assert_int_equal(r.command->train.epoch, 2);
+    assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), 1);
+    rig_free(&r);
+}
+
+static void nonfinite_saves_and_fails(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(1);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_report(&r, 0, rig_opened());
+    while (r.command->kind != CMD_TRAIN)
+        rig_answer_all(&r, 1);
+    struct report *p = rig_answer(r.command);
+    p->epoch.step = 2;
+    p->epoch.end = EPOCH_NONFINITE;
+    p->epoch.note = xstrdup("conv1 gave inf");
+    rig_report(&r, 0, p);
+    assert_int_equal(r.command->kind, CMD_CHECKPOINT);
+    rig_answer_all(&r, 1);
+    rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+    assert_int_equal(r.status, STATUS_FAILED);
+    assert_string_equal(
+        r.text,
+        "step 2 was not applied: rank 0 (h0): conv1 gave inf; the state before it is in step-2");
+    rig_free(&r);
+}
+
+static void own_input_errors_are_usage(void **state)
+{
+    static const struct {
+        int code, status;
+    } cases[] = {{ERR_CORRUPT, STATUS_USAGE},
+                 {ERR_IO, STATUS_USAGE},
+                 {ERR_DEVICE, STATUS_FAILED},
+                 {ERR_NOMEM, STATUS_FAILED}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        struct report *f = report_new(REPORT_FAULT, 0);
+        rig_driver(&r, &o);
+        err_set(&f->fault.err, cases[i].code, "data: bad magic");
+        f->fault.phase = PHASE_OPEN;
+        rig_report(&r, 0, f);
+        rig_report(&r, 0, report_new(REPORT_STOPPED, 0));
+        assert_int_equal(r.status, cases[i].status);
+        assert_string_equal(r.text, "rank 0 (h0) failed in open: data: bad magic");
+        rig_free(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_polite_stop_saves),
+        cmocka_unit_test(stops_before_and_at_once),
+        cmocka_unit_test(checkpoints_are_written_beside),
+        cmocka_unit_test(stops_when_the_checkpoint_is_written),
+        cmocka_unit_test(a_failure_waits_for_what_is_written),
+        cmocka_unit_test(checkpoints_may_fail_but_the_last),
+        cmocka_unit_test(what_is_saved_is_not_saved_again),
+        cmocka_unit_test(nonfinite_saves_and_fails),
+        cmocka_unit_test(own_input_errors_are_usage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
