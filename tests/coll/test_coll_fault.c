@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +18,10 @@
 #include "ranks.h"
 
 enum { BIG = 300000 };
+
+/* Far less than the waits that must not happen (a minute, or for ever), far more than a busy
+ * machine needs. */
+static const double promptly_s = 20;
 
 static int count_fds(void)
 {
@@ -80,7 +85,7 @@ static int stuck(struct coll *c, const void *arg, struct verdict *v)
             return unexpected(v, "all-reduce %d returned %d", i, codes[i]);
     if (later != ERR_CANCELED && later != ERR_PEER)
         return unexpected(v, "after the abort: %d", later);
-    return took > 1.0 ? unexpected(v, "took %g s", took) : 0;
+    return took > promptly_s ? unexpected(v, "took %g s", took) : 0;
 }
 
 static void test_abort_while_stuck(void **state)
@@ -140,14 +145,33 @@ static void test_free_while_pending(void **state)
     int64_t t0 = clock_mono_ns();
     for (enum transport t = 0; t < TRANSPORTS; t++)
         assert_int_equal(run_ranks(t, 3, 0, free_while_pending, NULL), 0);
-    assert_true(clock_since_s(t0) < 3.0);
+    assert_true(clock_since_s(t0) < promptly_s);
+}
+
+struct killing {
+    int64_t len;
+    _Atomic int *n_noticed; /* in memory that the forked ranks share */
+};
+
+/* Whoever frees its coll is gone too: not before all the others have seen who went first. */
+static int wait_until_noticed(const struct killing *k, int n, struct verdict *v)
+{
+    const int64_t t0 = clock_mono_ns();
+
+    atomic_fetch_add(k->n_noticed, 1);
+    while (atomic_load(k->n_noticed) < n)
+        if (clock_since_s(t0) > promptly_s)
+            return unexpected(v, "%d of %d ranks noticed", atomic_load(k->n_noticed), n);
+        else
+            sched_yield();
+    return 0;
 }
 
 /* Rank 1 is killed between two collectives. */
 static int killed(struct coll *c, const void *arg, struct verdict *v)
 {
-    const int64_t *n = arg;
-    float *x = calloc((size_t)*n, sizeof *x);
+    const struct killing *k = arg;
+    float *x = calloc((size_t)k->len, sizeof *x);
     struct err err;
     int rc = 0;
     if (coll_barrier(c, &err) < 0)
@@ -155,23 +179,31 @@ static int killed(struct coll *c, const void *arg, struct verdict *v)
     if (coll_rank(c) == 1)
         raise(SIGKILL);
     int64_t t0 = clock_mono_ns();
-    int64_t t = coll_allreduce(c, x, *n, DTYPE_F32, COLL_SUM, 0, &err);
+    int64_t t = coll_allreduce(c, x, k->len, DTYPE_F32, COLL_SUM, 0, &err);
     int code = t < 0 ? (int)t : coll_wait(c, t, &err);
     if (!rc && (code != ERR_PEER || !strstr(err.msg, "rank 1")))
         rc = unexpected(v, "rank 1 was killed, we saw %d %s", code, err.msg);
-    if (!rc && clock_since_s(t0) > 2.0)
+    if (!rc && clock_since_s(t0) > promptly_s)
         rc = unexpected(v, "noticed after %g s", clock_since_s(t0));
     free(x);
-    return rc;
+    return rc ? rc : wait_until_noticed(k, coll_size(c) - 1, v);
 }
 
 static void test_peer_killed(void **state)
 {
     (void)state;
     static const int64_t lens[] = {1, 1000, BIG, 4 * BIG};
+    struct killing k = {.n_noticed = mmap(NULL, sizeof *k.n_noticed, PROT_READ | PROT_WRITE,
+                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
+
+    assert_true(k.n_noticed != MAP_FAILED);
     for (size_t i = 0; i < ARRAY_LEN(lens); i++)
-        for (int size = 2; size <= 4; size++)
-            assert_int_equal(run_ranks(OVER_GLOO_FORK, size, SIGKILL, killed, &lens[i]), 0);
+        for (int size = 2; size <= 4; size++) {
+            k.len = lens[i];
+            atomic_store(k.n_noticed, 0);
+            assert_int_equal(run_ranks(OVER_GLOO_FORK, size, SIGKILL, killed, &k), 0);
+        }
+    munmap(k.n_noticed, sizeof *k.n_noticed);
 }
 
 /* Two Gloo ranks by hand */
@@ -224,10 +256,10 @@ static void *connecting_main(void *arg)
 
 static void connect_both(struct two *w)
 {
-    struct connecting k = {.two = w, .rank = 1, .deadline_ms = 10000};
+    struct connecting k = {.two = w, .rank = 1, .deadline_ms = 60000};
     struct err err;
     pthread_create(&k.thread, NULL, connecting_main, &k);
-    int rc = connect_one(w, 0, 10000, &err);
+    int rc = connect_one(w, 0, 60000, &err);
     pthread_join(k.thread, NULL);
     if (rc < 0 || k.rc < 0)
         fail_msg("%s", rc < 0 ? err.msg : k.err.msg);
@@ -249,7 +281,7 @@ static void test_abort_connect(void **state)
         pthread_join(k.thread, NULL);
         assert_int_equal(k.rc, ERR_CANCELED);
         free_two(&w);
-        assert_true(clock_since_s(t0) < 1.0);
+        assert_true(clock_since_s(t0) < promptly_s);
     }
 }
 
@@ -279,7 +311,7 @@ static void test_connect_deadline(void **state)
         assert_int_equal(connect_one(&w, rank, 100, &err), ERR_TIMEOUT);
         assert_non_null(strstr(err.msg, rank ? "rank 0" : "rank 1"));
         free_two(&w);
-        assert_true(clock_since_s(t0) < 1.0);
+        assert_true(clock_since_s(t0) < promptly_s);
     }
 }
 
@@ -291,7 +323,7 @@ static void test_connect_refused(void **state)
     prepare_two(&w, NULL, 0);
     coll_free(w.c[0]);
     w.c[0] = NULL;
-    assert_int_equal(connect_one(&w, 1, 10000, &err), ERR_PEER);
+    assert_int_equal(connect_one(&w, 1, 60000, &err), ERR_PEER);
     assert_non_null(strstr(err.msg, "rank 0 at 127.0.0.1:"));
     assert_non_null(strstr(err.msg, "refused"));
     free_two(&w);
@@ -341,7 +373,7 @@ static void test_timeout(void **state)
     int64_t t0 = clock_mono_ns();
     assert_int_equal(coll_barrier(w.c[0], &err), ERR_TIMEOUT);
     assert_non_null(strstr(err.msg, "rank 1"));
-    assert_true(clock_since_s(t0) < 1.0);
+    assert_true(clock_since_s(t0) < promptly_s);
     free_two(&w);
 }
 
@@ -369,7 +401,7 @@ static void test_strangers(void **state)
         int64_t t0 = clock_mono_ns();
         int rc = connect_one(&w, 0, 200, &err);
         assert_true(rc == ERR_TIMEOUT || rc == ERR_PEER || rc == ERR_PROTO);
-        assert_true(clock_since_s(t0) < 1.0);
+        assert_true(clock_since_s(t0) < promptly_s);
         assert_int_equal(close(s), 0);
         free_two(&w);
     }
@@ -441,7 +473,7 @@ static int is_delayed(struct coll *c, const void *arg, struct verdict *v)
 static void test_injected_delay(void **state)
 {
     (void)state;
-    const struct coll_fault faults[3] = {[2] = {.at_ticket = 1, .delay_ms = 60}};
+    const struct coll_fault faults[3] = {[2] = {.at_ticket = 1, .delay_ms = 400}};
     assert_int_equal(run_ranks_with_faults(3, faults, is_delayed, NULL), 0);
     const struct coll_fault forever[2] = {[0] = {.at_ticket = 1, .delay_ms = 3600000}};
     int64_t t0 = clock_mono_ns();
@@ -450,7 +482,7 @@ static void test_injected_delay(void **state)
     assert_int_equal(run_ranks_with_faults(2, forever, stuck, fds), 0);
     close(fds[0]);
     close(fds[1]);
-    assert_true(clock_since_s(t0) < 1.0);
+    assert_true(clock_since_s(t0) < promptly_s);
 }
 
 static int disagree(struct coll *c, const void *arg, struct verdict *v)
