@@ -260,11 +260,15 @@ void run_moved(struct driver *d, int rank, const struct progress *p);
 void run_stepped(struct driver *d, int rank, double rss_mib);
 
 /* driver_watch.c */
-struct watch_view {    /* of the ranks at this moment */
-    int first;         /* the furthest behind; -1: none that could be named */
-    int n_behind;      /* with those that are no further */
-    int waiting;       /* a rank in the latest collective under way; -1: none */
-    int is_by_silence; /* nothing but silence tells who is behind */
+/* What tells who is behind: the first of these that is true of anybody.  EARLIER: it waits in a
+ * collective before the one that others are in, its own part being done. */
+enum watch_sign { WATCH_OWN_WORK, WATCH_SILENCE, WATCH_EARLIER, WATCH_SIGNS };
+
+struct watch_view { /* of the ranks at this moment */
+    int first;      /* the furthest behind; -1: none that could be named */
+    int n_behind;   /* with those that are no further */
+    int waiting;    /* a rank in the latest collective under way; -1: none */
+    enum watch_sign sign;
 };
 
 struct watch_view watch_look(const struct driver *d);

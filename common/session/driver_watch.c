@@ -3,8 +3,10 @@
  * In training all ranks hand over the same collectives in the same order, so the one that has
  * handed over fewer than the others wait in (session/ring.h) is behind.  What is known of a rank is
  * as old as its last heartbeat; as one that waits does not move on, and one that is behind does not
- * either, the comparison holds all the same.  Elsewhere whoever has not answered is behind.  While
- * they connect, each may wait for any other: nobody is named unless only one is left.
+ * either, the comparison holds all the same.  A rank that itself waits in an earlier collective is
+ * not it: whoever stopped in the midst of that one may have served only some of the others.
+ * Elsewhere whoever has not answered is behind.  While they connect, each may wait for any other:
+ * nobody is named unless only one is left.
  *
  * The line that comes of it is a warning once a rank has used up half of a deadline, or has been
  * silent for half of the time after which it is lost; then it is part of the error. */
@@ -49,17 +51,24 @@ static int latest_waiting(const struct driver *d)
     return found;
 }
 
+static int is_in_collective(const struct driver *d, int rank)
+{
+    return d->seats[rank].at.phase == PHASE_REDUCE && head_of(d, rank)->at.number > 0 &&
+           !watch_is_silent(d, rank);
+}
+
 int watch_is_behind(const struct driver *d, const struct watch_view *v, int rank)
 {
     if (!is_missing(d, rank))
         return 0;
-    if (v->is_by_silence)
+    if (v->sign == WATCH_SILENCE)
         return watch_is_silent(d, rank);
     if (d->stage != STAGE_TRAIN && d->stage != STAGE_FORM)
         return 1;
-    if (v->waiting >= 0)
-        return head_of(d, rank)->n_handed < head_of(d, v->waiting)->at.number;
-    return d->seats[rank].at.phase != PHASE_REDUCE;
+    if (v->waiting < 0)
+        return d->seats[rank].at.phase != PHASE_REDUCE;
+    return head_of(d, rank)->n_handed < head_of(d, v->waiting)->at.number &&
+           (v->sign == WATCH_EARLIER || !is_in_collective(d, rank));
 }
 
 static int is_further(const struct seat *a, const struct seat *b)
@@ -86,9 +95,8 @@ static void count_behind(const struct driver *d, struct watch_view *v)
 struct watch_view watch_look(const struct driver *d)
 {
     struct watch_view v = {.waiting = latest_waiting(d)};
-    count_behind(d, &v);
-    if (v.n_behind == 0) {
-        v.is_by_silence = 1;
+    for (int sign = 0; sign < WATCH_SIGNS && v.n_behind == 0; sign++) {
+        v.sign = (enum watch_sign)sign;
         count_behind(d, &v);
     }
     if (d->stage == STAGE_FORM && v.n_behind > 1)
@@ -243,7 +251,7 @@ void watch_put_waiters_for(const struct driver *d, int rank, struct buf *b)
 
 static struct watch_view look_for_silence(const struct driver *d)
 {
-    struct watch_view v = {.waiting = latest_waiting(d), .is_by_silence = 1};
+    struct watch_view v = {.waiting = latest_waiting(d), .sign = WATCH_SILENCE};
     count_behind(d, &v);
     return v;
 }

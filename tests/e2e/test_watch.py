@@ -12,6 +12,8 @@ import dp
 from dp import DRIVER, ENDLESS, FAILED, FINISHED, REFUSED, RIGID, STOPPED, USAGE
 
 WHO = r"rank {} \([^,]+, pid {}\)"
+# All but rank 2; on a machine so busy that one of them is silent too, without that one.
+WAITERS = r"ranks? (0 1 3|0 1|0 3|1 3|0) waits? for (it|them)"
 
 
 class Watch(dp.Case):
@@ -42,11 +44,11 @@ class Watch(dp.Case):
         victim.signal(signal.SIGSTOP)
         who = WHO.format(2, victim.pid)
         driver.wait_line(f"warning: {who} is in .*step \\d+.*silent for .*; "
-                         r"ranks 0 1 3 wait for it in bucket \d+")
+                         rf"{WAITERS} in bucket \d+")
         for daemon in (driver, followers[0], followers[2]):
             self.assert_exit(daemon, FAILED, r"rank 2 \([^)]+\) was lost.*no sign of life for .*; "
-                                             r"ranks 0 1 3 wait for it in bucket \d+")
-        self.assertIn("ranks 0 1 3 wait for it", self.events("error")[0]["message"])
+                                             rf"{WAITERS} in bucket \d+")
+        self.assertRegex(self.events("error")[0]["message"], WAITERS)
         self.assertEqual(self.events("warning")[0]["rank"], 2)
         self.assertRegex(driver.text, r"what the ranks did last is in \S+incident-1.json")
         self.check_rings(self.incident(), behind=2, answered=(0, 1, 3))
@@ -59,12 +61,15 @@ class Watch(dp.Case):
         self.assertEqual(sorted(k for k, rank in ranks.items() if rank["collectives"]),
                          sorted(answered))
         last = {k: ranks[k]["collectives"][-1] for k in answered if k != behind}
-        for collective in last.values():  # the same one on all, begun, and not ended
+        for collective in last.values():  # begun, and not ended
             self.assertIn(collective["state"], ("running", "queued"))
             self.assertIsNone(collective["ended"])
             self.assertGreater(collective["handed"], 0)
-        self.assertEqual(len({(c["number"], c["step"], c["bucket"], c["bytes"])
-                              for c in last.values()}), 1)
+        # The same one on all; or a rank still lacks its part of the one before.
+        newest = max(c["number"] for c in last.values())
+        self.assertGreaterEqual(min(c["number"] for c in last.values()), newest - 1)
+        self.assertEqual(len({(c["step"], c["bucket"], c["bytes"])
+                              for c in last.values() if c["number"] == newest}), 1)
 
     def test_a_deadline_names_the_rank_that_hangs(self):
         """Its heartbeats go on, so only the deadline ends it; and a warning comes before."""

@@ -114,6 +114,16 @@ static void who_is_behind_is_named(void **state)
         {{waits, {PHASE_BACKWARD, 118, 4, 11, 10, 3, .bytes = 4096}, fills, waits},
          2,
          "ranks 0 1 3 wait for it in bucket 3"},
+        /* Rank 2 stopped in the midst of bucket 2: rank 1 still waits for its part of it. */
+        {{waits, {PHASE_REDUCE, 118, 2, 10, 9, 2, .bytes = 4096}, fills, waits},
+         2,
+         "rank 2 (h2, pid 102) is in backward of step 118, bucket 3, for 23.0 s; ranks 0 1 3 wait "
+         "for it in bucket 3"},
+        /* Its part of bucket 2 never comes back, and nobody else is behind. */
+        {{waits, {PHASE_REDUCE, 118, 2, 10, 9, 2, .bytes = 4096}, waits, waits},
+         1,
+         "rank 1 (h1, pid 101) is in reduce of step 118, bucket 2, for 23.0 s; ranks 0 2 3 wait "
+         "for it in bucket 3"},
         /* All are in the same one. */
         {{waits, waits, waits, waits},
          -1,
