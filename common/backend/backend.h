@@ -41,6 +41,7 @@ enum fusion {
     FUSE_ACTIVATION,    /* conv2d or linear (+ bias) + activation */
     FUSE_FLATTEN,       /* flatten + linear, and the gradients */
     FUSE_POOL_GRAD_ACT, /* activation_grad after pool2d_grad in one pass */
+    FUSE_LOSS_GRAD,     /* softmax_xent and its gradient, where nobody else reads prob */
 };
 
 /* A device's two queues: what one is given is done in order, and nothing orders the two but marks.

@@ -44,6 +44,7 @@
  *
  *   softmax_xent       logits [N,C], labels I32 [N], metrics -> prob? [N,C]; adds to metrics
  *   softmax_xent_grad  prob, labels, scalars, scaler? -> dlogits, times loss_scale
+ *   softmax_xent_train logits, labels, metrics, scalars, scaler? -> dlogits: both, fused
  *   mse                y [N,C], labels, metrics -> diff? [N,C] to the one-hot label; the same
  *   mse_grad           diff, scalars, scaler? -> dy, times loss_scale
  *   cast               x -> y, the same numbers rounded to another type

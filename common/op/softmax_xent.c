@@ -1,15 +1,17 @@
 /* softmax_xent - the cross-entropy loss on logits, as torch.nn.CrossEntropyLoss with class indices.
  *
- * softmax_xent       in: 0 logits [N,C]  1 labels I32 [N], each in [0,C)  2 metrics
+ * softmax_xent       in: 0 logits [N,C]  1 labels I32 [N]  2 metrics
  *                    out: 0 prob? [N,C] = softmax of each row
  *   With s = attr.loss.label_smoothing the target of a sample is t[c] = (1-s)*[c = label] + s/C,
  *   its loss is -sum over c of t[c]*log prob[c].  Added to metrics: METRIC_LOSS_SUM the losses that
  *   are finite (in double), METRIC_CORRECT the samples whose first largest logit is the label's,
- *   METRIC_SAMPLES N, METRIC_NONFINITE the samples whose loss is not finite.
- * softmax_xent_grad  in: 0 prob  1 labels  2 scalars  3 scaler? F32 [SCALER_LEN] (op/loss_scale.c)
- *                    out: 0 dlogits (may be in place of prob) = (prob - t) * scalars.loss_scale,
- *                    times scaler[SCALER_SCALE] if there is one
- *   prob is F32 whatever the type of the logits: 1 - prob of a learnt label is small. */
+ *   METRIC_SAMPLES N, METRIC_NONFINITE the samples whose loss is not finite.  A label outside
+ * [0,C), which readers refuse, has a loss that is not finite. softmax_xent_grad  in: 0 prob  1
+ * labels  2 scalars  3 scaler? F32 [SCALER_LEN] (op/loss_scale.c) out: 0 dlogits (may be in place
+ * of prob) = (prob - t) * scalars.loss_scale, times scaler[SCALER_SCALE] if there is one prob is
+ * F32 whatever the type of the logits: 1 - prob of a learnt label is small. softmax_xent_train  in:
+ * 0 logits  1 labels  2 metrics  3 scalars  4 scaler? out: 0 dlogits (may be in place of logits)
+ *   Both in one: what program/fuse.c makes of the two where nobody else reads prob. */
 #include "op/infer.h"
 #include "op/scaler.h"
 
@@ -67,4 +69,25 @@ const struct op_def op_softmax_xent_grad = {
     .in_name = {"prob", "labels", "scalars", "scaler"},
     .out_name = {"dlogits"},
     .infer = infer_grad,
+};
+
+static int infer_train(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                       struct err *err)
+{
+    int rc = op_want_shape(g, n, 4, SHAPE(SCALER_LEN), err);
+
+    return rc < 0 ? rc : infer(g, n, out, err);
+}
+
+const struct op_def op_softmax_xent_train = {
+    .name = "softmax_xent_train",
+    .n_in = 5,
+    .n_out = 1,
+    .flags = OP_ROWS | OP_EFFECT | OP_LOSS | OP_INPLACE,
+    .optional_in = 1 << 4,
+    .typed_in = 1 << 0,
+    .typed_out = 1 << 0,
+    .in_name = {"logits", "labels", "metrics", "scalars", "scaler"},
+    .out_name = {"dlogits"},
+    .infer = infer_train,
 };

@@ -161,6 +161,23 @@ static void fuse_pool_grad(struct graph *g, struct backend *b, struct node *n)
     take_over(g, n, user);
 }
 
+/* The loss writes its own gradient, over the logits where these end there. */
+static void fuse_loss_grad(struct graph *g, struct backend *b, struct node *n)
+{
+    struct node *user;
+
+    if (n->op != OP_softmax_xent || n->out[0] == NO_VALUE)
+        return;
+    user = only_user(g, n->out[0], OP_softmax_xent_grad, 0);
+    if (!user || !backend_can_fuse(b, g, n, FUSE_LOSS_GRAD, ACT_NONE))
+        return;
+    n->op = OP_softmax_xent_train;
+    n->n_in = op_get(n->op)->n_in;
+    n->in[3] = user->in[2];
+    n->in[4] = user->in[3];
+    take_over(g, n, user);
+}
+
 int program_fuse(struct graph *g, struct backend *b, struct err *err)
 {
     int rc = 0;
@@ -174,6 +191,7 @@ int program_fuse(struct graph *g, struct backend *b, struct err *err)
         fuse_flatten(g, b, &g->node[k]);
         fuse_unflatten(g, b, &g->node[k]);
         fuse_pool_grad(g, b, &g->node[k]);
+        fuse_loss_grad(g, b, &g->node[k]);
     }
     for (int k = 0; rc == 0 && k < g->n_nodes; k++)
         if (g->node[k].op != GONE)

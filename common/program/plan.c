@@ -4,7 +4,7 @@
  * operator that works in place writes over an input that dies there.  A block lives from the node
  * that first writes it to the last that reads it, both included.  Blocks are placed from the
  * largest to the smallest, each in the smallest gap that fits between the blocks that live with it
- * (best-fit).  The logits live to the end, so they can be read after a run. */
+ * (best-fit).  Without a gradient the logits live to the end, so they can be read after a run. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -54,7 +54,7 @@ static void find_lives(const struct program *p, struct block *block)
             if (n->out[i] != NO_VALUE)
                 use_until(&block[root_of(p, n->out[i])], k);
     }
-    if (g->logits != NO_VALUE)
+    if (g->logits != NO_VALUE && g->n_forward == 0)
         block[root_of(p, g->logits)].last = INT_MAX;
 }
 

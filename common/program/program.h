@@ -85,7 +85,8 @@ int program_run_stage(struct program *p, int i,
 int64_t program_batch(const struct program *p);
 void *program_x(const struct program *p);      /* F32 [N,H,W,C], where the engine puts images */
 void *program_labels(const struct program *p); /* I32 [N] */
-/* [N,C] of the layers' type, valid after a run (never shared). */
+/* [N,C] of the layers' type, valid after a run of an evaluation graph; in a differentiated one the
+ * gradient may have been written over them. */
 const void *program_logits(const struct program *p);
 
 /* Run everything again, kernel by kernel, without collectives, and name the first node with an

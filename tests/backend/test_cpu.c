@@ -80,6 +80,8 @@ static void test_fusions(void **state)
         {OP_pool2d_grad, FUSE_POOL_GRAD_ACT, ACT_RELU, 1},
         {OP_pool2d_grad, FUSE_POOL_GRAD_ACT, ACT_GELU, 0},
         {OP_activation_grad, FUSE_POOL_GRAD_ACT, ACT_RELU, 0},
+        {OP_softmax_xent, FUSE_LOSS_GRAD, ACT_NONE, 1},
+        {OP_mse, FUSE_LOSS_GRAD, ACT_NONE, 0},
     };
     struct fixture *f = *state;
 

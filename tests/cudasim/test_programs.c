@@ -134,7 +134,9 @@ static void compare(const struct device *d, struct rig *ref)
     const float *logits = program_logits(ref->program);
     double metrics[METRIC_COUNT], most;
 
-    expect_near(d->b, program_logits(d->p), logits, n_logits, largest(logits, n_logits), "logits");
+    if (!g->n_forward)
+        expect_near(d->b, program_logits(d->p), logits, n_logits, largest(logits, n_logits),
+                    "logits");
     must(backend_copy_out(d->b, metrics, d->s.metrics, sizeof metrics, &err));
     for (int i = 0; i < METRIC_COUNT; i++)
         assert_true(fabs(metrics[i] - ref->metrics[i]) <= 1e-5 * (1 + ref->metrics[i]));

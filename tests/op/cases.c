@@ -397,6 +397,52 @@ const struct op_case op_cases[] = {
      {{{0}}},
      {IN(NORMAL, 0, 10), ONLY(LABELS), ONLY(METRICS)},
      .training = 1},
+    {"softmax_xent_stray",
+     OP_softmax_xent,
+     {.loss.label_smoothing = 0.1f},
+     {IN(NORMAL, 7, 10), ONLY(STRAY), ONLY(METRICS)},
+     .tol = 1e-6,
+     .no_out = 1},
+    {"softmax_xent_long", /* more than a block's threads keep */
+     OP_softmax_xent,
+     {.loss.label_smoothing = 0.1f},
+     {IN(NORMAL, 3, 2501), ONLY(LABELS), ONLY(METRICS)},
+     .tol = 1e-5,
+     .training = 1},
+    {"softmax_xent_train",
+     OP_softmax_xent_train,
+     {{{0}}},
+     {IN(NORMAL, 33, 10), ONLY(LABELS), ONLY(METRICS), ONLY(SCALARS)},
+     .tol = 1e-5},
+    {"softmax_xent_train_scaled",
+     OP_softmax_xent_train,
+     {.loss.label_smoothing = 0.1f},
+     {IN(NORMAL, 7, 67), ONLY(LABELS), ONLY(METRICS), ONLY(SCALARS), IN(SCALER, SCALER_LEN)},
+     .tol = 1e-5},
+    {"softmax_xent_train_long",
+     OP_softmax_xent_train,
+     {.loss.label_smoothing = 0.1f},
+     {IN(NORMAL, 3, 2501), ONLY(LABELS), ONLY(METRICS), ONLY(SCALARS)},
+     .tol = 1e-5},
+    {"softmax_xent_train_one",
+     OP_softmax_xent_train,
+     {{{0}}},
+     {IN(NORMAL, 5, 1), ONLY(LABELS), ONLY(METRICS), ONLY(SCALARS)},
+     .tol = 1e-5},
+    {"softmax_xent_train_infinite",
+     OP_softmax_xent_train,
+     {{{0}}},
+     {IN(INFINITE, 7, 10), ONLY(LABELS), ONLY(METRICS), ONLY(SCALARS)},
+     .tol = 1e-5},
+    {"softmax_xent_train_stray",
+     OP_softmax_xent_train,
+     {{{0}}},
+     {IN(NORMAL, 7, 10), ONLY(STRAY), ONLY(METRICS), ONLY(SCALARS)},
+     .tol = 1e-5},
+    {"softmax_xent_train_empty",
+     OP_softmax_xent_train,
+     {{{0}}},
+     {IN(NORMAL, 0, 10), ONLY(LABELS), ONLY(METRICS), ONLY(SCALARS)}},
     {"mse", OP_mse, {{{0}}}, {IN(NORMAL, 5, 7), ONLY(LABELS), ONLY(METRICS)}, WITH_GRAD},
     {"mse_evaluation",
      OP_mse,
@@ -518,6 +564,7 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
     case FILL_BAD:
         return graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2), name);
     case FILL_LABELS:
+    case FILL_STRAY:
         return graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(c->in[0].shape.dim[0]), name);
     case FILL_INDEX:
         return graph_value(g, VALUE_INPUT, DTYPE_I64, c->in[i].shape, name);
@@ -702,7 +749,9 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
         memcpy(to, (const double[2]){9.0, fill == FILL_BAD}, sizeof(double[2]));
     else if (g->value[value].dtype == DTYPE_I32)
         for (int64_t i = 0; i < n; i++)
-            ((int32_t *)to)[i] = (int32_t)rng_next_below(&s, (uint64_t)c->in[0].shape.dim[1]);
+            ((int32_t *)to)[i] = fill == FILL_STRAY && (i == 0 || i == n - 1)
+                                     ? i ? (int32_t)c->in[0].shape.dim[1] : -1
+                                     : (int32_t)rng_next_below(&s, (uint64_t)c->in[0].shape.dim[1]);
     else if (g->value[value].dtype == DTYPE_I64)
         for (int64_t i = 0; i < n; i++)
             ((int64_t *)to)[i] = (int64_t)rng_next_below(&s, (uint64_t)c->in[0].shape.dim[0]);

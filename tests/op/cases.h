@@ -19,6 +19,7 @@ enum fill {
     FILL_POSITIVE, /* 0.1 .. 2 */
     FILL_UNIT,     /* (0, 1) */
     FILL_LABELS,   /* I32 in [0, C) of in[0] */
+    FILL_STRAY,    /* the same, but the first is -1 and the last C */
     FILL_INDEX,    /* I64 in [0, M) of in[0] */
     FILL_METRICS,  /* the graph's */
     FILL_SCALARS,  /* the graph's */

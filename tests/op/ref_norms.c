@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "op/scaler.h"
 #include "ref_kernels.h"
@@ -211,6 +212,8 @@ void ref_softmax_xent(const struct ref_node *n)
             sum += exp(row[c] - most);
         for (int64_t c = 0; c < C; c++)
             loss -= target(n, C, c, labels[r]) * (row[c] - most - log(sum));
+        if (labels[r] < 0 || labels[r] >= C)
+            loss = (double)NAN;
         count_sample(n->in[2], loss, first_largest(row, C) == labels[r]);
         for (int64_t c = 0; prob && c < C; c++)
             prob[r * C + c] = (float)(exp(row[c] - most) / sum);
@@ -229,6 +232,21 @@ void ref_softmax_xent_grad(const struct ref_node *n)
 
     for (int64_t i = 0; i < N * C; i++)
         dlogits[i] = (float)((prob[i] - target(n, C, i % C, labels[i / C])) * scale);
+}
+
+void ref_softmax_xent_train(const struct ref_node *n)
+{
+    const int64_t n_elements = shape_elements(&n->in_shape[0]);
+    struct ref_node loss = *n, grad = *n;
+    float *prob = xmalloc((size_t)n_elements * sizeof *prob + 1);
+
+    loss.out[0] = prob;
+    ref_softmax_xent(&loss);
+    grad.in[0] = prob;
+    grad.in[2] = n->in[3];
+    grad.in[3] = n->in[4];
+    ref_softmax_xent_grad(&grad);
+    free(prob);
 }
 
 void ref_mse(const struct ref_node *n)

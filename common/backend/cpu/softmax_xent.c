@@ -6,7 +6,7 @@
 /* Loss of one row: -sum of t[c] * log prob[c], t = (1-s)*[c = label] + s/C. */
 static double row_loss(const float *x, int64_t c, int32_t label, double smoothing, double log_sum)
 {
-    const double at_label = log_sum - (double)x[label];
+    const double at_label = label >= 0 && label < c ? log_sum - (double)x[label] : (double)NAN;
     double all = 0;
 
     if (smoothing == 0)
@@ -16,7 +16,8 @@ static double row_loss(const float *x, int64_t c, int32_t label, double smoothin
     return (1 - smoothing) * at_label + smoothing / (double)c * all;
 }
 
-/* prob (may be NULL) = softmax of x; returns the logarithm of the sum of exp(x). */
+/* prob (may be NULL) = softmax of x, which it must not be; returns the logarithm of the sum of
+ * exp(x). */
 static double softmax_row(const float *x, float *prob, int64_t c)
 {
     float largest = x[0];
@@ -59,19 +60,25 @@ int cpu_make_softmax_xent(struct cpu *b, const struct graph *g, const struct nod
     return plain_new(g, n, run, 0, out, err);
 }
 
+/* dx = (prob - t) * scale; it may be prob. */
+static void grad_row(const float *prob, float *dx, int64_t c, int32_t label, float smoothing,
+                     float scale)
+{
+    const float others = smoothing / (float)c;
+
+    for (int64_t i = 0; i < c; i++)
+        dx[i] = (prob[i] - (i == label ? 1.0f - smoothing + others : others)) * scale;
+}
+
 static void run_grad(const struct plain *p)
 {
     const int32_t *labels = p->in[1];
     const float *prob = p->in[0], scale = plain_loss_scale(p->in[2], p->in[3]);
-    const float smoothing = p->attr.loss.label_smoothing, others = smoothing / (float)p->c;
     float *dx = p->out[0];
 
     for (int64_t r = 0; r < p->rows; r++)
-        for (int64_t i = 0; i < p->c; i++) {
-            const float t = i == labels[r] ? 1.0f - smoothing + others : others;
-
-            dx[r * p->c + i] = (prob[r * p->c + i] - t) * scale;
-        }
+        grad_row(prob + r * p->c, dx + r * p->c, p->c, labels[r], p->attr.loss.label_smoothing,
+                 scale);
 }
 
 int cpu_make_softmax_xent_grad(struct cpu *b, const struct graph *g, const struct node *n,
@@ -79,4 +86,29 @@ int cpu_make_softmax_xent_grad(struct cpu *b, const struct graph *g, const struc
 {
     (void)b;
     return plain_new(g, n, run_grad, 0, out, err);
+}
+
+/* Row by row, since the gradient may lie where the logits do; prob is in the scratch meanwhile. */
+static void run_train(const struct plain *p)
+{
+    const float smoothing = p->attr.loss.label_smoothing;
+    const float scale = plain_loss_scale(p->in[3], p->in[4]);
+    const int32_t *labels = p->in[1];
+    const int64_t c = p->c;
+
+    for (int64_t r = 0; r < p->rows; r++) {
+        const float *x = (const float *)p->in[0] + r * c;
+        const double log_sum = softmax_row(x, p->scratch, c);
+
+        loss_count(p->in[2], row_loss(x, c, labels[r], (double)smoothing, log_sum),
+                   loss_first_largest(x, c) == labels[r]);
+        grad_row(p->scratch, (float *)p->out[0] + r * c, c, labels[r], smoothing, scale);
+    }
+}
+
+int cpu_make_softmax_xent_train(struct cpu *b, const struct graph *g, const struct node *n,
+                                struct kernel **out, struct err *err)
+{
+    (void)b;
+    return plain_new(g, n, run_train, (size_t)cpu_in(g, n, 0)->dim[1] * sizeof(float), out, err);
 }

@@ -172,6 +172,8 @@ static int cuda_can_fuse(struct backend *b, const struct graph *g, const struct 
         return is_any(n->op, flatten, ARRAY_LEN(flatten));
     case FUSE_POOL_GRAD_ACT: /* from the activation's output, which gelu's gradient cannot use */
         return n->op == OP_pool2d_grad && act != ACT_GELU;
+    case FUSE_LOSS_GRAD:
+        return n->op == OP_softmax_xent;
     }
     return 0;
 }

@@ -152,11 +152,24 @@ static __device__ inline struct best warp_best(struct best v)
     return v;
 }
 
-/* As loss_first_largest of cpu/loss.h, by all threads of the block, which all get it. */
-template <typename T> static __device__ struct best block_best(const T *x, int64_t c)
+/* The best of what the block's threads bring, and of `first`, the row's first element; all threads
+ * come here and get it. */
+static __device__ inline struct best block_best_of(struct best v, struct best first)
 {
     SHARED(struct best, part, WARPS_MAX);
     const int lane = threadIdx.x % WARP, n_warps = blockDim.x / WARP;
+
+    v = warp_best(v);
+    __syncthreads(); /* the one before may still be read */
+    if (lane == 0)
+        part[threadIdx.x / WARP] = v;
+    __syncthreads();
+    return warp_best(lane < n_warps ? part[lane] : first);
+}
+
+/* As loss_first_largest of cpu/loss.h, by all threads of the block, which all get it. */
+template <typename T> static __device__ struct best block_best(const T *x, int64_t c)
+{
     const struct best first = {(float)x[0], 0};
     struct best v = first;
 
@@ -166,12 +179,7 @@ template <typename T> static __device__ struct best block_best(const T *x, int64
         if (value > v.value)
             v = {value, i};
     }
-    v = warp_best(v);
-    __syncthreads(); /* the one before may still be read */
-    if (lane == 0)
-        part[threadIdx.x / WARP] = v;
-    __syncthreads();
-    return warp_best(lane < n_warps ? part[lane] : first);
+    return block_best_of(v, first);
 }
 
 /* A parameter's gradient, of the type that is wanted: few elements, so choosing for each is free.

@@ -1,75 +1,152 @@
-/* Softmax and cross-entropy in one pass over the logits, a block to a row; formulas in
- * op/softmax_xent.c, twin cpu/softmax_xent.c. */
+/* Softmax, cross-entropy and its gradient: a block to a row, which is read once; formulas in
+ * op/softmax_xent.c, twin cpu/softmax_xent.c.
+ *
+ * Maximum and sum of exponentials grow together (a sum is rescaled when its maximum is passed), and
+ * a thread keeps its first elements, so a row of KEPT * THREADS is not read again for prob or the
+ * gradient; what is beyond is.  Not measured on a GPU yet. */
 #include "backend/cuda/loss.cuh"
+
+enum { KEPT = 8 };
 
 template <typename T> struct xent_rows {
     const T *logits;
     const int32_t *labels;
-    float *prob; /* may be NULL */
+    float *prob;                        /* may be NULL, as may */
+    T *dlogits;                         /* which may be logits */
+    const struct step_scalars *scalars; /* for dlogits, as */
+    const float *scaler;                /* which may be NULL */
     struct row_loss *result;
     int64_t rows, c;
     float smoothing;
 };
 
-/* prob = softmax of x; returns the logarithm of the sum of exp(x). */
-template <typename T>
-static __device__ double softmax_row(const T *x, float *prob, int64_t c, float largest)
-{
-    double sum = 0;
+/* Of some elements of a row: the largest, the sum of exp(x - largest), and that of x. */
+struct tally {
+    struct best best;
+    double exps, all;
+};
 
-    for (int64_t i = threadIdx.x; i < c; i += blockDim.x)
-        sum += (double)expf((float)x[i] - largest);
-    sum = block_sum(sum);
-    if (prob)
-        for (int64_t i = threadIdx.x; i < c; i += blockDim.x)
-            prob[i] = (float)((double)expf((float)x[i] - largest) / sum);
-    return (double)largest + log(sum);
+static __device__ inline void count(struct tally *t, float x, int64_t at)
+{
+    t->all += (double)x;
+    if (x > t->best.value) {
+        t->exps = t->exps * (double)expf(t->best.value - x) + 1;
+        t->best = {x, at};
+    } else if (x == t->best.value) { /* both may be -inf */
+        t->exps += 1;
+        t->best.at = at < t->best.at ? at : t->best.at;
+    } else {
+        t->exps += (double)expf(x - t->best.value);
+    }
 }
 
-/* -sum of t[c] * log prob[c], t = (1-s)*[c = label] + s/C; every thread gets it. */
-template <typename T>
-static __device__ double smooth_loss(const T *x, int64_t c, int32_t label, double smoothing,
-                                     double log_sum)
+/* The tally of the whole row from those of the block's threads, which all get it. */
+static __device__ struct tally block_tally(struct tally mine, struct best first)
 {
-    const double at_label = log_sum - (double)(float)x[label];
-    double all = 0;
+    struct tally all;
 
-    if (smoothing == 0)
-        return at_label;
-    for (int64_t i = threadIdx.x; i < c; i += blockDim.x)
-        all += log_sum - (double)(float)x[i];
-    return (1 - smoothing) * at_label + smoothing / (double)c * block_sum(all);
+    all.best = block_best_of(mine.best, first);
+    all.exps = block_sum(mine.exps * (double)expf(mine.best.value - all.best.value));
+    all.all = block_sum(mine.all);
+    return all;
+}
+
+/* -sum of t[c] * log prob[c], t = (1-s)*[c = label] + s/C. */
+static __device__ inline double smooth_loss(const struct tally *t, double at_label, int64_t c,
+                                            double smoothing)
+{
+    const double log_sum = (double)t->best.value + log(t->exps), loss = log_sum - at_label;
+
+    return smoothing == 0
+               ? loss
+               : (1 - smoothing) * loss + smoothing / (double)c * ((double)c * log_sum - t->all);
+}
+
+/* What becomes of one element, now that its row is known. */
+template <typename T>
+static __device__ inline void finish(const struct xent_rows<T> *p, const struct tally *t, float x,
+                                     int64_t row, int64_t i, float scale)
+{
+    const float prob = (float)((double)expf(x - t->best.value) / t->exps);
+    const float others = p->smoothing / (float)p->c;
+    const float target = i == p->labels[row] ? 1.0f - p->smoothing + others : others;
+
+    if (p->prob)
+        p->prob[row * p->c + i] = prob;
+    if (p->dlogits)
+        p->dlogits[row * p->c + i] = (T)((prob - target) * scale);
+}
+
+template <typename T>
+static __device__ void xent_row(const struct xent_rows<T> *p, int64_t row, float scale)
+{
+    const T *x = p->logits + row * p->c;
+    const int64_t c = p->c, beyond = threadIdx.x + (int64_t)KEPT * blockDim.x;
+    const int32_t label = p->labels[row];
+    const struct best first = {(float)x[0], 0};
+    const double at_label = label >= 0 && label < c ? (double)(float)x[label] : (double)NAN;
+    struct tally t = {first, 0, 0};
+    float kept[KEPT];
+
+    for (int k = 0; k < KEPT; k++) {
+        const int64_t i = threadIdx.x + (int64_t)k * blockDim.x;
+
+        kept[k] = i < c ? (float)x[i] : 0.0f;
+        if (i < c)
+            count(&t, kept[k], i);
+    }
+    for (int64_t i = beyond; i < c; i += blockDim.x)
+        count(&t, (float)x[i], i);
+    t = block_tally(t, first);
+    if (threadIdx.x == 0)
+        p->result[row] = {smooth_loss(&t, at_label, c, (double)p->smoothing), t.best.at == label,
+                          0};
+    if (!p->prob && !p->dlogits)
+        return;
+    for (int k = 0; k < KEPT; k++) {
+        const int64_t i = threadIdx.x + (int64_t)k * blockDim.x;
+
+        if (i < c)
+            finish(p, &t, kept[k], row, i, scale);
+    }
+    for (int64_t i = beyond; i < c; i += blockDim.x)
+        finish(p, &t, (float)x[i], row, i, scale);
 }
 
 template <typename T> static __global__ void xent(struct xent_rows<T> p)
 {
-    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
-        const T *x = p.logits + row * p.c;
-        const int32_t label = p.labels[row];
-        const struct best best = block_best(x, p.c);
-        const double log_sum =
-            softmax_row(x, p.prob ? p.prob + row * p.c : (float *)NULL, p.c, best.value);
-        const double loss = smooth_loss(x, p.c, label, (double)p.smoothing, log_sum);
+    const float scale = p.dlogits ? loss_scale_of(p.scalars, p.scaler) : 0.0f;
 
-        if (threadIdx.x == 0)
-            p.result[row] = {loss, best.at == label, 0};
-    }
+    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x)
+        xent_row(&p, row, scale);
 }
 
-template <typename T> static void run(const struct own *p)
-{
+template <typename T> static struct xent_rows<T> rows_of(const struct own *p) {
     struct xent_rows<T> rows = {
     };
 
     rows.logits = (const T *)p->in[0];
     rows.labels = (const int32_t *)p->in[1];
-    rows.prob = (float *)p->out[0];
     rows.result = (struct row_loss *)p->scratch;
     rows.rows = p->rows;
     rows.c = p->c;
     rows.smoothing = p->attr.loss.label_smoothing;
+    return rows;
+}
+
+template <typename T>
+static void launch(const struct own *p, struct xent_rows<T> rows)
+{
     LAUNCH((xent<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
     loss_run_count(p);
+}
+
+template <typename T> static void run(const struct own *p)
+{
+    struct xent_rows<T> rows = rows_of<T>(p);
+
+    rows.prob = (float *)p->out[0];
+    launch(p, rows);
 }
 
 extern "C" int cuda_make_softmax_xent(struct cuda *b, const struct graph *g, const struct node *n,
@@ -77,6 +154,24 @@ extern "C" int cuda_make_softmax_xent(struct cuda *b, const struct graph *g, con
 {
     return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), loss_scratch(g, n),
                    out, err);
+}
+
+template <typename T> static void run_train(const struct own *p)
+{
+    struct xent_rows<T> rows = rows_of<T>(p);
+
+    rows.dlogits = (T *)p->out[0];
+    rows.scalars = (const struct step_scalars *)p->in[3];
+    rows.scaler = (const float *)p->in[4];
+    launch(p, rows);
+}
+
+extern "C" int cuda_make_softmax_xent_train(struct cuda *b, const struct graph *g,
+                                            const struct node *n, struct kernel **out,
+                                            struct err *err)
+{
+    return own_new(b, g, n, typed(g, n, run_train<float>, run_train<bf16_t>, run_train<f16_t>),
+                   loss_scratch(g, n), out, err);
 }
 
 /* dlogits may be prob, of its type. */
