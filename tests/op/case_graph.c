@@ -1,0 +1,226 @@
+/* From a row of the table to a graph and its content. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "base/util.h"
+#include "cases.h"
+#include "op/control.h"
+#include "op/scaler.h"
+#include "tensor/half.h"
+
+/* The value of in[i], made here unless the graph has it. */
+static int make_input(const struct op_case *c, struct graph *g, int i, const int *in)
+{
+    char name[16] = {'i', 'n', (char)('0' + i)};
+    struct err err;
+    int out;
+
+    switch (c->in[i].fill) {
+    case FILL_NONE:
+        return NO_VALUE;
+    case FILL_METRICS:
+        return g->metrics;
+    case FILL_SCALARS:
+        return g->scalars;
+    case FILL_CHECK:
+    case FILL_BAD:
+        return graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2), name);
+    case FILL_LABELS:
+    case FILL_STRAY:
+        return graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(c->in[0].shape.dim[0]), name);
+    case FILL_INDEX:
+        return graph_value(g, VALUE_INPUT, DTYPE_I64, c->in[i].shape, name);
+    case FILL_SUMS:
+        out = NODE_NEW_OUT;
+        if (graph_node(g, OP_batch_norm_stats, &c->attr, (int[]){in[0], in[4]}, 2, &out, "stats",
+                       &err) < 0)
+            abort();
+        return out;
+    case FILL_BF16:
+        return graph_value(g, VALUE_INPUT, DTYPE_BF16, c->in[i].shape, name);
+    case FILL_F16:
+        return graph_value(g, VALUE_INPUT, DTYPE_F16, c->in[i].shape, name);
+    default:
+        return graph_value(g, VALUE_INPUT, DTYPE_F32, c->in[i].shape, name);
+    }
+}
+
+/* Give a built node its types, as program_set_precision does to a whole graph. */
+static void set_types(struct graph *g, const struct node *n, struct case_types t)
+{
+    const struct op_def *def = op_get(n->op);
+
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] != NO_VALUE && def->typed_in >> i & 1)
+            g->value[n->in[i]].dtype = t.type;
+        else if (n->in[i] != NO_VALUE && def->wide_in >> i & 1)
+            g->value[n->in[i]].dtype = op_type(g, n) == DTYPE_F32 ? DTYPE_F32 : t.grad;
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i] != NO_VALUE && def->typed_out >> i & 1)
+            g->value[n->out[i]].dtype = t.type;
+        else if (n->out[i] != NO_VALUE && def->wide_out >> i & 1)
+            g->value[n->out[i]].dtype = t.grad;
+}
+
+static void set_all_types(const struct op_case *c, struct graph *g, struct case_types t)
+{
+    struct err err;
+
+    for (int k = 0; k < g->n_nodes; k++)
+        set_types(g, &g->node[k], t);
+    for (int k = 0; k < g->n_nodes; k++)
+        if (graph_check_node(g, &g->node[k], &err) < 0) {
+            fprintf(stderr, "%s in %s: %s\n", c->name, dtype_name(t.type), err.msg);
+            abort();
+        }
+}
+
+int case_is_typed(const struct op_case *c)
+{
+    const struct op_def *def = op_get(c->op);
+    int typed = def->typed_out != 0 && c->op != OP_sgd;
+
+    for (int i = 0; i < def->n_in; i++)
+        typed |= c->in[i].fill != FILL_NONE && def->typed_in >> i & 1;
+    return typed;
+}
+
+/* Gradients of the case's node, from a dy for each F32 output that can carry one. */
+static void append_grad(const struct op_case *c, struct graph *g, int din[NODE_MAX_IN])
+{
+    const struct node n = g->node[g->n_forward - 1];
+    const struct op_def *def = op_get(n.op);
+    int dout[NODE_MAX_OUT], want[NODE_MAX_IN] = {0};
+    struct err err;
+
+    for (int i = 0; i < NODE_MAX_OUT; i++)
+        dout[i] = NO_VALUE;
+    if (!(def->flags & OP_LOSS))
+        dout[0] = graph_value(g, VALUE_INPUT, DTYPE_F32, g->value[n.out[0]].shape, "dy");
+    for (int i = 0; i < NODE_MAX_IN; i++) {
+        want[i] = i < n.n_in && n.in[i] != NO_VALUE && g->value[n.in[i]].dtype == DTYPE_F32 &&
+                  g->value[n.in[i]].role == VALUE_INPUT && !(n.op == OP_batch_norm && i > 3);
+    }
+    if (def->grad(g, &n, dout, want, din, &err) < 0) {
+        fprintf(stderr, "%s: %s\n", c->name, err.msg);
+        abort();
+    }
+    for (int i = 0; i < NODE_MAX_IN; i++)
+        din[i] = want[i] && din[i] >= 0 ? din[i] : NO_VALUE;
+    if (c->grad_act != ACT_NONE) {
+        struct node *last = &g->node[g->n_nodes - 1];
+
+        last->attr.pool.act = c->grad_act;
+        last->in[2] = n.in[0];
+        last->n_in = 3;
+        if (graph_check_node(g, last, &err) < 0)
+            abort();
+    }
+}
+
+struct graph *case_build(const struct op_case *c, struct case_types t, int din[NODE_MAX_IN])
+{
+    const struct op_def *def = op_get(c->op);
+    struct graph *g = graph_new(c->in[0].shape.dim[0], 1);
+    int in[NODE_MAX_IN], out[NODE_MAX_OUT];
+    struct err err;
+
+    for (int pass = 0; pass < 2; pass++) /* sums are made from other inputs */
+        for (int i = 0; i < def->n_in; i++)
+            if ((c->in[i].fill == FILL_SUMS) == pass)
+                in[i] = make_input(c, g, i, in);
+    for (int i = 0; i < NODE_MAX_OUT; i++)
+        out[i] = c->no_out && def->optional_out & 1u << i ? NODE_NO_OUT : NODE_NEW_OUT;
+    if (c->op == OP_commit)
+        out[0] = graph_value(g, VALUE_STATE, DTYPE_F32, c->in[0].shape, "state");
+    if (graph_node(g, c->op, &c->attr, in, def->n_in, out, c->name, &err) < 0) {
+        fprintf(stderr, "%s: %s\n", c->name, err.msg);
+        abort();
+    }
+    g->n_forward = g->n_nodes;
+    for (int i = 0; i < NODE_MAX_IN; i++)
+        din[i] = NO_VALUE;
+    if (c->training && def->grad)
+        append_grad(c, g, din);
+    if (case_is_typed(c))
+        set_all_types(c, g, t);
+    return g;
+}
+
+size_t case_bytes(const struct graph *g, int value)
+{
+    return (size_t)shape_elements(&g->value[value].shape) * dtype_size(g->value[value].dtype);
+}
+
+static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
+{
+    switch (fill) {
+    case FILL_SPACED: /* 7919 is a prime that no case's size has as a factor */
+        return ((float)(i * 7919 % n) - (float)n / 2 + 0.25f) * (n < 400 ? 0.05f : 0.01f);
+    case FILL_POSITIVE:
+        return (float)(0.1 + 1.9 * rng_next_unit(s));
+    case FILL_UNIT:
+        return (float)(0.05 + 0.9 * rng_next_unit(s));
+    case FILL_CONTROL:
+        return i == CONTROL_NONFINITE ? 0.0f : 3.0f;
+    case FILL_LOST:
+        return i == CONTROL_NONFINITE ? 1.0f : 3.0f;
+    case FILL_INFINITE:
+        return i == n / 2 ? (float)INFINITY : (float)rng_next_normal(s);
+    case FILL_SCALER:
+    case FILL_LOWEST:
+        return i == SCALER_SCALE        ? fill == FILL_SCALER ? 4.0f : 1.0f
+               : i == SCALER_GOOD       ? 2.0f
+               : i == SCALER_HYSTERESIS ? 1.0f
+                                        : 0.0f;
+    default:
+        return (float)rng_next_normal(s);
+    }
+}
+
+/* How the value is to be filled: as the input of the case's node that it is, else normal. */
+static enum fill fill_of(const struct op_case *c, const struct graph *g, int value)
+{
+    const struct node *n = &g->node[g->n_forward - 1];
+
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] == value)
+            return c->in[i].fill;
+    return FILL_NORMAL;
+}
+
+void case_fill(const struct op_case *c, const struct graph *g, int value, void *to)
+{
+    static const struct step_scalars scalars = {.seed = 0x1234567890abcdef,
+                                                .step = 77,
+                                                .first_position = 5,
+                                                .loss_scale = 0.125f,
+                                                .rate = 0.1f,
+                                                .clip_norm = 1.5f,
+                                                .requests = 7};
+    const enum fill fill = fill_of(c, g, value);
+    const int64_t n = shape_elements(&g->value[value].shape);
+    struct rng_stream s;
+
+    rng_stream_init(&s, 42, RNG_TEST, (uint64_t)value);
+    if (value == g->scalars)
+        memcpy(to, &scalars, sizeof scalars);
+    else if (value == g->metrics)
+        memcpy(to, (const double[METRIC_COUNT]){1.5, 2, 3, 0}, sizeof(double[METRIC_COUNT]));
+    else if (g->value[value].dtype == DTYPE_F64)
+        memcpy(to, (const double[2]){9.0, fill == FILL_BAD}, sizeof(double[2]));
+    else if (g->value[value].dtype == DTYPE_I32)
+        for (int64_t i = 0; i < n; i++)
+            ((int32_t *)to)[i] = fill == FILL_STRAY && (i == 0 || i == n - 1)
+                                     ? i ? (int32_t)c->in[0].shape.dim[1] : -1
+                                     : (int32_t)rng_next_below(&s, (uint64_t)c->in[0].shape.dim[1]);
+    else if (g->value[value].dtype == DTYPE_I64)
+        for (int64_t i = 0; i < n; i++)
+            ((int64_t *)to)[i] = (int64_t)rng_next_below(&s, (uint64_t)c->in[0].shape.dim[0]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            real_put(to, g->value[value].dtype, i, number(fill, &s, i, n));
+}
