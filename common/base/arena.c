@@ -28,8 +28,6 @@ void arena_fini(struct arena *a)
     a->used = 0;
 }
 
-void arena_reset(struct arena *a) { arena_fini(a); }
-
 static void add_block(struct arena *a, size_t n_bytes)
 {
     size_t cap = n_bytes > BLOCK_BYTES ? n_bytes : BLOCK_BYTES;

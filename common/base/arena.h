@@ -3,7 +3,7 @@
  * Small host objects (graph nodes, names, a parsed job) are allocated one after another and
  * released at once.  Blocks come from xmalloc, so allocation cannot fail.
  *
- * Life:    arena_init -> arena_alloc ... -> arena_fini (or arena_reset, to use it again).
+ * Life:    arena_init -> arena_alloc ... -> arena_fini.
  * Threads: one at a time. */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
@@ -19,8 +19,7 @@ struct arena {
 };
 
 void arena_init(struct arena *a);
-void arena_fini(struct arena *a); /* frees all; a zeroed arena is fine */
-void arena_reset(struct arena *a);
+void arena_fini(struct arena *a); /* frees all: a may be used again; a zeroed arena is fine */
 
 /* `n_bytes` zeroed bytes aligned to 16. */
 void *arena_alloc(struct arena *a, size_t n_bytes);

@@ -21,24 +21,6 @@ void hash_to_text(struct hash128 h, char out[HASH_TEXT_LEN])
              (unsigned long long)h.lo);
 }
 
-int hash_from_text(const char *text, struct hash128 *out)
-{
-    uint64_t word[2] = {0, 0};
-
-    if (strlen(text) != HASH_TEXT_LEN - 1)
-        return -1;
-    for (int i = 0; i < HASH_TEXT_LEN - 1; i++) {
-        static const char digits[] = "0123456789abcdef";
-        const char *at = strchr(digits, text[i]);
-
-        if (!at || !text[i])
-            return -1;
-        word[i / 16] = word[i / 16] << 4 | (uint64_t)(at - digits);
-    }
-    *out = (struct hash128){.hi = word[0], .lo = word[1]};
-    return 0;
-}
-
 struct hasher *hasher_new(void)
 {
     XXH3_state_t *s = XXH3_createState();

@@ -17,7 +17,6 @@ enum { HASH_TEXT_LEN = 33 }; /* 32 hex digits and NUL */
 struct hash128 hash_of(const void *data, size_t n_bytes);
 int hash_equal(struct hash128 a, struct hash128 b);
 void hash_to_text(struct hash128 h, char out[HASH_TEXT_LEN]); /* high word first, lower case */
-int hash_from_text(const char *text, struct hash128 *out);    /* 0 ok, -1 not 32 hex digits */
 
 struct hasher; /* opaque: hash in pieces */
 struct hasher *hasher_new(void);

@@ -30,7 +30,6 @@ void coll_tell(const struct coll *c, int64_t tag, enum coll_moment moment, int64
 
 int coll_rank(const struct coll *c) { return c->rank; }
 int coll_size(const struct coll *c) { return c->size; }
-const char *coll_kind(const struct coll *c) { return c->kind; }
 int coll_is_device(const struct coll *c) { return c->device != NULL; }
 int coll_poll(struct coll *c, struct err *err) { return c->ops->poll ? c->ops->poll(c, err) : 0; }
 

@@ -44,8 +44,7 @@ enum coll_tag {
 
 int coll_rank(const struct coll *c);
 int coll_size(const struct coll *c);
-const char *coll_kind(const struct coll *c); /* "gloo", "local", "nccl" */
-int coll_is_device(const struct coll *c);    /* 1: as coll/device.h says */
+int coll_is_device(const struct coll *c); /* 1: as coll/device.h says */
 
 /* Reduce x element-wise over all ranks, in place; all ranks get the same bytes.
  *

@@ -202,24 +202,3 @@ int endpoint_parse(const void *blob, size_t len, struct endpoint *out, struct er
         out->ports[r] = (uint16_t)get16(p + AT_PORTS + 2 * r);
     return 0;
 }
-
-int coll_gloo_endpoint_ip(const void *blob, size_t len, char ip[COLL_IP_LEN], struct err *err)
-{
-    struct endpoint e;
-    int rc = endpoint_parse(blob, len, &e, err);
-    if (rc == 0)
-        endpoint_ip_text(&e.addr, ip);
-    return rc;
-}
-
-int coll_gloo_endpoint_rewrite(void *blob, size_t len, const char *ip, struct err *err)
-{
-    struct endpoint e;
-    struct sockaddr_storage a;
-    int rc = endpoint_parse(blob, len, &e, err);
-    if (rc == 0)
-        rc = endpoint_addr_from_text(ip, &a, err);
-    if (rc == 0)
-        put_ip(blob, &a);
-    return rc;
-}

@@ -32,12 +32,12 @@ enum {
 
 /* Open the listening ports of `rank` of `size` and put the coll, not yet connected, in *out.
  *
- * bind        the address to listen on and to advertise ("10.0.0.3"), or NULL.  "0.0.0.0" listens
- * on all; the blob must then be given an address by coll_gloo_endpoint_rewrite. iface       the
- * network interface whose address that is ("eth0"), or NULL.  Both NULL: loopback. timeout_ms
- * collectives without progress for so long fail with ERR_TIMEOUT; 0: never (slow steps are legal;
- * the control plane knows better, and calls coll_abort). Fails with ERR_ARG (rank, size >
- * COLL_GLOO_MAX_RANKS), ERR_IO (address, interface, ports). */
+ * bind   the address to listen on and to advertise ("10.0.0.3"), or NULL.
+ * iface  the network interface whose address that is ("eth0"), or NULL.  Both NULL: loopback.
+ * timeout_ms  collectives without progress for so long fail with ERR_TIMEOUT; 0: never (slow steps
+ *        are legal; the control plane knows better, and calls coll_abort).
+ *
+ * Fails with ERR_ARG (rank, size > COLL_GLOO_MAX_RANKS), ERR_IO (address, interface, ports). */
 int coll_gloo_prepare(int rank, int size, const char *bind, const char *iface, int64_t timeout_ms,
                       struct coll **out, struct err *err);
 
@@ -51,11 +51,5 @@ void coll_gloo_endpoint(struct coll *c, struct buf *out);
  * ERR_TIMEOUT (the ranks still missing and their addresses), ERR_CANCELED. */
 int coll_gloo_connect(struct coll *c, const void *const *blobs, const size_t *lens,
                       int64_t deadline_ms, struct err *err);
-
-/* The address that a blob advertises, as text; checks the blob.  Fails with ERR_PROTO. */
-int coll_gloo_endpoint_ip(const void *blob, size_t len, char ip[COLL_IP_LEN], struct err *err);
-
-/* Replace it (by IPv4 or IPv6 text).  Fails with ERR_PROTO (the blob), ERR_ARG (ip). */
-int coll_gloo_endpoint_rewrite(void *blob, size_t len, const char *ip, struct err *err);
 
 #endif

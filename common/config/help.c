@@ -58,18 +58,3 @@ void job_help(FILE *f)
     }
     buf_fini(&text);
 }
-
-void job_docs(FILE *f)
-{
-    struct buf text = {0};
-
-    fprintf(f, "| key | default | what it may be | meaning |\n|---|---|---|---|\n");
-    for (size_t i = 0; i < n_config_options; i++) {
-        const struct option *o = &config_options[i];
-
-        buf_clear(&text);
-        describe(o, &text);
-        fprintf(f, "| `%s` | %s | %s | %s |\n", o->key, default_text(o), buf_cstr(&text), o->help);
-    }
-    buf_fini(&text);
-}

@@ -188,6 +188,5 @@ void job_write(const struct job *job, struct buf *out);
 int job_compare_for_resume(const struct job *old, const struct job *now, struct err *err);
 
 void job_help(FILE *f); /* --help-job: every option, for a terminal */
-void job_docs(FILE *f); /* the same as a Markdown table */
 
 #endif

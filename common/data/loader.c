@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/util.h"
 
 enum { MAX_SLOTS = 64, NORMAL_SLOTS = 4, MAX_BATCH = 1 << 24 };
@@ -44,9 +43,8 @@ struct loader {
     struct loader_memory memory;
     int indices_only;
     int n_slots;
-    int64_t capacity;  /* samples a slot can hold */
-    void *xs;          /* memory of all slots' x, y and index */
-    int64_t waited_ns; /* the engine's */
+    int64_t capacity; /* samples a slot can hold */
+    void *xs;         /* memory of all slots' x, y and index */
     pthread_t thread;
 
     pthread_mutex_t lock; /* guards all below, but not the slots' content */
@@ -359,14 +357,12 @@ static int take_batch(struct loader *l, const struct batch **out, struct err *er
 
 int loader_next(struct loader *l, const struct batch **out, struct err *err)
 {
-    int64_t start_ns = clock_mono_ns();
     int rc;
 
     pthread_mutex_lock(&l->lock);
     ASSERT(l->taken - l->released < l->n_slots);
     rc = take_batch(l, out, err);
     pthread_mutex_unlock(&l->lock);
-    l->waited_ns += clock_mono_ns() - start_ns;
     return rc;
 }
 
@@ -378,5 +374,3 @@ void loader_release(struct loader *l)
     pthread_cond_signal(&l->changed);
     pthread_mutex_unlock(&l->lock);
 }
-
-int64_t loader_waited_ns(const struct loader *l) { return l->waited_ns; }

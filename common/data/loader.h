@@ -74,6 +74,4 @@ int loader_next(struct loader *l, const struct batch **out, struct err *err);
 
 void loader_release(struct loader *l); /* the oldest batch taken and not yet released */
 
-int64_t loader_waited_ns(const struct loader *l); /* blocked in loader_next, since loader_new */
-
 #endif

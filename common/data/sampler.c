@@ -148,15 +148,10 @@ struct sampler_step sampler_at(const struct sampler *s, int64_t global_step)
         .n = min_i64(s->global_batch, s->n_samples - in_epoch * s->global_batch)};
 }
 
-struct span sampler_share(const struct sampler_step *at, int n_ranks, int rank)
-{
-    return span_part((struct span){0, at->n}, n_ranks, rank);
-}
-
 struct span sampler_micro(const struct sampler_step *at, int n_ranks, int rank, int accumulate,
                           int micro)
 {
-    return span_part(sampler_share(at, n_ranks, rank), accumulate, micro);
+    return span_part(span_part((struct span){0, at->n}, n_ranks, rank), accumulate, micro);
 }
 
 int64_t sampler_largest_micro(const struct sampler *s, int n_ranks, int accumulate)

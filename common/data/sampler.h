@@ -72,10 +72,8 @@ int sampler_check(const struct sampler *s, struct err *err);
 int64_t sampler_steps_per_epoch(const struct sampler *s);
 struct sampler_step sampler_at(const struct sampler *s, int64_t global_step);
 
-/* The positions [first,first+n) within the global batch that are rank's. */
-struct span sampler_share(const struct sampler_step *at, int n_ranks, int rank);
-
-/* Those of its micro-batch `micro` of `accumulate`. */
+/* The positions [first,first+n) within the global batch that are of rank's micro-batch `micro` of
+ * `accumulate`. */
 struct span sampler_micro(const struct sampler_step *at, int n_ranks, int rank, int accumulate,
                           int micro);
 

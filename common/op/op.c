@@ -1,7 +1,5 @@
 #include "op/op.h"
 
-#include <string.h>
-
 #include "base/util.h"
 #include "op/infer.h"
 
@@ -15,14 +13,6 @@ const struct op_def *op_get(int op)
 {
     ASSERT(op >= 0 && op < OP_COUNT);
     return table[op];
-}
-
-int op_from_name(const char *name)
-{
-    for (int op = 0; op < OP_COUNT; op++)
-        if (!strcmp(table[op]->name, name))
-            return op;
-    return -1;
 }
 
 enum dtype op_type(const struct graph *g, const struct node *n)

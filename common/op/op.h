@@ -107,7 +107,6 @@ struct op_def {
 };
 
 const struct op_def *op_get(int op); /* an enum op */
-int op_from_name(const char *name);  /* or -1 */
 
 /* The node's element type: of its first input that has it, else of its output; F32 if none does. */
 enum dtype op_type(const struct graph *g, const struct node *n);
@@ -125,9 +124,8 @@ int graph_node(struct graph *g, enum op op, const union node_attr *attr, const i
 /* Whether a node, after a rewrite, still has the inputs and output shapes its op wants. */
 int graph_check_node(const struct graph *g, const struct node *n, struct err *err);
 
-/* One node a line with shapes: for logs and tests. */
+/* One line, with shapes: for program_print. */
 struct buf;
-void graph_print(const struct graph *g, struct buf *out);
 void node_print(const struct graph *g, const struct node *n, struct buf *out);
 
 #define X(name) extern const struct op_def op_##name;

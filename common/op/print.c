@@ -24,9 +24,3 @@ void node_print(const struct graph *g, const struct node *n, struct buf *out)
     print_values(g, n->out, n->n_out, out);
     buf_printf(out, "\n");
 }
-
-void graph_print(const struct graph *g, struct buf *out)
-{
-    for (int i = 0; i < g->n_nodes; i++)
-        node_print(g, &g->node[i], out);
-}

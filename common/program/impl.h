@@ -47,7 +47,6 @@ int program_make_stages(struct program *p, struct err *err);
 void program_plan(struct program *p);
 
 size_t value_bytes(const struct value *v);
-int node_is_skipped(const struct graph *g, const struct node *n); /* alias, or nothing to do */
 int program_run_step(struct program *p, int s, struct err *err);
 
 /* Whether an output of n may be absent or new memory: it is a temporary nobody else names. */

@@ -22,7 +22,7 @@ static int all_outputs_empty(const struct graph *g, const struct node *n)
 }
 
 /* Has no step: the engine's, an alias, or with batch 0 nothing to compute. */
-int node_is_skipped(const struct graph *g, const struct node *n)
+static int is_skipped(const struct graph *g, const struct node *n)
 {
     const struct op_def *def = op_get(n->op);
 
@@ -39,7 +39,7 @@ static int make_step(struct program *p, int k, struct err *err)
     struct step *s = &p->step[p->n_steps];
     int rc;
 
-    if (node_is_skipped(g, n))
+    if (is_skipped(g, n))
         return 0;
     s->node = k;
     p->n_steps++;

@@ -153,7 +153,7 @@ static int lower_bound(const struct driver *d, int64_t id)
     return lo;
 }
 
-struct conn *driver_find_conn(const struct driver *d, int64_t id)
+static struct conn *find_conn(const struct driver *d, int64_t id)
 {
     int i = lower_bound(d, id);
     return i < d->n_conns && d->conns[i]->id == id ? d->conns[i] : NULL;
@@ -242,7 +242,7 @@ static void close_conn(struct driver *d, struct conn *c, const char *why)
 void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct err *why)
 {
     enter(d, now_ns);
-    struct conn *c = driver_find_conn(d, id);
+    struct conn *c = find_conn(d, id);
     const char *text = why ? why->msg : "it closed the connection (crashed or killed?)";
     if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING && strstr(text, c->from))
         stranger_say(d, "before it said Hello: %s", text); /* it has the address */
@@ -329,7 +329,7 @@ static void on_member(struct driver *d, struct conn *c, const Wire__Control *m)
 void driver_message(struct driver *d, int64_t now_ns, int64_t id, const Wire__Control *m)
 {
     enter(d, now_ns);
-    struct conn *c = driver_find_conn(d, id);
+    struct conn *c = find_conn(d, id);
     if (c && c->state != CONN_STRANGER && m->body_case == WIRE__CONTROL__BODY_RING)
         incident_message(d, id, m->ring);
     else if (c && c->state == CONN_STRANGER)

@@ -178,7 +178,6 @@ struct driver {
 };
 
 /* driver.c */
-struct conn *driver_find_conn(const struct driver *d, int64_t id);
 void driver_drop_conn(struct driver *d, struct conn *c);         /* forget it; no action */
 void driver_leave(struct driver *d, struct conn *c, int64_t ms); /* now CONN_LEAVING */
 void driver_send(struct driver *d, const struct conn *c, const Wire__Control *m);
@@ -228,7 +227,6 @@ int replicas_are_equal(struct driver *d); /* 1: all hold the same bits; 0: the j
 
 /* driver_run.c: as driver_form.c */
 void run_formed(struct driver *d);
-void run_train(struct driver *d);
 void run_epoch_done(struct driver *d);
 void run_validated(struct driver *d);
 void run_checkpoint_done(struct driver *d);

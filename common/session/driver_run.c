@@ -26,7 +26,7 @@ static int is_complete(const struct driver *d)
     return d->last.end == EPOCH_MAX_STEPS || run_nothing_to_do(d, d->step);
 }
 
-void run_train(struct driver *d)
+static void begin_epoch(struct driver *d)
 {
     struct cmd *c = cmd_new(CMD_TRAIN, d->generation);
     /* Broken off after its last step, which not all knew of: its end is still to be told. */
@@ -97,7 +97,7 @@ void run_formed(struct driver *d)
     else if (d->recovery.resume == STAGE_CHECKPOINT)
         begin_checkpoint(d);
     else
-        run_train(d);
+        begin_epoch(d);
 }
 
 /* ---- the end of an epoch ---- */
@@ -198,7 +198,7 @@ static void next_epoch(struct driver *d)
     else if (recover_wants_regroup(d))
         recover_regroup(d);
     else
-        run_train(d);
+        begin_epoch(d);
 }
 
 static void after_validation(struct driver *d)

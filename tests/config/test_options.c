@@ -172,21 +172,21 @@ static void test_what_may_change_on_resume(void **state)
     }
 }
 
-static char *text_of(void (*print)(FILE *))
+static char *help_text(void)
 {
     char *text = NULL;
     size_t len = 0;
     FILE *f = open_memstream(&text, &len);
 
     assert_non_null(f);
-    print(f);
+    job_help(f);
     fclose(f);
     return text;
 }
 
-static void test_help_and_docs(void **state)
+static void test_help_has_every_key(void **state)
 {
-    char *help = text_of(job_help), *docs = text_of(job_docs);
+    char *help = help_text();
 
     (void)state;
     for (size_t i = 0; i < n_config_options; i++) {
@@ -198,14 +198,10 @@ static void test_help_and_docs(void **state)
                  : o->flags & OPT_REQUIRED ? "(must be given)"
                                            : "(none)");
         assert_non_null(strstr(help, line));
-        snprintf(line, sizeof line, "\n| `%s` | ", o->key);
-        assert_non_null(strstr(docs, line));
-        assert_non_null(strstr(docs, o->help));
     }
     for (char *line = strtok(help, "\n"); line; line = strtok(NULL, "\n"))
         assert_in_range(strlen(line), 1, 90);
     free(help);
-    free(docs);
 }
 
 static void test_rows_are_sound(void **state)
@@ -256,7 +252,7 @@ int main(void)
         cmocka_unit_test(test_rows_are_sound),
         cmocka_unit_test(test_set_and_written),
         cmocka_unit_test(test_numbers_keep_every_bit),
-        cmocka_unit_test(test_help_and_docs),
+        cmocka_unit_test(test_help_has_every_key),
         cmocka_unit_test(test_what_may_change_on_resume),
     };
 

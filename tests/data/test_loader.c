@@ -261,7 +261,7 @@ static void errors_come_out_of_next(void **state)
     loader_free(l);
 }
 
-/* The engine sleeps until the batch is there, and the time is counted. */
+/* The engine sleeps until the batch is there. */
 static void *let_go(void *arg)
 {
     const struct fake *f = arg;
@@ -286,11 +286,9 @@ static void next_waits_for_the_batch(void **state)
     f.started = &started;
     f.go_on = &go_on;
     l = new_loader(&f, 8, 0);
-    assert_int_equal(loader_waited_ns(l), 0);
     start_ok(l, &s, 1, 1, 0, 0, 1);
     pthread_create(&thread, NULL, let_go, &f);
     check_batch(next_ok(l), &s, 0, 1, 0, 1, 0);
-    assert_true(loader_waited_ns(l) > 0);
     pthread_join(thread, NULL);
     loader_free(l);
     sem_destroy(&go_on);

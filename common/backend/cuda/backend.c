@@ -48,7 +48,7 @@ int cuda_check(int status, const char *what, struct err *err)
                    cudaGetErrorString((cudaError_t)status), cudaGetErrorName((cudaError_t)status));
 }
 
-int cuda_out_of_memory(size_t n_bytes, const char *what, struct err *err)
+static int out_of_memory(size_t n_bytes, const char *what, struct err *err)
 {
     size_t left = 0, total = 0;
 
@@ -71,7 +71,7 @@ static int cuda_alloc(struct backend *b, size_t n_bytes, const char *what, void 
     ASSERT(!gpu->cuda.is_recording);
     st = cudaMalloc(&p, n_bytes ? n_bytes : 1);
     if (st == cudaErrorMemoryAllocation)
-        return cuda_out_of_memory(n_bytes, what, err);
+        return out_of_memory(n_bytes, what, err);
     if (st == cudaSuccess)
         st = cudaMemsetAsync(p, 0, n_bytes, gpu->cuda.stream);
     if (st != cudaSuccess) {

@@ -53,7 +53,6 @@ int cuda_open(int device, struct backend **out, struct err *err);
 extern const struct backend_device_ops cuda_lanes;
 int cuda_lanes_open(struct cuda *b, struct err *err);
 void cuda_lanes_close(struct cuda *b);
-int cuda_out_of_memory(size_t n_bytes, const char *what, struct err *err);
 
 /* The plugin's collectives: coll/nccl, which stands below this room. */
 struct coll_device_ops;
