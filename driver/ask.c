@@ -11,6 +11,12 @@
 #include "base/util.h"
 #include "driver/status_socket.h"
 
+struct question {
+    const char *option; /* "--status", for messages */
+    char *request;
+    int log_format;
+};
+
 static int is_folder(const char *path)
 {
     struct stat st;
@@ -18,58 +24,70 @@ static int is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static int show(const struct buf *answer, int log_format)
+static int show_json(const json_t *answer)
+{
+    const json_t *status = json_object_get(answer, "status");
+
+    json_dumpf(status ? status : answer, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    printf("\n");
+    return STATUS_OK;
+}
+
+static int show(const struct question *q, const struct buf *answer)
 {
     json_t *o = json_loadb((const char *)answer->data, answer->len, 0, NULL);
     const char *text = json_string_value(json_object_get(o, "text"));
-    const json_t *status = json_object_get(o, "status");
-    int is_whole = text && json_is_object(status);
+    const char *error = json_string_value(json_object_get(o, "error"));
+    int status = STATUS_OK;
 
-    if (is_whole && log_format == LOG_JSON) {
-        json_dumpf(status, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
-        printf("\n");
-    } else if (is_whole) {
+    if (error) {
+        log_error("%s: %s", q->option, error);
+        status = STATUS_REFUSED;
+    } else if (text && q->log_format == LOG_JSON) {
+        status = show_json(o);
+    } else if (text) {
         printf("%s", text);
     } else {
-        log_error("--status: the driver's answer is cut short; ask again");
+        log_error("%s: the driver's answer is cut short; ask again", q->option);
+        status = STATUS_FAILED;
     }
     json_decref(o);
-    return is_whole ? STATUS_OK : STATUS_FAILED;
+    return status;
 }
 
-static int failed(const struct err *err)
+static int failed(const struct question *q, const struct err *err)
 {
-    log_error("--status: %s", err->msg);
+    log_error("%s: %s", q->option, err->msg);
     return STATUS_FAILED;
 }
 
-static int ask_one(const char *run_dir, int log_format)
+static int ask_one(const struct question *q, const char *run_dir)
 {
     struct buf answer = {0};
     struct err err;
-    int rc = status_socket_ask(run_dir, &answer, &err), status;
+    int rc = status_socket_ask(run_dir, q->request, &answer, &err), status;
 
     if (rc == STATUS_NOBODY) {
-        log_error("--status: no driver is running in %s", run_dir);
+        log_error("%s: no driver is running in %s", q->option, run_dir);
         status = STATUS_REFUSED;
     } else {
-        status = rc < 0 ? failed(&err) : show(&answer, log_format);
+        status = rc < 0 ? failed(q, &err) : show(q, &answer);
     }
     buf_fini(&answer);
     return status;
 }
 
-static int ask_named(const char *run_dir, int log_format)
+static int ask_named(const struct question *q, const char *run_dir)
 {
     char *in_runs = xasprintf("runs/%s", run_dir);
     int status = STATUS_USAGE;
 
     if (is_folder(run_dir))
-        status = ask_one(run_dir, log_format);
+        status = ask_one(q, run_dir);
     else if (is_folder(in_runs))
-        status = ask_one(in_runs, log_format);
+        status = ask_one(q, in_runs);
     else
-        log_error("--status: there is no run directory %s, nor %s", run_dir, in_runs);
+        log_error("%s: there is no run directory %s, nor %s", q->option, run_dir, in_runs);
     free(in_runs);
     return status;
 }
@@ -77,48 +95,46 @@ static int ask_named(const char *run_dir, int log_format)
 /* ---- which one ---- */
 
 struct found {
-    struct buf answer; /* of the last */
-    int n;             /* drivers that run */
-    struct buf list;   /* of their run directories */
+    char *run_dir;   /* of the last */
+    int n;           /* drivers that run */
+    struct buf list; /* of their run directories */
     int has_failed;
     struct err err;
 };
 
 static void try_one(struct found *f, const char *run_dir)
 {
-    struct buf answer = {0};
     struct err err;
-    int rc = status_socket_ask(run_dir, &answer, &err);
+    int rc = status_socket_find(run_dir, &err);
 
     if (rc < 0) {
         f->has_failed = 1;
         f->err = err;
     }
-    if (rc == 0) {
-        buf_printf(&f->list, "%s%s", f->n++ ? ", " : "", run_dir);
-        buf_fini(&f->answer);
-        f->answer = answer;
+    if (rc != 0)
         return;
-    }
-    buf_fini(&answer);
+    buf_printf(&f->list, "%s%s", f->n++ ? ", " : "", run_dir);
+    free(f->run_dir);
+    f->run_dir = xstrdup(run_dir);
 }
 
-static int conclude(struct found *f, int log_format)
+static int conclude(const struct question *q, struct found *f)
 {
     if (f->n == 1)
-        return show(&f->answer, log_format);
+        return ask_one(q, f->run_dir);
     if (f->n > 1) {
-        log_error("--status: several drivers are running: %s; say which by --run-dir",
+        log_error("%s: several drivers are running: %s; say which by --run-dir", q->option,
                   buf_cstr(&f->list));
         return STATUS_USAGE;
     }
     if (f->has_failed)
-        return failed(&f->err);
-    log_error("--status: no driver is running in runs/* of this folder; --run-dir says where else");
+        return failed(q, &f->err);
+    log_error("%s: no driver is running in runs/* of this folder; --run-dir says where else",
+              q->option);
     return STATUS_REFUSED;
 }
 
-static int ask_any(int log_format)
+static int ask_any(const struct question *q)
 {
     struct found f = {0};
     glob_t g;
@@ -131,15 +147,21 @@ static int ask_any(int log_format)
         }
         globfree(&g);
     }
-    status = conclude(&f, log_format);
-    buf_fini(&f.answer);
+    status = conclude(q, &f);
+    free(f.run_dir);
     buf_fini(&f.list);
     return status;
 }
 
 int ask_run(const struct options *o)
 {
-    int format = o->common.log_format;
+    struct question q = {
+        .option = o->drain ? "--drain" : "--status",
+        .request = o->drain ? xasprintf("drain %s", o->drain) : xstrdup("status"),
+        .log_format = o->common.log_format,
+    };
+    int status = o->run_dir ? ask_named(&q, o->run_dir) : ask_any(&q);
 
-    return o->run_dir ? ask_named(o->run_dir, format) : ask_any(format);
+    free(q.request);
+    return status;
 }

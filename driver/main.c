@@ -172,7 +172,7 @@ int main(int argc, char **argv)
         printf("dpdriver %s\n", DPTRAIN_VERSION);
     else if (o.make_secret)
         return make_secret(o.make_secret);
-    else if (o.status)
+    else if (o.status || o.drain)
         return ask_run(&o);
     else {
         int64_t start_ns = daemon_process_setup(argv);

@@ -36,6 +36,12 @@ static const struct arg job_args[] = {
      .help = "print the live table of ranks of the driver that runs on this machine in --run-dir "
              "(a folder, or the NAME of runs/NAME), and exit: 0, or 3 if none is running; as JSON "
              "with --log-format json"},
+    {"drain", "WHO", ARG_TEXT, AT(drain),
+     .help =
+         "let a rank of the driver that runs on this machine in --run-dir leave for good: WHO is "
+         "its number, spare1 for the first spare, or a host for all on it; it finishes the "
+         "step, the others go on, and dpfollower ends with 4; prints who leaves when, and "
+         "exits: 0, or 3 if it cannot be, or no driver is running"},
     {"help-job", NULL, ARG_FLAG, AT(help_job), .help = "list the keys of a job file, and exit"},
 };
 
@@ -123,6 +129,21 @@ static int check(struct options *o, struct err *err)
     return rc < 0 ? rc : check_host(o, err);
 }
 
+/* One word that the driver takes in a line; what else it may be the driver knows. */
+static int check_drain(const struct options *o, struct err *err)
+{
+    enum { LONGEST_HOST = 255 };
+    size_t n = 0;
+
+    while (isgraph((unsigned char)o->drain[n]))
+        n++;
+    if (o->drain[n] == '\0' && n <= LONGEST_HOST)
+        return 0;
+    return err_set(err, ERR_ARG,
+                   "--drain %s: want the number of a rank, spare1, or the name of a host",
+                   o->drain);
+}
+
 int options_parse(int argc, char **argv, struct options *out, struct err *err)
 {
     struct arg_group groups[N_GROUPS];
@@ -134,6 +155,8 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     if (rc < 0 || out->common.help || out->common.version || out->help_job || out->make_secret ||
         out->status)
         return rc;
+    if (out->drain)
+        return check_drain(out, err);
     return check(out, err);
 }
 

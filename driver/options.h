@@ -19,6 +19,7 @@ struct options {
     struct injection_list inject; /* of these */
     const char *host;
     const char *make_secret; /* NULL: not given */
+    const char *drain;       /* NULL: not given */
     int64_t port;
     const char *port_file, *run_dir; /* NULL: not given */
     int local, resume, check, help_job, status;

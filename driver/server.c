@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "driver/answer.h"
 #include "driver/files.h"
 #include "driver/local.h"
 #include "driver/peers.h"
@@ -160,24 +161,23 @@ static void on_event(void *arg, const struct session_event *ev)
     record_event(&s->record, ev);
 }
 
-/* For --status. */
-static void put_status(void *arg, struct buf *out)
+/* By --status and --drain. */
+static void on_request(void *arg, const char *request, struct buf *out)
 {
     struct server *s = arg;
-    struct status status;
+    int64_t now = daemon_enter(&s->daemon);
 
-    driver_status(s->driver, clock_mono_ns(), &status);
-    status_put_both(&status, out);
-    status_fini(&status);
+    answer_request(s->driver, now, request, out);
+    daemon_leave(&s->daemon);
 }
 
 static void open_status(struct server *s)
 {
     struct err err;
 
-    if (status_socket_open(&s->daemon.loop, s->record.dir.path, put_status, s, &s->status_socket,
+    if (status_socket_open(&s->daemon.loop, s->record.dir.path, on_request, s, &s->status_socket,
                            &err) < 0)
-        log_warn("--status will not find this run: %s", err.msg);
+        log_warn("--status and --drain will not find this run: %s", err.msg);
 }
 
 static void on_incident(void *arg, const struct incident *i)

@@ -19,7 +19,7 @@ static const char name[] = "status.sock";
 struct status_socket {
     uv_pipe_t pipe;
     int folder; /* its descriptor */
-    void (*describe)(void *arg, struct buf *out);
+    void (*answer)(void *arg, const char *request, struct buf *out);
     void *arg;
     struct client *clients;
     int n_clients;
@@ -29,6 +29,8 @@ struct client {
     uv_pipe_t pipe;
     uv_timer_t patience;
     uv_write_t write;
+    char request[STATUS_REQUEST + 1];
+    size_t n_read;
     struct buf text;
     int n_handles; /* not yet closed */
     struct status_socket *owner;
@@ -83,16 +85,56 @@ static void on_written(uv_write_t *w, int status)
 
 static void on_impatience(uv_timer_t *t) { end_client(t->data); }
 
-static void answer(struct client *c)
+static void answer(struct client *c, const char *request)
 {
     uv_buf_t b;
 
-    c->owner->describe(c->owner->arg, &c->text);
+    uv_read_stop((uv_stream_t *)&c->pipe);
+    c->owner->answer(c->owner->arg, request, &c->text);
     b = uv_buf_init((char *)c->text.data, (unsigned)c->text.len);
     c->write.data = c;
     uv_timer_start(&c->patience, on_impatience, STATUS_PATIENCE_MS, 0);
     if (uv_write(&c->write, (uv_stream_t *)&c->pipe, &b, 1, on_written) < 0)
         end_client(c);
+}
+
+/* The rest of the line's room. */
+static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *out)
+{
+    struct client *c = h->data;
+
+    (void)suggested;
+    *out = uv_buf_init(c->request + c->n_read, (unsigned)(sizeof c->request - c->n_read));
+}
+
+/* One line of characters that can be shown, and nothing after it. */
+static int is_request(const char *line, size_t n)
+{
+    for (size_t i = 0; i + 1 < n; i++)
+        if (line[i] < ' ' || line[i] > '~')
+            return 0;
+    return n > 0 && line[n - 1] == '\n';
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b)
+{
+    struct client *c = stream->data;
+
+    (void)b;
+    if (n > 0)
+        c->n_read += (size_t)n;
+    if (n >= 0 && !memchr(c->request, '\n', c->n_read) && c->n_read < sizeof c->request)
+        return; /* more will come */
+    if (c->n_read == 0) {
+        end_client(c); /* it only looked who is there */
+        return;
+    }
+    if (!is_request(c->request, c->n_read)) {
+        answer(c, NULL);
+        return;
+    }
+    c->request[c->n_read - 1] = '\0';
+    answer(c, c->request);
 }
 
 static void on_connection(uv_stream_t *listener, int status)
@@ -113,8 +155,10 @@ static void on_connection(uv_stream_t *listener, int status)
     c->pipe.data = c->patience.data = c;
     if (uv_accept(listener, (uv_stream_t *)&c->pipe) < 0 || s->n_clients > STATUS_CLIENTS)
         end_client(c);
+    else if (uv_read_start((uv_stream_t *)&c->pipe, on_alloc, on_read) < 0)
+        end_client(c);
     else
-        answer(c);
+        uv_timer_start(&c->patience, on_impatience, STATUS_PATIENCE_MS, 0);
 }
 
 /* ---- the socket ---- */
@@ -165,8 +209,8 @@ static int listen_on(struct status_socket *s, uv_loop_t *loop, int fd, struct er
 }
 
 int status_socket_open(uv_loop_t *loop, const char *run_dir,
-                       void (*describe)(void *arg, struct buf *out), void *arg,
-                       struct status_socket **out, struct err *err)
+                       void (*answer_it)(void *arg, const char *request, struct buf *out),
+                       void *arg, struct status_socket **out, struct err *err)
 {
     int folder = open(run_dir, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = -1;
     struct status_socket *s;
@@ -178,7 +222,7 @@ int status_socket_open(uv_loop_t *loop, const char *run_dir,
         return rc;
     }
     s = xcalloc(1, sizeof *s);
-    *s = (struct status_socket){.folder = folder, .describe = describe, .arg = arg};
+    *s = (struct status_socket){.folder = folder, .answer = answer_it, .arg = arg};
     rc = listen_on(s, loop, fd, err);
     if (rc == 0)
         *out = s;
@@ -197,6 +241,18 @@ void status_socket_close(struct status_socket *s)
 
 /* ---- the other end ---- */
 
+/* Who is turned away at once may not even take the request: what it has to say comes first. */
+static int send_line(int fd, const char *request, struct err *err)
+{
+    struct buf line = {0};
+    ssize_t n;
+
+    buf_printf(&line, "%s\n", request);
+    n = send(fd, line.data, line.len, MSG_NOSIGNAL); /* a new socket takes so little whole */
+    buf_fini(&line);
+    return n < 0 && errno != EPIPE && errno != ECONNRESET ? err_sys(err, errno, "%s", name) : 0;
+}
+
 static int read_all(int fd, struct buf *out, struct err *err)
 {
     char block[65536];
@@ -208,7 +264,7 @@ static int read_all(int fd, struct buf *out, struct err *err)
         return err_set(err, ERR_TIMEOUT,
                        "the driver does not answer: it has been stopped, or busy for %d s",
                        STATUS_PATIENCE_MS / 1000);
-    return n < 0 ? err_sys(err, errno, "%s", name) : 0;
+    return n < 0 && errno != ECONNRESET ? err_sys(err, errno, "%s", name) : 0;
 }
 
 static int connect_in(int folder, int *out, struct err *err)
@@ -236,16 +292,34 @@ static int connect_in(int folder, int *out, struct err *err)
     return rc;
 }
 
-int status_socket_ask(const char *run_dir, struct buf *out, struct err *err)
+static int connect_to(const char *run_dir, int *out, struct err *err)
 {
-    int folder = open(run_dir, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = -1;
-    int rc = folder < 0 ? err_sys(err, errno, "run directory") : connect_in(folder, &fd, err);
+    int folder = open(run_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int rc = folder < 0 ? err_sys(err, errno, "run directory") : connect_in(folder, out, err);
 
-    if (rc == 0) {
-        rc = read_all(fd, out, err);
-        close(fd);
-    }
     if (folder >= 0)
         close(folder);
     return rc < 0 ? err_wrap(err, "%s", run_dir) : rc;
+}
+
+int status_socket_find(const char *run_dir, struct err *err)
+{
+    int fd = -1, rc = connect_to(run_dir, &fd, err);
+
+    if (rc == 0)
+        close(fd);
+    return rc;
+}
+
+int status_socket_ask(const char *run_dir, const char *request, struct buf *out, struct err *err)
+{
+    int fd = -1, rc = connect_to(run_dir, &fd, err);
+
+    if (rc != 0)
+        return rc;
+    rc = send_line(fd, request, err);
+    if (rc == 0)
+        rc = read_all(fd, out, err);
+    close(fd);
+    return rc < 0 ? err_wrap(err, "%s", run_dir) : 0;
 }

@@ -1,8 +1,9 @@
-/* status_socket - RUN_DIR/status.sock, where `dpdriver --status` gets the live table.
+/* status_socket - RUN_DIR/status.sock, where `dpdriver --status` and `--drain` talk to a driver.
  *
- * Only this user may connect (mode 0600).  Whoever does is sent one JSON object and the end:
- * of report/status.h (status_put_both).  Nothing is read from it.  A client that does not
- * read is closed after a while and holds nobody up; more than a few at once are turned away.
+ * Only this user may connect (mode 0600).  Who does sends one line and is sent one JSON object and
+ * the end (driver/answer.h).  The line is bounded before it is read; what is none is answered, too.
+ * A client that does not send its line or read its answer is closed after a while and holds nobody
+ * up; more than a few at once are turned away.
  *
  * The path may be longer than an address can hold: it is reached through the folder's descriptor.
  * What a killed driver left is replaced: who has claimed the run directory is its only driver.
@@ -19,15 +20,17 @@
 #include "base/err.h"
 
 enum {
-    STATUS_CLIENTS = 16,      /* at once */
-    STATUS_PATIENCE_MS = 5000 /* for one to read what it was sent */
+    STATUS_CLIENTS = 16,       /* at once */
+    STATUS_REQUEST = 300,      /* bytes in a line, without its end */
+    STATUS_PATIENCE_MS = 5000, /* for one to send its line, and again to read the answer */
 };
 
 struct status_socket;
 
-/* `describe` appends what a client is sent. */
+/* `answer` appends what a client is sent for its request, of printable ASCII; NULL: it sent
+ * something else. */
 int status_socket_open(uv_loop_t *loop, const char *run_dir,
-                       void (*describe)(void *arg, struct buf *out), void *arg,
+                       void (*answer)(void *arg, const char *request, struct buf *out), void *arg,
                        struct status_socket **out, struct err *err);
 void status_socket_close(struct status_socket *s); /* and remove it from the folder; NULL is fine */
 
@@ -35,8 +38,11 @@ void status_socket_close(struct status_socket *s); /* and remove it from the fol
 
 enum { STATUS_NOBODY = 1 };
 
-/* What the driver of `run_dir` sends, appended to *out.  STATUS_NOBODY: none is running there.
+/* What the driver of `run_dir` answers, appended to *out.  STATUS_NOBODY: none is running there.
  * ERR_TIMEOUT: it does not answer; ERR_IO. */
-int status_socket_ask(const char *run_dir, struct buf *out, struct err *err);
+int status_socket_ask(const char *run_dir, const char *request, struct buf *out, struct err *err);
+
+/* 0: a driver is running there; else as status_socket_ask. */
+int status_socket_find(const char *run_dir, struct err *err);
 
 #endif

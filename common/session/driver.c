@@ -295,7 +295,9 @@ static void on_goodbye(struct driver *d, struct conn *c, const Wire__Goodbye *g)
     int rank = c->rank;
     if (g->polite && d->seats[rank].is_member && d->stage > STAGE_WAIT && d->stage < STAGE_ENDING &&
         recover_is_possible(d, rank)) {
-        recover_let_leave(d, rank, xasprintf("left: %s", g->text));
+        free(d->seats[rank].leaving);
+        d->seats[rank].leaving = xasprintf("left: %s", g->text);
+        recover_let_leave(d);
         return;
     }
     char *why = xasprintf("it left: %s", g->text);
@@ -419,10 +421,11 @@ void driver_stop(struct driver *d, int64_t now_ns, const char *why)
     leave(d);
 }
 
-int driver_drain(struct driver *d, int64_t now_ns, int rank, struct err *err)
+int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct buf *answer,
+                 struct err *err)
 {
     enter(d, now_ns);
-    int rc = recover_drain(d, rank, err);
+    int rc = drain_seats(d, who, answer, err);
     leave(d);
     return rc;
 }

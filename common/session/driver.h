@@ -105,11 +105,17 @@ void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, i
  * checkpoint written.  The second stops at once. */
 void driver_stop(struct driver *d, int64_t now_ns, const char *why);
 
-/* The operator wants this rank (or spare, numbered on after the ranks) to leave, as if it had been
- * asked to itself: at the end of the step under way its follower is told to stop, and not to come
- * back.  Ranks after it move up.  Fails with ERR_ARG (no such rank, rank 0) and ERR_REFUSED (too
- * few would be left, or the job is ending); nothing happens then. */
-int driver_drain(struct driver *d, int64_t now_ns, int rank, struct err *err);
+/* The operator wants somebody to leave, as if each had been asked to itself, and not to come back.
+ *
+ * who     "2": that rank; "spare1": that spare, as driver_status counts them; else the name of a
+ *         host: all ranks and spares there.
+ * answer  gets a line for each: "rank 2 (node7, pid 4242) leaves when the step under way is done".
+ *
+ * Ranks after them move up, or spares take their places.  When the job ends first, they do not come
+ * back either.  Fails with ERR_REFUSED, and nothing happens: there is no such, it is rank 0's, too
+ * few would be left, training has not begun, the job is ending. */
+int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct buf *answer,
+                 struct err *err);
 
 void driver_tick(struct driver *d, int64_t now_ns);
 int64_t driver_deadline(const struct driver *d); /* when to tick next; INT64_MAX once finished */

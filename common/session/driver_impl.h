@@ -10,6 +10,7 @@
  *   driver_run.c     epochs, validations, checkpoints: what comes next
  *   driver_replicas.c  whether all came to the same end of an epoch
  *   driver_recover.c lost ranks: waiting, replacing, fewer ranks; leaving and joining in order
+ *   driver_drain.c   ranks, spares and hosts that the operator wants back
  *   driver_watch.c   who keeps the others waiting
  *   driver_pace.c    who is slower than the others
  *   driver_status.c  the live table
@@ -248,9 +249,15 @@ void recover_regroup(struct driver *d);            /* all ranks hold the same st
 void recover_formed(struct driver *d);
 void recover_farewell(struct driver *d, struct conn *c, const char *text); /* it may stop */
 void recover_grow(struct driver *d); /* before Prepare: those that are ready to join */
-/* Somebody leaves when nobody needs it; `why`: "left: SIGTERM".  Takes why. */
-void recover_let_leave(struct driver *d, int rank, char *why);
-int recover_drain(struct driver *d, int rank, struct err *err); /* driver_drain */
+/* A seat's `leaving` has been set: it goes when nobody needs it. */
+void recover_let_leave(struct driver *d);
+int recover_min_ranks(const struct driver *d);
+int recover_is_ready(const struct seat *s);  /* could be in the next formation */
+int recover_n_ready(const struct driver *d); /* how many could */
+
+/* driver_drain.c */
+int drain_seats(struct driver *d, const char *who, struct buf *answer, struct err *err);
+void drain_at_end(struct driver *d, const char *text); /* of the job: who was drained stays away */
 
 /* driver_report.c */
 void run_digest(struct driver *d, int rank, struct report *r); /* takes r */

@@ -23,26 +23,28 @@
 #include "base/util.h"
 #include "session/driver_impl.h"
 
-static int min_ranks(const struct driver *d)
+int recover_min_ranks(const struct driver *d)
 {
     return d->o.min_ranks > 0 ? d->o.min_ranks : d->o.n_ranks;
 }
 
-static int is_ready(const struct seat *s) { return s->is_taken && s->opened && !s->leaving; }
+int recover_is_ready(const struct seat *s) { return s->is_taken && s->opened && !s->leaving; }
 
 /* Seats from..to-1 whose holder could be in the next formation. */
 static int n_ready(const struct driver *d, int from, int to)
 {
     int n = 0;
     for (int k = from; k < to; k++)
-        n += is_ready(&d->seats[k]);
+        n += recover_is_ready(&d->seats[k]);
     return n;
 }
 
+int recover_n_ready(const struct driver *d) { return n_ready(d, 0, d->n_seats); }
+
 int recover_is_possible(const struct driver *d, int rank)
 {
-    int left = n_ready(d, 0, d->n_seats) - (rank >= 0 && is_ready(&d->seats[rank]));
-    return left >= min_ranks(d) || d->o.replace_timeout_ms > 0;
+    int left = recover_n_ready(d) - (rank >= 0 && recover_is_ready(&d->seats[rank]));
+    return left >= recover_min_ranks(d) || d->o.replace_timeout_ms > 0;
 }
 
 /* ---- who takes part ---- */
@@ -50,7 +52,7 @@ int recover_is_possible(const struct driver *d, int rank)
 static int ready_spare(const struct driver *d)
 {
     for (int k = d->n_ranks; k < d->n_seats; k++)
-        if (is_ready(&d->seats[k]))
+        if (recover_is_ready(&d->seats[k]))
             return k;
     return -1;
 }
@@ -70,7 +72,7 @@ static void fill_seats(struct driver *d)
 /* How many the next formation could have. */
 static int n_wanted(const struct driver *d)
 {
-    int n = n_ready(d, 0, d->n_seats);
+    int n = recover_n_ready(d);
     int64_t beyond = min_i64(n - d->o.n_spares, d->o.max_ranks);
     return (int)max_i64(beyond, min_i64(n, d->o.n_ranks));
 }
@@ -104,11 +106,11 @@ static void shrink(struct driver *d)
 
     d->seats = xcalloc((size_t)d->n_seats, sizeof(*old));
     for (int k = 0; k < d->n_ranks; k++)
-        if (k == 0 || is_ready(&old[k]))
+        if (k == 0 || recover_is_ready(&old[k]))
             d->seats[n++] = old[k];
     next = n;
     for (int k = 1; k < d->n_seats; k++)
-        if (old[k].is_taken && (k >= d->n_ranks || !is_ready(&old[k])))
+        if (old[k].is_taken && (k >= d->n_ranks || !recover_is_ready(&old[k])))
             d->seats[next++] = old[k];
     for (int k = 1; k < next; k++)
         d->seats[k].conn->rank = k;
@@ -252,7 +254,7 @@ void recover_try(struct driver *d)
         go_on(d);
     else if (d->now_ms < recover_deadline(d))
         return;
-    else if (n >= min_ranks(d) || d->n_stops > 0) /* to stop in order, any number will do */
+    else if (n >= recover_min_ranks(d) || d->n_stops > 0) /* to stop in order, any number will do */
         go_on_with_fewer(d);
     else
         give_up(d);
@@ -380,55 +382,15 @@ void recover_ask_regroup(struct driver *d)
 
 void recover_regroup(struct driver *d)
 {
-    int is_enough = n_ready(d, 0, d->n_seats) >= min_ranks(d);
+    int is_enough = recover_n_ready(d) >= recover_min_ranks(d);
     d->recovery.resume = STAGE_TRAIN;
     enter_wait(d, is_enough ? 0 : d->o.replace_timeout_ms);
 }
 
-void recover_let_leave(struct driver *d, int rank, char *why)
+void recover_let_leave(struct driver *d)
 {
-    free(d->seats[rank].leaving);
-    d->seats[rank].leaving = why;
     if (d->stage == STAGE_WAIT)
         recover_try(d);
     else
         recover_ask_regroup(d);
-}
-
-static int check_drain(const struct driver *d, int rank, struct err *err)
-{
-    int left;
-    if (rank < 1 || rank >= d->n_seats || !d->seats[rank].is_taken)
-        return err_set(err, ERR_ARG, "rank %d cannot be drained: %s", rank,
-                       rank == 0 ? "it is the driver; to stop the job send it SIGTERM"
-                                 : "there is no such rank");
-    if (d->stage >= STAGE_ENDING)
-        return err_set(err, ERR_REFUSED, "rank %d cannot be drained: the job is ending", rank);
-    left = n_ready(d, 0, d->n_seats) - is_ready(&d->seats[rank]);
-    if (d->seats[rank].is_member && !d->seats[rank].leaving && left < min_ranks(d))
-        return err_set(err, ERR_REFUSED,
-                       "rank %d cannot be drained: %d rank%s would be left, and the job needs %d "
-                       "(cluster.min_ranks); start another follower first",
-                       rank, left, left == 1 ? "" : "s", min_ranks(d));
-    return 0;
-}
-
-int recover_drain(struct driver *d, int rank, struct err *err)
-{
-    struct seat *s = &d->seats[rank];
-    int rc = check_drain(d, rank, err);
-    if (rc < 0)
-        return rc;
-    queue_log(&d->out, LOG_INFO, "rank %d (%s) is to be drained%s", rank, s->host,
-              s->is_member ? ": it leaves after this step" : "");
-    s->is_drained = 1;
-    if (s->is_member) {
-        recover_let_leave(d, rank, xstrdup("was drained"));
-        return 0;
-    }
-    struct conn *c = s->conn;
-    recover_farewell(d, c, "drained by the operator of the driver");
-    c->rank = -1;
-    gather_leave(d, rank, "drained");
-    return 0;
 }

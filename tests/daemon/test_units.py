@@ -162,6 +162,25 @@ class Units(dp.Case):
         follower.signal(signal.SIGTERM)
         self.assert_exit(follower, STOPPED)
 
+    def test_drained(self):
+        """With a status that Restart=on-failure takes for success, so that it stays away."""
+        self.write_job(100000)
+        with open(self.path("etc/job.yaml"), "a", encoding="utf-8") as file:
+            file.write("cluster: {min_ranks: 1}\n")
+        _, driver = self.start_driver()
+        _, follower = self.start_follower()
+        run = self.path("state/dptrain/job")
+        self.wait_event("first_step", run=run)
+        drain = self.start([DRIVER, "--drain", "1", "--run-dir", run])
+        self.assert_exit(drain, FINISHED)
+        self.assert_exit(follower, STOPPED, "drained by the operator of the driver")
+        with open(os.path.join(UNITS, "dpfollower@.service"), encoding="utf-8") as file:
+            unit = file.read()
+        self.assertRegex(unit, r"(?m)^Restart=on-failure$")
+        self.assertRegex(unit, rf"(?m)^SuccessExitStatus={STOPPED}$")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
     def test_analyze(self):
         analyze = shutil.which("systemd-analyze")
         if not analyze:

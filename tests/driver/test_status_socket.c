@@ -12,6 +12,7 @@
 
 #include "../report/folder.h"
 #include "base/alloc.h"
+#include "base/util.h"
 #include "driver/status_socket.h"
 
 struct rig {
@@ -23,12 +24,15 @@ struct rig {
     int n_asked;
 };
 
-static void describe(void *arg, struct buf *out)
+static void reply(void *arg, const char *request, struct buf *out)
 {
     struct rig *r = arg;
 
     r->n_asked++;
-    buf_printf(out, "answer %d ", r->n_asked);
+    if (!request)
+        buf_printf(out, "no request ");
+    else
+        buf_printf(out, "answer %d to %s ", r->n_asked, request);
     while (out->len < r->n_bytes)
         buf_append(out, "................", 16);
 }
@@ -57,7 +61,7 @@ static void start(struct rig *r, const char *folder, size_t n_bytes)
     assert_int_equal(uv_loop_init(&r->loop), 0);
     uv_async_init(&r->loop, &r->stop, on_stop);
     r->stop.data = r;
-    if (status_socket_open(&r->loop, folder, describe, r, &r->socket, &err) < 0)
+    if (status_socket_open(&r->loop, folder, reply, r, &r->socket, &err) < 0)
         fail_msg("%s", err.msg);
     assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0);
 }
@@ -73,7 +77,7 @@ static void assert_answer(const char *folder, const char *want)
 {
     struct buf out = {0};
     struct err err;
-    int rc = status_socket_ask(folder, &out, &err);
+    int rc = status_socket_ask(folder, "this", &out, &err);
 
     if (rc < 0)
         fail_msg("%s", err.msg);
@@ -87,8 +91,9 @@ static void assert_nobody(const char *folder)
     struct buf out = {0};
     struct err err;
 
-    assert_int_equal(status_socket_ask(folder, &out, &err), STATUS_NOBODY);
+    assert_int_equal(status_socket_ask(folder, "this", &out, &err), STATUS_NOBODY);
     assert_int_equal(out.len, 0);
+    assert_int_equal(status_socket_find(folder, &err), STATUS_NOBODY);
 }
 
 static void who_asks_is_answered(void **state)
@@ -102,9 +107,11 @@ static void who_asks_is_answered(void **state)
     assert_int_equal(stat("status.sock", &st), 0);
     assert_true(S_ISSOCK(st.st_mode));
     assert_int_equal(st.st_mode & 0777, 0600);
-    assert_answer(*state, "answer 1 ");
-    assert_answer(*state, "answer 2 ");
+    assert_answer(*state, "answer 1 to this ");
+    assert_int_equal(status_socket_find(*state, &(struct err){0}), 0);
+    assert_answer(*state, "answer 2 to this ");
     stop(&r);
+    assert_int_equal(r.n_asked, 2);                    /* to look for it is not to ask */
     assert_int_equal(access("status.sock", F_OK), -1); /* it is gone with its driver */
     assert_nobody(*state);
 }
@@ -150,6 +157,129 @@ static int connect_only(void)
     return fd;
 }
 
+static int connect_and_ask(void)
+{
+    int fd = connect_only();
+
+    assert_int_equal(send(fd, "this\n", 5, MSG_NOSIGNAL), 5);
+    return fd;
+}
+
+/* ---- what is no request ---- */
+
+/* All that the driver sends, or what there is before the connection breaks. */
+static void read_answer(int fd, char out[64])
+{
+    size_t len = 0;
+    ssize_t n;
+
+    while (len < 63 && (n = read(fd, out + len, 63 - len)) > 0)
+        len += (size_t)n;
+    out[len] = '\0';
+    close(fd);
+}
+
+static void assert_replied(int fd, const char *want)
+{
+    char got[64];
+
+    read_answer(fd, got);
+    if (!*want && *got)
+        fail_msg("\"%s\" came, want nothing", got);
+    if (strncmp(got, want, strlen(want)) != 0)
+        fail_msg("\"%s\" came, want \"%s\"", got, want);
+}
+
+static void send_all(int fd, const void *bytes, size_t n)
+{
+    if (send(fd, bytes, n, MSG_NOSIGNAL) < 0)
+        assert_true(errno == EPIPE || errno == ECONNRESET); /* it has heard enough */
+}
+
+static void what_is_no_request_is_answered_too(void **state)
+{
+    static const char *const bad[] = {"a\tb\n",   "\x01\n",     "caf\xc3\xa9\n", "\xff\xfe\n",
+                                      "one\ntwo", "one\ntwo\n", "\n\n",          "\r\n"};
+    char nul[] = "th\0is\n", longest[STATUS_REQUEST + 2], endless[100000];
+    struct rig r;
+    int fd;
+
+    start(&r, *state, 10);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        fd = connect_only();
+        send_all(fd, bad[i], strlen(bad[i]));
+        assert_replied(fd, "no request ");
+    }
+    fd = connect_only();
+    send_all(fd, nul, sizeof nul - 1);
+    assert_replied(fd, "no request ");
+    memset(endless, 'x', sizeof endless); /* no end in sight */
+    fd = connect_only();
+    send_all(fd, endless, sizeof endless);
+    assert_replied(fd, "no request ");
+    fd = connect_only(); /* cut off */
+    send_all(fd, "thi", 3);
+    shutdown(fd, SHUT_WR);
+    assert_replied(fd, "no request ");
+    fd = connect_only(); /* it only looked who is there */
+    shutdown(fd, SHUT_WR);
+    assert_replied(fd, "");
+    assert_answer(*state, "answer 12 to this ");
+
+    memset(longest, 'x', sizeof longest);
+    longest[STATUS_REQUEST] = '\n';
+    fd = connect_only();
+    send_all(fd, longest, STATUS_REQUEST + 1);
+    assert_replied(fd, "answer 13 to xxxxxx");
+    fd = connect_only(); /* a byte more */
+    longest[STATUS_REQUEST] = 'x';
+    send_all(fd, longest, STATUS_REQUEST + 1);
+    assert_replied(fd, "no request ");
+    stop(&r);
+}
+
+/* A line may come in pieces. */
+static void a_request_is_put_together(void **state)
+{
+    struct rig r;
+    int fd;
+
+    start(&r, *state, 10);
+    fd = connect_only();
+    for (const char *c = "dr ain\n"; *c; c++) {
+        send_all(fd, c, 1);
+        assert_answer(*state, "answer ");
+    }
+    assert_replied(fd, "answer 7 to dr ain ");
+    stop(&r);
+}
+
+/* Whatever the bytes are, there is an answer, and the next who asks is answered. */
+static void noise_is_answered(void **state)
+{
+    enum { ROUNDS = 300, MOST = 2 * STATUS_REQUEST };
+    unsigned seed = 1;
+    char noise[MOST], got[64];
+    struct rig r;
+
+    start(&r, *state, 10);
+    for (int i = 0; i < ROUNDS; i++) {
+        size_t n = 1 + (size_t)rand_r(&seed) % (MOST - 1);
+        int fd = connect_only();
+
+        for (size_t k = 0; k < n; k++)
+            noise[k] = (char)(i % 2 ? rand_r(&seed) : ' ' + rand_r(&seed) % 96);
+        send_all(fd, noise, n);
+        shutdown(fd, SHUT_WR);
+        read_answer(fd, got);
+        assert_true(!strncmp(got, "no request ", 11) || !strncmp(got, "answer ", 7));
+    }
+    assert_answer(*state, "answer ");
+    stop(&r);
+}
+
+/* ---- who is no good ---- */
+
 /* Far more than a socket holds is on its way to those who do not read it. */
 static void who_does_not_read_holds_up_nobody(void **state)
 {
@@ -159,13 +289,13 @@ static void who_does_not_read_holds_up_nobody(void **state)
 
     start(&r, *state, BIG);
     for (int i = 0; i < SILENT; i++)
-        fd[i] = connect_only();
+        fd[i] = i % 2 ? connect_and_ask() : connect_only(); /* or does not even ask */
     assert_answer(*state, "answer ");
     assert_answer(*state, "answer ");
     for (int i = 0; i < SILENT; i++)
         close(fd[i]);
     assert_answer(*state, "answer ");
-    fd[0] = connect_only(); /* one is there when the driver ends */
+    fd[0] = connect_and_ask(); /* one is there when the driver ends */
     stop(&r);
     close(fd[0]);
 }
@@ -180,6 +310,8 @@ static void too_many_at_once_are_turned_away(void **state)
     start(&r, *state, 4 << 20);
     for (int i = 0; i < ALL; i++)
         fd[i] = connect_only();
+    for (int i = 0; i < ALL; i++)
+        send_all(fd[i], "this\n", 5);
     for (int i = 0; i < ALL; i++)
         n_empty += recv(fd[i], &byte, 1, 0) <= 0;
     assert_int_equal(n_empty, ALL - STATUS_CLIENTS);
@@ -198,10 +330,10 @@ static void a_driver_that_is_stopped_is_told(void **state)
 
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
     assert_int_equal(listen(fd, 4), 0);
-    assert_int_equal(status_socket_ask(*state, &out, &err), ERR_TIMEOUT);
+    assert_int_equal(status_socket_ask(*state, "this", &out, &err), ERR_TIMEOUT);
     assert_non_null(strstr(err.msg, "does not answer"));
     close(fd);
-    assert_int_equal(status_socket_ask("/proc/none", &out, &err), ERR_IO);
+    assert_int_equal(status_socket_ask("/proc/none", "this", &out, &err), ERR_IO);
 }
 
 #define FOLDER_TEST(t) cmocka_unit_test_setup_teardown(t, folder_setup, folder_teardown)
@@ -212,6 +344,9 @@ int main(void)
         FOLDER_TEST(who_asks_is_answered),
         FOLDER_TEST(a_folder_may_have_a_long_path),
         FOLDER_TEST(what_is_left_over_is_replaced),
+        FOLDER_TEST(what_is_no_request_is_answered_too),
+        FOLDER_TEST(a_request_is_put_together),
+        FOLDER_TEST(noise_is_answered),
         FOLDER_TEST(who_does_not_read_holds_up_nobody),
         FOLDER_TEST(too_many_at_once_are_turned_away),
         FOLDER_TEST(a_driver_that_is_stopped_is_told),

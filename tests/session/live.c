@@ -150,14 +150,20 @@ static void stop(struct live *l, struct process *p)
     live_drain(l, p);
 }
 
-static void drain_rank(struct live *l, int rank)
+static void drain_somebody(struct live *l, int who)
 {
+    static const char *const named[] = {"0",      "1",      "2",       "spare1", "spare2",
+                                        "spare0", "nobody", "spare-1", ""};
+    struct buf answer = {0};
     struct err err;
 
     if (l->p[0].is_finished)
         return;
-    if (driver_drain(l->p[0].d, l->now, rank, &err) < 0)
+    if (driver_drain(l->p[0].d, l->now, named[(size_t)who % ARRAY_LEN(named)], &answer, &err) < 0)
         live_check_text(err.msg);
+    else
+        live_check_text(buf_cstr(&answer));
+    buf_fini(&answer);
     live_drain(l, &l->p[0]);
 }
 
@@ -228,7 +234,7 @@ static void go(struct live *l)
         stop(l, any);
         break;
     case 0:
-        drain_rank(l, (int)(who % 10) - 1);
+        drain_somebody(l, (int)(who % 10));
         break;
     case 1:
         describe(l, any);

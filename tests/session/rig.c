@@ -165,19 +165,26 @@ void rig_message(struct rig *r, int conn, Wire__Control *m)
 
 void rig_hello(struct rig *r, int conn, int rank)
 {
+    char host[16];
+
+    snprintf(host, sizeof(host), "h%d", conn);
+    rig_hello_from(r, conn, rank, host);
+}
+
+void rig_hello_from(struct rig *r, int conn, int rank, const char *host)
+{
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Hello h = WIRE__HELLO__INIT;
-    char text[32], host[8], id[16];
+    char text[32], id[16];
     char version[] = DPTRAIN_VERSION, device[] = "auto", cpu[] = "cpu", *backends[] = {cpu};
 
     snprintf(text, sizeof(text), "10.0.0.%d", conn);
-    snprintf(host, sizeof(host), "h%d", conn);
     snprintf(id, sizeof(id), "machine%d", conn);
     rig_connect(r, conn, text);
     h.protocol = MSG_PROTOCOL;
     h.version = version;
     h.rank = rank;
-    h.host = host;
+    h.host = (char *)(uintptr_t)host;
     h.host_id = id;
     h.pid = 100 + conn;
     h.device = device;

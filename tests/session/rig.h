@@ -40,6 +40,7 @@ void rig_wait(struct rig *r, int64_t ms);
 
 void rig_connect(struct rig *r, int conn, const char *peer);
 void rig_hello(struct rig *r, int conn, int rank); /* connects from 10.0.0.CONN, host "hCONN" */
+void rig_hello_from(struct rig *r, int conn, int rank, const char *host);
 void rig_message(struct rig *r, int conn, Wire__Control *m);
 void rig_close(struct rig *r, int conn);
 

@@ -37,7 +37,7 @@ static void check_elastic_failure(struct sim *s)
                  d->text);
 }
 
-/* Who was drained has left, was told so, and did not come back. */
+/* Who was drained has left, was told so, or that the job has ended, and did not come back. */
 static void check_drained(struct sim *s)
 {
     const struct node *d = &s->nodes[0];
@@ -45,10 +45,8 @@ static void check_drained(struct sim *s)
         const struct node *n = &s->nodes[k];
         if (!n->drained_life || !n->is_finished || s->struck[k] != 1u << INJECT_DRAIN)
             continue;
-        if (n->life != n->drained_life ||
-            (strcmp(n->text, d->text) &&
-             (n->status != STATUS_STOPPED || n->retry ||
-              !is_in("drained by the operator of the driver", n->text))))
+        if (n->life != n->drained_life || n->status != STATUS_STOPPED || n->retry ||
+            (strcmp(n->text, d->text) && !is_in("drained by the operator of the driver", n->text)))
             sim_fail(s, "node %d was drained and ends with %d (retry %d): %s", k, n->status,
                      n->retry, n->text);
     }

@@ -87,26 +87,38 @@ static int n_ready(const struct driver *d)
     return n;
 }
 
-/* Granted, unless too few would be left. */
+static int is_drainable(const struct sim *s, int seat)
+{
+    const struct driver *d = s->nodes[0].d;
+    int is_needed = d->seats[seat].is_member && !d->seats[seat].leaving;
+    int least = s->min_ranks ? s->min_ranks : s->n;
+    return d->has_formed && d->n_stops == 0 && (!is_needed || n_ready(d) - 1 >= least);
+}
+
+/* Granted, unless too few would be left, or it is too early or too late. */
 static void drain_rank(struct sim *s, int k)
 {
     struct driver *d = s->nodes[0].d;
-    int seat = seat_of(s, k), least = s->min_ranks ? s->min_ranks : s->n, n = n_ready(d);
-    int is_member = seat > 0 && d->seats[seat].is_member && !d->seats[seat].leaving;
-    struct err err;
+    int seat = seat_of(s, k);
     s->has_fired = 0;
     if (seat < 0 || !s->nodes[0].is_alive)
         return;
-    int rc = driver_drain(d, sim_clock(s, 0), seat, &err);
-    int is_refused = is_member && n - 1 < least;
-    if (d->seats[seat].is_member && (rc < 0) != is_refused)
-        sim_fail(s, "draining rank %d of %d ready, at least %d: %s", seat, n, least,
-                 rc < 0 ? err.msg : "granted");
+    int is_spare = seat >= d->n_ranks, want = is_drainable(s, seat), n = n_ready(d);
+    struct buf answer = {0};
+    struct err err;
+    char who[32];
+    snprintf(who, sizeof(who), is_spare ? "spare%d" : "%d",
+             is_spare ? seat - d->n_ranks + 1 : seat);
+    int rc = driver_drain(d, sim_clock(s, 0), who, &answer, &err);
+    if ((rc == 0) != want)
+        sim_fail(s, "draining %s of %d ready, at least %d: %s", who, n, s->min_ranks,
+                 rc < 0 ? err.msg : buf_cstr(&answer));
     if (rc == 0) {
         s->has_fired = 1;
         s->nodes[k].drained_life = s->nodes[k].life;
         s->r->n_drained++;
     }
+    buf_fini(&answer);
     sim_drain(s, 0);
 }
 

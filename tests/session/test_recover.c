@@ -296,13 +296,16 @@ static void who_leaves_in_order_is_not_waited_for(void **state)
     rig_free(&r);
 }
 
-static void drain(struct rig *r, int rank, int rc, const char *part)
+/* `part` is of the answer, or of the reason why not. */
+static void drain(struct rig *r, const char *who, int rc, const char *part)
 {
+    struct buf answer = {0};
     struct err err = {0};
-    assert_int_equal(driver_drain(r->d, r->now, rank, &err), rc);
+    assert_int_equal(driver_drain(r->d, r->now, who, &answer, &err), rc);
     rig_drain(r);
-    if (part)
-        assert_has(err.msg, part);
+    assert_has(rc ? err.msg : buf_cstr(&answer), part);
+    assert_true(!rc || answer.len == 0);
+    buf_fini(&answer);
 }
 
 static void the_operator_drains_a_rank(void **state)
@@ -312,19 +315,128 @@ static void the_operator_drains_a_rank(void **state)
     (void)state;
     o.min_ranks = 2;
     train(&r, &o);
-    drain(&r, 0, ERR_ARG, "it is the driver");
-    drain(&r, 3, ERR_ARG, "there is no such rank");
-    drain(&r, 1, 0, NULL);
-    drain(&r, 1, 0, NULL); /* no harm */
-    drain(&r, 2, ERR_REFUSED,
-          "rank 2 cannot be drained: 1 rank would be left, and the job needs 2 "
-          "(cluster.min_ranks); start another follower first");
+    drain(&r, "0", ERR_REFUSED, "rank 0 cannot be drained: the driver itself runs there");
+    drain(&r, "h0", ERR_REFUSED, "h0 cannot be drained: the driver itself runs there");
+    drain(&r, "3", ERR_REFUSED, "3 cannot be drained: there is no such rank or spare now");
+    drain(&r, "spare0", ERR_REFUSED, "there is no such rank or spare now");
+    drain(&r, "spare1", ERR_REFUSED, "there is no such rank or spare now");
+    drain(&r, "4294967297", ERR_REFUSED, "neither a rank, nor a spare, nor the host of one");
+    drain(&r, "", ERR_REFUSED, "neither a rank, nor a spare, nor the host of one");
+    drain(&r, "h3", ERR_REFUSED, "h3 cannot be drained: neither a rank");
+    drain(&r, "1", 0, "rank 1 (h1, pid 101) leaves when the step under way is done\n");
+    drain(&r, "1", 0, "rank 1 (h1, pid 101) leaves already, when the step under way is done\n");
+    drain(&r, "2", ERR_REFUSED,
+          "2 cannot be drained: 1 rank would be left, and the job needs 2 (cluster.min_ranks) and "
+          "lets in no other before one leaves (cluster.spares)");
     assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_TRAIN);
     ALL(&r, CMD_TRAIN, 2, 0, 1, 2);
     assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_STOP);
     assert_true(r.sent[1]->stop->drained);
     assert_string_equal(rig_event(&r, EVENT_LOST)->text, "rank 1 (h1) was drained");
     assert_prepare(&r, 2, 1, 2);
+    drain(&r, "1", ERR_REFUSED, "start another follower first"); /* there is room now */
+    rig_free(&r);
+}
+
+/* While the ranks form again it can be asked for, too. */
+static void a_drain_waits_for_the_formation(void **state)
+{
+    struct rig r;
+    struct driver_options o = options(4);
+    (void)state;
+    o.min_ranks = 2;
+    o.n_spares = 1;
+    train(&r, &o);
+    come(&r, 5, -1);
+    rig_close(&r, 1);
+    assert_prepare(&r, 5, 1, 4);
+    drain(&r, "2", 0, "rank 2 (h2, pid 102) leaves as soon as the ranks have formed again");
+    ALL(&r, CMD_PREPARE, 0, 0, 5, 2, 3);
+    drain(&r, "3", 0, "rank 3 (h3, pid 103) leaves as soon as the ranks have formed again");
+    ALL(&r, CMD_FORM, 0, 0, 5, 2, 3);
+    assert_int_equal(r.command->kind, CMD_TRAIN);
+    rig_wait(&r, 300);
+    assert_true(r.n_requests > 0);
+    ALL(&r, CMD_TRAIN, 1, 0, 5, 2, 3);
+    assert_true(r.sent[2]->stop->drained && r.sent[3]->stop->drained);
+    assert_prepare(&r, 5, 1, 2);
+    rig_free(&r);
+}
+
+static void a_host_is_drained_whole_or_not_at_all(void **state)
+{
+    static const char *const hosts[] = {"a", "b", "b", "c"};
+    struct rig r;
+    struct driver_options o = options(5);
+    (void)state;
+    o.min_ranks = 3;
+    rig_driver(&r, &o);
+    rig_report(&r, 0, rig_opened());
+    for (int conn = 1; conn < 5; conn++) {
+        rig_hello_from(&r, conn, conn, hosts[conn - 1]);
+        rig_report(&r, conn, rig_opened());
+    }
+    while (r.command->kind != CMD_TRAIN)
+        rig_answer_all(&r, 5);
+    drain(&r, "c", 0, "rank 4 (c, pid 104) leaves when the step under way is done\n");
+    drain(&r, "b", ERR_REFUSED, "b cannot be drained: 2 ranks would be left");
+    assert_int_equal(r.n_requests, 1);
+    ALL(&r, CMD_TRAIN, 2, 0, 1, 2, 3, 4);
+    assert_prepare(&r, 3, 3, 4);
+    come(&r, 6, -1);
+    ALL(&r, CMD_PREPARE, 2, 0, 1, 2, 3);
+    ALL(&r, CMD_FORM, 2, 0, 1, 2, 3);
+    drain(&r, "b", 0,
+          "rank 2 (b, pid 102) leaves when the step under way is done\nrank 3 (b, pid 103)");
+    ALL(&r, CMD_TRAIN, 3, 0, 1, 2, 3);
+    assert_int_equal(rig_count(&r, EVENT_LOST), 3);
+    assert_prepare(&r, 6, 2, 3);
+    rig_free(&r);
+}
+
+static void it_can_be_too_early_or_too_late(void **state)
+{
+    struct rig r;
+    struct driver_options o = options(3);
+    (void)state;
+    o.min_ranks = 1;
+    rig_driver(&r, &o);
+    rig_gather(&r, 3);
+    drain(&r, "1", ERR_REFUSED, "1 cannot be drained: training has not begun; end that follower");
+    while (r.command->kind != CMD_TRAIN)
+        rig_answer_all(&r, 3);
+    driver_stop(r.d, r.now, "SIGTERM");
+    rig_drain(&r);
+    drain(&r, "1", ERR_REFUSED, "1 cannot be drained: the job is ending");
+    rig_free(&r);
+}
+
+/* The job ends before it could leave: it does not come back for the next one. */
+static void who_is_drained_stays_away_when_the_job_ends(void **state)
+{
+    struct rig r;
+    struct driver_options o = options(4);
+    (void)state;
+    o.min_ranks = 2;
+    train(&r, &o);
+    drain(&r, "1", 0, "leaves");
+    driver_stop(r.d, r.now, "SIGTERM");
+    driver_stop(r.d, r.now, "SIGTERM"); /* at once */
+    rig_drain(&r);
+    assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_STOP);
+    assert_true(r.sent[1]->stop->drained);
+    assert_has(r.sent[1]->stop->text, "stopped at once by SIGTERM");
+    assert_int_equal(r.sent[2]->body_case, WIRE__CONTROL__BODY_ABORT);
+    rig_free(&r);
+
+    o.n_epochs = 1;
+    train(&r, &o);
+    drain(&r, "1", 0, "leaves");
+    while (!r.is_closed[2] && rig_count(&r, EVENT_DONE) == 0)
+        rig_answer_all(&r, 4); /* the epoch's last step was under way */
+    assert_true(r.sent[1]->stop->drained);
+    assert_false(r.sent[2]->stop->drained);
+    assert_has(r.sent[1]->stop->text, "finished");
     rig_free(&r);
 }
 
@@ -336,10 +448,10 @@ static void spares_are_drained_at_once(void **state)
     o.n_spares = 1;
     train(&r, &o);
     come(&r, 2, -1);
-    drain(&r, 2, 0, NULL);
+    drain(&r, "spare1", 0, "spare 1 (h2, pid 102) leaves at once");
     assert_true(r.sent[2]->stop->drained);
     assert_int_equal(r.n_requests, 0);
-    drain(&r, 2, ERR_ARG, "there is no such rank");
+    drain(&r, "spare1", ERR_REFUSED, "there is no such rank or spare now");
     come(&r, 3, -1); /* its place is free */
     rig_free(&r);
 }
@@ -352,7 +464,7 @@ static void while_all_wait_a_drain_counts_too(void **state)
     o.min_ranks = 2;
     train(&r, &o);
     rig_close(&r, 1);
-    drain(&r, 2, 0, NULL);
+    drain(&r, "2", 0, "rank 2 (h2, pid 102) leaves at once");
     assert_true(r.sent[2]->stop->drained);
     rig_wait(&r, 31000);
     assert_prepare(&r, 3, 1, 2);
@@ -436,6 +548,10 @@ int main(void)
         cmocka_unit_test(who_is_gone_before_it_joined_costs_a_formation),
         cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
         cmocka_unit_test(the_operator_drains_a_rank),
+        cmocka_unit_test(a_drain_waits_for_the_formation),
+        cmocka_unit_test(a_host_is_drained_whole_or_not_at_all),
+        cmocka_unit_test(it_can_be_too_early_or_too_late),
+        cmocka_unit_test(who_is_drained_stays_away_when_the_job_ends),
         cmocka_unit_test(spares_are_drained_at_once),
         cmocka_unit_test(while_all_wait_a_drain_counts_too),
         cmocka_unit_test(who_hangs_in_form_is_named_soon_after),

@@ -1,0 +1,203 @@
+/* Draining: the operator wants a machine, or a rank's place on it, for something else.
+ *
+ * Happy path: who is meant is found, enough are left without them, and they are marked; a rank goes
+ * as one does that asked to leave (driver_recover.c), a spare at once.  Nothing is done by halves:
+ * either all that are meant go, or the reason why not is told. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/driver_impl.h"
+
+/* ---- who is meant ---- */
+
+struct meant {
+    int *seat; /* [n] */
+    int n;
+};
+
+/* The number that `text` is, or -1. */
+static int number_of(const char *text)
+{
+    enum { MOST_DIGITS = 6 };
+    size_t n = strspn(text, "0123456789");
+    return n > 0 && n <= MOST_DIGITS && text[n] == '\0' ? atoi(text) : -1;
+}
+
+/* Of "2" and "spare1"; -1: it is neither. */
+static int seat_named(const struct driver *d, const char *who)
+{
+    int rank = number_of(who), spare = strncmp(who, "spare", 5) ? -1 : number_of(who + 5);
+    if (rank >= 0)
+        return rank < d->n_ranks ? rank : d->n_seats;
+    if (spare >= 0)
+        return spare > 0 ? d->n_ranks - 1 + spare : d->n_seats;
+    return -1;
+}
+
+static int refuse_driver(struct err *err, const char *who)
+{
+    return err_set(err, ERR_REFUSED,
+                   "%s cannot be drained: the driver itself runs there; to stop the job send it "
+                   "SIGTERM, and go on elsewhere by --resume",
+                   who);
+}
+
+static int find_seat(const struct driver *d, const char *who, int seat, struct meant *out,
+                     struct err *err)
+{
+    if (seat == 0)
+        return refuse_driver(err, "rank 0");
+    if (seat >= d->n_seats || !d->seats[seat].is_taken)
+        return err_set(err, ERR_REFUSED,
+                       "%s cannot be drained: there is no such rank or spare now (--status)", who);
+    out->seat[out->n++] = seat;
+    return 0;
+}
+
+static int find_host(const struct driver *d, const char *host, struct meant *out, struct err *err)
+{
+    if (!strcmp(host, d->o.host))
+        return refuse_driver(err, host);
+    for (int k = 1; k < d->n_seats; k++)
+        if (d->seats[k].is_taken && !strcmp(d->seats[k].host, host))
+            out->seat[out->n++] = k;
+    if (out->n == 0)
+        return err_set(err, ERR_REFUSED,
+                       "%s cannot be drained: neither a rank, nor a spare, nor the host of one "
+                       "(--status)",
+                       host);
+    return 0;
+}
+
+/* ---- whether they can go ---- */
+
+static int n_left(const struct driver *d, const struct meant *m)
+{
+    int n = recover_n_ready(d);
+    for (int i = 0; i < m->n; i++)
+        n -= recover_is_ready(&d->seats[m->seat[i]]);
+    return n;
+}
+
+/* Who takes part, or is to: a spare is nobody's loss. */
+static int has_rank(const struct driver *d, const struct meant *m)
+{
+    for (int i = 0; i < m->n; i++)
+        if (d->seats[m->seat[i]].is_member && !d->seats[m->seat[i]].leaving)
+            return 1;
+    return 0;
+}
+
+static int has_room(const struct driver *d)
+{
+    for (int k = 1; k < d->n_seats; k++)
+        if (!d->seats[k].is_taken)
+            return 1;
+    return 0;
+}
+
+static int refuse_too_few(const struct driver *d, const char *who, int left, struct err *err)
+{
+    const char *s = left == 1 ? "" : "s";
+    int least = recover_min_ranks(d);
+    if (has_room(d))
+        return err_set(err, ERR_REFUSED,
+                       "%s cannot be drained: %d rank%s would be left, and the job needs %d "
+                       "(cluster.min_ranks); start another follower first",
+                       who, left, s, least);
+    return err_set(err, ERR_REFUSED,
+                   "%s cannot be drained: %d rank%s would be left, and the job needs %d "
+                   "(cluster.min_ranks) and lets in no other before one leaves (cluster.spares)",
+                   who, left, s, least);
+}
+
+static int check(const struct driver *d, const char *who, const struct meant *m, struct err *err)
+{
+    int left = n_left(d, m);
+    if (d->stage >= STAGE_ENDING || d->n_stops > 0)
+        return err_set(err, ERR_REFUSED, "%s cannot be drained: the job is ending", who);
+    if (!d->has_formed)
+        return err_set(err, ERR_REFUSED,
+                       "%s cannot be drained: training has not begun; end that follower itself, "
+                       "another one may take its place",
+                       who);
+    return has_rank(d, m) && left < recover_min_ranks(d) ? refuse_too_few(d, who, left, err) : 0;
+}
+
+/* ---- the way out ---- */
+
+static const char *moment(const struct driver *d, const struct seat *s)
+{
+    static const char *const moments[STAGE_COUNT] = {
+        [STAGE_WAIT] = "at once",
+        [STAGE_PREPARE] = "as soon as the ranks have formed again",
+        [STAGE_FORM] = "as soon as the ranks have formed again",
+        [STAGE_TRAIN] = "when the step under way is done",
+        [STAGE_VALIDATE] = "when this epoch's validation and checkpoint are done",
+        [STAGE_CHECKPOINT] = "when this epoch's checkpoint is done",
+    };
+    return s->is_member ? moments[d->stage] : "at once";
+}
+
+/* Before anybody goes, for then numbers change. */
+static void tell(struct driver *d, const struct meant *m, struct buf *answer)
+{
+    for (int i = 0; i < m->n; i++) {
+        int k = m->seat[i], is_rank = k < d->n_ranks;
+        const struct seat *s = &d->seats[k];
+        char *line = xasprintf("%s %d (%s, pid %lld) leaves %s%s", is_rank ? "rank" : "spare",
+                               is_rank ? k : k - d->n_ranks + 1, s->host, (long long)s->pid,
+                               s->leaving ? "already, " : "", moment(d, s));
+        queue_log(&d->out, LOG_INFO, "drained by the operator: %s", line);
+        buf_printf(answer, "%s\n", line);
+        free(line);
+    }
+}
+
+/* Who takes no part yet. */
+static void send_away(struct driver *d, int seat)
+{
+    struct conn *c = d->seats[seat].conn;
+    recover_farewell(d, c, "drained by the operator of the driver");
+    c->rank = -1;
+    gather_leave(d, seat, "drained");
+}
+
+static void release(struct driver *d, const struct meant *m)
+{
+    for (int i = 0; i < m->n; i++) {
+        struct seat *s = &d->seats[m->seat[i]];
+        s->is_drained = 1;
+        if (!s->is_member)
+            send_away(d, m->seat[i]);
+        else if (!s->leaving)
+            s->leaving = xstrdup("was drained");
+    }
+    recover_let_leave(d);
+}
+
+int drain_seats(struct driver *d, const char *who, struct buf *answer, struct err *err)
+{
+    struct meant m = {.seat = xcalloc((size_t)d->n_seats, sizeof(int))};
+    int seat = seat_named(d, who);
+    int rc = seat >= 0 ? find_seat(d, who, seat, &m, err) : find_host(d, who, &m, err);
+    if (rc == 0)
+        rc = check(d, who, &m, err);
+    if (rc == 0) {
+        tell(d, &m, answer);
+        release(d, &m);
+    }
+    free(m.seat);
+    return rc;
+}
+
+void drain_at_end(struct driver *d, const char *text)
+{
+    for (int k = 1; k < d->n_seats; k++) {
+        struct seat *s = &d->seats[k];
+        if (s->is_taken && s->is_drained && s->conn->state == CONN_MEMBER)
+            recover_farewell(d, s->conn, text);
+    }
+}

@@ -1,0 +1,209 @@
+"""dpdriver --drain: the operator takes ranks, spares and hosts out of a job that runs."""
+
+import json
+import os
+import signal
+import socket
+
+import dp
+import training
+from dp import DRIVER, ENDLESS, FINISHED, REFUSED, STOPPED, USAGE
+from training import JOB
+
+LONG = {**JOB, "train.epochs": 40}
+HOST = os.uname().nodename
+GONE = "drained by the operator of the driver"
+
+
+class Drain(training.Case):
+    def drain(self, who, *args, want=FINISHED):
+        daemon = self.start([DRIVER, "--drain", str(who), *args])
+        self.assert_exit(daemon, want)
+        return daemon
+
+    def assert_drained(self, daemon):
+        """By exit status 4 a service manager knows that it is not to be started again."""
+        self.assert_exit(daemon, STOPPED, GONE)
+
+    def stop_all(self, driver, *followers):
+        driver.signal(signal.SIGTERM)
+        for daemon in (driver, *followers):
+            self.assert_exit(daemon, STOPPED)
+
+    def lost(self):
+        return [(event["rank"], event["reason"]) for event in self.events("lost")]
+
+    def start_waiting(self, job, n=3):
+        """A driver and followers that outlive their job."""
+        driver = self.driver(n=n, job=job)
+        ranks = [self.follower("--rank", str(k), once=False) for k in range(1, n)]
+        for k in range(1, n):
+            driver.wait_line(f"rank {k} joined")
+        return [driver, *ranks]
+
+    # ---- who goes, and what becomes of the job
+
+    def test_a_spare_goes_on(self):
+        driver, leaver, other, spare = self.start_ranks(LONG, spares=1)
+        spare.wait_line("as a spare")
+        self.wait_event("epoch", 2)
+        answer = self.drain(1, "--run-dir", "demo").out
+        self.assertRegex(answer, rf"^rank 1 \({HOST}, pid {leaver.pid}\) leaves \w+ [^\n]+\n$")
+        self.assert_drained(leaver)
+        driver.wait_line(r"drained by the operator: rank 1 .* leaves")
+        for daemon in (driver, other, spare):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_recovered(nranks=3)
+        self.assertEqual(self.events("recovered")[0]["steps_lost"], 0)
+        self.assertEqual(self.lost(), [(1, f"rank 1 ({HOST}) was drained")])
+        self.assert_as_undisturbed(LONG, 3)
+
+    def test_fewer_ranks(self):
+        """One after the other, and a follower that outlives jobs does not come back."""
+        job = {**LONG, "cluster.min_ranks": 1}
+        driver, *ranks = self.start_waiting(job)
+        self.wait_event("epoch", 2)
+        self.assertIn("rank 2 ", self.drain(2).out)
+        self.assert_drained(ranks[1])
+        driver.wait_line("going on with 2 ranks")
+        self.drain(1)
+        self.assert_drained(ranks[0])
+        self.assert_exit(driver, FINISHED, "going on with 1 rank")
+        self.assertNotRegex(driver.text, "waiting up to")
+        self.assertNotRegex(ranks[0].text + ranks[1].text, "waiting for the next driver")
+        self.assert_recovered(n_times=2)
+        self.assertEqual([e["nranks"] for e in self.events("recovered")], [2, 1])
+        self.assertEqual([rank for rank, _ in self.lost()], [2, 1])
+        want, got = self.expected(job, 3), self.losses()
+        self.assertEqual([row[:2] for row in got], [row[:2] for row in want])
+        for row, calm in zip(got, want):  # equal but for rounding, which training amplifies
+            self.assertLess(abs(row[2] - calm[2]), 1e-2)
+
+    def test_a_spare(self):
+        """It goes at once, and nothing is formed anew."""
+        driver, *ranks, spare = self.start_ranks(ENDLESS, n=2, spares=1)
+        spare.wait_line("as a spare")
+        self.wait_event("first_step")
+        self.assertRegex(self.drain("spare1").out,
+                         rf"^spare 1 \(.*pid {spare.pid}\) leaves at once\n$")
+        self.assert_drained(spare)
+        self.assertIn("no such rank or spare", self.drain("spare1", want=REFUSED).text)
+        self.stop_all(driver, *ranks)
+        self.assertEqual(len(self.events("form")), 1)
+
+    def test_while_the_ranks_form_again(self):
+        """The drain waits until all have formed, and is done then."""
+        job = {**LONG, "cluster.min_ranks": 2, "cluster.heartbeat_timeout": 600}
+        driver, victim, leaver, spare = self.start_ranks(job, spares=1)
+        spare.wait_line("as a spare")
+        self.wait_event("epoch", 2)
+        leaver.signal(signal.SIGSTOP)  # it is to prepare, and does not
+        victim.kill()
+        driver.wait_line("takes the place of rank 1")
+        self.assertIn("as soon as the ranks have formed again", self.drain(2).out)
+        leaver.signal(signal.SIGCONT)
+        self.assert_drained(leaver)
+        for daemon in (driver, spare):
+            self.assert_exit(daemon, FINISHED)
+        self.assertEqual([e["nranks"] for e in self.events("form")], [3, 3, 2])
+        self.assertEqual([rank for rank, _ in self.lost()], [1, 2])
+        want, got = self.expected(job, 3), self.losses()
+        self.assertEqual([row[:2] for row in got], [row[:2] for row in want])
+        for row, calm in zip(got, want):
+            self.assertLess(abs(row[2] - calm[2]), 1e-2)
+
+    def test_local(self):
+        """--local does not start another one in its place."""
+        job = {**LONG, "cluster.min_ranks": 2}
+        driver = self.driver("--local", n=3, job=job)
+        self.wait_event("epoch", 2)
+        self.drain(2)
+        self.assert_exit(driver, FINISHED, "going on with 2 ranks", GONE)
+        self.assertNotRegex(driver.text, "starting another one")
+
+    # ---- why not
+
+    def test_refusals(self):
+        driver, *ranks = self.start_ranks(ENDLESS, n=3)
+        self.wait_event("first_step")
+        for who, why in (
+                (0, "rank 0 cannot be drained: the driver itself runs there"),
+                (HOST, "the driver itself runs there; to stop the job send it SIGTERM"),
+                (3, "3 cannot be drained: there is no such rank or spare now"),
+                ("spare1", "there is no such rank or spare now"),
+                ("node99", "node99 cannot be drained: neither a rank, nor a spare, nor the host"),
+                (2, r"2 cannot be drained: 2 ranks would be left, and the job needs 3 \("
+                    r"cluster.min_ranks\) and lets in no other before")):
+            with self.subTest(who=who):
+                refused = self.drain(who, want=REFUSED)
+                self.assertRegex(refused.text, rf"error: --drain: .*{why}")
+                self.assertEqual(refused.out, "")
+        self.stop_all(driver, *ranks)
+        self.assertEqual(self.lost(), [])
+        self.assertEqual(len(self.events("form")), 1)
+
+    def test_before_training(self):
+        driver = self.driver(n=3)
+        follower = self.follower("--rank", "1")
+        driver.wait_line("rank 1 joined")
+        self.assertIn("training has not begun", self.drain(1, want=REFUSED).text)
+        driver.signal(signal.SIGTERM)
+        for daemon in (driver, follower):
+            self.assert_exit(daemon, STOPPED)
+
+    def test_which_driver(self):
+        self.assertIn("--drain: no driver is running in runs/*", self.drain(1, want=REFUSED).text)
+        self.assertIn("no run directory typo", self.drain(1, "--run-dir", "typo", want=USAGE).text)
+        self.assertIn("want the number of a rank", self.drain("a rank", want=USAGE).text)
+        self.assertIn("want the number of a rank", self.drain("x" * 256, want=USAGE).text)
+        jobs = [self.start_ranks(ENDLESS, n=2), self.start_ranks(ENDLESS, n=2)]
+        for run in ("runs/demo", "runs/demo-2"):
+            self.wait_event("first_step", run=run)
+        self.assertRegex(self.drain(1, want=USAGE).text, "several drivers are running: .*--run-dir")
+        for ranks in jobs:
+            self.assertNotRegex(ranks[0].text, "drained")
+            self.stop_all(*ranks)
+
+    # ---- programs that ask
+
+    def test_as_json(self):
+        driver, *ranks = self.start_ranks({**ENDLESS, "cluster.min_ranks": 1}, n=3)
+        self.wait_event("first_step")
+        answer = self.drain(2, "--log-format", "json")
+        self.assertRegex(json.loads(answer.out)["text"], r"^rank 2 \(.* leaves .*\n$")
+        self.assert_drained(ranks[1])
+        refused = self.drain(2, "--log-format", "json", want=REFUSED)
+        self.assertIn("no such rank", json.loads(refused.text)["message"])
+        self.stop_all(driver, ranks[0])
+
+    def test_what_is_no_request(self):
+        """Told so; and the driver goes on."""
+        driver, *ranks = self.start_ranks(ENDLESS, n=2)
+        self.wait_event("first_step")
+        for line in (b"", b"drain", b"drain 1", b"status now\n", b"drain\0 1\n", b"\xff\n",
+                     b"drain 1\ndrain 1\n", b"drain " + b"9" * 5000 + b"\n", b"drain  \n"):
+            with self.subTest(line=line), socket.socket(socket.AF_UNIX) as sock:
+                sock.connect(self.path("runs/demo/status.sock"))
+                sock.settimeout(dp.PATIENCE)
+                answer = self.say(sock, line)
+                if line:
+                    self.assertIn("error", json.loads(answer))
+                else:
+                    self.assertEqual(answer, b"")
+        self.assertEqual(self.lost(), [])
+        self.stop_all(driver, *ranks)
+
+    def say(self, sock, line):
+        answer = b""
+        try:
+            sock.sendall(line)
+            sock.shutdown(socket.SHUT_WR)
+            while part := sock.recv(65536):
+                answer += part
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it has heard enough
+        return answer
+
+
+if __name__ == "__main__":
+    dp.main()
