@@ -48,8 +48,9 @@ int coll_is_device(const struct coll *c); /* 1: as coll/device.h says */
 
 /* Reduce x element-wise over all ranks, in place; all ranks get the same bytes.
  *
- * x     n elements of `dtype` (DTYPE_F32 or DTYPE_F64; of a device more), contiguous; n may be 0;
- *       n, dtype and red equal on every rank.
+ * x     n elements of `dtype` (DTYPE_F32, DTYPE_F64 or DTYPE_BF16; of a device also DTYPE_F16),
+ *       contiguous; n may be 0; n, dtype and red equal on every rank.  Sums of BF16 are rounded at
+ *       each rank that is added, in rank order: (size - 1) times half a unit in the last place.
  *       Borrowed: keep it alive, and do not touch it, until coll_wait returns for its ticket.
  * red   COLL_SUM (no average: the loss gradient already carries 1/global batch) or COLL_MAX.
  * tag   >= 0, the caller's name for it; only shown by coll_head and told to coll_watch.

@@ -204,6 +204,7 @@ static const struct coll_ops host_coll_ops = {
 void host_init(struct coll_host *h, const struct host_ops *ops, int rank, int size)
 {
     coll_init(&h->base, &host_coll_ops, ops->name, rank, size);
+    h->base.dtypes |= 1u << DTYPE_BF16; /* coll/reduce.h has it */
     ASSERT(ops->run && ops->interrupt && ops->free);
     h->ops = ops;
     h->head = (struct coll_head){.tag = COLL_TAG_NONE, .since_ns = clock_mono_ns()};

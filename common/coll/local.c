@@ -242,7 +242,6 @@ int coll_new_local(struct coll_group *g, int rank, struct coll **out, struct err
     struct local *l = xcalloc(1, sizeof *l);
     l->group = g;
     host_init(&l->host, &local_ops, rank, g->size);
-    l->host.base.dtypes |= 1u << DTYPE_BF16; /* as NCCL has, for tests */
     rc = host_start(&l->host, err);
     if (rc < 0) {
         coll_free(&l->host.base);

@@ -17,7 +17,7 @@
 REDUCERS(float)
 REDUCERS(double)
 
-/* Rounded at each rank, as a ring of GPUs does. */
+/* Rounded with each rank that is added, as a ring of GPUs does. */
 static void reduce_bf16(uint16_t *dst, const uint16_t *a, const uint16_t *b, int64_t n,
                         enum coll_red red)
 {

@@ -13,7 +13,7 @@
 #include "base/util.h"
 #include "coll/gloo.h"
 #include "coll/local.h"
-#include "tensor/dtype.h"
+#include "tensor/half.h"
 
 enum { RANKS_MAX = 8, CONNECT_MS = 20000 };
 
@@ -46,6 +46,8 @@ static void store(void *x, int64_t i, enum dtype dtype, double v)
 {
     if (dtype == DTYPE_F32)
         ((float *)x)[i] = (float)v;
+    else if (dtype == DTYPE_BF16)
+        ((uint16_t *)x)[i] = bf16_from_float((float)v);
     else
         ((double *)x)[i] = v;
 }
@@ -66,6 +68,22 @@ static double reduce_f32(int64_t i, enum coll_red red, int size)
     return (double)sum;
 }
 
+/* Rounded where it is stored: with each rank. */
+static double reduce_bf16(int64_t i, enum coll_red red, int size)
+{
+    uint16_t sum;
+
+    store(&sum, 0, DTYPE_BF16, element(i, 0));
+    for (int r = 1; r < size; r++) {
+        uint16_t next;
+
+        store(&next, 0, DTYPE_BF16, element(i, r));
+        const double a = (double)bf16_to_float(sum), b = (double)bf16_to_float(next);
+        store(&sum, 0, DTYPE_BF16, red == COLL_SUM ? a + b : b > a ? b : a);
+    }
+    return (double)bf16_to_float(sum);
+}
+
 static double reduce_f64(int64_t i, enum coll_red red, int size)
 {
     double sum = element(i, 0);
@@ -80,7 +98,9 @@ void expect(void *x, int64_t n, enum dtype dtype, enum coll_red red, int size)
 {
     for (int64_t i = 0; i < n; i++)
         store(x, i, dtype,
-              dtype == DTYPE_F32 ? reduce_f32(i, red, size) : reduce_f64(i, red, size));
+              dtype == DTYPE_F32    ? reduce_f32(i, red, size)
+              : dtype == DTYPE_BF16 ? reduce_bf16(i, red, size)
+                                    : reduce_f64(i, red, size));
 }
 
 /* Threads */

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "ranks.h"
-#include "tensor/dtype.h"
+#include "tensor/half.h"
 
 enum { GUARD = 64 };
 
@@ -19,7 +19,8 @@ static const struct reduce_case {
     {7, DTYPE_F32, COLL_MAX},       {255, DTYPE_F32, COLL_SUM},    {1021, DTYPE_F64, COLL_SUM},
     {16384, DTYPE_F32, COLL_SUM},   {16411, DTYPE_F32, COLL_SUM},  {65537, DTYPE_F32, COLL_MAX},
     {70001, DTYPE_F64, COLL_SUM},   {262144, DTYPE_F32, COLL_SUM}, {300007, DTYPE_F32, COLL_SUM},
-    {1000003, DTYPE_F32, COLL_SUM}, {131101, DTYPE_F64, COLL_MAX},
+    {1000003, DTYPE_F32, COLL_SUM}, {131101, DTYPE_F64, COLL_MAX}, {1, DTYPE_BF16, COLL_SUM},
+    {7, DTYPE_BF16, COLL_MAX},      {16411, DTYPE_BF16, COLL_SUM}, {300007, DTYPE_BF16, COLL_SUM},
 };
 
 static int check_guard(const uint8_t *guard, struct verdict *v)
@@ -200,6 +201,26 @@ static int nan_wins(struct coll *c, const void *arg, struct verdict *v)
     return 0;
 }
 
+/* BF16 has 8 digits: ones that are added to 256 one by one are lost, and kept if they come first;
+ * then only the last sum is rounded, ties to even. */
+static int bf16_rounds(struct coll *c, const void *arg, struct verdict *v)
+{
+    (void)arg;
+    struct err err;
+    const int size = coll_size(c), is_first = coll_rank(c) == 0, is_last = coll_rank(c) == size - 1;
+    uint16_t x[2] = {bf16_from_float(is_first ? 256 : 1), bf16_from_float(is_last ? 256 : 1)};
+    static const float ones_first[] = {0, 256, 256, 258, 260, 260, 0, 0, 264}; /* by size */
+    const float want[2] = {256, ones_first[size]};
+    int64_t t = coll_allreduce(c, x, 2, DTYPE_BF16, COLL_SUM, 0, &err);
+    if (t < 0 || coll_wait(c, t, &err) < 0)
+        return unexpected(v, "%s", err.msg);
+    for (int i = 0; i < 2; i++)
+        if (bf16_to_float(x[i]) != want[i])
+            return unexpected(v, "sum %d is %g, want %g", i, (double)bf16_to_float(x[i]),
+                              (double)want[i]);
+    return 0;
+}
+
 static int bad_arguments(struct coll *c, const void *arg, struct verdict *v)
 {
     (void)arg;
@@ -272,6 +293,12 @@ static void test_nan(void **s)
     over_all(nan_wins);
 }
 
+static void test_bf16_rounds(void **s)
+{
+    (void)s;
+    over_all(bf16_rounds);
+}
+
 static void test_bad_arguments(void **s)
 {
     (void)s;
@@ -290,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_reduce),        cmocka_unit_test(test_many),
         cmocka_unit_test(test_mixed),         cmocka_unit_test(test_nan),
         cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_allocates_nothing),
+        cmocka_unit_test(test_bf16_rounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
