@@ -1,5 +1,5 @@
-/* The state's memory belongs to the backend; what goes to disk, to hashes and over the broadcast
- * passes through host copies of the three spaces, made for the purpose and freed again. */
+/* The state's memory belongs to the backend; what goes to disk and to hashes passes through host
+ * copies of the three spaces, made for the purpose and freed again. */
 #include "train/state.h"
 
 #include <stdlib.h>
@@ -15,8 +15,7 @@ static const char momentum_suffix[] = ".momentum_buffer"; /* as in torch.optim.S
 static const struct segment scaler_segment = {
     .name = SCALER_NAME, .dtype = DTYPE_F32, .shape = {1, {SCALER_LEN}}, .length = SCALER_LEN};
 
-/* Elements of the statistics, and of the loss scale behind them. */
-static int64_t n_stats(const struct layout *l)
+int64_t state_n_stats(const struct layout *l)
 {
     return l->n_state_total + (l->has_scaler ? SEGMENT_ALIGN : 0);
 }
@@ -34,8 +33,8 @@ int state_new(struct backend *b, const struct layout *l, int has_momentum, struc
     if (rc == 0 && has_momentum)
         rc = backend_alloc(b, f * (size_t)l->n_trained, "momentum", (void **)&s->momentum, err);
     if (rc == 0)
-        rc =
-            backend_alloc(b, f * (size_t)n_stats(l), "running statistics", (void **)&s->stats, err);
+        rc = backend_alloc(b, f * (size_t)state_n_stats(l), "running statistics",
+                           (void **)&s->stats, err);
     if (rc == 0 && l->has_scaler)
         s->scaler = s->stats + l->n_state_total;
     if (rc == 0 && l->copy_dtype != DTYPE_F32)
@@ -77,7 +76,7 @@ static void image_place(const struct state *s, struct image *m)
 
 static int image_new(const struct state *s, struct image *m, struct err *err)
 {
-    int64_t n = s->layout->n_total + n_stats(s->layout);
+    int64_t n = s->layout->n_total + state_n_stats(s->layout);
 
     if (s->momentum)
         n += s->layout->n_trained;
@@ -96,7 +95,7 @@ static int image_transfer(const struct state *s, struct image *m, int to_backend
     } space[] = {
         {m->param, s->param, s->layout->n_total},
         {m->momentum, s->momentum, s->momentum ? s->layout->n_trained : 0},
-        {m->stats, s->stats, n_stats(s->layout)},
+        {m->stats, s->stats, state_n_stats(s->layout)},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(space); i++) {
@@ -201,44 +200,6 @@ int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *
     hasher_free(sum);
     free(m.base);
     return 0;
-}
-
-int state_broadcast(struct state *s, struct coll *c, int source, struct err *err)
-{
-    struct ckpt_state at = s->at;
-    struct image m = {0};
-    int rc = image_of(s, &m, err);
-
-    if (rc < 0)
-        return err_wrap(err, "broadcast of the state");
-    rc = coll_broadcast(c, &at, sizeof at, source, err);
-    if (rc == 0)
-        rc = coll_broadcast(c, m.base, m.n_bytes, source, err);
-    if (rc == 0 && coll_rank(c) != source)
-        rc = image_transfer(s, &m, 1, err);
-    if (rc == 0)
-        s->at = at; /* last: who is broken off in between must not claim a step it does not hold */
-    free(m.base);
-    return rc < 0 ? err_wrap(err, "broadcast of the state from rank %d", source) : 0;
-}
-
-int state_share_stats(struct state *s, struct coll *c, struct err *err)
-{
-    size_t n_bytes = sizeof(float) * (size_t)s->layout->n_state_total;
-    void *host = NULL;
-    int rc;
-
-    if (!n_bytes)
-        return 0;
-    rc = try_alloc(&host, n_bytes, "a copy of the running statistics", err);
-    if (rc == 0)
-        rc = backend_copy_out(s->backend, host, s->stats, n_bytes, err);
-    if (rc == 0)
-        rc = coll_broadcast(c, host, n_bytes, 0, err);
-    if (rc == 0)
-        rc = backend_copy_in(s->backend, s->stats, host, n_bytes, err);
-    free(host);
-    return rc < 0 ? err_wrap(err, "broadcast of the running statistics") : 0;
 }
 
 static struct st_tensor as_tensor(struct row r, char *name)

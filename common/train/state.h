@@ -32,7 +32,10 @@ void state_free(struct state *s); /* NULL is fine */
 /* The job's model.init. */
 int state_init(struct state *s, const struct job *job, struct err *err);
 
-/* All ranks take source's. */
+/* Elements of the statistics, and of the loss scale behind them. */
+int64_t state_n_stats(const struct layout *l);
+
+/* All ranks take source's.  A rank on which this fails holds what it held before. */
 int state_broadcast(struct state *s, struct coll *c, int source, struct err *err);
 
 /* All ranks take rank 0's running statistics. */

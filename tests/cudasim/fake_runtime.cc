@@ -431,6 +431,8 @@ void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg)
     put(s, {"host work", 0, 0, [=] { fn(arg); }});
 }
 
+int sim_is_device(const void *p) { return in_device(p, 1); }
+
 uint64_t sim_launches(void) { return rt.n_launches; }
 
 uint64_t sim_calls(void) { return rt.n_calls; }

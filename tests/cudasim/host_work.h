@@ -10,6 +10,9 @@ struct CUstream_st;
 
 void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg);
 
+/* Whether p points into device memory. */
+int sim_is_device(const void *p);
+
 #ifdef __cplusplus
 }
 #endif

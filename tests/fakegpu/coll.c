@@ -53,15 +53,29 @@ static int fail(struct fake_coll *f, const struct err *err)
 
 /* ---- queueing ---- */
 
-static void reduce(struct fake_coll *f, const struct coll_job *j)
+static int do_inner(struct fake_coll *f, const struct coll_job *j, struct err *err)
 {
-    struct err err;
     int64_t t;
 
-    if (f->has_failed)
-        return;
-    t = coll_allreduce(f->inner, j->x, j->n, j->dtype, j->red, COLL_TAG_NONE, &err);
-    if (t < 0 || coll_wait(f->inner, t, &err) < 0)
+    switch (j->what) {
+    case COLL_ALLREDUCE:
+        t = coll_allreduce(f->inner, j->x, j->n, j->dtype, j->red, COLL_TAG_NONE, err);
+        return t < 0 ? (int)t : coll_wait(f->inner, t, err);
+    case COLL_BROADCAST:
+        return coll_broadcast(f->inner, j->x, j->n_bytes, j->root, err);
+    case COLL_ALLGATHER:
+        return coll_allgather(f->inner, j->mine, j->n_bytes, j->x, err);
+    case COLL_BARRIER:
+        return coll_barrier(f->inner, err);
+    }
+    ASSERT(!"a collective without its line here");
+}
+
+static void do_job(struct fake_coll *f, const struct coll_job *j)
+{
+    struct err err;
+
+    if (!f->has_failed && do_inner(f, j, &err) < 0)
         fail(f, &err);
 }
 
@@ -70,7 +84,7 @@ static void work(void *arg)
     struct piece *p = arg;
 
     if (!p->veto)
-        reduce(p->coll, &p->job);
+        do_job(p->coll, &p->job);
     else if (atomic_load(&p->coll->is_poisoned))
         *p->veto = 1;
 }
@@ -86,20 +100,6 @@ static void put(struct fake_coll *f, struct piece piece)
     sim_host_work(f->cuda->stream, work, p);
 }
 
-/* The blocking ones are given memory of the host here. */
-static int do_now(struct fake_coll *f, const struct coll_job *j, struct err *err)
-{
-    int rc = 0;
-
-    if (j->what == COLL_BROADCAST)
-        rc = coll_broadcast(f->inner, j->x, j->n_bytes, j->root, err);
-    else if (j->what == COLL_ALLGATHER)
-        rc = coll_allgather(f->inner, j->mine, j->n_bytes, j->x, err);
-    else
-        rc = coll_barrier(f->inner, err);
-    return rc < 0 ? fail(f, err) : 0;
-}
-
 static int fake_poll(struct coll *c, struct err *err)
 {
     struct fake_coll *f = of(c);
@@ -111,6 +111,17 @@ static int fake_poll(struct coll *c, struct err *err)
     else
         return 0;
     return err->code;
+}
+
+/* The blocking ones, of memory of the host or of the device. */
+static int do_now(struct fake_coll *f, const struct coll_job *j, struct err *err)
+{
+    if (j->what == COLL_BARRIER || !sim_is_device(j->x))
+        return do_inner(f, j, err) < 0 ? fail(f, err) : 0;
+    put(f, (struct piece){.job = *j});
+    if (backend_sync(&f->cuda->base, err) < 0)
+        return fail(f, err);
+    return fake_poll(&f->base, err);
 }
 
 static int64_t queue(struct coll *c, const struct coll_job *j, struct err *err)
@@ -201,6 +212,7 @@ static int make(struct backend *b, const struct coll_device_options *o, struct c
         return err->code;
     }
     coll_init(&f->base, &ops, "fake", o->rank, o->size);
+    f->base.dtypes |= 1u << DTYPE_BF16;
     f->base.device = &fake_coll_ops;
     f->cuda = container_of(b, struct cuda, base);
     *out = &f->base;

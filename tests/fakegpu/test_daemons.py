@@ -40,6 +40,19 @@ class Daemons(dp.Case):
         gpu = self.train("--device", "cuda", "--local", n=2, run="gpu", job=job)
         self.assert_near(cpu, gpu, 1e-3)
 
+    def test_bfloat16_gradients(self):
+        """Summed in bfloat16 over 1 to 3 ranks: float32's losses but for the rounding."""
+        cpu = self.train("--device", "cpu", run="cpu")
+        job = {**JOB, "precision": "bfloat16", "train.grad_dtype": "bfloat16"}
+        for n in (1, 2, 3):
+            driver = self.start([dp.DRIVER, "--nranks", str(n), "--local", "--port", "0",
+                                 "--device", "cuda", "--run-dir", self.path(f"gpu{n}"),
+                                 *sets(job)], env={"DPTRAIN_FAKE_GPUS": "3"})
+            self.assert_exit(driver, FINISHED)
+            gpu = self.events("epoch", f"gpu{n}")
+            self.assert_near(cpu, gpu, 3e-2)
+            self.assertNotEqual([e["train_loss"] for e in cpu], [e["train_loss"] for e in gpu])
+
     def test_a_checkpoint_goes_on_anywhere(self):
         whole = self.train("--device", "cpu", run="whole")
         self.train("--device", "cuda", "--local", n=2, run="part",

@@ -1,0 +1,164 @@
+/* Every rank takes one rank's state, or its statistics.
+ *
+ * What comes is received aside, and copied to its place when all of it is there: a rank whose
+ * broadcast breaks off still holds what it held, and may be the source of the next one.  Aside is
+ * memory of the backend, and the source sends from where its state lies, so a GPU's goes from card
+ * to card.  That takes room for a second state on each card but the source's; where one has not got
+ * it, all ranks go through memory of the host, as they do where the collectives know no other. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "train/state.h"
+
+struct space {
+    void *at; /* the backend's */
+    size_t n_bytes;
+};
+
+struct share {
+    struct backend *backend;
+    struct coll *coll;
+    int source;
+    const struct space *space;
+    int n_spaces;
+    char *aside; /* all spaces, one after another; NULL: not needed */
+    size_t n_bytes;
+    int on_host; /* aside is the host's, of a device */
+};
+
+static int is_source(const struct share *s) { return coll_rank(s->coll) == s->source; }
+
+/* ---- aside ---- */
+
+/* Every rank says whether it has room: if one has not, none goes on without the host. */
+static int agree_on_host(struct share *s, int has_room, struct err *err)
+{
+    const size_t size = (size_t)coll_size(s->coll);
+    const uint8_t mine = (uint8_t)has_room;
+    uint8_t *all = xcalloc(size, 1);
+    const int rc = coll_allgather(s->coll, &mine, 1, all, err);
+
+    s->on_host = rc == 0 && memchr(all, 0, size) != NULL;
+    free(all);
+    return rc;
+}
+
+static int find_room(struct share *s, struct err *err)
+{
+    struct err full;
+    int rc = 0;
+
+    if (!is_source(s))
+        rc = backend_alloc(s->backend, s->n_bytes, "a state that comes", (void **)&s->aside, &full);
+    if (agree_on_host(s, rc == 0, err) < 0)
+        return err->code;
+    if (s->on_host) {
+        backend_free(s->backend, s->aside);
+        s->aside = NULL;
+    }
+    return 0;
+}
+
+static int make_aside(struct share *s, struct err *err)
+{
+    static const char what[] = "a copy of the training state";
+
+    if (!backend_is_device(s->backend))
+        return is_source(s) ? 0
+                            : backend_alloc(s->backend, s->n_bytes, what, (void **)&s->aside, err);
+    s->on_host = !coll_is_device(s->coll);
+    if (!s->on_host && find_room(s, err) < 0)
+        return err->code;
+    return s->on_host ? try_alloc((void **)&s->aside, s->n_bytes, what, err) : 0;
+}
+
+static void free_aside(struct share *s)
+{
+    if (s->on_host)
+        free(s->aside);
+    else
+        backend_free(s->backend, s->aside);
+}
+
+/* ---- there and back ---- */
+
+static int send_space(struct share *s, const struct space *p, size_t at, struct err *err)
+{
+    void *x = s->aside ? s->aside + at : p->at;
+
+    if (s->on_host && is_source(s) && backend_copy_out(s->backend, x, p->at, p->n_bytes, err) < 0)
+        return err->code;
+    return coll_broadcast(s->coll, x, p->n_bytes, s->source, err);
+}
+
+static int take_space(struct share *s, const struct space *p, size_t at, struct err *err)
+{
+    if (s->on_host)
+        return backend_copy_in(s->backend, p->at, s->aside + at, p->n_bytes, err);
+    return backend_copy(s->backend, p->at, s->aside + at, p->n_bytes, err);
+}
+
+static int for_spaces(struct share *s,
+                      int (*what)(struct share *s, const struct space *p, size_t at,
+                                  struct err *err),
+                      struct err *err)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < s->n_spaces; at += s->space[i++].n_bytes)
+        if (s->space[i].n_bytes && what(s, &s->space[i], at, err) < 0)
+            return err->code;
+    return 0;
+}
+
+static int share(struct backend *b, struct coll *c, int source, const struct space *space, int n,
+                 struct err *err)
+{
+    struct share s = {.backend = b, .coll = c, .source = source, .space = space, .n_spaces = n};
+    int rc;
+
+    for (int i = 0; i < n; i++)
+        s.n_bytes += space[i].n_bytes;
+    if (!s.n_bytes)
+        return 0;
+    rc = make_aside(&s, err);
+    if (rc == 0)
+        rc = for_spaces(&s, send_space, err);
+    if (rc == 0 && !is_source(&s))
+        rc = for_spaces(&s, take_space, err);
+    if (rc == 0)
+        rc = backend_sync(b, err);
+    free_aside(&s);
+    return rc;
+}
+
+/* ---- what is shared ---- */
+
+int state_broadcast(struct state *s, struct coll *c, int source, struct err *err)
+{
+    const size_t f = sizeof(float);
+    const struct space spaces[] = {
+        {s->param, f * (size_t)s->layout->n_total},
+        {s->momentum, s->momentum ? f * (size_t)s->layout->n_trained : 0},
+        {s->stats, f * (size_t)state_n_stats(s->layout)},
+    };
+    struct ckpt_state at = s->at;
+    int rc = coll_broadcast(c, &at, sizeof at, source, err);
+
+    if (rc == 0)
+        rc = share(s->backend, c, source, spaces, ARRAY_LEN(spaces), err);
+    if (rc == 0)
+        s->at = at; /* last: who is broken off in between must not claim a step it does not hold */
+    return rc < 0 ? err_wrap(err, "broadcast of the state from rank %d", source) : 0;
+}
+
+int state_share_stats(struct state *s, struct coll *c, struct err *err)
+{
+    const struct space stats = {s->stats, sizeof(float) * (size_t)s->layout->n_state_total};
+
+    return share(s->backend, c, 0, &stats, 1, err) < 0
+               ? err_wrap(err, "broadcast of the running statistics")
+               : 0;
+}
