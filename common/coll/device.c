@@ -59,6 +59,18 @@ int coll_device_connect(struct coll *c, const uint8_t *ids, size_t n_bytes, int6
     return 0;
 }
 
+int coll_device_alloc(const struct coll_device_ops *ops, struct backend *b, size_t n_bytes,
+                      const char *what, void **out, struct err *err)
+{
+    return ops->alloc(b, n_bytes, what, out, err);
+}
+
+void coll_device_free(const struct coll_device_ops *ops, struct backend *b, void *p)
+{
+    if (p)
+        ops->free(b, p);
+}
+
 int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *err)
 {
     ASSERT(c->device);

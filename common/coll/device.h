@@ -21,15 +21,14 @@
  *   coll_watch  Tells nothing.
  *   coll_stats, coll_head  Of what was queued from the host; a recording counts once.
  *
- * Life:    rank 0: coll_device_make_ids, which the control plane carries to all ranks ->
- *          coll_device_new (at Prepare) -> coll_device_connect (at Form) -> coll_device_register ->
- *          train, record, train ... -> coll_device_quiesce -> free the recordings that
- *          hold its collectives -> coll_free -> close the backend.
- *          That order holds after a failure too; coll_free asserts that quiesce came before it once
- *          it is connected (NCCL waits for ever for recordings that still hold it).
- * Threads: as coll/coll.h.  The thread that opened the backend makes, uses and frees the coll.
- * Errors:  ERR_PEER (a rank was lost), ERR_TIMEOUT, ERR_CANCELED (coll_abort), ERR_DEVICE (NCCL's
- *          or CUDA's text), ERR_PROTO (ids). */
+ * Life:    coll_device_alloc, of what will be reduced; rank 0: coll_device_make_ids, which the
+ * control plane carries to all ranks -> coll_device_new (at Prepare) -> coll_device_connect (at
+ * Form) -> coll_device_register -> train, record, train ... -> coll_device_quiesce -> free the
+ * recordings that hold its collectives -> coll_free -> close the backend. That order holds after a
+ * failure too; coll_free asserts that quiesce came before it once it is connected (NCCL waits for
+ * ever for recordings that still hold it). Threads: as coll/coll.h.  The thread that opened the
+ * backend makes, uses and frees the coll. Errors:  ERR_PEER (a rank was lost), ERR_TIMEOUT,
+ * ERR_CANCELED (coll_abort), ERR_DEVICE (NCCL's or CUDA's text), ERR_PROTO (ids). */
 #ifndef COLL_DEVICE_H
 #define COLL_DEVICE_H
 
@@ -40,7 +39,7 @@ enum {
     COLL_ID_BYTES = 128,     /* one id, opaque */
     COLL_RANKS_PER_ID = 128, /* each id's maker serves so many ranks while they connect */
     COLL_NAME_LEN = 64,      /* with NUL */
-    COLL_DEVICE_VERSION = 2, /* of struct coll_device_ops and of coll/impl.h */
+    COLL_DEVICE_VERSION = 3, /* of struct coll_device_ops and of coll/impl.h */
 };
 
 struct coll_device_options {
@@ -65,6 +64,8 @@ struct coll_device_ops {
                 struct err *err);
     int (*connect)(struct coll *c, const uint8_t *ids, int n_ids, int64_t deadline_ms,
                    struct err *err);
+    int (*alloc)(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err);
+    void (*free)(struct backend *b, void *p);
     int (*enroll)(struct coll *c, void *x, size_t n_bytes, struct err *err);
     int (*latch)(struct coll *c, float *veto, struct err *err);
     int (*quiesce)(struct coll *c, int64_t deadline_ms, struct err *err);
@@ -94,8 +95,15 @@ int coll_device_new(const struct coll_device_ops *ops, struct backend *b,
 int coll_device_connect(struct coll *c, const uint8_t *ids, size_t n_bytes, int64_t deadline_ms,
                         struct err *err);
 
-/* Tell the library of memory that will be reduced (the gradients), so that it need not copy it.
- * From backend_alloc; it must outlive the coll.  Where the library cannot, nothing happens. */
+/* Memory that may be registered, zeroed, of b, a backend of the same plugin; no coll is needed for
+ * it.  Fails with ERR_DEVICE. */
+int coll_device_alloc(const struct coll_device_ops *ops, struct backend *b, size_t n_bytes,
+                      const char *what, void **out, struct err *err);
+void coll_device_free(const struct coll_device_ops *ops, struct backend *b, void *p); /* or NULL */
+
+/* Tell the library of memory that will be reduced (the gradients), so that it need not copy it:
+ * all of a coll_device_alloc, which must outlive the coll.  A collective: all ranks register the
+ * same sizes in the same order, each memory once.  Where the library cannot, nothing happens. */
 int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *err);
 
 /* Queue, behind what the backend has queued so far, one thread that stores 1 at *veto (device

@@ -79,6 +79,7 @@ struct job_train {
     enum nonfinite on_nonfinite;
     enum grad_dtype grad_dtype; /* what ranks sum; GRAD_BFLOAT16 with that precision alone */
     int tf32;                   /* float32 products may round their factors to TF32 */
+    int record;                 /* a GPU's steps are recorded and launched, not queued one by one */
 };
 
 struct job_optimizer {

@@ -113,6 +113,10 @@ const struct option config_options[] = {
     {"train.tf32", OPT_BOOL, AT(train.tf32), "false",
      .help = "GPUs may round the factors of float32 products and convolutions to TF32 (10 bits "
              "after the point), which is much faster; no effect on CPUs."},
+    {"train.record", OPT_BOOL, AT(train.record), "true",
+     .help = "Record a GPU's step, and launch all of it at once. false: hand over one kernel after "
+             "another, for the same numbers, slowly; to find out which one fails. No effect on "
+             "CPUs."},
 
     {"optimizer.name", OPT_CHOICE, AT(optimizer.name), "sgd", .choices = optimizers,
      .help = "Stochastic gradient descent."},

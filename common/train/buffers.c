@@ -5,8 +5,16 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-int buffers_new(struct backend *b, const struct state *s, int accumulates, struct buffers **out,
-                struct err *err)
+static int alloc_grad(struct buffers *m, size_t n_bytes, struct err *err)
+{
+    static const char what[] = "gradients";
+
+    return m->shared ? coll_device_alloc(m->shared, m->backend, n_bytes, what, &m->grad, err)
+                     : backend_alloc(m->backend, n_bytes, what, &m->grad, err);
+}
+
+int buffers_new(struct backend *b, const struct coll_device_ops *shared, const struct state *s,
+                int accumulates, struct buffers **out, struct err *err)
 {
     struct buffers *m = xcalloc(1, sizeof *m);
     const struct layout *l = s->layout;
@@ -17,7 +25,6 @@ int buffers_new(struct backend *b, const struct state *s, int accumulates, struc
         size_t n_bytes;
         const char *what;
     } want[] = {
-        {&m->grad, grad, "gradients"},
         {(void **)&m->sum, accumulates && l->grad_dtype != DTYPE_F32 ? wide : 0,
          "sums of gradients"},
         {(void **)&m->micro, accumulates ? wide : 0, "gradients of a micro-batch"},
@@ -28,7 +35,12 @@ int buffers_new(struct backend *b, const struct state *s, int accumulates, struc
     };
 
     m->backend = b;
+    m->shared = shared;
     m->accumulates = accumulates;
+    if (alloc_grad(m, grad, err) < 0) {
+        buffers_free(m);
+        return err->code;
+    }
     for (size_t i = 0; i < ARRAY_LEN(want); i++)
         if (want[i].n_bytes &&
             backend_alloc(b, want[i].n_bytes, want[i].what, want[i].at, err) < 0) {
@@ -55,7 +67,10 @@ void buffers_free(struct buffers *m)
         return;
     if (m->sum != m->grad)
         backend_free(m->backend, m->sum);
-    backend_free(m->backend, m->grad);
+    if (m->shared)
+        coll_device_free(m->shared, m->backend, m->grad);
+    else
+        backend_free(m->backend, m->grad);
     backend_free(m->backend, m->micro);
     backend_free(m->backend, m->work);
     backend_free(m->backend, m->shadow);

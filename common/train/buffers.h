@@ -12,6 +12,7 @@
 #define TRAIN_BUFFERS_H
 
 #include "backend/backend.h"
+#include "coll/device.h"
 #include "op/control.h"
 #include "op/scaler.h"
 #include "program/program.h"
@@ -29,6 +30,7 @@ static inline float step_stamp(int64_t step) { return (float)(step % (1 << 23) +
 
 struct buffers {
     struct backend *backend;
+    const struct coll_device_ops *shared; /* grad's; or NULL */
     void *grad;     /* of layout.grad_dtype: what is reduced, control vector at the end */
     float *control; /* [CONTROL_LEN]: that */
     float *sum;     /* [layout.n_grad]: where micro-batches are added up; grad, if that is F32 */
@@ -57,8 +59,9 @@ struct readback {
     float scaler[SCALER_LEN]; /* of the next step; where there is one */
 };
 
-int buffers_new(struct backend *b, const struct state *s, int accumulates, struct buffers **out,
-                struct err *err);
+/* shared: whose memory the gradients are, since ranks will sum them (coll/device.h); NULL: b's. */
+int buffers_new(struct backend *b, const struct coll_device_ops *shared, const struct state *s,
+                int accumulates, struct buffers **out, struct err *err);
 void buffers_free(struct buffers *m); /* NULL is fine */
 
 /* Make the arena hold at least n_bytes; no program may be bound to the old one. */

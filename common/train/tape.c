@@ -15,13 +15,15 @@ struct tapes {
     struct tape *tape;
     int n;
     int64_t n_launches;
+    int records;
 };
 
-struct tapes *tapes_new(struct backend *b)
+struct tapes *tapes_new(struct backend *b, int records)
 {
     struct tapes *t = xcalloc(1, sizeof *t);
 
     t->backend = b;
+    t->records = records && backend_can_record(b);
     return t;
 }
 
@@ -52,8 +54,8 @@ static void add(struct tapes *t, struct tape_key key)
     t->tape[t->n++] = (struct tape){.key = key};
 }
 
-static int record(struct tapes *t, struct tape *tape, int (*queue)(void *arg, struct err *err),
-                  void *arg, struct err *err)
+static int do_record(struct tapes *t, struct tape *tape, int (*queue)(void *arg, struct err *err),
+                     void *arg, struct err *err)
 {
     struct err second;
     int rc = backend_record_begin(t->backend, err);
@@ -67,13 +69,24 @@ static int record(struct tapes *t, struct tape *tape, int (*queue)(void *arg, st
     return rc;
 }
 
+/* What the device or a library will not have recorded may work all the same, one by one. */
+static int record(struct tapes *t, struct tape *tape, int (*queue)(void *arg, struct err *err),
+                  void *arg, struct err *err)
+{
+    const int rc = do_record(t, tape, queue, arg, err);
+
+    return rc == ERR_DEVICE
+               ? err_wrap(err, "recording a step (train.record: false does without, and is slower)")
+               : rc;
+}
+
 int tapes_run(struct tapes *t, struct tape_key key, int (*queue)(void *arg, struct err *err),
               void *arg, struct err *err)
 {
     struct tape *tape;
     int rc = 0;
 
-    if (!backend_can_record(t->backend))
+    if (!t->records)
         return queue(arg, err);
     tape = find(t, key);
     if (!tape) {

@@ -1,8 +1,8 @@
 /* tape - work that is queued again and again: recorded once, then done by one launch.
  *
  * What is queued under a key the first time is done as it is queued (libraries load what they need
- * then), recorded the second time, and launched from then on.  A backend that cannot record queues
- * it each time.
+ * then), recorded the second time, and launched from then on.  Where nothing is recorded (the
+ * backend cannot, or train.record is false) it is queued each time, for the same numbers.
  *
  * So whoever queues must queue the same each time: addresses and sizes, and nothing read from host
  * memory but through backend_put and backend_get of places that never change.
@@ -23,8 +23,8 @@ struct tape_key {
     int first, last; /* micro-batch of its step */
 };
 
-struct tapes *tapes_new(struct backend *b);
-void tapes_free(struct tapes *t); /* NULL is fine */
+struct tapes *tapes_new(struct backend *b, int records); /* 0: as a backend that cannot */
+void tapes_free(struct tapes *t);                        /* NULL is fine */
 
 int tapes_run(struct tapes *t, struct tape_key key, int (*queue)(void *arg, struct err *err),
               void *arg, struct err *err);

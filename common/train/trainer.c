@@ -200,6 +200,14 @@ static int n_threads(const struct trainer *t, int n_local)
     return t->o.n_threads > 0 ? t->o.n_threads : share > 0 ? share : 1;
 }
 
+/* Whose memory gradients are: that of the collectives, where there will be other ranks. */
+static const struct coll_device_ops *shared_memory(const struct trainer *t)
+{
+    const int64_t most = max_i64(t->n_ranks, t->job->cluster.max_ranks);
+
+    return t->o.plugin && most > 1 ? t->o.plugin->coll : NULL;
+}
+
 static int make_memory(struct trainer *t, struct err *err)
 {
     int rc = t->o.plugin ? t->o.plugin->open(t->o.gpu, &t->backend, err)
@@ -212,7 +220,8 @@ static int make_memory(struct trainer *t, struct err *err)
     if (rc == 0)
         rc = state_new(t->backend, t->layout, t->job->optimizer.momentum > 0, &t->state, err);
     if (rc == 0)
-        rc = buffers_new(t->backend, t->state, t->job->train.accumulate > 1, &t->buffers, err);
+        rc = buffers_new(t->backend, shared_memory(t), t->state, t->job->train.accumulate > 1,
+                         &t->buffers, err);
     if (rc == 0)
         rc = update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
     if (rc == 0 && t->saver)
@@ -356,7 +365,7 @@ int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struc
     t->n_ranks = n_ranks;
     t->has_stepped = 0;
     backend_set_threads(t->backend, n_threads(t, n_local));
-    t->tapes = tapes_new(t->backend);
+    t->tapes = tapes_new(t->backend, t->job->train.record);
     rc = programs_new(&o, t->backend, t->state, t->buffers, &t->programs, err);
     return rc == 0 ? fit_feeds(t, err) : rc;
 }

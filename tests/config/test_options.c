@@ -38,6 +38,7 @@ static const struct row {
     {"train.on_nonfinite", "skip"},
     {"train.grad_dtype", "bfloat16", {"precision=bfloat16"}},
     {"train.tf32", "true"},
+    {"train.record", "false"},
     {"optimizer.name", "sgd"},
     {"optimizer.lr", "1e-7", .written = "1.0e-07"},
     {"optimizer.momentum", ".9", .written = "0.9"},

@@ -308,6 +308,11 @@ static int library(int *version, struct err *err)
     return 0;
 }
 
+static int alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err)
+{
+    return backend_alloc(b, n_bytes, what, out, err);
+}
+
 static int enroll(struct coll *c, void *x, size_t n_bytes, struct err *err)
 {
     (void)x, (void)n_bytes, (void)err;
@@ -323,6 +328,8 @@ const struct coll_device_ops fake_coll_ops = {
     .make_id = make_id,
     .make = make,
     .connect = connect_all,
+    .alloc = alloc,
+    .free = backend_free,
     .enroll = enroll,
     .latch = latch,
     .quiesce = quiesce,

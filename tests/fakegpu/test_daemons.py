@@ -53,6 +53,14 @@ class Daemons(dp.Case):
             self.assert_near(cpu, gpu, 3e-2)
             self.assertNotEqual([e["train_loss"] for e in cpu], [e["train_loss"] for e in gpu])
 
+    def test_recorded_steps_give_the_same_bits(self):
+        """train.record false: the same kernels one by one."""
+        runs = [self.train("--device", "cuda", "--local", n=2, run=record,
+                           job={**JOB, "train.record": record}) for record in ("true", "false")]
+        for a, b in zip(*runs):
+            self.assertEqual(a["train_loss"], b["train_loss"])
+            self.assertEqual(a["validation_loss"], b["validation_loss"])
+
     def test_a_checkpoint_goes_on_anywhere(self):
         whole = self.train("--device", "cpu", run="whole")
         self.train("--device", "cuda", "--local", n=2, run="part",

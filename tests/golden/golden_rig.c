@@ -127,7 +127,7 @@ void golden_rig_open(struct golden_rig *r, struct backend *b, const char *model,
     graph_free(g);
     must(state_new(r->backend, r->layout, r->job->optimizer.momentum > 0, &r->state, &err), &err);
     must(state_init(r->state, r->job, &err), &err); /* running statistics */
-    must(buffers_new(r->backend, r->state, 0, &r->buffers, &err), &err);
+    must(buffers_new(r->backend, NULL, r->state, 0, &r->buffers, &err), &err);
     must(update_new(r->job, r->backend, r->state, r->buffers, &r->update, &err), &err);
     r->training = make_program(r, GOLDEN_BATCH, 1);
     r->evaluation = make_program(r, GOLDEN_EVALUATED, 0);

@@ -30,6 +30,7 @@ enum fake_hang {
     FAKE_HANG_KERNELS, /* ... and Abort does not */
     FAKE_HANG_DESTROY, /* ncclCommDestroy and Abort do not return (until fake_reset) */
     FAKE_HANG_INIT,    /* the communicator stays in progress */
+    FAKE_HANG_RECORD,  /* ... once a collective was recorded */
 };
 void fake_hang(enum fake_hang what);
 void fake_async_error(int device); /* its communicator now has ncclRemoteError */

@@ -1,5 +1,6 @@
 #include "fake_impl.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@ pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 struct memory {
     char *at;
     size_t n_bytes;
-    int device, is_pinned, is_mapped;
+    int device, is_pinned, is_mapped, is_shared, n_registered;
 };
 
 enum { MAX_THINGS = 1024, MAX_LOG = 1 << 16 };
@@ -263,10 +264,19 @@ static cudaError_t allocate(void **p, size_t n_bytes, int is_pinned, int is_mapp
     return unlock(cudaSuccess);
 }
 
+static struct memory *shared_at(const void *p)
+{
+    for (int i = 0; i < rt.n_memory; i++)
+        if (rt.memory[i].at == p && rt.memory[i].is_shared)
+            return &rt.memory[i];
+    ASSERT(!"memory that ncclMemAlloc has not made");
+}
+
 static void release(const void *p, int is_pinned)
 {
     for (int i = 0; i < rt.n_memory; i++)
         if (rt.memory[i].at == p && rt.memory[i].is_pinned == is_pinned) {
+            ASSERT(!rt.memory[i].n_registered);
             free(rt.memory[i].at);
             rt.memory[i] = rt.memory[--rt.n_memory];
             return;
@@ -290,6 +300,25 @@ int fake_is_memory(const void *p, size_t n_bytes)
     return m && !m->is_pinned;
 }
 
+void *fake_share(size_t n_bytes)
+{
+    void *p = xmalloc(n_bytes);
+
+    ASSERT(rt.n_memory < MAX_THINGS);
+    memset(p, 0xee, n_bytes);
+    rt.memory[rt.n_memory++] =
+        (struct memory){.at = p, .n_bytes = n_bytes, .device = this_device, .is_shared = 1};
+    return p;
+}
+
+void fake_unshare(void *p)
+{
+    ASSERT(shared_at(p));
+    release(p, 0);
+}
+
+void fake_register(const void *p, int by) { shared_at(p)->n_registered += by; }
+
 int fake_is_poisoned(int device)
 {
     for (int i = 0; i < rt.n_memory; i++)
@@ -307,6 +336,8 @@ cudaError_t cudaMalloc(void **p, size_t n_bytes)
 cudaError_t cudaFree(void *p)
 {
     BEGIN_FREE;
+    for (int i = 0; i < rt.n_memory; i++)
+        ASSERT(rt.memory[i].at != p || !rt.memory[i].is_shared);
     release(p, 0);
     return unlock(result);
 }
@@ -417,6 +448,19 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
     }
     fake_progress();
     return unlock(s->head == s->tail ? cudaSuccess : cudaErrorNotReady);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    BEGIN;
+    ASSERT(!s->capture);
+    while (s->head < s->tail) {
+        fake_progress();
+        pthread_mutex_unlock(&fake_lock);
+        sched_yield();
+        lock();
+    }
+    return unlock(cudaSuccess);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)

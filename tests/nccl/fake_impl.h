@@ -79,8 +79,10 @@ struct ncclComm {
     int device, rank;
     int n_in_progress; /* polls until it is ready */
     ncclResult_t error;
-    int is_inside, is_revoked, is_aborted, is_finalized, is_destroying;
+    int is_inside, is_hanging, is_revoked, is_aborted, is_finalized, is_destroying;
     int n_registered, n_graphs, n_queued;
+    ncclWindow_t *window; /* where the handle of the one that is being registered goes */
+    void *window_at;
     int64_t n_passed; /* rounds of its clique that it took part in */
 };
 
@@ -97,6 +99,9 @@ void fake_progress(void);
 int fake_meet(const struct meeting *m);            /* 1: done; 0: not yet */
 int fake_is_memory(const void *p, size_t n_bytes); /* of a device, and there */
 int fake_is_poisoned(int device);
+void *fake_share(size_t n_bytes);             /* memory of ncclMemAlloc */
+void fake_unshare(void *p);                   /* asserts that it is not registered */
+void fake_register(const void *p, int by);    /* asserts that it is all of a fake_share */
 void fake_hold(struct CUgraph_st *g, int by); /* its communicators' n_graphs */
 void fake_nccl_reset(void);
 int fake_nccl_open(void);

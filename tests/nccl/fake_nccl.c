@@ -11,6 +11,8 @@ enum { MAX_CLIQUES = 64, POLLS = 2 };
 struct clique {
     ncclUniqueId id;
     int size, n_members, n_ids;
+    int n_windows[MAX_DEVICES]; /* that each rank has asked for */
+    size_t window_bytes;        /* of the last that anybody did */
     struct meeting posted[MAX_DEVICES];
     int is_posted[MAX_DEVICES];
     int64_t n_rounds; /* done */
@@ -135,6 +137,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank, int n
     c = xcalloc(1, sizeof *c);
     c->clique = clique_of(&ids[0], size, n_ids);
     c->clique->n_members++;
+    c->window = NULL;
     c->device = c->rank = rank;
     c->n_in_progress = POLLS;
     nccl.n_comms++;
@@ -142,9 +145,23 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank, int n
     return leave(NULL, ncclInProgress);
 }
 
-static int is_forming(const struct ncclComm *c)
+/* What it does waits for ranks that have not come to it: connecting, registering a window. */
+static int is_alone(const struct ncclComm *c)
 {
-    return c->clique->n_members < c->clique->size || nccl.hang == FAKE_HANG_INIT;
+    const struct clique *q = c->clique;
+
+    for (int r = 0; r < q->size; r++)
+        if (q->n_windows[r] < q->n_windows[c->rank])
+            return 1;
+    return q->n_members < q->size || nccl.hang == FAKE_HANG_INIT || c->is_hanging;
+}
+
+static void give_window(ncclComm_t c)
+{
+    if (!c->window)
+        return;
+    *c->window = (ncclWindow_t)c->window_at;
+    c->window = NULL;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *st)
@@ -153,8 +170,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *st)
     fake_progress();
     if (nccl.error_of[c->device])
         c->error = ncclRemoteError;
-    if ((c->error == ncclSuccess || c->is_revoked) && c->n_in_progress > 0 && !is_forming(c))
+    if ((c->error == ncclSuccess || c->is_revoked) && c->n_in_progress > 0 &&
+        (!is_alone(c) || c->is_revoked))
         c->n_in_progress--;
+    if (!c->n_in_progress)
+        give_window(c);
     if (c->is_revoked && c->n_queued > 0 && nccl.hang)
         c->n_in_progress = POLLS;
     *st = c->error != ncclSuccess && !c->is_revoked ? c->error
@@ -163,23 +183,54 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *st)
     return leave(c, ncclSuccess);
 }
 
-ncclResult_t ncclCommRegister(const ncclComm_t c, void *x, size_t n_bytes, void **handle)
+/* ---- memory that is shared ---- */
+
+ncclResult_t ncclMemAlloc(void **p, size_t n_bytes)
 {
+    BEGIN(NULL);
+    *p = fake_share(n_bytes);
+    return leave(NULL, ncclSuccess);
+}
+
+ncclResult_t ncclMemFree(void *p)
+{
+    const int is_bad = enter(NULL, __func__);
+
+    fake_unshare(p);
+    return leave(NULL, is_bad ? ncclSystemError : ncclSuccess);
+}
+
+/* A collective: done when all ranks have come; only then is there a handle. */
+ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *x, size_t n_bytes, ncclWindow_t *window,
+                                    int flags)
+{
+    struct clique *q = c->clique;
+    int is_first = 1;
+
     BEGIN(c);
     if (c->is_revoked)
         return leave(c, ncclInvalidUsage);
-    ASSERT(fake_is_memory(x, n_bytes) && !c->n_in_progress);
+    ASSERT(flags == NCCL_WIN_COLL_SYMMETRIC && !c->n_in_progress && !c->window);
+    fake_register(x, 1);
+    q->n_windows[c->rank]++;
+    for (int r = 0; r < q->size; r++)
+        is_first &= r == c->rank || q->n_windows[r] < q->n_windows[c->rank];
+    ASSERT(is_first || q->window_bytes == n_bytes); /* of all ranks alike */
+    q->window_bytes = n_bytes;
     c->n_registered++;
     c->n_in_progress = POLLS;
-    *handle = x;
+    c->window = window;
+    c->window_at = x;
     return leave(c, ncclInProgress);
 }
 
-ncclResult_t ncclCommDeregister(const ncclComm_t c, void *handle)
+ncclResult_t ncclCommWindowDeregister(ncclComm_t c, ncclWindow_t window)
 {
     const int is_bad = enter(c, __func__);
 
-    ASSERT(fake_is_memory(handle, 1) && !c->is_revoked && !c->is_finalized && c->n_registered > 0);
+    ASSERT(window && window == (ncclWindow_t)c->window_at);
+    ASSERT(!c->is_revoked && !c->is_finalized && c->n_registered > 0 && !c->n_queued);
+    fake_register(window, -1);
     c->n_registered--;
     return leave(c, is_bad ? ncclSystemError : ncclSuccess);
 }
@@ -222,6 +273,8 @@ static ncclResult_t end(ncclComm_t c, int is_bad)
     c->is_destroying = 1;
     while (nccl.hang == FAKE_HANG_DESTROY)
         wait_unlocked();
+    if (c->n_registered) /* it takes its window with it */
+        fake_register(c->window_at, -1);
     fake_forget(c);
     free(c);
     nccl.n_comms--;
@@ -373,6 +426,7 @@ static ncclResult_t queue(cudaStream_t s, struct meeting m)
     ASSERT(fake_is_memory(m.send, m.n_bytes) && fake_is_memory(m.recv, m.n_bytes));
     s->comm = NULL;
     m.comm->n_queued += !s->capture;
+    m.comm->is_hanging = s->capture && nccl.hang == FAKE_HANG_RECORD;
     fake_put(s, (struct work){.kind = WORK_COLL, .m = m});
     s->comm = m.comm;
     m.comm->n_in_progress = POLLS;

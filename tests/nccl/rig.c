@@ -116,7 +116,8 @@ static int open_device(struct rank *r, struct err *err)
         rc =
             cuda_rc(cudaStreamCreateWithFlags(&r->cuda.stream, cudaStreamNonBlocking), "make", err);
     if (rc == 0)
-        rc = cuda_rc(cudaMalloc((void **)&r->grad, (N_GRAD + 1) * sizeof(float)), "alloc", err);
+        rc = coll_device_alloc(&coll_nccl_ops, &r->cuda.base, (N_GRAD + 1) * sizeof(float),
+                               "gradients", (void **)&r->grad, err);
     if (rc == 0)
         rc = cuda_rc(cudaMalloc((void **)&r->param, N_GRAD * sizeof(float)), "alloc", err);
     if (rc == 0)
@@ -237,8 +238,7 @@ static int train(struct rank *r, struct coll *c, struct err *err)
 
 static void close_device(struct rank *r)
 {
-    if (r->grad)
-        (void)cudaFree(r->grad);
+    coll_device_free(&coll_nccl_ops, &r->cuda.base, r->grad);
     if (r->param)
         (void)cudaFree(r->param);
     if (r->cuda.stream)

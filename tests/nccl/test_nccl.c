@@ -22,12 +22,14 @@ static void steps_are_replayed(void **state)
     }
 }
 
-/* In order: recordings go first, then the communicator, without a Revoke. */
+/* In order: recordings go first, then what is registered, the communicator, and the memory; without
+ * a Revoke. */
 static void an_orderly_end(void **state)
 {
     static const char *const words[] = {
-        "ncclCommRegister",     "ncclCommRevoke",   "ncclCommAbort",   "ncclCommDeregister",
-        "cudaGraphExecDestroy", "ncclCommFinalize", "ncclCommDestroy", NULL};
+        "ncclCommWindowRegister",   "ncclCommRevoke",       "ncclCommAbort",
+        "ncclCommWindowDeregister", "cudaGraphExecDestroy", "ncclCommFinalize",
+        "ncclCommDestroy",          "ncclMemFree",          NULL};
     struct job j = {0};
     char *log, want[512] = "";
     const char *at;
@@ -39,9 +41,9 @@ static void an_orderly_end(void **state)
     for (int k = 0; k < 2; k++) {
         at = log;
         for (const char *const *w =
-                 (const char *const[]){"ncclCommRegister", "cudaGraphExecDestroy",
-                                       "ncclCommDeregister", "ncclCommFinalize", "ncclCommDestroy",
-                                       NULL};
+                 (const char *const[]){"ncclCommWindowRegister", "cudaGraphExecDestroy",
+                                       "ncclCommWindowDeregister", "ncclCommFinalize",
+                                       "ncclCommDestroy", "ncclMemFree", NULL};
              *w; w++) {
             snprintf(want, sizeof want, "%d:%s ", k, *w);
             at = strstr(at, want);

@@ -262,6 +262,34 @@ static void aborts_come_at_any_moment(void **state)
     }
 }
 
+/* A library that will not have its collectives recorded: said by an error, the step is not
+ * recorded; said by nothing, the driver's deadline ends it.  Never is half a recording used. */
+static int record_and_say(struct rank *r, struct err *err)
+{
+    r->job->n_there++;
+    return rank_record_step(r, r->job->coll[r->k], err);
+}
+
+static void recording_can_be_aborted(void **state)
+{
+    struct job j = {.after = record_and_say};
+    pthread_t thread;
+
+    (void)state;
+    fake_hang(FAKE_HANG_RECORD);
+    job_begin(&j, 2);
+    pthread_create(&thread, NULL, abort_soon, &j);
+    job_run(&j, 2);
+    pthread_join(thread, NULL);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(j.rank[k].err.code, ERR_CANCELED);
+        assert_null(j.rank[k].step);
+        assert_int_equal(j.rank[k].n_applied, 0);
+    }
+    assert_int_equal(j.n_stuck, 0);
+    assert_int_equal(fake_open_things(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +301,7 @@ int main(void)
         cmocka_unit_test_setup(connecting_can_be_aborted, job_setup),
         cmocka_unit_test_setup(quiesce_has_a_deadline, job_setup),
         cmocka_unit_test_setup(aborts_come_at_any_moment, job_setup),
+        cmocka_unit_test_setup(recording_can_be_aborted, job_setup),
         cmocka_unit_test_setup(what_cannot_be_stopped_ends_the_process, job_setup),
     };
 

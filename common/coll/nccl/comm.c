@@ -194,23 +194,6 @@ static int nccl_make_id(uint8_t id[COLL_ID_BYTES], struct err *err)
     return rc;
 }
 
-static int nccl_enroll(struct coll *c, void *x, size_t n_bytes, struct err *err)
-{
-    struct nccl *n = nccl_of(c);
-    int rc = nccl_standing(n, err);
-
-    ASSERT(n->state == NCCL_UP && n->n_enrolled < NCCL_MAX_ENROLLED);
-    if (rc < 0 || c->size == 1)
-        return rc;
-    nccl_enter(n);
-    rc = nccl_begun(n, ncclCommRegister(n->comm, x, n_bytes, &n->enrolled[n->n_enrolled]),
-                    "register memory", INT64_MAX, err);
-    if (rc < 0)
-        return nccl_fail(n, err);
-    n->n_enrolled++;
-    return 0;
-}
-
 static int nccl_latch(struct coll *c, float *veto, struct err *err)
 {
     struct nccl *n = nccl_of(c);
@@ -226,6 +209,8 @@ const struct coll_device_ops coll_nccl_ops = {
     .make_id = nccl_make_id,
     .make = nccl_make,
     .connect = nccl_connect,
+    .alloc = nccl_alloc,
+    .free = nccl_free_memory,
     .enroll = nccl_enroll,
     .latch = nccl_latch,
     .quiesce = nccl_quiesce,

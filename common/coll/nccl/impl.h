@@ -1,7 +1,7 @@
 /* impl - what the files of the NCCL kind share; nobody else includes this.
  *
- * comm.c has the life and the table, queue.c the collectives, stop.c how they are stopped, call.c
- * the calls of NCCL that all make. */
+ * comm.c has the life and the table, memory.c what is registered, queue.c the collectives, stop.c
+ * how they are stopped, call.c the calls of NCCL that all make. */
 #ifndef COLL_NCCL_IMPL_H
 #define COLL_NCCL_IMPL_H
 
@@ -31,7 +31,7 @@ struct nccl {
     cudaEvent_t fork, done[COLL_RING];   /* ticket t's end is done[t % COLL_RING] */
     uint32_t *poison, *poison_on_device; /* one pinned word by its two addresses */
     uint8_t *stage, *land;               /* NCCL_STAGE_BYTES pinned, and on the device */
-    void *enrolled[NCCL_MAX_ENROLLED];
+    ncclWindow_t enrolled[NCCL_MAX_ENROLLED];
     int n_enrolled;
 
     enum nccl_state state;
@@ -69,6 +69,12 @@ int nccl_fail(struct nccl *n, const struct err *err); /* remember it, if it is t
 void nccl_poison(struct nccl *n);
 void nccl_revoke(struct nccl *n);
 void nccl_pause(int *n_pauses); /* between two looks; longer and longer, to 1 ms */
+
+/* memory.c */
+int nccl_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err);
+void nccl_free_memory(struct backend *b, void *p);
+int nccl_enroll(struct coll *c, void *x, size_t n_bytes, struct err *err);
+void nccl_deregister(struct nccl *n); /* all of it; nothing may run */
 
 /* queue.c */
 int64_t nccl_queue(struct coll *c, const struct coll_job *job, struct err *err);

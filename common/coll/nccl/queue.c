@@ -4,7 +4,9 @@
  * follows, and an event behind it, which coll_wait makes the backend's stream wait for (join).
  * While the backend records, the same calls record the same: the fork draws the coll's stream into
  * the recording, the join leads back.  The communicator does not block, so after each call it is
- * polled until it is ready for the next; recording is no exception.
+ * polled until it is ready for the next; recording is no exception.  If NCCL fails in that, the
+ * communicator is lost like by any other failure, and the error names what does without recording
+ * (train/tape.c); if it never gets ready, coll_abort ends the waiting, by the driver's deadline.
  *
  * The blocking ones carry memory of the host through a pinned piece and its twin on the device. */
 #include <string.h>

@@ -192,22 +192,13 @@ int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
 
 /* ---- the end ---- */
 
-static void deregister(struct nccl *n)
-{
-    for (int i = 0; i < n->n_enrolled; i++) {
-        nccl_enter(n);
-        (void)ncclCommDeregister(n->comm, n->enrolled[i]);
-        pthread_mutex_unlock(&n->lock);
-    }
-}
-
 /* 1: in order, with the other ranks. */
 static int is_finalized(struct nccl *n)
 {
     const int64_t until = in_ms(n->o.stop_ms);
     ncclResult_t st;
 
-    deregister(n);
+    nccl_deregister(n);
     nccl_enter(n);
     st = ncclCommFinalize(n->comm);
     pthread_mutex_unlock(&n->lock);

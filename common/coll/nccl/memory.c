@@ -1,0 +1,65 @@
+/* Memory that the ranks' GPUs may reach into (NCCL's own allocator makes it), and its registration.
+ *
+ * A registered window is symmetric: between GPUs that all reach each other NCCL then sums in place,
+ * without staging; elsewhere it registers the memory for the network alone.  Either way the window
+ * is given back when nothing runs any more, before the communicator ends; one that was revoked
+ * takes its windows with it.  Memory goes last, by whoever asked for it. */
+#include "coll/nccl/impl.h"
+
+#include "base/util.h"
+
+int nccl_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err)
+{
+    struct cuda *cuda = container_of(b, struct cuda, base);
+    void *p = NULL;
+    int rc = nccl_rc(ncclMemAlloc(&p, n_bytes), "allocate GPU memory that ranks share", err);
+
+    (void)cudaGetLastError(); /* said here: not again behind a launch */
+    if (rc < 0)
+        return err_wrap(err,
+                        "%s (%.1f MiB; NCCL_CUMEM_ENABLE=0 in every rank's environment does "
+                        "without sharing)",
+                        what, (double)n_bytes / 0x1p20);
+    rc = nccl_cuda(cudaMemsetAsync(p, 0, n_bytes, cuda->stream), "clear memory", err);
+    if (rc < 0)
+        (void)ncclMemFree(p);
+    else
+        *out = p;
+    return rc;
+}
+
+void nccl_free_memory(struct backend *b, void *p)
+{
+    const struct cuda *cuda = container_of(b, struct cuda, base);
+
+    (void)cudaStreamSynchronize(cuda->stream); /* kernels may still use it */
+    (void)ncclMemFree(p);
+}
+
+int nccl_enroll(struct coll *c, void *x, size_t n_bytes, struct err *err)
+{
+    struct nccl *n = nccl_of(c);
+    int rc = nccl_standing(n, err);
+
+    ASSERT(n->state == NCCL_UP && n->n_enrolled < NCCL_MAX_ENROLLED);
+    if (rc < 0 || c->size == 1)
+        return rc;
+    nccl_enter(n);
+    rc = nccl_begun(n,
+                    ncclCommWindowRegister(n->comm, x, n_bytes, &n->enrolled[n->n_enrolled],
+                                           NCCL_WIN_COLL_SYMMETRIC),
+                    "register memory", INT64_MAX, err);
+    if (rc < 0)
+        return nccl_fail(n, err);
+    n->n_enrolled++;
+    return 0;
+}
+
+void nccl_deregister(struct nccl *n)
+{
+    for (int i = 0; i < n->n_enrolled; i++) {
+        nccl_enter(n);
+        (void)ncclCommWindowDeregister(n->comm, n->enrolled[i]);
+        pthread_mutex_unlock(&n->lock);
+    }
+}
