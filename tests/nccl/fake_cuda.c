@@ -10,17 +10,9 @@
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 
-struct memory {
-    char *at;
-    size_t n_bytes;
-    int device, is_pinned, is_mapped, is_shared, n_registered;
-};
-
-enum { MAX_THINGS = 1024, MAX_LOG = 1 << 16 };
+enum { MAX_LOG = 1 << 16 };
 
 static struct {
-    struct memory memory[MAX_THINGS];
-    int n_memory;
     cudaStream_t stream[MAX_THINGS];
     int n_streams, n_events, n_graphs;
     cudaError_t last;
@@ -37,9 +29,7 @@ static _Thread_local int this_device;
 
 int fake_device(void) { return this_device; }
 
-static void lock(void) { pthread_mutex_lock(&fake_lock); }
-
-static cudaError_t unlock(cudaError_t e)
+cudaError_t fake_leave(cudaError_t e)
 {
     if (e != cudaSuccess)
         rt.last = e;
@@ -61,34 +51,23 @@ int fake_called(const char *name)
     return 1;
 }
 
-#define BEGIN                  \
-    lock();                    \
-    if (fake_called(__func__)) \
-    return unlock(cudaErrorUnknown)
-
-/* What frees does so whether it fails or not. */
-#define BEGIN_FREE \
-    lock();        \
-    const cudaError_t result = fake_called(__func__) ? cudaErrorUnknown : cudaSuccess
-
 /* ---- for tests ---- */
 
 void fake_reset(void)
 {
-    lock();
-    for (int i = 0; i < rt.n_memory; i++)
-        free(rt.memory[i].at);
+    fake_enter();
     for (int i = 0; i < rt.n_streams; i++)
         free(rt.stream[i]);
     memset(&rt, 0, sizeof rt);
     rt.failed = "";
+    fake_memory_reset();
     fake_nccl_reset();
-    (void)unlock(cudaSuccess);
+    (void)fake_leave(cudaSuccess);
 }
 
 int fake_open_things(void)
 {
-    return rt.n_memory + rt.n_streams + rt.n_events + rt.n_graphs + fake_nccl_open();
+    return fake_memory_open() + rt.n_streams + rt.n_events + rt.n_graphs + fake_nccl_open();
 }
 
 void fake_fail_at(int device, int n) { rt.fail_in[device] = n; }
@@ -100,13 +79,13 @@ char *fake_log(const char *const *words)
     struct buf b = {0};
     char *text;
 
-    lock();
+    fake_enter();
     for (int i = 0; i < rt.n_log; i++)
         for (const char *const *w = words; *w; w++)
             if (!strcmp(*w, rt.log[i].name))
                 buf_printf(&b, "%d:%s ", rt.log[i].device, rt.log[i].name);
     text = xstrdup(buf_cstr(&b));
-    (void)unlock(cudaSuccess);
+    (void)fake_leave(cudaSuccess);
     buf_fini(&b);
     return text;
 }
@@ -199,9 +178,9 @@ void fake_put(cudaStream_t s, struct work w)
 
 void fake_kernel(cudaStream_t s, void (*fn)(void *arg), void *arg)
 {
-    lock();
+    fake_enter();
     fake_put(s, (struct work){.kind = WORK_CALL, .fn = fn, .arg = arg});
-    (void)unlock(cudaSuccess);
+    (void)fake_leave(cudaSuccess);
 }
 
 /* ---- device, errors ---- */
@@ -217,33 +196,33 @@ cudaError_t cudaGetLastError(void)
 {
     cudaError_t e;
 
-    lock();
+    fake_enter();
     e = rt.last;
     rt.last = cudaSuccess;
-    (void)unlock(cudaSuccess);
+    (void)fake_leave(cudaSuccess);
     return e;
 }
 
 cudaError_t cudaSetDevice(int device)
 {
     this_device = device; /* also where it fails: the thread's calls are to be counted */
-    BEGIN;
-    return unlock(cudaSuccess);
+    RUNTIME_CALL;
+    return fake_leave(cudaSuccess);
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
-    BEGIN;
+    RUNTIME_CALL;
     *least = 0;
     *greatest = -5;
-    return unlock(cudaSuccess);
+    return fake_leave(cudaSuccess);
 }
 
 cudaError_t cudaGetDevice(int *device)
 {
-    BEGIN;
+    RUNTIME_CALL;
     *device = this_device;
-    return unlock(cudaSuccess);
+    return fake_leave(cudaSuccess);
 }
 
 void fake_forget(const struct ncclComm *c)
@@ -251,156 +230,6 @@ void fake_forget(const struct ncclComm *c)
     for (int i = 0; i < rt.n_streams; i++)
         if (rt.stream[i]->comm == c)
             rt.stream[i]->comm = NULL;
-}
-
-/* ---- memory ---- */
-
-static cudaError_t allocate(void **p, size_t n_bytes, int is_pinned, int is_mapped)
-{
-    ASSERT(rt.n_memory < MAX_THINGS);
-    *p = malloc(n_bytes);
-    memset(*p, 0xee, n_bytes);
-    rt.memory[rt.n_memory++] = (struct memory){*p, n_bytes, this_device, is_pinned, is_mapped};
-    return unlock(cudaSuccess);
-}
-
-static struct memory *shared_at(const void *p)
-{
-    for (int i = 0; i < rt.n_memory; i++)
-        if (rt.memory[i].at == p && rt.memory[i].is_shared)
-            return &rt.memory[i];
-    ASSERT(!"memory that ncclMemAlloc has not made");
-}
-
-static void release(const void *p, int is_pinned)
-{
-    for (int i = 0; i < rt.n_memory; i++)
-        if (rt.memory[i].at == p && rt.memory[i].is_pinned == is_pinned) {
-            ASSERT(!rt.memory[i].n_registered);
-            free(rt.memory[i].at);
-            rt.memory[i] = rt.memory[--rt.n_memory];
-            return;
-        }
-    ASSERT(!"memory that is not there is freed");
-}
-
-static const struct memory *memory_of(const void *p, size_t n_bytes)
-{
-    for (int i = 0; i < rt.n_memory; i++)
-        if (rt.memory[i].at <= (const char *)p &&
-            (const char *)p + n_bytes <= rt.memory[i].at + rt.memory[i].n_bytes)
-            return &rt.memory[i];
-    return NULL;
-}
-
-int fake_is_memory(const void *p, size_t n_bytes)
-{
-    const struct memory *m = memory_of(p, n_bytes);
-
-    return m && !m->is_pinned;
-}
-
-void *fake_share(size_t n_bytes)
-{
-    void *p = xmalloc(n_bytes);
-
-    ASSERT(rt.n_memory < MAX_THINGS);
-    memset(p, 0xee, n_bytes);
-    rt.memory[rt.n_memory++] =
-        (struct memory){.at = p, .n_bytes = n_bytes, .device = this_device, .is_shared = 1};
-    return p;
-}
-
-void fake_unshare(void *p)
-{
-    ASSERT(shared_at(p));
-    release(p, 0);
-}
-
-void fake_register(const void *p, int by) { shared_at(p)->n_registered += by; }
-
-int fake_is_poisoned(int device)
-{
-    for (int i = 0; i < rt.n_memory; i++)
-        if (rt.memory[i].is_mapped && rt.memory[i].device == device)
-            return __atomic_load_n((uint32_t *)(void *)rt.memory[i].at, __ATOMIC_SEQ_CST) != 0;
-    return 0;
-}
-
-cudaError_t cudaMalloc(void **p, size_t n_bytes)
-{
-    BEGIN;
-    return allocate(p, n_bytes, 0, 0);
-}
-
-cudaError_t cudaFree(void *p)
-{
-    BEGIN_FREE;
-    for (int i = 0; i < rt.n_memory; i++)
-        ASSERT(rt.memory[i].at != p || !rt.memory[i].is_shared);
-    release(p, 0);
-    return unlock(result);
-}
-
-cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags)
-{
-    BEGIN;
-    return allocate(p, n_bytes, 1, (flags & cudaHostAllocMapped) != 0);
-}
-
-cudaError_t cudaFreeHost(void *p)
-{
-    BEGIN_FREE;
-    release(p, 1);
-    return unlock(result);
-}
-
-cudaError_t cudaHostGetDevicePointer(void **out, void *p, unsigned flags)
-{
-    BEGIN;
-    ASSERT(flags == 0 && memory_of(p, 1)->is_mapped);
-    *out = p;
-    return unlock(cudaSuccess);
-}
-
-cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p)
-{
-    const struct memory *m;
-
-    BEGIN;
-    m = memory_of(p, 1);
-    memset(a, 0, sizeof *a);
-    a->type = !m             ? cudaMemoryTypeUnregistered
-              : m->is_pinned ? cudaMemoryTypeHost
-                             : cudaMemoryTypeDevice;
-    return unlock(cudaSuccess);
-}
-
-cudaError_t cudaMemcpy(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind kind)
-{
-    BEGIN;
-    ASSERT(kind == cudaMemcpyDefault);
-    memcpy(to, from, n_bytes);
-    return unlock(cudaSuccess);
-}
-
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind kind,
-                            cudaStream_t s)
-{
-    BEGIN;
-    ASSERT(fake_is_memory(to, n_bytes) == (kind == cudaMemcpyHostToDevice));
-    ASSERT(fake_is_memory(from, n_bytes) == (kind == cudaMemcpyDeviceToHost));
-    ASSERT(memory_of(to, n_bytes) && memory_of(from, n_bytes)); /* pinned, else it would wait */
-    fake_put(s, (struct work){.kind = WORK_COPY, .to = to, .from = from, .n_bytes = n_bytes});
-    return unlock(cudaSuccess);
-}
-
-cudaError_t cudaMemsetAsync(void *p, int value, size_t n_bytes, cudaStream_t s)
-{
-    BEGIN;
-    ASSERT(fake_is_memory(p, n_bytes));
-    fake_put(s, (struct work){.kind = WORK_SET, .to = p, .value = value, .n_bytes = n_bytes});
-    return unlock(cudaSuccess);
 }
 
 /* ---- streams, events ---- */
@@ -411,79 +240,79 @@ static cudaError_t new_stream(cudaStream_t *s)
     *s = xcalloc(1, sizeof **s);
     (*s)->device = this_device;
     rt.stream[rt.n_streams++] = *s;
-    return unlock(cudaSuccess);
+    return fake_leave(cudaSuccess);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 {
-    BEGIN;
+    RUNTIME_CALL;
     ASSERT(flags == cudaStreamNonBlocking);
     return new_stream(s);
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority)
 {
-    BEGIN;
+    RUNTIME_CALL;
     ASSERT(flags == cudaStreamNonBlocking && priority == -5);
     return new_stream(s);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
-    BEGIN_FREE;
+    RUNTIME_FREE;
     ASSERT(!s->capture);
     for (int i = 0; i < rt.n_streams; i++)
         if (rt.stream[i] == s)
             rt.stream[i] = rt.stream[--rt.n_streams];
     free(s);
-    return unlock(result);
+    return fake_leave(result);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
-    BEGIN;
+    RUNTIME_CALL;
     if (s->capture) {
         s->capture->is_spoilt = 1;
-        return unlock(cudaErrorStreamCaptureUnsupported);
+        return fake_leave(cudaErrorStreamCaptureUnsupported);
     }
     fake_progress();
-    return unlock(s->head == s->tail ? cudaSuccess : cudaErrorNotReady);
+    return fake_leave(s->head == s->tail ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
-    BEGIN;
+    RUNTIME_CALL;
     ASSERT(!s->capture);
     while (s->head < s->tail) {
         fake_progress();
         pthread_mutex_unlock(&fake_lock);
         sched_yield();
-        lock();
+        fake_enter();
     }
-    return unlock(cudaSuccess);
+    return fake_leave(cudaSuccess);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
-    BEGIN;
+    RUNTIME_CALL;
     ASSERT(flags == cudaEventDisableTiming);
     *e = xcalloc(1, sizeof **e);
     (*e)->device = this_device;
     rt.n_events++;
-    return unlock(cudaSuccess);
+    return fake_leave(cudaSuccess);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
-    BEGIN_FREE;
+    RUNTIME_FREE;
     rt.n_events--;
     free(e);
-    return unlock(result);
+    return fake_leave(result);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
-    BEGIN;
+    RUNTIME_CALL;
     e->capture = s->capture;
     if (s->capture) {
         e->node = s->capture->n_nodes;
@@ -491,18 +320,18 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     } else {
         fake_put(s, (struct work){.kind = WORK_RECORD, .event = e, .nth = ++e->n_recorded});
     }
-    return unlock(cudaSuccess);
+    return fake_leave(cudaSuccess);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
-    BEGIN;
+    RUNTIME_CALL;
     if (e->capture) {
         e->capture->is_spoilt = 1;
-        return unlock(cudaErrorCapturedEvent);
+        return fake_leave(cudaErrorCapturedEvent);
     }
     fake_progress();
-    return unlock(e->n_done >= e->n_recorded ? cudaSuccess : cudaErrorNotReady);
+    return fake_leave(e->n_done >= e->n_recorded ? cudaSuccess : cudaErrorNotReady);
 }
 
 /* A stream that waits for what was recorded in a capture joins it. */
@@ -520,35 +349,35 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
     struct CUgraph_st *g;
 
-    BEGIN;
+    RUNTIME_CALL;
     ASSERT(flags == 0);
     g = e->capture;
     if (!g != !s->capture && !g)
-        return unlock(cudaErrorStreamCaptureIsolation);
+        return fake_leave(cudaErrorStreamCaptureIsolation);
     if (!g) {
         fake_put(s, (struct work){.kind = WORK_WAIT, .event = e, .nth = e->n_recorded});
-        return unlock(cudaSuccess);
+        return fake_leave(cudaSuccess);
     }
     join_capture(s, g);
     ASSERT(s->capture == g);
     fake_put(s, (struct work){.kind = WORK_WAIT, .before = e->node});
     if (s->lane == 0)
         g->is_joined[g->node[e->node].lane] = 1;
-    return unlock(cudaSuccess);
+    return fake_leave(cudaSuccess);
 }
 
 /* ---- recordings ---- */
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
 {
-    BEGIN;
+    RUNTIME_CALL;
     ASSERT(mode == cudaStreamCaptureModeThreadLocal && !s->capture);
     s->capture = xcalloc(1, sizeof *s->capture);
     s->capture->n_lanes = 1;
     s->capture->lane[0] = s;
     s->lane = 0;
     rt.n_graphs++;
-    return unlock(cudaSuccess);
+    return fake_leave(cudaSuccess);
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
@@ -556,7 +385,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
     struct CUgraph_st *g = s->capture;
     int is_bad;
 
-    lock();
+    fake_enter();
     is_bad = fake_called(__func__) || g->is_spoilt;
     for (int i = 0; i < g->n_lanes; i++) {
         g->lane[i]->capture = NULL;
@@ -566,54 +395,54 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
     if (is_bad) {
         free(g);
         rt.n_graphs--;
-        return unlock(cudaErrorStreamCaptureUnjoined);
+        return fake_leave(cudaErrorStreamCaptureUnjoined);
     }
     fake_hold(g, 1);
     *out = g;
-    return unlock(cudaSuccess);
+    return fake_leave(cudaSuccess);
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags)
 {
-    BEGIN;
+    RUNTIME_CALL;
     ASSERT(flags == 0);
     *out = xcalloc(1, sizeof **out);
     (*out)->graph = xcalloc(1, sizeof *g);
     *(*out)->graph = *g;
     fake_hold(g, 1);
     rt.n_graphs++;
-    return unlock(cudaSuccess);
+    return fake_leave(cudaSuccess);
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
 {
     struct run *r;
 
-    BEGIN;
+    RUNTIME_CALL;
     r = xcalloc(1, sizeof *r);
     r->graph = e->graph;
     for (int i = 0; i < e->graph->n_nodes; i++)
         if (e->graph->node[i].kind == WORK_COLL)
             e->graph->node[i].m.comm->n_queued++;
     fake_put(s, (struct work){.kind = WORK_GRAPH, .run = r});
-    return unlock(cudaSuccess);
+    return fake_leave(cudaSuccess);
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t g)
 {
-    BEGIN_FREE;
+    RUNTIME_FREE;
     fake_hold(g, -1);
     free(g);
     rt.n_graphs--;
-    return unlock(result);
+    return fake_leave(result);
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e)
 {
-    BEGIN_FREE;
+    RUNTIME_FREE;
     fake_hold(e->graph, -1);
     free(e->graph);
     free(e);
     rt.n_graphs--;
-    return unlock(result);
+    return fake_leave(result);
 }

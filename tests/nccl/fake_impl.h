@@ -9,7 +9,7 @@
 #include "base/util.h"
 #include "fake.h"
 
-enum { MAX_DEVICES = 8, MAX_WORK = 4096 };
+enum { MAX_DEVICES = 8, MAX_WORK = 4096, MAX_THINGS = 1024 };
 
 enum work_kind { WORK_RECORD, WORK_WAIT, WORK_COPY, WORK_SET, WORK_CALL, WORK_COLL, WORK_GRAPH };
 
@@ -93,6 +93,17 @@ extern pthread_mutex_t fake_lock; /* guards everything */
 /* Each call starts here, with the lock: 1: it is to fail. */
 int fake_called(const char *name);
 int fake_device(void);
+static inline void fake_enter(void) { pthread_mutex_lock(&fake_lock); }
+cudaError_t fake_leave(cudaError_t e); /* without the lock; e is remembered */
+
+/* How a call of the runtime begins; one that frees does so whether it fails or not. */
+#define RUNTIME_CALL           \
+    fake_enter();              \
+    if (fake_called(__func__)) \
+    return fake_leave(cudaErrorUnknown)
+#define RUNTIME_FREE \
+    fake_enter();    \
+    const cudaError_t result = fake_called(__func__) ? cudaErrorUnknown : cudaSuccess
 
 void fake_put(cudaStream_t s, struct work w);
 void fake_progress(void);
@@ -103,6 +114,8 @@ void *fake_share(size_t n_bytes);             /* memory of ncclMemAlloc */
 void fake_unshare(void *p);                   /* asserts that it is not registered */
 void fake_register(const void *p, int by);    /* asserts that it is all of a fake_share */
 void fake_hold(struct CUgraph_st *g, int by); /* its communicators' n_graphs */
+void fake_memory_reset(void);
+int fake_memory_open(void);
 void fake_nccl_reset(void);
 int fake_nccl_open(void);
 void fake_forget(const struct ncclComm *c); /* it ends */
