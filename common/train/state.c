@@ -137,19 +137,22 @@ static int n_rows(const struct state *s)
            s->layout->has_scaler;
 }
 
+/* An image without memory has rows without data. */
+static float *within(float *base, int64_t offset) { return base ? base + offset : NULL; }
+
 static struct row row_at(const struct state *s, const struct image *m, int i)
 {
     const struct layout *l = s->layout;
 
     if (i < l->n_params)
-        return (struct row){&l->param[i], m->param + l->param[i].offset, 0, 0};
+        return (struct row){&l->param[i], within(m->param, l->param[i].offset), 0, 0};
     i -= l->n_params;
     if (i < l->n_states)
-        return (struct row){&l->state[i], m->stats + l->state[i].offset, 0, 0};
+        return (struct row){&l->state[i], within(m->stats, l->state[i].offset), 0, 0};
     i -= l->n_states;
     if (l->has_scaler && i-- == 0)
-        return (struct row){&scaler_segment, m->stats + l->n_state_total, 0, 1};
-    return (struct row){&l->param[i], m->momentum + l->param[i].offset, 1, 1};
+        return (struct row){&scaler_segment, within(m->stats, l->n_state_total), 0, 1};
+    return (struct row){&l->param[i], within(m->momentum, l->param[i].offset), 1, 1};
 }
 
 /* Frozen parameters have no momentum. */

@@ -160,16 +160,16 @@ struct rank {
 
 static void make_card(struct card *c)
 {
-    static struct backend_device_ops device; /* only copy is called */
-    static struct backend_ops ops = {.name = "card",
-                                     .alloc = card_alloc,
-                                     .free = card_free,
-                                     .copy_in = card_in,
-                                     .copy_out = card_out,
-                                     .sync = card_sync,
-                                     .device = &device};
+    /* Nothing else of it is called. */
+    static const struct backend_device_ops device = {.copy = card_copy};
+    static const struct backend_ops ops = {.name = "card",
+                                           .alloc = card_alloc,
+                                           .free = card_free,
+                                           .copy_in = card_in,
+                                           .copy_out = card_out,
+                                           .sync = card_sync,
+                                           .device = &device};
 
-    device.copy = card_copy;
     c->base.ops = &ops;
 }
 
