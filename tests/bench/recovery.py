@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""recovery - how long training stands still when a rank is killed.
+
+    recovery.py [--build DIR] [--rounds N] [--torch PYTHON]... [--record] [--check]
+
+Three ranks of this machine train LeNet, batch 192; then, N times in the same job, the follower of
+rank 1 is killed by SIGKILL, and the time taken until the next step is done:
+
+  a spare waits       with cluster.spares 1: it takes the place at once; before the next round
+                      another one has joined and is ready.
+  started again       without: a new follower is started as soon as the killed one has ended, as a
+                      service manager does, and has to start, connect and open its data first.
+  torchrun            with --torch, for that Python's PyTorch: a worker of the same training is
+                      killed; torchrun restarts all of them (--max-restarts), by its default
+                      --monitor-interval and by one of 10 ms.  A restart that fails is followed by
+                      the next, and counts into the time.
+
+"seen" is by this script's clock, from kill(2) until the event `recovered` (torchrun: the next
+step's line) can be read; "recovered" is what that event says, from the loss being known; "steps
+lost" the most in a round: torchrun's, which has no checkpoint here, loses all.  Goal for a waiting
+spare: 1 s, in every round.  --record appends the table to RESULTS.md beside this file; --check runs
+each of ours once and judges no time.  Exit status 1 when the goal is missed.
+"""
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+
+import bench
+
+GOAL_S = 1.0
+PATIENCE_S = 120
+BATCH = 192
+RANKS = 3
+RESTARTS = 20  # that torchrun may need for one round: some fail, and count into its time
+# Connections when they are first used: where all connect to all at the start, PyTorch 2.15's Gloo
+# often finds one refused.
+TORCH_ENV = {"OMP_NUM_THREADS": "1", "TORCH_GLOO_LAZY_INIT": "1"}
+STEPS_BETWEEN = 20  # at least so many are done before the next blow
+JOB = {"model.arch": "lenet", "data.samples": 19200, "data.validation_samples": 0,
+       "train.global_batch": BATCH, "train.epochs": 100000, "train.validate_every": 0,
+       "checkpoint.every_epochs": 0}
+
+
+class Failed(Exception):
+    pass
+
+
+class Group:
+    """Processes that end with this block, in a folder that goes with them."""
+
+    def __enter__(self):
+        self.folder = tempfile.mkdtemp(prefix="dptrain-bench-")
+        self.processes = []
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def start(self, words, **popen):
+        with open(self.path("log"), "ab") as log:
+            process = subprocess.Popen(words, cwd=self.folder, stdin=subprocess.DEVNULL,
+                                       stdout=log, stderr=log, **popen)
+        self.processes.append(process)
+        return process
+
+    def wait_for(self, what, condition):
+        deadline = time.monotonic() + PATIENCE_S
+        while not (got := condition()):
+            if time.monotonic() > deadline or self.processes[0].poll() is not None:
+                raise Failed(f"there never came {what}:\n{self.read('log')[-2000:]}")
+            time.sleep(0.001)
+        return got
+
+    def read(self, name):
+        try:
+            with open(self.path(name), encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+
+class Ours(Group):
+    def __init__(self, build, spares):
+        self.programs = {name: os.path.join(build, folder, name)
+                         for folder, name in (("driver", "dpdriver"), ("follower", "dpfollower"))}
+        self.spares = spares
+
+    def __enter__(self):
+        super().__enter__()
+        job = {**JOB, "cluster.spares": self.spares}
+        self.start([self.programs["dpdriver"], "--nranks", str(RANKS), "--threads", "1", "--port",
+                    "0", "--port-file", "port", "--run-dir", "run",
+                    *(word for key, value in job.items() for word in ("--set", f"{key}={value}"))])
+        self.wait_for("the driver's port", lambda: self.read("port"))
+        self.followers = {}
+        for _ in range(RANKS - 1 + self.spares):
+            self.follow()
+        self.wait_for("the first step", lambda: self.events("first_step"))
+        return self
+
+    def follow(self):
+        process = self.start([self.programs["dpfollower"], "--root",
+                              f"127.0.0.1:{self.read('port').strip()}", "--once", "--threads", "1"])
+        self.followers[process.pid] = process
+
+    def events(self, kind):
+        lines = self.read("run/events.jsonl").split("\n")[:-1]
+        return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+    def status(self):
+        done = subprocess.run([self.programs["dpdriver"], "--status", "--run-dir", "run",
+                               "--log-format", "json"], cwd=self.folder, capture_output=True,
+                              text=True, check=False)
+        if done.returncode:
+            raise Failed(f"--status: {done.stderr}{self.read('log')[-2000:]}")
+        return json.loads(done.stdout)
+
+    def is_settled(self, since):
+        """All train, a spare is ready where there is one, and some steps are done."""
+        time.sleep(0.02)  # the question costs the ranks time, too
+        status = self.status()
+        roles = [rank["role"] for rank in status["ranks"]]
+        return (status["stage"] == "train" and roles.count("member") == RANKS and
+                roles.count("spare") == self.spares and
+                status["step"] >= since + STEPS_BETWEEN and status)
+
+    def blow(self, n_before):
+        """One round: how long it seemed, and the event."""
+        since = self.status()["step"]
+        status = self.wait_for("the ranks to train", lambda: self.is_settled(since))
+        victim = self.followers[next(r["pid"] for r in status["ranks"] if r["rank"] == 1)]
+        struck = time.monotonic()
+        victim.send_signal(signal.SIGKILL)
+        if not self.spares:
+            victim.wait()
+            self.follow()
+        event = self.wait_for("recovery", lambda: self.events("recovered")[n_before:])[0]
+        seen = time.monotonic() - struck
+        victim.wait()
+        if self.spares:
+            self.follow()
+        return {"seen": seen, "recovered": event["seconds"], "lost": event["steps_lost"]}
+
+    def rounds(self, n):
+        rounds = [self.blow(i) for i in range(n)]
+        if len(self.events("lost")) != n or self.events("error"):
+            raise Failed(f"more than the {n} followers were lost:\n{self.read('log')[-2000:]}")
+        return rounds
+
+
+class Torch(Group):
+    def __init__(self, python, monitor, n):
+        self.words = [python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node",
+                      str(RANKS), "--max_restarts", str(RESTARTS * n)]
+        if monitor:
+            self.words += ["--monitor_interval", str(monitor)]
+
+    def __enter__(self):
+        super().__enter__()
+        self.start([*self.words, os.path.join(bench.HERE, "torch_recovery.py"), self.folder,
+                    str(BATCH)], env={**os.environ, **TORCH_ENV})
+        return self
+
+    def last(self):
+        """The pid of rank 0 and the steps that it has done: "0", 0 before the first."""
+        try:
+            with open(self.path("steps"), "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 100))
+                lines = file.read().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return "0", 0
+        pid, step = lines[-1].split() if lines else (b"0", 0)
+        return pid.decode(), int(step)
+
+    def blow(self):
+        self.wait_for("torchrun's workers to train", lambda: self.last()[1] >= STEPS_BETWEEN)
+        pid, lost = self.last()
+        struck = time.monotonic()
+        os.kill(int(self.read("rank-1")), signal.SIGKILL)
+        self.wait_for("torchrun's restart", lambda: self.last()[0] != pid)
+        return {"seen": time.monotonic() - struck, "recovered": None, "lost": lost}
+
+    def rounds(self, n):
+        return [self.blow() for _ in range(n)]
+
+
+def spread(values):
+    return f"{statistics.median(values):.2f} | {max(values):.2f}"
+
+
+def row(name, rounds):
+    known = [r["recovered"] for r in rounds if r["recovered"] is not None]
+    return (f"| {name} | {len(rounds)} | {spread([r['seen'] for r in rounds])} | "
+            f"{spread(known) if known else ' | '} | {max(r['lost'] for r in rounds)} |")
+
+
+def version(python):
+    return subprocess.run([python, "-c", "import torch; print(torch.__version__)"],
+                          capture_output=True, text=True, check=True).stdout.strip()
+
+
+def measure(args):
+    """{case: its rounds}"""
+    results = {}
+    for name, spares in (("a spare waits", 1), ("started again", 0)):
+        with Ours(args.build, spares) as ours:
+            results[name] = ours.rounds(args.rounds)
+        print(row(name, results[name]), flush=True)
+    for python in args.torch or ():
+        for monitor in (None, 0.01):
+            name = (f"torchrun {version(python)}, "
+                    f"{f'monitor every {monitor} s' if monitor else 'as it is'}")
+            with Torch(python, monitor, args.rounds) as torch:
+                results[name] = torch.rounds(args.rounds)
+            print(row(name, results[name]), flush=True)
+    return results
+
+
+def describe(results, load, met):
+    commit, machine = bench.commit_and_cpu()
+    command = " ".join(["recovery.py", *sys.argv[1:]])
+    text = (f"{machine}; `{command}`: {RANKS} ranks, LeNet, batch {BATCH}.  Load average before "
+            f"{load[0]:.1f}, after {os.getloadavg()[0]:.1f} (its own is up to {RANKS}).  Goal: "
+            f"under {GOAL_S:.0f} s in every round with a spare: {'met' if met else 'MISSED'}.")
+    lines = [f"## Recovery, {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}", "",
+             *textwrap.wrap(text, 120), "",
+             "| SIGKILL of rank 1 | rounds | seen: median s | worst s | recovered: median s "
+             "| worst s | steps lost |", "|---|---|---|---|---|---|---|"]
+    return "\n".join(lines + [row(name, rounds) for name, rounds in results.items()]) + "\n"
+
+
+def run(args):
+    if args.check:
+        args.rounds = 1
+        results = measure(args)
+        if not all(r["lost"] <= 1 and 0 < r["recovered"] <= r["seen"]
+                   for rounds in results.values() for r in rounds):
+            raise Failed(f"these figures cannot be: {results}")
+        return 0
+    load = os.getloadavg()
+    results = measure(args)
+    met = max(r["seen"] for r in results["a spare waits"]) < GOAL_S
+    text = describe(results, load, met)
+    print("\n" + text)
+    if args.record:
+        with open(os.path.join(bench.HERE, "RESULTS.md"), "a", encoding="utf-8") as file:
+            file.write("\n" + text)
+    return 0 if met else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--build", default=os.path.join(bench.ROOT, "build"))
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--torch", action="append", metavar="PYTHON")
+    parser.add_argument("--record", action="store_true", help="append to RESULTS.md")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    args.build = os.path.abspath(args.build)
+    try:
+        sys.exit(run(args))
+    except Failed as why:
+        sys.exit(f"recovery.py: {why}")
+
+
+if __name__ == "__main__":
+    main()
