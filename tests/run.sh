@@ -8,16 +8,19 @@
 #   tests/run.sh asan           under ASan and UBSan               (build-asan/)
 #   tests/run.sh tsan           what has threads, under clang TSan (build-tsan/)
 #   tests/run.sh fuzz [SECONDS] every libFuzzer target for so long, 20 s (build-fuzz/)
+#   tests/run.sh sim [N]        a million schedules of the protocol, or N, of each kind under a fake
+#                               network
 #   tests/run.sh soak [MINUTES] ranks lost, frozen and added at random for so long, 30
 #   tests/run.sh format         clang-format on every source, changing nothing
 #   tests/run.sh lint           the house's rules: includes, guards, sizes
 #   tests/run.sh gpu [--list]   what needs a GPU (tests/gpu/suite.py), also in a bundle; exit
 #                               status 77 without one
-#   tests/run.sh all            all of the above but soak, gpu and the tests of suite `long`
+#   tests/run.sh all            all of the above but sim, soak, gpu and the tests of suite `long`
 #   --werror                    before any of these: warnings are errors (build-...-werror/)
 #
 # The last line is "N passed, N failed", with ", N skipped" where some were; it counts meson tests,
-# fuzz targets, and format as one.  A build that fails counts as one failure.  Exit status 1 if any.
+# fuzz targets, kinds of schedules, and format as one.  A build that fails counts as one failure.
+# Exit status 1 if any.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -197,6 +200,22 @@ fuzz_one() # DIR NAME SECONDS
     rm -rf "$work"
 }
 
+# A schedule that breaks an invariant is printed with the command that shows it again.
+do_sim() # N
+{
+    local kind program=build$suffix/tests/session/session_sim
+    [[ $1 =~ ^[1-9][0-9]*$ ]] || { add_failure "sim $1: want how many schedules"; return; }
+    configure "build$suffix" release && build "build$suffix" tests/session/session_sim || return
+    for kind in plain elastic; do
+        say "$1 schedules, $kind"
+        if "$program" --$kind --seeds "$1"; then
+            passed=$((passed + 1))
+        else
+            add_failure "sim $kind"
+        fi
+    done
+}
+
 do_soak() # MINUTES
 {
     configure_and_build "build$suffix" release || return
@@ -302,13 +321,14 @@ trap 'add_failure interrupted; finish' INT TERM
 
 what=${1:-}
 case $what in
-lint | format | soak | gpu | -*) ;;
+lint | format | sim | soak | gpu | -*) ;;
 *) find_torch ;;
 esac
 case $what in
 '') do_gcc ;;
 quick) do_gcc --no-suite slow ;;
 fuzz | all) do_$what "${2:-20}" ;;
+sim) do_sim "${2:-1000000}" ;;
 soak) do_soak "${2:-30}" ;;
 gpu) shift && do_gpu "$@" ;;
 clang | asan | tsan | format | lint) do_$what ;;
