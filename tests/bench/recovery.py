@@ -236,9 +236,9 @@ def measure(args):
     return results
 
 
-def describe(results, load, met):
+def describe(args, results, load, met):
     commit, machine = bench.commit_and_cpu()
-    command = " ".join(["recovery.py", *sys.argv[1:]])
+    command = f"recovery.py --rounds {args.rounds}" + " --torch PYTHON" * len(args.torch or ())
     text = (f"{machine}; `{command}`: {RANKS} ranks, LeNet, batch {BATCH}.  Load average before "
             f"{load[0]:.1f}, after {os.getloadavg()[0]:.1f} (its own is up to {RANKS}).  Goal: "
             f"under {GOAL_S:.0f} s in every round with a spare: {'met' if met else 'MISSED'}.")
@@ -260,7 +260,7 @@ def run(args):
     load = os.getloadavg()
     results = measure(args)
     met = max(r["seen"] for r in results["a spare waits"]) < GOAL_S
-    text = describe(results, load, met)
+    text = describe(args, results, load, met)
     print("\n" + text)
     if args.record:
         with open(os.path.join(bench.HERE, "RESULTS.md"), "a", encoding="utf-8") as file:
