@@ -249,6 +249,21 @@ void local_kill(struct local *l)
             kill(l->child[i].pid, SIGKILL);
 }
 
+static int is_rank(const struct status *s, pid_t pid)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->rank[i].pid == pid)
+            return 1;
+    return 0;
+}
+
+void local_dismiss(struct local *l, const struct status *last)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->child[i].pid && !is_rank(last, l->child[i].pid))
+            kill(l->child[i].pid, SIGTERM);
+}
+
 void local_end(struct local *l, int patience_ms)
 {
     int64_t start = clock_mono_ns();

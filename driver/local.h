@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "driver/options.h"
+#include "session/status.h"
 
 struct local_child {
     pid_t pid; /* 0: ended and reaped */
@@ -49,6 +50,10 @@ void local_kill_doomed(struct local *l);
 
 /* Nothing has begun: do not wait for who may still be looking for the driver. */
 void local_kill(struct local *l);
+
+/* The job is over, and its driver listens no more: who is none of its ranks has not been told by
+ * it, and may be looking for it still, such as one that was to replace another: it is to stop. */
+void local_dismiss(struct local *l, const struct status *last);
 
 /* Wait until all have ended by themselves, for at most patience_ms; then they are killed. */
 void local_end(struct local *l, int patience_ms);

@@ -451,14 +451,26 @@ static int server_start(struct server *s, struct err *err)
     return rc;
 }
 
+static void dismiss_local(struct server *s)
+{
+    struct status last;
+
+    if (!s->is_formed) { /* nothing has begun */
+        local_kill(&s->local);
+        return;
+    }
+    driver_status(s->driver, clock_mono_ns(), &last);
+    local_dismiss(&s->local, &last);
+    status_fini(&last);
+}
+
 static int server_end(struct server *s)
 {
     int status = s->status;
 
     daemon_detach(&s->daemon, s->daemon.engine != NULL);
-    if (!s->is_formed)
-        local_kill(&s->local);
     listener_close(s->listener);
+    dismiss_local(s);
     status_socket_close(s->status_socket);
     while (s->peers.n > 0)
         do_close(s, s->peers.peer[0]->number);

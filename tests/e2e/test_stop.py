@@ -5,12 +5,13 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import time
 
 import dp
-from dp import DRIVER, ENDLESS, FINISHED, SMALL, STOPPED, USAGE
+from dp import DRIVER, ENDLESS, FINISHED, FOLLOWER, SMALL, STOPPED, USAGE
 
 JOB = {**ENDLESS, "data.samples": 2048}
 
@@ -28,6 +29,30 @@ class Stop(dp.Case):
         epoch = self.events("epoch")[-1]
         self.assertEqual(epoch["step"], saved)  # written for the epoch cut short, too
         self.assertGreater(saved, 0)
+
+    def test_a_local_follower_that_is_still_dialing(self):
+        """One that was to replace another has found nobody when the job ends: it is told so, and
+        not waited for."""
+        driver = self.lost_replacement()
+        driver.wait_line("waiting for a driver at 127.0.0.1:1:")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED, "dpfollower: warning: stopped by SIGTERM while waiting")
+        self.assertNotRegex(driver.text, "does not end")
+
+    def lost_replacement(self):
+        """A driver with --local whose first follower was killed; the next looks elsewhere."""
+        os.mkdir(self.path("bin"))
+        shutil.copy(DRIVER, self.path("bin/dpdriver"))
+        with open(self.path("bin/dpfollower"), "w", encoding="ascii") as file:
+            file.write(f'#!/bin/sh\nmkdir {self.path("been")} && exec {FOLLOWER} "$@"\n'
+                       f'exec {FOLLOWER} "$@" --root 127.0.0.1:1\n')
+        os.chmod(self.path("bin/dpfollower"), 0o755)
+        driver = self.start([self.path("bin/dpdriver"), "--local", "--nranks", "2", "--port", "0",
+                             *dp.sets({**JOB, "cluster.replace_timeout": 600})])
+        self.wait_event("first_step")
+        victim = next(pid for pid, argv in dp.marked(self.mark).items() if "--rank 1" in argv)
+        os.kill(victim, signal.SIGKILL)
+        return driver
 
     def test_resume_as_told(self):
         """The command that it shows works as it stands, and goes on where it stopped."""
