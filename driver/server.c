@@ -27,6 +27,7 @@ enum {
     STRANGER_MS = 10000,
     STRANGER_MS_EACH = 1, /* more for each rank: all may come at once, and each takes our time */
     MANY_RANKS = 64,      /* whose handshakes' memory is worth looking for */
+    LOGGED_RANKS = 64,    /* by SIGUSR1; a service manager's log drops lines of thousands */
     LOCAL_PATIENCE_MS = 5000, /* for local followers to end after the job has */
 };
 
@@ -233,8 +234,16 @@ static void m_describe(const void *m, int64_t now, struct buf *out)
     struct status s;
 
     driver_status(m, now, &s);
-    status_put_text(&s, out);
+    status_put_brief(&s, LOGGED_RANKS, out);
     status_fini(&s);
+}
+
+static void m_summary(const void *m, int64_t now, struct buf *out)
+{
+    struct status s;
+
+    driver_summary(m, now, &s);
+    status_put_line(&s, out);
 }
 
 static void m_ring(void *m, int64_t now, const struct collective *c, int n)
@@ -242,8 +251,8 @@ static void m_ring(void *m, int64_t now, const struct collective *c, int n)
     driver_ring(m, now, c, n);
 }
 
-static const struct daemon_machine machine = {m_report,   m_progress, m_stop,     m_tick,
-                                              m_deadline, m_next,     m_describe, m_ring};
+static const struct daemon_machine machine = {m_report, m_progress, m_stop,    m_tick, m_deadline,
+                                              m_next,   m_describe, m_summary, m_ring};
 
 /* ---- local followers ---- */
 

@@ -129,8 +129,8 @@ static void m_ring(void *m, int64_t now, const struct collective *c, int n)
     follower_ring(m, now, c, n);
 }
 
-static const struct daemon_machine machine = {m_report,   m_progress, m_stop,     m_tick,
-                                              m_deadline, m_next,     m_describe, m_ring};
+static const struct daemon_machine machine = {m_report, m_progress, m_stop,     m_tick, m_deadline,
+                                              m_next,   m_describe, m_describe, m_ring};
 
 /* Those that can be used. */
 static int list_gpus(const struct devices *d, struct follower_gpu *out)

@@ -212,14 +212,16 @@ static void on_report(void *arg, struct mail *m)
     daemon_leave(d);
 }
 
-static void describe(void *arg, struct buf *out)
+static const char no_machine[] = "no job";
+
+static void summary(void *arg, struct buf *out)
 {
     struct daemon *d = arg;
 
     if (d->machine)
-        d->calls->describe(d->machine, clock_mono_ns(), out);
+        d->calls->summary(d->machine, clock_mono_ns(), out);
     else
-        buf_printf(out, "no job");
+        buf_printf(out, "%s", no_machine);
 }
 
 static void log_state(struct daemon *d)
@@ -227,7 +229,10 @@ static void log_state(struct daemon *d)
     struct buf text = {0};
     char *rest, *line;
 
-    describe(d, &text);
+    if (d->machine)
+        d->calls->describe(d->machine, clock_mono_ns(), &text);
+    else
+        buf_printf(&text, "%s", no_machine);
     buf_cstr(&text);
     for (rest = (char *)text.data; (line = strtok_r(rest, "\n", &rest));)
         log_info("state: %s", line);
@@ -286,7 +291,7 @@ static void catch_signals(struct daemon *d)
 
 /* ---- life ---- */
 
-static const struct pulse_events pulse_events = {engine_doing, describe};
+static const struct pulse_events pulse_events = {engine_doing, summary};
 
 int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
                 const struct engine_options *engine, struct err *err)

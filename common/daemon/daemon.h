@@ -31,7 +31,9 @@ struct daemon_machine {
     void (*tick)(void *m, int64_t now_ns);
     int64_t (*deadline)(const void *m);
     int (*next)(void *m, struct action *out);
-    void (*describe)(const void *m, int64_t now_ns, struct buf *out);
+    void (*describe)(const void *m, int64_t now_ns, struct buf *out); /* lines, by SIGUSR1 */
+    /* Every few seconds: its first line is the service manager's.  Cheap. */
+    void (*summary)(const void *m, int64_t now_ns, struct buf *out);
     void (*ring)(void *m, int64_t now_ns, const struct collective *c, int n);
 };
 

@@ -36,7 +36,7 @@ static void tell_status(struct pulse *p)
     struct buf text = {0};
     char *line;
 
-    p->events->describe(p->arg, &text);
+    p->events->summary(p->arg, &text);
     buf_cstr(&text);
     line = (char *)text.data;
     line[strcspn(line, "\n")] = '\0';

@@ -21,7 +21,7 @@ struct pulse_events {
     /* What the engine does; 0: there is none now. */
     int (*progress)(void *arg, struct progress *out);
     /* How the daemon is doing; the first line is shown. */
-    void (*describe)(void *arg, struct buf *out);
+    void (*summary)(void *arg, struct buf *out);
 };
 
 struct pulse {

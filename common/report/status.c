@@ -89,22 +89,61 @@ static void fill_titles(struct row *row)
         snprintf(row->cell[i], CELL, "%s", columns[i].title);
 }
 
-void status_put_text(const struct status *s, struct buf *out)
+void status_put_line(const struct status *s, struct buf *out)
 {
-    struct row *rows = xcalloc((size_t)s->n + 1, sizeof *rows);
-    int width[N_COLUMNS] = {0};
-
     buf_printf(out, "%s for %.1f s, generation %lld, epoch %lld, step %lld, %d of %d ranks\n",
                s->stage, s->stage_s, (long long)s->generation, (long long)s->epoch,
                (long long)s->step, s->n_here, s->n_ranks);
+}
+
+/* Those that `is_shown` (NULL: all). */
+static void put_table(const struct status *s, const char *is_shown, struct buf *out)
+{
+    struct row *rows = xcalloc((size_t)s->n + 1, sizeof *rows);
+    int width[N_COLUMNS] = {0}, n = 1;
+
     fill_titles(&rows[0]);
     for (int i = 0; i < s->n; i++)
-        fill_row(&s->rank[i], &rows[i + 1]);
-    for (int i = 0; i <= s->n; i++)
+        if (!is_shown || is_shown[i])
+            fill_row(&s->rank[i], &rows[n++]);
+    for (int i = 0; i < n; i++)
         widen(width, &rows[i]);
-    for (int i = 0; i <= s->n; i++)
+    for (int i = 0; i < n; i++)
         put_row(&rows[i], width, out);
     free(rows);
+}
+
+void status_put_text(const struct status *s, struct buf *out)
+{
+    status_put_line(s, out);
+    put_table(s, NULL, out);
+}
+
+/* Marks ranks that are of note, or are not, while there is room. */
+static void mark(const struct status *s, int is_of_note, char *is_shown, int *room)
+{
+    for (int i = 0; i<s->n && * room> 0; i++) {
+        const struct status_rank *r = &s->rank[i];
+
+        if ((r->role != STATUS_MEMBER || r->is_straggler) != is_of_note)
+            continue;
+        is_shown[i] = 1;
+        --*room;
+    }
+}
+
+void status_put_brief(const struct status *s, int most, struct buf *out)
+{
+    char *is_shown = xcalloc((size_t)s->n + 1, 1);
+    int room = most;
+
+    mark(s, 1, is_shown, &room);
+    mark(s, 0, is_shown, &room);
+    status_put_line(s, out);
+    put_table(s, is_shown, out);
+    if (s->n > most)
+        buf_printf(out, "and %d more: dpdriver --status shows all\n", s->n - most);
+    free(is_shown);
 }
 
 /* ---- JSON ---- */

@@ -14,6 +14,11 @@
 #include "session/status.h"
 
 void status_put_text(const struct status *s, struct buf *out); /* lines, each with its '\n' */
+void status_put_line(const struct status *s, struct buf *out); /* the first of them */
+
+/* For a log: of many ranks only `most`, before all others those that are no members or stragglers;
+ * a last line tells how many more there are. */
+void status_put_brief(const struct status *s, int most, struct buf *out);
 
 /* One line of JSON, {"text": the table, "status": {stage, stage_seconds, generation, epoch, step,
  * nranks, here, ranks: [{rank, role, host, pid, device, phase, phase_seconds, step, bucket,

@@ -123,5 +123,7 @@ int driver_next(struct driver *d, struct action *out); /* 1: *out is the next ac
 
 /* Job and ranks at this moment, for status_fini; its texts are borrowed until the next call. */
 void driver_status(const struct driver *d, int64_t now_ns, struct status *out);
+/* The same without the ranks (.n 0), at no cost, whatever their number. */
+void driver_summary(const struct driver *d, int64_t now_ns, struct status *out);
 
 #endif

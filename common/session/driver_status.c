@@ -50,7 +50,7 @@ static void fill(const struct driver *d, int64_t now_ms, int seat, struct status
     r->is_straggler = s->pace.is_slow;
 }
 
-void driver_status(const struct driver *d, int64_t now_ns, struct status *out)
+void driver_summary(const struct driver *d, int64_t now_ns, struct status *out)
 {
     int64_t now_ms = (now_ns - d->clock.stalled_ns) / 1000000;
     *out = (struct status){
@@ -61,8 +61,14 @@ void driver_status(const struct driver *d, int64_t now_ns, struct status *out)
         .step = max_i64(d->step, d->seats[0].at.step),
         .n_ranks = d->n_ranks,
         .n_here = d->n_here,
-        .rank = xcalloc((size_t)d->n_seats, sizeof(struct status_rank)),
     };
+}
+
+void driver_status(const struct driver *d, int64_t now_ns, struct status *out)
+{
+    int64_t now_ms = (now_ns - d->clock.stalled_ns) / 1000000;
+    driver_summary(d, now_ns, out);
+    out->rank = xcalloc((size_t)d->n_seats, sizeof(struct status_rank));
     for (int k = 0; k < d->n_seats; k++)
         if (k < d->n_ranks || d->seats[k].is_taken)
             fill(d, now_ms, k, &out->rank[out->n++]);

@@ -95,11 +95,54 @@ static void an_object_for_programs(void **state)
     buf_fini(&out);
 }
 
+/* A log is not to hold thousands of lines: who is as all are can be left out. */
+static void a_log_of_many_is_brief(void **state)
+{
+    struct status_rank many[1000];
+    struct status s = status;
+    struct buf brief = {0}, whole = {0}, line = {0};
+    int n_lines = 0;
+
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        many[i] = ranks[0];
+        many[i].rank = i;
+    }
+    many[500].role = STATUS_MISSING;
+    many[700].is_straggler = 1;
+    many[999].role = STATUS_LEAVING;
+    s.rank = many;
+    s.n = 1000;
+    status_put_brief(&s, 5, &brief);
+    for (const char *c = buf_cstr(&brief); *c; c++)
+        n_lines += *c == '\n';
+    assert_int_equal(n_lines, 2 + 5 + 1);
+    assert_non_null(strstr(buf_cstr(&brief), "\n   0  node0"));
+    assert_non_null(strstr(buf_cstr(&brief), "\n   1  node0"));
+    assert_null(strstr(buf_cstr(&brief), "\n   2  node0"));
+    assert_non_null(strstr(buf_cstr(&brief), "\n 500  -"));
+    assert_non_null(strstr(buf_cstr(&brief), "\n 700  node0"));
+    assert_non_null(strstr(buf_cstr(&brief), "\n 999  node0"));
+    assert_non_null(strstr(buf_cstr(&brief), "\nand 995 more: dpdriver --status shows all\n"));
+
+    buf_clear(&brief);
+    status_put_brief(&status, 3, &brief); /* few: the whole table */
+    status_put_text(&status, &whole);
+    assert_string_equal(buf_cstr(&brief), buf_cstr(&whole));
+    status_put_line(&status, &line);
+    assert_memory_equal(whole.data, line.data, line.len);
+    assert_int_equal(line.data[line.len - 1], '\n');
+    buf_fini(&brief);
+    buf_fini(&whole);
+    buf_fini(&line);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_table_for_people),
         cmocka_unit_test(an_object_for_programs),
+        cmocka_unit_test(a_log_of_many_is_brief),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -311,7 +311,7 @@ static void the_table_has_every_rank(void **state)
 {
     struct rig r;
     struct driver_options o = rig_options(3);
-    struct status s;
+    struct status s, head;
     struct word slow = {PHASE_BACKWARD, 7, 2, 21, 20, 1, .for_ms = 1500, .bytes = 64, .n_steps = 7};
     (void)state;
     o.n_spares = 1;
@@ -320,6 +320,12 @@ static void the_table_has_every_rank(void **state)
     driver_status(r.d, r.now, &s);
     assert_string_equal(s.stage, "gather");
     assert_int_equal(s.n, 3);
+    driver_summary(r.d, r.now, &head);
+    assert_string_equal(head.stage, "gather");
+    assert_int_equal(head.n_here, 2);
+    assert_int_equal(head.n_ranks, 3);
+    assert_int_equal(head.n, 0);
+    assert_null(head.rank);
     assert_int_equal(s.n_here, 2);
     assert_int_equal(s.rank[1].role, STATUS_MISSING);
     assert_int_equal(s.rank[2].role, STATUS_JOINING);
