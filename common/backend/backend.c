@@ -177,3 +177,9 @@ int backend_passed(struct backend *b, int mark, struct err *err)
     ASSERT(mark >= 0 && mark < BACKEND_MARKS);
     return b->ops->device ? b->ops->device->passed(b, mark, err) : 0;
 }
+
+int backend_stopwatch(struct backend *b, int64_t watch[2], int stops, struct err *err)
+{
+    ASSERT(b->ops->device);
+    return b->ops->device->stopwatch(b, watch, stops, err);
+}

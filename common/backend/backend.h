@@ -69,6 +69,7 @@ struct backend_device_ops {
     int (*mark)(struct backend *b, enum backend_lane lane, int mark, struct err *err);
     int (*follow)(struct backend *b, enum backend_lane lane, int mark, struct err *err);
     int (*passed)(struct backend *b, int mark, struct err *err);
+    int (*stopwatch)(struct backend *b, int64_t watch[2], int stops, struct err *err);
 };
 
 struct backend_ops {
@@ -126,7 +127,7 @@ void backend_set_threads(struct backend *b, int n_threads); /* kernels made befo
 void backend_close(struct backend *b);                      /* NULL is fine */
 
 /* What a step does besides running kernels; enqueued where the backend is a device, else done at
- * once.  zero, copy, put and get may be recorded. */
+ * once.  zero, copy, put, get and stopwatch may be recorded. */
 int backend_is_device(const struct backend *b);
 int backend_host_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
                        struct err *err);            /* zeroed */
@@ -147,5 +148,9 @@ int backend_mark(struct backend *b, enum backend_lane lane, int mark, struct err
 /* What `lane` is given from now on is done after the mark is passed; never set: at once. */
 int backend_follow(struct backend *b, enum backend_lane lane, int mark, struct err *err);
 int backend_passed(struct backend *b, int mark, struct err *err); /* 1: not yet; 0: passed */
+
+/* Of a device: start, or stop, a watch in its memory when what was queued before is done: watch[1]
+ * grows by the ns between the two.  Zero both before the first. */
+int backend_stopwatch(struct backend *b, int64_t watch[2], int stops, struct err *err);
 
 #endif

@@ -108,7 +108,7 @@ int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *er
 
 /* Queue, behind what the backend has queued so far, one thread that stores 1 at *veto (device
  * memory) if the poison word is set, and else leaves it.  A step queues it behind its coll_waits
- * and before whatever applies its gradients, with veto = &control[CONTROL_NONFINITE]: then every
+ * and before whatever applies its gradients, with veto = &control[CONTROL_VOID]: then every
  * later kernel reads one and the same verdict, and half-reduced gradients are never applied. */
 int coll_device_latch(struct coll *c, float *veto, struct err *err);
 

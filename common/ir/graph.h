@@ -11,6 +11,7 @@
 #ifndef IR_GRAPH_H
 #define IR_GRAPH_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/arena.h"
@@ -48,8 +49,16 @@ struct step_scalars {
     float requests;         /* bits of enum engine_request that this rank asks for */
     int32_t skip_nonfinite; /* 1: a step with non-finite numbers is not applied */
     int32_t first_update;   /* 1: optimizer state is empty (momentum starts as the gradient) */
-    float stamp __attribute__((aligned(16))); /* names this step; kept where it is applied */
+    float stamp;            /* names this step: never 0, and not that of a step near it */
+    /* 0, or the stamp of the step before, which this one was queued behind before its outcome was
+     * known: unless that was clean (op/seal.c), this one counts as nothing. */
+    float after;
+    int32_t slot; /* where seal leaves what came out of this step */
+    /* Written by seal, never by the engine: the stamp of the last clean step. */
+    float clean __attribute__((aligned(16)));
 };
+
+enum { STEP_SCALARS_SENT = offsetof(struct step_scalars, clean) };
 
 /* How a parameter starts and is trained. */
 enum param_init {

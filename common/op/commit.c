@@ -2,8 +2,7 @@
  *
  * commit  in: 0 shadow [n]  1 check F64 [2]  2 control F32 [CONTROL_LEN] (reduced)  3 scalars
  *         out: 0 state [n], a value that exists: out[0] names it
- *   state = shadow, unless check[1] != 0 or control[CONTROL_NONFINITE] > 0: then nothing is
- * written. The same condition as sgd's. */
+ *   state = shadow, if control_applies(check, control); else nothing is written. */
 #include "op/control.h"
 #include "op/infer.h"
 

@@ -31,7 +31,7 @@ static int64_t get_digits(const float *from, int n_digits)
     return v;
 }
 
-void control_pack(const double *metrics, unsigned requests, float *v)
+void control_pack(const double *metrics, unsigned requests, int is_void, float *v)
 {
     double loss = metrics[METRIC_LOSS_SUM];
 
@@ -44,6 +44,7 @@ void control_pack(const double *metrics, unsigned requests, float *v)
     v[CONTROL_STOP] = requests & 1;
     v[CONTROL_CHECKPOINT] = requests >> 1 & 1;
     v[CONTROL_REGROUP] = requests >> 2 & 1;
+    v[CONTROL_VOID] = is_void != 0;
 }
 
 void control_read(const float *v, struct control *out)
@@ -56,5 +57,6 @@ void control_read(const float *v, struct control *out)
         .n_stop = (int)v[CONTROL_STOP],
         .n_checkpoint = (int)v[CONTROL_CHECKPOINT],
         .n_regroup = (int)v[CONTROL_REGROUP],
+        .is_void = v[CONTROL_VOID] > 0,
     };
 }

@@ -3,6 +3,7 @@
  * loss_scale  in: 0 scaler F32 [SCALER_LEN]  1 check F64 [2]  2 control F32 [CONTROL_LEN] (reduced)
  *             out: 0 scaler, the same value, updated in place
  *   attr.scale: min, window, hysteresis.
+ *   A step that counts as nothing, control[CONTROL_VOID] > 0, changes nothing at all.
  *   A loss that is not finite says nothing about the scale, which it does not contain: control
  *   [CONTROL_NONFINITE] > 0 leaves everything as it is (but SCALER_STUCK, which becomes 0).
  *   Otherwise, DeepSpeed's rule; overflow: check[1] != 0.

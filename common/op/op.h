@@ -55,6 +55,8 @@
  *                   momentum, copy (in place)
  *   commit          shadow, check, control, scalars -> state, if the step is applied
  *   loss_scale      scaler, check, control -> scaler (in place): the next step's
+ *   seal            clean, results, check, control, scalars, metrics, waits, scaler? -> clean,
+ *                   results (in place): for the host, and for the step queued behind (op/seal.h)
  *
  * Threads: the table is constant. */
 #ifndef OP_OP_H

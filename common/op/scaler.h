@@ -21,14 +21,8 @@ enum {
 #define SCALER_NAME "loss_scaler" /* in optimizer.safetensors */
 #define SCALER_MAX  0x1p24f       /* never doubled beyond */
 
-#ifdef __CUDACC__
-#define SCALER_BOTH __host__ __device__
-#else
-#define SCALER_BOTH
-#endif
-
 /* The state s after a step whose gradient overflowed. */
-SCALER_BOTH static inline void scaler_overflow(const struct scaler_rule *r, float *s)
+OP_BOTH static inline void scaler_overflow(const struct scaler_rule *r, float *s)
 {
     s[SCALER_GOOD] = 0.0f;
     if (s[SCALER_HYSTERESIS] > 1.0f)
@@ -40,7 +34,7 @@ SCALER_BOTH static inline void scaler_overflow(const struct scaler_rule *r, floa
 }
 
 /* After one whose gradient did not. */
-SCALER_BOTH static inline void scaler_good(const struct scaler_rule *r, float *s)
+OP_BOTH static inline void scaler_good(const struct scaler_rule *r, float *s)
 {
     s[SCALER_GOOD] += 1.0f;
     if (s[SCALER_GOOD] - 1.0f < (float)r->window)
@@ -52,9 +46,11 @@ SCALER_BOTH static inline void scaler_good(const struct scaler_rule *r, float *s
 }
 
 /* What the operator loss_scale does; control: reduced. */
-SCALER_BOTH static inline void scaler_step(const struct scaler_rule *r, int overflowed,
-                                           const float *control, float *s)
+OP_BOTH static inline void scaler_step(const struct scaler_rule *r, int overflowed,
+                                       const float *control, float *s)
 {
+    if (control[CONTROL_VOID] > 0.0f)
+        return;
     s[SCALER_STUCK] = 0.0f;
     if (control[CONTROL_NONFINITE] > 0.0f)
         return;

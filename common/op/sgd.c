@@ -7,8 +7,8 @@
  *   attr.sgd: momentum, dampening, weight_decay, nesterov.  A range has one weight decay;
  * parameters without decay are a node of their own.
  *
- * Nothing is written if check[1] != 0 or control[CONTROL_NONFINITE] > 0.  Otherwise, in float, each
- * product and sum rounded in this order (no contraction), so that replicas stay equal:
+ * Nothing is written unless control_applies(check, control).  Otherwise, in float, each product and
+ * sum rounded in this order (no contraction), so that replicas stay equal:
  *
  *   clip = scalars.clip_norm > 0 ? min(1, clip_norm / (norm + 1e-6)), made in double and rounded
  *          to float : 1, norm = sqrt(check[0]) / scaler[SCALER_SCALE]

@@ -25,6 +25,7 @@ const char *phase_name(enum phase p)
         [PHASE_UPDATE] = "update",
         [PHASE_VALIDATE] = "validate",
         [PHASE_CHECKPOINT] = "checkpoint",
+        [PHASE_STEP] = "step",
     };
     return name_of(names, ARRAY_LEN(names), (int)p);
 }

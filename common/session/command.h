@@ -112,8 +112,17 @@ enum phase {
     PHASE_UPDATE,
     PHASE_VALIDATE,
     PHASE_CHECKPOINT,
+    PHASE_STEP, /* a device's, which does not say whether it computes or waits in a collective */
     PHASE_COUNT
 };
+
+static inline int phase_is_step(enum phase p) /* of training */
+{
+    return (p >= PHASE_LOAD && p <= PHASE_UPDATE) || p == PHASE_STEP;
+}
+
+/* Waiting for other ranks, as far as is known. */
+static inline int phase_is_collective(enum phase p) { return p == PHASE_REDUCE || p == PHASE_STEP; }
 
 const char *phase_name(enum phase p);     /* "backward"; "?" for a number that is none */
 const char *cmd_name(enum cmd_kind kind); /* "train" */

@@ -412,9 +412,9 @@ int64_t end_stage_deadline(const struct driver *d)
  * collective is left at once, what is computed is computed to the end. */
 static int64_t leave_ms(const struct driver *d, enum phase phase)
 {
-    if (phase == PHASE_FORM || phase == PHASE_REDUCE)
+    if (phase == PHASE_FORM || phase_is_collective(phase))
         return max_i64(d->timeout_ms, LEAST_BEATS * d->beat_ms) + 2 * d->beat_ms;
-    if (phase >= PHASE_LOAD && phase <= PHASE_UPDATE)
+    if (phase_is_step(phase))
         return max_i64(d->o.deadlines.step, LEAST_BEATS * d->beat_ms);
     if (phase == PHASE_VALIDATE)
         return d->o.deadlines.validate;

@@ -93,7 +93,7 @@ static void note_fault(struct driver *d, int rank, const struct report *r)
     struct cause c = {
         .rank = rank, .code = r->fault.err.code, .phase = r->fault.phase, .step = r->fault.step};
     char *who = driver_label(d, rank);
-    if (r->fault.phase >= PHASE_LOAD && r->fault.phase <= PHASE_UPDATE)
+    if (phase_is_step(r->fault.phase))
         end_accuse(d, c, r->fault.is_consequence, "%s failed in %s of step %lld: %s", who,
                    phase_name(r->fault.phase), (long long)r->fault.step, why);
     else

@@ -53,7 +53,7 @@ static int latest_waiting(const struct driver *d)
 
 static int is_in_collective(const struct driver *d, int rank)
 {
-    return d->seats[rank].at.phase == PHASE_REDUCE && head_of(d, rank)->at.number > 0 &&
+    return phase_is_collective(d->seats[rank].at.phase) && head_of(d, rank)->at.number > 0 &&
            !watch_is_silent(d, rank);
 }
 
@@ -66,7 +66,7 @@ int watch_is_behind(const struct driver *d, const struct watch_view *v, int rank
     if (d->stage != STAGE_TRAIN && d->stage != STAGE_FORM)
         return 1;
     if (v->waiting < 0)
-        return d->seats[rank].at.phase != PHASE_REDUCE;
+        return !phase_is_collective(d->seats[rank].at.phase);
     return head_of(d, rank)->n_handed < head_of(d, v->waiting)->at.number &&
            (v->sign == WATCH_EARLIER || !is_in_collective(d, rank));
 }
@@ -151,8 +151,8 @@ static void put_where(struct buf *b, const struct driver *d, const struct watch_
 {
     const struct seat *s = &d->seats[rank];
     const struct progress *p = &s->at;
-    int has_step = (p->phase >= PHASE_LOAD && p->phase <= PHASE_UPDATE) ||
-                   (p->phase == PHASE_CHECKPOINT && d->stage == STAGE_TRAIN);
+    int has_step =
+        phase_is_step(p->phase) || (p->phase == PHASE_CHECKPOINT && d->stage == STAGE_TRAIN);
     int has_bucket = p->phase == PHASE_BACKWARD || p->phase == PHASE_REDUCE;
     int64_t step = known_step(d, v, rank);
     if (step > p->step) {

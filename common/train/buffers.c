@@ -49,7 +49,8 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
         }
     if (backend_host_alloc(b, BUFFERS_SENT * sizeof *m->sent, "step scalars", (void **)&m->sent,
                            err) < 0 ||
-        backend_host_alloc(b, sizeof *m->seen, "a step's outcome", (void **)&m->seen, err) < 0) {
+        backend_host_alloc(b, SEAL_SLOTS * SEAL_LEN * sizeof *m->results, "a step's results",
+                           (void **)&m->results, err) < 0) {
         buffers_free(m);
         return err->code;
     }
@@ -78,7 +79,7 @@ void buffers_free(struct buffers *m)
     backend_free(m->backend, m->scalars);
     backend_free(m->backend, m->arena);
     backend_host_free(m->backend, m->sent);
-    backend_host_free(m->backend, m->seen);
+    backend_host_free(m->backend, m->results);
     free(m);
 }
 
@@ -93,18 +94,6 @@ int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err)
         return err_wrap(err, "a smaller train.global_batch, or train.accumulate, needs less");
     m->arena_bytes = n_bytes;
     return 0;
-}
-
-int buffers_read_back(struct buffers *m, struct err *err)
-{
-    struct readback *to = m->seen;
-    int rc = backend_get(m->backend, to->control, m->control, sizeof to->control, err);
-
-    if (rc == 0)
-        rc = backend_get(m->backend, &to->outcome, m->outcome, sizeof to->outcome, err);
-    if (rc == 0 && m->scaler)
-        rc = backend_get(m->backend, to->scaler, m->scaler, sizeof to->scaler, err);
-    return rc;
 }
 
 struct program_spaces buffers_spaces(const struct buffers *m, const struct state *s)

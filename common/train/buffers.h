@@ -14,16 +14,18 @@
 #include "backend/backend.h"
 #include "coll/device.h"
 #include "op/control.h"
-#include "op/scaler.h"
+#include "op/seal.h"
 #include "program/program.h"
 #include "train/state.h"
 
-/* What a step leaves behind for the engine, in the backend's memory. */
+/* What a step finds out about itself, in the backend's memory. */
 struct step_outcome {
     _Alignas(16) double metrics[METRIC_COUNT]; /* of this rank */
+    _Alignas(16) int64_t waits[2];             /* a stopwatch's: how long for collectives */
     _Alignas(16) double check[2];              /* of grad_check */
-    _Alignas(16) float applied;                /* the stamp of the last step that was applied */
 };
+
+enum { STEP_OUTCOME_SUMS = offsetof(struct step_outcome, check) }; /* what begins at zero */
 
 /* Exact as a float, never 0, and different for steps near each other. */
 static inline float step_stamp(int64_t step) { return (float)(step % (1 << 23) + 1); }
@@ -44,20 +46,13 @@ struct buffers {
     size_t arena_bytes;
     int accumulates;
 
-    /* Memory of the host that copies from and to the above go through. */
+    /* Memory of the host that the device reads and writes. */
     struct step_scalars *sent; /* [BUFFERS_SENT], used in turn */
-    struct readback *seen;
+    float *results;            /* [SEAL_SLOTS*SEAL_LEN] (op/seal.h), written as each step ends */
 };
 
 /* Scalars of so many micro-batches may be on their way at once (feed.h lets no more than four). */
 enum { BUFFERS_SENT = 8 };
-
-/* What the engine looks at after a step. */
-struct readback {
-    float control[CONTROL_LEN];
-    struct step_outcome outcome;
-    float scaler[SCALER_LEN]; /* of the next step; where there is one */
-};
 
 /* shared: whose memory the gradients are, since ranks will sum them (coll/device.h); NULL: b's. */
 int buffers_new(struct backend *b, const struct coll_device_ops *shared, const struct state *s,
@@ -66,9 +61,6 @@ void buffers_free(struct buffers *m); /* NULL is fine */
 
 /* Make the arena hold at least n_bytes; no program may be bound to the old one. */
 int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err);
-
-/* Queue the copy of control vector, outcome and scaler to *seen. */
-int buffers_read_back(struct buffers *m, struct err *err);
 
 struct program_spaces buffers_spaces(const struct buffers *m, const struct state *s);
 

@@ -15,7 +15,7 @@ enum { REPORT_INTERVAL_MS = 200, MOST_TIMES = 1 << 20 };
 /* What one call of trainer_train measures. */
 struct meter {
     int64_t start_ns, step_ns, report_ns; /* begin of the call, of this step; last REPORT_STEP */
-    int64_t wait_ns;                      /* coll_stats.wait_ns at the step's begin */
+    int64_t wait_ns;                      /* step_waited_ns at the step's begin */
     int64_t n_samples;
     float *step_ms, *exposed_ms; /* [cap], the latest steps */
     int64_t n, cap;
@@ -31,16 +31,14 @@ static int meter_start(struct meter *m, int64_t n_steps, struct err *err)
     return 0;
 }
 
-static void meter_step(struct meter *m, const struct coll *c, int64_t n_samples)
+static void meter_step(struct meter *m, int64_t waited_ns, int64_t n_samples)
 {
     int64_t now = clock_mono_ns(), i = m->n++ % m->cap;
-    struct coll_stats s;
 
-    coll_stats((struct coll *)c, &s);
     m->step_ms[i] = (float)(now - m->step_ns) * 1e-6f;
-    m->exposed_ms[i] = (float)(s.wait_ns - m->wait_ns) * 1e-6f;
+    m->exposed_ms[i] = (float)(waited_ns - m->wait_ns) * 1e-6f;
     m->step_ns = now;
-    m->wait_ns = s.wait_ns;
+    m->wait_ns = waited_ns;
     m->n_samples += n_samples;
 }
 
@@ -146,7 +144,7 @@ static int maybe_checkpoint(struct trainer *t, const struct step_result *s, int6
     if (!t->saver)
         return 0;
     t->is_checkpoint_due |= (every > 0 && step % every == 0) || s->control.n_checkpoint > 0;
-    if (!t->is_checkpoint_due || step == epoch_end)
+    if (!t->is_checkpoint_due || step == epoch_end || t->n_flights > 0)
         return 0;
     if (saver_under_way(t->saver, &other, &seconds)) {
         warn_slow_disk(t, other, seconds);
@@ -205,9 +203,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
     *end = last < epoch_end ? EPOCH_MAX_STEPS : EPOCH_WHOLE;
     while (at->step < last) {
         struct step_result s;
-        int rc = t->hooks.canceled(t->hooks.arg)
-                     ? err_set(err, ERR_CANCELED, "training was canceled")
-                     : step_run(t, &s, err);
+        int rc = step_run(t, last, &s, err);
 
         if (rc < 0)
             return err_wrap(err, "step %lld", (long long)at->step);
@@ -218,7 +214,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
         if (!s.applied && (!s.overflowed || t->rank == 0)) /* an overflow is the same on all */
             warn_skipped(t);
         add_up(at, &s);
-        meter_step(m, t->coll, s.control.n_samples);
+        meter_step(m, step_waited_ns(t), s.control.n_samples);
         report_step(t, m, epoch);
         rc = maybe_checkpoint(t, &s, epoch_end, err);
         if (rc < 0)
@@ -289,7 +285,6 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     int64_t n = max_i64(last - at->step, 1);
     enum epoch_end end;
     struct meter m;
-    struct coll_stats s;
     int is_again = epoch >= 1 && at->step == epoch * t->steps_per_epoch;
     int rc;
 
@@ -305,8 +300,8 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     if (rc == 0 && at->step < last)
         rc = feed_start_train(t->train_feed, &t->sampler, (int)t->job->train.accumulate, t->n_ranks,
                               t->rank, at->step, last, err);
-    coll_stats(t->coll, &s);
-    m.wait_ns = s.wait_ns;
+    m.wait_ns = step_waited_ns(t);
+    t->is_batch_held = 0;
     if (rc == 0)
         rc = run_epoch(t, epoch, &m, &end, err);
     if (rc == 0)

@@ -44,7 +44,7 @@ static int place(struct trainer *t, struct program *p, const struct sampler_step
     int rc;
 
     step_scalars(t, &b, &scalars);
-    rc = backend_copy_in(t->backend, t->buffers->scalars, &scalars, sizeof scalars, err);
+    rc = backend_copy_in(t->backend, t->buffers->scalars, &scalars, STEP_SCALARS_SENT, err);
     if (rc == 0)
         rc = backend_copy_in(t->backend, program_x(p), s->x,
                              sizeof(float) * (size_t)(part.n * sample), err);
@@ -71,20 +71,20 @@ static int look_at_micro(struct trainer *t, const struct sampler_step *at, int m
     return rc;
 }
 
-int explain_nonfinite(struct trainer *t, const struct control *control, struct err *err)
+int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err)
 {
     const struct sampler_step at = sampler_at(&t->sampler, t->state->at.step);
     int rc = 0;
 
-    if (control->n_nonfinite == 0 && t->loss_scale > 0)
+    if (result->control.n_nonfinite == 0 && t->loss_scale > 0)
         snprintf(t->note, sizeof t->note,
                  "a gradient is not finite, though the loss scale is at loss_scale.min, %g; "
                  "precision bfloat16 has float32's range",
                  t->loss_scale);
-    else if (control->n_nonfinite == 0)
+    else if (result->control.n_nonfinite == 0)
         snprintf(t->note, sizeof t->note,
                  "a gradient is not finite after the all-reduce, though the losses are");
-    if (!(t->buffers->seen->outcome.metrics[METRIC_NONFINITE] > 0))
+    if (!result->has_bad_losses)
         return 0;
     for (int m = 0; rc == 0 && m < t->job->train.accumulate; m++)
         rc = look_at_micro(t, &at, m, err);

@@ -31,6 +31,7 @@ struct feed {
     int64_t largest; /* samples that the buffers hold */
 
     struct batch now;        /* the one that feed_next gave */
+    int64_t number;          /* of that one */
     int64_t n_taken, n_free; /* batches taken from the loader, and given back */
     int is_ahead, ahead_rc;  /* the next one is taken already, or failed */
     struct batch ahead;
@@ -310,9 +311,12 @@ int feed_next(struct feed *f, struct batch *out, struct err *err)
     else
         rc = take(f, &f->now, err);
     f->is_ahead = 0;
+    f->number = f->n_taken - 1;
     *out = f->now;
     return rc;
 }
+
+void feed_again(const struct feed *f, struct batch *out) { *out = f->now; }
 
 static int put_copy(struct feed *f, struct program *p, struct err *err)
 {
@@ -325,14 +329,14 @@ static int put_copy(struct feed *f, struct program *p, struct err *err)
 
 static int put_stream(struct feed *f, struct program *p, struct err *err)
 {
-    const int64_t number = f->n_taken - 1, k = number % N_BUFFERS;
-    int rc = backend_follow(f->backend, LANE_MAIN, mark_of(f, SENT, number), err);
+    const int64_t k = f->number % N_BUFFERS;
+    int rc = backend_follow(f->backend, LANE_MAIN, mark_of(f, SENT, f->number), err);
 
     if (rc == 0)
         rc = backend_copy(f->backend, program_x(p), f->x[k], x_bytes(f, f->now.n), err);
     if (rc == 0)
         rc = backend_copy(f->backend, program_labels(p), f->y[k], y_bytes(f->now.n), err);
-    return rc == 0 ? backend_mark(f->backend, LANE_MAIN, mark_of(f, TAKEN, number), err) : rc;
+    return rc == 0 ? backend_mark(f->backend, LANE_MAIN, mark_of(f, TAKEN, f->number), err) : rc;
 }
 
 static int put_index(struct feed *f, struct err *err)
@@ -342,8 +346,7 @@ static int put_index(struct feed *f, struct err *err)
     ASSERT(f->now.n <= f->largest);
     rc = backend_put(f->backend, LANE_MAIN, f->index, f->now.index,
                      sizeof *f->index * (size_t)f->now.n, err);
-    return rc == 0 ? backend_mark(f->backend, LANE_MAIN, mark_of(f, SENT, f->n_taken - 1), err)
-                   : rc;
+    return rc == 0 ? backend_mark(f->backend, LANE_MAIN, mark_of(f, SENT, f->number), err) : rc;
 }
 
 /* ---- gathering ---- */

@@ -45,6 +45,11 @@ int feed_start_pass(struct feed *f, int64_t batch, int n_ranks, int rank, struct
 /* The next batch; of *out x, y and index are not to be used.  As loader_next. */
 int feed_next(struct feed *f, struct batch *out, struct err *err);
 
+/* The batch of the last feed_next once more, which may be put again: feed_done was not called
+ * since.
+ */
+void feed_again(const struct feed *f, struct batch *out);
+
 /* Queue what brings the batch to p: all of it, or (FEED_RESIDENT) all but feed_gather. */
 int feed_put(struct feed *f, struct program *p, struct err *err);
 int feed_gather(struct feed *f, struct program *p, struct err *err);

@@ -52,7 +52,7 @@ static char *describe(const struct trainer *t, const struct injection *f, int64_
                      "step %lld is summed",
                      (long long)(at - s->offset), s->name, (double)before,
                      f->how == INJECTION_BUCKET ? "before" : "after", (long long)f->amount,
-                     (long long)t->state->at.step);
+                     (long long)t->queued->step);
 }
 
 static int flip(struct trainer *t, struct injection *f, char *host, struct err *err)
@@ -76,7 +76,7 @@ static int flip(struct trainer *t, struct injection *f, char *host, struct err *
 
 int flip_if_due(struct trainer *t, enum injection_how how, int bucket, struct err *err)
 {
-    struct injection *f = faults_flip(t->o.faults, how, t->state->at.step, bucket);
+    struct injection *f = faults_flip(t->o.faults, how, t->queued->step, bucket);
     char *host = NULL;
     int rc;
 

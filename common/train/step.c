@@ -1,25 +1,13 @@
-/* One global step.
+/* Queueing one global step; what is under way is flight.c's.
  *
- * Happy path: for each micro-batch the host sends its scalars and its samples, then queues what is
- * the same in every step: the program's stages; with the last micro-batch each bucket's all-reduce
- * as soon as backward has filled it, the last bucket carrying the control vector; then the update,
- * and the copy of what all ranks agreed on to where the host reads it.
+ * For each micro-batch the host sends its scalars and its samples, then queues what is the same in
+ * every step: the program's stages; with the last micro-batch each bucket's all-reduce as soon as
+ * backward has filled it, the last bucket carrying the control vector; then the update, which
+ * leaves what all ranks agreed on where the host reads it.
  *
  * On the CPU "queue" means do: buckets go to the comm thread, all else is done at once.  On a
  * device all of it is recorded (tape.h), all-reduces included, so a step is a launch and a poll: no
- * allocation, no waiting, and nothing read from host memory but what is sent.
- *
- * Failure modes: a collective fails (a rank left, abort): nothing has been applied, the state is
- * that of the step before; the caller forms again.  On a device it can also fail when the step was
- * already applied: settle() asks the device.  Something is not finite: the update does not apply
- * it, on any rank, because all read the same reduced bytes; this rank notes where it saw it first
- * (explain.c). */
-#include <sched.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "base/clock.h"
+ * allocation, no waiting, and nothing read from host memory but what is sent. */
 #include "base/util.h"
 #include "coll/device.h"
 #include "train/flip.h"
@@ -27,7 +15,7 @@
 
 static void at(struct trainer *t, enum phase phase, int64_t epoch, int64_t bucket)
 {
-    t->hooks.at(t->hooks.arg, phase, epoch, t->state->at.step, bucket);
+    t->hooks.at(t->hooks.arg, phase, epoch, t->queued->step, bucket);
 }
 
 void step_scalars(const struct trainer *t, const struct batch *b, struct step_scalars *out)
@@ -44,8 +32,10 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
         .clip_norm = (float)train->clip_norm,
         .requests = (float)t->hooks.requests(t->hooks.arg),
         .skip_nonfinite = train->on_nonfinite == NONFINITE_SKIP,
-        .first_update = t->state->at.n_updates == 0,
+        /* that all in between were applied is presumed, or this one does not count */
+        .first_update = t->state->at.n_updates == 0 && b->step == t->state->at.step,
         .stamp = step_stamp(b->step),
+        .slot = flight_slot(b->step),
     };
 }
 
@@ -54,14 +44,15 @@ static int send_scalars(struct trainer *t, const struct batch *b, struct err *er
     struct step_scalars *s = &t->buffers->sent[t->n_sent++ % BUFFERS_SENT];
 
     step_scalars(t, b, s);
-    return backend_put(t->backend, LANE_MAIN, t->buffers->scalars, s, sizeof *s, err);
+    s->after = t->queued->after;
+    return backend_put(t->backend, LANE_MAIN, t->buffers->scalars, s, STEP_SCALARS_SENT, err);
 }
 
 /* ---- collectives ---- */
 
 static int64_t hand_over(struct trainer *t, int64_t bucket, int64_t n_bytes, enum phase phase)
 {
-    return ring_hand(t->ring, t->state->at.step, bucket, n_bytes, phase);
+    return ring_hand(t->ring, t->queued->step, bucket, n_bytes, phase);
 }
 
 static int64_t hand_sync(struct trainer *t, const struct stage *s)
@@ -80,7 +71,7 @@ static int64_t hand_bucket(struct trainer *t, int bucket)
 /* A recording's collectives are nobody's calls: the ring is told here, of all of them at once. */
 static void hand_over_all(struct trainer *t, const struct program *p, int last)
 {
-    const int64_t now_ns = clock_mono_ns();
+    struct flight *f = t->queued;
 
     for (int i = 0; i < program_n_stages(p); i++) {
         const struct stage *s = program_stage(p, i);
@@ -91,20 +82,18 @@ static void hand_over_all(struct trainer *t, const struct program *p, int last)
         else if (s->kind == STAGE_BUCKET && last)
             id = hand_bucket(t, s->bucket);
         if (id) {
-            ring_run(t->ring, id, now_ns);
-            t->first_handed = t->first_handed ? t->first_handed : id;
-            t->last_handed = id;
+            f->first_handed = f->first_handed ? f->first_handed : id;
+            f->last_handed = id;
         }
     }
 }
 
-static void end_handed(struct trainer *t, int is_failed)
+/* A device's own clock says for how long it has nothing to do but wait for others. */
+static int watch_waiting(struct trainer *t, int stops, struct err *err)
 {
-    const int64_t now_ns = clock_mono_ns();
-
-    for (int64_t id = t->first_handed; id && id <= t->last_handed; id++)
-        ring_end(t->ring, id, now_ns, is_failed);
-    t->first_handed = 0;
+    if (!coll_is_device(t->coll))
+        return 0;
+    return backend_stopwatch(t->backend, t->buffers->outcome->waits, stops, err);
 }
 
 static int reduce_bucket(struct trainer *t, int bucket, struct err *err)
@@ -133,9 +122,12 @@ static int reduce_bucket(struct trainer *t, int bucket, struct err *err)
 static int reduce_now(struct trainer *t, const struct stage *s, struct err *err)
 {
     int64_t tag = backend_is_device(t->backend) ? COLL_TAG_NONE : hand_sync(t, s);
-    int64_t ticket = coll_allreduce(t->coll, s->sync, s->n_sync, DTYPE_F64, COLL_SUM, tag, err);
+    int rc = watch_waiting(t, 0, err);
+    int64_t ticket =
+        rc < 0 ? rc : coll_allreduce(t->coll, s->sync, s->n_sync, DTYPE_F64, COLL_SUM, tag, err);
 
-    return ticket < 0 ? (int)ticket : coll_wait(t->coll, ticket, err);
+    rc = ticket < 0 ? (int)ticket : coll_wait(t->coll, ticket, err);
+    return rc < 0 ? rc : watch_waiting(t, 1, err);
 }
 
 static int wait_reductions(struct trainer *t, int64_t epoch, struct err *err)
@@ -162,7 +154,7 @@ struct micro {
 static int begin_step(struct trainer *t, struct err *err)
 {
     struct buffers *m = t->buffers;
-    int rc = backend_zero(t->backend, m->outcome->metrics, sizeof(double) * METRIC_COUNT, err);
+    int rc = backend_zero(t->backend, m->outcome, STEP_OUTCOME_SUMS, err);
 
     if (rc == 0 && m->accumulates && t->layout->n_state_total)
         rc = backend_copy(t->backend, m->work, t->state->stats,
@@ -214,16 +206,19 @@ static int end_step(struct trainer *t, int64_t epoch, struct err *err)
 {
     int rc;
 
-    faults_reach(t->o.faults, INJECTION_AT_REDUCE, t->state->at.step);
-    rc = wait_reductions(t, epoch, err);
+    faults_reach(t->o.faults, INJECTION_AT_REDUCE, t->queued->step);
+    rc = watch_waiting(t, 0, err);
+    if (rc == 0)
+        rc = wait_reductions(t, epoch, err);
+    if (rc == 0)
+        rc = watch_waiting(t, 1, err);
     if (rc == 0 && coll_is_device(t->coll))
-        rc = coll_device_latch(t->coll, t->buffers->control + CONTROL_NONFINITE, err);
+        rc = coll_device_latch(t->coll, t->buffers->control + CONTROL_VOID, err);
     if (rc < 0)
         return rc;
     at(t, PHASE_UPDATE, epoch, -1);
-    faults_reach(t->o.faults, INJECTION_AT_UPDATE, t->state->at.step);
-    rc = update_apply(t->update, err);
-    return rc == 0 ? buffers_read_back(t->buffers, err) : rc;
+    faults_reach(t->o.faults, INJECTION_AT_UPDATE, t->queued->step);
+    return update_apply(t->update, err);
 }
 
 static int queue_micro(void *arg, struct err *err)
@@ -264,121 +259,34 @@ static int run_micro(struct trainer *t, const struct batch *b, struct err *err)
     return tapes_run(t->tapes, key, queue_micro, &m, err);
 }
 
-static int run_micros(struct trainer *t, int64_t *epoch, struct err *err)
+static int load(struct trainer *t, struct batch *b, struct err *err)
 {
     int rc = 0;
 
+    at(t, PHASE_LOAD, t->queued->step / t->steps_per_epoch + 1, -1);
+    if (t->is_batch_held)
+        feed_again(t->train_feed, b);
+    else
+        rc = feed_next(t->train_feed, b, err);
+    t->is_batch_held = 0;
+    ASSERT(rc <= 0); /* the loader was given exactly the steps that are asked for */
+    return rc < 0 ? err_wrap(err, "training data") : 0;
+}
+
+int step_queue(struct trainer *t, struct flight *f, struct err *err)
+{
+    int rc = 0;
+
+    t->queued = f;
+    t->next_bucket = 0;
+    faults_reach(t->o.faults, INJECTION_AT_STEP, f->step);
     for (int64_t m = 0; m < t->job->train.accumulate && rc == 0; m++) {
         struct batch b;
 
-        at(t, PHASE_LOAD, *epoch, -1);
-        rc = feed_next(t->train_feed, &b, err);
-        ASSERT(rc <= 0); /* the loader was given exactly the steps that are asked for */
-        if (rc < 0)
-            return err_wrap(err, "training data");
-        ASSERT(b.step == t->state->at.step && b.micro == m);
-        *epoch = b.epoch;
-        rc = run_micro(t, &b, err);
+        rc = load(t, &b, err);
+        ASSERT(rc < 0 || (b.step == f->step && b.micro == m));
+        if (rc == 0)
+            rc = run_micro(t, &b, err);
     }
-    return rc;
-}
-
-enum { BUSY_POLLS = 4000, POLL_US = 20 }; /* as often without a rest: a step of a small model */
-
-int step_wait(struct trainer *t, struct err *err)
-{
-    int rc;
-
-    if (!backend_is_device(t->backend))
-        return 0;
-    for (int n = 0; (rc = backend_poll(t->backend, err)) == 1; n++) {
-        if (t->coll && coll_poll(t->coll, err) < 0)
-            return err->code;
-        if (n >= BUSY_POLLS)
-            usleep(POLL_US);
-    }
-    if (rc == 0 && t->coll)
-        rc = coll_poll(t->coll, err);
-    return rc;
-}
-
-/* The step broke off, as *err says.  Returns 0 if it was applied all the same: then all its
- * collectives were done, and whatever broke off is met again by the next step. */
-static int settle(struct trainer *t, struct err *err)
-{
-    enum { UNDER_WAY_MS = 500 };
-    const float stamp = step_stamp(t->state->at.step);
-    struct err other;
-
-    if (coll_is_device(t->coll))
-        (void)coll_device_quiesce(t->coll, UNDER_WAY_MS, &other);
-    if (backend_sync(t->backend, &other) < 0 || buffers_read_back(t->buffers, &other) < 0 ||
-        backend_sync(t->backend, &other) < 0)
-        return err->code;
-    return t->buffers->seen->outcome.applied == stamp ? 0 : err->code;
-}
-
-static int read_result(struct trainer *t, struct step_result *out, struct err *err)
-{
-    const struct readback *seen = t->buffers->seen;
-
-    control_read(seen->control, &out->control);
-    out->applied = out->control.n_nonfinite == 0 && seen->outcome.check[1] == 0;
-    t->loss_scale = t->state->scaler ? (double)seen->scaler[SCALER_SCALE] : 0;
-    out->overflowed = t->state->scaler && !out->applied && out->control.n_nonfinite == 0 &&
-                      seen->scaler[SCALER_STUCK] == 0.0f;
-    if (out->overflowed)
-        snprintf(t->note, sizeof t->note, "a gradient overflowed in float16; the loss scale is %g",
-                 t->loss_scale);
-    return out->applied || out->overflowed ? 0 : explain_nonfinite(t, &out->control, err);
-}
-
-static void count_time(struct trainer *t, int64_t start_ns, int64_t waited_ns)
-{
-    int64_t wall_ns = clock_mono_ns() - start_ns;
-    struct coll_stats now;
-
-    coll_stats(t->coll, &now);
-    t->hooks.stepped(t->hooks.arg, wall_ns, max_i64(0, wall_ns - (now.wait_ns - waited_ns)));
-}
-
-/* Queue all of it, and on a device see it through. */
-static int do_step(struct trainer *t, struct err *err)
-{
-    int64_t epoch = t->state->at.step / t->steps_per_epoch + 1;
-    int rc;
-
-    at(t, PHASE_LOAD, epoch, -1);
-    faults_reach(t->o.faults, INJECTION_AT_STEP, t->state->at.step);
-    rc = run_micros(t, &epoch, err);
-    if (rc == 0 && backend_is_device(t->backend)) {
-        feed_ahead(t->train_feed);
-        at(t, PHASE_REDUCE, epoch, -1);
-        rc = step_wait(t, err);
-    }
-    if (backend_is_device(t->backend))
-        end_handed(t, rc < 0);
-    return rc;
-}
-
-int step_run(struct trainer *t, struct step_result *out, struct err *err)
-{
-    int64_t start_ns = clock_mono_ns();
-    struct coll_stats before;
-    int rc = coll_poll(t->coll, err);
-
-    if (rc < 0)
-        return rc;
-    coll_stats(t->coll, &before);
-    t->note[0] = 0;
-    t->next_bucket = 0;
-    rc = do_step(t, err);
-    if (rc < 0 && backend_is_device(t->backend))
-        rc = settle(t, err);
-    feed_done(t->train_feed);
-    if (rc == 0)
-        rc = read_result(t, out, err);
-    if (rc == 0)
-        count_time(t, start_ns, before.wait_ns);
     return rc;
 }

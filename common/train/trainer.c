@@ -45,6 +45,7 @@ static void release_formation(struct trainer *t)
     t->coll = NULL;
     programs_free(t->programs);
     t->programs = NULL;
+    t->n_flights = 0;
 }
 
 void trainer_close(struct trainer *t)

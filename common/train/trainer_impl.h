@@ -5,6 +5,7 @@
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "op/control.h"
+#include "op/seal.h"
 #include "optim/schedule.h"
 #include "train/buffers.h"
 #include "train/faults.h"
@@ -17,6 +18,17 @@
 #include "train/update.h"
 
 enum { NOTE_LEN = 384 };
+
+/* A step that was queued, and whose result has not been read. */
+struct flight {
+    int64_t step;
+    float after;                       /* as step_scalars.after */
+    int64_t first_handed, last_handed; /* ids in the ring of a device's collectives; 0: none */
+    int rc;                            /* of queueing it, and why */
+    struct err err;
+};
+
+static inline int flight_slot(int64_t step) { return (int)(step % SEAL_SLOTS); }
 
 struct trainer {
     struct trainer_options o;
@@ -43,18 +55,24 @@ struct trainer {
     struct tapes *tapes;
     struct coll *coll; /* NULL until formed */
 
-    /* of the step under way */
-    int64_t *ticket;                   /* [n_buckets] of its all-reduces */
-    int64_t n_sent;                    /* scalars, ever */
-    int64_t first_handed, last_handed; /* ids in the ring of a device's collectives; 0: none */
-    int64_t next_bucket;               /* the one that backward fills now; -1 none */
-    char note[NOTE_LEN];               /* what was first seen not finite here, or "" */
-    double loss_scale;                 /* of the next step; 0: not scaled */
-    int64_t first_step_done;           /* 1 once this process has made a step */
-    int has_stepped;                   /* 1 once this formation has */
-    int64_t closed_at;                 /* the step held, once closed */
-    int is_checkpoint_due;             /* at the next step's end at which the saver is idle */
-    int64_t warned_step; /* the checkpoint that is taking too long, and was said to; -1 */
+    /* steps under way, oldest first (flight.c) */
+    struct flight flight[SEAL_SLOTS];
+    int n_flights;
+    struct flight *queued; /* the one that is being queued, or was last */
+    int is_batch_held;     /* the next step's batch was loaded already: its step was void */
+    int64_t waited_ns;     /* of a device: for collectives, ever */
+
+    /* of the step being queued, or the last */
+    int64_t *ticket;         /* [n_buckets] of its all-reduces */
+    int64_t n_sent;          /* scalars, ever */
+    int64_t next_bucket;     /* the one that backward fills now; -1 none */
+    char note[NOTE_LEN];     /* what was first seen not finite here, or "" */
+    double loss_scale;       /* of the next step; 0: not scaled */
+    int64_t first_step_done; /* 1 once this process has made a step */
+    int has_stepped;         /* 1 once this formation has */
+    int64_t closed_at;       /* the step held, once closed */
+    int is_checkpoint_due;   /* at the next step's end at which the saver is idle */
+    int64_t warned_step;     /* the checkpoint that is taking too long, and was said to; -1 */
 
     /* of the epoch under way, over all the formations that this process trained it in */
     int64_t timed_epoch, epoch_start_ns, epoch_n_samples;
@@ -63,24 +81,33 @@ struct trainer {
 /* What all ranks know after a step. */
 struct step_result {
     struct control control;
-    int applied;    /* 0: something was not finite */
-    int overflowed; /* 1: not applied because of the loss scale, which will be lowered (or was):
-                       train.on_nonfinite is not asked */
+    int applied;        /* 0: something was not finite */
+    int has_bad_losses; /* 1: that was one of this rank's */
+    int overflowed;     /* 1: not applied because of the loss scale, which will be lowered (or was):
+                           train.on_nonfinite is not asked */
 };
 
-/* One whole global step: micro-batches, all-reduces, update.  Allocates nothing (on a device: from
- * the third step of a batch size on). */
-int step_run(struct trainer *t, struct step_result *out, struct err *err);
+/* Queue one whole global step: micro-batches, all-reduces, update.  Allocates nothing (on a device:
+ * from the third step of a batch size on). */
+int step_queue(struct trainer *t, struct flight *f, struct err *err);
+
+/* The result of the step at state->at.step, which is queued unless it was; on a device the one
+ * behind it is, too, if it is before `last`, where training is to stop.  Fails with the state as
+ * it was, and nothing queued that could change it. */
+int step_run(struct trainer *t, int64_t last, struct step_result *out, struct err *err);
 
 /* On a device: poll until all that was queued is done, or the coll fails. */
 int step_wait(struct trainer *t, struct err *err);
 
+/* Time spent waiting for collectives, ever: what nothing hid. */
+int64_t step_waited_ns(const struct trainer *t);
+
 /* The scalars of b's micro-batch, of which only step, first and n_global matter. */
 void step_scalars(const struct trainer *t, const struct batch *b, struct step_scalars *out);
 
-/* Something in the step that step_run has just done was not finite: if it was this rank's, say in
- * t->note where. */
-int explain_nonfinite(struct trainer *t, const struct control *control, struct err *err);
+/* Something in the step at state->at.step was not finite: if it was this rank's, say in t->note
+ * where. */
+int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err);
 
 /* Resident and peak memory of this process. */
 double rss_mib(void);

@@ -6,7 +6,7 @@
 #include "base/util.h"
 #include "op/control.h"
 #include "op/op.h"
-#include "op/scaler.h"
+#include "op/seal.h"
 #include "program/program.h"
 
 struct update {
@@ -180,15 +180,17 @@ static int add_commit(struct sketch *s, const struct state *st, const struct buf
     return graph_node(s->g, OP_commit, &none, in, 4, out, "commit", err);
 }
 
-/* The last of a step: says that it was applied. */
-static int add_stamp(struct sketch *s, const struct buffers *m, struct verdict v, struct err *err)
+/* The last of a step: tells the host, and the step behind it. */
+static int add_seal(struct sketch *s, const struct buffers *m, struct verdict v, struct err *err)
 {
-    int in[] = {placed(s, DTYPE_F32, 1, &m->scalars->stamp, "stamp"), v.check, v.control,
-                s->g->scalars};
-    int out[] = {placed(s, DTYPE_F32, 1, &m->outcome->applied, "applied")};
+    int clean = placed(s, DTYPE_F32, 1, &m->scalars->clean, "clean");
+    int results = placed(s, DTYPE_F32, SEAL_SLOTS * SEAL_LEN, m->results, "results");
+    int waits = placed(s, DTYPE_I64, 2, m->outcome->waits, "waits");
+    int in[] = {clean, results, v.check, v.control, s->g->scalars, s->g->metrics, waits, v.scaler};
+    int out[] = {clean, results};
     union node_attr none = {0};
 
-    return graph_node(s->g, OP_commit, &none, in, 4, out, "stamp", err);
+    return graph_node(s->g, OP_seal, &none, in, 8, out, "seal", err);
 }
 
 static int make_apply(struct update *u, const struct job *job, struct backend *b,
@@ -205,7 +207,7 @@ static int make_apply(struct update *u, const struct job *job, struct backend *b
     if (rc == 0 && st->scaler)
         rc = add_loss_scale(&s, job, v, err);
     if (rc == 0)
-        rc = add_stamp(&s, m, v, err);
+        rc = add_seal(&s, m, v, err);
     if (rc < 0) {
         graph_free(s.g);
         return rc;

@@ -30,7 +30,8 @@ int update_round(struct update *u, int bucket, struct err *err);
 int update_refresh(struct update *u, struct err *err);
 
 /* After all reductions: check, clip, optimizer and working copies, commit of the running
- * statistics; nothing of these changes if anything is not finite.  Then the next loss scale. */
+ * statistics; nothing of these changes if anything is not finite, or the step is void.  Then the
+ * next loss scale; and what came out goes to buffers->results. */
 int update_apply(struct update *u, struct err *err);
 
 #endif

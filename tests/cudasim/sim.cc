@@ -320,6 +320,13 @@ std::string cudasim::run_launch(const struct cudasim::work &w)
     return sim.failure;
 }
 
+int64_t cudasim::now_ns()
+{
+    static int64_t now;
+
+    return now += 1000;
+}
+
 void *cudasim::shared(struct cudasim::site at, size_t n_bytes)
 {
     struct array *a = &sim.shared[{at.file, at.line}];

@@ -104,6 +104,26 @@ static void test_latch(void **state)
     backend_close(b);
 }
 
+/* It adds up; here a look at the clock takes a microsecond. */
+static void test_stopwatch(void **state)
+{
+    struct backend *b = open_sim(0);
+    int64_t seen[2];
+    struct err err;
+    void *watch;
+
+    (void)state;
+    assert_int_equal(backend_alloc(b, sizeof seen, "a test", &watch, &err), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(backend_stopwatch(b, watch, 0, &err), 0);
+        assert_int_equal(backend_stopwatch(b, watch, 1, &err), 0);
+    }
+    assert_int_equal(backend_copy_out(b, seen, watch, sizeof seen, &err), 0);
+    assert_int_equal(seen[1], 3000);
+    backend_free(b, watch);
+    backend_close(b);
+}
+
 /* Through both slots, several times round, and at odd places. */
 static void test_copies(void **state)
 {
@@ -275,13 +295,10 @@ static void test_every_call_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_half_precision),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_latch),
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_lanes),
-        cmocka_unit_test(test_every_call_fails),
+        cmocka_unit_test(test_cases),         cmocka_unit_test(test_half_precision),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_latch),
+        cmocka_unit_test(test_stopwatch),     cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_lanes),         cmocka_unit_test(test_every_call_fails),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

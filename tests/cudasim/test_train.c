@@ -147,11 +147,147 @@ static void test_steady(void **state)
     }
 }
 
+/* In how many steps a second one was queued before this one's result was read. */
+struct depth {
+    int n_steps, n_ahead;
+};
+
+static void count_ahead(void *arg, struct trainer *t, int64_t step)
+{
+    struct depth *d = arg;
+
+    (void)step;
+    d->n_steps++;
+    d->n_ahead += t->flight[0].after != 0;
+}
+
+static void run_counted(const char *job, int64_t n_epochs, const char *dir, struct depth *d,
+                        struct run_result *r)
+{
+    struct run_plan plan = {.job = job,
+                            .n_ranks = 1,
+                            .n_epochs = n_epochs,
+                            .run_dir = dir,
+                            .plugin = &sim,
+                            .keep_bytes = KEEP_ALL,
+                            .on_step = count_ahead,
+                            .arg = d};
+
+    *d = (struct depth){0};
+    run_job_ok(&plan, r);
+    assert_int_equal(sim_open_things(), 0);
+}
+
+static void remove_dir(const char *dir)
+{
+    char cmd[64];
+
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    assert_int_equal(system(cmd), 0);
+}
+
+#define ALONE "checkpoint: {every_steps: 1}\n" /* so each result is read first */
+
+/* A second step under way changes no bit, whatever becomes of the one before: applied, overflowed,
+ * not finite. */
+static void test_two_under_way(void **state)
+{
+    static const struct {
+        const char *what, *job;
+        int n_skipped; /* at least */
+    } rows[] = {
+        {"mlp", MLP "train: {global_batch: 31, clip_norm: 0.5}\n", 0},
+        {"overflows",
+         HALF "precision: float16\ntrain: {global_batch: 16}\n"
+              "loss_scale: {initial: 16777216, hysteresis: 2}\n",
+         2},
+        {"not finite",
+         "model: {arch: mlp, hidden: [16, 16], dropout: 0.2}\n" DATA
+         "train: {global_batch: 16, on_nonfinite: skip}\noptimizer: {lr: 1.0e+6, momentum: 0.9}\n",
+         1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        char job[512], dir[] = "/tmp/dptrain-sim-XXXXXX";
+        struct run_result two, one;
+        struct depth d;
+        int64_t n_skipped;
+
+        run_counted(rows[i].job, 2, NULL, &d, &two);
+        n_skipped = two.epoch[0].epoch.n_skipped + two.epoch[1].epoch.n_skipped;
+        assert_in_range(n_skipped, rows[i].n_skipped, 100);
+        /* all but each epoch's first, and those behind a step that was not applied */
+        assert_in_range(d.n_ahead, d.n_steps - 2 - n_skipped, d.n_steps - 2);
+        assert_non_null(mkdtemp(dir));
+        snprintf(job, sizeof job, "%s" ALONE, rows[i].job);
+        run_counted(job, 2, dir, &d, &one);
+        assert_int_equal(d.n_ahead, 0);
+        assert_same(rows[i].what, &one, &two, 0);
+        assert_int_equal(one.epoch[1].epoch.n_skipped, two.epoch[1].epoch.n_skipped);
+        assert_true(hash_equal(one.replica[0], two.replica[0]));
+        remove_dir(dir);
+    }
+}
+
+/* With micro-batches one step is under way, and so on the CPU. */
+static void test_one_under_way(void **state)
+{
+    struct run_result r;
+    struct depth d;
+
+    (void)state;
+    run_counted(MLP "train: {global_batch: 30, accumulate: 2}\n", 1, NULL, &d, &r);
+    assert_int_equal(d.n_ahead, 0);
+}
+
+/* Resumed after `stop_at`, in the midst of an epoch: the loss scale's search goes on where it was,
+ * and so do batch norm's statistics, the momentum, and the copies that are not saved. */
+static void test_resume_half(void **state)
+{
+    static const char *const jobs[] = {
+        MLP "precision: bfloat16\ntrain: {global_batch: 31, epochs: 2}\n",
+        MLP "precision: float16\ntrain: {global_batch: 8, epochs: 2}\n"
+            "loss_scale: {initial: 16777216, hysteresis: 2, window: 3}\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++)
+        for (int64_t stop_at = 1; stop_at <= 2; stop_at++) {
+            char dir[] = "/tmp/dptrain-sim-XXXXXX";
+            struct run_result whole, part, rest;
+            struct run_plan plan = {.job = jobs[i],
+                                    .n_ranks = 1,
+                                    .n_epochs = 2,
+                                    .plugin = &sim,
+                                    .keep_bytes = KEEP_ALL};
+
+            assert_non_null(mkdtemp(dir));
+            run_job_ok(&plan, &whole);
+            plan.run_dir = dir;
+            plan.stop_at = stop_at;
+            plan.n_epochs = 1;
+            run_job_ok(&plan, &part);
+            assert_int_equal(part.epoch[0].epoch.end, EPOCH_STOPPED);
+            assert_int_equal(part.step[0], stop_at + 1);
+            plan.stop_at = 0;
+            plan.resume = 1;
+            plan.n_epochs = 2;
+            run_job_ok(&plan, &rest);
+            assert_true(hash_equal(rest.replica[0], whole.replica[0]));
+            assert_true(rest.epoch[1].epoch.loss_scale == whole.epoch[1].epoch.loss_scale);
+            assert_true(rest.validation_loss == whole.validation_loss);
+            for (int64_t s = stop_at + 1; s < whole.n_steps; s++)
+                assert_true(rest.step_loss[s - stop_at - 1] == whole.step_loss[s]);
+            remove_dir(dir);
+        }
+}
+
 /* What was saved from the GPU goes on there as if nothing had been, and on the CPU, too. */
 static void test_resume(void **state)
 {
     static const char job[] = MLP "train: {global_batch: 31, epochs: 2}\n";
-    char dir[] = "/tmp/dptrain-sim-XXXXXX", cmd[64];
+    char dir[] = "/tmp/dptrain-sim-XXXXXX";
     struct run_result whole, part, rest;
     struct run_plan plan = {.job = job, .n_ranks = 1, .n_epochs = 2, .plugin = &sim};
 
@@ -167,8 +303,7 @@ static void test_resume(void **state)
     run_job_ok(&plan, &rest);
     assert_true(hash_equal(rest.replica[0], whole.replica[0]));
     assert_true(rest.validation_loss == whole.validation_loss);
-    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
-    assert_int_equal(system(cmd), 0);
+    remove_dir(dir);
 }
 
 /* Named by operator, as on the CPU, and skipped; training goes on with the next step. */
@@ -276,7 +411,8 @@ int main(void)
         cmocka_unit_test(test_equals_cpu),     cmocka_unit_test(test_steady),
         cmocka_unit_test(test_resume),         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_half_precision), cmocka_unit_test(test_loss_scale),
-        cmocka_unit_test(test_tf32),
+        cmocka_unit_test(test_tf32),           cmocka_unit_test(test_two_under_way),
+        cmocka_unit_test(test_one_under_way),  cmocka_unit_test(test_resume_half),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,12 +69,33 @@ class Daemons(dp.Case):
         self.assert_near(whole, rest, 1e-3)
 
     def test_a_lost_rank_is_replaced(self):
-        """Recovery on the device: what the survivor held is what the newcomer takes."""
-        whole = self.train("--device", "cuda", "--local", n=2, run="whole")
-        hurt = self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=2,
-                          run="hurt")
-        self.assertEqual(self.events("recovered", "hurt")[0]["nranks"], 2)
-        self.assert_near(whole, hurt, 1e-6)
+        """Recovery on the device: what the survivor held is what the newcomer takes.  The step that
+        was broken off counts as nothing, for the loss scale too, whose window is short here."""
+        half = {**JOB, "precision": "float16", "loss_scale.initial": 64, "loss_scale.window": 3}
+        for job in (JOB, half):
+            name = job.get("precision", "float32")
+            whole = self.train("--device", "cuda", "--local", n=2, run=f"whole {name}", job=job)
+            hurt = self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=2,
+                              run=f"hurt {name}", job=job)
+            recovered = self.events("recovered", f"hurt {name}")[0]
+            self.assertEqual(recovered["nranks"], 2)
+            self.assertLessEqual(recovered["steps_lost"], 1)
+            self.assert_near(whole, hurt, 1e-6)
+            self.assertEqual([e.get("loss_scale") for e in whole],
+                             [e.get("loss_scale") for e in hurt])
+
+    def test_a_rank_that_looks_at_its_state(self):
+        """Rank 0 writes a checkpoint after each step, so it has one step under way where rank 1 has
+        two; and both drop what was queued behind an overflow."""
+        job = {**JOB, "precision": "float16", "loss_scale.initial": 16777216,
+               "loss_scale.hysteresis": 2}
+        free = self.train("--device", "cuda", "--local", n=2, run="free", job=job)
+        held = self.train("--device", "cuda", "--local", n=2, run="held",
+                          job={**job, "checkpoint.every_steps": 1})
+        self.assert_near(free, held, 1e-12)
+        self.assertIn("a gradient overflowed in float16", self.daemons[-1].text)
+        for epoch in free + held:
+            self.assertGreater(epoch["comm_exposed_ms_median"], 0)
 
     def test_auto(self):
         """A GPU where there is a driver; without one nothing is even looked for."""

@@ -24,7 +24,10 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
     case FILL_METRICS:
         return g->metrics;
     case FILL_SCALARS:
+    case FILL_STALE:
         return g->scalars;
+    case FILL_WAITS:
+        return graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(2), name);
     case FILL_CHECK:
     case FILL_BAD:
         return graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2), name);
@@ -165,9 +168,13 @@ static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
     case FILL_UNIT:
         return (float)(0.05 + 0.9 * rng_next_unit(s));
     case FILL_CONTROL:
-        return i == CONTROL_NONFINITE ? 0.0f : 3.0f;
+        return i == CONTROL_NONFINITE || i == CONTROL_VOID ? 0.0f : 3.0f;
     case FILL_LOST:
-        return i == CONTROL_NONFINITE ? 1.0f : 3.0f;
+        return i == CONTROL_NONFINITE ? 1.0f : i == CONTROL_VOID ? 0.0f : 3.0f;
+    case FILL_VOID:
+        return i == CONTROL_VOID ? 1.0f : i >= CONTROL_NONFINITE ? 0.0f : 3.0f;
+    case FILL_QUIET:
+        return i >= CONTROL_NONFINITE ? 0.0f : 3.0f;
     case FILL_INFINITE:
         return i == n / 2 ? (float)INFINITY : (float)rng_next_normal(s);
     case FILL_SCALER:
@@ -194,22 +201,31 @@ static enum fill fill_of(const struct op_case *c, const struct graph *g, int val
 
 void case_fill(const struct op_case *c, const struct graph *g, int value, void *to)
 {
-    static const struct step_scalars scalars = {.seed = 0x1234567890abcdef,
-                                                .step = 77,
-                                                .first_position = 5,
-                                                .loss_scale = 0.125f,
-                                                .rate = 0.1f,
-                                                .clip_norm = 1.5f,
-                                                .requests = 7};
+    static const int64_t waits[2] = {5, 1234567};
+    struct step_scalars scalars = {.seed = 0x1234567890abcdef,
+                                   .step = 77,
+                                   .first_position = 5,
+                                   .loss_scale = 0.125f,
+                                   .rate = 0.1f,
+                                   .clip_norm = 1.5f,
+                                   .requests = 7,
+                                   .stamp = 78,
+                                   .after = 77,
+                                   .slot = 1,
+                                   .clean = 77};
     const enum fill fill = fill_of(c, g, value);
     const int64_t n = shape_elements(&g->value[value].shape);
     struct rng_stream s;
 
     rng_stream_init(&s, 42, RNG_TEST, (uint64_t)value);
+    if (fill == FILL_STALE)
+        scalars.clean = 76;
     if (value == g->scalars)
         memcpy(to, &scalars, sizeof scalars);
     else if (value == g->metrics)
         memcpy(to, (const double[METRIC_COUNT]){1.5, 2, 3, 0}, sizeof(double[METRIC_COUNT]));
+    else if (fill == FILL_WAITS)
+        memcpy(to, waits, sizeof waits);
     else if (g->value[value].dtype == DTYPE_F64)
         memcpy(to, (const double[2]){9.0, fill == FILL_BAD}, sizeof(double[2]));
     else if (g->value[value].dtype == DTYPE_I32)

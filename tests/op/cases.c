@@ -3,6 +3,7 @@
 #include "base/util.h"
 #include "op/control.h"
 #include "op/scaler.h"
+#include "op/seal.h"
 
 #define IN(f, ...)                                                            \
     {                                                                         \
@@ -37,6 +38,15 @@
     }
 
 /* A forward case with gradients, both tolerances as usual; and one without gradients. */
+#define SEAL(name, check, control)                                                   \
+    {                                                                                \
+        name, OP_seal, {{{0}}},                                                      \
+        {                                                                            \
+            IN(NORMAL, 1), IN(NORMAL, SEAL_SLOTS *SEAL_LEN), ONLY(check),            \
+                IN(control, CONTROL_LEN), ONLY(SCALARS), ONLY(METRICS), ONLY(WAITS), \
+                IN(SCALER, SCALER_LEN)                                               \
+        }                                                                            \
+    }
 #define WITH_GRAD .tol = 1e-5, .grad_tol = 5e-3, .training = 1
 #define FORWARD   .tol = 1e-5
 
@@ -448,6 +458,7 @@ const struct op_case op_cases[] = {
     {"gather_words", OP_gather, {{{0}}}, {IN(NORMAL, 300), IN(INDEX, 700)}},
     {"gather_none", OP_gather, {{{0}}}, {IN(NORMAL, 9, 5), IN(INDEX, 0)}},
     {"control_pack", OP_control_pack, {{{0}}}, {ONLY(METRICS), ONLY(SCALARS)}},
+    {"control_pack_void", OP_control_pack, {{{0}}}, {ONLY(METRICS), ONLY(STALE)}},
     {"grad_check", OP_grad_check, {{{0}}}, {IN(NORMAL, 9001)}, .tol = 1e-12},
     {"grad_check_short", OP_grad_check, {{{0}}}, {IN(NORMAL, 3)}, .tol = 1e-12},
     {"grad_check_infinite", OP_grad_check, {{{0}}}, {IN(INFINITE, 4099)}, .tol = 1e-12},
@@ -485,6 +496,11 @@ const struct op_case op_cases[] = {
      {{{0}}},
      {IN(NORMAL, 19), IN(NORMAL, 19), ONLY(NONE), ONLY(CHECK), IN(LOST, CONTROL_LEN),
       ONLY(SCALARS)}},
+    {"sgd_void",
+     OP_sgd,
+     {{{0}}},
+     {IN(NORMAL, 19), IN(NORMAL, 19), ONLY(NONE), ONLY(CHECK), IN(VOID, CONTROL_LEN),
+      ONLY(SCALARS)}},
     {"sgd_copy",
      OP_sgd,
      {.sgd.momentum = 0.9f},
@@ -512,6 +528,10 @@ const struct op_case op_cases[] = {
      OP_loss_scale,
      {.scale = {.min = 1, .window = 2, .hysteresis = 2}},
      {IN(LOWEST, SCALER_LEN), ONLY(BAD), IN(CONTROL, CONTROL_LEN)}},
+    {"loss_scale_void",
+     OP_loss_scale,
+     {.scale = {.min = 1, .window = 2, .hysteresis = 2}},
+     {IN(LOWEST, SCALER_LEN), ONLY(BAD), IN(VOID, CONTROL_LEN)}},
     {"loss_scale_lost",
      OP_loss_scale,
      {.scale = {.min = 1, .window = 2, .hysteresis = 2}},
@@ -535,6 +555,15 @@ const struct op_case op_cases[] = {
      OP_commit,
      {{{0}}},
      {IN(NORMAL, 19), ONLY(CHECK), IN(LOST, CONTROL_LEN), ONLY(SCALARS)}},
+    {"commit_void",
+     OP_commit,
+     {{{0}}},
+     {IN(NORMAL, 19), ONLY(CHECK), IN(VOID, CONTROL_LEN), ONLY(SCALARS)}},
+    SEAL("seal_clean", CHECK, QUIET),
+    SEAL("seal_asks", CHECK, CONTROL),
+    SEAL("seal_refused", BAD, QUIET),
+    SEAL("seal_lost", CHECK, LOST),
+    SEAL("seal_void", CHECK, VOID),
 };
 
 const int n_op_cases = ARRAY_LEN(op_cases);

@@ -28,6 +28,10 @@ enum fill {
     FILL_BAD,      /* F64 [2]: not finite */
     FILL_CONTROL,  /* F32: a sum with nothing non-finite */
     FILL_LOST,     /* F32: a sum that says a rank's loss was not finite */
+    FILL_VOID,     /* F32: a sum that says the step counts as nothing */
+    FILL_QUIET,    /* F32: a sum that asks for nothing */
+    FILL_WAITS,    /* I64 [2] */
+    FILL_STALE,    /* the graph's scalars: the step before was not clean */
     FILL_INFINITE, /* F32: normal, but for one infinity */
     FILL_BF16,     /* N(0,1) in this type, whatever the case's */
     FILL_F16,

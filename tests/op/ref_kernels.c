@@ -9,6 +9,7 @@
 #include "base/util.h"
 #include "op/control.h"
 #include "op/scaler.h"
+#include "op/seal.h"
 
 double *ref_sums(int64_t n) { return xcalloc((size_t)n + 1, sizeof(double)); }
 
@@ -163,7 +164,8 @@ void ref_control_pack(const struct ref_node *n)
 {
     const struct step_scalars *sc = n->in[1];
 
-    control_pack(n->in[0], (unsigned)sc->requests, n->out[0]);
+    control_pack(n->in[0], (unsigned)sc->requests, sc->after != 0 && sc->clean != sc->after,
+                 n->out[0]);
 }
 
 void ref_grad_check(const struct ref_node *n)
@@ -181,7 +183,27 @@ void ref_grad_check(const struct ref_node *n)
 
 static int is_applied(const double *check, const float *control)
 {
-    return check[1] == 0 && !(control[CONTROL_NONFINITE] > 0);
+    return check[1] == 0 && !(control[CONTROL_NONFINITE] > 0) && !(control[CONTROL_VOID] > 0);
+}
+
+void ref_seal(const struct ref_node *n)
+{
+    const double *check = n->in[2], *metrics = n->in[5];
+    const float *control = n->in[3], *scaler = n->in[7];
+    const struct step_scalars *sc = n->in[4];
+    float *clean = n->out[0], *to = (float *)n->out[1] + sc->slot * SEAL_LEN;
+
+    memset(to, 0, SEAL_LEN * sizeof *to);
+    to[SEAL_STAMP] = sc->stamp;
+    to[SEAL_BAD_LOSSES] = (float)metrics[METRIC_NONFINITE];
+    to[SEAL_BAD_GRAD] = (float)check[1];
+    to[SEAL_WAITED_NS] = (float)((int64_t *)n->in[6])[1];
+    if (scaler)
+        memcpy(to + SEAL_SCALER, scaler, SCALER_LEN * sizeof *to);
+    memcpy(to + SEAL_CONTROL, control, CONTROL_LEN * sizeof *to);
+    if (is_applied(check, control) && control[CONTROL_STOP] == 0 &&
+        control[CONTROL_CHECKPOINT] == 0 && control[CONTROL_REGROUP] == 0)
+        clean[0] = sc->stamp;
 }
 
 void ref_sgd(const struct ref_node *n)
@@ -222,6 +244,8 @@ void ref_loss_scale(const struct ref_node *n)
     float *s = n->out[0];
     const int stable = (int)s[SCALER_GOOD]; /* iter - last_overflow - 1, now */
 
+    if (((float *)n->in[2])[CONTROL_VOID] > 0)
+        return;
     s[SCALER_STUCK] = 0;
     if (((float *)n->in[2])[CONTROL_NONFINITE] > 0)
         return;

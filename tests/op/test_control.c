@@ -36,7 +36,7 @@ static void one_rank(void **state)
         struct control seen;
 
         memset(v, 0xff, sizeof v);
-        control_pack(cases[i].metrics, cases[i].requests, v);
+        control_pack(cases[i].metrics, cases[i].requests, 0, v);
         control_read(v, &seen);
         assert_int_equal(seen.loss, cases[i].want.loss);
         assert_int_equal(seen.n_correct, cases[i].want.n_correct);
@@ -86,7 +86,7 @@ static void sums_of_ranks(void **state)
             want.n_stop += requests & 1;
             want.n_checkpoint += requests >> 1 & 1;
             want.n_regroup += requests >> 2 & 1;
-            control_pack(metrics, requests, v[k]);
+            control_pack(metrics, requests, 0, v[k]);
         }
         reduce(v, sizes[i], 0, sum);
         reduce(v, sizes[i], 1, other);
@@ -110,7 +110,7 @@ static void too_much_is_cut(void **state)
     struct control seen;
 
     (void)state;
-    control_pack(metrics, 0, v);
+    control_pack(metrics, 0, 0, v);
     for (int k = 0; k < 65536; k++)
         for (int e = 0; e < CONTROL_LEN; e++)
             sum[e] += v[e];

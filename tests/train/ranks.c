@@ -26,6 +26,7 @@ struct rank_run {
     struct coll *coll;
     int n_reports;
     int64_t first_step, last_loss, last_samples;
+    int64_t begun; /* the step that began last, or -1 */
     atomic_uint requests;
 };
 
@@ -96,10 +97,14 @@ static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t
     const struct run_plan *p = k->job->plan;
 
     (void)epoch, (void)bucket;
-    if (k->rank == 0 && phase == PHASE_LOAD)
+    /* On a device a step may be loaded before the one ahead of it is done: then it begins later. */
+    if (k->rank == 0 && (phase == PHASE_LOAD || phase == PHASE_STEP) &&
+        step == trainer_step(k->trainer) && step != k->begun) {
+        k->begun = step;
         note_step(k, step);
-    if (k->rank == 0 && phase == PHASE_LOAD && p->on_step)
-        p->on_step(p->arg, k->trainer, step);
+        if (p->on_step)
+            p->on_step(p->arg, k->trainer, step);
+    }
     if (k->rank == p->n_ranks - 1 && p->stop_at && phase == PHASE_LOAD && step == p->stop_at)
         atomic_store(&k->requests, ENGINE_REQUEST_STOP);
 }
@@ -156,6 +161,7 @@ static int train(struct rank_run *k, struct err *err)
     struct ckpt_state *at_ = &k->trainer->state->at;
 
     k->first_step = at_->step;
+    k->begun = -1;
     k->last_loss = at_->epoch_loss;
     k->last_samples = at_->epoch_samples;
     for (int64_t i = 0; i < p->n_epochs; i++) {

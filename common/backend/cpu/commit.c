@@ -4,7 +4,7 @@
 
 static void run(const struct plain *p)
 {
-    if (plain_applies(p->in[1], p->in[2]))
+    if (control_applies(p->in[1], p->in[2]))
         memcpy(p->out[0], p->in[0], p->out_bytes[0]);
 }
 

@@ -2,7 +2,9 @@
 
 static void run(const struct plain *p)
 {
-    control_pack(p->in[0], (unsigned)((const struct step_scalars *)p->in[1])->requests, p->out[0]);
+    const struct step_scalars *s = p->in[1];
+
+    control_pack(p->in[0], (unsigned)s->requests, s->after != 0 && s->clean != s->after, p->out[0]);
 }
 
 int cpu_make_control_pack(struct cpu *b, const struct graph *g, const struct node *n,

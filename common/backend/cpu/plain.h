@@ -43,10 +43,4 @@ static inline float plain_loss_scale(const struct step_scalars *s, const float *
     return scaler ? s->loss_scale * scaler[SCALER_SCALE] : s->loss_scale;
 }
 
-/* Whether this step's update is applied: gradient and losses finite on all ranks. */
-static inline int plain_applies(const double *check, const float *control)
-{
-    return check[1] == 0.0 && !(control[CONTROL_NONFINITE] > 0.0f);
-}
-
 #endif

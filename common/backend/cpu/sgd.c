@@ -53,7 +53,7 @@ static void run(const struct plain *p)
                      .undamped = 1.0f - p->attr.sgd.dampening,
                      .nesterov = p->attr.sgd.nesterov};
 
-    if (!plain_applies(check, p->in[4]))
+    if (!control_applies(check, p->in[4]))
         return;
     if (s->clip_norm > 0.0f)
         u.clip = (float)fmin(1.0, (double)s->clip_norm / (sqrt(check[0]) / (double)scale + 1e-6));

@@ -4,7 +4,7 @@
 static __global__ void commit(const float *shadow, const double *check, const float *control,
                               float *state, int64_t n)
 {
-    if (!step_applies(check, control))
+    if (!control_applies(check, control))
         return;
     for (int64_t i = grid_first(); i < n; i += grid_stride())
         state[i] = shadow[i];

@@ -42,7 +42,8 @@ static inline run_fn *typed(const struct graph *g, const struct node *n, run_fn 
 }
 
 /* LAUNCH((kernel<float>), blocks, threads, p, arguments...) on p's stream.
- * SHARED(type, name, n): an array that the threads of a block share; its content is undefined. */
+ * SHARED(type, name, n): an array that the threads of a block share; its content is undefined.
+ * DEVICE_NS(): the device's clock. */
 #ifndef LAUNCH
 #define LAUNCH(kernel, n_blocks, n_threads, p, ...)                                    \
     do {                                                                               \
@@ -50,6 +51,15 @@ static inline run_fn *typed(const struct graph *g, const struct node *n, run_fn 
             __VA_ARGS__);                                                              \
     } while (0)
 #define SHARED(type, name, n) __shared__ type name[n]
+#define DEVICE_NS()           device_ns()
+
+static __device__ inline int64_t device_ns()
+{
+    uint64_t now;
+
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return (int64_t)now;
+}
 #endif
 
 enum { THREADS = 256, WARP = 32, WARPS_MAX = 1024 / WARP };
@@ -208,12 +218,6 @@ static inline struct grad_array grad_of(const struct own *p, int out)
 static __device__ inline float loss_scale_of(const struct step_scalars *s, const float *scaler)
 {
     return scaler ? s->loss_scale * scaler[SCALER_SCALE] : s->loss_scale;
-}
-
-/* Whether this step's update is applied; the twin of plain_applies of cpu/plain.h. */
-static __device__ inline bool step_applies(const double *check, const float *control)
-{
-    return check[1] == 0.0 && !(control[CONTROL_NONFINITE] > 0.0f);
 }
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/latch.h"
 #include "base/util.h"
 
 static struct cuda *to_cuda(struct backend *b) { return container_of(b, struct cuda, base); }
@@ -106,6 +107,11 @@ static int passed(struct backend *b, int i, struct err *err)
     return cuda_check((int)st, "finish work on the GPU", err);
 }
 
+static int stopwatch(struct backend *b, int64_t watch[2], int stops, struct err *err)
+{
+    return latch_time(to_cuda(b), watch, stops, err);
+}
+
 const struct backend_device_ops cuda_lanes = {
     .host_alloc = host_alloc,
     .host_free = host_free,
@@ -117,6 +123,7 @@ const struct backend_device_ops cuda_lanes = {
     .mark = mark,
     .follow = follow,
     .passed = passed,
+    .stopwatch = stopwatch,
 };
 
 int cuda_lanes_open(struct cuda *b, struct err *err)

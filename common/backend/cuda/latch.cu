@@ -18,3 +18,22 @@ extern "C" int latch_queue(struct cuda *b, const uint32_t *poison, float *veto, 
     LAUNCH(latch, 1, 1, &p, (const volatile uint32_t *)poison, veto);
     return cuda_check((int)cudaGetLastError(), "launch the latch", err);
 }
+
+static __global__ void time_passes(int64_t *watch, int stops)
+{
+    const int64_t now = DEVICE_NS();
+
+    if (stops)
+        watch[1] += now - watch[0];
+    else
+        watch[0] = now;
+}
+
+extern "C" int latch_time(struct cuda *b, int64_t watch[2], int stops, struct err *err)
+{
+    struct own p = {};
+
+    p.cuda = b;
+    LAUNCH(time_passes, 1, 1, &p, watch, stops);
+    return cuda_check((int)cudaGetLastError(), "launch the stopwatch", err);
+}

@@ -32,7 +32,7 @@ static __global__ void update(struct sgd_rule u, float *param, const G *grad, fl
     const float clip = clip_of(&u), rate = u.scalars->rate, unscale = 1.0f / scale_of(&u);
     const bool first_update = u.scalars->first_update != 0;
 
-    if (!step_applies(u.check, u.control))
+    if (!control_applies(u.check, u.control))
         return;
     for (int64_t i = grid_first(); i < n; i += grid_stride()) {
         float g = (float)grad[i] * unscale, next;

@@ -48,6 +48,9 @@ void *shared(struct site at, size_t n_bytes);
 
 void barrier(struct site at);
 
+/* A clock that a microsecond goes by on whenever somebody looks. */
+int64_t now_ns();
+
 /* All lanes of mask come here, each with 8 bytes; value[32] is what they brought. */
 const uint64_t *meet(unsigned mask, uint64_t mine, struct site at);
 unsigned lane();
@@ -82,6 +85,7 @@ inline unsigned ballot(unsigned mask, bool v, struct site at)
     cudasim::launch(#kernel, kernel, n_blocks, n_threads, (p)->cuda->stream, __VA_ARGS__)
 #define SHARED(type, name, n) \
     type(&name)[n] = *static_cast<type(*)[n]>(cudasim::shared(CUDASIM_HERE, sizeof(type[n])))
+#define DEVICE_NS() cudasim::now_ns()
 #define __syncthreads() cudasim::barrier(CUDASIM_HERE)
 #define __syncwarp(mask) ((void)cudasim::meet(mask, 0, CUDASIM_HERE))
 #define __shfl_sync(mask, v, from) cudasim::shuffle(mask, v, (unsigned)(from), CUDASIM_HERE)

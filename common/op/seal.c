@@ -1,0 +1,45 @@
+/* seal - the end of a step: what came out of it goes to where the host reads it, and the next step
+ * learns whether this one was clean.
+ *
+ * seal  in: 0 clean F32 [1]  1 results F32 [SEAL_SLOTS*SEAL_LEN]  2 check F64 [2]
+ *           3 control F32 [CONTROL_LEN] (reduced)  4 scalars  5 metrics  6 waits I64 [2]
+ *           7 scaler? F32 [SCALER_LEN], of the next step
+ *       out: 0 clean  1 results: the same values as in, updated in place
+ *   results[scalars.slot*SEAL_LEN + i] = seal_value(i) of op/seal.h, for i < SEAL_LEN.
+ *   clean = scalars.stamp if the step is applied (control_applies) and asks for nothing
+ *   (control_is_quiet); else it stays.
+ *
+ * So a step may be queued before the one ahead of it is known to be applied, as if it were, with
+ * scalars.after = that one's stamp: where the presumption fails, control_pack says void, and all
+ * ranks, who read the same, leave the state as it was.  `clean` lies in the scalars themselves. */
+#include "op/seal.h"
+
+#include "op/infer.h"
+
+static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                 struct err *err)
+{
+    int rc;
+
+    if ((rc = op_want_shape(g, n, 0, SHAPE(1), err)) < 0 ||
+        (rc = op_want_shape(g, n, 1, SHAPE(SEAL_SLOTS * SEAL_LEN), err)) < 0 ||
+        (rc = op_want(g, n, 2, DTYPE_F64, 1, err)) < 0 ||
+        (rc = op_want_shape(g, n, 3, SHAPE(CONTROL_LEN), err)) < 0 ||
+        (rc = op_want(g, n, 6, DTYPE_I64, 1, err)) < 0 ||
+        (rc = op_want_shape(g, n, 7, SHAPE(SCALER_LEN), err)) < 0)
+        return rc;
+    op_out(out, 0, DTYPE_F32, SHAPE(1));
+    op_out(out, 1, DTYPE_F32, SHAPE(SEAL_SLOTS * SEAL_LEN));
+    return 0;
+}
+
+const struct op_def op_seal = {
+    .name = "seal",
+    .n_in = 8,
+    .n_out = 2,
+    .optional_in = 1 << 7,
+    .update = {1, 2},
+    .in_name = {"clean", "results", "check", "control", "scalars", "metrics", "waits", "scaler"},
+    .out_name = {"clean", "results"},
+    .infer = infer,
+};

@@ -1,0 +1,45 @@
+/* seal - what a step leaves for the host (op/seal.c), one float each, in one of several slots. */
+#ifndef OP_SEAL_H
+#define OP_SEAL_H
+
+#include "op/control.h"
+#include "op/scaler.h"
+
+enum { SEAL_SLOTS = 2 }; /* steps that may be under way at once */
+
+enum {
+    SEAL_STAMP,        /* scalars.stamp: whose results these are */
+    SEAL_BAD_LOSSES,   /* of this rank's samples, how many were not finite */
+    SEAL_BAD_GRAD,     /* 1: the reduced gradient is not finite */
+    SEAL_WAITED_NS,    /* for collectives, with nothing else to do (a device's; else 0) */
+    SEAL_SCALER = 4,   /* [SCALER_LEN]; 0 where there is none */
+    SEAL_CONTROL = 16, /* [CONTROL_LEN] */
+    SEAL_LEN = SEAL_CONTROL + CONTROL_LEN,
+};
+
+struct seal {
+    const double *check, *metrics;
+    const float *control, *scaler; /* scaler NULL: none */
+    const struct step_scalars *scalars;
+    const int64_t *waits; /* [1]: ns */
+};
+
+OP_BOTH static inline float seal_value(const struct seal *s, int i)
+{
+    if (i >= SEAL_CONTROL)
+        return s->control[i - SEAL_CONTROL];
+    if (i >= SEAL_SCALER && i < SEAL_SCALER + SCALER_LEN)
+        return s->scaler ? s->scaler[i - SEAL_SCALER] : 0.0f;
+    return i == SEAL_STAMP        ? s->scalars->stamp
+           : i == SEAL_BAD_LOSSES ? (float)s->metrics[METRIC_NONFINITE]
+           : i == SEAL_BAD_GRAD   ? (float)s->check[1]
+           : i == SEAL_WAITED_NS  ? (float)s->waits[1]
+                                  : 0.0f;
+}
+
+OP_BOTH static inline int seal_is_clean(const struct seal *s)
+{
+    return control_applies(s->check, s->control) && control_is_quiet(s->control);
+}
+
+#endif

@@ -1,0 +1,300 @@
+/* Steps under way, and what becomes of them.
+ *
+ * A device never waits for the host: while it does step n, the host queues step n+1, and reads the
+ * result of n when that is done.  So two steps are under way at most: n, and one that presumes that
+ * n will be clean: applied, with no rank asking for anything.
+ *
+ * Where the presumption fails (n was not finite, or somebody asked to stop, regroup or write a
+ * checkpoint) n+1 counts as nothing: each device finds it out by itself before it reduces
+ * (op/seal.c, op/control_pack.c) and leaves parameters, statistics and loss scale alone.  The host
+ * waits for it to end, does what step n wants done, on the state of step n and with nothing under
+ * way, and queues n+1 anew.  So what was asked for happens at the very step as if there were but
+ * one under way, and costs a step's time.  The presumption itself costs no message and no rank's
+ * opinion: it is in the reduced control vector.
+ *
+ * All ranks must queue the same collectives, so whether n has a follower depends on nothing but the
+ * job and n (has_follower).  A rank that has to look at its state between the two (a checkpoint of
+ * its own, faults on purpose) may queue the follower later, but must queue it even if it knows by
+ * then that it counts as nothing (drop_follower).  Micro-batches of one step follow each other
+ * anyway: with accumulation, and on the CPU, one step is under way.
+ *
+ * Failure modes.  A collective fails (a rank left, abort): what is under way ends without being
+ * applied, or was applied: settle() looks, for the oldest; the one behind it is met by the next
+ * call in the same way.  So a lost rank costs the step that was computed, whatever was queued
+ * behind it. Queueing the follower fails (its data cannot be read): that is its own error, when its
+ * turn comes. A device that says "void" of a step that followed a clean one was stopped by
+ * coll_abort, an instant before coll_poll could say so. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/util.h"
+#include "coll/device.h"
+#include "train/trainer_impl.h"
+
+enum { BUSY_POLLS = 4000, POLL_US = 20 }; /* as often without a rest: a step of a small model */
+
+enum { FIRST_MARK = 2 * FEED_MARKS }; /* behind those of both feeds: one for each slot */
+
+static float *results_of(const struct trainer *t, const struct flight *f)
+{
+    return t->buffers->results + flight_slot(f->step) * SEAL_LEN;
+}
+
+int64_t step_waited_ns(const struct trainer *t)
+{
+    struct coll_stats s;
+
+    coll_stats(t->coll, &s);
+    return coll_is_device(t->coll) ? t->waited_ns : s.wait_ns;
+}
+
+/* ---- queueing ---- */
+
+static int has_follower(const struct trainer *t, int64_t step, int64_t last)
+{
+    return backend_is_device(t->backend) && t->job->train.accumulate == 1 && step + 1 < last;
+}
+
+/* This rank's own reasons to have nothing under way when `step` is done. */
+static int looks_at_state(const struct trainer *t, int64_t step)
+{
+    const int64_t every = t->job->checkpoint.every_steps;
+
+    return faults_n(t->o.faults) ||
+           (t->saver && (t->is_checkpoint_due || (every > 0 && (step + 1) % every == 0)));
+}
+
+/* The oldest step's collectives are those that may run now. */
+static void begin_handed(struct trainer *t)
+{
+    const struct flight *f = &t->flight[0];
+    const int64_t now_ns = clock_mono_ns();
+
+    for (int64_t id = f->first_handed; id && id <= f->last_handed; id++)
+        ring_run(t->ring, id, now_ns);
+}
+
+static void end_handed(struct trainer *t, const struct flight *f, int is_failed)
+{
+    const int64_t now_ns = clock_mono_ns();
+
+    for (int64_t id = f->first_handed; id && id <= f->last_handed; id++)
+        ring_end(t->ring, id, now_ns, is_failed);
+}
+
+/* Queue the step behind those under way; `after` as in step_scalars. */
+static void fly(struct trainer *t, float after)
+{
+    const int64_t step = t->state->at.step + t->n_flights;
+    struct flight *f = &t->flight[t->n_flights++];
+
+    *f = (struct flight){.step = step, .after = after};
+    results_of(t, f)[SEAL_STAMP] = 0;
+    f->rc = step_queue(t, f, &f->err);
+    if (f->rc == 0)
+        f->rc = backend_mark(t->backend, LANE_MAIN, FIRST_MARK + flight_slot(step), &f->err);
+    if (t->n_flights == 1)
+        begin_handed(t);
+}
+
+/* The oldest has ended. */
+static void land(struct trainer *t, int is_failed)
+{
+    end_handed(t, &t->flight[0], is_failed);
+    for (int i = 1; i < t->n_flights; i++)
+        t->flight[i - 1] = t->flight[i];
+    if (--t->n_flights > 0)
+        begin_handed(t);
+}
+
+/* ---- waiting ---- */
+
+/* Until `mark` is passed, or for -1 the whole queue. */
+static int wait_for(struct trainer *t, int mark, struct err *err)
+{
+    int rc;
+
+    for (int n = 0; (rc = mark < 0 ? backend_poll(t->backend, err)
+                                   : backend_passed(t->backend, mark, err)) == 1;
+         n++) {
+        if (t->coll && coll_poll(t->coll, err) < 0)
+            return err->code;
+        if (n >= BUSY_POLLS)
+            usleep(POLL_US);
+    }
+    if (rc == 0 && t->coll)
+        rc = coll_poll(t->coll, err);
+    return rc;
+}
+
+int step_wait(struct trainer *t, struct err *err)
+{
+    return backend_is_device(t->backend) ? wait_for(t, -1, err) : 0;
+}
+
+static int wait_flight(struct trainer *t, const struct flight *f, struct err *err)
+{
+    if (f->rc < 0)
+        *err = f->err;
+    if (f->rc < 0 || !backend_is_device(t->backend))
+        return f->rc;
+    return wait_for(t, FIRST_MARK + flight_slot(f->step), err);
+}
+
+/* After a failure: nothing runs any more.  0, or the device has failed as well. */
+static int stop_device(struct trainer *t)
+{
+    enum { UNDER_WAY_MS = 500 };
+    struct err other;
+
+    if (coll_is_device(t->coll))
+        (void)coll_device_quiesce(t->coll, UNDER_WAY_MS, &other);
+    return backend_sync(t->backend, &other);
+}
+
+/* The oldest step broke off, as *err says.  Returns 0 if it was applied all the same: then all its
+ * collectives were done, and whatever broke off is met again by the next one. */
+static int settle(struct trainer *t, struct err *err)
+{
+    const struct flight *f = &t->flight[0];
+    const float *r = results_of(t, f);
+    const double check[2] = {0, (double)r[SEAL_BAD_GRAD]};
+
+    if (!backend_is_device(t->backend) || stop_device(t) < 0)
+        return err->code;
+    return r[SEAL_STAMP] == step_stamp(f->step) && control_applies(check, r + SEAL_CONTROL)
+               ? 0
+               : err->code;
+}
+
+/* ---- results ---- */
+
+static int is_clean(const struct step_result *s)
+{
+    return s->applied && !s->control.n_stop && !s->control.n_checkpoint && !s->control.n_regroup;
+}
+
+static int read_result(struct trainer *t, struct step_result *out, struct err *err)
+{
+    const struct flight *f = &t->flight[0];
+    const float *r = results_of(t, f);
+
+    if (r[SEAL_STAMP] != step_stamp(f->step))
+        return err_set(err, ERR_DEVICE, "the result of step %lld is not there: its mark is %g",
+                       (long long)f->step, (double)r[SEAL_STAMP]);
+    control_read(r + SEAL_CONTROL, &out->control);
+    if (out->control.is_void)
+        return err_set(err, ERR_CANCELED, "its collectives were stopped");
+    out->has_bad_losses = r[SEAL_BAD_LOSSES] > 0;
+    out->applied = out->control.n_nonfinite == 0 && r[SEAL_BAD_GRAD] == 0;
+    t->waited_ns += (int64_t)r[SEAL_WAITED_NS];
+    t->loss_scale = t->state->scaler ? (double)r[SEAL_SCALER + SCALER_SCALE] : 0;
+    out->overflowed = t->state->scaler && !out->applied && out->control.n_nonfinite == 0 &&
+                      r[SEAL_SCALER + SCALER_STUCK] == 0.0f;
+    return 0;
+}
+
+static int explain(struct trainer *t, const struct step_result *s, struct err *err)
+{
+    if (s->applied)
+        return 0;
+    if (!s->overflowed)
+        return explain_nonfinite(t, s, err);
+    snprintf(t->note, sizeof t->note, "a gradient overflowed in float16; the loss scale is %g",
+             t->loss_scale);
+    return 0;
+}
+
+/* The oldest step was not clean: the one behind it, which all ranks queue, counts as nothing.  One
+ * that could not be queued stays, to say why. */
+static void drop_follower(struct trainer *t, int is_broken)
+{
+    struct err err;
+
+    if (t->n_flights == 1 && t->n_ranks > 1 && !is_broken)
+        fly(t, step_stamp(t->flight[0].step));
+    if (t->n_flights == 1 || t->flight[1].rc < 0)
+        return;
+    if (wait_flight(t, &t->flight[1], &err) < 0)
+        (void)stop_device(t); /* the next step meets it again */
+    end_handed(t, &t->flight[1], 0);
+    t->n_flights = 1;
+    t->is_batch_held = 1;
+}
+
+/* ---- a step ---- */
+
+static int check_standing(struct trainer *t, struct err *err)
+{
+    return t->hooks.canceled(t->hooks.arg) ? err_set(err, ERR_CANCELED, "training was canceled")
+                                           : coll_poll(t->coll, err);
+}
+
+static void queue_more(struct trainer *t, int64_t last)
+{
+    const int64_t step = t->state->at.step;
+
+    if (t->n_flights == 0)
+        fly(t, 0);
+    if (t->flight[0].rc == 0 && has_follower(t, step, last) && !looks_at_state(t, step))
+        fly(t, step_stamp(step));
+    if (backend_is_device(t->backend))
+        feed_ahead(t->train_feed);
+}
+
+static int finish(struct trainer *t, int64_t last, int is_broken, struct step_result *out,
+                  struct err *err)
+{
+    int rc = read_result(t, out, err);
+
+    if (rc < 0)
+        return rc;
+    if (!is_clean(out) && has_follower(t, t->flight[0].step, last))
+        drop_follower(t, is_broken);
+    return explain(t, out, err);
+}
+
+static void show_step(struct trainer *t)
+{
+    const int64_t step = t->state->at.step;
+
+    if (backend_is_device(t->backend))
+        t->hooks.at(t->hooks.arg, PHASE_STEP, step / t->steps_per_epoch + 1, step, -1);
+}
+
+int step_run(struct trainer *t, int64_t last, struct step_result *out, struct err *err)
+{
+    const int64_t start_ns = clock_mono_ns(), waited_ns = step_waited_ns(t);
+    int is_broken, rc = check_standing(t, err);
+
+    if (rc < 0 && t->n_flights == 0)
+        return rc;
+    if (t->n_flights > 0)
+        show_step(t);
+    t->note[0] = 0;
+    if (rc == 0) {
+        queue_more(t, last);
+        show_step(t);
+        rc = wait_flight(t, &t->flight[0], err);
+    }
+    is_broken = rc < 0;
+    if (is_broken)
+        rc = settle(t, err);
+    if (rc == 0)
+        rc = finish(t, last, is_broken, out, err);
+    if (rc < 0)
+        while (t->n_flights > 0)
+            land(t, 1);
+    else
+        land(t, 0);
+    if (t->n_flights == 0 && !t->is_batch_held)
+        feed_done(t->train_feed);
+    if (rc == 0) {
+        const int64_t wall_ns = clock_mono_ns() - start_ns;
+
+        t->hooks.stepped(t->hooks.arg, wall_ns,
+                         max_i64(0, wall_ns - (step_waited_ns(t) - waited_ns)));
+    }
+    return rc;
+}
