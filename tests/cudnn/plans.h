@@ -2,7 +2,7 @@
 #ifndef TESTS_CUDNN_PLANS_H
 #define TESTS_CUDNN_PLANS_H
 
-/* Guesses, until a real card's cudnn_device_describe replaces them. */
+/* Guesses, until the "cudnn_device" of a real card's gpu_properties replaces them. */
 static const char h200[] =
     "{\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,\"cudaDeviceId\":0,"
     "\"pciDeviceId\":0,\"isTccDriver\":0,\"supportCoopLaunch\":1,\"warpSize\":32,"

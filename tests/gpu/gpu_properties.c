@@ -1,11 +1,13 @@
-/* gpu_properties - what CUDA says of GPU 0, as JSON: for those who build plans for it elsewhere.
- * Exit status 77: no GPU. */
+/* gpu_properties - what CUDA and cuDNN say of GPU 0, as JSON: for those who build plans for it
+ * elsewhere.  Exit status 77: no GPU. */
 #include <cuda_runtime_api.h>
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/util.h"
+#include "cudnn_json.h"
 #include "gpu.h"
 
 typedef cudaError_t properties_fn(struct cudaDeviceProp *p, int device);
@@ -54,6 +56,21 @@ static void print_numbers(const struct cudaDeviceProp *p)
         printf("  \"%s\": %lld,\n", rows[i].name, rows[i].value);
 }
 
+/* What tests/cudnn/plans.h holds for an H200. */
+static int print_cudnn(void)
+{
+    char *text = NULL;
+    struct err err;
+
+    if (cudnn_json(dlopen("libcudnn.so.9", RTLD_LAZY), NULL, &text, &err) < 0) {
+        fprintf(stderr, "gpu_properties: %s\n", err.msg);
+        return -1;
+    }
+    printf("  \"cudnn_device\": %s\n}\n", text);
+    free(text);
+    return 0;
+}
+
 int main(void)
 {
     struct cudaDeviceProp p;
@@ -80,8 +97,8 @@ int main(void)
         printf("  \"%s\": %d,\n", attributes[i].name, value);
     }
     printf("  \"driver\": %d,\n  \"cuda\": %d,\n  \"cublaslt\": %d,\n  \"cudnn\": %d,\n"
-           "  \"nccl\": %d\n}\n",
+           "  \"nccl\": %d,\n",
            gpu_probe()->driver, gpu_probe()->cuda, gpu_probe()->cublaslt, gpu_probe()->cudnn,
            gpu_probe()->nccl);
-    return 0;
+    return print_cudnn() < 0;
 }

@@ -95,31 +95,6 @@ void cudnn_device_free(struct cudnn_device *d)
     free(d);
 }
 
-int cudnn_device_describe(cudnnHandle_t handle, char **out, struct err *err)
-{
-    const struct attr a[] = {ATTR(DEVICEPROP_HANDLE, HANDLE, 1, &handle)};
-    cudnnBackendDescriptor_t d = NULL;
-    int64_t n = 0;
-    char *text = NULL;
-    cudnnStatus_t st = cudnn_make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, a, 1, &d);
-
-    if (st == CUDNN_STATUS_SUCCESS)
-        st = cudnnBackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                      0, &n, NULL);
-    if (st == CUDNN_STATUS_SUCCESS) {
-        text = xcalloc(1, (size_t)n + 1);
-        st = cudnnBackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                      n, &n, text);
-    }
-    cudnn_destroy(d);
-    if (st != CUDNN_STATUS_SUCCESS) {
-        free(text);
-        return cudnn_refused(err, st, "this GPU", "asking for its properties");
-    }
-    *out = text;
-    return 0;
-}
-
 /* ---- running ---- */
 
 int cudnn_pack_new(const struct cudnn_plan *p, void *const *ptr, void *workspace,

@@ -46,9 +46,6 @@ int cudnn_device_described(const char *properties, const char *gpu, struct cudnn
                            struct err *err);
 void cudnn_device_free(struct cudnn_device *d); /* and its plans; NULL is fine */
 
-/* The JSON text of a live GPU, for cudnn_device_described elsewhere; to be freed. */
-int cudnn_device_describe(cudnnHandle_t handle, char **out, struct err *err);
-
 struct cudnn_rules {
     size_t max_workspace;
     int allow_tf32; /* float32 products may round their inputs to TF32 */
