@@ -26,5 +26,6 @@ int gpu_find(void)
     return device < 0 ? GPU_NONE : 0;
 }
 
+const struct plugin *gpu_plugin(void) { return plugin; }
 const struct plugin_probe *gpu_probe(void) { return &probe; }
 int gpu_open(struct backend **out, struct err *err) { return plugin->open(device, out, err); }

@@ -8,6 +8,7 @@ enum { GPU_NONE = 77 }; /* exit status: there is nothing to test on */
 
 /* Load the plugin and look for GPUs.  0, or GPU_NONE after saying why. */
 int gpu_find(void);
+const struct plugin *gpu_plugin(void);
 const struct plugin_probe *gpu_probe(void);
 int gpu_open(struct backend **out, struct err *err);
 

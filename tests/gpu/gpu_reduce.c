@@ -1,0 +1,311 @@
+/* gpu_reduce - all-reduces between processes that share a GPU, apart from any training: what the
+ * ranks' collectives do on this machine, and how long they take.
+ *
+ *     gpu_reduce [RANKS [MOST_BYTES]]     2 ranks, up to 64 MiB; exit status 77: no GPU
+ *
+ * Each size and type is summed as the host asks for it, then recorded and launched, again and
+ * again; every sum is compared.  At the end rank 0 launches one that nobody joins, and all leave:
+ * it must return, and its latch must have seen that. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "coll/device.h"
+#include "daemon/shared_gpu.h"
+#include "gpu.h"
+#include "tensor/half.h"
+
+enum { MOST_RANKS = 4, N_EAGER = 5, N_LAUNCHES = 50, LONG_MS = 60000, STOP_MS = 10000 };
+
+struct rank {
+    int rank, size;
+    int pipes[2]; /* from rank 0 to the others */
+    size_t most_bytes;
+    struct backend *b;
+    const struct coll_device_ops *ops;
+    struct coll *coll;
+    void *x, *source, *host; /* x = the sum of everybody's source; host: memory for either */
+    float *veto;
+    struct recording *recording;
+};
+
+/* Small integers: their sums are exact in every type. */
+static float element(int rank, int64_t i) { return (float)((rank + 1) * (i % 8 + 1)); }
+
+static float sum_of(const struct rank *r, int64_t i)
+{
+    return (float)(r->size * (r->size + 1) / 2) * element(0, i);
+}
+
+/* ---- a sum ---- */
+
+static int queue_sum(struct rank *r, int64_t n, enum dtype t, struct err *err)
+{
+    int64_t ticket;
+
+    if (backend_copy(r->b, r->x, r->source, (size_t)n * dtype_size(t), err) < 0)
+        return err->code;
+    ticket = coll_allreduce(r->coll, r->x, n, t, COLL_SUM, COLL_TAG_NONE, err);
+    if (ticket < 0 || coll_wait(r->coll, ticket, err) < 0)
+        return err->code;
+    return coll_device_latch(r->coll, r->veto, err);
+}
+
+static int finish(struct rank *r, struct err *err)
+{
+    int rc;
+
+    while ((rc = backend_poll(r->b, err)) == 1 && coll_poll(r->coll, err) == 0)
+        sched_yield();
+    return rc < 0 ? rc : coll_poll(r->coll, err);
+}
+
+static int check(struct rank *r, int64_t n, enum dtype t, const char *how, struct err *err)
+{
+    const size_t n_bytes = (size_t)n * dtype_size(t);
+
+    if (backend_copy_out(r->b, r->host, r->x, n_bytes, err) < 0)
+        return err->code;
+    for (int64_t i = 0; i < n; i++) {
+        const float seen = real_get(r->host, t, i);
+
+        if (seen != sum_of(r, i))
+            return err_set(err, ERR_NUMERIC, "%s: element %lld of %lld (%s) is %g, want %g", how,
+                           (long long)i, (long long)n, dtype_name(t), (double)seen,
+                           (double)sum_of(r, i));
+    }
+    return 0;
+}
+
+static int fill(struct rank *r, int64_t n, enum dtype t, struct err *err)
+{
+    for (int64_t i = 0; i < n; i++)
+        real_put(r->host, t, i, element(r->rank, i));
+    return backend_copy_in(r->b, r->source, r->host, (size_t)n * dtype_size(t), err);
+}
+
+static int record(struct rank *r, int64_t n, enum dtype t, struct err *err)
+{
+    struct err other;
+
+    if (backend_record_begin(r->b, err) < 0)
+        return err->code;
+    if (queue_sum(r, n, t, err) < 0) {
+        (void)backend_record_end(r->b, NULL, &other);
+        return err_wrap(err, "recording");
+    }
+    return backend_record_end(r->b, &r->recording, err);
+}
+
+/* Milliseconds of one, by `n_times` of them. */
+static int repeat(struct rank *r, int64_t n, enum dtype t, int n_times, double *ms, struct err *err)
+{
+    const int64_t start_ns = clock_mono_ns();
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < n_times; i++) {
+        rc = r->recording ? backend_launch(r->b, r->recording, err) : queue_sum(r, n, t, err);
+        if (rc == 0)
+            rc = finish(r, err);
+    }
+    *ms = (double)(clock_mono_ns() - start_ns) / 1e6 / n_times;
+    return rc < 0 ? rc : check(r, n, t, r->recording ? "recorded" : "eager", err);
+}
+
+static int sum(struct rank *r, size_t n_bytes, enum dtype t, struct err *err)
+{
+    const int64_t n = (int64_t)(n_bytes / dtype_size(t));
+    double eager, launched;
+
+    backend_recording_free(r->b, r->recording);
+    r->recording = NULL;
+    if (fill(r, n, t, err) < 0 || repeat(r, n, t, N_EAGER, &eager, err) < 0 ||
+        record(r, n, t, err) < 0 || repeat(r, n, t, N_LAUNCHES, &launched, err) < 0)
+        return err_wrap(err, "%zu bytes of %s", n_bytes, dtype_name(t));
+    if (r->rank == 0)
+        printf("%9zu bytes of %-4s: %8.3f ms eager, %8.3f ms recorded\n", n_bytes, dtype_name(t),
+               eager, launched);
+    fflush(stdout);
+    return 0;
+}
+
+static int sums(struct rank *r, struct err *err)
+{
+    static const size_t sizes[] = {1 << 10, 1 << 20, 64 << 20};
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
+
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        for (size_t k = 0; k < ARRAY_LEN(types); k++)
+            if (sizes[i] <= r->most_bytes && sum(r, sizes[i], types[k], err) < 0)
+                return err->code;
+    return 0;
+}
+
+/* ---- the end ---- */
+
+/* What rank 0 has, each of the others reads; 0, or <0. */
+static int pass_on(struct rank *r, void *x, size_t n_bytes, struct err *err)
+{
+    if (r->rank > 0)
+        return read(r->pipes[0], x, n_bytes) == (ssize_t)n_bytes
+                   ? 0
+                   : err_set(err, ERR_PEER, "rank 0 has ended");
+    for (int k = 1; k < r->size; k++)
+        if (write(r->pipes[1], x, n_bytes) != (ssize_t)n_bytes)
+            return err_set(err, ERR_IO, "the other ranks cannot be told");
+    return 0;
+}
+
+/* The last recording, which the others do not launch: 0 if it returned, and was found out. */
+static int leave(struct rank *r, struct err *err)
+{
+    const int64_t start_ns = clock_mono_ns();
+    struct err why;
+    float veto = -1;
+
+    if (r->rank == 0 && backend_launch(r->b, r->recording, err) < 0)
+        return err->code;
+    if (pass_on(r, &(char){0}, 1, err) < 0)
+        return err->code;
+    coll_abort(r->coll);
+    if (coll_device_quiesce(r->coll, STOP_MS, &why) != ERR_CANCELED)
+        return err_set(err, ERR_DEVICE, "an abort was not noticed: %s", why.msg);
+    if (backend_copy_out(r->b, &veto, r->veto, sizeof veto, err) < 0)
+        return err->code;
+    if (r->rank == 0 && veto != 1)
+        return err_set(err, ERR_NUMERIC, "after an abort the latch is %g, want 1", (double)veto);
+    if (r->rank == 0)
+        printf("what nobody joined was stopped in %.1f ms\n",
+               (double)(clock_mono_ns() - start_ns) / 1e6);
+    return 0;
+}
+
+static void close_rank(struct rank *r)
+{
+    struct err err;
+
+    if (r->coll)
+        (void)coll_device_quiesce(r->coll, STOP_MS, &err);
+    if (r->b)
+        backend_recording_free(r->b, r->recording);
+    coll_free(r->coll);
+    if (r->ops)
+        coll_device_free(r->ops, r->b, r->x);
+    if (r->b) {
+        backend_free(r->b, r->source);
+        backend_free(r->b, r->veto);
+    }
+    backend_close(r->b);
+    free(r->host);
+}
+
+/* ---- the begin ---- */
+
+static void stuck(void *arg, const char *text)
+{
+    (void)arg;
+    fprintf(stderr, "gpu_reduce: %s\n", text);
+    _exit(1);
+}
+
+static int open_rank(struct rank *r, struct err *err)
+{
+    const size_t n = r->most_bytes;
+
+    if (coll_device_of(gpu_plugin(), &r->ops, err) < 0 || gpu_open(&r->b, err) < 0)
+        return err->code;
+    r->host = xmalloc(n);
+    if (coll_device_alloc(r->ops, r->b, n, "sums", &r->x, err) < 0 ||
+        backend_alloc(r->b, n, "what is summed", &r->source, err) < 0)
+        return err->code;
+    return backend_alloc(r->b, sizeof *r->veto, "a flag", (void **)&r->veto, err);
+}
+
+static int connect_rank(struct rank *r, const uint8_t *ids, struct err *err)
+{
+    struct coll_device_options o = {.rank = r->rank,
+                                    .size = r->size,
+                                    .name = "gpu_reduce/1",
+                                    .stop_ms = STOP_MS,
+                                    .stuck = stuck};
+    const int64_t start_ns = clock_mono_ns();
+
+    if (coll_device_new(r->ops, r->b, &o, &r->coll, err) < 0 ||
+        coll_device_connect(r->coll, ids, COLL_ID_BYTES, LONG_MS, err) < 0)
+        return err->code;
+    if (r->rank == 0)
+        printf("%d ranks connected in %.1f ms\n", r->size,
+               (double)(clock_mono_ns() - start_ns) / 1e6);
+    return coll_device_register(r->coll, r->x, r->most_bytes, err);
+}
+
+static int run(struct rank *r)
+{
+    uint8_t id[COLL_ID_BYTES];
+    struct err err;
+    int rc = open_rank(r, &err);
+
+    if (rc == 0 && r->rank == 0)
+        rc = coll_device_make_ids(r->ops, r->size, id, &err);
+    if (rc == 0)
+        rc = pass_on(r, id, sizeof id, &err);
+    if (rc == 0)
+        rc = connect_rank(r, id, &err);
+    if (rc == 0)
+        rc = sums(r, &err);
+    if (rc == 0)
+        rc = leave(r, &err);
+    close_rank(r);
+    if (rc < 0)
+        fprintf(stderr, "gpu_reduce: rank %d: %s\n", r->rank, err.msg);
+    return rc < 0;
+}
+
+/* Before any library of NVIDIA's is there. */
+static int fork_ranks(struct rank *r, pid_t *pids)
+{
+    for (int k = 1; k < r->size; k++) {
+        pids[k] = fork();
+        if (pids[k] < 0)
+            return -1;
+        if (pids[k] == 0) {
+            r->rank = k;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct rank r = {.size = argc > 1 ? atoi(argv[1]) : 2,
+                     .most_bytes = argc > 2 ? strtoul(argv[2], NULL, 10) : 64 << 20};
+    pid_t pids[MOST_RANKS];
+    int rc, status;
+
+    if (r.size < 2 || r.size > MOST_RANKS || r.most_bytes < 1 << 10) {
+        fprintf(stderr, "gpu_reduce: want 2 to %d ranks, and 1024 bytes or more\n", MOST_RANKS);
+        return 2;
+    }
+    if (pipe(r.pipes) < 0 || fork_ranks(&r, pids) < 0) {
+        perror("gpu_reduce");
+        return 1;
+    }
+    close(r.pipes[r.rank == 0 ? 0 : 1]); /* who reads an id from nobody finds the end */
+    daemon_share_gpu();
+    rc = gpu_find();
+    if (rc == 0)
+        rc = run(&r);
+    if (r.rank > 0)
+        return rc;
+    close(r.pipes[1]);
+    for (int k = 1; k < r.size; k++)
+        rc |= waitpid(pids[k], &status, 0) == pids[k] && status == 0 ? 0 : rc ? rc : 1;
+    return rc;
+}
