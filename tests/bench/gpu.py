@@ -1,7 +1,7 @@
 """gpu - dptrain beside PyTorch on one GPU, in turn, in one call.
 
     bench.py gpu [--build DIR] [--python PYTHON] [--rounds N] [--case NAME]... [--precision P]...
-                 [--record] [--rehearse]
+                 [--minutes N] [--record] [--rehearse]
 
 LeNet on MNIST, one rank, the set resident on the GPU.  Contenders: ours; PyTorch eager, compiled
 (torch.compile, max-autotune) and as its own CUDA graph (torch_gpu.py).  Beside the rates stand the
@@ -11,9 +11,10 @@ exposed with two ranks: on a GPU each where there are two, else both on one GPU
 
 Goals, in steps per second at batch 256, float32: 8 times PyTorch eager, 1.5 times PyTorch's graph.
 
+--minutes N  begin no run after so long; the goals' runs come first, and what is missing is named
 --rehearse   all of it on the CPU with few steps: proves the script, measures nothing
-Exit status 0: measured (goals met or not: the table says it); 1: a contender failed; 77: no GPU, or
-no MNIST.
+Exit status 0: measured (goals met or not: the table says it); 1: a contender failed, or time ran
+out; 77: no GPU, or no MNIST.
 """
 import argparse
 import os
@@ -52,15 +53,20 @@ def run_ours(args, case, precision, ranks=1, options=()):
     return dict(said, steps_per_second=said["samples_per_second"] / case["batch"])
 
 
-def attempt(failures, what, runner, *args):
+def attempt(args, failures, what, runner, *more):
+    """What the runner says; None where it fails, or no time is left for it."""
+    if time.monotonic() >= args.until:
+        failures.append(f"{what}: no time was left")
+        return None
+    start = time.monotonic()
     try:
-        said = runner(*args)
+        said = runner(*more)
     except RuntimeError as failure:
         failures.append(what)
         said = None
         print(f"{what} failed: {failure}", file=sys.stderr, flush=True)
     else:
-        print(f"{what}: {said}", file=sys.stderr, flush=True)
+        print(f"{what}: {said} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)
     return said
 
 
@@ -76,7 +82,7 @@ def measure(args, failures):
                          for kind in (KINDS[:1] if args.rehearse else KINDS)]
                 for who, run in runs:
                     key = (name, precision, who)
-                    said = attempt(failures, f"round {number + 1}: {', '.join(key)}", run)
+                    said = attempt(args, failures, f"round {number + 1}: {', '.join(key)}", run)
                     if said:
                         results.setdefault(key, []).append(said)
     return results
@@ -86,7 +92,7 @@ def exposure(args, failures, n_gpus):
     """Two ranks' exposed all-reduce; float32, batch 256."""
     case = dict(CASES["batch 256"], steps=20 if args.rehearse else 200)
     shared = args.device == "cuda" and n_gpus < 2
-    said = attempt(failures, "2 ranks, ours", run_ours, args, case, "float32", 2,
+    said = attempt(args, failures, "2 ranks, ours", run_ours, args, case, "float32", 2,
                    ("--test-shared-gpu",) if shared else ())
     if not said:
         return "2 ranks: failed."
@@ -141,9 +147,11 @@ def parse(argv):
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--case", action="append", choices=list(CASES))
     parser.add_argument("--precision", action="append", choices=list(PRECISIONS))
+    parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--record", action="store_true", help="append to RESULTS.md")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, few steps")
     args = parser.parse_args(argv)
+    args.until = time.monotonic() + 60 * args.minutes
     args.device = "cpu" if args.rehearse else "cuda"
     if args.rehearse:
         args.precision, args.rounds, args.record = ["float32"], 1, False
@@ -163,14 +171,14 @@ def main(argv):
         print(f"skipped: {args.python} has no PyTorch; --python names one that has")
         return 77
     failures = []
-    peak = attempt(failures, "ceilings", torch_line, args, "--ceilings")
+    peak = attempt(args, failures, "ceilings", torch_line, args, "--ceilings")
+    exposed = exposure(args, failures, n_gpus)
     results = measure(args, failures)
     text = "\n".join(rows(results)) + "\n"
-    exposed = exposure(args, failures, n_gpus)
     if peak:
         text = describe(args, peak, exposed) + "\n" + text
     if failures:
-        text += f"\nFailed: {'; '.join(failures)}.\n"
+        text += f"\nNot measured: {'; '.join(failures)}.\n"
     print("\n" + text)
     if args.record:
         with open(os.path.join(bench.HERE, "RESULTS.md"), "a", encoding="utf-8") as file:

@@ -5,7 +5,13 @@
     suite.py --bundle DIR     those of a bundle (deploy/bundle.sh)
     --rehearse                the training checks, the CPU in the GPU's place: for the suite itself
     --only NAME               one check (may be repeated); --list names them
-    --out DIR                 where logs and gpu-properties.json go (default: a temporary folder)
+    --minutes N               begin no check after so long; those left count as skipped
+    --out DIR                 where gpu-suite.log, all else that was written, and
+                              gpu-properties.json go (default: a temporary folder, kept on failure)
+
+gpu-suite.log has everything: the machine's drivers, libraries and settings, each check's command,
+output and time, for what failed the same once more under compute-sanitizer or without recorded
+steps, for what hung where its threads stood.
 
 Exit status 0: all passed; 1: some failed; 77: there is no GPU (which it says, and what was looked
 for).  The last line is "N passed, N failed, N skipped".
@@ -21,83 +27,7 @@ import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-NONE = 77
-PATIENCE = float(os.environ.get("DPTRAIN_PATIENCE", "120"))
-
-# The demo job, small.
-JOB = {"data.samples": 4096, "data.validation_samples": 512, "train.global_batch": 64,
-       "train.epochs": 1, "optimizer.lr": 0.05}
-
-
-class Skip(Exception):
-    """This check cannot be made here."""
-
-
-class Suite:
-    def __init__(self, args):
-        if args.bundle:
-            tools = os.path.abspath(os.path.join(args.bundle, "bin"))
-            self.driver = os.path.join(tools, "dpdriver")
-            self.follower = os.path.join(tools, "dpfollower")
-            self.golden = os.path.join(HERE, "golden.json")
-        else:
-            build = os.path.abspath(args.build)
-            tools = os.path.join(build, "tests", "gpu")
-            self.driver = os.path.join(build, "driver", "dpdriver")
-            self.follower = os.path.join(build, "follower", "dpfollower")
-            self.golden = os.path.join(HERE, "..", "golden", "golden.json")
-        self.tools = tools
-        self.rehearse = args.rehearse
-        self.device = "cpu" if args.rehearse else "cuda"
-        self.out = os.path.abspath(args.out)
-        self.runs = 0
-
-    def tool(self, name):
-        return os.path.join(self.tools, name)
-
-    def run(self, name, argv, env=None, patience=PATIENCE * 5):
-        """Run to the end; its output goes to a log and comes back.  Fails with its last lines."""
-        log = os.path.join(self.out, name + ".log")
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, errors="replace",
-                              timeout=patience, env={**os.environ, **(env or {})})
-        with open(log, "w", encoding="utf-8") as file:
-            file.write(done.stdout)
-        if done.returncode == NONE:
-            raise Skip(done.stdout.strip().splitlines()[-1])
-        if done.returncode != 0:
-            tail = "\n".join(done.stdout.splitlines()[-25:])
-            raise AssertionError(f"{argv[0]} ended with {done.returncode} ({log}):\n{tail}")
-        return done.stdout
-
-    # ---- training ----
-
-    def command(self, n_ranks, device, sets, run_dir):
-        argv = [self.driver, "--nranks", str(n_ranks), "--port", "0", "--device", device,
-                "--run-dir", run_dir, "--threads", "1"]
-        if n_ranks > 1:
-            argv += ["--local"]
-            if device != "cpu":
-                argv += ["--test-shared-gpu"]
-        for key, value in {**JOB, **sets}.items():
-            argv += ["--set", f"{key}={value}"]
-        return argv
-
-    def new_run(self):
-        self.runs += 1
-        return os.path.join(self.out, f"run-{self.runs}")
-
-    def train(self, name, n_ranks, device, sets, env=None):
-        """The events of a whole run."""
-        run_dir = self.new_run()
-        self.run(name, self.command(n_ranks, device, sets, run_dir), env)
-        return events_of(run_dir)
-
-
-def events_of(run_dir):
-    with open(os.path.join(run_dir, "events.jsonl"), encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+from rig import NONE, PATIENCE, Skip, Suite, events_of, note_facts, read, stacks_of
 
 
 def losses(events):
@@ -114,28 +44,58 @@ def assert_near(what, seen, want, tolerance):
 # ---- the checks; each docstring is what is printed ----
 
 
+def check(suite):
+    """dpdriver --check --device cuda: driver and libraries fit"""
+    text = suite.run("check", [suite.driver, "--check", "--nranks", "1", "--device", suite.device])
+    assert "they fit: " in text, text
+
+
 def properties(suite):
     """the GPU's properties, in gpu-properties.json"""
     text = suite.run("properties", [suite.tool("gpu_properties")])
     found = json.loads(text)
-    assert found["multiProcessorCount"] > 0 and found["nccl"] >= 22800, text
     with open(os.path.join(suite.out, "gpu-properties.json"), "w", encoding="utf-8") as file:
         file.write(text)
+    assert found["multiProcessorCount"] > 0 and found["nccl"] >= 22800, text
+    assert found["cudnn_device"]["multiProcessorCount"] == found["multiProcessorCount"], text
+
+
+def reduced(n_ranks):
+    def check(suite):
+        text = suite.run(f"reduce_{n_ranks}", [suite.tool("gpu_reduce"), str(n_ranks)])
+        for line in text.splitlines():
+            if " ms" in line:
+                suite.say("    " + line)
+        assert "what nobody joined was stopped" in text, text
+    check.__doc__ = f"all-reduces of {n_ranks} processes, recorded and not; an abort ends one"
+    check.__name__ = f"reduce_{n_ranks}"
+    return check
+
+
+def ops(suite, name, dtype):
+    """Where it fails, the log has the same under compute-sanitizer."""
+    try:
+        suite.run(name, [suite.tool("gpu_ops"), dtype])
+    except AssertionError:
+        if sanitizer_of():
+            suite.observe(name + "_sanitized", [sanitizer_of(), "--tool", "memcheck",
+                                                suite.tool("gpu_ops"), dtype], limit=PATIENCE)
+        raise
 
 
 def ops_f32(suite):
     """every operator against the double-precision reference, in float32"""
-    suite.run("ops_f32", [suite.tool("gpu_ops"), "F32"])
+    ops(suite, "ops_f32", "F32")
 
 
 def ops_bf16(suite):
     """... in bfloat16"""
-    suite.run("ops_bf16", [suite.tool("gpu_ops"), "BF16"])
+    ops(suite, "ops_bf16", "BF16")
 
 
 def ops_f16(suite):
     """... in float16"""
-    suite.run("ops_f16", [suite.tool("gpu_ops"), "F16"])
+    ops(suite, "ops_f16", "F16")
 
 
 def golden(suite):
@@ -146,26 +106,33 @@ def golden(suite):
 def like_cpu(suite):
     """training is that on the CPU"""
     want = suite.train("cpu", 1, "cpu", {})
-    seen = suite.train("gpu", 1, suite.device, {})
+    seen = suite.train_explained("gpu", 1, {})
     start = next(e for e in seen if e["event"] == "start")
     assert start["device"].startswith(suite.device), f"it ran on {start['device']}"
     assert_near("losses", losses(seen), losses(want), 2e-3)
 
 
-def like_float32(precision):
+def recorded(suite):
+    """recorded steps give the bits that their kernels give one by one, over a whole training"""
+    seen = [losses(suite.train(f"record_{record}", 1, suite.device, {"train.record": record}))
+            for record in ("true", "false")]
+    assert len(seen[0]) > 1 and seen[0] == seen[1], f"losses {seen[0]}, and unrecorded {seen[1]}"
+
+
+def like_float32(name, what, sets, n_ranks=1):
     def check(suite):
         want = suite.train("float32", 1, suite.device, {})
-        seen = suite.train(precision, 1, suite.device, {"precision": precision})
+        seen = suite.train_explained(name, n_ranks, sets)
         assert_near("losses", losses(seen), losses(want), 1e-1)
-    check.__doc__ = f"training in {precision} is near that in float32"
-    check.__name__ = precision
+    check.__doc__ = f"training {what} is near that in float32"
+    check.__name__ = name
     return check
 
 
 def like_one_rank(n_ranks):
     def check(suite):
         want = suite.train("one_rank", 1, suite.device, {})
-        seen = suite.train(f"{n_ranks}_ranks", n_ranks, suite.device, {})
+        seen = suite.train_explained(f"{n_ranks}_ranks", n_ranks, {})
         form = next(e for e in seen if e["event"] == "form")
         assert form["nranks"] == n_ranks, f"{form}"
         assert_near("losses", losses(seen), losses(want), 2e-3)
@@ -202,20 +169,14 @@ def killed(suite):
                 [e for e in events_of(run_dir) if e["event"] == "epoch"]) > n_epochs)
             driver.send_signal(signal.SIGINT)
             assert driver.wait(PATIENCE) == 4, f"the driver ended with {driver.returncode}"
-            print(f"    recovered after {seconds:.2f} s")
+            suite.say(f"    recovered after {seconds:.2f} s")
         finally:
             for process in (driver, follower):
                 if process and process.poll() is None:
+                    suite.note(stacks_of(process.pid))
                     process.kill()
                     process.wait()
-
-
-def read(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().strip()
-    except FileNotFoundError:
-        return ""
+            suite.note(read(log_path))
 
 
 def event(run_dir, kind):
@@ -252,7 +213,7 @@ def sanitized(tool):
         if not program:
             raise Skip("no compute-sanitizer on PATH or in the toolkit")
         suite.run(tool, [program, "--tool", tool, "--error-exitcode", "1", suite.tool("gpu_ops")],
-                  patience=3600)
+                  limit=5 * PATIENCE)
     check.__doc__ = f"compute-sanitizer {tool} finds nothing in the operator table"
     check.__name__ = tool
     return check
@@ -274,17 +235,23 @@ def quiet(suite):
     assert found["steps"] == 200 and not bad, f"in {found['steps']} steps: {bad}"
 
 
-CHECKS = [properties, ops_f32, ops_bf16, ops_f16, golden, like_cpu, like_float32("bfloat16"),
-          like_float32("float16"), like_one_rank(2), like_one_rank(3), killed, quiet,
+# What tells most in the least time comes first.
+CHECKS = [check, properties, ops_f32, golden, reduced(2), like_cpu, recorded, like_one_rank(2),
+          killed, quiet, ops_bf16, ops_f16, like_float32("tf32", "in TF32", {"train.tf32": "true"}),
+          like_float32("bfloat16", "in bfloat16", {"precision": "bfloat16"}),
+          like_float32("float16", "in float16", {"precision": "float16"}),
+          reduced(3), like_one_rank(3),
+          like_float32("bfloat16_ranks_2", "of 2 ranks that sum in bfloat16",
+                       {"precision": "bfloat16", "train.grad_dtype": "bfloat16"}, 2),
           sanitized("memcheck"), sanitized("racecheck")]
-REHEARSED = {"like_cpu", "ranks_2", "ranks_3", "killed"}
+REHEARSED = {"like_cpu", "recorded", "ranks_2", "ranks_3", "killed", "tf32"}
 
 
 def probe(suite):
     """Whether there is a GPU; says what was found."""
     done = subprocess.run([suite.tool("gpu_probe")], stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    print(done.stdout.rstrip())
+    suite.say(done.stdout.rstrip())
     if done.returncode not in (0, NONE):
         sys.exit(f"gpu_probe ended with {done.returncode}")
     return done.returncode == 0
@@ -292,7 +259,10 @@ def probe(suite):
 
 def run_one(check, suite):
     start = time.monotonic()
+    suite.note(f"\n==== {check.__name__}: {check.__doc__}")
     try:
+        if suite.left() <= 0:
+            raise Skip("no time is left (--minutes)")
         check(suite)
         verdict, why = "ok", ""
     except Skip as skip:
@@ -300,8 +270,8 @@ def run_one(check, suite):
     except (AssertionError, OSError, KeyError, StopIteration, ValueError,
             subprocess.TimeoutExpired) as failure:
         verdict, why = "FAILED", f": {failure!r}" if not str(failure) else f": {failure}"
-    print(f"{verdict}: {check.__name__}: {check.__doc__} "
-          f"({time.monotonic() - start:.1f} s){why}", flush=True)
+    suite.say(f"{verdict}: {check.__name__}: {check.__doc__} "
+              f"({time.monotonic() - start:.1f} s){why}")
     return verdict
 
 
@@ -313,6 +283,7 @@ def main():
     parser.add_argument("--rehearse", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--out")
     args = parser.parse_args()
     if args.list:
@@ -332,15 +303,18 @@ def main():
             shutil.rmtree(args.out)
         print("nothing was tested: there is no GPU (the reason is above)")
         return NONE
+    if not args.rehearse:
+        note_facts(suite)
     checks = [c for c in CHECKS if (not args.only or c.__name__ in args.only) and
               (not args.rehearse or c.__name__ in REHEARSED)]
     verdicts = [run_one(c, suite) for c in checks]
     n = {v: verdicts.count(v) for v in ("ok", "FAILED", "skipped")}
     if n["FAILED"] or keep:
-        print(f"logs are in {args.out}")
+        suite.say(f"everything is in {os.path.join(args.out, 'gpu-suite.log')}")
     else:
         shutil.rmtree(args.out)
     print(f"{n['ok']} passed, {n['FAILED']} failed, {n['skipped']} skipped")
+    suite.log.close()
     return 1 if n["FAILED"] or not n["ok"] else 0
 
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """What the GPU suite says where there is no GPU: 77, the reason, and where was looked.  And that a
-check which fails makes the suite fail.  test_absent.py BUILD; exit 77 where there is one."""
+check which fails or hangs makes the suite fail.
+
+    test_absent.py BUILD      exit 77 where there is a GPU"""
 
 import os
 import subprocess
@@ -35,12 +37,28 @@ expect("without a GPU", ["--build", build], 77, "no GPU: ", "dptrain-cuda.so: ",
 expect("the list", ["--list"], 0, "ops_f32: every operator", "racecheck: ", "killed: kill -9")
 expect("an unknown check", ["--build", build, "--only", "nothing"], 2, "no check is named nothing")
 expect("no folder", [], 2, "one of --build and --bundle is wanted")
-# A daemon that fails: the check does, and its last words are shown.
-with tempfile.TemporaryDirectory() as fake:
-    os.makedirs(os.path.join(fake, "driver"))
-    path = os.path.join(fake, "driver/dpdriver")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("#!/bin/sh\necho the last words\nexit 1\n")
-    os.chmod(path, 0o755)
-    expect("a daemon that fails", ["--build", fake, "--rehearse", "--only", "ranks_2"], 1,
-           "FAILED: ranks_2", "the last words", "0 passed, 1 failed, 0 skipped")
+
+
+def with_driver(what, script, args, status, *says, **env):
+    """The suite over a driver of the test's; returns its log."""
+    with tempfile.TemporaryDirectory() as fake:
+        os.makedirs(os.path.join(fake, "driver"))
+        path = os.path.join(fake, "driver/dpdriver")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n" + script)
+        os.chmod(path, 0o755)
+        expect(what, ["--build", fake, "--rehearse", "--only", "ranks_2", "--out", fake, *args],
+               status, *says, **env)
+        with open(os.path.join(fake, "gpu-suite.log"), encoding="utf-8") as file:
+            return file.read()
+
+
+# The check fails with the daemon, and shows its last words.
+log = with_driver("a daemon that fails", "echo the last words\nexit 1\n", [], 1, "FAILED: ranks_2",
+                  "the last words", "0 passed, 1 failed, 0 skipped")
+assert "--nranks 1" in log and "the last words\n" in log and "status 1" in log, log
+log = with_driver("a daemon that hangs", "echo waiting\nexec sleep 1000\n", [], 1,
+                  "did not end in time", "waiting", DPTRAIN_PATIENCE="0.5")
+assert "sleep" in log and "thread" in log, log
+with_driver("no time", "exit 0\n", ["--minutes", "0"], 1, "skipped: ranks_2",
+            "no time is left", "0 passed, 0 failed, 1 skipped")
