@@ -33,6 +33,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+LIMIT_S = 600  # of one run
 DATA = os.path.join(os.environ.get("DPTRAIN_DATA", os.path.join(ROOT, "..", "shared", "data")),
                     "mnist")
 TUNED = dict(MALLOC_MMAP_THRESHOLD_="1073741824", MALLOC_TRIM_THRESHOLD_="4294967295",
@@ -85,8 +86,28 @@ def run_torch(python, tuned, case, name):
                    for rank in range(case["ranks"])])
 
 
+def default_build():
+    """Where our programs are: build/ of the sources, or the bundle that this lies in."""
+    return ROOT if os.path.exists(os.path.join(ROOT, "bin", "dpdriver")) else \
+        os.path.join(ROOT, "build")
+
+
+def driver_of(build):
+    bundled = os.path.join(build, "bin", "dpdriver")
+    return bundled if os.path.exists(bundled) else os.path.join(build, "driver", "dpdriver")
+
+
+def output_of(process):
+    try:
+        return process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, err = process.communicate()
+        return "", f"{err}\nit had not ended after {LIMIT_S} s"
+
+
 def finish(processes):
-    outs = [p.communicate() for p in processes]
+    outs = [output_of(p) for p in processes]
     lines = [line for out, _ in outs for line in out.splitlines() if line.startswith("{")]
     if any(p.returncode for p in processes) or not lines:
         raise RuntimeError("\n".join(err[-600:] for _, err in outs))
@@ -114,10 +135,11 @@ def run_ours(build, case, options=()):
         env = {k: v for k, v in clean_env(case).items() if k != "OMP_NUM_THREADS"}
         start, cpu_start = time.time(), cpu_of_children()
         done = subprocess.run(
-            [os.path.join(build, "driver", "dpdriver"), "--nranks", str(case["ranks"]), "--local",
+            [driver_of(build), "--nranks", str(case["ranks"]), "--local",
              "--port", "0", "--threads", str(case["threads"]), "--job",
              os.path.join(work, "job.yaml"), "--run-dir", os.path.join(work, "run"), *options],
-            env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            timeout=LIMIT_S)
         if done.returncode:
             raise RuntimeError(f"status {done.returncode}: {done.stderr[-600:]}")
         with open(os.path.join(work, "run", "events.jsonl")) as f:
@@ -125,6 +147,8 @@ def run_ours(build, case, options=()):
         cpu = cpu_of_children() - cpu_start
         return dict(read_events(events, start),
                     cpu_ms=cpu * 1e3 / case["steps"] / case["ranks"])
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"it had not ended after {LIMIT_S} s") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -145,7 +169,7 @@ def read_events(events, start):
 def contenders(args):
     """name -> function of (case, case's name)"""
     out = {}
-    if os.access(os.path.join(args.build, "driver", "dpdriver"), os.X_OK):
+    if os.access(driver_of(args.build), os.X_OK):
         out["ours"] = lambda case, name: run_ours(args.build, case)
     else:
         print(f"no dpdriver in {args.build}: PyTorch only", file=sys.stderr)
@@ -232,7 +256,7 @@ def describe(results, args, load):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--build", default=default_build())
     parser.add_argument("--torch", action="append", metavar="NAME=PYTHON")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--case", action="append", choices=list(CASES))

@@ -120,8 +120,8 @@ def rows(results):
 
 def describe(args, peak, exposed):
     commit, machine = bench.commit_and_cpu()
-    versions = subprocess.run([os.path.join(args.build, "driver", "dpdriver"), "--check",
-                               "--device", args.device], capture_output=True, text=True).stdout
+    versions = subprocess.run([bench.driver_of(args.build), "--check", "--device", args.device],
+                              capture_output=True, text=True).stdout
     text = [f"## {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}, GPU: {peak['gpu']}", "",
             f"{machine}; PyTorch {peak['version']} with cuDNN {peak['cudnn']}; medians of "
             f"{args.rounds}.  Ceilings by PyTorch: copy {peak['copy_tb_s']:.2f} TB/s, products " +
@@ -141,7 +141,7 @@ def count_gpus():
 
 def parse(argv):
     parser = argparse.ArgumentParser(prog="bench.py gpu", description=__doc__.split("\n")[0])
-    parser.add_argument("--build", default=os.path.join(bench.ROOT, "build"))
+    parser.add_argument("--build", default=bench.default_build())
     parser.add_argument("--python", help="one with PyTorch ($DPTRAIN_TORCH_PYTHON, or this one)",
                         default=os.environ.get("DPTRAIN_TORCH_PYTHON", sys.executable))
     parser.add_argument("--rounds", type=int, default=3)
