@@ -134,6 +134,8 @@ static void leave(struct driver *d)
         due = min_i64(due, d->conns_until_ms);
     if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* that one takes a look at all ranks */
         due = min_i64(due, end_due(d) > d->now_ms ? end_due(d) : d->now_ms + CHECK_MS);
+    if (d->stage == STAGE_WAIT && d->recovery.settled_ms > d->now_ms)
+        due = min_i64(due, d->recovery.settled_ms);
     session_leave(&d->clock, due);
 }
 

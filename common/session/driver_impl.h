@@ -108,9 +108,12 @@ struct recovery {          /* from a loss to the next completed step */
     struct cause cause;    /* the first */
     enum stage resume;     /* what to do once formed: train, validate or checkpoint */
     int64_t wait_until_ms; /* STAGE_WAIT */
-    int is_orderly;        /* ... for nobody: who is gone has left in order */
-    int64_t newest_step;   /* that any rank was seen at */
-    int is_midstep;        /* a step was under way */
+    int64_t settled_ms;    /* ... more losses may come until then, */
+    int64_t latest_ms;     /* which is never later than this */
+    int is_wait_said;
+    int is_orderly;      /* ... for nobody: who is gone has left in order */
+    int64_t newest_step; /* that any rank was seen at */
+    int is_midstep;      /* a step was under way */
     int64_t steps_lost;
     int n_fruitless; /* in a row, whoever's fault */
 };

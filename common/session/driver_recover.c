@@ -2,15 +2,17 @@
  *
  * Happy path: a rank is lost.  The others are told to leave what runs (Abort with `recover`) and
  * keep their state; a spare that is ready takes the free seat, and Prepare of the next generation
- * goes out at once.  Endpoints say which step each holds; Form names the newest as the source.
- * Then the stage that was broken off is done again: training goes on from the step held.
+ * goes out at once, in a job of thousands when no more losses come.  Endpoints say which step each
+ * holds; Form names the newest as the source.  Then the stage that was broken off is done again:
+ * training goes on from the step held.
  *
  * Without a spare: STAGE_WAIT, until a follower has joined and is ready, for replace_timeout; then
  * with fewer ranks, renumbered without gaps, if min_ranks allows; else the job fails with the first
  * cause.  More ranks may be lost at any point of this; each only adds a free seat.
  *
  * What could go on for ever: a rank that fails every time.  So recoveries are counted by the rank
- * at fault until a step is completed.
+ * at fault until a step is completed.  One that is gone for good cannot: with fewer ranks each
+ * keeps its own count.
  *
  * Leaving and joining in order need no Abort: rank 0's engine asks for a regroup, all ranks end
  * training at the same step, and from there it is as above, but that nobody waits for a replacement
@@ -43,8 +45,10 @@ int recover_n_ready(const struct driver *d) { return n_ready(d, 0, d->n_seats); 
 
 int recover_is_possible(const struct driver *d, int rank)
 {
+    if (d->o.replace_timeout_ms > 0)
+        return 1;
     int left = recover_n_ready(d) - (rank >= 0 && recover_is_ready(&d->seats[rank]));
-    return left >= recover_min_ranks(d) || d->o.replace_timeout_ms > 0;
+    return left >= recover_min_ranks(d);
 }
 
 /* ---- who takes part ---- */
@@ -106,8 +110,11 @@ static void shrink(struct driver *d)
 
     d->seats = xcalloc((size_t)d->n_seats, sizeof(*old));
     for (int k = 0; k < d->n_ranks; k++)
-        if (k == 0 || recover_is_ready(&old[k]))
+        if (k == 0 || recover_is_ready(&old[k])) {
+            d->n_fruitless[n] = d->n_fruitless[k];
             d->seats[n++] = old[k];
+        }
+    memset(&d->n_fruitless[n], 0, (size_t)(d->n_seats - n) * sizeof(*d->n_fruitless));
     next = n;
     for (int k = 1; k < d->n_seats; k++)
         if (old[k].is_taken && (k >= d->n_ranks || !recover_is_ready(&old[k])))
@@ -245,15 +252,27 @@ static void give_up(struct driver *d)
                1e-3 * (double)d->o.replace_timeout_ms);
 }
 
+static void say_waiting(struct driver *d, int n)
+{
+    if (!d->recovery.is_wait_said && d->o.replace_timeout_ms > 0)
+        queue_log(&d->out, LOG_INFO,
+                  "waiting up to %g s for a replacement (cluster.replace_timeout); %d of %d ranks "
+                  "keep their state",
+                  1e-3 * (double)d->o.replace_timeout_ms, n, d->n_ranks);
+    d->recovery.is_wait_said = 1;
+}
+
 void recover_try(struct driver *d)
 {
+    if (d->now_ms < d->recovery.settled_ms && d->n_stops == 0)
+        return;
     let_go(d);
     fill_seats(d);
     int n = n_ready(d, 0, d->n_ranks);
     if (n == d->n_ranks)
         go_on(d);
     else if (d->now_ms < recover_deadline(d))
-        return;
+        say_waiting(d, n);
     else if (n >= recover_min_ranks(d) || d->n_stops > 0) /* to stop in order, any number will do */
         go_on_with_fewer(d);
     else
@@ -262,18 +281,15 @@ void recover_try(struct driver *d)
 
 static void enter_wait(struct driver *d, int64_t ms)
 {
-    if (d->stage != STAGE_WAIT)
+    if (d->stage != STAGE_WAIT) {
         d->next_missing_ms = d->now_ms + MISSING_LINE_MS;
+        d->recovery.is_wait_said = 0;
+    }
     d->stage = STAGE_WAIT;
     d->stage_ms = d->now_ms;
     d->recovery.wait_until_ms = d->now_ms + ms;
     d->recovery.is_orderly = ms == 0 && d->o.replace_timeout_ms > 0;
     recover_try(d);
-    if (d->stage == STAGE_WAIT && d->o.replace_timeout_ms > 0)
-        queue_log(&d->out, LOG_INFO,
-                  "waiting up to %g s for a replacement (cluster.replace_timeout); %d of %d ranks "
-                  "keep their state",
-                  1e-3 * (double)d->o.replace_timeout_ms, n_ready(d, 0, d->n_ranks), d->n_ranks);
 }
 
 /* ---- a loss ---- */
@@ -298,6 +314,17 @@ static void note_progress(struct driver *d)
         r->newest_step = max_i64(r->newest_step, d->seats[k].at.step);
 }
 
+/* Of a large job whole machines are lost, one connection after another: the others form again once,
+ * when no more has come for a moment, and not after each. */
+static void settle(struct driver *d)
+{
+    enum { RANKS_PER_MS = 64, LONGEST_MS = 1000 };
+    struct recovery *r = &d->recovery;
+    if (d->stage != STAGE_WAIT)
+        r->latest_ms = d->now_ms + LONGEST_MS;
+    r->settled_ms = min_i64(d->now_ms + d->n_ranks / RANKS_PER_MS, r->latest_ms);
+}
+
 int recover_from(struct driver *d, const struct cause *c, char **why_not)
 {
     int is_blamed = c->rank > 0 && !c->is_consequence;
@@ -314,6 +341,7 @@ int recover_from(struct driver *d, const struct cause *c, char **why_not)
     note_progress(d);
     if (is_blamed)
         remove_lost(d, c);
+    settle(d);
     if (d->stage != STAGE_WAIT) {
         end_send_abort(d, c, NULL, 1);
         queue_abort(&d->out);

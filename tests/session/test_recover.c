@@ -160,6 +160,24 @@ static void nobody_comes(void **state)
     rig_free(&r);
 }
 
+/* A machine with many ranks is gone, and nobody to be waited for: each costs a formation, and the
+ * next one has the number that the last one had, but they are not one that fails every time. */
+static void a_machine_is_lost_rank_by_rank(void **state)
+{
+    struct rig r;
+    struct driver_options o = options(9);
+    (void)state;
+    o.min_ranks = 2;
+    o.replace_timeout_ms = 0;
+    train(&r, &o);
+    for (int conn = 1; conn <= 7; conn++)
+        rig_close(&r, conn);
+    assert_int_equal(rig_count(&r, EVENT_LOST), 7);
+    assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+    assert_prepare(&r, 8, 1, 2);
+    rig_free(&r);
+}
+
 static void what_fails_every_time_ends(void **state)
 {
     struct rig r;
@@ -541,6 +559,7 @@ int main(void)
         cmocka_unit_test(a_spare_takes_the_place_at_once),
         cmocka_unit_test(a_follower_that_comes_replaces),
         cmocka_unit_test(nobody_comes),
+        cmocka_unit_test(a_machine_is_lost_rank_by_rank),
         cmocka_unit_test(what_fails_every_time_ends),
         cmocka_unit_test(ranks_join_up_to_max),
         cmocka_unit_test(who_is_ready_in_time_forms_with_the_others),

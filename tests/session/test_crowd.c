@@ -1,0 +1,255 @@
+/* driver: very many ranks lost at once.  What that costs grows with their number, not with its
+ * square: counted in messages and lines, which do not depend on the machine; how long it took is
+ * printed. */
+#include "rig.h"
+
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/convert.h"
+
+enum { CROWD = 4000, LOST = 2000 };
+
+struct crowd {
+    struct driver *d;
+    struct driver_options o;
+    int64_t now;
+    struct cmd *command; /* last to rank 0's engine */
+    int n_sent, n_logged, n_formed, n_lost, n_prepared;
+    char *last_line;
+};
+
+static void count(struct crowd *c)
+{
+    struct action a;
+
+    while (driver_next(c->d, &a)) {
+        c->n_sent += a.kind == ACTION_SEND;
+        c->n_logged += a.kind == ACTION_LOG;
+        c->n_formed += a.kind == ACTION_EVENT && a.event.kind == EVENT_FORM;
+        c->n_lost += a.kind == ACTION_EVENT && a.event.kind == EVENT_LOST;
+        if (a.kind == ACTION_COMMAND) {
+            cmd_free(c->command);
+            c->command = a.command;
+            a.command = NULL;
+            c->n_prepared += c->command->kind == CMD_PREPARE;
+        }
+        action_fini(&a);
+    }
+}
+
+static void say(struct crowd *c, int conn, Wire__Control *m)
+{
+    driver_message(c->d, c->now, conn, m);
+    count(c);
+}
+
+static void hello(struct crowd *c, int conn)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Hello h = WIRE__HELLO__INIT;
+    char host[16], version[] = DPTRAIN_VERSION, device[] = "auto", cpu[] = "cpu", *all[] = {cpu};
+
+    snprintf(host, sizeof(host), "h%d", conn);
+    driver_connected(c->d, c->now, conn, "10.0.0.1", "10.0.0.2", host);
+    h.protocol = MSG_PROTOCOL;
+    h.version = version;
+    h.rank = -1;
+    h.host = h.host_id = host;
+    h.pid = conn;
+    h.device = device;
+    h.backends = all;
+    h.n_backends = 1;
+    m.body_case = WIRE__CONTROL__BODY_HELLO;
+    m.hello = &h;
+    say(c, conn, &m);
+}
+
+static void report(struct crowd *c, int conn, struct report *r)
+{
+    struct err err;
+    struct frame *f = conn ? convert_report(r, &err) : NULL;
+    Wire__Control *m;
+
+    if (!conn) {
+        driver_report(c->d, c->now, r);
+        count(c);
+        return;
+    }
+    assert_non_null(f);
+    assert_int_equal(msg_unpack(f->data + FRAME_HEADER, f->len - FRAME_HEADER, &m, &err), 0);
+    say(c, conn, m);
+    msg_free(m);
+    frame_unref(f);
+    report_free(r);
+}
+
+static void answer(struct crowd *c, int conn, const struct cmd *to)
+{
+    struct report *r = rig_answer(to);
+
+    if (to->kind == CMD_PREPARE && conn == 0) { /* as NCCL does, whatever the number of ranks */
+        r->prepared.ids.len = (CROWD + MSG_RANKS_PER_ID - 1) / MSG_RANKS_PER_ID * (size_t)MSG_ID;
+        r->prepared.ids.data = xcalloc(1, r->prepared.ids.len);
+    }
+    report(c, conn, r);
+}
+
+/* Those on connections first..last-1, and rank 0, until they train. */
+static void form(struct crowd *c, int first, int last)
+{
+    while (c->command->kind != CMD_TRAIN) {
+        struct cmd *to = c->command;
+
+        c->command = NULL;
+        answer(c, 0, to);
+        for (int conn = first; conn < last; conn++)
+            answer(c, conn, to);
+        cmd_free(to);
+    }
+}
+
+static void open_crowd(struct crowd *c, const struct driver_options *o)
+{
+    *c = (struct crowd){.o = *o, .now = 1000 * (int64_t)MS};
+    c->d = driver_new(o, c->now);
+    driver_start(c->d, c->now);
+    count(c);
+    report(c, 0, rig_opened());
+    for (int conn = 1; conn < CROWD; conn++)
+        hello(c, conn);
+    for (int conn = 1; conn < CROWD; conn++)
+        report(c, conn, rig_opened());
+    form(c, 1, o->n_ranks);
+    c->n_sent = c->n_logged = c->n_formed = c->n_prepared = 0;
+}
+
+static void close_crowd(struct crowd *c)
+{
+    cmd_free(c->command);
+    driver_free(c->d);
+}
+
+static void wait_ms(struct crowd *c, int64_t ms)
+{
+    int64_t until = c->now + ms * MS;
+
+    while (driver_deadline(c->d) <= until) {
+        c->now = driver_deadline(c->d) > c->now ? driver_deadline(c->d) : c->now;
+        driver_tick(c->d, c->now);
+        count(c);
+    }
+    c->now = until;
+}
+
+static void lose(struct crowd *c, int n)
+{
+    clock_t start = clock();
+
+    for (int conn = 1; conn <= n; conn++) {
+        driver_closed(c->d, c->now, conn, NULL);
+        count(c);
+    }
+    printf("  %d of %d lost: %.3f s of CPU time, %d messages, %d lines, %d formations begun\n", n,
+           CROWD, (double)(clock() - start) / CLOCKS_PER_SEC, c->n_sent, c->n_logged,
+           c->n_prepared);
+}
+
+static struct driver_options options(int64_t replace_timeout_ms)
+{
+    struct driver_options o = rig_options(CROWD);
+
+    o.heartbeat_timeout_ms = 100000;
+    o.min_ranks = 2;
+    o.replace_timeout_ms = replace_timeout_ms;
+    return o;
+}
+
+/* Told once: those who are left, each lost one that was not closed, the engine. */
+static void assert_work(const struct crowd *c, int n_lost, int n_formed)
+{
+    assert_int_equal(c->n_lost, n_lost);
+    assert_int_equal(c->n_formed, n_formed);
+    assert_int_equal(c->n_prepared, n_formed);
+    assert_in_range(c->n_sent, CROWD - n_lost, 6 * CROWD); /* Abort, Prepare, Form, Train */
+    assert_in_range(c->n_logged, n_lost, 2 * n_lost + 10);
+}
+
+static void they_may_be_replaced(void **state)
+{
+    struct crowd c;
+    struct driver_options o = options(3000);
+
+    (void)state;
+    open_crowd(&c, &o);
+    lose(&c, LOST);
+    wait_ms(&c, 2900);
+    assert_int_equal(c.n_prepared, 0);
+    assert_in_range(c.n_logged, LOST, LOST + 10);
+    wait_ms(&c, 200);
+    form(&c, LOST + 1, CROWD);
+    assert_work(&c, LOST, 1);
+    close_crowd(&c);
+}
+
+/* Nobody is to be waited for: they form once for all that are lost together, and that so many are
+ * is not held against who is left. */
+static void the_others_go_on_at_once(void **state)
+{
+    struct crowd c;
+    struct driver_options o = options(0);
+
+    (void)state;
+    open_crowd(&c, &o);
+    lose(&c, LOST);
+    wait_ms(&c, 100);
+    form(&c, LOST + 1, CROWD);
+    assert_work(&c, LOST, 1);
+    close_crowd(&c);
+}
+
+static void as_many_wait_as_spares(void **state)
+{
+    struct crowd c;
+    struct driver_options o = options(30000);
+
+    (void)state;
+    o.n_ranks = LOST + 1;
+    o.n_spares = CROWD - o.n_ranks;
+    open_crowd(&c, &o);
+    lose(&c, o.n_spares);
+    wait_ms(&c, 100);
+    form(&c, o.n_spares + 1, CROWD);
+    assert_work(&c, o.n_spares, 1);
+    close_crowd(&c);
+}
+
+/* They never stop coming: the others do not wait for ever. */
+static void one_after_the_other(void **state)
+{
+    struct crowd c;
+    struct driver_options o = options(0);
+
+    (void)state;
+    open_crowd(&c, &o);
+    for (int conn = 1; conn <= 200; conn++) {
+        driver_closed(c.d, c.now, conn, NULL);
+        count(&c);
+        wait_ms(&c, 10);
+    }
+    assert_int_equal(c.n_lost, 200);
+    assert_in_range(c.n_prepared, 1, 3); /* in two seconds */
+    close_crowd(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(they_may_be_replaced),
+        cmocka_unit_test(the_others_go_on_at_once),
+        cmocka_unit_test(as_many_wait_as_spares),
+        cmocka_unit_test(one_after_the_other),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
