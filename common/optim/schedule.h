@@ -7,7 +7,8 @@
  *   linear    peak + (min - peak) * t
  *
  * with t = (g - W) / (total - W), 0 at the end of the warm-up and 1 after the last step, and
- * peak = optimizer.lr, times the ranks where optimizer.scale_lr_by_ranks asks for Horovod's rule.
+ * peak = optimizer.lr, times the ranks that train this step where optimizer.scale_lr_by_ranks asks
+ * for Horovod's rule; min_lr stays what it is.
  * Every rank computes it for itself, in double, so all hold the same rate at the same step.
  *
  * Threads: pure. */
@@ -22,7 +23,7 @@
 struct schedule_span {
     int64_t steps_per_epoch;
     int64_t total_steps; /* epochs * steps_per_epoch, or train.max_steps if that comes first */
-    int n_ranks;
+    int n_ranks;         /* of the formation that trains the step */
 };
 
 double schedule_rate(const struct job *job, const struct schedule_span *span, int64_t step);

@@ -156,6 +156,25 @@ class Recovery(training.Case):
         for row, calm in zip(got, want):  # equal but for rounding, which training amplifies
             self.assertLess(abs(row[2] - calm[2]), 1e-2)
 
+    def test_a_rate_that_follows_the_ranks(self):
+        """optimizer.scale_lr_by_ranks: from the step on that one rank fewer trains, the rate is
+        that of a schedule which turns there."""
+        job = {**JOB, "train.epochs": 1, "optimizer.lr": 0.02}
+        self.run_driver("--local", "--run-dir", "turning", n=1,
+                        job={**job, "optimizer.lr": 0.06, "schedule.name": "step",
+                             "schedule.every_steps": 20, "schedule.gamma": 2 / 3})
+        driver = self.driver("--inject", "kill:rank2@step20", n=3,
+                             job={**job, "optimizer.scale_lr_by_ranks": "true",
+                                  "cluster.min_ranks": 2, "cluster.replace_timeout": 0})
+        other = self.follower("--rank", "1")
+        self.follower("--rank", "2")
+        for daemon in (driver, other):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_recovered(nranks=2)
+        (want,), (got,) = self.losses("turning"), self.losses()
+        self.assertEqual(got[:2], want[:2])
+        self.assertLess(abs(got[2] - want[2]), 1e-4 * want[2])
+
     def test_the_driver_alone(self):
         job = {**JOB, "cluster.min_ranks": 1, "cluster.replace_timeout": 0}
         driver, victim = self.start_ranks(job, n=2)

@@ -164,6 +164,38 @@ static void test_resume_on_other_ranks(void **state)
     remove_folder(dir);
 }
 
+/* A rate that follows the ranks is the one that a schedule gives which turns at the same step. */
+static void test_rate_follows_the_ranks(void **state)
+{
+    static const char scaled[] = LENET "train: {global_batch: 60, epochs: 1}\n"
+                                       "optimizer: {lr: 0.02, scale_lr_by_ranks: true}\n";
+    static const char turning[] = LENET "train: {global_batch: 60, epochs: 1}\n"
+                                        "optimizer: {lr: 0.06}\nschedule: {name: step, "
+                                        "every_steps: 9, gamma: 0.66666666666666667}\n";
+    struct run_result want, part, rest;
+    char dir[64];
+
+    (void)state;
+    in_fresh_folder(dir);
+    run_job_ok(&(struct run_plan){.job = turning, .n_ranks = 1, .n_epochs = 1}, &want);
+    run_job_ok(
+        &(struct run_plan){
+            .job = scaled, .n_ranks = 3, .n_epochs = 1, .run_dir = dir, .stop_at = 8},
+        &part);
+    assert_int_equal(part.n_steps, 9);
+    run_job_ok(
+        &(struct run_plan){.job = scaled, .n_ranks = 2, .n_epochs = 1, .run_dir = dir, .resume = 1},
+        &rest);
+    assert_int_equal(part.n_steps + rest.n_steps, want.n_steps);
+    for (int64_t i = 0; i < want.n_steps; i++) {
+        const double got = i < 9 ? part.step_loss[i] : rest.step_loss[i - 9];
+
+        if (!(relative(want.step_loss[i], got) < 1e-5))
+            fail_msg("step %d: loss %.9g, want %.9g", (int)i, got, want.step_loss[i]);
+    }
+    remove_folder(dir);
+}
+
 /* A run that was ended before its first checkpoint: its resumption is the run. */
 static void test_resume_without_checkpoint(void **state)
 {
@@ -191,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_same_run_twice),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_resume_on_other_ranks),
+        cmocka_unit_test(test_rate_follows_the_ranks),
         cmocka_unit_test(test_resume_without_checkpoint),
     };
 
