@@ -349,7 +349,7 @@ int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char 
         *path = xasprintf("%s/%s", folder, name);
     }
     free(folder);
-    return rc < 0 ? err_wrap(err, "checkpoint of step %" PRId64, c->state.step) : 0;
+    return rc;
 }
 
 /* ---- loading ---- */

@@ -19,10 +19,15 @@ static int open_again(const char *path, int flags)
     return fd;
 }
 
-int file_create(const char *path, int *fd, struct err *err)
+int file_create_as(const char *path, const char *name, int *fd, struct err *err)
 {
     *fd = open_again(path, O_WRONLY | O_CREAT | O_EXCL);
-    return *fd < 0 ? err_sys(err, errno, "%s", path) : 0;
+    return *fd < 0 ? err_sys(err, errno, "%s", name) : 0;
+}
+
+int file_create(const char *path, int *fd, struct err *err)
+{
+    return file_create_as(path, path, fd, err);
 }
 
 int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct err *err)

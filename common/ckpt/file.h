@@ -10,6 +10,8 @@
 
 /* A new file (it must not exist), open for file_put; the descriptor. */
 int file_create(const char *path, int *fd, struct err *err);
+/* The same; errors call it `name`: what it will be renamed to. */
+int file_create_as(const char *path, const char *name, int *fd, struct err *err);
 /* All n_bytes, however write(2) cuts them. */
 int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct err *err);
 /* fsync and close; closes also when it fails. */

@@ -236,11 +236,11 @@ int run_dir_replace(const char *path, const void *data, size_t len, struct err *
     char *aside = xasprintf("%s.%ld.new", path, (long)getpid());
     int fd = -1, rc;
 
-    rc = file_create(aside, &fd, err);
+    rc = file_create_as(aside, path, &fd, err);
     if (rc == 0) {
-        rc = file_put(fd, aside, data, len, err);
+        rc = file_put(fd, path, data, len, err);
         if (rc == 0)
-            rc = file_finish(fd, aside, err);
+            rc = file_finish(fd, path, err);
         else
             close(fd);
         if (rc == 0 && rename(aside, path) < 0)

@@ -40,7 +40,8 @@ int run_dir_holds_run(const char *path);
 /* The folder that --resume goes on with, whether it holds a run or not; for free(). */
 char *run_dir_to_resume(const struct run_dir_request *q);
 
-/* `path` holds `len` bytes of `data`, in whole or not at all: written aside, and renamed. */
+/* `path` holds `len` bytes of `data`, in whole or not at all: written aside, and renamed.
+ * Errors name `path`. */
 int run_dir_replace(const char *path, const void *data, size_t len, struct err *err);
 
 /* The run came to nothing before it began: if this claim made it, remove its files again, and the

@@ -50,8 +50,7 @@ static void sweep_save(struct run_point next, int errnum, int is_harmless)
         rc = run_save(run, next, 2, &err);
         has_failed = disk_has_failed();
         disk_fail_at(0, 0);
-        if (rc < 0 &&
-            (is_harmless || err.code != ERR_IO || !strstr(err.msg, "checkpoint of step ")))
+        if (rc < 0 && (is_harmless || err.code != ERR_IO || !strstr(err.msg, run)))
             fail_msg("call %d: %s", n, err.msg);
         n_errors += rc < 0;
         assert_loads(run, rc < 0 ? before : next, next);

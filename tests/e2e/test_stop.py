@@ -437,7 +437,8 @@ class DiskFull(dp.Case):
         self.fill(64 << 10)
         error = self.wait_event("error", run="small/run")
         self.assertEqual(error["phase"], "checkpoint")
-        self.assertRegex(error["message"], r"No space left")
+        self.assertRegex(error["message"], r"^the checkpoint of step \d+ could not be written: "
+                                           r"\S*/checkpoints/\S+: .*No space left")
         os.unlink(self.path("small", "filler"))
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED)
@@ -451,7 +452,7 @@ class DiskFull(dp.Case):
         self.assert_exit(driver, dp.FAILED, r"No space left")
         self.assertRegex(self.last_error(driver),
                          r"error: trained to step 320, but the final checkpoint could not be "
-                         r"written: .*No space left")
+                         r"written: \S*/checkpoints/\S+: .*No space left")
 
     def test_stopped_without(self):
         driver = self.driver("--run-dir", "small/run", n=1, job=JOB)

@@ -192,8 +192,11 @@ static void test_replace(void **state)
     text = read_text("port");
     assert_string_equal(text, "23\n");
     free(text);
-    assert_true(run_dir_replace("no/such/folder", "1", 1, &err) < 0);
-    assert_non_null(strstr(err.msg, "no/such/folder"));
+    assert_int_equal(run_dir_replace("no/such/port", "1", 1, &err), ERR_IO);
+    assert_string_equal(err.msg, "no/such/port: No such file or directory");
+    assert_int_equal(mkdir("taken", 0777), 0);
+    assert_int_equal(run_dir_replace("taken", "1", 1, &err), ERR_IO);
+    assert_string_equal(err.msg, "taken: cannot be put in its place: Is a directory");
 }
 
 static void test_discard(void **state)
