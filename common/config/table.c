@@ -131,8 +131,9 @@ const struct option config_options[] = {
     {"optimizer.nesterov", OPT_BOOL, AT(optimizer.nesterov), "false",
      .help = "Nesterov's momentum: look ahead by one update."},
     {"optimizer.scale_lr_by_ranks", OPT_BOOL, AT(optimizer.scale_lr_by_ranks), "false",
-     .help = "Multiply the rate by the number of ranks (Horovod's rule). Then training depends on "
-             "it."},
+     .help = "Multiply the rate by the number of ranks that train the step (Horovod's rule), also "
+             "after some were lost, have joined, or a run was resumed with another number. Then "
+             "training depends on it."},
 
     {"schedule.name", OPT_CHOICE, AT(schedule.name), "constant", .choices = schedules,
      .help = "How the learning rate goes: constant, times gamma now and then, or down along a "
@@ -203,7 +204,10 @@ const struct option config_options[] = {
              "costs all ranks a formation."},
     {"cluster.heartbeat_timeout", OPT_SECONDS, AT(cluster.heartbeat_timeout_ms), "5", 2, 3600,
      .unit = "seconds", .flags = OPT_RESUME,
-     .help = "A rank is lost after this much silence; heartbeats come every second."},
+     .help =
+         "A rank is lost after this much silence. Heartbeats come every second, or four times in "
+         "this time; beyond 1,000 ranks every so many seconds as there are thousands of ranks, "
+         "and the silence is at least three of them."},
     {"cluster.straggler_factor", OPT_REAL, AT(cluster.straggler_factor), "1.5", 0, 1000,
      .flags = OPT_RESUME,
      .help = "Report a rank that is busy for so many times the median of the ranks, waiting for "
