@@ -166,6 +166,6 @@ void options_help(FILE *f)
                "\n");
     args_help(groups, N_GROUPS, f);
     fprintf(f, "\nExit status: 0 finished; 1 failed; 2 usage, job or data wrong; 3 refused by the\n"
-               "driver, or no driver within --wait; 4 stopped by a signal.  SIGUSR1 logs the\n"
-               "state.\n");
+               "driver, or no driver within --wait; 4 stopped by a signal, or drained by the\n"
+               "driver's operator.  SIGUSR1 logs the state.\n");
 }

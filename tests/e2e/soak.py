@@ -1,4 +1,4 @@
-"""soak - half an hour of losing, freezing, leaving and joining ranks, at random.
+"""soak - half an hour of losing, freezing, draining, leaving and joining ranks, at random.
 
     tests/run.sh soak [MINUTES]        DPTRAIN_SEED=N replays the same choices
 
@@ -14,8 +14,10 @@ the job if not), no recovery loses more than one step, and no error is told; the
 loads; no process stays; neither descriptors nor threads nor memory of the driver pile up.
 """
 
+import json
 import os
 import random
+import re
 import signal
 import statistics
 import sys
@@ -23,7 +25,7 @@ import time
 import unittest
 
 import dp
-from dp import DRIVER, FINISHED, STOPPED
+from dp import DRIVER, FINISHED, REFUSED, STOPPED
 
 MINUTES = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
 SEED = int(os.environ.get("DPTRAIN_SEED", time.time()))
@@ -120,6 +122,28 @@ class Soak(dp.Case):
     def leave(self):
         self.take().signal(signal.SIGTERM)
 
+    def ask(self, *args):
+        asked = self.start([DRIVER, *args, "--run-dir", self.run_dir])
+        self.assertIn(asked.wait_exit(LONG), (FINISHED, REFUSED), asked.text)
+        return asked
+
+    def drain(self):
+        """Some rank or spare; who that is the answer tells, for it may have a new number."""
+        status = json.loads(self.ask("--status", "--log-format", "json").out)
+        mine = {follower.pid for follower in self.followers}
+        there = [rank for rank in status["ranks"] if rank.get("pid") in mine]
+        if not there:
+            return
+        rank = self.random.choice(there)
+        answer = self.ask("--drain",
+                          f"{'spare' if rank['role'] == 'spare' else ''}{rank['rank']}")
+        if answer.process.returncode == REFUSED:
+            self.assertIn("cannot be drained", answer.text)
+            return
+        gone = int(re.search(r"pid (\d+)", answer.out).group(1))
+        for follower in [f for f in self.followers if f.pid == gone]:
+            self.assert_exit(follower, STOPPED, "drained by the operator", patience=LONG)
+
     def freeze_briefly(self):
         victim = self.random.choice(self.followers)
         victim.signal(signal.SIGSTOP)
@@ -154,6 +178,7 @@ class Soak(dp.Case):
                 (self.freeze, 2 if n > LEAST_FOLLOWERS and len(self.frozen) < 2 else 0),
                 (self.wake, 3 if self.frozen else 0),
                 (self.leave, 2 if n > LEAST_FOLLOWERS else 0),
+                (self.drain, 2 if n > LEAST_FOLLOWERS else 0),
                 (self.freeze_briefly, 1 if n else 0),
                 (self.freeze_driver_briefly, 1),
                 (self.kill_driver, 0.4)]
