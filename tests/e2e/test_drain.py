@@ -10,7 +10,7 @@ import training
 from dp import DRIVER, ENDLESS, FINISHED, REFUSED, STOPPED, USAGE
 from training import JOB
 
-LONG = {**JOB, "train.epochs": 40}
+LONG = {**JOB, "train.epochs": 24}
 HOST = os.uname().nodename
 GONE = "drained by the operator of the driver"
 
