@@ -121,6 +121,9 @@ static inline int phase_is_step(enum phase p) /* of training */
     return (p >= PHASE_LOAD && p <= PHASE_UPDATE) || p == PHASE_STEP;
 }
 
+/* What stands between a phase and the number of its step: "load of step 7", but "step 7". */
+static inline const char *phase_of(enum phase p) { return p == PHASE_STEP ? "" : " of step"; }
+
 /* Waiting for other ranks, as far as is known. */
 static inline int phase_is_collective(enum phase p) { return p == PHASE_REDUCE || p == PHASE_STEP; }
 

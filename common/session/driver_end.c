@@ -272,7 +272,8 @@ static char *where_of(const struct driver *d, int rank)
 {
     const struct progress *p = &d->seats[rank].at;
     if (d->stage == STAGE_TRAIN && p->phase != PHASE_IDLE)
-        return xasprintf("in %s of step %lld", phase_name(p->phase), (long long)p->step);
+        return xasprintf("in %s%s %lld", phase_name(p->phase), phase_of(p->phase),
+                         (long long)p->step);
     return xasprintf("during %s", stage_name(d->stage));
 }
 

@@ -94,8 +94,9 @@ static void note_fault(struct driver *d, int rank, const struct report *r)
         .rank = rank, .code = r->fault.err.code, .phase = r->fault.phase, .step = r->fault.step};
     char *who = driver_label(d, rank);
     if (phase_is_step(r->fault.phase))
-        end_accuse(d, c, r->fault.is_consequence, "%s failed in %s of step %lld: %s", who,
-                   phase_name(r->fault.phase), (long long)r->fault.step, why);
+        end_accuse(d, c, r->fault.is_consequence, "%s failed in %s%s %lld: %s", who,
+                   phase_name(r->fault.phase), phase_of(r->fault.phase), (long long)r->fault.step,
+                   why);
     else
         end_accuse(d, c, r->fault.is_consequence, "%s failed in %s: %s", who,
                    phase_name(r->fault.phase), why);

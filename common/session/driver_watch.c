@@ -156,14 +156,14 @@ static void put_where(struct buf *b, const struct driver *d, const struct watch_
     int has_bucket = p->phase == PHASE_BACKWARD || p->phase == PHASE_REDUCE;
     int64_t step = known_step(d, v, rank);
     if (step > p->step) {
-        buf_printf(b, "in step %lld, silent for %.1f s (before, in %s of step %lld)",
-                   (long long)step, 1e-3 * (double)(d->now_ms - s->heard_ms), phase_name(p->phase),
-                   (long long)p->step);
+        buf_printf(b, "in step %lld, silent for %.1f s (before, in %s%s %lld)", (long long)step,
+                   1e-3 * (double)(d->now_ms - s->heard_ms), phase_name(p->phase),
+                   phase_of(p->phase), (long long)p->step);
         return;
     }
     buf_printf(b, p->phase == PHASE_IDLE ? "%s" : "in %s", phase_name(p->phase));
     if (has_step)
-        buf_printf(b, " of step %lld", (long long)p->step);
+        buf_printf(b, "%s %lld", phase_of(p->phase), (long long)p->step);
     if (has_bucket && p->bucket >= 0)
         buf_printf(b, ", bucket %lld,", (long long)p->bucket);
     buf_printf(b, " for %.1f s", 1e-3 * (double)(d->now_ms - s->since_ms));

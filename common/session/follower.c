@@ -67,8 +67,8 @@ static void lost_driver(struct follower *f, int is_closed, const char *why)
     } else if (f->fault && !f->is_consequence) {
         follower_finish(f, e, "%s", f->fault);
     } else {
-        follower_finish(f, e, "lost the driver at %s in %s of step %lld: %s", f->o.driver,
-                        phase_name(f->at.phase), (long long)f->at.step, why);
+        follower_finish(f, e, "lost the driver at %s in %s%s %lld: %s", f->o.driver,
+                        phase_name(f->at.phase), phase_of(f->at.phase), (long long)f->at.step, why);
     }
 }
 

@@ -31,9 +31,9 @@ void follower_describe(const struct follower *f, int64_t now_ns, struct buf *out
     buf_printf(out, "%s, driver %s (heard %.1f s ago), rank %d of %d, generation %lld\n",
                names[f->stage], f->o.driver, 1e-3 * (double)(now_ms - f->heard_ms), f->rank,
                f->n_ranks, (long long)f->generation);
-    buf_printf(out, "  engine: %s, in %s of step %lld (epoch %lld) for %.1f s\n",
+    buf_printf(out, "  engine: %s, in %s%s %lld (epoch %lld) for %.1f s\n",
                f->doing ? cmd_name(f->doing) : "waits", phase_name(f->at.phase),
-               (long long)f->at.step, (long long)f->at.epoch,
+               phase_of(f->at.phase), (long long)f->at.step, (long long)f->at.epoch,
                1e-3 * (double)(now_ms - f->moved_ms));
     describe_collectives(f, out);
     describe_pace(f, out);

@@ -230,6 +230,65 @@ static void test_two_under_way(void **state)
     }
 }
 
+/* A call of the runtime fails in the midst of training, whichever it is. */
+struct blow {
+    uint64_t call; /* the how-many-th from FIRST_HIT's begin; 0: none, and instead */
+    struct hash128 held[MOST_STEPS]; /* is noted what is held at each step's begin */
+};
+
+enum { FIRST_HIT = 3, EACH = 12, STRIDE = 13, LAST_HIT = 100 };
+
+static void strike(void *arg, struct trainer *t, int64_t step)
+{
+    struct blow *b = arg;
+
+    if (b->call == 0)
+        b->held[step] = run_state_hash(t);
+    else if (step == FIRST_HIT)
+        sim_fail_at(b->call);
+}
+
+/* Two steps under way, of which the device has done none, one or both: what is held afterwards is
+ * what was held at the begin of the step at which training says that it stands, bit for bit; or
+ * training goes on, where nothing was lost. */
+static void test_breaks_off(void **state)
+{
+    static const char job[] = "model: {arch: mlp, hidden: [4]}\n"
+                              "data: {format: digits, samples: 24, validation_samples: 4}\n"
+                              "train: {global_batch: 4}\noptimizer: {lr: 0.1, momentum: 0.9}\n";
+    static struct blow b;
+    char alone[512], dir[] = "/tmp/dptrain-sim-XXXXXX";
+    struct run_plan plan = {.job = alone,
+                            .n_ranks = 1,
+                            .n_epochs = 1,
+                            .run_dir = dir,
+                            .plugin = &sim,
+                            .keep_bytes = KEEP_ALL,
+                            .on_step = strike,
+                            .arg = &b};
+    struct run_result whole, r;
+    int n_failed = 0;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(alone, sizeof alone, "%s" ALONE, job);
+    run_job_ok(&plan, &whole);
+    remove_dir(dir);
+    plan.job = job;
+    plan.run_dir = NULL;
+    for (b.call = 1; b.call <= LAST_HIT; b.call += b.call < EACH ? 1 : STRIDE) {
+        run_job(&plan, &r);
+        sim_fail_at(0);
+        assert_int_equal(sim_open_things(), 0);
+        n_failed += r.rc[0] < 0;
+        if (!hash_equal(r.rc[0] < 0 ? r.held[0] : r.replica[0],
+                        r.rc[0] < 0 ? b.held[r.step[0]] : whole.replica[0]))
+            fail_msg("call %d: what is held at step %d is not what it should be (%s)", (int)b.call,
+                     (int)r.step[0], r.rc[0] < 0 ? r.err[0].msg : "no error");
+    }
+    assert_in_range(n_failed, 4, LAST_HIT);
+}
+
 /* With micro-batches one step is under way, and so on the CPU. */
 static void test_one_under_way(void **state)
 {
@@ -413,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_half_precision), cmocka_unit_test(test_loss_scale),
         cmocka_unit_test(test_tf32),           cmocka_unit_test(test_two_under_way),
         cmocka_unit_test(test_one_under_way),  cmocka_unit_test(test_resume_half),
+        cmocka_unit_test(test_breaks_off),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,6 +66,7 @@ static void start_training(struct rig *r, const struct driver_options *o)
 }
 
 static const struct word waits = {PHASE_REDUCE, 118, 3, 12, 10, 3, .bytes = 4096};
+static const struct word steps = {PHASE_STEP, 118, -1, 10, 8, 0, .bytes = 4096};
 static const struct word fills = {PHASE_BACKWARD, 118, 3, 10, 10};
 
 /* Nobody moves for so long; all but `silent` are heard. */
@@ -124,6 +125,17 @@ static void who_is_behind_is_named(void **state)
          1,
          "rank 1 (h1, pid 101) is in reduce of step 118, bucket 2, for 23.0 s; ranks 0 2 3 wait "
          "for it in bucket 3"},
+        /* GPUs, which do not say whether they compute or wait: it cannot load the step of which the
+         * others have handed over everything. */
+        {{steps, steps, {PHASE_LOAD, 118, -1, 8, 8}, steps},
+         2,
+         "rank 2 (h2, pid 102) is in load of step 118 for 23.0 s; ranks 0 1 3 wait for it in "
+         "bucket "
+         "0"},
+        {{steps, {PHASE_STEP, 117, -1, 8, 6, 2, .bytes = 4096}, steps, steps},
+         1,
+         "rank 1 (h1, pid 101) is in step 117 for 23.0 s; ranks 0 2 3 wait for it in bucket "
+         "0 of step 118"},
         /* All are in the same one. */
         {{waits, waits, waits, waits},
          -1,

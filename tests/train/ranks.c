@@ -201,6 +201,18 @@ static int validate_and_save(struct rank_run *k, struct err *err)
     return rc;
 }
 
+struct hash128 run_state_hash(struct trainer *t)
+{
+    struct report *r = report_new(REPORT_EPOCH, 1);
+    struct hash128 all = {0, 0};
+    struct err err;
+
+    r->epoch.n_tensors = state_n_hashes(t->state);
+    assert_int_equal(state_hash(t->state, &r->epoch.tensor, &all, &err), 0);
+    report_free(r);
+    return all;
+}
+
 static void *rank_main(void *arg)
 {
     struct rank_run *k = arg;
@@ -216,8 +228,11 @@ static void *rank_main(void *arg)
 
     k->trainer = trainer_new(&o, &hooks);
     rc = open_and_form(k, err);
-    if (rc == 0)
+    if (rc == 0) {
         rc = train(k, err);
+        if (rc < 0)
+            out->held[k->rank] = run_state_hash(k->trainer);
+    }
     if (rc == 0)
         rc = validate_and_save(k, err);
     ring_head(trainer_ring(k->trainer), &out->ring[k->rank].head);

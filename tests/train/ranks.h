@@ -27,6 +27,7 @@ struct run_result {     /* of rank 0, except where said */
     struct err err[MOST_RANKS];
     int64_t step[MOST_RANKS];           /* applied at the end */
     struct hash128 replica[MOST_RANKS]; /* after the last epoch */
+    struct hash128 held[MOST_RANKS];    /* at the end, of those that failed in training */
 
     double step_loss[MOST_STEPS]; /* mean loss of each step, all ranks; from the first step held */
     int64_t step_samples[MOST_STEPS];
@@ -49,6 +50,8 @@ struct run_result {     /* of rank 0, except where said */
 };
 
 void run_job(const struct run_plan *plan, struct run_result *r);
+
+struct hash128 run_state_hash(struct trainer *t); /* of what a trainer holds now */
 
 /* run_job, failing the test if any rank fails or replicas differ. */
 void run_job_ok(const struct run_plan *plan, struct run_result *r);
