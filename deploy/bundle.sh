@@ -1,6 +1,6 @@
 #!/bin/sh
-# bundle.sh - one tar that runs where nothing is installed: daemons, GPU plugin, the GPU tests and
-# benchmarks, and every library they need but the C library and NVIDIA's.
+# bundle.sh - one tar that runs where nothing is installed: daemons, GPU plugin, tests (of the GPU
+# and others) and benchmarks, and every library they need but the C library and NVIDIA's.
 #
 #   deploy/bundle.sh [--build DIR] [--out FILE] [MESON OPTION...]
 #
@@ -51,7 +51,7 @@ else
     meson configure "$build" "$@" -Drelocatable=true >"$work/log" 2>&1 ||
         { cat "$work/log" >&2 && fail "meson configure of $build"; }
 fi
-ninja -C "$build" bundle >"$work/log" 2>&1 || { tail -n 50 "$work/log" >&2 && fail "the build"; }
+ninja -C "$build" >"$work/log" 2>&1 || { tail -n 50 "$work/log" >&2 && fail "the build"; }
 
 version=$(meson introspect "$build" --projectinfo | sed -n 's/.*"version": *"\([^"]*\)".*/\1/p')
 name=dptrain-$version-x86_64
@@ -77,6 +77,10 @@ copy tests/gpu "$top"/tests/gpu/*.py "$top/tests/golden/golden.json"
 for program in "$build"/tests/gpu/gpu_*; do
     if [ -f "$program" ]; then copy bin "$program"; fi
 done
+if [ -x "$root/bin/gpu_probe" ]; then
+    "$top/deploy/bundle_tests.py" "$build" "$top" "$root" >"$work/log" 2>&1 ||
+        { cat "$work/log" >&2 && fail "the tests"; }
+fi
 copy tests/bench "$top"/tests/bench/*.py "$top/tests/bench/RESULTS.md"
 [ -x "$root/bin/dpdriver" ] && [ -x "$root/bin/dpfollower" ] || fail "no daemons in $build"
 
@@ -118,8 +122,8 @@ newest=$(tail -n 1 "$work/glibc" | sed 's/GLIBC_\([0-9.]*\) .*/\1/')
     fail "$(tail -n 1 "$work/glibc") is newer than $max_glibc, which Debian 12 has: build there"
 
 # Each finds its libraries beside itself, wherever the folder is.
-for file in "$root"/bin/*; do
-    is_elf "$file" || continue
+for file in "$root"/bin/* "$root"/unit/*; do
+    { [ -f "$file" ] && is_elf "$file"; } || continue
     readelf -d "$file" | grep -q 'RPATH.*\$ORIGIN/../lib' || fail "${file#"$root"/} has no rpath"
 done
 

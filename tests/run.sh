@@ -15,6 +15,7 @@
 #   tests/run.sh lint           the house's rules: includes, guards, sizes
 #   tests/run.sh gpu [--list]   what needs a GPU (tests/gpu/suite.py), also in a bundle; exit
 #                               status 77 without one
+#   in a bundle (deploy/bundle.sh) only: nothing, NAME..., gpu; what it holds is in tests/list
 #   tests/run.sh all            all of the above but sim, soak, gpu and the tests of suite `long`
 #   --werror                    before any of these: warnings are errors (build-...-werror/)
 #
@@ -257,6 +258,34 @@ do_gpu()
     exec python3 tests/gpu/suite.py --build "build$suffix" "$@"
 }
 
+# Of a bundle, which needs no build: the tests of tests/list whose names match.
+do_bundled() # [PATTERN...]
+{
+    local name seconds command pattern log status start
+    log=$(mktemp)
+    [ $# -gt 0 ] || set -- '*'
+    export DPDRIVER=$PWD/bin/dpdriver DPFOLLOWER=$PWD/bin/dpfollower
+    while IFS=$'\t' read -r name seconds command <&3; do
+        for pattern in "$@"; do
+            # shellcheck disable=SC2053 # a pattern is meant
+            [[ $name == $pattern ]] && break
+        done
+        # shellcheck disable=SC2053
+        [[ $name == $pattern ]] || continue
+        start=$SECONDS
+        eval "timeout -k 10 $((seconds * ${DPTRAIN_TIMEOUT_MULTIPLIER:-1})) env $command" \
+            </dev/null >"$log" 2>&1
+        status=$?
+        case $status in
+        0) passed=$((passed + 1)) && echo "ok: $name ($((SECONDS - start)) s)" ;;
+        77) skipped=$((skipped + 1)) && echo "skipped: $name: $(tail -n 1 "$log")" ;;
+        *) tail -n 40 "$log" && echo "FAILED: $name: status $status" && add_failure "$name" ;;
+        esac
+    done 3<tests/list
+    rm -f "$log"
+    [ $((passed + failed + skipped)) -gt 0 ] || add_failure "no test is named like: $*"
+}
+
 # Run one part and say what it came to; not in the closing line's form, which is the total's.
 part() # FUNCTION [ARGUMENT...]
 {
@@ -320,6 +349,10 @@ fi
 trap 'add_failure interrupted; finish' INT TERM
 
 what=${1:-}
+if [ -x bin/dpdriver ] && [ "$what" != gpu ] && [[ $what != -* ]]; then
+    do_bundled "$@"
+    finish
+fi
 case $what in
 lint | format | sim | soak | gpu | -*) ;;
 *) find_torch ;;

@@ -52,4 +52,36 @@ MESON
 
 expect no_test 1 '0 passed, 1 failed' 'no test ran' </dev/null
 
+# In a bundle there is a list instead of a build; patterns choose from it.
+bundle=$work/bundle
+mkdir -p "$bundle/tests" "$bundle/bin"
+cp "$runner" "$bundle/tests/run.sh"
+printf '#!/bin/sh\n' >"$bundle/bin/dpdriver" && chmod +x "$bundle/bin/dpdriver"
+{
+    printf "room/pass\t9\tsh -c 'exit 0'\n"
+    printf "room/env\t9\tWANTED=yes sh -c '[ \$WANTED = yes ] && [ -x \"\$DPDRIVER\" ]'\n"
+    printf "room/fail\t9\tsh -c 'echo fail_always was here; exit 1'\n"
+    printf "slow/hangs\t1\tsleep 60\n"
+    printf "slow/skips\t9\tsh -c 'exit 77'\n"
+} >"$bundle/tests/list"
+
+expect_bundled() # STATUS LAST_LINE TEXT PATTERN...
+{
+    local status=$1 last=$2 text=$3 got
+    shift 3
+    "$bundle/tests/run.sh" "$@" >"$bundle/log" 2>&1
+    got=$?
+    if [ $got != "$status" ] || [ "$(tail -n 1 "$bundle/log")" != "$last" ] ||
+        ! grep -qF -- "$text" "$bundle/log"; then
+        echo "bundle $*: want status $status, '$text' and '$last'; got status $got and:"
+        cat "$bundle/log"
+        n_bad=$((n_bad + 1))
+    fi
+}
+
+expect_bundled 1 '2 passed, 2 failed, 1 skipped' 'fail_always was here'
+expect_bundled 0 '2 passed, 0 failed' 'ok: room/env' room/pass 'room/e*'
+expect_bundled 0 '0 passed, 0 failed, 1 skipped' 'skipped: slow/skips' slow/skips
+expect_bundled 1 '0 passed, 1 failed' 'no test is named like: nothing' nothing
+
 exit $((n_bad > 0))

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""bundle_tests - the tests of a build that can run without it, put into a bundle.
+
+    bundle_tests.py BUILD SOURCE BUNDLE
+
+Of what `meson introspect --tests` names it takes the programs that need nothing but their arguments,
+and the end-to-end tests that are not slow.  Left out is what needs a compiler, a toolkit, PyTorch or
+the sources.  BUNDLE/tests/list gets a line a test, for tests/run.sh there:
+
+    NAME <tab> SECONDS <tab> [VARIABLE=VALUE]... COMMAND, from the bundle's folder
+"""
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+
+LEFT_OUT = {"plugin", "cudnn", "gpu", "fakegpu", "interop", "lint", "bench", "chroot"}
+LEFT_OUT_TESTS = {"golden/data", "golden/half", "golden/pytorch"}  # they look in the sources
+
+
+def inside(path, folder):
+    return os.path.isabs(path) and os.path.realpath(path).startswith(
+        os.path.realpath(folder) + os.sep)
+
+
+class Packer:
+    def __init__(self, build, source, bundle):
+        self.build, self.source, self.bundle = build, source, bundle
+        self.programs = {}  # where it was built: where it lies in the bundle
+
+    def copy(self, path):
+        """A file or folder of the sources, at the same place of the bundle."""
+        name = os.path.relpath(os.path.realpath(path), os.path.realpath(self.source))
+        to = os.path.join(self.bundle, name)
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        if os.path.isdir(path):
+            shutil.copytree(path, to, dirs_exist_ok=True)
+        else:
+            shutil.copy(path, to)
+        return name
+
+    def program(self, path, name):
+        if path not in self.programs:
+            at = os.path.join("unit", name.replace("/", "_"))
+            os.makedirs(os.path.join(self.bundle, "unit"), exist_ok=True)
+            subprocess.run(["strip", "-o", os.path.join(self.bundle, at), path], check=True)
+            self.programs[path] = at
+        return self.programs[path]
+
+    def line(self, test):
+        """Its line, or None where it cannot run from a bundle."""
+        name, command = test["name"], test["cmd"]
+        if name.split("/")[0] in LEFT_OUT or name in LEFT_OUT_TESTS:
+            return None
+        slow = any(s.endswith(":slow") for s in test["suite"])
+        if name.startswith("e2e/") and not slow:
+            words = ["python3"]
+        elif inside(command[0], self.build) and not slow:
+            words = [self.program(command[0], name)]
+        else:
+            return None
+        words += [self.copy(a) if inside(a, self.source) else a for a in command[1:]]
+        env = [f"{k}={v}" for k, v in test["env"].items()
+               if self.build not in v and k != "LD_LIBRARY_PATH"]
+        return f"{name}\t{test['timeout']}\t{shlex.join(env + words)}\n"
+
+
+def main():
+    build, source, bundle = map(os.path.abspath, sys.argv[1:4])
+    done = subprocess.run(["meson", "introspect", build, "--tests"], check=True,
+                          capture_output=True, text=True)
+    packer = Packer(build, source, bundle)
+    lines = [line for line in map(packer.line, json.loads(done.stdout)) if line]
+    for name in sorted(os.listdir(os.path.join(source, "tests", "e2e"))):
+        if name.endswith(".py"):
+            packer.copy(os.path.join(source, "tests", "e2e", name))
+    packer.copy(os.path.join(source, "deploy", "slurm"))
+    with open(os.path.join(bundle, "tests", "list"), "w", encoding="utf-8") as file:
+        file.writelines(lines)
+    print(f"{len(lines)} tests")
+
+
+if __name__ == "__main__":
+    main()
