@@ -3,9 +3,9 @@
 
     bundle_tests.py BUILD SOURCE BUNDLE
 
-Of what `meson introspect --tests` names it takes the programs that need nothing but their arguments,
-and the end-to-end tests that are not slow.  Left out is what needs a compiler, a toolkit, PyTorch or
-the sources.  BUNDLE/tests/list gets a line a test, for tests/run.sh there:
+Of what `meson introspect --tests` names it takes the programs that need nothing but their
+arguments, and the end-to-end tests that are not slow.  Left out is what needs a compiler, a
+toolkit, PyTorch or the sources.  BUNDLE/tests/list gets a line a test, for tests/run.sh there:
 
     NAME <tab> SECONDS <tab> [VARIABLE=VALUE]... COMMAND, from the bundle's folder
 """

@@ -113,6 +113,37 @@ void devices_describe(const struct devices *d, const char *device, struct buf *o
         buf_printf(out, " (%s, %s)", d->probe.gpu[i].name, d->probe.gpu[i].uuid);
 }
 
+/* The first word of digits and points, two of them at least. */
+void device_driver_version(const char *text, char out[DEVICE_TEXT])
+{
+    static const char blanks[] = " \t\n", numeric[] = "0123456789.";
+
+    out[0] = 0;
+    for (text += strspn(text, blanks); *text; text += strspn(text, blanks)) {
+        const size_t len = strcspn(text, blanks);
+
+        if (strspn(text, numeric) == len && len < DEVICE_TEXT && memchr(text, '.', len)) {
+            snprintf(out, DEVICE_TEXT, "%.*s", (int)len, text);
+            return;
+        }
+        text += len;
+    }
+}
+
+static void print_driver(struct buf *out)
+{
+    char line[256] = "", version[DEVICE_TEXT];
+    FILE *f = fopen("/proc/driver/nvidia/version", "re");
+
+    if (f && !fgets(line, sizeof line, f))
+        line[0] = 0;
+    if (f)
+        fclose(f);
+    device_driver_version(line, version);
+    if (version[0])
+        buf_printf(out, "NVIDIA driver: %s\n", version);
+}
+
 void devices_print(const char *wanted, struct buf *out)
 {
     struct plugin_search *s = plugin_search_new();
@@ -121,6 +152,7 @@ void devices_print(const char *wanted, struct buf *out)
     int rc = load(&d, &err);
 
     plugin_search_print(s, plugin_name, out);
+    print_driver(out);
     if (d.probe.built_for[0])
         plugin_probe_print(&d.probe, out);
     if (rc == 0 && device_index(wanted) >= 0)

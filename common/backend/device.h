@@ -39,6 +39,10 @@ int devices_n_usable(const struct devices *d); /* GPUs */
 /* GPU 1 as "cuda:1 (NVIDIA H200, GPU-5f...)", for messages. */
 void devices_describe(const struct devices *d, const char *device, struct buf *out);
 
+/* The driver's own version, "580.95.05", out of what /proc/driver/nvidia/version says; "" if it is
+ * not in there. */
+void device_driver_version(const char *text, char out[DEVICE_TEXT]);
+
 /* For --check: where things were looked for, versions, GPUs, and whether they fit. */
 void devices_print(const char *wanted, struct buf *out);
 

@@ -40,8 +40,14 @@ struct plugin_search {
     char *found[ARRAY_LEN(needed)]; /* path, or NULL */
 };
 
+/* Takes dir.  One that is there already is looked into no second time. */
 static void add_dir(struct dirs *d, char *dir)
 {
+    for (int i = 0; i < d->n; i++)
+        if (!strcmp(d->dir[i], dir)) {
+            free(dir);
+            return;
+        }
     if (d->n < MAX_DIRS)
         d->dir[d->n++] = dir;
     else

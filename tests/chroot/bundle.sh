@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The promise of deploy/bundle.sh: its tar runs where there is nothing but a kernel and a C library.
-# In a root that holds those, /proc, /dev and the unpacked bundle, the demo trains on two ranks, and
-# what is asked for a GPU names what is missing; from another folder, too.
+# In a root that holds those, /proc, /dev and the unpacked bundle, the demo trains on two ranks, its
+# unit tests pass, and what is asked for a GPU names what is missing; from another folder, too.
 #
 #     tests/chroot/bundle.sh [BUNDLE.tar.gz]     without one it is made (build-bundle/)
 #
@@ -76,6 +76,40 @@ check_gpu() # ROOT FOLDER
         "$2/bin/dpdriver" --check --nranks 1 --device cuda
 }
 
+# The bundle's tests that are programs (nothing else runs there), but those that take minutes.
+check_tests() # ROOT FOLDER
+{
+    [ -f "$1$2/tests/list" ] || fail 'the bundle has no tests'
+    python3 - "$1" "$2" <<'PY' || fail 'tests of the bundle'
+import os, shlex, subprocess, sys
+
+root, folder = sys.argv[1:]
+def enter():
+    os.chroot(root)
+    os.chdir(folder)
+n_passed = n_skipped = 0
+failed = []
+with open(root + folder + "/tests/list", encoding="utf-8") as tests:
+    for name, seconds, command in (line.rstrip("\n").split("\t") for line in tests):
+        words = shlex.split(command)
+        env = {"HOME": "/tmp", "PATH": "/bin"}
+        while "=" in words[0]:
+            env.update([words.pop(0).split("=", 1)])
+        if words[0] == "python3" or int(seconds) > 120:
+            continue
+        done = subprocess.run(words, preexec_fn=enter, env=env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", timeout=10 * int(seconds))
+        if done.returncode not in (0, 77):
+            failed.append(name)
+            print(f"{name}: status {done.returncode}\n{done.stdout[-2000:]}")
+        n_passed += done.returncode == 0
+        n_skipped += done.returncode == 77
+print(f"its tests: {n_passed} passed, {len(failed)} failed, {n_skipped} skipped")
+sys.exit(1 if failed or n_passed < 60 else 0)
+PY
+}
+
 in_namespace() # ROOT FOLDER
 {
     mkdir -p "$1/proc" "$1/dev" "$1/tmp"
@@ -83,6 +117,7 @@ in_namespace() # ROOT FOLDER
     expect "$1" 0 dpdriver "$2/bin/dpdriver" --version
     check_training "$1" "$2"
     check_gpu "$1" "$2"
+    check_tests "$1" "$2"
     mkdir -p "$1/elsewhere/deep"
     mv "$1$2" "$1/elsewhere/deep/moved"
     expect "$1" 0 dpfollower /elsewhere/deep/moved/bin/dpfollower --version

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "backend/cuda/arch.h"
+#include "backend/device.h"
 #include "backend/plugin.h"
 #include "base/alloc.h"
 
@@ -109,6 +110,30 @@ static void test_order(void **state)
     plugin_search_free(s);
 }
 
+static void test_driver_version(void **state)
+{
+    static const struct {
+        const char *text, *version;
+    } rows[] = {
+        {"NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:12 UTC "
+         "2025\n",
+         "580.95.05"},
+        {"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  575.57  Release Build  (a@b)\n",
+         "575.57"},
+        {"NVRM version: something else 7\n", ""},
+        {"1.2.3.4.5.6.7.8.9.10.11", ""},
+        {"", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        char seen[DEVICE_TEXT];
+
+        device_driver_version(rows[i].text, seen);
+        assert_string_equal(seen, rows[i].version);
+    }
+}
+
 static void test_probe_print(void **state)
 {
     struct plugin_probe p = {.driver = 13000,
@@ -167,9 +192,10 @@ static void test_arch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_loaded),
-        cmocka_unit_test(test_not_there),   cmocka_unit_test(test_order),
-        cmocka_unit_test(test_probe_print), cmocka_unit_test(test_arch),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_loaded),
+        cmocka_unit_test(test_not_there),      cmocka_unit_test(test_order),
+        cmocka_unit_test(test_probe_print),    cmocka_unit_test(test_arch),
+        cmocka_unit_test(test_driver_version),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
