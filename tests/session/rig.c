@@ -173,22 +173,38 @@ void rig_hello(struct rig *r, int conn, int rank)
 
 void rig_hello_from(struct rig *r, int conn, int rank, const char *host)
 {
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Hello h = WIRE__HELLO__INIT;
     char text[32], id[16];
-    char version[] = DPTRAIN_VERSION, device[] = "auto", cpu[] = "cpu", *backends[] = {cpu};
 
     snprintf(text, sizeof(text), "10.0.0.%d", conn);
     snprintf(id, sizeof(id), "machine%d", conn);
     rig_connect(r, conn, text);
-    h.protocol = MSG_PROTOCOL;
-    h.version = version;
-    h.rank = rank;
-    h.host = (char *)(uintptr_t)host;
-    h.host_id = id;
-    h.pid = 100 + conn;
-    h.device = device;
-    h.backends = backends;
+    rig_say_hello(
+        r, conn,
+        &(struct rig_caller){.rank = rank, .host = host, .host_id = id, .pid = 100 + conn});
+}
+
+/* A message's texts are not const, although nobody writes there. */
+static char *text_or(const char *s, const char *other)
+{
+    return (char *)(uintptr_t)(s ? s : other);
+}
+
+void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Hello h = WIRE__HELLO__INIT;
+    char *backend = text_or(c->backend, "cpu");
+
+    h.protocol = c->protocol ? (uint32_t)c->protocol : MSG_PROTOCOL;
+    h.version = text_or(c->version, DPTRAIN_VERSION);
+    h.rank = c->rank;
+    h.host = text_or(c->host, "h");
+    h.host_id = text_or(c->host_id, h.host);
+    h.pid = c->pid;
+    h.device = text_or(c->device, "auto");
+    h.gpus = c->gpus;
+    h.n_gpus = c->n_gpus;
+    h.backends = &backend;
     h.n_backends = 1;
     m.body_case = WIRE__CONTROL__BODY_HELLO;
     m.hello = &h;

@@ -41,6 +41,16 @@ void rig_wait(struct rig *r, int64_t ms);
 void rig_connect(struct rig *r, int conn, const char *peer);
 void rig_hello(struct rig *r, int conn, int rank); /* connects from 10.0.0.CONN, host "hCONN" */
 void rig_hello_from(struct rig *r, int conn, int rank, const char *host);
+
+struct rig_caller { /* what a Hello says; what is NULL or 0, as of any healthy follower */
+    int rank, protocol;
+    const char *version, *host, *host_id, *device, *backend;
+    int64_t pid;
+    Wire__Gpu **gpus;
+    size_t n_gpus;
+};
+void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c); /* conn is there */
+
 void rig_message(struct rig *r, int conn, Wire__Control *m);
 void rig_close(struct rig *r, int conn);
 

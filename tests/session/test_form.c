@@ -22,22 +22,8 @@ static void addresses_reach_all(void **state)
         rig_driver(&r, &o);
         rig_connect(&r, 1, cases[i].peer1);
         rig_connect(&r, 2, cases[i].peer2);
-        for (int k = 1; k < 3; k++) {
-            Wire__Control m = WIRE__CONTROL__INIT;
-            Wire__Hello h = WIRE__HELLO__INIT;
-            char version[] = DPTRAIN_VERSION, host[] = "machine0", device[] = "cpu";
-            char cpu[] = "cpu", *backends[] = {cpu};
-            h.protocol = MSG_PROTOCOL;
-            h.version = version;
-            h.rank = k;
-            h.host = h.host_id = host;
-            h.device = device;
-            h.backends = backends;
-            h.n_backends = 1;
-            m.body_case = WIRE__CONTROL__BODY_HELLO;
-            m.hello = &h;
-            rig_message(&r, k, &m);
-        }
+        for (int k = 1; k < 3; k++)
+            rig_say_hello(&r, k, &(struct rig_caller){.rank = k, .host = "machine0"});
         for (int k = 0; k < 3; k++)
             rig_report(&r, k, rig_opened());
         assert_string_equal(r.command->prepare.address, cases[i].want0);

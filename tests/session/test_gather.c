@@ -28,22 +28,21 @@ static void assert_welcome(struct rig *r, int conn, int rank)
 static void hello_is_refused_with_its_reason(void **state)
 {
     static const struct {
-        int rank, protocol;
-        const char *version, *device, *backend;
+        struct rig_caller who;
         Wire__Reason reason;
         const char *text;
     } cases[] = {
-        {1, 9, DPTRAIN_VERSION, "auto", "cpu", WIRE__REASON__REASON_VERSION, "(protocol 9)"},
-        {1, 1, "9.9", "auto", "cpu", WIRE__REASON__REASON_VERSION, "this is dptrain 9.9"},
-        {0, 1, DPTRAIN_VERSION, "auto", "cpu", WIRE__REASON__REASON_RANK_TAKEN,
-         "rank 0 is the driver itself, h0 (pid 100)"},
-        {2, 1, DPTRAIN_VERSION, "auto", "cpu", WIRE__REASON__REASON_RANK_TAKEN,
-         "rank 2 is taken by h2 (pid 102)"},
-        {3, 1, DPTRAIN_VERSION, "auto", "cpu", WIRE__REASON__REASON_RANK_RANGE,
+        {{.rank = 1, .protocol = 9}, WIRE__REASON__REASON_VERSION, "(protocol 9)"},
+        {{.rank = 1, .version = "9.9"}, WIRE__REASON__REASON_VERSION, "this is dptrain 9.9"},
+        {{.rank = 0}, WIRE__REASON__REASON_RANK_TAKEN, "rank 0 is the driver itself, h0 (pid 100)"},
+        {{.rank = 2}, WIRE__REASON__REASON_RANK_TAKEN, "rank 2 is taken by h2 (pid 102)"},
+        {{.rank = 3},
+         WIRE__REASON__REASON_RANK_RANGE,
          "rank 3 is out of range: this job has 3 ranks"},
-        {1, 1, DPTRAIN_VERSION, "cuda:0", "cpu", WIRE__REASON__REASON_DEVICE,
+        {{.rank = 1, .device = "cuda:0"},
+         WIRE__REASON__REASON_DEVICE,
          "runs on cpu, as its driver does, and not on cuda:0"},
-        {1, 1, DPTRAIN_VERSION, "auto", "cuda", WIRE__REASON__REASON_DEVICE, "has no cpu"},
+        {{.rank = 1, .backend = "cuda"}, WIRE__REASON__REASON_DEVICE, "has no cpu"},
     };
     struct rig r;
     struct driver_options o = rig_options(3);
@@ -53,24 +52,9 @@ static void hello_is_refused_with_its_reason(void **state)
     rig_hello(&r, 2, 2);
     assert_welcome(&r, 2, 2);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        Wire__Control m = WIRE__CONTROL__INIT;
-        Wire__Hello h = WIRE__HELLO__INIT;
-        char host[] = "h9", version[16], device[16], backend[16], *backends[] = {backend};
         int conn = 3 + (int)i;
-        snprintf(version, sizeof(version), "%s", cases[i].version);
-        snprintf(device, sizeof(device), "%s", cases[i].device);
-        snprintf(backend, sizeof(backend), "%s", cases[i].backend);
-        h.protocol = (uint32_t)cases[i].protocol;
-        h.version = version;
-        h.rank = cases[i].rank;
-        h.host = h.host_id = host;
-        h.device = device;
-        h.backends = backends;
-        h.n_backends = 1;
-        m.body_case = WIRE__CONTROL__BODY_HELLO;
-        m.hello = &h;
         rig_connect(&r, conn, "10.0.0.9");
-        rig_message(&r, conn, &m);
+        rig_say_hello(&r, conn, &cases[i].who);
         assert_refused(&r, conn, cases[i].reason, cases[i].text);
     }
     rig_free(&r);
@@ -144,29 +128,16 @@ static void who_wants_any_gives_way(void **state)
 /* From a host with two GPUs, which rank 0 is on, too. */
 static void hello_with_gpus(struct rig *r, int conn, const char *wanted)
 {
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Hello h = WIRE__HELLO__INIT;
     Wire__Gpu g[2] = {WIRE__GPU__INIT, WIRE__GPU__INIT}, *gpus[] = {&g[0], &g[1]};
-    char a[] = "GPU-a", b[] = "GPU-b", host[] = "h", device[16], name[] = "H200";
-    char version[] = DPTRAIN_VERSION, cuda[] = "cuda", *backends[] = {cuda};
-    snprintf(device, sizeof(device), "%s", wanted);
+    char a[] = "GPU-a", b[] = "GPU-b", name[] = "H200";
     g[0].uuid = a;
     g[1].uuid = b;
     g[1].index = 3; /* those between cannot be used */
     g[0].name = g[1].name = name;
-    h.protocol = MSG_PROTOCOL;
-    h.version = version;
-    h.rank = -1;
-    h.host = h.host_id = host;
-    h.device = device;
-    h.gpus = gpus;
-    h.n_gpus = 2;
-    h.backends = backends;
-    h.n_backends = 1;
-    m.body_case = WIRE__CONTROL__BODY_HELLO;
-    m.hello = &h;
     rig_connect(r, conn, "10.0.0.9");
-    rig_message(r, conn, &m);
+    rig_say_hello(r, conn,
+                  &(struct rig_caller){
+                      .rank = -1, .device = wanted, .backend = "cuda", .gpus = gpus, .n_gpus = 2});
 }
 
 static void gpus_are_given_once(void **state)
