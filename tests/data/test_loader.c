@@ -261,65 +261,74 @@ static void errors_come_out_of_next(void **state)
     loader_free(l);
 }
 
-/* The engine sleeps until the batch is there. */
-static void *let_go(void *arg)
-{
-    const struct fake *f = arg;
+/* A loader whose thread begins to read, and goes on when it is let go. */
+struct held {
+    sem_t started, go_on;
+    struct fake fake;
+    struct loader *l;
+    pthread_t thread;
+};
 
-    sem_wait(f->started);
+static void held_new(struct held *h)
+{
+    *h = (struct held){.fake = FAKE};
+    sem_init(&h->started, 0, 0);
+    sem_init(&h->go_on, 0, 0);
+    h->fake.started = &h->started;
+    h->fake.go_on = &h->go_on;
+    h->l = new_loader(&h->fake, 8, 0);
+}
+
+static void *let_go_main(void *arg)
+{
+    struct held *h = arg;
+
+    sem_wait(&h->started);
     for (int i = 0; i < 60; i++)
-        sem_post(f->go_on);
+        sem_post(&h->go_on);
     return NULL;
 }
 
+static void let_go(struct held *h) { pthread_create(&h->thread, NULL, let_go_main, h); }
+
+static void held_free(struct held *h)
+{
+    loader_free(h->l);
+    sem_destroy(&h->go_on);
+    sem_destroy(&h->started);
+}
+
+/* The engine sleeps until the batch is there. */
 static void next_waits_for_the_batch(void **state)
 {
-    sem_t started, go_on;
-    struct fake f = FAKE;
-    struct loader *l;
     const struct sampler s = {.n_samples = N, .global_batch = 8, .seed = SEED};
-    pthread_t thread;
+    struct held h;
 
     (void)state;
-    sem_init(&started, 0, 0);
-    sem_init(&go_on, 0, 0);
-    f.started = &started;
-    f.go_on = &go_on;
-    l = new_loader(&f, 8, 0);
-    start_ok(l, &s, 1, 1, 0, 0, 1);
-    pthread_create(&thread, NULL, let_go, &f);
-    check_batch(next_ok(l), &s, 0, 1, 0, 1, 0);
-    pthread_join(thread, NULL);
-    loader_free(l);
-    sem_destroy(&go_on);
-    sem_destroy(&started);
+    held_new(&h);
+    start_ok(h.l, &s, 1, 1, 0, 0, 1);
+    let_go(&h);
+    check_batch(next_ok(h.l), &s, 0, 1, 0, 1, 0);
+    pthread_join(h.thread, NULL);
+    held_free(&h);
 }
 
 /* A start while a batch is being filled waits for it, and none of the old work is seen. */
 static void a_start_drops_the_batch_being_filled(void **state)
 {
-    sem_t started, go_on;
-    struct fake f = FAKE;
-    struct loader *l;
     const struct sampler s = {.n_samples = N, .global_batch = 8, .seed = SEED};
-    pthread_t thread;
+    struct held h;
 
     (void)state;
-    sem_init(&started, 0, 0);
-    sem_init(&go_on, 0, 0);
-    f.started = &started;
-    f.go_on = &go_on;
-    l = new_loader(&f, 8, 0);
-    start_ok(l, &s, 1, 2, 0, 0, 50);
-    pthread_create(&thread, NULL, let_go, &f);
-    start_ok(l, &s, 1, 2, 1, 20, 22);
-    pthread_join(thread, NULL);
+    held_new(&h);
+    start_ok(h.l, &s, 1, 2, 0, 0, 50);
+    let_go(&h);
+    start_ok(h.l, &s, 1, 2, 1, 20, 22);
+    pthread_join(h.thread, NULL);
     for (int64_t step = 20; step < 22; step++)
-        check_batch(next_ok(l), &s, step, 2, 1, 1, 0);
-    expect_end(l);
-    loader_free(l);
-    sem_destroy(&go_on);
-    sem_destroy(&started);
+        check_batch(next_ok(h.l), &s, step, 2, 1, 1, 0);
+    expect_end(h.l);
+    held_free(&h);
 }
 
 /* Freed with the ring full and the thread asleep, with batches held, at once, and without work. */
