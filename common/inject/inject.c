@@ -19,6 +19,8 @@ static const struct what {
 
 enum number { NUMBER_NONE, NUMBER_OPTIONAL, NUMBER_NEEDED };
 
+enum { POINT_SHOWN = 32 };
+
 static const struct point {
     const char *name;
     enum number number;
@@ -86,15 +88,21 @@ static const char *what_names(struct names *l)
     return l->text;
 }
 
+/* "stepN", "validate[N]" */
+static void show_point(const struct point *p, char out[POINT_SHOWN])
+{
+    snprintf(out, POINT_SHOWN, "%s%s", p->name,
+             p->number == NUMBER_NONE       ? ""
+             : p->number == NUMBER_OPTIONAL ? "[N]"
+                                            : "N");
+}
+
 static const char *point_names(struct names *l)
 {
     for (size_t i = 0; i < ARRAY_LEN(points); i++) {
-        char shown[32];
+        char shown[POINT_SHOWN];
 
-        snprintf(shown, sizeof shown, "%s%s", points[i].name,
-                 points[i].number == NUMBER_NONE       ? ""
-                 : points[i].number == NUMBER_OPTIONAL ? "[N]"
-                                                       : "N");
+        show_point(&points[i], shown);
         add_name(l, shown, i == 0, i == ARRAY_LEN(points) - 1);
     }
     return l->text;
@@ -377,12 +385,9 @@ void inject_help(FILE *out)
     }
     fprintf(out, "at\n");
     for (size_t i = 0; i < ARRAY_LEN(points); i++) {
-        char shown[32];
+        char shown[POINT_SHOWN];
 
-        snprintf(shown, sizeof shown, "%s%s", points[i].name,
-                 points[i].number == NUMBER_NONE       ? ""
-                 : points[i].number == NUMBER_OPTIONAL ? "[N]"
-                                                       : "N");
+        show_point(&points[i], shown);
         fprintf(out, "  %-13s %s%s%s\n", shown, points[i].when, points[i].of ? "; N: " : "",
                 points[i].of ? points[i].of : "");
     }
