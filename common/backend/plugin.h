@@ -21,7 +21,7 @@
 #include "backend/backend.h"
 #include "base/buf.h"
 
-enum { PLUGIN_ABI = 3, PLUGIN_MAX_GPUS = 32, PLUGIN_TEXT = 256 };
+enum { PLUGIN_ABI = 4, PLUGIN_MAX_GPUS = 32, PLUGIN_TEXT = 256 };
 
 #define PLUGIN_SYMBOL "dptrain_plugin"
 
@@ -48,7 +48,18 @@ struct plugin_probe {
     ((uint32_t)(sizeof(struct err) + 31 * sizeof(struct graph) + 961 * sizeof(struct node) + \
                 29791 * sizeof(struct value) +                                               \
                 923521 * (sizeof(struct backend_ops) + sizeof(struct backend_device_ops)) +  \
-                (size_t)28629151 * OP_COUNT + sizeof(struct plugin_probe)))
+                (size_t)28629151 * OP_COUNT + sizeof(struct plugin_probe) +                  \
+                (size_t)887503681 * sizeof(struct plugin_choices)))
+
+/* What a job decides about the kernels that are made from now on. */
+struct plugin_choices {
+    int allow_tf32;       /* float32 products may round their factors to TF32 */
+    size_t max_workspace; /* of one library call, bytes */
+    int autotune;         /* the fastest algorithm, by timing, instead of the first */
+    int keep_plans;       /* on disk, from one run to the next */
+    void (*warn)(void *arg, const char *text); /* on the engine's thread; NULL: nobody listens */
+    void *warn_arg;
+};
 
 struct coll_device_ops;
 
@@ -59,9 +70,9 @@ struct plugin {
     void (*probe)(struct plugin_probe *out);
     int (*open)(int device, struct backend **out, struct err *err); /* on the engine's thread */
     const struct coll_device_ops *coll;                             /* coll/device.h; NULL: none */
-    /* Whether float32 products may round their factors to TF32: for kernels made from now on; until
-     * it is called they may not.  NULL: there is no such choice. */
-    void (*set_tf32)(struct backend *b, int allow);
+    /* Before the first kernel is made; without it: no TF32, 256 MiB, nothing timed or kept.
+     * NULL: there is no such choice. */
+    void (*configure)(struct backend *b, const struct plugin_choices *c);
 };
 
 typedef const struct plugin *plugin_fn(void);

@@ -80,6 +80,9 @@ struct job_train {
     enum grad_dtype grad_dtype; /* what ranks sum; GRAD_BFLOAT16 with that precision alone */
     int tf32;                   /* float32 products may round their factors to TF32 */
     int record;                 /* a GPU's steps are recorded and launched, not queued one by one */
+    int autotune;               /* of a GPU library's algorithms the fastest, by timing */
+    int plan_cache;             /* what was chosen is kept on disk */
+    int64_t max_workspace;      /* of one call of a GPU library, MiB */
 };
 
 struct job_optimizer {

@@ -117,6 +117,18 @@ const struct option config_options[] = {
      .help = "Record a GPU's step, and launch all of it at once. false: hand over one kernel after "
              "another, for the same numbers, slowly; to find out which one fails. No effect on "
              "CPUs."},
+    {"train.autotune", OPT_BOOL, AT(train.autotune), "false",
+     .help = "GPUs time the libraries' best algorithms for each layer at the start and take the "
+             "fastest, each rank for itself. Which one wins may vary, and with it the last bits of "
+             "the numbers, so a resumed job repeats itself bit for bit only where train.plan_cache "
+             "still has the choice. Without this the choice follows from GPU, library and shapes."},
+    {"train.max_workspace", OPT_INT, AT(train.max_workspace), "256", 0, 65536, .unit = "MiB",
+     .help = "GPU memory that one call of cuDNN or cuBLASLt may work in; algorithms that want more "
+             "are left out."},
+    {"train.plan_cache", OPT_BOOL, AT(train.plan_cache), "true",
+     .help =
+         "Each GPU host keeps the chosen algorithms and compiled kernels for the next start, in "
+         "$XDG_CACHE_HOME/dptrain (~/.cache/dptrain; as a service, its CACHE_DIRECTORY)."},
 
     {"optimizer.name", OPT_CHOICE, AT(optimizer.name), "sgd", .choices = optimizers,
      .help = "Stochastic gradient descent."},

@@ -209,15 +209,31 @@ static const struct coll_device_ops *shared_memory(const struct trainer *t)
     return t->o.plugin && most > 1 ? t->o.plugin->coll : NULL;
 }
 
+static void warn(void *arg, const char *text)
+{
+    struct trainer *t = arg;
+    struct report *r = report_new(REPORT_WARNING, 0);
+
+    r->warning.text = xstrdup(text);
+    t->hooks.report(t->hooks.arg, r);
+}
+
 static int make_memory(struct trainer *t, struct err *err)
 {
+    const struct job_train *train = &t->job->train;
+    const struct plugin_choices choices = {.allow_tf32 = train->tf32,
+                                           .max_workspace = (size_t)train->max_workspace << 20,
+                                           .autotune = train->autotune,
+                                           .keep_plans = train->plan_cache,
+                                           .warn = warn,
+                                           .warn_arg = t};
     int rc = t->o.plugin ? t->o.plugin->open(t->o.gpu, &t->backend, err)
                          : backend_open_cpu(n_threads(t, 1), &t->backend, err);
 
     if (rc == 0)
         rc = job_check_backend(t->job, t->backend->ops->name, err);
-    if (rc == 0 && t->o.plugin && t->o.plugin->set_tf32)
-        t->o.plugin->set_tf32(t->backend, t->job->train.tf32);
+    if (rc == 0 && t->o.plugin && t->o.plugin->configure)
+        t->o.plugin->configure(t->backend, &choices);
     if (rc == 0)
         rc = state_new(t->backend, t->layout, t->job->optimizer.momentum > 0, &t->state, err);
     if (rc == 0)
@@ -239,22 +255,13 @@ static int make_feeds(struct trainer *t, struct err *err)
     return rc;
 }
 
-static void warn_checkpoint(void *arg, const char *text)
-{
-    struct trainer *t = arg;
-    struct report *r = report_new(REPORT_WARNING, 0);
-
-    r->warning.text = xstrdup(text);
-    t->hooks.report(t->hooks.arg, r);
-}
-
 static int resume(struct trainer *t, const char *run_dir, struct err *err)
 {
     struct ckpt *c = NULL;
-    int rc = ckpt_load_latest(run_dir, warn_checkpoint, t, &c, err);
+    int rc = ckpt_load_latest(run_dir, warn, t, &c, err);
 
     if (rc == CKPT_NONE) {
-        warn_checkpoint(t, "resume: the run has no checkpoint yet: starting from the beginning");
+        warn(t, "resume: the run has no checkpoint yet: starting from the beginning");
         return state_init(t->state, t->job, err);
     }
     if (rc == 0)

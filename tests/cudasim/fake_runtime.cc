@@ -11,6 +11,7 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -34,7 +35,8 @@ struct CUstream_st {
 
 struct CUevent_st {
     cudaStream_t stream;
-    uint64_t at; /* complete when the stream has done so many */
+    uint64_t at;                /* complete when the stream has done so many */
+    std::shared_ptr<double> us; /* the device's clock when it was, where the event tells the time */
 };
 
 namespace
@@ -46,6 +48,7 @@ struct runtime {
     uint64_t n_calls = 0, fail_in = 0, n_launches = 0, n_allocs = 0, n_waits = 0;
     int n_open = 0;                 /* drains under way, in which the device's memory is open */
     cudaError_t last = cudaSuccess; /* for cudaGetLastError */
+    double us = 0.0;                /* the device's clock */
     std::string text;               /* of cudaErrorLaunchFailure */
 } rt;
 
@@ -339,10 +342,11 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
     rt.n_allocs++;
-    (void)flags;
     if (called() != cudaSuccess)
         return cudaErrorUnknown;
     *e = new CUevent_st{};
+    if (!(flags & cudaEventDisableTiming))
+        (*e)->us = std::make_shared<double>(0.0);
     rt.others.insert(*e);
     return cudaSuccess;
 }
@@ -359,7 +363,22 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     if (called() != cudaSuccess)
         return cudaErrorUnknown;
-    *e = {s, s->n_queued};
+    if (const std::shared_ptr<double> us = e->us)
+        put(s, {"time", 0, 0, [=] { *us = rt.us; }});
+    e->stream = s;
+    e->at = s->n_queued;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    if (called() != cudaSuccess)
+        return cudaErrorUnknown;
+    if (!from->us || !to->us || !from->stream || !to->stream)
+        return rt.last = cudaErrorInvalidValue;
+    if (to->stream->n_done < to->at)
+        return rt.last = cudaErrorNotReady;
+    *ms = (float)(1e-3 * (*to->us - *from->us));
     return cudaSuccess;
 }
 
@@ -432,6 +451,8 @@ void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg)
 }
 
 int sim_is_device(const void *p) { return in_device(p, 1); }
+
+void sim_spend(double us) { rt.us += us; }
 
 uint64_t sim_launches(void) { return rt.n_launches; }
 

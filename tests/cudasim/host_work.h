@@ -13,6 +13,9 @@ void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg);
 /* Whether p points into device memory. */
 int sim_is_device(const void *p);
 
+/* The work under way takes so long, as events tell it; whatever says nothing takes no time. */
+void sim_spend(double us);
+
 #ifdef __cplusplus
 }
 #endif

@@ -22,15 +22,16 @@
 #include "sim.h"
 #include "train/trainer_impl.h"
 
-static int tf32 = -1; /* as the trainer set it last */
+static struct plugin_choices chosen; /* as the trainer set them last */
 
-static void set_tf32(struct backend *b, int allow)
+static void configure(struct backend *b, const struct plugin_choices *c)
 {
-    container_of(b, struct cuda, base)->allow_tf32 = tf32 = allow;
+    chosen = *c;
+    cuda_configure(b, c);
 }
 
 static const struct plugin sim = {
-    .abi = PLUGIN_ABI, .version = DPTRAIN_VERSION, .open = cuda_open, .set_tf32 = set_tf32};
+    .abi = PLUGIN_ABI, .version = DPTRAIN_VERSION, .open = cuda_open, .configure = configure};
 
 static double relative(double a, double b) { return fabs(a - b) / fmax(fabs(a), 1e-30); }
 
@@ -419,7 +420,7 @@ static void test_half_precision(void **state)
         run_job_ok(&plan, &gpu);
         assert_int_equal(gpu.epoch[0].epoch.n_skipped + gpu.epoch[1].epoch.n_skipped, 0);
         assert_same(rows[i].what, &cpu, &gpu, rows[i].tolerance);
-        assert_int_equal(tf32, 0);
+        assert_int_equal(chosen.allow_tf32, 0);
         assert_int_equal(sim_open_things(), 0);
     }
 }
@@ -453,15 +454,23 @@ static void test_loss_scale(void **state)
         fail_msg("noted: %s", r.note);
 }
 
-static void test_tf32(void **state)
+static void test_choices(void **state)
 {
-    static const char job[] = HALF "train: {global_batch: 31, tf32: true, max_steps: 1}\n";
-    struct run_plan plan = {.job = job, .n_ranks = 1, .n_epochs = 1, .plugin = &sim};
+    static const char defaults[] = HALF "train: {global_batch: 31, max_steps: 1}\n";
+    static const char others[] = HALF "train: {global_batch: 31, max_steps: 1, tf32: true, "
+                                      "autotune: true, max_workspace: 3, plan_cache: false}\n";
+    struct run_plan plan = {.job = defaults, .n_ranks = 1, .n_epochs = 1, .plugin = &sim};
     struct run_result r;
 
     (void)state;
     run_job_ok(&plan, &r);
-    assert_int_equal(tf32, 1);
+    assert_false(chosen.allow_tf32 || chosen.autotune);
+    assert_true(chosen.keep_plans && chosen.max_workspace == 256 << 20);
+    assert_non_null(chosen.warn);
+    plan.job = others;
+    run_job_ok(&plan, &r);
+    assert_true(chosen.allow_tf32 && chosen.autotune);
+    assert_true(!chosen.keep_plans && chosen.max_workspace == 3 << 20);
 }
 
 int main(void)
@@ -470,7 +479,7 @@ int main(void)
         cmocka_unit_test(test_equals_cpu),     cmocka_unit_test(test_steady),
         cmocka_unit_test(test_resume),         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_half_precision), cmocka_unit_test(test_loss_scale),
-        cmocka_unit_test(test_tf32),           cmocka_unit_test(test_two_under_way),
+        cmocka_unit_test(test_choices),        cmocka_unit_test(test_two_under_way),
         cmocka_unit_test(test_one_under_way),  cmocka_unit_test(test_resume_half),
         cmocka_unit_test(test_breaks_off),
     };

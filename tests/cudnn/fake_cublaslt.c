@@ -10,7 +10,8 @@
 #include "fake_state.h"
 #include "tensor/half.h"
 
-int fake_refuse_tails, fake_open_things;
+int fake_refuse_tails, fake_open_things, fake_queries, fake_disowned = -1;
+int fake_runs[FAKE_ENGINES];
 static int fail_in;
 
 void fakes_refuse_tails(int how) { fake_refuse_tails = how; }
@@ -27,10 +28,26 @@ int fake_fails(void) { return fail_in > 0 && --fail_in == 0; }
 
 int fakes_open_things(void) { return fake_open_things; }
 
+int fakes_queries(void) { return fake_queries; }
+
+int fakes_runs(int i) { return fake_runs[i]; }
+
+void fakes_disown(int i) { fake_disowned = i; }
+
+void fakes_forget_runs(void)
+{
+    fake_queries = 0;
+    memset(fake_runs, 0, sizeof fake_runs);
+}
+
 enum { WORKSPACE = 777, ALIGNMENT = 16 };
 
-/* Algorithms in the order of the heuristics: rounds to TF32; the one to take. */
-enum { ALGO_TF32 = 41, ALGO_EXACT };
+/* Algorithms in the order of the heuristics, by data[0]; data[1] tells the product it was made for.
+ * The first rounds to TF32. */
+static const int algos[] = {0, FAKE_FIRST, FAKE_QUICK};
+enum { ALGO_TF32 = 0 };
+
+static double cost_us(int algo) { return algo == FAKE_QUICK ? 10.0 : 20.0; }
 
 struct description { /* what a cublasLtMatmulDesc_t points to */
     cublasOperation_t op[2];
@@ -53,6 +70,7 @@ struct product { /* queued */
     struct layout a, b, c;
     const void *pa, *pb;
     void *pc, *workspace;
+    int algo;
 };
 
 static void *opened(size_t n_bytes)
@@ -73,6 +91,12 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "simulator %d", device);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = 13000;
     return cudaSuccess;
 }
 
@@ -193,6 +217,13 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_SUCCESS;
 }
 
+static uint64_t signature(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t d)
+{
+    const struct layout *l = (const void *)d;
+
+    return (uint64_t)(l->rows << 32 | l->cols << 12) | ((const struct description *)desc)->epilogue;
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -205,19 +236,41 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     const struct preference *p = (const void *)pref;
     const struct description *what = (const void *)desc;
 
-    (void)h, (void)a, (void)b, (void)c, (void)d;
-    ASSERT(room >= 2 && p->alignment <= ALIGNMENT && p->max_workspace >= WORKSPACE);
+    (void)h, (void)a, (void)b, (void)c;
+    ASSERT(room >= (int)ARRAY_LEN(algos) && p->alignment <= ALIGNMENT &&
+           p->max_workspace >= WORKSPACE);
     ASSERT(!(p->schemes & CUBLASLT_REDUCTION_SCHEME_INPLACE));
     memset(result, 0, (size_t)room * sizeof *result);
     *n = 0;
+    fake_queries++;
     if (fake_refuse_tails && what->epilogue != CUBLASLT_EPILOGUE_DEFAULT)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    for (int i = 0; i < 2; i++) {
-        result[i].algo.data[0] = i ? ALGO_EXACT : ALGO_TF32;
-        result[i].workspaceSize = WORKSPACE;
-        result[i].state = CUBLAS_STATUS_SUCCESS;
-    }
-    *n = 2;
+    for (size_t i = 0; i < ARRAY_LEN(algos); i++)
+        if (algos[i] != fake_disowned) {
+            result[*n].algo.data[0] = (uint64_t)algos[i];
+            result[*n].algo.data[1] = signature(desc, d);
+            result[*n].workspaceSize = WORKSPACE;
+            result[(*n)++].state = CUBLAS_STATUS_SUCCESS;
+        }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t h, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    if (fake_fails())
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+
+    (void)h, (void)a, (void)b, (void)c;
+    if ((int)algo->data[0] == fake_disowned || algo->data[0] > FAKE_QUICK ||
+        algo->data[1] != signature(desc, d))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    result->algo = *algo;
+    result->workspaceSize = WORKSPACE;
+    result->state = CUBLAS_STATUS_SUCCESS;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -267,6 +320,8 @@ static void multiply(void *arg)
 {
     struct product *p = arg;
 
+    fake_runs[p->algo]++;
+    sim_spend(cost_us(p->algo));
     memset(p->workspace, 0xff, WORKSPACE);
     for (int64_t j = 0; j < p->c.cols; j++) {
         float db = 0.0f;
@@ -313,8 +368,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
                           a,
                           b,
                           d,
-                          workspace};
-    ASSERT(algo->data[0] == (p->a.type == DTYPE_F32 ? ALGO_EXACT : ALGO_TF32));
+                          workspace,
+                          (int)algo->data[0]};
+    ASSERT(p->algo != ALGO_TF32 || p->a.type != DTYPE_F32);
+    ASSERT(algo->data[1] == signature(desc, ld));
     ASSERT(p->a.type == p->b.type && (p->c.type == p->a.type || p->c.type == DTYPE_F32));
     if (what->epilogue != CUBLASLT_EPILOGUE_DEFAULT && what->epilogue != CUBLASLT_EPILOGUE_RELU)
         ASSERT(is_aligned(what->bias) && (uintptr_t)what->bias > ALIGNMENT); /* not the dummy */

@@ -22,6 +22,16 @@ void fakes_refuse_tails(int how);
 /* The n-th call from now that gives a status fails (1: the next); 0 switches that off. */
 int fakes_fail_at(int n); /* how many calls were left to the failure before */
 
+/* How often algorithms were asked for, and how many products and graphs algorithm or engine i has
+ * computed: FAKE_FIRST is the heuristics' first that float32 may take, FAKE_QUICK the one that
+ * takes the least time. */
+enum { FAKE_FIRST = 3, FAKE_QUICK = 4, FAKE_ENGINES = 5 };
+int fakes_queries(void);
+int fakes_runs(int i);
+void fakes_forget_runs(void); /* and queries */
+void fakes_disown(
+    int i); /* from now on engine i is not repeatable, algorithm i unknown; -1: none */
+
 int fakes_open_things(void); /* handles and descriptors that were not given back */
 
 #ifdef __cplusplus

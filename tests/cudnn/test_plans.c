@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/conv_plan.h"
@@ -26,7 +27,7 @@ enum { MIB = 1 << 20 };
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "detect_leaks=0"; }
 
-static const struct cudnn_rules rules = {(size_t)256 * MIB, 0};
+static const struct cudnn_rules rules = {.max_workspace = (size_t)256 * MIB};
 static const struct model_input mnist = {{28, 28, 1}, 10};
 static struct cudnn_device *device;
 
@@ -170,7 +171,7 @@ static const struct cudnn_plan *plan(const struct conv_shape *s, const struct cu
 
 static void tf32_only_where_allowed(void **state)
 {
-    const struct cudnn_rules tf32 = {rules.max_workspace, 1};
+    const struct cudnn_rules tf32 = {.max_workspace = rules.max_workspace, .allow_tf32 = 1};
 
     (void)state;
     assert_false(plan(&lenet_conv2, &rules)->uses_tensor_cores);
@@ -179,7 +180,7 @@ static void tf32_only_where_allowed(void **state)
 
 static void equal_graphs_share_a_plan(void **state)
 {
-    const struct cudnn_rules small = {rules.max_workspace / 2, 0};
+    const struct cudnn_rules small = {.max_workspace = rules.max_workspace / 2};
     struct conv_shape other = lenet_conv2;
     char key[2][CUDNN_KEY_LEN];
 
@@ -188,18 +189,18 @@ static void equal_graphs_share_a_plan(void **state)
     assert_ptr_equal(plan(&lenet_conv2, &rules), plan(&lenet_conv2, &rules));
     assert_ptr_not_equal(plan(&lenet_conv2, &rules), plan(&lenet_conv2, &small));
     assert_ptr_not_equal(plan(&lenet_conv2, &rules), plan(&other, &rules));
-    cudnn_plan_key(device, plan(&lenet_conv2, &rules), &rules, key[0]);
-    cudnn_plan_key(device, plan(&other, &rules), &rules, key[1]);
+    cudnn_plan_key(device, plan(&lenet_conv2, &rules)->graph, &rules, key[0]);
+    cudnn_plan_key(device, plan(&other, &rules)->graph, &rules, key[1]);
     assert_string_not_equal(key[0], key[1]);
     assert_non_null(strstr(key[0], "NVIDIA H200"));
-    cudnn_plan_key(device, plan(&lenet_conv2, &small), &small, key[1]);
+    cudnn_plan_key(device, plan(&lenet_conv2, &small)->graph, &small, key[1]);
     assert_string_not_equal(key[0], key[1]);
 }
 
 /* A cap of nothing still gives a plan, or says how many were too large. */
 static void workspace_is_capped(void **state)
 {
-    const struct cudnn_rules none = {0, 0};
+    const struct cudnn_rules none = {0};
     const struct cudnn_plan *p = NULL;
     struct err err;
     int rc = conv_plan(device, &none, CUDNN_PASS_FORWARD, CONV_ALONE, &lenet_conv2, &p, &err);
@@ -210,7 +211,92 @@ static void workspace_is_capped(void **state)
         return;
     }
     assert_int_equal(rc, ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "workspace"));
+    assert_non_null(strstr(err.msg, "train.max_workspace"));
+}
+
+/* The whole of what cuDNN says a plan is. */
+static void text_of(const struct cudnn_plan *p, struct buf *out)
+{
+    const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
+    int64_t n = 0;
+
+    assert_int_equal(cudnnBackendGetAttribute(p->raw, name, CUDNN_TYPE_CHAR, 0, &n, NULL), 0);
+    assert_true(n > 100);
+    assert_int_equal(
+        cudnnBackendGetAttribute(p->raw, name, CUDNN_TYPE_CHAR, n, &n, buf_reserve(out, (size_t)n)),
+        0);
+    out->len = (size_t)n;
+}
+
+struct made { /* of one plan, to be compared when its device is gone */
+    struct cudnn_plan plan;
+    struct buf text;
+};
+
+enum { N_MADE = 3 * 2 + 2 };
+
+/* Every pass, and the tail, in float32 and bfloat16, on a device with this cache. */
+static void make_all(const char *folder, struct made *out)
+{
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
+    struct plan_cache *cache = plan_cache_open(folder, NULL, NULL);
+    struct cudnn_device *all = device;
+    struct err err;
+
+    if (cudnn_device_described(h200, "NVIDIA H200", &device, &err) < 0)
+        fail_msg("%s", err.msg);
+    cudnn_device_use(device, cache, NULL, NULL);
+    for (int i = 0; i < N_MADE; i++) {
+        struct conv_shape s = lenet_conv2;
+        const int pass = i / 2 % 3;
+
+        s.dtype = dtypes[i % 2];
+        s.x.dim[3] = s.filter[1] = 32, s.y.dim[3] = s.filter[0] = 64;
+        out[i].plan =
+            *build(&s, (enum cudnn_pass)pass, i < 6 ? CONV_ALONE : CONV_BIAS_RELU, "kept");
+        text_of(&out[i].plan, &out[i].text);
+    }
+    cudnn_device_free(device);
+    device = all;
+    plan_cache_close(cache);
+}
+
+static void expect_equal(const struct made *a, const struct made *b)
+{
+    assert_int_equal(a->plan.engine, b->plan.engine);
+    assert_int_equal(a->plan.workspace, b->plan.workspace);
+    assert_int_equal(a->plan.uses_tensor_cores, b->plan.uses_tensor_cores);
+    assert_int_equal(a->plan.compiled_at_run_time, b->plan.compiled_at_run_time);
+    assert_int_equal(a->plan.n_tensors, b->plan.n_tensors);
+    assert_int_equal(a->text.len, b->text.len);
+    assert_memory_equal(a->text.data, b->text.data, a->text.len);
+}
+
+/* What cuDNN restores from the cache is what it had built, each engine; damaged, it is built anew.
+ */
+static void kept_plans_are_restored(void **state)
+{
+    struct made made[3][N_MADE] = {0};
+    char folder[] = "/tmp/dptrain-test-plans-XXXXXX", command[128];
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    make_all(folder, made[0]);
+    make_all(folder, made[1]);
+    snprintf(command, sizeof command, "for f in '%s'/*; do echo >>\"$f\"; done", folder);
+    assert_int_equal(system(command), 0);
+    make_all(folder, made[2]);
+    for (int i = 0; i < N_MADE; i++) {
+        assert_false(made[0][i].plan.is_restored);
+        assert_true(made[1][i].plan.is_restored);
+        assert_false(made[2][i].plan.is_restored);
+        expect_equal(&made[0][i], &made[1][i]);
+        expect_equal(&made[0][i], &made[2][i]);
+        for (int k = 0; k < 3; k++)
+            buf_fini(&made[k][i].text);
+    }
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    assert_int_equal(system(command), 0);
 }
 
 static void expect_refused(const struct conv_shape *s, int code, const char *says)
@@ -276,6 +362,7 @@ int main(void)
         cmocka_unit_test(tf32_only_where_allowed),
         cmocka_unit_test(equal_graphs_share_a_plan),
         cmocka_unit_test(workspace_is_capped),
+        cmocka_unit_test(kept_plans_are_restored),
         cmocka_unit_test(errors_name_the_graph),
         cmocka_unit_test(bad_descriptions_are_refused),
     };

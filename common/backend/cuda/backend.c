@@ -17,10 +17,11 @@
 #include <string.h>
 
 #include "backend/cuda/own.h"
+#include "backend/cuda/plan_cache.h"
 #include "base/alloc.h"
 #include "base/util.h"
 
-enum { N_SLOTS = 2, SLOT_BYTES = 4 << 20, BLOCKS_PER_SM = 8 };
+enum { N_SLOTS = 2, SLOT_BYTES = 4 << 20, BLOCKS_PER_SM = 8, DEFAULT_WORKSPACE = 256 << 20 };
 
 struct slot {
     void *host;       /* pinned, SLOT_BYTES */
@@ -304,6 +305,7 @@ static void cuda_close(struct backend *b)
     cuda_lanes_close(&gpu->cuda);
     close_library(&gpu->cuda.blas);
     close_library(&gpu->cuda.dnn);
+    plan_cache_close(gpu->cuda.plans);
     for (int i = 0; i < N_SLOTS; i++) {
         if (gpu->slot[i].idle)
             (void)cudaEventDestroy(gpu->slot[i].idle);
@@ -370,6 +372,7 @@ int cuda_open(int device, struct backend **out, struct err *err)
 
     backend_init(&gpu->cuda.base, &cuda_ops);
     gpu->cuda.device = device;
+    gpu->cuda.choices.max_workspace = DEFAULT_WORKSPACE;
     if (open_device(gpu, err) < 0) {
         backend_close(&gpu->cuda.base);
         (void)cudaGetLastError();
@@ -377,4 +380,16 @@ int cuda_open(int device, struct backend **out, struct err *err)
     }
     *out = &gpu->cuda.base;
     return 0;
+}
+
+void cuda_configure(struct backend *b, const struct plugin_choices *c)
+{
+    struct gpu *gpu = to_gpu(b);
+    char *folder = c->keep_plans ? plan_cache_folder() : NULL;
+
+    ASSERT(!gpu->cuda.dnn.handle && !gpu->cuda.blas.handle);
+    gpu->cuda.choices = *c;
+    plan_cache_close(gpu->cuda.plans);
+    gpu->cuda.plans = plan_cache_open(folder, c->warn, c->warn_arg);
+    free(folder);
 }

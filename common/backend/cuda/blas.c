@@ -1,5 +1,9 @@
 /* A product is a description, three layouts and an algorithm.  The heuristics answer up to 8
- * algorithms, best first; each is checked against the rules by its own capabilities. */
+ * algorithms, best first; each is checked against the rules by its own capabilities.
+ *
+ * An algorithm is 64 opaque bytes, which NVIDIA lets programs keep and give back to the same
+ * version of the library; cublasLtMatmulAlgoCheck() says whether they fit this product, and what
+ * workspace they need. */
 #include "backend/cuda/blas.h"
 
 #include <cublasLt.h>
@@ -8,27 +12,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda/plan_cache.h"
+#include "backend/cuda/tune.h"
 #include "base/alloc.h"
 #include "base/util.h"
 
-enum { ALIGNMENT = 16, CANDIDATES = 8 };
+enum { ALIGNMENT = 16, CANDIDATES = 8, KEY_LEN = 320 };
 
 struct key { /* compared as bytes: no padding is left unset, see key_of */
     struct gemm g;
     size_t max_workspace;
-    int ab, c, tail, allow_tf32;
+    int ab, c, tail, allow_tf32, autotune;
+};
+
+struct candidate {
+    cublasLtMatmulAlgo_t algo;
+    size_t workspace;
 };
 
 struct choice {
     struct key key;
-    cublasLtMatmulAlgo_t algo;
-    size_t workspace;
+    struct candidate found;
     struct choice *next;
 };
 
 struct blas {
     cublasLtHandle_t handle;
-    struct CUstream_st *stream;
+    struct cuda *cuda;
+    char gpu[TUNE_GPU_LEN];
     struct choice *first;
 };
 
@@ -47,16 +58,18 @@ static int failed(cublasStatus_t st, const char *doing, struct err *err)
                    cublasLtGetStatusName(st));
 }
 
-int blas_open(struct CUstream_st *stream, struct blas **out, struct err *err)
+int blas_open(struct cuda *cuda, struct blas **out, struct err *err)
 {
     struct blas *b = xcalloc(1, sizeof *b);
-    int rc = failed(cublasLtCreate(&b->handle), "open", err);
+    int rc = tune_describe_gpu(cuda, b->gpu, err);
 
+    if (rc == 0)
+        rc = failed(cublasLtCreate(&b->handle), "open", err);
     if (rc < 0) {
         free(b);
         return rc;
     }
-    b->stream = stream;
+    b->cuda = cuda;
     *out = b;
     return 0;
 }
@@ -173,37 +186,35 @@ static int no_algorithm(const struct key *k, int n_seen, struct err *err)
     return err_set(
         err, ERR_UNSUPPORTED,
         "cuBLASLt %zu: %s to %s product%s, m %lld n %lld k %lld%s%s: none of %d algorithms "
-        "fits (TF32 %s, workspace up to %zu MiB)",
+        "fits (TF32 %s, workspace up to %zu MiB: train.max_workspace)",
         cublasLtGetVersion(), dtype_name((enum dtype)k->ab), dtype_name((enum dtype)k->c),
         name[k->tail], (long long)k->g.m, (long long)k->g.n, (long long)k->g.k,
         k->g.transpose_a ? " A^T" : "", k->g.transpose_b ? " B^T" : "", n_seen,
         k->allow_tf32 ? "allowed" : "not allowed", k->max_workspace >> 20);
 }
 
+/* Algorithms within the rules, best first, at most n; how many, or < 0. */
 static int ask(struct blas *b, const struct blas_product *p, const struct key *key,
-               struct choice *out, struct err *err)
+               struct candidate *out, int n, struct err *err)
 {
     cublasLtMatmulHeuristicResult_t result[CANDIDATES];
     cublasLtMatmulPreference_t pref = NULL;
-    int n = 0;
+    int n_seen = 0, n_found = 0;
     cublasStatus_t st = cublasLtMatmulPreferenceCreate(&pref);
 
     if (st == CUBLAS_STATUS_SUCCESS)
         st = prefer(pref, key->max_workspace);
     if (st == CUBLAS_STATUS_SUCCESS)
         st = cublasLtMatmulAlgoGetHeuristic(b->handle, p->desc, p->a, p->b, p->c, p->c, pref,
-                                            CANDIDATES, result, &n);
+                                            CANDIDATES, result, &n_seen);
     if (pref)
         cublasLtMatmulPreferenceDestroy(pref);
     if (st != CUBLAS_STATUS_SUCCESS && st != CUBLAS_STATUS_NOT_SUPPORTED)
         return failed(st, "ask for algorithms", err);
-    for (int i = 0; i < n; i++)
-        if (result[i].state == CUBLAS_STATUS_SUCCESS && allowed(&result[i].algo, key)) {
-            out->algo = result[i].algo;
-            out->workspace = result[i].workspaceSize;
-            return 0;
-        }
-    return no_algorithm(key, n, err);
+    for (int i = 0; i < n_seen && n_found < n; i++)
+        if (result[i].state == CUBLAS_STATUS_SUCCESS && allowed(&result[i].algo, key))
+            out[n_found++] = (struct candidate){result[i].algo, result[i].workspaceSize};
+    return n_found ? n_found : no_algorithm(key, n_seen, err);
 }
 
 static struct key key_of(const struct gemm *g, struct blas_types t, enum blas_tail tail,
@@ -217,8 +228,136 @@ static struct key key_of(const struct gemm *g, struct blas_types t, enum blas_ta
     k.g.transpose_a = g->transpose_a, k.g.transpose_b = g->transpose_b;
     k.g.lda = g->lda, k.g.ldb = g->ldb, k.g.ldc = g->ldc;
     k.max_workspace = rules->max_workspace;
-    k.ab = t.ab, k.c = t.c, k.tail = tail, k.allow_tf32 = rules->allow_tf32;
+    k.ab = t.ab, k.c = t.c, k.tail = tail;
+    k.allow_tf32 = rules->allow_tf32, k.autotune = rules->autotune;
     return k;
+}
+
+/* ---- timing ---- */
+
+struct timed {
+    struct blas *blas;
+    struct blas_product *product; /* whose choice is the candidate */
+    void *at[4];                  /* A, B, C, workspace */
+};
+
+static int run_timed(void *arg, struct err *err)
+{
+    const struct timed *t = arg;
+
+    return blas_product_run(t->blas, t->product, t->at[0], t->at[1], t->at[2], t->at[3], err);
+}
+
+static size_t bytes_of(int64_t rows, int64_t cols, int type)
+{
+    return (size_t)(rows * cols) * dtype_size((enum dtype)type);
+}
+
+/* C, a bias and what a tail may keep besides: room for the largest. */
+static int time_one(struct blas *b, struct blas_product *p, const struct key *k,
+                    struct choice *choice, double *us, struct err *err)
+{
+    const struct gemm *g = &k->g;
+    const size_t n_bytes[] = {bytes_of(gemm_rows_a(g), gemm_cols_a(g), k->ab),
+                              bytes_of(gemm_rows_b(g), gemm_cols_b(g), k->ab),
+                              bytes_of(g->m, g->n, k->c), choice->found.workspace,
+                              bytes_of(1, max_i64(g->m, g->n), DTYPE_F32)};
+    struct timed t = {b, p, {NULL}};
+    void *at[ARRAY_LEN(n_bytes)], *base;
+    int rc = tune_alloc(b->cuda, n_bytes, ARRAY_LEN(n_bytes), at, &base, err);
+
+    if (rc < 0)
+        return rc;
+    memcpy(t.at, at, sizeof t.at);
+    p->choice = choice;
+    rc = blas_product_bind(p, p->has_bias ? at[4] : NULL, err);
+    if (rc == 0)
+        rc = tune_time(b->cuda, run_timed, &t, us, err);
+    backend_free(&b->cuda->base, base);
+    return rc;
+}
+
+/* The fastest; the first where nothing can be timed. */
+static int fastest(struct blas *b, struct blas_product *p, const struct key *key,
+                   const struct candidate *found, int n)
+{
+    double best_us = 0.0, us = 0.0;
+    int best = 0;
+    struct err none;
+
+    for (int i = 0; n > 1 && i < n; i++) {
+        struct choice one = {.found = found[i]};
+
+        if (time_one(b, p, key, &one, &us, &none) == 0 && (best_us == 0.0 || us < best_us)) {
+            best = i;
+            best_us = us;
+        }
+    }
+    return best;
+}
+
+/* ---- what is kept ---- */
+
+static void text_of(const struct blas *b, const struct key *k, char out[KEY_LEN])
+{
+    const struct gemm *g = &k->g;
+
+    snprintf(out, KEY_LEN,
+             "cublaslt %zu, %s, %zu bytes%s%s, %s to %s, tail %d, %lld %lld %lld, %c%c, "
+             "%lld %lld %lld",
+             cublasLtGetVersion(), b->gpu, k->max_workspace, k->allow_tf32 ? ", tf32" : "",
+             k->autotune ? ", timed" : "", dtype_name((enum dtype)k->ab),
+             dtype_name((enum dtype)k->c), k->tail, (long long)g->m, (long long)g->n,
+             (long long)g->k, g->transpose_a ? 't' : 'n', g->transpose_b ? 't' : 'n',
+             (long long)g->lda, (long long)g->ldb, (long long)g->ldc);
+}
+
+static int restore(struct blas *b, const struct blas_product *p, const struct key *key,
+                   struct candidate *out)
+{
+    cublasLtMatmulHeuristicResult_t result = {.state = CUBLAS_STATUS_NOT_SUPPORTED};
+    char text[KEY_LEN];
+    struct buf kept = {0};
+    int ok;
+
+    text_of(b, key, text);
+    ok = plan_cache_get(b->cuda->plans, text, &kept) && kept.len == sizeof out->algo;
+    if (ok) {
+        memcpy(&out->algo, kept.data, sizeof out->algo);
+        ok = cublasLtMatmulAlgoCheck(b->handle, p->desc, p->a, p->b, p->c, p->c, &out->algo,
+                                     &result) == CUBLAS_STATUS_SUCCESS &&
+             result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= key->max_workspace &&
+             allowed(&out->algo, key);
+        out->workspace = result.workspaceSize;
+    }
+    buf_fini(&kept);
+    return ok;
+}
+
+static void keep(struct blas *b, const struct key *key, const struct candidate *c)
+{
+    char text[KEY_LEN];
+
+    text_of(b, key, text);
+    plan_cache_put(b->cuda->plans, text, &c->algo, sizeof c->algo);
+}
+
+/* ---- choosing ---- */
+
+static int search(struct blas *b, struct blas_product *p, const struct key *key,
+                  struct candidate *out, struct err *err)
+{
+    struct candidate found[CANDIDATES];
+    int n;
+
+    if (restore(b, p, key, out))
+        return 0;
+    n = ask(b, p, key, found, key->autotune ? CANDIDATES : 1, err);
+    if (n < 0)
+        return n;
+    *out = found[fastest(b, p, key, found, n)];
+    keep(b, key, out);
+    return 0;
 }
 
 static int choose(struct blas *b, struct blas_product *p, const struct key *key, struct err *err)
@@ -231,7 +370,7 @@ static int choose(struct blas *b, struct blas_product *p, const struct key *key,
             break;
     if (!c) {
         c = xcalloc(1, sizeof *c);
-        if ((rc = ask(b, p, key, c, err)) < 0) {
+        if ((rc = search(b, p, key, &c->found, err)) < 0) {
             free(c);
             return rc;
         }
@@ -262,7 +401,7 @@ int blas_product_new(struct blas *b, const struct gemm *g, struct blas_types t, 
     return 0;
 }
 
-size_t blas_product_workspace(const struct blas_product *p) { return p->choice->workspace; }
+size_t blas_product_workspace(const struct blas_product *p) { return p->choice->found.workspace; }
 
 void blas_product_free(struct blas_product *p)
 {
@@ -291,7 +430,7 @@ int blas_product_run(struct blas *b, const struct blas_product *p, const void *a
     static const float one = 1.0f, zero = 0.0f;
 
     return failed(cublasLtMatmul(b->handle, p->desc, &one, a, p->a, bm, p->b, &zero, c, p->c, c,
-                                 p->c, &p->choice->algo, workspace, p->choice->workspace,
-                                 b->stream),
+                                 p->c, &p->choice->found.algo, workspace,
+                                 p->choice->found.workspace, b->cuda->stream),
                   "multiply", err);
 }

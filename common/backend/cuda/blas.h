@@ -1,14 +1,15 @@
 /* blas - matrix products by cuBLASLt, with what can be done in the same kernel.
  *
- *     rc = blas_open(stream, &blas, err);
+ *     rc = blas_open(cuda, &blas, err);
  *     rc = blas_product_new(blas, &gemm, types, BLAS_BIAS, &rules, &product, err);
  *     rc = blas_product_run(blas, product, a, b, c, bias, workspace, err);   (queues)
  *
- * The algorithm is the heuristics' first within the rules; equal products share the choice, so one
- * shape always gives the same bits.  Refused: rounding inputs to TF32 unless allowed, and splitting
- * the sum with anything but a workspace in float32 (an order that does not vary).
- * alpha = 1 and beta = 0 are host constants: C is overwritten, and a captured step holds no pointer
- * to the host.
+ * The algorithm is the heuristics' first within the rules, or with autotune the fastest of the
+ * first ones; equal products share the choice, so one shape always gives the same bits.  Choices
+ * are kept in the backend's plan cache; a kept one must pass cuBLASLt's own check and the rules
+ * again.  Refused: rounding inputs to TF32 unless allowed, and splitting the sum with anything but
+ * a workspace in float32 (an order that does not vary). alpha = 1 and beta = 0 are host constants:
+ * C is overwritten, and a captured step holds no pointer to the host.
  *
  * Its gelu is not used: it is the tanh approximation, ours (op/activation.c) is exact.  The relu
  * with a stored mask (RELU_AUX, DRELU) has no node in the operator table: activation_grad reads y.
@@ -27,7 +28,7 @@
 #include "base/err.h"
 #include "tensor/dtype.h"
 
-struct CUstream_st;
+struct cuda;
 struct blas;         /* opaque */
 struct blas_product; /* opaque */
 
@@ -41,10 +42,11 @@ enum blas_tail {
 
 struct blas_rules {
     size_t max_workspace;
-    int allow_tf32;
+    int allow_tf32, autotune;
 };
 
-int blas_open(struct CUstream_st *stream, struct blas **out, struct err *err);
+/* b: borrowed; products run on its stream. */
+int blas_open(struct cuda *b, struct blas **out, struct err *err);
 void blas_close(struct blas *b); /* NULL is fine */
 
 struct blas_types { /* F32, BF16 or F16; sums are float32 in any case */

@@ -17,12 +17,11 @@
 
 #include "backend/cuda/conv_plan.h"
 #include "backend/cuda/passes.h"
+#include "backend/cuda/tune.h"
 #include "base/alloc.h"
 #include "base/util.h"
 
 enum { PIECE_ALIGN = 256 };
-
-static const size_t max_workspace = (size_t)256 << 20;
 
 /* ---- the library ---- */
 
@@ -49,16 +48,54 @@ static int dnn_failed(cudnnStatus_t st, const char *doing, struct err *err)
                    cudnnGetErrorString(st));
 }
 
-static int dnn_open(struct dnn *d, const struct cuda *b, struct err *err)
+struct timed {
+    struct cudnn_device *device;
+    struct cudnn_pack *pack;
+};
+
+static int run_timed(void *arg, struct err *err)
 {
-    struct cudaDeviceProp prop;
+    const struct timed *t = arg;
+
+    return cudnn_pack_run(t->device, t->pack, err);
+}
+
+/* A cudnn_timer, of a struct cuda. */
+static int time_plan(void *arg, struct cudnn_device *d, const struct cudnn_plan *p,
+                     const size_t *n_bytes, double *us, struct err *err)
+{
+    struct cuda *b = arg;
+    struct timed t = {d, NULL};
+    size_t size[CONV_MAX_TENSORS + 1] = {p->workspace};
+    void *at[CONV_MAX_TENSORS + 1], *base = NULL;
+    int rc;
+
+    ASSERT(p->n_tensors <= CONV_MAX_TENSORS);
+    for (int i = 0; i < p->n_tensors; i++)
+        size[1 + i] = n_bytes[i];
+    if ((rc = tune_alloc(b, size, 1 + p->n_tensors, at, &base, err)) < 0)
+        return rc;
+    if ((rc = cudnn_pack_new(p, at + 1, at[0], &t.pack, err)) == 0)
+        rc = tune_time(b, run_timed, &t, us, err);
+    cudnn_pack_free(t.pack);
+    backend_free(&b->base, base);
+    return rc;
+}
+
+static int dnn_open(struct dnn *d, struct cuda *b, struct err *err)
+{
+    char gpu[TUNE_GPU_LEN];
     int rc = dnn_failed(cudnnCreate(&d->handle), "open", err);
 
     if (rc == 0)
         rc = dnn_failed(cudnnSetStream(d->handle, b->stream), "set the stream", err);
     if (rc == 0)
-        rc = cuda_check((int)cudaGetDeviceProperties(&prop, b->device), "ask for properties", err);
-    return rc < 0 ? rc : cudnn_device_live(d->handle, prop.name, &d->device, err);
+        rc = tune_describe_gpu(b, gpu, err);
+    if (rc == 0)
+        rc = cudnn_device_live(d->handle, gpu, &d->device, err);
+    if (rc == 0)
+        cudnn_device_use(d->device, b->plans, time_plan, b);
+    return rc;
 }
 
 /* The backend's cuDNN, opened by the first who asks. */
@@ -190,7 +227,8 @@ static const struct kernel_ops conv_ops = {
 /* With bias, or bias and relu, if there is such a plan and it is wanted; else alone. */
 static int choose(struct conv *c, struct err *err)
 {
-    const struct cudnn_rules rules = {max_workspace, c->cuda->allow_tf32};
+    const struct plugin_choices *job = &c->cuda->choices;
+    const struct cudnn_rules rules = {job->max_workspace, job->allow_tf32, job->autotune};
     const int relu = c->act == ACT_RELU;
     struct err none;
 

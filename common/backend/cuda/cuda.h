@@ -13,6 +13,7 @@
 #define BACKEND_CUDA_CUDA_H
 
 #include "backend/backend.h"
+#include "backend/plugin.h"
 
 struct CUstream_st; /* *stream is what CUDA calls a cudaStream_t */
 
@@ -32,7 +33,8 @@ struct cuda {
     int is_recording;
     int device;     /* index for cudaSetDevice */
     int max_blocks; /* a grid-stride kernel needs no more than this */
-    int allow_tf32; /* float32 products may round their inputs to TF32 */
+    struct plugin_choices choices;
+    struct plan_cache *plans; /* NULL: none are kept */
     struct cuda_library dnn, blas;
 };
 
@@ -47,6 +49,9 @@ int cuda_check(int status, const char *what, struct err *err);
 
 /* Make a backend on GPU `device`; the plugin's open.  Fails with ERR_DEVICE, ERR_NOMEM. */
 int cuda_open(int device, struct backend **out, struct err *err);
+
+/* Of a backend that cuda_open made; the plugin's configure. */
+void cuda_configure(struct backend *b, const struct plugin_choices *c);
 
 /* lanes.c: the two queues, the copies in them and the marks between them; open makes LANE_COPY and
  * the marks, which close gives back, as far as they were made. */

@@ -95,6 +95,14 @@ void cudnn_device_free(struct cudnn_device *d)
     free(d);
 }
 
+void cudnn_device_use(struct cudnn_device *d, struct plan_cache *cache, cudnn_timer *timer,
+                      void *arg)
+{
+    d->cache = cache;
+    d->timer = timer;
+    d->timer_arg = arg;
+}
+
 /* ---- running ---- */
 
 int cudnn_pack_new(const struct cudnn_plan *p, void *const *ptr, void *workspace,

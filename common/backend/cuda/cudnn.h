@@ -11,6 +11,11 @@
  *     rc = cudnn_pack_new(plan, (void *const[]){px, pw, py}, workspace, &pack, err);
  *     rc = cudnn_pack_run(d, pack, err);              (queues on the handle's stream)
  *
+ * With rules.autotune a live device times the first CUDNN_CANDIDATES that finalise and takes the
+ * fastest.  A device with a cache restores the plan that it chose before, by rules and graph,
+ * without asking the heuristics; a kept plan that cuDNN refuses, or that breaks the rules, counts
+ * as none.
+ *
  * Rules: float32 stays float32: engines that round inputs (TF32) are refused unless allowed.
  * Engines that may give different bits on the same input are always refused: a resumed job must
  * repeat itself.  FFT and large Winograd tiles are refused for float32 as too coarse.
@@ -31,6 +36,7 @@
 
 #include <cudnn.h>
 
+#include "backend/cuda/plan_cache.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "tensor/dtype.h"
@@ -46,10 +52,23 @@ int cudnn_device_described(const char *properties, const char *gpu, struct cudnn
                            struct err *err);
 void cudnn_device_free(struct cudnn_device *d); /* and its plans; NULL is fine */
 
+struct cudnn_plan;
+
+/* How long a run of p takes, in microseconds, tensor i having n_bytes[i] (0: virtual). */
+typedef int cudnn_timer(void *arg, struct cudnn_device *d, const struct cudnn_plan *p,
+                        const size_t *n_bytes, double *us, struct err *err);
+
+/* Where plans are kept, and how they are timed: borrowed, NULL: not.  Before any plan is made. */
+void cudnn_device_use(struct cudnn_device *d, struct plan_cache *cache, cudnn_timer *timer,
+                      void *arg);
+
 struct cudnn_rules {
     size_t max_workspace;
     int allow_tf32; /* float32 products may round their inputs to TF32 */
+    int autotune;   /* the fastest of the first CUDNN_CANDIDATES, where there is a timer */
 };
+
+enum { CUDNN_CANDIDATES = 8 };
 
 enum cudnn_pass { CUDNN_PASS_FORWARD, CUDNN_PASS_GRAD_X, CUDNN_PASS_GRAD_W };
 
@@ -82,6 +101,7 @@ struct cudnn_plan { /* read only */
     int uses_tensor_cores;        /* numerical note */
     int of_last_resort;           /* note STRICT_NAN_PROP: an engine for any graph, slow */
     int compiled_at_run_time;     /* behaviour note: needs libnvrtc */
+    int is_restored;              /* from the cache */
     int n_tensors;                /* of the graph, virtual ones included */
     struct hash128 graph;         /* of all that was described, names excluded */
     cudnnBackendDescriptor_t raw; /* the execution plan */
@@ -89,8 +109,8 @@ struct cudnn_plan { /* read only */
 };
 
 /* The text that tells plans apart on disk: cuDNN version, GPU, rules, graph. */
-enum { CUDNN_KEY_LEN = 160 };
-void cudnn_plan_key(const struct cudnn_device *d, const struct cudnn_plan *p,
+enum { CUDNN_KEY_LEN = 256 };
+void cudnn_plan_key(const struct cudnn_device *d, struct hash128 graph,
                     const struct cudnn_rules *rules, char out[CUDNN_KEY_LEN]);
 
 /* Takes g.  *out stays the device's. */

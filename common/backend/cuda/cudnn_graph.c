@@ -119,6 +119,7 @@ static int tensor(struct cudnn_graph *g, enum dtype t, const int64_t dim[4], int
     describe(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, a, is_virtual ? 6 : 5, "tensor");
     g->tensor[id] = g->n_objects - 1;
     g->virtual_tensor[id] = is_virtual;
+    g->n_bytes[id] = is_virtual ? 0 : (size_t)(dim[0] * dim[1] * dim[2] * dim[3]) * dtype_size(t);
     g->f32 |= !is_virtual && t == DTYPE_F32;
     return id;
 }

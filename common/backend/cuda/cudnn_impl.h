@@ -17,7 +17,10 @@ struct entry { /* a plan that the device keeps */
 struct cudnn_device {
     cudnnHandle_t handle;          /* NULL: described only */
     cudnnBackendDescriptor_t prop; /* NULL: live */
-    char gpu[64];
+    char gpu[128];
+    struct plan_cache *cache; /* NULL: none */
+    cudnn_timer *timer;       /* NULL: none */
+    void *timer_arg;
     struct entry *first;
 };
 
@@ -30,7 +33,8 @@ struct cudnn_graph {
     int n_objects;
     int tensor[MAX_TENSORS]; /* the object that is tensor i */
     int virtual_tensor[MAX_TENSORS];
-    int f32; /* whether a real tensor is float32: TF32 is a question */
+    size_t n_bytes[MAX_TENSORS]; /* 0: virtual */
+    int f32;                     /* whether a real tensor is float32: TF32 is a question */
     int n_tensors;
     cudnnBackendDescriptor_t op[MAX_OPS];
     int n_ops;
@@ -52,6 +56,17 @@ struct attr { /* one attribute of a descriptor */
 cudnnStatus_t cudnn_make(cudnnBackendDescriptorType_t type, const struct attr *a, int n,
                          cudnnBackendDescriptor_t *out);
 void cudnn_destroy(cudnnBackendDescriptor_t d); /* NULL is fine */
+
+/* What cudnn_plan.c finds out about a plan: engine and notes by its configuration, whether these
+ * keep the rules; the workspace of a finalised one. */
+int cudnn_engine_fits(cudnnBackendDescriptor_t config, int f32, const struct cudnn_rules *rules,
+                      struct cudnn_plan *p);
+cudnnStatus_t cudnn_plan_workspace(struct cudnn_plan *p);
+
+/* From and to the device's cache.  restore: 1, with raw, engine, notes and workspace of *p; 0. */
+int cudnn_restore(const struct cudnn_graph *g, const struct cudnn_rules *rules, const char *key,
+                  struct cudnn_plan *p);
+void cudnn_keep(const struct cudnn_graph *g, const char *key, const struct cudnn_plan *p);
 
 /* ERR_DEVICE with cuDNN's words for what just failed. */
 int cudnn_refused(struct err *err, cudnnStatus_t st, const char *what, const char *doing);

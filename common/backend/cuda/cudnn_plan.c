@@ -1,5 +1,6 @@
 /* cudnn_plan_for() ties the operations into a graph, asks the heuristics, filters by the engines'
- * notes, and finalises configurations in their order until one succeeds.
+ * notes, and finalises configurations in their order until one succeeds, or as many as are to be
+ * timed.  cudnn_keep.c brings back what an earlier process chose.
  *
  * A heuristics query may give no configuration without any error: that means there is no engine
  * (or, for runtime-compiled ones, no loadable libcuda.so.1). */
@@ -18,6 +19,8 @@ struct search {
     int f32;
     int n_seen, n_refused, n_large, n_failed;
     char last[200]; /* why the last one failed */
+    struct cudnn_plan found[CUDNN_CANDIDATES];
+    int n_found, n_wanted;
 };
 
 static unsigned notes_of(cudnnBackendDescriptor_t engine, cudnnBackendAttributeName_t name,
@@ -45,12 +48,12 @@ enum {
     NEVER = 1 << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
 };
 
-static int allowed(const struct search *s, unsigned numerical)
+static int is_allowed(int f32, const struct cudnn_rules *rules, unsigned numerical)
 {
     unsigned no = NEVER;
 
-    if (s->f32)
-        no |= s->rules->allow_tf32 ? COARSE : COARSE | ROUNDING;
+    if (f32)
+        no |= rules->allow_tf32 ? COARSE : COARSE | ROUNDING;
     return !(numerical & no);
 }
 
@@ -79,6 +82,24 @@ static int look_at(cudnnBackendDescriptor_t config, struct cudnn_plan *p, unsign
     return ok;
 }
 
+int cudnn_engine_fits(cudnnBackendDescriptor_t config, int f32, const struct cudnn_rules *rules,
+                      struct cudnn_plan *p)
+{
+    unsigned numerical = 0;
+
+    return look_at(config, p, &numerical) && is_allowed(f32, rules, numerical);
+}
+
+cudnnStatus_t cudnn_plan_workspace(struct cudnn_plan *p)
+{
+    int64_t n = 0, bytes = 0;
+    cudnnStatus_t st = cudnnBackendGetAttribute(p->raw, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                                CUDNN_TYPE_INT64, 1, &n, &bytes);
+
+    p->workspace = (size_t)bytes;
+    return st;
+}
+
 static cudnnStatus_t finalise(const struct search *s, cudnnBackendDescriptor_t config,
                               struct cudnn_plan *p)
 {
@@ -88,30 +109,27 @@ static cudnnStatus_t finalise(const struct search *s, cudnnBackendDescriptor_t c
         d->handle ? (struct attr)ATTR(EXECUTION_PLAN_HANDLE, HANDLE, 1, &d->handle)
                   : (struct attr)ATTR(EXECUTION_PLAN_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &d->prop)};
     cudnnStatus_t st = cudnn_make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, a, 2, &p->raw);
-    int64_t n = 0, bytes = 0;
 
-    if (st != CUDNN_STATUS_SUCCESS)
-        return st;
-    st = cudnnBackendGetAttribute(p->raw, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                  CUDNN_TYPE_INT64, 1, &n, &bytes);
-    p->workspace = (size_t)bytes;
-    return st;
+    return st == CUDNN_STATUS_SUCCESS ? cudnn_plan_workspace(p) : st;
 }
 
-/* Whether this configuration gave the plan. */
-static int try_config(struct search *s, cudnnBackendDescriptor_t config, struct cudnn_plan *p)
+/* One more plan, if this configuration gives one. */
+static void try_config(struct search *s, cudnnBackendDescriptor_t config)
 {
-    unsigned numerical = 0;
+    struct cudnn_plan *p = &s->found[s->n_found];
     cudnnStatus_t st;
 
     s->n_seen++;
-    if (!look_at(config, p, &numerical) || !allowed(s, numerical)) {
+    *p = (struct cudnn_plan){0};
+    if (!cudnn_engine_fits(config, s->f32, s->rules, p)) {
         s->n_refused++;
-        return 0;
+        return;
     }
     st = finalise(s, config, p);
-    if (st == CUDNN_STATUS_SUCCESS && p->workspace <= s->rules->max_workspace)
-        return 1;
+    if (st == CUDNN_STATUS_SUCCESS && p->workspace <= s->rules->max_workspace) {
+        s->n_found++;
+        return;
+    }
     if (st == CUDNN_STATUS_SUCCESS) {
         s->n_large++;
     } else {
@@ -119,8 +137,6 @@ static int try_config(struct search *s, cudnnBackendDescriptor_t config, struct 
         cudnnGetLastErrorString(s->last, sizeof s->last);
     }
     cudnn_destroy(p->raw);
-    p->raw = NULL;
-    return 0;
 }
 
 /* Configurations in the order in which the heuristics recommend them; *n of them, to be freed. */
@@ -151,60 +167,95 @@ static cudnnStatus_t ask(const struct search *s, cudnnBackendDescriptor_t graph,
     return st;
 }
 
-/* 1 found, 0 not. */
-static int search_mode(struct search *s, cudnnBackendDescriptor_t graph,
-                       cudnnBackendHeurMode_t mode, struct cudnn_plan *p)
+static void search_mode(struct search *s, cudnnBackendDescriptor_t graph,
+                        cudnnBackendHeurMode_t mode)
 {
     cudnnBackendDescriptor_t heur = NULL, *config = NULL;
     int64_t n = 0;
-    int found = 0;
 
     if (ask(s, graph, mode, &heur, &config, &n) != CUDNN_STATUS_SUCCESS)
         cudnnGetLastErrorString(s->last, sizeof s->last);
     else
-        for (int64_t i = 0; i < n && !found; i++)
-            found = try_config(s, config[i], p);
+        for (int64_t i = 0; i < n && s->n_found < s->n_wanted; i++)
+            try_config(s, config[i]);
     for (int64_t i = 0; i < n; i++)
         cudnn_destroy(config[i]);
     free(config);
     cudnn_destroy(heur);
-    return found;
 }
 
 static int no_engine(const struct search *s, const char *what, struct err *err)
 {
     return err_set(err, ERR_UNSUPPORTED,
                    "%s: no cuDNN engine on %s: of %d configurations %d are not exact or not "
-                   "repeatable enough (%s), %d want more than %zu MiB of workspace, %d failed%s%s",
+                   "repeatable enough (%s), %d want more than %zu MiB of workspace "
+                   "(train.max_workspace), %d failed%s%s",
                    what, s->device->gpu, s->n_seen, s->n_refused,
                    s->f32 && !s->rules->allow_tf32 ? "TF32 is not allowed" : "rules", s->n_large,
                    s->rules->max_workspace >> 20, s->n_failed, s->last[0] ? ": " : "", s->last);
 }
 
-static int choose(struct cudnn_graph *g, const struct cudnn_rules *rules, struct cudnn_plan *p,
+/* The fastest; the first where nothing can be timed (no timer, no memory for it). */
+static int fastest(const struct cudnn_graph *g, const struct search *s)
+{
+    const struct cudnn_device *d = g->device;
+    double best_us = 0.0, us = 0.0;
+    int best = 0;
+    struct err none;
+
+    for (int i = 0; s->n_found > 1 && i < s->n_found; i++)
+        if (d->timer(d->timer_arg, g->device, &s->found[i], g->n_bytes, &us, &none) == 0 &&
+            (best_us == 0.0 || us < best_us)) {
+            best = i;
+            best_us = us;
+        }
+    return best;
+}
+
+static void name_tensors(const struct cudnn_graph *g, struct entry *e, struct cudnn_plan *p)
+{
+    for (int i = 0; i < g->n_tensors; i++)
+        e->uid[i] = g->virtual_tensor[i] ? -1 : i + 1;
+    p->n_tensors = g->n_tensors;
+    p->uid = e->uid;
+}
+
+static int choose(const struct cudnn_graph *g, const struct cudnn_rules *rules, struct entry *e,
                   struct err *err)
 {
-    struct search s = {.device = g->device, .rules = rules, .f32 = g->f32};
+    struct search s = {.device = g->device, .rules = rules, .f32 = g->f32, .n_wanted = 1};
     const struct attr a[] = {ATTR(OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, g->n_ops, g->op),
                              ATTR(OPERATIONGRAPH_HANDLE, HANDLE, 1, &g->device->handle)};
     cudnnBackendDescriptor_t graph = NULL;
     cudnnStatus_t st =
         cudnn_make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, a, g->device->handle ? 2 : 1, &graph);
-    int found;
+    int best;
 
     if (st != CUDNN_STATUS_SUCCESS)
         return cudnn_refused(err, st, g->what, "operation graph");
-    found = search_mode(&s, graph, CUDNN_HEUR_MODE_A, p) ||
-            search_mode(&s, graph, CUDNN_HEUR_MODE_FALLBACK, p);
+    if (rules->autotune && g->device->timer)
+        s.n_wanted = CUDNN_CANDIDATES;
+    search_mode(&s, graph, CUDNN_HEUR_MODE_A);
+    if (s.n_found == 0)
+        search_mode(&s, graph, CUDNN_HEUR_MODE_FALLBACK);
     cudnn_destroy(graph);
-    return found ? 0 : no_engine(&s, g->what, err);
+    if (s.n_found == 0)
+        return no_engine(&s, g->what, err);
+    for (int i = 0; i < s.n_found; i++)
+        name_tensors(g, e, &s.found[i]);
+    best = fastest(g, &s);
+    for (int i = 0; i < s.n_found; i++)
+        if (i != best)
+            cudnn_destroy(s.found[i].raw);
+    e->plan = s.found[best];
+    return 0;
 }
 
 static struct entry *known(struct cudnn_device *d, struct hash128 h, const struct cudnn_rules *r)
 {
     for (struct entry *e = d->first; e; e = e->next)
         if (hash_equal(e->plan.graph, h) && e->rules.max_workspace == r->max_workspace &&
-            e->rules.allow_tf32 == r->allow_tf32)
+            e->rules.allow_tf32 == r->allow_tf32 && e->rules.autotune == r->autotune)
             return e;
     return NULL;
 }
@@ -213,18 +264,19 @@ static int new_entry(struct cudnn_graph *g, const struct cudnn_rules *rules, str
                      struct entry **out, struct err *err)
 {
     struct entry *e = xcalloc(1, sizeof *e);
-    int rc = choose(g, rules, &e->plan, err);
+    char key[CUDNN_KEY_LEN];
+    int rc = 0;
 
+    cudnn_plan_key(g->device, h, rules, key);
+    if (!cudnn_restore(g, rules, key, &e->plan) && (rc = choose(g, rules, e, err)) == 0)
+        cudnn_keep(g, key, &e->plan);
     if (rc < 0) {
         free(e);
         return rc;
     }
     e->rules = *rules;
     e->plan.graph = h;
-    e->plan.n_tensors = g->n_tensors;
-    e->plan.uid = e->uid;
-    for (int i = 0; i < g->n_tensors; i++)
-        e->uid[i] = g->virtual_tensor[i] ? -1 : i + 1;
+    name_tensors(g, e, &e->plan);
     e->next = g->device->first;
     g->device->first = e;
     *out = e;
@@ -248,12 +300,13 @@ int cudnn_plan_for(struct cudnn_graph *g, const struct cudnn_rules *rules,
     return rc;
 }
 
-void cudnn_plan_key(const struct cudnn_device *d, const struct cudnn_plan *p,
+void cudnn_plan_key(const struct cudnn_device *d, struct hash128 graph,
                     const struct cudnn_rules *rules, char out[CUDNN_KEY_LEN])
 {
-    char graph[HASH_TEXT_LEN];
+    char text[HASH_TEXT_LEN];
 
-    hash_to_text(p->graph, graph);
-    snprintf(out, CUDNN_KEY_LEN, "cudnn %zu, %s, %zu MiB%s, %s", cudnnGetVersion(), d->gpu,
-             rules->max_workspace >> 20, rules->allow_tf32 ? ", tf32" : "", graph);
+    hash_to_text(graph, text);
+    snprintf(out, CUDNN_KEY_LEN, "cudnn %zu, %s, %zu bytes%s%s, %s", cudnnGetVersion(), d->gpu,
+             rules->max_workspace, rules->allow_tf32 ? ", tf32" : "",
+             rules->autotune ? ", timed" : "", text);
 }

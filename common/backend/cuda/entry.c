@@ -102,11 +102,6 @@ static int open_gpu(int device, struct backend **out, struct err *err)
     return cuda_open(device, out, err);
 }
 
-static void set_tf32(struct backend *b, int allow)
-{
-    container_of(b, struct cuda, base)->allow_tf32 = allow;
-}
-
 __attribute__((visibility("default"))) const struct plugin *dptrain_plugin(void);
 
 const struct plugin *dptrain_plugin(void)
@@ -118,7 +113,7 @@ const struct plugin *dptrain_plugin(void)
         .probe = probe,
         .open = open_gpu,
         .coll = &coll_nccl_ops,
-        .set_tf32 = set_tf32,
+        .configure = cuda_configure,
     };
 
     return &table;

@@ -16,7 +16,7 @@
 
 enum { PIECE_ALIGN = 256 };
 
-static const size_t max_workspace = (size_t)32 << 20; /* what NVIDIA advises for Hopper */
+static const size_t enough_workspace = (size_t)32 << 20; /* what NVIDIA advises for Hopper */
 
 struct linear {
     struct kernel k;
@@ -43,7 +43,7 @@ static int blas_of(struct cuda *b, struct blas **out, struct err *err)
 {
     if (!b->blas.handle) {
         struct blas *opened = NULL;
-        int rc = blas_open(b->stream, &opened, err);
+        int rc = blas_open(b, &opened, err);
 
         if (rc < 0)
             return rc;
@@ -136,7 +136,10 @@ static enum blas_tail wish(const struct linear *l)
 
 static int choose(struct linear *l, struct err *err)
 {
-    const struct blas_rules rules = {max_workspace, l->cuda->allow_tf32};
+    const struct plugin_choices *job = &l->cuda->choices;
+    const struct blas_rules rules = {job->max_workspace < enough_workspace ? job->max_workspace
+                                                                           : enough_workspace,
+                                     job->allow_tf32, job->autotune};
     const struct blas_types types = {l->tensor[l->g.a].type, l->tensor[l->g.c].type};
     struct err none;
 

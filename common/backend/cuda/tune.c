@@ -1,0 +1,84 @@
+/* The time is that of the stream, between two events. */
+#include "backend/cuda/tune.h"
+
+#include <cuda_runtime_api.h>
+
+#include <stdio.h>
+
+#include "base/util.h"
+
+enum { SERIES = 3, RUNS = 5, BLOCK_ALIGN = 256 };
+
+int tune_describe_gpu(const struct cuda *b, char out[TUNE_GPU_LEN], struct err *err)
+{
+    struct cudaDeviceProp p;
+    int driver = 0, rc;
+
+    if ((rc = cuda_check((int)cudaGetDeviceProperties(&p, b->device), "ask for properties", err)) <
+            0 ||
+        (rc = cuda_check((int)cudaDriverGetVersion(&driver), "ask for the driver's version", err)) <
+            0)
+        return rc;
+    snprintf(out, TUNE_GPU_LEN, "%.60s sm_%d%d, %d SMs, %zu MiB, driver %d", p.name, p.major,
+             p.minor, p.multiProcessorCount, p.totalGlobalMem >> 20, driver);
+    return 0;
+}
+
+static int run_series(struct cuda *b, cudaEvent_t *e, tune_work *work, void *arg, double *us,
+                      struct err *err)
+{
+    float ms = 0.0f;
+    int rc = cuda_check((int)cudaEventRecord(e[0], b->stream), "time an algorithm", err);
+
+    for (int i = 0; rc == 0 && i < RUNS; i++)
+        rc = work(arg, err);
+    if (rc == 0)
+        rc = cuda_check((int)cudaEventRecord(e[1], b->stream), "time an algorithm", err);
+    if (rc == 0)
+        rc = cuda_check((int)cudaEventSynchronize(e[1]), "time an algorithm", err);
+    if (rc == 0)
+        rc = cuda_check((int)cudaEventElapsedTime(&ms, e[0], e[1]), "time an algorithm", err);
+    *us = 1e3 * (double)ms / RUNS;
+    return rc;
+}
+
+int tune_time(struct cuda *b, tune_work *work, void *arg, double *us, struct err *err)
+{
+    cudaEvent_t e[2] = {NULL, NULL};
+    double one = 0.0;
+    int rc = 0;
+
+    ASSERT(!b->is_recording);
+    for (int i = 0; rc == 0 && i < 2; i++)
+        rc = cuda_check((int)cudaEventCreateWithFlags(&e[i], cudaEventDefault), "make an event",
+                        err);
+    if (rc == 0)
+        rc = work(arg, err);
+    for (int i = 0; rc == 0 && i < SERIES; i++) {
+        rc = run_series(b, e, work, arg, &one, err);
+        if (i == 0 || one < *us)
+            *us = one;
+    }
+    for (int i = 0; i < 2; i++)
+        if (e[i])
+            (void)cudaEventDestroy(e[i]);
+    return rc;
+}
+
+int tune_alloc(struct cuda *b, const size_t *n_bytes, int n, void **at, void **base,
+               struct err *err)
+{
+    size_t total = 0;
+    int rc;
+
+    for (int i = 0; i < n; i++)
+        total += (size_t)round_up_i64((int64_t)n_bytes[i], BLOCK_ALIGN);
+    if ((rc = backend_alloc(&b->base, total, "timing an algorithm", base, err)) < 0)
+        return rc;
+    total = 0;
+    for (int i = 0; i < n; i++) {
+        at[i] = n_bytes[i] ? (char *)*base + total : NULL;
+        total += (size_t)round_up_i64((int64_t)n_bytes[i], BLOCK_ALIGN);
+    }
+    return 0;
+}
