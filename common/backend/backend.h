@@ -37,11 +37,13 @@ struct kernel { /* a backend's kernels start with this */
 
 /* Rewrites that a backend may take over in one kernel. */
 enum fusion {
-    FUSE_BIAS,          /* conv2d or linear + bias; and db from grad_w */
-    FUSE_ACTIVATION,    /* conv2d or linear (+ bias) + activation */
-    FUSE_FLATTEN,       /* flatten + linear, and the gradients */
-    FUSE_POOL_GRAD_ACT, /* activation_grad after pool2d_grad in one pass */
-    FUSE_LOSS_GRAD,     /* softmax_xent and its gradient, where nobody else reads prob */
+    FUSE_BIAS,            /* conv2d or linear + bias; and db from grad_w */
+    FUSE_ACTIVATION,      /* conv2d or linear (+ bias) + activation */
+    FUSE_FLATTEN,         /* flatten + linear, and the gradients */
+    FUSE_POOL_GRAD_ACT,   /* activation_grad after pool2d_grad in one pass */
+    FUSE_LOSS_GRAD,       /* softmax_xent and its gradient, where nobody else reads prob */
+    FUSE_LINEAR_GRAD_ACT, /* activation_grad after linear_grad_x, by what linear + act left for it
+                           */
 };
 
 /* A device's two queues: what one is given is done in order, and nothing orders the two but marks.

@@ -7,11 +7,10 @@ static const char *const archs[] = {
     [MODEL_MLP] = "mlp", [MODEL_LENET] = "lenet", [MODEL_LENET5] = "lenet5", NULL};
 static const char *const inits[] = {
     [INIT_PYTORCH] = "pytorch", [INIT_NORMAL] = "normal", [INIT_FILE] = "file", NULL};
-static const char *const activations[] = {[ACTIVATION_RELU] = "relu",
-                                          [ACTIVATION_TANH] = "tanh",
-                                          [ACTIVATION_SIGMOID] = "sigmoid",
-                                          [ACTIVATION_GELU] = "gelu",
-                                          NULL};
+static const char *const activations[] = {
+    [ACTIVATION_RELU] = "relu",           [ACTIVATION_TANH] = "tanh",
+    [ACTIVATION_SIGMOID] = "sigmoid",     [ACTIVATION_GELU] = "gelu",
+    [ACTIVATION_GELU_TANH] = "gelu_tanh", NULL};
 static const char *const losses[] = {
     [LOSS_CROSS_ENTROPY] = "cross_entropy", [LOSS_MSE] = "mse", NULL};
 static const char *const formats[] = {[DATA_MNIST] = "mnist", [DATA_DIGITS] = "digits", NULL};
@@ -55,7 +54,9 @@ const struct option config_options[] = {
      .help = "Sizes of the hidden layers, up to 16 of them; [] for none."},
     {"model.activation", OPT_CHOICE, AT(model.activation), "relu", .choices = activations,
      .only = "model.arch", .only_values = BIT(MODEL_MLP),
-     .help = "What follows each hidden layer; lenet has relu, lenet5 tanh."},
+     .help = "What follows each hidden layer; lenet has relu, lenet5 tanh. gelu_tanh approximates "
+             "gelu, "
+             "as GPT-2 has it, and is the one that GPUs compute within the matrix product."},
     {"model.dropout", OPT_REAL, AT(model.dropout), "0", 0, 1, .flags = OPT_BELOW,
      .only = "model.arch", .only_values = BIT(MODEL_MLP),
      .help = "Probability that an activation of a hidden layer is dropped in training."},

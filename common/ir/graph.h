@@ -88,7 +88,14 @@ struct value {
     float init_state;              /* STATE: initial value of every element */
 };
 
-enum activation { ACT_NONE, ACT_RELU, ACT_TANH, ACT_SIGMOID, ACT_GELU };
+enum activation { ACT_NONE, ACT_RELU, ACT_TANH, ACT_SIGMOID, ACT_GELU, ACT_GELU_TANH };
+
+/* Whether the gradient is made from the activation's input; else from its output. */
+static inline int activation_saves_x(enum activation a)
+{
+    return a == ACT_GELU || a == ACT_GELU_TANH;
+}
+
 enum pooling { POOL_MAX, POOL_AVG };
 
 struct scaler_rule { /* of dynamic loss scaling: op/loss_scale.c */

@@ -73,7 +73,7 @@ void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel,
 
 void layer_linear(struct net *m, const char *name, int64_t features)
 {
-    int in[2] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    int in[2] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT};
     int64_t fan_in;
 
     if (m->rc < 0)

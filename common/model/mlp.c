@@ -2,10 +2,9 @@
 #include "model/layer.h"
 
 static const enum activation activations[] = {
-    [ACTIVATION_RELU] = ACT_RELU,
-    [ACTIVATION_TANH] = ACT_TANH,
-    [ACTIVATION_SIGMOID] = ACT_SIGMOID,
-    [ACTIVATION_GELU] = ACT_GELU,
+    [ACTIVATION_RELU] = ACT_RELU,           [ACTIVATION_TANH] = ACT_TANH,
+    [ACTIVATION_SIGMOID] = ACT_SIGMOID,     [ACTIVATION_GELU] = ACT_GELU,
+    [ACTIVATION_GELU_TANH] = ACT_GELU_TANH,
 };
 
 static const char *numbered(struct net *m, const char *name, int i)

@@ -1,12 +1,17 @@
 /* linear - y = x w^T + b, as torch.nn.functional.linear.
  *
- * linear         in: 0 x [N,in]  1 w [out,in]  2 b? [out]      out: 0 y [N,out]
+ * linear         in: 0 x [N,in]  1 w [out,in]  2 b? [out]      out: 0 y [N,out]  1 mask?  2 pre?
  *   y[n,o] = act(b[o] + sum over i of x[n,i] * w[o,i]).  attr.linear: act, image.
  *   With attr.linear.image = {H,W,C} (H > 0; fused flatten) x is [N,H,W,C] and in = C*H*W: column
  *   (c*H + h)*W + w of w belongs to x[n,h,w,c].
- * linear_grad_x  in: 0 w  1 dy [N,out]             out: 0 dx [N,in], or [N,H,W,C] with image
- * linear_grad_w  in: 0 x  1 dy                     out: 0 dw [out,in]  1 db? [out] (sum of dy)
- * The gradients overwrite their outputs; their attr.linear.act is ACT_NONE. */
+ *   A fused activation leaves what its own gradient needs: relu mask, I32 [N,4*ceil(out/128)], a
+ *   bit for each y that is positive, in the backend's own order; gelu_tanh pre [N,out], what it was
+ *   applied to.  Nobody else needs them: only program/fuse.c asks for them.
+ * linear_grad_x  in: 0 w  1 dy [N,out]  2 mask?  3 pre?   out: 0 dx [N,in], or [N,H,W,C] with image
+ *   With attr.linear.act relu or gelu_tanh dx is taken on through the activation that made x, by
+ * the mask or pre of the linear before (no image then). linear_grad_w  in: 0 x  1 dy out: 0 dw
+ * [out,in]  1 db? [out] (sum of dy) The gradients overwrite their outputs; grad_w's attr.linear.act
+ * is ACT_NONE. */
 #include "op/infer.h"
 
 #include "base/util.h"
@@ -36,6 +41,11 @@ static int want_x(const struct graph *g, const struct node *n, int64_t *in, stru
     return op_want_shape(g, n, 0, x_shape(n, op_shape(g, n, 0)->dim[0], *in), err);
 }
 
+static struct shape mask_shape(int64_t batch, int64_t features)
+{
+    return SHAPE(batch, 4 * ceil_div_i64(features, 128));
+}
+
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                  struct err *err)
 {
@@ -49,7 +59,33 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
         (rc = op_want_shape(g, n, 2, SHAPE(k), err)) < 0)
         return rc;
     op_out(out, 0, DTYPE_F32, SHAPE(op_shape(g, n, 0)->dim[0], k));
+    if (n->attr.linear.act == ACT_RELU)
+        op_out(out, 1, DTYPE_I32, mask_shape(op_shape(g, n, 0)->dim[0], k));
+    if (n->attr.linear.act == ACT_GELU_TANH)
+        op_out(out, 2, DTYPE_F32, SHAPE(op_shape(g, n, 0)->dim[0], k));
     return 0;
+}
+
+/* mask or pre of linear_grad_x, for x [batch,in]. */
+static int want_saved(const struct graph *g, const struct node *n, int64_t batch, int64_t in,
+                      struct err *err)
+{
+    const enum activation act = n->attr.linear.act;
+    const struct shape mask = mask_shape(batch, in);
+    int rc;
+
+    if (op_has(n, 2) != (act == ACT_RELU) || op_has(n, 3) != (act == ACT_GELU_TANH) ||
+        (act != ACT_NONE && (has_image(n) || (act != ACT_RELU && act != ACT_GELU_TANH))))
+        return op_fail(n, err,
+                       "a fused relu takes mask alone, gelu_tanh pre alone, others neither "
+                       "(nor with an image)");
+    if ((rc = op_want_shape(g, n, 3, SHAPE(batch, in), err)) < 0 ||
+        (rc = op_want(g, n, 2, DTYPE_I32, 2, err)) < 0)
+        return rc;
+    return op_has(n, 2) && !shape_equal(op_shape(g, n, 2), &mask)
+               ? op_fail(n, err, "mask has %lld columns, want %lld",
+                         (long long)op_shape(g, n, 2)->dim[1], (long long)mask.dim[1])
+               : 0;
 }
 
 static int infer_grad_x(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
@@ -66,7 +102,8 @@ static int infer_grad_x(const struct graph *g, const struct node *n, struct valu
     if (has_image(n) && image_elements(n) != w->dim[1])
         return op_fail(n, err, "w has %lld columns, but the image has %lld elements",
                        (long long)w->dim[1], (long long)image_elements(n));
-    if ((rc = op_want_shape(g, n, 1, SHAPE(dy->dim[0], w->dim[0]), err)) < 0)
+    if ((rc = op_want_shape(g, n, 1, SHAPE(dy->dim[0], w->dim[0]), err)) < 0 ||
+        (rc = want_saved(g, n, dy->dim[0], w->dim[1], err)) < 0)
         return rc;
     op_out(out, 0, DTYPE_F32, x_shape(n, dy->dim[0], w->dim[1]));
     return 0;
@@ -113,25 +150,27 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 const struct op_def op_linear = {
     .name = "linear",
     .n_in = 3,
-    .n_out = 1,
+    .n_out = 3,
     .flags = OP_ROWS,
     .optional_in = 1 << 2,
+    .optional_out = 1 << 1 | 1 << 2,
     .typed_in = 1 << 0 | 1 << 1 | 1 << 2,
-    .typed_out = 1 << 0,
+    .typed_out = 1 << 0 | 1 << 2,
     .in_name = {"x", "w", "b"},
-    .out_name = {"y"},
+    .out_name = {"y", "mask", "pre"},
     .infer = infer,
     .grad = grad,
 };
 
 const struct op_def op_linear_grad_x = {
     .name = "linear_grad_x",
-    .n_in = 2,
+    .n_in = 4,
     .n_out = 1,
     .flags = OP_ROWS,
-    .typed_in = 1 << 0 | 1 << 1,
+    .optional_in = 1 << 2 | 1 << 3,
+    .typed_in = 1 << 0 | 1 << 1 | 1 << 3,
     .typed_out = 1 << 0,
-    .in_name = {"w", "dy"},
+    .in_name = {"w", "dy", "mask", "pre"},
     .out_name = {"dx"},
     .infer = infer_grad_x,
 };

@@ -68,7 +68,7 @@ static int check_saved(const struct graph *g, const struct node *n, struct shape
 
     if (op_has(n, 1) != (n->attr.pool.kind == POOL_MAX))
         return op_fail(n, err, "which belongs to a maximum pool, and to no other");
-    if (op_has(n, 2) != (n->attr.pool.act != ACT_NONE) || n->attr.pool.act == ACT_GELU)
+    if (op_has(n, 2) != (n->attr.pool.act != ACT_NONE) || activation_saves_x(n->attr.pool.act))
         return op_fail(n, err, "a fused relu, tanh or sigmoid needs y_act, and nothing else does");
     if ((rc = op_want(g, n, 1, DTYPE_I32, 4, err)) < 0)
         return rc;

@@ -178,6 +178,69 @@ static void fuse_loss_grad(struct graph *g, struct backend *b, struct node *n)
     take_over(g, n, user);
 }
 
+/* The linear that made what the activation of `act_grad` was applied to (gelu_tanh), or its output
+ * (relu, which is fused by now); with nothing in between.  NULL: there is none. */
+static struct node *saver_of(struct graph *g, const struct node *act_grad)
+{
+    const enum activation act = act_grad->attr.act.kind;
+    const int v = act_grad->in[act == ACT_RELU ? 1 : 0];
+    const int maker = v == NO_VALUE ? -1 : g->value[v].producer;
+    struct node *l = maker < 0 ? NULL : &g->node[maker];
+
+    if ((act != ACT_RELU && act != ACT_GELU_TANH) || !l || l->op != OP_linear || l->out[0] != v)
+        return NULL;
+    return *layer_act(l) == (act == ACT_RELU ? ACT_RELU : ACT_NONE) ? l : NULL;
+}
+
+/* The activation of v, when it and `act_grad` are v's only users. */
+static struct node *activation_of(struct graph *g, int v, const struct node *act_grad)
+{
+    if (!is_temp(g, v) || n_uses(g, v) != 2)
+        return NULL;
+    for (int k = 0; k < g->n_nodes; k++)
+        if (g->node[k].op == OP_activation && g->node[k].in[0] == v &&
+            g->node[k].attr.act.kind == act_grad->attr.act.kind)
+            return &g->node[k];
+    return NULL;
+}
+
+static int save_mask(struct graph *g, struct node *l)
+{
+    const struct shape *y = &g->value[l->out[0]].shape;
+
+    if (l->out[1] == NO_VALUE) {
+        l->out[1] = graph_value(g, VALUE_TEMP, DTYPE_I32,
+                                SHAPE(y->dim[0], 4 * ceil_div_i64(y->dim[1], 128)),
+                                arena_printf(&g->arena, "%s.mask", l->name));
+        g->value[l->out[1]].producer = (int)(l - g->node);
+    }
+    return l->out[1];
+}
+
+/* activation_grad after linear_grad_x: the linear before the activation leaves what it needs. */
+static void fuse_linear_grad(struct graph *g, struct backend *b, struct node *n)
+{
+    struct node *user, *saver, *act;
+
+    if (n->op != OP_linear_grad_x || n->attr.linear.image[0] > 0)
+        return;
+    user = only_user(g, n->out[0], OP_activation_grad, 2);
+    if (!user || !(saver = saver_of(g, user)) ||
+        !backend_can_fuse(b, g, n, FUSE_LINEAR_GRAD_ACT, user->attr.act.kind))
+        return;
+    if (user->attr.act.kind == ACT_RELU) {
+        n->in[2] = save_mask(g, saver);
+    } else {
+        if (!(act = activation_of(g, saver->out[0], user)))
+            return;
+        n->in[3] = saver->out[2] = saver->out[0];
+        *layer_act(saver) = act->attr.act.kind;
+        take_over(g, saver, act);
+    }
+    n->attr.linear.act = user->attr.act.kind;
+    take_over(g, n, user);
+}
+
 int program_fuse(struct graph *g, struct backend *b, struct err *err)
 {
     int rc = 0;
@@ -192,6 +255,7 @@ int program_fuse(struct graph *g, struct backend *b, struct err *err)
         fuse_unflatten(g, b, &g->node[k]);
         fuse_pool_grad(g, b, &g->node[k]);
         fuse_loss_grad(g, b, &g->node[k]);
+        fuse_linear_grad(g, b, &g->node[k]);
     }
     for (int k = 0; rc == 0 && k < g->n_nodes; k++)
         if (g->node[k].op != GONE)

@@ -15,7 +15,7 @@ static const struct row {
     {"model.init.std", "0.02", {"model.init.name=normal"}},
     {"model.init.path", "/a/b.safetensors", {"model.init.name=file"}, "\"/a/b.safetensors\""},
     {"model.hidden", "64,32", {"model.arch=mlp"}, "[64, 32]"},
-    {"model.activation", "gelu", {"model.arch=mlp"}},
+    {"model.activation", "gelu_tanh", {"model.arch=mlp"}},
     {"model.dropout", "0.25", {"model.arch=mlp"}},
     {"model.batch_norm", "true", {"model.arch=mlp"}},
     {"model.sync_batch_norm", "false"},

@@ -452,6 +452,14 @@ void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg)
 
 int sim_is_device(const void *p) { return in_device(p, 1); }
 
+void sim_host_work_owned(struct CUstream_st *s, void (*fn)(void *arg), void *arg,
+                         void (*release)(void *arg))
+{
+    const std::shared_ptr<void> held(arg, release);
+
+    put(s, {"host work", 0, 0, [=] { fn(held.get()); }});
+}
+
 void sim_spend(double us) { rt.us += us; }
 
 uint64_t sim_launches(void) { return rt.n_launches; }

@@ -13,6 +13,11 @@ void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg);
 /* Whether p points into device memory. */
 int sim_is_device(const void *p);
 
+/* The same; arg is given back by `release` once nothing will do the work any more, neither the
+ * stream nor a recording of it. */
+void sim_host_work_owned(struct CUstream_st *s, void (*fn)(void *arg), void *arg,
+                         void (*release)(void *arg));
+
 /* The work under way takes so long, as events tell it; whatever says nothing takes no time. */
 void sim_spend(double us);
 

@@ -1,6 +1,7 @@
 /* What a library computes on a GPU (cuDNN, cuBLASLt) has no source for the simulator: here the CPU
  * backend's kernels do it, in the stream's order as the library would; halves widened before and
  * rounded behind, as tensor cores do. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,12 +98,12 @@ static void wide_run(struct library_kernel *k)
     struct err err;
 
     for (int i = 0; i < k->n.n_in; i++)
-        for (int64_t e = 0; k->in[i] && e < elements(k->g, k->n.in[i]); e++)
+        for (int64_t e = 0; w->in[i] && e < elements(k->g, k->n.in[i]); e++)
             ((float *)w->in[i])[e] = real_get(k->in[i], k->g->value[k->n.in[i]].dtype, e);
     if (w->k->ops->run(w->k, &err) < 0)
         abort();
     for (int i = 0; i < k->n.n_out; i++)
-        for (int64_t e = 0; k->out[i] && e < elements(k->g, k->n.out[i]); e++)
+        for (int64_t e = 0; w->out[i] && e < elements(k->g, k->n.out[i]); e++)
             real_put(k->out[i], k->g->value[k->n.out[i]].dtype, e, ((float *)w->out[i])[e]);
 }
 
@@ -116,6 +117,83 @@ static int bind(struct kernel *base, void *const *in, void *const *out, void *sc
     return k->inner ? k->inner->ops->bind(k->inner, in, out, scratch, err) : 0;
 }
 
+/* ---- what linear saves of its activation, and linear_grad_x reads: not the CPU's ---- */
+
+static int saves(const struct node *n)
+{
+    return (n->op == OP_linear && (n->out[1] != NO_VALUE || n->out[2] != NO_VALUE)) ||
+           (n->op == OP_linear_grad_x && n->attr.linear.act != ACT_NONE);
+}
+
+/* The node without. */
+static struct node plain(const struct node *n)
+{
+    struct node p = *n;
+
+    if (!saves(n))
+        return p;
+    if (n->op == OP_linear)
+        p.out[1] = p.out[2] = NO_VALUE;
+    else
+        p.in[2] = p.in[3] = NO_VALUE;
+    if (n->op == OP_linear_grad_x || n->attr.linear.act == ACT_GELU_TANH)
+        p.attr.linear.act = ACT_NONE;
+    return p;
+}
+
+static double gelu(double x, double *slope)
+{
+    const double c = sqrt(2 / acos(-1.0)), t = tanh(c * (x + 0.044715 * x * x * x));
+
+    *slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
+    return 0.5 * x * (1 + t);
+}
+
+static uint32_t *mask_word(void *mask, int64_t i, int64_t cols)
+{
+    return (uint32_t *)mask + i / cols * 4 * ceil_div_i64(cols, 128) + i % cols / 32;
+}
+
+/* Element i of y, of `cols` columns. */
+static void save_one(const struct library_kernel *k, enum dtype t, int64_t i, int64_t cols)
+{
+    const uint32_t bit = 1u << i % cols % 32;
+    const float y = real_get(k->out[0], t, i);
+    double slope;
+
+    if (k->out[1]) {
+        uint32_t *word = mask_word(k->out[1], i, cols);
+
+        *word = y > 0 ? *word | bit : *word & ~bit;
+    }
+    if (k->out[2]) {
+        real_put(k->out[2], t, i, y);
+        real_put(k->out[0], t, i, (float)gelu((double)y, &slope));
+    }
+}
+
+static void pass_one(const struct library_kernel *k, enum dtype t, int64_t i, int64_t cols)
+{
+    double slope = 1;
+
+    if (k->n.in[2] != NO_VALUE)
+        slope = *mask_word(k->in[2], i, cols) >> i % cols % 32 & 1;
+    else
+        (void)gelu((double)real_get(k->in[3], t, i), &slope);
+    real_put(k->out[0], t, i, (float)(slope * (double)real_get(k->out[0], t, i)));
+}
+
+static void finish(const struct library_kernel *k)
+{
+    const struct value *y = &k->g->value[k->n.out[0]];
+
+    for (int64_t i = 0; saves(&k->n) && i < shape_elements(&y->shape); i++)
+        if (k->n.op == OP_linear)
+            save_one(k, y->dtype, i, y->shape.dim[1]);
+        else
+            pass_one(k, y->dtype, i, y->shape.dim[1]);
+}
+
 static void work(void *arg)
 {
     struct library_kernel *k = arg;
@@ -125,6 +203,7 @@ static void work(void *arg)
         ASSERT(k->inner->ops->run(k->inner, &err) == 0);
     else
         wide_run(k);
+    finish(k);
 }
 
 static int run(struct kernel *base, struct err *err)
@@ -151,6 +230,7 @@ static const struct kernel_ops library_ops = {bind, run, release};
 static int make(struct cuda *b, const struct graph *g, const struct node *n, struct kernel **out,
                 struct err *err)
 {
+    const struct node inner = plain(n);
     struct library_kernel *k;
     void *mem;
     int rc = try_alloc(&mem, sizeof *k, "a kernel", err);
@@ -160,11 +240,11 @@ static int make(struct cuda *b, const struct graph *g, const struct node *n, str
     k = mem;
     *k = (struct library_kernel){.k.ops = &library_ops, .cuda = b, .g = g, .n = *n};
     if (op_type(g, n) != DTYPE_F32) {
-        wide_init(&k->wide, g, n);
+        wide_init(&k->wide, g, &inner);
         *out = &k->k;
         return 0;
     }
-    rc = backend_make_kernel(cpu(), g, n, &k->inner, err);
+    rc = backend_make_kernel(cpu(), g, &inner, &k->inner, err);
     if (rc < 0) {
         free(k);
         return rc;

@@ -216,10 +216,10 @@ static void test_models(void **state)
     mlp.model.hidden[1] = 6;
     for (int training = 0; training < 2; training++) {
         check(&lenet, &small, 5, training, 2);
-        for (int a = ACTIVATION_RELU; a <= ACTIVATION_GELU; a++) {
+        for (int a = ACTIVATION_RELU; a <= ACTIVATION_GELU_TANH; a++) {
             mlp.model.activation = (enum job_activation)a;
             mlp.model.dropout = a % 2 ? 0.25 : 0;
-            mlp.model.batch_norm = a >= ACTIVATION_SIGMOID;
+            mlp.model.batch_norm = a == ACTIVATION_SIGMOID || a == ACTIVATION_GELU;
             mlp.model.loss = a == ACTIVATION_TANH ? LOSS_MSE : LOSS_CROSS_ENTROPY;
             check(&mlp, &colour, 6, training, (uint64_t)a);
         }

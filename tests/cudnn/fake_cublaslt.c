@@ -1,6 +1,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,8 @@ static double cost_us(int algo) { return algo == FAKE_QUICK ? 10.0 : 20.0; }
 struct description { /* what a cublasLtMatmulDesc_t points to */
     cublasOperation_t op[2];
     cublasLtEpilogue_t epilogue;
-    void *bias;
+    void *bias, *aux;
+    int64_t aux_ld;
 };
 
 struct layout {
@@ -72,6 +74,21 @@ struct product { /* queued */
     void *pc, *workspace;
     int algo;
 };
+
+_Static_assert((int)FAKE_PLAIN == (int)CUBLASLT_EPILOGUE_DEFAULT &&
+                   (int)FAKE_BIAS == (int)CUBLASLT_EPILOGUE_BIAS &&
+                   (int)FAKE_RELU_AUX_BIAS == (int)CUBLASLT_EPILOGUE_RELU_AUX_BIAS &&
+                   (int)FAKE_DRELU == (int)CUBLASLT_EPILOGUE_DRELU &&
+                   (int)FAKE_GELU_AUX_BIAS == (int)CUBLASLT_EPILOGUE_GELU_AUX_BIAS &&
+                   (int)FAKE_DGELU == (int)CUBLASLT_EPILOGUE_DGELU &&
+                   (int)FAKE_BGRADB == (int)CUBLASLT_EPILOGUE_BGRADB,
+               "as fakes.h numbers them");
+
+static int epilogue_runs[FAKE_EPILOGUES];
+
+int fakes_epilogue_runs(int epilogue) { return epilogue_runs[epilogue]; }
+
+static void note_epilogue(int epilogue) { epilogue_runs[epilogue]++; }
 
 static void *opened(size_t n_bytes)
 {
@@ -150,6 +167,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
         to = &d->epilogue;
     else if (name == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
         to = &d->bias, size = sizeof d->bias;
+    else if (name == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER)
+        to = &d->aux, size = sizeof d->aux;
+    else if (name == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD)
+        to = &d->aux_ld, size = sizeof d->aux_ld;
     if (!to || n_bytes != size)
         return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(to, value, size);
@@ -301,14 +322,59 @@ static float element(const void *p, const struct layout *l, cublasOperation_t op
     return real_get(p, l->type, r + c * l->ld);
 }
 
-/* The rest of the epilogue for element (i,j). */
-static float finished(const struct product *p, float v, int64_t i)
+/* Epilogues are made of these bits. */
+enum { RELU = 2, BIAS = 4, DRELU = 8, GELU = 32, DGELU = 64, AUX = 128 };
+
+static double gelu(double x, double *slope)
+{
+    const double k = sqrt(2.0 / acos(-1.0)), t = tanh(k * (x + 0.044715 * x * x * x));
+
+    *slope = 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * k * (1.0 + 3.0 * 0.044715 * x * x);
+    return 0.5 * x * (1.0 + t);
+}
+
+static unsigned char *mask_byte(const struct product *p, int64_t i, int64_t j)
+{
+    return (unsigned char *)p->d.aux + (j * p->d.aux_ld + i) / 8;
+}
+
+/* relu and its mask, gelu and its input. */
+static double activated(const struct product *p, double v, int64_t i, int64_t j)
 {
     const int e = (int)p->d.epilogue;
+    double slope;
 
-    if (e & CUBLASLT_EPILOGUE_BIAS)
+    if (e & GELU && e & AUX) {
+        real_put(p->d.aux, p->c.type, i + j * p->d.aux_ld, (float)v);
+        v = (double)real_get(p->d.aux, p->c.type, i + j * p->d.aux_ld);
+    }
+    if (e & GELU)
+        return gelu(v, &slope);
+    if (e & RELU && e & AUX) {
+        unsigned char *byte = mask_byte(p, i, j);
+
+        *byte = (unsigned char)((*byte & ~(1 << i % 8)) | (v > 0.0) << i % 8);
+    }
+    return e & RELU && v < 0.0 ? 0.0 : v;
+}
+
+/* The rest of the epilogue for element (i,j). */
+static float finished(const struct product *p, float v, int64_t i, int64_t j)
+{
+    const int e = (int)p->d.epilogue;
+    double slope;
+
+    if (e == CUBLASLT_EPILOGUE_BGRADB)
+        return v;
+    if (e & BIAS)
         v += real_get(p->d.bias, p->c.type, i);
-    return e & CUBLASLT_EPILOGUE_RELU && v < 0.0f ? 0.0f : v;
+    if (e & DRELU)
+        return *mask_byte(p, i, j) >> i % 8 & 1 ? v : 0.0f;
+    if (e & DGELU) {
+        (void)gelu((double)real_get(p->d.aux, p->c.type, i + j * p->d.aux_ld), &slope);
+        return (float)((double)v * slope);
+    }
+    return (float)activated(p, (double)v, i, j);
 }
 
 static int64_t depth(const struct product *p)
@@ -332,17 +398,19 @@ static void multiply(void *arg)
             for (int64_t k = 0; k < depth(p); k++)
                 sum += element(p->pa, &p->a, p->d.op[0], i, k) *
                        element(p->pb, &p->b, p->d.op[1], k, j);
-            real_put(p->pc, p->c.type, i + j * p->c.ld, finished(p, sum, i));
+            real_put(p->pc, p->c.type, i + j * p->c.ld, finished(p, sum, i, j));
         }
         for (int64_t k = 0; k < depth(p); k++)
             db += element(p->pb, &p->b, p->d.op[1], k, j);
         if (p->d.epilogue == CUBLASLT_EPILOGUE_BGRADB)
             real_put(p->d.bias, p->c.type, j, db);
     }
-    free(p);
 }
 
 static int is_aligned(const void *p) { return p && (uintptr_t)p % ALIGNMENT == 0; }
+
+/* Not what stood there for the heuristics. */
+static int is_real(const void *p) { return is_aligned(p) && (uintptr_t)p > ALIGNMENT; }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t la, const void *b,
@@ -373,8 +441,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
     ASSERT(p->algo != ALGO_TF32 || p->a.type != DTYPE_F32);
     ASSERT(algo->data[1] == signature(desc, ld));
     ASSERT(p->a.type == p->b.type && (p->c.type == p->a.type || p->c.type == DTYPE_F32));
-    if (what->epilogue != CUBLASLT_EPILOGUE_DEFAULT && what->epilogue != CUBLASLT_EPILOGUE_RELU)
-        ASSERT(is_aligned(what->bias) && (uintptr_t)what->bias > ALIGNMENT); /* not the dummy */
-    sim_host_work(stream, multiply, p);
+    if (what->epilogue & BIAS || what->epilogue == CUBLASLT_EPILOGUE_BGRADB)
+        ASSERT(is_real(what->bias));
+    if (what->epilogue & AUX)
+        ASSERT(is_real(what->aux) && what->aux_ld >= p->c.rows &&
+               what->aux_ld % (what->epilogue & (GELU | DGELU) ? 8 : 128) == 0);
+    note_epilogue((int)what->epilogue);
+    sim_host_work_owned(stream, multiply, p, free);
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -249,6 +249,13 @@ static void execute(void *arg)
                       : fake_note_of(config->number) < 0);
     for (int i = 0; i < r->n_inner; i++)
         free(r->inner[i].p);
+    r->n_inner = 0;
+}
+
+static void release_run(void *arg)
+{
+    struct run *r = arg;
+
     fake_release(r->plan);
     fake_release(r->pack);
     free(r);
@@ -267,6 +274,6 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t h, cudnnBackendDescriptor_t plan
     r->pack = pack;
     r->plan->n_refs++;
     r->pack->n_refs++;
-    sim_host_work(h->stream, execute, r);
+    sim_host_work_owned(h->stream, execute, r, release_run);
     return CUDNN_STATUS_SUCCESS;
 }

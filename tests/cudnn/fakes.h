@@ -28,6 +28,19 @@ int fakes_fail_at(int n); /* how many calls were left to the failure before */
 enum { FAKE_FIRST = 3, FAKE_QUICK = 4, FAKE_ENGINES = 5 };
 int fakes_queries(void);
 int fakes_runs(int i);
+/* Products queued so far with this cublasLtEpilogue_t; some of them. */
+enum {
+    FAKE_PLAIN = 1,
+    FAKE_BIAS = 4,
+    FAKE_RELU_AUX_BIAS = 134,
+    FAKE_DRELU = 136,
+    FAKE_GELU_AUX_BIAS = 164,
+    FAKE_DGELU = 192,
+    FAKE_BGRADB = 512,
+    FAKE_EPILOGUES = 1024
+};
+int fakes_epilogue_runs(int epilogue);
+
 void fakes_forget_runs(void); /* and queries */
 void fakes_disown(
     int i); /* from now on engine i is not repeatable, algorithm i unknown; -1: none */

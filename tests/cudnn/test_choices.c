@@ -7,12 +7,12 @@
 
 #include "../cudasim/sim.h"
 #include "fakes.h"
-#include "rig.h"
+#include "layers.h"
 
 enum {
     N_CHOICES = 2,
     MIB = 1 << 20
-}; /* the rig's: a plan with its tail, a product with its bias */
+}; /* those of layers.h: a plan with its tail, a product with its bias */
 
 static const struct plugin_choices plain = {.max_workspace = 64 * MIB},
                                    kept = {.max_workspace = 64 * MIB, .keep_plans = 1},
@@ -39,15 +39,15 @@ static int fresh(void **state)
 }
 
 /* One start of a program: queries, then runs of each algorithm in one forward pass. */
-static void start(const struct plugin_choices *c, float y[RIG_Y])
+static void start(const struct plugin_choices *c, float y[LAYERS_Y])
 {
-    struct backend *b = rig_open(c);
+    struct backend *b = layers_open(c);
     struct err err;
 
     fakes_forget_runs();
-    if (rig_use(b, y, &err) < 0)
+    if (layers_use(b, y, &err) < 0)
         fail_msg("%s", err.msg);
-    rig_close(b);
+    layers_close(b);
 }
 
 /* Both kernels ran once by algorithm i, and nothing else ran. */
@@ -68,7 +68,7 @@ static void first_is_taken(void **state)
 
 static void next_start_asks_nothing(void **state)
 {
-    float y[3][RIG_Y];
+    float y[3][LAYERS_Y];
 
     (void)state;
     start(&plain, y[0]);
@@ -154,14 +154,14 @@ static void failures(void **state)
 
     (void)state;
     for (int n = 1; left == 0; n++) {
-        struct backend *b = rig_open(&tuned_and_kept);
+        struct backend *b = layers_open(&tuned_and_kept);
         struct err err = {0};
 
         assert_int_equal(shell("rm -rf '%s'"), 0);
         fakes_fail_at(n);
-        n_errors += rig_use(b, NULL, &err) < 0;
+        n_errors += layers_use(b, NULL, &err) < 0;
         left = fakes_fail_at(0);
-        rig_close(b);
+        layers_close(b);
     }
     assert_true(n_errors > 0);
     start(&tuned_and_kept, NULL);
@@ -178,13 +178,13 @@ static void runtime_failures(void **state)
     n_calls = sim_calls() - n_calls;
     assert_true(n_calls > 100);
     for (uint64_t n = 1; n <= n_calls; n++) {
-        struct backend *b = rig_open(&tuned);
+        struct backend *b = layers_open(&tuned);
         struct err err = {0};
 
         sim_fail_at(n);
-        n_errors += rig_use(b, NULL, &err) < 0;
+        n_errors += layers_use(b, NULL, &err) < 0;
         sim_fail_at(0);
-        rig_close(b);
+        layers_close(b);
     }
     assert_true(n_errors > 10 && n_errors < (int)n_calls); /* timing alone is done without */
 }

@@ -16,7 +16,7 @@
 #include "backend/cuda/cuda.h"
 #include "base/util.h"
 #include "fakes.h"
-#include "rig.h"
+#include "layers.h"
 #include "runner.h"
 
 static int is_here(int op)
@@ -32,7 +32,7 @@ static int is_here(int op)
 
 static void run_cases(int refuse_tails, struct case_types types)
 {
-    const struct op_runner r = {.b = rig_open(NULL),
+    const struct op_runner r = {.b = layers_open(NULL),
                                 .n_turns = types.type == DTYPE_F32 ? 0 : 2,
                                 .before_run = sim_set_seed,
                                 .has = is_here,
@@ -41,7 +41,7 @@ static void run_cases(int refuse_tails, struct case_types types)
 
     fakes_refuse_tails(refuse_tails);
     assert_true(op_runner_cases(&r, 0) >= 40);
-    rig_close(r.b);
+    layers_close(r.b);
 }
 
 static void tails_in_the_library(void **state)
@@ -70,12 +70,12 @@ static void half_precision(void **state)
 
 static void out_of_memory(void **state)
 {
-    const struct op_runner r = {.b = rig_open(NULL), .has = is_here};
+    const struct op_runner r = {.b = layers_open(NULL), .has = is_here};
 
     (void)state;
     fakes_refuse_tails(0);
     op_runner_out_of_memory(&r);
-    rig_close(r.b);
+    layers_close(r.b);
 }
 
 /* The n-th call of either library fails, n swept: mostly another way is found (another engine, no
@@ -87,17 +87,17 @@ static void every_call_fails(void **state)
     (void)state;
     fakes_refuse_tails(0);
     for (n = 1; left == 0; n++) { /* until a sweep ends before its failure */
-        struct backend *b = rig_open(NULL);
+        struct backend *b = layers_open(NULL);
         struct err err = {0};
 
         fakes_fail_at(n);
-        if (rig_use(b, NULL, &err) < 0) {
+        if (layers_use(b, NULL, &err) < 0) {
             n_errors++;
             assert_true(err.code == ERR_DEVICE || err.code == ERR_UNSUPPORTED);
             assert_non_null(strstr(err.msg, "cu"));
         }
         left = fakes_fail_at(0);
-        rig_close(b);
+        layers_close(b);
     }
     printf("%d calls failed, %d of them ended in an error\n", n - 2, n_errors);
     assert_true(n > 100 && n_errors > 5);

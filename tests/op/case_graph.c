@@ -11,6 +11,20 @@
 #include "op/scaler.h"
 #include "tensor/half.h"
 
+/* Of a relu of these rows and columns: a linear before the case's node leaves it. */
+static int make_mask(struct graph *g, const struct shape *s)
+{
+    const union node_attr attr = {.linear.act = ACT_RELU};
+    const int in[] = {graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(s->dim[0], 3), "before.x"),
+                      graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(s->dim[1], 3), "before.w")};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NO_OUT};
+    struct err err;
+
+    if (graph_node(g, OP_linear, &attr, in, 2, out, "before", &err) < 0)
+        abort();
+    return out[1];
+}
+
 /* The value of in[i], made here unless the graph has it. */
 static int make_input(const struct op_case *c, struct graph *g, int i, const int *in)
 {
@@ -42,6 +56,8 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
                        &err) < 0)
             abort();
         return out;
+    case FILL_MASK:
+        return make_mask(g, &c->in[i].shape);
     case FILL_BF16:
         return graph_value(g, VALUE_INPUT, DTYPE_BF16, c->in[i].shape, name);
     case FILL_F16:

@@ -9,6 +9,7 @@
 #ifndef TESTS_OP_CASES_H
 #define TESTS_OP_CASES_H
 
+#include "backend/backend.h"
 #include "ir/graph.h"
 #include "op/op.h"
 
@@ -23,6 +24,7 @@ enum fill {
     FILL_INDEX,    /* I64 in [0, M) of in[0] */
     FILL_METRICS,  /* the graph's */
     FILL_SCALARS,  /* the graph's */
+    FILL_MASK,     /* of that shape's relu, made by a linear node */
     FILL_SUMS,     /* made by a batch_norm_stats node from in[0] and in[4] */
     FILL_CHECK,    /* F64 [2]: finite, sum of squares 9 */
     FILL_BAD,      /* F64 [2]: not finite */
@@ -52,6 +54,7 @@ struct op_case {
     double tol;               /* of the largest output; 0: equal bits */
     double grad_tol;          /* central differences, of the largest gradient; 0: none */
     int training;             /* 0: no gradient nodes */
+    int fusion;               /* only where can_fuse has this enum fusion; 0: everywhere */
 };
 
 extern const struct op_case op_cases[];

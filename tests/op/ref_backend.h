@@ -11,7 +11,7 @@
 #include "backend/backend.h"
 
 /* fusions: bits 1 << enum fusion that can_fuse answers with yes. */
-enum { REF_FUSE_NONE = 0, REF_FUSE_ALL = 31 };
+enum { REF_FUSE_NONE = 0, REF_FUSE_ALL = 63 };
 int ref_open(unsigned fusions, struct backend **out);
 
 /* Run one node at once.  in[], out[]: host memory, NULL where the node has none. */

@@ -21,6 +21,11 @@ void ref_round(const double *from, int64_t n, float *to)
 
 static double gauss_cdf(double x) { return 0.5 * erfc(-x * M_SQRT1_2); }
 
+static double gelu_argument(double x)
+{
+    return M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x);
+}
+
 double ref_activate(enum activation kind, double x)
 {
     switch (kind) {
@@ -32,6 +37,8 @@ double ref_activate(enum activation kind, double x)
         return 1 / (1 + exp(-x));
     case ACT_GELU:
         return x * gauss_cdf(x);
+    case ACT_GELU_TANH:
+        return 0.5 * x * (1 + tanh(gelu_argument(x)));
     default:
         return x;
     }
@@ -48,6 +55,12 @@ double ref_activate_grad(enum activation kind, double x, double y)
         return y * (1 - y);
     case ACT_GELU:
         return gauss_cdf(x) + x * exp(-0.5 * x * x) * 0.5 * M_2_SQRTPI * M_SQRT1_2;
+    case ACT_GELU_TANH: {
+        const double t = tanh(gelu_argument(x));
+
+        return 0.5 * (1 + t) +
+               0.5 * x * (1 - t * t) * M_2_SQRTPI * M_SQRT1_2 * (1 + 3 * 0.044715 * x * x);
+    }
     default:
         return 1;
     }

@@ -2,6 +2,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/util.h"
 #include "ref_kernels.h"
@@ -109,6 +110,33 @@ static int64_t linear_column(const struct ref_node *n, int64_t i)
     return H ? (i / W % H * W + i % W) * C + i / W / H : i;
 }
 
+/* The mask's bit for column c of a sample. */
+static int32_t bit_of(int64_t c) { return (int32_t)(1u << c % 32); }
+
+static void save(const struct ref_node *n, int64_t i, double pre)
+{
+    const int64_t k = n->out_shape[0].dim[1], words = n->out[1] ? n->out_shape[1].dim[1] : 0;
+    int32_t *row = words ? (int32_t *)n->out[1] + i / k * words : NULL;
+
+    if (row && i % k == 0)
+        memset(row, 0, (size_t)words * sizeof *row);
+    if (row && pre > 0)
+        row[i % k / 32] |= bit_of(i % k);
+    if (n->out[2])
+        ((float *)n->out[2])[i] = (float)pre;
+}
+
+/* What element i of dx [rows,c] is multiplied by, where an activation is fused. */
+static double through(const struct ref_node *n, int64_t i, int64_t c)
+{
+    const int32_t *mask = n->in[2];
+    const float *pre = n->in[3];
+
+    if (mask)
+        return (mask[i / c * n->in_shape[2].dim[1] + i % c / 32] & bit_of(i % c)) != 0;
+    return pre ? ref_activate_grad(n->attr.linear.act, (double)pre[i], 0) : 1;
+}
+
 void ref_linear(const struct ref_node *n)
 {
     const int64_t N = n->out_shape[0].dim[0], K = n->in_shape[1].dim[0], C = n->in_shape[1].dim[1];
@@ -121,6 +149,7 @@ void ref_linear(const struct ref_node *n)
         for (int64_t c = 0; c < C; c++)
             sum += (double)x[i / K * C + linear_column(n, c)] * w[i % K * C + c];
         y[i] = (float)ref_activate(n->attr.linear.act, sum);
+        save(n, i, sum);
     }
 }
 
@@ -135,7 +164,7 @@ void ref_linear_grad_x(const struct ref_node *n)
 
         for (int64_t k = 0; k < K; k++)
             sum += (double)dy[i / C * K + k] * w[k * C + i % C];
-        dx[i / C * C + linear_column(n, i % C)] = (float)sum;
+        dx[i / C * C + linear_column(n, i % C)] = (float)(sum * through(n, i, C));
     }
 }
 

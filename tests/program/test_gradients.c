@@ -133,6 +133,7 @@ static int bias(struct tiny *t)
 static int relu(struct tiny *t) { return activation(t, ACT_RELU, SHAPE(4, 7)); }
 static int tanh_(struct tiny *t) { return activation(t, ACT_TANH, SHAPE(4, 7)); }
 static int sigmoid(struct tiny *t) { return activation(t, ACT_SIGMOID, SHAPE(4, 7)); }
+static int gelu_tanh(struct tiny *t) { return activation(t, ACT_GELU_TANH, SHAPE(4, 7)); }
 static int gelu(struct tiny *t) { return activation(t, ACT_GELU, SHAPE(4, 7)); }
 
 static int pool(struct tiny *t, enum pooling kind, int pad, int count_pad)
@@ -238,6 +239,7 @@ static const struct {
     {"tanh", tanh_},
     {"sigmoid", sigmoid},
     {"gelu", gelu},
+    {"gelu_tanh", gelu_tanh},
     {"max pool", pool_max},
     {"average pool", pool_avg},
     {"average pool, padding not counted", pool_avg_inside},

@@ -17,11 +17,11 @@ int cpu_make_activation(struct cpu *b, const struct graph *g, const struct node 
     return chain_finish(c, out);
 }
 
-/* gelu's gradient is made from x, that of the others from y. */
+/* A gelu's gradient is made from x, that of the others from y. */
 int cpu_make_activation_grad(struct cpu *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
-    const int by_x = n->attr.act.kind == ACT_GELU;
+    const int by_x = activation_saves_x(n->attr.act.kind);
     const struct dn_layout all = dn_flat(cpu_in(g, n, 2));
     struct chain *c = chain_new(b->dn, err);
     int saved = chain_tensor(c, CHAIN_IN, by_x ? 0 : 1, all);

@@ -144,6 +144,8 @@ static dnnl_alg_kind_t forward_alg(enum activation act)
         return dnnl_eltwise_logistic;
     case ACT_GELU:
         return dnnl_eltwise_gelu_erf;
+    case ACT_GELU_TANH:
+        return dnnl_eltwise_gelu_tanh;
     case ACT_NONE:
         break;
     }

@@ -1,5 +1,5 @@
-/* relu, tanh, sigmoid, gelu and their gradients, element by element; formulas in op/activation.c,
- * twin cpu/activation.c. */
+/* relu, tanh, sigmoid, the gelus and their gradients, element by element; formulas in
+ * op/activation.c, twin cpu/activation.c. */
 #include "backend/cuda/apply.cuh"
 
 /* y may be x. */
@@ -34,7 +34,8 @@ template <int ACT, typename T> static void run_grad(const struct own *p)
     const int64_t n = shape_elements(&p->in_shape[2]);
 
     LAUNCH((backward<T, ACT>), blocks_for(p, n, THREADS), THREADS, p,
-           (const T *)p->in[ACT == ACT_GELU ? 0 : 1], (const T *)p->in[2], (T *)p->out[0], n);
+           (const T *)p->in[activation_saves_x((enum activation)ACT) ? 0 : 1], (const T *)p->in[2],
+           (T *)p->out[0], n);
 }
 
 template <int ACT>
@@ -60,8 +61,9 @@ typedef int make_fn(struct cuda *b, const struct graph *g, const struct node *n,
 extern "C" int cuda_make_activation(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
-    static make_fn *const by_kind[] = {NULL, make<ACT_RELU>, make<ACT_TANH>, make<ACT_SIGMOID>,
-                                       make<ACT_GELU>};
+    static make_fn *const by_kind[] = {NULL,           make<ACT_RELU>,
+                                       make<ACT_TANH>, make<ACT_SIGMOID>,
+                                       make<ACT_GELU>, make<ACT_GELU_TANH>};
 
     return by_kind[n->attr.act.kind](b, g, n, out, err);
 }
@@ -69,8 +71,12 @@ extern "C" int cuda_make_activation(struct cuda *b, const struct graph *g, const
 extern "C" int cuda_make_activation_grad(struct cuda *b, const struct graph *g,
                                          const struct node *n, struct kernel **out, struct err *err)
 {
-    static make_fn *const by_kind[] = {NULL, make_grad<ACT_RELU>, make_grad<ACT_TANH>,
-                                       make_grad<ACT_SIGMOID>, make_grad<ACT_GELU>};
+    static make_fn *const by_kind[] = {NULL,
+                                       make_grad<ACT_RELU>,
+                                       make_grad<ACT_TANH>,
+                                       make_grad<ACT_SIGMOID>,
+                                       make_grad<ACT_GELU>,
+                                       make_grad<ACT_GELU_TANH>};
 
     return by_kind[n->attr.act.kind](b, g, n, out, err);
 }

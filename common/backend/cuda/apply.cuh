@@ -4,6 +4,12 @@
 
 #include "backend/cuda/device.cuh"
 
+/* sqrt(2/pi) * (x + 0.044715 x^3) */
+static __device__ inline float gelu_argument(float x)
+{
+    return 0.79788456f * (x + 0.044715f * x * x * x);
+}
+
 template <int ACT> static __device__ inline float apply(float x)
 {
     if (ACT == ACT_RELU)
@@ -12,12 +18,20 @@ template <int ACT> static __device__ inline float apply(float x)
         return tanhf(x);
     if (ACT == ACT_SIGMOID)
         return 1.0f / (1.0f + expf(-x));
+    if (ACT == ACT_GELU_TANH)
+        return 0.5f * x * (1.0f + tanhf(gelu_argument(x)));
     return 0.5f * x * (1.0f + erff(x * 0.70710678f));
 }
 
-/* The derivative: of gelu at x, of the others where the output is `saved`. */
+/* The derivative: of a gelu at x = saved, of the others where the output is `saved`. */
 template <int ACT> static __device__ inline float slope(float saved)
 {
+    if (ACT == ACT_GELU_TANH) {
+        const float t = tanhf(gelu_argument(saved));
+
+        return 0.5f * (1.0f + t) +
+               0.5f * saved * (1.0f - t * t) * 0.79788456f * (1.0f + 0.134145f * saved * saved);
+    }
     if (ACT == ACT_RELU)
         return saved > 0.0f ? 1.0f : 0.0f;
     if (ACT == ACT_TANH)

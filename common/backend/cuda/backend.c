@@ -172,7 +172,9 @@ static int cuda_can_fuse(struct backend *b, const struct graph *g, const struct 
     case FUSE_FLATTEN:
         return is_any(n->op, flatten, ARRAY_LEN(flatten));
     case FUSE_POOL_GRAD_ACT: /* from the activation's output, which gelu's gradient cannot use */
-        return n->op == OP_pool2d_grad && act != ACT_GELU;
+        return n->op == OP_pool2d_grad && !activation_saves_x(act);
+    case FUSE_LINEAR_GRAD_ACT:
+        return n->op == OP_linear || n->op == OP_linear_grad_x;
     case FUSE_LOSS_GRAD:
         return n->op == OP_softmax_xent;
     }

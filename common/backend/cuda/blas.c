@@ -17,7 +17,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-enum { ALIGNMENT = 16, CANDIDATES = 8, KEY_LEN = 320 };
+enum { ALIGNMENT = 16, MASK_ALIGN = 128, CANDIDATES = 8, KEY_LEN = 384 };
 
 struct key { /* compared as bytes: no padding is left unset, see key_of */
     struct gemm g;
@@ -47,7 +47,7 @@ struct blas_product {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     const struct choice *choice;
-    int has_bias;
+    enum blas_tail tail;
 };
 
 static int failed(cublasStatus_t st, const char *doing, struct err *err)
@@ -94,16 +94,32 @@ static cudaDataType_t data_type(enum dtype t)
     return t == DTYPE_F32 ? CUDA_R_32F : t == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-static cublasLtEpilogue_t epilogue(enum blas_tail tail)
-{
-    static const cublasLtEpilogue_t by_tail[] = {
-        [BLAS_ALONE] = CUBLASLT_EPILOGUE_DEFAULT,       [BLAS_BIAS] = CUBLASLT_EPILOGUE_BIAS,
-        [BLAS_BIAS_RELU] = CUBLASLT_EPILOGUE_RELU_BIAS, [BLAS_RELU] = CUBLASLT_EPILOGUE_RELU,
-        [BLAS_BIAS_GRAD] = CUBLASLT_EPILOGUE_BGRADB,
-    };
+enum saved { SAVES_NOTHING, SAVES_MASK, SAVES_PRE };
 
-    return by_tail[tail];
-}
+static const struct {
+    cublasLtEpilogue_t epilogue;
+    int has_bias;
+    enum saved saved;
+    const char *text;
+} tails[] = {
+    [BLAS_ALONE] = {CUBLASLT_EPILOGUE_DEFAULT, 0, SAVES_NOTHING, ""},
+    [BLAS_BIAS] = {CUBLASLT_EPILOGUE_BIAS, 1, SAVES_NOTHING, " + bias"},
+    [BLAS_BIAS_RELU] = {CUBLASLT_EPILOGUE_RELU_BIAS, 1, SAVES_NOTHING, " + bias + relu"},
+    [BLAS_RELU] = {CUBLASLT_EPILOGUE_RELU, 0, SAVES_NOTHING, " + relu"},
+    [BLAS_BIAS_GRAD] = {CUBLASLT_EPILOGUE_BGRADB, 1, SAVES_NOTHING, " + gradient of the bias"},
+    [BLAS_BIAS_RELU_MASK] = {CUBLASLT_EPILOGUE_RELU_AUX_BIAS, 1, SAVES_MASK,
+                             " + bias + relu and its mask"},
+    [BLAS_RELU_MASK] = {CUBLASLT_EPILOGUE_RELU_AUX, 0, SAVES_MASK, " + relu and its mask"},
+    [BLAS_BIAS_GELU] = {CUBLASLT_EPILOGUE_GELU_BIAS, 1, SAVES_NOTHING, " + bias + gelu_tanh"},
+    [BLAS_GELU] = {CUBLASLT_EPILOGUE_GELU, 0, SAVES_NOTHING, " + gelu_tanh"},
+    [BLAS_BIAS_GELU_PRE] = {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 1, SAVES_PRE,
+                            " + bias + gelu_tanh and its input"},
+    [BLAS_GELU_PRE] = {CUBLASLT_EPILOGUE_GELU_AUX, 0, SAVES_PRE, " + gelu_tanh and its input"},
+    [BLAS_RELU_GRAD] = {CUBLASLT_EPILOGUE_DRELU, 0, SAVES_MASK, " + gradient of relu"},
+    [BLAS_GELU_GRAD] = {CUBLASLT_EPILOGUE_DGELU, 0, SAVES_PRE, " + gradient of gelu_tanh"},
+};
+
+int blas_tail_has_bias(enum blas_tail tail) { return tails[tail].has_bias; }
 
 static cublasStatus_t set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name,
                           const void *value, size_t n_bytes)
@@ -116,14 +132,42 @@ static cublasStatus_t set_bias(cublasLtMatmulDesc_t d, const void *bias)
     return set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
+static cublasStatus_t set_saved(cublasLtMatmulDesc_t d, const void *saved)
+{
+    return set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &saved, sizeof saved);
+}
+
+/* From one column to the next: bits of a mask, elements of pre. */
+static int64_t saved_ld(const struct gemm *g, enum saved saved)
+{
+    return saved == SAVES_MASK ? round_up_i64(g->m, MASK_ALIGN) : g->m;
+}
+
+/* For the heuristics: of addresses only the alignment matters. */
+static cublasStatus_t describe_tail(struct blas_product *p, const struct gemm *g)
+{
+    const cublasLtEpilogue_t e = tails[p->tail].epilogue;
+    const void *any = (const void *)(uintptr_t)ALIGNMENT;
+    const int64_t ld = saved_ld(g, tails[p->tail].saved);
+    cublasStatus_t st = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e);
+
+    if (st == CUBLAS_STATUS_SUCCESS && tails[p->tail].has_bias)
+        st = set_bias(p->desc, any);
+    if (st == CUBLAS_STATUS_SUCCESS && tails[p->tail].saved) {
+        st = set_saved(p->desc, any);
+        if (st == CUBLAS_STATUS_SUCCESS)
+            st = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
+    }
+    return st;
+}
+
 static cublasStatus_t describe(struct blas_product *p, const struct gemm *g, struct blas_types t,
-                               enum blas_tail tail, int allow_tf32)
+                               int allow_tf32)
 {
     const cublasComputeType_t compute =
         t.ab == DTYPE_F32 && allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const cublasOperation_t op_a = g->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t op_b = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasLtEpilogue_t e = epilogue(tail);
     cublasStatus_t st = cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F);
 
     if (st == CUBLAS_STATUS_SUCCESS)
@@ -131,9 +175,7 @@ static cublasStatus_t describe(struct blas_product *p, const struct gemm *g, str
     if (st == CUBLAS_STATUS_SUCCESS)
         st = set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b);
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e);
-    if (st == CUBLAS_STATUS_SUCCESS && p->has_bias) /* for the heuristics: only its alignment */
-        st = set_bias(p->desc, (const void *)(uintptr_t)ALIGNMENT);
+        st = describe_tail(p, g);
     if (st == CUBLAS_STATUS_SUCCESS)
         st = cublasLtMatrixLayoutCreate(&p->a, data_type(t.ab), (uint64_t)gemm_rows_a(g),
                                         (uint64_t)gemm_cols_a(g), g->lda);
@@ -180,15 +222,12 @@ static int allowed(const cublasLtMatmulAlgo_t *algo, const struct key *key)
 
 static int no_algorithm(const struct key *k, int n_seen, struct err *err)
 {
-    static const char *const name[] = {"", " + bias", " + bias + relu", " + relu",
-                                       " + gradient of the bias"};
-
     return err_set(
         err, ERR_UNSUPPORTED,
         "cuBLASLt %zu: %s to %s product%s, m %lld n %lld k %lld%s%s: none of %d algorithms "
         "fits (TF32 %s, workspace up to %zu MiB: train.max_workspace)",
         cublasLtGetVersion(), dtype_name((enum dtype)k->ab), dtype_name((enum dtype)k->c),
-        name[k->tail], (long long)k->g.m, (long long)k->g.n, (long long)k->g.k,
+        tails[k->tail].text, (long long)k->g.m, (long long)k->g.n, (long long)k->g.k,
         k->g.transpose_a ? " A^T" : "", k->g.transpose_b ? " B^T" : "", n_seen,
         k->allow_tf32 ? "allowed" : "not allowed", k->max_workspace >> 20);
 }
@@ -253,15 +292,25 @@ static size_t bytes_of(int64_t rows, int64_t cols, int type)
     return (size_t)(rows * cols) * dtype_size((enum dtype)type);
 }
 
-/* C, a bias and what a tail may keep besides: room for the largest. */
+static size_t saved_bytes(enum blas_tail tail, const struct gemm *g, int type)
+{
+    const enum saved saved = tails[tail].saved;
+
+    if (saved == SAVES_MASK)
+        return (size_t)(saved_ld(g, saved) / 8 * g->n);
+    return saved == SAVES_PRE ? bytes_of(g->m, g->n, type) : 0;
+}
+
 static int time_one(struct blas *b, struct blas_product *p, const struct key *k,
                     struct choice *choice, double *us, struct err *err)
 {
     const struct gemm *g = &k->g;
     const size_t n_bytes[] = {bytes_of(gemm_rows_a(g), gemm_cols_a(g), k->ab),
                               bytes_of(gemm_rows_b(g), gemm_cols_b(g), k->ab),
-                              bytes_of(g->m, g->n, k->c), choice->found.workspace,
-                              bytes_of(1, max_i64(g->m, g->n), DTYPE_F32)};
+                              bytes_of(g->m, g->n, k->c),
+                              choice->found.workspace,
+                              bytes_of(1, max_i64(g->m, g->n), DTYPE_F32),
+                              saved_bytes(p->tail, g, k->c)};
     struct timed t = {b, p, {NULL}};
     void *at[ARRAY_LEN(n_bytes)], *base;
     int rc = tune_alloc(b->cuda, n_bytes, ARRAY_LEN(n_bytes), at, &base, err);
@@ -270,7 +319,7 @@ static int time_one(struct blas *b, struct blas_product *p, const struct key *k,
         return rc;
     memcpy(t.at, at, sizeof t.at);
     p->choice = choice;
-    rc = blas_product_bind(p, p->has_bias ? at[4] : NULL, err);
+    rc = blas_product_bind(p, tails[p->tail].has_bias ? at[4] : NULL, at[5], err);
     if (rc == 0)
         rc = tune_time(b->cuda, run_timed, &t, us, err);
     backend_free(&b->cuda->base, base);
@@ -303,11 +352,11 @@ static void text_of(const struct blas *b, const struct key *k, char out[KEY_LEN]
     const struct gemm *g = &k->g;
 
     snprintf(out, KEY_LEN,
-             "cublaslt %zu, %s, %zu bytes%s%s, %s to %s, tail %d, %lld %lld %lld, %c%c, "
+             "cublaslt %zu, %s, %zu bytes%s%s, %s to %s%s, %lld %lld %lld, %c%c, "
              "%lld %lld %lld",
              cublasLtGetVersion(), b->gpu, k->max_workspace, k->allow_tf32 ? ", tf32" : "",
              k->autotune ? ", timed" : "", dtype_name((enum dtype)k->ab),
-             dtype_name((enum dtype)k->c), k->tail, (long long)g->m, (long long)g->n,
+             dtype_name((enum dtype)k->c), tails[k->tail].text, (long long)g->m, (long long)g->n,
              (long long)g->k, g->transpose_a ? 't' : 'n', g->transpose_b ? 't' : 'n',
              (long long)g->lda, (long long)g->ldb, (long long)g->ldc);
 }
@@ -389,8 +438,8 @@ int blas_product_new(struct blas *b, const struct gemm *g, struct blas_types t, 
     const struct key key = key_of(g, t, tail, rules);
     int rc;
 
-    p->has_bias = tail == BLAS_BIAS || tail == BLAS_BIAS_RELU || tail == BLAS_BIAS_GRAD;
-    rc = failed(describe(p, g, t, tail, rules->allow_tf32), "describe a product", err);
+    p->tail = tail;
+    rc = failed(describe(p, g, t, rules->allow_tf32), "describe a product", err);
     if (rc == 0)
         rc = choose(b, p, &key, err);
     if (rc < 0) {
@@ -418,10 +467,16 @@ void blas_product_free(struct blas_product *p)
     free(p);
 }
 
-int blas_product_bind(struct blas_product *p, void *bias, struct err *err)
+int blas_product_bind(struct blas_product *p, void *bias, void *saved, struct err *err)
 {
-    ASSERT(p->has_bias == (bias != NULL));
-    return p->has_bias ? failed(set_bias(p->desc, bias), "bind a bias", err) : 0;
+    cublasStatus_t st = CUBLAS_STATUS_SUCCESS;
+
+    ASSERT(tails[p->tail].has_bias == (bias != NULL) && !tails[p->tail].saved == !saved);
+    if (bias)
+        st = set_bias(p->desc, bias);
+    if (st == CUBLAS_STATUS_SUCCESS && saved)
+        st = set_saved(p->desc, saved);
+    return failed(st, "bind a product", err);
 }
 
 int blas_product_run(struct blas *b, const struct blas_product *p, const void *a, const void *bm,

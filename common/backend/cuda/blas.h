@@ -11,14 +11,18 @@
  * a workspace in float32 (an order that does not vary). alpha = 1 and beta = 0 are host constants:
  * C is overwritten, and a captured step holds no pointer to the host.
  *
- * Its gelu is not used: it is the tanh approximation, ours (op/activation.c) is exact.  The relu
- * with a stored mask (RELU_AUX, DRELU) has no node in the operator table: activation_grad reads y.
+ * Its gelu is gelu_tanh (op/activation.c); the exact one is left to a pass.  What a tail with an
+ * activation leaves for the gradient (BLAS_..._MASK, _PRE) is what that gradient's tail reads:
+ * - mask, of relu: a bit for each element of C, 1 where it is positive; columns are rounded up to
+ *   128 bits, row i is bit i % 32 of word i / 32.  (cuBLASLt's documents do not tell the order of
+ *   bits; it is what others found, and what passes.cu writes and reads where there is no tail.)
+ * - pre, of gelu: C before it, of C's type and shape; cuBLASLt wants m to be a multiple of 8.
  *
  * Life:    open -> products -> free products -> close.
  * Threads: one.
  * Errors:  ERR_UNSUPPORTED (no algorithm: shapes, epilogue), ERR_DEVICE (cuBLASLt's status).
  * Never ran on a GPU so far, and no algorithm was asked for: cuBLASLt cannot be opened without one.
- * Only the mapping (gemm.h) is tested. */
+ * tests/cudnn has a stand-in compute what it is described here, every tail included. */
 #ifndef BACKEND_CUDA_BLAS_H
 #define BACKEND_CUDA_BLAS_H
 
@@ -38,7 +42,17 @@ enum blas_tail {
     BLAS_BIAS_RELU, /* and max(C, 0) */
     BLAS_RELU,
     BLAS_BIAS_GRAD, /* bias, one a column of C, becomes the sum of op(B) over k */
+    BLAS_BIAS_RELU_MASK,
+    BLAS_RELU_MASK,
+    BLAS_BIAS_GELU,
+    BLAS_GELU,
+    BLAS_BIAS_GELU_PRE,
+    BLAS_GELU_PRE,
+    BLAS_RELU_GRAD, /* C times the derivative of relu, by the mask */
+    BLAS_GELU_GRAD, /* C times the derivative of gelu_tanh at pre */
 };
+
+int blas_tail_has_bias(enum blas_tail tail);
 
 struct blas_rules {
     size_t max_workspace;
@@ -60,8 +74,8 @@ int blas_product_new(struct blas *b, const struct gemm *g, struct blas_types t, 
 size_t blas_product_workspace(const struct blas_product *p);
 void blas_product_free(struct blas_product *p); /* NULL is fine */
 
-/* bias: the node's, or where its gradient goes; NULL without such a tail. */
-int blas_product_bind(struct blas_product *p, void *bias, struct err *err);
+/* bias: the node's, or where its gradient goes; saved: mask or pre; NULL without such a tail. */
+int blas_product_bind(struct blas_product *p, void *bias, void *saved, struct err *err);
 int blas_product_run(struct blas *b, const struct blas_product *p, const void *a, const void *bm,
                      void *c, void *workspace, struct err *err);
 

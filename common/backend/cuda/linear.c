@@ -2,8 +2,9 @@
  *
  * With a fused flatten x is [N,H*W,C], but the columns of w stand in C,H,W order: w [O,C,H*W] is
  * transposed into the scratch [O,H*W,C] first, dw from there last, as the cpu twin's reorders do.
- * Bias: the product's, where an algorithm has it; else, and for the activation, a pass over y.  db:
- * the product's, or a pass over dy.
+ * Bias, activation and what it leaves for its gradient: the product's, where an algorithm has them;
+ * else a pass over y.  The same for the gradient of the activation before, over dx, and db, over
+ * dy.
  *
  * None of this ran on a GPU yet: the mapping is tested on the CPU by tests/cudnn, the passes are
  * executed by tests/cudasim, the rest compiles and links. */
@@ -14,7 +15,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-enum { PIECE_ALIGN = 256 };
+enum { PIECE_ALIGN = 256, PRE_ALIGN = 8 };
 
 static const size_t enough_workspace = (size_t)32 << 20; /* what NVIDIA advises for Hopper */
 
@@ -28,12 +29,14 @@ struct linear {
     int64_t pixels, channels; /* of a fused flatten whose order matters; else 0 */
     struct blas_product *product;
     enum blas_tail tail;  /* what the product does besides */
-    enum activation act;  /* what is left to a pass */
+    enum activation act;  /* what is left to a pass: done to y, or its gradient to dx */
     int has_bias;         /* a bias, or its gradient, exists */
     size_t at_w, at_sums; /* in the scratch; the product's workspace is at 0 */
     /* Of enum gemm_tensor; the product's, so w may be in the scratch.  dw and db may be F32 where
      * x and dy are not: sums are float32 in any case, and so is what cuBLASLt then writes. */
     struct passes_array tensor[3], plain_w, bias;
+    struct passes_saved saved; /* by the activation, of y or for dx */
+    int has_mask, has_pre;
     void *scratch;
 };
 
@@ -62,9 +65,15 @@ static void linear_free(struct kernel *k)
     free(l);
 }
 
-static int in_product(const struct linear *l)
+static int saves(const struct linear *l) { return l->has_mask || l->has_pre; }
+
+static int in_product(const struct linear *l) { return blas_tail_has_bias(l->tail); }
+
+/* A gelu that is left to a pass reads what the product gives there. */
+static void *product_to(const struct linear *l)
 {
-    return l->tail == BLAS_BIAS || l->tail == BLAS_BIAS_RELU || l->tail == BLAS_BIAS_GRAD;
+    return l->pass == GEMM_FORWARD && l->has_pre && l->act != ACT_NONE ? l->saved.pre
+                                                                       : l->tensor[l->g.c].at;
 }
 
 static int linear_bind(struct kernel *k, void *const *in, void *const *out, void *scratch,
@@ -77,8 +86,16 @@ static int linear_bind(struct kernel *k, void *const *in, void *const *out, void
     l->tensor[GEMM_Y].at = l->pass == GEMM_FORWARD ? out[0] : in[1];
     l->tensor[GEMM_W].at = l->pixels ? (char *)scratch + l->at_w : l->plain_w.at;
     l->bias.at = !l->has_bias ? NULL : l->pass == GEMM_FORWARD ? in[2] : out[1];
+    if (l->has_mask)
+        l->saved.mask = l->pass == GEMM_FORWARD ? out[1] : in[2];
+    if (l->has_pre)
+        l->saved.pre = l->pass == GEMM_FORWARD ? out[2] : in[3];
     l->scratch = scratch;
-    return blas_product_bind(l->product, in_product(l) ? l->bias.at : NULL, err);
+    return blas_product_bind(l->product, in_product(l) ? l->bias.at : NULL,
+                             l->act != ACT_NONE ? NULL
+                             : l->has_mask      ? l->saved.mask
+                                                : l->saved.pre,
+                             err);
 }
 
 static void before(const struct linear *l)
@@ -91,8 +108,13 @@ static void behind(const struct linear *l)
 {
     const void *bias = in_product(l) ? NULL : l->bias.at;
 
-    if (l->pass == GEMM_FORWARD && (bias || l->act != ACT_NONE))
+    if (l->pass == GEMM_FORWARD && saves(l) && l->act != ACT_NONE)
+        passes_bias_act_saving(l->cuda, l->tensor[GEMM_Y], bias, l->act, l->batch, l->n_out,
+                               l->saved);
+    else if (l->pass == GEMM_FORWARD && (bias || l->act != ACT_NONE))
         passes_bias_act(l->cuda, l->tensor[GEMM_Y], bias, l->act, l->batch, l->n_out);
+    if (l->pass == GEMM_GRAD_X && l->act != ACT_NONE)
+        passes_act_grad(l->cuda, l->tensor[GEMM_X], l->act, l->batch, l->g.m, l->saved);
     if (l->pass != GEMM_GRAD_W)
         return;
     if (l->pixels)
@@ -109,7 +131,7 @@ static int linear_run(struct kernel *k, struct err *err)
 
     before(l);
     rc = blas_product_run(l->blas, l->product, l->tensor[l->g.a].at, l->tensor[l->g.b].at,
-                          l->tensor[l->g.c].at, l->scratch, err);
+                          product_to(l), l->scratch, err);
     if (rc < 0)
         return rc;
     behind(l);
@@ -125,13 +147,28 @@ static const struct kernel_ops linear_ops = {
 /* What the product could do besides. */
 static enum blas_tail wish(const struct linear *l)
 {
-    const int relu = l->act == ACT_RELU;
+    static const enum blas_tail relu[2][2] = {{BLAS_RELU, BLAS_BIAS_RELU},
+                                              {BLAS_RELU_MASK, BLAS_BIAS_RELU_MASK}};
+    static const enum blas_tail gelu[2][2] = {{BLAS_GELU, BLAS_BIAS_GELU},
+                                              {BLAS_GELU_PRE, BLAS_BIAS_GELU_PRE}};
 
     if (l->pass == GEMM_GRAD_W)
         return l->has_bias ? BLAS_BIAS_GRAD : BLAS_ALONE;
-    if (relu)
-        return l->has_bias ? BLAS_BIAS_RELU : BLAS_RELU;
+    if (l->pass == GEMM_GRAD_X)
+        return l->has_mask ? BLAS_RELU_GRAD : l->has_pre ? BLAS_GELU_GRAD : BLAS_ALONE;
+    if (l->act == ACT_RELU)
+        return relu[l->has_mask][l->has_bias];
+    if (l->act == ACT_GELU_TANH)
+        return gelu[l->has_pre][l->has_bias];
     return l->has_bias && l->act == ACT_NONE ? BLAS_BIAS : BLAS_ALONE;
+}
+
+/* Whether cuBLASLt has such a tail for these types and shapes at all. */
+static int is_possible(const struct linear *l, struct blas_types types)
+{
+    if (l->tail == BLAS_BIAS_GRAD)
+        return l->bias.type == types.c; /* the product's db is of dw's type */
+    return l->tail != BLAS_ALONE && (!l->has_pre || l->g.m % PRE_ALIGN == 0);
 }
 
 static int choose(struct linear *l, struct err *err)
@@ -144,12 +181,9 @@ static int choose(struct linear *l, struct err *err)
     struct err none;
 
     l->tail = wish(l);
-    if (l->tail == BLAS_BIAS_GRAD && l->bias.type != types.c)
-        l->tail = BLAS_ALONE; /* the product's db is of dw's type */
-    if (l->tail != BLAS_ALONE &&
+    if (is_possible(l, types) &&
         blas_product_new(l->blas, &l->g, types, l->tail, &rules, &l->product, &none) == 0) {
-        if (l->tail == BLAS_RELU || l->tail == BLAS_BIAS_RELU)
-            l->act = ACT_NONE;
+        l->act = ACT_NONE;
         return 0;
     }
     l->tail = BLAS_ALONE;
@@ -198,6 +232,10 @@ static void describe(struct linear *l, const struct shape *y, const struct shape
         l->channels = image[2];
     }
     l->act = n->attr.linear.act;
+    l->has_mask = l->pass == GEMM_FORWARD ? cuda_has_out(n, 1) : cuda_has_in(n, 2);
+    l->has_pre = l->pass == GEMM_FORWARD ? cuda_has_out(n, 2) : cuda_has_in(n, 3);
+    if (l->pass == GEMM_GRAD_W)
+        l->has_mask = l->has_pre = 0;
     l->g = gemm_of(l->pass, l->batch, w->dim[1], l->n_out);
 }
 

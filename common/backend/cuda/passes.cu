@@ -89,9 +89,9 @@ typedef void bias_act_fn(const struct own *p, void *y, const void *bias, int64_t
 template <typename T> static bias_act_fn *bias_act_by(enum activation act)
 {
     static bias_act_fn *const by_kind[] = {
-        run_bias_act<T, no_change>, run_bias_act<T, activated<ACT_RELU>>,
+        run_bias_act<T, no_change>,           run_bias_act<T, activated<ACT_RELU>>,
         run_bias_act<T, activated<ACT_TANH>>, run_bias_act<T, activated<ACT_SIGMOID>>,
-        run_bias_act<T, activated<ACT_GELU>>};
+        run_bias_act<T, activated<ACT_GELU>>, run_bias_act<T, activated<ACT_GELU_TANH>>};
 
     return by_kind[act];
 }
@@ -102,6 +102,99 @@ extern "C" void passes_bias_act(struct cuda *b, struct passes_array y, const voi
     const struct own p = launcher(b, NULL);
 
     BY_TYPE(y.type, bias_act_by)(act)(&p, y.at, bias, rows * c, c);
+}
+
+/* ---- what a fused activation saves ---- */
+
+static int64_t mask_words(int64_t c) { return 4 * ceil_div_i64(c, 128); }
+
+/* A thread has a word of the mask: 32 columns of a row. */
+template <typename T>
+static __global__ void relu_mask(T *y, const T *bias, uint32_t *mask, int64_t n, int64_t c,
+                                 int64_t words)
+{
+    for (struct walk w(words); w.i < n; w.next()) {
+        T *row = y + w.i / words * c;
+        uint32_t bits = 0;
+
+        for (int64_t k = 32 * w.col; k < c && k < 32 * (w.col + 1); k++) {
+            const float v = apply<ACT_RELU>((float)row[k] + (bias ? (float)bias[k] : 0.0f));
+
+            row[k] = (T)v;
+            bits |= (uint32_t)(v > 0.0f) << k % 32;
+        }
+        mask[w.i] = bits;
+    }
+}
+
+template <typename T>
+static __global__ void gelu_pre(T *y, const T *bias, T *pre, int64_t n, int64_t c)
+{
+    for (struct walk w(c); w.i < n; w.next()) {
+        const T v = (T)((float)pre[w.i] + (bias ? (float)bias[w.col] : 0.0f));
+
+        pre[w.i] = v;
+        y[w.i] = (T)apply<ACT_GELU_TANH>((float)v);
+    }
+}
+
+template <typename T>
+static void run_saving(const struct own *p, void *y, const void *bias, int64_t rows, int64_t c,
+                       struct passes_saved s)
+{
+    const int64_t n = rows * (s.mask ? mask_words(c) : c);
+
+    if (s.mask)
+        LAUNCH((relu_mask<T>), blocks_for(p, n, THREADS), THREADS, p, (T *)y, (const T *)bias,
+               (uint32_t *)s.mask, n, c, mask_words(c));
+    else
+        LAUNCH((gelu_pre<T>), blocks_for(p, n, THREADS), THREADS, p, (T *)y, (const T *)bias,
+               (T *)s.pre, n, c);
+}
+
+extern "C" void passes_bias_act_saving(struct cuda *b, struct passes_array y, const void *bias,
+                                       enum activation act, int64_t rows, int64_t c,
+                                       struct passes_saved s)
+{
+    const struct own p = launcher(b, NULL);
+
+    ASSERT(s.mask ? act == ACT_RELU : s.pre && act == ACT_GELU_TANH);
+    BY_TYPE(y.type, run_saving)(&p, y.at, bias, rows, c, s);
+}
+
+/* A masked gradient is 0, whatever it was. */
+template <typename T>
+static __global__ void masked(T *dx, const uint32_t *mask, int64_t n, int64_t c, int64_t words)
+{
+    for (struct walk w(c); w.i < n; w.next())
+        if (!(mask[w.i / c * words + w.col / 32] >> w.col % 32 & 1))
+            dx[w.i] = (T)0.0f;
+}
+
+template <typename T> static __global__ void times_slope(T *dx, const T *pre, int64_t n)
+{
+    for (int64_t i = grid_first(); i < n; i += grid_stride())
+        dx[i] = (T)((float)dx[i] * slope<ACT_GELU_TANH>((float)pre[i]));
+}
+
+template <typename T>
+static void run_act_grad(const struct own *p, void *dx, int64_t n, int64_t c, struct passes_saved s)
+{
+    if (s.mask)
+        LAUNCH((masked<T>), blocks_for(p, n, THREADS), THREADS, p, (T *)dx,
+               (const uint32_t *)s.mask, n, c, mask_words(c));
+    else
+        LAUNCH((times_slope<T>), blocks_for(p, n, THREADS), THREADS, p, (T *)dx, (const T *)s.pre,
+               n);
+}
+
+extern "C" void passes_act_grad(struct cuda *b, struct passes_array dx, enum activation act,
+                                int64_t rows, int64_t c, struct passes_saved s)
+{
+    const struct own p = launcher(b, NULL);
+
+    ASSERT(s.mask ? act == ACT_RELU : s.pre && act == ACT_GELU_TANH);
+    BY_TYPE(dx.type, run_act_grad)(&p, dx.at, rows * c, c, s);
 }
 
 template <typename T> struct element { /* a term of a column's sum */

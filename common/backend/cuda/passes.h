@@ -25,6 +25,21 @@ void passes_widen(struct cuda *b, struct passes_array from, struct passes_array 
 void passes_bias_act(struct cuda *b, struct passes_array y, const void *bias, enum activation act,
                      int64_t rows, int64_t c);
 
+/* What a fused relu or gelu_tanh leaves for its gradient, as op/linear.c and blas.h have it: one of
+ * the two, the other NULL. */
+struct passes_saved {
+    void *mask; /* int32 [rows, 4*ceil(c/128)] */
+    void *pre;  /* [rows, c], of y's type */
+};
+
+/* The same, saving: with a mask that of y; with pre y = act(pre), and pre becomes pre + bias. */
+void passes_bias_act_saving(struct cuda *b, struct passes_array y, const void *bias,
+                            enum activation act, int64_t rows, int64_t c, struct passes_saved s);
+
+/* dx[r][c] times the derivative of act there, by what was saved. */
+void passes_act_grad(struct cuda *b, struct passes_array dx, enum activation act, int64_t rows,
+                     int64_t c, struct passes_saved s);
+
 /* sum[c] = x[0][c] + x[1][c] + ..., added in double in an order that only the shape decides; sum is
  * of x's type or F32. */
 void passes_column_sums(struct cuda *b, struct passes_array x, struct passes_array sum,

@@ -2,7 +2,7 @@
 
 #include "../cudasim/sim.h"
 #include "fakes.h"
-#include "rig.h"
+#include "layers.h"
 
 /* Memory: x, the filter and its bias, the product's weights and bias, what conv and product give.
  */
@@ -14,7 +14,7 @@ struct layers {
     struct kernel *k[N_KERNELS];
 };
 
-struct backend *rig_open(const struct plugin_choices *c)
+struct backend *layers_open(const struct plugin_choices *c)
 {
     struct backend *b;
     struct err err;
@@ -25,7 +25,7 @@ struct backend *rig_open(const struct plugin_choices *c)
     return b;
 }
 
-void rig_close(struct backend *b)
+void layers_close(struct backend *b)
 {
     backend_close(b);
     assert_int_equal(sim_open_things(), 0);
@@ -39,7 +39,7 @@ static struct graph *describe(void)
     struct graph *g = graph_new(2, 0);
     union node_attr conv = {.conv = {{1, 1}, {0, 0}, {1, 1}, 1, ACT_RELU}};
     union node_attr lin = {.linear = {ACT_NONE, {3, 3, 4}}};
-    int v[N_IN], y[2][NODE_MAX_OUT] = {{NODE_NEW_OUT}, {NODE_NEW_OUT}};
+    int v[N_IN], y[2][NODE_MAX_OUT] = {{NODE_NEW_OUT}, {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT}};
     struct err err;
 
     for (int i = 0; i < N_IN; i++)
@@ -77,7 +77,7 @@ static int run(struct backend *b, struct layers *l, int i, struct err *err)
     return rc < 0 ? rc : l->k[i]->ops->run(l->k[i], err);
 }
 
-int rig_use(struct backend *b, float y[RIG_Y], struct err *err)
+int layers_use(struct backend *b, float y[LAYERS_Y], struct err *err)
 {
     struct layers l = {.g = describe()};
     int rc = fill(b, &l, err);
@@ -85,7 +85,7 @@ int rig_use(struct backend *b, float y[RIG_Y], struct err *err)
     for (int i = 0; i < N_KERNELS && rc == 0; i++)
         rc = run(b, &l, i, err);
     if (rc == 0 && y)
-        rc = backend_copy_out(b, y, l.mem[FC_OUT], RIG_Y * sizeof *y, err);
+        rc = backend_copy_out(b, y, l.mem[FC_OUT], LAYERS_Y * sizeof *y, err);
     if (backend_sync(b, &(struct err){0}) < 0)
         rc = -1;
     for (int i = 0; i < N_KERNELS; i++) {

@@ -1,0 +1,179 @@
+/* A multilayer perceptron's training step by the fakes: each layer is one product forward and two
+ * backward, with bias, activation and their gradients in them, and nothing else is launched for it;
+ * where cuBLASLt has no such tails, passes do the same. */
+#include "../test.h"
+
+#include <math.h>
+
+#include "../cudasim/sim.h"
+#include "backend/cuda/cuda.h"
+#include "base/alloc.h"
+#include "fakes.h"
+#include "ref_backend.h"
+#include "rig.h"
+
+enum { N_LAYERS = 3, BATCH = 6 };
+
+struct step {
+    int n_products, n_launches, n_nodes;
+    int epilogue[FAKE_EPILOGUES]; /* products by cublasLtEpilogue_t */
+    float *grad;
+    int64_t n_grad;
+};
+
+static struct err err;
+
+static void must(int rc)
+{
+    if (rc < 0)
+        fail_msg("%s", err.msg);
+}
+
+static void *put(struct backend *b, const void *from, size_t n_bytes)
+{
+    void *p;
+
+    must(backend_alloc(b, n_bytes, "a test", &p, &err));
+    must(backend_copy_in(b, p, from, n_bytes, &err));
+    return p;
+}
+
+static int n_products(void)
+{
+    int n = 0;
+
+    for (int i = 0; i < FAKE_ENGINES; i++)
+        n += fakes_runs(i);
+    return n;
+}
+
+/* Run p once, from what ref holds. */
+static void run(struct backend *b, struct program *p, const struct rig *ref, struct step *s)
+{
+    const struct layout *l = ref->layout;
+    const size_t sizes[] = {(size_t)l->n_total * 4, (size_t)l->n_grad * 4,
+                            (size_t)l->n_state_total * 4 + 4};
+    void *zero = xcalloc(1, program_arena_bytes(p) + sizes[1] + sizes[2]);
+    void *arena = put(b, zero, program_arena_bytes(p));
+    struct program_spaces at = {
+        .param = put(b, ref->spaces.param, sizes[0]),
+        .grad = put(b, zero, sizes[1]),
+        .state = put(b, zero, sizes[2]),
+        .shadow = put(b, zero, sizes[2]),
+        .metrics = put(b, ref->metrics, sizeof ref->metrics),
+        .scalars = put(b, &ref->scalars, sizeof ref->scalars),
+    };
+    const uint64_t launches = sim_launches();
+
+    must(program_bind(p, &at, arena, &err));
+    must(backend_copy_in(b, program_x(p), program_x(ref->program),
+                         (size_t)shape_elements(&ref->graph->value[ref->graph->x].shape) * 4,
+                         &err));
+    must(backend_copy_in(b, program_labels(p), program_labels(ref->program), BATCH * 4, &err));
+    fakes_forget_runs();
+    for (int e = 0; e < (int)ARRAY_LEN(s->epilogue); e++)
+        s->epilogue[e] = -fakes_epilogue_runs(e);
+    for (int i = 0; i < program_n_stages(p); i++)
+        must(program_run_stage(p, i, &err));
+    s->grad = xcalloc((size_t)l->n_grad, sizeof *s->grad);
+    s->n_grad = l->n_grad;
+    must(backend_copy_out(b, s->grad, at.grad, (size_t)l->n_grad * 4, &err));
+    for (int e = 0; e < (int)ARRAY_LEN(s->epilogue); e++)
+        s->epilogue[e] += fakes_epilogue_runs(e);
+    s->n_launches = (int)(sim_launches() - launches);
+    s->n_products = n_products();
+    backend_free(b, at.param);
+    backend_free(b, at.grad);
+    backend_free(b, at.state);
+    backend_free(b, at.shadow);
+    backend_free(b, at.metrics);
+    backend_free(b, at.scalars);
+    backend_free(b, arena);
+    free(zero);
+}
+
+static void train_once(enum job_activation act, int refuse, struct step *s)
+{
+    static const struct model_input in = {{5, 3, 1}, 5};
+    struct job job = rig_job(MODEL_MLP);
+    struct program *p;
+    struct backend *b;
+    struct graph *g;
+    struct rig ref;
+
+    job.model.activation = act;
+    job.model.n_hidden = N_LAYERS - 1;
+    job.model.hidden[0] = 16;
+    job.model.hidden[1] = 136;
+    rig_open(&ref, REF_FUSE_NONE, rig_graph(&job, &in, BATCH, 1, 1), NULL);
+    rig_init(&ref, 8);
+    rig_fill(&ref, 5);
+    fakes_refuse_tails(refuse);
+    must(cuda_open(0, &b, &err));
+    g = rig_graph(&job, &in, BATCH, 1, 1);
+    must(program_new(b, g, ref.layout, &p, &err));
+    s->n_nodes = g->n_nodes;
+    run(b, p, &ref, s);
+    program_free(p);
+    backend_close(b);
+    rig_close(&ref);
+    assert_int_equal(sim_open_things(), 0);
+    assert_int_equal(fakes_open_things(), 0);
+}
+
+/* The same gradients, all of them by what the sizes are. */
+static void expect_near(const struct step *a, const struct step *b)
+{
+    double most = 0;
+
+    assert_int_equal(a->n_grad, b->n_grad);
+    for (int64_t i = 0; i < a->n_grad; i++)
+        most = fmax(most, fabs((double)a->grad[i]));
+    assert_true(most > 1e-3);
+    for (int64_t i = 0; i < a->n_grad; i++)
+        if (!(fabs((double)a->grad[i] - (double)b->grad[i]) <= 1e-5 * most))
+            fail_msg("gradient %lld is %g, want %g", (long long)i, (double)b->grad[i],
+                     (double)a->grad[i]);
+}
+
+static void check(enum job_activation act, int forward, int backward)
+{
+    struct step tails, passes;
+
+    train_once(act, 0, &tails);
+    train_once(act, 1, &passes);
+    assert_int_equal(tails.n_products, 3 * N_LAYERS - 1); /* no gradient of the images */
+    assert_int_equal(passes.n_products, tails.n_products);
+    assert_int_equal(tails.epilogue[forward], N_LAYERS - 1);
+    assert_int_equal(tails.epilogue[FAKE_BIAS], 1);
+    assert_int_equal(tails.epilogue[backward], N_LAYERS - 1);
+    assert_int_equal(tails.epilogue[FAKE_BGRADB], N_LAYERS);
+    assert_int_equal(tails.epilogue[FAKE_PLAIN], 0);
+    assert_int_equal(passes.epilogue[FAKE_PLAIN], passes.n_products);
+    /* A node is a kernel: a product, or a launch of ours for the loss and the control vector. */
+    assert_int_equal(tails.n_nodes, tails.n_products + tails.n_launches);
+    /* Passes: y of each layer, dx of all but the first, db of each. */
+    assert_true(passes.n_launches >= tails.n_launches + 3 * N_LAYERS - 1);
+    expect_near(&tails, &passes);
+    free(tails.grad);
+    free(passes.grad);
+}
+
+static void relu(void **state)
+{
+    (void)state;
+    check(ACTIVATION_RELU, FAKE_RELU_AUX_BIAS, FAKE_DRELU);
+}
+
+static void gelu(void **state)
+{
+    (void)state;
+    check(ACTIVATION_GELU_TANH, FAKE_GELU_AUX_BIAS, FAKE_DGELU);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(relu), cmocka_unit_test(gelu)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
