@@ -119,6 +119,20 @@ def recorded(suite):
     assert len(seen[0]) > 1 and seen[0] == seen[1], f"losses {seen[0]}, and unrecorded {seen[1]}"
 
 
+def plans(suite):
+    """plans kept on disk give the bits of those chosen anew; the fastest ones train like them"""
+    env = {"XDG_CACHE_HOME": os.path.join(suite.out, "cache"), "CACHE_DIRECTORY": ""}
+    anew = losses(suite.train("plans_anew", 1, suite.device, {"train.plan_cache": "false"}))
+    for name in ("plans_put", "plans_kept"):
+        seen = losses(suite.train(name, 1, suite.device, {}, env))
+        assert seen == anew, f"{name}: losses {seen}, want {anew}"
+    if not suite.rehearse:
+        kept = os.listdir(os.path.join(env["XDG_CACHE_HOME"], "dptrain", "plans"))
+        assert any(name.endswith(".plan") for name in kept), kept
+    timed = suite.train("plans_timed", 1, suite.device, {"train.autotune": "true"}, env)
+    assert_near("losses", losses(timed), anew, 2e-3)
+
+
 def like_float32(name, what, sets, n_ranks=1):
     def check(suite):
         want = suite.train("float32", 1, suite.device, {})
@@ -236,7 +250,8 @@ def quiet(suite):
 
 
 # What tells most in the least time comes first.
-CHECKS = [check, properties, ops_f32, golden, reduced(2), like_cpu, recorded, like_one_rank(2),
+CHECKS = [check, properties, ops_f32, golden, reduced(2), like_cpu, recorded, plans,
+          like_one_rank(2),
           killed, quiet, ops_bf16, ops_f16, like_float32("tf32", "in TF32", {"train.tf32": "true"}),
           like_float32("bfloat16", "in bfloat16", {"precision": "bfloat16"}),
           like_float32("float16", "in float16", {"precision": "float16"}),
@@ -244,7 +259,7 @@ CHECKS = [check, properties, ops_f32, golden, reduced(2), like_cpu, recorded, li
           like_float32("bfloat16_ranks_2", "of 2 ranks that sum in bfloat16",
                        {"precision": "bfloat16", "train.grad_dtype": "bfloat16"}, 2),
           sanitized("memcheck"), sanitized("racecheck")]
-REHEARSED = {"like_cpu", "recorded", "ranks_2", "ranks_3", "killed", "tf32"}
+REHEARSED = {"like_cpu", "recorded", "plans", "ranks_2", "ranks_3", "killed", "tf32"}
 
 
 def probe(suite):
