@@ -1,29 +1,36 @@
 /* Steps under way, and what becomes of them.
  *
  * A device never waits for the host: while it does step n, the host queues step n+1, and reads the
- * result of n when that is done.  So two steps are under way at most: n, and one that presumes that
- * n will be clean: applied, with no rank asking for anything.
+ * result of n when that is done.  So two steps are under way at most: n, and one that presumes
+ * that n will be clean: applied, with no rank asking for anything.
  *
  * Where the presumption fails (n was not finite, or somebody asked to stop, regroup or write a
  * checkpoint) n+1 counts as nothing: each device finds it out by itself before it reduces
  * (op/seal.c, op/control_pack.c) and leaves parameters, statistics and loss scale alone.  The host
  * waits for it to end, does what step n wants done, on the state of step n and with nothing under
  * way, and queues n+1 anew.  So what was asked for happens at the very step as if there were but
- * one under way, and costs a step's time.  The presumption itself costs no message and no rank's
- * opinion: it is in the reduced control vector.
+ * one under way, and costs a step's time.  The presumption itself costs no message and is no
+ * rank's opinion: it is in the reduced control vector.
  *
- * All ranks must queue the same collectives, so whether n has a follower depends on nothing but the
- * job and n (has_follower).  A rank that has to look at its state between the two (a checkpoint of
- * its own, faults on purpose) may queue the follower later, but must queue it even if it knows by
- * then that it counts as nothing (drop_follower).  Micro-batches of one step follow each other
- * anyway: with accumulation, and on the CPU, one step is under way.
+ * All ranks must queue the same collectives, so whether n has a follower depends on nothing but
+ * the job and n (has_follower).  A rank that has to look at its state between the two (a
+ * checkpoint of its own, faults on purpose) may queue the follower later, but must queue it even
+ * if it knows by then that it counts as nothing (drop_follower).  Micro-batches of one step follow
+ * each other anyway: with accumulation, and on the CPU, one step is under way.
  *
  * Failure modes.  A collective fails (a rank left, abort): what is under way ends without being
  * applied, or was applied: settle() looks, for the oldest; the one behind it is met by the next
  * call in the same way.  So a lost rank costs the step that was computed, whatever was queued
- * behind it. Queueing the follower fails (its data cannot be read): that is its own error, when its
- * turn comes. A device that says "void" of a step that followed a clean one was stopped by
- * coll_abort, an instant before coll_poll could say so. */
+ * behind it.
+ *
+ * Queueing the follower fails (its data cannot be read): that is its own error, when its turn
+ * comes.
+ *
+ * A device that says void of a step that followed a clean one was stopped by coll_abort, an
+ * instant before coll_poll could say so.
+ *
+ * Has not run on a GPU yet, nor has what it gains been measured: tests/cudasim runs it, with each
+ * call of the runtime failing, and tests/fakegpu with several ranks. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -263,38 +270,48 @@ static void show_step(struct trainer *t)
         t->hooks.at(t->hooks.arg, PHASE_STEP, step / t->steps_per_epoch + 1, step, -1);
 }
 
+static int queue_and_wait(struct trainer *t, int64_t last, struct err *err)
+{
+    queue_more(t, last);
+    show_step(t);
+    return wait_flight(t, &t->flight[0], err);
+}
+
+/* The oldest step has ended, or broke off as rc and *err say. */
+static int conclude(struct trainer *t, int64_t last, int rc, struct step_result *out,
+                    struct err *err)
+{
+    const int is_broken = rc < 0;
+
+    if (is_broken)
+        rc = settle(t, err);
+    if (rc == 0)
+        rc = finish(t, last, is_broken, out, err);
+    do
+        land(t, rc < 0);
+    while (rc < 0 && t->n_flights > 0);
+    if (t->n_flights == 0 && !t->is_batch_held)
+        feed_done(t->train_feed);
+    return rc;
+}
+
 int step_run(struct trainer *t, int64_t last, struct step_result *out, struct err *err)
 {
     const int64_t start_ns = clock_mono_ns(), waited_ns = step_waited_ns(t);
-    int is_broken, rc = check_standing(t, err);
+    int64_t wall_ns;
+    int rc = check_standing(t, err);
 
     if (rc < 0 && t->n_flights == 0)
         return rc;
     if (t->n_flights > 0)
         show_step(t);
     t->note[0] = 0;
-    if (rc == 0) {
-        queue_more(t, last);
-        show_step(t);
-        rc = wait_flight(t, &t->flight[0], err);
-    }
-    is_broken = rc < 0;
-    if (is_broken)
-        rc = settle(t, err);
     if (rc == 0)
-        rc = finish(t, last, is_broken, out, err);
-    if (rc < 0)
-        while (t->n_flights > 0)
-            land(t, 1);
-    else
-        land(t, 0);
-    if (t->n_flights == 0 && !t->is_batch_held)
-        feed_done(t->train_feed);
-    if (rc == 0) {
-        const int64_t wall_ns = clock_mono_ns() - start_ns;
-
+        rc = queue_and_wait(t, last, err);
+    rc = conclude(t, last, rc, out, err);
+    wall_ns = clock_mono_ns() - start_ns;
+    if (rc == 0)
         t->hooks.stepped(t->hooks.arg, wall_ns,
                          max_i64(0, wall_ns - (step_waited_ns(t) - waited_ns)));
-    }
     return rc;
 }
