@@ -259,11 +259,16 @@ static int run_micro(struct trainer *t, const struct batch *b, struct err *err)
     return tapes_run(t->tapes, key, queue_micro, &m, err);
 }
 
+static void at_load(struct trainer *t)
+{
+    at(t, PHASE_LOAD, t->queued->step / t->steps_per_epoch + 1, -1);
+}
+
 static int load(struct trainer *t, struct batch *b, struct err *err)
 {
     int rc = 0;
 
-    at(t, PHASE_LOAD, t->queued->step / t->steps_per_epoch + 1, -1);
+    at_load(t);
     if (t->is_batch_held)
         feed_again(t->train_feed, b);
     else
@@ -279,6 +284,7 @@ int step_queue(struct trainer *t, struct flight *f, struct err *err)
 
     t->queued = f;
     t->next_bucket = 0;
+    at_load(t); /* who is held up by a fault is seen in this step */
     faults_reach(t->o.faults, INJECTION_AT_STEP, f->step);
     for (int64_t m = 0; m < t->job->train.accumulate && rc == 0; m++) {
         struct batch b;
