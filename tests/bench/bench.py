@@ -92,9 +92,17 @@ def default_build():
         os.path.join(ROOT, "build")
 
 
+def program_of(build, folder, name):
+    bundled = os.path.join(build, "bin", name)
+    return bundled if os.path.exists(bundled) else os.path.join(build, folder, name)
+
+
 def driver_of(build):
-    bundled = os.path.join(build, "bin", "dpdriver")
-    return bundled if os.path.exists(bundled) else os.path.join(build, "driver", "dpdriver")
+    return program_of(build, "driver", "dpdriver")
+
+
+def follower_of(build):
+    return program_of(build, "follower", "dpfollower")
 
 
 def output_of(process):

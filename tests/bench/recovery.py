@@ -59,6 +59,11 @@ class Group:
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="dptrain-bench-")
         self.processes = []
+        try:
+            self.begin()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
@@ -101,12 +106,11 @@ class Group:
 
 class Ours(Group):
     def __init__(self, build, spares):
-        self.programs = {name: os.path.join(build, folder, name)
-                         for folder, name in (("driver", "dpdriver"), ("follower", "dpfollower"))}
+        self.programs = {"dpdriver": bench.driver_of(build),
+                         "dpfollower": bench.follower_of(build)}
         self.spares = spares
 
-    def __enter__(self):
-        super().__enter__()
+    def begin(self):
         job = {**JOB, "cluster.spares": self.spares}
         self.start([self.programs["dpdriver"], "--nranks", str(RANKS), "--threads", "1", "--port",
                     "0", "--port-file", "port", "--run-dir", "run",
@@ -116,7 +120,6 @@ class Ours(Group):
         for _ in range(RANKS - 1 + self.spares):
             self.follow()
         self.wait_for("the first step", lambda: self.events("first_step"))
-        return self
 
     def follow(self):
         process = self.start([self.programs["dpfollower"], "--root",
@@ -175,11 +178,9 @@ class Torch(Group):
         if monitor:
             self.words += ["--monitor_interval", str(monitor)]
 
-    def __enter__(self):
-        super().__enter__()
+    def begin(self):
         self.start([*self.words, os.path.join(bench.HERE, "torch_recovery.py"), self.folder,
                     str(BATCH)], env={**os.environ, **TORCH_ENV})
-        return self
 
     def last(self):
         """The pid of rank 0 and the steps that it has done: "0", 0 before the first."""
@@ -270,7 +271,7 @@ def run(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--build", default=os.path.join(bench.ROOT, "build"))
+    parser.add_argument("--build", default=bench.default_build())
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--torch", action="append", metavar="PYTHON")
     parser.add_argument("--record", action="store_true", help="append to RESULTS.md")

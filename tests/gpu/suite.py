@@ -119,16 +119,25 @@ def recorded(suite):
     assert len(seen[0]) > 1 and seen[0] == seen[1], f"losses {seen[0]}, and unrecorded {seen[1]}"
 
 
+def kept_plans(cache):
+    """Each plan's file, as it was put there: one that is put again is a new file."""
+    folder = os.path.join(cache, "dptrain", "plans")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return {name: os.stat(os.path.join(folder, name)).st_ino
+            for name in names if name.endswith(".plan")}
+
+
 def plans(suite):
     """plans kept on disk give the bits of those chosen anew; the fastest ones train like them"""
     env = {"XDG_CACHE_HOME": os.path.join(suite.out, "cache"), "CACHE_DIRECTORY": ""}
     anew = losses(suite.train("plans_anew", 1, suite.device, {"train.plan_cache": "false"}))
+    kept = {}
     for name in ("plans_put", "plans_kept"):
-        seen = losses(suite.train(name, 1, suite.device, {}, env))
+        before, seen = kept, losses(suite.train(name, 1, suite.device, {}, env))
+        kept = kept_plans(env["XDG_CACHE_HOME"])
         assert seen == anew, f"{name}: losses {seen}, want {anew}"
     if not suite.rehearse:
-        kept = os.listdir(os.path.join(env["XDG_CACHE_HOME"], "dptrain", "plans"))
-        assert any(name.endswith(".plan") for name in kept), kept
+        assert kept and kept == before, f"chosen anew: {sorted(set(kept) ^ set(before)) or kept}"
     timed = suite.train("plans_timed", 1, suite.device, {"train.autotune": "true"}, env)
     assert_near("losses", losses(timed), anew, 2e-3)
 
