@@ -81,7 +81,9 @@ if [ -x "$root/bin/gpu_probe" ]; then
     "$top/deploy/bundle_tests.py" "$build" "$top" "$root" >"$work/log" 2>&1 ||
         { cat "$work/log" >&2 && fail "the tests"; }
 fi
-copy tests/bench "$top"/tests/bench/*.py "$top/tests/bench/RESULTS.md"
+copy tests/bench "$top"/tests/bench/{bench,checkpoints,gpu,recovery}.py \
+    "$top"/tests/bench/torch_{gpu,recovery,side}.py \
+    "$top/tests/bench/RESULTS.md"
 [ -x "$root/bin/dpdriver" ] && [ -x "$root/bin/dpfollower" ] || fail "no daemons in $build"
 
 is_elf() { [ "$(head -c 4 "$1" | tail -c 3)" = ELF ]; }

@@ -152,6 +152,8 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     *out = (struct options){.port = -1, .common.device = "auto"};
     groups_init(groups, out);
     rc = args_parse(groups, N_GROUPS, argc, argv, err);
+    if (rc == 0 && out->status && out->drain)
+        return err_set(err, ERR_ARG, "--status and --drain: one question at a time");
     if (rc < 0 || out->common.help || out->common.version || out->help_job || out->make_secret ||
         out->status)
         return rc;
@@ -176,10 +178,12 @@ void options_help(FILE *f)
     args_help(groups, N_GROUPS, f);
     fprintf(f, "\n");
     inject_help(f);
-    fprintf(f,
-            "\nExit status: 0 finished; 1 failed; 2 usage, job file or data wrong;\n"
-            "4 stopped by a signal (--resume goes on).  SIGINT and SIGTERM stop after the step,\n"
-            "with a checkpoint; a second one stops at once.  SIGUSR1 logs the table of ranks.\n");
+    fprintf(
+        f,
+        "\nExit status: 0 finished; 1 failed; 2 usage, job file or data wrong; 3 --status or\n"
+        "--drain found no driver, or it will not; 4 stopped by a signal (--resume goes on).\n"
+        "SIGINT and SIGTERM stop after the step, with a checkpoint; a second one stops at once.\n"
+        "SIGUSR1 logs the table of ranks.\n");
 }
 
 static void put_quoted(struct buf *b, const char *word)

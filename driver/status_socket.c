@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -98,6 +99,16 @@ static void answer(struct client *c, const char *request)
         end_client(c);
 }
 
+/* Who asked may have lost patience while this process was stopped: what it was told has failed
+ * must not be done then. */
+static int is_gone(const struct client *c)
+{
+    struct pollfd p = {0};
+
+    return uv_fileno((const uv_handle_t *)&c->pipe, &p.fd) < 0 ||
+           (poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR));
+}
+
 /* The rest of the line's room. */
 static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *out)
 {
@@ -125,8 +136,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b)
         c->n_read += (size_t)n;
     if (n >= 0 && !memchr(c->request, '\n', c->n_read) && c->n_read < sizeof c->request)
         return; /* more will come */
-    if (c->n_read == 0) {
-        end_client(c); /* it only looked who is there */
+    if (c->n_read == 0 || is_gone(c)) {
+        end_client(c); /* or it only looked who is there */
         return;
     }
     if (!is_request(c->request, c->n_read)) {

@@ -122,9 +122,11 @@ void status_put_text(const struct status *s, struct buf *out)
 /* Marks ranks that are of note, or are not, while there is room. */
 static void mark(const struct status *s, int is_of_note, char *is_shown, int *room)
 {
-    for (int i = 0; i<s->n && * room> 0; i++) {
+    for (int i = 0; i < s->n; i++) {
         const struct status_rank *r = &s->rank[i];
 
+        if (*room == 0)
+            return;
         if ((r->role != STATUS_MEMBER || r->is_straggler) != is_of_note)
             continue;
         is_shown[i] = 1;

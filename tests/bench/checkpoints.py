@@ -51,7 +51,7 @@ def run(build, case, every):
             json.dump(job, file)
         cpu = bench.cpu_of_children()
         done = subprocess.run(
-            [os.path.join(build, "driver", "dpdriver"), "--nranks", str(case["ranks"]), "--local",
+            [bench.driver_of(build), "--nranks", str(case["ranks"]), "--local",
              "--port", "0", "--threads", "1", "--job", os.path.join(work, "job.yaml"), "--run-dir",
              os.path.join(work, "run")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             text=True, check=False)
@@ -109,7 +109,7 @@ def check(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--build", default=os.path.join(bench.ROOT, "build"))
+    parser.add_argument("--build", default=bench.default_build())
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--case", action="append", choices=list(CASES))
     parser.add_argument("--check", action="store_true")

@@ -51,8 +51,8 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* A driver's loop, on a thread. */
-static void start(struct rig *r, const char *folder, size_t n_bytes)
+/* A driver's loop, which stands still as by SIGSTOP. */
+static void start_frozen(struct rig *r, const char *folder, size_t n_bytes)
 {
     struct err err;
 
@@ -63,7 +63,14 @@ static void start(struct rig *r, const char *folder, size_t n_bytes)
     r->stop.data = r;
     if (status_socket_open(&r->loop, folder, reply, r, &r->socket, &err) < 0)
         fail_msg("%s", err.msg);
-    assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0);
+}
+
+static void thaw(struct rig *r) { assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0); }
+
+static void start(struct rig *r, const char *folder, size_t n_bytes)
+{
+    start_frozen(r, folder, n_bytes);
+    thaw(r);
 }
 
 static void stop(struct rig *r)
@@ -300,6 +307,19 @@ static void who_does_not_read_holds_up_nobody(void **state)
     close(fd[0]);
 }
 
+/* What was told to have failed is not done when the driver wakes up. */
+static void who_lost_patience_is_not_served(void **state)
+{
+    struct rig r;
+
+    start_frozen(&r, *state, 10);
+    close(connect_and_ask());
+    thaw(&r);
+    assert_answer(*state, "answer 1 to this ");
+    stop(&r);
+    assert_int_equal(r.n_asked, 1);
+}
+
 static void too_many_at_once_are_turned_away(void **state)
 {
     enum { ALL = STATUS_CLIENTS + 4 };
@@ -348,6 +368,7 @@ int main(void)
         FOLDER_TEST(a_request_is_put_together),
         FOLDER_TEST(noise_is_answered),
         FOLDER_TEST(who_does_not_read_holds_up_nobody),
+        FOLDER_TEST(who_lost_patience_is_not_served),
         FOLDER_TEST(too_many_at_once_are_turned_away),
         FOLDER_TEST(a_driver_that_is_stopped_is_told),
     };

@@ -36,6 +36,7 @@ DRIVER_CASES = [
     (["--make-secret", "bad.yaml"], r"--make-secret: bad.yaml is there already"),
     (["--status", "--run-dir", "typo"], r"--status: there is no run directory typo, nor runs/typo"),
     (["--drain", "1", "--run-dir", "typo"], r"--drain: there is no run directory typo"),
+    (["--drain", "1", "--status"], r"--status and --drain: one question at a time"),
     (["--drain", ""], r"--drain .*empty"),
     (["--drain", "1 2"], r"--drain 1 2: want the number of a rank, spare1, or the name of a host"),
     (["--nranks", "2", "--inject", "kil:rank1@step5"],

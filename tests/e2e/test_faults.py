@@ -10,7 +10,7 @@ import time
 import dp
 from dp import ENDLESS, FAILED, FINISHED, RIGID, SMALL, STOPPED
 
-QUICK = 6  # seconds in which every rank must be gone
+QUICK = dp.PATIENCE / 10  # seconds in which every rank must be gone: 6
 
 # Validation goes on for long enough to be hit.
 LONG_VALIDATION = {**ENDLESS, "data.samples": 256, "data.validation_samples": 100000}
