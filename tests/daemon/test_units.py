@@ -134,6 +134,26 @@ class Units(dp.Case):
         trained = [event["step"] for event in events[second:] if event["event"] == "epoch"]
         self.assertGreater(trained[0], saved[-1], "it began anew")
 
+    def test_follower_is_back(self):
+        """One that is killed is started again, as Restart= does, and takes its place."""
+        self.write_job(100000)
+        _, driver = self.start_driver()
+        _, follower = self.start_follower()
+        run = self.path("state/dptrain/job")
+        self.wait_event("first_step", run=run)
+        follower.kill()
+        follower.wait_exit()
+        manager, follower = self.start_follower()
+        recovered = self.wait_event("recovered", run=run)
+        self.assertEqual(recovered["nranks"], 2)
+        self.assertLessEqual(recovered["steps_lost"], 1)
+        if NOTIFIES:
+            manager.wait(r"^STATUS=.*generation 2")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        follower.signal(signal.SIGTERM)
+        self.assert_exit(follower, STOPPED)
+
     def test_watchdog_starves(self):
         """A stopped process feeds nobody; one that goes on does."""
         if not NOTIFIES:
