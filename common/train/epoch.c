@@ -333,7 +333,7 @@ static int queue_pass(void *arg, struct err *err)
 static int validate_batch(struct trainer *t, const struct batch *b, struct err *err)
 {
     struct pass v = {t, programs_find(t->programs, 0, b->n)};
-    struct tape_key key = {v.program, 0, 0};
+    struct tape_key key = {.most = b->n, .least = b->n};
     int rc = feed_put(t->valid_feed, v.program, err);
 
     if (rc == 0)

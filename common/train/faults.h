@@ -6,7 +6,8 @@
  * What concerns the whole process (kill, stop, drop) is done by whoever calls faults_announced,
  * before the call; a delay follows here; a flip is train/flip.h's.
  *
- * Without any, a point costs one comparison.
+ * Without any, a point costs one comparison.  Points lie between kernels: where any rank has
+ * faults, all ranks' devices do their steps unrecorded (trainer_form).
  *
  * Life:    faults_new -> faults_take (at each Open and Prepare) -> reach ... -> faults_free.
  * Threads: the engine's; faults_announced from any. */

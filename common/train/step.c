@@ -238,25 +238,35 @@ static int queue_micro(void *arg, struct err *err)
 
 /* ---- a step ---- */
 
+/* Each rank's share is as large as the first's or as the last's, and n_global says which. */
+static struct tape_key key_of(const struct trainer *t, const struct batch *b)
+{
+    const struct sampler_step at = sampler_at(&t->sampler, b->step);
+    const int n = (int)t->job->train.accumulate;
+
+    return (struct tape_key){.training = 1,
+                             .n_global = b->n_global,
+                             .most = sampler_micro(&at, t->n_ranks, 0, n, b->micro).n,
+                             .least = sampler_micro(&at, t->n_ranks, t->n_ranks - 1, n, b->micro).n,
+                             .first = b->micro == 0,
+                             .last = b->micro == n - 1};
+}
+
 static int run_micro(struct trainer *t, const struct batch *b, struct err *err)
 {
+    const struct tape_key key = key_of(t, b);
     struct micro m = {.t = t,
                       .program = programs_find(t->programs, 1, b->n),
                       .batch = *b,
-                      .first = b->micro == 0,
-                      .last = b->micro == t->job->train.accumulate - 1};
-    struct tape_key key = {m.program, m.first, m.last};
+                      .first = key.first,
+                      .last = key.last};
     int rc = send_scalars(t, b, err);
 
     if (rc == 0)
         rc = feed_put(t->train_feed, m.program, err);
     if (rc == 0 && backend_is_device(t->backend))
         hand_over_all(t, m.program, m.last);
-    if (rc < 0)
-        return rc;
-    if (faults_n(t->o.faults)) /* which happen between kernels: nothing is recorded */
-        return queue_micro(&m, err);
-    return tapes_run(t->tapes, key, queue_micro, &m, err);
+    return rc < 0 ? rc : tapes_run(t->tapes, key, queue_micro, &m, err);
 }
 
 static void at_load(struct trainer *t)

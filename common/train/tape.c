@@ -37,14 +37,17 @@ void tapes_free(struct tapes *t)
     free(t);
 }
 
+static int is_same(const struct tape_key *a, const struct tape_key *b)
+{
+    return a->training == b->training && a->n_global == b->n_global && a->most == b->most &&
+           a->least == b->least && a->first == b->first && a->last == b->last;
+}
+
 static struct tape *find(const struct tapes *t, struct tape_key k)
 {
-    for (int i = 0; i < t->n; i++) {
-        const struct tape_key *at = &t->tape[i].key;
-
-        if (at->program == k.program && at->first == k.first && at->last == k.last)
+    for (int i = 0; i < t->n; i++)
+        if (is_same(&t->tape[i].key, &k))
             return &t->tape[i];
-    }
     return NULL;
 }
 

@@ -17,14 +17,20 @@
 
 struct tapes; /* opaque */
 
-/* What tells one recording from another. */
+/* What tells one recording from another: all that all ranks know alike, and nothing of one rank's
+ * own, so that a collective is done, recorded and launched by all at the same times, as NCCL wants
+ * it.  (Whose shares differ by one sample may have the same program twice, and two recordings.) */
 struct tape_key {
-    const void *program;
-    int first, last; /* micro-batch of its step */
+    int training;     /* 0: validation, which has no collectives: */
+    int64_t n_global; /* samples of the whole step; 0 */
+    int64_t most,
+        least;       /* of the micro-batch, on rank 0 and on the last rank; this rank's, twice */
+    int first, last; /* micro-batch of its step; 0 */
 };
 
-struct tapes *tapes_new(struct backend *b, int records); /* 0: as a backend that cannot */
-void tapes_free(struct tapes *t);                        /* NULL is fine */
+/* records   the same on all ranks; 0: as a backend that cannot. */
+struct tapes *tapes_new(struct backend *b, int records);
+void tapes_free(struct tapes *t); /* NULL is fine */
 
 int tapes_run(struct tapes *t, struct tape_key key, int (*queue)(void *arg, struct err *err),
               void *arg, struct err *err);

@@ -373,7 +373,6 @@ int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struc
     t->n_ranks = n_ranks;
     t->has_stepped = 0;
     backend_set_threads(t->backend, n_threads(t, n_local));
-    t->tapes = tapes_new(t->backend, t->job->train.record);
     rc = programs_new(&o, t->backend, t->state, t->buffers, &t->programs, err);
     return rc == 0 ? fit_feeds(t, err) : rc;
 }
@@ -395,14 +394,33 @@ void trainer_take_coll(struct trainer *t, struct coll *coll)
     coll_watch(coll, follow, t);
 }
 
-/* Broadcasts, which run on their own: the ring has them as one. */
-static int take_state(struct trainer *t, int source, struct err *err)
+/* Faults happen between kernels: where any rank has some, none records. */
+static int agree_to_record(struct trainer *t, int *records, struct err *err)
+{
+    const size_t size = (size_t)t->n_ranks;
+    const uint8_t mine = (uint8_t)*records;
+    uint8_t *all;
+    int rc;
+
+    if (!coll_is_device(t->coll))
+        return 0;
+    all = xcalloc(size, 1);
+    rc = coll_allgather(t->coll, &mine, 1, all, err);
+    *records = rc == 0 && !memchr(all, 0, size);
+    free(all);
+    return rc < 0 ? err_wrap(err, "agreeing on whether steps are recorded") : 0;
+}
+
+/* Collectives that run on their own: the ring has them as one. */
+static int take_state(struct trainer *t, int source, int *records, struct err *err)
 {
     int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_FORM);
     int rc;
 
     ring_run(t->ring, id, clock_mono_ns());
     rc = state_broadcast(t->state, t->coll, source, err);
+    if (rc == 0)
+        rc = agree_to_record(t, records, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     return rc;
 }
@@ -415,13 +433,17 @@ static int register_reduced(struct trainer *t, struct err *err)
 
 int trainer_form(struct trainer *t, int source, struct err *err)
 {
+    int records = t->job->train.record && !faults_n(t->o.faults);
     int rc;
 
     t->hooks.at(t->hooks.arg, PHASE_FORM, 0, t->state->at.step, -1);
     if (t->n_ranks > 1 && coll_is_device(t->coll) && register_reduced(t, err) < 0)
         return err->code;
-    rc = t->n_ranks == 1 ? 0 : take_state(t, source, err);
-    return rc < 0 ? rc : update_refresh(t->update, err);
+    rc = t->n_ranks == 1 ? 0 : take_state(t, source, &records, err);
+    if (rc < 0)
+        return rc;
+    t->tapes = tapes_new(t->backend, records);
+    return update_refresh(t->update, err);
 }
 
 /* ---- memory ---- */

@@ -1,6 +1,9 @@
 /* Collectives of the simulated GPU's memory, as coll/device.h wants them: each is a piece of work
  * in the stream's order, which a recording replays, done by Gloo between the processes.
  *
+ * As NCCL does, it wants the same call of all ranks, in the same way: done at once by each, or
+ * recorded by each.  There, a rank that does otherwise hangs the others; here it is an error.
+ *
  * An id is a folder, in which every rank leaves its endpoint. */
 #include <errno.h>
 #include <stdatomic.h>
@@ -19,13 +22,16 @@
 #include "fakegpu.h"
 #include "host_work.h"
 
+enum { MOST_RANKS = 8, MOST_BYTES = 256 };
+
 struct fake_coll;
 
 struct piece { /* of work; kept as long as the coll, since recordings hold it */
     struct piece *next;
     struct fake_coll *coll;
     struct coll_job job;
-    float *veto; /* a latch, then */
+    float *veto;  /* a latch, then */
+    int64_t call; /* which of the coll's, twice; and 1 more if it was recorded */
 };
 
 struct fake_coll {
@@ -33,7 +39,7 @@ struct fake_coll {
     struct cuda *cuda;
     struct coll *inner;
     struct piece *pieces;
-    int64_t n_queued;
+    int64_t n_queued, n_put;
     atomic_int is_poisoned;
     struct err cause; /* the first failure; the engine thread's, as all but is_poisoned */
     int has_failed, is_quiet, is_connected;
@@ -71,11 +77,30 @@ static int do_inner(struct fake_coll *f, const struct coll_job *j, struct err *e
     ASSERT(!"a collective without its line here");
 }
 
-static void do_job(struct fake_coll *f, const struct coll_job *j)
+static const char *way(int64_t call) { return call % 2 ? "recorded" : "at once"; }
+
+/* All ranks are at the same call, queued in the same way. */
+static int agree(struct fake_coll *f, int64_t call, struct err *err)
 {
+    int64_t all[MOST_RANKS];
+
+    if (coll_allgather(f->inner, &call, sizeof call, all, err) < 0)
+        return err->code;
+    for (int r = 0; r < f->base.size; r++)
+        if (all[r] != call)
+            return err_set(err, ERR_DEVICE,
+                           "ranks disagree: rank %d does call %lld (%s), rank %d call %lld (%s)",
+                           f->base.rank, (long long)call / 2, way(call), r, (long long)all[r] / 2,
+                           way(all[r]));
+    return 0;
+}
+
+static void do_job(struct piece *p)
+{
+    struct fake_coll *f = p->coll;
     struct err err;
 
-    if (!f->has_failed && do_inner(f, j, &err) < 0)
+    if (!f->has_failed && (agree(f, p->call, &err) < 0 || do_inner(f, &p->job, &err) < 0))
         fail(f, &err);
 }
 
@@ -84,7 +109,7 @@ static void work(void *arg)
     struct piece *p = arg;
 
     if (!p->veto)
-        do_job(p->coll, &p->job);
+        do_job(p);
     else if (atomic_load(&p->coll->is_poisoned))
         *p->veto = 1;
 }
@@ -95,6 +120,7 @@ static void put(struct fake_coll *f, struct piece piece)
 
     *p = piece;
     p->coll = f;
+    p->call = 2 * ++f->n_put + f->cuda->is_recording;
     p->next = f->pieces;
     f->pieces = p;
     sim_host_work(f->cuda->stream, work, p);
@@ -245,8 +271,6 @@ static size_t read_endpoint(const struct fake_coll *f, int rank, uint8_t *to, si
     free(path);
     return n;
 }
-
-enum { MOST_RANKS = 8, MOST_BYTES = 256 };
 
 static int gather(struct fake_coll *f, uint8_t blob[][MOST_BYTES], size_t *len, int64_t until_ns,
                   struct err *err)

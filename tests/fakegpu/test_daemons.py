@@ -61,6 +61,27 @@ class Daemons(dp.Case):
             self.assertEqual(a["train_loss"], b["train_loss"])
             self.assertEqual(a["validation_loss"], b["validation_loss"])
 
+    def test_shares_that_change_on_some_ranks_only(self):
+        """The last step of an epoch takes a sample from one rank of three: all must do it, record
+        it and launch it at the same times, or their collectives do not meet (coll.c sees to it)."""
+        for more in ({}, {"train.accumulate": 3, "train.global_batch": 31}):
+            job = {**JOB, "data.samples": 239, "train.epochs": 4, **more}
+            runs = []
+            for device in ("cpu", "cuda"):
+                run = f"{device} {len(more)}"
+                driver = self.start([dp.DRIVER, "--nranks", "3", "--local", "--port", "0",
+                                     "--device", device, "--run-dir", self.path(run),
+                                     *sets(job)], env={"DPTRAIN_FAKE_GPUS": "3"})
+                self.assert_exit(driver, FINISHED)
+                runs.append(self.events("epoch", run))
+            self.assert_near(*runs, 1e-3)
+
+    def test_a_fault_on_one_rank_is_unrecorded_on_all(self):
+        """And changes nothing that is computed."""
+        whole, hurt = (self.train("--device", "cuda", "--local", *inject, n=2, run=f"run{i}")
+                       for i, inject in enumerate(((), ("--inject", "delay:rank1@step7:1s"))))
+        self.assertEqual([e["train_loss"] for e in whole], [e["train_loss"] for e in hurt])
+
     def test_a_checkpoint_goes_on_anywhere(self):
         whole = self.train("--device", "cpu", run="whole")
         self.train("--device", "cuda", "--local", n=2, run="part",
