@@ -96,7 +96,9 @@ run_tests()
     shift
     say "testing $dir"
     rm -f "$dir/meson-logs/testlog.json"
-    meson test -C "$dir" --no-rebuild --print-errorlogs "$@" </dev/null
+    # One more than there are processors: many tests wait for deadlines most of the time.
+    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes $(($(nproc) + 1)) "$@" \
+        </dev/null
     status=$?
     count_meson "$dir"
     [ $status = 0 ] || [ $failed -gt $n_failed ] || add_failure "meson test in $dir: status $status"
