@@ -7,7 +7,7 @@
  *       out: 0 clean  1 results: the same values as in, updated in place
  *   results[scalars.slot*SEAL_LEN + i] = seal_value(i) of op/seal.h, for i < SEAL_LEN.
  *   clean = scalars.stamp if the step is applied (control_applies) and asks for nothing
- *   (control_is_quiet); else it stays.
+ *   (control_is_quiet); else 0, which is no step's.
  *
  * So a step may be queued before the one ahead of it is known to be applied, as if it were, with
  * scalars.after = that one's stamp: where the presumption fails, control_pack says void, and all

@@ -214,6 +214,7 @@ void ref_seal(const struct ref_node *n)
     if (scaler)
         memcpy(to + SEAL_SCALER, scaler, SCALER_LEN * sizeof *to);
     memcpy(to + SEAL_CONTROL, control, CONTROL_LEN * sizeof *to);
+    clean[0] = 0;
     if (is_applied(check, control) && control[CONTROL_STOP] == 0 &&
         control[CONTROL_CHECKPOINT] == 0 && control[CONTROL_REGROUP] == 0)
         clean[0] = sc->stamp;

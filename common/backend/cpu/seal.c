@@ -14,8 +14,7 @@ static void run(const struct plain *p)
 
     for (int i = 0; i < SEAL_LEN; i++)
         to[i] = seal_value(&s, i);
-    if (seal_is_clean(&s))
-        *(float *)p->out[0] = s.scalars->stamp;
+    *(float *)p->out[0] = seal_is_clean(&s) ? s.scalars->stamp : 0;
 }
 
 int cpu_make_seal(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
