@@ -33,7 +33,7 @@ struct feed {
     struct batch now;        /* the one that feed_next gave */
     int64_t number;          /* of that one */
     int64_t n_taken, n_free; /* batches taken from the loader, and given back */
-    int is_ahead, ahead_rc;  /* the next one is taken already, or failed */
+    int is_ahead, ahead_rc;  /* the next one is taken already; or <0: it failed, until a start */
     struct batch ahead;
     struct err ahead_err;
 
@@ -209,6 +209,8 @@ int feed_fit(struct feed *f, int64_t largest, struct err *err)
     if (f->kind == FEED_RESIDENT)
         rc = backend_alloc(f->backend, sizeof *f->index * (size_t)largest, what, (void **)&f->index,
                            err);
+    if (rc == 0 && f->kind == FEED_STREAM) /* zeroed by LANE_MAIN, filled by LANE_COPY */
+        rc = backend_sync(f->backend, err);
     f->largest = rc == 0 ? largest : 0;
     return rc;
 }
@@ -228,7 +230,7 @@ static void forget_work(struct feed *f)
     for (; f->n_free < f->n_taken; f->n_free++)
         while (backend_passed(f->backend, mark_of(f, SENT, f->n_free), &err) == 1)
             sched_yield();
-    f->n_taken = f->n_free = f->is_ahead = 0;
+    f->n_taken = f->n_free = f->is_ahead = f->ahead_rc = 0;
 }
 
 int feed_start_train(struct feed *f, const struct sampler *s, int accumulate, int n_ranks, int rank,
@@ -296,7 +298,7 @@ static int take(struct feed *f, struct batch *out, struct err *err)
 
 void feed_ahead(struct feed *f)
 {
-    if (f->kind != FEED_STREAM || f->is_ahead)
+    if (f->kind != FEED_STREAM || f->is_ahead || f->ahead_rc < 0)
         return;
     f->ahead_rc = take(f, &f->ahead, &f->ahead_err);
     f->is_ahead = f->ahead_rc == 0;
@@ -306,6 +308,10 @@ int feed_next(struct feed *f, struct batch *out, struct err *err)
 {
     int rc = 0;
 
+    if (f->ahead_rc < 0)
+        *err = f->ahead_err;
+    if (f->ahead_rc < 0)
+        return f->ahead_rc;
     if (f->is_ahead)
         f->now = f->ahead;
     else

@@ -54,7 +54,8 @@ void feed_again(const struct feed *f, struct batch *out);
 int feed_put(struct feed *f, struct program *p, struct err *err);
 int feed_gather(struct feed *f, struct program *p, struct err *err);
 
-/* Read the batch after it, and send it on its way.  Its failure is feed_next's. */
+/* Read the batch after it, and send it on its way.  Its failure is feed_next's, at each call until
+ * a start. */
 void feed_ahead(struct feed *f);
 
 /* All that was queued so far is done: give the loader its slots back. */
