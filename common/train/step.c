@@ -13,9 +13,11 @@
 #include "train/flip.h"
 #include "train/trainer_impl.h"
 
+/* The step that is shown is the one that the rank will be without, should it be lost: on a device
+ * the one queued may be the next one already. */
 static void at(struct trainer *t, enum phase phase, int64_t epoch, int64_t bucket)
 {
-    t->hooks.at(t->hooks.arg, phase, epoch, t->queued->step, bucket);
+    t->hooks.at(t->hooks.arg, phase, epoch, t->state->at.step, bucket);
 }
 
 void step_scalars(const struct trainer *t, const struct batch *b, struct step_scalars *out)

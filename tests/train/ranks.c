@@ -105,7 +105,8 @@ static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t
         if (p->on_step)
             p->on_step(p->arg, k->trainer, step);
     }
-    if (k->rank == p->n_ranks - 1 && p->stop_at && phase == PHASE_LOAD && step == p->stop_at)
+    if (k->rank == p->n_ranks - 1 && p->stop_at && phase == PHASE_LOAD &&
+        k->trainer->queued->step == p->stop_at)
         atomic_store(&k->requests, ENGINE_REQUEST_STOP);
 }
 
