@@ -209,7 +209,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
             return err_wrap(err, "step %lld", (long long)at->step);
         if (!s.applied && !s.overflowed && t->job->train.on_nonfinite == NONFINITE_STOP) {
             *end = EPOCH_NONFINITE;
-            return 0;
+            return step_leave(t, err);
         }
         if (!s.applied && (!s.overflowed || t->rank == 0)) /* an overflow is the same on all */
             warn_skipped(t);
@@ -221,11 +221,11 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
             return rc;
         if (s.control.n_stop > 0 && at->step < last) {
             *end = EPOCH_STOPPED;
-            return 0;
+            return step_leave(t, err);
         }
         if (s.control.n_regroup > 0 && at->step < last) {
             *end = EPOCH_REGROUP;
-            return 0;
+            return step_leave(t, err);
         }
     }
     return 0;

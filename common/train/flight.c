@@ -24,7 +24,8 @@
  * behind it.
  *
  * Queueing the follower fails (its data cannot be read): that is its own error, when its turn
- * comes.
+ * comes; or at once (step_leave) where training ends at the step ahead of it, since the other ranks
+ * did queue it and wait for this one.
  *
  * A device that says void of a step that followed a clean one was stopped by coll_abort, an
  * instant before coll_poll could say so.
@@ -160,17 +161,17 @@ static int stop_device(struct trainer *t)
     return backend_sync(t->backend, &other);
 }
 
-/* The oldest step broke off, as *err says.  Returns 0 if it was applied all the same: then all its
- * collectives were done, and whatever broke off is met again by the next one. */
+/* The oldest step broke off, as *err says.  Returns 0 if it was done all the same, applied or not
+ * (which all ranks read alike): then so were all its collectives, and whatever broke off is met
+ * again by the next one. */
 static int settle(struct trainer *t, struct err *err)
 {
     const struct flight *f = &t->flight[0];
     const float *r = results_of(t, f);
-    const double check[2] = {0, (double)r[SEAL_BAD_GRAD]};
 
     if (!backend_is_device(t->backend) || stop_device(t) < 0)
         return err->code;
-    return r[SEAL_STAMP] == step_stamp(f->step) && control_applies(check, r + SEAL_CONTROL)
+    return r[SEAL_STAMP] == step_stamp(f->step) && !(r[SEAL_CONTROL + CONTROL_VOID] > 0)
                ? 0
                : err->code;
 }
@@ -314,4 +315,17 @@ int step_run(struct trainer *t, int64_t last, struct step_result *out, struct er
         t->hooks.stepped(t->hooks.arg, wall_ns,
                          max_i64(0, wall_ns - (step_waited_ns(t) - waited_ns)));
     return rc;
+}
+
+int step_leave(struct trainer *t, struct err *err)
+{
+    const int is_left = t->n_flights > 0;
+
+    ASSERT(!is_left || (t->n_flights == 1 && t->flight[0].rc < 0));
+    if (is_left)
+        land(t, 1);
+    if (!is_left || t->n_ranks == 1)
+        return 0;
+    *err = t->flight[0].err;
+    return err_wrap(err, "step %lld", (long long)t->flight[0].step);
 }

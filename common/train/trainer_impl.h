@@ -96,6 +96,10 @@ int step_queue(struct trainer *t, struct flight *f, struct err *err);
  * it was, and nothing queued that could change it. */
 int step_run(struct trainer *t, int64_t last, struct step_result *out, struct err *err);
 
+/* Training ends before `last`, at the step that step_run gave.  Fails if the one behind it could
+ * not be queued here, while other ranks wait for it. */
+int step_leave(struct trainer *t, struct err *err);
+
 /* On a device: poll until all that was queued is done, or the coll fails. */
 int step_wait(struct trainer *t, struct err *err);
 
