@@ -5,6 +5,7 @@
 
 #include "op/control.h"
 #include "ranks.h"
+#include "train/trainer_impl.h"
 
 #define DATA "data: {format: digits, samples: 640, validation_samples: 50}\n"
 
@@ -176,6 +177,25 @@ static void test_the_ring_has_all_collectives(void **state)
     }
 }
 
+/* A step at which training ends, and behind it one that could not be queued here: other ranks
+ * queued it and wait, so this one must not go on as if nothing were. */
+static void test_leaves_a_step_unqueued(void **state)
+{
+    struct trainer t = {.n_ranks = 2, .n_flights = 1};
+    struct err err;
+
+    (void)state;
+    t.flight[0] = (struct flight){.step = 7};
+    t.flight[0].rc = err_set(&t.flight[0].err, ERR_IO, "its data cannot be read");
+    assert_int_equal(step_leave(&t, &err), ERR_IO);
+    assert_non_null(strstr(err.msg, "step 7: its data cannot be read"));
+    assert_int_equal(t.n_flights, 0);
+    assert_int_equal(step_leave(&t, &err), 0);
+    t.n_flights = t.n_ranks = 1;
+    assert_int_equal(step_leave(&t, &err), 0);
+    assert_int_equal(t.n_flights, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +208,7 @@ int main(void)
         cmocka_unit_test(test_batch_norm_not_synchronised),
         cmocka_unit_test(test_initial_weights),
         cmocka_unit_test(test_the_ring_has_all_collectives),
+        cmocka_unit_test(test_leaves_a_step_unqueued),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
