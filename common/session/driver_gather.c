@@ -5,8 +5,8 @@
  * Otherwise: who does not fit is Refused with the reason; who leaves frees its seat.  Neither ends
  * the job; the deadline does.
  *
- * Who asked for any rank may be moved to another as long as we gather, so that `--rank 1` finds its
- * seat whatever the order of arrival; Prepare tells the rank that counts. */
+ * Who asked for any rank may be moved to another, or to a spare's, as long as we gather, so that
+ * `--rank 1` finds its seat whatever the order of arrival; Prepare tells the rank that counts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,12 +108,23 @@ static void refuse_full(struct driver *d, struct conn *c)
     free(text);
 }
 
+static void become_spare(struct driver *d, int rank, int to)
+{
+    queue_log(&d->out, LOG_INFO, "rank %d (%s), which asked for any, is spare %d from here on",
+              rank, d->seats[rank].host, to - d->n_ranks + 1);
+    d->full_ms = -1; /* whoever takes the rank has yet to open */
+}
+
 /* Who asked for any rank gives way.  1 when `rank` is free now. */
 static int move_away(struct driver *d, int rank)
 {
     int to = seats_free_rank(d);
+    if (to < 0)
+        to = free_spare(d);
     if (!d->seats[rank].is_any || to < 0)
         return 0;
+    if (to >= d->n_ranks)
+        become_spare(d, rank, to);
     seat_move(d, rank, to);
     return 1;
 }

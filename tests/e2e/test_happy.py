@@ -90,6 +90,18 @@ class Happy(dp.Case):
                 self.assertEqual(self.left_behind(), {})
                 self.assertEqual(driver.text.count(" joined: "), n - 1)
 
+    def test_local_spares(self):
+        """Whichever follower says Hello first, the spare has the place that nobody asks for."""
+        job = {**SMALL, "train.epochs": 1, "cluster.spares": 2}
+        for k in range(5):
+            with self.subTest(k=k):
+                run = f"spares{k}"
+                driver = self.run_driver("--local", "--run-dir", run, "--threads", "1", n=3,
+                                         job=job)
+                self.assertNotIn("refused", driver.text)
+                self.assertEqual(len(self.events("done", run)), 1)
+                self.assertEqual(self.left_behind(), {})
+
     def test_shared_gpu_is_loud(self):
         """--test-shared-gpu reaches local followers; everyone says what it is, and nobody else."""
         job = {**SMALL, "train.epochs": 1}

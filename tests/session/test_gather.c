@@ -125,6 +125,38 @@ static void who_wants_any_gives_way(void **state)
     rig_free(&r);
 }
 
+/* Ranks 1 and 2 are asked for by name, and one more wants any: it is the spare whenever it came. */
+static void who_wants_any_is_the_spare(void **state)
+{
+    static const int wanted[][3] = {{-1, 1, 2}, {-1, 2, 1}, {1, -1, 2}, {2, -1, 1}, {1, 2, -1}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
+        struct rig r;
+        struct driver_options o = rig_options(3);
+        o.n_spares = 1;
+        o.heartbeat_timeout_ms = 100000;
+        rig_driver(&r, &o);
+        rig_report(&r, 0, rig_opened());
+        for (int k = 0; k < 3; k++) {
+            rig_hello(&r, 1 + k, wanted[i][k]);
+            assert_int_equal(r.sent[1 + k]->body_case, WIRE__CONTROL__BODY_WELCOME);
+            if (wanted[i][2] > 0) /* the last one has its time to open all the same */
+                rig_wait(&r, 15000);
+        }
+        for (int k = 0; k < 3; k++)
+            rig_report(&r, 1 + k, rig_opened());
+        for (int k = 0; k < 3; k++)
+            if (wanted[i][k] > 0)
+                assert_int_equal(r.sent[1 + k]->prepare->rank, wanted[i][k]);
+            else
+                assert_int_equal(r.sent[1 + k]->body_case, WIRE__CONTROL__BODY_WELCOME);
+        assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+        rig_hello(&r, 4, -1);
+        assert_refused(&r, 4, WIRE__REASON__REASON_FULL, "all its 3 ranks and 1 spares");
+        rig_free(&r);
+    }
+}
+
 /* From a host with two GPUs, which rank 0 is on, too. */
 static void hello_with_gpus(struct rig *r, int conn, const char *wanted)
 {
@@ -368,6 +400,7 @@ int main(void)
         cmocka_unit_test(a_flood_of_strangers_is_told_in_few_lines),
         cmocka_unit_test(a_full_job_refuses),
         cmocka_unit_test(who_wants_any_gives_way),
+        cmocka_unit_test(who_wants_any_is_the_spare),
         cmocka_unit_test(gpus_are_given_once),
         cmocka_unit_test(gpus_are_shared_for_tests),
         cmocka_unit_test(free_places_are_found),
