@@ -109,8 +109,8 @@ static void who_is_behind_is_named(void **state)
         /* Rank 0 itself. */
         {{{PHASE_LOAD, 118, -1, 8, 8}, waits, waits, waits},
          0,
-         "rank 0 (h0, pid 100) is in load of step 118 for 23.0 s; ranks 1-3 wait for it in bucket "
-         "3"},
+         "rank 0 (h0, pid 100) is in load of step 118 for 23.0 s; ranks 1-3 wait for it in "
+         "bucket 3"},
         /* It handed over what the others wait in, so it is not it. */
         {{waits, {PHASE_BACKWARD, 118, 4, 11, 10, 3, .bytes = 4096}, fills, waits},
          2,
@@ -130,8 +130,7 @@ static void who_is_behind_is_named(void **state)
         {{steps, steps, {PHASE_LOAD, 118, -1, 8, 8}, steps},
          2,
          "rank 2 (h2, pid 102) is in load of step 118 for 23.0 s; ranks 0 1 3 wait for it in "
-         "bucket "
-         "0"},
+         "bucket 0"},
         {{steps, {PHASE_STEP, 117, -1, 8, 6, 2, .bytes = 4096}, steps, steps},
          1,
          "rank 1 (h1, pid 101) is in step 117 for 23.0 s; ranks 0 2 3 wait for it in bucket "
