@@ -299,6 +299,7 @@ static void on_goodbye(struct driver *d, struct conn *c, const Wire__Goodbye *g)
         recover_is_possible(d, rank)) {
         free(d->seats[rank].leaving);
         d->seats[rank].leaving = xasprintf("left: %s", g->text);
+        d->seats[rank].is_drained = 0; /* of its own will: it cannot be kept */
         recover_let_leave(d);
         return;
     }

@@ -2,7 +2,14 @@
  *
  * Happy path: who is meant is found, enough are left without them, and they are marked; a rank goes
  * as one does that asked to leave (driver_recover.c), a spare at once.  Nothing is done by halves:
- * either all that are meant go, or the reason why not is told. */
+ * either all that are meant go, or the reason why not is told.
+ *
+ * They are told at once (Drain), so that they stay away however they end: hung, lost with the
+ * driver, or with the job.  Only one that cannot be reached any more, or is killed and started
+ * anew, knows nothing of it, and may join again: the operator has to drain it once more.
+ *
+ * Who has not left yet is taken back when others are lost in the meantime, and the job would end
+ * for want of ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,6 +135,13 @@ static int check(const struct driver *d, const char *who, const struct meant *m,
 
 /* ---- the way out ---- */
 
+/* The ranks agree on a regroup a step ahead: in the epoch's last two it may come too late. */
+static int is_near_the_end(const struct driver *d)
+{
+    int64_t begin = (d->epoch - 1) * d->steps_per_epoch;
+    return d->n_answers > 0 || d->seats[0].at.step + 2 > begin + d->steps_per_epoch;
+}
+
 static const char *moment(const struct driver *d, const struct seat *s)
 {
     static const char *const moments[STAGE_COUNT] = {
@@ -138,6 +152,9 @@ static const char *moment(const struct driver *d, const struct seat *s)
         [STAGE_VALIDATE] = "when this epoch's validation and checkpoint are done",
         [STAGE_CHECKPOINT] = "when this epoch's checkpoint is done",
     };
+    if (s->is_member && d->stage == STAGE_TRAIN && is_near_the_end(d))
+        return "at the end of this epoch, when its validation and checkpoint are done, if not "
+               "before";
     return s->is_member ? moments[d->stage] : "at once";
 }
 
@@ -156,6 +173,18 @@ static void tell(struct driver *d, const struct meant *m, struct buf *answer)
     }
 }
 
+static void send_drain(struct driver *d, const struct seat *s, int is_taken_back)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Drain drain = WIRE__DRAIN__INIT;
+
+    drain.taken_back = is_taken_back;
+    m.generation = d->generation;
+    m.body_case = WIRE__CONTROL__BODY_DRAIN;
+    m.drain = &drain;
+    driver_send(d, s->conn, &m);
+}
+
 /* Who takes no part yet. */
 static void send_away(struct driver *d, int seat)
 {
@@ -169,11 +198,13 @@ static void release(struct driver *d, const struct meant *m)
 {
     for (int i = 0; i < m->n; i++) {
         struct seat *s = &d->seats[m->seat[i]];
-        s->is_drained = 1;
-        if (!s->is_member)
+        send_drain(d, s, 0);
+        if (!s->is_member) {
             send_away(d, m->seat[i]);
-        else if (!s->leaving)
+        } else if (!s->leaving) {
+            s->is_drained = 1;
             s->leaving = xstrdup("was drained");
+        }
     }
     recover_let_leave(d);
 }
@@ -193,11 +224,27 @@ int drain_seats(struct driver *d, const char *who, struct buf *answer, struct er
     return rc;
 }
 
-void drain_at_end(struct driver *d, const char *text)
+static void take_back(struct driver *d, int rank, int n_left)
 {
-    for (int k = 1; k < d->n_seats; k++) {
-        struct seat *s = &d->seats[k];
-        if (s->is_taken && s->is_drained && s->conn->state == CONN_MEMBER)
-            recover_farewell(d, s->conn, text);
-    }
+    struct seat *s = &d->seats[rank];
+    char *who = driver_label(d, rank);
+    queue_log(&d->out, LOG_WARN,
+              "%s was drained, and stays after all: %d rank%s would be left now, and the job needs "
+              "%d (cluster.min_ranks)",
+              who, n_left, n_left == 1 ? "" : "s", recover_min_ranks(d));
+    free(s->leaving);
+    s->leaving = NULL;
+    s->is_drained = 0;
+    send_drain(d, s, 1);
+    free(who);
+}
+
+void drain_take_back(struct driver *d)
+{
+    int n_left = recover_n_ready(d);
+    if (d->n_stops > 0 || n_left >= recover_min_ranks(d)) /* to stop in order, any number will do */
+        return;
+    for (int k = 1; k < d->n_ranks; k++)
+        if (d->seats[k].is_drained)
+            take_back(d, k, n_left);
 }

@@ -129,7 +129,6 @@ void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *f
     m.generation = d->generation;
     m.body_case = WIRE__CONTROL__BODY_STOP;
     m.stop = &stop;
-    drain_at_end(d, text);
     tell_all(d, &m, STOP_MS);
     begin_ending(d, status, text, 0);
     arena_fini(&a);
@@ -163,7 +162,6 @@ void end_send_abort(struct driver *d, const struct cause *c, struct conn *only, 
     } else if (recover) {
         tell_ranks(d, &m);
     } else {
-        drain_at_end(d, c->text);
         tell_all(d, &m, ABORT_MS);
     }
     arena_fini(&a);

@@ -68,7 +68,7 @@ struct seat { /* of one rank, or of a spare */
     int is_member;  /* of the formation; before, its leaving harms nobody */
     int is_said;    /* its join event is out */
     char *leaving;  /* it is to leave at the next step: "left: ..."; or NULL */
-    int is_drained; /* ... because the operator of the driver wants it */
+    int is_drained; /* ... because the operator of the driver wants it, which it was told */
     int64_t joined_ms;
     int is_any;                             /* asked for any rank: may be moved while gathering */
     struct conn *conn;                      /* NULL: rank 0 */
@@ -141,8 +141,7 @@ struct driver {
     int has_formed, is_epoch_open; /* open: Train is out, and not every rank's answer is in */
     int64_t formed_ms;
     int n_answers, first_answer; /* to this stage's command; the rank whose came first */
-    /* Where a search over all ranks left off (driver_seats.c): thousands of them come one by one.
-     */
+    /* Where a search over all ranks left off (driver_seats.c), of which thousands may come. */
     int free_from, unready, unstepped;
     int n_here;                  /* ranks whose seat is taken */
     void *gpus;                  /* tsearch: struct gpu_use */
@@ -260,7 +259,7 @@ int recover_n_ready(const struct driver *d); /* how many could */
 
 /* driver_drain.c */
 int drain_seats(struct driver *d, const char *who, struct buf *answer, struct err *err);
-void drain_at_end(struct driver *d, const char *text); /* of the job: who was drained stays away */
+void drain_take_back(struct driver *d); /* if too few would be left now */
 
 /* driver_report.c */
 void run_digest(struct driver *d, int rank, struct report *r); /* takes r */

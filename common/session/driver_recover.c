@@ -16,8 +16,9 @@
  *
  * Leaving and joining in order need no Abort: rank 0's engine asks for a regroup, all ranks end
  * training at the same step, and from there it is as above, but that nobody waits for a replacement
- * of one who left in order, if min_ranks allows.  Up to --nranks whoever is ready joins; from there
- * up to max_ranks, who is more than the spares that are kept in reserve. */
+ * of one who left in order, or was lost before it could, if min_ranks allows.  Up to --nranks
+ * whoever is ready joins; from there up to max_ranks, who is more than the spares that are kept in
+ * reserve. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,11 +44,19 @@ static int n_ready(const struct driver *d, int from, int to)
 
 int recover_n_ready(const struct driver *d) { return n_ready(d, 0, d->n_seats); }
 
+/* Who is ready, or was drained, which can be taken back. */
+static int could_stay(const struct seat *s)
+{
+    return s->is_taken && s->opened && (!s->leaving || s->is_drained);
+}
+
 int recover_is_possible(const struct driver *d, int rank)
 {
+    int left = 0;
     if (d->o.replace_timeout_ms > 0)
         return 1;
-    int left = recover_n_ready(d) - (rank >= 0 && recover_is_ready(&d->seats[rank]));
+    for (int k = 0; k < d->n_seats; k++)
+        left += k != rank && could_stay(&d->seats[k]);
     return left >= recover_min_ranks(d);
 }
 
@@ -160,7 +169,6 @@ void recover_farewell(struct driver *d, struct conn *c, const char *text)
     arena_init(&a);
     stop.outcome = WIRE__OUTCOME__OUTCOME_STOPPED;
     stop.text = msg_text(&a, text, MSG_MAX_TEXT);
-    stop.drained = c->rank >= 0 && d->seats[c->rank].is_drained;
     m.generation = d->generation;
     m.body_case = WIRE__CONTROL__BODY_STOP;
     m.stop = &stop;
@@ -185,9 +193,10 @@ static void note_first_cause(struct driver *d, const struct cause *c)
     r->steps_lost = 0;
 }
 
-/* Those that asked to go, at a moment when nobody needs them. */
+/* Those that are to go, at a moment when nobody needs them. */
 static void let_go(struct driver *d)
 {
+    drain_take_back(d);
     for (int k = 1; k < d->n_ranks; k++) {
         struct seat *s = &d->seats[k];
         if (!s->leaving)
@@ -279,8 +288,12 @@ void recover_try(struct driver *d)
         give_up(d);
 }
 
-static void enter_wait(struct driver *d, int64_t ms)
+/* is_orderly: nobody is missing but who left in order, or was to. */
+static void enter_wait(struct driver *d, int is_orderly)
 {
+    drain_take_back(d);
+    int is_enough = recover_n_ready(d) >= recover_min_ranks(d);
+    int64_t ms = is_orderly && is_enough ? 0 : d->o.replace_timeout_ms;
     if (d->stage != STAGE_WAIT) {
         d->next_missing_ms = d->now_ms + MISSING_LINE_MS;
         d->recovery.is_wait_said = 0;
@@ -339,6 +352,7 @@ int recover_from(struct driver *d, const struct cause *c, char **why_not)
     queue_log(&d->out, LOG_WARN, "%s", c->text);
     note_first_cause(d, c);
     note_progress(d);
+    int is_orderly = d->stage != STAGE_WAIT && (!is_blamed || d->seats[c->rank].leaving);
     if (is_blamed)
         remove_lost(d, c);
     settle(d);
@@ -347,7 +361,7 @@ int recover_from(struct driver *d, const struct cause *c, char **why_not)
         queue_abort(&d->out);
     }
     end_forget_pending(d);
-    enter_wait(d, d->o.replace_timeout_ms);
+    enter_wait(d, is_orderly);
     return 1;
 }
 
@@ -410,9 +424,8 @@ void recover_ask_regroup(struct driver *d)
 
 void recover_regroup(struct driver *d)
 {
-    int is_enough = recover_n_ready(d) >= recover_min_ranks(d);
     d->recovery.resume = STAGE_TRAIN;
-    enter_wait(d, is_enough ? 0 : d->o.replace_timeout_ms);
+    enter_wait(d, 1);
 }
 
 void recover_let_leave(struct driver *d)

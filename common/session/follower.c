@@ -39,8 +39,9 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
         ASSERT(!"out of memory");
     va_end(ap);
     f->stage = STAGE_ENDING;
-    f->status = f->leaving && e.status != STATUS_OK ? STATUS_STOPPED : e.status;
-    f->retry = e.retry && f->n_stops == 0;
+    int is_stopped = f->is_drained || (f->leaving && e.status != STATUS_OK);
+    f->status = is_stopped ? STATUS_STOPPED : e.status;
+    f->retry = e.retry && f->n_stops == 0 && !f->is_drained;
     f->reason = e.reason;
     if (!e.is_closed)
         queue_close(&f->out, CONN, f->text);
@@ -192,8 +193,15 @@ static void on_stop(struct follower *f, const Wire__Stop *s)
         [WIRE__OUTCOME__OUTCOME_STOPPED] = STATUS_STOPPED,
         [WIRE__OUTCOME__OUTCOME_FAILED] = STATUS_FAILED,
     };
-    follower_finish(f, (struct ending){.status = status[s->outcome], .retry = !s->drained}, "%s",
-                    s->text);
+    follower_finish(f, (struct ending){.status = status[s->outcome], .retry = 1}, "%s", s->text);
+}
+
+static void on_drain(struct follower *f, const Wire__Drain *m)
+{
+    f->is_drained = !m->taken_back;
+    queue_log(&f->out, LOG_INFO, "drained by the operator of the driver: %s",
+              m->taken_back ? "taken back, as too few ranks are left; this one stays"
+                            : "this follower leaves when the driver lets it, and for good");
 }
 
 /* Form has an endpoint for each rank, or ids for all and nothing else. */
@@ -279,6 +287,9 @@ static void on_joined(struct follower *f, const Wire__Control *m)
         break;
     case WIRE__CONTROL__BODY_STOP:
         on_stop(f, m->stop);
+        break;
+    case WIRE__CONTROL__BODY_DRAIN:
+        on_drain(f, m->drain);
         break;
     case WIRE__CONTROL__BODY_REFUSED:
         on_refused(f, m->refused);

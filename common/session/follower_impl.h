@@ -38,6 +38,7 @@ struct follower {
     int is_spare;
     char *leaving; /* why it leaves, once the driver lets it; or NULL */
     int64_t leave_until_ms;
+    int is_drained; /* the operator of the driver wants it out: it does not come back */
 
     int has_engine;         /* CMD_OPEN is out */
     enum cmd_kind doing;    /* not yet answered; 0: nothing */

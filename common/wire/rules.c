@@ -157,7 +157,9 @@ static const struct rule abort_[] = {
 static const struct rule stop[] = {
     { "outcome", RULE_ENUM, 1, 0 },
     { "text",    RULE_TEXT, 0, MSG_MAX_TEXT },
-    { "drained", RULE_BOOL, 0, 0 },
+};
+static const struct rule drain[] = {
+    { "taken_back", RULE_BOOL, 0, 0 },
 };
 static const struct rule injected[] = {
     { "spec",  RULE_INJECT, 1, INJECTION_TEXT - 1 },
@@ -212,6 +214,7 @@ static const struct rule control[] = {
     { "injected",        RULE_MESSAGE },
     { "inspect",         RULE_MESSAGE },
     { "ring",            RULE_MESSAGE },
+    { "drain",           RULE_MESSAGE },
 };
 
 #define SET(descriptor, rows) { &wire__##descriptor##__descriptor, rows, ARRAY_LEN(rows) }
@@ -238,6 +241,7 @@ static const struct rule_set sets[] = {
     SET(fault, fault),
     SET(abort, abort_),
     SET(stop, stop),
+    SET(drain, drain),
     SET(goodbye, goodbye),
     SET(injected, injected),
     SET(inspect, inspect),

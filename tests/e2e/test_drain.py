@@ -112,6 +112,21 @@ class Drain(training.Case):
         for row, calm in zip(got, want):
             self.assertLess(abs(row[2] - calm[2]), 1e-2)
 
+    def test_who_cannot_leave_any_more(self):
+        """The driver is killed first: it was told, and waits for no other."""
+        job = {**LONG, "cluster.min_ranks": 2, "cluster.heartbeat_timeout": 600}
+        driver, leaver, other = self.start_waiting(job)
+        self.wait_event("epoch", 2)
+        other.signal(signal.SIGSTOP)  # nobody finishes a step
+        self.drain(1)
+        leaver.wait_line("drained by the operator of the driver: this follower leaves when")
+        driver.kill()
+        self.assert_exit(leaver, STOPPED, "lost the driver")
+        other.signal(signal.SIGCONT)
+        other.wait_line("waiting for the next driver")
+        other.signal(signal.SIGTERM)
+        self.assert_exit(other, STOPPED)
+
     def test_local(self):
         """--local does not start another one in its place."""
         job = {**LONG, "cluster.min_ranks": 2}

@@ -38,6 +38,9 @@ void rig_drain(struct rig *r)
                 r->n_beats++;
                 r->beat = *m->heartbeat;
                 msg_free(m);
+            } else if (m->body_case == WIRE__CONTROL__BODY_DRAIN) {
+                r->is_drained[c] = !m->drain->taken_back;
+                msg_free(m);
             } else {
                 msg_free(r->sent[c]);
                 r->sent[c] = m;
@@ -326,6 +329,62 @@ void rig_go_to(struct rig *r, int n, enum cmd_kind kind)
 {
     rig_gather(r, n);
     rig_go_on_to(r, n, kind);
+}
+
+struct driver_options rig_elastic(int n_ranks)
+{
+    struct driver_options o = rig_options(n_ranks);
+    o.heartbeat_timeout_ms = 100000; /* silence is another test's */
+    o.replace_timeout_ms = 30000;
+    o.join_interval_ms = 10000;
+    return o;
+}
+
+void rig_train(struct rig *r, const struct driver_options *o)
+{
+    rig_driver(r, o);
+    rig_gather(r, o->n_ranks);
+    rig_go_on_to(r, o->n_ranks, CMD_TRAIN);
+}
+
+void rig_come(struct rig *r, int conn, int rank)
+{
+    rig_hello(r, conn, rank);
+    assert_int_equal(r->sent[conn]->body_case, WIRE__CONTROL__BODY_WELCOME);
+    rig_report(r, conn, rig_opened());
+}
+
+void rig_assert_prepare(const struct rig *r, int conn, int rank, int n_ranks)
+{
+    const Wire__Control *m = r->sent[conn];
+    assert_int_equal(m->body_case, WIRE__CONTROL__BODY_PREPARE);
+    assert_int_equal(m->prepare->rank, rank);
+    assert_int_equal(m->prepare->n_ranks, n_ranks);
+    assert_int_equal(r->command->kind, CMD_PREPARE);
+    assert_int_equal(m->generation, r->command->generation);
+}
+
+static void report_from(struct rig *r, int conn, enum cmd_kind kind, int64_t step)
+{
+    struct cmd c = {.kind = kind, .generation = r->command->generation};
+    if (kind == CMD_TRAIN)
+        c.train.epoch = 1;
+    struct report *p = rig_answer(&c);
+    if (kind == CMD_PREPARE)
+        p->prepared.step = step;
+    if (kind == CMD_FORM)
+        p->formed.step = step;
+    if (kind == CMD_TRAIN) {
+        p->epoch.step = step;
+        p->epoch.end = EPOCH_REGROUP;
+    }
+    rig_report(r, conn, p);
+}
+
+void rig_all(struct rig *r, const int *conns, enum cmd_kind kind, int64_t step)
+{
+    for (int i = 0; conns[i] >= 0; i++)
+        report_from(r, conns[i], kind, step);
 }
 
 void rig_end(struct rig *r, int n)

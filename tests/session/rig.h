@@ -13,9 +13,10 @@ struct rig {
     struct driver *d; /* one of the two */
     struct follower *f;
     int64_t now;
-    Wire__Control *sent[RIG_CONNS]; /* last message but heartbeats, by connection */
+    Wire__Control *sent[RIG_CONNS]; /* last message but heartbeats and Drain, by connection */
     int n_sent[RIG_CONNS], n_beats, is_closed[RIG_CONNS], is_trusted[RIG_CONNS];
-    struct cmd *command; /* last to the engine */
+    int is_drained[RIG_CONNS]; /* by Drain, which is not in `sent` */
+    struct cmd *command;       /* last to the engine */
     int n_commands, n_requests, n_aborts;
     struct injection injected; /* last to be done, and what had been sent on conn 0 by then */
     int n_injected, n_sent_before;
@@ -67,6 +68,15 @@ void rig_go_on_to(struct rig *r, int n, enum cmd_kind kind);
 void rig_go_to(struct rig *r, int n, enum cmd_kind kind);
 void rig_end(struct rig *r, int n); /* everybody closes, the engine stops, and so does the job */
 struct report *rig_answer(const struct cmd *c);
+
+/* A job whose ranks may come and go. */
+struct driver_options rig_elastic(int n_ranks);
+void rig_train(struct rig *r, const struct driver_options *o); /* gathered, and in training */
+void rig_come(struct rig *r, int conn, int rank);              /* a follower, and it is ready */
+void rig_assert_prepare(const struct rig *r, int conn, int rank, int n_ranks);
+/* All on these connections (-1 at the end) answer, holding this step; Train by EPOCH_REGROUP. */
+void rig_all(struct rig *r, const int *conns, enum cmd_kind kind, int64_t step);
+#define RIG_ALL(r, kind, step, ...) rig_all(r, (const int[]){__VA_ARGS__, -1}, kind, step)
 
 int rig_count(const struct rig *r, enum event_kind k);
 const struct session_event *rig_event(const struct rig *r, enum event_kind k); /* last, or fails */

@@ -37,16 +37,23 @@ static void check_elastic_failure(struct sim *s)
                  d->text);
 }
 
-/* Who was drained has left, was told so, or that the job has ended, and did not come back. */
+/* Who was drained does not come back, whatever befell it or the driver, as long as the driver's
+ * word could reach it; and if nothing did, it was told that it was drained, or how the job ended.
+ */
 static void check_drained(struct sim *s)
 {
     const struct node *d = &s->nodes[0];
+    const unsigned drain = 1u << INJECT_DRAIN;
+    const unsigned hears = drain | 1u << INJECT_HANG | 1u << INJECT_FREEZE |
+                           1u << INJECT_FREEZE_SHORT | 1u << INJECT_FAULT | 1u << INJECT_LEAVE |
+                           1u << INJECT_CLOCK_LEAP | 1u << INJECT_CLOCK_STALL;
     for (int k = 1; k < s->n_nodes; k++) {
         const struct node *n = &s->nodes[k];
-        if (!n->drained_life || !n->is_finished || s->struck[k] != 1u << INJECT_DRAIN)
+        if (!n->drained_life || !n->is_finished || s->struck[k] & ~hears)
             continue;
-        if (n->life != n->drained_life || n->status != STATUS_STOPPED || n->retry ||
-            (strcmp(n->text, d->text) && !is_in("drained by the operator of the driver", n->text)))
+        int is_told = s->struck[k] != drain || !d->text || !strcmp(n->text, d->text) ||
+                      is_in("drained by the operator of the driver", n->text);
+        if (n->life != n->drained_life || n->status != STATUS_STOPPED || n->retry || !is_told)
             sim_fail(s, "node %d was drained and ends with %d (retry %d): %s", k, n->status,
                      n->retry, n->text);
     }
@@ -70,6 +77,7 @@ void sim_check_elastic(struct sim *s)
     const struct node *d = &s->nodes[0];
     int is_driver_killed = s->struck[0] >> INJECT_KILL_DRIVER & 1;
     sim_check_ended(s);
+    check_drained(s);
     if (is_driver_killed)
         return;
     if (!d->is_finished) {
@@ -77,7 +85,6 @@ void sim_check_elastic(struct sim *s)
         return;
     }
     check_elastic_end(s);
-    check_drained(s);
     if (d->status == STATUS_OK) {
         if (s->n_epoch_events != s->n_epochs || s->n_done != 1 || s->n_errors)
             sim_fail(s, "it succeeded with %d epochs, %d done, %d errors", s->n_epoch_events,

@@ -67,14 +67,13 @@ static void go_to(struct rig *r, int last)
     }
 }
 
-static void get_stop(struct rig *r, int drained)
+static void get_stop(struct rig *r)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Stop stop = WIRE__STOP__INIT;
     char text[] = "stopped by SIGTERM";
     stop.outcome = WIRE__OUTCOME__OUTCOME_STOPPED;
     stop.text = text;
-    stop.drained = drained;
     m.generation = 1;
     m.body_case = WIRE__CONTROL__BODY_STOP;
     m.stop = &stop;
@@ -112,20 +111,47 @@ static void it_does_what_it_is_told(void **state)
         get(&r, BEAT, 1);
     }
     assert_in_range(r.n_beats - n, 2, 4);
-    get_stop(&r, 0);
+    get_stop(&r);
     assert_int_equal(r.n_aborts, 0);
     assert_int_equal(r.command->kind, CMD_STOP);
     assert_ends(&r, STATUS_STOPPED, 1, "stopped by SIGTERM");
 }
 
-/* It would only join the same job again. */
+static void get_drain(struct rig *r, int taken_back)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Drain drain = WIRE__DRAIN__INIT;
+    drain.taken_back = taken_back;
+    m.generation = 1;
+    m.body_case = WIRE__CONTROL__BODY_DRAIN;
+    m.drain = &drain;
+    rig_message(r, 0, &m);
+}
+
+/* However it ends: it would only join the same job again. */
 static void who_is_drained_does_not_come_back(void **state)
 {
     struct rig r;
     (void)state;
     go_to(&r, TRAIN);
-    get_stop(&r, 1);
+    get_drain(&r, 0);
+    assert_int_equal(r.n_aborts, 0);
+    assert_false(r.is_closed[0]);
+    get_stop(&r);
     assert_ends(&r, STATUS_STOPPED, 0, "stopped by SIGTERM");
+    go_to(&r, TRAIN);
+    get_drain(&r, 0);
+    get(&r, ABORT, 1);
+    assert_ends(&r, STATUS_STOPPED, 0, "rank 1 (hostB) was lost");
+    go_to(&r, TRAIN);
+    get_drain(&r, 0);
+    rig_close(&r, 0);
+    assert_ends(&r, STATUS_STOPPED, 0, "lost the driver");
+    go_to(&r, TRAIN);
+    get_drain(&r, 0);
+    get_drain(&r, 1);
+    rig_close(&r, 0);
+    assert_ends(&r, STATUS_FAILED, 1, "lost the driver");
 }
 
 static void the_first_step_is_told_at_once(void **state)

@@ -249,7 +249,12 @@ static void stop(struct arena *a, Wire__Control *m)
     NEW(Stop, STOP, stop);
     x->outcome = WIRE__OUTCOME__OUTCOME_STOPPED;
     x->text = arena_strdup(a, "stopped by SIGTERM");
-    x->drained = 1;
+}
+
+static void drain(struct arena *a, Wire__Control *m)
+{
+    NEW(Drain, DRAIN, drain);
+    x->taken_back = 1;
 }
 
 static void injected(struct arena *a, Wire__Control *m)
@@ -300,7 +305,7 @@ static void (*const makers[])(struct arena *, Wire__Control *) = {
     hello,           ready,    endpoints,  formed,  heartbeat, epoch_done,  validate_done,
     checkpoint_done, fault,    goodbye,    welcome, refused,   prepare,     form,
     train,           validate, checkpoint, abort_,  stop,      form_by_ids, injected,
-    inspect,         ring,
+    inspect,         ring,     drain,
 };
 
 int sample_make(struct arena *a, int i, Wire__Control *m)

@@ -1,0 +1,260 @@
+/* driver_drain: who may be drained and when, and what becomes of the others. */
+#include "rig.h"
+
+/* `part` is of the answer, or of the reason why not. */
+static void drain(struct rig *r, const char *who, int rc, const char *part)
+{
+    struct buf answer = {0};
+    struct err err = {0};
+    assert_int_equal(driver_drain(r->d, r->now, who, &answer, &err), rc);
+    rig_drain(r);
+    assert_has(rc ? err.msg : buf_cstr(&answer), part);
+    assert_true(!rc || answer.len == 0);
+    buf_fini(&answer);
+}
+
+static void the_operator_drains_a_rank(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    (void)state;
+    o.min_ranks = 2;
+    rig_train(&r, &o);
+    drain(&r, "0", ERR_REFUSED, "rank 0 cannot be drained: the driver itself runs there");
+    drain(&r, "h0", ERR_REFUSED, "h0 cannot be drained: the driver itself runs there");
+    drain(&r, "3", ERR_REFUSED, "3 cannot be drained: there is no such rank or spare now");
+    drain(&r, "spare0", ERR_REFUSED, "there is no such rank or spare now");
+    drain(&r, "spare1", ERR_REFUSED, "there is no such rank or spare now");
+    drain(&r, "4294967297", ERR_REFUSED, "neither a rank, nor a spare, nor the host of one");
+    drain(&r, "", ERR_REFUSED, "neither a rank, nor a spare, nor the host of one");
+    drain(&r, "h3", ERR_REFUSED, "h3 cannot be drained: neither a rank");
+    drain(&r, "1", 0, "rank 1 (h1, pid 101) leaves when the step under way is done\n");
+    drain(&r, "1", 0, "rank 1 (h1, pid 101) leaves already, when the step under way is done\n");
+    drain(&r, "2", ERR_REFUSED,
+          "2 cannot be drained: 1 rank would be left, and the job needs 2 (cluster.min_ranks) and "
+          "lets in no other before one leaves (cluster.spares)");
+    assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_TRAIN);
+    RIG_ALL(&r, CMD_TRAIN, 2, 0, 1, 2);
+    assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_STOP);
+    assert_true(r.is_drained[1]);
+    assert_string_equal(rig_event(&r, EVENT_LOST)->text, "rank 1 (h1) was drained");
+    rig_assert_prepare(&r, 2, 1, 2);
+    drain(&r, "1", ERR_REFUSED, "start another follower first"); /* there is room now */
+    rig_free(&r);
+}
+
+/* While the ranks form again it can be asked for, too. */
+static void a_drain_waits_for_the_formation(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(4);
+    (void)state;
+    o.min_ranks = 2;
+    o.n_spares = 1;
+    rig_train(&r, &o);
+    rig_come(&r, 5, -1);
+    rig_close(&r, 1);
+    rig_assert_prepare(&r, 5, 1, 4);
+    drain(&r, "2", 0, "rank 2 (h2, pid 102) leaves as soon as the ranks have formed again");
+    RIG_ALL(&r, CMD_PREPARE, 0, 0, 5, 2, 3);
+    drain(&r, "3", 0, "rank 3 (h3, pid 103) leaves as soon as the ranks have formed again");
+    RIG_ALL(&r, CMD_FORM, 0, 0, 5, 2, 3);
+    assert_int_equal(r.command->kind, CMD_TRAIN);
+    rig_wait(&r, 300);
+    assert_true(r.n_requests > 0);
+    RIG_ALL(&r, CMD_TRAIN, 1, 0, 5, 2, 3);
+    assert_true(r.is_drained[2] && r.is_drained[3]);
+    rig_assert_prepare(&r, 5, 1, 2);
+    rig_free(&r);
+}
+
+static void a_host_is_drained_whole_or_not_at_all(void **state)
+{
+    static const char *const hosts[] = {"a", "b", "b", "c"};
+    struct rig r;
+    struct driver_options o = rig_elastic(5);
+    (void)state;
+    o.min_ranks = 3;
+    rig_driver(&r, &o);
+    rig_report(&r, 0, rig_opened());
+    for (int conn = 1; conn < 5; conn++) {
+        rig_hello_from(&r, conn, conn, hosts[conn - 1]);
+        rig_report(&r, conn, rig_opened());
+    }
+    while (r.command->kind != CMD_TRAIN)
+        rig_answer_all(&r, 5);
+    drain(&r, "c", 0, "rank 4 (c, pid 104) leaves when the step under way is done\n");
+    drain(&r, "b", ERR_REFUSED, "b cannot be drained: 2 ranks would be left");
+    assert_int_equal(r.n_requests, 1);
+    RIG_ALL(&r, CMD_TRAIN, 2, 0, 1, 2, 3, 4);
+    rig_assert_prepare(&r, 3, 3, 4);
+    rig_come(&r, 6, -1);
+    RIG_ALL(&r, CMD_PREPARE, 2, 0, 1, 2, 3);
+    RIG_ALL(&r, CMD_FORM, 2, 0, 1, 2, 3);
+    drain(&r, "b", 0,
+          "rank 2 (b, pid 102) leaves when the step under way is done\nrank 3 (b, pid 103)");
+    RIG_ALL(&r, CMD_TRAIN, 3, 0, 1, 2, 3);
+    assert_int_equal(rig_count(&r, EVENT_LOST), 3);
+    rig_assert_prepare(&r, 6, 2, 3);
+    rig_free(&r);
+}
+
+static void it_can_be_too_early_or_too_late(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    (void)state;
+    o.min_ranks = 1;
+    rig_driver(&r, &o);
+    rig_gather(&r, 3);
+    drain(&r, "1", ERR_REFUSED, "1 cannot be drained: training has not begun; end that follower");
+    while (r.command->kind != CMD_TRAIN)
+        rig_answer_all(&r, 3);
+    driver_stop(r.d, r.now, "SIGTERM");
+    rig_drain(&r);
+    drain(&r, "1", ERR_REFUSED, "1 cannot be drained: the job is ending");
+    rig_free(&r);
+}
+
+/* The job ends before it could leave: it does not come back for the next one. */
+static void who_is_drained_stays_away_when_the_job_ends(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(4);
+    (void)state;
+    o.min_ranks = 2;
+    rig_train(&r, &o);
+    drain(&r, "1", 0, "leaves");
+    driver_stop(r.d, r.now, "SIGTERM");
+    driver_stop(r.d, r.now, "SIGTERM"); /* at once */
+    rig_drain(&r);
+    assert_true(r.is_drained[1]);
+    assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_ABORT);
+    assert_has(r.sent[1]->abort->text, "stopped at once by SIGTERM");
+    assert_false(r.is_drained[2]);
+    assert_int_equal(r.sent[2]->body_case, WIRE__CONTROL__BODY_ABORT);
+    rig_free(&r);
+
+    o.n_epochs = 1;
+    rig_train(&r, &o);
+    drain(&r, "1", 0, "leaves");
+    while (!r.is_closed[2] && rig_count(&r, EVENT_DONE) == 0)
+        rig_answer_all(&r, 4); /* the epoch's last step was under way */
+    assert_true(r.is_drained[1]);
+    assert_false(r.is_drained[2]);
+    assert_has(r.sent[1]->stop->text, "finished");
+    rig_free(&r);
+}
+
+/* It hangs, or is lost, before it could leave: it was told, and nobody is waited for. */
+static void who_is_drained_and_lost_is_gone(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    (void)state;
+    o.min_ranks = 2;
+    rig_train(&r, &o);
+    drain(&r, "1", 0, "leaves when the step under way is done");
+    rig_close(&r, 1);
+    assert_true(r.is_drained[1]);
+    rig_assert_prepare(&r, 2, 1, 2); /* at once */
+    assert_null(strstr(buf_cstr(&r.log), "waiting up to"));
+    rig_free(&r);
+
+    rig_train(&r, &o); /* somebody else is lost: for that one there is */
+    drain(&r, "1", 0, "leaves");
+    rig_close(&r, 2);
+    assert_false(r.is_drained[1]);
+    assert_logged(&r, "waiting up to 30 s for a replacement");
+    rig_free(&r);
+
+    o.min_ranks = 1;
+    rig_train(&r, &o); /* as well when both are */
+    rig_close(&r, 2);
+    drain(&r, "1", 0, "leaves at once");
+    assert_logged(&r, "waiting up to 30 s for a replacement");
+    rig_free(&r);
+}
+
+/* The spare that was to follow it is lost first: without the rank the job would end. */
+static void a_drain_is_taken_back(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(2);
+    (void)state;
+    o.n_spares = 1;
+    o.replace_timeout_ms = 0;
+    rig_train(&r, &o);
+    rig_come(&r, 2, -1);
+    rig_answer_all(&r, 2);
+    assert_int_equal(r.command->kind, CMD_VALIDATE);
+    drain(&r, "1", 0, "leaves when this epoch's validation and checkpoint are done");
+    assert_true(r.is_drained[1]);
+    rig_close(&r, 2);
+    while (r.command->kind != CMD_TRAIN)
+        rig_answer_all(&r, 2);
+    assert_false(r.is_drained[1]);
+    assert_logged(&r, "rank 1 (h1) was drained, and stays after all: 1 rank would be left now, and "
+                      "the job needs 2 (cluster.min_ranks)");
+    assert_int_equal(rig_count(&r, EVENT_LOST), 0);
+    rig_free(&r);
+
+    o = rig_elastic(3); /* nor is one lost that the job could do without */
+    o.min_ranks = 2;
+    o.replace_timeout_ms = 0;
+    rig_train(&r, &o);
+    drain(&r, "1", 0, "leaves");
+    rig_close(&r, 2);
+    assert_false(r.is_drained[1]);
+    rig_assert_prepare(&r, 1, 1, 2);
+    assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+    rig_free(&r);
+}
+
+static void spares_are_drained_at_once(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(2);
+    (void)state;
+    o.n_spares = 1;
+    rig_train(&r, &o);
+    rig_come(&r, 2, -1);
+    drain(&r, "spare1", 0, "spare 1 (h2, pid 102) leaves at once");
+    assert_true(r.is_drained[2]);
+    assert_int_equal(r.n_requests, 0);
+    drain(&r, "spare1", ERR_REFUSED, "there is no such rank or spare now");
+    rig_come(&r, 3, -1); /* its place is free */
+    rig_free(&r);
+}
+
+static void while_all_wait_a_drain_counts_too(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(4);
+    (void)state;
+    o.min_ranks = 2;
+    rig_train(&r, &o);
+    rig_close(&r, 1);
+    drain(&r, "2", 0, "rank 2 (h2, pid 102) leaves at once");
+    assert_true(r.is_drained[2]);
+    rig_wait(&r, 31000);
+    rig_assert_prepare(&r, 3, 1, 2);
+    assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+    rig_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_operator_drains_a_rank),
+        cmocka_unit_test(a_drain_waits_for_the_formation),
+        cmocka_unit_test(a_host_is_drained_whole_or_not_at_all),
+        cmocka_unit_test(it_can_be_too_early_or_too_late),
+        cmocka_unit_test(who_is_drained_stays_away_when_the_job_ends),
+        cmocka_unit_test(who_is_drained_and_lost_is_gone),
+        cmocka_unit_test(a_drain_is_taken_back),
+        cmocka_unit_test(spares_are_drained_at_once),
+        cmocka_unit_test(while_all_wait_a_drain_counts_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
