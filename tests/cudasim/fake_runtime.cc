@@ -49,6 +49,7 @@ struct runtime {
     int n_open = 0;                 /* drains under way, in which the device's memory is open */
     cudaError_t last = cudaSuccess; /* for cudaGetLastError */
     double us = 0.0;                /* the device's clock */
+    bool has_no_clock = false;      /* it cannot be read */
     std::string text;               /* of cudaErrorLaunchFailure */
 } rt;
 
@@ -374,7 +375,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     if (called() != cudaSuccess)
         return cudaErrorUnknown;
-    if (!from->us || !to->us || !from->stream || !to->stream)
+    if (rt.has_no_clock || !from->us || !to->us || !from->stream || !to->stream)
         return rt.last = cudaErrorInvalidValue;
     if (to->stream->n_done < to->at)
         return rt.last = cudaErrorNotReady;
@@ -471,5 +472,7 @@ uint64_t sim_allocs(void) { return rt.n_allocs; }
 uint64_t sim_waits(void) { return rt.n_waits; }
 
 void sim_fail_at(uint64_t n) { rt.fail_in = n; }
+
+void sim_stop_clock(int stopped) { rt.has_no_clock = stopped; }
 
 int sim_open_things(void) { return (int)(rt.device.size() + rt.pinned.size() + rt.others.size()); }

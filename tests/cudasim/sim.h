@@ -28,6 +28,9 @@ uint64_t sim_launches(void); /* kernels run so far */
 uint64_t sim_calls(void);
 void sim_fail_at(uint64_t n);
 
+/* 1: no event tells a time any more; 0: they do. */
+void sim_stop_clock(int stopped);
+
 /* Of these: those that allocate or free, and those that wait for the device. */
 uint64_t sim_allocs(void);
 uint64_t sim_waits(void);

@@ -99,6 +99,22 @@ static void fastest_is_taken(void **state)
     expect_only(FAKE_FIRST);
 }
 
+/* A first one that was taken because nothing could be timed is not kept as the fastest. */
+static void untimed_is_not_kept(void **state)
+{
+    (void)state;
+    sim_stop_clock(1);
+    start(&tuned_and_kept, NULL);
+    sim_stop_clock(0);
+    assert_true(fakes_runs(FAKE_FIRST) > fakes_runs(FAKE_QUICK));
+    start(&tuned_and_kept, NULL);
+    assert_int_equal(fakes_queries(), N_CHOICES);
+    assert_true(fakes_runs(FAKE_QUICK) > fakes_runs(FAKE_FIRST));
+    start(&tuned_and_kept, NULL);
+    assert_int_equal(fakes_queries(), 0);
+    expect_only(FAKE_QUICK);
+}
+
 static void other_rules_choose_anew(void **state)
 {
     struct plugin_choices other = kept;
@@ -212,6 +228,7 @@ int main(void)
         cmocka_unit_test_setup(first_is_taken, fresh),
         cmocka_unit_test_setup(next_start_asks_nothing, fresh),
         cmocka_unit_test_setup(fastest_is_taken, fresh),
+        cmocka_unit_test_setup(untimed_is_not_kept, fresh),
         cmocka_unit_test_setup(other_rules_choose_anew, fresh),
         cmocka_unit_test_setup(damage_is_mended, fresh),
         cmocka_unit_test_setup(refused_entries_count_as_none, fresh),

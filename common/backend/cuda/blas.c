@@ -326,20 +326,22 @@ static int time_one(struct blas *b, struct blas_product *p, const struct key *k,
     return rc;
 }
 
-/* The fastest; the first where nothing can be timed. */
+/* The fastest; the first where nothing can be timed.  is_sure: it was timed, or is the only one. */
 static int fastest(struct blas *b, struct blas_product *p, const struct key *key,
-                   const struct candidate *found, int n)
+                   const struct candidate *found, int n, int *is_sure)
 {
     double best_us = 0.0, us = 0.0;
     int best = 0;
     struct err none;
 
+    *is_sure = n == 1;
     for (int i = 0; n > 1 && i < n; i++) {
         struct choice one = {.found = found[i]};
 
         if (time_one(b, p, key, &one, &us, &none) == 0 && (best_us == 0.0 || us < best_us)) {
             best = i;
             best_us = us;
+            *is_sure = 1;
         }
     }
     return best;
@@ -397,15 +399,16 @@ static int search(struct blas *b, struct blas_product *p, const struct key *key,
                   struct candidate *out, struct err *err)
 {
     struct candidate found[CANDIDATES];
-    int n;
+    int n, is_sure;
 
     if (restore(b, p, key, out))
         return 0;
     n = ask(b, p, key, found, key->autotune ? CANDIDATES : 1, err);
     if (n < 0)
         return n;
-    *out = found[fastest(b, p, key, found, n)];
-    keep(b, key, out);
+    *out = found[fastest(b, p, key, found, n, &is_sure)];
+    if (is_sure)
+        keep(b, key, out);
     return 0;
 }
 

@@ -195,19 +195,22 @@ static int no_engine(const struct search *s, const char *what, struct err *err)
                    s->rules->max_workspace >> 20, s->n_failed, s->last[0] ? ": " : "", s->last);
 }
 
-/* The fastest; the first where nothing can be timed (no timer, no memory for it). */
-static int fastest(const struct cudnn_graph *g, const struct search *s)
+/* The fastest; the first where nothing can be timed (no memory for it).  is_sure: it was timed, or
+ * is the only one. */
+static int fastest(const struct cudnn_graph *g, const struct search *s, int *is_sure)
 {
     const struct cudnn_device *d = g->device;
     double best_us = 0.0, us = 0.0;
     int best = 0;
     struct err none;
 
+    *is_sure = s->n_found == 1;
     for (int i = 0; s->n_found > 1 && i < s->n_found; i++)
         if (d->timer(d->timer_arg, g->device, &s->found[i], g->n_bytes, &us, &none) == 0 &&
             (best_us == 0.0 || us < best_us)) {
             best = i;
             best_us = us;
+            *is_sure = 1;
         }
     return best;
 }
@@ -221,7 +224,7 @@ static void name_tensors(const struct cudnn_graph *g, struct entry *e, struct cu
 }
 
 static int choose(const struct cudnn_graph *g, const struct cudnn_rules *rules, struct entry *e,
-                  struct err *err)
+                  int *is_sure, struct err *err)
 {
     struct search s = {.device = g->device, .rules = rules, .f32 = g->f32, .n_wanted = 1};
     const struct attr a[] = {ATTR(OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, g->n_ops, g->op),
@@ -243,7 +246,7 @@ static int choose(const struct cudnn_graph *g, const struct cudnn_rules *rules, 
         return no_engine(&s, g->what, err);
     for (int i = 0; i < s.n_found; i++)
         name_tensors(g, e, &s.found[i]);
-    best = fastest(g, &s);
+    best = fastest(g, &s, is_sure);
     for (int i = 0; i < s.n_found; i++)
         if (i != best)
             cudnn_destroy(s.found[i].raw);
@@ -265,10 +268,12 @@ static int new_entry(struct cudnn_graph *g, const struct cudnn_rules *rules, str
 {
     struct entry *e = xcalloc(1, sizeof *e);
     char key[CUDNN_KEY_LEN];
-    int rc = 0;
+    int rc = 0, is_sure = 0;
 
     cudnn_plan_key(g->device, h, rules, key);
-    if (!cudnn_restore(g, rules, key, &e->plan) && (rc = choose(g, rules, e, err)) == 0)
+    if (!cudnn_restore(g, rules, key, &e->plan))
+        rc = choose(g, rules, e, &is_sure, err);
+    if (is_sure)
         cudnn_keep(g, key, &e->plan);
     if (rc < 0) {
         free(e);
