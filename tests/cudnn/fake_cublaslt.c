@@ -238,6 +238,19 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_SUCCESS;
 }
 
+static int is_refused(int epilogue)
+{
+    switch (fake_refuse_tails) {
+    case FAKE_NO_RELU_AUX:
+        return epilogue == CUBLASLT_EPILOGUE_RELU_AUX ||
+               epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+    case FAKE_NO_DRELU:
+        return epilogue == CUBLASLT_EPILOGUE_DRELU;
+    default:
+        return fake_refuse_tails && epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+    }
+}
+
 static uint64_t signature(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t d)
 {
     const struct layout *l = (const void *)d;
@@ -264,7 +277,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     memset(result, 0, (size_t)room * sizeof *result);
     *n = 0;
     fake_queries++;
-    if (fake_refuse_tails && what->epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+    if (is_refused((int)what->epilogue))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (size_t i = 0; i < ARRAY_LEN(algos); i++)
         if (algos[i] != fake_disowned) {

@@ -15,8 +15,8 @@ extern "C" {
 #endif
 
 /* 1: no graph of several operations has an engine that float32 may take, no product an epilogue; 2:
- * there are no such engines at all. */
-enum { FAKE_NO_ENGINES = 2 };
+ * there are no such engines at all.  Of products alone: relu's mask is not written, or not read. */
+enum { FAKE_NO_ENGINES = 2, FAKE_NO_RELU_AUX, FAKE_NO_DRELU };
 void fakes_refuse_tails(int how);
 
 /* The n-th call from now that gives a status fails (1: the next); 0 switches that off. */

@@ -171,9 +171,31 @@ static void gelu(void **state)
     check(ACTIVATION_GELU_TANH, FAKE_GELU_AUX_BIAS, FAKE_DGELU);
 }
 
+/* One side of the mask has no tail: then passes do both, and the rest keeps its tails. */
+static void mask_has_one_owner(void **state)
+{
+    static const int refused[] = {FAKE_NO_RELU_AUX, FAKE_NO_DRELU};
+    struct step tails, mixed;
+
+    (void)state;
+    train_once(ACTIVATION_RELU, 0, &tails);
+    for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
+        train_once(ACTIVATION_RELU, refused[i], &mixed);
+        assert_int_equal(mixed.n_products, tails.n_products);
+        assert_int_equal(mixed.epilogue[FAKE_RELU_AUX_BIAS], 0);
+        assert_int_equal(mixed.epilogue[FAKE_DRELU], 0);
+        assert_int_equal(mixed.epilogue[FAKE_PLAIN], 2 * (N_LAYERS - 1));
+        assert_int_equal(mixed.epilogue[FAKE_BGRADB], N_LAYERS);
+        expect_near(&tails, &mixed);
+        free(mixed.grad);
+    }
+    free(tails.grad);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(relu), cmocka_unit_test(gelu)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(relu), cmocka_unit_test(gelu),
+                                       cmocka_unit_test(mask_has_one_owner)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

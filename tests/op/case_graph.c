@@ -14,9 +14,10 @@
 /* Of a relu of these rows and columns: a linear before the case's node leaves it. */
 static int make_mask(struct graph *g, const struct shape *s)
 {
+    enum { K = 16 }; /* rows of whole 16 bytes in each type, as cuBLASLt wants them for its tails */
     const union node_attr attr = {.linear.act = ACT_RELU};
-    const int in[] = {graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(s->dim[0], 3), "before.x"),
-                      graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(s->dim[1], 3), "before.w")};
+    const int in[] = {graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(s->dim[0], K), "before.x"),
+                      graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(s->dim[1], K), "before.w")};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NO_OUT};
     struct err err;
 

@@ -296,6 +296,29 @@ static int is_opaque(const struct graph *g, int value)
     return g->value[value].dtype == DTYPE_I32 && g->value[value].producer >= 0;
 }
 
+/* linear's mask, in the order that backend/cuda/blas.h tells: a bit for each y that is positive;
+ * those behind the last column are nobody's. */
+static void check_mask(const struct world *w, const struct node *n,
+                       unsigned char *copy[NODE_MAX_OUT])
+{
+    const struct shape *y = &w->g->value[n->out[0]].shape;
+    const int64_t words = w->g->value[n->out[1]].shape.dim[1];
+    const enum dtype type = w->g->value[n->out[0]].dtype;
+
+    for (int64_t row = 0; row < y->dim[0]; row++)
+        for (int64_t c = 0; c < y->dim[1]; c++) {
+            const uint32_t word = ((const uint32_t *)copy[1])[row * words + c / 32];
+            const float v = real_get(copy[0], type, row * y->dim[1] + c);
+            char text[128];
+
+            if ((word >> c % 32 & 1) == (v > 0))
+                continue;
+            snprintf(text, sizeof text, "row %lld, column %lld is %.9g, but its mask's bit is %d",
+                     (long long)row, (long long)c, (double)v, !(v > 0));
+            fail_at(w, n, text);
+        }
+}
+
 /* As program/plan.c decides it. */
 static int may_be_in_place(const struct world *w, const struct node *n)
 {
@@ -332,6 +355,8 @@ static void check_node(struct world *w, const struct node *n)
             if (n->out[i] != NO_VALUE && !is_opaque(w->g, n->out[i]))
                 compare(w, n, copy[i], w->ref[n->out[i]], w->g->value[n->out[i]].dtype,
                         shape_elements(&w->g->value[n->out[i]].shape));
+        if (n->op == OP_linear && n->out[1] != NO_VALUE)
+            check_mask(w, n, copy);
         if (op_get(n->op)->flags & OP_EFFECT)
             compare(w, n, metrics, w->ref[w->g->metrics], DTYPE_F64, METRIC_COUNT);
     }

@@ -2,7 +2,8 @@
  *
  *     rc = blas_open(cuda, &blas, err);
  *     rc = blas_product_new(blas, &gemm, types, BLAS_BIAS, &rules, &product, err);
- *     rc = blas_product_run(blas, product, a, b, c, bias, workspace, err);   (queues)
+ *     rc = blas_product_bind(product, bias, NULL, err);
+ *     rc = blas_product_run(blas, product, a, b, c, workspace, err);   (queues)
  *
  * The algorithm is the heuristics' first within the rules, or with autotune the fastest of the
  * first ones; equal products share the choice, so one shape always gives the same bits.  Choices
@@ -15,7 +16,8 @@
  * activation leaves for the gradient (BLAS_..._MASK, _PRE) is what that gradient's tail reads:
  * - mask, of relu: a bit for each element of C, 1 where it is positive; columns are rounded up to
  *   128 bits, row i is bit i % 32 of word i / 32.  (cuBLASLt's documents do not tell the order of
- *   bits; it is what others found, and what passes.cu writes and reads where there is no tail.)
+ *   bits; it is what others found, and what passes.cu writes and reads where there is no tail.
+ *   linear.c lets a layer have both tails or none, so no mask is read by another than wrote it.)
  * - pre, of gelu: C before it, of C's type and shape; cuBLASLt wants m to be a multiple of 8.
  *
  * Life:    open -> products -> free products -> close.

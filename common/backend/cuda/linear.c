@@ -168,26 +168,7 @@ static int is_possible(const struct linear *l, struct blas_types types)
 {
     if (l->tail == BLAS_BIAS_GRAD)
         return l->bias.type == types.c; /* the product's db is of dw's type */
-    return l->tail != BLAS_ALONE && (!l->has_pre || l->g.m % PRE_ALIGN == 0);
-}
-
-static int choose(struct linear *l, struct err *err)
-{
-    const struct plugin_choices *job = &l->cuda->choices;
-    const struct blas_rules rules = {job->max_workspace < enough_workspace ? job->max_workspace
-                                                                           : enough_workspace,
-                                     job->allow_tf32, job->autotune};
-    const struct blas_types types = {l->tensor[l->g.a].type, l->tensor[l->g.c].type};
-    struct err none;
-
-    l->tail = wish(l);
-    if (is_possible(l, types) &&
-        blas_product_new(l->blas, &l->g, types, l->tail, &rules, &l->product, &none) == 0) {
-        l->act = ACT_NONE;
-        return 0;
-    }
-    l->tail = BLAS_ALONE;
-    return blas_product_new(l->blas, &l->g, types, BLAS_ALONE, &rules, &l->product, err);
+    return !l->has_pre || l->g.m % PRE_ALIGN == 0;
 }
 
 static size_t piece(size_t n_bytes)
@@ -219,12 +200,17 @@ static void set_types(struct linear *l, const struct graph *g, const struct node
     l->tensor[GEMM_W].type = l->plain_w.type;
 }
 
-/* Of x [N,in] or an image, w [out,in] and y. */
-static void describe(struct linear *l, const struct shape *y, const struct shape *w,
-                     const struct node *n)
+/* x is [N,in] or an image, w [out,in]. */
+static void describe(struct linear *l, const struct graph *g, const struct node *n)
 {
     const int64_t *image = n->attr.linear.image;
+    const struct shape *y = l->pass == GEMM_FORWARD ? cuda_out(g, n, 0) : cuda_in(g, n, 1);
+    const struct shape *w = l->pass == GEMM_FORWARD  ? cuda_in(g, n, 1)
+                            : l->pass == GEMM_GRAD_X ? cuda_in(g, n, 0)
+                                                     : cuda_out(g, n, 0);
 
+    l->has_bias =
+        l->pass == GEMM_FORWARD ? cuda_has_in(n, 2) : l->pass == GEMM_GRAD_W && cuda_has_out(n, 1);
     l->batch = y->dim[0];
     l->n_out = y->dim[1];
     if (image[0] > 0 && image[0] * image[1] > 1 && image[2] > 1) {
@@ -237,11 +223,68 @@ static void describe(struct linear *l, const struct shape *y, const struct shape
     if (l->pass == GEMM_GRAD_W)
         l->has_mask = l->has_pre = 0;
     l->g = gemm_of(l->pass, l->batch, w->dim[1], l->n_out);
+    set_types(l, g, n);
 }
 
-static int make(struct cuda *b, enum gemm_pass pass, const struct shape *y, const struct shape *w,
-                int has_bias, const struct graph *g, const struct node *n, struct kernel **out,
-                struct err *err)
+static int new_product(struct linear *l, struct err *err)
+{
+    const struct plugin_choices *job = &l->cuda->choices;
+    const struct blas_rules rules = {job->max_workspace < enough_workspace ? job->max_workspace
+                                                                           : enough_workspace,
+                                     job->allow_tf32, job->autotune};
+    const struct blas_types types = {l->tensor[l->g.a].type, l->tensor[l->g.c].type};
+
+    if (l->tail != BLAS_ALONE && !is_possible(l, types))
+        return err_set(err, ERR_UNSUPPORTED, "no such tail");
+    return blas_product_new(l->blas, &l->g, types, l->tail, &rules, &l->product, err);
+}
+
+/* Who reads the mask that n leaves, or leaves the one that it reads; NULL: nobody. */
+static const struct node *other_side(const struct graph *g, const struct node *n)
+{
+    if (n->op == OP_linear_grad_x)
+        return g->value[n->in[2]].producer < 0 ? NULL : &g->node[g->value[n->in[2]].producer];
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->node[i].op == OP_linear_grad_x && cuda_has_in(&g->node[i], 2) &&
+            g->node[i].in[2] == n->out[1])
+            return &g->node[i];
+    return NULL;
+}
+
+/* A mask's bits are written and read by cuBLASLt, or by passes of ours, never by one of each: see
+ * blas.h.  The product is only asked for; the library's choice is remembered. */
+static int other_has_tail(const struct linear *l, const struct graph *g, const struct node *n)
+{
+    const struct node *other = l->has_mask ? other_side(g, n) : NULL;
+    struct linear o = {.cuda = l->cuda, .blas = l->blas};
+    struct err none;
+
+    if (!other)
+        return 1;
+    o.pass = other->op == OP_linear ? GEMM_FORWARD : GEMM_GRAD_X;
+    describe(&o, g, other);
+    o.tail = wish(&o);
+    if (new_product(&o, &none) < 0)
+        return 0;
+    blas_product_free(o.product);
+    return 1;
+}
+
+static int choose(struct linear *l, const struct graph *g, const struct node *n, struct err *err)
+{
+    struct err none;
+
+    l->tail = wish(l);
+    if (l->tail != BLAS_ALONE && other_has_tail(l, g, n) && new_product(l, &none) == 0) {
+        l->act = ACT_NONE;
+        return 0;
+    }
+    l->tail = BLAS_ALONE;
+    return new_product(l, err);
+}
+
+static int make(struct cuda *b, enum gemm_pass pass, const struct graph *g, const struct node *n,
+                struct kernel **out, struct err *err)
 {
     struct linear *l;
     void *mem;
@@ -253,10 +296,8 @@ static int make(struct cuda *b, enum gemm_pass pass, const struct shape *y, cons
     l->k.ops = &linear_ops;
     l->cuda = b;
     l->pass = pass;
-    l->has_bias = has_bias;
-    describe(l, y, w, n);
-    set_types(l, g, n);
-    if ((rc = blas_of(b, &l->blas, err)) < 0 || (rc = choose(l, err)) < 0) {
+    describe(l, g, n);
+    if ((rc = blas_of(b, &l->blas, err)) < 0 || (rc = choose(l, g, n, err)) < 0) {
         free(l);
         return rc;
     }
@@ -268,19 +309,17 @@ static int make(struct cuda *b, enum gemm_pass pass, const struct shape *y, cons
 int cuda_make_linear(struct cuda *b, const struct graph *g, const struct node *n,
                      struct kernel **out, struct err *err)
 {
-    return make(b, GEMM_FORWARD, cuda_out(g, n, 0), cuda_in(g, n, 1), cuda_has_in(n, 2), g, n, out,
-                err);
+    return make(b, GEMM_FORWARD, g, n, out, err);
 }
 
 int cuda_make_linear_grad_x(struct cuda *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    return make(b, GEMM_GRAD_X, cuda_in(g, n, 1), cuda_in(g, n, 0), 0, g, n, out, err);
+    return make(b, GEMM_GRAD_X, g, n, out, err);
 }
 
 int cuda_make_linear_grad_w(struct cuda *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    return make(b, GEMM_GRAD_W, cuda_in(g, n, 1), cuda_out(g, n, 0), cuda_has_out(n, 1), g, n, out,
-                err);
+    return make(b, GEMM_GRAD_W, g, n, out, err);
 }
