@@ -37,8 +37,8 @@ int coll_device_new(const struct coll_device_ops *ops, struct backend *b,
 {
     int rc;
 
-    if (o->size < 1 || o->rank < 0 || o->rank >= o->size)
-        return err_set(err, ERR_ARG, "rank %d of %d", o->rank, o->size);
+    if (o->size < 2 || o->rank < 0 || o->rank >= o->size)
+        return err_set(err, ERR_ARG, "rank %d of %d, want one of two or more", o->rank, o->size);
     ASSERT(o->stuck && o->stop_ms > 0);
     rc = ops->make(b, o, out, err);
     ASSERT(rc < 0 || ((*out)->device == ops && (*out)->ops->poll));

@@ -22,13 +22,18 @@
  *   coll_stats, coll_head  Of what was queued from the host; a recording counts once.
  *
  * Life:    coll_device_alloc, of what will be reduced; rank 0: coll_device_make_ids, which the
- * control plane carries to all ranks -> coll_device_new (at Prepare) -> coll_device_connect (at
- * Form) -> coll_device_register -> train, record, train ... -> coll_device_quiesce -> free the
- * recordings that hold its collectives -> coll_free -> close the backend. That order holds after a
- * failure too; coll_free asserts that quiesce came before it once it is connected (NCCL waits for
- * ever for recordings that still hold it). Threads: as coll/coll.h.  The thread that opened the
- * backend makes, uses and frees the coll. Errors:  ERR_PEER (a rank was lost), ERR_TIMEOUT,
- * ERR_CANCELED (coll_abort), ERR_DEVICE (NCCL's or CUDA's text), ERR_PROTO (ids). */
+ *          control plane carries to all ranks -> coll_device_new (at Prepare) ->
+ *          coll_device_connect (at Form) -> coll_device_register -> train, record, train ... ->
+ *          coll_device_quiesce -> free the recordings that hold its collectives -> coll_free ->
+ *          close the backend.
+ *
+ *          That order holds after a failure too; coll_free asserts that quiesce came before it once
+ *          it is connected (NCCL waits for ever for recordings that still hold it).
+ *
+ * Threads: as coll/coll.h.  The thread that opened the backend makes, uses and frees the coll.
+ *
+ * Errors:  ERR_PEER (a rank was lost), ERR_TIMEOUT, ERR_CANCELED (coll_abort), ERR_DEVICE (NCCL's
+ *          or CUDA's text), ERR_PROTO (ids). */
 #ifndef COLL_DEVICE_H
 #define COLL_DEVICE_H
 
@@ -85,7 +90,8 @@ int coll_device_make_ids(const struct coll_device_ops *ops, int size, uint8_t *i
                          struct err *err);
 
 /* A coll, not yet connected, whose memory and queue are b's (the same plugin's).  Borrows b until
- * coll_free.  coll_abort works from here on. */
+ * coll_free.  coll_abort works from here on.  Fails with ERR_ARG for one rank, which needs none of
+ * this (coll/gloo.h serves it), and for a rank that is none of 0 .. size - 1. */
 int coll_device_new(const struct coll_device_ops *ops, struct backend *b,
                     const struct coll_device_options *o, struct coll **out, struct err *err);
 

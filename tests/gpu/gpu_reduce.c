@@ -4,8 +4,8 @@
  *     gpu_reduce [RANKS [MOST_BYTES]]     2 ranks, up to 64 MiB; exit status 77: no GPU
  *
  * Each size and type is summed as the host asks for it, then recorded and launched, again and
- * again; every sum is compared.  At the end rank 0 launches one that nobody joins, and all leave:
- * it must return, and its latch must have seen that. */
+ * again; every sum is compared.  At the end rank 0 launches, twice, some that nobody joins, and all
+ * leave: they must return, and their latch must have seen that.  What stopped them is told. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@
 #include "gpu.h"
 #include "tensor/half.h"
 
-enum { MOST_RANKS = 4, N_EAGER = 5, N_LAUNCHES = 50, LONG_MS = 60000, STOP_MS = 10000 };
+enum { MOST_RANKS = 4, N_EAGER = 5, N_LAUNCHES = 50, N_LEFT = 4, SMALLEST = 1 << 10 };
+enum { LONG_MS = 60000, STOP_MS = 10000 };
 
 struct rank {
     int rank, size;
@@ -45,14 +46,19 @@ static float sum_of(const struct rank *r, int64_t i)
 
 /* ---- a sum ---- */
 
+static int queue_reduce(struct rank *r, int64_t n, enum dtype t, struct err *err)
+{
+    const int64_t ticket = coll_allreduce(r->coll, r->x, n, t, COLL_SUM, COLL_TAG_NONE, err);
+
+    return ticket < 0 ? err->code : coll_wait(r->coll, ticket, err);
+}
+
 static int queue_sum(struct rank *r, int64_t n, enum dtype t, struct err *err)
 {
-    int64_t ticket;
 
     if (backend_copy(r->b, r->x, r->source, (size_t)n * dtype_size(t), err) < 0)
         return err->code;
-    ticket = coll_allreduce(r->coll, r->x, n, t, COLL_SUM, COLL_TAG_NONE, err);
-    if (ticket < 0 || coll_wait(r->coll, ticket, err) < 0)
+    if (queue_reduce(r, n, t, err) < 0)
         return err->code;
     return coll_device_latch(r->coll, r->veto, err);
 }
@@ -137,7 +143,7 @@ static int sum(struct rank *r, size_t n_bytes, enum dtype t, struct err *err)
 
 static int sums(struct rank *r, struct err *err)
 {
-    static const size_t sizes[] = {1 << 10, 1 << 20, 64 << 20};
+    static const size_t sizes[] = {SMALLEST, 1 << 20, 64 << 20};
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
 
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
@@ -162,15 +168,37 @@ static int pass_on(struct rank *r, void *x, size_t n_bytes, struct err *err)
     return 0;
 }
 
-/* The last recording, which the others do not launch: 0 if it returned, and was found out. */
+/* Several all-reduces in a row, of a size that was summed before. */
+static int record_many(struct rank *r, struct err *err)
+{
+    const int64_t n = SMALLEST / (int64_t)dtype_size(DTYPE_F32);
+    struct err other;
+    int rc = 0;
+
+    backend_recording_free(r->b, r->recording);
+    r->recording = NULL;
+    if (backend_record_begin(r->b, err) < 0)
+        return err->code;
+    for (int i = 0; rc == 0 && i < N_LEFT; i++)
+        rc = queue_reduce(r, n, DTYPE_F32, err);
+    if (rc == 0)
+        rc = coll_device_latch(r->coll, r->veto, err);
+    if (rc == 0)
+        return backend_record_end(r->b, &r->recording, err);
+    (void)backend_record_end(r->b, NULL, &other);
+    return err_wrap(err, "recording what nobody joins");
+}
+
+/* Rank 0 launches what the others do not: 0 if it returned, and was found out. */
 static int leave(struct rank *r, struct err *err)
 {
     const int64_t start_ns = clock_mono_ns();
     struct err why;
     float veto = -1;
 
-    if (r->rank == 0 && backend_launch(r->b, r->recording, err) < 0)
-        return err->code;
+    for (int i = 0; r->rank == 0 && i < 2; i++)
+        if (backend_launch(r->b, r->recording, err) < 0)
+            return err->code;
     if (pass_on(r, &(char){0}, 1, err) < 0)
         return err->code;
     coll_abort(r->coll);
@@ -181,8 +209,8 @@ static int leave(struct rank *r, struct err *err)
     if (r->rank == 0 && veto != 1)
         return err_set(err, ERR_NUMERIC, "after an abort the latch is %g, want 1", (double)veto);
     if (r->rank == 0)
-        printf("what nobody joined was stopped in %.1f ms\n",
-               (double)(clock_mono_ns() - start_ns) / 1e6);
+        printf("2 x %d all-reduces that nobody joined were ended in %.1f ms: %s\n", N_LEFT,
+               (double)(clock_mono_ns() - start_ns) / 1e6, why.msg);
     return 0;
 }
 
@@ -260,6 +288,8 @@ static int run(struct rank *r)
     if (rc == 0)
         rc = sums(r, &err);
     if (rc == 0)
+        rc = record_many(r, &err);
+    if (rc == 0)
         rc = leave(r, &err);
     close_rank(r);
     if (rc < 0)
@@ -289,8 +319,9 @@ int main(int argc, char **argv)
     pid_t pids[MOST_RANKS];
     int rc, status;
 
-    if (r.size < 2 || r.size > MOST_RANKS || r.most_bytes < 1 << 10) {
-        fprintf(stderr, "gpu_reduce: want 2 to %d ranks, and 1024 bytes or more\n", MOST_RANKS);
+    if (r.size < 2 || r.size > MOST_RANKS || r.most_bytes < SMALLEST) {
+        fprintf(stderr, "gpu_reduce: want 2 to %d ranks, and %d bytes or more\n", MOST_RANKS,
+                SMALLEST);
         return 2;
     }
     if (pipe(r.pipes) < 0 || fork_ranks(&r, pids) < 0) {

@@ -11,7 +11,7 @@
 static void steps_are_replayed(void **state)
 {
     (void)state;
-    for (int size = 1; size <= MAX_RANKS; size++) {
+    for (int size = 2; size <= MAX_RANKS; size++) {
         struct job j = {0};
 
         fake_reset();
@@ -90,7 +90,7 @@ static int move_bytes(struct rank *r, struct err *err)
 static void bytes_arrive(void **state)
 {
     (void)state;
-    for (int size = 1; size <= 3; size++) {
+    for (int size = 2; size <= 3; size++) {
         struct job j = {.after = move_bytes};
 
         fake_reset();
@@ -185,6 +185,10 @@ static void arguments_are_checked(void **state)
     coll_free(c);
     o.rank = 300;
     assert_int_equal(coll_device_new(&coll_nccl_ops, &cuda.base, &o, &c, &err), ERR_ARG);
+    o.rank = 0;
+    o.size = 1;
+    assert_int_equal(coll_device_new(&coll_nccl_ops, &cuda.base, &o, &c, &err), ERR_ARG);
+    assert_non_null(strstr(err.msg, "rank 0 of 1, want one of two or more"));
     assert_int_equal(fake_open_things(), 0);
 }
 

@@ -90,6 +90,7 @@ static void a_lost_rank_ends_the_step(void **state)
     job_run(&j, 2);
     assert_int_equal(j.rank[0].err.code, ERR_CANCELED);
     assert_int_equal(j.rank[0].quiesced, ERR_CANCELED);
+    assert_non_null(strstr(j.rank[0].end.msg, "stopped by revoking: collectives were canceled"));
     assert_int_equal(j.rank[0].n_applied, 1);
     assert_int_equal(j.n_stuck, 0);
     assert_int_equal(fake_open_things(), 0);
@@ -121,6 +122,8 @@ static void a_revoke_that_hangs_is_followed_by_an_abort(void **state)
     (void)state;
     fake_hang(FAKE_HANG_REVOKE);
     job_run(&j, 2);
+    assert_non_null(
+        strstr(j.rank[0].end.msg, "stopped by aborting, since revoking did not help: "));
     assert_int_equal(j.rank[0].n_applied, 1);
     assert_int_equal(j.n_stuck, 0);
     assert_int_equal(fake_open_things(), 0);

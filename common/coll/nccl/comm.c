@@ -35,7 +35,7 @@ static void nccl_free(struct coll *c)
 {
     struct nccl *n = nccl_of(c);
 
-    ASSERT(c->size == 1 || n->state != NCCL_UP); /* coll_device_quiesce comes before */
+    ASSERT(n->state != NCCL_UP); /* coll_device_quiesce comes before */
     nccl_end(n);
     if (n->state != NCCL_LOST)
         free_things(n);
@@ -114,7 +114,7 @@ static int nccl_make(struct backend *b, const struct coll_device_options *o, str
                      struct err *err)
 {
     struct nccl *n = xcalloc(1, sizeof *n);
-    int rc = 0;
+    int rc;
 
     coll_init(&n->base, &nccl_coll_ops, "nccl", o->rank, o->size);
     n->base.dtypes |= 1u << DTYPE_BF16 | 1u << DTYPE_F16;
@@ -124,9 +124,8 @@ static int nccl_make(struct backend *b, const struct coll_device_options *o, str
     n->head = (struct coll_head){.tag = COLL_TAG_NONE, .since_ns = clock_mono_ns()};
     pthread_mutex_init(&n->lock, NULL);
     pthread_mutex_init(&n->book, NULL);
-    if (o->size > 1)
-        rc = make_stream(n, err);
-    if (rc == 0 && o->size > 1)
+    rc = make_stream(n, err);
+    if (rc == 0)
         rc = make_memory(n, err);
     if (rc < 0) {
         free_things(n);
@@ -166,12 +165,12 @@ static int nccl_connect(struct coll *c, const uint8_t *ids, int n_ids, int64_t d
     int rc = nccl_standing(n, err);
 
     ASSERT(n->state == NCCL_NEW && !n->comm);
-    if (rc == 0 && c->size > 1)
+    if (rc == 0)
         rc = init(n, ids, n_ids, until, err);
     if (rc < 0)
         return nccl_fail(n, err);
     nccl_enter(n);
-    n->is_up = c->size > 1;
+    n->is_up = 1;
     nccl_leave(n);
     n->state = NCCL_UP;
     return 0;
@@ -198,7 +197,7 @@ static int nccl_latch(struct coll *c, float *veto, struct err *err)
 {
     struct nccl *n = nccl_of(c);
 
-    return c->size > 1 ? latch_queue(n->cuda, n->poison_on_device, veto, err) : 0;
+    return latch_queue(n->cuda, n->poison_on_device, veto, err);
 }
 
 const struct coll_device_ops coll_nccl_ops = {

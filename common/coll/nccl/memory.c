@@ -42,7 +42,7 @@ int nccl_enroll(struct coll *c, void *x, size_t n_bytes, struct err *err)
     int rc = nccl_standing(n, err);
 
     ASSERT(n->state == NCCL_UP && n->n_enrolled < NCCL_MAX_ENROLLED);
-    if (rc < 0 || c->size == 1)
+    if (rc < 0)
         return rc;
     nccl_enter(n);
     rc = nccl_begun(n,

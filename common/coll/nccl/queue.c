@@ -231,14 +231,6 @@ static void note(struct nccl *n, const struct coll_job *job, int64_t ticket, int
     pthread_mutex_unlock(&n->book);
 }
 
-/* One rank needs no library. */
-static int alone(const struct coll_job *job, struct err *err)
-{
-    if (job->what != COLL_ALLGATHER || job->n_bytes == 0)
-        return 0;
-    return nccl_cuda(cudaMemcpy(job->x, job->mine, job->n_bytes, cudaMemcpyDefault), "copy", err);
-}
-
 int64_t nccl_queue(struct coll *c, const struct coll_job *job, struct err *err)
 {
     struct nccl *n = nccl_of(c);
@@ -252,11 +244,11 @@ int64_t nccl_queue(struct coll *c, const struct coll_job *job, struct err *err)
                        "a collective before the ranks are connected, or after the end");
     if (job->what == COLL_ALLREDUCE && job->red != COLL_SUM)
         return err_set(err, ERR_ARG, "all-reduce: NCCL is asked for sums only");
-    rc = c->size == 1 ? alone(job, err) : start(n, job, ticket, err);
+    rc = start(n, job, ticket, err);
     if (rc < 0)
         return nccl_fail(n, err);
     n->queued = ticket;
-    if (job->what != COLL_ALLREDUCE || c->size == 1)
+    if (job->what != COLL_ALLREDUCE)
         n->waited = ticket;
     note(n, job, ticket, since_ns);
     return ticket;
@@ -285,7 +277,7 @@ int nccl_poll(struct coll *c, struct err *err)
     ncclResult_t st = ncclSuccess;
     int rc = nccl_standing(n, err);
 
-    if (rc < 0 || n->state != NCCL_UP || c->size == 1)
+    if (rc < 0 || n->state != NCCL_UP)
         return rc;
     (void)nccl_async(n, &st);
     rc = nccl_rc(st, "go on", err);

@@ -8,9 +8,11 @@
  *   4. the engine frees its recordings, which hold the communicator;
  *   5. the communicator is destroyed.
  * 1 and 2 come from the first who knows: nccl_poll or nccl_abort.  nccl_quiesce sees to 3, nccl_end
- * does 5.  If 2 does not help in time, the communicator is aborted, which waits for 4 and so has a
- * thread of its own; if the streams are still busy then, or the thread does not end after 4,
- * nothing is left but the end of the process (options.stuck). */
+ * does 5.  If 2 does not help in time, the communicator is aborted, in a thread of its own: it may
+ * wait until 4, for the recordings, but once revoked it need not, and may take memory away under
+ * kernels that still run.  That fails the device, which 3 then sees.  If so, or if the streams stay
+ * busy, or the thread does not end after 4, nothing is left but the end of the process
+ * (options.stuck).  Quiesce's error tells which of the two was the last resort. */
 #include "base/clock.h"
 #include "base/util.h"
 #include "coll/nccl/impl.h"
@@ -22,8 +24,6 @@ void nccl_abort(struct coll *c)
 
     nccl_poison(n);
     atomic_store(&n->aborted, 1);
-    if (c->size == 1)
-        return;
     (void)cudaGetDevice(&before); /* this thread may be the loop's */
     (void)cudaSetDevice(n->cuda->device);
     nccl_revoke(n);
@@ -148,8 +148,10 @@ static int settle_down(struct nccl *n, int with_comm, struct err *err)
     }
 }
 
-static void stop(struct nccl *n)
+/* What did it, for the error. */
+static const char *stop(struct nccl *n)
 {
+    const char *how = "stopped by revoking";
     struct err err;
     int rc;
 
@@ -161,12 +163,14 @@ static void stop(struct nccl *n)
         n->is_up = 0;
         pthread_mutex_unlock(&n->lock);
         reap_apart(n, abort_main);
+        how = "stopped by aborting, since revoking did not help";
         rc = settle_down(n, 0, &err);
     }
     if (rc < 0)
         lose(n, err.msg);
     else if (rc == 1)
         lose(n, "neither revoking nor aborting it has stopped its kernels");
+    return rc == 0 ? how : "not stopped";
 }
 
 int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
@@ -174,19 +178,19 @@ int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
     struct nccl *n = nccl_of(c);
     int rc = nccl_standing(n, err);
 
-    if (n->state == NCCL_UP && c->size > 1) {
+    if (n->state == NCCL_UP) {
         if (rc == 0)
             rc = finish(n, deadline_ms, err);
         if (rc < 0) {
             nccl_fail(n, err);
-            stop(n);
+            err_wrap(err, "%s", stop(n));
         }
         nccl_enter(n);
         n->is_up = 0;
         pthread_mutex_unlock(&n->lock);
+        if (n->state == NCCL_UP)
+            n->state = NCCL_QUIET;
     }
-    if (n->state == NCCL_UP)
-        n->state = NCCL_QUIET;
     return rc;
 }
 
