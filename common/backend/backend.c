@@ -8,8 +8,8 @@
 
 static int is_whole(const struct backend_device_ops *d)
 {
-    return d->host_alloc && d->host_free && d->room && d->zero && d->copy && d->put && d->get &&
-           d->mark && d->follow && d->passed;
+    return d->host_alloc && d->host_free && d->room && d->zero && d->copy && d->put && d->mark &&
+           d->follow && d->passed;
 }
 
 void backend_init(struct backend *b, const struct backend_ops *ops)
@@ -151,12 +151,6 @@ int backend_put(struct backend *b, enum backend_lane lane, void *to, const void 
                 size_t n_bytes, struct err *err)
 {
     return n_bytes && b->ops->device ? b->ops->device->put(b, lane, to, from, n_bytes, err)
-                                     : copy_now(to, from, n_bytes);
-}
-
-int backend_get(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
-{
-    return n_bytes && b->ops->device ? b->ops->device->get(b, to, from, n_bytes, err)
                                      : copy_now(to, from, n_bytes);
 }
 

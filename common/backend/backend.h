@@ -42,12 +42,10 @@ enum fusion {
     FUSE_FLATTEN,         /* flatten + linear, and the gradients */
     FUSE_POOL_GRAD_ACT,   /* activation_grad after pool2d_grad in one pass */
     FUSE_LOSS_GRAD,       /* softmax_xent and its gradient, where nobody else reads prob */
-    FUSE_LINEAR_GRAD_ACT, /* activation_grad after linear_grad_x, by what linear + act left for it
-                           */
+    FUSE_LINEAR_GRAD_ACT, /* activation_grad after linear_grad_x, by what linear + act left */
 };
 
-/* A device's two queues: what one is given is done in order, and nothing orders the two but marks.
- */
+/* A device's two queues: what one is given is done in order; only marks order the two. */
 enum backend_lane {
     LANE_MAIN, /* kernels, recordings, and every call that names no lane */
     LANE_COPY, /* batches on their way in, while LANE_MAIN computes */
@@ -58,7 +56,7 @@ enum { BACKEND_MARKS = 16 };
 /* What a backend adds whose memory the host cannot touch.  All of it only enqueues: no allocation,
  * no waiting. */
 struct backend_device_ops {
-    /* Memory of the host that put and get can work with (pinned). */
+    /* Memory of the host that put and kernels can work with (pinned). */
     int (*host_alloc)(struct backend *b, size_t n_bytes, const char *what, void **out,
                       struct err *err);
     void (*host_free)(struct backend *b, void *p);
@@ -67,7 +65,6 @@ struct backend_device_ops {
     int (*copy)(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err);
     int (*put)(struct backend *b, enum backend_lane lane, void *to, const void *from,
                size_t n_bytes, struct err *err);
-    int (*get)(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err);
     int (*mark)(struct backend *b, enum backend_lane lane, int mark, struct err *err);
     int (*follow)(struct backend *b, enum backend_lane lane, int mark, struct err *err);
     int (*passed)(struct backend *b, int mark, struct err *err);
@@ -129,7 +126,7 @@ void backend_set_threads(struct backend *b, int n_threads); /* kernels made befo
 void backend_close(struct backend *b);                      /* NULL is fine */
 
 /* What a step does besides running kernels; enqueued where the backend is a device, else done at
- * once.  zero, copy, put, get and stopwatch may be recorded. */
+ * once.  zero, copy, put and stopwatch may be recorded. */
 int backend_is_device(const struct backend *b);
 int backend_host_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
                        struct err *err);            /* zeroed */
@@ -139,13 +136,11 @@ int backend_room(struct backend *b, size_t *n_bytes, struct err *err);
 int backend_zero(struct backend *b, void *p, size_t n_bytes, struct err *err);
 int backend_copy(struct backend *b, void *to, const void *from, size_t n_bytes,
                  struct err *err); /* both the backend's, not overlapping */
-/* From or to backend_host_alloc's memory, which must be left alone until the copy is done. */
+/* From backend_host_alloc's memory, which must be left alone until the copy is done. */
 int backend_put(struct backend *b, enum backend_lane lane, void *to, const void *from,
                 size_t n_bytes, struct err *err);
-int backend_get(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err);
 
-/* A mark, 0 .. BACKEND_MARKS - 1, stands behind what its lane has been given when it was last set.
- */
+/* A mark, 0 .. BACKEND_MARKS - 1, stands behind what its lane had been given when last set. */
 int backend_mark(struct backend *b, enum backend_lane lane, int mark, struct err *err);
 /* What `lane` is given from now on is done after the mark is passed; never set: at once. */
 int backend_follow(struct backend *b, enum backend_lane lane, int mark, struct err *err);

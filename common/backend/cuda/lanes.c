@@ -72,13 +72,6 @@ static int put(struct backend *b, enum backend_lane lane, void *to, const void *
                       "copy to the GPU", err);
 }
 
-static int get(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
-{
-    return cuda_check(
-        (int)cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToHost, to_cuda(b)->stream),
-        "copy from the GPU", err);
-}
-
 static int mark(struct backend *b, enum backend_lane lane, int i, struct err *err)
 {
     struct cuda *c = to_cuda(b);
@@ -119,7 +112,6 @@ const struct backend_device_ops cuda_lanes = {
     .zero = zero,
     .copy = copy,
     .put = put,
-    .get = get,
     .mark = mark,
     .follow = follow,
     .passed = passed,
