@@ -5,11 +5,14 @@
  * the python3 on PATH (nvidia/X/lib, where pip puts them).  A library is loaded from where it was
  * found first, in the order of dependence, so that the plugin and cuDNN find it loaded.
  *
- * Life:    plugin_search_new -> plugin_search_load, plugin_search_print -> plugin_search_free. What
- *          was loaded stays until the program ends: NVIDIA's libraries are not made to be unloaded.
+ * Life:    plugin_search_new -> plugin_search_load, plugin_search_print -> plugin_search_free.
+ *          What was loaded stays until the program ends: NVIDIA's libraries are not made to be
+ *          unloaded.
+ *
  * Threads: one at a time.
+ *
  * Errors:  ERR_UNSUPPORTED: no plugin, one of another version, a missing library (which), one too
- * old, no driver.
+ *          old, no driver.
  *
  * The plugin has a hidden copy of base/, tensor/, ir/ and op/ and exports one symbol,
  * PLUGIN_SYMBOL, of type plugin_fn. */

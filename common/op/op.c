@@ -47,8 +47,7 @@ static int check_types(const struct graph *g, const struct node *n, struct err *
     return 0;
 }
 
-/* Check that the node's inputs exist and ask its op for the outputs; shape.n < 0: no such output.
- */
+/* Check that the node's inputs exist and ask its op for the outputs; shape.n < 0: none such. */
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                  struct err *err)
 {

@@ -1,9 +1,16 @@
 /* sgd - one step of stochastic gradient descent on a range of parameters, as torch.optim.SGD.
  *
- * sgd  in: 0 param [n]  1 grad [n]  2 momentum? [n]  3 check F64 [2] (grad_check's, of the whole
- *          gradient)  4 control F32 [CONTROL_LEN] (reduced)  5 scalars  6 copy? [n] of any real
- * type 7 scaler? F32 [SCALER_LEN] (op/loss_scale.c): the gradient is so many times too large out: 0
- * param  1 momentum  2 copy: the same values as in, updated in place (absent as in[2], in[6])
+ * sgd  in:  0 param [n]  1 grad [n]  2 momentum? [n]
+ *
+ *           3 check F64 [2] (grad_check's, of the whole gradient)
+ *
+ *           4 control F32 [CONTROL_LEN] (reduced)  5 scalars  6 copy? [n] of any real type
+ *
+ *           7 scaler? F32 [SCALER_LEN] (op/loss_scale.c): the gradient is so many times too large
+ *
+ *      out: 0 param  1 momentum  2 copy: the same values as in, updated in place (absent as in[2],
+ *           in[6])
+ *
  *   attr.sgd: momentum, dampening, weight_decay, nesterov.  A range has one weight decay;
  * parameters without decay are a node of their own.
  *

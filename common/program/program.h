@@ -65,8 +65,7 @@ struct stage {
 
 /* Takes g, on failure too.  An evaluation graph (not differentiated) has no BUCKET stages.
  * layout    borrowed; NULL if the graph has neither parameters nor states.
- * Fails with ERR_CONFIG when a parameter is not in the layout, and what backend_make_kernel says.
- */
+ * Fails with ERR_CONFIG (a parameter is not in the layout), and as backend_make_kernel does. */
 int program_new(struct backend *b, struct graph *g, const struct layout *layout,
                 struct program **out, struct err *err);
 void program_free(struct program *p);

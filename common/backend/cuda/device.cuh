@@ -192,8 +192,7 @@ template <typename T> static __device__ struct best block_best(const T *x, int64
     return block_best_of(v, first);
 }
 
-/* A parameter's gradient, of the type that is wanted: few elements, so choosing for each is free.
- */
+/* A parameter's gradient, of the type that is wanted: of few elements, so choosing is free. */
 struct grad_array {
     void *at; /* NULL: not wanted */
     int type; /* enum dtype */

@@ -1,5 +1,4 @@
-/* Layer norm, a block to a row, sums in double; formulas in op/layer_norm.c, twin cpu/layer_norm.c.
- */
+/* Layer norm, a block to a row, sums in double; formulas op/layer_norm.c, twin cpu/layer_norm.c. */
 #include "backend/cuda/columns.cuh"
 
 template <typename T> struct norm_rows {

@@ -1,5 +1,4 @@
-/* Mean squared error to the one-hot label, a block to a row; formulas in op/mse.c, twin cpu/mse.c.
- */
+/* Mean squared error to the one-hot label, a block to a row; formulas op/mse.c, twin cpu/mse.c. */
 #include "backend/cuda/loss.cuh"
 
 template <typename T> struct mse_rows {

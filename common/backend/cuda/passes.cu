@@ -114,7 +114,7 @@ static __global__ void relu_mask(T *y, const T *bias, uint32_t *mask, int64_t n,
                                  int64_t words)
 {
     for (struct walk w(words); w.i < n; w.next()) {
-        T *row = y + w.i / words * c;
+        T *row = y + w.row * c;
         uint32_t bits = 0;
 
         for (int64_t k = 32 * w.col; k < c && k < 32 * (w.col + 1); k++) {
@@ -167,7 +167,7 @@ template <typename T>
 static __global__ void masked(T *dx, const uint32_t *mask, int64_t n, int64_t c, int64_t words)
 {
     for (struct walk w(c); w.i < n; w.next())
-        if (!(mask[w.i / c * words + w.col / 32] >> w.col % 32 & 1))
+        if (!(mask[w.row * words + w.col / 32] >> w.col % 32 & 1))
             dx[w.i] = (T)0.0f;
 }
 
