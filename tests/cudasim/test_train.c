@@ -300,6 +300,38 @@ static void test_breaks_off(void **state)
     }
 }
 
+/* As a rank that is lost while its step is recorded leaves the backend: the recording is spoilt. */
+static int open_after_lost_recording(int device, struct backend **out, struct err *err)
+{
+    struct err lost;
+
+    if (cuda_open(device, out, err) < 0)
+        return err->code;
+    assert_int_equal(backend_record_begin(*out, err), 0);
+    assert_int_equal(backend_sync(*out, &lost), ERR_DEVICE);
+    assert_int_equal(backend_record_end(*out, NULL, &lost), ERR_DEVICE);
+    assert_non_null(strstr(lost.msg, "record a step"));
+    return 0;
+}
+
+/* The next formation trains on that backend as on a new one, from its first launch on. */
+static void test_trains_after_lost_recording(void **state)
+{
+    static const char job[] = MLP "train: {global_batch: 31}\n";
+    struct plugin again = sim;
+    struct run_plan plan = {.job = job, .n_ranks = 1, .n_epochs = 1, .plugin = &sim};
+    struct run_result fresh, r;
+
+    (void)state;
+    run_job_ok(&plan, &fresh);
+    again.open = open_after_lost_recording;
+    plan.plugin = &again;
+    run_job_ok(&plan, &r);
+    assert_same("after a lost recording", &fresh, &r, 0);
+    assert_true(hash_equal(r.replica[0], fresh.replica[0]));
+    assert_int_equal(sim_open_things(), 0);
+}
+
 /* With micro-batches one step is under way, and so on the CPU. */
 static void test_one_under_way(void **state)
 {
@@ -491,7 +523,7 @@ int main(void)
         cmocka_unit_test(test_half_precision), cmocka_unit_test(test_loss_scale),
         cmocka_unit_test(test_choices),        cmocka_unit_test(test_two_under_way),
         cmocka_unit_test(test_one_under_way),  cmocka_unit_test(test_resume_half),
-        cmocka_unit_test(test_breaks_off),
+        cmocka_unit_test(test_breaks_off),     cmocka_unit_test(test_trains_after_lost_recording),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,6 +45,7 @@ int cuda_check(int status, const char *what, struct err *err)
 {
     if (status == cudaSuccess)
         return 0;
+    (void)cudaGetLastError(); /* said here: not again behind a launch */
     return err_set(err, ERR_DEVICE, "cannot %s: %s (%s)", what,
                    cudaGetErrorString((cudaError_t)status), cudaGetErrorName((cudaError_t)status));
 }
