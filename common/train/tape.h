@@ -5,7 +5,7 @@
  * backend cannot, or train.record is false) it is queued each time, for the same numbers.
  *
  * So whoever queues must queue the same each time: addresses and sizes, and nothing read from host
- * memory but through backend_put and backend_get of places that never change.
+ * memory but through backend_put, from places that never change.
  *
  * Life:    tapes_new -> tapes_run ... -> tapes_free, before what was recorded is freed (programs,
  *          buffers, and a device's coll: coll/device.h).

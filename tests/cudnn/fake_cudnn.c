@@ -223,7 +223,8 @@ static cudnnStatus_t restore(struct desc *plan)
         return CUDNN_STATUS_SUCCESS;
     if (json->n < (int64_t)sizeof head || memcmp(json->value, head, sizeof head - 1) != 0)
         return CUDNN_STATUS_BAD_PARAM;
-    text = strndup(json->value, (size_t)json->n);
+    text = calloc(1, (size_t)json->n + 1);
+    memcpy(text, json->value, (size_t)json->n);
     at = text + sizeof head - 1;
     config = new_desc(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     config->number = (int)next(&at);
