@@ -57,6 +57,8 @@ static void deliver(struct sim *s, struct sim_event *e)
                 (long long)m->generation, (long long)e->link);
     s->n_delivered += m->body_case != WIRE__CONTROL__BODY_HEARTBEAT;
     n->heard = sim_clock(s, e->node);
+    if (m->body_case == WIRE__CONTROL__BODY_DRAIN && m->drain->taken_back) /* as any other, then */
+        n->drained_life = 0;
     if (e->node == 0)
         driver_message(n->d, sim_clock(s, 0), e->link, m);
     else

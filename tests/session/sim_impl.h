@@ -219,7 +219,6 @@ void coll_heal(struct sim *s);         /* what held up a collective may be over 
 /* sim_watch.c */
 void watch_event(struct sim *s, const struct session_event *e);
 void watch_driver(struct sim *s);
-void watch_taken_back(struct sim *s); /* what the driver has just done may be that */
 void watch_follower(struct sim *s, int k);
 void watch_incident(struct sim *s, const struct incident *i);
 void watch_away(struct sim *s, int k, int64_t ns);             /* its clock went on without it */

@@ -136,8 +136,6 @@ void sim_drain(struct sim *s, int k)
 {
     struct node *n = &s->nodes[k];
     struct action a;
-    if (n->d)
-        watch_taken_back(s);
     while (n->d ? driver_next(n->d, &a) : n->f ? follower_next(n->f, &a) : 0) {
         do_action(s, k, &a);
         action_fini(&a);

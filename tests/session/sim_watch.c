@@ -240,18 +240,6 @@ static void check_due(struct sim *s, const struct driver *d, int64_t now)
     }
 }
 
-/* Too few were left: it trains on, and what becomes of it is as of any other. */
-void watch_taken_back(struct sim *s)
-{
-    const struct driver *d = s->nodes[0].d;
-    for (int i = 1; i < d->n_seats && d->stage < STAGE_ENDING; i++) {
-        const struct seat *seat = &d->seats[i];
-        struct node *n = seat->is_taken ? &s->nodes[s->links[seat->conn->id].node] : NULL;
-        if (n && n->drained_life == n->life && !seat->leaving)
-            n->drained_life = 0;
-    }
-}
-
 void watch_driver(struct sim *s)
 {
     const struct driver *d = s->nodes[0].d;
