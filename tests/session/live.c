@@ -150,6 +150,17 @@ static void stop(struct live *l, struct process *p)
     live_drain(l, p);
 }
 
+/* An answer to the operator: lines, each of them fit for a terminal. */
+static void check_lines(struct buf *answer)
+{
+    char *text = xstrdup(buf_cstr(answer)), *rest = text;
+
+    ASSERT(answer->len > 0 && text[answer->len - 1] == '\n');
+    for (char *line = strsep(&rest, "\n"); line; line = strsep(&rest, "\n"))
+        live_check_text(line);
+    free(text);
+}
+
 static void drain_somebody(struct live *l, int who)
 {
     static const char *const named[] = {"0",      "1",      "2",       "spare1", "spare2",
@@ -162,7 +173,7 @@ static void drain_somebody(struct live *l, int who)
     if (driver_drain(l->p[0].d, l->now, named[(size_t)who % ARRAY_LEN(named)], &answer, &err) < 0)
         live_check_text(err.msg);
     else
-        live_check_text(buf_cstr(&answer));
+        check_lines(&answer);
     buf_fini(&answer);
     live_drain(l, &l->p[0]);
 }
