@@ -26,7 +26,7 @@ struct bench {
     struct kernel *kernel[MAX_KERNELS];
     void **value;
     double *ms[MAX_KERNELS]; /* [steps] */
-    int n_steps, n_threads;
+    int n_steps, n_threads, onednn_alone;
 };
 
 static double now_ms(const struct bench *t)
@@ -145,6 +145,21 @@ static void fill(struct bench *t, int id)
             to[i] = 0.1f * ((float)(i * 7919 % 1009) / 504.5f - 1.0f);
 }
 
+/* With fewer samples than threads the backend leaves convolutions to oneDNN. */
+static struct kernel *make(struct bench *t, const struct node *n)
+{
+    struct cpu *b = container_of(t->b, struct cpu, base);
+    struct kernel *k;
+    struct err err;
+
+    if (t->onednn_alone &&
+        (n->op == OP_conv2d || n->op == OP_conv2d_grad_x || n->op == OP_conv2d_grad_w))
+        b->n_threads = (int)t->batch + 1;
+    need(backend_make_kernel(t->b, t->g, n, &k, &err), &err);
+    b->n_threads = t->n_threads;
+    return k;
+}
+
 static void prepare(struct bench *t)
 {
     size_t scratch_bytes = 64;
@@ -161,7 +176,7 @@ static void prepare(struct bench *t)
         fill(t, i);
     }
     for (int k = 0; k < t->g->n_nodes; k++) {
-        need(backend_make_kernel(t->b, t->g, &t->g->node[k], &t->kernel[k], &err), &err);
+        t->kernel[k] = make(t, &t->g->node[k]);
         if (t->kernel[k]->scratch_bytes > scratch_bytes)
             scratch_bytes = t->kernel[k]->scratch_bytes;
         t->ms[k] = xcalloc((size_t)t->n_steps, sizeof(double));
@@ -234,10 +249,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < 2; i++) {
         t[i] = (struct bench){.batch = argc > 1 ? atoi(argv[1]) : 256,
                               .n_threads = argc > 2 ? atoi(argv[2]) : 1,
-                              .n_steps = argc > 3 ? atoi(argv[3]) : 50};
+                              .n_steps = argc > 3 ? atoi(argv[3]) : 50,
+                              .onednn_alone = i == 1};
         need(backend_open_cpu(t[i].n_threads, &t[i].b, &err), &err);
-        if (i == 1) /* with several threads the backend leaves convolutions to oneDNN */
-            container_of(t[i].b, struct cpu, base)->n_threads = 2;
         t[i].g = graph_new(t[i].batch, 1);
         build(&t[i]);
         prepare(&t[i]);

@@ -1,6 +1,8 @@
 /* The cpu backend's kernels, case by case (runner.h). */
 #include "../test.h"
 
+#include "backend/cpu/cpu.h"
+#include "base/util.h"
 #include "runner.h"
 
 static struct backend *open_cpu(void)
@@ -12,16 +14,18 @@ static struct backend *open_cpu(void)
     return b;
 }
 
-/* oneDNN's threads keep memory of their own for good, so with several the heap is not watched. */
+/* With several threads even the smallest work is cut; oneDNN's threads keep memory of their own for
+ * good, so the heap is not watched then. */
 static void test_cases(void **state)
 {
     struct backend *b = open_cpu();
 
     (void)state;
-    for (int threads = 1; threads <= 3; threads += 2) {
+    for (int threads = 1; threads <= 2; threads++) {
         const struct op_runner r = {.b = b, .watch_heap = threads == 1};
 
         backend_set_threads(b, threads);
+        container_of(b, struct cpu, base)->least_work = 1;
         assert_true(op_runner_cases(&r, threads == 1) > 0);
     }
     backend_close(b);

@@ -1,4 +1,5 @@
-/* Each pass works sample by sample, in one thread, on copies of the filter that suit it:
+/* Each pass works sample by sample, each thread on a part of the batch, on copies of the filter
+ * that suit it:
  *
  *   forward  y[p,q..,k]        sum over r, j=(s,c) of x[p+r,q..,j] * w[r,j,k]      vectors of K
  *   grad_x   dx[p+r, q.., j]  += sum over k of dy[p,q..,k] * w[r,k,j]              vectors of S*C
@@ -101,9 +102,17 @@ static void filter_from_row(const struct dims *d, const float *from, float *w)
                     *w++ = from[(r * d->K + k) * d->Lp + s * d->C + c];
 }
 
-static void run_forward(const struct plain *p)
+/* Vector instructions, of either pass: a product of 16 numbers each. */
+static int64_t work(const struct dims *d) { return d->N * d->P * d->Q * d->R * d->L * d->K / 16; }
+
+static struct dims dims_forward(const struct plain *p)
 {
-    const struct dims d = dims_of(&p->in_shape[0], &p->in_shape[1], &p->out_shape[0]);
+    return dims_of(&p->in_shape[0], &p->in_shape[1], &p->out_shape[0]);
+}
+
+static void forward_samples(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct dims d = dims_forward(p);
     const int most = outer_max_i((int)d.K);
     struct outer o = {.n1 = d.R,
                       .n2 = d.L,
@@ -117,8 +126,8 @@ static void run_forward(const struct plain *p)
     const float *x = p->in[0];
     float *y = p->out[0];
 
-    filter_by_k(&d, p->in[1], p->scratch);
-    for (int64_t n = 0; n < d.N; n++)
+    (void)part;
+    for (int64_t n = from; n < to; n++)
         for (int64_t i = 0; i < d.P; i++)
             for (int64_t q = 0; q < d.Q; q += o.n_i) {
                 set_offsets(&o, next_block(d.Q - q, most), d.C, d.K);
@@ -127,16 +136,29 @@ static void run_forward(const struct plain *p)
             }
 }
 
-static void run_grad_x(const struct plain *p)
+static void run_forward(const struct plain *p)
 {
-    const struct dims d = dims_of(&p->out_shape[0], &p->in_shape[0], &p->in_shape[1]);
+    const struct dims d = dims_forward(p);
+
+    filter_by_k(&d, p->in[1], p->scratch);
+    plain_split(p, d.N, work(&d), forward_samples);
+}
+
+static struct dims dims_grad_x(const struct plain *p)
+{
+    return dims_of(&p->out_shape[0], &p->in_shape[0], &p->in_shape[1]);
+}
+
+static void grad_x_samples(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct dims d = dims_grad_x(p);
     const int most = outer_max_i((int)d.L);
     struct outer o = {.n1 = 1, .n2 = d.K, .a2 = 1, .b2 = d.Lp, .n_j = (int)d.L, .end = OUTER_ADD};
     const float *dy = p->in[1], *w = p->scratch;
     float *dx = p->out[0];
 
-    filter_by_row(&d, p->in[0], p->scratch);
-    for (int64_t n = 0; n < d.N; n++) {
+    (void)part;
+    for (int64_t n = from; n < to; n++) {
         memset(dx + n * d.H * d.W * d.C, 0, (size_t)(d.H * d.W * d.C) * sizeof *dx);
         for (int64_t r = 0; r < d.R; r++)
             for (int64_t i = 0; i < d.P; i++)
@@ -146,6 +168,14 @@ static void run_grad_x(const struct plain *p)
                               dx + ((n * d.H + i + r) * d.W + q) * d.C);
                 }
     }
+}
+
+static void run_grad_x(const struct plain *p)
+{
+    const struct dims d = dims_grad_x(p);
+
+    filter_by_row(&d, p->in[0], p->scratch);
+    plain_split(p, d.N, work(&d), grad_x_samples);
 }
 
 /* One sample's part of dw[r][k][j]. */
@@ -211,38 +241,64 @@ CPU_CLONES static void add_bias(const struct dims *d, const float *restrict dy,
         db[k] += part[k];
 }
 
-static void run_grad_w(const struct plain *p)
+static struct dims dims_grad_w(const struct plain *p)
 {
-    const struct dims d = dims_of(&p->in_shape[0], &p->out_shape[0], &p->in_shape[1]);
-    const int64_t n_w = d.R * max_i64(d.K * d.Lp, d.L * d.K);
-    float *sum = p->scratch, *part = sum + n_w;
+    return dims_of(&p->in_shape[0], &p->out_shape[0], &p->in_shape[1]);
+}
 
-    memset(sum, 0, (size_t)n_w * sizeof *sum);
-    if (p->out[1])
-        memset(p->out[1], 0, p->out_bytes[1]);
-    for (int64_t n = 0; n < d.N; n++) {
+/* What a part of the batch sums up in its scratch: dw [n_w] as add_by_... has it, and db [K]; the
+ * last K are add_bias'. */
+static int64_t n_w(const struct dims *d) { return d->R * max_i64(d->K * d->Lp, d->L * d->K); }
+
+static void grad_w_samples(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct dims d = dims_grad_w(p);
+    float *dw = plain_part_scratch(p, part), *db = dw + n_w(&d), *of_sample = db + d.K;
+
+    memset(dw, 0, (size_t)(n_w(&d) + d.K) * sizeof *dw);
+    for (int64_t n = from; n < to; n++) {
         const float *x = (const float *)p->in[0] + n * d.H * d.W * d.C;
         const float *dy = (const float *)p->in[1] + n * d.P * d.Q * d.K;
 
-        (by_row(&d) ? add_by_row : add_by_k)(&d, x, dy, sum);
+        (by_row(&d) ? add_by_row : add_by_k)(&d, x, dy, dw);
         if (p->out[1])
-            add_bias(&d, dy, part, p->out[1]);
+            add_bias(&d, dy, of_sample, db);
     }
-    (by_row(&d) ? filter_from_row : filter_from_k)(&d, sum, p->out[0]);
 }
 
-/* Stride 1, dense, no padding, one group; one thread (we have no threads of our own); few numbers
- * side by side. */
+CPU_CLONES static void add_part(float *restrict sum, const float *restrict part, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += part[i];
+}
+
+static void run_grad_w(const struct plain *p)
+{
+    const struct dims d = dims_grad_w(p);
+    const int n_parts = plain_parts(p, d.N, work(&d));
+    float *sum = plain_part_scratch(p, 0);
+
+    plain_split(p, d.N, work(&d), grad_w_samples);
+    for (int i = 1; i < n_parts; i++)
+        add_part(sum, plain_part_scratch(p, i), n_w(&d) + d.K);
+    (by_row(&d) ? filter_from_row : filter_from_k)(&d, sum, p->out[0]);
+    if (p->out[1])
+        memcpy(p->out[1], sum + n_w(&d), p->out_bytes[1]);
+}
+
+/* Stride 1, dense, no padding, one group; a sample for each thread, for oneDNN cuts the image, too;
+ * few numbers side by side. */
 int conv_rows_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
-    const int w_in = n->op == OP_conv2d ? 1 : 0;
+    const int w_in = n->op == OP_conv2d ? 1 : 0, rows_in = n->op == OP_conv2d_grad_x ? 1 : 0;
     const struct shape *w = n->op == OP_conv2d_grad_w ? cpu_out(g, n, 0) : cpu_in(g, n, w_in);
     const int64_t K = w->dim[0], C = w->dim[1], L = C * w->dim[3], most = 16 * OUTER_MAX_V;
 
     for (int i = 0; i < 2; i++)
         if (n->attr.conv.stride[i] != 1 || n->attr.conv.dilation[i] != 1 || n->attr.conv.pad[i])
             return 0;
-    if (n->attr.conv.groups != 1 || b->n_threads != 1 || !outer_available())
+    if (n->attr.conv.groups != 1 || cpu_in(g, n, rows_in)->dim[0] < b->n_threads ||
+        !outer_available())
         return 0;
     if (n->op == OP_conv2d)
         return K <= most && C < 16 &&
@@ -259,12 +315,12 @@ int conv_rows_make(struct cpu *b, const struct graph *g, const struct node *n, s
     const struct shape *w = grad_w ? cpu_out(g, n, 0) : cpu_in(g, n, n->op == OP_conv2d ? 1 : 0);
     const int64_t K = w->dim[0], L = w->dim[1] * w->dim[3];
     const int64_t by_row = K * round_up_i64(L, 16), by_k = L * round_up_i64(K, 16);
-    const int64_t scratch = w->dim[2] * max_i64(by_row, by_k) + (grad_w ? K : 0);
+    const int64_t filters = w->dim[2] * max_i64(by_row, by_k);
+    const size_t scratch = (size_t)filters * sizeof(float),
+                 sums = scratch + (size_t)(2 * K) * sizeof(float);
 
-    (void)b;
-    return plain_new(g, n,
-                     grad_w               ? run_grad_w
-                     : n->op == OP_conv2d ? run_forward
-                                          : run_grad_x,
-                     (size_t)scratch * sizeof(float), out, err);
+    if (grad_w)
+        return plain_new_split(b, g, n, run_grad_w, 0, sums, out, err);
+    return plain_new_split(b, g, n, n->op == OP_conv2d ? run_forward : run_grad_x, scratch, 0, out,
+                           err);
 }

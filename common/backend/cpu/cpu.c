@@ -12,6 +12,8 @@
 /* Of the OpenMP runtime that oneDNN was linked with; <omp.h> may be another compiler's. */
 void omp_set_num_threads(int n_threads);
 
+enum { LEAST_WORK = 1 << 15 }; /* about 15 us: waking a sleeping thread takes about 5 */
+
 static const struct backend_ops cpu_ops;
 
 static struct cpu *to_cpu(struct backend *b)
@@ -166,6 +168,7 @@ int backend_open_cpu(int n_threads, struct backend **out, struct err *err)
 
     ASSERT(n_threads >= 1);
     c->n_threads = n_threads;
+    c->least_work = LEAST_WORK;
     omp_set_num_threads(n_threads);
     if (onednn_open(&c->dn, err) < 0) {
         free(c);

@@ -2,7 +2,8 @@
  *
  * For every operator NAME there is cpu_make_NAME in the file of its family.  A kernel is either a
  * chain (chain.h: oneDNN primitives one after another) or plain (plain.h: one C function).
- * Threads: oneDNN's OpenMP threads; plain kernels use the calling thread alone. */
+ * Threads: oneDNN's OpenMP threads.  The costly plain kernels are cut into parts for them
+ * (plain_split); the others use the calling thread alone. */
 #ifndef BACKEND_CPU_CPU_H
 #define BACKEND_CPU_CPU_H
 
@@ -14,6 +15,7 @@ struct cpu {
     struct backend base;
     struct onednn *dn;
     int n_threads;
+    int64_t least_work; /* that is worth another thread: vector instructions, roughly */
 };
 
 #define X(name)                                                                     \

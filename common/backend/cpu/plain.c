@@ -6,6 +6,11 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
+/* Of the OpenMP runtime that oneDNN was linked with: `#pragma omp` would want the compiler's. */
+void GOMP_parallel(void (*fn)(void *data), void *data, unsigned n_threads, unsigned flags);
+int omp_get_thread_num(void);
+int omp_get_num_threads(void);
+
 static int plain_bind(struct kernel *k, void *const *in, void *const *out, void *scratch,
                       struct err *err)
 {
@@ -51,6 +56,8 @@ int plain_new(const struct graph *g, const struct node *n, void (*run)(const str
     p->k.ops = &plain_ops;
     p->k.scratch_bytes = scratch_bytes;
     p->run = run;
+    p->n_threads = 1;
+    p->least_work = 1;
     p->attr = n->attr;
     for (int i = 0; i < NODE_MAX_IN; i++)
         p->in_shape[i] = cpu_has_in(n, i) ? *cpu_in(g, n, i) : absent;
@@ -71,6 +78,61 @@ int plain_new(const struct graph *g, const struct node *n, void (*run)(const str
     }
     *out = &p->k;
     return 0;
+}
+
+int plain_new_split(struct cpu *b, const struct graph *g, const struct node *n,
+                    void (*run)(const struct plain *p), size_t scratch_bytes, size_t part_bytes,
+                    struct kernel **out, struct err *err)
+{
+    const size_t line = 64, shared = (scratch_bytes + line - 1) / line * line;
+    const size_t each = (part_bytes + line - 1) / line * line;
+    struct plain *p;
+    int rc = plain_new(g, n, run, shared + each * (size_t)b->n_threads, out, err);
+
+    if (rc < 0)
+        return rc;
+    p = container_of(*out, struct plain, k);
+    p->n_threads = b->n_threads;
+    p->least_work = b->least_work;
+    p->part_scratch = shared;
+    p->part_bytes = each;
+    return 0;
+}
+
+void *plain_part_scratch(const struct plain *p, int i)
+{
+    return (char *)p->scratch + p->part_scratch + (size_t)i * p->part_bytes;
+}
+
+struct split {
+    const struct plain *p;
+    int64_t n;
+    int n_parts;
+    plain_part *part;
+};
+
+/* Fewer threads may have come than there are parts. */
+static void run_parts(void *data)
+{
+    const struct split *s = data;
+
+    for (int i = omp_get_thread_num(); i < s->n_parts; i += omp_get_num_threads())
+        s->part(s->p, i, s->n * i / s->n_parts, s->n * (i + 1) / s->n_parts);
+}
+
+int plain_parts(const struct plain *p, int64_t n, int64_t work)
+{
+    return (int)max_i64(1, min_i64(p->n_threads, min_i64(n, work / p->least_work)));
+}
+
+void plain_split(const struct plain *p, int64_t n, int64_t work, plain_part *part)
+{
+    struct split s = {p, n, plain_parts(p, n, work), part};
+
+    if (s.n_parts == 1)
+        part(p, 0, 0, n);
+    else
+        GOMP_parallel(run_parts, &s, (unsigned)s.n_parts, 0);
 }
 
 void plain_zero(const struct plain *p)

@@ -22,7 +22,10 @@
 
 struct plain {
     struct kernel k;
+    int n_threads;                                       /* that plain_split may use */
+    int64_t least_work;                                  /* that it gives one of them */
     void *in[NODE_MAX_IN], *out[NODE_MAX_OUT], *scratch; /* NULL: absent */
+    size_t part_scratch, part_bytes; /* where in the scratch each part's own begins, and its size */
     struct shape in_shape[NODE_MAX_IN], out_shape[NODE_MAX_OUT];
     size_t out_bytes[NODE_MAX_OUT];
     enum dtype in_type[NODE_MAX_IN];
@@ -33,6 +36,21 @@ struct plain {
 
 int plain_new(const struct graph *g, const struct node *n, void (*run)(const struct plain *p),
               size_t scratch_bytes, struct kernel **out, struct err *err);
+
+/* Do part(p, i, from, to) for all of [0, n), cut into equal parts i < plain_parts(p, n, work), on
+ * as many threads; returns when all are done.  `work`: vector instructions in all, roughly; little
+ * work is not cut.  The parts, and so the bits of what they add up, do not depend on how many
+ * threads there really are. */
+typedef void plain_part(const struct plain *p, int i, int64_t from, int64_t to);
+int plain_parts(const struct plain *p, int64_t n, int64_t work);
+void plain_split(const struct plain *p, int64_t n, int64_t work, plain_part *part);
+
+/* As plain_new, for a kernel that plain_split cuts: each thread of `b` adds part_bytes of scratch,
+ * the i-th part's at plain_part_scratch, after scratch_bytes of all. */
+int plain_new_split(struct cpu *b, const struct graph *g, const struct node *n,
+                    void (*run)(const struct plain *p), size_t scratch_bytes, size_t part_bytes,
+                    struct kernel **out, struct err *err);
+void *plain_part_scratch(const struct plain *p, int i);
 
 /* The run function of a node that has nothing to do: zeroes its outputs. */
 void plain_zero(const struct plain *p);

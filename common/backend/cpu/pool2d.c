@@ -53,11 +53,11 @@ static void max_of_window(const struct plain *p, const float *x, struct window v
 }
 
 /* which may not be wanted: then the scratch takes it. */
-static void run_max(const struct plain *p)
+static void max_of_samples(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const int64_t *x_dim = p->in_shape[0].dim, *y_dim = p->out_shape[0].dim, c = p->c;
 
-    for (int64_t n = 0; n < y_dim[0]; n++) {
+    for (int64_t n = from; n < to; n++) {
         const float *x = (const float *)p->in[0] + n * x_dim[1] * x_dim[2] * c;
 
         for (int64_t i = 0; i < y_dim[1]; i++)
@@ -65,9 +65,17 @@ static void run_max(const struct plain *p)
                 const int64_t at = ((n * y_dim[1] + i) * y_dim[2] + j) * c;
 
                 max_of_window(p, x, window_at(p, x_dim[1], x_dim[2], i, j), (float *)p->out[0] + at,
-                              p->out[1] ? (int32_t *)p->out[1] + at : (int32_t *)p->scratch);
+                              p->out[1] ? (int32_t *)p->out[1] + at : plain_part_scratch(p, part));
             }
     }
+}
+
+static void run_max(const struct plain *p)
+{
+    const int *kernel = p->attr.pool.kernel;
+
+    plain_split(p, p->out_shape[0].dim[0],
+                shape_elements(&p->out_shape[0]) * kernel[0] * kernel[1] / 4, max_of_samples);
 }
 
 static int make_average(struct cpu *b, const struct graph *g, const struct node *n,
@@ -96,7 +104,8 @@ int cpu_make_pool2d(struct cpu *b, const struct graph *g, const struct node *n, 
 {
     if (n->attr.pool.kind == POOL_AVG)
         return make_average(b, g, n, out, err);
-    return plain_new(g, n, run_max, (size_t)cpu_in(g, n, 0)->dim[3] * sizeof(int32_t), out, err);
+    return plain_new_split(b, g, n, run_max, 0, (size_t)cpu_in(g, n, 0)->dim[3] * sizeof(int32_t),
+                           out, err);
 }
 
 /* One row of dx (before the activation) is put together in the scratch, which stays in the nearest
@@ -177,12 +186,13 @@ static void covering(const struct plain *p, int64_t h, int64_t *first, int64_t *
 }
 
 /* An average gives equal sums to all image rows that the same windows cover. */
-static void grad_sample(const struct plain *p, int64_t n)
+static void grad_sample(const struct plain *p, int part, int64_t n)
 {
     const int64_t *y_dim = p->in_shape[0].dim, *x_dim = p->out_shape[0].dim;
     const int64_t y_at = n * y_dim[1] * y_dim[2] * p->c, row = x_dim[2] * p->c;
     struct row r = {p, (const float *)p->in[0] + y_at,
-                    p->in[1] ? (const int32_t *)p->in[1] + y_at : NULL, 0, p->scratch};
+                    p->in[1] ? (const int32_t *)p->in[1] + y_at : NULL, 0,
+                    plain_part_scratch(p, part)};
     int64_t last_first = -1, last_end = -1;
 
     for (r.h = 0; r.h < x_dim[1]; r.h++) {
@@ -202,10 +212,15 @@ static void grad_sample(const struct plain *p, int64_t n)
     }
 }
 
+static void grad_samples(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    for (int64_t n = from; n < to; n++)
+        grad_sample(p, part, n);
+}
+
 static void run_grad(const struct plain *p)
 {
-    for (int64_t n = 0; n < p->out_shape[0].dim[0]; n++)
-        grad_sample(p, n);
+    plain_split(p, p->out_shape[0].dim[0], shape_elements(&p->out_shape[0]) / 4, grad_samples);
 }
 
 int cpu_make_pool2d_grad(struct cpu *b, const struct graph *g, const struct node *n,
@@ -213,6 +228,6 @@ int cpu_make_pool2d_grad(struct cpu *b, const struct graph *g, const struct node
 {
     const struct shape *x = cpu_out(g, n, 0);
 
-    (void)b;
-    return plain_new(g, n, run_grad, (size_t)(x->dim[2] * x->dim[3]) * sizeof(float), out, err);
+    return plain_new_split(b, g, n, run_grad, 0, (size_t)(x->dim[2] * x->dim[3]) * sizeof(float),
+                           out, err);
 }

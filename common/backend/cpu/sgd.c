@@ -40,7 +40,7 @@ CPU_CLONES static void update_momentum(struct rule u, int first, float *restrict
     }
 }
 
-static void run(const struct plain *p)
+static struct rule rule_of(const struct plain *p)
 {
     const double *check = p->in[3];
     const struct step_scalars *s = p->in[5];
@@ -53,21 +53,35 @@ static void run(const struct plain *p)
                      .undamped = 1.0f - p->attr.sgd.dampening,
                      .nesterov = p->attr.sgd.nesterov};
 
-    if (!control_applies(check, p->in[4]))
-        return;
     if (s->clip_norm > 0.0f)
         u.clip = (float)fmin(1.0, (double)s->clip_norm / (sqrt(check[0]) / (double)scale + 1e-6));
+    return u;
+}
+
+static void update_part(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct step_scalars *s = p->in[5];
+    const float *grad = (const float *)p->in[1] + from;
+    float *param = (float *)p->out[0] + from;
+
+    (void)part;
     if (p->in[2])
-        update_momentum(u, s->first_update, p->out[0], p->in[1], p->out[1], p->c);
+        update_momentum(rule_of(p), s->first_update, param, grad, (float *)p->out[1] + from,
+                        to - from);
     else
-        update_plain(u, p->out[0], p->in[1], p->c);
+        update_plain(rule_of(p), param, grad, to - from);
     if (p->out[2]) /* F32, as all here is */
-        memcpy(p->out[2], p->out[0], p->out_bytes[2]);
+        memcpy((float *)p->out[2] + from, param, (size_t)(to - from) * sizeof *param);
+}
+
+static void run(const struct plain *p)
+{
+    if (control_applies(p->in[3], p->in[4]))
+        plain_split(p, p->c, p->c / 4, update_part);
 }
 
 int cpu_make_sgd(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                  struct err *err)
 {
-    (void)b;
-    return plain_new(g, n, run, 0, out, err);
+    return plain_new_split(b, g, n, run, 0, 0, out, err);
 }
