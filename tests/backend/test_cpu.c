@@ -1,13 +1,14 @@
 /* The cpu backend itself: memory, what it offers to fuse, threads, errors; and that what every rank
  * computes for itself comes out in the same bits as plain scalar code in the documented order,
- * although the kernels use whatever vectors this processor has. */
+ * although the kernels use whatever vectors this processor has, and several threads. */
 #include "../test.h"
 
 #include <math.h>
 
-#include "backend/backend.h"
+#include "backend/cpu/cpu.h"
 #include "base/alloc.h"
 #include "base/rng.h"
+#include "base/util.h"
 #include "op/control.h"
 
 struct fixture {
@@ -24,6 +25,18 @@ static int set_up(void **state)
     f->g = graph_new(4, 1);
     *state = f;
     return 0;
+}
+
+/* Three threads, whatever little there is to do. */
+static int set_up_three(void **state)
+{
+    struct fixture *f;
+    int rc = set_up(state);
+
+    f = *state;
+    backend_set_threads(f->b, 3);
+    container_of(f->b, struct cpu, base)->least_work = 1;
+    return rc;
 }
 
 static int tear_down(void **state)
@@ -226,7 +239,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_fusions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_onednn_refuses, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_grad_check_bits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_grad_check_bits, set_up_three, tear_down),
         cmocka_unit_test_setup_teardown(test_sgd_bits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sgd_bits, set_up_three, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "backend/cpu/plain.h"
+#include "base/util.h"
 
 enum { LANES = 16, BLOCK = 4096 };
 
@@ -22,13 +23,26 @@ CPU_CLONES static double sum_block(const float *restrict x, int64_t n)
     return sum;
 }
 
-static void run(const struct plain *p)
+static int64_t n_blocks(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
+
+static void sum_blocks(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const float *x = p->in[0];
+    double *sums = p->scratch;
+
+    (void)part;
+    for (int64_t i = from; i < to; i++)
+        sums[i] = sum_block(x + i * BLOCK, min_i64(p->c - i * BLOCK, BLOCK));
+}
+
+static void run(const struct plain *p)
+{
+    const double *sums = p->scratch;
     double *check = p->out[0], sum = 0;
 
-    for (int64_t i = 0; i < p->c; i += BLOCK)
-        sum += sum_block(x + i, p->c - i < BLOCK ? p->c - i : BLOCK);
+    plain_split(p, n_blocks(p->c), p->c / 8, sum_blocks);
+    for (int64_t i = 0; i < n_blocks(p->c); i++)
+        sum += sums[i];
     check[0] = sum;
     check[1] = !isfinite(sum);
 }
@@ -36,6 +50,7 @@ static void run(const struct plain *p)
 int cpu_make_grad_check(struct cpu *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err)
 {
-    (void)b;
-    return plain_new(g, n, run, 0, out, err);
+    const size_t sums = (size_t)n_blocks(shape_elements(cpu_in(g, n, 0))) * sizeof(double);
+
+    return plain_new_split(b, g, n, run, sums, 0, out, err);
 }
