@@ -15,9 +15,10 @@
  *   coll_poll  Whether the coll still stands.  Call it as often as the backend is polled, and never
  *       wait for the backend without it: when a rank is lost, what was queued ends only after
  *       coll_poll has seen it, or coll_abort was called.  And call it after the backend has run
- *       empty: that, too, may be a revoke's doing.
- *   coll_abort  Any thread, at any moment; never blocks.  Sets the poison word, then makes what is
- *       queued return (ncclCommRevoke), with garbage in its buffers: see coll_device_latch.
+ *       empty: that, too, may be an abort's doing.
+ *   coll_abort  Any thread, at any moment; never blocks, and calls neither CUDA nor NCCL on it.
+ *       Sets the poison word, then makes what is queued, and what is queued later, return
+ *       (ncclCommAbort, by a thread apart), with garbage in its buffers: see coll_device_latch.
  *   coll_watch  Tells nothing.
  *   coll_stats, coll_head  Of what was queued from the host; a recording counts once.
  *
@@ -50,7 +51,7 @@ enum {
 struct coll_device_options {
     int rank, size;
     char name[COLL_NAME_LEN]; /* job and generation, "lenet-mnist/3": shown by NCCL's messages */
-    int64_t stop_ms;          /* after a failure: for revoking; as much again for aborting */
+    int64_t stop_ms;          /* after a failure: for what runs to return; as much for the end */
     /* NCCL could not be stopped: this process holds a communicator that it can neither use nor
      * free.  Say `text` and end the process, so that its supervisor starts another.  If it returns,
      * the communicator is left as it is.  Engine's thread. */
@@ -120,9 +121,9 @@ int coll_device_latch(struct coll *c, float *veto, struct err *err);
 
 /* Wait until nothing of the coll runs any more, and keep new work from starting.  A coll that
  * stands is given deadline_ms to finish what is queued; one that failed, was aborted, or does not
- * finish is revoked, then aborted (each within stop_ms); if even that fails, options.stuck is
- * called. 0: all that was queued is done and was not poisoned.  <0: the first failure.  Either way
- * recordings may then be freed, and the coll after them. */
+ * finish is aborted (within stop_ms); if even that fails, options.stuck is called.  0: all that was
+ * queued is done and was not poisoned.  <0: the first failure.  Either way recordings may then be
+ * freed, and the coll after them. */
 int coll_device_quiesce(struct coll *c, int64_t deadline_ms, struct err *err);
 
 #endif

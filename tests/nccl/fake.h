@@ -5,10 +5,11 @@
  * piece a stream), so what host code wrongly takes for done shows; collectives really move bytes,
  * once all ranks have theirs at the head of a stream; a recording is replayed.
  *
- * What the real libraries demand is asserted, at the call: one thread inside a communicator; none
- * of its calls, and nothing on its stream, while it is in progress; the poison word set before
- * ncclCommRevoke; recordings destroyed before ncclCommDestroy; nothing queued then; no Finalize
- * after Revoke; memory registered and used only while it is there; no capture left unjoined. */
+ * What the real libraries demand is asserted, at the call: one thread inside a communicator, and
+ * none any more once one is in ncclCommAbort; none of its calls, nothing on its stream, and no end
+ * of a recording that it is in, while it is in progress; the poison word set before ncclCommAbort;
+ * recordings destroyed before ncclCommDestroy; nothing queued then; memory registered and used only
+ * while it is there; no capture left unjoined. */
 #ifndef TESTS_NCCL_FAKE_H
 #define TESTS_NCCL_FAKE_H
 
@@ -26,8 +27,7 @@ const char *fake_failed_call(void); /* the call that failed last, or "" */
 
 enum fake_hang {
     FAKE_HANG_NONE,
-    FAKE_HANG_REVOKE,  /* kernels go on waiting after a Revoke; Abort ends them */
-    FAKE_HANG_KERNELS, /* ... and Abort does not */
+    FAKE_HANG_KERNELS, /* kernels go on waiting after an Abort */
     FAKE_HANG_DESTROY, /* ncclCommDestroy and Abort do not return (until fake_reset) */
     FAKE_HANG_INIT,    /* the communicator stays in progress */
     FAKE_HANG_RECORD,  /* ... once a collective was recorded */
@@ -35,11 +35,15 @@ enum fake_hang {
 void fake_hang(enum fake_hang what);
 void fake_async_error(int device); /* its communicator now has ncclRemoteError */
 void fake_version(int version);
+void fake_windows(int are_given); /* 0: registering succeeds, and gives none */
 
 /* Put a "kernel" on a stream, or into the recording under way. */
 void fake_kernel(cudaStream_t s, void (*fn)(void *arg), void *arg);
 
-/* Calls but queries made so far, in order, "0:ncclCommRevoke 0:cudaGraphExecDestroy ...", of those
+/* Calls made so far by this thread. */
+int fake_calls_here(void);
+
+/* Calls but queries made so far, in order, "0:ncclCommAbort 0:cudaGraphExecDestroy ...", of those
  * that match one of the words (NULL at the end); for free(). */
 char *fake_log(const char *const *words);
 

@@ -25,9 +25,10 @@ static struct {
     int n_log;
 } rt;
 
-static _Thread_local int this_device;
+static _Thread_local int this_device, n_calls_here;
 
 int fake_device(void) { return this_device; }
+int fake_calls_here(void) { return n_calls_here; }
 
 cudaError_t fake_leave(cudaError_t e)
 {
@@ -40,6 +41,7 @@ cudaError_t fake_leave(cudaError_t e)
 int fake_called(const char *name)
 {
     ASSERT(this_device < MAX_DEVICES);
+    n_calls_here++;
     if (!strstr(name, "Query") && !strstr(name, "AsyncError")) {
         ASSERT(rt.n_log < MAX_LOG);
         rt.log[rt.n_log].device = this_device;
@@ -164,7 +166,7 @@ void fake_put(cudaStream_t s, struct work w)
     struct CUgraph_st *g = s->capture;
 
     if (s->comm) /* nothing on its stream while it is in progress */
-        ASSERT(!s->comm->n_in_progress || s->comm->is_revoked);
+        ASSERT(!s->comm->n_in_progress || s->comm->is_aborted);
     if (!g) {
         ASSERT(s->tail < MAX_WORK);
         s->todo[s->tail++] = w;
@@ -215,13 +217,6 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     RUNTIME_CALL;
     *least = 0;
     *greatest = -5;
-    return fake_leave(cudaSuccess);
-}
-
-cudaError_t cudaGetDevice(int *device)
-{
-    RUNTIME_CALL;
-    *device = this_device;
     return fake_leave(cudaSuccess);
 }
 
@@ -388,16 +383,19 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
     fake_enter();
     is_bad = fake_called(__func__) || g->is_spoilt;
     for (int i = 0; i < g->n_lanes; i++) {
+        const struct ncclComm *c = g->lane[i]->comm;
+
+        ASSERT(!c || !c->n_in_progress || c->is_hanging || c->is_aborted);
         g->lane[i]->capture = NULL;
         is_bad |= i > 0 && !g->is_joined[i];
     }
     *out = NULL;
     if (is_bad) {
+        fake_hold(g, -1);
         free(g);
         rt.n_graphs--;
         return fake_leave(cudaErrorStreamCaptureUnjoined);
     }
-    fake_hold(g, 1);
     *out = g;
     return fake_leave(cudaSuccess);
 }
@@ -405,7 +403,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags)
 {
     RUNTIME_CALL;
-    ASSERT(flags == 0);
+    ASSERT(flags == cudaGraphInstantiateFlagUseNodePriority);
     *out = xcalloc(1, sizeof **out);
     (*out)->graph = xcalloc(1, sizeof *g);
     *(*out)->graph = *g;

@@ -79,7 +79,7 @@ struct ncclComm {
     int device, rank;
     int n_in_progress; /* polls until it is ready */
     ncclResult_t error;
-    int is_inside, is_hanging, is_revoked, is_aborted, is_finalized, is_destroying;
+    int is_inside, is_hanging, is_aborted, is_finalized, is_destroying;
     int n_registered, n_graphs, n_queued;
     ncclWindow_t *window; /* where the handle of the one that is being registered goes */
     void *window_at;

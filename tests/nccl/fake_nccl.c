@@ -21,7 +21,7 @@ struct clique {
 
 static struct {
     struct clique clique[MAX_CLIQUES];
-    int n_cliques, n_comms, version;
+    int n_cliques, n_comms, version, gives_no_windows;
     uint64_t n_ids;
     enum fake_hang hang;
     int error_of[MAX_DEVICES];
@@ -46,6 +46,7 @@ void fake_hang(enum fake_hang what)
 }
 
 void fake_version(int version) { nccl.version = version; }
+void fake_windows(int are_given) { nccl.gives_no_windows = !are_given; }
 
 void fake_async_error(int device)
 {
@@ -164,22 +165,21 @@ static void give_window(ncclComm_t c)
     c->window = NULL;
 }
 
+/* It fails by what its own thread came to, which is done then. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *st)
 {
-    BEGIN(c);
+    if (enter(c, __func__)) {
+        c->n_in_progress = 0;
+        return leave(c, ncclSystemError);
+    }
     fake_progress();
     if (nccl.error_of[c->device])
         c->error = ncclRemoteError;
-    if ((c->error == ncclSuccess || c->is_revoked) && c->n_in_progress > 0 &&
-        (!is_alone(c) || c->is_revoked))
+    if (c->error == ncclSuccess && c->n_in_progress > 0 && !is_alone(c))
         c->n_in_progress--;
     if (!c->n_in_progress)
         give_window(c);
-    if (c->is_revoked && c->n_queued > 0 && nccl.hang)
-        c->n_in_progress = POLLS;
-    *st = c->error != ncclSuccess && !c->is_revoked ? c->error
-          : c->n_in_progress                        ? ncclInProgress
-                                                    : ncclSuccess;
+    *st = c->error != ncclSuccess ? c->error : c->n_in_progress ? ncclInProgress : ncclSuccess;
     return leave(c, ncclSuccess);
 }
 
@@ -208,9 +208,9 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *x, size_t n_bytes, ncclW
     int is_first = 1;
 
     BEGIN(c);
-    if (c->is_revoked)
-        return leave(c, ncclInvalidUsage);
     ASSERT(flags == NCCL_WIN_COLL_SYMMETRIC && !c->n_in_progress && !c->window);
+    if (nccl.gives_no_windows)
+        return leave(c, ncclSuccess);
     fake_register(x, 1);
     q->n_windows[c->rank]++;
     for (int r = 0; r < q->size; r++)
@@ -229,31 +229,16 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t c, ncclWindow_t window)
     const int is_bad = enter(c, __func__);
 
     ASSERT(window && window == (ncclWindow_t)c->window_at);
-    ASSERT(!c->is_revoked && !c->is_finalized && c->n_registered > 0 && !c->n_queued);
+    ASSERT(!c->is_finalized && c->n_registered > 0 && !c->n_queued);
     fake_register(window, -1);
     c->n_registered--;
     return leave(c, is_bad ? ncclSystemError : ncclSuccess);
 }
 
-/* Kernels return whatever becomes of the call. */
-ncclResult_t ncclCommRevoke(ncclComm_t c, int flags)
-{
-    const int is_bad = enter(c, __func__);
-
-    ASSERT(flags == NCCL_REVOKE_DEFAULT && fake_is_poisoned(c->device));
-    ASSERT(!c->is_revoked && !c->is_finalized);
-    if (is_bad)
-        return leave(c, ncclSystemError);
-    c->is_revoked = 1;
-    c->clique->is_dead = 1;
-    c->n_in_progress = POLLS;
-    return leave(c, ncclInProgress);
-}
-
 ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
     BEGIN(c);
-    ASSERT(!c->is_revoked && !c->n_queued && !c->n_registered);
+    ASSERT(!c->n_queued && !c->n_registered);
     c->is_finalized = 1;
     c->n_in_progress = POLLS;
     return leave(c, ncclInProgress);
@@ -286,7 +271,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
     const int is_bad = enter(c, __func__);
 
-    ASSERT(c->is_finalized || c->is_revoked);
+    ASSERT(c->is_finalized);
     ASSERT(!c->n_queued);
     ASSERT(!c->n_graphs); /* the real one waits for ever */
     return end(c, is_bad);
@@ -297,7 +282,7 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
     const int is_bad = enter(c, __func__);
 
     ASSERT(fake_is_poisoned(c->device) || (!c->n_queued && !c->n_graphs));
-    c->is_aborted = 1;
+    c->is_aborted = c->is_destroying = 1;
     c->clique->is_dead = 1;
     while (c->n_graphs > 0 || c->n_queued > 0)
         wait_unlocked();
@@ -306,13 +291,9 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
 
 void fake_hold(struct CUgraph_st *g, int by)
 {
-    ncclComm_t last = NULL;
-
     for (int i = 0; i < g->n_nodes; i++)
-        if (g->node[i].kind == WORK_COLL && g->node[i].m.comm != last) {
-            last = g->node[i].m.comm;
-            last->n_graphs += by;
-        }
+        if (g->node[i].kind == WORK_COLL)
+            g->node[i].m.comm->n_graphs += by;
 }
 
 /* ---- collectives ---- */
@@ -386,9 +367,7 @@ static int garbage(const struct meeting *m)
 
 static int returns_early(const struct ncclComm *c)
 {
-    if (nccl.hang == FAKE_HANG_KERNELS)
-        return 0;
-    return c->is_aborted || (c->is_revoked && nccl.hang != FAKE_HANG_REVOKE);
+    return c->is_aborted && nccl.hang != FAKE_HANG_KERNELS;
 }
 
 int fake_meet(const struct meeting *m)
@@ -420,12 +399,11 @@ int fake_meet(const struct meeting *m)
 
 static ncclResult_t queue(cudaStream_t s, struct meeting m)
 {
-    if (m.comm->is_revoked)
-        return leave(m.comm, ncclInvalidUsage);
     ASSERT(!m.comm->n_in_progress && !m.comm->is_finalized);
     ASSERT(fake_is_memory(m.send, m.n_bytes) && fake_is_memory(m.recv, m.n_bytes));
     s->comm = NULL;
     m.comm->n_queued += !s->capture;
+    m.comm->n_graphs += s->capture != NULL;
     m.comm->is_hanging = s->capture && nccl.hang == FAKE_HANG_RECORD;
     fake_put(s, (struct work){.kind = WORK_COLL, .m = m});
     s->comm = m.comm;

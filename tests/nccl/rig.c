@@ -79,6 +79,7 @@ static void *abort_main(void *arg)
         if (j->coll[k])
             coll_abort(j->coll[k]);
     pthread_mutex_unlock(&j->lock);
+    ASSERT(fake_calls_here() == 0); /* a thread without a device must not get one */
     return NULL;
 }
 
@@ -199,13 +200,14 @@ int rank_record_step(struct rank *r, struct coll *c, struct err *err)
     ended = cuda_rc(cudaStreamEndCapture(r->cuda.stream, &g), "end", rc < 0 ? &second : err);
     rc = rc < 0 ? rc : ended;
     if (rc == 0)
-        rc = cuda_rc(cudaGraphInstantiate(&r->step, g, 0), "instantiate", err);
+        rc = cuda_rc(cudaGraphInstantiate(&r->step, g, cudaGraphInstantiateFlagUseNodePriority),
+                     "instantiate", err);
     if (g)
         (void)cudaGraphDestroy(g);
     return rc;
 }
 
-/* The coll is asked last: a stream that has run empty may have done so because of a revoke. */
+/* The coll is asked last: a stream that has run empty may have done so because of an abort. */
 int rank_finish_step(struct rank *r, struct coll *c, struct err *err)
 {
     for (;;) {

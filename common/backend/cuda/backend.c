@@ -4,7 +4,8 @@
  * emptied.  copy_in returns when the last piece is in a slot (the caller may change its memory),
  * not when it has arrived; whatever is enqueued behind it sees it.  copy_out waits for its bytes.
  *
- * A recording is a CUDA graph.  The capture is the thread's own (ThreadLocal): NCCL's threads may
+ * A recording is a CUDA graph, whose nodes keep the priority of the stream that they were recorded
+ * on (the all-reduces').  The capture is the thread's own (ThreadLocal): NCCL's threads may
  * allocate meanwhile.  Copies, allocations and waiting would spoil it, so they are asserted
  * against.
  *
@@ -260,7 +261,7 @@ static int cuda_record_end(struct backend *b, struct recording **out, struct err
     gpu->cuda.is_recording = 0;
     st = cudaStreamEndCapture(gpu->cuda.stream, &graph);
     if (st == cudaSuccess && out)
-        st = cudaGraphInstantiate(&exec, graph, 0);
+        st = cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority);
     if (graph)
         (void)cudaGraphDestroy(graph);
     if (st != cudaSuccess)

@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/util.h"
 #include "coll/nccl/impl.h"
 
 int nccl_cuda(cudaError_t st, const char *what, struct err *err)
@@ -20,29 +21,14 @@ int nccl_rc(ncclResult_t st, const char *what, struct err *err)
                    what, ncclGetErrorString(st), more && *more ? "; " : "", more ? more : "");
 }
 
-void nccl_enter(struct nccl *n) { pthread_mutex_lock(&n->lock); }
-
-/* coll_abort that finds the lock taken leaves the revoking to whoever holds it: it has set
- * `aborted` before, which is read here after the unlock. */
-void nccl_leave(struct nccl *n)
+int nccl_enter(struct nccl *n, struct err *err)
 {
-    pthread_mutex_unlock(&n->lock);
-    if (atomic_load(&n->aborted))
-        nccl_revoke(n);
-}
+    int may;
 
-/* What ends the kernels that wait for a lost rank.  The poison word is set before. */
-void nccl_revoke(struct nccl *n)
-{
-    if (pthread_mutex_trylock(&n->lock) != 0)
-        return; /* see nccl_leave */
-    if (n->is_up && !n->is_revoked) {
-        const ncclResult_t st = ncclCommRevoke(n->comm, NCCL_REVOKE_DEFAULT);
-
-        n->is_revoked = 1;
-        n->is_refused = st != ncclSuccess && st != ncclInProgress;
-    }
+    pthread_mutex_lock(&n->lock);
+    may = n->is_begun = !n->is_stopping;
     pthread_mutex_unlock(&n->lock);
+    return may ? 0 : nccl_standing(n, err);
 }
 
 void nccl_poison(struct nccl *n)
@@ -74,16 +60,15 @@ int nccl_standing(struct nccl *n, struct err *err)
     return err->code;
 }
 
-int nccl_async(struct nccl *n, ncclResult_t *st)
+ncclResult_t nccl_async(struct nccl *n)
 {
-    ncclResult_t asked;
+    ncclResult_t asked = ncclSuccess, st = ncclSuccess;
 
-    nccl_enter(n);
-    asked = ncclCommGetAsyncError(n->comm, st);
-    nccl_leave(n);
-    if (asked != ncclSuccess)
-        *st = asked;
-    return asked == ncclSuccess ? 0 : -1;
+    pthread_mutex_lock(&n->lock);
+    if (!n->is_stopping)
+        asked = ncclCommGetAsyncError(n->comm, &st);
+    pthread_mutex_unlock(&n->lock);
+    return asked == ncclSuccess ? st : asked;
 }
 
 void nccl_pause(int *n_pauses)
@@ -98,28 +83,41 @@ void nccl_pause(int *n_pauses)
         nanosleep(&(struct timespec){.tv_nsec = 1000L * (us < LONGEST_US ? us : LONGEST_US)}, NULL);
 }
 
+/* Until NCCL's own thread is done.  An abort waits a moment for it: what it does to a stream that
+ * is recorded must not come behind the recording's end.  One that waits for ranks goes on until the
+ * communicator is aborted; it does nothing to streams then. */
 static int settle(struct nccl *n, const char *what, int64_t until_ns, struct err *err)
 {
-    for (int pauses = 0;;) {
-        ncclResult_t st = ncclSuccess;
+    enum { GRACE_MS = 200 };
+    const int64_t grace_ns = n->state == NCCL_UP ? GRACE_MS * INT64_C(1000000) : 0;
+    ncclResult_t st;
 
-        (void)nccl_async(n, &st);
-        if (nccl_standing(n, err) < 0)
-            return err->code;
-        if (st != ncclInProgress)
-            return nccl_rc(st, what, err);
-        if (clock_mono_ns() >= until_ns)
-            return err_set(err, ERR_TIMEOUT, "cannot %s: NCCL has not done it in time", what);
-        nccl_pause(&pauses);
+    for (int pauses = 0; (st = nccl_async(n)) == ncclInProgress; nccl_pause(&pauses)) {
+        const int64_t now = clock_mono_ns();
+
+        if (atomic_load(&n->aborted))
+            until_ns = min_i64(until_ns, now + grace_ns);
+        if (now >= until_ns)
+            break;
     }
+    if (nccl_standing(n, err) < 0)
+        return err->code;
+    if (st == ncclInProgress)
+        return err_set(err, ERR_TIMEOUT, "cannot %s: NCCL has not done it in time", what);
+    return nccl_rc(st, what, err);
 }
 
 int nccl_begun(struct nccl *n, ncclResult_t st, const char *what, int64_t until_ns, struct err *err)
 {
-    const int rc = nccl_rc(st, what, err);
+    int rc = nccl_rc(st, what, err);
 
-    nccl_leave(n);
-    if (atomic_load(&n->aborted))
-        return nccl_standing(n, err);
-    return rc < 0 ? rc : settle(n, what, until_ns, err);
+    if (rc == 0)
+        rc = settle(n, what, until_ns, err);
+    pthread_mutex_lock(&n->lock);
+    n->is_begun = 0;
+    pthread_mutex_unlock(&n->lock);
+    if (!atomic_load(&n->aborted)) /* read after is_begun is 0: see nccl_stop */
+        return rc;
+    nccl_stop(n);
+    return nccl_standing(n, err);
 }

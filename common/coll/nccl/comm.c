@@ -147,10 +147,11 @@ static int init(struct nccl *n, const uint8_t *ids, int n_ids, int64_t until_ns,
     config.blocking = 0;
     config.commName = n->o.name;
     memcpy(id, ids, (size_t)n_ids * sizeof *id);
-    nccl_enter(n);
-    rc = nccl_begun(
-        n, ncclCommInitRankScalable(&n->comm, n->base.size, n->base.rank, n_ids, id, &config),
-        "reach the other ranks", until_ns, err);
+    rc = nccl_enter(n, err);
+    if (rc == 0)
+        rc = nccl_begun(
+            n, ncclCommInitRankScalable(&n->comm, n->base.size, n->base.rank, n_ids, id, &config),
+            "reach the other ranks", until_ns, err);
     free(id);
     return rc;
 }
@@ -169,9 +170,11 @@ static int nccl_connect(struct coll *c, const uint8_t *ids, int n_ids, int64_t d
         rc = init(n, ids, n_ids, until, err);
     if (rc < 0)
         return nccl_fail(n, err);
-    nccl_enter(n);
+    pthread_mutex_lock(&n->lock);
     n->is_up = 1;
-    nccl_leave(n);
+    pthread_mutex_unlock(&n->lock);
+    if (atomic_load(&n->aborted)) /* read after is_up is 1: see nccl_stop */
+        nccl_stop(n);
     n->state = NCCL_UP;
     return 0;
 }

@@ -39,14 +39,16 @@ struct nccl {
     int64_t waited; /* up to here the host itself has waited */
     int has_failed;
     struct err cause; /* the first failure */
-    pthread_t reaper; /* ends the communicator apart, where that may block */
-    int has_reaper;
     atomic_int reaped;
 
     atomic_int aborted;
-    pthread_mutex_t lock; /* held inside every call of NCCL on comm; guards these three: */
     ncclComm_t comm;
-    int is_up, is_revoked, is_refused; /* refused: revoking failed at once */
+    pthread_mutex_t lock; /* never held for long; guards these: */
+    int is_up;            /* connected, and not yet quiet */
+    int is_begun;         /* the engine's thread is inside NCCL, or NCCL's own is at work */
+    int is_stopping;      /* comm is the reaper's, nobody calls on it any more */
+    pthread_t reaper;     /* ends the communicator apart, where that may block */
+    int has_reaper;
 
     pthread_mutex_t book; /* guards these two */
     struct coll_stats stats;
@@ -56,18 +58,16 @@ struct nccl {
 /* call.c */
 int nccl_cuda(cudaError_t st, const char *what, struct err *err);
 int nccl_rc(ncclResult_t st, const char *what, struct err *err);
-/* NCCL is entered by one thread at a time; whoever leaves it does what an abort meanwhile asks. */
-void nccl_enter(struct nccl *n);
-void nccl_leave(struct nccl *n);
-/* Behind nccl_enter and a call that gave `st`: leave, and wait until what it began has ended, or
- * `until_ns`, or an abort, which goes before what else went wrong. */
+/* Engine's thread: begin to call NCCL, which is not done any more once it is being stopped (<0:
+ * why).  nccl_begun follows, behind a call that gave `st`: it waits until what was begun has ended,
+ * or `until_ns`, or an abort, which goes before what else went wrong. */
+int nccl_enter(struct nccl *n, struct err *err);
 int nccl_begun(struct nccl *n, ncclResult_t st, const char *what, int64_t until_ns,
                struct err *err);
-int nccl_async(struct nccl *n, ncclResult_t *st);     /* its state; 0, or <0: it cannot be asked */
+ncclResult_t nccl_async(struct nccl *n);              /* its state; success once it is stopped */
 int nccl_standing(struct nccl *n, struct err *err);   /* the first failure, or an abort */
 int nccl_fail(struct nccl *n, const struct err *err); /* remember it, if it is the first */
 void nccl_poison(struct nccl *n);
-void nccl_revoke(struct nccl *n);
 void nccl_pause(int *n_pauses); /* between two looks; longer and longer, to 1 ms */
 
 /* memory.c */
@@ -83,6 +83,7 @@ int nccl_poll(struct coll *c, struct err *err);
 
 /* stop.c */
 void nccl_abort(struct coll *c);
+void nccl_stop(struct nccl *n); /* begin to; any thread, never blocks */
 int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err);
 void nccl_end(struct nccl *n); /* the communicator; NCCL_LOST if that does not work */
 

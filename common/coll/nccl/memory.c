@@ -1,9 +1,10 @@
 /* Memory that the ranks' GPUs may reach into (NCCL's own allocator makes it), and its registration.
  *
  * A registered window is symmetric: between GPUs that all reach each other NCCL then sums in place,
- * without staging; elsewhere it registers the memory for the network alone.  Either way the window
- * is given back when nothing runs any more, before the communicator ends; one that was revoked
- * takes its windows with it.  Memory goes last, by whoever asked for it. */
+ * without staging; elsewhere it registers the memory for the network alone, or does nothing and
+ * gives no window.  Either way the window is given back when nothing runs any more, before the
+ * communicator ends; one that is aborted takes its windows with it.  Memory goes last, by whoever
+ * asked for it. */
 #include "coll/nccl/impl.h"
 
 #include "base/util.h"
@@ -42,9 +43,8 @@ int nccl_enroll(struct coll *c, void *x, size_t n_bytes, struct err *err)
     int rc = nccl_standing(n, err);
 
     ASSERT(n->state == NCCL_UP && n->n_enrolled < NCCL_MAX_ENROLLED);
-    if (rc < 0)
+    if (rc < 0 || (rc = nccl_enter(n, err)) < 0)
         return rc;
-    nccl_enter(n);
     rc = nccl_begun(n,
                     ncclCommWindowRegister(n->comm, x, n_bytes, &n->enrolled[n->n_enrolled],
                                            NCCL_WIN_COLL_SYMMETRIC),
@@ -57,9 +57,7 @@ int nccl_enroll(struct coll *c, void *x, size_t n_bytes, struct err *err)
 
 void nccl_deregister(struct nccl *n)
 {
-    for (int i = 0; i < n->n_enrolled; i++) {
-        nccl_enter(n);
-        (void)ncclCommWindowDeregister(n->comm, n->enrolled[i]);
-        pthread_mutex_unlock(&n->lock);
-    }
+    for (int i = 0; i < n->n_enrolled; i++)
+        if (n->enrolled[i])
+            (void)ncclCommWindowDeregister(n->comm, n->enrolled[i]);
 }

@@ -50,7 +50,8 @@ static int allreduce(struct nccl *n, const struct coll_job *job, struct err *err
 {
     if (job->n == 0)
         return 0;
-    nccl_enter(n);
+    if (nccl_enter(n, err) < 0)
+        return err->code;
     return nccl_begun(n,
                       ncclAllReduce(job->x, job->x, (size_t)job->n, type_of(job->dtype), ncclSum,
                                     n->comm, n->stream),
@@ -92,7 +93,8 @@ static int copy(struct nccl *n, void *to, const void *from, size_t n_bytes,
 
 static int send_from(struct nccl *n, void *x, size_t n_bytes, int root, struct err *err)
 {
-    nccl_enter(n);
+    if (nccl_enter(n, err) < 0)
+        return err->code;
     return nccl_begun(n, ncclBroadcast(x, x, n_bytes, ncclInt8, root, n->comm, n->stream),
                       "queue a broadcast", INT64_MAX, err);
 }
@@ -140,7 +142,8 @@ static int broadcast(struct nccl *n, const struct coll_job *job, int64_t ticket,
 
 static int collect(struct nccl *n, const void *mine, void *all, size_t n_bytes, struct err *err)
 {
-    nccl_enter(n);
+    if (nccl_enter(n, err) < 0)
+        return err->code;
     return nccl_begun(n, ncclAllGather(mine, all, n_bytes, ncclInt8, n->comm, n->stream),
                       "queue an all-gather", INT64_MAX, err);
 }
@@ -274,17 +277,15 @@ int nccl_wait(struct coll *c, int64_t ticket, struct err *err)
 int nccl_poll(struct coll *c, struct err *err)
 {
     struct nccl *n = nccl_of(c);
-    ncclResult_t st = ncclSuccess;
     int rc = nccl_standing(n, err);
 
     if (rc < 0 || n->state != NCCL_UP)
         return rc;
-    (void)nccl_async(n, &st);
-    rc = nccl_rc(st, "go on", err);
+    rc = nccl_rc(nccl_async(n), "go on", err);
     if (rc < 0) {
         nccl_fail(n, err);
         nccl_poison(n);
-        nccl_revoke(n);
+        nccl_stop(n);
         return rc;
     }
     return nccl_standing(n, err);

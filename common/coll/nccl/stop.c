@@ -3,32 +3,22 @@
  * Nothing that NCCL has queued ends by itself when a rank is gone: its kernels wait, and so does
  * all that is queued behind them, in recordings too.  So, in this order:
  *   1. the poison word is set: whatever is queued from the latch on reads that it must not apply;
- *   2. the communicator is revoked: its kernels return, with garbage in the gradients;
+ *   2. the communicator is aborted, in a thread of its own: its kernels return, with garbage in the
+ *      gradients, and so does each that is launched after;
  *   3. both streams run empty;
  *   4. the engine frees its recordings, which hold the communicator;
- *   5. the communicator is destroyed.
+ *   5. the thread, which has waited for 4, frees the communicator.
  * 1 and 2 come from the first who knows: nccl_poll or nccl_abort.  nccl_quiesce sees to 3, nccl_end
- * does 5.  If 2 does not help in time, the communicator is aborted, in a thread of its own: it may
- * wait until 4, for the recordings, but once revoked it need not, and may take memory away under
- * kernels that still run.  That fails the device, which 3 then sees.  If so, or if the streams stay
- * busy, or the thread does not end after 4, nothing is left but the end of the process
- * (options.stuck).  Quiesce's error tells which of the two was the last resort. */
+ * to 5.  If the streams stay busy, the device fails, or the thread does not end after 4, nothing is
+ * left but the end of the process (options.stuck).
+ *
+ * Why not ncclCommRevoke, which stops without freeing: it takes its stop back once it has found
+ * nothing running, so a recording that is launched a moment later waits for ever; the communicator
+ * then no longer waits for 4 before it is freed, though recordings write to it when they go, at a
+ * time of CUDA's choosing; and ncclCommDestroy refuses one whose network has failed. */
 #include "base/clock.h"
 #include "base/util.h"
 #include "coll/nccl/impl.h"
-
-void nccl_abort(struct coll *c)
-{
-    struct nccl *n = nccl_of(c);
-    int before = n->cuda->device;
-
-    nccl_poison(n);
-    atomic_store(&n->aborted, 1);
-    (void)cudaGetDevice(&before); /* this thread may be the loop's */
-    (void)cudaSetDevice(n->cuda->device);
-    nccl_revoke(n);
-    (void)cudaSetDevice(before);
-}
 
 /* ---- threads apart ---- */
 
@@ -55,6 +45,28 @@ static void *destroy_main(void *arg)
 static void reap_apart(struct nccl *n, void *(*how)(void *arg))
 {
     n->has_reaper = pthread_create(&n->reaper, NULL, how, n) == 0;
+}
+
+/* Who finds something begun leaves the stopping to the engine's thread, which looks at `aborted`
+ * once it is done with that. */
+void nccl_stop(struct nccl *n)
+{
+    pthread_mutex_lock(&n->lock);
+    if (n->is_up && !n->is_begun && !n->is_stopping) {
+        n->is_stopping = 1;
+        reap_apart(n, abort_main);
+    }
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* The caller's thread may be any, so it calls neither CUDA nor NCCL. */
+void nccl_abort(struct coll *c)
+{
+    struct nccl *n = nccl_of(c);
+
+    nccl_poison(n);
+    atomic_store(&n->aborted, 1);
+    nccl_stop(n);
 }
 
 static int64_t in_ms(int64_t ms)
@@ -128,49 +140,31 @@ static int finish(struct nccl *n, int64_t deadline_ms, struct err *err)
     }
 }
 
-/* Until nothing runs, and (with_comm) the communicator itself is at rest: 0; 1: not in time. */
-static int settle_down(struct nccl *n, int with_comm, struct err *err)
+/* Until nothing runs: 0; 1: not in time. */
+static int settle_down(struct nccl *n, struct err *err)
 {
     const int64_t until = in_ms(n->o.stop_ms);
+    int busy, pauses = 0;
 
-    for (int pauses = 0;; nccl_pause(&pauses)) {
-        ncclResult_t st = ncclSuccess;
-        int busy = is_busy(n, err);
-
-        if (busy < 0)
-            return busy;
-        if (with_comm)
-            (void)nccl_async(n, &st);
-        if (!busy && st != ncclInProgress)
-            return 0;
-        if (clock_mono_ns() >= until)
-            return 1;
-    }
+    while ((busy = is_busy(n, err)) > 0 && clock_mono_ns() < until)
+        nccl_pause(&pauses);
+    return busy;
 }
 
 /* What did it, for the error. */
 static const char *stop(struct nccl *n)
 {
-    const char *how = "stopped by revoking";
     struct err err;
     int rc;
 
     nccl_poison(n);
-    nccl_revoke(n);
-    rc = n->is_refused ? 1 : settle_down(n, 1, &err);
-    if (rc == 1) {
-        nccl_enter(n);
-        n->is_up = 0;
-        pthread_mutex_unlock(&n->lock);
-        reap_apart(n, abort_main);
-        how = "stopped by aborting, since revoking did not help";
-        rc = settle_down(n, 0, &err);
-    }
+    nccl_stop(n);
+    rc = settle_down(n, &err);
     if (rc < 0)
         lose(n, err.msg);
     else if (rc == 1)
-        lose(n, "neither revoking nor aborting it has stopped its kernels");
-    return rc == 0 ? how : "not stopped";
+        lose(n, "aborting it has not stopped its kernels");
+    return rc == 0 ? "stopped by aborting" : "not stopped";
 }
 
 int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
@@ -185,7 +179,7 @@ int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
             nccl_fail(n, err);
             err_wrap(err, "%s", stop(n));
         }
-        nccl_enter(n);
+        pthread_mutex_lock(&n->lock);
         n->is_up = 0;
         pthread_mutex_unlock(&n->lock);
         if (n->state == NCCL_UP)
@@ -202,31 +196,23 @@ static int is_finalized(struct nccl *n)
     const int64_t until = in_ms(n->o.stop_ms);
     ncclResult_t st;
 
-    nccl_deregister(n);
-    nccl_enter(n);
+    nccl_deregister(n); /* no longer is_up: nobody else calls NCCL */
     st = ncclCommFinalize(n->comm);
-    pthread_mutex_unlock(&n->lock);
     if (st != ncclSuccess && st != ncclInProgress)
         return 0;
-    for (int pauses = 0;; nccl_pause(&pauses)) {
-        (void)nccl_async(n, &st);
-        if (st != ncclInProgress)
-            return st == ncclSuccess;
+    for (int pauses = 0; (st = nccl_async(n)) == ncclInProgress; nccl_pause(&pauses))
         if (clock_mono_ns() >= until)
             return 0;
-    }
+    return st == ncclSuccess;
 }
 
+/* Quiesce came before, so nobody else starts a reaper now. */
 void nccl_end(struct nccl *n)
 {
     if (!n->comm || n->state == NCCL_LOST)
         return;
-    if (!n->has_reaper) {
-        const int can_destroy =
-            n->is_revoked ? !n->is_refused : n->state == NCCL_QUIET && is_finalized(n);
-
-        reap_apart(n, can_destroy ? destroy_main : abort_main);
-    }
+    if (!n->is_stopping)
+        reap_apart(n, n->state == NCCL_QUIET && is_finalized(n) ? destroy_main : abort_main);
     if (is_reaped(n))
         n->comm = NULL;
     else

@@ -75,6 +75,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t n_bytes, cudaStream_t s);
 cudaError_t cudaStreamQuery(cudaStream_t s); /* does one more piece of work at each call */
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph);
+enum { cudaGraphInstantiateFlagUseNodePriority = 8 };
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
                                  unsigned long long flags);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
