@@ -146,7 +146,7 @@ static int make_ids(const struct coll_device_ops *ops, int n_ranks, struct repor
 static int make_device_coll(struct engine *e, const struct cmd *c, struct coll **out,
                             struct report *r, struct err *err)
 {
-    enum { STOP_MS = 2000 };
+    enum { STOP_MS = 10000 }; /* beyond it this process is given up */
     struct coll_device_options o = {
         .rank = c->prepare.rank, .size = c->prepare.n_ranks, .stop_ms = STOP_MS, .stuck = give_up};
     const struct coll_device_ops *ops;

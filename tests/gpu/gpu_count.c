@@ -2,8 +2,8 @@
  *
  * Counts, on the thread that launches recorded steps, from its launch FIRST to launch LAST: what
  * our own code (the program's and the plugin's) asks of the heap, and every call of the CUDA
- * runtime that allocates, frees or blocks; then writes them as JSON to $GPU_COUNT_FILE.  The plugin
- * is loaded with its symbols local, but what is preloaded comes before it all the same. */
+ * runtime that allocates, frees or blocks; then writes them as JSON to $GPU_COUNT_FILE.PID.  The
+ * plugin is loaded with its symbols local, but what is preloaded comes before it all the same. */
 #include <dlfcn.h>
 #include <link.h>
 #include <stdatomic.h>
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FIRST = 50, LAST = 250 };
 
@@ -130,9 +131,14 @@ SHOWN void *realloc(void *p, size_t n)
 
 static void write_counts(void)
 {
-    const char *path = getenv("GPU_COUNT_FILE");
-    FILE *f = path ? fopen(path, "w") : NULL;
+    const char *to = getenv("GPU_COUNT_FILE");
+    char path[4096];
+    FILE *f;
 
+    if (!to)
+        return;
+    snprintf(path, sizeof path, "%s.%ld", to, (long)getpid());
+    f = fopen(path, "w");
     if (!f)
         return;
     fprintf(f, "{\"steps\": %d, \"heap\": %ld", LAST - FIRST, n_heap);

@@ -17,9 +17,10 @@ def counted(n_steps, allocates, waits):
         path = os.path.join(work, "counts.json")
         subprocess.run([main, plugin, str(n_steps), str(allocates), str(waits)], check=True,
                        env={**os.environ, "LD_PRELOAD": preload, "GPU_COUNT_FILE": path})
-        if not os.path.exists(path):
+        found = [name for name in os.listdir(work) if name.startswith("counts.json.")]
+        if not found:
             return None
-        with open(path, encoding="utf-8") as file:
+        with open(os.path.join(work, *found), encoding="utf-8") as file:
             return json.load(file)
 
 
