@@ -9,20 +9,32 @@
 #include "base/util.h"
 #include "report/status.h"
 
-/* One pair; the text holds names that peers gave. */
-static void put(const char *key, const char *value, struct buf *out)
+/* Of a text that may hold names that peers gave. */
+static json_t *clean_string(const char *text)
 {
-    char *clean = xstrdup(value), *text;
+    char *clean = xstrdup(text);
     json_t *o;
 
     text_clean(clean);
-    o = json_pack("{s:s}", key, clean);
-    text = json_dumps(o, JSON_COMPACT);
+    o = json_string(clean);
+    free(clean);
+    return o;
+}
+
+/* A line; takes o. */
+static void put(json_t *o, struct buf *out)
+{
+    char *text = json_dumps(o, JSON_COMPACT);
+
     ASSERT(text);
     buf_printf(out, "%s\n", text);
     free(text);
     json_decref(o);
-    free(clean);
+}
+
+static void put_error(const char *why, struct buf *out)
+{
+    put(json_pack("{s:o}", "error", clean_string(why)), out);
 }
 
 static void put_status(struct driver *d, int64_t now_ns, struct buf *out)
@@ -34,16 +46,37 @@ static void put_status(struct driver *d, int64_t now_ns, struct buf *out)
     status_fini(&s);
 }
 
+static json_t *leaver_json(const struct leaver *l)
+{
+    return json_pack("{s:o, s:o, s:o, s:I, s:s}", "rank",
+                     l->rank >= 0 ? json_integer(l->rank) : json_null(), "spare",
+                     l->spare ? json_integer(l->spare) : json_null(), "host", clean_string(l->host),
+                     "pid", (json_int_t)l->pid, "when", l->when);
+}
+
+static void put_drained(const struct drained *x, struct buf *out)
+{
+    json_t *leaving = json_array();
+    struct buf lines = {0};
+
+    for (int i = 0; i < x->n; i++) {
+        json_array_append_new(leaving, leaver_json(&x->leaver[i]));
+        buf_printf(&lines, "%s\n", x->leaver[i].line);
+    }
+    put(json_pack("{s:o, s:o}", "text", clean_string(buf_cstr(&lines)), "leaving", leaving), out);
+    buf_fini(&lines);
+}
+
 static void drain(struct driver *d, int64_t now_ns, const char *who, struct buf *out)
 {
-    struct buf lines = {0};
+    struct drained drained = {.n = 0};
     struct err err;
 
-    if (driver_drain(d, now_ns, who, &lines, &err) < 0)
-        put("error", err.msg, out);
+    if (driver_drain(d, now_ns, who, &drained, &err) < 0)
+        put_error(err.msg, out);
     else
-        put("text", buf_cstr(&lines), out);
-    buf_fini(&lines);
+        put_drained(&drained, out);
+    drained_fini(&drained);
 }
 
 void answer_request(struct driver *d, int64_t now_ns, const char *request, struct buf *out)
@@ -56,5 +89,5 @@ void answer_request(struct driver *d, int64_t now_ns, const char *request, struc
     else if (request && strncmp(request, drain_word, n) == 0)
         drain(d, now_ns, request + n, out);
     else
-        put("error", "this driver was asked for neither \"status\" nor \"drain WHO\"", out);
+        put_error("this driver was asked for neither \"status\" nor \"drain WHO\"", out);
 }

@@ -39,9 +39,10 @@ static const struct arg job_args[] = {
     {"drain", "WHO", ARG_TEXT, AT(drain),
      .help =
          "let a rank of the driver that runs on this machine in --run-dir leave for good: WHO is "
-         "its number, spare1 for the first spare, or a host for all on it; it finishes the "
-         "step, the others go on, and dpfollower ends with 4; prints who leaves when, and "
-         "exits: 0, or 3 if it cannot be, or no driver is running"},
+         "its number, spare1 for the first spare, or a host for all on it (host:NAME for one that "
+         "is named like a rank or a spare; rank:2 and spare:1 are understood, too); it finishes "
+         "the step, the others go on, and dpfollower ends with 4; prints who leaves when, as JSON "
+         "with --log-format json, and exits: 0, or 3 if it cannot be, or no driver is running"},
     {"help-job", NULL, ARG_FLAG, AT(help_job), .help = "list the keys of a job file, and exit"},
 };
 
@@ -132,15 +133,16 @@ static int check(struct options *o, struct err *err)
 /* One word that the driver takes in a line; what else it may be the driver knows. */
 static int check_drain(const struct options *o, struct err *err)
 {
-    enum { LONGEST_HOST = 255 };
+    enum { LONGEST_HOST = 255, LONGEST = sizeof "host:" - 1 + LONGEST_HOST };
     size_t n = 0;
 
     while (isgraph((unsigned char)o->drain[n]))
         n++;
-    if (o->drain[n] == '\0' && n <= LONGEST_HOST)
+    if (o->drain[n] == '\0' && n <= LONGEST)
         return 0;
     return err_set(err, ERR_ARG,
-                   "--drain %s: want the number of a rank, spare1, or the name of a host",
+                   "--drain %s: want the number of a rank, spare1, or the name of a host (or "
+                   "rank:1, spare:1, host:NAME)",
                    o->drain);
 }
 

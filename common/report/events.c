@@ -198,6 +198,14 @@ static void put_lost(json_t *o, const struct session_event *ev)
     put_text(o, "reason", ev->text);
 }
 
+static void put_drain(json_t *o, const struct session_event *ev)
+{
+    put_rank(o, ev);
+    if (ev->spare)
+        put_int(o, "spare", ev->spare);
+    put_text(o, "when", ev->text);
+}
+
 static void put_straggler(json_t *o, const struct session_event *ev)
 {
     put_rank(o, ev);
@@ -233,7 +241,7 @@ void events_add(struct events *e, const struct session_event *ev)
         [EVENT_LOST] = "lost",           [EVENT_WARNING] = "warning",
         [EVENT_ERROR] = "error",         [EVENT_DONE] = "done",
         [EVENT_RECOVERED] = "recovered", [EVENT_STRAGGLER] = "straggler",
-        [EVENT_INJECT] = "inject",
+        [EVENT_INJECT] = "inject",       [EVENT_DRAIN] = "drain",
     };
     json_t *o;
 
@@ -262,6 +270,9 @@ void events_add(struct events *e, const struct session_event *ev)
         break;
     case EVENT_LOST:
         put_lost(o, ev);
+        break;
+    case EVENT_DRAIN:
+        put_drain(o, ev);
         break;
     case EVENT_RECOVERED:
         put_form(o, ev);

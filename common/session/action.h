@@ -60,6 +60,7 @@ enum event_kind {
     EVENT_EPOCH,      /* epoch */
     EVENT_CHECKPOINT, /* checkpoint */
     EVENT_LOST,       /* rank; text: why */
+    EVENT_DRAIN,      /* rank, or -1 and spare; text: when it leaves, or "taken_back" */
     EVENT_RECOVERED,  /* recovered */
     EVENT_STRAGGLER,  /* rank; factor */
     EVENT_INJECT,     /* rank; text: what happens; step, phase, spec */
@@ -86,6 +87,7 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
 struct session_event {
     enum event_kind kind;
     int rank;                  /* -1: none in particular */
+    int spare;                 /* EVENT_DRAIN: of a spare, from 1; or 0 */
     char *host;                /* of that rank, or NULL */
     char *text;                /* or NULL */
     int64_t pid;               /* EVENT_LOST: of a process on this machine that may live on; or 0 */

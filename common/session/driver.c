@@ -424,11 +424,11 @@ void driver_stop(struct driver *d, int64_t now_ns, const char *why)
     leave(d);
 }
 
-int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct buf *answer,
+int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct drained *out,
                  struct err *err)
 {
     enter(d, now_ns);
-    int rc = drain_seats(d, who, answer, err);
+    int rc = drain_seats(d, who, out, err);
     leave(d);
     return rc;
 }

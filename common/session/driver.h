@@ -30,7 +30,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/buf.h"
 #include "base/err.h"
 #include "session/action.h"
 #include "session/status.h"
@@ -105,16 +104,32 @@ void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, i
  * checkpoint written.  The second stops at once. */
 void driver_stop(struct driver *d, int64_t now_ns, const char *why);
 
+struct leaver { /* of those that driver_drain lets go */
+    int rank;   /* -1: a spare */
+    int spare;  /* which, as driver_status counts them; 0: a rank */
+    char *host;
+    int64_t pid;
+    const char *when; /* "now", "formed" (the ranks, again), "step", "epoch" (is done); static */
+    char *line;       /* "rank 2 (node7, pid 4242) leaves when the step under way is done" */
+};
+
+struct drained {
+    struct leaver *leaver;
+    int n;
+};
+
+void drained_fini(struct drained *x); /* of one that is zero, too */
+
 /* The operator wants somebody to leave, as if each had been asked to itself, and not to come back.
  *
- * who     "2": that rank; "spare1": that spare, as driver_status counts them; else the name of a
- *         host: all ranks and spares there.
- * answer  gets a line for each: "rank 2 (node7, pid 4242) leaves when the step under way is done".
+ * who   "2" or "rank:2": that rank; "spare1" or "spare:1": that spare, as driver_status counts
+ *       them; "host:NAME", or NAME where it is none of these: all ranks and spares of that host.
+ * *out  zero before; for drained_fini.
  *
  * Ranks after them move up, or spares take their places.  When the job ends first, they do not come
  * back either.  Fails with ERR_REFUSED, and nothing happens: there is no such, it is rank 0's, too
  * few would be left, training has not begun, the job is ending. */
-int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct buf *answer,
+int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct drained *out,
                  struct err *err);
 
 void driver_tick(struct driver *d, int64_t now_ns);

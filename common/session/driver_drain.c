@@ -24,6 +24,13 @@ struct meant {
     int n;
 };
 
+/* What follows `prefix`, or NULL. */
+static const char *behind(const char *text, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    return strncmp(text, prefix, n) == 0 ? text + n : NULL;
+}
+
 /* The number that `text` is, or -1. */
 static int number_of(const char *text)
 {
@@ -32,14 +39,28 @@ static int number_of(const char *text)
     return n > 0 && n <= MOST_DIGITS && text[n] == '\0' ? atoi(text) : -1;
 }
 
-/* Of "2" and "spare1"; -1: it is neither. */
+/* "2" or "rank:2": the 2; NULL: it is neither. */
+static const char *rank_in(const char *who)
+{
+    return number_of(who) >= 0 ? who : behind(who, "rank:");
+}
+
+/* "spare1" or "spare:1", likewise. */
+static const char *spare_in(const char *who)
+{
+    const char *number = behind(who, "spare");
+    return number && number_of(number) >= 0 ? number : behind(who, "spare:");
+}
+
+/* -1: neither a rank nor a spare is meant; n_seats: one that there is not. */
 static int seat_named(const struct driver *d, const char *who)
 {
-    int rank = number_of(who), spare = strncmp(who, "spare", 5) ? -1 : number_of(who + 5);
-    if (rank >= 0)
-        return rank < d->n_ranks ? rank : d->n_seats;
-    if (spare >= 0)
-        return spare > 0 ? d->n_ranks - 1 + spare : d->n_seats;
+    const char *rank = rank_in(who), *spare = spare_in(who);
+    int k = rank ? number_of(rank) : spare ? number_of(spare) : -1;
+    if (rank)
+        return k >= 0 && k < d->n_ranks ? k : d->n_seats;
+    if (spare)
+        return k > 0 ? d->n_ranks - 1 + k : d->n_seats;
     return -1;
 }
 
@@ -76,6 +97,14 @@ static int find_host(const struct driver *d, const char *host, struct meant *out
                        "(--status)",
                        host);
     return 0;
+}
+
+static int find(const struct driver *d, const char *who, struct meant *out, struct err *err)
+{
+    const char *host = behind(who, "host:");
+    int seat = host ? -1 : seat_named(d, who);
+    return seat >= 0 ? find_seat(d, who, seat, out, err)
+                     : find_host(d, host ? host : who, out, err);
 }
 
 /* ---- whether they can go ---- */
@@ -142,35 +171,74 @@ static int is_near_the_end(const struct driver *d)
     return d->n_answers > 0 || d->seats[0].at.step + 2 > begin + d->steps_per_epoch;
 }
 
-static const char *moment(const struct driver *d, const struct seat *s)
+struct moment {
+    const char *when, *text;
+};
+
+static struct moment moment(const struct driver *d, const struct seat *s)
 {
-    static const char *const moments[STAGE_COUNT] = {
-        [STAGE_WAIT] = "at once",
-        [STAGE_PREPARE] = "as soon as the ranks have formed again",
-        [STAGE_FORM] = "as soon as the ranks have formed again",
-        [STAGE_TRAIN] = "when the step under way is done",
-        [STAGE_VALIDATE] = "when this epoch's validation and checkpoint are done",
-        [STAGE_CHECKPOINT] = "when this epoch's checkpoint is done",
+    static const struct moment moments[STAGE_COUNT] = {
+        [STAGE_WAIT] = {"now", "at once"},
+        [STAGE_PREPARE] = {"formed", "as soon as the ranks have formed again"},
+        [STAGE_FORM] = {"formed", "as soon as the ranks have formed again"},
+        [STAGE_TRAIN] = {"step", "when the step under way is done"},
+        [STAGE_VALIDATE] = {"epoch", "when this epoch's validation and checkpoint are done"},
+        [STAGE_CHECKPOINT] = {"epoch", "when this epoch's checkpoint is done"},
     };
-    if (s->is_member && d->stage == STAGE_TRAIN && is_near_the_end(d))
-        return "at the end of this epoch, when its validation and checkpoint are done, if not "
-               "before";
-    return s->is_member ? moments[d->stage] : "at once";
+    if (!s->is_member)
+        return moments[STAGE_WAIT];
+    if (d->stage == STAGE_TRAIN && is_near_the_end(d))
+        return (struct moment){"epoch", "at the end of this epoch, when its validation and "
+                                        "checkpoint are done, if not before"};
+    return moments[d->stage];
+}
+
+static const struct leaver *put_leaver(const struct driver *d, int seat, struct drained *out)
+{
+    const struct seat *s = &d->seats[seat];
+    const struct moment m = moment(d, s);
+    struct leaver *l = &out->leaver[out->n++];
+    int is_spare = seat >= d->n_ranks, number = is_spare ? seat - d->n_ranks + 1 : seat;
+    *l = (struct leaver){.rank = is_spare ? -1 : number,
+                         .spare = is_spare ? number : 0,
+                         .host = xstrdup(s->host),
+                         .pid = s->pid,
+                         .when = m.when};
+    l->line = xasprintf("%s %d (%s, pid %lld) leaves %s%s", is_spare ? "spare" : "rank", number,
+                        s->host, (long long)s->pid, s->leaving ? "already, " : "", m.text);
+    return l;
+}
+
+static void say(struct driver *d, int rank, int spare, const char *host, const char *when)
+{
+    driver_event(d, &(struct session_event){.kind = EVENT_DRAIN,
+                                            .rank = rank,
+                                            .spare = spare,
+                                            .host = xstrdup(host),
+                                            .step = -1,
+                                            .phase = PHASE_COUNT,
+                                            .text = xstrdup(when)});
 }
 
 /* Before anybody goes, for then numbers change. */
-static void tell(struct driver *d, const struct meant *m, struct buf *answer)
+static void tell(struct driver *d, const struct meant *m, struct drained *out)
 {
+    out->leaver = xcalloc((size_t)m->n, sizeof(*out->leaver));
     for (int i = 0; i < m->n; i++) {
-        int k = m->seat[i], is_rank = k < d->n_ranks;
-        const struct seat *s = &d->seats[k];
-        char *line = xasprintf("%s %d (%s, pid %lld) leaves %s%s", is_rank ? "rank" : "spare",
-                               is_rank ? k : k - d->n_ranks + 1, s->host, (long long)s->pid,
-                               s->leaving ? "already, " : "", moment(d, s));
-        queue_log(&d->out, LOG_INFO, "drained by the operator: %s", line);
-        buf_printf(answer, "%s\n", line);
-        free(line);
+        const struct leaver *l = put_leaver(d, m->seat[i], out);
+        queue_log(&d->out, LOG_INFO, "drained by the operator: %s", l->line);
+        say(d, l->rank, l->spare, l->host, l->when);
     }
+}
+
+void drained_fini(struct drained *x)
+{
+    for (int i = 0; i < x->n; i++) {
+        free(x->leaver[i].host);
+        free(x->leaver[i].line);
+    }
+    free(x->leaver);
+    *x = (struct drained){.n = 0};
 }
 
 static void send_drain(struct driver *d, const struct seat *s, int is_taken_back)
@@ -209,15 +277,14 @@ static void release(struct driver *d, const struct meant *m)
     recover_let_leave(d);
 }
 
-int drain_seats(struct driver *d, const char *who, struct buf *answer, struct err *err)
+int drain_seats(struct driver *d, const char *who, struct drained *out, struct err *err)
 {
     struct meant m = {.seat = xcalloc((size_t)d->n_seats, sizeof(int))};
-    int seat = seat_named(d, who);
-    int rc = seat >= 0 ? find_seat(d, who, seat, &m, err) : find_host(d, who, &m, err);
+    int rc = find(d, who, &m, err);
     if (rc == 0)
         rc = check(d, who, &m, err);
     if (rc == 0) {
-        tell(d, &m, answer);
+        tell(d, &m, out);
         release(d, &m);
     }
     free(m.seat);
@@ -232,6 +299,7 @@ static void take_back(struct driver *d, int rank, int n_left)
               "%s was drained, and stays after all: %d rank%s would be left now, and the job needs "
               "%d (cluster.min_ranks)",
               who, n_left, n_left == 1 ? "" : "s", recover_min_ranks(d));
+    say(d, rank, 0, s->host, "taken_back");
     free(s->leaving);
     s->leaving = NULL;
     s->is_drained = 0;

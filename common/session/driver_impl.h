@@ -258,7 +258,7 @@ int recover_is_ready(const struct seat *s);  /* could be in the next formation *
 int recover_n_ready(const struct driver *d); /* how many could */
 
 /* driver_drain.c */
-int drain_seats(struct driver *d, const char *who, struct buf *answer, struct err *err);
+int drain_seats(struct driver *d, const char *who, struct drained *out, struct err *err);
 void drain_take_back(struct driver *d); /* if too few would be left now */
 
 /* driver_report.c */

@@ -133,6 +133,10 @@ class Daemon:
     def kill(self):
         self.process.kill()
 
+    def is_frozen(self):
+        with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "T"
+
     def state(self):
         """What SIGUSR1 makes it log: the first line."""
         start = len(self.lines)

@@ -40,9 +40,9 @@ class Case(dp.Case):
                 self.assertEqual(event["nranks"], nranks)
         self.assertEqual(self.events("error"), [])
 
-    def start_ranks(self, job, n=3, spares=0, **kwargs):
+    def start_ranks(self, job, *args, n=3, spares=0, **kwargs):
         """A driver and its followers, in the order of their ranks, then the spares."""
-        driver = self.driver(n=n, job={**job, "cluster.spares": spares}, **kwargs)
+        driver = self.driver(*args, n=n, job={**job, "cluster.spares": spares}, **kwargs)
         ranks = [self.follower("--rank", str(k)) for k in range(1, n)]
         for k in range(1, n):
             driver.wait_line(f"rank {k} joined")

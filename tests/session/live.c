@@ -150,31 +150,21 @@ static void stop(struct live *l, struct process *p)
     live_drain(l, p);
 }
 
-/* An answer to the operator: lines, each of them fit for a terminal. */
-static void check_lines(struct buf *answer)
-{
-    char *text = xstrdup(buf_cstr(answer)), *rest = text;
-
-    ASSERT(answer->len > 0 && text[answer->len - 1] == '\n');
-    for (char *line = strsep(&rest, "\n"); line; line = strsep(&rest, "\n"))
-        live_check_text(line);
-    free(text);
-}
-
 static void drain_somebody(struct live *l, int who)
 {
-    static const char *const named[] = {"0",      "1",      "2",       "spare1", "spare2",
-                                        "spare0", "nobody", "spare-1", ""};
-    struct buf answer = {0};
+    static const char *const named[] = {"0",       "1",      "rank:2",  "spare1", "spare:2",
+                                        "spare:0", "nobody", "spare-1", ""};
+    struct drained drained = {.n = 0};
     struct err err;
+    const char *name = named[(size_t)who % ARRAY_LEN(named)];
 
     if (l->p[0].is_finished)
         return;
-    if (driver_drain(l->p[0].d, l->now, named[(size_t)who % ARRAY_LEN(named)], &answer, &err) < 0)
+    if (driver_drain(l->p[0].d, l->now, name, &drained, &err) < 0)
         live_check_text(err.msg);
-    else
-        check_lines(&answer);
-    buf_fini(&answer);
+    for (int i = 0; i < drained.n; i++)
+        live_check_text(drained.leaver[i].line);
+    drained_fini(&drained);
     live_drain(l, &l->p[0]);
 }
 

@@ -104,21 +104,21 @@ static void drain_rank(struct sim *s, int k)
     if (seat < 0 || !s->nodes[0].is_alive)
         return;
     int is_spare = seat >= d->n_ranks, want = is_drainable(s, seat), n = n_ready(d);
-    struct buf answer = {0};
+    struct drained drained = {.n = 0};
     struct err err;
     char who[32];
     snprintf(who, sizeof(who), is_spare ? "spare%d" : "%d",
              is_spare ? seat - d->n_ranks + 1 : seat);
-    int rc = driver_drain(d, sim_clock(s, 0), who, &answer, &err);
+    int rc = driver_drain(d, sim_clock(s, 0), who, &drained, &err);
     if ((rc == 0) != want)
         sim_fail(s, "draining %s of %d ready, at least %d: %s", who, n, s->min_ranks,
-                 rc < 0 ? err.msg : buf_cstr(&answer));
+                 rc < 0 ? err.msg : drained.leaver[0].line);
     if (rc == 0) {
         s->has_fired = 1;
         s->nodes[k].drained_life = s->nodes[k].life;
         s->r->n_drained++;
     }
-    buf_fini(&answer);
+    drained_fini(&drained);
     sim_drain(s, 0);
 }
 

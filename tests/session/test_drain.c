@@ -4,13 +4,37 @@
 /* `part` is of the answer, or of the reason why not. */
 static void drain(struct rig *r, const char *who, int rc, const char *part)
 {
+    struct drained drained = {.n = 0};
     struct buf answer = {0};
     struct err err = {0};
-    assert_int_equal(driver_drain(r->d, r->now, who, &answer, &err), rc);
+    assert_int_equal(driver_drain(r->d, r->now, who, &drained, &err), rc);
     rig_drain(r);
+    for (int i = 0; i < drained.n; i++)
+        buf_printf(&answer, "%s\n", drained.leaver[i].line);
     assert_has(rc ? err.msg : buf_cstr(&answer), part);
-    assert_true(!rc || answer.len == 0);
+    assert_true(!rc || drained.n == 0);
+    drained_fini(&drained);
     buf_fini(&answer);
+}
+
+/* What scripts read: the answer's first, and the event of it. */
+static void drain_one(struct rig *r, const char *who, int rank, int spare, const char *when)
+{
+    struct drained drained = {.n = 0};
+    struct err err = {0};
+    assert_int_equal(driver_drain(r->d, r->now, who, &drained, &err), 0);
+    rig_drain(r);
+    const struct leaver *l = &drained.leaver[0];
+    const struct session_event *e = rig_event(r, EVENT_DRAIN);
+    assert_int_equal(drained.n, 1);
+    assert_int_equal(l->rank, rank);
+    assert_int_equal(l->spare, spare);
+    assert_string_equal(l->when, when);
+    assert_int_equal(e->rank, rank);
+    assert_int_equal(e->spare, spare);
+    assert_string_equal(e->host, l->host);
+    assert_string_equal(e->text, when);
+    drained_fini(&drained);
 }
 
 static void the_operator_drains_a_rank(void **state)
@@ -28,7 +52,7 @@ static void the_operator_drains_a_rank(void **state)
     drain(&r, "4294967297", ERR_REFUSED, "neither a rank, nor a spare, nor the host of one");
     drain(&r, "", ERR_REFUSED, "neither a rank, nor a spare, nor the host of one");
     drain(&r, "h3", ERR_REFUSED, "h3 cannot be drained: neither a rank");
-    drain(&r, "1", 0, "rank 1 (h1, pid 101) leaves when the step under way is done\n");
+    drain_one(&r, "1", 1, 0, "step");
     drain(&r, "1", 0, "rank 1 (h1, pid 101) leaves already, when the step under way is done\n");
     drain(&r, "2", ERR_REFUSED,
           "2 cannot be drained: 1 rank would be left, and the job needs 2 (cluster.min_ranks) and "
@@ -55,7 +79,7 @@ static void a_drain_waits_for_the_formation(void **state)
     rig_come(&r, 5, -1);
     rig_close(&r, 1);
     rig_assert_prepare(&r, 5, 1, 4);
-    drain(&r, "2", 0, "rank 2 (h2, pid 102) leaves as soon as the ranks have formed again");
+    drain_one(&r, "2", 2, 0, "formed");
     RIG_ALL(&r, CMD_PREPARE, 0, 0, 5, 2, 3);
     drain(&r, "3", 0, "rank 3 (h3, pid 103) leaves as soon as the ranks have formed again");
     RIG_ALL(&r, CMD_FORM, 0, 0, 5, 2, 3);
@@ -188,7 +212,7 @@ static void a_drain_is_taken_back(void **state)
     rig_come(&r, 2, -1);
     rig_answer_all(&r, 2);
     assert_int_equal(r.command->kind, CMD_VALIDATE);
-    drain(&r, "1", 0, "leaves when this epoch's validation and checkpoint are done");
+    drain_one(&r, "1", 1, 0, "epoch");
     assert_true(r.is_drained[1]);
     rig_close(&r, 2);
     while (r.command->kind != CMD_TRAIN)
@@ -197,6 +221,7 @@ static void a_drain_is_taken_back(void **state)
     assert_logged(&r, "rank 1 (h1) was drained, and stays after all: 1 rank would be left now, and "
                       "the job needs 2 (cluster.min_ranks)");
     assert_int_equal(rig_count(&r, EVENT_LOST), 0);
+    assert_string_equal(rig_event(&r, EVENT_DRAIN)->text, "taken_back");
     rig_free(&r);
 
     o = rig_elastic(3); /* nor is one lost that the job could do without */
@@ -219,11 +244,47 @@ static void spares_are_drained_at_once(void **state)
     o.n_spares = 1;
     rig_train(&r, &o);
     rig_come(&r, 2, -1);
-    drain(&r, "spare1", 0, "spare 1 (h2, pid 102) leaves at once");
+    drain_one(&r, "spare1", -1, 1, "now");
     assert_true(r.is_drained[2]);
+    assert_int_equal(rig_count(&r, EVENT_LOST), 0); /* nobody's loss */
     assert_int_equal(r.n_requests, 0);
     drain(&r, "spare1", ERR_REFUSED, "there is no such rank or spare now");
     rig_come(&r, 3, -1); /* its place is free */
+    rig_free(&r);
+}
+
+/* What a host's name could be taken for, and how to say which is meant. */
+static void a_name_can_be_made_plain(void **state)
+{
+    static const char *const hosts[] = {"2", "spare1", "rank:2", "h9"};
+    struct rig r;
+    struct driver_options o = rig_elastic(5);
+    (void)state;
+    o.min_ranks = 1;
+    rig_driver(&r, &o);
+    rig_report(&r, 0, rig_opened());
+    for (int conn = 1; conn < 5; conn++) {
+        rig_hello_from(&r, conn, conn, hosts[conn - 1]);
+        rig_report(&r, conn, rig_opened());
+    }
+    while (r.command->kind != CMD_TRAIN)
+        rig_answer_all(&r, 5);
+    drain(&r, "rank:9", ERR_REFUSED, "rank:9 cannot be drained: there is no such rank or spare");
+    drain(&r, "rank:", ERR_REFUSED, "there is no such rank or spare now");
+    drain(&r, "rank:h9", ERR_REFUSED, "there is no such rank or spare now");
+    drain(&r, "rank:0", ERR_REFUSED, "rank 0 cannot be drained: the driver itself runs there");
+    drain(&r, "spare1", ERR_REFUSED, "there is no such rank or spare now");
+    drain(&r, "spare:1", ERR_REFUSED, "there is no such rank or spare now");
+    drain(&r, "spare:", ERR_REFUSED, "there is no such rank or spare now");
+    drain(&r, "host:", ERR_REFUSED, "neither a rank, nor a spare, nor the host of one");
+    drain(&r, "host:h1", ERR_REFUSED, "h1 cannot be drained: neither a rank");
+    drain(&r, "host:h0", ERR_REFUSED, "h0 cannot be drained: the driver itself runs there");
+    drain(&r, "2", 0, "rank 2 (spare1, pid 102) leaves");
+    drain(&r, "host:2", 0, "rank 1 (2, pid 101) leaves");
+    drain(&r, "host:spare1", 0, "rank 2 (spare1, pid 102) leaves already");
+    drain(&r, "rank:2", 0, "rank 2 (spare1, pid 102) leaves already");
+    drain(&r, "host:rank:2", 0, "rank 3 (rank:2, pid 103) leaves");
+    drain(&r, "host:h9", 0, "rank 4 (h9, pid 104) leaves");
     rig_free(&r);
 }
 
@@ -254,6 +315,7 @@ int main(void)
         cmocka_unit_test(who_is_drained_and_lost_is_gone),
         cmocka_unit_test(a_drain_is_taken_back),
         cmocka_unit_test(spares_are_drained_at_once),
+        cmocka_unit_test(a_name_can_be_made_plain),
         cmocka_unit_test(while_all_wait_a_drain_counts_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
