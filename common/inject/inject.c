@@ -15,6 +15,8 @@ static const struct what {
     [INJECTION_DELAY] = {"delay", "a pause", "the rank pauses; its heartbeats go on"},
     [INJECTION_DROP] = {"drop", "", "the control connection breaks, or one way of it"},
     [INJECTION_FLIP] = {"flip", "a flipped bit", "one bit of a gradient is inverted"},
+    [INJECTION_SKIP] = {"skip", "an all-reduce left out",
+                        "the rank leaves out one all-reduce, and reduces the next one instead"},
 };
 
 enum number { NUMBER_NONE, NUMBER_OPTIONAL, NUMBER_NEEDED };
@@ -58,6 +60,8 @@ static const struct how {
      "before bucket B is summed: wrong alike on all ranks (default, B = 0)"},
     {INJECTION_FLIP, INJECTION_REDUCED, "reduced", "reducedB", AMOUNT_NUMBER,
      "after it was: this rank alone is wrong, which comparing replicas tells"},
+    {INJECTION_SKIP, INJECTION_BUCKET, "bucket", "bucketB", AMOUNT_NUMBER,
+     "that of bucket B (default, B = 0)"},
 };
 
 /* ---- parsing ---- */
@@ -282,8 +286,9 @@ static int parse_one(struct injection *f, struct err *err)
         rc = parse_point(f, &s, err);
     if (rc == 0)
         rc = parse_how(f, s, err);
-    if (rc == 0 && f->what == INJECTION_FLIP && f->point != INJECTION_AT_STEP)
-        rc = BAD(f, err, "a bit flips within a step: want @stepN, such as @step%d", 7);
+    if (rc == 0 && inject_is_of_bucket(f) && f->point != INJECTION_AT_STEP)
+        rc = BAD(f, err, "a %s happens within a step: want @stepN, such as @step7",
+                 whats[f->what].name);
     return rc;
 }
 
@@ -314,6 +319,11 @@ int inject_parse(const char *text, struct injection_list *l, struct err *err)
 }
 
 /* ---- asking ---- */
+
+int inject_is_of_bucket(const struct injection *f)
+{
+    return f->what == INJECTION_FLIP || f->what == INJECTION_SKIP;
+}
 
 int inject_check_ranks(const struct injection_list *l, int n_ranks, struct err *err)
 {

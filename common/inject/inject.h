@@ -4,6 +4,7 @@
  *
  *     kill:rank2@step50           delay:rank1@step5:3s        flip:rank1@step7:bucket0
  *     stop:rank1@form             drop:rank1@validate:out     kill:rank0@checkpoint
+ *     skip:rank1@step7:bucket0
  *
  * inject_help lists every WHAT, POINT and HOW.  The driver sends each rank its faults; the rank
  * tells the driver when one happens, before it does.  Each happens once: the driver gives out only
@@ -27,6 +28,7 @@ enum injection_what {
     INJECTION_DELAY,
     INJECTION_DROP, /* of the control connection, or of what it carries */
     INJECTION_FLIP, /* a bit of a gradient */
+    INJECTION_SKIP, /* one all-reduce */
 };
 
 enum injection_point { /* in the order in which a rank comes there */
@@ -65,7 +67,7 @@ struct injection {
     enum injection_point point;
     int64_t number; /* of step, epoch or generation; -1: the first that comes */
     enum injection_how how;
-    int64_t amount; /* delay: ms; flip: bucket; else 0 */
+    int64_t amount; /* delay: ms; flip, skip: bucket; else 0 */
     int is_spent;
     char text[INJECTION_TEXT]; /* as it was written */
 };
@@ -81,6 +83,8 @@ int inject_parse(const char *text, struct injection_list *l, struct err *err);
 
 /* ERR_ARG when one of them is for a rank that a job of at most n_ranks never has. */
 int inject_check_ranks(const struct injection_list *l, int n_ranks, struct err *err);
+
+int inject_is_of_bucket(const struct injection *f); /* `amount` says which */
 
 /* Is it due where the rank of this fault is at `point` with `number`? */
 int inject_is_due(const struct injection *f, enum injection_point point, int64_t number);

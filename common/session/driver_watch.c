@@ -336,7 +336,8 @@ void watch_compare(struct driver *d, int rank)
     put_own(&b, d, odd);
     buf_printf(&b, " and ");
     put_own(&b, d, even);
-    buf_printf(&b, ", which %d agree on", n_like(d, even));
+    if (n_like(d, even) > 1)
+        buf_printf(&b, ", which %d agree on", n_like(d, even));
     incident_begin(d, buf_cstr(&b));
     end_accuse(d,
                (struct cause){.rank = odd,

@@ -89,7 +89,7 @@ void faults_reach_any(struct faults *f, enum injection_point point, int64_t numb
         struct injection *what = &f->list.item[i];
         char text[INJECTION_SAY];
 
-        if (what->what == INJECTION_FLIP || !inject_is_due(what, point, number))
+        if (inject_is_of_bucket(what) || !inject_is_due(what, point, number))
             continue;
         faults_happen(f, what, xstrdup(inject_say(what, text)));
         if (what->what == INJECTION_DELAY)
@@ -97,13 +97,13 @@ void faults_reach_any(struct faults *f, enum injection_point point, int64_t numb
     }
 }
 
-struct injection *faults_flip(struct faults *f, enum injection_how how, int64_t step,
-                              int64_t bucket)
+struct injection *faults_of_bucket(struct faults *f, enum injection_what kind,
+                                   enum injection_how how, int64_t step, int64_t bucket)
 {
     for (int i = 0; i < faults_n(f); i++) {
         struct injection *what = &f->list.item[i];
 
-        if (what->what == INJECTION_FLIP && what->how == how && what->amount == bucket &&
+        if (what->what == kind && what->how == how && what->amount == bucket &&
             inject_is_due(what, INJECTION_AT_STEP, step))
             return what;
     }

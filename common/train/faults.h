@@ -4,7 +4,7 @@
  * When a rank reaches a point at which one is due, the report REPORT_INJECT goes out, and the
  * engine waits until faults_announced says that it was passed on: only then does the fault happen.
  * What concerns the whole process (kill, stop, drop) is done by whoever calls faults_announced,
- * before the call; a delay follows here; a flip is train/flip.h's.
+ * before the call; a delay follows here; what befalls a bucket is train/flip.h's.
  *
  * Without any, a point costs one comparison.  Points lie between kernels: where any rank has
  * faults, all ranks' devices do their steps unrecorded (trainer_form).
@@ -37,9 +37,9 @@ static inline void faults_reach(struct faults *f, enum injection_point point, in
         faults_reach_any(f, point, number);
 }
 
-/* The bit to flip in this bucket of this step, or NULL. */
-struct injection *faults_flip(struct faults *f, enum injection_how how, int64_t step,
-                              int64_t bucket);
+/* What is due of this kind in this bucket of this step, or NULL. */
+struct injection *faults_of_bucket(struct faults *f, enum injection_what kind,
+                                   enum injection_how how, int64_t step, int64_t bucket);
 
 /* Have it announced and wait until it was; takes text. */
 void faults_happen(struct faults *f, struct injection *what, char *text);

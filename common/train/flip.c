@@ -19,7 +19,7 @@ int flip_check(const char *text, const struct layout *l, struct err *err)
     int rc = text ? inject_parse(text, &all, err) : 0;
 
     for (int i = 0; i < all.n && rc == 0; i++)
-        if (all.item[i].what == INJECTION_FLIP && all.item[i].amount >= n_buckets(l))
+        if (inject_is_of_bucket(&all.item[i]) && all.item[i].amount >= n_buckets(l))
             rc = err_set(err, ERR_CONFIG, "--inject %s: there is no bucket %lld, this model has %d",
                          all.item[i].text, (long long)all.item[i].amount, n_buckets(l));
     return rc;
@@ -76,7 +76,8 @@ static int flip(struct trainer *t, struct injection *f, char *host, struct err *
 
 int flip_if_due(struct trainer *t, enum injection_how how, int bucket, struct err *err)
 {
-    struct injection *f = faults_flip(t->o.faults, how, t->queued->step, bucket);
+    struct injection *f =
+        faults_of_bucket(t->o.faults, INJECTION_FLIP, how, t->queued->step, bucket);
     char *host = NULL;
     int rc;
 
@@ -88,4 +89,23 @@ int flip_if_due(struct trainer *t, enum injection_how how, int bucket, struct er
         rc = flip(t, f, host, err);
     free(host);
     return rc < 0 ? err_wrap(err, "--inject %s", f->text) : 0;
+}
+
+static struct injection *find_skip(const struct trainer *t, int bucket)
+{
+    return faults_of_bucket(t->o.faults, INJECTION_SKIP, INJECTION_BUCKET, t->queued->step, bucket);
+}
+
+int skip_is_due(const struct trainer *t, int bucket) { return find_skip(t, bucket) != NULL; }
+
+int skip_if_due(struct trainer *t, int bucket)
+{
+    struct injection *f = find_skip(t, bucket);
+
+    if (!f)
+        return 0;
+    faults_happen(t->o.faults, f,
+                  xasprintf("the all-reduce of bucket %d of step %lld is left out", bucket,
+                            (long long)t->queued->step));
+    return 1;
 }

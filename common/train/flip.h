@@ -1,6 +1,6 @@
-/* flip - the injected fault that inverts a bit of a gradient (inject/inject.h).
+/* flip - the injected faults of a bucket (inject/inject.h): an inverted bit, or no all-reduce.
  *
- * It is the sign bit of the bucket's largest element: an effect for sure, and finite.
+ * The bit is the sign of the bucket's largest element: an effect for sure, and finite.
  *
  * Threads: the engine's. */
 #ifndef TRAIN_FLIP_H
@@ -15,5 +15,8 @@ int flip_check(const char *text, const struct layout *l, struct err *err);
 /* Flip what is due in this bucket of the step under way, before (INJECTION_BUCKET) or after
  * (INJECTION_REDUCED) it was summed. */
 int flip_if_due(struct trainer *t, enum injection_how how, int bucket, struct err *err);
+
+int skip_is_due(const struct trainer *t, int bucket); /* that bucket is not to be reduced */
+int skip_if_due(struct trainer *t, int bucket);       /* the same, and it is announced */
 
 #endif

@@ -81,7 +81,7 @@ static void hand_over_all(struct trainer *t, const struct program *p, int last)
 
         if (s->kind == STAGE_SYNC)
             id = hand_sync(t, s);
-        else if (s->kind == STAGE_BUCKET && last)
+        else if (s->kind == STAGE_BUCKET && last && !skip_is_due(t, s->bucket))
             id = hand_bucket(t, s->bucket);
         if (id) {
             f->first_handed = f->first_handed ? f->first_handed : id;
@@ -98,10 +98,17 @@ static int watch_waiting(struct trainer *t, int stops, struct err *err)
     return backend_stopwatch(t->backend, t->buffers->outcome->waits, stops, err);
 }
 
-static int reduce_bucket(struct trainer *t, int bucket, struct err *err)
+static int64_t start_reduction(struct trainer *t, int bucket, struct err *err)
 {
     const struct bucket *b = &t->layout->bucket[bucket];
-    int64_t tag;
+    int64_t tag = backend_is_device(t->backend) ? COLL_TAG_NONE : hand_bucket(t, bucket);
+
+    return coll_allreduce(t->coll, (char *)t->buffers->grad + b->at, b->length, b->dtype, COLL_SUM,
+                          tag, err);
+}
+
+static int reduce_bucket(struct trainer *t, int bucket, struct err *err)
+{
     int rc = 0;
 
     if (t->buffers->accumulates)
@@ -114,9 +121,7 @@ static int reduce_bucket(struct trainer *t, int bucket, struct err *err)
         rc = flip_if_due(t, INJECTION_BUCKET, bucket, err);
     if (rc < 0)
         return rc;
-    tag = backend_is_device(t->backend) ? COLL_TAG_NONE : hand_bucket(t, bucket);
-    t->ticket[bucket] = coll_allreduce(t->coll, (char *)t->buffers->grad + b->at, b->length,
-                                       b->dtype, COLL_SUM, tag, err);
+    t->ticket[bucket] = skip_if_due(t, bucket) ? 0 : start_reduction(t, bucket, err);
     t->next_bucket = bucket + 1;
     return t->ticket[bucket] < 0 ? (int)t->ticket[bucket] : 0;
 }
@@ -136,7 +141,7 @@ static int wait_reductions(struct trainer *t, int64_t epoch, struct err *err)
 {
     for (int b = 0; b < t->layout->n_buckets; b++) {
         at(t, PHASE_REDUCE, epoch, b);
-        if (coll_wait(t->coll, t->ticket[b], err) < 0)
+        if (t->ticket[b] && coll_wait(t->coll, t->ticket[b], err) < 0)
             return err_wrap(err, "all-reduce of bucket %d", b);
         if (flip_if_due(t, INJECTION_REDUCED, b, err) < 0)
             return err->code;

@@ -63,7 +63,7 @@ struct trainer {
     int64_t waited_ns;     /* of a device: for collectives, ever */
 
     /* of the step being queued, or the last */
-    int64_t *ticket;         /* [n_buckets] of its all-reduces */
+    int64_t *ticket;         /* [n_buckets] of its all-reduces; 0: left out on purpose */
     int64_t n_sent;          /* scalars, ever */
     int64_t next_bucket;     /* the one that backward fills now; -1 none */
     char note[NOTE_LEN];     /* what was first seen not finite here, or "" */

@@ -40,7 +40,8 @@ DRIVER_CASES = [
     (["--drain", ""], r"--drain .*empty"),
     (["--drain", "1 2"], r"--drain 1 2: want the number of a rank, spare1, or the name of a host"),
     (["--nranks", "2", "--inject", "kil:rank1@step5"],
-     r'--inject: "kil:rank1@step5": unknown fault "kil", want kill, stop, delay, drop or flip'),
+     r'--inject: "kil:rank1@step5": unknown fault "kil", want kill, stop, delay, drop, flip or '
+     r'skip'),
     (["--nranks", "2", "--inject", "kill:rank1@step5", "--inject", "stop:rank2@form"],
      r'--inject: "stop:rank2@form": there is no rank 2: the job has 2, the driver is 0'),
     (["--nranks", "1", "--test-shared-gpu=1"], r"--test-shared-gpu takes no value"),

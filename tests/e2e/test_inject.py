@@ -6,6 +6,7 @@ test_inject.py        one fault or two of each kind in each phase
 test_inject.py rest   all the others
 """
 
+import json
 import signal
 import sys
 import time
@@ -248,6 +249,45 @@ class Flipped(Faults):
         self.assertEqual(self.events("inject"), [])
 
 
+class Skipped(Faults):
+    def test_ranks_that_differ(self):
+        """Rank 1 is a collective ahead, and frozen rank 2 holds the others in the one before: told
+        as soon as it is known; who stands alone has to go, and its place is taken."""
+        spec, freeze = "skip:rank1@step20", "stop:rank2@step21"
+        job = {**JOB, "cluster.heartbeat_timeout": 600, "cluster.deadlines.step": 600}
+        driver, odd, held, three, spare = self.start_ranks(f"{spec},{freeze}", job, n_spares=1)
+        odd.wait_line(f"injected fault {spec}: the all-reduce of bucket 0 of step 20 is left out")
+        driver.wait_line("the ranks differ in what they reduce next")
+        dp.wait_for("rank 2 to be told to freeze", lambda: freeze in [
+            event["spec"] for event in self.events("inject", "run")])
+        dp.wait_for("rank 2 to freeze", held.is_frozen)
+        held.signal(signal.SIGCONT)
+        self.assert_exits([driver, held, three, spare], FINISHED)
+        self.assert_exit(odd, FAILED)
+        lost, = self.events("lost", "run")
+        self.assertEqual(lost["rank"], 1)
+        self.assertRegex(  # 22 and 21, unless it was known before they all came there
+            lost["reason"], r"the ranks differ in what they reduce next: rank 1 \(.*, pid "
+            rf"{odd.pid}\) in bucket 0 of step 2[12] \((\d+) bytes\) and rank 0 \(.*\) in bucket 0 "
+            r"of step 2[01] \(\1 bytes\)(, which [23] agree on)?$")
+        self.assertIn(lost["reason"], odd.text)
+        recovered, = self.events("recovered", "run")
+        self.assertEqual(recovered["nranks"], N)
+        self.assertLessEqual(recovered["steps_lost"], 1)
+        self.check_rings(lost["reason"])
+        self.assert_checkpoint_loads()  # of replicas that are equal: compared after each epoch
+
+    def check_rings(self, reason):
+        """What was written down shows the same: one number, another step."""
+        with open(self.path("run/incidents/incident-1.json"), encoding="utf-8") as file:
+            incident = json.load(file)
+        self.assertIn(reason, incident["message"])
+        steps = {rank["rank"]: {c["number"]: c["step"] for c in rank["collectives"]}
+                 for rank in incident["ranks"]}
+        number = next(n for n, step in steps[0].items() if step == 20)
+        self.assertEqual(steps[1][number], 21)
+
+
 class Local(Faults):
     def test_frozen(self):
         """A local follower that is frozen cannot end, nor be replaced, unless it is killed."""
@@ -302,5 +342,5 @@ def add_all():
 if __name__ == "__main__":
     add_all()
     if REST:
-        del sys.argv[1], Flipped, Local  # always the same, and always run
+        del sys.argv[1], Flipped, Skipped, Local  # always the same, and always run
     dp.main()
