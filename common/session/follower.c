@@ -41,7 +41,7 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
     f->stage = STAGE_ENDING;
     int is_stopped = f->is_drained || (f->leaving && e.status != STATUS_OK);
     f->status = is_stopped ? STATUS_STOPPED : e.status;
-    f->retry = e.retry && f->n_stops == 0 && !f->is_drained;
+    f->retry = e.retry && f->n_stops == 0 && !f->is_drained && !f->is_gpu_lost;
     f->reason = e.reason;
     if (!e.is_closed)
         queue_close(&f->out, CONN, f->text);

@@ -50,6 +50,7 @@ struct follower {
     char *fault;            /* what this engine cannot go on for */
     int is_consequence;     /* ... which is some other rank's doing */
     int64_t fault_until_ms; /* by then the driver must have said something */
+    int is_gpu_lost;        /* its GPU failed, and can be used by a new process only */
 
     int64_t inspected; /* the incident that the driver asked about last */
 

@@ -7,6 +7,18 @@
 
 enum { EXPLAIN_MS = 5000 }; /* for the driver to say what becomes of a fault */
 
+/* What a kernel or a call left broken stays so for the process (CUDA's sticky errors): it must not
+ * go on to the next formation or driver, which would fail as well. */
+static void check_gpu(struct follower *f, const struct report *r)
+{
+    if (f->is_gpu_lost || r->fault.is_consequence || r->fault.err.code != ERR_DEVICE ||
+        strcmp(f->device, "cpu") == 0)
+        return;
+    f->is_gpu_lost = 1;
+    queue_log(&f->out, LOG_WARN, "%s failed: this process ends, and a new one may use it again",
+              f->device);
+}
+
 static void on_fault(struct follower *f, const struct report *r)
 {
     const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
@@ -15,6 +27,7 @@ static void on_fault(struct follower *f, const struct report *r)
         return;
     }
     f->doing = 0;
+    check_gpu(f, r);
     if (f->fault)
         return;
     f->fault = xstrdup(why);

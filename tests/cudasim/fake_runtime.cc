@@ -50,6 +50,7 @@ struct runtime {
     cudaError_t last = cudaSuccess; /* for cudaGetLastError */
     double us = 0.0;                /* the device's clock */
     bool has_no_clock = false;      /* it cannot be read */
+    bool is_broken = false;         /* an error that stays */
     std::string text;               /* of cudaErrorLaunchFailure */
 } rt;
 
@@ -75,6 +76,8 @@ void protect(int how)
 cudaError_t called(cudaError_t otherwise = cudaErrorUnknown)
 {
     rt.n_calls++;
+    if (rt.is_broken)
+        return rt.last = cudaErrorIllegalAddress;
     if (rt.fail_in && --rt.fail_in == 0)
         return rt.last = otherwise;
     return cudaSuccess;
@@ -101,7 +104,7 @@ cudaError_t drain(cudaStream_t s, uint64_t until)
     if (s->n_done >= until)
         return cudaSuccess;
     protect(PROT_READ | PROT_WRITE);
-    while (s->n_done < until) {
+    while (s->n_done < until && !rt.is_broken) {
         const struct cudasim::work w = s->todo.front();
 
         s->todo.pop_front();
@@ -118,7 +121,7 @@ cudaError_t drain(cudaStream_t s, uint64_t until)
         }
     }
     protect(PROT_NONE);
-    return result;
+    return rt.is_broken ? rt.last = cudaErrorIllegalAddress : result;
 }
 
 void put(cudaStream_t s, struct cudasim::work w)
@@ -163,7 +166,9 @@ const char *cudaGetErrorName(cudaError_t e)
 
 const char *cudaGetErrorString(cudaError_t e)
 {
-    return e == cudaErrorLaunchFailure ? rt.text.c_str() : "simulated";
+    return e == cudaErrorLaunchFailure    ? rt.text.c_str()
+           : e == cudaErrorIllegalAddress ? "an illegal memory access was encountered"
+                                          : "simulated";
 }
 
 cudaError_t cudaGetDeviceCount(int *n)
@@ -472,6 +477,8 @@ uint64_t sim_allocs(void) { return rt.n_allocs; }
 uint64_t sim_waits(void) { return rt.n_waits; }
 
 void sim_fail_at(uint64_t n) { rt.fail_in = n; }
+
+void sim_break(void) { rt.is_broken = true; }
 
 void sim_stop_clock(int stopped) { rt.has_no_clock = stopped; }
 

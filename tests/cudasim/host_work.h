@@ -18,6 +18,10 @@ int sim_is_device(const void *p);
 void sim_host_work_owned(struct CUstream_st *s, void (*fn)(void *arg), void *arg,
                          void (*release)(void *arg));
 
+/* From the work under way on, which is the last, the device does nothing any more and every call
+ * of the runtime fails: what a kernel that touches what is not its own does to a process. */
+void sim_break(void);
+
 /* The work under way takes so long, as events tell it; whatever says nothing takes no time. */
 void sim_spend(double us);
 

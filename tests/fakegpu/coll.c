@@ -39,7 +39,8 @@ struct fake_coll {
     struct cuda *cuda;
     struct coll *inner;
     struct piece *pieces;
-    int64_t n_queued, n_put;
+    int64_t n_queued, n_put, n_done;
+    int64_t break_at; /* done so many, the device breaks; 0: it never does */
     atomic_int is_poisoned;
     struct err cause; /* the first failure; the engine thread's, as all but is_poisoned */
     int has_failed, is_quiet, is_connected;
@@ -100,7 +101,9 @@ static void do_job(struct piece *p)
     struct fake_coll *f = p->coll;
     struct err err;
 
-    if (!f->has_failed && (agree(f, p->call, &err) < 0 || do_inner(f, &p->job, &err) < 0))
+    if (++f->n_done == f->break_at)
+        sim_break();
+    else if (!f->has_failed && (agree(f, p->call, &err) < 0 || do_inner(f, &p->job, &err) < 0))
         fail(f, &err);
 }
 
@@ -243,6 +246,7 @@ static int make(struct backend *b, const struct coll_device_options *o, struct c
     f->base.dtypes |= 1u << DTYPE_BF16;
     f->base.device = &fake_coll_ops;
     f->cuda = container_of(b, struct cuda, base);
+    f->break_at = fake_number("DPTRAIN_FAKE_BREAK", 0);
     *out = &f->base;
     return 0;
 }

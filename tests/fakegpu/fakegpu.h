@@ -6,6 +6,8 @@
 
 enum { FAKE_LIBRARY = 22809 };
 
+int fake_number(const char *name, int otherwise); /* from the environment */
+
 extern const struct coll_device_ops fake_coll_ops;
 
 #endif

@@ -3,7 +3,8 @@
  * (coll.c).  The daemons load it as they load the real one.
  *
  * From the environment: DPTRAIN_FAKE_GPUS (how many there are, 2), DPTRAIN_FAKE_BAD (number of one
- * that cannot be used), DPTRAIN_FAKE_TROUBLE (why none can). */
+ * that cannot be used), DPTRAIN_FAKE_TROUBLE (why none can), DPTRAIN_FAKE_BREAK (the how-many-th
+ * collective in which this process's breaks for good; 0: none). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "base/util.h"
 #include "fakegpu.h"
 
-static int number(const char *name, int otherwise)
+int fake_number(const char *name, int otherwise)
 {
     const char *text = getenv(name);
 
@@ -30,13 +31,13 @@ static void probe(struct plugin_probe *out)
                                  .cudnn = 91900,
                                  .nccl = FAKE_LIBRARY,
                                  .built_for = "90a",
-                                 .n_gpus = number("DPTRAIN_FAKE_GPUS", 2)};
+                                 .n_gpus = fake_number("DPTRAIN_FAKE_GPUS", 2)};
     for (int i = 0; i < out->n_gpus && i < PLUGIN_MAX_GPUS; i++) {
         struct plugin_gpu *g = &out->gpu[i];
 
         *g = (struct plugin_gpu){.name = "Simulated", .major = 9, .memory_bytes = 1ull << 30};
         snprintf(g->uuid, sizeof g->uuid, "GPU-fake-%d", i);
-        if (i == number("DPTRAIN_FAKE_BAD", -1))
+        if (i == fake_number("DPTRAIN_FAKE_BAD", -1))
             snprintf(g->trouble, sizeof g->trouble, "it is broken");
     }
     if (trouble)
@@ -46,7 +47,7 @@ static void probe(struct plugin_probe *out)
 /* Each process has a simulator of its own, whatever the number. */
 static int open_gpu(int device, struct backend **out, struct err *err)
 {
-    ASSERT(device >= 0 && device < number("DPTRAIN_FAKE_GPUS", 2));
+    ASSERT(device >= 0 && device < fake_number("DPTRAIN_FAKE_GPUS", 2));
     return cuda_open(0, out, err);
 }
 

@@ -2,12 +2,21 @@
 
 
 import os
+import signal
 
 import dp
-from dp import FINISHED, REFUSED, USAGE, sets
+from dp import FAILED, FINISHED, REFUSED, STOPPED, USAGE, sets
 
 JOB = {"data.samples": 240, "data.validation_samples": 100, "train.global_batch": 24,
        "train.epochs": 2, "optimizer.lr": 0.1}
+
+# Quickly done, even by the simulator.
+QUICK = {**JOB, "model.arch": "mlp", "model.hidden": "[24]"}
+MANY = {"DPTRAIN_FAKE_GPUS": "3"}
+ILLEGAL = r"an illegal memory access was encountered \(cudaError700\)"
+
+
+undisturbed = {}
 
 
 class Daemons(dp.Case):
@@ -15,6 +24,14 @@ class Daemons(dp.Case):
         """The epochs' events of a whole run."""
         self.run_driver("--run-dir", self.path(run), *args, n=n, job=job, **kwargs)
         return self.events("epoch", run)
+
+    def undisturbed(self, job):
+        """Of two ranks on GPUs; trained once."""
+        key = str(job)
+        if key not in undisturbed:
+            run = f"whole{len(undisturbed)}"
+            undisturbed[key] = self.train("--device", "cuda", "--local", n=2, run=run, job=job)
+        return undisturbed[key]
 
     def assert_near(self, a, b, tolerance):
         self.assertEqual(len(a), len(b))
@@ -95,7 +112,7 @@ class Daemons(dp.Case):
         half = {**JOB, "precision": "float16", "loss_scale.initial": 64, "loss_scale.window": 3}
         for job in (JOB, half):
             name = job.get("precision", "float32")
-            whole = self.train("--device", "cuda", "--local", n=2, run=f"whole {name}", job=job)
+            whole = self.undisturbed(job)
             hurt = self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=2,
                               run=f"hurt {name}", job=job)
             recovered = self.events("recovered", f"hurt {name}")[0]
@@ -104,6 +121,87 @@ class Daemons(dp.Case):
             self.assert_near(whole, hurt, 1e-6)
             self.assertEqual([e.get("loss_scale") for e in whole],
                              [e.get("loss_scale") for e in hurt])
+
+    def test_a_gpu_that_breaks(self):
+        """An error that stays for the process: its rank is lost, and named for it; all others keep
+        what they have, and go on with the spare; and the process ends, though it has no --once."""
+        driver = self.driver("--device", "cuda", "--run-dir", self.path("hurt"), n=2, env=MANY,
+                             job={**QUICK, "cluster.spares": 1})
+        victim = self.follower("--rank", "1", "--device", "cuda", once=False,
+                               env={**MANY, "DPTRAIN_FAKE_BREAK": "9"})
+        driver.wait_line("rank 1 joined")
+        spare = self.follower("--device", "cuda", env=MANY)
+        for daemon in (driver, spare):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_exit(victim, FAILED, ILLEGAL, "this process ends, and a new one may use it")
+        lost, = self.events("lost", "hurt")
+        self.assertEqual(lost["rank"], 1)
+        self.assertRegex(lost["reason"], ILLEGAL)
+        recovered, = self.events("recovered", "hurt")
+        self.assertEqual(recovered["nranks"], 2)
+        self.assertLessEqual(recovered["steps_lost"], 1)
+        self.assertEqual(self.events("error", "hurt"), [])
+        self.assert_near(self.undisturbed(QUICK), self.events("epoch", "hurt"), 1e-6)
+
+    def test_the_driver_s_gpu_breaks(self):
+        """The job ends, which all say, and goes on from the checkpoint of the first epoch."""
+        driver = self.driver("--device", "cuda", "--run-dir", self.path("hurt"), n=2, job=QUICK,
+                             env={"DPTRAIN_FAKE_BREAK": "16"})
+        follower = self.follower("--device", "cuda")
+        for daemon in (driver, follower):
+            self.assert_exit(daemon, FAILED, ILLEGAL)
+        error, = self.events("error", "hurt")
+        self.assertEqual((error["rank"], error["step"] // 10), (0, 1))
+        self.assertRegex(error["message"], ILLEGAL)
+        rest = self.train("--device", "cuda", "--local", "--resume", n=2, run="hurt",
+                          job=QUICK)
+        self.assert_near(self.undisturbed(QUICK), rest, 1e-6)
+
+    def test_an_overflow_and_a_lost_rank(self):
+        """Whichever of the first steps a rank is lost in, all of which overflow: none is counted as
+        skipped twice or not at all, and the search for the scale goes on where it was."""
+        half = {**QUICK, "train.epochs": 1, "precision": "float16",
+                "loss_scale.initial": 16777216, "loss_scale.hysteresis": 2}
+        whole = self.undisturbed(half)
+        for at in ("4", "7"):  # collectives, the first of which share the state
+            run = f"hurt {at}"
+            driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=2, env=MANY,
+                                 job={**half, "cluster.spares": 1})
+            victim = self.follower("--rank", "1", "--device", "cuda",
+                                   env={**MANY, "DPTRAIN_FAKE_BREAK": at})
+            driver.wait_line("rank 1 joined")
+            spare = self.follower("--device", "cuda", env=MANY)
+            for daemon in (driver, spare):
+                self.assert_exit(daemon, FINISHED)
+            self.assert_exit(victim, FAILED, ILLEGAL)
+            hurt = self.events("epoch", run)
+            self.assert_near(whole, hurt, 1e-6)
+            for key in ("steps_skipped", "loss_scale"):
+                self.assertEqual(whole[0][key], hurt[0][key])
+
+    def test_stopped_with_two_steps_under_way(self):
+        """By SIGTERM after the step, by a second SIGINT at once: the run goes on from its
+        checkpoint as if it had never stood still, bit for bit."""
+        for signals in ((signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)):
+            run = f"run{len(signals)}"
+            driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=2,
+                                 job={**QUICK, "train.epochs": 100000})
+            follower = self.follower("--device", "cuda")
+            self.wait_event("epoch", run=run)
+            for number in signals:
+                driver.signal(number)
+                driver.wait_line("stopping after this|stopped")
+            self.assert_exit(driver, STOPPED)
+            is_at_once = "stopped at once by SIGINT" in driver.text  # or was done before that came
+            self.assert_exit(follower, FAILED if is_at_once else STOPPED)
+            n_epochs = self.events("checkpoint", run)[-1]["step"] // 10 + 1
+            job = {**QUICK, "train.epochs": n_epochs}
+            self.run_driver("--device", "cuda", "--local", "--resume", "--run-dir",
+                            self.path(run), n=2, job=job)
+            last = self.events("epoch", run)[-1]
+            want = self.undisturbed(job)[-1]
+            for key in ("epoch", "step", "samples", "train_loss", "validation_loss"):
+                self.assertEqual(last[key], want[key], key)
 
     def test_a_rank_that_looks_at_its_state(self):
         """Rank 0 writes a checkpoint after each step, so it has one step under way where rank 1 has

@@ -1,6 +1,9 @@
 /* follower: from Hello to each of the ways in which it ends. */
 #include "rig.h"
 
+#include "base/alloc.h"
+#include "session/follower_impl.h"
+
 #include "samples.h"
 
 enum {
@@ -320,6 +323,33 @@ static void its_own_faults(void **state)
     assert_ends(&r, STATUS_FAILED, 1, "kernel failed");
 }
 
+/* CUDA's errors stay for the process: another one may use that GPU, this one not again. */
+static void a_gpu_that_failed_ends_the_process(void **state)
+{
+    static const struct {
+        const char *device;
+        int code, is_consequence, retry;
+    } cases[] = {
+        {"cuda:1", ERR_DEVICE, 0, 0},
+        {"cuda:1", ERR_DEVICE, 1, 1},
+        {"cuda:1", ERR_NOMEM, 0, 1},
+        {"cpu", ERR_DEVICE, 0, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+        go_to(&r, TRAIN);
+        free(r.f->device);
+        r.f->device = xstrdup(cases[i].device);
+        struct report *f = report_new(REPORT_FAULT, 1);
+        err_set(&f->fault.err, (enum err_code)cases[i].code, "it failed");
+        f->fault.is_consequence = cases[i].is_consequence;
+        rig_report(&r, 1, f);
+        get(&r, ABORT, 1);
+        assert_ends(&r, STATUS_FAILED, cases[i].retry, "");
+    }
+}
+
 static void a_driver_that_breaks_the_protocol(void **state)
 {
     struct rig r;
@@ -463,6 +493,7 @@ int main(void)
         cmocka_unit_test(it_leaves_at_the_end_of_a_step),
         cmocka_unit_test(it_waits_when_another_is_lost),
         cmocka_unit_test(its_own_faults),
+        cmocka_unit_test(a_gpu_that_failed_ends_the_process),
         cmocka_unit_test(a_driver_that_breaks_the_protocol),
         cmocka_unit_test(form_has_what_its_ranks_need),
         cmocka_unit_test(an_engine_that_hangs_is_left),
