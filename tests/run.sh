@@ -19,6 +19,9 @@
 #   tests/run.sh all            all of the above but sim, soak, gpu and the tests of suite `long`
 #   --werror                    before any of these: warnings are errors (build-...-werror/)
 #
+# Tests of suite `slow` are run by gcc's build alone, and so are those of suite `once`, of which
+# another compiler would say the same.
+#
 # The last line is "N passed, N failed", with ", N skipped" where some were; it counts meson tests,
 # fuzz targets, kinds of schedules, and format as one.  A build that fails counts as one failure.
 # Exit status 1 if any.
@@ -29,6 +32,10 @@ passed=0 failed=0 skipped=0
 failures=()
 suffix=
 options=()
+
+# As the daemons have it (common/daemon/process.c): oneDNN's threads do not spin while they wait,
+# which beside other tests takes more time than all that is computed.
+export OMP_WAIT_POLICY=passive
 
 # Tests of these rooms start threads of their own, or feed those who do.
 threaded_rooms='base session net coll train data report daemon'
@@ -120,6 +127,19 @@ for name in sorted({test["name"] for test in json.load(sys.stdin)}): print(name)
         done
 }
 
+# targets_of DIR NAME...: what ninja has to build in DIR for these tests
+targets_of()
+{
+    meson introspect "$1" --tests --targets | python3 -c '
+import json, os, sys
+top, names = os.path.realpath(sys.argv[1]), set(sys.argv[2:])
+known = json.load(sys.stdin)
+files = {target["id"]: target["filename"] for target in known["targets"]}
+wanted = {id for test in known["tests"] if test["name"] in names for id in test["depends"]}
+for path in sorted(path for id in wanted for path in files[id]): print(os.path.relpath(path, top))
+' "$@"
+}
+
 do_gcc() # [MESON TEST ARGUMENT...]
 {
     configure_and_build "build$suffix" release && run_tests "build$suffix" "$@"
@@ -140,7 +160,7 @@ do_named() # PATTERN...
 do_clang()
 {
     CC=clang CXX=clang++ configure_and_build "build-clang$suffix" release &&
-        run_tests "build-clang$suffix" --no-suite slow --no-suite e2e
+        run_tests "build-clang$suffix" --no-suite slow --no-suite once --no-suite e2e
 }
 
 # GCC's warnings are unreliable under its sanitizers (its manual says so): never errors here.
@@ -151,19 +171,22 @@ do_asan()
         -Db_sanitize=address,undefined -Db_lundef=false || return
     ASAN_OPTIONS=abort_on_error=1:detect_stack_use_after_return=1:strict_string_checks=1 \
         UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1 DPTRAIN_PATIENCE=240 \
-        run_tests "build-asan$suffix" --no-suite slow --timeout-multiplier 4
+        run_tests "build-asan$suffix" --no-suite slow --no-suite once --timeout-multiplier 4
 }
 
 do_tsan()
 {
-    local names patterns=() room
-    CC=clang CXX=clang++ configure_and_build "build-tsan$suffix" debugoptimized \
+    local names patterns=() targets room
+    CC=clang CXX=clang++ configure "build-tsan$suffix" debugoptimized \
         -Db_sanitize=thread -Db_lundef=false || return
     for room in $threaded_rooms; do patterns+=("$room/*"); done
     mapfile -t names < <(names_like "build-tsan$suffix" "${patterns[@]}")
+    mapfile -t targets < <(targets_of "build-tsan$suffix" "${names[@]}")
+    build "build-tsan$suffix" "${targets[@]}" || return
     TSAN_OPTIONS=halt_on_error=1:abort_on_error=1:suppressions=$PWD/tests/tsan.supp \
         DPTRAIN_PATIENCE=240 \
-        run_tests "build-tsan$suffix" --timeout-multiplier 8 "${names[@]}"
+        run_tests "build-tsan$suffix" --no-suite slow --no-suite once --timeout-multiplier 8 \
+        "${names[@]}"
 }
 
 # Each target runs for SECONDS from its seeds (tests/fuzz/corpus/NAME for fuzz_NAME); what it dies

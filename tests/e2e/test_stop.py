@@ -279,7 +279,7 @@ class RunDirectories(dp.Case):
 
     def test_stop_among_checkpoints(self):
         """Stopped while checkpoints are written beside training: the last step is on disk."""
-        driver = self.driver("--local", n=2, job={**ENDLESS, "checkpoint.every_steps": 1})
+        driver = self.driver("--local", n=2, job={**JOB, "checkpoint.every_steps": 1})
         self.wait_event("checkpoint", 3)
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED)
@@ -293,7 +293,7 @@ class RunDirectories(dp.Case):
         self.assertEqual(os.readlink(self.path("runs/demo/checkpoints/latest")),
                          f"step-{step:08}")
         self.run_driver("--local", "--resume", n=2,
-                        job={**ENDLESS, "train.max_steps": 0, "train.epochs": 1 + step // 313})
+                        job={**JOB, "train.max_steps": 0, "train.epochs": 1 + step // 32})
 
     def test_check_resume(self):
         """--check says what --resume would go on with: which step, none, another job, damaged."""
