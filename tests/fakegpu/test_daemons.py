@@ -96,7 +96,8 @@ class Daemons(dp.Case):
 
     def test_a_fault_on_one_rank_is_unrecorded_on_all(self):
         """And changes nothing that is computed."""
-        whole, hurt = (self.train("--device", "cuda", "--local", *inject, n=2, run=f"run{i}")
+        whole, hurt = (self.train("--device", "cuda", "--local", *inject, n=2, run=f"run{i}",
+                                job=QUICK)
                        for i, inject in enumerate(((), ("--inject", "delay:rank1@step7:1s"))))
         self.assertEqual([e["train_loss"] for e in whole], [e["train_loss"] for e in hurt])
 
@@ -110,8 +111,8 @@ class Daemons(dp.Case):
     def test_a_lost_rank_is_replaced(self):
         """Recovery on the device: what the survivor held is what the newcomer takes.  The step that
         was broken off counts as nothing, for the loss scale too, whose window is short here."""
-        half = {**JOB, "precision": "float16", "loss_scale.initial": 64, "loss_scale.window": 3}
-        for job in (JOB, half):
+        half = {**QUICK, "precision": "float16", "loss_scale.initial": 64, "loss_scale.window": 3}
+        for job in (QUICK, half):
             name = job.get("precision", "float32")
             whole = self.undisturbed(job)
             hurt = self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=2,
@@ -207,7 +208,7 @@ class Daemons(dp.Case):
     def test_a_rank_that_looks_at_its_state(self):
         """Rank 0 writes a checkpoint after each step, so it has one step under way where rank 1 has
         two; and both drop what was queued behind an overflow."""
-        job = {**JOB, "precision": "float16", "loss_scale.initial": 16777216,
+        job = {**QUICK, "precision": "float16", "loss_scale.initial": 16777216,
                "loss_scale.hysteresis": 2}
         free = self.train("--device", "cuda", "--local", n=2, run="free", job=job)
         held = self.train("--device", "cuda", "--local", n=2, run="held",
