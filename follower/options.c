@@ -21,7 +21,8 @@ static const struct arg job_args[] = {
     {"data", "DIR", ARG_TEXT, AT(data),
      .help = "folder of the data on this host (default: the job's data.path)"},
     {"once", NULL, ARG_FLAG, AT(once),
-     .help = "end after one job; without it the follower waits for the next driver"},
+     .help = "end after one job; without it the follower waits for the next driver, unless its GPU "
+             "failed: then it ends with 1, for a new process to use it again"},
     {"wait", "SECONDS", ARG_INT, AT(wait_s), 0, 1000000000,
      .help = "with --once: how long to wait for the driver (default 600)"},
 };
