@@ -20,10 +20,13 @@ struct backend;
 struct kernel;
 struct recording; /* a backend's own */
 
+/* What GPU libraries want of a workspace, which is part of a kernel's scratch. */
+enum { BACKEND_SCRATCH_ALIGN = 256 };
+
 struct kernel_ops {
     /* Addresses of in[] and out[] (NULL where the node has none; at least 16-byte aligned) and of
-     * `scratch_bytes` of scratch, 64-byte aligned, valid until free; scratch is shared with other
-     * kernels between runs. */
+     * `scratch_bytes` of scratch, BACKEND_SCRATCH_ALIGN-aligned, valid until free; scratch is
+     * shared with other kernels between runs. */
     int (*bind)(struct kernel *k, void *const *in, void *const *out, void *scratch,
                 struct err *err);
     int (*run)(struct kernel *k, struct err *err);

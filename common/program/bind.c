@@ -12,14 +12,23 @@ static int lies_in_arena(const struct program *p, int v)
     return p->graph->value[v].role == VALUE_INPUT && !p->place[v].external;
 }
 
+static char *scratch_of(const struct program *p, char *arena)
+{
+    const uintptr_t end = (uintptr_t)arena + p->temp_bytes;
+
+    return arena + p->temp_bytes +
+           (BACKEND_SCRATCH_ALIGN - end % BACKEND_SCRATCH_ALIGN) % BACKEND_SCRATCH_ALIGN;
+}
+
+/* Never empty, so that every address is one. */
 size_t program_arena_bytes(const struct program *p)
 {
-    size_t n = align_up(p->temp_bytes) + align_up(p->scratch_bytes);
+    size_t n = align_up(p->temp_bytes) + BACKEND_SCRATCH_ALIGN + align_up(p->scratch_bytes);
 
     for (int v = 0; v < p->graph->n_values; v++)
         if (lies_in_arena(p, v))
             n += align_up(value_bytes(&p->graph->value[v]));
-    return n + PLACE_ALIGN; /* never empty, so that every address is one */
+    return n;
 }
 
 void program_place(struct program *p, int value, void *address)
@@ -57,7 +66,7 @@ static void *space_of(const struct program_spaces *s, enum value_role role)
 /* Addresses of all values; of those that share memory, after the value that owns it. */
 static void find_addresses(struct program *p, const struct program_spaces *s, char *arena)
 {
-    char *inputs = arena + align_up(p->temp_bytes) + align_up(p->scratch_bytes);
+    char *inputs = scratch_of(p, arena) + align_up(p->scratch_bytes);
 
     for (int v = 0; v < p->graph->n_values; v++) {
         const struct value *value = &p->graph->value[v];
@@ -108,7 +117,7 @@ static int bind_step(struct program *p, const struct step *s, void *scratch, str
 
 int program_bind(struct program *p, const struct program_spaces *s, void *arena, struct err *err)
 {
-    char *scratch = (char *)arena + align_up(p->temp_bytes);
+    char *scratch = scratch_of(p, arena);
     int rc = 0;
 
     ASSERT((uintptr_t)arena % PLACE_ALIGN == 0);

@@ -41,7 +41,7 @@ void fakes_forget_runs(void)
     memset(fake_runs, 0, sizeof fake_runs);
 }
 
-enum { WORKSPACE = 777, ALIGNMENT = 16 };
+enum { WORKSPACE = 777, ALIGNMENT = 16, WORKSPACE_ALIGNMENT = 256 };
 
 /* Algorithms in the order of the heuristics, by data[0]; data[1] tells the product it was made for.
  * The first rounds to TF32. */
@@ -441,7 +441,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
     (void)h;
     ASSERT(*(const float *)alpha == 1.0f && *(const float *)beta == 0.0f);
     ASSERT(c == d && lc == ld && n_bytes >= WORKSPACE);
-    ASSERT(is_aligned(a) && is_aligned(b) && is_aligned(d) && is_aligned(workspace));
+    ASSERT(is_aligned(a) && is_aligned(b) && is_aligned(d));
+    ASSERT(workspace && (uintptr_t)workspace % WORKSPACE_ALIGNMENT == 0);
     *p = (struct product){*what,
                           *(const struct layout *)(const void *)la,
                           *(const struct layout *)(const void *)lb,

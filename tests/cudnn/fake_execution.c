@@ -240,6 +240,7 @@ static void execute(void *arg)
 
     fake_runs[config->number]++;
     sim_spend(cost_us(config->number));
+    ASSERT((uintptr_t)workspace % 256 == 0);
     memset(workspace, 0xff, FAKE_WORKSPACE);
     for (int i = 0; i < graph->n_attrs; i++)
         if (graph->attr[i].name == CUDNN_ATTR_OPERATIONGRAPH_OPS)

@@ -1,5 +1,6 @@
 #include "guarded.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, n) ((void)(at), (void)(n))
 #endif
 
-enum { GUARD = 256, PATTERN = 0x7e };
+enum { GUARD = 256, ALIGN = BACKEND_SCRATCH_ALIGN, PATTERN = 0x7e };
 
 static void check(int rc)
 {
@@ -25,10 +26,11 @@ void guarded_init(struct guarded *m, struct backend *b, size_t n_bytes, size_t s
     struct err err;
     void *block;
 
-    *m = (struct guarded){.b = b, .n_bytes = n_bytes, .offset = GUARD + shift};
-    m->total = (m->offset + n_bytes + GUARD + 63) / 64 * 64;
+    *m = (struct guarded){.b = b, .n_bytes = n_bytes};
+    m->total = (ALIGN + GUARD + shift + n_bytes + GUARD + 63) / 64 * 64;
     check(backend_alloc(b, m->total, "a guarded place", &block, &err));
     m->block = block;
+    m->offset = ALIGN - (uintptr_t)block % ALIGN + GUARD + shift;
     m->at = m->block + m->offset;
     m->image = xmalloc(m->total);
     memset(m->image, PATTERN, m->total);

@@ -10,7 +10,7 @@
 struct guarded {
     struct backend *b;
     unsigned char *block; /* the backend's */
-    void *at;             /* n_bytes of it, at `shift` bytes behind a multiple of 64 */
+    void *at;             /* n_bytes of it, at `shift` bytes behind what scratch is aligned to */
     size_t n_bytes, offset, total;
     unsigned char *image; /* the host's, so that nothing is allocated between runs */
 };

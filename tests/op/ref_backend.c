@@ -104,7 +104,7 @@ static int kernel_bind(struct kernel *base, void *const *in, void *const *out, v
     struct ref_kernel *k = container_of(base, struct ref_kernel, base);
 
     (void)err;
-    ASSERT(scratch && (uintptr_t)scratch % 64 == 0);
+    ASSERT(scratch && (uintptr_t)scratch % BACKEND_SCRATCH_ALIGN == 0);
     memcpy(k->node.in, in, (size_t)op_get(k->node.op)->n_in * sizeof *in);
     memcpy(k->node.out, out, (size_t)op_get(k->node.op)->n_out * sizeof *out);
     k->scratch = scratch;
