@@ -291,6 +291,7 @@ const struct op_case op_cases[] = {
 
     {"bias", OP_bias, {{{0}}}, {IN(NORMAL, 3, 5, 7), IN(NORMAL, 7)}, WITH_GRAD},
     {"bias_rows", OP_bias, {{{0}}}, {IN(NORMAL, 601, 3), IN(NORMAL, 3)}, WITH_GRAD},
+    {"bias_many_rows", OP_bias, {{{0}}}, {IN(NORMAL, 2311, 5), IN(NORMAL, 5)}, WITH_GRAD},
     {"bias_one", OP_bias, {{{0}}}, {IN(NORMAL, 4, 1), IN(NORMAL, 1)}, WITH_GRAD},
     {"bias_empty", OP_bias, {{{0}}}, {IN(NORMAL, 0, 5), IN(NORMAL, 5)}, .training = 1},
 
@@ -302,7 +303,7 @@ const struct op_case op_cases[] = {
     {"relu_empty", OP_activation, {.act.kind = ACT_RELU}, {IN(SPACED, 0, 7)}, .training = 1},
 
     {"max", OP_pool2d, POOL(MAX, 2, 2, 2, 2, 0, 0, 1), {IN(SPACED, 2, 8, 6, 5)}, WITH_GRAD},
-    {"max_overlap", OP_pool2d, POOL(MAX, 3, 3, 2, 1, 1, 1, 1), {IN(SPACED, 2, 7, 5, 3)}, WITH_GRAD},
+    {"max_overlap", OP_pool2d, POOL(MAX, 3, 3, 2, 1, 1, 1, 1), {IN(SPACED, 2, 7, 5, 6)}, WITH_GRAD},
     {"max_odd", OP_pool2d, POOL(MAX, 2, 3, 2, 2, 0, 1, 1), {IN(SPACED, 1, 7, 9, 17)}, WITH_GRAD},
     {"max_relu",
      OP_pool2d,

@@ -82,6 +82,40 @@ static inline int row_threads(int64_t c)
     return WARP * (int)(warps < 1 ? 1 : warps < THREADS / WARP ? warps : THREADS / WARP);
 }
 
+/* Elements that one launch may number in 32 bits, where it does (cudasim: few). */
+#ifndef INDEX_LIMIT
+#define INDEX_LIMIT INT32_MAX
+#endif
+
+/* Division of numbers below 2^31 by one that all threads have: a multiplication, for a GPU has no
+ * instruction to divide.  factor is 2^shift / by, rounded up; it is less than 2^32, and its error,
+ * less than by <= 2^(shift - 31), is too small to reach the next quotient. */
+struct divisor {
+    uint32_t by, factor;
+    int shift;
+
+    __device__ uint32_t quotient(uint32_t n) const
+    {
+        return (uint32_t)((uint64_t)n * factor >> shift);
+    }
+};
+
+static inline struct divisor divisor_of(int64_t by)
+{
+    int shift = 31;
+
+    ASSERT(by > 0 && by <= INT32_MAX);
+    while ((int64_t)1 << (shift - 31) < by)
+        shift++;
+    return {(uint32_t)by, (uint32_t)((((uint64_t)1 << shift) + (uint64_t)by - 1) / (uint64_t)by),
+            shift};
+}
+
+/* Neighbours that are read or written at once; pointers to them are aligned to all of them. */
+template <typename T, int N> struct alignas(sizeof(T) * N) vec {
+    T v[N];
+};
+
 static __device__ inline int64_t grid_first()
 {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;

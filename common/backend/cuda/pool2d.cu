@@ -6,89 +6,107 @@
  * elements it takes is not said; and the activation's gradient could not join.  A pool is bound by
  * memory, so nothing is lost.
  *
- * One thread makes one element: of y by walking over its window, of dx by walking over the windows
- * that cover it, in row order.  So no atomics, and neighbouring threads read neighbouring channels.
+ * One thread makes a few neighbouring channels of one place (V of them): of y by walking
+ * over its window, of dx by walking over the windows that cover it, in row order.  So no atomics,
+ * and neighbouring threads read neighbouring channels.  Finding the place takes more work than the
+ * memory takes time, unless indices have 32 bits, nothing is divided and channels share it: so a
+ * launch does as many samples as 32 bits can number.
  * which[i]: the tap (row * kernel columns + column in the window) that the maximum came from. */
 #include "backend/cuda/apply.cuh"
 
 struct pool {
-    int64_t h, w, c; /* image */
-    int64_t oh, ow;  /* output */
-    int64_t kernel[2], stride[2], pad[2];
+    int h, w, c; /* image; c counts vectors of channels */
+    int oh, ow;  /* output */
+    int kernel[2], stride[2], pad[2];
+    struct divisor by_stride[2];
+    struct divisor by_channels, by_cols, by_rows; /* of what the threads make: y or dx */
     int count_pad;
     float inverse; /* 1 / whole window */
 };
 
-static struct pool pool_of(const struct own *p, const struct shape *x, const struct shape *y)
+static struct pool pool_of(const struct own *p, const struct shape *x, const struct shape *y,
+                           const struct shape *made, int width)
 {
     struct pool v = {};
 
-    v.h = x->dim[1];
-    v.w = x->dim[2];
-    v.c = x->dim[3];
-    v.oh = y->dim[1];
-    v.ow = y->dim[2];
+    v.h = (int)x->dim[1];
+    v.w = (int)x->dim[2];
+    v.c = (int)x->dim[3] / width;
+    v.oh = (int)y->dim[1];
+    v.ow = (int)y->dim[2];
     for (int i = 0; i < 2; i++) {
         v.kernel[i] = p->attr.pool.kernel[i];
         v.stride[i] = p->attr.pool.stride[i];
         v.pad[i] = p->attr.pool.pad[i];
+        v.by_stride[i] = divisor_of(v.stride[i]);
     }
+    v.by_channels = divisor_of(v.c);
+    v.by_cols = divisor_of(made->dim[2]);
+    v.by_rows = divisor_of(made->dim[1]);
     v.count_pad = p->attr.pool.count_pad;
-    v.inverse = 1.0f / (float)(v.kernel[0] * v.kernel[1]);
+    v.inverse = 1.0f / (float)((int64_t)v.kernel[0] * v.kernel[1]);
     return v;
 }
 
-/* Element i of [N,rows,cols,C]. */
+/* Vector i of what is made. */
 struct place {
-    int64_t sample, row, col, channel;
+    int sample, row, col, channel;
 
-    __device__ place(int64_t i, int64_t rows, int64_t cols, int64_t c)
+    __device__ place(const struct pool &v, uint32_t i)
     {
-        channel = i % c;
-        i /= c;
-        col = i % cols;
-        i /= cols;
-        row = i % rows;
-        sample = i / rows;
+        const uint32_t pixel = v.by_channels.quotient(i), line = v.by_cols.quotient(pixel);
+        const uint32_t all = v.by_rows.quotient(line);
+
+        channel = (int)(i - pixel * v.by_channels.by);
+        col = (int)(pixel - line * v.by_cols.by);
+        row = (int)(line - all * v.by_rows.by);
+        sample = (int)all;
     }
 };
 
 /* The part of a window that lies in the image: [from,to); tap 0 is at `start`. */
 struct span {
-    int64_t start, from, to;
+    int start, from, to;
 
-    __device__ span(const struct pool &v, int axis, int64_t at, int64_t extent)
+    __device__ span(const struct pool &v, int axis, int at, int extent)
     {
         start = at * v.stride[axis] - v.pad[axis];
         from = start > 0 ? start : 0;
-        to = start + v.kernel[axis] < extent ? start + v.kernel[axis] : extent;
+        to = v.kernel[axis] < extent - start ? start + v.kernel[axis] : extent;
     }
 
-    __device__ int64_t n() const { return to - from; }
+    __device__ int n() const { return to - from; }
 };
 
-template <typename T>
-static __global__ void largest(const T *x, T *y, int32_t *which, struct pool v, int64_t n)
+template <typename T, int V>
+static __global__ void largest(const vec<T, V> *x, vec<T, V> *y, vec<int32_t, V> *which,
+                               struct pool v, uint32_t n)
 {
-    for (int64_t i = grid_first(); i < n; i += grid_stride()) {
-        const struct place at(i, v.oh, v.ow, v.c);
+    for (uint32_t i = (uint32_t)grid_first(); i < n; i += (uint32_t)grid_stride()) {
+        const struct place at(v, i);
         const struct span rows(v, 0, at.row, v.h), cols(v, 1, at.col, v.w);
-        const T *image = x + at.sample * v.h * v.w * v.c + at.channel;
-        float best = (float)image[(rows.from * v.w + cols.from) * v.c];
-        int64_t tap = (rows.from - rows.start) * v.kernel[1] + cols.from - cols.start;
+        const vec<T, V> *image = x + at.sample * v.h * v.w * v.c + at.channel;
+        vec<T, V> best = image[(rows.from * v.w + cols.from) * v.c];
+        vec<int32_t, V> taps;
 
-        for (int64_t r = rows.from; r < rows.to; r++)
-            for (int64_t c = cols.from; c < cols.to; c++) {
-                const float value = (float)image[(r * v.w + c) * v.c];
+        for (int k = 0; k < V; k++)
+            taps.v[k] = (rows.from - rows.start) * v.kernel[1] + cols.from - cols.start;
+        for (int r = rows.from; r < rows.to; r++)
+            for (int c = cols.from; c < cols.to; c++) {
+                const vec<T, V> here = image[(r * v.w + c) * v.c];
 
-                if (value > best || value != value) {
-                    best = value;
-                    tap = (r - rows.start) * v.kernel[1] + c - cols.start;
+                for (int k = 0; k < V; k++) {
+                    const float value = (float)here.v[k];
+
+                    if (value > (float)best.v[k] || value != value) {
+                        best.v[k] = here.v[k];
+                        taps.v[k] = (r - rows.start) * v.kernel[1] + c - cols.start;
+                    }
                 }
             }
-        y[i] = (T)best;
+        y[i] = best;
         if (which)
-            which[i] = (int32_t)tap;
+            which[i] = taps;
     }
 }
 
@@ -98,56 +116,68 @@ static __device__ inline float share(const struct pool &v, const struct span &ro
     return v.count_pad ? v.inverse : 1.0f / (float)(rows.n() * cols.n());
 }
 
-template <typename T> static __global__ void average(const T *x, T *y, struct pool v, int64_t n)
+template <typename T, int V>
+static __global__ void average(const vec<T, V> *x, vec<T, V> *y, struct pool v, uint32_t n)
 {
-    for (int64_t i = grid_first(); i < n; i += grid_stride()) {
-        const struct place at(i, v.oh, v.ow, v.c);
+    for (uint32_t i = (uint32_t)grid_first(); i < n; i += (uint32_t)grid_stride()) {
+        const struct place at(v, i);
         const struct span rows(v, 0, at.row, v.h), cols(v, 1, at.col, v.w);
-        const T *image = x + at.sample * v.h * v.w * v.c + at.channel;
-        float sum = 0.0f;
+        const vec<T, V> *image = x + at.sample * v.h * v.w * v.c + at.channel;
+        vec<T, V> mean;
+        float sum[V] = {};
 
-        for (int64_t r = rows.from; r < rows.to; r++)
-            for (int64_t c = cols.from; c < cols.to; c++)
-                sum += (float)image[(r * v.w + c) * v.c];
-        y[i] = (T)(sum * share(v, rows, cols));
+        for (int r = rows.from; r < rows.to; r++)
+            for (int c = cols.from; c < cols.to; c++) {
+                const vec<T, V> here = image[(r * v.w + c) * v.c];
+
+                for (int k = 0; k < V; k++)
+                    sum[k] += (float)here.v[k];
+            }
+        for (int k = 0; k < V; k++)
+            mean.v[k] = (T)(sum[k] * share(v, rows, cols));
+        y[i] = mean;
     }
 }
 
 /* The windows along one axis that cover image position `at`: [from,to). */
 struct cover {
-    int64_t from, to;
+    int from, to;
 
-    __device__ cover(const struct pool &v, int axis, int64_t at, int64_t n_windows)
+    __device__ cover(const struct pool &v, int axis, int at, int n_windows)
     {
-        const int64_t padded = at + v.pad[axis], before = padded - v.kernel[axis] + 1;
-        const int64_t last = padded / v.stride[axis] + 1;
+        const int padded = at + v.pad[axis], before = padded - v.kernel[axis];
+        const int last = (int)v.by_stride[axis].quotient((uint32_t)padded) + 1;
 
-        from = before <= 0 ? 0 : (before + v.stride[axis] - 1) / v.stride[axis];
+        from = before < 0 ? 0 : (int)v.by_stride[axis].quotient((uint32_t)before) + 1;
         to = last < n_windows ? last : n_windows;
     }
 };
 
-/* What the windows give to one element of the image; which NULL: average. */
-template <typename T>
-static __device__ inline float gathered(const T *dy, const int32_t *which, const struct pool &v,
-                                        const struct place &at)
+/* What the windows give to a vector of the image; which NULL: average. */
+template <typename T, int V>
+static __device__ inline void gather_windows(const vec<T, V> *dy, const vec<int32_t, V> *which,
+                                             const struct pool &v, const struct place &at,
+                                             float (&sum)[V])
 {
     const struct cover rows(v, 0, at.row, v.oh), cols(v, 1, at.col, v.ow);
-    const int64_t base = at.sample * v.oh * v.ow * v.c + at.channel;
-    float sum = 0.0f;
+    const int base = at.sample * v.oh * v.ow * v.c + at.channel;
 
-    for (int64_t r = rows.from; r < rows.to; r++)
-        for (int64_t c = cols.from; c < cols.to; c++) {
-            const int64_t i = base + (r * v.ow + c) * v.c;
+    for (int r = rows.from; r < rows.to; r++)
+        for (int c = cols.from; c < cols.to; c++) {
+            const int i = base + (r * v.ow + c) * v.c;
             const struct span wr(v, 0, r, v.h), wc(v, 1, c, v.w);
-            const int64_t tap = (at.row - wr.start) * v.kernel[1] + at.col - wc.start;
+            const int tap = (at.row - wr.start) * v.kernel[1] + at.col - wc.start;
+            const vec<T, V> d = dy[i];
+            vec<int32_t, V> from;
 
-            if (!which)
-                sum += (float)dy[i] * share(v, wr, wc);
-            else if (which[i] == tap)
-                sum += (float)dy[i];
+            if (which)
+                from = which[i];
+            for (int k = 0; k < V; k++)
+                if (!which)
+                    sum[k] += (float)d.v[k] * share(v, wr, wc);
+                else if (from.v[k] == tap)
+                    sum[k] += (float)d.v[k];
         }
-    return sum;
 }
 
 struct whole {
@@ -167,57 +197,143 @@ template <int ACT> struct through { /* the activation whose output was y */
     }
 };
 
-template <typename T, typename F>
-static __global__ void gradient(const T *dy, const int32_t *which, const T *y_act, T *dx,
-                                struct pool v, int64_t n)
+/* dx may be y_act; NULL: there is none. */
+template <typename T, int V, typename F>
+static __global__ void gradient(const vec<T, V> *dy, const vec<int32_t, V> *which,
+                                const vec<T, V> *y_act, vec<T, V> *dx, struct pool v, uint32_t n)
 {
-    for (int64_t i = grid_first(); i < n; i += grid_stride()) {
-        const struct place at(i, v.h, v.w, v.c);
+    for (uint32_t i = (uint32_t)grid_first(); i < n; i += (uint32_t)grid_stride()) {
+        const struct place at(v, i);
+        vec<T, V> y = {}, d;
+        float sum[V] = {};
 
-        dx[i] = (T)F::of(gathered(dy, which, v, at), y_act ? (float)y_act[i] : 0.0f);
+        if (y_act)
+            y = y_act[i];
+        gather_windows(dy, which, v, at, sum);
+        for (int k = 0; k < V; k++)
+            d.v[k] = (T)F::of(sum[k], (float)y.v[k]);
+        dx[i] = d;
     }
 }
 
-template <typename T> static void run(const struct own *p)
-{
-    const struct pool v = pool_of(p, &p->in_shape[0], &p->out_shape[0]);
-    const int64_t n = shape_elements(&p->out_shape[0]), blocks = blocks_for(p, n, THREADS);
-    const T *x = (const T *)p->in[0];
-    T *y = (T *)p->out[0];
+/* ---- launching: as many samples at once as can be numbered ---- */
 
-    if (p->attr.pool.kind == POOL_MAX)
-        LAUNCH((largest<T>), blocks, THREADS, p, x, y, (int32_t *)p->out[1], v, n);
-    else
-        LAUNCH((average<T>), blocks, THREADS, p, x, y, v, n);
+struct portion {
+    int64_t samples, x, y; /* elements of a sample */
+    int64_t at_once;
+};
+
+static struct portion portion_of(const struct shape *x, const struct shape *y)
+{
+    struct portion v = {x->dim[0], x->dim[1] * x->dim[2] * x->dim[3],
+                        y->dim[1] * y->dim[2] * y->dim[3], 0};
+
+    v.at_once = max_i64(1, min_i64(v.samples, INDEX_LIMIT / max_i64(v.x, v.y)));
+    return v;
 }
 
-template <typename F, typename T> static void run_grad(const struct own *p)
+template <typename T, int V> static vec<T, V> *from_element(void *p, int64_t i)
 {
-    const struct pool v = pool_of(p, &p->out_shape[0], &p->in_shape[0]);
-    const int64_t n = shape_elements(&p->out_shape[0]);
+    return p ? (vec<T, V> *)((T *)p + i) : NULL;
+}
 
-    LAUNCH((gradient<T, F>), blocks_for(p, n, THREADS), THREADS, p, (const T *)p->in[0],
-           (const int32_t *)p->in[1], (const T *)p->in[2], (T *)p->out[0], v, n);
+template <int V, typename T> static void run(const struct own *p)
+{
+    const struct shape *x = &p->in_shape[0], *y = &p->out_shape[0];
+    const struct pool v = pool_of(p, x, y, y, V);
+    const struct portion all = portion_of(x, y);
+
+    for (int64_t s = 0; s < all.samples; s += all.at_once) {
+        const int64_t n = min_i64(all.at_once, all.samples - s) * all.y / V;
+        const int64_t blocks = blocks_for(p, n, THREADS);
+        const vec<T, V> *from = from_element<T, V>(p->in[0], s * all.x);
+        vec<T, V> *to = from_element<T, V>(p->out[0], s * all.y);
+
+        if (p->attr.pool.kind == POOL_MAX)
+            LAUNCH((largest<T, V>), blocks, THREADS, p, from, to,
+                   (from_element<int32_t, V>(p->out[1], s * all.y)), v, (uint32_t)n);
+        else
+            LAUNCH((average<T, V>), blocks, THREADS, p, from, to, v, (uint32_t)n);
+    }
+}
+
+template <int V, typename F, typename T> static void run_grad(const struct own *p)
+{
+    const struct shape *x = &p->out_shape[0], *y = &p->in_shape[0];
+    const struct pool v = pool_of(p, x, y, x, V);
+    const struct portion all = portion_of(x, y);
+
+    for (int64_t s = 0; s < all.samples; s += all.at_once) {
+        const int64_t n = min_i64(all.at_once, all.samples - s) * all.x / V;
+
+        LAUNCH((gradient<T, V, F>), blocks_for(p, n, THREADS), THREADS, p,
+               (from_element<T, V>(p->in[0], s * all.y)),
+               (from_element<int32_t, V>(p->in[1], s * all.y)),
+               (from_element<T, V>(p->in[2], s * all.x)),
+               (from_element<T, V>(p->out[0], s * all.x)), v, (uint32_t)n);
+    }
+}
+
+/* Channels that a thread does at once: pointers are 16-byte aligned. */
+static int width_of(const struct shape *x)
+{
+    return x->dim[3] % 4 == 0 ? 4 : x->dim[3] % 2 == 0 ? 2 : 1;
+}
+
+static int check_size(const struct shape *x, const struct shape *y, struct err *err)
+{
+    char text[SHAPE_TEXT_LEN];
+
+    if (max_i64(portion_of(x, y).x, portion_of(x, y).y) <= INT32_MAX / 2)
+        return 0;
+    return err_set(err, ERR_UNSUPPORTED, "a sample of %s has 2^30 elements or more",
+                   shape_text(x, text));
+}
+
+template <int V> static run_fn *forward(const struct graph *g, const struct node *n)
+{
+    return typed(g, n, run<V, float>, run<V, bf16_t>, run<V, f16_t>);
 }
 
 extern "C" int cuda_make_pool2d(struct cuda *b, const struct graph *g, const struct node *n,
                                 struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    const int width = width_of(cuda_in(g, n, 0));
+    const int rc = check_size(cuda_in(g, n, 0), cuda_out(g, n, 0), err);
+
+    return rc < 0 ? rc
+                  : own_new(b, g, n,
+                            width == 4   ? forward<4>(g, n)
+                            : width == 2 ? forward<2>(g, n)
+                                         : forward<1>(g, n),
+                            0, out, err);
 }
 
-template <typename F> static run_fn *typed_grad(const struct graph *g, const struct node *n)
+template <int V, typename F> static run_fn *typed_grad(const struct graph *g, const struct node *n)
 {
-    return typed(g, n, run_grad<F, float>, run_grad<F, bf16_t>, run_grad<F, f16_t>);
+    return typed(g, n, run_grad<V, F, float>, run_grad<V, F, bf16_t>, run_grad<V, F, f16_t>);
 }
 
 /* gelu's gradient does not come from its output: op/pool2d.c refuses it. */
+template <int V> static run_fn *backward(const struct graph *g, const struct node *n)
+{
+    static run_fn *(*const by_act[])(const struct graph *g, const struct node *n) = {
+        typed_grad<V, whole>, typed_grad<V, through<ACT_RELU>>, typed_grad<V, through<ACT_TANH>>,
+        typed_grad<V, through<ACT_SIGMOID>>};
+
+    return by_act[n->attr.pool.act](g, n);
+}
+
 extern "C" int cuda_make_pool2d_grad(struct cuda *b, const struct graph *g, const struct node *n,
                                      struct kernel **out, struct err *err)
 {
-    static run_fn *(*const by_act[])(const struct graph *g, const struct node *n) = {
-        typed_grad<whole>, typed_grad<through<ACT_RELU>>, typed_grad<through<ACT_TANH>>,
-        typed_grad<through<ACT_SIGMOID>>};
+    const int width = width_of(cuda_out(g, n, 0));
+    const int rc = check_size(cuda_out(g, n, 0), cuda_in(g, n, 0), err);
 
-    return own_new(b, g, n, by_act[n->attr.pool.act](g, n), 0, out, err);
+    return rc < 0 ? rc
+                  : own_new(b, g, n,
+                            width == 4   ? backward<4>(g, n)
+                            : width == 2 ? backward<2>(g, n)
+                                         : backward<1>(g, n),
+                            0, out, err);
 }

@@ -86,6 +86,10 @@ inline unsigned ballot(unsigned mask, bool v, struct site at)
 #define SHARED(type, name, n) \
     type(&name)[n] = *static_cast<type(*)[n]>(cudasim::shared(CUDASIM_HERE, sizeof(type[n])))
 #define DEVICE_NS() cudasim::now_ns()
+/* So small that the cases of the operator table meet what only large tensors meet elsewhere. */
+#define INDEX_LIMIT  2000
+#define COLUMNS_ROWS 2
+#define CHUNKS_MOST  4
 #define __syncthreads() cudasim::barrier(CUDASIM_HERE)
 #define __syncwarp(mask) ((void)cudasim::meet(mask, 0, CUDASIM_HERE))
 #define __shfl_sync(mask, v, from) cudasim::shuffle(mask, v, (unsigned)(from), CUDASIM_HERE)
