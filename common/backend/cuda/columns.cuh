@@ -1,13 +1,14 @@
 /* columns - K sums over the rows of [rows,c], for each column, in double.
  *
- * Two launches: blocks add up chunks of rows into the scratch, and then the chunks' sums.  How the
- * rows are cut depends on rows and c alone, so the bits do not depend on the device.
+ * Two launches: blocks add up chunks of rows into the scratch, and then the chunks' sums; one where
+ * a chunk is enough.  How the rows are cut depends on rows and c alone, so the bits do not depend
+ * on the device.
  *
  *     struct my_term { ...; __device__ void column(int64_t col); __device__ void add(double *sum,
  *                      int64_t row) const; };         adds row's K terms of that column to sum[K]
  *     struct my_end  { ...; __device__ void put(int64_t i, double sum) const; };   i < K*c
- *     columns_sum<K>(p, my_term{...}, my_end{...}, rows, c);  p->scratch: columns_scratch(K, rows,
- * c)
+ *     columns_sum<K>(p, my_term{...}, my_end{...}, rows, c);
+ * with columns_scratch(K, rows, c) bytes at p->scratch.
  *
  * Sum number k of column col is i = k*c + col. */
 #ifndef BACKEND_CUDA_COLUMNS_CUH
@@ -23,28 +24,41 @@ struct columns_plan {
     int64_t n_tiles;         /* over the columns */
 };
 
+/* Rows that a thread adds up, one behind the other, before another chunk is worth while (cudasim:
+ * few); how many of the chunks' sums.  The narrowest tile is a sector of memory wide, where it
+ * reads these. */
+#ifndef COLUMNS_ROWS
+#define COLUMNS_ROWS 16
+#endif
+enum { COLUMNS_CHUNKS = 512, COLUMNS_SUMS = 4, COLUMNS_NARROW = 4 };
+
+/* Few rows get narrow tiles, and by that more threads to a column, rather than a second launch. */
 static inline struct columns_plan columns_plan(int64_t rows, int64_t c, int64_t max_chunks)
 {
+    const int each = max_chunks == 1 ? COLUMNS_SUMS : COLUMNS_ROWS;
     struct columns_plan p = {};
+    int width = WARP;
     int64_t want;
 
+    while (width > COLUMNS_NARROW && rows > THREADS / width * each &&
+           (max_chunks == 1 || rows <= THREADS / COLUMNS_NARROW * each))
+        width /= 2;
     p.rows = rows;
     p.c = c;
-    p.width = c < WARP ? (int)c : (int)WARP;
+    p.width = c < width ? (int)c : width;
     p.depth = THREADS / p.width;
     p.n_tiles = (c + p.width - 1) / p.width;
-    want = (rows + p.depth * 16 - 1) / (p.depth * 16);
+    want = (rows + p.depth * each - 1) / (p.depth * each);
     p.n_chunks = want < 1 ? 1 : want < max_chunks ? want : max_chunks;
     p.chunk = (rows + p.n_chunks - 1) / p.n_chunks;
     return p;
 }
 
-enum { COLUMNS_CHUNKS = 512 };
-
 static inline size_t columns_scratch(int k, int64_t rows, int64_t c)
 {
-    return (size_t)columns_plan(rows, c, COLUMNS_CHUNKS).n_chunks * (size_t)(k * c) *
-           sizeof(double);
+    const int64_t n_chunks = columns_plan(rows, c, COLUMNS_CHUNKS).n_chunks;
+
+    return n_chunks == 1 ? 0 : (size_t)n_chunks * (size_t)(k * c) * sizeof(double);
 }
 
 /* Add part[depth][width] over depth, pairwise; part[0][..] has the sums afterwards. */
@@ -110,12 +124,16 @@ static void columns_sum(const struct own *p, Term term, End end, int64_t rows, i
 {
     const struct columns_plan first = columns_plan(rows, c, COLUMNS_CHUNKS);
     const struct columns_plan second = columns_plan(first.n_chunks, K * c, 1);
+    const int64_t blocks = blocks_for(p, first.n_tiles * first.n_chunks, 1);
     double *part = (double *)p->scratch;
     const struct columns_store store = {part};
     const struct columns_load load = {part, K * c, 0};
 
-    LAUNCH((columns_kernel<K, Term, struct columns_store>),
-           blocks_for(p, first.n_tiles * first.n_chunks, 1), THREADS, p, term, store, first);
+    if (first.n_chunks == 1) {
+        LAUNCH((columns_kernel<K, Term, End>), blocks, THREADS, p, term, end, first);
+        return;
+    }
+    LAUNCH((columns_kernel<K, Term, struct columns_store>), blocks, THREADS, p, term, store, first);
     LAUNCH((columns_kernel<1, struct columns_load, End>), blocks_for(p, second.n_tiles, 1), THREADS,
            p, load, end, second);
 }

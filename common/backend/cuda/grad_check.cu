@@ -2,21 +2,32 @@
  * the chunks.  The sum is finite exactly when every element is (twin cpu/grad_check.c). */
 #include "backend/cuda/device.cuh"
 
-enum { CHUNK = 8192 };
+enum { CHUNK = 4 * THREADS };
 
-static inline int64_t chunks(int64_t n) { return (n + CHUNK - 1) / CHUNK; }
+#ifndef CHUNKS_MOST /* cudasim: few */
+#define CHUNKS_MOST 1024
+#endif
 
-template <typename T> static __global__ void square_chunks(const T *x, int64_t n, double *part)
+/* Elements of one: a few for each thread, more where there would be too many chunks to add. */
+static inline int64_t chunk_of(int64_t n)
 {
-    for (int64_t from = (int64_t)blockIdx.x * CHUNK; from < n; from += (int64_t)gridDim.x * CHUNK) {
-        const int64_t to = from + CHUNK < n ? from + CHUNK : n;
+    return max_i64(CHUNK, round_up_i64(ceil_div_i64(n, CHUNKS_MOST), THREADS));
+}
+
+static inline int64_t chunks(int64_t n) { return ceil_div_i64(n, chunk_of(n)); }
+
+template <typename T>
+static __global__ void square_chunks(const T *x, int64_t n, int64_t chunk, double *part)
+{
+    for (int64_t from = blockIdx.x * chunk; from < n; from += gridDim.x * chunk) {
+        const int64_t to = from + chunk < n ? from + chunk : n;
         double sum = 0;
 
         for (int64_t i = from + threadIdx.x; i < to; i += blockDim.x)
             sum += (double)(float)x[i] * (double)(float)x[i];
         sum = block_sum(sum);
         if (threadIdx.x == 0)
-            part[from / CHUNK] = sum;
+            part[from / chunk] = sum;
     }
 }
 
@@ -39,7 +50,7 @@ template <typename T> static void run(const struct own *p)
 
     if (p->n > 0)
         LAUNCH((square_chunks<T>), blocks_for(p, chunks(p->n), 1), THREADS, p, (const T *)p->in[0],
-               p->n, part);
+               p->n, chunk_of(p->n), part);
     LAUNCH(add_chunks, 1, THREADS, p, (const double *)part, chunks(p->n), (double *)p->out[0]);
 }
 
