@@ -198,7 +198,7 @@ struct grad_end {
 
     __device__ void put(int64_t i, double sum) const
     {
-        const struct grad_array &to = i < c ? dbias : dweight;
+        const struct grad_array to = i < c ? dbias : dweight;
 
         gsums[i] = sum;
         if (to.at)

@@ -114,7 +114,7 @@ struct weight_end {
 
     __device__ void put(int64_t i, double sum) const
     {
-        const struct grad_array &to = i < c ? dweight : dbias;
+        const struct grad_array to = i < c ? dweight : dbias;
 
         if (to.at)
             to.put(i < c ? i : i - c, sum);
