@@ -10,8 +10,7 @@
 size_t text_char_len(const char *s);
 
 /* Put '?' in the place of every byte that belongs to no well-formed UTF-8 character, and of every
- * control character but newline and tab: what is left is valid in JSON and harmless on a terminal.
- */
+ * control character but newline and tab: the rest is valid in JSON and harmless on a terminal. */
 void text_clean(char *s);
 
 #endif

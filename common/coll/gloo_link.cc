@@ -17,8 +17,7 @@
  * - Nothing can be aborted from another thread: sync mode holds the pair's lock while it blocks.
  *   shutdown(2) on the socket frees it, so each Link keeps the number of its open socket (sock_).
  * - The device insists on an address of an interface, so 0.0.0.0 is impossible: the device and its
- *   pairs are on 127.0.0.1, and a Link that listens puts a socket of ours in its place.
- */
+ *   pairs are on 127.0.0.1, and a Link that listens puts a socket of ours in its place. */
 #include "coll/gloo_link.hh"
 
 #include <errno.h>

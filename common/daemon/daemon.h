@@ -122,9 +122,8 @@ struct daemon_options {
 extern const struct arg daemon_args[];
 extern const size_t n_daemon_args;
 
-/* Check the form of --device and --secret-file, and turn --iface into its address.  ERR_ARG,
- * ERR_UNSUPPORTED.
- */
+/* Check the form of --device and --secret-file, and turn --iface into its address ("": it was not
+ * given).  ERR_ARG, ERR_UNSUPPORTED. */
 int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEXT],
                          struct err *err);
 

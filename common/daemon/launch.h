@@ -11,8 +11,7 @@
  * What the command line says goes before all of this: the caller's business.
  *
  * Threads: any, while nobody changes the environment.
- * Errors:  ERR_ARG: the variable, what it holds, what was wanted, and the option to give instead.
- */
+ * Errors:  ERR_ARG: the variable, what it holds, what is wanted, the option to give instead. */
 #ifndef DAEMON_LAUNCH_H
 #define DAEMON_LAUNCH_H
 

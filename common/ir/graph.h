@@ -62,8 +62,7 @@ enum { STEP_SCALARS_SENT = offsetof(struct step_scalars, clean) };
 
 /* How a parameter starts and is trained. */
 enum param_init {
-    PARAM_UNIFORM, /* U(-bound, bound): PyTorch's default for linear and conv2d weights and biases
-                    */
+    PARAM_UNIFORM, /* U(-bound, bound): PyTorch's default for linear and conv2d, biases too */
     PARAM_CONST,   /* bound everywhere: 1 for norm weights, 0 for norm biases */
 };
 

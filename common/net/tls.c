@@ -5,8 +5,7 @@
  * stream_close's patience.
  *
  * Failure modes: first bytes that are no TLS (named, and answered so that the other side can name
- * it, too); a handshake that fails (the alert leaves, then `ended`); an end without close_notify.
- */
+ * it, too); a handshake that fails (the alert leaves, then `ended`); no close_notify at the end. */
 #include "net/tls.h"
 
 #include <openssl/err.h>

@@ -79,8 +79,7 @@ struct cmd {
         } validate;
         struct {          /* CMD_CHECKPOINT */
             int64_t step; /* applied step that every rank holds */
-            int is_last;  /* of the job, or before a stop: answer when it is written; rank 0's only
-                           */
+            int is_last;  /* of the job, or before a stop: rank 0 answers when it is written */
         } checkpoint;
     };
 };

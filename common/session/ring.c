@@ -121,8 +121,7 @@ static int read_slot(const struct ring *r, int64_t id, struct collective *out)
     return get(&s->id) == id;
 }
 
-/* 1: *h is of one formation, and of one moment as far as it goes: what ended had been handed over.
- */
+/* 1: *h is of one formation and, as far as it goes, one moment: what ended had been handed over. */
 static int try_head(const struct ring *r, struct ring_head *h)
 {
     int64_t generation = get(&r->generation), first = get(&r->first);

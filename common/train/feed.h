@@ -45,9 +45,7 @@ int feed_start_pass(struct feed *f, int64_t batch, int n_ranks, int rank, struct
 /* The next batch; of *out x, y and index are not to be used.  As loader_next. */
 int feed_next(struct feed *f, struct batch *out, struct err *err);
 
-/* The batch of the last feed_next once more, which may be put again: feed_done was not called
- * since.
- */
+/* The batch of the last feed_next once more, if feed_done was not called since: put it again. */
 void feed_again(const struct feed *f, struct batch *out);
 
 /* Queue what brings the batch to p: all of it, or (FEED_RESIDENT) all but feed_gather. */

@@ -62,8 +62,7 @@ int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct
 int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char **path,
                   struct err *err);
 
-/* Take everything from an open generation; a tensor missing, of another shape, or too many: named.
- */
+/* Take everything from an open generation.  A tensor missing, too many, or misshapen is named. */
 int state_load(struct state *s, const struct ckpt *c, struct err *err);
 
 #endif

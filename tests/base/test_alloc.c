@@ -1,5 +1,4 @@
-/* alloc: counted, aligned, zeroed; the n-th try_alloc fails when told to; x*() abort, never NULL.
- */
+/* alloc: counted, aligned, zeroed; the n-th try_alloc fails when told to; x*() abort. */
 #include "../test.h"
 
 #include <pthread.h>

@@ -93,8 +93,7 @@ static void below_is_uniform(void **state)
     }
 }
 
-/* n just above 2^63: nearly half of all words must be rejected, or low values are twice as likely.
- */
+/* n just above 2^63: nearly half of all words must be rejected, or low values come too often. */
 static void below_rejects_what_would_be_unfair(void **state)
 {
     const uint64_t n = 3ull << 62; /* without rejection the third quarter would stand out */

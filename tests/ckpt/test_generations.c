@@ -1,5 +1,4 @@
-/* Generations are whole or not there; the newest good one is found whatever happened to the others.
- */
+/* Generations are whole or not there; the newest good one is found whatever befell the others. */
 
 #include "../test.h"
 

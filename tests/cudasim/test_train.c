@@ -59,8 +59,7 @@ static void assert_same(const char *what, const struct run_result *a, const stru
 
 enum { KEEP_ALL = 1 << 30 };
 
-/* The last step of each epoch is smaller; two epochs, so that all is done, recorded and launched.
- */
+/* Each epoch's last step is smaller; two epochs, so that all is done, recorded and launched. */
 static void test_equals_cpu(void **state)
 {
     static const struct {

@@ -270,8 +270,8 @@ static void read_tensors(const struct st_file *f)
     }
 }
 
-/* Of the newer one, what its hashes were not made to fit is as it was; blanks in state.json aside.
- */
+/* Of the newer one, what its hashes were not made to fit is as it was, but for blanks of
+ * state.json. */
 static void check_loaded(const struct ckpt *c, const struct files *f, unsigned how)
 {
     int is_newer = strstr(c->path, "step-00000009") != NULL;

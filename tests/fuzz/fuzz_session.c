@@ -1,5 +1,4 @@
-/* Messages right and wrong into a driver and followers in the midst of a job: see session/live.h.
- */
+/* Messages right and wrong into a driver and followers amid a job: see session/live.h. */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,5 +1,4 @@
-/* Run a fuzz target once over every seed of a folder: what replaces libFuzzer in ordinary builds.
- */
+/* Run a fuzz target once over every seed of a folder: libFuzzer's stand-in in ordinary builds. */
 #include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,4 @@
-/* The learning rate of every schedule, at the steps where it turns, against the formulas' values.
- */
+/* The learning rate of every schedule, at the steps where it turns, against its formula. */
 #include "../test.h"
 
 #include <math.h>

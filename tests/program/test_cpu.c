@@ -1,5 +1,4 @@
-/* Whole models on the cpu backend against the naive one: logits, metrics, gradients, next states.
- */
+/* Whole models on the cpu backend against the naive one: logits, metrics, gradients, states. */
 #include "../test.h"
 
 #include <math.h>

@@ -1,5 +1,4 @@
-/* A program of optimizer nodes over memory of the engine's; and the search for non-finite numbers.
- */
+/* A program of optimizer nodes over the engine's memory; and the search for non-finite numbers. */
 #include "../test.h"
 
 #include <math.h>

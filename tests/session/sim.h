@@ -5,8 +5,7 @@
  * among them, the network and the processes are fakes that can be killed, frozen or cut off.
  *
  *     struct sim_result r;
- *     sim_run(seed, mode, verbose, &r);     r.is_ok, r.why
- */
+ *     sim_run(seed, mode, verbose, &r);     r.is_ok, r.why */
 #ifndef TESTS_SESSION_SIM_H
 #define TESTS_SESSION_SIM_H
 

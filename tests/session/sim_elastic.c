@@ -38,8 +38,8 @@ static void check_elastic_failure(struct sim *s)
 }
 
 /* Who was drained does not come back, whatever befell it or the driver, as long as the driver's
- * word could reach it; and if nothing did, it was told that it was drained, or how the job ended.
- */
+ * word could reach it; if nothing befell it, it was told that it was drained, or how the job
+ * ended. */
 static void check_drained(struct sim *s)
 {
     const struct node *d = &s->nodes[0];

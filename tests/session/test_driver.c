@@ -1,5 +1,4 @@
-/* driver: a whole job, its deadlines and first causes; the simulator (sim.h) has the combinations.
- */
+/* driver: a whole job, its deadlines and first causes; sim.h has the combinations. */
 #include "rig.h"
 
 static void a_job_runs_to_its_end(void **state)

@@ -1,5 +1,4 @@
-/* Write the seed corpus of the wire fuzzer: make_seeds DIR.  To be run after a change of samples.
- */
+/* Write the seed corpus of the wire fuzzer: make_seeds DIR.  Run it after a change of samples. */
 #include <stdio.h>
 #include <string.h>
 

@@ -43,8 +43,8 @@ struct dn_md chain_any(struct chain *c, int tensor);       /* same extents, any 
 struct onednn *chain_onednn(struct chain *c);
 struct err *chain_err(struct chain *c);
 
-/* Append a primitive.  rc: what making pd returned (pd is not looked at when it failed).  Takes pd.
- */
+/* Append a primitive.  rc: what making pd returned (if that failed, pd is not looked at).  Takes
+ * pd. */
 void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct chain_arg *args,
                int n_args);
 
