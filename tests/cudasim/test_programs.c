@@ -20,31 +20,13 @@
 #include "rig.h"
 #include "sim.h"
 
-static struct err err;
-
-static void must(int rc)
-{
-    if (rc < 0)
-        fail_msg("%s", err.msg);
-}
-
-/* Device memory with this content. */
-static void *put(struct backend *b, const void *from, size_t n_bytes)
-{
-    void *p;
-
-    must(backend_alloc(b, n_bytes, "a test", &p, &err));
-    must(backend_copy_in(b, p, from, n_bytes, &err));
-    return p;
-}
-
 static void expect_near(struct backend *b, const void *device, const void *want, int64_t n,
                         double most, const char *what)
 {
     float *seen = xmalloc((size_t)n * sizeof *seen + 1);
     const float *w = want;
 
-    must(backend_copy_out(b, seen, device, (size_t)n * sizeof *seen, &err));
+    rig_must(backend_copy_out(b, seen, device, (size_t)n * sizeof *seen, &rig_err));
     for (int64_t i = 0; i < n; i++)
         if (!(fabs((double)seen[i] - (double)w[i]) <= 5e-5 * most))
             fail_msg("%s[%lld] is %g, want %g", what, (long long)i, (double)seen[i], (double)w[i]);
@@ -73,23 +55,23 @@ static void open_device(struct device *d, const struct rig *ref, struct graph *g
     unsigned char *ones;
     size_t n_bytes;
 
-    must(cuda_open(0, &d->b, &err));
+    rig_must(cuda_open(0, &d->b, &rig_err));
     container_of(d->b, struct cuda, base)->max_blocks = 3;
-    must(program_new(d->b, g, l, &d->p, &err));
+    rig_must(program_new(d->b, g, l, &d->p, &rig_err));
     n_bytes = program_arena_bytes(d->p);
     ones = xmalloc(n_bytes + 1);
     memset(ones, 0xff, n_bytes);
-    d->arena = put(d->b, ones, n_bytes);
+    d->arena = rig_put(d->b, ones, n_bytes);
     free(ones);
     d->s = (struct program_spaces){
-        .param = put(d->b, ref->spaces.param, (size_t)l->n_total * 4),
-        .grad = put(d->b, ref->spaces.grad, (size_t)l->n_grad * 4),
-        .state = put(d->b, ref->spaces.state, (size_t)l->n_state_total * 4),
-        .shadow = put(d->b, ref->spaces.shadow, (size_t)l->n_state_total * 4),
-        .metrics = put(d->b, ref->metrics, sizeof ref->metrics),
-        .scalars = put(d->b, &ref->scalars, sizeof ref->scalars),
+        .param = rig_put(d->b, ref->spaces.param, (size_t)l->n_total * 4),
+        .grad = rig_put(d->b, ref->spaces.grad, (size_t)l->n_grad * 4),
+        .state = rig_put(d->b, ref->spaces.state, (size_t)l->n_state_total * 4),
+        .shadow = rig_put(d->b, ref->spaces.shadow, (size_t)l->n_state_total * 4),
+        .metrics = rig_put(d->b, ref->metrics, sizeof ref->metrics),
+        .scalars = rig_put(d->b, &ref->scalars, sizeof ref->scalars),
     };
-    must(program_bind(d->p, &d->s, d->arena, &err));
+    rig_must(program_bind(d->p, &d->s, d->arena, &rig_err));
 }
 
 static void close_device(struct device *d)
@@ -109,7 +91,7 @@ static void close_device(struct device *d)
 static void run_stages(const struct device *d)
 {
     for (int i = 0; i < program_n_stages(d->p); i++)
-        must(program_run_stage(d->p, i, &err));
+        rig_must(program_run_stage(d->p, i, &rig_err));
 }
 
 /* One rank: a SYNC stage has nothing to add. */
@@ -118,12 +100,12 @@ static void run_device(const struct device *d, const struct rig *ref)
     const struct graph *g = ref->graph;
     const uint64_t launches = sim_launches();
 
-    must(backend_copy_in(d->b, program_x(d->p), program_x(ref->program),
-                         (size_t)shape_elements(&g->value[g->x].shape) * 4, &err));
-    must(backend_copy_in(d->b, program_labels(d->p), program_labels(ref->program),
-                         (size_t)g->batch * 4, &err));
+    rig_must(backend_copy_in(d->b, program_x(d->p), program_x(ref->program),
+                             (size_t)shape_elements(&g->value[g->x].shape) * 4, &rig_err));
+    rig_must(backend_copy_in(d->b, program_labels(d->p), program_labels(ref->program),
+                             (size_t)g->batch * 4, &rig_err));
     run_stages(d);
-    must(backend_sync(d->b, &err));
+    rig_must(backend_sync(d->b, &rig_err));
     assert_true(sim_launches() > launches);
 }
 
@@ -137,7 +119,7 @@ static void compare(const struct device *d, struct rig *ref)
     if (!g->n_forward)
         expect_near(d->b, program_logits(d->p), logits, n_logits, largest(logits, n_logits),
                     "logits");
-    must(backend_copy_out(d->b, metrics, d->s.metrics, sizeof metrics, &err));
+    rig_must(backend_copy_out(d->b, metrics, d->s.metrics, sizeof metrics, &rig_err));
     for (int i = 0; i < METRIC_COUNT; i++)
         assert_true(fabs(metrics[i] - ref->metrics[i]) <= 1e-5 * (1 + ref->metrics[i]));
     if (!g->training)
@@ -163,21 +145,21 @@ static void check_recording(const struct device *d, struct rig *ref)
     struct recording *r = NULL;
     uint64_t calls;
 
-    must(backend_record_begin(d->b, &err));
+    rig_must(backend_record_begin(d->b, &rig_err));
     run_stages(d);
-    must(backend_record_end(d->b, &r, &err));
-    must(backend_sync(d->b, &err));
+    rig_must(backend_record_end(d->b, &r, &rig_err));
+    rig_must(backend_sync(d->b, &rig_err));
     assert_true(sim_launches() == before); /* nothing was done */
     for (int turn = 0; turn < 2; turn++) {
         int busy = 0, rc;
 
-        must(backend_copy_in(d->b, d->s.metrics, zero, sizeof zero, &err));
+        rig_must(backend_copy_in(d->b, d->s.metrics, zero, sizeof zero, &rig_err));
         calls = sim_calls();
-        must(backend_launch(d->b, r, &err));
+        rig_must(backend_launch(d->b, r, &rig_err));
         assert_true(sim_calls() == calls + 1);
-        while ((rc = backend_poll(d->b, &err)) == 1)
+        while ((rc = backend_poll(d->b, &rig_err)) == 1)
             busy++;
-        must(rc);
+        rig_must(rc);
         assert_true(busy > 2);
         compare(d, ref);
     }

@@ -21,23 +21,6 @@ struct step {
     int64_t n_grad;
 };
 
-static struct err err;
-
-static void must(int rc)
-{
-    if (rc < 0)
-        fail_msg("%s", err.msg);
-}
-
-static void *put(struct backend *b, const void *from, size_t n_bytes)
-{
-    void *p;
-
-    must(backend_alloc(b, n_bytes, "a test", &p, &err));
-    must(backend_copy_in(b, p, from, n_bytes, &err));
-    return p;
-}
-
 static int n_products(void)
 {
     int n = 0;
@@ -54,30 +37,31 @@ static void run(struct backend *b, struct program *p, const struct rig *ref, str
     const size_t sizes[] = {(size_t)l->n_total * 4, (size_t)l->n_grad * 4,
                             (size_t)l->n_state_total * 4 + 4};
     void *zero = xcalloc(1, program_arena_bytes(p) + sizes[1] + sizes[2]);
-    void *arena = put(b, zero, program_arena_bytes(p));
+    void *arena = rig_put(b, zero, program_arena_bytes(p));
     struct program_spaces at = {
-        .param = put(b, ref->spaces.param, sizes[0]),
-        .grad = put(b, zero, sizes[1]),
-        .state = put(b, zero, sizes[2]),
-        .shadow = put(b, zero, sizes[2]),
-        .metrics = put(b, ref->metrics, sizeof ref->metrics),
-        .scalars = put(b, &ref->scalars, sizeof ref->scalars),
+        .param = rig_put(b, ref->spaces.param, sizes[0]),
+        .grad = rig_put(b, zero, sizes[1]),
+        .state = rig_put(b, zero, sizes[2]),
+        .shadow = rig_put(b, zero, sizes[2]),
+        .metrics = rig_put(b, ref->metrics, sizeof ref->metrics),
+        .scalars = rig_put(b, &ref->scalars, sizeof ref->scalars),
     };
     const uint64_t launches = sim_launches();
 
-    must(program_bind(p, &at, arena, &err));
-    must(backend_copy_in(b, program_x(p), program_x(ref->program),
-                         (size_t)shape_elements(&ref->graph->value[ref->graph->x].shape) * 4,
-                         &err));
-    must(backend_copy_in(b, program_labels(p), program_labels(ref->program), BATCH * 4, &err));
+    rig_must(program_bind(p, &at, arena, &rig_err));
+    rig_must(backend_copy_in(b, program_x(p), program_x(ref->program),
+                             (size_t)shape_elements(&ref->graph->value[ref->graph->x].shape) * 4,
+                             &rig_err));
+    rig_must(
+        backend_copy_in(b, program_labels(p), program_labels(ref->program), BATCH * 4, &rig_err));
     fakes_forget_runs();
     for (int e = 0; e < (int)ARRAY_LEN(s->epilogue); e++)
         s->epilogue[e] = -fakes_epilogue_runs(e);
     for (int i = 0; i < program_n_stages(p); i++)
-        must(program_run_stage(p, i, &err));
+        rig_must(program_run_stage(p, i, &rig_err));
     s->grad = xcalloc((size_t)l->n_grad, sizeof *s->grad);
     s->n_grad = l->n_grad;
-    must(backend_copy_out(b, s->grad, at.grad, (size_t)l->n_grad * 4, &err));
+    rig_must(backend_copy_out(b, s->grad, at.grad, (size_t)l->n_grad * 4, &rig_err));
     for (int e = 0; e < (int)ARRAY_LEN(s->epilogue); e++)
         s->epilogue[e] += fakes_epilogue_runs(e);
     s->n_launches = (int)(sim_launches() - launches);
@@ -109,9 +93,9 @@ static void train_once(enum job_activation act, int refuse, struct step *s)
     rig_init(&ref, 8);
     rig_fill(&ref, 5);
     fakes_refuse_tails(refuse);
-    must(cuda_open(0, &b, &err));
+    rig_must(cuda_open(0, &b, &rig_err));
     g = rig_graph(&job, &in, BATCH, 1, 1);
-    must(program_new(b, g, ref.layout, &p, &err));
+    rig_must(program_new(b, g, ref.layout, &p, &rig_err));
     s->n_nodes = g->n_nodes;
     run(b, p, &ref, s);
     program_free(p);

@@ -11,12 +11,21 @@
 
 const struct model_input rig_mnist = {{28, 28, 1}, 10};
 
-static struct err err;
+struct err rig_err;
 
-static void must(int rc)
+void rig_must(int rc)
 {
     if (rc < 0)
-        assert_failed(err.msg, err.file, err.line);
+        assert_failed(rig_err.msg, rig_err.file, rig_err.line);
+}
+
+void *rig_put(struct backend *b, const void *from, size_t n_bytes)
+{
+    void *p;
+
+    rig_must(backend_alloc(b, n_bytes, "a test", &p, &rig_err));
+    rig_must(backend_copy_in(b, p, from, n_bytes, &rig_err));
+    return p;
 }
 
 float test_uniform(uint64_t step, uint64_t index)
@@ -38,9 +47,9 @@ struct graph *rig_graph(const struct job *job, const struct model_input *in, int
 {
     struct graph *g;
 
-    must(model_build(job, in, batch, training, sync, &g, &err));
+    rig_must(model_build(job, in, batch, training, sync, &g, &rig_err));
     if (training)
-        must(program_differentiate(g, &err));
+        rig_must(program_differentiate(g, &rig_err));
     return g;
 }
 
@@ -48,7 +57,7 @@ static void *aligned(int64_t n_bytes)
 {
     void *p;
 
-    must(try_alloc(&p, (size_t)n_bytes + 64, "test memory", &err));
+    rig_must(try_alloc(&p, (size_t)n_bytes + 64, "test memory", &rig_err));
     return p;
 }
 
@@ -76,7 +85,7 @@ void rig_open(struct rig *r, unsigned fusions, struct graph *g, struct layout *l
 {
     struct backend *b;
 
-    must(ref_open(fusions, &b));
+    rig_must(ref_open(fusions, &b));
     rig_open_on(r, b, g, layout);
 }
 
@@ -84,12 +93,12 @@ void rig_open_on(struct rig *r, struct backend *b, struct graph *g, struct layou
 {
     *r = (struct rig){.backend = b, .graph = g, .layout = layout, .owns_layout = !layout};
     if (!layout)
-        must(layout_new(g, 1 << 16, &r->layout, &err));
-    must(program_new(r->backend, g, r->layout, &r->program, &err));
+        rig_must(layout_new(g, 1 << 16, &r->layout, &rig_err));
+    rig_must(program_new(r->backend, g, r->layout, &r->program, &rig_err));
     open_spaces(r);
     r->arena_bytes = program_arena_bytes(r->program);
     r->arena = aligned((int64_t)r->arena_bytes);
-    must(program_bind(r->program, &r->spaces, r->arena, &err));
+    rig_must(program_bind(r->program, &r->spaces, r->arena, &rig_err));
     r->scalars = (struct step_scalars){.seed = 3, .step = 5, .loss_scale = 1, .rate = 0.1F};
     if (g->batch)
         r->scalars.loss_scale = 1 / (float)g->batch;
@@ -172,7 +181,7 @@ static int next_collective(const struct rig *r, int i)
 static void run_until(struct rig *r, int from, int to)
 {
     for (int i = from; i < to; i++)
-        must(program_run_stage(r->program, i, &err));
+        rig_must(program_run_stage(r->program, i, &rig_err));
 }
 
 void rigs_run(struct rig *const *r, int n)

@@ -51,5 +51,13 @@ double rig_loss(struct rig *r); /* runs; loss sum times loss_scale */
 float *rig_param(const struct rig *r, const char *name, int64_t *length);
 float *rig_grad(const struct rig *r, const char *name);
 
+/* Of calls that cannot fail in a right test: rig_must(f(..., &rig_err)) ends it with their words.
+ */
+extern struct err rig_err;
+void rig_must(int rc);
+
+/* New memory of b's, with this content. */
+void *rig_put(struct backend *b, const void *from, size_t n_bytes);
+
 float test_uniform(uint64_t step, uint64_t index); /* [-1,1) */
 #endif
