@@ -22,6 +22,28 @@ void backend_init(struct backend *b, const struct backend_ops *ops)
     b->ops = ops;
 }
 
+int backend_usual_fusion(const struct node *n, enum fusion f, enum activation act)
+{
+    const int forward = n->op == OP_conv2d || n->op == OP_linear;
+    const int grad_w = n->op == OP_conv2d_grad_w || n->op == OP_linear_grad_w;
+
+    switch (f) {
+    case FUSE_BIAS:
+        return forward || grad_w;
+    case FUSE_ACTIVATION:
+        return forward;
+    case FUSE_FLATTEN:
+        return n->op == OP_linear || n->op == OP_linear_grad_x || n->op == OP_linear_grad_w;
+    case FUSE_POOL_GRAD_ACT: /* from the activation's output, which gelu's gradient cannot use */
+        return n->op == OP_pool2d_grad && !activation_saves_x(act);
+    case FUSE_LOSS_GRAD:
+        return n->op == OP_softmax_xent;
+    case FUSE_LINEAR_GRAD_ACT:
+        return 0;
+    }
+    return 0;
+}
+
 int backend_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err)
 {
     return b->ops->alloc(b, n_bytes, what, out, err);

@@ -105,6 +105,9 @@ struct backend { /* a backend's own struct starts with this */
 
 void backend_init(struct backend *b, const struct backend_ops *ops); /* asserts required slots */
 
+/* What all of our backends fuse, for their can_fuse.  FUSE_LINEAR_GRAD_ACT is a choice of each. */
+int backend_usual_fusion(const struct node *n, enum fusion f, enum activation act);
+
 /* The embedded backend.  n_threads >= 1: oneDNN's OpenMP threads, set for the calling thread (the
  * engine's): open it on the thread that will run kernels. */
 int backend_open_cpu(int n_threads, struct backend **out, struct err *err);

@@ -150,37 +150,14 @@ static int cuda_copy_out(struct backend *b, void *to, const void *from, size_t n
     return cuda_check((int)st, "copy from the GPU", err);
 }
 
-static int is_any(int op, const int *ops, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (op == ops[i])
-            return 1;
-    return 0;
-}
-
 /* What a library's tail or one pass of ours behind it does (conv2d.c, linear.c, pool2d.cu). */
 static int cuda_can_fuse(struct backend *b, const struct graph *g, const struct node *n,
                          enum fusion f, enum activation act)
 {
-    static const int bias[] = {OP_conv2d, OP_conv2d_grad_w, OP_linear, OP_linear_grad_w};
-    static const int flatten[] = {OP_linear, OP_linear_grad_x, OP_linear_grad_w};
-
     (void)b, (void)g;
-    switch (f) {
-    case FUSE_BIAS:
-        return is_any(n->op, bias, ARRAY_LEN(bias));
-    case FUSE_ACTIVATION:
-        return n->op == OP_conv2d || n->op == OP_linear;
-    case FUSE_FLATTEN:
-        return is_any(n->op, flatten, ARRAY_LEN(flatten));
-    case FUSE_POOL_GRAD_ACT: /* from the activation's output, which gelu's gradient cannot use */
-        return n->op == OP_pool2d_grad && !activation_saves_x(act);
-    case FUSE_LINEAR_GRAD_ACT:
+    if (f == FUSE_LINEAR_GRAD_ACT)
         return n->op == OP_linear || n->op == OP_linear_grad_x;
-    case FUSE_LOSS_GRAD:
-        return n->op == OP_softmax_xent;
-    }
-    return 0;
+    return backend_usual_fusion(n, f, act);
 }
 
 /* The program renames memory, or the engine acts, between kernels: nobody asks for these. */
