@@ -46,7 +46,7 @@ struct err {
     char msg[512];    /* outermost context first, cut at the end if too long; clean (base/text.h) */
 };
 
-/* Fill *err and return `code` (negative).  What *err held is replaced; it may be an argument. */
+/* Fill *err and return `code` (negative).  The old err->msg may be among the arguments. */
 #define err_set(err, code, ...) err_set_at((err), (code), __FILE__, __LINE__, __VA_ARGS__)
 
 int err_set_at(struct err *err, int code, const char *file, int line, const char *fmt, ...)

@@ -31,17 +31,18 @@ enum injection_what {
     INJECTION_SKIP, /* one all-reduce */
 };
 
-enum injection_point { /* in the order in which a rank comes there */
-                       INJECTION_AT_GATHER,
-                       INJECTION_AT_READY,
-                       INJECTION_AT_PREPARE,
-                       INJECTION_AT_FORM,
-                       INJECTION_AT_STEP,
-                       INJECTION_AT_REDUCE,
-                       INJECTION_AT_UPDATE,
-                       INJECTION_AT_VALIDATE,
-                       INJECTION_AT_CHECKPOINT,
-                       INJECTION_AT_STOP,
+/* In the order in which a rank comes there. */
+enum injection_point {
+    INJECTION_AT_GATHER,
+    INJECTION_AT_READY,
+    INJECTION_AT_PREPARE,
+    INJECTION_AT_FORM,
+    INJECTION_AT_STEP,
+    INJECTION_AT_REDUCE,
+    INJECTION_AT_UPDATE,
+    INJECTION_AT_VALIDATE,
+    INJECTION_AT_CHECKPOINT,
+    INJECTION_AT_STOP,
 };
 
 enum injection_how {
@@ -54,9 +55,9 @@ enum injection_how {
 };
 
 enum {
-    INJECTION_TEXT = 64,          /* bytes of one fault's text, NUL included */
-    INJECTION_MAX = 32,           /* faults in one job */
-    INJECTION_MAX_TEXT = 32 * 64, /* bytes of all of them */
+    INJECTION_TEXT = 64, /* bytes of one fault's text, NUL included */
+    INJECTION_MAX = 32,  /* faults in one job */
+    INJECTION_MAX_TEXT = INJECTION_MAX * INJECTION_TEXT, /* bytes of all of them */
     INJECTION_MAX_DELAY_S = 3600,
     INJECTION_MAX_RANK = 65536 - 1,
 };

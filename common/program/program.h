@@ -1,9 +1,11 @@
 /* program - a graph made ready to run: kernels, addresses, and the stages between them.
  *
- *   graph (model/) -> program_differentiate -> layout_new -> program_new: fuse with what the
- * backend offers, drop what nobody uses, make kernels, plan the memory of temporaries ->
- * program_bind: addresses -> program_run_stage, again and again: no allocation, no decision, no
- * lock.
+ *     graph (model/) -> program_differentiate -> layout_new -> program_new -> program_bind
+ *     -> program_run_stage, again and again
+ *
+ * program_new fuses with what the backend offers, drops what nobody uses, makes kernels and plans
+ * the memory of temporaries; program_bind gives addresses; running a stage allocates nothing,
+ * decides nothing and takes no lock.
  *
  * A program runs in stages, because collectives happen between kernels: a RUN stage executes
  * kernels; after a BUCKET stage that range of the gradient buffer is final and its all-reduce may

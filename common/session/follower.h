@@ -40,10 +40,9 @@ struct follower_options { /* copied; texts may be NULL where said */
     int n_gpus;
     const char *const *backends; /* this build has: "cpu", ... */
     int n_backends;
-    const char
-        *advertise; /* --iface: numeric address for other ranks; NULL: as the driver sees it */
-    const char *data_dir; /* --data; NULL: the job's */
-    const void *token;    /* of the job it was part of (follower_token); NULL: none */
+    const char *advertise; /* --iface: numeric address for others; NULL: as the driver sees it */
+    const char *data_dir;  /* --data; NULL: the job's */
+    const void *token;     /* of the job it was part of (follower_token); NULL: none */
     size_t token_len;
     const char *driver; /* "10.0.0.1:7000", for messages */
     int64_t welcome_ms; /* how long a driver may take to answer Hello; 0: 10 s */
@@ -53,9 +52,10 @@ struct follower_options { /* copied; texts may be NULL where said */
 struct follower *follower_new(const struct follower_options *o, int64_t now_ns);
 void follower_free(struct follower *f); /* NULL is fine */
 
+/* As driver_message, driver_closed. */
 void follower_message(struct follower *f, int64_t now_ns, const Wire__Control *m);
-void follower_closed(struct follower *f, int64_t now_ns,
-                     const struct err *why);                                /* as the driver's */
+void follower_closed(struct follower *f, int64_t now_ns, const struct err *why);
+
 void follower_report(struct follower *f, int64_t now_ns, struct report *r); /* takes r */
 void follower_progress(struct follower *f, int64_t now_ns, const struct progress *p);
 
