@@ -378,4 +378,8 @@ const uint64_t *cudasim::meet(unsigned mask, uint64_t mine, struct cudasim::site
 
 void sim_set_seed(uint64_t seed) { sim.seed = seed; }
 
+int64_t cudasim::index_limit = INT32_MAX;
+
+void sim_limit_index(int64_t most) { cudasim::index_limit = most; }
+
 const char *sim_failure(void) { return sim.failure.c_str(); }

@@ -19,6 +19,10 @@ extern "C" {
 /* 0: threads and blocks in order; 1: in reverse; others: random. */
 void sim_set_seed(uint64_t seed);
 
+/* How many elements a launch may number where it has 32 bits for that: all of them at first, few to
+ * have a kernel make several launches. */
+void sim_limit_index(int64_t most);
+
 /* Why the last launch failed (also in cudaGetErrorString), or "". */
 const char *sim_failure(void);
 

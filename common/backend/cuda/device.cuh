@@ -82,7 +82,7 @@ static inline int row_threads(int64_t c)
     return WARP * (int)(warps < 1 ? 1 : warps < THREADS / WARP ? warps : THREADS / WARP);
 }
 
-/* Elements that one launch may number in 32 bits, where it does (cudasim: few). */
+/* Elements that one launch may number in 32 bits, where it does (cudasim: as few as is said). */
 #ifndef INDEX_LIMIT
 #define INDEX_LIMIT INT32_MAX
 #endif

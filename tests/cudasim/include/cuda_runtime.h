@@ -48,6 +48,8 @@ void *shared(struct site at, size_t n_bytes);
 
 void barrier(struct site at);
 
+extern int64_t index_limit; /* sim_limit_index */
+
 /* A clock that a microsecond goes by on whenever somebody looks. */
 int64_t now_ns();
 
@@ -87,9 +89,9 @@ inline unsigned ballot(unsigned mask, bool v, struct site at)
     type(&name)[n] = *static_cast<type(*)[n]>(cudasim::shared(CUDASIM_HERE, sizeof(type[n])))
 #define DEVICE_NS() cudasim::now_ns()
 /* So small that the cases of the operator table meet what only large tensors meet elsewhere. */
-#define INDEX_LIMIT  2000
 #define COLUMNS_ROWS 2
 #define CHUNKS_MOST  4
+#define INDEX_LIMIT  cudasim::index_limit
 #define __syncthreads() cudasim::barrier(CUDASIM_HERE)
 #define __syncwarp(mask) ((void)cudasim::meet(mask, 0, CUDASIM_HERE))
 #define __shfl_sync(mask, v, from) cudasim::shuffle(mask, v, (unsigned)(from), CUDASIM_HERE)
