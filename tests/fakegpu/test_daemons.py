@@ -10,9 +10,6 @@ LENET = {"data.samples": 240, "data.validation_samples": 100, "train.global_batc
          "train.epochs": 2, "optimizer.lr": 0.1}
 # Where the kernels are not what is looked at: simulated, a convolution takes its time.
 JOB = {**LENET, "model.arch": "mlp", "model.hidden": "[24]"}
-
-# Quickly done, even by the simulator.
-QUICK = {**JOB, "model.arch": "mlp", "model.hidden": "[24]"}
 MANY = {"DPTRAIN_FAKE_GPUS": "3"}
 ILLEGAL = r"an illegal memory access was encountered \(cudaError700\)"
 
@@ -97,7 +94,7 @@ class Daemons(dp.Case):
     def test_a_fault_on_one_rank_is_unrecorded_on_all(self):
         """And changes nothing that is computed."""
         whole, hurt = (self.train("--device", "cuda", "--local", *inject, n=2, run=f"run{i}",
-                                job=QUICK)
+                                job=JOB)
                        for i, inject in enumerate(((), ("--inject", "delay:rank1@step7:1s"))))
         self.assertEqual([e["train_loss"] for e in whole], [e["train_loss"] for e in hurt])
 
@@ -111,8 +108,8 @@ class Daemons(dp.Case):
     def test_a_lost_rank_is_replaced(self):
         """Recovery on the device: what the survivor held is what the newcomer takes.  The step that
         was broken off counts as nothing, for the loss scale too, whose window is short here."""
-        half = {**QUICK, "precision": "float16", "loss_scale.initial": 64, "loss_scale.window": 3}
-        for job in (QUICK, half):
+        half = {**JOB, "precision": "float16", "loss_scale.initial": 64, "loss_scale.window": 3}
+        for job in (JOB, half):
             name = job.get("precision", "float32")
             whole = self.undisturbed(job)
             hurt = self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=2,
@@ -128,7 +125,7 @@ class Daemons(dp.Case):
         """An error that stays for the process: its rank is lost, and named for it; all others keep
         what they have, and go on with the spare; and the process ends, though it has no --once."""
         driver = self.driver("--device", "cuda", "--run-dir", self.path("hurt"), n=2, env=MANY,
-                             job={**QUICK, "cluster.spares": 1})
+                             job={**JOB, "cluster.spares": 1})
         victim = self.follower("--rank", "1", "--device", "cuda", once=False,
                                env={**MANY, "DPTRAIN_FAKE_BREAK": "9"})
         driver.wait_line("rank 1 joined")
@@ -143,11 +140,11 @@ class Daemons(dp.Case):
         self.assertEqual(recovered["nranks"], 2)
         self.assertLessEqual(recovered["steps_lost"], 1)
         self.assertEqual(self.events("error", "hurt"), [])
-        self.assert_near(self.undisturbed(QUICK), self.events("epoch", "hurt"), 1e-6)
+        self.assert_near(self.undisturbed(JOB), self.events("epoch", "hurt"), 1e-6)
 
     def test_the_driver_s_gpu_breaks(self):
         """The job ends, which all say, and goes on from the checkpoint of the first epoch."""
-        driver = self.driver("--device", "cuda", "--run-dir", self.path("hurt"), n=2, job=QUICK,
+        driver = self.driver("--device", "cuda", "--run-dir", self.path("hurt"), n=2, job=JOB,
                              env={"DPTRAIN_FAKE_BREAK": "16"})
         follower = self.follower("--device", "cuda")
         for daemon in (driver, follower):
@@ -156,13 +153,13 @@ class Daemons(dp.Case):
         self.assertEqual((error["rank"], error["step"] // 10), (0, 1))
         self.assertRegex(error["message"], ILLEGAL)
         rest = self.train("--device", "cuda", "--local", "--resume", n=2, run="hurt",
-                          job=QUICK)
-        self.assert_near(self.undisturbed(QUICK), rest, 1e-6)
+                          job=JOB)
+        self.assert_near(self.undisturbed(JOB), rest, 1e-6)
 
     def test_an_overflow_and_a_lost_rank(self):
         """Whichever of the first steps a rank is lost in, all of which overflow: none is counted as
         skipped twice or not at all, and the search for the scale goes on where it was."""
-        half = {**QUICK, "train.epochs": 1, "precision": "float16",
+        half = {**JOB, "train.epochs": 1, "precision": "float16",
                 "loss_scale.initial": 16777216, "loss_scale.hysteresis": 2}
         whole = self.undisturbed(half)
         for at in ("4", "7"):  # collectives, the first of which share the state
@@ -187,9 +184,9 @@ class Daemons(dp.Case):
         for signals in ((signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)):
             run = f"run{len(signals)}"
             driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=2,
-                                 job={**QUICK, "train.epochs": 100000})
+                                 job={**JOB, "train.epochs": 100000})
             follower = self.follower("--device", "cuda")
-            self.wait_event("epoch", run=run)
+            self.wait_event("checkpoint", run=run)
             for number in signals:
                 driver.signal(number)
                 driver.wait_line("stopping after this|stopped")
@@ -197,7 +194,7 @@ class Daemons(dp.Case):
             is_at_once = "stopped at once by SIGINT" in driver.text  # or was done before that came
             self.assert_exit(follower, FAILED if is_at_once else STOPPED)
             n_epochs = self.events("checkpoint", run)[-1]["step"] // 10 + 1
-            job = {**QUICK, "train.epochs": n_epochs}
+            job = {**JOB, "train.epochs": n_epochs}
             self.run_driver("--device", "cuda", "--local", "--resume", "--run-dir",
                             self.path(run), n=2, job=job)
             last = self.events("epoch", run)[-1]
@@ -208,7 +205,7 @@ class Daemons(dp.Case):
     def test_a_rank_that_looks_at_its_state(self):
         """Rank 0 writes a checkpoint after each step, so it has one step under way where rank 1 has
         two; and both drop what was queued behind an overflow."""
-        job = {**QUICK, "precision": "float16", "loss_scale.initial": 16777216,
+        job = {**JOB, "precision": "float16", "loss_scale.initial": 16777216,
                "loss_scale.hysteresis": 2}
         free = self.train("--device", "cuda", "--local", n=2, run="free", job=job)
         held = self.train("--device", "cuda", "--local", n=2, run="held",
