@@ -366,11 +366,24 @@ int inject_spend(struct injection_list *l, const char *text)
 
 /* ---- telling ---- */
 
+/* Within a step, which has a number. */
+static const char *say_of_bucket(const struct injection *f, char out[INJECTION_SAY])
+{
+    snprintf(out, INJECTION_SAY, "%s: bucket %lld of step %lld%s", whats[f->what].does,
+             (long long)f->amount, (long long)f->number,
+             f->what == INJECTION_SKIP    ? ""
+             : f->how == INJECTION_BUCKET ? ", before it is summed"
+                                          : ", after it was summed");
+    return out;
+}
+
 const char *inject_say(const struct injection *f, char out[INJECTION_SAY])
 {
     const struct point *p = &points[f->point];
     char how[64] = "", number[48] = "";
 
+    if (inject_is_of_bucket(f))
+        return say_of_bucket(f, out);
     if (f->what == INJECTION_DELAY)
         snprintf(how, sizeof how, " of %g s", 1e-3 * (double)f->amount);
     else if (f->what == INJECTION_DROP)

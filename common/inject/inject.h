@@ -98,7 +98,8 @@ void inject_select(const struct injection_list *l, int rank, enum injection_poin
 /* Mark the first unspent one that was written so.  1: there was one. */
 int inject_spend(struct injection_list *l, const char *text);
 
-/* "SIGKILL to itself when step 50 begins", for the log: up to INJECTION_SAY bytes with the NUL. */
+/* "SIGKILL to itself when the step begins (step 50)", "an all-reduce left out: bucket 0 of step 7":
+ * for the log, up to INJECTION_SAY bytes with the NUL. */
 enum { INJECTION_SAY = 160 };
 const char *inject_say(const struct injection *f, char out[INJECTION_SAY]);
 
