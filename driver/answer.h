@@ -1,8 +1,9 @@
 /* answer - what a driver says to those who talk to it through its status_socket.
  *
  *   status       {"text": the table, "status": {...}}: report/status.h
- *   drain WHO    {"text": a line for each that leaves, "leaving": [{rank, spare, host, pid,
- * when}]}, null for the one of rank and spare that it is not: driver_drain of session/driver.h
+ *   drain WHO    {"text": a line for each that leaves, "leaving": [LEAVER, ...]}, each LEAVER
+ *                {rank, spare, host, pid, when}
+ *                with null for that of rank and spare which it is not: struct leaver
  *
  * and {"error": why not} where nothing comes of it. */
 #ifndef DRIVER_ANSWER_H

@@ -201,8 +201,8 @@ static void put_lost(json_t *o, const struct session_event *ev)
 static void put_drain(json_t *o, const struct session_event *ev)
 {
     put_rank(o, ev);
-    if (ev->spare)
-        put_int(o, "spare", ev->spare);
+    json_object_set_new(o, "spare", ev->spare ? json_integer(ev->spare) : json_null());
+    put_int(o, "pid", ev->pid);
     put_text(o, "when", ev->text);
 }
 

@@ -90,7 +90,7 @@ struct session_event {
     int spare;                 /* EVENT_DRAIN: of a spare, from 1; or 0 */
     char *host;                /* of that rank, or NULL */
     char *text;                /* or NULL */
-    int64_t pid;               /* EVENT_LOST: of a process on this machine that may live on; or 0 */
+    int64_t pid;               /* EVENT_DRAIN; EVENT_LOST: of one here that may live on; or 0 */
     int64_t step;              /* -1: none */
     enum phase phase;          /* EVENT_ERROR, EVENT_INJECT; PHASE_COUNT: none */
     char spec[INJECTION_TEXT]; /* EVENT_INJECT: as it was given */

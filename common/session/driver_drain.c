@@ -84,18 +84,19 @@ static int find_seat(const struct driver *d, const char *who, int seat, struct m
     return 0;
 }
 
-static int find_host(const struct driver *d, const char *host, struct meant *out, struct err *err)
+/* `host` is `who` without the prefix. */
+static int find_host(const struct driver *d, const char *who, const char *host, struct meant *out,
+                     struct err *err)
 {
     if (!strcmp(host, d->o.host))
-        return refuse_driver(err, host);
+        return refuse_driver(err, who);
     for (int k = 1; k < d->n_seats; k++)
         if (d->seats[k].is_taken && !strcmp(d->seats[k].host, host))
             out->seat[out->n++] = k;
     if (out->n == 0)
-        return err_set(err, ERR_REFUSED,
-                       "%s cannot be drained: neither a rank, nor a spare, nor the host of one "
-                       "(--status)",
-                       host);
+        return err_set(err, ERR_REFUSED, "%s cannot be drained: %s (--status)", who,
+                       host == who ? "neither a rank, nor a spare, nor the host of one"
+                                   : "no rank or spare runs on a host of that name");
     return 0;
 }
 
@@ -104,7 +105,7 @@ static int find(const struct driver *d, const char *who, struct meant *out, stru
     const char *host = behind(who, "host:");
     int seat = host ? -1 : seat_named(d, who);
     return seat >= 0 ? find_seat(d, who, seat, out, err)
-                     : find_host(d, host ? host : who, out, err);
+                     : find_host(d, who, host ? host : who, out, err);
 }
 
 /* ---- whether they can go ---- */
@@ -209,25 +210,27 @@ static const struct leaver *put_leaver(const struct driver *d, int seat, struct 
     return l;
 }
 
-static void say(struct driver *d, int rank, int spare, const char *host, const char *when)
+static void say(struct driver *d, const struct leaver *l)
 {
     driver_event(d, &(struct session_event){.kind = EVENT_DRAIN,
-                                            .rank = rank,
-                                            .spare = spare,
-                                            .host = xstrdup(host),
+                                            .rank = l->rank,
+                                            .spare = l->spare,
+                                            .host = xstrdup(l->host),
+                                            .pid = l->pid,
                                             .step = -1,
                                             .phase = PHASE_COUNT,
-                                            .text = xstrdup(when)});
+                                            .text = xstrdup(l->when)});
 }
 
-/* Before anybody goes, for then numbers change. */
+/* Before anybody goes, for then numbers change.  Who was leaving already is no event. */
 static void tell(struct driver *d, const struct meant *m, struct drained *out)
 {
     out->leaver = xcalloc((size_t)m->n, sizeof(*out->leaver));
     for (int i = 0; i < m->n; i++) {
         const struct leaver *l = put_leaver(d, m->seat[i], out);
         queue_log(&d->out, LOG_INFO, "drained by the operator: %s", l->line);
-        say(d, l->rank, l->spare, l->host, l->when);
+        if (!d->seats[m->seat[i]].leaving)
+            say(d, l);
     }
 }
 
@@ -299,7 +302,7 @@ static void take_back(struct driver *d, int rank, int n_left)
               "%s was drained, and stays after all: %d rank%s would be left now, and the job needs "
               "%d (cluster.min_ranks)",
               who, n_left, n_left == 1 ? "" : "s", recover_min_ranks(d));
-    say(d, rank, 0, s->host, "taken_back");
+    say(d, &(struct leaver){.rank = rank, .host = s->host, .pid = s->pid, .when = "taken_back"});
     free(s->leaving);
     s->leaving = NULL;
     s->is_drained = 0;

@@ -46,6 +46,15 @@ class Drain(training.Case):
         for daemon in (driver, *followers):
             self.assert_exit(daemon, STOPPED)
 
+    def as_told(self, rank, spare, host, daemon, when):
+        """Who leaves, in the answer and in the event."""
+        return {"rank": rank, "spare": spare, "host": host, "pid": daemon.pid, "when": when}
+
+    def assert_told(self, want):
+        got = [{k: v for k, v in event.items() if k not in ("event", "time")}
+               for event in self.events("drain")]
+        self.assertEqual(got, want)
+
     def lost(self):
         return [(event["rank"], event["reason"]) for event in self.events("lost")]
 
@@ -95,8 +104,7 @@ class Drain(training.Case):
         self.assert_recovered(nranks=3)
         self.assertEqual(self.events("recovered")[0]["steps_lost"], 0)
         self.assertEqual(self.lost(), [(1, f"rank 1 ({HOST}) was drained")])
-        self.assertEqual([(e["rank"], e["host"], e["when"]) for e in self.events("drain")],
-                         [(1, HOST, "step")])
+        self.assert_told([self.as_told(1, None, HOST, leaver, "step")])
         self.assert_as_undisturbed(HELD, 3)
 
     def test_fewer_ranks(self):
@@ -134,8 +142,7 @@ class Drain(training.Case):
         self.wait_spare()
         answer = json.loads(self.drain("node7", "--log-format", "json").out)
         self.assertEqual(answer["leaving"],
-                         [{"rank": k, "spare": None, "host": "node7", "pid": ranks[k - 1].pid,
-                           "when": "step"} for k in (1, 2)])
+                         [self.as_told(k, None, "node7", ranks[k - 1], "step") for k in (1, 2)])
         self.assertEqual(len(answer["text"].splitlines()), 2)
         ranks[2].signal(signal.SIGCONT)
         for leaver in ranks[:2]:
@@ -144,8 +151,7 @@ class Drain(training.Case):
             self.assert_exit(daemon, FINISHED)
         self.assert_recovered(nranks=3)
         self.assertEqual(self.lost(), [(k, f"rank {k} (node7) was drained") for k in (1, 2)])
-        self.assertEqual([(e["rank"], e["host"], e["when"]) for e in self.events("drain")],
-                         [(1, "node7", "step"), (2, "node7", "step")])
+        self.assert_told(answer["leaving"])
         self.assert_near_undisturbed(job, 4)
 
     def test_a_spare(self):
@@ -160,9 +166,7 @@ class Drain(training.Case):
         self.stop_all(driver, *ranks)
         self.assertEqual(len(self.events("form")), 1)
         self.assertEqual(self.lost(), [])
-        event, = self.events("drain")
-        self.assertEqual((event["rank"], event["spare"], event["host"], event["when"]),
-                         (None, 1, HOST, "now"))
+        self.assert_told([self.as_told(None, 1, HOST, spare, "now")])
 
     def test_while_the_ranks_form_again(self):
         """The drain waits until all have formed, and is done then."""
@@ -213,13 +217,15 @@ class Drain(training.Case):
     def test_refusals(self):
         driver, *ranks = self.start_ranks(ENDLESS, n=3)
         self.wait_event("first_step")
+        here = ("cannot be drained: the driver itself runs there; to stop the job send it SIGTERM, "
+                "and go on elsewhere by --resume")
         for who, why in (
-                (0, "rank 0 cannot be drained: the driver itself runs there"),
-                (HOST, "the driver itself runs there; to stop the job send it SIGTERM"),
+                (0, f"rank 0 {here}"),
+                (HOST, f"{HOST} {here}"),
                 (3, "3 cannot be drained: there is no such rank or spare now"),
                 ("rank:3", "rank:3 cannot be drained: there is no such rank or spare now"),
-                (f"host:{HOST}", "the driver itself runs there; to stop the job send it SIGTERM"),
-                ("host:2", "2 cannot be drained: neither a rank, nor a spare, nor the host"),
+                (f"host:{HOST}", f"host:{HOST} {here}"),
+                ("host:2", "host:2 cannot be drained: no rank or spare runs on a host of that "),
                 ("spare1", "there is no such rank or spare now"),
                 ("node99", "node99 cannot be drained: neither a rank, nor a spare, nor the host"),
                 (2, r"2 cannot be drained: 2 ranks would be left, and the job needs 3 \("

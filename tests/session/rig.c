@@ -214,6 +214,19 @@ void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c)
     rig_message(r, conn, &m);
 }
 
+void rig_say_goodbye(struct rig *r, int conn)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Goodbye g = WIRE__GOODBYE__INIT;
+    char text[] = "stopped by SIGTERM";
+    g.text = text;
+    g.polite = 1;
+    m.generation = r->command->generation;
+    m.body_case = WIRE__CONTROL__BODY_GOODBYE;
+    m.goodbye = &g;
+    rig_message(r, conn, &m);
+}
+
 void rig_close(struct rig *r, int conn)
 {
     r->is_closed[conn] = 1;

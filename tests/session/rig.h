@@ -53,6 +53,7 @@ struct rig_caller { /* what a Hello says; what is NULL or 0, as of any healthy f
 void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c); /* conn is there */
 
 void rig_message(struct rig *r, int conn, Wire__Control *m);
+void rig_say_goodbye(struct rig *r, int conn); /* politely: stopped by SIGTERM */
 void rig_close(struct rig *r, int conn);
 
 /* What rank 0's engine (conn 0) or a follower's (its connection) reports; takes rep. */

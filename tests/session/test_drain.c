@@ -33,6 +33,7 @@ static void drain_one(struct rig *r, const char *who, int rank, int spare, const
     assert_int_equal(e->rank, rank);
     assert_int_equal(e->spare, spare);
     assert_string_equal(e->host, l->host);
+    assert_int_equal(e->pid, l->pid);
     assert_string_equal(e->text, when);
     drained_fini(&drained);
 }
@@ -54,6 +55,7 @@ static void the_operator_drains_a_rank(void **state)
     drain(&r, "h3", ERR_REFUSED, "h3 cannot be drained: neither a rank");
     drain_one(&r, "1", 1, 0, "step");
     drain(&r, "1", 0, "rank 1 (h1, pid 101) leaves already, when the step under way is done\n");
+    assert_int_equal(rig_count(&r, EVENT_DRAIN), 1);
     drain(&r, "2", ERR_REFUSED,
           "2 cannot be drained: 1 rank would be left, and the job needs 2 (cluster.min_ranks) and "
           "lets in no other before one leaves (cluster.spares)");
@@ -221,7 +223,11 @@ static void a_drain_is_taken_back(void **state)
     assert_logged(&r, "rank 1 (h1) was drained, and stays after all: 1 rank would be left now, and "
                       "the job needs 2 (cluster.min_ranks)");
     assert_int_equal(rig_count(&r, EVENT_LOST), 0);
-    assert_string_equal(rig_event(&r, EVENT_DRAIN)->text, "taken_back");
+    const struct session_event *e = rig_event(&r, EVENT_DRAIN);
+    assert_string_equal(e->text, "taken_back");
+    assert_int_equal(e->rank, 1);
+    assert_string_equal(e->host, "h1");
+    assert_int_equal(e->pid, 101);
     rig_free(&r);
 
     o = rig_elastic(3); /* nor is one lost that the job could do without */
@@ -276,15 +282,34 @@ static void a_name_can_be_made_plain(void **state)
     drain(&r, "spare1", ERR_REFUSED, "there is no such rank or spare now");
     drain(&r, "spare:1", ERR_REFUSED, "there is no such rank or spare now");
     drain(&r, "spare:", ERR_REFUSED, "there is no such rank or spare now");
-    drain(&r, "host:", ERR_REFUSED, "neither a rank, nor a spare, nor the host of one");
-    drain(&r, "host:h1", ERR_REFUSED, "h1 cannot be drained: neither a rank");
-    drain(&r, "host:h0", ERR_REFUSED, "h0 cannot be drained: the driver itself runs there");
+    drain(&r, "host:", ERR_REFUSED,
+          "host: cannot be drained: no rank or spare runs on a host of that name (--status)");
+    drain(&r, "host:3", ERR_REFUSED, "host:3 cannot be drained: no rank or spare runs on a host");
+    drain(&r, "host:h0", ERR_REFUSED, "host:h0 cannot be drained: the driver itself runs there");
     drain(&r, "2", 0, "rank 2 (spare1, pid 102) leaves");
     drain(&r, "host:2", 0, "rank 1 (2, pid 101) leaves");
     drain(&r, "host:spare1", 0, "rank 2 (spare1, pid 102) leaves already");
     drain(&r, "rank:2", 0, "rank 2 (spare1, pid 102) leaves already");
     drain(&r, "host:rank:2", 0, "rank 3 (rank:2, pid 103) leaves");
     drain(&r, "host:h9", 0, "rank 4 (h9, pid 104) leaves");
+    assert_int_equal(rig_count(&r, EVENT_DRAIN), 4); /* one for each, however often it was asked */
+    rig_free(&r);
+}
+
+/* It is told to stay away then, which is no news for anybody else. */
+static void who_leaves_already_is_drained_without_an_event(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    (void)state;
+    o.min_ranks = 2;
+    rig_train(&r, &o);
+    rig_say_goodbye(&r, 1);
+    drain(&r, "1", 0, "rank 1 (h1, pid 101) leaves already, when the step under way is done\n");
+    assert_true(r.is_drained[1]);
+    assert_int_equal(rig_count(&r, EVENT_DRAIN), 0);
+    RIG_ALL(&r, CMD_TRAIN, 3, 0, 1, 2);
+    assert_string_equal(rig_event(&r, EVENT_LOST)->text, "rank 1 (h1) left: stopped by SIGTERM");
     rig_free(&r);
 }
 
@@ -316,6 +341,7 @@ int main(void)
         cmocka_unit_test(a_drain_is_taken_back),
         cmocka_unit_test(spares_are_drained_at_once),
         cmocka_unit_test(a_name_can_be_made_plain),
+        cmocka_unit_test(who_leaves_already_is_drained_without_an_event),
         cmocka_unit_test(while_all_wait_a_drain_counts_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,19 +1,6 @@
 /* driver_recover: what becomes of a formation when ranks are lost, leave, or come. */
 #include "rig.h"
 
-static void say_goodbye(struct rig *r, int conn)
-{
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Goodbye g = WIRE__GOODBYE__INIT;
-    char text[] = "stopped by SIGTERM";
-    g.text = text;
-    g.polite = 1;
-    m.generation = r->command->generation;
-    m.body_case = WIRE__CONTROL__BODY_GOODBYE;
-    m.goodbye = &g;
-    rig_message(r, conn, &m);
-}
-
 /* ---- losses ---- */
 
 static void a_spare_takes_the_place_at_once(void **state)
@@ -230,7 +217,7 @@ static void who_leaves_in_order_is_not_waited_for(void **state)
     (void)state;
     o.min_ranks = 2;
     rig_train(&r, &o);
-    say_goodbye(&r, 1);
+    rig_say_goodbye(&r, 1);
     assert_int_equal(r.n_requests, 1);
     assert_int_equal(rig_count(&r, EVENT_LOST), 0); /* it finishes the step */
     RIG_ALL(&r, CMD_TRAIN, 3, 0, 1, 2);
@@ -242,7 +229,7 @@ static void who_leaves_in_order_is_not_waited_for(void **state)
 
     o.min_ranks = 0; /* all are needed: somebody has to come */
     rig_train(&r, &o);
-    say_goodbye(&r, 1);
+    rig_say_goodbye(&r, 1);
     RIG_ALL(&r, CMD_TRAIN, 3, 0, 1, 2);
     assert_logged(&r, "waiting up to 30 s for a replacement");
     rig_come(&r, 5, -1);
