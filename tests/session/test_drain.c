@@ -94,6 +94,20 @@ static void a_drain_waits_for_the_formation(void **state)
     rig_free(&r);
 }
 
+/* Rank k is on hosts[k - 1]. */
+static void train_on_hosts(struct rig *r, const struct driver_options *o,
+                           const char *const hosts[4])
+{
+    rig_driver(r, o);
+    rig_report(r, 0, rig_opened());
+    for (int conn = 1; conn < 5; conn++) {
+        rig_hello_from(r, conn, conn, hosts[conn - 1]);
+        rig_report(r, conn, rig_opened());
+    }
+    while (r->command->kind != CMD_TRAIN)
+        rig_answer_all(r, 5);
+}
+
 static void a_host_is_drained_whole_or_not_at_all(void **state)
 {
     static const char *const hosts[] = {"a", "b", "b", "c"};
@@ -101,14 +115,7 @@ static void a_host_is_drained_whole_or_not_at_all(void **state)
     struct driver_options o = rig_elastic(5);
     (void)state;
     o.min_ranks = 3;
-    rig_driver(&r, &o);
-    rig_report(&r, 0, rig_opened());
-    for (int conn = 1; conn < 5; conn++) {
-        rig_hello_from(&r, conn, conn, hosts[conn - 1]);
-        rig_report(&r, conn, rig_opened());
-    }
-    while (r.command->kind != CMD_TRAIN)
-        rig_answer_all(&r, 5);
+    train_on_hosts(&r, &o, hosts);
     drain(&r, "c", 0, "rank 4 (c, pid 104) leaves when the step under way is done\n");
     drain(&r, "b", ERR_REFUSED, "b cannot be drained: 2 ranks would be left");
     assert_int_equal(r.n_requests, 1);
@@ -267,14 +274,7 @@ static void a_name_can_be_made_plain(void **state)
     struct driver_options o = rig_elastic(5);
     (void)state;
     o.min_ranks = 1;
-    rig_driver(&r, &o);
-    rig_report(&r, 0, rig_opened());
-    for (int conn = 1; conn < 5; conn++) {
-        rig_hello_from(&r, conn, conn, hosts[conn - 1]);
-        rig_report(&r, conn, rig_opened());
-    }
-    while (r.command->kind != CMD_TRAIN)
-        rig_answer_all(&r, 5);
+    train_on_hosts(&r, &o, hosts);
     drain(&r, "rank:9", ERR_REFUSED, "rank:9 cannot be drained: there is no such rank or spare");
     drain(&r, "rank:", ERR_REFUSED, "there is no such rank or spare now");
     drain(&r, "rank:h9", ERR_REFUSED, "there is no such rank or spare now");
