@@ -128,8 +128,9 @@ int backend_record_end(struct backend *b, struct recording **out, struct err *er
 int backend_launch(struct backend *b, struct recording *r, struct err *err);
 void backend_recording_free(struct backend *b, struct recording *r); /* NULL is fine */
 int backend_poll(struct backend *b, struct err *err);                /* of LANE_MAIN */
-void backend_set_threads(struct backend *b, int n_threads); /* kernels made before must be gone */
-void backend_close(struct backend *b);                      /* NULL is fine */
+/* Kernels made before keep the order of their sums, on as many threads as now. */
+void backend_set_threads(struct backend *b, int n_threads);
+void backend_close(struct backend *b); /* NULL is fine */
 
 /* What a step does besides running kernels; enqueued where the backend is a device, else done at
  * once.  zero, copy, put and stopwatch may be recorded. */

@@ -78,7 +78,9 @@ struct seat { /* of one rank, or of a spare */
     int64_t heard_ms;      /* last message of any kind */
     struct report *opened; /* its Ready */
     struct report *answer; /* to this stage's command */
+    int64_t answered_ms;   /* when that came */
     struct progress at;    /* as last heard; since_ns of a follower: unused */
+    int64_t told_ms;       /* when it was heard */
     int64_t moved_ms;      /* when `at` last changed, or the stage began */
     int64_t since_ms;      /* when its phase began, by its own clock as far as that is known */
     struct {
@@ -285,7 +287,7 @@ void watch_put_line(const struct driver *d, const struct watch_view *v, struct b
 /* "; ranks 0 1 3 wait for it in bucket 3", or nothing. */
 void watch_put_waiters_for(const struct driver *d, int rank, struct buf *b);
 void watch_check(struct driver *d);             /* warns, now and then */
-void watch_compare(struct driver *d, int rank); /* its latest collective with rank 0's */
+void watch_compare(struct driver *d, int rank); /* what it reduces, or has reduced, with rank 0 */
 int watch_is_silent(const struct driver *d, int rank);
 
 int watch_is_behind(const struct driver *d, const struct watch_view *v, int rank);

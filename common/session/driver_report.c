@@ -68,6 +68,7 @@ void run_moved(struct driver *d, int rank, const struct progress *p)
         s->since_ms = d->now_ms - (d->now_ns - p->since_ns) / 1000000;
     pace_note(d, rank, p);
     s->at = *p;
+    s->told_ms = d->now_ms;
 }
 
 static void note_warning(struct driver *d, int rank, const struct report *r)
@@ -142,6 +143,7 @@ static void take_answer(struct driver *d, int rank, struct report *r)
     }
     slim(d, rank, r);
     s->answer = r;
+    s->answered_ms = d->now_ms;
     s->at.phase = PHASE_IDLE;
     if (rank == 0)
         d->is_engine_busy = 0;

@@ -4,7 +4,9 @@
  * handed over fewer than the others wait in (session/ring.h) is behind.  What is known of a rank is
  * as old as its last heartbeat; as one that waits does not move on, and one that is behind does not
  * either, the comparison holds all the same.  A rank that itself waits in an earlier collective is
- * not it: whoever stopped in the midst of that one may have served only some of the others.
+ * not it: whoever stopped in the midst of that one may have served only some of the others.  Nor
+ * can one be done that has handed over fewer: it left some out, and what it took part in since was
+ * another's of the same number.
  * Elsewhere whoever has not answered is behind.  While they connect, each may wait for any other:
  * nobody is named unless only one is left.
  *
@@ -57,10 +59,21 @@ static int is_in_collective(const struct driver *d, int rank)
            !watch_is_silent(d, rank);
 }
 
+/* How many collectives, that others are in, a rank which is done has left out; as far as it has
+ * been heard of since. */
+static int64_t n_left_out(const struct driver *d, const struct watch_view *v, int rank)
+{
+    const struct seat *s = &d->seats[rank];
+    if (d->stage != STAGE_TRAIN || is_missing(d, rank) || v->waiting < 0 ||
+        s->told_ms <= s->answered_ms || s->at.head.generation != d->generation)
+        return 0;
+    return max_i64(0, head_of(d, v->waiting)->at.number - s->at.head.n_handed);
+}
+
 int watch_is_behind(const struct driver *d, const struct watch_view *v, int rank)
 {
     if (!is_missing(d, rank))
-        return 0;
+        return v->sign != WATCH_SILENCE && n_left_out(d, v, rank) > 0;
     if (v->sign == WATCH_SILENCE)
         return watch_is_silent(d, rank);
     if (d->stage != STAGE_TRAIN && d->stage != STAGE_FORM)
@@ -154,7 +167,14 @@ static void put_where(struct buf *b, const struct driver *d, const struct watch_
     int has_step =
         phase_is_step(p->phase) || (p->phase == PHASE_CHECKPOINT && d->stage == STAGE_TRAIN);
     int has_bucket = p->phase == PHASE_BACKWARD || p->phase == PHASE_REDUCE;
-    int64_t step = known_step(d, v, rank);
+    int64_t step = known_step(d, v, rank), left_out = n_left_out(d, v, rank);
+    if (left_out > 0) {
+        buf_printf(b,
+                   "done with %lld collective%s fewer than the others, so that they did not reduce "
+                   "the same",
+                   (long long)left_out, left_out > 1 ? "s" : "");
+        return;
+    }
     if (step > p->step) {
         buf_printf(b, "in step %lld, silent for %.1f s (before, in %s%s %lld)", (long long)step,
                    1e-3 * (double)(d->now_ms - s->heard_ms), phase_name(p->phase),
@@ -202,7 +222,7 @@ static void put_waiters(struct buf *b, const struct driver *d, const struct watc
 {
     struct buf who = {0};
     int n = put_ranks(&who, d, v, 0, -1);
-    if (is_going_on(d)) {
+    if (is_going_on(d) && n_left_out(d, v, v->first) == 0) {
         buf_printf(b, "; training goes on");
     } else if (n > 0) {
         buf_printf(b, "; %s %s for %s", buf_cstr(&who), n > 1 ? "wait" : "waits",
@@ -325,10 +345,30 @@ static void put_own(struct buf *b, const struct driver *d, int rank)
     buf_printf(b, " (%lld bytes)", (long long)c->n_bytes);
 }
 
-void watch_compare(struct driver *d, int rank)
+static void accuse(struct driver *d, int rank, int64_t step, const char *line)
 {
-    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || rank >= d->n_ranks ||
-        !d->seats[rank].is_member || !is_other(&head_of(d, rank)->at, &head_of(d, 0)->at))
+    incident_begin(d, line);
+    end_accuse(d,
+               (struct cause){
+                   .rank = rank, .code = ERR_PROTO, .phase = d->seats[rank].at.phase, .step = step},
+               0, "%s", line);
+}
+
+/* It is done, and rank 0 waits for it in vain. */
+static void compare_done(struct driver *d, int rank)
+{
+    struct watch_view v = {.first = rank, .n_behind = 1, .waiting = 0};
+    if (!is_missing(d, 0) || n_left_out(d, &v, rank) == 0)
+        return;
+    struct buf b = {0};
+    watch_put_line(d, &v, &b);
+    accuse(d, rank, d->seats[rank].at.step, buf_cstr(&b));
+    buf_fini(&b);
+}
+
+static void compare_next(struct driver *d, int rank)
+{
+    if (!is_other(&head_of(d, rank)->at, &head_of(d, 0)->at))
         return;
     int odd = n_like(d, 0) < n_like(d, rank) ? 0 : rank, even = odd ? 0 : rank;
     struct buf b = {0};
@@ -338,12 +378,17 @@ void watch_compare(struct driver *d, int rank)
     put_own(&b, d, even);
     if (n_like(d, even) > 1)
         buf_printf(&b, ", which %d agree on", n_like(d, even));
-    incident_begin(d, buf_cstr(&b));
-    end_accuse(d,
-               (struct cause){.rank = odd,
-                              .code = ERR_PROTO,
-                              .phase = d->seats[odd].at.phase,
-                              .step = head_of(d, odd)->at.step},
-               0, "%s", buf_cstr(&b));
+    accuse(d, odd, head_of(d, odd)->at.step, buf_cstr(&b));
     buf_fini(&b);
+}
+
+void watch_compare(struct driver *d, int rank)
+{
+    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || rank >= d->n_ranks ||
+        !d->seats[rank].is_member)
+        return;
+    if (is_missing(d, rank))
+        compare_next(d, rank);
+    else
+        compare_done(d, rank);
 }

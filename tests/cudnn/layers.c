@@ -4,8 +4,7 @@
 #include "fakes.h"
 #include "layers.h"
 
-/* Memory: x, the filter and its bias, the product's weights and bias, what conv and product give.
- */
+/* Memory: x, the filter and its bias, the product's weights and bias, what the two give. */
 enum { N_IN = 5, CONV_OUT = N_IN, FC_OUT, N_MEM, N_KERNELS = 2, FLOATS = 1024 };
 
 struct layers {

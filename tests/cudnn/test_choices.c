@@ -128,8 +128,7 @@ static void other_rules_choose_anew(void **state)
     assert_int_equal(fakes_queries(), 0);
 }
 
-/* Files exchanged, and filled with something else: both are chosen anew, and right the next time.
- */
+/* Files exchanged, and filled with something else: both are chosen anew, and right next time. */
 static void damage_is_mended(void **state)
 {
     static const char *const harm[] = {

@@ -109,8 +109,7 @@ static void models(void **state)
     }
 }
 
-/* ResNet-50 at 224: {height = width, C, K, filter, stride}.  The stem's image padded to 8 channels.
- */
+/* ResNet-50 at 224: {height = width, C, K, filter, stride}.  The stem's image has 8 channels. */
 static void resnet50(void **state)
 {
     static const int64_t shape[][5] = {
@@ -272,8 +271,7 @@ static void expect_equal(const struct made *a, const struct made *b)
     assert_memory_equal(a->text.data, b->text.data, a->text.len);
 }
 
-/* What cuDNN restores from the cache is what it had built, each engine; damaged, it is built anew.
- */
+/* What cuDNN restores from the cache is what it had built, each engine; if damaged, built anew. */
 static void kept_plans_are_restored(void **state)
 {
     struct made made[3][N_MADE] = {0};

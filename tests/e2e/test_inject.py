@@ -277,6 +277,19 @@ class Skipped(Faults):
         self.check_rings(lost["reason"])
         self.assert_checkpoint_loads()  # of replicas that are equal: compared after each epoch
 
+    def test_one_that_is_done_too_early(self):
+        """Nobody is seen to differ on the way: it is the rank whose epoch ends one short."""
+        driver, odd, *others = self.start_ranks("skip:rank1@step20", JOB, n_spares=1)
+        self.assert_exits([driver, *others], FINISHED)
+        self.assert_exit(odd, FAILED)
+        lost, = self.events("lost", "run")
+        self.assertEqual(lost["rank"], 1)
+        self.assertRegex(lost["reason"], "is done with 1 collective fewer than the others|"
+                                         "the ranks differ in what they reduce next")
+        recovered, = self.events("recovered", "run")
+        self.assertLessEqual(recovered["steps_lost"], 1)
+        self.assert_checkpoint_loads()
+
     def check_rings(self, reason):
         """What was written down shows the same: one number, another step."""
         with open(self.path("run/incidents/incident-1.json"), encoding="utf-8") as file:

@@ -122,7 +122,7 @@ def like_cpu(suite):
 
 def recorded(suite):
     """recorded steps give the bits that their kernels give one by one, over a whole training"""
-    # The smaller batch at the end of an epoch is recorded in the second, launched in the third.
+    # The smaller batch at the end of an epoch is recorded in the second, and launched from then on.
     seen = [losses(suite.train(f"record_{record}", 1, suite.device,
                                {"train.record": record, "train.epochs": 3,
                                 "data.samples": 6 * 64 + 34}))
@@ -259,7 +259,7 @@ def quiet(n_ranks):
 
     def check(suite):
         counts = os.path.join(suite.out, f"counts-{n_ranks}")
-        os.makedirs(counts)
+        os.makedirs(counts, exist_ok=True)
         env = {"LD_PRELOAD": suite.tool("gpu_count.so"),
                "GPU_COUNT_FILE": os.path.join(counts, "rank")}
         # One epoch without a pause in it, long enough for the launches that are counted.

@@ -51,8 +51,7 @@ double rig_loss(struct rig *r); /* runs; loss sum times loss_scale */
 float *rig_param(const struct rig *r, const char *name, int64_t *length);
 float *rig_grad(const struct rig *r, const char *name);
 
-/* Of calls that cannot fail in a right test: rig_must(f(..., &rig_err)) ends it with their words.
- */
+/* Of calls that cannot fail in a right test: rig_must(f(..., &rig_err)) ends with their words. */
 extern struct err rig_err;
 void rig_must(int rc);
 

@@ -163,6 +163,35 @@ static void who_is_behind_is_named(void **state)
     }
 }
 
+/* Rank 1 has left one out, and is done; it is known once it is heard of again. */
+static void who_is_done_too_early_is_named(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    for (int n_left_out = 0; n_left_out < 3; n_left_out++) {
+        const struct word done = {PHASE_IDLE, 119, -1, 11 - n_left_out, 11 - n_left_out};
+        const struct word w[3] = {waits, done, waits};
+        start_training(&r, &o);
+        say(&r, 1, &(struct word){PHASE_REDUCE, 118, 3, 9, 8, 2, .bytes = 4096});
+        rig_report(&r, 1, rig_answer(r.command));
+        stand_still(&r, w, 3, 24000, -1);
+        if (n_left_out == 0) { /* it handed over what they are in: the network, then */
+            assert_has(buf_cstr(&r.log), "look at the network between them");
+            assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+        } else {
+            const struct session_event *e = rig_event(&r, EVENT_ERROR);
+            assert_int_equal(e->rank, 1);
+            assert_has(e->text, n_left_out > 1
+                                    ? "rank 1 (h1, pid 101) is done with 2 collectives fewer than "
+                                      "the others, so that they did not reduce the same; ranks 0 2 "
+                                      "wait for it in bucket 3 of step 118"
+                                    : "is done with 1 collective fewer than the others, so");
+        }
+        rig_free(&r);
+    }
+}
+
 static void a_warning_comes_first_and_once(void **state)
 {
     const struct word w[4] = {waits, waits, fills, waits};
@@ -414,6 +443,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_is_behind_is_named),
+        cmocka_unit_test(who_is_done_too_early_is_named),
         cmocka_unit_test(a_warning_comes_first_and_once),
         cmocka_unit_test(silence_is_told_before_the_rank_is_lost),
         cmocka_unit_test(who_trains_on_keeps_nobody_waiting),

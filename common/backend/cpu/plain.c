@@ -10,6 +10,7 @@
 void GOMP_parallel(void (*fn)(void *data), void *data, unsigned n_threads, unsigned flags);
 int omp_get_thread_num(void);
 int omp_get_num_threads(void);
+int omp_get_max_threads(void);
 
 static int plain_bind(struct kernel *k, void *const *in, void *const *out, void *scratch,
                       struct err *err)
@@ -132,7 +133,7 @@ void plain_split(const struct plain *p, int64_t n, int64_t work, plain_part *par
     if (s.n_parts == 1)
         part(p, 0, 0, n);
     else
-        GOMP_parallel(run_parts, &s, (unsigned)s.n_parts, 0);
+        GOMP_parallel(run_parts, &s, (unsigned)min_i64(s.n_parts, omp_get_max_threads()), 0);
 }
 
 void plain_zero(const struct plain *p)

@@ -1,8 +1,8 @@
 /* plain - a kernel that is one C function.
  *
- * It computes the same bits on every machine, whatever the instruction set: sums run in fixed
- * blocks and lanes, nothing is contracted, and CPU_CLONES only gives the compiler wider registers
- * for the same operations. */
+ * What every rank computes for itself (sgd, grad_check) has the same bits on every machine,
+ * whatever the instruction set and the threads: sums run in fixed blocks and lanes, nothing is
+ * contracted, and CPU_CLONES only gives the compiler wider registers for the same operations. */
 #ifndef BACKEND_CPU_PLAIN_H
 #define BACKEND_CPU_PLAIN_H
 
@@ -39,8 +39,8 @@ int plain_new(const struct graph *g, const struct node *n, void (*run)(const str
 
 /* Do part(p, i, from, to) for all of [0, n), cut into equal parts i < plain_parts(p, n, work), on
  * as many threads; returns when all are done.  `work`: vector instructions in all, roughly; little
- * work is not cut.  The parts, and so the bits of what they add up, do not depend on how many
- * threads there really are. */
+ * work is not cut.  The parts, and so the bits of what they add up, depend on the threads that
+ * the kernel was made for; it runs on no more than the backend has now. */
 typedef void plain_part(const struct plain *p, int i, int64_t from, int64_t to);
 int plain_parts(const struct plain *p, int64_t n, int64_t work);
 void plain_split(const struct plain *p, int64_t n, int64_t work, plain_part *part);

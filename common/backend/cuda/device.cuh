@@ -5,7 +5,7 @@
  * random order.
  *
  * Rules: a kernel is right for any grid and any number of elements (grid-stride loops), at any
- * address that its element type allows, and gives the same bits in every run and for every number
+ * address of 16 bytes' multiple, and gives the same bits in every run and for every number
  * of blocks: no atomics, and how a sum is cut depends on the shape alone.  Element types (float,
  * bf16_t, f16_t) are template parameters, computed with as float: (float)x[i], (T)value.
  *

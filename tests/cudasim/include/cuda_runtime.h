@@ -42,8 +42,7 @@ void launch(const char *name, void (*kernel)(P...), int64_t blocks, int64_t thre
             [kernel, bound = std::tuple<P...>(args...)] { std::apply(kernel, bound); });
 }
 
-/* The block's array of this site, n_bytes in memory of its own, undefined content (NaN) at first.
- */
+/* The block's array of this site, n_bytes in memory of its own, undefined (NaN) at first. */
 void *shared(struct site at, size_t n_bytes);
 
 void barrier(struct site at);
