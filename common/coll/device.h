@@ -122,8 +122,9 @@ int coll_device_latch(struct coll *c, float *veto, struct err *err);
 /* Wait until nothing of the coll runs any more, and keep new work from starting.  A coll that
  * stands is given deadline_ms to finish what is queued; one that failed, was aborted, or does not
  * finish is aborted (within stop_ms); if even that fails, options.stuck is called.  0: all that was
- * queued is done and was not poisoned.  <0: the first failure.  Either way recordings may then be
- * freed, and the coll after them. */
+ * queued is done and was not poisoned.  <0: the first failure; or ERR_DEVICE if the device itself
+ * has failed, which runs nothing any more.  Either way recordings may then be freed, and the coll
+ * after them. */
 int coll_device_quiesce(struct coll *c, int64_t deadline_ms, struct err *err);
 
 #endif

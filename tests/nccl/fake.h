@@ -25,6 +25,10 @@ void fake_fail_at(int device, int n);
 int fake_fail_left(int device);     /* how many calls were left to it: > 0, it did not come */
 const char *fake_failed_call(void); /* the call that failed last, or "" */
 
+/* This device breaks for good (CUDA's sticky errors): what is queued on it is gone, and every call
+ * of its threads fails; what frees, frees. */
+void fake_break(int device);
+
 enum fake_hang {
     FAKE_HANG_NONE,
     FAKE_HANG_KERNELS, /* kernels go on waiting after an Abort */

@@ -16,7 +16,7 @@ static struct {
     cudaStream_t stream[MAX_THINGS];
     int n_streams, n_events, n_graphs;
     cudaError_t last;
-    int fail_in[MAX_DEVICES];
+    int fail_in[MAX_DEVICES], is_broken[MAX_DEVICES];
     const char *failed;
     struct {
         int device;
@@ -47,6 +47,8 @@ int fake_called(const char *name)
         rt.log[rt.n_log].device = this_device;
         rt.log[rt.n_log++].name = name;
     }
+    if (rt.is_broken[this_device])
+        return 1;
     if (rt.fail_in[this_device] == 0 || --rt.fail_in[this_device] > 0)
         return 0;
     rt.failed = name;
@@ -182,6 +184,34 @@ void fake_kernel(cudaStream_t s, void (*fn)(void *arg), void *arg)
 {
     fake_enter();
     fake_put(s, (struct work){.kind = WORK_CALL, .fn = fn, .arg = arg});
+    (void)fake_leave(cudaSuccess);
+}
+
+static void drop(struct work *w)
+{
+    if (w->kind == WORK_COLL)
+        w->m.comm->n_queued--;
+    if (w->kind != WORK_GRAPH)
+        return;
+    for (int i = 0; i < w->run->graph->n_nodes; i++) {
+        const struct work *node = &w->run->graph->node[i];
+
+        if (node->kind == WORK_COLL && !w->run->done[i])
+            node->m.comm->n_queued--;
+    }
+    free(w->run);
+}
+
+void fake_break(int device)
+{
+    fake_enter();
+    rt.is_broken[device] = 1;
+    for (int i = 0; i < rt.n_streams; i++) {
+        cudaStream_t s = rt.stream[i];
+
+        while (s->device == device && s->head < s->tail)
+            drop(&s->todo[s->head++]);
+    }
     (void)fake_leave(cudaSuccess);
 }
 

@@ -36,18 +36,23 @@ static void every_call_may_fail(void **state)
     assert_true(n_failures > 150);
 }
 
+static int do_step(struct rank *r, struct coll *c, struct err *err)
+{
+    int rc = rank_record_step(r, c, err);
+
+    if (rc == 0)
+        rc = rank_launch(r, err);
+    return rc < 0 ? rc : rank_finish_step(r, c, err);
+}
+
 /* Rank 1 takes part in one step, and goes when rank 0 is in the second: with an error, or so that
  * only NCCL sees it. */
 static int vanish(struct rank *r, struct err *err)
 {
     struct job *j = r->job;
     struct coll *c = j->coll[r->k];
-    int rc = rank_record_step(r, c, err);
+    int rc = do_step(r, c, err);
 
-    if (rc == 0)
-        rc = rank_launch(r, err);
-    if (rc == 0)
-        rc = rank_finish_step(r, c, err);
     if (rc < 0)
         return rc;
     if (r->k == 1) {
@@ -109,6 +114,72 @@ static void an_asynchronous_error_ends_the_step(void **state)
     assert_int_equal(j.n_stuck, 0);
     assert_int_equal(fake_open_things(), 0);
     assert_order((const char *const[]){"0:ncclCommAbort", "0:cudaGraphExecDestroy", NULL});
+}
+
+/* Rank 1's GPU breaks in the second step, before rank 0 is in it. */
+static int break_down(struct rank *r, struct err *err)
+{
+    struct job *j = r->job;
+    struct coll *c = j->coll[r->k];
+    int rc = do_step(r, c, err);
+
+    while (rc == 0 && r->k == 0 && !j->n_there)
+        sched_yield();
+    if (rc == 0)
+        rc = rank_launch(r, err);
+    if (r->k == 1) {
+        fake_break(1);
+        j->n_there++;
+    }
+    return rc < 0 ? rc : rank_finish_step(r, c, err);
+}
+
+/* ... or when rank 0 has failed, and that step is being stopped. */
+static int break_late(struct rank *r, struct err *err)
+{
+    struct job *j = r->job;
+    struct coll *c = j->coll[r->k];
+    int rc = do_step(r, c, err);
+
+    if (rc < 0)
+        return rc;
+    if (r->k == 0)
+        return err_set(err, ERR_IO, "this rank fails");
+    rc = rank_launch(r, err);
+    while (!job_is_over(j))
+        sched_yield();
+    fake_break(1);
+    return rc < 0 ? rc : rank_finish_step(r, c, err);
+}
+
+/* It is told, for the process to end in order: nothing runs any more, so nothing is stuck. */
+static void a_device_that_breaks_is_told(void **state)
+{
+    static const struct {
+        int (*after)(struct rank *r, struct err *err);
+        int first_of_0, first_of_1;
+        const char *says;
+    } cases[] = {
+        {break_down, ERR_CANCELED, ERR_DEVICE, "cannot go on: NCCL: "},
+        {break_late, ERR_IO, ERR_CANCELED, "cannot finish what is queued: cuda error "},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct job j = {.after = cases[i].after};
+
+        fake_reset();
+        job_run(&j, 2);
+        assert_int_equal(j.rank[0].err.code, cases[i].first_of_0);
+        assert_int_equal(j.rank[1].err.code, cases[i].first_of_1);
+        assert_int_equal(j.rank[0].quiesced, ERR_CANCELED);
+        assert_int_equal(j.rank[1].quiesced, ERR_DEVICE);
+        assert_non_null(strstr(j.rank[1].end.msg, cases[i].says));
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(j.rank[k].n_applied, 1);
+        assert_int_equal(j.n_stuck, 0);
+        assert_int_equal(fake_open_things(), 0);
+    }
 }
 
 /* What the engine was about to launch when the end came returns as well, and applies nothing. */
@@ -309,6 +380,7 @@ int main(void)
         cmocka_unit_test_setup(every_call_may_fail, job_setup),
         cmocka_unit_test_setup(a_lost_rank_ends_the_step, job_setup),
         cmocka_unit_test_setup(an_asynchronous_error_ends_the_step, job_setup),
+        cmocka_unit_test_setup(a_device_that_breaks_is_told, job_setup),
         cmocka_unit_test_setup(a_launch_may_come_after_the_end, job_setup),
         cmocka_unit_test_setup(connecting_has_a_deadline, job_setup),
         cmocka_unit_test_setup(connecting_can_be_aborted, job_setup),

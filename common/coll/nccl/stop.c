@@ -9,8 +9,9 @@
  *   4. the engine frees its recordings, which hold the communicator;
  *   5. the thread, which has waited for 4, frees the communicator.
  * 1 and 2 come from the first who knows: nccl_poll or nccl_abort.  nccl_quiesce sees to 3, nccl_end
- * to 5.  If the streams stay busy, the device fails, or the thread does not end after 4, nothing is
- * left but the end of the process (options.stuck).
+ * to 5.  If the streams stay busy, or the thread does not end after 4, nothing is left but the end
+ * of the process (options.stuck).  A device that has failed runs nothing any more: nccl_quiesce
+ * returns that, for it to be told, and 4 and 5 follow as ever.
  *
  * Why not ncclCommRevoke, which stops without freeing: it takes its stop back once it has found
  * nothing running, so a recording that is launched a moment later waits for ever; the communicator
@@ -151,20 +152,20 @@ static int settle_down(struct nccl *n, struct err *err)
     return busy;
 }
 
-/* What did it, for the error. */
-static const char *stop(struct nccl *n)
+/* After the failure in *err.  That the device has failed goes before another one. */
+static int stop(struct nccl *n, struct err *err)
 {
-    struct err err;
+    struct err device;
     int rc;
 
     nccl_poison(n);
     nccl_stop(n);
-    rc = settle_down(n, &err);
-    if (rc < 0)
-        lose(n, err.msg);
-    else if (rc == 1)
+    rc = settle_down(n, &device);
+    if (rc < 0 && err->code != ERR_DEVICE)
+        *err = device;
+    if (rc == 1)
         lose(n, "aborting it has not stopped its kernels");
-    return rc == 0 ? "stopped by aborting" : "not stopped";
+    return err_wrap(err, "%s", rc == 1 ? "not stopped" : "stopped by aborting");
 }
 
 int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
@@ -177,7 +178,7 @@ int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
             rc = finish(n, deadline_ms, err);
         if (rc < 0) {
             nccl_fail(n, err);
-            err_wrap(err, "%s", stop(n));
+            rc = stop(n, err);
         }
         pthread_mutex_lock(&n->lock);
         n->is_up = 0;
