@@ -213,6 +213,7 @@ struct report {
             enum phase phase;
             int64_t step;
             int is_consequence; /* 1: a collective was aborted or a peer left: not a first cause */
+            int is_gpu_lost;    /* 1: its GPU is of no use to this process any more; not sent */
         } fault;
         struct { /* REPORT_WARNING */
             char *text;

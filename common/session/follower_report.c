@@ -11,8 +11,7 @@ enum { EXPLAIN_MS = 5000 }; /* for the driver to say what becomes of a fault */
  * go on to the next formation or driver, which would fail as well. */
 static void check_gpu(struct follower *f, const struct report *r)
 {
-    if (f->is_gpu_lost || r->fault.is_consequence || r->fault.err.code != ERR_DEVICE ||
-        strcmp(f->device, "cpu") == 0)
+    if (f->is_gpu_lost || !r->fault.is_gpu_lost)
         return;
     f->is_gpu_lost = 1;
     queue_log(&f->out, LOG_WARN, "%s failed: this process ends, and a new one may use it again",

@@ -146,7 +146,9 @@ static int make_ids(const struct coll_device_ops *ops, int n_ranks, struct repor
 static int make_device_coll(struct engine *e, const struct cmd *c, struct coll **out,
                             struct report *r, struct err *err)
 {
-    enum { STOP_MS = 10000 }; /* beyond it this process is given up */
+    /* Beyond it this process is given up.  It may pass twice in a row: what runs returns within it,
+     * and when the recordings are freed the communicator ends within it. */
+    enum { STOP_MS = 10000 };
     struct coll_device_options o = {
         .rank = c->prepare.rank, .size = c->prepare.n_ranks, .stop_ms = STOP_MS, .stuck = give_up};
     const struct coll_device_ops *ops;
@@ -277,6 +279,15 @@ static int obey(struct engine *e, const struct cmd *c, struct report *r, struct 
     return err_set(err, ERR_ARG, "command %d is unknown", (int)c->kind);
 }
 
+/* CUDA's sticky errors: whatever is asked fails.  A collective or a library may fail without. */
+static int is_gpu_lost(const struct engine *e)
+{
+    struct backend *b = trainer_backend(e->trainer);
+    struct err err;
+
+    return b && backend_is_device(b) && backend_poll(b, &err) < 0;
+}
+
 static struct report *fault_of(struct engine *e, const struct cmd *c, const struct err *err)
 {
     struct report *r = report_new(REPORT_FAULT, c->generation);
@@ -285,6 +296,7 @@ static struct report *fault_of(struct engine *e, const struct cmd *c, const stru
     r->fault.phase = (enum phase)atomic_load(&e->phase);
     r->fault.step = trainer_step(e->trainer);
     r->fault.is_consequence = err->code == ERR_CANCELED || err->code == ERR_PEER;
+    r->fault.is_gpu_lost = is_gpu_lost(e);
     return r;
 }
 

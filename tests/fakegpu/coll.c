@@ -41,11 +41,14 @@ struct fake_coll {
     struct piece *pieces;
     int64_t n_queued, n_put, n_done;
     int64_t break_at; /* done so many, the device breaks; 0: it never does */
+    int64_t fail_at;  /* the same, and the collective fails alone */
     atomic_int is_poisoned;
     struct err cause; /* the first failure; the engine thread's, as all but is_poisoned */
     int has_failed, is_quiet, is_connected;
     char folder[COLL_ID_BYTES];
 };
+
+static atomic_int n_made; /* by this process */
 
 static struct fake_coll *of(struct coll *c) { return (struct fake_coll *)c; }
 
@@ -96,6 +99,14 @@ static int agree(struct fake_coll *f, int64_t call, struct err *err)
     return 0;
 }
 
+static void fail_alone(struct fake_coll *f)
+{
+    struct err err;
+
+    err_set(&err, ERR_DEVICE, "the library failed in collective %lld", (long long)f->n_done);
+    fail(f, &err);
+}
+
 static void do_job(struct piece *p)
 {
     struct fake_coll *f = p->coll;
@@ -103,6 +114,8 @@ static void do_job(struct piece *p)
 
     if (++f->n_done == f->break_at)
         sim_break();
+    else if (f->n_done == f->fail_at)
+        fail_alone(f);
     else if (!f->has_failed && (agree(f, p->call, &err) < 0 || do_inner(f, &p->job, &err) < 0))
         fail(f, &err);
 }
@@ -247,6 +260,7 @@ static int make(struct backend *b, const struct coll_device_options *o, struct c
     f->base.device = &fake_coll_ops;
     f->cuda = container_of(b, struct cuda, base);
     f->break_at = fake_number("DPTRAIN_FAKE_BREAK", 0);
+    f->fail_at = atomic_fetch_add(&n_made, 1) ? 0 : fake_number("DPTRAIN_FAKE_FAIL", 0);
     *out = &f->base;
     return 0;
 }

@@ -4,7 +4,8 @@
  *
  * From the environment: DPTRAIN_FAKE_GPUS (how many there are, 2), DPTRAIN_FAKE_BAD (number of one
  * that cannot be used), DPTRAIN_FAKE_TROUBLE (why none can), DPTRAIN_FAKE_BREAK (the how-many-th
- * collective in which this process's breaks for good; 0: none). */
+ * collective in which this process's breaks for good; 0: none), DPTRAIN_FAKE_FAIL (the same of its
+ * first formation, which fails, and nothing else does). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

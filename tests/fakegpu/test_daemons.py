@@ -142,6 +142,21 @@ class Daemons(dp.Case):
         self.assertEqual(self.events("error", "hurt"), [])
         self.assert_near(self.undisturbed(JOB), self.events("epoch", "hurt"), 1e-6)
 
+    def test_a_library_that_fails(self):
+        """On a GPU that is whole: its rank is lost, and comes again, in the same process."""
+        driver = self.driver("--device", "cuda", "--run-dir", self.path("hurt"), n=2, job=JOB)
+        victim = self.follower("--device", "cuda", once=False, env={"DPTRAIN_FAKE_FAIL": "9"})
+        self.assert_exit(driver, FINISHED)
+        dp.wait_for("the job's end", lambda: "waiting for the next driver" in
+                    victim.text.partition("finished: ")[2])
+        victim.signal(signal.SIGTERM)
+        self.assert_exit(victim, STOPPED)
+        lost, = self.events("lost", "hurt")
+        self.assertRegex(lost["reason"], "rank 1 .* the library failed in collective 9")
+        self.assertEqual(self.events("recovered", "hurt")[0]["nranks"], 2)
+        self.assertNotIn("this process ends", victim.text)
+        self.assert_near(self.undisturbed(JOB), self.events("epoch", "hurt"), 1e-6)
+
     def test_the_driver_s_gpu_breaks(self):
         """The job ends, which all say, and goes on from the checkpoint of the first epoch."""
         driver = self.driver("--device", "cuda", "--run-dir", self.path("hurt"), n=2, job=JOB,

@@ -327,23 +327,22 @@ static void its_own_faults(void **state)
 static void a_gpu_that_failed_ends_the_process(void **state)
 {
     static const struct {
-        const char *device;
-        int code, is_consequence, retry;
+        int code, is_consequence, is_gpu_lost, retry;
     } cases[] = {
-        {"cuda:1", ERR_DEVICE, 0, 0},
-        {"cuda:1", ERR_DEVICE, 1, 1},
-        {"cuda:1", ERR_NOMEM, 0, 1},
-        {"cpu", ERR_DEVICE, 0, 1},
+        {ERR_DEVICE, 0, 1, 0}, {ERR_DEVICE, 0, 0, 1}, /* a library failed, the GPU did not */
+        {ERR_PEER, 1, 1, 0},   {ERR_PEER, 1, 0, 1},   /* it failed while a lost rank's step ended */
+        {ERR_NOMEM, 0, 0, 1},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct rig r;
         go_to(&r, TRAIN);
         free(r.f->device);
-        r.f->device = xstrdup(cases[i].device);
+        r.f->device = xstrdup("cuda:1");
         struct report *f = report_new(REPORT_FAULT, 1);
         err_set(&f->fault.err, (enum err_code)cases[i].code, "it failed");
         f->fault.is_consequence = cases[i].is_consequence;
+        f->fault.is_gpu_lost = cases[i].is_gpu_lost;
         rig_report(&r, 1, f);
         get(&r, ABORT, 1);
         assert_ends(&r, STATUS_FAILED, cases[i].retry, "");
