@@ -298,6 +298,6 @@ int main(void)
         cmocka_unit_test(test_lanes),         cmocka_unit_test(test_every_call_fails),
     };
 
-    sim_limit_index(2000);
+    sim_limit_index(3000);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
