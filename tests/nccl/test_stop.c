@@ -228,7 +228,7 @@ static void what_cannot_be_stopped_ends_the_process(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct job *j = &jobs[i];
 
-        *j = (struct job){.after = vanish, .stop_ms = 100};
+        *j = (struct job){.after = vanish, .stop_ms = 1000};
         fake_hang(cases[i].hang);
         job_run(j, 2);
         assert_int_equal(j->rank[0].n_applied, 1);
