@@ -26,6 +26,8 @@ int main(int argc, char **argv)
         daemon_process_setup(argv);
         if (o.common.test_shared_gpu)
             daemon_share_gpu();
+        if (o.wait_s >= 0 && !o.once)
+            log_warn("--wait has no effect without --once: this follower waits for ever");
         if (o.from_environment[0])
             log_info("by the environment: %s", o.from_environment);
         return client_run(&o);

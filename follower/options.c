@@ -132,9 +132,7 @@ static int check(struct options *o, struct err *err)
         rc = daemon_check_options(&o->common, o->advertise, err);
     if (rc == 0 && is_number(o->host))
         rc = options_check_peer(o, o->host, err);
-    if (rc == 0 && o->wait_s >= 0 && !o->once)
-        log_warn("--wait has no effect without --once: this follower waits for ever");
-    if (o->wait_s < 0)
+    if (o->once && o->wait_s < 0)
         o->wait_s = WAIT_S;
     return rc;
 }

@@ -17,7 +17,7 @@ struct options {
     int rank;                          /* -1: any */
     const char *data;                  /* NULL: the job's */
     int once;
-    int64_t wait_s; /* -1: not given */
+    int64_t wait_s; /* -1: not given, nor wanted (without once) */
     struct daemon_options common;
     char advertise[ADDR_TEXT];          /* --iface's address, or "" */
     char from_environment[LAUNCH_TEXT]; /* what a launcher's variables gave, for the log, or "" */

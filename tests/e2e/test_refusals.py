@@ -97,6 +97,7 @@ class Refusals(dp.Case):
         follower = self.follower("--wait", "1", port=dp.free_port(), once=False)
         follower.wait_line("--wait has no effect without --once")
         follower.wait_line("waiting for a driver")
+        self.assertEqual(follower.text.count("--wait has no effect"), 1)
         follower.signal(dp.signal.SIGINT)
         self.assert_exit(follower, STOPPED, "stopped by SIGINT")
 
