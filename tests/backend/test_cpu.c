@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "backend/cpu/cpu.h"
+#include "backend/cpu/plain.h"
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/util.h"
@@ -232,6 +232,42 @@ static void test_sgd_bits(void **state)
     free(param), free(grad), free(buf), free(want_param), free(want_buf);
 }
 
+/* ---- threads ---- */
+
+int omp_get_num_threads(void);
+
+static int n_seen[3]; /* threads that there were, by part */
+
+static void see_threads(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    (void)p;
+    assert_int_equal(to - from, 1);
+    n_seen[part] = omp_get_num_threads();
+}
+
+static void run_seeing(const struct plain *p) { plain_split(p, 3, 3, see_threads); }
+
+/* A kernel that was made for three, as the optimizer's outlives the number of ranks of a host. */
+static void test_fewer_threads_than_made_for(void **state)
+{
+    struct fixture *f = *state;
+    const int in = graph_value(f->g, VALUE_INPUT, DTYPE_F32, SHAPE(3), "x");
+    struct kernel *k;
+    struct err err;
+
+    assert_int_equal(graph_node(f->g, OP_grad_check, NULL, &in, 1, NULL, "n", &err), 0);
+    assert_int_equal(plain_new_split(container_of(f->b, struct cpu, base), f->g, &f->g->node[0],
+                                     run_seeing, 0, 0, &k, &err),
+                     0);
+    for (int threads = 3; threads >= 1; threads--) {
+        backend_set_threads(f->b, threads);
+        assert_int_equal(k->ops->run(k, &err), 0);
+        for (int part = 0; part < 3; part++)
+            assert_in_range(n_seen[part], 1, threads);
+    }
+    k->ops->free(k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +278,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_grad_check_bits, set_up_three, tear_down),
         cmocka_unit_test_setup_teardown(test_sgd_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sgd_bits, set_up_three, tear_down),
+        cmocka_unit_test_setup_teardown(test_fewer_threads_than_made_for, set_up_three, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
