@@ -141,6 +141,9 @@ static int break_late(struct rank *r, struct err *err)
     struct coll *c = j->coll[r->k];
     int rc = do_step(r, c, err);
 
+    j->n_there++;
+    while (rc == 0 && j->n_there < 2) /* an abort would end the first step of who is in it yet */
+        sched_yield();
     if (rc < 0)
         return rc;
     if (r->k == 0)
