@@ -120,6 +120,18 @@ static void connect_failed(struct dialer *d, const struct addrinfo *ai, int stat
     try_next(d);
 }
 
+/* Where nobody listens at a port that the system gives to clients, it may give it to this one,
+ * which then is connected with itself. */
+static int has_met_itself(const uv_tcp_t *tcp)
+{
+    struct sockaddr_storage own = {0}, other = {0};
+    int n_own = sizeof own, n_other = sizeof other;
+
+    return uv_tcp_getsockname(tcp, (struct sockaddr *)&own, &n_own) == 0 &&
+           uv_tcp_getpeername(tcp, (struct sockaddr *)&other, &n_other) == 0 && n_own == n_other &&
+           memcmp(&own, &other, (size_t)n_own) == 0;
+}
+
 static void on_connect(uv_connect_t *req, int status)
 {
     struct dialer *d = container_of(req, struct dialer, connect);
@@ -134,6 +146,8 @@ static void on_connect(uv_connect_t *req, int status)
         return;
     }
     uv_timer_stop(&d->timer);
+    if (status == 0 && has_met_itself(conn_socket(c)))
+        status = UV_ECONNREFUSED;
     if (status == 0 && conn_start(c, &err) == 0) {
         d->options.connected(d->options.arg, c);
         return;

@@ -5,6 +5,7 @@ import re
 import resource
 import socket
 import struct
+import subprocess
 
 import dp
 from dp import FAILED, FINISHED, REFUSED, SMALL, STOPPED, USAGE
@@ -92,6 +93,18 @@ class Refusals(dp.Case):
         self.assert_exit(follower, REFUSED,
                          rf"no driver at 127.0.0.1:{port} within 1 s: .*ECONNREFUSED.*attempts")
 
+    def test_nobody_but_itself(self):
+        """Nobody listens at a port that the system gives to those who connect: it may give it to
+        the follower, which then is not its own driver."""
+        script = ("ip link set lo up && echo 40000 40001 >/proc/sys/net/ipv4/ip_local_port_range "
+                  '&& exec "$@"')
+        if subprocess.run(["unshare", "--net", "sh", "-c", script, "sh", "true"],
+                          stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("a network of its own (unshare --net) needs root")
+        follower = self.follower("--wait", "1", port=40000,
+                                 prefix=("unshare", "--net", "sh", "-c", script, "sh"))
+        self.assert_exit(follower, REFUSED, "no driver at 127.0.0.1:40000 .*ECONNREFUSED")
+
     def test_no_driver_ever(self):
         """Without --once it waits until it is told to stop."""
         follower = self.follower("--wait", "1", port=dp.free_port(), once=False)
@@ -106,6 +119,7 @@ class Refusals(dp.Case):
         with socket.socket() as server:
             server.bind(("127.0.0.1", 0))
             server.listen()
+            server.settimeout(dp.PATIENCE)
             follower = self.follower(port=server.getsockname()[1])
             peer, _ = server.accept()
             peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
