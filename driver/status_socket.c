@@ -16,6 +16,7 @@
 enum { ANSWER_LIMIT = 64 << 20 };
 
 static const char name[] = "status.sock";
+static const char aside[] = "status.sock.new"; /* until somebody listens there */
 
 struct status_socket {
     uv_pipe_t pipe;
@@ -39,11 +40,11 @@ struct client {
 };
 
 /* A path short enough for an address, whatever the folder's is. */
-static struct sockaddr_un address_in(int folder)
+static struct sockaddr_un address_in(int folder, const char *file)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
 
-    snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", folder, name);
+    snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", folder, file);
     return a;
 }
 
@@ -176,16 +177,16 @@ static void on_connection(uv_stream_t *listener, int status)
 
 static int bind_in(int folder, int *out, struct err *err)
 {
-    struct sockaddr_un a = address_in(folder);
+    struct sockaddr_un a = address_in(folder, aside);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
         return err_sys(err, errno, "a UNIX socket");
-    unlinkat(folder, name, 0);
+    unlinkat(folder, aside, 0);
     /* Before it has a name, so that it never is anybody else's to open. */
     if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0 ||
-        fchmodat(folder, name, 0600, 0) < 0) {
-        err_sys(err, errno, "%s", name);
+        fchmodat(folder, aside, 0600, 0) < 0) {
+        err_sys(err, errno, "%s", aside);
         close(fd);
         return err->code;
     }
@@ -212,6 +213,8 @@ static int listen_on(struct status_socket *s, uv_loop_t *loop, int fd, struct er
         close(fd);
     if (rc == 0)
         rc = uv_listen((uv_stream_t *)&s->pipe, STATUS_CLIENTS, on_connection);
+    if (rc == 0 && renameat(s->folder, aside, s->folder, name) < 0)
+        rc = uv_translate_sys_error(errno);
     if (rc == 0)
         return 0;
     err_set(err, ERR_IO, "%s: %s", name, uv_strerror(rc));
@@ -280,7 +283,7 @@ static int read_all(int fd, struct buf *out, struct err *err)
 
 static int connect_in(int folder, int *out, struct err *err)
 {
-    struct sockaddr_un a = address_in(folder);
+    struct sockaddr_un a = address_in(folder, name);
     struct timeval patience = {.tv_sec = STATUS_PATIENCE_MS / 1000};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), rc = 0;
 
