@@ -244,6 +244,7 @@ static void wait_for_end(struct local *l, int64_t left_ms)
 
 void local_kill(struct local *l)
 {
+    l->is_killed = 1;
     for (int i = 0; i < l->n; i++)
         if (l->child[i].pid)
             kill(l->child[i].pid, SIGKILL);
@@ -278,7 +279,8 @@ void local_end(struct local *l, int patience_ms)
     for (int i = 0; i < l->n; i++) {
         if (!l->child[i].pid)
             continue;
-        log_warn("the local follower with pid %ld does not end: killed", (long)l->child[i].pid);
+        if (!l->is_killed)
+            log_warn("the local follower with pid %ld does not end: killed", (long)l->child[i].pid);
         kill(l->child[i].pid, SIGKILL);
         waitpid(l->child[i].pid, NULL, 0);
     }

@@ -30,6 +30,7 @@ struct local {
     const struct options *options;
     int64_t restarted_ns[LOCAL_RESTARTS]; /* the latest ones */
     int n_restarts;
+    int is_killed; /* all that there were: they are gone as soon as the system has had the time */
 };
 
 /* Start ranks 1..n_ranks-1 and the spares, which find the driver at host:port. */
