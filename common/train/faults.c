@@ -9,7 +9,7 @@
 #include "base/util.h"
 
 /* The loop answers at once unless it is being closed: nobody hangs for the sake of a fault. */
-enum { ANNOUNCE_S = 2 };
+enum { ANNOUNCE_S = 10 };
 
 struct faults {
     struct injection_list list;
