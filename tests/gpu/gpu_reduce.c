@@ -199,9 +199,12 @@ static int leave(struct rank *r, struct err *err)
     for (int i = 0; r->rank == 0 && i < 2; i++)
         if (backend_launch(r->b, r->recording, err) < 0)
             return err->code;
+    if (r->rank == 0)
+        coll_abort(r->coll); /* before another's end can be what stops it */
     if (pass_on(r, &(char){0}, 1, err) < 0)
         return err->code;
-    coll_abort(r->coll);
+    if (r->rank > 0)
+        coll_abort(r->coll);
     if (coll_device_quiesce(r->coll, STOP_MS, &why) != ERR_CANCELED)
         return err_set(err, ERR_DEVICE, "an abort was not noticed: %s", why.msg);
     if (backend_copy_out(r->b, &veto, r->veto, sizeof veto, err) < 0)
