@@ -45,6 +45,14 @@ class Manager:
             except OSError:
                 return
 
+    def count_all(self):
+        """What it was told up to now: a word of its own comes after all that is on its way."""
+        mark = f"MARK={len(self.heard)}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.sendto(mark.encode(), self.path)
+        dp.wait_for("its own word", lambda: mark in self.heard)
+        return sum(not text.startswith("MARK=") for text in self.heard)
+
     def wait(self, what):
         dp.wait_for(f"{what} in {self.heard[-3:]}",
                     lambda: any(re.search(what, text) for text in list(self.heard)))
@@ -162,10 +170,10 @@ class Units(dp.Case):
         manager, driver = self.start_driver()
         manager.wait(r"^WATCHDOG=1")
         driver.signal(signal.SIGSTOP)
-        time.sleep(0.2)  # what was on its way
-        n = len(manager.heard)
+        dp.wait_for("it to stop", lambda: dp.is_frozen(driver.pid))
+        n = manager.count_all()
         time.sleep(0.5)
-        self.assertEqual(len(manager.heard), n)
+        self.assertEqual(manager.count_all(), n)
         driver.signal(signal.SIGCONT)
         dp.wait_for("a pulse", lambda: "WATCHDOG=1" in manager.heard[n:])
         driver.kill()
