@@ -26,7 +26,10 @@ FOLLOWER = os.path.abspath(
     os.environ.get("DPFOLLOWER", os.path.join(ROOT, "build/follower/dpfollower")))
 
 # Everything takes longer under a sanitizer or on a busy machine; nothing waits in vain for it.
-PATIENCE = float(os.environ.get("DPTRAIN_PATIENCE", "60"))
+PATIENCE = float(os.environ.get("DPTRAIN_PATIENCE", "120"))
+# For what the product promises within seconds, on a machine that has others to serve, too.  Who
+# only leaves because a deadline passed is later: cluster.deadlines are 60 s and more.
+SOON = 30
 MARK = "DPTRAIN_TEST_MARK"
 
 FINISHED, FAILED, USAGE, REFUSED, STOPPED = range(5)
@@ -39,11 +42,20 @@ ENDLESS = {"data.samples": 20000, "data.validation_samples": 256, "train.global_
            "train.epochs": 100000}
 # One that ends when a rank is lost, as nothing may replace it.
 RIGID = {"cluster.replace_timeout": 0}
+# One in which nobody is lost for being silent or slow.  A rank of it freezes itself (freezing), and
+# is given all the time until the test has done what it wants to and wakes it: no machine is too
+# fast for that, or too slow.
+PATIENT = {"cluster.heartbeat_timeout": 600, "cluster.deadlines.step": 600}
 
 
 def sets(values):
     """--set arguments of a dict."""
     return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+def freezing(rank, *steps):
+    """Arguments of a driver whose rank freezes itself when it begins each of these steps."""
+    return "--inject", ",".join(f"stop:rank{rank}@step{step}" for step in steps)
 
 
 def wait_for(what, condition, patience=None):
@@ -58,11 +70,34 @@ def wait_for(what, condition, patience=None):
         time.sleep(0.005)
 
 
+# Who is started in the background of a shell ignores SIGINT, and so would all that it starts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+reserved = []
+
+
 def free_port():
-    """A port that was free a moment ago, for a follower that comes before its driver."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """A port for a driver that comes after its followers.  It stays bound until this process ends,
+    but is never listened at: so the system gives it to nobody else, while a listener that says
+    SO_REUSEADDR, as the driver's does, may have it."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", 0))
+    reserved.append(sock)
+    return sock.getsockname()[1]
+
+
+def hear_out(sock):
+    """What comes until the other side has closed, with or without having read all."""
+    sock.settimeout(PATIENCE)
+    heard = b""
+    try:
+        while part := sock.recv(65536):
+            heard += part
+    except ConnectionResetError:
+        pass
+    return heard
 
 
 class Daemon:
@@ -124,7 +159,7 @@ class Daemon:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} does not end:\n{self.text}") from None
         for reader in self.readers:
-            reader.join(5)
+            reader.join(patience or PATIENCE)
         return status
 
     def signal(self, number):
@@ -133,15 +168,16 @@ class Daemon:
     def kill(self):
         self.process.kill()
 
-    def is_frozen(self):
-        with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] == "T"
-
     def state(self):
         """What SIGUSR1 makes it log: the first line."""
         start = len(self.lines)
         self.signal(signal.SIGUSR1)
         return self.wait_line(r"state: (.*)", start=start).group(1)
+
+
+def is_frozen(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
 def marked(mark):
@@ -196,9 +232,14 @@ class Case(unittest.TestCase):
         return bool(result) and any(test is self for test, _ in result.errors + result.failures)
 
     def left_behind(self):
-        """What still lives although every daemon that the test started was waited for."""
-        waited = all(daemon.process.poll() is not None for daemon in self.daemons)
-        return marked(self.mark) if waited else {}
+        """What goes on living although every daemon that the test started was waited for; who dies
+        with its driver may take a moment longer."""
+        if any(daemon.process.poll() is None for daemon in self.daemons):
+            return {}
+        until = time.monotonic() + SOON
+        while (left := marked(self.mark)) and time.monotonic() < until:
+            time.sleep(0.01)
+        return left
 
     # ---- starting
 
@@ -242,6 +283,20 @@ class Case(unittest.TestCase):
     def wait_event(self, kind, n=1, run="runs/demo"):
         """The n-th event of this kind."""
         return wait_for(f"event {kind} {n}", lambda: self.events(kind, run)[n - 1:])[0]
+
+    def wait_frozen(self, pid, n=1, run="runs/demo"):
+        """The n-th time that one freezes itself, which is told before."""
+        self.wait_event("inject", n, run)
+        wait_for(f"{pid} to freeze", lambda: is_frozen(pid))
+
+    def wake(self, pid, n=1, run="runs/demo"):
+        """Let one go on that has frozen itself, or is about to."""
+        self.wait_frozen(pid, n, run)
+        os.kill(pid, signal.SIGCONT)
+
+    def local_pid(self, rank):
+        """Of the follower that --local started for this rank."""
+        return next(pid for pid, argv in marked(self.mark).items() if f"--rank {rank} " in argv)
 
     def assert_exit(self, daemon, status, *patterns, patience=None):
         got = daemon.wait_exit(patience)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 
 import dp
-from dp import DRIVER, FOLLOWER, USAGE, FAILED
+from dp import DRIVER, FAILED, FOLLOWER, PATIENCE, USAGE
 
 # arguments, what the error says
 DRIVER_CASES = [
@@ -90,7 +90,7 @@ NOMNIST_YAML = ("model: {arch: lenet}\n"
 
 class Args(dp.Case):
     def check(self, program, args, pattern):
-        result = subprocess.run([program, *args], cwd=self.folder, env=self.env, timeout=60,
+        result = subprocess.run([program, *args], cwd=self.folder, env=self.env, timeout=PATIENCE,
                                 capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, USAGE, f"{args}: {result.stderr}")
         self.assertRegex(result.stderr, pattern, f"{args}")
@@ -116,7 +116,7 @@ class Args(dp.Case):
             resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 
         result = subprocess.run([DRIVER, "--nranks", "100", "--port", "0"], cwd=self.folder,
-                                env=self.env, timeout=60, capture_output=True, text=True,
+                                env=self.env, timeout=PATIENCE, capture_output=True, text=True,
                                 check=False, preexec_fn=limit)
         self.assertEqual(result.returncode, USAGE, result.stderr)
         self.assertRegex(result.stderr, r"99 followers need 329 open files here, and this process "
@@ -132,22 +132,22 @@ class Args(dp.Case):
         """A refused command leaves nothing behind in the current folder."""
         for args in (["--nranks", "0"], ["--nranks", "1", "--set", "x=1"],
                      ["--nranks", "1", "--check"]):
-            subprocess.run([DRIVER, *args], cwd=self.folder, env=self.env, timeout=60,
+            subprocess.run([DRIVER, *args], cwd=self.folder, env=self.env, timeout=PATIENCE,
                            capture_output=True, check=False)
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_help_and_version(self):
         for program, words in ((DRIVER, ("--nranks N", "--resume", "Exit status")),
                                (FOLLOWER, ("--root HOST:PORT", "--wait", "Exit status"))):
-            shown = subprocess.run([program, "--help"], env=self.env, timeout=60,
+            shown = subprocess.run([program, "--help"], env=self.env, timeout=PATIENCE,
                                    capture_output=True, text=True, check=True).stdout
             for word in words:
                 self.assertIn(word, shown)
             self.assertLessEqual(max(len(line) for line in shown.splitlines()), 90)
-            shown = subprocess.run([program, "--version"], env=self.env, timeout=60,
+            shown = subprocess.run([program, "--version"], env=self.env, timeout=PATIENCE,
                                    capture_output=True, text=True, check=True).stdout
             self.assertRegex(shown, r"^dp(driver|follower) \d+\.\d+\.\d+\n$")
-        shown = subprocess.run([DRIVER, "--help-job"], env=self.env, timeout=60,
+        shown = subprocess.run([DRIVER, "--help-job"], env=self.env, timeout=PATIENCE,
                                capture_output=True, text=True, check=True).stdout
         for key in ("train.global_batch", "optimizer.lr", "checkpoint.keep", "cluster.deadlines"):
             self.assertIn(key, shown)
@@ -155,7 +155,7 @@ class Args(dp.Case):
     def test_check(self):
         """--check opens the job and trains nothing."""
         result = subprocess.run([DRIVER, "--nranks", "2", "--check"], cwd=self.folder, env=self.env,
-                                timeout=60, capture_output=True, text=True, check=False)
+                                timeout=PATIENCE, capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(result.stdout, r"parameters +129068 in 8 tensors")
         self.assertRegex(result.stdout, r"training samples +20000: \d+ steps per epoch")
@@ -165,8 +165,8 @@ class Args(dp.Case):
     def test_check_ranks(self):
         """Without --nranks: as many ranks as the job wants at least."""
         result = subprocess.run([DRIVER, "--check", "--set", "cluster.min_ranks=2"],
-                                cwd=self.folder, env=self.env, timeout=60, capture_output=True,
-                                text=True, check=False)
+                                cwd=self.folder, env=self.env, timeout=PATIENCE,
+                                capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(result.stdout, r"(?m)^ranks +2,")
 

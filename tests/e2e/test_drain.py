@@ -9,12 +9,10 @@ import sys
 
 import dp
 import training
-from dp import DRIVER, ENDLESS, FINISHED, REFUSED, STOPPED, USAGE
+from dp import DRIVER, ENDLESS, FINISHED, PATIENT, REFUSED, STOPPED, USAGE, freezing
 from training import JOB
 
-# A rank freezes itself in step 40, in the second of four epochs, and is given all the time until
-# the test has done what it wants to and wakes it: no machine is too fast for that, or too slow.
-PATIENT = {"cluster.heartbeat_timeout": 600, "cluster.deadlines.step": 600}
+# A rank freezes itself in step 40, in the second of four epochs.
 HELD = {**JOB, **PATIENT, "train.epochs": 4}
 HOST = os.uname().nodename
 GONE = "drained by the operator of the driver"
@@ -25,10 +23,6 @@ def as_host(name):
     be = ("import os, socket, sys; socket.sethostname(sys.argv[1]); "
           "os.execv(sys.argv[2], sys.argv[2:])")
     return ("unshare", "--uts", sys.executable, "-c", be, name)
-
-
-def freezing(rank, *steps):
-    return ("--inject", ",".join(f"stop:rank{rank}@step{step}" for step in steps or (40,)))
 
 
 class Drain(training.Case):
@@ -58,27 +52,6 @@ class Drain(training.Case):
     def lost(self):
         return [(event["rank"], event["reason"]) for event in self.events("lost")]
 
-    def assert_near_undisturbed(self, job, n):
-        """Of other numbers of ranks: equal but for rounding, which training amplifies."""
-        want, got = self.expected(job, n), self.losses()
-        self.assertEqual([row[:2] for row in got], [row[:2] for row in want])
-        for row, calm in zip(got, want):
-            self.assertLess(abs(row[2] - calm[2]), 1e-2)
-
-    def wait_frozen(self, daemon, n=1):
-        """The n-th time that one freezes itself, which is told before."""
-        self.wait_event("inject", n)
-        dp.wait_for(f"{daemon.pid} to freeze", daemon.is_frozen)
-
-    def wait_spare(self):
-        """Until there is one that could take part at once."""
-        def roles():
-            status = self.start([DRIVER, "--status", "--log-format", "json"])
-            self.assert_exit(status, FINISHED)
-            return [rank["role"] for rank in json.loads(status.out)["ranks"]]
-
-        dp.wait_for("a spare", lambda: "spare" in roles())
-
     def start_waiting(self, job, *args, n=3):
         """A driver and followers that outlive their job."""
         driver = self.driver(*args, n=n, job=job)
@@ -90,9 +63,9 @@ class Drain(training.Case):
     # ---- who goes, and what becomes of the job
 
     def test_a_spare_goes_on(self):
-        driver, leaver, other, spare = self.start_ranks(HELD, *freezing(2), spares=1)
-        self.wait_frozen(other)
-        self.wait_spare()
+        driver, leaver, other, spare = self.start_ranks(HELD, *freezing(2, 40), spares=1)
+        self.wait_frozen(other.pid)
+        self.wait_spares(1)
         self.assertEqual(self.drain(1, "--run-dir", "demo").out,
                          f"rank 1 ({HOST}, pid {leaver.pid}) leaves when the step under way is "
                          "done\n")
@@ -111,12 +84,12 @@ class Drain(training.Case):
         """One after the other, and a follower that outlives jobs does not come back."""
         job = {**HELD, "cluster.min_ranks": 1}
         driver, *ranks = self.start_waiting(job, *freezing(1, 40, 80))
-        self.wait_frozen(ranks[0])
+        self.wait_frozen(ranks[0].pid)
         self.assertIn("rank 2 ", self.drain(2).out)
         ranks[0].signal(signal.SIGCONT)
         self.assert_drained(ranks[1])
         driver.wait_line("going on with 2 ranks")
-        self.wait_frozen(ranks[0], 2)
+        self.wait_frozen(ranks[0].pid, 2)
         self.drain(1)
         ranks[0].signal(signal.SIGCONT)
         self.assert_drained(ranks[0])
@@ -134,12 +107,12 @@ class Drain(training.Case):
                           check=False).returncode:
             self.skipTest("a host's name of its own (unshare --uts) needs root")
         job = {**HELD, "cluster.min_ranks": 3, "cluster.spares": 1}
-        driver = self.driver(*freezing(3), n=4, job=job)
+        driver = self.driver(*freezing(3, 40), n=4, job=job)
         ranks = [self.follower("--rank", str(k), prefix=as_host(name))
                  for k, name in enumerate(("node7", "node7", "node8"), 1)]
-        self.wait_frozen(ranks[2])
+        self.wait_frozen(ranks[2].pid)
         spare = self.follower(prefix=as_host("node8"))
-        self.wait_spare()
+        self.wait_spares(1)
         answer = json.loads(self.drain("node7", "--log-format", "json").out)
         self.assertEqual(answer["leaving"],
                          [self.as_told(k, None, "node7", ranks[k - 1], "step") for k in (1, 2)])
@@ -171,9 +144,9 @@ class Drain(training.Case):
     def test_while_the_ranks_form_again(self):
         """The drain waits until all have formed, and is done then."""
         job = {**HELD, "cluster.min_ranks": 2}
-        driver, victim, leaver, spare = self.start_ranks(job, *freezing(2), spares=1)
-        self.wait_frozen(leaver)  # it is to prepare then, and does not
-        self.wait_spare()
+        driver, victim, leaver, spare = self.start_ranks(job, *freezing(2, 40), spares=1)
+        self.wait_frozen(leaver.pid)  # it is to prepare then, and does not
+        self.wait_spares(1)
         victim.kill()
         driver.wait_line("takes the place of rank 1")
         self.assertIn("as soon as the ranks have formed again", self.drain(2).out)
@@ -188,9 +161,8 @@ class Drain(training.Case):
     def test_who_cannot_leave_any_more(self):
         """The driver is killed first: it was told, and waits for no other."""
         job = {**ENDLESS, **PATIENT, "cluster.min_ranks": 2}
-        driver, leaver, other = self.start_waiting(job)
-        self.wait_event("first_step")
-        other.signal(signal.SIGSTOP)  # nobody finishes a step
+        driver, leaver, other = self.start_waiting(job, *freezing(2, 40))
+        self.wait_frozen(other.pid)  # nobody finishes a step
         self.drain(1)
         leaver.wait_line("drained by the operator of the driver: this follower leaves when")
         driver.kill()
@@ -284,25 +256,18 @@ class Drain(training.Case):
                      b"drain 1\ndrain 1\n", b"drain " + b"9" * 5000 + b"\n", b"drain  \n"):
             with self.subTest(line=line), socket.socket(socket.AF_UNIX) as sock:
                 sock.connect(self.path("runs/demo/status.sock"))
-                sock.settimeout(dp.PATIENCE)
-                answer = self.say(sock, line)
+                try:
+                    sock.sendall(line)
+                    sock.shutdown(socket.SHUT_WR)
+                except BrokenPipeError:
+                    pass  # it has heard enough
+                answer = dp.hear_out(sock)
                 if line:
                     self.assertIn("error", json.loads(answer))
                 else:
                     self.assertEqual(answer, b"")
         self.assertEqual(self.lost(), [])
         self.stop_all(driver, *ranks)
-
-    def say(self, sock, line):
-        answer = b""
-        try:
-            sock.sendall(line)
-            sock.shutdown(socket.SHUT_WR)
-            while part := sock.recv(65536):
-                answer += part
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it has heard enough
-        return answer
 
 
 if __name__ == "__main__":

@@ -8,60 +8,70 @@ import time
 
 import dp
 import training
-from dp import ENDLESS, FAILED, FINISHED, STOPPED
+from dp import ENDLESS, FAILED, FINISHED, PATIENT, SOON, STOPPED, freezing
 from training import JOB
 
-LONG_VALIDATION = {**JOB, "data.samples": 256, "data.validation_samples": 60000,
+# A rank freezes itself in step 70, in the third epoch, until the test has had its time.
+STEP = 70
+HELD = {**JOB, **PATIENT, "cluster.replace_timeout": 600}
+# 4 steps an epoch.
+LONG_VALIDATION = {**HELD, "data.samples": 256, "data.validation_samples": 60000,
                    "train.epochs": 4}
 
 
 class Recovery(training.Case):
     # ---- a spare waits
 
-    def with_spare(self, strike, job, reach, lost=1):
-        """Strike rank 1 once `reach` says so; the others must finish as if nothing had been."""
-        driver, victim, other, spare = self.start_ranks(job, spares=1)
+    def with_spare(self, job, *args, reach=None):
+        """Rank 1 is lost, by what `args` inject or by a kill once `reach` says so; the others must
+        finish as if nothing had been."""
+        driver, victim, other, spare = self.start_ranks(job, *args, spares=1)
         spare.wait_line("as a spare")
-        reach(driver)
-        struck = time.time()
-        strike(victim)
+        if reach:
+            reach(driver, other)
+            struck = time.time()
+            victim.kill()
+            self.wake(other.pid)
+        else:
+            struck = self.wait_event("inject")["time"]
         event = self.wait_event("recovered")
         print(f"  from the blow to the next step: {event['time'] - struck:.2f} s; "
               f"known for {event['seconds']:.2f} s; {event['steps_lost']} steps lost")
         for daemon in (driver, other, spare):
             self.assert_exit(daemon, FINISHED)
         self.assert_recovered(nranks=3)
-        self.assertEqual([event["rank"] for event in self.events("lost")], [lost])
+        self.assertEqual([event["rank"] for event in self.events("lost")], [1])
         self.assertRegex(other.text, r"rank 1 .* was lost.*this rank keeps step \d+")
         self.assert_as_undisturbed(job, 3)
         return victim
 
     def test_spare_after_kill_in_training(self):
-        self.with_spare(lambda victim: victim.kill(), JOB, self.reach_training)
+        self.with_spare(HELD, *freezing(2, STEP),
+                        reach=lambda driver, other: self.wait_frozen(other.pid))
 
     def test_spare_after_kill_at_the_first_steps(self):
-        self.with_spare(lambda victim: victim.kill(), JOB, lambda driver: self.wait_event("form"))
+        self.with_spare(HELD, *freezing(2, STEP), reach=lambda *_: self.wait_event("form"))
 
     def test_spare_after_kill_in_validation(self):
-        self.with_spare(lambda victim: victim.kill(), LONG_VALIDATION,
-                        lambda driver: self.wait_phase(driver, "validat"))
+        self.with_spare(LONG_VALIDATION, *freezing(2, 9),
+                        reach=lambda driver, _: self.wait_phase(driver, "validat"))
 
     def test_spare_after_kill_at_the_checkpoint(self):
-        self.with_spare(lambda victim: victim.kill(), JOB, lambda driver: self.wait_event("epoch"))
+        self.with_spare(HELD, *freezing(2, STEP), reach=lambda *_: self.wait_event("epoch"))
 
     def test_spare_after_sigstop(self):
         """No connection closes: the heartbeat tells.  Who wakes up late is told to go."""
-        victim = self.with_spare(lambda victim: victim.signal(signal.SIGSTOP), JOB,
-                                 self.reach_training)
+        victim = self.with_spare(JOB, *freezing(1, STEP))
         victim.signal(signal.SIGCONT)
         self.assert_exit(victim, FAILED)
 
     # ---- somebody comes
 
     def test_fresh_follower(self):
-        driver, victim, other = self.start_ranks(JOB)
-        self.wait_event("epoch", 2)
+        driver, victim, other = self.start_ranks({**JOB, **PATIENT}, *freezing(2, STEP))
+        self.wait_frozen(other.pid)
         victim.kill()
+        self.wake(other.pid)
         driver.wait_line("waiting up to 60 s for a replacement")
         other.wait_line("waits for the next formation")
         fresh = self.follower()
@@ -71,42 +81,46 @@ class Recovery(training.Case):
         self.assert_as_undisturbed(JOB, 3)
 
     def test_two_at_once_of_four(self):
-        driver, *ranks = self.start_ranks(JOB, n=4)
-        self.wait_event("epoch", 2)
+        driver, *ranks = self.start_ranks(HELD, *freezing(3, STEP), n=4)
+        self.wait_frozen(ranks[2].pid)
         for victim in ranks[:2]:
             victim.kill()
+        self.wake(ranks[2].pid)
         driver.wait_line("waiting up to")
         fresh = [self.follower(), self.follower()]
         for daemon in (driver, ranks[2], *fresh):
             self.assert_exit(daemon, FINISHED)
         self.assertEqual(len(self.events("lost")), 2)
         self.assertEqual(self.events("error"), [])
-        self.assert_as_undisturbed(JOB, 4)
+        self.assert_as_undisturbed(HELD, 4)
 
     def test_again_and_again(self):
         """Each time another one: a killed rank, its replacement, and so on."""
-        driver, victim, other = self.start_ranks(JOB)
-        for epoch in (2, 5, 8):
-            self.wait_event("epoch", epoch)
+        driver, victim, other = self.start_ranks(HELD, *freezing(2, 70, 165, 260))
+        for n in (1, 2, 3):
+            self.wait_frozen(other.pid, n)
+            said = len(driver.lines)
             victim.kill()
-            driver.wait_line("waiting up to", start=len(driver.lines) - 2)
+            self.wake(other.pid, n)
+            driver.wait_line("waiting up to", start=said)
             victim = self.follower()
-            self.wait_event("recovered", epoch // 3 + 1)
+            self.wait_event("recovered", n)
         for daemon in (driver, victim, other):
             self.assert_exit(daemon, FINISHED)
         self.assert_recovered(n_times=3, nranks=3)
-        self.assert_as_undisturbed(JOB, 3)
+        self.assert_as_undisturbed(HELD, 3)
 
     def test_a_follower_that_does_not_fit_is_refused(self):
         """Its data are not the job's: that follower is refused, and the job waits for the next."""
         for name in ("a", "b"):
             self.write_data(name, seed=ord(name))
-        job = {**JOB, "data.format": "mnist", "data.path": self.path("a"),
-               "data.validation": "t10k", "train.epochs": 60}
+        job = {**HELD, "data.format": "mnist", "data.path": self.path("a"),
+               "data.validation": "t10k"}
         del job["data.samples"], job["data.validation_samples"]
-        driver, victim, other = self.start_ranks(job)
-        self.wait_event("epoch", 2)
+        driver, victim, other = self.start_ranks(job, *freezing(2, STEP))
+        self.wait_frozen(other.pid)
         victim.kill()
+        self.wake(other.pid)
         driver.wait_line("waiting up to")
         broken = self.follower("--data", self.path("b"))
         self.assert_exit(broken, dp.REFUSED, "the data differs")
@@ -129,32 +143,31 @@ class Recovery(training.Case):
 
     def test_local(self):
         """--local starts another one."""
-        driver = self.driver("--local", n=3, job=JOB)
-        self.wait_event("epoch", 2)
-        victim = next(pid for pid, argv in dp.marked(self.mark).items() if "--rank 2" in argv)
+        driver = self.driver("--local", *freezing(1, STEP), n=3, job=HELD)
+        self.wait_event("inject")
+        victim, other = self.local_pid(2), self.local_pid(1)
+        self.wait_frozen(other)
         os.kill(victim, signal.SIGKILL)
+        self.wake(other)
         driver.wait_line("a local follower was killed by SIGKILL: starting another one")
         self.assert_exit(driver, FINISHED)
         self.assert_recovered(nranks=3)
-        self.assert_as_undisturbed(JOB, 3)
+        self.assert_as_undisturbed(HELD, 3)
 
     # ---- nobody comes
 
     def test_fewer_ranks(self):
-        job = {**JOB, "cluster.min_ranks": 2, "cluster.replace_timeout": 0.5}
-        driver, victim, other = self.start_ranks(job)
-        self.wait_event("epoch", 2)
+        job = {**HELD, "cluster.min_ranks": 2, "cluster.replace_timeout": 0.5}
+        driver, victim, other = self.start_ranks(job, *freezing(2, STEP))
+        self.wait_frozen(other.pid)
         victim.kill()
+        self.wake(other.pid)
         driver.wait_line("going on with 2 ranks")
         for daemon in (driver, other):
             self.assert_exit(daemon, FINISHED)
         self.assert_recovered(nranks=2)
-        want = self.expected(job, 3)
-        got = self.losses()
-        self.assertEqual([row[:2] for row in got], [row[:2] for row in want])
         self.assertEqual(self.events("done")[0]["step"], 12 * 32)
-        for row, calm in zip(got, want):  # equal but for rounding, which training amplifies
-            self.assertLess(abs(row[2] - calm[2]), 1e-2)
+        self.assert_near_undisturbed(job, 3)
 
     def test_a_rate_that_follows_the_ranks(self):
         """optimizer.scale_lr_by_ranks: from the step on that one rank fewer trains, the rate is
@@ -176,10 +189,11 @@ class Recovery(training.Case):
         self.assertLess(abs(got[2] - want[2]), 1e-4 * want[2])
 
     def test_the_driver_alone(self):
-        job = {**JOB, "cluster.min_ranks": 1, "cluster.replace_timeout": 0}
-        driver, victim = self.start_ranks(job, n=2)
-        self.wait_event("epoch", 2)
+        job = {**HELD, "cluster.min_ranks": 1, "cluster.replace_timeout": 0}
+        driver, victim = self.start_ranks(job, *freezing(0, STEP), n=2)
+        self.wait_frozen(driver.pid)
         victim.kill()
+        self.wake(driver.pid)
         self.assert_exit(driver, FINISHED, "going on with 1 rank")
         self.assert_recovered(nranks=1)
         self.assertEqual(len(self.losses()), 12)
@@ -193,14 +207,16 @@ class Recovery(training.Case):
         since = time.monotonic()
         for daemon in (driver, other):
             self.assert_exit(daemon, FAILED, r"rank 1 .*was lost.*no replacement came within 1 s")
-        self.assertLess(time.monotonic() - since, dp.PATIENCE / 10)
+        self.assertLess(time.monotonic() - since, SOON)
         self.assertEqual(self.events("error")[0]["rank"], 1)
 
     def test_stopped_while_waiting(self):
         """SIGTERM at the driver while it waits: a checkpoint, with the ranks that are left."""
-        driver, victim, other = self.start_ranks({**ENDLESS, "data.samples": 2048})
-        self.wait_event("first_step")
+        driver, victim, other = self.start_ranks({**HELD, "train.epochs": 100000},
+                                                 *freezing(2, 20))
+        self.wait_frozen(other.pid)
         victim.kill()
+        self.wake(other.pid)
         driver.wait_line("waiting up to")
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED, "resume with")
@@ -211,31 +227,38 @@ class Recovery(training.Case):
 
     def test_polite_leave(self):
         """SIGTERM at a follower: it finishes the step, and a spare goes on."""
-        driver, leaver, other, spare = self.start_ranks(JOB, spares=1)
+        driver, leaver, other, spare = self.start_ranks(HELD, *freezing(2, STEP), spares=1)
         spare.wait_line("as a spare")
-        self.wait_event("epoch", 2)
+        self.wait_frozen(other.pid)
         leaver.signal(signal.SIGTERM)
-        self.assert_exit(leaver, STOPPED, "leaving after this step")
+        leaver.wait_line("leaving after this step")
+        self.wake(other.pid)
+        self.assert_exit(leaver, STOPPED)
         for daemon in (driver, other, spare):
             self.assert_exit(daemon, FINISHED)
         self.assert_recovered(nranks=3)
         self.assertEqual(self.events("recovered")[0]["steps_lost"], 0)
         self.assertRegex(self.events("lost")[0]["reason"], "left: stopped by SIGTERM")
-        self.assert_as_undisturbed(JOB, 3)
+        self.assert_as_undisturbed(HELD, 3)
 
     def test_growing(self):
         """Followers that come while it runs join beyond --nranks; one leaves, the others go on at
         once; the losses are those of a run that nothing disturbed."""
-        job = {**JOB, "train.epochs": 30, "cluster.max_ranks": 4, "cluster.min_ranks": 2,
+        job = {**HELD, "train.epochs": 30, "cluster.max_ranks": 4, "cluster.min_ranks": 2,
                "cluster.join_interval": 0.2}
-        driver, other = self.start_ranks(job, n=2)
-        self.wait_event("first_step")
+        driver, other = self.start_ranks(job, *freezing(1, STEP, 800), n=2)
+        self.wait_frozen(other.pid)
         late = [self.follower(), self.follower()]
-        dp.wait_for("four ranks", lambda: [e for e in self.events("form") if e["nranks"] == 4])
+        self.wait_spares(2)
+        self.wake(other.pid)
         for daemon in late:
             daemon.wait_line(r"takes part as rank \d of [34]")
+        self.wait_frozen(other.pid, 2)
+        self.assertEqual(self.events("form")[-1]["nranks"], 4)
         self.assert_exit(self.follower(), dp.REFUSED, "the job has all its 4 ranks")
         late[0].signal(signal.SIGTERM)
+        late[0].wait_line("leaving after this step")
+        self.wake(other.pid, 2)
         self.assert_exit(late[0], STOPPED)
         driver.wait_line("going on with 3 ranks")
         for daemon in (driver, other, late[1]):
@@ -243,14 +266,11 @@ class Recovery(training.Case):
         self.assertEqual(self.events("error"), [])
         self.assertEqual([e["nranks"] for e in self.events("form")][-1], 3)
         self.assertNotRegex(driver.text, "waiting up to")
-        want, got = self.expected(job, 2), self.losses()
-        self.assertEqual([row[:2] for row in got], [row[:2] for row in want])
-        for row, calm in zip(got, want):  # equal but for rounding, which training amplifies
-            self.assertLess(abs(row[2] - calm[2]), 1e-2)
+        self.assert_near_undisturbed(job, 2)
 
     def test_joining_later(self):
-        """A job that went on with fewer ranks takes one in again."""
-        job = {**JOB, "train.epochs": 60, "cluster.min_ranks": 1, "cluster.replace_timeout": 0,
+        """A job that went on with fewer ranks takes one in again, and loses no epoch."""
+        job = {**HELD, "train.epochs": 100000, "cluster.min_ranks": 1, "cluster.replace_timeout": 0,
                "cluster.join_interval": 0.2}
         driver, victim = self.start_ranks(job, n=2)
         self.wait_event("epoch", 2)
@@ -258,9 +278,13 @@ class Recovery(training.Case):
         driver.wait_line("going on with 1 rank")
         fresh = self.follower()
         self.assertEqual(self.wait_event("form", 3)["nranks"], 2)
+        n_epochs = len(self.losses())
+        self.wait_event("epoch", n_epochs + 2)
+        driver.signal(signal.SIGTERM)
         for daemon in (driver, fresh):
-            self.assert_exit(daemon, FINISHED)
-        self.assertEqual(len(self.losses()), 60)
+            self.assert_exit(daemon, STOPPED)
+        whole = [row[:2] for row in self.losses()[:n_epochs + 2]]
+        self.assertEqual(whole, [(k, 32 * k) for k in range(1, n_epochs + 3)])
 
 
 if __name__ == "__main__":

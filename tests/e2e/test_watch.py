@@ -38,7 +38,7 @@ class Watch(dp.Case):
 
     def test_a_frozen_rank_is_named(self):
         """SIGSTOP: told while there is still hope, and in the end with what all did last."""
-        job = {**ENDLESS, **RIGID, "cluster.heartbeat_timeout": 4}
+        job = {**ENDLESS, **RIGID, "cluster.heartbeat_timeout": 8}
         driver, *followers = self.start_ranks(4, job)
         victim = followers[1]
         victim.signal(signal.SIGSTOP)
@@ -51,19 +51,23 @@ class Watch(dp.Case):
         self.assertRegex(self.events("error")[0]["message"], WAITERS)
         self.assertEqual(self.events("warning")[0]["rank"], 2)
         self.assertRegex(driver.text, r"what the ranks did last is in \S+incident-1.json")
-        self.check_rings(self.incident(), behind=2, answered=(0, 1, 3))
+        self.check_rings(self.incident(), behind=2, asked={0, 1, 3})
         victim.signal(signal.SIGCONT)
         victim.wait_exit()
 
-    def check_rings(self, incident, behind, answered):
+    def check_rings(self, incident, behind, asked):
+        """Rank 0's is read at once; of the others who answers too late is left out, and who hears
+        of a peer's end before it is asked shows that, too."""
         ranks = {rank["rank"]: rank for rank in incident["ranks"]}
         self.assertEqual([k for k, rank in ranks.items() if rank["behind"]], [behind])
-        self.assertEqual(sorted(k for k, rank in ranks.items() if rank["collectives"]),
-                         sorted(answered))
-        last = {k: ranks[k]["collectives"][-1] for k in answered if k != behind}
-        for collective in last.values():  # begun, and not ended
-            self.assertIn(collective["state"], ("running", "queued"))
-            self.assertIsNone(collective["ended"])
+        answered = {k for k, rank in ranks.items() if rank["collectives"]}
+        self.assertLessEqual(answered, asked)
+        last = {k: ranks[k]["collectives"][-1] for k in answered - {behind}}
+        self.assertGreater(len(last), 1)
+        self.assertIn(last[0]["state"], ("running", "queued"))
+        self.assertIsNone(last[0]["ended"])
+        for collective in last.values():  # begun, and not done
+            self.assertIn(collective["state"], ("running", "queued", "failed"))
             self.assertGreater(collective["handed"], 0)
         # The same one on all; or a rank still lacks its part of the one before.
         newest = max(c["number"] for c in last.values())
@@ -73,22 +77,27 @@ class Watch(dp.Case):
 
     def test_a_deadline_names_the_rank_that_hangs(self):
         """Its heartbeats go on, so only the deadline ends it; and a warning comes before."""
-        job = {**ENDLESS, **RIGID, "cluster.deadlines.step": 6}
+        job = {**ENDLESS, **RIGID, "cluster.deadlines.step": 10}
         driver, *followers = self.start_ranks(4, job, "--inject", "delay:rank3@step40:3600s")
         line = (WHO.format(3, followers[2].pid) + r" is in \w+ of step \d+(, bucket \d+,)? for "
                 r"\d+\.\d s; ranks 0-2 wait for it in bucket \d+")
         driver.wait_line(f"warning: {line}")
-        self.assert_exit(driver, FAILED, r"no progress for 6 s \(cluster.deadlines.step\): " + line)
+        self.assert_exit(driver, FAILED,
+                         r"no progress for 10 s \(cluster.deadlines.step\): " + line)
         error = self.events("error")[0]
         self.assertEqual((error["rank"], error["step"]), (3, 40))
         self.assertRegex(error["message"], line)
         self.assert_exit(followers[0], FAILED, line)
-        self.check_rings(self.incident(), behind=3, answered=(0, 1, 2, 3))
+        self.check_rings(self.incident(), behind=3, asked={0, 1, 2, 3})
 
     # ---- slow ranks
 
+    def stragglers(self, rank):
+        return [event for event in self.events("straggler") if event["rank"] == rank]
+
     def test_a_slow_rank_is_a_straggler(self):
-        """It is stopped again and again for a moment, and named; the others are not."""
+        """It is stopped again and again for a moment, and named, once until it keeps up again.
+        (Others may be slow as well, on a machine that has more to do.)"""
         job = {**ENDLESS, "cluster.straggler_window": 2, "cluster.straggler_factor": 3}
         driver, *followers = self.start_ranks(3, job, "--threads", "1")
         enough = threading.Event()
@@ -103,16 +112,18 @@ class Watch(dp.Case):
         thread = threading.Thread(target=pulse)
         thread.start()
         try:
-            event = self.wait_event("straggler")
+            dp.wait_for("rank 2 to be a straggler", lambda: self.stragglers(2))
         finally:
             enough.set()
             thread.join()
-        self.assertEqual(event["rank"], 2)
-        self.assertGreaterEqual(event["factor"], 3)
-        driver.wait_line(WHO.format(2, followers[1].pid) + r" is slow: \d+\.\d\d times the median")
-        driver.wait_line(WHO.format(2, followers[1].pid) + " keeps up again")
-        self.assertEqual(len(self.events("straggler")), 1)
+        self.assertGreaterEqual(self.stragglers(2)[0]["factor"], 3)
+        who = WHO.format(2, followers[1].pid)
+        driver.wait_line(who + r" is slow: \d+\.\d\d times the median")
+        driver.wait_line(who + " keeps up again")
         self.stop_all(driver, *followers)
+        said = re.findall(f"{who} (is slow|keeps up again)", driver.text)
+        self.assertEqual(said, (["is slow", "keeps up again"] * len(said))[:len(said)])
+        self.assertEqual(len(self.stragglers(2)), said.count("is slow"))
 
     # ---- the live table
 
@@ -131,10 +142,12 @@ class Watch(dp.Case):
                              [str(k), os.uname().nodename, str(daemon.pid), "cpu", "member"])
         for name in ("demo", "runs/demo", self.path("runs/demo")):
             self.assertIn("3 of 3 ranks", self.status("--run-dir", name).out)
-        status = json.loads(self.status("--log-format", "json").out)
-        self.assertEqual([rank["pid"] for rank in status["ranks"]],
+        def ranks():
+            return json.loads(self.status("--log-format", "json").out)["ranks"]
+
+        self.assertEqual([rank["pid"] for rank in ranks()],
                          [daemon.pid for daemon in (driver, *followers)])
-        self.assertGreater(status["ranks"][0]["step_ms"], 0)
+        dp.wait_for("the time of a step", lambda: ranks()[0]["step_ms"] > 0)
         self.assertEqual(stat.S_IMODE(os.stat(self.path("runs/demo/status.sock")).st_mode), 0o600)
         self.stop_all(driver, *followers)
         self.assertFalse(os.path.exists(self.path("runs/demo/status.sock")))

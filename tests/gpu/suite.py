@@ -201,7 +201,7 @@ def killed(suite):
             n_epochs = len([e for e in events_of(run_dir) if e["event"] == "epoch"])
             wait_for("training to go on", driver, lambda: len(
                 [e for e in events_of(run_dir) if e["event"] == "epoch"]) > n_epochs)
-            driver.send_signal(signal.SIGINT)
+            driver.send_signal(signal.SIGTERM)
             assert driver.wait(PATIENCE) == 4, f"the driver ended with {driver.returncode}"
             suite.say(f"    recovered after {seconds:.2f} s")
         finally:
