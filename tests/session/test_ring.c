@@ -86,7 +86,7 @@ static void *hand_over(void *arg)
     struct shared *s = arg;
     for (int64_t i = 1; i <= MANY; i++) {
         while (i - atomic_load(&s->ended) > OUTSTANDING)
-            ;
+            sched_yield();
         while (i == OUTSTANDING && !atomic_load(&s->n_read)) /* the reader may come late */
             sched_yield();
         ring_hand(s->ring, 3 * i, i % 5, 7 * i, i % 11);
@@ -100,7 +100,7 @@ static void *run_all(void *arg)
     struct shared *s = arg;
     for (int64_t i = 1; i <= MANY; i++) {
         while (atomic_load(&s->handed) < i)
-            ;
+            sched_yield();
         ring_run(s->ring, i, 1000 + i);
         ring_end(s->ring, i, 2000 + i, i % 2);
         atomic_store(&s->ended, i);
