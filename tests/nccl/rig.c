@@ -63,10 +63,10 @@ int latch_queue(struct cuda *b, const uint32_t *poison, float *veto, struct err 
 
 static void stuck(void *arg, const char *text)
 {
-    struct job *j = arg;
+    struct rank *r = arg;
 
-    if (j->n_stuck++ == 0)
-        snprintf(j->stuck, sizeof j->stuck, "%s", text);
+    snprintf(r->stuck, sizeof r->stuck, "%s", text);
+    r->job->n_stuck++;
 }
 
 static void *abort_main(void *arg)
@@ -141,7 +141,7 @@ static int form(struct rank *r, struct coll **c, struct err *err)
 {
     struct job *j = r->job;
     struct coll_device_options o = {
-        .rank = r->k, .size = j->size, .stop_ms = j->stop_ms, .stuck = stuck, .arg = j};
+        .rank = r->k, .size = j->size, .stop_ms = j->stop_ms, .stuck = stuck, .arg = r};
     int rc;
 
     snprintf(o.name, sizeof o.name, "test/1");
@@ -269,7 +269,7 @@ static volatile struct {
 static void end(struct rank *r, struct coll *c)
 {
     if (c)
-        r->quiesced = coll_device_quiesce(c, r->job->finish_ms, &r->end);
+        r->quiesced = coll_device_quiesce(c, r->k == 0 ? r->job->finish_ms : LONG_MS, &r->end);
     publish(r, NULL);
     lost[r->k].coll = c;
     lost[r->k].step = r->step;

@@ -37,11 +37,13 @@ struct rank {
     cudaGraphExec_t step;
     int rc, quiesced;    /* what the training, and coll_device_quiesce, came to */
     struct err err, end; /* ... and why */
+    char stuck[512];     /* what it said when its process had to end */
 };
 
 struct job {
     int size;
-    int64_t stop_ms, connect_ms, finish_ms; /* deadlines; 0: a minute */
+    int64_t stop_ms, connect_ms; /* deadlines; 0: a minute */
+    int64_t finish_ms;           /* rank 0's; the others have a minute */
     uint8_t ids[COLL_ID_BYTES];
     int (*after)(struct rank *r, struct err *err); /* instead of training; or NULL */
     int nccl_sees;                                 /* for the test's own use, as n_there */
@@ -50,7 +52,6 @@ struct job {
     int is_over;        /* everybody was told to leave */
     atomic_int n_stuck; /* how often a rank said that its process must end */
     atomic_int n_there; /* for the test's own use */
-    char stuck[512];    /* what it said first */
     struct rank rank[MAX_RANKS];
 };
 
