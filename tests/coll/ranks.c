@@ -15,7 +15,7 @@
 #include "coll/local.h"
 #include "tensor/half.h"
 
-enum { RANKS_MAX = 8, CONNECT_MS = 20000 };
+enum { RANKS_MAX = 8, CONNECT_MS = 200000 };
 
 const char *transport_name(enum transport t)
 {

@@ -175,7 +175,7 @@ static int mixed(struct coll *c, const void *arg, struct verdict *v)
     struct coll_head h;
     coll_stats(c, &s);
     coll_head(c, &h);
-    if (s.n_calls != n_calls || s.wait_ns < 0 || s.wait_ns > 60000000000 ||
+    if (s.n_calls != n_calls || s.wait_ns < 0 || s.wait_ns > (int64_t)3600 * 1000000000 ||
         (coll_size(c) > 1 && s.busy_ns <= 0))
         return unexpected(v, "statistics: %lld calls, want %lld", (long long)s.n_calls,
                           (long long)n_calls);
