@@ -23,7 +23,7 @@ struct conn; /* opaque */
 
 enum {
     CONN_QUEUE_LIMIT = FRAME_MAX + (16 << 20), /* bytes that may wait to be sent */
-    CONN_LINGER_MS = 2000,                     /* how long a polite close waits for the peer's */
+    CONN_LINGER_MS = 2000, /* how long a polite close waits for a peer that takes nothing more */
 };
 
 struct conn_events {

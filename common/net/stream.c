@@ -3,7 +3,7 @@
  * which destroys what the peer has not read yet, such as the reason of a refusal), gone.
  *
  * Failure modes: the peer closes or resets -> ended; the peer does not read -> the queue fills and
- * stream_send fails; the peer never closes -> the linger timer does. */
+ * stream_send fails; the peer never closes, or stops reading -> the linger timer does. */
 #include "net/stream.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-enum { KEEPALIVE_S = 15, READ_BYTES = 64 << 10 };
+enum { KEEPALIVE_S = 15, READ_BYTES = 64 << 10, LINGER_LOOKS = 8 };
 
 struct pending_write {
     uv_write_t req;
@@ -170,7 +170,17 @@ int stream_send(struct stream *s, const void *data, size_t len, void (*done)(voi
                    uv_err_name(rc));
 }
 
-static void on_linger_timeout(uv_timer_t *t) { close_handles(t->data); }
+/* Looks are counted, not time: one in which this loop stood still is no silence of the peer's. */
+static void on_linger_look(uv_timer_t *t)
+{
+    struct stream *s = t->data;
+    const size_t unsent = uv_stream_get_write_queue_size((uv_stream_t *)&s->tcp);
+
+    s->n_quiet = unsent < s->n_unsent ? 0 : s->n_quiet + 1;
+    s->n_unsent = unsent;
+    if (s->n_quiet >= LINGER_LOOKS || ++s->n_looks >= STREAM_PATIENCE * LINGER_LOOKS)
+        close_handles(s);
+}
 
 static void on_shutdown(uv_shutdown_t *req, int status)
 {
@@ -180,6 +190,8 @@ static void on_shutdown(uv_shutdown_t *req, int status)
 
 void stream_close(struct stream *s, int linger_ms)
 {
+    const uint64_t look_ms = (uint64_t)max_i64(linger_ms / LINGER_LOOKS, 1);
+
     if (s->state == STREAM_LINGERING || s->state == STREAM_CLOSED)
         return;
     if (s->state == STREAM_ENDED || linger_ms <= 0 ||
@@ -188,5 +200,6 @@ void stream_close(struct stream *s, int linger_ms)
         return;
     }
     s->state = STREAM_LINGERING;
-    uv_timer_start(&s->linger, on_linger_timeout, (uint64_t)linger_ms, 0);
+    s->n_unsent = uv_stream_get_write_queue_size((uv_stream_t *)&s->tcp);
+    uv_timer_start(&s->linger, on_linger_look, look_ms, look_ms);
 }

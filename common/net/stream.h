@@ -26,6 +26,8 @@ struct stream_events {
     void (*gone)(void *arg); /* the last call: the memory may be freed */
 };
 
+enum { STREAM_PATIENCE = 15 };
+
 enum stream_state { STREAM_OPEN, STREAM_ENDED, STREAM_LINGERING, STREAM_CLOSED };
 
 struct stream {
@@ -35,8 +37,10 @@ struct stream {
     const struct stream_events *events;
     void *arg;
     enum stream_state state;
-    size_t queue_limit; /* bytes that may wait to be sent */
-    int n_handles;      /* of tcp and linger, not yet closed */
+    size_t queue_limit;   /* bytes that may wait to be sent */
+    size_t n_unsent;      /* lingering: what waited at the last look */
+    int n_quiet, n_looks; /* ... looks since it became less, and in all */
+    int n_handles;        /* of tcp and linger, not yet closed */
     char peer[ADDR_TEXT], peer_number[ADDR_TEXT], local_number[ADDR_TEXT]; /* from stream_start */
 };
 
@@ -52,7 +56,8 @@ int stream_send(struct stream *s, const void *data, size_t len, void (*done)(voi
                 void *owner, struct err *err);
 
 /* No more callbacks but `gone`.  What is queued is dropped with linger_ms 0; else it is sent, the
- * sending half is closed, and the rest when the other side has closed too, or after linger_ms. */
+ * sending half is closed, and the rest when the other side has closed too, or has taken nothing for
+ * linger_ms of this loop's running, or not all in STREAM_PATIENCE times that. */
 void stream_close(struct stream *s, int linger_ms);
 
 #endif
