@@ -9,7 +9,7 @@
 #include "base/util.h"
 #include "net/addr.h"
 
-enum { BACKLOG = 4096, SWEEP_MS = 100, ROOM_AFTER_MS = 200, SAY_WINDOW_MS = 10000 };
+enum { BACKLOG = 4096, SWEEP_MS = 100, SAY_WINDOW_MS = 10000 };
 
 struct stranger {
     struct stranger *next, **link; /* oldest first */
@@ -80,7 +80,7 @@ static int make_room(struct listener *l)
 {
     if (l->n_strangers < l->options.max_strangers)
         return 1;
-    if (age_ms(l->oldest) < ROOM_AFTER_MS)
+    if (age_ms(l->oldest) < l->options.room_after_ms)
         return 0;
     l->is_waiting = 0; /* or its leaving would accept */
     turn_out(l->oldest, ", and others wait");
@@ -290,6 +290,8 @@ int listener_new(uv_loop_t *loop, const struct listener_options *o, struct liste
 
     ASSERT(o->max_strangers > 0 && o->stranger_ms > 0 && o->accepted);
     l->options = *o;
+    if (l->options.room_after_ms == 0)
+        l->options.room_after_ms = LISTENER_ROOM_AFTER_MS;
     l->newest = &l->oldest;
     rc = uv_tcp_init(loop, &l->tcp);
     if (rc < 0) {

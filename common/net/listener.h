@@ -2,8 +2,8 @@
  *
  * A stranger is a connection not yet welcomed (conn_welcome).  At most `max_strangers` of them
  * exist, each for at most `stranger_ms`; when the place is full, the oldest makes room once it has
- * been silent for 0.2 s (a follower speaks at once), and until then further ones wait in the
- * kernel's queue.
+ * been silent for `room_after_ms` (a follower speaks at once), and until then further ones wait in
+ * the kernel's queue.
  *
  * With TLS nobody above hears of a stranger before it has proven to know the secret; why one came
  * to nothing is logged here, at most LISTENER_SAYS lines in 10 s, and the others are counted.
@@ -20,13 +20,14 @@
 
 struct listener; /* opaque */
 
-enum { LISTENER_SAYS = 10 };
+enum { LISTENER_SAYS = 10, LISTENER_ROOM_AFTER_MS = 200 };
 
 struct listener_options {
     const char *host; /* name or number to bind to; "0.0.0.0", "::" for all */
     int port;         /* 0: a free one */
     int max_strangers;
     int stranger_ms;
+    int room_after_ms;             /* 0: LISTENER_ROOM_AFTER_MS */
     const struct tls_context *tls; /* NULL: none; kept until the last connection is gone */
     /* A connection is there, and with TLS has proven to know the secret; conn_listen it in this
      * call. */

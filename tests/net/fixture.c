@@ -94,18 +94,18 @@ void server_accepted(void *arg, struct conn *c)
     side->conn = c;
     s->has_one = 1;
     conn_listen(c, &side_events, side);
+    if (s->n_accepted <= s->n_to_welcome)
+        conn_welcome(c);
 }
 
-void server_open_at(uv_loop_t *loop, struct server *s, int port, int max_strangers, int stranger_ms)
+void server_open_like(uv_loop_t *loop, struct server *s, const struct listener_options *like)
 {
-    struct listener_options o = {.host = "127.0.0.1",
-                                 .port = port,
-                                 .max_strangers = max_strangers,
-                                 .stranger_ms = stranger_ms,
-                                 .accepted = server_accepted,
-                                 .arg = s};
+    struct listener_options o = *like;
     struct err err;
 
+    o.host = "127.0.0.1";
+    o.accepted = server_accepted;
+    o.arg = s;
     memset(s, 0, sizeof *s);
     assert_int_equal(listener_new(loop, &o, &s->listener, &err), 0);
     assert_true(listener_port(s->listener) > 0);
@@ -113,7 +113,23 @@ void server_open_at(uv_loop_t *loop, struct server *s, int port, int max_strange
 
 void server_open(uv_loop_t *loop, struct server *s, int max_strangers, int stranger_ms)
 {
-    server_open_at(loop, s, 0, max_strangers, stranger_ms);
+    server_open_like(loop, s,
+                     &(struct listener_options){.max_strangers = max_strangers,
+                                                .stranger_ms = stranger_ms,
+                                                .room_after_ms = NEVER_MS});
+}
+
+int hold_port(int *port)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof sa;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)); /* as libuv's */
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+    *port = ntohs(sa.sin_port);
+    return fd;
 }
 
 int raw_connect(const struct server *s)

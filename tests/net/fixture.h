@@ -6,7 +6,8 @@
 
 #include "net/listener.h"
 
-enum { DEADLINE_MS = 20000 };
+/* What a test waits for comes within the one; what must not happen in a test takes the other. */
+enum { DEADLINE_MS = 120000, NEVER_MS = 3600000 };
 
 int loop_setup(void **state);    /* *state: uv_loop_t */
 int loop_teardown(void **state); /* runs what is left and asserts that uv_loop_close gives 0 */
@@ -30,20 +31,26 @@ extern const struct conn_events side_events;
 
 struct frame *frame_of(size_t n, char fill);
 
-/* A listener on 127.0.0.1, port 0, whose connections become `accepted[]` in turn. */
+/* A listener on 127.0.0.1, port 0, whose connections become `side[]` in turn. */
 struct server {
     struct listener *listener;
     struct side side[16];
     int n_accepted;
-    int has_one; /* at least one was accepted */
+    int n_to_welcome; /* this many are welcomed as they come */
+    int has_one;      /* at least one was accepted */
 };
 
+/* Nobody makes room for another. */
 void server_open(uv_loop_t *loop, struct server *s, int max_strangers, int stranger_ms);
 
-void server_open_at(uv_loop_t *loop, struct server *s, int port, int max_strangers,
-                    int stranger_ms);
+/* `like`: what else is wanted of it. */
+void server_open_like(uv_loop_t *loop, struct server *s, const struct listener_options *like);
 
 void server_accepted(void *server, struct conn *c); /* its listener's callback */
+
+/* A port of 127.0.0.1 that refuses connections, until the socket is closed that is returned; a
+ * server may take it meanwhile, nobody else. */
+int hold_port(int *port);
 
 /* A raw, blocking socket connected to the server. */
 int raw_connect(const struct server *s);

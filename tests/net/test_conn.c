@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "fixture.h"
 
 static void write_all(int fd, const void *data, size_t n)
@@ -56,7 +57,7 @@ static void test_pieces(void **state)
     struct frame *f = frame_of(5, 'p');
     int fd;
 
-    server_open(*state, &s, 4, 10000);
+    server_open(*state, &s, 4, NEVER_MS);
     fd = raw_connect(&s);
     for (size_t i = 0; i < f->len; i++) {
         write_all(fd, f->data + i, 1);
@@ -77,7 +78,7 @@ static void test_limit(void **state)
     struct server s;
     int fd, fd2;
 
-    server_open(*state, &s, 4, 10000);
+    server_open(*state, &s, 4, NEVER_MS);
     fd = raw_connect(&s);
     run_until(*state, &s.has_one);
     conn_welcome(s.side[0].conn);
@@ -101,7 +102,7 @@ static void test_not_ours(void **state)
     struct server s;
     int fd;
 
-    server_open(*state, &s, 4, 10000);
+    server_open(*state, &s, 4, NEVER_MS);
     fd = raw_connect(&s);
     write_all(fd, "GET / HTTP/1.1\r\n\r\n", 18);
     run_until(*state, &s.side[0].is_closed);
@@ -115,7 +116,7 @@ static void test_no_memory(void **state)
     struct server s;
     int fd, fd2;
 
-    server_open(*state, &s, 4, 10000);
+    server_open(*state, &s, 4, NEVER_MS);
     fd = raw_connect(&s);
     run_until(*state, &s.has_one);
     alloc_fail_at(1);
@@ -136,7 +137,7 @@ static void test_last_words(void **state)
     struct server s;
     int fd, is_reset;
 
-    server_open(*state, &s, 4, 10000);
+    server_open(*state, &s, 4, NEVER_MS);
     s.side[0].answer = frame_of(3000, 'r');
     s.side[0].close_on_frame = 1;
     fd = raw_connect(&s);
@@ -151,13 +152,43 @@ static void test_last_words(void **state)
     finish(&s, fd);
 }
 
+/* Closed with much to be sent, to one who takes longer for it than a silent peer is given. */
+static void test_slow_reader(void **state)
+{
+    enum { N = 60 << 20, AT_ONCE = 4 << 20, PAUSE_MS = 300 };
+    struct server s;
+    uint8_t *block = xmalloc(AT_ONCE);
+    const int64_t start = clock_mono_ns();
+    size_t total = 0;
+    ssize_t n = 1;
+    int fd;
+
+    server_open(*state, &s, 4, NEVER_MS);
+    fd = raw_connect(&s);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){256 << 10}, sizeof(int)); /* or it takes it all */
+    run_until(*state, &s.has_one);
+    conn_send(s.side[0].conn, frame_of(N, 's'));
+    conn_close(s.side[0].conn);
+    s.side[0].conn = NULL;
+    for (size_t next = AT_ONCE; n != 0; next += AT_ONCE, uv_sleep(PAUSE_MS))
+        for (; n != 0 && total<next; total += n> 0 ? (size_t)n : 0) {
+            uv_run(*state, UV_RUN_NOWAIT);
+            n = recv(fd, block, AT_ONCE, MSG_DONTWAIT);
+            assert_true(n >= 0 || errno == EAGAIN);
+        }
+    assert_int_equal(total, N + FRAME_HEADER);
+    assert_true(clock_since_s(start) > 1e-3 * CONN_LINGER_MS);
+    free(block);
+    finish(&s, fd);
+}
+
 /* A peer that shuts only its sending half is gone; what we had queued still leaves. */
 static void test_half_open(void **state)
 {
     struct server s;
     int fd, is_reset;
 
-    server_open(*state, &s, 4, 10000);
+    server_open(*state, &s, 4, NEVER_MS);
     s.side[0].answer = frame_of(2000, 'h');
     fd = raw_connect(&s);
     write_frame(fd, 10, 'x');
@@ -198,7 +229,7 @@ static void test_unpack(void **state)
     m.body_case = WIRE__CONTROL__BODY_GOODBYE;
     m.goodbye = &bye;
     f = msg_frame(&m, &err);
-    server_open(*state, &s, 4, 10000);
+    server_open(*state, &s, 4, NEVER_MS);
     fd = raw_connect(&s);
     run_until(*state, &s.has_one);
     conn_listen(s.side[0].conn, &events, &got);
@@ -220,7 +251,7 @@ static void test_reset(void **state)
     struct linger hard = {.l_onoff = 1, .l_linger = 0};
     int fd;
 
-    server_open(*state, &s, 4, 10000);
+    server_open(*state, &s, 4, NEVER_MS);
     fd = raw_connect(&s);
     run_until(*state, &s.has_one);
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
@@ -238,7 +269,7 @@ static void test_queue_limit(void **state)
     struct frame *f;
     int fd, n = 0;
 
-    server_open(*state, &s, 4, 10000);
+    server_open(*state, &s, 4, NEVER_MS);
     fd = raw_connect(&s);
     run_until(*state, &s.has_one);
     f = frame_of(8 << 20, 'q');
@@ -259,9 +290,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
-        LOOP_TEST(test_pieces),   LOOP_TEST(test_limit),       LOOP_TEST(test_no_memory),
-        LOOP_TEST(test_not_ours), LOOP_TEST(test_last_words),  LOOP_TEST(test_half_open),
-        LOOP_TEST(test_reset),    LOOP_TEST(test_queue_limit), LOOP_TEST(test_unpack),
+        LOOP_TEST(test_pieces),      LOOP_TEST(test_limit),       LOOP_TEST(test_no_memory),
+        LOOP_TEST(test_not_ours),    LOOP_TEST(test_last_words),  LOOP_TEST(test_half_open),
+        LOOP_TEST(test_reset),       LOOP_TEST(test_queue_limit), LOOP_TEST(test_unpack),
+        LOOP_TEST(test_slow_reader),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

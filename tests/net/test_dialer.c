@@ -1,5 +1,7 @@
 #include "../test.h"
 
+#include <unistd.h>
+
 #include "fixture.h"
 #include "net/dialer.h"
 
@@ -44,26 +46,13 @@ static struct dialer *dial(uv_loop_t *loop, struct caller *k, const char *host, 
     return d;
 }
 
-/* A port that nobody listens on: taken, and given back. */
-static int free_port(uv_loop_t *loop)
-{
-    struct server s;
-    int port;
-
-    server_open(loop, &s, 1, 1000);
-    port = listener_port(s.listener);
-    listener_close(s.listener);
-    uv_run(loop, UV_RUN_NOWAIT);
-    return port;
-}
-
 static void test_there(void **state)
 {
     struct server s;
     struct caller k;
     struct dialer *d;
 
-    server_open(*state, &s, 4, 10000);
+    server_open(*state, &s, 4, NEVER_MS);
     d = dial(*state, &k, "localhost", listener_port(s.listener), -1);
     run_until(*state, &k.is_connected);
     conn_send(k.side.conn, frame_of(40000, 'd'));
@@ -84,7 +73,7 @@ static void test_ipv6(void **state)
     struct server s = {0};
     struct listener_options o = {.host = "::1",
                                  .max_strangers = 4,
-                                 .stranger_ms = 10000,
+                                 .stranger_ms = NEVER_MS,
                                  .accepted = server_accepted,
                                  .arg = &s};
     struct caller k;
@@ -109,7 +98,7 @@ static void test_ipv6(void **state)
 static void test_gives_up(void **state)
 {
     struct caller k;
-    int port = free_port(*state);
+    int port, fd = hold_port(&port);
     struct dialer *d = dial(*state, &k, "127.0.0.1", port, 400);
     char where[32];
 
@@ -120,6 +109,7 @@ static void test_gives_up(void **state)
     assert_non_null(strstr(k.why.msg, "ECONNREFUSED"));
     assert_non_null(strstr(k.why.msg, "--wait"));
     dialer_close(d);
+    close(fd);
 }
 
 static void test_unresolvable(void **state)
@@ -137,24 +127,27 @@ static void test_comes_later(void **state)
 {
     struct server s;
     struct caller k;
-    int port = free_port(*state);
+    int port, fd = hold_port(&port);
     struct dialer *d = dial(*state, &k, "127.0.0.1", port, -1);
 
     for (int i = 0; i < 5; i++)
         uv_run(*state, UV_RUN_ONCE);
     assert_false(k.is_connected);
-    server_open_at(*state, &s, port, 4, 10000);
+    server_open_like(
+        *state, &s,
+        &(struct listener_options){.port = port, .max_strangers = 4, .stranger_ms = NEVER_MS});
     run_until(*state, &k.is_connected);
     conn_close(k.side.conn);
     run_until(*state, &s.side[0].is_closed);
     listener_close(s.listener);
     dialer_close(d);
+    close(fd);
 }
 
 /* Closing at any moment leaves nothing: while it resolves, connects, pauses. */
 static void test_close_any_time(void **state)
 {
-    int port = free_port(*state);
+    int port, fd = hold_port(&port);
 
     for (int turns = 0; turns < 8; turns++) {
         struct caller k;
@@ -166,6 +159,7 @@ static void test_close_any_time(void **state)
         uv_run(*state, UV_RUN_DEFAULT);
         assert_false(k.is_connected || k.has_given_up);
     }
+    close(fd);
 }
 
 /* After a connection that came to nothing it pauses, and comes again. */
@@ -175,7 +169,7 @@ static void test_again(void **state)
     struct caller k;
     struct dialer *d;
 
-    server_open(*state, &s, 4, 10000);
+    server_open(*state, &s, 4, NEVER_MS);
     d = dial(*state, &k, "127.0.0.1", listener_port(s.listener), -1);
     for (int i = 1; i <= 3; i++) {
         run_until(*state, &k.is_connected);

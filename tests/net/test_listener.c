@@ -28,7 +28,7 @@ static void test_errors(void **state)
     struct server s;
     char with_port[64];
 
-    server_open(*state, &s, 4, 1000);
+    server_open(*state, &s, 4, NEVER_MS);
     snprintf(with_port, sizeof with_port, "sport = :%d", listener_port(s.listener));
     expect_refusal(*state, "127.0.0.1", listener_port(s.listener), ERR_IO, "EADDRINUSE");
     expect_refusal(*state, "127.0.0.1", listener_port(s.listener), ERR_IO, "--port 0");
@@ -58,9 +58,9 @@ static void test_welcomed_stays(void **state)
     int quiet, welcomed;
 
     server_open(*state, &s, 4, 150);
+    s.n_to_welcome = 1;
     welcomed = raw_connect(&s);
     run_until(*state, &s.has_one);
-    conn_welcome(s.side[0].conn);
     quiet = raw_connect(&s); /* its end shows that the time has passed */
     run_until(*state, &s.side[1].is_closed);
     assert_false(s.side[0].is_closed);
@@ -77,7 +77,8 @@ static void test_room(void **state)
     int fd[3];
     int64_t start;
 
-    server_open(*state, &s, 2, 60000);
+    server_open_like(*state, &s,
+                     &(struct listener_options){.max_strangers = 2, .stranger_ms = NEVER_MS});
     for (size_t i = 0; i < ARRAY_LEN(fd); i++)
         fd[i] = raw_connect(&s);
     start = clock_mono_ns();
@@ -100,7 +101,7 @@ static void test_room_by_welcome(void **state)
     struct server s;
     int fd[3];
 
-    server_open(*state, &s, 1, 60000);
+    server_open(*state, &s, 1, NEVER_MS);
     for (size_t i = 0; i < ARRAY_LEN(fd); i++)
         fd[i] = raw_connect(&s);
     run_until(*state, &s.has_one);
@@ -123,7 +124,7 @@ static void test_close_first(void **state)
     struct server s;
     int fd;
 
-    server_open(*state, &s, 4, 60000);
+    server_open(*state, &s, 4, NEVER_MS);
     fd = raw_connect(&s);
     run_until(*state, &s.has_one);
     listener_close(s.listener);
