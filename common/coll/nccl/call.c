@@ -88,8 +88,9 @@ void nccl_pause(int *n_pauses)
  * communicator is aborted; it does nothing to streams then. */
 static int settle(struct nccl *n, const char *what, int64_t until_ns, struct err *err)
 {
-    enum { GRACE_MS = 200 };
+    enum { GRACE_MS = 200, LAST_LOOKS = 4 };
     const int64_t grace_ns = n->state == NCCL_UP ? GRACE_MS * INT64_C(1000000) : 0;
+    int n_late = 0; /* looks when time was up: this thread may have stood still for all of it */
     ncclResult_t st;
 
     for (int pauses = 0; (st = nccl_async(n)) == ncclInProgress; nccl_pause(&pauses)) {
@@ -97,7 +98,7 @@ static int settle(struct nccl *n, const char *what, int64_t until_ns, struct err
 
         if (atomic_load(&n->aborted))
             until_ns = min_i64(until_ns, now + grace_ns);
-        if (now >= until_ns)
+        if (now >= until_ns && ++n_late == LAST_LOOKS)
             break;
     }
     if (nccl_standing(n, err) < 0)
