@@ -255,6 +255,39 @@ void status_socket_close(struct status_socket *s)
 
 /* ---- the other end ---- */
 
+/* A call with a time limit is broken off where this process is stopped and goes on (Ctrl-Z, fg):
+ * then it begins anew. */
+
+static ssize_t send_whole(int fd, const struct buf *line)
+{
+    ssize_t n;
+
+    do
+        n = send(fd, line->data, line->len, MSG_NOSIGNAL); /* a new socket takes so little whole */
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
+static ssize_t read_some(int fd, char *block, size_t size)
+{
+    ssize_t n;
+
+    do
+        n = read(fd, block, size);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
+static int connect_patiently(int fd, const struct sockaddr_un *a)
+{
+    int rc;
+
+    do
+        rc = connect(fd, (const struct sockaddr *)a, sizeof *a);
+    while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
 /* Who is turned away at once may not even take the request: what it has to say comes first. */
 static int send_line(int fd, const char *request, struct err *err)
 {
@@ -262,7 +295,7 @@ static int send_line(int fd, const char *request, struct err *err)
     ssize_t n;
 
     buf_printf(&line, "%s\n", request);
-    n = send(fd, line.data, line.len, MSG_NOSIGNAL); /* a new socket takes so little whole */
+    n = send_whole(fd, &line);
     buf_fini(&line);
     return n < 0 && errno != EPIPE && errno != ECONNRESET ? err_sys(err, errno, "%s", name) : 0;
 }
@@ -272,7 +305,7 @@ static int read_all(int fd, struct buf *out, struct err *err)
     char block[65536];
     ssize_t n;
 
-    while ((n = read(fd, block, sizeof block)) > 0 && out->len < ANSWER_LIMIT)
+    while ((n = read_some(fd, block, sizeof block)) > 0 && out->len < ANSWER_LIMIT)
         buf_append(out, block, (size_t)n);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return err_set(err, ERR_TIMEOUT,
@@ -291,7 +324,7 @@ static int connect_in(int folder, int *out, struct err *err)
         return err_sys(err, errno, "a UNIX socket");
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0) {
+    if (connect_patiently(fd, &a) == 0) {
         *out = fd;
         return 0;
     }

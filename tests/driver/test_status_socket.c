@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../report/folder.h"
@@ -356,6 +358,36 @@ static void a_driver_that_is_stopped_is_told(void **state)
     assert_int_equal(status_socket_ask("/proc/none", "this", &out, &err), ERR_IO);
 }
 
+/* By a child: nobody who is stopped goes on by himself.  The driver answers afterwards. */
+static void *stop_all_of_us(void *rig)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+    int status;
+    const pid_t us = getpid(), child = fork();
+
+    for (int i = 0; child == 0 && i < 6; i++) {
+        nanosleep(&moment, NULL);
+        kill(us, i % 2 ? SIGCONT : SIGSTOP);
+    }
+    if (child == 0)
+        _exit(0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    thaw(rig);
+    return NULL;
+}
+
+static void who_is_stopped_while_asking_waits_on(void **state)
+{
+    pthread_t stopping;
+    struct rig r;
+
+    start_frozen(&r, *state, 10);
+    assert_int_equal(pthread_create(&stopping, NULL, stop_all_of_us, &r), 0);
+    assert_answer(*state, "answer 1 to this ");
+    pthread_join(stopping, NULL);
+    stop(&r);
+}
+
 #define FOLDER_TEST(t) cmocka_unit_test_setup_teardown(t, folder_setup, folder_teardown)
 
 int main(void)
@@ -371,6 +403,7 @@ int main(void)
         FOLDER_TEST(who_lost_patience_is_not_served),
         FOLDER_TEST(too_many_at_once_are_turned_away),
         FOLDER_TEST(a_driver_that_is_stopped_is_told),
+        FOLDER_TEST(who_is_stopped_while_asking_waits_on),
     };
 
     signal(SIGPIPE, SIG_IGN);
