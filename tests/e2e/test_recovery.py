@@ -53,8 +53,11 @@ class Recovery(training.Case):
         self.with_spare(HELD, *freezing(2, STEP), reach=lambda *_: self.wait_event("form"))
 
     def test_spare_after_kill_in_validation(self):
-        self.with_spare(LONG_VALIDATION, *freezing(2, 9),
-                        reach=lambda driver, _: self.wait_phase(driver, "validat"))
+        def reach(driver, other):
+            self.wait_frozen(other.pid)
+            self.wait_phase(driver, "validat")
+
+        self.with_spare(LONG_VALIDATION, "--inject", "stop:rank2@validate", reach=reach)
 
     def test_spare_after_kill_at_the_checkpoint(self):
         self.with_spare(HELD, *freezing(2, STEP), reach=lambda *_: self.wait_event("epoch"))
