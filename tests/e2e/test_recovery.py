@@ -15,7 +15,7 @@ from training import JOB
 STEP = 70
 HELD = {**JOB, **PATIENT, "cluster.replace_timeout": 600}
 # 4 steps an epoch.
-LONG_VALIDATION = {**HELD, "data.samples": 256, "data.validation_samples": 60000,
+LONG_VALIDATION = {**HELD, "data.samples": 256, "data.validation_samples": 20000,
                    "train.epochs": 4}
 
 
@@ -247,9 +247,9 @@ class Recovery(training.Case):
     def test_growing(self):
         """Followers that come while it runs join beyond --nranks; one leaves, the others go on at
         once; the losses are those of a run that nothing disturbed."""
-        job = {**HELD, "train.epochs": 30, "cluster.max_ranks": 4, "cluster.min_ranks": 2,
+        job = {**HELD, "train.epochs": 20, "cluster.max_ranks": 4, "cluster.min_ranks": 2,
                "cluster.join_interval": 0.2}
-        driver, other = self.start_ranks(job, *freezing(1, STEP, 800), n=2)
+        driver, other = self.start_ranks(job, *freezing(1, STEP, 560), n=2)
         self.wait_frozen(other.pid)
         late = [self.follower(), self.follower()]
         self.wait_spares(2)
