@@ -187,6 +187,7 @@ static int bind_in(int folder, int *out, struct err *err)
     if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0 ||
         fchmodat(folder, aside, 0600, 0) < 0) {
         err_sys(err, errno, "%s", aside);
+        unlinkat(folder, aside, 0);
         close(fd);
         return err->code;
     }
@@ -218,6 +219,7 @@ static int listen_on(struct status_socket *s, uv_loop_t *loop, int fd, struct er
     if (rc == 0)
         return 0;
     err_set(err, ERR_IO, "%s: %s", name, uv_strerror(rc));
+    unlinkat(s->folder, aside, 0);
     uv_close((uv_handle_t *)&s->pipe, on_closed);
     return err->code;
 }
