@@ -49,7 +49,8 @@ void conn_send(struct conn *c, struct frame *f);
 /* The peer is one of the job's: larger frames, and no more time limit. */
 void conn_welcome(struct conn *c);
 
-/* What was sent still leaves; then it closes.  No more callbacks. */
+/* What was sent still leaves; then it closes.  No more callbacks.  A peer that takes nothing has
+ * CONN_LINGER_MS, one that takes it slowly STREAM_PATIENCE times that (net/stream.h). */
 void conn_close(struct conn *c);
 
 /* Closes at once; what waits to be sent is dropped. */

@@ -26,7 +26,7 @@ struct stream_events {
     void (*gone)(void *arg); /* the last call: the memory may be freed */
 };
 
-enum { STREAM_PATIENCE = 15 };
+enum { STREAM_PATIENCE = 15 }; /* times linger_ms, for a peer that goes on taking */
 
 enum stream_state { STREAM_OPEN, STREAM_ENDED, STREAM_LINGERING, STREAM_CLOSED };
 

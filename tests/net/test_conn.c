@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "fixture.h"
+#include "net/stream.h"
 
 static void write_all(int fd, const void *data, size_t n)
 {
@@ -171,15 +172,36 @@ static void test_slow_reader(void **state)
     conn_close(s.side[0].conn);
     s.side[0].conn = NULL;
     for (size_t next = AT_ONCE; n != 0; next += AT_ONCE, uv_sleep(PAUSE_MS))
-        for (; n != 0 && total<next; total += n> 0 ? (size_t)n : 0) {
+        while (n != 0 && total < next) {
             uv_run(*state, UV_RUN_NOWAIT);
             n = recv(fd, block, AT_ONCE, MSG_DONTWAIT);
             assert_true(n >= 0 || errno == EAGAIN);
+            if (n > 0)
+                total += (size_t)n;
         }
     assert_int_equal(total, N + FRAME_HEADER);
     assert_true(clock_since_s(start) > 1e-3 * CONN_LINGER_MS);
     free(block);
     finish(&s, fd);
+}
+
+/* One who takes nothing is not given as long. */
+static void test_no_reader(void **state)
+{
+    struct server s;
+    int64_t start;
+    int fd;
+
+    server_open(*state, &s, 4, NEVER_MS);
+    fd = raw_connect(&s);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){256 << 10}, sizeof(int)); /* or it takes it all */
+    run_until(*state, &s.has_one);
+    conn_send(s.side[0].conn, frame_of(60 << 20, 'n'));
+    start = clock_mono_ns();
+    finish(&s, -1);
+    uv_run(*state, UV_RUN_DEFAULT);
+    assert_true(clock_since_s(start) < 1e-3 * CONN_LINGER_MS * STREAM_PATIENCE);
+    close(fd);
 }
 
 /* A peer that shuts only its sending half is gone; what we had queued still leaves. */
@@ -293,7 +315,7 @@ int main(void)
         LOOP_TEST(test_pieces),      LOOP_TEST(test_limit),       LOOP_TEST(test_no_memory),
         LOOP_TEST(test_not_ours),    LOOP_TEST(test_last_words),  LOOP_TEST(test_half_open),
         LOOP_TEST(test_reset),       LOOP_TEST(test_queue_limit), LOOP_TEST(test_unpack),
-        LOOP_TEST(test_slow_reader),
+        LOOP_TEST(test_slow_reader), LOOP_TEST(test_no_reader),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
