@@ -8,7 +8,8 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-/* The loop answers at once unless it is being closed: nobody hangs for the sake of a fault. */
+/* The loop answers as soon as it runs, on a busy machine after seconds, unless it is being closed:
+ * nobody hangs for the sake of a fault. */
 enum { ANNOUNCE_S = 10 };
 
 struct faults {

@@ -459,7 +459,7 @@ static void test_injected_failure(void **state)
     assert_int_equal(run_ranks_with_faults(3, faults, sees_peer_error, NULL), 0);
 }
 
-enum { DELAYED = 2, DELAY_MS = 1000 };
+enum { DELAYED = 2, DELAY_MS = 3000 };
 
 /* The delayed rank comes when the others are in the collective, and about to wait for it. */
 static int is_delayed(struct coll *c, const void *arg, struct verdict *v)

@@ -29,7 +29,7 @@ FOLLOWER = os.path.abspath(
 PATIENCE = float(os.environ.get("DPTRAIN_PATIENCE", "120"))
 # For what the product promises within seconds, on a machine that has others to serve, too.  Who
 # only leaves because a deadline passed is later: cluster.deadlines are 60 s and more.
-SOON = 30
+SOON = max(30, PATIENCE / 5)
 MARK = "DPTRAIN_TEST_MARK"
 
 FINISHED, FAILED, USAGE, REFUSED, STOPPED = range(5)

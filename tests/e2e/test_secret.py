@@ -162,9 +162,9 @@ class Secret(dp.Case):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         print(f"first step after {alone:.2f} s alone, {crowded:.2f} s among 1,000 strangers")
         print(f"without a secret: {plain:.2f} s alone, {plain_crowded:.2f} s among them")
-        # Who had to wait until the silent ones are sent away would wait for 10 s more.
-        self.assertLess(crowded, 10 * alone + 10)
-        self.assertLess(plain_crowded, 10 * plain + 10)
+        # Who had to wait until the silent ones are sent away would wait for 10 s.
+        self.assertLess(crowded, max(8, 10 * alone))
+        self.assertLess(plain_crowded, max(8, 10 * plain))
 
     def test_help(self):
         shown = subprocess.run([DRIVER, "--help"], env=self.env, timeout=PATIENCE,

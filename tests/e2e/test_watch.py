@@ -63,7 +63,7 @@ class Watch(dp.Case):
         answered = {k for k, rank in ranks.items() if rank["collectives"]}
         self.assertLessEqual(answered, asked)
         last = {k: ranks[k]["collectives"][-1] for k in answered - {behind}}
-        self.assertGreater(len(last), 1)
+        self.assertIn(0, last)
         self.assertIn(last[0]["state"], ("running", "queued"))
         self.assertIsNone(last[0]["ended"])
         for collective in last.values():  # begun, and not done
@@ -142,6 +142,7 @@ class Watch(dp.Case):
                              [str(k), os.uname().nodename, str(daemon.pid), "cpu", "member"])
         for name in ("demo", "runs/demo", self.path("runs/demo")):
             self.assertIn("3 of 3 ranks", self.status("--run-dir", name).out)
+
         def ranks():
             return json.loads(self.status("--log-format", "json").out)["ranks"]
 
