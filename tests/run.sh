@@ -11,12 +11,14 @@
 #   tests/run.sh sim [N]        a million schedules of the protocol, or N, of each kind under a fake
 #                               network
 #   tests/run.sh soak [MINUTES] ranks lost, frozen and added at random for so long, 30
+#   tests/run.sh shake [TIMES] [NAME...]  some threads and processes made slow at random, that many
+#                               times, 10: what holds only by luck fails (tests/shake)
 #   tests/run.sh format         clang-format on every source, changing nothing
 #   tests/run.sh lint           the house's rules: includes, guards, sizes
 #   tests/run.sh gpu [--list]   what needs a GPU (tests/gpu/suite.py), also in a bundle; exit
 #                               status 77 without one
 #   in a bundle (deploy/bundle.sh) only: nothing, NAME..., gpu; what it holds is in tests/list
-#   tests/run.sh all            all of the above but sim, soak, gpu and the tests of suite `long`
+#   tests/run.sh all            all of the above but sim, soak, shake, gpu, and suite `long`
 #   --werror                    before any of these: warnings are errors (build-...-werror/)
 #
 # Tests of suite `slow` are run by gcc's build alone, and so are those of suite `once`, of which
@@ -257,6 +259,22 @@ do_soak() # MINUTES
     fi
 }
 
+# Most of the time they sleep, so many may run side by side.
+do_shake() # TIMES [PATTERN...]
+{
+    local times=$1 names=() dir=build$suffix
+    shift
+    [[ $times =~ ^[1-9][0-9]*$ ]] || { add_failure "shake $times: want how many times"; return; }
+    configure_and_build "$dir" release || return
+    if [ $# -gt 0 ]; then
+        mapfile -t names < <(names_like "$dir" "$@")
+        [ ${#names[@]} -gt 0 ] || { add_failure "no test is named like: $*"; return; }
+    fi
+    LD_PRELOAD=$PWD/$dir/tests/shake/shake.so run_tests "$dir" --repeat "$times" \
+        --num-processes $((3 * $(nproc))) --timeout-multiplier 6 \
+        --no-suite slow --no-suite once --no-suite long "${names[@]}"
+}
+
 do_format()
 {
     local files
@@ -391,6 +409,7 @@ quick) do_gcc --no-suite slow ;;
 fuzz | all) do_$what "${2:-20}" ;;
 sim) do_sim "${2:-1000000}" ;;
 soak) do_soak "${2:-30}" ;;
+shake) do_shake "${2:-10}" "${@:3}" ;;
 gpu) shift && do_gpu "$@" ;;
 clang | asan | tsan | format | lint) do_$what ;;
 -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' tests/run.sh && exit ;;
