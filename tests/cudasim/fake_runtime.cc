@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -122,6 +123,22 @@ cudaError_t drain(cudaStream_t s, uint64_t until)
     }
     protect(PROT_NONE);
     return rt.is_broken ? rt.last = cudaErrorIllegalAddress : result;
+}
+
+/* Host work that is queued by itself: the device is idle until the next piece comes, unless there
+ * was more to do than that.  A recording's pieces follow each other at once. */
+std::function<void()> as_launched(cudaStream_t s, std::function<void()> work)
+{
+    const double launch_us = 50.0;
+
+    if (s->capture)
+        return work;
+    return [=] {
+        const double from = rt.us;
+
+        work();
+        rt.us = std::max(rt.us, from + launch_us);
+    };
 }
 
 void put(cudaStream_t s, struct cudasim::work w)
@@ -453,7 +470,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t n_bytes, cudaStream_t s)
 
 void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg)
 {
-    put(s, {"host work", 0, 0, [=] { fn(arg); }});
+    put(s, {"host work", 0, 0, as_launched(s, [=] { fn(arg); })});
 }
 
 int sim_is_device(const void *p) { return in_device(p, 1); }
@@ -463,7 +480,7 @@ void sim_host_work_owned(struct CUstream_st *s, void (*fn)(void *arg), void *arg
 {
     const std::shared_ptr<void> held(arg, release);
 
-    put(s, {"host work", 0, 0, [=] { fn(held.get()); }});
+    put(s, {"host work", 0, 0, as_launched(s, [=] { fn(held.get()); })});
 }
 
 void sim_spend(double us) { rt.us += us; }
