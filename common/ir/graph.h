@@ -32,7 +32,6 @@ enum value_role {
     VALUE_METRICS, /* F64 [METRIC_COUNT], added to by the loss node */
     VALUE_SCALER,  /* F32 [SCALER_LEN]: dynamic loss scaling's state (op/scaler.h) */
     VALUE_SCALARS, /* struct step_scalars, written by the engine before each step */
-    VALUE_CONTROL, /* F32 [CONTROL_LEN], behind the gradients (op/control.h) */
 };
 
 enum { METRIC_LOSS_SUM, METRIC_CORRECT, METRIC_SAMPLES, METRIC_NONFINITE, METRIC_COUNT };

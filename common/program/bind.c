@@ -48,7 +48,6 @@ static void *space_of(const struct program_spaces *s, enum value_role role)
     case VALUE_SCALER:
         return s->scaler;
     case VALUE_GRAD:
-    case VALUE_CONTROL:
         return s->grad;
     case VALUE_STATE:
         return s->state;

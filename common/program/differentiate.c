@@ -8,7 +8,6 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "op/control.h"
 #include "program/program.h"
 
 struct walk {
@@ -107,14 +106,6 @@ static int finish_param(struct walk *w, int v)
     return 0;
 }
 
-static int append_control(struct graph *g, struct err *err)
-{
-    int in[] = {g->metrics, g->scalars}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
-
-    out[0] = graph_value(g, VALUE_CONTROL, DTYPE_F32, SHAPE(CONTROL_LEN), "control");
-    return graph_node(g, OP_control_pack, NULL, in, 2, out, "control", err);
-}
-
 int program_differentiate(struct graph *g, struct err *err)
 {
     struct walk w = {.g = g, .n_values = g->n_values, .err = err};
@@ -127,7 +118,6 @@ int program_differentiate(struct graph *g, struct err *err)
     for (int v = 0; v < w.n_values; v++)
         w.grad[v] = NO_VALUE;
     find_needs(&w);
-    rc = append_control(g, err);
     for (int k = g->n_forward - 1; rc == 0 && k >= 0; k--)
         rc = visit(&w, k);
     for (int v = 0; rc == 0 && v < w.n_values; v++)

@@ -96,7 +96,7 @@ static int locate_value(struct program *p, int v, struct err *err)
     const struct layout *l = p->layout;
 
     if (value->role == VALUE_PARAM || value->role == VALUE_COPY || value->role == VALUE_GRAD ||
-        value->role == VALUE_STATE || value->role == VALUE_SHADOW || value->role == VALUE_CONTROL)
+        value->role == VALUE_STATE || value->role == VALUE_SHADOW)
         ASSERT(l);
     switch (value->role) {
     case VALUE_PARAM:
@@ -108,9 +108,6 @@ static int locate_value(struct program *p, int v, struct err *err)
         return locate(p, v, v, l->state, l->n_states, err);
     case VALUE_SHADOW:
         return locate(p, v, value->partner, l->state, l->n_states, err);
-    case VALUE_CONTROL:
-        p->place[v].offset = layout_control_at(l, p->graph->grad_dtype);
-        return 0;
     default:
         return 0;
     }

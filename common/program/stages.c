@@ -77,18 +77,18 @@ static int output_bucket(const struct program *p, int v)
 {
     if (v == NO_VALUE)
         return -1;
-    if (p->graph->value[v].role == VALUE_CONTROL)
-        return p->layout->n_buckets - 1;
     if (p->graph->value[v].role == VALUE_GRAD)
         return bucket_of(p->layout,
                          (int64_t)(p->place[v].offset / dtype_size(p->graph->value[v].dtype)));
     return -1;
 }
 
-/* When each bucket is complete; returns how many gradients are written. */
+/* When each bucket is complete; returns how many gradients are written.  The last one ends with the
+ * control vector, which the engine packs once the loss is known. */
 static int find_ready(struct cutter *c)
 {
     const struct graph *g = c->p->graph;
+    int *last = &c->ready_at[c->p->layout->n_buckets - 1];
     int n_written = 0;
 
     for (int s = 0; s < c->p->n_steps; s++) {
@@ -100,9 +100,10 @@ static int find_ready(struct cutter *c)
             if (b < 0)
                 continue;
             c->ready_at[b] = s;
-            n_written += g->value[n->out[i]].role == VALUE_GRAD;
+            n_written++;
         }
     }
+    *last = *last > c->p->n_forward_steps - 1 ? *last : c->p->n_forward_steps - 1;
     return n_written;
 }
 
@@ -141,6 +142,8 @@ static void cut(struct cutter *c, int has_buckets)
             announce_buckets(c, step);
     }
     close_run(c, step);
+    if (has_buckets) /* of a program without steps */
+        announce_buckets(c, step);
 }
 
 int program_make_stages(struct program *p, struct err *err)

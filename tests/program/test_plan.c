@@ -239,7 +239,7 @@ static void lenet_is_fused(void **state)
     assert_int_equal(n[OP_pool2d_grad], 2);
     assert_int_equal(n[OP_softmax_xent] + n[OP_softmax_xent_grad], 0);
     assert_int_equal(n[OP_softmax_xent_train], 1);
-    assert_int_equal(r.graph->n_nodes, 7 + 1 + 9); /* forward with the loss, control, backward */
+    assert_int_equal(r.graph->n_nodes, 7 + 9); /* forward with the loss, backward */
     for (int k = 0; k < r.graph->n_nodes; k++) {
         const struct node *loss = &r.graph->node[k];
 

@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "base/alloc.h"
-#include "op/control.h"
 #include "program/impl.h"
 #include "ref_backend.h"
 #include "rig.h"
@@ -30,11 +29,11 @@ static void expect_near(double seen, double want, double most, const char *what)
         fail_msg("%s: %g, want %g (largest %g)", what, seen, want, most);
 }
 
-/* Gradients, control and shadows of the parts against those of the whole. */
+/* Gradients, metrics and shadows of the parts against those of the whole. */
 static void compare(struct rig *const *part, int n, struct rig *whole)
 {
     const struct layout *l = whole->layout;
-    struct control sum, want;
+    double metrics[METRIC_COUNT] = {0};
     float *total = xcalloc((size_t)l->n_grad, sizeof *total);
 
     for (int k = 0; k < n; k++)
@@ -45,12 +44,12 @@ static void compare(struct rig *const *part, int n, struct rig *whole)
             expect_near(total[l->param[s].offset + i],
                         ((const float *)whole->spaces.grad)[l->param[s].offset + i], 0.1,
                         l->param[s].name);
-    control_read(total + l->n_trained, &sum);
-    control_read((const float *)whole->spaces.grad + l->n_trained, &want);
-    assert_int_equal(sum.n_samples, want.n_samples);
-    assert_int_equal(sum.n_correct, want.n_correct);
-    expect_near(control_loss(sum.loss), control_loss(want.loss), 1 + control_loss(want.loss),
-                "loss");
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < METRIC_COUNT; i++)
+            metrics[i] += part[k]->metrics[i];
+    for (int i = 0; i < METRIC_COUNT; i++)
+        expect_near(metrics[i], whole->metrics[i],
+                    i == METRIC_LOSS_SUM ? 1 + whole->metrics[i] : 0, "metrics");
     for (int k = 0; k < n; k++)
         for (int64_t i = 0; i < l->n_state_total; i++)
             expect_near(((const float *)part[k]->spaces.shadow)[i],
@@ -121,8 +120,8 @@ static void batch_0_takes_part(void **state)
             if (e >= none.layout->param[s].offset &&
                 e < none.layout->param[s].offset + none.layout->param[s].length)
                 assert_true(((const float *)none.spaces.grad)[e] == 0);
-    for (int e = 0; e < CONTROL_LEN; e++)
-        assert_true(((const float *)none.spaces.grad)[none.layout->n_trained + e] == 0);
+    for (int m = 0; m < METRIC_COUNT; m++)
+        assert_true(none.metrics[m] == 0);
     for (; i < program_n_stages(some.program); i++) {
         const struct stage *want = program_stage(some.program, i), *seen;
 

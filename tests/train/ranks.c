@@ -231,11 +231,11 @@ static void *rank_main(void *arg)
     rc = open_and_form(k, err);
     if (rc == 0) {
         rc = train(k, err);
+        if (rc == 0)
+            rc = validate_and_save(k, err);
         if (rc < 0)
             out->held[k->rank] = run_state_hash(k->trainer);
     }
-    if (rc == 0)
-        rc = validate_and_save(k, err);
     ring_head(trainer_ring(k->trainer), &out->ring[k->rank].head);
     out->ring[k->rank].n_newest = ring_read(trainer_ring(k->trainer), out->ring[k->rank].newest);
     out->rc[k->rank] = rc;

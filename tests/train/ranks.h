@@ -27,7 +27,7 @@ struct run_result {     /* of rank 0, except where said */
     struct err err[MOST_RANKS];
     int64_t step[MOST_RANKS];           /* applied at the end */
     struct hash128 replica[MOST_RANKS]; /* after the last epoch */
-    struct hash128 held[MOST_RANKS];    /* at the end, of those that failed in training */
+    struct hash128 held[MOST_RANKS];    /* at the end, of those that failed once formed */
 
     double step_loss[MOST_STEPS]; /* mean loss of each step, all ranks; from the first step held */
     int64_t step_samples[MOST_STEPS];
