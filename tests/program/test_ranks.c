@@ -48,8 +48,8 @@ static void compare(struct rig *const *part, int n, struct rig *whole)
         for (int i = 0; i < METRIC_COUNT; i++)
             metrics[i] += part[k]->metrics[i];
     for (int i = 0; i < METRIC_COUNT; i++)
-        expect_near(metrics[i], whole->metrics[i],
-                    i == METRIC_LOSS_SUM ? 1 + whole->metrics[i] : 0, "metrics");
+        expect_near(metrics[i], whole->metrics[i], i == METRIC_LOSS_SUM ? 1 + whole->metrics[i] : 0,
+                    "metrics");
     for (int k = 0; k < n; k++)
         for (int64_t i = 0; i < l->n_state_total; i++)
             expect_near(((const float *)part[k]->spaces.shadow)[i],

@@ -16,8 +16,8 @@ int tune_describe_gpu(const struct cuda *b, char out[TUNE_GPU_LEN], struct err *
 
 typedef int tune_work(void *arg, struct err *err); /* queues on LANE_MAIN */
 
-/* Microseconds a run, as in a recorded step: the best of several launches of a few runs each, behind
- * a run and a launch to warm up. */
+/* Microseconds a run, as in a recorded step: the best of several launches of a few runs each,
+ * behind a run and a launch to warm up. */
 int tune_time(struct cuda *b, tune_work *work, void *arg, double *us, struct err *err);
 
 /* n blocks of device memory, n_bytes[i] each (0: none), 256-byte aligned; *base is to be given back
