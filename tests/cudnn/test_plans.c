@@ -17,6 +17,7 @@
 
 #include "backend/cuda/conv_plan.h"
 #include "base/util.h"
+#include "cases.h"
 #include "model/model.h"
 #include "op/op.h"
 #include "plans.h"
@@ -68,7 +69,7 @@ static void build_all(const struct conv_shape *s, const char *what, size_t bound
 }
 
 /* Every convolution of a model, in float32 as it trains today and in what it will train in. */
-static void build_model(enum model_arch arch, const char *name, int64_t batch)
+static void build_model(enum model_arch arch, const char *name, int64_t batch, int with_tails)
 {
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     struct job job = {.name = "test"};
@@ -89,6 +90,8 @@ static void build_model(enum model_arch arch, const char *name, int64_t batch)
         for (size_t t = 0; t < ARRAY_LEN(dtypes); t++) {
             s.dtype = dtypes[t];
             build_all(&s, what, (size_t)64 * MIB);
+            if (!with_tails)
+                continue;
             build(&s, CUDNN_PASS_FORWARD, CONV_BIAS, what);
             build(&s, CUDNN_PASS_FORWARD, CONV_BIAS_RELU, what);
         }
@@ -100,12 +103,17 @@ static void build_model(enum model_arch arch, const char *name, int64_t batch)
 
 static void models(void **state)
 {
-    static const int64_t batch[] = {1, 8, 64, 96, 128, 256};
+    static const int64_t batch[] = {1, 8, 64, 96, 128, 256}, share[] = {34, 85, 171};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(batch); i++) {
-        build_model(MODEL_LENET, "lenet", batch[i]);
-        build_model(MODEL_LENET5, "lenet5", batch[i]);
+        build_model(MODEL_LENET, "lenet", batch[i], 1);
+        build_model(MODEL_LENET5, "lenet5", batch[i], 1);
+    }
+    /* Three ranks', and an epoch's last: some tails are a pass of ours then. */
+    for (size_t i = 0; i < ARRAY_LEN(share); i++) {
+        build_model(MODEL_LENET, "lenet", share[i], 0);
+        build_model(MODEL_LENET5, "lenet5", share[i], 0);
     }
 }
 
@@ -150,6 +158,35 @@ static void odd_shapes(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(shape); i++)
         build_all(&shape[i], "odd", (size_t)64 * MIB);
+}
+
+static void build_case(const struct op_case *c, enum dtype type)
+{
+    const struct case_types types = {type, DTYPE_F32};
+    int din[NODE_MAX_IN];
+    struct graph *g = case_build(c, types, din);
+
+    for (int i = 0; i < g->n_nodes; i++) {
+        const enum op op = g->node[i].op;
+        struct conv_shape s;
+
+        if (op != OP_conv2d && op != OP_conv2d_grad_x && op != OP_conv2d_grad_w)
+            continue;
+        build(&s, conv_shape_of(g, &g->node[i], &s), CONV_ALONE, c->name);
+    }
+    graph_free(g);
+}
+
+/* What a GPU's first test runs (tests/gpu/gpu_ops.c). */
+static void operator_table(void **state)
+{
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+
+    (void)state;
+    for (int i = 0; i < n_op_cases; i++)
+        for (size_t t = 0; t < ARRAY_LEN(types); t++)
+            if (op_cases[i].op == OP_conv2d && op_cases[i].in[0].shape.dim[0] > 0)
+                build_case(&op_cases[i], types[t]);
 }
 
 static const struct conv_shape lenet_conv2 = {DTYPE_F32,
@@ -357,6 +394,7 @@ int main(void)
         cmocka_unit_test(models),
         cmocka_unit_test(resnet50),
         cmocka_unit_test(odd_shapes),
+        cmocka_unit_test(operator_table),
         cmocka_unit_test(tf32_only_where_allowed),
         cmocka_unit_test(equal_graphs_share_a_plan),
         cmocka_unit_test(workspace_is_capped),

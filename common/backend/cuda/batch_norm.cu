@@ -1,4 +1,8 @@
-/* Batch norm by given sums: formulas in op/batch_norm.c, twin cpu/batch_norm.c. */
+/* Batch norm by given sums: formulas in op/batch_norm.c, twin cpu/batch_norm.c.
+ *
+ * Ours, not cuDNN's: its graphs take the statistics and use them in one, for one GPU's rows, and
+ * here all ranks add up theirs in between, so that the numbers do not depend on how many they
+ * are. */
 #include "backend/cuda/columns.cuh"
 
 /* Mean and variance of channel i by the sums, which are shifted by m. */
