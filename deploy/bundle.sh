@@ -58,20 +58,22 @@ name=dptrain-$version-x86_64
 root=$work/$name
 mkdir -p "$root/bin" "$root/lib" "$root/licenses"
 
-# copy DIR FILE...: what is there of FILE
+# copy DIR FILE...
 copy()
 {
     mkdir -p "$root/$1"
     to=$root/$1
     shift
     for file in "$@"; do
-        if [ -e "$file" ]; then cp -L "$file" "$to/"; fi
+        cp -L "$file" "$to/" || fail "there is no $file"
     done
 }
 
+plugin=$build/common/backend/cuda/dptrain-cuda.so
 copy bin "$build/driver/dpdriver" "$build/follower/dpfollower"
-copy lib "$build/common/backend/cuda/dptrain-cuda.so"
+if [ -f "$plugin" ]; then copy lib "$plugin"; fi
 copy . "$top/README.md"
+git -C "$top" describe --always --dirty >"$root/commit" 2>/dev/null || echo unknown >"$root/commit"
 copy tests "$top/tests/run.sh"
 copy tests/gpu "$top"/tests/gpu/*.py "$top/tests/golden/golden.json"
 for program in "$build"/tests/gpu/gpu_*; do
@@ -81,10 +83,10 @@ if [ -x "$root/bin/gpu_probe" ]; then
     "$top/deploy/bundle_tests.py" "$build" "$top" "$root" >"$work/log" 2>&1 ||
         { cat "$work/log" >&2 && fail "the tests"; }
 fi
-copy tests/bench "$top"/tests/bench/{bench,checkpoints,gpu,recovery}.py \
-    "$top"/tests/bench/torch_{gpu,recovery,side}.py \
-    "$top/tests/bench/RESULTS.md"
-[ -x "$root/bin/dpdriver" ] && [ -x "$root/bin/dpfollower" ] || fail "no daemons in $build"
+copy tests/bench "$top/tests/bench/RESULTS.md"
+for script in bench checkpoints gpu recovery torch_gpu torch_recovery torch_side; do
+    copy tests/bench "$top/tests/bench/$script.py"
+done
 
 is_elf() { [ "$(head -c 4 "$1" | tail -c 3)" = ELF ]; }
 

@@ -245,9 +245,15 @@ def table(results):
     return "\n".join(lines)
 
 
+def commit_of_tree():
+    """What this is a checkout of, or, in a bundle, was made from."""
+    said = subprocess.run("cat commit 2>/dev/null || git describe --always --dirty", shell=True,
+                          cwd=ROOT, capture_output=True, text=True)
+    return said.stdout.strip() or "unknown"
+
+
 def commit_and_cpu():
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"],
-                            capture_output=True, text=True).stdout.strip() or "unknown"
+    commit = commit_of_tree()
     model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
                   if line.startswith("model name")), "unknown CPU")
     return commit, f"{os.cpu_count()} CPUs ({model}), {platform.system()} {platform.release()}"

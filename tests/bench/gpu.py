@@ -125,15 +125,15 @@ def rows(results):
 
 def describe(args, peak, exposed):
     commit, machine = bench.commit_and_cpu()
-    versions = subprocess.run([bench.driver_of(args.build), "--check", "--device", args.device],
-                              capture_output=True, text=True).stdout
     text = [f"## {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}, GPU: {peak['gpu']}", "",
             f"{machine}; PyTorch {peak['version']} with cuDNN {peak['cudnn']}; medians of "
             f"{args.rounds}.  Ceilings by PyTorch: copy {peak['copy_tb_s']:.2f} TB/s, products " +
             ", ".join(f"{p} {peak[f'gemm_{p}_tflop_s']:.0f} TFLOP/s"
                       for p in ("float32", "tf32", "bfloat16")) + ".", "", exposed, ""]
-    if versions.strip():
-        text += ["```", versions.strip(), "```", ""]
+    if args.device == "cuda":
+        checked = subprocess.run([bench.driver_of(args.build), "--check", "--device", "cuda"],
+                                 capture_output=True, text=True).stdout
+        text += ["```", checked.split("\n\n")[0], "```", ""]  # libraries and GPUs, not the job
     return "\n".join(text)
 
 

@@ -155,8 +155,10 @@ mkdir -p "$root/opt"
 tar -C "$root/opt" -xzf "$bundle" || fail 'it does not unpack'
 folder=/opt/$(ls "$root/opt")
 copy_libc "$root"
-# Outside, its suite runs from the folder that it is in; there is no GPU, or there is one.
+# Outside, its suite runs from the folder that it is in, as its benchmark would; there is no GPU, or
+# there is one.
 (cd "$root$folder" && tests/run.sh gpu --only properties) >"$work/suite" 2>&1
 status=$?
 [ $status = 77 ] || [ $status = 0 ] || { cat "$work/suite" && fail "its run.sh gpu: $status"; }
+"$root$folder/tests/bench/bench.py" gpu --help >"$work/bench" || fail 'its benchmark'
 unshare --mount --pid --fork --kill-child "$0" --in-namespace "$root" "$folder"

@@ -67,6 +67,8 @@ class Suite:
         status, text = self.observe(name, argv, env, limit)
         if status == NONE:
             raise Skip(text.strip().splitlines()[-1])
+        if status is None and self.left() <= 0:
+            raise Skip("no time was left to end it (--minutes)")
         if status != 0:
             tail = "\n".join(text.splitlines()[-25:])
             what = f"ended with {status}" if status is not None else "did not end in time"
@@ -178,6 +180,7 @@ def tasks_of(pid):
 
 def stacks_of(top):
     """Where the threads of a process and its children stand; by gdb where there is one."""
+    gdb = shutil.which("gdb") or shutil.which("cuda-gdb")
     text = []
     for pid in descendants(top):
         text.append(f"-- process {pid}: {read(f'/proc/{pid}/cmdline')!r}")
@@ -185,9 +188,10 @@ def stacks_of(top):
             at = f"/proc/{pid}/task/{task}"
             text.append(f"   thread {task} {read(at + '/comm')}: "
                         f"{read(at + '/wchan')}, syscall {read(at + '/syscall')[:60]}")
-        if shutil.which("gdb"):
-            done = subprocess.run(["gdb", "-batch", "-p", str(pid), "-ex", "thread apply all bt"],
-                                  stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if gdb:
+            done = subprocess.run(["timeout", "-k", "5", "60", gdb, "-batch", "-p", str(pid), "-ex",
+                                   "thread apply all bt"], stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, errors="replace")
             text.append(done.stdout)
     return "\n".join(text)
 
@@ -205,9 +209,11 @@ def read(path):
         return ""
 
 
-FACTS = ["date -u", "uname -a", "cat /etc/os-release", "cat /proc/driver/nvidia/version",
+FACTS = ["date -u", "cat commit 2>/dev/null || git describe --always --dirty", "uname -a",
+         "cat /etc/os-release", "cat /proc/driver/nvidia/version",
          "nvidia-smi", "nvidia-smi -q", "nvidia-smi topo -m", "ls -l /dev/nvidia* /dev/shm",
-         "nvcc --version", "ldconfig -p | grep -E 'cuda|cudnn|nccl|cublas|nvrtc|nvJitLink'",
+         "nvcc --version", "ls -d /usr/local/cuda*",
+         "PATH=$PATH:/sbin ldconfig -p | grep -E 'cuda|cudnn|nccl|cublas|nvrtc|nvJitLink'",
          "python3 -m pip list 2>/dev/null | grep -iE 'nvidia|torch|nccl'", "ip -brief address",
          "ulimit -a", "nproc", "free -m", "df -h /dev/shm /tmp",
          "env | grep -E '^(CUDA|NVIDIA|NCCL|CUDNN|CUBLAS|LD_|DPTRAIN)'",
@@ -215,8 +221,9 @@ FACTS = ["date -u", "uname -a", "cat /etc/os-release", "cat /proc/driver/nvidia/
 
 
 def note_facts(suite):
+    top = os.path.join(HERE, "..", "..")
     for command in FACTS:
-        done = subprocess.run(command, shell=True, stdin=subprocess.DEVNULL, timeout=60,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace")
+        done = subprocess.run(["timeout", "60", "sh", "-c", command], cwd=top,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace")
         suite.note(f"$ {command}\n{done.stdout}")
