@@ -1,7 +1,8 @@
 /* What happens: the libraries that a plugin needs are loaded one by one from the first place that
  * has them (needed[]), then the plugin, whose own needs are then met by name; then its table is
  * checked.  What goes wrong: a library is nowhere (the plugin's own failure names it, and the
- * places are added), the plugin is nowhere, or it is another version's. */
+ * places are added) or of a version that does not fit, the plugin is nowhere, or it is another
+ * version's. */
 #include "backend/plugin.h"
 
 #include <dlfcn.h>
@@ -16,18 +17,21 @@
 #include "base/text.h"
 #include "base/util.h"
 
+enum { CUDART, NVJITLINK, NVRTC, CUBLASLT, CUDNN, CUDNN_GRAPH, NCCL, N_NEEDED };
+
 /* In the order of dependence.  cuDNN loads nvrtc, nvJitLink and its own parts by itself, where it
  * wants them; without libcudnn_graph it would end the program, so that one is asked for here. */
 static const struct {
     const char *name;
     int optional;
-} needed[] = {
-    {"libcudart.so.13", 0},   {"libnvJitLink.so.13", 1}, {"libnvrtc.so.13", 1},
-    {"libcublasLt.so.13", 0}, {"libcudnn.so.9", 0},      {"libcudnn_graph.so.9", 0},
-    {"libnccl.so.2", 0}, /* the last: check_nccl */
+} needed[N_NEEDED] = {
+    [CUDART] = {"libcudart.so.13", 0}, [NVJITLINK] = {"libnvJitLink.so.13", 1},
+    [NVRTC] = {"libnvrtc.so.13", 1},   [CUBLASLT] = {"libcublasLt.so.13", 0},
+    [CUDNN] = {"libcudnn.so.9", 0},    [CUDNN_GRAPH] = {"libcudnn_graph.so.9", 0},
+    [NCCL] = {"libnccl.so.2", 0},
 };
 
-enum { MAX_DIRS = 64, OLDEST_NCCL = 22800 };
+enum { MAX_DIRS = 64, CUDA_MAJOR = 13, OLDEST_NCCL = 22800 };
 
 struct dirs {
     char *dir[MAX_DIRS];
@@ -37,7 +41,8 @@ struct dirs {
 struct plugin_search {
     struct dirs plugin, library;
     int asked_python;
-    char *found[ARRAY_LEN(needed)]; /* path, or NULL */
+    char *found[N_NEEDED]; /* path, or NULL */
+    char *builtins;        /* of nvrtc: path, or NULL */
 };
 
 /* Takes dir.  One that is there already is looked into no second time. */
@@ -97,8 +102,9 @@ void plugin_search_free(struct plugin_search *s)
         return;
     free_dirs(&s->plugin);
     free_dirs(&s->library);
-    for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+    for (int i = 0; i < N_NEEDED; i++)
         free(s->found[i]);
+    free(s->builtins);
     free(s);
 }
 
@@ -175,11 +181,40 @@ static char *find_library(struct plugin_search *s, const char *name)
     return found;
 }
 
+/* Of a library that is loaded; NULL: it is not, or has no such function. */
+static void *function_of(const char *path, const char *name)
+{
+    void *handle = path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *fn = handle ? dlsym(handle, name) : NULL;
+
+    if (handle)
+        dlclose(handle); /* it stays loaded */
+    return fn;
+}
+
+/* nvrtc asks the loader for them when it compiles, and pip's has no path to where they are: beside
+ * it. */
+static void load_builtins(struct plugin_search *s)
+{
+    typedef int version_fn(int *major, int *minor);
+    const char *nvrtc = s->found[NVRTC], *slash = nvrtc ? strrchr(nvrtc, '/') : NULL;
+    version_fn *fn = (version_fn *)(uintptr_t)function_of(nvrtc, "nvrtcVersion");
+    char *path;
+    int major, minor;
+
+    if (!slash || s->builtins || !fn || fn(&major, &minor) != 0)
+        return;
+    path = xasprintf("%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - nvrtc), nvrtc, major, minor);
+    s->builtins = try_library(NULL, path);
+    free(path);
+}
+
 static void load_libraries(struct plugin_search *s)
 {
-    for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+    for (int i = 0; i < N_NEEDED; i++)
         if (!s->found[i])
             s->found[i] = find_library(s, needed[i].name);
+    load_builtins(s);
 }
 
 static int check_table(const struct plugin *p, const char *path, struct err *err)
@@ -239,13 +274,10 @@ static char *find_plugin(const struct plugin_search *s, const char *name)
 static int check_nccl(const struct plugin_search *s, struct err *err)
 {
     typedef int version_fn(int *version);
-    const char *path = s->found[ARRAY_LEN(needed) - 1];
-    void *handle = path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-    version_fn *fn = handle ? (version_fn *)(uintptr_t)dlsym(handle, "ncclGetVersion") : NULL;
+    const char *path = s->found[NCCL];
+    version_fn *fn = (version_fn *)(uintptr_t)function_of(path, "ncclGetVersion");
     int v = 0;
 
-    if (handle)
-        dlclose(handle); /* it stays loaded */
     if (!fn || fn(&v) != 0 || v >= OLDEST_NCCL)
         return 0;
     return err_set(err, ERR_UNSUPPORTED,
@@ -254,12 +286,29 @@ static int check_nccl(const struct plugin_search *s, struct err *err)
                    path, v / 10000, v / 100 % 100, v % 100);
 }
 
+/* Every CUDA has a libcudnn.so.9, which ends the program where it does not find its own cuBLAS. */
+static int check_cudnn(const struct plugin_search *s, struct err *err)
+{
+    typedef size_t version_fn(void);
+    const char *path = s->found[CUDNN_GRAPH] ? s->found[CUDNN] : NULL;
+    version_fn *fn = (version_fn *)(uintptr_t)function_of(path, "cudnnGetCudartVersion");
+    const int major = fn ? (int)(fn() / 1000) : CUDA_MAJOR;
+
+    if (major == CUDA_MAJOR)
+        return 0;
+    return err_set(
+        err, ERR_UNSUPPORTED,
+        "%s is a cuDNN for CUDA %d, want one for CUDA %d: install that, or put it before "
+        "in the search that --check --device cuda shows",
+        path, major, CUDA_MAJOR);
+}
+
 /* Append to what dlopen said, which names one library alone. */
 static int missing_libraries(const struct plugin_search *s, struct err *err)
 {
     char said[sizeof err->msg], names[160] = "";
 
-    for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+    for (int i = 0; i < N_NEEDED; i++)
         if (!s->found[i] && !needed[i].optional)
             snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s",
                      names[0] ? ", " : "", needed[i].name);
@@ -284,7 +333,8 @@ int plugin_search_load(struct plugin_search *s, const char *name, const struct p
                        "(no CUDA toolkit) or not installed",
                        name, s->plugin.dir[0], s->plugin.dir[s->plugin.n - 1]);
     load_libraries(s);
-    rc = check_nccl(s, err);
+    if ((rc = check_nccl(s, err)) == 0)
+        rc = check_cudnn(s, err);
     if (rc == 0 && (rc = plugin_load_file(path, out, err)) < 0)
         rc = missing_libraries(s, err);
     free(path);
@@ -299,6 +349,7 @@ static void print_dirs(const struct dirs *d, struct buf *out)
 
 void plugin_search_print(struct plugin_search *s, const char *name, struct buf *out)
 {
+    static const char optional_missing[] = "not found; only some plans of cuDNN want it";
     char *path = find_plugin(s, name);
 
     load_libraries(s);
@@ -308,11 +359,12 @@ void plugin_search_print(struct plugin_search *s, const char *name, struct buf *
     buf_printf(out, "NVIDIA's libraries, looked for as the loader does (LD_LIBRARY_PATH, "
                     "ld.so.conf), then in\n");
     print_dirs(&s->library, out);
-    for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+    for (int i = 0; i < N_NEEDED; i++)
         buf_printf(out, "  %s: %s\n", needed[i].name,
                    s->found[i]          ? s->found[i]
-                   : needed[i].optional ? "not found; only some plans of cuDNN want it"
+                   : needed[i].optional ? optional_missing
                                         : "not found");
+    buf_printf(out, "  libnvrtc-builtins: %s\n", s->builtins ? s->builtins : optional_missing);
     free(path);
 }
 

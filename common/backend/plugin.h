@@ -12,7 +12,7 @@
  * Threads: one at a time.
  *
  * Errors:  ERR_UNSUPPORTED: no plugin, one of another version, a missing library (which), one too
- *          old, no driver.
+ *          old or for another CUDA, no driver.
  *
  * The plugin has a hidden copy of base/, tensor/, ir/ and op/ and exports one symbol,
  * PLUGIN_SYMBOL, of type plugin_fn. */

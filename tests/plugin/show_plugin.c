@@ -1,8 +1,24 @@
 /* show_plugin - looks for dptrain-cuda.so as the daemons do, and prints what --check prints: the
- * search, then either the failure or what was found.  Exit status 0: loaded; 1: not. */
+ * search, then either the failure or what was found; and whether nvrtc then compiles, as cuDNN has
+ * it do.  Exit status 0: loaded; 1: not. */
+#include <dlfcn.h>
 #include <stdio.h>
 
 #include "backend/plugin.h"
+
+static int compiles(void)
+{
+    typedef int create_fn(void **program, const char *text, const char *name, int n,
+                          const char *const *headers, const char *const *names);
+    typedef int compile_fn(void *program, int n, const char *const *options);
+    void *nvrtc = dlopen("libnvrtc.so.13", RTLD_LAZY | RTLD_NOLOAD), *program;
+    create_fn *create = nvrtc ? (create_fn *)(uintptr_t)dlsym(nvrtc, "nvrtcCreateProgram") : NULL;
+    compile_fn *compile =
+        create ? (compile_fn *)(uintptr_t)dlsym(nvrtc, "nvrtcCompileProgram") : NULL;
+
+    return compile && create(&program, "__global__ void f() {}", "f", 0, NULL, NULL) == 0 &&
+           compile(program, 0, NULL) == 0;
+}
 
 int main(void)
 {
@@ -23,6 +39,7 @@ int main(void)
         if (p->open(0, &b, &err) < 0)
             buf_printf(&text, "error: %s\n", err.msg);
         backend_close(b);
+        buf_printf(&text, "nvrtc compiles: %s\n", compiles() ? "yes" : "no");
     }
     plugin_search_print(s, "dptrain-cuda.so", &text);
     fputs(buf_cstr(&text), stdout);

@@ -29,18 +29,26 @@ def run(command, **more):
     return done.returncode, done.stdout + done.stderr
 
 
-def old_nccl():
-    """An NCCL that is too old is named with its version, and not by a function that it lacks."""
+def refused(what, library, source, says):
+    """A library of which another version comes first in the search, and what is said of it."""
     folder = tempfile.mkdtemp()
     try:
-        source = "int ncclGetVersion(int *v) { *v = 22005; return 0; }"
-        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", folder + "/libnccl.so.2"],
-                       input=source, text=True, check=True)
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", f"{folder}/{library}",
+                        f"-Wl,-soname,{library}"], input=source, text=True, check=True)
         status, text = run([show], LD_LIBRARY_PATH=folder)
-        check(status == 1 and f"{folder}/libnccl.so.2 is NCCL 2.20.5, want 2.28 or newer" in text,
-              "an old NCCL is refused by its version", text)
+        check(status == 1 and f"error: {folder}/{library} is {says}" in text, what, text)
     finally:
         shutil.rmtree(folder)
+
+
+def other_versions():
+    """Named with their version, and not by a function that they lack, or died of."""
+    refused("an old NCCL is refused by its version", "libnccl.so.2",
+            "int ncclGetVersion(int *v) { *v = 22005; return 0; }",
+            "NCCL 2.20.5, want 2.28 or newer: ")
+    refused("a cuDNN for another CUDA is refused", "libcudnn.so.9",
+            "unsigned long cudnnGetCudartVersion(void) { return 12090; }",
+            "a cuDNN for CUDA 12, want one for CUDA 13: ")
 
 
 def exports():
@@ -54,6 +62,7 @@ def as_it_is():
     check(status == 0, "loads without LD_LIBRARY_PATH", text)
     for what in ("CUDA runtime: 13.", "cuDNN: 9.", "NCCL: 2.", "cuBLASLt: 13."):
         check(what in text, f"says {what}", text)
+    check("nvrtc compiles: yes" in text, "compiles at run time", text)
     if "driver, knows CUDA: none" in text:
         check("no GPU can be used: there is no NVIDIA driver" in text, "says: no driver", text)
         check("error: cuda:0: cannot use the GPU" in text, "does not open", text)
@@ -78,8 +87,9 @@ def without_toolkit():
 
 def from_wheels():
     """As pip lays them out, found through the python3 on PATH."""
+    builtins = [n for n in os.listdir(lib) if re.fullmatch(r"libnvrtc-builtins\.so\.13\.\d+", n)]
     wheels = {"cu13": ["libcudart.so.13", "libcublasLt.so.13", "libnvrtc.so.13",
-                       "libnvJitLink.so.13"],
+                       "libnvJitLink.so.13"] + builtins,
               "cudnn": ["libcudnn.so.9"], "nccl": ["libnccl.so.2"]}
     wheels["cudnn"] += sorted(n for n in os.listdir(lib)
                               if re.fullmatch(r"libcudnn_\w+\.so\.9", n))
@@ -90,6 +100,8 @@ def from_wheels():
     check(status == 0, "loads from site-packages/nvidia/*/lib", text)
     check(re.search(r"libcudnn.so.9: /.*/nvidia/cudnn/lib/libcudnn.so.9", text),
           "says where it found cuDNN", text)
+    check(re.search(r"libnvrtc-builtins: /.*/nvidia/cu13/lib/libnvrtc-builtins.so.13", text) and
+          "nvrtc compiles: yes" in text, "compiles at run time with what pip has", text)
 
 
 def half_a_cudnn():
@@ -112,7 +124,7 @@ def not_from_here():
 
 
 exports()
-old_nccl()
+other_versions()
 as_it_is()
 namespaces = os.geteuid() == 0 and shutil.which("unshare") and \
     subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
