@@ -10,6 +10,8 @@
 #include "ref_backend.h"
 #include "tensor/half.h"
 
+enum { MOST_WRONG = 600 };
+
 struct world {
     const struct op_case *c;
     struct graph *g;
@@ -17,6 +19,7 @@ struct world {
     const struct op_runner *r;
     void **own; /* content of each value as the backend made it */
     void **ref; /* the same for the reference; differs in opaque values and by rounding */
+    char wrong[MOST_WRONG]; /* what is first found wrong with the case, which then ends; or "" */
 };
 
 static void world_init(struct world *w, const struct op_case *c, const struct op_runner *r)
@@ -45,9 +48,13 @@ static void world_fini(struct world *w)
     graph_free(w->g);
 }
 
-static void fail_at(const struct world *w, const struct node *n, const char *what)
+static int is_wrong(const struct world *w) { return w->wrong[0] != 0; }
+
+static void fail_at(struct world *w, const struct node *n, const char *what)
 {
-    fail_msg("case %s, node %s (%s): %s", w->c->name, n->name, op_get(n->op)->name, what);
+    if (!is_wrong(w))
+        snprintf(w->wrong, sizeof w->wrong, "case %s, node %s (%s): %s", w->c->name, n->name,
+                 op_get(n->op)->name, what);
 }
 
 /* One node's memory: a guarded place for each value that it names. */
@@ -116,7 +123,7 @@ static void load(struct places *p, const struct world *w, const struct node *n)
     guarded_set(&p->scratch, NULL);
 }
 
-static void check_guards(const struct places *p, const struct world *w, const struct node *n)
+static void check_guards(const struct places *p, struct world *w, const struct node *n)
 {
     for (int i = 0; i < n->n_in; i++)
         if (n->in[i] != NO_VALUE && !guarded_intact(&p->in[i]))
@@ -129,7 +136,7 @@ static void check_guards(const struct places *p, const struct world *w, const st
 }
 
 /* Inputs stay as they are, but for those that the op updates or adds to. */
-static void check_inputs(const struct places *p, const struct world *w, const struct node *n)
+static void check_inputs(const struct places *p, struct world *w, const struct node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
         unsigned char *now;
@@ -165,27 +172,31 @@ static size_t heap_in_use(const struct world *w)
  * cache, counted as in use, until that is full after 7. */
 enum { TURNS = 10 };
 
-static void run_often(struct kernel *k, struct places *p, const struct world *w,
-                      const struct node *n, unsigned char *copy[NODE_MAX_OUT])
+static void run_once(struct kernel *k, struct world *w, const struct node *n, int is_last)
 {
-    const int n_turns = w->r->n_turns ? w->r->n_turns : TURNS;
+    const uint64_t allocs = alloc_count();
+    const size_t heap = heap_in_use(w);
     struct err err;
 
-    for (int turn = 0; turn < n_turns; turn++) {
-        const uint64_t allocs = alloc_count();
-        size_t heap;
+    if (k->ops->run(k, &err) < 0)
+        fail_at(w, n, err.msg);
+    else if (alloc_count() != allocs || (is_last && heap_in_use(w) != heap))
+        fail_at(w, n, "a run allocated memory");
+    if (backend_sync(w->r->b, &err) < 0)
+        fail_at(w, n, err.msg);
+}
 
+static void run_often(struct kernel *k, struct places *p, struct world *w, const struct node *n,
+                      unsigned char *copy[NODE_MAX_OUT])
+{
+    const int n_turns = w->r->n_turns ? w->r->n_turns : TURNS;
+
+    for (int turn = 0; turn < n_turns && !is_wrong(w); turn++) {
         load(p, w, n);
-        heap = heap_in_use(w);
         if (w->r->before_run)
             w->r->before_run((uint64_t)turn);
-        if (k->ops->run(k, &err) < 0)
-            fail_at(w, n, err.msg);
-        if (alloc_count() != allocs || (turn == n_turns - 1 && heap_in_use(w) != heap))
-            fail_at(w, n, "a run allocated memory");
-        if (backend_sync(w->r->b, &err) < 0)
-            fail_at(w, n, err.msg);
-        for (int i = 0; i < n->n_out; i++) {
+        run_once(k, w, n, turn == n_turns - 1);
+        for (int i = 0; i < n->n_out && !is_wrong(w); i++) {
             if (n->out[i] == NO_VALUE)
                 continue;
             guarded_get(p->at[i], p->now[i]);
@@ -205,32 +216,28 @@ static int is_left_out(const struct world *w, const struct node *n)
     return op_get(n->op)->flags & (OP_ALIAS | OP_ENGINE) || (w->r->has && !w->r->has(n->op));
 }
 
-static struct kernel *make(const struct world *w, const struct node *n)
-{
-    struct kernel *k = NULL;
-    struct err err;
-
-    if (backend_make_kernel(w->r->b, w->g, n, &k, &err) < 0)
-        fail_at(w, n, err.msg);
-    return k;
-}
-
-/* Run the node in places of its own; copy[i] gets output i.  Returns the metrics' new content. */
-static void run_placed(const struct world *w, const struct node *n, size_t shift, int in_place,
+/* Run the node in places of its own; copy[i] gets output i, `metrics` the metrics' new content. */
+static void run_placed(struct world *w, const struct node *n, size_t shift, int in_place,
                        unsigned char *copy[NODE_MAX_OUT], double metrics[METRIC_COUNT])
 {
-    struct kernel *k = make(w, n);
+    struct kernel *k = NULL;
     struct places p;
     struct err err;
 
+    if (backend_make_kernel(w->r->b, w->g, n, &k, &err) < 0) {
+        fail_at(w, n, err.msg);
+        return;
+    }
     places_init(&p, w, n, k->scratch_bytes, shift, in_place);
     if (k->ops->bind(k, p.in_at, p.out_at, p.scratch.at, &err) < 0)
         fail_at(w, n, err.msg);
     run_often(k, &p, w, n, copy);
-    check_guards(&p, w, n);
-    check_inputs(&p, w, n);
-    if (op_get(n->op)->flags & OP_EFFECT)
-        guarded_get(&p.in[input_of(n, w->g->metrics)], metrics);
+    if (!is_wrong(w)) { /* otherwise the device may not even copy */
+        check_guards(&p, w, n);
+        check_inputs(&p, w, n);
+        if (op_get(n->op)->flags & OP_EFFECT)
+            guarded_get(&p.in[input_of(n, w->g->metrics)], metrics);
+    }
     k->ops->free(k);
     places_fini(&p);
 }
@@ -254,7 +261,7 @@ static double unit(const struct world *w, const struct node *n, enum dtype dtype
            (type == DTYPE_F16 ? 0x1p-24 : 0);
 }
 
-static void compare(const struct world *w, const struct node *n, const void *seen, const void *want,
+static void compare(struct world *w, const struct node *n, const void *seen, const void *want,
                     enum dtype dtype, int64_t len)
 {
     double largest = 0;
@@ -269,9 +276,10 @@ static void compare(const struct world *w, const struct node *n, const void *see
         if (fabs(a - b) <= w->c->tol * (largest + 1e-3) + unit(w, n, dtype, b, largest) ||
             (isnan(a) && isnan(b)) || a == b)
             continue;
-        snprintf(text, sizeof text, "element %lld is %.9g, the reference has %.9g", (long long)i, a,
-                 b);
+        snprintf(text, sizeof text, "element %lld of %lld is %.9g, the reference has %.9g",
+                 (long long)i, (long long)len, a, b);
         fail_at(w, n, text);
+        return;
     }
 }
 
@@ -298,8 +306,7 @@ static int is_opaque(const struct graph *g, int value)
 
 /* linear's mask, in the order that backend/cuda/blas.h tells: a bit for each y that is positive;
  * those behind the last column are nobody's. */
-static void check_mask(const struct world *w, const struct node *n,
-                       unsigned char *copy[NODE_MAX_OUT])
+static void check_mask(struct world *w, const struct node *n, unsigned char *copy[NODE_MAX_OUT])
 {
     const struct shape *y = &w->g->value[n->out[0]].shape;
     const int64_t words = w->g->value[n->out[1]].shape.dim[1];
@@ -316,6 +323,7 @@ static void check_mask(const struct world *w, const struct node *n,
             snprintf(text, sizeof text, "row %lld, column %lld is %.9g, but its mask's bit is %d",
                      (long long)row, (long long)c, (double)v, !(v > 0));
             fail_at(w, n, text);
+            return;
         }
 }
 
@@ -328,11 +336,31 @@ static int may_be_in_place(const struct world *w, const struct node *n)
            case_bytes(w->g, n->in[def->inplace_in]) == case_bytes(w->g, n->out[0]);
 }
 
+/* Plain, at an odd address, and in place where that is allowed. */
+static void check_variant(struct world *w, const struct node *n, int variant,
+                          unsigned char *copy[NODE_MAX_OUT])
+{
+    double metrics[METRIC_COUNT];
+
+    if (variant == 2 && !may_be_in_place(w, n))
+        return;
+    run_placed(w, n, variant == 1 ? 16 : 0, variant == 2, copy, metrics);
+    if (is_wrong(w))
+        return;
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i] != NO_VALUE && !is_opaque(w->g, n->out[i]))
+            compare(w, n, copy[i], w->ref[n->out[i]], w->g->value[n->out[i]].dtype,
+                    shape_elements(&w->g->value[n->out[i]].shape));
+    if (n->op == OP_linear && n->out[1] != NO_VALUE)
+        check_mask(w, n, copy);
+    if (op_get(n->op)->flags & OP_EFFECT)
+        compare(w, n, metrics, w->ref[w->g->metrics], DTYPE_F64, METRIC_COUNT);
+}
+
 /* The node on both; then the outputs become the values that later nodes read. */
 static void check_node(struct world *w, const struct node *n)
 {
     unsigned char *copy[NODE_MAX_OUT] = {0};
-    double metrics[METRIC_COUNT];
 
     if (is_left_out(w, n)) {
         run_reference(w, n, w->own);
@@ -340,26 +368,13 @@ static void check_node(struct world *w, const struct node *n)
     }
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i] != NO_VALUE)
-            copy[i] = xmalloc(case_bytes(w->g, n->out[i]) + 1);
+            copy[i] = xcalloc(1, case_bytes(w->g, n->out[i]) + 1);
     for (int i = 0; i < w->g->n_values; i++)
         if (!is_opaque(w->g, i))
             memcpy(w->ref[i], w->own[i], case_bytes(w->g, i));
     run_reference(w, n, w->ref);
-    for (int variant = 0; variant < 3; variant++) {
-        const size_t shift = variant == 1 ? 16 : 0;
-
-        if (variant == 2 && !may_be_in_place(w, n))
-            continue;
-        run_placed(w, n, shift, variant == 2, copy, metrics);
-        for (int i = 0; i < n->n_out; i++)
-            if (n->out[i] != NO_VALUE && !is_opaque(w->g, n->out[i]))
-                compare(w, n, copy[i], w->ref[n->out[i]], w->g->value[n->out[i]].dtype,
-                        shape_elements(&w->g->value[n->out[i]].shape));
-        if (n->op == OP_linear && n->out[1] != NO_VALUE)
-            check_mask(w, n, copy);
-        if (op_get(n->op)->flags & OP_EFFECT)
-            compare(w, n, metrics, w->ref[w->g->metrics], DTYPE_F64, METRIC_COUNT);
-    }
+    for (int variant = 0; variant < 3 && !is_wrong(w); variant++)
+        check_variant(w, n, variant, copy);
     for (int i = 0; i < n->n_out; i++)
         if (copy[i])
             memcpy(w->own[n->out[i]], copy[i], case_bytes(w->g, n->out[i]));
@@ -392,7 +407,7 @@ static double objective(const struct world *w, void **value)
 }
 
 /* The gradient of `input` in `grad`, at up to 6 elements, against central differences. */
-static void check_gradient(const struct world *w, int input, int grad, void **value)
+static void check_gradient(struct world *w, int input, int grad, void **value)
 {
     const float h = 1e-3f, *g = w->own[grad];
     const int64_t len = shape_elements(&w->g->value[input].shape), step = len / 6 + 1;
@@ -411,9 +426,12 @@ static void check_gradient(const struct world *w, int input, int grad, void **va
         low = objective(w, value);
         x[i] = old;
         slope = (high - low) / ((double)up - (double)down);
-        if (fabs(slope - (double)g[i]) > w->c->grad_tol * (largest + 1e-2))
-            fail_msg("case %s: gradient of %s, element %lld is %.6g, differences give %.6g",
+        if (fabs(slope - (double)g[i]) > w->c->grad_tol * (largest + 1e-2)) {
+            snprintf(w->wrong, sizeof w->wrong,
+                     "case %s: gradient of %s, element %lld is %.6g, differences give %.6g",
                      w->c->name, w->g->value[input].name, (long long)i, (double)g[i], slope);
+            return;
+        }
     }
 }
 
@@ -424,33 +442,89 @@ static void check_gradients(struct world *w)
 
     for (int i = 0; i < w->g->n_values; i++)
         memcpy(w->ref[i], w->own[i], case_bytes(w->g, i));
-    for (int i = 0; i < NODE_MAX_IN; i++) {
+    for (int i = 0; i < NODE_MAX_IN && !is_wrong(w); i++) {
         if (w->din[i] == NO_VALUE)
             continue;
         check_gradient(w, n->in[i], w->din[i], w->ref);
         checked++;
     }
-    assert_true(checked > 0);
+    ASSERT(checked > 0); /* such a case has something to check */
+}
+
+/* The nodes that were checked; w->wrong says why not all of them. */
+static int run_case(struct world *w, int with_gradients)
+{
+    int n_nodes = 0;
+
+    for (int k = 0; k < w->g->n_nodes && !is_wrong(w); k++) {
+        check_node(w, &w->g->node[k]);
+        n_nodes += !is_left_out(w, &w->g->node[k]);
+    }
+    if (!is_wrong(w) && with_gradients && w->c->grad_tol > 0 && w->r->types.type == DTYPE_F32)
+        check_gradients(w);
+    return n_nodes;
+}
+
+static int is_wanted(const struct op_runner *r, const struct op_case *c)
+{
+    int named = !r->only;
+
+    for (int i = 0; r->only && r->only[i]; i++)
+        named |= strcmp(r->only[i], c->name) == 0;
+    return named && (r->types.type == DTYPE_F32 || case_is_typed(c));
+}
+
+/* What was wrong so far, to be said again at the end. */
+struct report {
+    char (*wrong)[MOST_WRONG];
+    int n_wrong, n_cases;
+};
+
+static void note(struct report *rep, const char *wrong)
+{
+    print_error("WRONG: %s\n", wrong);
+    rep->wrong = xrealloc(rep->wrong, (size_t)(rep->n_wrong + 1) * sizeof *rep->wrong);
+    snprintf(rep->wrong[rep->n_wrong++], MOST_WRONG, "%s", wrong);
+}
+
+/* Fails if anything was wrong. */
+static void conclude(struct report *rep)
+{
+    const int n = rep->n_wrong;
+
+    for (int i = 0; i < n; i++)
+        print_error("%s%s\n", i ? "       " : "wrong: ", rep->wrong[i]);
+    free(rep->wrong);
+    if (n > 0)
+        fail_msg("%d of the %d cases that ran are wrong, as listed above", n, rep->n_cases);
 }
 
 int op_runner_cases(const struct op_runner *r, int with_gradients)
 {
-    int n_nodes = 0;
+    struct report rep = {0};
+    struct err err;
+    int n_nodes = 0, is_well = 1;
 
-    for (int i = 0; i < n_op_cases; i++) {
+    for (int i = 0; i < n_op_cases && is_well; i++) {
         struct world w;
 
-        if (r->types.type != DTYPE_F32 && !case_is_typed(&op_cases[i]))
+        if (!is_wanted(r, &op_cases[i]))
             continue;
+        printf("case %s\n", op_cases[i].name);
+        fflush(stdout); /* where a kernel hangs or ends the process, this tells which */
+        rep.n_cases++;
         world_init(&w, &op_cases[i], r);
-        for (int k = 0; k < w.g->n_nodes; k++) {
-            check_node(&w, &w.g->node[k]);
-            n_nodes += !is_left_out(&w, &w.g->node[k]);
+        n_nodes += run_case(&w, with_gradients);
+        if (is_wrong(&w)) {
+            note(&rep, w.wrong);
+            is_well = backend_sync(r->b, &err) == 0;
+            if (!is_well)
+                print_error("the device takes no more work, so no case behind this one ran: %s\n",
+                            err.msg);
         }
-        if (with_gradients && w.c->grad_tol > 0 && r->types.type == DTYPE_F32)
-            check_gradients(&w);
         world_fini(&w);
     }
+    conclude(&rep);
     return n_nodes;
 }
 

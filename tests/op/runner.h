@@ -3,8 +3,11 @@
  * every run; nothing written outside, also where tensors lie at odd addresses; outputs overwritten
  * in full; in place as out of place; no allocation in a run; and every allocation of making one
  * failing.  In half precision an element may be one unit in its last place beside the reference,
- * which gets the same rounded inputs and rounds once; differences are F32's.  Fails by cmocka,
- * naming case and node. */
+ * which gets the same rounded inputs and rounds once; differences are F32's.
+ *
+ * Each case is named on stdout before it runs.  What is wrong with one is told at once, and the
+ * next one runs, unless the backend takes no more work; at the end all that was wrong is listed,
+ * and cmocka fails the test. */
 #ifndef TESTS_OP_RUNNER_H
 #define TESTS_OP_RUNNER_H
 
@@ -20,6 +23,7 @@ struct op_runner {
     void (*before_run)(uint64_t turn); /* may be NULL */
     int (*has)(int op);      /* operators to run on it, the rest on the reference; NULL: all */
     struct case_types types; /* zero: F32 */
+    const char *const *only; /* cases to run, by name, NULL-terminated; NULL: all */
     int rounds_twice; /* 1: results pass through memory in the node's type before they are done */
 };
 
