@@ -5,8 +5,15 @@
  *
  * Each size and type is summed as the host asks for it, then recorded and launched, again and
  * again; every sum is compared.  At the end rank 0 launches, twice, some that nobody joins, and all
- * leave: they must return, and their latch must have seen that.  What stopped them is told. */
+ * leave: they must return, and their latch must have seen that.  What stopped them is told.
+ *
+ * Each stage is named before it begins, and has 30 s (a quarter of DPTRAIN_PATIENCE where that is
+ * set).  Then it is given up; where it cannot be, for a library does not return, the process says
+ * so
+ * ("is stuck in"), stays GRACE_S for whoever wants to look at its threads, and ends. */
 #include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +29,7 @@
 #include "tensor/half.h"
 
 enum { MOST_RANKS = 4, N_EAGER = 5, N_LAUNCHES = 50, N_LEFT = 4, SMALLEST = 1 << 10 };
-enum { LONG_MS = 60000, STOP_MS = 10000 };
+enum { STOP_MS = 10000, GRACE_S = 20 };
 
 struct rank {
     int rank, size;
@@ -35,6 +42,51 @@ struct rank {
     float *veto;
     struct recording *recording;
 };
+
+/* ---- stages ---- */
+
+static char stage[200]; /* what this process does; the handler of SIGALRM reads it */
+static int64_t stage_ns;
+static int stage_s = 30; /* the longest */
+static volatile sig_atomic_t is_stuck;
+
+/* SIGALRM, once and again; safe in a handler: nothing is formatted. */
+static void say_stuck(int signal)
+{
+    static const char text[] = "gpu_reduce: is stuck in: ";
+
+    (void)signal;
+    if (is_stuck || write(2, text, sizeof text - 1) < 0 || write(2, stage, strlen(stage)) < 0)
+        _exit(1);
+    is_stuck = 1;
+    alarm(GRACE_S);
+}
+
+static void watch_stages(void)
+{
+    const char *patience = getenv("DPTRAIN_PATIENCE");
+    struct sigaction act = {.sa_handler = say_stuck, .sa_flags = SA_RESTART};
+
+    if (patience && atoi(patience) >= 4)
+        stage_s = atoi(patience) / 4;
+    sigaction(SIGALRM, &act, NULL);
+}
+
+__attribute__((format(printf, 2, 3))) static void begin(const struct rank *r, const char *form, ...)
+{
+    char text[sizeof stage - 20];
+    va_list args;
+
+    va_start(args, form);
+    vsnprintf(text, sizeof text, form, args);
+    va_end(args);
+    alarm(0);
+    snprintf(stage, sizeof stage, "rank %d: %s\n", r->rank, text);
+    stage_ns = clock_mono_ns();
+    if (r->rank == 0)
+        printf("  %s\n", text);
+    alarm((unsigned)stage_s + GRACE_S / 2); /* what can be given up is, before */
+}
 
 /* Small integers: their sums are exact in every type. */
 static float element(int rank, int64_t i) { return (float)((rank + 1) * (i % 8 + 1)); }
@@ -55,7 +107,6 @@ static int queue_reduce(struct rank *r, int64_t n, enum dtype t, struct err *err
 
 static int queue_sum(struct rank *r, int64_t n, enum dtype t, struct err *err)
 {
-
     if (backend_copy(r->b, r->x, r->source, (size_t)n * dtype_size(t), err) < 0)
         return err->code;
     if (queue_reduce(r, n, t, err) < 0)
@@ -67,8 +118,11 @@ static int finish(struct rank *r, struct err *err)
 {
     int rc;
 
-    while ((rc = backend_poll(r->b, err)) == 1 && coll_poll(r->coll, err) == 0)
+    while ((rc = backend_poll(r->b, err)) == 1 && coll_poll(r->coll, err) == 0) {
+        if (clock_since_s(stage_ns) > stage_s)
+            return err_set(err, ERR_TIMEOUT, "not done after %d s", stage_s);
         sched_yield();
+    }
     return rc < 0 ? rc : coll_poll(r->coll, err);
 }
 
@@ -131,13 +185,18 @@ static int sum(struct rank *r, size_t n_bytes, enum dtype t, struct err *err)
 
     backend_recording_free(r->b, r->recording);
     r->recording = NULL;
-    if (fill(r, n, t, err) < 0 || repeat(r, n, t, N_EAGER, &eager, err) < 0 ||
-        record(r, n, t, err) < 0 || repeat(r, n, t, N_LAUNCHES, &launched, err) < 0)
+    begin(r, "%zu bytes of %s: eager", n_bytes, dtype_name(t));
+    if (fill(r, n, t, err) < 0 || repeat(r, n, t, N_EAGER, &eager, err) < 0)
+        return err_wrap(err, "%zu bytes of %s", n_bytes, dtype_name(t));
+    begin(r, "%zu bytes of %s: recording", n_bytes, dtype_name(t));
+    if (record(r, n, t, err) < 0)
+        return err_wrap(err, "%zu bytes of %s", n_bytes, dtype_name(t));
+    begin(r, "%zu bytes of %s: launching", n_bytes, dtype_name(t));
+    if (repeat(r, n, t, N_LAUNCHES, &launched, err) < 0)
         return err_wrap(err, "%zu bytes of %s", n_bytes, dtype_name(t));
     if (r->rank == 0)
         printf("%9zu bytes of %-4s: %8.3f ms eager, %8.3f ms recorded\n", n_bytes, dtype_name(t),
                eager, launched);
-    fflush(stdout);
     return 0;
 }
 
@@ -175,6 +234,7 @@ static int record_many(struct rank *r, struct err *err)
     struct err other;
     int rc = 0;
 
+    begin(r, "recording what nobody joins");
     backend_recording_free(r->b, r->recording);
     r->recording = NULL;
     if (backend_record_begin(r->b, err) < 0)
@@ -196,6 +256,7 @@ static int leave(struct rank *r, struct err *err)
     struct err why;
     float veto = -1;
 
+    begin(r, "launching what nobody joins, and an abort");
     for (int i = 0; r->rank == 0 && i < 2; i++)
         if (backend_launch(r->b, r->recording, err) < 0)
             return err->code;
@@ -221,6 +282,7 @@ static void close_rank(struct rank *r)
 {
     struct err err;
 
+    begin(r, "closing");
     if (r->coll)
         (void)coll_device_quiesce(r->coll, STOP_MS, &err);
     if (r->b)
@@ -268,11 +330,12 @@ static int connect_rank(struct rank *r, const uint8_t *ids, struct err *err)
     const int64_t start_ns = clock_mono_ns();
 
     if (coll_device_new(r->ops, r->b, &o, &r->coll, err) < 0 ||
-        coll_device_connect(r->coll, ids, COLL_ID_BYTES, LONG_MS, err) < 0)
+        coll_device_connect(r->coll, ids, COLL_ID_BYTES, 900 * stage_s, err) < 0)
         return err->code;
     if (r->rank == 0)
         printf("%d ranks connected in %.1f ms\n", r->size,
                (double)(clock_mono_ns() - start_ns) / 1e6);
+    begin(r, "registering %zu bytes", r->most_bytes);
     return coll_device_register(r->coll, r->x, r->most_bytes, err);
 }
 
@@ -280,8 +343,12 @@ static int run(struct rank *r)
 {
     uint8_t id[COLL_ID_BYTES];
     struct err err;
-    int rc = open_rank(r, &err);
+    int rc;
 
+    begin(r, "opening the GPU");
+    rc = open_rank(r, &err);
+    if (rc == 0)
+        begin(r, "connecting");
     if (rc == 0 && r->rank == 0)
         rc = coll_device_make_ids(r->ops, r->size, id, &err);
     if (rc == 0)
@@ -294,9 +361,9 @@ static int run(struct rank *r)
         rc = record_many(r, &err);
     if (rc == 0)
         rc = leave(r, &err);
-    close_rank(r);
     if (rc < 0)
-        fprintf(stderr, "gpu_reduce: rank %d: %s\n", r->rank, err.msg);
+        fprintf(stderr, "gpu_reduce: %.*s: %s\n", (int)strcspn(stage, "\n"), stage, err.msg);
+    close_rank(r);
     return rc < 0;
 }
 
@@ -327,6 +394,8 @@ int main(int argc, char **argv)
                 SMALLEST);
         return 2;
     }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what a process that is killed has said stays */
+    watch_stages();
     if (pipe(r.pipes) < 0 || fork_ranks(&r, pids) < 0) {
         perror("gpu_reduce");
         return 1;
@@ -339,6 +408,7 @@ int main(int argc, char **argv)
     if (r.rank > 0)
         return rc;
     close(r.pipes[1]);
+    begin(&r, "waiting for the other ranks to end");
     for (int k = 1; k < r.size; k++)
         rc |= waitpid(pids[k], &status, 0) == pids[k] && status == 0 ? 0 : rc ? rc : 1;
     return rc;
