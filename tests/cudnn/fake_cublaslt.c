@@ -13,7 +13,7 @@
 
 int fake_refuse_tails, fake_open_things, fake_queries, fake_disowned = -1;
 int fake_runs[FAKE_ENGINES];
-static int fail_in;
+static int fail_in, is_silent;
 
 void fakes_refuse_tails(int how) { fake_refuse_tails = how; }
 
@@ -34,6 +34,8 @@ int fakes_queries(void) { return fake_queries; }
 int fakes_runs(int i) { return fake_runs[i]; }
 
 void fakes_disown(int i) { fake_disowned = i; }
+
+void fakes_keep_silent(int silent) { is_silent = silent; }
 
 void fakes_forget_runs(void)
 {
@@ -314,11 +316,14 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *alg
 {
     if (fake_fails())
         return CUBLAS_STATUS_INTERNAL_ERROR;
+    if (is_silent)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
 
-    const uint64_t flags =
-        algo->data[0] == ALGO_TF32
-            ? CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32
-            : CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
+    const uint64_t tf32 = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32;
+    const uint64_t f32 = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
+    const uint64_t flags = algo->data[0] == ALGO_TF32    ? tf32
+                           : algo->data[0] == FAKE_FIRST ? f32
+                                                         : tf32 | f32; /* its kind can do both */
 
     ASSERT(name == CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS && n_bytes == sizeof flags);
     memcpy(value, &flags, sizeof flags);
@@ -452,7 +457,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
                           d,
                           workspace,
                           (int)algo->data[0]};
-    ASSERT(p->algo != ALGO_TF32 || p->a.type != DTYPE_F32);
+    ASSERT(p->algo != ALGO_TF32 || p->a.type != DTYPE_F32 || is_silent);
     ASSERT(algo->data[1] == signature(desc, ld));
     ASSERT(p->a.type == p->b.type && (p->c.type == p->a.type || p->c.type == DTYPE_F32));
     if (what->epilogue & BIAS || what->epilogue == CUBLASLT_EPILOGUE_BGRADB)

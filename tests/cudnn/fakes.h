@@ -45,6 +45,9 @@ void fakes_forget_runs(void); /* and queries */
 void fakes_disown(
     int i); /* from now on engine i is not repeatable, algorithm i unknown; -1: none */
 
+/* Products' algorithms do not tell how they round. */
+void fakes_keep_silent(int silent);
+
 int fakes_open_things(void); /* handles and descriptors that were not given back */
 
 #ifdef __cplusplus

@@ -66,6 +66,19 @@ static void first_is_taken(void **state)
     assert_int_equal(shell("! test -e '%s'"), 0); /* nothing is kept */
 }
 
+/* Algorithms that do not tell how they round are taken all the same: the compute type stands. */
+static void silence_is_no_refusal(void **state)
+{
+    (void)state;
+    fakes_keep_silent(1);
+    start(&kept, NULL);
+    start(&kept, NULL);
+    fakes_keep_silent(0);
+    assert_int_equal(fakes_queries(), 0); /* kept, too */
+    start(&plain, NULL);
+    expect_only(FAKE_FIRST);
+}
+
 static void next_start_asks_nothing(void **state)
 {
     float y[3][LAYERS_Y];
@@ -225,6 +238,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(first_is_taken, fresh),
+        cmocka_unit_test_setup(silence_is_no_refusal, fresh),
         cmocka_unit_test_setup(next_start_asks_nothing, fresh),
         cmocka_unit_test_setup(fastest_is_taken, fresh),
         cmocka_unit_test_setup(untimed_is_not_kept, fresh),

@@ -205,19 +205,23 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, size_t max_workspa
     return st;
 }
 
-/* Whether the numbers stay what they are: see blas.h. */
-static int allowed(const cublasLtMatmulAlgo_t *algo, const struct key *key)
+/* A second look at what the compute type forbids already: an algorithm that owns to nothing but
+ * rounded factors is refused in float32.  One that names float32 among what its kind can do is
+ * believed; one that cannot be asked is, where there is no other. */
+enum verdict { REFUSED, UNKNOWN, FINE };
+
+static enum verdict look_at(const cublasLtMatmulAlgo_t *algo, const struct key *key)
 {
     uint64_t flags = 0;
     size_t n = 0;
 
     if (key->ab != DTYPE_F32 || key->allow_tf32)
-        return 1;
+        return FINE;
     if (cublasLtMatmulAlgoCapGetAttribute(algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags,
-                                          sizeof flags, &n) != CUBLAS_STATUS_SUCCESS)
-        return 0;
-    return !(flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_INPUT_TYPE_MASK &
-             ~CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F);
+                                          sizeof flags, &n) != CUBLAS_STATUS_SUCCESS ||
+        !(flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_INPUT_TYPE_MASK))
+        return UNKNOWN;
+    return flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F ? FINE : REFUSED;
 }
 
 static int no_algorithm(const struct key *k, int n_seen, struct err *err)
@@ -232,13 +236,25 @@ static int no_algorithm(const struct key *k, int n_seen, struct err *err)
         k->allow_tf32 ? "allowed" : "not allowed", k->max_workspace >> 20);
 }
 
+/* Of n_seen those with this verdict, at most n, in their order; how many. */
+static int pick(const cublasLtMatmulHeuristicResult_t *seen, int n_seen, const struct key *key,
+                enum verdict want, struct candidate *out, int n)
+{
+    int n_found = 0;
+
+    for (int i = 0; i < n_seen && n_found < n; i++)
+        if (seen[i].state == CUBLAS_STATUS_SUCCESS && look_at(&seen[i].algo, key) == want)
+            out[n_found++] = (struct candidate){seen[i].algo, seen[i].workspaceSize};
+    return n_found;
+}
+
 /* Algorithms within the rules, best first, at most n; how many, or < 0. */
 static int ask(struct blas *b, const struct blas_product *p, const struct key *key,
                struct candidate *out, int n, struct err *err)
 {
     cublasLtMatmulHeuristicResult_t result[CANDIDATES];
     cublasLtMatmulPreference_t pref = NULL;
-    int n_seen = 0, n_found = 0;
+    int n_seen = 0, n_found;
     cublasStatus_t st = cublasLtMatmulPreferenceCreate(&pref);
 
     if (st == CUBLAS_STATUS_SUCCESS)
@@ -250,9 +266,9 @@ static int ask(struct blas *b, const struct blas_product *p, const struct key *k
         cublasLtMatmulPreferenceDestroy(pref);
     if (st != CUBLAS_STATUS_SUCCESS && st != CUBLAS_STATUS_NOT_SUPPORTED)
         return failed(st, "ask for algorithms", err);
-    for (int i = 0; i < n_seen && n_found < n; i++)
-        if (result[i].state == CUBLAS_STATUS_SUCCESS && allowed(&result[i].algo, key))
-            out[n_found++] = (struct candidate){result[i].algo, result[i].workspaceSize};
+    n_found = pick(result, n_seen, key, FINE, out, n);
+    if (n_found == 0)
+        n_found = pick(result, n_seen, key, UNKNOWN, out, n);
     return n_found ? n_found : no_algorithm(key, n_seen, err);
 }
 
@@ -378,7 +394,7 @@ static int restore(struct blas *b, const struct blas_product *p, const struct ke
         ok = cublasLtMatmulAlgoCheck(b->handle, p->desc, p->a, p->b, p->c, p->c, &out->algo,
                                      &result) == CUBLAS_STATUS_SUCCESS &&
              result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= key->max_workspace &&
-             allowed(&out->algo, key);
+             look_at(&out->algo, key) != REFUSED;
         out->workspace = result.workspaceSize;
     }
     buf_fini(&kept);

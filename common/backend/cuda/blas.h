@@ -8,8 +8,9 @@
  * The algorithm is the heuristics' first within the rules, or with autotune the fastest of the
  * first ones; equal products share the choice, so one shape always gives the same bits.  Choices
  * are kept in the backend's plan cache; a kept one must pass cuBLASLt's own check and the rules
- * again.  Refused: rounding inputs to TF32 unless allowed, and splitting the sum with anything but
- * a workspace in float32 (an order that does not vary). alpha = 1 and beta = 0 are host constants:
+ * again.  Refused: rounding inputs to TF32 unless allowed (the compute type says so, and what an
+ * algorithm tells of itself), and splitting the sum with anything but a workspace in float32 (an
+ * order that does not vary). alpha = 1 and beta = 0 are host constants:
  * C is overwritten, and a captured step holds no pointer to the host.
  *
  * Its gelu is gelu_tanh (op/activation.c); the exact one is left to a pass.  What a tail with an
@@ -23,7 +24,8 @@
  * Life:    open -> products -> free products -> close.
  * Threads: one.
  * Errors:  ERR_UNSUPPORTED (no algorithm: shapes, epilogue), ERR_DEVICE (cuBLASLt's status).
- * Never ran on a GPU so far, and no algorithm was asked for: cuBLASLt cannot be opened without one.
+ * Never ran on a GPU so far, and no algorithm was asked for: cuBLASLt cannot be opened without one
+ * (its descriptors can: cudnn/descriptors).
  * tests/cudnn has a stand-in compute what it is described here, every tail included. */
 #ifndef BACKEND_CUDA_BLAS_H
 #define BACKEND_CUDA_BLAS_H
