@@ -1,26 +1,36 @@
 """gpu - dptrain beside PyTorch on one GPU, in turn, in one call.
 
-    bench.py gpu [--build DIR] [--python PYTHON] [--rounds N] [--case NAME]... [--precision P]...
-                 [--minutes N] [--record] [--rehearse]
+    bench.py gpu [--build DIR] [--python PYTHON] [--rounds N] [--others N] [--case NAME]...
+                 [--precision P]... [--minutes N] [--record] [--rehearse [cpu|cuda]]
 
 LeNet on MNIST, one rank, the set resident on the GPU.  Contenders: ours, and with train.autotune,
 since PyTorch's side picks its convolutions by timing, too; PyTorch eager, compiled (torch.compile,
-max-autotune) and as its own CUDA graph (torch_gpu.py).  Beside the rates stand the
-card's ceilings for copies and products as PyTorch reaches them, and how much of the all-reduces is
-exposed with two ranks: on a GPU each where there are two, else both on one GPU
-(--test-shared-gpu), which says that it works and nothing about speed.
+max-autotune) and as its own CUDA graph (torch_gpu.py).  Rates are of steady training: PyTorch's
+first tenth is not counted, nor our first epoch, in which libraries are loaded and the step is
+recorded; what passes between our epochs is told beside.
 
 Goals, in steps per second at batch 256, float32, ours tuned: 8 times PyTorch eager, 1.5 times
 PyTorch's graph.
 
---minutes N  begin no run after so long; the goals' runs come first, and what is missing is named
---rehearse   all of it on the CPU with few steps: proves the script, measures nothing
-Exit status 0: measured (goals met or not: the table says it); 1: a contender failed, or time ran
-out; 77: no GPU, or no MNIST.
+What decides these is run first, --rounds times (3) in turn.  Then come gpu_profile, which says
+where our step's time goes, kernel by kernel; the card's ceilings for copies and products as PyTorch
+reaches them; everything else, --others times (1), compiled (in float32 only: it takes minutes)
+behind the rest; and how much of the all-reduces is exposed with two ranks: on a GPU each where
+there are two, else both on one GPU (--test-shared-gpu), which says that it works and nothing about
+speed.
+
+--minutes N  no run begins or goes on after so long; what is missing is named.  We expect 2 to take
+             what decides the goals, and 9 nearly all of it; nobody has timed it.
+--record     append it to RESULTS.md beside this file
+--rehearse   all of it on the CPU with few steps: proves the script, measures nothing; with cuda,
+             our part on a GPU, which may be a simulated one
+Exit status 0: measured (goals met or not: the table says it); 1: something failed, or time ran
+out, or there is no PyTorch; 77: no GPU, or no MNIST.
 """
 import argparse
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -28,120 +38,248 @@ import time
 
 import bench
 
-CASES = {"batch 256": dict(batch=256, steps=4000), "batch 64": dict(batch=64, steps=8000)}
-OURS = {"ours": (), "ours, tuned": ("--set", "train.autotune=true")}
+LIMIT_S = 150  # of one run; it is not tried again
+COMPILED_LIMIT_S = 300
+LEAST_S = 5  # with less left, none is begun
+CASES = {"batch 256": 256, "batch 64": 64}
+TUNED = "ours, tuned"
+OURS = {"ours": (), TUNED: ("--set", "train.autotune=true")}
 KINDS = ("eager", "compiled", "graph")
+STEPS = {"eager": 4000, "compiled": 8000}  # a few seconds of each
+STEPS_OF_OTHERS = 20000
+LEARNT = 1.0  # the loss that so many steps go below; 2.3 is that of a guess
 GOALS = {("batch 256", "float32", "eager"): 8.0, ("batch 256", "float32", "graph"): 1.5}
+PROFILE, CEILINGS, EXPOSURE = "profile", "ceilings", "2 ranks"
 # precision: what the job says for it
 PRECISIONS = {"float32": ("precision=float32",),
               "tf32": ("precision=float32", "train.tf32=true"),
               "bfloat16": ("precision=bfloat16",)}
 
 
-def torch_line(args, *more):
-    command = [args.python, os.path.join(bench.HERE, "torch_gpu.py"), "--device", args.device]
-    return bench.finish([subprocess.Popen(command + list(more), stdout=subprocess.PIPE,
-                                          stderr=subprocess.PIPE, text=True)])
+def plan(args):
+    """What is run, in order: (round, (case, precision, who), or one of the three above)."""
+    every = [(case, precision, who) for case in args.case for precision in args.precision
+             for who in (*OURS, *args.kinds) if who != "compiled" or precision == "float32"]
+    goals = [key for key in every if key in GOALS or (*key[:2], "eager") in GOALS and
+             key[2] == TUNED]
+    of_goals = {key[:2] for key in goals}
+    others = sorted((key for key in every if key not in goals),
+                    key=lambda key: (key[:2] not in of_goals, key[2] == "compiled"))
+    return [(n, key) for n in range(1, args.rounds + 1) for key in goals] + \
+        ([(1, PROFILE)] if args.device == "cuda" else []) + \
+        ([(1, CEILINGS)] if args.kinds else []) + \
+        [(n, key) for n in range(1, args.others + 1) for key in others] + [(1, EXPOSURE)]
 
 
-def run_torch(args, case, precision, kind):
-    return torch_line(args, "--data", bench.DATA, "--batch", str(case["batch"]), "--steps",
-                      str(case["steps"]), "--kind", kind, "--precision", precision)
+def name_of(what):
+    return what if isinstance(what, str) else ", ".join(what)
 
 
-def run_ours(args, case, precision, ranks=1, options=()):
-    sets = [word for setting in PRECISIONS[precision] for word in ("--set", setting)]
-    said = bench.run_ours(args.build, dict(case, ranks=ranks, threads=1),
-                          ("--device", args.device, *sets, *options))
-    return dict(said, steps_per_second=said["samples_per_second"] / case["batch"])
+def is_ours(what):
+    return not isinstance(what, str) and what[2] in OURS
 
 
-def attempt(args, failures, what, runner, *more):
-    """What the runner says; None where it fails, or no time is left for it."""
-    if time.monotonic() >= args.until:
-        failures.append(f"{what}: no time was left")
-        return None
-    start = time.monotonic()
-    try:
-        said = runner(*more)
-    except RuntimeError as failure:
-        failures.append(what)
-        said = None
-        print(f"{what} failed: {failure}", file=sys.stderr, flush=True)
-    else:
-        print(f"{what}: {said} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)
-    return said
+def is_compiled(what):
+    return not isinstance(what, str) and what[2] == "compiled"
 
 
-def measure(args, failures):
-    """(case, precision, who) -> what each round said"""
-    results = {}
-    for number in range(args.rounds):
-        for name in args.case or CASES:
-            case = dict(CASES[name], **({"steps": 20} if args.rehearse else {}))
-            for precision in args.precision or PRECISIONS:
-                runs = [(who, lambda options=options: run_ours(args, case, precision,
-                                                               options=options))
-                        for who, options in OURS.items()]
-                runs += [(kind, lambda kind=kind: run_torch(args, case, precision, kind))
-                         for kind in (KINDS[:1] if args.rehearse else KINDS)]
-                for who, run in runs:
-                    key = (name, precision, who)
-                    said = attempt(args, failures, f"round {number + 1}: {', '.join(key)}", run)
-                    if said:
-                        results.setdefault(key, []).append(said)
-    return results
+def reason_of(failure):
+    lines = str(failure).strip().splitlines()
+    kind = "" if isinstance(failure, RuntimeError) else f"{type(failure).__name__} "
+    return kind + (lines[-1][:160] if lines else "no reason given")
 
 
-def exposure(args, failures, n_gpus):
-    """Two ranks' exposed all-reduce; float32, batch 256."""
-    case = dict(CASES["batch 256"], steps=20 if args.rehearse else 200)
-    shared = args.device == "cuda" and n_gpus < 2
-    said = attempt(args, failures, "2 ranks, ours", run_ours, args, case, "float32", 2,
-                   ("--test-shared-gpu",) if shared else ())
-    if not said:
-        return "2 ranks: failed."
-    where = "both on one GPU by --test-shared-gpu, no measure of speed" if shared else \
-        "one GPU each" if args.device == "cuda" else "on CPUs"
-    return (f"2 ranks at batch 256 ({where}): {said['step_ms']:.3f} ms a step, of that "
-            f"{said['comm_exposed_ms']:.3f} ms in exposed all-reduces.")
+class Bench:
+    """results[what]: what each round said.  failures: a line for what is missing."""
+
+    def __init__(self, args, n_gpus=0):
+        self.args, self.n_gpus = args, n_gpus
+        self.results, self.failures, self.late = {}, [], set()
+
+    def limit_of(self, what):
+        """Seconds that the next run may take."""
+        limit = bench.LIMIT_S if self.args.rehearse else \
+            COMPILED_LIMIT_S if is_compiled(what) else LIMIT_S
+        return min(limit, self.args.until - time.monotonic())
+
+    def attempt(self, number, what):
+        """One run.  Whatever it ends with, the others go on."""
+        name = f"{name_of(what)}, round {number}"
+        limit = self.limit_of(what)
+        if what in self.late or limit < LEAST_S:
+            self.failures.append(f"{name}: " + ("not tried again" if what in self.late else
+                                                "no time was left"))
+            return
+        start = time.monotonic()
+        try:
+            said = self.run(what, limit)
+        except Exception as failure:  # pylint: disable=broad-except
+            said = f"failed: {failure}"
+            self.failures.append(f"{name}: {reason_of(failure)}")
+            if isinstance(failure, bench.Late):
+                self.late.add(what)
+        else:
+            self.results.setdefault(what, []).append(said)
+        print(f"{name} ({time.monotonic() - start:.0f} s): {said}", file=sys.stderr, flush=True)
+
+    def run(self, what, limit):
+        special = {PROFILE: self.profile, CEILINGS: self.ceilings, EXPOSURE: self.exposure}
+        if what in special:
+            return special[what](limit)
+        return self.contender(*what, limit)
+
+    def steps_of(self, who):
+        return 8 if self.args.rehearse else STEPS.get(who, STEPS_OF_OTHERS)
+
+    def ours(self, batch, precision, limit, options=(), ranks=1, steps=None):
+        sets = [word for setting in PRECISIONS[precision] for word in ("--set", setting)]
+        case = dict(batch=batch, steps=steps or self.steps_of("ours"), ranks=ranks, threads=1)
+        said = bench.run_ours(self.args.build, case,
+                              ("--device", self.args.device, *sets, *options), limit)
+        return dict(said, steps_per_second=said["samples_per_second"] / batch)
+
+    def contender(self, case, precision, who, limit):
+        if who in OURS:
+            said = self.ours(CASES[case], precision, limit, OURS[who])
+            learnt = said["loss"] is not None and said["loss"] < LEARNT
+            if not learnt and not self.args.rehearse:
+                raise RuntimeError(f"it does not learn: loss {said['loss']}")
+            return said
+        return self.torch(limit, "--data", bench.DATA, "--batch", str(CASES[case]), "--steps",
+                          str(self.steps_of(who)), "--kind", who, "--precision", precision)
+
+    def torch(self, limit, *more):
+        device = "cpu" if self.args.rehearse else "cuda"
+        command = [self.args.python, os.path.join(bench.HERE, "torch_gpu.py"), "--device", device]
+        return bench.finish([subprocess.Popen(command + list(more), stdout=subprocess.PIPE,
+                                              stderr=subprocess.PIPE, text=True)], limit)
+
+    def ceilings(self, limit):
+        return self.torch(limit, "--ceilings")
+
+    def profile(self, limit):
+        """gpu_profile's table of the tuned step at batch 256, float32."""
+        program = bench.program_of(self.args.build, os.path.join("tests", "gpu"), "gpu_profile")
+        process = subprocess.Popen([program, "8" if self.args.rehearse else "256", "float32",
+                                    "tuned"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True)
+        [(out, err)] = bench.outputs_of([process], limit)
+        if process.returncode:
+            raise RuntimeError(f"{out[-600:]}{err[-600:]}\nits status is {process.returncode}")
+        return out.rstrip()
+
+    def exposure(self, limit):
+        """Two ranks' exposed all-reduces; float32, batch 256."""
+        shared = self.args.device == "cuda" and self.n_gpus < 2
+        said = self.ours(256, "float32", limit, ("--test-shared-gpu",) if shared else (), ranks=2,
+                         steps=None if self.args.rehearse else 200)
+        where = "both on one GPU by --test-shared-gpu, no measure of speed" if shared else \
+            "one GPU each" if self.args.device == "cuda" else "on CPUs"
+        return (f"2 ranks at batch 256 ({where}): {said['step_ms']:.3f} ms a step, of that "
+                f"{said['comm_exposed_ms']:.3f} ms in exposed all-reduces.")
+
+
+# ---- what is told of it ----
+
+
+def ratio_text(results, key):
+    """How many times as fast ours is as KEY's, and whether that is the goal."""
+    ours = results.get((*key[:2], TUNED))
+    if not ours or key[2] in OURS:
+        return ""
+    ratio = bench.middle(ours, "steps_per_second") / bench.middle(results[key], "steps_per_second")
+    goal = GOALS.get(key)
+    return f"{ratio:.2f}" + (f" ({'meets' if ratio >= goal else 'misses'} {goal})" if goal else "")
+
+
+def who_text(who, runs):
+    if who in OURS:
+        return who
+    return f"PyTorch {who}, {'/'.join(sorted({r['layout'] for r in runs}))}"
 
 
 def rows(results):
-    yield "| case | precision | who | steps/s (range) | ours, tuned, is x |"
-    yield "|---|---|---|---|---|"
-    for (name, precision, who), runs in results.items():
+    yield "| case | precision | who | rounds | steps/s, median (range) | ours, tuned, is x |"
+    yield "|---|---|---|---|---|---|"
+    keys = [key for key in results if not isinstance(key, str)]
+    order = [list(CASES), list(PRECISIONS), [*OURS, *KINDS]]
+    for key in sorted(keys, key=lambda key: [names.index(x) for names, x in zip(order, key)]):
+        runs = results[key]
         rates = [r["steps_per_second"] for r in runs]
-        ours = results.get((name, precision, "ours, tuned"))
-        ratio = ""
-        if ours and who not in OURS:
-            x = statistics.median(r["steps_per_second"] for r in ours) / statistics.median(rates)
-            goal = GOALS.get((name, precision, who))
-            ratio = f"{x:.2f}" + (f" ({'meets' if x >= goal else 'misses'} {goal})" if goal else "")
-        label = who if who in OURS else f"PyTorch {who}"
-        yield (f"| {name} | {precision} | {label} | {statistics.median(rates):,.0f} "
-               f"({min(rates):,.0f} to {max(rates):,.0f}) | {ratio} |")
+        yield (f"| {key[0]} | {key[1]} | {who_text(key[2], runs)} | {len(runs)} "
+               f"| {statistics.median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f}) "
+               f"| {ratio_text(results, key)} |")
 
 
-def describe(args, peak, exposed):
+def heading(args, results):
     commit, machine = bench.commit_and_cpu()
-    text = [f"## {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}, GPU: {peak['gpu']}", "",
-            f"{machine}; PyTorch {peak['version']} with cuDNN {peak['cudnn']}; medians of "
-            f"{args.rounds}.  Ceilings by PyTorch: copy {peak['copy_tb_s']:.2f} TB/s, products " +
-            ", ".join(f"{p} {peak[f'gemm_{p}_tflop_s']:.0f} TFLOP/s"
-                      for p in ("float32", "tf32", "bfloat16")) + ".", "", exposed, ""]
-    if args.device == "cuda":
+    theirs = [r for runs in results.values() for r in runs if isinstance(r, dict) and "cudnn" in r]
+    gpu = theirs[0]["gpu"] if theirs else "unknown to PyTorch"
+    version = f"PyTorch {theirs[0]['version']} with cuDNN {theirs[0]['cudnn']}" if theirs else \
+        "no PyTorch"
+    rehearsed = "REHEARSED, NOTHING MEASURED: " if args.rehearse else ""
+    yield f"## {rehearsed}{time.strftime('%Y-%m-%d %H:%M')}, commit {commit}, GPU: {gpu}"
+    yield ""
+    yield f"{machine}; {version}; `bench.py gpu`."
+    for peak in results.get(CEILINGS, []):
+        products = ", ".join(f"{p} {peak[f'gemm_{p}_tflop_s']:.0f} TFLOP/s" for p in PRECISIONS)
+        yield f"Ceilings by PyTorch: copy {peak['copy_tb_s']:.2f} TB/s, products {products}."
+    yield from results.get(EXPOSURE, [])
+    gaps = [r["between_epochs_ms"] for key, runs in results.items() if is_ours(key)
+            for r in runs if r["between_epochs_ms"] is not None]
+    if gaps:
+        yield (f"Between two epochs of ours pass {statistics.median(gaps):.2f} ms (at most "
+               f"{max(gaps):.2f}), which are in no rate.")
+
+
+def block(text):
+    return ["", "```", *text.splitlines(), "```"]
+
+
+def libraries(args):
+    """The versions and GPUs that dpdriver --check tells; not where they lie, nor the job."""
+    try:
         checked = subprocess.run([bench.driver_of(args.build), "--check", "--device", "cuda"],
-                                 capture_output=True, text=True).stdout
-        text += ["```", checked.split("\n\n")[0], "```", ""]  # libraries and GPUs, not the job
-    return "\n".join(text)
+                                 capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired) as failure:
+        return f"dpdriver --check: {failure}"
+    return "\n".join(line for line in checked.split("\n\n")[0].splitlines()
+                     if "/" not in line and not line.endswith("in"))
+
+
+def report(args, results, failures):
+    lines = [*heading(args, results), "", *rows(results)]
+    for profile in results.get(PROFILE, []):
+        lines += block(profile)
+    if args.device == "cuda":
+        lines += block(libraries(args))
+    if failures:
+        lines += ["", "Not measured:", "", *(f"- {failure}" for failure in failures)]
+    return "\n".join(lines) + "\n"
+
+
+# ---- the command ----
 
 
 def count_gpus():
     if not shutil.which("nvidia-smi"):
         return 0
-    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return 0
     return len(done.stdout.splitlines()) if done.returncode == 0 else 0
+
+
+def torch_kinds(args):
+    """Those of KINDS that can be run; none without PyTorch, and no graph without a GPU."""
+    has = "import torch; print('compiled' if hasattr(torch, 'compile') else 'eager')"
+    done = subprocess.run([args.python, "-c", has], capture_output=True, text=True)
+    if done.returncode:
+        return ()
+    can_compile = done.stdout.split()[-1] == "compiled"
+    return tuple(kind for kind in KINDS if (kind != "compiled" or can_compile) and
+                 (kind != "graph" or not args.rehearse))
 
 
 def parse(argv):
@@ -149,18 +287,25 @@ def parse(argv):
     parser.add_argument("--build", default=bench.default_build())
     parser.add_argument("--python", help="one with PyTorch ($DPTRAIN_TORCH_PYTHON, or this one)",
                         default=os.environ.get("DPTRAIN_TORCH_PYTHON", sys.executable))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="of what decides a goal (3)")
+    parser.add_argument("--others", type=int, default=1, help="rounds of everything else (1)")
     parser.add_argument("--case", action="append", choices=list(CASES))
     parser.add_argument("--precision", action="append", choices=list(PRECISIONS))
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--record", action="store_true", help="append to RESULTS.md")
-    parser.add_argument("--rehearse", action="store_true", help="on the CPU, few steps")
+    parser.add_argument("--rehearse", nargs="?", const="cpu", choices=("cpu", "cuda"),
+                        help="few steps, PyTorch's on the CPU, ours there or on a simulated GPU")
     args = parser.parse_args(argv)
     args.until = time.monotonic() + 60 * args.minutes
-    args.device = "cpu" if args.rehearse else "cuda"
+    args.device = args.rehearse or "cuda"
     if args.rehearse:
-        args.precision, args.rounds, args.record = ["float32"], 1, False
+        args.case, args.precision, args.rounds, args.record = ["batch 256"], ["float32"], 1, False
+    args.case, args.precision = args.case or list(CASES), args.precision or list(PRECISIONS)
     return args
+
+
+def stop(*_):
+    raise KeyboardInterrupt
 
 
 def main(argv):
@@ -172,20 +317,20 @@ def main(argv):
     if not os.path.isdir(bench.DATA):
         print(f"skipped: no MNIST in {bench.DATA}; set DPTRAIN_DATA to the folder of mnist/")
         return 77
-    if subprocess.run([args.python, "-c", "import torch"], capture_output=True).returncode:
-        print(f"skipped: {args.python} has no PyTorch; --python names one that has")
-        return 77
-    failures = []
-    peak = attempt(args, failures, "ceilings", torch_line, args, "--ceilings")
-    exposed = exposure(args, failures, n_gpus)
-    results = measure(args, failures)
-    text = "\n".join(rows(results)) + "\n"
-    if peak:
-        text = describe(args, peak, exposed) + "\n" + text
-    if failures:
-        text += f"\nNot measured: {'; '.join(failures)}.\n"
+    args.kinds = torch_kinds(args)
+    measured = Bench(args, n_gpus)
+    if not args.kinds and not args.rehearse:
+        measured.failures.append(f"PyTorch: {args.python} has none; --python names one that has")
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        for number, what in plan(args):
+            measured.attempt(number, what)
+    except KeyboardInterrupt:
+        measured.failures.append(f"{name_of(what)}, round {number}, and what comes behind it: "
+                                 "stopped by a signal")
+    text = report(args, measured.results, measured.failures)
     print("\n" + text)
     if args.record:
         with open(os.path.join(bench.HERE, "RESULTS.md"), "a", encoding="utf-8") as file:
             file.write("\n" + text)
-    return 1 if failures else 0
+    return 1 if measured.failures else 0

@@ -1,0 +1,319 @@
+"""What the benchmarks make of what they are told: rates, the order of runs, limits, tables.
+
+Needs neither PyTorch nor a GPU; where there is no PyTorch a stand-in takes its name."""
+
+import contextlib
+import subprocess
+import sys
+import unittest
+from types import SimpleNamespace
+from unittest import mock
+
+import bench
+import gpu
+
+try:
+    import torch  # noqa: F401  pylint: disable=unused-import
+except ImportError:
+    for name in ("torch", "numpy"):
+        sys.modules.setdefault(name, mock.MagicMock())
+import torch_gpu
+
+BATCH = 256
+DECIDING = [("batch 256", "float32", who) for who in ("ours, tuned", "eager", "graph")]
+
+
+def epochs_of(*each):
+    """events.jsonl of epochs of (samples, seconds, median step's ms), 0.25 s between them."""
+    events = [dict(event="first_step", time=101.5, rss_mib=[90, 80])]
+    now, step = 100.0, 0
+    for samples, seconds, ms in each:
+        now += seconds + 0.25
+        step += -(-samples // BATCH)
+        events.append(dict(event="epoch", step=step, samples=samples, train_seconds=seconds,
+                           samples_per_second=samples / seconds, step_ms_median=ms, time=now,
+                           comm_exposed_ms_median=ms / 10, train_loss=0.5))
+    return events + [dict(event="done")]
+
+
+class Rates(unittest.TestCase):
+    def test_the_first_epoch_is_not_steady(self):
+        said = bench.read_events(epochs_of((60000, 0.35, 0.3), *16 * [(60000, 0.03, 0.12)]), 100)
+        self.assertAlmostEqual(said["samples_per_second"] / BATCH, 7812.5)
+        self.assertAlmostEqual(said["step_ms"], 0.12)
+        self.assertAlmostEqual(said["comm_exposed_ms"], 0.012)
+        self.assertAlmostEqual(said["between_epochs_ms"], 250)
+        self.assertAlmostEqual(said["first_step_s"], 1.5)
+        self.assertEqual(said["rss_mib"], 90)
+
+    def test_a_run_within_the_first_is_all_of_it(self):
+        said = bench.read_events(epochs_of((51200, 4.0, 20)), 100)
+        self.assertAlmostEqual(said["samples_per_second"], 12800)
+        self.assertEqual(said["step_ms"], 20)
+        self.assertIsNone(said["between_epochs_ms"])
+
+    def test_a_short_rest_counts_with_the_first(self):
+        said = bench.read_events(epochs_of((60000, 5.0, 20), (2560, 0.1, 10)), 100)
+        self.assertAlmostEqual(said["samples_per_second"], 62560 / 5.1)
+        self.assertEqual(said["step_ms"], 20)
+
+    def test_an_epoch_weighs_as_many_steps_as_it_has(self):
+        """One that max_steps cuts short does not move the median."""
+        said = bench.read_events(epochs_of((60000, 9, 9), (60000, 1, 3), (256, 1, 1), (256, 1, 1)),
+                                 100)
+        self.assertEqual(said["step_ms"], 3)
+
+
+class Ends(unittest.TestCase):
+    def start(self, code):
+        return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    def test_who_does_not_end_is_ended_with_all_beside_it(self):
+        both = [self.start("import time\ntime.sleep(1e6)") for _ in range(2)]
+        with self.assertRaisesRegex(bench.Late, "it had not ended after 0 s"):
+            bench.finish(both, 0.01)
+        self.assertEqual([p.poll() for p in both], [-9, -9])
+
+    def test_a_failure_says_what_was_said(self):
+        with self.assertRaisesRegex(RuntimeError, "no such thing"):
+            bench.finish([self.start("raise SystemExit('no such thing')")])
+        self.assertEqual(bench.finish([self.start("print('a\\n{\"b\": 1}')")]), {"b": 1})
+
+
+def arguments(*argv, kinds=gpu.KINDS):
+    args = gpu.parse(list(argv))
+    args.kinds = kinds
+    return args
+
+
+class Order(unittest.TestCase):
+    def test_goals_come_first_and_what_may_harm_last(self):
+        runs = gpu.plan(arguments())
+        self.assertEqual(runs[:9], [(n, key) for n in (1, 2, 3) for key in DECIDING])
+        self.assertEqual(runs[9:11], [(1, gpu.PROFILE), (1, gpu.CEILINGS)])
+        self.assertEqual(runs[11:13], [(1, ("batch 256", "float32", who))
+                                       for who in ("ours", "compiled")])
+        self.assertEqual(runs[-1], (1, gpu.EXPOSURE))
+
+    def test_everything_is_run_as_often_as_it_should(self):
+        runs = gpu.plan(arguments("--rounds", "2", "--others", "4"))
+        self.assertEqual(len(runs), len(set(runs)))
+        for case in gpu.CASES:
+            for precision in gpu.PRECISIONS:
+                for who in (*gpu.OURS, *gpu.KINDS):
+                    key = (case, precision, who)
+                    self.assertEqual(sum(what == key for _, what in runs),
+                                     2 if key in DECIDING else
+                                     0 if who == "compiled" and precision != "float32" else 4, key)
+
+    def test_compiling_waits_for_the_other_cases(self):
+        runs = [what for _, what in gpu.plan(arguments())]
+        compiled = [i for i, what in enumerate(runs) if gpu.is_compiled(what)]
+        self.assertEqual(compiled, [12, len(runs) - 2])
+
+    def test_what_is_left_out(self):
+        runs = gpu.plan(arguments("--case", "batch 64", "--precision", "tf32", kinds=()))
+        self.assertEqual(runs, [(1, gpu.PROFILE), (1, ("batch 64", "tf32", "ours")),
+                                (1, ("batch 64", "tf32", "ours, tuned")), (1, gpu.EXPOSURE)])
+        runs = gpu.plan(arguments("--rehearse", kinds=("eager",)))
+        self.assertEqual([what for _, what in runs], [
+            *DECIDING[:2], gpu.CEILINGS, ("batch 256", "float32", "ours"), gpu.EXPOSURE])
+
+
+class Clocked(gpu.Bench):
+    """One whose runs take `seconds` each, or end as `ends` says for them."""
+
+    def __init__(self, clock, seconds, *argv, ends=None):
+        self.clock, self.seconds, self.ends, self.limits = clock, seconds, ends or {}, []
+        with mock.patch("time.monotonic", clock):
+            super().__init__(arguments(*argv))
+
+    def run(self, what, limit):
+        self.limits.append((what, limit))
+        self.clock.return_value += min(self.seconds, limit)
+        if what in self.ends:
+            raise self.ends[what]
+        return dict(steps_per_second=10.0)
+
+    def all(self):
+        with mock.patch("time.monotonic", self.clock), mock.patch("sys.stderr"):
+            for number, what in gpu.plan(self.args):
+                self.attempt(number, what)
+        return self
+
+
+class Limits(unittest.TestCase):
+    def setUp(self):
+        self.clock = mock.Mock(return_value=1000.0)
+
+    def test_no_run_goes_on_after_the_minutes(self):
+        b = Clocked(self.clock, 50, "--minutes", "8").all()
+        self.assertEqual([limit for _, limit in b.limits],
+                         [150, 150, 150, 150, 150, 150, 150, 130, 80, 30])
+        self.assertEqual([len(b.results[key]) for key in DECIDING], [3, 3, 3])
+        self.assertEqual(b.clock.return_value, 1480)
+        self.assertEqual(len(b.failures), len(gpu.plan(b.args)) - 10)
+        self.assertEqual(b.failures[0], "ceilings, round 1: no time was left")
+        self.assertEqual(b.failures[-1], "2 ranks, round 1: no time was left")
+
+    def test_compiling_may_take_longer(self):
+        b = Clocked(self.clock, 1).all()
+        self.assertEqual({limit for what, limit in b.limits if gpu.is_compiled(what)}, {300})
+        self.assertEqual({limit for what, limit in b.limits if not gpu.is_compiled(what)}, {150})
+        self.assertEqual(b.failures, [])
+
+    def test_who_was_late_is_not_tried_again(self):
+        b = Clocked(self.clock, 1, ends={DECIDING[0]: bench.Late("x\nit had not ended")}).all()
+        self.assertEqual(sum(what == DECIDING[0] for what, _ in b.limits), 1)
+        self.assertEqual(b.failures, [
+            "batch 256, float32, ours, tuned, round 1: it had not ended",
+            "batch 256, float32, ours, tuned, round 2: not tried again",
+            "batch 256, float32, ours, tuned, round 3: not tried again"])
+        self.assertEqual(len(b.results[DECIDING[1]]), 3)
+
+    def test_a_failure_of_any_kind_is_that_run_s_own(self):
+        b = Clocked(self.clock, 1, ends={DECIDING[1]: KeyError("loss"), gpu.PROFILE: OSError(),
+                                         gpu.CEILINGS: RuntimeError("a\nlast line\n")}).all()
+        self.assertEqual(b.failures, [
+            *(f"batch 256, float32, eager, round {n}: KeyError 'loss'" for n in (1, 2, 3)),
+            "profile, round 1: OSError no reason given", "ceilings, round 1: last line"])
+        self.assertEqual(len(b.results[DECIDING[2]]), 3)
+
+
+def ours(*rates, gap=None):
+    return [dict(steps_per_second=rate, between_epochs_ms=gap) for rate in rates]
+
+
+def theirs(*rates):
+    return [dict(steps_per_second=rate, layout="NHWC", version="9.9", cudnn=91900, gpu="H999")
+            for rate in rates]
+
+
+class Learning(unittest.TestCase):
+    """What is quick and does not learn meets no goal."""
+
+    def run_ours(self, loss, *argv):
+        with mock.patch.object(bench, "run_ours", return_value=dict(samples_per_second=2560.0,
+                                                                    loss=loss)):
+            return gpu.Bench(arguments(*argv)).run(DECIDING[0], 1)
+
+    def test_ours(self):
+        for loss in (0.02, 0.0):
+            self.assertEqual(self.run_ours(loss)["steps_per_second"], 10)
+        self.assertEqual(self.run_ours(2.2, "--rehearse")["steps_per_second"], 10)
+        for loss in (2.3, None, float("nan")):
+            with self.assertRaisesRegex(RuntimeError, f"it does not learn: loss {loss}"):
+                self.run_ours(loss)
+
+
+class Report(unittest.TestCase):
+    def setUp(self):
+        self.args = arguments("--rehearse")
+
+    def test_rows_say_rounds_medians_and_goals(self):
+        results = {DECIDING[1]: theirs(1000, 1200), DECIDING[2]: theirs(7000),
+                   ("batch 64", "float32", "ours"): ours(5),
+                   DECIDING[0]: ours(8000, 10000, 9600, gap=0.5)}
+        self.assertEqual(list(gpu.rows(results))[2:], [
+            "| batch 256 | float32 | ours, tuned | 3 | 9,600 (8,000 to 10,000) |  |",
+            "| batch 256 | float32 | PyTorch eager, NHWC | 2 | 1,100 (1,000 to 1,200) "
+            "| 8.73 (meets 8.0) |",
+            "| batch 256 | float32 | PyTorch graph, NHWC | 1 | 7,000 (7,000 to 7,000) "
+            "| 1.37 (misses 1.5) |",
+            "| batch 64 | float32 | ours | 1 | 5 (5 to 5) |  |"])
+
+    def test_the_profile_and_what_is_missing_are_in_it(self):
+        text = gpu.report(self.args, {DECIDING[0]: ours(8000, gap=0.5), DECIDING[1]: theirs(1000),
+                                      gpu.PROFILE: ["  us  of step\n1.25  conv1"]},
+                          ["2 ranks, round 1: no time was left"])
+        for part in ("GPU: H999\n", "PyTorch 9.9 with cuDNN 91900", "pass 0.50 ms (at most 0.50)",
+                     "\n```\n  us  of step\n1.25  conv1\n```\n",
+                     "\nNot measured:\n\n- 2 ranks, round 1: no time was left\n"):
+            self.assertIn(part, text)
+
+    def test_nothing_measured_is_a_report_too(self):
+        text = gpu.report(self.args, {}, ["PyTorch: none"])
+        self.assertIn("no PyTorch", text)
+        self.assertIn("- PyTorch: none\n", text)
+
+
+class Seen:
+    """Calls by name, in order."""
+
+    def __init__(self):
+        self.calls = []
+
+    def note(self, name, result=None):
+        return lambda *args, **kwargs: (self.calls.append((name, *args, *kwargs.items())),
+                                        result)[1]
+
+    @contextlib.contextmanager
+    def within(self, name):
+        self.calls.append((name,))
+        yield
+        self.calls.append(("end of " + name,))
+
+
+class TheirSteps(unittest.TestCase):
+    def test_a_graph_is_captured_behind_steps_aside_and_then_only_replayed(self):
+        seen = Seen()
+        side, current = (SimpleNamespace(wait_stream=seen.note(name)) for name in ("side", "main"))
+        cuda = SimpleNamespace(
+            Stream=lambda: side, current_stream=lambda: current,
+            stream=lambda s: seen.within("aside"), graph=lambda g: seen.within("capture"),
+            CUDAGraph=lambda: SimpleNamespace(replay=seen.note("replay")))
+        replay = torch_gpu.captured(seen.note("step", "loss"), cuda)
+        self.assertEqual(seen.calls, [
+            ("side", current), ("aside",), *11 * [("step",)], ("end of aside",), ("main", side),
+            ("capture",), ("step",), ("end of capture",)])
+        seen.calls.clear()
+        self.assertEqual([replay(), replay()], ["loss", "loss"])
+        self.assertEqual(seen.calls, 2 * [("replay",)])
+
+    def test_gradients_are_gone_before_the_forward(self):
+        seen = Seen()
+        step = object.__new__(torch_gpu.Step)
+        step.order = "order"
+        step.optimizer = SimpleNamespace(zero_grad=seen.note("zero_grad"), step=seen.note("step"))
+        step.images = SimpleNamespace(index_select=seen.note("images", "x"))
+        step.labels = SimpleNamespace(index_select=seen.note("labels", "y"))
+        step.loss_of = seen.note("forward", SimpleNamespace(backward=seen.note("backward"),
+                                                            detach=lambda: 2.5))
+        self.assertEqual(step(), 2.5)
+        self.assertEqual(seen.calls, [
+            ("zero_grad", ("set_to_none", True)), ("images", 0, "order"), ("labels", 0, "order"),
+            ("forward", "x", "y"), ("backward",), ("step",)])
+
+    def test_sgd_is_fused_where_gradients_lie_as_their_weights(self):
+        def weight(*grad):
+            return SimpleNamespace(stride=lambda: (9, 1, 3, 1),
+                                   grad=SimpleNamespace(stride=lambda: grad))
+        for version, grad, want in (("2.4.1+cu130", (9, 1, 3, 1), True),
+                                    ("2.15.0a0", (9, 1, 3, 1), True),
+                                    ("2.15.0", (9, 9, 3, 1), False),
+                                    ("1.13.0a0", (9, 1, 3, 1), False)):
+            with mock.patch.object(torch_gpu, "torch", SimpleNamespace(__version__=version)):
+                self.assertIs(torch_gpu.can_fuse([weight(9, 1, 3, 1), weight(*grad)]), want)
+
+    def test_a_gpu_is_timed_by_its_own_events(self):
+        """Nothing waits between them; the median is of neighbours."""
+        seen, marks = Seen(), iter(range(100))
+        ms = [1.0, 9.0, 2.0]
+
+        def event(enable_timing):
+            self.assertTrue(enable_timing)
+            n = next(marks)
+            return SimpleNamespace(n=n, record=seen.note(f"mark {n}"),
+                                   elapsed_time=lambda later: ms[n] if later.n == n + 1 else None)
+        with mock.patch.object(torch_gpu, "torch", SimpleNamespace(cuda=SimpleNamespace(
+                Event=event, synchronize=seen.note("synchronize")))):
+            seconds = torch_gpu.timed("cuda", seen.note("work"), repeats=3)
+        self.assertAlmostEqual(seconds, 2e-3)
+        self.assertEqual(seen.calls[3:], [
+            ("mark 0",), ("work",), ("mark 1",), ("work",), ("mark 2",), ("work",), ("mark 3",),
+            ("synchronize",)])
+
+
+if __name__ == "__main__":
+    unittest.main()
