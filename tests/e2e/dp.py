@@ -241,10 +241,24 @@ class Case(unittest.TestCase):
             time.sleep(0.01)
         return left
 
+    def need_hosts(self):
+        """Skip where no hosts can be made of network namespaces."""
+        if os.geteuid() != 0 or not shutil.which("ip"):
+            self.skipTest("network namespaces need root and iproute2's ip")
+
     # ---- starting
 
     def path(self, *parts):
         return os.path.join(self.folder, *parts)
+
+    def copied_driver(self):
+        """A driver in a folder of its own, bin/, beside which there is no dpfollower; with the
+        libraries of a bundle, if it comes from one."""
+        os.makedirs(self.path("bin"), exist_ok=True)
+        lib = os.path.join(os.path.dirname(DRIVER), "..", "lib")
+        if os.path.isdir(lib):
+            os.symlink(os.path.realpath(lib), self.path("lib"))
+        return shutil.copy(DRIVER, self.path("bin", "dpdriver"))
 
     def start(self, argv, env=None, **popen):
         daemon = Daemon(argv, self.folder, {**self.env, **(env or {})}, **popen)

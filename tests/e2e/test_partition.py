@@ -1,6 +1,5 @@
 """Pulled cables: four ranks on two or three hosts (network namespaces), and links that go down."""
 
-import os
 import signal
 import subprocess
 import time
@@ -24,8 +23,7 @@ class Partition(dp.Case):
 
     def setUp(self):
         super().setUp()
-        if os.geteuid() != 0:
-            self.skipTest("network namespaces need root")
+        self.need_hosts()
         tag = self.mark[:6]
         self.switch = f"dps{tag}"
         self.hosts = [f"dp{k}{tag}" for k in range(self.N_HOSTS)]

@@ -174,15 +174,12 @@ class Refusals(dp.Case):
         self.assert_exit(driver, FINISHED)
 
     def start_copy(self):
-        """A driver in a folder without the build's dpfollower."""
-        os.makedirs(self.path("bin"), exist_ok=True)
-        copy = dp.shutil.copy(dp.DRIVER, self.path("bin", "dpdriver"))
-        return self.start([copy, "--nranks", "2", "--local", "--port", "0"])
+        return self.start([self.copied_driver(), "--nranks", "2", "--local", "--port", "0"])
 
     def test_local_program_missing(self):
         driver = self.start_copy()
         self.assert_exit(driver, USAGE, r"--local: dpfollower is not in .*/bin")
-        self.assertEqual(os.listdir(self.folder), ["bin"])
+        self.assertLessEqual(set(os.listdir(self.folder)), {"bin", "lib"})
 
     def test_local_follower_fails(self):
         """A local follower that cannot even start ends the job at once, not after the deadline."""

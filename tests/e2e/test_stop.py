@@ -5,7 +5,6 @@ import pty
 import re
 import select
 import shlex
-import shutil
 import signal
 import subprocess
 import time
@@ -41,13 +40,12 @@ class Stop(dp.Case):
 
     def lost_replacement(self):
         """A driver with --local whose first follower was killed; the next looks elsewhere."""
-        os.mkdir(self.path("bin"))
-        shutil.copy(DRIVER, self.path("bin/dpdriver"))
+        program = self.copied_driver()
         with open(self.path("bin/dpfollower"), "w", encoding="ascii") as file:
             file.write(f'#!/bin/sh\nmkdir {self.path("been")} && exec {FOLLOWER} "$@"\n'
                        f'exec {FOLLOWER} "$@" --root 127.0.0.1:1\n')
         os.chmod(self.path("bin/dpfollower"), 0o755)
-        driver = self.start([self.path("bin/dpdriver"), "--local", "--nranks", "2", "--port", "0",
+        driver = self.start([program, "--local", "--nranks", "2", "--port", "0",
                              *dp.sets({**JOB, "cluster.replace_timeout": 600})])
         self.wait_event("first_step")
         os.kill(self.local_pid(1), signal.SIGKILL)

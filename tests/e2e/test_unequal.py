@@ -1,6 +1,5 @@
 """Ranks that differ: threads, instruction sets, hosts."""
 
-import os
 import subprocess
 
 import dp
@@ -30,8 +29,7 @@ class TwoHosts(dp.Case):
 
     def setUp(self):
         super().setUp()
-        if os.geteuid() != 0:
-            self.skipTest("network namespaces need root")
+        self.need_hosts()
         tag = self.mark[:6]
         self.names = [f"dpa{tag}", f"dpb{tag}"]
         for command in [f"netns add {self.names[0]}", f"netns add {self.names[1]}",
