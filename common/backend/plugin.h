@@ -30,7 +30,8 @@ enum { PLUGIN_ABI = 4, PLUGIN_MAX_GPUS = 32, PLUGIN_TEXT = 256 };
 
 struct plugin_gpu {
     char name[96];
-    char uuid[48];    /* "GPU-xxxxxxxx-..." */
+    char uuid[48];    /* "GPU-xxxxxxxx-...", of a slice "MIG-..." */
+    char bus[32];     /* where it is on this machine, "0000:65:00.0", as its slices are; or "" */
     int major, minor; /* compute capability */
     uint64_t memory_bytes;
     char trouble[PLUGIN_TEXT]; /* why it cannot be used, "" if it can */

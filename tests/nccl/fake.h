@@ -39,6 +39,9 @@ enum fake_hang {
 void fake_hang(enum fake_hang what);
 void fake_async_error(int device); /* its communicator now has ncclRemoteError */
 void fake_version(int version);
+/* GPU memory left for ncclMemAlloc, which takes FAKE_PIECEs; SIZE_MAX: enough. */
+enum { FAKE_PIECE = 2 << 20 };
+void fake_room(size_t n_bytes);
 void fake_windows(int are_given); /* 0: registering succeeds, and gives none */
 
 /* Put a "kernel" on a stream, or into the recording under way. */

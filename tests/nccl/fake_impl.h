@@ -110,7 +110,7 @@ void fake_progress(void);
 int fake_meet(const struct meeting *m);            /* 1: done; 0: not yet */
 int fake_is_memory(const void *p, size_t n_bytes); /* of a device, and there */
 int fake_is_poisoned(int device);
-void *fake_share(size_t n_bytes);             /* memory of ncclMemAlloc */
+void *fake_share(size_t n_bytes);             /* memory of ncclMemAlloc; NULL: no room */
 void fake_unshare(void *p);                   /* asserts that it is not registered */
 void fake_register(const void *p, int by);    /* asserts that it is all of a fake_share */
 void fake_hold(struct CUgraph_st *g, int by); /* its communicators' n_graphs */

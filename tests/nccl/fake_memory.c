@@ -14,9 +14,13 @@ struct memory {
 
 static struct memory memory[MAX_THINGS];
 static int n_memory;
+static size_t room = SIZE_MAX;
+
+void fake_room(size_t n_bytes) { room = n_bytes; }
 
 void fake_memory_reset(void)
 {
+    room = SIZE_MAX;
     for (int i = 0; i < n_memory; i++)
         free(memory[i].at);
     n_memory = 0;
@@ -71,8 +75,11 @@ int fake_is_memory(const void *p, size_t n_bytes)
 
 void *fake_share(size_t n_bytes)
 {
-    void *p = xmalloc(n_bytes);
+    void *p;
 
+    if ((n_bytes + FAKE_PIECE - 1) / FAKE_PIECE * FAKE_PIECE > room)
+        return NULL;
+    p = xmalloc(n_bytes);
     ASSERT(n_memory < MAX_THINGS);
     memset(p, 0xee, n_bytes);
     memory[n_memory++] =
@@ -100,6 +107,14 @@ cudaError_t cudaMalloc(void **p, size_t n_bytes)
 {
     RUNTIME_CALL;
     return allocate(p, n_bytes, 0, 0);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    RUNTIME_CALL;
+    *free_bytes = room;
+    *total_bytes = (size_t)64 << 20;
+    return fake_leave(cudaSuccess);
 }
 
 cudaError_t cudaFree(void *p)

@@ -25,6 +25,7 @@ static struct {
     uint64_t n_ids;
     enum fake_hang hang;
     int error_of[MAX_DEVICES];
+    const char *last; /* what ncclGetLastError tells; NULL: nothing */
 } nccl;
 
 void fake_nccl_reset(void)
@@ -86,14 +87,15 @@ static int enter(ncclComm_t c, const char *name)
 
 const char *ncclGetErrorString(ncclResult_t r)
 {
-    return r == ncclRemoteError ? "remote process exited or there was a network error"
-                                : "unhandled system error";
+    return r == ncclRemoteError          ? "remote process exited or there was a network error"
+           : r == ncclUnhandledCudaError ? "unhandled cuda error"
+                                         : "unhandled system error";
 }
 
 const char *ncclGetLastError(ncclComm_t c)
 {
     (void)c;
-    return "";
+    return nccl.last ? nccl.last : "";
 }
 
 ncclResult_t ncclGetVersion(int *version)
@@ -187,9 +189,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *st)
 
 ncclResult_t ncclMemAlloc(void **p, size_t n_bytes)
 {
-    BEGIN(NULL);
+    const int is_bad = enter(NULL, __func__);
+
+    nccl.last = NULL;
+    if (is_bad)
+        return leave(NULL, ncclSystemError);
     *p = fake_share(n_bytes);
-    return leave(NULL, ncclSuccess);
+    nccl.last = *p ? NULL : "Cuda failure 2 'out of memory'";
+    return leave(NULL, *p ? ncclSuccess : ncclUnhandledCudaError);
 }
 
 ncclResult_t ncclMemFree(void *p)

@@ -212,6 +212,43 @@ static void arguments_are_checked(void **state)
     assert_int_equal(fake_open_things(), 0);
 }
 
+/* Of what ncclMemAlloc says alone, one could not tell what to do. */
+static void memory_may_be_short(void **state)
+{
+    static const struct {
+        double room_mib, wanted_mib;
+        int fails_at;
+        int code;
+        const char *says;
+    } rows[] = {
+        {1, 3, 0, ERR_NOMEM,
+         "gradients needs 3.0 MiB of GPU memory, 1.0 of 64.0 MiB are free: a smaller batch"},
+        {3, 2.5, 0, ERR_NOMEM, "gradients needs 2.5 MiB of GPU memory, 3.0 of 64.0 MiB are free"},
+        {60, 3, 1, ERR_DEVICE, "gradients (3.0 MiB; NCCL_CUMEM_ENABLE=0 in every rank's"},
+        {4, 3, 0, 0, ""},
+    };
+    struct cuda cuda = {.device = 0};
+    struct err err = {0};
+    void *p;
+
+    (void)state;
+    assert_int_equal(cudaStreamCreateWithFlags(&cuda.stream, cudaStreamNonBlocking), cudaSuccess);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const size_t n_bytes = (size_t)(rows[i].wanted_mib * 0x1p20);
+
+        fake_room((size_t)(rows[i].room_mib * 0x1p20));
+        fake_fail_at(0, rows[i].fails_at);
+        assert_int_equal(
+            coll_device_alloc(&coll_nccl_ops, &cuda.base, n_bytes, "gradients", &p, &err),
+            rows[i].code);
+        if (!strstr(err.msg, rows[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", err.msg, rows[i].says);
+    }
+    coll_device_free(&coll_nccl_ops, &cuda.base, p);
+    assert_int_equal(cudaStreamDestroy(cuda.stream), cudaSuccess);
+    assert_int_equal(fake_open_things(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +258,7 @@ int main(void)
         cmocka_unit_test_setup(bytes_arrive, job_setup),
         cmocka_unit_test_setup(all_reduces_overlap, job_setup),
         cmocka_unit_test_setup(arguments_are_checked, job_setup),
+        cmocka_unit_test_setup(memory_may_be_short, job_setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

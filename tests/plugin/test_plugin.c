@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "backend/cuda/arch.h"
+#include "backend/cuda/describe.h"
 #include "backend/device.h"
 #include "backend/plugin.h"
 #include "base/alloc.h"
@@ -189,13 +190,80 @@ static void test_arch(void **state)
                      rows[i].runs);
 }
 
+static void test_uuid(void **state)
+{
+    static const unsigned char bytes[16] = {0x5f, 1, 2,  3,  4,  5,  6,  7,
+                                            8,    9, 10, 11, 12, 13, 14, 0xff};
+    char seen[48];
+
+    (void)state;
+    describe_uuid(bytes, "NVIDIA H200", seen, sizeof seen);
+    assert_string_equal(seen, "GPU-5f010203-0405-0607-0809-0a0b0c0d0eff");
+    describe_uuid(bytes, "NVIDIA H200 MIG 1g.18gb", seen, sizeof seen);
+    assert_string_equal(seen, "MIG-5f010203-0405-0607-0809-0a0b0c0d0eff");
+}
+
+static void make(const char *folder, const char *name)
+{
+    char *path = xasprintf("%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    fclose(f);
+    free(path);
+}
+
+static void assert_absence(const char *visible, const char *dev, const char *want)
+{
+    char seen[160], *wanted = xasprintf(want, dev);
+
+    describe_absence(visible, dev, seen, sizeof seen);
+    assert_string_equal(seen, wanted);
+    free(wanted);
+}
+
+/* In a folder that is filled step by step, as /dev of a container is. */
+static void test_absence(void **state)
+{
+    static const char container[] =
+        " in a container that was started without GPUs (docker run --gpus all gives them)?";
+    char dev[] = "/tmp/dptrain-dev-XXXXXX";
+    static const char *const names[] = {"nvidiactl", "nvidia-uvm", "nvidia3"};
+    char *no_control = xasprintf("there is no %%s/nvidiactl:%s", container);
+    char *no_gpu = xasprintf("there is no %%s/nvidia0, nor another:%s", container);
+
+    (void)state;
+    assert_non_null(mkdtemp(dev));
+    assert_absence(NULL, dev, no_control);
+    assert_absence("0", dev, no_control);
+    make(dev, names[0]);
+    make(dev, names[1]);
+    assert_absence(NULL, dev, no_gpu);
+    make(dev, names[2]);
+    assert_absence(NULL, dev, "");
+    assert_absence("", dev, "CUDA_VISIBLE_DEVICES is empty, which hides all: unset it");
+    assert_absence("7,GPU-5", dev,
+                   "CUDA_VISIBLE_DEVICES is \"7,GPU-5\", which may name none that is there: "
+                   "nvidia-smi -L lists them");
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        char *path = xasprintf("%s/%s", dev, names[i]);
+
+        assert_int_equal(unlink(path), 0);
+        free(path);
+    }
+    assert_int_equal(rmdir(dev), 0);
+    free(no_control);
+    free(no_gpu);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),        cmocka_unit_test(test_loaded),
         cmocka_unit_test(test_not_there),      cmocka_unit_test(test_order),
         cmocka_unit_test(test_probe_print),    cmocka_unit_test(test_arch),
-        cmocka_unit_test(test_driver_version),
+        cmocka_unit_test(test_driver_version), cmocka_unit_test(test_uuid),
+        cmocka_unit_test(test_absence),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,28 +42,6 @@ static struct gpu *to_gpu(struct backend *b)
     return container_of(b, struct gpu, cuda.base);
 }
 
-int cuda_check(int status, const char *what, struct err *err)
-{
-    if (status == cudaSuccess)
-        return 0;
-    (void)cudaGetLastError(); /* said here: not again behind a launch */
-    return err_set(err, ERR_DEVICE, "cannot %s: %s (%s)", what,
-                   cudaGetErrorString((cudaError_t)status), cudaGetErrorName((cudaError_t)status));
-}
-
-static int out_of_memory(size_t n_bytes, const char *what, struct err *err)
-{
-    size_t left = 0, total = 0;
-
-    (void)cudaMemGetInfo(&left, &total);
-    (void)cudaGetLastError(); /* said here: not again behind a launch */
-    return err_set(
-        err, ERR_NOMEM,
-        "%s needs %.1f MiB of GPU memory, %.1f of %.1f MiB are free: a smaller batch, or "
-        "train.accumulate, needs less",
-        what, (double)n_bytes / 0x1p20, (double)left / 0x1p20, (double)total / 0x1p20);
-}
-
 static int cuda_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
                       struct err *err)
 {
@@ -74,7 +52,7 @@ static int cuda_alloc(struct backend *b, size_t n_bytes, const char *what, void 
     ASSERT(!gpu->cuda.is_recording);
     st = cudaMalloc(&p, n_bytes ? n_bytes : 1);
     if (st == cudaErrorMemoryAllocation)
-        return out_of_memory(n_bytes, what, err);
+        return cuda_no_memory(n_bytes, what, err);
     if (st == cudaSuccess)
         st = cudaMemsetAsync(p, 0, n_bytes, gpu->cuda.stream);
     if (st != cudaSuccess) {

@@ -47,6 +47,9 @@ OP_LIST(X)
 /* ERR_DEVICE with the runtime's text, or 0 for status 0 (a cudaError_t); `what` was tried. */
 int cuda_check(int status, const char *what, struct err *err);
 
+/* ERR_NOMEM: `what` needs so much, and how much of the current GPU's memory is free. */
+int cuda_no_memory(size_t n_bytes, const char *what, struct err *err);
+
 /* Make a backend on GPU `device`; the plugin's open.  Fails with ERR_DEVICE, ERR_NOMEM. */
 int cuda_open(int device, struct backend **out, struct err *err);
 

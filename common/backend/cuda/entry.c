@@ -1,6 +1,7 @@
 /* The plugin's one exported symbol: its table, and what it finds on this machine. */
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cublasLt.h>
@@ -10,20 +11,11 @@
 
 #include "backend/cuda/arch.h"
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/describe.h"
 #include "backend/plugin.h"
 #include "base/util.h"
 
 #define COPY_TEXT(to, from) snprintf((to), sizeof(to), "%.*s", (int)sizeof(to) - 1, (from))
-
-/* As nvidia-smi writes it. */
-static void write_uuid(const unsigned char *b, char *out, size_t size)
-{
-    int n = snprintf(out, size, "GPU-");
-
-    for (int i = 0; i < 16; i++)
-        n += snprintf(out + n, size - (size_t)n, "%s%02x",
-                      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", b[i]);
-}
 
 static void probe_gpu(int i, struct plugin_gpu *g)
 {
@@ -35,7 +27,9 @@ static void probe_gpu(int i, struct plugin_gpu *g)
         return;
     }
     COPY_TEXT(g->name, p.name);
-    write_uuid((const unsigned char *)p.uuid.bytes, g->uuid, sizeof g->uuid);
+    describe_uuid((const unsigned char *)p.uuid.bytes, p.name, g->uuid, sizeof g->uuid);
+    if (cudaDeviceGetPCIBusId(g->bus, sizeof g->bus, i) != cudaSuccess)
+        g->bus[0] = 0;
     g->major = p.major;
     g->minor = p.minor;
     g->memory_bytes = p.totalGlobalMem;
@@ -60,17 +54,31 @@ static void probe_versions(struct plugin_probe *out)
     COPY_TEXT(out->built_for, GPU_ARCH);
 }
 
+/* What may be done about it, or "". */
+static void find_remedy(const struct plugin_probe *p, cudaError_t st, char *out, size_t size)
+{
+    out[0] = 0;
+    if (st == cudaSuccess || st == cudaErrorNoDevice)
+        describe_absence(getenv("CUDA_VISIBLE_DEVICES"), "/dev", out, size);
+    else if (st == cudaErrorInsufficientDriver)
+        snprintf(out, size, "the driver is for CUDA %d.%d, this is CUDA %d.%d: install a newer one",
+                 p->driver / 1000, p->driver % 1000 / 10, p->cuda / 1000, p->cuda % 1000 / 10);
+    else if (st == cudaErrorSystemNotReady)
+        snprintf(out, size, "is nvidia-fabricmanager running, which GPUs on NVSwitch need?");
+}
+
 static void probe_trouble(struct plugin_probe *out, cudaError_t st)
 {
-    if (out->driver == 0)
+    char remedy[160];
+
+    if (out->driver == 0) {
         COPY_TEXT(out->trouble, "there is no NVIDIA driver (libcuda.so.1)");
-    else if (st != cudaSuccess)
-        snprintf(out->trouble, sizeof out->trouble,
-                 "%s (driver for CUDA %d.%d, this is CUDA %d.%d)", cudaGetErrorString(st),
-                 out->driver / 1000, out->driver % 1000 / 10, out->cuda / 1000,
-                 out->cuda % 1000 / 10);
-    else if (out->n_gpus == 0)
-        COPY_TEXT(out->trouble, "the driver finds no GPU");
+    } else if (st != cudaSuccess || out->n_gpus == 0) {
+        find_remedy(out, st, remedy, sizeof remedy);
+        snprintf(out->trouble, sizeof out->trouble, "%.90s%s%s",
+                 st != cudaSuccess ? cudaGetErrorString(st) : "the driver finds no GPU",
+                 remedy[0] ? "; " : "", remedy);
+    }
     if (out->cudnn == 0)
         COPY_TEXT(out->trouble, "cuDNN is not whole: no libcudnn_graph.so.9 beside libcudnn.so.9");
     for (int i = 0; i < out->n_gpus && i < PLUGIN_MAX_GPUS; i++)

@@ -7,7 +7,19 @@
  * asked for it. */
 #include "coll/nccl/impl.h"
 
+#include <string.h>
+
 #include "base/util.h"
+
+/* NCCL says no more than that CUDA failed; and it rounds up to pieces of some MiB. */
+static int is_short(size_t n_bytes, const struct err *said)
+{
+    size_t left = 0, total = 0;
+
+    if (cudaMemGetInfo(&left, &total) == cudaSuccess && left < n_bytes)
+        return 1;
+    return strstr(said->msg, "out of memory") != NULL;
+}
 
 int nccl_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err)
 {
@@ -16,6 +28,8 @@ int nccl_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, 
     int rc = nccl_rc(ncclMemAlloc(&p, n_bytes), "allocate GPU memory that ranks share", err);
 
     (void)cudaGetLastError(); /* said here: not again behind a launch */
+    if (rc < 0 && is_short(n_bytes, err))
+        return cuda_no_memory(n_bytes, what, err);
     if (rc < 0)
         return err_wrap(err,
                         "%s (%.1f MiB; NCCL_CUMEM_ENABLE=0 in every rank's environment does "
