@@ -8,7 +8,6 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/util.h"
-#include "daemon/shared_gpu.h"
 #include "driver/ask.h"
 #include "driver/check.h"
 #include "driver/options.h"
@@ -177,9 +176,7 @@ int main(int argc, char **argv)
     else {
         int64_t start_ns = daemon_process_setup(argv);
 
-        if (o.common.test_shared_gpu)
-            daemon_share_gpu();
-
+        daemon_set_nccl(&o.common, o.advertise);
         if (o.from_environment[0])
             log_info("by the environment: %s", o.from_environment);
         return run_in_environment(&o, argc, argv, start_ns);

@@ -2,7 +2,6 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "daemon/shared_gpu.h"
 #include "follower/client.h"
 #include "follower/options.h"
 
@@ -24,8 +23,7 @@ int main(int argc, char **argv)
         printf("dpfollower %s\n", DPTRAIN_VERSION);
     else {
         daemon_process_setup(argv);
-        if (o.common.test_shared_gpu)
-            daemon_share_gpu();
+        daemon_set_nccl(&o.common, o.advertise);
         if (o.wait_s >= 0 && !o.once)
             log_warn("--wait has no effect without --once: this follower waits for ever");
         if (o.from_environment[0])

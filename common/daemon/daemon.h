@@ -127,6 +127,10 @@ extern const size_t n_daemon_args;
 int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEXT],
                          struct err *err);
 
+/* Set what NCCL is to find in the environment, by --test-shared-gpu and --iface (whose address is
+ * `advertise`).  In main, before any thread: daemon/shared_gpu.h, daemon/network.h. */
+void daemon_set_nccl(const struct daemon_options *o, const char *advertise);
+
 /* What connections need with --secret-file, for tls_context_free; without it NULL. */
 int daemon_tls(const struct daemon_options *o, enum tls_role role, struct tls_context **out,
                struct err *err);

@@ -11,6 +11,8 @@
 #include "backend/device.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "daemon/network.h"
+#include "daemon/shared_gpu.h"
 
 void daemon_open_standard(void)
 {
@@ -111,8 +113,10 @@ const struct arg daemon_args[] = {
     {"threads", "T", ARG_INT, AT(n_threads), 1, 4096,
      .help = "threads for computing (default: this host's cores divided by its ranks)"},
     {"iface", "IF", ARG_TEXT, AT(iface),
-     .help = "network interface whose address the other ranks are told (default: the address that "
-             "connects driver and follower)"},
+     .help =
+         "network interface for what the ranks exchange: its address is told to the others, and "
+         "NCCL uses no other, by NCCL_SOCKET_IFNAME unless that is set (default: the address "
+         "that connects driver and follower; NCCL picks one itself)"},
     {"insecure", NULL, ARG_FLAG, AT(insecure),
      .help = "allow connections beyond this host although they are neither authenticated nor "
              "encrypted; for private networks only"},
@@ -152,6 +156,14 @@ int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEX
     if (rc == 0 && o->iface)
         rc = addr_of_interface(o->iface, advertise, err);
     return rc < 0 ? rc : check_secret(o, err);
+}
+
+void daemon_set_nccl(const struct daemon_options *o, const char *advertise)
+{
+    if (o->test_shared_gpu)
+        daemon_share_gpu(); /* over loopback, whatever --iface says */
+    else if (o->iface && strcmp(o->device, "cpu") != 0)
+        daemon_name_network(o->iface, advertise);
 }
 
 int daemon_tls(const struct daemon_options *o, enum tls_role role, struct tls_context **out,

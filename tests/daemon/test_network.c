@@ -1,0 +1,104 @@
+/* network: what --iface and --test-shared-gpu leave for NCCL in the environment. */
+#include "../test.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "daemon/daemon.h"
+
+static const char *const names[] = {"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"};
+
+/* What daemon_set_nccl logs; for free(). */
+static char *said(const struct daemon_options *o, const char *address)
+{
+    FILE *f = tmpfile();
+    int saved = dup(STDERR_FILENO);
+    char *text = xcalloc(1, 4096);
+
+    assert_non_null(f);
+    fflush(stderr);
+    dup2(fileno(f), STDERR_FILENO);
+    daemon_set_nccl(o, address);
+    fflush(stderr);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    rewind(f);
+    assert_true(fread(text, 1, 4095, f) < 4095);
+    fclose(f);
+    return text;
+}
+
+static void assert_env(const char *name, const char *want)
+{
+    const char *value = getenv(name);
+
+    if (want ? !value || strcmp(value, want) != 0 : value != NULL)
+        fail_msg("%s is %s, want %s", name, value ? value : "not set", want ? want : "nothing");
+}
+
+struct row {
+    struct daemon_options o;
+    const char *address;
+    const char *before[2], *after[2]; /* of names; NULL: not set */
+    const char *says;                 /* NULL: nothing */
+};
+
+static void by_iface(void **state)
+{
+    static const struct row rows[] = {
+        {{.device = "cuda", .iface = "eth1"}, "10.0.0.7", {0}, {"=eth1", "AF_INET"}, NULL},
+        {{.device = "auto", .iface = "eth1"}, "fd00::7", {0}, {"=eth1", "AF_INET6"}, NULL},
+        {{.device = "cuda:1", .iface = "ib0"}, "10.1.0.7", {"", NULL}, {"=ib0", "AF_INET"}, NULL},
+        /* no option, or no NCCL */
+        {{.device = "cuda"}, "", {0}, {0}, NULL},
+        {{.device = "cpu", .iface = "eth1"}, "10.0.0.7", {0}, {0}, NULL},
+        /* the user's own words stay */
+        {{.device = "cuda", .iface = "eth1"},
+         "10.0.0.7",
+         {NULL, "AF_INET6"},
+         {"=eth1", "AF_INET6"},
+         NULL},
+        {{.device = "cuda", .iface = "eth1"}, "10.0.0.7", {"=eth1"}, {"=eth1"}, NULL},
+        {{.device = "cuda", .iface = "eth1"}, "10.0.0.7", {"eth1"}, {"eth1"}, NULL},
+        {{.device = "cuda", .iface = "eth1"},
+         "10.0.0.7",
+         {"=eth0"},
+         {"=eth0"},
+         "--iface eth1: the environment's NCCL_SOCKET_IFNAME is \"=eth0\", and NCCL goes by that"},
+        {{.device = "cuda", .iface = "eth1"}, "10.0.0.7", {"eth"}, {"eth"}, "unset it"},
+        /* on one GPU all is loopback, and that is said */
+        {{.device = "cuda", .iface = "eth1", .test_shared_gpu = 1},
+         "10.0.0.7",
+         {"=eth0"},
+         {"lo", "AF_INET"},
+         "--test-shared-gpu: FOR TESTS ONLY"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        char *text;
+
+        for (int k = 0; k < 2; k++) {
+            unsetenv(names[k]);
+            if (rows[i].before[k])
+                setenv(names[k], rows[i].before[k], 1);
+        }
+        text = said(&rows[i].o, rows[i].address);
+        for (int k = 0; k < 2; k++)
+            assert_env(names[k], rows[i].after[k]);
+        if (rows[i].says ? !strstr(text, rows[i].says) : *text != '\0')
+            fail_msg("row %zu: \"%s\" does not say \"%s\"", i, text,
+                     rows[i].says ? rows[i].says : "");
+        free(text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(by_iface)};
+
+    log_init("test", LOG_TEXT, LOG_INFO);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
