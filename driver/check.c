@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "driver/local.h"
 #include "driver/record.h"
 #include "report/run_dir.h"
 #include "train/engine.h"
@@ -117,6 +118,8 @@ int check_run(const struct options *o, const struct job *job)
     struct err err;
     int rc = run_dir_check(&q, &err);
 
+    if (rc == 0)
+        rc = local_check_gpus(o, job, &err);
     if (rc == 0 && o->resume)
         rc = find_run(&q, job, &resume, &err);
     if (rc == 0)

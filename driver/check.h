@@ -1,6 +1,7 @@
 /* check - dpdriver --check: would this job run?
  *
- * Opens the job the way rank 0 does: builds the graph, opens the data, makes the layout. */
+ * Opens the job the way rank 0 does: builds the graph, opens the data, makes the layout.  With
+ * --local there must be a GPU for each rank, too. */
 #ifndef DRIVER_CHECK_H
 #define DRIVER_CHECK_H
 

@@ -141,6 +141,22 @@ static int start_rank(struct local *l, int rank, struct err *err)
     return start_one(l, rank, &c, err);
 }
 
+int local_check_gpus(const struct options *o, const struct job *job, struct err *err)
+{
+    const int64_t n_spares = job->cluster.spares, n = o->n_ranks + n_spares;
+    const int n_gpus = devices_n_usable(&o->devices);
+    char remedy[64] = "fewer cluster.spares";
+
+    if (!o->local || !device_is_cuda(o->device) || n <= n_gpus || o->common.test_shared_gpu)
+        return 0;
+    if (n_gpus > n_spares)
+        snprintf(remedy, sizeof remedy, "--nranks %lld", (long long)(n_gpus - n_spares));
+    return err_set(err, ERR_ARG,
+                   "--local: %lld processes (%lld by --nranks, %lld by cluster.spares) need a GPU "
+                   "each, and %d can be used here; take %s, or --device cpu",
+                   (long long)n, (long long)o->n_ranks, (long long)n_spares, n_gpus, remedy);
+}
+
 int local_start(struct local *l, const struct options *o, int n_spares, const char *host, int port,
                 struct err *err)
 {

@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 
+#include "config/job.h"
 #include "driver/options.h"
 #include "session/status.h"
 
@@ -32,6 +33,9 @@ struct local {
     int n_restarts;
     int is_killed; /* all that there were: they are gone as soon as the system has had the time */
 };
+
+/* With --local on GPUs each rank and spare has one of its own: ERR_ARG if there are too few. */
+int local_check_gpus(const struct options *o, const struct job *job, struct err *err);
 
 /* Start ranks 1..n_ranks-1 and the spares, which find the driver at host:port. */
 int local_start(struct local *l, const struct options *o, int n_spares, const char *host, int port,

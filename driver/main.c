@@ -97,8 +97,8 @@ static int find_device(struct options *o, struct err *err)
     if (devices_find(o->common.device, &o->devices, err) < 0)
         return err->code;
     devices_pick(&o->devices, o->common.device, o->device);
-    if (o->devices.warning[0])
-        log_warn("--device auto: %s; computing on the CPU", o->devices.warning);
+    if (o->devices.has_driver && o->devices.trouble[0])
+        log_warn("--device auto: no GPU can be used: %s; computing on the CPU", o->devices.trouble);
     return 0;
 }
 

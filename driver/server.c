@@ -190,9 +190,9 @@ static void on_incident(void *arg, const struct incident *i)
 
 static const char *device_of(void *arg) { return ((struct server *)arg)->options->device; }
 
-static const char *own_uuid(const struct options *o)
+static const struct plugin_gpu *own_gpu(const struct options *o)
 {
-    return device_is_cuda(o->device) ? o->devices.probe.gpu[device_index(o->device)].uuid : NULL;
+    return device_is_cuda(o->device) ? &o->devices.probe.gpu[device_index(o->device)] : NULL;
 }
 
 /* A failure's text was logged when it happened. */
@@ -303,21 +303,6 @@ static const char *reachable(const char *listening)
     return listening;
 }
 
-/* Each local rank has a GPU of its own. */
-static int check_local_gpus(const struct server *s, struct err *err)
-{
-    const struct options *o = s->options;
-    const int64_t n = o->n_ranks + s->job->cluster.spares;
-    const int n_gpus = devices_n_usable(&o->devices);
-
-    if (!o->local || !device_is_cuda(o->device) || n <= n_gpus || o->common.test_shared_gpu)
-        return 0;
-    return err_set(err, ERR_ARG,
-                   "--local: %lld processes (--nranks and cluster.spares) need a GPU each, and %d "
-                   "can be used here; take --nranks %d, or --device cpu",
-                   (long long)n, n_gpus, n_gpus);
-}
-
 static int start_local(struct server *s, struct err *err)
 {
     if (!s->options->local || s->options->n_ranks + s->job->cluster.spares == 1)
@@ -376,6 +361,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
 {
     const struct job *j = s->job;
     const struct job_deadlines *t = &j->cluster.deadlines;
+    const struct plugin_gpu *gpu = own_gpu(s->options);
 
     *d = (struct driver_options){
         .n_ranks = (int)s->options->n_ranks,
@@ -384,7 +370,8 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .pid = getpid(),
         .shares_gpus = s->options->common.test_shared_gpu,
         .device = s->options->device,
-        .gpu_uuid = own_uuid(s->options),
+        .gpu_uuid = gpu ? gpu->uuid : NULL,
+        .gpu_bus = gpu ? gpu->bus : NULL,
         .advertise = s->options->advertise[0] ? s->options->advertise : NULL,
         .resume = s->record.dir.resumed ? s->record.dir.path : NULL,
         .n_epochs = j->train.epochs,
@@ -406,6 +393,18 @@ static void driver_options_init(struct driver_options *d, const struct server *s
     };
     if (s->record.dir.resumed && injected_spend(s->record.dir.events, &d->inject))
         log_info("--inject: what events.jsonl tells of does not happen again");
+}
+
+/* On the CPU all is as everywhere; which GPU it is can be told by nobody else. */
+static void say_device(const struct options *o)
+{
+    struct buf text = {0};
+
+    if (!device_is_cuda(o->device))
+        return;
+    devices_describe(&o->devices, o->device, &text);
+    log_info("computing on %s", buf_cstr(&text));
+    buf_fini(&text);
 }
 
 static void start_session(struct server *s, int argc, char **argv, int64_t start_ns)
@@ -440,7 +439,7 @@ static int server_start(struct server *s, struct err *err)
     int rc = files_check(s->options, s->job, err);
 
     if (rc == 0)
-        rc = check_local_gpus(s, err);
+        rc = local_check_gpus(s->options, s->job, err);
     if (rc == 0)
         rc = daemon_tls(&s->options->common, TLS_DRIVER, &s->tls, err);
     if (rc == 0)
@@ -537,6 +536,7 @@ int server_run(const struct options *o, const struct job *job, int argc, char **
         s.status = daemon_status_of(&err);
         return server_end(&s);
     }
+    say_device(o);
     start_session(&s, argc, argv, start_ns);
     s.daemon.pulse.engine_patience_ns = 2 * longest_deadline_ns(job);
     pulse_start(&s.daemon.pulse);

@@ -143,6 +143,7 @@ static int list_gpus(const struct devices *d, struct follower_gpu *out)
                 (struct follower_gpu){.index = i,
                                       .uuid = d->probe.gpu[i].uuid,
                                       .name = d->probe.gpu[i].name,
+                                      .bus = d->probe.gpu[i].bus,
                                       .memory_mib = (int64_t)(d->probe.gpu[i].memory_bytes >> 20)};
     return n;
 }
@@ -160,6 +161,7 @@ static struct follower *new_session(struct client *c, int64_t now)
         .device = o->common.device,
         .gpus = gpus,
         .n_gpus = list_gpus(&c->devices, gpus),
+        .no_gpu = c->devices.trouble,
         .backends = backends,
         .n_backends = c->devices.plugin ? 2 : 1,
         .advertise = o->advertise[0] ? o->advertise : NULL,
@@ -327,8 +329,8 @@ int client_run(const struct options *o)
         log_error("%s", err.msg);
         return STATUS_USAGE;
     }
-    if (c.devices.warning[0])
-        log_warn("--device auto: %s; there is only the CPU", c.devices.warning);
+    if (c.devices.has_driver && c.devices.trouble[0])
+        log_warn("--device auto: no GPU can be used: %s; there is only the CPU", c.devices.trouble);
     engine.plugin = c.devices.plugin;
     if (daemon_init(&c.daemon, &hooks, &c, &engine, &err) < 0) {
         log_error("%s", err.msg);

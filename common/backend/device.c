@@ -31,17 +31,25 @@ int device_check(const char *device, struct err *err)
 /* The driver's own library, which comes with it. */
 static int has_driver(void) { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != NULL; }
 
+static void set_trouble(struct devices *d, const char *text)
+{
+    snprintf(d->trouble, sizeof d->trouble, "%.*s", PLUGIN_TEXT - 1, text);
+}
+
 static int load(struct devices *d, struct err *err)
 {
     struct plugin_search *s = plugin_search_new();
     int rc = plugin_search_load(s, plugin_name, &d->plugin, err);
 
     plugin_search_free(s);
-    if (rc < 0)
+    if (rc < 0) {
+        set_trouble(d, err->msg);
         return rc;
+    }
     d->plugin->probe(&d->probe);
     if (d->probe.trouble[0]) {
         d->plugin = NULL;
+        set_trouble(d, d->probe.trouble);
         return err_set(err, ERR_UNSUPPORTED, "no GPU can be used: %s", d->probe.trouble);
     }
     return 0;
@@ -69,13 +77,15 @@ int devices_find(const char *wanted, struct devices *out, struct err *err)
     int rc;
 
     memset(out, 0, sizeof *out);
-    if (!strcmp(wanted, "cpu") || (is_auto && !has_driver()))
+    if (!strcmp(wanted, "cpu"))
         return 0;
-    rc = load(out, err);
-    if (rc < 0 && is_auto) {
-        snprintf(out->warning, sizeof out->warning, "%.*s", PLUGIN_TEXT - 1, err->msg);
+    if (is_auto && !(out->has_driver = has_driver())) {
+        set_trouble(out, "there is no NVIDIA driver (libcuda.so.1)");
         return 0;
     }
+    rc = load(out, err);
+    if (rc < 0 && is_auto)
+        return 0;
     if (rc == 0 && index >= 0)
         rc = check_gpu(out, index, err);
     return rc < 0 ? err_wrap(err, "--device %s", wanted) : 0;

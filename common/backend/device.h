@@ -22,7 +22,8 @@ int device_check(const char *device, struct err *err);
 struct devices {
     const struct plugin *plugin; /* NULL: the CPU only */
     struct plugin_probe probe;   /* with a plugin */
-    char warning[PLUGIN_TEXT];   /* auto: why there is no GPU although there is a driver, or "" */
+    char trouble[PLUGIN_TEXT];   /* auto: why there is no GPU, or "" */
+    int has_driver;              /* ... although there is a driver */
 };
 
 /* What there is, as far as `wanted` asks for it.  With cuda or cuda:I, ERR_UNSUPPORTED unless such

@@ -23,6 +23,7 @@ static void copy_options(struct driver_options *to, const struct driver_options 
     to->host_id = dup_or_null(from->host_id);
     to->device = dup_or_null(from->device);
     to->gpu_uuid = dup_or_null(from->gpu_uuid);
+    to->gpu_bus = dup_or_null(from->gpu_bus);
     to->advertise = dup_or_null(from->advertise);
     to->resume = dup_or_null(from->resume);
     to->how_to_resume = dup_or_null(from->how_to_resume);
@@ -38,6 +39,7 @@ static void free_options(struct driver_options *o)
     drop(o->host_id);
     drop(o->device);
     drop(o->gpu_uuid);
+    drop(o->gpu_bus);
     drop(o->advertise);
     drop(o->resume);
     drop(o->how_to_resume);
@@ -77,7 +79,7 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     d->seats[0].host = xstrdup(o->host);
     d->seats[0].host_id = xstrdup(o->host_id);
     if (o->gpu_uuid)
-        seat_use_gpu(d, 0, o->gpu_uuid);
+        seat_use_gpu(d, 0, o->gpu_uuid, o->gpu_bus);
     d->seats[0].pid = o->pid;
     set_beat(d);
     return d;

@@ -50,6 +50,7 @@ struct driver_options { /* copied; texts may be NULL where said */
     int64_t pid;               /* of this process */
     const char *device;        /* of rank 0, resolved: "cpu", "cuda:0" */
     const char *gpu_uuid;      /* of that device; NULL: cpu */
+    const char *gpu_bus;       /* ... its place on this host; NULL: not known */
     int shares_gpus;           /* --test-shared-gpu: several ranks may use one */
     const char *advertise;     /* --iface: numeric address for other ranks; NULL: as found */
     const char *resume;        /* run directory to resume from; NULL: start afresh */

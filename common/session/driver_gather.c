@@ -168,12 +168,18 @@ static char *device_mix(const struct driver *d, const char *wanted)
                      d->o.device, wanted);
 }
 
+/* The rank that uses a GPU of this follower, or -1. */
+static int user_of(const struct driver *d, const Wire__Hello *h, const Wire__Gpu *g)
+{
+    return seats_rank_of_gpu(d, &(struct gpu_ref){g->uuid, g->bus, h->host, h->host_id});
+}
+
 /* "cuda:1 (NVIDIA H200, GPU-5f...)" of each that no rank uses; or that there is none. */
 static void list_free(const struct driver *d, const Wire__Hello *h, struct buf *out)
 {
     int n = 0;
     for (size_t i = 0; i < h->n_gpus; i++)
-        if (seats_rank_of_gpu(d, h->gpus[i]->uuid) < 0)
+        if (user_of(d, h, h->gpus[i]) < 0)
             buf_printf(out, "%scuda:%d (%s, %s)",
                        n++ ? ", " : "; free there: ", (int)h->gpus[i]->index, h->gpus[i]->name,
                        h->gpus[i]->uuid);
@@ -193,25 +199,53 @@ static char *with_free(const struct driver *d, const Wire__Hello *h, char *text)
     return whole;
 }
 
+/* Does `rank` use another slice of it? */
+static int is_slice(const struct driver *d, int rank, const Wire__Gpu *g)
+{
+    return rank >= 0 && strcmp(d->seats[rank].gpu, g->uuid) != 0;
+}
+
+static char *why_taken(const struct driver *d, const Wire__Hello *h, const Wire__Gpu *g)
+{
+    int rank = user_of(d, h, g);
+    char *what =
+        is_slice(d, rank, g)
+            ? xasprintf("is a slice of the GPU (PCI %s) of which rank %d uses %s, and NCCL "
+                        "takes one rank a GPU",
+                        g->bus, rank, d->seats[rank].gpu)
+            : xasprintf("is used by rank %d already", rank);
+    char *text =
+        xasprintf("cuda:%d of %s (%s, %s) %s", (int)g->index, h->host, g->name, g->uuid, what);
+    free(what);
+    return with_free(d, h, text);
+}
+
 /* The GPU that the follower names, or NULL and why not. */
 static const Wire__Gpu *named_gpu(const struct driver *d, const Wire__Hello *h, long index,
                                   char **why)
 {
     for (size_t i = 0; i < h->n_gpus; i++) {
         const Wire__Gpu *g = h->gpus[i];
-        int rank = g->index == index ? seats_rank_of_gpu(d, g->uuid) : -1;
-        if (g->index == index && (rank < 0 || d->o.shares_gpus))
+        if (g->index != index)
+            continue;
+        if (user_of(d, h, g) < 0 || d->o.shares_gpus)
             return g;
-        if (g->index == index) {
-            *why = with_free(d, h,
-                             xasprintf("%s of %s (%s, %s) is used by rank %d already", h->device,
-                                       h->host, g->name, g->uuid, rank));
-            return NULL;
-        }
+        *why = why_taken(d, h, g);
+        return NULL;
     }
     *why =
         with_free(d, h, xasprintf("there is no %s that could be used on %s", h->device, h->host));
     return NULL;
+}
+
+/* That every one is another's; or why the first is that no rank uses as it is. */
+static char *why_none(const struct driver *d, const Wire__Hello *h)
+{
+    for (size_t i = 0; i < h->n_gpus; i++)
+        if (is_slice(d, user_of(d, h, h->gpus[i]), h->gpus[i]))
+            return why_taken(d, h, h->gpus[i]);
+    return xasprintf("%s has %zu GPU%s, and other ranks use all of them", h->host, h->n_gpus,
+                     h->n_gpus == 1 ? "" : "s");
 }
 
 /* Which of its GPUs: the one it names, or the first that no rank uses. */
@@ -221,41 +255,48 @@ static const Wire__Gpu *choose_gpu(const struct driver *d, const Wire__Hello *h,
     if (colon)
         return named_gpu(d, h, strtol(colon + 1, NULL, 10), why);
     for (size_t i = 0; i < h->n_gpus; i++)
-        if (seats_rank_of_gpu(d, h->gpus[i]->uuid) < 0)
+        if (user_of(d, h, h->gpus[i]) < 0)
             return h->gpus[i];
     if (d->o.shares_gpus && h->n_gpus > 0)
         return h->gpus[0];
-    *why = xasprintf("%s has %zu GPUs, and other ranks use all of them", h->host, h->n_gpus);
+    *why = why_none(d, h);
     return NULL;
 }
 
-/* The device for this follower and its GPU's uuid (NULL: cpu); NULL and *why when none fits. */
-static char *choose_device(const struct driver *d, const Wire__Hello *h, char **uuid, char **why)
+static char *why_no_backend(const struct driver *d, const Wire__Hello *h, int is_cuda)
+{
+    if (!is_cuda)
+        return xasprintf("this job runs on %s, and the follower on %s has no cpu", d->o.device,
+                         h->host);
+    return xasprintf("this job runs on %s, and the follower on %s has no GPU that it can use%s%s; "
+                     "mend that there, or start dpdriver with --device cpu, for all to use none",
+                     d->o.device, h->host, *h->no_gpu ? ": " : "", h->no_gpu);
+}
+
+/* The device for this follower and its GPU (NULL: cpu); NULL and *why when none fits. */
+static char *choose_device(const struct driver *d, const Wire__Hello *h, const Wire__Gpu **gpu,
+                           char **why)
 {
     int is_cuda = !strncmp(d->o.device, "cuda", 4);
     const char *kind = is_cuda ? "cuda" : "cpu";
 
-    *uuid = NULL;
+    *gpu = NULL;
     if (strcmp(h->device, "auto") && strncmp(h->device, kind, strlen(kind))) {
         *why = device_mix(d, h->device);
         return NULL;
     }
     if (!has_backend(h, kind)) {
-        *why = xasprintf("this job runs on %s, and the follower on %s has no %s", d->o.device,
-                         h->host, is_cuda ? "GPU that it can use" : kind);
+        *why = why_no_backend(d, h, is_cuda);
         return NULL;
     }
     if (!is_cuda)
         return xstrdup("cpu");
-    const Wire__Gpu *gpu = choose_gpu(d, h, why);
-    if (!gpu)
-        return NULL;
-    *uuid = xstrdup(gpu->uuid);
-    return xasprintf("cuda:%d", (int)gpu->index);
+    *gpu = choose_gpu(d, h, why);
+    return *gpu ? xasprintf("cuda:%d", (int)(*gpu)->index) : NULL;
 }
 
 static void take_seat(struct driver *d, struct conn *c, int rank, const Wire__Hello *h,
-                      const char *gpu)
+                      const Wire__Gpu *gpu)
 {
     struct seat *s = &d->seats[rank];
     seat_take(d, rank, c);
@@ -263,7 +304,7 @@ static void take_seat(struct driver *d, struct conn *c, int rank, const Wire__He
     s->host = xstrdup(h->host);
     s->host_id = xstrdup(h->host_id);
     if (gpu)
-        seat_use_gpu(d, rank, gpu);
+        seat_use_gpu(d, rank, gpu->uuid, gpu->bus);
     s->advertise = *h->advertise ? xstrdup(h->advertise) : NULL;
     s->pid = h->pid;
     s->heard_ms = s->moved_ms = s->joined_ms = d->now_ms;
@@ -303,11 +344,12 @@ static void welcome(struct driver *d, struct conn *c, int rank, char *device)
 
 void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
 {
-    char *uuid = NULL, *why = NULL;
+    const Wire__Gpu *gpu;
+    char *why = NULL;
 
     if (!is_same_version(d, c, h))
         return;
-    char *device = choose_device(d, h, &uuid, &why);
+    char *device = choose_device(d, h, &gpu, &why);
     if (!device) {
         gather_refuse(d, c, WIRE__REASON__REASON_DEVICE, why, NULL);
         free(why);
@@ -315,7 +357,7 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
     }
     int rank = choose_rank(d, c, h->rank);
     if (rank >= 0) {
-        take_seat(d, c, rank, h, uuid);
+        take_seat(d, c, rank, h, gpu);
         d->seats[rank].device = xstrdup(device);
         welcome(d, c, rank, device);
         char name[32], most[32] = "";
@@ -326,7 +368,6 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
         queue_log(&d->out, LOG_INFO, "%s joined: %s (pid %lld) from %s, on %s; %d of %d here%s",
                   name, h->host, (long long)h->pid, c->from, device, d->n_here, d->n_ranks, most);
     }
-    free(uuid);
     free(device);
 }
 

@@ -70,10 +70,11 @@ struct seat { /* of one rank, or of a spare */
     char *leaving;  /* it is to leave at the next step: "left: ..."; or NULL */
     int is_drained; /* ... because the operator of the driver wants it, which it was told */
     int64_t joined_ms;
-    int is_any;                             /* asked for any rank: may be moved while gathering */
-    struct conn *conn;                      /* NULL: rank 0 */
-    char *device;                           /* that it was told to use; rank 0: NULL */
-    char *host, *host_id, *gpu, *advertise; /* gpu, advertise: may be NULL */
+    int is_any;                       /* asked for any rank: may be moved while gathering */
+    struct conn *conn;                /* NULL: rank 0 */
+    char *device;                     /* that it was told to use; rank 0: NULL */
+    char *host, *host_id, *advertise; /* advertise: may be NULL */
+    char *gpu, *gpu_bus;              /* uuid and place of the one it uses, or NULL */
     int64_t pid;
     int64_t heard_ms;      /* last message of any kind */
     struct report *opened; /* its Ready */
@@ -91,6 +92,11 @@ struct seat { /* of one rank, or of a spare */
     } pace;
     int has_stepped;
     double rss_mib, peak_rss_mib;
+};
+
+struct gpu_ref {            /* one GPU of a host; texts are borrowed */
+    const char *uuid, *bus; /* bus: NULL or "": not known */
+    const char *host, *host_id;
 };
 
 struct cause {          /* why a job ends early */
@@ -193,14 +199,15 @@ char *driver_label(const struct driver *d, int rank); /* "rank 1 (hostB)", for f
 /* driver_seats.c: none of these looks at all ranks each time, as a job begins with one call of it
  * for each rank */
 void seat_take(struct driver *d, int rank, struct conn *c); /* a free one; the caller fills it */
-void seat_use_gpu(struct driver *d, int rank, const char *uuid);
+void seat_use_gpu(struct driver *d, int rank, const char *uuid, const char *bus);
 void seat_clear(struct driver *d, int rank);
-void seat_move(struct driver *d, int from, int to);              /* `to` is free */
-void seats_changed(struct driver *d);                            /* otherwise than by these */
-int seats_free_rank(struct driver *d);                           /* the lowest; -1: none */
-int seats_are_ready(struct driver *d);                           /* all ranks have opened */
-int seats_have_stepped(struct driver *d);                        /* all ranks have done a step */
-int seats_rank_of_gpu(const struct driver *d, const char *uuid); /* -1: nobody's */
+void seat_move(struct driver *d, int from, int to); /* `to` is free */
+void seats_changed(struct driver *d);               /* otherwise than by these */
+int seats_free_rank(struct driver *d);              /* the lowest; -1: none */
+int seats_are_ready(struct driver *d);              /* all ranks have opened */
+int seats_have_stepped(struct driver *d);           /* all ranks have done a step */
+/* The rank that uses this one, or another slice of the same, which is one GPU to NCCL; -1: none. */
+int seats_rank_of_gpu(const struct driver *d, const struct gpu_ref *g);
 
 /* driver_gather.c */
 void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h);

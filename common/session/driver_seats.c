@@ -6,6 +6,7 @@
  * if not, the search goes on from there, all the way round.  Nothing need be undone when a rank
  * leaves: it is found again on the way. */
 #include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,52 +15,97 @@
 #include "session/driver_impl.h"
 
 struct gpu_use {
-    char *uuid;
+    char *key;               /* its uuid, or its place (put_place); it is found by both */
     const struct conn *conn; /* NULL: rank 0's */
 };
 
 /* ---- GPUs ---- */
 
-static int by_uuid(const void *a, const void *b)
+enum { PLACE_TEXT = MSG_MAX_NAME + 128 };
+
+/* Where NCCL finds it: a host, by name and boot id, and the bus.  0: that is not known. */
+static int put_place(const struct gpu_ref *g, char out[PLACE_TEXT])
 {
-    return strcmp(((const struct gpu_use *)a)->uuid, ((const struct gpu_use *)b)->uuid);
+    if (!g->bus || !*g->bus)
+        return 0;
+    snprintf(out, PLACE_TEXT, "%s %s %s", g->host, g->host_id, g->bus);
+    return 1;
 }
 
-int seats_rank_of_gpu(const struct driver *d, const char *uuid)
+static int by_key(const void *a, const void *b)
 {
-    struct gpu_use key = {.uuid = (char *)(uintptr_t)uuid};
-    struct gpu_use *const *found = tfind(&key, &d->gpus, by_uuid);
+    return strcmp(((const struct gpu_use *)a)->key, ((const struct gpu_use *)b)->key);
+}
 
-    if (!found)
+static struct gpu_use *find_use(const struct driver *d, const char *key)
+{
+    const struct gpu_use wanted = {.key = (char *)(uintptr_t)key};
+    struct gpu_use *const *found = tfind(&wanted, &d->gpus, by_key);
+
+    return found ? *found : NULL;
+}
+
+int seats_rank_of_gpu(const struct driver *d, const struct gpu_ref *g)
+{
+    char place[PLACE_TEXT];
+    const struct gpu_use *u = find_use(d, g->uuid);
+
+    if (!u && put_place(g, place))
+        u = find_use(d, place);
+    if (!u)
         return -1;
-    return (*found)->conn ? (*found)->conn->rank : 0;
+    return u->conn ? u->conn->rank : 0;
 }
 
-void seat_use_gpu(struct driver *d, int rank, const char *uuid)
+static struct gpu_ref ref_of(const struct seat *s)
+{
+    return (struct gpu_ref){s->gpu, s->gpu_bus, s->host, s->host_id};
+}
+
+static void add_use(struct driver *d, const struct seat *s, const char *key)
 {
     struct gpu_use *u;
 
-    if (d->o.shares_gpus && seats_rank_of_gpu(d, uuid) >= 0) {
-        d->seats[rank].gpu = xstrdup(uuid); /* told by the first that uses it */
-        return;
-    }
+    if (d->o.shares_gpus && find_use(d, key))
+        return; /* told by the first that uses it */
     u = xcalloc(1, sizeof(*u));
-    u->uuid = xstrdup(uuid);
-    u->conn = d->seats[rank].conn;
-    d->seats[rank].gpu = xstrdup(uuid);
-    ASSERT(tsearch(u, &d->gpus, by_uuid));
+    u->key = xstrdup(key);
+    u->conn = s->conn;
+    ASSERT(tsearch(u, &d->gpus, by_key));
+}
+
+void seat_use_gpu(struct driver *d, int rank, const char *uuid, const char *bus)
+{
+    struct seat *s = &d->seats[rank];
+    char place[PLACE_TEXT];
+
+    s->gpu = xstrdup(uuid);
+    s->gpu_bus = bus ? xstrdup(bus) : NULL;
+    add_use(d, s, uuid);
+    const struct gpu_ref g = ref_of(s);
+    if (put_place(&g, place))
+        add_use(d, s, place);
+}
+
+static void drop_use(struct driver *d, const struct seat *s, const char *key)
+{
+    struct gpu_use *u = find_use(d, key);
+
+    if (!u || (d->o.shares_gpus && u->conn != s->conn))
+        return;
+    tdelete(u, &d->gpus, by_key);
+    free(u->key);
+    free(u);
 }
 
 static void free_gpu(struct driver *d, const struct seat *s)
 {
-    struct gpu_use key = {.uuid = s->gpu}, **found = tfind(&key, &d->gpus, by_uuid);
-    struct gpu_use *u = found ? *found : NULL;
+    const struct gpu_ref g = ref_of(s);
+    char place[PLACE_TEXT];
 
-    if (!u || (d->o.shares_gpus && u->conn != s->conn))
-        return;
-    tdelete(u, &d->gpus, by_uuid);
-    free(u->uuid);
-    free(u);
+    drop_use(d, s, s->gpu);
+    if (put_place(&g, place))
+        drop_use(d, s, place);
 }
 
 /* ---- taking and leaving ---- */
@@ -97,6 +143,7 @@ void seat_clear(struct driver *d, int rank)
     free(s->host);
     free(s->host_id);
     free(s->gpu);
+    free(s->gpu_bus);
     free(s->device);
     free(s->advertise);
     free(s->leaving);

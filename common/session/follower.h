@@ -27,6 +27,7 @@ struct follower; /* opaque */
 struct follower_gpu {
     int index; /* CUDA's number of it */
     const char *uuid, *name;
+    const char *bus; /* NULL: not known */
     int64_t memory_mib;
 };
 
@@ -38,6 +39,7 @@ struct follower_options { /* copied; texts may be NULL where said */
     const char *device; /* wanted: "auto", "cpu", "cuda", "cuda:I" */
     const struct follower_gpu *gpus;
     int n_gpus;
+    const char *no_gpu;          /* why there is none, as far as that was looked for; may be NULL */
     const char *const *backends; /* this build has: "cpu", ... */
     int n_backends;
     const char *advertise; /* --iface: numeric address for others; NULL: as the driver sees it */

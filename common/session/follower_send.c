@@ -26,6 +26,7 @@ void follower_send_hello(struct follower *f, const struct follower_options *o)
     h.device = msg_text(&a, o->device ? o->device : "auto", 64);
     h.advertise = msg_text(&a, o->advertise, 64);
     h.token = (ProtobufCBinaryData){o->token_len, (uint8_t *)(uintptr_t)o->token};
+    h.no_gpu = msg_text(&a, o->no_gpu, MSG_MAX_TEXT);
     h.n_gpus = (size_t)o->n_gpus;
     h.gpus = arena_alloc(&a, (h.n_gpus + 1) * sizeof(*h.gpus));
     for (size_t i = 0; i < h.n_gpus; i++) {
@@ -35,6 +36,7 @@ void follower_send_hello(struct follower *f, const struct follower_options *o)
         h.gpus[i]->name = msg_text(&a, o->gpus[i].name, 128);
         h.gpus[i]->memory_mib = o->gpus[i].memory_mib;
         h.gpus[i]->index = o->gpus[i].index;
+        h.gpus[i]->bus = msg_text(&a, o->gpus[i].bus, 32);
     }
     h.n_backends = (size_t)o->n_backends;
     h.backends = arena_alloc(&a, (h.n_backends + 1) * sizeof(*h.backends));

@@ -16,6 +16,7 @@ static const struct rule gpu[] = {
     { "name",       RULE_TEXT, 0, 128 },
     { "memory_mib", RULE_INT,  0, MANY },
     { "index",      RULE_INT,  0, 999 },
+    { "bus",        RULE_TEXT, 0, 32 },
 };
 static const struct rule hello[] = {
     { "protocol",  RULE_INT,     1, UINT32_MAX },
@@ -29,6 +30,7 @@ static const struct rule hello[] = {
     { "backends",  RULE_TEXT,    1, 64, 16 },
     { "token",     RULE_BYTES,   0, MSG_MAX_TOKEN },
     { "advertise", RULE_TEXT,    0, 64 },
+    { "no_gpu",    RULE_TEXT,    0, MSG_MAX_TEXT },
 };
 static const struct rule welcome[] = {
     { "job",                  RULE_BYTES, 1, FRAME_MAX },

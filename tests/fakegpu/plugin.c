@@ -5,10 +5,13 @@
  * From the environment: DPTRAIN_FAKE_GPUS (how many there are, 2), DPTRAIN_FAKE_BAD (number of one
  * that cannot be used), DPTRAIN_FAKE_TROUBLE (why none can), DPTRAIN_FAKE_BREAK (the how-many-th
  * collective in which this process's breaks for good; 0: none), DPTRAIN_FAKE_FAIL (the same of its
- * first formation, which fails, and nothing else does). */
+ * first formation, which fails, and nothing else does), DPTRAIN_FAKE_SLICE (there is one GPU, which
+ * is that slice of the only real one), DPTRAIN_FAKE_SHOW (a variable: what the environment has of
+ * it when the plugin is loaded goes to standard error). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/cuda/cuda.h"
 #include "backend/plugin.h"
@@ -22,9 +25,27 @@ int fake_number(const char *name, int otherwise)
     return text ? atoi(text) : otherwise;
 }
 
+static void show(const char *name)
+{
+    const char *value = name ? getenv(name) : NULL;
+
+    if (name)
+        fprintf(stderr, "fakegpu: process %ld has %s %s\n", (long)getpid(), name,
+                value ? value : "not set");
+}
+
+static void be_slice(struct plugin_probe *out, const char *number)
+{
+    struct plugin_gpu *g = &out->gpu[0];
+
+    out->n_gpus = 1;
+    snprintf(g->uuid, sizeof g->uuid, "MIG-fake-%.8s", number);
+    snprintf(g->bus, sizeof g->bus, "0000:01:00.0");
+}
+
 static void probe(struct plugin_probe *out)
 {
-    const char *trouble = getenv("DPTRAIN_FAKE_TROUBLE");
+    const char *trouble = getenv("DPTRAIN_FAKE_TROUBLE"), *slice = getenv("DPTRAIN_FAKE_SLICE");
 
     *out = (struct plugin_probe){.driver = 13000,
                                  .cuda = 13000,
@@ -38,9 +59,13 @@ static void probe(struct plugin_probe *out)
 
         *g = (struct plugin_gpu){.name = "Simulated", .major = 9, .memory_bytes = 1ull << 30};
         snprintf(g->uuid, sizeof g->uuid, "GPU-fake-%d", i);
+        snprintf(g->bus, sizeof g->bus, "0000:%02x:00.0", i + 1);
         if (i == fake_number("DPTRAIN_FAKE_BAD", -1))
             snprintf(g->trouble, sizeof g->trouble, "it is broken");
     }
+    if (slice)
+        be_slice(out, slice);
+    show(getenv("DPTRAIN_FAKE_SHOW"));
     if (trouble)
         snprintf(out->trouble, sizeof out->trouble, "%.*s", PLUGIN_TEXT - 1, trouble);
 }

@@ -1,6 +1,7 @@
 """The daemons on a GPU that is simulated: loaded, chosen, refused, and trained on as on the CPU."""
 
 import os
+import re
 import signal
 
 import dp
@@ -11,6 +12,7 @@ LENET = {"data.samples": 240, "data.validation_samples": 100, "train.global_batc
 # Where the kernels are not what is looked at: simulated, a convolution takes its time.
 JOB = {**LENET, "model.arch": "mlp", "model.hidden": "[24]"}
 MANY = {"DPTRAIN_FAKE_GPUS": "3"}
+WITH_DRIVER = {"LD_LIBRARY_PATH": os.path.dirname(dp.DRIVER)}
 ILLEGAL = r"an illegal memory access was encountered \(cudaError700\)"
 
 
@@ -233,10 +235,9 @@ class Daemons(dp.Case):
     def test_auto(self):
         """A GPU where there is a driver; without one nothing is even looked for."""
         job = {**JOB, "train.max_steps": 3}
-        with_driver = {"LD_LIBRARY_PATH": os.path.dirname(dp.DRIVER)}
         command = [dp.DRIVER, "--nranks", "2", "--local", "--port", "0", *sets(job)]
-        for env, device in ((with_driver, "cuda:0"), ({}, "cpu"),
-                            ({**with_driver, "DPTRAIN_FAKE_TROUBLE": "no luck"}, "cpu")):
+        for env, device in ((WITH_DRIVER, "cuda:0"), ({}, "cpu"),
+                            ({**WITH_DRIVER, "DPTRAIN_FAKE_TROUBLE": "no luck"}, "cpu")):
             if device == "cpu" and not env and os.path.exists("/dev/nvidiactl"):
                 continue  # a real one
             driver = self.start([*command, "--run-dir", self.path(f"run{len(self.daemons)}")],
@@ -264,10 +265,82 @@ class Daemons(dp.Case):
         self.assert_exit(self.follower("--device", "auto"), FINISHED, r"on cpu")
         self.assert_exit(driver, FINISHED)
 
+    def test_slices_of_one_gpu_are_refused(self):
+        """By name, before NCCL would, which takes them for one GPU."""
+        driver = self.driver("--device", "cuda", n=2, job=JOB, env={"DPTRAIN_FAKE_SLICE": "1"})
+        driver.wait_line(r"computing on cuda:0 \(Simulated, MIG-fake-1\)")
+        slice2 = self.follower("--device", "cuda", env={"DPTRAIN_FAKE_SLICE": "2"})
+        self.assert_exit(slice2, REFUSED, r"cuda:0 of .* \(Simulated, MIG-fake-2\) is a slice of "
+                         r"the GPU \(PCI 0000:01:00.0\) of which rank 0 uses MIG-fake-1")
+        other = self.follower("--device", "auto", env=WITH_DRIVER)  # both, of which one is the same
+        self.assert_exit(other, FINISHED, r"on cuda:1")
+        self.assert_exit(driver, FINISHED)
+
+    def test_no_gpu_where_the_job_has(self):
+        """The driver says why, and what to do; the follower, too, which it tells so."""
+        driver = self.driver("--device", "cuda", n=2, job=JOB)
+        driver.wait_line("listening on")
+        says = (r"runs on cuda:0, and the follower on .* has no GPU that it can use: no luck; mend "
+                r"that there, or start dpdriver with --device cpu")
+        bad = self.follower("--device", "auto",
+                            env={**WITH_DRIVER, "DPTRAIN_FAKE_TROUBLE": "no luck"})
+        self.assert_exit(bad, REFUSED, says,
+                         r"--device auto: no GPU can be used: no luck; there is only the CPU")
+        if not os.path.exists("/dev/nvidiactl"):
+            bare = self.follower("--device", "auto")
+            self.assert_exit(bare, REFUSED, r"use: there is no NVIDIA driver \(libcuda.so.1\); ")
+            self.assertNotIn("--device auto", bare.text)
+        self.assert_exit(self.follower("--device", "cuda"), FINISHED)
+        self.assert_exit(driver, FINISHED, says)
+
     def test_too_few_gpus_for_local_ranks(self):
-        driver = self.driver("--device", "cuda", "--local", n=3, job=JOB)
-        self.assert_exit(driver, USAGE, r"--local: 3 processes .* need a GPU each, and 2 can be "
-                         r"used here; take --nranks 2, or --device cpu")
+        for check in ((), ("--check",)):
+            driver = self.driver("--device", "cuda", "--local", *check, n=3, job=JOB)
+            self.assert_exit(driver, USAGE, r"--local: 3 processes \(3 by --nranks, 0 by "
+                             r"cluster.spares\) need a GPU each, and 2 can be used here; take "
+                             r"--nranks 2, or --device cpu")
+            self.assertNotIn("the job is fine", driver.out)
+
+    def test_too_few_gpus_for_local_spares(self):
+        """What is advised is possible."""
+        def check(n, spares, status, *says):
+            driver = self.driver("--device", "cuda", "--local", "--check", n=n, env=MANY,
+                                 job={**JOB, "cluster.spares": spares})
+            self.assert_exit(driver, status, *says)
+            return driver
+        check(3, 1, USAGE, r"4 processes \(3 by --nranks, 1 by cluster.spares\) need a GPU each, "
+              r"and 3 can be used here; take --nranks 2, or --device cpu")
+        self.assertIn("the job is fine", check(2, 1, FINISHED).out)
+        check(1, 3, USAGE, r"3 can be used here; take fewer cluster.spares, or --device cpu")
+        driver = self.driver("--device", "cuda", "--check", n=9, job=JOB)
+        self.assert_exit(driver, FINISHED)  # followers elsewhere
+
+    def test_the_driver_says_what_it_took(self):
+        for device, gpu in (("cuda", r"cuda:0 \(Simulated, GPU-fake-0\)"), ("cpu", None)):
+            driver = self.driver("--device", device, n=1, job={**JOB, "train.max_steps": 2})
+            self.assert_exit(driver, FINISHED)
+            if gpu:
+                self.assertRegex(driver.text, f"dpdriver: computing on {gpu}\n")
+            else:
+                self.assertNotIn("computing on", driver.text)
+
+    def test_iface_is_nccl_s_network(self):
+        """Before it is loaded, in the driver and all that it starts; what the user set counts."""
+        shown = "DPTRAIN_FAKE_SHOW"
+        self.env = {key: value for key, value in self.env.items() if not key.startswith("NCCL_")}
+        for more, values in (({}, {"NCCL_SOCKET_IFNAME": "=lo", "NCCL_SOCKET_FAMILY": "AF_INET"}),
+                             ({"NCCL_SOCKET_IFNAME": "ib"}, {"NCCL_SOCKET_IFNAME": "ib"})):
+            for name, value in values.items():
+                driver = self.driver("--device", "cuda", "--local", "--iface", "lo", n=2,
+                                     env={**more, shown: name},
+                                     job={**JOB, "train.max_steps": 1})
+                self.assert_exit(driver, FINISHED)
+                seen = re.findall(f"fakegpu: process (\\d+) has {name} (.*)", driver.text)
+                self.assertEqual(len({pid for pid, _ in seen}), 2, driver.text)
+                self.assertEqual({what for _, what in seen}, {value})
+                said = re.findall(r"(\w+): warning: --iface lo: the environment's "
+                                  r'NCCL_SOCKET_IFNAME is "ib"', driver.text)
+                self.assertEqual(sorted(said), ["dpdriver", "dpfollower"] if more else [])
 
     def test_a_bad_gpu_is_left_out(self):
         env = {"DPTRAIN_FAKE_BAD": "0"}

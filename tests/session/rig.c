@@ -100,6 +100,9 @@ void rig_driver(struct rig *r, const struct driver_options *o)
 void rig_follower(struct rig *r)
 {
     static const char *const backends[] = {"cpu"};
+    static const struct follower_gpu slices[] = {
+        {.index = 0, .uuid = "MIG-a", .name = "H200 MIG 1g", .bus = "0000:65:00.0"},
+        {.index = 2, .uuid = "MIG-b", .name = "H200 MIG 1g"}};
     *r = (struct rig){.now = 1000 * (int64_t)MS};
     r->f = follower_new(&(struct follower_options){.rank = -1,
                                                    .host = "h1",
@@ -107,6 +110,9 @@ void rig_follower(struct rig *r)
                                                    .device = "auto",
                                                    .backends = backends,
                                                    .n_backends = 1,
+                                                   .gpus = slices,
+                                                   .n_gpus = ARRAY_LEN(slices),
+                                                   .no_gpu = "no\nluck",
                                                    .data_dir = "/data",
                                                    .driver = "10.0.0.1:7000"},
                         r->now);
@@ -207,6 +213,7 @@ void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c)
     h.device = text_or(c->device, "auto");
     h.gpus = c->gpus;
     h.n_gpus = c->n_gpus;
+    h.no_gpu = text_or(c->no_gpu, "");
     h.backends = &backend;
     h.n_backends = 1;
     m.body_case = WIRE__CONTROL__BODY_HELLO;

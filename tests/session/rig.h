@@ -49,6 +49,7 @@ struct rig_caller { /* what a Hello says; what is NULL or 0, as of any healthy f
     int64_t pid;
     Wire__Gpu **gpus;
     size_t n_gpus;
+    const char *no_gpu;
 };
 void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c); /* conn is there */
 

@@ -83,6 +83,16 @@ static void get_stop(struct rig *r)
     rig_message(r, 0, &m);
 }
 
+static void assert_gpus_said(const Wire__Hello *h)
+{
+    assert_int_equal(h->n_gpus, 2);
+    assert_string_equal(h->gpus[0]->uuid, "MIG-a");
+    assert_string_equal(h->gpus[0]->bus, "0000:65:00.0");
+    assert_string_equal(h->gpus[1]->bus, ""); /* not known */
+    assert_int_equal(h->gpus[1]->index, 2);
+    assert_string_equal(h->no_gpu, "no luck");
+}
+
 static void it_does_what_it_is_told(void **state)
 {
     static const int answers[] = {WIRE__CONTROL__BODY_ENDPOINTS, WIRE__CONTROL__BODY_FORMED,
@@ -92,6 +102,7 @@ static void it_does_what_it_is_told(void **state)
     (void)state;
     rig_follower(&r);
     assert_int_equal(follower_rank(r.f), -1);
+    assert_gpus_said(r.sent[0]->hello);
     get(&r, WELCOME, 0);
     assert_int_equal(follower_rank(r.f), 1);
     assert_string_equal(follower_device(r.f), "cpu");

@@ -230,6 +230,28 @@ static void free_places_are_found(void **state)
     rig_free(&r);
 }
 
+/* From host "h" (or another) with one slice of a GPU. */
+static void hello_with_slice(struct rig *r, int conn, const char *host, const char *slice,
+                             const char *place, const char *wanted)
+{
+    Wire__Gpu g = WIRE__GPU__INIT, *gpus[] = {&g};
+    char uuid[16], bus[16], name[] = "H200 MIG 1g";
+    snprintf(uuid, sizeof uuid, "%s", slice);
+    snprintf(bus, sizeof bus, "%s", place);
+    g.uuid = uuid;
+    g.bus = bus;
+    g.name = name;
+    rig_connect(r, conn, "10.0.0.9");
+    rig_say_hello(r, conn,
+                  &(struct rig_caller){.rank = -1,
+                                       .host = host,
+                                       .host_id = "boot",
+                                       .device = wanted,
+                                       .backend = "cuda",
+                                       .gpus = gpus,
+                                       .n_gpus = 1});
+}
+
 /* --test-shared-gpu: the free one first, then again from the first on. */
 static void gpus_are_shared_for_tests(void **state)
 {
@@ -249,6 +271,96 @@ static void gpus_are_shared_for_tests(void **state)
     rig_close(&r, 1); /* of two on one GPU */
     hello_with_gpus(&r, 4, "cuda:3");
     assert_welcome(&r, 4, 1);
+    rig_close(&r, 2);
+    hello_with_slice(&r, 5, "h", "MIG-a", "65", "cuda");
+    assert_welcome(&r, 5, 2);
+    rig_close(&r, 3);
+    hello_with_slice(&r, 6, "h", "MIG-b", "65", "cuda");
+    assert_welcome(&r, 6, 3);
+    rig_close(&r, 5); /* who told of the place goes before who uses it, too */
+    rig_close(&r, 6);
+    rig_free(&r);
+}
+
+/* NCCL knows a GPU by its host and its place there, whatever slices of it there are. */
+static void slices_of_one_gpu_are_refused(void **state)
+{
+    static const char in_use[] =
+        "cuda:0 of h (H200 MIG 1g, MIG-b) is a slice of the GPU (PCI 65) of which rank 1 uses "
+        "MIG-a, and NCCL takes one rank a GPU; none of its 1 is free";
+    struct rig r;
+    struct driver_options o = rig_options(4);
+    (void)state;
+    o.device = "cuda:0";
+    o.gpu_uuid = "GPU-0";
+    o.gpu_bus = "65"; /* of another host */
+    o.heartbeat_timeout_ms = 100000;
+    rig_driver(&r, &o);
+    hello_with_slice(&r, 1, "h", "MIG-a", "65", "auto");
+    assert_welcome(&r, 1, 1);
+    hello_with_slice(&r, 2, "h", "MIG-b", "65", "auto");
+    assert_refused(&r, 2, WIRE__REASON__REASON_DEVICE, in_use);
+    hello_with_slice(&r, 3, "h", "MIG-b", "65", "cuda:0");
+    assert_refused(&r, 3, WIRE__REASON__REASON_DEVICE, in_use);
+    hello_with_slice(&r, 4, "h", "MIG-a", "65", "auto"); /* the same one */
+    assert_refused(&r, 4, WIRE__REASON__REASON_DEVICE,
+                   "h has 1 GPU, and other ranks use all of them");
+    /* of another host, as a container may be for NCCL; of another GPU; of one that is not told */
+    hello_with_slice(&r, 5, "other", "MIG-c", "65", "cuda");
+    assert_welcome(&r, 5, 2);
+    hello_with_slice(&r, 6, "h", "MIG-d", "66", "cuda");
+    assert_welcome(&r, 6, 3);
+    rig_close(&r, 1); /* its place, its slice and the rest of its GPU are free again */
+    hello_with_slice(&r, 7, "h", "MIG-b", "65", "auto");
+    assert_welcome(&r, 7, 1);
+    rig_close(&r, 7);
+    hello_with_slice(&r, 8, "h", "MIG-e", "", "auto");
+    assert_welcome(&r, 8, 1);
+    rig_free(&r);
+}
+
+/* The driver's own GPU is one of those of its host. */
+static void slices_of_the_drivers_gpu_are_refused(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    o.host = "h";
+    o.host_id = "boot";
+    o.device = "cuda:0";
+    o.gpu_uuid = "MIG-a";
+    o.gpu_bus = "65";
+    rig_driver(&r, &o);
+    hello_with_slice(&r, 1, "h", "MIG-b", "65", "cuda");
+    assert_refused(&r, 1, WIRE__REASON__REASON_DEVICE, "of which rank 0 uses MIG-a, and NCCL");
+    hello_with_slice(&r, 2, "h", "MIG-b", "66", "cuda");
+    assert_welcome(&r, 2, 1);
+    rig_free(&r);
+}
+
+/* Why there is none its follower knows, and what to do about it is said. */
+static void who_has_no_gpu_says_why(void **state)
+{
+    static const struct {
+        const char *no_gpu, *text;
+    } rows[] = {
+        {"there is no NVIDIA driver (libcuda.so.1)",
+         "this job runs on cuda:0, and the follower on h has no GPU that it can use: there is no "
+         "NVIDIA driver (libcuda.so.1); mend that there, or start dpdriver with --device cpu"},
+        {NULL, "has no GPU that it can use; mend that there, or start"},
+    };
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    o.device = "cuda:0";
+    o.gpu_uuid = "GPU-0";
+    rig_driver(&r, &o);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        int conn = 1 + (int)i;
+        rig_connect(&r, conn, "10.0.0.9");
+        rig_say_hello(&r, conn, &(struct rig_caller){.rank = -1, .no_gpu = rows[i].no_gpu});
+        assert_refused(&r, conn, WIRE__REASON__REASON_DEVICE, rows[i].text);
+    }
     rig_free(&r);
 }
 
@@ -403,6 +515,9 @@ int main(void)
         cmocka_unit_test(who_wants_any_is_the_spare),
         cmocka_unit_test(gpus_are_given_once),
         cmocka_unit_test(gpus_are_shared_for_tests),
+        cmocka_unit_test(slices_of_one_gpu_are_refused),
+        cmocka_unit_test(slices_of_the_drivers_gpu_are_refused),
+        cmocka_unit_test(who_has_no_gpu_says_why),
         cmocka_unit_test(free_places_are_found),
         cmocka_unit_test(strangers_must_say_hello),
         cmocka_unit_test(what_differs_is_refused),

@@ -54,11 +54,13 @@ static void hello(struct arena *a, Wire__Control *m)
     x->gpus[0]->name = arena_strdup(a, "H100");
     x->gpus[0]->memory_mib = 81559;
     x->gpus[0]->index = 3;
+    x->gpus[0]->bus = arena_strdup(a, "0000:65:00.0");
     x->n_backends = 1;
     x->backends = arena_alloc(a, sizeof(*x->backends));
     x->backends[0] = arena_strdup(a, "cpu");
     x->token = bytes(a, "token");
     x->advertise = arena_strdup(a, "10.0.0.7");
+    x->no_gpu = arena_strdup(a, "there is no NVIDIA driver (libcuda.so.1)");
     m->generation = 0;
 }
 
