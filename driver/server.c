@@ -395,7 +395,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         log_info("--inject: what events.jsonl tells of does not happen again");
 }
 
-/* On the CPU all is as everywhere; which GPU it is can be told by nobody else. */
+/* The followers' GPUs are told as they join; of a CPU there is nothing to tell. */
 static void say_device(const struct options *o)
 {
     struct buf text = {0};

@@ -23,12 +23,13 @@ struct gpu_use {
 
 enum { PLACE_TEXT = MSG_MAX_NAME + 128 };
 
-/* Where NCCL finds it: a host, by name and boot id, and the bus.  0: that is not known. */
+/* Where NCCL finds it: a host, by name and boot id, and the bus.  0: that is not known.  Lines, as
+ * a uuid has none: no peer can say one that is another's place. */
 static int put_place(const struct gpu_ref *g, char out[PLACE_TEXT])
 {
     if (!g->bus || !*g->bus)
         return 0;
-    snprintf(out, PLACE_TEXT, "%s %s %s", g->host, g->host_id, g->bus);
+    snprintf(out, PLACE_TEXT, "%s\n%s\n%s", g->host, g->host_id, g->bus);
     return 1;
 }
 

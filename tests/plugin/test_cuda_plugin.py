@@ -29,12 +29,16 @@ def run(command, **more):
     return done.returncode, done.stdout + done.stderr
 
 
+def build(folder, library, source):
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", f"{folder}/{library}",
+                    f"-Wl,-soname,{library}"], input=source, text=True, check=True)
+
+
 def refused(what, library, source, says):
     """A library of which another version comes first in the search, and what is said of it."""
     folder = tempfile.mkdtemp()
     try:
-        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", f"{folder}/{library}",
-                        f"-Wl,-soname,{library}"], input=source, text=True, check=True)
+        build(folder, library, source)
         status, text = run([show], LD_LIBRARY_PATH=folder)
         check(status == 1 and f"error: {folder}/{library} is {says}" in text, what, text)
     finally:
@@ -49,6 +53,46 @@ def other_versions():
     refused("a cuDNN for another CUDA is refused", "libcudnn.so.9",
             "unsigned long cudnnGetCudartVersion(void) { return 12090; }",
             "a cuDNN for CUDA 12, want one for CUDA 13: ")
+
+
+# A driver that fails as it is told to, whatever the runtime asks of it.
+DRIVER = r"""
+#include <stdlib.h>
+#include <string.h>
+static int number(const char *name) { return atoi(getenv(name)); }
+int cuInit(unsigned flags) { (void)flags; return number("FAKE_FAILURE"); }
+int cuDriverGetVersion(int *v) { *v = number("FAKE_VERSION"); return 0; }
+int cuGetProcAddress_v2(const char *name, void **p, int v, unsigned long long flags, int *found)
+{
+    (void)v, (void)flags;
+    *p = !strcmp(name, "cuDriverGetVersion") ? (void *)cuDriverGetVersion
+         : strstr(name, "cuGetProcAddress")  ? (void *)cuGetProcAddress_v2
+                                             : (void *)cuInit;
+    if (found)
+        *found = 0;
+    return 0;
+}
+int cuGetProcAddress(const char *name, void **p, int v, unsigned long long flags)
+{
+    return cuGetProcAddress_v2(name, p, v, flags, NULL);
+}
+"""
+
+
+def no_gpu():
+    """What the runtime makes of the driver's failure is said, and what helps."""
+    absent = "there is no /dev/nvidiactl: in a container that was started without GPUs"
+    if os.path.exists("/dev/nvidiactl"):
+        absent = "CUDA_VISIBLE_DEVICES is empty, which hides all: unset it"
+    with tempfile.TemporaryDirectory() as folder:
+        build(folder, "libcuda.so.1", DRIVER)
+        for failure, version, says in (
+                (100, 13000, "no CUDA-capable device is detected; " + absent),
+                (802, 13000, "system not yet initialized; is nvidia-fabricmanager running"),
+                (100, 12040, "; the driver is for CUDA 12.4, this is CUDA 13.")):
+            _, text = run([show], LD_LIBRARY_PATH=folder, CUDA_VISIBLE_DEVICES="",
+                          FAKE_FAILURE=str(failure), FAKE_VERSION=str(version))
+            check(re.search("no GPU can be used: .*" + re.escape(says), text), says, text)
 
 
 def exports():
@@ -125,6 +169,7 @@ def not_from_here():
 
 exports()
 other_versions()
+no_gpu()
 as_it_is()
 namespaces = os.geteuid() == 0 and shutil.which("unshare") and \
     subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0

@@ -72,7 +72,8 @@ static void probe_trouble(struct plugin_probe *out, cudaError_t st)
     char remedy[160];
 
     if (out->driver == 0) {
-        COPY_TEXT(out->trouble, "there is no NVIDIA driver (libcuda.so.1)");
+        COPY_TEXT(out->trouble, "there is no NVIDIA driver (libcuda.so.1); a container has it when "
+                                "it is started with GPUs");
     } else if (st != cudaSuccess || out->n_gpus == 0) {
         find_remedy(out, st, remedy, sizeof remedy);
         snprintf(out->trouble, sizeof out->trouble, "%.90s%s%s",
