@@ -1,7 +1,8 @@
 """gpu - dptrain beside PyTorch on one GPU, in turn, in one call.
 
     bench.py gpu [--build DIR] [--python PYTHON] [--rounds N] [--others N] [--case NAME]...
-                 [--precision P]... [--minutes N] [--record] [--rehearse [cpu|cuda]]
+                 [--precision P]... [--minutes N] [--out FILE] [--record]
+                 [--rehearse [cpu|cuda]]
 
 LeNet on MNIST, one rank, the set resident on the GPU.  Contenders: ours, and with train.autotune,
 since PyTorch's side picks its convolutions by timing, too; PyTorch eager, compiled (torch.compile,
@@ -21,6 +22,7 @@ speed.
 
 --minutes N  no run begins or goes on after so long; what is missing is named.  We expect 2 to take
              what decides the goals, and 9 nearly all of it; nobody has timed it.
+--out FILE   write what there is so far to it after each run, too: whatever ends this, it is there
 --record     append it to RESULTS.md beside this file
 --rehearse   all of it on the CPU with few steps: proves the script, measures nothing; with cuda,
              our part on a GPU, which may be a simulated one
@@ -38,7 +40,7 @@ import time
 
 import bench
 
-LIMIT_S = 150  # of one run; it is not tried again
+LIMIT_S = 200  # of one run, which is not tried again
 COMPILED_LIMIT_S = 300
 LEAST_S = 5  # with less left, none is begun
 CASES = {"batch 256": 256, "batch 64": 64}
@@ -121,6 +123,26 @@ class Bench:
         else:
             self.results.setdefault(what, []).append(said)
         print(f"{name} ({time.monotonic() - start:.0f} s): {said}", file=sys.stderr, flush=True)
+
+    def go(self):
+        """All of the plan, until a signal ends it; then what there is."""
+        libraries = libraries_of(self.args) if self.args.device == "cuda" else ""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            for number, what in plan(self.args):
+                self.attempt(number, what)
+                self.put(libraries)
+        except KeyboardInterrupt:
+            self.failures.append(f"{name_of(what)}, round {number}, and what comes behind it: "
+                                 "stopped by a signal")
+        return self.put(libraries)
+
+    def put(self, libraries):
+        text = report(self.args, self.results, self.failures, libraries)
+        if self.args.out:
+            with open(self.args.out, "w", encoding="utf-8") as file:
+                file.write(text)
+        return text
 
     def run(self, what, limit):
         special = {PROFILE: self.profile, CEILINGS: self.ceilings, EXPOSURE: self.exposure}
@@ -236,7 +258,7 @@ def block(text):
     return ["", "```", *text.splitlines(), "```"]
 
 
-def libraries(args):
+def libraries_of(args):
     """The versions and GPUs that dpdriver --check tells; not where they lie, nor the job."""
     try:
         checked = subprocess.run([bench.driver_of(args.build), "--check", "--device", "cuda"],
@@ -247,12 +269,12 @@ def libraries(args):
                      if "/" not in line and not line.endswith("in"))
 
 
-def report(args, results, failures):
+def report(args, results, failures, libraries):
     lines = [*heading(args, results), "", *rows(results)]
     for profile in results.get(PROFILE, []):
         lines += block(profile)
-    if args.device == "cuda":
-        lines += block(libraries(args))
+    if libraries:
+        lines += block(libraries)
     if failures:
         lines += ["", "Not measured:", "", *(f"- {failure}" for failure in failures)]
     return "\n".join(lines) + "\n"
@@ -292,6 +314,7 @@ def parse(argv):
     parser.add_argument("--case", action="append", choices=list(CASES))
     parser.add_argument("--precision", action="append", choices=list(PRECISIONS))
     parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--out", metavar="FILE", help="write it there after each run, too")
     parser.add_argument("--record", action="store_true", help="append to RESULTS.md")
     parser.add_argument("--rehearse", nargs="?", const="cpu", choices=("cpu", "cuda"),
                         help="few steps, PyTorch's on the CPU, ours there or on a simulated GPU")
@@ -302,10 +325,6 @@ def parse(argv):
         args.case, args.precision, args.rounds, args.record = ["batch 256"], ["float32"], 1, False
     args.case, args.precision = args.case or list(CASES), args.precision or list(PRECISIONS)
     return args
-
-
-def stop(*_):
-    raise KeyboardInterrupt
 
 
 def main(argv):
@@ -321,14 +340,7 @@ def main(argv):
     measured = Bench(args, n_gpus)
     if not args.kinds and not args.rehearse:
         measured.failures.append(f"PyTorch: {args.python} has none; --python names one that has")
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        for number, what in plan(args):
-            measured.attempt(number, what)
-    except KeyboardInterrupt:
-        measured.failures.append(f"{name_of(what)}, round {number}, and what comes behind it: "
-                                 "stopped by a signal")
-    text = report(args, measured.results, measured.failures)
+    text = measured.go()
     print("\n" + text)
     if args.record:
         with open(os.path.join(bench.HERE, "RESULTS.md"), "a", encoding="utf-8") as file:

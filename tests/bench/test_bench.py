@@ -3,8 +3,12 @@
 Needs neither PyTorch nor a GPU; where there is no PyTorch a stand-in takes its name."""
 
 import contextlib
+import os
+import pathlib
+import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 from types import SimpleNamespace
 from unittest import mock
@@ -137,10 +141,14 @@ class Clocked(gpu.Bench):
         return dict(steps_per_second=10.0)
 
     def all(self):
-        with mock.patch("time.monotonic", self.clock), mock.patch("sys.stderr"):
-            for number, what in gpu.plan(self.args):
-                self.attempt(number, what)
+        with mock.patch("time.monotonic", self.clock), mock.patch("sys.stderr"), \
+                mock.patch.object(gpu, "report", self.report), \
+                mock.patch.object(gpu, "libraries_of"):
+            self.text = self.go()
         return self
+
+    def report(self, args, results, failures, libraries):
+        return f"{sum(len(runs) for runs in results.values())} runs, {len(failures)} failures"
 
 
 class Limits(unittest.TestCase):
@@ -150,7 +158,7 @@ class Limits(unittest.TestCase):
     def test_no_run_goes_on_after_the_minutes(self):
         b = Clocked(self.clock, 50, "--minutes", "8").all()
         self.assertEqual([limit for _, limit in b.limits],
-                         [150, 150, 150, 150, 150, 150, 150, 130, 80, 30])
+                         [200, 200, 200, 200, 200, 200, 180, 130, 80, 30])
         self.assertEqual([len(b.results[key]) for key in DECIDING], [3, 3, 3])
         self.assertEqual(b.clock.return_value, 1480)
         self.assertEqual(len(b.failures), len(gpu.plan(b.args)) - 10)
@@ -160,7 +168,7 @@ class Limits(unittest.TestCase):
     def test_compiling_may_take_longer(self):
         b = Clocked(self.clock, 1).all()
         self.assertEqual({limit for what, limit in b.limits if gpu.is_compiled(what)}, {300})
-        self.assertEqual({limit for what, limit in b.limits if not gpu.is_compiled(what)}, {150})
+        self.assertEqual({limit for what, limit in b.limits if not gpu.is_compiled(what)}, {200})
         self.assertEqual(b.failures, [])
 
     def test_who_was_late_is_not_tried_again(self):
@@ -179,6 +187,28 @@ class Limits(unittest.TestCase):
             *(f"batch 256, float32, eager, round {n}: KeyError 'loss'" for n in (1, 2, 3)),
             "profile, round 1: OSError no reason given", "ceilings, round 1: last line"])
         self.assertEqual(len(b.results[DECIDING[2]]), 3)
+
+
+class Stopped(unittest.TestCase):
+    def test_a_signal_leaves_what_there_is(self):
+        """And so does --out, after each run."""
+        before = signal.getsignal(signal.SIGTERM)
+        self.addCleanup(signal.signal, signal.SIGTERM, before)
+        with tempfile.NamedTemporaryFile("r") as out:
+            seen = []
+
+            class Signalled(Clocked):
+                def run(self, what, limit):
+                    seen.append(pathlib.Path(out.name).read_text(encoding="utf-8"))
+                    if what == DECIDING[2]:
+                        os.kill(os.getpid(), signal.SIGTERM)
+                    return super().run(what, limit)
+            b = Signalled(mock.Mock(return_value=0.0), 1, "--out", out.name).all()
+            self.assertEqual(seen, ["", "1 runs, 0 failures", "2 runs, 0 failures"])
+            self.assertEqual(out.read(), "2 runs, 1 failures")
+        self.assertEqual(b.text, "2 runs, 1 failures")
+        self.assertEqual(b.failures, ["batch 256, float32, graph, round 1, and what comes behind "
+                                      "it: stopped by a signal"])
 
 
 def ours(*rates, gap=None):
@@ -226,14 +256,14 @@ class Report(unittest.TestCase):
     def test_the_profile_and_what_is_missing_are_in_it(self):
         text = gpu.report(self.args, {DECIDING[0]: ours(8000, gap=0.5), DECIDING[1]: theirs(1000),
                                       gpu.PROFILE: ["  us  of step\n1.25  conv1"]},
-                          ["2 ranks, round 1: no time was left"])
+                          ["2 ranks, round 1: no time was left"], "NCCL: 9")
         for part in ("GPU: H999\n", "PyTorch 9.9 with cuDNN 91900", "pass 0.50 ms (at most 0.50)",
-                     "\n```\n  us  of step\n1.25  conv1\n```\n",
+                     "\n```\n  us  of step\n1.25  conv1\n```\n", "\n```\nNCCL: 9\n```\n",
                      "\nNot measured:\n\n- 2 ranks, round 1: no time was left\n"):
             self.assertIn(part, text)
 
     def test_nothing_measured_is_a_report_too(self):
-        text = gpu.report(self.args, {}, ["PyTorch: none"])
+        text = gpu.report(self.args, {}, ["PyTorch: none"], "")
         self.assertIn("no PyTorch", text)
         self.assertIn("- PyTorch: none\n", text)
 
