@@ -183,7 +183,9 @@ static void list_free(const struct driver *d, const Wire__Hello *h, struct buf *
             buf_printf(out, "%scuda:%d (%s, %s)",
                        n++ ? ", " : "; free there: ", (int)h->gpus[i]->index, h->gpus[i]->name,
                        h->gpus[i]->uuid);
-    if (!n)
+    if (!n && h->n_gpus == 1)
+        buf_printf(out, "; there is no other");
+    else if (!n)
         buf_printf(out, "; none of its %zu is free", h->n_gpus);
 }
 

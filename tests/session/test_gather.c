@@ -287,7 +287,7 @@ static void slices_of_one_gpu_are_refused(void **state)
 {
     static const char in_use[] =
         "cuda:0 of h (H200 MIG 1g, MIG-b) is a slice of the GPU (PCI 65) of which rank 1 uses "
-        "MIG-a, and NCCL takes one rank a GPU; none of its 1 is free";
+        "MIG-a, and NCCL takes one rank a GPU; there is no other";
     struct rig r;
     struct driver_options o = rig_options(4);
     (void)state;
