@@ -30,8 +30,7 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
         {(void **)&m->micro, accumulates ? wide : 0, "gradients of a micro-batch"},
         {(void **)&m->work, accumulates ? stats : 0, "running statistics of a micro-batch"},
         {(void **)&m->shadow, stats, "next running statistics"},
-        {(void **)&m->outcome, sizeof *m->outcome, "a step's outcome"},
-        {(void **)&m->scalars, sizeof *m->scalars, "step scalars"},
+        {(void **)&m->numbers, sizeof *m->numbers, "a step's numbers"},
     };
 
     m->backend = b;
@@ -47,7 +46,7 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
             buffers_free(m);
             return err->code;
         }
-    if (backend_host_alloc(b, BUFFERS_SENT * sizeof *m->sent, "step scalars", (void **)&m->sent,
+    if (backend_host_alloc(b, BUFFERS_SENT * sizeof *m->sent, "a step's numbers", (void **)&m->sent,
                            err) < 0 ||
         backend_host_alloc(b, SEAL_SLOTS * SEAL_LEN * sizeof *m->results, "a step's results",
                            (void **)&m->results, err) < 0) {
@@ -75,8 +74,7 @@ void buffers_free(struct buffers *m)
     backend_free(m->backend, m->micro);
     backend_free(m->backend, m->work);
     backend_free(m->backend, m->shadow);
-    backend_free(m->backend, m->outcome);
-    backend_free(m->backend, m->scalars);
+    backend_free(m->backend, m->numbers);
     backend_free(m->backend, m->arena);
     backend_host_free(m->backend, m->sent);
     backend_host_free(m->backend, m->results);
@@ -105,7 +103,7 @@ struct program_spaces buffers_spaces(const struct buffers *m, const struct state
         .grad = m->accumulates ? m->micro : m->grad,
         .state = m->accumulates ? m->work : s->stats,
         .shadow = m->shadow,
-        .metrics = m->outcome->metrics,
-        .scalars = m->scalars,
+        .metrics = m->numbers->metrics,
+        .scalars = &m->numbers->scalars,
     };
 }

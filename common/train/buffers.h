@@ -18,14 +18,16 @@
 #include "program/program.h"
 #include "train/state.h"
 
-/* What a step finds out about itself, in the backend's memory. */
-struct step_outcome {
+/* A step's few numbers, in the backend's memory.  What it counts begins at zero: the zeros come
+ * with its first scalars, in one copy. */
+struct step_numbers {
     _Alignas(16) double metrics[METRIC_COUNT]; /* of this rank */
     _Alignas(16) int64_t waits[2];             /* a stopwatch's: how long for collectives */
-    _Alignas(16) double check[2];              /* of grad_check */
+    struct step_scalars scalars;
+    _Alignas(16) double check[2]; /* of grad_check */
 };
 
-enum { STEP_OUTCOME_SUMS = offsetof(struct step_outcome, check) }; /* what begins at zero */
+enum { STEP_NUMBERS_SENT = offsetof(struct step_numbers, scalars) + STEP_SCALARS_SENT };
 
 /* Exact as a float, never 0, and different for steps near each other. */
 static inline float step_stamp(int64_t step) { return (float)(step % (1 << 23) + 1); }
@@ -40,14 +42,13 @@ struct buffers {
     float *work;    /* [n_state_total]: what programs read */
     float *shadow;  /* [n_state_total]: what programs write */
     float *scaler;  /* [SCALER_LEN]: the state's, or NULL */
-    struct step_outcome *outcome;
-    struct step_scalars *scalars;
+    struct step_numbers *numbers;
     void *arena;
     size_t arena_bytes;
     int accumulates;
 
     /* Memory of the host that the device reads and writes. */
-    struct step_scalars *sent; /* [BUFFERS_SENT], used in turn */
+    struct step_numbers *sent; /* [BUFFERS_SENT], used in turn: STEP_NUMBERS_SENT of each */
     float *results;            /* [SEAL_SLOTS*SEAL_LEN] (op/seal.h), written as each step ends */
 };
 

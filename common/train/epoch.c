@@ -369,11 +369,11 @@ int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, stru
     done->validated.epoch = epoch;
     if (!t->valid_set)
         return 0;
-    rc = backend_zero(t->backend, t->buffers->outcome->metrics, sizeof metrics, err);
+    rc = backend_zero(t->backend, t->buffers->numbers->metrics, sizeof metrics, err);
     if (rc == 0)
         rc = validate_all(t, err);
     if (rc == 0)
-        rc = backend_copy_out(t->backend, metrics, t->buffers->outcome->metrics, sizeof metrics,
+        rc = backend_copy_out(t->backend, metrics, t->buffers->numbers->metrics, sizeof metrics,
                               err);
     done->validated.loss_sum = metrics[METRIC_LOSS_SUM];
     done->validated.n_correct = llrint(metrics[METRIC_CORRECT]);

@@ -44,7 +44,8 @@ static int place(struct trainer *t, struct program *p, const struct sampler_step
     int rc;
 
     step_scalars(t, &b, &scalars);
-    rc = backend_copy_in(t->backend, t->buffers->scalars, &scalars, STEP_SCALARS_SENT, err);
+    rc = backend_copy_in(t->backend, &t->buffers->numbers->scalars, &scalars, STEP_SCALARS_SENT,
+                         err);
     if (rc == 0)
         rc = backend_copy_in(t->backend, program_x(p), s->x,
                              sizeof(float) * (size_t)(part.n * sample), err);

@@ -41,13 +41,17 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
     };
 }
 
+/* With the first micro-batch of a step the zeros before them, too. */
 static int send_scalars(struct trainer *t, const struct batch *b, struct err *err)
 {
-    struct step_scalars *s = &t->buffers->sent[t->n_sent++ % BUFFERS_SENT];
+    struct step_numbers *from = &t->buffers->sent[t->n_sent++ % BUFFERS_SENT];
+    struct step_numbers *to = t->buffers->numbers;
 
-    step_scalars(t, b, s);
-    s->after = t->queued->after;
-    return backend_put(t->backend, LANE_MAIN, t->buffers->scalars, s, STEP_SCALARS_SENT, err);
+    step_scalars(t, b, &from->scalars);
+    from->scalars.after = t->queued->after;
+    if (b->micro == 0)
+        return backend_put(t->backend, LANE_MAIN, to, from, STEP_NUMBERS_SENT, err);
+    return backend_put(t->backend, LANE_MAIN, &to->scalars, &from->scalars, STEP_SCALARS_SENT, err);
 }
 
 /* ---- collectives ---- */
@@ -95,7 +99,7 @@ static int watch_waiting(struct trainer *t, int stops, struct err *err)
 {
     if (!coll_is_device(t->coll))
         return 0;
-    return backend_stopwatch(t->backend, t->buffers->outcome->waits, stops, err);
+    return backend_stopwatch(t->backend, t->buffers->numbers->waits, stops, err);
 }
 
 static int64_t start_reduction(struct trainer *t, int bucket, struct err *err)
@@ -161,12 +165,11 @@ struct micro {
 static int begin_step(struct trainer *t, struct err *err)
 {
     struct buffers *m = t->buffers;
-    int rc = backend_zero(t->backend, m->outcome, STEP_OUTCOME_SUMS, err);
 
-    if (rc == 0 && m->accumulates && t->layout->n_state_total)
-        rc = backend_copy(t->backend, m->work, t->state->stats,
-                          sizeof(float) * (size_t)t->layout->n_state_total, err);
-    return rc;
+    if (!m->accumulates || !t->layout->n_state_total)
+        return 0;
+    return backend_copy(t->backend, m->work, t->state->stats,
+                        sizeof(float) * (size_t)t->layout->n_state_total, err);
 }
 
 static int queue_stage(struct micro *m, int i, struct err *err)

@@ -129,7 +129,7 @@ static int add_check(struct sketch *s, const struct state *st, const struct buff
 {
     int64_t n = st->layout->n_trained;
     int in[] = {placed(s, st->layout->grad_dtype, n, m->grad, "grad")};
-    int out[] = {placed(s, DTYPE_F64, 2, m->outcome->check, "check")};
+    int out[] = {placed(s, DTYPE_F64, 2, m->numbers->check, "check")};
     union node_attr none = {0};
 
     v->check = out[0];
@@ -183,9 +183,9 @@ static int add_commit(struct sketch *s, const struct state *st, const struct buf
 /* The last of a step: tells the host, and the step behind it. */
 static int add_seal(struct sketch *s, const struct buffers *m, struct verdict v, struct err *err)
 {
-    int clean = placed(s, DTYPE_F32, 1, &m->scalars->clean, "clean");
+    int clean = placed(s, DTYPE_F32, 1, &m->numbers->scalars.clean, "clean");
     int results = placed(s, DTYPE_F32, SEAL_SLOTS * SEAL_LEN, m->results, "results");
-    int waits = placed(s, DTYPE_I64, 2, m->outcome->waits, "waits");
+    int waits = placed(s, DTYPE_I64, 2, m->numbers->waits, "waits");
     int in[] = {clean, results, v.check, v.control, s->g->scalars, s->g->metrics, waits, v.scaler};
     int out[] = {clean, results};
     union node_attr none = {0};

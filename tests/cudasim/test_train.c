@@ -314,6 +314,21 @@ static int open_after_lost_recording(int device, struct backend **out, struct er
     return 0;
 }
 
+/* What was given back failed, and nobody could be told. */
+static void leave_an_error(void)
+{
+    struct backend *b;
+    struct err err;
+    void *p;
+
+    assert_int_equal(cuda_open(0, &b, &err), 0);
+    assert_int_equal(backend_alloc(b, 1, "a byte", &p, &err), 0);
+    sim_fail_at(2); /* cudaFree, behind the wait */
+    backend_free(b, p);
+    sim_fail_at(0);
+    backend_close(b);
+}
+
 /* The next formation trains on that backend as on a new one, from its first launch on. */
 static void test_trains_after_lost_recording(void **state)
 {
@@ -323,6 +338,7 @@ static void test_trains_after_lost_recording(void **state)
     struct run_result fresh, r;
 
     (void)state;
+    leave_an_error();
     run_job_ok(&plan, &fresh);
     again.open = open_after_lost_recording;
     plan.plugin = &again;

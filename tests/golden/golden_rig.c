@@ -208,15 +208,15 @@ double golden_rig_step(struct golden_rig *r, int k, int *applied)
     double check[2];
     struct err err;
 
-    put(r, r->buffers->outcome->metrics, zero, sizeof zero);
-    put(r, r->buffers->scalars, &scalars, sizeof scalars);
+    put(r, r->buffers->numbers->metrics, zero, sizeof zero);
+    put(r, &r->buffers->numbers->scalars, &scalars, sizeof scalars);
     put_samples(r, r->training, (uint64_t)k * GOLDEN_BATCH);
     if (r->step)
         must(backend_launch(r->backend, r->step, &err), &err);
     else
         queue_step(r);
     get(r, vector, r->buffers->control, sizeof vector);
-    get(r, check, r->buffers->outcome->check, sizeof check);
+    get(r, check, r->buffers->numbers->check, sizeof check);
     control_read(vector, &control);
     assert_int_equal(control.n_samples, GOLDEN_BATCH);
     *applied = control.n_nonfinite == 0 && check[1] == 0;

@@ -98,7 +98,8 @@ static void put_samples(const struct rig *r)
     must(backend_copy_in(r->backend, program_x(r->program), x, (size_t)n * sizeof *x, &err));
     must(backend_copy_in(r->backend, program_labels(r->program), y, (size_t)g->batch * sizeof *y,
                          &err));
-    must(backend_copy_in(r->backend, r->buffers->scalars, &scalars, sizeof scalars, &err));
+    must(
+        backend_copy_in(r->backend, &r->buffers->numbers->scalars, &scalars, sizeof scalars, &err));
     free(x);
     free(y);
 }

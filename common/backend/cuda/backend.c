@@ -332,6 +332,7 @@ int cuda_open(int device, struct backend **out, struct err *err)
     backend_init(&gpu->cuda.base, &cuda_ops);
     gpu->cuda.device = device;
     gpu->cuda.choices.max_workspace = DEFAULT_WORKSPACE;
+    (void)cudaGetLastError(); /* of a backend before: not to be found behind the first launch */
     if (open_device(gpu, err) < 0) {
         backend_close(&gpu->cuda.base);
         (void)cudaGetLastError();
