@@ -16,7 +16,7 @@ enum { LOADER_SLOTS = 4, N_BUFFERS = 2, UPLOAD_SAMPLES = 1024 };
 
 enum { SENT = 0, TAKEN = 2 }; /* marks, from the feed's first */
 
-/* Gathers one program's batch: two kernels, for x and labels. */
+/* Gathers one program's batch: x and labels, by one kernel. */
 struct gatherer {
     const struct program *target;
     struct program *program;
@@ -357,20 +357,6 @@ static int put_index(struct feed *f, struct err *err)
 
 /* ---- gathering ---- */
 
-static int add_gather(struct graph *g, int index, enum dtype dtype, struct shape table,
-                      int place[2], struct err *err)
-{
-    struct shape rows = table;
-    int out[NODE_MAX_OUT], in[2];
-    union node_attr none = {0};
-
-    rows.dim[0] = g->value[index].shape.dim[0];
-    in[0] = place[0] = graph_value(g, VALUE_INPUT, dtype, table, "table");
-    in[1] = index;
-    out[0] = place[1] = graph_value(g, VALUE_INPUT, dtype, rows, "rows");
-    return graph_node(g, OP_gather, &none, in, 2, out, "gather", err);
-}
-
 static struct shape table_shape(const struct dataset *ds)
 {
     const struct shape *s = &ds->sample;
@@ -379,28 +365,33 @@ static struct shape table_shape(const struct dataset *ds)
 }
 
 /* Where the batch of `target` is gathered. */
-static int make_gather(struct feed *f, const struct program *target, struct program **out,
+static int make_gather(struct feed *f, const struct program *target, struct program **made,
                        struct err *err)
 {
-    struct graph *g = graph_new(program_batch(target), 0);
-    int index = graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(program_batch(target)), "index");
-    int x[2], y[2], rc;
+    const int64_t n = program_batch(target);
+    const struct shape table = table_shape(f->dataset);
+    struct shape rows = table;
+    struct graph *g = graph_new(n, 0);
+    int in[] = {graph_value(g, VALUE_INPUT, DTYPE_F32, table, "table"),
+                graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(n), "index"),
+                graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(table.dim[0]), "labels")};
+    int out[NODE_MAX_OUT];
+    union node_attr none = {0};
 
-    rc = add_gather(g, index, DTYPE_F32, table_shape(f->dataset), x, err);
-    if (rc == 0)
-        rc = add_gather(g, index, DTYPE_I32, SHAPE(f->dataset->n_samples), y, err);
-    if (rc < 0) {
+    rows.dim[0] = n;
+    out[0] = graph_value(g, VALUE_INPUT, DTYPE_F32, rows, "x");
+    out[1] = graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(n), "y");
+    if (graph_node(g, OP_gather, &none, in, 3, out, "gather", err) < 0) {
         graph_free(g);
-        return rc;
+        return err->code;
     }
-    rc = program_new(f->backend, g, NULL, out, err);
-    if (rc < 0)
-        return rc;
-    program_place(*out, index, f->index);
-    program_place(*out, x[0], f->table);
-    program_place(*out, x[1], program_x(target));
-    program_place(*out, y[0], f->labels);
-    program_place(*out, y[1], program_labels(target));
+    if (program_new(f->backend, g, NULL, made, err) < 0)
+        return err->code;
+    program_place(*made, in[0], f->table);
+    program_place(*made, in[1], f->index);
+    program_place(*made, in[2], f->labels);
+    program_place(*made, out[0], program_x(target));
+    program_place(*made, out[1], program_labels(target));
     return 0;
 }
 

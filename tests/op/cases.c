@@ -534,7 +534,8 @@ const struct op_case op_cases[] = {
      .no_out = 1},
 
     {"gather", OP_gather, {{{0}}}, {IN(NORMAL, 9, 5, 3), IN(INDEX, 14)}},
-    {"gather_words", OP_gather, {{{0}}}, {IN(NORMAL, 300), IN(INDEX, 700)}},
+    {"gather_numbers", OP_gather, {{{0}}}, {IN(NORMAL, 300), IN(INDEX, 700)}},
+    {"gather_labels", OP_gather, {{{0}}}, {IN(NORMAL, 40, 3, 7), IN(INDEX, 23), IN(LABELS, 40)}},
     {"gather_none", OP_gather, {{{0}}}, {IN(NORMAL, 9, 5), IN(INDEX, 0)}},
     {"control_pack", OP_control_pack, {{{0}}}, {ONLY(METRICS), ONLY(SCALARS)}},
     {"control_pack_void", OP_control_pack, {{{0}}}, {ONLY(METRICS), ONLY(STALE)}},

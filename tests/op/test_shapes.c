@@ -241,24 +241,28 @@ static void dtypes_are_checked(void **state)
 static void rows_are_gathered(void **state)
 {
     struct graph *g = graph_new(2, 1);
-    int words = graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(7), "words");
+    int labels = graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(7), "labels");
+    int few = graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(6), "few");
     int rows = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(7, 2, 3), "rows");
-    int index = graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(4), "index"), out = NODE_NEW_OUT;
+    int index = graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(4), "index");
+    int out[] = {NODE_NEW_OUT, NODE_NEW_OUT};
     struct err err;
 
     (void)state;
-    assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){words, index}, 2, &out, "n", &err), 0);
-    assert_int_equal(g->value[out].dtype, DTYPE_I32);
-    assert_true(shape_equal(&g->value[out].shape, &SHAPE(4)));
-    out = NODE_NEW_OUT;
-    assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){rows, index}, 2, &out, "n", &err), 0);
-    assert_true(shape_equal(&g->value[out].shape, &SHAPE(4, 2, 3)));
-    assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){rows, words}, 2, NULL, "n", &err),
+    assert_int_equal(
+        graph_node(g, OP_gather, NULL, (int[]){rows, index, labels}, 3, out, "n", &err), 0);
+    assert_true(shape_equal(&g->value[out[0]].shape, &SHAPE(4, 2, 3)));
+    assert_int_equal(g->value[out[1]].dtype, DTYPE_I32);
+    assert_true(shape_equal(&g->value[out[1]].shape, &SHAPE(4)));
+    assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){rows, labels}, 2, NULL, "n", &err),
                      ERR_CONFIG);
     assert_non_null(strstr(err.msg, "index is I32, want I64"));
     assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){index, index}, 2, NULL, "n", &err),
                      ERR_CONFIG);
     assert_non_null(strstr(err.msg, "table is I64, want F32"));
+    assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){rows, index, few}, 3, NULL, "n", &err),
+                     ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "6 labels, want one for each of table's 7 rows"));
     graph_free(g);
 }
 

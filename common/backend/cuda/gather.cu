@@ -1,19 +1,33 @@
-/* y[i] = table[index[i]]; twin cpu/gather.c.  F32 and I32 are words here. */
+/* y[i] = table[index[i]], and the same of the labels; twin cpu/gather.c. */
 #include "backend/cuda/device.cuh"
 
-static __global__ void gather(const uint32_t *table, const int64_t *index, uint32_t *y, int64_t n,
-                              int64_t length)
+struct gathered {
+    const float *table;
+    const int64_t *index;
+    const int32_t *labels;
+    float *y;
+    int32_t *picked; /* NULL: no labels */
+};
+
+static __global__ void gather(struct gathered p, int64_t n, int64_t length)
 {
-    for (struct walk w(length); w.i < n; w.next())
-        y[w.i] = table[index[w.row] * length + w.col];
+    for (struct walk w(length); w.i < n; w.next()) {
+        const int64_t from = p.index[w.row];
+
+        p.y[w.i] = p.table[from * length + w.col];
+        if (p.picked && w.col == 0)
+            p.picked[w.row] = p.labels[from];
+    }
 }
 
 static void run(const struct own *p)
 {
-    const int64_t n = (int64_t)(p->out_bytes[0] / sizeof(uint32_t));
+    const int64_t n = (int64_t)(p->out_bytes[0] / sizeof(float));
+    const struct gathered what = {(const float *)p->in[0], (const int64_t *)p->in[1],
+                                  (const int32_t *)p->in[2], (float *)p->out[0],
+                                  (int32_t *)p->out[1]};
 
-    LAUNCH(gather, blocks_for(p, n, THREADS), THREADS, p, (const uint32_t *)p->in[0],
-           (const int64_t *)p->in[1], (uint32_t *)p->out[0], n, n / p->out_shape[0].dim[0]);
+    LAUNCH(gather, blocks_for(p, n, THREADS), THREADS, p, what, n, n / p->out_shape[0].dim[0]);
 }
 
 extern "C" int cuda_make_gather(struct cuda *b, const struct graph *g, const struct node *n,
