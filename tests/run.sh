@@ -15,8 +15,8 @@
 #                               times, 10: what holds only by luck fails (tests/shake)
 #   tests/run.sh format         clang-format on every source, changing nothing
 #   tests/run.sh lint           the house's rules: includes, guards, sizes
-#   tests/run.sh gpu [--list]   what needs a GPU (tests/gpu/suite.py), also in a bundle; exit
-#                               status 77 without one
+#   tests/run.sh gpu [OPTION...]  what needs a GPU (tests/gpu/suite.py), also in a bundle; exit
+#                               status 77 without one; --help and --list tell more
 #   in a bundle (deploy/bundle.sh) only: nothing, NAME..., gpu; what it holds is in tests/list
 #   tests/run.sh all            all of the above but sim, soak, shake, gpu, and suite `long`
 #   --werror                    before any of these: warnings are errors (build-...-werror/)

@@ -2,8 +2,10 @@
  *
  * Counts, on the thread that launches recorded steps, from its launch FIRST to launch LAST: what
  * our own code (the program's and the plugin's) asks of the heap, and every call of the CUDA
- * runtime that allocates, frees or blocks; then writes them as JSON to $GPU_COUNT_FILE.PID.  The
- * plugin is loaded with its symbols local, but what is preloaded comes before it all the same. */
+ * runtime that allocates, frees or blocks; then writes them as JSON to $GPU_COUNT_FILE.PID, with
+ * the places that called ("file+offset": how often).  A process that launched some, but too few,
+ * says so on stderr as it ends.  The plugin is loaded with its symbols local, but what is preloaded
+ * comes before it all the same. */
 #include <dlfcn.h>
 #include <link.h>
 #include <stdatomic.h>
@@ -45,6 +47,23 @@ static const char *const names[] = {
 static _Thread_local int n_launches; /* by this thread */
 static long n_heap, n_calls[CALL_COUNT];
 
+enum { MOST_CALLERS = 32 };
+
+static struct {
+    const void *at;
+    long n;
+} callers[MOST_CALLERS]; /* the first ones */
+
+static void note_caller(const void *at)
+{
+    for (int i = 0; i < MOST_CALLERS; i++)
+        if (!callers[i].at || callers[i].at == at) {
+            callers[i].at = at;
+            callers[i].n++;
+            return;
+        }
+}
+
 static int is_counting(void) { return n_launches >= FIRST && n_launches < LAST; }
 
 static void *real(const char *name)
@@ -68,7 +87,10 @@ static void *real(const char *name)
                                                                 \
         if (!fn)                                                \
             atomic_store(&found, fn = real(#name));             \
-        n_calls[CALL_##name] += is_counting();                  \
+        if (is_counting()) {                                    \
+            n_calls[CALL_##name]++;                             \
+            note_caller(__builtin_return_address(0));           \
+        }                                                       \
         return ((int(*) parameters)(size_t)fn)arguments;        \
     }
 CALLS(X)
@@ -109,25 +131,57 @@ void *__libc_realloc(void *p, size_t n);
 
 #define SHOWN __attribute__((visibility("default")))
 
+static void count_heap(const void *caller)
+{
+    if (!is_counting() || !is_ours(caller))
+        return;
+    n_heap++;
+    note_caller(caller);
+}
+
 SHOWN void *malloc(size_t n)
 {
-    n_heap += is_counting() && is_ours(__builtin_return_address(0));
+    count_heap(__builtin_return_address(0));
     return __libc_malloc(n);
 }
 
 SHOWN void *calloc(size_t n, size_t size)
 {
-    n_heap += is_counting() && is_ours(__builtin_return_address(0));
+    count_heap(__builtin_return_address(0));
     return __libc_calloc(n, size);
 }
 
 SHOWN void *realloc(void *p, size_t n)
 {
-    n_heap += is_counting() && is_ours(__builtin_return_address(0));
+    count_heap(__builtin_return_address(0));
     return __libc_realloc(p, n);
 }
 
 /* ---- the steps ---- */
+
+static long most_launches; /* of a thread */
+
+__attribute__((destructor)) static void say_too_few(void)
+{
+    if (most_launches > 0 && most_launches < LAST)
+        fprintf(stderr, "gpu_count: %ld recorded steps were launched, want %d\n", most_launches,
+                LAST);
+}
+
+static void write_callers(FILE *f)
+{
+    fprintf(f, ", \"callers\": {");
+    for (int i = 0; i < MOST_CALLERS && callers[i].at; i++) {
+        Dl_info in = {0};
+        const int found = dladdr(callers[i].at, &in);
+        const char *name = found && in.dli_fname ? strrchr(in.dli_fname, '/') : NULL;
+
+        fprintf(f, "%s\"%s+0x%lx\": %ld", i ? ", " : "", name ? name + 1 : "program",
+                (unsigned long)((const char *)callers[i].at - (const char *)in.dli_fbase),
+                callers[i].n);
+    }
+    fprintf(f, "}");
+}
 
 static void write_counts(void)
 {
@@ -139,11 +193,14 @@ static void write_counts(void)
         return;
     snprintf(path, sizeof path, "%s.%ld", to, (long)getpid());
     f = fopen(path, "w");
-    if (!f)
+    if (!f) {
+        perror(path);
         return;
+    }
     fprintf(f, "{\"steps\": %d, \"heap\": %ld", LAST - FIRST, n_heap);
     for (int i = 0; i < CALL_COUNT; i++)
         fprintf(f, ", \"%s\": %ld", names[i], n_calls[i]);
+    write_callers(f);
     fprintf(f, "}\n");
     fclose(f);
 }
@@ -159,6 +216,7 @@ int cudaGraphLaunch(void *exec, void *stream)
         atomic_store(&found, fn = real("cudaGraphLaunch"));
     if (++n_launches == FIRST)
         dl_iterate_phdr(note_ours, NULL);
+    most_launches = n_launches > most_launches ? n_launches : most_launches;
     if (n_launches == LAST)
         write_counts();
     return ((int (*)(void *, void *))(size_t)fn)(exec, stream);

@@ -1,27 +1,42 @@
-"""rig - runs the daemons and the programs of the GPU suite, with all that they say in one log."""
+"""rig - runs the daemons and the programs of the GPU suite, each for a limited time, with all that
+they say in one log."""
 
 import json
 import os
-import shutil
-import signal
 import subprocess
+import tempfile
 import time
+
+from process import PATIENCE, end, read, stacks_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NONE = 77
-PATIENCE = float(os.environ.get("DPTRAIN_PATIENCE", "120"))
+
+SHORT = PATIENCE / 3  # for what is tried once more, and for what follows something that hung
+
+# So many checks (of one rank; of several) hang, and the rest of their kind are left out.  Then all
+# that hangs takes, with a patience of 90 s: of one rank 90 + 30 s for the first, tried again, and
+# 3 x 30 s; of several 45 + 2 x 30 s for reduce_2, which ends itself and is tried in two more ways,
+# and 2 x 30 s for the next; 30 s more for a debugger that hangs, too.  That is six minutes, and
+# --minutes 9 has room for all else to take its time.
+MOST_HANGS = {False: 4, True: 2}
 
 # The demo job, small; its last batch is smaller than the others.
 JOB = {"data.samples": 4130, "data.validation_samples": 512, "train.global_batch": 64,
        "train.epochs": 1, "optimizer.lr": 0.05}
 
-
-# NCCL without memory that GPUs map from each other, which a virtual machine may not have.
-UNSHARED = {"NCCL_CUMEM_ENABLE": "0"}
+LIBRARIES_TELL = {"CUDNN_LOGLEVEL_DBG": "1", "CUDNN_LOGDEST_DBG": "stderr",
+                  "CUDA_LOG_FILE": "stderr"}
+STUCK = "gpu_reduce: is stuck in"  # said of itself: nobody need wait any longer
+FIRST_KEPT, LAST_KEPT = 60_000, 140_000  # characters of one output, in the log of all
 
 
 class Skip(Exception):
-    """This check cannot be made here."""
+    """This check cannot be made here, or now."""
+
+
+class Hang(AssertionError):
+    """A program did not end in time."""
 
 
 class Suite:
@@ -39,9 +54,16 @@ class Suite:
             self.golden = os.path.join(HERE, "..", "golden", "golden.json")
         self.tools = tools
         self.rehearse = args.rehearse
+        self.is_real = not args.rehearse  # a GPU of NVIDIA's
         self.device = "cpu" if args.rehearse else "cuda"
         self.out = os.path.abspath(args.out)
-        self.until = time.monotonic() + 60 * args.minutes
+        self.work = tempfile.mkdtemp(prefix="dptrain-gpu-")  # what else is written; packed at last
+        self.start = time.monotonic()
+        self.until = self.start + 60 * args.minutes
+        self.several = False  # whether the check that runs now is of several ranks
+        self.hangs = {False: 0, True: 0}
+        self.ranks_env = {}  # what several ranks on one GPU were found to need
+        self.trained = {}    # on the CPU or not: events of what others are compared with
         self.runs = 0
         self.log = open(os.path.join(self.out, "gpu-suite.log"), "a", encoding="utf-8")
 
@@ -60,52 +82,65 @@ class Suite:
     def left(self):
         return self.until - time.monotonic()
 
+    def limit(self, wanted):
+        """How long a program may take now."""
+        return max(0.1, min(wanted, self.left(), SHORT if self.hangs[self.several] else wanted))
+
+    def give_up(self, what):
+        """It did not end in time: a hang, or ours."""
+        if self.left() <= 0:
+            raise Skip("cut off by --minutes")
+        self.hangs[self.several] += 1
+        raise Hang(what)
+
     # ---- programs ----
 
-    def run(self, name, argv, env=None, limit=2 * PATIENCE):
+    def run(self, name, argv, env=None, limit=PATIENCE, apart=False):
         """Run to the end; returns its output.  Fails with its last lines."""
-        status, text = self.observe(name, argv, env, limit)
+        status, text = self.observe(name, argv, env, limit, apart)
         if status == NONE:
-            raise Skip(text.strip().splitlines()[-1])
-        if status is None and self.left() <= 0:
-            raise Skip("no time was left to end it (--minutes)")
-        if status != 0:
-            tail = "\n".join(text.splitlines()[-25:])
-            what = f"ended with {status}" if status is not None else "did not end in time"
-            raise AssertionError(f"{argv[0]} {what}:\n{tail}")
+            raise Skip(text.strip().splitlines()[-1] if text.strip() else "it says 77")
+        tail = "\n".join(line[:160] for line in text.splitlines()[-16:])
+        if status is None:
+            self.give_up(f"{argv[0]} did not end in time:\n{tail}")
+        assert status == 0, f"{argv[0]} ended with {status}:\n{tail}"
         return text
 
-    def observe(self, name, argv, env=None, limit=2 * PATIENCE):
-        """Run, with all that it says in the log; (status, or None: stopped, and its output)."""
-        path = os.path.join(self.out, name + ".log")
-        start, limit = time.monotonic(), max(1.0, min(limit, self.left()))
-        self.note(f"$ {' '.join([f'{k}={v}' for k, v in (env or {}).items()] + argv)}")
-        with open(path, "w", encoding="utf-8") as output:
+    def observe(self, name, argv, env=None, limit=PATIENCE, apart=False):
+        """Run, with all that it says in the log; (status, or None: stopped, and its output).
+        apart: the output is without what comes on stderr."""
+        path = os.path.join(self.work, name + ".log")
+        env = {**(self.ranks_env if self.several else {}), **(env or {})}
+        start, limit = time.monotonic(), self.limit(limit)
+        self.note(f"$ {' '.join([f'{k}={v}' for k, v in env.items()] + argv)}   "
+                  f"(at most {limit:.0f} s)")
+        with open(path, "w", encoding="utf-8") as output, \
+                open(path + ".stderr", "w", encoding="utf-8") as errors:
             child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output,
-                                     stderr=subprocess.STDOUT, start_new_session=True,
-                                     env={**os.environ, "CUDNN_LOGLEVEL_DBG": "1",
-                                          "CUDNN_LOGDEST_DBG": "stderr", **(env or {})})
+                                     stderr=errors if apart else subprocess.STDOUT,
+                                     start_new_session=True,
+                                     env={**os.environ, **LIBRARIES_TELL, **env})
             try:
                 status = self.watch(name, child, path, start + limit)
             finally:
                 if child.poll() is None:
-                    os.killpg(child.pid, signal.SIGKILL)
-                    child.wait()
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read()
-        self.note(f"{text}\n-- {name}: status {status}, {time.monotonic() - start:.1f} s")
+                    self.note(end(child))
+        text = read(path)
+        self.note(f"{clipped(text)}\n{clipped(read(path + '.stderr'))}\n-- {name}: "
+                  f"status {status}, {time.monotonic() - start:.1f} s")
         return status, text
 
     def watch(self, name, child, path, until):
-        """Its status; None if it is still there at `until`, after noting where it stands."""
+        """Its status; None if it is still there at `until`, or is stuck, after noting where it
+        stands."""
         said = time.monotonic()
         while True:
             try:
-                return child.wait(min(5, max(0.01, until - time.monotonic())))
+                return child.wait(min(1, max(0.01, until - time.monotonic())))
             except subprocess.TimeoutExpired:
                 now = time.monotonic()
-            if now >= until:
-                self.note(stacks_of(child.pid))
+            if now >= until or STUCK in end_of(path):
+                self.note(stacks_of(child.pid, self.left))
                 return None
             if now - said > 30:
                 said = now
@@ -126,7 +161,7 @@ class Suite:
 
     def new_run(self):
         self.runs += 1
-        return os.path.join(self.out, f"run-{self.runs}")
+        return os.path.join(self.work, f"run-{self.runs}")
 
     def train(self, name, n_ranks, device, sets, env=None):
         """The events of a whole run."""
@@ -136,94 +171,55 @@ class Suite:
 
     def train_explained(self, name, n_ranks, sets):
         """train on the GPU; where it fails, the log tells what becomes of it without recorded
-        steps, for ranks also without memory that they share, and all that NCCL and cuDNN say."""
+        steps, and where that fails, too, with every kernel waited for."""
         try:
             return self.train(name, n_ranks, self.device, sets)
-        except AssertionError:
+        except AssertionError as failure:
             plain = {**sets, "train.record": "false"}
-            self.try_again(name, "without recorded steps", n_ranks, plain, {})
-            if n_ranks > 1:
-                self.try_again(name, "without shared memory", n_ranks, sets, UNSHARED)
+            env = {"NCCL_DEBUG": "INFO", "CUDNN_LOGLEVEL_DBG": "2"}
+            if self.try_again(name, "without recorded steps", n_ranks, plain, env) != 0 and \
+                    not isinstance(failure, Hang):
+                self.try_again(name, "with every kernel waited for", n_ranks, plain,
+                               {**env, "CUDA_LAUNCH_BLOCKING": "1"})
             raise
 
     def try_again(self, name, what, n_ranks, sets, env):
         status, _ = self.observe(
             f"{name}_{what.replace(' ', '_')}",
-            self.command(n_ranks, self.device, sets, self.new_run()),
-            {"NCCL_DEBUG": "INFO", "CUDNN_LOGLEVEL_DBG": "2", **env}, PATIENCE)
-        self.say(f"    {name}: {what} it ended with {status} (in the log)")
+            self.command(n_ranks, self.device, sets, self.new_run()), env, SHORT)
+        how = f"ended with {status}" if status is not None else "did not end in time"
+        self.say(f"    {name}: {what} it {how} (in the log)")
+        return status
+
+    def reference(self, on_cpu=False):
+        """The events of one rank in float32, which others are compared with: trained once."""
+        if on_cpu not in self.trained:
+            self.trained[on_cpu] = None
+            self.trained[on_cpu] = self.train("one_rank_cpu", 1, "cpu", {}) if on_cpu else \
+                self.train_explained("one_rank", 1, {})
+        if not self.trained[on_cpu]:
+            raise Skip("the training that it is compared with did not end well before")
+        return self.trained[on_cpu]
+
+
+def clipped(text):
+    """Not so much of it that the log would be too large to take away."""
+    if len(text) <= FIRST_KEPT + LAST_KEPT:
+        return text
+    return (text[:FIRST_KEPT] + f"\n[... {len(text) - FIRST_KEPT - LAST_KEPT} characters are only "
+            f"in the archive ...]\n" + text[-LAST_KEPT:])
+
+
+def end_of(path):
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - 4000))
+        return file.read().decode("utf-8", "replace").strip()
 
 
 def last_line(path):
-    with open(path, encoding="utf-8", errors="replace") as file:
-        lines = file.read().splitlines()
-    return lines[-1][:120] if lines else "it says nothing"
-
-
-def descendants(pid):
-    """pid, and all below it."""
-    found = [pid]
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            fields = read(f"/proc/{entry}/stat").rpartition(")")[2].split()
-            if fields and int(fields[1]) == pid:
-                found += descendants(int(entry))
-    return found
-
-
-def tasks_of(pid):
-    try:
-        return sorted(os.listdir(f"/proc/{pid}/task"))
-    except OSError:
-        return []
-
-
-def stacks_of(top):
-    """Where the threads of a process and its children stand; by gdb where there is one."""
-    gdb = shutil.which("gdb") or shutil.which("cuda-gdb")
-    text = []
-    for pid in descendants(top):
-        text.append(f"-- process {pid}: {read(f'/proc/{pid}/cmdline')!r}")
-        for task in tasks_of(pid):
-            at = f"/proc/{pid}/task/{task}"
-            text.append(f"   thread {task} {read(at + '/comm')}: "
-                        f"{read(at + '/wchan')}, syscall {read(at + '/syscall')[:60]}")
-        if gdb:
-            done = subprocess.run(["timeout", "-k", "5", "60", gdb, "-batch", "-p", str(pid), "-ex",
-                                   "thread apply all bt"], stdin=subprocess.DEVNULL,
-                                  capture_output=True, text=True, errors="replace")
-            text.append(done.stdout)
-    return "\n".join(text)
+    return (end_of(path).splitlines() or ["it says nothing"])[-1][:120]
 
 
 def events_of(run_dir):
     with open(os.path.join(run_dir, "events.jsonl"), encoding="utf-8") as file:
         return [json.loads(line) for line in file]
-
-
-def read(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
-FACTS = ["date -u", "cat commit 2>/dev/null || git describe --always --dirty", "uname -a",
-         "cat /etc/os-release", "cat /proc/driver/nvidia/version",
-         "nvidia-smi", "nvidia-smi -q", "nvidia-smi topo -m", "ls -l /dev/nvidia* /dev/shm",
-         "nvcc --version", "ls -d /usr/local/cuda*",
-         "PATH=$PATH:/sbin ldconfig -p | grep -E 'cuda|cudnn|nccl|cublas|nvrtc|nvJitLink'",
-         "python3 -m pip list 2>/dev/null | grep -iE 'nvidia|torch|nccl'", "ip -brief address",
-         "ulimit -a", "nproc", "free -m", "df -h /dev/shm /tmp",
-         "env | grep -E '^(CUDA|NVIDIA|NCCL|CUDNN|CUBLAS|LD_|DPTRAIN)'",
-         "dmesg 2>/dev/null | grep -iE 'nvrm|xid' | tail -n 20"]
-
-
-def note_facts(suite):
-    top = os.path.join(HERE, "..", "..")
-    for command in FACTS:
-        done = subprocess.run(["timeout", "60", "sh", "-c", command], cwd=top,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, errors="replace")
-        suite.note(f"$ {command}\n{done.stdout}")

@@ -56,7 +56,7 @@ def with_driver(what, script, args, status, *says, **env):
 # The check fails with the daemon, and shows its last words.
 log = with_driver("a daemon that fails", "echo the last words\nexit 1\n", [], 1, "FAILED: ranks_2",
                   "the last words", "0 passed, 1 failed, 0 skipped")
-assert "--nranks 1" in log and "the last words\n" in log and "status 1" in log, log
+assert "--nranks 2" in log and "the last words\n" in log and "status 1" in log, log
 log = with_driver("a daemon that hangs", "echo waiting\nexec sleep 1000\n", [], 1,
                   "did not end in time", "waiting", DPTRAIN_PATIENCE="4")
 assert "-- process" in log and "   thread" in log, log

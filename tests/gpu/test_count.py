@@ -25,6 +25,8 @@ def counted(n_steps, allocates, waits):
 
 
 def expect(what, got, **want):
+    callers = got.pop("callers")
+    assert sum(callers.values()) == sum(want.values()), f"{what}: called by {callers}, want {want}"
     others = {k: v for k, v in got.items() if k not in want and k != "steps" and v}
     assert got["steps"] == 200 and not others, f"{what}: {got}"
     assert all(got[k] == v for k, v in want.items()), f"{what}: {got}, want {want}"

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""The GPU suite over programs of the test's, which answer as a GPU's would, fail or hang: that it
+ends, what it says, and what it leaves behind.
+
+    test_suite.py"""
+
+import concurrent.futures
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SUITE = [sys.executable, "-u", os.path.join(HERE, "suite.py")]
+HANGS = "import time\nprint('its last words', flush=True)\ntime.sleep(10000)\n"
+ROBUST, SHORT = "600", "10"  # patience: where nothing hangs, and where something does
+
+# Each is a Python program: `argv`, `env` and `wait` are there.
+PROGRAMS = {
+    "gpu_probe": "print('cuda:0: NVIDIA Test, can be used')",
+    "gpu_properties": """
+print('a line of some library', file=sys.stderr)
+print(json.dumps({"multiProcessorCount": 9, "nccl": 22809,
+                  "cudnn_device": {"multiProcessorCount": 9}}))""",
+    "gpu_ops": "print('case add')",
+    "gpu_golden": "print('golden')",
+    "gpu_profile": "print('all of these; in one recording a step takes 1 us')",
+    "gpu_reduce": "print('all that nobody joined were ended in 1.0 ms')",
+    "gpu_count.so": "",
+    "dptrain-cuda.so": "",
+    "dpfollower": "wait()",
+    "dpdriver": """
+if "--check" in argv:
+    print("they fit: yes")
+    sys.exit(0)
+at = lambda name: argv[argv.index(name) + 1]
+folder = at("--run-dir")
+os.makedirs(folder)
+loss = 1 + 0.001 * ("bfloat16" in str(argv)) + 0.002 * ("float16" in str(argv)) + \\
+    0.003 * ("train.tf32=true" in argv)
+events = [{"event": "start", "device": at("--device") + ":0"},
+          {"event": "form", "nranks": int(at("--nranks"))},
+          {"event": "epoch", "train_loss": loss}]
+def put(events):
+    with open(folder + "/events.jsonl", "a") as file:
+        file.writelines(json.dumps(e) + "\\n" for e in events)
+if "--port-file" in argv:
+    put(events)
+    open(at("--port-file"), "w").write("1")
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(4))
+    put([{"event": "recovered", "nranks": 1, "steps_lost": 0}])
+    while True:
+        put(events[2:])
+        time.sleep(0.01)
+for rank in range(int(at("--nranks")) if "GPU_COUNT_FILE" in env else 0):
+    with open(f"{env['GPU_COUNT_FILE']}.{rank}", "w") as file:
+        file.write('{"steps": 200, "heap": 0, "cudaFree": 0, "callers": {}}')
+plans = env.get("XDG_CACHE_HOME", folder) + "/dptrain/plans"
+if not os.path.exists(plans):
+    os.makedirs(plans)
+    open(plans + "/1.plan", "w").close()
+put(events + [{"event": "done", "validation_loss": loss}])""",
+}
+PREAMBLE = f"""#!{sys.executable}
+import json, os, signal, sys, time
+argv, env = sys.argv, os.environ
+def wait():
+    while True:
+        time.sleep(1000)
+"""
+
+
+class World:
+    """A bundle, and a folder of programs that are found first."""
+
+    def __init__(self, folder):
+        self.bundle, self.path = os.path.join(folder, "bundle"), os.path.join(folder, "path")
+        self.out = os.path.join(folder, "out")
+        for name, text in PROGRAMS.items():
+            self.put(os.path.join(self.bundle, "bin"), name, text)
+        os.makedirs(self.path)
+        self.found("nvidia-smi", "print('the GPU')")
+
+    def put(self, folder, name, text):
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(PREAMBLE + text + "\n" if text else "")
+        os.chmod(os.path.join(folder, name), 0o755)
+
+    def found(self, name, text):
+        self.put(self.path, name, text)
+
+    def argv(self, args):
+        return [*SUITE, "--bundle", self.bundle, "--out", self.out, *args]
+
+    def env(self, patience):
+        return {**os.environ, "DPTRAIN_PATIENCE": patience,
+                "PATH": self.path + os.pathsep + os.environ["PATH"]}
+
+    def run(self, *args, patience=ROBUST, status=1):
+        """{check: (verdict, why)}, and all that it says."""
+        done = subprocess.run(self.argv(args), env=self.env(patience), text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        assert done.returncode == status, f"status {done.returncode}, want {status}\n{done.stdout}"
+        return verdicts_of(done.stdout), done.stdout
+
+    def log(self):
+        with open(os.path.join(self.out, "gpu-suite.log"), encoding="utf-8") as file:
+            return file.read()
+
+
+def verdicts_of(text):
+    found = re.findall(r"^(ok|FAILED|skipped): (\w+): .*? \(\d+\.\d s\)(?:: (.*))?$", text, re.M)
+    return {name: (verdict, why) for verdict, name, why in found}
+
+
+def expect(what, seen, want):
+    assert seen == want, f"{what}:\n{seen}\nwant\n{want}"
+    print(f"ok: {what}", flush=True)
+
+
+def expect_in(what, part, text):
+    assert part in text, f"{what}: no {part!r} in\n{text}"
+    print(f"ok: {what}", flush=True)
+
+
+def named(verdicts, wanted):
+    return [name for name, (verdict, _) in verdicts.items() if verdict == wanted]
+
+
+def where_all_is_well(world):
+    verdicts, text = world.run("--not", "sanitizer", status=0)
+    expect("all checks pass", set(v for v, _ in verdicts.values()), {"ok"})
+    names = list(verdicts)
+    expect("one rank comes before several", names.index("reduce_2") > names.index("quiet"), True)
+    expect("what is left in the folder", sorted(os.listdir(world.out)),
+           ["gpu-properties.json", "gpu-suite.log", "gpu-suite.tar.gz"])
+    with tarfile.open(os.path.join(world.out, "gpu-suite.tar.gz")) as archive:
+        expect_in("the rest is packed", "run-1/events.jsonl", archive.getnames())
+    with open(os.path.join(world.out, "gpu-properties.json"), encoding="utf-8") as file:
+        expect("what a library says is not in the JSON", json.load(file)["nccl"], 22809)
+    expect_in("the profile's last line is shown", "a step takes 1 us", text)
+    expect_in("the machine is in the log", "$ nvidia-smi\nthe GPU", world.log())
+
+
+def what_ignores_precision(world):
+    world.put(os.path.join(world.bundle, "bin"), "dpdriver", re.sub(
+        r"loss = .*?\n.*?\n", "loss = 1\n", PROGRAMS["dpdriver"]))
+    verdicts, _ = world.run("--not", "sanitizer")
+    expect("precision that changes nothing is a failure", named(verdicts, "FAILED"),
+           ["bfloat16", "float16", "tf32", "bfloat16_ranks_2"])
+
+
+def everything_hangs(world):
+    for name in ("gpu_properties", "gpu_ops", "gpu_golden", "gpu_profile", "gpu_reduce",
+                 "dpdriver"):
+        world.put(os.path.join(world.bundle, "bin"), name, HANGS)
+    world.found("nvidia-smi", "import subprocess\nsubprocess.run(['sleep', '10000'])")
+    world.found("cuda-gdb", "print('#0  in a kernel', *argv[1:])")
+    verdicts, text = world.run("--not", "sanitizer", patience=SHORT)
+    expect("so many hang, and the rest is left out", named(verdicts, "FAILED"),
+           ["check", "properties", "ops_f32", "golden", "reduce_2", "ranks_2"])
+    expect("all others", {why for v, why in verdicts.values() if v != "FAILED"},
+           {"4 checks of this kind hung before", "2 checks of this kind hung before"})
+    log = world.log()
+    expect_in("the last words", "did not end in time:\nits last words", text)
+    expect_in("what is slow about the machine", "(took too long)", log)
+    expect_in("where it stood, by /proc", "   thread ", log)
+    expect_in("where it stood, by cuda-gdb", "#0  in a kernel -batch -p ", log)
+    expect_in("the GPU's kernels are asked for", "info cuda kernels", log)
+    limits = [int(n) for n in re.findall(r"\(at most (\d+) s\)", log)]
+    expect("less patience after the first that hung", (limits[0], max(limits[1:4])), (10, 3))
+
+
+def a_debugger_that_hangs(world):
+    world.put(os.path.join(world.bundle, "bin"), "gpu_ops", HANGS)
+    world.put(os.path.join(world.bundle, "bin"), "gpu_golden", HANGS)
+    world.found("cuda-gdb", HANGS)
+    world.found("gdb", "print('#0  in gdb')")
+    world.run("--only", "ops_f32", "--only", "golden", patience=SHORT)
+    log = world.log()
+    expect("it is tried once", log.count("/cuda-gdb on "), 1)
+    expect("another is asked", log.count("#0  in gdb"), 2)
+
+
+def ranks_that_need_something(world):
+    world.put(os.path.join(world.bundle, "bin"), "gpu_reduce", """
+if env.get("NCCL_CUMEM_ENABLE") != "0":
+    print("gpu_reduce: is stuck in: rank 0: connecting", flush=True)
+    wait()
+print("all that nobody joined were ended in 1.0 ms")""")
+    verdicts, text = world.run("--only", "several", patience="30")
+    expect("only the check that found out fails", named(verdicts, "FAILED"), ["reduce_2"])
+    expect_in("the first way is told", "with NCCL_CUMEM_HOST_ENABLE=0 it did not end", text)
+    expect_in("the second", "with NCCL_CUMEM_ENABLE=0 it works", text)
+    expect_in("the others go that way", "$ NCCL_CUMEM_ENABLE=0 " + world.bundle + "/bin/dpdriver",
+              world.log())
+    expect_in("who is stuck is looked at", "-- process", world.log())
+
+
+def cut_off(world):
+    world.put(os.path.join(world.bundle, "bin"), "gpu_ops", HANGS)
+    world.put(os.path.join(world.bundle, "bin"), "dpdriver", PROGRAMS["dpdriver"].replace(
+        "    put([{", "    wait()\n    put([{"))
+    for name in ("ops_f32", "killed"):
+        verdicts, text = world.run("--minutes", "0.2", "--only", name)
+        expect(f"{name} is cut off", verdicts[name], ("skipped", "cut off by --minutes"))
+        expect_in("which is no failure", "0 passed, 0 failed, ", text)
+
+
+def cases_that_are_wrong(world):
+    world.put(os.path.join(world.bundle, "bin"), "gpu_ops", """
+print("case add\\nWRONG: case add, node x: no\\ncase max\\nWRONG: case max: gradient\\ncase tanh")
+sys.exit(1)""")
+    world.found("compute-sanitizer", "print('asked', argv[1:])")
+    _, text = world.run("--only", "ops_f16")
+    expect_in("the cases are named", "ops_f16: look at add max\n", text)
+    expect_in("and run again", "/bin/gpu_ops', 'F16', 'add', 'max']", world.log())
+
+
+def a_sanitizer(world):
+    world.found("compute-sanitizer", """
+print("asked", argv[1:])
+sys.exit("racecheck" in argv)""")
+    names = "".join(f"\0_Z{len(n)}{n}IfEvPKT_" for n in map("kernel_{}".format, range(20)))
+    with open(os.path.join(world.bundle, "bin", "dptrain-cuda.so"), "w", encoding="utf-8") as file:
+        file.write(names)
+    verdicts, text = world.run("--only", "sanitizer")
+    expect("what it finds is a failure", named(verdicts, "FAILED"), ["racecheck"])
+    asked = [line for line in world.log().splitlines()
+             if line.startswith(f"$ {world.path}/compute-sanitizer")]
+    expect("of our kernels, then of all", [re.findall("--kernel-name kns=_Z8kernel_0,kns=", line)
+                                           != [] for line in asked], [True, True, False])
+    expect_in("racecheck is asked for", "--tool racecheck --error-exitcode 1 --kernel", asked[1])
+    expect_in("its words are shown", "asked [", text)
+
+
+def answers_that_nobody_expects(world):
+    world.put(os.path.join(world.bundle, "bin"), "gpu_properties", "print('no JSON')")
+    world.put(os.path.join(world.bundle, "bin"), "dpdriver",
+              PROGRAMS["dpdriver"].replace('"form"', '"other"'))
+    verdicts, _ = world.run("--only", "properties", "--only", "ranks_2", "--only", "golden")
+    expect("no exception ends the suite", [v for v, _ in verdicts.values()],
+           ["FAILED", "ok", "FAILED"])
+    expect("each is in the log", world.log().count("Traceback (most recent call last)"), 2)
+
+
+def stopped(world):
+    world.put(os.path.join(world.bundle, "bin"), "gpu_ops", HANGS)
+    with subprocess.Popen(world.argv(["--only", "golden", "--only", "ops_bf16"]),
+                          env=world.env(ROBUST), text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
+        lines = []
+        for line in child.stdout:
+            lines.append(line)
+            if line.startswith("ok: golden"):
+                child.send_signal(signal.SIGTERM)
+    expect_in("who stops it gets what there is", "1 passed, 0 failed, 1 skipped", "".join(lines))
+    expect("and the archive", "gpu-suite.tar.gz" in os.listdir(world.out), True)
+
+
+def run(scene):
+    with tempfile.TemporaryDirectory() as folder:
+        scene(World(folder))
+
+
+SCENES = (everything_hangs, where_all_is_well, what_ignores_precision, a_debugger_that_hangs,
+          ranks_that_need_something, cut_off, cases_that_are_wrong, a_sanitizer,
+          answers_that_nobody_expects, stopped)
+with concurrent.futures.ThreadPoolExecutor(3) as pool:  # most of the time they wait
+    done = {pool.submit(run, scene): scene.__name__ for scene in SCENES}
+failed = [f"{done[f]}: {f.exception()}" for f in done if f.exception()]
+sys.exit("\n".join(failed) if failed else 0)
