@@ -293,10 +293,14 @@ class TheirSteps(unittest.TestCase):
             Stream=lambda: side, current_stream=lambda: current,
             stream=lambda s: seen.within("aside"), graph=lambda g: seen.within("capture"),
             CUDAGraph=lambda: SimpleNamespace(replay=seen.note("replay")))
-        replay = torch_gpu.captured(seen.note("step", "loss"), cuda)
+
+        class Step:
+            optimizer = SimpleNamespace(zero_grad=seen.note("zero_grad"))
+            __call__ = staticmethod(seen.note("step", "loss"))
+        replay = torch_gpu.captured(Step(), cuda)
         self.assertEqual(seen.calls, [
             ("side", current), ("aside",), *11 * [("step",)], ("end of aside",), ("main", side),
-            ("capture",), ("step",), ("end of capture",)])
+            ("zero_grad", ("set_to_none", True)), ("capture",), ("step",), ("end of capture",)])
         seen.calls.clear()
         self.assertEqual([replay(), replay()], ["loss", "loss"])
         self.assertEqual(seen.calls, 2 * [("replay",)])

@@ -77,8 +77,7 @@ class Step:
         return torch.nn.functional.cross_entropy(logits.float(), y)
 
     def __call__(self):
-        # Before the forward: what compiled steps replay overwrites the last step's gradients, and
-        # what is captured allocates them in the graph's own pool.
+        # Before the forward: what compiled steps replay overwrites the last step's gradients.
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss_of(self.images.index_select(0, self.order),
                             self.labels.index_select(0, self.order))
@@ -89,13 +88,15 @@ class Step:
 
 def captured(step, cuda):
     """The same step as a CUDA graph, as PyTorch's notes on CUDA graphs have it: some steps on a
-    stream aside, then capture, then replays.  cuda: torch.cuda, or a test's."""
+    stream aside, then capture without gradients, which it allocates in its own pool, then replays.
+    cuda: torch.cuda, or a test's."""
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())
     with cuda.stream(side):
         for _ in range(11):
             step()
     cuda.current_stream().wait_stream(side)
+    step.optimizer.zero_grad(set_to_none=True)
     graph = cuda.CUDAGraph()
     with cuda.graph(graph):
         loss = step()
