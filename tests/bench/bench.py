@@ -36,6 +36,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 LIMIT_S = 600  # of one run
+TAIL = 2000  # characters of what a run that failed said
 DATA = os.path.join(os.environ.get("DPTRAIN_DATA", os.path.join(ROOT, "..", "shared", "data")),
                     "mnist")
 TUNED = dict(MALLOC_MMAP_THRESHOLD_="1073741824", MALLOC_TRIM_THRESHOLD_="4294967295",
@@ -126,7 +127,7 @@ def outputs_of(processes, limit_s):
     try:
         return [p.communicate(timeout=max(0, until - time.monotonic())) for p in processes]
     except subprocess.TimeoutExpired:
-        said = "\n".join(end(p)[-600:] for p in processes)
+        said = "\n".join(end(p)[-TAIL:] for p in processes)
         raise Late(f"{said}\nit had not ended after {limit_s:.0f} s") from None
     finally:
         for p in processes:
@@ -138,7 +139,7 @@ def finish(processes, limit_s=LIMIT_S):
     outs = outputs_of(processes, limit_s)
     lines = [line for out, _ in outs for line in out.splitlines() if line.startswith("{")]
     if any(p.returncode for p in processes) or not lines:
-        raise RuntimeError("\n".join(err[-600:] for _, err in outs))
+        raise RuntimeError("\n".join(err[-TAIL:] for _, err in outs))
     return json.loads(lines[0])
 
 
@@ -169,7 +170,7 @@ def run_ours(build, case, options=(), limit_s=LIMIT_S):
             env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         [(_, err)] = outputs_of([driver], limit_s)
         if driver.returncode:
-            raise RuntimeError(f"status {driver.returncode}: {err[-600:]}")
+            raise RuntimeError(f"status {driver.returncode}: {err[-TAIL:]}")
         with open(os.path.join(work, "run", "events.jsonl")) as f:
             events = [json.loads(line) for line in f]
         cpu = cpu_of_children() - cpu_start

@@ -187,7 +187,7 @@ class Bench:
                                    text=True)
         [(out, err)] = bench.outputs_of([process], limit)
         if process.returncode:
-            raise RuntimeError(f"{out[-600:]}{err[-600:]}\nits status is {process.returncode}")
+            raise RuntimeError(f"status {process.returncode}: {(out + err)[-bench.TAIL:]}")
         return out.rstrip()
 
     def exposure(self, limit):
