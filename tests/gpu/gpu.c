@@ -8,10 +8,13 @@ static int device = -1;
 
 int gpu_find(void)
 {
-    struct plugin_search *s = plugin_search_new();
+    struct plugin_search *s;
     struct err err;
-    const int rc = plugin_search_load(s, "dptrain-cuda.so", &plugin, &err);
+    int rc;
 
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what a program that is killed has said stays */
+    s = plugin_search_new();
+    rc = plugin_search_load(s, "dptrain-cuda.so", &plugin, &err);
     plugin_search_free(s);
     if (rc < 0) {
         printf("no GPU: %s\n", err.msg);

@@ -1,6 +1,8 @@
 /* gpu_ops - the operator table on a real GPU: every case against the double-precision reference.
  *
- *     gpu_ops [F32|BF16|F16 [CASE...]]      default F32, and all cases; 77: no GPU */
+ *     gpu_ops [F32|BF16|F16 [CASE...]]      default F32, and all cases; 77: no GPU
+ *     gpu_ops STRAY                         one of our kernels writes where nothing is, and fails:
+ *                                           whoever looks for such faults must see it */
 #include "../test.h"
 
 #include "gpu.h"
@@ -26,14 +28,63 @@ static void table(void **state)
     backend_close(r.b);
 }
 
+static const struct op_case *case_named(const char *name)
+{
+    for (int i = 0; i < n_op_cases; i++)
+        if (strcmp(op_cases[i].name, name) == 0)
+            return &op_cases[i];
+    return NULL;
+}
+
+/* <0 when all is as it should be. */
+static int run_stray(struct backend *b, struct err *err)
+{
+    int din[NODE_MAX_IN];
+    struct graph *g = case_build(case_named("relu"), types, din);
+    const struct node *n = &g->node[g->n_forward - 1];
+    void *in[NODE_MAX_IN] = {NULL}, *out[NODE_MAX_OUT] = {(void *)(uintptr_t)256};
+    struct kernel *k = NULL;
+    int rc = backend_alloc(b, case_bytes(g, n->in[0]), "a test", &in[0], err);
+
+    if (rc == 0)
+        rc = backend_make_kernel(b, g, n, &k, err);
+    if (rc == 0)
+        rc = k->ops->bind(k, in, out, NULL, err);
+    if (rc == 0)
+        rc = k->ops->run(k, err);
+    if (rc == 0)
+        rc = backend_sync(b, err);
+    if (k)
+        k->ops->free(k);
+    graph_free(g);
+    return rc;
+}
+
+static int stray(void)
+{
+    struct backend *b;
+    struct err err;
+    int rc = gpu_find();
+
+    if (rc)
+        return rc;
+    rc = gpu_open(&b, &err);
+    if (rc == 0)
+        rc = run_stray(b, &err);
+    printf("%s\n", rc < 0 ? err.msg : "a kernel wrote at address 256, and nobody minded");
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(table)};
     const int dtype = argc > 1 ? dtype_from_name(argv[1]) : DTYPE_F32;
     int rc;
 
+    if (argc == 2 && strcmp(argv[1], "STRAY") == 0)
+        return stray();
     if (dtype != DTYPE_F32 && dtype != DTYPE_BF16 && dtype != DTYPE_F16) {
-        fprintf(stderr, "gpu_ops: \"%s\": want F32, BF16 or F16\n", argv[1]);
+        fprintf(stderr, "gpu_ops: \"%s\": want F32, BF16, F16 or STRAY\n", argv[1]);
         return 2;
     }
     is_half = dtype != DTYPE_F32;

@@ -394,7 +394,6 @@ int main(int argc, char **argv)
                 SMALLEST);
         return 2;
     }
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what a process that is killed has said stays */
     watch_stages();
     if (pipe(r.pipes) < 0 || fork_ranks(&r, pids) < 0) {
         perror("gpu_reduce");
@@ -402,6 +401,7 @@ int main(int argc, char **argv)
     }
     close(r.pipes[r.rank == 0 ? 0 : 1]); /* who reads an id from nobody finds the end */
     daemon_share_gpu();
+    begin(&r, "finding the GPU");
     rc = gpu_find();
     if (rc == 0)
         rc = run(&r);

@@ -7,18 +7,19 @@ import subprocess
 import tempfile
 import time
 
-from process import PATIENCE, end, read, stacks_of
+from process import PATIENCE, debuggers, end, read, stacks_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NONE = 77
 
 SHORT = PATIENCE / 3  # for what is tried once more, and for what follows something that hung
 
-# So many checks (of one rank; of several) hang, and the rest of their kind are left out.  Then all
-# that hangs takes, with a patience of 90 s: of one rank 90 + 30 s for the first, tried again, and
-# 3 x 30 s; of several 45 + 2 x 30 s for reduce_2, which ends itself and is tried in two more ways,
-# and 2 x 30 s for the next; 30 s more for a debugger that hangs, too.  That is six minutes, and
-# --minutes 9 has room for all else to take its time.
+# So many checks (of one rank; of several) hang, and the rest of their kind are left out.  With a
+# patience of 90 s that makes, where NCCL hangs on one GPU: for reduce_2 50 s, for it says itself
+# that it is stuck, or else 90 s; 30 s for each of two other ways; 30 s for ranks_2, and for it once
+# more: 210 s.  Where all of one rank hangs as well: 135 s at most for the first, 30 s for each of
+# three more, and for one of them once more: 255 s.  Debuggers take a few seconds each time, and
+# 30 s once, if they hang.  That is over in less than nine minutes; --minutes 9 sees to the rest.
 MOST_HANGS = {False: 4, True: 2}
 
 # The demo job, small; its last batch is smaller than the others.
@@ -103,8 +104,18 @@ class Suite:
         tail = "\n".join(line[:160] for line in text.splitlines()[-16:])
         if status is None:
             self.give_up(f"{argv[0]} did not end in time:\n{tail}")
+        if status < 0:
+            self.debug(name, argv, env)
         assert status == 0, f"{argv[0]} ended with {status}:\n{tail}"
         return text
+
+    def debug(self, name, argv, env):
+        """Run what a signal ended once more, for the log to tell where that was."""
+        for program in debuggers()[:1]:
+            again = [a + "-again" if a.startswith(self.work) else a for a in argv]
+            self.observe(name + "_debugged",
+                         [program, "-batch", "-ex", "set pagination off", "-ex", "run",
+                          "-ex", "thread apply all bt", "--args", *again], env, SHORT)
 
     def observe(self, name, argv, env=None, limit=PATIENCE, apart=False):
         """Run, with all that it says in the log; (status, or None: stopped, and its output).

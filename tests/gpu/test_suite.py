@@ -224,20 +224,36 @@ sys.exit(1)""")
 
 
 def a_sanitizer(world):
-    world.found("compute-sanitizer", """
+    sees_all = """
 print("asked", argv[1:])
-sys.exit("racecheck" in argv)""")
+sees = "kns=_Z8kernel_7" in argv or "--kernel-name" not in argv
+print("Invalid __global__ write" if "STRAY" in argv and sees else "nothing")
+sys.exit("racecheck" in argv)"""
     names = "".join(f"\0_Z{len(n)}{n}IfEvPKT_" for n in map("kernel_{}".format, range(20)))
     with open(os.path.join(world.bundle, "bin", "dptrain-cuda.so"), "w", encoding="utf-8") as file:
         file.write(names)
+    world.found("compute-sanitizer", sees_all)
     verdicts, text = world.run("--only", "sanitizer")
     expect("what it finds is a failure", named(verdicts, "FAILED"), ["racecheck"])
     asked = [line for line in world.log().splitlines()
-             if line.startswith(f"$ {world.path}/compute-sanitizer")]
-    expect("of our kernels, then of all", [re.findall("--kernel-name kns=_Z8kernel_0,kns=", line)
-                                           != [] for line in asked], [True, True, False])
+             if line.startswith(f"$ {world.path}/compute-sanitizer") and "STRAY" not in line]
+    expect("of our kernels, then of all", [line.count("--kernel-name kns=_Z") for line in asked],
+           [20, 20, 0])
     expect_in("racecheck is asked for", "--tool racecheck --error-exitcode 1 --kernel", asked[1])
     expect_in("its words are shown", "asked [", text)
+    world.found("compute-sanitizer", sees_all.replace("kernel_7", "another"))
+    verdicts, _ = world.run("--only", "sanitizer")
+    expect("one that sees none of our kernels is a failure", named(verdicts, "FAILED"),
+           ["memcheck", "racecheck"])
+
+
+def one_that_a_signal_ends(world):
+    world.put(os.path.join(world.bundle, "bin"), "dpdriver", "os.kill(os.getpid(), signal.SIGSEGV)")
+    world.found("cuda-gdb", "print('asked', *argv[1:])")
+    _, text = world.run("--only", "recorded")
+    expect_in("its signal is told", "/dpdriver ended with -11", text)
+    expect("it runs under a debugger, in a folder that is new", re.findall(
+        "^asked .* -ex thread apply all bt --args .*/run-1-again ", world.log(), re.M) != [], True)
 
 
 def answers_that_nobody_expects(world):
@@ -271,7 +287,7 @@ def run(scene):
 
 SCENES = (everything_hangs, where_all_is_well, what_ignores_precision, a_debugger_that_hangs,
           ranks_that_need_something, cut_off, cases_that_are_wrong, a_sanitizer,
-          answers_that_nobody_expects, stopped)
+          one_that_a_signal_ends, answers_that_nobody_expects, stopped)
 with concurrent.futures.ThreadPoolExecutor(3) as pool:  # most of the time they wait
     done = {pool.submit(run, scene): scene.__name__ for scene in SCENES}
 failed = [f"{done[f]}: {f.exception()}" for f in done if f.exception()]
