@@ -81,6 +81,7 @@ __attribute__((format(printf, 2, 3))) static void begin(const struct rank *r, co
     vsnprintf(text, sizeof text, form, args);
     va_end(args);
     alarm(0);
+    is_stuck = 0;
     snprintf(stage, sizeof stage, "rank %d: %s\n", r->rank, text);
     stage_ns = clock_mono_ns();
     if (r->rank == 0)

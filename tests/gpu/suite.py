@@ -31,21 +31,20 @@ import traceback
 
 from checks import GROUPS, REHEARSED
 from facts import note_aftermath, note_facts
-from process import PATIENCE, bounded
 from rig import MOST_HANGS, NONE, Skip, Suite
 
 MOST_PACKED = 4 << 20  # bytes of a file: the archive is to be carried away, so without weights
 
 
 def probe(suite):
-    """Whether there is a GPU; says what was found."""
-    status, text = bounded([suite.tool("gpu_probe")], PATIENCE)
-    suite.say(text.rstrip())
-    if status not in (0, NONE):
-        sys.exit("gpu_probe " + (f"ended with {status}" if status is not None else
-                                 f"did not end in {PATIENCE:.0f} s"))
+    """The status of gpu_probe: NONE where there is no GPU.  Says what was found."""
+    status, text = suite.observe("probe", [suite.tool("gpu_probe")])
+    print(text, flush=True)
     suite.is_real = "Simulated" not in text
-    return status == 0
+    if status not in (0, NONE):
+        how = f"ended with {status}" if status is not None else "did not end in time"
+        suite.say(f"FAILED: gpu_probe {how}")
+    return status
 
 
 def make(suite, check):
@@ -140,11 +139,14 @@ def parse():
 def run_all(suite, checks, keep):
     verdicts = {}
     try:
-        if not suite.rehearse and not probe(suite):
+        status = 0 if suite.rehearse else probe(suite)
+        if status == NONE:
             print("nothing was tested: there is no GPU (the reason is above)")
             return NONE
         if not suite.rehearse:
             note_facts(suite)
+        if status != 0:
+            return conclude(suite, {"gpu_probe": "FAILED"}, keep)
         for check, group in checks:
             run_one(check, suite, group, verdicts)
     except KeyboardInterrupt:
