@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from process import PATIENCE, end, read, stacks_of, toolkit_program
-from rig import SHORT, Hang, Skip, events_of
+from rig import LIBRARIES_TELL, SHORT, Hang, Skip, events_of
 
 
 def losses(events):
@@ -50,7 +50,7 @@ def suspects(text):
 def ops(suite, name, dtype):
     """Where it fails, the log has what compute-sanitizer says of the first wrong cases."""
     try:
-        suite.run(name, [suite.tool("gpu_ops"), dtype], limit=1.5 * PATIENCE)
+        suite.run(name, [suite.tool("gpu_ops"), dtype], limit=2 * PATIENCE)
     except AssertionError as failure:
         cases = suspects(read(os.path.join(suite.work, name + ".log")))
         suite.say(f"    {name}: look at {' '.join(cases) or 'its log: no case ran'}")
@@ -233,7 +233,7 @@ class Killing:
         with open(self.log_path, "a", encoding="utf-8") as log:
             self.processes.append(subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**os.environ, **self.suite.ranks_env}))
+                env={**os.environ, **LIBRARIES_TELL, **self.suite.ranks_env}))
         return self.processes[-1]
 
     def events(self, kind):

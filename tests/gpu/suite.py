@@ -51,8 +51,8 @@ def make(suite, check):
     """The verdict of a check, and why."""
     if suite.left() <= 0:
         return "skipped", "no time is left (--minutes)"
-    if suite.hangs[suite.several] >= MOST_HANGS[suite.several]:
-        return "skipped", f"{suite.hangs[suite.several]} checks of this kind hung before"
+    if suite.n_hangs() >= MOST_HANGS.get(suite.group, 1):
+        return "skipped", f"{suite.n_hangs()} checks of its group hung before"
     try:
         check(suite)
         return "ok", ""
@@ -65,7 +65,7 @@ def make(suite, check):
 
 def run_one(check, suite, group, verdicts):
     start = time.monotonic()
-    suite.several = group == "several"
+    suite.group = group
     suite.note(f"\n==== {check.__name__}: {check.__doc__} (at {start - suite.start:.0f} s)")
     verdict, why = make(suite, check)
     verdicts[check.__name__] = verdict

@@ -166,7 +166,7 @@ def everything_hangs(world):
     expect("so many hang, and the rest is left out", named(verdicts, "FAILED"),
            ["check", "properties", "ops_f32", "golden", "reduce_2", "ranks_2"])
     expect("all others", {why for v, why in verdicts.values() if v != "FAILED"},
-           {"4 checks of this kind hung before", "2 checks of this kind hung before"})
+           {"4 checks of its group hung before", "2 checks of its group hung before"})
     log = world.log()
     expect_in("the last words", "did not end in time:\nits last words", text)
     expect_in("what is slow about the machine", "(took too long)", log)
