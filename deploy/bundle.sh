@@ -38,7 +38,7 @@ while [ $# -gt 0 ]; do
 done
 
 [ "$(uname -m)" = x86_64 ] || fail "this is $(uname -m); bundles are made on x86_64"
-[ "${DPTRAIN_SKIP_DEPS:-}" = 1 ] || "$top/deploy/deps.sh"
+[ "${DPTRAIN_SKIP_DEPS:-}" = 1 ] || "$top/deploy/deps.sh" --bundle
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -115,6 +115,20 @@ while read -r soname path; do
     copyright=/usr/share/doc/${package:-none}/copyright
     if [ -f "$copyright" ]; then cp -L "$copyright" "$root/licenses/$package"; fi
 done <"$work/libraries"
+
+# The machine's own libibverbs comes first: InfiniBand's drivers, which NCCL has it load, are made for
+# that one.  Ours is for machines that have none.
+system='/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu:/lib64:/usr/lib64'
+command -v patchelf >/dev/null || fail "no patchelf here: deploy/deps.sh --bundle installs it"
+mkdir "$root/lib/fallback"
+for file in "$root"/lib/libibverbs.so.* "$root"/lib/libnl-*.so.*; do
+    [ -e "$file" ] || continue
+    mv "$file" "$root/lib/fallback/"
+    patchelf --set-rpath '$ORIGIN' "$root/lib/fallback/$(basename "$file")"
+done
+for file in "$root"/lib/libgloo.so.*; do
+    [ ! -e "$file" ] || patchelf --set-rpath "\$ORIGIN:$system:\$ORIGIN/fallback" "$file"
+done
 
 # Nothing in it may want a newer C library than Debian 12 has.
 programs | while read -r file; do

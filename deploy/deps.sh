@@ -2,7 +2,8 @@
 # deps.sh - install the Debian packages that dptrain needs and that are missing; nothing else.
 #
 #   deploy/deps.sh            what building needs (and so running)
-#   deploy/deps.sh --tests    that, and what tests/run.sh needs
+#   deploy/deps.sh --bundle   that, and what deploy/bundle.sh needs
+#   deploy/deps.sh --tests    all of it, and what tests/run.sh needs
 #   deploy/deps.sh --run      only what running a built daemon needs
 #   --list                    with any of them: print the package names and change nothing
 #
@@ -14,6 +15,7 @@ run_packages='libuv1 libprotobuf-c1 libyaml-0-2 libjansson4 zlib1g libdnnl2 libg
 build_packages='gcc g++ libc6-dev meson ninja-build pkg-config protobuf-c-compiler
     libuv1-dev libprotobuf-c-dev libyaml-dev libjansson-dev zlib1g-dev libdnnl-dev libgloo-dev
     libxxhash-dev libssl-dev libsystemd-dev'
+bundle_packages='patchelf'
 test_packages='libcmocka-dev spin python3 clang clang-format llvm
     libclang-rt-14-dev git debootstrap iproute2 util-linux procps systemd openmpi-bin
     python3-torch python3-venv'
@@ -30,10 +32,11 @@ for arg in "$@"; do
     case $arg in
     --run) wanted=$run_packages ;;
     --build) wanted=$build_packages ;;
-    --tests) wanted="$build_packages $test_packages" ;;
+    --bundle) wanted="$build_packages $bundle_packages" ;;
+    --tests) wanted="$build_packages $bundle_packages $test_packages" ;;
     --list) list=yes ;;
     -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
-    *) fail "unknown argument '$arg'; known: --run --build --tests --list" ;;
+    *) fail "unknown argument '$arg'; known: --run --build --bundle --tests --list" ;;
     esac
 done
 
