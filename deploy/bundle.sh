@@ -48,7 +48,7 @@ if [ ! -f "$build/build.ninja" ]; then
     meson setup "$build" "$top" --buildtype=release -Dgpu_arch=release "$@" -Drelocatable=true \
         >"$work/log" 2>&1 || { cat "$work/log" >&2 && fail "meson setup of $build"; }
 else
-    meson configure "$build" "$@" -Drelocatable=true >"$work/log" 2>&1 ||
+    meson configure "$build" -Dgpu_arch=release "$@" -Drelocatable=true >"$work/log" 2>&1 ||
         { cat "$work/log" >&2 && fail "meson configure of $build"; }
 fi
 ninja -C "$build" >"$work/log" 2>&1 || { tail -n 50 "$work/log" >&2 && fail "the build"; }
@@ -116,8 +116,8 @@ while read -r soname path; do
     if [ -f "$copyright" ]; then cp -L "$copyright" "$root/licenses/$package"; fi
 done <"$work/libraries"
 
-# The machine's own libibverbs comes first: InfiniBand's drivers, which NCCL has it load, are made for
-# that one.  Ours is for machines that have none.
+# The machine's own libibverbs comes first: InfiniBand's drivers, which NCCL has it load, are made
+# for that one.  Ours is for machines that have none.
 system='/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu:/lib64:/usr/lib64'
 command -v patchelf >/dev/null || fail "no patchelf here: deploy/deps.sh --bundle installs it"
 mkdir "$root/lib/fallback"

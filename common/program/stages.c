@@ -153,6 +153,8 @@ int program_make_stages(struct program *p, struct err *err)
     int rc = 0;
 
     c.ready_at = xcalloc((size_t)(p->layout ? p->layout->n_buckets : 0) + 1, sizeof *c.ready_at);
+    if (has_buckets) /* it may have no gradients */
+        c.ready_at[p->layout->n_buckets - 1] = -1;
     if (has_buckets)
         rc = check_complete(p, find_ready(&c), err);
     if (rc == 0) {

@@ -4,7 +4,7 @@
 # trains on two ranks, its unit tests pass, and what is asked for a GPU names what is missing; from
 # another folder, too.
 #
-#     tests/chroot/bundle.sh [BUNDLE.tar.gz]     without one it is made (build-bundle/)
+#     tests/chroot/bundle.sh [BUNDLE.tar.gz]     without one it is made
 #
 # Skips (77) where it cannot work: not root, or no mount namespaces.
 set -u
@@ -82,11 +82,11 @@ check_verbs() # ROOT FOLDER
 {
     local own=/usr/lib/x86_64-linux-gnu list="/lib64/ld-linux-x86-64.so.2 --list $2/bin/dpdriver"
     # shellcheck disable=SC2086 # words are meant
-    expect "$1" 0 "$2/lib/fallback/libibverbs.so.1 $2/lib/libuv.so.1" $list
+    expect "$1" 0 "../lib/fallback/libibverbs.so.1 ../lib/libuv.so.1" $list
     mkdir -p "$1$own"
     cp "$1$2"/lib/fallback/* "$1$own/"
     # shellcheck disable=SC2086
-    expect "$1" 0 "$own/libibverbs.so.1 $own/libnl-3.so.200 $2/lib/libuv.so.1" $list
+    expect "$1" 0 "$own/libibverbs.so.1 $own/libnl-3.so.200 ../lib/libuv.so.1" $list
     rm "$1$own"/libibverbs.so.* "$1$own"/libnl-*
 }
 
@@ -160,8 +160,8 @@ bundle=${1:-}
 if [ -z "$bundle" ]; then
     bundle=$work/bundle.tar.gz
     # As it is published, for all its GPUs; this is where their code is compiled in CI.
-    DPTRAIN_SKIP_DEPS=1 "$source/deploy/bundle.sh" --out "$bundle" -Dwerror=true \
-        -Dtests=enabled || fail 'deploy/bundle.sh'
+    DPTRAIN_SKIP_DEPS=1 "$source/deploy/bundle.sh" --build "$work/build" --out "$bundle" \
+        -Dwerror=true -Dtests=enabled || fail 'deploy/bundle.sh'
 fi
 [ "$(wc -c <"$bundle")" -lt $((40 << 20)) ] || fail 'more than 40 MiB'
 root=$work/root

@@ -1,7 +1,8 @@
 /* gpu_profile - where the time of a training step on a GPU goes: LeNet's kernels, one by one.
  *
- *     gpu_profile [BATCH [float32|tf32|bfloat16|float16 [tuned]]]     default 256 float32; 77: no
- * GPU
+ *     gpu_profile [BATCH [float32|tf32|bfloat16|float16 [tuned]]]     default 256 float32
+ *
+ * Without a GPU it ends with 77.
  *
  * Each kernel of the program, and the update behind it, is recorded RUNS times in a row, as a step
  * has it once, and the recording launched; the whole step likewise, once and several times in one

@@ -298,10 +298,13 @@ static void run_reference(const struct world *w, const struct node *n, void **va
     ref_run_node(w->g, n, in, out);
 }
 
-/* Opaque values (which of a maximum) belong to the backend that made them. */
+/* Opaque values (which of a maximum, a mask) belong to the backend that made them; picked labels
+ * are no such thing. */
 static int is_opaque(const struct graph *g, int value)
 {
-    return g->value[value].dtype == DTYPE_I32 && g->value[value].producer >= 0;
+    const int maker = g->value[value].producer;
+
+    return g->value[value].dtype == DTYPE_I32 && maker >= 0 && g->node[maker].op != OP_gather;
 }
 
 /* linear's mask, in the order that backend/cuda/blas.h tells: a bit for each y that is positive;

@@ -29,15 +29,17 @@ def expect(what, seen, want):
 
 text = told("values", 1)
 expect("each case is named before it runs", lines_of(text, "case "),
-       ["bias", "relu", "avg"])
+       ["bias", "relu", "avg", "gather_labels"])
 wrong = lines_of(text, "WRONG: ")
-expect("both wrong cases are told", [w.split(",")[0] for w in wrong], ["case bias", "case avg"])
-expect("and what is wrong with them",
-       ["(bias): element 1 of " in wrong[0], "(pool2d): element 1 of " in wrong[1]], [True, True])
+expect("each wrong case is told", [w.split(",")[0] for w in wrong],
+       ["case bias", "case avg", "case gather_labels"])
+expect("and what is wrong with it",
+       [f"({op}): element 1 of " in w for op, w in zip(("bias", "pool2d", "gather"), wrong)],
+       [True, True, True])
 at = text.index("wrong: " + wrong[0])
-expect("and again at the end", text[at + 1].strip(), wrong[1])
+expect("and again at the end", [line.strip() for line in text[at + 1:at + 3]], wrong[1:])
 expect("the test fails by their number",
-       [line for line in text if "2 of the 3 cases that ran are wrong" in line] != [], True)
+       [line for line in text if "3 of the 4 cases that ran are wrong" in line] != [], True)
 
 text = told("device", 1)
 expect("no case after the device was lost", lines_of(text, "case "), ["bias"])

@@ -1,7 +1,7 @@
 /* A few cases of the operator table on a backend that does not do as it should; test_runner.py
  * looks at what is said of it.
  *
- *     wrong_cases values      results of two cases are wrong
+ *     wrong_cases values      results of three cases are wrong
  *     wrong_cases device      after the first of them the backend takes no more work
  *     wrong_cases memory      ... its memory cannot be read
  *     wrong_cases abort       the second ends the process */
@@ -11,7 +11,7 @@
 #include "ref_backend.h"
 #include "runner.h"
 
-static const char *const names[] = {"bias", "relu", "avg", NULL};
+static const char *const names[] = {"bias", "relu", "avg", "gather_labels", NULL};
 static const char *mode;
 static struct backend *backend; /* kept here, so that a test that fails leaks nothing */
 static struct backend_ops ops;  /* the reference's, but for what is below */
@@ -22,6 +22,7 @@ struct spoiled { /* a kernel of the reference's, and what becomes of its result 
     struct kernel base;
     struct kernel *inner;
     float *out;
+    int32_t *picked; /* of gather */
     enum op op;
 };
 
@@ -31,6 +32,7 @@ static int spoiled_bind(struct kernel *k, void *const *in, void *const *out, voi
     struct spoiled *s = container_of(k, struct spoiled, base);
 
     s->out = out[0];
+    s->picked = out[1];
     return s->inner->ops->bind(s->inner, in, out, scratch, err);
 }
 
@@ -39,6 +41,8 @@ static int spoiled_run(struct kernel *k, struct err *err)
     struct spoiled *s = container_of(k, struct spoiled, base);
     const int rc = s->inner->ops->run(s->inner, err);
 
+    if (s->op == OP_gather)
+        s->picked[1] += 10;
     if (s->op != OP_bias && s->op != OP_pool2d)
         return rc;
     if (s->op == OP_pool2d && strcmp(mode, "abort") == 0)
@@ -66,7 +70,7 @@ static int make_kernel(struct backend *b, const struct graph *g, const struct no
     if (right->make_kernel(b, g, n, &inner, err) < 0)
         return err->code;
     s = xmalloc(sizeof *s);
-    *s = (struct spoiled){{&spoiled_ops, inner->scratch_bytes}, inner, NULL, (enum op)n->op};
+    *s = (struct spoiled){{&spoiled_ops, inner->scratch_bytes}, inner, NULL, NULL, (enum op)n->op};
     *out = &s->base;
     return 0;
 }

@@ -143,6 +143,40 @@ static void batch_0_takes_part(void **state)
     rig_close(&some);
 }
 
+/* Nothing is trained, so the control vector is all that is reduced: once, behind the loss. */
+static void control_goes_alone(void **state)
+{
+    const struct job job = big_mlp();
+
+    (void)state;
+    for (int64_t batch = 0; batch <= 3; batch += 3) {
+        struct graph *g;
+        struct rig r;
+        int n = 0;
+
+        rig_must(model_build(&job, &colour, batch, 1, 0, &g, &rig_err));
+        for (int v = 0; v < g->n_values; v++)
+            if (g->value[v].role == VALUE_PARAM) {
+                struct param_info info = *g->value[v].info;
+
+                info.frozen = 1;
+                g->value[v].info = arena_copy(&g->arena, &info, sizeof info);
+            }
+        rig_must(program_differentiate(g, &rig_err));
+        rig_open(&r, REF_FUSE_ALL, g, NULL);
+        assert_int_equal(r.layout->n_buckets, 1);
+        for (int i = 0; i < program_n_stages(r.program); i++) {
+            const struct stage *st = program_stage(r.program, i);
+
+            n += st->kind == STAGE_BUCKET;
+            assert_true(n == 0 || st->kind == STAGE_BUCKET ||
+                        st->from >= r.program->n_forward_steps);
+        }
+        assert_int_equal(n, 1);
+        rig_close(&r);
+    }
+}
+
 /* A bucket is announced after all its gradients are written, and soon. */
 static void buckets_are_ready(void **state)
 {
@@ -204,9 +238,8 @@ static void evaluation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares_add_up),
-        cmocka_unit_test(batch_0_takes_part),
-        cmocka_unit_test(buckets_are_ready),
+        cmocka_unit_test(shares_add_up),      cmocka_unit_test(batch_0_takes_part),
+        cmocka_unit_test(control_goes_alone), cmocka_unit_test(buckets_are_ready),
         cmocka_unit_test(evaluation),
     };
 
