@@ -15,10 +15,10 @@ the tree.
 
 What is measured: samples/s and the median step over the whole run, loading and all-reduce included
 (PyTorch: without the first tenth; ours without the first epoch where as much or more follows it,
-which is so on GPUs and in none of the cases here); CPU time per step and rank (ours: of the whole
-run, start included), which others' load disturbs least; from start to the first step's end, by wall
-clock; and the peak memory of the fattest rank.  The machine should be idle; what its load was is
-recorded.
+which is so on GPUs and in none of the cases here, and then with what passes between epochs); CPU
+time per step and rank (ours: of the whole run, start included), which others' load disturbs least;
+from start to the first step's end, by wall clock; and the peak memory of the fattest rank.  The
+machine should be idle; what its load was is recorded.
 """
 import argparse
 import json
@@ -192,8 +192,15 @@ def median_over_steps(epochs, key):
     return statistics.median([e[key] for e in epochs for _ in range(e["n_steps"])])
 
 
+def seconds_of(epochs, counted):
+    """From the end of the epoch before those that count, where there is one; else of training."""
+    if len(counted) < len(epochs):
+        return counted[-1]["time"] - epochs[0]["time"]
+    return sum(e["train_seconds"] for e in counted)
+
+
 def between_epochs_ms(epochs):
-    """What passes from an epoch's last step to the next one's beginning; it is in no rate."""
+    """What passes from an epoch's last step to the next one's beginning."""
     gaps = [b["time"] - a["time"] - b["train_seconds"] for a, b in zip(epochs, epochs[1:])]
     return 1e3 * statistics.median(gaps) if gaps else None
 
@@ -208,7 +215,7 @@ def read_events(events, start):
     rss = done.get("peak_rss_mib") or first["rss_mib"]
     counted = counted_epochs(epochs)
     return dict(samples_per_second=sum(e["samples"] for e in counted) /
-                sum(e["train_seconds"] for e in counted),
+                seconds_of(epochs, counted),
                 step_ms=median_over_steps(counted, "step_ms_median"),
                 comm_exposed_ms=median_over_steps(counted, "comm_exposed_ms_median"),
                 between_epochs_ms=between_epochs_ms(epochs),

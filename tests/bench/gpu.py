@@ -8,7 +8,7 @@ LeNet on MNIST, one rank, the set resident on the GPU.  Contenders: ours, and wi
 since PyTorch's side picks its convolutions by timing, too; PyTorch eager, compiled (torch.compile,
 max-autotune) and as its own CUDA graph (torch_gpu.py).  Rates are of steady training: PyTorch's
 first tenth is not counted, nor our first epoch, in which libraries are loaded and the step is
-recorded; what passes between our epochs is told beside.
+recorded; what passes between our epochs counts, and is told beside.
 
 Goals, in steps per second at batch 256, float32, ours tuned: 8 times PyTorch eager, 1.5 times
 PyTorch's graph.
@@ -33,6 +33,7 @@ out, or there is no PyTorch; 77: no GPU, or no MNIST.
 """
 import argparse
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -129,6 +130,9 @@ class Bench:
     def go(self):
         """All of the plan, until a signal ends it; then what there is."""
         libraries = libraries_of(self.args) if self.args.device == "cuda" else ""
+        # nvidia-smi lists slices, too, and those that CUDA_VISIBLE_DEVICES hides.
+        usable = re.search(r"they fit: (\d+) GPU", libraries)
+        self.n_gpus = int(usable[1]) if usable else self.n_gpus
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             for number, what in plan(self.args):
@@ -253,7 +257,7 @@ def heading(args, results):
             for r in runs if r["between_epochs_ms"] is not None]
     if gaps:
         yield (f"Between two epochs of ours pass {statistics.median(gaps):.2f} ms (at most "
-               f"{max(gaps):.2f}), which are in no rate.")
+               f"{max(gaps):.2f}), which are in our rates.")
 
 
 def block(text):

@@ -43,7 +43,7 @@ def epochs_of(*each):
 class Rates(unittest.TestCase):
     def test_the_first_epoch_is_not_steady(self):
         said = bench.read_events(epochs_of((60000, 0.35, 0.3), *16 * [(60000, 0.03, 0.12)]), 100)
-        self.assertAlmostEqual(said["samples_per_second"] / BATCH, 7812.5)
+        self.assertAlmostEqual(said["samples_per_second"] / BATCH, 60000 / BATCH / (0.03 + 0.25))
         self.assertAlmostEqual(said["step_ms"], 0.12)
         self.assertAlmostEqual(said["comm_exposed_ms"], 0.012)
         self.assertAlmostEqual(said["between_epochs_ms"], 250)
@@ -143,7 +143,7 @@ class Clocked(gpu.Bench):
     def all(self):
         with mock.patch("time.monotonic", self.clock), mock.patch("sys.stderr"), \
                 mock.patch.object(gpu, "report", self.report), \
-                mock.patch.object(gpu, "libraries_of"):
+                mock.patch.object(gpu, "libraries_of", return_value="they fit: 1 GPU can"):
             self.text = self.go()
         return self
 
@@ -170,6 +170,11 @@ class Limits(unittest.TestCase):
         self.assertEqual({limit for what, limit in b.limits if gpu.is_compiled(what)}, {300})
         self.assertEqual({limit for what, limit in b.limits if not gpu.is_compiled(what)}, {200})
         self.assertEqual(b.failures, [])
+
+    def test_gpus_are_those_that_dpdriver_can_use(self):
+        b = Clocked(self.clock, 1)
+        b.n_gpus = 3
+        self.assertEqual(b.all().n_gpus, 1)
 
     def test_who_was_late_is_not_tried_again(self):
         b = Clocked(self.clock, 1, ends={DECIDING[0]: bench.Late("x\nit had not ended")}).all()
