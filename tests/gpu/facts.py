@@ -6,11 +6,12 @@ from process import PATIENCE, bounded
 
 ONE_S, ALL_S = PATIENCE / 4, PATIENCE / 2  # nvidia-smi has been seen to take more than a minute
 
-FACTS = ["date -u", "nvidia-smi", "uname -a", "cat /etc/os-release",
+FACTS = ["date -u", "cat commit 2>/dev/null || git describe --always --dirty", "nvidia-smi", "uname -a", "cat /etc/os-release",
          "cat /proc/driver/nvidia/version", "ls -l /dev/nvidia* /dev/shm", "nvcc --version",
          "ldconfig -p | grep -E 'cuda|cudnn|nccl|cublas|nvrtc|nvJitLink'", "ip -brief address",
          "ulimit -a", "nproc", "free -m", "df -h /dev/shm /tmp", "which cuda-gdb gdb ncu",
-         "env | grep -E '^(CUDA|NVIDIA|NCCL|CUDNN|CUBLAS|LD_|DPTRAIN)'",
+         "env | grep -E '^(CUDA|NVIDIA|NCCL|CUDNN|CUBLAS|LD_|DPTRAIN)' | "
+         "grep -viE '^[^=]*(key|token|secret|passw)'",
          "dmesg 2>/dev/null | grep -iE 'nvrm|xid' | tail -n 20", "nvidia-smi -q",
          "nvidia-smi topo -m", "python3 -m pip list 2>/dev/null | grep -iE 'nvidia|torch|nccl'"]
 

@@ -6,15 +6,16 @@ static const struct plugin *plugin;
 static struct plugin_probe probe;
 static int device = -1;
 
+/* Before main, since nothing may be printed before: what a program that is killed has said stays.
+ */
+__attribute__((constructor)) static void print_by_lines(void) { setvbuf(stdout, NULL, _IOLBF, 0); }
+
 int gpu_find(void)
 {
-    struct plugin_search *s;
+    struct plugin_search *s = plugin_search_new();
     struct err err;
-    int rc;
+    const int rc = plugin_search_load(s, "dptrain-cuda.so", &plugin, &err);
 
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what a program that is killed has said stays */
-    s = plugin_search_new();
-    rc = plugin_search_load(s, "dptrain-cuda.so", &plugin, &err);
     plugin_search_free(s);
     if (rc < 0) {
         printf("no GPU: %s\n", err.msg);

@@ -9,8 +9,7 @@
  *
  * Each stage is named before it begins, and has 30 s (a quarter of DPTRAIN_PATIENCE where that is
  * set).  Then it is given up; where it cannot be, for a library does not return, the process says
- * so
- * ("is stuck in"), stays GRACE_S for whoever wants to look at its threads, and ends. */
+ * "is stuck in", stays GRACE_S for whoever wants to look at its threads, and ends. */
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
