@@ -6,7 +6,8 @@ from process import PATIENCE, bounded
 
 ONE_S, ALL_S = PATIENCE / 4, PATIENCE / 2  # nvidia-smi has been seen to take more than a minute
 
-FACTS = ["date -u", "cat commit 2>/dev/null || git describe --always --dirty", "nvidia-smi", "uname -a", "cat /etc/os-release",
+FACTS = ["date -u", "cat commit 2>/dev/null || git describe --always --dirty", "nvidia-smi",
+         "uname -a", "cat /etc/os-release",
          "cat /proc/driver/nvidia/version", "ls -l /dev/nvidia* /dev/shm", "nvcc --version",
          "ldconfig -p | grep -E 'cuda|cudnn|nccl|cublas|nvrtc|nvJitLink'", "ip -brief address",
          "ulimit -a", "nproc", "free -m", "df -h /dev/shm /tmp", "which cuda-gdb gdb ncu",
