@@ -296,6 +296,9 @@ do_lint()
 # In a bundle (deploy/bundle.sh) its programs, else those of the release build.
 do_gpu()
 {
+    case " $* " in
+    *" --list "* | *" --help "*) exec python3 tests/gpu/suite.py "$@" ;;
+    esac
     if [ -x bin/dpdriver ]; then
         exec python3 tests/gpu/suite.py --bundle . "$@"
     fi

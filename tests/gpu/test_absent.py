@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""What the GPU suite says where there is no GPU: 77, the reason, and where was looked.  And that a
-check which fails or hangs makes the suite fail.
+"""What the GPU suite says where there is no GPU: 77, the reason, and where was looked.  That a
+check which fails or hangs makes the suite fail; and that compute-sanitizer is told of all our
+kernels.
 
     test_absent.py BUILD      exit 77 where there is a GPU"""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
+
+from checks import own_kernels
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 build = sys.argv[1]
@@ -62,3 +66,14 @@ log = with_driver("a daemon that hangs", "echo waiting\nexec sleep 1000\n", [], 
 assert "-- process" in log and "   thread" in log, log
 with_driver("no time", "exit 0\n", ["--minutes", "0"], 1, "skipped: ranks_2",
             "no time is left", "0 passed, 0 failed, 1 skipped")
+
+# No kernel of the sources is hidden from compute-sanitizer.
+plugin = os.path.join(build, "tests/gpu/dptrain-cuda.so")
+if os.path.exists(plugin):
+    folder = os.path.join(HERE, "../../common/backend/cuda")
+    sources = [os.path.join(folder, n) for n in os.listdir(folder) if n.endswith((".cu", ".cuh"))]
+    kernels = {name for path in sources
+               for name in re.findall(r"__global__ void\s+(\w+)\(", open(path).read())}
+    hidden = {f"_Z{len(name)}{name}" for name in kernels} - set(own_kernels(plugin))
+    assert len(kernels) > 30 and not hidden, f"of {sorted(kernels)} these are hidden: {hidden}"
+    print("ok: all our kernels are named")
