@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The real plugin on this machine: what it exports, and what it says with and without NVIDIA's
 libraries and driver.  test_cuda_plugin.py PLUGIN SHOW_PLUGIN TOOLKIT; exit 77: nothing to test."""
+import glob
 import os
 import re
 import shutil
@@ -81,9 +82,13 @@ int cuGetProcAddress(const char *name, void **p, int v, unsigned long long flags
 
 def no_gpu():
     """What the runtime makes of the driver's failure is said, and what helps."""
-    absent = "there is no /dev/nvidiactl: in a container that was started without GPUs"
-    if os.path.exists("/dev/nvidiactl"):
-        absent = "CUDA_VISIBLE_DEVICES is empty, which hides all: unset it"
+    absent = "CUDA_VISIBLE_DEVICES is empty, which hides all: unset it"
+    if not os.path.exists("/dev/nvidiactl"):
+        absent = "there is no /dev/nvidiactl: no nvidia module is loaded (modprobe nvidia, dmesg)"
+    elif not os.access("/dev/nvidiactl", os.R_OK | os.W_OK):
+        absent = "this user may not open /dev/nvidiactl"
+    elif not glob.glob("/dev/nvidia[0-9]*"):
+        absent = "there is no /dev/nvidia0, nor another"
     with tempfile.TemporaryDirectory() as folder:
         build(folder, "libcuda.so.1", DRIVER)
         for failure, version, says in (

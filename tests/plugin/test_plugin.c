@@ -225,12 +225,14 @@ static void assert_absence(const char *visible, const char *dev, const char *wan
 /* In a folder that is filled step by step, as /dev of a container is. */
 static void test_absence(void **state)
 {
-    static const char container[] =
-        " in a container that was started without GPUs (docker run --gpus all gives them)?";
+    static const char no_control[] =
+        "there is no %s/nvidiactl: no nvidia module is loaded (modprobe nvidia, dmesg), or a "
+        "container has no GPUs (docker run --gpus all)";
+    static const char no_gpu[] =
+        "there is no %s/nvidia0, nor another: in a container that was started without GPUs "
+        "(docker run --gpus all gives them)?";
     char dev[] = "/tmp/dptrain-dev-XXXXXX";
     static const char *const names[] = {"nvidiactl", "nvidia-uvm", "nvidia3"};
-    char *no_control = xasprintf("there is no %%s/nvidiactl:%s", container);
-    char *no_gpu = xasprintf("there is no %%s/nvidia0, nor another:%s", container);
 
     (void)state;
     assert_non_null(mkdtemp(dev));
@@ -252,8 +254,6 @@ static void test_absence(void **state)
         free(path);
     }
     assert_int_equal(rmdir(dev), 0);
-    free(no_control);
-    free(no_gpu);
 }
 
 int main(void)

@@ -32,19 +32,24 @@ static int has_any(const char *dev)
 
 void describe_absence(const char *visible, const char *dev, char *out, size_t size)
 {
-    static const char container[] =
-        "in a container that was started without GPUs (docker run --gpus all gives them)?";
+    static const char give[] = "docker run --gpus all";
     char control[4096];
     int rc;
 
     snprintf(control, sizeof control, "%s/nvidiactl", dev);
     rc = access(control, R_OK | W_OK);
     if (rc < 0 && errno == ENOENT)
-        snprintf(out, size, "there is no %s: %s", control, container);
+        snprintf(out, size,
+                 "there is no %s: no nvidia module is loaded (modprobe nvidia, dmesg), or a "
+                 "container has no GPUs (%s)",
+                 control, give);
     else if (rc < 0)
         snprintf(out, size, "this user may not open %s: %s", control, strerror(errno));
     else if (!has_any(dev))
-        snprintf(out, size, "there is no %s/nvidia0, nor another: %s", dev, container);
+        snprintf(out, size,
+                 "there is no %s/nvidia0, nor another: in a container that was started without "
+                 "GPUs (%s gives them)?",
+                 dev, give);
     else if (visible && !*visible)
         snprintf(out, size, "CUDA_VISIBLE_DEVICES is empty, which hides all: unset it");
     else if (visible)
