@@ -191,10 +191,7 @@ ncclResult_t ncclMemAlloc(void **p, size_t n_bytes)
 {
     const int is_bad = enter(NULL, __func__);
 
-    nccl.last = NULL;
-    if (is_bad)
-        return leave(NULL, ncclSystemError);
-    *p = fake_share(n_bytes);
+    *p = is_bad ? NULL : fake_share(n_bytes); /* whatever it was, it says this */
     nccl.last = *p ? NULL : "Cuda failure 2 'out of memory'";
     return leave(NULL, *p ? ncclSuccess : ncclUnhandledCudaError);
 }

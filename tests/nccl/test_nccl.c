@@ -222,9 +222,10 @@ static void memory_may_be_short(void **state)
         const char *says;
     } rows[] = {
         {1, 3, 0, ERR_NOMEM,
-         "gradients needs 3.0 MiB of GPU memory, 1.0 of 64.0 MiB are free: a smaller batch"},
-        {3, 2.5, 0, ERR_NOMEM, "gradients needs 2.5 MiB of GPU memory, 3.0 of 64.0 MiB are free"},
-        {60, 3, 1, ERR_DEVICE, "gradients (3.0 MiB; NCCL_CUMEM_ENABLE=0 in every rank's"},
+         "gradients needs 3.0 MiB of GPU memory, 1.0 of 256.0 MiB are free: a smaller batch"},
+        {3, 2.5, 0, ERR_NOMEM, "gradients needs 2.5 MiB of GPU memory, 3.0 of 256.0 MiB are free"},
+        {66, 3, 1, ERR_NOMEM, "gradients needs 3.0 MiB of GPU memory, 66.0 of 256.0 MiB are free"},
+        {67, 3, 1, ERR_DEVICE, "gradients (3.0 MiB; NCCL_CUMEM_ENABLE=0 in every rank's"},
         {4, 3, 0, 0, ""},
     };
     struct cuda cuda = {.device = 0};

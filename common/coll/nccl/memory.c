@@ -7,18 +7,16 @@
  * asked for it. */
 #include "coll/nccl/impl.h"
 
-#include <string.h>
-
 #include "base/util.h"
 
-/* NCCL says no more than that CUDA failed; and it rounds up to pieces of some MiB. */
-static int is_short(size_t n_bytes, const struct err *said)
+/* NCCL rounds up to pieces of some MiB.  What it says does not tell: sharing, too, can fail as "out
+ * of memory" while most of it is free. */
+static int is_short(size_t n_bytes)
 {
+    const size_t margin = (size_t)64 << 20;
     size_t left = 0, total = 0;
 
-    if (cudaMemGetInfo(&left, &total) == cudaSuccess && left < n_bytes)
-        return 1;
-    return strstr(said->msg, "out of memory") != NULL;
+    return cudaMemGetInfo(&left, &total) == cudaSuccess && left < n_bytes + margin;
 }
 
 int nccl_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err)
@@ -28,7 +26,7 @@ int nccl_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, 
     int rc = nccl_rc(ncclMemAlloc(&p, n_bytes), "allocate GPU memory that ranks share", err);
 
     (void)cudaGetLastError(); /* said here: not again behind a launch */
-    if (rc < 0 && is_short(n_bytes, err))
+    if (rc < 0 && is_short(n_bytes))
         return cuda_no_memory(n_bytes, what, err);
     if (rc < 0)
         return err_wrap(err,
