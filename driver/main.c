@@ -97,6 +97,8 @@ static int find_device(struct options *o, struct err *err)
     if (devices_find(o->common.device, &o->devices, err) < 0)
         return err->code;
     devices_pick(&o->devices, o->common.device, o->device);
+    if (device_is_cuda(o->device))
+        daemon_check_nccl(&o->common);
     if (o->devices.has_driver && o->devices.trouble[0])
         log_warn("--device auto: no GPU can be used: %s; computing on the CPU", o->devices.trouble);
     return 0;

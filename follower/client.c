@@ -202,8 +202,11 @@ static void on_gave_up(void *arg, const struct err *why)
 static const char *device_of(void *arg)
 {
     const struct client *c = arg;
+    const char *device = follower_device(c->follower);
 
-    return follower_device(c->follower);
+    if (device_is_cuda(device))
+        daemon_check_nccl(&c->options->common);
+    return device;
 }
 
 static void keep_token(struct client *c)

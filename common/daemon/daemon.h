@@ -131,6 +131,9 @@ int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEX
  * `advertise`).  In main, before any thread: daemon/shared_gpu.h, daemon/network.h. */
 void daemon_set_nccl(const struct daemon_options *o, const char *advertise);
 
+/* Once it is known that this process computes on a GPU: warn where NCCL will not go by --iface. */
+void daemon_check_nccl(const struct daemon_options *o);
+
 /* What connections need with --secret-file, for tls_context_free; without it NULL. */
 int daemon_tls(const struct daemon_options *o, enum tls_role role, struct tls_context **out,
                struct err *err);

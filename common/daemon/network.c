@@ -3,11 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "base/alloc.h"
 #include "base/log.h"
 
 static const char name[] = "NCCL_SOCKET_IFNAME";
+
+/* The process that warns: the first one, not those that it starts. */
+static const char teller[] = "DPTRAIN_NETWORK_PID";
 
 /* "=eth0" is that interface, "eth0" each whose name begins so. */
 static int is_same(const char *value, const char *iface)
@@ -15,20 +18,42 @@ static int is_same(const char *value, const char *iface)
     return strcmp(value + (*value == '='), iface) == 0;
 }
 
-void daemon_name_network(const char *iface, const char *address)
+/* "eth0:1" is a label of one address of eth0; NCCL reads port 1 of eth0's first address. */
+static int is_label(const char *iface) { return strchr(iface, ':') != NULL; }
+
+/* What the user set, or NULL; NCCL takes an empty one for none. */
+static const char *set_already(void)
 {
     const char *value = getenv(name);
-    char *exact;
 
-    if (value && *value) { /* NCCL takes an empty one for none */
-        if (!is_same(value, iface))
-            log_warn("--iface %s: the environment's %s is \"%s\", and NCCL goes by that for "
-                     "gradients on GPUs; unset it to have them go over %s",
-                     iface, name, value, iface);
+    return value && *value ? value : NULL;
+}
+
+void daemon_name_network(const char *iface, const char *address)
+{
+    char text[256];
+
+    snprintf(text, sizeof text, "%ld", (long)getpid());
+    setenv(teller, text, 0);
+    if (set_already() || is_label(iface))
         return;
-    }
-    exact = xasprintf("=%s", iface);
-    setenv(name, exact, 1);
+    snprintf(text, sizeof text, "=%s", iface);
+    setenv(name, text, 1);
     setenv("NCCL_SOCKET_FAMILY", strchr(address, ':') ? "AF_INET6" : "AF_INET", 0);
-    free(exact);
+}
+
+void daemon_check_network(const char *iface)
+{
+    const char *value = set_already(), *pid = getenv(teller);
+
+    if (!pid || strtol(pid, NULL, 10) != getpid())
+        return;
+    if (!value)
+        log_warn("--iface %s is a label, which NCCL does not know: it picks an interface itself "
+                 "for gradients on GPUs; name one by %s",
+                 iface, name);
+    else if (!is_label(iface) && !is_same(value, iface))
+        log_warn("--iface %s: the environment's %s is \"%s\", and NCCL goes by that for gradients "
+                 "on GPUs; unset it to have them go over %s",
+                 iface, name, value, iface);
 }

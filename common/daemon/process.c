@@ -115,8 +115,8 @@ const struct arg daemon_args[] = {
     {"iface", "IF", ARG_TEXT, AT(iface),
      .help =
          "network interface for what the ranks exchange: its address is told to the others, and "
-         "NCCL uses no other, by NCCL_SOCKET_IFNAME unless that is set (default: the address "
-         "that connects driver and follower; NCCL picks one itself)"},
+         "NCCL's sockets use no other, by NCCL_SOCKET_IFNAME unless that is set (default: the "
+         "address that connects driver and follower; NCCL picks one itself)"},
     {"insecure", NULL, ARG_FLAG, AT(insecure),
      .help = "allow connections beyond this host although they are neither authenticated nor "
              "encrypted; for private networks only"},
@@ -164,6 +164,12 @@ void daemon_set_nccl(const struct daemon_options *o, const char *advertise)
         daemon_share_gpu(); /* over loopback, whatever --iface says */
     else if (o->iface && strcmp(o->device, "cpu") != 0)
         daemon_name_network(o->iface, advertise);
+}
+
+void daemon_check_nccl(const struct daemon_options *o)
+{
+    if (o->iface)
+        daemon_check_network(o->iface);
 }
 
 int daemon_tls(const struct daemon_options *o, enum tls_role role, struct tls_context **out,

@@ -6,12 +6,14 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/util.h"
 #include "daemon/daemon.h"
 
-static const char *const names[] = {"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"};
+static const char *const names[] = {"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY",
+                                    "DPTRAIN_NETWORK_PID"};
 
-/* What daemon_set_nccl logs; for free(). */
-static char *said(const struct daemon_options *o, const char *address)
+/* What is logged by a process that computes on a GPU, or not; for free(). */
+static char *said(const struct daemon_options *o, const char *address, int has_gpu)
 {
     FILE *f = tmpfile();
     int saved = dup(STDERR_FILENO);
@@ -21,6 +23,8 @@ static char *said(const struct daemon_options *o, const char *address)
     fflush(stderr);
     dup2(fileno(f), STDERR_FILENO);
     daemon_set_nccl(o, address);
+    if (has_gpu)
+        daemon_check_nccl(o);
     fflush(stderr);
     dup2(saved, STDERR_FILENO);
     close(saved);
@@ -41,8 +45,9 @@ static void assert_env(const char *name, const char *want)
 struct row {
     struct daemon_options o;
     const char *address;
-    const char *before[2], *after[2]; /* of names; NULL: not set */
+    const char *before[3], *after[2]; /* of names; NULL: not set */
     const char *says;                 /* NULL: nothing */
+    int has_none;                     /* no GPU was found */
 };
 
 static void by_iface(void **state)
@@ -68,6 +73,17 @@ static void by_iface(void **state)
          {"=eth0"},
          "--iface eth1: the environment's NCCL_SOCKET_IFNAME is \"=eth0\", and NCCL goes by that"},
         {{.device = "cuda", .iface = "eth1"}, "10.0.0.7", {"eth"}, {"eth"}, "unset it"},
+        /* said once, by the process that started this one; and only where it matters */
+        {{.device = "cuda", .iface = "eth1"}, "10.0.0.7", {"eth", NULL, "1"}, {"eth"}, NULL},
+        {{.device = "auto", .iface = "eth1"}, "10.0.0.7", {"eth"}, {"eth"}, NULL, .has_none = 1},
+        {{.device = "auto", .iface = "eth1:0"}, "10.0.0.7", {0}, {0}, NULL, .has_none = 1},
+        /* a label of an address is none for NCCL, which the user may know */
+        {{.device = "auto", .iface = "eth1:0"},
+         "10.0.0.7",
+         {0},
+         {0},
+         "--iface eth1:0 is a label, which NCCL does not know: it picks an interface itself"},
+        {{.device = "cuda", .iface = "eth1:0"}, "10.0.0.7", {"=eth1"}, {"=eth1"}, NULL},
         /* on one GPU all is loopback, and that is said */
         {{.device = "cuda", .iface = "eth1", .test_shared_gpu = 1},
          "10.0.0.7",
@@ -80,12 +96,12 @@ static void by_iface(void **state)
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         char *text;
 
-        for (int k = 0; k < 2; k++) {
+        for (size_t k = 0; k < ARRAY_LEN(names); k++) {
             unsetenv(names[k]);
             if (rows[i].before[k])
                 setenv(names[k], rows[i].before[k], 1);
         }
-        text = said(&rows[i].o, rows[i].address);
+        text = said(&rows[i].o, rows[i].address, !rows[i].has_none);
         for (int k = 0; k < 2; k++)
             assert_env(names[k], rows[i].after[k]);
         if (rows[i].says ? !strstr(text, rows[i].says) : *text != '\0')

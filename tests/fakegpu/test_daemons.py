@@ -1,5 +1,6 @@
 """The daemons on a GPU that is simulated: loaded, chosen, refused, and trained on as on the CPU."""
 
+import ctypes
 import os
 import re
 import signal
@@ -17,6 +18,14 @@ ILLEGAL = r"an illegal memory access was encountered \(cudaError700\)"
 
 
 undisturbed = {}
+
+
+def has_driver():
+    """A real one, without WITH_DRIVER; asked as the daemons ask."""
+    try:
+        return bool(ctypes.CDLL("libcuda.so.1"))
+    except OSError:
+        return False
 
 
 class Daemons(dp.Case):
@@ -238,8 +247,8 @@ class Daemons(dp.Case):
         command = [dp.DRIVER, "--nranks", "2", "--local", "--port", "0", *sets(job)]
         for env, device in ((WITH_DRIVER, "cuda:0"), ({}, "cpu"),
                             ({**WITH_DRIVER, "DPTRAIN_FAKE_TROUBLE": "no luck"}, "cpu")):
-            if device == "cpu" and not env and os.path.exists("/dev/nvidiactl"):
-                continue  # a real one
+            if device == "cpu" and not env and has_driver():
+                continue
             driver = self.start([*command, "--run-dir", self.path(f"run{len(self.daemons)}")],
                                 env=env)
             self.assert_exit(driver, FINISHED)
@@ -286,7 +295,7 @@ class Daemons(dp.Case):
                             env={**WITH_DRIVER, "DPTRAIN_FAKE_TROUBLE": "no luck"})
         self.assert_exit(bad, REFUSED, says,
                          r"--device auto: no GPU can be used: no luck; there is only the CPU")
-        if not os.path.exists("/dev/nvidiactl"):
+        if not has_driver():
             bare = self.follower("--device", "auto")
             self.assert_exit(bare, REFUSED, r"use: there is no NVIDIA driver \(libcuda.so.1\); ")
             self.assertNotIn("--device auto", bare.text)
@@ -340,7 +349,22 @@ class Daemons(dp.Case):
                 self.assertEqual({what for _, what in seen}, {value})
                 said = re.findall(r"(\w+): warning: --iface lo: the environment's "
                                   r'NCCL_SOCKET_IFNAME is "ib"', driver.text)
-                self.assertEqual(sorted(said), ["dpdriver", "dpfollower"] if more else [])
+                self.assertEqual(said, ["dpdriver"] if more else [])  # for the local ones, too
+
+    def test_iface_is_not_nccl_s_network(self):
+        """Said by whoever is started by itself, and uses NCCL."""
+        job = {**JOB, "train.max_steps": 1}
+        env = {"NCCL_SOCKET_IFNAME": "ib"}
+        for device, n_said in (("cuda", 1), ("cpu", 0)):
+            driver = self.driver("--device", device, "--iface", "lo", n=2, env=env, job=job)
+            driver.wait_line("listening on")
+            follower = self.follower("--device", "auto", "--iface", "lo",
+                                     env={**env, **WITH_DRIVER})
+            self.assert_exit(follower, FINISHED)
+            self.assert_exit(driver, FINISHED)
+            for daemon in (driver, follower):
+                said = re.findall(r"warning: --iface lo: .* is \"ib\", and NCCL", daemon.text)
+                self.assertEqual(len(said), n_said, daemon.text)
 
     def test_a_bad_gpu_is_left_out(self):
         env = {"DPTRAIN_FAKE_BAD": "0"}
