@@ -25,8 +25,10 @@ static struct {
     uint64_t n_ids;
     enum fake_hang hang;
     int error_of[MAX_DEVICES];
-    const char *last; /* what ncclGetLastError tells; NULL: nothing */
 } nccl;
+
+/* What ncclGetLastError tells, to each thread of its own calls; NULL: nothing. */
+static _Thread_local const char *last_words;
 
 void fake_nccl_reset(void)
 {
@@ -95,7 +97,7 @@ const char *ncclGetErrorString(ncclResult_t r)
 const char *ncclGetLastError(ncclComm_t c)
 {
     (void)c;
-    return nccl.last ? nccl.last : "";
+    return last_words ? last_words : "";
 }
 
 ncclResult_t ncclGetVersion(int *version)
@@ -192,7 +194,7 @@ ncclResult_t ncclMemAlloc(void **p, size_t n_bytes)
     const int is_bad = enter(NULL, __func__);
 
     *p = is_bad ? NULL : fake_share(n_bytes); /* whatever it was, it says this */
-    nccl.last = *p ? NULL : "Cuda failure 2 'out of memory'";
+    last_words = *p ? NULL : "Cuda failure 2 'out of memory'";
     return leave(NULL, *p ? ncclSuccess : ncclUnhandledCudaError);
 }
 
