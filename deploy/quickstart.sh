@@ -3,6 +3,7 @@
 #
 # Installs the packages that are missing (deploy/deps.sh; root or sudo), builds the daemons into
 # build/, and runs the built-in demo on two ranks of this machine.  A second run does only the last.
+# Where there are GPUs and the CUDA toolkit it builds for them, too, and one GPU gets one rank.
 # Arguments are passed on to dpdriver:  deploy/quickstart.sh --set train.epochs=2
 #
 # DPTRAIN_SKIP_DEPS=1 leaves out the packages (not a Debian system, see deps.sh).
@@ -23,9 +24,19 @@ fi
 
 # Only the daemons: the tests share this build, and tests/run.sh builds them.
 targets='driver/dpdriver follower/dpfollower'
+plugin=common/backend/cuda/dptrain-cuda.so
+ranks=2
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || true
+if [ "$gpus" -gt 0 ] && ninja -C "$build" -t query $plugin >/dev/null 2>&1; then
+    targets="$targets $plugin"
+    case " $* " in
+    *' --device cpu '* | *' --device=cpu '*) ;;
+    *) [ "$gpus" -ge 2 ] || ranks=1 ;;
+    esac
+fi
 if ! ninja -C "$build" -n $targets | grep -q 'no work to do'; then
     echo "quickstart.sh: building the daemons"
     ninja -C "$build" $targets
 fi
 
-exec "$build/driver/dpdriver" --nranks 2 --local "$@"
+exec "$build/driver/dpdriver" --nranks $ranks --local "$@"
