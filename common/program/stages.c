@@ -88,9 +88,9 @@ static int output_bucket(const struct program *p, int v)
 static int find_ready(struct cutter *c)
 {
     const struct graph *g = c->p->graph;
-    int *last = &c->ready_at[c->p->layout->n_buckets - 1];
     int n_written = 0;
 
+    c->ready_at[c->p->layout->n_buckets - 1] = c->p->n_forward_steps - 1;
     for (int s = 0; s < c->p->n_steps; s++) {
         const struct node *n = &g->node[c->p->step[s].node];
 
@@ -103,7 +103,6 @@ static int find_ready(struct cutter *c)
             n_written++;
         }
     }
-    *last = *last > c->p->n_forward_steps - 1 ? *last : c->p->n_forward_steps - 1;
     return n_written;
 }
 
@@ -153,8 +152,6 @@ int program_make_stages(struct program *p, struct err *err)
     int rc = 0;
 
     c.ready_at = xcalloc((size_t)(p->layout ? p->layout->n_buckets : 0) + 1, sizeof *c.ready_at);
-    if (has_buckets) /* it may have no gradients */
-        c.ready_at[p->layout->n_buckets - 1] = -1;
     if (has_buckets)
         rc = check_complete(p, find_ready(&c), err);
     if (rc == 0) {

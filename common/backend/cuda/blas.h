@@ -10,8 +10,8 @@
  * are kept in the backend's plan cache; a kept one must pass cuBLASLt's own check and the rules
  * again.  Refused: rounding inputs to TF32 unless allowed (the compute type says so, and what an
  * algorithm tells of itself), and splitting the sum with anything but a workspace in float32 (an
- * order that does not vary). alpha = 1 and beta = 0 are host constants:
- * C is overwritten, and a captured step holds no pointer to the host.
+ * order that does not vary).  alpha = 1 and beta = 0 are host constants: C is overwritten, and a
+ * captured step holds no pointer to the host.
  *
  * Its gelu is gelu_tanh (op/activation.c); the exact one is left to a pass.  What a tail with an
  * activation leaves for the gradient (BLAS_..._MASK, _PRE) is what that gradient's tail reads:
