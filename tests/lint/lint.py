@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""lint - the house's rules that no compiler checks (DESIGN section 1, STYLE).
+"""lint - checks the rules of this source tree that no compiler checks.
 
-lint.py [ROOT]: reads every source of the tree, prints what breaks a rule as path:line: text, and
-exits with 1 if anything did.  Lines that start with "note:" only ask for a look.
+lint.py [ROOT] reads every source of the tree.  It prints each breach of a rule as path:line: text
+and exits with 1 if there is one.  A line that starts with "note:" is no breach; it asks for a look.
 """
 import os
 import re
 import subprocess
 import sys
 
-# common/: a folder includes only itself and the folders before it.
-ROOMS = ["base", "config", "inject", "wire", "session", "net", "tensor", "ir", "op", "model",
-         "backend", "coll", "program", "optim", "data", "ckpt", "train", "report", "daemon"]
+# The order of the rooms of common/ stands in this file: a room includes only itself and the rooms
+# before it.  (So backend/, for instance, cannot include coll/, which comes later.)
+ROOM_LIST = "common/meson.build"
 
-# Who may see an outside library's headers: session/ and wire/ stay pure, and each library stays
-# replaceable in one place.
+# The rooms that may include an outside library's headers.  session/ and wire/ see none, and each
+# library can be replaced in one room.
 LIBRARIES = [
     (r"uv\.h", {"net", "daemon", "driver", "follower"}),
     (r"openssl/", {"net"}),
@@ -26,10 +26,11 @@ LIBRARIES = [
     (r"(sys/)?socket\.h|netinet/|netdb\.h|arpa/", {"net", "coll", "daemon", "driver", "follower"}),
 ]
 
-# Written by the build, so named without a folder.
-GENERATED = re.compile(r".*\.pb-c\.h|op_list\.h")
+# Headers that the build writes are named without a folder.
+GENERATED = re.compile(r".*\.pb-c\.h|\w+_list\.h")
 
-# What belongs to one machine or to a package host.  Split, so that this file passes its own rule.
+# Names of one machine's folders or of a package host.  They are split here, so that this file
+# passes its own rule.
 FOREIGN = re.compile("|".join([
     "/wo" + r"rk/\w", "/tmp/" + "build", "/ro" + r"ot/\w", r"\bdeb\." + r"debian\.org",
     r"snapshot\." + r"debian", r"\bpypi\." + "org", r"files\.python" + "hosted",
@@ -40,8 +41,10 @@ WITH_ISSUE = re.compile(r"issue \d+")
 INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')
 C_SOURCE = (".c", ".h", ".cc", ".cu", ".cuh")
 WIDE = C_SOURCE + (".py", ".sh", ".build", ".proto", ".ci/run")
+COMMENTED = tuple(end for end in WIDE if end != ".proto")
 TEXT = WIDE + (".txt", ".md", ".yaml", ".yml", ".service")
 MAX_WIDTH, MAX_LINES, MAX_FUNCTION = 100, 600, 80
+MAX_README = 140
 
 
 def list_files(root):
@@ -57,16 +60,25 @@ def list_files(root):
     return sorted(n for n in names if n.endswith(TEXT) and os.path.isfile(os.path.join(root, n)))
 
 
+def read_rooms(root):
+    """The rooms of common/ in their order."""
+    path = os.path.join(root, ROOM_LIST)
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return re.findall(r"^\s*subdir\('(\w+)'\)", file.read(), re.MULTILINE)
+
+
 def room_of(path):
-    """"net" for common/net/conn.c, "driver" for driver/main.c, "" for what has no room (tests)."""
+    """"net" for common/net/conn.c, "driver" for driver/main.c, "" for a file outside the rooms."""
     parts = path.split("/")
     if parts[0] == "common" and len(parts) > 2:
         return parts[1]
     return parts[0] if parts[0] in ("driver", "follower") else ""
 
 
-def check_include(room, kind, name):
-    """What is wrong with this include in a file of that room, or None."""
+def check_include(rooms, room, kind, name):
+    """Says why a file of this room must not have this include; None if it may."""
     if not room:
         return None
     for pattern, allowed in LIBRARIES:
@@ -79,26 +91,26 @@ def check_include(room, kind, name):
     target = name.split("/")[0]
     if name.startswith(("../", "driver/", "follower/")):
         return None if target == room else f'"{name}" is another daemon\'s, or not from common/'
-    if target not in ROOMS:
+    if target not in rooms:
         return None if GENERATED.fullmatch(os.path.basename(name)) else f'"{name}": no such room'
-    if room in ROOMS and ROOMS.index(target) > ROOMS.index(room):
-        return f'{room}/ must not include "{name}": {target}/ stands below it (DESIGN section 1)'
+    if room in rooms and rooms.index(target) > rooms.index(room):
+        return f'{room}/ must not include "{name}": {target}/ comes later in {ROOM_LIST}'
     return None
 
 
-def check_includes(path, lines):
+def check_includes(path, lines, rooms):
     room = room_of(path)
     for number, line in enumerate(lines, 1):
         match = INCLUDE.match(line)
-        problem = match and check_include(room, match[1], match[2])
+        problem = match and check_include(rooms, room, match[1], match[2])
         if problem:
             yield number, problem
-    if path.startswith("common/") and room not in ROOMS and path.endswith(C_SOURCE):
-        yield 1, f"common/{room}/ is no room of DESIGN section 1; give it its place in lint.py"
+    if path.startswith("common/") and room not in rooms and path.endswith(C_SOURCE):
+        yield 1, f"common/{room}/ is no room: {ROOM_LIST} does not name it"
 
 
 def check_guard(path, lines):
-    if not path.endswith(".h") or "_compat/" in path:  # what stands in for a library's header
+    if not path.endswith(".h") or "_compat/" in path:  # these replace a header of a library
         return
     stem = path[len("common/"):] if path.startswith("common/") else path
     want = re.sub(r"\W", "_", stem).upper()
@@ -124,11 +136,50 @@ def check_code(path, lines):
         return
     for number, line in enumerate(lines, 1):
         if re.match(r"\s*#\s*pragma\s+omp", line):
-            yield number, "no OpenMP pragma of ours (DESIGN section 4)"
+            yield number, "no OpenMP pragma of ours"
         if re.search(r"(?<![\w.>])exit\(", line) and path.startswith("common/"):
             yield number, "only main exits"
         if re.search(r"(?<!\w)assert\(", line) and not path.startswith("tests/"):
             yield number, "ASSERT of base/util.h is always on; assert() is not"
+
+
+def check_opening(path, lines):
+    """Every source of the product opens with at least two lines that say what it is."""
+    if not path.endswith(C_SOURCE) or not room_of(path) or "_compat/" in path:
+        return
+    end = next((n for n, line in enumerate(lines) if "*/" in line), 0)
+    if not (lines and lines[0].startswith("/*") and end >= 1):
+        yield 1, "opens with no comment of two lines or more that says what this file is"
+
+
+def comments(path, lines):
+    """(number of its first line, text) of each comment of a file, docstrings included."""
+    text = "\n".join(lines)
+    if path.endswith(C_SOURCE):
+        pattern = r"/\*(.*?)\*/|((?:(?<!:)//[^\n]*\n\s*)+)"
+    elif path.endswith(".py"):
+        pattern = r'"""(.*?)"""|((?:(?:^|(?<=\s))#[^\n]*\n[^\S\n]*)+)'
+    else:
+        pattern = r"()((?:(?:^|(?<=\s))#[^\n]*\n[^\S\n]*)+)"
+    for match in re.finditer(pattern, text + "\n", re.DOTALL | re.MULTILINE):
+        said = match[1] or match[2] or ""
+        yield text.count("\n", 0, match.start()) + 1, re.sub(r"(?m)^\s*(\*|//|#!?)+ ?", "", said)
+
+
+def check_words(path, lines):
+    """A sentence of a comment has a subject: "Who is late ..." and "What it has ..." lack one."""
+    if not path.endswith(COMMENTED):
+        return
+    for number, text in comments(path, lines):
+        for part in re.split(r"(?<=[.?!:;])\s+|\n\s*\n|[-*=]{2,}", text):
+            sentence = " ".join(part.split())
+            if re.match(r"(Who|What)\b", sentence) and not sentence.endswith("?"):
+                yield number, f'a sentence of the comment has no subject: "{sentence[:50]}"'
+
+
+def check_readme(path, lines):
+    if path == "README.md" and len(lines) > MAX_README:
+        yield 1, f"{len(lines)} lines, at most {MAX_README}"
 
 
 def long_functions(lines):
@@ -143,7 +194,9 @@ def long_functions(lines):
 
 
 def notes(path, lines):
-    """What only asks for a look."""
+    """These only ask for a look."""
+    for check in (check_opening, check_words, check_readme):  # not yet kept everywhere
+        yield from check(path, lines)
     if not path.endswith(C_SOURCE):
         return
     if len(lines) > MAX_LINES:
@@ -153,6 +206,7 @@ def notes(path, lines):
 
 def main(root):
     n_bad = n_files = 0
+    rooms = read_rooms(root)
     for path in list_files(root):
         text = open(os.path.join(root, path), encoding="utf-8", errors="replace").read()
         lines = text.split("\n")
@@ -160,10 +214,11 @@ def main(root):
         if text and lines.pop():
             print(f"{path}:{len(lines) + 1}: no newline at the end")
             n_bad += 1
-        for check in (check_includes, check_guard, check_lines, check_code):
-            for number, problem in check(path, lines):
-                print(f"{path}:{number}: {problem}")
-                n_bad += 1
+        found = [*check_includes(path, lines, rooms), *check_guard(path, lines),
+                 *check_lines(path, lines), *check_code(path, lines)]
+        for number, problem in found:
+            print(f"{path}:{number}: {problem}")
+        n_bad += len(found)
         for number, problem in notes(path, lines):
             print(f"note: {path}:{number}: {problem}")
     print(f"lint: {n_files} files, {n_bad} breaches")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each rule of lint.py finds its breach, at its line, and leaves alone what is right."""
+"""Each rule of lint.py finds its breach, at its line, and accepts sources that keep the rule."""
 import io
 import os
 import sys
@@ -8,14 +8,21 @@ from contextlib import redirect_stdout
 
 import lint
 
+# The order of the rooms, which lint.py reads from the tree that it checks.
+ROOMS = ["base", "config", "wire", "session", "net", "op", "optim", "data", "backend", "coll",
+         "program", "train"]
+MESON = "".join(f"subdir('{room}')\n" for room in ROOMS)
+
 GUARDED = "#ifndef BASE_A_H\n#define BASE_A_H\n{}\n#endif\n"
 
-# path, content, what must be said ("" for nothing)
+# path, content, the complaint that is wanted ("" for none)
 CASES = [
     ("common/session/a.c", '#include "wire/msg.h"\n#include "session/b.h"\n', ""),
     ("common/session/a.c", '\n#include "net/conn.h"\n', "a.c:2: session/ must not include"),
     ("common/base/a.c", '#include "config/job.h"\n', "base/ must not include"),
-    ("common/program/a.c", '#include "optim/sgd.h"\n', "program/ must not include"),
+    ("common/optim/a.c", '#include "program/plan.h"\n', "optim/ must not include"),
+    ("common/program/a.c", '#include "optim/sgd.h"\n', ""),
+    ("common/backend/a.c", '#include "coll/nccl/comm.h"\n', "backend/ must not include"),
     ("common/train/a.c", '#include "data/loader.h"\n#include <stdio.h>\n', ""),
     ("common/session/a.c", "#include <uv.h>\n", "session/ must not see <uv.h>"),
     ("common/wire/a.c", "#include <openssl/ssl.h>\n", "wire/ must not see <openssl/ssl.h>"),
@@ -25,7 +32,8 @@ CASES = [
     ("common/wire/a.c", '#include "control.pb-c.h"\n', ""),
     ("common/wire/a.c", '#include "msg.h"\n', 'write "wire/msg.h"'),
     ("common/wire/a.c", '#include "nowhere/msg.h"\n', "no such room"),
-    ("common/attic/a.c", "int x;\n", "common/attic/ is no room"),
+    ("common/attic/a.c", "int x;\n", "common/attic/ is no room: common/meson.build"),
+    ("common/meson.build", MESON.replace("'net'", "'attic'"), ""),
     ("driver/a.c", '#include "follower/b.h"\n', "another daemon"),
     ("follower/a.c", '#include "driver/b.h"\n', "another daemon"),
     ("driver/a.c", '#include "driver/b.h"\n#include "train/train.h"\n', ""),
@@ -52,8 +60,30 @@ CASES = [
 ]
 
 
+# path, content, what the note must say ("" for no note)
+NOTES = [
+    ("common/base/a.c", "int x;\n" * 601, "a.c:1: 601 lines"),
+    ("common/base/a.c", "void f(void)\n{\n" + "    x();\n" * 90 + "}\n", "a function of 92 lines"),
+    ("common/base/a.c", "int x;\n", "a.c:1: opens with no comment"),
+    ("common/base/a.c", "/* a - one line. */\nint x;\n", "a.c:1: opens with no comment"),
+    ("driver/a.c", "#include <x.h>\n/* Two\n * lines. */\n", "a.c:1: opens with no comment"),
+    ("driver/a.c", "/* Two\n * lines. */\nint x; /* What it is. */\n",
+     'a.c:3: a sentence of the comment has no subject: "What it is."'),
+    ("tests/a.c", "/* It is late.  Who was\n * lost has to go. */\n", '"Who was lost has to go."'),
+    ("tests/a.c", "int x;\n// Who was lost goes.\n", 'a.c:2: a sentence of'),
+    ("tests/a.c", "/* Who is late?  What now?  It asks who.  Whoever comes. */\n", ""),
+    ("tests/a.py", '"""a - b.\n\nWhat is left.\n"""\n', 'a.py:1: a sentence of'),
+    ("tests/a.py", "x = 1  # Who waits.\ny = '# What'\n", 'a.py:1: a sentence of'),
+    ("tests/a.sh", "#!/bin/sh\n# run.\n# What is left.\nx=${y#What }\n", 'a.sh:1: a sentence of'),
+    ("tests/a.sh", "#!/bin/sh\nx=${y#What is left.}\n", ""),
+    ("README.md", "x\n" * 141, "README.md:1: 141 lines"),
+    ("README.md", "x\n" * 140, ""),
+]
+
+
 def run(files):
     with tempfile.TemporaryDirectory() as root:
+        files = {"common/meson.build": MESON, **files} if files else {}
         for path, content in files.items():
             os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
             open(os.path.join(root, path), "w", encoding="utf-8").write(content)
@@ -71,16 +101,16 @@ def main():
         if not right:
             print(f"{path!r} {content!r}: want {want!r}, status {status}, got:\n{said}")
             n_bad += 1
-    for path, content in [("common/base/a.c", "int x;\n" * 601),
-                          ("common/base/a.c", "void f(void)\n{\n" + "    x();\n" * 90 + "}\n")]:
+    for path, content, want in NOTES:
         status, said = run({path: content})
-        if status != 0 or "note: common/base/a.c:1:" not in said:
-            print(f"a note is missing, or counts as a breach: {said}")
+        right = f"note: {path}:" in said and want in said if want else "note: " not in said
+        if status != 0 or not right:
+            print(f"{path!r} {content[:99]!r}: want the note {want!r}, status {status}:\n{said}")
             n_bad += 1
     if run({})[0] != 1:
         print("a lint of no file passes")
         n_bad += 1
-    print(f"{len(CASES) + 3} cases, {n_bad} wrong")
+    print(f"{len(CASES) + len(NOTES) + 1} cases, {n_bad} wrong")
     return 1 if n_bad else 0
 
 
