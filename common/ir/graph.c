@@ -22,7 +22,7 @@ struct graph *graph_new(int64_t batch, int training)
     arena_init(&g->arena);
     g->batch = batch;
     g->training = training;
-    g->x = g->labels = g->logits = NO_VALUE;
+    g->logits = NO_VALUE;
     g->scalars =
         graph_value(g, VALUE_SCALARS, DTYPE_U8, SHAPE(sizeof(struct step_scalars)), "scalars");
     g->metrics = graph_value(g, VALUE_METRICS, DTYPE_F64, SHAPE(METRIC_COUNT), "metrics");
@@ -52,6 +52,15 @@ int graph_value(struct graph *g, enum value_role role, enum dtype dtype, struct 
         .partner = NO_VALUE,
     };
     return g->n_values++;
+}
+
+int graph_input(struct graph *g, enum dtype dtype, struct shape shape, const char *name)
+{
+    int id = graph_value(g, VALUE_INPUT, dtype, shape, name);
+
+    ASSERT(g->n_inputs < GRAPH_MAX_INPUTS);
+    g->input[g->n_inputs++] = id;
+    return id;
 }
 
 int graph_param(struct graph *g, struct shape shape, struct param_info info, const char *name)

@@ -19,11 +19,11 @@
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
-enum { NODE_MAX_IN = 8, NODE_MAX_OUT = 4, NO_VALUE = -1 };
+enum { NODE_MAX_IN = 8, NODE_MAX_OUT = 4, GRAPH_MAX_INPUTS = 8, NO_VALUE = -1 };
 
 enum value_role {
     VALUE_TEMP,    /* a node's output; lives in the arena between its first and last use */
-    VALUE_INPUT,   /* written by the engine before a run: images, labels */
+    VALUE_INPUT,   /* written by the engine before a run: a batch of samples */
     VALUE_PARAM,   /* trained; in the flat parameter space */
     VALUE_COPY,    /* a parameter rounded to BF16 or F16; same place in a space of such copies */
     VALUE_GRAD,    /* gradient of a parameter; same place in the flat gradient space */
@@ -165,9 +165,10 @@ struct graph {
     int n_values, cap_values;
     struct node *node;
     int n_nodes, cap_nodes;
-    int64_t batch;         /* samples per run, may be 0 */
-    int training;          /* 1: dropout drops, batch norm uses the batch */
-    int x, labels;         /* inputs; NO_VALUE until made */
+    int64_t batch;               /* samples per run, may be 0 */
+    int training;                /* 1: dropout drops, batch norm uses the batch */
+    int input[GRAPH_MAX_INPUTS]; /* one for each field of a sample, in the order of the fields */
+    int n_inputs;
     int scalars, metrics;  /* always there */
     int logits;            /* output of the network, before the loss; NO_VALUE until made */
     enum dtype grad_dtype; /* of every VALUE_GRAD */
@@ -179,6 +180,10 @@ void graph_free(struct graph *g); /* NULL is fine */
 
 int graph_value(struct graph *g, enum value_role role, enum dtype dtype, struct shape shape,
                 const char *name);
+
+/* The next of g->input: a VALUE_INPUT [batch, ...] that each batch fills with one field of its
+ * samples.  Returns the value. */
+int graph_input(struct graph *g, enum dtype dtype, struct shape shape, const char *name);
 int graph_param(struct graph *g, struct shape shape, struct param_info info, const char *name);
 int graph_state(struct graph *g, struct shape shape, float init, const char *name);
 int graph_grad_of(struct graph *g, int param); /* the VALUE_GRAD of a param, made on first use */

@@ -171,5 +171,5 @@ void layer_loss(struct net *m, const char *name)
                         "train.label_smoothing is %g, but model.loss is mse: smoothing belongs to "
                         "cross_entropy; set it to 0",
                         m->job->train.label_smoothing);
-    append(m, op, &attr, (int[]){m->h, m->g->labels, m->g->metrics}, 3, out, name);
+    append(m, op, &attr, (int[]){m->h, m->target, m->g->metrics}, 3, out, name);
 }

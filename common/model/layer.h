@@ -19,6 +19,7 @@ struct net {
     const struct model_input *in;
     int sync;       /* batch norm over all ranks */
     int h;          /* the network's output so far */
+    int target;     /* what the loss compares it with */
     int n_dropouts; /* distinguishes them */
     int rc;         /* < 0: failed, *err says why */
     struct err *err;

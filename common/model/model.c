@@ -19,10 +19,8 @@ int model_build(const struct job *job, const struct model_input *in, int64_t bat
     struct net m = {.g = g, .job = job, .in = in, .sync = sync, .err = err};
 
     ASSERT((size_t)job->model.arch < ARRAY_LEN(table) && batch >= 0);
-    g->x = graph_value(g, VALUE_INPUT, DTYPE_F32,
-                       SHAPE(batch, in->image[0], in->image[1], in->image[2]), "x");
-    g->labels = graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(batch), "labels");
-    m.h = g->x;
+    m.h = graph_input(g, DTYPE_F32, SHAPE(batch, in->image[0], in->image[1], in->image[2]), "x");
+    m.target = graph_input(g, DTYPE_I32, SHAPE(batch), "labels");
     table[job->model.arch].build(&m);
     layer_loss(&m, "loss");
     if (m.rc < 0) {

@@ -206,8 +206,14 @@ static void *address_of(const struct program *p, int v)
     return v == NO_VALUE ? NULL : p->place[v].address;
 }
 
-void *program_x(const struct program *p) { return address_of(p, p->graph->x); }
-void *program_labels(const struct program *p) { return address_of(p, p->graph->labels); }
+int program_n_inputs(const struct program *p) { return p->graph->n_inputs; }
+
+void *program_input(const struct program *p, int i)
+{
+    ASSERT(i >= 0 && i < p->graph->n_inputs);
+    return address_of(p, p->graph->input[i]);
+}
+
 const void *program_logits(const struct program *p) { return address_of(p, p->graph->logits); }
 
 static const char *stage_text(const struct stage *s)

@@ -84,8 +84,10 @@ int program_run_stage(struct program *p, int i,
                       struct err *err); /* RUN stages; others do nothing */
 
 int64_t program_batch(const struct program *p);
-void *program_x(const struct program *p);      /* F32 [N,H,W,C], where the engine puts images */
-void *program_labels(const struct program *p); /* I32 [N] */
+int program_n_inputs(const struct program *p);
+/* Where the engine puts field i of the batch's samples: the graph's input[i], of its dtype, [N, the
+ * field's shape]. */
+void *program_input(const struct program *p, int i);
 /* [N,C] of the layers' type, valid after a run of an evaluation graph; in a differentiated one the
  * gradient may have been written over them. */
 const void *program_logits(const struct program *p);

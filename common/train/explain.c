@@ -47,10 +47,10 @@ static int place(struct trainer *t, struct program *p, const struct sampler_step
     rc = backend_copy_in(t->backend, &t->buffers->numbers->scalars, &scalars, STEP_SCALARS_SENT,
                          err);
     if (rc == 0)
-        rc = backend_copy_in(t->backend, program_x(p), s->x,
+        rc = backend_copy_in(t->backend, program_input(p, 0), s->x,
                              sizeof(float) * (size_t)(part.n * sample), err);
     if (rc == 0)
-        rc = backend_copy_in(t->backend, program_labels(p), s->y, sizeof *s->y * (size_t)part.n,
+        rc = backend_copy_in(t->backend, program_input(p, 1), s->y, sizeof *s->y * (size_t)part.n,
                              err);
     return rc;
 }

@@ -326,10 +326,10 @@ void feed_again(const struct feed *f, struct batch *out) { *out = f->now; }
 
 static int put_copy(struct feed *f, struct program *p, struct err *err)
 {
-    int rc = backend_copy_in(f->backend, program_x(p), f->now.x, x_bytes(f, f->now.n), err);
+    int rc = backend_copy_in(f->backend, program_input(p, 0), f->now.x, x_bytes(f, f->now.n), err);
 
     return rc == 0
-               ? backend_copy_in(f->backend, program_labels(p), f->now.y, y_bytes(f->now.n), err)
+               ? backend_copy_in(f->backend, program_input(p, 1), f->now.y, y_bytes(f->now.n), err)
                : rc;
 }
 
@@ -339,9 +339,9 @@ static int put_stream(struct feed *f, struct program *p, struct err *err)
     int rc = backend_follow(f->backend, LANE_MAIN, mark_of(f, SENT, f->number), err);
 
     if (rc == 0)
-        rc = backend_copy(f->backend, program_x(p), f->x[k], x_bytes(f, f->now.n), err);
+        rc = backend_copy(f->backend, program_input(p, 0), f->x[k], x_bytes(f, f->now.n), err);
     if (rc == 0)
-        rc = backend_copy(f->backend, program_labels(p), f->y[k], y_bytes(f->now.n), err);
+        rc = backend_copy(f->backend, program_input(p, 1), f->y[k], y_bytes(f->now.n), err);
     return rc == 0 ? backend_mark(f->backend, LANE_MAIN, mark_of(f, TAKEN, f->number), err) : rc;
 }
 
@@ -390,8 +390,8 @@ static int make_gather(struct feed *f, const struct program *target, struct prog
     program_place(*made, in[0], f->table);
     program_place(*made, in[1], f->index);
     program_place(*made, in[2], f->labels);
-    program_place(*made, out[0], program_x(target));
-    program_place(*made, out[1], program_labels(target));
+    program_place(*made, out[0], program_input(target, 0));
+    program_place(*made, out[1], program_input(target, 1));
     return 0;
 }
 

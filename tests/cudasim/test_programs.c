@@ -100,9 +100,9 @@ static void run_device(const struct device *d, const struct rig *ref)
     const struct graph *g = ref->graph;
     const uint64_t launches = sim_launches();
 
-    rig_must(backend_copy_in(d->b, program_x(d->p), program_x(ref->program),
-                             (size_t)shape_elements(&g->value[g->x].shape) * 4, &rig_err));
-    rig_must(backend_copy_in(d->b, program_labels(d->p), program_labels(ref->program),
+    rig_must(backend_copy_in(d->b, program_input(d->p, 0), program_input(ref->program, 0),
+                             (size_t)shape_elements(&g->value[g->input[0]].shape) * 4, &rig_err));
+    rig_must(backend_copy_in(d->b, program_input(d->p, 1), program_input(ref->program, 1),
                              (size_t)g->batch * 4, &rig_err));
     run_stages(d);
     rig_must(backend_sync(d->b, &rig_err));

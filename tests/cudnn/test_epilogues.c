@@ -49,11 +49,11 @@ static void run(struct backend *b, struct program *p, const struct rig *ref, str
     const uint64_t launches = sim_launches();
 
     rig_must(program_bind(p, &at, arena, &rig_err));
-    rig_must(backend_copy_in(b, program_x(p), program_x(ref->program),
-                             (size_t)shape_elements(&ref->graph->value[ref->graph->x].shape) * 4,
+    rig_must(backend_copy_in(
+        b, program_input(p, 0), program_input(ref->program, 0),
+        (size_t)shape_elements(&ref->graph->value[ref->graph->input[0]].shape) * 4, &rig_err));
+    rig_must(backend_copy_in(b, program_input(p, 1), program_input(ref->program, 1), BATCH * 4,
                              &rig_err));
-    rig_must(
-        backend_copy_in(b, program_labels(p), program_labels(ref->program), BATCH * 4, &rig_err));
     fakes_forget_runs();
     for (int e = 0; e < (int)ARRAY_LEN(s->epilogue); e++)
         s->epilogue[e] = -fakes_epilogue_runs(e);

@@ -160,8 +160,8 @@ static void put_samples(struct golden_rig *r, struct program *p, uint64_t first)
         golden_image(x + i * GOLDEN_PIXELS, first + (uint64_t)i);
         y[i] = golden_label(first + (uint64_t)i);
     }
-    put(r, program_x(p), x, sizeof *x * GOLDEN_PIXELS * (size_t)n);
-    put(r, program_labels(p), y, sizeof *y * (size_t)n);
+    put(r, program_input(p, 0), x, sizeof *x * GOLDEN_PIXELS * (size_t)n);
+    put(r, program_input(p, 1), y, sizeof *y * (size_t)n);
 }
 
 static void run_all(struct program *p)

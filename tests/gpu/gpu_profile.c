@@ -87,7 +87,7 @@ static void choose(const struct rig *r, int tuned)
 static void put_samples(const struct rig *r)
 {
     const struct graph *g = r->program->graph;
-    const int64_t n = shape_elements(&g->value[g->x].shape);
+    const int64_t n = shape_elements(&g->value[g->input[0]].shape);
     float *x = malloc((size_t)n * sizeof *x);
     int32_t *y = calloc((size_t)g->batch, sizeof *y);
     const struct step_scalars scalars = {
@@ -96,8 +96,8 @@ static void put_samples(const struct rig *r)
     ASSERT(x && y);
     for (int64_t i = 0; i < n; i++)
         x[i] = (float)(i * 7919 % 256) / 255.0f;
-    must(backend_copy_in(r->backend, program_x(r->program), x, (size_t)n * sizeof *x, &err));
-    must(backend_copy_in(r->backend, program_labels(r->program), y, (size_t)g->batch * sizeof *y,
+    must(backend_copy_in(r->backend, program_input(r->program, 0), x, (size_t)n * sizeof *x, &err));
+    must(backend_copy_in(r->backend, program_input(r->program, 1), y, (size_t)g->batch * sizeof *y,
                          &err));
     must(
         backend_copy_in(r->backend, &r->buffers->numbers->scalars, &scalars, sizeof scalars, &err));

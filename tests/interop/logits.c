@@ -121,8 +121,8 @@ static int evaluate(struct trainer *t, const struct samples *s, int64_t first, i
     struct program *p = programs_find(t->programs, 0, n);
     int rc = 0;
 
-    memcpy(program_x(p), s->x + first * s->each, sizeof *s->x * (size_t)(n * s->each));
-    memcpy(program_labels(p), s->y + first, sizeof *s->y * (size_t)n);
+    memcpy(program_input(p, 0), s->x + first * s->each, sizeof *s->x * (size_t)(n * s->each));
+    memcpy(program_input(p, 1), s->y + first, sizeof *s->y * (size_t)n);
     for (int i = 0; i < program_n_stages(p) && rc == 0; i++)
         rc = program_run_stage(p, i, err);
     memcpy(logits, program_logits(p), sizeof *logits * (size_t)(n * t->input.n_classes));

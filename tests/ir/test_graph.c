@@ -14,8 +14,7 @@ static void starts_with_scalars_and_metrics(void **state)
     assert_int_equal(g->value[g->scalars].shape.dim[0], sizeof(struct step_scalars));
     assert_int_equal(g->value[g->metrics].role, VALUE_METRICS);
     assert_int_equal(g->value[g->metrics].dtype, DTYPE_F64);
-    assert_int_equal(g->x, NO_VALUE);
-    assert_int_equal(g->labels, NO_VALUE);
+    assert_int_equal(g->n_inputs, 0);
     assert_int_equal(g->logits, NO_VALUE);
     graph_free(g);
     graph_free(NULL);

@@ -41,8 +41,8 @@ static void expect_params(const struct job *job, const char *params, const char 
             list(g, VALUE_STATE, &seen);
             assert_string_equal(buf_cstr(&seen), states);
             assert_true(shape_equal(&g->value[g->logits].shape, &SHAPE(batch, 10)));
-            assert_true(shape_equal(&g->value[g->x].shape, &SHAPE(batch, 28, 28, 1)));
-            assert_true(shape_equal(&g->value[g->labels].shape, &SHAPE(batch)));
+            assert_true(shape_equal(&g->value[g->input[0]].shape, &SHAPE(batch, 28, 28, 1)));
+            assert_true(shape_equal(&g->value[g->input[1]].shape, &SHAPE(batch)));
             graph_free(g);
         }
     buf_fini(&seen);

@@ -129,14 +129,14 @@ void rig_init(struct rig *r, uint64_t seed)
 void rig_fill(struct rig *r, int64_t first)
 {
     const struct graph *g = r->graph;
-    float *x = program_x(r->program);
-    int32_t *labels = program_labels(r->program);
+    float *x = program_input(r->program, 0);
+    int32_t *labels = program_input(r->program, 1);
     int64_t each, classes;
 
     r->scalars.first_position = first;
     if (!g->batch)
         return;
-    each = shape_elements(&g->value[g->x].shape) / g->batch;
+    each = shape_elements(&g->value[g->input[0]].shape) / g->batch;
     classes = g->value[g->logits].shape.dim[1];
     for (int64_t s = 0; s < g->batch; s++) {
         labels[s] = (int32_t)((first + s) * 7 % classes);

@@ -258,13 +258,14 @@ static void append_loss(struct tiny *t, int y, enum op loss, float smoothing)
     const struct shape s = t->g->value[y].shape;
     union node_attr shape = {.reshape.shape = SHAPE(s.dim[0], shape_elements(&s) / s.dim[0])};
     union node_attr attr = {.loss.label_smoothing = smoothing};
+    int labels;
 
     t->g->batch = s.dim[0];
-    t->g->labels = graph_value(t->g, VALUE_INPUT, DTYPE_I32, SHAPE(s.dim[0]), "labels");
-    t->g->x = graph_value(t->g, VALUE_INPUT, DTYPE_F32, SHAPE(s.dim[0], 1), "x");
+    graph_input(t->g, DTYPE_F32, SHAPE(s.dim[0], 1), "x");
+    labels = graph_input(t->g, DTYPE_I32, SHAPE(s.dim[0]), "labels");
     y = append(t, OP_reshape, &shape, &y, 1);
     t->g->logits = y;
-    append(t, loss, &attr, (int[]){y, t->g->labels, t->g->metrics}, 3);
+    append(t, loss, &attr, (int[]){y, labels, t->g->metrics}, 3);
 }
 
 /* Distinct values, none near 0: no kink of relu or the maximum within a difference. */

@@ -339,12 +339,11 @@ static struct graph *random_graph(uint64_t seed)
 {
     struct maker m = {.g = graph_new(4, 1)};
     union node_attr a = {0};
-    int n, y;
+    int n, y, labels;
 
     rng_stream_init(&m.rng, seed, RNG_TEST, 1);
-    m.g->x = graph_value(m.g, VALUE_INPUT, DTYPE_F32, SHAPE(4, 6), "x");
-    m.g->labels = graph_value(m.g, VALUE_INPUT, DTYPE_I32, SHAPE(4), "labels");
-    m.alive[m.n_alive++] = m.g->x;
+    m.alive[m.n_alive++] = graph_input(m.g, DTYPE_F32, SHAPE(4, 6), "x");
+    labels = graph_input(m.g, DTYPE_I32, SHAPE(4), "labels");
     n = 3 + (int)pick(&m, 40);
     for (int i = 0; i < n; i++) {
         int made = random_node(&m);
@@ -354,7 +353,7 @@ static struct graph *random_graph(uint64_t seed)
     y = add_node(&m, OP_linear, NULL,
                  (int[]){as_rows(&m, m.alive[m.n_alive - 1]), fresh_param(&m, SHAPE(6, 6))}, 2);
     m.g->logits = pick(&m, 3) ? y : as_rows(&m, any(&m)); /* what must be kept may lie anywhere */
-    add_node(&m, OP_softmax_xent, &a, (int[]){y, m.g->labels, m.g->metrics}, 3);
+    add_node(&m, OP_softmax_xent, &a, (int[]){y, labels, m.g->metrics}, 3);
     return m.g;
 }
 

@@ -220,7 +220,7 @@ static void nonfinite_is_named(void **state)
 
     open_lenet(&r, REF_FUSE_NONE);
     rig_run(&r);
-    ((float *)program_x(r.program))[200] = INFINITY;
+    ((float *)program_input(r.program, 0))[200] = INFINITY;
     assert_int_equal(program_find_nonfinite(r.program, text, sizeof text, &err), 1);
     assert_string_equal(text, "conv1 (conv2d): input x [2,14,14,1] element 200 is inf");
     rig_close(&r);
