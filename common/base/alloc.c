@@ -1,3 +1,5 @@
+/* Memory from the heap: the counters, the test hook, and huge pages for large tensors.
+ * Every other room allocates through these functions, so that a test can count. */
 #include "base/alloc.h"
 
 #include <errno.h>

@@ -1,10 +1,11 @@
 /* alloc - memory from the heap, in two manners.
  *
- * x*()          for small host objects: abort when memory is out (nothing sensible could follow).
- * try_*()       for tensors, and for any size that came from a file or a peer: ERR_NOMEM names it.
+ * x*()     are for small host objects.  They abort when memory is out: nothing sensible could
+ * follow. try_*()  are for tensors, and for any size that came from a file or a peer.  They fail
+ * with ERR_NOMEM, which names the size.
  *
- * Every allocation is counted, so a test can show that a training step makes none, and the n-th
- * try_*() can be made to fail.  All of it is released with free().
+ * Every allocation is counted, so a test can show that a training step makes none.  A test can also
+ * make the n-th try_*() fail.  All memory is released with free().
  * Threads: any. */
 #ifndef BASE_ALLOC_H
 #define BASE_ALLOC_H
@@ -32,7 +33,7 @@ int try_realloc(void **p, size_t n_bytes, const char *what, struct err *err);
 uint64_t alloc_count(void);
 
 /* Tests: let the n-th try_alloc or try_realloc from now fail (1 = the next); 0 switches it off.
- * Returns what was left of the count before: 0, the one that was to fail has come. */
+ * Returns what was left of the count before; 0: the allocation that was to fail has come. */
 uint64_t alloc_fail_at(uint64_t n);
 
 #endif

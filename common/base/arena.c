@@ -1,3 +1,5 @@
+/* An arena is a list of blocks, the newest first; allocation takes the next bytes of the newest.
+ * A request that does not fit opens a block of its own size or of the usual one. */
 #include "base/arena.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* arena - memory that dies together.
+/* arena - memory that is freed together.
  *
  * Small host objects (graph nodes, names, a parsed job) are allocated one after another and
  * released at once.  Blocks come from xmalloc, so allocation cannot fail.
@@ -18,8 +18,8 @@ struct arena {
     size_t used;                /* bytes used of the newest */
 };
 
-void arena_init(struct arena *a);
-void arena_fini(struct arena *a); /* frees all: a may be used again; a zeroed arena is fine */
+void arena_init(struct arena *a); /* a zeroed arena is one, too */
+void arena_fini(struct arena *a); /* frees all; a may be used again */
 
 /* `n_bytes` zeroed bytes aligned to 16. */
 void *arena_alloc(struct arena *a, size_t n_bytes);

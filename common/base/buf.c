@@ -1,3 +1,5 @@
+/* A buffer grows by doubling, from 256 bytes on.
+ * What a peer decides the size of goes through buf_try_append, which does not abort. */
 #include "base/buf.h"
 
 #include <stdarg.h>

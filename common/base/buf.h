@@ -23,7 +23,8 @@ void buf_clear(struct buf *b); /* len = 0, keeps the memory */
 /* Room for `n` more bytes; returns where they go.  Does not change len. */
 uint8_t *buf_reserve(struct buf *b, size_t n);
 void buf_append(struct buf *b, const void *src, size_t n);
-/* For what a peer or a file decides the size of: ERR_NOMEM names `what`, and b is as it was. */
+/* The same for bytes whose number a peer or a file decides.  Fails with ERR_NOMEM, which names
+ * `what`; b is then as it was. */
 int buf_try_append(struct buf *b, const void *src, size_t n, const char *what, struct err *err);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,3 +1,5 @@
+/* The two clocks of the system, in the units that the rest of the code uses:
+ * nanoseconds for durations, seconds for times of day. */
 #include "base/clock.h"
 
 #include <time.h>

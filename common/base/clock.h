@@ -1,4 +1,6 @@
-/* clock - the two clocks.  Durations use the monotonic one only. */
+/* clock - the two clocks of the system.
+ *
+ * Durations use the monotonic clock only, since the other one may be set. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

@@ -1,3 +1,5 @@
+/* Filling an err: the text is formatted aside first, since an old message may be an argument.
+ * The message is cleaned here, once, so that every reader may print it. */
 #include "base/err.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
  *   >0   an expected outcome that its header documents (DATA_END, ...): handle it, never forward.
  *
  * Life:    an err is a plain value on the caller's stack; no heap, nothing to free.
- * Threads: none; an err belongs to whoever holds it.
+ * Threads: an err belongs to the function that holds it; it is never shared.
  * Text:    say the value seen, the value wanted, where, and the remedy where known. */
 #ifndef BASE_ERR_H
 #define BASE_ERR_H

@@ -1,3 +1,5 @@
+/* xxhash behind our own names, so that no other file sees its headers.
+ * struct hasher is XXH3's state. */
 #include "base/hash.h"
 
 #include <stdio.h>

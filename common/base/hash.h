@@ -1,7 +1,7 @@
 /* hash - 128-bit XXH3 (xxhash), for replicas, layouts, data and checkpoints.
  *
  * Not cryptographic: it finds accidents, not attackers.
- * Threads: hash_of any; a hasher one at a time. */
+ * Threads: hash_of may be called from any; a hasher is used by one at a time. */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 

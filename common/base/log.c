@@ -1,3 +1,5 @@
+/* Log lines: formatted into one buffer, cleaned, and written by one write(2).
+ * A line is never cut: the buffer has room for the longest message in its longest form. */
 #include "base/log.h"
 
 #include <errno.h>
@@ -71,7 +73,7 @@ static size_t format_text(char *out, enum log_level level, const char *msg)
                             named ? level_names[level] : "", named ? ": " : "", msg);
 }
 
-/* One write(2) per line; again only where a signal came before its first byte. */
+/* One write(2) per line, repeated only if a signal came before its first byte. */
 static void write_line(const char *line, size_t len)
 {
     while (write(STDERR_FILENO, line, len) < 0 && errno == EINTR)

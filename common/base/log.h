@@ -1,4 +1,4 @@
-/* log - what a daemon tells its operator, on standard error.
+/* log - the lines that a daemon writes for its operator, on standard error.
  *
  * Text: `dpdriver: warning: message`; with LOG_JSON one object a line with time, program, level,
  * message, so a collector can read it.  A live progress line (report/progress) is cleared first.

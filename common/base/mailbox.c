@@ -1,3 +1,5 @@
+/* A mailbox is a linked list under one mutex.
+ * The wake function is called after the mutex is released. */
 #include "base/mailbox.h"
 
 #include <stddef.h>

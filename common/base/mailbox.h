@@ -1,13 +1,13 @@
-/* mailbox - the one thing that threads share: a queue of messages to one reader.
+/* mailbox - a queue of messages to one reader, by which threads talk to each other.
  *
  * A message is a heap object that starts with `struct mail`; ownership passes with it.  The reader
  * either sleeps in mailbox_wait (engine, data, comm threads), or gives a wake function (the loop:
  * uv_async_send, which merges wake-ups, so drain with mailbox_take until NULL).
  *
- * Life:    mailbox_init -> put, take ... -> mailbox_fini (with nobody waiting; frees what is left
- *          with the given function).
+ * Life:    mailbox_init -> put, take ... -> mailbox_fini (no thread may be waiting; messages that
+ *          are left are freed with the given function).
  * Threads: any number of writers, one reader.
- * Lock:    one mutex, which guards the list; the condition is its emptiness. */
+ * Lock:    one mutex, which guards the list; the condition says that the list is not empty. */
 #ifndef BASE_MAILBOX_H
 #define BASE_MAILBOX_H
 

@@ -1,3 +1,5 @@
+/* Philox4x32-10 and what is derived from it.
+ * tests/base/test_rng.c compares it with the known answers of the paper's authors. */
 #include "base/rng.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* rng - random numbers as a pure function of where they are used.
  *
  * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3",
- * SC 2011, section 4.3): the key is the job's seed, the counter says for what, when and for which
- * element.  No state, so any rank, thread or device gets the same numbers, in any order.
+ * SC 2011, section 4.3): the key is the job's seed; the counter is the purpose, the step and
+ * the element.  No state, so any rank, thread or device gets the same numbers, in any order.
  *
  * Threads: any; all functions are pure. */
 #ifndef BASE_RNG_H
@@ -10,8 +10,8 @@
 
 #include <stdint.h>
 
-/* What a number is drawn for; part of the counter, so streams never overlap.  Append only: the
- * values are part of what makes a run repeatable. */
+/* The purpose of a number.  It is part of the counter, so streams never overlap.  Only append here:
+ * a run is repeatable because these values stay. */
 enum rng_purpose {
     RNG_INIT = 1,    /* initial weights: step = index of the parameter, index = element */
     RNG_SHUFFLE = 2, /* keys of the sampler's permutation: step = epoch */
@@ -26,7 +26,7 @@ struct rng_block {
     uint32_t v[4];
 };
 
-/* The 4 words number `index` of (seed, purpose, step).  `index` < 2^56. */
+/* Block number `index` of (seed, purpose, step): 4 words.  `index` < 2^56. */
 struct rng_block rng_draw(uint64_t seed, enum rng_purpose purpose, uint64_t step, uint64_t index);
 
 /* [0,1): the top 24 bits of v, exact in float. */

@@ -1,8 +1,10 @@
+/* Well-formed UTF-8 by the table of RFC 3629, section 4.
+ * No function here reads past the terminating NUL, whatever the bytes before it are. */
 #include "base/text.h"
 
 #include <stdint.h>
 
-/* RFC 3629, section 4: what the first byte says of the length and of the second byte's range. */
+/* RFC 3629, section 4: from the first byte follow the length and the range of the second byte. */
 static const struct {
     uint8_t first_min, first_max, len, second_min, second_max;
 } forms[] = {

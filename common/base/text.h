@@ -9,8 +9,8 @@
 /* Bytes of the well-formed UTF-8 character (RFC 3629) that `s` starts with; 0: none, or the end. */
 size_t text_char_len(const char *s);
 
-/* Put '?' in the place of every byte that belongs to no well-formed UTF-8 character, and of every
- * control character but newline and tab: the rest is valid in JSON and harmless on a terminal. */
+/* Replace by '?' every byte that belongs to no well-formed UTF-8 character, and every control
+ * character except newline and tab.  What is left is valid in JSON and harmless on a terminal. */
 void text_clean(char *s);
 
 #endif

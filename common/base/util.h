@@ -1,4 +1,6 @@
-/* util - the handful of macros everybody uses. */
+/* util - the few macros and integer helpers that every room uses.
+ *
+ * A new macro needs a reason (docs/style.md). */
 #ifndef BASE_UTIL_H
 #define BASE_UTIL_H
 
@@ -9,8 +11,8 @@
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-/* A bug of ours, always checked: logs the place and aborts.  Never for what a peer, file or user
- * sent; that is an err. */
+/* Checks for a bug of ours, in every build: logs the place and aborts.  Bytes that a peer, a file
+ * or a user sent are never asserted; they give an err. */
 #define ASSERT(cond) ((cond) ? (void)0 : assert_failed(#cond, __FILE__, __LINE__))
 
 void assert_failed(const char *cond, const char *file, int line) __attribute__((noreturn));
