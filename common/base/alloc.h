@@ -1,11 +1,11 @@
 /* alloc - memory from the heap, in two manners.
  *
- * x*()     are for small host objects.  They abort when memory is out: nothing sensible could
- * follow. try_*()  are for tensors, and for any size that came from a file or a peer.  They fail
- * with ERR_NOMEM, which names the size.
+ * Functions named x... are for small host objects.  They abort when memory is out: nothing sensible
+ * could follow.  Functions named try_... are for tensors, and for any size that came from a file or
+ * a peer.  They fail with ERR_NOMEM, which names the size.
  *
  * Every allocation is counted, so a test can show that a training step makes none.  A test can also
- * make the n-th try_*() fail.  All memory is released with free().
+ * make the n-th try_ function fail.  All memory is released with free().
  * Threads: any. */
 #ifndef BASE_ALLOC_H
 #define BASE_ALLOC_H

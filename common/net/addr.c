@@ -1,3 +1,5 @@
+/* Parsing, printing and resolving addresses.
+ * An IPv4 address in IPv6 form is always shown as IPv4, since users know only that one. */
 #include "net/addr.h"
 
 #include <arpa/inet.h>
@@ -47,7 +49,7 @@ int addr_split(const char *text, char host[ADDR_MAX_HOST], int *port, struct err
     return parse_port(colon + 1, text, port, err);
 }
 
-/* ::ffff:a.b.c.d is what an IPv4 peer looks like on a socket that serves both. */
+/* On a socket that serves both, an IPv4 peer has the address ::ffff:a.b.c.d. */
 static const struct in_addr *as_ipv4(const struct sockaddr *sa)
 {
     const struct sockaddr_in6 *six = (const void *)sa;

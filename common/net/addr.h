@@ -20,7 +20,8 @@ int addr_split(const char *text, char host[ADDR_MAX_HOST], int *port, struct err
 /* "10.0.0.1:7000", "[::1]:7000"; an IPv4 address in IPv6 form as IPv4. */
 void addr_text(const struct sockaddr *sa, char out[ADDR_TEXT]);
 
-/* The number alone, as CMD_PREPARE's address and inet_pton take it: "10.0.0.1", "::1". */
+/* The address without its port, as CMD_PREPARE's address and inet_pton take it: "10.0.0.1", "::1".
+ */
 void addr_number(const struct sockaddr *sa, char out[ADDR_TEXT]);
 
 int addr_port(const struct sockaddr *sa);
@@ -33,8 +34,8 @@ int addr_number_is_loopback(const char *number);
  * link-local.  Fails with ERR_ARG and lists the interfaces there are. */
 int addr_of_interface(const char *name, char out[ADDR_TEXT], struct err *err);
 
-/* What to listen on for all addresses: "::", which takes IPv4, too, or where this host has no IPv6
- * "0.0.0.0". */
+/* The address that stands for all addresses of this host: "::", which takes IPv4, too, or "0.0.0.0"
+ * if this host has no IPv6. */
 const char *addr_all(void);
 
 /* Resolve `host` and port for a socket to listen on; the first answer.  Blocks. */

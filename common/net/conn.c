@@ -1,3 +1,5 @@
+/* Frames over tls.h: incoming bytes are cut into frames, outgoing frames are queued.
+ * A conn lives until the loop has closed its handles, whoever closed it first. */
 #include "net/conn.h"
 
 #include <stdlib.h>
@@ -43,7 +45,8 @@ void conn_fail(struct conn *c, const struct err *why)
 
 static void answer_done(void *owner) { (void)owner; }
 
-/* A peer that began with TLS and finds none: the start of a frame tells it so (net/tls.c). */
+/* The answer to a peer that began with TLS while this side has none: the start of a frame, which
+ * net/tls.c recognizes. */
 static void answer_tls(struct conn *c)
 {
     static const uint8_t plain[FRAME_HEADER] = {'D', 'P', 'T', '1'};

@@ -1,11 +1,11 @@
 /* conn - one connection between a driver and a follower: whole frames in and out.
  *
- * Reads are bounded before they are kept: 64 KiB a frame until conn_welcome, 64 MiB after; so are
- * writes (CONN_QUEUE_LIMIT).  A conn never looks into a frame.
+ * Reads are bounded before they are kept: 64 KiB a frame until conn_welcome, 64 MiB after.  Writes
+ * that wait are bounded, too (CONN_QUEUE_LIMIT).  A conn never looks into a frame.
  *
  * Life:    from a listener or a dialer, which make it -> conn_listen -> frame ... ->
- *          (closed | conn_close).  Memory is the conn's own: it is freed when the loop has closed
- *          its handles.  After conn_close, and when `closed` has returned, the pointer is dead.
+ *          (closed | conn_close).  A conn frees itself when the loop has closed its handles.
+ *          The pointer must not be used after conn_close, nor after `closed` has returned.
  * Threads: the loop's.
  * Errors:  ERR_PEER broken off, ERR_PROTO bad frame, ERR_TIMEOUT no welcome in time, ERR_IO. */
 #ifndef NET_CONN_H
@@ -29,48 +29,50 @@ enum {
 struct conn_events {
     /* A frame's body, borrowed for the call, in which conn_close is fine. */
     void (*frame)(void *arg, struct conn *c, const uint8_t *body, size_t len);
-    /* The connection is lost: said once, not after conn_close.  `why` is NULL when the peer just
-     * closed it; ERR_REFUSED: it has not our secret (net/tls.h).  In this call, and with ERR_PROTO
-     * or ERR_TIMEOUT only, one more conn_send still leaves. */
+    /* The connection is lost.  Called once, and never after conn_close.  `why` is NULL when the
+     * peer closed the connection; ERR_REFUSED means that it has not our secret (net/tls.h).  With
+     * ERR_PROTO or ERR_TIMEOUT, one more conn_send within this call still leaves. */
     void (*closed)(void *arg, struct conn *c, const struct err *why);
 };
 
-/* Who hears of this connection from now on. */
+/* From now on `events` are called for this connection, with `arg`. */
 void conn_listen(struct conn *c, const struct conn_events *events, void *arg);
 
-/* A frame's body as a checked message, for msg_free.  NULL: it was none, and the connection has
- * failed for it (`closed` was called). */
+/* A frame's body as a checked message, which the caller frees by msg_free.  NULL: the body was no
+ * legal message, the connection has failed for it, and `closed` was called. */
 Wire__Control *conn_unpack(struct conn *c, const uint8_t *body, size_t len);
 
 /* Takes `f`.  A peer that does not read (queue full) or is gone is reported by `closed`, from the
  * loop, never from within this call. */
 void conn_send(struct conn *c, struct frame *f);
 
-/* The peer is one of the job's: larger frames, and no more time limit. */
+/* The peer belongs to the job now: it may send larger frames, and its time limit is gone. */
 void conn_welcome(struct conn *c);
 
-/* What was sent still leaves; then it closes.  No more callbacks.  A peer that takes nothing has
- * CONN_LINGER_MS, one that takes it slowly STREAM_PATIENCE times that (net/stream.h). */
+/* Close when all that was sent has left.  There are no more callbacks.  A peer that takes nothing
+ * is given CONN_LINGER_MS; one that reads slowly is given STREAM_PATIENCE times as long
+ * (net/stream.h). */
 void conn_close(struct conn *c);
 
-/* Closes at once; what waits to be sent is dropped. */
+/* Close at once; data that waits to be sent is dropped. */
 void conn_abort(struct conn *c);
 
-/* Lost by decree: `closed` is called with `why` at once, then the connection closes politely. */
+/* Declare the connection lost: call `closed` with `why` at once, then close politely. */
 void conn_fail(struct conn *c, const struct err *why);
 
-const char *conn_peer(const struct conn *c);         /* "10.0.0.2:41234" */
-const char *conn_peer_number(const struct conn *c);  /* "10.0.0.2" */
-const char *conn_local_number(const struct conn *c); /* this end's address: what reached the peer */
+const char *conn_peer(const struct conn *c);        /* "10.0.0.2:41234" */
+const char *conn_peer_number(const struct conn *c); /* "10.0.0.2" */
+const char *conn_local_number(
+    const struct conn *c); /* this end's address, by which it reached the peer */
 
-/* For listener and dialer: a conn whose socket is not connected yet.  `tls` (NULL:
- * none) is borrowed for its life. */
+/* For listener and dialer: a conn whose socket is not connected yet.  `tls` is borrowed for the
+ * conn's life; NULL: no encryption. */
 int conn_new(uv_loop_t *loop, size_t frame_limit, const struct tls_context *tls, struct conn **out,
              struct err *err);
 uv_tcp_t *conn_socket(struct conn *c);
 int conn_start(struct conn *c, struct err *err); /* the socket is connected */
 
-/* With TLS, the peer has proven to know the secret; without, always so. */
+/* 1: the peer has proven to know the secret.  Always 1 without TLS. */
 int conn_is_open(const struct conn *c);
 
 /* `opened(arg)` once, when a conn that is not open becomes so; not after conn_close. */

@@ -1,6 +1,6 @@
 /* One attempt: resolve -> connect to the first address -> the next one on failure or after
- * CONNECT_MS -> `connected`, or a pause.  What is under way is known by `conn` (a connect) and
- * `is_resolving`; a dialer that is closed meanwhile is freed by whatever comes home last. */
+ * CONNECT_MS -> `connected`, or a pause.  `conn` (a connect) and `is_resolving` say what is
+ * under way.  A dialer that is closed meanwhile is freed by the last callback that comes. */
 #include "net/dialer.h"
 
 #include <stdio.h>
@@ -120,8 +120,8 @@ static void connect_failed(struct dialer *d, const struct addrinfo *ai, int stat
     try_next(d);
 }
 
-/* Where nobody listens at a port that the system gives to clients, it may give it to this one,
- * which then is connected with itself. */
+/* If no process listens at a port of the range that the system gives to clients, the system may
+ * give this very port to our socket, which is then connected with itself. */
 static int has_met_itself(const uv_tcp_t *tcp)
 {
     struct sockaddr_storage own = {0}, other = {0};

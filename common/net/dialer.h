@@ -1,11 +1,13 @@
-/* dialer - a follower's way to its driver: tries until it is there, and says what it tries.
+/* dialer - connects a follower with its driver: tries until the driver is there, and logs its
+ * tries.
  *
- * Each attempt resolves the name and tries every address it has, IPv6 and IPv4; between attempts it
- * waits from 50 ms, doubling, to 2 s, each time half to all of that (jitter, so that thousands of
- * followers do not come at once).  The log has the first failure, then one line every 5 s: address,
- * reason, attempts, time.
+ * Each attempt resolves the name and tries every address of it, IPv6 and IPv4.  The pause between
+ * attempts doubles from 50 ms to 2 s.  A random part of up to half of it is left out, so that
+ * thousands of followers do not come at once.  The log has the first failure, then one line every 5
+ * s: address, reason, attempts, time.
  *
- * Life:    dialer_new -> dialer_start -> connected -> (dialer_start again, when that one ended) ...
+ * Life:    dialer_new -> dialer_start -> connected -> (dialer_start again, when that connection
+ * ended) ...
  *          -> dialer_close, and the loop runs on until its handles are closed.
  * Threads: the loop's. */
 #ifndef NET_DIALER_H
@@ -30,8 +32,8 @@ struct dialer_options {
 int dialer_new(uv_loop_t *loop, const struct dialer_options *o, struct dialer **out,
                struct err *err);
 
-/* Look for a driver.  is_again: the last connection came to nothing, so the pauses go on growing;
- * else they start afresh, and so do the counts. */
+/* Look for a driver.  is_again: the last connection failed before it was of use, so the pauses go
+ * on growing; otherwise pauses and counts start afresh. */
 void dialer_start(struct dialer *d, int is_again);
 
 void dialer_close(struct dialer *d); /* NULL is fine; no more callbacks */

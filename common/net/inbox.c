@@ -1,3 +1,5 @@
+/* An inbox is a mailbox whose wake function is uv_async_send.
+ * One wake-up drains the whole mailbox, since libuv merges them. */
 #include "net/inbox.h"
 
 #include "base/util.h"

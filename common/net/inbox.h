@@ -1,6 +1,6 @@
-/* inbox - a mailbox whose reader is the loop: other threads' mail arrives as a callback.
+/* inbox - a mailbox whose reader is the loop: mail of other threads arrives as a callback.
  *
- * Wake-ups merge, so one may bring many; each is handed on in the order of arrival.
+ * Wake-ups merge, so one may bring many messages.  They are handed on in the order of arrival.
  *
  * Life:    inbox_init -> mail ... -> inbox_close (no thread may put any more), and the loop runs on
  *          until its handle is closed; what is left in the box is freed then.

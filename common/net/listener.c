@@ -1,3 +1,5 @@
+/* Strangers stand in one list, newest last, until they are welcomed or closed.
+ * While the list is full no connection is accepted, so the kernel's queue holds the others. */
 #include "net/listener.h"
 
 #include <stdlib.h>
@@ -42,7 +44,7 @@ static void free_when_done(struct listener *l)
         free(l);
 }
 
-/* Welcomed or closed: no stranger any more. */
+/* The connection was welcomed or closed: it is no stranger any more. */
 static void on_settled(void *arg)
 {
     struct stranger *s = arg;
@@ -123,7 +125,7 @@ static void say_rest(struct listener *l)
     l->n_said = l->n_unsaid = 0;
 }
 
-/* A flood of strangers must not become one of lines. */
+/* A flood of strangers must not become a flood of log lines. */
 static void say(struct listener *l, const char *text)
 {
     int64_t now = clock_mono_ns();
@@ -179,7 +181,7 @@ static void hand_on(struct listener *l, struct stranger *s)
     conn_on_open(s->conn, on_proven, s);
 }
 
-/* Nobody above knows of them, so nobody would close them. */
+/* The caller does not know of these connections, so only the listener can close them. */
 static void drop_unproven(struct listener *l)
 {
     struct stranger *s = l->oldest, *next;
@@ -193,7 +195,8 @@ static void drop_unproven(struct listener *l)
 
 /* ---- accepting ---- */
 
-/* Not calling uv_accept leaves the others in the kernel's queue: libuv stops polling until then. */
+/* Without uv_accept the other connections stay in the kernel's queue: libuv stops polling the
+ * socket until uv_accept is called. */
 static void accept_one(struct listener *l)
 {
     struct conn *c;

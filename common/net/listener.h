@@ -1,16 +1,16 @@
-/* listener - accepts connections, and bounds what strangers may take.
+/* listener - accepts connections, and bounds the resources that strangers may take.
  *
  * A stranger is a connection not yet welcomed (conn_welcome).  At most `max_strangers` of them
- * exist, each for at most `stranger_ms`; when the place is full, the oldest makes room once it has
- * been silent for `room_after_ms` (a follower speaks at once), and until then further ones wait in
- * the kernel's queue.
+ * exist, each for at most `stranger_ms`; when there are as many,
+ * the oldest is closed once it has been silent for `room_after_ms` (a follower speaks at once).
+ * Until then further connections wait in the kernel's queue.
  *
- * With TLS nobody above hears of a stranger before it has proven to know the secret; why one came
- * to nothing is logged here, at most LISTENER_SAYS lines in 10 s, and the others are counted.
+ * With TLS the caller does not hear of a stranger before it has proven to know the secret.  The
+ * listener logs why a stranger failed, at most LISTENER_SAYS lines in 10 s, and counts the others.
  *
  * Life:    listener_new -> accepted ... -> listener_close, and the loop runs on until its handle is
- *          closed.  Connections live on without it, but those that have not proven
- *          to know the secret are closed.
+ *          closed.  Connections outlive the listener, except those that have not proven
+ *          to know the secret: they are closed.
  * Threads: the loop's.
  * Errors:  ERR_ARG address, ERR_IO, with the remedy. */
 #ifndef NET_LISTENER_H

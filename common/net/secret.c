@@ -1,3 +1,5 @@
+/* Writing and reading the secret's file, with its checks of owner and mode.
+ * A key is never shown in a message, not even a damaged one. */
 #include "net/secret.h"
 
 #include <errno.h>
@@ -72,8 +74,8 @@ int secret_make(const char *path, struct err *err)
 
 /* ---- reading ---- */
 
-/* Whether systemd laid it out for this service (LoadCredential=): it may then stay root's, with an
- * access list that lets this user read, whose mask shows as the group's mode. */
+/* 1: systemd laid the file out for this service (LoadCredential=).  Such a file may belong to root,
+ * with an access list that lets this user read; the list's mask shows as the group's mode. */
 static int is_credential(const char *path)
 {
     const char *folder = getenv("CREDENTIALS_DIRECTORY");
@@ -120,7 +122,7 @@ static int bad_text(const char *path, const char *what, size_t len, struct err *
                    path, what, len, TEXT_LEN, 2 * SECRET_BYTES);
 }
 
-/* Never shows the text: it may be a key. */
+/* The message never shows the text, which may be a key. */
 static int parse(const char *path, const char *text, size_t len, struct secret *out,
                  struct err *err)
 {

@@ -18,12 +18,13 @@ struct secret {
     uint8_t key[SECRET_BYTES];
 };
 
-/* Make a new one in `path`, mode 0600.  A file that is there already is never touched. */
+/* Make a new secret in the file `path`, mode 0600.  An existing file is never touched. */
 int secret_make(const char *path, struct err *err);
 
-/* Read it.  The file must be a regular one of this process's user that nobody else may read or
- * write, whole and nothing else; in $CREDENTIALS_DIRECTORY, which systemd guards, it may be root's
- * and readable to its group.  secret_wipe when done; after a failure it is wiped already. */
+/* Read a secret.  The file must be a regular file of this process's user that no other user may
+ * read or write, and must hold one secret and nothing else.  In $CREDENTIALS_DIRECTORY, which
+ * systemd guards, it may belong to root and be readable to its group.  The caller wipes *out when
+ * done (secret_wipe); after a failure it is wiped already. */
 int secret_read(const char *path, struct secret *out, struct err *err);
 
 void secret_wipe(struct secret *s);

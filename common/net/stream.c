@@ -170,7 +170,7 @@ int stream_send(struct stream *s, const void *data, size_t len, void (*done)(voi
                    uv_err_name(rc));
 }
 
-/* Looks are counted, not time: one in which this loop stood still is no silence of the peer's. */
+/* Looks are counted, not time: while this loop stood still, the peer was not silent. */
 static void on_linger_look(uv_timer_t *t)
 {
     struct stream *s = t->data;

@@ -1,7 +1,7 @@
 /* stream - bytes in and out of one TCP socket.
  *
- * The lowest layer of a connection: conn.h puts frames on top of it.  Encryption goes between the
- * two, as one more layer with these same calls and callbacks; nothing above looks at the socket.
+ * This is the lowest layer of a connection; conn.h puts frames on top of it.  tls.h stands between
+ * the two, with the same calls and callbacks.  No higher layer looks at the socket.
  *
  * Life:    stream_init -> (uv_accept or uv_tcp_connect on .tcp) -> stream_start -> send, bytes ...
  *          -> stream_close -> the loop runs on -> `gone`.  From stream_init on, stream_close is
@@ -20,13 +20,13 @@
 
 struct stream_events {
     void (*bytes)(void *arg, const void *data, size_t len); /* borrowed for the call */
-    /* The other side closed (`why` is NULL), or the socket failed: said once, never after
-     * stream_close, which must follow (here or later). */
+    /* The other side closed (`why` is NULL), or the socket failed.  Called once, and never after
+     * stream_close, which must follow, in this call or later. */
     void (*ended)(void *arg, const struct err *why);
     void (*gone)(void *arg); /* the last call: the memory may be freed */
 };
 
-enum { STREAM_PATIENCE = 15 }; /* times linger_ms, for a peer that goes on taking */
+enum { STREAM_PATIENCE = 15 }; /* times linger_ms, for a peer that goes on reading */
 
 enum stream_state { STREAM_OPEN, STREAM_ENDED, STREAM_LINGERING, STREAM_CLOSED };
 
@@ -38,8 +38,8 @@ struct stream {
     void *arg;
     enum stream_state state;
     size_t queue_limit;   /* bytes that may wait to be sent */
-    size_t n_unsent;      /* lingering: what waited at the last look */
-    int n_quiet, n_looks; /* ... looks since it became less, and in all */
+    size_t n_unsent;      /* lingering: bytes that waited at the last look */
+    int n_quiet, n_looks; /* ... looks since n_unsent became less, and in all */
     int n_handles;        /* of tcp and linger, not yet closed */
     char peer[ADDR_TEXT], peer_number[ADDR_TEXT], local_number[ADDR_TEXT]; /* from stream_start */
 };
@@ -55,9 +55,10 @@ int stream_start(struct stream *s, struct err *err);
 int stream_send(struct stream *s, const void *data, size_t len, void (*done)(void *owner),
                 void *owner, struct err *err);
 
-/* No more callbacks but `gone`.  What is queued is dropped with linger_ms 0; else it is sent, the
- * sending half is closed, and the rest when the other side has closed too, or has taken nothing for
- * linger_ms of this loop's running, or not all in STREAM_PATIENCE times that. */
+/* Close; the only callback after this is `gone`.  With linger_ms 0 queued data is dropped.
+ * Otherwise it is sent and the sending half is closed.  The rest is closed when the other side has
+ * closed, too, when it has taken nothing for linger_ms (counted while this loop runs), or when it
+ * has not taken all within STREAM_PATIENCE times that. */
 void stream_close(struct stream *s, int linger_ms);
 
 #endif

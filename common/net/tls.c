@@ -160,7 +160,7 @@ static void over(struct tls *t, const struct err *why)
     t->events->stream.ended(t->arg, why);
 }
 
-/* The library wrote an alert, which still leaves. */
+/* The library has written an alert, which is still sent. */
 static void broken(struct tls *t)
 {
     struct err err, ignored;
@@ -227,7 +227,7 @@ void tls_close(struct tls *t, int linger_ms)
 
 /* ---- in ---- */
 
-/* Not what both sides agreed on: the key must have been used. */
+/* The key must have been used; any other handshake is not what both sides agreed on. */
 static int check_proof(struct tls *t)
 {
     struct err err;
@@ -304,8 +304,9 @@ static void feed(struct tls *t, const uint8_t *data, size_t len)
 
 static void answer_done(void *owner) { (void)owner; }
 
-/* So that a side without TLS, too, can say what is wrong: a fatal alert (protocol_version), which
- * wire/frame names; and to a TLS follower, what a driver without TLS answers (net/conn.c). */
+/* A side without TLS can say what is wrong, too: it gets a fatal alert (protocol_version), which
+ * wire/frame recognizes.  A TLS follower recognizes the answer of a driver without TLS
+ * (net/conn.c). */
 static void answer_plain(struct tls *t)
 {
     static const uint8_t alert[] = {TYPE_ALERT, 3, 3, 0, 2, 2, 70};
@@ -334,7 +335,7 @@ static int not_tls(struct tls *t, const uint8_t *p, struct err *err)
                    "it speaks without TLS: give dpdriver --secret-file, or leave it out here");
 }
 
-/* 1: what has come is worth an SSL object; 0: more is needed to tell. */
+/* 1: the bytes that came are worth an SSL object; 0: more are needed to tell. */
 static int judge(struct tls *t, struct err *err)
 {
     const uint8_t *p = t->head.data;

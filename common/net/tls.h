@@ -1,19 +1,20 @@
-/* tls - bytes in and out of one TCP socket, for those who hold the secret only.
+/* tls - bytes in and out of one TCP socket, only with peers that hold the secret.
  *
  * A layer over stream.h with its calls and callbacks: TLS 1.3 with a key known to both sides
- * (RFC 8446 section 2.2, psk_dhe_ke: what was recorded stays unreadable even when the key is stolen
+ * (RFC 8446 section 2.2, psk_dhe_ke: recorded traffic stays unreadable even when the key is stolen
  * later), and nothing else: no certificates, older versions, tickets or early data.  Without a
- * context it only hands through.
+ * context this layer only hands bytes through.
  *
  * A stranger costs little: an SSL object is made only when a whole ClientHello of a likely size is
- * there, 64 KiB may come before it has proven the key, and what it sends is never heard of above.
- * What is sent waits until the peer has proven the key, and is encrypted as the socket takes it.
+ * there, at most 64 KiB may come before the peer has proven the key, and no higher layer sees those
+ * bytes.  Data to send waits until the peer has proven the key, and is encrypted as the socket
+ * takes it.
  *
  * Life:    tls_context_new once, kept until the last connection is gone.  Each connection as in
  *          stream.h; `open` when the peer has proven the key (`bytes` never comes before).
- * Ends:    `ended` without why: the peer said so (close_notify).  A stream that just ends is
- *          ERR_PEER: killed, or cut by somebody.  ERR_REFUSED: the peer has not our secret, or uses
- *          none, and the text says which; ERR_PROTO: bad bytes.
+ * Ends:    `ended` without why: the peer said that it ends (close_notify).  A stream that ends
+ * without it is ERR_PEER: the peer was killed, or somebody cut the connection.  ERR_REFUSED: the
+ *          peer has another secret or none, and the text says which.  ERR_PROTO: bad bytes.
  * Threads: the loop's; a context is used by one loop. */
 #ifndef NET_TLS_H
 #define NET_TLS_H
@@ -26,7 +27,7 @@ struct tls_context; /* opaque */
 
 enum tls_role { TLS_DRIVER, TLS_FOLLOWER }; /* accepts, connects */
 
-/* `s` may be wiped afterwards.  ERR_DEVICE: the library lacks what it takes. */
+/* `s` may be wiped afterwards.  ERR_DEVICE: the library lacks something that is needed. */
 int tls_context_new(const struct secret *s, enum tls_role role, struct tls_context **out,
                     struct err *err);
 void tls_context_free(struct tls_context *c); /* NULL is fine */
@@ -46,13 +47,13 @@ struct tls {
     const struct tls_events *events;
     void *arg;
     enum tls_state state;
-    struct ssl_st *ssl; /* NULL: nothing likely has come yet */
-    struct buf head;    /* what came before it */
-    const uint8_t *in;  /* what has come and is being worked on */
+    struct ssl_st *ssl; /* NULL: no likely ClientHello has come yet */
+    struct buf head;    /* bytes that came before ssl was made */
+    const uint8_t *in;  /* bytes that have come and are being worked on */
     size_t n_in;
     struct buf out;                 /* encrypted, not yet given to the stream */
     struct tls_item *first, **last; /* to be sent, oldest first */
-    size_t n_waiting, queue_limit;  /* bytes of them; of them and the stream's at most */
+    size_t n_waiting, queue_limit;  /* bytes of these items; the limit of them and the stream's */
     size_t n_unproven;              /* bytes that came before the peer had proven the key */
     int n_late;                     /* handshake messages after the handshake */
     int is_pumping;
@@ -67,7 +68,7 @@ int tls_send(struct tls *t, const void *data, size_t len, void (*done)(void *own
              struct err *err);
 void tls_close(struct tls *t, int linger_ms);
 
-/* The peer has proven the key; always so without a context. */
+/* 1: the peer has proven the key.  Always 1 without a context. */
 int tls_is_open(const struct tls *t);
 
 #endif

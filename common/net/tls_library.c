@@ -1,3 +1,5 @@
+/* OpenSSL's side of tls.c: a BIO over the connection's own buffers, the pre-shared key, the context
+ * with everything else switched off, and its errors in words. */
 #include "net/tls_library.h"
 
 #include <openssl/err.h>
@@ -7,13 +9,15 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-/* Both sides name the key so.  Which key it is shows only in the proof, so nothing of it leaks. */
+/* Both sides name the key by this word.  The proof alone shows which key it is, so nothing of it
+ * leaks. */
 static const unsigned char identity[] = "dptrain-secret-1";
 
 #define SUITE "TLS_AES_128_GCM_SHA256"
 static const unsigned char suite_id[2] = {0x13, 0x01};
 
-/* A peer of ours never changes keys within a connection, nor says anything else that late. */
+/* A peer of ours never changes keys within a connection, and sends no other handshake message that
+ * late. */
 enum { MAX_LATE = 16 };
 
 /* ---- bytes ---- */
@@ -163,7 +167,8 @@ static int configure(struct tls_context *c)
         SSL_CTX_set_psk_find_session_callback(s, on_offer);
     } else {
         SSL_CTX_set_psk_use_session_callback(s, on_use);
-        /* Who shows a certificate instead of the key is refused: none is trusted. */
+        /* A peer that shows a certificate instead of the key is refused: no certificate is trusted.
+         */
         SSL_CTX_set_verify(s, SSL_VERIFY_PEER, NULL);
     }
     return SSL_CTX_set_min_proto_version(s, TLS1_3_VERSION) &&

@@ -1,4 +1,4 @@
-/* tls_library - what tls.c needs of OpenSSL: the context, the way to bytes, and what errors mean.
+/* tls_library - the part of OpenSSL that tls.c needs: the context, a BIO, and the text of errors.
  *
  * Threads: the loop's. */
 #ifndef NET_TLS_LIBRARY_H
@@ -15,10 +15,10 @@ struct tls_context {
     enum tls_role role;
 };
 
-/* One that reads t->in and writes t->out.  NULL: OpenSSL could not. */
+/* An SSL object that reads t->in and writes t->out.  NULL: OpenSSL could not make one. */
 SSL *tls_library_ssl(struct tls *t);
 
-/* Why the SSL call that has just failed on t did: fills *err, returns its code. */
+/* Fill *err with the reason why the last SSL call on t failed; returns its code. */
 int tls_library_explain(const struct tls *t, struct err *err);
 
 #endif
