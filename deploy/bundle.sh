@@ -1,20 +1,23 @@
 #!/bin/sh
-# bundle.sh - one tar that runs where nothing is installed: daemons, GPU plugin, tests (of the GPU
-# and others) and benchmarks, and every library they need but the C library and NVIDIA's.
+# bundle.sh - makes one tar that runs where nothing is installed.  It holds the daemons, the GPU
+# plugin, tests (of the GPU and others), benchmarks, and every library that they need but the C
+# library and NVIDIA's.
 #
-#   deploy/bundle.sh [--build DIR] [--out FILE] [MESON OPTION...]
+#   deploy/bundle.sh [--build DIR] [--out FILE] [--as-built | MESON OPTION...]
 #
 # Builds in DIR (build-bundle/) for all GPUs that -Dgpu_arch=release names, and writes FILE
-# (dptrain-VERSION-x86_64.tar.gz in the working directory).  It unpacks to one folder, to be put
-# anywhere: bin/dpdriver --nranks 2 --local.  Runs on x86-64 Linux with the C library of Debian 12
-# or a newer one.  NVIDIA's libraries are found there in the toolkit or in pip's packages;
-# bin/dpdriver --check --device cuda says where it looked.
+# (dptrain-VERSION-x86_64.tar.gz in the working directory).  --as-built builds nothing and takes
+# what DIR holds.  The tar unpacks to one folder, which may be put anywhere: bin/dpdriver --nranks 2
+# --local.  It runs on x86-64 Linux with the C library of Debian 12 or a newer one.  NVIDIA's
+# libraries are found there in the toolkit or in pip's packages; bin/dpdriver --check --device cuda
+# says where it looked.
 #
-# DPTRAIN_SKIP_DEPS=1 leaves out installing what building needs (deploy/deps.sh).
+# DPTRAIN_SKIP_DEPS=1 does not install what building needs (deploy/deps.sh).
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 build=$top/build-bundle
 out=
+as_built=no
 max_mib=40
 max_glibc=2.36
 
@@ -31,9 +34,10 @@ while [ $# -gt 0 ]; do
     case $1 in
     --build) build=$2 && shift 2 ;;
     --out) out=$2 && shift 2 ;;
+    --as-built) as_built=yes && shift ;;
     -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
     -D*) break ;;
-    *) fail "unknown argument '$1'; known: --build DIR, --out FILE, -Doption=value" ;;
+    *) fail "unknown argument '$1'; known: --build DIR, --out FILE, --as-built, -Doption=value" ;;
     esac
 done
 
@@ -44,14 +48,17 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 
-if [ ! -f "$build/build.ninja" ]; then
-    meson setup "$build" "$top" --buildtype=release -Dgpu_arch=release "$@" -Drelocatable=true \
-        >"$work/log" 2>&1 || { cat "$work/log" >&2 && fail "meson setup of $build"; }
-else
-    meson configure "$build" -Dgpu_arch=release "$@" -Drelocatable=true >"$work/log" 2>&1 ||
-        { cat "$work/log" >&2 && fail "meson configure of $build"; }
-fi
-ninja -C "$build" >"$work/log" 2>&1 || { tail -n 50 "$work/log" >&2 && fail "the build"; }
+build_all()
+{
+    if [ ! -f "$build/build.ninja" ]; then
+        meson setup "$build" "$top" --buildtype=release -Dgpu_arch=release "$@" >"$work/log" 2>&1
+    else
+        meson configure "$build" -Dgpu_arch=release "$@" >"$work/log" 2>&1
+    fi || { cat "$work/log" >&2 && fail "meson setup of $build"; }
+    ninja -C "$build" >"$work/log" 2>&1 || { tail -n 50 "$work/log" >&2 && fail "the build"; }
+}
+
+[ $as_built = yes ] || build_all "$@"
 
 version=$(meson introspect "$build" --projectinfo | sed -n 's/.*"version": *"\([^"]*\)".*/\1/p')
 name=dptrain-$version-x86_64
@@ -98,7 +105,7 @@ programs()
     done
 }
 
-# The C library is the machine's; NVIDIA's are found at run time.
+# The C library is the machine's.  NVIDIA's libraries are found at run time.
 not_ours='^(ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl)[.]so'
 nvidia='^(libcu[A-Za-z_]*|libnccl|libnv[A-Za-z-]*)[.]so'
 
@@ -117,8 +124,8 @@ while read -r soname path; do
     if [ -f "$copyright" ]; then cp -L "$copyright" "$root/licenses/$package"; fi
 done <"$work/libraries"
 
-# The machine's own libibverbs comes first: InfiniBand's drivers, which NCCL has it load, are made
-# for that one.  Ours is for machines that have none.
+# The machine's own libibverbs comes first, because the InfiniBand drivers that it loads for NCCL
+# are made for it.  Ours is for machines that have none.
 system='/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu:/lib64:/usr/lib64'
 command -v patchelf >/dev/null || fail "no patchelf here: deploy/deps.sh --bundle installs it"
 mkdir "$root/lib/fallback"
@@ -131,7 +138,7 @@ for file in "$root"/lib/libgloo.so.*; do
     [ ! -e "$file" ] || patchelf --set-rpath "\$ORIGIN:$system:\$ORIGIN/fallback" "$file"
 done
 
-# Nothing in it may want a newer C library than Debian 12 has.
+# Nothing in the bundle may need a newer C library than Debian 12 has.
 programs | while read -r file; do
     readelf -V "$file" 2>/dev/null | grep -oE 'GLIBC_[0-9]+\.[0-9]+' | sort -u |
         sed "s,\$, ${file#"$root"/},"
@@ -140,9 +147,12 @@ newest=$(tail -n 1 "$work/glibc" | sed 's/GLIBC_\([0-9.]*\) .*/\1/')
 [ "$(printf '%s\n%s\n' "$newest" $max_glibc | sort -V | tail -n 1)" = $max_glibc ] ||
     fail "$(tail -n 1 "$work/glibc") is newer than $max_glibc, which Debian 12 has: build there"
 
-# Each finds its libraries beside itself, wherever the folder is.
-for file in "$root"/bin/* "$root"/unit/*; do
+# Each program finds its libraries beside itself, wherever the folder is.  It gets an RPATH, not a
+# RUNPATH, because an RPATH holds for the libraries of the libraries, too.
+for file in "$root"/bin/* "$root"/unit/* "$root"/lib/dptrain-cuda.so; do
     { [ -f "$file" ] && is_elf "$file"; } || continue
+    own=$(patchelf --print-rpath "$file")
+    patchelf --force-rpath --set-rpath "\$ORIGIN/../lib${own:+:$own}" "$file"
     readelf -d "$file" | grep -q 'RPATH.*\$ORIGIN/../lib' || fail "${file#"$root"/} has no rpath"
 done
 

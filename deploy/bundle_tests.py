@@ -3,9 +3,10 @@
 
     bundle_tests.py BUILD SOURCE BUNDLE
 
-Of what `meson introspect --tests` names it takes the programs that need nothing but their
-arguments, and the end-to-end tests that are not slow.  Left out is what needs a compiler, a
-toolkit, PyTorch or the sources.  BUNDLE/tests/list gets a line a test, for tests/run.sh there:
+Of the tests that `meson introspect --tests` names, and that are not of suite `long`, it takes the
+programs that need nothing but their arguments, and the end-to-end tests.  It leaves out the tests
+that need a compiler, a toolkit, PyTorch or the sources.  BUNDLE/tests/list gets one line for each
+test, which tests/run.sh reads in the bundle:
 
     NAME <tab> SECONDS <tab> [VARIABLE=VALUE]... COMMAND, from the bundle's folder
 """
@@ -17,7 +18,7 @@ import subprocess
 import sys
 
 LEFT_OUT = {"plugin", "cudnn", "gpu", "fakegpu", "interop", "lint", "bench", "chroot"}
-LEFT_OUT_TESTS = {"golden/data", "golden/half", "golden/pytorch"}  # they look in the sources
+LEFT_OUT_TESTS = {"golden/data", "golden/half", "golden/pytorch"}  # these read the sources
 
 
 def inside(path, folder):
@@ -28,10 +29,10 @@ def inside(path, folder):
 class Packer:
     def __init__(self, build, source, bundle):
         self.build, self.source, self.bundle = build, source, bundle
-        self.programs = {}  # where it was built: where it lies in the bundle
+        self.programs = {}  # path in the build: path in the bundle
 
     def copy(self, path):
-        """A file or folder of the sources, at the same place of the bundle."""
+        """Copies a file or folder of the sources to the same place in the bundle."""
         name = os.path.relpath(os.path.realpath(path), os.path.realpath(self.source))
         to = os.path.join(self.bundle, name)
         os.makedirs(os.path.dirname(to), exist_ok=True)
@@ -50,14 +51,15 @@ class Packer:
         return self.programs[path]
 
     def line(self, test):
-        """Its line, or None where it cannot run from a bundle."""
+        """The line of a test, or None if the test cannot run from a bundle."""
         name, command = test["name"], test["cmd"]
         if name.split("/")[0] in LEFT_OUT or name in LEFT_OUT_TESTS:
             return None
-        slow = any(s.endswith(":slow") for s in test["suite"])
-        if name.startswith("e2e/") and not slow:
+        if any(suite.endswith(":long") for suite in test["suite"]):
+            return None
+        if name.startswith("e2e/"):
             words = ["python3"]
-        elif inside(command[0], self.build) and not slow:
+        elif inside(command[0], self.build):
             words = [self.program(command[0], name)]
         else:
             return None

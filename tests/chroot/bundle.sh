@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# The promise of deploy/bundle.sh: its tar runs where there is nothing but a kernel and a C
-# library. In a root that holds those, /proc, /dev, /etc/hosts and the unpacked bundle, the demo
-# trains on two ranks, its unit tests pass, and what is asked for a GPU names what is missing; from
-# another folder, too.
+# Tests the promise of deploy/bundle.sh: its tar runs where there is nothing but a kernel and a C
+# library.  The root here holds a C library, /proc, /dev, /etc/hosts and the unpacked bundle.  In it
+# the demo trains on two ranks, the bundle's unit tests pass, and a program that is asked for a GPU
+# names the missing libraries.  The bundle also works after it was moved to another folder.
 #
-#     tests/chroot/bundle.sh [BUNDLE.tar.gz]     without one it is made
+#     tests/chroot/bundle.sh BUNDLE.tar.gz
+#     tests/chroot/bundle.sh --build DIR     makes a bundle of what DIR holds, and tests it
 #
-# Skips (77) where it cannot work: not root, or no mount namespaces.
+# It is skipped (77) without root or mount namespaces.
 set -u
 source=$(cd "$(dirname "$0")/../.." && pwd)
 
 skip() { echo "skipped: $*" && exit 77; }
 fail() { echo "FAILED: $*" >&2 && exit 1; }
 
-# The C library of this machine, and nothing else.
+# Copies the C library of this machine, and nothing else.
 copy_libc() # ROOT
 {
     local root=$1 name path
@@ -77,7 +78,8 @@ check_gpu() # ROOT FOLDER
         "$2/bin/dpdriver" --check --nranks 1 --device cuda
 }
 
-# libibverbs is the bundle's where the machine has none, else the machine's, whose drivers fit that.
+# Programs load the machine's libibverbs, which its drivers fit, and the bundle's if the machine has
+# none.
 check_verbs() # ROOT FOLDER
 {
     local own=/usr/lib/x86_64-linux-gnu list="/lib64/ld-linux-x86-64.so.2 --list $2/bin/dpdriver"
@@ -90,8 +92,8 @@ check_verbs() # ROOT FOLDER
     rm "$1$own"/libibverbs.so.* "$1$own"/libnl-*
 }
 
-# The bundle's tests that are programs (nothing else runs there), but those that take minutes, or
-# clean up by a shell.
+# Runs the tests of the bundle that are programs, as nothing else runs there; not those that take
+# minutes or start a shell.
 check_tests() # ROOT FOLDER
 {
     [ -f "$1$2/tests/list" ] || fail 'the bundle has no tests'
@@ -156,12 +158,11 @@ unshare --mount --pid --fork true 2>/dev/null || skip 'no mount namespaces here'
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 1' INT TERM
-bundle=${1:-}
-if [ -z "$bundle" ]; then
+bundle=$1
+if [ "$bundle" = --build ]; then
     bundle=$work/bundle.tar.gz
-    # As it is published, for all its GPUs; this is where their code is compiled in CI.
-    DPTRAIN_SKIP_DEPS=1 "$source/deploy/bundle.sh" --build "$work/build" --out "$bundle" \
-        -Dwerror=true -Dtests=enabled || fail 'deploy/bundle.sh'
+    DPTRAIN_SKIP_DEPS=1 "$source/deploy/bundle.sh" --as-built --build "$2" --out "$bundle" ||
+        fail 'deploy/bundle.sh'
 fi
 [ "$(wc -c <"$bundle")" -lt $((40 << 20)) ] || fail 'more than 40 MiB'
 root=$work/root
@@ -169,8 +170,8 @@ mkdir -p "$root/opt"
 tar -C "$root/opt" -xzf "$bundle" || fail 'it does not unpack'
 folder=/opt/$(ls "$root/opt")
 copy_libc "$root"
-# Outside, its suite runs from the folder that it is in, as its benchmark would; there is no GPU, or
-# there is one.
+# Outside of the root, its GPU suite and its benchmark start from the bundle's folder, whether this
+# machine has a GPU or not.
 (cd "$root$folder" && tests/run.sh gpu --only properties) >"$work/suite" 2>&1
 status=$?
 [ $status = 77 ] || [ $status = 0 ] || { cat "$work/suite" && fail "its run.sh gpu: $status"; }

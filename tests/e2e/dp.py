@@ -324,5 +324,17 @@ class Case(unittest.TestCase):
         return daemon
 
 
+class Timed(unittest.TextTestResult):
+    """Says of each test case how long it took."""
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.started = time.monotonic()
+
+    def stopTest(self, test):
+        self.stream.writeln(f"  {time.monotonic() - self.started:.1f} s")
+        super().stopTest(test)
+
+
 def main():
-    unittest.main(verbosity=2)
+    unittest.main(testRunner=unittest.TextTestRunner(verbosity=2, resultclass=Timed))

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# fail_always: tests/run.sh must report what fails.  It runs here on small projects made to fail.
+# fail_always: tests/run.sh must report every failure.  It runs here on small projects that fail,
+# and on some whose tests fail only now and then.
 set -u
 runner=$(cd "$(dirname "$0")/.." && pwd)/run.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 n_bad=0
 
-# expect NAME STATUS LAST_LINE TEXT < meson.build: run.sh on that project must say so
+# expect NAME STATUS LAST_LINE TEXT < meson.build: run.sh on that project must say TEXT, close with
+# LAST_LINE and end with STATUS
 expect()
 {
     local name=$1 status=$2 last=$3 text=$4 got
@@ -51,6 +53,41 @@ error('the remedy')
 MESON
 
 expect no_test 1 '0 passed, 1 failed' 'no test ran' </dev/null
+
+# counting NAME SCRIPT: a test that counts its runs in the file NAME; SCRIPT finds the number in $n
+counting()
+{
+    echo "test('room/$1', sh, args: ['-c', 'echo >>$1; n=\$(wc -l <$1); $2'])"
+}
+first_fails='[ $n != 1 ] || { echo first time; exit 1; }'
+
+expect flaky 0 '4 passed, 0 failed' '    room/b: its first output is in build/flaky/' <<MESON
+test('pass', sh, args: ['-c', 'exit 0'])
+$(for name in a b c; do counting $name "$first_fails"; done)
+MESON
+for name in a b c; do
+    if ! grep -q 'first time' "$work/flaky/build/flaky/room_$name.txt" ||
+        [ "$(wc -l <"$work/flaky/build/$name")" != 3 ]; then
+        echo "flaky: room/$name must run three times, and its first output must be kept"
+        n_bad=$((n_bad + 1))
+    fi
+done
+
+expect four_flaky 1 '1 passed, 4 failed' '    room/d (build)' <<MESON
+test('pass', sh, args: ['-c', 'exit 0'])
+$(for name in a b c d; do counting $name "$first_fails"; done)
+MESON
+
+expect fails_again 1 '1 passed, 1 failed' '    room/a (build)' <<MESON
+$(counting a '[ $n = 2 ] || exit 1')
+$(counting b "$first_fails")
+MESON
+
+# A test runs again with no test beside it: the two would see each other's file.
+expect alone 0 '2 passed, 0 failed' '    room/b: its first output' <<MESON
+$(for name in a b; do counting $name "$first_fails; ! ls beside.* && touch beside.$name &&
+ sleep 0.3 && rm beside.$name"; done)
+MESON
 
 # In a bundle there is a list instead of a build; patterns choose from it.
 bundle=$work/bundle
