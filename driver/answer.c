@@ -1,3 +1,5 @@
+/* The two requests that a running driver answers, --status and --drain, as JSON.
+ * Names that peers gave are cleaned before they are shown. */
 #include "driver/answer.h"
 
 #include <jansson.h>
@@ -9,7 +11,7 @@
 #include "base/util.h"
 #include "report/status.h"
 
-/* Of a text that may hold names that peers gave. */
+/* A JSON string of a text that may hold names that peers gave. */
 static json_t *clean_string(const char *text)
 {
     char *clean = xstrdup(text);
@@ -21,7 +23,7 @@ static json_t *clean_string(const char *text)
     return o;
 }
 
-/* A line; takes o. */
+/* Append o as one line; takes o. */
 static void put(json_t *o, struct buf *out)
 {
     char *text = json_dumps(o, JSON_COMPACT);

@@ -1,18 +1,18 @@
-/* answer - what a driver says to those who talk to it through its status_socket.
+/* answer - a driver's answers to the requests that come through its status_socket.
  *
  *   status       {"text": the table, "status": {...}}: report/status.h
  *   drain WHO    {"text": a line for each that leaves, "leaving": [LEAVER, ...]}, each LEAVER
  *                {rank, spare, host, pid, when}
- *                with null for that of rank and spare which it is not: struct leaver
+ *                where rank or spare is null, whichever it is not: struct leaver
  *
- * and {"error": why not} where nothing comes of it. */
+ * or {"error": why not} if the request is refused. */
 #ifndef DRIVER_ANSWER_H
 #define DRIVER_ANSWER_H
 
 #include "base/buf.h"
 #include "session/driver.h"
 
-/* `request`: NULL when what came was no line of text. */
+/* `request`: NULL if the client did not send a line of text. */
 void answer_request(struct driver *d, int64_t now_ns, const char *request, struct buf *out);
 
 #endif

@@ -1,3 +1,5 @@
+/* The children of --local: fork and exec in their own process group, tied to this thread's life.
+ * pidfds tell when a child has ended, so that waiting needs no polling. */
 #include "driver/local.h"
 
 #include <errno.h>
@@ -242,7 +244,8 @@ static int n_running(struct local *l)
     return n;
 }
 
-/* Until one more has ended, or the time is up: pidfds are readable at the end of their process. */
+/* Wait until one more child has ended, or the time is up.  A pidfd is readable when its process has
+ * ended. */
 static void wait_for_end(struct local *l, int64_t left_ms)
 {
     for (int i = 0; i < l->n; i++) {

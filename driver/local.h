@@ -31,7 +31,8 @@ struct local {
     const struct options *options;
     int64_t restarted_ns[LOCAL_RESTARTS]; /* the latest ones */
     int n_restarts;
-    int is_killed; /* all that there were: they are gone as soon as the system has had the time */
+    int is_killed; /* all children were killed: they are gone as soon as the system has had the time
+                    */
 };
 
 /* With --local on GPUs each rank and spare has one of its own: ERR_ARG if there are too few. */
@@ -41,26 +42,30 @@ int local_check_gpus(const struct options *o, const struct job *job, struct err 
 int local_start(struct local *l, const struct options *o, int n_spares, const char *host, int port,
                 struct err *err);
 
-/* One more, for any rank.  ERR_REFUSED: LOCAL_RESTARTS were started within LOCAL_RESTARTS_MS. */
+/* Start one more, for any rank.  ERR_REFUSED: LOCAL_RESTARTS were started within LOCAL_RESTARTS_MS.
+ */
 int local_restart(struct local *l, struct err *err);
 
-/* One that has ended: 1 and *rank, *text ("exited with status 2"), *status (its exit status, 1 for
- * a signal); 0: none.  Call until 0. */
+/* Reap one follower that has ended: returns 1, its *rank, *text ("exited with status 2") and
+ * *status (its exit status, or 1 for a signal).  0: none has ended.  Call it until it returns 0. */
 int local_reap(struct local *l, int *rank, char text[64], int *status);
 
-/* The rank of this process was lost.  1: it is one of ours, and local_kill_doomed is to be called
- * after LOCAL_DOOM_MS, in which it may end by itself: a frozen one never would. */
+/* The rank of process `pid` was lost.  Returns 1 if it is one of our children: then call
+ * local_kill_doomed after LOCAL_DOOM_MS.  Until then it may end by itself; a frozen one never
+ * would. */
 int local_doom(struct local *l, pid_t pid);
 void local_kill_doomed(struct local *l);
 
-/* Nothing has begun: do not wait for who may still be looking for the driver. */
+/* Training has not begun: kill all children, which may still be looking for the driver. */
 void local_kill(struct local *l);
 
-/* The job is over, and its driver listens no more: who is none of its ranks has not been told by
- * it, and may be looking for it still, such as one that was to replace another: it is to stop. */
+/* The job is over, and its driver listens no more.  A child that is none of the job's ranks has not
+ * been told, and may still be looking for the driver, such as a replacement that came late.  Stop
+ * it. */
 void local_dismiss(struct local *l, const struct status *last);
 
-/* Wait until all have ended by themselves, for at most patience_ms; then they are killed. */
+/* Wait for at most patience_ms until all children have ended by themselves; then kill the others.
+ */
 void local_end(struct local *l, int patience_ms);
 
 #endif

@@ -1,4 +1,6 @@
-/* dpdriver - rank 0 of a job: reads the command line and the job, then server_run. */
+/* dpdriver - rank 0 of a job.
+ *
+ * Reads the command line and the job, then calls server_run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +17,8 @@
 #include "driver/server.h"
 #include "net/secret.h"
 
-/* Where --resume finds its run when nothing says which: that of the demo, or of --set name=NAME. */
+/* The run that --resume goes on with if nothing names one: the demo's, or that of --set name=NAME.
+ */
 static char *default_run(const struct options *o)
 {
     const char *names[ARG_MAX_LIST];
@@ -133,8 +136,8 @@ static int make_secret(const char *path)
     return STATUS_OK;
 }
 
-/* Run with the command as it must be given where the environment does not say how many ranks: it is
- * shown to the user, for going on. */
+/* Run with the command line as the user must give it to go on: with --nranks, if only the
+ * environment said how many ranks there are.  The command is shown to the user. */
 static int run_in_environment(struct options *o, int argc, char **argv, int64_t start_ns)
 {
     char option[] = "--nranks", value[24];

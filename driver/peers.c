@@ -1,3 +1,5 @@
+/* A sorted array of peers: numbers only grow, so adding is appending, and finding is a binary
+ * search. The session names connections by these numbers alone. */
 #include "driver/peers.h"
 
 #include <stdlib.h>

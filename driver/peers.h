@@ -1,6 +1,6 @@
-/* peers - the connections of a driver, by the number that its session knows them by.
+/* peers - the connections of a driver, by the number that its session uses for them.
  *
- * Numbers grow and are never used twice, so the array is sorted by itself.
+ * Numbers grow and are never used twice, so the array is always sorted.
  *
  * Life:    zeroed -> peers_add ... -> peers_fini.  Conns are borrowed. */
 #ifndef DRIVER_PEERS_H
@@ -18,12 +18,12 @@ struct peer {
 };
 
 struct peers {
-    struct peer **peer; /* [n], by number; each stays where it is while it is here */
+    struct peer **peer; /* [n], by number; a peer does not move while it is here */
     size_t n, cap;
     int64_t last; /* number given last */
 };
 
-struct peer *peers_add(struct peers *p, struct conn *c, void *owner); /* with the next number */
+struct peer *peers_add(struct peers *p, struct conn *c, void *owner); /* gives it the next number */
 struct conn *peers_find(const struct peers *p, int64_t number);       /* NULL: not here */
 struct conn *peers_remove(struct peers *p, int64_t number);           /* the same */
 void peers_fini(struct peers *p);

@@ -1,3 +1,5 @@
+/* The status socket: a few short-lived clients, each with a timer of its own, on the driver's loop.
+ * The other end, for --status and --drain, blocks; it is at the end of this file. */
 #include "driver/status_socket.h"
 
 #include <errno.h>
@@ -100,8 +102,8 @@ static void answer(struct client *c, const char *request)
         end_client(c);
 }
 
-/* Who asked may have lost patience while this process was stopped: what it was told has failed
- * must not be done then. */
+/* The client may have lost patience while this process was stopped.  It was told then that its
+ * request failed, so the request must not be done any more. */
 static int is_gone(const struct client *c)
 {
     struct pollfd p = {0};
@@ -110,7 +112,7 @@ static int is_gone(const struct client *c)
            (poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR));
 }
 
-/* The rest of the line's room. */
+/* Read into the room that is left for the line. */
 static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *out)
 {
     struct client *c = h->data;
@@ -183,7 +185,7 @@ static int bind_in(int folder, int *out, struct err *err)
     if (fd < 0)
         return err_sys(err, errno, "a UNIX socket");
     unlinkat(folder, aside, 0);
-    /* Before it has a name, so that it never is anybody else's to open. */
+    /* The mode is set before the socket has a name, so no other user can open it at any moment. */
     if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0 ||
         fchmodat(folder, aside, 0600, 0) < 0) {
         err_sys(err, errno, "%s", aside);
@@ -257,8 +259,8 @@ void status_socket_close(struct status_socket *s)
 
 /* ---- the other end ---- */
 
-/* A call with a time limit is broken off where this process is stopped and goes on (Ctrl-Z, fg):
- * then it begins anew. */
+/* A call with a time limit is interrupted if this process is stopped and continued (Ctrl-Z, fg).
+ * Then it begins anew. */
 
 static ssize_t send_whole(int fd, const struct buf *line)
 {
@@ -290,7 +292,8 @@ static int connect_patiently(int fd, const struct sockaddr_un *a)
     return rc;
 }
 
-/* Who is turned away at once may not even take the request: what it has to say comes first. */
+/* A driver that turns this client away may not even read the request.  So its answer is read first.
+ */
 static int send_line(int fd, const char *request, struct err *err)
 {
     struct buf line = {0};

@@ -1,12 +1,13 @@
 /* status_socket - RUN_DIR/status.sock, where `dpdriver --status` and `--drain` talk to a driver.
  *
- * Only this user may connect (mode 0600).  Who does sends one line and is sent one JSON object and
- * the end (driver/answer.h).  The line is bounded before it is read; what is none is answered, too.
- * A client that does not send its line or read its answer is closed after a while and holds nobody
- * up; more than a few at once are turned away.
+ * Only this user may connect (mode 0600).  A client sends one line; it gets one JSON object, and
+ * the connection is closed (driver/answer.h).  The line is bounded before it is read; bytes that
+ * are no line are answered, too.  A client that does not send its line or read its answer is closed
+ * after a while and delays nothing; more than STATUS_CLIENTS at once are turned away.
  *
  * The path may be longer than an address can hold: it is reached through the folder's descriptor.
- * What a killed driver left is replaced: who has claimed the run directory is its only driver.
+ * A socket that a killed driver left is replaced: the process that has claimed the run directory is
+ * its only driver.
  *
  * Life:    status_socket_open -> ... -> status_socket_close; freed when the loop has closed it.
  * Threads: the loop's.
@@ -27,8 +28,8 @@ enum {
 
 struct status_socket;
 
-/* `answer` appends what a client is sent for its request, of printable ASCII; NULL: it sent
- * something else. */
+/* `answer` appends the answer to a client's request.  `request` is printable ASCII; NULL: the
+ * client sent something else. */
 int status_socket_open(uv_loop_t *loop, const char *run_dir,
                        void (*answer)(void *arg, const char *request, struct buf *out), void *arg,
                        struct status_socket **out, struct err *err);
@@ -38,8 +39,8 @@ void status_socket_close(struct status_socket *s); /* and remove it from the fol
 
 enum { STATUS_NOBODY = 1 };
 
-/* What the driver of `run_dir` answers, appended to *out.  STATUS_NOBODY: none is running there.
- * ERR_TIMEOUT: it does not answer; ERR_IO. */
+/* Ask the driver of `run_dir` and append its answer to *out.  STATUS_NOBODY: no driver is running
+ * there.  ERR_TIMEOUT: it does not answer; ERR_IO. */
 int status_socket_ask(const char *run_dir, const char *request, struct buf *out, struct err *err);
 
 /* 0: a driver is running there; else as status_socket_ask. */

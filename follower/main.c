@@ -1,4 +1,6 @@
-/* dpfollower - one more rank of a job: reads the command line, then client_run. */
+/* dpfollower - one more rank of a job.
+ *
+ * Reads the command line, then calls client_run. */
 #include <stdio.h>
 
 #include "base/log.h"

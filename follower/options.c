@@ -1,3 +1,5 @@
+/* dpfollower's table of options, and the values that a launcher's environment gives.
+ * The command line takes precedence. */
 #include "follower/options.h"
 
 #include <arpa/inet.h>
@@ -93,8 +95,8 @@ static int parse_root(struct options *o, struct err *err)
     return 0;
 }
 
-/* What was not given may stand in the environment (daemon/launch.h).  Task 0 of a launcher that
- * starts followers alone is no driver: it takes what rank it gets. */
+/* Values that were not given may stand in the environment (daemon/launch.h).  Task 0 of a launcher
+ * that starts only followers is no driver: it takes any rank. */
 static int ask_launcher(struct options *o, struct err *err)
 {
     struct launch l;

@@ -1,4 +1,6 @@
-/* options - dpfollower's command line. */
+/* options - dpfollower's command line.
+ *
+ * A launcher's environment gives what the command line leaves out (daemon/launch.h). */
 #ifndef FOLLOWER_OPTIONS_H
 #define FOLLOWER_OPTIONS_H
 
@@ -17,7 +19,7 @@ struct options {
     int rank;                          /* -1: any */
     const char *data;                  /* NULL: the job's */
     int once;
-    int64_t wait_s; /* -1: not given, nor wanted (without once) */
+    int64_t wait_s; /* -1: not given, or of no use (without --once) */
     struct daemon_options common;
     char advertise[ADDR_TEXT];          /* --iface's address, or "" */
     char from_environment[LAUNCH_TEXT]; /* what a launcher's variables gave, for the log, or "" */
@@ -28,7 +30,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err);
 
 void options_help(FILE *f);
 
-/* Whether a driver at `number` may be talked to without --insecure.  ERR_ARG. */
+/* 0: this follower may talk to a driver at address `number` without --insecure; else ERR_ARG. */
 int options_check_peer(const struct options *o, const char *number, struct err *err);
 
 #endif

@@ -1,3 +1,5 @@
+/* The table of options drives getopt_long, the checks of values, and the help.
+ * A word that is no option is answered with the option that resembles it most. */
 #include "daemon/args.h"
 
 #include <getopt.h>
@@ -17,7 +19,7 @@ static const struct arg *arg_of(const struct arg_group *groups, int code)
     return &groups[(code - CODE_BASE) / GROUP_SIZE].args[(code - CODE_BASE) % GROUP_SIZE];
 }
 
-/* getopt's table, with codes that arg_of takes back. */
+/* getopt's table; arg_of turns its codes back into options. */
 static struct option *long_options(const struct arg_group *groups, size_t n_groups)
 {
     struct option *o;

@@ -3,7 +3,8 @@
  * Options are long ones (--name VALUE or --name=VALUE); an unambiguous beginning is enough.  When
  * one is given twice, the last counts.
  *
- * Errors: ERR_ARG, and ERR_UNSUPPORTED for what this build has not; one line with the remedy. */
+ * Errors: ERR_ARG; ERR_UNSUPPORTED for an option that this build cannot serve.  One line with the
+ * remedy. */
 #ifndef DAEMON_ARGS_H
 #define DAEMON_ARGS_H
 
@@ -18,7 +19,7 @@ enum arg_type {
     ARG_TEXT,   /* const char *, of argv; must not be empty */
     ARG_INT,    /* int64_t, min..max */
     ARG_CHOICE, /* int: index in `choices` */
-    ARG_LIST,   /* struct arg_list: all that were given */
+    ARG_LIST,   /* struct arg_list: all values given */
 };
 
 enum { ARG_MAX_LIST = 64 };
@@ -30,7 +31,7 @@ struct arg_list {
 
 struct arg {
     const char *name;  /* without the dashes */
-    const char *value; /* as the help names it: "FILE"; NULL: takes none */
+    const char *value; /* the value's name in the help: "FILE"; NULL: takes none */
     enum arg_type type;
     size_t offset; /* of its field in the group's struct */
     int64_t min, max;
@@ -45,7 +46,7 @@ struct arg_group { /* options that are shown together */
     void *into; /* the struct to fill, which holds the defaults */
 };
 
-/* Fill the groups' structs from argv.  Anything that is no option is refused. */
+/* Fill the groups' structs from argv.  A word that is no option is refused. */
 int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char **argv,
                struct err *err);
 

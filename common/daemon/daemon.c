@@ -1,3 +1,5 @@
+/* Actions out of the session machine and events into it, on one loop.
+ * daemon_enter and daemon_leave bracket every event, whoever brings it. */
 #include "daemon/daemon.h"
 
 #include <signal.h>
@@ -10,7 +12,7 @@
 
 /* ---- actions ---- */
 
-/* An engine that cannot be made is a fault like any other: the machine tells everybody. */
+/* An engine that cannot be made is a fault like any other: the machine tells all ranks. */
 static void report_no_engine(struct daemon *d, int64_t generation, const struct err *err)
 {
     struct report *r = report_new(REPORT_FAULT, generation);
@@ -59,7 +61,7 @@ static void drop(struct daemon *d, enum injection_how how)
         d->hooks->cut(d->arg);
 }
 
-/* What was said of it before has left: a send is tried at once. */
+/* Messages about it have left by now, since a send is tried at once. */
 static void inject(struct daemon *d, const struct injection *f)
 {
     if (f->what == INJECTION_KILL)
@@ -74,7 +76,7 @@ static void inject(struct daemon *d, const struct injection *f)
 
 int daemon_is_deaf(const struct daemon *d) { return d->is_deaf; }
 
-/* The machine queues no more than an answer to this, so that the order of its actions stays. */
+/* The machine queues nothing but its answer to this, so the order of its actions stays. */
 static void hand_ring(struct daemon *d)
 {
     struct collective c[RING_LEN];
@@ -278,7 +280,7 @@ static void catch_signals(struct daemon *d)
     for (int i = 0; i < DAEMON_SIGNALS; i++) {
         uv_signal_t *s = &d->signal[d->n_signals];
 
-        /* Ignored from the start, as by nohup: leave it so. */
+        /* The signal was ignored from the start, as by nohup: leave it so. */
         if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN)
             continue;
         uv_signal_init(&d->loop, s);

@@ -1,11 +1,12 @@
-/* daemon - what dpdriver and dpfollower do around their session machine.
+/* daemon - the process around a session machine, in both dpdriver and dpfollower.
  *
- * One loop; an engine made when the machine's first command comes, whose reports arrive through an
- * inbox; a timer for the machine's deadline; signals.  A daemon feeds its machine like this:
+ * It holds one loop; an engine, made when the machine's first command comes, whose reports arrive
+ * through an inbox; a timer for the machine's deadline; and signals.  A daemon feeds its machine
+ * like this:
  *
  *     int64_t now = daemon_enter(d);           the time; a tick that is due comes first, so that
- *     driver_message(driver, now, conn, m);    a stall of this process is not held against others
- *     daemon_leave(d);                         does the actions that came of it
+ *     driver_message(driver, now, conn, m);    a stall of this process is not held against peers
+ *     daemon_leave(d);                         does the actions that follow
  *
  * Life:    daemon_init -> daemon_attach (a machine) ... daemon_detach -> daemon_close.
  * Threads: the loop's. */
@@ -37,7 +38,7 @@ struct daemon_machine {
     void (*ring)(void *m, int64_t now_ns, const struct collective *c, int n);
 };
 
-/* What differs between the daemons; called from daemon_leave, one after another. */
+/* The calls that differ between the two daemons; made from daemon_leave, one after another. */
 struct daemon_hooks {
     void (*send)(void *arg, int64_t conn, struct frame *f); /* takes f */
     void (*trust)(void *arg, int64_t conn);
@@ -74,29 +75,29 @@ int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
                 const struct engine_options *engine, struct err *err);
 void daemon_attach(struct daemon *d, const struct daemon_machine *calls, void *machine);
 
-/* Forget the machine, and free its engine.  is_engine_stuck: its thread will not end: it is left
- * behind, and the process must end by _exit (daemon_close does). */
+/* Forget the machine, and free its engine.  is_engine_stuck: the engine's thread will not end.  It
+ * is left alone then, and the process must end by _exit, as daemon_close does. */
 void daemon_detach(struct daemon *d, int is_engine_stuck);
 
-/* 1: what comes in is to be dropped unread. */
+/* 1: incoming messages are to be dropped unread. */
 int daemon_is_deaf(const struct daemon *d);
 
 int64_t daemon_enter(struct daemon *d);
 void daemon_leave(struct daemon *d);
 
-/* Closes what daemon_init opened and runs the loop until every handle of it is closed, the caller's
- * too, which must have been told to close.  Returns `status`. */
+/* Close all that daemon_init opened, and run the loop until every handle is closed, the caller's,
+ * too: the caller must have begun to close its own.  Returns `status`. */
 int daemon_close(struct daemon *d, int status);
 
 /* ---- the process ---- */
 
-/* First thing in main: where standard input, output or error is closed, /dev/null takes its place,
- * or else the first socket or file opened would. */
+/* The first call in main.  If standard input, output or error is closed, open /dev/null in its
+ * place; otherwise the first socket or file that is opened would take it. */
 void daemon_open_standard(void);
 
-/* Before anything is opened.  What libraries read from the environment when they are loaded can
- * only be set there: where it is not, set it and execute this program once more.  Returns when main
- * began (clock_mono_ns); the second execution does not change it. */
+/* Call this before anything is opened.  Some libraries read the environment when they are loaded.
+ * If a variable that they need is missing, set it and execute this program once more.  Returns the
+ * time when main began (clock_mono_ns); the second execution does not change it. */
 int64_t daemon_process_setup(char **argv);
 
 struct daemon_host {
@@ -127,18 +128,19 @@ extern const size_t n_daemon_args;
 int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEXT],
                          struct err *err);
 
-/* Set what NCCL is to find in the environment, by --test-shared-gpu and --iface (whose address is
- * `advertise`).  In main, before any thread: daemon/shared_gpu.h, daemon/network.h. */
+/* Set NCCL's environment by --test-shared-gpu and --iface, whose address is `advertise`.  Call it
+ * in main, before any thread starts: daemon/shared_gpu.h, daemon/network.h. */
 void daemon_set_nccl(const struct daemon_options *o, const char *advertise);
 
-/* Once it is known that this process computes on a GPU: warn where NCCL will not go by --iface. */
+/* Call this once it is known that this process computes on a GPU: warn if NCCL will not use
+ * --iface. */
 void daemon_check_nccl(const struct daemon_options *o);
 
-/* What connections need with --secret-file, for tls_context_free; without it NULL. */
+/* The TLS context for --secret-file, which the caller frees; NULL without that option. */
 int daemon_tls(const struct daemon_options *o, enum tls_role role, struct tls_context **out,
                struct err *err);
 
-/* Exit status for a failure before training: ours or the user's. */
+/* The exit status for a failure before training: STATUS_USAGE if the user can mend it. */
 int daemon_status_of(const struct err *err);
 
 #endif

@@ -1,3 +1,5 @@
+/* Reading a launcher's variables, each with its range checked, and Slurm's node lists.
+ * Only the first host of a list is needed, so only that is expanded. */
 #include "daemon/launch.h"
 
 #include <ctype.h>

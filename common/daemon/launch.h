@@ -3,15 +3,15 @@
  * torchrun and scripts like it set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; Open MPI's mpirun
  * OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE; Slurm's srun SLURM_PROCID, SLURM_NTASKS and
  * SLURM_STEP_NODELIST.  Rank and size come from one launcher: the first in this order that set
- * either, since the inner one of two is the one that started us (mpirun within a Slurm job leaves
- * SLURM_PROCID of the batch script behind).  Address and port come from MASTER_ADDR and MASTER_PORT
- * whoever set them; without those, under srun, the driver is looked for on the first host of the
- * step, where task 0 runs unless srun was told otherwise.
+ * either, since of two launchers the inner one started this process (mpirun within a Slurm job
+ * leaves the batch script's SLURM_PROCID set).  Address and port come from MASTER_ADDR and
+ * MASTER_PORT, whichever launcher set them.  Without those, under srun, the driver is looked for on
+ * the first host of the step, where task 0 runs unless srun was told otherwise.
  *
- * What the command line says goes before all of this: the caller's business.
+ * The command line takes precedence over all of this; the caller sees to that.
  *
  * Threads: any, while nobody changes the environment.
- * Errors:  ERR_ARG: the variable, what it holds, what is wanted, the option to give instead. */
+ * Errors:  ERR_ARG: the variable, its value, the value wanted, and the option to give instead. */
 #ifndef DAEMON_LAUNCH_H
 #define DAEMON_LAUNCH_H
 
@@ -22,7 +22,7 @@
 
 enum { LAUNCH_TEXT = 512 };
 
-/* For each value the variable that it came from; NULL: nothing says, and the value is not set. */
+/* Each value, and the variable that it came from; NULL: no variable says it, and it is not set. */
 struct launch {
     int64_t rank, n_ranks; /* 0 <= rank < n_ranks where both are known */
     int64_t port;          /* 1..65535 */
@@ -33,8 +33,8 @@ struct launch {
 /* get: getenv, or a test's own. */
 int launch_read(char *(*get)(const char *name), struct launch *out, struct err *err);
 
-/* What is set of it, for a log: "rank 2 (SLURM_PROCID), driver gpu03 (SLURM_STEP_NODELIST)"; "" for
- * nothing. */
+/* The values that are set, for a log: "rank 2 (SLURM_PROCID), driver gpu03 (SLURM_STEP_NODELIST)";
+ * "" for nothing. */
 void launch_describe(const struct launch *l, char out[LAUNCH_TEXT]);
 
 /* The first host of a Slurm node list such as "gpu[03-07,9],login1": "gpu03".  The result, at most

@@ -1,3 +1,5 @@
+/* NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY: set by the first process, checked by it alone.
+ * A variable of our own tells the processes that it starts. */
 #include "daemon/network.h"
 
 #include <stdio.h>
@@ -9,10 +11,10 @@
 
 static const char name[] = "NCCL_SOCKET_IFNAME";
 
-/* The process that warns: the first one, not those that it starts. */
+/* Set by the process that warns: the first one.  The processes that it starts stay silent. */
 static const char teller[] = "DPTRAIN_NETWORK_PID";
 
-/* "=eth0" is that interface, "eth0" each whose name begins so. */
+/* For NCCL "=eth0" means that interface, "eth0" every interface whose name begins so. */
 static int is_same(const char *value, const char *iface)
 {
     return strcmp(value + (*value == '='), iface) == 0;
@@ -21,7 +23,7 @@ static int is_same(const char *value, const char *iface)
 /* "eth0:1" is a label of one address of eth0; NCCL reads port 1 of eth0's first address. */
 static int is_label(const char *iface) { return strchr(iface, ':') != NULL; }
 
-/* What the user set, or NULL; NCCL takes an empty one for none. */
+/* The user's value, or NULL.  NCCL takes an empty value for none. */
 static const char *set_already(void)
 {
     const char *value = getenv(name);

@@ -1,3 +1,5 @@
+/* The service manager is told through libsystemd.
+ * notify_none.c takes the place of this file in a build without it. */
 #include "daemon/notify.h"
 
 #include <stdlib.h>

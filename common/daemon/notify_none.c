@@ -1,4 +1,5 @@
-/* notify.c's place in a build without libsystemd. */
+/* This file takes the place of notify.c in a build without libsystemd.
+ * No service manager is ever told anything. */
 #include "daemon/notify.h"
 
 int notify_is_wanted(void) { return 0; }

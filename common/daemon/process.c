@@ -1,4 +1,5 @@
-/* The parts of daemon/daemon.h that concern the process and its options, not the loop. */
+/* The part of daemon/daemon.h that concerns the process and its options.
+ * The loop is in daemon.c. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ void daemon_open_standard(void)
 }
 
 /* OpenMP's workers must sleep, not spin, while they wait: a spinning one keeps the collectives'
- * thread from the core.  libgomp reads this once, when it is loaded.  What the user set stays. */
+ * thread from the core.  libgomp reads this once, when it is loaded.  The user's value stays. */
 static const struct {
     const char *name, *value;
 } environment[] = {
@@ -43,8 +44,8 @@ static void raise_file_limit(void)
     }
 }
 
-/* When main began, for the program that it becomes by execv.  (The process may be older: a script
- * that built for minutes and then became dpdriver.) */
+/* The time when main began, handed to the program that execv starts.  The process may be older than
+ * that: a script may build for minutes and then become dpdriver. */
 static const char start_name[] = "DPTRAIN_START_NS";
 
 static int64_t take_start(void)
@@ -56,8 +57,9 @@ static int64_t take_start(void)
     return start_ns > 0 ? start_ns : clock_mono_ns();
 }
 
-/* By its own path, so that ps and pgrep go on naming it; through /proc when that has moved.  Comes
- * back only where neither works: slower, but correct. */
+/* Execute the program again: by its own path, so that ps and pgrep go on naming it, or through
+ * /proc if the file has moved.  Returns only if neither works; then the process is slower, but
+ * correct. */
 static void become_self(char **argv, int64_t start_ns)
 {
     char text[24], path[4096];
@@ -134,8 +136,8 @@ const struct arg daemon_args[] = {
 
 const size_t n_daemon_args = ARRAY_LEN(daemon_args);
 
-/* Its faults are the command line's: said before anything else is done.  Not kept: daemon_tls reads
- * it again. */
+/* A bad secret file is a fault of the command line and is named before anything else is done.  The
+ * secret is not kept: daemon_tls reads it again. */
 static int check_secret(const struct daemon_options *o, struct err *err)
 {
     struct secret s;

@@ -1,3 +1,5 @@
+/* The watchdog's timer: feeds the service manager while loop and engine live.
+ * The first beat comes at once, then two in each interval that the watchdog allows. */
 #include "daemon/pulse.h"
 
 #include <string.h>
@@ -9,7 +11,7 @@
 
 enum { STATUS_MS = 5000 };
 
-/* For a daemon that does not know its job's deadlines: three times the longest default. */
+/* A daemon does not know its job's deadlines: three times the longest default. */
 static const int64_t default_patience_ns = INT64_C(1800) * 1000000000;
 
 void pulse_init(struct pulse *p, uv_loop_t *loop, const struct pulse_events *events, void *arg)

@@ -18,9 +18,9 @@
 #include "session/command.h"
 
 struct pulse_events {
-    /* What the engine does; 0: there is none now. */
+    /* Fill *out with what the engine does; 0: there is no engine now. */
     int (*progress)(void *arg, struct progress *out);
-    /* How the daemon is doing; the first line is shown. */
+    /* Append how the daemon is doing; the first line is shown. */
     void (*summary)(void *arg, struct buf *out);
 };
 
@@ -29,13 +29,13 @@ struct pulse {
     const struct pulse_events *events;
     void *arg;
     int64_t engine_patience_ns;
-    int is_dead; /* said so already */
+    int is_dead; /* the log has said so already */
 };
 
-/* Does nothing from here on when no service manager asked. */
+/* If no service manager asked, the pulse does nothing from here on. */
 void pulse_init(struct pulse *p, uv_loop_t *loop, const struct pulse_events *events, void *arg);
 
-/* Whether the engine counts as alive at now_ns. */
+/* 1: the engine counts as alive at now_ns. */
 int pulse_is_alive(const struct pulse *p, int64_t now_ns);
 
 /* Tell the service manager that the daemon is ready; the first beat comes at once. */

@@ -1,3 +1,5 @@
+/* The environment with which NCCL lets several ranks use one GPU.
+ * Only tests need it: ranks that share a GPU take turns. */
 #include "daemon/shared_gpu.h"
 
 #include <stdio.h>

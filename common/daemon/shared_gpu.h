@@ -1,11 +1,12 @@
-/* shared_gpu - --test-shared-gpu: several ranks on one GPU, for tests where there is but one.
+/* shared_gpu - --test-shared-gpu: several ranks on one GPU, for tests on a machine with one GPU.
  *
- * NCCL reads its environment when it is first used, and getenv is not safe beside setenv: so this
- * comes in main, before any thread.  All ranks must be on one machine, and all be told so. */
+ * NCCL reads its environment when it is first used, and getenv is not safe beside setenv.  So this
+ * is called in main, before any thread starts.  All ranks must be on one machine, and all need the
+ * option. */
 #ifndef DAEMON_SHARED_GPU_H
 #define DAEMON_SHARED_GPU_H
 
-/* Set what lets NCCL run so, replacing what the user set, and say so as a warning. */
+/* Set the environment with which NCCL accepts that, replacing the user's values, and warn of it. */
 void daemon_share_gpu(void);
 
 #endif

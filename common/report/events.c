@@ -1,3 +1,5 @@
+/* One function for each event that has fields of its own; the others have a name and a time only.
+ * A line is built whole before it is written. */
 #include "report/events.h"
 
 #include <errno.h>
@@ -82,7 +84,7 @@ static void put_numbers(json_t *o, const char *key, const double *v, int n)
     json_object_set_new(o, key, a);
 }
 
-/* A line that went out in part would make the next one unreadable too: take it back. */
+/* A line that was written in part would make the next line unreadable, too: take it back. */
 static void line_lost(struct events *e, off_t before, ssize_t n, int errnum)
 {
     if (n > 0 && ftruncate(e->fd, before) < 0)

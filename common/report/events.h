@@ -1,15 +1,16 @@
 /* events - events.jsonl, the machine-readable record of a run.
  *
  * One JSON object a line, each written by one write(2) to a file opened with O_APPEND, so a reader
- * sees whole lines only, and a killed driver leaves at most one torn line (report/run_dir cuts it
- * on --resume).  Every object has `event` and `time` (Unix seconds).  Names and fields are a
+ * sees whole lines only.  A killed driver leaves at most one torn line, which report/run_dir cuts
+ * on
+ * --resume.  Every object has `event` and `time` (Unix seconds).  Names and fields are a
  * contract with users' scripts: add, never change.  A number that is not finite is written as null;
  * one that was not measured is left out.
  *
  * Life:    events_new -> events_add ... -> events_free.
  * Threads: one at a time.
- * Errors:  a line that cannot be written (disk full) is taken back, said once in the log, and
- *          counted; the job goes on. */
+ * Errors:  a line that cannot be written (disk full) is taken back and counted, and the log says so
+ *          once.  The job goes on. */
 #ifndef REPORT_EVENTS_H
 #define REPORT_EVENTS_H
 
@@ -24,7 +25,7 @@ struct events; /* opaque */
 struct events *events_new(int fd, const char *path, const char *device);
 void events_free(struct events *e); /* NULL is fine */
 
-/* Write one event; EVENT_PROGRESS is none of the record's and skipped. */
+/* Write one event.  EVENT_PROGRESS does not belong to the record and is skipped. */
 void events_add(struct events *e, const struct session_event *ev);
 
 int64_t events_lost(const struct events *e); /* lines that could not be written */

@@ -1,3 +1,5 @@
+/* An incident as JSON, written aside and renamed under the first free number.
+ * At most INCIDENTS_MOST files are kept in a run directory. */
 #include "report/incidents.h"
 
 #include <errno.h>

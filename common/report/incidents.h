@@ -1,5 +1,5 @@
-/* incidents - what the ranks last did, each time that something kept them all waiting: a JSON file
- * for each in the run directory.
+/* incidents - a JSON file in the run directory for each time that something kept all ranks waiting,
+ * with the last collectives of every rank.
  *
  * RUN_DIR/incidents/incident-1.json ...: {time, message, generation, stage, nranks, ranks: [{rank,
  * host, pid, behind, phase, step, bucket, phase_seconds, heard_seconds, collectives: [{generation,

@@ -1,3 +1,5 @@
+/* Reads the inject events of a run's events.jsonl, line by line.
+ * A line that is no JSON (a torn last one) is skipped. */
 #include "report/injected.h"
 
 #include <jansson.h>

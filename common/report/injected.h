@@ -1,4 +1,4 @@
-/* injected - which faults on purpose a run has had already, by its events.jsonl.
+/* injected - finds out from events.jsonl which faults on purpose a run has had already.
  *
  * Threads: any. */
 #ifndef REPORT_INJECTED_H
@@ -6,7 +6,8 @@
 
 #include "inject/inject.h"
 
-/* Mark those in the list as spent; how many.  A file that cannot be read tells of none. */
+/* Mark the faults of the list that have happened as spent; returns how many.  A file that cannot be
+ * read holds none. */
 int injected_spend(const char *events_path, struct injection_list *l);
 
 #endif

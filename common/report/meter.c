@@ -1,3 +1,5 @@
+/* The live line: formatted to the terminal's width and redrawn in place.
+ * Log lines of any thread clear it first; the next reading draws it again. */
 #include "report/meter.h"
 
 #include <math.h>
@@ -84,7 +86,7 @@ size_t meter_format(char *out, size_t cap, size_t width, const struct meter_read
     return len;
 }
 
-/* Other threads' log lines come here too: only the one that finds the line drawn clears it. */
+/* Log lines of other threads come here, too.  Only the one that finds the line drawn clears it. */
 void meter_clear(void)
 {
     if (atomic_exchange(&meter.drawn, 0) && write(meter.fd, clear_line, sizeof clear_line - 1) < 0)

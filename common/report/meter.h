@@ -1,13 +1,13 @@
-/* meter - the live line on a terminal: what training is doing now.
+/* meter - the live line on a terminal that shows what training does now.
  *
  *   epoch 3/10  step 712/2350  loss 0.0531  9,120 samples/s  ETA 1:23
  *
- * Redrawn in place, at most five times a second.  On anything but a terminal it draws nothing, and
- * the daemon logs one line per epoch instead.
+ * The line is redrawn in place, at most five times a second.  On anything but a terminal nothing is
+ * drawn, and the daemon logs one line per epoch instead.
  *
- * Life:    meter_start -> meter_show ... -> meter_stop.  One in a process, as there is one standard
- *          error; meter_start makes log lines clear it first.
- * Threads: the main thread; log lines of other threads may come between at any time. */
+ * Life:    meter_start -> meter_show ... -> meter_stop.  There is one meter in a process, since
+ * there is one standard error; meter_start makes log lines clear it first. Threads: the main
+ * thread; log lines of other threads may come between at any time. */
 #ifndef REPORT_METER_H
 #define REPORT_METER_H
 
@@ -21,7 +21,7 @@ struct meter_reading {
     double loss, samples_per_second;
 };
 
-/* `fd` is standard error.  Returns whether it is a terminal, so whether anything will be drawn. */
+/* `fd` is standard error.  Returns 1 if it is a terminal, so that the line will be drawn. */
 int meter_start(int fd);
 void meter_show(const struct meter_reading *r, int64_t now_ns); /* now_ns: clock_mono_ns */
 void meter_clear(void);                                         /* until the next reading */

@@ -1,3 +1,5 @@
+/* Claiming, resuming and discarding a run directory.
+ * Whatever is made is synced, so that a power cut does not lose it. */
 #include "report/run_dir.h"
 
 #include <errno.h>
@@ -39,8 +41,7 @@ int run_dir_holds_run(const char *path)
     return has(path, "events.jsonl") || has(path, "job.yaml") || has(path, "checkpoints");
 }
 
-/* What was made or put into the folder of `path` is to survive a power cut, where the file system
- * has a say in that. */
+/* Make new entries in the folder of `path` survive a power cut, if the file system can do that. */
 static void sync_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');

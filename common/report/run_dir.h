@@ -1,8 +1,8 @@
 /* run_dir - the folder of one run, which belongs to one driver.
  *
- * A folder holds a run once it has events.jsonl, job.yaml or checkpoints.  Claiming is creating
- * events.jsonl with O_EXCL, and locking it (flock) for as long as the driver lives: of two drivers
- * that want the same folder one gets it, also when both resume.
+ * A folder holds a run once it has events.jsonl, job.yaml or checkpoints.  To claim
+ * it, a driver creates events.jsonl with O_EXCL and locks it (flock) for as long as it lives.  Of
+ * two drivers that want the same folder one gets it, also when both resume.
  *
  * Errors: ERR_CONFIG (taken, not a folder), ERR_IO. */
 #ifndef REPORT_RUN_DIR_H
@@ -13,7 +13,7 @@
 #include "base/err.h"
 
 struct run_dir_request {
-    const char *path; /* runs/NAME, or what --run-dir says */
+    const char *path; /* runs/NAME, or the value of --run-dir */
     int is_explicit;  /* from --run-dir: refuse, rather than take another name */
     int resume;       /* --resume: go on with the run that is there, if there is one */
 };
@@ -21,7 +21,7 @@ struct run_dir_request {
 struct run_dir {
     char *path;    /* of the folder; parents are made */
     char *events;  /* path of its events.jsonl */
-    int events_fd; /* opened for appending, locked; whoever takes it sets this to -1 */
+    int events_fd; /* opened for appending, locked; the code that takes it sets this to -1 */
     int resumed;   /* there was a run, and --resume */
     int n_made;    /* folders of path, from its end, that were not there before */
     int renamed;   /* runs/NAME was taken: this is NAME-2, NAME-3 ... */
@@ -32,7 +32,7 @@ struct run_dir {
  * cut. */
 int run_dir_claim(const struct run_dir_request *q, struct run_dir *out, struct err *err);
 
-/* What run_dir_claim would say, without taking anything (--check). */
+/* Return what run_dir_claim would return, without claiming anything (--check). */
 int run_dir_check(const struct run_dir_request *q, struct err *err);
 
 int run_dir_holds_run(const char *path);
@@ -40,12 +40,12 @@ int run_dir_holds_run(const char *path);
 /* The folder that --resume goes on with, whether it holds a run or not; for free(). */
 char *run_dir_to_resume(const struct run_dir_request *q);
 
-/* `path` holds `len` bytes of `data`, in whole or not at all: written aside, and renamed.
+/* Make `path` hold `len` bytes of `data`, all of them or none: they are written aside and renamed.
  * Errors name `path`. */
 int run_dir_replace(const char *path, const void *data, size_t len, struct err *err);
 
-/* The run came to nothing before it began: if this claim made it, remove its files again, and the
- * folders that it made as far as that leaves them empty.  Before run_dir_fini. */
+/* The run failed before it began.  If this claim made it, remove its files again, and those of the
+ * folders that it made which are empty then.  Call it before run_dir_fini. */
 void run_dir_discard(const struct run_dir *d);
 
 void run_dir_fini(struct run_dir *d);

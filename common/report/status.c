@@ -1,3 +1,5 @@
+/* The table of ranks: columns are as wide as their widest cell.
+ * The JSON form has the same numbers, with null for those that are not known. */
 #include "report/status.h"
 
 #include <jansson.h>
@@ -96,7 +98,7 @@ void status_put_line(const struct status *s, struct buf *out)
                (long long)s->step, s->n_here, s->n_ranks);
 }
 
-/* Those that `is_shown` (NULL: all). */
+/* The rows for which `is_shown` is set; NULL: all rows. */
 static void put_table(const struct status *s, const char *is_shown, struct buf *out)
 {
     struct row *rows = xcalloc((size_t)s->n + 1, sizeof *rows);
@@ -119,7 +121,7 @@ void status_put_text(const struct status *s, struct buf *out)
     put_table(s, NULL, out);
 }
 
-/* Marks ranks that are of note, or are not, while there is room. */
+/* Mark ranks that are of note, or those that are not, while there is room. */
 static void mark(const struct status *s, int is_of_note, char *is_shown, int *room)
 {
     for (int i = 0; i < s->n; i++) {

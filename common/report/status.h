@@ -5,8 +5,8 @@
  *      0  node0  4240  cpu     member   reduce     118       3     20.1      0.0      1.00    1
  *      2  node7  4242  cpu     member   backward   118       3     20.1      0.4      2.31*   1
  *
- * "slowness" is the time that a rank is busy in a step, by the median of the ranks; '*' marks a
- * straggler, '-' what is not known. */
+ * "slowness" is the time that a rank is busy in a step, divided by the median of the ranks.  '*'
+ * marks a straggler, '-' a value that is not known. */
 #ifndef REPORT_STATUS_H
 #define REPORT_STATUS_H
 
@@ -16,8 +16,8 @@
 void status_put_text(const struct status *s, struct buf *out); /* lines, each with its '\n' */
 void status_put_line(const struct status *s, struct buf *out); /* the first of them */
 
-/* For a log: of many ranks only `most`, before all others those that are no members or stragglers;
- * a last line tells how many more there are. */
+/* For a log: at most `most` ranks, first of all those that are no members or are stragglers.  A
+ * last line says how many more there are. */
 void status_put_brief(const struct status *s, int most, struct buf *out);
 
 /* One line of JSON, {"text": the table, "status": {stage, stage_seconds, generation, epoch, step,

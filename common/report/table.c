@@ -1,3 +1,5 @@
+/* The closing table and the line per epoch.
+ * A number that was not measured is shown as '-'. */
 #include "report/table.h"
 
 #include "base/util.h"
@@ -14,7 +16,7 @@ const struct session_epoch *table_last(const struct table *t)
     return t->n_rows ? &t->row[(t->n_rows - 1) % TABLE_MAX_ROWS] : NULL;
 }
 
-/* "0.0531", or "-" for what was not measured */
+/* "0.0531", or "-" for a number that was not measured */
 static const char *number(char *out, size_t cap, const char *fmt_digits, double v)
 {
     if (v == NOT_MEASURED)

@@ -1,4 +1,4 @@
-/* table - how a run went, for people: one row per epoch, printed at the end.
+/* table - the closing table of a run, for people: one row per epoch.
  *
  * Life:    zeroed -> table_add ... -> table_print.
  * Threads: one at a time. */
