@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -413,7 +412,6 @@ static void start_session(struct server *s, int argc, char **argv, int64_t start
     struct daemon_host host;
     struct buf job = {0};
     char *resume = options_resume_command(argc, argv, s->record.dir.path);
-    uint8_t token[16];
     int64_t now;
 
     daemon_host(&host);
@@ -422,8 +420,6 @@ static void start_session(struct server *s, int argc, char **argv, int64_t start
     d.job = job.data;
     d.job_len = job.len;
     d.how_to_resume = resume;
-    d.token = getrandom(token, sizeof token, 0) == sizeof token ? token : NULL;
-    d.token_len = d.token ? sizeof token : 0;
     now = clock_mono_ns();
     s->driver = driver_new(&d, now);
     daemon_attach(&s->daemon, &machine, s->driver);

@@ -24,8 +24,6 @@ struct client {
     struct tls_context *tls;   /* NULL: without --secret-file */
     struct conn *conn;         /* NULL: none */
     struct follower *follower; /* of this connection; NULL while dialing */
-    uint8_t token[MSG_MAX_TOKEN];
-    size_t token_len; /* of the last job it was part of */
     int is_over, status;
     uv_timer_t redial;
     int64_t ended_ns; /* when the last job ended; 0: none has */
@@ -139,12 +137,10 @@ static int list_gpus(const struct devices *d, struct follower_gpu *out)
 
     for (int i = 0; d->plugin && i < d->probe.n_gpus && i < PLUGIN_MAX_GPUS; i++)
         if (!d->probe.gpu[i].trouble[0])
-            out[n++] =
-                (struct follower_gpu){.index = i,
-                                      .uuid = d->probe.gpu[i].uuid,
-                                      .name = d->probe.gpu[i].name,
-                                      .bus = d->probe.gpu[i].bus,
-                                      .memory_mib = (int64_t)(d->probe.gpu[i].memory_bytes >> 20)};
+            out[n++] = (struct follower_gpu){.index = i,
+                                             .uuid = d->probe.gpu[i].uuid,
+                                             .name = d->probe.gpu[i].name,
+                                             .bus = d->probe.gpu[i].bus};
     return n;
 }
 
@@ -166,8 +162,6 @@ static struct follower *new_session(struct client *c, int64_t now)
         .n_backends = c->devices.plugin ? 2 : 1,
         .advertise = o->advertise[0] ? o->advertise : NULL,
         .data_dir = o->data,
-        .token = c->token_len ? c->token : NULL,
-        .token_len = c->token_len,
         .driver = o->root_text,
     };
 
@@ -207,16 +201,6 @@ static const char *device_of(void *arg)
     if (device_is_cuda(device))
         daemon_check_nccl(&c->options->common);
     return device;
-}
-
-static void keep_token(struct client *c)
-{
-    size_t len = 0;
-    const void *token = follower_token(c->follower, &len);
-
-    c->token_len = token && len <= sizeof c->token ? len : 0;
-    if (c->token_len)
-        memcpy(c->token, token, c->token_len);
 }
 
 static int is_old_driver(const struct client *c)
@@ -263,7 +247,6 @@ static void on_finished(void *arg, const struct action *end)
     int again = end->finished.retry && !c->options->once && !is_stuck;
 
     say_end(c, end);
-    keep_token(c);
     daemon_detach(&c->daemon, is_stuck);
     follower_free(c->follower);
     c->follower = NULL;

@@ -38,7 +38,6 @@ enum action_kind {
 
 enum request { /* as enum engine_request */
                REQUEST_STOP = 1,
-               REQUEST_CHECKPOINT = 2,
                REQUEST_REGROUP = 4,
 };
 
@@ -132,7 +131,6 @@ struct action {
         struct {
             int status;          /* an exit_status, for a daemon that ends now */
             int retry;           /* follower without --once: wait for the next driver */
-            int reason;          /* STATUS_REFUSED: Wire__Reason, else 0 */
             int is_engine_stuck; /* it did not answer CMD_STOP: do not wait for its thread */
             char *text; /* one line for the operator: the first cause, how to resume, ... */
         } finished;

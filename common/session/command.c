@@ -1,76 +1,57 @@
+/* Commands and reports: names by the lists of command.h, making, freeing. */
 #include "session/command.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "session/convert.h"
 
 static const char *name_of(const char *const *names, size_t n, int i)
 {
-    return i >= 0 && (size_t)i < n && names[i] ? names[i] : "?";
+    return i >= 0 && (size_t)i < n ? names[i] : "?";
 }
 
-const char *phase_name(enum phase p)
-{
-    static const char *const names[PHASE_COUNT] = {
-        [PHASE_IDLE] = "idle",
-        [PHASE_OPEN] = "open",
-        [PHASE_PREPARE] = "prepare",
-        [PHASE_FORM] = "form",
-        [PHASE_LOAD] = "load",
-        [PHASE_FORWARD] = "forward",
-        [PHASE_BACKWARD] = "backward",
-        [PHASE_REDUCE] = "reduce",
-        [PHASE_UPDATE] = "update",
-        [PHASE_VALIDATE] = "validate",
-        [PHASE_CHECKPOINT] = "checkpoint",
-        [PHASE_STEP] = "step",
-    };
-    return name_of(names, ARRAY_LEN(names), (int)p);
-}
+#define X(KIND, name, ...) #name,
+static const char *const cmd_names[] = {CMD_LIST(X)};
+static const char *const report_names[] = {REPORT_LIST(X)};
+static const char *const phase_names[] = {PHASE_LIST(X)};
+static const char *const epoch_end_names[] = {EPOCH_END_LIST(X)};
+#undef X
+
+#define X(KIND, name, ANSWER) REPORT_##ANSWER,
+static const enum report_kind answers[] = {CMD_LIST(X)};
+#undef X
+
+const char *phase_name(enum phase p) { return name_of(phase_names, PHASE_COUNT, (int)p); }
 
 const char *cmd_name(enum cmd_kind kind)
 {
-    static const char *const names[] = {
-        [CMD_OPEN] = "open",   [CMD_PREPARE] = "prepare",   [CMD_FORM] = "form",
-        [CMD_TRAIN] = "train", [CMD_VALIDATE] = "validate", [CMD_CHECKPOINT] = "checkpoint",
-        [CMD_STOP] = "stop",
-    };
-    return name_of(names, ARRAY_LEN(names), (int)kind);
+    return name_of(cmd_names, ARRAY_LEN(cmd_names), (int)kind - 1);
 }
 
 const char *report_name(enum report_kind kind)
 {
-    static const char *const names[] = {
-        [REPORT_OPENED] = "opened",         [REPORT_PREPARED] = "prepared",
-        [REPORT_FORMED] = "formed",         [REPORT_STEP] = "step",
-        [REPORT_EPOCH] = "epoch",           [REPORT_VALIDATED] = "validated",
-        [REPORT_CHECKPOINT] = "checkpoint", [REPORT_STOPPED] = "stopped",
-        [REPORT_FAULT] = "fault",           [REPORT_WARNING] = "warning",
-        [REPORT_INJECT] = "inject",
-    };
-    return name_of(names, ARRAY_LEN(names), (int)kind);
+    return name_of(report_names, ARRAY_LEN(report_names), (int)kind - 1);
 }
 
 const char *epoch_end_name(enum epoch_end end)
 {
-    static const char *const names[] = {
-        [EPOCH_WHOLE] = "whole",         [EPOCH_STOPPED] = "stopped",
-        [EPOCH_MAX_STEPS] = "max_steps", [EPOCH_NONFINITE] = "nonfinite",
-        [EPOCH_REGROUP] = "regroup",
-    };
-    return name_of(names, ARRAY_LEN(names), (int)end);
+    return name_of(epoch_end_names, ARRAY_LEN(epoch_end_names), (int)end - 1);
 }
 
-struct blob blob_of(const void *data, size_t len)
+enum report_kind cmd_answer(enum cmd_kind kind)
 {
-    struct blob b = {NULL, len};
-    if (len) {
-        b.data = xmalloc(len);
-        memcpy(b.data, data, len);
-    }
-    return b;
+    ASSERT(kind >= CMD_OPEN && (size_t)kind <= ARRAY_LEN(answers));
+    return answers[kind - 1];
+}
+
+enum cmd_kind report_answers(enum report_kind kind)
+{
+    for (size_t i = 0; i < ARRAY_LEN(answers); i++)
+        if (answers[i] == kind)
+            return (enum cmd_kind)(i + 1);
+    return (enum cmd_kind)0;
 }
 
 struct cmd *cmd_new(enum cmd_kind kind, int64_t generation)
@@ -90,15 +71,8 @@ void cmd_free(struct cmd *c)
         free(c->open.data_dir);
         free(c->open.resume);
         free(c->open.inject);
-    } else if (c->kind == CMD_PREPARE) {
-        free(c->prepare.address);
-        free(c->prepare.inject);
-    } else if (c->kind == CMD_FORM) {
-        for (int i = 0; c->form.endpoint && i < c->form.n_endpoints; i++)
-            free(c->form.endpoint[i].data);
-        free(c->form.endpoint);
-        free(c->form.ids.data);
     }
+    convert_free_command(c);
     free(c);
 }
 
@@ -133,22 +107,14 @@ void report_free(struct report *r)
 {
     if (!r)
         return;
-    if (r->kind == REPORT_OPENED) {
-        free_tensors(r->opened.tensor, r->opened.n_tensors);
-    } else if (r->kind == REPORT_PREPARED) {
-        free(r->prepared.endpoint.data);
+    if (r->kind == REPORT_PREPARED) {
         free(r->prepared.ids.data);
-        free(r->prepared.library);
-    } else if (r->kind == REPORT_EPOCH) {
-        free_tensors(r->epoch.tensor, r->epoch.n_tensors);
-        free(r->epoch.note);
     } else if (r->kind == REPORT_CHECKPOINT) {
         free(r->checkpoint.path);
         free(r->checkpoint.error);
     } else if (r->kind == REPORT_WARNING) {
         free(r->warning.text);
-    } else if (r->kind == REPORT_INJECT) {
-        free(r->inject.text);
     }
+    convert_free_report(r);
     free(r);
 }

@@ -1,24 +1,27 @@
 /* command - what the control plane tells an engine, and what an engine reports back.
  *
- * Every rank, the driver's own rank 0 included, has one engine that obeys these commands in order
- * and answers each with the report of the same stage, or with REPORT_FAULT.  The session machines
+ * Every rank, the driver's own rank 0 included, has one engine.  It obeys these commands in order
+ * and answers each with the report that CMD_LIST names, or with REPORT_FAULT.  The session machines
  * make commands and digest reports; they never see an engine.  Both are plain heap objects that
  * pass through a mailbox: ownership goes with them.
  *
- *   CMD_OPEN      build graph, open data, load state on rank 0     -> REPORT_OPENED
- *   CMD_PREPARE   generation, rank, size: programs, endpoints      -> REPORT_PREPARED, step held
- *   CMD_FORM      all endpoints, or ids: connect, broadcast state  -> REPORT_FORMED
- *   CMD_TRAIN     one epoch, from the step held                    -> REPORT_STEP ..., REPORT_EPOCH
- *   CMD_VALIDATE  this rank's share of the validation set          -> REPORT_VALIDATED
- *   CMD_CHECKPOINT  rank 0 writes, the others do nothing           -> REPORT_CHECKPOINT
- *                 answered when the state is copied; with is_last when it is on disk
- *   CMD_STOP      leave everything, release all                    -> REPORT_STOPPED
+ *   CMD_OPEN      build graph, open data, load state on rank 0
+ *   CMD_PREPARE   generation, rank, size: programs, endpoints
+ *   CMD_FORM      all endpoints, or ids: connect, broadcast state
+ *   CMD_TRAIN     one epoch, from the step held; REPORT_STEP comes a few times a second
+ *   CMD_VALIDATE  this rank's share of the validation set
+ *   CMD_CHECKPOINT  rank 0 writes, the others do nothing; answered when the state is copied, with
+ *                 is_last when it is on disk
+ *   CMD_STOP      leave everything, release all
  *
  * Beside the queue an engine has two calls that any thread may make at any time (train/engine.h):
  * engine_request (stop, checkpoint or regroup, agreed through the control vector) and engine_abort.
  * After an abort the engine holds its last applied step, and a CMD_PREPARE of a later generation
- * may be posted at once, whether or not what ran has ended yet.  CMD_TRAIN of an epoch whose last
- * step is held already reports that epoch again. */
+ * may be posted at once, whether or not the aborted command has ended yet.  A CMD_TRAIN of an epoch
+ * whose last step is held already reports that epoch again.
+ *
+ * Members that travel in a message have a row in wire/fields.h, which packs, unpacks and frees
+ * them; other members that own memory are freed in command.c. */
 #ifndef SESSION_COMMAND_H
 #define SESSION_COMMAND_H
 
@@ -31,45 +34,76 @@
 #include "base/mailbox.h"
 #include "inject/inject.h"
 #include "session/ring.h"
+#include "wire/copy.h"
 
-enum cmd_kind {
-    CMD_OPEN = 1,
-    CMD_PREPARE,
-    CMD_FORM,
-    CMD_TRAIN,
-    CMD_VALIDATE,
-    CMD_CHECKPOINT,
-    CMD_STOP,
+/* KIND, name, and the KIND of the report that answers it. */
+#define CMD_LIST(X)                       \
+    X(OPEN, open, OPENED)                 \
+    X(PREPARE, prepare, PREPARED)         \
+    X(FORM, form, FORMED)                 \
+    X(TRAIN, train, EPOCH)                \
+    X(VALIDATE, validate, VALIDATED)      \
+    X(CHECKPOINT, checkpoint, CHECKPOINT) \
+    X(STOP, stop, STOPPED)
+
+#define REPORT_LIST(X)        \
+    X(OPENED, opened)         \
+    X(PREPARED, prepared)     \
+    X(FORMED, formed)         \
+    X(STEP, step)             \
+    X(EPOCH, epoch)           \
+    X(VALIDATED, validated)   \
+    X(CHECKPOINT, checkpoint) \
+    X(STOPPED, stopped)       \
+    X(FAULT, fault)           \
+    X(WARNING, warning)       \
+    X(INJECT, inject)
+
+/* Kinds count from 1, so that a zeroed object has none. */
+enum cmd_number {
+#define X(KIND, name, ANSWER) CMD_##KIND##_NUMBER,
+    CMD_LIST(X)
+#undef X
 };
-
-struct blob { /* bytes owned by the command or report that holds it */
-    uint8_t *data;
-    size_t len;
+enum cmd_kind {
+#define X(KIND, name, ANSWER) CMD_##KIND = CMD_##KIND##_NUMBER + 1,
+    CMD_LIST(X)
+#undef X
+};
+enum report_number {
+#define X(KIND, name) REPORT_##KIND##_NUMBER,
+    REPORT_LIST(X)
+#undef X
+};
+enum report_kind {
+#define X(KIND, name) REPORT_##KIND = REPORT_##KIND##_NUMBER + 1,
+    REPORT_LIST(X)
+#undef X
 };
 
 struct cmd {
     struct mail mail; /* first: a mailbox carries it */
     enum cmd_kind kind;
-    int64_t generation; /* of which formation, from 1; 0 before the first */
+    int64_t generation; /* number of the formation, from 1; 0 before the first */
     union {
         struct { /* CMD_OPEN: all there is to know before ranks agree */
             int rank, n_ranks;
             struct blob job; /* resolved job file (YAML), as the driver's Welcome carries it */
             char *data_dir;  /* replaces data.path when not NULL (a follower's --data) */
             char *resume;    /* rank 0: run directory to resume from, else NULL */
-            char *inject;    /* faults on purpose until it has opened (inject/inject.h); NULL */
+            char *inject;    /* faults on purpose until REPORT_OPENED (inject/inject.h); or NULL */
         } open;
         struct {                /* CMD_PREPARE */
             int rank, n_ranks;  /* of this generation */
-            int n_local, local; /* ranks on this host, and which of them this is, from 0 */
+            int n_local, local; /* number of ranks on this host, index of this one, from 0 */
             char *address;      /* address to advertise to the other ranks, numeric */
-            char *inject;       /* faults on purpose from here on, instead of those before; NULL */
+            char *inject;       /* faults on purpose from here on, replacing the earlier; or NULL */
         } prepare;
         struct {                   /* CMD_FORM */
-            int n_endpoints;       /* the ranks' number, or 0 with ids */
+            int n_endpoints;       /* number of ranks; 0 with ids */
             struct blob *endpoint; /* [n_endpoints], by rank */
             struct blob ids;       /* rank 0's (.len 0: none), MSG_ID bytes each */
-            int source;            /* rank whose state all take: the newest step */
+            int source;            /* rank whose state all take: it holds the newest step */
         } form;
         struct {           /* CMD_TRAIN: to the end of the epoch, unless all agree to stop before */
             int64_t epoch; /* from 1 */
@@ -84,63 +118,77 @@ struct cmd {
     };
 };
 
-enum report_kind {
-    REPORT_OPENED = 1,
-    REPORT_PREPARED,
-    REPORT_FORMED,
-    REPORT_STEP,
-    REPORT_EPOCH,
-    REPORT_VALIDATED,
-    REPORT_CHECKPOINT,
-    REPORT_STOPPED,
-    REPORT_FAULT,
-    REPORT_WARNING, /* job goes on: a torn checkpoint skipped, a step skipped */
-    REPORT_INJECT,  /* a fault on purpose is due: waits for engine_injected */
-};
+/* Where an engine is; travels in heartbeats and in faults.  Numbers as in proto/control.proto.
+ * PHASE_STEP is a device's, which does not say whether it computes or waits in a collective. */
+#define PHASE_LIST(X)         \
+    X(IDLE, idle)             \
+    X(OPEN, open)             \
+    X(PREPARE, prepare)       \
+    X(FORM, form)             \
+    X(LOAD, load)             \
+    X(FORWARD, forward)       \
+    X(BACKWARD, backward)     \
+    X(REDUCE, reduce)         \
+    X(UPDATE, update)         \
+    X(VALIDATE, validate)     \
+    X(CHECKPOINT, checkpoint) \
+    X(STEP, step)
 
-/* Where an engine is; travels in heartbeats and in faults. */
 enum phase {
-    PHASE_IDLE,
-    PHASE_OPEN,
-    PHASE_PREPARE,
-    PHASE_FORM,
-    PHASE_LOAD,
-    PHASE_FORWARD,
-    PHASE_BACKWARD,
-    PHASE_REDUCE,
-    PHASE_UPDATE,
-    PHASE_VALIDATE,
-    PHASE_CHECKPOINT,
-    PHASE_STEP, /* a device's, which does not say whether it computes or waits in a collective */
-    PHASE_COUNT
+#define X(PHASE, name) PHASE_##PHASE,
+    PHASE_LIST(X)
+#undef X
+        PHASE_COUNT
 };
 
-static inline int phase_is_step(enum phase p) /* of training */
+/* A phase of a training step. */
+static inline int phase_is_step(enum phase p)
 {
     return (p >= PHASE_LOAD && p <= PHASE_UPDATE) || p == PHASE_STEP;
 }
 
-/* What stands between a phase and the number of its step: "load of step 7", but "step 7". */
+/* The words between a phase and the number of its step: "load of step 7", but "step 7". */
 static inline const char *phase_of(enum phase p) { return p == PHASE_STEP ? "" : " of step"; }
 
-/* Waiting for other ranks, as far as is known. */
+/* The rank waits for other ranks in this phase, as far as is known. */
 static inline int phase_is_collective(enum phase p) { return p == PHASE_REDUCE || p == PHASE_STEP; }
 
-const char *phase_name(enum phase p);     /* "backward"; "?" for a number that is none */
-const char *cmd_name(enum cmd_kind kind); /* "train" */
+/* "backward", "train", "formed"; "?" for a number that is none. */
+const char *phase_name(enum phase p);
+const char *cmd_name(enum cmd_kind kind);
+const char *report_name(enum report_kind kind);
 
-/* A tensor of the layout, or its content: what two ranks compare. */
+enum report_kind cmd_answer(enum cmd_kind kind);     /* the report that answers the command */
+enum cmd_kind report_answers(enum report_kind kind); /* the command it answers; 0: none */
+
+/* What two ranks compare: the shape of a tensor (opened), or its content (epoch). */
 struct tensor_hash {
     char *name; /* "conv1.weight" */
     struct hash128 hash;
 };
 
+/* How an epoch ended.  Numbers as in proto/control.proto.
+ *   WHOLE      all its steps are done
+ *   STOPPED    all ranks agreed to stop here (a request)
+ *   MAX_STEPS  train.max_steps is reached
+ *   NONFINITE  train.on_nonfinite is stop; `note` says what was seen
+ *   REGROUP    all ranks agreed to form again here (a request) */
+#define EPOCH_END_LIST(X)   \
+    X(WHOLE, whole)         \
+    X(STOPPED, stopped)     \
+    X(MAX_STEPS, max_steps) \
+    X(NONFINITE, nonfinite) \
+    X(REGROUP, regroup)
+
+enum epoch_end_number {
+#define X(END, name) EPOCH_##END##_NUMBER,
+    EPOCH_END_LIST(X)
+#undef X
+};
 enum epoch_end {
-    EPOCH_WHOLE = 1, /* all its steps are done */
-    EPOCH_STOPPED,   /* all ranks agreed to stop here (a request) */
-    EPOCH_MAX_STEPS, /* train.max_steps is reached */
-    EPOCH_NONFINITE, /* train.on_nonfinite is stop; report.fault-like text in `note` */
-    EPOCH_REGROUP,   /* all ranks agreed to form again here (a request) */
+#define X(END, name) EPOCH_##END = EPOCH_##END##_NUMBER + 1,
+    EPOCH_END_LIST(X)
+#undef X
 };
 
 const char *epoch_end_name(enum epoch_end end); /* "whole", "stopped", ... */
@@ -156,7 +204,7 @@ struct report {
             int n_tensors;
             int64_t n_train, n_validation; /* samples */
             struct hash128 data;           /* fingerprint of both sets */
-            int64_t step;                  /* applied step held: 0, or what was resumed */
+            int64_t step;                  /* rank 0: applied step held: 0, or the resumed one */
             int64_t n_parameters;          /* elements */
             int64_t steps_per_epoch;
         } opened;
@@ -173,11 +221,10 @@ struct report {
             int64_t epoch, step; /* steps applied so far in the whole job */
             double loss;         /* mean training loss of the epoch so far, all ranks */
             double samples_per_second;
-            int32_t first;     /* 1: the first step of this process is done */
-            int32_t is_formed; /* 1: ... of this formation */
+            int32_t first; /* 1: the first step of this process is done */
             double rss_mib;
         } step;
-        struct { /* REPORT_EPOCH */
+        struct { /* REPORT_EPOCH; the driver has the sums and rates from rank 0 alone */
             int64_t epoch, step;
             enum epoch_end end;
             double train_loss, train_accuracy; /* of all ranks' samples in this epoch */
@@ -189,7 +236,7 @@ struct report {
             int n_tensors;
             double rss_mib, peak_rss_mib;
             int64_t n_skipped; /* steps skipped as non-finite in this epoch */
-            double loss_scale; /* with precision float16, at its end; else 0; not from followers */
+            double loss_scale; /* with precision float16, at its end; else 0 */
             char *note;        /* why, when end is EPOCH_NONFINITE; else NULL */
         } epoch;
         struct { /* REPORT_VALIDATED: sums over this rank's share */
@@ -200,53 +247,49 @@ struct report {
         } validated;
         struct { /* REPORT_CHECKPOINT */
             int64_t step;
+            /* The rest is rank 0's. */
             double seconds;         /* from the copy of the state to the last fsync */
-            double exposed_seconds; /* training stood still for it */
-            char *path;  /* of the generation written; NULL: of ranks other than 0, and when it is
-                            being written still, or was already: what becomes of it is reported
-                            unasked */
-            char *error; /* why it could not be written, else NULL; the job goes on */
-            int is_unasked; /* no answer to CMD_CHECKPOINT; from rank 0, at any time */
+            double exposed_seconds; /* how long training stood still for it */
+            char *path;     /* of the generation written; NULL: it is being written still, or was
+                               written before: a report that is_unasked tells its outcome */
+            char *error;    /* why it could not be written, else NULL; the job goes on */
+            int is_unasked; /* does not answer CMD_CHECKPOINT; may come at any time */
         } checkpoint;
-        struct { /* REPORT_FAULT: this engine cannot go on; waits for CMD_PREPARE or CMD_STOP */
+        struct { /* REPORT_FAULT: the engine cannot go on; it waits for CMD_PREPARE or CMD_STOP */
             struct err err;
             enum phase phase;
             int64_t step;
             int is_consequence; /* 1: a collective was aborted or a peer left: not a first cause */
-            int is_gpu_lost;    /* 1: its GPU is of no use to this process any more; not sent */
+            int is_gpu_lost;    /* 1: this process cannot use its GPU any more; not sent */
         } fault;
-        struct { /* REPORT_WARNING */
+        struct { /* REPORT_WARNING: the job goes on: a torn checkpoint or a step was skipped */
             char *text;
             int64_t step;
         } warning;
-        struct { /* REPORT_INJECT */
-            struct injection fault;
-            char *text; /* what happens */
+        struct { /* REPORT_INJECT: a fault on purpose is due; waits for engine_injected */
+            struct injection fault; /* of a follower only .text is known */
+            char *text;             /* what happens */
             enum phase phase;
             int64_t step;
         } inject;
     };
 };
 
-const char *report_name(enum report_kind kind); /* "formed" */
-
 struct cmd *cmd_new(enum cmd_kind kind, int64_t generation);
-void cmd_free(struct cmd *c); /* and all it owns */
+void cmd_free(struct cmd *c); /* with all it owns; NULL is fine */
 struct report *report_new(enum report_kind kind, int64_t generation);
 void report_free(struct report *r);
-void report_drop_tensors(struct report *r); /* REPORT_OPENED, REPORT_EPOCH: their hash stays */
+void report_drop_tensors(struct report *r); /* REPORT_OPENED, REPORT_EPOCH: the hash stays */
 
-struct blob blob_of(const void *data, size_t len); /* a copy */
-
-/* What an engine is doing now; filled from atomics, may be a moment old. */
+/* What an engine is doing now.  Filled from atomics: may be a moment old. */
 struct progress {
     int64_t generation, epoch, step; /* step: the one being computed */
     enum phase phase;
-    int64_t bucket;   /* being filled by backward, or waited for; -1 none */
+    int64_t bucket;   /* that backward fills or the rank waits for; -1: none */
     int64_t since_ns; /* clock_mono_ns when this phase began */
     struct ring_head head;
-    /* Sums over the training steps of this process: their number, how long they took, and how much
-     * of that the engine did not wait in collectives. */
+    /* Sums over the training steps of this process: their number, how long they took, and how long
+     * without the time spent waiting in collectives. */
     int64_t n_steps, wall_ns, busy_ns;
 };
 

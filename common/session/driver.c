@@ -18,7 +18,6 @@ static void copy_options(struct driver_options *to, const struct driver_options 
 {
     *to = *from;
     to->job = dup_bytes(from->job, from->job_len);
-    to->token = dup_bytes(from->token, from->token_len);
     to->host = dup_or_null(from->host);
     to->host_id = dup_or_null(from->host_id);
     to->device = dup_or_null(from->device);
@@ -34,7 +33,6 @@ static void drop(const void *p) { free((void *)(uintptr_t)p); }
 static void free_options(struct driver_options *o)
 {
     drop(o->job);
-    drop(o->token);
     drop(o->host);
     drop(o->host_id);
     drop(o->device);
@@ -57,8 +55,7 @@ static void set_beat(struct driver *d)
 struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
 {
     int most = o->max_ranks > o->n_ranks ? o->max_ranks : o->n_ranks;
-    ASSERT(o->n_ranks >= 1 && o->n_spares >= 0 && most + o->n_spares <= MSG_MAX_RANKS &&
-           o->token_len <= MSG_MAX_TOKEN);
+    ASSERT(o->n_ranks >= 1 && o->n_spares >= 0 && most + o->n_spares <= MSG_MAX_RANKS);
     ASSERT(o->host && o->host_id && o->device && o->job_len > 0);
     struct driver *d = xcalloc(1, sizeof(*d));
     copy_options(&d->o, o);
@@ -272,7 +269,7 @@ static void on_stranger(struct driver *d, struct conn *c, const Wire__Control *m
         close_conn(d, c, why);
         free(why);
     } else if (d->stage >= STAGE_ENDING) {
-        gather_refuse(d, c, WIRE__REASON__REASON_ENDING, "this job is over", NULL);
+        gather_refuse(d, c, WIRE__REASON__REASON_ENDING, "this job is over");
     } else {
         gather_hello(d, c, m->hello);
     }
@@ -280,12 +277,8 @@ static void on_stranger(struct driver *d, struct conn *c, const Wire__Control *m
 
 static void on_heartbeat(struct driver *d, int rank, int64_t generation, const Wire__Heartbeat *h)
 {
-    struct progress p = {.generation = generation,
-                         .epoch = h->epoch,
-                         .step = h->step,
-                         .phase = (enum phase)h->phase,
-                         .bucket = h->bucket};
-    convert_from_pace(h, generation, &p);
+    struct progress p;
+    convert_from_beat(h, generation, &p);
     run_moved(d, rank, &p);
     d->seats[rank].since_ms = d->now_ms - h->phase_ms;
     watch_compare(d, rank);

@@ -55,8 +55,6 @@ struct driver_options { /* copied; texts may be NULL where said */
     const char *advertise;     /* --iface: numeric address for other ranks; NULL: as found */
     const char *resume;        /* run directory to resume from; NULL: start afresh */
     const char *how_to_resume; /* command to show after a stop, e.g. "dpdriver --job x --resume" */
-    const void *token;         /* names this job to a follower that comes back; may be NULL */
-    size_t token_len;          /* at most MSG_MAX_TOKEN */
     int64_t n_epochs, max_steps;     /* max_steps 0: no limit */
     int64_t validate_every;          /* epochs; 0: never.  The last epoch is validated too */
     int64_t checkpoint_every_epochs; /* 0: only at the end */

@@ -147,10 +147,6 @@ void end_send_abort(struct driver *d, const struct cause *c, struct conn *only, 
     struct arena a;
 
     arena_init(&a);
-    abort.rank = c->rank;
-    abort.host = msg_text(&a, host_of(d, c), MSG_MAX_NAME);
-    abort.phase = c->phase < PHASE_COUNT ? (Wire__Phase)c->phase : WIRE__PHASE__PHASE_IDLE;
-    abort.step = max_i64(c->step, -1);
     abort.text = msg_text(&a, c->text, MSG_MAX_TEXT);
     abort.recover = recover != 0;
     m.generation = d->generation;

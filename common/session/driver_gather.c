@@ -16,8 +16,7 @@
 #include "base/util.h"
 #include "session/driver_impl.h"
 
-void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const char *text,
-                   const char *holder)
+void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const char *text)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Refused r = WIRE__REFUSED__INIT;
@@ -26,7 +25,6 @@ void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const 
     arena_init(&a);
     r.reason = reason;
     r.text = msg_text(&a, text, MSG_MAX_TEXT);
-    r.holder = msg_text(&a, holder, MSG_MAX_TEXT);
     m.body_case = WIRE__CONTROL__BODY_REFUSED;
     m.refused = &r;
     stranger_say(d, "refused %s: %s", c->from, r.text);
@@ -81,7 +79,7 @@ static int is_same_version(struct driver *d, struct conn *c, const Wire__Hello *
     char *text = xasprintf("the driver on %s is dptrain %s (protocol %d), this is dptrain %s "
                            "(protocol %u); install the same version on every node",
                            d->o.host, DPTRAIN_VERSION, MSG_PROTOCOL, h->version, h->protocol);
-    gather_refuse(d, c, WIRE__REASON__REASON_VERSION, text, NULL);
+    gather_refuse(d, c, WIRE__REASON__REASON_VERSION, text);
     free(text);
     return 0;
 }
@@ -92,7 +90,7 @@ static void refuse_taken(struct driver *d, struct conn *c, int rank)
     char *text = rank == 0 ? xasprintf("rank 0 is the driver itself, %s; ask for 1 to %d, or any",
                                        holder, d->o.max_ranks - 1)
                            : xasprintf("rank %d is taken by %s; ask for any rank", rank, holder);
-    gather_refuse(d, c, WIRE__REASON__REASON_RANK_TAKEN, text, holder);
+    gather_refuse(d, c, WIRE__REASON__REASON_RANK_TAKEN, text);
     free(text);
     free(holder);
 }
@@ -104,7 +102,7 @@ static void refuse_full(struct driver *d, struct conn *c)
                      ? xasprintf("the job has all its %d ranks and %d spares; %s", d->o.max_ranks,
                                  d->o.n_spares, more)
                      : xasprintf("the job has all its %d ranks; %s", d->o.max_ranks, more);
-    gather_refuse(d, c, WIRE__REASON__REASON_FULL, text, NULL);
+    gather_refuse(d, c, WIRE__REASON__REASON_FULL, text);
     free(text);
 }
 
@@ -135,7 +133,7 @@ static int choose_rank(struct driver *d, struct conn *c, int wanted)
     if (wanted >= d->o.max_ranks) {
         char *text = xasprintf("rank %d is out of range: this job has %d ranks, the driver is 0",
                                wanted, d->o.max_ranks);
-        gather_refuse(d, c, WIRE__REASON__REASON_RANK_RANGE, text, NULL);
+        gather_refuse(d, c, WIRE__REASON__REASON_RANK_RANGE, text);
         free(text);
         return -1;
     }
@@ -329,7 +327,6 @@ static void welcome(struct driver *d, struct conn *c, int rank, char *device)
     w.n_ranks = (int)max_i64(d->n_ranks, d->o.n_ranks);
     w.spare = rank >= d->n_ranks;
     w.device = device;
-    w.token = (ProtobufCBinaryData){d->o.token_len, (uint8_t *)(uintptr_t)d->o.token};
     w.host = msg_text(&a, d->o.host, MSG_MAX_NAME);
     w.heartbeat_ms = d->beat_ms;
     w.heartbeat_timeout_ms = d->timeout_ms;
@@ -353,7 +350,7 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
         return;
     char *device = choose_device(d, h, &gpu, &why);
     if (!device) {
-        gather_refuse(d, c, WIRE__REASON__REASON_DEVICE, why, NULL);
+        gather_refuse(d, c, WIRE__REASON__REASON_DEVICE, why);
         free(why);
         return;
     }
@@ -444,7 +441,7 @@ static int compare_seat(struct driver *d, int rank)
         return 0;
     }
     char *text = xasprintf("rank %d (%s): %s", rank, d->seats[rank].host, why);
-    gather_refuse(d, c, reason, text, NULL);
+    gather_refuse(d, c, reason, text);
     gather_leave(d, rank, "refused");
     free(text);
     free(why);

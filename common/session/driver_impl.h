@@ -215,8 +215,7 @@ void gather_opened(struct driver *d, int rank);                 /* seats[rank].o
 void gather_leave(struct driver *d, int rank, const char *why); /* the seat is free again */
 void gather_check(struct driver *d);                            /* prepare, if all are ready */
 void gather_say_missing(struct driver *d);
-void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const char *text,
-                   const char *holder);
+void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const char *text);
 
 /* driver_strangers.c */
 void stranger_say(struct driver *d, const char *fmt, ...) /* a warning, unless there are too many */

@@ -122,11 +122,11 @@ static void take(struct driver *d, struct incident_rank *r, struct collective *r
 
 void incident_message(struct driver *d, int64_t conn, const Wire__Ring *m)
 {
-    struct collective *ring;
+    struct ring_answer ring;
     if (!d->incident || m->incident != d->incident->number)
         return;
-    int n = convert_to_ring(m, &ring);
-    take(d, asked(d, conn), ring, n);
+    convert_to_ring(m, &ring);
+    take(d, asked(d, conn), ring.collective, ring.n);
 }
 
 void incident_own(struct driver *d, int64_t now_ns, const struct collective *c, int n)

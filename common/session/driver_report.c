@@ -115,10 +115,13 @@ static const struct {
     [STAGE_CHECKPOINT] = {REPORT_CHECKPOINT, run_checkpoint_done},
 };
 
-static int is_of_this_epoch(const struct driver *d, const struct report *r)
+/* The answer names the epoch or the step that the command named. */
+static int is_of_this_command(const struct driver *d, const struct report *r)
 {
     if (r->kind == REPORT_EPOCH)
         return r->epoch.epoch == d->epoch;
+    if (r->kind == REPORT_CHECKPOINT)
+        return r->checkpoint.step == d->step;
     return r->kind != REPORT_VALIDATED || r->validated.epoch == d->epoch;
 }
 
@@ -136,7 +139,7 @@ static void slim(struct driver *d, int rank, struct report *r)
 static void take_answer(struct driver *d, int rank, struct report *r)
 {
     struct seat *s = &d->seats[rank];
-    if (r->kind != stages[d->stage].wanted || s->answer || !is_of_this_epoch(d, r)) {
+    if (r->kind != stages[d->stage].wanted || s->answer || !is_of_this_command(d, r)) {
         end_misbehaved(d, rank, "unexpected report \"%s\"", report_name(r->kind));
         report_free(r);
         return;

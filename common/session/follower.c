@@ -26,7 +26,6 @@ static void check_over(struct follower *f)
     queue_put(&f->out, &(struct action){.kind = ACTION_FINISHED,
                                         .finished = {.status = f->status,
                                                      .retry = f->retry,
-                                                     .reason = f->reason,
                                                      .is_engine_stuck = !f->is_engine_stopped,
                                                      .text = xstrdup(f->text)}});
 }
@@ -42,7 +41,6 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
     int is_stopped = f->is_drained || (f->leaving && e.status != STATUS_OK);
     f->status = is_stopped ? STATUS_STOPPED : e.status;
     f->retry = e.retry && f->n_stops == 0 && !f->is_drained && !f->is_gpu_lost;
-    f->reason = e.reason;
     if (!e.is_closed)
         queue_close(&f->out, CONN, f->text);
     if (!f->has_engine) {
@@ -102,7 +100,7 @@ int64_t follower_deadline(const struct follower *f) { return f->clock.due_ns; }
 struct follower *follower_new(const struct follower_options *o, int64_t now_ns)
 {
     struct follower *f = xcalloc(1, sizeof(*f));
-    ASSERT(o->token_len <= MSG_MAX_TOKEN && o->n_gpus >= 0 && o->n_backends >= 0);
+    ASSERT(o->n_gpus >= 0 && o->n_backends >= 0);
     f->o.data_dir = o->data_dir ? xstrdup(o->data_dir) : NULL;
     f->o.driver = xstrdup(o->driver ? o->driver : "?");
     f->rank = -1;
@@ -126,7 +124,6 @@ void follower_free(struct follower *f)
     free((void *)(uintptr_t)f->o.driver);
     free(f->device);
     free(f->driver_host);
-    free(f->token.data);
     free(f->fault);
     free(f->leaving);
     free(f->text);
@@ -153,7 +150,6 @@ static void on_welcome(struct follower *f, const Wire__Welcome *w)
     free(f->device);
     f->device = xstrdup(w->device);
     f->driver_host = xstrdup(w->host);
-    f->token = blob_of(w->token.data, w->token.len);
     f->beat_ms = w->heartbeat_ms;
     f->timeout_ms = w->heartbeat_timeout_ms;
     f->next_beat_ms = f->now_ms + f->beat_ms;
@@ -178,11 +174,8 @@ static void on_welcome(struct follower *f, const Wire__Welcome *w)
 static void on_refused(struct follower *f, const Wire__Refused *r)
 {
     int is_over = r->reason == WIRE__REASON__REASON_ENDING;
-    follower_finish(
-        f,
-        (struct ending){
-            .status = STATUS_REFUSED, .retry = is_over, .reason = (int)r->reason, .is_abort = 1},
-        "refused by the driver at %s: %s", f->o.driver, r->text);
+    follower_finish(f, (struct ending){.status = STATUS_REFUSED, .retry = is_over, .is_abort = 1},
+                    "refused by the driver at %s: %s", f->o.driver, r->text);
 }
 
 static void on_stop(struct follower *f, const Wire__Stop *s)
@@ -390,9 +383,3 @@ int follower_next(struct follower *f, struct action *out) { return queue_take(&f
 int follower_rank(const struct follower *f) { return f->rank; }
 
 const char *follower_device(const struct follower *f) { return f->device; }
-
-const void *follower_token(const struct follower *f, size_t *len)
-{
-    *len = f->token.len;
-    return f->token.data;
-}

@@ -28,7 +28,6 @@ struct follower_gpu {
     int index; /* CUDA's number of it */
     const char *uuid, *name;
     const char *bus; /* NULL: not known */
-    int64_t memory_mib;
 };
 
 struct follower_options { /* copied; texts may be NULL where said */
@@ -44,10 +43,8 @@ struct follower_options { /* copied; texts may be NULL where said */
     int n_backends;
     const char *advertise; /* --iface: numeric address for others; NULL: as the driver sees it */
     const char *data_dir;  /* --data; NULL: the job's */
-    const void *token;     /* of the job it was part of (follower_token); NULL: none */
-    size_t token_len;
-    const char *driver; /* "10.0.0.1:7000", for messages */
-    int64_t welcome_ms; /* how long a driver may take to answer Hello; 0: 10 s */
+    const char *driver;    /* "10.0.0.1:7000", for messages */
+    int64_t welcome_ms;    /* how long a driver may take to answer Hello; 0: 10 s */
 };
 
 /* Queues Hello. */
@@ -77,7 +74,6 @@ int follower_next(struct follower *f, struct action *out);
  * engine is to be made for that device when the first ACTION_COMMAND (CMD_OPEN) comes. */
 int follower_rank(const struct follower *f);
 const char *follower_device(const struct follower *f);
-const void *follower_token(const struct follower *f, size_t *len);
 
 void follower_describe(const struct follower *f, int64_t now_ns, struct buf *out);
 

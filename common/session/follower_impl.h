@@ -29,7 +29,6 @@ struct follower {
     enum stage stage;
     int rank, n_ranks;
     char *device, *driver_host;
-    struct blob token;
     int64_t beat_ms, timeout_ms;
     int64_t heard_ms, next_beat_ms;
     int64_t generation;
@@ -55,7 +54,7 @@ struct follower {
     int64_t inspected; /* the incident that the driver asked about last */
 
     int n_stops;
-    int status, retry, reason;
+    int status, retry;
     char *text;
     int is_engine_stopped;
     int64_t engine_until_ms;
@@ -66,7 +65,7 @@ void follower_enter(struct follower *f, int64_t now_ns);
 void follower_leave(struct follower *f);
 
 struct ending {
-    int status, retry, reason;
+    int status, retry;
     int is_closed; /* the connection is gone already */
     int is_abort;  /* the engine leaves what it does */
 };

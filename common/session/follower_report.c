@@ -34,16 +34,6 @@ static void on_fault(struct follower *f, const struct report *r)
     f->fault_until_ms = f->now_ms + f->timeout_ms + EXPLAIN_MS;
 }
 
-static enum cmd_kind answered(enum report_kind k)
-{
-    static const enum cmd_kind of[] = {
-        [REPORT_OPENED] = CMD_OPEN,        [REPORT_PREPARED] = CMD_PREPARE,
-        [REPORT_FORMED] = CMD_FORM,        [REPORT_EPOCH] = CMD_TRAIN,
-        [REPORT_VALIDATED] = CMD_VALIDATE, [REPORT_CHECKPOINT] = CMD_CHECKPOINT,
-    };
-    return (size_t)k < ARRAY_LEN(of) ? of[k] : 0;
-}
-
 /* That this engine failed by itself is news at any time. */
 static int is_past(const struct follower *f, const struct report *r)
 {
@@ -62,7 +52,7 @@ static void forward(struct follower *f, const struct report *r)
     queue_send(&f->out, CONN, frame);
     if (r->kind == REPORT_FAULT)
         on_fault(f, r);
-    else if (answered(r->kind) == f->doing)
+    else if (report_answers(r->kind) == f->doing)
         f->doing = 0;
 }
 
@@ -121,7 +111,8 @@ void follower_ring(struct follower *f, int64_t now_ns, const struct collective *
     if (n > 0)
         memcpy(ring, c, (size_t)n * sizeof(*ring));
     ring_rebase(ring, n, now_ns);
-    struct frame *frame = convert_ring(ring, n, f->inspected, f->generation, &err);
+    struct frame *frame =
+        convert_ring(&(struct ring_answer){f->inspected, ring, n}, f->generation, &err);
     if (frame && f->stage == STAGE_JOINED)
         queue_send(&f->out, CONN, frame);
     else

@@ -25,7 +25,6 @@ void follower_send_hello(struct follower *f, const struct follower_options *o)
     h.pid = o->pid;
     h.device = msg_text(&a, o->device ? o->device : "auto", 64);
     h.advertise = msg_text(&a, o->advertise, 64);
-    h.token = (ProtobufCBinaryData){o->token_len, (uint8_t *)(uintptr_t)o->token};
     h.no_gpu = msg_text(&a, o->no_gpu, MSG_MAX_TEXT);
     h.n_gpus = (size_t)o->n_gpus;
     h.gpus = arena_alloc(&a, (h.n_gpus + 1) * sizeof(*h.gpus));
@@ -34,7 +33,6 @@ void follower_send_hello(struct follower *f, const struct follower_options *o)
         wire__gpu__init(h.gpus[i]);
         h.gpus[i]->uuid = msg_text(&a, o->gpus[i].uuid, 64);
         h.gpus[i]->name = msg_text(&a, o->gpus[i].name, 128);
-        h.gpus[i]->memory_mib = o->gpus[i].memory_mib;
         h.gpus[i]->index = o->gpus[i].index;
         h.gpus[i]->bus = msg_text(&a, o->gpus[i].bus, 32);
     }
@@ -59,21 +57,19 @@ static int64_t phase_ms(const struct follower *f)
 void follower_send_beat(struct follower *f)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
+    struct arena a;
 
-    h.epoch = max_i64(f->at.epoch, 0);
-    h.step = max_i64(f->at.step, 0);
-    h.phase = (Wire__Phase)f->at.phase;
-    h.bucket = max_i64(f->at.bucket, -1);
-    h.phase_ms = phase_ms(f);
-    h.first_step = f->has_stepped;
-    h.rss_mib = f->rss_mib > 0 ? f->rss_mib : 0;
-    convert_pace(&f->at, f->generation, &h);
+    arena_init(&a);
+    Wire__Heartbeat *h = convert_beat(&f->at, f->generation, &a);
+    h->phase_ms = phase_ms(f);
+    h->first_step = f->has_stepped;
+    h->rss_mib = f->rss_mib > 0 ? f->rss_mib : 0;
     m.generation = f->generation;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
-    m.heartbeat = &h;
+    m.heartbeat = h;
     f->next_beat_ms = f->now_ms + f->beat_ms;
     send(f, &m);
+    arena_fini(&a);
 }
 
 void follower_send_goodbye(struct follower *f, const char *text, int is_polite)

@@ -227,19 +227,6 @@ static int form(struct engine *e, const struct cmd *c, int64_t deadline_ms, stru
     return rc == 0 ? trainer_form(e->trainer, c->form.source, err) : rc;
 }
 
-static enum report_kind answer_of(enum cmd_kind kind)
-{
-    static const enum report_kind answer[] = {
-        [CMD_OPEN] = REPORT_OPENED,        [CMD_PREPARE] = REPORT_PREPARED,
-        [CMD_FORM] = REPORT_FORMED,        [CMD_TRAIN] = REPORT_EPOCH,
-        [CMD_VALIDATE] = REPORT_VALIDATED, [CMD_CHECKPOINT] = REPORT_CHECKPOINT,
-        [CMD_STOP] = REPORT_STOPPED,
-    };
-
-    ASSERT((size_t)kind < ARRAY_LEN(answer) && answer[kind]);
-    return answer[kind];
-}
-
 /* The driver's own deadline ends a connect that takes too long; this one is only a backstop. */
 _Static_assert((int)JOB_MAX_CPU_RANKS == (int)COLL_GLOO_MAX_RANKS,
                "what a job may ask for is what connects");
@@ -302,7 +289,7 @@ static struct report *fault_of(struct engine *e, const struct cmd *c, const stru
 
 static void run_command(struct engine *e, const struct cmd *c)
 {
-    struct report *r = report_new(answer_of(c->kind), c->generation);
+    struct report *r = report_new(cmd_answer(c->kind), c->generation);
     struct err err;
     int rc;
 

@@ -83,7 +83,6 @@ static void report_step(struct trainer *t, struct meter *m, int64_t epoch)
     r->step.samples_per_second = meter_rate(m);
     r->step.first = !t->first_step_done;
     r->step.rss_mib = rss_mib();
-    r->step.is_formed = !t->has_stepped;
     t->first_step_done = t->has_stepped = 1;
     t->hooks.report(t->hooks.arg, r);
 }

@@ -1,4 +1,4 @@
-/* The checks: a message's fields beside the rows of wire/rules.c. */
+/* The checks of a received message: each field is compared with its rule (wire/rules.h). */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "wire/rules.h"
 #include "wire/text.h"
 
-/* A field as it is being checked. */
+/* The field that is being checked. */
 struct place {
     const ProtobufCMessageDescriptor *message;
     const ProtobufCFieldDescriptor *field;
@@ -28,6 +28,7 @@ static int64_t read_int(const ProtobufCFieldDescriptor *f, const void *at)
     case PROTOBUF_C_TYPE_UINT32:
         return *(const uint32_t *)at;
     case PROTOBUF_C_TYPE_INT64:
+    case PROTOBUF_C_TYPE_SINT64:
         return *(const int64_t *)at;
     default:
         ASSERT(!"a rule for integers on another type");
@@ -123,6 +124,7 @@ static int check_value(const struct place *p, const void *at, struct err *err)
         return check_text(p, at, err);
     case RULE_INJECT:
         return check_inject(p, at, err);
+    case RULE_HASH:
     case RULE_BYTES:
         return check_bytes(p, at, err);
     case RULE_MESSAGE:

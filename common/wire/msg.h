@@ -24,7 +24,7 @@
 enum {
     /* Hello.protocol of this program.  A driver takes only followers of its own version and
      * protocol, so fields may be added and given meaning without raising it between versions. */
-    MSG_PROTOCOL = 2,
+    MSG_PROTOCOL = 3,
     MSG_MAX_RANKS = 65536,
     MSG_MAX_TENSORS = 1 << 20,
     MSG_MAX_NAME = 512,         /* names of tensors, hosts, devices */
@@ -34,7 +34,6 @@ enum {
     MSG_RANKS_PER_ID = 128,
     MSG_HASH = 16,
     MSG_MAX_COLLECTIVES = 256, /* of one rank */
-    MSG_MAX_TOKEN = 64,
 };
 
 /* Unpack and check one body.  *out is freed with msg_free.  Memory is bounded by a small multiple

@@ -36,7 +36,7 @@ static void speak(struct live *l, struct process *p, unsigned what)
     }
     if (r->kind == REPORT_STEP) {
         r->step.step = p->e.step;
-        r->step.first = r->step.is_formed = 1;
+        r->step.first = 1;
     } else if (r->kind == REPORT_WARNING) {
         r->warning.text = xstrdup("look out");
     } else {

@@ -80,7 +80,6 @@ void rig_drain(struct rig *r)
             r->is_finished = 1;
             r->status = a.finished.status;
             r->retry = a.finished.retry;
-            r->reason = a.finished.reason;
             r->is_engine_stuck = a.finished.is_engine_stuck;
             r->text = a.finished.text;
             a.finished.text = NULL;

@@ -26,7 +26,7 @@ struct rig {
     struct buf log;                         /* all lines */
     struct session_event event[RIG_EVENTS]; /* all but progress */
     int n_events;
-    int is_finished, status, retry, reason, is_engine_stuck;
+    int is_finished, status, retry, is_engine_stuck;
     char *text;
 };
 

@@ -111,7 +111,7 @@ struct node {     /* a process */
     int64_t heard;                            /* by its clock: last word of the driver */
     int64_t drained_life; /* the process that the driver agreed to drain; 0: none */
     struct fake_engine e;
-    int status, retry, reason, is_engine_stuck;
+    int status, retry, is_engine_stuck;
     char *text;
     int64_t finished_ns;
     int rank; /* last known */

@@ -54,7 +54,6 @@ static void finished(struct sim *s, int k, struct action *a)
     n->finished_ns = s->now;
     n->status = a->finished.status;
     n->retry = a->finished.retry;
-    n->reason = a->finished.reason;
     n->is_engine_stuck = a->finished.is_engine_stuck;
     n->text = a->finished.text;
     a->finished.text = NULL;

@@ -67,8 +67,8 @@ static void ids_reach_all(void **state)
     f = r.sent[2]->form;
     assert_int_equal(r.sent[2]->body_case, WIRE__CONTROL__BODY_FORM);
     assert_int_equal(f->n_endpoints, 0);
-    assert_int_equal(f->n_ids, 1);
-    assert_memory_equal(f->ids[0].data, id, MSG_ID);
+    assert_int_equal(f->ids.len, MSG_ID);
+    assert_memory_equal(f->ids.data, id, MSG_ID);
     rig_free(&r);
 }
 

@@ -256,9 +256,25 @@ static void own_input_errors_are_usage(void **state)
     }
 }
 
+/* Only the answer that names the step of the command is taken. */
+static void a_checkpoint_of_another_step_breaks_the_protocol(void **state)
+{
+    struct rig r;
+    (void)state;
+    struct driver_options o = rig_options(2);
+    rig_driver(&r, &o);
+    rig_go_to(&r, 2, CMD_CHECKPOINT);
+    struct report *p = rig_answer(r.command);
+    p->checkpoint.step--;
+    rig_report(&r, 1, p);
+    assert_logged(&r, "rank 1 (h1) broke the protocol during checkpoint");
+    rig_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_checkpoint_of_another_step_breaks_the_protocol),
         cmocka_unit_test(a_polite_stop_saves),
         cmocka_unit_test(stops_before_and_at_once),
         cmocka_unit_test(checkpoints_are_written_beside),

@@ -49,8 +49,8 @@ static void say(struct rig *r, int rank, const struct word *w)
         h.at_bytes = w->bytes;
     }
     h.n_steps = w->n_steps;
-    h.wall_us = 2000 * w->busy_ms;
-    h.busy_us = 1000 * w->busy_ms;
+    h.wall_ns = 2 * MS * w->busy_ms;
+    h.busy_ns = MS * w->busy_ms;
     m.generation = 1;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;
@@ -313,7 +313,7 @@ static void answer_inspect(struct rig *r, int rank, int64_t incident)
         {.generation = 1, .number = 9, .step = 117, .bucket = rank, .handed_ns = -5 * MS},
         {.generation = 1, .number = 10, .step = 118, .bucket = 0, .handed_ns = -2 * MS}};
     struct err err;
-    struct frame *f = convert_ring(c, 2, incident, 1, &err);
+    struct frame *f = convert_ring(&(struct ring_answer){incident, c, 2}, 1, &err);
     Wire__Control *m;
     assert_int_equal(msg_unpack(f->data + FRAME_HEADER, f->len - FRAME_HEADER, &m, &err), 0);
     rig_message(r, rank, m);

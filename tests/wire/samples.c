@@ -52,13 +52,11 @@ static void hello(struct arena *a, Wire__Control *m)
     wire__gpu__init(x->gpus[0]);
     x->gpus[0]->uuid = arena_strdup(a, "GPU-1");
     x->gpus[0]->name = arena_strdup(a, "H100");
-    x->gpus[0]->memory_mib = 81559;
     x->gpus[0]->index = 3;
     x->gpus[0]->bus = arena_strdup(a, "0000:65:00.0");
     x->n_backends = 1;
     x->backends = arena_alloc(a, sizeof(*x->backends));
     x->backends[0] = arena_strdup(a, "cpu");
-    x->token = bytes(a, "token");
     x->advertise = arena_strdup(a, "10.0.0.7");
     x->no_gpu = arena_strdup(a, "there is no NVIDIA driver (libcuda.so.1)");
     m->generation = 0;
@@ -71,7 +69,6 @@ static void welcome(struct arena *a, Wire__Control *m)
     x->rank = 1;
     x->n_ranks = 2;
     x->device = arena_strdup(a, "cpu");
-    x->token = bytes(a, "token");
     x->host = arena_strdup(a, "driver");
     x->heartbeat_ms = 1000;
     x->heartbeat_timeout_ms = 5000;
@@ -85,7 +82,6 @@ static void refused(struct arena *a, Wire__Control *m)
     NEW(Refused, REFUSED, refused);
     x->reason = WIRE__REASON__REASON_RANK_TAKEN;
     x->text = arena_strdup(a, "rank 1 is taken by hostB (pid 17)");
-    x->holder = arena_strdup(a, "hostB (pid 17)");
 }
 
 static void ready(struct arena *a, Wire__Control *m)
@@ -96,7 +92,6 @@ static void ready(struct arena *a, Wire__Control *m)
     x->n_train = 100;
     x->n_validation = 10;
     x->data = hash(a, "data");
-    x->step = 7;
     x->n_parameters = 1000;
     x->steps_per_epoch = 4;
     m->generation = 0;
@@ -137,9 +132,7 @@ static void form_by_ids(struct arena *a, Wire__Control *m)
     NEW(Form, FORM, form);
     memset(id, 'i', MSG_ID);
     id[MSG_ID] = 0;
-    x->n_ids = 1;
-    x->ids = arena_alloc(a, sizeof(*x->ids));
-    x->ids[0] = bytes(a, id);
+    x->ids = bytes(a, id);
     x->source = 1;
 }
 
@@ -161,18 +154,10 @@ static void epoch_done(struct arena *a, Wire__Control *m)
     x->epoch = 2;
     x->step = 8;
     x->end = WIRE__EPOCH_END__EPOCH_WHOLE;
-    x->train_loss = 0.25;
-    x->train_accuracy = 0.9;
-    x->n_samples = 100;
-    x->train_seconds = 1.5;
-    x->samples_per_second = 66.7;
-    x->step_ms_median = 12.5;
-    x->comm_exposed_ms_median = 0.5;
     x->replica = hash(a, "replica");
     x->tensors = tensors(a, &x->n_tensors);
     x->rss_mib = 120;
     x->peak_rss_mib = 130;
-    x->n_skipped = 1;
     x->note = arena_strdup(a, "a note");
 }
 
@@ -189,6 +174,7 @@ static void validate_done(struct arena *a, Wire__Control *m)
     x->loss_sum = 2.5;
     x->n_correct = 4;
     x->n_samples = 5;
+    x->n_nonfinite = 1;
 }
 
 static void checkpoint(struct arena *a, Wire__Control *m)
@@ -201,9 +187,6 @@ static void checkpoint_done(struct arena *a, Wire__Control *m)
 {
     NEW(CheckpointDone, CHECKPOINT_DONE, checkpoint_done);
     x->step = 8;
-    x->seconds = 0.25;
-    x->path = arena_strdup(a, "runs/x/checkpoints/step-00000008");
-    x->error = arena_strdup(a, "no space left");
 }
 
 static void heartbeat(struct arena *a, Wire__Control *m)
@@ -222,8 +205,8 @@ static void heartbeat(struct arena *a, Wire__Control *m)
     x->at_bucket = 3;
     x->at_bytes = 1 << 20;
     x->n_steps = 6;
-    x->wall_us = 61000;
-    x->busy_us = 44000;
+    x->wall_ns = 61000000;
+    x->busy_ns = 44000000;
 }
 
 static void fault(struct arena *a, Wire__Control *m)
@@ -239,10 +222,6 @@ static void fault(struct arena *a, Wire__Control *m)
 static void abort_(struct arena *a, Wire__Control *m)
 {
     NEW(Abort, ABORT, abort);
-    x->rank = 1;
-    x->host = arena_strdup(a, "hostB");
-    x->phase = WIRE__PHASE__PHASE_REDUCE;
-    x->step = 5;
     x->text = arena_strdup(a, "rank 1 (hostB) was lost");
 }
 
@@ -296,9 +275,9 @@ static void ring(struct arena *a, Wire__Control *m)
         c->bucket = i ? 3 : -1;
         c->n_bytes = 4096;
         c->phase = WIRE__PHASE__PHASE_BACKWARD;
-        c->handed_us = 2500 - i;
-        c->began_us = 2400;
-        c->ended_us = i ? 0 : 2300;
+        c->handed_ns = i - 2500000;
+        c->began_ns = -2400000;
+        c->ended_ns = i ? 0 : -2300000;
         c->is_failed = !i;
     }
 }

@@ -207,6 +207,7 @@ static int break_field(struct arena *a, char *m, const ProtobufCFieldDescriptor 
         if (!how)
             **(char **)at = '\x1b';
         return 1;
+    case RULE_HASH:
     case RULE_BYTES:
         if (how && r->min == 0)
             return 0;

@@ -109,7 +109,7 @@ struct report *pretend_first_step(const struct cmd *train)
     r->step.step = 1;
     r->step.loss = 2.3;
     r->step.samples_per_second = 1000;
-    r->step.first = r->step.is_formed = 1;
+    r->step.first = 1;
     r->step.rss_mib = 100;
     return r;
 }

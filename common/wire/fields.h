@@ -1,0 +1,244 @@
+/* fields - one row for each field of each message: what it may hold, and where it lands.
+ *
+ * Adding a field takes a line in proto/control.proto and a row here; its user reads it as a member
+ * of struct cmd or struct report.  Packing, unpacking, checking and freeing follow the rows:
+ * wire/check.c checks by the rules, session/convert.c copies by the members.
+ *
+ *   ITEM(field, member, rule)         lands in `member` of the struct that the list is for
+ *   LIST(field, member, count, rule)  a repeated field: an array of structs (or blobs) and its
+ * length ONLY(field, rule)                 read straight from the message: lands nowhere
+ *
+ * A rule is a kind and its limits (wire/rules.h, wire/rules.c).  The rows of a message stand in the
+ * order of the field numbers; a test compares them with the descriptors. */
+#ifndef WIRE_FIELDS_H
+#define WIRE_FIELDS_H
+
+/* clang-format off */
+
+/* ---- commands: members of struct cmd ---- */
+
+#define PREPARE_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(rank,    prepare.rank,    INT(RANK)) \
+    ITEM(n_ranks, prepare.n_ranks, INT(RANKS)) \
+    ITEM(local,   prepare.local,   INT(RANK)) \
+    ITEM(n_local, prepare.n_local, INT(RANKS)) \
+    ITEM(address, prepare.address, TEXT(1, 64)) \
+    ITEM(inject,  prepare.inject,  INJECT(0, INJECTION_MAX_TEXT - 1))
+
+#define FORM_FIELDS(ITEM, LIST, ONLY) \
+    LIST(endpoints, form.endpoint, form.n_endpoints, \
+         BYTES_LIST(0, MSG_MAX_ENDPOINT, MSG_MAX_RANKS)) \
+    ITEM(source,    form.source, INT(RANK)) \
+    ITEM(ids,       form.ids,    BYTES(0, MSG_ID * (MSG_MAX_RANKS / MSG_RANKS_PER_ID)))
+
+#define TRAIN_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(epoch, train.epoch, INT(1, MANY))
+
+#define VALIDATE_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(epoch, validate.epoch, INT(1, MANY))
+
+#define CHECKPOINT_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(step, checkpoint.step, INT(0, MANY))
+
+/* ---- reports: members of struct report ---- */
+
+#define READY_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(layout,          opened.layout, HASH) \
+    LIST(tensors,         opened.tensor, opened.n_tensors, MESSAGES(MSG_MAX_TENSORS)) \
+    ITEM(n_train,         opened.n_train,         INT(0, MANY)) \
+    ITEM(n_validation,    opened.n_validation,    INT(0, MANY)) \
+    ITEM(data,            opened.data,            HASH) \
+    ITEM(n_parameters,    opened.n_parameters,    INT(0, MANY)) \
+    ITEM(steps_per_epoch, opened.steps_per_epoch, INT(0, MANY))
+
+#define ENDPOINTS_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(endpoint, prepared.endpoint, BYTES(0, MSG_MAX_ENDPOINT)) \
+    ITEM(step,     prepared.step,     INT(0, MANY)) \
+    ITEM(library,  prepared.library,  TEXT(0, 64))
+
+#define FORMED_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(step, formed.step, INT(0, MANY))
+
+#define EPOCH_DONE_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(epoch,        epoch.epoch,        INT(1, MANY)) \
+    ITEM(step,         epoch.step,         INT(0, MANY)) \
+    ITEM(end,          epoch.end,          ENUM(1)) \
+    ITEM(replica,      epoch.replica,      HASH) \
+    LIST(tensors,      epoch.tensor, epoch.n_tensors, MESSAGES(MSG_MAX_TENSORS)) \
+    ITEM(rss_mib,      epoch.rss_mib,      AMOUNT) \
+    ITEM(peak_rss_mib, epoch.peak_rss_mib, AMOUNT) \
+    ITEM(note,         epoch.note,         TEXT(0, MSG_MAX_TEXT))
+
+#define VALIDATE_DONE_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(epoch,       validated.epoch,       INT(1, MANY)) \
+    ITEM(loss_sum,    validated.loss_sum,    REAL) \
+    ITEM(n_correct,   validated.n_correct,   INT(0, MANY)) \
+    ITEM(n_samples,   validated.n_samples,   INT(0, MANY)) \
+    ITEM(n_nonfinite, validated.n_nonfinite, INT(0, MANY))
+
+#define CHECKPOINT_DONE_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(step, checkpoint.step, INT(0, MANY))
+
+#define FAULT_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(code,           fault.err.code,       INT(INT32_MIN, -1)) \
+    ITEM(phase,          fault.phase,          ENUM(0)) \
+    ITEM(step,           fault.step,           INT(0, MANY)) \
+    ITEM(text,           fault.err.msg,        TEXT(0, MSG_MAX_TEXT)) \
+    ITEM(is_consequence, fault.is_consequence, BOOL)
+
+#define INJECTED_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(spec,  inject.fault.text, INJECT(1, INJECTION_TEXT - 1)) \
+    ITEM(text,  inject.text,       TEXT(0, MSG_MAX_TEXT)) \
+    ITEM(phase, inject.phase,      ENUM(0)) \
+    ITEM(step,  inject.step,       INT(0, MANY))
+
+/* ---- members of struct progress ---- */
+
+#define HEARTBEAT_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(epoch,      epoch,  INT(0, MANY)) \
+    ITEM(step,       step,   INT(0, MANY)) \
+    ITEM(phase,      phase,  ENUM(0)) \
+    ITEM(bucket,     bucket, INT(-1, MANY)) \
+    ONLY(phase_ms,   INT(0, MANY)) \
+    ONLY(first_step, BOOL) \
+    ONLY(rss_mib,    AMOUNT) \
+    ITEM(n_handed,   head.n_handed,   INT(0, MANY)) \
+    ITEM(n_ended,    head.n_ended,    INT(0, MANY)) \
+    ITEM(at_step,    head.at.step,    INT(0, MANY)) \
+    ITEM(at_bucket,  head.at.bucket,  INT(-2, MANY)) \
+    ITEM(at_bytes,   head.at.n_bytes, INT(0, MANY)) \
+    ITEM(n_steps,    n_steps, INT(0, MANY)) \
+    ITEM(wall_ns,    wall_ns, INT(0, MANY)) \
+    ITEM(busy_ns,    busy_ns, INT(0, MANY))
+
+/* ---- elements of lists ---- */
+
+#define TENSOR_HASH_FIELDS(ITEM, LIST, ONLY) /* struct tensor_hash */ \
+    ITEM(name, name, TEXT(1, MSG_MAX_NAME)) \
+    ITEM(hash, hash, HASH)
+
+#define COLLECTIVE_FIELDS(ITEM, LIST, ONLY) /* struct collective */ \
+    ITEM(generation, generation, INT(0, MANY)) \
+    ITEM(number,     number,     INT(1, MANY)) \
+    ITEM(step,       step,       INT(0, MANY)) \
+    ITEM(bucket,     bucket,     INT(-2, MANY)) \
+    ITEM(n_bytes,    n_bytes,    INT(0, MANY)) \
+    ITEM(phase,      phase,      ENUM(0)) \
+    ITEM(is_failed,  is_failed,  BOOL) \
+    ITEM(handed_ns,  handed_ns,  INT(-MANY, 0)) \
+    ITEM(began_ns,   began_ns,   INT(-MANY, 0)) \
+    ITEM(ended_ns,   ended_ns,   INT(-MANY, 0))
+
+#define RING_FIELDS(ITEM, LIST, ONLY) /* struct ring_answer */ \
+    ITEM(incident,    incident, INT(1, MANY)) \
+    LIST(collectives, collective, n, MESSAGES(MSG_MAX_COLLECTIVES))
+
+/* ---- read straight from the message ---- */
+
+#define GPU_FIELDS(ITEM, LIST, ONLY) \
+    ONLY(uuid,  TEXT(1, 64)) \
+    ONLY(name,  TEXT(0, 128)) \
+    ONLY(index, INT(0, 999)) \
+    ONLY(bus,   TEXT(0, 32))
+
+#define HELLO_FIELDS(ITEM, LIST, ONLY) \
+    ONLY(protocol,  INT(1, UINT32_MAX)) \
+    ONLY(version,   TEXT(0, 64)) \
+    ONLY(rank,      INT(-1, INT32_MAX)) /* the driver refuses too large a rank with its reason */ \
+    ONLY(host,      TEXT(1, MSG_MAX_NAME)) \
+    ONLY(host_id,   TEXT(1, 64)) \
+    ONLY(pid,       INT(0, INT32_MAX)) \
+    ONLY(device,    TEXT(1, 64)) \
+    ONLY(gpus,      MESSAGES(64)) \
+    ONLY(backends,  TEXTS(1, 64, 16)) \
+    ONLY(advertise, TEXT(0, 64)) \
+    ONLY(no_gpu,    TEXT(0, MSG_MAX_TEXT))
+
+#define WELCOME_FIELDS(ITEM, LIST, ONLY) \
+    ONLY(job,                  BYTES(1, FRAME_MAX)) \
+    ONLY(rank,                 INT(RANK)) \
+    ONLY(n_ranks,              INT(RANKS)) \
+    ONLY(device,               TEXT(1, 64)) \
+    ONLY(host,                 TEXT(1, MSG_MAX_NAME)) \
+    ONLY(heartbeat_ms,         INT(10, 3600 * 1000)) \
+    ONLY(heartbeat_timeout_ms, INT(20, 24 * 3600 * 1000)) \
+    ONLY(spare,                BOOL) \
+    ONLY(inject,               INJECT(0, INJECTION_MAX_TEXT - 1))
+
+#define REFUSED_FIELDS(ITEM, LIST, ONLY) \
+    ONLY(reason, ENUM(1)) \
+    ONLY(text,   TEXT(1, MSG_MAX_TEXT))
+
+#define ABORT_FIELDS(ITEM, LIST, ONLY) \
+    ONLY(text,    TEXT(1, MSG_MAX_TEXT)) \
+    ONLY(recover, BOOL)
+
+#define STOP_FIELDS(ITEM, LIST, ONLY) \
+    ONLY(outcome, ENUM(1)) \
+    ONLY(text,    TEXT(0, MSG_MAX_TEXT))
+
+#define DRAIN_FIELDS(ITEM, LIST, ONLY) \
+    ONLY(taken_back, BOOL)
+
+#define GOODBYE_FIELDS(ITEM, LIST, ONLY) \
+    ONLY(text,   TEXT(0, MSG_MAX_TEXT)) \
+    ONLY(polite, BOOL)
+
+#define INSPECT_FIELDS(ITEM, LIST, ONLY) \
+    ONLY(incident, INT(1, MANY))
+
+/* ---- the messages ---- */
+
+/* Bodies of a Control, by field number: NAME(member of Control, CASE). */
+#define MESSAGE_BODIES(NAME) \
+    NAME(hello,           HELLO) \
+    NAME(welcome,         WELCOME) \
+    NAME(refused,         REFUSED) \
+    NAME(ready,           READY) \
+    NAME(prepare,         PREPARE) \
+    NAME(endpoints,       ENDPOINTS) \
+    NAME(form,            FORM) \
+    NAME(formed,          FORMED) \
+    NAME(train,           TRAIN) \
+    NAME(epoch_done,      EPOCH_DONE) \
+    NAME(validate,        VALIDATE) \
+    NAME(validate_done,   VALIDATE_DONE) \
+    NAME(checkpoint,      CHECKPOINT) \
+    NAME(checkpoint_done, CHECKPOINT_DONE) \
+    NAME(heartbeat,       HEARTBEAT) \
+    NAME(fault,           FAULT) \
+    NAME(abort,           ABORT) \
+    NAME(stop,            STOP) \
+    NAME(goodbye,         GOODBYE) \
+    NAME(injected,        INJECTED) \
+    NAME(inspect,         INSPECT) \
+    NAME(ring,            RING) \
+    NAME(drain,           DRAIN)
+
+/* Elements of repeated fields. */
+#define MESSAGE_ELEMENTS(NAME) \
+    NAME(tensor_hash, TENSOR_HASH) \
+    NAME(gpu,         GPU) \
+    NAME(collective,  COLLECTIVE)
+
+/* The bodies that are a command to an engine, or an engine's report: (member, CASE, KIND). */
+#define MESSAGE_COMMANDS(NAME) \
+    NAME(prepare,    PREPARE,    CMD_PREPARE) \
+    NAME(form,       FORM,       CMD_FORM) \
+    NAME(train,      TRAIN,      CMD_TRAIN) \
+    NAME(validate,   VALIDATE,   CMD_VALIDATE) \
+    NAME(checkpoint, CHECKPOINT, CMD_CHECKPOINT)
+
+#define MESSAGE_REPORTS(NAME) \
+    NAME(ready,           READY,           REPORT_OPENED) \
+    NAME(endpoints,       ENDPOINTS,       REPORT_PREPARED) \
+    NAME(formed,          FORMED,          REPORT_FORMED) \
+    NAME(epoch_done,      EPOCH_DONE,      REPORT_EPOCH) \
+    NAME(validate_done,   VALIDATE_DONE,   REPORT_VALIDATED) \
+    NAME(checkpoint_done, CHECKPOINT_DONE, REPORT_CHECKPOINT) \
+    NAME(fault,           FAULT,           REPORT_FAULT) \
+    NAME(injected,        INJECTED,        REPORT_INJECT)
+
+/* clang-format on */
+
+#endif
