@@ -1,10 +1,11 @@
-/* init - the first values of parameters and states. */
+/* The initial values of parameters: functions of (seed, parameter, element) alone, so that they do
+ * not depend on the layout, the backend or the number of ranks. */
 #include <string.h>
 
 #include "base/rng.h"
 #include "program/layout.h"
 
-/* Place of segment i in alphabetical order: the same whatever the order of the layout. */
+/* The place of parameter i in alphabetical order, which the order of the layout does not change. */
 static uint64_t alphabetical_index(const struct layout *l, int i)
 {
     uint64_t before = 0;
@@ -47,18 +48,7 @@ static void init_segment(const struct segment *s, uint64_t seed, uint64_t index,
     }
 }
 
-void layout_init_params(const struct layout *l, uint64_t seed, double std, float *params)
+void layout_init_param(const struct layout *l, int i, uint64_t seed, double std, float *to)
 {
-    memset(params, 0, (size_t)l->n_total * sizeof *params);
-    for (int i = 0; i < l->n_params; i++)
-        init_segment(&l->param[i], seed, alphabetical_index(l, i), std,
-                     params + l->param[i].offset);
-}
-
-void layout_init_states(const struct layout *l, float *states)
-{
-    memset(states, 0, (size_t)l->n_state_total * sizeof *states);
-    for (int i = 0; i < l->n_states; i++)
-        for (int64_t e = 0; e < l->state[i].length; e++)
-            states[l->state[i].offset + e] = l->state[i].init_state;
+    init_segment(&l->param[i], seed, alphabetical_index(l, i), std, to);
 }

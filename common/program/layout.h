@@ -70,10 +70,9 @@ void layout_free(struct layout *l);
 /* Hash of one segment's name, dtype, shape and place: what two ranks compare by name. */
 struct hash128 segment_hash(const struct segment *s);
 
-/* Fill params (host memory, n_total elements, padding zeroed) and states with their initial values:
- * RNG_INIT numbers of (seed, index of the segment in alphabetical order, element).
- * std < 0: each parameter's own rule (PyTorch's defaults); else weights N(0, std^2), biases 0. */
-void layout_init_params(const struct layout *l, uint64_t seed, double std, float *params);
-void layout_init_states(const struct layout *l, float *states);
+/* Fill `to` (host memory, param[i].length elements) with the initial values of parameter i:
+ * RNG_INIT numbers of (seed, index of the parameter in alphabetical order, element). std < 0: the
+ * parameter's own rule (PyTorch's defaults); else weights N(0, std^2), biases 0. */
+void layout_init_param(const struct layout *l, int i, uint64_t seed, double std, float *to);
 
 #endif

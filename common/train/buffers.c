@@ -30,6 +30,8 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
         {(void **)&m->micro, accumulates ? wide : 0, "gradients of a micro-batch"},
         {(void **)&m->work, accumulates ? stats : 0, "running statistics of a micro-batch"},
         {(void **)&m->shadow, stats, "next running statistics"},
+        {&m->copy, l->copy_dtype == DTYPE_F32 ? 0 : dtype_size(l->copy_dtype) * (size_t)l->n_total,
+         "working copies of the parameters"},
         {(void **)&m->numbers, sizeof *m->numbers, "a step's numbers"},
     };
 
@@ -54,7 +56,6 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
         return err->code;
     }
     m->control = (float *)((char *)m->grad + layout_control_at(l, l->grad_dtype));
-    m->scaler = s->scaler;
     if (accumulates && !m->sum)
         m->sum = m->grad;
     *out = m;
@@ -74,6 +75,7 @@ void buffers_free(struct buffers *m)
     backend_free(m->backend, m->micro);
     backend_free(m->backend, m->work);
     backend_free(m->backend, m->shadow);
+    backend_free(m->backend, m->copy);
     backend_free(m->backend, m->numbers);
     backend_free(m->backend, m->arena);
     backend_host_free(m->backend, m->sent);
@@ -97,11 +99,11 @@ int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err)
 struct program_spaces buffers_spaces(const struct buffers *m, const struct state *s)
 {
     return (struct program_spaces){
-        .param = s->param,
-        .copy = s->copy,
-        .scaler = s->scaler,
+        .param = state_data(s, &slot_parameters),
+        .copy = m->copy,
+        .scaler = state_data(s, &slot_scaler),
         .grad = m->accumulates ? m->micro : m->grad,
-        .state = m->accumulates ? m->work : s->stats,
+        .state = m->accumulates ? (void *)m->work : state_data(s, &slot_statistics),
         .shadow = m->shadow,
         .metrics = m->numbers->metrics,
         .scalars = &m->numbers->scalars,

@@ -41,7 +41,8 @@ struct buffers {
     float *micro;   /* [layout.n_grad]: what programs write */
     float *work;    /* [n_state_total]: what programs read */
     float *shadow;  /* [n_state_total]: what programs write */
-    float *scaler;  /* [SCALER_LEN]: the state's, or NULL */
+    void *copy;     /* [n_total] of layout.copy_dtype: the parameters rounded, which update_refresh
+                       makes anew when they came from elsewhere than an update; NULL: F32 */
     struct step_numbers *numbers;
     void *arena;
     size_t arena_bytes;

@@ -197,8 +197,8 @@ static int read_result(struct trainer *t, struct step_result *out, struct err *e
     out->has_bad_losses = r[SEAL_BAD_LOSSES] > 0;
     out->applied = out->control.n_nonfinite == 0 && r[SEAL_BAD_GRAD] == 0;
     t->waited_ns += (int64_t)r[SEAL_WAITED_NS];
-    t->loss_scale = t->state->scaler ? (double)r[SEAL_SCALER + SCALER_SCALE] : 0;
-    out->overflowed = t->state->scaler && !out->applied && out->control.n_nonfinite == 0 &&
+    t->loss_scale = t->layout->has_scaler ? (double)r[SEAL_SCALER + SCALER_SCALE] : 0;
+    out->overflowed = t->layout->has_scaler && !out->applied && out->control.n_nonfinite == 0 &&
                       r[SEAL_SCALER + SCALER_STUCK] == 0.0f;
     return 0;
 }

@@ -96,7 +96,7 @@ static int bind_all(struct programs *p, const struct state *s, struct buffers *m
     size_t n_bytes = 0;
     int rc;
 
-    evaluation.state = s->stats;
+    evaluation.state = state_data(s, &slot_statistics);
     for (int i = 0; i < p->n; i++)
         if (program_arena_bytes(p->entry[i].program) > n_bytes)
             n_bytes = program_arena_bytes(p->entry[i].program);

@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "train/snapshot.h"
 
 struct saver {
     char *run_dir;

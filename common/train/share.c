@@ -1,10 +1,11 @@
-/* Every rank takes one rank's state, or its statistics.
+/* Every rank takes one rank's state, or its running statistics.
  *
- * What comes is received aside, and copied to its place when all of it is there: a rank whose
- * broadcast breaks off still holds what it held, and may be the source of the next one.  Aside is
- * memory of the backend, and the source sends from where its state lies, so a GPU's goes from card
- * to card.  That takes room for a second state on each card but the source's; where one has not got
- * it, all ranks go through memory of the host, as they do where the collectives know no other. */
+ * A rank receives into a buffer aside, and copies from there to the slots when everything has come.
+ * So a rank whose broadcast breaks off still holds what it held before, and may be the source of
+ * the next one.  The buffer is the backend's memory, and the source sends from where its slots lie:
+ * a GPU's state goes from card to card.  That takes room for a second state on each card but the
+ * source's.  Where one card has no such room, all ranks go through memory of the host, as they do
+ * where the collectives know the host's memory alone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,14 +26,14 @@ struct share {
     int n_spaces;
     char *aside; /* all spaces, one after another; NULL: not needed */
     size_t n_bytes;
-    int on_host; /* aside is the host's, of a device */
+    int on_host; /* the backend is a device, and aside is the host's memory */
 };
 
 static int is_source(const struct share *s) { return coll_rank(s->coll) == s->source; }
 
 /* ---- aside ---- */
 
-/* Every rank says whether it has room: if one has not, none goes on without the host. */
+/* Every rank says whether its card has room.  If one has not, all ranks go through the host. */
 static int agree_on_host(struct share *s, int has_room, struct err *err)
 {
     const size_t size = (size_t)coll_size(s->coll);
@@ -51,7 +52,8 @@ static int find_room(struct share *s, struct err *err)
     int rc = 0;
 
     if (!is_source(s))
-        rc = backend_alloc(s->backend, s->n_bytes, "a state that comes", (void **)&s->aside, &full);
+        rc = backend_alloc(s->backend, s->n_bytes, "a state that is received", (void **)&s->aside,
+                           &full);
     if (agree_on_host(s, rc == 0, err) < 0)
         return err->code;
     if (s->on_host) {
@@ -138,25 +140,25 @@ static int share(struct backend *b, struct coll *c, int source, const struct spa
 
 int state_broadcast(struct state *s, struct coll *c, int source, struct err *err)
 {
-    const size_t f = sizeof(float);
-    const struct space spaces[] = {
-        {s->param, f * (size_t)s->layout->n_total},
-        {s->momentum, s->momentum ? f * (size_t)s->layout->n_trained : 0},
-        {s->stats, f * (size_t)state_n_stats(s->layout)},
-    };
+    struct space space[STATE_MAX_SLOTS];
     struct ckpt_state at = s->at;
-    int rc = coll_broadcast(c, &at, sizeof at, source, err);
+    int n = 0, rc = coll_broadcast(c, &at, sizeof at, source, err);
 
+    for (int k = 0; k < s->n_slots; k++)
+        if (slot_is_broadcast(s->slot[k].def))
+            space[n++] = (struct space){s->slot[k].data, s->slot[k].n_bytes};
     if (rc == 0)
-        rc = share(s->backend, c, source, spaces, ARRAY_LEN(spaces), err);
+        rc = share(s->backend, c, source, space, n, err);
     if (rc == 0)
-        s->at = at; /* last: who is broken off in between must not claim a step it does not hold */
+        s->at =
+            at; /* last: a rank that is broken off must not claim a step that it does not hold */
     return rc < 0 ? err_wrap(err, "broadcast of the state from rank %d", source) : 0;
 }
 
 int state_share_stats(struct state *s, struct coll *c, struct err *err)
 {
-    const struct space stats = {s->stats, sizeof(float) * (size_t)s->layout->n_state_total};
+    const struct space stats = {state_data(s, &slot_statistics),
+                                sizeof(float) * (size_t)s->layout->n_state_total};
 
     return share(s->backend, c, 0, &stats, 1, err) < 0
                ? err_wrap(err, "broadcast of the running statistics")

@@ -1,8 +1,12 @@
-/* state - what training changes, and what all ranks hold alike: parameters, optimizer, statistics,
- * and where the run stands.
+/* state - what training changes, as a table of slots with their memory, and where the run stands.
+ *
+ * Nothing here or in what walks the table (hashes, snapshots, broadcasts, checkpoints) knows a slot
+ * by name: a slot's declaration (optim/slot.h) says what is done with it.  The rows are the
+ * parameters, the running statistics, the loss scale where the loss is scaled, and what the
+ * optimizer declares.
  *
  * Life:    state_new (memory from the backend) -> init, load or broadcast -> ... -> state_free.
- * Threads: the engine's, but for snapshot_save. */
+ * Threads: the engine's. */
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H
 
@@ -10,59 +14,74 @@
 #include "ckpt/ckpt.h"
 #include "coll/coll.h"
 #include "config/job.h"
+#include "optim/slot.h"
 #include "program/layout.h"
 #include "session/command.h"
+
+enum { STATE_MAX_SLOTS = 16 };
+
+struct slot {
+    const struct slot_def *def;
+    void *data; /* the backend's memory; padding between tensors is zero */
+    size_t n_bytes;
+};
 
 struct state {
     struct backend *backend;
     const struct layout *layout;
-    float *param;         /* [n_total], as all below in the backend's memory */
-    float *momentum;      /* [n_trained], NULL when the optimizer has none */
-    float *stats;         /* [n_state_total]: running statistics */
-    float *scaler;        /* [SCALER_LEN], behind them; NULL when the loss is not scaled */
-    void *copy;           /* [n_total] of copy_dtype: derived from param by update_refresh, so
-                             neither hashed nor saved nor broadcast; NULL when that is F32 */
+    struct slot slot[STATE_MAX_SLOTS]; /* [n_slots] */
+    int n_slots;
     struct ckpt_state at; /* host memory */
 };
 
-int state_new(struct backend *b, const struct layout *l, int has_momentum, struct state **out,
-              struct err *err);
+/* The rows of every job; all F32. */
+extern const struct slot_def slot_parameters; /* [n_total] */
+extern const struct slot_def slot_statistics; /* [n_state_total] */
+extern const struct slot_def slot_scaler;     /* [SCALER_LEN]; only where the loss is scaled */
+
+/* The rows of every job and those of `more`, all zero.  Declarations are borrowed. */
+int state_new(struct backend *b, const struct layout *l, const struct slot_def *const *more,
+              int n_more, struct state **out, struct err *err);
 void state_free(struct state *s); /* NULL is fine */
 
-/* The job's model.init. */
+/* The slot's memory; NULL where the state has no such row. */
+void *state_data(const struct state *s, const struct slot_def *d);
+
+/* The rows' initial values; parameters as the job's model.init says. */
 int state_init(struct state *s, const struct job *job, struct err *err);
 
-/* Elements of the statistics, and of the loss scale behind them. */
-int64_t state_n_stats(const struct layout *l);
+/* The initial values of the rows alone that no checkpoint holds: what a rank needs that resumes,
+ * or takes another rank's state. */
+int state_init_unsaved(struct state *s, const struct job *job, struct err *err);
 
-/* All ranks take source's.  A rank on which this fails holds what it held before. */
+/* One tensor of a slot. */
+struct slot_tensor {
+    const char *base;   /* its name without the slot's suffix */
+    struct shape shape; /* as PyTorch stores it */
+    size_t at, n_bytes; /* where it lies in the slot */
+};
+int slot_n_tensors(const struct layout *l, const struct slot_def *d);
+struct slot_tensor slot_tensor(const struct layout *l, const struct slot_def *d, int i);
+
+/* All ranks take the source's position and broadcast slots.  A rank on which this fails holds what
+ * it held before. */
 int state_broadcast(struct state *s, struct coll *c, int source, struct err *err);
 
 /* All ranks take rank 0's running statistics. */
 int state_share_stats(struct state *s, struct coll *c, struct err *err);
 
-/* One hash a tensor (parameters, momentum, statistics, by name), and in *all that of everything,
- * position included.  *out has state_n_hashes() rows, heap, names too. */
+/* One hash for each tensor of the hashed slots, by name, and in *all that of everything, position
+ * included.  *out has state_n_hashes() rows, heap, names too.  Needs no memory on the CPU, and a
+ * few MiB where the backend's memory is a device's. */
 int state_n_hashes(const struct state *s);
 int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *all,
                struct err *err);
 
-/* snapshot - a copy of a state in host memory, out of which another thread writes a checkpoint
- * while training goes on.  All its memory is taken by snapshot_new, as large as the state; a
- * backend fills it by its copy_out.  One thread at a time: take and save must not overlap. */
-struct snapshot;
-
-int snapshot_new(const struct state *s, struct snapshot **out, struct err *err);
-void snapshot_free(struct snapshot *p); /* NULL is fine */
-
-/* The state as it is now, for a checkpoint of n_ranks ranks.  Allocates nothing. */
-int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err);
-
-/* Write it as a generation under run_dir, keeping `keep`; *path as ckpt_save. */
-int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char **path,
-                  struct err *err);
-
-/* Take everything from an open generation.  A tensor missing, too many, or misshapen is named. */
+/* Take every saved slot, and the position, from an open generation.  A tensor that is missing,
+ * misshapen or not the model's is named, and then nothing was taken. */
 int state_load(struct state *s, const struct ckpt *c, struct err *err);
+
+/* Take the slots of the model's file from `f`; `path` names it in messages. */
+int state_load_model(struct state *s, const struct st_file *f, const char *path, struct err *err);
 
 #endif

@@ -168,7 +168,7 @@ static int begin_step(struct trainer *t, struct err *err)
 
     if (!m->accumulates || !t->layout->n_state_total)
         return 0;
-    return backend_copy(t->backend, m->work, t->state->stats,
+    return backend_copy(t->backend, m->work, state_data(t->state, &slot_statistics),
                         sizeof(float) * (size_t)t->layout->n_state_total, err);
 }
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "coll/device.h"
+#include "optim/optimizer.h"
 #include "program/program.h"
 #include "train/flip.h"
 #include "train/trainer_impl.h"
@@ -227,6 +228,7 @@ static int make_memory(struct trainer *t, struct err *err)
                                            .keep_plans = train->plan_cache,
                                            .warn = warn,
                                            .warn_arg = t};
+    const struct slot_def *slot[OPTIMIZER_MAX_SLOTS];
     int rc = t->o.plugin ? t->o.plugin->open(t->o.gpu, &t->backend, err)
                          : backend_open_cpu(n_threads(t, 1), &t->backend, err);
 
@@ -235,7 +237,7 @@ static int make_memory(struct trainer *t, struct err *err)
     if (rc == 0 && t->o.plugin && t->o.plugin->configure)
         t->o.plugin->configure(t->backend, &choices);
     if (rc == 0)
-        rc = state_new(t->backend, t->layout, t->job->optimizer.momentum > 0, &t->state, err);
+        rc = state_new(t->backend, t->layout, slot, optimizer_slots(t->job, slot), &t->state, err);
     if (rc == 0)
         rc = buffers_new(t->backend, shared_memory(t), t->state, t->job->train.accumulate > 1,
                          &t->buffers, err);
@@ -265,6 +267,8 @@ static int resume(struct trainer *t, const char *run_dir, struct err *err)
         return state_init(t->state, t->job, err);
     }
     if (rc == 0)
+        rc = state_init_unsaved(t->state, t->job, err);
+    if (rc == 0)
         rc = state_load(t->state, c, err);
     if (rc == 0 && t->state->at.steps_per_epoch != t->steps_per_epoch)
         rc = err_set(err, ERR_CONFIG,
@@ -276,12 +280,12 @@ static int resume(struct trainer *t, const char *run_dir, struct err *err)
     return rc < 0 ? err_wrap(err, "resume") : 0;
 }
 
-/* Followers' state comes by broadcast; theirs is only memory until then. */
+/* Followers take what is broadcast from another rank. */
 static int make_state(struct trainer *t, const struct cmd *c, struct err *err)
 {
     t->state->at = (struct ckpt_state){.steps_per_epoch = t->steps_per_epoch};
     if (c->open.rank != 0)
-        return 0;
+        return state_init_unsaved(t->state, t->job, err);
     return c->open.resume ? resume(t, c->open.resume, err) : state_init(t->state, t->job, err);
 }
 

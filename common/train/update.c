@@ -1,6 +1,7 @@
 #include "train/update.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
@@ -128,33 +129,75 @@ static int add_check(struct sketch *s, const struct state *st, const struct buff
                      struct verdict *v, struct err *err)
 {
     int64_t n = st->layout->n_trained;
+    void *scaler = state_data(st, &slot_scaler);
     int in[] = {placed(s, st->layout->grad_dtype, n, m->grad, "grad")};
     int out[] = {placed(s, DTYPE_F64, 2, m->numbers->check, "check")};
     union node_attr none = {0};
 
     v->check = out[0];
     v->control = placed(s, DTYPE_F32, CONTROL_LEN, m->control, "control");
-    v->scaler = st->scaler ? placed(s, DTYPE_F32, SCALER_LEN, st->scaler, SCALER_NAME) : NO_VALUE;
+    v->scaler = scaler ? placed(s, DTYPE_F32, SCALER_LEN, scaler, SCALER_NAME) : NO_VALUE;
     return graph_node(s->g, OP_grad_check, &none, in, 1, out, "check", err);
 }
 
-static int add_sgd(struct sketch *s, const struct job *job, const struct state *st,
-                   const struct buffers *m, struct verdict v, struct err *err)
+/* The value of a slot that the optimizer declares, by its name. */
+static int slot_value(struct sketch *s, const struct state *st, const char *name)
+{
+    for (int k = 0; k < st->n_slots; k++) {
+        const struct slot_def *d = st->slot[k].def;
+
+        if (!strcmp(d->name, name) && st->slot[k].n_bytes)
+            return placed(s, d->dtype, (int64_t)(st->slot[k].n_bytes / dtype_size(d->dtype)),
+                          st->slot[k].data, name);
+    }
+    return NO_VALUE;
+}
+
+/* The value that an optimizer's operator calls `name`: one of those that every update has, or one
+ * of the optimizer's slots. */
+static int update_operand(struct sketch *s, const struct state *st, const struct buffers *m,
+                          struct verdict v, const char *name)
+{
+    const struct layout *l = st->layout;
+    const int64_t n = l->n_trained;
+
+    if (!strcmp(name, "param"))
+        return placed(s, DTYPE_F32, n, state_data(st, &slot_parameters), name);
+    if (!strcmp(name, "grad"))
+        return placed(s, l->grad_dtype, n, m->grad, name);
+    if (!strcmp(name, "copy"))
+        return m->copy ? placed(s, l->copy_dtype, n, m->copy, name) : NO_VALUE;
+    if (!strcmp(name, "check"))
+        return v.check;
+    if (!strcmp(name, "control"))
+        return v.control;
+    if (!strcmp(name, "scaler"))
+        return v.scaler;
+    if (!strcmp(name, "scalars"))
+        return s->g->scalars;
+    return slot_value(s, st, name);
+}
+
+/* The optimizer's node, from its operator's declaration: every output is an input, updated. */
+static int add_optimizer(struct sketch *s, const struct job *job, const struct state *st,
+                         const struct buffers *m, struct verdict v, struct err *err)
 {
     const struct job_optimizer *o = &job->optimizer;
-    int64_t n = st->layout->n_trained;
     union node_attr attr = {.sgd = {.momentum = (float)o->momentum,
                                     .dampening = (float)o->dampening,
                                     .weight_decay = (float)o->weight_decay,
                                     .nesterov = o->nesterov}};
-    int param = placed(s, DTYPE_F32, n, st->param, "param");
-    int grad = placed(s, st->layout->grad_dtype, n, m->grad, "grad");
-    int momentum = st->momentum ? placed(s, DTYPE_F32, n, st->momentum, "momentum") : NO_VALUE;
-    int copy = st->copy ? placed(s, st->layout->copy_dtype, n, st->copy, "copy") : NO_VALUE;
-    int in[] = {param, grad, momentum, v.check, v.control, s->g->scalars, copy, v.scaler};
-    int out[] = {param, st->momentum ? momentum : NODE_NO_OUT, st->copy ? copy : NODE_NO_OUT};
+    const struct op_def *op = op_get(OP_sgd);
+    int in[NODE_MAX_IN], out[NODE_MAX_OUT];
 
-    return graph_node(s->g, OP_sgd, &attr, in, 8, out, "sgd", err);
+    for (int i = 0; i < op->n_in; i++)
+        in[i] = update_operand(s, st, m, v, op->in_name[i]);
+    for (int i = 0; i < op->n_out; i++) {
+        const int updated = in[op->update[i] - 1];
+
+        out[i] = updated == NO_VALUE ? NODE_NO_OUT : updated;
+    }
+    return graph_node(s->g, OP_sgd, &attr, in, op->n_in, out, op->name, err);
 }
 
 static int add_loss_scale(struct sketch *s, const struct job *job, struct verdict v,
@@ -174,7 +217,7 @@ static int add_commit(struct sketch *s, const struct state *st, const struct buf
 {
     int64_t n = st->layout->n_state_total;
     int in[] = {placed(s, DTYPE_F32, n, m->shadow, "shadow"), v.check, v.control, s->g->scalars};
-    int out[] = {placed(s, DTYPE_F32, n, st->stats, "stats")};
+    int out[] = {placed(s, DTYPE_F32, n, state_data(st, &slot_statistics), "stats")};
     union node_attr none = {0};
 
     return graph_node(s->g, OP_commit, &none, in, 4, out, "commit", err);
@@ -201,10 +244,10 @@ static int make_apply(struct update *u, const struct job *job, struct backend *b
     int rc = add_check(&s, st, m, &v, err);
 
     if (rc == 0)
-        rc = add_sgd(&s, job, st, m, v, err);
+        rc = add_optimizer(&s, job, st, m, v, err);
     if (rc == 0 && st->layout->n_state_total)
         rc = add_commit(&s, st, m, v, err);
-    if (rc == 0 && st->scaler)
+    if (rc == 0 && v.scaler != NO_VALUE)
         rc = add_loss_scale(&s, job, v, err);
     if (rc == 0)
         rc = add_seal(&s, m, v, err);
@@ -263,9 +306,9 @@ int update_new(const struct job *job, struct backend *b, const struct state *s,
         rc = make_apply(u, job, b, s, m, err);
     for (int i = 0; i < u->n_buckets && rc == 0; i++)
         rc = make_sums(u, i, b, s, m, err);
-    if (rc == 0 && s->copy)
-        rc = make_cast(&u->refresh, s->layout->n_total, s->param, s->copy, s->layout->copy_dtype, b,
-                       s, err);
+    if (rc == 0 && m->copy)
+        rc = make_cast(&u->refresh, s->layout->n_total, state_data(s, &slot_parameters), m->copy,
+                       s->layout->copy_dtype, b, s, err);
     if (rc == 0)
         rc = bind_all(u, &spaces, err);
     if (rc < 0) {

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "op/control.h"
+#include "optim/optimizer.h"
 #include "tensor/half.h"
 #include "train/programs.h"
 
@@ -108,7 +109,8 @@ static void put_weights(struct golden_rig *r, json_t *run)
             golden_weight(to, s->length, t, (float)json_real_value(json_object_get(p, "bound")));
         for (int64_t i = 0; value && i < s->length; i++)
             to[i] = (float)json_number_value(value);
-        put(r, r->state->param + s->offset, to, sizeof *to * (size_t)s->length);
+        put(r, (float *)state_data(r->state, &slot_parameters) + s->offset, to,
+            sizeof *to * (size_t)s->length);
         free(to);
     }
     must(update_refresh(r->update, &err), &err);
@@ -117,6 +119,7 @@ static void put_weights(struct golden_rig *r, json_t *run)
 void golden_rig_open(struct golden_rig *r, struct backend *b, const char *model, const char *extra,
                      json_t *run)
 {
+    const struct slot_def *slot[OPTIMIZER_MAX_SLOTS];
     struct program_spaces spaces;
     struct graph *g;
     struct err err;
@@ -125,7 +128,8 @@ void golden_rig_open(struct golden_rig *r, struct backend *b, const char *model,
     g = make_graph(r, 1, 1);
     must(layout_new(g, 1 << 20, &r->layout, &err), &err);
     graph_free(g);
-    must(state_new(r->backend, r->layout, r->job->optimizer.momentum > 0, &r->state, &err), &err);
+    must(state_new(r->backend, r->layout, slot, optimizer_slots(r->job, slot), &r->state, &err),
+         &err);
     must(state_init(r->state, r->job, &err), &err); /* running statistics */
     must(buffers_new(r->backend, NULL, r->state, 0, &r->buffers, &err), &err);
     must(update_new(r->job, r->backend, r->state, r->buffers, &r->update, &err), &err);

@@ -77,6 +77,7 @@ static void check_logits(struct golden_rig *r, const char *run, json_t *want)
 
 static void check_running(struct golden_rig *r, const char *run, json_t *want, const char *name)
 {
+    const float *stats = state_data(r->state, &slot_statistics);
     const struct segment *s = NULL;
 
     for (int i = 0; i < r->layout->n_states && want; i++)
@@ -86,7 +87,7 @@ static void check_running(struct golden_rig *r, const char *run, json_t *want, c
     for (size_t i = 0; i < json_array_size(want); i++) {
         float seen;
 
-        golden_rig_read(r, r->state->stats + s->offset + (int64_t)i, DTYPE_F32, 1, &seen);
+        golden_rig_read(r, stats + s->offset + (int64_t)i, DTYPE_F32, 1, &seen);
         assert_near(run, name, i, (double)seen, json_real_value(json_array_get(want, i)), 1e-5);
     }
 }

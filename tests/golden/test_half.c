@@ -53,8 +53,8 @@ static void check_copies(struct golden_rig *r)
     const enum dtype type = r->layout->copy_dtype;
     float *param = malloc((size_t)n * sizeof *param), *copy = malloc((size_t)n * sizeof *copy);
 
-    golden_rig_read(r, r->state->param, DTYPE_F32, n, param);
-    golden_rig_read(r, r->state->copy, type, n, copy);
+    golden_rig_read(r, state_data(r->state, &slot_parameters), DTYPE_F32, n, param);
+    golden_rig_read(r, r->buffers->copy, type, n, copy);
     for (int64_t i = 0; i < n; i++) {
         uint16_t bits;
 
@@ -94,12 +94,14 @@ static void put_scale(struct golden_rig *r, float scale)
     const float scaler[SCALER_LEN] = {scale, 0, 1, 0};
     struct err err;
 
-    assert_int_equal(backend_copy_in(r->backend, r->state->scaler, scaler, sizeof scaler, &err), 0);
+    assert_int_equal(backend_copy_in(r->backend, state_data(r->state, &slot_scaler), scaler,
+                                     sizeof scaler, &err),
+                     0);
 }
 
 static void get_scaler(struct golden_rig *r, float scaler[SCALER_LEN])
 {
-    golden_rig_read(r, r->state->scaler, DTYPE_F32, SCALER_LEN, scaler);
+    golden_rig_read(r, state_data(r->state, &slot_scaler), DTYPE_F32, SCALER_LEN, scaler);
 }
 
 /* Too large a scale: steps are skipped, nothing but the scale changes, until gradients fit. */
@@ -112,10 +114,10 @@ static void overflow(void **state)
     (void)state;
     open_lenet(&r, "precision: float16\n");
     put_scale(&r, scale);
-    golden_rig_read(&r, r.state->param, DTYPE_F32, 64, before);
+    golden_rig_read(&r, state_data(r.state, &slot_parameters), DTYPE_F32, 64, before);
     for (; !applied; n_skipped++) {
         (void)golden_rig_step(&r, 0, &applied);
-        golden_rig_read(&r, r.state->param, DTYPE_F32, 64, after);
+        golden_rig_read(&r, state_data(r.state, &slot_parameters), DTYPE_F32, 64, after);
         get_scaler(&r, scaler);
         assert_true(applied == (memcmp(before, after, sizeof before) != 0));
         scale = applied ? scale : scale / 2;
@@ -143,7 +145,7 @@ static void clipping(void **state)
         put_scale(&r, scales[i]);
         (void)golden_rig_step(&r, 0, &applied);
         assert_true(applied);
-        golden_rig_read(&r, r.state->param, DTYPE_F32, 512, param[i]);
+        golden_rig_read(&r, state_data(r.state, &slot_parameters), DTYPE_F32, 512, param[i]);
         golden_rig_close(&r);
     }
     for (int k = 0; k < 512; k++)

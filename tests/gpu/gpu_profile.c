@@ -116,7 +116,7 @@ static void rig_open(struct rig *r, int64_t batch, const char *precision, int tu
     g = make_graph(r, 1);
     must(layout_new(g, BUCKET_BYTES, &r->layout, &err));
     graph_free(g);
-    must(state_new(r->backend, r->layout, 0, &r->state, &err));
+    must(state_new(r->backend, r->layout, NULL, 0, &r->state, &err));
     must(state_init(r->state, r->job, &err));
     must(buffers_new(r->backend, NULL, r->state, 0, &r->buffers, &err));
     must(update_new(r->job, r->backend, r->state, r->buffers, &r->update, &err));

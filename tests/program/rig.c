@@ -118,10 +118,25 @@ void rig_close(struct rig *r)
     backend_close(r->backend);
 }
 
+void rig_init_params(const struct layout *l, uint64_t seed, double std, float *to)
+{
+    memset(to, 0, (size_t)l->n_total * sizeof *to);
+    for (int i = 0; i < l->n_params; i++)
+        layout_init_param(l, i, seed, std, to + l->param[i].offset);
+}
+
+static void init_states(const struct layout *l, float *to)
+{
+    memset(to, 0, (size_t)l->n_state_total * sizeof *to);
+    for (int i = 0; i < l->n_states; i++)
+        for (int64_t e = 0; e < l->state[i].length; e++)
+            to[l->state[i].offset + e] = l->state[i].init_state;
+}
+
 void rig_init(struct rig *r, uint64_t seed)
 {
-    layout_init_params(r->layout, seed, -1, r->spaces.param);
-    layout_init_states(r->layout, r->spaces.state);
+    rig_init_params(r->layout, seed, -1, r->spaces.param);
+    init_states(r->layout, r->spaces.state);
     for (int64_t i = 0; r->spaces.copy && i < r->layout->n_total; i++)
         real_put(r->spaces.copy, r->layout->copy_dtype, i, ((float *)r->spaces.param)[i]);
 }

@@ -40,6 +40,9 @@ void rig_close(struct rig *r);
 
 /* Parameters by the job's rule from seed; samples [first, first + batch) of a made-up data set. */
 void rig_init(struct rig *r, uint64_t seed);
+
+/* All parameters' initial values in the flat space, padding zero. */
+void rig_init_params(const struct layout *l, uint64_t seed, double std, float *to);
 void rig_fill(struct rig *r, int64_t first);
 
 /* Spoil the arena (inputs apart), run everything; with several, SYNC stages are summed. */

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "ranks.h"
+#include "train/snapshot.h"
 #include "train/trainer_impl.h"
 
 #define JOB                                                            \
@@ -151,11 +152,14 @@ static int clear_desk(void **state)
     return system(cmd);
 }
 
+/* One number of the state. */
+static float *number(struct desk *k) { return state_data(k->t->state, &slot_parameters); }
+
 /* The state at `step`: one number of it says which. */
 static void move_to(struct desk *k, int64_t step)
 {
     k->t->state->at.step = step;
-    k->t->state->param[0] = (float)step;
+    *number(k) = (float)step;
 }
 
 static void ignore(void *arg, const char *text) { (void)arg, (void)text; }
@@ -171,7 +175,7 @@ static int64_t on_disk(struct desk *k)
         return -1;
     step = c->state.step;
     assert_int_equal(state_load(k->t->state, c, &err), 0);
-    assert_int_equal((int64_t)k->t->state->param[0], step);
+    assert_int_equal((int64_t)*number(k), step);
     ckpt_close(c);
     return step;
 }

@@ -1,107 +1,42 @@
 /* How ranks take one rank's state: from card to card without passing through the host, through the
  * host where a card has no room, and not at all where it breaks off.
- *
- * A card is memory of this process that only its own backend's calls, and collectives that say so,
- * may be given; its copies are counted. */
+ */
 #include "../test.h"
 
 #include <pthread.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "card.h"
 #include "coll/impl.h"
 #include "coll/local.h"
 #include "train/state.h"
 
-enum { N_RANKS = 3, SOURCE = 1, MOST_PIECES = 16, N_SPACES = 3 };
+enum { N_RANKS = 3, SOURCE = 1, N_SPACES = 4 };
 
 static const struct layout layout = {
     .n_trained = 80, .n_total = 112, .n_state_total = 32, .has_scaler = 1, .copy_dtype = DTYPE_F32};
 
-/* ---- a card ---- */
+static const struct slot_def moment = {
+    .name = "moment", .scope = SLOT_PER_TRAINED, .dtype = DTYPE_F32, .is_broadcast = 1};
 
-struct card {
-    struct backend base;
-    struct {
-        char *at;
-        size_t n_bytes;
-    } piece[MOST_PIECES];
-    int n_pieces, is_full, n_through_host, n_copies;
+/* Rows that no rank takes from another. */
+static const struct slot_def others[] = {
+    {.name = "own",
+     .scope = SLOT_PER_JOB,
+     .length = 9,
+     .dtype = DTYPE_F64,
+     .placement = SLOT_OWN,
+     .is_broadcast = 1},
+    {.name = "shard",
+     .scope = SLOT_PER_TRAINED,
+     .dtype = DTYPE_F32,
+     .placement = SLOT_SHARDED,
+     .is_broadcast = 1},
+    {.name = "private", .scope = SLOT_PER_PARAMETER, .dtype = DTYPE_BF16},
 };
 
-static struct card *card_of(struct backend *b) { return container_of(b, struct card, base); }
-
-static int holds(const struct card *c, const void *p, size_t n_bytes)
-{
-    for (int i = 0; i < c->n_pieces; i++)
-        if (c->piece[i].at <= (const char *)p &&
-            (const char *)p + n_bytes <= c->piece[i].at + c->piece[i].n_bytes)
-            return 1;
-    return 0;
-}
-
-static int card_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
-                      struct err *err)
-{
-    struct card *c = card_of(b);
-
-    if (c->is_full)
-        return err_set(err, ERR_NOMEM, "no room for %s", what);
-    ASSERT(c->n_pieces < MOST_PIECES);
-    c->piece[c->n_pieces].at = *out = xcalloc(n_bytes, 1);
-    c->piece[c->n_pieces++].n_bytes = n_bytes;
-    return 0;
-}
-
-static void card_free(struct backend *b, void *p)
-{
-    struct card *c = card_of(b);
-    int i = 0;
-
-    while (c->piece[i].at != p)
-        ASSERT(++i < c->n_pieces);
-    c->piece[i] = c->piece[--c->n_pieces];
-    free(p);
-}
-
-static int card_in(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
-{
-    struct card *c = card_of(b);
-
-    (void)err;
-    ASSERT(holds(c, to, n_bytes) && !holds(c, from, 1));
-    c->n_through_host++;
-    memcpy(to, from, n_bytes);
-    return 0;
-}
-
-static int card_out(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
-{
-    struct card *c = card_of(b);
-
-    (void)err;
-    ASSERT(holds(c, from, n_bytes) && !holds(c, to, 1));
-    c->n_through_host++;
-    memcpy(to, from, n_bytes);
-    return 0;
-}
-
-static int card_copy(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
-{
-    struct card *c = card_of(b);
-
-    (void)err;
-    ASSERT(holds(c, to, n_bytes) && holds(c, from, n_bytes));
-    c->n_copies++;
-    memcpy(to, from, n_bytes);
-    return 0;
-}
-
-static int card_sync(struct backend *b, struct err *err)
-{
-    (void)b, (void)err;
-    return 0;
-}
+static const struct slot_def *const more[] = {&others[0], &moment, &others[1], &others[2]};
 
 /* ---- collectives of cards' memory ---- */
 
@@ -121,8 +56,8 @@ static int64_t queue(struct coll *c, const struct coll_job *j, struct err *err)
     if (j->what == COLL_ALLGATHER)
         return coll_allgather(k->inner, j->mine, j->n_bytes, j->x, err) < 0 ? err->code : 1;
     ASSERT(j->what == COLL_BROADCAST);
-    ASSERT(holds(k->card, j->x, j->n_bytes) == holds(k->card, j->x, 1));
-    k->n_of_cards += holds(k->card, j->x, 1);
+    ASSERT(card_holds(k->card, j->x, j->n_bytes) == card_holds(k->card, j->x, 1));
+    k->n_of_cards += card_holds(k->card, j->x, 1);
     return coll_broadcast(k->inner, j->x, j->n_bytes, j->root, err) < 0 ? err->code : 1;
 }
 
@@ -158,21 +93,6 @@ struct rank {
     struct err err;
 };
 
-static void make_card(struct card *c)
-{
-    /* Nothing else of it is called. */
-    static const struct backend_device_ops device = {.copy = card_copy};
-    static const struct backend_ops ops = {.name = "card",
-                                           .alloc = card_alloc,
-                                           .free = card_free,
-                                           .copy_in = card_in,
-                                           .copy_out = card_out,
-                                           .sync = card_sync,
-                                           .device = &device};
-
-    c->base.ops = &ops;
-}
-
 static void make_coll(struct rank *r, struct coll *inner)
 {
     static const struct coll_ops ops = {.queue = queue,
@@ -192,19 +112,33 @@ static void make_coll(struct rank *r, struct coll *inner)
 
 static float value(int rank, int64_t i) { return (float)(1000 * rank + i); }
 
+/* Every number of the slots that are broadcast. */
 static void for_state(struct rank *r, void (*what)(const struct rank *r, float *x, int64_t i))
 {
-    const struct state *s = r->state;
-    const struct {
-        float *x;
-        int64_t n;
-    } space[N_SPACES] = {{s->param, layout.n_total},
-                         {s->momentum, layout.n_trained},
-                         {s->stats, layout.n_state_total + SEGMENT_ALIGN}};
+    for (int k = 0; k < r->state->n_slots; k++) {
+        const struct slot *slot = &r->state->slot[k];
 
-    for (int i = 0; i < N_SPACES; i++)
-        for (int64_t k = 0; k < space[i].n; k++)
-            what(r, &space[i].x[k], k);
+        if (slot_is_broadcast(slot->def))
+            for (int64_t i = 0; i < (int64_t)(slot->n_bytes / sizeof(float)); i++)
+                what(r, (float *)slot->data + i, i);
+    }
+}
+
+/* The bytes of the slots that are not broadcast say whose they are. */
+static void fill_others(const struct rank *r)
+{
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        memset(state_data(r->state, &others[i]), 'a' + r->k, 9);
+}
+
+static void assert_others_own(const struct rank *r)
+{
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        const char *x = state_data(r->state, &others[i]);
+
+        for (int k = 0; k < 9; k++)
+            assert_int_equal(x[k], 'a' + r->k);
+    }
 }
 
 static void fill(const struct rank *r, float *x, int64_t i) { *x = value(r->k, i); }
@@ -218,15 +152,16 @@ static void *rank_main(void *arg)
     if (r->kind == ON_CPU)
         ASSERT(backend_open_cpu(1, &b, &r->err) == 0);
     else
-        make_card(&r->card);
+        card_open(&r->card);
     ASSERT(coll_new_local(r->group, r->k, &inner, &r->err) == 0);
     make_coll(r, inner);
     const int was_full = r->card.is_full;
     r->card.is_full = 0;
-    ASSERT(state_new(b, &layout, 1, &r->state, &r->err) == 0);
+    ASSERT(state_new(b, &layout, more, ARRAY_LEN(more), &r->state, &r->err) == 0);
     r->card.is_full = was_full;
     r->state->at.step = 100 + r->k;
     for_state(r, fill);
+    fill_others(r);
     if (r->is_stats)
         r->rc = state_share_stats(r->state, &r->coll.base, &r->err);
     else
@@ -283,6 +218,7 @@ static void assert_taken(struct rank *ranks)
         if (ranks[k].rc < 0)
             fail_msg("rank %d: %s", k, ranks[k].err.msg);
         for_state(&ranks[k], is_sources);
+        assert_others_own(&ranks[k]);
         assert_int_equal(ranks[k].state->at.step, 100 + SOURCE);
     }
 }
@@ -366,10 +302,11 @@ static void statistics_are_rank_0s(void **state)
     run(ranks, &(struct rank){.kind = ON_CARDS, .is_stats = 1}, NULL);
     for (int k = 0; k < N_RANKS; k++) {
         const struct state *s = ranks[k].state;
+        const float *stats = state_data(s, &slot_statistics), *scaler = state_data(s, &slot_scaler);
 
         assert_int_equal(ranks[k].rc, 0);
-        assert_true(s->stats[7] == value(0, 7) && s->param[7] == value(k, 7));
-        assert_true(s->scaler[0] == value(k, layout.n_state_total));
+        assert_true(stats[7] == value(0, 7) && scaler[3] == value(k, 3));
+        assert_true(((float *)state_data(s, &slot_parameters))[7] == value(k, 7));
         assert_int_equal(s->at.step, 100 + k);
         assert_int_equal(ranks[k].card.n_through_host, 0);
     }

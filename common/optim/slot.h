@@ -1,0 +1,70 @@
+/* slot - the declaration of something that training changes: the parameters, an optimizer's
+ * moments, the running statistics, the loss scale, what a strategy keeps for itself.
+ *
+ * A job's state (train/state.h) is a table of slots.  Memory, initial values, hashes, broadcasts,
+ * checkpoints and recovery follow from the declaration alone, so a new slot is a declaration and
+ * the code that computes with it.  Optimizers (optim/optimizer.h) and strategies declare theirs;
+ * a slot is found again by the address of its declaration.
+ *
+ * Threads: declarations are constant. */
+#ifndef OPTIM_SLOT_H
+#define OPTIM_SLOT_H
+
+#include <stdint.h>
+
+#include "tensor/dtype.h"
+
+struct job;
+struct layout;
+
+/* What the slot has elements for.  The first three are flat spaces with the layout's offsets. */
+enum slot_scope {
+    SLOT_PER_PARAMETER, /* every parameter */
+    SLOT_PER_TRAINED,   /* every parameter that is not frozen */
+    SLOT_PER_STATISTIC, /* every running statistic */
+    SLOT_PER_JOB,       /* the job: `length` elements */
+};
+
+/* Which ranks hold what. */
+enum slot_placement {
+    SLOT_REPLICATED, /* each rank holds all of it, and all hold the same after each step */
+    SLOT_SHARDED,    /* each rank holds a part */
+    SLOT_OWN,        /* each rank holds values of its own, which no other rank has */
+};
+
+enum slot_file { SLOT_UNSAVED, SLOT_IN_MODEL, SLOT_IN_OPTIMIZER };
+
+struct slot_def {
+    const char *name; /* "momentum": in messages about memory, and as an operator's operand */
+    /* What is appended to a tensor's name in the file and in hashes: "conv1.weight" +
+     * ".momentum_buffer".  Of a slot per job: the tensor's whole name. */
+    const char *suffix;
+    enum slot_scope scope;
+    int64_t length; /* SLOT_PER_JOB: elements */
+    enum dtype dtype;
+    enum slot_placement placement;
+    enum slot_file file;
+    int is_hashed;    /* replicas are compared by it */
+    int is_broadcast; /* a rank that joins takes it from another */
+    /* The initial values of the slot's i-th tensor, in host memory that holds zeros; NULL: zeros.
+     */
+    void (*init)(const struct job *job, const struct layout *l, int i, void *to);
+};
+
+/* One rank's copy stands for all ranks' copies only where the slot is replicated. */
+static inline int slot_is_hashed(const struct slot_def *d)
+{
+    return d->placement == SLOT_REPLICATED && d->is_hashed;
+}
+
+static inline int slot_is_broadcast(const struct slot_def *d)
+{
+    return d->placement == SLOT_REPLICATED && d->is_broadcast;
+}
+
+static inline int slot_is_saved(const struct slot_def *d)
+{
+    return d->placement == SLOT_REPLICATED && d->file != SLOT_UNSAVED;
+}
+
+#endif

@@ -1,0 +1,248 @@
+/* The state as a checkpoint holds it: copied and written, or taken back from its files. */
+#include "train/snapshot.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+/* PyTorch's batch norm keeps a count beside its running mean, and a strict load demands it.  Our
+ * state has no such tensor: it is written from the number of updates, and ignored when read. */
+static const char running_mean[] = "running_mean", batches_tracked[] = "num_batches_tracked";
+
+/* "bn1.running_mean" -> how long "bn1." is; 0 for any other name. */
+static size_t tracked_prefix(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot && !strcmp(dot + 1, running_mean) ? (size_t)(dot + 1 - name) : 0;
+}
+
+/* ---- writing ---- */
+
+/* The files' tensors point into `bytes`, so that taking a snapshot only fills it. */
+struct snapshot {
+    const struct state *state;
+    char *bytes; /* the saved slots, one after another */
+    struct ckpt_content content;
+    struct arena names;
+};
+
+enum { SLOT_ALIGN = 64 };
+
+static size_t room_of(const struct slot *slot)
+{
+    return slot_is_saved(slot->def) ? (slot->n_bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN
+                                    : 0;
+}
+
+/* model and optimizer: the files' tensors, with room for all. */
+static void add_tensors(struct snapshot *p, const struct slot_def *d, const char *bytes,
+                        struct st_tensor *model, struct st_tensor *optimizer)
+{
+    struct ckpt_content *c = &p->content;
+
+    for (int i = 0; i < slot_n_tensors(p->state->layout, d); i++) {
+        const struct slot_tensor t = slot_tensor(p->state->layout, d, i);
+        const char *name = arena_printf(&p->names, "%s%s", t.base, d->suffix);
+        const struct st_tensor tensor = {
+            .name = name, .dtype = d->dtype, .shape = t.shape, .data = bytes + t.at};
+        const int len = (int)tracked_prefix(name);
+
+        if (d->file == SLOT_IN_OPTIMIZER) {
+            optimizer[c->n_optimizer++] = tensor;
+            continue;
+        }
+        model[c->n_model++] = tensor;
+        if (len)
+            model[c->n_model++] = (struct st_tensor){
+                .name = arena_printf(&p->names, "%.*s%s", len, name, batches_tracked),
+                .dtype = DTYPE_I64,
+                .data = &c->state.n_updates};
+    }
+}
+
+static void list_tensors(struct snapshot *p)
+{
+    const struct state *s = p->state;
+    struct st_tensor *model, *optimizer;
+    size_t n = 1, at = 0;
+
+    for (int k = 0; k < s->n_slots; k++)
+        n += (size_t)slot_n_tensors(s->layout, s->slot[k].def);
+    p->content.model = model = arena_alloc(&p->names, 2 * n * sizeof *model);
+    p->content.optimizer = optimizer = arena_alloc(&p->names, n * sizeof *optimizer);
+    for (int k = 0; k < s->n_slots; at += room_of(&s->slot[k++]))
+        if (slot_is_saved(s->slot[k].def))
+            add_tensors(p, s->slot[k].def, p->bytes + at, model, optimizer);
+}
+
+int snapshot_new(const struct state *s, struct snapshot **out, struct err *err)
+{
+    struct snapshot *p = xcalloc(1, sizeof *p);
+    size_t n_bytes = 0;
+
+    for (int k = 0; k < s->n_slots; k++)
+        n_bytes += room_of(&s->slot[k]);
+    if (try_alloc((void **)&p->bytes, n_bytes, "a copy of the training state", err) < 0) {
+        free(p);
+        return err_wrap(err, "checkpoints");
+    }
+    p->state = s;
+    list_tensors(p);
+    *out = p;
+    return 0;
+}
+
+void snapshot_free(struct snapshot *p)
+{
+    if (!p)
+        return;
+    arena_fini(&p->names);
+    free(p->bytes);
+    free(p);
+}
+
+int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err)
+{
+    size_t at = 0;
+    int rc = 0;
+
+    ASSERT(p->state == s);
+    p->content.state = s->at;
+    p->content.state.n_ranks = n_ranks;
+    for (int k = 0; k < s->n_slots && rc == 0; at += room_of(&s->slot[k++]))
+        if (slot_is_saved(s->slot[k].def))
+            rc = backend_copy_out(s->backend, p->bytes + at, s->slot[k].data, s->slot[k].n_bytes,
+                                  err);
+    return rc;
+}
+
+int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char **path,
+                  struct err *err)
+{
+    return ckpt_save(run_dir, &p->content, keep, path, err);
+}
+
+/* ---- reading ---- */
+
+/* A file that slots are taken from. */
+struct source {
+    const struct st_file *file;
+    const char *path; /* for messages */
+};
+
+/* f's tensor `name`, which must be as the slot wants it. */
+static int find_tensor(const struct source *f, const char *name, const struct slot_def *d,
+                       const struct slot_tensor *want, const struct st_tensor **out,
+                       struct err *err)
+{
+    const struct st_tensor *t = st_find(f->file, name);
+    char seen[SHAPE_TEXT_LEN], wanted[SHAPE_TEXT_LEN];
+
+    if (!t)
+        return err_set(err, ERR_CONFIG, "%s: no tensor \"%s\", which this model has", f->path,
+                       name);
+    if (t->dtype != d->dtype || !shape_equal(&t->shape, &want->shape))
+        return err_set(err, ERR_CONFIG, "%s: tensor \"%s\" is %s %s, this model wants %s %s",
+                       f->path, name, dtype_name(t->dtype), shape_text(&t->shape, seen),
+                       dtype_name(d->dtype), shape_text(&want->shape, wanted));
+    *out = t;
+    return 0;
+}
+
+/* Check the slot's tensors; with `copies`, take them. */
+static int take_slot(struct state *s, const struct slot *slot, const struct source *f, int copies,
+                     struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; i < slot_n_tensors(s->layout, slot->def) && rc == 0; i++) {
+        const struct slot_tensor want = slot_tensor(s->layout, slot->def, i);
+        char *name = xasprintf("%s%s", want.base, slot->def->suffix);
+        const struct st_tensor *t = NULL;
+
+        rc = find_tensor(f, name, slot->def, &want, &t, err);
+        if (rc == 0 && copies)
+            rc = backend_copy_in(s->backend, (char *)slot->data + want.at, t->data, want.n_bytes,
+                                 err);
+        free(name);
+    }
+    return rc;
+}
+
+static int take_slots(struct state *s, enum slot_file file, const struct source *f, int copies,
+                      struct err *err)
+{
+    int rc = 0;
+
+    for (int k = 0; k < s->n_slots && rc == 0; k++)
+        if (slot_is_saved(s->slot[k].def) && s->slot[k].def->file == file)
+            rc = take_slot(s, &s->slot[k], f, copies, err);
+    return rc;
+}
+
+static int is_name_of(const struct slot_tensor *t, const char *suffix, const char *name)
+{
+    const size_t n = strlen(t->base);
+
+    return !strncmp(name, t->base, n) && !strcmp(name + n, suffix);
+}
+
+/* "bn1.num_batches_tracked" of the running mean `t`. */
+static int is_count_of(const struct slot_tensor *t, const char *name)
+{
+    const size_t n = tracked_prefix(t->base);
+
+    return n && !strncmp(name, t->base, n) && !strcmp(name + n, batches_tracked);
+}
+
+static int is_known(const struct state *s, const char *name)
+{
+    for (int k = 0; k < s->n_slots; k++) {
+        const struct slot_def *d = s->slot[k].def;
+
+        for (int i = 0; d->file == SLOT_IN_MODEL && i < slot_n_tensors(s->layout, d); i++) {
+            const struct slot_tensor t = slot_tensor(s->layout, d, i);
+
+            if (is_name_of(&t, d->suffix, name) || is_count_of(&t, name))
+                return 1;
+        }
+    }
+    return 0;
+}
+
+/* A tensor that the model does not have is a sign of the wrong file. */
+static int refuse_strangers(const struct state *s, const struct source *f, struct err *err)
+{
+    for (int i = 0; i < st_count(f->file); i++)
+        if (!is_known(s, st_at(f->file, i)->name))
+            return err_set(err, ERR_CONFIG, "%s: tensor \"%s\" is not part of this model", f->path,
+                           st_at(f->file, i)->name);
+    return 0;
+}
+
+int state_load_model(struct state *s, const struct st_file *file, const char *path, struct err *err)
+{
+    const struct source f = {file, path};
+    int rc = refuse_strangers(s, &f, err);
+
+    if (rc == 0)
+        rc = take_slots(s, SLOT_IN_MODEL, &f, 0, err);
+    return rc == 0 ? take_slots(s, SLOT_IN_MODEL, &f, 1, err) : rc;
+}
+
+int state_load(struct state *s, const struct ckpt *c, struct err *err)
+{
+    const struct source optimizer = {c->optimizer, "optimizer.safetensors"};
+    int rc = take_slots(s, SLOT_IN_OPTIMIZER, &optimizer, 0, err);
+
+    if (rc == 0)
+        rc = state_load_model(s, c->model, "model.safetensors", err);
+    if (rc == 0)
+        rc = take_slots(s, SLOT_IN_OPTIMIZER, &optimizer, 1, err);
+    if (rc == 0)
+        s->at = c->state;
+    return rc < 0 ? err_wrap(err, "%s", c->path) : 0;
+}

@@ -1,0 +1,25 @@
+/* snapshot - a copy of a state's saved slots in host memory, out of which another thread writes a
+ * checkpoint while training goes on.
+ *
+ * All memory is taken by snapshot_new: as large as the saved slots, once.
+ *
+ * Life:    snapshot_new -> take, save, take, save ... -> snapshot_free.
+ * Threads: one at a time: take and save must not overlap. */
+#ifndef TRAIN_SNAPSHOT_H
+#define TRAIN_SNAPSHOT_H
+
+#include "train/state.h"
+
+struct snapshot; /* opaque */
+
+int snapshot_new(const struct state *s, struct snapshot **out, struct err *err);
+void snapshot_free(struct snapshot *p); /* NULL is fine */
+
+/* The state as it is now, for a checkpoint of n_ranks ranks.  Allocates nothing. */
+int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err);
+
+/* Write it as a generation under run_dir, keeping `keep`; *path as ckpt_save. */
+int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char **path,
+                  struct err *err);
+
+#endif
