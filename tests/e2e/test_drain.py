@@ -10,7 +10,7 @@ import sys
 import dp
 import training
 from dp import DRIVER, ENDLESS, FINISHED, PATIENT, REFUSED, STOPPED, USAGE, freezing
-from training import JOB
+from training import CALM, JOB
 
 # A rank freezes itself in step 40, in the second of four epochs.
 HELD = {**JOB, **PATIENT, "train.epochs": 4}
@@ -82,7 +82,7 @@ class Drain(training.Case):
 
     def test_fewer_ranks(self):
         """One after the other, and a follower that outlives jobs does not come back."""
-        job = {**HELD, "cluster.min_ranks": 1}
+        job = {**HELD, **CALM, "cluster.min_ranks": 1}
         driver, *ranks = self.start_waiting(job, *freezing(1, 40, 80))
         self.wait_frozen(ranks[0].pid)
         self.assertIn("rank 2 ", self.drain(2).out)
@@ -99,14 +99,14 @@ class Drain(training.Case):
         self.assert_recovered(n_times=2)
         self.assertEqual([e["nranks"] for e in self.events("recovered")], [2, 1])
         self.assertEqual([rank for rank, _ in self.lost()], [2, 1])
-        self.assert_near_undisturbed(job, 3)
+        self.assert_as_undisturbed(job, 3)
 
     def test_a_host(self):
         """Both its ranks leave at the same step; a spare takes the place of one."""
         if subprocess.run(["unshare", "--uts", "true"], stderr=subprocess.DEVNULL,
                           check=False).returncode:
             self.skipTest("a host's name of its own (unshare --uts) needs root")
-        job = {**HELD, "cluster.min_ranks": 3, "cluster.spares": 1}
+        job = {**HELD, **CALM, "cluster.min_ranks": 3, "cluster.spares": 1}
         driver = self.driver(*freezing(3, 40), n=4, job=job)
         ranks = [self.follower("--rank", str(k), prefix=as_host(name))
                  for k, name in enumerate(("node7", "node7", "node8"), 1)]
@@ -125,7 +125,7 @@ class Drain(training.Case):
         self.assert_recovered(nranks=3)
         self.assertEqual(self.lost(), [(k, f"rank {k} (node7) was drained") for k in (1, 2)])
         self.assert_told(answer["leaving"])
-        self.assert_near_undisturbed(job, 4)
+        self.assert_as_undisturbed(job, 4)
 
     def test_a_spare(self):
         """It goes at once, and nothing is formed anew."""
@@ -143,7 +143,7 @@ class Drain(training.Case):
 
     def test_while_the_ranks_form_again(self):
         """The drain waits until all have formed, and is done then."""
-        job = {**HELD, "cluster.min_ranks": 2}
+        job = {**HELD, **CALM, "cluster.min_ranks": 2}
         driver, victim, leaver, spare = self.start_ranks(job, *freezing(2, 40), spares=1)
         self.wait_frozen(leaver.pid)  # it is to prepare then, and does not
         self.wait_spares(1)
@@ -156,7 +156,7 @@ class Drain(training.Case):
             self.assert_exit(daemon, FINISHED)
         self.assertEqual([e["nranks"] for e in self.events("form")], [3, 3, 2])
         self.assertEqual([rank for rank, _ in self.lost()], [1, 2])
-        self.assert_near_undisturbed(job, 3)
+        self.assert_as_undisturbed(job, 3)
 
     def test_who_cannot_leave_any_more(self):
         """The driver is killed first: it was told, and waits for no other."""

@@ -9,7 +9,7 @@ import time
 import dp
 import training
 from dp import ENDLESS, FAILED, FINISHED, PATIENT, SOON, STOPPED, freezing
-from training import JOB
+from training import CALM, JOB
 
 # A rank freezes itself in step 70, in the third epoch, until the test has had its time.
 STEP = 70
@@ -160,7 +160,7 @@ class Recovery(training.Case):
     # ---- nobody comes
 
     def test_fewer_ranks(self):
-        job = {**HELD, "cluster.min_ranks": 2, "cluster.replace_timeout": 0.5}
+        job = {**HELD, **CALM, "cluster.min_ranks": 2, "cluster.replace_timeout": 0.5}
         driver, victim, other = self.start_ranks(job, *freezing(2, STEP))
         self.wait_frozen(other.pid)
         victim.kill()
@@ -170,7 +170,7 @@ class Recovery(training.Case):
             self.assert_exit(daemon, FINISHED)
         self.assert_recovered(nranks=2)
         self.assertEqual(self.events("done")[0]["step"], 12 * 32)
-        self.assert_near_undisturbed(job, 3)
+        self.assert_as_undisturbed(job, 3)
 
     def test_a_rate_that_follows_the_ranks(self):
         """optimizer.scale_lr_by_ranks: from the step on that one rank fewer trains, the rate is
@@ -247,7 +247,7 @@ class Recovery(training.Case):
     def test_growing(self):
         """Followers that come while it runs join beyond --nranks; one leaves, the others go on at
         once; the losses are those of a run that nothing disturbed."""
-        job = {**HELD, "train.epochs": 20, "cluster.max_ranks": 4, "cluster.min_ranks": 2,
+        job = {**HELD, **CALM, "train.epochs": 20, "cluster.max_ranks": 4, "cluster.min_ranks": 2,
                "cluster.join_interval": 0.2}
         driver, other = self.start_ranks(job, *freezing(1, STEP, 560), n=2)
         self.wait_frozen(other.pid)
@@ -269,7 +269,7 @@ class Recovery(training.Case):
         self.assertEqual(self.events("error"), [])
         self.assertEqual([e["nranks"] for e in self.events("form")][-1], 3)
         self.assertNotRegex(driver.text, "waiting up to")
-        self.assert_near_undisturbed(job, 2)
+        self.assert_as_undisturbed(job, 2)
 
     def test_joining_later(self):
         """A job that went on with fewer ranks takes one in again, and loses no epoch."""

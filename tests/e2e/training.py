@@ -1,4 +1,4 @@
-"""training - jobs whose losses are compared with those of the same job, undisturbed."""
+"""training - jobs whose losses must be those of the same job when nothing disturbs it."""
 
 import json
 
@@ -7,6 +7,10 @@ import dp
 # 32 steps an epoch.
 JOB = {"data.samples": 2048, "data.validation_samples": 512, "train.global_batch": 64,
        "train.epochs": 12}
+# For jobs that go on with another number of ranks, whose sums are rounded otherwise.  Training at
+# the usual rate amplifies rounding from 1e-10 to 1e-2 within 20 epochs.  At this rate it stays below
+# 1e-6 for 20 epochs, while a step that is lost or done twice changes a loss by 3e-5 or more.
+CALM = {"optimizer.lr": 0.006}
 
 undisturbed = {}
 
@@ -17,7 +21,7 @@ class Case(dp.Case):
                  event.get("validation_loss", 0)) for event in self.events("epoch", run)]
 
     def expected(self, job, n):
-        """The losses of the same job, with nothing lost."""
+        """The losses of the same job when no rank is lost."""
         key = (n, *sorted((k, v) for k, v in job.items() if not k.startswith("cluster.")))
         if key not in undisturbed:
             self.run_driver("--local", "--run-dir", "calm", n=n, job=job)
@@ -25,18 +29,12 @@ class Case(dp.Case):
         return undisturbed[key]
 
     def assert_as_undisturbed(self, job, n):
+        """If the number of ranks changes from `n` on the way, the job must be CALM."""
         want, got = self.expected(job, n), self.losses()
         self.assertEqual([row[:2] for row in got], [row[:2] for row in want])
         for row, calm in zip(got, want):
             for seen, wanted in zip(row[2:], calm[2:]):
                 self.assertLess(abs(seen - wanted), 1e-5 * abs(wanted), (row, calm))
-
-    def assert_near_undisturbed(self, job, n):
-        """Of other numbers of ranks: equal but for rounding, which training amplifies."""
-        want, got = self.expected(job, n), self.losses()
-        self.assertEqual([row[:2] for row in got], [row[:2] for row in want])
-        for row, calm in zip(got, want):
-            self.assertLess(abs(row[2] - calm[2]), 1e-2)
 
     def assert_recovered(self, n_times=1, nranks=None):
         events = self.events("recovered")
@@ -50,7 +48,7 @@ class Case(dp.Case):
         self.assertEqual(self.events("error"), [])
 
     def wait_spares(self, n):
-        """Until there are so many that could take part at once."""
+        """Waits until so many spares are ready to take part at once."""
         def roles():
             status = self.start([dp.DRIVER, "--status", "--log-format", "json"])
             self.assert_exit(status, dp.FINISHED)
