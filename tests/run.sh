@@ -270,7 +270,7 @@ do_clang()
     mapfile -t objects < <(ninja -C "$dir" -t targets all |
         sed -n 's,^\(common/backend/cuda/.*\.c\.o\): .*,\1,p')
     [ ${#objects[@]} = 0 ] || build "$dir" "${objects[@]}" || return
-    mapfile -t names < <(names_without "$dir" long once e2e)
+    mapfile -t names < <(names_without "$dir" once e2e)
     build_and_run "$dir" names
 }
 
@@ -279,7 +279,7 @@ do_asan()
 {
     local options=() dir=build-asan$suffix names
     configure "$dir" debugoptimized -Db_sanitize=address,undefined -Db_lundef=false || return
-    mapfile -t names < <(names_without "$dir" long once)
+    mapfile -t names < <(names_without "$dir" once)
     ASAN_OPTIONS=abort_on_error=1:detect_stack_use_after_return=1:strict_string_checks=1 \
         UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1 DPTRAIN_PATIENCE=240 \
         build_and_run "$dir" names --timeout-multiplier 4
@@ -291,7 +291,7 @@ do_tsan()
     CC=clang CXX=clang++ configure "$dir" debugoptimized \
         -Db_sanitize=thread -Db_lundef=false || return
     for room in $threaded_rooms; do patterns+=("$room/*"); done
-    kept=$(names_without "$dir" long once)
+    kept=$(names_without "$dir" once)
     mapfile -t names < <(names_like "$dir" "${patterns[@]}" | grep -xF "$kept")
     TSAN_OPTIONS=halt_on_error=1:abort_on_error=1:suppressions=$PWD/tests/tsan.supp \
         DPTRAIN_PATIENCE=240 build_and_run "$dir" names --timeout-multiplier 8
