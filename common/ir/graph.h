@@ -46,7 +46,6 @@ struct step_scalars {
     float rate;             /* learning rate of this step */
     float clip_norm;        /* 0: no clipping */
     float requests;         /* bits of enum engine_request that this rank asks for */
-    int32_t skip_nonfinite; /* 1: a step with non-finite numbers is not applied */
     int32_t first_update;   /* 1: optimizer state is empty (momentum starts as the gradient) */
     float stamp;            /* names this step: never 0, and not that of a step near it */
     /* 0, or the stamp of the step before, which this one was queued behind before its outcome was

@@ -252,6 +252,8 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
     r->epoch.peak_rss_mib = peak_rss_mib();
     if (end == EPOCH_NONFINITE && t->note[0])
         r->epoch.note = xasprintf("%s", t->note);
+    if (!reducer_promises(t->reducer)->replicas_are_equal)
+        return 0; /* nothing to compare */
     r->epoch.n_tensors = state_n_hashes(t->state);
     return state_hash(t->state, &r->epoch.tensor, &r->epoch.replica, err);
 }
@@ -304,6 +306,8 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     if (rc == 0)
         rc = run_epoch(t, epoch, &m, &end, err);
     if (rc == 0)
+        rc = reducer_epoch_end(t->reducer, err);
+    if (rc == 0)
         rc = share_stats(t, err);
     if (rc == 0)
         rc = fill_epoch(t, epoch, end, &m, done, err);
@@ -314,29 +318,27 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
 
 /* ---- validation ---- */
 
-struct pass { /* one batch of it */
-    struct trainer *t;
-    struct program *program;
-};
-
-static int queue_pass(void *arg, struct err *err)
+static int queue_pass(struct trainer *t, struct program *p, struct err *err)
 {
-    struct pass *v = arg;
-    int rc = feed_gather(v->t->valid_feed, v->program, err);
+    int rc = feed_gather(t->valid_feed, p, err);
 
-    for (int i = 0; i < program_n_stages(v->program) && rc == 0; i++)
-        rc = program_run_stage(v->program, i, err);
+    for (int i = 0; i < program_n_stages(p) && rc == 0; i++)
+        rc = program_run_stage(p, i, err);
     return rc;
 }
 
 static int validate_batch(struct trainer *t, const struct batch *b, struct err *err)
 {
-    struct pass v = {t, programs_find(t->programs, 0, b->n)};
-    struct tape_key key = {.most = b->n, .least = b->n};
-    int rc = feed_put(t->valid_feed, v.program, err);
+    const struct tape_key key = {.most = b->n, .least = b->n};
+    struct program *p = programs_find(t->programs, 0, b->n);
+    int rc = feed_put(t->valid_feed, p, err);
 
     if (rc == 0)
-        rc = tapes_run(t->tapes, key, queue_pass, &v, err);
+        rc = tapes_begin(t->tapes, key, err);
+    if (rc == TAPE_QUEUE)
+        rc = tapes_end(t->tapes, queue_pass(t, p, err), err);
+    else if (rc == TAPE_RECORDED)
+        rc = tapes_repeat(t->tapes, err);
     if (rc == 0)
         feed_ahead(t->valid_feed);
     return rc;

@@ -61,7 +61,8 @@ int64_t step_waited_ns(const struct trainer *t)
 
 static int has_follower(const struct trainer *t, int64_t step, int64_t last)
 {
-    return backend_is_device(t->backend) && t->job->train.accumulate == 1 && step + 1 < last;
+    return backend_is_device(t->backend) && t->job->train.accumulate == 1 && step + 1 < last &&
+           reducer_promises(t->reducer)->collectives_are_equal;
 }
 
 /* This rank's own reasons to have nothing under way when `step` is done. */
@@ -76,19 +77,12 @@ static int looks_at_state(const struct trainer *t, int64_t step)
 /* The oldest step's collectives are those that may run now. */
 static void begin_handed(struct trainer *t)
 {
-    const struct flight *f = &t->flight[0];
-    const int64_t now_ns = clock_mono_ns();
-
-    for (int64_t id = f->first_handed; id && id <= f->last_handed; id++)
-        ring_run(t->ring, id, now_ns);
+    exchange_ran(reducer_exchange(t->reducer), t->flight[0].handed);
 }
 
 static void end_handed(struct trainer *t, const struct flight *f, int is_failed)
 {
-    const int64_t now_ns = clock_mono_ns();
-
-    for (int64_t id = f->first_handed; id && id <= f->last_handed; id++)
-        ring_end(t->ring, id, now_ns, is_failed);
+    exchange_ended(reducer_exchange(t->reducer), f->handed, is_failed);
 }
 
 /* Queue the step behind those under way; `after` as in step_scalars. */
@@ -100,6 +94,7 @@ static void fly(struct trainer *t, float after)
     *f = (struct flight){.step = step, .after = after};
     results_of(t, f)[SEAL_STAMP] = 0;
     f->rc = step_queue(t, f, &f->err);
+    f->handed = reducer_end(t->reducer);
     if (f->rc == 0)
         f->rc = backend_mark(t->backend, LANE_MAIN, FIRST_MARK + flight_slot(step), &f->err);
     if (t->n_flights == 1)

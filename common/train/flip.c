@@ -74,10 +74,12 @@ static int flip(struct trainer *t, struct injection *f, char *host, struct err *
     return backend_copy_in(t->backend, grad + size * (size_t)i, host + size * (size_t)i, size, err);
 }
 
-int flip_if_due(struct trainer *t, enum injection_how how, int bucket, struct err *err)
+int flip_if_due(void *trainer, int bucket, int is_reduced, struct err *err)
 {
-    struct injection *f =
-        faults_of_bucket(t->o.faults, INJECTION_FLIP, how, t->queued->step, bucket);
+    struct trainer *t = trainer;
+    struct injection *f = faults_of_bucket(t->o.faults, INJECTION_FLIP,
+                                           is_reduced ? INJECTION_REDUCED : INJECTION_BUCKET,
+                                           t->queued->step, bucket);
     char *host = NULL;
     int rc;
 
@@ -91,16 +93,11 @@ int flip_if_due(struct trainer *t, enum injection_how how, int bucket, struct er
     return rc < 0 ? err_wrap(err, "--inject %s", f->text) : 0;
 }
 
-static struct injection *find_skip(const struct trainer *t, int bucket)
+int skip_if_due(void *trainer, int bucket)
 {
-    return faults_of_bucket(t->o.faults, INJECTION_SKIP, INJECTION_BUCKET, t->queued->step, bucket);
-}
-
-int skip_is_due(const struct trainer *t, int bucket) { return find_skip(t, bucket) != NULL; }
-
-int skip_if_due(struct trainer *t, int bucket)
-{
-    struct injection *f = find_skip(t, bucket);
+    struct trainer *t = trainer;
+    struct injection *f =
+        faults_of_bucket(t->o.faults, INJECTION_SKIP, INJECTION_BUCKET, t->queued->step, bucket);
 
     if (!f)
         return 0;

@@ -12,11 +12,10 @@
 /* ERR_CONFIG when `text` (NULL: none) names a bucket that this layout has not. */
 int flip_check(const char *text, const struct layout *l, struct err *err);
 
-/* Flip what is due in this bucket of the step under way, before (INJECTION_BUCKET) or after
- * (INJECTION_REDUCED) it was summed. */
-int flip_if_due(struct trainer *t, enum injection_how how, int bucket, struct err *err);
+/* As reducer_hooks.spoil: flip the bit that is due in this bucket of the step being queued. */
+int flip_if_due(void *trainer, int bucket, int is_reduced, struct err *err);
 
-int skip_is_due(const struct trainer *t, int bucket); /* that bucket is not to be reduced */
-int skip_if_due(struct trainer *t, int bucket);       /* the same, and it is announced */
+/* As exchange_hooks.is_left_out: a collective of this bucket is due to be left out; announced. */
+int skip_if_due(void *trainer, int bucket);
 
 #endif

@@ -1,3 +1,4 @@
+/* tape - one recording for each key, with what the exchange is to remember of it. */
 #include "train/tape.h"
 
 #include <stdlib.h>
@@ -7,22 +8,26 @@
 
 struct tape {
     struct tape_key key;
-    struct recording *recording; /* NULL: it was done once */
+    struct recording *recording; /* NULL: its work was queued once */
+    struct exchange_log log;     /* the collectives in it */
 };
 
 struct tapes {
     struct backend *backend;
-    struct tape *tape;
-    int n;
+    struct exchange *exchange;
+    struct tape *tape; /* [n] */
+    int n, at;         /* at: the one begun */
+    int is_recording;
     int64_t n_launches;
     int records;
 };
 
-struct tapes *tapes_new(struct backend *b, int records)
+struct tapes *tapes_new(struct backend *b, struct exchange *x, int records)
 {
     struct tapes *t = xcalloc(1, sizeof *t);
 
     t->backend = b;
+    t->exchange = x;
     t->records = records && backend_can_record(b);
     return t;
 }
@@ -31,8 +36,10 @@ void tapes_free(struct tapes *t)
 {
     if (!t)
         return;
-    for (int i = 0; i < t->n; i++)
+    for (int i = 0; i < t->n; i++) {
         backend_recording_free(t->backend, t->tape[i].recording);
+        exchange_log_fini(&t->tape[i].log);
+    }
     free(t->tape);
     free(t);
 }
@@ -43,12 +50,14 @@ static int is_same(const struct tape_key *a, const struct tape_key *b)
            a->least == b->least && a->first == b->first && a->last == b->last;
 }
 
-static struct tape *find(const struct tapes *t, struct tape_key k)
+/* The tape of that key, or t->n: none yet. */
+static int find(const struct tapes *t, struct tape_key k)
 {
-    for (int i = 0; i < t->n; i++)
-        if (is_same(&t->tape[i].key, &k))
-            return &t->tape[i];
-    return NULL;
+    int i = 0;
+
+    while (i < t->n && !is_same(&t->tape[i].key, &k))
+        i++;
+    return i;
 }
 
 static void add(struct tapes *t, struct tape_key key)
@@ -57,51 +66,65 @@ static void add(struct tapes *t, struct tape_key key)
     t->tape[t->n++] = (struct tape){.key = key};
 }
 
-static int do_record(struct tapes *t, struct tape *tape, int (*queue)(void *arg, struct err *err),
-                     void *arg, struct err *err)
+/* What the device or a library does not let us record may work all the same, one by one. */
+static int wrap(int rc, struct err *err)
 {
-    struct err second;
-    int rc = backend_record_begin(t->backend, err);
-
-    if (rc < 0)
-        return rc;
-    rc = queue(arg, err);
-    if (rc == 0)
-        return backend_record_end(t->backend, &tape->recording, err);
-    (void)backend_record_end(t->backend, NULL, &second);
-    return rc;
-}
-
-/* What the device or a library will not have recorded may work all the same, one by one. */
-static int record(struct tapes *t, struct tape *tape, int (*queue)(void *arg, struct err *err),
-                  void *arg, struct err *err)
-{
-    const int rc = do_record(t, tape, queue, arg, err);
-
     return rc == ERR_DEVICE
                ? err_wrap(err, "recording a step (train.record: false does without, and is slower)")
                : rc;
 }
 
-int tapes_run(struct tapes *t, struct tape_key key, int (*queue)(void *arg, struct err *err),
-              void *arg, struct err *err)
+int tapes_begin(struct tapes *t, struct tape_key key, struct err *err)
 {
-    struct tape *tape;
-    int rc = 0;
+    int is_new;
 
+    t->is_recording = 0;
     if (!t->records)
-        return queue(arg, err);
-    tape = find(t, key);
-    if (!tape) {
+        return TAPE_QUEUE;
+    t->at = find(t, key);
+    is_new = t->at == t->n;
+    if (is_new)
         add(t, key);
-        return queue(arg, err);
-    }
-    if (!tape->recording)
-        rc = record(t, tape, queue, arg, err);
-    if (rc < 0)
-        return rc;
+    if (t->tape[t->at].recording)
+        return TAPE_RECORDED;
+    if (!is_new && backend_record_begin(t->backend, err) < 0)
+        return wrap(err->code, err);
+    t->is_recording = !is_new;
+    exchange_keep(t->exchange, &t->tape[t->at].log);
+    return TAPE_QUEUE;
+}
+
+static int end_recording(struct tapes *t, int rc, struct err *err)
+{
+    struct err second;
+
+    if (rc == 0)
+        rc = backend_record_end(t->backend, &t->tape[t->at].recording, err);
+    else
+        (void)backend_record_end(t->backend, NULL, &second);
+    return wrap(rc, err);
+}
+
+static int launch(struct tapes *t, struct err *err)
+{
     t->n_launches++;
-    return backend_launch(t->backend, tape->recording, err);
+    return backend_launch(t->backend, t->tape[t->at].recording, err);
+}
+
+int tapes_end(struct tapes *t, int rc, struct err *err)
+{
+    if (t->records)
+        exchange_keep(t->exchange, NULL);
+    if (!t->is_recording)
+        return rc;
+    rc = end_recording(t, rc, err);
+    return rc < 0 ? rc : launch(t, err);
+}
+
+int tapes_repeat(struct tapes *t, struct err *err)
+{
+    exchange_repeat(t->exchange, &t->tape[t->at].log);
+    return launch(t, err);
 }
 
 int64_t tapes_launches(const struct tapes *t) { return t->n_launches; }

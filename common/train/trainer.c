@@ -42,6 +42,8 @@ static void release_formation(struct trainer *t)
         (void)coll_device_quiesce(t->coll, 0, &err);
     tapes_free(t->tapes);
     t->tapes = NULL;
+    if (t->reducer)
+        reducer_leave(t->reducer);
     coll_free(t->coll);
     t->coll = NULL;
     programs_free(t->programs);
@@ -55,6 +57,8 @@ void trainer_close(struct trainer *t)
     feed_free(t->train_feed);
     feed_free(t->valid_feed);
     t->train_feed = t->valid_feed = NULL;
+    reducer_free(t->reducer);
+    t->reducer = NULL;
     update_free(t->update);
     t->update = NULL;
     buffers_free(t->buffers);
@@ -77,7 +81,6 @@ void trainer_free(struct trainer *t)
     dataset_close(t->train_set);
     dataset_close(t->valid_set);
     job_free(t->job);
-    free(t->ticket);
     ring_free(t->ring);
     free((char *)t->o.run_dir);
     free(t);
@@ -181,8 +184,6 @@ static int make_layout(struct trainer *t, struct err *err)
         rc = program_set_precision(g, programs_precision(t->job, 0), err);
     if (rc == 0)
         rc = layout_new(g, BUCKET_BYTES, &t->layout, err);
-    if (rc == 0)
-        t->ticket = xcalloc((size_t)t->layout->n_buckets, sizeof *t->ticket);
     graph_free(g);
     return rc;
 }
@@ -246,6 +247,22 @@ static int make_memory(struct trainer *t, struct err *err)
     if (rc == 0 && t->saver)
         rc = saver_open(t->saver, t->state, (int)t->job->checkpoint.keep, err);
     return rc;
+}
+
+static int make_reducer(struct trainer *t, struct err *err)
+{
+    struct reducer_options o = {
+        .strategy = t->o.strategy ? t->o.strategy : strategy_find("allreduce"),
+        .backend = t->backend,
+        .layout = t->layout,
+        .grad = t->buffers->grad,
+        .control = t->buffers->control,
+        .waits = t->buffers->numbers->waits,
+        .ring = t->ring,
+        .hooks = {.exchange = {.arg = t, .at = step_at, .is_left_out = skip_if_due},
+                  .spoil = flip_if_due}};
+
+    return reducer_new(&o, &t->reducer, err);
 }
 
 static int make_feeds(struct trainer *t, struct err *err)
@@ -333,6 +350,8 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
     if (rc == 0)
         rc = make_memory(t, err);
     if (rc == 0)
+        rc = make_reducer(t, err);
+    if (rc == 0)
         rc = make_feeds(t, err);
     if (rc == 0)
         rc = make_state(t, c, err);
@@ -381,24 +400,21 @@ int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struc
     return rc == 0 ? fit_feeds(t, err) : rc;
 }
 
-static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_ns)
-{
-    struct trainer *t = arg;
-
-    if (moment == COLL_BEGINS)
-        ring_run(t->ring, id, now_ns);
-    else
-        ring_end(t->ring, id, now_ns, moment == COLL_FAILS);
-}
-
 void trainer_take_coll(struct trainer *t, struct coll *coll)
 {
     ASSERT(!t->coll && coll_size(coll) == t->n_ranks);
     t->coll = coll;
-    coll_watch(coll, follow, t);
+    reducer_join(t->reducer, coll);
 }
 
-/* Faults happen between kernels: where any rank has some, none records. */
+/* Faults happen between kernels, so no rank records where any rank has some.  Nor does any where
+ * the strategy's collectives may differ from rank to rank, as a recording holds those of all. */
+static int may_record(const struct trainer *t)
+{
+    return t->job->train.record && !faults_n(t->o.faults) &&
+           (t->n_ranks == 1 || reducer_promises(t->reducer)->collectives_are_equal);
+}
+
 static int agree_to_record(struct trainer *t, int *records, struct err *err)
 {
     const size_t size = (size_t)t->n_ranks;
@@ -415,6 +431,15 @@ static int agree_to_record(struct trainer *t, int *records, struct err *err)
     return rc < 0 ? err_wrap(err, "agreeing on whether steps are recorded") : 0;
 }
 
+/* One rank's state is enough for all, or the strategy puts it together itself. */
+static int take_source(struct trainer *t, int source, struct err *err)
+{
+    if (reducer_promises(t->reducer)->recovery == STRATEGY_NEEDS_ONE_RANK &&
+        state_broadcast(t->state, t->coll, source, err) < 0)
+        return err->code;
+    return reducer_form(t->reducer, source, err);
+}
+
 /* Collectives that run on their own: the ring has them as one. */
 static int take_state(struct trainer *t, int source, int *records, struct err *err)
 {
@@ -422,7 +447,7 @@ static int take_state(struct trainer *t, int source, int *records, struct err *e
     int rc;
 
     ring_run(t->ring, id, clock_mono_ns());
-    rc = state_broadcast(t->state, t->coll, source, err);
+    rc = take_source(t, source, err);
     if (rc == 0)
         rc = agree_to_record(t, records, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
@@ -437,16 +462,16 @@ static int register_reduced(struct trainer *t, struct err *err)
 
 int trainer_form(struct trainer *t, int source, struct err *err)
 {
-    int records = t->job->train.record && !faults_n(t->o.faults);
+    int records = may_record(t);
     int rc;
 
     t->hooks.at(t->hooks.arg, PHASE_FORM, 0, t->state->at.step, -1);
     if (t->n_ranks > 1 && coll_is_device(t->coll) && register_reduced(t, err) < 0)
         return err->code;
-    rc = t->n_ranks == 1 ? 0 : take_state(t, source, &records, err);
+    rc = t->n_ranks == 1 ? reducer_form(t->reducer, 0, err) : take_state(t, source, &records, err);
     if (rc < 0)
         return rc;
-    t->tapes = tapes_new(t->backend, records);
+    t->tapes = tapes_new(t->backend, reducer_exchange(t->reducer), records);
     return update_refresh(t->update, err);
 }
 

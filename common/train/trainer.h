@@ -19,6 +19,7 @@
 #include "session/command.h"
 
 struct faults;
+struct strategy_ops;
 struct trainer;
 
 /* How a trainer talks to whoever drives it. */
@@ -33,11 +34,12 @@ struct trainer_hooks {
 };
 
 struct trainer_options {
-    int n_threads;               /* 0: cores / ranks of this host */
-    const char *run_dir;         /* rank 0: for checkpoints; else NULL */
-    struct faults *faults;       /* on purpose; borrowed; NULL: none */
-    const struct plugin *plugin; /* whose backend computes; NULL: the CPU */
-    int gpu;                     /* the plugin's number of it */
+    int n_threads;                       /* 0: cores / ranks of this host */
+    const char *run_dir;                 /* rank 0: for checkpoints; else NULL */
+    struct faults *faults;               /* on purpose; borrowed; NULL: none */
+    const struct plugin *plugin;         /* whose backend computes; NULL: the CPU */
+    const struct strategy_ops *strategy; /* NULL: the all-reduce */
+    int gpu;                             /* the plugin's number of it */
     int64_t keep_bytes; /* data sets up to this size stay on the GPU; <0: by its free memory */
 };
 

@@ -7,6 +7,7 @@
 #include "op/control.h"
 #include "op/seal.h"
 #include "optim/schedule.h"
+#include "strategy/reducer.h"
 #include "train/buffers.h"
 #include "train/faults.h"
 #include "train/feed.h"
@@ -22,9 +23,9 @@ enum { NOTE_LEN = 384 };
 /* A step that was queued, and whose result has not been read. */
 struct flight {
     int64_t step;
-    float after;                       /* as step_scalars.after */
-    int64_t first_handed, last_handed; /* ids in the ring of a device's collectives; 0: none */
-    int rc;                            /* of queueing it, and why */
+    float after;          /* as step_scalars.after */
+    struct handed handed; /* its collectives in the ring, on a device */
+    int rc;               /* of queueing it, and why */
     struct err err;
 };
 
@@ -53,7 +54,8 @@ struct trainer {
     int rank, n_ranks;
     struct programs *programs;
     struct tapes *tapes;
-    struct coll *coll; /* NULL until formed */
+    struct coll *coll;       /* NULL until formed */
+    struct reducer *reducer; /* from open on */
 
     /* steps under way, oldest first (flight.c) */
     struct flight flight[SEAL_SLOTS];
@@ -63,7 +65,6 @@ struct trainer {
     int64_t waited_ns;     /* of a device: for collectives, ever */
 
     /* of the step being queued, or the last */
-    int64_t *ticket;         /* [n_buckets] of its all-reduces; 0: left out on purpose */
     int64_t n_sent;          /* scalars, ever */
     int64_t next_bucket;     /* the one that backward fills now; -1 none */
     char note[NOTE_LEN];     /* what was first seen not finite here, or "" */
@@ -87,9 +88,12 @@ struct step_result {
                            train.on_nonfinite is not asked */
 };
 
-/* Queue one whole global step: micro-batches, all-reduces, update.  Allocates nothing (on a device:
+/* Queue one whole global step: micro-batches, collectives, update.  Allocates nothing (on a device:
  * from the third step of a batch size on). */
 int step_queue(struct trainer *t, struct flight *f, struct err *err);
+
+/* The engine is in this phase of the step being queued: exchange_hooks.at. */
+void step_at(void *trainer, enum phase phase, int64_t bucket);
 
 /* The result of the step at state->at.step, which is queued unless it was; on a device the one
  * behind it is, too, if it is before `last`, where training is to stop.  Fails with the state as

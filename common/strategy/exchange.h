@@ -1,0 +1,88 @@
+/* exchange - the collectives of a step, as a strategy starts them and waits for them.
+ *
+ * An exchange stands between a strategy and coll/.  Every collective that is started here gets an
+ * entry in this rank's record of collectives (session/ring.h), is left out if a fault on purpose
+ * says so, and shows itself as the engine's phase while it is waited for.
+ *
+ * Each belongs to a bucket of the layout.  Of one bucket one collective is under way at a time.
+ *
+ * On a device all of this only queues work.  A recording starts its collectives anew with every
+ * launch, when none of these functions is called: an exchange_log remembers what was queued while
+ * the recording was made, and exchange_repeat enters the same into the record again.
+ *
+ * Life:    exchange_new -> { exchange_join -> steps -> exchange_leave } ... -> exchange_free.
+ *          A step: exchange_begin -> start, wait ... -> exchange_end.
+ * Threads: the engine's.  No call allocates, but for the first collectives that a log remembers. */
+#ifndef STRATEGY_EXCHANGE_H
+#define STRATEGY_EXCHANGE_H
+
+#include "coll/coll.h"
+#include "session/command.h"
+
+struct exchange; /* opaque */
+
+/* ---- for strategies ---- */
+
+/* Start to sum n elements at p over all ranks, in place.  The memory is borrowed until
+ * exchange_wait(bucket) has returned. */
+int exchange_allreduce(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
+                       struct err *err);
+
+/* Until the collective of `bucket` is complete; at once if there is none.  On a device: what is
+ * queued from now on starts when it is complete. */
+int exchange_wait(struct exchange *x, int bucket, struct err *err);
+
+/* The formation's collectives, for blocking calls between steps; the record does not show them. */
+struct coll *exchange_coll(struct exchange *x);
+
+/* ---- for the reducer and the engine ---- */
+
+struct exchange_hooks {
+    void *arg;
+    void (*at)(void *arg, enum phase phase, int64_t bucket); /* the engine waits for `bucket` */
+    int (*is_left_out)(void *arg, int bucket); /* 1: a fault: the bucket's collective */
+};
+
+struct exchange_options {
+    struct ring *ring; /* borrowed */
+    int n_buckets;
+    int is_device; /* collectives are queued and recorded, and tell nothing by themselves */
+    struct exchange_hooks hooks;
+};
+
+struct exchange *exchange_new(const struct exchange_options *o);
+void exchange_free(struct exchange *x); /* NULL is fine */
+
+void exchange_join(struct exchange *x, struct coll *c); /* borrowed; before its first collective */
+void exchange_leave(struct exchange *x);
+
+/* Entries of a device's collectives, which the engine marks as running and ended: [first, last];
+ * first 0: none, or they do it by themselves. */
+struct handed {
+    int64_t first, last;
+};
+
+void exchange_begin(struct exchange *x, int64_t step);
+struct handed exchange_end(struct exchange *x);
+void exchange_enter(struct exchange *x, enum phase phase); /* of what is started from now on */
+
+void exchange_ran(struct exchange *x, struct handed h);
+void exchange_ended(struct exchange *x, struct handed h, int is_failed);
+
+/* Sum n doubles at p over all ranks, before anything that is queued later: a step's statistics. */
+int exchange_sum_now(struct exchange *x, double *p, int64_t n, enum phase phase, struct err *err);
+
+/* What a recording starts.  Zeroed: nothing. */
+struct exchange_log {
+    struct {
+        int64_t bucket, n_bytes;
+        enum phase phase;
+    } * item; /* [n], of [cap] */
+    int n, cap;
+};
+
+void exchange_log_fini(struct exchange_log *log);
+void exchange_keep(struct exchange *x, struct exchange_log *log); /* empties it; NULL: no more */
+void exchange_repeat(struct exchange *x, const struct exchange_log *log);
+
+#endif

@@ -1,0 +1,133 @@
+/* reducer - calls a strategy, and does around each call what every strategy needs. */
+#include "strategy/reducer.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "coll/device.h"
+#include "op/control.h"
+
+struct reducer {
+    struct reducer_options o;
+    struct exchange *exchange;
+    struct strategy *strategy;
+    struct coll *coll; /* NULL: no formation */
+};
+
+int reducer_new(const struct reducer_options *o, struct reducer **out, struct err *err)
+{
+    struct exchange_options eo = {.ring = o->ring,
+                                  .n_buckets = o->layout->n_buckets,
+                                  .is_device = backend_is_device(o->backend),
+                                  .hooks = o->hooks.exchange};
+    struct strategy_site site = {.backend = o->backend, .layout = o->layout, .grad = o->grad};
+    struct reducer *r = xcalloc(1, sizeof *r);
+
+    ASSERT(o->strategy->new && o->strategy->bucket_ready && o->strategy->before_update &&
+           o->strategy->free);
+    r->o = *o;
+    site.exchange = r->exchange = exchange_new(&eo);
+    if (o->strategy->new (&site, &r->strategy, err) < 0) {
+        reducer_free(r);
+        return err_wrap(err, "strategy %s", o->strategy->name);
+    }
+    *out = r;
+    return 0;
+}
+
+void reducer_free(struct reducer *r)
+{
+    if (!r)
+        return;
+    if (r->strategy)
+        r->o.strategy->free(r->strategy);
+    exchange_free(r->exchange);
+    free(r);
+}
+
+const struct strategy_promises *reducer_promises(const struct reducer *r)
+{
+    return &r->o.strategy->promises;
+}
+
+struct exchange *reducer_exchange(struct reducer *r) { return r->exchange; }
+
+/* ---- a formation ---- */
+
+void reducer_join(struct reducer *r, struct coll *c)
+{
+    r->coll = c;
+    exchange_join(r->exchange, c);
+}
+
+void reducer_leave(struct reducer *r)
+{
+    r->coll = NULL;
+    exchange_leave(r->exchange);
+}
+
+int reducer_form(struct reducer *r, int source, struct err *err)
+{
+    return r->o.strategy->form ? r->o.strategy->form(r->strategy, source, err) : 0;
+}
+
+int reducer_epoch_end(struct reducer *r, struct err *err)
+{
+    return r->o.strategy->epoch_end ? r->o.strategy->epoch_end(r->strategy, err) : 0;
+}
+
+/* ---- a step ---- */
+
+/* A device's own clock tells for how long it has nothing to do but wait for other ranks. */
+static int watch_waiting(struct reducer *r, int stops, struct err *err)
+{
+    return coll_is_device(r->coll) ? backend_stopwatch(r->o.backend, r->o.waits, stops, err) : 0;
+}
+
+static int spoil(struct reducer *r, int bucket, int is_reduced, struct err *err)
+{
+    return r->o.hooks.spoil(r->o.hooks.exchange.arg, bucket, is_reduced, err);
+}
+
+void reducer_begin(struct reducer *r, int64_t step) { exchange_begin(r->exchange, step); }
+struct handed reducer_end(struct reducer *r) { return exchange_end(r->exchange); }
+
+int reducer_sum(struct reducer *r, const struct stage *s, struct err *err)
+{
+    const enum phase phase = s->backward ? PHASE_BACKWARD : PHASE_FORWARD;
+
+    if (watch_waiting(r, 0, err) < 0 ||
+        exchange_sum_now(r->exchange, s->sync, s->n_sync, phase, err) < 0)
+        return err->code;
+    return watch_waiting(r, 1, err);
+}
+
+int reducer_bucket(struct reducer *r, int bucket, struct err *err)
+{
+    exchange_enter(r->exchange, PHASE_BACKWARD);
+    if (spoil(r, bucket, 0, err) < 0)
+        return err->code;
+    return r->o.strategy->bucket_ready(r->strategy, bucket, err);
+}
+
+/* Half-reduced gradients are never applied: on the CPU the wait fails, on a device collectives that
+ * were stopped leave their mark in the control vector, which the update reads. */
+int reducer_finish(struct reducer *r, struct err *err)
+{
+    exchange_enter(r->exchange, PHASE_REDUCE);
+    if (watch_waiting(r, 0, err) < 0 || r->o.strategy->before_update(r->strategy, err) < 0 ||
+        watch_waiting(r, 1, err) < 0)
+        return err->code;
+    for (int b = 0; b < r->o.layout->n_buckets; b++)
+        if (spoil(r, b, 1, err) < 0)
+            return err->code;
+    return coll_is_device(r->coll) ? coll_device_latch(r->coll, r->o.control + CONTROL_VOID, err)
+                                   : 0;
+}
+
+int reducer_updated(struct reducer *r, struct err *err)
+{
+    exchange_enter(r->exchange, PHASE_UPDATE);
+    return r->o.strategy->after_update ? r->o.strategy->after_update(r->strategy, err) : 0;
+}

@@ -1,0 +1,63 @@
+/* reducer - the engine's side of a strategy: one strategy at work, with its exchange.
+ *
+ * The engine calls the reducer at fixed places of a step (train/step.c), and the reducer calls the
+ * strategy.  Everything that is to happen around a strategy, whatever it does, is here or in its
+ * exchange: a device's clock for time spent waiting, gradients spoilt on purpose, and the verdict
+ * on collectives that were stopped half way.
+ *
+ * Life:    reducer_new -> { reducer_join -> reducer_form -> steps, reducer_epoch_end ...
+ *          -> reducer_leave } ... -> reducer_free.
+ *          A step: reducer_begin -> reducer_sum, reducer_bucket ... -> reducer_finish
+ *          -> reducer_updated -> reducer_end.
+ * Threads: the engine's.
+ * Errors:  those of the strategy and of coll/. */
+#ifndef STRATEGY_REDUCER_H
+#define STRATEGY_REDUCER_H
+
+#include "program/program.h"
+#include "strategy/exchange.h"
+#include "strategy/strategy.h"
+
+struct reducer; /* opaque */
+
+struct reducer_hooks {
+    struct exchange_hooks exchange;
+    /* A fault on purpose may change the gradients of `bucket`, before or after they are reduced. */
+    int (*spoil)(void *arg, int bucket, int is_reduced, struct err *err);
+};
+
+struct reducer_options {
+    const struct strategy_ops *strategy;
+    struct backend *backend; /* borrowed, as is all that follows */
+    const struct layout *layout;
+    void *grad;     /* as strategy_site.grad */
+    float *control; /* [CONTROL_LEN]: the control vector in it */
+    int64_t *waits; /* [2]: of backend_stopwatch: time that a device waits for collectives */
+    struct ring *ring;
+    struct reducer_hooks hooks;
+};
+
+int reducer_new(const struct reducer_options *o, struct reducer **out, struct err *err);
+void reducer_free(struct reducer *r); /* NULL is fine */
+
+const struct strategy_promises *reducer_promises(const struct reducer *r);
+struct exchange *reducer_exchange(struct reducer *r);
+
+/* A formation: its collectives, which need not be connected yet; then its begin, once they are. */
+void reducer_join(struct reducer *r, struct coll *c);
+int reducer_form(struct reducer *r, int source, struct err *err);
+void reducer_leave(struct reducer *r);
+
+/* A step is queued: its statistics, to be summed at once; its buckets, as they become ready; then
+ * reducer_finish, after which the gradients are what the update is to use: or on a device that a
+ * collective was stopped shows in the control vector. */
+void reducer_begin(struct reducer *r, int64_t step);
+int reducer_sum(struct reducer *r, const struct stage *s, struct err *err);
+int reducer_bucket(struct reducer *r, int bucket, struct err *err);
+int reducer_finish(struct reducer *r, struct err *err);
+int reducer_updated(struct reducer *r, struct err *err);
+struct handed reducer_end(struct reducer *r);
+
+int reducer_epoch_end(struct reducer *r, struct err *err);
+
+#endif

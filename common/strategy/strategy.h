@@ -1,0 +1,87 @@
+/* strategy - how the ranks of a run combine their work: what becomes of each bucket of gradients.
+ *
+ * A strategy stands between the program's buckets and coll/'s primitives.  The engine calls it
+ * through a reducer (strategy/reducer.h) at the same places of every step:
+ *
+ *     backward ... bucket_ready(0) ... bucket_ready(1) ... before_update, update, after_update
+ *
+ * and at two places between steps: form, when a new set of ranks begins, and epoch_end.  It talks
+ * to the other ranks through an exchange (strategy/exchange.h) only, so that the record of
+ * collectives, the display of the phase and faults on purpose work for every strategy alike.
+ *
+ * What every strategy must do: when before_update returns, each bucket holds the gradient that the
+ * update is to use, and the control vector at the end of the last bucket (op/control.h) is summed
+ * over all ranks, because the ranks agree on a step by it.
+ *
+ * On a device bucket_ready, before_update and after_update only queue work, and what they queue is
+ * recorded: they queue the same every time, and decide nothing by the numbers.
+ *
+ * To add a strategy: a word in strategy/meson.build, and strategy/WORD.c with `strategy_WORD`.
+ *
+ * Threads: the engine's. */
+#ifndef STRATEGY_STRATEGY_H
+#define STRATEGY_STRATEGY_H
+
+#include "backend/backend.h"
+#include "program/layout.h"
+
+struct exchange;
+struct slot_def;
+
+/* What a strategy works on, borrowed as long as it lives. */
+struct strategy_site {
+    struct backend *backend;
+    const struct layout *layout;
+    void *grad; /* of layout->grad_dtype: bucket b lies layout->bucket[b].at bytes from its start */
+    struct exchange *exchange;
+};
+
+struct strategy {
+    const struct strategy_ops *ops;
+    struct strategy_site at;
+};
+
+/* What recovery needs after a rank was lost, and where a new rank's state comes from. */
+enum strategy_recovery {
+    /* One rank: what any rank holds is whole.  All ranks take the state of the rank with the newest
+     * step. */
+    STRATEGY_NEEDS_ONE_RANK,
+    /* Every rank: each holds a part that no other has.  `form` brings all ranks to one state. */
+    STRATEGY_NEEDS_ALL_RANKS,
+};
+
+/* What the engine may rely on. */
+struct strategy_promises {
+    /* 1: at an epoch's end all ranks hold the same bytes.  The engine has them compared. */
+    int replicas_are_equal;
+    /* 1: all ranks start the same collectives in the same order in every step.  Only then are steps
+     * recorded where ranks are on devices, and is a step queued before the one ahead of it has
+     * ended. */
+    int collectives_are_equal;
+    enum strategy_recovery recovery;
+};
+
+/* All functions but new, bucket_ready, before_update and free may be NULL: nothing to do. */
+struct strategy_ops {
+    const char *name; /* "allreduce" */
+    const char *help; /* one line */
+    struct strategy_promises promises;
+    const struct slot_def *slot; /* [n_slots]: memory of its own that training changes */
+    int n_slots;
+
+    int (*new)(const struct strategy_site *site, struct strategy **out, struct err *err);
+    /* A formation begins, and its ranks are connected.  `source` holds the newest step. */
+    int (*form)(struct strategy *s, int source, struct err *err);
+    /* This rank's gradients in `bucket` are complete; the other buckets may still change. */
+    int (*bucket_ready)(struct strategy *s, int bucket, struct err *err);
+    int (*before_update)(struct strategy *s, struct err *err);
+    int (*after_update)(struct strategy *s, struct err *err);
+    /* The last step of an epoch, or of training, has ended on all ranks.  May block. */
+    int (*epoch_end)(struct strategy *s, struct err *err);
+    void (*free)(struct strategy *s);
+};
+
+/* The strategy of that name, or NULL. */
+const struct strategy_ops *strategy_find(const char *name);
+
+#endif
