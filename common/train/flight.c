@@ -82,7 +82,8 @@ static void begin_handed(struct trainer *t)
 
 static void end_handed(struct trainer *t, const struct flight *f, int is_failed)
 {
-    exchange_ended(reducer_exchange(t->reducer), f->handed, is_failed);
+    if (f->handed.first)
+        exchange_ended(reducer_exchange(t->reducer), f->handed, is_failed);
 }
 
 /* Queue the step behind those under way; `after` as in step_scalars. */
