@@ -1,3 +1,5 @@
+/* The functions of coll.h: they check their arguments, once for all kinds of coll, and hand a
+ * struct coll_job to the kind's table. */
 #include "coll/coll.h"
 
 #include "base/util.h"
@@ -5,7 +7,7 @@
 
 void coll_init(struct coll *c, const struct coll_ops *ops, const char *kind, int rank, int size)
 {
-    ASSERT(ops->queue && ops->wait && ops->abort && ops->free && ops->stats && ops->head);
+    ASSERT(ops->queue && ops->wait && ops->abort && ops->free && ops->stats);
     ASSERT(0 <= rank && rank < size);
     *c = (struct coll){.ops = ops,
                        .kind = kind,
@@ -33,29 +35,230 @@ int coll_size(const struct coll *c) { return c->size; }
 int coll_is_device(const struct coll *c) { return c->device != NULL; }
 int coll_poll(struct coll *c, struct err *err) { return c->ops->poll ? c->ops->poll(c, err) : 0; }
 
-int64_t coll_allreduce(struct coll *c, void *x, int64_t n, enum dtype dtype, enum coll_red red,
+/* ---- parts ---- */
+
+struct coll_span coll_span(int64_t n, int count, int i)
+{
+    const int64_t each = n / count, more = n % count;
+
+    return (struct coll_span){i * each + min_i64(i, more), each + (i < more)};
+}
+
+static struct coll_part part_of(const void *x, struct coll_span s, enum dtype dtype)
+{
+    const size_t elem = dtype_size(dtype);
+
+    if (s.n == 0)
+        return (struct coll_part){NULL, 0};
+    return (struct coll_part){(uint8_t *)x + (size_t)s.at * elem, (size_t)s.n * elem};
+}
+
+struct coll_part coll_part_of(const struct coll_job *job, int size, int r)
+{
+    return part_of(job->x, coll_span(job->n, size, r), job->dtype);
+}
+
+struct coll_part coll_part_to(const struct coll_job *job, int r)
+{
+    if (job->what == COLL_ALL_TO_ALL)
+        return part_of(job->mine, job->give[r], job->dtype);
+    return part_of(job->mine, (struct coll_span){0, r == job->to ? job->n_mine : 0}, job->dtype);
+}
+
+struct coll_part coll_part_from(const struct coll_job *job, int r)
+{
+    if (job->what == COLL_ALL_TO_ALL)
+        return part_of(job->x, job->take[r], job->dtype);
+    return part_of(job->x, (struct coll_span){0, r == job->from ? job->n : 0}, job->dtype);
+}
+
+/* ---- checks ---- */
+
+static int check_channel(enum coll_channel ch, struct err *err)
+{
+    if ((int)ch < 0 || ch >= COLL_CHANNELS)
+        return err_set(err, ERR_ARG, "channel %d, want COLL_BULK or COLL_URGENT", (int)ch);
+    return 0;
+}
+
+static int check_elements(const char *what, const void *x, int64_t n, enum dtype dtype,
+                          struct err *err)
+{
+    if ((int)dtype < 0 || dtype >= DTYPE_COUNT)
+        return err_set(err, ERR_ARG, "%s of element type %d: there is none", what, (int)dtype);
+    if (n < 0 || (n > 0 && !x) || n > INT64_MAX / 8)
+        return err_set(err, ERR_ARG, "%s of %lld elements at %p", what, (long long)n, x);
+    return 0;
+}
+
+static int check_root(const struct coll *c, int root, struct err *err)
+{
+    if (root < 0 || root >= c->size)
+        return err_set(err, ERR_ARG, "broadcast from rank %d: there are %d ranks", root, c->size);
+    return 0;
+}
+
+static int check_message(const struct coll *c, const char *what, const struct coll_message *m,
+                         enum dtype dtype, struct err *err)
+{
+    if (m->rank < 0 || m->rank >= c->size || m->rank == c->rank)
+        return err_set(err, ERR_ARG, "rank %d of %d %s rank %d", c->rank, c->size, what, m->rank);
+    return check_elements(what, m->x, m->n, dtype, err);
+}
+
+/* The bytes of all parts into *n_bytes. */
+static int check_parts(const struct coll *c, const struct coll_parts *p, enum dtype dtype,
+                       size_t *n_bytes, struct err *err)
+{
+    for (int r = 0; r < c->size; r++) {
+        if (p->part[r].at < 0)
+            return err_set(err, ERR_ARG, "all-to-all: rank %d's part begins at %lld", r,
+                           (long long)p->part[r].at);
+        if (check_elements("all-to-all", p->x, p->part[r].n, dtype, err) < 0)
+            return err->code;
+        *n_bytes += (size_t)p->part[r].n * dtype_size(dtype);
+    }
+    return 0;
+}
+
+/* ---- collectives that are queued ---- */
+
+/* Of n elements that are summed. */
+static int64_t queue_sum(struct coll *c, const char *what, struct coll_job job, struct err *err)
+{
+    if (check_channel(job.channel, err) < 0 ||
+        check_elements(what, job.x, job.n, job.dtype, err) < 0)
+        return err->code;
+    if (!(c->dtypes & 1u << job.dtype))
+        return err_set(err, ERR_ARG, "%s of %s: %s cannot sum that", what, dtype_name(job.dtype),
+                       c->kind);
+    job.n_bytes = (size_t)job.n * dtype_size(job.dtype);
+    return c->ops->queue(c, &job, err);
+}
+
+int64_t coll_allreduce(struct coll *c, enum coll_channel ch, void *x, int64_t n, enum dtype dtype,
                        int64_t tag, struct err *err)
 {
-    if (dtype < 0 || dtype >= DTYPE_COUNT || !(c->dtypes & 1u << dtype))
-        return err_set(err, ERR_ARG, "all-reduce of element type %d: %s has none", (int)dtype,
-                       c->kind);
-    if (red != COLL_SUM && red != COLL_MAX)
-        return err_set(err, ERR_ARG, "all-reduce: reduction %d: want COLL_SUM or COLL_MAX",
-                       (int)red);
-    if (n < 0 || (n > 0 && !x) || n > INT64_MAX / 8)
-        return err_set(err, ERR_ARG, "all-reduce of %lld elements at %p", (long long)n, x);
-    struct coll_job job = {.what = COLL_ALLREDUCE,
-                           .dtype = dtype,
-                           .red = red,
+    return queue_sum(
+        c, "all-reduce",
+        (struct coll_job){
+            .what = COLL_ALLREDUCE, .channel = ch, .x = x, .n = n, .dtype = dtype, .tag = tag},
+        err);
+}
+
+int64_t coll_reduce_scatter(struct coll *c, enum coll_channel ch, void *x, int64_t n,
+                            enum dtype dtype, int64_t tag, struct err *err)
+{
+    return queue_sum(
+        c, "reduce-scatter",
+        (struct coll_job){
+            .what = COLL_REDUCE_SCATTER, .channel = ch, .x = x, .n = n, .dtype = dtype, .tag = tag},
+        err);
+}
+
+int64_t coll_allgather_spans(struct coll *c, enum coll_channel ch, void *x, int64_t n,
+                             enum dtype dtype, int64_t tag, struct err *err)
+{
+    if (check_channel(ch, err) < 0 || check_elements("all-gather", x, n, dtype, err) < 0)
+        return err->code;
+    struct coll_job job = {.what = COLL_ALLGATHER_SPANS,
+                           .channel = ch,
+                           .x = x,
                            .n = n,
                            .n_bytes = (size_t)n * dtype_size(dtype),
-                           .x = x,
+                           .dtype = dtype,
                            .tag = tag};
     return c->ops->queue(c, &job, err);
 }
 
+int64_t coll_broadcast_async(struct coll *c, enum coll_channel ch, void *x, int64_t n,
+                             enum dtype dtype, int root, int64_t tag, struct err *err)
+{
+    if (check_channel(ch, err) < 0 || check_elements("broadcast", x, n, dtype, err) < 0 ||
+        check_root(c, root, err) < 0)
+        return err->code;
+    struct coll_job job = {.what = COLL_BROADCAST,
+                           .channel = ch,
+                           .root = root,
+                           .x = x,
+                           .n = n,
+                           .n_bytes = (size_t)n * dtype_size(dtype),
+                           .dtype = dtype,
+                           .tag = tag};
+    return c->ops->queue(c, &job, err);
+}
+
+int64_t coll_all_to_all(struct coll *c, enum coll_channel ch, struct coll_parts from,
+                        struct coll_parts to, enum dtype dtype, int64_t tag, struct err *err)
+{
+    struct coll_job job = {.what = COLL_ALL_TO_ALL,
+                           .channel = ch,
+                           .mine = from.x,
+                           .give = from.part,
+                           .x = to.x,
+                           .take = to.part,
+                           .dtype = dtype,
+                           .tag = tag};
+
+    if (check_channel(ch, err) < 0 || check_parts(c, &from, dtype, &job.n_bytes, err) < 0 ||
+        check_parts(c, &to, dtype, &job.n_bytes, err) < 0)
+        return err->code;
+    if (from.part[c->rank].n != to.part[c->rank].n)
+        return err_set(err, ERR_ARG,
+                       "all-to-all: rank %d gives itself %lld elements and takes %lld", c->rank,
+                       (long long)from.part[c->rank].n, (long long)to.part[c->rank].n);
+    return c->ops->queue(c, &job, err);
+}
+
+/* Either may be NULL, not both. */
+static int64_t queue_messages(struct coll *c, enum coll_channel ch, const struct coll_message *out,
+                              const struct coll_message *in, enum dtype dtype, int64_t tag,
+                              struct err *err)
+{
+    struct coll_job job = {
+        .what = COLL_EXCHANGE, .channel = ch, .to = -1, .from = -1, .dtype = dtype, .tag = tag};
+
+    if (check_channel(ch, err) < 0 || (out && check_message(c, "sends to", out, dtype, err) < 0) ||
+        (in && check_message(c, "receives from", in, dtype, err) < 0))
+        return err->code;
+    if (out) {
+        job.to = out->rank;
+        job.mine = out->x;
+        job.n_mine = out->n;
+    }
+    if (in) {
+        job.from = in->rank;
+        job.x = in->x;
+        job.n = in->n;
+    }
+    job.n_bytes = (size_t)(job.n + job.n_mine) * dtype_size(dtype);
+    return c->ops->queue(c, &job, err);
+}
+
+int64_t coll_send(struct coll *c, enum coll_channel ch, struct coll_message m, enum dtype dtype,
+                  int64_t tag, struct err *err)
+{
+    return queue_messages(c, ch, &m, NULL, dtype, tag, err);
+}
+
+int64_t coll_recv(struct coll *c, enum coll_channel ch, struct coll_message m, enum dtype dtype,
+                  int64_t tag, struct err *err)
+{
+    return queue_messages(c, ch, NULL, &m, dtype, tag, err);
+}
+
+int64_t coll_exchange(struct coll *c, enum coll_channel ch, struct coll_message send,
+                      struct coll_message recv, enum dtype dtype, int64_t tag, struct err *err)
+{
+    return queue_messages(c, ch, &send, &recv, dtype, tag, err);
+}
+
+/* ---- waiting, and the blocking collectives ---- */
+
 int coll_wait(struct coll *c, int64_t ticket, struct err *err)
 {
+    if (coll_number_of(ticket) < 1)
+        return err_set(err, ERR_ARG, "waiting for ticket %lld", (long long)ticket);
     return c->ops->wait(c, ticket, err);
 }
 
@@ -67,29 +270,27 @@ static int queue_and_wait(struct coll *c, const struct coll_job *job, struct err
 
 int coll_broadcast(struct coll *c, void *x, size_t n_bytes, int root, struct err *err)
 {
-    if (root < 0 || root >= c->size)
-        return err_set(err, ERR_ARG, "broadcast from rank %d: there are %d ranks", root, c->size);
+    if (check_root(c, root, err) < 0)
+        return err->code;
     struct coll_job job = {.what = COLL_BROADCAST,
+                           .blocks = 1,
                            .root = root,
                            .x = x,
+                           .n = (int64_t)n_bytes,
                            .n_bytes = n_bytes,
-                           .tag = COLL_TAG_BROADCAST};
+                           .dtype = DTYPE_U8,
+                           .tag = COLL_TAG_NONE};
     return queue_and_wait(c, &job, err);
 }
 
 int coll_allgather(struct coll *c, const void *mine, size_t n_bytes, void *all, struct err *err)
 {
     struct coll_job job = {.what = COLL_ALLGATHER,
+                           .blocks = 1,
                            .mine = mine,
                            .x = all,
                            .n_bytes = n_bytes,
-                           .tag = COLL_TAG_ALLGATHER};
-    return queue_and_wait(c, &job, err);
-}
-
-int coll_barrier(struct coll *c, struct err *err)
-{
-    struct coll_job job = {.what = COLL_BARRIER, .tag = COLL_TAG_BARRIER};
+                           .tag = COLL_TAG_NONE};
     return queue_and_wait(c, &job, err);
 }
 
@@ -102,4 +303,3 @@ void coll_free(struct coll *c)
 }
 
 void coll_stats(struct coll *c, struct coll_stats *out) { c->ops->stats(c, out); }
-void coll_head(struct coll *c, struct coll_head *out) { c->ops->head(c, out); }

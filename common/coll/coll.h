@@ -1,17 +1,20 @@
 /* coll - collective communication among the ranks of one run.
  *
- * A coll joins `size` ranks, numbered 0..size-1.  All ranks call the same collectives in the same
- * order with the same sizes; they run in that order.  Makers: coll_gloo_prepare (coll/gloo.h, TCP
- * between processes), coll_new_local (coll/local.h, threads of one process, for tests) and
- * coll_device_new (coll/device.h, memory of GPUs, where some calls mean something else).
- * A coll of one rank is legal everywhere: its collectives change nothing and complete at once.
+ * A coll joins `size` ranks, numbered 0..size-1.  Three makers: coll_gloo_prepare (coll/gloo.h: TCP
+ * between processes), coll_new_local (coll/local.h: threads of one process, for tests) and
+ * coll_device_new (coll/device.h: memory of GPUs, where some calls have another meaning).
+ * A coll of one rank is legal everywhere: its collectives complete at once.
  *
- * Life:    made -> allreduce, wait, broadcast, ... -> free.  The first failure is final: that call
- *          and all later ones fail with the first cause; then abort (harmless, and frees the other
- *          ranks), free, and make a new one.  Before a free that is not after a failure, wait for
- *          every ticket.
+ * Order:   a coll has two channels.  All ranks queue the same collectives, with the same sizes, in
+ *          the same order on each channel; a channel runs them in that order.  The channels do not
+ *          wait for each other, so the order between them may differ from rank to rank.  Only
+ *          coll_send, coll_recv and coll_exchange may be queued by some ranks alone.
+ * Life:    made -> allreduce, wait, broadcast, ... -> free.  The first failure is final for both
+ *          channels: that call and all later ones fail with the first cause.  Then abort (harmless,
+ *          and it frees the other ranks), free, and make a new one.  Without a failure, wait for
+ *          every ticket before the free.
  * Threads: one engine thread per coll.  From any other thread, while the coll exists: coll_abort,
- *          coll_head, coll_stats, coll_rank, coll_size.
+ *          coll_stats, coll_rank, coll_size.
  * Memory:  no call allocates (Gloo itself does); queueing uses a fixed ring.
  * Errors:  0 ok; <0 failed and *err says why.  err is never NULL. */
 #ifndef COLL_COLL_H
@@ -25,55 +28,114 @@
 
 struct coll; /* opaque */
 
-enum coll_red {
-    COLL_SUM,
-    COLL_MAX, /* NaN if any rank's element is NaN */
+enum coll_channel {
+    COLL_BULK,   /* large transfers, overlapped with computing: the gradients' buckets */
+    COLL_URGENT, /* small ones that somebody waits for: they do not queue behind the bulk */
+    COLL_CHANNELS
 };
 
 enum {
-    COLL_RING = 64, /* all-reduces that can be outstanding; queueing one more blocks */
-};
-
-/* Tags of what is not tagged by the caller, as coll_head shows them. */
-enum coll_tag {
-    COLL_TAG_NONE = -1,
-    COLL_TAG_BROADCAST = -2,
-    COLL_TAG_ALLGATHER = -3,
-    COLL_TAG_BARRIER = -4,
+    COLL_RING = 64,     /* collectives of a channel that can be outstanding; one more blocks */
+    COLL_TAG_NONE = -1, /* the tag of a collective that coll_watch is not told of */
 };
 
 int coll_rank(const struct coll *c);
 int coll_size(const struct coll *c);
 int coll_is_device(const struct coll *c); /* 1: as coll/device.h says */
 
-/* Reduce x element-wise over all ranks, in place; all ranks get the same bytes.
+/* A run of elements: [at, at + n). */
+struct coll_span {
+    int64_t at, n;
+};
+
+/* Part i of n elements cut into `count` parts, in order: the first n % count have one element more
+ * than the rest, and a part may be empty.  A rank's own span of x is coll_span(n, size, rank). */
+struct coll_span coll_span(int64_t n, int count, int i);
+
+/* ---- collectives that are queued ----
  *
- * x     n elements of `dtype` (DTYPE_F32, DTYPE_F64 or DTYPE_BF16; of a device also DTYPE_F16),
- *       contiguous; n may be 0; n, dtype and red equal on every rank.  Sums of BF16 are rounded at
- *       each rank that is added, in rank order: (size - 1) times half a unit in the last place.
- *       Borrowed: keep it alive, and do not touch it, until coll_wait returns for its ticket.
- * red   COLL_SUM (no average: the loss gradient already carries 1/global batch) or COLL_MAX.
- * tag   >= 0, the caller's name for it; only shown by coll_head and told to coll_watch.
+ * Each queues its work for the channel's comm thread and returns a ticket, > 0 and rising within
+ * the channel, for coll_wait.  It blocks only while COLL_RING collectives of the channel are
+ * outstanding.
  *
- * Queues the work to the coll's comm thread and returns its ticket, > 0 and rising by one per
- * collective.  Blocks only while COLL_RING all-reduces are outstanding.
- * The order of the sum is fixed by (size, n) alone: every run gives the same bits.
- * Fails with ERR_ARG (dtype, n), or as coll_wait once the coll has failed. */
-int64_t coll_allreduce(struct coll *c, void *x, int64_t n, enum dtype dtype, enum coll_red red,
+ * x     n elements of `dtype`, contiguous; n may be 0.  Where elements are summed: DTYPE_F32,
+ *       DTYPE_F64 or DTYPE_BF16, of a device also DTYPE_F16; else any dtype.
+ *       Borrowed, as is all other memory handed over: keep it alive, and do not touch it, until
+ *       coll_wait has returned for the ticket (or, after a failure, until coll_free has).
+ * tag   >= 0: the caller's name for it, which coll_watch is told; or COLL_TAG_NONE.
+ *
+ * They fail with ERR_ARG (dtype, n, a rank), or as coll_wait does once the coll has failed. */
+
+/* Sum x element-wise over all ranks, in place; all ranks get the same bytes.
+ *
+ * The order of the sum is fixed by (size, n) alone: every run gives the same bits.  Sums of BF16
+ * are rounded at each rank that is added, in rank order: (size - 1) times half a unit in the last
+ * place.  There is no average: the loss gradient already carries 1/global batch. */
+int64_t coll_allreduce(struct coll *c, enum coll_channel ch, void *x, int64_t n, enum dtype dtype,
                        int64_t tag, struct err *err);
 
-/* Block until the collective of `ticket`, and so all before it, are complete.  A ticket may be
- * waited for more than once, in any order.
+/* Sum this rank's own span of x over all ranks, in place; same bits as coll_allreduce gives there.
+ * What the rest of x holds afterwards is not specified. */
+int64_t coll_reduce_scatter(struct coll *c, enum coll_channel ch, void *x, int64_t n,
+                            enum dtype dtype, int64_t tag, struct err *err);
+
+/* Copy each rank's own span of x to all others, in place: after a reduce-scatter, an all-reduce. */
+int64_t coll_allgather_spans(struct coll *c, enum coll_channel ch, void *x, int64_t n,
+                             enum dtype dtype, int64_t tag, struct err *err);
+
+/* Copy root's x to x on every rank. */
+int64_t coll_broadcast_async(struct coll *c, enum coll_channel ch, void *x, int64_t n,
+                             enum dtype dtype, int root, int64_t tag, struct err *err);
+
+/* Memory with a part for each rank: part[size], runs of x's elements. */
+struct coll_parts {
+    void *x;
+    const struct coll_span *part;
+};
+
+/* Give part r of `from` to rank r, and take from rank r what goes to part r of `to`.
+ *
+ * Parts may be empty and of different sizes, but what rank a takes from rank b is as long as what
+ * b gives to a (a rank's part for itself is copied).  `from` and `to` may not overlap. */
+int64_t coll_all_to_all(struct coll *c, enum coll_channel ch, struct coll_parts from,
+                        struct coll_parts to, enum dtype dtype, int64_t tag, struct err *err);
+
+/* What is sent to, or received from, one rank. */
+struct coll_message {
+    void *x;
+    int64_t n;
+    int rank; /* another one */
+};
+
+/* Send one message, or receive one, or both at once (coll_exchange).  Only the ranks concerned call
+ * these.  The messages from one rank to another on one channel match in their order, and each is as
+ * long as the one who receives it expects.
+ *
+ * A send is complete when its receiver has taken the message, or earlier.  Sends and receives are
+ * run in queueing order like all else, so a ring in which every rank queues a send and then a
+ * receive would wait for ever: there, and wherever two ranks send to each other at the same time,
+ * use coll_exchange, whose two halves proceed together.  A pattern is safe if it is safe with each
+ * call taken as one rendezvous of all the ranks that it names. */
+int64_t coll_send(struct coll *c, enum coll_channel ch, struct coll_message m, enum dtype dtype,
+                  int64_t tag, struct err *err);
+int64_t coll_recv(struct coll *c, enum coll_channel ch, struct coll_message m, enum dtype dtype,
+                  int64_t tag, struct err *err);
+int64_t coll_exchange(struct coll *c, enum coll_channel ch, struct coll_message send,
+                      struct coll_message recv, enum dtype dtype, int64_t tag, struct err *err);
+
+/* ---- waiting ---- */
+
+/* Block until the collective of `ticket`, and so all before it on its channel, are complete.  A
+ * ticket may be waited for more than once, in any order.
  * Fails with ERR_PEER (a rank left: which, where known), ERR_TIMEOUT (no progress), ERR_CANCELED
  * (coll_abort), ERR_DEVICE (the library), ERR_ARG (no such ticket). */
 int coll_wait(struct coll *c, int64_t ticket, struct err *err);
 
 /* Without blocking: <0 if the coll is known to have failed.  A coll of host memory says so only
- * where one waits. */
+ * in coll_wait. */
 int coll_poll(struct coll *c, struct err *err);
 
-/* The blocking collectives; they queue behind the all-reduces outstanding and wait.
- * Fail as coll_wait does. */
+/* ---- blocking collectives, on the bulk channel; they fail as coll_wait does ---- */
 
 /* Copy root's n_bytes at x to x on every rank. */
 int coll_broadcast(struct coll *c, void *x, size_t n_bytes, int root, struct err *err);
@@ -81,44 +143,35 @@ int coll_broadcast(struct coll *c, void *x, size_t n_bytes, int root, struct err
 /* Every rank's n_bytes at `mine`, in rank order, into all[size * n_bytes]; they may not overlap. */
 int coll_allgather(struct coll *c, const void *mine, size_t n_bytes, void *all, struct err *err);
 
-/* Return once every rank has entered. */
-int coll_barrier(struct coll *c, struct err *err);
+/* ---- the life of a coll ---- */
 
 enum coll_moment { COLL_BEGINS, COLL_ENDS, COLL_FAILS };
 
-/* Be told when each all-reduce of a tag >= 0 begins and ends, on the thread that runs it; what is
- * called must not block nor call back.  Before the first collective; `watch` NULL: nobody. */
+/* Be told when each collective of a tag >= 0 begins and ends, on the thread that runs it: each
+ * channel has its own.  The function must not block nor call back.  Set it before the first
+ * collective; `watch` NULL: nobody is told. */
 void coll_watch(struct coll *c,
                 void (*watch)(void *arg, int64_t tag, enum coll_moment moment, int64_t now_ns),
                 void *arg);
 
 /* Leave: whatever is pending, connecting or called later fails with ERR_CANCELED (or with the
- * failure that came before), within milliseconds, also if the comm thread is stuck waiting for
+ * failure that came before), within milliseconds, also if a comm thread is stuck waiting for
  * a rank.  Another rank fails with ERR_PEER once it waits for this one; while it waits for a third
  * that is alive and late it does not notice, so whoever knows (the control plane) aborts all.
  * Any thread, any number of times. */
 void coll_abort(struct coll *c);
 
-/* Stop the comm thread and free everything; what is still pending is aborted first.  Never blocks
+/* Stop the comm threads and free everything; what is still pending is aborted first.  Never blocks
  * on other ranks.  c may be NULL.  The engine thread, with no other thread inside c. */
 void coll_free(struct coll *c);
 
 struct coll_stats {
     int64_t wait_ns; /* time callers were blocked in here: communication that nothing hid */
-    int64_t busy_ns; /* time the comm thread was inside collectives, waiting for peers included */
+    int64_t busy_ns; /* time the comm threads were inside collectives, waiting included */
     int64_t n_bytes; /* payload handed to completed collectives (not what travelled) */
     int64_t n_calls; /* collectives completed */
 };
 
-/* What the comm thread is doing, for heartbeats. */
-struct coll_head {
-    int64_t ticket;   /* the collective now running, or 0: idle */
-    int64_t tag;      /* its tag (a coll_tag if negative) */
-    int64_t n_bytes;  /* its payload */
-    int64_t since_ns; /* when it was begun (clock_mono_ns); idle: when the last one ended */
-};
-
 void coll_stats(struct coll *c, struct coll_stats *out); /* sums since the coll was made */
-void coll_head(struct coll *c, struct coll_head *out);
 
 #endif

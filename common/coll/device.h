@@ -3,15 +3,18 @@
  *
  * A device coll answers the calls of coll/coll.h, with these meanings:
  *
- *   coll_allreduce  Starts when all that the backend has queued so far is done, on a queue of the
- *       coll's own (of high priority), so that what the backend queues next overlaps it.  F32, F64,
- *       BF16, F16; COLL_SUM only.  Never blocks on other ranks.  Between backend_record_begin and
- *       record_end it is recorded with the kernels; one of its size must have been done before (the
- *       library connects then what it needs for that size, which it cannot while recording).
+ *   coll_allreduce, and all others that are queued.  The collective starts when all that the
+ *       backend has queued so far is done, on a queue of the coll's own (of high priority), so that
+ *       what the backend queues next overlaps it.  Sums are of F32, F64, BF16 or F16.  Never blocks
+ *       on other ranks.  Between backend_record_begin and record_end it is recorded with the
+ *       kernels; one of its size must have been done before (the library connects then what it
+ *       needs for that size, which it cannot while recording).  The parts of coll_all_to_all are
+ *       read when it is queued.  Ranks of one job are given both channels' collectives in one and
+ *       the same order.
  *   coll_wait  Does not block: what the backend queues from now on starts when the collective is
- *       done (a join, which a recording needs for each all-reduce before it ends).
- *   coll_broadcast, coll_allgather, coll_barrier  Block, polling; x and `mine` may be memory of the
- *       host or of the device.  Not while recording.
+ *       done (a join, which a recording needs for each collective before it ends).
+ *   coll_broadcast, coll_allgather  Block, polling; x and `mine` may be memory of the host or of
+ *       the device.  Not while recording.
  *   coll_poll  Whether the coll still stands.  Call it as often as the backend is polled, and never
  *       wait for the backend without it: when a rank is lost, what was queued ends only after
  *       coll_poll has seen it, or coll_abort was called.  And call it after the backend has run
@@ -20,7 +23,7 @@
  *       Sets the poison word, then makes what is queued, and what is queued later, return
  *       (ncclCommAbort, by a thread apart), with garbage in its buffers: see coll_device_latch.
  *   coll_watch  Tells nothing.
- *   coll_stats, coll_head  Of what was queued from the host; a recording counts once.
+ *   coll_stats  Of what was queued from the host; a recording counts once.
  *
  * Life:    coll_device_alloc, of what will be reduced; rank 0: coll_device_make_ids, which the
  *          control plane carries to all ranks -> coll_device_new (at Prepare) ->
@@ -45,7 +48,7 @@ enum {
     COLL_ID_BYTES = 128,     /* one id, opaque */
     COLL_RANKS_PER_ID = 128, /* each id's maker serves so many ranks while they connect */
     COLL_NAME_LEN = 64,      /* with NUL */
-    COLL_DEVICE_VERSION = 3, /* of struct coll_device_ops and of coll/impl.h */
+    COLL_DEVICE_VERSION = 4, /* of struct coll_device_ops and of coll/impl.h */
 };
 
 struct coll_device_options {

@@ -1,3 +1,4 @@
+/* Addresses, and the blob that carries one rank's to the others. */
 #include "coll/endpoint.h"
 
 #include <arpa/inet.h>
@@ -20,9 +21,9 @@ enum {
     WINDOW_MIN = 4 << 10, /* below it no link could hold MESH_WINDOW useful pieces */
 };
 
-static const char magic[4] = {'d', 'p', 'G', '1'};
+static const char magic[4] = {'d', 'p', 'G', '2'};
 
-/* Addresses */
+/* ---- addresses ---- */
 
 static uint8_t *ip_bytes(struct sockaddr_storage *a, size_t *len)
 {
@@ -47,11 +48,11 @@ static uint16_t *port_of(struct sockaddr_storage *a)
                                     : &((struct sockaddr_in *)(void *)a)->sin_port;
 }
 
-struct sockaddr_storage endpoint_for(const struct endpoint *e, int rank)
+struct sockaddr_storage endpoint_for(const struct endpoint *e, enum coll_channel ch, int rank)
 {
     ASSERT(0 <= rank && rank < COLL_GLOO_MAX_RANKS);
     struct sockaddr_storage a = e->addr;
-    *port_of(&a) = htons(e->ports[rank]);
+    *port_of(&a) = htons(e->ports[ch][rank]);
     return a;
 }
 
@@ -126,7 +127,7 @@ int endpoint_addr_of_iface(const char *iface, struct sockaddr_storage *out, stru
     return 0;
 }
 
-/* The blob */
+/* ---- the blob ---- */
 
 static void put16(uint8_t *p, unsigned v)
 {
@@ -146,9 +147,16 @@ static void put_ip(uint8_t *blob, const struct sockaddr_storage *a)
     memcpy(blob + AT_IP, ip, len);
 }
 
+static size_t blob_len(int size) { return AT_PORTS + 2 * COLL_CHANNELS * (size_t)size; }
+
+static size_t at_port(int size, int ch, int rank)
+{
+    return AT_PORTS + 2 * ((size_t)ch * (size_t)size + (size_t)rank);
+}
+
 void endpoint_pack(const struct endpoint *e, struct buf *out)
 {
-    size_t len = AT_PORTS + 2 * (size_t)e->size;
+    size_t len = blob_len(e->size);
     uint8_t *p = buf_reserve(out, len);
     memset(p, 0, len);
     memcpy(p, magic, sizeof magic);
@@ -158,8 +166,9 @@ void endpoint_pack(const struct endpoint *e, struct buf *out)
     put16(p + AT_WINDOW + 2, e->window & 0xffff);
     memcpy(p + AT_NONCE, e->nonce, ENDPOINT_NONCE);
     put_ip(p, &e->addr);
-    for (int r = 0; r < e->size; r++)
-        put16(p + AT_PORTS + 2 * r, e->ports[r]);
+    for (int ch = 0; ch < COLL_CHANNELS; ch++)
+        for (int r = 0; r < e->size; r++)
+            put16(p + at_port(e->size, ch, r), e->ports[ch][r]);
     out->len += len;
 }
 
@@ -168,15 +177,15 @@ static int check(const uint8_t *p, size_t len, struct err *err)
     if (len < AT_PORTS)
         return err_set(err, ERR_PROTO, "endpoint of %zu bytes, want at least %d", len, AT_PORTS);
     if (memcmp(p, magic, sizeof magic))
-        return err_set(err, ERR_PROTO, "endpoint begins with %02x%02x%02x%02x, want \"dpG1\"", p[0],
+        return err_set(err, ERR_PROTO, "endpoint begins with %02x%02x%02x%02x, want \"dpG2\"", p[0],
                        p[1], p[2], p[3]);
     unsigned rank = get16(p + AT_RANK), size = get16(p + AT_SIZE);
     if (size < 1 || size > COLL_GLOO_MAX_RANKS || rank >= size)
         return err_set(err, ERR_PROTO, "endpoint of rank %u of %u, want at most %d ranks", rank,
                        size, COLL_GLOO_MAX_RANKS);
-    if (len != AT_PORTS + 2 * (size_t)size)
+    if (len != blob_len((int)size))
         return err_set(err, ERR_PROTO, "endpoint of %zu bytes, want %zu for %u ranks", len,
-                       AT_PORTS + 2 * (size_t)size, size);
+                       blob_len((int)size), size);
     if (p[AT_FAMILY] != 4 && p[AT_FAMILY] != 6)
         return err_set(err, ERR_PROTO, "endpoint with address family %u, want 4 or 6",
                        p[AT_FAMILY]);
@@ -198,7 +207,8 @@ int endpoint_parse(const void *blob, size_t len, struct endpoint *out, struct er
                        out->window, WINDOW_MIN);
     memcpy(out->nonce, p + AT_NONCE, ENDPOINT_NONCE);
     addr_set(&out->addr, p[AT_FAMILY] == 6 ? AF_INET6 : AF_INET, p + AT_IP);
-    for (int r = 0; r < out->size; r++)
-        out->ports[r] = (uint16_t)get16(p + AT_PORTS + 2 * r);
+    for (int ch = 0; ch < COLL_CHANNELS; ch++)
+        for (int r = 0; r < out->size; r++)
+            out->ports[ch][r] = (uint16_t)get16(p + at_port(out->size, ch, r));
     return 0;
 }

@@ -1,8 +1,9 @@
 /* coll/endpoint - where a rank listens, and its form on the wire.
  *
- * Blob, big-endian:  0 "dpG1"   4 rank u16   6 size u16   8 window u32   12 nonce[8]
+ * Blob, big-endian:  0 "dpG2"   4 rank u16   6 size u16   8 window u32   12 nonce[8]
  *                   20 family u8 (4 or 6), 3 zeros   24 ip[16] (IPv4: 4, then zeros)
- *                   40 port u16 for each rank (0: none, for ranks that do not connect to it) */
+ *                   40 port u16 for each rank (0: none, for ranks that do not connect to it), of
+ * the bulk channel; then those of the urgent one */
 #ifndef COLL_ENDPOINT_H
 #define COLL_ENDPOINT_H
 
@@ -19,10 +20,11 @@ enum {
 
 struct endpoint {
     int rank, size;
-    uint32_t window;               /* bytes that a link surely holds unread: see coll/mesh.h */
-    uint8_t nonce[ENDPOINT_NONCE]; /* random; who connects proves with it that it means us */
-    struct sockaddr_storage addr;  /* without port */
-    uint16_t ports[COLL_GLOO_MAX_RANKS];
+    uint32_t window; /* bytes that a link surely holds unread: see coll/mesh.h */
+    uint8_t
+        nonce[ENDPOINT_NONCE]; /* random; a rank that connects shows it to prove that it means us */
+    struct sockaddr_storage addr; /* without port */
+    uint16_t ports[COLL_CHANNELS][COLL_GLOO_MAX_RANKS];
 };
 
 void endpoint_pack(const struct endpoint *e, struct buf *out);
@@ -30,8 +32,8 @@ void endpoint_pack(const struct endpoint *e, struct buf *out);
 /* Every field is checked.  Fails with ERR_PROTO. */
 int endpoint_parse(const void *blob, size_t len, struct endpoint *out, struct err *err);
 
-/* The address with rank's port. */
-struct sockaddr_storage endpoint_for(const struct endpoint *e, int rank);
+/* The address with rank's port on a channel. */
+struct sockaddr_storage endpoint_for(const struct endpoint *e, enum coll_channel ch, int rank);
 
 /* Numeric IPv4 or IPv6 text into *out, port 0.  Fails with ERR_ARG. */
 int endpoint_addr_from_text(const char *ip, struct sockaddr_storage *out, struct err *err);

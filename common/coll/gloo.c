@@ -32,37 +32,46 @@
 #include "coll/host.h"
 #include "coll/mesh.h"
 
-struct gloo {
-    struct coll_host host; /* first */
+/* A channel's own links to all other ranks. */
+struct net {
     struct mesh mesh;
     struct gloo_leaf *leaf; /* NULL with one rank */
-    struct endpoint own;
-    int64_t timeout_ms;
-    bool connected; /* coll_gloo_connect was called */
     void *land;
 };
 
-static struct gloo *of_host(struct coll_host *h) { return container_of(h, struct gloo, host); }
-static struct gloo *of_mesh(struct mesh *m) { return container_of(m, struct gloo, mesh); }
+struct gloo {
+    struct coll_host host; /* first */
+    struct net net[COLL_CHANNELS];
+    struct endpoint own;
+    int64_t timeout_ms;
+    bool connected; /* coll_gloo_connect was called */
+};
 
-/* host_ops and mesh's transport */
+static struct gloo *of_host(struct coll_host *h) { return container_of(h, struct gloo, host); }
+static struct net *of_mesh(struct mesh *m) { return container_of(m, struct net, mesh); }
+
+/* ---- host_ops, and mesh's transport ---- */
 
 static int gloo_run(struct coll_host *h, const struct coll_job *job, struct err *err)
 {
-    return mesh_run(&of_host(h)->mesh, job, err);
+    return mesh_run(&of_host(h)->net[job->channel].mesh, job, err);
 }
 
 static void gloo_interrupt(struct coll_host *h)
 {
-    if (of_host(h)->leaf)
-        gloo_leaf_interrupt(of_host(h)->leaf);
+    for (int ch = 0; ch < COLL_CHANNELS; ch++)
+        if (of_host(h)->net[ch].leaf)
+            gloo_leaf_interrupt(of_host(h)->net[ch].leaf);
 }
 
 static void gloo_free(struct coll_host *h)
 {
     struct gloo *g = of_host(h);
-    gloo_leaf_free(g->leaf);
-    free(g->land);
+
+    for (int ch = 0; ch < COLL_CHANNELS; ch++) {
+        gloo_leaf_free(g->net[ch].leaf);
+        free(g->net[ch].land);
+    }
     free(g);
 }
 
@@ -85,7 +94,7 @@ static struct gloo *of_coll(struct coll *c)
     return of_host(h);
 }
 
-/* Phase 1 */
+/* ---- phase 1 ---- */
 
 static int choose_addr(const char *bind, const char *iface, struct sockaddr_storage *out,
                        struct err *err)
@@ -107,12 +116,16 @@ static int listen_for_peers(struct gloo *g, struct err *err)
         g->own.window = 1 << 16; /* a blob must have one */
         return 0;
     }
-    int rc = gloo_leaf_new(rank, size, &g->own.addr, g->timeout_ms, &g->leaf, err);
-    if (rc < 0)
-        return rc;
-    g->own.window = gloo_leaf_window(g->leaf);
-    for (int r = 0; r < size; r++)
-        g->own.ports[r] = gloo_leaf_port(g->leaf, r);
+    for (int ch = 0; ch < COLL_CHANNELS; ch++) {
+        struct net *net = &g->net[ch];
+        int rc = gloo_leaf_new(rank, size, &g->own.addr, g->timeout_ms, &net->leaf, err);
+
+        if (rc < 0)
+            return rc;
+        for (int r = 0; r < size; r++)
+            g->own.ports[ch][r] = gloo_leaf_port(net->leaf, r);
+    }
+    g->own.window = gloo_leaf_window(g->net[0].leaf);
     return 0;
 }
 
@@ -143,17 +156,20 @@ int coll_gloo_prepare(int rank, int size, const char *bind, const char *iface, i
 
 void coll_gloo_endpoint(struct coll *c, struct buf *out) { endpoint_pack(&of_coll(c)->own, out); }
 
-/* Phase 2 */
+/* ---- phase 2 ---- */
 
-/* Rank r's blob, seen from here. */
+/* May rank r's blob be what it is? */
 static int check_peer(struct gloo *g, int r, const struct endpoint *e, struct err *err)
 {
+    const int rank = g->own.rank;
+
     if (e->rank != r || e->size != g->own.size)
         return err_set(err, ERR_PROTO, "it is of rank %d of %d, want rank %d of %d", e->rank,
                        e->size, r, g->own.size);
-    if (r < g->own.rank && e->ports[g->own.rank] == 0)
-        return err_set(err, ERR_PROTO, "it has no port for rank %d", g->own.rank);
-    if (r < g->own.rank && endpoint_is_any(&e->addr)) {
+    for (int ch = 0; ch < COLL_CHANNELS; ch++)
+        if (r < rank && e->ports[ch][rank] == 0)
+            return err_set(err, ERR_PROTO, "it has no port for rank %d", rank);
+    if (r < rank && endpoint_is_any(&e->addr)) {
         char ip[COLL_IP_LEN];
         endpoint_ip_text(&e->addr, ip);
         return err_set(err, ERR_PROTO, "it advertises %s, to which nobody can connect", ip);
@@ -162,12 +178,12 @@ static int check_peer(struct gloo *g, int r, const struct endpoint *e, struct er
 }
 
 struct peer {
-    struct sockaddr_storage addr; /* where it listens for us, if its rank is lower */
+    struct sockaddr_storage addr[COLL_CHANNELS]; /* where it listens for us, if its rank is lower */
     uint8_t nonce[ENDPOINT_NONCE];
 };
 
 static int read_blobs(struct gloo *g, const void *const *blobs, const size_t *lens,
-                      struct peer *peers, struct err *err)
+                      struct peer *peers, size_t *piece, struct err *err)
 {
     uint32_t window = g->own.window;
     for (int r = 0; r < g->own.size; r++) {
@@ -176,12 +192,14 @@ static int read_blobs(struct gloo *g, const void *const *blobs, const size_t *le
             continue;
         if (endpoint_parse(blobs[r], lens[r], &e, err) < 0 || check_peer(g, r, &e, err) < 0)
             return err_wrap(err, "endpoint of rank %d", r);
-        peers[r].addr = endpoint_for(&e, g->own.rank);
+        for (int ch = 0; ch < COLL_CHANNELS; ch++)
+            peers[r].addr[ch] = endpoint_for(&e, (enum coll_channel)ch, g->own.rank);
         memcpy(peers[r].nonce, e.nonce, ENDPOINT_NONCE);
         window = e.window < window ? e.window : window; /* the same minimum on every rank */
     }
-    size_t piece = window / MESH_WINDOW / 64 * 64;
-    g->mesh.piece = piece < MESH_PIECE_MAX ? piece : MESH_PIECE_MAX;
+    *piece = window / MESH_WINDOW / 64 * 64;
+    if (*piece > MESH_PIECE_MAX)
+        *piece = MESH_PIECE_MAX;
     return 0;
 }
 
@@ -199,15 +217,20 @@ static struct greeting greet(const uint8_t nonce[ENDPOINT_NONCE], int rank, int 
     return m;
 }
 
-static int greet_all(struct gloo *g, const struct peer *peers, struct err *err)
+static int send_greetings(struct mesh *m, const struct peer *peers, struct err *err)
 {
-    struct mesh *m = &g->mesh;
     int rc = 0;
     for (int r = 0; r < m->size && rc == 0; r++) {
         struct greeting ours = greet(peers[r].nonce, m->rank, m->size);
         if (r != m->rank)
             rc = m->send(m, r, &ours, sizeof ours, err);
     }
+    return rc;
+}
+
+static int check_greetings(struct gloo *g, struct mesh *m, struct err *err)
+{
+    int rc = 0;
     for (int r = 0; r < m->size && rc == 0; r++) {
         struct greeting want = greet(g->own.nonce, r, m->size);
         uint8_t *land = r == 0 ? m->land0 : m->land;
@@ -218,48 +241,89 @@ static int greet_all(struct gloo *g, const struct peer *peers, struct err *err)
             rc = err_set(err, ERR_PROTO, "whoever connected as rank %d does not know our endpoint",
                          r);
     }
-    return rc < 0 ? err_wrap(err, "greeting the ranks") : 0;
+    return rc;
 }
 
-static int meet(struct gloo *g, struct peer *peers, int64_t deadline_ms, struct err *err)
+static int64_t in_ms(int64_t ms)
 {
-    int64_t t0 = clock_mono_ns();
+    const int64_t now = clock_mono_ns();
+
+    return ms < (INT64_MAX - now) / 1000000 ? now + ms * 1000000 : INT64_MAX;
+}
+
+/* Milliseconds until then, at least one: a leaf takes 0 for "never". */
+static int64_t ms_until(int64_t deadline_ns)
+{
+    return max_i64(ceil_div_i64(max_i64(deadline_ns - clock_mono_ns(), 0), 1000000), 1);
+}
+
+static int dial(struct gloo *g, int ch, const struct peer *peers, int64_t ms, struct err *err)
+{
     struct sockaddr_storage *addrs = xcalloc((size_t)g->own.size, sizeof *addrs);
+    int rc;
+
     for (int r = 0; r < g->own.size; r++)
-        addrs[r] = peers[r].addr;
-    int rc = gloo_leaf_connect(g->leaf, addrs, deadline_ms, err);
+        addrs[r] = peers[r].addr[ch];
+    rc = gloo_leaf_connect(g->net[ch].leaf, addrs, ms, err);
     free(addrs);
-    if (rc == 0)
-        rc = try_alloc(&g->land, 2 * g->mesh.piece, "landing space of collectives", err);
-    if (rc < 0)
-        return rc;
-    g->mesh.rank = g->own.rank;
-    g->mesh.size = g->own.size;
-    g->mesh.land0 = g->land;
-    g->mesh.land = g->mesh.land0 + g->mesh.piece;
-    g->mesh.send = link_send;
-    g->mesh.recv = link_recv;
-    rc = gloo_leaf_open(g->leaf, g->land, g->mesh.piece, err);
-    if (rc < 0)
-        return rc;
-    int64_t left = deadline_ms - (clock_mono_ns() - t0) / 1000000;
-    gloo_leaf_set_timeout(g->leaf, max_i64(left, 1));
-    rc = greet_all(g, peers, err);
-    gloo_leaf_set_timeout(g->leaf, g->timeout_ms);
     return rc;
+}
+
+/* Make one channel's links. */
+static int link_up(struct gloo *g, int ch, const struct peer *peers, size_t piece, int64_t until_ns,
+                   struct err *err)
+{
+    struct net *net = &g->net[ch];
+    int rc = dial(g, ch, peers, ms_until(until_ns), err);
+
+    if (rc == 0)
+        rc = try_alloc(&net->land, 2 * piece, "landing space of collectives", err);
+    if (rc < 0)
+        return rc;
+    net->mesh = (struct mesh){.rank = g->own.rank,
+                              .size = g->own.size,
+                              .piece = piece,
+                              .land0 = net->land,
+                              .land = (uint8_t *)net->land + piece,
+                              .send = link_send,
+                              .recv = link_recv};
+    return gloo_leaf_open(net->leaf, net->land, piece, err);
+}
+
+/* A rank that finds a stranger stops here, so all greetings are sent before one is looked at: the
+ * other ranks do not wait for them until the deadline. */
+static int greet_all(struct gloo *g, const struct peer *peers, int64_t until_ns, struct err *err)
+{
+    int rc = 0;
+
+    for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++) {
+        gloo_leaf_set_timeout(g->net[ch].leaf, ms_until(until_ns));
+        rc = send_greetings(&g->net[ch].mesh, peers, err);
+    }
+    for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++) {
+        gloo_leaf_set_timeout(g->net[ch].leaf, ms_until(until_ns));
+        rc = check_greetings(g, &g->net[ch].mesh, err);
+        gloo_leaf_set_timeout(g->net[ch].leaf, g->timeout_ms);
+    }
+    return rc < 0 ? err_wrap(err, "greeting the ranks") : 0;
 }
 
 /* A write to a lost peer raises SIGPIPE in the writing thread.  The comm thread takes no signals;
  * here it is the caller's thread, so it is blocked, and taken back if it came. */
-static int meet_without_sigpipe(struct gloo *g, struct peer *peers, int64_t deadline_ms,
-                                struct err *err)
+static int meet(struct gloo *g, const struct peer *peers, size_t piece, int64_t until_ns,
+                struct err *err)
 {
     sigset_t pipe, before, pending;
+    int rc = 0;
+
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     sigpending(&pending);
     pthread_sigmask(SIG_BLOCK, &pipe, &before);
-    int rc = meet(g, peers, deadline_ms, err);
+    for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
+        rc = link_up(g, ch, peers, piece, until_ns, err);
+    if (rc == 0)
+        rc = greet_all(g, peers, until_ns, err);
     if (!sigismember(&pending, SIGPIPE))
         while (sigtimedwait(&pipe, NULL, &(struct timespec){0}) < 0 && errno == EINTR)
             ;
@@ -270,6 +334,11 @@ static int meet_without_sigpipe(struct gloo *g, struct peer *peers, int64_t dead
 static int connect_once(struct gloo *g, const void *const *blobs, const size_t *lens,
                         int64_t deadline_ms, struct err *err)
 {
+    const int64_t until_ns = in_ms(deadline_ms);
+    struct peer *peers;
+    size_t piece;
+    int rc;
+
     if (host_aborted(&g->host))
         return host_canceled(err);
     if (g->connected)
@@ -277,10 +346,10 @@ static int connect_once(struct gloo *g, const void *const *blobs, const size_t *
     g->connected = true;
     if (g->own.size == 1)
         return 0;
-    struct peer *peers = xcalloc((size_t)g->own.size, sizeof *peers);
-    int rc = read_blobs(g, blobs, lens, peers, err);
+    peers = xcalloc((size_t)g->own.size, sizeof *peers);
+    rc = read_blobs(g, blobs, lens, peers, &piece, err);
     if (rc == 0)
-        rc = meet_without_sigpipe(g, peers, deadline_ms, err);
+        rc = meet(g, peers, piece, until_ns, err);
     free(peers);
     if (rc < 0 && host_aborted(&g->host))
         return host_canceled(err);
@@ -292,6 +361,7 @@ int coll_gloo_connect(struct coll *c, const void *const *blobs, const size_t *le
 {
     struct gloo *g = of_coll(c);
     int rc = connect_once(g, blobs, lens, deadline_ms, err);
+
     if (rc == 0)
         rc = host_start(&g->host, err);
     return rc < 0 ? err_wrap(err, "connecting rank %d of %d", g->own.rank, g->own.size) : 0;

@@ -3,14 +3,14 @@
  * A coll is made in two phases, so that addresses can travel through the control plane, and
  * neither a store nor a rendezvous server is needed:
  *
- *   coll_gloo_prepare    opens one listening port for each other rank
+ *   coll_gloo_prepare    opens a listening port for each other rank and channel
  *   coll_gloo_endpoint   this rank's addresses as a blob, to send to the driver
  *   (the driver gathers the blobs of all ranks, replaces addresses where it must, sends them all)
  *   coll_gloo_connect    connects to everyone; from then on collectives work
  *
- * A blob is ours, not Gloo's: rank, size, one IP address, one port per peer, big-endian
- * (coll/endpoint.h); so it does not depend on compiler or library.  The data does: ranks must share
- * byte order and IEEE floats, and Gloo's headers in the stream size_t.
+ * A blob is ours, not Gloo's: rank, size, one IP address, one port per peer and channel,
+ * big-endian (coll/endpoint.h); so it does not depend on compiler or library.  The data does: ranks
+ * must share byte order and IEEE floats, and Gloo's headers in the stream size_t.
  *
  * The higher rank of a pair connects to the lower one, which is why rank 0's address matters most.
  * Ports are neither authenticated nor encrypted: whoever connects to one first is greeted, and
@@ -26,7 +26,7 @@
 #include "coll/coll.h"
 
 enum {
-    COLL_GLOO_MAX_RANKS = 256, /* each pair costs every rank a port and two descriptors */
+    COLL_GLOO_MAX_RANKS = 256, /* each pair costs every rank two ports and four descriptors */
     COLL_IP_LEN = 46,          /* the text of an IPv4 or IPv6 address, with NUL */
 };
 
@@ -41,7 +41,7 @@ enum {
 int coll_gloo_prepare(int rank, int size, const char *bind, const char *iface, int64_t timeout_ms,
                       struct coll **out, struct err *err);
 
-/* Append this rank's blob to *out (40 + 2 * size bytes).  Callable any time after prepare. */
+/* Append this rank's blob to *out (40 + 4 * size bytes).  Callable any time after prepare. */
 void coll_gloo_endpoint(struct coll *c, struct buf *out);
 
 /* Connect to all ranks, blobs[r] of lens[r] bytes being rank r's (foreign bytes, checked here; our

@@ -1,3 +1,4 @@
+/* Queues of collectives, and the threads that run them: see host.h. */
 #include "coll/host.h"
 
 #include <signal.h>
@@ -12,119 +13,154 @@ int host_canceled(struct err *err)
     return err_set(err, ERR_CANCELED, "collectives were canceled (coll_abort)");
 }
 
-/* All tickets from `ticket` on have failed.  The first failure stays the cause. */
-static void fail_from(struct coll_host *h, int64_t ticket, const struct err *cause)
+/* ---- the comm threads ---- */
+
+static void fail(struct coll_host *h, const struct err *cause)
 {
-    if (!h->failed) {
-        h->failed = ticket;
+    if (!h->has_failed)
         h->cause = *cause;
-    }
+    h->has_failed = true;
 }
 
-/* The comm thread */
-
-/* Run ticket completed+1.  Called with the lock, which is open while the collective runs. */
-static void run_next(struct coll_host *h)
+/* Called with the lock, which is open while the collective runs. */
+static int run_unlocked(struct coll_host *h, const struct coll_job *job)
 {
-    int64_t ticket = h->completed + 1;
-    struct coll_job job = h->jobs[ticket % COLL_RING];
-    int64_t t0 = clock_mono_ns();
-    h->head = (struct coll_head){ticket, job.tag, (int64_t)job.n_bytes, t0};
     struct err err;
-    int rc = 0;
-    coll_tell(&h->base, job.tag, COLL_BEGINS, t0);
-    if (h->aborted)
+    int rc;
+
+    if (h->has_failed)
+        return h->cause.code;
+    if (h->aborted) {
         rc = host_canceled(&err);
-    else if (!h->failed) {
+    } else {
         pthread_mutex_unlock(&h->lock);
-        rc = h->ops->run(h, &job, &err);
+        rc = h->ops->run(h, job, &err);
         pthread_mutex_lock(&h->lock);
         if (rc < 0 && h->aborted) /* it failed because of the abort, whatever it saw of it */
             rc = host_canceled(&err);
     }
     if (rc < 0)
-        fail_from(h, ticket, &err);
-    int64_t t1 = clock_mono_ns();
+        fail(h, &err);
+    return rc;
+}
+
+/* Run the collective that follows `completed`.  With the lock. */
+static void run_next(struct host_lane *l)
+{
+    struct coll_host *h = l->host;
+    const int64_t number = l->completed + 1, t0 = clock_mono_ns();
+    const struct coll_job job = l->jobs[number % COLL_RING];
+    int64_t t1;
+    int rc;
+
+    coll_tell(&h->base, job.tag, COLL_BEGINS, t0);
+    rc = run_unlocked(h, &job);
+    t1 = clock_mono_ns();
     h->stats.busy_ns += t1 - t0;
-    coll_tell(&h->base, job.tag, h->failed ? COLL_FAILS : COLL_ENDS, t1);
-    if (!h->failed) {
+    coll_tell(&h->base, job.tag, rc < 0 ? COLL_FAILS : COLL_ENDS, t1);
+    if (rc == 0) {
         h->stats.n_calls++;
         h->stats.n_bytes += (int64_t)job.n_bytes;
+    } else if (!l->failed) {
+        l->failed = number;
     }
-    h->completed = ticket;
-    h->head = (struct coll_head){.tag = COLL_TAG_NONE, .since_ns = t1};
-    pthread_cond_broadcast(&h->done);
+    l->completed = number;
+    pthread_cond_broadcast(&l->done);
 }
 
 static void *comm_main(void *arg)
 {
-    struct coll_host *h = arg;
+    struct host_lane *l = arg;
+    struct coll_host *h = l->host;
+
     pthread_mutex_lock(&h->lock);
     for (;;) {
-        if (h->completed < h->queued)
-            run_next(h);
+        if (l->completed < l->queued)
+            run_next(l);
         else if (h->stop)
             break;
         else
-            pthread_cond_wait(&h->work, &h->lock);
+            pthread_cond_wait(&l->work, &h->lock);
     }
     pthread_mutex_unlock(&h->lock);
     return NULL;
 }
 
-/* The engine's side */
+/* ---- the engine's side ---- */
 
-/* Wait until `ticket` ended; what the caller loses here is the exposed time. */
-static void wait_for(struct coll_host *h, int64_t ticket)
+/* Wait until `number` has ended; the time that the caller loses here is exposed communication. */
+static void wait_for(struct host_lane *l, int64_t number)
 {
-    if (h->completed >= ticket)
+    int64_t t0;
+
+    if (l->completed >= number)
         return;
-    int64_t t0 = clock_mono_ns();
-    while (h->completed < ticket)
-        pthread_cond_wait(&h->done, &h->lock);
-    h->stats.wait_ns += clock_mono_ns() - t0;
+    t0 = clock_mono_ns();
+    while (l->completed < number)
+        pthread_cond_wait(&l->done, &l->host->lock);
+    l->host->stats.wait_ns += clock_mono_ns() - t0;
 }
 
-/* With one rank, or once failed, nothing needs the thread. */
-static void complete_alone(struct coll_host *h, const struct coll_job *job)
+/* What a coll of one rank has to do. */
+static void copy_own(const struct coll_job *job)
 {
-    if (job->what == COLL_ALLGATHER && job->n_bytes)
-        memcpy(job->x, job->mine, job->n_bytes);
-    int64_t now = clock_mono_ns();
+    struct coll_part own = {NULL, 0};
+
+    if (job->what == COLL_ALLGATHER)
+        own = (struct coll_part){(uint8_t *)job->mine, job->n_bytes};
+    else if (job->what == COLL_ALL_TO_ALL)
+        own = coll_part_to(job, 0);
+    if (own.n_bytes)
+        memcpy(job->what == COLL_ALLGATHER ? job->x : coll_part_from(job, 0).x, own.x, own.n_bytes);
+}
+
+static void complete_alone(struct host_lane *l, const struct coll_job *job)
+{
+    struct coll_host *h = l->host;
+    const int64_t now = clock_mono_ns();
+
+    copy_own(job);
     coll_tell(&h->base, job->tag, COLL_BEGINS, now);
     coll_tell(&h->base, job->tag, COLL_ENDS, now);
-    h->completed = ++h->queued;
+    l->completed = ++l->queued;
     h->stats.n_calls++;
     h->stats.n_bytes += (int64_t)job->n_bytes;
 }
 
-static int64_t queue_locked(struct coll_host *h, const struct coll_job *job, struct err *err)
+static int queue_locked(struct host_lane *l, const struct coll_job *job, struct err *err)
 {
-    if (h->aborted && !h->failed)
+    struct coll_host *h = l->host;
+
+    if (h->aborted && !h->has_failed)
         return host_canceled(err);
     if (!h->started)
         return err_set(err, ERR_ARG, "a collective before the ranks are connected");
-    if (h->threaded)
-        wait_for(h, h->queued + 1 - COLL_RING);
-    if (h->failed) {
+    if (l->has_thread)
+        wait_for(l, l->queued + 1 - COLL_RING);
+    if (h->has_failed) {
         *err = h->cause;
         return err->code;
     }
-    if (!h->threaded) {
-        complete_alone(h, job);
-        return h->queued;
+    if (!l->has_thread) {
+        complete_alone(l, job);
+        return 0;
     }
-    h->queued++;
-    h->jobs[h->queued % COLL_RING] = *job;
-    pthread_cond_signal(&h->work);
-    return h->queued;
+    l->queued++;
+    l->jobs[l->queued % COLL_RING] = *job;
+    pthread_cond_signal(&l->work);
+    return 0;
 }
 
 static int64_t host_queue(struct coll *c, const struct coll_job *job, struct err *err)
 {
     struct coll_host *h = (struct coll_host *)c;
+    struct host_lane *l = &h->lane[job->channel];
+    int64_t ticket;
+
     pthread_mutex_lock(&h->lock);
-    int64_t ticket = queue_locked(h, job, err);
+    ticket = queue_locked(l, job, err);
+    if (ticket == 0)
+        ticket = coll_ticket(job->channel, l->queued);
     pthread_mutex_unlock(&h->lock);
     return ticket;
 }
@@ -132,14 +168,17 @@ static int64_t host_queue(struct coll *c, const struct coll_job *job, struct err
 static int host_wait(struct coll *c, int64_t ticket, struct err *err)
 {
     struct coll_host *h = (struct coll_host *)c;
+    struct host_lane *l = &h->lane[coll_channel_of(ticket)];
+    const int64_t number = coll_number_of(ticket);
     int rc = 0;
+
     pthread_mutex_lock(&h->lock);
-    if (ticket < 1 || ticket > h->queued) {
-        rc = err_set(err, ERR_ARG, "waiting for ticket %lld, the last given out is %lld",
-                     (long long)ticket, (long long)h->queued);
+    if (number > l->queued) {
+        rc = err_set(err, ERR_ARG, "waiting for collective %lld, the last one queued is %lld",
+                     (long long)number, (long long)l->queued);
     } else {
-        wait_for(h, ticket);
-        if (h->failed && ticket >= h->failed) {
+        wait_for(l, number);
+        if (l->failed && number >= l->failed) {
             *err = h->cause;
             rc = err->code;
         }
@@ -148,12 +187,19 @@ static int host_wait(struct coll *c, int64_t ticket, struct err *err)
     return rc;
 }
 
+static void wake_all(struct coll_host *h)
+{
+    for (int ch = 0; ch < COLL_CHANNELS; ch++)
+        pthread_cond_signal(&h->lane[ch].work);
+}
+
 static void host_abort(struct coll *c)
 {
     struct coll_host *h = (struct coll_host *)c;
+
     pthread_mutex_lock(&h->lock);
     h->aborted = true;
-    pthread_cond_signal(&h->work);
+    wake_all(h);
     pthread_mutex_unlock(&h->lock);
     h->ops->interrupt(h);
 }
@@ -161,33 +207,33 @@ static void host_abort(struct coll *c)
 static void host_stats(struct coll *c, struct coll_stats *out)
 {
     struct coll_host *h = (struct coll_host *)c;
+
     pthread_mutex_lock(&h->lock);
     *out = h->stats;
     pthread_mutex_unlock(&h->lock);
 }
 
-static void host_head(struct coll *c, struct coll_head *out)
-{
-    struct coll_host *h = (struct coll_host *)c;
-    pthread_mutex_lock(&h->lock);
-    *out = h->head;
-    pthread_mutex_unlock(&h->lock);
-}
+/* ---- life ---- */
 
 static void host_free(struct coll *c)
 {
     struct coll_host *h = (struct coll_host *)c;
+    bool pending = false;
+
     pthread_mutex_lock(&h->lock);
-    bool pending = h->completed < h->queued;
+    for (int ch = 0; ch < COLL_CHANNELS; ch++)
+        pending |= h->lane[ch].completed < h->lane[ch].queued;
     h->stop = true;
-    pthread_cond_signal(&h->work);
+    wake_all(h);
     pthread_mutex_unlock(&h->lock);
     if (pending)
         host_abort(c);
-    if (h->threaded)
-        pthread_join(h->thread, NULL);
-    pthread_cond_destroy(&h->work);
-    pthread_cond_destroy(&h->done);
+    for (int ch = 0; ch < COLL_CHANNELS; ch++) {
+        if (h->lane[ch].has_thread)
+            pthread_join(h->lane[ch].thread, NULL);
+        pthread_cond_destroy(&h->lane[ch].work);
+        pthread_cond_destroy(&h->lane[ch].done);
+    }
     pthread_mutex_destroy(&h->lock);
     h->ops->free(h);
 }
@@ -198,7 +244,6 @@ static const struct coll_ops host_coll_ops = {
     .abort = host_abort,
     .free = host_free,
     .stats = host_stats,
-    .head = host_head,
 };
 
 void host_init(struct coll_host *h, const struct host_ops *ops, int rank, int size)
@@ -207,27 +252,39 @@ void host_init(struct coll_host *h, const struct host_ops *ops, int rank, int si
     h->base.dtypes |= 1u << DTYPE_BF16; /* coll/reduce.h has it */
     ASSERT(ops->run && ops->interrupt && ops->free);
     h->ops = ops;
-    h->head = (struct coll_head){.tag = COLL_TAG_NONE, .since_ns = clock_mono_ns()};
     pthread_mutex_init(&h->lock, NULL);
-    pthread_cond_init(&h->work, NULL);
-    pthread_cond_init(&h->done, NULL);
+    for (int ch = 0; ch < COLL_CHANNELS; ch++) {
+        h->lane[ch].host = h;
+        pthread_cond_init(&h->lane[ch].work, NULL);
+        pthread_cond_init(&h->lane[ch].done, NULL);
+    }
 }
 
-/* The comm thread takes no signals: a write to a lost peer must fail, not raise SIGPIPE. */
+/* A comm thread takes no signals: a write to a lost peer must fail, not raise SIGPIPE. */
+static int start_lane(struct host_lane *l, struct err *err)
+{
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&l->thread, NULL, comm_main, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        return err_sys(err, rc, "starting a comm thread");
+    l->has_thread = true;
+    return 0;
+}
+
 int host_start(struct coll_host *h, struct err *err)
 {
     int rc = 0;
-    if (h->base.size > 1) {
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        rc = pthread_create(&h->thread, NULL, comm_main, h);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-    }
-    if (rc)
-        return err_sys(err, rc, "starting the comm thread");
+
+    for (int ch = 0; ch < COLL_CHANNELS && h->base.size > 1 && rc == 0; ch++)
+        rc = start_lane(&h->lane[ch], err);
+    if (rc < 0)
+        return rc;
     pthread_mutex_lock(&h->lock);
-    h->threaded = h->base.size > 1;
     h->started = true;
     pthread_mutex_unlock(&h->lock);
     return 0;
@@ -235,8 +292,10 @@ int host_start(struct coll_host *h, struct err *err)
 
 bool host_aborted(struct coll_host *h)
 {
+    bool aborted;
+
     pthread_mutex_lock(&h->lock);
-    bool aborted = h->aborted;
+    aborted = h->aborted;
     pthread_mutex_unlock(&h->lock);
     return aborted;
 }

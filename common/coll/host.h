@@ -1,13 +1,14 @@
-/* coll/host - the comm thread: collectives of CPU memory, run one after another in queueing order.
+/* coll/host - the comm threads: collectives of CPU memory.  Each channel has a thread of its own,
+ * which runs the channel's collectives one after another in queueing order.
  *
  * A kind of coll embeds struct coll_host first and provides struct host_ops, whose functions
- * block; this file makes tickets, waiting, abort and statistics of them.  One rank needs no thread
- * and no host_ops->run.
+ * block; this file makes tickets, waiting, abort and statistics of them.  A coll of one rank needs
+ * neither threads nor host_ops->run.
  *
- * Life:    host_init -> host_start (from when on collectives may be queued) -> coll calls ->
- *          coll_free, which stops the thread and then calls host_ops->free.
- * Threads: as coll.h; the ops run on the comm thread, `interrupt` on any.
- * Lock:    `lock` guards everything below it. */
+ * Life:    host_init -> host_start (from then on collectives may be queued) -> coll calls ->
+ *          coll_free, which stops the threads and then calls host_ops->free.
+ * Threads: as coll.h; run is called on the channel's thread, `interrupt` on any.
+ * Lock:    `lock` guards all that follows it. */
 #ifndef COLL_HOST_H
 #define COLL_HOST_H
 
@@ -20,32 +21,38 @@ struct coll_host;
 
 struct host_ops {
     const char *name;
-    /* Run one collective to its end, blocking. */
+    /* Run one collective of job->channel to its end, blocking. */
     int (*run)(struct coll_host *h, const struct coll_job *job, struct err *err);
-    /* Make a run() now or later fail soon.  May come before host_start and more than once. */
+    /* Make each run() now or later fail soon.  May come before host_start and more than once. */
     void (*interrupt)(struct coll_host *h);
     /* Free what this kind added, and h itself. */
     void (*free)(struct coll_host *h);
 };
 
+/* The queue of one channel. */
+struct host_lane {
+    struct coll_host *host;
+    pthread_t thread;
+    bool has_thread;
+    pthread_cond_t work;             /* to the comm thread: queued, failed or stop changed */
+    pthread_cond_t done;             /* to the engine: completed changed */
+    int64_t queued;                  /* the number of the last collective that was queued */
+    int64_t completed;               /* of the last that ended, well or not */
+    int64_t failed;                  /* of the first that failed (all after it did), or 0 */
+    struct coll_job jobs[COLL_RING]; /* number n is at n % COLL_RING */
+};
+
 struct coll_host {
     struct coll base; /* first: a struct coll * is one of these */
     const struct host_ops *ops;
-    pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t work; /* to the comm thread: queued, failed or stop changed */
-    pthread_cond_t done; /* to the engine: completed changed */
-    bool started;        /* host_start was called */
-    bool threaded;       /* and made a thread */
+    bool started; /* host_start succeeded */
     bool stop;
     bool aborted;
-    int64_t queued;                  /* the last ticket given out */
-    int64_t completed;               /* the last that ended, well or not */
-    int64_t failed;                  /* the first that failed (all after it did), or 0 */
-    struct err cause;                /* of failed, or of the abort */
-    struct coll_job jobs[COLL_RING]; /* ticket t is at t % COLL_RING */
+    bool has_failed;  /* a collective of either channel failed: no further one is begun */
+    struct err cause; /* the first failure */
     struct coll_stats stats;
-    struct coll_head head;
+    struct host_lane lane[COLL_CHANNELS];
 };
 
 void host_init(struct coll_host *h, const struct host_ops *ops, int rank, int size);

@@ -1,6 +1,7 @@
 /* coll/local - ranks as threads of one process; for tests, and as the twin of the real transports.
  *
- * The reduction is in rank order, ((x0 + x1) + x2) + ..., element by element.
+ * Sums are in rank order, ((x0 + x1) + x2) + ..., element by element.  Ranks that hand over
+ * different collectives are told so (ERR_ARG); over the other transports they would hang.
  *
  * Life:    group_new -> coll_new_local for each rank -> ... -> coll_free each -> group_free.
  * Threads: the group's functions from any. */
@@ -17,9 +18,10 @@ void coll_group_free(struct coll_group *g); /* after the colls of all its ranks;
 /* The coll of one rank.  Each rank once.  Fails with ERR_ARG (rank out of range, taken). */
 int coll_new_local(struct coll_group *g, int rank, struct coll **out, struct err *err);
 
-/* What is to go wrong, on one rank, at its n-th collective (1 = its first). */
+/* What is to go wrong, on one rank, at its n-th collective of a channel (1 = its first). */
 struct coll_fault {
-    int64_t at_ticket; /* 0: never */
+    enum coll_channel channel;
+    int64_t at_ticket; /* n; 0: never */
     int64_t delay_ms;  /* arrive so much later; coll_abort ends the delay */
     int fail;          /* an err_code (ERR_PEER ...) to fail with, which the others see as ERR_PEER;
                           0: do not fail */

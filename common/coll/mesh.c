@@ -1,3 +1,11 @@
+/* The algorithms that mesh.h names.
+ *
+ * Why none waits for ever: a rank goes through rounds 0, 1, 2 ...; in round k it sends piece k+1 of
+ * all that it has to send, then receives piece k of all that it has to receive.  Take a rank of the
+ * lowest round.  It is not blocked in a send: the receiver is in no lower round, so only a few
+ * pieces are unread, which fit the window.  It is not blocked in a receive: the sender is in no
+ * lower round, so it has sent that piece.  Broadcasts go down a chain, where the first rank waits
+ * for nobody. */
 #include "coll/mesh.h"
 
 #include <string.h>
@@ -9,12 +17,6 @@
  * this. */
 enum { EXCHANGE_MAX = 64 << 10 };
 
-/* A run of bytes in x. */
-struct part {
-    uint8_t *x;
-    size_t n_bytes;
-};
-
 static uint8_t *landing(struct mesh *m, int from) { return from == 0 ? m->land0 : m->land; }
 
 static int send_all(struct mesh *m, const void *data, size_t n_bytes, struct err *err)
@@ -25,8 +27,8 @@ static int send_all(struct mesh *m, const void *data, size_t n_bytes, struct err
     return rc;
 }
 
-/* Receive every rank's version of p and reduce them in rank order, with ours from p, into p. */
-static int fold(struct mesh *m, const struct coll_job *job, struct part p, struct err *err)
+/* Receive every rank's version of p and sum them in rank order, with ours from p, into p. */
+static int fold(struct mesh *m, const struct coll_job *job, struct coll_part p, struct err *err)
 {
     int64_t n = (int64_t)(p.n_bytes / dtype_size(job->dtype));
     uint8_t *sum = m->rank == 0 ? p.x : m->land0;
@@ -40,41 +42,87 @@ static int fold(struct mesh *m, const struct coll_job *job, struct part p, struc
             continue; /* it is where the sum begins */
         const uint8_t *from = r == m->rank ? p.x : m->land;
         uint8_t *to = r == m->size - 1 ? p.x : sum;
-        coll_reduce(to, sum, from, n, job->dtype, job->red);
+        coll_sum(to, sum, from, n, job->dtype);
     }
     return 0;
 }
 
 /* Part i of x cut into `count` parts of whole elements, as equal as can be. */
-static struct part cut(const struct coll_job *job, int64_t i, int64_t count)
+static struct coll_part cut(const struct coll_job *job, int64_t i, int64_t count)
 {
-    size_t elem = dtype_size(job->dtype);
-    int64_t each = job->n / count, more = job->n % count; /* the first `more` get one more */
-    int64_t start = i * each + min_i64(i, more);
-    return (struct part){(uint8_t *)job->x + (size_t)start * elem,
-                         (size_t)(each + (i < more)) * elem};
+    const struct coll_span s = coll_span(job->n, (int)count, (int)i);
+    const size_t elem = dtype_size(job->dtype);
+
+    return (struct coll_part){(uint8_t *)job->x + (size_t)s.at * elem, (size_t)s.n * elem};
 }
 
-/* Piece k+1 is sent before piece k is awaited, so the link never idles. */
-static int exchange(struct mesh *m, const struct coll_job *job, struct err *err)
+/* Piece k of a part: no bytes behind its end. */
+static struct coll_part piece_of(const struct mesh *m, struct coll_part p, int64_t k)
 {
-    int64_t count = ceil_div_i64((int64_t)job->n_bytes, (int64_t)m->piece);
-    struct part next = cut(job, 0, count);
-    int rc = send_all(m, next.x, next.n_bytes, err);
+    const size_t at = (size_t)k * m->piece;
+
+    if (at >= p.n_bytes)
+        return (struct coll_part){NULL, 0};
+    return (struct coll_part){p.x + at, p.n_bytes - at < m->piece ? p.n_bytes - at : m->piece};
+}
+
+static int64_t n_pieces(const struct mesh *m, size_t n_bytes)
+{
+    return ceil_div_i64((int64_t)n_bytes, (int64_t)m->piece);
+}
+
+static int send_piece(struct mesh *m, int to, struct coll_part p, int64_t k, struct err *err)
+{
+    const struct coll_part piece = piece_of(m, p, k);
+
+    return piece.n_bytes ? m->send(m, to, piece.x, piece.n_bytes, err) : 0;
+}
+
+static int recv_piece(struct mesh *m, int from, struct coll_part p, int64_t k, struct err *err)
+{
+    const struct coll_part piece = piece_of(m, p, k);
+    const int rc = piece.n_bytes ? m->recv(m, from, err) : 0;
+
+    if (rc == 0 && piece.n_bytes)
+        memcpy(piece.x, landing(m, from), piece.n_bytes);
+    return rc;
+}
+
+/* One rank's sends, or receives, of round k. */
+typedef int round_fn(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err);
+
+/* Round k+1 is sent before round k is awaited, so the links never idle. */
+static int run_rounds(struct mesh *m, const struct coll_job *job, int64_t count, round_fn *send,
+                      round_fn *recv, struct err *err)
+{
+    int rc = count > 0 ? send(m, job, 0, err) : 0;
+
     for (int64_t k = 0; k < count && rc == 0; k++) {
-        struct part now = next;
-        if (k + 1 < count) {
-            next = cut(job, k + 1, count);
-            rc = send_all(m, next.x, next.n_bytes, err);
-        }
+        if (k + 1 < count)
+            rc = send(m, job, k + 1, err);
         if (rc == 0)
-            rc = fold(m, job, now, err);
+            rc = recv(m, job, k, err);
     }
     return rc;
 }
 
+/* ---- all-reduce ---- */
+
+static int send_to_all(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
+{
+    const struct coll_part p = cut(job, k, n_pieces(m, job->n_bytes));
+
+    return send_all(m, p.x, p.n_bytes, err);
+}
+
+static int fold_here(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
+{
+    return fold(m, job, cut(job, k, n_pieces(m, job->n_bytes)), err);
+}
+
 /* Slice k of `count` slices of x, in it the part of rank r. */
-static struct part cut2(struct mesh *m, const struct coll_job *job, int64_t k, int r, int64_t count)
+static struct coll_part cut2(struct mesh *m, const struct coll_job *job, int64_t k, int r,
+                             int64_t count)
 {
     return cut(job, k * m->size + r, count * m->size);
 }
@@ -85,7 +133,7 @@ static int give(struct mesh *m, const struct coll_job *job, int64_t k, int64_t c
     int rc = 0;
     for (int i = 1; i < m->size && rc == 0; i++) {
         int to = (m->rank + i) % m->size;
-        struct part p = cut2(m, job, k, to, count);
+        struct coll_part p = cut2(m, job, k, to, count);
         rc = m->send(m, to, p.x, p.n_bytes, err);
     }
     return rc;
@@ -99,7 +147,7 @@ static int collect(struct mesh *m, const struct coll_job *job, int64_t k, int64_
         int rc = m->recv(m, from, err);
         if (rc < 0)
             return rc;
-        struct part p = cut2(m, job, k, from, count);
+        struct coll_part p = cut2(m, job, k, from, count);
         memcpy(p.x, landing(m, from), p.n_bytes);
     }
     return 0;
@@ -114,7 +162,7 @@ static int scatter(struct mesh *m, const struct coll_job *job, struct err *err)
     int64_t count = ceil_div_i64((int64_t)job->n_bytes, (int64_t)m->piece * m->size);
     int rc = give(m, job, 0, count, err);
     for (int64_t k = 0; k < count && rc == 0; k++) {
-        struct part mine = cut2(m, job, k, m->rank, count);
+        struct coll_part mine = cut2(m, job, k, m->rank, count);
         if (k + 1 < count)
             rc = give(m, job, k + 1, count, err);
         if (rc == 0)
@@ -133,55 +181,133 @@ static int allreduce(struct mesh *m, const struct coll_job *job, struct err *err
         return 0;
     size_t peers = (size_t)m->size - 1;
     if (m->size == 2 || job->n_bytes <= EXCHANGE_MAX / peers)
-        return exchange(m, job, err);
+        return run_rounds(m, job, n_pieces(m, job->n_bytes), send_to_all, fold_here, err);
     return scatter(m, job, err);
 }
 
-static int broadcast(struct mesh *m, const struct coll_job *job, struct err *err)
+/* ---- reduce-scatter, all-gather ---- */
+
+/* Rank 0's span is as long as any. */
+static int64_t span_pieces(const struct mesh *m, const struct coll_job *job)
 {
-    int prev = (m->rank + m->size - 1) % m->size, next = (m->rank + 1) % m->size;
-    for (size_t at = 0; at < job->n_bytes; at += m->piece) {
-        size_t n = job->n_bytes - at < m->piece ? job->n_bytes - at : m->piece;
-        uint8_t *x = (uint8_t *)job->x + at;
-        int rc = 0;
-        if (m->rank != job->root) {
-            rc = m->recv(m, prev, err);
-            if (rc == 0)
-                memcpy(x, landing(m, prev), n);
-        }
-        if (rc == 0 && next != job->root)
-            rc = m->send(m, next, x, n, err);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
+    return n_pieces(m, coll_part_of(job, m->size, 0).n_bytes);
 }
 
-/* One piece of everyone's to everyone; n may be 0. */
-static int gather_piece(struct mesh *m, const struct coll_job *job, size_t at, size_t n,
-                        struct err *err)
+static int send_spans(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
 {
-    const uint8_t *mine = n ? (const uint8_t *)job->mine + at : NULL;
-    int rc = send_all(m, mine, n, err);
-    for (int r = 0; r < m->size && rc == 0; r++) {
-        if (r != m->rank)
-            rc = m->recv(m, r, err);
-        if (rc == 0 && n)
-            memcpy((uint8_t *)job->x + (size_t)r * job->n_bytes + at,
-                   r == m->rank ? mine : landing(m, r), n);
+    int rc = 0;
+
+    for (int i = 1; i < m->size && rc == 0; i++) {
+        const int to = (m->rank + i) % m->size;
+
+        rc = send_piece(m, to, coll_part_of(job, m->size, to), k, err);
     }
     return rc;
 }
 
+static int fold_own_span(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
+{
+    const struct coll_part mine = piece_of(m, coll_part_of(job, m->size, m->rank), k);
+
+    return mine.n_bytes ? fold(m, job, mine, err) : 0;
+}
+
+static int send_own_span(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
+{
+    const struct coll_part mine = piece_of(m, coll_part_of(job, m->size, m->rank), k);
+
+    return mine.n_bytes ? send_all(m, mine.x, mine.n_bytes, err) : 0;
+}
+
+static int recv_spans(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 1; i < m->size && rc == 0; i++) {
+        const int from = (m->rank + i) % m->size;
+
+        rc = recv_piece(m, from, coll_part_of(job, m->size, from), k, err);
+    }
+    return rc;
+}
+
+/* Every rank has n_bytes: they are the spans of the whole. */
 static int allgather(struct mesh *m, const struct coll_job *job, struct err *err)
 {
-    for (size_t at = 0; at < job->n_bytes; at += m->piece) {
-        size_t n = job->n_bytes - at < m->piece ? job->n_bytes - at : m->piece;
-        int rc = gather_piece(m, job, at, n, err);
-        if (rc < 0)
-            return rc;
+    const struct coll_job whole = {
+        .x = job->x, .n = (int64_t)job->n_bytes * m->size, .dtype = DTYPE_U8};
+
+    if (job->n_bytes)
+        memcpy(coll_part_of(&whole, m->size, m->rank).x, job->mine, job->n_bytes);
+    return run_rounds(m, &whole, span_pieces(m, &whole), send_own_span, recv_spans, err);
+}
+
+/* ---- broadcast ---- */
+
+static int broadcast(struct mesh *m, const struct coll_job *job, struct err *err)
+{
+    const struct coll_part x = {job->x, job->n_bytes};
+    const int prev = (m->rank + m->size - 1) % m->size, next = (m->rank + 1) % m->size;
+    const int64_t count = n_pieces(m, job->n_bytes);
+    int rc = 0;
+
+    for (int64_t k = 0; k < count && rc == 0; k++) {
+        if (m->rank != job->root)
+            rc = recv_piece(m, prev, x, k, err);
+        if (rc == 0 && next != job->root)
+            rc = send_piece(m, next, x, k, err);
     }
-    return 0;
+    return rc;
+}
+
+/* ---- all-to-all, exchange ---- */
+
+/* The pieces of the longest part that we give or take. */
+static int64_t n_rounds(const struct mesh *m, const struct coll_job *job)
+{
+    int64_t most = 0;
+
+    for (int r = 0; r < m->size; r++) {
+        const int64_t out = n_pieces(m, coll_part_to(job, r).n_bytes);
+        const int64_t in = n_pieces(m, coll_part_from(job, r).n_bytes);
+
+        if (r != m->rank)
+            most = max_i64(most, max_i64(out, in));
+    }
+    return most;
+}
+
+static int send_parts(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 1; i < m->size && rc == 0; i++) {
+        const int to = (m->rank + i) % m->size;
+
+        rc = send_piece(m, to, coll_part_to(job, to), k, err);
+    }
+    return rc;
+}
+
+static int recv_parts(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 1; i < m->size && rc == 0; i++) {
+        const int from = (m->rank + i) % m->size;
+
+        rc = recv_piece(m, from, coll_part_from(job, from), k, err);
+    }
+    return rc;
+}
+
+static int all_to_all(struct mesh *m, const struct coll_job *job, struct err *err)
+{
+    const struct coll_part own = coll_part_to(job, m->rank);
+
+    if (own.n_bytes)
+        memcpy(coll_part_from(job, m->rank).x, own.x, own.n_bytes);
+    return run_rounds(m, job, n_rounds(m, job), send_parts, recv_parts, err);
 }
 
 int mesh_run(struct mesh *m, const struct coll_job *job, struct err *err)
@@ -189,12 +315,17 @@ int mesh_run(struct mesh *m, const struct coll_job *job, struct err *err)
     switch (job->what) {
     case COLL_ALLREDUCE:
         return allreduce(m, job, err);
+    case COLL_REDUCE_SCATTER:
+        return run_rounds(m, job, span_pieces(m, job), send_spans, fold_own_span, err);
+    case COLL_ALLGATHER_SPANS:
+        return run_rounds(m, job, span_pieces(m, job), send_own_span, recv_spans, err);
     case COLL_BROADCAST:
         return broadcast(m, job, err);
     case COLL_ALLGATHER:
         return allgather(m, job, err);
-    case COLL_BARRIER:
-        return gather_piece(m, job, 0, 0, err);
+    case COLL_ALL_TO_ALL:
+    case COLL_EXCHANGE:
+        return all_to_all(m, job, err);
     }
-    return err_set(err, ERR_ARG, "no such collective: %d", (int)job->what);
+    ASSERT(!"a collective without its line here");
 }

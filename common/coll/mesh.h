@@ -1,18 +1,20 @@
-/* coll/mesh - the collectives, over messages between every two ranks.
+/* coll/mesh - the collectives of one channel, over messages between every two ranks.
  *
- * Every message is at most `piece` bytes, and of each link at most MESH_WINDOW pieces are on their
- * way at once: the transport promises that so much can be sent without the receiver reading, so
- * ranks that all send before they receive cannot block each other for ever.
+ * A transport sends messages of at most `piece` bytes; those of a link arrive in order.  It
+ * promises that MESH_WINDOW pieces can be on their way on each link without the receiver reading: a
+ * send blocks only beyond that.  So ranks that all send before they receive cannot block each other
+ * for ever, as long as each of them is at most that far ahead.
  *
  * All sums are in rank order, ((x0 + x1) + x2) + ..., each element at one place or everywhere
  * alike: all ranks get the same bits, the same as coll/local's, whatever the algorithm.
  *
- *   exchange   everyone sends x to everyone and sums all itself: one round, for two ranks (it moves
- *              no more than any other way) and for small x.
- *   scatter    rank j gets everyone's j-th part, sums it and sends it to all: two rounds, and no
- *              rank sends more than 2 * (size-1)/size * bytes.
- *   broadcast  down a chain of ranks, piece by piece.
- *   allgather  everyone to everyone. */
+ *   all-reduce      of two ranks, or of small x: everyone sends x to everyone and sums all itself;
+ *                   one round.  Else a reduce-scatter and an all-gather, slice by slice: two
+ *                   rounds, and no rank sends more than 2 * (size-1)/size * bytes.
+ *   reduce-scatter  rank j gets everyone's j-th span, and sums it.
+ *   all-gather      everyone's span to everyone.
+ *   all-to-all      everyone's part to each; an exchange is one with most parts empty.
+ *   broadcast       down a chain of ranks, piece by piece. */
 #ifndef COLL_MESH_H
 #define COLL_MESH_H
 
@@ -32,6 +34,7 @@ struct mesh {
     int (*recv)(struct mesh *m, int from, struct err *err); /* the next message of that rank */
 };
 
+/* Run one collective to its end, blocking. */
 int mesh_run(struct mesh *m, const struct coll_job *job, struct err *err);
 
 #endif

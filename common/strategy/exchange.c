@@ -174,7 +174,7 @@ int exchange_allreduce(struct exchange *x, int bucket, void *p, int64_t n, enum 
         return 0;
     tag = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
     return started(x, bucket, "all-reduce",
-                   coll_allreduce(x->coll, p, n, dtype, COLL_SUM, tag, err));
+                   coll_allreduce(x->coll, COLL_BULK, p, n, dtype, tag, err));
 }
 
 int exchange_wait(struct exchange *x, int bucket, struct err *err)
@@ -193,7 +193,7 @@ int exchange_sum_now(struct exchange *x, double *p, int64_t n, enum phase phase,
     int64_t ticket;
 
     at(x, -1);
-    ticket = coll_allreduce(x->coll, p, n, DTYPE_F64, COLL_SUM,
+    ticket = coll_allreduce(x->coll, COLL_BULK, p, n, DTYPE_F64,
                             hand_over(x, RING_SYNC, n * (int64_t)sizeof *p, phase), err);
     return ticket < 0 ? (int)ticket : coll_wait(x->coll, ticket, err);
 }

@@ -15,7 +15,7 @@
 #include "coll/local.h"
 #include "tensor/half.h"
 
-enum { RANKS_MAX = 8, CONNECT_MS = 200000 };
+enum { CONNECT_MS = 200000 };
 
 const char *transport_name(enum transport t)
 {
@@ -58,18 +58,16 @@ void fill(void *x, int64_t n, enum dtype dtype, int rank)
         store(x, i, dtype, element(i, rank));
 }
 
-static double reduce_f32(int64_t i, enum coll_red red, int size)
+static double sum_f32(int64_t i, int size)
 {
     float sum = (float)element(i, 0);
-    for (int r = 1; r < size; r++) {
-        float v = (float)element(i, r);
-        sum = red == COLL_SUM ? sum + v : v > sum ? v : sum;
-    }
+    for (int r = 1; r < size; r++)
+        sum += (float)element(i, r);
     return (double)sum;
 }
 
 /* Rounded where it is stored: with each rank. */
-static double reduce_bf16(int64_t i, enum coll_red red, int size)
+static double sum_bf16(int64_t i, int size)
 {
     uint16_t sum;
 
@@ -78,29 +76,33 @@ static double reduce_bf16(int64_t i, enum coll_red red, int size)
         uint16_t next;
 
         store(&next, 0, DTYPE_BF16, element(i, r));
-        const double a = (double)bf16_to_float(sum), b = (double)bf16_to_float(next);
-        store(&sum, 0, DTYPE_BF16, red == COLL_SUM ? a + b : b > a ? b : a);
+        store(&sum, 0, DTYPE_BF16, (double)bf16_to_float(sum) + (double)bf16_to_float(next));
     }
     return (double)bf16_to_float(sum);
 }
 
-static double reduce_f64(int64_t i, enum coll_red red, int size)
+static double sum_f64(int64_t i, int size)
 {
     double sum = element(i, 0);
-    for (int r = 1; r < size; r++) {
-        double v = element(i, r);
-        sum = red == COLL_SUM ? sum + v : v > sum ? v : sum;
-    }
+    for (int r = 1; r < size; r++)
+        sum += element(i, r);
     return sum;
 }
 
-void expect(void *x, int64_t n, enum dtype dtype, enum coll_red red, int size)
+void expect(void *x, int64_t n, enum dtype dtype, int size)
 {
     for (int64_t i = 0; i < n; i++)
         store(x, i, dtype,
-              dtype == DTYPE_F32    ? reduce_f32(i, red, size)
-              : dtype == DTYPE_BF16 ? reduce_bf16(i, red, size)
-                                    : reduce_f64(i, red, size));
+              dtype == DTYPE_F32    ? sum_f32(i, size)
+              : dtype == DTYPE_BF16 ? sum_bf16(i, size)
+                                    : sum_f64(i, size));
+}
+
+int ranks_meet(struct coll *c, struct err *err)
+{
+    uint8_t mine = 0, all[RANKS_MAX];
+
+    return coll_allgather(c, &mine, 1, all, err);
 }
 
 /* Threads */

@@ -24,6 +24,8 @@ typedef int rank_fn(struct coll *c, const void *arg, struct verdict *v);
 /* In a rank_fn: `return unexpected(v, ...)`. */
 int unexpected(struct verdict *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+enum { RANKS_MAX = 8 };
+
 /* Make a coll of `size` ranks, run fn on each, free.  Returns 0, or 1 with the first complaint
  * printed.  A forked rank that dies by signal `may_die` is no complaint. */
 int run_ranks(enum transport t, int size, int may_die, rank_fn *fn, const void *arg);
@@ -35,7 +37,10 @@ int run_ranks_with_faults(int size, const struct coll_fault *faults, rank_fn *fn
 /* n elements of rank r: sums of them depend on the order. */
 void fill(void *x, int64_t n, enum dtype dtype, int rank);
 
-/* What the ranks' reduction must be, bit for bit: in rank order. */
-void expect(void *x, int64_t n, enum dtype dtype, enum coll_red red, int size);
+/* What the ranks' sum must be, bit for bit: in rank order. */
+void expect(void *x, int64_t n, enum dtype dtype, int size);
+
+/* Return once every rank has called it. */
+int ranks_meet(struct coll *c, struct err *err);
 
 #endif

@@ -38,18 +38,25 @@ static int count_fds(void)
 
 struct aborter {
     struct coll *c;
-    atomic_bool over;
+    atomic_bool begun, over;
     pthread_t thread;
 };
+
+static void note_begun(void *arg, int64_t tag, enum coll_moment moment, int64_t now_ns)
+{
+    struct aborter *a = arg;
+
+    (void)tag, (void)now_ns;
+    if (moment == COLL_BEGINS)
+        a->begun = true;
+}
 
 static void *abort_main(void *arg)
 {
     struct aborter *a = arg;
-    struct coll_head h;
-    do {
+
+    while (!a->begun && !a->over)
         sched_yield();
-        coll_head(a->c, &h);
-    } while (!h.ticket && !a->over);
     coll_abort(a->c);
     return NULL;
 }
@@ -68,9 +75,10 @@ static int stuck(struct coll *c, const void *arg, struct verdict *v)
         return 0;
     }
     int64_t tickets[3];
-    for (int i = 0; i < 3; i++)
-        tickets[i] = coll_allreduce(c, x, 1000, DTYPE_F32, COLL_SUM, i, &err);
     struct aborter a = {.c = c};
+    coll_watch(c, note_begun, &a);
+    for (int i = 0; i < 3; i++)
+        tickets[i] = coll_allreduce(c, COLL_BULK, x, 1000, DTYPE_F32, i, &err);
     int64_t t0 = clock_mono_ns();
     pthread_create(&a.thread, NULL, abort_main, &a);
     int codes[3];
@@ -78,7 +86,7 @@ static int stuck(struct coll *c, const void *arg, struct verdict *v)
         codes[i] = tickets[i] < 0 ? (int)tickets[i] : coll_wait(c, tickets[i], &err);
     a.over = true;
     pthread_join(a.thread, NULL);
-    int later = coll_barrier(c, &err);
+    int later = ranks_meet(c, &err);
     double took = clock_since_s(t0);
     (void)!write(pipe_fds[1], &byte, 1);
     for (int i = 0; i < 3; i++) /* ERR_PEER where another rank was quicker to abort */
@@ -109,13 +117,13 @@ static int stuck_alone(struct coll *c, const void *arg, struct verdict *v)
     struct err err;
     if (coll_rank(c) == 1)
         return 0; /* and free: the others' collectives fail */
-    int64_t t = coll_allreduce(c, &x, 1, DTYPE_F32, COLL_SUM, 0, &err);
+    int64_t t = coll_allreduce(c, COLL_BULK, &x, 1, DTYPE_F32, 0, &err);
     int rc = t < 0 ? (int)t : coll_wait(c, t, &err);
     if (rc != ERR_PEER || !strstr(err.msg, "rank 1"))
         return unexpected(v, "a rank freed its coll, we saw %d %s", rc, err.msg);
     struct err again;
     coll_abort(c);
-    rc = coll_barrier(c, &again);
+    rc = ranks_meet(c, &again);
     if (rc != ERR_PEER || strcmp(err.msg, again.msg))
         return unexpected(v, "the first cause is not kept: %d %s", rc, again.msg);
     return 0;
@@ -134,7 +142,7 @@ static int free_while_pending(struct coll *c, const void *arg, struct verdict *v
     static float x[3][100];
     struct err err;
     for (int i = 0; i < 10 && coll_rank(c) == 0; i++)
-        if (coll_allreduce(c, x[coll_rank(c)], 100, DTYPE_F32, COLL_SUM, i, &err) < 0 &&
+        if (coll_allreduce(c, COLL_BULK, x[coll_rank(c)], 100, DTYPE_F32, i, &err) < 0 &&
             err.code != ERR_PEER)
             return unexpected(v, "%s", err.msg);
     return 0;
@@ -175,12 +183,12 @@ static int killed(struct coll *c, const void *arg, struct verdict *v)
     float *x = calloc((size_t)k->len, sizeof *x);
     struct err err;
     int rc = 0;
-    if (coll_barrier(c, &err) < 0)
+    if (ranks_meet(c, &err) < 0)
         rc = unexpected(v, "%s", err.msg);
     if (coll_rank(c) == 1)
         raise(SIGKILL);
     int64_t t0 = clock_mono_ns();
-    int64_t t = coll_allreduce(c, x, k->len, DTYPE_F32, COLL_SUM, 0, &err);
+    int64_t t = coll_allreduce(c, COLL_BULK, x, k->len, DTYPE_F32, 0, &err);
     int code = t < 0 ? (int)t : coll_wait(c, t, &err);
     if (!rc && (code != ERR_PEER || !strstr(err.msg, "rank 1")))
         rc = unexpected(v, "rank 1 was killed, we saw %d %s", code, err.msg);
@@ -294,8 +302,8 @@ static void test_abort_before_connect(void **state)
     prepare_two(&w, NULL, 0);
     coll_abort(w.c[0]);
     assert_int_equal(connect_one(&w, 0, LONG_MS, &err), ERR_CANCELED);
-    assert_int_equal(coll_barrier(w.c[0], &err), ERR_CANCELED);
-    assert_int_equal(coll_barrier(w.c[1], &err), ERR_ARG); /* not connected */
+    assert_int_equal(ranks_meet(w.c[0], &err), ERR_CANCELED);
+    assert_int_equal(ranks_meet(w.c[1], &err), ERR_ARG); /* not connected */
     coll_abort(w.c[1]);
     assert_int_equal(connect_one(&w, 1, LONG_MS, &err), ERR_CANCELED);
     free_two(&w);
@@ -377,7 +385,7 @@ static void test_timeout(void **state)
     prepare_two(&w, NULL, 100);
     connect_both(&w);
     int64_t t0 = clock_mono_ns();
-    assert_int_equal(coll_barrier(w.c[0], &err), ERR_TIMEOUT);
+    assert_int_equal(ranks_meet(w.c[0], &err), ERR_TIMEOUT);
     assert_non_null(strstr(err.msg, "rank 1"));
     assert_true(clock_since_s(t0) < promptly_s);
     free_two(&w);
@@ -442,7 +450,7 @@ static int sees_peer_error(struct coll *c, const void *arg, struct verdict *v)
     struct err err;
     float x = 1;
     for (int i = 1; i <= 3; i++) {
-        int64_t t = coll_allreduce(c, &x, 1, DTYPE_F32, COLL_SUM, 0, &err);
+        int64_t t = coll_allreduce(c, COLL_BULK, &x, 1, DTYPE_F32, 0, &err);
         int rc = t < 0 ? (int)t : coll_wait(c, t, &err);
         int want = i < 2 ? 0 : coll_rank(c) == 1 ? ERR_NUMERIC : ERR_PEER;
         if (rc != want)
@@ -468,13 +476,14 @@ static int is_delayed(struct coll *c, const void *arg, struct verdict *v)
     const int is_late = coll_rank(c) == DELAYED;
     struct err err;
     struct coll_stats s;
-    struct coll_head h = {0};
+    struct aborter a = {.c = c};
     float x = 1;
+    coll_watch(c, note_begun, &a);
     while (is_late && atomic_load(n_there) < coll_size(c) - 1)
         sched_yield();
-    int64_t t = coll_allreduce(c, &x, 1, DTYPE_F32, COLL_SUM, 0, &err);
-    for (; t > 0 && !is_late && h.ticket != t; sched_yield())
-        coll_head(c, &h);
+    int64_t t = coll_allreduce(c, COLL_BULK, &x, 1, DTYPE_F32, 0, &err);
+    while (t > 0 && !is_late && !a.begun)
+        sched_yield();
     atomic_fetch_add(n_there, 1);
     if (t < 0 || coll_wait(c, t, &err) < 0)
         return unexpected(v, "%s", err.msg);
@@ -506,7 +515,7 @@ static int disagree(struct coll *c, const void *arg, struct verdict *v)
     (void)arg;
     struct err err;
     float x[2] = {1, 1};
-    int64_t t = coll_allreduce(c, x, 1 + coll_rank(c), DTYPE_F32, COLL_SUM, 0, &err);
+    int64_t t = coll_allreduce(c, COLL_BULK, x, 1 + coll_rank(c), DTYPE_F32, 0, &err);
     int rc = t < 0 ? (int)t : coll_wait(c, t, &err);
     return rc == ERR_ARG && strstr(err.msg, "disagree") ? 0 : unexpected(v, "%d %s", rc, err.msg);
 }

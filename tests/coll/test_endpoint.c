@@ -9,8 +9,9 @@ static struct endpoint sample(int rank, int size)
     struct endpoint e = {.rank = rank, .size = size, .window = 100000, .nonce = "12345678"};
     struct err err;
     assert_int_equal(endpoint_addr_from_text("10.1.2.3", &e.addr, &err), 0);
-    for (int r = 0; r < size; r++)
-        e.ports[r] = (uint16_t)(r == rank ? 0 : 30000 + r);
+    for (int ch = 0; ch < COLL_CHANNELS; ch++)
+        for (int r = 0; r < size; r++)
+            e.ports[ch][r] = (uint16_t)(r == rank ? 0 : 30000 + 1000 * ch + r);
     return e;
 }
 
@@ -23,7 +24,7 @@ static void test_round_trip(void **state)
         struct buf b = {0};
         struct err err;
         endpoint_pack(&in, &b);
-        assert_int_equal(b.len, 40 + 2 * sizes[i]);
+        assert_int_equal(b.len, 40 + 4 * sizes[i]);
         assert_int_equal(endpoint_parse(b.data, b.len, &out, &err), 0);
         assert_memory_equal(&in, &out, sizeof in);
         buf_fini(&b);
@@ -36,9 +37,9 @@ static const struct damage {
     uint8_t value;
     const char *says;
 } damages[] = {
-    {0, 'x', "dpG1"},          {3, '2', "dpG1"}, {4, 1, "rank"},
+    {0, 'x', "dpG2"},          {3, '1', "dpG2"}, {4, 1, "rank"},
     {5, 3, "rank 3 of 3"},     {6, 1, "ranks"},  {7, 0, "of 0"},
-    {7, 4, "want 48 for 4"},   {8, 0, NULL},     {20, 0, "address family 0"},
+    {7, 4, "want 56 for 4"},   {8, 0, NULL},     {20, 0, "address family 0"},
     {20, 5, "address family"},
 };
 
@@ -101,9 +102,12 @@ static void test_addresses(void **state)
         endpoint_ip_text(&out.addr, ip);
         assert_string_equal(ip, ips[i]);
     }
-    struct sockaddr_storage a = endpoint_for(&out, 2);
+    struct sockaddr_storage a = endpoint_for(&out, COLL_BULK, 2);
     endpoint_text(&a, text);
     assert_string_equal(text, "127.0.0.1:30002");
+    a = endpoint_for(&out, COLL_URGENT, 2);
+    endpoint_text(&a, text);
+    assert_string_equal(text, "127.0.0.1:31002");
     assert_int_equal(endpoint_addr_from_text("localhost", &a, &err), ERR_ARG);
     assert_int_equal(endpoint_addr_from_text("1.2.3.4.5", &a, &err), ERR_ARG);
     buf_fini(&b);
@@ -141,8 +145,9 @@ static void test_peer_blobs(void **state)
 {
     (void)state;
     struct endpoint rank0 = sample(0, 3), rank2 = sample(2, 3);
-    struct endpoint portless = rank0, foreign = sample(0, 4);
-    portless.ports[1] = 0;
+    struct endpoint portless = rank0, half = rank0, foreign = sample(0, 4);
+    portless.ports[COLL_BULK][1] = 0;
+    half.ports[COLL_URGENT][1] = 0;
     const struct {
         const struct endpoint *e[3];
         const char *says;
@@ -151,6 +156,7 @@ static void test_peer_blobs(void **state)
         {{&rank0, NULL, &rank0}, "endpoint of rank 2"},
         {{&foreign, NULL, &rank2}, "rank 0 of 4"},
         {{&portless, NULL, &rank2}, "no port for rank 1"},
+        {{&half, NULL, &rank2}, "no port for rank 1"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct coll *c;

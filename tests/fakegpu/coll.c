@@ -30,8 +30,9 @@ struct piece { /* of work; kept as long as the coll, since recordings hold it */
     struct piece *next;
     struct fake_coll *coll;
     struct coll_job job;
-    float *veto;  /* a latch, then */
-    int64_t call; /* which of the coll's, twice; and 1 more if it was recorded */
+    struct coll_span *parts; /* [2 * size]: copies of the job's, which are the caller's; or NULL */
+    float *veto;             /* a latch, then */
+    int64_t call;            /* which of the coll's, twice; and 1 more if it was recorded */
 };
 
 struct fake_coll {
@@ -65,20 +66,12 @@ static int fail(struct fake_coll *f, const struct err *err)
 
 static int do_inner(struct fake_coll *f, const struct coll_job *j, struct err *err)
 {
+    struct coll_job job = *j;
     int64_t t;
 
-    switch (j->what) {
-    case COLL_ALLREDUCE:
-        t = coll_allreduce(f->inner, j->x, j->n, j->dtype, j->red, COLL_TAG_NONE, err);
-        return t < 0 ? (int)t : coll_wait(f->inner, t, err);
-    case COLL_BROADCAST:
-        return coll_broadcast(f->inner, j->x, j->n_bytes, j->root, err);
-    case COLL_ALLGATHER:
-        return coll_allgather(f->inner, j->mine, j->n_bytes, j->x, err);
-    case COLL_BARRIER:
-        return coll_barrier(f->inner, err);
-    }
-    ASSERT(!"a collective without its line here");
+    job.tag = COLL_TAG_NONE;
+    t = f->inner->ops->queue(f->inner, &job, err);
+    return t < 0 ? (int)t : coll_wait(f->inner, t, err);
 }
 
 static const char *way(int64_t call) { return call % 2 ? "recorded" : "at once"; }
@@ -116,7 +109,8 @@ static void do_job(struct piece *p)
         sim_break();
     else if (f->n_done == f->fail_at)
         fail_alone(f);
-    else if (!f->has_failed && (agree(f, p->call, &err) < 0 || do_inner(f, &p->job, &err) < 0))
+    else if (!f->has_failed && ((p->job.what != COLL_EXCHANGE && agree(f, p->call, &err) < 0) ||
+                                do_inner(f, &p->job, &err) < 0))
         fail(f, &err);
 }
 
@@ -130,13 +124,29 @@ static void work(void *arg)
         *p->veto = 1;
 }
 
+static void keep_parts(struct piece *p, int size)
+{
+    const size_t n_bytes = (size_t)size * sizeof *p->parts;
+
+    if (p->job.what != COLL_ALL_TO_ALL || p->veto)
+        return;
+    p->parts = xcalloc(2, n_bytes);
+    memcpy(p->parts, p->job.give, n_bytes);
+    memcpy(p->parts + size, p->job.take, n_bytes);
+    p->job.give = p->parts;
+    p->job.take = p->parts + size;
+}
+
+/* An exchange is not counted: only the ranks concerned have it. */
 static void put(struct fake_coll *f, struct piece piece)
 {
     struct piece *p = xcalloc(1, sizeof *p);
 
     *p = piece;
     p->coll = f;
-    p->call = 2 * ++f->n_put + f->cuda->is_recording;
+    keep_parts(p, f->base.size);
+    f->n_put += piece.job.what != COLL_EXCHANGE;
+    p->call = 2 * f->n_put + f->cuda->is_recording;
     p->next = f->pieces;
     f->pieces = p;
     sim_host_work(f->cuda->stream, work, p);
@@ -158,7 +168,7 @@ static int fake_poll(struct coll *c, struct err *err)
 /* The blocking ones, of memory of the host or of the device. */
 static int do_now(struct fake_coll *f, const struct coll_job *j, struct err *err)
 {
-    if (j->what == COLL_BARRIER || !sim_is_device(j->x))
+    if (!sim_is_device(j->x))
         return do_inner(f, j, err) < 0 ? fail(f, err) : 0;
     put(f, (struct piece){.job = *j});
     if (backend_sync(&f->cuda->base, err) < 0)
@@ -175,16 +185,16 @@ static int64_t queue(struct coll *c, const struct coll_job *j, struct err *err)
         return err->code;
     if (f->is_quiet)
         return err_set(err, ERR_ARG, "a collective after the end");
-    if (j->what == COLL_ALLREDUCE)
+    if (!j->blocks)
         put(f, (struct piece){.job = *j});
     else if (do_now(f, j, err) < 0)
         return err->code;
-    return ++f->n_queued;
+    return coll_ticket(j->channel, ++f->n_queued);
 }
 
 static int wait_nothing(struct coll *c, int64_t ticket, struct err *err)
 {
-    ASSERT(ticket > 0 && ticket <= of(c)->n_queued);
+    ASSERT(coll_number_of(ticket) <= of(c)->n_queued);
     return fake_poll(c, err);
 }
 
@@ -224,13 +234,13 @@ static void fake_free(struct coll *c)
     coll_free(f->inner);
     for (struct piece *p = f->pieces, *next; p; p = next) {
         next = p->next;
+        free(p->parts);
         free(p);
     }
     free(f);
 }
 
 static void fake_stats(struct coll *c, struct coll_stats *out) { coll_stats(of(c)->inner, out); }
-static void fake_head(struct coll *c, struct coll_head *out) { coll_head(of(c)->inner, out); }
 
 /* ---- making and connecting ---- */
 
@@ -247,8 +257,12 @@ static int make_id(uint8_t id[COLL_ID_BYTES], struct err *err)
 static int make(struct backend *b, const struct coll_device_options *o, struct coll **out,
                 struct err *err)
 {
-    static const struct coll_ops ops = {queue,      wait_nothing, fake_abort, fake_free,
-                                        fake_stats, fake_head,    fake_poll};
+    static const struct coll_ops ops = {.queue = queue,
+                                        .wait = wait_nothing,
+                                        .abort = fake_abort,
+                                        .free = fake_free,
+                                        .stats = fake_stats,
+                                        .poll = fake_poll};
     struct fake_coll *f = xcalloc(1, sizeof *f);
 
     if (coll_gloo_prepare(o->rank, o->size, "127.0.0.1", NULL, 0, &f->inner, err) < 0) {

@@ -100,7 +100,7 @@ static float sum_of(const struct rank *r, int64_t i)
 
 static int queue_reduce(struct rank *r, int64_t n, enum dtype t, struct err *err)
 {
-    const int64_t ticket = coll_allreduce(r->coll, r->x, n, t, COLL_SUM, COLL_TAG_NONE, err);
+    const int64_t ticket = coll_allreduce(r->coll, COLL_BULK, r->x, n, t, COLL_TAG_NONE, err);
 
     return ticket < 0 ? err->code : coll_wait(r->coll, ticket, err);
 }

@@ -9,20 +9,34 @@
 #include "base/util.h"
 #include "fake.h"
 
-enum { MAX_DEVICES = 8, MAX_WORK = 4096, MAX_THINGS = 1024 };
+enum { MAX_DEVICES = 8, MAX_WORK = 1024, MAX_THINGS = 1024, MAX_CALLS = 8 };
 
 enum work_kind { WORK_RECORD, WORK_WAIT, WORK_COPY, WORK_SET, WORK_CALL, WORK_COLL, WORK_GRAPH };
 
-enum coll_kind { FAKE_ALLREDUCE, FAKE_BROADCAST, FAKE_ALLGATHER };
+enum coll_kind {
+    FAKE_ALLREDUCE,
+    FAKE_REDUCE,
+    FAKE_REDUCE_SCATTER,
+    FAKE_BROADCAST,
+    FAKE_ALLGATHER,
+    FAKE_SEND, /* these two need only the ranks that they name */
+    FAKE_RECV,
+};
 
-struct meeting { /* one rank's side of a collective */
-    ncclComm_t comm;
+struct call {
     enum coll_kind kind;
     const void *send;
     void *recv;
-    size_t n_bytes; /* of send */
+    size_t n_bytes; /* of what a rank sends; REDUCE_SCATTER: of what it receives */
     ncclDataType_t type;
-    int root;
+    int root; /* or the peer */
+    int is_done;
+};
+
+struct meeting { /* one rank's side of a collective, or of a group of them */
+    ncclComm_t comm;
+    struct call call[MAX_CALLS];
+    int n_calls;
 };
 
 struct work {
@@ -83,7 +97,6 @@ struct ncclComm {
     int n_registered, n_graphs, n_queued;
     ncclWindow_t *window; /* where the handle of the one that is being registered goes */
     void *window_at;
-    int64_t n_passed; /* rounds of its clique that it took part in */
 };
 
 enum { NOT_READY = -1 };

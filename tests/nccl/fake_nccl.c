@@ -15,8 +15,8 @@ struct clique {
     size_t window_bytes;        /* of the last that anybody did */
     struct meeting posted[MAX_DEVICES];
     int is_posted[MAX_DEVICES];
-    int64_t n_rounds; /* done */
-    int is_dead;      /* a member has left: nobody is served any more */
+    int is_served[MAX_DEVICES]; /* what it posted is done, which it has not seen yet */
+    int is_dead;                /* a member has left: nobody is served any more */
 };
 
 static struct {
@@ -320,53 +320,129 @@ static size_t size_of(ncclDataType_t t)
     }
 }
 
-static void add(const struct meeting *m, size_t i, double *sum)
+static double number(const struct call *k, size_t i)
 {
-    if (m->type == ncclFloat64)
-        *sum += ((const double *)m->send)[i];
-    else if (m->type == ncclFloat32)
-        *sum += (double)((const float *)m->send)[i];
-    else
-        *sum += ((const uint16_t *)m->send)[i]; /* as integers: only the bytes' way is looked at */
+    if (k->type == ncclFloat64)
+        return ((const double *)k->send)[i];
+    if (k->type == ncclFloat32)
+        return (double)((const float *)k->send)[i];
+    return ((const uint16_t *)k->send)[i]; /* as integers: only the bytes' way is looked at */
 }
 
-static void store(const struct meeting *m, size_t i, double sum)
+static void store(const struct call *k, size_t i, double sum)
 {
-    if (m->type == ncclFloat64)
-        ((double *)m->recv)[i] = sum;
-    else if (m->type == ncclFloat32)
-        ((float *)m->recv)[i] = (float)sum;
+    if (k->type == ncclFloat64)
+        ((double *)k->recv)[i] = sum;
+    else if (k->type == ncclFloat32)
+        ((float *)k->recv)[i] = (float)sum;
     else
-        ((uint16_t *)m->recv)[i] = (uint16_t)sum;
+        ((uint16_t *)k->recv)[i] = (uint16_t)sum;
 }
 
-static void serve(struct clique *q)
+/* The sums of [from, from + n) elements of all ranks' i-th calls go to rank `to`, or to all (-1).
+ */
+static void sum(struct clique *q, int i, size_t from, size_t n, int to)
 {
-    const struct meeting *first = &q->posted[0];
-    const size_t n = first->n_bytes / size_of(first->type);
+    double *sums = xcalloc(n + 1, sizeof *sums);
 
-    for (int r = 1; r < q->size; r++)
-        ASSERT(q->posted[r].kind == first->kind && q->posted[r].n_bytes == first->n_bytes &&
-               q->posted[r].type == first->type && q->posted[r].root == first->root);
-    for (size_t i = 0; first->kind == FAKE_ALLREDUCE && i < n; i++) {
-        double sum = 0;
+    for (size_t e = 0; e < n; e++)
+        for (int r = 0; r < q->size; r++)
+            sums[e] += number(&q->posted[r].call[i], from + e);
+    for (int r = 0; r < q->size; r++)
+        for (size_t e = 0; e < n && (to < 0 || r == to); e++)
+            store(&q->posted[r].call[i], e, sums[e]);
+    free(sums);
+}
 
-        for (int r = 0; r < q->size; r++)
-            add(&q->posted[r], i, &sum);
-        for (int r = 0; r < q->size; r++)
-            store(&q->posted[r], i, sum);
+static void check_alike(const struct clique *q, int i)
+{
+    const struct call *first = &q->posted[0].call[i];
+
+    for (int r = 1; r < q->size; r++) {
+        const struct call *k = &q->posted[r].call[i];
+
+        ASSERT(q->posted[r].n_calls == q->posted[0].n_calls);
+        ASSERT(k->kind == first->kind && k->n_bytes == first->n_bytes && k->type == first->type &&
+               k->root == first->root);
     }
-    for (int r = 0; first->kind == FAKE_BROADCAST && r < q->size; r++)
-        memmove(q->posted[r].recv, q->posted[first->root].send, first->n_bytes);
-    for (int r = 0; first->kind == FAKE_ALLGATHER && r < q->size; r++)
-        for (int k = 0; k < q->size; k++)
-            memmove((char *)q->posted[r].recv + (size_t)k * first->n_bytes, q->posted[k].send,
-                    first->n_bytes);
 }
+
+static void serve(struct clique *q, int i)
+{
+    const struct call first = q->posted[0].call[i];
+    const size_t n = first.n_bytes / size_of(first.type);
+
+    check_alike(q, i);
+    if (first.kind == FAKE_ALLREDUCE)
+        sum(q, i, 0, n, -1);
+    else if (first.kind == FAKE_REDUCE)
+        sum(q, i, 0, n, first.root);
+    /* in place, a rank's sums overwrite what no other rank's are made of */
+    for (int r = 0; first.kind == FAKE_REDUCE_SCATTER && r < q->size; r++)
+        sum(q, i, (size_t)r * n, n, r);
+    for (int r = 0; first.kind == FAKE_BROADCAST && r < q->size; r++)
+        memmove(q->posted[r].call[i].recv, q->posted[first.root].call[i].send, first.n_bytes);
+    for (int r = 0; first.kind == FAKE_ALLGATHER && r < q->size; r++)
+        for (int k = 0; k < q->size; k++)
+            memmove((char *)q->posted[r].call[i].recv + (size_t)k * first.n_bytes,
+                    q->posted[k].call[i].send, first.n_bytes);
+}
+
+/* ---- messages ---- */
+
+static int is_message(const struct call *k) { return k->kind == FAKE_SEND || k->kind == FAKE_RECV; }
+
+static int has_messages(const struct clique *q, int r)
+{
+    return q->is_posted[r] && is_message(&q->posted[r].call[0]);
+}
+
+/* The first message of that kind between the two that is not done, or NULL. */
+static struct call *find(struct meeting *m, enum coll_kind kind, int peer)
+{
+    for (int i = 0; i < m->n_calls; i++)
+        if (!m->call[i].is_done && m->call[i].kind == kind && m->call[i].root == peer)
+            return &m->call[i];
+    return NULL;
+}
+
+static void deliver(struct clique *q, int from, int to)
+{
+    struct call *s, *r;
+
+    while ((s = find(&q->posted[from], FAKE_SEND, to)) &&
+           (r = find(&q->posted[to], FAKE_RECV, from))) {
+        ASSERT(s->n_bytes == r->n_bytes);
+        memcpy(r->recv, s->send, s->n_bytes);
+        s->is_done = r->is_done = 1;
+    }
+}
+
+static void serve_messages(struct clique *q)
+{
+    for (int a = 0; a < q->size; a++)
+        for (int b = 0; b < q->size; b++)
+            if (has_messages(q, a) && has_messages(q, b))
+                deliver(q, a, b);
+    for (int r = 0; r < q->size; r++) {
+        int n_left = 0;
+
+        for (int i = 0; i < q->posted[r].n_calls; i++)
+            n_left += !q->posted[r].call[i].is_done;
+        if (!has_messages(q, r) || n_left)
+            continue;
+        q->is_posted[r] = 0;
+        q->is_served[r] = 1;
+    }
+}
+
+/* ---- meeting ---- */
 
 static int garbage(const struct meeting *m)
 {
-    memset(m->recv, 0x5a, m->n_bytes);
+    for (int i = 0; i < m->n_calls; i++)
+        if (m->call[i].recv)
+            memset(m->call[i].recv, 0x5a, m->call[i].n_bytes);
     m->comm->n_queued--;
     return 1;
 }
@@ -376,65 +452,186 @@ static int returns_early(const struct ncclComm *c)
     return c->is_aborted && nccl.hang != FAKE_HANG_KERNELS;
 }
 
+static void serve_all(struct clique *q)
+{
+    for (int r = 0; r < q->size; r++)
+        if (!q->is_posted[r] || has_messages(q, r))
+            return;
+    for (int i = 0; i < q->posted[0].n_calls; i++)
+        serve(q, i);
+    for (int r = 0; r < q->size; r++) {
+        q->is_posted[r] = 0;
+        q->is_served[r] = 1;
+    }
+}
+
 int fake_meet(const struct meeting *m)
 {
     ncclComm_t c = m->comm;
     struct clique *q = c->clique;
+    const int r = c->rank;
 
-    if (c->n_passed == q->n_rounds && returns_early(c))
+    if (!q->is_served[r] && returns_early(c))
         return garbage(m);
-    if (c->n_passed == q->n_rounds && !q->is_posted[c->rank] && !q->is_dead) {
-        int n = 0;
-
-        q->posted[c->rank] = *m;
-        q->is_posted[c->rank] = 1;
-        for (int r = 0; r < q->size; r++)
-            n += q->is_posted[r];
-        if (n == q->size) {
-            serve(q);
-            memset(q->is_posted, 0, sizeof q->is_posted);
-            q->n_rounds++;
-        }
+    if (!q->is_served[r] && !q->is_posted[r] && !q->is_dead) {
+        q->posted[r] = *m;
+        q->is_posted[r] = 1;
+        serve_messages(q);
+        serve_all(q);
     }
-    if (c->n_passed == q->n_rounds)
+    if (!q->is_served[r])
         return 0;
-    c->n_passed++;
+    q->is_served[r] = 0;
     c->n_queued--;
     return 1;
 }
 
-static ncclResult_t queue(cudaStream_t s, struct meeting m)
+/* ---- calls ---- */
+
+/* A thread's group: what it has called since ncclGroupStart. */
+static _Thread_local struct {
+    int is_open, is_bad;
+    struct meeting m;
+    cudaStream_t stream;
+} group;
+
+static ncclResult_t put_meeting(cudaStream_t s, const struct meeting *m)
 {
-    ASSERT(!m.comm->n_in_progress && !m.comm->is_finalized);
-    ASSERT(fake_is_memory(m.send, m.n_bytes) && fake_is_memory(m.recv, m.n_bytes));
+    ncclComm_t c = m->comm;
+
+    ASSERT(!c->n_in_progress && !c->is_finalized);
     s->comm = NULL;
-    m.comm->n_queued += !s->capture;
-    m.comm->n_graphs += s->capture != NULL;
-    m.comm->is_hanging = s->capture && nccl.hang == FAKE_HANG_RECORD;
-    fake_put(s, (struct work){.kind = WORK_COLL, .m = m});
-    s->comm = m.comm;
-    m.comm->n_in_progress = POLLS;
-    return leave(m.comm, ncclInProgress);
+    c->n_queued += !s->capture;
+    c->n_graphs += s->capture != NULL;
+    c->is_hanging = s->capture && nccl.hang == FAKE_HANG_RECORD;
+    fake_put(s, (struct work){.kind = WORK_COLL, .m = *m});
+    s->comm = c;
+    c->n_in_progress = POLLS;
+    return ncclInProgress;
 }
+
+/* n_sent, n_received: bytes that must be memory of the device. */
+static ncclResult_t queue(cudaStream_t s, ncclComm_t c, struct call k, size_t n_sent,
+                          size_t n_received)
+{
+    struct meeting m = {.comm = c, .call = {k}, .n_calls = 1};
+
+    ASSERT(!n_sent || fake_is_memory(k.send, n_sent));
+    ASSERT(!n_received || fake_is_memory(k.recv, n_received));
+    ASSERT(group.is_open || !is_message(&k)); /* ours are always in a group */
+    if (!group.is_open)
+        return leave(c, put_meeting(s, &m));
+    if (group.m.n_calls) {
+        ASSERT(group.m.comm == c && group.stream == s && group.m.n_calls < MAX_CALLS);
+        ASSERT(is_message(&group.m.call[0]) == is_message(&k));
+    }
+    group.m.comm = c;
+    group.stream = s;
+    group.m.call[group.m.n_calls++] = k;
+    return leave(c, ncclSuccess);
+}
+
+/* NCCL declares these two without their (void). */
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+
+ncclResult_t ncclGroupStart(void)
+{
+    BEGIN(NULL);
+    ASSERT(!group.is_open);
+    memset(&group, 0, sizeof group);
+    group.is_open = 1;
+    return leave(NULL, ncclSuccess);
+}
+
+/* After a call that failed nothing of the group is queued. */
+ncclResult_t ncclGroupEnd(void)
+{
+    const int is_bad = enter(NULL, __func__) || group.is_bad;
+    const ncclResult_t st = is_bad            ? ncclSystemError
+                            : group.m.n_calls ? put_meeting(group.stream, &group.m)
+                                              : ncclSuccess;
+
+    ASSERT(group.is_open);
+    group.is_open = 0;
+    return leave(NULL, st);
+}
+
+#define BEGIN_CALL(c)                       \
+    if (enter((c), __func__)) {             \
+        group.is_bad = 1;                   \
+        return leave((c), ncclSystemError); \
+    }
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t n, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t c, cudaStream_t s)
 {
-    BEGIN(c);
+    const size_t n_bytes = n * size_of(type);
+
+    BEGIN_CALL(c);
     ASSERT(op == ncclSum && send == recv);
-    return queue(s, (struct meeting){c, FAKE_ALLREDUCE, send, recv, n * size_of(type), type, 0});
+    return queue(s, c, (struct call){FAKE_ALLREDUCE, send, recv, n_bytes, type, 0, 0}, n_bytes,
+                 n_bytes);
+}
+
+ncclResult_t ncclReduce(const void *send, void *recv, size_t n, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t c, cudaStream_t s)
+{
+    const size_t n_bytes = n * size_of(type);
+
+    BEGIN_CALL(c);
+    ASSERT(op == ncclSum && send == recv && n > 0);
+    return queue(s, c, (struct call){FAKE_REDUCE, send, recv, n_bytes, type, root, 0}, n_bytes,
+                 n_bytes);
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t n, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t c, cudaStream_t s)
+{
+    const size_t n_bytes = n * size_of(type);
+
+    BEGIN_CALL(c);
+    ASSERT(op == ncclSum && recv == (const char *)send + (size_t)c->rank * n_bytes);
+    return queue(s, c, (struct call){FAKE_REDUCE_SCATTER, send, recv, n_bytes, type, 0, 0},
+                 n_bytes * (size_t)c->clique->size, n_bytes);
 }
 
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t n, ncclDataType_t type, int root,
                            ncclComm_t c, cudaStream_t s)
 {
-    BEGIN(c);
-    return queue(s, (struct meeting){c, FAKE_BROADCAST, send, recv, n * size_of(type), type, root});
+    const size_t n_bytes = n * size_of(type);
+
+    BEGIN_CALL(c);
+    return queue(s, c, (struct call){FAKE_BROADCAST, send, recv, n_bytes, type, root, 0}, n_bytes,
+                 n_bytes);
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t n, ncclDataType_t type,
                            ncclComm_t c, cudaStream_t s)
 {
-    BEGIN(c);
-    return queue(s, (struct meeting){c, FAKE_ALLGATHER, send, recv, n * size_of(type), type, 0});
+    const size_t n_bytes = n * size_of(type);
+
+    BEGIN_CALL(c);
+    return queue(s, c, (struct call){FAKE_ALLGATHER, send, recv, n_bytes, type, 0, 0}, n_bytes,
+                 n_bytes * (size_t)c->clique->size);
+}
+
+ncclResult_t ncclSend(const void *send, size_t n, ncclDataType_t type, int peer, ncclComm_t c,
+                      cudaStream_t s)
+{
+    const size_t n_bytes = n * size_of(type);
+
+    BEGIN_CALL(c);
+    ASSERT(peer != c->rank);
+    return queue(s, c, (struct call){FAKE_SEND, send, NULL, n_bytes, type, peer, 0}, n_bytes, 0);
+}
+
+ncclResult_t ncclRecv(void *recv, size_t n, ncclDataType_t type, int peer, ncclComm_t c,
+                      cudaStream_t s)
+{
+    const size_t n_bytes = n * size_of(type);
+
+    BEGIN_CALL(c);
+    ASSERT(peer != c->rank);
+    return queue(s, c, (struct call){FAKE_RECV, NULL, recv, n_bytes, type, peer, 0}, 0, n_bytes);
 }

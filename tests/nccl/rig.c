@@ -127,14 +127,21 @@ static int open_device(struct rank *r, struct err *err)
     return rc;
 }
 
+int rank_meet(struct coll *c, struct err *err)
+{
+    uint8_t mine = 0, all[MAX_RANKS];
+
+    return coll_allgather(c, &mine, 1, all, err);
+}
+
 /* Once before it is recorded, as the engine's first step. */
 static int warm(struct rank *r, struct coll *c, struct err *err)
 {
-    const int64_t ticket = coll_allreduce(c, r->grad, BUCKET, DTYPE_F32, COLL_SUM, 0, err);
+    const int64_t ticket = coll_allreduce(c, COLL_BULK, r->grad, BUCKET, DTYPE_F32, 0, err);
 
     if (ticket < 0 || coll_wait(c, ticket, err) < 0)
         return err->code;
-    return coll_barrier(c, err);
+    return rank_meet(c, err);
 }
 
 static int form(struct rank *r, struct coll **c, struct err *err)
@@ -174,11 +181,11 @@ static int queue_step(struct rank *r, struct coll *c, struct err *err)
     cudaStream_t s = r->cuda.stream;
 
     fake_kernel(s, rank_compute, r);
-    first = coll_allreduce(c, r->grad, BUCKET, DTYPE_F32, COLL_SUM, 0, err);
+    first = coll_allreduce(c, COLL_BULK, r->grad, BUCKET, DTYPE_F32, 0, err);
     if (first < 0)
         return (int)first;
     fake_kernel(s, rank_compute_more, r);
-    second = coll_allreduce(c, r->grad + BUCKET, N_GRAD - BUCKET, DTYPE_F32, COLL_SUM, 1, err);
+    second = coll_allreduce(c, COLL_BULK, r->grad + BUCKET, N_GRAD - BUCKET, DTYPE_F32, 1, err);
     if (second < 0 || coll_wait(c, first, err) < 0 || coll_wait(c, second, err) < 0 ||
         coll_device_latch(c, r->grad + N_GRAD, err) < 0)
         return err->code;

@@ -77,6 +77,9 @@ int rank_record_step(struct rank *r, struct coll *c, struct err *err);
 int rank_launch(struct rank *r, struct err *err);
 int rank_finish_step(struct rank *r, struct coll *c, struct err *err);
 
+/* Return once every rank has called it. */
+int rank_meet(struct coll *c, struct err *err);
+
 /* The "kernels" of backward: what the first bucket sums, and the rest; `arg` is the rank. */
 void rank_compute(void *arg);
 void rank_compute_more(void *arg);

@@ -100,8 +100,6 @@ static int move_bytes(struct rank *r, struct err *err)
         rc = coll_broadcast(c, r->param, sizeof(float), size - 1, err);
     assert_true(rc < 0 || r->param[0] == (float)(size - 1));
     r->param[0] = 0;
-    if (rc == 0)
-        rc = coll_barrier(c, err);
     free(x);
     free(all);
     return rc;
@@ -128,7 +126,7 @@ static int overlap(struct rank *r, struct err *err)
     r->n_computed = 0;
     fake_kernel(r->cuda.stream, rank_compute, r);
     if (r->k == 0) { /* rank 1's comes when rank 0 has gone on */
-        ticket = coll_allreduce(c, r->grad, BUCKET, DTYPE_F32, COLL_SUM, 0, err);
+        ticket = coll_allreduce(c, COLL_BULK, r->grad, BUCKET, DTYPE_F32, 0, err);
         fake_kernel(r->cuda.stream, rank_compute_more, r);
         if (rank_finish_step(r, c, err) < 0)
             return err->code;
@@ -138,7 +136,7 @@ static int overlap(struct rank *r, struct err *err)
     } else {
         while (!r->job->n_there)
             sched_yield();
-        ticket = coll_allreduce(c, r->grad, BUCKET, DTYPE_F32, COLL_SUM, 0, err);
+        ticket = coll_allreduce(c, COLL_BULK, r->grad, BUCKET, DTYPE_F32, 0, err);
     }
     if (ticket < 0 || coll_wait(c, ticket, err) < 0 || rank_finish_step(r, c, err) < 0)
         return err->code;
@@ -159,22 +157,17 @@ static int bad_arguments(struct rank *r, struct err *err)
 {
     struct coll *c = r->job->coll[r->k];
     struct coll_stats s;
-    struct coll_head h;
 
-    assert_int_equal(coll_allreduce(c, r->grad, 8, DTYPE_I32, COLL_SUM, 0, err), ERR_ARG);
-    assert_int_equal(coll_allreduce(c, r->grad, 8, DTYPE_F32, COLL_MAX, 0, err), ERR_ARG);
+    assert_int_equal(coll_allreduce(c, COLL_BULK, r->grad, 8, DTYPE_I32, 0, err), ERR_ARG);
     assert_int_equal(coll_wait(c, 1000, err), ERR_ARG);
-    assert_true(coll_allreduce(c, r->grad, 8, DTYPE_BF16, COLL_SUM, 5, err) > 0);
-    coll_head(c, &h);
-    assert_int_equal(h.tag, 5);
-    assert_int_equal(h.n_bytes, 16);
-    assert_true(coll_allreduce(c, r->grad, 8, DTYPE_F16, COLL_SUM, 0, err) > 0);
-    assert_true(coll_allreduce(c, r->grad, 0, DTYPE_F32, COLL_SUM, 0, err) > 0);
+    assert_true(coll_allreduce(c, COLL_BULK, r->grad, 8, DTYPE_BF16, 0, err) > 0);
+    assert_true(coll_allreduce(c, COLL_BULK, r->grad, 8, DTYPE_F16, 0, err) > 0);
+    assert_true(coll_allreduce(c, COLL_BULK, r->grad, 0, DTYPE_F32, 0, err) > 0);
     coll_stats(c, &s);
-    assert_int_equal(s.n_calls, 2 + 1 + 3); /* warming up (all-reduce and barrier), broadcast */
+    assert_int_equal(s.n_calls, 2 + 1 + 3); /* warming up (all-reduce and all-gather), broadcast */
     assert_true(coll_is_device(c));
     assert_string_equal(c->kind, "nccl");
-    return coll_barrier(c, err);
+    return rank_meet(c, err);
 }
 
 static void never_stuck(void *arg, const char *text)

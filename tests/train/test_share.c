@@ -73,10 +73,6 @@ static void stats_of_inner(struct coll *c, struct coll_stats *out)
 {
     coll_stats(coll_of(c)->inner, out);
 }
-static void head_of_inner(struct coll *c, struct coll_head *out)
-{
-    coll_head(coll_of(c)->inner, out);
-}
 
 /* ---- ranks ---- */
 
@@ -99,8 +95,7 @@ static void make_coll(struct rank *r, struct coll *inner)
                                         .wait = wait_nothing,
                                         .abort = abort_inner,
                                         .free = free_inner,
-                                        .stats = stats_of_inner,
-                                        .head = head_of_inner};
+                                        .stats = stats_of_inner};
     static const char stands_for_ops = 0;
 
     coll_init(&r->coll.base, &ops, "cards", r->k, N_RANKS);

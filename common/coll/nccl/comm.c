@@ -50,22 +50,12 @@ static void nccl_stats(struct coll *c, struct coll_stats *out)
     pthread_mutex_unlock(&n->book);
 }
 
-static void nccl_head(struct coll *c, struct coll_head *out)
-{
-    struct nccl *n = nccl_of(c);
-
-    pthread_mutex_lock(&n->book);
-    *out = n->head;
-    pthread_mutex_unlock(&n->book);
-}
-
 static const struct coll_ops nccl_coll_ops = {
     .queue = nccl_queue,
     .wait = nccl_wait,
     .abort = nccl_abort,
     .free = nccl_free,
     .stats = nccl_stats,
-    .head = nccl_head,
     .poll = nccl_poll,
 };
 
@@ -121,7 +111,6 @@ static int nccl_make(struct backend *b, const struct coll_device_options *o, str
     n->base.device = &coll_nccl_ops;
     n->cuda = container_of(b, struct cuda, base);
     n->o = *o;
-    n->head = (struct coll_head){.tag = COLL_TAG_NONE, .since_ns = clock_mono_ns()};
     pthread_mutex_init(&n->lock, NULL);
     pthread_mutex_init(&n->book, NULL);
     rc = make_stream(n, err);

@@ -50,9 +50,8 @@ struct nccl {
     pthread_t reaper;     /* ends the communicator apart, where that may block */
     int has_reaper;
 
-    pthread_mutex_t book; /* guards these two */
+    pthread_mutex_t book; /* guards stats */
     struct coll_stats stats;
-    struct coll_head head;
 };
 
 /* call.c */

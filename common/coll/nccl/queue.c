@@ -40,22 +40,158 @@ static ncclDataType_t type_of(enum dtype d)
     }
 }
 
+static int copy(struct nccl *n, void *to, const void *from, size_t n_bytes,
+                enum cudaMemcpyKind kind, struct err *err)
+{
+    return nccl_cuda(cudaMemcpyAsync(to, from, n_bytes, kind, n->stream), "copy", err);
+}
+
 static int mark_done(struct nccl *n, int64_t ticket, struct err *err)
 {
     return nccl_cuda(cudaEventRecord(n->done[ticket % COLL_RING], n->stream),
                      "mark the end of a collective", err);
 }
 
-static int allreduce(struct nccl *n, const struct coll_job *job, struct err *err)
+/* ---- what NCCL calls by other names ---- */
+
+static size_t size_of(const struct coll_job *job) { return dtype_size(job->dtype); }
+
+static ncclResult_t allreduce(struct nccl *n, const struct coll_job *job)
 {
-    if (job->n == 0)
+    return ncclAllReduce(job->x, job->x, (size_t)job->n, type_of(job->dtype), ncclSum, n->comm,
+                         n->stream);
+}
+
+static int is_even(const struct nccl *n, const struct coll_job *job)
+{
+    return job->n % n->base.size == 0;
+}
+
+/* The first failure of a group's calls. */
+static ncclResult_t first_of(ncclResult_t a, ncclResult_t b) { return a == ncclSuccess ? b : a; }
+
+/* NCCL's own reduce-scatter and all-gather take spans of one length alone.  Others are a group of
+ * as many reductions, or broadcasts, as there are ranks, which NCCL runs as one. */
+static ncclResult_t reduce_scatter(struct nccl *n, const struct coll_job *job)
+{
+    const struct coll_part own = coll_part_of(job, n->base.size, n->base.rank);
+    ncclResult_t st = ncclSuccess;
+
+    if (is_even(n, job))
+        return ncclReduceScatter(job->x, own.x, own.n_bytes / size_of(job), type_of(job->dtype),
+                                 ncclSum, n->comm, n->stream);
+    for (int r = 0; r < n->base.size && st == ncclSuccess; r++) {
+        const struct coll_part p = coll_part_of(job, n->base.size, r);
+
+        if (p.n_bytes)
+            st = ncclReduce(p.x, p.x, p.n_bytes / size_of(job), type_of(job->dtype), ncclSum, r,
+                            n->comm, n->stream);
+    }
+    return st;
+}
+
+static ncclResult_t allgather_spans(struct nccl *n, const struct coll_job *job)
+{
+    const struct coll_part own = coll_part_of(job, n->base.size, n->base.rank);
+    ncclResult_t st = ncclSuccess;
+
+    if (is_even(n, job))
+        return ncclAllGather(own.x, job->x, own.n_bytes, ncclInt8, n->comm, n->stream);
+    for (int r = 0; r < n->base.size && st == ncclSuccess; r++) {
+        const struct coll_part p = coll_part_of(job, n->base.size, r);
+
+        if (p.n_bytes)
+            st = ncclBroadcast(p.x, p.x, p.n_bytes, ncclInt8, r, n->comm, n->stream);
+    }
+    return st;
+}
+
+static ncclResult_t broadcast_here(struct nccl *n, const struct coll_job *job)
+{
+    return ncclBroadcast(job->x, job->x, job->n_bytes, ncclInt8, job->root, n->comm, n->stream);
+}
+
+static ncclResult_t send_parts(struct nccl *n, const struct coll_job *job)
+{
+    ncclResult_t st = ncclSuccess;
+
+    for (int r = 0; r < n->base.size && st == ncclSuccess; r++) {
+        const struct coll_part to = coll_part_to(job, r), from = coll_part_from(job, r);
+
+        if (r == n->base.rank)
+            continue;
+        if (to.n_bytes)
+            st = ncclSend(to.x, to.n_bytes, ncclInt8, r, n->comm, n->stream);
+        if (st == ncclSuccess && from.n_bytes)
+            st = ncclRecv(from.x, from.n_bytes, ncclInt8, r, n->comm, n->stream);
+    }
+    return st;
+}
+
+static ncclResult_t call(struct nccl *n, const struct coll_job *job)
+{
+    switch (job->what) {
+    case COLL_ALLREDUCE:
+        return allreduce(n, job);
+    case COLL_REDUCE_SCATTER:
+        return reduce_scatter(n, job);
+    case COLL_ALLGATHER_SPANS:
+        return allgather_spans(n, job);
+    case COLL_BROADCAST:
+        return broadcast_here(n, job);
+    case COLL_ALL_TO_ALL:
+    case COLL_EXCHANGE:
+        return send_parts(n, job);
+    case COLL_ALLGATHER:
+        break; /* it blocks */
+    }
+    ASSERT(!"a collective without its line here");
+}
+
+/* A collective is one group of calls, of which NCCL makes one piece of work. */
+static ncclResult_t call_in_group(struct nccl *n, const struct coll_job *job)
+{
+    ncclResult_t st = ncclGroupStart(), ended;
+
+    if (st != ncclSuccess)
+        return st;
+    st = call(n, job);
+    ended = ncclGroupEnd();
+    return first_of(st, ended);
+}
+
+/* What this rank gives itself. */
+static int copy_own(struct nccl *n, const struct coll_job *job, struct err *err)
+{
+    struct coll_part to;
+
+    if (job->what != COLL_ALL_TO_ALL)
+        return 0;
+    to = coll_part_to(job, n->base.rank);
+    return to.n_bytes ? copy(n, coll_part_from(job, n->base.rank).x, to.x, to.n_bytes,
+                             cudaMemcpyDeviceToDevice, err)
+                      : 0;
+}
+
+static int is_nothing(struct nccl *n, const struct coll_job *job)
+{
+    size_t n_bytes = job->n_bytes;
+
+    if (job->what == COLL_ALL_TO_ALL) /* its group must have a call */
+        n_bytes -= coll_part_to(job, n->base.rank).n_bytes * 2;
+    return n_bytes == 0;
+}
+
+static int queue_call(struct nccl *n, const struct coll_job *job, struct err *err)
+{
+    if (copy_own(n, job, err) < 0)
+        return err->code;
+    if (is_nothing(n, job))
         return 0;
     if (nccl_enter(n, err) < 0)
         return err->code;
-    return nccl_begun(n,
-                      ncclAllReduce(job->x, job->x, (size_t)job->n, type_of(job->dtype), ncclSum,
-                                    n->comm, n->stream),
-                      "queue an all-reduce", INT64_MAX, err);
+    return nccl_begun(n, job->what == COLL_ALLREDUCE ? allreduce(n, job) : call_in_group(n, job),
+                      "queue a collective", INT64_MAX, err);
 }
 
 /* ---- the blocking ones ---- */
@@ -83,12 +219,6 @@ static int is_on_device(const void *x, int *out, struct err *err)
 
     *out = a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
     return rc;
-}
-
-static int copy(struct nccl *n, void *to, const void *from, size_t n_bytes,
-                enum cudaMemcpyKind kind, struct err *err)
-{
-    return nccl_cuda(cudaMemcpyAsync(to, from, n_bytes, kind, n->stream), "copy", err);
 }
 
 static int send_from(struct nccl *n, void *x, size_t n_bytes, int root, struct err *err)
@@ -193,14 +323,6 @@ static int allgather(struct nccl *n, const struct coll_job *job, int64_t ticket,
     return rc;
 }
 
-static int barrier(struct nccl *n, int64_t ticket, struct err *err)
-{
-    const struct coll_job job = {.dtype = DTYPE_F32, .n = 1, .x = n->land};
-    int rc = allreduce(n, &job, err);
-
-    return rc < 0 ? rc : wait_on_host(n, ticket, err);
-}
-
 /* ---- for coll.c ---- */
 
 static int start(struct nccl *n, const struct coll_job *job, int64_t ticket, struct err *err)
@@ -209,35 +331,28 @@ static int start(struct nccl *n, const struct coll_job *job, int64_t ticket, str
 
     if (rc < 0)
         return rc;
-    switch (job->what) {
-    case COLL_ALLREDUCE:
-        rc = allreduce(n, job, err);
-        return rc < 0 ? rc : mark_done(n, ticket, err);
-    case COLL_BROADCAST:
-        return broadcast(n, job, ticket, err);
-    case COLL_ALLGATHER:
+    if (job->what == COLL_ALLGATHER)
         return allgather(n, job, ticket, err);
-    case COLL_BARRIER:
-        return barrier(n, ticket, err);
-    }
-    ASSERT(!"a collective without its line here");
+    if (job->blocks)
+        return broadcast(n, job, ticket, err);
+    rc = queue_call(n, job, err);
+    return rc < 0 ? rc : mark_done(n, ticket, err);
 }
 
-static void note(struct nccl *n, const struct coll_job *job, int64_t ticket, int64_t since_ns)
+static void note(struct nccl *n, const struct coll_job *job, int64_t since_ns)
 {
     pthread_mutex_lock(&n->book);
     n->stats.n_calls++;
     n->stats.n_bytes += (int64_t)job->n_bytes;
-    if (job->what != COLL_ALLREDUCE)
+    if (job->blocks)
         n->stats.wait_ns += clock_mono_ns() - since_ns;
-    n->head = (struct coll_head){ticket, job->tag, (int64_t)job->n_bytes, since_ns};
     pthread_mutex_unlock(&n->book);
 }
 
 int64_t nccl_queue(struct coll *c, const struct coll_job *job, struct err *err)
 {
     struct nccl *n = nccl_of(c);
-    const int64_t ticket = n->queued + 1, since_ns = clock_mono_ns();
+    const int64_t number = n->queued + 1, since_ns = clock_mono_ns();
     int rc = nccl_standing(n, err);
 
     if (rc < 0)
@@ -245,31 +360,30 @@ int64_t nccl_queue(struct coll *c, const struct coll_job *job, struct err *err)
     if (n->state != NCCL_UP)
         return err_set(err, ERR_ARG,
                        "a collective before the ranks are connected, or after the end");
-    if (job->what == COLL_ALLREDUCE && job->red != COLL_SUM)
-        return err_set(err, ERR_ARG, "all-reduce: NCCL is asked for sums only");
-    rc = start(n, job, ticket, err);
+    rc = start(n, job, number, err);
     if (rc < 0)
         return nccl_fail(n, err);
-    n->queued = ticket;
-    if (job->what != COLL_ALLREDUCE)
-        n->waited = ticket;
-    note(n, job, ticket, since_ns);
-    return ticket;
+    n->queued = number;
+    if (job->blocks)
+        n->waited = number;
+    note(n, job, since_ns);
+    return coll_ticket(job->channel, number);
 }
 
 int nccl_wait(struct coll *c, int64_t ticket, struct err *err)
 {
     struct nccl *n = nccl_of(c);
+    const int64_t number = coll_number_of(ticket);
     int rc = nccl_standing(n, err);
 
     if (rc < 0)
         return rc;
-    if (ticket < 1 || ticket > n->queued)
-        return err_set(err, ERR_ARG, "waiting for ticket %lld, the last given out is %lld",
-                       (long long)ticket, (long long)n->queued);
-    if (ticket <= n->waited)
+    if (number > n->queued)
+        return err_set(err, ERR_ARG, "waiting for collective %lld, the last one queued is %lld",
+                       (long long)number, (long long)n->queued);
+    if (number <= n->waited)
         return 0;
-    rc = nccl_cuda(cudaStreamWaitEvent(n->cuda->stream, n->done[ticket % COLL_RING], 0),
+    rc = nccl_cuda(cudaStreamWaitEvent(n->cuda->stream, n->done[number % COLL_RING], 0),
                    "queue behind a collective", err);
     return rc < 0 ? nccl_fail(n, err) : 0;
 }
