@@ -244,7 +244,7 @@ static void on_finished(void *arg, const struct action *end)
 {
     struct client *c = arg;
     int status = end->finished.status, is_stuck = end->finished.is_engine_stuck;
-    int again = end->finished.retry && !c->options->once && !is_stuck;
+    int again = end->finished.retry && !c->options->once;
 
     say_end(c, end);
     daemon_detach(&c->daemon, is_stuck);

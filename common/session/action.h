@@ -129,8 +129,8 @@ struct action {
         struct session_event event; /* action_fini frees its pointers */
         struct incident *incident;
         struct {
-            int status;          /* an exit_status, for a daemon that ends now */
-            int retry;           /* follower without --once: wait for the next driver */
+            int status; /* an exit_status, for a daemon that ends now */
+            int retry;  /* follower without --once: wait for the next driver; not if stuck */
             int is_engine_stuck; /* it did not answer CMD_STOP: do not wait for its thread */
             char *text; /* one line for the operator: the first cause, how to resume, ... */
         } finished;

@@ -19,7 +19,7 @@ static const char *const phase_names[] = {PHASE_LIST(X)};
 static const char *const epoch_end_names[] = {EPOCH_END_LIST(X)};
 #undef X
 
-#define X(KIND, name, ANSWER) REPORT_##ANSWER,
+#define X(KIND, name, ANSWER, deadline) REPORT_##ANSWER,
 static const enum report_kind answers[] = {CMD_LIST(X)};
 #undef X
 

@@ -36,15 +36,19 @@
 #include "session/ring.h"
 #include "wire/copy.h"
 
-/* KIND, name, and the KIND of the report that answers it. */
-#define CMD_LIST(X)                       \
-    X(OPEN, open, OPENED)                 \
-    X(PREPARE, prepare, PREPARED)         \
-    X(FORM, form, FORMED)                 \
-    X(TRAIN, train, EPOCH)                \
-    X(VALIDATE, validate, VALIDATED)      \
-    X(CHECKPOINT, checkpoint, CHECKPOINT) \
-    X(STOP, stop, STOPPED)
+/* The commands that all ranks of a formation obey together, each a stage of the job: KIND, name,
+ * the KIND of the report that answers it, and the key of cluster.deadlines that bounds it. */
+#define STAGE_LIST(X)                          \
+    X(PREPARE, prepare, PREPARED, prepare)     \
+    X(FORM, form, FORMED, form)                \
+    X(TRAIN, train, EPOCH, step)               \
+    X(VALIDATE, validate, VALIDATED, validate) \
+    X(CHECKPOINT, checkpoint, CHECKPOINT, checkpoint)
+
+#define CMD_LIST(X)              \
+    X(OPEN, open, OPENED, ready) \
+    STAGE_LIST(X)                \
+    X(STOP, stop, STOPPED, none)
 
 #define REPORT_LIST(X)        \
     X(OPENED, opened)         \
@@ -61,12 +65,12 @@
 
 /* Kinds count from 1, so that a zeroed object has none. */
 enum cmd_number {
-#define X(KIND, name, ANSWER) CMD_##KIND##_NUMBER,
+#define X(KIND, name, ANSWER, deadline) CMD_##KIND##_NUMBER,
     CMD_LIST(X)
 #undef X
 };
 enum cmd_kind {
-#define X(KIND, name, ANSWER) CMD_##KIND = CMD_##KIND##_NUMBER + 1,
+#define X(KIND, name, ANSWER, deadline) CMD_##KIND = CMD_##KIND##_NUMBER + 1,
     CMD_LIST(X)
 #undef X
 };

@@ -66,11 +66,11 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     d->n_ranks = o->n_ranks;
     d->n_seats = most + o->n_spares;
     d->seats = xcalloc((size_t)d->n_seats, sizeof(*d->seats));
-    d->n_fruitless = xcalloc((size_t)d->n_seats, sizeof(*d->n_fruitless));
+    d->recovery.n_fruitless_at = xcalloc((size_t)d->n_seats, sizeof(*d->recovery.n_fruitless_at));
     d->recovery.resume = STAGE_TRAIN;
-    d->full_ms = o->n_ranks == 1 ? 0 : -1;
-    d->first_step_s = -1;
-    d->saved_step = -1;
+    d->gather.full_ms = o->n_ranks == 1 ? 0 : -1;
+    d->run.first_step_s = -1;
+    d->run.saved_step = -1;
     d->free_from = 1;
     seat_take(d, 0, NULL);
     d->seats[0].host = xstrdup(o->host);
@@ -89,19 +89,13 @@ void driver_free(struct driver *d)
     for (int k = 0; k < d->n_seats; k++)
         seat_clear(d, k);
     free(d->seats);
-    free(d->n_fruitless);
-    free(d->recovery.cause.text);
-    free(d->recovery.cause.host);
     while (d->n_conns > 0)
         driver_drop_conn(d, d->conns[0]);
     free(d->conns);
-    free(d->saved_path);
-    free(d->save_error);
-    free(d->nonfinite);
-    free(d->stop_why);
-    end_forget_pending(d);
-    free(d->text);
-    incident_free(d->incident);
+    run_fini(d);
+    recover_fini(d);
+    end_fini(d);
+    incident_free(d->watch.incident);
     queue_fini(&d->out);
     free_options(&d->o);
     free(d);
@@ -126,11 +120,11 @@ static void leave(struct driver *d)
         due = d->now_ms + CHECK_MS;
     else if (d->stage != STAGE_OVER && d->stage != STAGE_NEW)
         due = min_i64(min_i64(d->next_check_ms, d->next_beat_ms),
-                      d->pending.text ? d->pending_ms : INT64_MAX);
-    if (d->stage == STAGE_ENDING && d->engine_until_ms > d->now_ms)
-        due = min_i64(due, d->engine_until_ms);
-    if (d->stage == STAGE_ENDING && d->conns_until_ms > d->now_ms)
-        due = min_i64(due, d->conns_until_ms);
+                      d->ending.pending.text ? d->ending.pending_ms : INT64_MAX);
+    if (d->stage == STAGE_ENDING && d->ending.engine_until_ms > d->now_ms)
+        due = min_i64(due, d->ending.engine_until_ms);
+    if (d->stage == STAGE_ENDING && d->ending.conns_until_ms > d->now_ms)
+        due = min_i64(due, d->ending.conns_until_ms);
     if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* that one takes a look at all ranks */
         due = min_i64(due, end_due(d) > d->now_ms ? end_due(d) : d->now_ms + CHECK_MS);
     if (d->stage == STAGE_WAIT && d->recovery.settled_ms > d->now_ms)
@@ -314,9 +308,9 @@ static void on_member(struct driver *d, struct conn *c, const Wire__Control *m)
         on_heartbeat(d, rank, m->generation, m->heartbeat);
     } else if (m->body_case == WIRE__CONTROL__BODY_GOODBYE) {
         on_goodbye(d, c, m->goodbye);
-    } else if (m->generation > d->generation) {
+    } else if (m->generation > d->formation.generation) {
         end_misbehaved(d, rank, "%s of generation %lld, want at most %lld", msg_name(m),
-                       (long long)m->generation, (long long)d->generation);
+                       (long long)m->generation, (long long)d->formation.generation);
     } else {
         struct report *r = convert_to_report(m);
         if (r)
@@ -346,12 +340,11 @@ void driver_start(struct driver *d, int64_t now_ns)
     struct cmd *c = cmd_new(CMD_OPEN, 0);
     ASSERT(d->stage == STAGE_NEW);
     enter(d, now_ns);
-    d->stage = STAGE_GATHER;
-    d->stage_ms = d->now_ms;
-    d->full_ms = d->o.n_ranks == 1 ? d->now_ms : -1;
+    stage_enter(d, STAGE_GATHER);
+    d->gather.full_ms = d->o.n_ranks == 1 ? d->now_ms : -1;
     d->next_beat_ms = d->now_ms + d->beat_ms;
     d->next_check_ms = d->now_ms + CHECK_MS;
-    d->next_missing_ms = d->now_ms + MISSING_LINE_MS;
+    d->gather.next_missing_ms = d->now_ms + MISSING_LINE_MS;
     d->seats[0].at.phase = PHASE_OPEN;
     c->open.n_ranks = d->o.n_ranks;
     c->open.job = blob_of(d->o.job, d->o.job_len);
@@ -373,7 +366,7 @@ void driver_report(struct driver *d, int64_t now_ns, struct report *r)
 void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p)
 {
     enter(d, now_ns);
-    if (d->stage == STAGE_PREPARE && p->generation < d->generation)
+    if (d->stage == STAGE_PREPARE && p->generation < d->formation.generation)
         d->seats[0].at.phase = p->phase; /* it has not left the one before, as a follower tells */
     run_moved(d, 0, p);
     leave(d);
@@ -389,15 +382,15 @@ void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, i
 static void stop_first(struct driver *d)
 {
     int is_training = d->stage == STAGE_TRAIN || d->stage <= STAGE_FORM;
-    if (d->stage < STAGE_TRAIN && !d->has_formed) {
+    if (d->stage < STAGE_TRAIN && !d->formation.has_formed) {
         end_stop(d, WIRE__OUTCOME__OUTCOME_STOPPED, STATUS_STOPPED,
-                 "stopped by %s before training began", d->stop_why);
+                 "stopped by %s before training began", d->ending.stop_why);
         return;
     }
     queue_log(&d->out, LOG_INFO,
               "%s: stopping after this %s, with a checkpoint; once more to stop "
               "at once",
-              d->stop_why, is_training ? "step" : stage_name(d->stage));
+              d->ending.stop_why, is_training ? "step" : stage_name(d->stage));
     if (is_training) /* or will be, once the ranks have formed again */
         queue_put(&d->out, &(struct action){.kind = ACTION_REQUEST, .request = REQUEST_STOP});
     if (d->stage == STAGE_WAIT)
@@ -407,15 +400,15 @@ static void stop_first(struct driver *d)
 void driver_stop(struct driver *d, int64_t now_ns, const char *why)
 {
     enter(d, now_ns);
-    d->n_stops++;
-    if (!d->stop_why)
-        d->stop_why = xstrdup(why);
-    if (d->stage < STAGE_ENDING && d->n_stops == 1)
+    d->ending.n_stops++;
+    if (!d->ending.stop_why)
+        d->ending.stop_why = xstrdup(why);
+    if (d->stage < STAGE_ENDING && d->ending.n_stops == 1)
         stop_first(d);
     else if (d->stage < STAGE_ENDING)
         end_at_once(d);
-    else if (d->stage == STAGE_ENDING && d->n_stops > 1)
-        d->engine_until_ms = d->conns_until_ms = d->saves_until_ms = d->now_ms;
+    else if (d->stage == STAGE_ENDING && d->ending.n_stops > 1)
+        d->ending.engine_until_ms = d->ending.conns_until_ms = d->ending.saves_until_ms = d->now_ms;
     leave(d);
 }
 
@@ -441,7 +434,7 @@ static void send_beats(struct driver *d)
     h.step = max_i64(p->step, 0);
     h.phase = (Wire__Phase)p->phase;
     h.bucket = max_i64(p->bucket, -1);
-    m.generation = d->generation;
+    m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;
     struct frame *f = msg_frame(&m, &err);
@@ -508,8 +501,8 @@ static void check_all(struct driver *d)
     recover_ask_regroup(d);
     watch_check(d);
     pace_check(d);
-    if (d->stage <= STAGE_WAIT && d->now_ms >= d->next_missing_ms) {
-        d->next_missing_ms = d->now_ms + MISSING_LINE_MS;
+    if (d->stage <= STAGE_WAIT && d->now_ms >= d->gather.next_missing_ms) {
+        d->gather.next_missing_ms = d->now_ms + MISSING_LINE_MS;
         gather_say_missing(d);
     }
 }

@@ -153,9 +153,9 @@ static int refuse_too_few(const struct driver *d, const char *who, int left, str
 static int check(const struct driver *d, const char *who, const struct meant *m, struct err *err)
 {
     int left = n_left(d, m);
-    if (d->stage >= STAGE_ENDING || d->n_stops > 0)
+    if (d->stage >= STAGE_ENDING || d->ending.n_stops > 0)
         return err_set(err, ERR_REFUSED, "%s cannot be drained: the job is ending", who);
-    if (!d->has_formed)
+    if (!d->formation.has_formed)
         return err_set(err, ERR_REFUSED,
                        "%s cannot be drained: training has not begun; end that follower itself, "
                        "another one may take its place",
@@ -168,8 +168,8 @@ static int check(const struct driver *d, const char *who, const struct meant *m,
 /* The ranks agree on a regroup a step ahead: in the epoch's last two it may come too late. */
 static int is_near_the_end(const struct driver *d)
 {
-    int64_t begin = (d->epoch - 1) * d->steps_per_epoch;
-    return d->n_answers > 0 || d->seats[0].at.step + 2 > begin + d->steps_per_epoch;
+    int64_t begin = (d->run.epoch - 1) * d->run.steps_per_epoch;
+    return d->formation.n_answers > 0 || d->seats[0].at.step + 2 > begin + d->run.steps_per_epoch;
 }
 
 struct moment {
@@ -250,7 +250,7 @@ static void send_drain(struct driver *d, const struct seat *s, int is_taken_back
     Wire__Drain drain = WIRE__DRAIN__INIT;
 
     drain.taken_back = is_taken_back;
-    m.generation = d->generation;
+    m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_DRAIN;
     m.drain = &drain;
     driver_send(d, s->conn, &m);
@@ -313,7 +313,8 @@ static void take_back(struct driver *d, int rank, int n_left)
 void drain_take_back(struct driver *d)
 {
     int n_left = recover_n_ready(d);
-    if (d->n_stops > 0 || n_left >= recover_min_ranks(d)) /* to stop in order, any number will do */
+    if (d->ending.n_stops > 0 ||
+        n_left >= recover_min_ranks(d)) /* to stop in order, any number will do */
         return;
     for (int k = 1; k < d->n_ranks; k++)
         if (d->seats[k].is_drained)

@@ -17,18 +17,6 @@
 #include "base/util.h"
 #include "session/driver_impl.h"
 
-const char *stage_name(enum stage s)
-{
-    static const char *const names[STAGE_COUNT] = {
-        [STAGE_NEW] = "new",           [STAGE_GATHER] = "gather",
-        [STAGE_WAIT] = "wait",         [STAGE_PREPARE] = "prepare",
-        [STAGE_FORM] = "form",         [STAGE_TRAIN] = "train",
-        [STAGE_VALIDATE] = "validate", [STAGE_CHECKPOINT] = "checkpoint",
-        [STAGE_ENDING] = "ending",     [STAGE_OVER] = "over",
-    };
-    return names[s];
-}
-
 /* ---- ending ---- */
 
 static void tell_all(struct driver *d, const Wire__Control *m, int64_t linger_ms)
@@ -66,14 +54,13 @@ static void begin_ending(struct driver *d, int status, const char *text, int is_
     stranger_say_rest(d);
     inject_at_stop(d);
     inject_say_unspent(d);
-    d->stage = STAGE_ENDING;
-    d->stage_ms = d->now_ms;
-    d->status = status;
-    d->text = xstrdup(text);
+    stage_enter(d, STAGE_ENDING);
+    d->ending.status = status;
+    d->ending.text = xstrdup(text);
     if (is_abort || d->is_engine_busy)
         queue_abort(&d->out);
-    queue_command(&d->out, cmd_new(CMD_STOP, d->generation));
-    d->engine_until_ms = d->conns_until_ms = d->now_ms + wait_ms;
+    queue_command(&d->out, cmd_new(CMD_STOP, d->formation.generation));
+    d->ending.engine_until_ms = d->ending.conns_until_ms = d->now_ms + wait_ms;
     end_check_over(d);
 }
 
@@ -82,31 +69,32 @@ static int is_awaited(const struct driver *d)
 {
     for (int i = 0; i < d->n_conns; i++)
         if (d->conns[i]->state == CONN_LEAVING)
-            return d->now_ms < d->conns_until_ms;
+            return d->now_ms < d->ending.conns_until_ms;
     return 0;
 }
 
 /* After a failure that is not its own, rank 0 may finish the checkpoint that it is writing. */
 static int is_still_saving(const struct driver *d)
 {
-    return d->now_ms < d->saves_until_ms && d->seats[0].at.phase == PHASE_CHECKPOINT;
+    return d->now_ms < d->ending.saves_until_ms && d->seats[0].at.phase == PHASE_CHECKPOINT;
 }
 
 void end_check_over(struct driver *d)
 {
-    int is_late = d->now_ms >= d->engine_until_ms && !is_still_saving(d);
-    if (d->stage != STAGE_ENDING || (!d->is_engine_stopped && !is_late) || is_awaited(d))
+    int is_late = d->now_ms >= d->ending.engine_until_ms && !is_still_saving(d);
+    if (d->stage != STAGE_ENDING || (!d->ending.is_engine_stopped && !is_late) || is_awaited(d))
         return;
     while (d->n_conns > 0) {
         queue_close(&d->out, d->conns[0]->id, "the job is over");
         driver_drop_conn(d, d->conns[0]);
     }
-    d->stage = STAGE_OVER;
+    stage_enter(d, STAGE_OVER);
     incident_finish(d);
-    queue_put(&d->out, &(struct action){.kind = ACTION_FINISHED,
-                                        .finished = {.status = d->status,
-                                                     .is_engine_stuck = !d->is_engine_stopped,
-                                                     .text = xstrdup(d->text)}});
+    queue_put(&d->out,
+              &(struct action){.kind = ACTION_FINISHED,
+                               .finished = {.status = d->ending.status,
+                                            .is_engine_stuck = !d->ending.is_engine_stopped,
+                                            .text = xstrdup(d->ending.text)}});
 }
 
 void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *fmt, ...)
@@ -126,7 +114,7 @@ void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *f
     arena_init(&a);
     stop.outcome = outcome;
     stop.text = msg_text(&a, text, MSG_MAX_TEXT);
-    m.generation = d->generation;
+    m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_STOP;
     m.stop = &stop;
     tell_all(d, &m, STOP_MS);
@@ -140,16 +128,16 @@ static const char *host_of(const struct driver *d, const struct cause *c)
     return c->host ? c->host : c->rank >= 0 ? d->seats[c->rank].host : NULL;
 }
 
-void end_send_abort(struct driver *d, const struct cause *c, struct conn *only, int recover)
+void end_send_abort(struct driver *d, const char *text, struct conn *only, int recover)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Abort abort = WIRE__ABORT__INIT;
     struct arena a;
 
     arena_init(&a);
-    abort.text = msg_text(&a, c->text, MSG_MAX_TEXT);
+    abort.text = msg_text(&a, text, MSG_MAX_TEXT);
     abort.recover = recover != 0;
-    m.generation = d->generation;
+    m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_ABORT;
     m.abort = &abort;
     if (only) {
@@ -189,8 +177,8 @@ static void fail_for_good(struct driver *d, const struct cause *c)
                                             .text = xstrdup(c->text)});
     int status = status_of(d, c);
     if (c->rank != 0 || c->code != ERR_TIMEOUT)
-        d->saves_until_ms = d->now_ms + d->o.deadlines.checkpoint;
-    end_send_abort(d, c, NULL, 0);
+        d->ending.saves_until_ms = d->now_ms + d->o.deadlines.checkpoint;
+    end_send_abort(d, c->text, NULL, 0);
     begin_ending(d, status, c->text, 1);
 }
 
@@ -210,8 +198,8 @@ static void fail(struct driver *d, const struct cause *c)
 
 void end_forget_pending(struct driver *d)
 {
-    free(d->pending.text);
-    d->pending = (struct cause){0};
+    free(d->ending.pending.text);
+    d->ending.pending = (struct cause){0};
 }
 
 void end_accuse(struct driver *d, struct cause c, int is_consequence, const char *fmt, ...)
@@ -227,11 +215,11 @@ void end_accuse(struct driver *d, struct cause c, int is_consequence, const char
         fail(d, &c);
         free(c.text);
         end_forget_pending(d);
-    } else if (!d->pending.text) {
+    } else if (!d->ending.pending.text) {
         queue_log(&d->out, LOG_WARN, "%s; looking for the cause", c.text);
-        d->pending = c;
-        d->pending.is_consequence = 1;
-        d->pending_ms = d->now_ms + GRACE_MS;
+        d->ending.pending = c;
+        d->ending.pending.is_consequence = 1;
+        d->ending.pending_ms = d->now_ms + GRACE_MS;
     } else {
         free(c.text);
     }
@@ -249,14 +237,14 @@ static int silent_rank(const struct driver *d)
 
 void end_check_pending(struct driver *d)
 {
-    if (d->stage >= STAGE_ENDING || !d->pending.text || d->now_ms < d->pending_ms)
+    if (d->stage >= STAGE_ENDING || !d->ending.pending.text || d->now_ms < d->ending.pending_ms)
         return;
     if (silent_rank(d) >= 0) { /* lost, or heard again, within the heartbeat's timeout */
-        d->pending_ms = d->now_ms + CHECK_MS;
+        d->ending.pending_ms = d->now_ms + CHECK_MS;
         return;
     }
-    struct cause c = d->pending;
-    d->pending.text = NULL;
+    struct cause c = d->ending.pending;
+    d->ending.pending.text = NULL;
     fail(d, &c);
     free(c.text);
 }
@@ -277,7 +265,7 @@ static struct cause cause_at(const struct driver *d, int rank, int code)
     return (struct cause){.rank = rank,
                           .code = code,
                           .phase = p->phase,
-                          .step = d->stage == STAGE_TRAIN ? p->step : d->step};
+                          .step = d->stage == STAGE_TRAIN ? p->step : d->run.step};
 }
 
 void end_lost(struct driver *d, int rank, const char *why)
@@ -313,15 +301,23 @@ void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
 
 void end_at_once(struct driver *d)
 {
-    struct cause c = {.rank = -1, .code = ERR_CANCELED, .phase = PHASE_COUNT, .step = d->step};
-    c.text = d->saved_path
-                 ? xasprintf("stopped at once by %s; the newest checkpoint is %s%s%s", d->stop_why,
-                             d->saved_path, d->o.how_to_resume ? "; resume with: " : "",
-                             d->o.how_to_resume ? d->o.how_to_resume : "")
-                 : xasprintf("stopped at once by %s; no checkpoint was written", d->stop_why);
-    end_send_abort(d, &c, NULL, 0);
-    begin_ending(d, STATUS_STOPPED, c.text, 1);
-    free(c.text);
+    const char *how = d->o.how_to_resume;
+    char *text =
+        d->run.saved_path
+            ? xasprintf("stopped at once by %s; the newest checkpoint is %s%s%s",
+                        d->ending.stop_why, d->run.saved_path, how ? "; resume with: " : "",
+                        how ? how : "")
+            : xasprintf("stopped at once by %s; no checkpoint was written", d->ending.stop_why);
+    end_send_abort(d, text, NULL, 0);
+    begin_ending(d, STATUS_STOPPED, text, 1);
+    free(text);
+}
+
+void end_fini(struct driver *d)
+{
+    free(d->ending.stop_why);
+    end_forget_pending(d);
+    free(d->ending.text);
 }
 
 /* ---- deadlines ---- */
@@ -347,18 +343,16 @@ static int64_t oldest_move(const struct driver *d)
 static const struct {
     const char *name; /* in cluster.deadlines */
     size_t offset;    /* in struct driver_deadlines */
-} deadlines[STAGE_COUNT] = {
-    [STAGE_GATHER] = {"gather", offsetof(struct driver_deadlines, gather)},
-    [STAGE_PREPARE] = {"prepare", offsetof(struct driver_deadlines, prepare)},
-    [STAGE_FORM] = {"form", offsetof(struct driver_deadlines, form)},
-    [STAGE_TRAIN] = {"step", offsetof(struct driver_deadlines, step)},
-    [STAGE_VALIDATE] = {"validate", offsetof(struct driver_deadlines, validate)},
-    [STAGE_CHECKPOINT] = {"checkpoint", offsetof(struct driver_deadlines, checkpoint)},
+} deadlines[STAGE_COUNT] = {[STAGE_GATHER] = {"gather", offsetof(struct driver_deadlines, gather)},
+#define X(KIND, name, ANSWER, deadline) \
+    [STAGE_##KIND] = {#deadline, offsetof(struct driver_deadlines, deadline)},
+                            STAGE_LIST(X)
+#undef X
 };
 
 static int is_readying(const struct driver *d)
 {
-    return d->stage == STAGE_GATHER && d->full_ms >= 0;
+    return d->stage == STAGE_GATHER && d->gather.full_ms >= 0;
 }
 
 int end_is_saving(const struct driver *d)
@@ -395,7 +389,7 @@ int64_t end_stage_deadline(const struct driver *d)
         return INT64_MAX;
     int64_t since = d->stage_ms;
     if (is_readying(d))
-        since = d->full_ms;
+        since = d->gather.full_ms;
     else if (end_is_saving(d))
         since = d->seats[0].moved_ms;
     else if (d->stage == STAGE_TRAIN)
@@ -477,7 +471,7 @@ static void name_missing(const struct driver *d, struct buf *b)
 static void gather_too_long(struct driver *d)
 {
     int rank = first_missing(d);
-    struct cause c = {.rank = rank, .code = ERR_TIMEOUT, .phase = PHASE_COUNT, .step = d->step};
+    struct cause c = {.rank = rank, .code = ERR_TIMEOUT, .phase = PHASE_COUNT, .step = d->run.step};
     struct buf missing = {0};
 
     ASSERT(rank >= 0);

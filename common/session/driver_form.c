@@ -94,12 +94,12 @@ void form_prepare(struct driver *d)
     const char *own = own_address(d);
 
     say_joined(d);
-    d->generation++;
-    d->form_ns = d->now_ns;
-    command_stage(d, STAGE_PREPARE, PHASE_PREPARE);
+    d->formation.generation++;
+    d->formation.since_ns = d->now_ns;
+    stage_begin(d, STAGE_PREPARE, PHASE_PREPARE);
     for (int k = 0; k < d->n_ranks; k++) {
         d->seats[k].is_member = 1;
-        struct cmd *c = cmd_new(CMD_PREPARE, d->generation);
+        struct cmd *c = cmd_new(CMD_PREPARE, d->formation.generation);
         c->prepare.rank = k;
         c->prepare.n_ranks = d->n_ranks;
         c->prepare.local = places[k].local;
@@ -109,7 +109,7 @@ void form_prepare(struct driver *d)
         if (k == 0) {
             queue_command(&d->out, c);
         } else {
-            command_rank(d, k, c);
+            stage_tell_rank(d, k, c);
             cmd_free(c);
         }
     }
@@ -166,14 +166,14 @@ static void gather_endpoints(struct driver *d, struct cmd *c)
     }
 }
 
-void form_connect(struct driver *d)
+void done_prepare(struct driver *d)
 {
     struct cmd *c;
     if (!are_libraries_equal(d))
         return;
-    c = cmd_new(CMD_FORM, d->generation);
+    c = cmd_new(CMD_FORM, d->formation.generation);
     c->form.source = newest_rank(d);
     gather_endpoints(d, c);
-    command_stage(d, STAGE_FORM, PHASE_FORM);
-    command_all(d, c);
+    stage_begin(d, STAGE_FORM, PHASE_FORM);
+    stage_tell_all(d, c);
 }

@@ -42,7 +42,7 @@ static void move_up(struct driver *d, int rank)
             return;
         }
     if (rank < d->n_ranks)
-        d->full_ms = -1;
+        d->gather.full_ms = -1;
 }
 
 void gather_leave(struct driver *d, int rank, const char *why)
@@ -110,7 +110,7 @@ static void become_spare(struct driver *d, int rank, int to)
 {
     queue_log(&d->out, LOG_INFO, "rank %d (%s), which asked for any, is spare %d from here on",
               rank, d->seats[rank].host, to - d->n_ranks + 1);
-    d->full_ms = -1; /* whoever takes the rank has yet to open */
+    d->gather.full_ms = -1; /* whoever takes the rank has yet to open */
 }
 
 /* Who asked for any rank gives way.  1 when `rank` is free now. */
@@ -311,8 +311,8 @@ static void take_seat(struct driver *d, struct conn *c, int rank, const Wire__He
     s->at.phase = PHASE_OPEN;
     c->state = CONN_MEMBER;
     c->rank = rank;
-    if (d->full_ms < 0 && d->n_here == d->n_ranks)
-        d->full_ms = d->now_ms;
+    if (d->gather.full_ms < 0 && d->n_here == d->n_ranks)
+        d->gather.full_ms = d->now_ms;
 }
 
 static void welcome(struct driver *d, struct conn *c, int rank, char *device)
@@ -458,25 +458,26 @@ static void own_opened(struct driver *d)
                               .n_parameters = own->opened.n_parameters,
                               .step = own->opened.step,
                               .text = xstrdup(d->o.device)};
-    d->steps_per_epoch = own->opened.steps_per_epoch;
-    d->step = own->opened.step;
+    d->run.steps_per_epoch = own->opened.steps_per_epoch;
+    d->run.step = own->opened.step;
     driver_event(d, &e);
-    if (d->steps_per_epoch <= 0)
+    if (d->run.steps_per_epoch <= 0)
         end_accuse(
             d, (struct cause){.rank = 0, .code = ERR_CONFIG, .phase = PHASE_OPEN, .step = -1}, 0,
             "an epoch has no steps: %lld training samples are fewer than one global batch",
             (long long)own->opened.n_train);
-    else if (run_nothing_to_do(d, d->step)) {
+    else if (run_nothing_to_do(d, d->run.step)) {
         driver_event(
             d, &(struct session_event){.kind = EVENT_DONE,
                                        .rank = -1,
-                                       .step = d->step,
+                                       .step = d->run.step,
                                        .phase = PHASE_COUNT,
                                        .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)});
         end_stop(d, WIRE__OUTCOME__OUTCOME_FINISHED, STATUS_OK,
                  "nothing to do: %lld steps are done, and train.epochs is %lld (of %lld steps); "
                  "raise train.epochs or train.max_steps to go on",
-                 (long long)d->step, (long long)d->o.n_epochs, (long long)d->steps_per_epoch);
+                 (long long)d->run.step, (long long)d->o.n_epochs,
+                 (long long)d->run.steps_per_epoch);
     }
     for (int k = 1; k < d->n_seats && d->stage == STAGE_GATHER; k++)
         while (d->seats[k].opened && compare_seat(d, k))
@@ -485,7 +486,7 @@ static void own_opened(struct driver *d)
 
 void gather_check(struct driver *d)
 {
-    if (d->stage != STAGE_GATHER || d->full_ms < 0 || !seats_are_ready(d))
+    if (d->stage != STAGE_GATHER || d->gather.full_ms < 0 || !seats_are_ready(d))
         return;
     recover_grow(d);
     form_prepare(d);
@@ -506,7 +507,7 @@ void gather_opened(struct driver *d, int rank)
 
 void gather_say_missing(struct driver *d)
 {
-    int is_gathering = d->stage == STAGE_GATHER && d->full_ms < 0;
+    int is_gathering = d->stage == STAGE_GATHER && d->gather.full_ms < 0;
     struct buf b;
     int n = 0;
 

@@ -22,8 +22,8 @@ static void ask(struct driver *d, const struct seat *s)
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Inspect i = WIRE__INSPECT__INIT;
 
-    i.incident = d->incident->number;
-    m.generation = d->generation;
+    i.incident = d->watch.incident->number;
+    m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_INSPECT;
     m.inspect = &i;
     if (s->conn && s->conn->state == CONN_MEMBER)
@@ -34,7 +34,7 @@ static void ask(struct driver *d, const struct seat *s)
 
 static void note_rank(struct driver *d, int rank, int is_behind)
 {
-    struct incident *i = d->incident;
+    struct incident *i = d->watch.incident;
     const struct seat *s = &d->seats[rank];
     if (!s->is_taken || i->n == INCIDENT_MOST_RANKS)
         return;
@@ -53,24 +53,24 @@ static void note_rank(struct driver *d, int rank, int is_behind)
 
 void incident_begin(struct driver *d, const char *text)
 {
-    if (d->incident || d->n_incidents == MOST_INCIDENTS)
+    if (d->watch.incident || d->watch.n_incidents == MOST_INCIDENTS)
         return;
     struct watch_view v = watch_look(d);
-    d->incident = xcalloc(1, sizeof(*d->incident));
-    *d->incident = (struct incident){
-        .number = ++d->n_incidents,
+    d->watch.incident = xcalloc(1, sizeof(*d->watch.incident));
+    *d->watch.incident = (struct incident){
+        .number = ++d->watch.n_incidents,
         .text = xstrdup(text),
-        .generation = d->generation,
+        .generation = d->formation.generation,
         .stage = stage_name(d->stage),
         .n_ranks = d->n_ranks,
         .rank = xcalloc(INCIDENT_MOST_RANKS, sizeof(struct incident_rank)),
     };
-    d->incident_until_ms = d->now_ms + ANSWER_MS;
+    d->watch.incident_until_ms = d->now_ms + ANSWER_MS;
     for (int behind = 1; behind >= 0; behind--)
         for (int k = 0; k < d->n_ranks; k++)
             if (watch_is_behind(d, &v, k) == behind)
                 note_rank(d, k, behind);
-    if (d->n_incidents == MOST_INCIDENTS)
+    if (d->watch.n_incidents == MOST_INCIDENTS)
         queue_log(&d->out, LOG_WARN, "this was incident %d: no more are written down",
                   MOST_INCIDENTS);
 }
@@ -79,31 +79,31 @@ void incident_begin(struct driver *d, const char *text)
 
 static struct incident_rank *asked(const struct driver *d, int64_t conn)
 {
-    for (int i = 0; d->incident && i < d->incident->n; i++)
-        if (d->incident->rank[i].conn == conn)
-            return &d->incident->rank[i];
+    for (int i = 0; d->watch.incident && i < d->watch.incident->n; i++)
+        if (d->watch.incident->rank[i].conn == conn)
+            return &d->watch.incident->rank[i];
     return NULL;
 }
 
 static int is_complete(const struct driver *d)
 {
-    for (int i = 0; i < d->incident->n; i++)
-        if (!d->incident->rank[i].has_answered)
+    for (int i = 0; i < d->watch.incident->n; i++)
+        if (!d->watch.incident->rank[i].has_answered)
             return 0;
     return 1;
 }
 
 void incident_finish(struct driver *d)
 {
-    if (!d->incident)
+    if (!d->watch.incident)
         return;
-    queue_put(&d->out, &(struct action){.kind = ACTION_INCIDENT, .incident = d->incident});
-    d->incident = NULL;
+    queue_put(&d->out, &(struct action){.kind = ACTION_INCIDENT, .incident = d->watch.incident});
+    d->watch.incident = NULL;
 }
 
 void incident_check(struct driver *d)
 {
-    if (d->incident && (is_complete(d) || d->now_ms >= d->incident_until_ms))
+    if (d->watch.incident && (is_complete(d) || d->now_ms >= d->watch.incident_until_ms))
         incident_finish(d);
 }
 
@@ -123,7 +123,7 @@ static void take(struct driver *d, struct incident_rank *r, struct collective *r
 void incident_message(struct driver *d, int64_t conn, const Wire__Ring *m)
 {
     struct ring_answer ring;
-    if (!d->incident || m->incident != d->incident->number)
+    if (!d->watch.incident || m->incident != d->watch.incident->number)
         return;
     convert_to_ring(m, &ring);
     take(d, asked(d, conn), ring.collective, ring.n);

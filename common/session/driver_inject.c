@@ -75,7 +75,7 @@ void inject_at_stop(struct driver *d)
 {
     for (int i = 0; i < d->o.inject.n; i++) {
         struct injection *f = &d->o.inject.item[i];
-        struct session_event e = {.phase = PHASE_COUNT, .step = d->step};
+        struct session_event e = {.phase = PHASE_COUNT, .step = d->run.step};
         char text[INJECTION_SAY];
 
         if (f->point != INJECTION_AT_STOP || f->is_spent || f->rank == 0 || f->rank >= d->n_ranks ||

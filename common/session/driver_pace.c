@@ -15,8 +15,8 @@ void pace_note(struct driver *d, int rank, const struct progress *p)
 
 static void begin_window(struct driver *d)
 {
-    d->pace_since_ms = d->now_ms;
-    d->pace_generation = d->generation;
+    d->watch.pace_since_ms = d->now_ms;
+    d->watch.pace_generation = d->formation.generation;
     for (int k = 0; k < d->n_ranks; k++) {
         d->seats[k].pace.from_steps = d->seats[k].at.n_steps;
         d->seats[k].pace.from_busy_ns = d->seats[k].at.busy_ns;
@@ -26,12 +26,13 @@ static void begin_window(struct driver *d)
 static void say_slow(struct driver *d, int rank, const struct work *w, double median_ns)
 {
     struct seat *s = &d->seats[rank];
-    queue_log(
-        &d->out, LOG_WARN,
-        "rank %d (%s, pid %lld) is slow: %.2f times the median of the ranks, over %.0f s "
-        "(%.1f ms of its own in a step, the median %.1f ms; cluster.straggler_factor is %g)",
-        rank, s->host, (long long)s->pid, w->factor, 1e-3 * (double)(d->now_ms - d->pace_since_ms),
-        1e-6 * (double)w->busy_ns / (double)w->n_steps, 1e-6 * median_ns, d->o.straggler_factor);
+    queue_log(&d->out, LOG_WARN,
+              "rank %d (%s, pid %lld) is slow: %.2f times the median of the ranks, over %.0f s "
+              "(%.1f ms of its own in a step, the median %.1f ms; cluster.straggler_factor is %g)",
+              rank, s->host, (long long)s->pid, w->factor,
+              1e-3 * (double)(d->now_ms - d->watch.pace_since_ms),
+              1e-6 * (double)w->busy_ns / (double)w->n_steps, 1e-6 * median_ns,
+              d->o.straggler_factor);
     driver_event(d, &(struct session_event){.kind = EVENT_STRAGGLER,
                                             .rank = rank,
                                             .step = s->at.step,
@@ -58,9 +59,9 @@ void pace_check(struct driver *d)
     if (d->stage < STAGE_TRAIN || d->stage >= STAGE_ENDING || d->n_ranks < 2 ||
         d->o.straggler_factor <= 0)
         return;
-    if (d->pace_generation != d->generation)
+    if (d->watch.pace_generation != d->formation.generation)
         begin_window(d);
-    if (d->now_ms - d->pace_since_ms < d->o.straggler_window_ms)
+    if (d->now_ms - d->watch.pace_since_ms < d->o.straggler_window_ms)
         return;
     struct work *w = xcalloc((size_t)d->n_ranks, sizeof(*w));
     for (int k = 0; k < d->n_ranks; k++) {

@@ -120,10 +120,11 @@ static void shrink(struct driver *d)
     d->seats = xcalloc((size_t)d->n_seats, sizeof(*old));
     for (int k = 0; k < d->n_ranks; k++)
         if (k == 0 || recover_is_ready(&old[k])) {
-            d->n_fruitless[n] = d->n_fruitless[k];
+            d->recovery.n_fruitless_at[n] = d->recovery.n_fruitless_at[k];
             d->seats[n++] = old[k];
         }
-    memset(&d->n_fruitless[n], 0, (size_t)(d->n_seats - n) * sizeof(*d->n_fruitless));
+    memset(&d->recovery.n_fruitless_at[n], 0,
+           (size_t)(d->n_seats - n) * sizeof(*d->recovery.n_fruitless_at));
     next = n;
     for (int k = 1; k < d->n_seats; k++)
         if (old[k].is_taken && (k >= d->n_ranks || !recover_is_ready(&old[k])))
@@ -155,7 +156,7 @@ static void remove_lost(struct driver *d, const struct cause *c)
     int is_here = !strcmp(s->host_id, d->o.host_id);
     say_lost(d, c->rank, is_here ? s->pid : 0, c->step, c->text);
     if (conn->state == CONN_MEMBER)
-        end_send_abort(d, c, conn, 0);
+        end_send_abort(d, c->text, conn, 0);
     conn->rank = -1;
     seat_clear(d, c->rank);
 }
@@ -169,7 +170,7 @@ void recover_farewell(struct driver *d, struct conn *c, const char *text)
     arena_init(&a);
     stop.outcome = WIRE__OUTCOME__OUTCOME_STOPPED;
     stop.text = msg_text(&a, text, MSG_MAX_TEXT);
-    m.generation = d->generation;
+    m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_STOP;
     m.stop = &stop;
     driver_send(d, c, &m);
@@ -202,11 +203,12 @@ static void let_go(struct driver *d)
         if (!s->leaving)
             continue;
         char *who = driver_label(d, k);
-        struct cause c = {.rank = k, .code = ERR_CANCELED, .phase = PHASE_COUNT, .step = d->step};
+        struct cause c = {
+            .rank = k, .code = ERR_CANCELED, .phase = PHASE_COUNT, .step = d->run.step};
         c.text = xasprintf("%s %s", who, s->leaving);
-        queue_log(&d->out, LOG_INFO, "%s, after step %lld", c.text, (long long)d->step);
+        queue_log(&d->out, LOG_INFO, "%s, after step %lld", c.text, (long long)d->run.step);
         note_first_cause(d, &c);
-        say_lost(d, k, 0, d->step, c.text);
+        say_lost(d, k, 0, d->run.step, c.text);
         recover_farewell(d, s->conn,
                          s->is_drained ? "drained by the operator of the driver"
                                        : "stopped: its place in the job is free now");
@@ -233,7 +235,7 @@ static int64_t last_candidate_ms(const struct driver *d)
 /* Who came in time may open its data in peace. */
 int64_t recover_deadline(const struct driver *d)
 {
-    if (d->n_stops > 0)
+    if (d->ending.n_stops > 0)
         return d->now_ms;
     return max_i64(d->recovery.wait_until_ms, last_candidate_ms(d));
 }
@@ -273,7 +275,7 @@ static void say_waiting(struct driver *d, int n)
 
 void recover_try(struct driver *d)
 {
-    if (d->now_ms < d->recovery.settled_ms && d->n_stops == 0)
+    if (d->now_ms < d->recovery.settled_ms && d->ending.n_stops == 0)
         return;
     let_go(d);
     fill_seats(d);
@@ -282,7 +284,8 @@ void recover_try(struct driver *d)
         go_on(d);
     else if (d->now_ms < recover_deadline(d))
         say_waiting(d, n);
-    else if (n >= recover_min_ranks(d) || d->n_stops > 0) /* to stop in order, any number will do */
+    else if (n >= recover_min_ranks(d) ||
+             d->ending.n_stops > 0) /* to stop in order, any number will do */
         go_on_with_fewer(d);
     else
         give_up(d);
@@ -295,11 +298,10 @@ static void enter_wait(struct driver *d, int is_orderly)
     int is_enough = recover_n_ready(d) >= recover_min_ranks(d);
     int64_t ms = is_orderly && is_enough ? 0 : d->o.replace_timeout_ms;
     if (d->stage != STAGE_WAIT) {
-        d->next_missing_ms = d->now_ms + MISSING_LINE_MS;
+        d->gather.next_missing_ms = d->now_ms + MISSING_LINE_MS;
         d->recovery.is_wait_said = 0;
     }
-    d->stage = STAGE_WAIT;
-    d->stage_ms = d->now_ms;
+    stage_enter(d, STAGE_WAIT);
     d->recovery.wait_until_ms = d->now_ms + ms;
     d->recovery.is_orderly = ms == 0 && d->o.replace_timeout_ms > 0;
     recover_try(d);
@@ -313,7 +315,7 @@ static int is_fruitless(struct driver *d, const struct cause *c)
     if (d->stage == STAGE_WAIT)
         return 0;
     d->recovery.n_fruitless++;
-    return ++d->n_fruitless[max_i64(c->rank, 0)] > MOST_FRUITLESS ||
+    return ++d->recovery.n_fruitless_at[max_i64(c->rank, 0)] > MOST_FRUITLESS ||
            d->recovery.n_fruitless > MOST_FRUITLESS + d->n_seats;
 }
 
@@ -322,7 +324,7 @@ static void note_progress(struct driver *d)
     struct recovery *r = &d->recovery;
     if (d->stage >= STAGE_TRAIN)
         r->resume = d->stage;
-    r->is_midstep |= d->stage == STAGE_TRAIN && d->n_answers < d->n_ranks;
+    r->is_midstep |= d->stage == STAGE_TRAIN && d->formation.n_answers < d->n_ranks;
     for (int k = 0; k < d->n_ranks; k++)
         r->newest_step = max_i64(r->newest_step, d->seats[k].at.step);
 }
@@ -357,7 +359,7 @@ int recover_from(struct driver *d, const struct cause *c, char **why_not)
         remove_lost(d, c);
     settle(d);
     if (d->stage != STAGE_WAIT) {
-        end_send_abort(d, c, NULL, 1);
+        end_send_abort(d, c->text, NULL, 1);
         queue_abort(&d->out);
     }
     end_forget_pending(d);
@@ -376,13 +378,13 @@ static void say_recovered(struct driver *d)
     r->since_ns = 0;
     queue_log(&d->out, LOG_INFO,
               "recovered after %.2f s: generation %lld, %d rank%s, %lld step%s lost", seconds,
-              (long long)d->generation, d->n_ranks, d->n_ranks == 1 ? "" : "s",
+              (long long)d->formation.generation, d->n_ranks, d->n_ranks == 1 ? "" : "s",
               (long long)r->steps_lost, r->steps_lost == 1 ? "" : "s");
     driver_event(d, &(struct session_event){.kind = EVENT_RECOVERED,
                                             .rank = -1,
-                                            .step = d->step,
+                                            .step = d->run.step,
                                             .phase = PHASE_COUNT,
-                                            .generation = d->generation,
+                                            .generation = d->formation.generation,
                                             .n_ranks = d->n_ranks,
                                             .seconds = seconds,
                                             .steps_lost = r->steps_lost});
@@ -392,9 +394,9 @@ static void say_recovered(struct driver *d)
 void recover_formed(struct driver *d)
 {
     struct recovery *r = &d->recovery;
-    d->has_formed = 1;
-    d->formed_ms = d->now_ms;
-    r->steps_lost = max_i64(r->is_midstep, r->newest_step - d->step);
+    d->formation.has_formed = 1;
+    d->formation.formed_ms = d->now_ms;
+    r->steps_lost = max_i64(r->is_midstep, r->newest_step - d->run.step);
     if (r->resume != STAGE_TRAIN)
         say_recovered(d);
 }
@@ -402,8 +404,15 @@ void recover_formed(struct driver *d)
 void recover_done(struct driver *d)
 {
     d->recovery.n_fruitless = 0;
-    memset(d->n_fruitless, 0, (size_t)d->n_seats * sizeof(*d->n_fruitless));
+    memset(d->recovery.n_fruitless_at, 0, (size_t)d->n_seats * sizeof(*d->recovery.n_fruitless_at));
     say_recovered(d);
+}
+
+void recover_fini(struct driver *d)
+{
+    free(d->recovery.n_fruitless_at);
+    free(d->recovery.cause.text);
+    free(d->recovery.cause.host);
 }
 
 /* ---- leaving and joining in order ---- */
@@ -413,12 +422,12 @@ int recover_wants_regroup(const struct driver *d)
     for (int k = 1; k < d->n_ranks; k++)
         if (d->seats[k].leaving)
             return 1;
-    return d->now_ms - d->formed_ms >= d->o.join_interval_ms && d->n_ranks < n_wanted(d);
+    return d->now_ms - d->formation.formed_ms >= d->o.join_interval_ms && d->n_ranks < n_wanted(d);
 }
 
 void recover_ask_regroup(struct driver *d)
 {
-    if (d->stage == STAGE_TRAIN && d->n_answers == 0 && recover_wants_regroup(d))
+    if (d->stage == STAGE_TRAIN && d->formation.n_answers == 0 && recover_wants_regroup(d))
         queue_put(&d->out, &(struct action){.kind = ACTION_REQUEST, .request = REQUEST_REGROUP});
 }
 

@@ -44,7 +44,7 @@ static const char *differing_tensor(const struct report *a, const struct report 
 /* The answer that has the tensors of this one: its own, or an equal one's (driver_report.c). */
 static const struct report *detailed(const struct driver *d, const struct report *r)
 {
-    const struct report *first = d->seats[d->first_answer].answer;
+    const struct report *first = d->seats[d->formation.first_answer].answer;
     return hash_equal(r->epoch.replica, first->epoch.replica) ? first : r;
 }
 

@@ -16,7 +16,7 @@ static void note_step(struct driver *d, const struct report *r)
                                    .progress = {.epoch = r->step.epoch,
                                                 .n_epochs = d->o.n_epochs,
                                                 .step = r->step.step,
-                                                .steps_per_epoch = d->steps_per_epoch,
+                                                .steps_per_epoch = d->run.steps_per_epoch,
                                                 .loss = r->step.loss,
                                                 .samples_per_second = r->step.samples_per_second}});
     recover_done(d);
@@ -29,12 +29,12 @@ static void say_first_step(struct driver *d)
     double *rss = xcalloc((size_t)d->n_ranks, sizeof(*rss));
     for (int k = 0; k < d->n_ranks; k++)
         rss[k] = d->seats[k].rss_mib;
-    d->is_first_step_said = 1;
+    d->run.is_first_step_said = 1;
     driver_event(d, &(struct session_event){.kind = EVENT_FIRST_STEP,
                                             .rank = -1,
                                             .step = -1,
                                             .phase = PHASE_COUNT,
-                                            .seconds = d->first_step_s,
+                                            .seconds = d->run.first_step_s,
                                             .n_ranks = d->n_ranks,
                                             .per_rank = rss});
 }
@@ -42,10 +42,10 @@ static void say_first_step(struct driver *d)
 void run_stepped(struct driver *d, int rank, double rss_mib)
 {
     struct seat *s = &d->seats[rank];
-    if (d->is_first_step_said)
+    if (d->run.is_first_step_said)
         return;
     if (rank == 0 && !s->has_stepped)
-        d->first_step_s = 1e-9 * (double)(d->now_ns - d->o.start_ns);
+        d->run.first_step_s = 1e-9 * (double)(d->now_ns - d->o.start_ns);
     if (!s->has_stepped)
         s->rss_mib = rss_mib;
     s->has_stepped = 1;
@@ -56,7 +56,7 @@ void run_stepped(struct driver *d, int rank, double rss_mib)
 void run_moved(struct driver *d, int rank, const struct progress *p)
 {
     struct seat *s = &d->seats[rank];
-    if (p->generation != d->generation)
+    if (p->generation != d->formation.generation)
         return;
     if (rank == 0 && end_is_saving(d) && p->phase != PHASE_CHECKPOINT)
         for (int k = 0; k < d->n_ranks; k++) /* who waited for the disk has not been idle */
@@ -104,34 +104,24 @@ static void note_fault(struct driver *d, int rank, const struct report *r)
     free(who);
 }
 
-static const struct {
-    enum report_kind wanted;
-    void (*done)(struct driver *d); /* all have answered */
-} stages[STAGE_COUNT] = {
-    [STAGE_PREPARE] = {REPORT_PREPARED, form_connect},
-    [STAGE_FORM] = {REPORT_FORMED, run_formed},
-    [STAGE_TRAIN] = {REPORT_EPOCH, run_epoch_done},
-    [STAGE_VALIDATE] = {REPORT_VALIDATED, run_validated},
-    [STAGE_CHECKPOINT] = {REPORT_CHECKPOINT, run_checkpoint_done},
-};
-
 /* The answer names the epoch or the step that the command named. */
 static int is_of_this_command(const struct driver *d, const struct report *r)
 {
     if (r->kind == REPORT_EPOCH)
-        return r->epoch.epoch == d->epoch;
+        return r->epoch.epoch == d->run.epoch;
     if (r->kind == REPORT_CHECKPOINT)
-        return r->checkpoint.step == d->step;
-    return r->kind != REPORT_VALIDATED || r->validated.epoch == d->epoch;
+        return r->checkpoint.step == d->run.step;
+    return r->kind != REPORT_VALIDATED || r->validated.epoch == d->run.epoch;
 }
 
 /* Equal replicas have equal tensors: thousands of ranks' lists need not wait here for the last. */
 static void slim(struct driver *d, int rank, struct report *r)
 {
-    if (d->n_answers == 0)
-        d->first_answer = rank;
+    if (d->formation.n_answers == 0)
+        d->formation.first_answer = rank;
     else if (r->kind == REPORT_EPOCH &&
-             hash_equal(r->epoch.replica, d->seats[d->first_answer].answer->epoch.replica))
+             hash_equal(r->epoch.replica,
+                        d->seats[d->formation.first_answer].answer->epoch.replica))
         report_drop_tensors(r);
 }
 
@@ -139,7 +129,7 @@ static void slim(struct driver *d, int rank, struct report *r)
 static void take_answer(struct driver *d, int rank, struct report *r)
 {
     struct seat *s = &d->seats[rank];
-    if (r->kind != stages[d->stage].wanted || s->answer || !is_of_this_command(d, r)) {
+    if (r->kind != stage_answer(d->stage) || s->answer || !is_of_this_command(d, r)) {
         end_misbehaved(d, rank, "unexpected report \"%s\"", report_name(r->kind));
         report_free(r);
         return;
@@ -150,8 +140,8 @@ static void take_answer(struct driver *d, int rank, struct report *r)
     s->at.phase = PHASE_IDLE;
     if (rank == 0)
         d->is_engine_busy = 0;
-    if (++d->n_answers == d->n_ranks)
-        stages[d->stage].done(d);
+    if (++d->formation.n_answers == d->n_ranks)
+        stage_done(d);
 }
 
 /* From whom is in no formation yet. */
@@ -177,7 +167,7 @@ static void digest_outside(struct driver *d, int rank, struct report *r)
 static void digest_past(struct driver *d, int rank, struct report *r)
 {
     if (r->kind == REPORT_CHECKPOINT && rank == 0)
-        run_note_checkpoint(d, rank, r);
+        run_note_checkpoint(d, r);
     else if (r->kind == REPORT_FAULT && !r->fault.is_consequence)
         note_fault(d, rank, r);
     report_free(r);
@@ -185,15 +175,15 @@ static void digest_past(struct driver *d, int rank, struct report *r)
 
 void run_digest(struct driver *d, int rank, struct report *r)
 {
-    int is_past = d->stage == STAGE_WAIT || r->generation < d->generation;
+    int is_past = d->stage == STAGE_WAIT || r->generation < d->formation.generation;
     if (r->kind == REPORT_STOPPED && rank == 0)
-        d->is_engine_stopped = 1;
+        d->ending.is_engine_stopped = 1;
     if (r->kind == REPORT_INJECT) {
         inject_happens(d, rank, r);
         report_free(r);
     } else if (r->kind == REPORT_CHECKPOINT && r->checkpoint.is_unasked && rank == 0) {
         if (d->stage < STAGE_OVER)
-            run_note_checkpoint(d, rank, r); /* written beside whatever is going on */
+            run_note_checkpoint(d, r); /* written beside whatever is going on */
         report_free(r);
     } else if (d->stage >= STAGE_ENDING) {
         report_free(r);

@@ -16,63 +16,64 @@
 
 int run_nothing_to_do(const struct driver *d, int64_t step)
 {
-    return step / d->steps_per_epoch >= d->o.n_epochs ||
+    return step / d->run.steps_per_epoch >= d->o.n_epochs ||
            (d->o.max_steps > 0 && step >= d->o.max_steps);
 }
 
 /* All that the job asks for is trained. */
 static int is_complete(const struct driver *d)
 {
-    return d->last.end == EPOCH_MAX_STEPS || run_nothing_to_do(d, d->step);
+    return d->run.last.end == EPOCH_MAX_STEPS || run_nothing_to_do(d, d->run.step);
 }
 
 static void begin_epoch(struct driver *d)
 {
-    struct cmd *c = cmd_new(CMD_TRAIN, d->generation);
+    struct cmd *c = cmd_new(CMD_TRAIN, d->formation.generation);
     /* Broken off after its last step, which not all knew of: its end is still to be told. */
-    int is_at_end = d->is_epoch_open && d->step == d->epoch * d->steps_per_epoch;
+    int is_at_end = d->run.is_epoch_open && d->run.step == d->run.epoch * d->run.steps_per_epoch;
     if (!is_at_end)
-        d->epoch = d->step / d->steps_per_epoch + 1;
-    d->is_epoch_open = 1;
-    c->train.epoch = d->epoch;
-    command_stage(d, STAGE_TRAIN, PHASE_LOAD);
+        d->run.epoch = d->run.step / d->run.steps_per_epoch + 1;
+    d->run.is_epoch_open = 1;
+    c->train.epoch = d->run.epoch;
+    stage_begin(d, STAGE_TRAIN, PHASE_LOAD);
     for (int k = 0; k < d->n_ranks; k++)
-        d->seats[k].at.step = d->step;
-    command_all(d, c);
+        d->seats[k].at.step = d->run.step;
+    stage_tell_all(d, c);
 }
 
 static void stop_politely(struct driver *d)
 {
     const char *how = d->o.how_to_resume;
-    if (d->save_error)
+    if (d->run.save_error)
         end_stop(d, WIRE__OUTCOME__OUTCOME_FAILED, STATUS_FAILED,
                  "stopped by %s after step %lld, and the checkpoint could not be written: %s",
-                 d->stop_why, (long long)d->step, d->save_error);
+                 d->ending.stop_why, (long long)d->run.step, d->run.save_error);
     else
         end_stop(d, WIRE__OUTCOME__OUTCOME_STOPPED, STATUS_STOPPED,
-                 "stopped by %s after step %lld (epoch %lld)%s%s", d->stop_why, (long long)d->step,
-                 (long long)d->last.epoch, how ? "; resume with: " : "", how ? how : "");
+                 "stopped by %s after step %lld (epoch %lld)%s%s", d->ending.stop_why,
+                 (long long)d->run.step, (long long)d->run.last.epoch, how ? "; resume with: " : "",
+                 how ? how : "");
 }
 
 static void begin_validation(struct driver *d)
 {
-    struct cmd *c = cmd_new(CMD_VALIDATE, d->generation);
-    c->validate.epoch = d->epoch;
-    command_stage(d, STAGE_VALIDATE, PHASE_VALIDATE);
-    command_all(d, c);
+    struct cmd *c = cmd_new(CMD_VALIDATE, d->formation.generation);
+    c->validate.epoch = d->run.epoch;
+    stage_begin(d, STAGE_VALIDATE, PHASE_VALIDATE);
+    stage_tell_all(d, c);
 }
 
 /* The last one is to be on disk before the next thing happens. */
 static void begin_checkpoint(struct driver *d)
 {
-    struct cmd *c = cmd_new(CMD_CHECKPOINT, d->generation);
-    c->checkpoint.step = d->step;
-    c->checkpoint.is_last = d->is_saving_last = d->is_final || d->n_stops > 0;
-    command_stage(d, STAGE_CHECKPOINT, PHASE_CHECKPOINT);
-    command_all(d, c);
+    struct cmd *c = cmd_new(CMD_CHECKPOINT, d->formation.generation);
+    c->checkpoint.step = d->run.step;
+    c->checkpoint.is_last = d->run.is_saving_last = d->run.is_final || d->ending.n_stops > 0;
+    stage_begin(d, STAGE_CHECKPOINT, PHASE_CHECKPOINT);
+    stage_tell_all(d, c);
 }
 
-void run_formed(struct driver *d)
+void done_form(struct driver *d)
 {
     int64_t step = d->seats[0].answer->formed.step;
     for (int k = 1; k < d->n_ranks; k++) {
@@ -83,14 +84,15 @@ void run_formed(struct driver *d)
             return;
         }
     }
-    d->step = step;
-    driver_event(d, &(struct session_event){.kind = EVENT_FORM,
-                                            .rank = -1,
-                                            .step = step,
-                                            .phase = PHASE_COUNT,
-                                            .generation = d->generation,
-                                            .n_ranks = d->n_ranks,
-                                            .seconds = 1e-9 * (double)(d->now_ns - d->form_ns)});
+    d->run.step = step;
+    driver_event(
+        d, &(struct session_event){.kind = EVENT_FORM,
+                                   .rank = -1,
+                                   .step = step,
+                                   .phase = PHASE_COUNT,
+                                   .generation = d->formation.generation,
+                                   .n_ranks = d->n_ranks,
+                                   .seconds = 1e-9 * (double)(d->now_ns - d->formation.since_ns)});
     recover_formed(d);
     if (d->recovery.resume == STAGE_VALIDATE)
         begin_validation(d);
@@ -105,8 +107,8 @@ void run_formed(struct driver *d)
 static void note_epoch(struct driver *d)
 {
     const struct report *r = d->seats[0].answer;
-    d->step = r->epoch.step;
-    d->last = (struct session_epoch){
+    d->run.step = r->epoch.step;
+    d->run.last = (struct session_epoch){
         .epoch = r->epoch.epoch,
         .step = r->epoch.step,
         .end = r->epoch.end,
@@ -122,7 +124,7 @@ static void note_epoch(struct driver *d)
         .n_skipped = r->epoch.n_skipped,
         .loss_scale = r->epoch.loss_scale,
     };
-    d->is_last_said = d->is_epoch_open = 0;
+    d->run.is_last_said = d->run.is_epoch_open = 0;
     for (int k = 0; k < d->n_ranks; k++) {
         const struct report *e = d->seats[k].answer;
         run_stepped(d, k, e->epoch.rss_mib);
@@ -138,11 +140,11 @@ static void note_nonfinite(struct driver *d)
         k++;
     const char *note = d->seats[k].answer->epoch.note;
     char *who = driver_label(d, k);
-    d->nonfinite_rank = note ? k : -1;
-    d->nonfinite =
-        note ? xasprintf("step %lld was not applied: %s: %s", (long long)d->step, who, note)
+    d->run.nonfinite_rank = note ? k : -1;
+    d->run.nonfinite =
+        note ? xasprintf("step %lld was not applied: %s: %s", (long long)d->run.step, who, note)
              : xasprintf("step %lld was not applied: the loss or a gradient is not finite",
-                         (long long)d->step);
+                         (long long)d->run.step);
     free(who);
 }
 
@@ -153,47 +155,48 @@ static void finish(struct driver *d)
     double *peak = xcalloc((size_t)d->n_ranks, sizeof(*peak));
     for (int k = 0; k < d->n_ranks; k++)
         peak[k] = d->seats[k].peak_rss_mib;
-    if (d->save_error) {
+    if (d->run.save_error) {
         free(peak);
         end_stop(d, WIRE__OUTCOME__OUTCOME_FAILED, STATUS_FAILED,
                  "trained to step %lld, but the final checkpoint could not be written: %s",
-                 (long long)d->step, d->save_error);
+                 (long long)d->run.step, d->run.save_error);
         return;
     }
     driver_event(d, &(struct session_event){.kind = EVENT_DONE,
                                             .rank = -1,
-                                            .step = d->step,
+                                            .step = d->run.step,
                                             .phase = PHASE_COUNT,
                                             .n_ranks = d->n_ranks,
                                             .per_rank = peak,
-                                            .epoch = d->last,
+                                            .epoch = d->run.last,
                                             .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)});
     end_stop(d, WIRE__OUTCOME__OUTCOME_FINISHED, STATUS_OK, "finished: epoch %lld, step %lld",
-             (long long)d->last.epoch, (long long)d->step);
+             (long long)d->run.last.epoch, (long long)d->run.step);
 }
 
 /* Training cannot go on; the state before the step that went wrong has been written. */
 static void fail_nonfinite(struct driver *d)
 {
-    struct cause c = {.rank = d->nonfinite_rank,
+    struct cause c = {.rank = d->run.nonfinite_rank,
                       .code = ERR_NUMERIC,
                       .phase = PHASE_UPDATE, /* which refused the step */
-                      .step = d->step};
-    if (d->saved_step == d->step && d->saved_path)
-        end_accuse(d, c, 0, "%s; the state before it is in %s", d->nonfinite, d->saved_path);
+                      .step = d->run.step};
+    if (d->run.saved_step == d->run.step && d->run.saved_path)
+        end_accuse(d, c, 0, "%s; the state before it is in %s", d->run.nonfinite,
+                   d->run.saved_path);
     else
-        end_accuse(d, c, 0, "%s; its state before could not be written: %s", d->nonfinite,
-                   d->save_error ? d->save_error : "no checkpoint was reported");
+        end_accuse(d, c, 0, "%s; its state before could not be written: %s", d->run.nonfinite,
+                   d->run.save_error ? d->run.save_error : "no checkpoint was reported");
 }
 
 /* An epoch, its validation and its checkpoint are done. */
 static void next_epoch(struct driver *d)
 {
-    if (d->nonfinite)
+    if (d->run.nonfinite)
         fail_nonfinite(d);
     else if (is_complete(d))
         finish(d);
-    else if (d->is_final || d->n_stops > 0)
+    else if (d->run.is_final || d->ending.n_stops > 0)
         stop_politely(d);
     else if (recover_wants_regroup(d))
         recover_regroup(d);
@@ -203,32 +206,33 @@ static void next_epoch(struct driver *d)
 
 static void after_validation(struct driver *d)
 {
-    int is_last = d->is_final || d->n_stops > 0;
+    int is_last = d->run.is_final || d->ending.n_stops > 0;
     run_say_epoch(d);
-    d->is_final = is_last;
-    if (d->saved_step == d->step ||
-        (!is_last && !is_epoch_due(d->epoch, d->o.checkpoint_every_epochs))) {
+    d->run.is_final = is_last;
+    if (d->run.saved_step == d->run.step ||
+        (!is_last && !is_epoch_due(d->run.epoch, d->o.checkpoint_every_epochs))) {
         next_epoch(d);
         return;
     }
     begin_checkpoint(d);
 }
 
-void run_epoch_done(struct driver *d)
+void done_train(struct driver *d)
 {
     const struct report *own = d->seats[0].answer;
     int k = replicas_differing_end(d);
-    if (own->epoch.end == EPOCH_WHOLE && own->epoch.step != d->epoch * d->steps_per_epoch) {
+    if (own->epoch.end == EPOCH_WHOLE && own->epoch.step != d->run.epoch * d->run.steps_per_epoch) {
         end_misbehaved(d, 0, "a whole epoch %lld ended at step %lld, want %lld",
-                       (long long)d->epoch, (long long)own->epoch.step,
-                       (long long)(d->epoch * d->steps_per_epoch));
+                       (long long)d->run.epoch, (long long)own->epoch.step,
+                       (long long)(d->run.epoch * d->run.steps_per_epoch));
         return;
     }
     if (k > 0) {
         const struct report *r = d->seats[k].answer;
         end_misbehaved(d, k, "it ended epoch %lld at step %lld (%s), rank 0 at step %lld (%s)",
-                       (long long)d->epoch, (long long)r->epoch.step, epoch_end_name(r->epoch.end),
-                       (long long)own->epoch.step, epoch_end_name(own->epoch.end));
+                       (long long)d->run.epoch, (long long)r->epoch.step,
+                       epoch_end_name(r->epoch.end), (long long)own->epoch.step,
+                       epoch_end_name(own->epoch.end));
         return;
     }
     recover_done(d);
@@ -237,24 +241,25 @@ void run_epoch_done(struct driver *d)
     if (!replicas_are_equal(d))
         return;
     if (own->epoch.end == EPOCH_REGROUP) {
-        d->step = own->epoch.step;
+        d->run.step = own->epoch.step;
         recover_regroup(d); /* even if nobody wants it any more: Prepare ends the request */
         return;
     }
-    if (d->last.end == EPOCH_NONFINITE)
+    if (d->run.last.end == EPOCH_NONFINITE)
         note_nonfinite(d);
-    int is_cut =
-        d->nonfinite || (!is_complete(d) && (d->n_stops > 0 || d->last.end == EPOCH_STOPPED));
-    d->is_final = is_cut || is_complete(d);
+    int is_cut = d->run.nonfinite ||
+                 (!is_complete(d) && (d->ending.n_stops > 0 || d->run.last.end == EPOCH_STOPPED));
+    d->run.is_final = is_cut || is_complete(d);
     if (!is_cut && d->seats[0].opened->opened.n_validation > 0 &&
-        (is_epoch_due(d->epoch, d->o.validate_every) || (d->is_final && d->o.validate_every > 0))) {
+        (is_epoch_due(d->run.epoch, d->o.validate_every) ||
+         (d->run.is_final && d->o.validate_every > 0))) {
         begin_validation(d);
         return;
     }
     after_validation(d);
 }
 
-void run_validated(struct driver *d)
+void done_validate(struct driver *d)
 {
     recover_done(d);
     double loss_sum = 0;
@@ -268,58 +273,64 @@ void run_validated(struct driver *d)
     }
     int64_t want = d->seats[0].opened->opened.n_validation;
     if (n_samples != want) {
-        end_accuse(d,
-                   (struct cause){
-                       .rank = 0, .code = ERR_NUMERIC, .phase = PHASE_VALIDATE, .step = d->step},
-                   0, "validation saw %lld samples, the set has %lld", (long long)n_samples,
-                   (long long)want);
+        end_accuse(
+            d,
+            (struct cause){
+                .rank = 0, .code = ERR_NUMERIC, .phase = PHASE_VALIDATE, .step = d->run.step},
+            0, "validation saw %lld samples, the set has %lld", (long long)n_samples,
+            (long long)want);
         return;
     }
-    d->last.is_validated = 1;
+    d->run.last.is_validated = 1;
     if (n_nonfinite > 0)
         queue_log(&d->out, LOG_WARN, "validation: the loss of %lld of %lld samples is not finite",
                   (long long)n_nonfinite, (long long)n_samples);
-    d->last.validation_loss = n_nonfinite > 0 ? NAN : loss_sum / (double)n_samples;
-    d->last.validation_accuracy = (double)n_correct / (double)n_samples;
+    d->run.last.validation_loss = n_nonfinite > 0 ? NAN : loss_sum / (double)n_samples;
+    d->run.last.validation_accuracy = (double)n_correct / (double)n_samples;
     after_validation(d);
 }
 
 void run_say_epoch(struct driver *d)
 {
-    if (d->last.epoch == 0 || d->is_last_said)
+    if (d->run.last.epoch == 0 || d->run.is_last_said)
         return;
-    d->is_last_said = 1;
+    d->run.is_last_said = 1;
     driver_event(d, &(struct session_event){.kind = EVENT_EPOCH,
                                             .rank = -1,
-                                            .step = d->last.step,
+                                            .step = d->run.last.step,
                                             .phase = PHASE_COUNT,
-                                            .epoch = d->last});
+                                            .epoch = d->run.last});
+}
+
+void run_fini(struct driver *d)
+{
+    free(d->run.saved_path);
+    free(d->run.save_error);
+    free(d->run.nonfinite);
 }
 
 /* ---- checkpoints ---- */
 
-static void checkpoint_failed(struct driver *d, int rank, const struct report *r)
+static void checkpoint_failed(struct driver *d, const struct report *r)
 {
     char *text = xasprintf("the checkpoint of step %lld could not be written: %s",
                            (long long)r->checkpoint.step, r->checkpoint.error);
     queue_log(&d->out, LOG_ERROR, "%s", text);
     driver_event(d, &(struct session_event){.kind = EVENT_ERROR,
-                                            .rank = rank,
                                             .step = r->checkpoint.step,
                                             .phase = PHASE_CHECKPOINT,
                                             .text = text});
 }
 
-void run_note_checkpoint(struct driver *d, int rank, const struct report *r)
+void run_note_checkpoint(struct driver *d, const struct report *r)
 {
     if (r->checkpoint.error) {
-        checkpoint_failed(d, rank, r);
+        checkpoint_failed(d, r);
     } else if (r->checkpoint.path) {
-        d->saved_step = r->checkpoint.step;
-        free(d->saved_path);
-        d->saved_path = xstrdup(r->checkpoint.path);
+        d->run.saved_step = r->checkpoint.step;
+        free(d->run.saved_path);
+        d->run.saved_path = xstrdup(r->checkpoint.path);
         driver_event(d, &(struct session_event){.kind = EVENT_CHECKPOINT,
-                                                .rank = rank,
                                                 .step = r->checkpoint.step,
                                                 .phase = PHASE_COUNT,
                                                 .text = xstrdup(r->checkpoint.path),
@@ -328,17 +339,15 @@ void run_note_checkpoint(struct driver *d, int rank, const struct report *r)
     }
 }
 
-void run_checkpoint_done(struct driver *d)
+void done_checkpoint(struct driver *d)
 {
     recover_done(d);
-    for (int k = 0; k < d->n_ranks; k++) {
-        const struct report *r = d->seats[k].answer;
-        run_note_checkpoint(d, k, r);
-        if (r->checkpoint.error && !d->save_error &&
-            (d->is_final || d->n_stops > 0)) /* an earlier one: the job goes on */
-            d->save_error = xstrdup(r->checkpoint.error);
-    }
-    if (!d->is_saving_last && d->n_stops > 0 && d->saved_step != d->step)
+    const struct report *own = d->seats[0].answer;
+    run_note_checkpoint(d, own);
+    if (own->checkpoint.error && !d->run.save_error &&
+        (d->run.is_final || d->ending.n_stops > 0)) /* after an earlier one the job goes on */
+        d->run.save_error = xstrdup(own->checkpoint.error);
+    if (!d->run.is_saving_last && d->ending.n_stops > 0 && d->run.saved_step != d->run.step)
         begin_checkpoint(d); /* it became the last one while the state was copied */
     else
         next_epoch(d);

@@ -56,9 +56,9 @@ void driver_summary(const struct driver *d, int64_t now_ns, struct status *out)
     *out = (struct status){
         .stage = stage_name(d->stage),
         .stage_s = 1e-3 * (double)(now_ms - d->stage_ms),
-        .generation = d->generation,
-        .epoch = d->epoch,
-        .step = max_i64(d->step, d->seats[0].at.step),
+        .generation = d->formation.generation,
+        .epoch = d->run.epoch,
+        .step = max_i64(d->run.step, d->seats[0].at.step),
         .n_ranks = d->n_ranks,
         .n_here = d->n_here,
     };

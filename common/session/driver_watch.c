@@ -27,7 +27,7 @@ static const struct ring_head *head_of(const struct driver *d, int rank)
 {
     static const struct ring_head none;
     const struct ring_head *h = &d->seats[rank].at.head;
-    return h->generation == d->generation ? h : &none;
+    return h->generation == d->formation.generation ? h : &none;
 }
 
 static int is_missing(const struct driver *d, int rank)
@@ -65,7 +65,7 @@ static int64_t n_left_out(const struct driver *d, const struct watch_view *v, in
 {
     const struct seat *s = &d->seats[rank];
     if (d->stage != STAGE_TRAIN || is_missing(d, rank) || v->waiting < 0 ||
-        s->told_ms <= s->answered_ms || s->at.head.generation != d->generation)
+        s->told_ms <= s->answered_ms || s->at.head.generation != d->formation.generation)
         return 0;
     return max_i64(0, head_of(d, v->waiting)->at.number - s->at.head.n_handed);
 }
@@ -285,7 +285,7 @@ static void warn(struct driver *d, const struct watch_view *v)
                                             .rank = v->first,
                                             .step = d->stage == STAGE_TRAIN && v->first >= 0
                                                         ? d->seats[v->first].at.step
-                                                        : d->step,
+                                                        : d->run.step,
                                             .phase = PHASE_COUNT,
                                             .text = xstrdup(buf_cstr(&b))});
     buf_fini(&b);
@@ -309,13 +309,13 @@ void watch_check(struct driver *d)
     int64_t due = end_stage_deadline(d);
     int is_half = due != INT64_MAX && d->now_ms >= due - end_deadline_ms(d) / 2;
     if (!is_half && long_silent(d) < 0) {
-        d->is_warned = 0;
+        d->watch.is_warned = 0;
         return;
     }
     struct watch_view v = is_half ? watch_look(d) : look_for_silence(d);
-    if (!d->is_warned)
+    if (!d->watch.is_warned)
         warn(d, &v);
-    d->is_warned = 1;
+    d->watch.is_warned = 1;
 }
 
 /* ---- ranks that do not agree ---- */

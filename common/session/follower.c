@@ -25,7 +25,7 @@ static void check_over(struct follower *f)
     f->stage = STAGE_OVER;
     queue_put(&f->out, &(struct action){.kind = ACTION_FINISHED,
                                         .finished = {.status = f->status,
-                                                     .retry = f->retry,
+                                                     .retry = f->retry && f->is_engine_stopped,
                                                      .is_engine_stuck = !f->is_engine_stopped,
                                                      .text = xstrdup(f->text)}});
 }

@@ -105,6 +105,19 @@ class Refusals(dp.Case):
                                  prefix=("unshare", "--net", "sh", "-c", script, "sh"))
         self.assert_exit(follower, REFUSED, "no driver at 127.0.0.1:40000 .*ECONNREFUSED")
 
+    def test_unproven_driver_by_name(self):
+        """A name may lead to another machine, and nothing would prove the driver there: only once
+        connected it is known where (a number in hexadecimal is resolved like a name)."""
+        listen = ("import os, socket, sys; s = socket.create_server(('192.0.2.1', 40000)); "
+                  "os.set_inheritable(s.fileno(), True); os.execvp(sys.argv[1], sys.argv[1:])")
+        script = ("ip addr add 192.0.2.1/32 dev lo && ip link set lo up && "
+                  f'exec python3 -c "{listen}" "$@"')
+        prefix = ("unshare", "--net", "sh", "-c", script, "sh")
+        if subprocess.run([*prefix, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("a network of its own (unshare --net) needs root")
+        follower = self.follower("--wait", "20", host="0xc0000201", port=40000, prefix=prefix)
+        self.assert_exit(follower, USAGE, "the driver at 0xc0000201:40000 is not on this machine")
+
     def test_no_driver_ever(self):
         """Without --once it waits until it is told to stop."""
         follower = self.follower("--wait", "1", port=dp.free_port(), once=False)

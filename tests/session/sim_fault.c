@@ -92,7 +92,8 @@ static int is_drainable(const struct sim *s, int seat)
     const struct driver *d = s->nodes[0].d;
     int is_needed = d->seats[seat].is_member && !d->seats[seat].leaving;
     int least = s->min_ranks ? s->min_ranks : s->n;
-    return d->has_formed && d->n_stops == 0 && (!is_needed || n_ready(d) - 1 >= least);
+    return d->formation.has_formed && d->ending.n_stops == 0 &&
+           (!is_needed || n_ready(d) - 1 >= least);
 }
 
 /* Granted, unless too few would be left, or it is too early or too late. */

@@ -194,10 +194,10 @@ static int64_t longest_ms(const struct sim *s, enum stage stage)
 
 static void check_waiting(struct sim *s, const struct driver *d, int64_t now)
 {
-    if (d->stage != s->stage || d->generation != s->stage_generation ||
+    if (d->stage != s->stage || d->formation.generation != s->stage_generation ||
         s->n_lost != s->stage_lost) {
         s->stage = d->stage;
-        s->stage_generation = d->generation;
+        s->stage_generation = d->formation.generation;
         s->stage_lost = s->n_lost;
         s->stage_since = now;
         s->due_since = 0;
@@ -220,7 +220,8 @@ static int is_due(const struct sim *s, const struct driver *d)
         n_leaving += k < d->n_ranks && seat->leaving;
     }
     int n_more = n_ready - d->n_ranks;
-    int may_join = d->now_ms - d->formed_ms >= JOIN_INTERVAL_MS && n_leaving == 0 && n_more > 0 &&
+    int may_join = d->now_ms - d->formation.formed_ms >= JOIN_INTERVAL_MS && n_leaving == 0 &&
+                   n_more > 0 &&
                    (d->n_ranks < s->n || (d->n_ranks < s->max_ranks && n_more > s->n_spares));
     return d->stage == STAGE_TRAIN && (n_leaving > 0 || may_join);
 }

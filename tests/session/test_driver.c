@@ -1,6 +1,8 @@
 /* driver: a whole job, its deadlines and first causes; sim.h has the combinations. */
 #include "rig.h"
 
+#include <math.h>
+
 static void a_job_runs_to_its_end(void **state)
 {
     static const enum cmd_kind wanted[] = {CMD_PREPARE,    CMD_FORM,  CMD_TRAIN,    CMD_VALIDATE,
@@ -116,6 +118,33 @@ static void deadlines_name_the_missing(void **state)
         assert_string_equal(r.sent[1]->abort->text, rig_event(&r, EVENT_ERROR)->text);
         rig_end(&r, 3);
         assert_int_equal(r.status, STATUS_FAILED);
+        rig_free(&r);
+    }
+}
+
+/* Each rank leaves out of its sum what is not finite; the whole set's loss is none then. */
+static void a_loss_that_is_not_finite_is_told(void **state)
+{
+    (void)state;
+    for (int at = 0; at < 3; at++) {
+        struct rig r;
+        struct driver_options o = rig_options(3);
+        rig_driver(&r, &o);
+        rig_go_to(&r, 3, CMD_VALIDATE);
+        struct cmd *c = r.command;
+        r.command = NULL;
+        for (int k = 0; k < 3; k++) {
+            struct report *p = rig_answer(c);
+            p->validated.n_samples = 4;
+            p->validated.n_nonfinite = k == at;
+            rig_report(&r, k, p);
+        }
+        cmd_free(c);
+        const struct session_epoch *e = &rig_event(&r, EVENT_EPOCH)->epoch;
+        assert_true(e->is_validated);
+        assert_true(isnan(e->validation_loss));
+        assert_true(e->validation_accuracy > 0.7 && e->validation_accuracy < 0.8);
+        assert_logged(&r, "validation: the loss of 1 of 12 samples is not finite");
         rig_free(&r);
     }
 }
@@ -303,6 +332,7 @@ int main(void)
         cmocka_unit_test(a_job_runs_to_its_end),
         cmocka_unit_test(the_step_held_decides_what_is_left),
         cmocka_unit_test(deadlines_name_the_missing),
+        cmocka_unit_test(a_loss_that_is_not_finite_is_told),
         cmocka_unit_test(a_consequence_is_no_first_cause),
         cmocka_unit_test(a_formation_that_hangs_is_tried_again),
         cmocka_unit_test(protocol_is_kept_or_the_job_fails),

@@ -447,6 +447,7 @@ static void an_engine_that_hangs_is_left(void **state)
     rig_wait(&r, 900);
     assert_true(r.is_finished);
     assert_true(r.is_engine_stuck);
+    assert_false(r.retry); /* the process ends: a stuck engine cannot serve another driver */
     rig_free(&r);
 }
 

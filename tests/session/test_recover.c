@@ -118,6 +118,28 @@ static void what_fails_every_time_ends(void **state)
     rig_free(&r);
 }
 
+/* ... but what fails now and then does not: a completed step is a new beginning. */
+static void losses_with_steps_between_do_not_end(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(2);
+    (void)state;
+    o.n_spares = 1;
+    rig_train(&r, &o);
+    for (int conn = 1; conn <= 6; conn++) {
+        rig_come(&r, conn + 1, -1);
+        rig_close(&r, conn);
+        RIG_ALL(&r, CMD_PREPARE, conn - 1, 0, conn + 1);
+        RIG_ALL(&r, CMD_FORM, conn - 1, 0, conn + 1);
+        struct report *step = report_new(REPORT_STEP, conn + 1);
+        step->step.step = conn;
+        rig_report(&r, 0, step);
+        assert_int_equal(rig_count(&r, EVENT_RECOVERED), conn);
+        assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+    }
+    rig_free(&r);
+}
+
 /* ---- joining ---- */
 
 static void ranks_join_up_to_max(void **state)
@@ -308,6 +330,7 @@ int main(void)
         cmocka_unit_test(nobody_comes),
         cmocka_unit_test(a_machine_is_lost_rank_by_rank),
         cmocka_unit_test(what_fails_every_time_ends),
+        cmocka_unit_test(losses_with_steps_between_do_not_end),
         cmocka_unit_test(ranks_join_up_to_max),
         cmocka_unit_test(who_is_ready_in_time_forms_with_the_others),
         cmocka_unit_test(spares_are_kept_before_any_joins),

@@ -130,8 +130,91 @@ static void stops_when_the_checkpoint_is_written(void **state)
     }
 }
 
-/* Another rank's failure leaves rank 0 the time to finish a checkpoint, if it says that it does so;
- * the operator's second signal does not. */
+static void beat(struct rig *r, int conn, enum phase phase)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
+    h.epoch = 1;
+    h.phase = (Wire__Phase)phase;
+    m.generation = 1;
+    m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
+    m.heartbeat = &h;
+    rig_message(r, conn, &m);
+}
+
+/* While rank 0 writes a checkpoint in the middle of training, the others wait for it.  That time
+ * does not count as their standing still. */
+static void waiting_for_the_disk_is_not_idleness(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2); /* a step: 23 s, a checkpoint: 25 s */
+    struct progress p = {.generation = 1, .epoch = 1, .bucket = -1};
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 2, CMD_TRAIN);
+    for (int s = 0; s < 40; s++) {
+        p.phase = s < 20 ? PHASE_CHECKPOINT : PHASE_LOAD;
+        p.step = s < 20 ? 0 : s;
+        driver_progress(r.d, r.now, &p);
+        rig_drain(&r);
+        beat(&r, 1, PHASE_REDUCE);
+        rig_wait(&r, 1000);
+        if (rig_count(&r, EVENT_ERROR))
+            fail_msg("after %d s: %s", s, rig_event(&r, EVENT_ERROR)->text);
+    }
+    for (int s = 0; s < 10 && rig_count(&r, EVENT_ERROR) == 0; s++) { /* now it is late */
+        beat(&r, 1, PHASE_REDUCE);
+        rig_wait(&r, 1000);
+    }
+    assert_has(rig_event(&r, EVENT_ERROR)->text, "no progress for 23 s (cluster.deadlines.step)");
+    rig_free(&r);
+}
+
+/* Rank 0 whose own disk does not answer gets no more time for it when the job ends. */
+static void a_disk_that_hangs_is_not_waited_for(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    struct progress p = {.generation = 1, .epoch = 1, .phase = PHASE_CHECKPOINT, .bucket = -1};
+    (void)state;
+    o.heartbeat_timeout_ms = 100000;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 2, CMD_CHECKPOINT);
+    rig_report(&r, 1, rig_answer(r.command));
+    driver_progress(r.d, r.now, &p);
+    rig_wait(&r, 25500);
+    assert_has(rig_event(&r, EVENT_ERROR)->text, "checkpoint took longer than 25 s");
+    rig_close(&r, 1);
+    rig_wait(&r, 1000);
+    assert_true(r.is_finished);
+    assert_true(r.is_engine_stuck);
+    rig_free(&r);
+}
+
+/* Another rank's failure leaves rank 0 the time to finish a checkpoint, if it says that it writes
+ * one.  The operator's second signal ends that time. */
+static void the_operator_does_not_wait_for_the_disk(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    struct progress p = {.generation = 1, .epoch = 1, .phase = PHASE_CHECKPOINT, .bucket = -1};
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 2, CMD_TRAIN);
+    rig_close(&r, 1);
+    driver_progress(r.d, r.now, &p);
+    rig_wait(&r, 2000);
+    driver_stop(r.d, r.now, "SIGTERM");
+    rig_drain(&r);
+    assert_false(r.is_finished);
+    driver_stop(r.d, r.now, "SIGTERM");
+    rig_drain(&r);
+    assert_true(r.is_finished);
+    assert_true(r.is_engine_stuck);
+    rig_free(&r);
+}
+
+/* As above, without a signal. */
 static void a_failure_waits_for_what_is_written(void **state)
 {
     (void)state;
@@ -279,6 +362,9 @@ int main(void)
         cmocka_unit_test(stops_before_and_at_once),
         cmocka_unit_test(checkpoints_are_written_beside),
         cmocka_unit_test(stops_when_the_checkpoint_is_written),
+        cmocka_unit_test(waiting_for_the_disk_is_not_idleness),
+        cmocka_unit_test(a_disk_that_hangs_is_not_waited_for),
+        cmocka_unit_test(the_operator_does_not_wait_for_the_disk),
         cmocka_unit_test(a_failure_waits_for_what_is_written),
         cmocka_unit_test(checkpoints_may_fail_but_the_last),
         cmocka_unit_test(what_is_saved_is_not_saved_again),

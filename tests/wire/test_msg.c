@@ -257,6 +257,48 @@ static void every_rule_is_enforced(void **state)
     arena_fini(&a);
 }
 
+/* Limits that the program relies on, said once more apart from the rules themselves: an interval of
+ * 0 would send heartbeats without end. */
+static void what_would_do_harm_is_refused(void **state)
+{
+    static const struct {
+        int sample;
+        const char *field;
+        int64_t worst, best; /* refused, taken */
+    } cases[] = {
+        {10, "heartbeat_ms", 9, 10},
+        {10, "heartbeat_ms", 0, 3600000},
+        {10, "heartbeat_timeout_ms", 19, 20},
+        {10, "n_ranks", 0, 1},
+        {10, "rank", -1, 65535},
+        {12, "n_local", 0, 65536},
+        {12, "n_ranks", 65537, 65536},
+        {14, "epoch", 0, 1},
+    };
+    struct arena a;
+    Wire__Control m;
+    struct err err;
+    (void)state;
+    arena_init(&a);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        sample_make(&a, cases[i].sample, &m);
+        const ProtobufCMessage *body = (const ProtobufCMessage *)m.hello;
+        const ProtobufCFieldDescriptor *f =
+            protobuf_c_message_descriptor_get_field_by_name(body->descriptor, cases[i].field);
+        char *at = (char *)(uintptr_t)body + f->offset;
+        for (int is_best = 0; is_best < 2; is_best++) {
+            int64_t v = is_best ? cases[i].best : cases[i].worst;
+            if (f->type == PROTOBUF_C_TYPE_INT64)
+                *(int64_t *)at = v;
+            else
+                *(int32_t *)at = (int32_t)v;
+            if (msg_check(&m, &err) != (is_best ? 0 : ERR_PROTO))
+                fail_msg("%s = %lld", f->name, (long long)v);
+        }
+    }
+    arena_fini(&a);
+}
+
 static void nested_fields_are_checked(void **state)
 {
     struct arena a;
@@ -352,6 +394,7 @@ int main(void)
         cmocka_unit_test(empty_elements_do_not_fill_memory),
         cmocka_unit_test(every_field_has_its_rule),
         cmocka_unit_test(every_rule_is_enforced),
+        cmocka_unit_test(what_would_do_harm_is_refused),
         cmocka_unit_test(nested_fields_are_checked),
         cmocka_unit_test(unknown_fields_are_skipped),
         cmocka_unit_test(texts_are_made_fit),

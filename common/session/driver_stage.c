@@ -1,0 +1,124 @@
+/* The stages of a job: which may follow which, and the commands that begin them.
+ *
+ *   new -> gather -> prepare -> form -> train -> [validate] -> [checkpoint] -> train ... -> ending
+ *                       ^                 |          |             |
+ *                       +------ wait <----+----------+-------------+   a rank was lost, or leaves
+ *
+ * A stage of a formation sends one command to all engines, rank 0's included, and collects one
+ * answer from each.  The last answer decides what comes next (done_prepare, done_form, ...). */
+#include "session/driver_impl.h"
+
+#include "base/util.h"
+
+const char *stage_name(enum stage s)
+{
+    static const char *const names[STAGE_COUNT] = {
+        [STAGE_NEW] = "new",
+        [STAGE_GATHER] = "gather",
+        [STAGE_WAIT] = "wait",
+#define X(KIND, name, ANSWER, deadline) [STAGE_##KIND] = #name,
+        STAGE_LIST(X)
+#undef X
+            [STAGE_ENDING] = "ending",
+        [STAGE_OVER] = "over",
+    };
+    return names[s];
+}
+
+/* ---- moves ---- */
+
+#define TO(name) (1u << STAGE_##name)
+
+/* The stages that follow FORM, in any order: which one depends on what a recovery resumes, and on
+ * what the epoch's end asks for. */
+#define TO_TRAINING (TO(ENDING) - TO(TRAIN))
+
+static const unsigned moves[STAGE_COUNT] = {
+    [STAGE_NEW] = TO(GATHER),
+    [STAGE_GATHER] = TO(PREPARE) | TO(ENDING),
+    [STAGE_WAIT] = TO(WAIT) | TO(PREPARE) | TO(ENDING),
+    [STAGE_PREPARE] = TO(FORM) | TO(WAIT) | TO(ENDING),
+    [STAGE_FORM] = TO_TRAINING | TO(WAIT) | TO(ENDING),
+    [STAGE_ENDING] = TO(OVER),
+};
+
+int stage_may_follow(enum stage from, enum stage to)
+{
+    unsigned next = moves[from];
+    if (from >= STAGE_TRAIN && from < STAGE_ENDING)
+        next = TO_TRAINING | TO(WAIT) | TO(ENDING);
+    return next >> to & 1;
+}
+
+void stage_enter(struct driver *d, enum stage stage)
+{
+    ASSERT(stage_may_follow(d->stage, stage));
+    d->stage = stage;
+    d->stage_ms = d->now_ms;
+}
+
+/* ---- commands ---- */
+
+void stage_begin(struct driver *d, enum stage stage, enum phase phase)
+{
+    stage_enter(d, stage);
+    d->formation.n_answers = 0;
+    d->is_engine_busy = 1;
+    for (int k = 0; k < d->n_ranks; k++) {
+        struct seat *s = &d->seats[k];
+        report_free(s->answer);
+        s->answer = NULL;
+        s->moved_ms = s->since_ms = d->now_ms;
+        s->at.phase = phase; /* until the rank tells something newer */
+    }
+}
+
+static void too_large(struct driver *d, const struct err *err)
+{
+    end_accuse(d, (struct cause){.rank = 0, .code = err->code, .phase = PHASE_COUNT, .step = -1}, 0,
+               "%s", err->msg);
+}
+
+void stage_tell_rank(struct driver *d, int rank, const struct cmd *c)
+{
+    struct err err;
+    struct frame *f = convert_command(c, &err);
+    if (f)
+        queue_send(&d->out, d->seats[rank].conn->id, f);
+    else
+        too_large(d, &err);
+}
+
+void stage_tell_all(struct driver *d, struct cmd *c)
+{
+    struct err err;
+    struct frame *f = convert_command(c, &err);
+    for (int k = 1; f && k < d->n_ranks; k++)
+        queue_send(&d->out, d->seats[k].conn->id, frame_ref(f));
+    queue_command(&d->out, c);
+    if (!f)
+        too_large(d, &err);
+    frame_unref(f);
+}
+
+/* ---- answers ---- */
+
+enum report_kind stage_answer(enum stage s)
+{
+    static const enum report_kind answers[STAGE_COUNT] = {
+#define X(KIND, name, ANSWER, deadline) [STAGE_##KIND] = REPORT_##ANSWER,
+        STAGE_LIST(X)
+#undef X
+    };
+    return answers[s];
+}
+
+void stage_done(struct driver *d)
+{
+    static void (*const done[STAGE_COUNT])(struct driver *) = {
+#define X(KIND, name, ANSWER, deadline) [STAGE_##KIND] = done_##name,
+        STAGE_LIST(X)
+#undef X
+    };
+    done[d->stage](d);
+}
