@@ -1,6 +1,8 @@
 #include "../test.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,6 +83,30 @@ static void test_made_and_read(void **state)
     assert_memory_not_equal(&a, &b, sizeof a);
     secret_wipe(&b);
     assert_memory_equal(&b, &none, sizeof b);
+    unlink(path);
+}
+
+/* A disk that is full after some bytes: no part of a secret stays to block the next try. */
+static void test_disk_full(void **state)
+{
+    struct rlimit old, small;
+    struct secret s;
+    struct err err;
+    int rc;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small = (struct rlimit){.rlim_cur = 20, .rlim_max = old.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    rc = secret_make(path, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_true(rc < 0);
+    assert_non_null(strstr(err.msg, "cannot write it"));
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(secret_make(path, &err), 0);
+    assert_int_equal(secret_read(path, &s, &err), 0);
     unlink(path);
 }
 
@@ -201,10 +227,10 @@ static void test_cannot_make(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_made_and_read), cmocka_unit_test(test_text),
-        cmocka_unit_test(test_modes),         cmocka_unit_test(test_not_a_file),
-        cmocka_unit_test(test_owner),         cmocka_unit_test(test_credential),
-        cmocka_unit_test(test_cannot_make),
+        cmocka_unit_test(test_made_and_read), cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_text),          cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_not_a_file),    cmocka_unit_test(test_owner),
+        cmocka_unit_test(test_credential),    cmocka_unit_test(test_cannot_make),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -6,6 +6,7 @@
 #include <malloc.h>
 #include <netinet/tcp.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "fixture.h"
 #include "net/dialer.h"
+#include "net/tls_library.h"
 
 static struct tls_context *context(int key, enum tls_role role)
 {
@@ -257,6 +259,104 @@ static void test_garbage(void **state)
     }
 }
 
+static int listen_somewhere(int *port)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof sa;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+    *port = ntohs(sa.sin_port);
+    return fd;
+}
+
+/* ---- an impostor: a TLS server that has a certificate of its own, and not the key ---- */
+
+struct impostor {
+    SSL_CTX *context;
+    SSL *ssl;
+    int listener, port, fd;
+    int n_heard; /* bytes that it could decrypt */
+};
+
+static void impostor_open(struct impostor *m)
+{
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    X509 *cert = X509_new();
+
+    *m = (struct impostor){.context = SSL_CTX_new(TLS_server_method())};
+    m->listener = listen_somewhere(&m->port);
+    assert_non_null(X509_gmtime_adj(X509_getm_notBefore(cert), 0));
+    assert_non_null(X509_gmtime_adj(X509_getm_notAfter(cert), 3600));
+    assert_true(X509_set_pubkey(cert, key) && X509_sign(cert, key, EVP_sha256()) > 0);
+    assert_true(SSL_CTX_use_certificate(m->context, cert) == 1 &&
+                SSL_CTX_use_PrivateKey(m->context, key) == 1);
+    X509_free(cert);
+    EVP_PKEY_free(key);
+}
+
+static void impostor_accept(struct impostor *m)
+{
+    m->fd = accept(m->listener, NULL, NULL);
+    assert_true(m->fd >= 0);
+    assert_int_equal(fcntl(m->fd, F_SETFL, O_NONBLOCK), 0);
+    m->ssl = SSL_new(m->context);
+    assert_int_equal(SSL_set_fd(m->ssl, m->fd), 1);
+    SSL_set_accept_state(m->ssl);
+}
+
+static void impostor_step(struct impostor *m)
+{
+    char block[1024];
+    int n = SSL_read(m->ssl, block, sizeof block); /* does the handshake, too */
+
+    if (n > 0)
+        m->n_heard += n;
+}
+
+static void impostor_close(struct impostor *m)
+{
+    SSL_free(m->ssl);
+    SSL_CTX_free(m->context);
+    close(m->fd);
+    close(m->listener);
+}
+
+/* The follower must refuse it, for a reason that holds `has`, before it says a word. */
+static void face_impostor(uv_loop_t *loop, int is_verified, const char *has)
+{
+    int64_t start = clock_mono_ns();
+    struct impostor m;
+    struct pair p;
+
+    pair_open(&p, loop, 0, 1);
+    if (!is_verified)
+        SSL_CTX_set_verify(p.of_follower->ssl, SSL_VERIFY_NONE, NULL);
+    impostor_open(&m);
+    pair_dial_at(&p, m.port);
+    impostor_accept(&m);
+    conn_send(p.client.conn, frame_of(100, 'h'));
+    while (!p.client.is_closed && m.n_heard == 0 && !is_late(start)) {
+        uv_run(loop, UV_RUN_NOWAIT);
+        impostor_step(&m);
+    }
+    impostor_step(&m);
+    assert_int_equal(m.n_heard, 0);
+    assert_true(p.client.is_closed);
+    assert_says(&p.client.why, ERR_REFUSED, has);
+    impostor_close(&m);
+    pair_close(&p);
+}
+
+/* Two layers keep an impostor out; each must do so alone. */
+static void test_impostor(void **state)
+{
+    face_impostor(*state, 1, "shows a certificate instead of knowing the secret");
+    face_impostor(*state, 0, "did not use the secret");
+}
+
 /* ---- between the two: what a network may do to the bytes ---- */
 
 struct middle { /* passes bytes on, from one raw socket to another */
@@ -270,15 +370,8 @@ struct middle { /* passes bytes on, from one raw socket to another */
 
 static void middle_open(struct middle *m, const struct pair *p)
 {
-    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof sa;
-
     *m = (struct middle){.to_follower = -1};
-    m->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(m->listener, (struct sockaddr *)&sa, sizeof sa), 0);
-    assert_int_equal(listen(m->listener, 1), 0);
-    assert_int_equal(getsockname(m->listener, (struct sockaddr *)&sa, &len), 0);
-    m->port = ntohs(sa.sin_port);
+    m->listener = listen_somewhere(&m->port);
     m->to_driver = raw_connect(&p->server);
 }
 
@@ -524,7 +617,7 @@ int main(void)
         LOOP_TEST(test_exchange),  LOOP_TEST(test_large),           LOOP_TEST(test_queue_limit),
         LOOP_TEST(test_refusals),  LOOP_TEST(test_garbage),         LOOP_TEST(test_byte_by_byte),
         LOOP_TEST(test_truncated), LOOP_TEST(test_cut_and_flipped), LOOP_TEST(test_key_updates),
-        LOOP_TEST(test_cost),
+        LOOP_TEST(test_cost),      LOOP_TEST(test_impostor),
     };
 
     signal(SIGPIPE, SIG_IGN);
