@@ -184,12 +184,33 @@ class Faults(dp.Case):
                 self.assertIn("lost the driver", follower.text)
 
     def test_local_leaves_no_orphans(self):
+        """A follower that is frozen does not see that its driver died, but dies with it, too."""
         driver = self.driver("--local", n=3, job=ENDLESS)
         self.wait_event("first_step")
         self.assertEqual(len(dp.marked(self.mark)), 3)
+        os.kill(self.local_pid(2), signal.SIGSTOP)
         driver.kill()
         driver.wait_exit()
         dp.wait_for("the followers' end", lambda: not dp.marked(self.mark), SOON)
+
+    def test_local_followers_that_fail_at_once(self):
+        """Only three are started in place of a killed one, and not one after the other for ever."""
+        program, starts = self.copied_driver(), self.path("starts")
+        with open(self.path("bin/dpfollower"), "w", encoding="ascii") as file:
+            file.write(f'#!/bin/sh\necho >>{starts}\n[ $(wc -l <{starts}) != 1 ] || '
+                       f'exec {dp.FOLLOWER} "$@"\nexit 1\n')
+        os.chmod(self.path("bin/dpfollower"), 0o755)
+        driver = self.start([program, "--local", "--nranks", "2", "--port", "0",
+                             *dp.sets({**ENDLESS, "cluster.replace_timeout": 600})])
+        self.wait_event("first_step")
+        os.kill(self.local_pid(1), signal.SIGKILL)
+        again = "starting another one"
+        dp.wait_for("the last start", lambda: driver.text.count(again) > 3 or re.search(
+            "3 local followers were replaced within 60 s: no more of them are started",
+            driver.text))
+        self.assertEqual(driver.text.count(again), 3)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
 
     def test_local_follower_killed(self):
         driver = self.driver("--local", n=3, job={**ENDLESS, **RIGID})
