@@ -5,8 +5,8 @@
 #ifndef DRIVER_CHECK_H
 #define DRIVER_CHECK_H
 
-#include "config/job.h"
 #include "driver/options.h"
+#include "job/job.h"
 
 /* Prints a summary on standard output; returns the exit status, 0 or 2. */
 int check_run(const struct options *o, const struct job *job);

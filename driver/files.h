@@ -4,8 +4,8 @@
 #ifndef DRIVER_FILES_H
 #define DRIVER_FILES_H
 
-#include "config/job.h"
 #include "driver/options.h"
+#include "job/job.h"
 
 /* ERR_CONFIG: too few, with the remedy. */
 int files_check(const struct options *o, const struct job *job, struct err *err);

@@ -10,8 +10,8 @@
 
 #include <sys/types.h>
 
-#include "config/job.h"
 #include "driver/options.h"
+#include "job/job.h"
 #include "session/status.h"
 
 struct local_child {

@@ -7,12 +7,12 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/util.h"
-#include "config/job.h"
+#include "job/job.h"
 
 #define AT(field) offsetof(struct options, field)
 
 static const struct arg job_args[] = {
-    {"nranks", "N", ARG_INT, AT(n_ranks), 1, JOB_MAX_RANKS,
+    {"nranks", "N", ARG_INT, AT(n_ranks), 1, CLUSTER_MAX_RANKS,
      .help = "processes that train together; this one, rank 0, counts (default: what a launcher "
              "says in WORLD_SIZE, OMPI_COMM_WORLD_SIZE or SLURM_NTASKS)"},
     {"job", "FILE", ARG_TEXT, AT(job),

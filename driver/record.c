@@ -181,7 +181,7 @@ static char *next_command(const struct record *r, int argc, char **argv)
     const char *sets[3] = {NULL};
     char epochs[48], steps[48], *command, *text;
 
-    if (!r->options->job && !r->dir.resumed && r->job->data.format == DATA_DIGITS) {
+    if (!r->options->job && !r->dir.resumed && !job_field(r->job, "data.path")) {
         command = options_data_command(argc, argv);
         text = xasprintf("%s   # FOLDER: where MNIST's four files are", command);
         free(command);

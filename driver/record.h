@@ -6,8 +6,8 @@
 #ifndef DRIVER_RECORD_H
 #define DRIVER_RECORD_H
 
-#include "config/job.h"
 #include "driver/options.h"
+#include "job/job.h"
 #include "report/events.h"
 #include "report/run_dir.h"
 #include "report/table.h"

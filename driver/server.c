@@ -359,7 +359,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
                                 const struct daemon_host *host, int64_t start_ns)
 {
     const struct job *j = s->job;
-    const struct job_deadlines *t = &j->cluster.deadlines;
+    const struct cluster_deadlines *t = &j->cluster.deadlines;
     const struct plugin_gpu *gpu = own_gpu(s->options);
 
     *d = (struct driver_options){
@@ -492,7 +492,7 @@ static int server_end(struct server *s)
 
 static int64_t longest_deadline_ns(const struct job *j)
 {
-    const struct job_deadlines *t = &j->cluster.deadlines;
+    const struct cluster_deadlines *t = &j->cluster.deadlines;
     const int64_t all[] = {t->gather_ms, t->ready_ms,    t->prepare_ms,   t->form_ms,
                            t->step_ms,   t->validate_ms, t->checkpoint_ms};
     int64_t longest = 0;

@@ -5,8 +5,8 @@
 #ifndef DRIVER_SERVER_H
 #define DRIVER_SERVER_H
 
-#include "config/job.h"
 #include "driver/options.h"
+#include "job/job.h"
 
 /* `argv` to show how to resume; start_ns: when the process started. */
 int server_run(const struct options *o, const struct job *job, int argc, char **argv,

@@ -1,10 +1,10 @@
-/* Which known key was probably meant. */
+/* The distance between two words, and the known key that is nearest to an unknown one. */
 #include "config/closest.h"
 
 #include <string.h>
 
 #include "base/util.h"
-#include "config/option.h"
+#include "config/table.h"
 
 enum { LONGEST = 48 }; /* beyond it, the rest of a key does not count */
 
@@ -46,14 +46,14 @@ static int score(const char *key, const char *known, const char *also)
     return min(whole, min(part, other));
 }
 
-const char *option_closest(const char *key, char group[64])
+const char *table_closest(const struct option_list *l, const char *key, char group[64])
 {
     const char *best = NULL;
     int best_score = 0;
 
-    for (size_t i = 0; i < n_config_options; i++) {
-        const char *known = config_options[i].key;
-        int s = score(key, known, config_options[i].also);
+    for (size_t i = 0; i < l->n; i++) {
+        const char *known = l->ref[i].o->key;
+        int s = score(key, known, l->ref[i].o->also);
 
         if (!best || s < best_score) {
             best = known;

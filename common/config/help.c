@@ -1,5 +1,5 @@
-/* The table for people: --help-job and the Markdown listing. */
-#include "config/option.h"
+/* The table for people: what --help-job prints of each option. */
+#include "config/table.h"
 
 #include <string.h>
 
@@ -21,15 +21,30 @@ static void print_wrapped(FILE *f, const char *text)
     fprintf(f, "\n");
 }
 
-/* "an integer from 1 to 9 epochs; only if model.arch is mlp; a resumed run may change it" */
-static void describe(const struct option *o, struct buf *out)
+/* Must a key's choice be told?  Not where all entries have it, and all alike. */
+static int is_conditional(const struct option_list *l, const struct option_ref *ref)
 {
-    option_want(o, out);
-    if (o->only) {
-        buf_printf(out, "; only if %s is ", o->only);
-        option_when(o, out);
+    const struct option_group *const *entry;
+    size_t n_alike = 0, n = 0;
+
+    if (ref->o->only || !ref->group)
+        return ref->o->only != NULL;
+    for (size_t i = ref->first; i < l->n; i++)
+        n_alike += (size_t)table_alike(&l->ref[i], ref);
+    for (entry = ref->part->selector->registry->entry; entry[n];)
+        n++;
+    return n_alike < n;
+}
+
+/* "an integer from 1 to 9 epochs; only if model.arch is mlp; a resumed run may change it" */
+static void describe(const struct option_list *l, const struct option_ref *ref, struct buf *out)
+{
+    option_want(ref->o, out);
+    if (is_conditional(l, ref)) {
+        buf_printf(out, "; only if %s is ", table_selector(ref));
+        table_when(l, ref, 1, out);
     }
-    if (o->flags & OPT_RESUME)
+    if (ref->o->flags & OPT_RESUME)
         buf_printf(out, "; a resumed run may change it");
 }
 
@@ -38,21 +53,40 @@ static const char *default_text(const struct option *o)
     return o->def ? o->def : o->flags & OPT_REQUIRED ? "(must be given)" : "(none)";
 }
 
-void job_help(FILE *f)
+/* The help of a row, and of the entries that may be chosen: "The network. mlp: ...; lenet: ..." */
+static void append_help(const struct option *o, struct buf *out)
+{
+    buf_printf(out, "%s", o->help);
+    for (int i = 0; o->type == OPT_ENTRY && o->registry->entry[i]; i++)
+        buf_printf(out, "%s %s: %s%s", i ? ";" : "", o->registry->entry[i]->name,
+                   o->registry->entry[i]->help, o->registry->entry[i + 1] ? "" : ".");
+}
+
+/* Was the same said by an earlier entry's row? */
+static int is_told(const struct option_list *l, const struct option_ref *ref)
+{
+    for (const struct option_ref *r = &l->ref[ref->first]; r < ref; r++)
+        if (table_alike(r, ref))
+            return 1;
+    return 0;
+}
+
+void table_help(const struct option_list *l, FILE *f)
 {
     struct buf text = {0};
 
-    fprintf(f, "A job file is YAML or JSON.  Each key is shown with its default; dots stand for "
-               "nesting,\nso train.epochs: 1 is written train: {epochs: 1}, or --set "
-               "train.epochs=1.\n");
-    for (size_t i = 0; i < n_config_options; i++) {
-        const struct option *o = &config_options[i];
+    for (size_t i = 0; i < l->n; i++) {
+        const struct option_ref *ref = &l->ref[i];
 
-        fprintf(f, "\n%s: %s\n", o->key, default_text(o));
-        print_wrapped(f, o->help);
+        if (is_told(l, ref))
+            continue;
+        fprintf(f, "\n%s: %s\n", ref->o->key, default_text(ref->o));
+        buf_clear(&text);
+        append_help(ref->o, &text);
+        print_wrapped(f, buf_cstr(&text));
         buf_clear(&text);
         buf_printf(&text, "Is ");
-        describe(o, &text);
+        describe(l, ref, &text);
         buf_printf(&text, ".");
         print_wrapped(f, buf_cstr(&text));
     }

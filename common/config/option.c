@@ -1,39 +1,11 @@
-/* Options themselves: finding them, what they may be, how to say so. */
+/* What an option may be, and how to say so: the words of messages and of --help-job. */
 #include "config/option.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "base/util.h"
-
-const struct option *option_find(const char *key)
-{
-    for (size_t i = 0; i < n_config_options; i++)
-        if (strcmp(config_options[i].key, key) == 0)
-            return &config_options[i];
-    return NULL;
-}
-
-const struct option *option_first(const char *group)
-{
-    size_t len = strlen(group);
-
-    for (size_t i = 0; i < n_config_options; i++)
-        if (strncmp(config_options[i].key, group, len) == 0 && config_options[i].key[len] == '.')
-            return &config_options[i];
-    return NULL;
-}
-
-int option_applies(const struct option *o, const struct job *job)
-{
-    const struct option *selector;
-
-    if (!o->only)
-        return 1;
-    selector = option_find(o->only);
-    ASSERT(selector && selector < o && selector->type == OPT_CHOICE);
-    return o->only_values >> *(int *)option_field(selector, job) & 1;
-}
 
 size_t line_char_len(const char *s, size_t len)
 {
@@ -82,8 +54,15 @@ static void want_range(const struct option *o, const char *what, struct buf *out
 
 static void want_choice(const struct option *o, struct buf *out)
 {
-    for (int i = 0; o->choices[i]; i++)
-        buf_printf(out, "%s%s", i == 0 ? "" : (o->choices[i + 1] ? ", " : " or "), o->choices[i]);
+    for (int i = o->first; o->choices[i]; i++)
+        buf_printf(out, "%s%s", i == o->first ? "" : (o->choices[i + 1] ? ", " : " or "),
+                   o->choices[i]);
+}
+
+static void want_entry(const struct option_registry *r, struct buf *out)
+{
+    for (int i = 0; r->entry[i]; i++)
+        buf_printf(out, "%s%s", i == 0 ? "" : (r->entry[i + 1] ? ", " : " or "), r->entry[i]->name);
 }
 
 void option_want(const struct option *o, struct buf *out)
@@ -102,8 +81,11 @@ void option_want(const struct option *o, struct buf *out)
     case OPT_CHOICE:
         want_choice(o, out);
         break;
+    case OPT_ENTRY:
+        want_entry(o->registry, out);
+        break;
     case OPT_INTS:
-        buf_printf(out, "a list of at most %d, each ", JOB_MAX_HIDDEN);
+        buf_printf(out, "a list of at most %d, each ", OPT_MAX_INTS);
         want_range(o, "an integer", out);
         break;
     case OPT_NAME:
@@ -119,14 +101,13 @@ void option_want(const struct option *o, struct buf *out)
     }
 }
 
-void option_when(const struct option *o, struct buf *out)
+const struct option_group *option_entry(const struct option_registry *r, const char *name,
+                                        size_t len)
 {
-    const struct option *selector = option_find(o->only);
-    int n = 0;
-
-    for (int i = 0; selector->choices[i]; i++)
-        if (o->only_values >> i & 1)
-            buf_printf(out, "%s%s", n++ ? " or " : "", selector->choices[i]);
+    for (int i = 0; r->entry[i]; i++)
+        if (strlen(r->entry[i]->name) == len && memcmp(r->entry[i]->name, name, len) == 0)
+            return r->entry[i];
+    return NULL;
 }
 
 int option_fail(const struct option *o, const char *seen, struct err *err)

@@ -1,11 +1,20 @@
 /* option - one key of the job file, and what can be done with any of them.
  *
- * Private to config/.  The rows are in table.c; nothing else lists options.
- * Threads: any; the table is constant. */
+ * A row says everything about a key: its type, default, range, unit and help.  Reading, checks,
+ * --help-job and job.yaml follow from it.  A room that brings keys of its own writes rows and the
+ * struct that they fill; an entry of a registry (an architecture, an optimizer ...) embeds a struct
+ * option_group, which names both.  job/rows.c lists all of them; config/table.h walks the list.
+ *
+ * Threads: any; rows are constant. */
 #ifndef CONFIG_OPTION_H
 #define CONFIG_OPTION_H
 
-#include "config/job.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
 
 enum option_type {
     OPT_BOOL,    /* int; true, false */
@@ -13,7 +22,8 @@ enum option_type {
     OPT_REAL,    /* double */
     OPT_SECONDS, /* int64_t milliseconds; seconds in the file, fractions allowed */
     OPT_CHOICE,  /* an enum; one of `choices` */
-    OPT_INTS,    /* job.model.n_hidden and .hidden; [1, 2, 3] */
+    OPT_ENTRY,   /* const struct option_group *; the entry of `registry` with this name */
+    OPT_INTS,    /* struct option_ints; [1, 2, 3] */
     OPT_NAME,    /* const char *; letters, digits, '.', '_', '-' */
     OPT_STRING,  /* const char *, NULL: none */
     OPT_PATH,    /* const char *, NULL: none; absolute once read */
@@ -26,40 +36,50 @@ enum {
     OPT_BELOW = 8,    /* `max` itself is not allowed */
 
     OPT_TEXT_BYTES = 4095, /* the longest string */
+    OPT_MAX_INTS = 16,     /* the longest list of integers */
 };
+
+struct option_ints {
+    int n;
+    int64_t v[OPT_MAX_INTS];
+};
+
+struct option_registry;
 
 struct option {
     const char *key; /* dotted: "train.epochs" */
     enum option_type type;
-    size_t offset;              /* of its field in struct job */
+    size_t offset;              /* of its field in the struct that the row belongs to */
     const char *def;            /* the default as a job file would write it; NULL: none */
     double min, max;            /* numbers */
-    const char *const *choices; /* OPT_CHOICE: by enum value, NULL at the end */
+    const char *const *choices; /* OPT_CHOICE: names by enum value, NULL at the end */
+    int first;                  /* OPT_CHOICE: lower values cannot be chosen */
     const char *unit;           /* NULL: none */
     unsigned flags;
-    const char *only;     /* it exists only while this OPT_CHOICE, an earlier row, */
+    const char *only;     /* it exists only while this OPT_CHOICE, an earlier row of its struct, */
     unsigned only_values; /* has one of these values, a bit each; NULL: always */
     const char *help;     /* a sentence or two */
     const char *also;     /* what others call it, to recognize; NULL: nothing else */
+    const struct option_registry *registry; /* OPT_ENTRY */
 };
 
-extern const struct option config_options[];
-extern const size_t n_config_options;
+/* What an entry of a registry has in common with all others; its first member. */
+struct option_group {
+    const char *name;            /* the word in the job file: "sgd" */
+    const char *help;            /* one line for --help-job */
+    const struct option *option; /* its own keys; offsets are into its own options struct */
+    int n_options;
+    size_t size;                                        /* of that struct; 0: none */
+    int (*check)(const void *options, struct err *err); /* what no row can say; NULL: nothing.
+                                                         * A message begins with the key. */
+};
 
-/* The option `key`, or NULL. */
-const struct option *option_find(const char *key);
-
-/* The option or group of keys ("train") that `key` most resembles; never NULL.  Static storage or
- * `group`, which has room for 64 bytes. */
-const char *option_closest(const char *key, char group[64]);
-
-/* The first option whose key starts with "group.", or NULL. */
-const struct option *option_first(const char *group);
-
-static inline void *option_field(const struct option *o, const struct job *job)
-{
-    return (char *)job + o->offset;
-}
+/* The entries of one kind.  Where an entry was chosen, the job holds a pointer to it (the field of
+ * the OPT_ENTRY row) and one to its filled options struct. */
+struct option_registry {
+    const struct option_group *const *entry; /* NULL at the end */
+    size_t options; /* offset of `const void *options`, in the struct of the OPT_ENTRY row */
+};
 
 /* May it be left out, or null, and then is nothing? */
 static inline int option_may_be_none(const struct option *o)
@@ -67,34 +87,35 @@ static inline int option_may_be_none(const struct option *o)
     return o->type >= OPT_STRING && !o->def;
 }
 
-/* Does `job`, as far as it is filled in, have this option? */
-int option_applies(const struct option *o, const struct job *job);
+/* Set `field` from `len` bytes of text, with a NUL somewhere after them; `quoted`: the text stood
+ * in quotes, so it is a string.  Strings are copied into `arena`.  Fails with ERR_CONFIG:
+ * "train.epochs is "ten", want an integer from 1 to 1000000 epochs". */
+int option_parse(const struct option *o, void *field, struct arena *arena, const char *text,
+                 size_t len, int quoted, struct err *err);
 
-/* Set o's field of `job` from `len` bytes of text, with a NUL somewhere behind them; `quoted`: it
- * stood in quotes, so it is a string. Fails with ERR_CONFIG: "train.epochs is "ten", want an
- * integer from 1 to 1000000 epochs". */
-int option_parse(const struct option *o, struct job *job, const char *text, size_t len, int quoted,
-                 struct err *err);
+/* The same without a field: could it be set? */
+int option_try(const struct option *o, const char *text, size_t len, int quoted, struct err *err);
 
 /* Append the field as a job file writes it; "null" for none. */
-void option_format(const struct option *o, const struct job *job, struct buf *out);
+void option_format(const struct option *o, const void *field, struct buf *out);
 
 /* Append what it may be: "an integer from 1 to 1000000 epochs". */
 void option_want(const struct option *o, struct buf *out);
 
-/* Append the values of its selector (`only`) with which it exists: "cosine or linear". */
-void option_when(const struct option *o, struct buf *out);
-
 /* The ERR_CONFIG for a value that is `seen`. */
 int option_fail(const struct option *o, const char *seen, struct err *err);
+
+/* The entry with this name, or NULL. */
+const struct option_group *option_entry(const struct option_registry *r, const char *name,
+                                        size_t len);
 
 /* Bytes of the character at s, or 0 where there is none that a line of YAML may hold: broken UTF-8,
  * control characters, line separators, byte order marks, non-characters, or the end at `len`. */
 size_t line_char_len(const char *s, size_t len);
 
-/* `len` bytes of a stranger's text, with a NUL somewhere behind them, as they may be shown: in
- * quotes unless a number, cut when long,
- * '?' for what a terminal would not print.  Returns `out`. */
+/* `len` bytes of a stranger's text, with a NUL somewhere after them, as they may be shown: in
+ * quotes unless a number, cut when long, '?' for what a terminal would not print.  Returns `out`.
+ */
 const char *show_text(const char *text, size_t len, char out[64]);
 
 #endif

@@ -1,4 +1,5 @@
-/* What all sources of options share: defaults, --set, paths, places. */
+/* What all sources of options share: collecting values, --set, paths, places, filling in the job.
+ */
 #include "config/read.h"
 
 #include <stdlib.h>
@@ -8,22 +9,33 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-void reader_init(struct reader *r, struct job *job, const char *origin, const char *base_dir)
+void reader_init(struct reader *r, const struct option_list *list, void *job, struct arena *arena)
 {
-    *r = (struct reader){.job = job, .origin = origin, .base_dir = base_dir};
-    r->from = xcalloc(n_config_options, sizeof *r->from);
+    *r = (struct reader){.list = list, .job = job, .arena = arena};
+    r->given = xcalloc(list->n, sizeof *r->given);
 }
 
-void reader_fini(struct reader *r) { free(r->from); }
+void reader_fini(struct reader *r) { free(r->given); }
 
-int read_locate(const struct reader *r, const struct option *o, struct err *err)
+static int locate(const struct reader *r, const struct given *g, struct err *err)
 {
-    const struct source *from = &r->from[o - config_options];
-
-    if (from->kind == FROM_FILE)
-        return err_wrap(err, "%s:%d:%d", r->origin, from->line, from->column);
-    return err_wrap(err, "%s", from->kind == FROM_SET ? "--set" : r->origin);
+    if (g->from == FROM_FILE)
+        return err_wrap(err, "%s:%d:%d", r->origin, g->line, g->column);
+    return err_wrap(err, "%s", g->from == FROM_SET ? "--set" : r->origin);
 }
+
+int read_locate(const struct reader *r, struct err *err)
+{
+    const struct option_ref *ref;
+    char key[64];
+
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(err->msg, " "), err->msg);
+    ref = table_find(r->list, key);
+    ASSERT(ref);
+    return locate(r, &r->given[ref->first], err);
+}
+
+/* ---- values ---- */
 
 /* Append `path` without "." components and doubled slashes ("..", which may cross links, stays). */
 static void append_path(struct buf *out, const char *path, size_t len)
@@ -43,64 +55,98 @@ static void append_path(struct buf *out, const char *path, size_t len)
     }
 }
 
-static int read_path(struct job *job, const struct option *o, const char *text, size_t len,
-                     const char *base_dir, struct err *err)
+static int make_absolute(const struct option *o, const char *text, size_t len, const char *base_dir,
+                         struct buf *out, struct err *err)
 {
-    struct buf path = {0};
     char shown[64];
-    int rc;
 
     if (*text != '/' && (!base_dir || *base_dir != '/'))
         return err_set(err, ERR_CONFIG, "%s is %s, want an absolute path", o->key,
                        show_text(text, len, shown));
     if (*text != '/')
-        append_path(&path, base_dir, strlen(base_dir));
-    append_path(&path, text, len);
-    if (path.len == 0)
-        buf_append(&path, "/", 1);
-    rc = option_parse(o, job, buf_cstr(&path), path.len, 1, err);
+        append_path(out, base_dir, strlen(base_dir));
+    append_path(out, text, len);
+    if (out->len == 0)
+        buf_append(out, "/", 1);
+    return 0;
+}
+
+/* Some row of the key must take the value; the first one says what is wrong with it. */
+static int try_rows(const struct reader *r, const struct option_ref *ref, const char *text,
+                    size_t len, int is_quoted, struct err *err)
+{
+    struct err other;
+    int rc = option_try(ref->o, text, len, is_quoted, err);
+
+    for (size_t i = ref->first + 1; i < r->list->n && rc < 0; i++)
+        if (r->list->ref[i].first == ref->first)
+            rc = option_try(r->list->ref[i].o, text, len, is_quoted, &other);
+    return rc;
+}
+
+int read_give(struct reader *r, const struct option_ref *ref, const struct given *value,
+              const char *base_dir, struct err *err)
+{
+    const char *text = value->text;
+    size_t len = value->len;
+    struct buf path = {0};
+    int rc = 0;
+
+    if (ref->o->type == OPT_PATH && len > 0) {
+        rc = make_absolute(ref->o, text, len, base_dir, &path, err);
+        text = buf_cstr(&path);
+        len = path.len;
+    }
+    if (rc == 0)
+        rc = try_rows(r, ref, text, len, value->is_quoted, err);
+    if (rc == 0) {
+        struct given *to = &r->given[ref->first];
+        char *copy = arena_alloc(r->arena, len + 1);
+
+        memcpy(copy, text, len);
+        copy[len] = 0;
+        *to = *value;
+        to->text = copy;
+        to->len = len;
+    }
     buf_fini(&path);
     return rc;
 }
 
-int read_value(struct job *job, const struct option *o, const char *text, size_t len, int quoted,
-               const char *base_dir, struct err *err)
+int read_field(const struct option_ref *ref, void *job, struct arena *arena, const char *text,
+               size_t len, const char *base_dir, struct err *err)
 {
-    if (o->type == OPT_PATH && len > 0)
-        return read_path(job, o, text, len, base_dir, err);
-    return option_parse(o, job, text, len, quoted, err);
-}
+    struct buf path = {0};
+    int rc = 0;
 
-void read_defaults(struct reader *r)
-{
-    for (size_t i = 0; i < n_config_options; i++) {
-        const struct option *o = &config_options[i];
-        struct err err;
-
-        if (o->def)
-            ASSERT(option_parse(o, r->job, o->def, strlen(o->def), 0, &err) == 0);
+    if (ref->o->type == OPT_PATH && len > 0) {
+        rc = make_absolute(ref->o, text, len, base_dir, &path, err);
+        text = buf_cstr(&path);
+        len = path.len;
     }
+    if (rc == 0)
+        rc = option_parse(ref->o, table_field(ref, job), arena, text, len, 0, err);
+    buf_fini(&path);
+    return rc;
 }
 
-static int set_option(struct reader *r, const struct option *o, const char *value, struct err *err)
+/* ---- --set ---- */
+
+static int set_option(struct reader *r, const struct option_ref *ref, const char *text,
+                      struct err *err)
 {
-    struct source *from = &r->from[o - config_options];
+    const struct given value = {.from = FROM_SET, .text = text, .len = strlen(text)};
     char *cwd;
     int rc;
 
-    if (!*value && option_may_be_none(o)) {
-        *(const char **)option_field(o, r->job) = NULL;
-        from->kind = FROM_DEFAULT;
+    if (!*text && option_may_be_none(ref->o)) {
+        r->given[ref->first] = (struct given){0};
         return 0;
     }
-    cwd = o->type == OPT_PATH && *value != '/' ? getcwd(NULL, 0) : NULL;
-    rc = read_value(r->job, o, value, strlen(value), 0, cwd, err);
-
+    cwd = ref->o->type == OPT_PATH && *text != '/' ? getcwd(NULL, 0) : NULL;
+    rc = read_give(r, ref, &value, cwd, err);
     free(cwd);
-    if (rc < 0)
-        return err_wrap(err, "--set");
-    from->kind = FROM_SET;
-    return 0;
+    return rc < 0 ? err_wrap(err, "--set") : 0;
 }
 
 int read_set(struct reader *r, const char *assignment, struct err *err)
@@ -108,19 +154,119 @@ int read_set(struct reader *r, const char *assignment, struct err *err)
     const char *equals = strchr(assignment, '=');
     size_t len = equals ? (size_t)(equals - assignment) : strlen(assignment);
     char key[64], group[64], shown[64];
-    const struct option *o;
+    const struct option_ref *ref;
 
     if (!equals || len == 0)
         return err_set(err, ERR_CONFIG, "--set is %s, want key=value, such as train.epochs=1",
                        show_text(assignment, strlen(assignment), shown));
     snprintf(key, sizeof key, "%.*s", (int)min_i64((int64_t)len, 63), assignment);
-    o = len < sizeof key ? option_find(key) : NULL;
-    if (o)
-        return set_option(r, o, equals + 1, err);
-    if (option_first(key))
+    ref = len < sizeof key ? table_find(r->list, key) : NULL;
+    if (ref)
+        return set_option(r, ref, equals + 1, err);
+    ref = table_first_of(r->list, key);
+    if (ref)
         return err_set(err, ERR_CONFIG,
                        "--set: %s is a group of keys, want one of them, such as %s", key,
-                       option_first(key)->key);
+                       ref->o->key);
     return err_set(err, ERR_CONFIG, "--set: unknown key %s; the closest known key is %s",
-                   show_text(assignment, len, shown), option_closest(key, group));
+                   show_text(assignment, len, shown), table_closest(r->list, key, group));
+}
+
+/* ---- filling in ---- */
+
+static const struct given *given_of(const struct reader *r, const struct option_ref *ref)
+{
+    return &r->given[ref->first];
+}
+
+static int choose(struct reader *r, const struct option_ref *ref, const char *text, size_t len)
+{
+    table_choose(ref, r->job, option_entry(ref->o->registry, text, len), r->arena);
+    return 0;
+}
+
+/* The row's field, from what was given or else from the default. */
+static int fill_row(struct reader *r, const struct option_ref *ref, struct err *err)
+{
+    const struct option *o = ref->o;
+    const struct given *g = given_of(r, ref);
+    const int is_given = g->text && table_hold(r->list, ref, r->job);
+    const char *text = is_given ? g->text : o->def;
+    const size_t len = is_given ? g->len : o->def ? strlen(o->def) : 0;
+    void *field = table_field(ref, r->job);
+
+    if (!field || !text)
+        return 0;
+    if (o->type == OPT_ENTRY)
+        return choose(r, ref, text, len);
+    if (option_parse(o, field, r->arena, text, len, is_given && g->is_quoted, err) == 0)
+        return 0;
+    ASSERT(is_given); /* a default is always possible */
+    return locate(r, g, err);
+}
+
+static int fail_unused(const struct reader *r, const struct option_ref *ref, struct err *err)
+{
+    const struct option_ref *selector = table_find(r->list, table_selector(ref));
+    struct buf text = {0};
+
+    buf_printf(&text, "%s applies only if %s is ", ref->o->key, selector->o->key);
+    table_when(r->list, ref, 0, &text);
+    buf_printf(&text, "; it is ");
+    option_format(selector->o, table_field(selector, r->job), &text);
+    err_set(err, ERR_CONFIG, "%s", buf_cstr(&text));
+    buf_fini(&text);
+    return locate(r, given_of(r, ref), err);
+}
+
+static int fail_missing(const struct reader *r, const struct option *o, struct err *err)
+{
+    struct buf want = {0};
+    int rc;
+
+    option_want(o, &want);
+    rc = err_set(err, ERR_CONFIG, "%s: %s is missing, want %s", r->origin, o->key, buf_cstr(&want));
+    buf_fini(&want);
+    return rc;
+}
+
+/* Where an override changed a choice, the file's keys that only the other choice has are let go. */
+static int check_presence(const struct reader *r, const struct option_ref *ref, struct err *err)
+{
+    const struct option_ref *holds = table_holding(r->list, ref, r->job);
+    const struct given *g = given_of(r, ref);
+
+    if (holds)
+        return holds->o->flags & OPT_REQUIRED && g->from == FROM_DEFAULT
+                   ? fail_missing(r, holds->o, err)
+                   : 0;
+    if (g->from == FROM_DEFAULT ||
+        (g->from == FROM_FILE &&
+         given_of(r, table_find(r->list, table_selector(ref)))->from == FROM_SET))
+        return 0;
+    return fail_unused(r, ref, err);
+}
+
+static int check_entry(const struct reader *r, const struct option_ref *ref, struct err *err)
+{
+    const struct option_group *g = table_chosen(ref, r->job);
+
+    if (g->check && g->check(table_chosen_options(ref, r->job), err) < 0)
+        return read_locate(r, err);
+    return 0;
+}
+
+int read_finish(struct reader *r, struct err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < r->list->n && rc == 0; i++)
+        rc = fill_row(r, &r->list->ref[i], err);
+    for (size_t i = 0; i < r->list->n && rc == 0; i++)
+        if (r->list->ref[i].first == i)
+            rc = check_presence(r, &r->list->ref[i], err);
+    for (size_t i = 0; i < r->list->n && rc == 0; i++)
+        if (r->list->ref[i].o->type == OPT_ENTRY)
+            rc = check_entry(r, &r->list->ref[i], err);
+    return rc;
 }

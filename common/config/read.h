@@ -1,44 +1,60 @@
-/* read - from text to a job's fields, remembering where each came from.
+/* read - from text to the fields of a job, remembering where each value came from.
  *
- * Private to config/.
+ * Values are first collected as text: which row a key has may depend on a choice that comes later
+ * in the file, or in a --set.  Each is checked at once against the rows of its key; read_finish
+ * then makes the choices, in the table's order, and fills in fields and defaults.
  *
- * Life:    reader_init -> read_defaults -> read_yaml -> read_set ... -> read_check -> reader_fini.
+ * Life:    reader_init -> read_yaml -> read_set ... -> read_finish -> reader_fini.
  * Errors:  ERR_CONFIG, with the place in front. */
 #ifndef CONFIG_READ_H
 #define CONFIG_READ_H
 
-#include "config/option.h"
+#include "config/table.h"
 
-struct source {
-    enum { FROM_DEFAULT, FROM_FILE, FROM_SET } kind;
+enum { READ_MAX_BYTES = 256 << 10 }; /* of a job file */
+
+struct given { /* a key's last value */
+    enum { FROM_DEFAULT, FROM_FILE, FROM_SET } from;
     int line, column; /* FROM_FILE: from 1 */
+    const char *text; /* in the job's arena */
+    size_t len;
+    int is_quoted;
 };
 
 struct reader {
-    struct job *job;      /* being filled in */
+    const struct option_list *list;
+    void *job;            /* being filled in */
+    struct arena *arena;  /* for what the job points to */
     const char *origin;   /* names the text */
     const char *base_dir; /* of relative paths; NULL: refused */
-    struct source *from;  /* one for each option */
+    struct given *given;  /* by the index of the first row with the key */
 };
 
-/* `job` is zeroed but for its arena; borrowed, like the strings. */
-void reader_init(struct reader *r, struct job *job, const char *origin, const char *base_dir);
+/* `job` is zeroed; all is borrowed. */
+void reader_init(struct reader *r, const struct option_list *list, void *job, struct arena *arena);
 void reader_fini(struct reader *r);
 
-void read_defaults(struct reader *r);
+/* All values of a job file.  `origin` names the text in messages; relative paths are relative to
+ * `base_dir`, or refused where it is NULL. */
 int read_yaml(struct reader *r, const char *text, size_t len, struct err *err);
 
 /* One "key=value"; relative paths are relative to the current folder. */
 int read_set(struct reader *r, const char *assignment, struct err *err);
 
-/* That all which is needed is there, all that is there is needed, and options agree. */
-int read_check(struct reader *r, struct err *err);
+/* Fill in the job.  All that is needed must be there, all that is there must be needed, and every
+ * chosen entry must agree with its options. */
+int read_finish(struct reader *r, struct err *err);
 
-/* Put in front of err's message where o's value came from. */
-int read_locate(const struct reader *r, const struct option *o, struct err *err);
+/* Put in front of err's message, which begins with a key, where this key's value came from. */
+int read_locate(const struct reader *r, struct err *err);
 
-/* o's field from text; for a path, made absolute.  NULL `base_dir`: relative paths are refused. */
-int read_value(struct job *job, const struct option *o, const char *text, size_t len, int quoted,
-               const char *base_dir, struct err *err);
+/* For read_yaml: this key has this value. */
+int read_give(struct reader *r, const struct option_ref *ref, const struct given *value,
+              const char *base_dir, struct err *err);
+
+/* The row's field of `job` from text.  A path is made absolute with `base_dir`; where this is NULL,
+ * a relative one is refused. */
+int read_field(const struct option_ref *ref, void *job, struct arena *arena, const char *text,
+               size_t len, const char *base_dir, struct err *err);
 
 #endif

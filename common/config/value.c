@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,8 +104,8 @@ static int is_name(const char *s, size_t len)
     return 1;
 }
 
-static int parse_text(const struct option *o, struct job *job, const char *text, size_t len,
-                      struct err *err)
+static int parse_text(const struct option *o, void *field, struct arena *arena, const char *text,
+                      size_t len, struct err *err)
 {
     char shown[64];
     char *copy;
@@ -120,14 +121,15 @@ static int parse_text(const struct option *o, struct job *job, const char *text,
         return err_set(err, ERR_CONFIG,
                        "%s is %s, with a control character or broken UTF-8, want text in one line",
                        o->key, show_text(text, len, shown));
-    copy = arena_alloc(&job->arena, len + 1);
+    copy = arena_alloc(arena, len + 1);
     memcpy(copy, text, len);
-    *(const char **)option_field(o, job) = copy;
+    *(const char **)field = copy;
     return 0;
 }
 
 /* "[1, 2]" or "1, 2" or "" */
-static int parse_ints(const struct option *o, struct job *job, const char *text, size_t len)
+static int parse_ints(const struct option *o, struct option_ints *list, const char *text,
+                      size_t len)
 {
     const char *end = text + len;
     int n = 0;
@@ -139,32 +141,33 @@ static int parse_ints(const struct option *o, struct job *job, const char *text,
     for (; text < end; n++) {
         const char *comma = memchr(text, ',', (size_t)(end - text));
         const char *stop = comma ? comma : end;
-        int64_t *to = &job->model.hidden[n];
+        int64_t value;
 
         while (text < stop && *text == ' ')
             text++;
         while (text < stop && stop[-1] == ' ')
             stop--;
-        if (n == JOB_MAX_HIDDEN || !scan_int(text, (size_t)(stop - text), to) ||
-            !in_range(o, (double)*to) || comma == end - 1)
+        if (n == OPT_MAX_INTS || !scan_int(text, (size_t)(stop - text), &value) ||
+            !in_range(o, (double)value) || comma == end - 1)
             return -1;
+        list->v[n] = value;
         text = comma ? comma + 1 : end;
     }
-    job->model.n_hidden = n;
+    list->n = n;
     return 0;
 }
 
-static int parse_choice(const struct option *o, struct job *job, const char *text, size_t len)
+static int parse_choice(const struct option *o, int *field, const char *text, size_t len)
 {
-    for (int i = 0; o->choices[i]; i++)
+    for (int i = o->first; o->choices[i]; i++)
         if (strlen(o->choices[i]) == len && memcmp(o->choices[i], text, len) == 0) {
-            *(int *)option_field(o, job) = i;
+            *field = i;
             return 0;
         }
     return -1;
 }
 
-static int parse_number(const struct option *o, struct job *job, const char *text, size_t len)
+static int parse_number(const struct option *o, void *field, const char *text, size_t len)
 {
     double real;
     int64_t integer;
@@ -172,51 +175,86 @@ static int parse_number(const struct option *o, struct job *job, const char *tex
     if (o->type == OPT_INT) {
         if (!scan_int(text, len, &integer) || !in_range(o, (double)integer))
             return -1;
-        *(int64_t *)option_field(o, job) = integer;
+        *(int64_t *)field = integer;
         return 0;
     }
     if (!scan_real(text, len, &real) || !in_range(o, real))
         return -1;
     if (o->type == OPT_SECONDS)
-        *(int64_t *)option_field(o, job) = (int64_t)llround(real * 1000);
+        *(int64_t *)field = (int64_t)llround(real * 1000);
     else
-        *(double *)option_field(o, job) = real + 0.0; /* -0 becomes 0 */
+        *(double *)field = real + 0.0; /* -0 becomes 0 */
     return 0;
 }
 
-static int parse_bool(const struct option *o, struct job *job, const char *text, size_t len)
+static int parse_bool(int *field, const char *text, size_t len)
 {
     int yes = len == 4 && memcmp(text, "true", 4) == 0;
 
     if (!yes && !(len == 5 && memcmp(text, "false", 5) == 0))
         return -1;
-    *(int *)option_field(o, job) = yes;
+    *field = yes;
     return 0;
 }
 
-int option_parse(const struct option *o, struct job *job, const char *text, size_t len, int quoted,
-                 struct err *err)
+static int parse_entry(const struct option *o, const struct option_group **field, const char *text,
+                       size_t len)
 {
+    const struct option_group *g = option_entry(o->registry, text, len);
+
+    if (!g)
+        return -1;
+    *field = g;
+    return 0;
+}
+
+static int parse_plain(const struct option *o, void *field, const char *text, size_t len)
+{
+    switch (o->type) {
+    case OPT_BOOL:
+        return parse_bool(field, text, len);
+    case OPT_INTS:
+        return parse_ints(o, field, text, len);
+    case OPT_CHOICE:
+        return parse_choice(o, field, text, len);
+    case OPT_ENTRY:
+        return parse_entry(o, field, text, len);
+    default:
+        return parse_number(o, field, text, len);
+    }
+}
+
+int option_parse(const struct option *o, void *field, struct arena *arena, const char *text,
+                 size_t len, int quoted, struct err *err)
+{
+    const int is_word = o->type == OPT_CHOICE || o->type == OPT_ENTRY;
     char shown[64], seen[96];
-    int rc;
 
     if (o->type >= OPT_NAME)
-        return parse_text(o, job, text, len, err);
-    if (o->type == OPT_CHOICE)
-        rc = parse_choice(o, job, text, len);
-    else if (quoted)
-        rc = -1;
-    else if (o->type == OPT_BOOL)
-        rc = parse_bool(o, job, text, len);
-    else if (o->type == OPT_INTS)
-        rc = parse_ints(o, job, text, len);
-    else
-        rc = parse_number(o, job, text, len);
-    if (rc == 0)
+        return parse_text(o, field, arena, text, len, err);
+    if ((is_word || !quoted) && parse_plain(o, field, text, len) == 0)
         return 0;
     show_text(text, len, shown);
-    snprintf(seen, sizeof seen, "%s%s", shown, quoted && o->type != OPT_CHOICE ? " in quotes" : "");
+    snprintf(seen, sizeof seen, "%s%s", shown, quoted && !is_word ? " in quotes" : "");
     return option_fail(o, seen, err);
+}
+
+int option_try(const struct option *o, const char *text, size_t len, int quoted, struct err *err)
+{
+    union {
+        int flag;
+        int64_t integer;
+        double real;
+        const void *pointer;
+        struct option_ints ints;
+    } field;
+    struct arena arena;
+    int rc;
+
+    arena_init(&arena);
+    rc = option_parse(o, &field, &arena, text, len, quoted, err);
+    arena_fini(&arena);
+    return rc;
 }
 
 static void format_text(const char *s, struct buf *out)
@@ -227,10 +265,16 @@ static void format_text(const char *s, struct buf *out)
     buf_append(out, "\"", 1);
 }
 
-void option_format(const struct option *o, const struct job *job, struct buf *out)
+static void format_ints(const struct option_ints *list, struct buf *out)
 {
-    const void *p = option_field(o, job);
+    buf_printf(out, "[");
+    for (int i = 0; i < list->n; i++)
+        buf_printf(out, "%s%lld", i ? ", " : "", (long long)list->v[i]);
+    buf_printf(out, "]");
+}
 
+void option_format(const struct option *o, const void *p, struct buf *out)
+{
     switch (o->type) {
     case OPT_BOOL:
         buf_printf(out, "%s", *(const int *)p ? "true" : "false");
@@ -247,11 +291,11 @@ void option_format(const struct option *o, const struct job *job, struct buf *ou
     case OPT_CHOICE:
         buf_printf(out, "%s", o->choices[*(const int *)p]);
         break;
+    case OPT_ENTRY:
+        buf_printf(out, "%s", (*(const struct option_group *const *)p)->name);
+        break;
     case OPT_INTS:
-        buf_printf(out, "[");
-        for (int i = 0; i < job->model.n_hidden; i++)
-            buf_printf(out, "%s%lld", i ? ", " : "", (long long)job->model.hidden[i]);
-        buf_printf(out, "]");
+        format_ints(p, out);
         break;
     case OPT_NAME:
     case OPT_STRING:

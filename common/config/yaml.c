@@ -167,38 +167,37 @@ static int join_items(struct walk *w, const struct option *o, const yaml_node_t 
     return 0;
 }
 
-static int read_list(struct walk *w, const struct option *o, const yaml_node_t *n, struct err *err)
+static int read_list(struct walk *w, const struct option_ref *ref, const yaml_node_t *n,
+                     struct given *value, struct err *err)
 {
     struct buf text = {0};
-    int rc = join_items(w, o, n, &text, err);
+    int rc = join_items(w, ref->o, n, &text, err);
 
+    value->text = buf_cstr(&text);
+    value->len = text.len;
     if (rc == 0)
-        rc = option_parse(o, w->r->job, buf_cstr(&text), text.len, 0, err);
+        rc = read_give(w->r, ref, value, NULL, err);
     buf_fini(&text);
     return rc;
 }
 
-static int read_node(struct walk *w, const struct option *o, const yaml_node_t *n, struct err *err)
+static int read_node(struct walk *w, const struct option_ref *ref, const yaml_node_t *n,
+                     struct err *err)
 {
-    if (node_is_null(n))
-        return option_may_be_none(o) ? 0 : option_fail(o, "empty", err);
-    if (n->type == YAML_SEQUENCE_NODE && o->type == OPT_INTS)
-        return read_list(w, o, n, err);
-    if (n->type != YAML_SCALAR_NODE)
-        return option_fail(o, node_kind(n), err);
-    return read_value(w->r->job, o, node_text(n), n->data.scalar.length, node_is_quoted(n),
-                      w->r->base_dir, err);
-}
+    struct given value = {.from = FROM_FILE,
+                          .line = (int)n->start_mark.line + 1,
+                          .column = (int)n->start_mark.column + 1};
 
-static int read_option(struct walk *w, const struct option *o, const yaml_node_t *n,
-                       struct err *err)
-{
-    w->r->from[o - config_options] =
-        (struct source){node_is_null(n) ? FROM_DEFAULT : FROM_FILE, (int)n->start_mark.line + 1,
-                        (int)n->start_mark.column + 1};
-    if (read_node(w, o, n, err) < 0)
-        return at_node(w, n, err);
-    return 0;
+    if (node_is_null(n))
+        return option_may_be_none(ref->o) ? 0 : option_fail(ref->o, "empty", err);
+    if (n->type == YAML_SEQUENCE_NODE && ref->o->type == OPT_INTS)
+        return read_list(w, ref, n, &value, err);
+    if (n->type != YAML_SCALAR_NODE)
+        return option_fail(ref->o, node_kind(n), err);
+    value.text = node_text(n);
+    value.len = n->data.scalar.length;
+    value.is_quoted = node_is_quoted(n);
+    return read_give(w->r, ref, &value, w->r->base_dir, err);
 }
 
 static int fail_unknown(struct walk *w, const yaml_node_t *key, const char *path, struct err *err)
@@ -206,11 +205,11 @@ static int fail_unknown(struct walk *w, const yaml_node_t *key, const char *path
     char shown[64], group[64];
 
     show_text(path, strlen(path), shown);
-    if (strchr(node_text(key), '.') && option_find(path))
+    if (strchr(node_text(key), '.') && table_find(w->r->list, path))
         err_set(err, ERR_CONFIG, "unknown key %s; in a file, keys nest: train: {epochs: 1}", shown);
     else
         err_set(err, ERR_CONFIG, "unknown key %s; the closest known key is %s", shown,
-                option_closest(path, group));
+                table_closest(w->r->list, path, group));
     return at_node(w, key, err);
 }
 
@@ -246,7 +245,7 @@ static int read_group(struct walk *w, const char *path, const yaml_node_t *n, st
     err_set(err, ERR_CONFIG, "%s is %s, want a mapping with keys such as %s", path,
             n->type == YAML_SCALAR_NODE ? show_text(node_text(n), n->data.scalar.length, shown)
                                         : "a list",
-            option_first(path)->key);
+            table_first_of(w->r->list, path)->o->key);
     return at_node(w, n, err);
 }
 
@@ -255,7 +254,7 @@ static int read_pair(struct walk *w, const yaml_node_t *map, const yaml_node_pai
 {
     const yaml_node_t *key = yaml_document_get_node(&w->doc, pair->key);
     const yaml_node_t *value = yaml_document_get_node(&w->doc, pair->value);
-    const struct option *o = NULL;
+    const struct option_ref *ref = NULL;
     char path[128];
     int rc, n, word;
 
@@ -267,13 +266,15 @@ static int read_pair(struct walk *w, const yaml_node_t *map, const yaml_node_pai
     word = n < (int)sizeof path && !strchr(node_text(key), '.') &&
            strlen(node_text(key)) == key->data.scalar.length;
     if (word)
-        o = option_find(path);
-    if (!o && !(word && option_first(path)))
+        ref = table_find(w->r->list, path);
+    if (!ref && !(word && table_first_of(w->r->list, path)))
         return fail_unknown(w, key, path, err);
     if ((rc = check_tag(w, key, err)) < 0 || (rc = check_tag(w, value, err)) < 0 ||
         (rc = check_twice(w, map, pair, path, err)) < 0)
         return rc;
-    return o ? read_option(w, o, value, err) : read_group(w, path, value, err);
+    if (!ref)
+        return read_group(w, path, value, err);
+    return read_node(w, ref, value, err) < 0 ? at_node(w, value, err) : 0;
 }
 
 static int read_mapping(struct walk *w, const yaml_node_t *map, const char *prefix, struct err *err)
@@ -309,9 +310,9 @@ int read_yaml(struct reader *r, const char *text, size_t len, struct err *err)
     yaml_parser_t p;
     int rc;
 
-    if (len > JOB_MAX_BYTES)
+    if (len > READ_MAX_BYTES)
         return err_set(err, ERR_CONFIG, "%s: %zu bytes, want at most %d", r->origin, len,
-                       JOB_MAX_BYTES);
+                       READ_MAX_BYTES);
     text = len ? text + mark
                : ""; /* libyaml skips a byte order mark only where it guesses the encoding */
     len -= mark;

@@ -1,50 +1,24 @@
+/* The list of formats, made from the words in data/meson.build, and what readers have in common:
+ * scaling bytes to floats, and the fingerprint. */
 #include "data/dataset.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
-#include "base/buf.h"
 #include "base/util.h"
-#include "data/digits.h"
 #include "data/reader.h"
 
-static const struct format {
-    const char *name;
-    int (*open)(struct dataset **out, const struct dataset_options *o, struct err *err);
-} formats[] = {
-    {"mnist", mnist_open},
-    {"digits", digits_open},
-};
+const struct option_group *const data_formats[] = {
+#define X(name) &format_##name.group,
+    FORMAT_LIST(X)
+#undef X
+        NULL};
 
-const char *dataset_format_name(size_t i)
+int dataset_open(struct dataset **out, const struct data_options *o,
+                 const struct dataset_request *request, struct err *err)
 {
-    return i < ARRAY_LEN(formats) ? formats[i].name : NULL;
-}
-
-static int unknown_format(const char *name, struct err *err)
-{
-    struct buf known = {0};
-    int rc;
-
-    for (size_t i = 0; i < ARRAY_LEN(formats); i++)
-        buf_printf(&known, "%s%s", i ? ", " : "", formats[i].name);
-    rc = err_set(err, ERR_ARG, "data format \"%s\" is unknown, want one of %s", name ? name : "",
-                 buf_cstr(&known));
-    buf_fini(&known);
-    return rc;
-}
-
-int dataset_open(struct dataset **out, const struct dataset_options *o, struct err *err)
-{
-    if (o->n_samples < 0)
-        return err_set(err, ERR_ARG, "%lld samples wanted, want 0 (all) or more",
-                       (long long)o->n_samples);
-    for (size_t i = 0; i < ARRAY_LEN(formats); i++)
-        if (o->format && !strcmp(o->format, formats[i].name))
-            return formats[i].open(out, o, err);
-    return unknown_format(o->format, err);
+    *out = NULL;
+    return o->kind->open(out, o->options, request, err);
 }
 
 void dataset_close(struct dataset *ds)

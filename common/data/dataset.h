@@ -2,7 +2,9 @@
  *
  * Samples have one shape [H,W,C], 8-bit values and a class; they stay in memory as bytes and become
  * floats when gathered.  Readers: `mnist` (IDX files, data/idx.h), `digits` (drawn, data/digits.h).
- * A new reader is one file and one row of the table in dataset.c.
+ * A format is one entry, `format_NAME` in a file of data/, and its word in data/meson.build.  The
+ * entry brings its name, its help, its own keys of the job file with the struct that they fill, and
+ * the function that opens the data.
  *
  * Life:    dataset_open -> gather, fingerprint ... -> dataset_close.
  * Threads: any number may gather from one dataset at once; it does not change.
@@ -16,19 +18,14 @@
 
 #include "base/err.h"
 #include "base/hash.h"
+#include "config/option.h"
 #include "tensor/shape.h"
+
+#include "data/format_list.h" /* generated: FORMAT_LIST(X) with X(name) for each entry */
 
 enum dataset_purpose { DATASET_TRAIN, DATASET_VALIDATION };
 
-/* All strings are borrowed during dataset_open only. */
-struct dataset_options {
-    const char *format; /* a name of the table: "mnist", "digits" */
-    const char *path;   /* mnist: the folder of the IDX files; digits: unused */
-    const char *prefix; /* mnist: "train", "t10k", ...; NULL: by purpose these two */
-    int64_t n_samples;  /* the first so many; 0: all (digits: 20,000 training, 4,000 validation) */
-    uint64_t seed;      /* digits: which drawings; mnist: unused */
-    enum dataset_purpose purpose;
-};
+enum { DATASET_NONE = 1 };
 
 struct dataset; /* below: the base of every reader's own struct */
 
@@ -47,7 +44,33 @@ struct dataset {
     int32_t n_classes;   /* labels are 0 .. n_classes-1 */
 };
 
-int dataset_open(struct dataset **out, const struct dataset_options *o, struct err *err);
+struct dataset_request {
+    enum dataset_purpose purpose;
+    uint64_t seed; /* of the job; for formats that draw their samples */
+};
+
+struct data_format {
+    struct option_group group;
+    /* As dataset_open; strings in `options` are borrowed during the call only. */
+    int (*open)(struct dataset **out, const void *options, const struct dataset_request *request,
+                struct err *err);
+};
+
+#define X(name) extern const struct data_format format_##name;
+FORMAT_LIST(X)
+#undef X
+
+extern const struct option_group *const data_formats[]; /* all of them; NULL at the end */
+
+/* The section `data` of a job. */
+struct data_options {
+    const struct data_format *kind;
+    const void *options; /* of kind: its own struct */
+};
+
+/* DATASET_NONE, and *out is NULL: the options name no data for this purpose (validation only). */
+int dataset_open(struct dataset **out, const struct data_options *o,
+                 const struct dataset_request *request, struct err *err);
 void dataset_close(struct dataset *ds); /* NULL is fine */
 
 /* Samples index[0..n) into x [n,H,W,C], values v/255 in [0,1] (exactly (float)v / 255.0f), and
@@ -60,8 +83,5 @@ int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, fl
  * Bounded whatever the size (below 1 ms for MNIST): it finds a wrong or stale copy, not one changed
  * pixel. */
 int dataset_fingerprint(const struct dataset *ds, struct hash128 *out, struct err *err);
-
-/* Name of the i-th reader, NULL past the last. */
-const char *dataset_format_name(size_t i);
 
 #endif

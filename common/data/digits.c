@@ -382,16 +382,16 @@ static void digits_close(struct dataset *ds)
 static const struct dataset_ops digits_ops = {
     .name = "digits", .gather = digits_gather, .close = digits_close};
 
-int digits_open(struct dataset **out, const struct dataset_options *o, struct err *err)
+static int digits_open(struct dataset **out, const void *options,
+                       const struct dataset_request *request, struct err *err)
 {
-    int64_t normal = o->purpose == DATASET_TRAIN ? DIGITS_TRAIN : DIGITS_VALIDATION;
-    int64_t n = o->n_samples ? o->n_samples : normal;
+    const struct digits_options *o = options;
+    int64_t n = request->purpose == DATASET_TRAIN ? o->samples : o->validation_samples;
     struct digits *d;
     void *pixels;
 
-    if (n > MAX_SAMPLES)
-        return err_set(err, ERR_ARG, "digits: %lld samples, want at most %d", (long long)n,
-                       MAX_SAMPLES);
+    if (n == 0)
+        return DATASET_NONE;
     if (try_alloc(&pixels, (size_t)n * DIGITS_BYTES, "drawn digits", err) < 0)
         return err->code;
     d = xcalloc(1, sizeof *d);
@@ -399,10 +399,28 @@ int digits_open(struct dataset **out, const struct dataset_options *o, struct er
                                   .n_samples = n,
                                   .sample = SHAPE(DIGITS_SIDE, DIGITS_SIDE, 1),
                                   .n_classes = DIGITS_CLASSES},
-                         .seed = o->seed,
-                         .purpose = o->purpose,
+                         .seed = request->seed,
+                         .purpose = request->purpose,
                          .pixels = pixels,
                          .pixels_state = xcalloc((size_t)n, sizeof *d->pixels_state)};
     *out = &d->base;
     return 0;
 }
+
+#define AT(field) offsetof(struct digits_options, field)
+
+static const struct option rows[] = {
+    {"data.samples", OPT_INT, AT(samples), "20000", 1, MAX_SAMPLES, .unit = "samples",
+     .help = "Training digits drawn."},
+    {"data.validation_samples", OPT_INT, AT(validation_samples), "4000", 0, MAX_SAMPLES,
+     .unit = "samples", .help = "Validation digits drawn; 0: nothing is validated."},
+};
+
+const struct data_format format_digits = {
+    .group = {.name = "digits",
+              .help = "drawn ones, no files needed",
+              .option = rows,
+              .n_options = ARRAY_LEN(rows),
+              .size = sizeof(struct digits_options)},
+    .open = digits_open,
+};

@@ -14,16 +14,12 @@
 
 #include "data/dataset.h"
 
-enum {
-    DIGITS_SIDE = 28,
-    DIGITS_BYTES = DIGITS_SIDE * DIGITS_SIDE,
-    DIGITS_CLASSES = 10,
-    DIGITS_TRAIN = 20000,    /* default number of samples */
-    DIGITS_VALIDATION = 4000 /* likewise */
-};
+enum { DIGITS_SIDE = 28, DIGITS_BYTES = DIGITS_SIDE * DIGITS_SIDE, DIGITS_CLASSES = 10 };
 
-/* The reader's open function, for the table. */
-int digits_open(struct dataset **out, const struct dataset_options *o, struct err *err);
+struct digits_options {
+    int64_t samples;            /* how many are drawn, >= 1 */
+    int64_t validation_samples; /* 0: nothing is validated */
+};
 
 /* Draw sample `i` into pixels[DIGITS_BYTES], row-major, 0 background; returns its label. */
 int32_t digits_draw(uint64_t seed, enum dataset_purpose purpose, int64_t i, uint8_t *pixels);

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/util.h"
 #include "data/idx.h"
+#include "data/mnist.h"
 #include "data/reader.h"
 
 enum { N_CLASSES = 10, LABELS_AT = 8 /* offset of the first label in its file */ };
@@ -99,22 +100,17 @@ static int read_pair(struct mnist *m, const char *images, const char *labels, st
     return check_labels(&m->labels, labels, err);
 }
 
-static int read_files(struct mnist *m, const struct dataset_options *o, struct err *err)
+static int read_files(struct mnist *m, const char *folder, const char *prefix, struct err *err)
 {
-    const char *normal = o->purpose == DATASET_TRAIN ? "train" : "t10k";
-    const char *prefix = o->prefix ? o->prefix : normal;
     char *images = NULL, *labels = NULL;
-    int rc = check_folder(o->path, err);
+    int rc = check_folder(folder, err);
 
     if (rc == 0)
-        rc = find_file(&images, o->path, prefix, &images_role, err);
+        rc = find_file(&images, folder, prefix, &images_role, err);
     if (rc == 0)
-        rc = find_file(&labels, o->path, prefix, &labels_role, err);
+        rc = find_file(&labels, folder, prefix, &labels_role, err);
     if (rc == 0)
         rc = read_pair(m, images, labels, err);
-    if (rc == 0 && o->n_samples > m->labels.n_bytes)
-        rc = err_set(err, ERR_ARG, "%s: %lld samples wanted, want at most the %lld it has", images,
-                     (long long)o->n_samples, (long long)m->labels.n_bytes);
     free(labels);
     free(images);
     return rc;
@@ -149,20 +145,47 @@ static void mnist_close(struct dataset *ds)
 static const struct dataset_ops mnist_ops = {
     .name = "mnist", .gather = mnist_gather, .close = mnist_close};
 
-int mnist_open(struct dataset **out, const struct dataset_options *o, struct err *err)
+static int mnist_open(struct dataset **out, const void *options,
+                      const struct dataset_request *request, struct err *err)
 {
-    struct mnist *m = xcalloc(1, sizeof *m);
-    const int64_t *dim = m->images.dim;
+    const struct mnist_options *o = options;
+    const char *prefix = request->purpose == DATASET_TRAIN ? o->train : o->validation;
+    struct mnist *m;
+    const int64_t *dim;
 
-    if (read_files(m, o, err) < 0) {
+    if (!prefix)
+        return DATASET_NONE;
+    m = xcalloc(1, sizeof *m);
+    if (read_files(m, o->path, prefix, err) < 0) {
         mnist_close(&m->base);
         return err_wrap(err, "mnist");
     }
+    dim = m->images.dim;
     m->base = (struct dataset){.ops = &mnist_ops,
-                               .n_samples = o->n_samples ? o->n_samples : dim[0],
+                               .n_samples = dim[0],
                                .sample = SHAPE(dim[1], dim[2], m->images.n_dims == 4 ? dim[3] : 1),
                                .n_classes = N_CLASSES};
     m->sample_bytes = shape_elements(&m->base.sample);
     *out = &m->base;
     return 0;
 }
+
+#define AT(field) offsetof(struct mnist_options, field)
+
+static const struct option rows[] = {
+    {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED,
+     .help = "The folder of the data on every rank; a follower's --data overrides it there."},
+    {"data.train", OPT_STRING, AT(train), "train",
+     .help = "Prefix of the training files: PREFIX-images-idx3-ubyte, PREFIX-labels-idx1-ubyte."},
+    {"data.validation", OPT_STRING, AT(validation), NULL,
+     .help = "Prefix of the validation files, usually t10k; without it, nothing is validated."},
+};
+
+const struct data_format format_mnist = {
+    .group = {.name = "mnist",
+              .help = "four IDX files, .gz or not",
+              .option = rows,
+              .n_options = ARRAY_LEN(rows),
+              .size = sizeof(struct mnist_options)},
+    .open = mnist_open,
+};

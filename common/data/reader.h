@@ -6,8 +6,6 @@
 
 #include "data/dataset.h"
 
-int mnist_open(struct dataset **out, const struct dataset_options *o, struct err *err);
-
 /* x[i] = v[i] / 255, correctly rounded. */
 void reader_scale(float *restrict x, const uint8_t *restrict v, int64_t n);
 

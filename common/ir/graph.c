@@ -6,6 +6,8 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
+const char *const activation_names[] = {ACTIVATION_LIST(WORD_NAME) NULL};
+
 /* Room for one more element in a doubling array. */
 static void *grow(void *array, int n, int *cap, size_t size)
 {

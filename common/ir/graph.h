@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "config/words.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
@@ -85,7 +86,17 @@ struct value {
     float init_state;              /* STATE: initial value of every element */
 };
 
-enum activation { ACT_NONE, ACT_RELU, ACT_TANH, ACT_SIGMOID, ACT_GELU, ACT_GELU_TANH };
+#define ACTIVATION_LIST(X)    \
+    X(ACT_NONE, "none")       \
+    X(ACT_RELU, "relu")       \
+    X(ACT_TANH, "tanh")       \
+    X(ACT_SIGMOID, "sigmoid") \
+    X(ACT_GELU, "gelu")       \
+    X(ACT_GELU_TANH, "gelu_tanh")
+
+enum activation { ACTIVATION_LIST(WORD_VALUE) };
+
+extern const char *const activation_names[]; /* by value; NULL at the end */
 
 /* Whether the gradient is made from the activation's input; else from its output. */
 static inline int activation_saves_x(enum activation a)

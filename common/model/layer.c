@@ -157,19 +157,19 @@ void layer_dropout(struct net *m, const char *name, float p)
     append(m, OP_dropout, &attr, (int[]){m->h, m->g->scalars}, 2, out, name);
 }
 
-void layer_loss(struct net *m, const char *name)
+void layer_loss(struct net *m, const char *name, enum loss loss, double label_smoothing)
 {
-    const enum op op = m->job->model.loss == LOSS_MSE ? OP_mse : OP_softmax_xent;
-    union node_attr attr = {.loss.label_smoothing = (float)m->job->train.label_smoothing};
+    const enum op op = loss == LOSS_MSE ? OP_mse : OP_softmax_xent;
+    union node_attr attr = {.loss.label_smoothing = (float)label_smoothing};
     int out[NODE_MAX_OUT] = {m->g->training ? NODE_NEW_OUT : NODE_NO_OUT};
 
     if (m->rc < 0)
         return;
     m->g->logits = m->h;
-    if (op == OP_mse && m->job->train.label_smoothing != 0)
+    if (op == OP_mse && label_smoothing != 0)
         m->rc = err_set(m->err, ERR_CONFIG,
                         "train.label_smoothing is %g, but model.loss is mse: smoothing belongs to "
                         "cross_entropy; set it to 0",
-                        m->job->train.label_smoothing);
+                        label_smoothing);
     append(m, op, &attr, (int[]){m->h, m->target, m->g->metrics}, 3, out, name);
 }

@@ -15,7 +15,6 @@
 
 struct net {
     struct graph *g;
-    const struct job *job;
     const struct model_input *in;
     int sync;       /* batch norm over all ranks */
     int h;          /* the network's output so far */
@@ -33,11 +32,8 @@ void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, 
 void layer_flatten(struct net *m, const char *name); /* in PyTorch's order: channel, row, column */
 void layer_batch_norm(struct net *m, const char *name);
 void layer_dropout(struct net *m, const char *name, float p); /* none in evaluation, or if p is 0 */
-void layer_loss(struct net *m, const char *name);             /* as the job says; h: the logits */
 
-/* Architectures: from samples to logits. */
-void model_mlp(struct net *m);
-void model_lenet(struct net *m);
-void model_lenet5(struct net *m);
+/* The last layer; h holds the logits. */
+void layer_loss(struct net *m, const char *name, enum loss loss, double label_smoothing);
 
 #endif

@@ -1,8 +1,12 @@
-/* lenet - the variant of the d2l book, and lenet5, LeCun's with tanh and average pooling. */
+/* lenet - the d2l book's variant of LeNet: convolution 20@3x3, ReLU, average pool 2, convolution
+ * 50@5x5, ReLU, average pool 2, linear 800-128, ReLU, linear 128-classes (for 28x28x1).
+ *
+ * Names: conv1, conv2, fc1, fc2. */
 #include "model/layer.h"
 
-void model_lenet(struct net *m)
+static void build(struct net *m, const void *options)
 {
+    (void)options;
     layer_conv2d(m, "conv1", 20, 3, 0);
     layer_activation(m, "relu1", ACT_RELU);
     layer_pool(m, "pool1", POOL_AVG, 2, 2);
@@ -15,18 +19,7 @@ void model_lenet(struct net *m)
     layer_linear(m, "fc2", m->in->n_classes);
 }
 
-void model_lenet5(struct net *m)
-{
-    layer_conv2d(m, "conv1", 6, 5, 2);
-    layer_activation(m, "tanh1", ACT_TANH);
-    layer_pool(m, "pool1", POOL_AVG, 2, 2);
-    layer_conv2d(m, "conv2", 16, 5, 0);
-    layer_activation(m, "tanh2", ACT_TANH);
-    layer_pool(m, "pool2", POOL_AVG, 2, 2);
-    layer_flatten(m, "flatten");
-    layer_linear(m, "fc1", 120);
-    layer_activation(m, "tanh3", ACT_TANH);
-    layer_linear(m, "fc2", 84);
-    layer_activation(m, "tanh4", ACT_TANH);
-    layer_linear(m, "fc3", m->in->n_classes);
-}
+const struct model_arch arch_lenet = {
+    .group = {.name = "lenet", .help = "the d2l book's variant, with average pooling"},
+    .build = build,
+};

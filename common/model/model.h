@@ -1,22 +1,59 @@
 /* model - the network of a job, as a graph.
  *
+ * An architecture is one entry, `arch_NAME` in a file of model/, and its word in model/meson.build.
+ * The entry brings its name, its help, its own keys of the job file with the struct that they fill,
+ * and the function that builds the network from layers (model/layer.h).
+ *
  * Names of parameters follow PyTorch's modules ("conv1.weight", "fc1.bias"), so that a checkpoint
- * is a state dict.  Each architecture is one file and one row of the table in model.c.
+ * is a state dict.  The file of each architecture says which layers it has, and their names; a
+ * layer has the parameters NAME.weight and NAME.bias, batch norm also the states NAME.running_mean
+ * and NAME.running_var.
  *
- *   lenet   d2l's variant: conv 20@3x3, ReLU, average pool 2, conv 50@5x5, ReLU, average pool 2,
- *           linear 800-128, ReLU, linear 128-classes (for 28x28x1)
- *   lenet5  conv 6@5x5 pad 2, tanh, average pool 2, conv 16@5x5, tanh, average pool 2,
- *           linear 400-120, tanh, linear 120-84, tanh, linear 84-classes (for 28x28x1)
- *   mlp     flatten, then for each hidden size linear (batch norm?) activation (dropout?), linear
- *
- * Names: lenet conv1 conv2 fc1 fc2; lenet5 conv1 conv2 fc1 fc2 fc3; mlp fc1 fc2 ... and bn1 ...;
- * each with .weight and .bias, bn also with the states .running_mean and .running_var. */
+ * Threads: entries are constant; a graph belongs to one thread. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
 #include "base/err.h"
-#include "config/job.h"
+#include "config/option.h"
+#include "config/words.h"
 #include "ir/graph.h"
+
+#include "model/arch_list.h" /* generated: ARCH_LIST(X) with X(name) for each entry */
+
+struct net; /* model/layer.h */
+
+struct model_arch {
+    struct option_group group;
+    void (*build)(struct net *m, const void *options); /* from samples to logits */
+};
+
+#define X(name) extern const struct model_arch arch_##name;
+ARCH_LIST(X)
+#undef X
+
+extern const struct option_group *const model_archs[]; /* all of them; NULL at the end */
+
+#define INIT_LIST(X) X(INIT_PYTORCH, "pytorch") X(INIT_NORMAL, "normal") X(INIT_FILE, "file")
+#define LOSS_LIST(X) X(LOSS_CROSS_ENTROPY, "cross_entropy") X(LOSS_MSE, "mse")
+
+enum init_name { INIT_LIST(WORD_VALUE) };
+enum loss { LOSS_LIST(WORD_VALUE) };
+
+struct init_options {
+    enum init_name name;
+    double std;       /* INIT_NORMAL: of the weights; biases are 0 */
+    const char *path; /* INIT_FILE: a safetensors file, absolute; else NULL */
+};
+
+/* The section `model` of a job, and what the loss takes from the section `train`. */
+struct model_options {
+    const struct model_arch *kind;
+    const void *options; /* of kind: its own struct */
+    struct init_options init;
+    int sync_batch_norm; /* statistics over all ranks */
+    enum loss loss;
+    double label_smoothing; /* [0, 1) */
+};
 
 /* What the data look like. */
 struct model_input {
@@ -24,10 +61,10 @@ struct model_input {
     int64_t n_classes;
 };
 
-/* The forward graph with its loss for `batch` samples (0 is legal).  job: its model and train
- * sections.  sync: 1 if batch norm's statistics are to be taken over all ranks.
+/* The forward graph with its loss for `batch` samples (0 is legal).  sync: 1 if batch norm's
+ * statistics are to be taken over all ranks.
  * Fails with ERR_CONFIG when the samples do not fit the architecture: says which layer and why. */
-int model_build(const struct job *job, const struct model_input *in, int64_t batch, int training,
-                int sync, struct graph **out, struct err *err);
+int model_build(const struct model_options *o, const struct model_input *in, int64_t batch,
+                int training, int sync, struct graph **out, struct err *err);
 
 #endif

@@ -1,15 +1,42 @@
-/* optimizer - what an optimizer of a job declares: its slots, and the operator of its update.
+/* optimizer - the registry of optimizers: what `optimizer.name` may be.
  *
- * Threads: pure. */
+ * An optimizer is one entry, `optimizer_NAME` in optim/NAME.c, and its word in optim/meson.build.
+ * The entry brings its name, its help, its own keys of the job file with the struct that they fill,
+ * and the slots (optim/slot.h) that it keeps.
+ *
+ * Threads: constant. */
 #ifndef OPTIM_OPTIMIZER_H
 #define OPTIM_OPTIMIZER_H
 
-#include "config/job.h"
+#include "config/option.h"
 #include "optim/slot.h"
+
+#include "optim/optimizer_list.h" /* generated: OPTIMIZER_LIST(X) with X(name) for each entry */
 
 enum { OPTIMIZER_MAX_SLOTS = 8 };
 
+struct optimizer {
+    struct option_group group;
+    /* The slots that it keeps with these options, in *out; returns how many. */
+    int (*slots)(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS]);
+};
+
+#define X(name) extern const struct optimizer optimizer_##name;
+OPTIMIZER_LIST(X)
+#undef X
+
+extern const struct option_group *const optimizers[]; /* all of them; NULL at the end */
+
+/* The section `optimizer` of a job. */
+struct optimizer_options {
+    const struct optimizer *kind;
+    const void *options;   /* of kind: its own struct */
+    double lr;             /* before the schedule */
+    int scale_lr_by_ranks; /* Horovod's rule: the rate is lr * ranks */
+};
+
 /* The slots that the job's optimizer keeps, in *out; returns how many. */
-int optimizer_slots(const struct job *job, const struct slot_def *out[OPTIMIZER_MAX_SLOTS]);
+int optimizer_slots(const struct optimizer_options *o,
+                    const struct slot_def *out[OPTIMIZER_MAX_SLOTS]);
 
 #endif

@@ -6,10 +6,12 @@
  *   cosine    min + (peak - min) * (1 + cos(pi * t)) / 2     (Loshchilov, Hutter 2017, equation 5)
  *   linear    peak + (min - peak) * t
  *
- * with t = (g - W) / (total - W), 0 at the end of the warm-up and 1 after the last step, and
- * peak = optimizer.lr, times the ranks that train this step where optimizer.scale_lr_by_ranks asks
- * for Horovod's rule; min_lr stays what it is.
- * Every rank computes it for itself, in double, so all hold the same rate at the same step.
+ * with t = (g - W) / (total - W), 0 at the end of the warm-up and 1 after the last step.  `peak` is
+ * the rate that the optimizer asks for: optimizer.lr, times the ranks that train this step where
+ * optimizer.scale_lr_by_ranks asks for Horovod's rule.  min_lr is not scaled.
+ * Every rank computes the rate for itself, in double, so all hold the same rate at the same step.
+ *
+ * A schedule is one entry, `schedule_NAME`, in a file of optim/, and its word in optim/meson.build.
  *
  * Threads: pure. */
 #ifndef OPTIM_SCHEDULE_H
@@ -17,7 +19,10 @@
 
 #include <stdint.h>
 
-#include "config/job.h"
+#include "config/option.h"
+#include "optim/optimizer.h"
+
+#include "optim/schedule_list.h" /* generated: SCHEDULE_LIST(X) with X(name) for each entry */
 
 /* How long the job is: what "the end" means for cosine and linear. */
 struct schedule_span {
@@ -26,6 +31,45 @@ struct schedule_span {
     int n_ranks;         /* of the formation that trains the step */
 };
 
-double schedule_rate(const struct job *job, const struct schedule_span *span, int64_t step);
+/* A step after the warm-up, as a schedule sees it. */
+struct schedule_at {
+    const struct schedule_span *span;
+    int64_t step;    /* from 0, the warm-up's steps included */
+    double progress; /* t of the formulas above, 0 to 1 */
+    double peak;
+};
+
+struct schedule {
+    struct option_group group;
+    double (*rate)(const void *options, const struct schedule_at *at);
+};
+
+#define X(name) extern const struct schedule schedule_##name;
+SCHEDULE_LIST(X)
+#undef X
+
+extern const struct option_group *const schedules[]; /* all of them; NULL at the end */
+
+/* The section `schedule` of a job. */
+struct schedule_options {
+    const struct schedule *kind;
+    const void *options;  /* of kind: its own struct */
+    int64_t warmup_steps; /* the rate rises linearly over the first so many steps */
+    double warmup_start;  /* from this fraction of the peak */
+};
+
+double schedule_rate(const struct schedule_options *s, const struct optimizer_options *o,
+                     const struct schedule_span *span, int64_t step);
+
+/* The options of entries that have some. */
+struct schedule_step_options {
+    int64_t every_steps;  /* times gamma every so many steps or epochs; */
+    int64_t every_epochs; /* exactly one of the two is > 0 */
+    double gamma;
+};
+
+struct schedule_anneal_options { /* cosine, linear */
+    double min_lr;               /* the rate at the job's end */
+};
 
 #endif

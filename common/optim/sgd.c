@@ -1,5 +1,32 @@
 /* Stochastic gradient descent, as torch.optim.SGD; the update's formula is in op/sgd.c. */
-#include "optim/optimizer.h"
+#include "optim/sgd.h"
+
+#include "base/util.h"
+
+#define AT(field) offsetof(struct sgd_options, field)
+
+static const struct option rows[] = {
+    {"optimizer.momentum", OPT_REAL, AT(momentum), "0", 0, 1, .flags = OPT_BELOW,
+     .help = "Part of the last update that goes on."},
+    {"optimizer.dampening", OPT_REAL, AT(dampening), "0", 0, 1,
+     .help = "The gradient enters the momentum times 1 minus this."},
+    {"optimizer.weight_decay", OPT_REAL, AT(weight_decay), "0", 0, 1e3,
+     .help = "This times the weight is added to its gradient."},
+    {"optimizer.nesterov", OPT_BOOL, AT(nesterov), "false",
+     .help = "Nesterov's momentum: look ahead by one update."},
+};
+
+static int check(const void *options, struct err *err)
+{
+    const struct sgd_options *o = options;
+
+    if (!o->nesterov || (o->momentum > 0 && o->dampening <= 0))
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "optimizer.nesterov needs optimizer.momentum above 0 and optimizer.dampening 0; "
+                   "they are %g and %g",
+                   o->momentum, o->dampening);
+}
 
 static const struct slot_def momentum = {.name = "momentum",
                                          .suffix = ".momentum_buffer", /* as in PyTorch's state */
@@ -9,8 +36,20 @@ static const struct slot_def momentum = {.name = "momentum",
                                          .is_hashed = 1,
                                          .is_broadcast = 1};
 
-int optimizer_slots(const struct job *job, const struct slot_def *out[OPTIMIZER_MAX_SLOTS])
+static int slots(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS])
 {
+    const struct sgd_options *o = options;
+
     out[0] = &momentum;
-    return job->optimizer.momentum > 0;
+    return o->momentum > 0;
 }
+
+const struct optimizer optimizer_sgd = {
+    .group = {.name = "sgd",
+              .help = "stochastic gradient descent",
+              .option = rows,
+              .n_options = ARRAY_LEN(rows),
+              .size = sizeof(struct sgd_options),
+              .check = check},
+    .slots = slots,
+};

@@ -8,8 +8,8 @@
 #ifndef TRAIN_PROGRAMS_H
 #define TRAIN_PROGRAMS_H
 
-#include "config/job.h"
 #include "data/sampler.h"
+#include "job/job.h"
 #include "model/model.h"
 #include "train/buffers.h"
 

@@ -13,7 +13,7 @@
 #include "backend/backend.h"
 #include "ckpt/ckpt.h"
 #include "coll/coll.h"
-#include "config/job.h"
+#include "job/job.h"
 #include "optim/slot.h"
 #include "program/layout.h"
 #include "session/command.h"

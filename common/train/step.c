@@ -35,7 +35,7 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
         .step = (uint64_t)b->step,
         .first_position = b->first,
         .loss_scale = (float)(1.0 / (double)b->n_global),
-        .rate = (float)schedule_rate(t->job, &span, b->step),
+        .rate = (float)schedule_rate(&t->job->schedule, &t->job->optimizer, &span, b->step),
         .clip_norm = (float)train->clip_norm,
         .requests = (float)t->hooks.requests(t->hooks.arg),
         /* that all in between were applied is presumed, or this one does not count */

@@ -108,29 +108,14 @@ static int open_job(struct trainer *t, const struct cmd *c, struct err *err)
     return rc;
 }
 
-static int has_validation(const struct job_data *d)
-{
-    return d->format == DATA_DIGITS ? d->validation_samples > 0 : d->validation != NULL;
-}
-
+/* *out is NULL where the job names no data for validation. */
 static int open_set(const struct job *job, enum dataset_purpose purpose, struct dataset **out,
                     struct err *err)
 {
-    const struct job_data *d = &job->data;
-    int training = purpose == DATASET_TRAIN;
-    struct dataset_options o = {
-        .format = d->format == DATA_DIGITS ? "digits" : "mnist",
-        .path = d->path,
-        .prefix = training ? d->train : d->validation,
-        .n_samples = d->format != DATA_DIGITS ? 0
-                     : training               ? d->samples
-                                              : d->validation_samples,
-        .seed = (uint64_t)job->train.seed,
-        .purpose = purpose,
-    };
+    const struct dataset_request request = {purpose, (uint64_t)job->train.seed};
 
-    if (dataset_open(out, &o, err) < 0)
-        return err_wrap(err, "%s data", training ? "training" : "validation");
+    if (dataset_open(out, &job->data, &request, err) < 0)
+        return err_wrap(err, "%s data", purpose == DATASET_TRAIN ? "training" : "validation");
     return 0;
 }
 
@@ -150,7 +135,7 @@ static int open_data(struct trainer *t, struct err *err)
     const struct job_train *train = &t->job->train;
     int rc = open_set(t->job, DATASET_TRAIN, &t->train_set, err);
 
-    if (rc == 0 && has_validation(&t->job->data))
+    if (rc == 0)
         rc = open_set(t->job, DATASET_VALIDATION, &t->valid_set, err);
     if (rc == 0)
         rc = check_sets_agree(t, err);
@@ -176,7 +161,7 @@ static int open_data(struct trainer *t, struct err *err)
 static int make_layout(struct trainer *t, struct err *err)
 {
     struct graph *g = NULL;
-    int rc = model_build(t->job, &t->input, 1, 1, 0, &g, err);
+    int rc = model_build(&t->job->model, &t->input, 1, 1, 0, &g, err);
 
     if (rc == 0)
         rc = program_differentiate(g, err);
@@ -238,7 +223,8 @@ static int make_memory(struct trainer *t, struct err *err)
     if (rc == 0 && t->o.plugin && t->o.plugin->configure)
         t->o.plugin->configure(t->backend, &choices);
     if (rc == 0)
-        rc = state_new(t->backend, t->layout, slot, optimizer_slots(t->job, slot), &t->state, err);
+        rc = state_new(t->backend, t->layout, slot, optimizer_slots(&t->job->optimizer, slot),
+                       &t->state, err);
     if (rc == 0)
         rc = buffers_new(t->backend, shared_memory(t), t->state, t->job->train.accumulate > 1,
                          &t->buffers, err);

@@ -15,7 +15,7 @@
 
 #include "backend/plugin.h"
 #include "coll/coll.h"
-#include "config/job.h"
+#include "job/job.h"
 #include "session/command.h"
 
 struct faults;

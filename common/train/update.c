@@ -8,6 +8,7 @@
 #include "op/control.h"
 #include "op/op.h"
 #include "op/seal.h"
+#include "optim/sgd.h"
 #include "program/program.h"
 
 struct update {
@@ -182,7 +183,7 @@ static int update_operand(struct sketch *s, const struct state *st, const struct
 static int add_optimizer(struct sketch *s, const struct job *job, const struct state *st,
                          const struct buffers *m, struct verdict v, struct err *err)
 {
-    const struct job_optimizer *o = &job->optimizer;
+    const struct sgd_options *o = job->optimizer.options;
     union node_attr attr = {.sgd = {.momentum = (float)o->momentum,
                                     .dampening = (float)o->dampening,
                                     .weight_decay = (float)o->weight_decay,

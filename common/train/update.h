@@ -8,7 +8,7 @@
 #ifndef TRAIN_UPDATE_H
 #define TRAIN_UPDATE_H
 
-#include "config/job.h"
+#include "job/job.h"
 #include "train/buffers.h"
 
 struct update; /* opaque */

@@ -166,18 +166,18 @@ static void check_recording(const struct device *d, struct rig *ref)
     backend_recording_free(d->b, r);
 }
 
-static void check(const struct job *job, const struct model_input *in, int64_t batch, int training,
-                  uint64_t seed)
+static void check(const struct rig_model *model, const struct model_input *in, int64_t batch,
+                  int training, uint64_t seed)
 {
     struct device d;
     struct rig ref, layout; /* evaluation shares the layout of training */
 
-    rig_open(&layout, REF_FUSE_NONE, rig_graph(job, in, 1, 1, 1), NULL);
-    rig_open(&ref, REF_FUSE_NONE, rig_graph(job, in, batch, training, 1), layout.layout);
+    rig_open(&layout, REF_FUSE_NONE, rig_graph(model, in, 1, 1, 1), NULL);
+    rig_open(&ref, REF_FUSE_NONE, rig_graph(model, in, batch, training, 1), layout.layout);
     rig_init(&ref, 8);
     rig_fill(&ref, 5);
     sim_set_seed(seed);
-    open_device(&d, &ref, rig_graph(job, in, batch, training, 1));
+    open_device(&d, &ref, rig_graph(model, in, batch, training, 1));
     rig_run(&ref);
     run_device(&d, &ref);
     compare(&d, &ref);
@@ -190,19 +190,19 @@ static void check(const struct job *job, const struct model_input *in, int64_t b
 static void test_models(void **state)
 {
     static const struct model_input small = {{14, 14, 1}, 5}, colour = {{5, 3, 2}, 4};
-    struct job lenet = rig_job(MODEL_LENET), mlp = rig_job(MODEL_MLP);
+    struct rig_model lenet = rig_model(&arch_lenet), mlp = rig_model(&arch_mlp);
 
     (void)state;
-    mlp.model.n_hidden = 2;
-    mlp.model.hidden[0] = 9;
-    mlp.model.hidden[1] = 6;
+    mlp.mlp.hidden.n = 2;
+    mlp.mlp.hidden.v[0] = 9;
+    mlp.mlp.hidden.v[1] = 6;
     for (int training = 0; training < 2; training++) {
         check(&lenet, &small, 5, training, 2);
-        for (int a = ACTIVATION_RELU; a <= ACTIVATION_GELU_TANH; a++) {
-            mlp.model.activation = (enum job_activation)a;
-            mlp.model.dropout = a % 2 ? 0.25 : 0;
-            mlp.model.batch_norm = a == ACTIVATION_SIGMOID || a == ACTIVATION_GELU;
-            mlp.model.loss = a == ACTIVATION_TANH ? LOSS_MSE : LOSS_CROSS_ENTROPY;
+        for (int a = ACT_RELU; a <= ACT_GELU_TANH; a++) {
+            mlp.mlp.activation = (enum activation)a;
+            mlp.mlp.dropout = a % 2 ? 0.25 : 0;
+            mlp.mlp.batch_norm = a == ACT_SIGMOID || a == ACT_GELU;
+            mlp.o.loss = a == ACT_TANH ? LOSS_MSE : LOSS_CROSS_ENTROPY;
             check(&mlp, &colour, 6, training, (uint64_t)a);
         }
     }

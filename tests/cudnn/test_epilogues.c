@@ -76,25 +76,25 @@ static void run(struct backend *b, struct program *p, const struct rig *ref, str
     free(zero);
 }
 
-static void train_once(enum job_activation act, int refuse, struct step *s)
+static void train_once(enum activation act, int refuse, struct step *s)
 {
     static const struct model_input in = {{5, 3, 1}, 5};
-    struct job job = rig_job(MODEL_MLP);
+    struct rig_model model = rig_model(&arch_mlp);
     struct program *p;
     struct backend *b;
     struct graph *g;
     struct rig ref;
 
-    job.model.activation = act;
-    job.model.n_hidden = N_LAYERS - 1;
-    job.model.hidden[0] = 16;
-    job.model.hidden[1] = 136;
-    rig_open(&ref, REF_FUSE_NONE, rig_graph(&job, &in, BATCH, 1, 1), NULL);
+    model.mlp.activation = act;
+    model.mlp.hidden.n = N_LAYERS - 1;
+    model.mlp.hidden.v[0] = 16;
+    model.mlp.hidden.v[1] = 136;
+    rig_open(&ref, REF_FUSE_NONE, rig_graph(&model, &in, BATCH, 1, 1), NULL);
     rig_init(&ref, 8);
     rig_fill(&ref, 5);
     fakes_refuse_tails(refuse);
     rig_must(cuda_open(0, &b, &rig_err));
-    g = rig_graph(&job, &in, BATCH, 1, 1);
+    g = rig_graph(&model, &in, BATCH, 1, 1);
     rig_must(program_new(b, g, ref.layout, &p, &rig_err));
     s->n_nodes = g->n_nodes;
     run(b, p, &ref, s);
@@ -120,7 +120,7 @@ static void expect_near(const struct step *a, const struct step *b)
                      (double)a->grad[i]);
 }
 
-static void check(enum job_activation act, int forward, int backward)
+static void check(enum activation act, int forward, int backward)
 {
     struct step tails, passes;
 
@@ -146,13 +146,13 @@ static void check(enum job_activation act, int forward, int backward)
 static void relu(void **state)
 {
     (void)state;
-    check(ACTIVATION_RELU, FAKE_RELU_AUX_BIAS, FAKE_DRELU);
+    check(ACT_RELU, FAKE_RELU_AUX_BIAS, FAKE_DRELU);
 }
 
 static void gelu(void **state)
 {
     (void)state;
-    check(ACTIVATION_GELU_TANH, FAKE_GELU_AUX_BIAS, FAKE_DGELU);
+    check(ACT_GELU_TANH, FAKE_GELU_AUX_BIAS, FAKE_DGELU);
 }
 
 /* One side of the mask has no tail: then passes do both, and the rest keeps its tails. */
@@ -162,9 +162,9 @@ static void mask_has_one_owner(void **state)
     struct step tails, mixed;
 
     (void)state;
-    train_once(ACTIVATION_RELU, 0, &tails);
+    train_once(ACT_RELU, 0, &tails);
     for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
-        train_once(ACTIVATION_RELU, refused[i], &mixed);
+        train_once(ACT_RELU, refused[i], &mixed);
         assert_int_equal(mixed.n_products, tails.n_products);
         assert_int_equal(mixed.epilogue[FAKE_RELU_AUX_BIAS], 0);
         assert_int_equal(mixed.epilogue[FAKE_DRELU], 0);

@@ -69,16 +69,15 @@ static void build_all(const struct conv_shape *s, const char *what, size_t bound
 }
 
 /* Every convolution of a model, in float32 as it trains today and in what it will train in. */
-static void build_model(enum model_arch arch, const char *name, int64_t batch, int with_tails)
+static void build_model(const struct model_arch *arch, int64_t batch, int with_tails)
 {
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
-    struct job job = {.name = "test"};
+    const struct model_options model = {.kind = arch};
     struct graph *g;
     struct err err;
     int n = 0;
 
-    job.model.arch = arch;
-    assert_int_equal(model_build(&job, &mnist, batch, 1, 1, &g, &err), 0);
+    assert_int_equal(model_build(&model, &mnist, batch, 1, 1, &g, &err), 0);
     for (int i = 0; i < g->n_nodes; i++) {
         struct conv_shape s;
         char what[64];
@@ -86,7 +85,7 @@ static void build_model(enum model_arch arch, const char *name, int64_t batch, i
         if (g->node[i].op != OP_conv2d)
             continue;
         assert_int_equal(conv_shape_of(g, &g->node[i], &s), CUDNN_PASS_FORWARD);
-        snprintf(what, sizeof what, "%s %s", name, g->node[i].name);
+        snprintf(what, sizeof what, "%s %s", arch->group.name, g->node[i].name);
         for (size_t t = 0; t < ARRAY_LEN(dtypes); t++) {
             s.dtype = dtypes[t];
             build_all(&s, what, (size_t)64 * MIB);
@@ -107,13 +106,13 @@ static void models(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(batch); i++) {
-        build_model(MODEL_LENET, "lenet", batch[i], 1);
-        build_model(MODEL_LENET5, "lenet5", batch[i], 1);
+        build_model(&arch_lenet, batch[i], 1);
+        build_model(&arch_lenet5, batch[i], 1);
     }
     /* Three ranks', and an epoch's last: some tails are a pass of ours then. */
     for (size_t i = 0; i < ARRAY_LEN(share); i++) {
-        build_model(MODEL_LENET, "lenet", share[i], 0);
-        build_model(MODEL_LENET5, "lenet5", share[i], 0);
+        build_model(&arch_lenet, share[i], 0);
+        build_model(&arch_lenet5, share[i], 0);
     }
 }
 

@@ -3,6 +3,8 @@
 
 #include "base/alloc.h"
 #include "data/dataset.h"
+#include "data/digits.h"
+#include "data/mnist.h"
 #include "idx_file.h"
 
 enum { N = 40, H = 5, W = 3, BYTES = H * W };
@@ -83,13 +85,63 @@ static int teardown(void **state)
     return 0;
 }
 
-static struct dataset *open_ok(const struct dataset_options *o)
+/* What to open: a format with its default options, but for these. */
+struct source {
+    const struct data_format *kind;
+    const char *folder;  /* data.path */
+    const char *train;   /* data.train; NULL: its default */
+    const char *samples; /* data.samples; NULL: its default */
+    enum dataset_purpose purpose;
+};
+
+static const char *text_of(const struct source *s, const char *key, const char *def)
+{
+    if (!strcmp(key, "data.path"))
+        return s->folder;
+    if (!strcmp(key, "data.train") && s->train)
+        return s->train;
+    if (!strcmp(key, "data.samples") && s->samples)
+        return s->samples;
+    return def ? def : "t10k"; /* data.validation */
+}
+
+static int open_source(struct dataset **out, const struct source *s, struct err *err)
+{
+    const struct option_group *g = &s->kind->group;
+    const struct data_options o = {s->kind, xcalloc(1, g->size)};
+    struct arena arena = {0};
+    int rc = 0;
+
+    for (int i = 0; i < g->n_options && rc == 0; i++) {
+        const char *text = text_of(s, g->option[i].key, g->option[i].def);
+
+        rc = option_parse(&g->option[i], (char *)o.options + g->option[i].offset, &arena, text,
+                          strlen(text), 0, err);
+    }
+    assert_int_equal(rc, 0);
+    rc = dataset_open(out, &o, &(struct dataset_request){.purpose = s->purpose}, err);
+    arena_fini(&arena);
+    free((void *)o.options);
+    return rc;
+}
+
+static struct source source_of(size_t i, void **state)
+{
+    return (struct source){container_of(data_formats[i], struct data_format, group), *state};
+}
+
+static struct source folder_source(const char *folder)
+{
+    return (struct source){&format_mnist, folder};
+}
+
+static struct dataset *open_ok(const struct source *s)
 {
     struct dataset *ds = NULL;
     struct err err = {0};
 
-    if (dataset_open(&ds, o, &err) < 0)
-        fail_msg("%s: %s", o->format, err.msg);
+    if (open_source(&ds, s, &err) < 0)
+        fail_msg("%s: %s", s->kind->group.name, err.msg);
     return ds;
 }
 
@@ -118,13 +170,14 @@ static void check_samples(const struct dataset *ds)
 
 static void each_reader_gives_samples(void **state)
 {
-    for (size_t i = 0; dataset_format_name(i); i++)
+    for (size_t i = 0; data_formats[i]; i++)
         for (int purpose = DATASET_TRAIN; purpose <= DATASET_VALIDATION; purpose++) {
-            const struct dataset_options o = {
-                .format = dataset_format_name(i), .path = *state, .purpose = purpose};
-            struct dataset *ds = open_ok(&o);
+            struct source s = source_of(i, state);
+            struct dataset *ds;
 
-            assert_string_equal(ds->ops->name, o.format);
+            s.purpose = purpose;
+            ds = open_ok(&s);
+            assert_string_equal(ds->ops->name, s.kind->group.name);
             assert_int_equal(ds->sample.n, 3);
             assert_true(ds->n_samples > 0 && ds->n_classes > 1);
             check_samples(ds);
@@ -132,9 +185,9 @@ static void each_reader_gives_samples(void **state)
         }
 }
 
-static struct hash128 print_of(const struct dataset_options *o)
+static struct hash128 print_of(const struct source *s)
 {
-    struct dataset *ds = open_ok(o);
+    struct dataset *ds = open_ok(s);
     struct hash128 h;
     struct err err;
 
@@ -145,28 +198,26 @@ static struct hash128 print_of(const struct dataset_options *o)
 
 static void fingerprints_tell_apart(void **state)
 {
-    for (size_t i = 0; dataset_format_name(i); i++) {
-        struct dataset_options o = {.format = dataset_format_name(i), .path = *state};
-        struct hash128 train = print_of(&o), again = print_of(&o), fewer, validation;
+    for (size_t i = 0; data_formats[i]; i++) {
+        struct source s = source_of(i, state), few = s, other = s;
+        struct hash128 train = print_of(&s), again = print_of(&s);
 
-        o.n_samples = 20;
-        fewer = print_of(&o);
-        o.n_samples = 0;
-        o.purpose = DATASET_VALIDATION;
-        validation = print_of(&o);
+        few.samples = "20";
+        few.train = "t10k";
+        other.purpose = DATASET_VALIDATION;
         assert_true(hash_equal(train, again));
-        assert_false(hash_equal(train, fewer));
-        assert_false(hash_equal(train, validation));
+        assert_false(hash_equal(train, print_of(&few)));
+        assert_false(hash_equal(train, print_of(&other)));
     }
 }
 
 /* One wrong label of a small set shows, whichever it is. */
 static void fingerprints_see_labels(void **state)
 {
-    const struct dataset_options good = {.format = "mnist", .path = *state};
+    const struct source good = folder_source(*state);
     struct hash128 right = print_of(&good);
     char *folder = make_folder();
-    const struct dataset_options bad = {.format = "mnist", .path = folder};
+    const struct source bad = folder_source(folder);
 
     for (int i = 0; i < N; i++) {
         write_pair(folder, &(struct pair){"train", .bad_at = i, .bad_label = i % 10 == 9 ? 8 : 9});
@@ -177,37 +228,46 @@ static void fingerprints_see_labels(void **state)
     remove_folder(folder);
 }
 
-static void n_samples_cuts(void **state)
+/* Few samples have a fingerprint, too. */
+static void one_sample_is_enough(void **state)
 {
-    for (size_t i = 0; dataset_format_name(i); i++) {
-        struct dataset_options o = {
-            .format = dataset_format_name(i), .path = *state, .n_samples = 7};
-        struct dataset *ds = open_ok(&o);
+    struct source s = {&format_digits, *state, .samples = "1"};
+    struct dataset *ds = open_ok(&s);
+    struct err err;
+
+    assert_int_equal(ds->n_samples, 1);
+    assert_int_equal(dataset_fingerprint(ds, &(struct hash128){0, 0}, &err), 0);
+    dataset_close(ds);
+}
+
+/* Options may name no data for validation. */
+static void no_validation_is_not_an_error(void **state)
+{
+    static const struct digits_options digits = {.samples = 5};
+    const struct mnist_options mnist = {*state, "train", NULL};
+    const struct data_options none[] = {{&format_digits, &digits}, {&format_mnist, &mnist}};
+    const struct dataset_request validation = {.purpose = DATASET_VALIDATION};
+
+    for (size_t i = 0; i < ARRAY_LEN(none); i++) {
+        struct dataset *ds = (struct dataset *)&none; /* to be overwritten */
         struct err err;
 
-        assert_int_equal(ds->n_samples, 7);
-        dataset_close(ds);
-        o.n_samples = 1;
-        ds = open_ok(&o);
-        assert_int_equal(dataset_fingerprint(ds, &(struct hash128){0, 0}, &err), 0);
-        dataset_close(ds);
-        o.n_samples = -1;
-        assert_int_equal(dataset_open(&ds, &o, &err), ERR_ARG);
-        assert_string_equal(err.msg, "-1 samples wanted, want 0 (all) or more");
+        assert_int_equal(dataset_open(&ds, &none[i], &validation, &err), DATASET_NONE);
+        assert_null(ds);
     }
 }
 
 static void failed_allocations_are_errors(void **state)
 {
-    for (size_t i = 0; dataset_format_name(i); i++) {
-        const struct dataset_options o = {.format = dataset_format_name(i), .path = *state};
+    for (size_t i = 0; data_formats[i]; i++) {
+        const struct source s = source_of(i, state);
         struct dataset *ds = NULL;
         struct err err;
         int n = 0;
 
         do
             alloc_fail_at((uint64_t)++n);
-        while (dataset_open(&ds, &o, &err) == ERR_NOMEM && n < 10);
+        while (open_source(&ds, &s, &err) == ERR_NOMEM && n < 10);
         alloc_fail_at(0);
         assert_in_range(n, 2, 9);
         assert_non_null(ds);
@@ -215,28 +275,11 @@ static void failed_allocations_are_errors(void **state)
     }
 }
 
-static void unknown_formats_are_refused(void **state)
-{
-    struct dataset *ds;
-    struct err err;
-
-    (void)state;
-    assert_int_equal(dataset_open(&ds, &(struct dataset_options){.format = "minst"}, &err),
-                     ERR_ARG);
-    assert_string_equal(err.msg, "data format \"minst\" is unknown, want one of mnist, digits");
-    assert_int_equal(dataset_open(&ds, &(struct dataset_options){0}, &err), ERR_ARG);
-    assert_int_equal(
-        dataset_open(&ds, &(struct dataset_options){.format = "digits", .n_samples = 1e9}, &err),
-        ERR_ARG);
-    assert_string_equal(err.msg, "digits: 1000000000 samples, want at most 4000000");
-    dataset_close(NULL);
-}
-
 /* The one rounding that is promised, for all 256 values. */
 static void values_are_divided_exactly(void **state)
 {
-    const struct dataset_options o = {.format = "mnist", .path = *state};
-    struct dataset *ds = open_ok(&o);
+    const struct source s = folder_source(*state);
+    struct dataset *ds = open_ok(&s);
     float x[N * BYTES];
     int64_t index[N];
     int32_t y[N];
@@ -265,7 +308,6 @@ static void values_are_divided_exactly(void **state)
 static const struct folder_case {
     struct pair pair;
     const char *asked; /* prefix */
-    int64_t n_samples;
     int code;
     const char *want; /* message; @ is the folder; NULL: fine */
 } folder_cases[] = {
@@ -306,10 +348,6 @@ static const struct folder_case {
      .code = ERR_CORRUPT,
      .want = "mnist: @/train-labels-idx1-ubyte: offset 47: label of sample 39 is 255, want 0 to 9; "
              "is it the right file?"},
-    {{"train"},
-     .n_samples = 41,
-     .code = ERR_ARG,
-     .want = "mnist: @/train-images-idx3-ubyte: 41 samples wanted, want at most the 40 it has"},
 };
 
 static void folders_are_read_or_refused(void **state)
@@ -318,14 +356,13 @@ static void folders_are_read_or_refused(void **state)
     for (size_t i = 0; i < ARRAY_LEN(folder_cases); i++) {
         const struct folder_case *c = &folder_cases[i];
         char *folder = make_folder(), want[1024];
-        const struct dataset_options o = {
-            .format = "mnist", .path = folder, .prefix = c->asked, .n_samples = c->n_samples};
+        const struct source s = {&format_mnist, folder, .train = c->asked};
         struct dataset *ds = NULL;
         struct err err = {0};
         int rc;
 
         write_pair(folder, &c->pair);
-        rc = dataset_open(&ds, &o, &err);
+        rc = open_source(&ds, &s, &err);
         if (rc != c->code)
             fail_msg("case %zu: returned %d, want %d: %s", i, rc, c->code, err.msg);
         if (c->want)
@@ -341,13 +378,13 @@ static void folders_are_read_or_refused(void **state)
 static void plain_files_come_first(void **state)
 {
     char *folder = make_folder();
-    const struct dataset_options o = {.format = "mnist", .path = folder};
+    const struct source s = folder_source(folder);
     struct dataset *ds;
 
     (void)state;
     write_pair(folder, &(struct pair){"train", .n_images = 11, .n_labels = 11});
     write_pair(folder, &(struct pair){"train", .gz = 1});
-    ds = open_ok(&o);
+    ds = open_ok(&s);
     assert_int_equal(ds->n_samples, 11);
     dataset_close(ds);
     remove_folder(folder);
@@ -356,20 +393,22 @@ static void plain_files_come_first(void **state)
 static void missing_folders_are_refused(void **state)
 {
     char *folder = make_folder(), want[1024], *file = xasprintf("%s/file", folder);
-    struct dataset_options o = {.format = "mnist"};
+    struct mnist_options mnist = {.train = "train"};
+    const struct data_options o = {&format_mnist, &mnist};
+    const struct dataset_request request = {.purpose = DATASET_TRAIN};
     struct dataset *ds;
     struct err err;
 
     (void)state;
-    assert_int_equal(dataset_open(&ds, &o, &err), ERR_ARG);
+    assert_int_equal(dataset_open(&ds, &o, &request, &err), ERR_ARG);
     assert_string_equal(err.msg, "mnist: no folder given, want data.path: where MNIST's files are");
-    o.path = file;
-    assert_int_equal(dataset_open(&ds, &o, &err), ERR_IO);
+    mnist.path = file;
+    assert_int_equal(dataset_open(&ds, &o, &request, &err), ERR_IO);
     assert_string_equal(
         err.msg,
         fill_in(want, sizeof want, "mnist: folder @ (data.path): No such file or directory", file));
     write_file(folder, "file", &(struct buf){0});
-    assert_int_equal(dataset_open(&ds, &o, &err), ERR_ARG);
+    assert_int_equal(dataset_open(&ds, &o, &request, &err), ERR_ARG);
     assert_string_equal(err.msg, fill_in(want, sizeof want,
                                          "mnist: @ (data.path) is not a folder, want the one that "
                                          "holds MNIST's files",
@@ -384,9 +423,9 @@ int main(void)
         cmocka_unit_test(each_reader_gives_samples),
         cmocka_unit_test(fingerprints_tell_apart),
         cmocka_unit_test(fingerprints_see_labels),
-        cmocka_unit_test(n_samples_cuts),
+        cmocka_unit_test(one_sample_is_enough),
         cmocka_unit_test(failed_allocations_are_errors),
-        cmocka_unit_test(unknown_formats_are_refused),
+        cmocka_unit_test(no_validation_is_not_an_error),
         cmocka_unit_test(values_are_divided_exactly),
         cmocka_unit_test(folders_are_read_or_refused),
         cmocka_unit_test(plain_files_come_first),

@@ -75,19 +75,20 @@ static void drawings_are_distinct(void **state)
 
 static struct dataset *open_digits(enum dataset_purpose purpose, int64_t n)
 {
-    const struct dataset_options o = {
-        .format = "digits", .n_samples = n, .seed = 1, .purpose = purpose};
+    const struct digits_options digits = {n, n};
+    const struct data_options o = {&format_digits, &digits};
+    const struct dataset_request request = {purpose, 1};
     struct dataset *ds;
     struct err err;
 
-    assert_int_equal(dataset_open(&ds, &o, &err), 0);
+    assert_int_equal(dataset_open(&ds, &o, &request, &err), 0);
     return ds;
 }
 
 static void sizes_are_as_documented(void **state)
 {
-    struct dataset *train = open_digits(DATASET_TRAIN, 0);
-    struct dataset *validation = open_digits(DATASET_VALIDATION, 0);
+    struct dataset *train = open_digits(DATASET_TRAIN, 20000);
+    struct dataset *validation = open_digits(DATASET_VALIDATION, 4000);
 
     (void)state;
     assert_int_equal(train->n_samples, 20000);

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "data/dataset.h"
+#include "data/mnist.h"
 
 static const struct set_case {
     enum dataset_purpose purpose;
@@ -31,12 +31,12 @@ static const struct set_case {
 
 static struct dataset *open_set(const char *folder, const struct set_case *c)
 {
-    const struct dataset_options o = {
-        .format = "mnist", .path = folder, .prefix = c->prefix, .purpose = c->purpose};
+    const struct mnist_options mnist = {folder, c->prefix, c->prefix};
+    const struct data_options o = {&format_mnist, &mnist};
     struct dataset *ds;
     struct err err;
 
-    if (dataset_open(&ds, &o, &err) < 0)
+    if (dataset_open(&ds, &o, &(struct dataset_request){c->purpose, 0}, &err) < 0)
         fail_msg("%s", err.msg);
     return ds;
 }

@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 #include "base/util.h"
-#include "config/job.h"
+#include "job/job.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

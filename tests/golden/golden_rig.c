@@ -66,7 +66,7 @@ static struct graph *make_graph(const struct golden_rig *r, int64_t batch, int t
     struct graph *g;
     struct err err;
 
-    must(model_build(r->job, &input, batch, training, 0, &g, &err), &err);
+    must(model_build(&r->job->model, &input, batch, training, 0, &g, &err), &err);
     if (training)
         must(program_differentiate(g, &err), &err);
     must(program_set_precision(g, programs_precision(r->job, 0), &err), &err);
@@ -128,7 +128,8 @@ void golden_rig_open(struct golden_rig *r, struct backend *b, const char *model,
     g = make_graph(r, 1, 1);
     must(layout_new(g, 1 << 20, &r->layout, &err), &err);
     graph_free(g);
-    must(state_new(r->backend, r->layout, slot, optimizer_slots(r->job, slot), &r->state, &err),
+    must(state_new(r->backend, r->layout, slot, optimizer_slots(&r->job->optimizer, slot),
+                   &r->state, &err),
          &err);
     must(state_init(r->state, r->job, &err), &err); /* running statistics */
     must(buffers_new(r->backend, NULL, r->state, 0, &r->buffers, &err), &err);

@@ -15,8 +15,8 @@
 
 #include "base/clock.h"
 #include "base/util.h"
-#include "config/job.h"
 #include "gpu.h"
+#include "job/job.h"
 #include "model/model.h"
 #include "op/op.h"
 #include "program/impl.h"
@@ -66,7 +66,7 @@ static struct graph *make_graph(const struct rig *r, int64_t batch)
     static const struct model_input mnist = {{28, 28, 1}, 10};
     struct graph *g;
 
-    must(model_build(r->job, &mnist, batch, 1, 0, &g, &err));
+    must(model_build(&r->job->model, &mnist, batch, 1, 0, &g, &err));
     must(program_differentiate(g, &err));
     must(program_set_precision(g, programs_precision(r->job, 0), &err));
     return g;

@@ -2,18 +2,10 @@
 #include "../test.h"
 
 #include "base/buf.h"
-#include "model/model.h"
+#include "model/mlp.h"
 #include "op/op.h"
 
 static const struct model_input mnist = {{28, 28, 1}, 10};
-
-static struct job job_for(enum model_arch arch)
-{
-    struct job job = {.name = "test"};
-
-    job.model.arch = arch;
-    return job;
-}
 
 /* "conv1.weight[20,1,3,3] conv1.bias[20] ..." of all values with this role, in order. */
 static void list(const struct graph *g, enum value_role role, struct buf *out)
@@ -27,7 +19,7 @@ static void list(const struct graph *g, enum value_role role, struct buf *out)
                        shape_text(&g->value[v].shape, text));
 }
 
-static void expect_params(const struct job *job, const char *params, const char *states)
+static void expect_params(const struct model_options *o, const char *params, const char *states)
 {
     struct buf seen = {0};
     struct graph *g;
@@ -35,7 +27,7 @@ static void expect_params(const struct job *job, const char *params, const char 
 
     for (int training = 0; training < 2; training++)
         for (int64_t batch = 0; batch < 3; batch += 2) {
-            assert_int_equal(model_build(job, &mnist, batch, training, 1, &g, &err), 0);
+            assert_int_equal(model_build(o, &mnist, batch, training, 1, &g, &err), 0);
             list(g, VALUE_PARAM, &seen);
             assert_string_equal(buf_cstr(&seen), params);
             list(g, VALUE_STATE, &seen);
@@ -50,27 +42,26 @@ static void expect_params(const struct job *job, const char *params, const char 
 
 static void parameters(void **state)
 {
-    struct job job = job_for(MODEL_LENET);
+    struct model_options o = {.kind = &arch_lenet};
+    struct mlp_options mlp = {.activation = ACT_RELU};
 
     (void)state;
-    expect_params(&job,
+    expect_params(&o,
                   "conv1.weight[20,1,3,3] conv1.bias[20] conv2.weight[50,20,5,5] conv2.bias[50] "
                   "fc1.weight[128,800] fc1.bias[128] fc2.weight[10,128] fc2.bias[10]",
                   "");
-    job = job_for(MODEL_LENET5);
-    expect_params(&job,
+    o.kind = &arch_lenet5;
+    expect_params(&o,
                   "conv1.weight[6,1,5,5] conv1.bias[6] conv2.weight[16,6,5,5] conv2.bias[16] "
                   "fc1.weight[120,400] fc1.bias[120] fc2.weight[84,120] fc2.bias[84] "
                   "fc3.weight[10,84] fc3.bias[10]",
                   "");
-    job = job_for(MODEL_MLP);
-    expect_params(&job, "fc1.weight[10,784] fc1.bias[10]", "");
-    job.model.n_hidden = 2;
-    job.model.hidden[0] = 64;
-    job.model.hidden[1] = 32;
-    job.model.dropout = 0.5;
-    job.model.batch_norm = 1;
-    expect_params(&job,
+    o = (struct model_options){.kind = &arch_mlp, .options = &mlp};
+    expect_params(&o, "fc1.weight[10,784] fc1.bias[10]", "");
+    mlp.hidden = (struct option_ints){2, {64, 32}};
+    mlp.dropout = 0.5;
+    mlp.batch_norm = 1;
+    expect_params(&o,
                   "fc1.weight[64,784] fc1.bias[64] bn1.weight[64] bn1.bias[64] fc2.weight[32,64] "
                   "fc2.bias[32] bn2.weight[32] bn2.bias[32] fc3.weight[10,32] fc3.bias[10]",
                   "bn1.running_mean[64] bn1.running_var[64] bn2.running_mean[32] "
@@ -88,17 +79,14 @@ static int count(const struct graph *g, enum op op)
 
 static void modes(void **state)
 {
-    struct job job = job_for(MODEL_MLP);
+    const struct mlp_options mlp = {
+        .hidden = {2, {8, 8}}, .activation = ACT_GELU, .dropout = 0.5, .batch_norm = 1};
+    const struct model_options o = {.kind = &arch_mlp, .options = &mlp};
     struct graph *g;
     struct err err;
 
     (void)state;
-    job.model.n_hidden = 2;
-    job.model.hidden[0] = job.model.hidden[1] = 8;
-    job.model.dropout = 0.5;
-    job.model.batch_norm = 1;
-    job.model.activation = ACTIVATION_GELU;
-    assert_int_equal(model_build(&job, &mnist, 4, 1, 1, &g, &err), 0);
+    assert_int_equal(model_build(&o, &mnist, 4, 1, 1, &g, &err), 0);
     assert_int_equal(count(g, OP_dropout), 2);
     assert_int_equal(count(g, OP_batch_norm), 2);
     assert_int_equal(count(g, OP_allreduce), 2);
@@ -109,10 +97,10 @@ static void modes(void **state)
             assert_int_equal(g->node[k].attr.act.kind, ACT_GELU);
     }
     graph_free(g);
-    assert_int_equal(model_build(&job, &mnist, 4, 1, 0, &g, &err), 0);
+    assert_int_equal(model_build(&o, &mnist, 4, 1, 0, &g, &err), 0);
     assert_int_equal(count(g, OP_allreduce), 0);
     graph_free(g);
-    assert_int_equal(model_build(&job, &mnist, 4, 0, 1, &g, &err), 0);
+    assert_int_equal(model_build(&o, &mnist, 4, 0, 1, &g, &err), 0);
     assert_int_equal(count(g, OP_dropout) + count(g, OP_batch_norm) + count(g, OP_allreduce), 0);
     assert_int_equal(count(g, OP_batch_norm_infer), 2);
     graph_free(g);
@@ -120,21 +108,22 @@ static void modes(void **state)
 
 static void losses(void **state)
 {
-    struct job job = job_for(MODEL_MLP);
+    const struct mlp_options mlp = {.activation = ACT_RELU};
+    struct model_options o = {.kind = &arch_mlp, .options = &mlp};
     struct graph *g;
     struct err err;
 
     (void)state;
-    job.train.label_smoothing = 0.25;
-    assert_int_equal(model_build(&job, &mnist, 4, 1, 0, &g, &err), 0);
+    o.label_smoothing = 0.25;
+    assert_int_equal(model_build(&o, &mnist, 4, 1, 0, &g, &err), 0);
     assert_int_equal(g->node[g->n_nodes - 1].op, OP_softmax_xent);
     assert_true(g->node[g->n_nodes - 1].attr.loss.label_smoothing == 0.25F);
     graph_free(g);
-    job.model.loss = LOSS_MSE;
-    assert_int_equal(model_build(&job, &mnist, 4, 1, 0, &g, &err), ERR_CONFIG);
+    o.loss = LOSS_MSE;
+    assert_int_equal(model_build(&o, &mnist, 4, 1, 0, &g, &err), ERR_CONFIG);
     assert_non_null(strstr(err.msg, "train.label_smoothing is 0.25"));
-    job.train.label_smoothing = 0;
-    assert_int_equal(model_build(&job, &mnist, 4, 1, 0, &g, &err), 0);
+    o.label_smoothing = 0;
+    assert_int_equal(model_build(&o, &mnist, 4, 1, 0, &g, &err), 0);
     assert_int_equal(g->node[g->n_nodes - 1].op, OP_mse);
     graph_free(g);
 }
@@ -142,27 +131,27 @@ static void losses(void **state)
 static void samples_that_do_not_fit(void **state)
 {
     static const struct {
-        enum model_arch arch;
+        const struct model_arch *arch;
         int64_t image[3];
         const char *text;
     } cases[] = {
-        {MODEL_LENET, {2, 9, 1}, "model lenet for samples of 2x9x1: conv1 (conv2d): filter"},
-        {MODEL_LENET,
+        {&arch_lenet, {2, 9, 1}, "model lenet for samples of 2x9x1: conv1 (conv2d): filter"},
+        {&arch_lenet,
          {8, 28, 1},
          "conv2 (conv2d): filter [50,20,5,5] is larger than the padded "
          "image [4,3,13,20]"},
-        {MODEL_LENET5, {10, 12, 3}, "pool2 (pool2d): kernel 2x2 is larger"},
+        {&arch_lenet5, {10, 12, 3}, "pool2 (pool2d): kernel 2x2 is larger"},
     };
     struct graph *g;
     struct err err;
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct job job = job_for(cases[i].arch);
+        const struct model_options o = {.kind = cases[i].arch};
         struct model_input in = {.n_classes = 10};
 
         memcpy(in.image, cases[i].image, sizeof in.image);
-        assert_int_equal(model_build(&job, &in, 4, 1, 0, &g, &err), ERR_CONFIG);
+        assert_int_equal(model_build(&o, &in, 4, 1, 0, &g, &err), ERR_CONFIG);
         if (!strstr(err.msg, cases[i].text))
             fail_msg("\"%s\" does not hold \"%s\"", err.msg, cases[i].text);
     }

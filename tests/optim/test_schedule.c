@@ -15,43 +15,70 @@ struct point {
 
 static const struct schedule_case {
     const char *name;
-    struct job_schedule schedule;
+    const struct schedule *kind;
+    struct schedule_options common;
+    union {
+        struct schedule_step_options step;
+        struct schedule_anneal_options anneal;
+    } own;
     struct schedule_span span;
     int is_scaled; /* optimizer.scale_lr_by_ranks */
     struct point want[MOST_POINTS];
 } cases[] = {
     /* optimizer.lr is 0.5 */
     {"constant",
-     {.name = SCHEDULE_CONSTANT},
+     &schedule_constant,
+     {0},
+     {{0}},
      {10, 100, 4},
      .want = {{0, 0.5}, {99, 0.5}, {1000, 0.5}}},
     {"warm-up",
-     {.name = SCHEDULE_CONSTANT, .warmup_steps = 4, .warmup_start = 0.2},
+     &schedule_constant,
+     {.warmup_steps = 4, .warmup_start = 0.2},
+     {{0}},
      {10, 100, 1},
      .want = {{0, 0.2}, {1, 0.3}, {2, 0.4}, {3, 0.5}, {4, 0.5}}},
     {"step by steps",
-     {.name = SCHEDULE_STEP, .every_steps = 3, .gamma = 0.1},
+     &schedule_step,
+     {0},
+     {.step = {.every_steps = 3, .gamma = 0.1}},
      {10, 100, 1},
      .want = {{0, 0.5}, {2, 0.5}, {3, 0.05}, {5, 0.05}, {6, 0.005}}},
     {"step by epochs",
-     {.name = SCHEDULE_STEP, .every_epochs = 2, .gamma = 0.5},
+     &schedule_step,
+     {0},
+     {.step = {.every_epochs = 2, .gamma = 0.5}},
      {10, 100, 1},
      .want = {{19, 0.5}, {20, 0.25}, {40, 0.125}}},
     {"cosine",
-     {.name = SCHEDULE_COSINE, .min_lr = 0.1},
+     &schedule_cosine,
+     {0},
+     {.anneal = {.min_lr = 0.1}},
      {10, 100, 1},
      .want = {{0, 0.5}, {25, 0.3 + 0.2 * 0.70710678118654752}, {50, 0.3}, {100, 0.1}, {200, 0.1}}},
     {"linear after a warm-up",
-     {.name = SCHEDULE_LINEAR, .min_lr = 0.1, .warmup_steps = 20},
+     &schedule_linear,
+     {.warmup_steps = 20},
+     {.anneal = {.min_lr = 0.1}},
      {10, 100, 1},
      .want = {{19, 0.5}, {20, 0.5}, {60, 0.3}, {100, 0.1}}},
     {"a warm-up longer than the job",
-     {.name = SCHEDULE_COSINE, .warmup_steps = 200},
+     &schedule_cosine,
+     {.warmup_steps = 200},
+     {{0}},
      {10, 100, 1},
      .want = {{0, 0.0025}, {99, 0.25}}},
-    {"by one rank", {.name = SCHEDULE_CONSTANT}, {10, 100, 1}, .is_scaled = 1, .want = {{0, 0.5}}},
+    {"by one rank",
+     &schedule_constant,
+     {0},
+     {{0}},
+     {10, 100, 1},
+     .is_scaled = 1,
+     .want = {{0, 0.5}}},
     {"by three ranks: the peak, and so the warm-up, but not the least rate",
-     {.name = SCHEDULE_LINEAR, .min_lr = 0.1, .warmup_steps = 2, .warmup_start = 0.5},
+     &schedule_linear,
+     {.warmup_steps = 2, .warmup_start = 0.5},
+     {.anneal = {.min_lr = 0.1}},
      {10, 12, 3},
      .is_scaled = 1,
      .want = {{0, 1.125}, {1, 1.5}, {2, 1.5}, {7, 0.8}, {12, 0.1}}},
@@ -62,11 +89,14 @@ static void rates(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const struct schedule_case *c = &cases[i];
-        const struct job job = {.schedule = c->schedule,
-                                .optimizer = {.lr = 0.5, .scale_lr_by_ranks = c->is_scaled}};
+        const struct optimizer_options optimizer = {.lr = 0.5, .scale_lr_by_ranks = c->is_scaled};
+        struct schedule_options schedule = c->common;
+
+        schedule.kind = c->kind;
+        schedule.options = &c->own;
 
         for (int k = 0; k < MOST_POINTS && c->want[k].rate > 0; k++) {
-            const double got = schedule_rate(&job, &c->span, c->want[k].step);
+            const double got = schedule_rate(&schedule, &optimizer, &c->span, c->want[k].step);
 
             if (!(fabs(got - c->want[k].rate) <= 1e-12))
                 fail_msg("%s: %.17g at step %d, want %.17g", c->name, got, (int)c->want[k].step,

@@ -33,21 +33,26 @@ float test_uniform(uint64_t step, uint64_t index)
     return 2 * rng_to_unit(rng_draw(7, RNG_TEST, step, index).v[0]) - 1;
 }
 
-struct job rig_job(enum model_arch arch)
+struct rig_model rig_model(const struct model_arch *arch)
 {
-    struct job job = {.name = "test"};
-
-    job.model.arch = arch;
-    job.model.init.name = INIT_PYTORCH;
-    return job;
+    return (struct rig_model){.o.kind = arch, .mlp.activation = ACT_RELU};
 }
 
-struct graph *rig_graph(const struct job *job, const struct model_input *in, int64_t batch,
+struct model_options rig_options(const struct rig_model *model)
+{
+    struct model_options o = model->o;
+
+    o.options = &model->mlp;
+    return o;
+}
+
+struct graph *rig_graph(const struct rig_model *model, const struct model_input *in, int64_t batch,
                         int training, int sync)
 {
+    const struct model_options o = rig_options(model);
     struct graph *g;
 
-    rig_must(model_build(job, in, batch, training, sync, &g, &rig_err));
+    rig_must(model_build(&o, in, batch, training, sync, &g, &rig_err));
     if (training)
         rig_must(program_differentiate(g, &rig_err));
     return g;

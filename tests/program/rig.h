@@ -5,7 +5,7 @@
 #ifndef TESTS_PROGRAM_RIG_H
 #define TESTS_PROGRAM_RIG_H
 
-#include "config/job.h"
+#include "model/mlp.h"
 #include "model/model.h"
 #include "op/scaler.h"
 #include "program/program.h"
@@ -24,12 +24,19 @@ struct rig {
     size_t arena_bytes;
 };
 
-/* A job with defaults: mlp, no hidden layers, cross-entropy. */
-struct job rig_job(enum model_arch arch);
-extern const struct model_input rig_mnist; /* 28x28x1, 10 classes */
+/* A model by value, with the options of an mlp where it is one. */
+struct rig_model {
+    struct model_options o; /* its `options` is set by rig_options */
+    struct mlp_options mlp;
+};
+
+/* With defaults: no hidden layers, relu, cross-entropy. */
+struct rig_model rig_model(const struct model_arch *arch);
+struct model_options rig_options(const struct rig_model *model); /* points into *model */
+extern const struct model_input rig_mnist;                       /* 28x28x1, 10 classes */
 
 /* Differentiated if training. */
-struct graph *rig_graph(const struct job *job, const struct model_input *in, int64_t batch,
+struct graph *rig_graph(const struct rig_model *model, const struct model_input *in, int64_t batch,
                         int training, int sync);
 
 /* Takes g.  layout NULL: made of g.  fusions: as ref_open. */

@@ -59,22 +59,22 @@ static void compare(struct rig *cpu, struct rig *ref, const char *model)
     }
 }
 
-static void check(const struct job *job, const struct model_input *in, int64_t batch, int training,
-                  const char *model)
+static void check(const struct rig_model *model, const struct model_input *in, int64_t batch,
+                  int training, const char *what)
 {
     struct rig cpu, ref, layout;
     struct backend *b;
     struct err err;
 
     assert_int_equal(backend_open_cpu(1, &b, &err), 0);
-    rig_open(&layout, REF_FUSE_NONE, rig_graph(job, in, 1, 1, 1), NULL);
-    rig_open_on(&cpu, b, rig_graph(job, in, batch, training, 1), layout.layout);
-    rig_open(&ref, REF_FUSE_NONE, rig_graph(job, in, batch, training, 1), layout.layout);
+    rig_open(&layout, REF_FUSE_NONE, rig_graph(model, in, 1, 1, 1), NULL);
+    rig_open_on(&cpu, b, rig_graph(model, in, batch, training, 1), layout.layout);
+    rig_open(&ref, REF_FUSE_NONE, rig_graph(model, in, batch, training, 1), layout.layout);
     rig_init(&cpu, 8);
     rig_init(&ref, 8);
     rig_fill(&cpu, 5);
     rig_fill(&ref, 5);
-    compare(&cpu, &ref, model);
+    compare(&cpu, &ref, what);
     rig_close(&cpu);
     rig_close(&ref);
     rig_close(&layout);
@@ -84,23 +84,23 @@ static void models(void **state)
 {
     static const struct model_input small = {{14, 14, 1}, 5}, colour = {{5, 3, 2}, 4};
     static const int64_t batches[] = {0, 1, 6};
-    struct job lenet = rig_job(MODEL_LENET), lenet5 = rig_job(MODEL_LENET5), mlp;
+    struct rig_model lenet = rig_model(&arch_lenet), lenet5 = rig_model(&arch_lenet5), mlp;
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(batches); i++)
         for (int training = 0; training < 2; training++) {
             check(&lenet, &small, batches[i], training, "lenet");
             check(&lenet5, &small, batches[i], training, "lenet5");
-            mlp = rig_job(MODEL_MLP);
+            mlp = rig_model(&arch_mlp);
             check(&mlp, &colour, batches[i], training, "linear");
-            mlp.model.n_hidden = 2;
-            mlp.model.hidden[0] = 9;
-            mlp.model.hidden[1] = 6;
-            for (int a = ACTIVATION_RELU; a <= ACTIVATION_GELU; a++) {
-                mlp.model.activation = (enum job_activation)a;
-                mlp.model.dropout = a % 2 ? 0.25 : 0;
-                mlp.model.batch_norm = a >= ACTIVATION_SIGMOID && batches[i] != 1;
-                mlp.model.loss = a == ACTIVATION_TANH ? LOSS_MSE : LOSS_CROSS_ENTROPY;
+            mlp.mlp.hidden.n = 2;
+            mlp.mlp.hidden.v[0] = 9;
+            mlp.mlp.hidden.v[1] = 6;
+            for (int a = ACT_RELU; a <= ACT_GELU; a++) {
+                mlp.mlp.activation = (enum activation)a;
+                mlp.mlp.dropout = a % 2 ? 0.25 : 0;
+                mlp.mlp.batch_norm = a >= ACT_SIGMOID && batches[i] != 1;
+                mlp.o.loss = a == ACT_TANH ? LOSS_MSE : LOSS_CROSS_ENTROPY;
                 check(&mlp, &colour, batches[i], training, "mlp");
             }
         }
@@ -109,7 +109,7 @@ static void models(void **state)
 /* Out of memory at any point of program_new: said, and nothing leaks (the sanitizer looks). */
 static void out_of_memory(void **state)
 {
-    struct job job = rig_job(MODEL_LENET);
+    struct rig_model model = rig_model(&arch_lenet);
     struct rig ref;
     struct program *p = NULL;
     struct backend *b;
@@ -118,9 +118,9 @@ static void out_of_memory(void **state)
 
     (void)state;
     assert_int_equal(backend_open_cpu(1, &b, &err), 0);
-    rig_open(&ref, REF_FUSE_NONE, rig_graph(&job, &rig_mnist, 1, 1, 1), NULL);
+    rig_open(&ref, REF_FUSE_NONE, rig_graph(&model, &rig_mnist, 1, 1, 1), NULL);
     for (uint64_t n = 1; rc < 0 && n < 1000; n++) {
-        struct graph *g = rig_graph(&job, &rig_mnist, 4, 1, 1);
+        struct graph *g = rig_graph(&model, &rig_mnist, 4, 1, 1);
 
         alloc_fail_at(n);
         rc = program_new(b, g, ref.layout, &p, &err);

@@ -310,12 +310,12 @@ static void every_operator(void **state)
 
 /* --- whole models --- */
 
-static void check_model(const struct job *job, const struct model_input *in, int64_t batch,
+static void check_model(const struct rig_model *model, const struct model_input *in, int64_t batch,
                         unsigned fusions, const char *what)
 {
     struct rig r;
 
-    rig_open(&r, fusions, rig_graph(job, in, batch, 1, 1), NULL);
+    rig_open(&r, fusions, rig_graph(model, in, batch, 1, 1), NULL);
     rig_init(&r, 5);
     rig_fill(&r, 3);
     check_all(&r, 3, 4e-3, 1e-2, what);
@@ -325,38 +325,38 @@ static void check_model(const struct job *job, const struct model_input *in, int
 static void whole_models(void **state)
 {
     static const struct model_input small = {{14, 14, 1}, 5}, colour = {{4, 3, 2}, 4};
-    struct job job = rig_job(MODEL_MLP);
+    struct rig_model model = rig_model(&arch_mlp);
 
     (void)state;
-    job = rig_job(MODEL_LENET);
-    check_model(&job, &small, 2, REF_FUSE_ALL, "lenet");
-    job = rig_job(MODEL_LENET5);
-    check_model(&job, &small, 2, REF_FUSE_ALL, "lenet5");
+    model = rig_model(&arch_lenet);
+    check_model(&model, &small, 2, REF_FUSE_ALL, "lenet");
+    model = rig_model(&arch_lenet5);
+    check_model(&model, &small, 2, REF_FUSE_ALL, "lenet5");
     for (unsigned fusions = REF_FUSE_NONE; fusions <= REF_FUSE_ALL; fusions += REF_FUSE_ALL) {
-        job = rig_job(MODEL_MLP);
-        check_model(&job, &colour, 3, fusions, "linear");
-        job.model.n_hidden = 2;
-        job.model.hidden[0] = 7;
-        job.model.hidden[1] = 6;
-        for (int a = ACTIVATION_TANH; a <= ACTIVATION_GELU; a++) {
-            job.model.activation = (enum job_activation)a;
-            check_model(&job, &colour, 5, fusions, "mlp");
+        model = rig_model(&arch_mlp);
+        check_model(&model, &colour, 3, fusions, "linear");
+        model.mlp.hidden.n = 2;
+        model.mlp.hidden.v[0] = 7;
+        model.mlp.hidden.v[1] = 6;
+        for (int a = ACT_TANH; a <= ACT_GELU; a++) {
+            model.mlp.activation = (enum activation)a;
+            check_model(&model, &colour, 5, fusions, "mlp");
         }
-        job.model.batch_norm = 1;
-        job.model.dropout = 0.3;
-        job.train.label_smoothing = 0.1;
-        check_model(&job, &colour, 6, fusions, "mlp with batch norm and dropout");
-        job.train.label_smoothing = 0;
-        job.model.loss = LOSS_MSE;
-        check_model(&job, &colour, 6, fusions, "mlp with mse");
+        model.mlp.batch_norm = 1;
+        model.mlp.dropout = 0.3;
+        model.o.label_smoothing = 0.1;
+        check_model(&model, &colour, 6, fusions, "mlp with batch norm and dropout");
+        model.o.label_smoothing = 0;
+        model.o.loss = LOSS_MSE;
+        check_model(&model, &colour, 6, fusions, "mlp with mse");
     }
 }
 
 /* What no parameter needs is not computed; frozen parameters get no gradient. */
 static void nothing_in_vain(void **state)
 {
-    struct job job = rig_job(MODEL_LENET);
-    struct graph *g = rig_graph(&job, &rig_mnist, 2, 1, 0);
+    struct rig_model model = rig_model(&arch_lenet);
+    struct graph *g = rig_graph(&model, &rig_mnist, 2, 1, 0);
     int n_grad_x = 0;
 
     (void)state;
@@ -368,13 +368,14 @@ static void nothing_in_vain(void **state)
 
 static void unused_parameter_is_named(void **state)
 {
-    struct job job = rig_job(MODEL_MLP);
+    struct rig_model model = rig_model(&arch_mlp);
+    const struct model_options options = rig_options(&model);
     struct param_info info = {.init = PARAM_CONST};
     struct graph *g;
     struct err err;
 
     (void)state;
-    assert_int_equal(model_build(&job, &rig_mnist, 2, 1, 0, &g, &err), 0);
+    assert_int_equal(model_build(&options, &rig_mnist, 2, 1, 0, &g, &err), 0);
     graph_param(g, SHAPE(3), info, "idle.weight");
     assert_int_equal(program_differentiate(g, &err), ERR_CONFIG);
     assert_non_null(strstr(err.msg, "idle.weight"));

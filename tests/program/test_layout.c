@@ -7,10 +7,10 @@
 #include "op/control.h"
 #include "rig.h"
 
-static struct layout *layout_of(const struct job *job, const struct model_input *in, int64_t batch,
-                                int sync, size_t bucket_bytes)
+static struct layout *layout_of(const struct rig_model *model, const struct model_input *in,
+                                int64_t batch, int sync, size_t bucket_bytes)
 {
-    struct graph *g = rig_graph(job, in, batch, 1, sync);
+    struct graph *g = rig_graph(model, in, batch, 1, sync);
     struct layout *l;
     struct err err;
 
@@ -30,8 +30,8 @@ static void lenet_golden(void **state)
         {"conv2.bias", "[50]", 103824, 50}, {"conv2.weight", "[50,20,5,5]", 103888, 25000},
         {"conv1.bias", "[20]", 128896, 20}, {"conv1.weight", "[20,1,3,3]", 128928, 180},
     };
-    struct job job = rig_job(MODEL_LENET);
-    struct layout *l = layout_of(&job, &rig_mnist, 256, 1, 256 << 10);
+    struct rig_model model = rig_model(&arch_lenet);
+    struct layout *l = layout_of(&model, &rig_mnist, 256, 1, 256 << 10);
     char text[SHAPE_TEXT_LEN];
 
     (void)state;
@@ -56,11 +56,11 @@ static void lenet_golden(void **state)
 
 static void buckets_cover_all(void **state)
 {
-    struct job job = rig_job(MODEL_LENET);
+    struct rig_model model = rig_model(&arch_lenet);
 
     (void)state;
     for (size_t bytes = 1; bytes < 4 << 20; bytes *= 4) {
-        struct layout *l = layout_of(&job, &rig_mnist, 4, 1, bytes);
+        struct layout *l = layout_of(&model, &rig_mnist, 4, 1, bytes);
         int64_t end = 0;
 
         for (int b = 0; b < l->n_buckets; b++) {
@@ -73,20 +73,20 @@ static void buckets_cover_all(void **state)
     }
 }
 
-static struct job norm_mlp(void)
+static struct rig_model norm_mlp(void)
 {
-    struct job job = rig_job(MODEL_MLP);
+    struct rig_model model = rig_model(&arch_mlp);
 
-    job.model.n_hidden = 1;
-    job.model.hidden[0] = 20;
-    job.model.batch_norm = 1;
-    return job;
+    model.mlp.hidden.n = 1;
+    model.mlp.hidden.v[0] = 20;
+    model.mlp.batch_norm = 1;
+    return model;
 }
 
 static void states_have_their_table(void **state)
 {
-    struct job job = norm_mlp();
-    struct layout *l = layout_of(&job, &rig_mnist, 4, 1, 1 << 20);
+    struct rig_model model = norm_mlp();
+    struct layout *l = layout_of(&model, &rig_mnist, 4, 1, 1 << 20);
 
     (void)state;
     assert_int_equal(l->n_states, 2);
@@ -102,22 +102,22 @@ static void states_have_their_table(void **state)
 /* Equal for every batch size and way of synchronising; different when the model is. */
 static void hash_is_the_models(void **state)
 {
-    struct job job = norm_mlp(), other = norm_mlp();
-    struct layout *a = layout_of(&job, &rig_mnist, 64, 1, 1 << 20), *b;
+    struct rig_model model = norm_mlp(), other = norm_mlp();
+    struct layout *a = layout_of(&model, &rig_mnist, 64, 1, 1 << 20), *b;
     static const int64_t batches[] = {0, 1, 7};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(batches); i++)
         for (int sync = 0; sync < 2; sync++) {
-            b = layout_of(&job, &rig_mnist, batches[i], sync, 1 << 20);
+            b = layout_of(&model, &rig_mnist, batches[i], sync, 1 << 20);
             assert_true(hash_equal(a->hash, b->hash));
             layout_free(b);
         }
-    other.model.hidden[0] = 21;
+    other.mlp.hidden.v[0] = 21;
     b = layout_of(&other, &rig_mnist, 64, 1, 1 << 20);
     assert_false(hash_equal(a->hash, b->hash));
     layout_free(b);
-    b = layout_of(&job, &rig_mnist, 64, 1, 1 << 10);
+    b = layout_of(&model, &rig_mnist, 64, 1, 1 << 10);
     assert_false(hash_equal(a->hash, b->hash));
     assert_true(hash_equal(segment_hash(&a->param[0]), segment_hash(&b->param[0])));
     assert_false(hash_equal(segment_hash(&a->param[0]), segment_hash(&b->param[1])));
@@ -145,8 +145,8 @@ static double mean_square(const struct segment *s, const float *params)
 
 static void init_pytorch(void **state)
 {
-    struct job job = rig_job(MODEL_LENET);
-    struct layout *l = layout_of(&job, &rig_mnist, 4, 1, 1 << 20);
+    struct rig_model model = rig_model(&arch_lenet);
+    struct layout *l = layout_of(&model, &rig_mnist, 4, 1, 1 << 20);
     float *p = xcalloc((size_t)l->n_total, sizeof *p), *again = xcalloc((size_t)l->n_total, 4);
     int64_t end = 0;
 
@@ -178,8 +178,8 @@ static void init_pytorch(void **state)
 
 static void init_normal(void **state)
 {
-    struct job job = norm_mlp();
-    struct layout *l = layout_of(&job, &rig_mnist, 4, 1, 1 << 20);
+    struct rig_model model = norm_mlp();
+    struct layout *l = layout_of(&model, &rig_mnist, 4, 1, 1 << 20);
     float *p = xcalloc((size_t)l->n_total, sizeof *p);
     const struct segment *w = named(l, "fc1.weight");
 
@@ -196,8 +196,8 @@ static void init_normal(void **state)
 /* A parameter's numbers depend on its name's rank, not on its place. */
 static void init_is_independent_of_order(void **state)
 {
-    struct job job = rig_job(MODEL_MLP);
-    struct layout *l = layout_of(&job, &rig_mnist, 4, 1, 1 << 20);
+    struct rig_model model = rig_model(&arch_mlp);
+    struct layout *l = layout_of(&model, &rig_mnist, 4, 1, 1 << 20);
     struct segment swap = l->param[0];
     float *p = xcalloc((size_t)l->n_total, sizeof *p), *q = xcalloc((size_t)l->n_total, sizeof *q);
 
@@ -214,8 +214,8 @@ static void init_is_independent_of_order(void **state)
 
 static void wants_a_gradient(void **state)
 {
-    struct job job = rig_job(MODEL_MLP);
-    struct graph *g = rig_graph(&job, &rig_mnist, 2, 0, 0);
+    struct rig_model model = rig_model(&arch_mlp);
+    struct graph *g = rig_graph(&model, &rig_mnist, 2, 0, 0);
     struct layout *l;
     struct err err;
 

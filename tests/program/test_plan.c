@@ -174,18 +174,18 @@ static void check_pair(struct graph *unfused, struct graph *fused, struct layout
     rig_close(&b);
 }
 
-static void check_job(const struct job *job, const struct model_input *in, const char *what)
+static void check_job(const struct rig_model *model, const struct model_input *in, const char *what)
 {
     static const int64_t batches[] = {1, 3, 4};
 
     for (size_t i = 0; i < ARRAY_LEN(batches); i++) {
-        struct graph *g = rig_graph(job, in, batches[i], 1, 1);
+        struct graph *g = rig_graph(model, in, batches[i], 1, 1);
         struct layout *layout;
         struct err err;
 
         assert_int_equal(layout_new(g, 1 << 16, &layout, &err), 0);
-        check_pair(g, rig_graph(job, in, batches[i], 1, 1), NULL, what);
-        check_pair(rig_graph(job, in, batches[i], 0, 0), rig_graph(job, in, batches[i], 0, 0),
+        check_pair(g, rig_graph(model, in, batches[i], 1, 1), NULL, what);
+        check_pair(rig_graph(model, in, batches[i], 0, 0), rig_graph(model, in, batches[i], 0, 0),
                    layout, what);
         layout_free(layout);
     }
@@ -194,37 +194,37 @@ static void check_job(const struct job *job, const struct model_input *in, const
 static void models(void **state)
 {
     static const struct model_input small = {{14, 14, 1}, 5}, colour = {{5, 3, 2}, 4};
-    struct job job = rig_job(MODEL_LENET);
+    struct rig_model model = rig_model(&arch_lenet);
 
     (void)state;
-    check_job(&job, &small, "lenet");
-    job = rig_job(MODEL_LENET5);
-    check_job(&job, &small, "lenet5");
-    job = rig_job(MODEL_MLP);
-    check_job(&job, &small, "linear");
-    check_job(&job, &colour, "linear, colour");
-    job.model.n_hidden = 3;
+    check_job(&model, &small, "lenet");
+    model = rig_model(&arch_lenet5);
+    check_job(&model, &small, "lenet5");
+    model = rig_model(&arch_mlp);
+    check_job(&model, &small, "linear");
+    check_job(&model, &colour, "linear, colour");
+    model.mlp.hidden.n = 3;
     for (int i = 0; i < 3; i++)
-        job.model.hidden[i] = 4 + 3 * i;
-    for (int a = ACTIVATION_RELU; a <= ACTIVATION_GELU_TANH; a++) {
-        job.model.activation = (enum job_activation)a;
-        job.model.dropout = a % 2 ? 0.25 : 0;
-        job.model.batch_norm = a == ACTIVATION_SIGMOID || a == ACTIVATION_GELU;
-        job.model.loss = a == ACTIVATION_TANH ? LOSS_MSE : LOSS_CROSS_ENTROPY;
-        check_job(&job, &colour, "mlp");
+        model.mlp.hidden.v[i] = 4 + 3 * i;
+    for (int a = ACT_RELU; a <= ACT_GELU_TANH; a++) {
+        model.mlp.activation = (enum activation)a;
+        model.mlp.dropout = a % 2 ? 0.25 : 0;
+        model.mlp.batch_norm = a == ACT_SIGMOID || a == ACT_GELU;
+        model.o.loss = a == ACT_TANH ? LOSS_MSE : LOSS_CROSS_ENTROPY;
+        check_job(&model, &colour, "mlp");
     }
 }
 
 /* lenet on the cpu's fusions: one kernel for each layer and its activation. */
 static void lenet_is_fused(void **state)
 {
-    struct job job = rig_job(MODEL_LENET);
+    struct rig_model model = rig_model(&arch_lenet);
     struct rig r;
     int n[OP_COUNT] = {0};
     struct buf text = {0};
 
     (void)state;
-    rig_open(&r, REF_FUSE_ALL, rig_graph(&job, &rig_mnist, 4, 1, 0), NULL);
+    rig_open(&r, REF_FUSE_ALL, rig_graph(&model, &rig_mnist, 4, 1, 0), NULL);
     program_print(r.program, &text);
     assert_non_null(strstr(buf_cstr(&text), "conv1 (conv2d): x [4,28,28,1], conv1.weight "));
     assert_non_null(strstr(buf_cstr(&text), "backward bucket 0\n"));
@@ -396,12 +396,12 @@ static void random_graphs(void **state)
 /* The plan is worth its name: far below the sum of all temporaries. */
 static void lenet_is_small(void **state)
 {
-    struct job job = rig_job(MODEL_LENET);
+    struct rig_model model = rig_model(&arch_lenet);
     size_t sum = 0;
     struct rig r;
 
     (void)state;
-    rig_open(&r, REF_FUSE_ALL, rig_graph(&job, &rig_mnist, 16, 1, 0), NULL);
+    rig_open(&r, REF_FUSE_ALL, rig_graph(&model, &rig_mnist, 16, 1, 0), NULL);
     for (int v = 0; v < r.graph->n_values; v++)
         if (is_temp(r.graph, v) && r.graph->value[v].producer >= 0)
             sum += value_bytes(&r.graph->value[v]);

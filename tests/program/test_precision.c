@@ -17,22 +17,23 @@ static const struct model_input image = {{14, 14, 1}, 5};
 
 static struct err err;
 
-static struct job mlp_job(void)
+static struct rig_model mlp_model(void)
 {
-    struct job job = rig_job(MODEL_MLP);
+    struct rig_model model = rig_model(&arch_mlp);
 
-    job.model.n_hidden = 2;
-    job.model.hidden[0] = 19;
-    job.model.hidden[1] = 8;
-    job.model.batch_norm = 1;
-    job.model.dropout = 0.25;
-    job.model.activation = ACTIVATION_GELU;
-    return job;
+    model.mlp.hidden.n = 2;
+    model.mlp.hidden.v[0] = 19;
+    model.mlp.hidden.v[1] = 8;
+    model.mlp.batch_norm = 1;
+    model.mlp.dropout = 0.25;
+    model.mlp.activation = ACT_GELU;
+    return model;
 }
 
-static struct graph *graph_in(const struct job *job, struct program_precision p, int training)
+static struct graph *graph_in(const struct rig_model *model, struct program_precision p,
+                              int training)
 {
-    struct graph *g = rig_graph(job, &image, 6, training, 1);
+    struct graph *g = rig_graph(model, &image, 6, training, 1);
 
     if (program_set_precision(g, p, &err) < 0)
         fail_msg("%s", err.msg);
@@ -66,9 +67,9 @@ static enum dtype wanted(const struct graph *g, const struct value *v, struct pr
     }
 }
 
-static void check_types(const struct job *job, struct program_precision p, int training)
+static void check_types(const struct rig_model *model, struct program_precision p, int training)
 {
-    struct graph *g = graph_in(job, p, training);
+    struct graph *g = graph_in(model, p, training);
     int n_half = 0, n_casts = 0;
 
     for (int v = 0; v < g->n_values; v++) {
@@ -90,7 +91,7 @@ static void check_types(const struct job *job, struct program_precision p, int t
 static void types(void **state)
 {
     const struct program_precision all[] = {bf16, all_bf16, f16};
-    const struct job lenet = rig_job(MODEL_LENET), mlp = mlp_job();
+    const struct rig_model lenet = rig_model(&arch_lenet), mlp = mlp_model();
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
@@ -102,9 +103,9 @@ static void types(void **state)
 
 static void float32_changes_nothing(void **state)
 {
-    const struct job job = mlp_job();
+    const struct rig_model model = mlp_model();
     const struct program_precision f32 = {DTYPE_F32, DTYPE_F32};
-    struct graph *a = graph_in(&job, f32, 1), *b = rig_graph(&job, &image, 6, 1, 1);
+    struct graph *a = graph_in(&model, f32, 1), *b = rig_graph(&model, &image, 6, 1, 1);
 
     (void)state;
     assert_int_equal(a->n_nodes, b->n_nodes);
@@ -147,13 +148,14 @@ static double distance(const struct rig *half, const struct rig *wide, int param
     return sqrt(sum) / norm(wide);
 }
 
-static void check_gradients(const struct job *job, struct program_precision p, double tolerance)
+static void check_gradients(const struct rig_model *model, struct program_precision p,
+                            double tolerance)
 {
     struct rig half, wide;
     double most = 0, ratio;
 
-    rig_open(&wide, REF_FUSE_ALL, rig_graph(job, &image, 6, 1, 1), NULL);
-    rig_open(&half, REF_FUSE_ALL, graph_in(job, p, 1), NULL);
+    rig_open(&wide, REF_FUSE_ALL, rig_graph(model, &image, 6, 1, 1), NULL);
+    rig_open(&half, REF_FUSE_ALL, graph_in(model, p, 1), NULL);
     for (int i = 0; i < 2; i++) {
         rig_init(i ? &half : &wide, 8);
         rig_fill(i ? &half : &wide, 5);
@@ -166,7 +168,7 @@ static void check_gradients(const struct job *job, struct program_precision p, d
     if (!(most < tolerance && most > 1e-5))
         fail_msg("gradients differ by %g of their norm, want less than %g", most, tolerance);
     ratio = (double)half.arena_bytes / (double)wide.arena_bytes;
-    if (job->model.arch == MODEL_LENET && !(ratio < 0.75)) /* planned by the types' sizes */
+    if (model->o.kind == &arch_lenet && !(ratio < 0.75)) /* planned by the types' sizes */
         fail_msg("activations need %g of float32's memory", ratio);
     rig_close(&half);
     rig_close(&wide);
@@ -174,7 +176,7 @@ static void check_gradients(const struct job *job, struct program_precision p, d
 
 static void gradients(void **state)
 {
-    const struct job lenet = rig_job(MODEL_LENET), mlp = mlp_job();
+    const struct rig_model lenet = rig_model(&arch_lenet), mlp = mlp_model();
 
     (void)state;
     check_gradients(&lenet, bf16, 0.05);
@@ -187,8 +189,8 @@ static void gradients(void **state)
 
 static struct layout *layout_in(struct program_precision p)
 {
-    const struct job job = rig_job(MODEL_LENET);
-    struct graph *g = graph_in(&job, p, 1);
+    const struct rig_model model = rig_model(&arch_lenet);
+    struct graph *g = graph_in(&model, p, 1);
     struct layout *l;
 
     assert_int_equal(layout_new(g, 1 << 12, &l, &err), 0);
@@ -241,17 +243,17 @@ static void buckets(void **state)
 /* Twice the scale, twice the gradients, whatever the loss. */
 static void scaled_loss(void **state)
 {
-    struct job job = rig_job(MODEL_LENET);
+    struct rig_model model = rig_model(&arch_lenet);
 
     (void)state;
     for (int loss = LOSS_CROSS_ENTROPY; loss <= LOSS_MSE; loss++) {
         double size[2];
 
-        job.model.loss = (enum loss)loss;
+        model.o.loss = (enum loss)loss;
         for (int i = 0; i < 2; i++) {
             struct rig r;
 
-            rig_open(&r, REF_FUSE_ALL, graph_in(&job, f16, 1), NULL);
+            rig_open(&r, REF_FUSE_ALL, graph_in(&model, f16, 1), NULL);
             rig_init(&r, 8);
             rig_fill(&r, 5);
             r.scaler[SCALER_SCALE] = i ? 4096 : 2048;

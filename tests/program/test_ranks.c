@@ -10,17 +10,17 @@
 
 static const struct model_input colour = {{4, 3, 2}, 4};
 
-static struct job big_mlp(void)
+static struct rig_model big_mlp(void)
 {
-    struct job job = rig_job(MODEL_MLP);
+    struct rig_model model = rig_model(&arch_mlp);
 
-    job.model.n_hidden = 2;
-    job.model.hidden[0] = 7;
-    job.model.hidden[1] = 5;
-    job.model.activation = ACTIVATION_TANH;
-    job.model.batch_norm = 1;
-    job.model.dropout = 0.3;
-    return job;
+    model.mlp.hidden.n = 2;
+    model.mlp.hidden.v[0] = 7;
+    model.mlp.hidden.v[1] = 5;
+    model.mlp.activation = ACT_TANH;
+    model.mlp.batch_norm = 1;
+    model.mlp.dropout = 0.3;
+    return model;
 }
 
 static void expect_near(double seen, double want, double most, const char *what)
@@ -57,21 +57,21 @@ static void compare(struct rig *const *part, int n, struct rig *whole)
     free(total);
 }
 
-static void check_split(const struct job *job, const struct model_input *in, unsigned fusions,
-                        const int64_t *share, int n)
+static void check_split(const struct rig_model *model, const struct model_input *in,
+                        unsigned fusions, const int64_t *share, int n)
 {
     struct rig whole, rig[8], *part[8];
     int64_t first = 0;
 
     for (int k = 0; k < n; k++)
         first += share[k];
-    rig_open(&whole, fusions, rig_graph(job, in, first, 1, 1), NULL);
+    rig_open(&whole, fusions, rig_graph(model, in, first, 1, 1), NULL);
     rig_init(&whole, 4);
     rig_fill(&whole, 0);
     first = 0;
     for (int k = 0; k < n; k++) {
         part[k] = &rig[k];
-        rig_open(&rig[k], fusions, rig_graph(job, in, share[k], 1, 1), NULL);
+        rig_open(&rig[k], fusions, rig_graph(model, in, share[k], 1, 1), NULL);
         assert_true(hash_equal(rig[k].layout->hash, whole.layout->hash));
         rig_init(&rig[k], 4);
         rig_fill(&rig[k], first);
@@ -93,7 +93,7 @@ static void shares_add_up(void **state)
         int64_t share[4];
     } splits[] = {{2, {4, 4}}, {3, {3, 3, 2}}, {4, {1, 1, 1, 5}}, {2, {6, 0}}, {4, {0, 2, 0, 1}}};
     static const struct model_input small = {{14, 14, 1}, 5};
-    struct job lenet = rig_job(MODEL_LENET), mlp = big_mlp();
+    struct rig_model lenet = rig_model(&arch_lenet), mlp = big_mlp();
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(splits); i++)
@@ -106,13 +106,13 @@ static void shares_add_up(void **state)
 /* A rank without samples: the same collectives in the same order, everything it gives is zero. */
 static void batch_0_takes_part(void **state)
 {
-    struct job job = big_mlp();
+    struct rig_model model = big_mlp();
     struct rig none, some;
     int i = 0, k = 0, n_sync = 0, n_bucket = 0;
 
     (void)state;
-    rig_open(&none, REF_FUSE_ALL, rig_graph(&job, &colour, 0, 1, 1), NULL);
-    rig_open(&some, REF_FUSE_ALL, rig_graph(&job, &colour, 3, 1, 1), NULL);
+    rig_open(&none, REF_FUSE_ALL, rig_graph(&model, &colour, 0, 1, 1), NULL);
+    rig_open(&some, REF_FUSE_ALL, rig_graph(&model, &colour, 3, 1, 1), NULL);
     rig_init(&none, 1);
     rig_run(&none);
     for (int64_t e = 0; e < none.layout->n_trained; e++)
@@ -146,7 +146,8 @@ static void batch_0_takes_part(void **state)
 /* Nothing is trained, so the control vector is all that is reduced: once, behind the loss. */
 static void control_goes_alone(void **state)
 {
-    const struct job job = big_mlp();
+    const struct rig_model model = big_mlp();
+    const struct model_options options = rig_options(&model);
 
     (void)state;
     for (int64_t batch = 0; batch <= 3; batch += 3) {
@@ -154,7 +155,7 @@ static void control_goes_alone(void **state)
         struct rig r;
         int n = 0;
 
-        rig_must(model_build(&job, &colour, batch, 1, 0, &g, &rig_err));
+        rig_must(model_build(&options, &colour, batch, 1, 0, &g, &rig_err));
         for (int v = 0; v < g->n_values; v++)
             if (g->value[v].role == VALUE_PARAM) {
                 struct param_info info = *g->value[v].info;
@@ -180,7 +181,7 @@ static void control_goes_alone(void **state)
 /* A bucket is announced after all its gradients are written, and soon. */
 static void buckets_are_ready(void **state)
 {
-    struct job job = rig_job(MODEL_LENET);
+    struct rig_model model = rig_model(&arch_lenet);
     static const struct model_input small = {{14, 14, 1}, 5};
     struct rig r;
     struct err err;
@@ -188,7 +189,7 @@ static void buckets_are_ready(void **state)
 
     (void)state;
     for (unsigned fusions = REF_FUSE_NONE; fusions <= REF_FUSE_ALL; fusions += REF_FUSE_ALL) {
-        rig_open(&r, fusions, rig_graph(&job, &small, 1, 1, 0), NULL);
+        rig_open(&r, fusions, rig_graph(&model, &small, 1, 1, 0), NULL);
         assert_true(r.layout->n_buckets >= 2);
         rig_init(&r, 2);
         rig_fill(&r, 0);
@@ -217,12 +218,12 @@ static void buckets_are_ready(void **state)
 /* Evaluation: logits and metrics, no gradients, no buckets; dropout and batch norm at rest. */
 static void evaluation(void **state)
 {
-    struct job job = big_mlp();
+    struct rig_model model = big_mlp();
     struct rig train, eval;
 
     (void)state;
-    rig_open(&train, REF_FUSE_ALL, rig_graph(&job, &colour, 3, 1, 1), NULL);
-    rig_open(&eval, REF_FUSE_ALL, rig_graph(&job, &colour, 5, 0, 1), train.layout);
+    rig_open(&train, REF_FUSE_ALL, rig_graph(&model, &colour, 3, 1, 1), NULL);
+    rig_open(&eval, REF_FUSE_ALL, rig_graph(&model, &colour, 5, 0, 1), train.layout);
     rig_init(&eval, 6);
     rig_fill(&eval, 0);
     rig_run(&eval);

@@ -163,9 +163,9 @@ static const struct model_input small = {{14, 14, 1}, 5};
 
 static void open_lenet(struct rig *r, unsigned fusions)
 {
-    struct job job = rig_job(MODEL_LENET);
+    struct rig_model model = rig_model(&arch_lenet);
 
-    rig_open(r, fusions, rig_graph(&job, &small, 2, 1, 1), NULL);
+    rig_open(r, fusions, rig_graph(&model, &small, 2, 1, 1), NULL);
     rig_init(r, 1);
     rig_fill(r, 0);
 }
@@ -228,8 +228,8 @@ static void nonfinite_is_named(void **state)
 
 static void layout_must_fit(void **state)
 {
-    struct job job = rig_job(MODEL_LENET), other = rig_job(MODEL_LENET5);
-    struct graph *g = rig_graph(&job, &small, 2, 1, 1);
+    struct rig_model model = rig_model(&arch_lenet), other = rig_model(&arch_lenet5);
+    struct graph *g = rig_graph(&model, &small, 2, 1, 1);
     struct program *p;
     struct layout *l;
     struct backend *b;

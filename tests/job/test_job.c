@@ -4,7 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config/job.h"
+#include "data/digits.h"
+#include "data/mnist.h"
+#include "job/job.h"
+#include "model/mlp.h"
+#include "optim/sgd.h"
 
 #define SMALL "model: {arch: lenet}\ndata: {format: mnist, path: /d}\n"
 
@@ -49,33 +53,49 @@ static struct job *parse(const char *text)
     return job;
 }
 
+/* The options of the entries that are not the job's choice by default. */
+static void test_defaults_of_entries(void **state)
+{
+    struct job *j = parse("model: {arch: mlp}\ndata: {format: digits}\n"
+                          "schedule: {name: step, every_steps: 1}\n");
+    const struct digits_options *digits = j->data.options;
+    const struct schedule_step_options *step = j->schedule.options;
+    const struct mlp_options *mlp = j->model.options;
+
+    (void)state;
+    assert_true(mlp->hidden.n == 1 && mlp->hidden.v[0] == 128);
+    assert_int_equal(mlp->activation, ACT_RELU);
+    assert_true(mlp->dropout == 0 && !mlp->batch_norm);
+    assert_int_equal(digits->samples, 20000);
+    assert_int_equal(digits->validation_samples, 4000);
+    assert_true(step->gamma == 0.1 && step->every_epochs == 0);
+    job_free(j);
+}
+
 static void test_defaults(void **state)
 {
     struct job *j = parse(SMALL);
+    const struct mnist_options *mnist = j->data.options;
+    const struct sgd_options *sgd = j->optimizer.options;
 
     (void)state;
     assert_string_equal(j->name, "job");
     assert_int_equal(j->model.init.name, INIT_PYTORCH);
-    assert_true(j->model.sync_batch_norm && !j->model.batch_norm);
-    assert_int_equal(j->model.n_hidden, 1);
-    assert_int_equal(j->model.hidden[0], 128);
-    assert_int_equal(j->model.activation, ACTIVATION_RELU);
+    assert_true(j->model.sync_batch_norm);
     assert_int_equal(j->model.loss, LOSS_CROSS_ENTROPY);
-    assert_string_equal(j->data.train, "train");
-    assert_null(j->data.validation);
-    assert_int_equal(j->data.samples, 20000);
-    assert_int_equal(j->data.validation_samples, 4000);
+    assert_string_equal(mnist->train, "train");
+    assert_null(mnist->validation);
     assert_int_equal(j->train.global_batch, 256);
     assert_int_equal(j->train.epochs, 10);
     assert_int_equal(j->train.seed, 1);
     assert_int_equal(j->train.accumulate, 1);
     assert_int_equal(j->train.max_steps, 0);
     assert_int_equal(j->train.validate_every, 1);
-    assert_true(j->train.clip_norm == 0 && j->train.label_smoothing == 0 && !j->train.drop_last);
+    assert_true(j->train.clip_norm == 0 && j->model.label_smoothing == 0 && !j->train.drop_last);
     assert_int_equal(j->train.on_nonfinite, NONFINITE_STOP);
-    assert_true(j->optimizer.lr == 0.1 && j->optimizer.momentum == 0 && !j->optimizer.nesterov);
+    assert_true(j->optimizer.lr == 0.1 && sgd->momentum == 0 && !sgd->nesterov);
     assert_false(j->optimizer.scale_lr_by_ranks);
-    assert_int_equal(j->schedule.name, SCHEDULE_CONSTANT);
+    assert_ptr_equal(j->schedule.kind, &schedule_constant);
     assert_int_equal(j->precision, PRECISION_FLOAT32);
     assert_int_equal(j->checkpoint.every_epochs, 1);
     assert_int_equal(j->checkpoint.every_steps, 0);
@@ -168,6 +188,11 @@ static void test_bombs(void **state)
     free(text);
 }
 
+static const char *data_path(const struct job *job)
+{
+    return ((const struct mnist_options *)job->data.options)->path;
+}
+
 static void test_paths_are_relative_to_the_file(void **state)
 {
     static const char text[] = "model: {arch: lenet, init: {name: file, path: w.safetensors}}\n"
@@ -180,7 +205,7 @@ static void test_paths_are_relative_to_the_file(void **state)
     assert_int_equal(mkdir(in_root("jobs"), 0700), 0);
     job = load(write_job("jobs/a.yaml", text, strlen(text)), NULL, 0);
     snprintf(want, sizeof want, "%s/jobs/../data/mnist", root);
-    assert_string_equal(job->data.path, want);
+    assert_string_equal(data_path(job), want);
     snprintf(want, sizeof want, "%s/jobs/w.safetensors", root);
     assert_string_equal(job->model.init.path, want);
     job_free(job);
@@ -194,7 +219,7 @@ static void test_paths_are_relative_to_the_file(void **state)
     job_free(job);
     job = load("a.yaml", &set, 1);
     snprintf(path, sizeof path, "%s/jobs/here", root);
-    assert_string_equal(job->data.path, path);
+    assert_string_equal(data_path(job), path);
     job_free(job);
     assert_int_equal(chdir(cwd), 0);
 }
@@ -255,10 +280,8 @@ static void test_overrides(void **state)
     (void)state;
     assert_int_equal(job->train.epochs, 8);
     assert_string_equal(job->name, "n");
-    assert_int_equal(job->schedule.name, SCHEDULE_COSINE);
-    assert_true(job->schedule.gamma == 0.1); /* the file's went with its choice */
-    assert_int_equal(job->schedule.every_epochs, 0);
-    assert_null(job->data.path);
+    assert_ptr_equal(job->schedule.kind, &schedule_cosine); /* the file's gamma went with step */
+    assert_ptr_equal(job->data.kind, &format_digits);
     job_free(job);
     job = NULL;
     assert_int_equal(job_load(in_root("o.yaml"), clash, 2, &job, &err), ERR_CONFIG);
@@ -274,7 +297,7 @@ static void test_override_with_nothing(void **state)
     struct err err;
 
     (void)state;
-    assert_null(job->data.validation);
+    assert_null(((const struct mnist_options *)job->data.options)->validation);
     job_free(job);
     job = NULL;
     assert_int_equal(job_load(in_root("o.yaml"), none, 3, &job, &err), ERR_CONFIG);
@@ -287,8 +310,8 @@ static void test_demo(void **state)
 
     (void)state;
     assert_string_equal(job->name, "demo");
-    assert_int_equal(job->model.arch, MODEL_LENET);
-    assert_int_equal(job->data.format, DATA_DIGITS);
+    assert_ptr_equal(job->model.kind, &arch_lenet);
+    assert_ptr_equal(job->data.kind, &format_digits);
     job_free(job);
 }
 
@@ -300,15 +323,14 @@ static void test_use_data(void **state)
 
     (void)state;
     assert_int_equal(job_use_data(job, "/other//place", &err), 0);
-    assert_string_equal(job->data.path, "/other/place");
+    assert_string_equal(data_path(job), "/other/place");
     assert_int_equal(job_use_data(job, "near", &err), 0);
     assert_non_null(getcwd(cwd, sizeof cwd));
     snprintf(want, sizeof want, "%s/near", cwd);
-    assert_string_equal(job->data.path, want);
+    assert_string_equal(data_path(job), want);
     assert_int_equal(job_use_data(job, "", &err), ERR_CONFIG);
     assert_string_equal(err.msg, "--data: data.path is empty, want a path");
     assert_int_equal(job_use_data(demo, "/other", &err), 0);
-    assert_null(demo->data.path);
     job_free(job);
     job_free(demo);
 }
@@ -399,27 +421,33 @@ static void test_resume_message(void **state)
 static void test_old_job_is_readable(void **state)
 {
     struct job *j = load(old_job, NULL, 0);
+    const struct mnist_options *mnist = j->data.options;
+    const struct mlp_options *mlp = j->model.options;
+    const struct sgd_options *sgd = j->optimizer.options;
+    const struct schedule_step_options *step = j->schedule.options;
 
     (void)state;
+    assert_ptr_equal(j->data.kind, &format_mnist);
+    assert_ptr_equal(j->optimizer.kind, &optimizer_sgd);
     assert_string_equal(j->name, "old");
-    assert_int_equal(j->model.arch, MODEL_MLP);
+    assert_ptr_equal(j->model.kind, &arch_mlp);
     assert_int_equal(j->model.init.name, INIT_NORMAL);
-    assert_true(j->model.init.std == 0.02 && j->model.dropout == 0.25);
-    assert_int_equal(j->model.n_hidden, 2);
-    assert_int_equal(j->model.hidden[1], 32);
-    assert_int_equal(j->model.activation, ACTIVATION_TANH);
-    assert_true(j->model.batch_norm && !j->model.sync_batch_norm);
-    assert_string_equal(j->data.path, "/data/mnist");
-    assert_string_equal(j->data.validation, "t10k");
+    assert_true(j->model.init.std == 0.02 && mlp->dropout == 0.25);
+    assert_int_equal(mlp->hidden.n, 2);
+    assert_int_equal(mlp->hidden.v[1], 32);
+    assert_int_equal(mlp->activation, ACT_TANH);
+    assert_true(mlp->batch_norm && !j->model.sync_batch_norm);
+    assert_string_equal(mnist->path, "/data/mnist");
+    assert_string_equal(mnist->validation, "t10k");
     assert_int_equal(j->train.global_batch, 100);
     assert_int_equal(j->train.seed, 42);
-    assert_true(j->train.clip_norm == 1.5 && j->train.label_smoothing == 0.1);
+    assert_true(j->train.clip_norm == 1.5 && j->model.label_smoothing == 0.1);
     assert_int_equal(j->train.on_nonfinite, NONFINITE_SKIP);
-    assert_true(j->optimizer.lr == 0.05 && j->optimizer.weight_decay == 0.0005);
-    assert_true(j->optimizer.nesterov && j->optimizer.scale_lr_by_ranks);
-    assert_int_equal(j->schedule.name, SCHEDULE_STEP);
-    assert_int_equal(j->schedule.every_epochs, 3);
-    assert_true(j->schedule.gamma == 0.5 && j->schedule.warmup_start == 0.1);
+    assert_true(j->optimizer.lr == 0.05 && sgd->weight_decay == 0.0005);
+    assert_true(sgd->nesterov && j->optimizer.scale_lr_by_ranks);
+    assert_ptr_equal(j->schedule.kind, &schedule_step);
+    assert_int_equal(step->every_epochs, 3);
+    assert_true(step->gamma == 0.5 && j->schedule.warmup_start == 0.1);
     assert_int_equal(j->checkpoint.keep, 5);
     assert_int_equal(j->cluster.heartbeat_timeout_ms, 2500);
     assert_int_equal(j->cluster.deadlines.checkpoint_ms, 7000);
@@ -453,6 +481,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_defaults_of_entries),
         cmocka_unit_test(test_styles),
         cmocka_unit_test(test_byte_order_mark_and_crlf),
         cmocka_unit_test(test_aliases_repeat_a_value),

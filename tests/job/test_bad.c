@@ -2,7 +2,7 @@
 #include "../test.h"
 
 #include "base/rng.h"
-#include "config/job.h"
+#include "job/job.h"
 
 #define HEAD   "model: {arch: lenet}\ndata: {format: digits}\n" /* what follows is in line 3 */
 #define MLP    "model: {arch: mlp, "

@@ -1,7 +1,9 @@
 /* Every row of the table: can be set, is written, read back, explained, and compared. */
 #include "../test.h"
 
-#include "config/option.h"
+#include "job/table.h"
+
+static struct option_list list; /* all rows, made once */
 
 /* A value that is neither the default nor the demo job's, and what must be set before it applies or
  * agrees. */
@@ -116,10 +118,15 @@ static int holds(const char *yaml, const char *key, const char *value)
 
 static void test_rows_cover_the_table(void **state)
 {
+    size_t n = 0;
+
     (void)state;
-    assert_int_equal(ARRAY_LEN(rows), n_config_options);
-    for (size_t i = 0; i < n_config_options; i++)
-        assert_string_equal(rows[i].key, config_options[i].key);
+    for (size_t i = 0; i < list.n; i++)
+        if (list.ref[i].first == i) {
+            assert_true(n < ARRAY_LEN(rows));
+            assert_string_equal(rows[n++].key, list.ref[i].o->key);
+        }
+    assert_int_equal(n, ARRAY_LEN(rows));
 }
 
 static void test_set_and_written(void **state)
@@ -167,7 +174,7 @@ static void test_what_may_change_on_resume(void **state)
         a = load(&rows[i], 0);
         b = load(&rows[i], 1);
         rc = job_compare_for_resume(a, b, &err);
-        if (rc != (config_options[i].flags & OPT_RESUME ? 0 : ERR_REFUSED))
+        if (rc != (table_find(&list, rows[i].key)->o->flags & OPT_RESUME ? 0 : ERR_REFUSED))
             fail_msg("%s: on resume another value gives %d", rows[i].key, rc);
         if (rc < 0)
             assert_memory_equal(err.msg, rows[i].key, strlen(rows[i].key));
@@ -193,8 +200,8 @@ static void test_help_has_every_key(void **state)
     char *help = help_text();
 
     (void)state;
-    for (size_t i = 0; i < n_config_options; i++) {
-        const struct option *o = &config_options[i];
+    for (size_t i = 0; i < list.n; i++) {
+        const struct option *o = list.ref[i].o;
         char line[128];
 
         snprintf(line, sizeof line, "\n%s: %s\n", o->key,
@@ -208,23 +215,83 @@ static void test_help_has_every_key(void **state)
     free(help);
 }
 
+static void check_row(const struct option_ref *ref)
+{
+    const struct option *o = ref->o;
+    const struct option_ref *selector = o->only ? table_find(&list, o->only) : NULL;
+    int number =
+        o->type == OPT_INT || o->type == OPT_REAL || o->type == OPT_SECONDS || o->type == OPT_INTS;
+
+    assert_ptr_equal(table_find(&list, o->key), &list.ref[ref->first]);
+    assert_true(strlen(o->key) < 48 && strlen(o->help) > 10);
+    assert_int_equal(o->help[strlen(o->help) - 1], '.');
+    assert_true(!number || o->min < o->max);
+    assert_int_equal(o->type == OPT_CHOICE, o->choices != NULL);
+    assert_int_equal(o->type == OPT_ENTRY, o->registry != NULL);
+    assert_true(!o->only || (selector && selector < ref && selector->o->type == OPT_CHOICE));
+    assert_true(!o->only == !o->only_values);
+}
+
 static void test_rows_are_sound(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < n_config_options; i++) {
-        const struct option *o = &config_options[i];
-        const struct option *selector = o->only ? option_find(o->only) : NULL;
-        int number = o->type == OPT_INT || o->type == OPT_REAL || o->type == OPT_SECONDS ||
-                     o->type == OPT_INTS;
+    for (size_t i = 0; i < list.n; i++)
+        check_row(&list.ref[i]);
+}
 
-        assert_ptr_equal(option_find(o->key), o);
-        assert_true(strlen(o->key) < 48 && strlen(o->help) > 10);
-        assert_int_equal(o->help[strlen(o->help) - 1], '.');
-        assert_true(!number || o->min < o->max);
-        assert_int_equal(o->type == OPT_CHOICE, o->choices != NULL);
-        assert_true(!o->only || (selector && selector < o && selector->type == OPT_CHOICE));
-        assert_true(!o->only == !o->only_values);
-    }
+/* The default of a key as a job file has it; every field of an entry's options lies within. */
+static void check_entry_row(const struct option_group *g, const struct option *o, const char *help)
+{
+    char line[128];
+
+    snprintf(line, sizeof line, "\n%s: %s\n", o->key,
+             o->def                    ? o->def
+             : o->flags & OPT_REQUIRED ? "(must be given)"
+                                       : "(none)");
+    if (!strstr(help, line))
+        fail_msg("--help-job does not tell %s of %s", o->key, g->name);
+    if (o->offset >= g->size)
+        fail_msg("%s: offset %zu is outside of the options of %s", o->key, o->offset, g->name);
+}
+
+static void check_entry(const char *key, const struct option_group *g, const char *word,
+                        const char *help)
+{
+    char line[128];
+
+    if (strcmp(g->name, word) != 0)
+        fail_msg("%s: the entry %s calls itself \"%s\"", key, word, g->name);
+    if (!g->help || !*g->help || g->help[strlen(g->help) - 1] == '.')
+        fail_msg("%s %s: its help is \"%s\", want a phrase without a full stop", key, word,
+                 g->help ? g->help : "");
+    if ((g->n_options > 0) != (g->size > 0) || (g->n_options > 0) != (g->option != NULL))
+        fail_msg("%s %s: keys without an options struct, or a struct without keys", key, word);
+    snprintf(line, sizeof line, "%s: ", word);
+    if (!strstr(help, line))
+        fail_msg("--help-job does not tell %s %s", key, word);
+    for (int i = 0; i < g->n_options; i++)
+        check_entry_row(g, &g->option[i], help);
+}
+
+/* What the build cannot see of an entry: that its name is its word, and that it says what it is. */
+static void test_entries_are_whole(void **state)
+{
+    char *help = help_text();
+
+    (void)state;
+#define X(word) check_entry("model.arch", &arch_##word.group, #word, help);
+    ARCH_LIST(X)
+#undef X
+#define X(word) check_entry("data.format", &format_##word.group, #word, help);
+    FORMAT_LIST(X)
+#undef X
+#define X(word) check_entry("optimizer.name", &optimizer_##word.group, #word, help);
+    OPTIMIZER_LIST(X)
+#undef X
+#define X(word) check_entry("schedule.name", &schedule_##word.group, #word, help);
+    SCHEDULE_LIST(X)
+#undef X
+    free(help);
 }
 
 static void test_numbers_keep_every_bit(void **state)
@@ -249,16 +316,28 @@ static void test_numbers_keep_every_bit(void **state)
     }
 }
 
+static int make_list(void **state)
+{
+    (void)state;
+    table_init(&list, &job_table);
+    return 0;
+}
+
+static int free_list(void **state)
+{
+    (void)state;
+    table_fini(&list);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows_cover_the_table),
-        cmocka_unit_test(test_rows_are_sound),
-        cmocka_unit_test(test_set_and_written),
-        cmocka_unit_test(test_numbers_keep_every_bit),
-        cmocka_unit_test(test_help_has_every_key),
+        cmocka_unit_test(test_rows_cover_the_table),      cmocka_unit_test(test_rows_are_sound),
+        cmocka_unit_test(test_entries_are_whole),         cmocka_unit_test(test_set_and_written),
+        cmocka_unit_test(test_numbers_keep_every_bit),    cmocka_unit_test(test_help_has_every_key),
         cmocka_unit_test(test_what_may_change_on_resume),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_list, free_list);
 }

@@ -1,5 +1,5 @@
 /* Making, changing and freeing a job. */
-#include "config/job.h"
+#include "job/job.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "config/read.h"
+#include "job/table.h"
 
 /* What runs without a job file: must pass 97 % on two cores in about a minute. */
 static const char demo[] = "name: demo\n"
@@ -34,18 +34,24 @@ static int make(const char *text, size_t len, const char *origin, const char *ba
                 const char *const *sets, size_t n_sets, struct job **out, struct err *err)
 {
     struct job *job = xcalloc(1, sizeof *job);
+    struct option_list list;
     struct reader r;
     int rc;
 
     arena_init(&job->arena);
-    reader_init(&r, job, origin, base_dir);
-    read_defaults(&r);
+    table_init(&list, &job_table);
+    reader_init(&r, &list, job, &job->arena);
+    r.origin = origin;
+    r.base_dir = base_dir;
     rc = read_yaml(&r, text, len, err);
     for (size_t i = 0; i < n_sets && rc == 0; i++)
         rc = read_set(&r, sets[i], err);
     if (rc == 0)
-        rc = read_check(&r, err);
+        rc = read_finish(&r, err);
+    if (rc == 0 && job_check(job, err) < 0)
+        rc = read_locate(&r, err);
     reader_fini(&r);
+    table_fini(&list);
     if (rc < 0)
         job_free(job);
     else
@@ -121,14 +127,48 @@ int job_load(const char *path, const char *const *sets, size_t n_sets, struct jo
 
 int job_use_data(struct job *job, const char *dir, struct err *err)
 {
-    const struct option *o = option_find("data.path");
+    const struct option_ref *ref;
+    struct option_list list;
     char *cwd;
-    int rc;
+    int rc = 0;
 
-    if (!option_applies(o, job))
-        return 0;
-    cwd = getcwd(NULL, 0);
-    rc = read_value(job, o, dir, strlen(dir), 0, cwd, err);
-    free(cwd);
+    table_init(&list, &job_table);
+    ref = table_find(&list, "data.path");
+    if (ref)
+        ref = table_holding(&list, ref, job);
+    if (ref) {
+        cwd = getcwd(NULL, 0);
+        rc = read_field(ref, job, &job->arena, dir, strlen(dir), cwd, err);
+        free(cwd);
+    }
+    table_fini(&list);
     return rc < 0 ? err_wrap(err, "--data") : 0;
+}
+
+const void *job_field(const struct job *job, const char *key)
+{
+    const struct option_ref *ref;
+    const void *field = NULL;
+    struct option_list list;
+
+    table_init(&list, &job_table);
+    ref = table_find(&list, key);
+    if (ref)
+        ref = table_holding(&list, ref, job);
+    if (ref)
+        field = table_field(ref, job);
+    table_fini(&list);
+    return field;
+}
+
+void job_help(FILE *f)
+{
+    struct option_list list;
+
+    fprintf(f, "A job file is YAML or JSON.  Each key is shown with its default; dots stand for "
+               "nesting,\nso train.epochs: 1 is written train: {epochs: 1}, or --set "
+               "train.epochs=1.\n");
+    table_init(&list, &job_table);
+    table_help(&list, f);
+    table_fini(&list);
 }

@@ -1,8 +1,11 @@
 /* job - what to train and how: the job file, resolved.
  *
- * A job file is YAML (so JSON too).  Every option is one row of config/table.c: its key, type,
- * unit, default, range, help.  Parsing, checks, --help-job, job.yaml and the docs all follow from
- * it. What a job file leaves out has its default; only model.arch and data.format have none.
+ * A job file is YAML (so JSON too).  Every option is one row: its key, type, unit, default, range,
+ * help.  Reading, checks, --help-job and job.yaml all follow from the row.  The rows of the fixed
+ * sections stand in job/rows.c; an architecture, a data format, an optimizer or a schedule brings
+ * its own rows and a struct of its own, which the section's `kind` and `options` point to.
+ * An option that the job file leaves out has its default; only model.arch and data.format have
+ * none.
  *
  * Compatibility: a job.yaml written by an older version stays readable.  So a key, once released,
  * keeps its type and meaning, one that goes out of use is still read, and a new one has a default
@@ -12,8 +15,8 @@
  *          points to, and is not changed after it was made (but see job_use_data).
  * Threads: any may read.
  * Errors:  ERR_CONFIG, as FILE:LINE:COLUMN: key: seen, wanted, remedy.  ERR_IO for reading. */
-#ifndef CONFIG_JOB_H
-#define CONFIG_JOB_H
+#ifndef JOB_JOB_H
+#define JOB_JOB_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,54 +25,28 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "config/cluster.h"
+#include "config/read.h"
+#include "config/words.h"
+#include "data/dataset.h"
+#include "model/model.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
 
-enum model_arch { MODEL_MLP, MODEL_LENET, MODEL_LENET5 };
-enum init_name { INIT_PYTORCH, INIT_NORMAL, INIT_FILE };
-enum job_activation {
-    ACTIVATION_RELU,
-    ACTIVATION_TANH,
-    ACTIVATION_SIGMOID,
-    ACTIVATION_GELU,
-    ACTIVATION_GELU_TANH
-};
-enum loss { LOSS_CROSS_ENTROPY, LOSS_MSE };
-enum data_format { DATA_MNIST, DATA_DIGITS };
-enum nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
-enum optimizer_name { OPTIMIZER_SGD };
-enum schedule_name { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE, SCHEDULE_LINEAR };
-enum precision { PRECISION_FLOAT32, PRECISION_BFLOAT16, PRECISION_FLOAT16 };
-enum grad_dtype { GRAD_FLOAT32, GRAD_BFLOAT16 };
+#define NONFINITE_LIST(X)  X(NONFINITE_STOP, "stop") X(NONFINITE_SKIP, "skip")
+#define GRAD_DTYPE_LIST(X) X(GRAD_FLOAT32, "float32") X(GRAD_BFLOAT16, "bfloat16")
+#define PRECISION_LIST(X)             \
+    X(PRECISION_FLOAT32, "float32")   \
+    X(PRECISION_BFLOAT16, "bfloat16") \
+    X(PRECISION_FLOAT16, "float16")
+
+enum nonfinite { NONFINITE_LIST(WORD_VALUE) };
+enum grad_dtype { GRAD_DTYPE_LIST(WORD_VALUE) };
+enum precision { PRECISION_LIST(WORD_VALUE) };
 
 enum {
-    JOB_MAX_HIDDEN = 16,       /* hidden layers of an mlp */
-    JOB_MAX_RANKS = 65536,     /* what cluster.* may ask for */
-    JOB_MAX_CPU_RANKS = 256,   /* that can all-reduce over Gloo (coll/gloo.h) */
-    JOB_MAX_BYTES = 256 << 10, /* of a job file */
-};
-
-struct job_model {
-    enum model_arch arch;
-    struct {
-        enum init_name name;
-        double std;       /* INIT_NORMAL: of the weights; biases are 0 */
-        const char *path; /* INIT_FILE: a safetensors file, absolute; else NULL */
-    } init;
-    int sync_batch_norm; /* statistics over all ranks */
-    int n_hidden;        /* MODEL_MLP: 0 means linear */
-    int64_t hidden[JOB_MAX_HIDDEN];
-    enum job_activation activation;
-    double dropout; /* probability, [0, 1) */
-    int batch_norm;
-    enum loss loss;
-};
-
-struct job_data {
-    enum data_format format;
-    const char *path;           /* DATA_MNIST: a folder, absolute; else NULL */
-    const char *train;          /* DATA_MNIST: prefix of the training files, "train" */
-    const char *validation;     /* DATA_MNIST: that of the validation files; NULL: no validation */
-    int64_t samples;            /* DATA_DIGITS: how many are drawn */
-    int64_t validation_samples; /* DATA_DIGITS: 0: no validation */
+    JOB_MAX_CPU_RANKS = 256, /* that can all-reduce over Gloo (coll/gloo.h) */
+    JOB_MAX_BYTES = READ_MAX_BYTES,
 };
 
 struct job_train {
@@ -80,7 +57,6 @@ struct job_train {
     int64_t max_steps;      /* 0: no limit */
     int64_t validate_every; /* epochs; 0: never */
     double clip_norm;       /* 0: off */
-    double label_smoothing; /* [0, 1) */
     int drop_last;          /* leave out an epoch's last, partial batch */
     enum nonfinite on_nonfinite;
     enum grad_dtype grad_dtype; /* what ranks sum; GRAD_BFLOAT16 with that precision alone */
@@ -89,26 +65,6 @@ struct job_train {
     int autotune;               /* of a GPU library's algorithms the fastest, by timing */
     int plan_cache;             /* what was chosen is kept on disk */
     int64_t max_workspace;      /* of one call of a GPU library, MiB */
-};
-
-struct job_optimizer {
-    enum optimizer_name name;
-    double lr;
-    double momentum;
-    double dampening;
-    double weight_decay;
-    int nesterov;
-    int scale_lr_by_ranks; /* Horovod's rule: the rate is lr * ranks */
-};
-
-struct job_schedule {
-    enum schedule_name name;
-    int64_t warmup_steps; /* the rate rises linearly over the first so many steps */
-    double warmup_start;  /* from this fraction of lr */
-    int64_t every_steps;  /* SCHEDULE_STEP: times gamma every so many steps or epochs; */
-    int64_t every_epochs; /* exactly one of the two is > 0 */
-    double gamma;         /* SCHEDULE_STEP */
-    double min_lr;        /* SCHEDULE_COSINE, SCHEDULE_LINEAR: the rate at the job's end */
 };
 
 struct job_loss_scale { /* PRECISION_FLOAT16; powers of two, so that scaling is exact */
@@ -124,40 +80,18 @@ struct job_checkpoint {
     int64_t keep;         /* generations kept, >= 1 */
 };
 
-struct job_deadlines { /* of each phase; seconds in the job file */
-    int64_t gather_ms;
-    int64_t ready_ms;
-    int64_t prepare_ms;
-    int64_t form_ms;
-    int64_t step_ms;
-    int64_t validate_ms;
-    int64_t checkpoint_ms;
-};
-
-struct job_cluster {
-    int64_t min_ranks; /* 0: nranks */
-    int64_t max_ranks; /* 0: nranks */
-    int64_t spares;
-    int64_t replace_timeout_ms;
-    int64_t join_interval_ms;
-    int64_t heartbeat_timeout_ms;
-    double straggler_factor; /* 0: nobody is one */
-    int64_t straggler_window_ms;
-    struct job_deadlines deadlines;
-};
-
 struct job {
     struct arena arena; /* owns the strings */
     const char *name;   /* letters, digits, '.', '_', '-': fit for a file name */
-    struct job_model model;
-    struct job_data data;
+    struct model_options model;
+    struct data_options data;
     struct job_train train;
-    struct job_optimizer optimizer;
-    struct job_schedule schedule;
+    struct optimizer_options optimizer;
+    struct schedule_options schedule;
     enum precision precision;
     struct job_loss_scale loss_scale;
     struct job_checkpoint checkpoint;
-    struct job_cluster cluster;
+    struct cluster_options cluster;
 };
 
 /* Read the job file `path`, then apply the `n_sets` overrides, each "key=value" as given to --set
@@ -178,13 +112,17 @@ int job_load(const char *path, const char *const *sets, size_t n_sets, struct jo
 int job_parse(const char *text, size_t len, const char *origin, const char *base_dir,
               struct job **out, struct err *err);
 
+/* The field of the option `key` ("data.path"), whichever entry brings it; NULL if there is no such
+ * option, or not with the job's choices. */
+const void *job_field(const struct job *job, const char *key);
+
 void job_free(struct job *job); /* NULL is fine */
 
 /* The follower's --data: read the data from `dir`.  No effect where data.format reads no files. */
 int job_use_data(struct job *job, const char *dir, struct err *err);
 
-/* What only makes sense with the number of ranks, and what this build cannot do: ERR_CONFIG,
- * ERR_UNSUPPORTED. */
+/* Checks the options that depend on the number of ranks, and those that this build cannot do:
+ * ERR_CONFIG, ERR_UNSUPPORTED. */
 int job_check_supported(const struct job *job, int64_t n_ranks, struct err *err);
 
 /* ERR_UNSUPPORTED if a backend of this name ("cpu", "cuda") does not compute in job's precision. */

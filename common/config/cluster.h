@@ -1,0 +1,74 @@
+/* cluster - how many ranks a job wants, what it does when they come and go, and its deadlines.
+ *
+ * A key of `cluster` in the job file is one line of the lists below and its user: the struct, the
+ * rows of the table, --help-job and job.yaml follow from the line.
+ *
+ * Threads: constant. */
+#ifndef CONFIG_CLUSTER_H
+#define CONFIG_CLUSTER_H
+
+#include "config/option.h"
+
+enum { CLUSTER_MAX_RANKS = 65536 };
+
+/* INT      int64_t field:     name, default, least, most, unit, help
+ * REAL     double field:      name, default, least, most, help
+ * SECONDS  int64_t field_ms:  name, default, least, most (both in seconds), help */
+/* clang-format off: one line, one key */
+#define CLUSTER_LIST(INT, REAL, SECONDS)                                                          \
+    INT(min_ranks, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                            \
+        "Go on with as few as these when lost ranks are not replaced in time; 0: --nranks.")      \
+    INT(max_ranks, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                            \
+        "Followers that come while the job runs join it, up to so many ranks; 0: --nranks.")      \
+    INT(spares, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                               \
+        "So many followers more than --nranks are let in: they wait, ready to replace a lost "    \
+        "one at once, and are kept before any joins beyond --nranks.")                            \
+    SECONDS(replace_timeout, "60", 0, 86400,                                                      \
+            "How long to wait for a follower that takes a lost rank's place; 0: the job ends at " \
+            "once, unless a spare is ready or cluster.min_ranks lets it go on.")                  \
+    SECONDS(join_interval, "60", 0, 86400,                                                        \
+            "Followers that come while the job runs are taken in at most this often: each time "  \
+            "costs all ranks a formation.")                                                       \
+    SECONDS(                                                                                      \
+        heartbeat_timeout, "5", 2, 3600,                                                          \
+        "A rank is lost after this much silence. Heartbeats come every second, or four times in " \
+        "this time; beyond 1,000 ranks every so many seconds as there are thousands of ranks, "   \
+        "and the silence is at least three of them.")                                             \
+    REAL(straggler_factor, "1.5", 0, 1000,                                                        \
+         "Report a rank that is busy for so many times the median of the ranks, waiting for "     \
+         "others left out; 0: do not.")                                                           \
+    SECONDS(straggler_window, "30", 1, 86400, "How long ranks are compared for that.")
+
+/* The longest that a phase may take: name, default in seconds, what the phase is. */
+#define CLUSTER_DEADLINE_LIST(X)                                    \
+    X(gather, "600", "waiting for all ranks to connect")            \
+    X(ready, "120", "opening the data and building the graph")      \
+    X(prepare, "300", "preparing programs and communication")       \
+    X(form, "60", "forming the communicator and sharing the state") \
+    X(step, "60", "one training step")                              \
+    X(validate, "600", "one validation")                            \
+    X(checkpoint, "120", "writing a checkpoint")
+/* clang-format on */
+
+struct cluster_options {
+#define INTEGER(name, ...) int64_t name;
+#define REAL(name, ...)    double name;
+#define SECONDS(name, ...) int64_t name##_ms;
+    CLUSTER_LIST(INTEGER, REAL, SECONDS)
+#undef INTEGER
+#undef REAL
+#undef SECONDS
+    struct cluster_deadlines {
+#define DEADLINE(name, ...) int64_t name##_ms;
+        CLUSTER_DEADLINE_LIST(DEADLINE)
+#undef DEADLINE
+    } deadlines;
+};
+
+#define COUNT(...) +1
+enum { CLUSTER_N_ROWS = 0 CLUSTER_LIST(COUNT, COUNT, COUNT) CLUSTER_DEADLINE_LIST(COUNT) };
+#undef COUNT
+
+extern const struct option cluster_rows[CLUSTER_N_ROWS]; /* offsets into struct cluster_options */
+
+#endif

@@ -1,0 +1,15 @@
+/* mnist - the options of the format `mnist`: where its files are, and what they are called.
+ *
+ * Threads: constant. */
+#ifndef DATA_MNIST_H
+#define DATA_MNIST_H
+
+#include "data/dataset.h"
+
+struct mnist_options {
+    const char *path;       /* the folder of the IDX files, absolute */
+    const char *train;      /* prefix of the training files */
+    const char *validation; /* prefix of the validation files; NULL: nothing is validated */
+};
+
+#endif

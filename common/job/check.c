@@ -1,0 +1,140 @@
+/* What no single row of the table can say: which options go together. */
+#include "job/table.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/util.h"
+
+static int check_train(const struct job *j, struct err *err)
+{
+    const struct job_train *t = &j->train;
+    const int64_t *samples = job_field(j, "data.samples"); /* not all formats tell beforehand */
+
+    if (t->accumulate > t->global_batch)
+        return err_set(err, ERR_CONFIG,
+                       "train.accumulate is %" PRId64 ", want at most train.global_batch, %" PRId64,
+                       t->accumulate, t->global_batch);
+    if (j->model.label_smoothing > 0 && j->model.loss != LOSS_CROSS_ENTROPY)
+        return err_set(err, ERR_CONFIG, "train.label_smoothing needs model.loss cross_entropy");
+    if (t->drop_last && samples && *samples < t->global_batch)
+        return err_set(err, ERR_CONFIG,
+                       "train.drop_last with data.samples %" PRId64
+                       ", less than one train.global_batch of %" PRId64
+                       ", leaves nothing to train on",
+                       *samples, t->global_batch);
+    return 0;
+}
+
+static int is_power_of_two(double v)
+{
+    int exponent;
+
+    return frexp(v, &exponent) == 0.5;
+}
+
+static int check_precision(const struct job *j, struct err *err)
+{
+    static const char *const scales[] = {"loss_scale.initial", "loss_scale.min"};
+
+    if (j->train.grad_dtype == GRAD_BFLOAT16 && j->precision != PRECISION_BFLOAT16)
+        return err_set(err, ERR_CONFIG, "train.grad_dtype bfloat16 needs precision bfloat16");
+    if (j->precision != PRECISION_FLOAT16)
+        return 0;
+    for (size_t i = 0; i < ARRAY_LEN(scales); i++) {
+        const double v = i == 0 ? j->loss_scale.initial : j->loss_scale.min;
+
+        if (!is_power_of_two(v))
+            return err_set(err, ERR_CONFIG, "%s is %g, want a power of two", scales[i], v);
+    }
+    if (j->loss_scale.min > j->loss_scale.initial)
+        return err_set(err, ERR_CONFIG, "loss_scale.min is %g, want at most loss_scale.initial, %g",
+                       j->loss_scale.min, j->loss_scale.initial);
+    return 0;
+}
+
+static int check_schedule(const struct job *j, struct err *err)
+{
+    const struct schedule_options *s = &j->schedule;
+    const double *min_lr = job_field(j, "schedule.min_lr");
+
+    if (j->train.max_steps > 0 && s->warmup_steps >= j->train.max_steps)
+        return err_set(err, ERR_CONFIG,
+                       "schedule.warmup_steps is %" PRId64
+                       ", want less than train.max_steps, %" PRId64,
+                       s->warmup_steps, j->train.max_steps);
+    if (min_lr && *min_lr > j->optimizer.lr)
+        return err_set(err, ERR_CONFIG, "schedule.min_lr is %g, want at most optimizer.lr, %g",
+                       *min_lr, j->optimizer.lr);
+    return 0;
+}
+
+static int check_cluster(const struct cluster_options *c, struct err *err)
+{
+    if (c->max_ranks > 0 && c->min_ranks > c->max_ranks)
+        return err_set(err, ERR_CONFIG,
+                       "cluster.min_ranks is %" PRId64 ", want at most cluster.max_ranks, %" PRId64,
+                       c->min_ranks, c->max_ranks);
+    if (c->straggler_factor > 0 && c->straggler_factor <= 1)
+        return err_set(err, ERR_CONFIG,
+                       "cluster.straggler_factor is %g, want more than 1, or 0 for no such reports",
+                       c->straggler_factor);
+    return 0;
+}
+
+int job_check(const struct job *job, struct err *err)
+{
+    int rc = check_train(job, err);
+
+    if (rc == 0)
+        rc = check_precision(job, err);
+    if (rc == 0)
+        rc = check_schedule(job, err);
+    if (rc == 0)
+        rc = check_cluster(&job->cluster, err);
+    return rc;
+}
+
+static int check_ranks(const struct cluster_options *c, int64_t n_ranks, struct err *err)
+{
+    if (c->min_ranks > n_ranks)
+        return err_set(err, ERR_CONFIG,
+                       "cluster.min_ranks is %" PRId64 ", want at most --nranks, %" PRId64,
+                       c->min_ranks, n_ranks);
+    if (c->max_ranks > 0 && c->max_ranks < n_ranks)
+        return err_set(err, ERR_CONFIG,
+                       "cluster.max_ranks is %" PRId64 ", want at least --nranks, %" PRId64,
+                       c->max_ranks, n_ranks);
+    if (max_i64(n_ranks, c->max_ranks) + c->spares > CLUSTER_MAX_RANKS)
+        return err_set(err, ERR_CONFIG,
+                       "cluster.spares is %" PRId64 " beside %" PRId64 " ranks, want at most %d "
+                       "followers in all",
+                       c->spares, max_i64(n_ranks, c->max_ranks), CLUSTER_MAX_RANKS);
+    return 0;
+}
+
+int job_check_supported(const struct job *job, int64_t n_ranks, struct err *err)
+{
+    int64_t most = max_i64(n_ranks, job->cluster.max_ranks);
+    int rc = check_ranks(&job->cluster, n_ranks, err);
+
+    if (rc < 0 || most <= JOB_MAX_CPU_RANKS)
+        return rc;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "%" PRId64 " ranks on CPUs%s: Gloo connects every pair of them, so this build "
+                   "takes at most %d",
+                   most, most > n_ranks ? " (cluster.max_ranks)" : "", JOB_MAX_CPU_RANKS);
+}
+
+int job_check_backend(const struct job *job, const char *backend, struct err *err)
+{
+    static const char *const name[] = {PRECISION_LIST(WORD_NAME)};
+
+    if (job->precision == PRECISION_FLOAT32 || strcmp(backend, "cpu") != 0)
+        return 0;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "precision %s: CPUs compute in float32 alone; want precision float32, or a GPU "
+                   "(--device cuda)",
+                   name[job->precision]);
+}

@@ -1,0 +1,209 @@
+/* The table of options: the rows of the fixed sections, and where the rows of registered entries
+ * and of `cluster` stand among them.  --help-job and job.yaml keep this order. */
+#include "job/table.h"
+
+#include "base/util.h"
+
+static const char *const inits[] = {INIT_LIST(WORD_NAME) NULL};
+static const char *const losses[] = {LOSS_LIST(WORD_NAME) NULL};
+static const char *const nonfinites[] = {NONFINITE_LIST(WORD_NAME) NULL};
+static const char *const precisions[] = {PRECISION_LIST(WORD_NAME) NULL};
+static const char *const grad_dtypes[] = {GRAD_DTYPE_LIST(WORD_NAME) NULL};
+
+#define AT(field) offsetof(struct job, field)
+#define BIT(n)    (1u << (n))
+
+static const struct option_registry arch_entries = {model_archs, AT(model.options)};
+static const struct option_registry format_entries = {data_formats, AT(data.options)};
+static const struct option_registry optimizer_entries = {optimizers, AT(optimizer.options)};
+static const struct option_registry schedule_entries = {schedules, AT(schedule.options)};
+
+/* clang-format off: one row, one option */
+static const struct option name_rows[] = {
+    {"name", OPT_NAME, AT(name), "job", .help = "The job's name; the run directory is runs/NAME."},
+};
+
+static const struct option arch_row = {"model.arch",
+                                       OPT_ENTRY,
+                                       AT(model.kind),
+                                       NULL,
+                                       .registry = &arch_entries,
+                                       .flags = OPT_REQUIRED,
+                                       .also = "architecture",
+                                       .help = "The network."};
+
+static const struct option init_rows[] = {
+    {"model.init.name", OPT_CHOICE, AT(model.init.name), "pytorch", .choices = inits,
+     .help =
+         "Initial weights: PyTorch's defaults for each layer, normal with biases 0, or a file."},
+    {"model.init.std", OPT_REAL, AT(model.init.std), "0.01", 0, 100, .flags = OPT_ABOVE,
+     .only = "model.init.name", .only_values = BIT(INIT_NORMAL),
+     .help = "Standard deviation of the initial weights."},
+    {"model.init.path", OPT_PATH, AT(model.init.path), NULL, .flags = OPT_REQUIRED,
+     .only = "model.init.name", .only_values = BIT(INIT_FILE),
+     .help = "A safetensors file, such as a checkpoint's model.safetensors; the driver reads it."},
+};
+
+static const struct option model_rows[] = {
+    {"model.sync_batch_norm", OPT_BOOL, AT(model.sync_batch_norm), "true",
+     .help = "Batch norm's statistics are those of all ranks together, so that training does not "
+             "depend on their number."},
+    {"model.loss", OPT_CHOICE, AT(model.loss), "cross_entropy", .choices = losses,
+     .help = "What is minimized; mse compares with one-hot labels."},
+};
+
+static const struct option format_row = {"data.format",
+                                         OPT_ENTRY,
+                                         AT(data.kind),
+                                         NULL,
+                                         .registry = &format_entries,
+                                         .flags = OPT_REQUIRED,
+                                         .help = "What the data are."};
+
+static const struct option train_rows[] = {
+    {"train.global_batch", OPT_INT, AT(train.global_batch), "256", 1, 1e9, .unit = "samples",
+     .also = "batch_size",
+     .help = "Samples per step, over all ranks; the ranks' shares differ by at most one."},
+    {"train.epochs", OPT_INT, AT(train.epochs), "10", 1, 1e6, .unit = "epochs", .flags = OPT_RESUME,
+     .help = "How often all samples are seen."},
+    {"train.seed", OPT_INT, AT(train.seed), "1", 0, 9007199254740991,
+     .help = "All random numbers follow from it: initial weights, order of samples, dropout."},
+    {"train.accumulate", OPT_INT, AT(train.accumulate), "1", 1, 1e6, .unit = "micro-batches",
+     .help = "A rank computes its share of a step in so many parts, which needs less memory."},
+    {"train.max_steps", OPT_INT, AT(train.max_steps), "0", 0, 1e12, .unit = "steps",
+     .flags = OPT_RESUME, .help = "Stop after so many steps; 0: when the epochs are done."},
+    {"train.validate_every", OPT_INT, AT(train.validate_every), "1", 0, 1e6, .unit = "epochs",
+     .flags = OPT_RESUME, .help = "Validate after every so many epochs; 0: never."},
+    {"train.clip_norm", OPT_REAL, AT(train.clip_norm), "0", 0, 1e9, .also = "gradient_clip",
+     .help = "Scale the gradient down to this norm, taken over all parameters; 0: off."},
+    {"train.label_smoothing", OPT_REAL, AT(model.label_smoothing), "0", 0, 1, .flags = OPT_BELOW,
+     .help = "This part of each label is spread evenly over all classes."},
+    {"train.drop_last", OPT_BOOL, AT(train.drop_last), "false",
+     .help = "Leave out an epoch's last batch if it is not full."},
+    {"train.on_nonfinite", OPT_CHOICE, AT(train.on_nonfinite), "stop", .choices = nonfinites,
+     .help = "On an infinite or undefined loss or gradient: stop the job, or skip that step. With "
+             "precision float16, a gradient that loss scaling made infinite is not meant: such a "
+             "step is always skipped."},
+    {"train.grad_dtype", OPT_CHOICE, AT(train.grad_dtype), "float32", .choices = grad_dtypes,
+     .help = "The type in which gradients travel between ranks. bfloat16, with precision bfloat16 "
+             "alone, halves what travels; it rounds each gradient, and each sum."},
+    {"train.tf32", OPT_BOOL, AT(train.tf32), "false",
+     .help = "GPUs may round the factors of float32 products and convolutions to TF32 (10 bits "
+             "after the point), which is much faster; no effect on CPUs."},
+    {"train.record", OPT_BOOL, AT(train.record), "true",
+     .help = "Record a GPU's step, and launch all of it at once. false: hand over one kernel after "
+             "another, for the same numbers, slowly; to find out which one fails. No effect on "
+             "CPUs."},
+    {"train.autotune", OPT_BOOL, AT(train.autotune), "false",
+     .help = "GPUs time the libraries' best algorithms for each layer at the start and take the "
+             "fastest, each rank for itself. Which one wins may vary, and with it the last bits of "
+             "the numbers, so a resumed job repeats itself bit for bit only where train.plan_cache "
+             "still has the choice. Without this the choice follows from GPU, library and shapes."},
+    {"train.max_workspace", OPT_INT, AT(train.max_workspace), "256", 0, 65536, .unit = "MiB",
+     .help = "GPU memory that one call of cuDNN or cuBLASLt may work in; algorithms that want more "
+             "are left out."},
+    {"train.plan_cache", OPT_BOOL, AT(train.plan_cache), "true",
+     .help =
+         "Each GPU host keeps the chosen algorithms and compiled kernels for the next start, in "
+         "$XDG_CACHE_HOME/dptrain (~/.cache/dptrain; as a service, its CACHE_DIRECTORY)."},
+};
+
+static const struct option optimizer_row = {"optimizer.name",
+                                            OPT_ENTRY,
+                                            AT(optimizer.kind),
+                                            "sgd",
+                                            .registry = &optimizer_entries,
+                                            .help = "How gradients change the parameters."};
+
+static const struct option lr_rows[] = {
+    {"optimizer.lr", OPT_REAL, AT(optimizer.lr), "0.1", 0, 1e6, .flags = OPT_ABOVE,
+     .also = "learning_rate", .help = "Learning rate, before the schedule."},
+};
+
+static const struct option scale_lr_rows[] = {
+    {"optimizer.scale_lr_by_ranks", OPT_BOOL, AT(optimizer.scale_lr_by_ranks), "false",
+     .help = "Multiply the rate by the number of ranks that train the step (Horovod's rule), also "
+             "after some were lost, have joined, or a run was resumed with another number. Then "
+             "training depends on it."},
+};
+
+static const struct option schedule_row = {"schedule.name",
+                                           OPT_ENTRY,
+                                           AT(schedule.kind),
+                                           "constant",
+                                           .registry = &schedule_entries,
+                                           .help = "How the learning rate goes."};
+
+static const struct option warmup_rows[] = {
+    {"schedule.warmup_steps", OPT_INT, AT(schedule.warmup_steps), "0", 0, 1e12, .unit = "steps",
+     .help = "The rate first rises linearly over so many steps."},
+    {"schedule.warmup_start", OPT_REAL, AT(schedule.warmup_start), "0", 0, 1,
+     .help = "The part of the rate that warm-up starts from."},
+};
+
+static const struct option last_rows[] = {
+    {"precision", OPT_CHOICE, AT(precision), "float32", .choices = precisions,
+     .help = "The type that layers compute in, on GPUs; CPUs compute in float32 alone. Weights, "
+             "statistics, losses, optimizer and checkpoints are float32 in any case."},
+    {"loss_scale.initial", OPT_REAL, AT(loss_scale.initial), "65536", 0, 16777216,
+     .flags = OPT_ABOVE, .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
+     .help = "What the loss is multiplied by at first, so that small gradients do not vanish in "
+             "float16; a power of two. Halved when a gradient overflows."},
+    {"loss_scale.min", OPT_REAL, AT(loss_scale.min), "1", 0, 16777216, .flags = OPT_ABOVE,
+     .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
+     .help = "An overflow at this scale is not its fault: train.on_nonfinite decides. A power of "
+             "two."},
+    {"loss_scale.window", OPT_INT, AT(loss_scale.window), "1000", 1, 1e6, .unit = "steps",
+     .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
+     .help = "The scale doubles after so many steps without overflow."},
+    {"loss_scale.hysteresis", OPT_INT, AT(loss_scale.hysteresis), "2", 1, 1000, .unit = "overflows",
+     .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
+     .help = "Of so many overflows the last one halves the scale, and so does every one after it, "
+             "until the scale has doubled again; the others only skip their step."},
+
+    {"checkpoint.every_epochs", OPT_INT, AT(checkpoint.every_epochs), "1", 0, 1e6, .unit = "epochs",
+     .flags = OPT_RESUME,
+     .help = "Write a checkpoint after every so many epochs; 0: not by epochs."},
+    {"checkpoint.every_steps", OPT_INT, AT(checkpoint.every_steps), "0", 0, 1e12, .unit = "steps",
+     .flags = OPT_RESUME,
+     .help = "Write a checkpoint after every so many steps; 0: not by steps.  It is written beside "
+             "training; one that falls due meanwhile follows it."},
+    {"checkpoint.keep", OPT_INT, AT(checkpoint.keep), "3", 1, 1e6, .unit = "checkpoints",
+     .flags = OPT_RESUME, .help = "So many of the newest are kept."},
+};
+/* clang-format on */
+
+#define ROW(option)           \
+    {                         \
+        &(option), 1, 0, NULL \
+    }
+#define ROWS(options)                        \
+    {                                        \
+        options, ARRAY_LEN(options), 0, NULL \
+    }
+#define ENTRIES(selector)       \
+    {                           \
+        NULL, 0, 0, &(selector) \
+    }
+
+static const struct option_part parts[] = {
+    ROWS(name_rows),
+    ROW(arch_row),
+    ROWS(init_rows),
+    ENTRIES(arch_row),
+    ROWS(model_rows),
+    ROW(format_row),
+    ENTRIES(format_row),
+    ROWS(train_rows),
+    ROW(optimizer_row),
+    ROWS(lr_rows),
+    ENTRIES(optimizer_row),
+    ROWS(scale_lr_rows),
+    ROW(schedule_row),
+    ROWS(warmup_rows),
+    ENTRIES(schedule_row),
+    ROWS(last_rows),
+    {cluster_rows, CLUSTER_N_ROWS, AT(cluster), NULL},
+};
+
+const struct option_table job_table = {parts, ARRAY_LEN(parts)};

@@ -1,0 +1,14 @@
+/* The schedule `constant`: the rate stays what it is after the warm-up.  It has no keys of its
+ * own. */
+#include "optim/schedule.h"
+
+static double rate(const void *options, const struct schedule_at *at)
+{
+    (void)options;
+    return at->peak;
+}
+
+const struct schedule schedule_constant = {
+    .group = {.name = "constant", .help = "the same rate"},
+    .rate = rate,
+};
