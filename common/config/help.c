@@ -48,11 +48,6 @@ static void describe(const struct option_list *l, const struct option_ref *ref, 
         buf_printf(out, "; a resumed run may change it");
 }
 
-static const char *default_text(const struct option *o)
-{
-    return o->def ? o->def : o->flags & OPT_REQUIRED ? "(must be given)" : "(none)";
-}
-
 /* The help of a row, and of the entries that may be chosen: "The network. mlp: ...; lenet: ..." */
 static void append_help(const struct option *o, struct buf *out)
 {
@@ -80,7 +75,8 @@ void table_help(const struct option_list *l, FILE *f)
 
         if (is_told(l, ref))
             continue;
-        fprintf(f, "\n%s: %s\n", ref->o->key, default_text(ref->o));
+        fprintf(f, ref->o->def ? "\n%s: %s\n" : "\n%s: (%s)\n", ref->o->key,
+                option_default_text(ref->o));
         buf_clear(&text);
         append_help(ref->o, &text);
         print_wrapped(f, buf_cstr(&text));

@@ -65,6 +65,19 @@ static void want_entry(const struct option_registry *r, struct buf *out)
         buf_printf(out, "%s%s", i == 0 ? "" : (r->entry[i + 1] ? ", " : " or "), r->entry[i]->name);
 }
 
+/* "a list of at most 64 mappings, each with match: text; lr_scale: a number ... (1)" */
+static void want_items(const struct option_item *item, struct buf *out)
+{
+    buf_printf(out, "a list of at most %d mappings, each with ", OPT_MAX_ITEMS);
+    for (int i = 0; i < item->n_options; i++) {
+        const struct option *o = &item->option[i];
+
+        buf_printf(out, "%s%s: ", i ? "; " : "", o->key);
+        option_want(o, out);
+        buf_printf(out, " (%s)", option_default_text(o));
+    }
+}
+
 void option_want(const struct option *o, struct buf *out)
 {
     switch (o->type) {
@@ -88,6 +101,18 @@ void option_want(const struct option *o, struct buf *out)
         buf_printf(out, "a list of at most %d, each ", OPT_MAX_INTS);
         want_range(o, "an integer", out);
         break;
+    case OPT_REALS:
+        buf_printf(out, o->count ? "a list of %d, each " : "a list of at most %d, each ",
+                   o->count ? o->count : OPT_MAX_REALS);
+        want_range(o, "a number", out);
+        break;
+    case OPT_SET:
+        buf_printf(out, "a list of some of ");
+        want_choice(o, out);
+        break;
+    case OPT_ITEMS:
+        want_items(o->item, out);
+        break;
     case OPT_NAME:
         buf_printf(
             out, "a name of 1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit");
@@ -108,6 +133,11 @@ const struct option_group *option_entry(const struct option_registry *r, const c
         if (strlen(r->entry[i]->name) == len && memcmp(r->entry[i]->name, name, len) == 0)
             return r->entry[i];
     return NULL;
+}
+
+const char *option_default_text(const struct option *o)
+{
+    return o->def ? o->def : o->flags & OPT_REQUIRED ? "must be given" : "none";
 }
 
 int option_fail(const struct option *o, const char *seen, struct err *err)

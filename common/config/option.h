@@ -24,6 +24,9 @@ enum option_type {
     OPT_CHOICE,  /* an enum; one of `choices` */
     OPT_ENTRY,   /* const struct option_group *; the entry of `registry` with this name */
     OPT_INTS,    /* struct option_ints; [1, 2, 3] */
+    OPT_REALS,   /* struct option_reals; [0.9, 0.999]; as many as `count` says, where it is not 0 */
+    OPT_SET,     /* unsigned, a bit for each of `choices`; [bias, norm] */
+    OPT_ITEMS,   /* struct option_items; [{match: "fc.*", lr_scale: 10}], keys by `item` */
     OPT_NAME,    /* const char *; letters, digits, '.', '_', '-' */
     OPT_STRING,  /* const char *, NULL: none */
     OPT_PATH,    /* const char *, NULL: none; absolute once read */
@@ -37,6 +40,8 @@ enum {
 
     OPT_TEXT_BYTES = 4095, /* the longest string */
     OPT_MAX_INTS = 16,     /* the longest list of integers */
+    OPT_MAX_REALS = 8,     /* ... of numbers */
+    OPT_MAX_ITEMS = 64,    /* ... of mappings */
 };
 
 struct option_ints {
@@ -44,7 +49,18 @@ struct option_ints {
     int64_t v[OPT_MAX_INTS];
 };
 
+struct option_reals {
+    int n;
+    double v[OPT_MAX_REALS];
+};
+
+struct option_items {
+    int n;
+    const void *v; /* n structs of the size that the row's `item` says, in the job's arena */
+};
+
 struct option_registry;
+struct option_item;
 
 struct option {
     const char *key; /* dotted: "train.epochs" */
@@ -61,6 +77,16 @@ struct option {
     const char *help;     /* a sentence or two */
     const char *also;     /* what others call it, to recognize; NULL: nothing else */
     const struct option_registry *registry; /* OPT_ENTRY */
+    int count;                              /* OPT_REALS: so many; 0: up to OPT_MAX_REALS */
+    const struct option_item *item;         /* OPT_ITEMS */
+};
+
+/* A mapping in a list.  Its rows have keys without dots, plain types or strings, and no `only`.  A
+ * number without default that is not given is NAN. */
+struct option_item {
+    const struct option *option;
+    int n_options;
+    size_t size; /* of the struct that the rows fill */
 };
 
 /* What an entry of a registry has in common with all others; its first member. */
@@ -96,11 +122,19 @@ int option_parse(const struct option *o, void *field, struct arena *arena, const
 /* The same without a field: could it be set? */
 int option_try(const struct option *o, const char *text, size_t len, int quoted, struct err *err);
 
+/* For option_parse: an OPT_ITEMS field, from YAML's flow style. */
+int option_parse_items(const struct option *o, struct option_items *field, struct arena *arena,
+                       const char *text, size_t len, struct err *err);
+void option_format_items(const struct option *o, const struct option_items *field, struct buf *out);
+
 /* Append the field as a job file writes it; "null" for none. */
 void option_format(const struct option *o, const void *field, struct buf *out);
 
 /* Append what it may be: "an integer from 1 to 1000000 epochs". */
 void option_want(const struct option *o, struct buf *out);
+
+/* The default as text; "must be given" or "none" where there is none. */
+const char *option_default_text(const struct option *o);
 
 /* The ERR_CONFIG for a value that is `seen`. */
 int option_fail(const struct option *o, const char *seen, struct err *err);

@@ -127,34 +127,65 @@ static int parse_text(const struct option *o, void *field, struct arena *arena, 
     return 0;
 }
 
-/* "[1, 2]" or "1, 2" or "" */
+/* What is left of a list: "[1, 2]" or "1, 2" or "". */
+struct rest {
+    const char *at, *end;
+};
+
+static struct rest list_of(const char *text, size_t len)
+{
+    struct rest r = {text, text + len};
+
+    if (len >= 2 && *text == '[' && r.end[-1] == ']')
+        r.at++, r.end--;
+    while (r.at < r.end && *r.at == ' ')
+        r.at++;
+    return r;
+}
+
+/* The next item and its length, taken from `r`.  A comma at the end leaves an empty item. */
+static const char *next_item(struct rest *r, size_t *len)
+{
+    const char *comma = memchr(r->at, ',', (size_t)(r->end - r->at));
+    const char *item = r->at, *stop = comma ? comma : r->end;
+
+    r->at = comma && comma != r->end - 1 ? comma + 1 : stop;
+    while (item < stop && *item == ' ')
+        item++;
+    while (item < stop && stop[-1] == ' ')
+        stop--;
+    *len = (size_t)(stop - item);
+    return item;
+}
+
 static int parse_ints(const struct option *o, struct option_ints *list, const char *text,
                       size_t len)
 {
-    const char *end = text + len;
-    int n = 0;
+    struct rest r = list_of(text, len);
 
-    if (len >= 2 && *text == '[' && end[-1] == ']')
-        text++, end--;
-    while (text < end && *text == ' ')
-        text++;
-    for (; text < end; n++) {
-        const char *comma = memchr(text, ',', (size_t)(end - text));
-        const char *stop = comma ? comma : end;
-        int64_t value;
+    for (list->n = 0; r.at < r.end; list->n++) {
+        const char *item = next_item(&r, &len);
 
-        while (text < stop && *text == ' ')
-            text++;
-        while (text < stop && stop[-1] == ' ')
-            stop--;
-        if (n == OPT_MAX_INTS || !scan_int(text, (size_t)(stop - text), &value) ||
-            !in_range(o, (double)value) || comma == end - 1)
+        if (list->n == OPT_MAX_INTS || !scan_int(item, len, &list->v[list->n]) ||
+            !in_range(o, (double)list->v[list->n]))
             return -1;
-        list->v[n] = value;
-        text = comma ? comma + 1 : end;
     }
-    list->n = n;
     return 0;
+}
+
+static int parse_reals(const struct option *o, struct option_reals *list, const char *text,
+                       size_t len)
+{
+    struct rest r = list_of(text, len);
+
+    for (list->n = 0; r.at < r.end; list->n++) {
+        const char *item = next_item(&r, &len);
+
+        if (list->n == OPT_MAX_REALS || !scan_real(item, len, &list->v[list->n]) ||
+            !in_range(o, list->v[list->n]))
+            return -1;
+    }
+    return o->count && list->n != o->count ? -1 : 0;
 }
 
 static int parse_choice(const struct option *o, int *field, const char *text, size_t len)
@@ -165,6 +196,21 @@ static int parse_choice(const struct option *o, int *field, const char *text, si
             return 0;
         }
     return -1;
+}
+
+static int parse_set(const struct option *o, unsigned *set, const char *text, size_t len)
+{
+    struct rest r = list_of(text, len);
+
+    for (*set = 0; r.at < r.end;) {
+        const char *item = next_item(&r, &len);
+        int bit;
+
+        if (parse_choice(o, &bit, item, len) < 0)
+            return -1;
+        *set |= 1u << bit;
+    }
+    return 0;
 }
 
 static int parse_number(const struct option *o, void *field, const char *text, size_t len)
@@ -215,6 +261,10 @@ static int parse_plain(const struct option *o, void *field, const char *text, si
         return parse_bool(field, text, len);
     case OPT_INTS:
         return parse_ints(o, field, text, len);
+    case OPT_REALS:
+        return parse_reals(o, field, text, len);
+    case OPT_SET:
+        return parse_set(o, field, text, len);
     case OPT_CHOICE:
         return parse_choice(o, field, text, len);
     case OPT_ENTRY:
@@ -232,6 +282,8 @@ int option_parse(const struct option *o, void *field, struct arena *arena, const
 
     if (o->type >= OPT_NAME)
         return parse_text(o, field, arena, text, len, err);
+    if (o->type == OPT_ITEMS)
+        return option_parse_items(o, field, arena, text, len, err);
     if ((is_word || !quoted) && parse_plain(o, field, text, len) == 0)
         return 0;
     show_text(text, len, shown);
@@ -247,6 +299,8 @@ int option_try(const struct option *o, const char *text, size_t len, int quoted,
         double real;
         const void *pointer;
         struct option_ints ints;
+        struct option_reals reals;
+        struct option_items items;
     } field;
     struct arena arena;
     int rc;
@@ -273,6 +327,27 @@ static void format_ints(const struct option_ints *list, struct buf *out)
     buf_printf(out, "]");
 }
 
+static void format_reals(const struct option_reals *list, struct buf *out)
+{
+    buf_printf(out, "[");
+    for (int i = 0; i < list->n; i++) {
+        buf_printf(out, "%s", i ? ", " : "");
+        format_real(list->v[i], out);
+    }
+    buf_printf(out, "]");
+}
+
+static void format_set(const struct option *o, unsigned set, struct buf *out)
+{
+    int n = 0;
+
+    buf_printf(out, "[");
+    for (int i = o->first; o->choices[i]; i++)
+        if (set >> i & 1)
+            buf_printf(out, "%s%s", n++ ? ", " : "", o->choices[i]);
+    buf_printf(out, "]");
+}
+
 void option_format(const struct option *o, const void *p, struct buf *out)
 {
     switch (o->type) {
@@ -296,6 +371,15 @@ void option_format(const struct option *o, const void *p, struct buf *out)
         break;
     case OPT_INTS:
         format_ints(p, out);
+        break;
+    case OPT_REALS:
+        format_reals(p, out);
+        break;
+    case OPT_SET:
+        format_set(o, *(const unsigned *)p, out);
+        break;
+    case OPT_ITEMS:
+        option_format_items(o, p, out);
         break;
     case OPT_NAME:
     case OPT_STRING:

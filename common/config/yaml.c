@@ -167,11 +167,64 @@ static int join_items(struct walk *w, const struct option *o, const yaml_node_t 
     return 0;
 }
 
+/* Append a scalar in double quotes, or as it stands if it had none. */
+static void write_scalar(const yaml_node_t *n, struct buf *out)
+{
+    const char *s = node_text(n);
+
+    if (!node_is_quoted(n)) {
+        buf_append(out, s, n->data.scalar.length);
+        return;
+    }
+    buf_append(out, "\"", 1);
+    for (size_t i = 0; i < n->data.scalar.length; i++)
+        buf_printf(out, s[i] == '"' || s[i] == '\\' ? "\\%c" : "%c", s[i]);
+    buf_append(out, "\"", 1);
+}
+
+/* Append the node in flow style, as far as an option may need it: an alias may lead in a circle. */
+static void write_flow(struct walk *w, int index, int depth, struct buf *out)
+{
+    const yaml_node_t *n = yaml_document_get_node(&w->doc, index);
+
+    if (out->len > OPT_TEXT_BYTES || depth > MAX_DEPTH)
+        return;
+    if (n->type == YAML_SCALAR_NODE) {
+        write_scalar(n, out);
+    } else if (n->type == YAML_SEQUENCE_NODE) {
+        buf_append(out, "[", 1);
+        for (yaml_node_item_t *i = n->data.sequence.items.start; i < n->data.sequence.items.top;
+             i++) {
+            buf_printf(out, "%s", i > n->data.sequence.items.start ? ", " : "");
+            write_flow(w, *i, depth + 1, out);
+        }
+        buf_append(out, "]", 1);
+    } else {
+        buf_append(out, "{", 1);
+        for (yaml_node_pair_t *p = n->data.mapping.pairs.start; p < n->data.mapping.pairs.top;
+             p++) {
+            buf_printf(out, "%s", p > n->data.mapping.pairs.start ? ", " : "");
+            write_flow(w, p->key, depth + 1, out);
+            buf_append(out, ": ", 2);
+            write_flow(w, p->value, depth + 1, out);
+        }
+        buf_append(out, "}", 1);
+    }
+}
+
+static int write_items(struct walk *w, const struct option *o, const yaml_node_t *list,
+                       struct buf *out, struct err *err)
+{
+    write_flow(w, (int)(list - w->doc.nodes.start) + 1, 0, out);
+    return out->len > OPT_TEXT_BYTES ? option_fail(o, "longer", err) : 0;
+}
+
 static int read_list(struct walk *w, const struct option_ref *ref, const yaml_node_t *n,
                      struct given *value, struct err *err)
 {
     struct buf text = {0};
-    int rc = join_items(w, ref->o, n, &text, err);
+    int rc = ref->o->type == OPT_ITEMS ? write_items(w, ref->o, n, &text, err)
+                                       : join_items(w, ref->o, n, &text, err);
 
     value->text = buf_cstr(&text);
     value->len = text.len;
@@ -190,7 +243,7 @@ static int read_node(struct walk *w, const struct option_ref *ref, const yaml_no
 
     if (node_is_null(n))
         return option_may_be_none(ref->o) ? 0 : option_fail(ref->o, "empty", err);
-    if (n->type == YAML_SEQUENCE_NODE && ref->o->type == OPT_INTS)
+    if (n->type == YAML_SEQUENCE_NODE && ref->o->type >= OPT_INTS && ref->o->type <= OPT_ITEMS)
         return read_list(w, ref, n, &value, err);
     if (n->type != YAML_SCALAR_NODE)
         return option_fail(ref->o, node_kind(n), err);
