@@ -39,7 +39,7 @@
  *   flatten         x [N,H,W,C] -> y [N,C*H*W] in C,H,W order (a transposition)
  *   unflatten       y -> x
  *   reshape         x -> y, same elements in the same order
- *   gather          table [M,..], index I64 [N], labels? [M] -> y [N,..], picked? [N]: their rows
+ *   gather          tables [M,..], index I64 [N] -> their rows, [N,..] of each table
  *   dropout         x, scalars -> y = x * mask / (1-p); its gradient is dropout of dy
  *
  *   softmax_xent       logits [N,C], labels I32 [N], metrics -> prob? [N,C]; adds to metrics

@@ -375,7 +375,7 @@ static int make_gather(struct feed *f, const struct program *target, struct prog
     int in[] = {graph_value(g, VALUE_INPUT, DTYPE_F32, table, "table"),
                 graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(n), "index"),
                 graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(table.dim[0]), "labels")};
-    int out[NODE_MAX_OUT];
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT};
     union node_attr none = {0};
 
     rows.dim[0] = n;

@@ -120,17 +120,20 @@ void ref_add(const struct ref_node *n)
 
 void ref_gather(const struct ref_node *n)
 {
-    const int64_t length = shape_elements(&n->in_shape[0]) / n->in_shape[0].dim[0];
     const int64_t *index = n->in[1];
-    const int32_t *labels = n->in[2];
-    const float *table = n->in[0];
-    float *y = n->out[0];
-    int32_t *picked = n->out[1];
 
-    for (int64_t i = 0; i < shape_elements(&n->out_shape[0]); i++)
-        y[i] = table[index[i / length] * length + i % length];
-    for (int64_t i = 0; picked && i < n->out_shape[0].dim[0]; i++)
-        picked[i] = labels[index[i]];
+    for (int k = 0; k < NODE_MAX_OUT; k++) {
+        const int table = k == 0 ? 0 : k + 1;
+        const int32_t *from = n->in[table];
+        int32_t *y = n->out[k];
+        int64_t length;
+
+        if (!y)
+            continue;
+        length = shape_elements(&n->in_shape[table]) / n->in_shape[table].dim[0];
+        for (int64_t i = 0; i < shape_elements(&n->out_shape[k]); i++)
+            y[i] = from[index[i / length] * length + i % length];
+    }
 }
 
 void ref_reshape(const struct ref_node *n)

@@ -298,7 +298,7 @@ static void run_reference(const struct world *w, const struct node *n, void **va
     ref_run_node(w->g, n, in, out);
 }
 
-/* Opaque values (which of a maximum, a mask) belong to the backend that made them; picked labels
+/* Opaque values (which of a maximum, a mask) belong to the backend that made them; gathered labels
  * are no such thing. */
 static int is_opaque(const struct graph *g, int value)
 {

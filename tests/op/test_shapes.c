@@ -245,7 +245,7 @@ static void rows_are_gathered(void **state)
     int few = graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(6), "few");
     int rows = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(7, 2, 3), "rows");
     int index = graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(4), "index");
-    int out[] = {NODE_NEW_OUT, NODE_NEW_OUT};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT};
     struct err err;
 
     (void)state;
@@ -262,7 +262,13 @@ static void rows_are_gathered(void **state)
     assert_non_null(strstr(err.msg, "table is I64, want F32"));
     assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){rows, index, few}, 3, NULL, "n", &err),
                      ERR_CONFIG);
-    assert_non_null(strstr(err.msg, "6 labels, want one for each of table's 7 rows"));
+    assert_non_null(strstr(err.msg, "table1 has 6 rows, want 7, as many as table"));
+    assert_int_equal(
+        graph_node(g, OP_gather, NULL, (int[]){labels, index, rows}, 3, NULL, "n", &err), 0);
+    assert_int_equal(
+        graph_node(g, OP_gather, NULL, (int[]){rows, index, index}, 3, NULL, "n", &err),
+        ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "table1 is I64, want F32"));
     graph_free(g);
 }
 

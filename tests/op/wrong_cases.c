@@ -22,7 +22,7 @@ struct spoiled { /* a kernel of the reference's, and what becomes of its result 
     struct kernel base;
     struct kernel *inner;
     float *out;
-    int32_t *picked; /* of gather */
+    int32_t *labels; /* of gather_labels */
     enum op op;
 };
 
@@ -32,7 +32,7 @@ static int spoiled_bind(struct kernel *k, void *const *in, void *const *out, voi
     struct spoiled *s = container_of(k, struct spoiled, base);
 
     s->out = out[0];
-    s->picked = out[1];
+    s->labels = out[1];
     return s->inner->ops->bind(s->inner, in, out, scratch, err);
 }
 
@@ -42,7 +42,7 @@ static int spoiled_run(struct kernel *k, struct err *err)
     const int rc = s->inner->ops->run(s->inner, err);
 
     if (s->op == OP_gather)
-        s->picked[1] += 10;
+        s->labels[1] += 10;
     if (s->op != OP_bias && s->op != OP_pool2d)
         return rc;
     if (s->op == OP_pool2d && strcmp(mode, "abort") == 0)

@@ -1,21 +1,22 @@
+/* gather on the CPU: row by row, one table after the other.  Elements are of 4 bytes, whatever
+ * their type. */
 #include <string.h>
 
 #include "backend/cpu/plain.h"
 
+static void gather(char *y, const char *table, const int64_t *index, int64_t n, size_t n_row_bytes)
+{
+    for (int64_t i = 0; i < n; i++)
+        memcpy(y + (size_t)i * n_row_bytes, table + (size_t)index[i] * n_row_bytes, n_row_bytes);
+}
+
 static void run(const struct plain *p)
 {
     const int64_t n = p->out_shape[0].dim[0];
-    const size_t row = p->out_bytes[0] / (size_t)n;
-    const int64_t *index = p->in[1];
-    const int32_t *labels = p->in[2];
-    int32_t *picked = p->out[1];
 
-    for (int64_t i = 0; i < n; i++) {
-        memcpy((char *)p->out[0] + (size_t)i * row, (const char *)p->in[0] + (size_t)index[i] * row,
-               row);
-        if (picked)
-            picked[i] = labels[index[i]];
-    }
+    for (int k = 0; k < NODE_MAX_OUT; k++)
+        if (p->out[k])
+            gather(p->out[k], p->in[k ? k + 1 : 0], p->in[1], n, p->out_bytes[k] / (size_t)n);
 }
 
 int cpu_make_gather(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

@@ -1,33 +1,41 @@
-/* y[i] = table[index[i]], and the same of the labels; twin cpu/gather.c. */
+/* gather: one kernel for all tables; twin cpu/gather.c.  Elements are of 4 bytes, whatever their
+ * type.  A thread copies an element of "row i of all tables, one behind the other". */
 #include "backend/cuda/device.cuh"
 
 struct gathered {
-    const float *table;
     const int64_t *index;
-    const int32_t *labels;
-    float *y;
-    int32_t *picked; /* NULL: no labels */
+    const int32_t *table[NODE_MAX_OUT];
+    int32_t *y[NODE_MAX_OUT];
+    int64_t length[NODE_MAX_OUT]; /* elements of a row; 0: there is no such table */
 };
 
 static __global__ void gather(struct gathered p, int64_t n, int64_t length)
 {
     for (struct walk w(length); w.i < n; w.next()) {
-        const int64_t from = p.index[w.row];
+        int64_t col = w.col;
+        int k = 0;
 
-        p.y[w.i] = p.table[from * length + w.col];
-        if (p.picked && w.col == 0)
-            p.picked[w.row] = p.labels[from];
+        for (; col >= p.length[k]; k++)
+            col -= p.length[k];
+        p.y[k][w.row * p.length[k] + col] = p.table[k][p.index[w.row] * p.length[k] + col];
     }
 }
 
 static void run(const struct own *p)
 {
-    const int64_t n = (int64_t)(p->out_bytes[0] / sizeof(float));
-    const struct gathered what = {(const float *)p->in[0], (const int64_t *)p->in[1],
-                                  (const int32_t *)p->in[2], (float *)p->out[0],
-                                  (int32_t *)p->out[1]};
+    const int64_t n_rows = p->out_shape[0].dim[0];
+    struct gathered what = {(const int64_t *)p->in[1], {}, {}, {}};
+    int64_t length = 0;
 
-    LAUNCH(gather, blocks_for(p, n, THREADS), THREADS, p, what, n, n / p->out_shape[0].dim[0]);
+    for (int k = 0; k < NODE_MAX_OUT; k++) {
+        what.table[k] = (const int32_t *)p->in[k ? k + 1 : 0];
+        what.y[k] = (int32_t *)p->out[k];
+        if (what.y[k])
+            what.length[k] = (int64_t)(p->out_bytes[k] / sizeof(int32_t)) / n_rows;
+        length += what.length[k];
+    }
+    LAUNCH(gather, blocks_for(p, n_rows * length, THREADS), THREADS, p, what, n_rows * length,
+           length);
 }
 
 extern "C" int cuda_make_gather(struct cuda *b, const struct graph *g, const struct node *n,
