@@ -1,7 +1,9 @@
-/* dataset - labelled samples by their number: the readers' one interface.
+/* dataset - samples by their number: the readers' one interface.
  *
- * Samples have one shape [H,W,C], 8-bit values and a class; they stay in memory as bytes and become
- * floats when gathered.  Readers: `mnist` (IDX files, data/idx.h), `digits` (drawn, data/digits.h).
+ * What a sample is, the data set's spec says (tensor/sample.h): images and labels, tokens, rows of
+ * numbers.  A reader gives the stored bytes of one field of one sample; gathering converts them to
+ * what programs read.
+ *
  * A format is one entry, `format_NAME` in a file of data/, and its word in data/meson.build.  The
  * entry brings its name, its help, its own keys of the job file with the struct that they fill, and
  * the function that opens the data.
@@ -19,7 +21,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "config/option.h"
-#include "tensor/shape.h"
+#include "tensor/sample.h"
 
 #include "data/format_list.h" /* generated: FORMAT_LIST(X) with X(name) for each entry */
 
@@ -31,17 +33,18 @@ struct dataset; /* below: the base of every reader's own struct */
 
 struct dataset_ops {
     const char *name;
-    /* As dataset_gather, whose checks have passed. */
-    int (*gather)(const struct dataset *ds, const int64_t *index, int64_t n, float *x, int32_t *y,
-                  struct err *err);
+    /* The stored bytes of one field of sample i: *row is their address, in memory that the dataset
+     * keeps, or `room`, which has room_bytes and was filled. */
+    int (*row)(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
+               struct err *err);
     void (*close)(struct dataset *ds);
 };
 
 struct dataset {
     const struct dataset_ops *ops;
-    int64_t n_samples;   /* >= 1 */
-    struct shape sample; /* [H,W,C], each >= 1 */
-    int32_t n_classes;   /* labels are 0 .. n_classes-1 */
+    int64_t n_samples;       /* >= 1 */
+    struct sample_spec spec; /* has one target */
+    size_t room_bytes;       /* that ops->row may ask for; 0: all rows are kept */
 };
 
 struct dataset_request {
@@ -73,15 +76,19 @@ int dataset_open(struct dataset **out, const struct data_options *o,
                  const struct dataset_request *request, struct err *err);
 void dataset_close(struct dataset *ds); /* NULL is fine */
 
-/* Samples index[0..n) into x [n,H,W,C], values v/255 in [0,1] (exactly (float)v / 255.0f), and
- * their labels into y [n].  n may be 0; x may be NULL (labels only). An index outside [0,n_samples)
- * is a bug of the caller's (asserted).  mnist and digits never fail. */
-int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, float *x, int32_t *y,
+/* Samples index[0..n): field i of the spec, as programs read it, into to[i] [n, its shape]; a NULL
+ * in to[] leaves that field out.  n may be 0.  An index outside [0,n_samples) is a bug of the
+ * caller's (asserted).  mnist and digits never fail. */
+int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, void *const *to,
                    struct err *err);
 
-/* Shape, counts, and evenly spaced samples and labels; the same on every machine for the same data.
- * Bounded whatever the size (below 1 ms for MNIST): it finds a wrong or stale copy, not one changed
- * pixel. */
+/* Memory for n samples: to[i] for field i, aligned to SAMPLE_ALIGN; free(to[0]) frees all. */
+int dataset_alloc(const struct dataset *ds, int64_t n, void *to[SAMPLE_MAX_FIELDS],
+                  const char *what, struct err *err);
+
+/* The spec, the number of samples, and the stored bytes of evenly spaced samples, of each field
+ * some 64 KiB: the same on every machine for the same data.  Bounded whatever the size (below 1 ms
+ * for MNIST), so it finds a wrong or stale copy, not one changed pixel of many. */
 int dataset_fingerprint(const struct dataset *ds, struct hash128 *out, struct err *err);
 
 #endif

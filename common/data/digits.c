@@ -336,6 +336,9 @@ struct digits {
     atomic_uchar *pixels_state; /* [n]: an enum state, guards that sample's pixels */
 };
 
+/* The label of sample i is that of i modulo 10. */
+static const uint8_t labels[DIGITS_CLASSES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+
 /* Of threads that want one sample for the first time, one draws it into the memory that is kept;
  * the others do not wait for it, but draw their own copy into `spare`. */
 static const uint8_t *sample_pixels(const struct digits *d, int64_t i, uint8_t *spare)
@@ -353,20 +356,16 @@ static const uint8_t *sample_pixels(const struct digits *d, int64_t i, uint8_t *
     return kept;
 }
 
-static int digits_gather(const struct dataset *ds, const int64_t *index, int64_t n, float *x,
-                         int32_t *y, struct err *err)
+static int digits_row(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
+                      struct err *err)
 {
     const struct digits *d = container_of(ds, struct digits, base);
-    uint8_t spare[DIGITS_BYTES];
 
     (void)err;
-    for (int64_t i = 0; i < n; i++) {
-        y[i] = (int32_t)(index[i] % DIGITS_CLASSES);
-        if (x && i + 1 < n)
-            reader_fetch(d->pixels + index[i + 1] * DIGITS_BYTES, DIGITS_BYTES);
-        if (x)
-            reader_scale(x + i * DIGITS_BYTES, sample_pixels(d, index[i], spare), DIGITS_BYTES);
-    }
+    if (field == 0)
+        *row = sample_pixels(d, i, room);
+    else
+        *row = &labels[i % DIGITS_CLASSES];
     return 0;
 }
 
@@ -380,7 +379,7 @@ static void digits_close(struct dataset *ds)
 }
 
 static const struct dataset_ops digits_ops = {
-    .name = "digits", .gather = digits_gather, .close = digits_close};
+    .name = "digits", .row = digits_row, .close = digits_close};
 
 static int digits_open(struct dataset **out, const void *options,
                        const struct dataset_request *request, struct err *err)
@@ -395,14 +394,15 @@ static int digits_open(struct dataset **out, const void *options,
     if (try_alloc(&pixels, (size_t)n * DIGITS_BYTES, "drawn digits", err) < 0)
         return err->code;
     d = xcalloc(1, sizeof *d);
-    *d = (struct digits){.base = {.ops = &digits_ops,
-                                  .n_samples = n,
-                                  .sample = SHAPE(DIGITS_SIDE, DIGITS_SIDE, 1),
-                                  .n_classes = DIGITS_CLASSES},
-                         .seed = request->seed,
-                         .purpose = request->purpose,
-                         .pixels = pixels,
-                         .pixels_state = xcalloc((size_t)n, sizeof *d->pixels_state)};
+    *d =
+        (struct digits){.base = {.ops = &digits_ops,
+                                 .n_samples = n,
+                                 .spec = SAMPLE_IMAGES(DIGITS_SIDE, DIGITS_SIDE, 1, DIGITS_CLASSES),
+                                 .room_bytes = DIGITS_BYTES},
+                        .seed = request->seed,
+                        .purpose = request->purpose,
+                        .pixels = pixels,
+                        .pixels_state = xcalloc((size_t)n, sizeof *d->pixels_state)};
     *out = &d->base;
     return 0;
 }

@@ -44,7 +44,7 @@ struct loader {
     int indices_only;
     int n_slots;
     int64_t capacity; /* samples a slot can hold */
-    void *xs;         /* memory of all slots' x, y and index */
+    void *all;        /* memory of all slots' fields and index */
     pthread_t thread;
 
     pthread_mutex_t lock; /* guards all below, but not the slots' content */
@@ -101,7 +101,7 @@ static int fill_slot(const struct loader *l, const struct work *w, struct slot *
 
         sampler_list(&w->sampler, &at, (struct span){b->first, b->n}, s->index);
     }
-    if (!l->indices_only && dataset_gather(l->dataset, s->index, b->n, b->x, b->y, err) < 0)
+    if (!l->indices_only && dataset_gather(l->dataset, s->index, b->n, b->field, err) < 0)
         return err_wrap(err, "reading the batch of step %lld", (long long)b->step);
     return 0;
 }
@@ -162,28 +162,26 @@ static void free_heap(void *arg, void *p)
 /* Slots for `n` samples each.  The data thread has nothing to do meanwhile. */
 static int reserve(struct loader *l, int64_t n, struct err *err)
 {
-    int64_t n_read = l->indices_only ? 0 : n, sample = shape_elements(&l->dataset->sample);
-    int64_t x_bytes = round_up_i64(n_read * sample * (int64_t)sizeof(float), 64);
-    int64_t y_bytes = round_up_i64(n_read * (int64_t)sizeof(int32_t), 64);
-    int64_t slot_bytes = x_bytes + y_bytes + round_up_i64(n * (int64_t)sizeof(int64_t), 64);
+    const struct sample_spec *spec = &l->dataset->spec;
+    const size_t field_bytes = l->indices_only ? 0 : sample_place(spec, n, NULL, NULL);
+    const size_t slot_bytes =
+        field_bytes + (size_t)round_up_i64(n * (int64_t)sizeof(int64_t), SAMPLE_ALIGN);
     void *all;
 
-    if (l->memory.alloc(l->memory.arg, (size_t)(l->n_slots * slot_bytes), "batches read ahead",
-                        &all, err) < 0)
+    if (l->memory.alloc(l->memory.arg, (size_t)l->n_slots * slot_bytes, "batches read ahead", &all,
+                        err) < 0)
         return err->code;
-    l->memory.free(l->memory.arg, l->xs);
-    l->xs = all;
+    l->memory.free(l->memory.arg, l->all);
+    l->all = all;
     l->capacity = n;
     for (int i = 0; i < l->n_slots; i++) {
-        char *at = (char *)all + i * slot_bytes;
+        char *at = (char *)all + (size_t)i * slot_bytes;
         struct slot *s = &l->slot[i];
 
-        s->index = (void *)(at + x_bytes + y_bytes);
+        s->index = (void *)(at + field_bytes);
         s->batch = (struct batch){.index = s->index};
-        if (!l->indices_only) {
-            s->batch.x = (void *)at;
-            s->batch.y = (void *)(at + x_bytes);
-        }
+        if (!l->indices_only)
+            (void)sample_place(spec, n, at, s->batch.field);
     }
     return 0;
 }
@@ -208,7 +206,7 @@ static void destroy(struct loader *l)
     pthread_cond_destroy(&l->progress);
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
-    l->memory.free(l->memory.arg, l->xs);
+    l->memory.free(l->memory.arg, l->all);
     free(l);
 }
 

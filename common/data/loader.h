@@ -27,15 +27,16 @@
 enum { LOADER_END = 1 }; /* loader_next: the work is done */
 
 struct batch {
-    float *x;             /* [n,H,W,C], aligned to 64; NULL with indices_only */
-    int32_t *y;           /* [n] labels; likewise */
+    /* Each field of the data set's spec, [n, its shape], aligned to SAMPLE_ALIGN; NULL with
+     * indices_only. */
+    void *field[SAMPLE_MAX_FIELDS];
     const int64_t *index; /* [n] which samples they are */
     int64_t n;            /* 0: this rank's part is empty */
     int64_t step;         /* global step, from 0; in a pass: the batch's number, from 0 */
     int64_t epoch;        /* from 1; 0 in a pass */
     int micro;            /* micro-batch of the step, 0 .. accumulate-1; 0 in a pass */
-    int64_t first;        /* position of x[0] in the global batch; in a pass: in the dataset */
-    int64_t n_global;     /* samples of this step over all ranks; in a pass: of the dataset */
+    int64_t first; /* position of the first sample in the global batch; in a pass: in the dataset */
+    int64_t n_global; /* samples of this step over all ranks; in a pass: of the dataset */
 };
 
 /* Where slots lie, if not on the heap: memory that a device copies from, say.  Zeroed. */
@@ -49,7 +50,7 @@ struct loader_options {
     const struct dataset *dataset;      /* borrowed for the loader's life */
     int64_t max_batch;                  /* samples a slot holds to begin with */
     int n_slots;                        /* batches ahead, 2 .. 64; 0: 4 */
-    int indices_only;                   /* 1: batches have no x and y (NULL), and nothing is read */
+    int indices_only;                   /* 1: batches have no fields (NULL), and nothing is read */
     const struct loader_memory *memory; /* NULL: the heap; copied */
 };
 

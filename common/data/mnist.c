@@ -12,6 +12,7 @@
 #include "data/mnist.h"
 #include "data/reader.h"
 
+enum { X = 0 }; /* the field of SAMPLE_IMAGES; the other one is the labels */
 enum { N_CLASSES = 10, LABELS_AT = 8 /* offset of the first label in its file */ };
 
 struct mnist {
@@ -116,20 +117,13 @@ static int read_files(struct mnist *m, const char *folder, const char *prefix, s
     return rc;
 }
 
-static int mnist_gather(const struct dataset *ds, const int64_t *index, int64_t n, float *x,
-                        int32_t *y, struct err *err)
+static int mnist_row(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
+                     struct err *err)
 {
     const struct mnist *m = container_of(ds, struct mnist, base);
-    int64_t size = m->sample_bytes;
 
-    (void)err;
-    for (int64_t i = 0; i < n; i++) {
-        y[i] = m->labels.data[index[i]];
-        if (x && i + 1 < n)
-            reader_fetch(m->images.data + index[i + 1] * size, size);
-        if (x)
-            reader_scale(x + i * size, m->images.data + index[i] * size, size);
-    }
+    (void)room, (void)err;
+    *row = field == X ? m->images.data + i * m->sample_bytes : m->labels.data + i;
     return 0;
 }
 
@@ -143,7 +137,7 @@ static void mnist_close(struct dataset *ds)
 }
 
 static const struct dataset_ops mnist_ops = {
-    .name = "mnist", .gather = mnist_gather, .close = mnist_close};
+    .name = "mnist", .row = mnist_row, .close = mnist_close};
 
 static int mnist_open(struct dataset **out, const void *options,
                       const struct dataset_request *request, struct err *err)
@@ -161,11 +155,11 @@ static int mnist_open(struct dataset **out, const void *options,
         return err_wrap(err, "mnist");
     }
     dim = m->images.dim;
-    m->base = (struct dataset){.ops = &mnist_ops,
-                               .n_samples = dim[0],
-                               .sample = SHAPE(dim[1], dim[2], m->images.n_dims == 4 ? dim[3] : 1),
-                               .n_classes = N_CLASSES};
-    m->sample_bytes = shape_elements(&m->base.sample);
+    m->base = (struct dataset){
+        .ops = &mnist_ops,
+        .n_samples = dim[0],
+        .spec = SAMPLE_IMAGES(dim[1], dim[2], m->images.n_dims == 4 ? dim[3] : 1, N_CLASSES)};
+    m->sample_bytes = (int64_t)sample_stored_bytes(&m->base.spec.field[X]);
     *out = &m->base;
     return 0;
 }

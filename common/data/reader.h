@@ -6,11 +6,7 @@
 
 #include "data/dataset.h"
 
-/* x[i] = v[i] / 255, correctly rounded. */
-void reader_scale(float *restrict x, const uint8_t *restrict v, int64_t n);
-
-/* Have the beginning of a sample's bytes brought near, as it is wanted soon: samples are in random
- * order, which the processor cannot foresee. */
-void reader_fetch(const uint8_t *v, int64_t n);
+/* One sample's field, from how a reader stores it to how programs read it. */
+void reader_convert(const struct sample_field *f, void *restrict to, const void *restrict from);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/buf.h"
 #include "op/op.h"
 
 #define NORM_EPS      1e-5F
@@ -52,6 +53,33 @@ static void append_bias(struct net *m, const char *name, int64_t fan_in)
     in[1] = uniform_param(m, name, "bias", SHAPE(h_shape(m)->dim[h_shape(m)->n - 1]), fan_in,
                           PARAM_BIAS);
     append(m, OP_bias, NULL, in, 2, out, name_of(m, name, "bias"));
+}
+
+static const struct sample_field *target_of(const struct net *m)
+{
+    return &m->spec->field[sample_target(m->spec)];
+}
+
+int64_t net_n_outputs(const struct net *m)
+{
+    const struct sample_field *t = target_of(m);
+
+    return t->role == SAMPLE_CLASS ? t->n_classes : shape_elements(&t->shape);
+}
+
+void layer_input(struct net *m)
+{
+    const int target = sample_target(m->spec), at = target == 0;
+
+    if (m->rc < 0)
+        return;
+    if (m->spec->n_fields != 2)
+        m->rc =
+            err_set(m->err, ERR_CONFIG, "samples have %d inputs, want one", m->spec->n_fields - 1);
+    else if (m->spec->field[at].dtype != DTYPE_F32)
+        m->rc = err_set(m->err, ERR_CONFIG, "input \"%s\" is tokens, want real numbers",
+                        m->spec->field[at].name);
+    m->h = m->g->input[at];
 }
 
 void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel, int pad)
@@ -106,9 +134,17 @@ void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, 
 
 void layer_flatten(struct net *m, const char *name)
 {
+    union node_attr rows = {0};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    struct shape s;
 
-    append(m, OP_flatten, NULL, &m->h, 1, out, name);
+    if (m->rc < 0 || h_shape(m)->n == 2)
+        return;
+    s = *h_shape(m);
+    rows.reshape.shape = SHAPE(s.dim[0], 1);
+    for (int i = 1; i < s.n; i++)
+        rows.reshape.shape.dim[1] *= s.dim[i];
+    append(m, s.n == 4 ? OP_flatten : OP_reshape, &rows, &m->h, 1, out, name);
 }
 
 static void batch_norm_train(struct net *m, const char *name, const int param[2],
@@ -157,19 +193,39 @@ void layer_dropout(struct net *m, const char *name, float p)
     append(m, OP_dropout, &attr, (int[]){m->h, m->g->scalars}, 2, out, name);
 }
 
+/* What the job's loss compares with must be what the samples have. */
+static int check_loss(const struct net *m, enum loss loss, double label_smoothing, struct err *err)
+{
+    static const char *const name[] = {LOSS_LIST(WORD_NAME)};
+    const struct sample_field *t = target_of(m);
+    struct buf text = {0};
+
+    if (t->role != SAMPLE_CLASS || t->shape.n != 0) {
+        sample_field_print(t, &text);
+        err_set(err, ERR_CONFIG, "model.loss %s needs one class label a sample; the target is %s",
+                name[loss], buf_cstr(&text));
+        buf_fini(&text);
+        return err->code;
+    }
+    if (loss == LOSS_MSE && label_smoothing != 0)
+        return err_set(err, ERR_CONFIG,
+                       "train.label_smoothing is %g, but model.loss is mse: smoothing belongs to "
+                       "cross_entropy; set it to 0",
+                       label_smoothing);
+    return 0;
+}
+
 void layer_loss(struct net *m, const char *name, enum loss loss, double label_smoothing)
 {
     const enum op op = loss == LOSS_MSE ? OP_mse : OP_softmax_xent;
     union node_attr attr = {.loss.label_smoothing = (float)label_smoothing};
     int out[NODE_MAX_OUT] = {m->g->training ? NODE_NEW_OUT : NODE_NO_OUT};
+    const int target = m->g->input[sample_target(m->spec)];
 
+    if (m->rc == 0)
+        m->rc = check_loss(m, loss, label_smoothing, m->err);
     if (m->rc < 0)
         return;
     m->g->logits = m->h;
-    if (op == OP_mse && label_smoothing != 0)
-        m->rc = err_set(m->err, ERR_CONFIG,
-                        "train.label_smoothing is %g, but model.loss is mse: smoothing belongs to "
-                        "cross_entropy; set it to 0",
-                        label_smoothing);
-    append(m, op, &attr, (int[]){m->h, m->target, m->g->metrics}, 3, out, name);
+    append(m, op, &attr, (int[]){m->h, target, m->g->metrics}, 3, out, name);
 }

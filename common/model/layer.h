@@ -15,21 +15,27 @@
 
 struct net {
     struct graph *g;
-    const struct model_input *in;
-    int sync;       /* batch norm over all ranks */
-    int h;          /* the network's output so far */
-    int target;     /* what the loss compares it with */
-    int n_dropouts; /* distinguishes them */
-    int rc;         /* < 0: failed, *err says why */
+    const struct sample_spec *spec; /* what a sample is; its fields are g->input, in this order */
+    int sync;                       /* batch norm over all ranks */
+    int h;                          /* the network's output so far; NO_VALUE: nothing yet */
+    int n_dropouts;                 /* distinguishes them */
+    int rc;                         /* < 0: failed, *err says why */
     struct err *err;
 };
+
+/* h becomes the samples' one input, which must be real numbers; fails if it is not, or not one. */
+void layer_input(struct net *m);
+
+/* Outputs of the network for one sample: what the target asks for. */
+int64_t net_n_outputs(const struct net *m);
 
 /* Square kernel, stride 1, padding on both sides; with bias. */
 void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel, int pad);
 void layer_linear(struct net *m, const char *name, int64_t features); /* with bias; h is [N,in] */
 void layer_activation(struct net *m, const char *name, enum activation kind);
 void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride);
-void layer_flatten(struct net *m, const char *name); /* in PyTorch's order: channel, row, column */
+/* To [N,in], images in PyTorch's order: channel, row, column; rows stay what they are. */
+void layer_flatten(struct net *m, const char *name);
 void layer_batch_norm(struct net *m, const char *name);
 void layer_dropout(struct net *m, const char *name, float p); /* none in evaluation, or if p is 0 */
 

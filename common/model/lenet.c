@@ -7,6 +7,7 @@
 static void build(struct net *m, const void *options)
 {
     (void)options;
+    layer_input(m);
     layer_conv2d(m, "conv1", 20, 3, 0);
     layer_activation(m, "relu1", ACT_RELU);
     layer_pool(m, "pool1", POOL_AVG, 2, 2);
@@ -16,7 +17,7 @@ static void build(struct net *m, const void *options)
     layer_flatten(m, "flatten");
     layer_linear(m, "fc1", 128);
     layer_activation(m, "relu3", ACT_RELU);
-    layer_linear(m, "fc2", m->in->n_classes);
+    layer_linear(m, "fc2", net_n_outputs(m));
 }
 
 const struct model_arch arch_lenet = {

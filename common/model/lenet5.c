@@ -8,6 +8,7 @@
 static void build(struct net *m, const void *options)
 {
     (void)options;
+    layer_input(m);
     layer_conv2d(m, "conv1", 6, 5, 2);
     layer_activation(m, "tanh1", ACT_TANH);
     layer_pool(m, "pool1", POOL_AVG, 2, 2);
@@ -19,7 +20,7 @@ static void build(struct net *m, const void *options)
     layer_activation(m, "tanh3", ACT_TANH);
     layer_linear(m, "fc2", 84);
     layer_activation(m, "tanh4", ACT_TANH);
-    layer_linear(m, "fc3", m->in->n_classes);
+    layer_linear(m, "fc3", net_n_outputs(m));
 }
 
 const struct model_arch arch_lenet5 = {

@@ -31,6 +31,7 @@ static void build(struct net *m, const void *options)
 {
     const struct mlp_options *o = options;
 
+    layer_input(m);
     layer_flatten(m, "flatten");
     for (int i = 0; i < o->hidden.n; i++) {
         layer_linear(m, numbered(m, "fc", i), o->hidden.v[i]);
@@ -39,7 +40,7 @@ static void build(struct net *m, const void *options)
         layer_activation(m, numbered(m, "act", i), o->activation);
         layer_dropout(m, numbered(m, "dropout", i), (float)o->dropout);
     }
-    layer_linear(m, numbered(m, "fc", o->hidden.n), m->in->n_classes);
+    layer_linear(m, numbered(m, "fc", o->hidden.n), net_n_outputs(m));
 }
 
 const struct model_arch arch_mlp = {

@@ -2,6 +2,7 @@
  * in common: the inputs and the loss. */
 #include "model/model.h"
 
+#include "base/buf.h"
 #include "base/util.h"
 #include "model/layer.h"
 
@@ -11,21 +12,38 @@ const struct option_group *const model_archs[] = {
 #undef X
         NULL};
 
-int model_build(const struct model_options *o, const struct model_input *in, int64_t batch,
+static void add_inputs(struct net *m)
+{
+    for (int i = 0; i < m->spec->n_fields; i++) {
+        const struct sample_field *f = &m->spec->field[i];
+
+        (void)graph_input(m->g, f->dtype, sample_batch_shape(f, m->g->batch), f->name);
+    }
+}
+
+static int fail(const char *arch, const struct sample_spec *spec, struct err *err)
+{
+    struct buf text = {0};
+
+    sample_print(spec, &text);
+    err_wrap(err, "model %s for samples of %s", arch, buf_cstr(&text));
+    buf_fini(&text);
+    return err->code;
+}
+
+int model_build(const struct model_options *o, const struct sample_spec *spec, int64_t batch,
                 int training, int sync, struct graph **out, struct err *err)
 {
     struct graph *g = graph_new(batch, training);
-    struct net m = {.g = g, .in = in, .sync = sync, .err = err};
+    struct net m = {.g = g, .spec = spec, .sync = sync, .h = NO_VALUE, .err = err};
 
     ASSERT(batch >= 0);
-    m.h = graph_input(g, DTYPE_F32, SHAPE(batch, in->image[0], in->image[1], in->image[2]), "x");
-    m.target = graph_input(g, DTYPE_I32, SHAPE(batch), "labels");
+    add_inputs(&m);
     o->kind->build(&m, o->options);
     layer_loss(&m, "loss", o->loss, o->label_smoothing);
     if (m.rc < 0) {
         graph_free(g);
-        return err_wrap(err, "model %s for samples of %lldx%lldx%lld", o->kind->group.name,
-                        (long long)in->image[0], (long long)in->image[1], (long long)in->image[2]);
+        return fail(o->kind->group.name, spec, err);
     }
     *out = g;
     return 0;

@@ -17,6 +17,7 @@
 #include "config/option.h"
 #include "config/words.h"
 #include "ir/graph.h"
+#include "tensor/sample.h"
 
 #include "model/arch_list.h" /* generated: ARCH_LIST(X) with X(name) for each entry */
 
@@ -55,16 +56,11 @@ struct model_options {
     double label_smoothing; /* [0, 1) */
 };
 
-/* What the data look like. */
-struct model_input {
-    int64_t image[3]; /* H, W, C of a sample */
-    int64_t n_classes;
-};
-
-/* The forward graph with its loss for `batch` samples (0 is legal).  sync: 1 if batch norm's
- * statistics are to be taken over all ranks.
- * Fails with ERR_CONFIG when the samples do not fit the architecture: says which layer and why. */
-int model_build(const struct model_options *o, const struct model_input *in, int64_t batch,
+/* The forward graph with its loss for `batch` samples (0 is legal); its inputs are the fields of
+ * `spec`, by their numbers.  sync: 1 if batch norm's statistics are to be taken over all ranks.
+ * Fails with ERR_CONFIG when the samples do not fit the architecture or the loss: says which layer
+ * and why. */
+int model_build(const struct model_options *o, const struct sample_spec *spec, int64_t batch,
                 int training, int sync, struct graph **out, struct err *err);
 
 #endif

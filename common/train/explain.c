@@ -7,51 +7,36 @@
 #include "base/util.h"
 #include "train/trainer_impl.h"
 
-/* Samples of one micro-batch, on the host. */
-struct samples {
-    int64_t *index;
-    float *x;
-    int32_t *y;
-};
-
+/* Samples of one micro-batch, on the host: into field[], for free(field[0]). */
 static int read_samples(const struct trainer *t, const struct sampler_step *at, struct span part,
-                        struct samples *s, struct err *err)
+                        void **field, struct err *err)
 {
-    const size_t n = (size_t)part.n + 1;
-    const size_t sample = (size_t)shape_elements(&t->train_set->sample);
+    int64_t *index;
+    int rc = dataset_alloc(t->train_set, part.n, field, "a batch read again", err);
 
-    s->index = xcalloc(n, sizeof *s->index);
-    s->y = xcalloc(n, sizeof *s->y);
-    if (try_alloc((void **)&s->x, n * sample * sizeof(float), "a batch read again", err) < 0)
-        return err->code;
-    sampler_list(&t->sampler, at, part, s->index);
-    return dataset_gather(t->train_set, s->index, part.n, s->x, s->y, err);
-}
-
-static void free_samples(struct samples *s)
-{
-    free(s->index);
-    free(s->x);
-    free(s->y);
+    if (rc < 0)
+        return rc;
+    index = xcalloc((size_t)part.n + 1, sizeof *index);
+    sampler_list(&t->sampler, at, part, index);
+    rc = dataset_gather(t->train_set, index, part.n, field, err);
+    free(index);
+    return rc;
 }
 
 static int place(struct trainer *t, struct program *p, const struct sampler_step *at,
-                 struct span part, const struct samples *s, struct err *err)
+                 struct span part, void *const *field, struct err *err)
 {
     const struct batch b = {.step = at->step, .first = part.first, .n_global = at->n};
-    const int64_t sample = shape_elements(&t->train_set->sample);
+    const struct sample_spec *spec = &t->train_set->spec;
     struct step_scalars scalars;
     int rc;
 
     step_scalars(t, &b, &scalars);
     rc = backend_copy_in(t->backend, &t->buffers->numbers->scalars, &scalars, STEP_SCALARS_SENT,
                          err);
-    if (rc == 0)
-        rc = backend_copy_in(t->backend, program_input(p, 0), s->x,
-                             sizeof(float) * (size_t)(part.n * sample), err);
-    if (rc == 0)
-        rc = backend_copy_in(t->backend, program_input(p, 1), s->y, sizeof *s->y * (size_t)part.n,
-                             err);
+    for (int i = 0; rc == 0 && i < spec->n_fields; i++)
+        rc = backend_copy_in(t->backend, program_input(p, i), field[i],
+                             sample_field_bytes(&spec->field[i]) * (size_t)part.n, err);
     return rc;
 }
 
@@ -61,14 +46,14 @@ static int look_at_micro(struct trainer *t, const struct sampler_step *at, int m
 {
     struct span part = sampler_micro(at, t->n_ranks, t->rank, (int)t->job->train.accumulate, micro);
     struct program *p = programs_find(t->programs, 1, part.n);
-    struct samples s = {0};
-    int rc = read_samples(t, at, part, &s, err);
+    void *field[SAMPLE_MAX_FIELDS] = {NULL};
+    int rc = read_samples(t, at, part, field, err);
 
     if (rc == 0)
-        rc = place(t, p, at, part, &s, err);
+        rc = place(t, p, at, part, field, err);
     if (rc == 0)
         rc = program_find_nonfinite(p, t->note, sizeof t->note, err);
-    free_samples(&s);
+    free(field[0]);
     return rc;
 }
 

@@ -16,7 +16,7 @@ enum { LOADER_SLOTS = 4, N_BUFFERS = 2, UPLOAD_SAMPLES = 1024 };
 
 enum { SENT = 0, TAKEN = 2 }; /* marks, from the feed's first */
 
-/* Gathers one program's batch: x and labels, by one kernel. */
+/* Gathers one program's batch, four fields by one kernel. */
 struct gatherer {
     const struct program *target;
     struct program *program;
@@ -37,75 +37,83 @@ struct feed {
     struct batch ahead;
     struct err ahead_err;
 
-    void *x[N_BUFFERS], *y[N_BUFFERS]; /* FEED_STREAM */
-    void *table, *labels;              /* FEED_RESIDENT: the data set */
-    int64_t *index;                    /* FEED_RESIDENT: the batch's samples */
-    void *arena;                       /* of the gatherers' programs */
+    void *buffer[N_BUFFERS][SAMPLE_MAX_FIELDS]; /* FEED_STREAM */
+    void *table[SAMPLE_MAX_FIELDS];             /* FEED_RESIDENT: the data set */
+    int64_t *index;                             /* FEED_RESIDENT: the batch's samples */
+    void *arena;                                /* of the gatherers' programs */
     struct gatherer *gatherer;
     int n_gatherers;
 };
 
-static size_t x_bytes(const struct feed *f, int64_t n)
+static const struct sample_spec *spec_of(const struct feed *f) { return &f->dataset->spec; }
+
+/* Of n samples' field i. */
+static size_t field_bytes(const struct feed *f, int i, int64_t n)
 {
-    return sizeof(float) * (size_t)(n * shape_elements(&f->dataset->sample));
+    return sample_field_bytes(&spec_of(f)->field[i]) * (size_t)n;
 }
 
-static size_t y_bytes(int64_t n) { return sizeof(int32_t) * (size_t)n; }
+/* Memory of n samples' fields on the backend. */
+static int alloc_fields(struct feed *f, int64_t n, const char *what, void **field, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < spec_of(f)->n_fields; i++)
+        rc = backend_alloc(f->backend, field_bytes(f, i, n), what, &field[i], err);
+    return rc;
+}
+
+static void free_fields(struct feed *f, void **field)
+{
+    for (int i = 0; i < SAMPLE_MAX_FIELDS; i++) {
+        backend_free(f->backend, field[i]);
+        field[i] = NULL;
+    }
+}
 
 /* ---- making ---- */
 
-static int upload_piece(struct feed *f, int64_t first, int64_t n, float *x, struct err *err)
+static int upload_piece(struct feed *f, int64_t first, int64_t n, void *const *piece,
+                        struct err *err)
 {
     int64_t index[UPLOAD_SAMPLES];
-    int32_t y[UPLOAD_SAMPLES];
     int rc;
 
     for (int64_t i = 0; i < n; i++)
         index[i] = first + i;
-    rc = dataset_gather(f->dataset, index, n, x, y, err);
-    if (rc == 0)
-        rc = backend_copy_in(f->backend, (char *)f->table + x_bytes(f, first), x, x_bytes(f, n),
-                             err);
-    if (rc == 0)
-        rc = backend_copy_in(f->backend, (char *)f->labels + y_bytes(first), y, y_bytes(n), err);
+    rc = dataset_gather(f->dataset, index, n, piece, err);
+    for (int i = 0; rc == 0 && i < spec_of(f)->n_fields; i++)
+        rc = backend_copy_in(f->backend, (char *)f->table[i] + field_bytes(f, i, first), piece[i],
+                             field_bytes(f, i, n), err);
     return rc;
 }
 
 static int upload(struct feed *f, struct err *err)
 {
     const int64_t n = f->dataset->n_samples;
-    void *x;
-    int rc = try_alloc(&x, x_bytes(f, UPLOAD_SAMPLES), "samples on their way", err);
+    void *piece[SAMPLE_MAX_FIELDS];
+    int rc = dataset_alloc(f->dataset, UPLOAD_SAMPLES, piece, "samples on their way", err);
 
     if (rc < 0)
         return rc;
     for (int64_t at = 0; rc == 0 && at < n; at += UPLOAD_SAMPLES)
-        rc = upload_piece(f, at, min_i64(UPLOAD_SAMPLES, n - at), x, err);
-    free(x);
+        rc = upload_piece(f, at, min_i64(UPLOAD_SAMPLES, n - at), piece, err);
+    free(piece[0]);
     return rc;
-}
-
-static void drop_table(struct feed *f)
-{
-    backend_free(f->backend, f->table);
-    backend_free(f->backend, f->labels);
-    f->table = f->labels = NULL;
 }
 
 /* Where memory is short batches travel instead. */
 static int keep(struct feed *f, struct err *err)
 {
     const int64_t n = f->dataset->n_samples;
-    int rc = backend_alloc(f->backend, x_bytes(f, n), "the data set", &f->table, err);
+    int rc = alloc_fields(f, n, "the data set", f->table, err);
 
-    if (rc == 0)
-        rc = backend_alloc(f->backend, y_bytes(n), "the data set", &f->labels, err);
     if (rc == 0)
         rc = upload(f, err);
     if (rc == 0)
         f->kind = FEED_RESIDENT;
     else
-        drop_table(f);
+        free_fields(f, f->table);
     return rc == ERR_NOMEM ? 0 : rc;
 }
 
@@ -121,7 +129,7 @@ static int choose(struct feed *f, int64_t keep_bytes, struct err *err)
         rc = backend_room(f->backend, &most, err);
         most /= 4;
     }
-    if (rc == 0 && x_bytes(f, f->dataset->n_samples) <= most)
+    if (rc == 0 && sample_place(spec_of(f), f->dataset->n_samples, NULL, NULL) <= most)
         rc = keep(f, err);
     return rc;
 }
@@ -173,11 +181,8 @@ static void drop_buffers(struct feed *f)
     for (int i = 0; i < f->n_gatherers; i++)
         program_free(f->gatherer[i].program);
     f->n_gatherers = 0;
-    for (int k = 0; k < N_BUFFERS; k++) {
-        backend_free(f->backend, f->x[k]);
-        backend_free(f->backend, f->y[k]);
-        f->x[k] = f->y[k] = NULL;
-    }
+    for (int k = 0; k < N_BUFFERS; k++)
+        free_fields(f, f->buffer[k]);
     backend_free(f->backend, f->index);
     backend_free(f->backend, f->arena);
     f->index = f->arena = NULL;
@@ -190,7 +195,7 @@ void feed_free(struct feed *f)
         return;
     loader_free(f->loader);
     drop_buffers(f);
-    drop_table(f);
+    free_fields(f, f->table);
     free(f->gatherer);
     free(f);
 }
@@ -201,11 +206,8 @@ int feed_fit(struct feed *f, int64_t largest, struct err *err)
     int rc = 0;
 
     drop_buffers(f);
-    for (int k = 0; rc == 0 && f->kind == FEED_STREAM && k < N_BUFFERS; k++) {
-        rc = backend_alloc(f->backend, x_bytes(f, largest), what, &f->x[k], err);
-        if (rc == 0)
-            rc = backend_alloc(f->backend, y_bytes(largest), what, &f->y[k], err);
-    }
+    for (int k = 0; rc == 0 && f->kind == FEED_STREAM && k < N_BUFFERS; k++)
+        rc = alloc_fields(f, largest, what, f->buffer[k], err);
     if (f->kind == FEED_RESIDENT)
         rc = backend_alloc(f->backend, sizeof *f->index * (size_t)largest, what, (void **)&f->index,
                            err);
@@ -275,10 +277,9 @@ static int send_batch(struct feed *f, const struct batch *b, int64_t number, str
     int rc = backend_follow(f->backend, LANE_COPY, mark_of(f, TAKEN, number), err);
 
     ASSERT(b->n <= f->largest);
-    if (rc == 0)
-        rc = backend_put(f->backend, LANE_COPY, f->x[k], b->x, x_bytes(f, b->n), err);
-    if (rc == 0)
-        rc = backend_put(f->backend, LANE_COPY, f->y[k], b->y, y_bytes(b->n), err);
+    for (int i = 0; rc == 0 && i < spec_of(f)->n_fields; i++)
+        rc = backend_put(f->backend, LANE_COPY, f->buffer[k][i], b->field[i],
+                         field_bytes(f, i, b->n), err);
     return rc == 0 ? backend_mark(f->backend, LANE_COPY, mark_of(f, SENT, number), err) : rc;
 }
 
@@ -326,11 +327,12 @@ void feed_again(const struct feed *f, struct batch *out) { *out = f->now; }
 
 static int put_copy(struct feed *f, struct program *p, struct err *err)
 {
-    int rc = backend_copy_in(f->backend, program_input(p, 0), f->now.x, x_bytes(f, f->now.n), err);
+    int rc = 0;
 
-    return rc == 0
-               ? backend_copy_in(f->backend, program_input(p, 1), f->now.y, y_bytes(f->now.n), err)
-               : rc;
+    for (int i = 0; rc == 0 && i < spec_of(f)->n_fields; i++)
+        rc = backend_copy_in(f->backend, program_input(p, i), f->now.field[i],
+                             field_bytes(f, i, f->now.n), err);
+    return rc;
 }
 
 static int put_stream(struct feed *f, struct program *p, struct err *err)
@@ -338,10 +340,9 @@ static int put_stream(struct feed *f, struct program *p, struct err *err)
     const int64_t k = f->number % N_BUFFERS;
     int rc = backend_follow(f->backend, LANE_MAIN, mark_of(f, SENT, f->number), err);
 
-    if (rc == 0)
-        rc = backend_copy(f->backend, program_input(p, 0), f->x[k], x_bytes(f, f->now.n), err);
-    if (rc == 0)
-        rc = backend_copy(f->backend, program_input(p, 1), f->y[k], y_bytes(f->now.n), err);
+    for (int i = 0; rc == 0 && i < spec_of(f)->n_fields; i++)
+        rc = backend_copy(f->backend, program_input(p, i), f->buffer[k][i],
+                          field_bytes(f, i, f->now.n), err);
     return rc == 0 ? backend_mark(f->backend, LANE_MAIN, mark_of(f, TAKEN, f->number), err) : rc;
 }
 
@@ -357,41 +358,51 @@ static int put_index(struct feed *f, struct err *err)
 
 /* ---- gathering ---- */
 
-static struct shape table_shape(const struct dataset *ds)
+/* Append the node that gathers the fields from `first` on, at most `most` of them; their tables and
+ * rows are values[2 * field] and [2 * field + 1]. */
+static int append_gather(const struct feed *f, struct graph *g, int index, int first, int *value,
+                         struct err *err)
 {
-    const struct shape *s = &ds->sample;
+    const int n = (int)min_i64(spec_of(f)->n_fields - first, NODE_MAX_OUT);
+    int in[NODE_MAX_IN], out[NODE_MAX_OUT], n_in = 0;
 
-    return SHAPE(ds->n_samples, s->dim[0], s->dim[1], s->dim[2]);
+    for (int k = 0; k < NODE_MAX_OUT; k++)
+        out[k] = NODE_NEW_OUT;
+    for (int k = 0; k < n; k++) {
+        const struct sample_field *field = &spec_of(f)->field[first + k];
+
+        in[n_in++] = value[2 * (first + k)] =
+            graph_value(g, VALUE_INPUT, field->dtype,
+                        sample_batch_shape(field, f->dataset->n_samples), "table");
+        if (k == 0)
+            in[n_in++] = index;
+        out[k] = value[2 * (first + k) + 1] = graph_value(
+            g, VALUE_INPUT, field->dtype, sample_batch_shape(field, g->batch), field->name);
+    }
+    return graph_node(g, OP_gather, NULL, in, n_in, out, "gather", err);
 }
 
 /* Where the batch of `target` is gathered. */
 static int make_gather(struct feed *f, const struct program *target, struct program **made,
                        struct err *err)
 {
-    const int64_t n = program_batch(target);
-    const struct shape table = table_shape(f->dataset);
-    struct shape rows = table;
-    struct graph *g = graph_new(n, 0);
-    int in[] = {graph_value(g, VALUE_INPUT, DTYPE_F32, table, "table"),
-                graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(n), "index"),
-                graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(table.dim[0]), "labels")};
-    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT};
-    union node_attr none = {0};
+    struct graph *g = graph_new(program_batch(target), 0);
+    int index = graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(g->batch), "index");
+    int value[2 * SAMPLE_MAX_FIELDS], rc = 0;
 
-    rows.dim[0] = n;
-    out[0] = graph_value(g, VALUE_INPUT, DTYPE_F32, rows, "x");
-    out[1] = graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(n), "y");
-    if (graph_node(g, OP_gather, &none, in, 3, out, "gather", err) < 0) {
+    for (int i = 0; rc == 0 && i < spec_of(f)->n_fields; i += NODE_MAX_OUT)
+        rc = append_gather(f, g, index, i, value, err);
+    if (rc < 0) {
         graph_free(g);
-        return err->code;
+        return rc;
     }
-    if (program_new(f->backend, g, NULL, made, err) < 0)
-        return err->code;
-    program_place(*made, in[0], f->table);
-    program_place(*made, in[1], f->index);
-    program_place(*made, in[2], f->labels);
-    program_place(*made, out[0], program_input(target, 0));
-    program_place(*made, out[1], program_input(target, 1));
+    if ((rc = program_new(f->backend, g, NULL, made, err)) < 0)
+        return rc;
+    program_place(*made, index, f->index);
+    for (int i = 0; i < spec_of(f)->n_fields; i++) {
+        program_place(*made, value[2 * i], f->table[i]);
+        program_place(*made, value[2 * i + 1], program_input(target, i));
+    }
     return 0;
 }
 

@@ -77,7 +77,7 @@ static int make(struct entry *e, const struct programs_options *o, struct backen
 {
     struct graph *g = NULL;
     int sync = o->job->model.sync_batch_norm && o->n_ranks > 1;
-    int rc = model_build(&o->job->model, &o->input, e->batch, e->training, sync, &g, err);
+    int rc = model_build(&o->job->model, o->spec, e->batch, e->training, sync, &g, err);
 
     if (rc == 0 && e->training)
         rc = program_differentiate(g, err);

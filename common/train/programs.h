@@ -17,7 +17,7 @@ struct programs; /* opaque */
 
 struct programs_options {
     const struct job *job;
-    struct model_input input;
+    const struct sample_spec *spec;
     const struct sampler *sampler;
     int64_t n_validation; /* samples of the validation set, 0: none */
     int rank, n_ranks;

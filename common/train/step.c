@@ -34,7 +34,7 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
         .seed = (uint64_t)train->seed,
         .step = (uint64_t)b->step,
         .first_position = b->first,
-        .loss_scale = (float)(1.0 / (double)b->n_global),
+        .loss_scale = (float)(1.0 / (double)(b->n_global * sample_n_predictions(t->spec))),
         .rate = (float)schedule_rate(&t->job->schedule, &t->job->optimizer, &span, b->step),
         .clip_norm = (float)train->clip_norm,
         .requests = (float)t->hooks.requests(t->hooks.arg),

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/util.h"
 #include "coll/device.h"
@@ -121,13 +122,18 @@ static int open_set(const struct job *job, enum dataset_purpose purpose, struct 
 
 static int check_sets_agree(const struct trainer *t, struct err *err)
 {
-    char a[SHAPE_TEXT_LEN], b[SHAPE_TEXT_LEN];
+    struct buf train = {0}, valid = {0};
 
-    if (!t->valid_set || shape_equal(&t->train_set->sample, &t->valid_set->sample))
+    if (!t->valid_set || sample_equal(&t->train_set->spec, &t->valid_set->spec))
         return 0;
-    return err_set(err, ERR_CONFIG,
-                   "validation samples are %s, training samples %s: both must be alike",
-                   shape_text(&t->valid_set->sample, b), shape_text(&t->train_set->sample, a));
+    sample_print(&t->train_set->spec, &train);
+    sample_print(&t->valid_set->spec, &valid);
+    err_set(err, ERR_CONFIG,
+            "validation samples are %s, training samples are %s: both must be alike",
+            buf_cstr(&valid), buf_cstr(&train));
+    buf_fini(&valid);
+    buf_fini(&train);
+    return err->code;
 }
 
 static int open_data(struct trainer *t, struct err *err)
@@ -141,9 +147,7 @@ static int open_data(struct trainer *t, struct err *err)
         rc = check_sets_agree(t, err);
     if (rc < 0)
         return rc;
-    for (int i = 0; i < 3; i++)
-        t->input.image[i] = t->train_set->sample.dim[i];
-    t->input.n_classes = t->train_set->n_classes;
+    t->spec = &t->train_set->spec;
     t->sampler = (struct sampler){.n_samples = t->train_set->n_samples,
                                   .global_batch = train->global_batch,
                                   .seed = (uint64_t)train->seed,
@@ -161,7 +165,7 @@ static int open_data(struct trainer *t, struct err *err)
 static int make_layout(struct trainer *t, struct err *err)
 {
     struct graph *g = NULL;
-    int rc = model_build(&t->job->model, &t->input, 1, 1, 0, &g, err);
+    int rc = model_build(&t->job->model, t->spec, 1, 1, 0, &g, err);
 
     if (rc == 0)
         rc = program_differentiate(g, err);
@@ -369,7 +373,7 @@ static int fit_feeds(struct trainer *t, struct err *err)
 int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struct err *err)
 {
     struct programs_options o = {.job = t->job,
-                                 .input = t->input,
+                                 .spec = t->spec,
                                  .sampler = &t->sampler,
                                  .n_validation = t->valid_set ? t->valid_set->n_samples : 0,
                                  .rank = rank,

@@ -39,7 +39,7 @@ struct trainer {
     /* open */
     struct job *job;
     struct dataset *train_set, *valid_set; /* valid_set: NULL when there is none */
-    struct model_input input;
+    const struct sample_spec *spec;        /* of both */
     struct sampler sampler;
     int64_t steps_per_epoch, total_steps; /* total: of the whole job, max_steps included */
     struct backend *backend;

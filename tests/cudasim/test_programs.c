@@ -166,7 +166,7 @@ static void check_recording(const struct device *d, struct rig *ref)
     backend_recording_free(d->b, r);
 }
 
-static void check(const struct rig_model *model, const struct model_input *in, int64_t batch,
+static void check(const struct rig_model *model, const struct sample_spec *in, int64_t batch,
                   int training, uint64_t seed)
 {
     struct device d;
@@ -189,7 +189,8 @@ static void check(const struct rig_model *model, const struct model_input *in, i
 
 static void test_models(void **state)
 {
-    static const struct model_input small = {{14, 14, 1}, 5}, colour = {{5, 3, 2}, 4};
+    static const struct sample_spec small = SAMPLE_IMAGES(14, 14, 1, 5),
+                                    colour = SAMPLE_IMAGES(5, 3, 2, 4);
     struct rig_model lenet = rig_model(&arch_lenet), mlp = rig_model(&arch_mlp);
 
     (void)state;

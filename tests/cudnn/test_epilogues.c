@@ -78,7 +78,7 @@ static void run(struct backend *b, struct program *p, const struct rig *ref, str
 
 static void train_once(enum activation act, int refuse, struct step *s)
 {
-    static const struct model_input in = {{5, 3, 1}, 5};
+    static const struct sample_spec in = SAMPLE_IMAGES(5, 3, 1, 5);
     struct rig_model model = rig_model(&arch_mlp);
     struct program *p;
     struct backend *b;

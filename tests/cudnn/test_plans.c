@@ -29,7 +29,7 @@ const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "detect_leaks=0"; }
 
 static const struct cudnn_rules rules = {.max_workspace = (size_t)256 * MIB};
-static const struct model_input mnist = {{28, 28, 1}, 10};
+static const struct sample_spec mnist = SAMPLE_IMAGES(28, 28, 1, 10);
 static struct cudnn_device *device;
 
 static const char *pass_name(enum cudnn_pass pass)

@@ -6,6 +6,7 @@
 #include "data/digits.h"
 #include "data/mnist.h"
 #include "idx_file.h"
+#include "memory_set.h"
 
 enum { N = 40, H = 5, W = 3, BYTES = H * W };
 
@@ -147,16 +148,16 @@ static struct dataset *open_ok(const struct source *s)
 
 static void check_samples(const struct dataset *ds)
 {
-    const int64_t size = shape_elements(&ds->sample), last = ds->n_samples - 1;
+    const int64_t size = shape_elements(&ds->spec.field[0].shape), last = ds->n_samples - 1;
     const int64_t index[4] = {last, 0, 3, last}, again[1] = {3};
     float *x = xcalloc((size_t)(5 * size), sizeof *x), *alone = x + 4 * size;
     int32_t y[4], labels[4], y_alone[1];
     struct err err;
 
-    assert_int_equal(dataset_gather(ds, index, 4, x, y, &err), 0);
-    assert_int_equal(dataset_gather(ds, index, 4, NULL, labels, &err), 0);
-    assert_int_equal(dataset_gather(ds, again, 1, alone, y_alone, &err), 0);
-    assert_int_equal(dataset_gather(ds, NULL, 0, NULL, NULL, &err), 0);
+    assert_int_equal(dataset_gather(ds, index, 4, (void *[]){x, y}, &err), 0);
+    assert_int_equal(dataset_gather(ds, index, 4, (void *[]){NULL, labels}, &err), 0);
+    assert_int_equal(dataset_gather(ds, again, 1, (void *[]){alone, y_alone}, &err), 0);
+    assert_int_equal(dataset_gather(ds, NULL, 0, (void *[]){NULL, NULL}, &err), 0);
     assert_memory_equal(y, labels, sizeof y);
     assert_memory_equal(x, x + 3 * size, (size_t)size * sizeof *x);
     assert_memory_equal(x + 2 * size, alone, (size_t)size * sizeof *x);
@@ -164,7 +165,7 @@ static void check_samples(const struct dataset *ds)
     for (int64_t i = 0; i < 4 * size; i++)
         assert_true(x[i] >= 0 && x[i] <= 1);
     for (int i = 0; i < 4; i++)
-        assert_in_range(y[i], 0, ds->n_classes - 1);
+        assert_in_range(y[i], 0, ds->spec.field[1].n_classes - 1);
     free(x);
 }
 
@@ -178,8 +179,8 @@ static void each_reader_gives_samples(void **state)
             s.purpose = purpose;
             ds = open_ok(&s);
             assert_string_equal(ds->ops->name, s.kind->group.name);
-            assert_int_equal(ds->sample.n, 3);
-            assert_true(ds->n_samples > 0 && ds->n_classes > 1);
+            assert_int_equal(ds->spec.field[0].shape.n, 3);
+            assert_true(ds->n_samples > 0 && ds->spec.field[1].n_classes > 1);
             check_samples(ds);
             dataset_close(ds);
         }
@@ -288,7 +289,7 @@ static void values_are_divided_exactly(void **state)
 
     for (int i = 0; i < N; i++)
         index[i] = i;
-    assert_int_equal(dataset_gather(ds, index, N, x, y, &err), 0);
+    assert_int_equal(dataset_gather(ds, index, N, (void *[]){x, y}, &err), 0);
     for (int i = 0; i < N * BYTES; i++) {
         volatile float v = (float)pixel(i / BYTES, i % BYTES);
         float want = v / 255.0f;
@@ -299,8 +300,90 @@ static void values_are_divided_exactly(void **state)
     assert_int_equal(n_seen, 256);
     for (int i = 0; i < N; i++)
         assert_int_equal(y[i], i % 10);
-    assert_true(shape_equal(&ds->sample, &SHAPE(H, W, 1)));
+    assert_true(shape_equal(&ds->spec.field[0].shape, &SHAPE(H, W, 1)));
     dataset_close(ds);
+}
+
+/* ---- specs ---- */
+
+static struct hash128 print_of_set(const struct dataset *ds)
+{
+    struct hash128 h;
+    struct err err;
+
+    assert_int_equal(dataset_fingerprint(ds, &h, &err), 0);
+    return h;
+}
+
+/* Each byte of each field of a small set counts, and so does each part of the spec. */
+static void fingerprints_see_every_field(void **state)
+{
+    struct memory_set *sets[] = {regression_set(40), token_set(40), image_set(40)};
+
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(sets); k++) {
+        struct dataset *ds = &sets[k]->base;
+        const struct hash128 right = print_of_set(ds);
+
+        for (int i = 0; i < ds->spec.n_fields; i++) {
+            struct sample_field *f = &ds->spec.field[i], kept = *f;
+
+            for (size_t at = 0; at < 40 * sample_stored_bytes(f); at++) {
+                sets[k]->at[i][at] ^= 1;
+                assert_false(hash_equal(print_of_set(ds), right));
+                sets[k]->at[i][at] ^= 1;
+            }
+            f->name = "other";
+            assert_false(hash_equal(print_of_set(ds), right));
+            *f = kept;
+            f->n_classes++;
+            assert_false(hash_equal(print_of_set(ds), right));
+            *f = kept;
+        }
+        assert_true(hash_equal(print_of_set(ds), right));
+        dataset_close(ds);
+    }
+}
+
+/* Of a set that is larger than what is hashed, the first and the last sample count. */
+static void fingerprints_see_both_ends(void **state)
+{
+    struct memory_set *m = image_set(20000);
+    const struct hash128 right = print_of_set(&m->base);
+    const size_t last = 20000 * sample_stored_bytes(&m->base.spec.field[0]) - 1;
+
+    (void)state;
+    m->at[0][0] ^= 1;
+    assert_false(hash_equal(print_of_set(&m->base), right));
+    m->at[0][0] ^= 1;
+    m->at[0][last] ^= 1;
+    assert_false(hash_equal(print_of_set(&m->base), right));
+    dataset_close(&m->base);
+}
+
+/* Fields are gathered in their own types, those not asked for are left out. */
+static void every_kind_of_field_is_gathered(void **state)
+{
+    struct memory_set *sets[] = {regression_set(9), token_set(9), image_set(9)};
+    const int64_t index[] = {8, 0, 3, 3, 7};
+    struct err err;
+
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(sets); k++) {
+        const int n = sets[k]->base.spec.n_fields;
+        void *to[SAMPLE_MAX_FIELDS] = {NULL}, *one[SAMPLE_MAX_FIELDS] = {NULL};
+
+        assert_int_equal(dataset_alloc(&sets[k]->base, 5, to, "samples", &err), 0);
+        assert_int_equal(dataset_gather(&sets[k]->base, index, 5, to, &err), 0);
+        for (int i = 0; i < n; i++)
+            memory_set_check(sets[k], i, to[i], index, 5);
+        one[n - 1] = to[n - 1];
+        assert_int_equal(dataset_gather(&sets[k]->base, index + 1, 4, one, &err), 0);
+        memory_set_check(sets[k], n - 1, to[n - 1], index + 1, 4);
+        memory_set_check(sets[k], 0, to[0], index, 5);
+        free(to[0]);
+        dataset_close(&sets[k]->base);
+    }
 }
 
 /* ---- the folder of an mnist reader ---- */
@@ -424,6 +507,9 @@ int main(void)
         cmocka_unit_test(fingerprints_tell_apart),
         cmocka_unit_test(fingerprints_see_labels),
         cmocka_unit_test(one_sample_is_enough),
+        cmocka_unit_test(fingerprints_see_every_field),
+        cmocka_unit_test(fingerprints_see_both_ends),
+        cmocka_unit_test(every_kind_of_field_is_gathered),
         cmocka_unit_test(failed_allocations_are_errors),
         cmocka_unit_test(no_validation_is_not_an_error),
         cmocka_unit_test(values_are_divided_exactly),

@@ -93,8 +93,8 @@ static void sizes_are_as_documented(void **state)
     (void)state;
     assert_int_equal(train->n_samples, 20000);
     assert_int_equal(validation->n_samples, 4000);
-    assert_int_equal(train->n_classes, 10);
-    assert_true(shape_equal(&train->sample, &SHAPE(28, 28, 1)));
+    assert_int_equal(train->spec.field[1].n_classes, 10);
+    assert_true(shape_equal(&train->spec.field[0].shape, &SHAPE(28, 28, 1)));
     dataset_close(train);
     dataset_close(validation);
 }
@@ -111,7 +111,7 @@ static void gathered_is_what_is_drawn(void **state)
         for (int64_t i = 0; i < 50; i++) {
             int32_t y;
 
-            assert_int_equal(dataset_gather(ds, &i, 1, x, &y, &err), 0);
+            assert_int_equal(dataset_gather(ds, &i, 1, (void *[]){x, &y}, &err), 0);
             assert_int_equal(digits_draw(1, DATASET_VALIDATION, i, pixels), y);
             for (int j = 0; j < DIGITS_BYTES; j++)
                 assert_true(x[j] == (float)pixels[j] / 255.0f);
@@ -138,7 +138,7 @@ static void *read_all(void *arg)
     int32_t y;
 
     for (int64_t i = 0; i < SHARED; i++) {
-        dataset_gather(r->ds, &i, 1, x, &y, &err);
+        dataset_gather(r->ds, &i, 1, (void *[]){x, &y}, &err);
         hasher_add(h, x, sizeof x);
     }
     r->hash = hasher_end(h);

@@ -1,3 +1,4 @@
+/* The loader, over a data set that can fail and be made to wait; then samples of many fields. */
 #include "../test.h"
 
 #include <pthread.h>
@@ -5,46 +6,51 @@
 
 #include "base/alloc.h"
 #include "data/loader.h"
+#include "memory_set.h"
 
 /* ---- a data set of which sample i is the number i, which can fail, and be made to wait ---- */
 
 struct fake {
     struct dataset base;
     int64_t fail_at;        /* sample that cannot be read, -1: none */
-    sem_t *started, *go_on; /* not NULL: tell that a gather began; wait before going on */
+    sem_t *started, *go_on; /* not NULL: tell that a row was asked for; wait before giving it */
 };
 
-static int fake_gather(const struct dataset *ds, const int64_t *index, int64_t n, float *x,
-                       int32_t *y, struct err *err)
+static int fake_row(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
+                    struct err *err)
 {
     const struct fake *f = container_of(ds, struct fake, base);
+    const float x[2] = {(float)i, -(float)i};
 
-    if (f->started)
+    if (f->started && field == 0)
         sem_post(f->started);
-    if (f->go_on)
-        while (sem_wait(f->go_on) != 0)
-            ;
-    for (int64_t i = 0; i < n; i++) {
-        if (index[i] == f->fail_at)
-            return err_set(err, ERR_IO, "sample %lld cannot be read", (long long)index[i]);
-        x[2 * i] = (float)index[i];
-        x[2 * i + 1] = -(float)index[i];
-        y[i] = (int32_t)(index[i] % 7);
-    }
+    while (f->go_on && field == 0 && sem_wait(f->go_on) != 0)
+        ;
+    if (i == f->fail_at)
+        return err_set(err, ERR_IO, "sample %lld cannot be read", (long long)i);
+    if (field == 0)
+        memcpy(room, x, sizeof x);
+    else
+        *(uint8_t *)room = (uint8_t)(i % 7);
+    *row = room;
     return 0;
 }
 
 static void fake_close(struct dataset *ds) { (void)ds; }
 
-static const struct dataset_ops fake_ops = {
-    .name = "fake", .gather = fake_gather, .close = fake_close};
+static const struct dataset_ops fake_ops = {.name = "fake", .row = fake_row, .close = fake_close};
 
 enum { N = 103, SEED = 5 };
 
-#define FAKE                                                                                  \
-    {                                                                                         \
-        .base = {.ops = &fake_ops, .n_samples = N, .sample = SHAPE(1, 2, 1), .n_classes = 7}, \
-        .fail_at = -1                                                                         \
+#define FAKE                                                                                       \
+    {                                                                                              \
+        .base = {.ops = &fake_ops,                                                                 \
+                 .n_samples = N,                                                                   \
+                 .room_bytes = 2 * sizeof(float),                                                  \
+                 .spec = {2,                                                                       \
+                          {{"x", SAMPLE_INPUT, DTYPE_F32, {1, {2}}, 0, DTYPE_F32, SAMPLE_AS_IS},   \
+                           {"y", SAMPLE_CLASS, DTYPE_I32, {0, {0}}, 7, DTYPE_U8, SAMPLE_AS_IS}}}}, \
+        .fail_at = -1                                                                              \
     }
 
 static struct loader *new_loader(const struct fake *f, int64_t max_batch, int n_slots)
@@ -89,10 +95,13 @@ static void expect_end(struct loader *l)
 
 static void check_values(const struct batch *b)
 {
+    const float *x = b->field[0];
+    const int32_t *y = b->field[1];
+
     for (int64_t i = 0; i < b->n; i++) {
-        assert_true(b->x[2 * i] == (float)b->index[i]);
-        assert_true(b->x[2 * i + 1] == -(float)b->index[i]);
-        assert_int_equal(b->y[i], b->index[i] % 7);
+        assert_true(x[2 * i] == (float)b->index[i]);
+        assert_true(x[2 * i + 1] == -(float)b->index[i]);
+        assert_int_equal(y[i], b->index[i] % 7);
     }
 }
 
@@ -203,7 +212,7 @@ static void held_batches_stay(void **state)
             held[i] = next_ok(l);
         for (int i = 0; i < 3; i++) {
             check_batch(held[i], &s, step + i, 1, 0, 1, 0);
-            assert_int_equal((uintptr_t)held[i]->x % 64, 0);
+            assert_int_equal((uintptr_t)held[i]->field[0] % 64, 0);
         }
         for (int i = 0; i < 3; i++)
             loader_release(l);
@@ -284,7 +293,7 @@ static void *let_go_main(void *arg)
     struct held *h = arg;
 
     sem_wait(&h->started);
-    for (int i = 0; i < 60; i++)
+    for (int i = 0; i < 1000; i++)
         sem_post(&h->go_on);
     return NULL;
 }
@@ -429,6 +438,34 @@ static void no_memory_is_an_error(void **state)
     loader_free(l);
 }
 
+/* Two rows of numbers and a target of numbers; tokens with a class at each position: each field is
+ * there, in the type of its spec, of the sample that the index says. */
+static void batches_have_every_field(void **state)
+{
+    struct memory_set *sets[] = {regression_set(N), token_set(N)};
+    const struct sampler s = {.n_samples = N, .global_batch = 8, .seed = SEED};
+    struct err err;
+
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(sets); k++) {
+        const struct loader_options o = {.dataset = &sets[k]->base, .max_batch = 2};
+        const struct batch *b;
+        struct loader *l;
+
+        assert_int_equal(loader_new(&l, &o, &err), 0);
+        start_ok(l, &s, 1, 1, 0, 0, 26); /* twice over the set */
+        while (loader_next(l, &b, &err) == 0) {
+            for (int i = 0; i < sets[k]->base.spec.n_fields; i++) {
+                assert_int_equal((uintptr_t)b->field[i] % SAMPLE_ALIGN, 0);
+                memory_set_check(sets[k], i, b->field[i], b->index, b->n);
+            }
+            loader_release(l);
+        }
+        loader_free(l);
+        dataset_close(&sets[k]->base);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -443,6 +480,7 @@ int main(void)
         cmocka_unit_test(restarts_race_with_filling),
         cmocka_unit_test(impossible_work_is_refused),
         cmocka_unit_test(no_memory_is_an_error),
+        cmocka_unit_test(batches_have_every_field),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,7 +49,7 @@ static void check_labels(const struct dataset *ds, const struct set_case *c)
     for (int64_t i = 0; i < ds->n_samples; i++) {
         int32_t y;
 
-        assert_int_equal(dataset_gather(ds, &i, 1, NULL, &y, &err), 0);
+        assert_int_equal(dataset_gather(ds, &i, 1, (void *[]){NULL, &y}, &err), 0);
         if (i < 8)
             assert_int_equal(y, c->first[i]);
         histogram[y]++;
@@ -69,7 +69,7 @@ static double mean_pixel(const struct dataset *ds)
     for (int64_t at = 0; at < ds->n_samples; at += BATCH) {
         for (int i = 0; i < BATCH; i++)
             index[i] = at + i;
-        assert_int_equal(dataset_gather(ds, index, BATCH, x, y, &err), 0);
+        assert_int_equal(dataset_gather(ds, index, BATCH, (void *[]){x, y}, &err), 0);
         for (int i = 0; i < BATCH * 784; i++)
             sum += x[i];
     }
@@ -87,8 +87,8 @@ static void sets_are_complete(void **state)
 
         print_message("opened in %.3f s\n", clock_since_s(start));
         assert_int_equal(ds->n_samples, c->n);
-        assert_int_equal(ds->n_classes, 10);
-        assert_true(shape_equal(&ds->sample, &SHAPE(28, 28, 1)));
+        assert_int_equal(ds->spec.field[1].n_classes, 10);
+        assert_true(shape_equal(&ds->spec.field[0].shape, &SHAPE(28, 28, 1)));
         check_labels(ds, c);
         mean = mean_pixel(ds);
         assert_true(mean > c->mean - 5e-5 && mean < c->mean + 5e-5);

@@ -8,7 +8,7 @@
 #include "tensor/half.h"
 #include "train/programs.h"
 
-static const struct model_input input = {{28, 28, 1}, GOLDEN_CLASSES};
+static const struct sample_spec input = SAMPLE_IMAGES(28, 28, 1, GOLDEN_CLASSES);
 
 static void must(int rc, const struct err *err)
 {

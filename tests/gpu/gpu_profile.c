@@ -63,7 +63,7 @@ static struct job *make_job(const char *precision)
 
 static struct graph *make_graph(const struct rig *r, int64_t batch)
 {
-    static const struct model_input mnist = {{28, 28, 1}, 10};
+    static const struct sample_spec mnist = SAMPLE_IMAGES(28, 28, 1, 10);
     struct graph *g;
 
     must(model_build(&r->job->model, &mnist, batch, 1, 0, &g, &err));

@@ -91,13 +91,13 @@ static int gather_all(const struct dataset *ds, struct samples *s, struct err *e
     int rc;
 
     s->n = ds->n_samples;
-    s->each = shape_elements(&ds->sample);
+    s->each = shape_elements(&ds->spec.field[0].shape);
     s->x = xcalloc((size_t)(s->n * s->each), sizeof *s->x);
     s->y = xcalloc((size_t)s->n, sizeof *s->y);
     index = xcalloc((size_t)s->n, sizeof *index);
     for (int64_t i = 0; i < s->n; i++)
         index[i] = i;
-    rc = dataset_gather(ds, index, s->n, s->x, s->y, err);
+    rc = dataset_gather(ds, index, s->n, (void *[]){s->x, s->y}, err);
     free(index);
     return rc;
 }
@@ -125,14 +125,14 @@ static int evaluate(struct trainer *t, const struct samples *s, int64_t first, i
     memcpy(program_input(p, 1), s->y + first, sizeof *s->y * (size_t)n);
     for (int i = 0; i < program_n_stages(p) && rc == 0; i++)
         rc = program_run_stage(p, i, err);
-    memcpy(logits, program_logits(p), sizeof *logits * (size_t)(n * t->input.n_classes));
+    memcpy(logits, program_logits(p), sizeof *logits * (size_t)(n * t->spec->field[1].n_classes));
     return rc;
 }
 
 static int write_logits(struct trainer *t, const struct samples *s, const char *folder,
                         struct err *err)
 {
-    int64_t batch = programs_validation_batch(t->programs), classes = t->input.n_classes;
+    int64_t batch = programs_validation_batch(t->programs), classes = t->spec->field[1].n_classes;
     float *logits = xcalloc((size_t)(s->n * classes), sizeof *logits);
     int rc = 0;
 
@@ -164,9 +164,9 @@ static int run(struct trainer *t, const char *folder, struct err *err)
     if (rc == 0)
         printf("{\"train\": %lld, \"validation\": %lld, \"image\": [%lld, %lld, %lld], "
                "\"classes\": %lld}\n",
-               (long long)train.n, (long long)valid.n, (long long)t->input.image[0],
-               (long long)t->input.image[1], (long long)t->input.image[2],
-               (long long)t->input.n_classes);
+               (long long)train.n, (long long)valid.n, (long long)t->spec->field[0].shape.dim[0],
+               (long long)t->spec->field[0].shape.dim[1], (long long)t->spec->field[0].shape.dim[2],
+               (long long)t->spec->field[1].n_classes);
     free(train.x);
     free(train.y);
     free(valid.x);

@@ -5,7 +5,7 @@
 #include "model/mlp.h"
 #include "op/op.h"
 
-static const struct model_input mnist = {{28, 28, 1}, 10};
+static const struct sample_spec mnist = SAMPLE_IMAGES(28, 28, 1, 10);
 
 /* "conv1.weight[20,1,3,3] conv1.bias[20] ..." of all values with this role, in order. */
 static void list(const struct graph *g, enum value_role role, struct buf *out)
@@ -135,7 +135,9 @@ static void samples_that_do_not_fit(void **state)
         int64_t image[3];
         const char *text;
     } cases[] = {
-        {&arch_lenet, {2, 9, 1}, "model lenet for samples of 2x9x1: conv1 (conv2d): filter"},
+        {&arch_lenet,
+         {2, 9, 1},
+         "model lenet for samples of x [2,9,1], labels of 10 classes: conv1 (conv2d): filter"},
         {&arch_lenet,
          {8, 28, 1},
          "conv2 (conv2d): filter [50,20,5,5] is larger than the padded "
@@ -148,9 +150,9 @@ static void samples_that_do_not_fit(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const struct model_options o = {.kind = cases[i].arch};
-        struct model_input in = {.n_classes = 10};
+        const int64_t *image = cases[i].image;
+        struct sample_spec in = SAMPLE_IMAGES(image[0], image[1], image[2], 10);
 
-        memcpy(in.image, cases[i].image, sizeof in.image);
         assert_int_equal(model_build(&o, &in, 4, 1, 0, &g, &err), ERR_CONFIG);
         if (!strstr(err.msg, cases[i].text))
             fail_msg("\"%s\" does not hold \"%s\"", err.msg, cases[i].text);

@@ -9,7 +9,7 @@
 #include "ref_backend.h"
 #include "tensor/half.h"
 
-const struct model_input rig_mnist = {{28, 28, 1}, 10};
+const struct sample_spec rig_mnist = SAMPLE_IMAGES(28, 28, 1, 10);
 
 struct err rig_err;
 
@@ -46,7 +46,7 @@ struct model_options rig_options(const struct rig_model *model)
     return o;
 }
 
-struct graph *rig_graph(const struct rig_model *model, const struct model_input *in, int64_t batch,
+struct graph *rig_graph(const struct rig_model *model, const struct sample_spec *in, int64_t batch,
                         int training, int sync)
 {
     const struct model_options o = rig_options(model);

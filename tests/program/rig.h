@@ -33,10 +33,10 @@ struct rig_model {
 /* With defaults: no hidden layers, relu, cross-entropy. */
 struct rig_model rig_model(const struct model_arch *arch);
 struct model_options rig_options(const struct rig_model *model); /* points into *model */
-extern const struct model_input rig_mnist;                       /* 28x28x1, 10 classes */
+extern const struct sample_spec rig_mnist;                       /* 28x28x1, 10 classes */
 
 /* Differentiated if training. */
-struct graph *rig_graph(const struct rig_model *model, const struct model_input *in, int64_t batch,
+struct graph *rig_graph(const struct rig_model *model, const struct sample_spec *in, int64_t batch,
                         int training, int sync);
 
 /* Takes g.  layout NULL: made of g.  fusions: as ref_open. */

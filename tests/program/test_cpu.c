@@ -59,7 +59,7 @@ static void compare(struct rig *cpu, struct rig *ref, const char *model)
     }
 }
 
-static void check(const struct rig_model *model, const struct model_input *in, int64_t batch,
+static void check(const struct rig_model *model, const struct sample_spec *in, int64_t batch,
                   int training, const char *what)
 {
     struct rig cpu, ref, layout;
@@ -82,7 +82,8 @@ static void check(const struct rig_model *model, const struct model_input *in, i
 
 static void models(void **state)
 {
-    static const struct model_input small = {{14, 14, 1}, 5}, colour = {{5, 3, 2}, 4};
+    static const struct sample_spec small = SAMPLE_IMAGES(14, 14, 1, 5),
+                                    colour = SAMPLE_IMAGES(5, 3, 2, 4);
     static const int64_t batches[] = {0, 1, 6};
     struct rig_model lenet = rig_model(&arch_lenet), lenet5 = rig_model(&arch_lenet5), mlp;
 

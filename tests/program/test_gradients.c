@@ -310,7 +310,7 @@ static void every_operator(void **state)
 
 /* --- whole models --- */
 
-static void check_model(const struct rig_model *model, const struct model_input *in, int64_t batch,
+static void check_model(const struct rig_model *model, const struct sample_spec *in, int64_t batch,
                         unsigned fusions, const char *what)
 {
     struct rig r;
@@ -324,7 +324,8 @@ static void check_model(const struct rig_model *model, const struct model_input 
 
 static void whole_models(void **state)
 {
-    static const struct model_input small = {{14, 14, 1}, 5}, colour = {{4, 3, 2}, 4};
+    static const struct sample_spec small = SAMPLE_IMAGES(14, 14, 1, 5),
+                                    colour = SAMPLE_IMAGES(4, 3, 2, 4);
     struct rig_model model = rig_model(&arch_mlp);
 
     (void)state;

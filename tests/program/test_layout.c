@@ -7,7 +7,7 @@
 #include "op/control.h"
 #include "rig.h"
 
-static struct layout *layout_of(const struct rig_model *model, const struct model_input *in,
+static struct layout *layout_of(const struct rig_model *model, const struct sample_spec *in,
                                 int64_t batch, int sync, size_t bucket_bytes)
 {
     struct graph *g = rig_graph(model, in, batch, 1, sync);

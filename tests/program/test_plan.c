@@ -174,7 +174,7 @@ static void check_pair(struct graph *unfused, struct graph *fused, struct layout
     rig_close(&b);
 }
 
-static void check_job(const struct rig_model *model, const struct model_input *in, const char *what)
+static void check_job(const struct rig_model *model, const struct sample_spec *in, const char *what)
 {
     static const int64_t batches[] = {1, 3, 4};
 
@@ -193,7 +193,8 @@ static void check_job(const struct rig_model *model, const struct model_input *i
 
 static void models(void **state)
 {
-    static const struct model_input small = {{14, 14, 1}, 5}, colour = {{5, 3, 2}, 4};
+    static const struct sample_spec small = SAMPLE_IMAGES(14, 14, 1, 5),
+                                    colour = SAMPLE_IMAGES(5, 3, 2, 4);
     struct rig_model model = rig_model(&arch_lenet);
 
     (void)state;

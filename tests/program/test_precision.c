@@ -13,7 +13,7 @@
 static const struct program_precision bf16 = {DTYPE_BF16, DTYPE_F32},
                                       all_bf16 = {DTYPE_BF16, DTYPE_BF16},
                                       f16 = {DTYPE_F16, DTYPE_F32};
-static const struct model_input image = {{14, 14, 1}, 5};
+static const struct sample_spec image = SAMPLE_IMAGES(14, 14, 1, 5);
 
 static struct err err;
 

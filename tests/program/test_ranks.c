@@ -8,7 +8,7 @@
 #include "ref_backend.h"
 #include "rig.h"
 
-static const struct model_input colour = {{4, 3, 2}, 4};
+static const struct sample_spec colour = SAMPLE_IMAGES(4, 3, 2, 4);
 
 static struct rig_model big_mlp(void)
 {
@@ -57,7 +57,7 @@ static void compare(struct rig *const *part, int n, struct rig *whole)
     free(total);
 }
 
-static void check_split(const struct rig_model *model, const struct model_input *in,
+static void check_split(const struct rig_model *model, const struct sample_spec *in,
                         unsigned fusions, const int64_t *share, int n)
 {
     struct rig whole, rig[8], *part[8];
@@ -92,7 +92,7 @@ static void shares_add_up(void **state)
         int n;
         int64_t share[4];
     } splits[] = {{2, {4, 4}}, {3, {3, 3, 2}}, {4, {1, 1, 1, 5}}, {2, {6, 0}}, {4, {0, 2, 0, 1}}};
-    static const struct model_input small = {{14, 14, 1}, 5};
+    static const struct sample_spec small = SAMPLE_IMAGES(14, 14, 1, 5);
     struct rig_model lenet = rig_model(&arch_lenet), mlp = big_mlp();
 
     (void)state;
@@ -182,7 +182,7 @@ static void control_goes_alone(void **state)
 static void buckets_are_ready(void **state)
 {
     struct rig_model model = rig_model(&arch_lenet);
-    static const struct model_input small = {{14, 14, 1}, 5};
+    static const struct sample_spec small = SAMPLE_IMAGES(14, 14, 1, 5);
     struct rig r;
     struct err err;
     int n = 0;

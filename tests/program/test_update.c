@@ -159,7 +159,7 @@ static void bad_steps_are_not_applied(void **state)
 
 /* --- non-finite numbers --- */
 
-static const struct model_input small = {{14, 14, 1}, 5};
+static const struct sample_spec small = SAMPLE_IMAGES(14, 14, 1, 5);
 
 static void open_lenet(struct rig *r, unsigned fusions)
 {

@@ -1,0 +1,82 @@
+/* sample - what one sample of a data set is made of: named fields, each with a type and a shape.
+ *
+ * A data set states its spec; the loader, the feed, the graph's inputs and the loss follow it.
+ * Fields are known by their number, which is also that of the graph's input.  Of the fields one is
+ * the target; all others are what the model reads.
+ *
+ *     images       x F32 [H,W,C]                labels: a class
+ *     tokens       tokens I32 [T]               targets: a class at each of T positions
+ *     regression   a F32 [3], b F32 [4] ...     y: real numbers [2]
+ *
+ * Threads: any; specs are constant once made. */
+#ifndef TENSOR_SAMPLE_H
+#define TENSOR_SAMPLE_H
+
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+enum { SAMPLE_MAX_FIELDS = 8, SAMPLE_ALIGN = 64 };
+
+enum sample_role {
+    SAMPLE_INPUT, /* read by the model */
+    SAMPLE_CLASS, /* the target: of shape [] one class for the sample, else one for each position */
+    SAMPLE_REAL,  /* the target: real numbers */
+};
+
+/* How the numbers that a reader stores become those that programs read. */
+enum sample_scale {
+    SAMPLE_AS_IS, /* the same numbers, in the field's dtype */
+    SAMPLE_UNIT,  /* bytes: v / 255, correctly rounded */
+};
+
+struct sample_field {
+    const char *name; /* "x"; not copied */
+    enum sample_role role;
+    enum dtype dtype;   /* in the memory of programs: DTYPE_F32, DTYPE_I32 */
+    struct shape shape; /* of one sample, each extent >= 1; []: one number */
+    int64_t n_classes;  /* DTYPE_I32: values are 0 .. n_classes-1 (a token: the vocabulary) */
+    enum dtype stored;  /* by the reader: DTYPE_U8, or the same as dtype */
+    enum sample_scale scale;
+};
+
+struct sample_spec {
+    int n_fields;
+    struct sample_field field[SAMPLE_MAX_FIELDS];
+};
+
+/* An initializer: x [height,width,channels] from bytes in [0,1], and labels, stored as bytes. */
+#define SAMPLE_IMAGES(height, width, channels, classes)                                         \
+    {                                                                                           \
+        2,                                                                                      \
+        {                                                                                       \
+            {"x", SAMPLE_INPUT, DTYPE_F32,  {3, {height, width, channels}},                     \
+             0,   DTYPE_U8,     SAMPLE_UNIT},                                                   \
+                {"labels", SAMPLE_CLASS, DTYPE_I32, {0, {0}}, classes, DTYPE_U8, SAMPLE_AS_IS}, \
+        }                                                                                       \
+    }
+
+/* Bytes of one sample's field: in the memory of programs, and as the reader stores it. */
+size_t sample_field_bytes(const struct sample_field *f);
+size_t sample_stored_bytes(const struct sample_field *f);
+
+/* Shape of `n` samples' field. */
+struct shape sample_batch_shape(const struct sample_field *f, int64_t n);
+
+/* Where n samples' fields lie in one piece of memory at `at`, each aligned to SAMPLE_ALIGN if `at`
+ * is: into field[n_fields].  Returns the bytes that all need; at NULL: nothing else. */
+size_t sample_place(const struct sample_spec *s, int64_t n, void *at, void **field);
+
+/* The number of the target field; asserts that there is exactly one. */
+int sample_target(const struct sample_spec *s);
+
+/* Predictions that the loss of one sample is made of: positions with a class, else 1. */
+int64_t sample_n_predictions(const struct sample_spec *s);
+
+int sample_equal(const struct sample_spec *a, const struct sample_spec *b);
+
+/* Append "x [28,28,1], labels of 10 classes". */
+struct buf;
+void sample_print(const struct sample_spec *s, struct buf *out);
+void sample_field_print(const struct sample_field *f, struct buf *out);
+
+#endif
