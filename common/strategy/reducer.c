@@ -2,6 +2,7 @@
 #include "strategy/reducer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
@@ -21,12 +22,14 @@ int reducer_new(const struct reducer_options *o, struct reducer **out, struct er
                                   .n_buckets = o->layout->n_buckets,
                                   .is_device = backend_is_device(o->backend),
                                   .hooks = o->hooks.exchange};
-    struct strategy_site site = {.backend = o->backend, .layout = o->layout, .grad = o->grad};
+    struct strategy_site site = {
+        .backend = o->backend, .layout = o->layout, .grad = o->grad, .param = o->param};
     struct reducer *r = xcalloc(1, sizeof *r);
 
     ASSERT(o->strategy->new && o->strategy->bucket_ready && o->strategy->before_update &&
            o->strategy->free);
     r->o = *o;
+    memcpy(site.slot, o->slot, sizeof site.slot);
     site.exchange = r->exchange = exchange_new(&eo);
     if (o->strategy->new (&site, &r->strategy, err) < 0) {
         reducer_free(r);

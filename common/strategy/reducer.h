@@ -30,7 +30,9 @@ struct reducer_options {
     const struct strategy_ops *strategy;
     struct backend *backend; /* borrowed, as is all that follows */
     const struct layout *layout;
-    void *grad;     /* as strategy_site.grad */
+    void *grad; /* as in strategy_site, as are the next two */
+    float *param;
+    void *slot[STRATEGY_MAX_SLOTS];
     float *control; /* [CONTROL_LEN]: the control vector in it */
     int64_t *waits; /* [2]: of backend_stopwatch: time that a device waits for collectives */
     struct ring *ring;

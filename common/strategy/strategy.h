@@ -23,16 +23,20 @@
 #define STRATEGY_STRATEGY_H
 
 #include "backend/backend.h"
+#include "optim/slot.h"
 #include "program/layout.h"
 
 struct exchange;
-struct slot_def;
+
+enum { STRATEGY_MAX_SLOTS = 4 };
 
 /* What a strategy works on, borrowed as long as it lives. */
 struct strategy_site {
     struct backend *backend;
     const struct layout *layout;
     void *grad; /* of layout->grad_dtype: bucket b lies layout->bucket[b].at bytes from its start */
+    float *param;                   /* [layout->n_total] */
+    void *slot[STRATEGY_MAX_SLOTS]; /* memory of the strategy's own slots, in their order */
     struct exchange *exchange;
 };
 
@@ -66,7 +70,7 @@ struct strategy_ops {
     const char *name; /* "allreduce" */
     const char *help; /* one line */
     struct strategy_promises promises;
-    const struct slot_def *slot; /* [n_slots]: memory of its own that training changes */
+    const struct slot_def *const *slot; /* [n_slots]: what it keeps from step to step */
     int n_slots;
 
     int (*new)(const struct strategy_site *site, struct strategy **out, struct err *err);

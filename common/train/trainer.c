@@ -209,6 +209,24 @@ static void warn(void *arg, const char *text)
     t->hooks.report(t->hooks.arg, r);
 }
 
+static const struct strategy_ops *strategy_of(const struct trainer *t)
+{
+    return t->o.strategy ? t->o.strategy : strategy_find("allreduce");
+}
+
+/* The state's rows: of every job, the optimizer's, and the strategy's. */
+static int make_slots(struct trainer *t, struct err *err)
+{
+    const struct slot_def *slot[OPTIMIZER_MAX_SLOTS + STRATEGY_MAX_SLOTS];
+    const struct strategy_ops *s = strategy_of(t);
+    int n = optimizer_slots(&t->job->optimizer, slot);
+
+    ASSERT(s->n_slots <= STRATEGY_MAX_SLOTS);
+    for (int i = 0; i < s->n_slots; i++)
+        slot[n++] = s->slot[i];
+    return state_new(t->backend, t->layout, slot, n, &t->state, err);
+}
+
 static int make_memory(struct trainer *t, struct err *err)
 {
     const struct job_train *train = &t->job->train;
@@ -218,7 +236,6 @@ static int make_memory(struct trainer *t, struct err *err)
                                            .keep_plans = train->plan_cache,
                                            .warn = warn,
                                            .warn_arg = t};
-    const struct slot_def *slot[OPTIMIZER_MAX_SLOTS];
     int rc = t->o.plugin ? t->o.plugin->open(t->o.gpu, &t->backend, err)
                          : backend_open_cpu(n_threads(t, 1), &t->backend, err);
 
@@ -227,8 +244,7 @@ static int make_memory(struct trainer *t, struct err *err)
     if (rc == 0 && t->o.plugin && t->o.plugin->configure)
         t->o.plugin->configure(t->backend, &choices);
     if (rc == 0)
-        rc = state_new(t->backend, t->layout, slot, optimizer_slots(&t->job->optimizer, slot),
-                       &t->state, err);
+        rc = make_slots(t, err);
     if (rc == 0)
         rc = buffers_new(t->backend, shared_memory(t), t->state, t->job->train.accumulate > 1,
                          &t->buffers, err);
@@ -242,16 +258,19 @@ static int make_memory(struct trainer *t, struct err *err)
 static int make_reducer(struct trainer *t, struct err *err)
 {
     struct reducer_options o = {
-        .strategy = t->o.strategy ? t->o.strategy : strategy_find("allreduce"),
+        .strategy = strategy_of(t),
         .backend = t->backend,
         .layout = t->layout,
         .grad = t->buffers->grad,
+        .param = state_data(t->state, &slot_parameters),
         .control = t->buffers->control,
         .waits = t->buffers->numbers->waits,
         .ring = t->ring,
         .hooks = {.exchange = {.arg = t, .at = step_at, .is_left_out = skip_if_due},
                   .spoil = flip_if_due}};
 
+    for (int i = 0; i < o.strategy->n_slots; i++)
+        o.slot[i] = state_data(t->state, o.strategy->slot[i]);
     return reducer_new(&o, &t->reducer, err);
 }
 

@@ -22,6 +22,7 @@ struct job_run {
 struct rank_run {
     struct job_run *job;
     int rank;
+    struct faults *faults;
     struct trainer *trainer;
     struct coll *coll;
     int n_reports;
@@ -43,6 +44,12 @@ static void take_report(void *arg, struct report *r)
         pthread_mutex_lock(&k->job->lock);
         strncat(out->warning, r->warning.text, sizeof out->warning - strlen(out->warning) - 1);
         pthread_mutex_unlock(&k->job->lock);
+    }
+    if (r->kind == REPORT_INJECT) {
+        pthread_mutex_lock(&k->job->lock);
+        strncat(out->injected, r->inject.text, sizeof out->injected - strlen(out->injected) - 1);
+        pthread_mutex_unlock(&k->job->lock);
+        faults_announced(k->faults);
     }
     if (r->kind == REPORT_CHECKPOINT && r->checkpoint.path) {
         pthread_mutex_lock(&k->job->lock);
@@ -220,6 +227,7 @@ static void *rank_main(void *arg)
     const struct run_plan *p = k->job->plan;
     struct run_result *out = k->job->result;
     struct trainer_options o = {.plugin = p->plugin,
+                                .strategy = p->strategy,
                                 .keep_bytes = p->keep_bytes,
                                 .n_threads = 1,
                                 .run_dir = k->rank == 0 ? p->run_dir : NULL};
@@ -227,6 +235,10 @@ static void *rank_main(void *arg)
     struct err *err = &out->err[k->rank];
     int rc;
 
+    if (p->inject) {
+        k->faults = o.faults = faults_new(take_report, k);
+        faults_take(k->faults, p->inject, k->rank);
+    }
     k->trainer = trainer_new(&o, &hooks);
     rc = open_and_form(k, err);
     if (rc == 0) {
@@ -242,6 +254,7 @@ static void *rank_main(void *arg)
     out->step[k->rank] = trainer_step(k->trainer);
     coll_free(k->coll);
     trainer_free(k->trainer);
+    faults_free(k->faults);
     return NULL;
 }
 

@@ -16,7 +16,9 @@ struct run_plan {
     int64_t stop_at;             /* the last rank asks to stop while it computes this step; 0: no */
     struct coll_fault fault;     /* on the last rank */
     const struct plugin *plugin; /* whose GPU 0 computes; NULL: the CPU */
-    int64_t keep_bytes;          /* as trainer_options */
+    const struct strategy_ops *strategy; /* NULL: the all-reduce */
+    const char *inject;                  /* faults on purpose (inject/inject.h); NULL: none */
+    int64_t keep_bytes;                  /* as trainer_options */
     /* On rank 0, as a step begins; NULL: not. */
     void (*on_step)(void *arg, struct trainer *t, int64_t step);
     void *arg;
@@ -45,6 +47,7 @@ struct run_result {     /* of rank 0, except where said */
         int64_t wall_ns, busy_ns;           /* ... in sum */
     } ring[MOST_RANKS];
     char warning[2048];        /* all warnings, one after another */
+    char injected[512];        /* what the faults that happened say of themselves, of all ranks */
     int64_t saved[MOST_STEPS]; /* steps of the checkpoints written beside training, in order */
     int n_saved;
 };

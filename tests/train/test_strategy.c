@@ -1,0 +1,357 @@
+/* A second strategy, quite unlike the all-reduce, through the same interface: the engine does what
+ * it does around any strategy, and relies on what the strategy promises, and on no more.
+ *
+ * "averaging" is local SGD: each rank updates its own parameters by its own samples, and every
+ * `every` steps all ranks take the mean of their parameters.  With every = 1 and plain SGD it is
+ * the all-reduce's training, to rounding, because an update is linear in its gradient. */
+#include "../test.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "op/control.h"
+#include "ranks.h"
+#include "strategy/exchange.h"
+#include "strategy/strategy.h"
+#include "train/trainer_impl.h"
+
+#define DATA "data: {format: digits, samples: 480, validation_samples: 40}\n"
+#define MLP  "model: {arch: mlp, hidden: [24]}\n" DATA
+#define JOB  MLP "train: {global_batch: 48}\noptimizer: {lr: 0.1}\n"
+
+enum { N_STEPS = 10, N_RANKS = 3 };
+
+/* ---- averaging ---- */
+
+struct averaging {
+    struct strategy base; /* first */
+    int every;
+    int64_t *n_steps; /* [1]: the slot */
+};
+
+static const struct slot_def step_count = {.name = "steps between exchanges",
+                                           .suffix = "n_steps",
+                                           .scope = SLOT_PER_JOB,
+                                           .length = 1,
+                                           .dtype = DTYPE_I64,
+                                           .placement = SLOT_OWN};
+static const struct slot_def *const slots[] = {&step_count};
+
+static int new_averaging(const struct strategy_site *site, int every, struct strategy **out)
+{
+    struct averaging *a = xcalloc(1, sizeof *a);
+
+    a->base.at = *site;
+    a->every = every;
+    a->n_steps = site->slot[0];
+    *out = &a->base;
+    return 0;
+}
+
+static int new_each(const struct strategy_site *site, struct strategy **out, struct err *err)
+{
+    (void)err;
+    return new_averaging(site, 1, out);
+}
+
+static int new_seldom(const struct strategy_site *site, struct strategy **out, struct err *err)
+{
+    (void)err;
+    return new_averaging(site, 4, out);
+}
+
+static struct averaging *of(struct strategy *s) { return (struct averaging *)s; }
+
+static const struct bucket *last_bucket(const struct strategy *s)
+{
+    return &s->at.layout->bucket[s->at.layout->n_buckets - 1];
+}
+
+/* Of the last bucket the control vector alone is summed.  The rest stays this rank's own, which
+ * the update takes for a whole gradient: so it is made as many times larger. */
+static int keep_own(struct strategy *s, int bucket, struct err *err)
+{
+    const struct layout *l = s->at.layout;
+    const struct bucket *b = &l->bucket[bucket];
+    float *grad = s->at.grad;
+
+    for (int64_t i = b->offset; i < b->offset + b->length && i < l->n_trained; i++)
+        grad[i] *= (float)coll_size(exchange_coll(s->at.exchange));
+    if (b != last_bucket(s))
+        return 0;
+    return exchange_allreduce(s->at.exchange, bucket, grad + l->n_trained, CONTROL_LEN, DTYPE_F32,
+                              err);
+}
+
+static int wait_for_control(struct strategy *s, struct err *err)
+{
+    return exchange_wait(s->at.exchange, s->at.layout->n_buckets - 1, err);
+}
+
+static void divide(struct strategy *s)
+{
+    for (int64_t i = 0; i < s->at.layout->n_total; i++)
+        s->at.param[i] /= (float)coll_size(exchange_coll(s->at.exchange));
+}
+
+static int average_if_due(struct strategy *s, struct err *err)
+{
+    struct averaging *a = of(s);
+
+    if (++*a->n_steps % a->every)
+        return 0;
+    if (exchange_allreduce(s->at.exchange, 0, s->at.param, s->at.layout->n_total, DTYPE_F32, err) <
+            0 ||
+        exchange_wait(s->at.exchange, 0, err) < 0)
+        return err->code;
+    divide(s);
+    return 0;
+}
+
+static int average_now(struct strategy *s, struct err *err)
+{
+    struct coll *c = exchange_coll(s->at.exchange);
+    int64_t ticket = coll_allreduce(c, s->at.param, s->at.layout->n_total, DTYPE_F32, COLL_SUM,
+                                    COLL_TAG_NONE, err);
+
+    if (ticket < 0 || coll_wait(c, ticket, err) < 0)
+        return err->code;
+    divide(s);
+    return 0;
+}
+
+static void free_averaging(struct strategy *s) { free(of(s)); }
+
+static const struct strategy_ops each_step = {
+    .name = "averaging, each step",
+    .promises = {.replicas_are_equal = 1, .collectives_are_equal = 1},
+    .slot = slots,
+    .n_slots = 1,
+    .new = new_each,
+    .bucket_ready = keep_own,
+    .before_update = wait_for_control,
+    .after_update = average_if_due,
+    .free = free_averaging,
+};
+
+/* Replicas differ after most steps, and are equal at an epoch's end as long as epoch_end sees to
+ * it. */
+static const struct strategy_ops seldom = {
+    .name = "averaging, every 4 steps",
+    .promises = {.replicas_are_equal = 1, .collectives_are_equal = 1},
+    .slot = slots,
+    .n_slots = 1,
+    .new = new_seldom,
+    .bucket_ready = keep_own,
+    .before_update = wait_for_control,
+    .after_update = average_if_due,
+    .epoch_end = average_now,
+    .free = free_averaging,
+};
+
+/* As above without epoch_end, which it does not promise either. */
+static const struct strategy_ops apart = {
+    .name = "averaging, never at an end",
+    .promises = {.replicas_are_equal = 0, .collectives_are_equal = 1},
+    .slot = slots,
+    .n_slots = 1,
+    .new = new_seldom,
+    .bucket_ready = keep_own,
+    .before_update = wait_for_control,
+    .after_update = average_if_due,
+    .free = free_averaging,
+};
+
+static double relative(double a, double b) { return fabs(a - b) / fmax(fabs(a), 1e-30); }
+
+static void test_trains_as_the_all_reduce_does(void **state)
+{
+    static struct run_result want, got;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = JOB, .n_ranks = N_RANKS, .n_epochs = 1}, &want);
+    run_job_ok(
+        &(struct run_plan){.job = JOB, .n_ranks = N_RANKS, .n_epochs = 1, .strategy = &each_step},
+        &got);
+    assert_int_equal(want.n_steps, N_STEPS);
+    assert_int_equal(got.n_steps, N_STEPS);
+    for (int i = 0; i < N_STEPS; i++)
+        if (!(relative(want.step_loss[i], got.step_loss[i]) < 1e-4))
+            fail_msg("step %d: loss %.9g, want %.9g", i, got.step_loss[i], want.step_loss[i]);
+    assert_true(got.epoch[0].epoch.n_tensors > 0);
+}
+
+/* Each step enters the record of collectives with the sum of the control vector and, when it is
+ * due, with that of the parameters, on all ranks alike. */
+static void test_the_record_has_its_collectives(void **state)
+{
+    static struct run_result r;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = JOB, .n_ranks = 2, .n_epochs = 1, .strategy = &seldom},
+               &r);
+    for (int k = 0; k < 2; k++) {
+        const struct collective *c = r.ring[k].newest;
+        const int64_t control = CONTROL_LEN * (int64_t)sizeof(float);
+        int at = 1;
+
+        assert_int_equal(r.ring[k].n_newest, 1 + N_STEPS + N_STEPS / 4);
+        for (int64_t step = 0; step < N_STEPS; step++) {
+            assert_int_equal(c[at].step, step);
+            assert_int_equal(c[at].n_bytes, control);
+            assert_int_equal(c[at++].phase, PHASE_BACKWARD);
+            if (step % 4 == 3) {
+                assert_int_equal(c[at].step, step);
+                assert_true(c[at].n_bytes > control);
+                assert_int_equal(c[at++].phase, PHASE_UPDATE);
+            }
+        }
+        for (int i = 0; i < r.ring[k].n_newest; i++)
+            assert_string_equal(collective_state(&c[i]), "done");
+    }
+}
+
+/* What replicas hold is compared if it is promised to be equal, and only then. */
+static void test_promised_replicas_are_compared(void **state)
+{
+    static struct run_result r;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = JOB, .n_ranks = 2, .n_epochs = 1, .strategy = &seldom},
+               &r);
+    assert_true(r.epoch[0].epoch.n_tensors > 0);
+    assert_false(hash_equal(r.replica[0], (struct hash128){0, 0}));
+    run_job_ok(&(struct run_plan){.job = JOB, .n_ranks = 2, .n_epochs = 1, .strategy = &apart}, &r);
+    assert_int_equal(r.epoch[0].epoch.n_tensors, 0);
+    assert_true(hash_equal(r.replica[0], (struct hash128){0, 0}));
+    assert_true(r.step_loss[N_STEPS - 1] < r.step_loss[0]);
+}
+
+/* ---- recovery ---- */
+
+static int n_forms; /* of rank 0 */
+
+static int broadcast_parameters(struct strategy *s, int source, struct err *err)
+{
+    struct coll *c = exchange_coll(s->at.exchange);
+
+    n_forms += coll_rank(c) == 0;
+    return coll_broadcast(c, s->at.param, sizeof(float) * (size_t)s->at.layout->n_total, source,
+                          err);
+}
+
+static int leave_alone(struct strategy *s, int source, struct err *err)
+{
+    (void)s, (void)source, (void)err;
+    return 0;
+}
+
+/* With a promise that every rank is needed the state is the strategy's to put together: the engine
+ * gives no rank another's, so where `form` does nothing, either, ranks start apart. */
+static void test_the_source_of_recovery(void **state)
+{
+    struct strategy_ops s = each_step;
+    static struct run_result want, got;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = JOB, .n_ranks = 2, .n_epochs = 1, .strategy = &s}, &want);
+    s.promises.recovery = STRATEGY_NEEDS_ALL_RANKS;
+    s.form = broadcast_parameters;
+    n_forms = 0;
+    run_job_ok(&(struct run_plan){.job = JOB, .n_ranks = 2, .n_epochs = 1, .strategy = &s}, &got);
+    assert_int_equal(n_forms, 1);
+    assert_true(hash_equal(got.replica[0], want.replica[0]));
+    s.form = leave_alone;
+    run_job_ok(&(struct run_plan){.job = JOB, .n_ranks = 2, .n_epochs = 1, .strategy = &s}, &got);
+    assert_false(hash_equal(got.replica[0], want.replica[0]));
+}
+
+/* ---- faults on purpose ---- */
+
+/* They befall any strategy, which knows nothing of them.  A bit that flips before the exchange is
+ * wrong alike on all ranks; one that flips after it makes replicas differ. */
+static void test_flips(void **state)
+{
+    static struct run_result clean, hurt;
+    struct run_plan plan = {.job = JOB, .n_ranks = 2, .n_epochs = 1};
+
+    (void)state;
+    for (int own = 0; own < 2; own++) {
+        plan.strategy = own ? &each_step : NULL;
+        plan.inject = NULL;
+        run_job_ok(&plan, &clean);
+        plan.inject = "flip:rank1@step4:bucket0";
+        run_job_ok(&plan, &hurt);
+        assert_non_null(strstr(hurt.injected, "flips before bucket 0 of step 4 is summed"));
+        assert_false(hash_equal(hurt.replica[0], clean.replica[0]));
+    }
+    plan.inject = "flip:rank1@step4:reduced0";
+    plan.strategy = NULL;
+    run_job(&plan, &hurt);
+    assert_non_null(strstr(hurt.injected, "flips after bucket 0 of step 4 is summed"));
+    assert_false(hash_equal(hurt.replica[0], hurt.replica[1]));
+}
+
+/* The rank leaves a collective out and goes on with the next one, which does not fit the one that
+ * the others are in. */
+static void test_skip(void **state)
+{
+    static struct run_result r;
+
+    (void)state;
+    run_job(&(struct run_plan){.job = JOB,
+                               .n_ranks = 2,
+                               .n_epochs = 1,
+                               .strategy = &each_step,
+                               .inject = "skip:rank1@step4:bucket0"},
+            &r);
+    assert_non_null(strstr(r.injected, "bucket 0 of step 4 is left out"));
+    assert_int_equal(r.rc[0], ERR_ARG);
+    assert_int_equal(r.step[0], 4);
+}
+
+/* ---- collectives that were stopped ---- */
+
+enum { STOPPED_STEP = 6 };
+
+static int stop_at_step(struct strategy *s, struct err *err)
+{
+    float *control = (float *)s->at.grad + s->at.layout->n_trained;
+    int rc = wait_for_control(s, err);
+
+    if (rc == 0 && ++*of(s)->n_steps > STOPPED_STEP)
+        control[CONTROL_VOID] = 1;
+    return rc;
+}
+
+/* A device that was stopped in the midst of a step says so in the control vector, perhaps before
+ * anybody else does: that step is not counted, and it is nobody's fault. */
+static void test_a_void_step_is_not_counted(void **state)
+{
+    static struct run_result r;
+    struct strategy_ops s = each_step;
+
+    (void)state;
+    s.before_update = stop_at_step;
+    s.after_update = NULL;
+    run_job(&(struct run_plan){.job = JOB, .n_ranks = 1, .n_epochs = 1, .strategy = &s}, &r);
+    assert_int_equal(r.rc[0], ERR_CANCELED);
+    assert_int_equal(r.step[0], STOPPED_STEP);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_trains_as_the_all_reduce_does),
+        cmocka_unit_test(test_the_record_has_its_collectives),
+        cmocka_unit_test(test_promised_replicas_are_compared),
+        cmocka_unit_test(test_the_source_of_recovery),
+        cmocka_unit_test(test_flips),
+        cmocka_unit_test(test_skip),
+        cmocka_unit_test(test_a_void_step_is_not_counted),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
