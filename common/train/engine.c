@@ -107,8 +107,6 @@ static void set_coll(struct engine *e, struct coll *c)
     pthread_mutex_lock(&e->coll_lock);
     e->coll = c;
     pthread_mutex_unlock(&e->coll_lock);
-    if (c && canceled(e))
-        coll_abort(c); /* the abort came before there was anything to abort */
 }
 
 /* By Gloo: the CPU's, and one rank's alone, which has nothing to say to others. */

@@ -359,6 +359,31 @@ static void test_one_under_way(void **state)
     assert_int_equal(d.n_ahead, 0);
 }
 
+/* Nor is a step queued before the one ahead of it has ended where the strategy does not promise
+ * that all ranks queue the same collectives. */
+static void test_one_under_way_without_promise(void **state)
+{
+    struct strategy_ops less = *strategy_find("allreduce");
+    struct depth d = {0};
+    struct run_plan plan = {.job = PLAIN "train: {global_batch: 30}\n",
+                            .n_ranks = 1,
+                            .n_epochs = 1,
+                            .plugin = &sim,
+                            .keep_bytes = KEEP_ALL,
+                            .strategy = &less,
+                            .on_step = count_ahead,
+                            .arg = &d};
+    struct run_result r;
+
+    (void)state;
+    run_job_ok(&plan, &r);
+    assert_true(d.n_ahead > 0);
+    less.promises.collectives_are_equal = 0;
+    d = (struct depth){0};
+    run_job_ok(&plan, &r);
+    assert_int_equal(d.n_ahead, 0);
+}
+
 /* Resumed after `stop_at`, in the midst of an epoch: the loss scale's search goes on where it was,
  * and so do batch norm's statistics, the momentum, and the copies that are not saved. */
 static void test_resume_half(void **state)
@@ -534,12 +559,19 @@ static void test_choices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_cpu),     cmocka_unit_test(test_steady),
-        cmocka_unit_test(test_resume),         cmocka_unit_test(test_nonfinite),
-        cmocka_unit_test(test_half_precision), cmocka_unit_test(test_loss_scale),
-        cmocka_unit_test(test_choices),        cmocka_unit_test(test_two_under_way),
-        cmocka_unit_test(test_one_under_way),  cmocka_unit_test(test_resume_half),
-        cmocka_unit_test(test_breaks_off),     cmocka_unit_test(test_trains_after_lost_recording),
+        cmocka_unit_test(test_equals_cpu),
+        cmocka_unit_test(test_steady),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_half_precision),
+        cmocka_unit_test(test_loss_scale),
+        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_two_under_way),
+        cmocka_unit_test(test_one_under_way),
+        cmocka_unit_test(test_one_under_way_without_promise),
+        cmocka_unit_test(test_resume_half),
+        cmocka_unit_test(test_breaks_off),
+        cmocka_unit_test(test_trains_after_lost_recording),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,12 +89,15 @@ class Daemons(dp.Case):
 
     def test_shares_that_change_on_some_ranks_only(self):
         """The last step of an epoch takes a sample from one rank of three: all must do it, record
-        it and launch it at the same times, or their collectives do not meet (coll.c sees to it)."""
-        for more in ({}, {"train.accumulate": 3, "train.global_batch": 31}):
+        it and launch it at the same times, or their collectives do not meet (coll.c sees to it).
+        Of 8 and of 7 samples the first rank takes 3 and the last 2, and only the middle one's share
+        differs: it must not launch what was recorded for the other share."""
+        for i, more in enumerate(({}, {"train.accumulate": 3, "train.global_batch": 31},
+                                  {"train.global_batch": 8, "data.samples": 63})):
             job = {**JOB, "data.samples": 239, "train.epochs": 4, **more}
             runs = []
             for device in ("cpu", "cuda"):
-                run = f"{device} {len(more)}"
+                run = f"{device} {i}"
                 driver = self.start([dp.DRIVER, "--nranks", "3", "--local", "--port", "0",
                                      "--device", device, "--run-dir", self.path(run),
                                      *sets(job)], env={"DPTRAIN_FAKE_GPUS": "3"})

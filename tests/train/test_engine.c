@@ -1,0 +1,174 @@
+/* An engine whose work is canceled from outside, at a moment that the test chooses. */
+#include "../test.h"
+
+#include "base/alloc.h"
+#include "base/mailbox.h"
+#include "base/util.h"
+#include "train/engine.h"
+
+static const char job[] = "model: {arch: mlp, hidden: [8]}\n"
+                          "data: {format: digits, samples: 64, validation_samples: 8}\n"
+                          "train: {global_batch: 16}\n";
+
+struct rig {
+    struct mailbox reports;
+    struct engine *engine;
+};
+
+static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
+
+static void begin(struct rig *r)
+{
+    struct engine_options o = {.device = "cpu", .n_threads = 1};
+    struct err err;
+
+    mailbox_init(&r->reports, NULL, NULL);
+    if (engine_new(&o, &r->reports, &r->engine, &err) < 0)
+        fail_msg("%s", err.msg);
+}
+
+static void end(struct rig *r)
+{
+    engine_free(r->engine);
+    mailbox_fini(&r->reports, free_report);
+}
+
+static struct report *next(struct rig *r)
+{
+    return container_of(mailbox_wait(&r->reports), struct report, mail);
+}
+
+static struct report *expect(struct rig *r, enum report_kind kind, int64_t generation)
+{
+    struct report *p = next(r);
+
+    while (p->kind == REPORT_STEP && kind != REPORT_STEP) {
+        report_free(p);
+        p = next(r);
+    }
+    if (p->kind == REPORT_FAULT && kind != REPORT_FAULT)
+        fail_msg("%s", p->fault.err.msg);
+    assert_int_equal(p->kind, kind);
+    assert_int_equal(p->generation, generation);
+    return p;
+}
+
+static void open_it(struct rig *r, int n_ranks)
+{
+    struct cmd *c = cmd_new(CMD_OPEN, 0);
+
+    c->open.n_ranks = n_ranks;
+    c->open.job = blob_of(job, strlen(job));
+    engine_post(r->engine, c);
+    report_free(expect(r, REPORT_OPENED, 0));
+}
+
+static void post_prepare(struct rig *r, int64_t generation, int n_ranks, const char *inject)
+{
+    struct cmd *c = cmd_new(CMD_PREPARE, generation);
+
+    c->prepare.n_ranks = c->prepare.n_local = n_ranks;
+    c->prepare.address = xstrdup("127.0.0.1");
+    c->prepare.inject = inject ? xstrdup(inject) : NULL;
+    engine_post(r->engine, c);
+}
+
+static void post_form(struct rig *r, int64_t generation, const struct report *prepared)
+{
+    struct cmd *c = cmd_new(CMD_FORM, generation);
+    const struct blob *own = &prepared->prepared.endpoint;
+
+    c->form.n_endpoints = 1;
+    c->form.endpoint = xcalloc(1, sizeof *c->form.endpoint);
+    c->form.endpoint[0] = blob_of(own->data, own->len);
+    engine_post(r->engine, c);
+}
+
+static void post_train(struct rig *r, int64_t generation)
+{
+    struct cmd *c = cmd_new(CMD_TRAIN, generation);
+
+    c->train.epoch = 1;
+    engine_post(r->engine, c);
+}
+
+static void expect_canceled(struct rig *r, int64_t generation)
+{
+    struct report *p = expect(r, REPORT_FAULT, generation);
+
+    assert_int_equal(p->fault.err.code, ERR_CANCELED);
+    assert_true(p->fault.is_consequence);
+    report_free(p);
+}
+
+/* One rank forms by itself and trains an epoch. */
+static void train_alone(struct rig *r, int64_t generation)
+{
+    struct report *p;
+
+    post_prepare(r, generation, 1, NULL);
+    p = expect(r, REPORT_PREPARED, generation);
+    post_form(r, generation, p);
+    report_free(p);
+    report_free(expect(r, REPORT_FORMED, generation));
+    post_train(r, generation);
+    p = expect(r, REPORT_EPOCH, generation);
+    assert_int_equal(p->epoch.step, 4);
+    report_free(p);
+}
+
+/* While the ranks' links are made: the generation is not formed, even if a command to do so was
+ * posted later, and the next generation is. */
+static void test_canceled_while_it_prepares(void **state)
+{
+    struct rig r;
+    struct report *p;
+
+    (void)state;
+    begin(&r);
+    open_it(&r, 2);
+    post_prepare(&r, 1, 2, "delay:rank0@prepare:1ms");
+    report_free(expect(&r, REPORT_INJECT, 1)); /* the engine waits */
+    engine_abort(r.engine);
+    p = expect(&r, REPORT_PREPARED, 1);
+    post_form(&r, 1, p);
+    report_free(p);
+    expect_canceled(&r, 1);
+    train_alone(&r, 2);
+    end(&r);
+}
+
+/* In the midst of a step: the step held is the last one that was applied. */
+static void test_canceled_in_training(void **state)
+{
+    struct rig r;
+    struct report *p;
+
+    (void)state;
+    begin(&r);
+    open_it(&r, 1);
+    post_prepare(&r, 1, 1, "delay:rank0@step2:1ms");
+    p = expect(&r, REPORT_PREPARED, 1);
+    post_form(&r, 1, p);
+    report_free(p);
+    report_free(expect(&r, REPORT_FORMED, 1));
+    post_train(&r, 1);
+    report_free(expect(&r, REPORT_INJECT, 1)); /* in step 2 */
+    engine_abort(r.engine);
+    p = expect(&r, REPORT_FAULT, 1);
+    assert_int_equal(p->fault.err.code, ERR_CANCELED);
+    assert_int_equal(p->fault.step, 2);
+    report_free(p);
+    train_alone(&r, 2);
+    end(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_canceled_while_it_prepares),
+        cmocka_unit_test(test_canceled_in_training),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
