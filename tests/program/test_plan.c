@@ -383,15 +383,56 @@ static struct graph *random_trained(uint64_t seed)
     return g;
 }
 
+/* For evaluation: what is read after the run is the input of the last layer, which could end
+ * there. */
+static struct graph *random_evaluated(uint64_t seed)
+{
+    struct graph *g = random_graph(seed);
+    const struct node *loss = &g->node[g->n_nodes - 1];
+
+    g->training = 0;
+    g->logits = g->node[g->value[loss->in[0]].producer].in[0];
+    return g;
+}
+
 static void random_graphs(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 400; seed++) {
-        char what[32];
+        struct graph *trained = random_trained(seed);
+        struct layout *layout;
+        struct err err;
+        char what[48];
 
+        assert_int_equal(layout_new(trained, 1 << 16, &layout, &err), 0);
         snprintf(what, sizeof what, "seed %llu", (unsigned long long)seed);
-        check_pair(random_trained(seed), random_trained(seed), NULL, what);
+        check_pair(trained, random_trained(seed), NULL, what);
+        snprintf(what, sizeof what, "seed %llu, evaluation", (unsigned long long)seed);
+        check_pair(random_evaluated(seed), random_evaluated(seed), layout, what);
+        layout_free(layout);
     }
+}
+
+/* Only evaluation keeps what is read after a run: a training program's memory may serve again. */
+static void training_keeps_no_logits(void **state)
+{
+    struct rig_model model = rig_model(&arch_mlp);
+    size_t n_bytes[2];
+
+    (void)state;
+    model.mlp.hidden.n = 1;
+    model.mlp.hidden.v[0] = 10;
+    for (int named = 0; named < 2; named++) {
+        struct graph *g = rig_graph(&model, &rig_mnist, 64, 1, 0);
+        struct rig r;
+
+        if (!named)
+            g->logits = NO_VALUE;
+        rig_open(&r, 0, g, NULL);
+        n_bytes[named] = r.program->temp_bytes;
+        rig_close(&r);
+    }
+    assert_int_equal(n_bytes[0], n_bytes[1]);
 }
 
 /* The plan is worth its name: far below the sum of all temporaries. */
@@ -413,9 +454,8 @@ static void lenet_is_small(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models),
-        cmocka_unit_test(lenet_is_fused),
-        cmocka_unit_test(random_graphs),
+        cmocka_unit_test(models),         cmocka_unit_test(lenet_is_fused),
+        cmocka_unit_test(random_graphs),  cmocka_unit_test(training_keeps_no_logits),
         cmocka_unit_test(lenet_is_small),
     };
 

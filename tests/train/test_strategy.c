@@ -113,7 +113,7 @@ static int average_if_due(struct strategy *s, struct err *err)
 static int average_now(struct strategy *s, struct err *err)
 {
     struct coll *c = exchange_coll(s->at.exchange);
-    int64_t ticket = coll_allreduce(c, s->at.param, s->at.layout->n_total, DTYPE_F32, COLL_SUM,
+    int64_t ticket = coll_allreduce(c, COLL_BULK, s->at.param, s->at.layout->n_total, DTYPE_F32,
                                     COLL_TAG_NONE, err);
 
     if (ticket < 0 || coll_wait(c, ticket, err) < 0)
