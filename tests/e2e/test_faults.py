@@ -184,22 +184,38 @@ class Faults(dp.Case):
                 self.assertIn("lost the driver", follower.text)
 
     def test_local_leaves_no_orphans(self):
-        """A follower that is frozen does not see that its driver died, but dies with it, too."""
         driver = self.driver("--local", n=3, job=ENDLESS)
         self.wait_event("first_step")
         self.assertEqual(len(dp.marked(self.mark)), 3)
-        os.kill(self.local_pid(2), signal.SIGSTOP)
+        os.kill(self.local_pid(2), signal.SIGSTOP)  # this one does not see its driver die
         driver.kill()
         driver.wait_exit()
         dp.wait_for("the followers' end", lambda: not dp.marked(self.mark), SOON)
 
+    def test_local_leaves_no_orphan_that_dials(self):
+        """A follower that has not found its driver yet, and would look for it for ever."""
+        program = self.copied_driver()
+        self.write_follower(program, f'exec {dp.FOLLOWER} "$@" --root 127.0.0.1:1')
+        driver = self.start([program, "--local", "--nranks", "2", "--port", "0",
+                             *dp.sets(ENDLESS)])
+        driver.wait_line("waiting for a driver at 127.0.0.1:1:")
+        self.assertEqual(len(dp.marked(self.mark)), 2)
+        driver.kill()
+        driver.wait_exit()
+        dp.wait_for("the follower's end", lambda: not dp.marked(self.mark), SOON)
+
+    def write_follower(self, program, *lines):
+        """A dpfollower beside this dpdriver: a shell script."""
+        path = os.path.join(os.path.dirname(program), "dpfollower")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("\n".join(("#!/bin/sh", *lines, "")))
+        os.chmod(path, 0o755)
+
     def test_local_followers_that_fail_at_once(self):
         """Only three are started in place of a killed one, and not one after the other for ever."""
         program, starts = self.copied_driver(), self.path("starts")
-        with open(self.path("bin/dpfollower"), "w", encoding="ascii") as file:
-            file.write(f'#!/bin/sh\necho >>{starts}\n[ $(wc -l <{starts}) != 1 ] || '
-                       f'exec {dp.FOLLOWER} "$@"\nexit 1\n')
-        os.chmod(self.path("bin/dpfollower"), 0o755)
+        self.write_follower(program, f"echo >>{starts}",
+                            f'[ $(wc -l <{starts}) != 1 ] || exec {dp.FOLLOWER} "$@"', "exit 1")
         driver = self.start([program, "--local", "--nranks", "2", "--port", "0",
                              *dp.sets({**ENDLESS, "cluster.replace_timeout": 600})])
         self.wait_event("first_step")
