@@ -1,10 +1,10 @@
 """dp - real daemons for end-to-end tests.
 
-A test case starts drivers and followers, waits for lines, events and exits with deadlines, and at
-its end kills what is left and asserts that no process of its own stayed behind.  Every process
-carries a mark in its environment, by which even one that changed its group is found.
+A test case starts drivers and followers and waits, with deadlines, for their lines, events and
+exits.  At its end it asserts that none of its processes is left.  Every process carries a mark in
+its environment, by which even a process that changed its group is found.
 
-Programs come from DPDRIVER and DPFOLLOWER (meson sets them), else from build/.
+DPDRIVER and DPFOLLOWER name the programs (meson sets them); without them those of build/ are taken.
 """
 
 import json
@@ -25,10 +25,11 @@ DRIVER = os.path.abspath(os.environ.get("DPDRIVER", os.path.join(ROOT, "build/dr
 FOLLOWER = os.path.abspath(
     os.environ.get("DPFOLLOWER", os.path.join(ROOT, "build/follower/dpfollower")))
 
-# Everything takes longer under a sanitizer or on a busy machine; nothing waits in vain for it.
+# The deadline, in seconds, of every wait.  It is long, because everything takes longer under a
+# sanitizer or on a busy machine; a test that passes never waits for it.
 PATIENCE = float(os.environ.get("DPTRAIN_PATIENCE", "120"))
-# For what the product promises within seconds, on a machine that has others to serve, too.  Who
-# only leaves because a deadline passed is later: cluster.deadlines are 60 s and more.
+# The limit for what the product promises to do within seconds, even on a busy machine.  A daemon
+# that leaves only because one of cluster.deadlines passed takes longer: they are 60 s and more.
 SOON = max(30, PATIENCE / 5)
 MARK = "DPTRAIN_TEST_MARK"
 
@@ -37,29 +38,29 @@ FINISHED, FAILED, USAGE, REFUSED, STOPPED = range(5)
 # The demo job, small: 32 steps an epoch of 64 samples.
 SMALL = {"data.samples": 2048, "data.validation_samples": 512, "train.global_batch": 64,
          "train.epochs": 2}
-# One that goes on until it is ended.
+# A job that goes on until the test ends it.
 ENDLESS = {"data.samples": 20000, "data.validation_samples": 256, "train.global_batch": 64,
            "train.epochs": 100000}
-# One that ends when a rank is lost, as nothing may replace it.
+# A job that ends when it loses a rank, because no rank may be replaced.
 RIGID = {"cluster.replace_timeout": 0}
-# One in which nobody is lost for being silent or slow.  A rank of it freezes itself (freezing), and
-# is given all the time until the test has done what it wants to and wakes it: no machine is too
-# fast for that, or too slow.
+# A job that loses no rank for being silent or slow.  One of its ranks freezes itself (freezing),
+# and the others wait for it until the test has done its work and wakes it, however fast the machine
+# is.
 PATIENT = {"cluster.heartbeat_timeout": 600, "cluster.deadlines.step": 600}
 
 
 def sets(values):
-    """--set arguments of a dict."""
+    """The --set arguments for a dict of job keys."""
     return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
 
 def freezing(rank, *steps):
-    """Arguments of a driver whose rank freezes itself when it begins each of these steps."""
+    """Arguments for a driver: this rank freezes itself at the beginning of each of these steps."""
     return "--inject", ",".join(f"stop:rank{rank}@step{step}" for step in steps)
 
 
 def wait_for(what, condition, patience=None):
-    """Poll until condition() is true; returns what it gave."""
+    """Polls until condition() is true, and returns its value."""
     deadline = time.monotonic() + (patience or PATIENCE)
     while True:
         got = condition()
@@ -70,7 +71,7 @@ def wait_for(what, condition, patience=None):
         time.sleep(0.005)
 
 
-# Who is started in the background of a shell ignores SIGINT, and so would all that it starts.
+# A process that a shell starts in the background ignores SIGINT, and so would its children.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -78,9 +79,9 @@ reserved = []
 
 
 def free_port():
-    """A port for a driver that comes after its followers.  It stays bound until this process ends,
-    but is never listened at: so the system gives it to nobody else, while a listener that says
-    SO_REUSEADDR, as the driver's does, may have it."""
+    """A port for a driver that starts after its followers.  This process keeps the port bound and
+    never listens at it: so the system gives the port to no other process, while a listener with
+    SO_REUSEADDR, such as the driver's, may take it."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", 0))
@@ -89,7 +90,7 @@ def free_port():
 
 
 def hear_out(sock):
-    """What comes until the other side has closed, with or without having read all."""
+    """All bytes that come until the other side closes, whether it has read everything or not."""
     sock.settimeout(PATIENCE)
     heard = b""
     try:
@@ -101,7 +102,7 @@ def hear_out(sock):
 
 
 class Daemon:
-    """One process, whose standard error is read line by line as it comes."""
+    """A process whose standard error is read line by line."""
 
     def __init__(self, argv, cwd, env, prefix=(), **popen):
         self.name = os.path.basename(argv[0])
@@ -138,7 +139,7 @@ class Daemon:
         return "\n".join(line for line in self.lines if line is not None)
 
     def wait_line(self, pattern, patience=None, start=0):
-        """The match of the first line from `start` on that has `pattern`."""
+        """Waits for a line that has `pattern`, from line `start` on, and returns the match."""
         deadline = time.monotonic() + (patience or PATIENCE)
         seen = start
         with self.changed:
@@ -169,7 +170,7 @@ class Daemon:
         self.process.kill()
 
     def state(self):
-        """What SIGUSR1 makes it log: the first line."""
+        """The first line that the daemon logs upon SIGUSR1."""
         start = len(self.lines)
         self.signal(signal.SIGUSR1)
         return self.wait_line(r"state: (.*)", start=start).group(1)
@@ -232,8 +233,8 @@ class Case(unittest.TestCase):
         return bool(result) and any(test is self for test, _ in result.errors + result.failures)
 
     def left_behind(self):
-        """What goes on living although every daemon that the test started was waited for; who dies
-        with its driver may take a moment longer."""
+        """{pid: command} of the processes that live although every daemon that the test started has
+        ended.  A follower that dies with its driver may take a moment longer."""
         if any(daemon.process.poll() is None for daemon in self.daemons):
             return {}
         until = time.monotonic() + SOON
@@ -242,7 +243,7 @@ class Case(unittest.TestCase):
         return left
 
     def need_hosts(self):
-        """Skip where no hosts can be made of network namespaces."""
+        """Skips the test where network namespaces cannot be made, which play hosts."""
         if os.geteuid() != 0 or not shutil.which("ip"):
             self.skipTest("network namespaces need root and iproute2's ip")
 
@@ -252,8 +253,8 @@ class Case(unittest.TestCase):
         return os.path.join(self.folder, *parts)
 
     def copied_driver(self):
-        """A driver in a folder of its own, bin/, beside which there is no dpfollower; with the
-        libraries of a bundle, if it comes from one."""
+        """The path of a copy of dpdriver in a folder of its own, bin/, without dpfollower.  If the
+        programs are a bundle's, the copy finds the bundle's libraries."""
         os.makedirs(self.path("bin"), exist_ok=True)
         lib = os.path.join(os.path.dirname(DRIVER), "..", "lib")
         if os.path.isdir(lib):
@@ -266,7 +267,7 @@ class Case(unittest.TestCase):
         return daemon
 
     def driver(self, *args, n=1, job=SMALL, port=True, **popen):
-        """A driver; on a free port unless `port` is False, which wait_port() tells."""
+        """Starts a driver, on a free port (wait_port() tells it) unless `port` is False."""
         words = [DRIVER, "--nranks", str(n), *sets(job or {})]
         if port:
             words += ["--port", "0", "--port-file", self.path("port")]
@@ -295,21 +296,21 @@ class Case(unittest.TestCase):
         return [event for event in events if kind in (None, event["event"])]
 
     def wait_event(self, kind, n=1, run="runs/demo"):
-        """The n-th event of this kind."""
+        """Waits for the n-th event of this kind, and returns it."""
         return wait_for(f"event {kind} {n}", lambda: self.events(kind, run)[n - 1:])[0]
 
     def wait_frozen(self, pid, n=1, run="runs/demo"):
-        """The n-th time that one freezes itself, which is told before."""
+        """Waits until a rank has frozen itself for the n-th time; an event announces it before."""
         self.wait_event("inject", n, run)
         wait_for(f"{pid} to freeze", lambda: is_frozen(pid))
 
     def wake(self, pid, n=1, run="runs/demo"):
-        """Let one go on that has frozen itself, or is about to."""
+        """Wakes a rank that has frozen itself or is about to."""
         self.wait_frozen(pid, n, run)
         os.kill(pid, signal.SIGCONT)
 
     def local_pid(self, rank):
-        """Of the follower that --local started for this rank."""
+        """The pid of the follower that --local started for this rank."""
         return next(pid for pid, argv in marked(self.mark).items() if f"--rank {rank} " in argv)
 
     def assert_exit(self, daemon, status, *patterns, patience=None):
@@ -325,7 +326,7 @@ class Case(unittest.TestCase):
 
 
 class Timed(unittest.TextTestResult):
-    """Says of each test case how long it took."""
+    """Prints the seconds that each test case took."""
 
     def startTest(self, test):
         super().startTest(test)

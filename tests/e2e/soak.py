@@ -2,16 +2,17 @@
 
     tests/run.sh soak [MINUTES]        DPTRAIN_SEED=N replays the same choices
 
-Jobs of some minutes follow one another.  In each, every few seconds something happens to a rank,
-now and then to the driver, which is started again with --resume.  Two kinds of job take turns:
+Jobs of some minutes follow one another.  In each of them something happens to a rank every few
+seconds, and now and then to the driver, which is then started again with --resume.  Two kinds of
+job take turns:
 
     learn   the demo: its accuracy at the end must be that of an undisturbed run
-    count   the rate is so small that no parameter changes: every epoch's loss must be the same to
-            rounding, whoever computes it, for any sample left out or taken twice would show
+    count   the rate is so small that no parameter changes: every epoch's loss must be the same but
+            for rounding, as a sample that is left out or taken twice would change it
 
-In both, every epoch has as many samples as the set, replicas are equal after each (the driver ends
-the job if not), no recovery loses more than one step, and no error is told; the last checkpoint
-loads; no process stays; neither descriptors nor threads nor memory of the driver pile up.
+In both, every epoch has as many samples as the set; replicas are equal after each epoch (else the
+driver ends the job); no recovery loses more than one step; there is no error event; the last
+checkpoint loads; no process is left; the driver's descriptors, threads and memory do not grow.
 """
 
 import json
@@ -30,7 +31,7 @@ from dp import DRIVER, FINISHED, REFUSED, STOPPED
 MINUTES = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
 SEED = int(os.environ.get("DPTRAIN_SEED", time.time()))
 JOB_MINUTES = 5.0
-# Nothing here depends on speed; a busy machine may be slow.
+# Nothing here depends on speed, so a busy machine may be slow.
 LONG = 300
 
 N_SAMPLES, GLOBAL_BATCH = 4096, 64
@@ -44,7 +45,7 @@ N_RANKS, MOST_FOLLOWERS, LEAST_FOLLOWERS = 4, 6, 2
 
 
 def usage(pid):
-    """Descriptors, threads and resident MiB of a process."""
+    """The number of descriptors and threads of a process, and its resident MiB."""
     with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
         status = dict(line.split(":", 1) for line in file if ":" in line)
     return (len(os.listdir(f"/proc/{pid}/fd")), int(status["Threads"]),
@@ -114,7 +115,7 @@ class Soak(dp.Case):
         self.frozen.append(victim)
 
     def wake(self):
-        """It may find that it was given up; then it joins again."""
+        """A rank that wakes up may find that it was given up; then it joins again."""
         victim = self.frozen.pop(0)
         victim.signal(signal.SIGCONT)
         self.followers.append(victim)
@@ -128,7 +129,7 @@ class Soak(dp.Case):
         return asked
 
     def drain(self):
-        """Some rank or spare; who that is the answer tells, for it may have a new number."""
+        """Drains some rank or spare.  The answer tells which: it may have a new number."""
         status = json.loads(self.ask("--status", "--log-format", "json").out)
         mine = {follower.pid for follower in self.followers}
         there = [rank for rank in status["ranks"] if rank.get("pid") in mine]
@@ -168,7 +169,7 @@ class Soak(dp.Case):
         dp.wait_for("some time", lambda: time.monotonic() > until, LONG)
 
     def choices(self):
-        """What may happen now, and how likely it is."""
+        """The actions that are possible now, each with its weight."""
         n = len(self.followers)
         if self.is_gathering():  # as many as at the start must come
             return [(self.add if n < N_RANKS - 1 else self.freeze_driver_briefly, 1)]
@@ -191,11 +192,11 @@ class Soak(dp.Case):
         self.happened(what.__name__)
 
     def last_events(self):
-        """{kind: number of the last one}."""
+        """{kind of event: how many there are}."""
         return {event["event"]: i for i, event in enumerate(self.events(run=self.run_dir))}
 
     def is_training(self):
-        """A step was made since the last thing that happened."""
+        """Says whether a step was made since the last action."""
         last = self.last_events()
         return not self.is_gathering() and \
             max(last.get(kind, -1) for kind in ("recovered", "epoch", "first_step")) > \
@@ -205,7 +206,7 @@ class Soak(dp.Case):
         return len(self.events("form", self.run_dir)) == self.n_forms
 
     def keep_usage(self):
-        """Of the driver, as late as possible: compared with what it was after its first epoch."""
+        """Compares the driver, as late as possible, with itself after its first epoch."""
         if self.driver.process.poll() is None:
             self.usages.setdefault(self.driver.pid, []).append(usage(self.driver.pid))
 

@@ -1,4 +1,4 @@
-"""Bad input to both daemons: exit status 2, and one line that says what to do."""
+"""Bad arguments of both daemons: exit status 2, and one line that says what to do."""
 
 import os
 import resource
@@ -8,7 +8,7 @@ import subprocess
 import dp
 from dp import DRIVER, FAILED, FOLLOWER, PATIENCE, USAGE
 
-# arguments, what the error says
+# arguments, words of the error
 DRIVER_CASES = [
     ([], r"--nranks is missing.*dpdriver --nranks 2 --local"),
     (["--nranks", "0"], r'--nranks is "0", want an integer from 1 to'),
@@ -111,7 +111,7 @@ class Args(dp.Case):
                 self.check(DRIVER, args + extra, pattern)
 
     def test_too_few_files(self):
-        """Known before anybody connects, not when the last followers find no room."""
+        """The error comes before a follower connects, not when the last ones find no room."""
         def limit():
             resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 
@@ -163,7 +163,7 @@ class Args(dp.Case):
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_check_ranks(self):
-        """Without --nranks: as many ranks as the job wants at least."""
+        """Without --nranks the job has as many ranks as it needs at least."""
         result = subprocess.run([DRIVER, "--check", "--set", "cluster.min_ranks=2"],
                                 cwd=self.folder, env=self.env, timeout=PATIENCE,
                                 capture_output=True, text=True, check=False)

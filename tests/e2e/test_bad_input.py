@@ -1,5 +1,6 @@
-"""Bad job files, data files, checkpoints and messages: each ends as the table says, in time, with
-one clear text.  Bad arguments are in test_args.py, a bad environment in test_launch.py."""
+"""Bad job files, data files, checkpoints and messages: each ends in time, with the status and the
+one clear text that the table names.  test_args.py has bad arguments, test_launch.py a bad
+environment."""
 
 import gzip
 import json
@@ -79,12 +80,12 @@ def labels(n=N, last=9):
 
 
 def damaged(data, at):
-    """One byte, `at` from the end, changed."""
+    """Changes the byte that is `at` bytes from the end."""
     return data[:-at] + bytes([data[-at] ^ 0x55]) + data[len(data) - at + 1:]
 
 
 PACKED = gzip.compress(images())
-FIFO, FOLDER = "fifo", "folder"  # instead of a file's content; None: no file
+FIFO, FOLDER = "fifo", "folder"  # the new content of a file; None removes it
 FILES = [
     ({TRAIN_X: None}, r"no images in folder .*/d, looked for train-images-idx3-ubyte, .*\.gz"),
     ({TRAIN_Y: None}, r"no labels in folder .*/d, looked for train-labels-idx1-ubyte"),
@@ -284,7 +285,7 @@ class BadInput(dp.Case):
                     self.assertEqual(self.events("done", run="run")[-1]["step"], 30)
 
     def send_all(self, messages):
-        """Each from a stranger of its own; the driver tells of only so many in a while."""
+        """Each comes from a stranger of its own.  The driver logs only so many in a while."""
         driver = self.driver(n=2, job=SMALL)
         port = self.wait_port()
         for text, pattern in messages:
@@ -295,7 +296,7 @@ class BadInput(dp.Case):
                     said = driver.wait_line(rf"{address}.*").group(0)
                     self.assertRegex(said, pattern)
                     self.assertTrue(said.isprintable(), said)
-                    dp.hear_out(sock)  # it may say why, then it closes
+                    dp.hear_out(sock)  # the driver may say why before it closes
         follower = self.follower()
         self.assert_exit(follower, FINISHED)
         self.assert_exit(driver, FINISHED)

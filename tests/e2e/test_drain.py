@@ -19,7 +19,7 @@ GONE = "drained by the operator of the driver"
 
 
 def as_host(name):
-    """A process of another machine, by its name (a namespace)."""
+    """A prefix that starts a process in a namespace with another host name."""
     be = ("import os, socket, sys; socket.sethostname(sys.argv[1]); "
           "os.execv(sys.argv[2], sys.argv[2:])")
     return ("unshare", "--uts", sys.executable, "-c", be, name)
@@ -41,7 +41,7 @@ class Drain(training.Case):
             self.assert_exit(daemon, STOPPED)
 
     def as_told(self, rank, spare, host, daemon, when):
-        """Who leaves, in the answer and in the event."""
+        """One leaving process, as the answer and the event describe it."""
         return {"rank": rank, "spare": spare, "host": host, "pid": daemon.pid, "when": when}
 
     def assert_told(self, want):
@@ -53,7 +53,7 @@ class Drain(training.Case):
         return [(event["rank"], event["reason"]) for event in self.events("lost")]
 
     def start_waiting(self, job, *args, n=3):
-        """A driver and followers that outlive their job."""
+        """A driver, and followers that outlive their job."""
         driver = self.driver(*args, n=n, job=job)
         ranks = [self.follower("--rank", str(k), once=False) for k in range(1, n)]
         for k in range(1, n):
@@ -81,7 +81,7 @@ class Drain(training.Case):
         self.assert_as_undisturbed(HELD, 3)
 
     def test_fewer_ranks(self):
-        """One after the other, and a follower that outlives jobs does not come back."""
+        """Two ranks leave one after the other.  A follower without --once does not come back."""
         job = {**HELD, **CALM, "cluster.min_ranks": 1}
         driver, *ranks = self.start_waiting(job, *freezing(1, 40, 80))
         self.wait_frozen(ranks[0].pid)
@@ -128,7 +128,7 @@ class Drain(training.Case):
         self.assert_as_undisturbed(job, 4)
 
     def test_a_spare(self):
-        """It goes at once, and nothing is formed anew."""
+        """A spare leaves at once, and the ranks do not form again."""
         driver, *ranks, spare = self.start_ranks(ENDLESS, n=2, spares=1)
         spare.wait_line("as a spare")
         self.wait_event("first_step")
@@ -142,10 +142,10 @@ class Drain(training.Case):
         self.assert_told([self.as_told(None, 1, HOST, spare, "now")])
 
     def test_while_the_ranks_form_again(self):
-        """The drain waits until all have formed, and is done then."""
+        """The drain waits until all ranks have formed, and is carried out then."""
         job = {**HELD, **CALM, "cluster.min_ranks": 2}
         driver, victim, leaver, spare = self.start_ranks(job, *freezing(2, 40), spares=1)
-        self.wait_frozen(leaver.pid)  # it is to prepare then, and does not
+        self.wait_frozen(leaver.pid)  # so it does not prepare when told to
         self.wait_spares(1)
         victim.kill()
         driver.wait_line("takes the place of rank 1")
@@ -159,10 +159,10 @@ class Drain(training.Case):
         self.assert_as_undisturbed(job, 3)
 
     def test_who_cannot_leave_any_more(self):
-        """The driver is killed first: it was told, and waits for no other."""
+        """The driver dies before the follower has left: the follower was told to, and ends."""
         job = {**ENDLESS, **PATIENT, "cluster.min_ranks": 2}
         driver, leaver, other = self.start_waiting(job, *freezing(2, 40))
-        self.wait_frozen(other.pid)  # nobody finishes a step
+        self.wait_frozen(other.pid)  # so no rank finishes a step
         self.drain(1)
         leaver.wait_line("drained by the operator of the driver: this follower leaves when")
         driver.kill()
@@ -173,7 +173,7 @@ class Drain(training.Case):
         self.assert_exit(other, STOPPED)
 
     def test_local(self):
-        """--local does not start another one in its place."""
+        """--local does not start a follower in place of a drained one."""
         job = {**ENDLESS, "cluster.min_ranks": 2}
         driver = self.driver("--local", n=3, job=job)
         self.wait_event("first_step")
@@ -249,7 +249,7 @@ class Drain(training.Case):
         self.stop_all(driver, ranks[0])
 
     def test_what_is_no_request(self):
-        """Told so; and the driver goes on."""
+        """The client is told that this is no request; the driver goes on."""
         driver, *ranks = self.start_ranks(ENDLESS, n=2)
         self.wait_event("first_step")
         for line in (b"", b"drain", b"drain 1", b"status now\n", b"drain\0 1\n", b"\xff\n",
@@ -260,7 +260,7 @@ class Drain(training.Case):
                     sock.sendall(line)
                     sock.shutdown(socket.SHUT_WR)
                 except BrokenPipeError:
-                    pass  # it has heard enough
+                    pass  # the driver has read enough
                 answer = dp.hear_out(sock)
                 if line:
                     self.assertIn("error", json.loads(answer))

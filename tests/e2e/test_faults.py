@@ -1,5 +1,5 @@
-"""Kill, stop and freeze, where nothing is replaced: every rank knows within seconds, and the first
-cause is named.  test_recovery.py has what goes on."""
+"""Ranks are killed, stopped and frozen in jobs that replace none: every rank ends within seconds
+and names the first cause.  test_recovery.py has the jobs that go on."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import time
 import dp
 from dp import ENDLESS, FAILED, FINISHED, RIGID, SOON, STOPPED
 
-# Validation goes on for long enough to be hit.
+# Validation takes long enough to be hit.
 LONG_VALIDATION = {**ENDLESS, "data.samples": 256, "data.validation_samples": 100000}
 
 
@@ -20,7 +20,7 @@ class Faults(dp.Case):
         return [driver, self.follower("--rank", "1"), self.follower("--rank", "2")]
 
     def wait_phase(self, driver, phase):
-        """Until SIGUSR1 says so."""
+        """Waits until SIGUSR1 shows this phase."""
         dp.wait_for(f"phase {phase}", lambda: driver.state().startswith(phase))
 
     def assert_all_gone(self, daemons, since, status=FAILED, within=SOON):
@@ -52,7 +52,7 @@ class Faults(dp.Case):
     # ---- kill -9 of a follower
 
     def test_follower_killed_while_gathering(self):
-        """Its place is free again: another one takes it."""
+        """The place of a follower that left before training is free for another follower."""
         driver = self.driver(n=3)
         victim = self.follower("--rank", "1")
         driver.wait_line("rank 1 joined")
@@ -72,7 +72,7 @@ class Faults(dp.Case):
         self.lose_follower(lambda driver: self.wait_phase(driver, "validat"), LONG_VALIDATION)
 
     def test_checkpoint_survives(self):
-        """The last checkpoint is intact, and the command that is shown goes on from it."""
+        """The last checkpoint is intact, and the command that the driver shows resumes from it."""
         failed, _, _ = self.lose_follower(lambda driver: self.wait_event("checkpoint"),
                                           {**ENDLESS, "data.samples": 2048})
         saved = self.events("checkpoint")[-1]
@@ -86,7 +86,7 @@ class Faults(dp.Case):
         self.assertGreater(self.events("done")[-1]["step"], saved["step"])
 
     def test_follower_killed_at_the_checkpoint(self):
-        """An epoch's event is followed by its checkpoint: around there, whatever is hit."""
+        """A checkpoint follows each epoch's event: the kill hits about then."""
         self.lose_follower(lambda driver: self.wait_event("epoch"),
                            {**ENDLESS, "data.samples": 2048})
 
@@ -120,7 +120,7 @@ class Faults(dp.Case):
         self.lose_driver(lambda driver: self.wait_phase(driver, "validat"), LONG_VALIDATION)
 
     def test_driver_killed_at_the_checkpoint(self):
-        """Torn or whole, what it leaves can be resumed."""
+        """The job can be resumed, whether the checkpoint was torn or whole."""
         job = {**ENDLESS, "data.samples": 2048}
         self.lose_driver(lambda driver: self.wait_event("epoch", 2), job)
         epochs = self.events("epoch")[-1]["epoch"] + 2
@@ -128,7 +128,7 @@ class Faults(dp.Case):
         self.assertEqual(self.events("done")[-1]["step"], epochs * 32)
 
     def test_follower_outlives_its_driver(self):
-        """Without --once it waits for the next driver, which can take the run up again."""
+        """Without --once a follower waits for the next driver, which can resume the run."""
         port = dp.free_port()
         follower = self.follower(port=port, once=False)
         driver = self.driver("--port", str(port), n=2, job={**ENDLESS, "data.samples": 2048},
@@ -151,7 +151,7 @@ class Faults(dp.Case):
     MOMENTS = [0.02 * i for i in range(10)]  # seconds after the follower has joined
 
     def join_and_wait(self, moment):
-        """A driver and a follower, so long after the one let the other in."""
+        """A driver and a follower, this long after the driver let the follower in."""
         run = f"run-{moment:.2f}"
         driver = self.driver("--run-dir", run, n=2, job={**ENDLESS, **RIGID})
         follower = self.follower()
@@ -161,7 +161,7 @@ class Faults(dp.Case):
         return driver, follower
 
     def test_follower_killed_at_any_moment(self):
-        """While gathering its place is free again; later the job ends, and names it."""
+        """While gathering, the place becomes free; later the job ends and names the rank."""
         for moment in self.MOMENTS:
             with self.subTest(moment=moment):
                 driver, follower = self.join_and_wait(moment)
@@ -239,7 +239,7 @@ class Faults(dp.Case):
     # ---- frozen
 
     def test_follower_frozen(self):
-        """SIGSTOP: no connection closes; the heartbeat tells."""
+        """After SIGSTOP no connection closes: the missing heartbeats tell."""
         driver, victim, other = self.start_three()
         self.wait_event("first_step")
         since = time.monotonic()
@@ -248,7 +248,7 @@ class Faults(dp.Case):
         self.assertEqual(self.events("error")[0]["rank"], 1)
         said = re.search(r"no sign of life for (\d+\.\d) s", self.events("lost")[0]["reason"])
         self.assertGreaterEqual(float(said.group(1)), 5)  # cluster.heartbeat_timeout
-        victim.signal(signal.SIGCONT)  # wakes up to find that it was given up
+        victim.signal(signal.SIGCONT)  # it wakes up and finds that it was given up
         self.assert_exit(victim, FAILED)
 
     def test_driver_frozen_for_a_moment(self):

@@ -1,4 +1,4 @@
-"""The happy path with 1, 2 and 3 ranks, started in every way, and what it leaves behind."""
+"""Jobs of 1, 2 and 3 ranks that nothing disturbs, started in every way, and their files."""
 
 import json
 import os
@@ -15,7 +15,7 @@ EPOCH_FIELDS = {"epoch", "step", "train_loss", "train_seconds", "samples_per_sec
 
 class Happy(dp.Case):
     def check_record(self, n, epochs=2, run="runs/demo"):
-        """events.jsonl as the contract says, in order."""
+        """events.jsonl has the promised events and fields, in order."""
         events = self.events(run=run)
         kinds = [event["event"] for event in events]
         self.assertEqual(kinds[0], "start")
@@ -54,7 +54,7 @@ class Happy(dp.Case):
         return found
 
     def check_run_dir(self, run="runs/demo"):
-        """job.yaml, checkpoints and `latest`."""
+        """The run directory has job.yaml, checkpoints and `latest`."""
         self.assertTrue(os.path.isfile(self.path(run, "job.yaml")))
         folder = self.path(run, "checkpoints")
         latest = os.readlink(os.path.join(folder, "latest"))
@@ -91,7 +91,7 @@ class Happy(dp.Case):
                 self.assertEqual(driver.text.count(" joined: "), n - 1)
 
     def test_local_spares(self):
-        """Whichever follower says Hello first, the spare has the place that nobody asks for."""
+        """Whichever follower says Hello first, the spare gets the place that none asks for."""
         job = {**SMALL, "train.epochs": 1, "cluster.spares": 2}
         for k in range(5):
             with self.subTest(k=k):
@@ -103,7 +103,7 @@ class Happy(dp.Case):
                 self.assertEqual(self.left_behind(), {})
 
     def test_shared_gpu_is_loud(self):
-        """--test-shared-gpu reaches local followers; everyone says what it is, and nobody else."""
+        """--test-shared-gpu reaches local followers; only daemons that have it warn of it."""
         job = {**SMALL, "train.epochs": 1}
         text = self.run_driver("--local", "--test-shared-gpu", "--run-dir", "shared", n=2,
                                job=job).text
@@ -113,7 +113,7 @@ class Happy(dp.Case):
         self.assertNotIn("test-shared-gpu", text)
 
     def test_same_numbers(self):
-        """The loss is a function of the job, not of how many ranks compute it."""
+        """The loss depends on the job, not on how many ranks compute it."""
         losses = []
         for n in (1, 2, 3):
             self.run_driver(*(["--local"] if n > 1 else []), "--run-dir", f"r{n}", n=n,
@@ -123,7 +123,7 @@ class Happy(dp.Case):
             self.assertLess(abs(loss - losses[0]) / losses[0], 3e-3, losses)
 
     def test_by_hand(self):
-        """Followers before and after the driver; a fixed rank, and any."""
+        """Followers start before and after the driver, for a fixed rank and for any."""
         port = dp.free_port()
         early = self.follower("--rank", "2", port=port)
         early.wait_line(rf"waiting for a driver at 127.0.0.1:{port}: .*ECONNREFUSED")
@@ -152,7 +152,7 @@ class Happy(dp.Case):
         self.assert_exit(follower, dp.STOPPED, "stopped by SIGTERM while waiting for a driver")
 
     def test_own_data_folder(self):
-        """MNIST's files, elsewhere on the follower: --data."""
+        """MNIST's files lie elsewhere on the follower's machine: --data."""
         source = os.environ.get("DPTRAIN_DATA", os.path.join(dp.ROOT, "../shared/data"))
         mnist = os.path.join(source, "mnist")
         if not os.path.isdir(mnist):
@@ -171,7 +171,7 @@ class Happy(dp.Case):
         self.assertEqual(event["step"], 20)
 
     def test_closed_descriptors(self):
-        """Started without standard descriptors, as some supervisors do."""
+        """The daemons run without standard descriptors, as some supervisors start them."""
         for name, closing in (("err", "2>&-"), ("in-out", "<&- >&-"), ("all", "<&- >&- 2>&-")):
             with self.subTest(closing):
                 port = str(dp.free_port())
@@ -195,13 +195,13 @@ class Happy(dp.Case):
         self.assertEqual(driver.out, "")
 
     def test_state(self):
-        """SIGUSR1 logs what is going on, on both sides, and disturbs nothing."""
+        """SIGUSR1 makes both daemons log their state, and disturbs nothing."""
         driver = self.driver(n=2, job=dp.ENDLESS)
         follower = self.follower()
         self.wait_event("first_step")
         self.assertIn("train", driver.state())
         follower.state()
-        for daemon in (driver, follower):  # what ps and pgrep call it
+        for daemon in (driver, follower):  # the name that ps and pgrep show
             with open(f"/proc/{daemon.pid}/comm", encoding="ascii") as file:
                 self.assertEqual(file.read().strip(), daemon.name)
             with open(f"/proc/{daemon.pid}/environ", "rb") as file:

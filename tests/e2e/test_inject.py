@@ -21,7 +21,7 @@ REST = sys.argv[1:2] == ["rest"]
 JOB = {"data.samples": 1024, "data.validation_samples": 256, "train.global_batch": 64,
        "train.epochs": 3, "cluster.heartbeat_timeout": 3}
 N = 4
-DEADLINE = 4  # seconds, of a phase that a rank is too late in
+DEADLINE = 4  # seconds: the deadline of the phase in which a rank is too late
 
 POINTS = ["gather", "ready", "prepare", "form", "step20", "reduce20", "update20", "validate",
           "checkpoint", "stop"]
@@ -58,7 +58,7 @@ class Faults(dp.Case):
 
     def start_ranks(self, spec, job, n_spares=0, n=N):
         """A driver and its followers, in the order of their ranks, then the spares.  (A rank that
-        dies while gathering may be gone before the next one comes.)"""
+        dies while gathering may be gone before the next follower joins.)"""
         driver = self.driver("--run-dir", "run", "--inject", spec, n=n,
                              job={**job, "cluster.spares": n_spares})
         ranks = [self.follower("--rank", str(k)) for k in range(1, n)]
@@ -67,7 +67,7 @@ class Faults(dp.Case):
         return [driver, *ranks, *(self.follower() for _ in range(n_spares))]
 
     def wait_injected(self, spec, rank, daemons):
-        """It was announced on the rank and by the driver, once."""
+        """Waits for the fault, which the rank and the driver announce once each."""
         event = self.wait_event("inject", run="run")
         self.assertEqual((event["spec"], event["rank"]), (spec, rank))
         said = r"warning: injected fault " + spec
@@ -87,7 +87,7 @@ class Faults(dp.Case):
         self.assertIn("nothing to do", done.text)
 
     def end_victim(self, victim, what, status):
-        """A frozen one wakes up to find that it was given up."""
+        """A frozen rank wakes up and finds that it was given up."""
         if what == "stop":
             victim.signal(signal.SIGCONT)
         self.assert_exit(victim, -signal.SIGKILL if what == "kill" else status)
@@ -95,7 +95,8 @@ class Faults(dp.Case):
     # ---- of a follower, with a spare that takes its place
 
     def lose_follower(self, what, point):
-        """Before training it only frees its place, but for one that is deaf and says Ready."""
+        """A rank that is lost before training only frees its place, unless it is deaf: it has said
+        Ready."""
         spec = spec_of(what, 2, point)
         driver, one, victim, three, spare = daemons = self.start_ranks(spec, JOB, n_spares=1)
         event = self.wait_injected(spec, 2, daemons)
@@ -153,7 +154,7 @@ class Faults(dp.Case):
         self.resume(spec)
 
     def lose_driver_early(self, what, spec):
-        """Before anybody has joined."""
+        """The driver is lost before any follower has joined."""
         driver = self.driver("--run-dir", "run", "--inject", spec, n=N, job=JOB)
         self.wait_injected(spec, 0, [driver])
         if what == "stop":
@@ -164,7 +165,7 @@ class Faults(dp.Case):
         self.resume(spec)
 
     def resume(self, spec):
-        """The same command goes on, without the fault, from the last checkpoint."""
+        """The same command resumes from the last checkpoint, without the fault."""
         driver = self.driver("--local", "--run-dir", "run", "--resume", "--inject", spec, n=N,
                              job=JOB)
         self.assert_exit(driver, FINISHED, "what events.jsonl tells of does not happen again")
@@ -183,7 +184,7 @@ class Faults(dp.Case):
         self.assert_as_undisturbed("run")
 
     def be_too_late(self, point, deadline):
-        """The phase's deadline names who holds it up, and the job goes on without."""
+        """The phase's deadline names the rank that holds it up, and the job goes on without it."""
         spec = spec_of("delay:600s", 2, point)
         job = {**JOB, f"cluster.deadlines.{deadline}": DEADLINE}
         driver, one, victim, three, spare = daemons = self.start_ranks(spec, job, n_spares=1)
@@ -204,7 +205,7 @@ class Injected(Faults):
 
 class Flipped(Faults):
     def test_before_the_sum(self):
-        """All ranks take the same wrong gradient: replicas stay equal, the losses change."""
+        """All ranks use the same wrong gradient: replicas stay equal, and the losses change."""
         spec = "flip:rank2@step20:bucket0"
         daemons = self.start_ranks(spec, JOB)
         event = self.wait_injected(spec, 2, daemons)
@@ -227,15 +228,15 @@ class Flipped(Faults):
                          rf"from rank \d \(.*\) in {tensor}$")
         for daemon in daemons:
             self.assertIn(error["message"], daemon.text)
-        self.assertEqual(self.events("checkpoint", "run")[-1]["step"], 16)  # none that is wrong
+        self.assertEqual(self.events("checkpoint", "run")[-1]["step"], 16)  # no wrong one
         self.resume(spec)
 
     def test_after_the_sum(self):
-        """One rank goes another way: the comparison of replicas names it, and the tensor."""
+        """One rank's parameters differ: comparing replicas names rank and tensor."""
         self.flip_after(2)
 
     def test_after_the_sum_on_the_driver(self):
-        """The others are the majority: rank 0 it is that differs."""
+        """The others are the majority, so rank 0 is the one that differs."""
         self.flip_after(0)
 
     def test_no_such_bucket(self):
@@ -252,8 +253,9 @@ class Flipped(Faults):
 
 class Skipped(Faults):
     def test_ranks_that_differ(self):
-        """Rank 1 is a collective ahead, and frozen rank 2 holds the others in the one before: told
-        as soon as it is known; who stands alone has to go, and its place is taken."""
+        """Rank 1 is one collective ahead, and rank 2, which is frozen, holds the others in the one
+        before.  The driver says so at once; rank 1, which stands alone, has to go and is
+        replaced."""
         spec, freeze = "skip:rank1@step20", "stop:rank2@step21"
         job = {**JOB, "cluster.heartbeat_timeout": 600, "cluster.deadlines.step": 600}
         driver, odd, held, three, spare = self.start_ranks(f"{spec},{freeze}", job, n_spares=1)
@@ -267,7 +269,7 @@ class Skipped(Faults):
         self.assert_exit(odd, FAILED)
         lost, = self.events("lost", "run")
         self.assertEqual(lost["rank"], 1)
-        self.assertRegex(  # 22 and 21, unless it was known before they all came there
+        self.assertRegex(  # steps 22 and 21, or earlier if the driver knew earlier
             lost["reason"], r"the ranks differ in what they reduce next: rank 1 \(.*, pid "
             rf"{odd.pid}\) in bucket 0 of step 2[12] \((\d+) bytes\) and rank 0 \(.*\) in bucket 0 "
             r"of step 2[01] \(\1 bytes\)(, which [23] agree on)?$")
@@ -276,10 +278,10 @@ class Skipped(Faults):
         self.assertEqual(recovered["nranks"], N)
         self.assertLessEqual(recovered["steps_lost"], 1)
         self.check_rings(lost["reason"])
-        self.assert_checkpoint_loads()  # of replicas that are equal: compared after each epoch
+        self.assert_checkpoint_loads()  # replicas are compared after each epoch
 
     def test_one_that_is_done_too_early(self):
-        """Nobody is seen to differ on the way: it is the rank whose epoch ends one short."""
+        """The ranks do not differ on the way: the odd rank's epoch ends one collective short."""
         driver, odd, *others = self.start_ranks("skip:rank1@step20", JOB, n_spares=1)
         self.assert_exits([driver, *others], FINISHED)
         self.assert_exit(odd, FAILED)
@@ -292,7 +294,7 @@ class Skipped(Faults):
         self.assert_checkpoint_loads()
 
     def check_rings(self, reason):
-        """What was written down shows the same: one number, another step."""
+        """The incident file shows the same: one collective has another step on rank 1."""
         with open(self.path("run/incidents/incident-1.json"), encoding="utf-8") as file:
             incident = json.load(file)
         self.assertIn(reason, incident["message"])
@@ -304,7 +306,7 @@ class Skipped(Faults):
 
 class Local(Faults):
     def test_frozen(self):
-        """A local follower that is frozen cannot end, nor be replaced, unless it is killed."""
+        """A local follower that is frozen can only end, and be replaced, if it is killed."""
         driver = self.driver("--run-dir", "run", "--local", "--inject", "stop:rank2@step20", n=N,
                              job=JOB)
         self.assert_exit(driver, FINISHED, r"rank 2 .* was lost",

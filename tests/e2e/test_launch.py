@@ -1,4 +1,4 @@
-"""Ranks, their number and the driver's address from a launcher's environment."""
+"""A launcher's environment gives the rank, the number of ranks and the driver's address."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ def torchrun(rank, size, port):
 
 
 def slurm(rank, size, port):
-    """As srun sets them; it says nothing of ports, which dptrain.sbatch chooses."""
+    """The variables that srun sets.  They name no port; dptrain.sbatch chooses it."""
     return {"SLURM_PROCID": str(rank), "SLURM_NTASKS": str(size), "MASTER_PORT": str(port),
             "SLURM_STEP_NODELIST": "localhost,other[1-3]", "SLURM_JOB_NODELIST": "no-such-host"}
 
@@ -63,7 +63,7 @@ class Launch(dp.Case):
         self.assertEqual(self.events("start")[0]["nranks"], 3)
 
     def test_all_are_stopped_at_once(self):
-        """What a batch system does at a job's time limit: every task gets SIGTERM."""
+        """At a job's time limit a batch system sends SIGTERM to every task."""
         ranks = self.launch(torchrun, 3, job=ENDLESS)
         self.wait_event("first_step")
         for daemon in ranks:
@@ -75,7 +75,7 @@ class Launch(dp.Case):
         self.assertTrue(os.path.exists(self.path("runs/demo/checkpoints/latest/state.json")))
 
     def test_command_line_goes_first(self):
-        """A follower that was told all does not look at a broken environment."""
+        """A follower whose arguments say everything ignores a broken environment."""
         broken = {"RANK": "x", "WORLD_SIZE": "y", "MASTER_PORT": "z"}
         driver = self.driver(n=2, env=broken)
         follower = self.follower("--rank", "1", env=broken)
@@ -84,7 +84,7 @@ class Launch(dp.Case):
         self.assertNotIn("environment", driver.text + follower.text)
 
     def test_followers_alone(self):
-        """srun may start the followers alone: its task 0 takes what rank is free."""
+        """srun may start only the followers: then its task 0 takes any free rank."""
         driver = self.driver(n=3)
         followers = [self.follower(env={"SLURM_PROCID": str(task), "SLURM_NTASKS": "2",
                                         "SLURM_STEP_NODELIST": "no-such-host"})

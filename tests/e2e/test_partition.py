@@ -7,7 +7,7 @@ import time
 import dp
 from dp import DRIVER, FAILED, FINISHED, FOLLOWER, PATIENT, RIGID, SOON, STOPPED, freezing
 
-# 16 steps an epoch; goes on until it is ended.
+# 16 steps an epoch; the job goes on until the test ends it.
 JOB = {"data.samples": 1024, "data.validation_samples": 256, "train.global_batch": 64,
        "train.epochs": 100000}
 
@@ -17,7 +17,7 @@ def ip(command):
 
 
 class Partition(dp.Case):
-    """Hosts 0 .. 2, each a namespace with a link to a switch (a bridge in one of its own)."""
+    """Hosts 0 to 2 are namespaces with a link to a switch, a bridge in a namespace of its own."""
 
     N_HOSTS = 3
 
@@ -52,7 +52,7 @@ class Partition(dp.Case):
             ip(f"netns del {name}")
 
     def cable(self, host, state):
-        """Pull a host's cable, or put it in again."""
+        """Pulls a host's cable ("down"), or plugs it in again ("up")."""
         self.assertEqual(ip(f"-n {self.switch} link set port{host} {state}").returncode, 0)
 
     def on(self, host):
@@ -82,7 +82,7 @@ class Partition(dp.Case):
         return {event["epoch"]: event["train_loss"] for event in self.events("epoch")}
 
     def test_a_host_of_two_ranks(self):
-        """Both its ranks are lost, and stop by themselves; two spares go on."""
+        """Both ranks of a host are lost and stop by themselves; two spares take their places."""
         driver, one, two, three, *spares = self.start_ranks([0, 1, 1], JOB, spares=[0, 2])
         since = time.monotonic()
         self.cable(1, "down")
@@ -91,7 +91,7 @@ class Partition(dp.Case):
         self.assertLess(time.monotonic() - since, SOON)
         self.wait_event("recovered")
         self.assertLess(time.monotonic() - since, SOON)
-        n_epochs = len(self.losses()) + 1  # the next one is whole after what was lost
+        n_epochs = len(self.losses()) + 1  # the next epoch is whole
         self.wait_event("epoch", n_epochs)
         driver.signal(signal.SIGTERM)
         for daemon in (driver, one, *spares):
@@ -109,7 +109,7 @@ class Partition(dp.Case):
                             1e-5 * event["train_loss"])
 
     def test_a_cable_that_comes_back(self):
-        """Out for less than the heartbeat's timeout: nothing is lost but time."""
+        """A cable that is out for less than the heartbeat's timeout costs time and nothing else."""
         daemons = self.start_ranks([1, 1, 2], {**JOB, **PATIENT, "train.epochs": 10},
                                    *freezing(0, 40))
         self.wait_frozen(daemons[0].pid)
@@ -123,7 +123,7 @@ class Partition(dp.Case):
         self.assertEqual(self.events("lost"), [])
 
     def test_nobody_to_replace(self):
-        """Every rank on both sides stops in time; the driver's side names who is cut off."""
+        """Every rank on both sides stops in time; the driver's side names the lost rank."""
         driver, one, two, three = self.start_ranks([0, 1, 2], {**JOB, **RIGID})
         since = time.monotonic()
         self.cable(1, "down")
@@ -134,8 +134,7 @@ class Partition(dp.Case):
         self.assertEqual(self.events("error")[0]["rank"], 2)
 
     def test_the_driver_is_cut_off(self):
-        """All followers stop by themselves, and the driver; a new one goes on from the checkpoint.
-        """
+        """Followers and driver all stop by themselves; a new driver resumes from the checkpoint."""
         job = {**JOB, **RIGID}
         driver, *followers = self.start_ranks([1, 1, 2], job)
         self.wait_event("checkpoint")
@@ -150,7 +149,7 @@ class Partition(dp.Case):
         self.assertEqual(self.events("done")[-1]["step"], 16 * (saved // 16 + 1))
 
     def test_two_ranks_that_cannot_reach_each_other(self):
-        """Both hear the driver, so nobody is silent: the deadlines end it, on every rank."""
+        """Both hear the driver, so no rank is silent: the deadlines end the job on every rank."""
         job = {**JOB, "cluster.deadlines.step": 6, "cluster.deadlines.form": 6,
                "cluster.replace_timeout": 1}
         daemons = self.start_ranks([0, 1, 2], job)
@@ -158,8 +157,8 @@ class Partition(dp.Case):
         for host, other in ((1, 3), (2, 2)):
             done = ip(f"-n {self.hosts[host]} route add blackhole 10.78.0.{other}/32")
             self.assertEqual(done.returncode, 0, done.stderr)
-        # Who is behind when the step's deadline passes is lost, and not replaced; where nobody is,
-        # they form again, and again in vain.
+        # A rank that is behind when the step's deadline passes is lost and not replaced.  If none
+        # is behind, the ranks form again and again, in vain.
         for daemon in daemons:
             self.assert_exit(daemon, FAILED, r"no progress for 6 s .*rank [23]|given up after")
         self.assertLess(time.monotonic() - since, 24 + 3 * SOON)  # four formations, 6 s each

@@ -1,4 +1,4 @@
-"""Ranks are lost, replaced, and leave: training goes on as if nothing had happened."""
+"""Ranks are lost, are replaced, or leave: training goes on as if nothing had happened."""
 
 import os
 import random
@@ -11,7 +11,7 @@ import training
 from dp import ENDLESS, FAILED, FINISHED, PATIENT, SOON, STOPPED, freezing
 from training import CALM, JOB
 
-# A rank freezes itself in step 70, in the third epoch, until the test has had its time.
+# A rank freezes itself in step 70, in the third epoch, until the test wakes it.
 STEP = 70
 HELD = {**JOB, **PATIENT, "cluster.replace_timeout": 600}
 # 4 steps an epoch.
@@ -23,8 +23,8 @@ class Recovery(training.Case):
     # ---- a spare waits
 
     def with_spare(self, job, *args, reach=None):
-        """Rank 1 is lost, by what `args` inject or by a kill once `reach` says so; the others must
-        finish as if nothing had been."""
+        """Rank 1 is lost, by a fault that `args` inject or by a kill after `reach` returns.  The
+        others must finish as if nothing had happened."""
         driver, victim, other, spare = self.start_ranks(job, *args, spares=1)
         spare.wait_line("as a spare")
         if reach:
@@ -63,7 +63,7 @@ class Recovery(training.Case):
         self.with_spare(HELD, *freezing(2, STEP), reach=lambda *_: self.wait_event("epoch"))
 
     def test_spare_after_sigstop(self):
-        """No connection closes: the heartbeat tells.  Who wakes up late is told to go."""
+        """No connection closes: missing heartbeats tell.  A rank that wakes up is told to go."""
         victim = self.with_spare(JOB, *freezing(1, STEP))
         victim.signal(signal.SIGCONT)
         self.assert_exit(victim, FAILED)
@@ -98,7 +98,7 @@ class Recovery(training.Case):
         self.assert_as_undisturbed(HELD, 4)
 
     def test_again_and_again(self):
-        """Each time another one: a killed rank, its replacement, and so on."""
+        """Rank 1 is killed, then the rank that replaced it, and so on."""
         driver, victim, other = self.start_ranks(HELD, *freezing(2, 70, 165, 260))
         for n in (1, 2, 3):
             self.wait_frozen(other.pid, n)
@@ -114,7 +114,7 @@ class Recovery(training.Case):
         self.assert_as_undisturbed(HELD, 3)
 
     def test_a_follower_that_does_not_fit_is_refused(self):
-        """Its data are not the job's: that follower is refused, and the job waits for the next."""
+        """A follower whose data differ from the job's is refused; the job waits for another."""
         for name in ("a", "b"):
             self.write_data(name, seed=ord(name))
         job = {**HELD, "data.format": "mnist", "data.path": self.path("a"),
@@ -134,7 +134,7 @@ class Recovery(training.Case):
         self.assert_recovered()
 
     def write_data(self, name, seed):
-        """MNIST's four files, of noise."""
+        """Writes noise as MNIST's four files."""
         noise = random.Random(seed)
         os.mkdir(self.path(name))
         for prefix, n in (("train", 512), ("t10k", 64)):
@@ -145,7 +145,7 @@ class Recovery(training.Case):
                     file.write(content)
 
     def test_local(self):
-        """--local starts another one."""
+        """--local starts a follower in place of the lost one."""
         driver = self.driver("--local", *freezing(1, STEP), n=3, job=HELD)
         self.wait_event("inject")
         victim, other = self.local_pid(2), self.local_pid(1)
@@ -173,8 +173,8 @@ class Recovery(training.Case):
         self.assert_as_undisturbed(job, 3)
 
     def test_a_rate_that_follows_the_ranks(self):
-        """optimizer.scale_lr_by_ranks: from the step on that one rank fewer trains, the rate is
-        that of a schedule which turns there."""
+        """optimizer.scale_lr_by_ranks: once a rank is lost, the rate is the same as that of a
+        schedule which changes at this step."""
         job = {**JOB, "train.epochs": 1, "optimizer.lr": 0.02}
         self.run_driver("--local", "--run-dir", "turning", n=1,
                         job={**job, "optimizer.lr": 0.06, "schedule.name": "step",
@@ -202,7 +202,7 @@ class Recovery(training.Case):
         self.assertEqual(len(self.losses()), 12)
 
     def test_too_few(self):
-        """After the timeout the job ends, everywhere with the first cause."""
+        """After the timeout the job ends, and every rank names the first cause."""
         job = {**ENDLESS, "cluster.replace_timeout": 1}
         driver, victim, other = self.start_ranks(job)
         self.wait_event("first_step")
@@ -214,7 +214,7 @@ class Recovery(training.Case):
         self.assertEqual(self.events("error")[0]["rank"], 1)
 
     def test_stopped_while_waiting(self):
-        """SIGTERM at the driver while it waits: a checkpoint, with the ranks that are left."""
+        """SIGTERM while the driver waits for a rank: the ranks that are left write a checkpoint."""
         driver, victim, other = self.start_ranks({**HELD, "train.epochs": 100000},
                                                  *freezing(2, 20))
         self.wait_frozen(other.pid)
@@ -229,7 +229,7 @@ class Recovery(training.Case):
     # ---- leaving and joining in order
 
     def test_polite_leave(self):
-        """SIGTERM at a follower: it finishes the step, and a spare goes on."""
+        """A follower that gets SIGTERM finishes the step and leaves; a spare takes its place."""
         driver, leaver, other, spare = self.start_ranks(HELD, *freezing(2, STEP), spares=1)
         spare.wait_line("as a spare")
         self.wait_frozen(other.pid)
@@ -245,8 +245,8 @@ class Recovery(training.Case):
         self.assert_as_undisturbed(HELD, 3)
 
     def test_growing(self):
-        """Followers that come while it runs join beyond --nranks; one leaves, the others go on at
-        once; the losses are those of a run that nothing disturbed."""
+        """Followers that come while the job runs join it beyond --nranks.  One of them leaves, and
+        the others go on at once.  The losses are those of an undisturbed run."""
         job = {**HELD, **CALM, "train.epochs": 20, "cluster.max_ranks": 4, "cluster.min_ranks": 2,
                "cluster.join_interval": 0.2}
         driver, other = self.start_ranks(job, *freezing(1, STEP, 560), n=2)
@@ -272,7 +272,7 @@ class Recovery(training.Case):
         self.assert_as_undisturbed(job, 2)
 
     def test_joining_later(self):
-        """A job that went on with fewer ranks takes one in again, and loses no epoch."""
+        """A job that went on with fewer ranks lets another rank in, and loses no epoch."""
         job = {**HELD, "train.epochs": 100000, "cluster.min_ranks": 1, "cluster.replace_timeout": 0,
                "cluster.join_interval": 0.2}
         driver, victim = self.start_ranks(job, n=2)

@@ -1,4 +1,4 @@
-"""Who is not let in, and what each side says about it."""
+"""Followers that the driver refuses, strangers at its port, and what each side says about it."""
 
 import os
 import re
@@ -42,7 +42,7 @@ class Refusals(dp.Case):
         self.assert_exit(first, STOPPED)
 
     def test_data_differs(self):
-        """Other samples, or a broken file, on the follower: named, and its place is free again."""
+        """A follower with other samples or a broken file is refused; its place is free again."""
         source = os.path.join(os.environ.get("DPTRAIN_DATA",
                                              os.path.join(dp.ROOT, "../shared/data")), "mnist")
         if not os.path.isdir(source):
@@ -52,7 +52,7 @@ class Refusals(dp.Case):
             os.mkdir(self.path(folder))
             for name in os.listdir(source):
                 os.symlink(os.path.join(source, name), self.path(folder, name))
-        for kind in ("images-idx3", "labels-idx1"):  # training on what should validate
+        for kind in ("images-idx3", "labels-idx1"):  # these files are for validation
             for prefix, other in (("train", "t10k"), ("t10k", "train")):
                 path = self.path("swapped", f"{prefix}-{kind}-ubyte.gz")
                 os.unlink(path)
@@ -79,7 +79,7 @@ class Refusals(dp.Case):
         self.assert_exit(driver, FINISHED)
 
     def test_driver_data_wrong(self):
-        """Data that is wrong on the driver: status 2, and no folder of a run that never was."""
+        """The driver's own data are wrong: status 2, and no run directory is left."""
         with open(self.path("job.yaml"), "w", encoding="utf-8") as file:
             file.write("name: mnist\nmodel: {arch: lenet}\n"
                        "data: {format: mnist, path: nowhere, validation: t10k}\n")
@@ -94,8 +94,8 @@ class Refusals(dp.Case):
                          rf"no driver at 127.0.0.1:{port} within 1 s: .*ECONNREFUSED.*attempts")
 
     def test_nobody_but_itself(self):
-        """Nobody listens at a port that the system gives to those who connect: it may give it to
-        the follower, which then is not its own driver."""
+        """The driver's port is one that the system gives to clients, and nobody listens at it.  The
+        follower may be given it and connect to itself, which it must not take for its driver."""
         script = ("ip link set lo up && echo 40000 40001 >/proc/sys/net/ipv4/ip_local_port_range "
                   '&& exec "$@"')
         if subprocess.run(["unshare", "--net", "sh", "-c", script, "sh", "true"],
@@ -106,8 +106,8 @@ class Refusals(dp.Case):
         self.assert_exit(follower, REFUSED, "no driver at 127.0.0.1:40000 .*ECONNREFUSED")
 
     def test_unproven_driver_by_name(self):
-        """A name may lead to another machine, and nothing would prove the driver there: only once
-        connected it is known where (a number in hexadecimal is resolved like a name)."""
+        """A host name may lead to another machine, where nothing proves that the driver is ours.
+        The address is known only after connecting.  (A hexadecimal number is resolved like a name.)"""
         listen = ("import os, socket, sys; s = socket.create_server(('192.0.2.1', 40000)); "
                   "os.set_inheritable(s.fileno(), True); os.execvp(sys.argv[1], sys.argv[1:])")
         script = ("ip addr add 192.0.2.1/32 dev lo && ip link set lo up && "
@@ -119,7 +119,7 @@ class Refusals(dp.Case):
         self.assert_exit(follower, USAGE, "the driver at 0xc0000201:40000 is not on this machine")
 
     def test_no_driver_ever(self):
-        """Without --once it waits until it is told to stop."""
+        """Without --once a follower waits until it is told to stop."""
         follower = self.follower("--wait", "1", port=dp.free_port(), once=False)
         follower.wait_line("--wait has no effect without --once")
         follower.wait_line("waiting for a driver")
@@ -128,7 +128,7 @@ class Refusals(dp.Case):
         self.assert_exit(follower, STOPPED, "stopped by SIGINT")
 
     def test_not_a_driver(self):
-        """Something else listens there: a web server, and one that says nothing."""
+        """Another program listens there: a web server, and one that says nothing."""
         with socket.socket() as server:
             server.bind(("127.0.0.1", 0))
             server.listen()
@@ -140,7 +140,7 @@ class Refusals(dp.Case):
             peer.close()
 
     def test_not_a_follower(self):
-        """Strangers on the driver's port disturb nobody."""
+        """Strangers at the driver's port do not disturb the job."""
         driver = self.driver(n=2, job={**SMALL, "train.epochs": 1})
         port = self.wait_port()
         strangers = [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00",
@@ -162,7 +162,7 @@ class Refusals(dp.Case):
             sock.close()
 
     def test_flood(self):
-        """More silent connections than there are places for strangers: a follower still joins."""
+        """A follower joins despite more silent connections than there are places for strangers."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if hard < 3000:
             self.skipTest(f"{hard} file descriptors are too few")
@@ -182,7 +182,7 @@ class Refusals(dp.Case):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     def test_off_this_machine(self):
-        """A driver on all addresses, with --insecure: this machine still reaches it."""
+        """A driver that listens on all addresses (--insecure) is reached from this machine, too."""
         driver = self.driver("--host", "0.0.0.0", "--insecure", "--local", n=2)
         self.assert_exit(driver, FINISHED)
 

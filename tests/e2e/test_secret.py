@@ -1,4 +1,4 @@
-"""Who holds the secret gets in, and nobody else; what each side says; a crowd delays nobody."""
+"""Only followers with the secret get in.  What each side says; a crowd of strangers delays none."""
 
 import os
 import resource
@@ -102,7 +102,7 @@ class Secret(dp.Case):
                 context.wrap_socket(sock)
 
     def test_strangers(self):
-        """Other TLS, no TLS, garbage: each named, and none of them learns anything."""
+        """Other TLS, no TLS and garbage are each named, and none of these peers learns anything."""
         self.make()
         driver = self.driver("--secret-file", "secret", n=2, job={**SMALL, "train.epochs": 1})
         port = self.wait_port()
@@ -116,13 +116,13 @@ class Secret(dp.Case):
             with socket.create_connection(("127.0.0.1", port)) as sock:
                 sock.sendall(text)
                 driver.wait_line(rf"127.0.0.1:{sock.getsockname()[1]}\b.*{line}")
-                self.assertLessEqual(len(dp.hear_out(sock)), 7)  # an alert at most
+                self.assertLessEqual(len(dp.hear_out(sock)), 7)  # at most a TLS alert
         follower = self.follower("--secret-file", "secret")
         self.assert_exit(follower, FINISHED)
         self.assert_exit(driver, FINISHED)
 
     def seconds_to_first_step(self, crowd, secret=("--secret-file", "secret")):
-        """A job with two ranks, once `crowd` connections are there."""
+        """The time to the first step of a job of two ranks, beside `crowd` open connections."""
         socks = []
         run = f"run-{crowd}-{len(secret)}"
         driver = self.driver(*secret, "--run-dir", run, n=2, job={**SMALL, "train.epochs": 1})
@@ -162,7 +162,7 @@ class Secret(dp.Case):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         print(f"first step after {alone:.2f} s alone, {crowded:.2f} s among 1,000 strangers")
         print(f"without a secret: {plain:.2f} s alone, {plain_crowded:.2f} s among them")
-        # Who had to wait until the silent ones are sent away would wait for 10 s.
+        # The driver sends silent strangers away after 10 s; nobody may have to wait for that.
         self.assertLess(crowded, max(8, 10 * alone))
         self.assertLess(plain_crowded, max(8, 10 * plain))
 

@@ -17,7 +17,7 @@ JOB = {**ENDLESS, "data.samples": 2048}
 
 class Stop(dp.Case):
     def test_polite(self):
-        """The step is finished, a checkpoint written, all ranks stopped, the way back shown."""
+        """All ranks finish the step, save and stop; the driver shows how to resume."""
         driver = self.driver(n=2, job=JOB)
         follower = self.follower()
         self.wait_event("first_step")
@@ -26,12 +26,12 @@ class Stop(dp.Case):
         self.assert_exit(follower, STOPPED)
         saved = self.events("checkpoint")[-1]["step"]
         epoch = self.events("epoch")[-1]
-        self.assertEqual(epoch["step"], saved)  # written for the epoch cut short, too
+        self.assertEqual(epoch["step"], saved)  # also written for an epoch that was cut short
         self.assertGreater(saved, 0)
 
     def test_a_local_follower_that_is_still_dialing(self):
-        """One that was to replace another has found nobody when the job ends: it is told so, and
-        not waited for."""
+        """A follower that was to replace another has not found the driver when the job ends.  It is
+        stopped, and the driver does not wait for it."""
         driver = self.lost_replacement()
         driver.wait_line("waiting for a driver at 127.0.0.1:1:")
         driver.signal(signal.SIGTERM)
@@ -39,7 +39,7 @@ class Stop(dp.Case):
         self.assertNotRegex(driver.text, "does not end")
 
     def lost_replacement(self):
-        """A driver with --local whose first follower was killed; the next looks elsewhere."""
+        """A driver with --local whose first follower was killed; the next one dials elsewhere."""
         program = self.copied_driver()
         with open(self.path("bin/dpfollower"), "w", encoding="ascii") as file:
             file.write(f'#!/bin/sh\nmkdir {self.path("been")} && exec {FOLLOWER} "$@"\n'
@@ -52,7 +52,7 @@ class Stop(dp.Case):
         return driver
 
     def test_resume_as_told(self):
-        """The command that it shows works as it stands, and goes on where it stopped."""
+        """The command that the driver shows works as it stands, and resumes where it stopped."""
         driver = self.driver("--local", n=2, job=JOB)
         self.wait_event("epoch")
         driver.signal(signal.SIGINT)
@@ -87,7 +87,7 @@ class Stop(dp.Case):
         self.assert_exit(driver, STOPPED, "before training began")
 
     def test_local_while_gathering(self):
-        """Ended before they found the driver, local followers are gone without a word."""
+        """Local followers that have not found the driver yet end without a word."""
         driver = self.driver("--local", n=3)
         driver.wait_line("run directory")
         driver.signal(signal.SIGINT)
@@ -99,7 +99,7 @@ class Stop(dp.Case):
         self.assertEqual(self.left_behind(), {})
 
     def test_resume_without_checkpoint(self):
-        """Ended before the first checkpoint, in whatever way: --resume starts from step 0."""
+        """If a run ended before its first checkpoint, --resume starts from step 0."""
         def gathering(driver):
             driver.wait_line("run directory")
             driver.signal(signal.SIGINT)
@@ -115,7 +115,7 @@ class Stop(dp.Case):
             driver.kill()
 
         job = {**JOB, "cluster.deadlines.step": 600}
-        held = ("--inject", "delay:rank0@step3:3600s")  # a step that nobody waits for the end of
+        held = ("--inject", "delay:rank0@step3:3600s")  # no test waits for the end of this step
         for name, n, end, status in (("gathering", 2, gathering, STOPPED),
                                      ("twice", 1, twice, STOPPED),
                                      ("killed", 1, killed, -signal.SIGKILL)):
@@ -131,14 +131,14 @@ class Stop(dp.Case):
                 self.assertEqual(self.events("done", name)[-1]["step"], 3)
 
     def test_resume_damaged(self):
-        """Checkpoints that are all damaged are not passed over."""
+        """--resume does not start from step 0 if all checkpoints are damaged."""
         self.run_driver(job={**SMALL, "train.epochs": 1})
         os.unlink(self.path("runs/demo/checkpoints/latest/state.json"))
         driver = self.run_driver("--resume", status=USAGE)
         self.assertIn("holds no complete checkpoint (1 looked at)", driver.text)
 
     def test_follower_stopped(self):
-        """SIGTERM at a follower that nothing may replace: the job ends, and names it."""
+        """A follower that no other may replace gets SIGTERM: the job ends and names it."""
         driver = self.driver(n=3, job={**ENDLESS, **dp.RIGID})
         one, two = self.follower("--rank", "1"), self.follower("--rank", "2")
         self.wait_event("first_step")
@@ -148,7 +148,7 @@ class Stop(dp.Case):
         self.assert_exit(two, dp.FAILED, "rank 1")
 
     def in_terminal(self, *args, job):
-        """A driver in a terminal of its own: its pid and the terminal's master."""
+        """Starts a driver in a terminal of its own; returns its pid and the terminal's master."""
         pid, master = pty.fork()
         if pid == 0:
             try:
@@ -160,7 +160,7 @@ class Stop(dp.Case):
         return pid, master
 
     def test_ctrl_c(self):
-        """In a terminal, --local: Ctrl-C reaches the driver alone, which stops everybody."""
+        """With --local in a terminal, Ctrl-C reaches only the driver, which stops all followers."""
         pid, master = self.in_terminal("--nranks", "2", "--local", job=JOB)
         terminal = Terminal(master)
         dp.wait_for("the live line", lambda: terminal.shows("ETA"))
@@ -178,7 +178,7 @@ class Stop(dp.Case):
         self.assertGreater(self.events("checkpoint")[-1]["step"], 0)
 
     def test_live_line_is_calm(self):
-        """At most five times a second, and gone at the end."""
+        """The live line is written at most five times a second, and erased at the end."""
         since = time.monotonic()
         pid, master = self.in_terminal("--nranks", "1", job={**SMALL, "train.epochs": 5})
         terminal = Terminal(master)
@@ -191,18 +191,18 @@ class Stop(dp.Case):
 
 
 class Terminal:
-    """The master's side of a pty."""
+    """The master side of a pty."""
 
     def __init__(self, master):
         self.master = master
         self.text = ""
 
     def read(self):
-        """Some of what is there; False when that is nothing."""
+        """Reads some text; False if there is none."""
         ready, _, _ = select.select([self.master], [], [], 0.05)
         try:
             part = os.read(self.master, 65536) if ready else b""
-        except OSError:  # EIO: nobody has the other side open any more
+        except OSError:  # EIO: no process has the other side open any more
             part = b""
         self.text += part.decode(errors="replace")
         return part != b""
@@ -212,7 +212,7 @@ class Terminal:
         return word in self.text
 
     def wait(self, pid):
-        """Read until the process has ended; its exit status."""
+        """Reads until the process has ended, and returns its exit status."""
         got = []
 
         def ended():
@@ -259,7 +259,7 @@ class RunDirectories(dp.Case):
         self.assert_exit(first, STOPPED)
 
     def test_resume_other_job(self):
-        """What made the numbers may not change; what only says how long may."""
+        """--resume refuses a job whose results would differ; settings such as keep may change."""
         self.run_driver(job={**SMALL, "train.epochs": 1})
         driver = self.run_driver("--resume", job={**SMALL, "optimizer.lr": 0.0625}, status=USAGE)
         self.assertRegex(driver.text, r"optimizer.lr.*0.0625")
@@ -273,7 +273,7 @@ class RunDirectories(dp.Case):
                        "train: {global_batch: 64, epochs: 1}\n")
 
     def test_resume_nothing(self):
-        """With its --job a run that has not begun is started; without, who knows what is meant."""
+        """--resume with --job starts a run that does not exist yet; without --job it refuses."""
         self.write_job("mine")
         driver = self.run_driver("--resume", "--job", "mine.yaml", job=None)
         self.assertIn("there is no run in runs/mine yet", driver.text)
@@ -283,7 +283,7 @@ class RunDirectories(dp.Case):
         self.assertEqual(os.listdir(self.path("runs")), ["mine"])
 
     def test_stop_among_checkpoints(self):
-        """Stopped while checkpoints are written beside training: the last step is on disk."""
+        """A run that is stopped while checkpoints are written has its last step on disk."""
         driver = self.driver("--local", n=2, job={**JOB, "checkpoint.every_steps": 1})
         self.wait_event("checkpoint", 3)
         driver.signal(signal.SIGTERM)
@@ -301,7 +301,7 @@ class RunDirectories(dp.Case):
                         job={**JOB, "train.max_steps": 0, "train.epochs": 1 + step // 32})
 
     def test_check_resume(self):
-        """--check says what --resume would go on with: which step, none, another job, damaged."""
+        """--check says what --resume would do: resume from a step, start, or refuse and why."""
         job = {**SMALL, "train.epochs": 1}
         self.write_job("mine")
         driver = self.run_driver("--check", "--resume", "--job", "mine.yaml", "--run-dir", "nosuch",
@@ -320,7 +320,7 @@ class RunDirectories(dp.Case):
         self.assertEqual(os.listdir(self.path("runs")), ["demo"])
 
     def test_resume_own_job(self):
-        """Without --job: the run's own job.yaml, in --run-dir and in runs/NAME."""
+        """Without --job, --resume takes the run's own job.yaml, of --run-dir or runs/NAME."""
         self.write_job("mine")
         for n in (1, 2):
             self.run_driver("--job", "mine.yaml", job=None)
@@ -331,7 +331,7 @@ class RunDirectories(dp.Case):
         self.assertEqual(sorted(os.listdir(self.path("runs"))), ["mine", "mine-2"])
 
     def run_next(self, driver):
-        """Run what the closing table shows, as it stands."""
+        """Runs the command that the closing table shows, as it stands."""
         command = re.search(r"(?m)^next +(.*)", driver.out).group(1)
         if os.path.exists(self.path("port")):
             os.unlink(self.path("port"))
@@ -340,7 +340,7 @@ class RunDirectories(dp.Case):
         return again
 
     def test_next_longer(self):
-        """The next command of a run with its own settings: it goes on, twice as long."""
+        """The next command of a run with its own settings goes on for twice as many epochs."""
         self.write_job("mine", "it's.yaml")
         job = {"train.global_batch": 32, "train.max_steps": 40, "optimizer.lr": 0.0625}
         driver = self.run_driver("--job", "it's.yaml", "--set=name=other", "--run-d", "a run",
@@ -353,7 +353,7 @@ class RunDirectories(dp.Case):
         self.assertEqual(len(re.findall("max_steps", again.out)), 1)
 
     def test_next_own_data(self):
-        """The next command of the demo, where FOLDER is a folder with MNIST's files."""
+        """The next command of the demo works once FOLDER is a folder with MNIST's files."""
         source = os.environ.get("DPTRAIN_DATA", os.path.join(dp.ROOT, "../shared/data"))
         if not os.path.isdir(os.path.join(source, "mnist")):
             self.skipTest(f"no MNIST in {source}")
@@ -364,7 +364,7 @@ class RunDirectories(dp.Case):
         self.assertEqual(self.events("done")[-1]["step"], 5)
 
     def test_resume_finished(self):
-        """Nothing to do: it says so, shows the model that is there, and records that it is done."""
+        """Nothing is left to do: the driver says so, shows the model, records the end."""
         self.run_driver(job={**SMALL, "train.epochs": 1})
         driver = self.run_driver("--resume", "--local", n=2, job={**SMALL, "train.epochs": 1})
         self.assertRegex(driver.text, r"nothing to do: 32 steps are done.*raise train.epochs")
@@ -383,7 +383,7 @@ class RunDirectories(dp.Case):
         self.assertEqual([event["epoch"] for event in self.events("epoch")], [1, 2])
 
     def test_resume_other_ranks(self):
-        """On another number of ranks it goes on where it was, within the epoch too."""
+        """A run resumes with another number of ranks where it stopped, also within an epoch."""
         job = {**SMALL, "train.epochs": 3}
         self.run_driver("--local", n=2, job={**job, "train.max_steps": 40})
         self.assertEqual(self.events("epoch")[-1]["step"], 40)
@@ -395,7 +395,7 @@ class RunDirectories(dp.Case):
                         0.02 * whole["validation_loss"] + 0.02)
 
     def test_resume_bit_for_bit(self):
-        """Stopped and resumed gives the very bytes that an uninterrupted run gives."""
+        """A run that was stopped and resumed has the same bytes as an uninterrupted run."""
         job = {**SMALL, "train.epochs": 3}
         self.run_driver("--threads", "1", "--run-dir", "cut", job={**job, "train.max_steps": 40})
         self.run_driver("--threads", "1", "--run-dir", "cut", "--resume",
@@ -429,7 +429,7 @@ class DiskFull(dp.Case):
         super().tearDown()
 
     def start_driver(self, *args, n=1, job=JOB):
-        """Frozen in its first epoch, before any checkpoint, with room for no more than events."""
+        """A driver that is frozen before any checkpoint, on a disk with room for events only."""
         driver = self.driver("--run-dir", "small/run", *freezing(0, 20), *args, n=n,
                              job={**job, **dp.PATIENT})
         self.wait_frozen(driver.pid, run="small/run")
@@ -439,7 +439,7 @@ class DiskFull(dp.Case):
         return driver
 
     def test_goes_on_without(self):
-        """A checkpoint that cannot be written is an error event; the last one can again."""
+        """A checkpoint that cannot be written is an error event; the last checkpoint is written."""
         driver = self.start_driver("--local", n=2)
         driver.signal(signal.SIGCONT)
         error = self.wait_event("error", run="small/run")

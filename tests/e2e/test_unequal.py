@@ -1,4 +1,4 @@
-"""Ranks that differ: threads, instruction sets, hosts."""
+"""Ranks that differ in their threads, instruction sets and hosts."""
 
 import subprocess
 
@@ -8,8 +8,8 @@ from dp import DRIVER, FINISHED, FOLLOWER, SMALL
 
 class Unequal(dp.Case):
     def train(self, *followers, driver_args=("--threads", "1")):
-        """followers: (arguments, environment) of each.  Replicas are compared after each epoch, so
-        a job that finishes has proven them equal."""
+        """`followers` are (arguments, environment) pairs.  Replicas are compared after each epoch,
+        so a job that finishes has equal ones."""
         driver = self.driver(*driver_args, n=1 + len(followers))
         others = [self.follower(*args, env=env) for args, env in followers]
         for daemon in (driver, *others):
@@ -63,7 +63,7 @@ class TwoHosts(dp.Case):
         return {"prefix": ("ip", "netns", "exec", self.names[host])}
 
     def job(self, driver_host, root, near_root=None, extra=()):
-        """Rank 0 and 1 on host 0, rank 2 on host 1."""
+        """Ranks 0 and 1 are on host 0, rank 2 on host 1."""
         driver = self.start([DRIVER, "--nranks", "3", "--port", "7000", "--host", driver_host,
                              "--insecure", *dp.sets(SMALL), *extra], **self.on(0))
         driver.wait_line("listening on")
@@ -79,7 +79,7 @@ class TwoHosts(dp.Case):
         self.job("10.77.0.1", "10.77.0.1:7000")
 
     def test_near_one_by_loopback(self):
-        """Rank 1 comes by 127.0.0.1; rank 2 must still be able to reach it."""
+        """Rank 1 connects by 127.0.0.1; rank 2, on the other host, must still reach rank 1."""
         self.job("0.0.0.0", "10.77.0.1:7000", near_root="127.0.0.1:7000")
 
     def test_ipv6(self):
@@ -93,7 +93,7 @@ class TwoHosts(dp.Case):
         self.assert_exit(follower, dp.USAGE, "--insecure")
 
     def test_link_goes_down(self):
-        """The cable is pulled: nothing closes; both sides know within seconds."""
+        """The cable is pulled: no connection closes, yet both sides know within seconds."""
         job = {**dp.ENDLESS, **dp.RIGID}
         driver = self.start([DRIVER, "--nranks", "2", "--port", "7000", "--host", "10.77.0.1",
                              "--insecure", *dp.sets(job)], **self.on(0))

@@ -1,5 +1,5 @@
-"""Who is holding us up: the culprit's name, everybody's last collectives, stragglers, and the live
-table by --status and SIGUSR1."""
+"""The job is held up: the driver names the rank that does it and writes down the last collectives
+of all.  Also stragglers, and the live table of --status and SIGUSR1."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import dp
 from dp import DRIVER, ENDLESS, FAILED, FINISHED, REFUSED, RIGID, STOPPED, USAGE
 
 WHO = r"rank {} \([^,]+, pid {}\)"
-# All but rank 2; on a machine so busy that one of them is silent too, without that one.
+# All but rank 2.  On a busy machine another rank may be silent, too; it is not among them then.
 WAITERS = r"ranks? (0 1 3|0 1|0 3|1 3|0) waits? for (it|them)"
 
 
@@ -37,7 +37,7 @@ class Watch(dp.Case):
     # ---- the culprit
 
     def test_a_frozen_rank_is_named(self):
-        """SIGSTOP: told while there is still hope, and in the end with what all did last."""
+        """A warning names a frozen rank before it is lost; the error tells what all did last."""
         job = {**ENDLESS, **RIGID, "cluster.heartbeat_timeout": 8}
         driver, *followers = self.start_ranks(4, job)
         victim = followers[1]
@@ -56,8 +56,8 @@ class Watch(dp.Case):
         victim.wait_exit()
 
     def check_rings(self, incident, behind, asked):
-        """Rank 0's is read at once; of the others who answers too late is left out, and who hears
-        of a peer's end before it is asked shows that, too."""
+        """Rank 0's collectives are always there.  A rank that answers too late is left out; a rank
+        that hears of another's end before it is asked shows a failed collective."""
         ranks = {rank["rank"]: rank for rank in incident["ranks"]}
         self.assertEqual([k for k, rank in ranks.items() if rank["behind"]], [behind])
         answered = {k for k, rank in ranks.items() if rank["collectives"]}
@@ -66,17 +66,17 @@ class Watch(dp.Case):
         self.assertIn(0, last)
         self.assertIn(last[0]["state"], ("running", "queued"))
         self.assertIsNone(last[0]["ended"])
-        for collective in last.values():  # begun, and not done
+        for collective in last.values():  # begun and not ended
             self.assertIn(collective["state"], ("running", "queued", "failed"))
             self.assertGreater(collective["handed"], 0)
-        # The same one on all; or a rank still lacks its part of the one before.
+        # All are in the same collective, or a rank still waits for its part of the one before.
         newest = max(c["number"] for c in last.values())
         self.assertGreaterEqual(min(c["number"] for c in last.values()), newest - 1)
         self.assertEqual(len({(c["step"], c["bucket"], c["bytes"])
                               for c in last.values() if c["number"] == newest}), 1)
 
     def test_a_deadline_names_the_rank_that_hangs(self):
-        """Its heartbeats go on, so only the deadline ends it; and a warning comes before."""
+        """Its heartbeats go on, so only the deadline ends the job; a warning comes before."""
         job = {**ENDLESS, **RIGID, "cluster.deadlines.step": 10}
         driver, *followers = self.start_ranks(4, job, "--inject", "delay:rank3@step40:3600s")
         line = (WHO.format(3, followers[2].pid) + r" is in \w+ of step \d+(, bucket \d+,)? for "
@@ -96,8 +96,8 @@ class Watch(dp.Case):
         return [event for event in self.events("straggler") if event["rank"] == rank]
 
     def test_a_slow_rank_is_a_straggler(self):
-        """It is stopped again and again for a moment, and named, once until it keeps up again.
-        (Others may be slow as well, on a machine that has more to do.)"""
+        """A rank that is stopped again and again is named a straggler, once until it keeps up.
+        (On a busy machine other ranks may be slow as well.)"""
         job = {**ENDLESS, "cluster.straggler_window": 2, "cluster.straggler_factor": 3}
         driver, *followers = self.start_ranks(3, job, "--threads", "1")
         enough = threading.Event()
@@ -161,7 +161,7 @@ class Watch(dp.Case):
         self.wait_port()
         dp.wait_for("the socket", lambda: os.path.exists(self.path("runs/demo/status.sock")))
         self.assertIn("missing", self.status().out)
-        driver.kill()  # its socket stays
+        driver.kill()  # its socket file stays
         driver.wait_exit()
         self.assertTrue(os.path.exists(self.path("runs/demo/status.sock")))
         self.assertIn("no driver is running in runs/demo",
