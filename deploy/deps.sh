@@ -1,13 +1,13 @@
 #!/bin/sh
-# deps.sh - install the Debian packages that dptrain needs and that are missing; nothing else.
+# deps.sh - installs the Debian packages that dptrain needs and this machine lacks.
 #
-#   deploy/deps.sh            what building needs (and so running)
-#   deploy/deps.sh --bundle   that, and what deploy/bundle.sh needs
-#   deploy/deps.sh --tests    all of it, and what tests/run.sh needs
-#   deploy/deps.sh --run      only what running a built daemon needs
-#   --list                    with any of them: print the package names and change nothing
+#   deploy/deps.sh            packages for building, and so for running
+#   deploy/deps.sh --bundle   these, and those for deploy/bundle.sh
+#   deploy/deps.sh --tests    all these, and those for tests/run.sh
+#   deploy/deps.sh --run      only those for running a built daemon
+#   --list                    with any of them: prints the package names and changes nothing
 #
-# Prints nothing, and takes no time, when all is there.  Needs root or sudo only to install.
+# If all packages are there it prints nothing and takes no time.  Installing needs root or sudo.
 set -eu
 
 run_packages='libuv1 libprotobuf-c1 libyaml-0-2 libjansson4 zlib1g libdnnl2 libgloo0 libxxhash0
@@ -52,7 +52,7 @@ Install their counterparts by your own means, set DPTRAIN_SKIP_DEPS=1, and run a
 $(printf '    %s\n' $wanted)"
 fi
 
-# One query for all: the state of each known name, "installed" or not, and nothing for unknown ones.
+# One query for all packages: it prints the state of each that dpkg knows.
 states=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $wanted 2>/dev/null) || true
 missing=
 for package in $wanted; do
@@ -65,7 +65,7 @@ if [ "$(id -u)" != 0 ]; then
     command -v sudo >/dev/null 2>&1 ||
         fail "missing packages, and neither root nor sudo here.  As root: apt-get install$missing"
     as_root=sudo
-    [ -t 0 ] || as_root='sudo -n' # nobody could type a password
+    [ -t 0 ] || as_root='sudo -n' # without a terminal no password can be typed
 fi
 
 echo "deps.sh: installing Debian packages:$missing"

@@ -22,7 +22,7 @@ if [ ! -f "$build/build.ninja" ]; then
     fi
 fi
 
-# Only the daemons: the tests share this build, and tests/run.sh builds them.
+# It builds only the daemons.  tests/run.sh builds the tests, in the same folder.
 targets='driver/dpdriver follower/dpfollower'
 plugin=common/backend/cuda/dptrain-cuda.so
 ranks=2

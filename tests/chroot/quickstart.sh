@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The promise of the README on a machine with nothing installed: deploy/quickstart.sh in an empty
-# Debian 12 (debootstrap) installs, builds, trains to more than 97 %; the second run only trains.
+# Tests the promise of the README on a machine with nothing installed: in an empty Debian 12
+# (debootstrap), deploy/quickstart.sh installs, builds, and trains to more than 97 %.  A second run
+# only trains.
 #
-# The host's own package sources are used, copied at run time.  Skips (77) where it cannot work: not
-# root, no debootstrap, no mount namespaces, or packages out of reach.
+# The packages come from the host's own sources.  It is skipped (77) without root, debootstrap,
+# mount namespaces, or a package source that can be reached.
 set -u
 source=$(cd "$(dirname "$0")/../.." && pwd)
 suite=bookworm
@@ -12,14 +13,14 @@ root_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 skip() { echo "skipped: $*" && exit 77; }
 fail() { echo "FAILED: $*" >&2 && exit 1; }
 
-# The archive that the host's apt takes this suite from.
+# Prints the archive that the host's apt takes this suite from.
 find_mirror()
 {
     apt-get indextargets --format '$(SUITE) $(CODENAME) $(SITE)' 'Created-By: Packages' |
         awk -v suite=$suite '$1 == suite || $2 == suite { print $3; exit }'
 }
 
-# Package sources, keys, certificates and name resolution as the host has them.
+# Copies the host's package sources, keys, certificates and name resolution.
 copy_settings() # ROOT
 {
     local root=$1 path
@@ -32,7 +33,7 @@ copy_settings() # ROOT
     return 0
 }
 
-# What a clone holds: everything that git tracks or would track.
+# Copies the files of a clone: all that git tracks or would track.
 copy_source() # ROOT
 {
     mkdir -p "$1/src"
@@ -55,7 +56,7 @@ mount_system() # ROOT
     mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount -t tmpfs tmpfs "$1/dev/shm"
 }
 
-# The last "done" event of a run: its accuracy, in the words of the record.
+# Prints the accuracy of the last "done" event of a run.
 accuracy_of() # EVENTS
 {
     python3 -c '
@@ -91,7 +92,7 @@ check_second_run() # ROOT
     [ "$(ls "$root/home/me/runs" | wc -l)" = 2 ] || fail 'not a folder of its own for each run'
 }
 
-# With all packages there, whoever has no root gets no complaint.
+# A user without root gets no complaint once all packages are there.
 check_no_root_needed() # ROOT
 {
     local said

@@ -12,7 +12,7 @@
 static const char *const names[] = {"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY",
                                     "DPTRAIN_NETWORK_PID"};
 
-/* What is logged by a process that computes on a GPU, or not; for free(). */
+/* Returns the log of a process that computes on a GPU, or does not; the caller frees it. */
 static char *said(const struct daemon_options *o, const char *address, int has_gpu)
 {
     FILE *f = tmpfile();

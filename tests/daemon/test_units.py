@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The systemd units: what systemd-analyze says of them, and their commands under a stand-in for
+"""The systemd units: systemd-analyze accepts them, and their commands run under a stand-in for
 systemd, which hears READY, STATUS, WATCHDOG and STOPPING."""
 
 import os
@@ -29,7 +29,7 @@ optimizer: {name: sgd, lr: 0.05}
 
 
 class Manager:
-    """Hears what a daemon tells its service manager."""
+    """Receives the messages of a daemon to its service manager."""
 
     def __init__(self, path):
         self.path = path
@@ -46,7 +46,7 @@ class Manager:
                 return
 
     def count_all(self):
-        """What it was told up to now: a word of its own comes after all that is on its way."""
+        """All messages up to now.  It sends itself one, which comes after all others."""
         mark = f"MARK={len(self.heard)}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.sendto(mark.encode(), self.path)
@@ -107,7 +107,7 @@ class Units(dp.Case):
                          {"DPFOLLOWER_OPTIONS": f"--root 127.0.0.1:{self.wait_port()}"})
 
     def test_life(self):
-        """A driver that is killed is started again, as Restart= does, and goes on."""
+        """A driver that is killed is started again, as Restart= does, and resumes."""
         self.write_job(100000)
         manager, driver = self.start_driver()
         follower_manager, follower = self.start_follower()
@@ -143,7 +143,7 @@ class Units(dp.Case):
         self.assertGreater(trained[0], saved[-1], "it began anew")
 
     def test_follower_is_back(self):
-        """One that is killed is started again, as Restart= does, and takes its place."""
+        """A follower that is killed is started again, as Restart= does, and takes its place."""
         self.write_job(100000)
         _, driver = self.start_driver()
         _, follower = self.start_follower()
@@ -163,7 +163,7 @@ class Units(dp.Case):
         self.assert_exit(follower, STOPPED)
 
     def test_watchdog_starves(self):
-        """A stopped process feeds nobody; one that goes on does."""
+        """A stopped process does not feed the watchdog; one that runs does."""
         if not NOTIFIES:
             self.skipTest("built without libsystemd")
         self.write_job(100000)

@@ -1,4 +1,4 @@
-/* status_socket: who may ask, who is answered, and that nobody holds up the loop. */
+/* status_socket: which processes may ask, and what they are answered; none holds up the loop. */
 #include "../test.h"
 
 #include <errno.h>
@@ -289,7 +289,7 @@ static void noise_is_answered(void **state)
 
 /* ---- who is no good ---- */
 
-/* Far more than a socket holds is on its way to those who do not read it. */
+/* Far more than a socket holds waits for clients that do not read. */
 static void who_does_not_read_holds_up_nobody(void **state)
 {
     enum { SILENT = STATUS_CLIENTS / 2, BIG = 4 << 20 };
@@ -309,7 +309,7 @@ static void who_does_not_read_holds_up_nobody(void **state)
     close(fd[0]);
 }
 
-/* What was told to have failed is not done when the driver wakes up. */
+/* A request that was reported as failed is not carried out when the driver wakes up. */
 static void who_lost_patience_is_not_served(void **state)
 {
     struct rig r;
@@ -358,7 +358,7 @@ static void a_driver_that_is_stopped_is_told(void **state)
     assert_int_equal(status_socket_ask("/proc/none", "this", &out, &err), ERR_IO);
 }
 
-/* By a child: nobody who is stopped goes on by himself.  The driver answers afterwards. */
+/* A child does it, because a stopped process cannot wake itself.  Then the driver answers. */
 static void *stop_all_of_us(void *rig)
 {
     const struct timespec moment = {.tv_nsec = 20000000};

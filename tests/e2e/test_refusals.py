@@ -107,7 +107,7 @@ class Refusals(dp.Case):
 
     def test_unproven_driver_by_name(self):
         """A host name may lead to another machine, where nothing proves that the driver is ours.
-        The address is known only after connecting.  (A hexadecimal number is resolved like a name.)"""
+        The address is known only after connecting.  (A hexadecimal number is looked up, too.)"""
         listen = ("import os, socket, sys; s = socket.create_server(('192.0.2.1', 40000)); "
                   "os.set_inheritable(s.fileno(), True); os.execvp(sys.argv[1], sys.argv[1:])")
         script = ("ip addr add 192.0.2.1/32 dev lo && ip link set lo up && "

@@ -1,5 +1,5 @@
-/* A folder of checkpoints that somebody has been at: what loads is whole, and what was changed is
- * not taken for what it was.
+/* A folder of checkpoints with changed files: a checkpoint that loads is whole, and a changed file
+ * is not taken for the original.
  *
  * The folder holds a good generation, step 8, and a newer one, step 9, made of the same files and
  * changed by the input: its first byte says (FIX_...) whether the changes are given the right

@@ -1,6 +1,6 @@
-/* Bytes of a stranger on a driver's TLS port, and of one that plays a driver: it ends or waits, no
- * byte of it is heard of above, and little is kept.  The first byte says which side, and in pieces
- * of how many bytes the others come. */
+/* Bytes of a stranger at a driver's TLS port, and of one that plays a driver: the connection
+ * ends or waits, its user gets no byte, and little is kept.  The first byte says which side, and in
+ * pieces of how many bytes the others come. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""check_events - is a run's events.jsonl what DESIGN.md section 3 promises?
+"""check_events - checks a run's events.jsonl against what is promised to its readers.
 
     check_events.py RUN_DIR...      prints what is wrong; exit status 1 if anything is
 
 Other scripts import it: read(run_dir) gives the events, problems(run_dir, ...) the complaints.
-Fields that the contract does not know are fine; a field it has must be there, of its type.
+Unknown fields are fine; a promised field must be there and have its type.
 """
 import json
 import math
@@ -38,7 +38,7 @@ def is_mib(v):
 
 
 def or_null(check):
-    """A number that was not finite is written as null; so is what an error does not know."""
+    """A number that is not finite is written as null, and so is an unknown field of an error."""
     return lambda v: v is None or check(v)
 
 
@@ -97,7 +97,7 @@ def of_kind(events, kind):
 
 
 def check_fields(event, number, validated):
-    """One event by itself."""
+    """Checks one event by itself."""
     kind, bad = event.get("event"), []
     if not is_text(kind):
         return [f"event {number} has no name"]
@@ -113,7 +113,7 @@ def check_fields(event, number, validated):
 
 
 def check_order(events):
-    """What comes when, in a run that was not resumed and ended well."""
+    """Checks the order of the events of a run that was not resumed and ended well."""
     kinds, bad = [e.get("event") for e in events], []
     for kind in ("start", "form", "first_step", "done"):
         if kinds.count(kind) != 1:
@@ -147,7 +147,7 @@ def check_ranks(events, nranks):
 
 
 def check_agreement(run_dir, events):
-    """Events with each other, and with the files."""
+    """Checks events against each other and against the files."""
     bad, done, epochs = [], of_kind(events, "done"), of_kind(events, "epoch")
     if done and epochs:
         for field in ("step", *MEASURED, *VALIDATED):
@@ -171,7 +171,7 @@ def check_agreement(run_dir, events):
 
 
 def problems(run_dir, nranks=None, validated=True, whole=True):
-    """A list of texts, empty if all is well.
+    """The complaints, a list of texts that is empty if all is well.
 
     nranks     how many ranks it had; None: what its start event says
     validated  every epoch was validated

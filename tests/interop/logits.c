@@ -1,4 +1,4 @@
-/* logits - what our evaluation program makes of a checkpoint, for PyTorch to be compared with.
+/* logits - writes the logits of our evaluation program for a checkpoint, to compare PyTorch with.
  *
  *   logits JOB.yaml MODEL.safetensors OUT
  *

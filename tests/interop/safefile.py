@@ -1,4 +1,4 @@
-"""safefile - safetensors files by Python's standard library alone, after the format's description.
+"""safefile - reads and writes safetensors files with Python's standard library alone.
 
 8 bytes, little-endian: the header's length; the header, JSON: name -> {dtype, shape, data_offsets};
 then the tensors' bytes, where the offsets count from.

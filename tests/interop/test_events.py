@@ -1,4 +1,4 @@
-"""events.jsonl of real runs is what the contract says; and the checker would see if it were not."""
+"""events.jsonl of real runs passes the checker, and the checker sees what is wrong."""
 
 import json
 import os
@@ -27,7 +27,7 @@ class Events(Case):
                     check_events.problems(self.path(run), nranks=n, validated=validated), [])
 
     def test_checker(self):
-        """Any field gone or of another type, any event gone or moved, any torn line is seen."""
+        """The checker sees a field or event that is missing, a wrong type or order, a torn line."""
         self.train("lenet")
         good = [event for event in check_events.read(self.path("run"))
                 if event["event"] not in ("warning", "straggler")]  # of a machine that is busy

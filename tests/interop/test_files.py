@@ -1,4 +1,4 @@
-"""Checkpoints as files, by the standard library alone: names, dtypes, shapes, bytes; both ways."""
+"""Checkpoints as files, read and written without us: names, dtypes, shapes, bytes."""
 
 import math
 import os

@@ -1,7 +1,7 @@
 """MNIST by the real daemons: the same losses whatever the number of ranks and micro-batches.
 
-LeNet from PyTorch's default weights, in float32.  Skipped (77) where the data are not; they are
-looked for in $DPTRAIN_DATA/mnist, or ../shared/data/mnist beside the tree.
+LeNet starts from PyTorch's default weights, in float32.  The data are looked for in
+$DPTRAIN_DATA/mnist and in ../shared/data/mnist beside the tree; without them it is skipped (77).
 """
 
 import os

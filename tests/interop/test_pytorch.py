@@ -1,5 +1,5 @@
 """Checkpoints and PyTorch: a file of ours is a state dict that gives the same outputs, and a file
-of PyTorch's starts a run that goes the way PyTorch goes.
+of PyTorch's starts a run whose losses are PyTorch's.
 
 Needs a Python with torch and safetensors: this one, $DPTRAIN_TORCH_PYTHON, or one on PATH; skipped
 (77) where there is none.  Pixels and our logits come from the program in $DPLOGITS (logits.c).
@@ -22,7 +22,7 @@ def has_needed(python):
 
 
 def find_python():
-    """Go on as a Python that has what is needed, or say why not and leave."""
+    """Goes on as a Python that has torch and safetensors, or says why not and leaves."""
     others = [os.environ.get("DPTRAIN_TORCH_PYTHON"), shutil.which("python3"), "/usr/bin/python3"]
     for python in filter(None, others):
         if CHOSEN not in os.environ and has_needed(python):
@@ -103,7 +103,7 @@ def evaluate(model, x, y):
 
 
 class Samples:
-    """What a job trains and validates with, pixel for pixel, and our logits of the latter."""
+    """The pixels that a job trains and validates with, and our logits for the validation set."""
 
     def __init__(self, case, job, model):
         out = case.path("samples")

@@ -1,4 +1,4 @@
-/* fixture - a loop with a deadline, and the proof at the end that nothing is left open. */
+/* fixture - a loop with a deadline, and a check at the end that no handle is left open. */
 #ifndef TESTS_NET_FIXTURE_H
 #define TESTS_NET_FIXTURE_H
 
@@ -6,7 +6,7 @@
 
 #include "net/listener.h"
 
-/* What a test waits for comes within the one; what must not happen in a test takes the other. */
+/* A test waits at most DEADLINE_MS; a timer that must not fire during a test has NEVER_MS. */
 enum { DEADLINE_MS = 120000, NEVER_MS = 3600000 };
 
 int loop_setup(void **state);    /* *state: uv_loop_t */
@@ -40,10 +40,10 @@ struct server {
     int has_one;      /* at least one was accepted */
 };
 
-/* Nobody makes room for another. */
+/* Without making room: a stranger keeps its place although others wait. */
 void server_open(uv_loop_t *loop, struct server *s, int max_strangers, int stranger_ms);
 
-/* `like`: what else is wanted of it. */
+/* `like`: its other options. */
 void server_open_like(uv_loop_t *loop, struct server *s, const struct listener_options *like);
 
 void server_accepted(void *server, struct conn *c); /* its listener's callback */

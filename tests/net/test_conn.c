@@ -111,7 +111,7 @@ static void test_not_ours(void **state)
     finish(&s, fd);
 }
 
-/* What one peer sends finds no memory: that connection ends and says so, another one goes on. */
+/* There is no memory for a peer's message: its connection ends and says so; another goes on. */
 static void test_no_memory(void **state)
 {
     struct server s;
@@ -153,7 +153,7 @@ static void test_last_words(void **state)
     finish(&s, fd);
 }
 
-/* Closed with much to be sent, to one who takes longer for it than a silent peer is given. */
+/* Much waits to be sent when we close, and the peer reads it for longer than a silent one gets. */
 static void test_slow_reader(void **state)
 {
     enum { N = 60 << 20, AT_ONCE = 4 << 20, PAUSE_MS = 300 };
@@ -185,7 +185,7 @@ static void test_slow_reader(void **state)
     finish(&s, fd);
 }
 
-/* One who takes nothing is not given as long. */
+/* A peer that reads nothing is not given as long. */
 static void test_no_reader(void **state)
 {
     struct server s;

@@ -191,7 +191,7 @@ static void test_owner(void **state)
     unlink(path);
 }
 
-/* What systemd lays out may be readable to the group, and only there. */
+/* A file in systemd's credentials folder may be readable to the group, a file elsewhere not. */
 static void test_credential(void **state)
 {
     struct secret s;

@@ -200,7 +200,7 @@ static void test_refusals(void **state)
         run_until(*state, &p.client.is_closed);
         assert_says(&p.client.why, cases[i].code, cases[i].has);
         assert_int_equal(p.server.side[0].n_frames, 0);
-        if (cases[i].driver_key) /* nobody above heard of it */
+        if (cases[i].driver_key) /* the listener's user did not hear of it */
             assert_int_equal(p.server.n_accepted, 0);
         else
             assert_says(&p.server.side[0].why, ERR_PROTO, "given --secret-file");
@@ -208,7 +208,7 @@ static void test_refusals(void **state)
     }
 }
 
-/* Bytes of strangers: each connection ends, and nobody above hears of it. */
+/* Bytes of strangers: each connection ends, and the listener's user does not hear of it. */
 static void test_garbage(void **state)
 {
     static const struct {
@@ -382,7 +382,7 @@ static size_t take(int from, uint8_t *block, size_t n)
     return got > 0 ? (size_t)got : 0;
 }
 
-/* One that has gone, if only for having waited too long, gets no more. */
+/* A side that has gone, perhaps because it waited too long, gets nothing more. */
 static void give(int to, const uint8_t *block, size_t n)
 {
     if (n && write(to, block, n) != (ssize_t)n)

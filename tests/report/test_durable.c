@@ -1,4 +1,4 @@
-/* A run's folder and what is put into it are there after a power cut: every name was fsynced. */
+/* A run's folder and its files survive a power cut: every name was fsynced. */
 #include "../test.h"
 
 #include "../ckpt/disk.h"

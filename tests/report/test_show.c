@@ -1,4 +1,4 @@
-/* What people see: the live line on a real terminal, the table. */
+/* show: the live line on a real terminal, and the closing table. */
 #include "../test.h"
 
 #include <pty.h>

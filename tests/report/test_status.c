@@ -95,7 +95,7 @@ static void an_object_for_programs(void **state)
     buf_fini(&out);
 }
 
-/* A log is not to hold thousands of lines: who is as all are can be left out. */
+/* A log must not get thousands of lines: ranks that are like all others are left out. */
 static void a_log_of_many_is_brief(void **state)
 {
     struct status_rank many[1000];

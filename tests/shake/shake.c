@@ -1,12 +1,13 @@
-/* shake - preloaded into a test and all that it starts: makes some of their threads slow.
+/* shake - a library that is preloaded into a test and its processes, and slows some threads down.
  *
- * Who wrote a test has seen its threads and processes take turns in a few ways; one that holds by
- * these alone fails some day on another machine.  So each thread is, by chance, never, seldom or
- * often held up where another may come first: when it begins, at locks, reads, writes, waits, and
- * looks at the clock.  In all it loses no more than BUDGET_US, so deadlines of many seconds hold.
+ * The author of a test has seen its threads and processes take turns in a few ways.  A test that
+ * passes only in these fails some day on another machine.  So each thread is, by chance, never,
+ * seldom or often held up where another may come first: when it begins, at locks, reads, writes
+ * and waits, and when it reads the clock.  A thread loses no more than BUDGET_US in all, so
+ * deadlines of many seconds hold.
  *
- * What fails once is shown again by repetition, not by a seed: the same sleeps would meet another
- * order (tests/run.sh shake). */
+ * A failure is shown again by repetition (tests/run.sh shake), not by a seed: the same sleeps would
+ * meet another order. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -24,12 +25,12 @@
 enum { LONGEST_US = 20000, VERY_LONG_US = 5 * LONGEST_US, BUDGET_US = 1500000 };
 
 struct fate {
-    uint64_t state; /* of the random numbers; 0: not yet drawn */
-    double chance;  /* of being held up, each time */
+    uint64_t state; /* the state of the random numbers; 0: not seeded yet */
+    double chance;  /* the chance of being held up at each call */
     long left_us;
 };
 
-/* Other libraries call in here before a thread could ask the loader for memory. */
+/* Other libraries call these functions before a thread can ask the loader for memory. */
 static _Thread_local struct fate fate __attribute__((tls_model("initial-exec")));
 
 /* xorshift64 (Marsaglia, 2003), [0, 1) */
@@ -85,7 +86,7 @@ static void *real(_Atomic(void *) *known, const char *name)
     return fn;
 }
 
-/* What is held up before it is done: result, name, parameters, and how they are passed on. */
+/* The calls that are held up before they are made: result, name, parameters, and arguments. */
 #define CALLS(X)                                                                           \
     X(int, pthread_mutex_lock, (pthread_mutex_t * m), (m))                                 \
     X(int, sched_yield, (void), ())                                                        \
