@@ -1,7 +1,8 @@
-/* action - what a session machine wants done.
+/* action - what a session machine wants its caller to do.
  *
- * session/driver and session/follower are pure: an event goes in with the time, actions come out of
- * a queue.  Drain it after every call, in order, and do each before the next event goes in:
+ * session/driver and session/follower are pure: an event goes in with the time, actions come out
+ * of a queue.  Drain the queue after every call, in order, and do each action before the next
+ * event goes in:
  *
  *     struct action a;
  *     while (driver_next(d, &a)) {
@@ -9,7 +10,7 @@
  *         action_fini(&a);
  *     }
  *
- * Take what should outlive action_fini by setting its pointer to NULL (a.command, a.send.frame). */
+ * To keep what an action owns, take it and set its pointer to NULL (a.command, a.send.frame). */
 #ifndef SESSION_ACTION_H
 #define SESSION_ACTION_H
 
@@ -23,16 +24,16 @@
 
 enum action_kind {
     ACTION_SEND = 1, /* queue a frame on a connection */
-    ACTION_TRUST,    /* a driver's connection was welcomed: raise its frame limit to FRAME_MAX */
+    ACTION_TRUST,    /* driver: the connection was welcomed: raise its frame limit to FRAME_MAX */
     ACTION_CLOSE,    /* send what is queued, then close; nothing more comes for it, either way */
     ACTION_COMMAND,  /* post to the engine */
     ACTION_REQUEST,  /* engine_request: may come while a command runs */
     ACTION_ABORT,    /* engine_abort */
-    ACTION_INJECT,   /* do this fault, as far as it is the process's; then engine_injected */
+    ACTION_INJECT,   /* do the process's part of this fault, then call engine_injected */
     ACTION_LOG,      /* a line for the operator */
     ACTION_EVENT,    /* for events.jsonl, the progress line, TensorBoard */
     ACTION_RING,     /* read the engine's ring and hand it over, before the next action */
-    ACTION_INCIDENT, /* a driver's: to be written down */
+    ACTION_INCIDENT, /* driver: write this incident down */
     ACTION_FINISHED, /* the last one: leave the event loop */
 };
 
@@ -45,9 +46,9 @@ enum request { /* as enum engine_request */
 enum exit_status {
     STATUS_OK = 0,
     STATUS_FAILED = 1,
-    STATUS_USAGE = 2,   /* also: data found wrong before training */
-    STATUS_REFUSED = 3, /* by the peer */
-    STATUS_STOPPED = 4, /* by a signal; resumable */
+    STATUS_USAGE = 2,   /* or data found wrong before training */
+    STATUS_REFUSED = 3, /* the peer refused */
+    STATUS_STOPPED = 4, /* by a signal; the job can be resumed */
 };
 
 enum event_kind {
@@ -95,7 +96,8 @@ struct session_event {
     char spec[INJECTION_TEXT]; /* EVENT_INJECT: as it was given */
     int n_ranks;      /* EVENT_START, EVENT_FORM, EVENT_RECOVERED; else the length of `per_rank` */
     double *per_rank; /* [n_ranks] EVENT_FIRST_STEP: rss MiB; EVENT_DONE: peak rss MiB; else NULL */
-    /* FORM, RECOVERED: it took; FIRST_STEP, DONE: since start; CHECKPOINT: to write */
+    /* FORM, RECOVERED: how long it took; FIRST_STEP, DONE: since the start; CHECKPOINT: to write
+     * it */
     double seconds;
     double exposed_seconds;     /* CHECKPOINT: training stood still for it */
     int64_t generation;         /* EVENT_FORM, EVENT_RECOVERED */

@@ -1,4 +1,5 @@
-/* Commands and reports: names by the lists of command.h, making, freeing. */
+/* Commands and reports: names by the lists of command.h, making, freeing.
+ * Members that travel are freed by their rows (wire/fields.h), the others here. */
 #include "session/command.h"
 
 #include <stdlib.h>

@@ -165,7 +165,7 @@ const char *report_name(enum report_kind kind);
 enum report_kind cmd_answer(enum cmd_kind kind);     /* the report that answers the command */
 enum cmd_kind report_answers(enum report_kind kind); /* the command it answers; 0: none */
 
-/* What two ranks compare: the shape of a tensor (opened), or its content (epoch). */
+/* Tensors that two ranks compare: by shape (opened), or by content (epoch). */
 struct tensor_hash {
     char *name; /* "conv1.weight" */
     struct hash128 hash;
@@ -285,7 +285,7 @@ struct report *report_new(enum report_kind kind, int64_t generation);
 void report_free(struct report *r);
 void report_drop_tensors(struct report *r); /* REPORT_OPENED, REPORT_EPOCH: the hash stays */
 
-/* What an engine is doing now.  Filled from atomics: may be a moment old. */
+/* Where an engine is now.  Filled from atomics: may be a moment old. */
 struct progress {
     int64_t generation, epoch, step; /* step: the one being computed */
     enum phase phase;

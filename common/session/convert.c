@@ -1,4 +1,6 @@
-/* The rows of wire/fields.h beside our structs, and the copying by them (wire/copy.h). */
+/* Commands, reports, heartbeats and rings as messages, and back.
+ * The rows of wire/fields.h are laid beside the offsets in our structs; wire/copy.h copies by them.
+ */
 #include "session/convert.h"
 
 #include <stdlib.h>
@@ -54,7 +56,7 @@ static const struct copy_rows *elements(const ProtobufCMessageDescriptor *messag
     return rows;
 }
 
-struct body { /* of a Control: a command or a report */
+struct body { /* a body of a Control that is a command or a report */
     Wire__Control__BodyCase body_case;
     int kind; /* enum cmd_kind or enum report_kind */
     struct copy_rows rows;
@@ -84,7 +86,7 @@ static const struct body *by_case(const struct body *b, size_t n, Wire__Control_
 
 /* ---- commands and reports ---- */
 
-/* Whichever the body is, protobuf-c keeps a pointer to it in the same place. */
+/* protobuf-c keeps the pointer to the body in the same place, whatever the body is. */
 static const ProtobufCMessage *body_of(const Wire__Control *m)
 {
     return (const ProtobufCMessage *)m->hello;
@@ -173,7 +175,7 @@ Wire__Heartbeat *convert_beat(const struct progress *p, int64_t generation, stru
     return (Wire__Heartbeat *)copy_pack(&(struct copier){&heartbeat_rows, elements}, &told, a);
 }
 
-/* The number of the collective under way does not travel: all before it have ended. */
+/* The number of the collective under way does not travel: all collectives before it have ended. */
 void convert_from_beat(const Wire__Heartbeat *h, int64_t generation, struct progress *p)
 {
     *p = (struct progress){.generation = generation};

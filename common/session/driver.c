@@ -1,3 +1,6 @@
+/* The driver as its caller sees it: life, connections, messages, time, telling.
+ * Each event enters, is handed to the file whose business it is (driver_impl.h), and leaves: there
+ * the next deadline is settled. */
 #include "session/driver.h"
 
 #include <stdio.h>
@@ -111,7 +114,7 @@ static void enter(struct driver *d, int64_t now_ns)
 
 int64_t driver_deadline(const struct driver *d) { return d->clock.due_ns; }
 
-/* Every event ends here: what it may have settled, and when to be called next. */
+/* Every event ends here: see whether the job is over, and settle when to be called next. */
 static void leave(struct driver *d)
 {
     int64_t due = INT64_MAX;
@@ -125,7 +128,7 @@ static void leave(struct driver *d)
         due = min_i64(due, d->ending.engine_until_ms);
     if (d->stage == STAGE_ENDING && d->ending.conns_until_ms > d->now_ms)
         due = min_i64(due, d->ending.conns_until_ms);
-    if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* that one takes a look at all ranks */
+    if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* end_due looks at all ranks then */
         due = min_i64(due, end_due(d) > d->now_ms ? end_due(d) : d->now_ms + CHECK_MS);
     if (d->stage == STAGE_WAIT && d->recovery.settled_ms > d->now_ms)
         due = min_i64(due, d->recovery.settled_ms);
@@ -183,7 +186,7 @@ void driver_send(struct driver *d, const struct conn *c, const Wire__Control *m)
                    0, "%s", err.msg);
 }
 
-/* "::ffff:10.0.0.1", as a socket for both families shows it, is 10.0.0.1. */
+/* A socket for both families shows 10.0.0.1 as "::ffff:10.0.0.1". */
 static char *plain_address(const char *s)
 {
     return xstrdup(!strncmp(s, "::ffff:", 7) && strchr(s, '.') ? s + 7 : s);
@@ -214,7 +217,7 @@ void driver_connected(struct driver *d, int64_t now_ns, int64_t id, const char *
     leave(d);
 }
 
-/* The connection of a rank is gone, or to be closed. */
+/* The connection of a rank is gone, or is to be closed. */
 static void lose_rank(struct driver *d, int rank, const char *why)
 {
     d->seats[rank].conn->rank = -1;
@@ -240,7 +243,7 @@ void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct er
     struct conn *c = find_conn(d, id);
     const char *text = why ? why->msg : "it closed the connection (crashed or killed?)";
     if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING && strstr(text, c->from))
-        stranger_say(d, "before it said Hello: %s", text); /* it has the address */
+        stranger_say(d, "before it said Hello: %s", text); /* the text has the address */
     else if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING)
         stranger_say(d, "%s went away before it said Hello: %s", c->from, text);
     if (c && c->state == CONN_MEMBER) {
@@ -280,7 +283,8 @@ static void on_heartbeat(struct driver *d, int rank, int64_t generation, const W
         run_stepped(d, rank, h->rss_mib);
 }
 
-/* Who is polite, and whose place can be filled, goes when the step under way is done. */
+/* A rank that says Goodbye politely, and whose place can be filled, goes when the step under way
+ * is done. */
 static void on_goodbye(struct driver *d, struct conn *c, const Wire__Goodbye *g)
 {
     int rank = c->rank;
@@ -288,7 +292,7 @@ static void on_goodbye(struct driver *d, struct conn *c, const Wire__Goodbye *g)
         recover_is_possible(d, rank)) {
         free(d->seats[rank].leaving);
         d->seats[rank].leaving = xasprintf("left: %s", g->text);
-        d->seats[rank].is_drained = 0; /* of its own will: it cannot be kept */
+        d->seats[rank].is_drained = 0; /* it leaves of its own will: it cannot be kept */
         recover_let_leave(d);
         return;
     }
@@ -367,7 +371,8 @@ void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p)
 {
     enter(d, now_ns);
     if (d->stage == STAGE_PREPARE && p->generation < d->formation.generation)
-        d->seats[0].at.phase = p->phase; /* it has not left the one before, as a follower tells */
+        d->seats[0].at.phase = p->phase; /* it has not left the formation before; a follower tells
+                                            that by its heartbeat */
     run_moved(d, 0, p);
     leave(d);
 }
@@ -391,7 +396,7 @@ static void stop_first(struct driver *d)
               "%s: stopping after this %s, with a checkpoint; once more to stop "
               "at once",
               d->ending.stop_why, is_training ? "step" : stage_name(d->stage));
-    if (is_training) /* or will be, once the ranks have formed again */
+    if (is_training) /* or the ranks will be, once they have formed again */
         queue_put(&d->out, &(struct action){.kind = ACTION_REQUEST, .request = REQUEST_STOP});
     if (d->stage == STAGE_WAIT)
         recover_try(d);
@@ -507,7 +512,7 @@ static void check_all(struct driver *d)
     }
 }
 
-/* Who is silent is lost, and not late. */
+/* A silent rank counts as lost, not as late. */
 static void check_deadline(struct driver *d)
 {
     check_silence(d);

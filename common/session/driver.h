@@ -1,26 +1,27 @@
 /* driver - the life of one job, as rank 0 leads it.
  *
- *   gather   every rank has said Hello, was welcomed and is Ready; until then a follower that
- *            leaves or is refused only frees its place
+ *   gather   until every rank has said Hello, was welcomed and is Ready; a follower that leaves or
+ *            is refused before only frees its place
  *   prepare  programs and endpoints
  *   form     communicator connected, state broadcast
  *   train, validate, checkpoint   per epoch; replicas compared after each
- *   wait     a rank was lost: for its replacement; then prepare again, as the next generation
- *   ending   Stop or Abort is out; waits for the engine and for the followers to close
+ *   wait     a rank was lost: wait for its replacement, then prepare the next generation
+ *   ending   Stop or Abort is out; wait for the engine and for the followers to close
  *
  * Pure: no sockets, clock or threads.  Every event carries the time (CLOCK_MONOTONIC ns, never
  * going back); drain driver_next after every call (session/action.h).  Call driver_tick when
- * driver_deadline passes.  Time in which the caller's loop stalled (a tick that came late) does not
- * count against anyone.
+ * driver_deadline passes.  Time in which the caller's loop stalled (a tick that came late) does
+ * not count against any rank.
  *
- * From prepare on a lost or failing follower costs a formation: all leave what they do and keep
- * their state; a spare, or a follower that comes within replace_timeout, takes the place, or fewer
- * ranks go on (driver_recover.c).  Only if none of that is possible, or nothing comes of it time
- * and again, or rank 0 itself fails, the job ends.  Followers that come while fewer than max_ranks
- * train are taken in at the end of a step, at most once per join_interval.
+ * From prepare on, a lost or failing follower costs a formation: all ranks leave what they do
+ * and keep their state; a spare, or a follower that comes within replace_timeout, takes the
+ * place, or fewer ranks go on (driver_recover.c).  The job ends only if none of that is
+ * possible, if recoveries fail time and again, or if rank 0 itself fails.  Followers that come
+ * while fewer than max_ranks train are taken in at the end of a step, at most once per
+ * join_interval.
  *
- * Conditions that end a job are gathered for a moment: that a collective broke off (a fault with
- * is_consequence) is never the first cause while another explanation is still to be had.
+ * Faults are gathered for a moment before they end a job: a collective that broke off (a fault
+ * with is_consequence) is never the first cause while another explanation may still come.
  *
  * Life:    driver_new -> driver_start -> events ... until ACTION_FINISHED -> driver_free.
  * Threads: one at a time. */
@@ -42,15 +43,15 @@ struct driver_deadlines { /* ms; each counts from the start of its phase */
 };
 
 struct driver_options { /* copied; texts may be NULL where said */
-    int n_ranks;        /* the driver counts */
-    const void *job;    /* resolved job (YAML), for CMD_OPEN and Welcome */
+    int n_ranks;        /* number of ranks, the driver included */
+    const void *job;    /* the resolved job (YAML), for CMD_OPEN and Welcome */
     size_t job_len;
     const char *host;          /* this host's name */
     const char *host_id;       /* equal for all processes on this machine: boot id */
     int64_t pid;               /* of this process */
     const char *device;        /* of rank 0, resolved: "cpu", "cuda:0" */
     const char *gpu_uuid;      /* of that device; NULL: cpu */
-    const char *gpu_bus;       /* ... its place on this host; NULL: not known */
+    const char *gpu_bus;       /* PCI address of that GPU; NULL: unknown */
     int shares_gpus;           /* --test-shared-gpu: several ranks may use one */
     const char *advertise;     /* --iface: numeric address for other ranks; NULL: as found */
     const char *resume;        /* run directory to resume from; NULL: start afresh */
@@ -85,9 +86,9 @@ void driver_connected(struct driver *d, int64_t now_ns, int64_t conn, const char
 /* A checked message (msg_unpack), borrowed. */
 void driver_message(struct driver *d, int64_t now_ns, int64_t conn, const Wire__Control *m);
 
-/* The connection is gone: `why` is NULL when the peer just closed it, ERR_PROTO when its bytes were
- * bad (the caller closed it), or the socket's error.  Not called after ACTION_CLOSE (a call is
- * ignored). */
+/* The connection is gone.  `why` is NULL if the peer just closed it, ERR_PROTO if its bytes were
+ * bad (the caller closed it), else the socket's error.  A call after ACTION_CLOSE is not needed,
+ * and is ignored. */
 void driver_closed(struct driver *d, int64_t now_ns, int64_t conn, const struct err *why);
 
 /* From rank 0's engine; takes r. */
@@ -103,9 +104,9 @@ void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, i
  * checkpoint written.  The second stops at once. */
 void driver_stop(struct driver *d, int64_t now_ns, const char *why);
 
-struct leaver { /* of those that driver_drain lets go */
+struct leaver { /* one that driver_drain lets go */
     int rank;   /* -1: a spare */
-    int spare;  /* which, as driver_status counts them; 0: a rank */
+    int spare;  /* its number, as driver_status counts spares; 0: it is a rank */
     char *host;
     int64_t pid;
     const char *when; /* "now", "formed" (the ranks, again), "step", "epoch" (is done); static */
@@ -117,17 +118,18 @@ struct drained {
     int n;
 };
 
-void drained_fini(struct drained *x); /* of one that is zero, too */
+void drained_fini(struct drained *x); /* of a zeroed one, too */
 
-/* The operator wants somebody to leave, as if each had been asked to itself, and not to come back.
+/* The operator wants ranks or spares to leave, as if each had been asked to itself, and not to
+ * come back.
  *
  * who   "2" or "rank:2": that rank; "spare1" or "spare:1": that spare, as driver_status counts
- *       them; "host:NAME", or NAME where it is none of these: all ranks and spares of that host.
+ *       them; "host:NAME", or NAME if it is none of these: all ranks and spares of that host.
  * *out  zero before; for drained_fini.
  *
- * Ranks after them move up, or spares take their places.  When the job ends first, they do not come
- * back either.  Fails with ERR_REFUSED, and nothing happens: there is no such, it is rank 0's, too
- * few would be left, training has not begun, the job is ending. */
+ * Ranks after them move up, or spares take their places.  If the job ends first, they do not
+ * come back either.  Fails with ERR_REFUSED, and then nothing happens: no such rank, spare or
+ * host; it is rank 0's; too few ranks would be left; training has not begun; the job is ending. */
 int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct drained *out,
                  struct err *err);
 

@@ -1,15 +1,16 @@
 /* Draining: the operator wants a machine, or a rank's place on it, for something else.
  *
- * Happy path: who is meant is found, enough are left without them, and they are marked; a rank goes
- * as one does that asked to leave (driver_recover.c), a spare at once.  Nothing is done by halves:
- * either all that are meant go, or the reason why not is told.
+ * Happy path: the ranks and spares that are meant are found, enough ranks are left without them,
+ * and they are marked.  A rank then goes like one that asked to leave (driver_recover.c), a spare
+ * at once. A request is done whole or not at all: if one of those meant cannot go, the answer says
+ * why, and none goes.
  *
- * They are told at once (Drain), so that they stay away however they end: hung, lost with the
- * driver, or with the job.  Only one that cannot be reached any more, or is killed and started
- * anew, knows nothing of it, and may join again: the operator has to drain it once more.
+ * Each is told at once (Drain), so that it stays away however it ends: hung, lost with the driver,
+ * or with the job.  Only one that cannot be reached any more, or is killed and started anew, does
+ * not know of the drain and may join again: the operator has to drain it once more.
  *
- * Who has not left yet is taken back when others are lost in the meantime, and the job would end
- * for want of ranks. */
+ * A rank that has not left yet is taken back if others are lost in the meantime and the job would
+ * end for want of ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ struct meant {
     int n;
 };
 
-/* What follows `prefix`, or NULL. */
+/* The text after `prefix`, or NULL if `text` does not begin so. */
 static const char *behind(const char *text, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -39,20 +40,21 @@ static int number_of(const char *text)
     return n > 0 && n <= MOST_DIGITS && text[n] == '\0' ? atoi(text) : -1;
 }
 
-/* "2" or "rank:2": the 2; NULL: it is neither. */
+/* "2" or "rank:2" gives "2"; NULL: it is neither. */
 static const char *rank_in(const char *who)
 {
     return number_of(who) >= 0 ? who : behind(who, "rank:");
 }
 
-/* "spare1" or "spare:1", likewise. */
+/* "spare1" or "spare:1" gives "1"; NULL: it is neither. */
 static const char *spare_in(const char *who)
 {
     const char *number = behind(who, "spare");
     return number && number_of(number) >= 0 ? number : behind(who, "spare:");
 }
 
-/* -1: neither a rank nor a spare is meant; n_seats: one that there is not. */
+/* The seat that `who` names.  -1: neither a rank nor a spare; n_seats: there is no such rank or
+ * spare. */
 static int seat_named(const struct driver *d, const char *who)
 {
     const char *rank = rank_in(who), *spare = spare_in(who);
@@ -118,7 +120,7 @@ static int n_left(const struct driver *d, const struct meant *m)
     return n;
 }
 
-/* Who takes part, or is to: a spare is nobody's loss. */
+/* One of those meant is a member of the formation.  A spare leaves no gap. */
 static int has_rank(const struct driver *d, const struct meant *m)
 {
     for (int i = 0; i < m->n; i++)
@@ -165,7 +167,8 @@ static int check(const struct driver *d, const char *who, const struct meant *m,
 
 /* ---- the way out ---- */
 
-/* The ranks agree on a regroup a step ahead: in the epoch's last two it may come too late. */
+/* The ranks agree on a regroup one step ahead, so in an epoch's last two steps it may come too
+ * late. */
 static int is_near_the_end(const struct driver *d)
 {
     int64_t begin = (d->run.epoch - 1) * d->run.steps_per_epoch;
@@ -222,7 +225,8 @@ static void say(struct driver *d, const struct leaver *l)
                                             .text = xstrdup(l->when)});
 }
 
-/* Before anybody goes, for then numbers change.  Who was leaving already is no event. */
+/* Tell before any rank goes, because then the numbers change.  A rank that was leaving already
+ * makes no event. */
 static void tell(struct driver *d, const struct meant *m, struct drained *out)
 {
     out->leaver = xcalloc((size_t)m->n, sizeof(*out->leaver));
@@ -256,7 +260,7 @@ static void send_drain(struct driver *d, const struct seat *s, int is_taken_back
     driver_send(d, s->conn, &m);
 }
 
-/* Who takes no part yet. */
+/* Send away a follower that takes no part yet. */
 static void send_away(struct driver *d, int seat)
 {
     struct conn *c = d->seats[seat].conn;
@@ -314,7 +318,7 @@ void drain_take_back(struct driver *d)
 {
     int n_left = recover_n_ready(d);
     if (d->ending.n_stops > 0 ||
-        n_left >= recover_min_ranks(d)) /* to stop in order, any number will do */
+        n_left >= recover_min_ranks(d)) /* a stop in order needs no minimum */
         return;
     for (int k = 1; k < d->n_ranks; k++)
         if (d->seats[k].is_drained)

@@ -1,12 +1,12 @@
 /* How a job ends.
  *
  * In order: Stop goes to all, the engine gets CMD_STOP, the followers close, ACTION_FINISHED.
- * By a failure: whoever notices one calls end_accuse.  A genuine cause ends the job at once: the
- * same text goes to all ranks in Abort, to the log and into events.jsonl.  A consequence (a
- * collective that broke off because some rank left) waits up to GRACE_MS for its cause, and longer
- * while a rank is silent that may turn out to be lost.
+ * By a failure: the code that notices one calls end_accuse.  A genuine cause ends the job at once:
+ * the same text goes to all ranks in Abort, to the log and into events.jsonl.  A consequence (a
+ * collective that broke off because another rank left) waits up to GRACE_MS for its cause, and
+ * longer while a rank is silent that may turn out to be lost.
  *
- * What costs only a rank, and not the job, goes another way: driver_recover.c.
+ * A failure that costs a rank but not the job goes another way: driver_recover.c.
  *
  * The followers close first, so that an Abort is not lost in a connection that is reset. */
 #include <stdio.h>
@@ -34,7 +34,7 @@ static void tell_all(struct driver *d, const Wire__Control *m, int64_t linger_ms
     frame_unref(f);
 }
 
-/* Those of the formation; they stay. */
+/* Tell the members of the formation, which stay. */
 static void tell_ranks(struct driver *d, const Wire__Control *m)
 {
     struct err err;
@@ -46,7 +46,7 @@ static void tell_ranks(struct driver *d, const Wire__Control *m)
     frame_unref(f);
 }
 
-/* Everybody has been told; now the engine, then wait for all. */
+/* All followers have been told.  Stop the engine, then wait for all. */
 static void begin_ending(struct driver *d, int status, const char *text, int is_abort)
 {
     int64_t wait_ms = is_abort ? ABORT_MS : STOP_MS;
@@ -64,7 +64,8 @@ static void begin_ending(struct driver *d, int status, const char *text, int is_
     end_check_over(d);
 }
 
-/* Was told, and has not closed yet.  Who never said Hello is not waited for. */
+/* A follower was told to leave and has not closed yet.  A connection that never said Hello is
+ * not waited for. */
 static int is_awaited(const struct driver *d)
 {
     for (int i = 0; i < d->n_conns; i++)
@@ -73,7 +74,7 @@ static int is_awaited(const struct driver *d)
     return 0;
 }
 
-/* After a failure that is not its own, rank 0 may finish the checkpoint that it is writing. */
+/* After another rank's failure, rank 0 may finish the checkpoint that it is writing. */
 static int is_still_saving(const struct driver *d)
 {
     return d->now_ms < d->ending.saves_until_ms && d->seats[0].at.phase == PHASE_CHECKPOINT;
@@ -151,7 +152,7 @@ void end_send_abort(struct driver *d, const char *text, struct conn *only, int r
     arena_fini(&a);
 }
 
-/* Rank 0 could not open job or data: the operator's to mend, not a failure of the run. */
+/* Rank 0 could not open job or data: the operator has to mend that, it is no failure of the run. */
 static int status_of(const struct driver *d, const struct cause *c)
 {
     int is_input = c->code == ERR_CONFIG || c->code == ERR_CORRUPT || c->code == ERR_IO ||
@@ -163,7 +164,7 @@ static void fail_for_good(struct driver *d, const struct cause *c)
 {
     const char *host = host_of(d, c);
     queue_log(&d->out, LOG_ERROR, "%s", c->text);
-    if (c->is_lost && !c->is_final) /* final: it was said when it was lost */
+    if (c->is_lost && !c->is_final) /* a final cause was told when the rank was lost */
         driver_event(d, &(struct session_event){.kind = EVENT_LOST,
                                                 .rank = c->rank,
                                                 .step = c->step,
@@ -225,8 +226,8 @@ void end_accuse(struct driver *d, struct cause c, int is_consequence, const char
     }
 }
 
-/* A rank whose heartbeat is overdue, or -1.  The grace is longer than that: who fell silent when
- * the collective broke off is noticed before it ends. */
+/* A rank whose heartbeat is overdue, or -1.  GRACE_MS is longer than an interval: a rank that
+ * fell silent when the collective broke off is noticed before the grace ends. */
 static int silent_rank(const struct driver *d)
 {
     for (int k = 1; k < d->n_ranks; k++)
@@ -239,7 +240,7 @@ void end_check_pending(struct driver *d)
 {
     if (d->stage >= STAGE_ENDING || !d->ending.pending.text || d->now_ms < d->ending.pending_ms)
         return;
-    if (silent_rank(d) >= 0) { /* lost, or heard again, within the heartbeat's timeout */
+    if (silent_rank(d) >= 0) { /* it is lost, or heard again, within the heartbeat's timeout */
         d->ending.pending_ms = d->now_ms + CHECK_MS;
         return;
     }
@@ -322,13 +323,14 @@ void end_fini(struct driver *d)
 
 /* ---- deadlines ---- */
 
-/* In training a rank must move on; when it last did, INT64_MAX for one that has finished. */
+/* When a rank last moved on, as it must in training; INT64_MAX for one that has finished. */
 static int64_t moved_ms(const struct driver *d, int rank)
 {
     return d->seats[rank].answer ? INT64_MAX : d->seats[rank].moved_ms;
 }
 
-/* Who has not been heard since some other moved may have moved with it. */
+/* A rank that has been silent since another rank progressed may have progressed, too: only ranks
+ * heard since then count. */
 static int64_t oldest_move(const struct driver *d)
 {
     int64_t oldest = INT64_MAX, newest = INT64_MIN;
@@ -341,7 +343,7 @@ static int64_t oldest_move(const struct driver *d)
 }
 
 static const struct {
-    const char *name; /* in cluster.deadlines */
+    const char *name; /* the key of cluster.deadlines */
     size_t offset;    /* in struct driver_deadlines */
 } deadlines[STAGE_COUNT] = {[STAGE_GATHER] = {"gather", offsetof(struct driver_deadlines, gather)},
 #define X(KIND, name, ANSWER, deadline) \
@@ -367,7 +369,8 @@ static const char *deadline_name(const struct driver *d)
     return is_readying(d) ? "ready" : deadlines[d->stage].name;
 }
 
-/* Where a follower is, is known to a heartbeat: a step's deadline is no shorter than some. */
+/* A follower tells where it is once in a heartbeat's interval, so a step's deadline is at least
+ * so many intervals. */
 enum { LEAST_BEATS = 3 };
 
 int64_t end_deadline_ms(const struct driver *d)
@@ -397,8 +400,8 @@ int64_t end_stage_deadline(const struct driver *d)
     return since == INT64_MAX ? INT64_MAX : since + end_deadline_ms(d);
 }
 
-/* How long an engine that was told to leave a formation may still be in this phase of it: a
- * collective is left at once, what is computed is computed to the end. */
+/* How long an engine may still be in this phase after it was told to leave a formation: it
+ * leaves a collective at once, but computes to the end what it computes. */
 static int64_t leave_ms(const struct driver *d, enum phase phase)
 {
     if (phase == PHASE_FORM || phase_is_collective(phase))
@@ -410,8 +413,8 @@ static int64_t leave_ms(const struct driver *d, enum phase phase)
     return phase == PHASE_CHECKPOINT ? d->o.deadlines.checkpoint : INT64_MAX;
 }
 
-/* While all are to prepare, the rank whose engine must first have left what it was in, and until
- * when; -1: none is in anything else. */
+/* The rank whose engine must be the first to leave what the last formation was doing, and until
+ * when.  Only in STAGE_PREPARE; -1: all have left. */
 static int first_to_leave(const struct driver *d, int64_t *until_ms)
 {
     int found = -1;
@@ -434,7 +437,7 @@ int64_t end_due(const struct driver *d)
     return min_i64(leave_until_ms, end_stage_deadline(d));
 }
 
-/* While gathering. */
+/* The gathering waits for this rank: for its Ready once all seats are taken, else for a follower. */
 static int is_missing(const struct driver *d, int rank)
 {
     const struct seat *s = &d->seats[rank];
@@ -484,7 +487,8 @@ static void gather_too_long(struct driver *d)
     buf_fini(&missing);
 }
 
-/* Silent, and soon lost for that, or heard again: its deadline can wait so long. */
+/* The rank is silent, and will soon be lost for that or heard again: its deadline can wait so
+ * long. */
 static int is_soon_lost(const struct driver *d, int rank)
 {
     enum { SOON_MS = 3000 };
@@ -492,8 +496,8 @@ static int is_soon_lost(const struct driver *d, int rank)
            d->seats[rank].heard_ms + d->timeout_ms - d->now_ms <= SOON_MS;
 }
 
-/* Who could not be told from the others, as while they connect, can be once all are to form again:
- * its engine does not leave. */
+/* A rank that hangs while all connect cannot be told from the others.  It can be told once all
+ * are to form again: its engine does not leave. */
 static int accuse_who_hangs(struct driver *d)
 {
     int64_t until_ms;
@@ -509,7 +513,7 @@ static int accuse_who_hangs(struct driver *d)
     return 1;
 }
 
-/* While they connect, or all wait in the same all-reduce, nobody can be told from the others. */
+/* While the ranks connect, or all wait in the same all-reduce, none can be told from the others. */
 static struct cause cause_of(const struct driver *d, const struct watch_view *v)
 {
     struct cause c = cause_at(d, max_i64(v->first, 0), ERR_TIMEOUT);

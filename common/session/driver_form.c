@@ -1,8 +1,8 @@
-/* Forming: who trains as which rank, and what they reach each other by.
+/* Forming: which follower trains as which rank, and how the ranks reach each other.
  *
  * Prepare tells each engine its rank and address; each answers with its endpoint (or rank 0 with
  * ids for all) and the step that it holds.  Form gives these to all; the communicator is made, and
- * the newest state goes to everybody.  driver_run.c goes on when all hold it. */
+ * the newest state is broadcast.  driver_run.c goes on when all ranks hold it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,8 @@ static int is_loopback(const char *address)
     return !strncmp(address, "127.", 4) || !strcmp(address, "::1");
 }
 
-/* The driver's own address, as remote ranks reach it; without any, as the first one does. */
+/* The driver's own address, as remote ranks reach it; if all ranks are local, as the first of
+ * them does. */
 static const char *own_address(const struct driver *d)
 {
     const char *found = NULL;
@@ -59,7 +60,7 @@ static int by_rank(const void *a, const void *b)
     return ((const struct place *)a)->rank - ((const struct place *)b)->rank;
 }
 
-/* Which of the ranks on its host each one is; [n_ranks], for free(). */
+/* The index of each rank among those on its host; [n_ranks], for free(). */
 static struct place *place_ranks(const struct driver *d)
 {
     int n = d->n_ranks;
@@ -150,7 +151,7 @@ static int are_libraries_equal(struct driver *d)
     return 1;
 }
 
-/* Rank 0's ids stand for all endpoints, so that Form does not grow with the ranks. */
+/* Rank 0's ids replace all endpoints, so that Form does not grow with the ranks. */
 static void gather_endpoints(struct driver *d, struct cmd *c)
 {
     struct report *own = d->seats[0].answer;
@@ -160,7 +161,8 @@ static void gather_endpoints(struct driver *d, struct cmd *c)
         return;
     c->form.n_endpoints = d->n_ranks;
     c->form.endpoint = xcalloc((size_t)d->n_ranks, sizeof(struct blob));
-    for (int k = 0; k < d->n_ranks; k++) { /* moved, not copied: a large job's are megabytes */
+    for (int k = 0; k < d->n_ranks;
+         k++) { /* moved, not copied: a large job's endpoints are megabytes */
         c->form.endpoint[k] = d->seats[k].answer->prepared.endpoint;
         d->seats[k].answer->prepared.endpoint = (struct blob){0};
     }

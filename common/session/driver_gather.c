@@ -1,12 +1,13 @@
 /* Gathering: from the first Hello until every rank is Ready.
  *
- * Happy path: Hello takes a seat and is answered by Welcome; Ready is compared with rank 0's own
+ * Happy path: a Hello takes a seat and is answered by Welcome; Ready is compared with rank 0's own
  * layout and data; when all seats are taken and Ready, the formation begins.
- * Otherwise: who does not fit is Refused with the reason; who leaves frees its seat.  Neither ends
- * the job; the deadline does.
+ * Otherwise: a follower that does not fit is Refused with the reason; one that leaves frees its
+ * seat. Neither ends the job; the deadline does.
  *
- * Who asked for any rank may be moved to another, or to a spare's, as long as we gather, so that
- * `--rank 1` finds its seat whatever the order of arrival; Prepare tells the rank that counts. */
+ * A follower that asked for any rank may be moved to another seat, even a spare's, while the job
+ * gathers, so that `--rank 1` finds its seat whatever the order of arrival.  Prepare tells the rank
+ * that counts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const 
     driver_leave(d, c, REFUSED_MS);
 }
 
-/* Some rank's seat is free: a spare takes it. */
+/* A rank's seat is free: a spare takes it. */
 static void move_up(struct driver *d, int rank)
 {
     for (int k = d->n_ranks; k < d->n_seats && rank < d->n_ranks; k++)
@@ -110,10 +111,10 @@ static void become_spare(struct driver *d, int rank, int to)
 {
     queue_log(&d->out, LOG_INFO, "rank %d (%s), which asked for any, is spare %d from here on",
               rank, d->seats[rank].host, to - d->n_ranks + 1);
-    d->gather.full_ms = -1; /* whoever takes the rank has yet to open */
+    d->gather.full_ms = -1; /* the follower that takes the rank has yet to open its data */
 }
 
-/* Who asked for any rank gives way.  1 when `rank` is free now. */
+/* A follower that asked for any rank gives way.  1: `rank` is free now. */
 static int move_away(struct driver *d, int rank)
 {
     int to = seats_free_rank(d);
@@ -143,7 +144,8 @@ static int choose_rank(struct driver *d, struct conn *c, int wanted)
     int is_clash = wanted == 0 || (wanted > 0 && wanted < d->n_ranks && d->stage == STAGE_GATHER);
     int rank = wanted < 0 ? seats_free_rank(d) : -1;
     if (rank < 0 && !is_clash)
-        rank = free_spare(d); /* a rank that comes back finds its place taken: it waits */
+        rank =
+            free_spare(d); /* a rank that comes back finds its place taken: it waits as a spare */
     if (rank < 0 && wanted >= 0 && d->seats[wanted].is_taken)
         refuse_taken(d, c, wanted);
     else if (rank < 0)
@@ -172,7 +174,8 @@ static int user_of(const struct driver *d, const Wire__Hello *h, const Wire__Gpu
     return seats_rank_of_gpu(d, &(struct gpu_ref){g->uuid, g->bus, h->host, h->host_id});
 }
 
-/* "cuda:1 (NVIDIA H200, GPU-5f...)" of each that no rank uses; or that there is none. */
+/* List "cuda:1 (NVIDIA H200, GPU-5f...)" for each GPU that no rank uses, or say that there is
+ * none. */
 static void list_free(const struct driver *d, const Wire__Hello *h, struct buf *out)
 {
     int n = 0;
@@ -199,7 +202,7 @@ static char *with_free(const struct driver *d, const Wire__Hello *h, char *text)
     return whole;
 }
 
-/* Does `rank` use another slice of it? */
+/* `rank` uses another slice of this GPU. */
 static int is_slice(const struct driver *d, int rank, const Wire__Gpu *g)
 {
     return rank >= 0 && strcmp(d->seats[rank].gpu, g->uuid) != 0;
@@ -238,7 +241,7 @@ static const Wire__Gpu *named_gpu(const struct driver *d, const Wire__Hello *h, 
     return NULL;
 }
 
-/* That every one is another's; or why the first is that no rank uses as it is. */
+/* Why none can be used: a slice of the first is in use, or all are used by other ranks. */
 static char *why_none(const struct driver *d, const Wire__Hello *h)
 {
     for (size_t i = 0; i < h->n_gpus; i++)
@@ -248,7 +251,7 @@ static char *why_none(const struct driver *d, const Wire__Hello *h)
                      h->n_gpus == 1 ? "" : "s");
 }
 
-/* Which of its GPUs: the one it names, or the first that no rank uses. */
+/* The follower's GPU: the one it names, or the first that no rank uses. */
 static const Wire__Gpu *choose_gpu(const struct driver *d, const Wire__Hello *h, char **why)
 {
     const char *colon = strchr(h->device, ':');
@@ -394,7 +397,7 @@ static char *layout_difference(const struct report *own, const struct report *th
     return xstrdup("the tensors agree, their order in memory does not");
 }
 
-/* What a follower opened against what rank 0 did: REASON_NONE, or why not and *text. */
+/* Compare what a follower opened with what rank 0 opened: REASON_NONE, or the reason and *text. */
 static Wire__Reason compare_opened(const struct report *own, const struct report *theirs,
                                    char **text)
 {
@@ -430,14 +433,15 @@ static Wire__Reason compare_opened(const struct report *own, const struct report
     return WIRE__REASON__REASON_NONE;
 }
 
-/* 1: refused. */
+/* Compare the follower on this seat with rank 0.  1: it was refused. */
 static int compare_seat(struct driver *d, int rank)
 {
     struct conn *c = d->seats[rank].conn;
     char *why = NULL;
     Wire__Reason reason = compare_opened(d->seats[0].opened, d->seats[rank].opened, &why);
     if (reason == WIRE__REASON__REASON_NONE) {
-        report_drop_tensors(d->seats[rank].opened); /* as rank 0's: thousands of equal lists */
+        report_drop_tensors(
+            d->seats[rank].opened); /* they equal rank 0's, and there may be thousands of lists */
         return 0;
     }
     char *text = xasprintf("rank %d (%s): %s", rank, d->seats[rank].host, why);
@@ -448,7 +452,7 @@ static int compare_seat(struct driver *d, int rank)
     return 1;
 }
 
-/* Rank 0 has opened: it is now known what the run looks like. */
+/* Rank 0 has opened: the size of the run is known now. */
 static void own_opened(struct driver *d)
 {
     const struct report *own = d->seats[0].opened;
@@ -481,7 +485,7 @@ static void own_opened(struct driver *d)
     }
     for (int k = 1; k < d->n_seats && d->stage == STAGE_GATHER; k++)
         while (d->seats[k].opened && compare_seat(d, k))
-            ; /* a spare took the seat: that one, too */
+            ; /* a spare may have taken the seat: compare that one, too */
 }
 
 void gather_check(struct driver *d)

@@ -1,8 +1,9 @@
-/* When the ranks are kept waiting for good: everybody's ring of collectives is asked for, before
- * anything is done about it, and handed over for a file.
+/* Incidents: when the ranks are kept waiting for good, the driver asks all of them for their last
+ * collectives before it does anything about it, and hands the answers over for a file.
  *
- * The answers come within moments, from followers that were told to leave as well; who does not
- * answer (it is frozen, or gone) is left out.  One incident at a time, and a bounded number. */
+ * Answers come within moments, also from followers that were told to leave.  A rank that does not
+ * answer (it is frozen, or gone) is left out.  There is one incident at a time, and at most
+ * MOST_INCIDENTS in a job. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 
 enum {
     MOST_INCIDENTS = 32,
-    ANSWER_MS = 600, /* less than what followers and engine have to end (ABORT_MS) */
+    ANSWER_MS = 600, /* less than followers and engine have to end (ABORT_MS) */
 };
 
 /* ---- asking ---- */

@@ -1,10 +1,11 @@
-/* Faults on purpose (inject/inject.h): who gets which, and telling of them.
+/* Faults on purpose (inject/inject.h): giving them to the ranks, and telling of them.
  *
- * Happy path: Welcome carries to a rank what is due until it is Ready, each Prepare what is due
- * from there on; the rank says Injected before the fault happens, and so it is spent: the next
- * holder of the rank does not get it.
+ * Happy path: Welcome carries the faults that are due until Ready, each Prepare those that are due
+ * from there on.  A rank says Injected before the fault happens; then the fault is spent, and the
+ * next holder of the rank does not get it.
  *
- * At `stop` a follower's connection is closed already: told, and spent, when Stop goes out. */
+ * At `stop` a follower's connection is closed already: the driver tells of such a fault, and spends
+ * it, when Stop goes out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +58,7 @@ void inject_happens(struct driver *d, int rank, const struct report *r)
 {
     struct session_event e = {.phase = r->inject.phase, .step = r->inject.step};
 
-    if (rank > 0) { /* its heartbeat knew less */
+    if (rank > 0) { /* newer than its last heartbeat */
         struct progress p = d->seats[rank].at;
         p.generation = r->generation;
         p.phase = r->inject.phase;

@@ -1,24 +1,25 @@
 /* Losing ranks and going on.
  *
  * Happy path: a rank is lost.  The others are told to leave what runs (Abort with `recover`) and
- * keep their state; a spare that is ready takes the free seat, and Prepare of the next generation
- * goes out at once, in a job of thousands when no more losses come.  Endpoints say which step each
- * holds; Form names the newest as the source.  Then the stage that was broken off is done again:
- * training goes on from the step held.
+ * keep their state.  A spare that is ready takes the free seat, and Prepare of the next generation
+ * goes out at once (in a job of thousands of ranks: when no more losses come).  Endpoints say which
+ * step each rank holds; Form names the newest as the source.  Then the stage that was broken off is
+ * done again: training goes on from the step held.
  *
- * Without a spare: STAGE_WAIT, until a follower has joined and is ready, for replace_timeout; then
- * with fewer ranks, renumbered without gaps, if min_ranks allows; else the job fails with the first
- * cause.  More ranks may be lost at any point of this; each only adds a free seat.
+ * Without a spare: STAGE_WAIT for replace_timeout, until a follower has joined and is ready.  After
+ * that the job goes on with fewer ranks, renumbered without gaps, if min_ranks allows; else it
+ * fails with the first cause.  More ranks may be lost at any point of this: each only adds a free
+ * seat.
  *
- * What could go on for ever: a rank that fails every time.  So recoveries are counted by the rank
- * at fault until a step is completed.  One that is gone for good cannot: with fewer ranks each
- * keeps its own count.
+ * A rank that fails every time could make this go on for ever.  So recoveries are counted by the
+ * rank at fault until a step is completed.  A rank that is gone for good cannot fail again: when
+ * the ranks are renumbered, each keeps its own count.
  *
  * Leaving and joining in order need no Abort: rank 0's engine asks for a regroup, all ranks end
- * training at the same step, and from there it is as above, but that nobody waits for a replacement
- * of one who left in order, or was lost before it could, if min_ranks allows.  Up to --nranks
- * whoever is ready joins; from there up to max_ranks, who is more than the spares that are kept in
- * reserve. */
+ * training at the same step, and then form as above.  But there is no wait for the replacement of a
+ * rank that left in order (or was lost before it could), if min_ranks allows.  Followers that are
+ * ready join up to --nranks; beyond that, up to max_ranks, only those join that are not needed as
+ * spares. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ int recover_min_ranks(const struct driver *d)
 
 int recover_is_ready(const struct seat *s) { return s->is_taken && s->opened && !s->leaving; }
 
-/* Seats from..to-1 whose holder could be in the next formation. */
+/* How many seats from..to-1 hold a rank that could be in the next formation. */
 static int n_ready(const struct driver *d, int from, int to)
 {
     int n = 0;
@@ -44,7 +45,7 @@ static int n_ready(const struct driver *d, int from, int to)
 
 int recover_n_ready(const struct driver *d) { return n_ready(d, 0, d->n_seats); }
 
-/* Who is ready, or was drained, which can be taken back. */
+/* The rank is ready, or was drained, which can be taken back. */
 static int could_stay(const struct seat *s)
 {
     return s->is_taken && s->opened && (!s->leaving || s->is_drained);
@@ -82,7 +83,7 @@ static void fill_seats(struct driver *d)
     }
 }
 
-/* How many the next formation could have. */
+/* How many ranks the next formation could have. */
 static int n_wanted(const struct driver *d)
 {
     int n = recover_n_ready(d);
@@ -96,7 +97,8 @@ void recover_grow(struct driver *d)
     while (d->n_ranks < wanted) {
         int spare = ready_spare(d);
         ASSERT(spare >= 0);
-        if (spare > d->n_ranks && d->seats[d->n_ranks].is_taken) { /* one that is not ready yet */
+        if (spare > d->n_ranks &&
+            d->seats[d->n_ranks].is_taken) { /* by a follower that is not ready yet */
             struct seat unready = d->seats[d->n_ranks];
             seat_move(d, spare, d->n_ranks);
             d->seats[spare] = unready;
@@ -111,7 +113,7 @@ void recover_grow(struct driver *d)
         queue_log(&d->out, LOG_INFO, "growing from %d to %d ranks", before, d->n_ranks);
 }
 
-/* Without the free seats: ranks in order, then whoever is not ready, as spares. */
+/* Close up the seats: ready ranks in order, then all others, as spares. */
 static void shrink(struct driver *d)
 {
     struct seat *old = d->seats;
@@ -148,7 +150,7 @@ static void say_lost(struct driver *d, int rank, int64_t pid, int64_t step, cons
                                             .text = xstrdup(why)});
 }
 
-/* The connection is gone already, or is told why it has to go. */
+/* Free the seat of a lost rank.  If its connection is still there, it is told why it has to go. */
 static void remove_lost(struct driver *d, const struct cause *c)
 {
     struct conn *conn = d->seats[c->rank].conn;
@@ -194,7 +196,7 @@ static void note_first_cause(struct driver *d, const struct cause *c)
     r->steps_lost = 0;
 }
 
-/* Those that are to go, at a moment when nobody needs them. */
+/* Let the leaving ranks go, at a moment when no other rank needs them. */
 static void let_go(struct driver *d)
 {
     drain_take_back(d);
@@ -232,7 +234,7 @@ static int64_t last_candidate_ms(const struct driver *d)
     return last;
 }
 
-/* Who came in time may open its data in peace. */
+/* When the wait ends.  A follower that came in time has its own deadline to open its data. */
 int64_t recover_deadline(const struct driver *d)
 {
     if (d->ending.n_stops > 0)
@@ -285,13 +287,13 @@ void recover_try(struct driver *d)
     else if (d->now_ms < recover_deadline(d))
         say_waiting(d, n);
     else if (n >= recover_min_ranks(d) ||
-             d->ending.n_stops > 0) /* to stop in order, any number will do */
+             d->ending.n_stops > 0) /* a stop in order needs no minimum */
         go_on_with_fewer(d);
     else
         give_up(d);
 }
 
-/* is_orderly: nobody is missing but who left in order, or was to. */
+/* is_orderly: the missing ranks left in order, or were to leave. */
 static void enter_wait(struct driver *d, int is_orderly)
 {
     drain_take_back(d);
@@ -309,7 +311,8 @@ static void enter_wait(struct driver *d, int is_orderly)
 
 /* ---- a loss ---- */
 
-/* Losses that come together, as of a whole machine, are one fault. */
+/* Count the recovery, and say whether there were too many.  Losses that come together, as of a
+ * whole machine, count once. */
 static int is_fruitless(struct driver *d, const struct cause *c)
 {
     if (d->stage == STAGE_WAIT)
@@ -329,8 +332,8 @@ static void note_progress(struct driver *d)
         r->newest_step = max_i64(r->newest_step, d->seats[k].at.step);
 }
 
-/* Of a large job whole machines are lost, one connection after another: the others form again once,
- * when no more has come for a moment, and not after each. */
+/* A large job loses whole machines, one connection after another.  The others form again once,
+ * when no more losses have come for a moment, not after each. */
 static void settle(struct driver *d)
 {
     enum { RANKS_PER_MS = 64, LONGEST_MS = 1000 };
@@ -390,7 +393,7 @@ static void say_recovered(struct driver *d)
                                             .steps_lost = r->steps_lost});
 }
 
-/* Where training does not follow, no step will tell that all is well. */
+/* If no training follows, no step will tell that all is well: tell it now. */
 void recover_formed(struct driver *d)
 {
     struct recovery *r = &d->recovery;

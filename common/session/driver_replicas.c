@@ -1,4 +1,5 @@
-/* Whether all ranks came to the same end of an epoch: the same step, and the same bits. */
+/* Replicas: all ranks must come to the same end of an epoch, at the same step and with the same
+ * bits. If they do not, the minority is named, and the first tensor in which it differs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ int replicas_differing_end(const struct driver *d)
     return -1;
 }
 
-/* The replica that most ranks have (of equally many, rank 0's side): a rank that has it. */
+/* A rank that holds the replica of most ranks; of equally many, rank 0's side. */
 static int majority_rank(const struct driver *d)
 {
     int best = 0, best_votes = 0, n = d->n_ranks;
@@ -41,7 +42,8 @@ static const char *differing_tensor(const struct report *a, const struct report 
     return "none of the tensors, their hash as a whole";
 }
 
-/* The answer that has the tensors of this one: its own, or an equal one's (driver_report.c). */
+/* The answer that has this answer's tensors: itself, or an equal one that kept them
+ * (driver_report.c). */
 static const struct report *detailed(const struct driver *d, const struct report *r)
 {
     const struct report *first = d->seats[d->formation.first_answer].answer;

@@ -1,4 +1,4 @@
-/* What engines report: of rank 0 directly, of the others as messages.  An answer to the stage's
+/* Reports in: from rank 0's engine directly, from the others as messages.  An answer to the stage's
  * command is kept until all ranks have answered; then driver_run.c says what comes next. */
 #include <stdlib.h>
 
@@ -59,7 +59,7 @@ void run_moved(struct driver *d, int rank, const struct progress *p)
     if (p->generation != d->formation.generation)
         return;
     if (rank == 0 && end_is_saving(d) && p->phase != PHASE_CHECKPOINT)
-        for (int k = 0; k < d->n_ranks; k++) /* who waited for the disk has not been idle */
+        for (int k = 0; k < d->n_ranks; k++) /* a rank that waited for the disk has not been idle */
             d->seats[k].moved_ms = d->now_ms;
     if (p->epoch != s->at.epoch || p->step != s->at.step || p->phase != s->at.phase ||
         p->bucket != s->at.bucket)
@@ -85,7 +85,7 @@ static void note_warning(struct driver *d, int rank, const struct report *r)
 static void note_fault(struct driver *d, int rank, const struct report *r)
 {
     const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
-    if (rank > 0 && !d->seats[rank].is_member) { /* it leaves by itself */
+    if (rank > 0 && !d->seats[rank].is_member) { /* the follower leaves by itself */
         struct conn *c = d->seats[rank].conn;
         gather_leave(d, rank, why);
         driver_leave(d, c, REFUSED_MS);
@@ -114,7 +114,8 @@ static int is_of_this_command(const struct driver *d, const struct report *r)
     return r->kind != REPORT_VALIDATED || r->validated.epoch == d->run.epoch;
 }
 
-/* Equal replicas have equal tensors: thousands of ranks' lists need not wait here for the last. */
+/* Keep only the first of equal lists of tensors: thousands of ranks' lists need not wait here
+ * for the last. */
 static void slim(struct driver *d, int rank, struct report *r)
 {
     if (d->formation.n_answers == 0)
@@ -125,7 +126,7 @@ static void slim(struct driver *d, int rank, struct report *r)
         report_drop_tensors(r);
 }
 
-/* An answer to this stage's command; takes r. */
+/* Take a rank's answer to this stage's command; takes r. */
 static void take_answer(struct driver *d, int rank, struct report *r)
 {
     struct seat *s = &d->seats[rank];
@@ -144,7 +145,7 @@ static void take_answer(struct driver *d, int rank, struct report *r)
         stage_done(d);
 }
 
-/* From whom is in no formation yet. */
+/* A report of a rank that is in no formation yet; takes r. */
 static void digest_outside(struct driver *d, int rank, struct report *r)
 {
     if (r->kind == REPORT_OPENED && !d->seats[rank].opened) {
@@ -163,7 +164,8 @@ static void digest_outside(struct driver *d, int rank, struct report *r)
     report_free(r);
 }
 
-/* Of a formation that was given up: what was done is done, and who really failed must go. */
+/* A report of a formation that was given up, which still counts if it tells of a checkpoint that
+ * is written, or of a rank that really failed; takes r. */
 static void digest_past(struct driver *d, int rank, struct report *r)
 {
     if (r->kind == REPORT_CHECKPOINT && rank == 0)
@@ -183,7 +185,7 @@ void run_digest(struct driver *d, int rank, struct report *r)
         report_free(r);
     } else if (r->kind == REPORT_CHECKPOINT && r->checkpoint.is_unasked && rank == 0) {
         if (d->stage < STAGE_OVER)
-            run_note_checkpoint(d, r); /* written beside whatever is going on */
+            run_note_checkpoint(d, r); /* the checkpoint was written beside other work */
         report_free(r);
     } else if (d->stage >= STAGE_ENDING) {
         report_free(r);

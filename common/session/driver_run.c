@@ -1,11 +1,9 @@
-/* From the first step to the last checkpoint.
+/* Training: from the first step to the last checkpoint.
  *
- * Each stage sends one command to all engines, rank 0's included, collects one answer from each,
- * and the last answer decides what comes next:
+ * driver_form.c leads to the first step; from there on each last answer (done_form, done_train ...)
+ * says here what comes next:
  *
- *   prepare -> form -> train -> [validate] -> [checkpoint] -> train ... -> Stop
- *
- * Reports come in through driver_report.c; driver_form.c has the first two stages. */
+ *   form -> train -> [validate] -> [checkpoint] -> train ... -> Stop */
 #include <math.h>
 #include <stdlib.h>
 
@@ -20,7 +18,7 @@ int run_nothing_to_do(const struct driver *d, int64_t step)
            (d->o.max_steps > 0 && step >= d->o.max_steps);
 }
 
-/* All that the job asks for is trained. */
+/* The job has trained all that it asks for. */
 static int is_complete(const struct driver *d)
 {
     return d->run.last.end == EPOCH_MAX_STEPS || run_nothing_to_do(d, d->run.step);
@@ -29,7 +27,8 @@ static int is_complete(const struct driver *d)
 static void begin_epoch(struct driver *d)
 {
     struct cmd *c = cmd_new(CMD_TRAIN, d->formation.generation);
-    /* Broken off after its last step, which not all knew of: its end is still to be told. */
+    /* The epoch was broken off after its last step, but not every rank knew that: it is to be
+     * ended again. */
     int is_at_end = d->run.is_epoch_open && d->run.step == d->run.epoch * d->run.steps_per_epoch;
     if (!is_at_end)
         d->run.epoch = d->run.step / d->run.steps_per_epoch + 1;
@@ -63,7 +62,7 @@ static void begin_validation(struct driver *d)
     stage_tell_all(d, c);
 }
 
-/* The last one is to be on disk before the next thing happens. */
+/* The last checkpoint is answered only when it is on disk. */
 static void begin_checkpoint(struct driver *d)
 {
     struct cmd *c = cmd_new(CMD_CHECKPOINT, d->formation.generation);
@@ -132,7 +131,8 @@ static void note_epoch(struct driver *d)
     }
 }
 
-/* Which rank saw something that is not finite, and what: in the step after the last one applied. */
+/* Note which rank saw a value that is not finite, and what it saw, in the step after the last
+ * applied one. */
 static void note_nonfinite(struct driver *d)
 {
     int k = 0;
@@ -174,12 +174,12 @@ static void finish(struct driver *d)
              (long long)d->run.last.epoch, (long long)d->run.step);
 }
 
-/* Training cannot go on; the state before the step that went wrong has been written. */
+/* Training cannot go on.  The state before the bad step has been written. */
 static void fail_nonfinite(struct driver *d)
 {
     struct cause c = {.rank = d->run.nonfinite_rank,
                       .code = ERR_NUMERIC,
-                      .phase = PHASE_UPDATE, /* which refused the step */
+                      .phase = PHASE_UPDATE, /* the phase that refused the step */
                       .step = d->run.step};
     if (d->run.saved_step == d->run.step && d->run.saved_path)
         end_accuse(d, c, 0, "%s; the state before it is in %s", d->run.nonfinite,
@@ -189,7 +189,7 @@ static void fail_nonfinite(struct driver *d)
                    d->run.save_error ? d->run.save_error : "no checkpoint was reported");
 }
 
-/* An epoch, its validation and its checkpoint are done. */
+/* An epoch is done, with its validation and its checkpoint. */
 static void next_epoch(struct driver *d)
 {
     if (d->run.nonfinite)
@@ -242,7 +242,7 @@ void done_train(struct driver *d)
         return;
     if (own->epoch.end == EPOCH_REGROUP) {
         d->run.step = own->epoch.step;
-        recover_regroup(d); /* even if nobody wants it any more: Prepare ends the request */
+        recover_regroup(d); /* even if no rank wants it any more: Prepare ends the request */
         return;
     }
     if (d->run.last.end == EPOCH_NONFINITE)
@@ -264,7 +264,7 @@ void done_validate(struct driver *d)
     recover_done(d);
     double loss_sum = 0;
     int64_t n_correct = 0, n_samples = 0, n_nonfinite = 0;
-    for (int k = 0; k < d->n_ranks; k++) { /* in rank order: the same sum every time */
+    for (int k = 0; k < d->n_ranks; k++) { /* in rank order, so that the sum is always the same */
         const struct report *r = d->seats[k].answer;
         loss_sum += r->validated.loss_sum;
         n_correct += r->validated.n_correct;
@@ -348,7 +348,7 @@ void done_checkpoint(struct driver *d)
         (d->run.is_final || d->ending.n_stops > 0)) /* after an earlier one the job goes on */
         d->run.save_error = xstrdup(own->checkpoint.error);
     if (!d->run.is_saving_last && d->ending.n_stops > 0 && d->run.saved_step != d->run.step)
-        begin_checkpoint(d); /* it became the last one while the state was copied */
+        begin_checkpoint(d); /* it became the last checkpoint while the state was copied */
     else
         next_epoch(d);
 }

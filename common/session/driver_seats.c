@@ -1,10 +1,10 @@
-/* Who sits where.
+/* Seats: which rank has which connection and which GPU.
  *
- * What is asked of all ranks ("is every one ready?") is asked each time that one rank has changed,
- * so looking at all of them would take the square of their number.  Instead a search begins where
- * the last one stopped, at a rank that stood in the way: while it still does, that is the answer;
- * if not, the search goes on from there, all the way round.  Nothing need be undone when a rank
- * leaves: it is found again on the way. */
+ * Questions about all ranks ("is every rank ready?") are asked each time that one rank has changed,
+ * so looking at all ranks would take the square of their number.  Instead a search begins where the
+ * last one stopped, at a rank that was the answer "no".  If that rank still says no, the answer
+ * stays; if not, the search goes on from there, all the way round.  Nothing need be undone when a
+ * rank leaves: the search finds its seat again on the way. */
 #include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "session/driver_impl.h"
 
 struct gpu_use {
-    char *key;               /* its uuid, or its place (put_place); it is found by both */
+    char *key;               /* its uuid, or its place (put_place); it can be found by both */
     const struct conn *conn; /* NULL: rank 0's */
 };
 
@@ -23,8 +23,9 @@ struct gpu_use {
 
 enum { PLACE_TEXT = MSG_MAX_NAME + 128 };
 
-/* Where NCCL finds it: a host, by name and boot id, and the bus.  0: that is not known.  Lines, as
- * a uuid has none: no peer can say one that is another's place. */
+/* The GPU's place, by which NCCL knows it: host name, boot id and bus.  0: the bus is unknown.
+ * The parts are lines; a uuid has no line ends, so no peer can claim a uuid that equals
+ * another's place. */
 static int put_place(const struct gpu_ref *g, char out[PLACE_TEXT])
 {
     if (!g->bus || !*g->bus)
@@ -68,7 +69,7 @@ static void add_use(struct driver *d, const struct seat *s, const char *key)
     struct gpu_use *u;
 
     if (d->o.shares_gpus && find_use(d, key))
-        return; /* told by the first that uses it */
+        return; /* the entry of the first rank that uses it stays */
     u = xcalloc(1, sizeof(*u));
     u->key = xstrdup(key);
     u->conn = s->conn;
@@ -171,11 +172,11 @@ int seats_free_rank(struct driver *d)
             d->free_from = k;
             return k;
         }
-    d->free_from = d->n_ranks; /* until one is freed */
+    d->free_from = d->n_ranks; /* until a seat is freed */
     return -1;
 }
 
-/* The next rank from *at on, all the way round, for which is_missing: -1 none. */
+/* The next rank from *at on, all the way round, for which is_missing is true; -1: none. */
 static int find_missing(const struct driver *d, int *at, int (*is_missing)(const struct seat *s))
 {
     for (int i = 0; i < d->n_ranks; i++) {

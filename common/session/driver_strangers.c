@@ -1,5 +1,6 @@
-/* What is said of connections that come to nothing: who sends garbage, is silent, or is refused.
- * Anybody can connect where there is no secret, so a flood of them must not become one of lines. */
+/* Log lines about connections that come to nothing: a peer sends garbage, is silent, or is refused.
+ * Anybody can connect where there is no secret, so a flood of connections must not become a flood
+ * of lines. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

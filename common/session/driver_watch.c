@@ -1,17 +1,17 @@
-/* Who keeps the others waiting.
+/* Watching: which rank keeps the others waiting.
  *
- * In training all ranks hand over the same collectives in the same order, so the one that has
- * handed over fewer than the others wait in (session/ring.h) is behind.  What is known of a rank is
- * as old as its last heartbeat; as one that waits does not move on, and one that is behind does not
- * either, the comparison holds all the same.  A rank that itself waits in an earlier collective is
- * not it: whoever stopped in the midst of that one may have served only some of the others.  Nor
- * can one be done that has handed over fewer: it left some out, and what it took part in since was
- * another's of the same number.
- * Elsewhere whoever has not answered is behind.  While they connect, each may wait for any other:
- * nobody is named unless only one is left.
+ * In training all ranks hand over the same collectives in the same order (session/ring.h).  So a
+ * rank is behind if it has handed over fewer than the number of the collective that others wait in.
+ * The driver knows a rank as of its last heartbeat.  That is enough: a rank that waits does not
+ * move on, and neither does one that is behind. A rank that itself waits in an earlier collective
+ * is not the culprit: the rank that stopped in the middle of that one may have served only some of
+ * the others. A rank that is done with the epoch, but has handed over fewer than the others wait
+ * in, left some collectives out; since then it met the others' collectives of other numbers. In
+ * other stages a rank that has not answered is behind.  While the ranks connect, each may wait for
+ * any other: none is named unless only one is left.
  *
- * The line that comes of it is a warning once a rank has used up half of a deadline, or has been
- * silent for half of the time after which it is lost; then it is part of the error. */
+ * The resulting line is a warning once a rank has used up half of a deadline, or has been silent
+ * for half of the time after which it is lost.  Later it is part of the error. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,8 +41,8 @@ int watch_is_silent(const struct driver *d, int rank)
     return rank > 0 && s->is_taken && d->now_ms - s->heard_ms > 2 * d->beat_ms + d->beat_ms / 4;
 }
 
-/* The first rank whose collective, not ended, is the latest: its number is what others may not have
- * handed over yet.  -1: none is in one. */
+/* The rank in the latest collective that has not ended, or -1: others may not have handed that
+ * one over. */
 static int latest_waiting(const struct driver *d)
 {
     int found = -1;
@@ -59,8 +59,8 @@ static int is_in_collective(const struct driver *d, int rank)
            !watch_is_silent(d, rank);
 }
 
-/* How many collectives, that others are in, a rank which is done has left out; as far as it has
- * been heard of since. */
+/* How many collectives that others wait in were left out by a rank that is done, as far as it
+ * has been heard of since. */
 static int64_t n_left_out(const struct driver *d, const struct watch_view *v, int rank)
 {
     const struct seat *s = &d->seats[rank];
@@ -119,7 +119,8 @@ struct watch_view watch_look(const struct driver *d)
 
 /* ---- saying it ---- */
 
-/* "rank 3", "ranks 0 1 4-9": those that are, or are not, behind, without `but`. */
+/* "rank 3", "ranks 0 1 4-9": the ranks that are behind, or (behind == 0) those that are not,
+ * except `but`. */
 static int put_ranks(struct buf *b, const struct driver *d, const struct watch_view *v, int behind,
                      int but)
 {
@@ -149,8 +150,8 @@ static void put_who(struct buf *b, const struct driver *d, int rank)
         buf_printf(b, "rank %d", rank);
 }
 
-/* The step of which a rank is known to be in: others could not wait in a later one unless it had
- * taken part in all before. */
+/* The step that a rank is known to be in.  If others wait in a later step, the rank took part in
+ * all steps before. */
 static int64_t known_step(const struct driver *d, const struct watch_view *v, int rank)
 {
     int64_t step = d->seats[rank].at.step;
@@ -191,7 +192,7 @@ static void put_where(struct buf *b, const struct driver *d, const struct watch_
         buf_printf(b, ", silent for %.1f s", 1e-3 * (double)(d->now_ms - s->heard_ms));
 }
 
-/* " in bucket 3 of step 118"; the step only where it is another than `step`. */
+/* " in bucket 3 of step 118"; the step is left out if it equals `step`. */
 static void put_collective(struct buf *b, const struct collective *c, int64_t step)
 {
     if (c->number == 0)
@@ -210,7 +211,7 @@ static const struct collective *waited_in(const struct driver *d, const struct w
     return v->waiting >= 0 ? &head_of(d, v->waiting)->at : &none;
 }
 
-/* Who lost only its connection with us may train on. */
+/* Training goes on: a rank that lost only its connection with the driver may train along. */
 static int is_going_on(const struct driver *d)
 {
     return d->stage == STAGE_TRAIN && !d->seats[0].answer &&
@@ -291,7 +292,7 @@ static void warn(struct driver *d, const struct watch_view *v)
     buf_fini(&b);
 }
 
-/* A rank of this formation that has been silent for so long, and keeps somebody waiting. */
+/* A rank of this formation that has been silent for long and keeps others waiting, or -1. */
 static int long_silent(const struct driver *d)
 {
     int64_t long_ms = max_i64(d->timeout_ms / 2, 2 * d->beat_ms + d->beat_ms / 2);
@@ -320,7 +321,8 @@ void watch_check(struct driver *d)
 
 /* ---- ranks that do not agree ---- */
 
-/* Who shares the state may come to it from different steps. */
+/* The two collectives of the same number differ.  Only ranks that share the state may come to it
+ * from different steps. */
 static int is_other(const struct collective *a, const struct collective *b)
 {
     return a->number == b->number && a->number > 0 &&
@@ -354,7 +356,7 @@ static void accuse(struct driver *d, int rank, int64_t step, const char *line)
                0, "%s", line);
 }
 
-/* It is done, and rank 0 waits for it in vain. */
+/* The rank is done, but rank 0 waits in a collective that the rank left out. */
 static void compare_done(struct driver *d, int rank)
 {
     struct watch_view v = {.first = rank, .n_behind = 1, .waiting = 0};

@@ -1,3 +1,5 @@
+/* A follower as its caller sees it: the driver's messages, the operator, time, and the end.
+ * Reports of its engine: follower_report.c; messages out: follower_send.c. */
 #include "session/follower.h"
 
 #include <stdio.h>
@@ -84,7 +86,8 @@ void follower_leave(struct follower *f)
     int64_t due = INT64_MAX;
     check_over(f);
     if (f->stage == STAGE_HELLO)
-        due = min_i64(f->heard_ms + f->timeout_ms, f->now_ms + CHECK_MS); /* a stall is no wait */
+        due = min_i64(f->heard_ms + f->timeout_ms,
+                      f->now_ms + CHECK_MS); /* a stall of ours is no silence of the driver's */
     else if (f->stage == STAGE_JOINED)
         due = min_i64(f->next_beat_ms, min_i64(f->heard_ms + f->timeout_ms,
                                                f->fault ? f->fault_until_ms : INT64_MAX));
@@ -197,7 +200,7 @@ static void on_drain(struct follower *f, const Wire__Drain *m)
                             : "this follower leaves when the driver lets it, and for good");
 }
 
-/* Form has an endpoint for each rank, or ids for all and nothing else. */
+/* Form has an endpoint for each rank, or else ids for all. */
 static int fits_ranks(const struct cmd *c, int n_ranks)
 {
     size_t n_ids = ((size_t)n_ranks + MSG_RANKS_PER_ID - 1) / MSG_RANKS_PER_ID;
@@ -206,7 +209,7 @@ static int fits_ranks(const struct cmd *c, int n_ranks)
     return c->form.n_endpoints == 0 && c->form.ids.len == n_ids * MSG_ID;
 }
 
-/* NULL, or what is wrong with a command that is fit in itself. */
+/* NULL, or what is wrong with a command that is valid in itself. */
 static const char *command_fault(const struct follower *f, const struct cmd *c)
 {
     if (f->doing)

@@ -70,8 +70,8 @@ void follower_tick(struct follower *f, int64_t now_ns);
 int64_t follower_deadline(const struct follower *f);
 int follower_next(struct follower *f, struct action *out);
 
-/* What the driver decided, once welcomed: rank (-1 before), and the device to use ("" before).  The
- * engine is to be made for that device when the first ACTION_COMMAND (CMD_OPEN) comes. */
+/* The driver's decision, once welcomed: rank (-1 before), and the device to use ("" before).
+ * Make the engine for that device when the first ACTION_COMMAND (CMD_OPEN) comes. */
 int follower_rank(const struct follower *f);
 const char *follower_device(const struct follower *f);
 

@@ -1,4 +1,5 @@
-/* The state of a follower, for people. */
+/* A follower's state as text, for SIGUSR1 and for a service manager's status line.
+ * It reads the follower and changes nothing. */
 #include "base/util.h"
 #include "session/follower_impl.h"
 

@@ -44,12 +44,12 @@ struct follower {
     struct progress at;     /* of the engine */
     int64_t moved_ms;       /* when its phase began */
     int64_t now_ns;         /* the caller's */
-    int has_stepped;        /* its first step is done, or rather: was reported */
-    double rss_mib;         /* then */
-    char *fault;            /* what this engine cannot go on for */
-    int is_consequence;     /* ... which is some other rank's doing */
-    int64_t fault_until_ms; /* by then the driver must have said something */
-    int is_gpu_lost;        /* its GPU failed, and can be used by a new process only */
+    int has_stepped;        /* a report said that its first step is done */
+    double rss_mib;         /* resident memory at that time */
+    char *fault;            /* why this engine cannot go on */
+    int is_consequence;     /* the fault is another rank's doing */
+    int64_t fault_until_ms; /* the driver must have answered by then */
+    int is_gpu_lost;        /* its GPU failed, and only a new process can use it */
 
     int64_t inspected; /* the incident that the driver asked about last */
 
@@ -60,7 +60,7 @@ struct follower {
     int64_t engine_until_ms;
 };
 
-/* follower.c: every event enters, and leaves when all is done; finish at most once. */
+/* follower.c: every event begins with enter and ends with leave; finish is called at most once. */
 void follower_enter(struct follower *f, int64_t now_ns);
 void follower_leave(struct follower *f);
 

@@ -1,14 +1,15 @@
-/* What the engine reports: most of it goes on to the driver. */
+/* Reports of the engine: most go on to the driver, some change the follower's own state.
+ * A report of a generation that was given up is dropped. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
 #include "session/follower_impl.h"
 
-enum { EXPLAIN_MS = 5000 }; /* for the driver to say what becomes of a fault */
+enum { EXPLAIN_MS = 5000 }; /* the driver may take so long to say what becomes of a fault */
 
-/* What a kernel or a call left broken stays so for the process (CUDA's sticky errors): it must not
- * go on to the next formation or driver, which would fail as well. */
+/* A CUDA context that a kernel or a call broke stays broken for the process (sticky errors).
+ * The process must not go on to the next formation or driver, which would fail as well. */
 static void check_gpu(struct follower *f, const struct report *r)
 {
     if (f->is_gpu_lost || !r->fault.is_gpu_lost)
@@ -21,7 +22,7 @@ static void check_gpu(struct follower *f, const struct report *r)
 static void on_fault(struct follower *f, const struct report *r)
 {
     const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
-    if (f->doing == CMD_OPEN) { /* not fit for this job: the driver goes on without us */
+    if (f->doing == CMD_OPEN) { /* this rank does not fit the job: the driver goes on without it */
         follower_finish(f, (struct ending){.status = STATUS_USAGE}, "%s", why);
         return;
     }
@@ -34,7 +35,8 @@ static void on_fault(struct follower *f, const struct report *r)
     f->fault_until_ms = f->now_ms + f->timeout_ms + EXPLAIN_MS;
 }
 
-/* That this engine failed by itself is news at any time. */
+/* The report is of a formation that was given up.  A fault of this engine itself is news at any
+ * time. */
 static int is_past(const struct follower *f, const struct report *r)
 {
     return r->generation <= f->aborted && (r->kind != REPORT_FAULT || r->fault.is_consequence);
@@ -71,7 +73,7 @@ static void on_report(struct follower *f, const struct report *r)
     }
 }
 
-/* A fault on purpose: said before it happens, and in whatever stage, for the engine waits. */
+/* A fault on purpose is told before it happens, in any stage, because the engine waits for it. */
 static void inject(struct follower *f, const struct report *r)
 {
     queue_log(&f->out, LOG_WARN, "injected fault %s: %s", r->inject.fault.text, r->inject.text);

@@ -1,4 +1,5 @@
-/* Messages out: Hello, heartbeats, Goodbye.  Answers of the engine: follower_report.c. */
+/* Messages out: Hello, heartbeats, Goodbye.
+ * Answers of the engine go out in follower_report.c. */
 #include "base/util.h"
 #include "session/follower_impl.h"
 
@@ -46,7 +47,8 @@ void follower_send_hello(struct follower *f, const struct follower_options *o)
     arena_fini(&a);
 }
 
-/* By the engine's own clock where it says so. */
+/* Time in this phase: by the engine's own clock if it tells that, else as far as this thread saw
+ * it. */
 static int64_t phase_ms(const struct follower *f)
 {
     if (f->at.since_ns > 0)

@@ -1,3 +1,5 @@
+/* Incidents are made by driver_incident.c and written by report/.
+ * Here they are freed. */
 #include "session/incident.h"
 
 #include <stdlib.h>

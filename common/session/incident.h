@@ -1,6 +1,6 @@
-/* incident - what the ranks last did when something kept them all waiting: for a file.
+/* incident - the last collectives of the ranks when something kept them all waiting: for a file.
  *
- * Life:    made by session/driver, handed over with ACTION_INCIDENT -> incident_free. */
+ * Made by session/driver, handed over with ACTION_INCIDENT, freed by incident_free. */
 #ifndef SESSION_INCIDENT_H
 #define SESSION_INCIDENT_H
 
@@ -9,12 +9,12 @@
 #include "session/command.h"
 
 enum {
-    INCIDENT_MOST_RANKS = 64, /* asked: those that are behind first, then by number */
+    INCIDENT_MOST_RANKS = 64, /* asked at most: those that are behind first, then by number */
     INCIDENT_OWN = -1,        /* rank 0 needs no connection */
 };
 
 struct incident_rank {
-    int rank; /* then */
+    int rank; /* its number at that time */
     char *host;
     int64_t pid;
     int64_t conn; /* the session's number of its connection, or INCIDENT_OWN */
@@ -33,7 +33,7 @@ struct incident {
     const char *stage; /* "train"; static */
     int n_ranks;       /* of the formation */
     struct incident_rank *rank;
-    int n; /* of those asked */
+    int n; /* ranks that were asked */
 };
 
 void incident_free(struct incident *i); /* NULL is fine */

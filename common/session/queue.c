@@ -1,3 +1,5 @@
+/* The queue of actions, freeing them, and the clock of a session.
+ * Shared by driver and follower (queue.h). */
 #include "session/queue.h"
 
 #include <stdio.h>

@@ -30,14 +30,14 @@ void queue_inject(struct action_queue *q, const struct injection *f);
 void queue_log(struct action_queue *q, enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Time as a session counts it: it stands still while the caller's loop did.
+/* Time as a session counts it: it stands still while the caller's loop does.
  *
- * A machine ticks at least a few times a second (PERIOD_MS); when it is entered later than it asked
- * for, the loop was stuck or the process stopped, and nobody could be heard meanwhile. */
+ * A session asks to be called at least a few times a second.  If it is called later than it
+ * asked for, the loop was stuck or the process stopped, and no peer could be heard in that time. */
 enum { STALL_SLACK_MS = 200 };
 
 struct session_clock {
-    int64_t stalled_ns; /* in all */
+    int64_t stalled_ns; /* sum of all stalls */
     int64_t due_ns;     /* the caller's time at which we asked to be called */
 };
 

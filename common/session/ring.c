@@ -1,3 +1,5 @@
+/* The ring: slots of atomics, written by one thread after another and read by any.
+ * How a reader gets whole entries without a lock is told in ring.h. */
 #include "session/ring.h"
 
 #include <stdatomic.h>
@@ -121,7 +123,7 @@ static int read_slot(const struct ring *r, int64_t id, struct collective *out)
     return get(&s->id) == id;
 }
 
-/* 1: *h is of one formation and, as far as it goes, one moment: what ended had been handed over. */
+/* 1: *h is of one formation, and consistent: what has ended had been handed over before. */
 static int try_head(const struct ring *r, struct ring_head *h)
 {
     int64_t generation = get(&r->generation), first = get(&r->first);
@@ -141,7 +143,8 @@ void ring_head(const struct ring *r, struct ring_head *out)
     for (int i = 0; i < TRIES; i++)
         if (try_head(r, out))
             return;
-    out->at = (struct collective){0}; /* it moves on all the time: it waits for nobody */
+    out->at =
+        (struct collective){0}; /* the ring moves on all the time, so this rank waits for none */
 }
 
 int ring_read(const struct ring *r, struct collective out[RING_LEN])

@@ -1,25 +1,27 @@
-/* ring - the last collectives of one rank: what it handed over, and how far each came.
+/* ring - the last collectives of one rank: those it handed over, and how far each came.
  *
- * It answers who waits for whom.  All ranks of a formation hand over the same collectives in the
- * same order, so the number of one within its formation, from 1, means the same on all of them: who
- * has handed over the fewest keeps the others waiting, and two whose collectives of one number
- * differ in step, bucket or size would wait for ever.
+ * It tells which rank waits for which.  All ranks of a formation hand over the same collectives
+ * in the same order, so a collective's number within its formation, from 1, means the same on
+ * all of them.  The rank that has handed over the fewest keeps the others waiting.  Two ranks
+ * whose collectives of one number differ in step, bucket or size would wait for ever.
  *
- * Life:    ring_new -> ring_begin for each formation -> { ring_hand -> ring_run -> ring_end } ...
- *          -> ring_free.  Nothing but ring_new allocates, nothing waits.
- * Threads: ring_begin and ring_hand: the engine's.  ring_run and ring_end: the one that runs the
+ * Life:    ring_new -> ring_begin for each formation -> { ring_hand -> ring_run -> ring_end }
+ * ...
+ *          -> ring_free.  Only ring_new allocates, nothing waits.
+ * Threads: ring_begin and ring_hand: the engine's.  ring_run and ring_end: the thread that runs
+ * the
  *          collectives (the engine's again, or the collectives' own), one after another in the
  *          order in which they were handed over; not during ring_begin.  ring_head and ring_read:
  *          any, at any time.
  *
- * How a reader gets whole entries without a lock: each slot has the id of its entry, 0 while it is
- * being filled.  The writer stores 0, then the fields, then the id; a reader loads the id, the
- * fields, and the id again, and what it has is whole if both are the same.  All stores release and
- * all loads acquire: a reader that sees one new field has thereby seen the 0 before it, so that its
- * second look at the id cannot find the old one.  began_ns and ended_ns are stored into a whole
- * entry, once each, and a reader sees 0 or the time.  An entry cannot be replaced while it runs, as
- * more fit in than a coll takes (coll/coll.h, COLL_RING).  The formation is published the same way:
- * -1 while it changes. */
+ * A reader gets whole entries without a lock: each slot has the id of its entry, 0 while the
+ * slot is being filled.  The writer stores 0, then the fields, then the id.  A reader loads the
+ * id, the fields, and the id again; the entry is whole if both ids are the same.  All stores
+ * release and all loads acquire: a reader that sees one new field has thereby seen the 0 before
+ * it, so its second load of the id cannot give the old one.  began_ns and ended_ns are stored
+ * into a whole entry, once each, and a reader sees 0 or the time.  An entry cannot be replaced
+ * while it runs, because more entries fit in than a coll takes (coll/coll.h, COLL_RING).  The
+ * formation is published in the same way: -1 while it changes. */
 #ifndef SESSION_RING_H
 #define SESSION_RING_H
 
@@ -29,21 +31,21 @@ struct ring; /* opaque */
 
 enum { RING_LEN = 256 };
 
-/* What is not one of the gradients' buckets. */
+/* Collectives that are not a bucket of gradients. */
 enum {
     RING_SYNC = -1,  /* statistics inside a step (batch norm) */
-    RING_STATE = -2, /* everybody takes the source's state */
+    RING_STATE = -2, /* all ranks take the source's state */
 };
 
 struct collective {
     int64_t generation; /* of the formation */
     int64_t number;     /* in it, from 1; 0: no entry */
-    int64_t step;       /* under way when it was handed over */
+    int64_t step;       /* the step under way when it was handed over */
     int64_t bucket;     /* or RING_SYNC, RING_STATE */
     int64_t n_bytes;
-    int64_t phase;     /* enum phase: of the engine then */
+    int64_t phase;     /* enum phase of the engine when it was handed over */
     int64_t handed_ns; /* clock_mono_ns */
-    int64_t began_ns;  /* 0: not yet; the ranks meet in it from here */
+    int64_t began_ns;  /* 0: not yet; from here on the ranks meet in it */
     int64_t ended_ns;  /* 0: not yet */
     int64_t is_failed;
 };
@@ -62,8 +64,8 @@ void ring_free(struct ring *r); /* NULL is fine */
 /* A formation begins: numbers count from 1 again. */
 void ring_begin(struct ring *r, int64_t generation);
 
-/* The next collective, about to be queued.  Returns its id (> 0, rising by 1 all the ring's life):
- * the tag by which whoever runs it says so. */
+/* The next collective is about to be queued.  Returns its id (> 0, rising by 1 all the ring's
+ * life): the tag for ring_run and ring_end. */
 int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes, int64_t phase);
 void ring_run(struct ring *r, int64_t id, int64_t now_ns);
 void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed);
@@ -73,7 +75,7 @@ void ring_head(const struct ring *r, struct ring_head *out);
 /* The newest entries, oldest first; returns how many. */
 int ring_read(const struct ring *r, struct collective out[RING_LEN]);
 
-/* Times from now on: before `now_ns`, so below 0; what has not happened keeps its 0. */
+/* Make times relative to `now_ns`: below 0; a time that is 0 (has not happened) stays 0. */
 void ring_rebase(struct collective *c, int n, int64_t now_ns);
 
 #endif

@@ -1,4 +1,6 @@
-/* status - what a driver knows of its job and ranks at one moment, to be shown. */
+/* status - the driver's view of its job and ranks at one moment, to be shown.
+ *
+ * Made by driver_status, written by report/status. */
 #ifndef SESSION_STATUS_H
 #define SESSION_STATUS_H
 
@@ -9,9 +11,9 @@
 enum status_role {
     STATUS_MEMBER,  /* of the formation */
     STATUS_JOINING, /* connected, and not ready yet */
-    STATUS_READY,   /* ... ready, and not in a formation yet */
+    STATUS_READY,   /* ready, and not in a formation yet */
     STATUS_SPARE,   /* waits to replace a lost rank; `rank` counts them from 1 */
-    STATUS_LEAVING, /* goes at the end of the step */
+    STATUS_LEAVING, /* leaves at the end of the step */
     STATUS_MISSING, /* the place is free: only role and rank are set */
 };
 
@@ -23,10 +25,10 @@ struct status_rank {
     const char *host, *device; /* borrowed from the session */
     int64_t pid;
     enum phase phase;
-    int64_t step, bucket, generation; /* bucket -1: none; generation: its own word */
+    int64_t step, bucket, generation; /* bucket -1: none; generation: as the rank last said */
     double phase_s, heard_s;          /* in that phase; since it was heard (rank 0: 0) */
     double step_ms;                   /* wall time of the latest steps; 0: none */
-    double factor;                    /* of its own work, by the median of the ranks; 0: unknown */
+    double factor;                    /* its own work by the median of the ranks; 0: unknown */
     int is_straggler;
 };
 
@@ -34,7 +36,7 @@ struct status {
     const char *stage; /* "train"; static */
     double stage_s;
     int64_t generation, epoch, step;
-    int n_ranks, n_here; /* of the formation; with a rank */
+    int n_ranks, n_here; /* ranks of the formation; how many of them are here */
     struct status_rank *rank;
     int n;
 };

@@ -1,3 +1,5 @@
+/* Comparing the ranks' busy times over a window, by the lower median.
+ * See straggler.h for the measure. */
 #include "session/straggler.h"
 
 #include <stdlib.h>

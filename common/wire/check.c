@@ -1,4 +1,6 @@
-/* The checks of a received message: each field is compared with its rule (wire/rules.h). */
+/* The checks of a received message: each field is compared with its rule (wire/rules.h).
+ * One function for each kind of rule; an error names message, field, value seen and value wanted.
+ */
 #include <math.h>
 #include <string.h>
 

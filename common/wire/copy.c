@@ -1,5 +1,5 @@
-/* Copying between messages and structs of ours: one function for each direction and kind of rule.
- */
+/* Copying between messages and structs of ours, one field after another.
+ * A function for each direction (pack, unpack, free), and one for lists. */
 #include "wire/copy.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* copy - structs of ours as messages, and back, by rows of members (wire/fields.h).
  *
- * What a member is follows from the field's rule and the member's size:
+ * The field's rule and the member's size say what a member is:
  *
  *   RULE_INT, RULE_ENUM, RULE_BOOL   an integer of 4 or 8 bytes
  *   RULE_REAL, RULE_AMOUNT           a double

@@ -1,3 +1,5 @@
+/* Frames: making and counting them, and cutting a stream into them.
+ * A stream that is not ours is named by its first bytes. */
 #include "wire/frame.h"
 
 #include <stdlib.h>
@@ -56,7 +58,7 @@ int frame_reader_add(struct frame_reader *r, const void *data, size_t len, struc
 
 size_t frame_reader_pending(const struct frame_reader *r) { return r->in.len - r->taken; }
 
-/* What strangers that end up on our port begin with. */
+/* First bytes of streams that are not ours. */
 static const struct {
     const char *start;
     size_t len;

@@ -57,10 +57,10 @@ int frame_reader_add(struct frame_reader *r, const void *data, size_t len, struc
  * same error comes again. */
 int frame_reader_next(struct frame_reader *r, const uint8_t **body, size_t *len, struct err *err);
 
-/* What sends a stream that begins with these 4 bytes: "an HTTP request"; NULL: who knows. */
+/* The kind of peer whose stream begins with these 4 bytes: "an HTTP request"; NULL: unknown. */
 const char *frame_looks_like(const uint8_t *p);
 
-/* The stream that was refused begins as TLS does. */
+/* The refused stream begins as TLS does. */
 int frame_reader_is_tls(const struct frame_reader *r);
 
 /* Bytes that arrived and belong to a frame not yet whole. */

@@ -1,3 +1,5 @@
+/* Messages: unpacking within a bound of memory, checking, packing, texts and hashes.
+ * The checks themselves are in check.c. */
 #include "wire/msg.h"
 
 #include <stdlib.h>
@@ -8,7 +10,7 @@
 #include "base/util.h"
 #include "wire/text.h"
 
-/* What an honest message takes unpacked is at most about 7 times its packed bytes (many tensors
+/* An honest message takes at most about 7 times its packed bytes when unpacked (many tensors
  * with one-letter names); lists of empty elements would take 60 times. */
 enum { BUDGET_FIXED = 64 << 10, BUDGET_FACTOR = 12 };
 

@@ -1,12 +1,12 @@
 /* msg - the messages of the control plane: packed into frames, unpacked and checked.
  *
- * A message is protobuf-c's struct Wire__Control of proto/control.proto.  One that msg_unpack gives
- * out has been checked field by field against wire/rules.c: ranges, enum values, lengths of texts,
- * hashes and lists; every text is valid UTF-8 without control characters, so it may be shown on a
- * terminal.  A receiver checks only what needs knowledge of the job.
+ * A message is protobuf-c's struct Wire__Control of proto/control.proto.  A message from
+ * msg_unpack has been checked field by field against wire/fields.h: ranges, enum values, lengths
+ * of texts, hashes and lists.  Every text is valid UTF-8 without control characters, so it may
+ * be shown on a terminal.  A receiver checks only what needs knowledge of the job.
  *
  * Sending: fill structs on the stack (WIRE__HELLO__INIT ...), borrow everything, msg_frame().
- * What comes from a library or a file (error texts, host names) passes through msg_text first.
+ * Texts that come from a library or a file (errors, host names) pass through msg_text first.
  *
  * Threads: any; no state. */
 #ifndef WIRE_MSG_H
@@ -28,9 +28,9 @@ enum {
     MSG_MAX_RANKS = 65536,
     MSG_MAX_TENSORS = 1 << 20,
     MSG_MAX_NAME = 512,         /* names of tensors, hosts, devices */
-    MSG_MAX_TEXT = 4096,        /* what is shown to people */
+    MSG_MAX_TEXT = 4096,        /* texts for people */
     MSG_MAX_ENDPOINT = 1 << 20, /* one rank's endpoint */
-    MSG_ID = 128,               /* one of NCCL's ids, which serves so many ranks: */
+    MSG_ID = 128,               /* bytes of one of NCCL's ids, which serves so many ranks: */
     MSG_RANKS_PER_ID = 128,
     MSG_HASH = 16,
     MSG_MAX_COLLECTIVES = 256, /* of one rank */
@@ -41,7 +41,7 @@ enum {
 int msg_unpack(const uint8_t *body, size_t len, Wire__Control **out, struct err *err);
 void msg_free(Wire__Control *m);
 
-/* The checks alone, on a message however made.  0 or ERR_PROTO. */
+/* The checks alone, on any message.  0 or ERR_PROTO. */
 int msg_check(const Wire__Control *m, struct err *err);
 
 /* `m` packed into a frame.  A message of ours that its peer's msg_check would refuse is a bug and
@@ -51,7 +51,7 @@ struct frame *msg_frame(const Wire__Control *m, struct err *err);
 /* "Hello", or "an empty message". */
 const char *msg_name(const Wire__Control *m);
 
-/* `s` as a field may hold it: at most `max` bytes, control characters and broken UTF-8 replaced by
+/* `s` made fit for a field: at most `max` bytes, control characters and broken UTF-8 replaced by
  * '?' (new lines and tabs by a space).  NULL gives "". */
 char *msg_text(struct arena *a, const char *s, size_t max);
 

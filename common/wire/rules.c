@@ -1,4 +1,5 @@
-/* The rules as arrays, made from the rows of wire/fields.h. */
+/* The rules as arrays, made from the rows of wire/fields.h.
+ * The macros give a rule's kind and limits the form of struct rule. */
 #include "wire/rules.h"
 
 #include "base/util.h"

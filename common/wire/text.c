@@ -1,8 +1,10 @@
+/* Clean text: which characters of well-formed UTF-8 may not be shown on a terminal.
+ * See text.h. */
 #include "wire/text.h"
 
 #include "base/text.h"
 
-/* Within well-formed UTF-8 of `n` bytes. */
+/* `u` is one well-formed character of `n` bytes that a terminal must not get. */
 static int is_harmful(const unsigned char *u, size_t n)
 {
     if (n == 1)

@@ -1,4 +1,6 @@
-/* text - what may be shown on a terminal: UTF-8 without characters that control one. */
+/* text - text that may be shown on a terminal: UTF-8 without characters that control one.
+ *
+ * Pure. */
 #ifndef WIRE_TEXT_H
 #define WIRE_TEXT_H
 
