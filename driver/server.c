@@ -359,7 +359,6 @@ static void driver_options_init(struct driver_options *d, const struct server *s
                                 const struct daemon_host *host, int64_t start_ns)
 {
     const struct job *j = s->job;
-    const struct cluster_deadlines *t = &j->cluster.deadlines;
     const struct plugin_gpu *gpu = own_gpu(s->options);
 
     *d = (struct driver_options){
@@ -377,16 +376,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .max_steps = j->train.max_steps,
         .validate_every = j->train.validate_every,
         .checkpoint_every_epochs = j->checkpoint.every_epochs,
-        .heartbeat_timeout_ms = j->cluster.heartbeat_timeout_ms,
-        .min_ranks = (int)j->cluster.min_ranks,
-        .max_ranks = (int)j->cluster.max_ranks,
-        .n_spares = (int)j->cluster.spares,
-        .replace_timeout_ms = j->cluster.replace_timeout_ms,
-        .join_interval_ms = j->cluster.join_interval_ms,
-        .straggler_factor = j->cluster.straggler_factor,
-        .straggler_window_ms = j->cluster.straggler_window_ms,
-        .deadlines = {t->gather_ms, t->ready_ms, t->prepare_ms, t->form_ms, t->step_ms,
-                      t->validate_ms, t->checkpoint_ms},
+        .cluster = j->cluster,
         .inject = s->options->inject,
         .start_ns = start_ns,
     };

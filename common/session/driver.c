@@ -49,25 +49,26 @@ static void free_options(struct driver_options *o)
 /* Heartbeats: one a second, rarer beyond 1,000 ranks, and several within the timeout. */
 static void set_beat(struct driver *d)
 {
-    int64_t timeout = d->o.heartbeat_timeout_ms;
-    int64_t slow = 1000 * ceil_div_i64(d->o.max_ranks, 1000);
+    int64_t timeout = d->o.cluster.heartbeat_timeout_ms;
+    int64_t slow = 1000 * ceil_div_i64(d->o.cluster.max_ranks, 1000);
     d->beat_ms = slow > 1000 ? slow : max_i64(10, min_i64(1000, timeout / 4));
     d->timeout_ms = max_i64(timeout, 3 * d->beat_ms);
 }
 
 struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
 {
-    int most = o->max_ranks > o->n_ranks ? o->max_ranks : o->n_ranks;
-    ASSERT(o->n_ranks >= 1 && o->n_spares >= 0 && most + o->n_spares <= MSG_MAX_RANKS);
+    int most = (int)max_i64(o->cluster.max_ranks, o->n_ranks);
+    int n_spares = (int)o->cluster.spares;
+    ASSERT(o->n_ranks >= 1 && n_spares >= 0 && most + n_spares <= MSG_MAX_RANKS);
     ASSERT(o->host && o->host_id && o->device && o->job_len > 0);
     struct driver *d = xcalloc(1, sizeof(*d));
     copy_options(&d->o, o);
-    d->o.max_ranks = most;
+    d->o.cluster.max_ranks = most;
     queue_init(&d->out);
     d->clock.due_ns = INT64_MAX;
     d->now_ns = now_ns;
     d->n_ranks = o->n_ranks;
-    d->n_seats = most + o->n_spares;
+    d->n_seats = most + n_spares;
     d->seats = xcalloc((size_t)d->n_seats, sizeof(*d->seats));
     d->recovery.n_fruitless_at = xcalloc((size_t)d->n_seats, sizeof(*d->recovery.n_fruitless_at));
     d->recovery.resume = STAGE_TRAIN;

@@ -32,15 +32,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "config/cluster.h"
 #include "session/action.h"
 #include "session/status.h"
 #include "wire/msg.h"
 
 struct driver; /* opaque */
-
-struct driver_deadlines { /* ms; each counts from the start of its phase */
-    int64_t gather, ready, prepare, form, step, validate, checkpoint;
-};
 
 struct driver_options { /* copied; texts may be NULL where said */
     int n_ranks;        /* number of ranks, the driver included */
@@ -59,16 +56,8 @@ struct driver_options { /* copied; texts may be NULL where said */
     int64_t n_epochs, max_steps;     /* max_steps 0: no limit */
     int64_t validate_every;          /* epochs; 0: never.  The last epoch is validated too */
     int64_t checkpoint_every_epochs; /* 0: only at the end */
-    int64_t heartbeat_timeout_ms;
-    int min_ranks;                /* go on with so many; 0: n_ranks */
-    int max_ranks;                /* let ranks join up to so many; 0: n_ranks */
-    int n_spares;                 /* kept in reserve before any joins beyond n_ranks */
-    int64_t replace_timeout_ms;   /* wait so long for a lost rank's replacement */
-    int64_t join_interval_ms;     /* between formations for those that join late */
-    double straggler_factor;      /* busy so many times the median: a straggler; 0: none is */
-    int64_t straggler_window_ms;  /* measured over */
-    struct injection_list inject; /* faults on purpose; those spent are not given out */
-    struct driver_deadlines deadlines;
+    struct cluster_options cluster;  /* min_ranks, max_ranks 0: n_ranks */
+    struct injection_list inject;    /* faults on purpose; those spent are not given out */
     int64_t start_ns; /* when the process started, on the same clock: "seconds since start" */
 };
 

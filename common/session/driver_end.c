@@ -178,7 +178,7 @@ static void fail_for_good(struct driver *d, const struct cause *c)
                                             .text = xstrdup(c->text)});
     int status = status_of(d, c);
     if (c->rank != 0 || c->code != ERR_TIMEOUT)
-        d->ending.saves_until_ms = d->now_ms + d->o.deadlines.checkpoint;
+        d->ending.saves_until_ms = d->now_ms + d->o.cluster.deadlines.checkpoint_ms;
     end_send_abort(d, c->text, NULL, 0);
     begin_ending(d, status, c->text, 1);
 }
@@ -344,11 +344,12 @@ static int64_t oldest_move(const struct driver *d)
 
 static const struct {
     const char *name; /* the key of cluster.deadlines */
-    size_t offset;    /* in struct driver_deadlines */
-} deadlines[STAGE_COUNT] = {[STAGE_GATHER] = {"gather", offsetof(struct driver_deadlines, gather)},
+    size_t offset;    /* in struct cluster_deadlines */
+} deadlines[STAGE_COUNT] = {
+    [STAGE_GATHER] = {"gather", offsetof(struct cluster_deadlines, gather_ms)},
 #define X(KIND, name, ANSWER, deadline) \
-    [STAGE_##KIND] = {#deadline, offsetof(struct driver_deadlines, deadline)},
-                            STAGE_LIST(X)
+    [STAGE_##KIND] = {#deadline, offsetof(struct cluster_deadlines, deadline##_ms)},
+    STAGE_LIST(X)
 #undef X
 };
 
@@ -376,12 +377,12 @@ enum { LEAST_BEATS = 3 };
 int64_t end_deadline_ms(const struct driver *d)
 {
     if (is_readying(d))
-        return d->o.deadlines.ready;
+        return d->o.cluster.deadlines.ready_ms;
     if (end_is_saving(d))
-        return d->o.deadlines.checkpoint;
+        return d->o.cluster.deadlines.checkpoint_ms;
     if (d->stage == STAGE_TRAIN)
-        return max_i64(d->o.deadlines.step, LEAST_BEATS * d->beat_ms);
-    return *(const int64_t *)((const char *)&d->o.deadlines + deadlines[d->stage].offset);
+        return max_i64(d->o.cluster.deadlines.step_ms, LEAST_BEATS * d->beat_ms);
+    return *(const int64_t *)((const char *)&d->o.cluster.deadlines + deadlines[d->stage].offset);
 }
 
 int64_t end_stage_deadline(const struct driver *d)
@@ -407,10 +408,10 @@ static int64_t leave_ms(const struct driver *d, enum phase phase)
     if (phase == PHASE_FORM || phase_is_collective(phase))
         return max_i64(d->timeout_ms, LEAST_BEATS * d->beat_ms) + 2 * d->beat_ms;
     if (phase_is_step(phase))
-        return max_i64(d->o.deadlines.step, LEAST_BEATS * d->beat_ms);
+        return max_i64(d->o.cluster.deadlines.step_ms, LEAST_BEATS * d->beat_ms);
     if (phase == PHASE_VALIDATE)
-        return d->o.deadlines.validate;
-    return phase == PHASE_CHECKPOINT ? d->o.deadlines.checkpoint : INT64_MAX;
+        return d->o.cluster.deadlines.validate_ms;
+    return phase == PHASE_CHECKPOINT ? d->o.cluster.deadlines.checkpoint_ms : INT64_MAX;
 }
 
 /* The rank whose engine must be the first to leave what the last formation was doing, and until
@@ -437,7 +438,8 @@ int64_t end_due(const struct driver *d)
     return min_i64(leave_until_ms, end_stage_deadline(d));
 }
 
-/* The gathering waits for this rank: for its Ready once all seats are taken, else for a follower. */
+/* The gathering waits for this rank: for its Ready once all seats are taken, else for a follower.
+ */
 static int is_missing(const struct driver *d, int rank)
 {
     const struct seat *s = &d->seats[rank];

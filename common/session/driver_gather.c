@@ -88,8 +88,8 @@ static int is_same_version(struct driver *d, struct conn *c, const Wire__Hello *
 static void refuse_taken(struct driver *d, struct conn *c, int rank)
 {
     char *holder = holder_of(d, rank);
-    char *text = rank == 0 ? xasprintf("rank 0 is the driver itself, %s; ask for 1 to %d, or any",
-                                       holder, d->o.max_ranks - 1)
+    char *text = rank == 0 ? xasprintf("rank 0 is the driver itself, %s; ask for 1 to %lld, or any",
+                                       holder, (long long)d->o.cluster.max_ranks - 1)
                            : xasprintf("rank %d is taken by %s; ask for any rank", rank, holder);
     gather_refuse(d, c, WIRE__REASON__REASON_RANK_TAKEN, text);
     free(text);
@@ -99,10 +99,12 @@ static void refuse_taken(struct driver *d, struct conn *c, int rank)
 static void refuse_full(struct driver *d, struct conn *c)
 {
     static const char more[] = "more are let in by its cluster.max_ranks and cluster.spares";
-    char *text = d->o.n_spares
-                     ? xasprintf("the job has all its %d ranks and %d spares; %s", d->o.max_ranks,
-                                 d->o.n_spares, more)
-                     : xasprintf("the job has all its %d ranks; %s", d->o.max_ranks, more);
+    char *text =
+        d->o.cluster.spares
+            ? xasprintf("the job has all its %lld ranks and %lld spares; %s",
+                        (long long)d->o.cluster.max_ranks, (long long)d->o.cluster.spares, more)
+            : xasprintf("the job has all its %lld ranks; %s", (long long)d->o.cluster.max_ranks,
+                        more);
     gather_refuse(d, c, WIRE__REASON__REASON_FULL, text);
     free(text);
 }
@@ -131,9 +133,9 @@ static int move_away(struct driver *d, int rank)
 /* The seat for this Hello, or -1 after refusing it. */
 static int choose_rank(struct driver *d, struct conn *c, int wanted)
 {
-    if (wanted >= d->o.max_ranks) {
-        char *text = xasprintf("rank %d is out of range: this job has %d ranks, the driver is 0",
-                               wanted, d->o.max_ranks);
+    if (wanted >= d->o.cluster.max_ranks) {
+        char *text = xasprintf("rank %d is out of range: this job has %lld ranks, the driver is 0",
+                               wanted, (long long)d->o.cluster.max_ranks);
         gather_refuse(d, c, WIRE__REASON__REASON_RANK_RANGE, text);
         free(text);
         return -1;
@@ -365,8 +367,8 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
         char name[32], most[32] = "";
         snprintf(name, sizeof(name), rank < d->n_ranks ? "rank %d" : "spare %d",
                  rank < d->n_ranks ? rank : rank - d->n_ranks + 1);
-        if (d->o.max_ranks > d->o.n_ranks)
-            snprintf(most, sizeof(most), ", up to %d", d->o.max_ranks);
+        if (d->o.cluster.max_ranks > d->o.n_ranks)
+            snprintf(most, sizeof(most), ", up to %lld", (long long)d->o.cluster.max_ranks);
         queue_log(&d->out, LOG_INFO, "%s joined: %s (pid %lld) from %s, on %s; %d of %d here%s",
                   name, h->host, (long long)h->pid, c->from, device, d->n_here, d->n_ranks, most);
     }

@@ -34,7 +34,7 @@ static void say_slow(struct driver *d, int rank, const struct work *w, double me
               rank, s->host, (long long)s->pid, w->factor,
               1e-3 * (double)(d->now_ms - d->watch.pace_since_ms),
               1e-6 * (double)w->busy_ns / (double)w->n_steps, 1e-6 * median_ns,
-              d->o.straggler_factor);
+              d->o.cluster.straggler_factor);
     driver_event(d, &(struct session_event){.kind = EVENT_STRAGGLER,
                                             .rank = rank,
                                             .step = s->at.step,
@@ -45,7 +45,7 @@ static void say_slow(struct driver *d, int rank, const struct work *w, double me
 static void judge(struct driver *d, int rank, const struct work *w, double median_ns)
 {
     struct seat *s = &d->seats[rank];
-    int is_slow = straggler_is(s->pace.is_slow, w->factor, d->o.straggler_factor);
+    int is_slow = straggler_is(s->pace.is_slow, w->factor, d->o.cluster.straggler_factor);
     s->pace.factor = w->factor;
     if (is_slow && !s->pace.is_slow)
         say_slow(d, rank, w, median_ns);
@@ -59,11 +59,11 @@ void pace_check(struct driver *d)
 {
     double median_ns;
     if (d->stage < STAGE_TRAIN || d->stage >= STAGE_ENDING || d->n_ranks < 2 ||
-        d->o.straggler_factor <= 0)
+        d->o.cluster.straggler_factor <= 0)
         return;
     if (d->watch.pace_generation != d->formation.generation)
         begin_window(d);
-    if (d->now_ms - d->watch.pace_since_ms < d->o.straggler_window_ms)
+    if (d->now_ms - d->watch.pace_since_ms < d->o.cluster.straggler_window_ms)
         return;
     struct work *w = xcalloc((size_t)d->n_ranks, sizeof(*w));
     for (int k = 0; k < d->n_ranks; k++) {

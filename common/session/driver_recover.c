@@ -29,7 +29,7 @@
 
 int recover_min_ranks(const struct driver *d)
 {
-    return d->o.min_ranks > 0 ? d->o.min_ranks : d->o.n_ranks;
+    return d->o.cluster.min_ranks > 0 ? (int)d->o.cluster.min_ranks : d->o.n_ranks;
 }
 
 int recover_is_ready(const struct seat *s) { return s->is_taken && s->opened && !s->leaving; }
@@ -54,7 +54,7 @@ static int could_stay(const struct seat *s)
 int recover_is_possible(const struct driver *d, int rank)
 {
     int left = 0;
-    if (d->o.replace_timeout_ms > 0)
+    if (d->o.cluster.replace_timeout_ms > 0)
         return 1;
     for (int k = 0; k < d->n_seats; k++)
         left += k != rank && could_stay(&d->seats[k]);
@@ -87,7 +87,7 @@ static void fill_seats(struct driver *d)
 static int n_wanted(const struct driver *d)
 {
     int n = recover_n_ready(d);
-    int64_t beyond = min_i64(n - d->o.n_spares, d->o.max_ranks);
+    int64_t beyond = min_i64(n - d->o.cluster.spares, d->o.cluster.max_ranks);
     return (int)max_i64(beyond, min_i64(n, d->o.n_ranks));
 }
 
@@ -229,7 +229,7 @@ static int64_t last_candidate_ms(const struct driver *d)
     for (int k = 1; k < d->n_ranks; k++) {
         const struct seat *s = &d->seats[k];
         if (s->is_taken && !s->opened)
-            last = max_i64(last, s->joined_ms + d->o.deadlines.ready);
+            last = max_i64(last, s->joined_ms + d->o.cluster.deadlines.ready_ms);
     }
     return last;
 }
@@ -262,16 +262,16 @@ static void give_up(struct driver *d)
     struct cause c = d->recovery.cause;
     c.is_final = 1;
     end_accuse(d, c, 0, "%s; no replacement came within %g s (cluster.replace_timeout)", c.text,
-               1e-3 * (double)d->o.replace_timeout_ms);
+               1e-3 * (double)d->o.cluster.replace_timeout_ms);
 }
 
 static void say_waiting(struct driver *d, int n)
 {
-    if (!d->recovery.is_wait_said && d->o.replace_timeout_ms > 0)
+    if (!d->recovery.is_wait_said && d->o.cluster.replace_timeout_ms > 0)
         queue_log(&d->out, LOG_INFO,
                   "waiting up to %g s for a replacement (cluster.replace_timeout); %d of %d ranks "
                   "keep their state",
-                  1e-3 * (double)d->o.replace_timeout_ms, n, d->n_ranks);
+                  1e-3 * (double)d->o.cluster.replace_timeout_ms, n, d->n_ranks);
     d->recovery.is_wait_said = 1;
 }
 
@@ -298,14 +298,14 @@ static void enter_wait(struct driver *d, int is_orderly)
 {
     drain_take_back(d);
     int is_enough = recover_n_ready(d) >= recover_min_ranks(d);
-    int64_t ms = is_orderly && is_enough ? 0 : d->o.replace_timeout_ms;
+    int64_t ms = is_orderly && is_enough ? 0 : d->o.cluster.replace_timeout_ms;
     if (d->stage != STAGE_WAIT) {
         d->gather.next_missing_ms = d->now_ms + MISSING_LINE_MS;
         d->recovery.is_wait_said = 0;
     }
     stage_enter(d, STAGE_WAIT);
     d->recovery.wait_until_ms = d->now_ms + ms;
-    d->recovery.is_orderly = ms == 0 && d->o.replace_timeout_ms > 0;
+    d->recovery.is_orderly = ms == 0 && d->o.cluster.replace_timeout_ms > 0;
     recover_try(d);
 }
 
@@ -425,7 +425,8 @@ int recover_wants_regroup(const struct driver *d)
     for (int k = 1; k < d->n_ranks; k++)
         if (d->seats[k].leaving)
             return 1;
-    return d->now_ms - d->formation.formed_ms >= d->o.join_interval_ms && d->n_ranks < n_wanted(d);
+    return d->now_ms - d->formation.formed_ms >= d->o.cluster.join_interval_ms &&
+           d->n_ranks < n_wanted(d);
 }
 
 void recover_ask_regroup(struct driver *d)

@@ -178,19 +178,19 @@ void feed_driver(const uint8_t *data, size_t len, struct feed_result *out)
 {
     struct feed f = {.now = MS, .is_open = 1, .r = out};
     *out = (struct feed_result){.status = -1};
-    f.d = driver_new(
-        &(struct driver_options){.n_ranks = 2,
-                                 .job = "name: x",
-                                 .job_len = 7,
-                                 .host = "host0",
-                                 .host_id = "shared",
-                                 .device = "cpu",
-                                 .n_epochs = 2,
-                                 .validate_every = 1,
-                                 .checkpoint_every_epochs = 1,
-                                 .heartbeat_timeout_ms = 5000,
-                                 .deadlines = {20000, 10000, 10000, 10000, 10000, 10000, 10000}},
-        f.now);
+    f.d = driver_new(&(struct driver_options){.n_ranks = 2,
+                                              .job = "name: x",
+                                              .job_len = 7,
+                                              .host = "host0",
+                                              .host_id = "shared",
+                                              .device = "cpu",
+                                              .n_epochs = 2,
+                                              .validate_every = 1,
+                                              .checkpoint_every_epochs = 1,
+                                              .cluster = {.heartbeat_timeout_ms = 5000,
+                                                          .deadlines = {20000, 10000, 10000, 10000,
+                                                                        10000, 10000, 10000}}},
+                     f.now);
     driver_start(f.d, f.now);
     driver_connected(f.d, f.now, 1, "10.0.0.7", "10.0.0.1", "10.0.0.7:4711");
     drain(&f);

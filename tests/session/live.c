@@ -271,25 +271,25 @@ static void start_driver(struct live *l)
 
     p->is_alive = 1;
     p->e = (struct live_engine){.is_driver = 1, .canceled = -1};
-    p->d = driver_new(
-        &(struct driver_options){.n_ranks = n,
-                                 .job = "name: x",
-                                 .job_len = 7,
-                                 .host = "h0",
-                                 .host_id = "h0",
-                                 .device = "cpu",
-                                 .n_epochs = 3,
-                                 .max_steps = a & 64 ? 6 : 0,
-                                 .validate_every = a >> 4 & 1,
-                                 .checkpoint_every_epochs = a >> 5 & 1,
-                                 .heartbeat_timeout_ms = 5000,
-                                 .min_ranks = b & 1 ? 1 : n,
-                                 .max_ranks = b & 2 ? n + 2 : n,
-                                 .n_spares = b >> 2 & 1,
-                                 .replace_timeout_ms = b & 8 ? 10000 : 0,
-                                 .join_interval_ms = b & 16 ? 1000 : 0,
-                                 .deadlines = {20000, 10000, 10000, 10000, 10000, 10000, 10000}},
-        l->now);
+    p->d = driver_new(&(struct driver_options){.n_ranks = n,
+                                               .job = "name: x",
+                                               .job_len = 7,
+                                               .host = "h0",
+                                               .host_id = "h0",
+                                               .device = "cpu",
+                                               .n_epochs = 3,
+                                               .max_steps = a & 64 ? 6 : 0,
+                                               .validate_every = a >> 4 & 1,
+                                               .checkpoint_every_epochs = a >> 5 & 1,
+                                               .cluster = {.heartbeat_timeout_ms = 5000,
+                                                           .min_ranks = b & 1 ? 1 : n,
+                                                           .max_ranks = b & 2 ? n + 2 : n,
+                                                           .spares = b >> 2 & 1,
+                                                           .replace_timeout_ms = b & 8 ? 10000 : 0,
+                                                           .join_interval_ms = b & 16 ? 1000 : 0,
+                                                           .deadlines = {20000, 10000, 10000, 10000,
+                                                                         10000, 10000, 10000}}},
+                      l->now);
     driver_start(p->d, l->now);
     live_drain(l, p);
     for (int k = 1; k < n; k++)

@@ -5,19 +5,20 @@
 
 struct driver_options rig_options(int n_ranks)
 {
-    return (struct driver_options){.n_ranks = n_ranks,
-                                   .job = "name: x",
-                                   .job_len = 7,
-                                   .host = "h0",
-                                   .host_id = "machine0",
-                                   .pid = 100,
-                                   .device = "cpu",
-                                   .how_to_resume = "dpdriver --resume",
-                                   .n_epochs = 2,
-                                   .validate_every = 1,
-                                   .checkpoint_every_epochs = 1,
-                                   .heartbeat_timeout_ms = 5000,
-                                   .deadlines = {60000, 20000, 21000, 22000, 23000, 24000, 25000}};
+    return (struct driver_options){
+        .n_ranks = n_ranks,
+        .job = "name: x",
+        .job_len = 7,
+        .host = "h0",
+        .host_id = "machine0",
+        .pid = 100,
+        .device = "cpu",
+        .how_to_resume = "dpdriver --resume",
+        .n_epochs = 2,
+        .validate_every = 1,
+        .checkpoint_every_epochs = 1,
+        .cluster = {.heartbeat_timeout_ms = 5000,
+                    .deadlines = {60000, 20000, 21000, 22000, 23000, 24000, 25000}}};
 }
 
 void rig_drain(struct rig *r)
@@ -353,9 +354,9 @@ void rig_go_to(struct rig *r, int n, enum cmd_kind kind)
 struct driver_options rig_elastic(int n_ranks)
 {
     struct driver_options o = rig_options(n_ranks);
-    o.heartbeat_timeout_ms = 100000; /* silence is another test's */
-    o.replace_timeout_ms = 30000;
-    o.join_interval_ms = 10000;
+    o.cluster.heartbeat_timeout_ms = 100000; /* silence is another test's */
+    o.cluster.replace_timeout_ms = 30000;
+    o.cluster.join_interval_ms = 10000;
     return o;
 }
 

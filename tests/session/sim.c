@@ -265,26 +265,26 @@ static void start_driver(struct sim *s)
 {
     struct node *n = &s->nodes[0];
     n->is_alive = n->is_started = 1;
-    n->d =
-        driver_new(&(struct driver_options){.n_ranks = s->n,
-                                            .job = "name: x",
-                                            .job_len = 7,
-                                            .host = "host0",
-                                            .host_id = "shared",
-                                            .pid = 100,
-                                            .device = "cpu",
-                                            .n_epochs = s->n_epochs,
-                                            .validate_every = 1,
-                                            .checkpoint_every_epochs = 1,
-                                            .heartbeat_timeout_ms = HEARTBEAT_MS,
-                                            .min_ranks = s->min_ranks,
-                                            .max_ranks = s->max_ranks,
-                                            .n_spares = s->n_spares,
-                                            .replace_timeout_ms = s->replace_ms,
-                                            .join_interval_ms = JOIN_INTERVAL_MS,
-                                            .deadlines = {GATHER_MS, READY_MS, PREPARE_MS, FORM_MS,
-                                                          STEP_MS, VALIDATE_MS, CHECKPOINT_MS}},
-                   s->now);
+    n->d = driver_new(
+        &(struct driver_options){.n_ranks = s->n,
+                                 .job = "name: x",
+                                 .job_len = 7,
+                                 .host = "host0",
+                                 .host_id = "shared",
+                                 .pid = 100,
+                                 .device = "cpu",
+                                 .n_epochs = s->n_epochs,
+                                 .validate_every = 1,
+                                 .checkpoint_every_epochs = 1,
+                                 .cluster = {.heartbeat_timeout_ms = HEARTBEAT_MS,
+                                             .min_ranks = s->min_ranks,
+                                             .max_ranks = s->max_ranks,
+                                             .spares = s->n_spares,
+                                             .replace_timeout_ms = s->replace_ms,
+                                             .join_interval_ms = JOIN_INTERVAL_MS,
+                                             .deadlines = {GATHER_MS, READY_MS, PREPARE_MS, FORM_MS,
+                                                           STEP_MS, VALIDATE_MS, CHECKPOINT_MS}}},
+        s->now);
     driver_start(n->d, s->now);
     sim_drain(s, 0);
 }

@@ -49,6 +49,11 @@ static void odd_reports_can_be_sent(void **state)
     r->epoch.train_loss = 0.0 / 0.0;
     r->epoch.samples_per_second = 1.0 / 0.0;
     r->epoch.step_ms_median = -1;
+    r->epoch.rss_mib = 0.0 / 0.0;
+    r->epoch.peak_rss_mib = -1;
+    r->epoch.tensor = calloc(1, sizeof(*r->epoch.tensor));
+    r->epoch.tensor[0].name = strdup("");
+    r->epoch.n_tensors = 1;
     r->epoch.note = strdup("two\nlines\x1b[2J");
     struct frame *f = convert_report(r, &err);
     assert_non_null(f);

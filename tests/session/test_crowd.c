@@ -160,9 +160,9 @@ static struct driver_options options(int64_t replace_timeout_ms)
 {
     struct driver_options o = rig_options(CROWD);
 
-    o.heartbeat_timeout_ms = 100000;
-    o.min_ranks = 2;
-    o.replace_timeout_ms = replace_timeout_ms;
+    o.cluster.heartbeat_timeout_ms = 100000;
+    o.cluster.min_ranks = 2;
+    o.cluster.replace_timeout_ms = replace_timeout_ms;
     return o;
 }
 
@@ -216,12 +216,12 @@ static void as_many_wait_as_spares(void **state)
 
     (void)state;
     o.n_ranks = LOST + 1;
-    o.n_spares = CROWD - o.n_ranks;
+    o.cluster.spares = CROWD - o.n_ranks;
     open_crowd(&c, &o);
-    lose(&c, o.n_spares);
+    lose(&c, o.cluster.spares);
     wait_ms(&c, 100);
-    form(&c, o.n_spares + 1, CROWD);
-    assert_work(&c, o.n_spares, 1);
+    form(&c, o.cluster.spares + 1, CROWD);
+    assert_work(&c, o.cluster.spares, 1);
     close_crowd(&c);
 }
 

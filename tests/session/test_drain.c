@@ -43,7 +43,7 @@ static void the_operator_drains_a_rank(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(3);
     (void)state;
-    o.min_ranks = 2;
+    o.cluster.min_ranks = 2;
     rig_train(&r, &o);
     drain(&r, "0", ERR_REFUSED, "rank 0 cannot be drained: the driver itself runs there");
     drain(&r, "h0", ERR_REFUSED, "h0 cannot be drained: the driver itself runs there");
@@ -75,8 +75,8 @@ static void a_drain_waits_for_the_formation(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(4);
     (void)state;
-    o.min_ranks = 2;
-    o.n_spares = 1;
+    o.cluster.min_ranks = 2;
+    o.cluster.spares = 1;
     rig_train(&r, &o);
     rig_come(&r, 5, -1);
     rig_close(&r, 1);
@@ -114,7 +114,7 @@ static void a_host_is_drained_whole_or_not_at_all(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(5);
     (void)state;
-    o.min_ranks = 3;
+    o.cluster.min_ranks = 3;
     train_on_hosts(&r, &o, hosts);
     drain(&r, "c", 0, "rank 4 (c, pid 104) leaves when the step under way is done\n");
     drain(&r, "b", ERR_REFUSED, "b cannot be drained: 2 ranks would be left");
@@ -137,7 +137,7 @@ static void it_can_be_too_early_or_too_late(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(3);
     (void)state;
-    o.min_ranks = 1;
+    o.cluster.min_ranks = 1;
     rig_driver(&r, &o);
     rig_gather(&r, 3);
     drain(&r, "1", ERR_REFUSED, "1 cannot be drained: training has not begun; end that follower");
@@ -155,7 +155,7 @@ static void who_is_drained_stays_away_when_the_job_ends(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(4);
     (void)state;
-    o.min_ranks = 2;
+    o.cluster.min_ranks = 2;
     rig_train(&r, &o);
     drain(&r, "1", 0, "leaves");
     driver_stop(r.d, r.now, "SIGTERM");
@@ -185,7 +185,7 @@ static void who_is_drained_and_lost_is_gone(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(3);
     (void)state;
-    o.min_ranks = 2;
+    o.cluster.min_ranks = 2;
     rig_train(&r, &o);
     drain(&r, "1", 0, "leaves when the step under way is done");
     rig_close(&r, 1);
@@ -201,7 +201,7 @@ static void who_is_drained_and_lost_is_gone(void **state)
     assert_logged(&r, "waiting up to 30 s for a replacement");
     rig_free(&r);
 
-    o.min_ranks = 1;
+    o.cluster.min_ranks = 1;
     rig_train(&r, &o); /* as well when both are */
     rig_close(&r, 2);
     drain(&r, "1", 0, "leaves at once");
@@ -215,8 +215,8 @@ static void a_drain_is_taken_back(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(2);
     (void)state;
-    o.n_spares = 1;
-    o.replace_timeout_ms = 0;
+    o.cluster.spares = 1;
+    o.cluster.replace_timeout_ms = 0;
     rig_train(&r, &o);
     rig_come(&r, 2, -1);
     rig_answer_all(&r, 2);
@@ -238,8 +238,8 @@ static void a_drain_is_taken_back(void **state)
     rig_free(&r);
 
     o = rig_elastic(3); /* nor is one lost that the job could do without */
-    o.min_ranks = 2;
-    o.replace_timeout_ms = 0;
+    o.cluster.min_ranks = 2;
+    o.cluster.replace_timeout_ms = 0;
     rig_train(&r, &o);
     drain(&r, "1", 0, "leaves");
     rig_close(&r, 2);
@@ -249,12 +249,30 @@ static void a_drain_is_taken_back(void **state)
     rig_free(&r);
 }
 
+/* The ranks agree on a regroup one step ahead: asked for in the last two steps of an epoch, it may
+ * come too late for the step.  An epoch has 4. */
+static void in_the_last_two_steps_it_may_be_the_epoch(void **state)
+{
+    (void)state;
+    for (int64_t step = 1; step <= 3; step++) {
+        struct rig r;
+        struct driver_options o = rig_elastic(3);
+        struct progress p = {.generation = 1, .epoch = 1, .step = step, .phase = PHASE_LOAD};
+        o.cluster.min_ranks = 2;
+        rig_train(&r, &o);
+        driver_progress(r.d, r.now, &p);
+        rig_drain(&r);
+        drain_one(&r, "1", 1, 0, step <= 2 ? "step" : "epoch");
+        rig_free(&r);
+    }
+}
+
 static void spares_are_drained_at_once(void **state)
 {
     struct rig r;
     struct driver_options o = rig_elastic(2);
     (void)state;
-    o.n_spares = 1;
+    o.cluster.spares = 1;
     rig_train(&r, &o);
     rig_come(&r, 2, -1);
     drain_one(&r, "spare1", -1, 1, "now");
@@ -273,7 +291,7 @@ static void a_name_can_be_made_plain(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(5);
     (void)state;
-    o.min_ranks = 1;
+    o.cluster.min_ranks = 1;
     train_on_hosts(&r, &o, hosts);
     drain(&r, "rank:9", ERR_REFUSED, "rank:9 cannot be drained: there is no such rank or spare");
     drain(&r, "rank:", ERR_REFUSED, "there is no such rank or spare now");
@@ -302,7 +320,7 @@ static void who_leaves_already_is_drained_without_an_event(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(3);
     (void)state;
-    o.min_ranks = 2;
+    o.cluster.min_ranks = 2;
     rig_train(&r, &o);
     rig_say_goodbye(&r, 1);
     drain(&r, "1", 0, "rank 1 (h1, pid 101) leaves already, when the step under way is done\n");
@@ -318,7 +336,7 @@ static void while_all_wait_a_drain_counts_too(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(4);
     (void)state;
-    o.min_ranks = 2;
+    o.cluster.min_ranks = 2;
     rig_train(&r, &o);
     rig_close(&r, 1);
     drain(&r, "2", 0, "rank 2 (h2, pid 102) leaves at once");
@@ -339,6 +357,7 @@ int main(void)
         cmocka_unit_test(who_is_drained_stays_away_when_the_job_ends),
         cmocka_unit_test(who_is_drained_and_lost_is_gone),
         cmocka_unit_test(a_drain_is_taken_back),
+        cmocka_unit_test(in_the_last_two_steps_it_may_be_the_epoch),
         cmocka_unit_test(spares_are_drained_at_once),
         cmocka_unit_test(a_name_can_be_made_plain),
         cmocka_unit_test(who_leaves_already_is_drained_without_an_event),

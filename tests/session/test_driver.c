@@ -103,7 +103,7 @@ static void deadlines_name_the_missing(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct rig r;
         struct driver_options o = rig_options(3);
-        o.heartbeat_timeout_ms = 100000;
+        o.cluster.heartbeat_timeout_ms = 100000;
         rig_driver(&r, &o);
         rig_go_to(&r, 3, cases[i].at);
         rig_report(&r, 1, rig_answer(r.command));
@@ -205,7 +205,7 @@ static void a_formation_that_hangs_is_tried_again(void **state)
     struct rig r;
     struct driver_options o = rig_options(3);
     (void)state;
-    o.heartbeat_timeout_ms = 100000;
+    o.cluster.heartbeat_timeout_ms = 100000;
     rig_driver(&r, &o);
     rig_go_to(&r, 3, CMD_FORM);
     rig_wait(&r, 22300);
@@ -260,6 +260,23 @@ static void protocol_is_kept_or_the_job_fails(void **state)
             assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
         rig_free(&r);
     }
+}
+
+/* Of two ranks that differ rank 0 counts as right. */
+static void of_two_replicas_the_other_is_named(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 2, CMD_TRAIN);
+    struct report *p = rig_answer(r.command);
+    p->epoch.replica.lo = 1;
+    rig_report(&r, 1, p);
+    rig_report(&r, 0, rig_answer(r.command));
+    assert_has(rig_event(&r, EVENT_ERROR)->text, "rank 1 (h1) differs from rank 0 (h0)");
+    assert_int_equal(rig_event(&r, EVENT_ERROR)->rank, 1);
+    rig_free(&r);
 }
 
 static void a_replica_that_differs_is_named(void **state)
@@ -336,6 +353,7 @@ int main(void)
         cmocka_unit_test(a_consequence_is_no_first_cause),
         cmocka_unit_test(a_formation_that_hangs_is_tried_again),
         cmocka_unit_test(protocol_is_kept_or_the_job_fails),
+        cmocka_unit_test(of_two_replicas_the_other_is_named),
         cmocka_unit_test(a_replica_that_differs_is_named),
         cmocka_unit_test(silence_and_stalls_are_told_apart),
         cmocka_unit_test(who_comes_late_is_told),

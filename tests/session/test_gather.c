@@ -47,7 +47,7 @@ static void hello_is_refused_with_its_reason(void **state)
     struct rig r;
     struct driver_options o = rig_options(3);
     (void)state;
-    o.heartbeat_timeout_ms = 100000;
+    o.cluster.heartbeat_timeout_ms = 100000;
     rig_driver(&r, &o);
     rig_hello(&r, 2, 2);
     assert_welcome(&r, 2, 2);
@@ -74,7 +74,7 @@ static void a_flood_of_strangers_is_told_in_few_lines(void **state)
     struct rig r;
     struct driver_options o = rig_options(2);
     (void)state;
-    o.deadlines.gather = 100000;
+    o.cluster.deadlines.gather_ms = 100000;
     rig_driver(&r, &o);
     for (int conn = 1; conn < RIG_CONNS - 2; conn++) {
         rig_connect(&r, conn, "10.0.0.9");
@@ -133,8 +133,8 @@ static void who_wants_any_is_the_spare(void **state)
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
         struct rig r;
         struct driver_options o = rig_options(3);
-        o.n_spares = 1;
-        o.heartbeat_timeout_ms = 100000;
+        o.cluster.spares = 1;
+        o.cluster.heartbeat_timeout_ms = 100000;
         rig_driver(&r, &o);
         rig_report(&r, 0, rig_opened());
         for (int k = 0; k < 3; k++) {
@@ -294,7 +294,7 @@ static void slices_of_one_gpu_are_refused(void **state)
     o.device = "cuda:0";
     o.gpu_uuid = "GPU-0";
     o.gpu_bus = "65"; /* of another host */
-    o.heartbeat_timeout_ms = 100000;
+    o.cluster.heartbeat_timeout_ms = 100000;
     rig_driver(&r, &o);
     hello_with_slice(&r, 1, "h", "MIG-a", "65", "auto");
     assert_welcome(&r, 1, 1);
@@ -469,7 +469,7 @@ static void missing_ranks_are_named(void **state)
     struct rig r;
     struct driver_options o = rig_options(4);
     (void)state;
-    o.heartbeat_timeout_ms = 100000;
+    o.cluster.heartbeat_timeout_ms = 100000;
     rig_driver(&r, &o);
     rig_hello(&r, 2, 2);
     rig_wait(&r, 4900);
@@ -484,7 +484,7 @@ static void gathering_has_its_deadlines(void **state)
     struct rig r;
     struct driver_options o = rig_options(3);
     (void)state;
-    o.heartbeat_timeout_ms = 100000;
+    o.cluster.heartbeat_timeout_ms = 100000;
     rig_driver(&r, &o);
     rig_hello(&r, 1, 1);
     rig_wait(&r, 60100);

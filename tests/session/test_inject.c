@@ -20,7 +20,7 @@ static void start(struct rig *r, struct driver_options *o, const char *specs)
 {
     struct err err;
     *o = rig_options(2);
-    o->replace_timeout_ms = 60000;
+    o->cluster.replace_timeout_ms = 60000;
     assert_int_equal(inject_parse(specs, &o->inject, &err), 0);
     rig_driver(r, o);
 }

@@ -8,7 +8,7 @@ static void a_spare_takes_the_place_at_once(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(3);
     (void)state;
-    o.n_spares = 1;
+    o.cluster.spares = 1;
     rig_train(&r, &o);
     rig_come(&r, 5, -1);
     assert_true(r.sent[5]->body_case == WIRE__CONTROL__BODY_WELCOME && r.sent[5]->welcome->spare);
@@ -55,6 +55,28 @@ static void a_follower_that_comes_replaces(void **state)
     rig_free(&r);
 }
 
+/* The step under way at the first loss is lost, whatever is lost after it. */
+static void a_second_loss_does_not_hide_the_lost_step(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    (void)state;
+    rig_train(&r, &o);
+    rig_close(&r, 1);
+    rig_come(&r, 5, -1);
+    rig_assert_prepare(&r, 5, 1, 3);
+    rig_close(&r, 2);
+    rig_come(&r, 6, -1);
+    rig_assert_prepare(&r, 6, 2, 3);
+    RIG_ALL(&r, CMD_PREPARE, 0, 0, 5, 6);
+    RIG_ALL(&r, CMD_FORM, 0, 0, 5, 6);
+    struct report *step = report_new(REPORT_STEP, 3);
+    step->step.step = 1;
+    rig_report(&r, 0, step);
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 1);
+    rig_free(&r);
+}
+
 static void nobody_comes(void **state)
 {
     struct rig r;
@@ -70,7 +92,7 @@ static void nobody_comes(void **state)
                "(crashed or killed?); no replacement came within 30 s (cluster.replace_timeout)");
     rig_free(&r);
 
-    o.min_ranks = 3; /* three will do: without gaps */
+    o.cluster.min_ranks = 3; /* three will do: without gaps */
     rig_train(&r, &o);
     rig_close(&r, 1);
     rig_wait(&r, 31000);
@@ -90,8 +112,8 @@ static void a_machine_is_lost_rank_by_rank(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(9);
     (void)state;
-    o.min_ranks = 2;
-    o.replace_timeout_ms = 0;
+    o.cluster.min_ranks = 2;
+    o.cluster.replace_timeout_ms = 0;
     rig_train(&r, &o);
     for (int conn = 1; conn <= 7; conn++)
         rig_close(&r, conn);
@@ -106,7 +128,7 @@ static void what_fails_every_time_ends(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(2);
     (void)state;
-    o.n_spares = 1;
+    o.cluster.spares = 1;
     rig_train(&r, &o);
     for (int conn = 1; conn <= 4; conn++) {
         assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
@@ -124,7 +146,7 @@ static void losses_with_steps_between_do_not_end(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(2);
     (void)state;
-    o.n_spares = 1;
+    o.cluster.spares = 1;
     rig_train(&r, &o);
     for (int conn = 1; conn <= 6; conn++) {
         rig_come(&r, conn + 1, -1);
@@ -147,7 +169,7 @@ static void ranks_join_up_to_max(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(2);
     (void)state;
-    o.max_ranks = 4;
+    o.cluster.max_ranks = 4;
     rig_train(&r, &o);
     rig_come(&r, 2, -1);
     rig_come(&r, 3, 3); /* a number beyond --nranks is a wish */
@@ -184,7 +206,7 @@ static void who_is_ready_in_time_forms_with_the_others(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(2);
     (void)state;
-    o.max_ranks = 3;
+    o.cluster.max_ranks = 3;
     rig_driver(&r, &o);
     rig_come(&r, 1, -1);
     rig_come(&r, 2, -1);
@@ -198,8 +220,8 @@ static void spares_are_kept_before_any_joins(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(2);
     (void)state;
-    o.max_ranks = 3;
-    o.n_spares = 1;
+    o.cluster.max_ranks = 3;
+    o.cluster.spares = 1;
     rig_train(&r, &o);
     rig_come(&r, 2, -1);
     rig_wait(&r, 20000);
@@ -219,7 +241,7 @@ static void who_is_gone_before_it_joined_costs_a_formation(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(2);
     (void)state;
-    o.max_ranks = 3;
+    o.cluster.max_ranks = 3;
     rig_train(&r, &o);
     rig_come(&r, 2, -1);
     rig_wait(&r, 10300);
@@ -237,7 +259,7 @@ static void who_leaves_in_order_is_not_waited_for(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(3);
     (void)state;
-    o.min_ranks = 2;
+    o.cluster.min_ranks = 2;
     rig_train(&r, &o);
     rig_say_goodbye(&r, 1);
     assert_int_equal(r.n_requests, 1);
@@ -249,7 +271,7 @@ static void who_leaves_in_order_is_not_waited_for(void **state)
     rig_assert_prepare(&r, 2, 1, 2);
     rig_free(&r);
 
-    o.min_ranks = 0; /* all are needed: somebody has to come */
+    o.cluster.min_ranks = 0; /* all are needed: somebody has to come */
     rig_train(&r, &o);
     rig_say_goodbye(&r, 1);
     RIG_ALL(&r, CMD_TRAIN, 3, 0, 1, 2);
@@ -278,8 +300,8 @@ static void who_hangs_in_form_is_named_soon_after(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(3);
     (void)state;
-    o.heartbeat_timeout_ms = 5000;
-    o.deadlines.prepare = 300000;
+    o.cluster.heartbeat_timeout_ms = 5000;
+    o.cluster.deadlines.prepare_ms = 300000;
     rig_driver(&r, &o);
     rig_gather(&r, 3);
     rig_answer_all(&r, 3);
@@ -310,8 +332,8 @@ static void who_prepares_is_not_hurried(void **state)
     struct rig r;
     struct driver_options o = rig_elastic(2);
     (void)state;
-    o.heartbeat_timeout_ms = 5000;
-    o.deadlines.prepare = 300000;
+    o.cluster.heartbeat_timeout_ms = 5000;
+    o.cluster.deadlines.prepare_ms = 300000;
     rig_driver(&r, &o);
     rig_gather(&r, 2);
     for (int i = 0; i < 200; i++) {
@@ -327,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_spare_takes_the_place_at_once),
         cmocka_unit_test(a_follower_that_comes_replaces),
+        cmocka_unit_test(a_second_loss_does_not_hide_the_lost_step),
         cmocka_unit_test(nobody_comes),
         cmocka_unit_test(a_machine_is_lost_rank_by_rank),
         cmocka_unit_test(what_fails_every_time_ends),

@@ -177,7 +177,7 @@ static void a_disk_that_hangs_is_not_waited_for(void **state)
     struct driver_options o = rig_options(2);
     struct progress p = {.generation = 1, .epoch = 1, .phase = PHASE_CHECKPOINT, .bucket = -1};
     (void)state;
-    o.heartbeat_timeout_ms = 100000;
+    o.cluster.heartbeat_timeout_ms = 100000;
     rig_driver(&r, &o);
     rig_go_to(&r, 2, CMD_CHECKPOINT);
     rig_report(&r, 1, rig_answer(r.command));

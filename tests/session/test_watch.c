@@ -163,6 +163,39 @@ static void who_is_behind_is_named(void **state)
     }
 }
 
+/* A silent rank took part in all steps before the one that others wait in. */
+static void a_silent_rank_is_as_far_as_the_others_show(void **state)
+{
+    const struct word w[4] = {waits, waits, {PHASE_BACKWARD, 117, 1, 8, 8}, waits};
+    struct rig r;
+    struct driver_options o = rig_options(4);
+    (void)state;
+    o.cluster.heartbeat_timeout_ms = 100000;
+    start_training(&r, &o);
+    stand_still(&r, w, 4, 24000, 2);
+    assert_has(
+        rig_event(&r, EVENT_ERROR)->text,
+        "rank 2 (h2, pid 102) is in step 118, silent for 23.0 s (before, in backward of step "
+        "117); ranks 0 1 3 wait for it in bucket 3");
+    rig_free(&r);
+}
+
+/* A rank that will be lost soon is not accused of being late: its loss says more. */
+static void a_deadline_waits_for_a_loss_that_is_near(void **state)
+{
+    const struct word w[3] = {waits, waits, fills};
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    o.cluster.heartbeat_timeout_ms = 25000;
+    start_training(&r, &o);
+    stand_still(&r, w, 3, 24500, 2);
+    assert_int_equal(rig_count(&r, EVENT_ERROR), 0); /* 23 s have passed */
+    stand_still(&r, w, 2, 1500, -1);                 /* rank 2 stays silent */
+    assert_has(rig_event(&r, EVENT_ERROR)->text, "rank 2 (h2) was lost");
+    rig_free(&r);
+}
+
 /* Rank 1 has left some out, and is done: known as soon as it is heard of again.  Rank 0, which all
  * are compared with, is found at the deadline. */
 static void who_is_done_too_early_is_named(void **state)
@@ -367,7 +400,7 @@ static void the_table_has_every_rank(void **state)
     struct status s, head;
     struct word slow = {PHASE_BACKWARD, 7, 2, 21, 20, 1, .for_ms = 1500, .bytes = 64, .n_steps = 7};
     (void)state;
-    o.n_spares = 1;
+    o.cluster.spares = 1;
     rig_driver(&r, &o);
     rig_hello(&r, 1, 2);
     driver_status(r.d, r.now, &s);
@@ -428,8 +461,8 @@ static void a_straggler_is_told_once(void **state)
     struct driver_options o = rig_options(3);
     struct word w[3] = {{PHASE_REDUCE, .bucket = 0}};
     (void)state;
-    o.straggler_factor = 1.5;
-    o.straggler_window_ms = 10000;
+    o.cluster.straggler_factor = 1.5;
+    o.cluster.straggler_window_ms = 10000;
     start_training(&r, &o);
     for (size_t i = 0; i < ARRAY_LEN(windows); i++)
         for (int s = 0; s < 21; s++) {
@@ -456,6 +489,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_is_behind_is_named),
+        cmocka_unit_test(a_silent_rank_is_as_far_as_the_others_show),
+        cmocka_unit_test(a_deadline_waits_for_a_loss_that_is_near),
         cmocka_unit_test(who_is_done_too_early_is_named),
         cmocka_unit_test(a_warning_comes_first_and_once),
         cmocka_unit_test(silence_is_told_before_the_rank_is_lost),

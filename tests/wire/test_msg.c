@@ -349,6 +349,8 @@ static void texts_are_made_fit(void **state)
         {"\xc2\x9b"
          "31m",
          10, "??31m"},
+        {"a\xc2\xa0z", 10, "a\xc2\xa0z"}, /* a space that does not break: the first after C1 */
+        {"a\xc2\x9fz", 10, "a??z"},
         {"\xe2\x80\xae"
          "abc",
          10, "???abc"},
