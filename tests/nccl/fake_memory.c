@@ -172,8 +172,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cud
                             cudaStream_t s)
 {
     RUNTIME_CALL;
-    ASSERT(fake_is_memory(to, n_bytes) == (kind == cudaMemcpyHostToDevice));
-    ASSERT(fake_is_memory(from, n_bytes) == (kind == cudaMemcpyDeviceToHost));
+    ASSERT(fake_is_memory(to, n_bytes) == (kind != cudaMemcpyDeviceToHost));
+    ASSERT(fake_is_memory(from, n_bytes) == (kind != cudaMemcpyHostToDevice));
     ASSERT(memory_of(to, n_bytes) && memory_of(from, n_bytes)); /* pinned, else it would wait */
     fake_put(s, (struct work){.kind = WORK_COPY, .to = to, .from = from, .n_bytes = n_bytes});
     return fake_leave(cudaSuccess);

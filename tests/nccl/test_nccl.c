@@ -2,6 +2,7 @@
  * nothing is left.  test_stop.c has what fails. */
 #include <sched.h>
 
+#include "../coll/cases.h"
 #include "base/alloc.h"
 #include "coll/impl.h"
 #include "rig.h"
@@ -110,6 +111,54 @@ static void bytes_arrive(void **state)
     (void)state;
     for (int size = 2; size <= 3; size++) {
         struct job j = {.after = move_bytes};
+
+        fake_reset();
+        job_run(&j, size);
+        job_assert_fine(&j);
+    }
+}
+
+/* ---- the table of cases ---- */
+
+static void *take_device(size_t n_bytes)
+{
+    void *p = NULL;
+
+    assert_int_equal(cudaMalloc(&p, n_bytes), cudaSuccess);
+    return p;
+}
+
+static void give_device(void *p) { assert_int_equal(cudaFree(p), cudaSuccess); }
+
+static int finish_rank(void *arg, struct coll *c, struct err *err)
+{
+    return rank_finish_step(arg, c, err);
+}
+
+typedef int case_fn(struct coll *c, const struct ground *g, struct verdict *v);
+
+static int on_device(struct rank *r, case_fn *fn, struct err *err)
+{
+    static const int64_t sizes[] = {1000};
+    const struct ground ground = {.take = take_device,
+                                  .give = give_device,
+                                  .finish = finish_rank,
+                                  .arg = r,
+                                  .dtypes = 1u << DTYPE_F32 | 1u << DTYPE_F64,
+                                  .sizes = sizes,
+                                  .n_sizes = ARRAY_LEN(sizes)};
+    struct verdict v = {""};
+
+    return fn(r->job->coll[r->k], &ground, &v) ? err_set(err, ERR_NUMERIC, "%.200s", v.why) : 0;
+}
+
+static int do_cases(struct rank *r, struct err *err) { return on_device(r, run_cases, err); }
+
+static void every_collective(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= MAX_RANKS; size++) {
+        struct job j = {.after = do_cases};
 
         fake_reset();
         job_run(&j, size);
@@ -250,6 +299,7 @@ int main(void)
         cmocka_unit_test_setup(an_orderly_end, job_setup),
         cmocka_unit_test_setup(windows_may_be_none, job_setup),
         cmocka_unit_test_setup(bytes_arrive, job_setup),
+        cmocka_unit_test_setup(every_collective, job_setup),
         cmocka_unit_test_setup(all_reduces_overlap, job_setup),
         cmocka_unit_test_setup(arguments_are_checked, job_setup),
         cmocka_unit_test_setup(memory_may_be_short, job_setup),
