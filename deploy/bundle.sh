@@ -76,7 +76,7 @@ copy()
     done
 }
 
-plugin=$build/common/backend/cuda/dptrain-cuda.so
+plugin=$build/common/plugin/dptrain-cuda.so
 copy bin "$build/driver/dpdriver" "$build/follower/dpfollower"
 if [ -f "$plugin" ]; then copy lib "$plugin"; fi
 copy . "$top/README.md" "$top/CHANGELOG.md" "$top/LICENSE"

@@ -24,7 +24,7 @@ fi
 
 # It builds only the daemons.  tests/run.sh builds the tests, in the same folder.
 targets='driver/dpdriver follower/dpfollower'
-plugin=common/backend/cuda/dptrain-cuda.so
+plugin=common/plugin/dptrain-cuda.so
 ranks=2
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || true
 if [ "$gpus" -gt 0 ] && ninja -C "$build" -t query $plugin >/dev/null 2>&1; then

@@ -268,7 +268,7 @@ do_clang()
     local dir=build-clang$suffix names objects
     CC=clang CXX=clang++ configure "$dir" release || return
     mapfile -t objects < <(ninja -C "$dir" -t targets all |
-        sed -n 's,^\(common/backend/cuda/.*\.c\.o\): .*,\1,p')
+        sed -n 's,^\(common/plugin/.*\.c\.o\): .*,\1,p')
     [ ${#objects[@]} = 0 ] || build "$dir" "${objects[@]}" || return
     mapfile -t names < <(names_without "$dir" once e2e)
     build_and_run "$dir" names

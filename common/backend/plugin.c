@@ -77,7 +77,7 @@ static void add_plugin_dirs(struct plugin_search *s)
         *slash = 0;
         add_dir(&s->plugin, xstrdup(exe));
         add_dir(&s->plugin, xasprintf("%s/../lib", exe));
-        add_dir(&s->plugin, xasprintf("%s/../common/backend/cuda", exe));
+        add_dir(&s->plugin, xasprintf("%s/../common/plugin", exe));
     }
     add_dir(&s->plugin, xstrdup(DPTRAIN_LIBDIR));
 }

@@ -16,6 +16,7 @@
 
 #include "backend/cuda/cuda.h"
 #include "coll/device.h"
+#include "coll/nccl/ops.h"
 #include "fake.h"
 
 enum { MAX_RANKS = 4, N_GRAD = 1000, BUCKET = 600, N_STEPS = 4 };

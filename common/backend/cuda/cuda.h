@@ -62,10 +62,6 @@ extern const struct backend_device_ops cuda_lanes;
 int cuda_lanes_open(struct cuda *b, struct err *err);
 void cuda_lanes_close(struct cuda *b);
 
-/* The plugin's collectives: coll/nccl, which stands below this room. */
-struct coll_device_ops;
-extern const struct coll_device_ops coll_nccl_ops;
-
 /* Shape of in[i] and out[i] of n, which are present. */
 static inline const struct shape *cuda_in(const struct graph *g, const struct node *n, int i)
 {

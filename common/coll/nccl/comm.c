@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "coll/nccl/impl.h"
+#include "coll/nccl/ops.h"
 
 _Static_assert(sizeof(ncclUniqueId) == COLL_ID_BYTES, "an id is carried as bytes");
 

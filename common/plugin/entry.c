@@ -1,4 +1,5 @@
-/* The plugin's one exported symbol: its table, and what it finds on this machine. */
+/* The plugin's one exported symbol: a table of the backend's and the collectives' functions, and
+ * what the plugin finds on this machine. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "backend/cuda/describe.h"
 #include "backend/plugin.h"
 #include "base/util.h"
+#include "coll/nccl/ops.h"
 
 #define COPY_TEXT(to, from) snprintf((to), sizeof(to), "%.*s", (int)sizeof(to) - 1, (from))
 

@@ -1,0 +1,10 @@
+/* coll/nccl/ops - the table of the collectives over NCCL, which common/plugin puts beside the
+ * backend's functions. */
+#ifndef COLL_NCCL_OPS_H
+#define COLL_NCCL_OPS_H
+
+#include "coll/device.h"
+
+extern const struct coll_device_ops coll_nccl_ops;
+
+#endif
