@@ -21,7 +21,7 @@ struct ring {
     number generation; /* -1: changing */
     number first;      /* newest id when the formation began */
     number handed;     /* newest id */
-    number ended;      /* newest id that has ended */
+    number ended;      /* this id and all before it have ended */
     struct slot slot[RING_LEN];
 };
 
@@ -89,6 +89,13 @@ void ring_run(struct ring *r, int64_t id, int64_t now_ns)
     put(&s->began_ns, now_ns);
 }
 
+static int has_ended(const struct ring *r, int64_t id)
+{
+    const struct slot *s = slot_of(r, id);
+
+    return get(&s->id) == id && get(&s->ended_ns) != 0;
+}
+
 void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed)
 {
     struct slot *s = slot_of(r, id);
@@ -96,7 +103,8 @@ void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed)
     ASSERT(get(&s->id) == id);
     put(&s->is_failed, is_failed);
     put(&s->ended_ns, now_ns);
-    put(&r->ended, id);
+    for (id = get(&r->ended) + 1; has_ended(r, id); id++)
+        put(&r->ended, id);
 }
 
 /* ---- reading ---- */

@@ -5,14 +5,11 @@
  * all of them.  The rank that has handed over the fewest keeps the others waiting.  Two ranks
  * whose collectives of one number differ in step, bucket or size would wait for ever.
  *
- * Life:    ring_new -> ring_begin for each formation -> { ring_hand -> ring_run -> ring_end }
- * ...
- *          -> ring_free.  Only ring_new allocates, nothing waits.
- * Threads: ring_begin and ring_hand: the engine's.  ring_run and ring_end: the thread that runs
- * the
- *          collectives (the engine's again, or the collectives' own), one after another in the
- *          order in which they were handed over; not during ring_begin.  ring_head and ring_read:
- *          any, at any time.
+ * Life:    ring_new -> ring_begin for each formation -> { ring_hand -> ring_run -> ring_end } ...
+ *          -> ring_free.  Nothing but ring_new allocates, nothing waits.
+ * Threads: ring_begin and ring_hand: the engine's.  ring_run and ring_end: any, one call at a time,
+ *          in the order in which the collectives begin and end; not during ring_begin.  ring_head
+ *          and ring_read: any, at any time.
  *
  * A reader gets whole entries without a lock: each slot has the id of its entry, 0 while the
  * slot is being filled.  The writer stores 0, then the fields, then the id.  A reader loads the
@@ -54,8 +51,9 @@ const char *collective_state(const struct collective *c); /* "queued", "running"
 
 struct ring_head {
     int64_t generation;
-    int64_t n_handed, n_ended; /* in this formation */
-    struct collective at;      /* the first that has not ended; .number 0: none */
+    int64_t n_handed;     /* in this formation */
+    int64_t n_ended;      /* in it: so many have ended before the first that has not */
+    struct collective at; /* the first that has not ended; .number 0: none */
 };
 
 struct ring *ring_new(void);

@@ -157,24 +157,43 @@ static int is_free(const struct exchange *x, int bucket)
     return bucket >= 0 && bucket < x->o.n_buckets && !x->pending[bucket].ticket;
 }
 
-/* The collective of `bucket` was started as `ticket`, or not, as *err says. */
-static int started(struct exchange *x, int bucket, const char *what, int64_t ticket)
+struct kind {
+    const char *name;
+    int64_t (*start)(struct coll *c, enum coll_channel ch, void *x, int64_t n, enum dtype dtype,
+                     int64_t tag, struct err *err);
+};
+
+static int start(struct exchange *x, const struct kind *k, int bucket, void *p, int64_t n,
+                 enum dtype dtype, struct err *err)
 {
-    x->pending[bucket] = (struct pending){max_i64(ticket, 0), what};
+    int64_t tag, ticket;
+
+    ASSERT(is_free(x, bucket));
+    if (x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
+        return 0;
+    tag = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
+    ticket = k->start(x->coll, COLL_BULK, p, n, dtype, tag, err);
+    x->pending[bucket] = (struct pending){max_i64(ticket, 0), k->name};
     return ticket < 0 ? (int)ticket : 0;
 }
 
 int exchange_allreduce(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
                        struct err *err)
 {
-    int64_t tag;
+    return start(x, &(struct kind){"all-reduce", coll_allreduce}, bucket, p, n, dtype, err);
+}
 
-    ASSERT(is_free(x, bucket));
-    if (x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
-        return 0;
-    tag = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
-    return started(x, bucket, "all-reduce",
-                   coll_allreduce(x->coll, COLL_BULK, p, n, dtype, tag, err));
+int exchange_reduce_scatter(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
+                            struct err *err)
+{
+    return start(x, &(struct kind){"reduce-scatter", coll_reduce_scatter}, bucket, p, n, dtype,
+                 err);
+}
+
+int exchange_allgather_spans(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
+                             struct err *err)
+{
+    return start(x, &(struct kind){"all-gather", coll_allgather_spans}, bucket, p, n, dtype, err);
 }
 
 int exchange_wait(struct exchange *x, int bucket, struct err *err)
@@ -193,7 +212,7 @@ int exchange_sum_now(struct exchange *x, double *p, int64_t n, enum phase phase,
     int64_t ticket;
 
     at(x, -1);
-    ticket = coll_allreduce(x->coll, COLL_BULK, p, n, DTYPE_F64,
+    ticket = coll_allreduce(x->coll, COLL_URGENT, p, n, DTYPE_F64,
                             hand_over(x, RING_SYNC, n * (int64_t)sizeof *p, phase), err);
     return ticket < 0 ? (int)ticket : coll_wait(x->coll, ticket, err);
 }

@@ -23,10 +23,15 @@ struct exchange; /* opaque */
 
 /* ---- for strategies ---- */
 
-/* Start to sum n elements at p over all ranks, in place.  The memory is borrowed until
- * exchange_wait(bucket) has returned. */
+/* Start a collective of n elements at p, in place, as coll/coll.h describes it: all ranks get the
+ * sum; each rank gets the sum of its own span; all ranks get each rank's span.  The memory is
+ * borrowed until exchange_wait(bucket) has returned. */
 int exchange_allreduce(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
                        struct err *err);
+int exchange_reduce_scatter(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
+                            struct err *err);
+int exchange_allgather_spans(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
+                             struct err *err);
 
 /* Until the collective of `bucket` is complete; at once if there is none.  On a device: what is
  * queued from now on starts when it is complete. */

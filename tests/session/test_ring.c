@@ -49,6 +49,30 @@ static void numbers_count_in_each_formation(void **state)
     ring_free(r);
 }
 
+/* An urgent collective may overtake one that was handed over before it. */
+static void one_that_overtakes(void **state)
+{
+    struct ring *r = ring_new();
+    struct ring_head h;
+    (void)state;
+    ring_begin(r, 1);
+    for (int i = 0; i < 4; i++)
+        ring_hand(r, 5, i, 64, 6);
+    for (int id = 2; id <= 3; id++) {
+        ring_run(r, id, 100);
+        ring_end(r, id, 200, 0);
+    }
+    ring_head(r, &h);
+    assert_int_equal(h.n_ended, 0);
+    assert_int_equal(h.at.number, 1);
+    ring_run(r, 1, 300);
+    ring_end(r, 1, 400, 0);
+    ring_head(r, &h);
+    assert_int_equal(h.n_ended, 3);
+    assert_int_equal(h.at.number, 4);
+    ring_free(r);
+}
+
 static void the_newest_are_kept(void **state)
 {
     struct ring *r = ring_new();
@@ -151,6 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_count_in_each_formation),
+        cmocka_unit_test(one_that_overtakes),
         cmocka_unit_test(the_newest_are_kept),
         cmocka_unit_test(readers_see_whole_entries),
     };

@@ -229,6 +229,77 @@ static void test_promised_replicas_are_compared(void **state)
     assert_true(r.step_loss[N_STEPS - 1] < r.step_loss[0]);
 }
 
+/* ---- scattered: an all-reduce in two halves ---- */
+
+static int new_scattered(const struct strategy_site *site, struct strategy **out, struct err *err)
+{
+    (void)err;
+    *out = xcalloc(1, sizeof **out);
+    (*out)->at = *site;
+    return 0;
+}
+
+static void *at_bucket(const struct strategy *s, int bucket)
+{
+    return (char *)s->at.grad + s->at.layout->bucket[bucket].at;
+}
+
+static int scatter(struct strategy *s, int bucket, struct err *err)
+{
+    const struct bucket *b = &s->at.layout->bucket[bucket];
+
+    return exchange_reduce_scatter(s->at.exchange, bucket, at_bucket(s, bucket), b->length,
+                                   b->dtype, err);
+}
+
+static int gather(struct strategy *s, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; i < s->at.layout->n_buckets && rc == 0; i++) {
+        const struct bucket *b = &s->at.layout->bucket[i];
+
+        rc = exchange_wait(s->at.exchange, i, err);
+        if (rc == 0)
+            rc = exchange_allgather_spans(s->at.exchange, i, at_bucket(s, i), b->length, b->dtype,
+                                          err);
+    }
+    for (int i = 0; i < s->at.layout->n_buckets && rc == 0; i++)
+        rc = exchange_wait(s->at.exchange, i, err);
+    return rc;
+}
+
+static void free_scattered(struct strategy *s) { free(s); }
+
+static const struct strategy_ops scattered = {
+    .name = "scattered",
+    .promises = {.replicas_are_equal = 1, .collectives_are_equal = 1},
+    .new = new_scattered,
+    .bucket_ready = scatter,
+    .before_update = gather,
+    .free = free_scattered,
+};
+
+/* The same bits; a collective of a bucket follows another one of it. */
+static void test_two_collectives_of_a_bucket(void **state)
+{
+    static struct run_result want, got;
+    struct run_plan plan = {.job = JOB, .n_ranks = N_RANKS, .n_epochs = 1};
+
+    (void)state;
+    run_job_ok(&plan, &want);
+    plan.strategy = &scattered;
+    run_job_ok(&plan, &got);
+    assert_true(hash_equal(want.replica[0], got.replica[0]));
+    assert_int_equal(got.ring[0].n_newest, 1 + 2 * N_STEPS);
+    assert_int_equal(got.ring[0].newest[1].phase, PHASE_BACKWARD);
+    assert_int_equal(got.ring[0].newest[2].phase, PHASE_REDUCE);
+    plan.fault = (struct coll_fault){.at_ticket = 6, .fail = ERR_DEVICE};
+    run_job(&plan, &got);
+    if (!strstr(got.err[0].msg, "of bucket 0: "))
+        fail_msg("%s", got.err[0].msg);
+}
+
 /* ---- recovery ---- */
 
 static int n_forms; /* of rank 0 */
@@ -347,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_trains_as_the_all_reduce_does),
         cmocka_unit_test(test_the_record_has_its_collectives),
         cmocka_unit_test(test_promised_replicas_are_compared),
+        cmocka_unit_test(test_two_collectives_of_a_bucket),
         cmocka_unit_test(test_the_source_of_recovery),
         cmocka_unit_test(test_flips),
         cmocka_unit_test(test_skip),
