@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "driver/request.h"
 #include "report/status.h"
 
 /* A JSON string of a text that may hold names that peers gave. */
@@ -39,10 +40,18 @@ static void put_error(const char *why, struct buf *out)
     put(json_pack("{s:o}", "error", clean_string(why)), out);
 }
 
-static void put_status(struct driver *d, int64_t now_ns, struct buf *out)
+/* Every answer has this form; `argument` is "" for a request that has none. */
+#define X(name, argument_text)                                                        \
+    static void answer_##name(struct driver *d, int64_t now_ns, const char *argument, \
+                              struct buf *out);
+REQUEST_LIST(X)
+#undef X
+
+static void answer_status(struct driver *d, int64_t now_ns, const char *argument, struct buf *out)
 {
     struct status s;
 
+    (void)argument;
     driver_status(d, now_ns, &s);
     status_put_both(&s, out);
     status_fini(&s);
@@ -69,7 +78,7 @@ static void put_drained(const struct drained *x, struct buf *out)
     buf_fini(&lines);
 }
 
-static void drain(struct driver *d, int64_t now_ns, const char *who, struct buf *out)
+static void answer_drain(struct driver *d, int64_t now_ns, const char *who, struct buf *out)
 {
     struct drained drained = {.n = 0};
     struct err err;
@@ -81,15 +90,43 @@ static void drain(struct driver *d, int64_t now_ns, const char *who, struct buf 
     drained_fini(&drained);
 }
 
+/* The argument of request `i` in this line; NULL: the line is another request. */
+static const char *argument_in(const char *line, int i)
+{
+    size_t n = strlen(request_names[i]);
+
+    if (strncmp(line, request_names[i], n) != 0)
+        return NULL;
+    if (!*request_arguments[i])
+        return line[n] == '\0' ? line + n : NULL;
+    return line[n] == ' ' ? line + n + 1 : NULL;
+}
+
+static void put_unknown(struct buf *out)
+{
+    struct buf text = {0};
+
+    buf_printf(&text, "this driver answers only");
+    for (int i = 0; i < N_REQUESTS; i++)
+        buf_printf(&text, "%s \"%s%s%s\"", i ? " and" : "", request_names[i],
+                   *request_arguments[i] ? " " : "", request_arguments[i]);
+    put_error(buf_cstr(&text), out);
+    buf_fini(&text);
+}
+
 void answer_request(struct driver *d, int64_t now_ns, const char *request, struct buf *out)
 {
-    static const char drain_word[] = "drain ";
-    const size_t n = sizeof drain_word - 1;
+#define X(name, argument) answer_##name,
+    static void (*const answers[])(struct driver *, int64_t, const char *,
+                                   struct buf *) = {REQUEST_LIST(X)};
+#undef X
 
-    if (request && strcmp(request, "status") == 0)
-        put_status(d, now_ns, out);
-    else if (request && strncmp(request, drain_word, n) == 0)
-        drain(d, now_ns, request + n, out);
-    else
-        put_error("this driver was asked for neither \"status\" nor \"drain WHO\"", out);
+    for (int i = 0; request && i < N_REQUESTS; i++) {
+        const char *argument = argument_in(request, i);
+        if (argument) {
+            answers[i](d, now_ns, argument, out);
+            return;
+        }
+    }
+    put_unknown(out);
 }

@@ -11,10 +11,11 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/util.h"
+#include "driver/request.h"
 #include "driver/status_socket.h"
 
 struct question {
-    const char *option; /* "--status", for messages */
+    char *option; /* "--status", for messages */
     char *request;
     int log_format;
 };
@@ -157,13 +158,16 @@ static int ask_any(const struct question *q)
 
 int ask_run(const struct options *o)
 {
+    enum request_kind kind = o->drain ? ASK_drain : ASK_status;
+    const char *name = request_names[kind];
     struct question q = {
-        .option = o->drain ? "--drain" : "--status",
-        .request = o->drain ? xasprintf("drain %s", o->drain) : xstrdup("status"),
+        .option = xasprintf("--%s", name),
+        .request = *request_arguments[kind] ? xasprintf("%s %s", name, o->drain) : xstrdup(name),
         .log_format = o->common.log_format,
     };
     int status = o->run_dir ? ask_named(&q, o->run_dir) : ask_any(&q);
 
+    free(q.option);
     free(q.request);
     return status;
 }

@@ -1,3 +1,6 @@
+/* The driver's process: connections, local followers, run directory and status socket around
+ * session/driver.  server_start opens all, the loop runs until the session has finished, server_end
+ * closes all. */
 #include "driver/server.h"
 
 #include <malloc.h>
@@ -21,8 +24,8 @@
 #include "session/driver.h"
 
 enum {
-    MAX_STRANGERS = 128, /* beside one for each rank; the session's own limit is higher */
-    MAX_UNPROVEN = 1024, /* with TLS, where the session knows nothing of them */
+    MAX_STRANGERS = 128, /* in addition to one for each rank; the session's own limit is higher */
+    MAX_UNPROVEN = 1024, /* with TLS, whose handshakes the session does not see */
     STRANGER_MS = 10000,
     STRANGER_MS_EACH = 1, /* more for each rank: all may come at once, and each takes our time */
     MANY_RANKS = 64,      /* whose handshakes' memory is worth looking for */
@@ -43,7 +46,7 @@ struct server {
     struct local local;
     uv_signal_t child_ended;
     uv_timer_t doom;  /* of local followers whose rank was lost */
-    int is_formed;    /* from here on the session knows what a lost follower means */
+    int is_formed;    /* the session has formed: it knows now what a lost follower means */
     int is_ending;    /* the session has said how it ends */
     int local_status; /* != 0: a local follower's end is why we stop */
     int status;
@@ -140,7 +143,7 @@ static void do_cut(void *arg)
     }
 }
 
-/* Of the 40 KiB that a TLS handshake needs most are free again, in holes all over the heap. */
+/* Most of the 40 KiB that a TLS handshake needs are free again, in holes all over the heap. */
 static void give_back_holes(const struct session_event *ev)
 {
     if (ev->kind == EVENT_FORM && ev->n_ranks >= MANY_RANKS)
@@ -161,7 +164,7 @@ static void on_event(void *arg, const struct session_event *ev)
     record_event(&s->record, ev);
 }
 
-/* By --status and --drain. */
+/* A request of --status or --drain. */
 static void on_request(void *arg, const char *request, struct buf *out)
 {
     struct server *s = arg;
@@ -255,7 +258,8 @@ static const struct daemon_machine machine = {m_report, m_progress, m_stop,    m
 
 /* ---- local followers ---- */
 
-/* One that was killed or failed is replaced; who found its input wrong would find it so again. */
+/* A local follower that was killed or failed is replaced.  One that found its input wrong would
+ * find it wrong again. */
 static void replace_child(struct server *s, const char *text, int status)
 {
     struct err err;
@@ -270,8 +274,8 @@ static void replace_child(struct server *s, const char *text, int status)
         log_warn("a local follower %s: starting another one", text);
 }
 
-/* Before training nobody takes the place of a local follower that is gone: do not wait for the
- * deadline. */
+/* Before training, no other follower takes the place of a local one that is gone: do not wait
+ * for the deadline. */
 static void on_child_ended(uv_signal_t *handle, int number)
 {
     struct server *s = handle->data;
@@ -294,7 +298,7 @@ static void on_child_ended(uv_signal_t *handle, int number)
     }
 }
 
-/* What a follower on this machine must connect to. */
+/* The address that a follower on this machine must connect to. */
 static const char *reachable(const char *listening)
 {
     if (strcmp(listening, "0.0.0.0") == 0 || strcmp(listening, "::") == 0)
@@ -384,7 +388,8 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         log_info("--inject: what events.jsonl tells of does not happen again");
 }
 
-/* The followers' GPUs are told as they join; of a CPU there is nothing to tell. */
+/* Say which GPU the driver uses.  The followers' GPUs are told as they join; of a CPU there is
+ * nothing to tell. */
 static void say_device(const struct options *o)
 {
     struct buf text = {0};
@@ -419,7 +424,7 @@ static void start_session(struct server *s, int argc, char **argv, int64_t start
     buf_fini(&job);
 }
 
-/* All that can go wrong before the session starts; what was opened is closed by server_end. */
+/* Open all that can fail before the session starts.  server_end closes what was opened. */
 static int server_start(struct server *s, struct err *err)
 {
     int rc = files_check(s->options, s->job, err);
@@ -435,7 +440,7 @@ static int server_start(struct server *s, struct err *err)
     if (rc == 0) {
         rc = record_open(&s->record, s->options, s->job, err);
         if (rc < 0 && s->options->port_file)
-            unlink(s->options->port_file); /* nobody is to look for us */
+            unlink(s->options->port_file); /* no follower is to look for this driver */
     }
     if (rc == 0)
         rc = start_local(s, err);

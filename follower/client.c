@@ -1,3 +1,5 @@
+/* The follower's process: dialing, one connection at a time, and the devices around
+ * session/follower.  Without --once it looks for the next driver when a job has ended. */
 #include "follower/client.h"
 
 #include <stdlib.h>
@@ -11,8 +13,9 @@
 #include "net/dialer.h"
 #include "session/follower.h"
 
-/* After a job its driver goes on listening for a moment: look for the next one only then, not all
- * followers at once, and for a while take being turned away for what it is. */
+/* After a job its driver goes on listening for a moment.  So a follower looks for the next
+ * driver a little later, not at the same time as all others, and for a while takes being refused
+ * for a sign of the old driver. */
 enum { REDIAL_MS = 500, REDIAL_SPREAD_MS = 500, DRIVER_ENDS_MS = 10000 };
 
 struct client {
@@ -130,7 +133,7 @@ static void m_ring(void *m, int64_t now, const struct collective *c, int n)
 static const struct daemon_machine machine = {m_report, m_progress, m_stop,     m_tick, m_deadline,
                                               m_next,   m_describe, m_describe, m_ring};
 
-/* Those that can be used. */
+/* List the GPUs that can be used. */
 static int list_gpus(const struct devices *d, struct follower_gpu *out)
 {
     int n = 0;

@@ -22,8 +22,8 @@ static struct tensor_hash *tensors(int *n)
     return t;
 }
 
-/* What an engine that succeeds at once answers; as the samples of tests/wire have it: it holds step
- * 4 of 8, in epochs of 4.  NULL: nothing. */
+/* The answer of an engine that succeeds at once, as the samples of tests/wire have it: it holds
+ * step 4 of 8, in epochs of 4.  NULL: the command has no answer. */
 static struct report *answer(const struct cmd *c)
 {
     static const enum report_kind kinds[] = {
@@ -102,7 +102,7 @@ static void drain(struct feed *f)
     }
 }
 
-/* Seeds outlive a release: whatever version they name is taken for this one. */
+/* Seeds outlive a release: the version that they name is taken for this one. */
 static void adopt_version(Wire__Control *m)
 {
     if (m->body_case != WIRE__CONTROL__BODY_HELLO || !*m->hello->version)
@@ -159,7 +159,7 @@ static void take_bytes(struct feed *f, const uint8_t *data, size_t len)
     close_conn(f, NULL);
 }
 
-/* Until it has ended, or no more than two simulated minutes. */
+/* Let time pass until the driver has ended, for at most two simulated minutes. */
 static void run_out(struct feed *f)
 {
     for (int i = 0; i < 2000 && f->r->status < 0; i++) {
@@ -171,7 +171,7 @@ static void run_out(struct feed *f)
             follower_tick(f->f, f->now);
         drain(f);
     }
-    ASSERT(f->r->status >= 0); /* nobody waits for ever */
+    ASSERT(f->r->status >= 0); /* no session waits for ever */
 }
 
 void feed_driver(const uint8_t *data, size_t len, struct feed_result *out)

@@ -1,4 +1,5 @@
-/* What the bytes mean: something, whatever they are.  live_world.c says what comes of it. */
+/* The meaning of the bytes of live.h: every string of bytes means something.
+ * live_world.c carries out what follows from it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ static void run_engine(struct live *l, struct process *p, int is_bad, unsigned h
         live_report(l, p, r);
 }
 
-/* What an engine says without being asked. */
+/* Reports that an engine sends without being asked. */
 static void speak(struct live *l, struct process *p, unsigned what)
 {
     struct report *r = report_new(what % 3 == 0   ? REPORT_STEP
@@ -50,7 +51,7 @@ static void speak(struct live *l, struct process *p, unsigned what)
 
 /* ---- messages ---- */
 
-/* One message, if its bytes are one; else the receiver's connection layer closes. */
+/* Deliver one message, if its bytes are one; else the receiver's connection layer closes. */
 static void give_bytes(struct live *l, struct process *p, int is_up, const uint8_t *body,
                        size_t len, int is_changed)
 {
@@ -67,7 +68,7 @@ static void give_bytes(struct live *l, struct process *p, int is_up, const uint8
     msg_free(m);
 }
 
-/* The next message on its way; `n_flips` of its bytes changed. */
+/* Deliver the next message on its way, with `n_flips` of its bytes changed. */
 static void deliver(struct live *l, struct process *p, int is_up, int n_flips, int twice)
 {
     struct pipe *way = is_up ? &p->up : &p->down;
@@ -92,7 +93,7 @@ static void deliver(struct live *l, struct process *p, int is_up, int n_flips, i
     free(copy);
 }
 
-/* Some valid message that nobody asked for. */
+/* Deliver a valid message that was not asked for. */
 static void intrude(struct live *l, struct process *p, int is_up, unsigned which,
                     unsigned generation)
 {
@@ -117,7 +118,7 @@ static void raw(struct live *l, struct process *p, int is_up)
     l->at += n;
 }
 
-/* As it should be: everything is delivered and answered, again and again. */
+/* Let everything run as it should: all is delivered and answered, again and again. */
 static void run_well(struct live *l, int n_rounds)
 {
     for (int i = 0; i < n_rounds; i++) {
@@ -181,7 +182,7 @@ static void describe(struct live *l, struct process *p)
     buf_fini(&text);
 }
 
-/* One step: a letter says what, the next byte to or from whom. */
+/* One step: a letter says what happens, the next byte to which end. */
 static void go(struct live *l)
 {
     unsigned what = take(l), who = take(l);
@@ -251,7 +252,7 @@ static int all_over(const struct live *l)
     return 1;
 }
 
-/* Nothing more is delivered or answered: everybody must find that out by themselves. */
+/* Nothing more is delivered or answered: every session must find that out by itself. */
 static void run_out(struct live *l)
 {
     for (int i = 0; i < 20 && !all_over(l); i++) {

@@ -1,13 +1,14 @@
-/* live - a driver and its followers in the midst of a job, led astray by a string of bytes: what a
- * fuzzer calls.
+/* live - a driver and its followers in the middle of a job, led astray by a string of bytes: for
+ * a fuzzer.
  *
  * The sessions are the real ones.  Their engines answer at once or when told, the connections
- * deliver in order; the bytes say what happens next: a message of the right sequence is delivered
- * as it is, changed in some bytes, or twice; some other valid message comes in its place, from
- * either side; connections come and go; engines fail; time passes; operators stop.  What must hold:
- * no session acts after it has ended or on a connection that is closed, all that it sends passes
- * the checks of the other side, and all have ended in bounded time when nothing more happens.
- * Seeds: tests/fuzz/corpus/session (text is as good as any: "r" runs things as they should). */
+ * deliver in order.  The bytes say what happens next: a message of the right sequence is
+ * delivered as it is, changed in some bytes, or twice; another valid message comes in its place,
+ * from either side; connections come and go; engines fail; time passes; operators stop.  These
+ * must hold: no session acts after it has ended or on a closed connection, all that it sends
+ * passes the checks of the other side, and all sessions have ended in bounded time once nothing
+ * more happens. Seeds: tests/fuzz/corpus/session (any text will do: "r" runs things as they
+ * should). */
 #ifndef TESTS_SESSION_LIVE_H
 #define TESTS_SESSION_LIVE_H
 
@@ -19,7 +20,7 @@ struct live_result {
     int n_epochs;    /* EVENT_EPOCH */
     int n_recovered; /* EVENT_RECOVERED */
     int n_changed;   /* messages that were changed and still valid */
-    int n_refused;   /* ... and not: their connection was closed */
+    int n_refused;   /* messages that were changed and not valid: their connection was closed */
 };
 
 void live_run(const uint8_t *data, size_t len, struct live_result *out);

@@ -37,7 +37,7 @@ struct live {
 void live_start_follower(struct live *l, int k, int rank);
 void live_restart(struct live *l, int k, int rank); /* unless the driver is gone */
 void live_kill(struct live *l, struct process *p);
-void live_end_process(struct process *p); /* nobody is told */
+void live_end_process(struct process *p); /* no other process is told */
 
 void live_drain(struct live *l, struct process *p);                    /* its actions */
 void live_report(struct live *l, struct process *p, struct report *r); /* takes r */
@@ -50,7 +50,7 @@ void live_break(struct live *l, struct process *p, const struct err *why_d,
 void live_finish_closing(struct live *l, struct process *p);
 
 void live_tick(struct live *l, struct process *p); /* if its deadline has passed */
-void live_wait(struct live *l, int64_t ms);        /* everybody ticks when due */
+void live_wait(struct live *l, int64_t ms);        /* every session ticks when due */
 
 void live_check_text(const char *s); /* NULL, or fit for a terminal */
 

@@ -1,5 +1,5 @@
-/* What a session of live.h takes for the world: connections that deliver in order, processes that
- * begin and end, time.  Every action of a session is carried out here, and checked. */
+/* The world around a session of live.h: connections that deliver in order, processes that begin and
+ * end, time.  Every action of a session is carried out here, and checked. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static void pipe_clear(struct pipe *p)
 
 static void pipe_put(struct pipe *p, struct frame *f)
 {
-    ASSERT(p->n < MOST_FRAMES); /* nobody sends without end while nothing comes back */
+    ASSERT(p->n < MOST_FRAMES); /* no session sends without end while nothing comes back */
     p->frame[p->n++] = f;
 }
 
@@ -49,7 +49,7 @@ void live_check_text(const char *s)
     }
 }
 
-/* What the other side would make of it; a test may let memory run out. */
+/* The other side's view of a frame; a test may let memory run out. */
 static void check_frame(const struct frame *f)
 {
     Wire__Control *m;
@@ -234,7 +234,7 @@ void live_kill(struct live *l, struct process *p)
 void live_restart(struct live *l, int k, int rank)
 {
     live_kill(l, &l->p[k]);
-    if (!l->p[0].is_finished) /* who would listen? */
+    if (!l->p[0].is_finished) /* else no driver listens */
         live_start_follower(l, k, rank);
 }
 

@@ -192,7 +192,7 @@ void rig_hello_from(struct rig *r, int conn, int rank, const char *host)
         &(struct rig_caller){.rank = rank, .host = host, .host_id = id, .pid = 100 + conn});
 }
 
-/* A message's texts are not const, although nobody writes there. */
+/* A message's texts are not const, although they are never written to. */
 static char *text_or(const char *s, const char *other)
 {
     return (char *)(uintptr_t)(s ? s : other);

@@ -1,4 +1,4 @@
-/* rig - one session under test, driven by hand: what it did last is at hand to compare. */
+/* rig - one session under test, driven by hand; its last actions are kept for comparison. */
 #ifndef TESTS_SESSION_RIG_H
 #define TESTS_SESSION_RIG_H
 
@@ -15,7 +15,7 @@ struct rig {
     int64_t now;
     Wire__Control *sent[RIG_CONNS]; /* last message but heartbeats and Drain, by connection */
     int n_sent[RIG_CONNS], n_beats, is_closed[RIG_CONNS], is_trusted[RIG_CONNS];
-    int is_drained[RIG_CONNS]; /* by Drain, which is not in `sent` */
+    int is_drained[RIG_CONNS]; /* told by Drain, which is not in `sent` */
     struct cmd *command;       /* last to the engine */
     int n_commands, n_requests, n_aborts;
     struct injection injected; /* last to be done, and what had been sent on conn 0 by then */
@@ -43,7 +43,8 @@ void rig_connect(struct rig *r, int conn, const char *peer);
 void rig_hello(struct rig *r, int conn, int rank); /* connects from 10.0.0.CONN, host "hCONN" */
 void rig_hello_from(struct rig *r, int conn, int rank, const char *host);
 
-struct rig_caller { /* what a Hello says; what is NULL or 0, as of any healthy follower */
+struct rig_caller { /* the fields of a Hello; a field that is NULL or 0 is as a healthy follower's
+                     */
     int rank, protocol;
     const char *version, *host, *host_id, *device, *backend;
     int64_t pid;
@@ -57,7 +58,7 @@ void rig_message(struct rig *r, int conn, Wire__Control *m);
 void rig_say_goodbye(struct rig *r, int conn); /* politely: stopped by SIGTERM */
 void rig_close(struct rig *r, int conn);
 
-/* What rank 0's engine (conn 0) or a follower's (its connection) reports; takes rep. */
+/* A report of rank 0's engine (conn 0) or of a follower's (its connection); takes rep. */
 void rig_report(struct rig *r, int conn, struct report *rep);
 struct report *rig_opened(void); /* 3 tensors, 100 + 10 samples, 4 steps an epoch */
 
@@ -65,10 +66,10 @@ struct report *rig_opened(void); /* 3 tensors, 100 + 10 samples, 4 steps an epoc
 void rig_gather(struct rig *r, int n);
 /* All n answer the last command, as a healthy engine does. */
 void rig_answer_all(struct rig *r, int n);
-/* They answer until this command comes; rig_go_to: from the gathering on. */
+/* All answer until this command comes; rig_go_to: from the gathering on. */
 void rig_go_on_to(struct rig *r, int n, enum cmd_kind kind);
 void rig_go_to(struct rig *r, int n, enum cmd_kind kind);
-void rig_end(struct rig *r, int n); /* everybody closes, the engine stops, and so does the job */
+void rig_end(struct rig *r, int n); /* all close, the engine stops, and so does the job */
 struct report *rig_answer(const struct cmd *c);
 
 /* A job whose ranks may come and go. */
@@ -76,14 +77,14 @@ struct driver_options rig_elastic(int n_ranks);
 void rig_train(struct rig *r, const struct driver_options *o); /* gathered, and in training */
 void rig_come(struct rig *r, int conn, int rank);              /* a follower, and it is ready */
 void rig_assert_prepare(const struct rig *r, int conn, int rank, int n_ranks);
-/* All on these connections (-1 at the end) answer, holding this step; Train by EPOCH_REGROUP. */
+/* All on these connections (-1 ends the list) answer, holding this step; Train by EPOCH_REGROUP. */
 void rig_all(struct rig *r, const int *conns, enum cmd_kind kind, int64_t step);
 #define RIG_ALL(r, kind, step, ...) rig_all(r, (const int[]){__VA_ARGS__, -1}, kind, step)
 
 int rig_count(const struct rig *r, enum event_kind k);
 const struct session_event *rig_event(const struct rig *r, enum event_kind k); /* last, or fails */
 
-/* The text, or the log, says this; else the test fails with it. */
+/* Fail the test unless the text, or the log, contains this part. */
 void assert_has(const char *text, const char *part);
 void assert_logged(struct rig *r, const char *part);
 

@@ -56,7 +56,7 @@ static int run_many(uint64_t first, uint64_t count)
     return n_bad > 0;
 }
 
-/* Jobs that replace what they lose. */
+/* Jobs that replace lost ranks. */
 static int run_elastic(uint64_t first, uint64_t count)
 {
     static const char *const names[] = {"driver killed", "finished", "failed", "", "", "stopped"};

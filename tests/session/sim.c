@@ -1,4 +1,5 @@
-/* The simulator's loop: what happens next, and a whole run. */
+/* The simulator's loop: which event comes next, and a whole run.
+ * All randomness is drawn from the seed. */
 #include "sim.h"
 
 #include <stdarg.h>
@@ -57,7 +58,8 @@ static void deliver(struct sim *s, struct sim_event *e)
                 (long long)m->generation, (long long)e->link);
     s->n_delivered += m->body_case != WIRE__CONTROL__BODY_HEARTBEAT;
     n->heard = sim_clock(s, e->node);
-    if (m->body_case == WIRE__CONTROL__BODY_DRAIN && m->drain->taken_back) /* as any other, then */
+    if (m->body_case == WIRE__CONTROL__BODY_DRAIN &&
+        m->drain->taken_back) /* the follower is like any other then */
         n->drained_life = 0;
     if (e->node == 0)
         driver_message(n->d, sim_clock(s, 0), e->link, m);
@@ -115,7 +117,7 @@ static void handle(struct sim *s, struct sim_event *e)
 {
     struct node *n = &s->nodes[e->node < 0 ? 0 : e->node];
     if (n->thaw > s->now && e->node >= 0 && e->kind != EV_START) {
-        if (n->thaw != NEVER) { /* all in the order in which it came */
+        if (n->thaw != NEVER) { /* all messages in the order in which they came */
             sim_schedule(s, *e, n->thaw);
             e->frame = NULL;
             e->report = NULL;
@@ -189,7 +191,7 @@ static void tick(struct sim *s, int k)
         watch_follower(s, k);
 }
 
-/* The process that wants to be called first, and when. */
+/* The process that wants to be called first, and when it wants that. */
 static int next_tick(const struct sim *s, int64_t *t)
 {
     int who = -1;
@@ -237,7 +239,7 @@ static int choose_n(struct sim *s)
                              : sim_random(s, 17, 65));
 }
 
-/* Ranks may be lost: what the job allows, and what happens. */
+/* Set up a job whose ranks may be lost: what the job allows, and what happens. */
 static void choose_elastic_job(struct sim *s)
 {
     if (s->n > 40)
@@ -317,7 +319,8 @@ static void set_up(struct sim *s)
         sim_schedule(s, (struct sim_event){.kind = EV_START, .node = k},
                      s->now + sim_random(s, 0, sim_random(s, 0, 1) ? 3000 : 9000) * MS);
     }
-    if (!s->is_elastic && sim_random(s, 0, 4) == 0) { /* somebody who has no place here */
+    if (!s->is_elastic &&
+        sim_random(s, 0, 4) == 0) { /* an intruder, which has no place in this job */
         s->n_nodes++;
         s->nodes[s->n].wanted = (int)(sim_random(s, 0, 1) ? 0 : s->n + sim_random(s, 0, 3));
         sim_schedule(s, (struct sim_event){.kind = EV_START, .node = s->n},

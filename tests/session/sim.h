@@ -16,14 +16,14 @@ enum inject {
     INJECT_KILL, /* a follower's process, as by kill -9 */
     INJECT_KILL_DRIVER,
     INJECT_DROP,          /* a follower's connection breaks; both ends notice */
-    INJECT_SILENCE,       /* ... nobody notices: packets vanish, both ways */
-    INJECT_SILENCE_IN,    /* ... only those to the follower */
-    INJECT_SILENCE_OUT,   /* ... only those from it */
+    INJECT_SILENCE,       /* a connection on which packets vanish, both ways, and no end notices */
+    INJECT_SILENCE_IN,    /* the same, only packets to the follower */
+    INJECT_SILENCE_OUT,   /* the same, only packets from the follower */
     INJECT_FREEZE,        /* a follower, as by SIGSTOP, for good or for long */
     INJECT_FREEZE_SHORT,  /* any process, for less than the heartbeat's timeout */
-    INJECT_FREEZE_DRIVER, /* for longer than it */
-    INJECT_FAULT,         /* some engine fails */
-    INJECT_HANG,          /* some engine makes no more progress */
+    INJECT_FREEZE_DRIVER, /* the driver, for longer than the heartbeat's timeout */
+    INJECT_FAULT,         /* an engine fails */
+    INJECT_HANG,          /* an engine makes no more progress */
     INJECT_STOP,          /* the operator stops the driver */
     INJECT_STOP_TWICE,
     INJECT_LEAVE,       /* the operator stops a follower */
@@ -40,7 +40,7 @@ enum inject {
 
 enum sim_mode {
     SIM_PLAIN,   /* nothing is replaced; at most one thing goes wrong */
-    SIM_ELASTIC, /* spares, restarts, fewer ranks; several things do */
+    SIM_ELASTIC, /* spares, restarts, fewer ranks; several things go wrong */
 };
 
 struct sim_result {

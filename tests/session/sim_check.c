@@ -1,4 +1,5 @@
-/* What must hold when nothing more happens. */
+/* The invariants at the end of a plain run, when nothing more happens.
+ * Each kind of fault has its own. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@ static int is_in(const char *part, const char *text) { return text && strstr(tex
 
 static int was_gathering(const struct sim *s) { return s->fired_stage <= STAGE_GATHER; }
 
-/* A follower whose own link or process is what broke: it cannot know what the others know. */
+/* The follower's own link or process is what broke: it cannot know what the others know. */
 static int is_cut_off(const struct sim *s, int k)
 {
     switch (s->inject) {
@@ -24,7 +25,7 @@ static int is_cut_off(const struct sim *s, int k)
     case INJECT_DRAIN:
     case INJECT_CLOCK_STALL:
         return s->has_fired && k == s->victim;
-    case INJECT_FAULT: /* in open: it leaves by itself */
+    case INJECT_FAULT: /* in open the follower leaves by itself */
         return s->has_fired && k == s->victim && s->nodes[k].status == STATUS_USAGE;
     case INJECT_KILL_DRIVER:
     case INJECT_FREEZE_DRIVER:
@@ -95,7 +96,7 @@ static void check_gather_failed(struct sim *s)
                  d->text);
 }
 
-/* The job failed, and the victim and what befell it are named. */
+/* The job failed, and its error names the victim and what happened to it. */
 static void check_named(struct sim *s, const char *what)
 {
     const struct node *d = &s->nodes[0];
@@ -195,11 +196,12 @@ static void check_hang(struct sim *s)
 {
     int was_forming = s->fired_stage == STAGE_FORM || s->fired_stage == STAGE_PREPARE;
     check_named(s, is_in("hangs in", s->nodes[0].text) ? " hangs in " : "cluster.deadlines");
-    if (s->n_warnings == 0 && !was_gathering(s) && !was_forming) /* there, lines tell who misses */
+    if (s->n_warnings == 0 && !was_gathering(s) &&
+        !was_forming) /* while gathering, log lines tell which rank is missing */
         sim_fail(s, "no warning came before: %s", s->nodes[0].text);
 }
 
-/* Who cannot reach whom is not known; that they got nowhere is. */
+/* The driver cannot know which ranks cannot reach each other, but it says that they got nowhere. */
 static void check_partition(struct sim *s)
 {
     const struct node *d = &s->nodes[0];
@@ -242,7 +244,7 @@ static void check_outcome(struct sim *s)
         else if (s->nodes[0].status != STATUS_OK)
             check_lost(s, "no sign of life for 5");
         break;
-    case INJECT_DRAIN: /* once there is a formation nobody could replace it */
+    case INJECT_DRAIN: /* once there is a formation, no other rank could replace it */
         if (was_gathering(s))
             check_gather_failed(s);
         else
@@ -258,7 +260,7 @@ static void check_outcome(struct sim *s)
     case INJECT_SILENCE:
     case INJECT_SILENCE_OUT:
     case INJECT_FREEZE:
-        if (s->nodes[0].status != STATUS_OK) /* else its last word had been heard */
+        if (s->nodes[0].status != STATUS_OK) /* else the driver's last word had been heard */
             check_lost(s, "no sign of life for 5");
         break;
     case INJECT_SILENCE_IN:
@@ -315,7 +317,8 @@ static double promised_seconds(const struct sim *s)
     case INJECT_FREEZE:
         return 6.6; /* 5 s of silence, less than 1 s to end, and the network's delays */
     case INJECT_SILENCE_IN:
-        return 12; /* it hears nothing for 5 s and leaves; then it is silent for 5 s */
+        return 12; /* the follower hears nothing for 5 s and leaves; then the driver hears nothing
+                      for 5 s */
     case INJECT_STOP_TWICE:
         return 3;
     default:

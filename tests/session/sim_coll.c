@@ -1,15 +1,16 @@
-/* Collectives of the fake engines: all of a formation meet, or notice that some have left. */
+/* Collectives of the fake engines: all ranks of a formation meet, or notice that some have left.
+ * Two nodes that cannot reach each other (struct cut) hold up all. */
 #include "base/util.h"
 #include "sim_impl.h"
 
-/* Who waits for one that has left notices, each in its own time. */
+/* Each node that waits for one that has left notices it in its own time. */
 static void notice(struct sim *s, int k)
 {
     s->nodes[k].e.is_released = -1;
     engine_wake(s, k, sim_random(s, 0, 400 * MS));
 }
 
-/* The nodes of this one's formation that have not left it; `n_here`: those that wait for `key`. */
+/* How many nodes of this formation have not left it; `n_here`: those that wait for `key`. */
 static int n_left(const struct sim *s, int64_t g, int64_t key, int *n_here)
 {
     int n = 0;
@@ -25,7 +26,7 @@ static int n_left(const struct sim *s, int64_t g, int64_t key, int *n_here)
     return n;
 }
 
-/* Broadcast: all hold what the source does. */
+/* The broadcast: all take the source's state. */
 static void take_state(struct sim *s, int64_t g)
 {
     const struct fake_engine *from = &s->nodes[s->group[g][s->nodes[s->group[g][0]].e.source]].e;
@@ -45,7 +46,7 @@ static void take_state(struct sim *s, int64_t g)
     }
 }
 
-/* Of the ranks on each machine, every one has its own number. */
+/* The ranks on each machine have different local numbers. */
 static void check_places(struct sim *s, int64_t g)
 {
     for (int r = 0; r < s->group_size[g]; r++) {
@@ -88,7 +89,7 @@ static void release(struct sim *s, int64_t g, int is_form)
     }
 }
 
-/* Two of them cannot reach each other: all wait. */
+/* Two of the nodes cannot reach each other: all wait. */
 static int is_cut(const struct sim *s, int64_t g)
 {
     for (int i = 0; i < s->n_cuts; i++) {

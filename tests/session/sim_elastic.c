@@ -1,4 +1,5 @@
-/* What must hold at the end of a run in which ranks come and go. */
+/* The invariants at the end of a run in which ranks come and go.
+ * Several faults may have happened, so each failure must be explained by one of them. */
 #include <string.h>
 
 #include "base/util.h"
@@ -6,14 +7,14 @@
 
 static int is_in(const char *part, const char *text) { return text && strstr(text, part); }
 
-/* All waited for each other, and for one that hangs or cannot be reached. */
+/* All waited for each other, and for a rank that hangs or cannot be reached. */
 static int is_anybodys(const struct sim *s, const char *text)
 {
     return is_in("cluster.deadlines", text) &&
            (sim_was_struck(s, INJECT_HANG) || sim_was_struck(s, INJECT_PARTITION));
 }
 
-/* A failure is one that nothing could mend, and names what began it. */
+/* The job failed: nothing could mend what happened, and the error names its beginning. */
 static void check_elastic_failure(struct sim *s)
 {
     const struct node *d = &s->nodes[0];
@@ -37,9 +38,9 @@ static void check_elastic_failure(struct sim *s)
                  d->text);
 }
 
-/* Who was drained does not come back, whatever befell it or the driver, as long as the driver's
- * word could reach it; if nothing befell it, it was told that it was drained, or how the job
- * ended. */
+/* A drained follower does not come back, whatever happened to it or to the driver, as long as
+ * the driver's word could reach it.  If nothing happened to it, it was told that it was drained,
+ * or how the job ended. */
 static void check_drained(struct sim *s)
 {
     const struct node *d = &s->nodes[0];
@@ -59,7 +60,7 @@ static void check_drained(struct sim *s)
     }
 }
 
-/* All that were there to the end hold all the steps, and end as the driver does. */
+/* All nodes that were there to the end hold all the steps, and end as the driver does. */
 static void check_elastic_end(struct sim *s)
 {
     const struct node *d = &s->nodes[0];

@@ -1,4 +1,5 @@
-/* Fake engines: they take time, do as they are told, and break off when they have to. */
+/* Fake engines: they take time, obey commands, and break off when they have to.
+ * An engine's training is a list of step numbers, so a step lost or done twice shows. */
 #include <stdio.h>
 #include <string.h>
 
@@ -85,7 +86,7 @@ void engine_break_off(struct sim *s, int k)
     engine_die(s, k);
     if (!e->doing || e->is_breaking)
         return;
-    e->is_breaking = 1; /* it computes; then it sees */
+    e->is_breaking = 1; /* it computes, and notices the abort then */
     e->is_waiting = 0;
     e->token++;
     engine_wake(s, k, sim_random(s, 0, 200 * MS));
@@ -138,7 +139,7 @@ static void prepared(struct sim *s, int k)
     report(s, k, r);
 }
 
-/* No step twice, none missing, and all of the epoch's in its metric. */
+/* The engine holds no step twice, misses none, and its metric has all steps of the epoch. */
 static void check_weights(struct sim *s, int k)
 {
     const struct fake_engine *e = &s->nodes[k].e;
@@ -207,7 +208,7 @@ static struct report *outcome(const struct sim *s, const struct fake_engine *e, 
     return r;
 }
 
-/* Rank 0 has copied its state: what becomes of the checkpoint comes later. */
+/* Rank 0 has copied its state: the outcome of the checkpoint comes later. */
 static void save_beside(struct sim *s, int k)
 {
     struct fake_engine *e = &s->nodes[k].e;
@@ -269,7 +270,7 @@ static void step_done(struct sim *s, int k)
 static void train(struct sim *s, int k)
 {
     struct fake_engine *e = &s->nodes[k].e;
-    if (e->step == e->epoch * s->spe) { /* all done before the last fault */
+    if (e->step == e->epoch * s->spe) { /* all steps were done before the last fault */
         epoch_ended(s, k, EPOCH_WHOLE);
     } else if (e->is_released) {
         e->is_waiting = e->is_released = 0;

@@ -1,4 +1,5 @@
-/* What goes wrong in the simulated world, and when. */
+/* The faults of the simulated world: which happens, to which node, and when.
+ * The seed decides all of it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,7 @@ static void fire_at_follower(struct sim *s, struct node *v)
         break;
     case INJECT_SILENCE:
         l->is_cut[0] = l->is_cut[1] = 1;
-        if (s->is_forever) /* its machine is gone: the collective notices, the driver does not */
+        if (s->is_forever) /* its machine is gone: the other ranks notice, the driver does not */
             sim_process_gone(s, s->victim);
         break;
     case INJECT_SILENCE_IN:
@@ -96,7 +97,8 @@ static int is_drainable(const struct sim *s, int seat)
            (!is_needed || n_ready(d) - 1 >= least);
 }
 
-/* Granted, unless too few would be left, or it is too early or too late. */
+/* The driver has to grant this drain: not too few would be left, and it is neither too early nor
+ * too late. */
 static void drain_rank(struct sim *s, int k)
 {
     struct driver *d = s->nodes[0].d;
@@ -123,7 +125,7 @@ static void drain_rank(struct sim *s, int k)
     sim_drain(s, 0);
 }
 
-/* Some other node and this one; for good, or for a while. */
+/* Cut this node off from another one, for good or for a while. */
 static void cut_off(struct sim *s, int k)
 {
     int other = (int)sim_random(s, 0, s->n_nodes - 2);
@@ -162,7 +164,7 @@ void sim_stop_driver(struct sim *s)
     sim_drain(s, 0);
 }
 
-/* Those that cost a rank, or the job. */
+/* The faults that cost a rank, or the job. */
 static const enum inject elastic_faults[] = {
     INJECT_KILL,         INJECT_KILL,      INJECT_DROP,       INJECT_SILENCE,     INJECT_SILENCE_IN,
     INJECT_SILENCE_OUT,  INJECT_FREEZE,    INJECT_FAULT,      INJECT_HANG,        INJECT_LEAVE,
@@ -181,7 +183,7 @@ void sim_choose_elastic(struct sim *s)
     s->is_forever = (int)sim_random(s, 0, 1);
 }
 
-/* Asked twice, driver or follower stop at once: another thing. */
+/* Ask driver or follower twice to stop, which stops it at once. */
 static int is_second_stop(const struct sim *s)
 {
     return (s->inject == INJECT_STOP && s->is_stopped) ||

@@ -3,12 +3,12 @@
  *   sim.c          a whole run, and its loop
  *   sim_net.c      events by time, connections, clocks
  *   sim_node.c     processes
- *   sim_fault.c    what goes wrong
+ *   sim_fault.c    faults
  *   sim_engine.c   fake engines
- *   sim_coll.c     ... and how they meet
- *   sim_watch.c    what must hold all the time
- *   sim_check.c    what must hold at the end of a plain run
- *   sim_elastic.c  ... and of one where ranks come and go */
+ *   sim_coll.c     collectives, in which fake engines meet
+ *   sim_watch.c    invariants that hold all the time
+ *   sim_check.c    invariants at the end of a plain run
+ *   sim_elastic.c  invariants at the end of a run where ranks come and go */
 #ifndef TESTS_SESSION_SIM_IMPL_H
 #define TESTS_SESSION_SIM_IMPL_H
 
@@ -62,13 +62,13 @@ struct link {        /* one connection; end 0 is the driver's, end 1 the followe
     int64_t last[2]; /* when the newest message from that end arrives */
 };
 
-struct weights { /* what training changes: which steps made it, in order */
+struct weights { /* the state: the steps that made it, in order */
     int64_t step[MAX_STEPS];
     int n;
     int64_t sum; /* metric of the epoch under way */
 };
 
-/* What a step adds to the epoch's metric. */
+/* A step's contribution to the epoch's metric. */
 static inline int64_t sim_metric(int64_t step) { return 1 + step * step; }
 
 struct cut { /* two nodes that cannot reach each other */
@@ -80,14 +80,14 @@ struct fake_engine {
     enum cmd_kind doing;
     int64_t generation, epoch, step, token;
     int rank, n_ranks, local, n_local, source;
-    struct weights w; /* `step` is what it says it holds, w what it does */
-    int64_t left;     /* this generation's collective, and older ones: it is not in them any more */
+    struct weights w; /* `step` is the step that the engine says it holds, w what it does hold */
+    int64_t left;     /* it has left the collectives of this generation and of older ones */
     struct cmd *next; /* came after an abort, before what ran had ended */
     int64_t canceled; /* commands of this generation and older ones are not begun */
     int is_breaking;  /* aborted, and not yet out of what runs */
     enum phase phase;
     int is_waiting;            /* in a collective */
-    int64_t key;               /* ... this one */
+    int64_t key;               /* in this collective */
     int64_t n_handed, n_ended; /* collectives in this formation */
     int64_t since;             /* when its phase began */
     int is_released, is_last;  /* the collective is done; it agreed on the end of the epoch */
@@ -95,12 +95,12 @@ struct fake_engine {
     int is_fresh; /* no step in this formation yet */
     int wants_stop, wants_regroup, is_stuck, must_stop, has_stepped, is_different;
     int64_t last_report;
-    int is_last_save;    /* of the checkpoint that is asked for */
+    int is_last_save;    /* the checkpoint that is asked for is the last */
     int64_t saved_at_ns; /* when the newest checkpoint is, or will be, written */
 };
 
 struct node {     /* a process */
-    int64_t life; /* which process this is, counting those before it */
+    int64_t life; /* number of this process, counting the node's earlier ones */
     int is_started, is_alive, is_finished, is_restarted;
     struct driver *d;
     struct follower *f;
@@ -137,7 +137,7 @@ struct sim {
     int has_fired;
     int64_t fired_ns;
     enum stage fired_stage; /* of the driver then */
-    enum stage lost_stage;  /* ... and when it saw the victim's connection close */
+    enum stage lost_stage;  /* the driver's stage when it saw the victim's connection close */
     int rank_then;          /* the victim's */
     int is_forever, stop_again;
     int is_nonfinite, is_disk_full;
@@ -152,18 +152,18 @@ struct sim {
     int64_t replace_ms, step_ms; /* step_ms: the longest that a rank computes */
     struct cut cuts[MAX_CUTS];
     int n_cuts;
-    unsigned struck[MAX_NODES]; /* what befell each node: 1 << enum inject */
+    unsigned struck[MAX_NODES]; /* faults of each node: 1 << enum inject */
     int n_struck, n_recovered, n_leaves, is_stopped, is_driver_gone;
     int64_t last_generation;
     double slowest_recovery;
 
-    int n_warnings; /* that somebody keeps the others waiting */
+    int n_warnings; /* warnings that a rank keeps the others waiting */
     int n_incidents, n_rings;
 
     /* sim_watch.c */
     enum stage stage; /* of the driver, when it was last looked at */
     int64_t stage_generation, stage_since, stage_step; /* since: by its clock */
-    int64_t due_since, due_step;                       /* somebody waits for a regroup */
+    int64_t due_since, due_step;                       /* since when a rank waits for a regroup */
     int stage_lost, is_disturbed, last_n;
     int64_t last_formed; /* by the driver's clock */
     int n_grown;
@@ -181,9 +181,9 @@ void sim_schedule(struct sim *s, struct sim_event e, int64_t t);
 /* sim_net.c */
 struct sim_event sim_pop(struct sim *s);
 void sim_free_event(struct sim_event *e);
-int sim_end_of(int k); /* which end of its connections is node k's */
+int sim_end_of(int k); /* the end of its connections that is node k's */
 int64_t sim_delay(struct sim *s);
-/* What end `end` of link `id` does reaches the other; takes what e owns. */
+/* Carry an event from end `end` of link `id` to the other; takes what e owns. */
 void sim_transmit(struct sim *s, int64_t id, int end, struct sim_event e);
 void sim_close_end(struct sim *s, int64_t id, int end);
 int64_t sim_connect(struct sim *s, int node);  /* -1: a stranger */
@@ -195,7 +195,7 @@ void sim_clock_stalls(struct sim *s, int k, int64_t ns);
 /* sim_node.c */
 void sim_start_follower(struct sim *s, int k);
 void sim_process_gone(struct sim *s, int k);
-void sim_drain(struct sim *s, int k); /* do what its session wants */
+void sim_drain(struct sim *s, int k); /* carry out its session's actions */
 
 /* sim_fault.c */
 void sim_choose_fault(struct sim *s);
@@ -213,20 +213,21 @@ void engine_wake(struct sim *s, int k, int64_t ns); /* engine_advance after so l
 
 /* sim_coll.c */
 void coll_arrive(struct sim *s, int k, int64_t key);
-void coll_leave(struct sim *s, int k); /* those who wait for it notice */
-void coll_heal(struct sim *s);         /* what held up a collective may be over */
+void coll_leave(struct sim *s, int k); /* the nodes that wait for it notice */
+void coll_heal(struct sim *s);         /* a cut that held up a collective may be over */
 
 /* sim_watch.c */
 void watch_event(struct sim *s, const struct session_event *e);
 void watch_driver(struct sim *s);
 void watch_follower(struct sim *s, int k);
 void watch_incident(struct sim *s, const struct incident *i);
-void watch_away(struct sim *s, int k, int64_t ns);             /* its clock went on without it */
-int sim_is_true(const struct sim *s, int k, const char *text); /* of what befell node k */
-int sim_was_struck(const struct sim *s, enum inject what);     /* any node */
+void watch_away(struct sim *s, int k, int64_t ns); /* its clock went on without it */
+int sim_is_true(const struct sim *s, int k,
+                const char *text); /* the text is true of a fault of node k */
+int sim_was_struck(const struct sim *s, enum inject what); /* any node */
 
 void sim_check(struct sim *s);
-void sim_check_ended(struct sim *s); /* everybody */
+void sim_check_ended(struct sim *s); /* every node */
 void sim_check_elastic(struct sim *s);
 
 #endif

@@ -1,4 +1,5 @@
-/* The simulated time and network: events in their order, connections, clocks. */
+/* The simulated time and network: events in their order, connections, clocks.
+ * A connection delivers in order; each message has its own delay. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,7 @@ static int64_t arrival(struct sim *s, struct link *l, int end)
     return l->last[end];
 }
 
-/* What end `end` of link `id` does reaches the other. */
+/* Carry an event from end `end` of link `id` to the other. */
 void sim_transmit(struct sim *s, int64_t id, int end, struct sim_event e)
 {
     struct link *l = &s->links[id];
@@ -106,7 +107,7 @@ int64_t sim_clock(const struct sim *s, int k)
     return n->stalled_until > s->now ? n->stalled_at : s->now + n->ahead;
 }
 
-/* When its clock will show `due`. */
+/* When the node's clock will show `due`. */
 int64_t sim_when(const struct sim *s, int k, int64_t due)
 {
     if (due == INT64_MAX)

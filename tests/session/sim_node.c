@@ -1,4 +1,5 @@
-/* The simulated processes: how they start, what they do, how they end. */
+/* The simulated processes: how they start, what they do, how they end.
+ * Their sessions' actions are carried out here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ void sim_process_gone(struct sim *s, int k)
     engine_die(s, k);
 }
 
-/* As a follower without --once, or systemd. */
+/* Start the process anew, as a follower without --once or systemd does. */
 static void come_back(struct sim *s, int k)
 {
     struct node *n = &s->nodes[k];
@@ -61,7 +62,7 @@ static void finished(struct sim *s, int k, struct action *a)
     come_back(s, k);
 }
 
-/* One collective, under way: that of this engine. */
+/* The ring of this engine: one collective, under way. */
 static void hand_ring(struct sim *s, int k)
 {
     struct node *n = &s->nodes[k];

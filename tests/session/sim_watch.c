@@ -1,6 +1,7 @@
-/* What must hold all the time, whatever goes wrong: nobody waits beyond its deadlines, who is said
- * to be lost was struck by what is said, no step is lost but one, the record has no gaps, ranks
- * join no oftener than they may, and who waits to join or to leave does not wait for long. */
+/* The invariants that hold all the time, whatever goes wrong: no process waits beyond its
+ * deadlines; a fault explains each line about a lost rank; at most one step is lost; the record has
+ * no gaps; ranks join no oftener than they may; and a rank that waits to join or to leave does not
+ * wait for long. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,8 @@ int sim_was_struck(const struct sim *s, enum inject what)
 
 /* ---- what the record says ---- */
 
-/* What may be said of a rank that this befell.  A short freeze, a clock that leaps, or ranks that
- * cannot reach each other cost no rank. */
+/* Texts that may be said of a rank after this fault.  A short freeze, a clock that leaps, or
+ * ranks that cannot reach each other cost no rank. */
 static const struct {
     enum inject what;
     const char *text;
@@ -46,7 +47,7 @@ static const struct {
 
 int sim_is_true(const struct sim *s, int k, const char *text)
 {
-    /* The others got on as soon as they could reach it, and it was away. */
+    /* The others went on as soon as they could reach the node, and it was away. */
     unsigned both = 1u << INJECT_PARTITION | 1u << INJECT_FREEZE_SHORT;
     if ((s->struck[k] & both) == both && strstr(text, "cluster.deadlines.step"))
         return 1;
@@ -64,7 +65,7 @@ static void lost(struct sim *s, const struct session_event *e)
         sim_fail(s, "node %d is said to be lost, and that is not what befell it: %s", k, e->text);
 }
 
-/* Who is said to keep the others waiting does: something befell it that stops a rank. */
+/* A rank that is said to keep the others waiting does: a fault of its own stops it. */
 static void warned(struct sim *s, const struct session_event *e)
 {
     static const unsigned stops = 1u << INJECT_FREEZE | 1u << INJECT_FREEZE_SHORT |
@@ -88,7 +89,7 @@ static void recovered(struct sim *s, const struct session_event *e)
         s->slowest_recovery = e->seconds;
 }
 
-/* Each epoch once, in order, with the metric of all its steps and of none twice. */
+/* Each epoch is told once, in order, with the metric of all its steps and of none twice. */
 static void epoch(struct sim *s, const struct session_event *e)
 {
     int64_t want = 0;
@@ -150,7 +151,7 @@ void watch_event(struct sim *s, const struct session_event *e)
         formed(s, e);
 }
 
-/* Everybody's ring is its own; who is silent has none. */
+/* Each rank's ring is its own; a silent rank has none. */
 void watch_incident(struct sim *s, const struct incident *i)
 {
     s->n_incidents++;
@@ -175,7 +176,8 @@ static int64_t longest_ms(const struct sim *s, enum stage stage)
     switch (stage) {
     case STAGE_GATHER:
         return GATHER_MS + READY_MS + LATE;
-    case STAGE_WAIT: /* who comes in the last moment may still get ready, and so may the next */
+    case STAGE_WAIT: /* a follower that comes in the last moment may still get ready, and so may the
+                        next */
         return s->replace_ms + 2 * READY_MS + LATE;
     case STAGE_PREPARE:
         return PREPARE_MS + LATE;
@@ -210,7 +212,7 @@ static void check_waiting(struct sim *s, const struct driver *d, int64_t now)
                  1e-9 * (double)(now - s->stage_since));
 }
 
-/* Somebody is to leave, or might join. */
+/* A rank is to leave, or might join. */
 static int is_due(const struct sim *s, const struct driver *d)
 {
     int n_ready = 0, n_leaving = 0;
@@ -226,7 +228,7 @@ static int is_due(const struct sim *s, const struct driver *d)
     return d->stage == STAGE_TRAIN && (n_leaving > 0 || may_join);
 }
 
-/* It is asked for at the next tick, and done at the end of a step. */
+/* A regroup is asked for at the next tick, and done at the end of a step. */
 static void check_due(struct sim *s, const struct driver *d, int64_t now)
 {
     if (!is_due(s, d)) {
@@ -255,7 +257,7 @@ void watch_away(struct sim *s, int k, int64_t ns)
         s->stage_since += ns;
 }
 
-/* Without a word from the driver it closes its connection. */
+/* A follower that hears nothing from the driver closes its connection. */
 void watch_follower(struct sim *s, int k)
 {
     enum { LATE = 1000 };

@@ -1,6 +1,5 @@
-/* driver: very many ranks lost at once.  What that costs grows with their number, not with its
- * square: counted in messages and lines, which do not depend on the machine; how long it took is
- * printed. */
+/* driver: very many ranks lost at once.  The cost grows with their number, not with its square.
+ * It is counted in messages and lines, which do not depend on the machine; the time is printed. */
 #include "rig.h"
 
 #include <time.h>
@@ -96,7 +95,7 @@ static void answer(struct crowd *c, int conn, const struct cmd *to)
     report(c, conn, r);
 }
 
-/* Those on connections first..last-1, and rank 0, until they train. */
+/* All on connections first..last-1, and rank 0, answer until they train. */
 static void form(struct crowd *c, int first, int last)
 {
     while (c->command->kind != CMD_TRAIN) {
@@ -166,7 +165,7 @@ static struct driver_options options(int64_t replace_timeout_ms)
     return o;
 }
 
-/* Told once: those who are left, each lost one that was not closed, the engine. */
+/* Those that are left are told once, as is each lost one that was not closed, and the engine. */
 static void assert_work(const struct crowd *c, int n_lost, int n_formed)
 {
     assert_int_equal(c->n_lost, n_lost);
@@ -193,8 +192,8 @@ static void they_may_be_replaced(void **state)
     close_crowd(&c);
 }
 
-/* Nobody is to be waited for: they form once for all that are lost together, and that so many are
- * is not held against who is left. */
+/* No replacement is waited for: the ranks form once for all that are lost together, and the
+ * number of losses is not held against those that are left. */
 static void the_others_go_on_at_once(void **state)
 {
     struct crowd c;
@@ -225,7 +224,7 @@ static void as_many_wait_as_spares(void **state)
     close_crowd(&c);
 }
 
-/* They never stop coming: the others do not wait for ever. */
+/* Losses never stop coming: the others do not wait for ever. */
 static void one_after_the_other(void **state)
 {
     struct crowd c;

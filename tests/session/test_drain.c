@@ -1,4 +1,5 @@
-/* driver_drain: who may be drained and when, and what becomes of the others. */
+/* driver_drain: which ranks may be drained, and when, and what becomes of the others.
+ * Answers and events are compared as scripts read them. */
 #include "rig.h"
 
 /* `part` is of the answer, or of the reason why not. */
@@ -17,7 +18,7 @@ static void drain(struct rig *r, const char *who, int rc, const char *part)
     buf_fini(&answer);
 }
 
-/* What scripts read: the answer's first, and the event of it. */
+/* Scripts read the answer's first leaver, and its event. */
 static void drain_one(struct rig *r, const char *who, int rank, int spare, const char *when)
 {
     struct drained drained = {.n = 0};
@@ -149,7 +150,7 @@ static void it_can_be_too_early_or_too_late(void **state)
     rig_free(&r);
 }
 
-/* The job ends before it could leave: it does not come back for the next one. */
+/* The job ends before the drained rank could leave: it does not come back for the next job. */
 static void who_is_drained_stays_away_when_the_job_ends(void **state)
 {
     struct rig r;
@@ -179,7 +180,7 @@ static void who_is_drained_stays_away_when_the_job_ends(void **state)
     rig_free(&r);
 }
 
-/* It hangs, or is lost, before it could leave: it was told, and nobody is waited for. */
+/* The drained rank hangs, or is lost, before it could leave: it was told, and is not waited for. */
 static void who_is_drained_and_lost_is_gone(void **state)
 {
     struct rig r;
@@ -194,7 +195,7 @@ static void who_is_drained_and_lost_is_gone(void **state)
     assert_null(strstr(buf_cstr(&r.log), "waiting up to"));
     rig_free(&r);
 
-    rig_train(&r, &o); /* somebody else is lost: for that one there is */
+    rig_train(&r, &o); /* another rank is lost: its replacement is waited for */
     drain(&r, "1", 0, "leaves");
     rig_close(&r, 2);
     assert_false(r.is_drained[1]);
@@ -284,7 +285,7 @@ static void spares_are_drained_at_once(void **state)
     rig_free(&r);
 }
 
-/* What a host's name could be taken for, and how to say which is meant. */
+/* A host's name may look like a rank or a spare; prefixes say which is meant. */
 static void a_name_can_be_made_plain(void **state)
 {
     static const char *const hosts[] = {"2", "spare1", "rank:2", "h9"};
@@ -314,7 +315,7 @@ static void a_name_can_be_made_plain(void **state)
     rig_free(&r);
 }
 
-/* It is told to stay away then, which is no news for anybody else. */
+/* A rank that leaves already is told to stay away then, which is no news for the others. */
 static void who_leaves_already_is_drained_without_an_event(void **state)
 {
     struct rig r;

@@ -1,4 +1,5 @@
-/* driver: a whole job, its deadlines and first causes; sim.h has the combinations. */
+/* driver: a whole job, its deadlines and first causes.
+ * The combinations are the simulator's (sim.h). */
 #include "rig.h"
 
 #include <math.h>
@@ -179,7 +180,7 @@ static void a_consequence_is_no_first_cause(void **state)
     assert_int_equal(rig_count(&r, EVENT_LOST), 0);
     rig_free(&r);
 
-    rig_driver(&r, &o); /* nobody explains it: all try again, but not for ever */
+    rig_driver(&r, &o); /* no other cause comes: all try again, but not for ever */
     rig_go_to(&r, 3, CMD_TRAIN);
     rig_report(&r, 1, fault(1, "a peer left"));
     for (int i = 0; i < 20; i++) {
@@ -199,7 +200,8 @@ static void a_consequence_is_no_first_cause(void **state)
     rig_free(&r);
 }
 
-/* Who hangs while all form cannot be seen; that it does not follow when they form again can. */
+/* A rank that hangs while all form cannot be told from the others.  It can when they form again:
+ * it does not follow. */
 static void a_formation_that_hangs_is_tried_again(void **state)
 {
     struct rig r;
@@ -282,7 +284,7 @@ static void of_two_replicas_the_other_is_named(void **state)
 static void a_replica_that_differs_is_named(void **state)
 {
     (void)state;
-    for (int first = 0; first < 4; first++) { /* whoever answers first */
+    for (int first = 0; first < 4; first++) { /* any rank may answer first */
         struct rig r;
         struct driver_options o = rig_options(4);
         rig_driver(&r, &o);

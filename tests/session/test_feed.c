@@ -1,4 +1,5 @@
-/* feed: the seeds' conversations run a job; cut and damaged at every byte they end it in order. */
+/* feed: the seeds' conversations run a job.
+ * Cut and damaged at every byte, they end it in order. */
 #include "../test.h"
 
 #include "feed.h"

@@ -1,4 +1,5 @@
-/* follower: from Hello to each of the ways in which it ends. */
+/* follower: from Hello to each of the ways in which it ends.
+ * The test plays the driver and the engine. */
 #include "rig.h"
 
 #include "base/alloc.h"
@@ -142,7 +143,7 @@ static void get_drain(struct rig *r, int taken_back)
     rig_message(r, 0, &m);
 }
 
-/* However it ends: it would only join the same job again. */
+/* A drained follower does not come back, however it ends: it would only join the same job again. */
 static void who_is_drained_does_not_come_back(void **state)
 {
     struct rig r;
@@ -227,7 +228,7 @@ static void after_welcome(void **state)
     assert_ends(&r, STATUS_STOPPED, 0, "stopped by SIGTERM");
 }
 
-/* In training it says so, and goes on until it is let go. */
+/* Asked to stop in training, a follower says so, and goes on until the driver lets it go. */
 static void it_leaves_at_the_end_of_a_step(void **state)
 {
     static const int how[] = {STOP, 0, -1}; /* Stop comes; a second signal; nothing */
@@ -269,7 +270,8 @@ static void pause_it(struct rig *r, int64_t generation)
     rig_message(r, 0, &m);
 }
 
-/* It keeps its state, forgets what ran, and obeys the next Prepare, whenever the engine is out. */
+/* When another rank is lost, a follower keeps its state, forgets what ran, and obeys the next
+ * Prepare, whether or not the engine is out of what ran. */
 static void it_waits_when_another_is_lost(void **state)
 {
     struct rig r;
@@ -286,7 +288,7 @@ static void it_waits_when_another_is_lost(void **state)
     struct report *f = report_new(REPORT_FAULT, 1);
     err_set(&f->fault.err, ERR_CANCELED, "aborted");
     f->fault.is_consequence = 1;
-    rig_report(&r, 1, f); /* only now: it is of the past */
+    rig_report(&r, 1, f); /* late: it is of the past */
     assert_int_equal(r.n_sent[0], n_sent);
     answer(&r);
     assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_ENDPOINTS);
@@ -332,7 +334,7 @@ static void its_own_faults(void **state)
     assert_ends(&r, STATUS_FAILED, 1, "kernel failed");
 }
 
-/* CUDA's errors stay for the process: another one may use that GPU, this one not again. */
+/* CUDA's errors stay with the process: another process may use that GPU, this one cannot again. */
 static void a_gpu_that_failed_ends_the_process(void **state)
 {
     static const struct {

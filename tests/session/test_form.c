@@ -1,4 +1,5 @@
-/* driver_form: what Prepare and Form carry, and to whom. */
+/* driver_form: the contents of Prepare and Form, and which rank gets what.
+ * The test plays engines and followers. */
 #include "rig.h"
 
 #include "base/alloc.h"
@@ -44,7 +45,7 @@ static struct report *prepared_by(const char *library)
     return r;
 }
 
-/* Rank 0's ids go to all, and nobody's endpoint. */
+/* Rank 0's ids go to all ranks, and no endpoints. */
 static void ids_reach_all(void **state)
 {
     struct rig r;
@@ -72,7 +73,7 @@ static void ids_reach_all(void **state)
     rig_free(&r);
 }
 
-/* NCCL of two versions hangs or crashes: refused before anybody connects. */
+/* Two versions of NCCL would hang or crash: they are refused before any rank connects. */
 static void libraries_must_be_equal(void **state)
 {
     static const struct {

@@ -1,4 +1,5 @@
-/* driver_gather: who is let in, as which rank and on which device, and what refuses the others. */
+/* driver_gather: which followers are let in, as which rank and on which device, and which are
+ * refused. The test plays the followers. */
 #include "rig.h"
 
 /* ---- Hello ---- */
@@ -68,7 +69,7 @@ static int n_lines(struct rig *r, const char *part)
     return n;
 }
 
-/* Anybody can connect where there is no secret: a flood of strangers is none of lines. */
+/* Anybody can connect where there is no secret: a flood of strangers is no flood of lines. */
 static void a_flood_of_strangers_is_told_in_few_lines(void **state)
 {
     struct rig r;
@@ -140,7 +141,7 @@ static void who_wants_any_is_the_spare(void **state)
         for (int k = 0; k < 3; k++) {
             rig_hello(&r, 1 + k, wanted[i][k]);
             assert_int_equal(r.sent[1 + k]->body_case, WIRE__CONTROL__BODY_WELCOME);
-            if (wanted[i][2] > 0) /* the last one has its time to open all the same */
+            if (wanted[i][2] > 0) /* the last one has its own time to open */
                 rig_wait(&r, 15000);
         }
         for (int k = 0; k < 3; k++)
@@ -277,7 +278,9 @@ static void gpus_are_shared_for_tests(void **state)
     rig_close(&r, 3);
     hello_with_slice(&r, 6, "h", "MIG-b", "65", "cuda");
     assert_welcome(&r, 6, 3);
-    rig_close(&r, 5); /* who told of the place goes before who uses it, too */
+    rig_close(
+        &r,
+        5); /* the rank that held the entry of the GPU's place goes before another that uses it */
     rig_close(&r, 6);
     rig_free(&r);
 }
@@ -338,7 +341,7 @@ static void slices_of_the_drivers_gpu_are_refused(void **state)
     rig_free(&r);
 }
 
-/* Why there is none its follower knows, and what to do about it is said. */
+/* The follower knows why it has no GPU; the refusal repeats it, and says what to do about it. */
 static void who_has_no_gpu_says_why(void **state)
 {
     static const struct {
@@ -505,9 +508,32 @@ static void gathering_has_its_deadlines(void **state)
     rig_free(&r);
 }
 
+/* Heartbeats come more rarely beyond 1,000 ranks, and silence is at least three of them. */
+static void many_ranks_beat_more_rarely(void **state)
+{
+    static const struct {
+        int max_ranks;
+        int64_t timeout_ms, beat_ms, silence_ms;
+    } cases[] = {{2, 5000, 1000, 5000},    {2, 2000, 500, 2000},      {1000, 5000, 1000, 5000},
+                 {1001, 5000, 2000, 6000}, {3500, 5000, 4000, 12000}, {3500, 60000, 4000, 60000}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        o.cluster.max_ranks = cases[i].max_ranks;
+        o.cluster.heartbeat_timeout_ms = cases[i].timeout_ms;
+        rig_driver(&r, &o);
+        rig_hello(&r, 1, -1);
+        assert_int_equal(r.sent[1]->welcome->heartbeat_ms, cases[i].beat_ms);
+        assert_int_equal(r.sent[1]->welcome->heartbeat_timeout_ms, cases[i].silence_ms);
+        rig_free(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_ranks_beat_more_rarely),
         cmocka_unit_test(hello_is_refused_with_its_reason),
         cmocka_unit_test(a_flood_of_strangers_is_told_in_few_lines),
         cmocka_unit_test(a_full_job_refuses),

@@ -1,4 +1,5 @@
-/* Faults on purpose: who gets which, each once; said before it happens. */
+/* Faults on purpose: each is given to its rank once, and told before it happens.
+ * The faults themselves are tested in e2e/inject. */
 #include "rig.h"
 
 #include "samples.h"
@@ -30,7 +31,8 @@ static int is_logged(struct rig *r, const char *part)
     return strstr(buf_cstr(&r->log), part) != NULL;
 }
 
-/* Welcome and Prepare carry what is due; what happened is not given to who comes next. */
+/* Welcome and Prepare carry the faults that are due; a fault that happened is not given to the
+ * rank's next holder. */
 static void each_is_given_out_once(void **state)
 {
     static const char all[] =
@@ -47,7 +49,7 @@ static void each_is_given_out_once(void **state)
     assert_int_equal(rig_event(&r, EVENT_INJECT)->rank, 1);
     assert_string_equal(rig_event(&r, EVENT_INJECT)->spec, "stop:rank1@ready");
     assert_true(is_logged(&r, "injected fault stop:rank1@ready: rank 1 (h1): SIGKILL"));
-    assert_int_equal(r.n_injected, 0); /* it is the follower's to do */
+    assert_int_equal(r.n_injected, 0); /* the follower is to do it */
     rig_report(&r, 0, rig_opened());
     rig_report(&r, 1, rig_opened());
     assert_string_equal(r.sent[1]->prepare->inject, "kill:rank1@step5,delay:rank1@step9:1s");
@@ -75,7 +77,8 @@ static void rank_0_has_its_own(void **state)
     rig_free(&r);
 }
 
-/* At the end, what never came is told, and what follows Stop is, before nobody can. */
+/* At the end the driver tells which faults never came, and which follow Stop: no follower can
+ * tell those. */
 static void what_did_not_happen_is_told(void **state)
 {
     struct driver_options o;

@@ -1,4 +1,5 @@
-/* What the fuzzer starts from is a job that works, and one that recovers. */
+/* The starting points of the fuzzer: a job that works, and one that recovers.
+ * Both must reach their end when nothing is led astray. */
 #include "../test.h"
 
 #include "base/alloc.h"
@@ -29,7 +30,7 @@ static void whole_jobs(void **state)
     }
 }
 
-/* Four ranks, of which one goes in the midst: the others go on. */
+/* Four ranks; one goes in the middle of the job: the others go on. */
 static void recovered_jobs(void **state)
 {
     struct live_result r = RUN("\x33\x01r\x09\x0d\x01r\x1fr\x1fr\x1f");
@@ -48,8 +49,8 @@ static void changed_messages(void **state)
     assert_true(r.status > 0);
 }
 
-/* The n-th allocation for a message fails, for each n of a whole job: one connection is lost, and
- * the others go on; or nobody can, and all end. */
+/* The n-th allocation for a message fails, for each n of a whole job: one connection is lost and
+ * the others go on, or no rank can and all end. */
 static void memory_runs_out(void **state)
 {
     int n = 0, n_lost = 0, n_recovered = 0, has_failed = 1;

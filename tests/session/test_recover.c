@@ -1,4 +1,5 @@
-/* driver_recover: what becomes of a formation when ranks are lost, leave, or come. */
+/* driver_recover: what becomes of a formation when ranks are lost, leave, or come.
+ * The test plays all engines and followers. */
 #include "rig.h"
 
 /* ---- losses ---- */
@@ -40,7 +41,7 @@ static void a_follower_that_comes_replaces(void **state)
     assert_logged(&r,
                   "waiting up to 30 s for a replacement (cluster.replace_timeout); 2 of 3 ranks");
     rig_hello(&r, 5, -1);
-    rig_wait(&r, 15000); /* it came in time, and may open its data in peace */
+    rig_wait(&r, 15000); /* the follower came in time: it has its own time to open its data */
     assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
     rig_report(&r, 5, rig_opened());
     rig_assert_prepare(&r, 5, 2, 3);
@@ -105,8 +106,9 @@ static void nobody_comes(void **state)
     rig_free(&r);
 }
 
-/* A machine with many ranks is gone, and nobody to be waited for: each costs a formation, and the
- * next one has the number that the last one had, but they are not one that fails every time. */
+/* A machine with many ranks is gone, and there is no wait for a replacement.  Each loss costs a
+ * formation, and the next lost rank has the number that the last one had; but that is no rank
+ * that fails every time. */
 static void a_machine_is_lost_rank_by_rank(void **state)
 {
     struct rig r;
@@ -140,7 +142,7 @@ static void what_fails_every_time_ends(void **state)
     rig_free(&r);
 }
 
-/* ... but what fails now and then does not: a completed step is a new beginning. */
+/* A rank that fails now and then does not end the job: a completed step is a new beginning. */
 static void losses_with_steps_between_do_not_end(void **state)
 {
     struct rig r;
@@ -271,7 +273,7 @@ static void who_leaves_in_order_is_not_waited_for(void **state)
     rig_assert_prepare(&r, 2, 1, 2);
     rig_free(&r);
 
-    o.cluster.min_ranks = 0; /* all are needed: somebody has to come */
+    o.cluster.min_ranks = 0; /* all are needed: a replacement has to come */
     rig_train(&r, &o);
     rig_say_goodbye(&r, 1);
     RIG_ALL(&r, CMD_TRAIN, 3, 0, 1, 2);
@@ -294,7 +296,8 @@ static void beat(struct rig *r, int conn, enum phase phase)
     rig_message(r, conn, &m);
 }
 
-/* While they connect it cannot be told from the others; that it does not leave can. */
+/* While the ranks connect, one that hangs cannot be told from the others.  Later it can: it does
+ * not leave. */
 static void who_hangs_in_form_is_named_soon_after(void **state)
 {
     struct rig r;
@@ -326,7 +329,7 @@ static void who_hangs_in_form_is_named_soon_after(void **state)
     rig_free(&r);
 }
 
-/* ... but who prepares takes the time that it needs. */
+/* A rank that prepares takes the time that it needs. */
 static void who_prepares_is_not_hurried(void **state)
 {
     struct rig r;

@@ -1,4 +1,5 @@
-/* ring: what was handed over last, in order and whole, also while it is being written. */
+/* ring: the last collectives that were handed over, in order and whole, also while they are
+ * written. A writer and a reader run at the same time. */
 #include "../test.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* driver_run, driver_end: checkpoints, and stops that wait for them. */
+/* driver_run, driver_end: checkpoints, and stops that wait for them.
+ * The test plays all engines and followers. */
 #include "rig.h"
 
 #include "base/alloc.h"
@@ -72,7 +73,7 @@ static struct report *unasked(int64_t step, const char *path, const char *error)
     return p;
 }
 
-/* Written beside training: what becomes of it is told in whatever stage, once. */
+/* A checkpoint written beside training is told in whatever stage, once. */
 static void checkpoints_are_written_beside(void **state)
 {
     static const enum cmd_kind when[] = {CMD_TRAIN, CMD_VALIDATE, CMD_CHECKPOINT};
@@ -214,7 +215,7 @@ static void the_operator_does_not_wait_for_the_disk(void **state)
     rig_free(&r);
 }
 
-/* As above, without a signal. */
+/* The same without a signal: the job ends when the checkpoint is written. */
 static void a_failure_waits_for_what_is_written(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* straggler: who is measured by what, and how it begins and ends. */
+/* straggler: the measure, and when a rank becomes a straggler and ceases to be one.
+ * Pure functions on made-up times. */
 #include "../test.h"
 
 #include "session/straggler.h"

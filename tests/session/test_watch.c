@@ -1,10 +1,11 @@
-/* driver_watch, driver_pace: who keeps the others waiting, and who is slow. */
+/* driver_watch, driver_pace: which rank keeps the others waiting, and which is slow.
+ * Ranks are described by what they say in heartbeats. */
 #include "rig.h"
 
 #include "base/alloc.h"
 #include "session/convert.h"
 
-/* What a rank says of itself. */
+/* A rank's heartbeat. */
 struct word {
     enum phase phase;
     int64_t step, bucket, n_handed, n_ended, at_bucket;
@@ -69,7 +70,7 @@ static const struct word waits = {PHASE_REDUCE, 118, 3, 12, 10, 3, .bytes = 4096
 static const struct word steps = {PHASE_STEP, 118, -1, 10, 8, 0, .bytes = 4096};
 static const struct word fills = {PHASE_BACKWARD, 118, 3, 10, 10};
 
-/* Nobody moves for so long; all but `silent` are heard. */
+/* No rank moves for so long; all but `silent` are heard. */
 static void stand_still(struct rig *r, const struct word *w, int n, int64_t ms, int silent)
 {
     for (int64_t t = 0; t < ms && !rig_count(r, EVENT_ERROR); t += 500) {
@@ -96,7 +97,7 @@ static void who_is_behind_is_named(void **state)
          2,
          "rank 2 (h2, pid 102) is in backward of step 118, bucket 3, for 23.0 s; ranks 0 1 3 wait "
          "for it in bucket 3"},
-        /* One further back than another, and both behind. */
+        /* One is further back than another, and both are behind. */
         {{waits, {PHASE_BACKWARD, 118, 2, 9, 9}, fills, waits},
          1,
          "rank 1 (h1, pid 101) is in backward of step 118, bucket 2, for 23.0 s, rank 2 likewise; "
@@ -111,21 +112,22 @@ static void who_is_behind_is_named(void **state)
          0,
          "rank 0 (h0, pid 100) is in load of step 118 for 23.0 s; ranks 1-3 wait for it in "
          "bucket 3"},
-        /* It handed over what the others wait in, so it is not it. */
+        /* Rank 1 handed over the collective that the others wait in, so rank 2 is behind, not
+         * rank 1. */
         {{waits, {PHASE_BACKWARD, 118, 4, 11, 10, 3, .bytes = 4096}, fills, waits},
          2,
          "ranks 0 1 3 wait for it in bucket 3"},
-        /* Rank 2 stopped in the midst of bucket 2: rank 1 still waits for its part of it. */
+        /* Rank 2 stopped in the middle of bucket 2: rank 1 still waits for rank 2's part of it. */
         {{waits, {PHASE_REDUCE, 118, 2, 10, 9, 2, .bytes = 4096}, fills, waits},
          2,
          "rank 2 (h2, pid 102) is in backward of step 118, bucket 3, for 23.0 s; ranks 0 1 3 wait "
          "for it in bucket 3"},
-        /* Its part of bucket 2 never comes back, and nobody else is behind. */
+        /* Rank 1's part of bucket 2 never comes back, and no other rank is behind. */
         {{waits, {PHASE_REDUCE, 118, 2, 10, 9, 2, .bytes = 4096}, waits, waits},
          1,
          "rank 1 (h1, pid 101) is in reduce of step 118, bucket 2, for 23.0 s; ranks 0 2 3 wait "
          "for it in bucket 3"},
-        /* GPUs, which do not say whether they compute or wait: it cannot load the step of which the
+        /* GPUs do not say whether they compute or wait: rank 2 cannot load the step of which the
          * others have handed over everything. */
         {{steps, steps, {PHASE_LOAD, 118, -1, 8, 8}, steps},
          2,
@@ -147,7 +149,7 @@ static void who_is_behind_is_named(void **state)
         struct driver_options o = rig_options(4);
         start_training(&r, &o);
         stand_still(&r, cases[i].w, 4, 24000, -1);
-        if (cases[i].rank < 0) { /* nobody is to blame: all form again */
+        if (cases[i].rank < 0) { /* no rank is to blame: all form again */
             assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
             assert_has(buf_cstr(&r.log), cases[i].line);
             assert_int_equal(r.command->kind, CMD_PREPARE);
@@ -196,8 +198,8 @@ static void a_deadline_waits_for_a_loss_that_is_near(void **state)
     rig_free(&r);
 }
 
-/* Rank 1 has left some out, and is done: known as soon as it is heard of again.  Rank 0, which all
- * are compared with, is found at the deadline. */
+/* Rank 1 has left some collectives out, and is done: that is known as soon as it is heard again.
+ * Rank 0, which all are compared with, is found at the deadline. */
 static void who_is_done_too_early_is_named(void **state)
 {
     static const struct {
@@ -214,7 +216,7 @@ static void who_is_done_too_early_is_named(void **state)
          "no progress for 23 s (cluster.deadlines.step): rank 0 (h0, pid 100) is done with 1 "
          "collective fewer than the others, so that they did not reduce the same; ranks 1 2 wait "
          "for it in bucket 3 of step 118"},
-        {1, 0, NULL}, /* it handed over what they are in: the network, then */
+        {1, 0, NULL}, /* it handed over the collective that they are in: the network is to blame */
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -370,14 +372,14 @@ static void rings_are_collected(void **state)
     driver_ring(r.d, r.now, &own, 1);
     answer_inspect(&r, 1, 1);
     answer_inspect(&r, 1, 1); /* once is enough */
-    answer_inspect(&r, 3, 2); /* of no incident that there was */
+    answer_inspect(&r, 3, 2); /* there was no such incident */
     assert_null(r.incident);
     rig_wait(&r, 790); /* by then all are gone */
     assert_non_null(r.incident);
     assert_int_equal(r.incident->number, 1);
     assert_has(r.incident->text, "rank 2 (h2): no sign of life for 5.0 s; ranks 0 1 3 wait for it");
     assert_int_equal(r.incident->n, 4);
-    assert_int_equal(r.incident->rank[0].rank, 2); /* who is behind comes first */
+    assert_int_equal(r.incident->rank[0].rank, 2); /* the rank that is behind comes first */
     assert_true(r.incident->rank[0].is_behind);
     assert_false(r.incident->rank[0].has_answered);
     assert_int_equal(r.incident->rank[1].rank, 0);

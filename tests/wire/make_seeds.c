@@ -1,4 +1,5 @@
-/* Write the seed corpus of the wire fuzzer: make_seeds DIR.  Run it after a change of samples. */
+/* make_seeds DIR: write the seed corpus of the wire fuzzer.
+ * Run it after a change of the samples. */
 #include <stdio.h>
 #include <string.h>
 

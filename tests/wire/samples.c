@@ -1,3 +1,5 @@
+/* The samples: a maker for each message, with every field set.
+ * Fuzz seeds are made from them (make_seeds.c). */
 #include "samples.h"
 
 #include <string.h>

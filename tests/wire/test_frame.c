@@ -15,7 +15,7 @@ static void make_stream(struct buf *b)
     }
 }
 
-/* Reads all, `chunk` bytes at a time; returns the number of bodies. */
+/* Read all, `chunk` bytes at a time; returns the number of bodies. */
 static int read_all(const struct buf *b, size_t chunk, size_t limit)
 {
     struct frame_reader r;

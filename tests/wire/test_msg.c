@@ -180,7 +180,7 @@ static void every_field_has_its_rule(void **state)
                             3); /* Control, TensorHash, Gpu, Collective */
 }
 
-/* Breaks the rule of one field of *m in place; 0: this kind cannot be broken so. */
+/* Break the rule of one field of *m in place; 0: this kind of rule cannot be broken so. */
 static int break_field(struct arena *a, char *m, const ProtobufCFieldDescriptor *f,
                        const struct rule *r, int how)
 {
@@ -257,7 +257,7 @@ static void every_rule_is_enforced(void **state)
     arena_fini(&a);
 }
 
-/* Limits that the program relies on, said once more apart from the rules themselves: an interval of
+/* Limits that the program relies on, stated here apart from the rules themselves: an interval of
  * 0 would send heartbeats without end. */
 static void what_would_do_harm_is_refused(void **state)
 {
