@@ -1,3 +1,5 @@
+/* dpdriver --check: open the job on an engine as a run would, print a summary, train nothing.
+ * With --resume the newest checkpoint of the run is loaded, too. */
 #include "driver/check.h"
 
 #include <stdlib.h>
@@ -34,7 +36,7 @@ static void print_summary(const struct options *o, const struct job *job, const 
     buf_fini(&text);
 }
 
-/* Reports until the engine has opened the job, or why it cannot. */
+/* Wait for the report that the engine has opened the job, or that it cannot. */
 static struct report *wait_opened(struct mailbox *reports)
 {
     for (;;) {
@@ -63,7 +65,7 @@ static void post_open(struct engine *e, const struct options *o, const struct jo
 
 static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
 
-/* `resume`: the run directory whose newest checkpoint is loaded, or NULL. */
+/* `resume` is the run directory whose newest checkpoint is loaded; NULL: none is. */
 static int open_job(const struct options *o, const struct job *job, const char *resume,
                     struct err *err)
 {
@@ -92,8 +94,8 @@ static int open_job(const struct options *o, const struct job *job, const char *
     return rc;
 }
 
-/* With --resume: the run to go on with, for free(), whose job must be this one; NULL where there is
- * none, which a start would take for the beginning. */
+/* With --resume: *out is the folder of the run to go on with, for free().  Its job must be this
+ * one. *out stays NULL if there is no run yet: a start with --resume would then begin a new one. */
 static int find_run(const struct run_dir_request *q, const struct job *job, char **out,
                     struct err *err)
 {

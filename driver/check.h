@@ -1,7 +1,7 @@
 /* check - dpdriver --check: would this job run?
  *
- * Opens the job the way rank 0 does: builds the graph, opens the data, makes the layout.  With
- * --local there must be a GPU for each rank, too. */
+ * The job is opened as rank 0 opens it: the graph is built, the data are opened, the layout is
+ * made. With --local and --device cuda there must also be a GPU for each rank. */
 #ifndef DRIVER_CHECK_H
 #define DRIVER_CHECK_H
 

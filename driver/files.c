@@ -1,3 +1,5 @@
+/* The count of open files that a driver needs, against the limit of the process: a connection for
+ * each rank, and the library's own between ranks. */
 #include "driver/files.h"
 
 #include <errno.h>
@@ -15,7 +17,7 @@ static int64_t n_followers(const struct options *o, const struct job *job)
     return max_i64(o->n_ranks, job->cluster.max_ranks) - 1 + job->cluster.spares;
 }
 
-/* Where there are more ranks than Gloo joins, it is not Gloo. */
+/* Gloo joins at most JOB_MAX_CPU_RANKS ranks; with more, another library connects them. */
 static int64_t n_needed(const struct options *o, const struct job *job)
 {
     int64_t n = n_followers(o, job);

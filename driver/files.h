@@ -1,16 +1,17 @@
-/* files - does this process get the open files that its ranks need?
+/* files - whether this process may open as many files as its ranks need.
  *
- * Its limit has been raised as far as it may be (daemon_process_setup). */
+ * daemon_process_setup has already raised the limit as far as the system allows. */
 #ifndef DRIVER_FILES_H
 #define DRIVER_FILES_H
 
 #include "driver/options.h"
 #include "job/job.h"
 
-/* ERR_CONFIG: too few, with the remedy. */
+/* Fails with ERR_CONFIG if the limit is too low; the message says the remedy. */
 int files_check(const struct options *o, const struct job *job, struct err *err);
 
-/* How many connections there may be beside those of the ranks: `wanted`, or what is left. */
+/* How many connections there may be beside those of the ranks: `wanted`, or fewer if the limit
+ * leaves no more. */
 int files_for_strangers(const struct options *o, const struct job *job, int wanted);
 
 #endif

@@ -1,3 +1,5 @@
+/* The rows of dpdriver's command line, the checks across them, and the commands that are made from
+ * argv: to go on with a run, to train longer, to use own data. */
 #include "driver/options.h"
 
 #include <ctype.h>
@@ -66,7 +68,8 @@ static void groups_init(struct arg_group g[N_GROUPS], struct options *o)
     g[2] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL};
 }
 
-/* Off this machine anybody could join, and read the job: only when the user says so. */
+/* Without a secret, anybody who reaches the port could join and read the job.  So the driver
+ * listens beyond this machine only if the user says so. */
 static int check_host(const struct options *o, struct err *err)
 {
     struct sockaddr_storage sa = {0};
@@ -83,7 +86,7 @@ static int check_host(const struct options *o, struct err *err)
     return 0;
 }
 
-/* What was not given may stand in the environment (daemon/launch.h). */
+/* Options that were not given may stand in the environment (daemon/launch.h). */
 static int ask_launcher(struct options *o, struct err *err)
 {
     struct launch l;
@@ -130,7 +133,7 @@ static int check(struct options *o, struct err *err)
     return rc < 0 ? rc : check_host(o, err);
 }
 
-/* One word that the driver takes in a line; what else it may be the driver knows. */
+/* The word must fit into one line of the request; the driver itself checks whom it names. */
 static int check_drain(const struct options *o, struct err *err)
 {
     enum { LONGEST_HOST = 255, LONGEST = sizeof "host:" - 1 + LONGEST_HOST };
@@ -213,7 +216,8 @@ static int is_option(const char *word, const char *name)
     return n > 2 && strncmp(word, "--", 2) == 0 && strncmp(word + 2, name, n - 2) == 0;
 }
 
-/* Is this a setting of one of the keys?  One that ends in '.' stands for all that begin so. */
+/* Does this --set belong to one of the keys?  A key that ends in '.' stands for all keys that begin
+ * with it. */
 static int is_of_keys(const char *setting, const char *const *keys)
 {
     for (; setting && *keys; keys++) {
@@ -225,7 +229,8 @@ static int is_of_keys(const char *setting, const char *const *keys)
     return 0;
 }
 
-/* argv without where the run is, faults, and settings of `keys` (NULL at the end). */
+/* argv without --run-dir, --resume and --inject, and without the settings of `keys` (NULL at the
+ * end). */
 static void put_command(struct buf *b, int argc, char **argv, const char *const *keys)
 {
     for (int i = 0; i < argc; i++) {

@@ -1,4 +1,5 @@
-/* options - dpdriver's command line. */
+/* options - dpdriver's command line: reading it, checking it, and writing the commands that a user
+ * may want next. */
 #ifndef DRIVER_OPTIONS_H
 #define DRIVER_OPTIONS_H
 
@@ -30,7 +31,7 @@ struct options {
     char from_environment[LAUNCH_TEXT]; /* what a launcher's variables gave, for the log, or "" */
 };
 
-/* ERR_ARG, ERR_UNSUPPORTED: one line with the remedy. */
+/* Fails with ERR_ARG or ERR_UNSUPPORTED; the message is one line and says the remedy. */
 int options_parse(int argc, char **argv, struct options *out, struct err *err);
 
 void options_help(FILE *f);
@@ -42,7 +43,7 @@ char *options_resume_command(int argc, char **argv, const char *run_dir);
 /* The same, with these settings (NULL at the end) in place of those of their keys. */
 char *options_longer_command(int argc, char **argv, const char *run_dir, const char *const *sets);
 
-/* The demo's command with data of one's own: FOLDER stands for where they are. */
+/* The demo's command with the user's own data; FOLDER stands for where they are. */
 char *options_data_command(int argc, char **argv);
 
 #endif

@@ -1,3 +1,5 @@
+/* The run directory and the terminal: job.yaml and events.jsonl are written, the live line is kept,
+ * and the end is told, with the command that a user may want next. */
 #include "driver/record.h"
 
 #include <errno.h>
@@ -124,8 +126,8 @@ static void show_epoch(struct record *r, const struct session_epoch *e)
     log_info("%s", line);
 }
 
-/* Local followers write to the same terminal, and do not know of the line: it must be gone when the
- * job's end makes them speak. */
+/* Local followers write to the same terminal and do not know of the live line.  So the line must be
+ * gone before the job's end makes them write. */
 static int may_be_the_end(enum event_kind kind)
 {
     return kind == EVENT_CHECKPOINT || kind == EVENT_ERROR || kind == EVENT_DONE;
@@ -174,7 +176,8 @@ void record_incident(struct record *r, const struct incident *i)
 
 /* ---- the end ---- */
 
-/* What a person may want next: own data after the demo, else twice as much training. */
+/* The command that a user may want next: after the demo with own data, else twice as much training.
+ */
 static char *next_command(const struct record *r, int argc, char **argv)
 {
     const struct job_train *t = &r->job->train;

@@ -28,18 +28,18 @@ struct record {
 int record_open(struct record *r, const struct options *o, const struct job *job, struct err *err);
 void record_event(struct record *r, const struct session_event *ev);
 
-/* What the ranks last did, in a file of its own. */
+/* Write what the ranks last did into a file of its own, under incidents/. */
 void record_incident(struct record *r, const struct incident *i);
 
-/* The table, when the job finished; how to go on, when it failed after a checkpoint.  `argv`: for
- * the command to show. */
+/* Show the closing table if the job finished, or how to go on if it failed after a checkpoint.  The
+ * command that is shown is made from argv. */
 void record_end(struct record *r, int status, int argc, char **argv);
 
-/* A run that ended with STATUS_USAGE never was one: its folder goes. */
+/* Remove the folder of a run that ended with STATUS_USAGE: nothing was trained. */
 void record_close(struct record *r, int status);
 
-/* A run that goes on must be the same job in what made its numbers: the run in `dir` against `job`.
- * ERR_CONFIG names what differs. */
+/* Compare the job of the run in `dir` with `job`, which is to go on with it.  ERR_CONFIG names the
+ * first difference in what the run's numbers depend on. */
 int record_check_resume(const char *dir, const struct job *job, struct err *err);
 
 /* runs/NAME, or --run-dir; the caller frees it. */

@@ -1,4 +1,5 @@
-/* The distance between two words, and the known key that is nearest to an unknown one. */
+/* The distance between two words, and the known key that is nearest to an unknown one.  A key
+ * counts as near, too, if only its group is wrong or if others call it so. */
 #include "config/closest.h"
 
 #include <string.h>
@@ -36,7 +37,8 @@ static const char *last_part(const char *key)
     return dot ? dot + 1 : key;
 }
 
-/* In half points: one for a key that is right but in another group, or called otherwise. */
+/* The distance in half points.  One half point is for a key that is right but stands in another
+ * group, or that others call differently (`also`). */
 static int score(const char *key, const char *known, const char *also)
 {
     int whole = 2 * closest_distance(key, known);

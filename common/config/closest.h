@@ -1,9 +1,11 @@
-/* closest - how far one word is from another, to name what was probably meant. */
+/* closest - how far one word is from another, to name the word that was probably meant.
+ *
+ * Threads: pure. */
 #ifndef CONFIG_CLOSEST_H
 #define CONFIG_CLOSEST_H
 
-/* Insertions, deletions, replacements and swaps of neighbours that make b of a (optimal string
- * alignment); of each only the first 48 characters count. */
+/* The number of insertions, deletions, replacements and swaps of neighbours that turn a into b
+ * (optimal string alignment).  Only the first 48 characters of each word count. */
 int closest_distance(const char *a, const char *b);
 
 #endif

@@ -1,11 +1,12 @@
-/* The table for people: what --help-job prints of each option. */
+/* The options for people: --help-job prints each with its default, its help, its range and the
+ * choice that it depends on. */
 #include "config/table.h"
 
 #include <string.h>
 
 #include "base/util.h"
 
-/* Words of `text`, broken before column 80, each line indented by 4. */
+/* Print the words of `text`, broken before column 80, each line indented by 4. */
 static void print_wrapped(FILE *f, const char *text)
 {
     size_t column = 0;
@@ -21,7 +22,8 @@ static void print_wrapped(FILE *f, const char *text)
     fprintf(f, "\n");
 }
 
-/* Must a key's choice be told?  Not where all entries have it, and all alike. */
+/* Does the key depend on a choice?  It does not where all entries have it, and all rows say the
+ * same of it. */
 static int is_conditional(const struct option_list *l, const struct option_ref *ref)
 {
     const struct option_group *const *entry;
@@ -57,7 +59,7 @@ static void append_help(const struct option *o, struct buf *out)
                    o->registry->entry[i]->help, o->registry->entry[i + 1] ? "" : ".");
 }
 
-/* Was the same said by an earlier entry's row? */
+/* Has an earlier entry's row said the same? */
 static int is_told(const struct option_list *l, const struct option_ref *ref)
 {
     for (const struct option_ref *r = &l->ref[ref->first]; r < ref; r++)

@@ -122,7 +122,6 @@ static int read_items(const struct option *o, yaml_document_t *doc, struct optio
     if (n > OPT_MAX_ITEMS)
         return option_fail(o, "longer", err);
     items = arena_alloc(arena, (size_t)n * o->item->size + 1);
-    memset(items, 0, (size_t)n * o->item->size);
     for (int i = 0; i < n && rc == 0; i++) {
         rc = read_item(o, doc, yaml_document_get_node(doc, first[i]),
                        items + (size_t)i * o->item->size, arena, err);

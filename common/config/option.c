@@ -1,4 +1,5 @@
-/* What an option may be, and how to say so: the words of messages and of --help-job. */
+/* The words for the values that an option may have, as messages and --help-job say them, and text
+ * from a stranger made fit to be shown. */
 #include "config/option.h"
 
 #include <stdio.h>

@@ -89,25 +89,25 @@ struct option_item {
     size_t size; /* of the struct that the rows fill */
 };
 
-/* What an entry of a registry has in common with all others; its first member. */
+/* The part that every entry of a registry has; it is the entry's first member. */
 struct option_group {
     const char *name;            /* the word in the job file: "sgd" */
     const char *help;            /* one line for --help-job */
     const struct option *option; /* its own keys; offsets are into its own options struct */
     int n_options;
     size_t size;                                        /* of that struct; 0: none */
-    int (*check)(const void *options, struct err *err); /* what no row can say; NULL: nothing.
-                                                         * A message begins with the key. */
+    int (*check)(const void *options, struct err *err); /* checks options against each other; NULL:
+                                                         * none. A message begins with the key. */
 };
 
-/* The entries of one kind.  Where an entry was chosen, the job holds a pointer to it (the field of
- * the OPT_ENTRY row) and one to its filled options struct. */
+/* The entries of one kind.  The job holds a pointer to the chosen entry (the field of the OPT_ENTRY
+ * row) and one to this entry's options struct, filled in. */
 struct option_registry {
     const struct option_group *const *entry; /* NULL at the end */
     size_t options; /* offset of `const void *options`, in the struct of the OPT_ENTRY row */
 };
 
-/* May it be left out, or null, and then is nothing? */
+/* May the option be left out, or be null, and then be none? */
 static inline int option_may_be_none(const struct option *o)
 {
     return o->type >= OPT_STRING && !o->def;
@@ -119,7 +119,7 @@ static inline int option_may_be_none(const struct option *o)
 int option_parse(const struct option *o, void *field, struct arena *arena, const char *text,
                  size_t len, int quoted, struct err *err);
 
-/* The same without a field: could it be set? */
+/* The same without a field: fails where option_parse would. */
 int option_try(const struct option *o, const char *text, size_t len, int quoted, struct err *err);
 
 /* For option_parse: an OPT_ITEMS field, from YAML's flow style. */
@@ -130,7 +130,7 @@ void option_format_items(const struct option *o, const struct option_items *fiel
 /* Append the field as a job file writes it; "null" for none. */
 void option_format(const struct option *o, const void *field, struct buf *out);
 
-/* Append what it may be: "an integer from 1 to 1000000 epochs". */
+/* Append the values that it may have: "an integer from 1 to 1000000 epochs". */
 void option_want(const struct option *o, struct buf *out);
 
 /* The default as text; "must be given" or "none" where there is none. */
@@ -147,7 +147,7 @@ const struct option_group *option_entry(const struct option_registry *r, const c
  * control characters, line separators, byte order marks, non-characters, or the end at `len`. */
 size_t line_char_len(const char *s, size_t len);
 
-/* `len` bytes of a stranger's text, with a NUL somewhere after them, as they may be shown: in
+/* Make `len` bytes of a stranger's text, with a NUL somewhere after them, fit to be shown: in
  * quotes unless a number, cut when long, '?' for what a terminal would not print.  Returns `out`.
  */
 const char *show_text(const char *text, size_t len, char out[64]);

@@ -1,5 +1,5 @@
-/* What all sources of options share: collecting values, --set, paths, places, filling in the job.
- */
+/* Everything that all sources of options share: values are collected and checked, paths are made
+ * absolute, places are kept for messages, and in the end the job is filled in. */
 #include "config/read.h"
 
 #include <stdlib.h>
@@ -71,7 +71,8 @@ static int make_absolute(const struct option *o, const char *text, size_t len, c
     return 0;
 }
 
-/* Some row of the key must take the value; the first one says what is wrong with it. */
+/* At least one row of the key must take the value.  If none does, the message is that of the first.
+ */
 static int try_rows(const struct reader *r, const struct option_ref *ref, const char *text,
                     size_t len, int is_quoted, struct err *err)
 {
@@ -185,7 +186,7 @@ static int choose(struct reader *r, const struct option_ref *ref, const char *te
     return 0;
 }
 
-/* The row's field, from what was given or else from the default. */
+/* Set the row's field from the value that was given, or else from the default. */
 static int fill_row(struct reader *r, const struct option_ref *ref, struct err *err)
 {
     const struct option *o = ref->o;
@@ -230,7 +231,8 @@ static int fail_missing(const struct reader *r, const struct option *o, struct e
     return rc;
 }
 
-/* Where an override changed a choice, the file's keys that only the other choice has are let go. */
+/* Is a key missing, or given although the job's choices do not have it?  Where an override changed
+ * a choice, the keys in the file that only the other choice has are dropped instead. */
 static int check_presence(const struct reader *r, const struct option_ref *ref, struct err *err)
 {
     const struct option_ref *holds = table_holding(r->list, ref, r->job);

@@ -1,4 +1,5 @@
-/* The flat list of all rows, which of them hold in a job, and where their fields are. */
+/* The flat list of all rows: finding a row by its key, whether it holds in a job, and where its
+ * field is. */
 #include "config/table.h"
 
 #include <stdlib.h>
@@ -85,8 +86,7 @@ const struct option_ref *table_holding(const struct option_list *l, const struct
 
 /* ---- fields ---- */
 
-/* The struct option_registry's two pointers are of types that only the job knows, so they are
- * copied. */
+/* The two pointers of a choice have types that only the job knows, so they are copied as bytes. */
 static void *pointer_at(const void *job, size_t offset)
 {
     void *p;
@@ -108,7 +108,7 @@ const void *table_chosen_options(const struct option_ref *ref, const void *job)
 void table_choose(const struct option_ref *ref, void *job, const struct option_group *g,
                   struct arena *arena)
 {
-    void *options = g->size ? memset(arena_alloc(arena, g->size), 0, g->size) : NULL;
+    void *options = g->size ? arena_alloc(arena, g->size) : NULL;
 
     memcpy((char *)job + ref->part->base + ref->o->offset, &g, sizeof g);
     memcpy((char *)job + ref->part->base + ref->o->registry->options, &options, sizeof options);

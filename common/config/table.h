@@ -78,7 +78,7 @@ const char *table_selector(const struct option_ref *ref);
 void table_when(const struct option_list *l, const struct option_ref *ref, int alike,
                 struct buf *out);
 
-/* Do the two rows say the same of their key? */
+/* Do two rows of one key say the same of it? */
 int table_alike(const struct option_ref *a, const struct option_ref *b);
 
 /* The option or group of keys ("train") that `key` most resembles; never NULL.  Static storage or

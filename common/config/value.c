@@ -1,4 +1,5 @@
-/* Values of options: from text, and to text. */
+/* Values of options, from text and to text.  Reading is strict: a value that another reader of YAML
+ * could take for something else is refused. */
 #include "config/option.h"
 
 #include <ctype.h>
@@ -127,7 +128,7 @@ static int parse_text(const struct option *o, void *field, struct arena *arena, 
     return 0;
 }
 
-/* What is left of a list: "[1, 2]" or "1, 2" or "". */
+/* The rest of a list that is being read: "[1, 2]" or "1, 2" or "". */
 struct rest {
     const char *at, *end;
 };

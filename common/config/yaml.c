@@ -1,4 +1,4 @@
-/* Reading YAML, of which a stranger may have written every byte.
+/* Reading YAML; a stranger may have written every byte of it.
  *
  * A first pass over libyaml's events bounds depth and number before libyaml builds the document:
  * its scanner takes quadratic time on deep nesting.  The document is then walked along the table,
@@ -57,7 +57,7 @@ static void parser_init(yaml_parser_t *p, const char *text, size_t len)
     yaml_parser_set_input_string(p, (const unsigned char *)text, len);
 }
 
-/* Is `event` one too many?  Keeps count in *depth and *n_documents. */
+/* Fail if `event` exceeds a limit.  *depth and *n_documents are the counts so far. */
 static int check_event(const struct reader *r, const yaml_event_t *event, int n_events, int *depth,
                        int *n_documents, struct err *err)
 {
@@ -182,7 +182,8 @@ static void write_scalar(const yaml_node_t *n, struct buf *out)
     buf_append(out, "\"", 1);
 }
 
-/* Append the node in flow style, as far as an option may need it: an alias may lead in a circle. */
+/* Append the node in flow style.  An alias may lead in a circle, so depth and length are bounded.
+ */
 static void write_flow(struct walk *w, int index, int depth, struct buf *out)
 {
     const yaml_node_t *n = yaml_document_get_node(&w->doc, index);
@@ -266,7 +267,8 @@ static int fail_unknown(struct walk *w, const yaml_node_t *key, const char *path
     return at_node(w, key, err);
 }
 
-/* Was `pair`'s key there before?  Only asked for known keys, so it is quick. */
+/* Fail if the mapping has the pair's key before the pair, too.  Only known keys come here, so that
+ * the search stays short. */
 static int check_twice(struct walk *w, const yaml_node_t *map, const yaml_node_pair_t *pair,
                        const char *path, struct err *err)
 {

@@ -1,4 +1,5 @@
-/* What no single row of the table can say: which options go together. */
+/* Checks that no single row can make: options that must agree with each other, with the number of
+ * ranks, or with the device. */
 #include "job/table.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* Making, changing and freeing a job. */
+/* Making, changing and freeing a job: from a file, from text, or the built-in demo. */
 #include "job/job.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "base/util.h"
 #include "job/table.h"
 
-/* What runs without a job file: must pass 97 % on two cores in about a minute. */
+/* The job that runs without a job file.  It must pass 97 % on two cores in about a minute. */
 static const char demo[] = "name: demo\n"
                            "model: {arch: lenet}\n"
                            "data: {format: digits}\n"
@@ -65,8 +65,8 @@ int job_parse(const char *text, size_t len, const char *origin, const char *base
     return make(text, len, origin, base_dir, NULL, 0, out, err);
 }
 
-/* All of `path`, or ERR_CONFIG soon after more than any job may have.  A pipe, which may never end
- * or begin, is not read. */
+/* Append the whole file.  Fails with ERR_CONFIG soon after more bytes than a job may have.  A pipe
+ * is refused: it may never begin, or never end. */
 static int read_file(const char *path, struct buf *out, struct err *err)
 {
     struct stat st;
@@ -93,7 +93,7 @@ static int read_file(const char *path, struct buf *out, struct err *err)
     return rc;
 }
 
-/* The folder of `path`, absolute, links followed; for free(). */
+/* The absolute path of the folder that holds `path`, links followed; the caller frees it. */
 static char *folder_of(const char *path, struct err *err)
 {
     const char *slash = strrchr(path, '/');

@@ -11,7 +11,7 @@
  * keeps its type and meaning, one that goes out of use is still read, and a new one has a default
  * that means what was done before it existed.
  *
- * Life:    job_load / job_parse / job_demo -> read its fields -> job_free.  A job owns all that it
+ * Life:    job_load / job_parse -> read its fields -> job_free.  A job owns all that it
  *          points to, and is not changed after it was made (but see job_use_data).
  * Threads: any may read.
  * Errors:  ERR_CONFIG, as FILE:LINE:COLUMN: key: seen, wanted, remedy.  ERR_IO for reading. */
@@ -45,7 +45,7 @@ enum grad_dtype { GRAD_DTYPE_LIST(WORD_VALUE) };
 enum precision { PRECISION_LIST(WORD_VALUE) };
 
 enum {
-    JOB_MAX_CPU_RANKS = 256, /* that can all-reduce over Gloo (coll/gloo.h) */
+    JOB_MAX_CPU_RANKS = 256, /* so many can all-reduce over Gloo (coll/gloo.h) */
     JOB_MAX_BYTES = READ_MAX_BYTES,
 };
 
@@ -62,8 +62,8 @@ struct job_train {
     enum grad_dtype grad_dtype; /* what ranks sum; GRAD_BFLOAT16 with that precision alone */
     int tf32;                   /* float32 products may round their factors to TF32 */
     int record;                 /* a GPU's steps are recorded and launched, not queued one by one */
-    int autotune;               /* of a GPU library's algorithms the fastest, by timing */
-    int plan_cache;             /* what was chosen is kept on disk */
+    int autotune;               /* time a GPU library's algorithms and take the fastest */
+    int plan_cache;             /* keep the chosen algorithms on disk */
     int64_t max_workspace;      /* of one call of a GPU library, MiB */
 };
 
@@ -131,8 +131,8 @@ int job_check_backend(const struct job *job, const char *backend, struct err *er
 /* Append the resolved job as YAML; job_parse() makes the same job of it. */
 void job_write(const struct job *job, struct buf *out);
 
-/* ERR_REFUSED if a run of `old` may not go on as `now`: names the first key that differs but must
- * not, and both values. */
+/* May a run of the job `old` go on as `now`?  ERR_REFUSED names the first key that differs but must
+ * not, with both values. */
 int job_compare_for_resume(const struct job *old, const struct job *now, struct err *err);
 
 void job_help(FILE *f); /* --help-job: every option, for a terminal */

@@ -11,7 +11,7 @@
 
 extern const struct option_table job_table;
 
-/* What no row can say: options that do not go together.  The message begins with a key. */
+/* Check the options against each other.  The message begins with the key to blame. */
 int job_check(const struct job *job, struct err *err);
 
 #endif

@@ -1,11 +1,12 @@
-/* From the job back to text by the table: job.yaml, and what differs between two jobs. */
+/* From the job back to text, row by row: writing job.yaml, and comparing two jobs before a run is
+ * resumed. */
 #include "job/table.h"
 
 #include <string.h>
 
 #include "base/util.h"
 
-/* Length of the groups that `a` and `b` share, dots included: "model.init." is 11. */
+/* The length of the groups that `a` and `b` share, dots included: "model.init." is 11. */
 static size_t shared_groups(const char *a, const char *b)
 {
     size_t shared = 0;
@@ -16,7 +17,8 @@ static size_t shared_groups(const char *a, const char *b)
     return shared;
 }
 
-/* The lines that open o's groups where `before`'s did not, then "key: ", indented. */
+/* Append the lines that open the groups of `key` which `before` did not open, then "key: ",
+ * indented. */
 static void write_key(const char *key, const char *before, struct buf *out)
 {
     size_t at = shared_groups(key, before);
@@ -97,7 +99,7 @@ static int fail_resume(const struct option_list *l, const struct option *o, stru
     return rc;
 }
 
-/* A row of one key in both jobs: two entries may have it, each in a row of its own. */
+/* Compare one key.  The two jobs may have it from different entries, each with a row of its own. */
 static int compare(const struct option_list *l, size_t i, const struct job *old,
                    const struct job *now, struct err *err)
 {

@@ -1,3 +1,5 @@
+/* The layers: each makes its parameters with PyTorch's initial values and appends the nodes that
+ * compute it. */
 #include "model/layer.h"
 
 #include <math.h>
@@ -10,7 +12,7 @@
 
 static const struct shape *h_shape(const struct net *m) { return &m->g->value[m->h].shape; }
 
-/* NAME.suffix in the graph's arena. */
+/* "NAME.suffix", in the graph's arena. */
 static const char *name_of(struct net *m, const char *name, const char *suffix)
 {
     return arena_printf(&m->g->arena, "%s.%s", name, suffix);

@@ -1,7 +1,7 @@
-/* layer - what architectures are made of: each call appends one layer to the network.
+/* layer - the layers that architectures are made of: each call appends one to the network.
  *
- * A net goes from layer to layer: `h` is the value so far.  After a failure the calls do nothing,
- * so an architecture is a list of calls; model_build looks at `rc` at the end.
+ * Each layer takes the value `h` and leaves its output there.  After a failure the calls do
+ * nothing, so an architecture is a plain list of calls; model_build looks at `rc` at the end.
  *
  * Parameters are NAME.weight and NAME.bias, states NAME.running_mean and NAME.running_var, with
  * PyTorch's defaults: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weights and biases of conv2d and
@@ -18,7 +18,7 @@ struct net {
     const struct sample_spec *spec; /* what a sample is; its fields are g->input, in this order */
     int sync;                       /* batch norm over all ranks */
     int h;                          /* the network's output so far; NO_VALUE: nothing yet */
-    int n_dropouts;                 /* distinguishes them */
+    int n_dropouts;                 /* so far: each draws its own random numbers */
     int rc;                         /* < 0: failed, *err says why */
     struct err *err;
 };

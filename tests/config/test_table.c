@@ -15,10 +15,14 @@ struct group {
 
 struct plain {
     double rate;
+    int same;
+    const char *label;
 };
 
 struct rich {
     double rate;
+    int same;
+    int64_t label;
     struct option_reals betas;
     unsigned parts;
     struct option_items groups;
@@ -34,6 +38,8 @@ static const char *const words[] = {"none", "bias", "norm", "embedding", NULL};
 
 static const struct option plain_rows[] = {
     {"thing.rate", OPT_REAL, offsetof(struct plain, rate), "0.5", 0, 1, .help = "A rate."},
+    {"thing.same", OPT_BOOL, offsetof(struct plain, same), "false", .help = "The same in both."},
+    {"thing.label", OPT_STRING, offsetof(struct plain, label), NULL, .help = "A text."},
 };
 
 static const struct option group_rows[] = {
@@ -48,6 +54,8 @@ static const struct option_item group_item = {group_rows, ARRAY_LEN(group_rows),
 
 static const struct option rich_rows[] = {
     {"thing.rate", OPT_REAL, offsetof(struct rich, rate), "2", 0, 10, .help = "A larger rate."},
+    {"thing.same", OPT_BOOL, offsetof(struct rich, same), "false", .help = "The same in both."},
+    {"thing.label", OPT_INT, offsetof(struct rich, label), "7", 0, 9, .help = "A number."},
     {"thing.betas", OPT_REALS, offsetof(struct rich, betas), "[0.9, 0.999]", 0, 1,
      .flags = OPT_BELOW, .count = 2, .help = "Two of them."},
     {"thing.parts", OPT_SET, offsetof(struct rich, parts), "[]", .choices = words, .first = 1,
@@ -137,6 +145,10 @@ static void shared_keys(void **state)
     bad("thing: {kind: rich}", "thing.rate=11",
         "--set: thing.rate is 11, want a number from 0 to 1");
     bad("thing: {rate: 3, kind: rich}", NULL, "f:1:15: thing.rate is 3, want another");
+    bad("thing: {label: \"3\", kind: rich}", NULL,
+        "f:1:16: thing.label is 3 in quotes, want an integer from 0 to 9");
+    assert_string_equal(((const struct plain *)good("thing: {label: \"3\"}", NULL).options)->label,
+                        "3");
     bad("thing: {kind: poor}", NULL, "f:1:15: thing.kind is \"poor\", want plain or rich");
 }
 
@@ -209,8 +221,19 @@ static void bad_lists(void **state)
         {"groups: &a [*a]}", "thing.groups[0]: want a mapping, such as {match: ...}"},
         {"groups: &a [[*a, *a], *a]}", "thing.groups is longer, " GROUPS},
     };
+    const struct rich *o;
+    struct buf many = {0};
 
     (void)state;
+    buf_printf(&many, RICH "groups: [{match: a}");
+    for (int i = 1; i < OPT_MAX_ITEMS; i++)
+        buf_printf(&many, ", {match: a}");
+    buf_printf(&many, "]}");
+    o = good(buf_cstr(&many), NULL).options;
+    assert_int_equal(o->groups.n, OPT_MAX_ITEMS);
+    many.len -= 2;
+    buf_printf(&many, ", {match: a}]}");
+    bad(buf_cstr(&many), NULL, "f:1:29: thing.groups is longer, " GROUPS);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char text[256];
         struct thing t;
@@ -222,9 +245,10 @@ static void bad_lists(void **state)
         if (!strstr(err.msg, cases[i][1]))
             fail_msg("%s\n  says  %s\n  want  %s", text, err.msg, cases[i][1]);
     }
+    buf_fini(&many);
 }
 
-/* What is written reads back as the same. */
+/* A value that was written reads back as the same value. */
 static void written(void **state)
 {
     const struct rich *o = good("thing: {kind: rich, betas: [0.25, 0.5], parts: [norm], groups: "
@@ -232,21 +256,31 @@ static void written(void **state)
                                 NULL)
                                .options;
     static const char *const want[] = {
-        "2", "[0.25, 0.5]", "[norm]",
+        "2",
+        "false",
+        "7",
+        "[0.25, 0.5]",
+        "[norm]",
         "[{match: \"a\\\\\\\"\", scale: 1, decay: 1.0e-05, frozen: false}, {match: \"b\", scale: "
         "1, frozen: true}]"};
     struct buf text = {0};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
-        struct option_items again;
+        union {
+            double real;
+            int flag;
+            int64_t integer;
+            struct option_reals reals;
+            unsigned set;
+            struct option_items items;
+        } again;
         struct err err;
 
+        memset(&again, 0xff, sizeof again); /* what was there before does not matter */
         buf_clear(&text);
         option_format(&rich_rows[i], (const char *)o + rich_rows[i].offset, &text);
         assert_string_equal(buf_cstr(&text), want[i]);
-        if (rich_rows[i].type != OPT_ITEMS)
-            continue;
         assert_int_equal(
             option_parse(&rich_rows[i], &again, &arena, want[i], strlen(want[i]), 0, &err), 0);
         buf_clear(&text);
@@ -272,6 +306,9 @@ static void help(void **state)
                                  "only if thing.kind is plain.\n"));
     assert_non_null(strstr(text, "\nthing.rate: 2\n    A larger rate.\n    Is a number from 0 to "
                                  "10; only if thing.kind is rich.\n"));
+    assert_non_null(
+        strstr(text, "\nthing.same: false\n    The same in both.\n    Is true or false.\n"));
+    assert_null(strstr(strstr(text, "\nthing.same: ") + 1, "\nthing.same: ")); /* told once */
     assert_non_null(strstr(text, "\nthing.size: 1\n    A size.\n    Is an integer from 0 to 9.\n"));
     free(text);
 }

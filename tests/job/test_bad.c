@@ -1,4 +1,5 @@
-/* What a job file may not be, and the exact words that say so. */
+/* Job files and overrides that are refused, with the exact messages; and job files with random
+ * changes, which must give an error or a job that can be written and read again. */
 #include "../test.h"
 
 #include "base/rng.h"
@@ -324,7 +325,7 @@ static const char *const seeds[] = {
     HEAD "schedule: &s {name: step, every_epochs: 2}\ncluster:\n  deadlines:\n    step: 1.5\n",
 };
 
-/* Change, drop, insert or double some bytes. */
+/* Change, drop, insert or double some bytes of the text. */
 static void mutate(struct rng_stream *rng, struct buf *text)
 {
     static const char bits[] = "{}[]:,-?&*!|>'\"%@#~ \n\t0eE.\\xu\xc3\xa4\xff";
@@ -367,7 +368,8 @@ static void check_written(const struct job *job)
     buf_fini(&two);
 }
 
-/* Whatever the bytes, there is a job or an error; what is a job, survives being written. */
+/* Whatever the bytes are, they give a job or an error; a job is the same after it was written and
+ * read. */
 static void test_mutations(void **state)
 {
     enum { N_ROUNDS = 8000 };

@@ -1,4 +1,5 @@
-/* Jobs as the daemons make them: files, overrides, paths, the demo, an old job.yaml. */
+/* Jobs as the daemons make them: from files, with overrides and paths, the demo, and from a
+ * job.yaml of an old version. */
 #include "../test.h"
 
 #include <sys/stat.h>
@@ -160,7 +161,7 @@ static void test_aliases_repeat_a_value(void **state)
     job_free(job);
 }
 
-/* What would take for ever, or all memory, if it were followed. */
+/* Texts that would cost a naive reader all its time or memory are refused at once. */
 static void test_bombs(void **state)
 {
     static const char *const starts[] = {"[",       "- ",   "? ", "{a: ", "a: {",
@@ -287,6 +288,19 @@ static void test_overrides(void **state)
     assert_int_equal(job_load(in_root("o.yaml"), clash, 2, &job, &err), ERR_CONFIG);
     assert_string_equal(
         err.msg, "--set: schedule.gamma applies only if schedule.name is step; it is cosine");
+}
+
+/* The same for a key that is not an entry's: it has its default again. */
+static void test_override_of_a_word(void **state)
+{
+    static const char text[] = SMALL "precision: float16\nloss_scale: {initial: 4096}\n";
+    static const char *const sets[] = {"precision=float32"};
+    struct job *job = load(write_job("o.yaml", text, strlen(text)), sets, 1);
+
+    (void)state;
+    assert_int_equal(job->precision, PRECISION_FLOAT32);
+    assert_true(job->loss_scale.initial == 65536);
+    job_free(job);
 }
 
 static void test_override_with_nothing(void **state)
@@ -490,6 +504,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_unreadable_files),
         cmocka_unit_test(test_message_names_the_file),
         cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_override_of_a_word),
         cmocka_unit_test(test_override_with_nothing),
         cmocka_unit_test(test_demo),
         cmocka_unit_test(test_use_data),

@@ -1,12 +1,13 @@
-/* Every row of the table: can be set, is written, read back, explained, and compared. */
+/* Every row of the table can be set, is written, read back, explained and compared; and every entry
+ * of a registry is complete. */
 #include "../test.h"
 
 #include "job/table.h"
 
 static struct option_list list; /* all rows, made once */
 
-/* A value that is neither the default nor the demo job's, and what must be set before it applies or
- * agrees. */
+/* For each key a value that is neither the default nor the demo job's, and the settings that it
+ * needs before it applies or agrees with others. */
 static const struct row {
     const char *key, *value, *before[2];
     const char *written; /* in job.yaml, where not as given */
@@ -153,7 +154,7 @@ static void test_set_and_written(void **state)
     }
 }
 
-/* Options with only one value, or without which there is no job, cannot differ alone. */
+/* Options that have only one value, or without which there is no job, cannot differ alone. */
 static int cannot_differ(const char *key)
 {
     return strcmp(key, "optimizer.name") == 0 || strcmp(key, "data.path") == 0 ||
@@ -273,7 +274,8 @@ static void check_entry(const char *key, const struct option_group *g, const cha
         check_entry_row(g, &g->option[i], help);
 }
 
-/* What the build cannot see of an entry: that its name is its word, and that it says what it is. */
+/* Of an entry the build sees only that it exists.  Here its name must be its word, and its help
+ * must say what it is. */
 static void test_entries_are_whole(void **state)
 {
     char *help = help_text();

@@ -1,4 +1,5 @@
-/* The architectures: names, shapes, logits, and samples that do not fit. */
+/* The architectures: names and shapes of their parameters, their graphs in training and evaluation,
+ * the losses, and the messages for samples that do not fit. */
 #include "../test.h"
 
 #include "base/buf.h"
@@ -7,7 +8,7 @@
 
 static const struct sample_spec mnist = SAMPLE_IMAGES(28, 28, 1, 10);
 
-/* "conv1.weight[20,1,3,3] conv1.bias[20] ..." of all values with this role, in order. */
+/* List all values with this role in their order: "conv1.weight[20,1,3,3] conv1.bias[20] ...". */
 static void list(const struct graph *g, enum value_role role, struct buf *out)
 {
     char text[SHAPE_TEXT_LEN];

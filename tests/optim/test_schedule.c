@@ -1,4 +1,5 @@
-/* The learning rate of every schedule, at the steps where it turns, against its formula. */
+/* The learning rate of every schedule, against its formula, at the steps where it changes its
+ * course. */
 #include "../test.h"
 
 #include <math.h>
