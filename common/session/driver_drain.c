@@ -194,6 +194,8 @@ static struct moment moment(const struct driver *d, const struct seat *s)
     if (d->stage == STAGE_TRAIN && is_near_the_end(d))
         return (struct moment){"epoch", "at the end of this epoch, when its validation and "
                                         "checkpoint are done, if not before"};
+    if (!moments[d->stage].text)
+        return (struct moment){"epoch", "when this epoch is done"};
     return moments[d->stage];
 }
 

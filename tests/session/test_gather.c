@@ -508,6 +508,26 @@ static void gathering_has_its_deadlines(void **state)
     rig_free(&r);
 }
 
+/* Strangers' connections are bounded, whatever the caller lets in: two for each seat, and 256. */
+static void connections_are_bounded(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    struct action a;
+    int n_closed = 0;
+    (void)state;
+    rig_driver(&r, &o);
+    for (int conn = 1; conn <= 300; conn++) {
+        driver_connected(r.d, r.now, conn, "10.0.0.9", "10.0.0.100", "10.0.0.9:4000");
+        while (driver_next(r.d, &a)) {
+            n_closed += a.kind == ACTION_CLOSE && a.conn == conn;
+            action_fini(&a);
+        }
+    }
+    assert_int_equal(n_closed, 300 - (2 * 2 + 256 + 1));
+    rig_free(&r);
+}
+
 /* Heartbeats come more rarely beyond 1,000 ranks, and silence is at least three of them. */
 static void many_ranks_beat_more_rarely(void **state)
 {
@@ -533,6 +553,7 @@ static void many_ranks_beat_more_rarely(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(connections_are_bounded),
         cmocka_unit_test(many_ranks_beat_more_rarely),
         cmocka_unit_test(hello_is_refused_with_its_reason),
         cmocka_unit_test(a_flood_of_strangers_is_told_in_few_lines),
