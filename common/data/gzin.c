@@ -135,9 +135,14 @@ static int read_plain(struct gzin *g, uint8_t *dst, size_t n, size_t *got, struc
         memcpy(dst, g->in, k);
     g->in += k;
     g->n_in -= k;
-    for (*got = k; g->fd >= 0 && *got < n && k; *got += k)
+    *got = k;
+    while (g->fd >= 0 && *got < n) {
         if (take(g, dst + *got, n - *got, &k, err) < 0)
             return err->code;
+        if (k == 0)
+            return 0;
+        *got += k;
+    }
     return 0;
 }
 
