@@ -37,6 +37,7 @@ enum {
     OPT_RESUME = 2,   /* a resumed run may change it */
     OPT_ABOVE = 4,    /* `min` itself is not allowed */
     OPT_BELOW = 8,    /* `max` itself is not allowed */
+    OPT_MANY = 16,    /* OPT_STRING: a list in the file is its items, separated by ", " */
 
     OPT_TEXT_BYTES = 4095, /* the longest string */
     OPT_MAX_INTS = 16,     /* the longest list of integers */

@@ -235,6 +235,11 @@ static int read_list(struct walk *w, const struct option_ref *ref, const yaml_no
     return rc;
 }
 
+static int takes_list(const struct option *o)
+{
+    return (o->type >= OPT_INTS && o->type <= OPT_ITEMS) || o->flags & OPT_MANY;
+}
+
 static int read_node(struct walk *w, const struct option_ref *ref, const yaml_node_t *n,
                      struct err *err)
 {
@@ -244,7 +249,7 @@ static int read_node(struct walk *w, const struct option_ref *ref, const yaml_no
 
     if (node_is_null(n))
         return option_may_be_none(ref->o) ? 0 : option_fail(ref->o, "empty", err);
-    if (n->type == YAML_SEQUENCE_NODE && ref->o->type >= OPT_INTS && ref->o->type <= OPT_ITEMS)
+    if (n->type == YAML_SEQUENCE_NODE && takes_list(ref->o))
         return read_list(w, ref, n, &value, err);
     if (n->type != YAML_SCALAR_NODE)
         return option_fail(ref->o, node_kind(n), err);
