@@ -69,6 +69,21 @@ static void write_pair(const char *folder, const struct pair *p)
 
 /* ---- every reader ---- */
 
+/* n records of CIFAR, with so many bytes of labels. */
+static void write_cifar(const char *folder, const char *name, int n_labels, int n)
+{
+    enum { IMAGE = 3072 };
+    struct buf b = {0};
+
+    for (int i = 0; i < n * (n_labels + IMAGE); i++)
+        buf_append(
+            &b,
+            &(uint8_t){(uint8_t)(i % (n_labels + IMAGE) < n_labels ? i / 3072 % 10 : i * 7 % 256)},
+            1);
+    write_file(folder, name, &b);
+    buf_fini(&b);
+}
+
 /* A folder in which each reader finds what it wants. */
 static int setup(void **state)
 {
@@ -76,6 +91,11 @@ static int setup(void **state)
 
     write_pair(folder, &(struct pair){.prefix = "train"});
     write_pair(folder, &(struct pair){.prefix = "t10k", .gz = 1, .n_images = 20, .n_labels = 20});
+    write_pair(folder, &(struct pair){.prefix = "few", .n_images = 20, .n_labels = 20});
+    write_cifar(folder, "data_batch_1.bin", 1, N);
+    write_cifar(folder, "test_batch.bin", 1, 20);
+    write_cifar(folder, "train.bin", 2, N);
+    write_cifar(folder, "test.bin", 2, 20);
     *state = folder;
     return 0;
 }
@@ -103,7 +123,7 @@ static const char *text_of(const struct source *s, const char *key, const char *
         return s->train;
     if (!strcmp(key, "data.samples") && s->samples)
         return s->samples;
-    return def ? def : "t10k"; /* data.validation */
+    return def ? def : "t10k"; /* mnist's data.validation */
 }
 
 static int open_source(struct dataset **out, const struct source *s, struct err *err)
@@ -201,10 +221,12 @@ static void fingerprints_tell_apart(void **state)
 {
     for (size_t i = 0; data_formats[i]; i++) {
         struct source s = source_of(i, state), few = s, other = s;
+        const int is_100 = s.kind == &format_cifar100;
         struct hash128 train = print_of(&s), again = print_of(&s);
 
+        write_cifar(*state, "few.bin", is_100 ? 2 : 1, 20);
         few.samples = "20";
-        few.train = "t10k";
+        few.train = "few";
         other.purpose = DATASET_VALIDATION;
         assert_true(hash_equal(train, again));
         assert_false(hash_equal(train, print_of(&few)));

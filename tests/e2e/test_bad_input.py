@@ -31,7 +31,7 @@ JOBS = [
     ("model: lenet\ndata: {format: digits}\n", r'1:8: model is "lenet", want a mapping'),
     ("model: {arch: resnet}\ndata: {format: digits}\n", r'1:15: model.arch is "resnet", want mlp'),
     ("data: {format: digits}\n", r"model.arch is missing, want mlp, lenet or lenet5"),
-    ("model: {arch: lenet}\n", r"data.format is missing, want mnist or digits"),
+    ("model: {arch: lenet}\n", r"data.format is missing, want mnist, digits, cifar10 or"),
     ("model: {arch: lenet}\ndata: {format: mnist}\n", r"data.path is missing, want a path"),
     ("model: {arch: lenet}\ndata: {format: csv}\n", r'data.format is "csv", want mnist or digits'),
     ("model: {arch: mlp, hidden: [0]}\ndata: {format: digits}\n", r"1:28: model.hidden is 0, want"),

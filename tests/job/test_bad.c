@@ -192,13 +192,14 @@ static const struct bad texts[] = {
      "f:3:19: cluster.spares is 70000, want an integer from 0 to 65536 ranks"},
     /* missing, or not for this choice */
     {"data: {format: digits}", "f: model.arch is missing, want mlp, lenet or lenet5"},
-    {"model: {arch: lenet}", "f: data.format is missing, want mnist or digits"},
+    {"model: {arch: lenet}", "f: data.format is missing, want mnist, digits, cifar10 or cifar100"},
     {"model:\ndata:\n", "f: model.arch is missing, want mlp, lenet or lenet5"},
     {"model: {arch: lenet}\ndata: {format: mnist}", "f: data.path is missing, want a path"},
     {"model: {arch: lenet}\ndata: {format: mnist, path: ~}",
      "f: data.path is missing, want a path"},
     {"model: {arch: lenet}\ndata: {format: digits, path: /x}",
-     "f:2:30: data.path applies only if data.format is mnist; it is digits"},
+     "f:2:30: data.path applies only if data.format is mnist or cifar10 or "
+     "cifar100; it is digits"},
     {"model: {arch: lenet}\ndata: {format: mnist, path: /x, samples: 3}",
      "f:2:42: data.samples applies only if data.format is digits; it is mnist"},
     {"model: {arch: lenet, hidden: [3]}" DIGITS,
@@ -262,7 +263,8 @@ static const struct bad sets[] = {
                       "or '-', the first a letter or digit"},
     {"name=\xc3", "--set: name is \"?\", want a name of 1 to 64 letters, digits, '.', '_' or '-', "
                   "the first a letter or digit"},
-    {"data.path=/x", "--set: data.path applies only if data.format is mnist; it is digits"},
+    {"data.path=/x", "--set: data.path applies only if data.format is mnist or cifar10 or "
+                     "cifar100; it is digits"},
     {"schedule.gamma=0.5",
      "--set: schedule.gamma applies only if schedule.name is step; it is constant"},
     {"optimizer.nesterov=true", "--set: optimizer.nesterov needs optimizer.momentum above 0 and "
