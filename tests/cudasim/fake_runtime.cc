@@ -15,6 +15,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "host_work.h"
 #include "sim_impl.hh"
@@ -47,12 +48,14 @@ struct runtime {
     std::map<void *, size_t> device; /* mapped, closed but while work is done */
     std::set<void *> pinned, others; /* others: streams, events */
     uint64_t n_calls = 0, fail_in = 0, n_launches = 0, n_allocs = 0, n_waits = 0;
-    int n_open = 0;                 /* drains under way, in which the device's memory is open */
-    cudaError_t last = cudaSuccess; /* for cudaGetLastError */
-    double us = 0.0;                /* the device's clock */
-    bool has_no_clock = false;      /* it cannot be read */
-    bool is_broken = false;         /* an error that stays */
-    std::string text;               /* of cudaErrorLaunchFailure */
+    int n_open = 0;                    /* drains under way, in which the device's memory is open */
+    cudaError_t last = cudaSuccess;    /* for cudaGetLastError */
+    double us = 0.0;                   /* the device's clock */
+    bool has_no_clock = false;         /* it cannot be read */
+    bool is_broken = false;            /* an error that stays */
+    std::string text;                  /* of cudaErrorLaunchFailure */
+    std::vector<cudaStream_t> streams; /* all, in the order in which they were made */
+    uint64_t order = 0;                /* sim_set_order's seed, and what has become of it */
 } rt;
 
 size_t whole_pages(size_t n_bytes)
@@ -141,6 +144,18 @@ std::function<void()> as_launched(cudaStream_t s, std::function<void()> work)
     };
 }
 
+/* Each stream does a part of what it has to do. */
+void run_some()
+{
+    for (cudaStream_t s : rt.streams) {
+        rt.order = rt.order * 6364136223846793005u + 1442695040888963407u;
+        const uint64_t n = s->n_queued - s->n_done, pick = rt.order >> 33;
+
+        if (!s->capture && pick % 3)
+            (void)drain(s, s->n_done + (pick % 3 == 1 ? n : pick / 3 % (n + 1)));
+    }
+}
+
 void put(cudaStream_t s, struct cudasim::work w)
 {
     if (s->capture) {
@@ -149,6 +164,8 @@ void put(cudaStream_t s, struct cudasim::work w)
     }
     s->todo.push_back(std::move(w));
     s->n_queued++;
+    if (rt.order)
+        run_some();
 }
 
 } /* namespace */
@@ -269,6 +286,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
         return cudaErrorUnknown;
     *s = new CUstream_st{};
     rt.others.insert(*s);
+    rt.streams.push_back(*s);
     return cudaSuccess;
 }
 
@@ -277,6 +295,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     rt.n_allocs++;
     drain(s, s->n_queued);
     rt.others.erase(s);
+    rt.streams.erase(std::find(rt.streams.begin(), rt.streams.end(), s));
     delete s;
     return called();
 }
@@ -492,6 +511,8 @@ uint64_t sim_calls(void) { return rt.n_calls; }
 uint64_t sim_allocs(void) { return rt.n_allocs; }
 
 uint64_t sim_waits(void) { return rt.n_waits; }
+
+void sim_set_order(uint64_t seed) { rt.order = seed; }
 
 void sim_fail_at(uint64_t n) { rt.fail_in = n; }
 

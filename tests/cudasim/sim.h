@@ -19,6 +19,11 @@ extern "C" {
 /* 0: threads and blocks in order; 1: in reverse; others: random. */
 void sim_set_seed(uint64_t seed);
 
+/* 0: a stream does its work only when somebody waits for it or asks.  Others: whenever work is
+ * queued, each stream does some of its own, as much as the seed picks; so streams run ahead of each
+ * other, and a wait that is missing between them shows as wrong numbers. */
+void sim_set_order(uint64_t seed);
+
 /* How many elements a launch may number where it has 32 bits for that: all of them at first, few to
  * have a kernel make several launches. */
 void sim_limit_index(int64_t most);
