@@ -169,6 +169,8 @@ static void test_queue_limit(void **state)
     f = frame_of(8 << 20, 'q');
     for (; n < 16; n++) /* the loop does not run: nobody reads */
         conn_send(s->conn, frame_ref(f));
+    assert_true((int64_t)(f->refs - 1) * (8 << 20) <=
+                CONN_QUEUE_LIMIT); /* the others were let go */
     assert_false(s->is_closed);
     run_until(*state, &s->is_closed);
     assert_says(&s->why, ERR_PEER, "does not read");
