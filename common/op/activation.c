@@ -24,25 +24,28 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 {
     int rc;
 
-    if ((rc = check_kind(n, err)) < 0 || (rc = op_want(g, n, 0, DTYPE_F32, -1, err)) < 0)
+    if ((rc = check_kind(n, err)) < 0 || (rc = op_want(g, n, ACTIVATION_X, DTYPE_F32, -1, err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
+    op_out(out, ACTIVATION_Y, DTYPE_F32, *op_shape(g, n, ACTIVATION_X));
     return 0;
 }
 
 static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                       struct err *err)
 {
-    const int saved = activation_saves_x(n->attr.act.kind) ? 0 : 1;
+    const int by_x = activation_saves_x(n->attr.act.kind);
+    const int saved = by_x ? ACTIVATION_GRAD_X : ACTIVATION_GRAD_Y;
+    const int other = by_x ? ACTIVATION_GRAD_Y : ACTIVATION_GRAD_X;
     int rc;
 
-    if ((rc = check_kind(n, err)) < 0 || (rc = op_want(g, n, 2, DTYPE_F32, -1, err)) < 0)
+    if ((rc = check_kind(n, err)) < 0 ||
+        (rc = op_want(g, n, ACTIVATION_GRAD_DY, DTYPE_F32, -1, err)) < 0)
         return rc;
-    if (!op_has(n, saved) || op_has(n, 1 - saved))
+    if (!op_has(n, saved) || op_has(n, other))
         return op_fail(n, err, "a gelu's gradient takes x alone, that of the others y alone");
-    if ((rc = op_want_shape(g, n, saved, *op_shape(g, n, 2), err)) < 0)
+    if ((rc = op_want_shape(g, n, saved, *op_shape(g, n, ACTIVATION_GRAD_DY), err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 2));
+    op_out(out, ACTIVATION_GRAD_DX, DTYPE_F32, *op_shape(g, n, ACTIVATION_GRAD_DY));
     return 0;
 }
 
@@ -50,36 +53,30 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
                 const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int by_x = activation_saves_x(n->attr.act.kind);
-    const int in[] = {by_x ? n->in[0] : NO_VALUE, by_x ? NO_VALUE : n->out[0], dout[0]};
+    const int in[] = {[ACTIVATION_GRAD_X] = by_x ? n->in[ACTIVATION_X] : NO_VALUE,
+                      [ACTIVATION_GRAD_Y] = by_x ? NO_VALUE : n->out[ACTIVATION_Y],
+                      [ACTIVATION_GRAD_DY] = dout[ACTIVATION_Y]};
 
     (void)want;
-    din[0] = op_grad_out(g, n->in[0]);
-    return graph_node(g, OP_activation_grad, &n->attr, in, 3, &din[0], op_name(g, n, "grad"), err);
+    din[ACTIVATION_X] = op_grad_out(g, n->in[ACTIVATION_X]);
+    return graph_node(g, OP_activation_grad, &n->attr, in, 3, &din[ACTIVATION_X],
+                      op_name(g, n, "grad"), err);
 }
 
 const struct op_def op_activation = {
-    .name = "activation",
-    .n_in = 1,
-    .n_out = 1,
-    .flags = OP_ROWS | OP_INPLACE,
-    .typed_in = 1 << 0,
-    .typed_out = 1 << 0,
-    .in_name = {"x"},
-    .out_name = {"y"},
     .infer = infer,
     .grad = grad,
+    OP_SIGNATURE(activation),
+    .flags = OP_ROWS | OP_INPLACE,
+    .typed_in = 1u << ACTIVATION_X,
+    .typed_out = 1u << ACTIVATION_Y,
 };
 
 const struct op_def op_activation_grad = {
-    .name = "activation_grad",
-    .n_in = 3,
-    .n_out = 1,
-    .flags = OP_ROWS | OP_INPLACE,
-    .optional_in = 1 << 0 | 1 << 1,
-    .inplace_in = 2,
-    .typed_in = 1 << 0 | 1 << 1 | 1 << 2,
-    .typed_out = 1 << 0,
-    .in_name = {"x", "y", "dy"},
-    .out_name = {"dx"},
     .infer = infer_grad,
+    OP_SIGNATURE(activation_grad),
+    .flags = OP_ROWS | OP_INPLACE,
+    .inplace_in = ACTIVATION_GRAD_DY,
+    .typed_in = 1u << ACTIVATION_GRAD_X | 1u << ACTIVATION_GRAD_Y | 1u << ACTIVATION_GRAD_DY,
+    .typed_out = 1u << ACTIVATION_GRAD_DX,
 };

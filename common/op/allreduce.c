@@ -7,10 +7,10 @@
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                  struct err *err)
 {
-    int rc = op_want(g, n, 0, DTYPE_F64, 1, err);
+    int rc = op_want(g, n, ALLREDUCE_V, DTYPE_F64, 1, err);
 
     if (rc == 0)
-        op_out(out, 0, DTYPE_F64, *op_shape(g, n, 0));
+        op_out(out, ALLREDUCE_NEW_V, DTYPE_F64, *op_shape(g, n, ALLREDUCE_V));
     return rc;
 }
 
@@ -22,13 +22,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_allreduce = {
-    .name = "allreduce",
-    .n_in = 1,
-    .n_out = 1,
-    .flags = OP_ENGINE,
-    .update = {1},
-    .in_name = {"v"},
-    .out_name = {"v"},
     .infer = infer,
     .grad = grad,
+    OP_SIGNATURE(allreduce),
+    .flags = OP_ENGINE,
 };

@@ -47,15 +47,15 @@ static int want_sums(const struct graph *g, const struct node *n, int i, int64_t
 }
 
 /* x, and its number of channels. */
-static int want_x(const struct graph *g, const struct node *n, int64_t *c, struct err *err)
+static int want_x(const struct graph *g, const struct node *n, int x, int64_t *c, struct err *err)
 {
-    int rc = op_want(g, n, 0, DTYPE_F32, -1, err);
+    int rc = op_want(g, n, x, DTYPE_F32, -1, err);
 
     if (rc < 0)
         return rc;
-    if (op_shape(g, n, 0)->n < 2)
+    if (op_shape(g, n, x)->n < 2)
         return op_fail(n, err, "x has no rows: want at least 2 dimensions");
-    *c = op_last_dim(op_shape(g, n, 0));
+    *c = op_last_dim(op_shape(g, n, x));
     return 0;
 }
 
@@ -65,9 +65,10 @@ static int infer_stats(const struct graph *g, const struct node *n, struct value
     int64_t c = 0;
     int rc;
 
-    if ((rc = want_x(g, n, &c, err)) < 0 || (rc = want_vectors(g, n, 1, 1, c, err)) < 0)
+    if ((rc = want_x(g, n, BATCH_NORM_STATS_X, &c, err)) < 0 ||
+        (rc = op_want_shape(g, n, BATCH_NORM_STATS_RUNNING_MEAN, SHAPE(c), err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F64, SHAPE(2 * c + 1));
+    op_out(out, BATCH_NORM_STATS_SUMS, DTYPE_F64, SHAPE(2 * c + 1));
     return 0;
 }
 
@@ -77,12 +78,13 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     int64_t c = 0;
     int rc;
 
-    if ((rc = want_x(g, n, &c, err)) < 0 || (rc = want_sums(g, n, 1, 2 * c + 1, err)) < 0 ||
-        (rc = want_vectors(g, n, 2, 5, c, err)) < 0)
+    if ((rc = want_x(g, n, BATCH_NORM_X, &c, err)) < 0 ||
+        (rc = want_sums(g, n, BATCH_NORM_SUMS, 2 * c + 1, err)) < 0 ||
+        (rc = want_vectors(g, n, BATCH_NORM_WEIGHT, BATCH_NORM_RUNNING_VAR, c, err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
-    op_out(out, 1, DTYPE_F32, SHAPE(c));
-    op_out(out, 2, DTYPE_F32, SHAPE(c));
+    op_out(out, BATCH_NORM_Y, DTYPE_F32, *op_shape(g, n, BATCH_NORM_X));
+    op_out(out, BATCH_NORM_NEXT_MEAN, DTYPE_F32, SHAPE(c));
+    op_out(out, BATCH_NORM_NEXT_VAR, DTYPE_F32, SHAPE(c));
     return 0;
 }
 
@@ -92,22 +94,31 @@ static int infer_infer(const struct graph *g, const struct node *n, struct value
     int64_t c = 0;
     int rc;
 
-    if ((rc = want_x(g, n, &c, err)) < 0 || (rc = want_vectors(g, n, 1, 4, c, err)) < 0)
+    if ((rc = want_x(g, n, BATCH_NORM_INFER_X, &c, err)) < 0 ||
+        (rc = want_vectors(g, n, BATCH_NORM_INFER_WEIGHT, BATCH_NORM_INFER_RUNNING_VAR, c, err)) <
+            0)
         return rc;
-    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
+    op_out(out, BATCH_NORM_INFER_Y, DTYPE_F32, *op_shape(g, n, BATCH_NORM_INFER_X));
     return 0;
 }
 
-/* What both gradient operators take first: x, dy, sums, m. */
+/* Both gradient operators start with the same inputs: x, dy, sums, running_mean. */
+_Static_assert((int)BATCH_NORM_GRAD_STATS_X == (int)BATCH_NORM_GRAD_X &&
+                   (int)BATCH_NORM_GRAD_STATS_DY == (int)BATCH_NORM_GRAD_DY &&
+                   (int)BATCH_NORM_GRAD_STATS_SUMS == (int)BATCH_NORM_GRAD_SUMS &&
+                   (int)BATCH_NORM_GRAD_STATS_RUNNING_MEAN == (int)BATCH_NORM_GRAD_RUNNING_MEAN,
+               "want_grad_in serves both");
+
 static int want_grad_in(const struct graph *g, const struct node *n, int64_t *c, struct err *err)
 {
     int rc;
 
-    if ((rc = want_x(g, n, c, err)) < 0 ||
-        (rc = op_want_shape(g, n, 1, *op_shape(g, n, 0), err)) < 0 ||
-        (rc = want_sums(g, n, 2, 2 * *c + 1, err)) < 0)
+    if ((rc = want_x(g, n, BATCH_NORM_GRAD_X, c, err)) < 0 ||
+        (rc = op_want_shape(g, n, BATCH_NORM_GRAD_DY, *op_shape(g, n, BATCH_NORM_GRAD_X), err)) <
+            0 ||
+        (rc = want_sums(g, n, BATCH_NORM_GRAD_SUMS, 2 * *c + 1, err)) < 0)
         return rc;
-    return want_vectors(g, n, 3, 3, *c, err);
+    return op_want_shape(g, n, BATCH_NORM_GRAD_RUNNING_MEAN, SHAPE(*c), err);
 }
 
 static int infer_grad_stats(const struct graph *g, const struct node *n,
@@ -118,9 +129,9 @@ static int infer_grad_stats(const struct graph *g, const struct node *n,
 
     if ((rc = want_grad_in(g, n, &c, err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F64, SHAPE(2 * c));
-    op_out(out, 1, DTYPE_F32, SHAPE(c));
-    op_out(out, 2, DTYPE_F32, SHAPE(c));
+    op_out(out, BATCH_NORM_GRAD_STATS_GSUMS, DTYPE_F64, SHAPE(2 * c));
+    op_out(out, BATCH_NORM_GRAD_STATS_DWEIGHT, DTYPE_F32, SHAPE(c));
+    op_out(out, BATCH_NORM_GRAD_STATS_DBIAS, DTYPE_F32, SHAPE(c));
     return 0;
 }
 
@@ -130,33 +141,47 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
     int64_t c = 0;
     int rc;
 
-    if ((rc = want_grad_in(g, n, &c, err)) < 0 || (rc = want_sums(g, n, 4, 2 * c, err)) < 0 ||
-        (rc = want_vectors(g, n, 5, 5, c, err)) < 0)
+    if ((rc = want_grad_in(g, n, &c, err)) < 0 ||
+        (rc = want_sums(g, n, BATCH_NORM_GRAD_GSUMS, 2 * c, err)) < 0 ||
+        (rc = op_want_shape(g, n, BATCH_NORM_GRAD_WEIGHT, SHAPE(c), err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
+    op_out(out, BATCH_NORM_GRAD_DX, DTYPE_F32, *op_shape(g, n, BATCH_NORM_GRAD_X));
     return 0;
 }
 
 static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
                 const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
-    const int x = n->in[0], sums = n->in[1], weight = n->in[2], mean = n->in[4], dy = dout[0];
-    int out[] = {NODE_NEW_OUT, want[2] ? op_grad_out(g, weight) : NODE_NO_OUT,
-                 want[3] ? op_grad_out(g, n->in[3]) : NODE_NO_OUT};
-    int rc = graph_node(g, OP_batch_norm_grad_stats, &n->attr, (int[]){x, dy, sums, mean}, 4, out,
+    const int x = n->in[BATCH_NORM_X], dy = dout[BATCH_NORM_Y];
+    const int sums = n->in[BATCH_NORM_SUMS], mean = n->in[BATCH_NORM_RUNNING_MEAN];
+    const int in[] = {[BATCH_NORM_GRAD_STATS_X] = x,
+                      [BATCH_NORM_GRAD_STATS_DY] = dy,
+                      [BATCH_NORM_GRAD_STATS_SUMS] = sums,
+                      [BATCH_NORM_GRAD_STATS_RUNNING_MEAN] = mean};
+    int out[] = {[BATCH_NORM_GRAD_STATS_GSUMS] = NODE_NEW_OUT,
+                 [BATCH_NORM_GRAD_STATS_DWEIGHT] = op_grad_wanted(g, n, want, BATCH_NORM_WEIGHT),
+                 [BATCH_NORM_GRAD_STATS_DBIAS] = op_grad_wanted(g, n, want, BATCH_NORM_BIAS)};
+    int *gsums = &out[BATCH_NORM_GRAD_STATS_GSUMS];
+    int rc = graph_node(g, OP_batch_norm_grad_stats, &n->attr, in, 4, out,
                         op_name(g, n, "grad_stats"), err);
 
-    din[2] = out[1];
-    din[3] = out[2];
-    if (rc < 0 || !want[0])
+    din[BATCH_NORM_WEIGHT] = out[BATCH_NORM_GRAD_STATS_DWEIGHT];
+    din[BATCH_NORM_BIAS] = out[BATCH_NORM_GRAD_STATS_DBIAS];
+    if (rc < 0 || !want[BATCH_NORM_X])
         return rc;
     if (n->attr.norm.sync)
-        rc = graph_node(g, OP_allreduce, NULL, &out[0], 1, NULL, op_name(g, n, "grad_sync"), err);
+        rc = graph_node(g, OP_allreduce, NULL, gsums, 1, NULL, op_name(g, n, "grad_sync"), err);
     if (rc < 0)
         return rc;
-    din[0] = op_grad_out(g, x);
-    return graph_node(g, OP_batch_norm_grad, &n->attr, (int[]){x, dy, sums, mean, out[0], weight},
-                      6, &din[0], op_name(g, n, "grad"), err);
+    din[BATCH_NORM_X] = op_grad_out(g, x);
+    return graph_node(g, OP_batch_norm_grad, &n->attr,
+                      (int[]){[BATCH_NORM_GRAD_X] = x,
+                              [BATCH_NORM_GRAD_DY] = dy,
+                              [BATCH_NORM_GRAD_SUMS] = sums,
+                              [BATCH_NORM_GRAD_RUNNING_MEAN] = mean,
+                              [BATCH_NORM_GRAD_GSUMS] = *gsums,
+                              [BATCH_NORM_GRAD_WEIGHT] = n->in[BATCH_NORM_WEIGHT]},
+                      6, &din[BATCH_NORM_X], op_name(g, n, "grad"), err);
 }
 
 /* The way over the sums is part of batch_norm's gradient. */
@@ -168,63 +193,42 @@ static int grad_none(struct graph *g, const struct node *n, const int dout[NODE_
 }
 
 const struct op_def op_batch_norm_stats = {
-    .name = "batch_norm_stats",
-    .n_in = 2,
-    .n_out = 1,
-    .flags = OP_ROWS,
-    .typed_in = 1 << 0,
-    .in_name = {"x", "running_mean"},
-    .out_name = {"sums"},
     .infer = infer_stats,
     .grad = grad_none,
+    OP_SIGNATURE(batch_norm_stats),
+    .flags = OP_ROWS,
+    .typed_in = 1u << BATCH_NORM_STATS_X,
 };
 
 const struct op_def op_batch_norm = {
-    .name = "batch_norm",
-    .n_in = 6,
-    .n_out = 3,
-    .typed_in = 1 << 0,
-    .typed_out = 1 << 0,
-    .in_name = {"x", "sums", "weight", "bias", "running_mean", "running_var"},
-    .out_name = {"y", "next_mean", "next_var"},
     .infer = infer,
     .grad = grad,
+    OP_SIGNATURE(batch_norm),
+    .typed_in = 1u << BATCH_NORM_X,
+    .typed_out = 1u << BATCH_NORM_Y,
 };
 
 const struct op_def op_batch_norm_infer = {
-    .name = "batch_norm_infer",
-    .n_in = 5,
-    .n_out = 1,
-    .flags = OP_ROWS | OP_INPLACE,
-    .typed_in = 1 << 0,
-    .typed_out = 1 << 0,
-    .in_name = {"x", "weight", "bias", "running_mean", "running_var"},
-    .out_name = {"y"},
     .infer = infer_infer,
+    OP_SIGNATURE(batch_norm_infer),
+    .flags = OP_ROWS | OP_INPLACE,
+    .typed_in = 1u << BATCH_NORM_INFER_X,
+    .typed_out = 1u << BATCH_NORM_INFER_Y,
 };
 
 const struct op_def op_batch_norm_grad_stats = {
-    .name = "batch_norm_grad_stats",
-    .n_in = 4,
-    .n_out = 3,
-    .flags = OP_ROWS,
-    .optional_out = 1 << 1 | 1 << 2,
-    .typed_in = 1 << 0 | 1 << 1,
-    .wide_out = 1 << 1 | 1 << 2,
-    .in_name = {"x", "dy", "sums", "running_mean"},
-    .out_name = {"gsums", "dweight", "dbias"},
     .infer = infer_grad_stats,
+    OP_SIGNATURE(batch_norm_grad_stats),
+    .flags = OP_ROWS,
+    .typed_in = 1u << BATCH_NORM_GRAD_STATS_X | 1u << BATCH_NORM_GRAD_STATS_DY,
+    .wide_out = 1u << BATCH_NORM_GRAD_STATS_DWEIGHT | 1u << BATCH_NORM_GRAD_STATS_DBIAS,
 };
 
 const struct op_def op_batch_norm_grad = {
-    .name = "batch_norm_grad",
-    .n_in = 6,
-    .n_out = 1,
-    .flags = OP_ROWS | OP_INPLACE,
-    .inplace_in = 1,
-    .typed_in = 1 << 0 | 1 << 1,
-    .typed_out = 1 << 0,
-    .in_name = {"x", "dy", "sums", "running_mean", "gsums", "weight"},
-    .out_name = {"dx"},
     .infer = infer_grad,
+    OP_SIGNATURE(batch_norm_grad),
+    .flags = OP_ROWS | OP_INPLACE,
+    .inplace_in = BATCH_NORM_GRAD_DY,
+    .typed_in = 1u << BATCH_NORM_GRAD_X | 1u << BATCH_NORM_GRAD_DY,
+    .typed_out = 1u << BATCH_NORM_GRAD_DX,
 };

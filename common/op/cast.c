@@ -8,21 +8,17 @@
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                  struct err *err)
 {
-    const struct value *x = op_in(g, n, 0);
+    const struct value *x = op_in(g, n, CAST_X);
 
     if (!dtype_is_real(x->dtype) || !dtype_is_real(n->attr.cast.to))
         return op_fail(n, err, "from %s to %s: want F32, BF16 or F16", dtype_name(x->dtype),
                        dtype_name(n->attr.cast.to));
-    op_out(out, 0, n->attr.cast.to, x->shape);
+    op_out(out, CAST_Y, n->attr.cast.to, x->shape);
     return 0;
 }
 
 const struct op_def op_cast = {
-    .name = "cast",
-    .n_in = 1,
-    .n_out = 1,
-    .flags = OP_ROWS,
-    .in_name = {"x"},
-    .out_name = {"y"},
     .infer = infer,
+    OP_SIGNATURE(cast),
+    .flags = OP_ROWS,
 };

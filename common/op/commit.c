@@ -11,19 +11,15 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 {
     int rc;
 
-    if ((rc = op_want(g, n, 0, DTYPE_F32, 1, err)) < 0 ||
-        (rc = op_want(g, n, 1, DTYPE_F64, 1, err)) < 0 ||
-        (rc = op_want_shape(g, n, 2, SHAPE(CONTROL_LEN), err)) < 0)
+    if ((rc = op_want(g, n, COMMIT_SHADOW, DTYPE_F32, 1, err)) < 0 ||
+        (rc = op_want(g, n, COMMIT_CHECK, DTYPE_F64, 1, err)) < 0 ||
+        (rc = op_want_shape(g, n, COMMIT_CONTROL, SHAPE(CONTROL_LEN), err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
+    op_out(out, COMMIT_STATE, DTYPE_F32, *op_shape(g, n, COMMIT_SHADOW));
     return 0;
 }
 
 const struct op_def op_commit = {
-    .name = "commit",
-    .n_in = 4,
-    .n_out = 1,
-    .in_name = {"shadow", "check", "control", "scalars"},
-    .out_name = {"state"},
     .infer = infer,
+    OP_SIGNATURE(commit),
 };

@@ -10,15 +10,11 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
                  struct err *err)
 {
     (void)g, (void)n, (void)err;
-    op_out(out, 0, DTYPE_F32, SHAPE(CONTROL_LEN));
+    op_out(out, CONTROL_PACK_CONTROL, DTYPE_F32, SHAPE(CONTROL_LEN));
     return 0;
 }
 
 const struct op_def op_control_pack = {
-    .name = "control_pack",
-    .n_in = 2,
-    .n_out = 1,
-    .in_name = {"metrics", "scalars"},
-    .out_name = {"control"},
     .infer = infer,
+    OP_SIGNATURE(control_pack),
 };

@@ -56,23 +56,23 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     struct shape y;
     int rc;
 
-    if ((rc = check_attr(n, err)) < 0 || (rc = op_want(g, n, 0, DTYPE_F32, 4, err)) < 0 ||
-        (rc = op_want(g, n, 1, DTYPE_F32, 4, err)) < 0 ||
-        (rc = y_shape(n, op_shape(g, n, 0), op_shape(g, n, 1), &y, err)) < 0 ||
-        (rc = op_want_shape(g, n, 2, SHAPE(y.dim[C]), err)) < 0)
+    if ((rc = check_attr(n, err)) < 0 || (rc = op_want(g, n, CONV2D_X, DTYPE_F32, 4, err)) < 0 ||
+        (rc = op_want(g, n, CONV2D_W, DTYPE_F32, 4, err)) < 0 ||
+        (rc = y_shape(n, op_shape(g, n, CONV2D_X), op_shape(g, n, CONV2D_W), &y, err)) < 0 ||
+        (rc = op_want_shape(g, n, CONV2D_B, SHAPE(y.dim[C]), err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, y);
+    op_out(out, CONV2D_Y, DTYPE_F32, y);
     return 0;
 }
 
-/* For a gradient: dy must be what conv2d gives for x and w. */
-static int check_dy(const struct graph *g, const struct node *n, const struct shape *x,
+/* For a gradient: in[dy] has the shape that conv2d gives for x and w. */
+static int check_dy(const struct graph *g, const struct node *n, int dy, const struct shape *x,
                     const struct shape *w, struct err *err)
 {
     struct shape y;
     int rc = y_shape(n, x, w, &y, err);
 
-    return rc < 0 ? rc : op_want_shape(g, n, 1, y, err);
+    return rc < 0 ? rc : op_want_shape(g, n, dy, y, err);
 }
 
 static int infer_grad_x(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
@@ -81,14 +81,16 @@ static int infer_grad_x(const struct graph *g, const struct node *n, struct valu
     struct shape x;
     int rc;
 
-    if ((rc = check_attr(n, err)) < 0 || (rc = op_want(g, n, 0, DTYPE_F32, 4, err)) < 0 ||
-        (rc = op_want(g, n, 1, DTYPE_F32, 4, err)) < 0)
+    if ((rc = check_attr(n, err)) < 0 ||
+        (rc = op_want(g, n, CONV2D_GRAD_X_W, DTYPE_F32, 4, err)) < 0 ||
+        (rc = op_want(g, n, CONV2D_GRAD_X_DY, DTYPE_F32, 4, err)) < 0)
         return rc;
-    x = SHAPE(op_shape(g, n, 1)->dim[N], n->attr.conv.in_image[0], n->attr.conv.in_image[1],
-              op_shape(g, n, 0)->dim[1] * n->attr.conv.groups);
-    if ((rc = check_dy(g, n, &x, op_shape(g, n, 0), err)) < 0)
+    x = SHAPE(op_shape(g, n, CONV2D_GRAD_X_DY)->dim[N], n->attr.conv.in_image[0],
+              n->attr.conv.in_image[1],
+              op_shape(g, n, CONV2D_GRAD_X_W)->dim[1] * n->attr.conv.groups);
+    if ((rc = check_dy(g, n, CONV2D_GRAD_X_DY, &x, op_shape(g, n, CONV2D_GRAD_X_W), err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, x);
+    op_out(out, CONV2D_GRAD_X_DX, DTYPE_F32, x);
     return 0;
 }
 
@@ -98,46 +100,51 @@ static int infer_grad_w(const struct graph *g, const struct node *n, struct valu
     struct shape w;
     int rc;
 
-    if ((rc = check_attr(n, err)) < 0 || (rc = op_want(g, n, 0, DTYPE_F32, 4, err)) < 0 ||
-        (rc = op_want(g, n, 1, DTYPE_F32, 4, err)) < 0)
+    if ((rc = check_attr(n, err)) < 0 ||
+        (rc = op_want(g, n, CONV2D_GRAD_W_X, DTYPE_F32, 4, err)) < 0 ||
+        (rc = op_want(g, n, CONV2D_GRAD_W_DY, DTYPE_F32, 4, err)) < 0)
         return rc;
-    w = SHAPE(op_shape(g, n, 1)->dim[C], op_shape(g, n, 0)->dim[C] / n->attr.conv.groups,
-              n->attr.conv.kernel[0], n->attr.conv.kernel[1]);
-    if ((rc = check_dy(g, n, op_shape(g, n, 0), &w, err)) < 0)
+    w = SHAPE(op_shape(g, n, CONV2D_GRAD_W_DY)->dim[C],
+              op_shape(g, n, CONV2D_GRAD_W_X)->dim[C] / n->attr.conv.groups, n->attr.conv.kernel[0],
+              n->attr.conv.kernel[1]);
+    if ((rc = check_dy(g, n, CONV2D_GRAD_W_DY, op_shape(g, n, CONV2D_GRAD_W_X), &w, err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, w);
-    op_out(out, 1, DTYPE_F32, SHAPE(w.dim[0]));
+    op_out(out, CONV2D_GRAD_W_DW, DTYPE_F32, w);
+    op_out(out, CONV2D_GRAD_W_DB, DTYPE_F32, SHAPE(w.dim[0]));
     return 0;
 }
 
 static int grad_w(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
                   struct err *err)
 {
-    const struct shape w = *op_shape(g, n, 1);
+    const struct shape w = *op_shape(g, n, CONV2D_W);
     union node_attr attr = n->attr;
-    int out[] = {op_grad_out(g, n->in[1]), op_has(n, 2) ? op_grad_out(g, n->in[2]) : NODE_NO_OUT};
+    const int in[] = {[CONV2D_GRAD_W_X] = n->in[CONV2D_X], [CONV2D_GRAD_W_DY] = dy};
+    int out[] = {[CONV2D_GRAD_W_DW] = op_grad_out(g, n->in[CONV2D_W]),
+                 [CONV2D_GRAD_W_DB] =
+                     op_has(n, CONV2D_B) ? op_grad_out(g, n->in[CONV2D_B]) : NODE_NO_OUT};
     int rc;
 
     attr.conv.kernel[0] = (int)w.dim[2];
     attr.conv.kernel[1] = (int)w.dim[3];
-    rc = graph_node(g, OP_conv2d_grad_w, &attr, (int[]){n->in[0], dy}, 2, out,
-                    op_name(g, n, "grad_w"), err);
-    din[1] = out[0];
-    din[2] = out[1];
+    rc = graph_node(g, OP_conv2d_grad_w, &attr, in, 2, out, op_name(g, n, "grad_w"), err);
+    din[CONV2D_W] = out[CONV2D_GRAD_W_DW];
+    din[CONV2D_B] = out[CONV2D_GRAD_W_DB];
     return rc;
 }
 
 static int grad_x(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
                   struct err *err)
 {
-    const struct shape x = *op_shape(g, n, 0);
+    const struct shape x = *op_shape(g, n, CONV2D_X);
+    const int in[] = {[CONV2D_GRAD_X_W] = n->in[CONV2D_W], [CONV2D_GRAD_X_DY] = dy};
     union node_attr attr = n->attr;
 
     attr.conv.in_image[0] = x.dim[H];
     attr.conv.in_image[1] = x.dim[W];
-    din[0] = op_grad_out(g, n->in[0]);
-    return graph_node(g, OP_conv2d_grad_x, &attr, (int[]){n->in[1], dy}, 2, &din[0],
-                      op_name(g, n, "grad_x"), err);
+    din[CONV2D_X] = op_grad_out(g, n->in[CONV2D_X]);
+    return graph_node(g, OP_conv2d_grad_x, &attr, in, 2, &din[CONV2D_X], op_name(g, n, "grad_x"),
+                      err);
 }
 
 static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
@@ -146,48 +153,34 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
     int rc = 0;
 
     ASSERT(n->attr.conv.act == ACT_NONE); /* differentiate comes before fusion */
-    if (want[1] || want[2])
-        rc = grad_w(g, n, dout[0], din, err);
-    if (rc == 0 && want[0])
-        rc = grad_x(g, n, dout[0], din, err);
+    if (want[CONV2D_W] || want[CONV2D_B])
+        rc = grad_w(g, n, dout[CONV2D_Y], din, err);
+    if (rc == 0 && want[CONV2D_X])
+        rc = grad_x(g, n, dout[CONV2D_Y], din, err);
     return rc;
 }
 
 const struct op_def op_conv2d = {
-    .name = "conv2d",
-    .n_in = 3,
-    .n_out = 1,
-    .flags = OP_ROWS,
-    .optional_in = 1 << 2,
-    .typed_in = 1 << 0 | 1 << 1 | 1 << 2,
-    .typed_out = 1 << 0,
-    .in_name = {"x", "w", "b"},
-    .out_name = {"y"},
     .infer = infer,
     .grad = grad,
+    OP_SIGNATURE(conv2d),
+    .flags = OP_ROWS,
+    .typed_in = 1u << CONV2D_X | 1u << CONV2D_W | 1u << CONV2D_B,
+    .typed_out = 1u << CONV2D_Y,
 };
 
 const struct op_def op_conv2d_grad_x = {
-    .name = "conv2d_grad_x",
-    .n_in = 2,
-    .n_out = 1,
-    .flags = OP_ROWS,
-    .typed_in = 1 << 0 | 1 << 1,
-    .typed_out = 1 << 0,
-    .in_name = {"w", "dy"},
-    .out_name = {"dx"},
     .infer = infer_grad_x,
+    OP_SIGNATURE(conv2d_grad_x),
+    .flags = OP_ROWS,
+    .typed_in = 1u << CONV2D_GRAD_X_W | 1u << CONV2D_GRAD_X_DY,
+    .typed_out = 1u << CONV2D_GRAD_X_DX,
 };
 
 const struct op_def op_conv2d_grad_w = {
-    .name = "conv2d_grad_w",
-    .n_in = 2,
-    .n_out = 2,
-    .flags = OP_ROWS,
-    .optional_out = 1 << 1,
-    .typed_in = 1 << 0 | 1 << 1,
-    .wide_out = 1 << 0 | 1 << 1,
-    .in_name = {"x", "dy"},
-    .out_name = {"dw", "db"},
     .infer = infer_grad_w,
+    OP_SIGNATURE(conv2d_grad_w),
+    .flags = OP_ROWS,
+    .typed_in = 1u << CONV2D_GRAD_W_X | 1u << CONV2D_GRAD_W_DY,
+    .wide_out = 1u << CONV2D_GRAD_W_DW | 1u << CONV2D_GRAD_W_DB,
 };

@@ -19,30 +19,27 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
         return op_fail(n, err, "probability %g must be in [0, 1)", (double)p);
     if (tag < 0 || tag >= 65536)
         return op_fail(n, err, "tag %lld must be in [0, 65536)", (long long)tag);
-    if ((rc = op_want(g, n, 0, DTYPE_F32, -1, err)) < 0)
+    if ((rc = op_want(g, n, DROPOUT_X, DTYPE_F32, -1, err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
+    op_out(out, DROPOUT_Y, DTYPE_F32, *op_shape(g, n, DROPOUT_X));
     return 0;
 }
 
 static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
                 const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
+    const int in[] = {[DROPOUT_X] = dout[DROPOUT_Y], [DROPOUT_SCALARS] = n->in[DROPOUT_SCALARS]};
+
     (void)want;
-    din[0] = op_grad_out(g, n->in[0]);
-    return graph_node(g, OP_dropout, &n->attr, (int[]){dout[0], n->in[1]}, 2, &din[0],
-                      op_name(g, n, "grad"), err);
+    din[DROPOUT_X] = op_grad_out(g, n->in[DROPOUT_X]);
+    return graph_node(g, OP_dropout, &n->attr, in, 2, &din[DROPOUT_X], op_name(g, n, "grad"), err);
 }
 
 const struct op_def op_dropout = {
-    .name = "dropout",
-    .n_in = 2,
-    .n_out = 1,
-    .flags = OP_ROWS | OP_INPLACE,
-    .typed_in = 1 << 0,
-    .typed_out = 1 << 0,
-    .in_name = {"x", "scalars"},
-    .out_name = {"y"},
     .infer = infer,
     .grad = grad,
+    OP_SIGNATURE(dropout),
+    .flags = OP_ROWS | OP_INPLACE,
+    .typed_in = 1u << DROPOUT_X,
+    .typed_out = 1u << DROPOUT_Y,
 };

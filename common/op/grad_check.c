@@ -9,19 +9,15 @@
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                  struct err *err)
 {
-    int rc = op_want(g, n, 0, DTYPE_F32, 1, err);
+    int rc = op_want(g, n, GRAD_CHECK_GRAD, DTYPE_F32, 1, err);
 
     if (rc == 0)
-        op_out(out, 0, DTYPE_F64, SHAPE(2));
+        op_out(out, GRAD_CHECK_CHECK, DTYPE_F64, SHAPE(2));
     return rc;
 }
 
 const struct op_def op_grad_check = {
-    .name = "grad_check",
-    .n_in = 1,
-    .n_out = 1,
-    .typed_in = 1 << 0,
-    .in_name = {"grad"},
-    .out_name = {"check"},
     .infer = infer,
+    OP_SIGNATURE(grad_check),
+    .typed_in = 1u << GRAD_CHECK_GRAD,
 };

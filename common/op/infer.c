@@ -54,15 +54,16 @@ int op_want_shape(const struct graph *g, const struct node *n, int i, struct sha
                    shape_text(op_shape(g, n, i), seen), shape_text(&want, wanted));
 }
 
-int op_want_labels(const struct graph *g, const struct node *n, struct err *err)
+int op_want_labels(const struct graph *g, const struct node *n, int x, int labels, struct err *err)
 {
-    int rc = op_want(g, n, 0, DTYPE_F32, 2, err);
+    int rc = op_want(g, n, x, DTYPE_F32, 2, err);
 
     if (rc == 0)
-        rc = op_want(g, n, 1, DTYPE_I32, 1, err);
-    if (rc == 0 && op_shape(g, n, 1)->dim[0] != op_shape(g, n, 0)->dim[0])
-        return op_fail(n, err, "%lld labels for %lld samples", (long long)op_shape(g, n, 1)->dim[0],
-                       (long long)op_shape(g, n, 0)->dim[0]);
+        rc = op_want(g, n, labels, DTYPE_I32, 1, err);
+    if (rc == 0 && op_shape(g, n, labels)->dim[0] != op_shape(g, n, x)->dim[0])
+        return op_fail(n, err, "%lld labels for %lld samples",
+                       (long long)op_shape(g, n, labels)->dim[0],
+                       (long long)op_shape(g, n, x)->dim[0]);
     return rc;
 }
 
@@ -105,6 +106,11 @@ int op_grad_out(struct graph *g, int value)
     if (g->value[value].role == VALUE_PARAM && n_forward_uses(g, value) == 1)
         return graph_grad_of(g, value);
     return NODE_NEW_OUT;
+}
+
+int op_grad_wanted(struct graph *g, const struct node *n, const int want[NODE_MAX_IN], int i)
+{
+    return want[i] ? op_grad_out(g, n->in[i]) : NODE_NO_OUT;
 }
 
 const char *op_name(struct graph *g, const struct node *n, const char *suffix)

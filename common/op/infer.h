@@ -33,8 +33,8 @@ int op_want(const struct graph *g, const struct node *n, int i, enum dtype dtype
 int op_want_shape(const struct graph *g, const struct node *n, int i, struct shape want,
                   struct err *err);
 
-/* A loss: in[0] is F32 [N,C], in[1] I32 [N], the labels. */
-int op_want_labels(const struct graph *g, const struct node *n, struct err *err);
+/* Of a loss: in[x] is F32 [N,C], in[labels] I32 [N]. */
+int op_want_labels(const struct graph *g, const struct node *n, int x, int labels, struct err *err);
 
 /* Describe output i. */
 void op_out(struct value out[NODE_MAX_OUT], int i, enum dtype dtype, struct shape shape);
@@ -48,6 +48,9 @@ int64_t op_rows(const struct shape *s); /* elements / last dimension */
 /* Where the gradient of `value` is to be written: its VALUE_GRAD for a parameter that one node of
  * the forward part uses, once; else a new temporary (differentiate adds them up). */
 int op_grad_out(struct graph *g, int value);
+
+/* op_grad_out for in[i] of n where want[i], else NODE_NO_OUT. */
+int op_grad_wanted(struct graph *g, const struct node *n, const int want[NODE_MAX_IN], int i);
 
 /* "conv1.grad_w" in the graph's arena. */
 const char *op_name(struct graph *g, const struct node *n, const char *suffix);

@@ -14,17 +14,17 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
                  struct err *err)
 {
     const struct shape *x;
-    int rc = op_want(g, n, 0, DTYPE_F32, -1, err);
+    int rc = op_want(g, n, LAYER_NORM_X, DTYPE_F32, -1, err);
 
     if (rc < 0)
         return rc;
-    x = op_shape(g, n, 0);
-    if ((rc = op_want_shape(g, n, 1, SHAPE(op_last_dim(x)), err)) < 0 ||
-        (rc = op_want_shape(g, n, 2, SHAPE(op_last_dim(x)), err)) < 0)
+    x = op_shape(g, n, LAYER_NORM_X);
+    if ((rc = op_want_shape(g, n, LAYER_NORM_WEIGHT, SHAPE(op_last_dim(x)), err)) < 0 ||
+        (rc = op_want_shape(g, n, LAYER_NORM_BIAS, SHAPE(op_last_dim(x)), err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, *x);
-    op_out(out, 1, DTYPE_F32, SHAPE(op_rows(x)));
-    op_out(out, 2, DTYPE_F32, SHAPE(op_rows(x)));
+    op_out(out, LAYER_NORM_Y, DTYPE_F32, *x);
+    op_out(out, LAYER_NORM_MEAN, DTYPE_F32, SHAPE(op_rows(x)));
+    op_out(out, LAYER_NORM_RSTD, DTYPE_F32, SHAPE(op_rows(x)));
     return 0;
 }
 
@@ -32,56 +32,55 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
                       struct err *err)
 {
     const struct shape *x;
-    int rc = op_want(g, n, 0, DTYPE_F32, -1, err);
+    int rc = op_want(g, n, LAYER_NORM_GRAD_X, DTYPE_F32, -1, err);
 
     if (rc < 0)
         return rc;
-    x = op_shape(g, n, 0);
-    if ((rc = op_want_shape(g, n, 1, *x, err)) < 0 ||
-        (rc = op_want_shape(g, n, 2, SHAPE(op_last_dim(x)), err)) < 0 ||
-        (rc = op_want_shape(g, n, 3, SHAPE(op_rows(x)), err)) < 0 ||
-        (rc = op_want_shape(g, n, 4, SHAPE(op_rows(x)), err)) < 0)
+    x = op_shape(g, n, LAYER_NORM_GRAD_X);
+    if ((rc = op_want_shape(g, n, LAYER_NORM_GRAD_DY, *x, err)) < 0 ||
+        (rc = op_want_shape(g, n, LAYER_NORM_GRAD_WEIGHT, SHAPE(op_last_dim(x)), err)) < 0 ||
+        (rc = op_want_shape(g, n, LAYER_NORM_GRAD_MEAN, SHAPE(op_rows(x)), err)) < 0 ||
+        (rc = op_want_shape(g, n, LAYER_NORM_GRAD_RSTD, SHAPE(op_rows(x)), err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, *x);
-    op_out(out, 1, DTYPE_F32, SHAPE(op_last_dim(x)));
-    op_out(out, 2, DTYPE_F32, SHAPE(op_last_dim(x)));
+    op_out(out, LAYER_NORM_GRAD_DX, DTYPE_F32, *x);
+    op_out(out, LAYER_NORM_GRAD_DWEIGHT, DTYPE_F32, SHAPE(op_last_dim(x)));
+    op_out(out, LAYER_NORM_GRAD_DBIAS, DTYPE_F32, SHAPE(op_last_dim(x)));
     return 0;
 }
 
 static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
                 const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
-    const int in[] = {n->in[0], dout[0], n->in[1], n->out[1], n->out[2]};
+    const int in[] = {[LAYER_NORM_GRAD_X] = n->in[LAYER_NORM_X],
+                      [LAYER_NORM_GRAD_DY] = dout[LAYER_NORM_Y],
+                      [LAYER_NORM_GRAD_WEIGHT] = n->in[LAYER_NORM_WEIGHT],
+                      [LAYER_NORM_GRAD_MEAN] = n->out[LAYER_NORM_MEAN],
+                      [LAYER_NORM_GRAD_RSTD] = n->out[LAYER_NORM_RSTD]};
+    int out[] = {[LAYER_NORM_GRAD_DX] = op_grad_wanted(g, n, want, LAYER_NORM_X),
+                 [LAYER_NORM_GRAD_DWEIGHT] = op_grad_wanted(g, n, want, LAYER_NORM_WEIGHT),
+                 [LAYER_NORM_GRAD_DBIAS] = op_grad_wanted(g, n, want, LAYER_NORM_BIAS)};
+    int rc = graph_node(g, OP_layer_norm_grad, &n->attr, in, 5, out, op_name(g, n, "grad"), err);
 
-    for (int i = 0; i < 3; i++)
-        din[i] = want[i] ? op_grad_out(g, n->in[i]) : NODE_NO_OUT;
-    return graph_node(g, OP_layer_norm_grad, &n->attr, in, 5, din, op_name(g, n, "grad"), err);
+    din[LAYER_NORM_X] = out[LAYER_NORM_GRAD_DX];
+    din[LAYER_NORM_WEIGHT] = out[LAYER_NORM_GRAD_DWEIGHT];
+    din[LAYER_NORM_BIAS] = out[LAYER_NORM_GRAD_DBIAS];
+    return rc;
 }
 
 const struct op_def op_layer_norm = {
-    .name = "layer_norm",
-    .n_in = 3,
-    .n_out = 3,
-    .flags = OP_ROWS,
-    .optional_out = 1 << 1 | 1 << 2,
-    .typed_in = 1 << 0,
-    .typed_out = 1 << 0,
-    .in_name = {"x", "weight", "bias"},
-    .out_name = {"y", "mean", "rstd"},
     .infer = infer,
     .grad = grad,
+    OP_SIGNATURE(layer_norm),
+    .flags = OP_ROWS,
+    .typed_in = 1u << LAYER_NORM_X,
+    .typed_out = 1u << LAYER_NORM_Y,
 };
 
 const struct op_def op_layer_norm_grad = {
-    .name = "layer_norm_grad",
-    .n_in = 5,
-    .n_out = 3,
-    .flags = OP_ROWS,
-    .optional_out = 1 << 0 | 1 << 1 | 1 << 2,
-    .typed_in = 1 << 0 | 1 << 1,
-    .typed_out = 1 << 0,
-    .wide_out = 1 << 1 | 1 << 2,
-    .in_name = {"x", "dy", "weight", "mean", "rstd"},
-    .out_name = {"dx", "dweight", "dbias"},
     .infer = infer_grad,
+    OP_SIGNATURE(layer_norm_grad),
+    .flags = OP_ROWS,
+    .typed_in = 1u << LAYER_NORM_GRAD_X | 1u << LAYER_NORM_GRAD_DY,
+    .typed_out = 1u << LAYER_NORM_GRAD_DX,
+    .wide_out = 1u << LAYER_NORM_GRAD_DWEIGHT | 1u << LAYER_NORM_GRAD_DBIAS,
 };

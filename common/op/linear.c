@@ -36,14 +36,14 @@ static struct shape x_shape(const struct node *n, int64_t batch, int64_t in)
     return has_image(n) ? SHAPE(batch, image[0], image[1], image[2]) : SHAPE(batch, in);
 }
 
-static int want_x(const struct graph *g, const struct node *n, int64_t *in, struct err *err)
+static int want_x(const struct graph *g, const struct node *n, int x, int64_t *in, struct err *err)
 {
-    int rc = op_want(g, n, 0, DTYPE_F32, has_image(n) ? 4 : 2, err);
+    int rc = op_want(g, n, x, DTYPE_F32, has_image(n) ? 4 : 2, err);
 
     if (rc < 0)
         return rc;
-    *in = has_image(n) ? image_elements(n) : op_shape(g, n, 0)->dim[1];
-    return op_want_shape(g, n, 0, x_shape(n, op_shape(g, n, 0)->dim[0], *in), err);
+    *in = has_image(n) ? image_elements(n) : op_shape(g, n, x)->dim[1];
+    return op_want_shape(g, n, x, x_shape(n, op_shape(g, n, x)->dim[0], *in), err);
 }
 
 static struct shape mask_shape(int64_t batch, int64_t features)
@@ -57,17 +57,18 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     int64_t in = 0, k;
     int rc;
 
-    if ((rc = want_x(g, n, &in, err)) < 0 || (rc = op_want(g, n, 1, DTYPE_F32, 2, err)) < 0)
+    if ((rc = want_x(g, n, LINEAR_X, &in, err)) < 0 ||
+        (rc = op_want(g, n, LINEAR_W, DTYPE_F32, 2, err)) < 0)
         return rc;
-    k = op_shape(g, n, 1)->dim[0];
-    if ((rc = op_want_shape(g, n, 1, SHAPE(k, in), err)) < 0 ||
-        (rc = op_want_shape(g, n, 2, SHAPE(k), err)) < 0)
+    k = op_shape(g, n, LINEAR_W)->dim[0];
+    if ((rc = op_want_shape(g, n, LINEAR_W, SHAPE(k, in), err)) < 0 ||
+        (rc = op_want_shape(g, n, LINEAR_B, SHAPE(k), err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, SHAPE(op_shape(g, n, 0)->dim[0], k));
+    op_out(out, LINEAR_Y, DTYPE_F32, SHAPE(op_shape(g, n, LINEAR_X)->dim[0], k));
     if (n->attr.linear.act == ACT_RELU)
-        op_out(out, 1, DTYPE_I32, mask_shape(op_shape(g, n, 0)->dim[0], k));
+        op_out(out, LINEAR_MASK, DTYPE_I32, mask_shape(op_shape(g, n, LINEAR_X)->dim[0], k));
     if (n->attr.linear.act == ACT_GELU_TANH)
-        op_out(out, 2, DTYPE_F32, SHAPE(op_shape(g, n, 0)->dim[0], k));
+        op_out(out, LINEAR_PRE, DTYPE_F32, SHAPE(op_shape(g, n, LINEAR_X)->dim[0], k));
     return 0;
 }
 
@@ -79,17 +80,19 @@ static int want_saved(const struct graph *g, const struct node *n, int64_t batch
     const struct shape mask = mask_shape(batch, in);
     int rc;
 
-    if (op_has(n, 2) != (act == ACT_RELU) || op_has(n, 3) != (act == ACT_GELU_TANH) ||
+    if (op_has(n, LINEAR_GRAD_X_MASK) != (act == ACT_RELU) ||
+        op_has(n, LINEAR_GRAD_X_PRE) != (act == ACT_GELU_TANH) ||
         (act != ACT_NONE && (has_image(n) || (act != ACT_RELU && act != ACT_GELU_TANH))))
         return op_fail(n, err,
                        "a fused relu takes mask alone, gelu_tanh pre alone, others neither "
                        "(nor with an image)");
-    if ((rc = op_want_shape(g, n, 3, SHAPE(batch, in), err)) < 0 ||
-        (rc = op_want(g, n, 2, DTYPE_I32, 2, err)) < 0)
+    if ((rc = op_want_shape(g, n, LINEAR_GRAD_X_PRE, SHAPE(batch, in), err)) < 0 ||
+        (rc = op_want(g, n, LINEAR_GRAD_X_MASK, DTYPE_I32, 2, err)) < 0)
         return rc;
-    return op_has(n, 2) && !shape_equal(op_shape(g, n, 2), &mask)
+    return op_has(n, LINEAR_GRAD_X_MASK) && !shape_equal(op_shape(g, n, LINEAR_GRAD_X_MASK), &mask)
                ? op_fail(n, err, "mask has %lld columns, want %lld",
-                         (long long)op_shape(g, n, 2)->dim[1], (long long)mask.dim[1])
+                         (long long)op_shape(g, n, LINEAR_GRAD_X_MASK)->dim[1],
+                         (long long)mask.dim[1])
                : 0;
 }
 
@@ -99,18 +102,18 @@ static int infer_grad_x(const struct graph *g, const struct node *n, struct valu
     const struct shape *w, *dy;
     int rc;
 
-    if ((rc = op_want(g, n, 0, DTYPE_F32, 2, err)) < 0 ||
-        (rc = op_want(g, n, 1, DTYPE_F32, 2, err)) < 0)
+    if ((rc = op_want(g, n, LINEAR_GRAD_X_W, DTYPE_F32, 2, err)) < 0 ||
+        (rc = op_want(g, n, LINEAR_GRAD_X_DY, DTYPE_F32, 2, err)) < 0)
         return rc;
-    w = op_shape(g, n, 0);
-    dy = op_shape(g, n, 1);
+    w = op_shape(g, n, LINEAR_GRAD_X_W);
+    dy = op_shape(g, n, LINEAR_GRAD_X_DY);
     if (has_image(n) && image_elements(n) != w->dim[1])
         return op_fail(n, err, "w has %lld columns, but the image has %lld elements",
                        (long long)w->dim[1], (long long)image_elements(n));
-    if ((rc = op_want_shape(g, n, 1, SHAPE(dy->dim[0], w->dim[0]), err)) < 0 ||
+    if ((rc = op_want_shape(g, n, LINEAR_GRAD_X_DY, SHAPE(dy->dim[0], w->dim[0]), err)) < 0 ||
         (rc = want_saved(g, n, dy->dim[0], w->dim[1], err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, x_shape(n, dy->dim[0], w->dim[1]));
+    op_out(out, LINEAR_GRAD_X_DX, DTYPE_F32, x_shape(n, dy->dim[0], w->dim[1]));
     return 0;
 }
 
@@ -120,14 +123,40 @@ static int infer_grad_w(const struct graph *g, const struct node *n, struct valu
     int64_t in = 0, k;
     int rc;
 
-    if ((rc = want_x(g, n, &in, err)) < 0 || (rc = op_want(g, n, 1, DTYPE_F32, 2, err)) < 0)
+    if ((rc = want_x(g, n, LINEAR_GRAD_W_X, &in, err)) < 0 ||
+        (rc = op_want(g, n, LINEAR_GRAD_W_DY, DTYPE_F32, 2, err)) < 0)
         return rc;
-    k = op_shape(g, n, 1)->dim[1];
-    if ((rc = op_want_shape(g, n, 1, SHAPE(op_shape(g, n, 0)->dim[0], k), err)) < 0)
+    k = op_shape(g, n, LINEAR_GRAD_W_DY)->dim[1];
+    if ((rc = op_want_shape(g, n, LINEAR_GRAD_W_DY,
+                            SHAPE(op_shape(g, n, LINEAR_GRAD_W_X)->dim[0], k), err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, SHAPE(k, in));
-    op_out(out, 1, DTYPE_F32, SHAPE(k));
+    op_out(out, LINEAR_GRAD_W_DW, DTYPE_F32, SHAPE(k, in));
+    op_out(out, LINEAR_GRAD_W_DB, DTYPE_F32, SHAPE(k));
     return 0;
+}
+
+static int grad_w(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
+                  struct err *err)
+{
+    const int in[] = {[LINEAR_GRAD_W_X] = n->in[LINEAR_X], [LINEAR_GRAD_W_DY] = dy};
+    int out[] = {[LINEAR_GRAD_W_DW] = op_grad_out(g, n->in[LINEAR_W]),
+                 [LINEAR_GRAD_W_DB] =
+                     op_has(n, LINEAR_B) ? op_grad_out(g, n->in[LINEAR_B]) : NODE_NO_OUT};
+    int rc = graph_node(g, OP_linear_grad_w, &n->attr, in, 2, out, op_name(g, n, "grad_w"), err);
+
+    din[LINEAR_W] = out[LINEAR_GRAD_W_DW];
+    din[LINEAR_B] = out[LINEAR_GRAD_W_DB];
+    return rc;
+}
+
+static int grad_x(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
+                  struct err *err)
+{
+    const int in[] = {[LINEAR_GRAD_X_W] = n->in[LINEAR_W], [LINEAR_GRAD_X_DY] = dy};
+
+    din[LINEAR_X] = op_grad_out(g, n->in[LINEAR_X]);
+    return graph_node(g, OP_linear_grad_x, &n->attr, in, 2, &din[LINEAR_X], op_name(g, n, "grad_x"),
+                      err);
 }
 
 static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
@@ -136,59 +165,34 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
     int rc = 0;
 
     ASSERT(n->attr.linear.act == ACT_NONE); /* differentiate comes before fusion */
-    if (want[1] || want[2]) {
-        int out[] = {op_grad_out(g, n->in[1]),
-                     op_has(n, 2) ? op_grad_out(g, n->in[2]) : NODE_NO_OUT};
-
-        rc = graph_node(g, OP_linear_grad_w, &n->attr, (int[]){n->in[0], dout[0]}, 2, out,
-                        op_name(g, n, "grad_w"), err);
-        din[1] = out[0];
-        din[2] = out[1];
-    }
-    if (rc < 0 || !want[0])
-        return rc;
-    din[0] = op_grad_out(g, n->in[0]);
-    return graph_node(g, OP_linear_grad_x, &n->attr, (int[]){n->in[1], dout[0]}, 2, &din[0],
-                      op_name(g, n, "grad_x"), err);
+    if (want[LINEAR_W] || want[LINEAR_B])
+        rc = grad_w(g, n, dout[LINEAR_Y], din, err);
+    if (rc == 0 && want[LINEAR_X])
+        rc = grad_x(g, n, dout[LINEAR_Y], din, err);
+    return rc;
 }
 
 const struct op_def op_linear = {
-    .name = "linear",
-    .n_in = 3,
-    .n_out = 3,
-    .flags = OP_ROWS,
-    .optional_in = 1 << 2,
-    .optional_out = 1 << 1 | 1 << 2,
-    .typed_in = 1 << 0 | 1 << 1 | 1 << 2,
-    .typed_out = 1 << 0 | 1 << 2,
-    .in_name = {"x", "w", "b"},
-    .out_name = {"y", "mask", "pre"},
     .infer = infer,
     .grad = grad,
+    OP_SIGNATURE(linear),
+    .flags = OP_ROWS,
+    .typed_in = 1u << LINEAR_X | 1u << LINEAR_W | 1u << LINEAR_B,
+    .typed_out = 1u << LINEAR_Y | 1u << LINEAR_PRE,
 };
 
 const struct op_def op_linear_grad_x = {
-    .name = "linear_grad_x",
-    .n_in = 4,
-    .n_out = 1,
-    .flags = OP_ROWS,
-    .optional_in = 1 << 2 | 1 << 3,
-    .typed_in = 1 << 0 | 1 << 1 | 1 << 3,
-    .typed_out = 1 << 0,
-    .in_name = {"w", "dy", "mask", "pre"},
-    .out_name = {"dx"},
     .infer = infer_grad_x,
+    OP_SIGNATURE(linear_grad_x),
+    .flags = OP_ROWS,
+    .typed_in = 1u << LINEAR_GRAD_X_W | 1u << LINEAR_GRAD_X_DY | 1u << LINEAR_GRAD_X_PRE,
+    .typed_out = 1u << LINEAR_GRAD_X_DX,
 };
 
 const struct op_def op_linear_grad_w = {
-    .name = "linear_grad_w",
-    .n_in = 2,
-    .n_out = 2,
-    .flags = OP_ROWS,
-    .optional_out = 1 << 1,
-    .typed_in = 1 << 0 | 1 << 1,
-    .wide_out = 1 << 0 | 1 << 1,
-    .in_name = {"x", "dy"},
-    .out_name = {"dw", "db"},
     .infer = infer_grad_w,
+    OP_SIGNATURE(linear_grad_w),
+    .flags = OP_ROWS,
+    .typed_in = 1u << LINEAR_GRAD_W_X | 1u << LINEAR_GRAD_W_DY,
+    .wide_out = 1u << LINEAR_GRAD_W_DW | 1u << LINEAR_GRAD_W_DB,
 };

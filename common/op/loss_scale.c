@@ -20,20 +20,15 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 {
     int rc;
 
-    if ((rc = op_want_shape(g, n, 0, SHAPE(SCALER_LEN), err)) < 0 ||
-        (rc = op_want(g, n, 1, DTYPE_F64, 1, err)) < 0 ||
-        (rc = op_want_shape(g, n, 2, SHAPE(CONTROL_LEN), err)) < 0)
+    if ((rc = op_want_shape(g, n, LOSS_SCALE_SCALER, SHAPE(SCALER_LEN), err)) < 0 ||
+        (rc = op_want(g, n, LOSS_SCALE_CHECK, DTYPE_F64, 1, err)) < 0 ||
+        (rc = op_want_shape(g, n, LOSS_SCALE_CONTROL, SHAPE(CONTROL_LEN), err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, SHAPE(SCALER_LEN));
+    op_out(out, LOSS_SCALE_NEW_SCALER, DTYPE_F32, SHAPE(SCALER_LEN));
     return 0;
 }
 
 const struct op_def op_loss_scale = {
-    .name = "loss_scale",
-    .n_in = 3,
-    .n_out = 1,
-    .update = {1},
-    .in_name = {"scaler", "check", "control"},
-    .out_name = {"scaler"},
     .infer = infer,
+    OP_SIGNATURE(loss_scale),
 };

@@ -13,55 +13,46 @@
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                  struct err *err)
 {
-    int rc = op_want_labels(g, n, err);
+    int rc = op_want_labels(g, n, MSE_Y, MSE_LABELS, err);
 
     if (rc == 0)
-        op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
+        op_out(out, MSE_DIFF, DTYPE_F32, *op_shape(g, n, MSE_Y));
     return rc;
 }
 
 static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                       struct err *err)
 {
-    int rc = op_want(g, n, 0, DTYPE_F32, 2, err);
+    int rc = op_want(g, n, MSE_GRAD_DIFF, DTYPE_F32, 2, err);
 
     if (rc == 0)
-        rc = op_want_shape(g, n, 2, SHAPE(SCALER_LEN), err);
+        rc = op_want_shape(g, n, MSE_GRAD_SCALER, SHAPE(SCALER_LEN), err);
     if (rc == 0)
-        op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
+        op_out(out, MSE_GRAD_DY, DTYPE_F32, *op_shape(g, n, MSE_GRAD_DIFF));
     return rc;
 }
 
 static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
                 const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
+    const int in[] = {[MSE_GRAD_DIFF] = n->out[MSE_DIFF], [MSE_GRAD_SCALARS] = g->scalars};
+
     (void)dout, (void)want;
-    din[0] = op_grad_out(g, n->in[0]);
-    return graph_node(g, OP_mse_grad, NULL, (int[]){n->out[0], g->scalars}, 2, &din[0],
-                      op_name(g, n, "grad"), err);
+    din[MSE_Y] = op_grad_out(g, n->in[MSE_Y]);
+    return graph_node(g, OP_mse_grad, NULL, in, 2, &din[MSE_Y], op_name(g, n, "grad"), err);
 }
 
 const struct op_def op_mse = {
-    .name = "mse",
-    .n_in = 3,
-    .n_out = 1,
-    .flags = OP_ROWS | OP_EFFECT | OP_LOSS,
-    .optional_out = 1 << 0,
-    .typed_in = 1 << 0,
-    .in_name = {"y", "labels", "metrics"},
-    .out_name = {"diff"},
     .infer = infer,
     .grad = grad,
+    OP_SIGNATURE(mse),
+    .flags = OP_ROWS | OP_EFFECT | OP_LOSS,
+    .typed_in = 1u << MSE_Y,
 };
 
 const struct op_def op_mse_grad = {
-    .name = "mse_grad",
-    .n_in = 3,
-    .n_out = 1,
-    .flags = OP_ROWS | OP_INPLACE,
-    .optional_in = 1 << 2,
-    .typed_out = 1 << 0,
-    .in_name = {"diff", "scalars", "scaler"},
-    .out_name = {"dy"},
     .infer = infer_grad,
+    OP_SIGNATURE(mse_grad),
+    .flags = OP_ROWS | OP_INPLACE,
+    .typed_out = 1u << MSE_GRAD_DY,
 };

@@ -5,58 +5,18 @@
  * below is generated from op/meson.build: a word there without a file, a definition, a kernel or a
  * test case fails the build or the test op/coverage.
  *
- * Exact semantics, the index of each input and output, and which may be absent (?), stand on top of
- * op/NAME.c; a kernel gets NULL for what is absent.
+ * op/meson.build gives each operator its signature: the names of its inputs and outputs, their
+ * order, and which may be absent (a kernel then gets NULL).  Shapes and exact semantics stand on
+ * top of op/NAME.c, in the same words: "x [N,C], w [K,C], b? [K] -> y [N,K]".
  *
- * Legend: N batch, H W image, C channels in, K channels out, R S filter, [..] shape; all F32 unless
- * said.  Reference for semantics: PyTorch's function of the same name, in logical order.
+ * Legend: N batch, H W image, C channels in, K channels out, R S filter, [..] any shape; all F32
+ * unless said.  Reference for semantics: PyTorch's function of the same name, in logical order.
  *
  * Types: a node has one element type, F32, BF16 or F16, which is that of its activations, their
  * gradients, and the weights of conv2d, linear and bias (typed_in, typed_out).  Sums are float32 or
  * better, and results are rounded once, at the end.  Gradients of parameters are F32 or of the
- * node's type, as wanted (wide_out).  All else is F32 in any case: parameters of norms, statistics,
- * prob and diff of the losses, what the optimizer holds.
- *
- *   conv2d          x [N,H,W,C], w [K,C/groups,R,S], b? [K] -> y [N,H',W',K] (act fused)
- *   conv2d_grad_x   w, dy -> dx                          conv2d_grad_w  x, dy -> dw, db?
- *   linear          x [N,in] or [N,H,W,C] (fused flatten), w [out,in], b? [out] -> y [N,out]
- *   linear_grad_x   w, dy -> dx                          linear_grad_w  x, dy -> dw, db?
- *   bias            x [..,C], b [C] -> y                 bias_grad      dy -> db [C]
- *   activation      x -> y                               activation_grad  x?, y?, dy -> dx
- *   pool2d          x [N,H,W,C] -> y, which? (max: opaque I32, shape of y, for the gradient)
- *   pool2d_grad     dy, which?, y_act? -> dx
- *
- *   batch_norm_stats       x, running_mean -> sums F64 [2C+1]
- *   allreduce              v F64 -> v: in place over all ranks; run by the engine, no kernel
- *   batch_norm             x, sums, weight, bias, running_mean, running_var -> y, shadows of both
- *   batch_norm_infer       x, weight, bias, running_mean, running_var -> y
- *   batch_norm_grad_stats  x, dy, sums, running_mean -> gsums F64 [2C], dweight?, dbias? (local)
- *   batch_norm_grad        x, dy, sums, running_mean, gsums, weight -> dx
- *   layer_norm             x [..,C], weight, bias -> y, mean?, rstd? (one a row)
- *   layer_norm_grad        x, dy, weight, mean, rstd -> dx?, dweight?, dbias?
- *
- *   add             a, b -> y
- *   flatten         x [N,H,W,C] -> y [N,C*H*W] in C,H,W order (a transposition)
- *   unflatten       y -> x
- *   reshape         x -> y, same elements in the same order
- *   gather          tables [M,..], index I64 [N] -> their rows, [N,..] of each table
- *   dropout         x, scalars -> y = x * mask / (1-p); its gradient is dropout of dy
- *
- *   softmax_xent       logits [N,C], labels I32 [N], metrics -> prob? [N,C]; adds to metrics
- *   softmax_xent_grad  prob, labels, scalars, scaler? -> dlogits, times loss_scale
- *   softmax_xent_train logits, labels, metrics, scalars, scaler? -> dlogits: both, fused
- *   mse                y [N,C], labels, metrics -> diff? [N,C] to the one-hot label; the same
- *   mse_grad           diff, scalars, scaler? -> dy, times loss_scale
- *   cast               x -> y, the same numbers rounded to another type
- *
- *   control_pack    metrics, scalars -> control F32 [CONTROL_LEN] (op/control.h)
- *   grad_check      grad F32 [n] -> F64 [2]: sum of squares, 1 if any is not finite (fixed blocks)
- *   sgd             param, grad, momentum?, check, control, scalars, copy?, scaler? -> param,
- *                   momentum, copy (in place)
- *   commit          shadow, check, control, scalars -> state, if the step is applied
- *   loss_scale      scaler, check, control -> scaler (in place): the next step's
- *   seal            clean, results, check, control, scalars, metrics, waits, scaler? -> clean,
- *                   results (in place): for the host, and for the step queued behind (op/seal.h)
+ * node's type, as wanted (wide_out).  Everything else is F32 in any case: parameters of norms,
+ * statistics, prob and diff of the losses, the optimizer's own state.
  *
  * Threads: the table is constant. */
 #ifndef OP_OP_H
@@ -65,7 +25,7 @@
 #include "base/err.h"
 #include "ir/graph.h"
 
-#include "op/op_list.h" /* generated: OP_LIST(X) with X(name) for each operator */
+#include "op/op_list.h" /* generated: OP_LIST(X) with X(name) for each operator; operands' numbers */
 
 enum op {
 #define X(name) OP_##name,
@@ -84,16 +44,19 @@ enum {
 };
 
 struct op_def {
+    /* Given by OP_SIGNATURE(name), from op/meson.build. */
     const char *name;
     int n_in, n_out; /* at most; optional ones included */
-    unsigned flags;
+    const char *in_name[NODE_MAX_IN], *out_name[NODE_MAX_OUT];
     unsigned optional_in, optional_out; /* bit i: in[i], out[i] may be NO_VALUE */
-    int inplace_in;                     /* OP_INPLACE only */
     int update[NODE_MAX_OUT];           /* 1 + i: this output is in[i], overwritten; 0: it is not */
+
+    /* The rest is said by op/NAME.c. */
+    unsigned flags;
+    int inplace_in; /* OP_INPLACE only */
     /* Bit i: in[i], out[i] has the node's element type; an output that may also be F32. */
     unsigned typed_in, typed_out, wide_out;
     unsigned wide_in; /* an input that may be F32 or the node's type */
-    const char *in_name[NODE_MAX_IN], *out_name[NODE_MAX_OUT];
 
     /* Check the inputs and say dtype and shape of the outputs (op_out); outputs left alone do not
      * exist with these attributes. */

@@ -51,12 +51,12 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     struct shape y;
     int rc;
 
-    if ((rc = check_attr(n, err)) < 0 || (rc = op_want(g, n, 0, DTYPE_F32, 4, err)) < 0 ||
-        (rc = y_shape(n, op_shape(g, n, 0), &y, err)) < 0)
+    if ((rc = check_attr(n, err)) < 0 || (rc = op_want(g, n, POOL2D_X, DTYPE_F32, 4, err)) < 0 ||
+        (rc = y_shape(n, op_shape(g, n, POOL2D_X), &y, err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, y);
+    op_out(out, POOL2D_Y, DTYPE_F32, y);
     if (n->attr.pool.kind == POOL_MAX)
-        op_out(out, 1, DTYPE_I32, y);
+        op_out(out, POOL2D_WHICH, DTYPE_I32, y);
     return 0;
 }
 
@@ -66,15 +66,16 @@ static int check_saved(const struct graph *g, const struct node *n, struct shape
 {
     int rc;
 
-    if (op_has(n, 1) != (n->attr.pool.kind == POOL_MAX))
+    if (op_has(n, POOL2D_GRAD_WHICH) != (n->attr.pool.kind == POOL_MAX))
         return op_fail(n, err, "which belongs to a maximum pool, and to no other");
-    if (op_has(n, 2) != (n->attr.pool.act != ACT_NONE) || activation_saves_x(n->attr.pool.act))
+    if (op_has(n, POOL2D_GRAD_Y_ACT) != (n->attr.pool.act != ACT_NONE) ||
+        activation_saves_x(n->attr.pool.act))
         return op_fail(n, err, "a fused relu, tanh or sigmoid needs y_act, and nothing else does");
-    if ((rc = op_want(g, n, 1, DTYPE_I32, 4, err)) < 0)
+    if ((rc = op_want(g, n, POOL2D_GRAD_WHICH, DTYPE_I32, 4, err)) < 0)
         return rc;
-    if (op_has(n, 1) && !shape_equal(op_shape(g, n, 1), &y))
+    if (op_has(n, POOL2D_GRAD_WHICH) && !shape_equal(op_shape(g, n, POOL2D_GRAD_WHICH), &y))
         return op_fail(n, err, "which has not the shape of dy");
-    return op_want_shape(g, n, 2, x, err);
+    return op_want_shape(g, n, POOL2D_GRAD_Y_ACT, x, err);
 }
 
 static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
@@ -83,53 +84,47 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
     struct shape x, y;
     int rc;
 
-    if ((rc = check_attr(n, err)) < 0 || (rc = op_want(g, n, 0, DTYPE_F32, 4, err)) < 0)
+    if ((rc = check_attr(n, err)) < 0 ||
+        (rc = op_want(g, n, POOL2D_GRAD_DY, DTYPE_F32, 4, err)) < 0)
         return rc;
-    x = *op_shape(g, n, 0);
+    x = *op_shape(g, n, POOL2D_GRAD_DY);
     memcpy(&x.dim[1], n->attr.pool.in_image, sizeof n->attr.pool.in_image);
-    if ((rc = y_shape(n, &x, &y, err)) < 0 || (rc = op_want_shape(g, n, 0, y, err)) < 0 ||
+    if ((rc = y_shape(n, &x, &y, err)) < 0 ||
+        (rc = op_want_shape(g, n, POOL2D_GRAD_DY, y, err)) < 0 ||
         (rc = check_saved(g, n, x, y, err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, x);
+    op_out(out, POOL2D_GRAD_DX, DTYPE_F32, x);
     return 0;
 }
 
 static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
                 const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
-    const int in[] = {dout[0], n->attr.pool.kind == POOL_MAX ? n->out[1] : NO_VALUE};
+    const int in[] = {[POOL2D_GRAD_DY] = dout[POOL2D_Y],
+                      [POOL2D_GRAD_WHICH] =
+                          n->attr.pool.kind == POOL_MAX ? n->out[POOL2D_WHICH] : NO_VALUE};
     union node_attr attr = n->attr;
 
     (void)want;
-    attr.pool.in_image[0] = op_shape(g, n, 0)->dim[1];
-    attr.pool.in_image[1] = op_shape(g, n, 0)->dim[2];
-    din[0] = op_grad_out(g, n->in[0]);
-    return graph_node(g, OP_pool2d_grad, &attr, in, 2, &din[0], op_name(g, n, "grad"), err);
+    attr.pool.in_image[0] = op_shape(g, n, POOL2D_X)->dim[1];
+    attr.pool.in_image[1] = op_shape(g, n, POOL2D_X)->dim[2];
+    din[POOL2D_X] = op_grad_out(g, n->in[POOL2D_X]);
+    return graph_node(g, OP_pool2d_grad, &attr, in, 2, &din[POOL2D_X], op_name(g, n, "grad"), err);
 }
 
 const struct op_def op_pool2d = {
-    .name = "pool2d",
-    .n_in = 1,
-    .n_out = 2,
-    .flags = OP_ROWS,
-    .optional_out = 1 << 1,
-    .typed_in = 1 << 0,
-    .typed_out = 1 << 0,
-    .in_name = {"x"},
-    .out_name = {"y", "which"},
     .infer = infer,
     .grad = grad,
+    OP_SIGNATURE(pool2d),
+    .flags = OP_ROWS,
+    .typed_in = 1u << POOL2D_X,
+    .typed_out = 1u << POOL2D_Y,
 };
 
 const struct op_def op_pool2d_grad = {
-    .name = "pool2d_grad",
-    .n_in = 3,
-    .n_out = 1,
-    .flags = OP_ROWS,
-    .optional_in = 1 << 1 | 1 << 2,
-    .typed_in = 1 << 0 | 1 << 2,
-    .typed_out = 1 << 0,
-    .in_name = {"dy", "which", "y_act"},
-    .out_name = {"dx"},
     .infer = infer_grad,
+    OP_SIGNATURE(pool2d_grad),
+    .flags = OP_ROWS,
+    .typed_in = 1u << POOL2D_GRAD_DY | 1u << POOL2D_GRAD_Y_ACT,
+    .typed_out = 1u << POOL2D_GRAD_DX,
 };

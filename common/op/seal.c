@@ -1,11 +1,11 @@
 /* seal - the end of a step: what came out of it goes to where the host reads it, and the next step
  * learns whether this one was clean.
  *
- * seal  in: 0 clean F32 [1]  1 results F32 [SEAL_SLOTS*SEAL_LEN]  2 check F64 [2]
+ * seal  in: 0 clean F32 [1]  1 results F32 [SEALED_SLOTS*SEALED_LEN]  2 check F64 [2]
  *           3 control F32 [CONTROL_LEN] (reduced)  4 scalars  5 metrics  6 waits I64 [2]
  *           7 scaler? F32 [SCALER_LEN], of the next step
  *       out: 0 clean  1 results: the same values as in, updated in place
- *   results[scalars.slot*SEAL_LEN + i] = seal_value(i) of op/seal.h, for i < SEAL_LEN.
+ *   results[scalars.slot*SEALED_LEN + i] = seal_value(i) of op/seal.h, for i < SEALED_LEN.
  *   clean = scalars.stamp if the step is applied (control_applies) and asks for nothing
  *   (control_is_quiet); else 0, which is no step's.
  *
@@ -21,25 +21,19 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 {
     int rc;
 
-    if ((rc = op_want_shape(g, n, 0, SHAPE(1), err)) < 0 ||
-        (rc = op_want_shape(g, n, 1, SHAPE(SEAL_SLOTS * SEAL_LEN), err)) < 0 ||
-        (rc = op_want(g, n, 2, DTYPE_F64, 1, err)) < 0 ||
-        (rc = op_want_shape(g, n, 3, SHAPE(CONTROL_LEN), err)) < 0 ||
-        (rc = op_want(g, n, 6, DTYPE_I64, 1, err)) < 0 ||
-        (rc = op_want_shape(g, n, 7, SHAPE(SCALER_LEN), err)) < 0)
+    if ((rc = op_want_shape(g, n, SEAL_CLEAN, SHAPE(1), err)) < 0 ||
+        (rc = op_want_shape(g, n, SEAL_RESULTS, SHAPE(SEALED_SLOTS * SEALED_LEN), err)) < 0 ||
+        (rc = op_want(g, n, SEAL_CHECK, DTYPE_F64, 1, err)) < 0 ||
+        (rc = op_want_shape(g, n, SEAL_CONTROL, SHAPE(CONTROL_LEN), err)) < 0 ||
+        (rc = op_want(g, n, SEAL_WAITS, DTYPE_I64, 1, err)) < 0 ||
+        (rc = op_want_shape(g, n, SEAL_SCALER, SHAPE(SCALER_LEN), err)) < 0)
         return rc;
-    op_out(out, 0, DTYPE_F32, SHAPE(1));
-    op_out(out, 1, DTYPE_F32, SHAPE(SEAL_SLOTS * SEAL_LEN));
+    op_out(out, SEAL_NEW_CLEAN, DTYPE_F32, SHAPE(1));
+    op_out(out, SEAL_NEW_RESULTS, DTYPE_F32, SHAPE(SEALED_SLOTS * SEALED_LEN));
     return 0;
 }
 
 const struct op_def op_seal = {
-    .name = "seal",
-    .n_in = 8,
-    .n_out = 2,
-    .optional_in = 1 << 7,
-    .update = {1, 2},
-    .in_name = {"clean", "results", "check", "control", "scalars", "metrics", "waits", "scaler"},
-    .out_name = {"clean", "results"},
     .infer = infer,
+    OP_SIGNATURE(seal),
 };

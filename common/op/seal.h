@@ -5,16 +5,16 @@
 #include "op/control.h"
 #include "op/scaler.h"
 
-enum { SEAL_SLOTS = 2 }; /* steps that may be under way at once */
+enum { SEALED_SLOTS = 2 }; /* steps that may be under way at once */
 
 enum {
-    SEAL_STAMP,        /* scalars.stamp: whose results these are */
-    SEAL_BAD_LOSSES,   /* of this rank's samples, how many were not finite */
-    SEAL_BAD_GRAD,     /* 1: the reduced gradient is not finite */
-    SEAL_WAITED_NS,    /* for collectives, with nothing else to do (a device's; else 0) */
-    SEAL_SCALER = 4,   /* [SCALER_LEN]; 0 where there is none */
-    SEAL_CONTROL = 16, /* [CONTROL_LEN] */
-    SEAL_LEN = SEAL_CONTROL + CONTROL_LEN,
+    SEALED_STAMP,        /* scalars.stamp: whose results these are */
+    SEALED_BAD_LOSSES,   /* of this rank's samples, how many were not finite */
+    SEALED_BAD_GRAD,     /* 1: the reduced gradient is not finite */
+    SEALED_WAITED_NS,    /* for collectives, with nothing else to do (a device's; else 0) */
+    SEALED_SCALER = 4,   /* [SCALER_LEN]; 0 where there is none */
+    SEALED_CONTROL = 16, /* [CONTROL_LEN] */
+    SEALED_LEN = SEALED_CONTROL + CONTROL_LEN,
 };
 
 struct seal {
@@ -26,15 +26,15 @@ struct seal {
 
 OP_BOTH static inline float seal_value(const struct seal *s, int i)
 {
-    if (i >= SEAL_CONTROL)
-        return s->control[i - SEAL_CONTROL];
-    if (i >= SEAL_SCALER && i < SEAL_SCALER + SCALER_LEN)
-        return s->scaler ? s->scaler[i - SEAL_SCALER] : 0.0f;
-    return i == SEAL_STAMP        ? s->scalars->stamp
-           : i == SEAL_BAD_LOSSES ? (float)s->metrics[METRIC_NONFINITE]
-           : i == SEAL_BAD_GRAD   ? (float)s->check[1]
-           : i == SEAL_WAITED_NS  ? (float)s->waits[1]
-                                  : 0.0f;
+    if (i >= SEALED_CONTROL)
+        return s->control[i - SEALED_CONTROL];
+    if (i >= SEALED_SCALER && i < SEALED_SCALER + SCALER_LEN)
+        return s->scaler ? s->scaler[i - SEALED_SCALER] : 0.0f;
+    return i == SEALED_STAMP        ? s->scalars->stamp
+           : i == SEALED_BAD_LOSSES ? (float)s->metrics[METRIC_NONFINITE]
+           : i == SEALED_BAD_GRAD   ? (float)s->check[1]
+           : i == SEALED_WAITED_NS  ? (float)s->waits[1]
+                                    : 0.0f;
 }
 
 OP_BOTH static inline int seal_is_clean(const struct seal *s)

@@ -35,36 +35,29 @@
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                  struct err *err)
 {
-    int rc = op_want(g, n, 0, DTYPE_F32, 1, err);
+    int rc = op_want(g, n, SGD_PARAM, DTYPE_F32, 1, err);
 
-    if (rc < 0 || (rc = op_want_shape(g, n, 1, *op_shape(g, n, 0), err)) < 0 ||
-        (rc = op_want_shape(g, n, 2, *op_shape(g, n, 0), err)) < 0 ||
-        (rc = op_want(g, n, 3, DTYPE_F64, 1, err)) < 0 ||
-        (rc = op_want_shape(g, n, 4, SHAPE(CONTROL_LEN), err)) < 0 ||
-        (rc = op_want_shape(g, n, 6, *op_shape(g, n, 0), err)) < 0 ||
-        (rc = op_want_shape(g, n, 7, SHAPE(SCALER_LEN), err)) < 0)
+    if (rc < 0 || (rc = op_want_shape(g, n, SGD_GRAD, *op_shape(g, n, SGD_PARAM), err)) < 0 ||
+        (rc = op_want_shape(g, n, SGD_MOMENTUM, *op_shape(g, n, SGD_PARAM), err)) < 0 ||
+        (rc = op_want(g, n, SGD_CHECK, DTYPE_F64, 1, err)) < 0 ||
+        (rc = op_want_shape(g, n, SGD_CONTROL, SHAPE(CONTROL_LEN), err)) < 0 ||
+        (rc = op_want_shape(g, n, SGD_COPY, *op_shape(g, n, SGD_PARAM), err)) < 0 ||
+        (rc = op_want_shape(g, n, SGD_SCALER, SHAPE(SCALER_LEN), err)) < 0)
         return rc;
-    if (n->attr.sgd.momentum != 0 && !op_has(n, 2))
+    if (n->attr.sgd.momentum != 0 && !op_has(n, SGD_MOMENTUM))
         return op_fail(n, err, "momentum %g needs a momentum buffer", (double)n->attr.sgd.momentum);
-    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
-    if (op_has(n, 2))
-        op_out(out, 1, DTYPE_F32, *op_shape(g, n, 0));
-    if (op_has(n, 6))
-        op_out(out, 2, op_in(g, n, 6)->dtype, *op_shape(g, n, 0));
+    op_out(out, SGD_NEW_PARAM, DTYPE_F32, *op_shape(g, n, SGD_PARAM));
+    if (op_has(n, SGD_MOMENTUM))
+        op_out(out, SGD_NEW_MOMENTUM, DTYPE_F32, *op_shape(g, n, SGD_PARAM));
+    if (op_has(n, SGD_COPY))
+        op_out(out, SGD_NEW_COPY, op_in(g, n, SGD_COPY)->dtype, *op_shape(g, n, SGD_PARAM));
     return 0;
 }
 
 const struct op_def op_sgd = {
-    .name = "sgd",
-    .n_in = 8,
-    .n_out = 3,
-    .optional_in = 1 << 2 | 1 << 6 | 1 << 7,
-    .optional_out = 1 << 1 | 1 << 2,
-    .update = {1, 3, 7},
-    .wide_in = 1 << 1,
-    .typed_in = 1 << 6,
-    .typed_out = 1 << 2,
-    .in_name = {"param", "grad", "momentum", "check", "control", "scalars", "copy", "scaler"},
-    .out_name = {"param", "momentum", "copy"},
     .infer = infer,
+    OP_SIGNATURE(sgd),
+    .wide_in = 1u << SGD_GRAD,
+    .typed_in = 1u << SGD_COPY,
+    .typed_out = 1u << SGD_NEW_COPY,
 };

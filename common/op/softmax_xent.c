@@ -19,79 +19,76 @@
 #include "op/infer.h"
 #include "op/scaler.h"
 
+/* Each of the three starts with what the loss reads of a sample: logits or prob, and its label. */
+_Static_assert((int)SOFTMAX_XENT_GRAD_PROB == (int)SOFTMAX_XENT_LOGITS &&
+                   (int)SOFTMAX_XENT_GRAD_LABELS == (int)SOFTMAX_XENT_LABELS &&
+                   (int)SOFTMAX_XENT_TRAIN_LOGITS == (int)SOFTMAX_XENT_LOGITS &&
+                   (int)SOFTMAX_XENT_TRAIN_LABELS == (int)SOFTMAX_XENT_LABELS,
+               "infer serves all three");
+
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                  struct err *err)
 {
-    int rc = op_want_labels(g, n, err);
+    int rc = op_want_labels(g, n, SOFTMAX_XENT_LOGITS, SOFTMAX_XENT_LABELS, err);
 
     if (rc < 0)
         return rc;
     if (!(n->attr.loss.label_smoothing >= 0 && n->attr.loss.label_smoothing < 1))
         return op_fail(n, err, "label smoothing %g must be in [0, 1)",
                        (double)n->attr.loss.label_smoothing);
-    op_out(out, 0, DTYPE_F32, *op_shape(g, n, 0));
+    op_out(out, SOFTMAX_XENT_PROB, DTYPE_F32, *op_shape(g, n, SOFTMAX_XENT_LOGITS));
     return 0;
 }
 
 static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
                 const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
+    const int in[] = {[SOFTMAX_XENT_GRAD_PROB] = n->out[SOFTMAX_XENT_PROB],
+                      [SOFTMAX_XENT_GRAD_LABELS] = n->in[SOFTMAX_XENT_LABELS],
+                      [SOFTMAX_XENT_GRAD_SCALARS] = g->scalars};
+    int *dlogits = &din[SOFTMAX_XENT_LOGITS];
+
     (void)dout, (void)want;
-    din[0] = op_grad_out(g, n->in[0]);
-    return graph_node(g, OP_softmax_xent_grad, &n->attr, (int[]){n->out[0], n->in[1], g->scalars},
-                      3, &din[0], op_name(g, n, "grad"), err);
+    *dlogits = op_grad_out(g, n->in[SOFTMAX_XENT_LOGITS]);
+    return graph_node(g, OP_softmax_xent_grad, &n->attr, in, 3, dlogits, op_name(g, n, "grad"),
+                      err);
 }
 
 const struct op_def op_softmax_xent = {
-    .name = "softmax_xent",
-    .n_in = 3,
-    .n_out = 1,
-    .flags = OP_ROWS | OP_EFFECT | OP_LOSS,
-    .optional_out = 1 << 0,
-    .typed_in = 1 << 0,
-    .in_name = {"logits", "labels", "metrics"},
-    .out_name = {"prob"},
     .infer = infer,
     .grad = grad,
+    OP_SIGNATURE(softmax_xent),
+    .flags = OP_ROWS | OP_EFFECT | OP_LOSS,
+    .typed_in = 1u << SOFTMAX_XENT_LOGITS,
 };
 
 static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                       struct err *err)
 {
-    int rc = op_want_shape(g, n, 3, SHAPE(SCALER_LEN), err);
+    int rc = op_want_shape(g, n, SOFTMAX_XENT_GRAD_SCALER, SHAPE(SCALER_LEN), err);
 
     return rc < 0 ? rc : infer(g, n, out, err);
 }
 
 const struct op_def op_softmax_xent_grad = {
-    .name = "softmax_xent_grad",
-    .n_in = 4,
-    .n_out = 1,
-    .flags = OP_ROWS | OP_INPLACE,
-    .optional_in = 1 << 3,
-    .typed_out = 1 << 0,
-    .in_name = {"prob", "labels", "scalars", "scaler"},
-    .out_name = {"dlogits"},
     .infer = infer_grad,
+    OP_SIGNATURE(softmax_xent_grad),
+    .flags = OP_ROWS | OP_INPLACE,
+    .typed_out = 1u << SOFTMAX_XENT_GRAD_DLOGITS,
 };
 
 static int infer_train(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                        struct err *err)
 {
-    int rc = op_want_shape(g, n, 4, SHAPE(SCALER_LEN), err);
+    int rc = op_want_shape(g, n, SOFTMAX_XENT_TRAIN_SCALER, SHAPE(SCALER_LEN), err);
 
     return rc < 0 ? rc : infer(g, n, out, err);
 }
 
 const struct op_def op_softmax_xent_train = {
-    .name = "softmax_xent_train",
-    .n_in = 5,
-    .n_out = 1,
-    .flags = OP_ROWS | OP_EFFECT | OP_LOSS | OP_INPLACE,
-    .optional_in = 1 << 4,
-    .typed_in = 1 << 0,
-    .typed_out = 1 << 0,
-    .in_name = {"logits", "labels", "metrics", "scalars", "scaler"},
-    .out_name = {"dlogits"},
     .infer = infer_train,
+    OP_SIGNATURE(softmax_xent_train),
+    .flags = OP_ROWS | OP_EFFECT | OP_LOSS | OP_INPLACE,
+    .typed_in = 1u << SOFTMAX_XENT_TRAIN_LOGITS,
+    .typed_out = 1u << SOFTMAX_XENT_TRAIN_DLOGITS,
 };

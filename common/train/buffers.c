@@ -50,7 +50,7 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
         }
     if (backend_host_alloc(b, BUFFERS_SENT * sizeof *m->sent, "a step's numbers", (void **)&m->sent,
                            err) < 0 ||
-        backend_host_alloc(b, SEAL_SLOTS * SEAL_LEN * sizeof *m->results, "a step's results",
+        backend_host_alloc(b, SEALED_SLOTS * SEALED_LEN * sizeof *m->results, "a step's results",
                            (void **)&m->results, err) < 0) {
         buffers_free(m);
         return err->code;

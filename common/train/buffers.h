@@ -50,7 +50,7 @@ struct buffers {
 
     /* Memory of the host that the device reads and writes. */
     struct step_numbers *sent; /* [BUFFERS_SENT], used in turn: STEP_NUMBERS_SENT of each */
-    float *results;            /* [SEAL_SLOTS*SEAL_LEN] (op/seal.h), written as each step ends */
+    float *results; /* [SEALED_SLOTS*SEALED_LEN] (op/seal.h), written as each step ends */
 };
 
 /* Scalars of so many micro-batches may be on their way at once (feed.h lets no more than four). */

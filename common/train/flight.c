@@ -46,7 +46,7 @@ enum { FIRST_MARK = 2 * FEED_MARKS }; /* behind those of both feeds: one for eac
 
 static float *results_of(const struct trainer *t, const struct flight *f)
 {
-    return t->buffers->results + flight_slot(f->step) * SEAL_LEN;
+    return t->buffers->results + flight_slot(f->step) * SEALED_LEN;
 }
 
 int64_t step_waited_ns(const struct trainer *t)
@@ -93,7 +93,7 @@ static void fly(struct trainer *t, float after)
     struct flight *f = &t->flight[t->n_flights++];
 
     *f = (struct flight){.step = step, .after = after};
-    results_of(t, f)[SEAL_STAMP] = 0;
+    results_of(t, f)[SEALED_STAMP] = 0;
     f->rc = step_queue(t, f, &f->err);
     f->handed = reducer_end(t->reducer);
     if (f->rc == 0)
@@ -167,7 +167,7 @@ static int settle(struct trainer *t, struct err *err)
 
     if (!backend_is_device(t->backend) || stop_device(t) < 0)
         return err->code;
-    return r[SEAL_STAMP] == step_stamp(f->step) && !(r[SEAL_CONTROL + CONTROL_VOID] > 0)
+    return r[SEALED_STAMP] == step_stamp(f->step) && !(r[SEALED_CONTROL + CONTROL_VOID] > 0)
                ? 0
                : err->code;
 }
@@ -184,18 +184,18 @@ static int read_result(struct trainer *t, struct step_result *out, struct err *e
     const struct flight *f = &t->flight[0];
     const float *r = results_of(t, f);
 
-    if (r[SEAL_STAMP] != step_stamp(f->step))
+    if (r[SEALED_STAMP] != step_stamp(f->step))
         return err_set(err, ERR_DEVICE, "the result of step %lld is not there: its mark is %g",
-                       (long long)f->step, (double)r[SEAL_STAMP]);
-    control_read(r + SEAL_CONTROL, &out->control);
+                       (long long)f->step, (double)r[SEALED_STAMP]);
+    control_read(r + SEALED_CONTROL, &out->control);
     if (out->control.is_void)
         return err_set(err, ERR_CANCELED, "its collectives were stopped");
-    out->has_bad_losses = r[SEAL_BAD_LOSSES] > 0;
-    out->applied = out->control.n_nonfinite == 0 && r[SEAL_BAD_GRAD] == 0;
-    t->waited_ns += (int64_t)r[SEAL_WAITED_NS];
-    t->loss_scale = t->layout->has_scaler ? (double)r[SEAL_SCALER + SCALER_SCALE] : 0;
+    out->has_bad_losses = r[SEALED_BAD_LOSSES] > 0;
+    out->applied = out->control.n_nonfinite == 0 && r[SEALED_BAD_GRAD] == 0;
+    t->waited_ns += (int64_t)r[SEALED_WAITED_NS];
+    t->loss_scale = t->layout->has_scaler ? (double)r[SEALED_SCALER + SCALER_SCALE] : 0;
     out->overflowed = t->layout->has_scaler && !out->applied && out->control.n_nonfinite == 0 &&
-                      r[SEAL_SCALER + SCALER_STUCK] == 0.0f;
+                      r[SEALED_SCALER + SCALER_STUCK] == 0.0f;
     return 0;
 }
 

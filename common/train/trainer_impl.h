@@ -29,7 +29,7 @@ struct flight {
     struct err err;
 };
 
-static inline int flight_slot(int64_t step) { return (int)(step % SEAL_SLOTS); }
+static inline int flight_slot(int64_t step) { return (int)(step % SEALED_SLOTS); }
 
 struct trainer {
     struct trainer_options o;
@@ -58,7 +58,7 @@ struct trainer {
     struct reducer *reducer; /* from open on */
 
     /* steps under way, oldest first (flight.c) */
-    struct flight flight[SEAL_SLOTS];
+    struct flight flight[SEALED_SLOTS];
     int n_flights;
     struct flight *queued; /* the one that is being queued, or was last */
     int is_batch_held;     /* the next step's batch was loaded already: its step was void */

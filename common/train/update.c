@@ -228,7 +228,7 @@ static int add_commit(struct sketch *s, const struct state *st, const struct buf
 static int add_seal(struct sketch *s, const struct buffers *m, struct verdict v, struct err *err)
 {
     int clean = placed(s, DTYPE_F32, 1, &m->numbers->scalars.clean, "clean");
-    int results = placed(s, DTYPE_F32, SEAL_SLOTS * SEAL_LEN, m->results, "results");
+    int results = placed(s, DTYPE_F32, SEALED_SLOTS * SEALED_LEN, m->results, "results");
     int waits = placed(s, DTYPE_I64, 2, m->numbers->waits, "waits");
     int in[] = {clean, results, v.check, v.control, s->g->scalars, s->g->metrics, waits, v.scaler};
     int out[] = {clean, results};

@@ -42,7 +42,7 @@
     {                                                                                \
         name, OP_seal, {{{0}}},                                                      \
         {                                                                            \
-            IN(NORMAL, 1), IN(NORMAL, SEAL_SLOTS *SEAL_LEN), ONLY(check),            \
+            IN(NORMAL, 1), IN(NORMAL, SEALED_SLOTS *SEALED_LEN), ONLY(check),        \
                 IN(control, CONTROL_LEN), ONLY(SCALARS), ONLY(METRICS), ONLY(WAITS), \
                 IN(SCALER, SCALER_LEN)                                               \
         }                                                                            \

@@ -211,16 +211,16 @@ void ref_seal(const struct ref_node *n)
     const double *check = n->in[2], *metrics = n->in[5];
     const float *control = n->in[3], *scaler = n->in[7];
     const struct step_scalars *sc = n->in[4];
-    float *clean = n->out[0], *to = (float *)n->out[1] + sc->slot * SEAL_LEN;
+    float *clean = n->out[0], *to = (float *)n->out[1] + sc->slot * SEALED_LEN;
 
-    memset(to, 0, SEAL_LEN * sizeof *to);
-    to[SEAL_STAMP] = sc->stamp;
-    to[SEAL_BAD_LOSSES] = (float)metrics[METRIC_NONFINITE];
-    to[SEAL_BAD_GRAD] = (float)check[1];
-    to[SEAL_WAITED_NS] = (float)((int64_t *)n->in[6])[1];
+    memset(to, 0, SEALED_LEN * sizeof *to);
+    to[SEALED_STAMP] = sc->stamp;
+    to[SEALED_BAD_LOSSES] = (float)metrics[METRIC_NONFINITE];
+    to[SEALED_BAD_GRAD] = (float)check[1];
+    to[SEALED_WAITED_NS] = (float)((int64_t *)n->in[6])[1];
     if (scaler)
-        memcpy(to + SEAL_SCALER, scaler, SCALER_LEN * sizeof *to);
-    memcpy(to + SEAL_CONTROL, control, CONTROL_LEN * sizeof *to);
+        memcpy(to + SEALED_SCALER, scaler, SCALER_LEN * sizeof *to);
+    memcpy(to + SEALED_CONTROL, control, CONTROL_LEN * sizeof *to);
     clean[0] = 0;
     if (is_applied(check, control) && control[CONTROL_STOP] == 0 &&
         control[CONTROL_CHECKPOINT] == 0 && control[CONTROL_REGROUP] == 0)

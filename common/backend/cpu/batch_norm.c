@@ -8,8 +8,9 @@
 
 CPU_CLONES static void run_stats(const struct plain *p)
 {
-    const float *restrict x = p->in[0], *restrict m = p->in[1];
-    double *restrict sum = p->out[0], *restrict square = sum + p->c;
+    const float *restrict x = p->in[BATCH_NORM_STATS_X], *restrict m =
+                                                             p->in[BATCH_NORM_STATS_RUNNING_MEAN];
+    double *restrict sum = p->out[BATCH_NORM_STATS_SUMS], *restrict square = sum + p->c;
     const int64_t c = p->c;
 
     memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
@@ -53,9 +54,10 @@ CPU_CLONES static void normalise(const float *x, float *y, const float *restrict
 /* Next running statistics; mean and scale of this step into the scratch. */
 static void prepare(const struct plain *p, float *mean_out, float *scale)
 {
-    const double *sums = p->in[1];
-    const float *weight = p->in[2], *m = p->in[4], *v = p->in[5];
-    float *next_m = p->out[1], *next_v = p->out[2];
+    const double *sums = p->in[BATCH_NORM_SUMS];
+    const float *weight = p->in[BATCH_NORM_WEIGHT], *m = p->in[BATCH_NORM_RUNNING_MEAN],
+                *v = p->in[BATCH_NORM_RUNNING_VAR];
+    float *next_m = p->out[BATCH_NORM_NEXT_MEAN], *next_v = p->out[BATCH_NORM_NEXT_VAR];
     const double n = sums[2 * p->c], momentum = (double)p->attr.norm.momentum;
 
     for (int64_t i = 0; i < p->c; i++) {
@@ -80,33 +82,38 @@ static void run(const struct plain *p)
     float *mean = p->scratch, *scale = mean + p->c;
 
     prepare(p, mean, scale);
-    normalise(p->in[0], p->out[0], mean, scale, p->in[3], p->rows, p->c);
+    normalise(p->in[BATCH_NORM_X], p->out[BATCH_NORM_Y], mean, scale, p->in[BATCH_NORM_BIAS],
+              p->rows, p->c);
 }
 
 int cpu_make_batch_norm(struct cpu *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run, (size_t)(2 * shape_elements(cpu_in(g, n, 2))) * sizeof(float), out,
-                     err);
+    return plain_new(g, n, run,
+                     (size_t)(2 * shape_elements(cpu_in(g, n, BATCH_NORM_WEIGHT))) * sizeof(float),
+                     out, err);
 }
 
 static void run_infer(const struct plain *p)
 {
-    const float *weight = p->in[1], *v = p->in[4];
+    const float *weight = p->in[BATCH_NORM_INFER_WEIGHT], *v = p->in[BATCH_NORM_INFER_RUNNING_VAR];
     float *scale = p->scratch;
 
     for (int64_t i = 0; i < p->c; i++)
         scale[i] = (float)((double)weight[i] / sqrt((double)v[i] + (double)p->attr.norm.eps));
-    normalise(p->in[0], p->out[0], p->in[3], scale, p->in[2], p->rows, p->c);
+    normalise(p->in[BATCH_NORM_INFER_X], p->out[BATCH_NORM_INFER_Y],
+              p->in[BATCH_NORM_INFER_RUNNING_MEAN], scale, p->in[BATCH_NORM_INFER_BIAS], p->rows,
+              p->c);
 }
 
 int cpu_make_batch_norm_infer(struct cpu *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run_infer, (size_t)shape_elements(cpu_in(g, n, 1)) * sizeof(float), out,
-                     err);
+    return plain_new(g, n, run_infer,
+                     (size_t)shape_elements(cpu_in(g, n, BATCH_NORM_INFER_WEIGHT)) * sizeof(float),
+                     out, err);
 }
 
 /* Mean and 1/sqrt(var + eps) of each channel. */
@@ -124,8 +131,9 @@ static void mean_rstd(const struct plain *p, const double *sums, const float *m,
 CPU_CLONES static void grad_sums(const struct plain *p, const double *restrict mean,
                                  const double *restrict rstd)
 {
-    const float *restrict x = p->in[0], *restrict dy = p->in[1];
-    double *restrict sum = p->out[0], *restrict product = sum + p->c;
+    const float *restrict x = p->in[BATCH_NORM_GRAD_STATS_X], *restrict dy =
+                                                                  p->in[BATCH_NORM_GRAD_STATS_DY];
+    double *restrict sum = p->out[BATCH_NORM_GRAD_STATS_GSUMS], *restrict product = sum + p->c;
     const int64_t c = p->c;
 
     memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
@@ -141,10 +149,12 @@ CPU_CLONES static void grad_sums(const struct plain *p, const double *restrict m
 static void run_grad_stats(const struct plain *p)
 {
     double *mean = p->scratch, *rstd = mean + p->c;
-    const double *gsums = p->out[0];
-    float *dweight = p->out[1], *dbias = p->out[2];
+    const double *gsums = p->out[BATCH_NORM_GRAD_STATS_GSUMS];
+    float *dweight = p->out[BATCH_NORM_GRAD_STATS_DWEIGHT],
+          *dbias = p->out[BATCH_NORM_GRAD_STATS_DBIAS];
 
-    mean_rstd(p, p->in[2], p->in[3], mean, rstd);
+    mean_rstd(p, p->in[BATCH_NORM_GRAD_STATS_SUMS], p->in[BATCH_NORM_GRAD_STATS_RUNNING_MEAN], mean,
+              rstd);
     grad_sums(p, mean, rstd);
     for (int64_t i = 0; dweight && i < p->c; i++)
         dweight[i] = (float)gsums[p->c + i];
@@ -156,8 +166,11 @@ int cpu_make_batch_norm_grad_stats(struct cpu *b, const struct graph *g, const s
                                    struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run_grad_stats,
-                     (size_t)(2 * shape_elements(cpu_in(g, n, 3))) * sizeof(double), out, err);
+    return plain_new(
+        g, n, run_grad_stats,
+        (size_t)(2 * shape_elements(cpu_in(g, n, BATCH_NORM_GRAD_STATS_RUNNING_MEAN))) *
+            sizeof(double),
+        out, err);
 }
 
 /* dx = a * (dy - b - (x - mean) * d), by channel, d being rstd * gsums/n; dx may be dy. */
@@ -174,8 +187,9 @@ CPU_CLONES static void grad_rows(const float *x, const float *dy, float *dx,
 
 static void run_grad(const struct plain *p)
 {
-    const double *sums = p->in[2], *gsums = p->in[4], n = sums[2 * p->c];
-    const float *m = p->in[3], *weight = p->in[5];
+    const double *sums = p->in[BATCH_NORM_GRAD_SUMS], *gsums = p->in[BATCH_NORM_GRAD_GSUMS],
+                 n = sums[2 * p->c];
+    const float *m = p->in[BATCH_NORM_GRAD_RUNNING_MEAN], *weight = p->in[BATCH_NORM_GRAD_WEIGHT];
     float *k = p->scratch;
     const int64_t c = p->c;
 
@@ -189,13 +203,16 @@ static void run_grad(const struct plain *p)
         k[2 * c + i] = (float)mean;
         k[3 * c + i] = (float)(rstd * (gsums[c + i] / n));
     }
-    grad_rows(p->in[0], p->in[1], p->out[0], k, p->rows, c);
+    grad_rows(p->in[BATCH_NORM_GRAD_X], p->in[BATCH_NORM_GRAD_DY], p->out[BATCH_NORM_GRAD_DX], k,
+              p->rows, c);
 }
 
 int cpu_make_batch_norm_grad(struct cpu *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run_grad, (size_t)(4 * shape_elements(cpu_in(g, n, 5))) * sizeof(float),
+    return plain_new(g, n, run_grad,
+                     (size_t)(4 * shape_elements(cpu_in(g, n, BATCH_NORM_GRAD_WEIGHT))) *
+                         sizeof(float),
                      out, err);
 }

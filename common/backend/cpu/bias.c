@@ -15,9 +15,9 @@ int cpu_make_bias(struct cpu *b, const struct graph *g, const struct node *n, st
                   struct err *err)
 {
     struct chain *c = chain_new(b->dn, err);
-    int x = chain_tensor(c, CHAIN_IN, 0, matrix(cpu_in(g, n, 0)));
-    int v = chain_tensor(c, CHAIN_IN, 1, matrix(cpu_in(g, n, 1)));
-    int y = chain_tensor(c, CHAIN_OUT, 0, matrix(cpu_out(g, n, 0)));
+    int x = chain_tensor(c, CHAIN_IN, BIAS_X, matrix(cpu_in(g, n, BIAS_X)));
+    int v = chain_tensor(c, CHAIN_IN, BIAS_B, matrix(cpu_in(g, n, BIAS_B)));
+    int y = chain_tensor(c, CHAIN_OUT, BIAS_Y, matrix(cpu_out(g, n, BIAS_Y)));
 
     chain_sum(c, x, v, y);
     return chain_finish(c, out);
@@ -27,8 +27,8 @@ int cpu_make_bias(struct cpu *b, const struct graph *g, const struct node *n, st
 CPU_CLONES static void run_grad(const struct plain *p)
 {
     enum { BLOCK = 256 };
-    const float *restrict dy = p->in[0];
-    float *restrict db = p->out[0], *restrict part = p->scratch;
+    const float *restrict dy = p->in[BIAS_GRAD_DY];
+    float *restrict db = p->out[BIAS_GRAD_DB], *restrict part = p->scratch;
     const int64_t c = p->c;
 
     memset(db, 0, (size_t)c * sizeof *db);
@@ -47,7 +47,7 @@ CPU_CLONES static void run_grad(const struct plain *p)
 int cpu_make_bias_grad(struct cpu *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err)
 {
-    const size_t scratch = (size_t)shape_elements(cpu_out(g, n, 0)) * sizeof(float);
+    const size_t scratch = (size_t)shape_elements(cpu_out(g, n, BIAS_GRAD_DB)) * sizeof(float);
 
     (void)b;
     return plain_new(g, n, run_grad, scratch, out, err);

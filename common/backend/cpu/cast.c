@@ -4,7 +4,8 @@
 static void run(const struct plain *p)
 {
     for (int64_t i = 0; i < p->rows * p->c; i++)
-        real_put(p->out[0], p->attr.cast.to, i, real_get(p->in[0], p->in_type[0], i));
+        real_put(p->out[CAST_Y], p->attr.cast.to, i,
+                 real_get(p->in[CAST_X], p->in_type[CAST_X], i));
 }
 
 int cpu_make_cast(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

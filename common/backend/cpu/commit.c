@@ -4,8 +4,8 @@
 
 static void run(const struct plain *p)
 {
-    if (control_applies(p->in[1], p->in[2]))
-        memcpy(p->out[0], p->in[0], p->out_bytes[0]);
+    if (control_applies(p->in[COMMIT_CHECK], p->in[COMMIT_CONTROL]))
+        memcpy(p->out[COMMIT_STATE], p->in[COMMIT_SHADOW], p->out_bytes[COMMIT_STATE]);
 }
 
 int cpu_make_commit(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

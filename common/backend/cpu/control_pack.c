@@ -2,9 +2,10 @@
 
 static void run(const struct plain *p)
 {
-    const struct step_scalars *s = p->in[1];
+    const struct step_scalars *s = p->in[CONTROL_PACK_SCALARS];
 
-    control_pack(p->in[0], (unsigned)s->requests, s->after != 0 && s->clean != s->after, p->out[0]);
+    control_pack(p->in[CONTROL_PACK_METRICS], (unsigned)s->requests,
+                 s->after != 0 && s->clean != s->after, p->out[CONTROL_PACK_CONTROL]);
 }
 
 int cpu_make_control_pack(struct cpu *b, const struct graph *g, const struct node *n,

@@ -45,13 +45,14 @@ static int make_forward(struct cpu *b, const struct graph *g, const struct node 
                         struct kernel **out, struct err *err)
 {
     struct chain *c = chain_new(b->dn, err);
-    int x = chain_tensor(c, CHAIN_IN, 0, dn_image(cpu_in(g, n, 0)));
-    int w = chain_tensor(c, CHAIN_IN, 1, filter(cpu_in(g, n, 1), n->attr.conv.groups));
+    int x = chain_tensor(c, CHAIN_IN, CONV2D_X, dn_image(cpu_in(g, n, CONV2D_X)));
+    int w =
+        chain_tensor(c, CHAIN_IN, CONV2D_W, filter(cpu_in(g, n, CONV2D_W), n->attr.conv.groups));
     int bias = CHAIN_NONE, y;
 
-    if (cpu_has_in(n, 2))
-        bias = chain_tensor(c, CHAIN_IN, 2, dn_flat(cpu_in(g, n, 2)));
-    y = chain_tensor(c, CHAIN_OUT, 0, dn_image(cpu_out(g, n, 0)));
+    if (cpu_has_in(n, CONV2D_B))
+        bias = chain_tensor(c, CHAIN_IN, CONV2D_B, dn_flat(cpu_in(g, n, CONV2D_B)));
+    y = chain_tensor(c, CHAIN_OUT, CONV2D_Y, dn_image(cpu_out(g, n, CONV2D_Y)));
     add(c, n, DN_FORWARD, x, w, bias, y,
         (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
                              {DNNL_ARG_WEIGHTS, w, 0},
@@ -65,9 +66,11 @@ static int make_grad_x(struct cpu *b, const struct graph *g, const struct node *
                        struct kernel **out, struct err *err)
 {
     struct chain *c = chain_new(b->dn, err);
-    int w = chain_tensor(c, CHAIN_IN, 0, filter(cpu_in(g, n, 0), n->attr.conv.groups));
-    int dy = chain_tensor(c, CHAIN_IN, 1, dn_image(cpu_in(g, n, 1)));
-    int dx = chain_tensor(c, CHAIN_OUT, 0, dn_image(cpu_out(g, n, 0)));
+    int w = chain_tensor(c, CHAIN_IN, CONV2D_GRAD_X_W,
+                         filter(cpu_in(g, n, CONV2D_GRAD_X_W), n->attr.conv.groups));
+    int dy = chain_tensor(c, CHAIN_IN, CONV2D_GRAD_X_DY, dn_image(cpu_in(g, n, CONV2D_GRAD_X_DY)));
+    int dx =
+        chain_tensor(c, CHAIN_OUT, CONV2D_GRAD_X_DX, dn_image(cpu_out(g, n, CONV2D_GRAD_X_DX)));
 
     add(c, n, DN_GRAD_X, dx, w, CHAIN_NONE, dy,
         (struct chain_arg[]){
@@ -80,13 +83,14 @@ static int make_grad_w(struct cpu *b, const struct graph *g, const struct node *
                        struct kernel **out, struct err *err)
 {
     struct chain *c = chain_new(b->dn, err);
-    int x = chain_tensor(c, CHAIN_IN, 0, dn_image(cpu_in(g, n, 0)));
-    int dy = chain_tensor(c, CHAIN_IN, 1, dn_image(cpu_in(g, n, 1)));
-    int dw = chain_tensor(c, CHAIN_OUT, 0, filter(cpu_out(g, n, 0), n->attr.conv.groups));
+    int x = chain_tensor(c, CHAIN_IN, CONV2D_GRAD_W_X, dn_image(cpu_in(g, n, CONV2D_GRAD_W_X)));
+    int dy = chain_tensor(c, CHAIN_IN, CONV2D_GRAD_W_DY, dn_image(cpu_in(g, n, CONV2D_GRAD_W_DY)));
+    int dw = chain_tensor(c, CHAIN_OUT, CONV2D_GRAD_W_DW,
+                          filter(cpu_out(g, n, CONV2D_GRAD_W_DW), n->attr.conv.groups));
     int db = CHAIN_NONE;
 
-    if (cpu_has_out(n, 1))
-        db = chain_tensor(c, CHAIN_OUT, 1, dn_flat(cpu_out(g, n, 1)));
+    if (cpu_has_out(n, CONV2D_GRAD_W_DB))
+        db = chain_tensor(c, CHAIN_OUT, CONV2D_GRAD_W_DB, dn_flat(cpu_out(g, n, CONV2D_GRAD_W_DB)));
     add(c, n, DN_GRAD_W, x, dw, db, dy,
         (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
                              {DNNL_ARG_DIFF_DST, dy, 0},

@@ -107,7 +107,7 @@ static int64_t work(const struct dims *d) { return d->N * d->P * d->Q * d->R * d
 
 static struct dims dims_forward(const struct plain *p)
 {
-    return dims_of(&p->in_shape[0], &p->in_shape[1], &p->out_shape[0]);
+    return dims_of(&p->in_shape[CONV2D_X], &p->in_shape[CONV2D_W], &p->out_shape[CONV2D_Y]);
 }
 
 static void forward_samples(const struct plain *p, int part, int64_t from, int64_t to)
@@ -121,10 +121,10 @@ static void forward_samples(const struct plain *p, int part, int64_t from, int64
                       .b1 = d.L * d.Kp,
                       .b2 = d.Kp,
                       .n_j = (int)d.K,
-                      .add = p->in[2],
+                      .add = p->in[CONV2D_B],
                       .end = p->attr.conv.act == ACT_RELU ? OUTER_RELU : OUTER_STORE};
-    const float *x = p->in[0];
-    float *y = p->out[0];
+    const float *x = p->in[CONV2D_X];
+    float *y = p->out[CONV2D_Y];
 
     (void)part;
     for (int64_t n = from; n < to; n++)
@@ -140,13 +140,14 @@ static void run_forward(const struct plain *p)
 {
     const struct dims d = dims_forward(p);
 
-    filter_by_k(&d, p->in[1], p->scratch);
+    filter_by_k(&d, p->in[CONV2D_W], p->scratch);
     plain_split(p, d.N, work(&d), forward_samples);
 }
 
 static struct dims dims_grad_x(const struct plain *p)
 {
-    return dims_of(&p->out_shape[0], &p->in_shape[0], &p->in_shape[1]);
+    return dims_of(&p->out_shape[CONV2D_GRAD_X_DX], &p->in_shape[CONV2D_GRAD_X_W],
+                   &p->in_shape[CONV2D_GRAD_X_DY]);
 }
 
 static void grad_x_samples(const struct plain *p, int part, int64_t from, int64_t to)
@@ -154,8 +155,8 @@ static void grad_x_samples(const struct plain *p, int part, int64_t from, int64_
     const struct dims d = dims_grad_x(p);
     const int most = outer_max_i((int)d.L);
     struct outer o = {.n1 = 1, .n2 = d.K, .a2 = 1, .b2 = d.Lp, .n_j = (int)d.L, .end = OUTER_ADD};
-    const float *dy = p->in[1], *w = p->scratch;
-    float *dx = p->out[0];
+    const float *dy = p->in[CONV2D_GRAD_X_DY], *w = p->scratch;
+    float *dx = p->out[CONV2D_GRAD_X_DX];
 
     (void)part;
     for (int64_t n = from; n < to; n++) {
@@ -174,7 +175,7 @@ static void run_grad_x(const struct plain *p)
 {
     const struct dims d = dims_grad_x(p);
 
-    filter_by_row(&d, p->in[0], p->scratch);
+    filter_by_row(&d, p->in[CONV2D_GRAD_X_W], p->scratch);
     plain_split(p, d.N, work(&d), grad_x_samples);
 }
 
@@ -243,7 +244,8 @@ CPU_CLONES static void add_bias(const struct dims *d, const float *restrict dy,
 
 static struct dims dims_grad_w(const struct plain *p)
 {
-    return dims_of(&p->in_shape[0], &p->out_shape[0], &p->in_shape[1]);
+    return dims_of(&p->in_shape[CONV2D_GRAD_W_X], &p->out_shape[CONV2D_GRAD_W_DW],
+                   &p->in_shape[CONV2D_GRAD_W_DY]);
 }
 
 /* What a part of the batch sums up in its scratch: dw [n_w] as add_by_... has it, and db [K]; the
@@ -257,11 +259,11 @@ static void grad_w_samples(const struct plain *p, int part, int64_t from, int64_
 
     memset(dw, 0, (size_t)(n_w(&d) + d.K) * sizeof *dw);
     for (int64_t n = from; n < to; n++) {
-        const float *x = (const float *)p->in[0] + n * d.H * d.W * d.C;
-        const float *dy = (const float *)p->in[1] + n * d.P * d.Q * d.K;
+        const float *x = (const float *)p->in[CONV2D_GRAD_W_X] + n * d.H * d.W * d.C;
+        const float *dy = (const float *)p->in[CONV2D_GRAD_W_DY] + n * d.P * d.Q * d.K;
 
         (by_row(&d) ? add_by_row : add_by_k)(&d, x, dy, dw);
-        if (p->out[1])
+        if (p->out[CONV2D_GRAD_W_DB])
             add_bias(&d, dy, of_sample, db);
     }
 }
@@ -281,24 +283,37 @@ static void run_grad_w(const struct plain *p)
     plain_split(p, d.N, work(&d), grad_w_samples);
     for (int i = 1; i < n_parts; i++)
         add_part(sum, plain_part_scratch(p, i), n_w(&d) + d.K);
-    (by_row(&d) ? filter_from_row : filter_from_k)(&d, sum, p->out[0]);
-    if (p->out[1])
-        memcpy(p->out[1], sum + n_w(&d), p->out_bytes[1]);
+    (by_row(&d) ? filter_from_row : filter_from_k)(&d, sum, p->out[CONV2D_GRAD_W_DW]);
+    if (p->out[CONV2D_GRAD_W_DB])
+        memcpy(p->out[CONV2D_GRAD_W_DB], sum + n_w(&d), p->out_bytes[CONV2D_GRAD_W_DB]);
+}
+
+static const struct shape *filter_of(const struct graph *g, const struct node *n)
+{
+    return n->op == OP_conv2d          ? cpu_in(g, n, CONV2D_W)
+           : n->op == OP_conv2d_grad_x ? cpu_in(g, n, CONV2D_GRAD_X_W)
+                                       : cpu_out(g, n, CONV2D_GRAD_W_DW);
+}
+
+static int64_t samples_of(const struct graph *g, const struct node *n)
+{
+    return n->op == OP_conv2d          ? cpu_in(g, n, CONV2D_X)->dim[0]
+           : n->op == OP_conv2d_grad_x ? cpu_in(g, n, CONV2D_GRAD_X_DY)->dim[0]
+                                       : cpu_in(g, n, CONV2D_GRAD_W_X)->dim[0];
 }
 
 /* Stride 1, dense, no padding, one group; a sample for each thread, for oneDNN cuts the image, too;
  * few numbers side by side. */
 int conv_rows_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
-    const int w_in = n->op == OP_conv2d ? 1 : 0, rows_in = n->op == OP_conv2d_grad_x ? 1 : 0;
-    const struct shape *w = n->op == OP_conv2d_grad_w ? cpu_out(g, n, 0) : cpu_in(g, n, w_in);
+    const struct shape *w = filter_of(g, n);
+    const int64_t samples = samples_of(g, n);
     const int64_t K = w->dim[0], C = w->dim[1], L = C * w->dim[3], most = 16 * OUTER_MAX_V;
 
     for (int i = 0; i < 2; i++)
         if (n->attr.conv.stride[i] != 1 || n->attr.conv.dilation[i] != 1 || n->attr.conv.pad[i])
             return 0;
-    if (n->attr.conv.groups != 1 || cpu_in(g, n, rows_in)->dim[0] < b->n_threads ||
-        !outer_available())
+    if (n->attr.conv.groups != 1 || samples < b->n_threads || !outer_available())
         return 0;
     if (n->op == OP_conv2d)
         return K <= most && C < 16 &&
@@ -312,7 +327,7 @@ int conv_rows_make(struct cpu *b, const struct graph *g, const struct node *n, s
                    struct err *err)
 {
     const int grad_w = n->op == OP_conv2d_grad_w;
-    const struct shape *w = grad_w ? cpu_out(g, n, 0) : cpu_in(g, n, n->op == OP_conv2d ? 1 : 0);
+    const struct shape *w = filter_of(g, n);
     const int64_t K = w->dim[0], L = w->dim[1] * w->dim[3];
     const int64_t by_row = K * round_up_i64(L, 16), by_k = L * round_up_i64(K, 16);
     const int64_t filters = w->dim[2] * max_i64(by_row, by_k);

@@ -4,10 +4,11 @@
 /* Element e of the global batch takes word e & 3 of draw e >> 2 (op/dropout.c). */
 static void run(const struct plain *p)
 {
-    const struct step_scalars *s = p->in[1];
-    const float *x = p->in[0], drop = p->attr.dropout.p, scale = 1.0f / (1.0f - drop);
-    float *y = p->out[0];
-    const int64_t n = p->rows * p->c, first = s->first_position * (n / p->in_shape[0].dim[0]);
+    const struct step_scalars *s = p->in[DROPOUT_SCALARS];
+    const float *x = p->in[DROPOUT_X], drop = p->attr.dropout.p, scale = 1.0f / (1.0f - drop);
+    float *y = p->out[DROPOUT_Y];
+    const int64_t n = p->rows * p->c,
+                  first = s->first_position * (n / p->in_shape[DROPOUT_X].dim[0]);
     const uint64_t tag = (uint64_t)p->attr.dropout.tag << 40;
 
     for (int64_t i = 0; i < n;) {

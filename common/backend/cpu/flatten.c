@@ -6,8 +6,8 @@ static int make(struct cpu *b, const struct shape *image, int to_rows, struct ke
 {
     const struct dn_layout nhwc = dn_image(image), nchw = dn_row_major(4, nhwc.dim);
     struct chain *c = chain_new(b->dn, err);
-    int from = chain_tensor(c, CHAIN_IN, 0, to_rows ? nhwc : nchw);
-    int to = chain_tensor(c, CHAIN_OUT, 0, to_rows ? nchw : nhwc);
+    int from = chain_tensor(c, CHAIN_IN, to_rows ? FLATTEN_X : UNFLATTEN_Y, to_rows ? nhwc : nchw);
+    int to = chain_tensor(c, CHAIN_OUT, to_rows ? FLATTEN_Y : UNFLATTEN_X, to_rows ? nchw : nhwc);
 
     chain_reorder(c, from, to);
     return chain_finish(c, out);
@@ -16,11 +16,11 @@ static int make(struct cpu *b, const struct shape *image, int to_rows, struct ke
 int cpu_make_flatten(struct cpu *b, const struct graph *g, const struct node *n,
                      struct kernel **out, struct err *err)
 {
-    return make(b, cpu_in(g, n, 0), 1, out, err);
+    return make(b, cpu_in(g, n, FLATTEN_X), 1, out, err);
 }
 
 int cpu_make_unflatten(struct cpu *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err)
 {
-    return make(b, cpu_out(g, n, 0), 0, out, err);
+    return make(b, cpu_out(g, n, UNFLATTEN_X), 0, out, err);
 }

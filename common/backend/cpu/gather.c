@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/cpu/plain.h"
+#include "op/gather.h"
 
 static void gather(char *y, const char *table, const int64_t *index, int64_t n, size_t n_row_bytes)
 {
@@ -12,11 +13,12 @@ static void gather(char *y, const char *table, const int64_t *index, int64_t n, 
 
 static void run(const struct plain *p)
 {
-    const int64_t n = p->out_shape[0].dim[0];
+    const int64_t n = p->out_shape[GATHER_Y].dim[0];
 
     for (int k = 0; k < NODE_MAX_OUT; k++)
         if (p->out[k])
-            gather(p->out[k], p->in[k ? k + 1 : 0], p->in[1], n, p->out_bytes[k] / (size_t)n);
+            gather(p->out[k], p->in[gather_table_of(k)], p->in[GATHER_INDEX], n,
+                   p->out_bytes[k] / (size_t)n);
 }
 
 int cpu_make_gather(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

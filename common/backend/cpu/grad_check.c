@@ -27,7 +27,7 @@ static int64_t n_blocks(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
 
 static void sum_blocks(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const float *x = p->in[0];
+    const float *x = p->in[GRAD_CHECK_GRAD];
     double *sums = p->scratch;
 
     (void)part;
@@ -38,7 +38,7 @@ static void sum_blocks(const struct plain *p, int part, int64_t from, int64_t to
 static void run(const struct plain *p)
 {
     const double *sums = p->scratch;
-    double *check = p->out[0], sum = 0;
+    double *check = p->out[GRAD_CHECK_CHECK], sum = 0;
 
     plain_split(p, n_blocks(p->c), p->c / 8, sum_blocks);
     for (int64_t i = 0; i < n_blocks(p->c); i++)
@@ -50,7 +50,8 @@ static void run(const struct plain *p)
 int cpu_make_grad_check(struct cpu *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err)
 {
-    const size_t sums = (size_t)n_blocks(shape_elements(cpu_in(g, n, 0))) * sizeof(double);
+    const size_t sums =
+        (size_t)n_blocks(shape_elements(cpu_in(g, n, GRAD_CHECK_GRAD))) * sizeof(double);
 
     return plain_new_split(b, g, n, run, sums, 0, out, err);
 }

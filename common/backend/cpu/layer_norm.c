@@ -31,22 +31,22 @@ CPU_CLONES static double sum_row(const float *restrict x, int64_t c, double shif
 
 static void run(const struct plain *p)
 {
-    const float *weight = p->in[1], *bias = p->in[2];
+    const float *weight = p->in[LAYER_NORM_WEIGHT], *bias = p->in[LAYER_NORM_BIAS];
     const int64_t c = p->c;
 
     for (int64_t r = 0; r < p->rows; r++) {
-        const float *x = (const float *)p->in[0] + r * c;
-        float *y = (float *)p->out[0] + r * c;
+        const float *x = (const float *)p->in[LAYER_NORM_X] + r * c;
+        float *y = (float *)p->out[LAYER_NORM_Y] + r * c;
         const double mean = sum_row(x, c, 0.0, 1) / (double)c;
         const double var = sum_row(x, c, mean, 2) / (double)c;
         const float m = (float)mean, rstd = (float)(1.0 / sqrt(var + (double)p->attr.norm.eps));
 
         for (int64_t i = 0; i < c; i++)
             y[i] = (x[i] - m) * rstd * weight[i] + bias[i];
-        if (p->out[1])
-            ((float *)p->out[1])[r] = m;
-        if (p->out[2])
-            ((float *)p->out[2])[r] = rstd;
+        if (p->out[LAYER_NORM_MEAN])
+            ((float *)p->out[LAYER_NORM_MEAN])[r] = m;
+        if (p->out[LAYER_NORM_RSTD])
+            ((float *)p->out[LAYER_NORM_RSTD])[r] = rstd;
     }
 }
 
@@ -107,22 +107,27 @@ static void run_grad(const struct plain *p)
 
     memset(dweight, 0, (size_t)(2 * c) * sizeof *dweight);
     for (int64_t r = 0; r < p->rows; r++) {
-        const struct row row = {(const float *)p->in[0] + r * c, (const float *)p->in[1] + r * c,
-                                ((const float *)p->in[3])[r], ((const float *)p->in[4])[r]};
+        const struct row row = {(const float *)p->in[LAYER_NORM_GRAD_X] + r * c,
+                                (const float *)p->in[LAYER_NORM_GRAD_DY] + r * c,
+                                ((const float *)p->in[LAYER_NORM_GRAD_MEAN])[r],
+                                ((const float *)p->in[LAYER_NORM_GRAD_RSTD])[r]};
 
-        if (p->out[1] || p->out[2])
+        if (p->out[LAYER_NORM_GRAD_DWEIGHT] || p->out[LAYER_NORM_GRAD_DBIAS])
             grad_weight_row(&row, dweight, dbias, c);
-        if (p->out[0])
-            grad_x_row(&row, p->in[2], (float *)p->out[0] + r * c, c);
+        if (p->out[LAYER_NORM_GRAD_DX])
+            grad_x_row(&row, p->in[LAYER_NORM_GRAD_WEIGHT],
+                       (float *)p->out[LAYER_NORM_GRAD_DX] + r * c, c);
     }
-    round_to(p->out[1], dweight, c);
-    round_to(p->out[2], dbias, c);
+    round_to(p->out[LAYER_NORM_GRAD_DWEIGHT], dweight, c);
+    round_to(p->out[LAYER_NORM_GRAD_DBIAS], dbias, c);
 }
 
 int cpu_make_layer_norm_grad(struct cpu *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run_grad, (size_t)(2 * shape_elements(cpu_in(g, n, 2))) * sizeof(double),
+    return plain_new(g, n, run_grad,
+                     (size_t)(2 * shape_elements(cpu_in(g, n, LAYER_NORM_GRAD_WEIGHT))) *
+                         sizeof(double),
                      out, err);
 }

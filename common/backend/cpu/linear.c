@@ -50,16 +50,16 @@ int cpu_make_linear(struct cpu *b, const struct graph *g, const struct node *n, 
                     struct err *err)
 {
     struct chain *c = chain_new(b->dn, err);
-    int x = chain_tensor(c, CHAIN_IN, 0, features(n, cpu_in(g, n, 0)));
-    int w = chain_tensor(c, CHAIN_IN, 1, weights(n, cpu_in(g, n, 1)));
-    const int small = is_small(cpu_in(g, n, 1), cpu_in(g, n, 0)->dim[0]);
+    int x = chain_tensor(c, CHAIN_IN, LINEAR_X, features(n, cpu_in(g, n, LINEAR_X)));
+    int w = chain_tensor(c, CHAIN_IN, LINEAR_W, weights(n, cpu_in(g, n, LINEAR_W)));
+    const int small = is_small(cpu_in(g, n, LINEAR_W), cpu_in(g, n, LINEAR_X)->dim[0]);
     int bias = CHAIN_NONE, x_in = x, y;
 
-    if (small && (x = columns(c, n, x_in, cpu_in(g, n, 0))) != x_in)
+    if (small && (x = columns(c, n, x_in, cpu_in(g, n, LINEAR_X))) != x_in)
         chain_reorder(c, x_in, x);
-    if (cpu_has_in(n, 2))
-        bias = chain_tensor(c, CHAIN_IN, 2, dn_flat(cpu_in(g, n, 2)));
-    y = chain_tensor(c, CHAIN_OUT, 0, dn_row_major(2, cpu_out(g, n, 0)->dim));
+    if (cpu_has_in(n, LINEAR_B))
+        bias = chain_tensor(c, CHAIN_IN, LINEAR_B, dn_flat(cpu_in(g, n, LINEAR_B)));
+    y = chain_tensor(c, CHAIN_OUT, LINEAR_Y, dn_row_major(2, cpu_out(g, n, LINEAR_Y)->dim));
     add(c, n, DN_FORWARD, small, x, w, bias, y,
         (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
                              {DNNL_ARG_WEIGHTS, w, 0},
@@ -73,11 +73,14 @@ int cpu_make_linear_grad_x(struct cpu *b, const struct graph *g, const struct no
                            struct kernel **out, struct err *err)
 {
     struct chain *c = chain_new(b->dn, err);
-    int w = chain_tensor(c, CHAIN_IN, 0, weights(n, cpu_in(g, n, 0)));
-    int dy = chain_tensor(c, CHAIN_IN, 1, dn_row_major(2, cpu_in(g, n, 1)->dim));
-    int dx_out = chain_tensor(c, CHAIN_OUT, 0, features(n, cpu_out(g, n, 0)));
-    const int small = is_small(cpu_in(g, n, 0), cpu_in(g, n, 1)->dim[0]);
-    int dx = small ? columns(c, n, dx_out, cpu_out(g, n, 0)) : dx_out;
+    int w = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_X_W, weights(n, cpu_in(g, n, LINEAR_GRAD_X_W)));
+    int dy = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_X_DY,
+                          dn_row_major(2, cpu_in(g, n, LINEAR_GRAD_X_DY)->dim));
+    int dx_out =
+        chain_tensor(c, CHAIN_OUT, LINEAR_GRAD_X_DX, features(n, cpu_out(g, n, LINEAR_GRAD_X_DX)));
+    const int small =
+        is_small(cpu_in(g, n, LINEAR_GRAD_X_W), cpu_in(g, n, LINEAR_GRAD_X_DY)->dim[0]);
+    int dx = small ? columns(c, n, dx_out, cpu_out(g, n, LINEAR_GRAD_X_DX)) : dx_out;
 
     add(c, n, DN_GRAD_X, small, dx, w, CHAIN_NONE, dy,
         (struct chain_arg[]){
@@ -92,16 +95,19 @@ int cpu_make_linear_grad_w(struct cpu *b, const struct graph *g, const struct no
                            struct kernel **out, struct err *err)
 {
     struct chain *c = chain_new(b->dn, err);
-    int x = chain_tensor(c, CHAIN_IN, 0, features(n, cpu_in(g, n, 0)));
-    int dy = chain_tensor(c, CHAIN_IN, 1, dn_row_major(2, cpu_in(g, n, 1)->dim));
-    int dw = chain_tensor(c, CHAIN_OUT, 0, weights(n, cpu_out(g, n, 0)));
-    const int small = is_small(cpu_out(g, n, 0), cpu_in(g, n, 0)->dim[0]);
+    int x = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_W_X, features(n, cpu_in(g, n, LINEAR_GRAD_W_X)));
+    int dy = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_W_DY,
+                          dn_row_major(2, cpu_in(g, n, LINEAR_GRAD_W_DY)->dim));
+    int dw =
+        chain_tensor(c, CHAIN_OUT, LINEAR_GRAD_W_DW, weights(n, cpu_out(g, n, LINEAR_GRAD_W_DW)));
+    const int small =
+        is_small(cpu_out(g, n, LINEAR_GRAD_W_DW), cpu_in(g, n, LINEAR_GRAD_W_X)->dim[0]);
     int db = CHAIN_NONE, x_in = x;
 
-    if (small && (x = columns(c, n, x_in, cpu_in(g, n, 0))) != x_in)
+    if (small && (x = columns(c, n, x_in, cpu_in(g, n, LINEAR_GRAD_W_X))) != x_in)
         chain_reorder(c, x_in, x);
-    if (cpu_has_out(n, 1))
-        db = chain_tensor(c, CHAIN_OUT, 1, dn_flat(cpu_out(g, n, 1)));
+    if (cpu_has_out(n, LINEAR_GRAD_W_DB))
+        db = chain_tensor(c, CHAIN_OUT, LINEAR_GRAD_W_DB, dn_flat(cpu_out(g, n, LINEAR_GRAD_W_DB)));
     add(c, n, DN_GRAD_W, small, x, dw, db, dy,
         (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
                              {DNNL_ARG_DIFF_DST, dy, 0},

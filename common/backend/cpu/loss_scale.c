@@ -2,9 +2,10 @@
 
 static void run(const struct plain *p)
 {
-    const double *check = p->in[1];
+    const double *check = p->in[LOSS_SCALE_CHECK];
 
-    scaler_step(&p->attr.scale, check[1] != 0.0, p->in[2], p->out[0]);
+    scaler_step(&p->attr.scale, check[1] != 0.0, p->in[LOSS_SCALE_CONTROL],
+                p->out[LOSS_SCALE_NEW_SCALER]);
 }
 
 int cpu_make_loss_scale(struct cpu *b, const struct graph *g, const struct node *n,

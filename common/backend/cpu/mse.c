@@ -3,11 +3,11 @@
 
 static void run(const struct plain *p)
 {
-    const int32_t *labels = p->in[1];
+    const int32_t *labels = p->in[MSE_LABELS];
     const int64_t c = p->c;
 
     for (int64_t r = 0; r < p->rows; r++) {
-        const float *y = (const float *)p->in[0] + r * c;
+        const float *y = (const float *)p->in[MSE_Y] + r * c;
         const int correct = loss_first_largest(y, c) == labels[r];
         double sum = 0;
 
@@ -15,10 +15,10 @@ static void run(const struct plain *p)
             const float diff = y[i] - (i == labels[r] ? 1.0f : 0.0f);
 
             sum += (double)diff * (double)diff;
-            if (p->out[0])
-                ((float *)p->out[0])[r * c + i] = diff;
+            if (p->out[MSE_DIFF])
+                ((float *)p->out[MSE_DIFF])[r * c + i] = diff;
         }
-        loss_count(p->in[2], sum / (double)c, correct);
+        loss_count(p->in[MSE_METRICS], sum / (double)c, correct);
     }
 }
 
@@ -31,8 +31,9 @@ int cpu_make_mse(struct cpu *b, const struct graph *g, const struct node *n, str
 
 static void run_grad(const struct plain *p)
 {
-    const float *diff = p->in[0], scale = plain_loss_scale(p->in[1], p->in[2]);
-    float *dy = p->out[0];
+    const float *diff = p->in[MSE_GRAD_DIFF],
+                scale = plain_loss_scale(p->in[MSE_GRAD_SCALARS], p->in[MSE_GRAD_SCALER]);
+    float *dy = p->out[MSE_GRAD_DY];
 
     for (int64_t i = 0; i < p->rows * p->c; i++)
         dy[i] = diff[i] * (2.0f / (float)p->c) * scale;

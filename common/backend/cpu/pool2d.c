@@ -41,7 +41,7 @@ CPU_CLONES static void take_larger(const float *restrict x, float *restrict y,
 static void max_of_window(const struct plain *p, const float *x, struct window v, float *y,
                           int32_t *which)
 {
-    const int64_t width = p->in_shape[0].dim[2], c = p->c;
+    const int64_t width = p->in_shape[POOL2D_X].dim[2], c = p->c;
 
     memcpy(y, x + (v.h0 * width + v.w0) * c, (size_t)c * sizeof *y);
     for (int64_t i = 0; i < c; i++)
@@ -55,17 +55,19 @@ static void max_of_window(const struct plain *p, const float *x, struct window v
 /* which may not be wanted: then the scratch takes it. */
 static void max_of_samples(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const int64_t *x_dim = p->in_shape[0].dim, *y_dim = p->out_shape[0].dim, c = p->c;
+    const int64_t *x_dim = p->in_shape[POOL2D_X].dim, *y_dim = p->out_shape[POOL2D_Y].dim, c = p->c;
 
     for (int64_t n = from; n < to; n++) {
-        const float *x = (const float *)p->in[0] + n * x_dim[1] * x_dim[2] * c;
+        const float *x = (const float *)p->in[POOL2D_X] + n * x_dim[1] * x_dim[2] * c;
 
         for (int64_t i = 0; i < y_dim[1]; i++)
             for (int64_t j = 0; j < y_dim[2]; j++) {
                 const int64_t at = ((n * y_dim[1] + i) * y_dim[2] + j) * c;
 
-                max_of_window(p, x, window_at(p, x_dim[1], x_dim[2], i, j), (float *)p->out[0] + at,
-                              p->out[1] ? (int32_t *)p->out[1] + at : plain_part_scratch(p, part));
+                max_of_window(p, x, window_at(p, x_dim[1], x_dim[2], i, j),
+                              (float *)p->out[POOL2D_Y] + at,
+                              p->out[POOL2D_WHICH] ? (int32_t *)p->out[POOL2D_WHICH] + at
+                                                   : plain_part_scratch(p, part));
             }
     }
 }
@@ -74,8 +76,9 @@ static void run_max(const struct plain *p)
 {
     const int *kernel = p->attr.pool.kernel;
 
-    plain_split(p, p->out_shape[0].dim[0],
-                shape_elements(&p->out_shape[0]) * kernel[0] * kernel[1] / 4, max_of_samples);
+    plain_split(p, p->out_shape[POOL2D_Y].dim[0],
+                shape_elements(&p->out_shape[POOL2D_Y]) * kernel[0] * kernel[1] / 4,
+                max_of_samples);
 }
 
 static int make_average(struct cpu *b, const struct graph *g, const struct node *n,
@@ -87,8 +90,8 @@ static int make_average(struct cpu *b, const struct graph *g, const struct node 
                                  .pad = {pad[0], pad[1]},
                                  .count_pad = n->attr.pool.count_pad};
     struct chain *c = chain_new(b->dn, err);
-    int x = chain_tensor(c, CHAIN_IN, 0, dn_image(cpu_in(g, n, 0)));
-    int y = chain_tensor(c, CHAIN_OUT, 0, dn_image(cpu_out(g, n, 0)));
+    int x = chain_tensor(c, CHAIN_IN, POOL2D_X, dn_image(cpu_in(g, n, POOL2D_X)));
+    int y = chain_tensor(c, CHAIN_OUT, POOL2D_Y, dn_image(cpu_out(g, n, POOL2D_Y)));
     dnnl_primitive_desc_t pd = NULL;
 
     if (y != CHAIN_NONE) {
@@ -104,8 +107,8 @@ int cpu_make_pool2d(struct cpu *b, const struct graph *g, const struct node *n, 
 {
     if (n->attr.pool.kind == POOL_AVG)
         return make_average(b, g, n, out, err);
-    return plain_new_split(b, g, n, run_max, 0, (size_t)cpu_in(g, n, 0)->dim[3] * sizeof(int32_t),
-                           out, err);
+    return plain_new_split(b, g, n, run_max, 0,
+                           (size_t)cpu_in(g, n, POOL2D_X)->dim[3] * sizeof(int32_t), out, err);
 }
 
 /* One row of dx (before the activation) is put together in the scratch, which stays in the nearest
@@ -142,7 +145,8 @@ static inline float average_scale(const struct plain *p, struct window v)
 CPU_CLONES static void add_window_row(const struct row *r, int64_t i)
 {
     const struct plain *p = r->p;
-    const int64_t *y_dim = p->in_shape[0].dim, *x_dim = p->out_shape[0].dim, c = p->c;
+    const int64_t *y_dim = p->in_shape[POOL2D_GRAD_DY].dim,
+                  *x_dim = p->out_shape[POOL2D_GRAD_DX].dim, c = p->c;
 
     for (int64_t j = 0; j < y_dim[2]; j++) {
         const struct window v = window_at(p, x_dim[1], x_dim[2], i, j);
@@ -182,17 +186,19 @@ static void covering(const struct plain *p, int64_t h, int64_t *first, int64_t *
     const int64_t at = h + p->attr.pool.pad[0], before = at - kernel + 1;
 
     *first = before <= 0 ? 0 : ceil_div_i64(before, stride);
-    *end = min_i64(at / stride + 1, p->in_shape[0].dim[1]);
+    *end = min_i64(at / stride + 1, p->in_shape[POOL2D_GRAD_DY].dim[1]);
 }
 
 /* An average gives equal sums to all image rows that the same windows cover. */
 static void grad_sample(const struct plain *p, int part, int64_t n)
 {
-    const int64_t *y_dim = p->in_shape[0].dim, *x_dim = p->out_shape[0].dim;
+    const int64_t *y_dim = p->in_shape[POOL2D_GRAD_DY].dim,
+                  *x_dim = p->out_shape[POOL2D_GRAD_DX].dim;
     const int64_t y_at = n * y_dim[1] * y_dim[2] * p->c, row = x_dim[2] * p->c;
-    struct row r = {p, (const float *)p->in[0] + y_at,
-                    p->in[1] ? (const int32_t *)p->in[1] + y_at : NULL, 0,
-                    plain_part_scratch(p, part)};
+    struct row r = {p, (const float *)p->in[POOL2D_GRAD_DY] + y_at,
+                    p->in[POOL2D_GRAD_WHICH] ? (const int32_t *)p->in[POOL2D_GRAD_WHICH] + y_at
+                                             : NULL,
+                    0, plain_part_scratch(p, part)};
     int64_t last_first = -1, last_end = -1;
 
     for (r.h = 0; r.h < x_dim[1]; r.h++) {
@@ -207,8 +213,9 @@ static void grad_sample(const struct plain *p, int part, int64_t n)
         }
         last_first = first;
         last_end = end;
-        write_row(p->attr.pool.act, r.sum, p->in[2] ? (const float *)p->in[2] + x_at : NULL,
-                  (float *)p->out[0] + x_at, row);
+        write_row(p->attr.pool.act, r.sum,
+                  p->in[POOL2D_GRAD_Y_ACT] ? (const float *)p->in[POOL2D_GRAD_Y_ACT] + x_at : NULL,
+                  (float *)p->out[POOL2D_GRAD_DX] + x_at, row);
     }
 }
 
@@ -220,13 +227,14 @@ static void grad_samples(const struct plain *p, int part, int64_t from, int64_t 
 
 static void run_grad(const struct plain *p)
 {
-    plain_split(p, p->out_shape[0].dim[0], shape_elements(&p->out_shape[0]) / 4, grad_samples);
+    plain_split(p, p->out_shape[POOL2D_GRAD_DX].dim[0],
+                shape_elements(&p->out_shape[POOL2D_GRAD_DX]) / 4, grad_samples);
 }
 
 int cpu_make_pool2d_grad(struct cpu *b, const struct graph *g, const struct node *n,
                          struct kernel **out, struct err *err)
 {
-    const struct shape *x = cpu_out(g, n, 0);
+    const struct shape *x = cpu_out(g, n, POOL2D_GRAD_DX);
 
     return plain_new_split(b, g, n, run_grad, 0, (size_t)(x->dim[2] * x->dim[3]) * sizeof(float),
                            out, err);

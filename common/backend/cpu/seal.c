@@ -4,17 +4,17 @@
 
 static void run(const struct plain *p)
 {
-    const struct seal s = {.check = p->in[2],
-                           .metrics = p->in[5],
-                           .control = p->in[3],
-                           .scaler = p->in[7],
-                           .scalars = p->in[4],
-                           .waits = p->in[6]};
-    float *to = (float *)p->out[1] + s.scalars->slot * SEAL_LEN;
+    const struct seal s = {.check = p->in[SEAL_CHECK],
+                           .metrics = p->in[SEAL_METRICS],
+                           .control = p->in[SEAL_CONTROL],
+                           .scaler = p->in[SEAL_SCALER],
+                           .scalars = p->in[SEAL_SCALARS],
+                           .waits = p->in[SEAL_WAITS]};
+    float *to = (float *)p->out[SEAL_NEW_RESULTS] + s.scalars->slot * SEALED_LEN;
 
-    for (int i = 0; i < SEAL_LEN; i++)
+    for (int i = 0; i < SEALED_LEN; i++)
         to[i] = seal_value(&s, i);
-    *(float *)p->out[0] = seal_is_clean(&s) ? s.scalars->stamp : 0;
+    *(float *)p->out[SEAL_NEW_CLEAN] = seal_is_clean(&s) ? s.scalars->stamp : 0;
 }
 
 int cpu_make_seal(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

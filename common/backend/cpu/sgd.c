@@ -42,9 +42,9 @@ CPU_CLONES static void update_momentum(struct rule u, int first, float *restrict
 
 static struct rule rule_of(const struct plain *p)
 {
-    const double *check = p->in[3];
-    const struct step_scalars *s = p->in[5];
-    const float scale = p->in[7] ? ((const float *)p->in[7])[SCALER_SCALE] : 1.0f;
+    const double *check = p->in[SGD_CHECK];
+    const struct step_scalars *s = p->in[SGD_SCALARS];
+    const float scale = p->in[SGD_SCALER] ? ((const float *)p->in[SGD_SCALER])[SCALER_SCALE] : 1.0f;
     struct rule u = {.unscale = 1.0f / scale,
                      .clip = 1.0f,
                      .decay = p->attr.sgd.weight_decay,
@@ -60,23 +60,23 @@ static struct rule rule_of(const struct plain *p)
 
 static void update_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const struct step_scalars *s = p->in[5];
-    const float *grad = (const float *)p->in[1] + from;
-    float *param = (float *)p->out[0] + from;
+    const struct step_scalars *s = p->in[SGD_SCALARS];
+    const float *grad = (const float *)p->in[SGD_GRAD] + from;
+    float *param = (float *)p->out[SGD_NEW_PARAM] + from;
 
     (void)part;
-    if (p->in[2])
-        update_momentum(rule_of(p), s->first_update, param, grad, (float *)p->out[1] + from,
-                        to - from);
+    if (p->in[SGD_MOMENTUM])
+        update_momentum(rule_of(p), s->first_update, param, grad,
+                        (float *)p->out[SGD_NEW_MOMENTUM] + from, to - from);
     else
         update_plain(rule_of(p), param, grad, to - from);
-    if (p->out[2]) /* F32, as all here is */
-        memcpy((float *)p->out[2] + from, param, (size_t)(to - from) * sizeof *param);
+    if (p->out[SGD_NEW_COPY]) /* F32, as all here is */
+        memcpy((float *)p->out[SGD_NEW_COPY] + from, param, (size_t)(to - from) * sizeof *param);
 }
 
 static void run(const struct plain *p)
 {
-    if (control_applies(p->in[3], p->in[4]))
+    if (control_applies(p->in[SGD_CHECK], p->in[SGD_CONTROL]))
         plain_split(p, p->c, p->c / 4, update_part);
 }
 

@@ -39,15 +39,16 @@ static double softmax_row(const float *x, float *prob, int64_t c)
 
 static void run(const struct plain *p)
 {
-    const int32_t *labels = p->in[1];
+    const int32_t *labels = p->in[SOFTMAX_XENT_LABELS];
     const int64_t c = p->c;
 
     for (int64_t r = 0; r < p->rows; r++) {
-        const float *x = (const float *)p->in[0] + r * c;
+        const float *x = (const float *)p->in[SOFTMAX_XENT_LOGITS] + r * c;
         const int correct = loss_first_largest(x, c) == labels[r];
-        const double log_sum = softmax_row(x, p->out[0] ? (float *)p->out[0] + r * c : NULL, c);
+        const double log_sum = softmax_row(
+            x, p->out[SOFTMAX_XENT_PROB] ? (float *)p->out[SOFTMAX_XENT_PROB] + r * c : NULL, c);
 
-        loss_count(p->in[2],
+        loss_count(p->in[SOFTMAX_XENT_METRICS],
                    row_loss(x, c, labels[r], (double)p->attr.loss.label_smoothing, log_sum),
                    correct);
     }
@@ -72,9 +73,11 @@ static void grad_row(const float *prob, float *dx, int64_t c, int32_t label, flo
 
 static void run_grad(const struct plain *p)
 {
-    const int32_t *labels = p->in[1];
-    const float *prob = p->in[0], scale = plain_loss_scale(p->in[2], p->in[3]);
-    float *dx = p->out[0];
+    const int32_t *labels = p->in[SOFTMAX_XENT_GRAD_LABELS];
+    const float *prob = p->in[SOFTMAX_XENT_GRAD_PROB],
+                scale = plain_loss_scale(p->in[SOFTMAX_XENT_GRAD_SCALARS],
+                                         p->in[SOFTMAX_XENT_GRAD_SCALER]);
+    float *dx = p->out[SOFTMAX_XENT_GRAD_DLOGITS];
 
     for (int64_t r = 0; r < p->rows; r++)
         grad_row(prob + r * p->c, dx + r * p->c, p->c, labels[r], p->attr.loss.label_smoothing,
@@ -92,17 +95,20 @@ int cpu_make_softmax_xent_grad(struct cpu *b, const struct graph *g, const struc
 static void run_train(const struct plain *p)
 {
     const float smoothing = p->attr.loss.label_smoothing;
-    const float scale = plain_loss_scale(p->in[3], p->in[4]);
-    const int32_t *labels = p->in[1];
+    const float scale =
+        plain_loss_scale(p->in[SOFTMAX_XENT_TRAIN_SCALARS], p->in[SOFTMAX_XENT_TRAIN_SCALER]);
+    const int32_t *labels = p->in[SOFTMAX_XENT_TRAIN_LABELS];
     const int64_t c = p->c;
 
     for (int64_t r = 0; r < p->rows; r++) {
-        const float *x = (const float *)p->in[0] + r * c;
+        const float *x = (const float *)p->in[SOFTMAX_XENT_TRAIN_LOGITS] + r * c;
         const double log_sum = softmax_row(x, p->scratch, c);
 
-        loss_count(p->in[2], row_loss(x, c, labels[r], (double)smoothing, log_sum),
+        loss_count(p->in[SOFTMAX_XENT_TRAIN_METRICS],
+                   row_loss(x, c, labels[r], (double)smoothing, log_sum),
                    loss_first_largest(x, c) == labels[r]);
-        grad_row(p->scratch, (float *)p->out[0] + r * c, c, labels[r], smoothing, scale);
+        grad_row(p->scratch, (float *)p->out[SOFTMAX_XENT_TRAIN_DLOGITS] + r * c, c, labels[r],
+                 smoothing, scale);
     }
 }
 
@@ -110,5 +116,7 @@ int cpu_make_softmax_xent_train(struct cpu *b, const struct graph *g, const stru
                                 struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run_train, (size_t)cpu_in(g, n, 0)->dim[1] * sizeof(float), out, err);
+    return plain_new(g, n, run_train,
+                     (size_t)cpu_in(g, n, SOFTMAX_XENT_TRAIN_LOGITS)->dim[1] * sizeof(float), out,
+                     err);
 }

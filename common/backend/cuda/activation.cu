@@ -25,17 +25,19 @@ static __global__ void backward(const T *saved, const T *dy, T *dx, int64_t n)
 
 template <int ACT, typename T> static void run(const struct own *p)
 {
-    LAUNCH((forward<T, ACT>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[0],
-           (T *)p->out[0], p->n);
+    LAUNCH((forward<T, ACT>), blocks_for(p, p->n, THREADS), THREADS, p,
+           (const T *)p->in[ACTIVATION_X], (T *)p->out[ACTIVATION_Y], p->n);
 }
 
 template <int ACT, typename T> static void run_grad(const struct own *p)
 {
-    const int64_t n = shape_elements(&p->in_shape[2]);
+    const int64_t n = shape_elements(&p->in_shape[ACTIVATION_GRAD_DY]);
 
-    LAUNCH((backward<T, ACT>), blocks_for(p, n, THREADS), THREADS, p,
-           (const T *)p->in[activation_saves_x((enum activation)ACT) ? 0 : 1], (const T *)p->in[2],
-           (T *)p->out[0], n);
+    LAUNCH(
+        (backward<T, ACT>), blocks_for(p, n, THREADS), THREADS, p,
+        (const T *)
+            p->in[activation_saves_x((enum activation)ACT) ? ACTIVATION_GRAD_X : ACTIVATION_GRAD_Y],
+        (const T *)p->in[ACTIVATION_GRAD_DY], (T *)p->out[ACTIVATION_GRAD_DX], n);
 }
 
 template <int ACT>

@@ -10,8 +10,8 @@ template <typename T> static __global__ void add(const T *a, const T *b, T *y, i
 
 template <typename T> static void run(const struct own *p)
 {
-    LAUNCH((add<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[0],
-           (const T *)p->in[1], (T *)p->out[0], p->n);
+    LAUNCH((add<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[ADD_A],
+           (const T *)p->in[ADD_B], (T *)p->out[ADD_Y], p->n);
 }
 
 extern "C" int cuda_make_add(struct cuda *b, const struct graph *g, const struct node *n,

@@ -52,9 +52,10 @@ struct stats_end {
 template <typename T> static void run_stats(const struct own *p)
 {
     const struct stats_term<T> term = {
-        (const T *)p->in[0], (const float *)p->in[1], p->c, 0, 0
+        (const T *)p->in[BATCH_NORM_STATS_X],
+            (const float *)p->in[BATCH_NORM_STATS_RUNNING_MEAN], p->c, 0, 0
     };
-    const struct stats_end end = {(double *)p->out[0], p->c, (double)p->rows};
+    const struct stats_end end = {(double *)p->out[BATCH_NORM_STATS_SUMS], p->c, (double)p->rows};
 
     columns_sum<2>(p, term, end, p->rows, p->c);
 }
@@ -63,7 +64,7 @@ extern "C" int cuda_make_batch_norm_stats(struct cuda *b, const struct graph *g,
                                           const struct node *n, struct kernel **out,
                                           struct err *err)
 {
-    const struct shape *x = cuda_in(g, n, 0);
+    const struct shape *x = cuda_in(g, n, BATCH_NORM_STATS_X);
     const int64_t c = x->dim[x->n - 1];
 
     return own_new(b, g, n, typed(g, n, run_stats<float>, run_stats<bf16_t>, run_stats<f16_t>),
@@ -110,12 +111,12 @@ static __global__ void normalise(const T *x, T *y, const float *mean, const floa
 }
 
 template <typename T>
-static void run_normalise(const struct own *p, const void *mean, const float *scale,
-                          const void *bias)
+static void run_normalise(const struct own *p, const void *x, void *y, const void *mean,
+                          const float *scale, const void *bias)
 {
     if (p->n > 0)
-        LAUNCH((normalise<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[0],
-               (T *)p->out[0], (const float *)mean, scale, (const float *)bias, p->n, p->c);
+        LAUNCH((normalise<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)x, (T *)y,
+               (const float *)mean, scale, (const float *)bias, p->n, p->c);
 }
 
 template <typename T> static void run(const struct own *p)
@@ -123,26 +124,28 @@ template <typename T> static void run(const struct own *p)
     float *mean = (float *)p->scratch, *scale = mean + p->c;
     struct channels ch = {};
 
-    ch.sums = (const double *)p->in[1];
-    ch.weight = (const float *)p->in[2];
-    ch.m = (const float *)p->in[4];
-    ch.v = (const float *)p->in[5];
-    ch.next_m = (float *)p->out[1];
-    ch.next_v = (float *)p->out[2];
+    ch.sums = (const double *)p->in[BATCH_NORM_SUMS];
+    ch.weight = (const float *)p->in[BATCH_NORM_WEIGHT];
+    ch.m = (const float *)p->in[BATCH_NORM_RUNNING_MEAN];
+    ch.v = (const float *)p->in[BATCH_NORM_RUNNING_VAR];
+    ch.next_m = (float *)p->out[BATCH_NORM_NEXT_MEAN];
+    ch.next_v = (float *)p->out[BATCH_NORM_NEXT_VAR];
     ch.mean = mean;
     ch.scale = scale;
     ch.c = p->c;
     ch.eps = p->attr.norm.eps;
     ch.momentum = p->attr.norm.momentum;
     LAUNCH(prepare, blocks_for(p, p->c, THREADS), THREADS, p, ch);
-    run_normalise<T>(p, mean, scale, p->in[3]);
+    run_normalise<T>(p, p->in[BATCH_NORM_X], p->out[BATCH_NORM_Y], mean, scale,
+                     p->in[BATCH_NORM_BIAS]);
 }
 
 extern "C" int cuda_make_batch_norm(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
     return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>),
-                   (size_t)(2 * shape_elements(cuda_in(g, n, 2))) * sizeof(float), out, err);
+                   (size_t)(2 * shape_elements(cuda_in(g, n, BATCH_NORM_WEIGHT))) * sizeof(float),
+                   out, err);
 }
 
 static __global__ void infer_scale(const float *weight, const float *v, float eps, float *scale,
@@ -156,9 +159,11 @@ template <typename T> static void run_infer(const struct own *p)
 {
     float *scale = (float *)p->scratch;
 
-    LAUNCH(infer_scale, blocks_for(p, p->c, THREADS), THREADS, p, (const float *)p->in[1],
-           (const float *)p->in[4], p->attr.norm.eps, scale, p->c);
-    run_normalise<T>(p, p->in[3], scale, p->in[2]);
+    LAUNCH(infer_scale, blocks_for(p, p->c, THREADS), THREADS, p,
+           (const float *)p->in[BATCH_NORM_INFER_WEIGHT],
+           (const float *)p->in[BATCH_NORM_INFER_RUNNING_VAR], p->attr.norm.eps, scale, p->c);
+    run_normalise<T>(p, p->in[BATCH_NORM_INFER_X], p->out[BATCH_NORM_INFER_Y],
+                     p->in[BATCH_NORM_INFER_RUNNING_MEAN], scale, p->in[BATCH_NORM_INFER_BIAS]);
 }
 
 extern "C" int cuda_make_batch_norm_infer(struct cuda *b, const struct graph *g,
@@ -166,7 +171,8 @@ extern "C" int cuda_make_batch_norm_infer(struct cuda *b, const struct graph *g,
                                           struct err *err)
 {
     return own_new(b, g, n, typed(g, n, run_infer<float>, run_infer<bf16_t>, run_infer<f16_t>),
-                   (size_t)shape_elements(cuda_in(g, n, 1)) * sizeof(float), out, err);
+                   (size_t)shape_elements(cuda_in(g, n, BATCH_NORM_INFER_WEIGHT)) * sizeof(float),
+                   out, err);
 }
 
 /* The sums of dy and dy * xhat. */
@@ -214,12 +220,14 @@ template <typename T> static void run_grad_stats(const struct own *p)
 {
     struct grad_term<T> term = {
     };
-    const struct grad_end end = {(double *)p->out[0], grad_of(p, 1), grad_of(p, 2), p->c};
+    const struct grad_end end = {(double *)p->out[BATCH_NORM_GRAD_STATS_GSUMS],
+                                 grad_of(p, BATCH_NORM_GRAD_STATS_DWEIGHT),
+                                 grad_of(p, BATCH_NORM_GRAD_STATS_DBIAS), p->c};
 
-    term.x = (const T *)p->in[0];
-    term.dy = (const T *)p->in[1];
-    term.sums = (const double *)p->in[2];
-    term.m = (const float *)p->in[3];
+    term.x = (const T *)p->in[BATCH_NORM_GRAD_STATS_X];
+    term.dy = (const T *)p->in[BATCH_NORM_GRAD_STATS_DY];
+    term.sums = (const double *)p->in[BATCH_NORM_GRAD_STATS_SUMS];
+    term.m = (const float *)p->in[BATCH_NORM_GRAD_STATS_RUNNING_MEAN];
     term.c = p->c;
     term.eps = p->attr.norm.eps;
     columns_sum<2>(p, term, end, p->rows, p->c);
@@ -229,7 +237,7 @@ extern "C" int cuda_make_batch_norm_grad_stats(struct cuda *b, const struct grap
                                                const struct node *n, struct kernel **out,
                                                struct err *err)
 {
-    const struct shape *x = cuda_in(g, n, 0);
+    const struct shape *x = cuda_in(g, n, BATCH_NORM_GRAD_STATS_X);
     const int64_t c = x->dim[x->n - 1];
 
     return own_new(
@@ -268,16 +276,21 @@ template <typename T> static void run_grad(const struct own *p)
 {
     float *k = (float *)p->scratch;
 
-    LAUNCH(grad_factors, blocks_for(p, p->c, THREADS), THREADS, p, (const double *)p->in[2],
-           (const double *)p->in[4], (const float *)p->in[3], (const float *)p->in[5],
-           p->attr.norm.eps, k, p->c);
-    LAUNCH((grad_x<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[0],
-           (const T *)p->in[1], (T *)p->out[0], (const float *)k, p->n, p->c);
+    LAUNCH(grad_factors, blocks_for(p, p->c, THREADS), THREADS, p,
+           (const double *)p->in[BATCH_NORM_GRAD_SUMS],
+           (const double *)p->in[BATCH_NORM_GRAD_GSUMS],
+           (const float *)p->in[BATCH_NORM_GRAD_RUNNING_MEAN],
+           (const float *)p->in[BATCH_NORM_GRAD_WEIGHT], p->attr.norm.eps, k, p->c);
+    LAUNCH((grad_x<T>), blocks_for(p, p->n, THREADS), THREADS, p,
+           (const T *)p->in[BATCH_NORM_GRAD_X], (const T *)p->in[BATCH_NORM_GRAD_DY],
+           (T *)p->out[BATCH_NORM_GRAD_DX], (const float *)k, p->n, p->c);
 }
 
 extern "C" int cuda_make_batch_norm_grad(struct cuda *b, const struct graph *g,
                                          const struct node *n, struct kernel **out, struct err *err)
 {
     return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
-                   (size_t)(4 * shape_elements(cuda_in(g, n, 5))) * sizeof(float), out, err);
+                   (size_t)(4 * shape_elements(cuda_in(g, n, BATCH_NORM_GRAD_WEIGHT))) *
+                       sizeof(float),
+                   out, err);
 }

@@ -11,8 +11,8 @@ static __global__ void add_bias(const T *x, const T *bias, T *y, int64_t n, int6
 
 template <typename T> static void run(const struct own *p)
 {
-    LAUNCH((add_bias<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[0],
-           (const T *)p->in[1], (T *)p->out[0], p->n, p->c);
+    LAUNCH((add_bias<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[BIAS_X],
+           (const T *)p->in[BIAS_B], (T *)p->out[BIAS_Y], p->n, p->c);
 }
 
 extern "C" int cuda_make_bias(struct cuda *b, const struct graph *g, const struct node *n,
@@ -35,16 +35,16 @@ template <typename T> struct dy_term {
 template <typename T> static void run_grad(const struct own *p)
 {
     const struct dy_term<T> term = {
-        (const T *)p->in[0], p->c, 0
+        (const T *)p->in[BIAS_GRAD_DY], p->c, 0
     };
 
-    columns_sum<1>(p, term, grad_of(p, 0), p->rows, p->c);
+    columns_sum<1>(p, term, grad_of(p, BIAS_GRAD_DB), p->rows, p->c);
 }
 
 extern "C" int cuda_make_bias_grad(struct cuda *b, const struct graph *g, const struct node *n,
                                    struct kernel **out, struct err *err)
 {
-    const struct shape *dy = cuda_in(g, n, 0);
+    const struct shape *dy = cuda_in(g, n, BIAS_GRAD_DY);
     const int64_t c = dy->dim[dy->n - 1];
 
     return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),

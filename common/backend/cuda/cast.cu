@@ -10,8 +10,8 @@ template <typename T, typename U> static __global__ void cast(const T *x, U *y, 
 template <typename T, typename U> static void run(const struct own *p)
 {
     if (p->n > 0)
-        LAUNCH((cast<T, U>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[0],
-               (U *)p->out[0], p->n);
+        LAUNCH((cast<T, U>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[CAST_X],
+               (U *)p->out[CAST_Y], p->n);
 }
 
 template <typename T> static run_fn *from(enum dtype to)
@@ -22,7 +22,7 @@ template <typename T> static run_fn *from(enum dtype to)
 extern "C" int cuda_make_cast(struct cuda *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
-    const enum dtype t = g->value[n->in[0]].dtype, to = n->attr.cast.to;
+    const enum dtype t = g->value[n->in[CAST_X]].dtype, to = n->attr.cast.to;
 
     return own_new(b, g, n,
                    t == DTYPE_F32    ? from<float>(to)

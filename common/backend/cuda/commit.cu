@@ -13,8 +13,9 @@ static __global__ void commit(const float *shadow, const double *check, const fl
 static void run(const struct own *p)
 {
     if (p->n > 0)
-        LAUNCH(commit, blocks_for(p, p->n, THREADS), THREADS, p, (const float *)p->in[0],
-               (const double *)p->in[1], (const float *)p->in[2], (float *)p->out[0], p->n);
+        LAUNCH(commit, blocks_for(p, p->n, THREADS), THREADS, p,
+               (const float *)p->in[COMMIT_SHADOW], (const double *)p->in[COMMIT_CHECK],
+               (const float *)p->in[COMMIT_CONTROL], (float *)p->out[COMMIT_STATE], p->n);
 }
 
 extern "C" int cuda_make_commit(struct cuda *b, const struct graph *g, const struct node *n,

@@ -33,8 +33,9 @@ static __global__ void pack(const double *metrics, const struct step_scalars *s,
 
 static void run(const struct own *p)
 {
-    LAUNCH(pack, 1, WARP, p, (const double *)p->in[0], (const struct step_scalars *)p->in[1],
-           (float *)p->out[0]);
+    LAUNCH(pack, 1, WARP, p, (const double *)p->in[CONTROL_PACK_METRICS],
+           (const struct step_scalars *)p->in[CONTROL_PACK_SCALARS],
+           (float *)p->out[CONTROL_PACK_CONTROL]);
 }
 
 extern "C" int cuda_make_control_pack(struct cuda *b, const struct graph *g, const struct node *n,

@@ -156,12 +156,12 @@ static void conv_free(struct kernel *k)
 static void operands(const struct conv *c, void *const *in, void *const *out,
                      void *ptr[CONV_MAX_TENSORS])
 {
-    ptr[CONV_X] = c->pass == CUDNN_PASS_GRAD_X ? out[0] : in[0];
-    ptr[CONV_W] = c->pass == CUDNN_PASS_GRAD_W   ? out[0]
-                  : c->pass == CUDNN_PASS_GRAD_X ? in[0]
-                                                 : in[1];
-    ptr[CONV_Y] = c->pass == CUDNN_PASS_FORWARD ? out[0] : in[1];
-    ptr[CONV_B] = !c->has_bias ? NULL : c->pass == CUDNN_PASS_FORWARD ? in[2] : out[1];
+    const struct conv_operands *at = &conv_operands[c->pass];
+
+    ptr[CONV_X] = cuda_address_at(in, out, at->x);
+    ptr[CONV_W] = cuda_address_at(in, out, at->w);
+    ptr[CONV_Y] = cuda_address_at(in, out, at->y);
+    ptr[CONV_B] = c->has_bias ? cuda_address_at(in, out, at->b) : NULL;
 }
 
 static int conv_bind(struct kernel *k, void *const *in, void *const *out, void *scratch,
@@ -273,14 +273,14 @@ static int make(struct cuda *b, const struct graph *g, const struct node *n, str
     c->cuda = b;
     c->pass = conv_shape_of(g, n, &c->s);
     c->act = n->attr.conv.act;
-    c->has_bias = c->pass == CUDNN_PASS_FORWARD ? cuda_has_in(n, 2) : cuda_has_out(n, 1);
+    c->has_bias = cuda_value_at(n, conv_operands[c->pass].b) != NO_VALUE;
     c->reorders = c->s.filter[1] > 1 && taps(c) > 1;
     c->w.type = c->y.type = c->bias.type = c->filter.type = c->s.dtype;
     if (c->pass == CUDNN_PASS_GRAD_W) {
-        c->w.type = g->value[n->out[0]].dtype;
+        c->w.type = g->value[n->out[CONV2D_GRAD_W_DW]].dtype;
         c->widens = c->w.type != c->s.dtype;
         if (c->has_bias)
-            c->bias.type = g->value[n->out[1]].dtype;
+            c->bias.type = g->value[n->out[CONV2D_GRAD_W_DB]].dtype;
     }
     if ((rc = dnn_of(b, &c->dnn, err)) < 0 || (rc = choose(c, err)) < 0) {
         free(c);

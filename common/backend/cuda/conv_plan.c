@@ -3,31 +3,32 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/cuda/cuda.h"
 #include "base/util.h"
-#include "op/op.h"
 
-static const struct shape *shape_of(const struct graph *g, int value)
+const struct conv_operands conv_operands[] = {
+    [CUDNN_PASS_FORWARD] = {OP_conv2d, CONV2D_X, CONV2D_W, CUDA_OUT + CONV2D_Y, CONV2D_B},
+    [CUDNN_PASS_GRAD_X] = {OP_conv2d_grad_x, CUDA_OUT + CONV2D_GRAD_X_DX, CONV2D_GRAD_X_W,
+                           CONV2D_GRAD_X_DY, CUDA_NONE},
+    [CUDNN_PASS_GRAD_W] = {OP_conv2d_grad_w, CONV2D_GRAD_W_X, CUDA_OUT + CONV2D_GRAD_W_DW,
+                           CONV2D_GRAD_W_DY, CUDA_OUT + CONV2D_GRAD_W_DB},
+};
+
+static const struct shape *shape_of(const struct graph *g, const struct node *n, int operand)
 {
-    return &g->value[value].shape;
+    return &g->value[cuda_value_at(n, operand)].shape;
 }
 
 enum cudnn_pass conv_shape_of(const struct graph *g, const struct node *n, struct conv_shape *out)
 {
-    static const struct { /* where x, w and y stand: in[i], or out[0] */
-        int op, x, w, y;
-    } role[] = {{OP_conv2d, 0, 1, -1}, {OP_conv2d_grad_x, -1, 0, 1}, {OP_conv2d_grad_w, 0, -1, 1}};
     int pass = 0;
-    int value[3];
 
-    while (role[pass].op != n->op)
-        ASSERT(++pass < (int)ARRAY_LEN(role));
-    value[0] = role[pass].x < 0 ? n->out[0] : n->in[role[pass].x];
-    value[1] = role[pass].w < 0 ? n->out[0] : n->in[role[pass].w];
-    value[2] = role[pass].y < 0 ? n->out[0] : n->in[role[pass].y];
+    while ((int)conv_operands[pass].op != n->op)
+        ASSERT(++pass < (int)ARRAY_LEN(conv_operands));
     out->dtype = op_type(g, n);
-    out->x = *shape_of(g, value[0]);
-    memcpy(out->filter, shape_of(g, value[1])->dim, sizeof out->filter);
-    out->y = *shape_of(g, value[2]);
+    out->x = *shape_of(g, n, conv_operands[pass].x);
+    memcpy(out->filter, shape_of(g, n, conv_operands[pass].w)->dim, sizeof out->filter);
+    out->y = *shape_of(g, n, conv_operands[pass].y);
     for (int i = 0; i < 2; i++) {
         out->window.stride[i] = n->attr.conv.stride[i];
         out->window.pad[i] = n->attr.conv.pad[i];

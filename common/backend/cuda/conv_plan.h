@@ -8,6 +8,7 @@
 
 #include "backend/cuda/cudnn.h"
 #include "ir/graph.h"
+#include "op/op.h"
 
 struct conv_shape {
     enum dtype dtype;  /* of all tensors; sums are float32 */
@@ -15,6 +16,14 @@ struct conv_shape {
     int64_t filter[4]; /* K, C/groups, R, S */
     struct cudnn_window window;
 };
+
+/* Where the operator of each pass has its tensors (cuda_value_at), by enum cudnn_pass. */
+struct conv_operands {
+    enum op op;
+    int x, w, y, b;
+};
+
+extern const struct conv_operands conv_operands[];
 
 /* Of a conv2d, conv2d_grad_x or conv2d_grad_w node; also says which pass it is. */
 enum cudnn_pass conv_shape_of(const struct graph *g, const struct node *n, struct conv_shape *out);

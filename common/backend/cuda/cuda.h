@@ -83,4 +83,21 @@ static inline int cuda_has_out(const struct node *n, int i)
     return i < n->n_out && n->out[i] != NO_VALUE;
 }
 
+/* An operand on either side of a node, for kernels that serve an operator and its gradients: input
+ * i is written i, output i CUDA_OUT + i. */
+enum { CUDA_OUT = NODE_MAX_IN, CUDA_NONE = -1 };
+
+/* Its value, or NO_VALUE; and its address, or NULL, among those that bind gets. */
+static inline int cuda_value_at(const struct node *n, int operand)
+{
+    if (operand >= CUDA_OUT)
+        return cuda_has_out(n, operand - CUDA_OUT) ? n->out[operand - CUDA_OUT] : NO_VALUE;
+    return operand >= 0 && cuda_has_in(n, operand) ? n->in[operand] : NO_VALUE;
+}
+
+static inline void *cuda_address_at(void *const *in, void *const *out, int operand)
+{
+    return operand >= CUDA_OUT ? out[operand - CUDA_OUT] : operand >= 0 ? in[operand] : NULL;
+}
+
 #endif

@@ -1,22 +1,24 @@
 /* flatten and unflatten: each sample's matrix [H*W,C] transposed, or back; twin cpu/flatten.c. */
 #include "backend/cuda/transpose.cuh"
 
-template <typename T> static void run(const struct own *p, const struct shape *image, int to_rows)
+template <typename T>
+static void run(const struct own *p, const void *from, void *to, const struct shape *image,
+                int to_rows)
 {
     const int64_t samples = image->dim[0], pixels = image->dim[1] * image->dim[2];
     const int64_t rows = to_rows ? pixels : image->dim[3], cols = to_rows ? image->dim[3] : pixels;
 
-    transpose_all(p, (const T *)p->in[0], (T *)p->out[0], samples, rows, cols);
+    transpose_all(p, (const T *)from, (T *)to, samples, rows, cols);
 }
 
 template <typename T> static void run_flatten(const struct own *p)
 {
-    run<T>(p, &p->in_shape[0], 1);
+    run<T>(p, p->in[FLATTEN_X], p->out[FLATTEN_Y], &p->in_shape[FLATTEN_X], 1);
 }
 
 template <typename T> static void run_unflatten(const struct own *p)
 {
-    run<T>(p, &p->out_shape[0], 0);
+    run<T>(p, p->in[UNFLATTEN_Y], p->out[UNFLATTEN_X], &p->out_shape[UNFLATTEN_X], 0);
 }
 
 extern "C" int cuda_make_flatten(struct cuda *b, const struct graph *g, const struct node *n,

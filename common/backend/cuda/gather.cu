@@ -2,6 +2,10 @@
  * type.  A thread copies an element of "row i of all tables, one behind the other". */
 #include "backend/cuda/device.cuh"
 
+extern "C" {
+#include "op/gather.h"
+}
+
 struct gathered {
     const int64_t *index;
     const int32_t *table[NODE_MAX_OUT];
@@ -23,12 +27,12 @@ static __global__ void gather(struct gathered p, int64_t n, int64_t length)
 
 static void run(const struct own *p)
 {
-    const int64_t n_rows = p->out_shape[0].dim[0];
-    struct gathered what = {(const int64_t *)p->in[1], {}, {}, {}};
+    const int64_t n_rows = p->out_shape[GATHER_Y].dim[0];
+    struct gathered what = {(const int64_t *)p->in[GATHER_INDEX], {}, {}, {}};
     int64_t length = 0;
 
     for (int k = 0; k < NODE_MAX_OUT; k++) {
-        what.table[k] = (const int32_t *)p->in[k ? k + 1 : 0];
+        what.table[k] = (const int32_t *)p->in[gather_table_of(k)];
         what.y[k] = (int32_t *)p->out[k];
         if (what.y[k])
             what.length[k] = (int64_t)(p->out_bytes[k] / sizeof(int32_t)) / n_rows;

@@ -49,15 +49,17 @@ template <typename T> static void run(const struct own *p)
     double *part = (double *)p->scratch;
 
     if (p->n > 0)
-        LAUNCH((square_chunks<T>), blocks_for(p, chunks(p->n), 1), THREADS, p, (const T *)p->in[0],
-               p->n, chunk_of(p->n), part);
-    LAUNCH(add_chunks, 1, THREADS, p, (const double *)part, chunks(p->n), (double *)p->out[0]);
+        LAUNCH((square_chunks<T>), blocks_for(p, chunks(p->n), 1), THREADS, p,
+               (const T *)p->in[GRAD_CHECK_GRAD], p->n, chunk_of(p->n), part);
+    LAUNCH(add_chunks, 1, THREADS, p, (const double *)part, chunks(p->n),
+           (double *)p->out[GRAD_CHECK_CHECK]);
 }
 
 extern "C" int cuda_make_grad_check(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
-    const size_t scratch = (size_t)chunks(shape_elements(cuda_in(g, n, 0))) * sizeof(double);
+    const size_t scratch =
+        (size_t)chunks(shape_elements(cuda_in(g, n, GRAD_CHECK_GRAD))) * sizeof(double);
 
     return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), scratch, out, err);
 }

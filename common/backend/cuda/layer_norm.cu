@@ -41,12 +41,12 @@ template <typename T> static void run(const struct own *p)
     struct norm_rows<T> rows = {
     };
 
-    rows.x = (const T *)p->in[0];
-    rows.weight = (const float *)p->in[1];
-    rows.bias = (const float *)p->in[2];
-    rows.y = (T *)p->out[0];
-    rows.mean = (float *)p->out[1];
-    rows.rstd = (float *)p->out[2];
+    rows.x = (const T *)p->in[LAYER_NORM_X];
+    rows.weight = (const float *)p->in[LAYER_NORM_WEIGHT];
+    rows.bias = (const float *)p->in[LAYER_NORM_BIAS];
+    rows.y = (T *)p->out[LAYER_NORM_Y];
+    rows.mean = (float *)p->out[LAYER_NORM_MEAN];
+    rows.rstd = (float *)p->out[LAYER_NORM_RSTD];
     rows.rows = p->rows;
     rows.c = p->c;
     rows.eps = p->attr.norm.eps;
@@ -126,31 +126,33 @@ template <typename T> static void run_grad(const struct own *p)
     struct grad_rows<T> rows = {
     };
 
-    rows.x = (const T *)p->in[0];
-    rows.dy = (const T *)p->in[1];
-    rows.weight = (const float *)p->in[2];
-    rows.mean = (const float *)p->in[3];
-    rows.rstd = (const float *)p->in[4];
-    rows.dx = (T *)p->out[0];
+    rows.x = (const T *)p->in[LAYER_NORM_GRAD_X];
+    rows.dy = (const T *)p->in[LAYER_NORM_GRAD_DY];
+    rows.weight = (const float *)p->in[LAYER_NORM_GRAD_WEIGHT];
+    rows.mean = (const float *)p->in[LAYER_NORM_GRAD_MEAN];
+    rows.rstd = (const float *)p->in[LAYER_NORM_GRAD_RSTD];
+    rows.dx = (T *)p->out[LAYER_NORM_GRAD_DX];
     rows.rows = p->rows;
     rows.c = p->c;
-    if (p->out[1] || p->out[2]) {
+    if (p->out[LAYER_NORM_GRAD_DWEIGHT] || p->out[LAYER_NORM_GRAD_DBIAS]) {
         const struct weight_term<T> term = {
             rows.x, rows.dy, rows.mean, rows.rstd, p->c, 0
         };
-        const struct weight_end end = {grad_of(p, 1), grad_of(p, 2), p->c};
+        const struct weight_end end = {grad_of(p, LAYER_NORM_GRAD_DWEIGHT),
+                                       grad_of(p, LAYER_NORM_GRAD_DBIAS), p->c};
 
         columns_sum<2>(p, term, end, p->rows, p->c);
     }
-    if (p->out[0]) /* last: it may lie where dy did */
+    if (p->out[LAYER_NORM_GRAD_DX]) /* last: it may lie where dy did */
         LAUNCH((grad_x<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
 }
 
 extern "C" int cuda_make_layer_norm_grad(struct cuda *b, const struct graph *g,
                                          const struct node *n, struct kernel **out, struct err *err)
 {
-    const int64_t c = shape_elements(cuda_in(g, n, 2));
+    const int64_t c = shape_elements(cuda_in(g, n, LAYER_NORM_GRAD_WEIGHT));
 
     return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
-                   columns_scratch(2, shape_elements(cuda_in(g, n, 0)) / c, c), out, err);
+                   columns_scratch(2, shape_elements(cuda_in(g, n, LAYER_NORM_GRAD_X)) / c, c), out,
+                   err);
 }

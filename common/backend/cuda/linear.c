@@ -76,20 +76,33 @@ static void *product_to(const struct linear *l)
                                                                        : l->tensor[l->g.c].at;
 }
 
+/* Where the operator of each pass has its tensors (cuda_value_at). */
+static const struct operands {
+    int x, w, y, b, mask, pre;
+} operands[] = {
+    [GEMM_FORWARD] = {LINEAR_X, LINEAR_W, CUDA_OUT + LINEAR_Y, LINEAR_B, CUDA_OUT + LINEAR_MASK,
+                      CUDA_OUT + LINEAR_PRE},
+    [GEMM_GRAD_X] = {CUDA_OUT + LINEAR_GRAD_X_DX, LINEAR_GRAD_X_W, LINEAR_GRAD_X_DY, CUDA_NONE,
+                     LINEAR_GRAD_X_MASK, LINEAR_GRAD_X_PRE},
+    [GEMM_GRAD_W] = {LINEAR_GRAD_W_X, CUDA_OUT + LINEAR_GRAD_W_DW, LINEAR_GRAD_W_DY,
+                     CUDA_OUT + LINEAR_GRAD_W_DB, CUDA_NONE, CUDA_NONE},
+};
+
 static int linear_bind(struct kernel *k, void *const *in, void *const *out, void *scratch,
                        struct err *err)
 {
     struct linear *l = container_of(k, struct linear, k);
+    const struct operands *at = &operands[l->pass];
 
-    l->tensor[GEMM_X].at = l->pass == GEMM_GRAD_X ? out[0] : in[0];
-    l->plain_w.at = l->pass == GEMM_GRAD_W ? out[0] : l->pass == GEMM_GRAD_X ? in[0] : in[1];
-    l->tensor[GEMM_Y].at = l->pass == GEMM_FORWARD ? out[0] : in[1];
+    l->tensor[GEMM_X].at = cuda_address_at(in, out, at->x);
+    l->plain_w.at = cuda_address_at(in, out, at->w);
+    l->tensor[GEMM_Y].at = cuda_address_at(in, out, at->y);
     l->tensor[GEMM_W].at = l->pixels ? (char *)scratch + l->at_w : l->plain_w.at;
-    l->bias.at = !l->has_bias ? NULL : l->pass == GEMM_FORWARD ? in[2] : out[1];
+    l->bias.at = l->has_bias ? cuda_address_at(in, out, at->b) : NULL;
     if (l->has_mask)
-        l->saved.mask = l->pass == GEMM_FORWARD ? out[1] : in[2];
+        l->saved.mask = cuda_address_at(in, out, at->mask);
     if (l->has_pre)
-        l->saved.pre = l->pass == GEMM_FORWARD ? out[2] : in[3];
+        l->saved.pre = cuda_address_at(in, out, at->pre);
     l->scratch = scratch;
     return blas_product_bind(l->product, in_product(l) ? l->bias.at : NULL,
                              l->act != ACT_NONE ? NULL
@@ -193,9 +206,9 @@ static void set_types(struct linear *l, const struct graph *g, const struct node
 
     l->tensor[GEMM_X].type = l->tensor[GEMM_Y].type = l->plain_w.type = l->bias.type = t;
     if (l->pass == GEMM_GRAD_W) {
-        l->plain_w.type = g->value[n->out[0]].dtype;
+        l->plain_w.type = g->value[n->out[LINEAR_GRAD_W_DW]].dtype;
         if (l->has_bias)
-            l->bias.type = g->value[n->out[1]].dtype;
+            l->bias.type = g->value[n->out[LINEAR_GRAD_W_DB]].dtype;
     }
     l->tensor[GEMM_W].type = l->plain_w.type;
 }
@@ -204,13 +217,11 @@ static void set_types(struct linear *l, const struct graph *g, const struct node
 static void describe(struct linear *l, const struct graph *g, const struct node *n)
 {
     const int64_t *image = n->attr.linear.image;
-    const struct shape *y = l->pass == GEMM_FORWARD ? cuda_out(g, n, 0) : cuda_in(g, n, 1);
-    const struct shape *w = l->pass == GEMM_FORWARD  ? cuda_in(g, n, 1)
-                            : l->pass == GEMM_GRAD_X ? cuda_in(g, n, 0)
-                                                     : cuda_out(g, n, 0);
+    const struct operands *at = &operands[l->pass];
+    const struct shape *y = &g->value[cuda_value_at(n, at->y)].shape;
+    const struct shape *w = &g->value[cuda_value_at(n, at->w)].shape;
 
-    l->has_bias =
-        l->pass == GEMM_FORWARD ? cuda_has_in(n, 2) : l->pass == GEMM_GRAD_W && cuda_has_out(n, 1);
+    l->has_bias = cuda_value_at(n, at->b) != NO_VALUE;
     l->batch = y->dim[0];
     l->n_out = y->dim[1];
     if (image[0] > 0 && image[0] * image[1] > 1 && image[2] > 1) {
@@ -218,10 +229,8 @@ static void describe(struct linear *l, const struct graph *g, const struct node 
         l->channels = image[2];
     }
     l->act = n->attr.linear.act;
-    l->has_mask = l->pass == GEMM_FORWARD ? cuda_has_out(n, 1) : cuda_has_in(n, 2);
-    l->has_pre = l->pass == GEMM_FORWARD ? cuda_has_out(n, 2) : cuda_has_in(n, 3);
-    if (l->pass == GEMM_GRAD_W)
-        l->has_mask = l->has_pre = 0;
+    l->has_mask = cuda_value_at(n, at->mask) != NO_VALUE;
+    l->has_pre = cuda_value_at(n, at->pre) != NO_VALUE;
     l->g = gemm_of(l->pass, l->batch, w->dim[1], l->n_out);
     set_types(l, g, n);
 }
@@ -242,11 +251,14 @@ static int new_product(struct linear *l, struct err *err)
 /* Who reads the mask that n leaves, or leaves the one that it reads; NULL: nobody. */
 static const struct node *other_side(const struct graph *g, const struct node *n)
 {
-    if (n->op == OP_linear_grad_x)
-        return g->value[n->in[2]].producer < 0 ? NULL : &g->node[g->value[n->in[2]].producer];
+    if (n->op == OP_linear_grad_x) {
+        const int producer = g->value[n->in[LINEAR_GRAD_X_MASK]].producer;
+
+        return producer < 0 ? NULL : &g->node[producer];
+    }
     for (int i = 0; i < g->n_nodes; i++)
-        if (g->node[i].op == OP_linear_grad_x && cuda_has_in(&g->node[i], 2) &&
-            g->node[i].in[2] == n->out[1])
+        if (g->node[i].op == OP_linear_grad_x && cuda_has_in(&g->node[i], LINEAR_GRAD_X_MASK) &&
+            g->node[i].in[LINEAR_GRAD_X_MASK] == n->out[LINEAR_MASK])
             return &g->node[i];
     return NULL;
 }

@@ -32,15 +32,16 @@ static __global__ void loss_count(const struct row_loss *row, int64_t rows, doub
     }
 }
 
-static inline void loss_run_count(const struct own *p)
+static inline void loss_run_count(const struct own *p, void *metrics)
 {
     LAUNCH(loss_count, 1, THREADS, p, (const struct row_loss *)p->scratch, p->rows,
-           (double *)p->in[2]);
+           (double *)metrics);
 }
 
-static inline size_t loss_scratch(const struct graph *g, const struct node *n)
+/* x: the shape that begins with the number of rows. */
+static inline size_t loss_scratch(const struct shape *x)
 {
-    return (size_t)cuda_in(g, n, 0)->dim[0] * sizeof(struct row_loss);
+    return (size_t)x->dim[0] * sizeof(struct row_loss);
 }
 
 #endif

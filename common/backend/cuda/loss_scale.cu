@@ -10,8 +10,8 @@ static __global__ void next_scale(struct scaler_rule rule, const double *check,
 
 static void run(const struct own *p)
 {
-    LAUNCH(next_scale, 1, WARP, p, p->attr.scale, (const double *)p->in[1], (const float *)p->in[2],
-           (float *)p->out[0]);
+    LAUNCH(next_scale, 1, WARP, p, p->attr.scale, (const double *)p->in[LOSS_SCALE_CHECK],
+           (const float *)p->in[LOSS_SCALE_CONTROL], (float *)p->out[LOSS_SCALE_NEW_SCALER]);
 }
 
 extern "C" int cuda_make_loss_scale(struct cuda *b, const struct graph *g, const struct node *n,

@@ -33,19 +33,19 @@ template <typename T> static __global__ void mse(struct mse_rows<T> p)
 template <typename T> static void run(const struct own *p)
 {
     const struct mse_rows<T> rows = {
-        (const T *)p->in[0], (const int32_t *)p->in[1], (float *)p->out[0],
+        (const T *)p->in[MSE_Y], (const int32_t *)p->in[MSE_LABELS], (float *)p->out[MSE_DIFF],
             (struct row_loss *)p->scratch, p->rows, p->c
     };
 
     LAUNCH((mse<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
-    loss_run_count(p);
+    loss_run_count(p, p->in[MSE_METRICS]);
 }
 
 extern "C" int cuda_make_mse(struct cuda *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), loss_scratch(g, n),
-                   out, err);
+    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>),
+                   loss_scratch(cuda_in(g, n, MSE_Y)), out, err);
 }
 
 /* dy may be diff, of its type. */
@@ -61,9 +61,10 @@ static __global__ void mse_grad(const float *diff, const struct step_scalars *s,
 
 template <typename T> static void run_grad(const struct own *p)
 {
-    LAUNCH((mse_grad<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const float *)p->in[0],
-           (const struct step_scalars *)p->in[1], (const float *)p->in[2], (T *)p->out[0], p->n,
-           p->c);
+    LAUNCH((mse_grad<T>), blocks_for(p, p->n, THREADS), THREADS, p,
+           (const float *)p->in[MSE_GRAD_DIFF],
+           (const struct step_scalars *)p->in[MSE_GRAD_SCALARS],
+           (const float *)p->in[MSE_GRAD_SCALER], (T *)p->out[MSE_GRAD_DY], p->n, p->c);
 }
 
 extern "C" int cuda_make_mse_grad(struct cuda *b, const struct graph *g, const struct node *n,

@@ -239,19 +239,19 @@ template <typename T, int V> static vec<T, V> *from_element(void *p, int64_t i)
 
 template <int V, typename T> static void run(const struct own *p)
 {
-    const struct shape *x = &p->in_shape[0], *y = &p->out_shape[0];
+    const struct shape *x = &p->in_shape[POOL2D_X], *y = &p->out_shape[POOL2D_Y];
     const struct pool v = pool_of(p, x, y, y, V);
     const struct portion all = portion_of(x, y);
 
     for (int64_t s = 0; s < all.samples; s += all.at_once) {
         const int64_t n = min_i64(all.at_once, all.samples - s) * all.y / V;
         const int64_t blocks = blocks_for(p, n, THREADS);
-        const vec<T, V> *from = from_element<T, V>(p->in[0], s * all.x);
-        vec<T, V> *to = from_element<T, V>(p->out[0], s * all.y);
+        const vec<T, V> *from = from_element<T, V>(p->in[POOL2D_X], s * all.x);
+        vec<T, V> *to = from_element<T, V>(p->out[POOL2D_Y], s * all.y);
 
         if (p->attr.pool.kind == POOL_MAX)
             LAUNCH((largest<T, V>), blocks, THREADS, p, from, to,
-                   (from_element<int32_t, V>(p->out[1], s * all.y)), v, (uint32_t)n);
+                   (from_element<int32_t, V>(p->out[POOL2D_WHICH], s * all.y)), v, (uint32_t)n);
         else
             LAUNCH((average<T, V>), blocks, THREADS, p, from, to, v, (uint32_t)n);
     }
@@ -259,7 +259,7 @@ template <int V, typename T> static void run(const struct own *p)
 
 template <int V, typename F, typename T> static void run_grad(const struct own *p)
 {
-    const struct shape *x = &p->out_shape[0], *y = &p->in_shape[0];
+    const struct shape *x = &p->out_shape[POOL2D_GRAD_DX], *y = &p->in_shape[POOL2D_GRAD_DY];
     const struct pool v = pool_of(p, x, y, x, V);
     const struct portion all = portion_of(x, y);
 
@@ -267,10 +267,10 @@ template <int V, typename F, typename T> static void run_grad(const struct own *
         const int64_t n = min_i64(all.at_once, all.samples - s) * all.x / V;
 
         LAUNCH((gradient<T, V, F>), blocks_for(p, n, THREADS), THREADS, p,
-               (from_element<T, V>(p->in[0], s * all.y)),
-               (from_element<int32_t, V>(p->in[1], s * all.y)),
-               (from_element<T, V>(p->in[2], s * all.x)),
-               (from_element<T, V>(p->out[0], s * all.x)), v, (uint32_t)n);
+               (from_element<T, V>(p->in[POOL2D_GRAD_DY], s * all.y)),
+               (from_element<int32_t, V>(p->in[POOL2D_GRAD_WHICH], s * all.y)),
+               (from_element<T, V>(p->in[POOL2D_GRAD_Y_ACT], s * all.x)),
+               (from_element<T, V>(p->out[POOL2D_GRAD_DX], s * all.x)), v, (uint32_t)n);
     }
 }
 
@@ -298,8 +298,8 @@ template <int V> static run_fn *forward(const struct graph *g, const struct node
 extern "C" int cuda_make_pool2d(struct cuda *b, const struct graph *g, const struct node *n,
                                 struct kernel **out, struct err *err)
 {
-    const int width = width_of(cuda_in(g, n, 0));
-    const int rc = check_size(cuda_in(g, n, 0), cuda_out(g, n, 0), err);
+    const int width = width_of(cuda_in(g, n, POOL2D_X));
+    const int rc = check_size(cuda_in(g, n, POOL2D_X), cuda_out(g, n, POOL2D_Y), err);
 
     return rc < 0 ? rc
                   : own_new(b, g, n,
@@ -327,8 +327,8 @@ template <int V> static run_fn *backward(const struct graph *g, const struct nod
 extern "C" int cuda_make_pool2d_grad(struct cuda *b, const struct graph *g, const struct node *n,
                                      struct kernel **out, struct err *err)
 {
-    const int width = width_of(cuda_out(g, n, 0));
-    const int rc = check_size(cuda_out(g, n, 0), cuda_in(g, n, 0), err);
+    const int width = width_of(cuda_out(g, n, POOL2D_GRAD_DX));
+    const int rc = check_size(cuda_out(g, n, POOL2D_GRAD_DX), cuda_in(g, n, POOL2D_GRAD_DY), err);
 
     return rc < 0 ? rc
                   : own_new(b, g, n,

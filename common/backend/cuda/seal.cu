@@ -10,8 +10,8 @@ static __global__ void leave(struct seal s, float *clean, float *results)
 {
     const int i = (int)grid_first();
 
-    if (i < SEAL_LEN)
-        results[s.scalars->slot * SEAL_LEN + i] = seal_value(&s, i);
+    if (i < SEALED_LEN)
+        results[s.scalars->slot * SEALED_LEN + i] = seal_value(&s, i);
     if (i == 0)
         *clean = seal_is_clean(&s) ? s.scalars->stamp : 0.0f;
 }
@@ -20,14 +20,14 @@ static void run(const struct own *p)
 {
     struct seal s = {};
 
-    s.check = (const double *)p->in[2];
-    s.metrics = (const double *)p->in[5];
-    s.control = (const float *)p->in[3];
-    s.scaler = (const float *)p->in[7];
-    s.scalars = (const struct step_scalars *)p->in[4];
-    s.waits = (const int64_t *)p->in[6];
-    LAUNCH(leave, 1, (SEAL_LEN + WARP - 1) / WARP * WARP, p, s, (float *)p->out[0],
-           (float *)p->out[1]);
+    s.check = (const double *)p->in[SEAL_CHECK];
+    s.metrics = (const double *)p->in[SEAL_METRICS];
+    s.control = (const float *)p->in[SEAL_CONTROL];
+    s.scaler = (const float *)p->in[SEAL_SCALER];
+    s.scalars = (const struct step_scalars *)p->in[SEAL_SCALARS];
+    s.waits = (const int64_t *)p->in[SEAL_WAITS];
+    LAUNCH(leave, 1, (SEALED_LEN + WARP - 1) / WARP * WARP, p, s, (float *)p->out[SEAL_NEW_CLEAN],
+           (float *)p->out[SEAL_NEW_RESULTS]);
 }
 
 extern "C" int cuda_make_seal(struct cuda *b, const struct graph *g, const struct node *n,

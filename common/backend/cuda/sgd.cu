@@ -59,23 +59,24 @@ template <typename G, typename C> static void run(const struct own *p)
 
     if (p->n == 0)
         return;
-    u.check = (const double *)p->in[3];
-    u.control = (const float *)p->in[4];
-    u.scalars = (const struct step_scalars *)p->in[5];
-    u.scaler = (const float *)p->in[7];
+    u.check = (const double *)p->in[SGD_CHECK];
+    u.control = (const float *)p->in[SGD_CONTROL];
+    u.scalars = (const struct step_scalars *)p->in[SGD_SCALARS];
+    u.scaler = (const float *)p->in[SGD_SCALER];
     u.decay = p->attr.sgd.weight_decay;
     u.momentum = p->attr.sgd.momentum;
     u.undamped = 1.0f - p->attr.sgd.dampening;
     u.nesterov = p->attr.sgd.nesterov;
-    LAUNCH((update<G, C>), blocks_for(p, p->n, THREADS), THREADS, p, u, (float *)p->out[0],
-           (const G *)p->in[1], (float *)p->out[1], (C *)p->out[2], p->n);
+    LAUNCH((update<G, C>), blocks_for(p, p->n, THREADS), THREADS, p, u,
+           (float *)p->out[SGD_NEW_PARAM], (const G *)p->in[SGD_GRAD],
+           (float *)p->out[SGD_NEW_MOMENTUM], (C *)p->out[SGD_NEW_COPY], p->n);
 }
 
 /* By the type of the copies (none: float), and whether the gradient is of it. */
 extern "C" int cuda_make_sgd(struct cuda *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
-    const bool is_wide = g->value[n->in[1]].dtype == DTYPE_F32;
+    const bool is_wide = g->value[n->in[SGD_GRAD]].dtype == DTYPE_F32;
 
     return own_new(b, g, n,
                    is_wide ? typed(g, n, run<float, float>, run<float, bf16_t>, run<float, f16_t>)

@@ -125,8 +125,8 @@ template <typename T> static struct xent_rows<T> rows_of(const struct own *p) {
     struct xent_rows<T> rows = {
     };
 
-    rows.logits = (const T *)p->in[0];
-    rows.labels = (const int32_t *)p->in[1];
+    rows.logits = (const T *)p->in[SOFTMAX_XENT_LOGITS];
+    rows.labels = (const int32_t *)p->in[SOFTMAX_XENT_LABELS];
     rows.result = (struct row_loss *)p->scratch;
     rows.rows = p->rows;
     rows.c = p->c;
@@ -135,35 +135,35 @@ template <typename T> static struct xent_rows<T> rows_of(const struct own *p) {
 }
 
 template <typename T>
-static void launch(const struct own *p, struct xent_rows<T> rows)
+static void launch(const struct own *p, struct xent_rows<T> rows, void *metrics)
 {
     LAUNCH((xent<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
-    loss_run_count(p);
+    loss_run_count(p, metrics);
 }
 
 template <typename T> static void run(const struct own *p)
 {
     struct xent_rows<T> rows = rows_of<T>(p);
 
-    rows.prob = (float *)p->out[0];
-    launch(p, rows);
+    rows.prob = (float *)p->out[SOFTMAX_XENT_PROB];
+    launch(p, rows, p->in[SOFTMAX_XENT_METRICS]);
 }
 
 extern "C" int cuda_make_softmax_xent(struct cuda *b, const struct graph *g, const struct node *n,
                                       struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), loss_scratch(g, n),
-                   out, err);
+    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>),
+                   loss_scratch(cuda_in(g, n, SOFTMAX_XENT_LOGITS)), out, err);
 }
 
 template <typename T> static void run_train(const struct own *p)
 {
     struct xent_rows<T> rows = rows_of<T>(p);
 
-    rows.dlogits = (T *)p->out[0];
-    rows.scalars = (const struct step_scalars *)p->in[3];
-    rows.scaler = (const float *)p->in[4];
-    launch(p, rows);
+    rows.dlogits = (T *)p->out[SOFTMAX_XENT_TRAIN_DLOGITS];
+    rows.scalars = (const struct step_scalars *)p->in[SOFTMAX_XENT_TRAIN_SCALARS];
+    rows.scaler = (const float *)p->in[SOFTMAX_XENT_TRAIN_SCALER];
+    launch(p, rows, p->in[SOFTMAX_XENT_TRAIN_METRICS]);
 }
 
 extern "C" int cuda_make_softmax_xent_train(struct cuda *b, const struct graph *g,
@@ -171,7 +171,7 @@ extern "C" int cuda_make_softmax_xent_train(struct cuda *b, const struct graph *
                                             struct err *err)
 {
     return own_new(b, g, n, typed(g, n, run_train<float>, run_train<bf16_t>, run_train<f16_t>),
-                   loss_scratch(g, n), out, err);
+                   loss_scratch(cuda_in(g, n, SOFTMAX_XENT_TRAIN_LOGITS)), out, err);
 }
 
 /* dlogits may be prob, of its type. */
@@ -191,9 +191,12 @@ static __global__ void xent_grad(const float *prob, const int32_t *labels,
 
 template <typename T> static void run_grad(const struct own *p)
 {
-    LAUNCH((xent_grad<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const float *)p->in[0],
-           (const int32_t *)p->in[1], (const struct step_scalars *)p->in[2],
-           (const float *)p->in[3], (T *)p->out[0], p->n, p->c, p->attr.loss.label_smoothing);
+    LAUNCH((xent_grad<T>), blocks_for(p, p->n, THREADS), THREADS, p,
+           (const float *)p->in[SOFTMAX_XENT_GRAD_PROB],
+           (const int32_t *)p->in[SOFTMAX_XENT_GRAD_LABELS],
+           (const struct step_scalars *)p->in[SOFTMAX_XENT_GRAD_SCALARS],
+           (const float *)p->in[SOFTMAX_XENT_GRAD_SCALER], (T *)p->out[SOFTMAX_XENT_GRAD_DLOGITS],
+           p->n, p->c, p->attr.loss.label_smoothing);
 }
 
 extern "C" int cuda_make_softmax_xent_grad(struct cuda *b, const struct graph *g,
