@@ -30,13 +30,26 @@ static struct node *only_user(struct graph *g, int v, int op, int at)
     return NULL;
 }
 
-/* n computes what `user` did. */
+/* n computes what `user` did: the first output of `user` becomes that of n. */
 static void take_over(struct graph *g, struct node *n, struct node *user)
 {
     n->out[0] = user->out[0];
     g->value[n->out[0]].producer = (int)(n - g->node);
     user->op = GONE;
 }
+
+/* conv2d and linear have these operands in the same places, and so have their gradients by w. */
+_Static_assert((int)CONV2D_B == (int)LINEAR_B && (int)CONV2D_Y == (int)LINEAR_Y &&
+                   (int)CONV2D_GRAD_W_DY == (int)LINEAR_GRAD_W_DY &&
+                   (int)CONV2D_GRAD_W_DB == (int)LINEAR_GRAD_W_DB,
+               "the rules for layers serve both");
+
+enum {
+    LAYER_B = LINEAR_B,
+    LAYER_Y = LINEAR_Y,
+    LAYER_GRAD_W_DY = LINEAR_GRAD_W_DY,
+    LAYER_GRAD_W_DB = LINEAR_GRAD_W_DB,
+};
 
 static int is_layer(const struct node *n) { return n->op == OP_conv2d || n->op == OP_linear; }
 
@@ -52,11 +65,11 @@ static void simplify_flatten(struct graph *g, struct node *n)
 
     if (n->op != OP_flatten && n->op != OP_unflatten)
         return;
-    image = &g->value[n->op == OP_flatten ? n->in[0] : n->out[0]].shape;
+    image = &g->value[n->op == OP_flatten ? n->in[FLATTEN_X] : n->out[UNFLATTEN_X]].shape;
     if (image->dim[3] != 1 && image->dim[1] * image->dim[2] != 1)
         return;
     n->op = OP_reshape;
-    n->attr.reshape.shape = g->value[n->out[0]].shape;
+    n->attr.reshape.shape = g->value[n->out[RESHAPE_Y]].shape;
 }
 
 static int is_weight(const struct value *v)
@@ -68,13 +81,13 @@ static void fuse_bias(struct graph *g, struct backend *b, struct node *n)
 {
     struct node *user;
 
-    if (!is_layer(n) || n->in[2] != NO_VALUE || *layer_act(n) != ACT_NONE)
+    if (!is_layer(n) || n->in[LAYER_B] != NO_VALUE || *layer_act(n) != ACT_NONE)
         return;
-    user = only_user(g, n->out[0], OP_bias, 0);
-    if (!user || !is_weight(&g->value[user->in[1]]) ||
+    user = only_user(g, n->out[LAYER_Y], OP_bias, BIAS_X);
+    if (!user || !is_weight(&g->value[user->in[BIAS_B]]) ||
         !backend_can_fuse(b, g, n, FUSE_BIAS, ACT_NONE))
         return;
-    n->in[2] = user->in[1];
+    n->in[LAYER_B] = user->in[BIAS_B];
     take_over(g, n, user);
 }
 
@@ -84,7 +97,7 @@ static void fuse_activation(struct graph *g, struct backend *b, struct node *n)
 
     if (!is_layer(n) || *layer_act(n) != ACT_NONE)
         return;
-    user = only_user(g, n->out[0], OP_activation, 0);
+    user = only_user(g, n->out[LAYER_Y], OP_activation, ACTIVATION_X);
     if (!user || !backend_can_fuse(b, g, n, FUSE_ACTIVATION, user->attr.act.kind))
         return;
     *layer_act(n) = user->attr.act.kind;
@@ -94,18 +107,19 @@ static void fuse_activation(struct graph *g, struct backend *b, struct node *n)
 /* The bias' gradient comes with the weights', which sees the same dy. */
 static void fuse_bias_grad(struct graph *g, struct backend *b, struct node *n)
 {
-    if ((n->op != OP_conv2d_grad_w && n->op != OP_linear_grad_w) || n->out[1] != NO_VALUE)
+    if ((n->op != OP_conv2d_grad_w && n->op != OP_linear_grad_w) ||
+        n->out[LAYER_GRAD_W_DB] != NO_VALUE)
         return;
     for (int k = 0; k < g->n_nodes; k++) {
         struct node *other = &g->node[k];
 
-        if (other->op != OP_bias_grad || other->in[0] != n->in[1] ||
-            g->value[other->out[0]].role != VALUE_GRAD)
+        if (other->op != OP_bias_grad || other->in[BIAS_GRAD_DY] != n->in[LAYER_GRAD_W_DY] ||
+            g->value[other->out[BIAS_GRAD_DB]].role != VALUE_GRAD)
             continue;
         if (!backend_can_fuse(b, g, n, FUSE_BIAS, ACT_NONE))
             return;
-        n->out[1] = other->out[0];
-        g->value[n->out[1]].producer = (int)(n - g->node);
+        n->out[LAYER_GRAD_W_DB] = other->out[BIAS_GRAD_DB];
+        g->value[n->out[LAYER_GRAD_W_DB]].producer = (int)(n - g->node);
         other->op = GONE;
         return;
     }
@@ -120,16 +134,17 @@ static void set_image(struct node *n, const struct shape *image)
 /* flatten before linear or linear_grad_w: they read the image. */
 static void fuse_flatten(struct graph *g, struct backend *b, struct node *n)
 {
+    const int x = n->op == OP_linear ? LINEAR_X : LINEAR_GRAD_W_X;
     int maker;
 
-    if ((n->op != OP_linear && n->op != OP_linear_grad_w) || !is_temp(g, n->in[0]))
+    if ((n->op != OP_linear && n->op != OP_linear_grad_w) || !is_temp(g, n->in[x]))
         return;
-    maker = g->value[n->in[0]].producer;
+    maker = g->value[n->in[x]].producer;
     if (maker < 0 || g->node[maker].op != OP_flatten ||
         !backend_can_fuse(b, g, n, FUSE_FLATTEN, ACT_NONE))
         return;
-    n->in[0] = g->node[maker].in[0];
-    set_image(n, &g->value[n->in[0]].shape);
+    n->in[x] = g->node[maker].in[FLATTEN_X];
+    set_image(n, &g->value[n->in[x]].shape);
 }
 
 /* unflatten after linear_grad_x: it writes the image. */
@@ -139,11 +154,11 @@ static void fuse_unflatten(struct graph *g, struct backend *b, struct node *n)
 
     if (n->op != OP_linear_grad_x)
         return;
-    user = only_user(g, n->out[0], OP_unflatten, 0);
+    user = only_user(g, n->out[LINEAR_GRAD_X_DX], OP_unflatten, UNFLATTEN_Y);
     if (!user || !backend_can_fuse(b, g, n, FUSE_FLATTEN, ACT_NONE))
         return;
     take_over(g, n, user);
-    set_image(n, &g->value[n->out[0]].shape);
+    set_image(n, &g->value[n->out[LINEAR_GRAD_X_DX]].shape);
 }
 
 static void fuse_pool_grad(struct graph *g, struct backend *b, struct node *n)
@@ -152,12 +167,12 @@ static void fuse_pool_grad(struct graph *g, struct backend *b, struct node *n)
 
     if (n->op != OP_pool2d_grad || n->attr.pool.act != ACT_NONE)
         return;
-    user = only_user(g, n->out[0], OP_activation_grad, 2);
-    if (!user || user->in[1] == NO_VALUE ||
+    user = only_user(g, n->out[POOL2D_GRAD_DX], OP_activation_grad, ACTIVATION_GRAD_DY);
+    if (!user || user->in[ACTIVATION_GRAD_Y] == NO_VALUE ||
         !backend_can_fuse(b, g, n, FUSE_POOL_GRAD_ACT, user->attr.act.kind))
         return;
     n->attr.pool.act = user->attr.act.kind;
-    n->in[2] = user->in[1];
+    n->in[POOL2D_GRAD_Y_ACT] = user->in[ACTIVATION_GRAD_Y];
     take_over(g, n, user);
 }
 
@@ -166,15 +181,15 @@ static void fuse_loss_grad(struct graph *g, struct backend *b, struct node *n)
 {
     struct node *user;
 
-    if (n->op != OP_softmax_xent || n->out[0] == NO_VALUE)
+    if (n->op != OP_softmax_xent || n->out[SOFTMAX_XENT_PROB] == NO_VALUE)
         return;
-    user = only_user(g, n->out[0], OP_softmax_xent_grad, 0);
+    user = only_user(g, n->out[SOFTMAX_XENT_PROB], OP_softmax_xent_grad, SOFTMAX_XENT_GRAD_PROB);
     if (!user || !backend_can_fuse(b, g, n, FUSE_LOSS_GRAD, ACT_NONE))
         return;
     n->op = OP_softmax_xent_train;
     n->n_in = op_get(n->op)->n_in;
-    n->in[3] = user->in[2];
-    n->in[4] = user->in[3];
+    n->in[SOFTMAX_XENT_TRAIN_SCALARS] = user->in[SOFTMAX_XENT_GRAD_SCALARS];
+    n->in[SOFTMAX_XENT_TRAIN_SCALER] = user->in[SOFTMAX_XENT_GRAD_SCALER];
     take_over(g, n, user);
 }
 
@@ -183,11 +198,12 @@ static void fuse_loss_grad(struct graph *g, struct backend *b, struct node *n)
 static struct node *saver_of(struct graph *g, const struct node *act_grad)
 {
     const enum activation act = act_grad->attr.act.kind;
-    const int v = act_grad->in[act == ACT_RELU ? 1 : 0];
+    const int v = act_grad->in[act == ACT_RELU ? ACTIVATION_GRAD_Y : ACTIVATION_GRAD_X];
     const int maker = v == NO_VALUE ? -1 : g->value[v].producer;
     struct node *l = maker < 0 ? NULL : &g->node[maker];
 
-    if ((act != ACT_RELU && act != ACT_GELU_TANH) || !l || l->op != OP_linear || l->out[0] != v)
+    if ((act != ACT_RELU && act != ACT_GELU_TANH) || !l || l->op != OP_linear ||
+        l->out[LINEAR_Y] != v)
         return NULL;
     return *layer_act(l) == (act == ACT_RELU ? ACT_RELU : ACT_NONE) ? l : NULL;
 }
@@ -198,7 +214,7 @@ static struct node *activation_of(struct graph *g, int v, const struct node *act
     if (!is_temp(g, v) || n_uses(g, v) != 2)
         return NULL;
     for (int k = 0; k < g->n_nodes; k++)
-        if (g->node[k].op == OP_activation && g->node[k].in[0] == v &&
+        if (g->node[k].op == OP_activation && g->node[k].in[ACTIVATION_X] == v &&
             g->node[k].attr.act.kind == act_grad->attr.act.kind)
             return &g->node[k];
     return NULL;
@@ -206,15 +222,15 @@ static struct node *activation_of(struct graph *g, int v, const struct node *act
 
 static int save_mask(struct graph *g, struct node *l)
 {
-    const struct shape *y = &g->value[l->out[0]].shape;
+    const struct shape *y = &g->value[l->out[LINEAR_Y]].shape;
 
-    if (l->out[1] == NO_VALUE) {
-        l->out[1] = graph_value(g, VALUE_TEMP, DTYPE_I32,
-                                SHAPE(y->dim[0], 4 * ceil_div_i64(y->dim[1], 128)),
-                                arena_printf(&g->arena, "%s.mask", l->name));
-        g->value[l->out[1]].producer = (int)(l - g->node);
+    if (l->out[LINEAR_MASK] == NO_VALUE) {
+        l->out[LINEAR_MASK] = graph_value(g, VALUE_TEMP, DTYPE_I32,
+                                          SHAPE(y->dim[0], 4 * ceil_div_i64(y->dim[1], 128)),
+                                          arena_printf(&g->arena, "%s.mask", l->name));
+        g->value[l->out[LINEAR_MASK]].producer = (int)(l - g->node);
     }
-    return l->out[1];
+    return l->out[LINEAR_MASK];
 }
 
 /* activation_grad after linear_grad_x: the linear before the activation leaves what it needs. */
@@ -224,16 +240,16 @@ static void fuse_linear_grad(struct graph *g, struct backend *b, struct node *n)
 
     if (n->op != OP_linear_grad_x || n->attr.linear.image[0] > 0)
         return;
-    user = only_user(g, n->out[0], OP_activation_grad, 2);
+    user = only_user(g, n->out[LINEAR_GRAD_X_DX], OP_activation_grad, ACTIVATION_GRAD_DY);
     if (!user || !(saver = saver_of(g, user)) ||
         !backend_can_fuse(b, g, n, FUSE_LINEAR_GRAD_ACT, user->attr.act.kind))
         return;
     if (user->attr.act.kind == ACT_RELU) {
-        n->in[2] = save_mask(g, saver);
+        n->in[LINEAR_GRAD_X_MASK] = save_mask(g, saver);
     } else {
-        if (!(act = activation_of(g, saver->out[0], user)))
+        if (!(act = activation_of(g, saver->out[LINEAR_Y], user)))
             return;
-        n->in[3] = saver->out[2] = saver->out[0];
+        n->in[LINEAR_GRAD_X_PRE] = saver->out[LINEAR_PRE] = saver->out[LINEAR_Y];
         *layer_act(saver) = act->attr.act.kind;
         take_over(g, saver, act);
     }

@@ -92,14 +92,14 @@ static void use_copies(struct turn *t)
 /* Sums of a parameter's gradients are of their type, all else of the layers'. */
 static enum dtype type_of(const struct turn *t, const struct node *n)
 {
-    return n->op == OP_add && t->is_grad[n->in[0]] ? t->p.grad : t->p.compute;
+    return n->op == OP_add && t->is_grad[n->in[ADD_A]] ? t->p.grad : t->p.compute;
 }
 
 static void set_outputs(struct turn *t, const struct node *n)
 {
     const struct op_def *def = op_get(n->op);
     const enum dtype type = type_of(t, n);
-    const int is_sum = type != t->p.compute || (n->op == OP_add && t->is_grad[n->in[0]]);
+    const int is_sum = type != t->p.compute || (n->op == OP_add && t->is_grad[n->in[ADD_A]]);
 
     for (int i = 0; i < n->n_out; i++) {
         struct value *v = n->out[i] == NO_VALUE ? NULL : &t->g->value[n->out[i]];

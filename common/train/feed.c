@@ -364,22 +364,23 @@ static int append_gather(const struct feed *f, struct graph *g, int index, int f
                          struct err *err)
 {
     const int n = (int)min_i64(spec_of(f)->n_fields - first, NODE_MAX_OUT);
-    int in[NODE_MAX_IN], out[NODE_MAX_OUT], n_in = 0;
+    int in[NODE_MAX_IN], out[NODE_MAX_OUT];
 
+    for (int i = 0; i < NODE_MAX_IN; i++)
+        in[i] = NO_VALUE;
+    in[GATHER_INDEX] = index;
     for (int k = 0; k < NODE_MAX_OUT; k++)
         out[k] = NODE_NEW_OUT;
     for (int k = 0; k < n; k++) {
         const struct sample_field *field = &spec_of(f)->field[first + k];
 
-        in[n_in++] = value[2 * (first + k)] =
+        in[gather_table_of(k)] = value[2 * (first + k)] =
             graph_value(g, VALUE_INPUT, field->dtype,
                         sample_batch_shape(field, f->dataset->n_samples), "table");
-        if (k == 0)
-            in[n_in++] = index;
         out[k] = value[2 * (first + k) + 1] = graph_value(
             g, VALUE_INPUT, field->dtype, sample_batch_shape(field, g->batch), field->name);
     }
-    return graph_node(g, OP_gather, NULL, in, n_in, out, "gather", err);
+    return graph_node(g, OP_gather, NULL, in, op_get(OP_gather)->n_in, out, "gather", err);
 }
 
 /* Where the batch of `target` is gathered. */

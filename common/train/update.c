@@ -55,7 +55,7 @@ static int make_pack(struct update *u, struct backend *b, const struct state *st
                      const struct buffers *m, struct err *err)
 {
     struct sketch s = {.g = graph_new(1, 1)};
-    int in[] = {s.g->metrics, s.g->scalars};
+    int in[] = {[CONTROL_PACK_METRICS] = s.g->metrics, [CONTROL_PACK_SCALARS] = s.g->scalars};
     int out[] = {placed(&s, DTYPE_F32, CONTROL_LEN, m->control, "control")};
     union node_attr none = {0};
 
@@ -208,7 +208,10 @@ static int add_loss_scale(struct sketch *s, const struct job *job, struct verdic
     union node_attr attr = {.scale = {.min = (float)o->min,
                                       .window = (int)o->window,
                                       .hysteresis = (int)o->hysteresis}};
-    int in[] = {v.scaler, v.check, v.control}, out[] = {v.scaler};
+    int in[] = {[LOSS_SCALE_SCALER] = v.scaler,
+                [LOSS_SCALE_CHECK] = v.check,
+                [LOSS_SCALE_CONTROL] = v.control};
+    int out[] = {[LOSS_SCALE_NEW_SCALER] = v.scaler};
 
     return graph_node(s->g, OP_loss_scale, &attr, in, 3, out, "loss_scale", err);
 }
@@ -217,7 +220,10 @@ static int add_commit(struct sketch *s, const struct state *st, const struct buf
                       struct verdict v, struct err *err)
 {
     int64_t n = st->layout->n_state_total;
-    int in[] = {placed(s, DTYPE_F32, n, m->shadow, "shadow"), v.check, v.control, s->g->scalars};
+    int in[] = {[COMMIT_SHADOW] = placed(s, DTYPE_F32, n, m->shadow, "shadow"),
+                [COMMIT_CHECK] = v.check,
+                [COMMIT_CONTROL] = v.control,
+                [COMMIT_SCALARS] = s->g->scalars};
     int out[] = {placed(s, DTYPE_F32, n, state_data(st, &slot_statistics), "stats")};
     union node_attr none = {0};
 
@@ -230,8 +236,11 @@ static int add_seal(struct sketch *s, const struct buffers *m, struct verdict v,
     int clean = placed(s, DTYPE_F32, 1, &m->numbers->scalars.clean, "clean");
     int results = placed(s, DTYPE_F32, SEALED_SLOTS * SEALED_LEN, m->results, "results");
     int waits = placed(s, DTYPE_I64, 2, m->numbers->waits, "waits");
-    int in[] = {clean, results, v.check, v.control, s->g->scalars, s->g->metrics, waits, v.scaler};
-    int out[] = {clean, results};
+    int in[] = {
+        [SEAL_CLEAN] = clean,       [SEAL_RESULTS] = results,       [SEAL_CHECK] = v.check,
+        [SEAL_CONTROL] = v.control, [SEAL_SCALARS] = s->g->scalars, [SEAL_METRICS] = s->g->metrics,
+        [SEAL_WAITS] = waits,       [SEAL_SCALER] = v.scaler};
+    int out[] = {[SEAL_NEW_CLEAN] = clean, [SEAL_NEW_RESULTS] = results};
     union node_attr none = {0};
 
     return graph_node(s->g, OP_seal, &none, in, 8, out, "seal", err);

@@ -121,7 +121,8 @@ static int bind(struct kernel *base, void *const *in, void *const *out, void *sc
 
 static int saves(const struct node *n)
 {
-    return (n->op == OP_linear && (n->out[1] != NO_VALUE || n->out[2] != NO_VALUE)) ||
+    return (n->op == OP_linear &&
+            (n->out[LINEAR_MASK] != NO_VALUE || n->out[LINEAR_PRE] != NO_VALUE)) ||
            (n->op == OP_linear_grad_x && n->attr.linear.act != ACT_NONE);
 }
 
@@ -133,9 +134,9 @@ static struct node plain(const struct node *n)
     if (!saves(n))
         return p;
     if (n->op == OP_linear)
-        p.out[1] = p.out[2] = NO_VALUE;
+        p.out[LINEAR_MASK] = p.out[LINEAR_PRE] = NO_VALUE;
     else
-        p.in[2] = p.in[3] = NO_VALUE;
+        p.in[LINEAR_GRAD_X_MASK] = p.in[LINEAR_GRAD_X_PRE] = NO_VALUE;
     if (n->op == OP_linear_grad_x || n->attr.linear.act == ACT_GELU_TANH)
         p.attr.linear.act = ACT_NONE;
     return p;
@@ -158,17 +159,17 @@ static uint32_t *mask_word(void *mask, int64_t i, int64_t cols)
 static void save_one(const struct library_kernel *k, enum dtype t, int64_t i, int64_t cols)
 {
     const uint32_t bit = 1u << i % cols % 32;
-    const float y = real_get(k->out[0], t, i);
+    const float y = real_get(k->out[LINEAR_Y], t, i);
     double slope;
 
-    if (k->out[1]) {
-        uint32_t *word = mask_word(k->out[1], i, cols);
+    if (k->out[LINEAR_MASK]) {
+        uint32_t *word = mask_word(k->out[LINEAR_MASK], i, cols);
 
         *word = y > 0 ? *word | bit : *word & ~bit;
     }
-    if (k->out[2]) {
-        real_put(k->out[2], t, i, y);
-        real_put(k->out[0], t, i, (float)gelu((double)y, &slope));
+    if (k->out[LINEAR_PRE]) {
+        real_put(k->out[LINEAR_PRE], t, i, y);
+        real_put(k->out[LINEAR_Y], t, i, (float)gelu((double)y, &slope));
     }
 }
 
@@ -176,11 +177,12 @@ static void pass_one(const struct library_kernel *k, enum dtype t, int64_t i, in
 {
     double slope = 1;
 
-    if (k->n.in[2] != NO_VALUE)
-        slope = *mask_word(k->in[2], i, cols) >> i % cols % 32 & 1;
+    if (k->n.in[LINEAR_GRAD_X_MASK] != NO_VALUE)
+        slope = *mask_word(k->in[LINEAR_GRAD_X_MASK], i, cols) >> i % cols % 32 & 1;
     else
-        (void)gelu((double)real_get(k->in[3], t, i), &slope);
-    real_put(k->out[0], t, i, (float)(slope * (double)real_get(k->out[0], t, i)));
+        (void)gelu((double)real_get(k->in[LINEAR_GRAD_X_PRE], t, i), &slope);
+    real_put(k->out[LINEAR_GRAD_X_DX], t, i,
+             (float)(slope * (double)real_get(k->out[LINEAR_GRAD_X_DX], t, i)));
 }
 
 static void finish(const struct library_kernel *k)

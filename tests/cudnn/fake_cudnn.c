@@ -245,15 +245,22 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t desc)
     return restore(desc);
 }
 
-/* How many engines a graph has. */
+static int only_falls_back;
+
+void fakes_only_fall_back(int only) { only_falls_back = only; }
+
+/* How many engines the heuristics name for their graph, in their mode. */
 static int64_t n_engines(const struct desc *heur)
 {
+    const cudnnBackendHeurMode_t *mode = fake_get(heur, CUDNN_ATTR_ENGINEHEUR_MODE, 1);
     const struct desc *graph = fake_get_desc(heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
     int n_ops = 0;
 
     for (int i = 0; i < graph->n_attrs; i++)
         if (graph->attr[i].name == CUDNN_ATTR_OPERATIONGRAPH_OPS)
             n_ops = (int)graph->attr[i].n;
+    if (only_falls_back && *mode != CUDNN_HEUR_MODE_FALLBACK)
+        return 0;
     if (n_ops > 1 && fake_refuse_tails) /* none, or some that float32 must not take */
         return fake_refuse_tails == FAKE_NO_ENGINES ? 0 : 3;
     return (int64_t)ARRAY_LEN(engine_note);

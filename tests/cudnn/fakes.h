@@ -45,6 +45,10 @@ void fakes_forget_runs(void); /* and queries */
 void fakes_disown(
     int i); /* from now on engine i is not repeatable, algorithm i unknown; -1: none */
 
+/* 1: the heuristics' first mode (A) gives cuDNN graphs no engine; their fallback mode still does.
+ */
+void fakes_only_fall_back(int only);
+
 /* Products' algorithms do not tell how they round. */
 void fakes_keep_silent(int silent);
 

@@ -66,6 +66,17 @@ static void first_is_taken(void **state)
     assert_int_equal(shell("! test -e '%s'"), 0); /* nothing is kept */
 }
 
+/* Where the heuristics' first mode names no engine, their fallback mode is asked. */
+static void fallback_is_asked(void **state)
+{
+    (void)state;
+    fakes_only_fall_back(1);
+    start(&plain, NULL);
+    fakes_only_fall_back(0);
+    assert_int_equal(fakes_queries(), N_CHOICES + 1);
+    expect_only(FAKE_FIRST);
+}
+
 /* Algorithms that do not tell how they round are taken all the same: the compute type stands. */
 static void silence_is_no_refusal(void **state)
 {
@@ -238,6 +249,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(first_is_taken, fresh),
+        cmocka_unit_test_setup(fallback_is_asked, fresh),
         cmocka_unit_test_setup(silence_is_no_refusal, fresh),
         cmocka_unit_test_setup(next_start_asks_nothing, fresh),
         cmocka_unit_test_setup(fastest_is_taken, fresh),

@@ -23,7 +23,7 @@ static int make_mask(struct graph *g, const struct shape *s)
 
     if (graph_node(g, OP_linear, &attr, in, 2, out, "before", &err) < 0)
         abort();
-    return out[1];
+    return out[LINEAR_MASK];
 }
 
 /* The value of in[i], made here unless the graph has it. */
@@ -53,8 +53,10 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
         return graph_value(g, VALUE_INPUT, DTYPE_I64, c->in[i].shape, name);
     case FILL_SUMS:
         out = NODE_NEW_OUT;
-        if (graph_node(g, OP_batch_norm_stats, &c->attr, (int[]){in[0], in[4]}, 2, &out, "stats",
-                       &err) < 0)
+        if (graph_node(g, OP_batch_norm_stats, &c->attr,
+                       (int[]){[BATCH_NORM_STATS_X] = in[BATCH_NORM_X],
+                               [BATCH_NORM_STATS_RUNNING_MEAN] = in[BATCH_NORM_RUNNING_MEAN]},
+                       2, &out, "stats", &err) < 0)
             abort();
         return out;
     case FILL_MASK:
@@ -122,7 +124,8 @@ static void append_grad(const struct op_case *c, struct graph *g, int din[NODE_M
         dout[0] = graph_value(g, VALUE_INPUT, DTYPE_F32, g->value[n.out[0]].shape, "dy");
     for (int i = 0; i < NODE_MAX_IN; i++) {
         want[i] = i < n.n_in && n.in[i] != NO_VALUE && g->value[n.in[i]].dtype == DTYPE_F32 &&
-                  g->value[n.in[i]].role == VALUE_INPUT && !(n.op == OP_batch_norm && i > 3);
+                  g->value[n.in[i]].role == VALUE_INPUT &&
+                  !(n.op == OP_batch_norm && i > BATCH_NORM_BIAS);
     }
     if (def->grad(g, &n, dout, want, din, &err) < 0) {
         fprintf(stderr, "%s: %s\n", c->name, err.msg);
@@ -134,7 +137,7 @@ static void append_grad(const struct op_case *c, struct graph *g, int din[NODE_M
         struct node *last = &g->node[g->n_nodes - 1];
 
         last->attr.pool.act = c->grad_act;
-        last->in[2] = n.in[0];
+        last->in[POOL2D_GRAD_Y_ACT] = n.in[POOL2D_X];
         last->n_in = 3;
         if (graph_check_node(g, last, &err) < 0)
             abort();
@@ -155,7 +158,8 @@ struct graph *case_build(const struct op_case *c, struct case_types t, int din[N
     for (int i = 0; i < NODE_MAX_OUT; i++)
         out[i] = c->no_out && def->optional_out & 1u << i ? NODE_NO_OUT : NODE_NEW_OUT;
     if (c->op == OP_commit)
-        out[0] = graph_value(g, VALUE_STATE, DTYPE_F32, c->in[0].shape, "state");
+        out[COMMIT_STATE] =
+            graph_value(g, VALUE_STATE, DTYPE_F32, c->in[COMMIT_SHADOW].shape, "state");
     if (graph_node(g, c->op, &c->attr, in, def->n_in, out, c->name, &err) < 0) {
         fprintf(stderr, "%s: %s\n", c->name, err.msg);
         abort();

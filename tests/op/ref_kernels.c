@@ -68,19 +68,20 @@ double ref_activate_grad(enum activation kind, double x, double y)
 
 void ref_activation(const struct ref_node *n)
 {
-    const float *x = n->in[0];
-    float *y = n->out[0];
+    const float *x = n->in[ACTIVATION_X];
+    float *y = n->out[ACTIVATION_Y];
 
-    for (int64_t i = 0; i < shape_elements(&n->out_shape[0]); i++)
+    for (int64_t i = 0; i < shape_elements(&n->out_shape[ACTIVATION_Y]); i++)
         y[i] = (float)ref_activate(n->attr.act.kind, x[i]);
 }
 
 void ref_activation_grad(const struct ref_node *n)
 {
-    const float *x = n->in[0], *y = n->in[1], *dy = n->in[2];
-    float *dx = n->out[0];
+    const float *x = n->in[ACTIVATION_GRAD_X], *y = n->in[ACTIVATION_GRAD_Y],
+                *dy = n->in[ACTIVATION_GRAD_DY];
+    float *dx = n->out[ACTIVATION_GRAD_DX];
 
-    for (int64_t i = 0; i < shape_elements(&n->out_shape[0]); i++) {
+    for (int64_t i = 0; i < shape_elements(&n->out_shape[ACTIVATION_GRAD_DX]); i++) {
         double d = ref_activate_grad(n->attr.act.kind, x ? x[i] : 0, y ? y[i] : 0);
 
         dx[i] = (float)(n->attr.act.kind == ACT_RELU && d == 0 ? 0 : d * dy[i]);
@@ -89,41 +90,41 @@ void ref_activation_grad(const struct ref_node *n)
 
 void ref_bias(const struct ref_node *n)
 {
-    const float *x = n->in[0], *b = n->in[1];
-    float *y = n->out[0];
-    const int64_t c = n->in_shape[1].dim[0];
+    const float *x = n->in[BIAS_X], *b = n->in[BIAS_B];
+    float *y = n->out[BIAS_Y];
+    const int64_t c = n->in_shape[BIAS_B].dim[0];
 
-    for (int64_t i = 0; i < shape_elements(&n->out_shape[0]); i++)
+    for (int64_t i = 0; i < shape_elements(&n->out_shape[BIAS_Y]); i++)
         y[i] = x[i] + b[i % c];
 }
 
 void ref_bias_grad(const struct ref_node *n)
 {
-    const float *dy = n->in[0];
-    const int64_t c = n->out_shape[0].dim[0];
+    const float *dy = n->in[BIAS_GRAD_DY];
+    const int64_t c = n->out_shape[BIAS_GRAD_DB].dim[0];
     double *sum = ref_sums(c);
 
-    for (int64_t i = 0; i < shape_elements(&n->in_shape[0]); i++)
+    for (int64_t i = 0; i < shape_elements(&n->in_shape[BIAS_GRAD_DY]); i++)
         sum[i % c] += dy[i];
-    ref_round(sum, c, n->out[0]);
+    ref_round(sum, c, n->out[BIAS_GRAD_DB]);
     free(sum);
 }
 
 void ref_add(const struct ref_node *n)
 {
-    const float *a = n->in[0], *b = n->in[1];
-    float *y = n->out[0];
+    const float *a = n->in[ADD_A], *b = n->in[ADD_B];
+    float *y = n->out[ADD_Y];
 
-    for (int64_t i = 0; i < shape_elements(&n->out_shape[0]); i++)
+    for (int64_t i = 0; i < shape_elements(&n->out_shape[ADD_Y]); i++)
         y[i] = a[i] + b[i];
 }
 
 void ref_gather(const struct ref_node *n)
 {
-    const int64_t *index = n->in[1];
+    const int64_t *index = n->in[GATHER_INDEX];
 
     for (int k = 0; k < NODE_MAX_OUT; k++) {
-        const int table = k == 0 ? 0 : k + 1;
+        const int table = k == GATHER_Y ? GATHER_TABLE : (int)GATHER_TABLE1 + k - 1;
         const int32_t *from = n->in[table];
         int32_t *y = n->out[k];
         int64_t length;
@@ -138,7 +139,8 @@ void ref_gather(const struct ref_node *n)
 
 void ref_reshape(const struct ref_node *n)
 {
-    memmove(n->out[0], n->in[0], (size_t)shape_elements(&n->out_shape[0]) * sizeof(float));
+    memmove(n->out[RESHAPE_Y], n->in[RESHAPE_X],
+            (size_t)shape_elements(&n->out_shape[RESHAPE_Y]) * sizeof(float));
 }
 
 void ref_allreduce(const struct ref_node *n) { (void)n; /* of one rank: the value as it is */ }
@@ -156,19 +158,22 @@ static void transpose(const struct shape *x, const float *from, float *to, int f
     }
 }
 
-void ref_flatten(const struct ref_node *n) { transpose(&n->in_shape[0], n->in[0], n->out[0], 1); }
+void ref_flatten(const struct ref_node *n)
+{
+    transpose(&n->in_shape[FLATTEN_X], n->in[FLATTEN_X], n->out[FLATTEN_Y], 1);
+}
 
 void ref_unflatten(const struct ref_node *n)
 {
-    transpose(&n->out_shape[0], n->in[0], n->out[0], 0);
+    transpose(&n->out_shape[UNFLATTEN_X], n->in[UNFLATTEN_Y], n->out[UNFLATTEN_X], 0);
 }
 
 void ref_dropout(const struct ref_node *n)
 {
-    const struct shape *s = &n->out_shape[0];
-    const struct step_scalars *sc = n->in[1];
-    const float *x = n->in[0], p = n->attr.dropout.p, scale = 1 / (1 - p);
-    float *y = n->out[0];
+    const struct shape *s = &n->out_shape[DROPOUT_Y];
+    const struct step_scalars *sc = n->in[DROPOUT_SCALARS];
+    const float *x = n->in[DROPOUT_X], p = n->attr.dropout.p, scale = 1 / (1 - p);
+    float *y = n->out[DROPOUT_Y];
     const int64_t total = shape_elements(s), per_sample = s->dim[0] ? total / s->dim[0] : 0;
 
     for (int64_t i = 0; i < total; i++) {
@@ -182,19 +187,19 @@ void ref_dropout(const struct ref_node *n)
 
 void ref_control_pack(const struct ref_node *n)
 {
-    const struct step_scalars *sc = n->in[1];
+    const struct step_scalars *sc = n->in[CONTROL_PACK_SCALARS];
 
-    control_pack(n->in[0], (unsigned)sc->requests, sc->after != 0 && sc->clean != sc->after,
-                 n->out[0]);
+    control_pack(n->in[CONTROL_PACK_METRICS], (unsigned)sc->requests,
+                 sc->after != 0 && sc->clean != sc->after, n->out[CONTROL_PACK_CONTROL]);
 }
 
 void ref_grad_check(const struct ref_node *n)
 {
-    const float *grad = n->in[0];
-    double *check = n->out[0];
+    const float *grad = n->in[GRAD_CHECK_GRAD];
+    double *check = n->out[GRAD_CHECK_CHECK];
 
     check[0] = check[1] = 0;
-    for (int64_t i = 0; i < n->in_shape[0].dim[0]; i++) {
+    for (int64_t i = 0; i < n->in_shape[GRAD_CHECK_GRAD].dim[0]; i++) {
         check[0] += (double)grad[i] * grad[i];
         if (!isfinite(grad[i]))
             check[1] = 1;
@@ -208,16 +213,17 @@ static int is_applied(const double *check, const float *control)
 
 void ref_seal(const struct ref_node *n)
 {
-    const double *check = n->in[2], *metrics = n->in[5];
-    const float *control = n->in[3], *scaler = n->in[7];
-    const struct step_scalars *sc = n->in[4];
-    float *clean = n->out[0], *to = (float *)n->out[1] + sc->slot * SEALED_LEN;
+    const double *check = n->in[SEAL_CHECK], *metrics = n->in[SEAL_METRICS];
+    const float *control = n->in[SEAL_CONTROL], *scaler = n->in[SEAL_SCALER];
+    const struct step_scalars *sc = n->in[SEAL_SCALARS];
+    float *clean = n->out[SEAL_NEW_CLEAN],
+          *to = (float *)n->out[SEAL_NEW_RESULTS] + sc->slot * SEALED_LEN;
 
     memset(to, 0, SEALED_LEN * sizeof *to);
     to[SEALED_STAMP] = sc->stamp;
     to[SEALED_BAD_LOSSES] = (float)metrics[METRIC_NONFINITE];
     to[SEALED_BAD_GRAD] = (float)check[1];
-    to[SEALED_WAITED_NS] = (float)((int64_t *)n->in[6])[1];
+    to[SEALED_WAITED_NS] = (float)((int64_t *)n->in[SEAL_WAITS])[1];
     if (scaler)
         memcpy(to + SEALED_SCALER, scaler, SCALER_LEN * sizeof *to);
     memcpy(to + SEALED_CONTROL, control, CONTROL_LEN * sizeof *to);
@@ -229,20 +235,20 @@ void ref_seal(const struct ref_node *n)
 
 void ref_sgd(const struct ref_node *n)
 {
-    float *param = n->in[0], *buf = n->in[2], *copy = n->in[6];
-    const double scale = n->in[7] ? (double)((float *)n->in[7])[SCALER_SCALE] : 1;
-    const float *grad = n->in[1];
-    const double *check = n->in[3];
-    const struct step_scalars *sc = n->in[5];
+    float *param = n->in[SGD_PARAM], *buf = n->in[SGD_MOMENTUM], *copy = n->in[SGD_COPY];
+    const double scale = n->in[SGD_SCALER] ? (double)((float *)n->in[SGD_SCALER])[SCALER_SCALE] : 1;
+    const float *grad = n->in[SGD_GRAD];
+    const double *check = n->in[SGD_CHECK];
+    const struct step_scalars *sc = n->in[SGD_SCALARS];
     const float momentum = n->attr.sgd.momentum, decay = n->attr.sgd.weight_decay;
     const float fresh = 1 - n->attr.sgd.dampening;
     float clip = 1;
 
-    if (!is_applied(check, n->in[4]))
+    if (!is_applied(check, n->in[SGD_CONTROL]))
         return;
     if (sc->clip_norm > 0)
         clip = (float)fmin(1, sc->clip_norm / (sqrt(check[0]) / scale + 1e-6));
-    for (int64_t i = 0; i < n->in_shape[0].dim[0]; i++) {
+    for (int64_t i = 0; i < n->in_shape[SGD_PARAM].dim[0]; i++) {
         float g = (float)(grad[i] / scale) * clip;
 
         if (decay != 0)
@@ -261,14 +267,14 @@ void ref_sgd(const struct ref_node *n)
 void ref_loss_scale(const struct ref_node *n)
 {
     const struct scaler_rule *r = &n->attr.scale;
-    const double *check = n->in[1];
-    float *s = n->out[0];
+    const double *check = n->in[LOSS_SCALE_CHECK];
+    float *s = n->out[LOSS_SCALE_NEW_SCALER];
     const int stable = (int)s[SCALER_GOOD]; /* iter - last_overflow - 1, now */
 
-    if (((float *)n->in[2])[CONTROL_VOID] > 0)
+    if (((float *)n->in[LOSS_SCALE_CONTROL])[CONTROL_VOID] > 0)
         return;
     s[SCALER_STUCK] = 0;
-    if (((float *)n->in[2])[CONTROL_NONFINITE] > 0)
+    if (((float *)n->in[LOSS_SCALE_CONTROL])[CONTROL_NONFINITE] > 0)
         return;
     if (check[1] != 0) {
         if (s[SCALER_HYSTERESIS] == 1) {
@@ -290,11 +296,13 @@ void ref_loss_scale(const struct ref_node *n)
 
 void ref_cast(const struct ref_node *n)
 {
-    memmove(n->out[0], n->in[0], (size_t)shape_elements(&n->out_shape[0]) * sizeof(float));
+    memmove(n->out[CAST_Y], n->in[CAST_X],
+            (size_t)shape_elements(&n->out_shape[CAST_Y]) * sizeof(float));
 }
 
 void ref_commit(const struct ref_node *n)
 {
-    if (is_applied(n->in[1], n->in[2]))
-        memcpy(n->out[0], n->in[0], (size_t)n->in_shape[0].dim[0] * sizeof(float));
+    if (is_applied(n->in[COMMIT_CHECK], n->in[COMMIT_CONTROL]))
+        memcpy(n->out[COMMIT_STATE], n->in[COMMIT_SHADOW],
+               (size_t)n->in_shape[COMMIT_SHADOW].dim[0] * sizeof(float));
 }

@@ -46,9 +46,10 @@ static int64_t conv_taps(const struct conv *v)
 
 void ref_conv2d(const struct ref_node *n)
 {
-    const struct conv v = {&n->in_shape[0], &n->in_shape[1], &n->out_shape[0], n};
-    const float *x = n->in[0], *w = n->in[1], *b = n->in[2];
-    float *y = n->out[0];
+    const struct conv v = {&n->in_shape[CONV2D_X], &n->in_shape[CONV2D_W], &n->out_shape[CONV2D_Y],
+                           n};
+    const float *x = n->in[CONV2D_X], *w = n->in[CONV2D_W], *b = n->in[CONV2D_B];
+    float *y = n->out[CONV2D_Y];
     const int64_t n_y = shape_elements(v.y);
     double *sum = ref_sums(n_y);
     struct tap t;
@@ -63,15 +64,16 @@ void ref_conv2d(const struct ref_node *n)
 
 void ref_conv2d_grad_x(const struct ref_node *n)
 {
-    const struct conv v = {&n->out_shape[0], &n->in_shape[0], &n->in_shape[1], n};
-    const float *w = n->in[0], *dy = n->in[1];
+    const struct conv v = {&n->out_shape[CONV2D_GRAD_X_DX], &n->in_shape[CONV2D_GRAD_X_W],
+                           &n->in_shape[CONV2D_GRAD_X_DY], n};
+    const float *w = n->in[CONV2D_GRAD_X_W], *dy = n->in[CONV2D_GRAD_X_DY];
     double *sum = ref_sums(shape_elements(v.x));
     struct tap t;
 
     for (int64_t i = 0; i < conv_taps(&v); i++)
         if (conv_tap(&v, i, &t))
             sum[t.x] += (double)w[t.w] * dy[t.y];
-    ref_round(sum, shape_elements(v.x), n->out[0]);
+    ref_round(sum, shape_elements(v.x), n->out[CONV2D_GRAD_X_DX]);
     free(sum);
 }
 
@@ -88,17 +90,18 @@ static void sum_rows(const float *dy, int64_t n, int64_t c, float *db)
 
 void ref_conv2d_grad_w(const struct ref_node *n)
 {
-    const struct conv v = {&n->in_shape[0], &n->out_shape[0], &n->in_shape[1], n};
-    const float *x = n->in[0], *dy = n->in[1];
+    const struct conv v = {&n->in_shape[CONV2D_GRAD_W_X], &n->out_shape[CONV2D_GRAD_W_DW],
+                           &n->in_shape[CONV2D_GRAD_W_DY], n};
+    const float *x = n->in[CONV2D_GRAD_W_X], *dy = n->in[CONV2D_GRAD_W_DY];
     double *sum = ref_sums(shape_elements(v.w));
     struct tap t;
 
     for (int64_t i = 0; i < conv_taps(&v); i++)
         if (conv_tap(&v, i, &t))
             sum[t.w] += (double)x[t.x] * dy[t.y];
-    ref_round(sum, shape_elements(v.w), n->out[0]);
-    if (n->out[1])
-        sum_rows(dy, shape_elements(v.y), v.y->dim[3], n->out[1]);
+    ref_round(sum, shape_elements(v.w), n->out[CONV2D_GRAD_W_DW]);
+    if (n->out[CONV2D_GRAD_W_DB])
+        sum_rows(dy, shape_elements(v.y), v.y->dim[3], n->out[CONV2D_GRAD_W_DB]);
     free(sum);
 }
 
@@ -115,33 +118,36 @@ static int32_t bit_of(int64_t c) { return (int32_t)(1u << c % 32); }
 
 static void save(const struct ref_node *n, int64_t i, double pre)
 {
-    const int64_t k = n->out_shape[0].dim[1], words = n->out[1] ? n->out_shape[1].dim[1] : 0;
-    int32_t *row = words ? (int32_t *)n->out[1] + i / k * words : NULL;
+    const int64_t k = n->out_shape[LINEAR_Y].dim[1],
+                  words = n->out[LINEAR_MASK] ? n->out_shape[LINEAR_MASK].dim[1] : 0;
+    int32_t *row = words ? (int32_t *)n->out[LINEAR_MASK] + i / k * words : NULL;
 
     if (row && i % k == 0)
         memset(row, 0, (size_t)words * sizeof *row);
     if (row && pre > 0)
         row[i % k / 32] |= bit_of(i % k);
-    if (n->out[2])
-        ((float *)n->out[2])[i] = (float)pre;
+    if (n->out[LINEAR_PRE])
+        ((float *)n->out[LINEAR_PRE])[i] = (float)pre;
 }
 
 /* What element i of dx [rows,c] is multiplied by, where an activation is fused. */
 static double through(const struct ref_node *n, int64_t i, int64_t c)
 {
-    const int32_t *mask = n->in[2];
-    const float *pre = n->in[3];
+    const int32_t *mask = n->in[LINEAR_GRAD_X_MASK];
+    const float *pre = n->in[LINEAR_GRAD_X_PRE];
 
     if (mask)
-        return (mask[i / c * n->in_shape[2].dim[1] + i % c / 32] & bit_of(i % c)) != 0;
+        return (mask[i / c * n->in_shape[LINEAR_GRAD_X_MASK].dim[1] + i % c / 32] &
+                bit_of(i % c)) != 0;
     return pre ? ref_activate_grad(n->attr.linear.act, (double)pre[i], 0) : 1;
 }
 
 void ref_linear(const struct ref_node *n)
 {
-    const int64_t N = n->out_shape[0].dim[0], K = n->in_shape[1].dim[0], C = n->in_shape[1].dim[1];
-    const float *x = n->in[0], *w = n->in[1], *b = n->in[2];
-    float *y = n->out[0];
+    const int64_t N = n->out_shape[LINEAR_Y].dim[0], K = n->in_shape[LINEAR_W].dim[0],
+                  C = n->in_shape[LINEAR_W].dim[1];
+    const float *x = n->in[LINEAR_X], *w = n->in[LINEAR_W], *b = n->in[LINEAR_B];
+    float *y = n->out[LINEAR_Y];
 
     for (int64_t i = 0; i < N * K; i++) {
         double sum = b ? b[i % K] : 0;
@@ -155,9 +161,10 @@ void ref_linear(const struct ref_node *n)
 
 void ref_linear_grad_x(const struct ref_node *n)
 {
-    const int64_t N = n->in_shape[1].dim[0], K = n->in_shape[0].dim[0], C = n->in_shape[0].dim[1];
-    const float *w = n->in[0], *dy = n->in[1];
-    float *dx = n->out[0];
+    const int64_t N = n->in_shape[LINEAR_GRAD_X_DY].dim[0], K = n->in_shape[LINEAR_GRAD_X_W].dim[0],
+                  C = n->in_shape[LINEAR_GRAD_X_W].dim[1];
+    const float *w = n->in[LINEAR_GRAD_X_W], *dy = n->in[LINEAR_GRAD_X_DY];
+    float *dx = n->out[LINEAR_GRAD_X_DX];
 
     for (int64_t i = 0; i < N * C; i++) {
         double sum = 0;
@@ -170,9 +177,11 @@ void ref_linear_grad_x(const struct ref_node *n)
 
 void ref_linear_grad_w(const struct ref_node *n)
 {
-    const int64_t N = n->in_shape[1].dim[0], K = n->out_shape[0].dim[0], C = n->out_shape[0].dim[1];
-    const float *x = n->in[0], *dy = n->in[1];
-    float *dw = n->out[0];
+    const int64_t N = n->in_shape[LINEAR_GRAD_W_DY].dim[0],
+                  K = n->out_shape[LINEAR_GRAD_W_DW].dim[0],
+                  C = n->out_shape[LINEAR_GRAD_W_DW].dim[1];
+    const float *x = n->in[LINEAR_GRAD_W_X], *dy = n->in[LINEAR_GRAD_W_DY];
+    float *dw = n->out[LINEAR_GRAD_W_DW];
 
     for (int64_t i = 0; i < K * C; i++) {
         double sum = 0;
@@ -181,8 +190,8 @@ void ref_linear_grad_w(const struct ref_node *n)
             sum += (double)dy[s * K + i / C] * x[s * C + linear_column(n, i % C)];
         dw[i] = (float)sum;
     }
-    if (n->out[1])
-        sum_rows(dy, N * K, K, n->out[1]);
+    if (n->out[LINEAR_GRAD_W_DB])
+        sum_rows(dy, N * K, K, n->out[LINEAR_GRAD_W_DB]);
 }
 
 /* A window of a pool: rows [h0,h1), columns [w0,w1) inside the image, and the divisor. */
@@ -214,10 +223,10 @@ static struct window pool_window(const struct ref_node *n, const struct shape *x
 
 void ref_pool2d(const struct ref_node *n)
 {
-    const struct shape *x_shape = &n->in_shape[0], *y_shape = &n->out_shape[0];
-    const float *x = n->in[0];
-    float *y = n->out[0];
-    int32_t *which = n->out[1];
+    const struct shape *x_shape = &n->in_shape[POOL2D_X], *y_shape = &n->out_shape[POOL2D_Y];
+    const float *x = n->in[POOL2D_X];
+    float *y = n->out[POOL2D_Y];
+    int32_t *which = n->out[POOL2D_WHICH];
 
     for (int64_t i = 0; i < shape_elements(y_shape); i++) {
         struct window v = pool_window(n, x_shape, y_shape, i);
@@ -243,10 +252,11 @@ void ref_pool2d(const struct ref_node *n)
 
 void ref_pool2d_grad(const struct ref_node *n)
 {
-    const struct shape *x_shape = &n->out_shape[0], *y_shape = &n->in_shape[0];
-    const float *dy = n->in[0], *y_act = n->in[2];
-    const int32_t *which = n->in[1];
-    float *dx = n->out[0];
+    const struct shape *x_shape = &n->out_shape[POOL2D_GRAD_DX],
+                       *y_shape = &n->in_shape[POOL2D_GRAD_DY];
+    const float *dy = n->in[POOL2D_GRAD_DY], *y_act = n->in[POOL2D_GRAD_Y_ACT];
+    const int32_t *which = n->in[POOL2D_GRAD_WHICH];
+    float *dx = n->out[POOL2D_GRAD_DX];
     double *sum = ref_sums(shape_elements(x_shape));
 
     for (int64_t i = 0; i < shape_elements(y_shape); i++) {

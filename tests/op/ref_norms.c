@@ -12,9 +12,10 @@ static int64_t last_dim(const struct shape *s) { return s->dim[s->n - 1]; }
 
 void ref_batch_norm_stats(const struct ref_node *n)
 {
-    const float *x = n->in[0], *m = n->in[1];
-    const int64_t C = last_dim(&n->in_shape[0]), total = shape_elements(&n->in_shape[0]);
-    double *sums = n->out[0];
+    const float *x = n->in[BATCH_NORM_STATS_X], *m = n->in[BATCH_NORM_STATS_RUNNING_MEAN];
+    const int64_t C = last_dim(&n->in_shape[BATCH_NORM_STATS_X]),
+                  total = shape_elements(&n->in_shape[BATCH_NORM_STATS_X]);
+    double *sums = n->out[BATCH_NORM_STATS_SUMS];
 
     memset(sums, 0, (size_t)(2 * C + 1) * sizeof *sums);
     for (int64_t i = 0; i < total; i++) {
@@ -43,12 +44,16 @@ static struct moments moments_of(const double *sums, const float *m, int64_t C, 
 
 void ref_batch_norm(const struct ref_node *n)
 {
-    const float *x = n->in[0], *weight = n->in[2], *bias = n->in[3], *m = n->in[4], *v = n->in[5];
-    const double *sums = n->in[1], eps = n->attr.norm.eps, momentum = n->attr.norm.momentum;
-    const int64_t C = last_dim(&n->in_shape[0]);
-    float *y = n->out[0], *next_m = n->out[1], *next_v = n->out[2];
+    const float *x = n->in[BATCH_NORM_X], *weight = n->in[BATCH_NORM_WEIGHT],
+                *bias = n->in[BATCH_NORM_BIAS], *m = n->in[BATCH_NORM_RUNNING_MEAN],
+                *v = n->in[BATCH_NORM_RUNNING_VAR];
+    const double *sums = n->in[BATCH_NORM_SUMS], eps = n->attr.norm.eps,
+                 momentum = n->attr.norm.momentum;
+    const int64_t C = last_dim(&n->in_shape[BATCH_NORM_X]);
+    float *y = n->out[BATCH_NORM_Y], *next_m = n->out[BATCH_NORM_NEXT_MEAN],
+          *next_v = n->out[BATCH_NORM_NEXT_VAR];
 
-    for (int64_t i = 0; i < shape_elements(&n->in_shape[0]); i++) {
+    for (int64_t i = 0; i < shape_elements(&n->in_shape[BATCH_NORM_X]); i++) {
         struct moments s = moments_of(sums, m, C, i % C, eps);
 
         y[i] = (float)((x[i] - s.mean) * s.rstd * weight[i % C] + bias[i % C]);
@@ -64,11 +69,13 @@ void ref_batch_norm(const struct ref_node *n)
 
 void ref_batch_norm_infer(const struct ref_node *n)
 {
-    const float *x = n->in[0], *weight = n->in[1], *bias = n->in[2], *m = n->in[3], *v = n->in[4];
-    const int64_t C = last_dim(&n->in_shape[0]);
-    float *y = n->out[0];
+    const float *x = n->in[BATCH_NORM_INFER_X], *weight = n->in[BATCH_NORM_INFER_WEIGHT],
+                *bias = n->in[BATCH_NORM_INFER_BIAS], *m = n->in[BATCH_NORM_INFER_RUNNING_MEAN],
+                *v = n->in[BATCH_NORM_INFER_RUNNING_VAR];
+    const int64_t C = last_dim(&n->in_shape[BATCH_NORM_INFER_X]);
+    float *y = n->out[BATCH_NORM_INFER_Y];
 
-    for (int64_t i = 0; i < shape_elements(&n->in_shape[0]); i++) {
+    for (int64_t i = 0; i < shape_elements(&n->in_shape[BATCH_NORM_INFER_X]); i++) {
         int64_t c = i % C;
 
         y[i] = (float)(((double)x[i] - m[c]) / sqrt((double)v[c] + n->attr.norm.eps) * weight[c] +
@@ -78,32 +85,34 @@ void ref_batch_norm_infer(const struct ref_node *n)
 
 void ref_batch_norm_grad_stats(const struct ref_node *n)
 {
-    const float *x = n->in[0], *dy = n->in[1], *m = n->in[3];
-    const double *sums = n->in[2];
-    const int64_t C = last_dim(&n->in_shape[0]);
-    double *gsums = n->out[0];
+    const float *x = n->in[BATCH_NORM_GRAD_STATS_X], *dy = n->in[BATCH_NORM_GRAD_STATS_DY],
+                *m = n->in[BATCH_NORM_GRAD_STATS_RUNNING_MEAN];
+    const double *sums = n->in[BATCH_NORM_GRAD_STATS_SUMS];
+    const int64_t C = last_dim(&n->in_shape[BATCH_NORM_GRAD_STATS_X]);
+    double *gsums = n->out[BATCH_NORM_GRAD_STATS_GSUMS];
 
     memset(gsums, 0, (size_t)(2 * C) * sizeof *gsums);
-    for (int64_t i = 0; i < shape_elements(&n->in_shape[0]); i++) {
+    for (int64_t i = 0; i < shape_elements(&n->in_shape[BATCH_NORM_GRAD_STATS_X]); i++) {
         struct moments s = moments_of(sums, m, C, i % C, n->attr.norm.eps);
 
         gsums[i % C] += dy[i];
         gsums[C + i % C] += dy[i] * (x[i] - s.mean) * s.rstd;
     }
-    if (n->out[1])
-        ref_round(gsums + C, C, n->out[1]);
-    if (n->out[2])
-        ref_round(gsums, C, n->out[2]);
+    if (n->out[BATCH_NORM_GRAD_STATS_DWEIGHT])
+        ref_round(gsums + C, C, n->out[BATCH_NORM_GRAD_STATS_DWEIGHT]);
+    if (n->out[BATCH_NORM_GRAD_STATS_DBIAS])
+        ref_round(gsums, C, n->out[BATCH_NORM_GRAD_STATS_DBIAS]);
 }
 
 void ref_batch_norm_grad(const struct ref_node *n)
 {
-    const float *x = n->in[0], *dy = n->in[1], *m = n->in[3], *weight = n->in[5];
-    const double *sums = n->in[2], *gsums = n->in[4];
-    const int64_t C = last_dim(&n->in_shape[0]);
-    float *dx = n->out[0];
+    const float *x = n->in[BATCH_NORM_GRAD_X], *dy = n->in[BATCH_NORM_GRAD_DY],
+                *m = n->in[BATCH_NORM_GRAD_RUNNING_MEAN], *weight = n->in[BATCH_NORM_GRAD_WEIGHT];
+    const double *sums = n->in[BATCH_NORM_GRAD_SUMS], *gsums = n->in[BATCH_NORM_GRAD_GSUMS];
+    const int64_t C = last_dim(&n->in_shape[BATCH_NORM_GRAD_X]);
+    float *dx = n->out[BATCH_NORM_GRAD_DX];
 
-    for (int64_t i = 0; i < shape_elements(&n->in_shape[0]); i++) {
+    for (int64_t i = 0; i < shape_elements(&n->in_shape[BATCH_NORM_GRAD_X]); i++) {
         int64_t c = i % C;
         struct moments s = moments_of(sums, m, C, c, n->attr.norm.eps);
         double xhat = (x[i] - s.mean) * s.rstd;
@@ -114,9 +123,12 @@ void ref_batch_norm_grad(const struct ref_node *n)
 
 void ref_layer_norm(const struct ref_node *n)
 {
-    const float *x = n->in[0], *weight = n->in[1], *bias = n->in[2];
-    const int64_t C = last_dim(&n->in_shape[0]), rows = shape_elements(&n->in_shape[0]) / C;
-    float *y = n->out[0], *means = n->out[1], *rstds = n->out[2];
+    const float *x = n->in[LAYER_NORM_X], *weight = n->in[LAYER_NORM_WEIGHT],
+                *bias = n->in[LAYER_NORM_BIAS];
+    const int64_t C = last_dim(&n->in_shape[LAYER_NORM_X]),
+                  rows = shape_elements(&n->in_shape[LAYER_NORM_X]) / C;
+    float *y = n->out[LAYER_NORM_Y], *means = n->out[LAYER_NORM_MEAN],
+          *rstds = n->out[LAYER_NORM_RSTD];
 
     for (int64_t r = 0; r < rows; r++) {
         double mean = 0, var = 0, rstd;
@@ -137,11 +149,13 @@ void ref_layer_norm(const struct ref_node *n)
 
 void ref_layer_norm_grad(const struct ref_node *n)
 {
-    const float *x = n->in[0], *dy = n->in[1], *weight = n->in[2], *mean = n->in[3];
-    const float *rstd = n->in[4];
-    const int64_t C = last_dim(&n->in_shape[0]), rows = shape_elements(&n->in_shape[0]) / C;
+    const float *x = n->in[LAYER_NORM_GRAD_X], *dy = n->in[LAYER_NORM_GRAD_DY],
+                *weight = n->in[LAYER_NORM_GRAD_WEIGHT], *mean = n->in[LAYER_NORM_GRAD_MEAN];
+    const float *rstd = n->in[LAYER_NORM_GRAD_RSTD];
+    const int64_t C = last_dim(&n->in_shape[LAYER_NORM_GRAD_X]),
+                  rows = shape_elements(&n->in_shape[LAYER_NORM_GRAD_X]) / C;
     double *dw = ref_sums(C), *db = ref_sums(C);
-    float *dx = n->out[0];
+    float *dx = n->out[LAYER_NORM_GRAD_DX];
 
     for (int64_t r = 0; r < rows; r++) {
         double d_avg = 0, dx_avg = 0;
@@ -162,10 +176,10 @@ void ref_layer_norm_grad(const struct ref_node *n)
             dx[i] = (float)(rstd[r] * ((double)dy[i] * weight[c] - d_avg - xhat * dx_avg));
         }
     }
-    if (n->out[1])
-        ref_round(dw, C, n->out[1]);
-    if (n->out[2])
-        ref_round(db, C, n->out[2]);
+    if (n->out[LAYER_NORM_GRAD_DWEIGHT])
+        ref_round(dw, C, n->out[LAYER_NORM_GRAD_DWEIGHT]);
+    if (n->out[LAYER_NORM_GRAD_DBIAS])
+        ref_round(db, C, n->out[LAYER_NORM_GRAD_DBIAS]);
     free(dw);
     free(db);
 }
@@ -199,10 +213,11 @@ static double target(const struct ref_node *n, int64_t C, int64_t c, int32_t lab
 
 void ref_softmax_xent(const struct ref_node *n)
 {
-    const int64_t N = n->in_shape[0].dim[0], C = n->in_shape[0].dim[1];
-    const float *logits = n->in[0];
-    const int32_t *labels = n->in[1];
-    float *prob = n->out[0];
+    const int64_t N = n->in_shape[SOFTMAX_XENT_LOGITS].dim[0],
+                  C = n->in_shape[SOFTMAX_XENT_LOGITS].dim[1];
+    const float *logits = n->in[SOFTMAX_XENT_LOGITS];
+    const int32_t *labels = n->in[SOFTMAX_XENT_LABELS];
+    float *prob = n->out[SOFTMAX_XENT_PROB];
 
     for (int64_t r = 0; r < N; r++) {
         const float *row = logits + r * C;
@@ -214,7 +229,7 @@ void ref_softmax_xent(const struct ref_node *n)
             loss -= target(n, C, c, labels[r]) * (row[c] - most - log(sum));
         if (labels[r] < 0 || labels[r] >= C)
             loss = (double)NAN;
-        count_sample(n->in[2], loss, first_largest(row, C) == labels[r]);
+        count_sample(n->in[SOFTMAX_XENT_METRICS], loss, first_largest(row, C) == labels[r]);
         for (int64_t c = 0; prob && c < C; c++)
             prob[r * C + c] = (float)(exp(row[c] - most) / sum);
     }
@@ -222,13 +237,14 @@ void ref_softmax_xent(const struct ref_node *n)
 
 void ref_softmax_xent_grad(const struct ref_node *n)
 {
-    const int64_t N = n->in_shape[0].dim[0], C = n->in_shape[0].dim[1];
-    const float *prob = n->in[0];
-    const int32_t *labels = n->in[1];
-    const struct step_scalars *sc = n->in[2];
-    const float *scaler = n->in[3];
+    const int64_t N = n->in_shape[SOFTMAX_XENT_GRAD_PROB].dim[0],
+                  C = n->in_shape[SOFTMAX_XENT_GRAD_PROB].dim[1];
+    const float *prob = n->in[SOFTMAX_XENT_GRAD_PROB];
+    const int32_t *labels = n->in[SOFTMAX_XENT_GRAD_LABELS];
+    const struct step_scalars *sc = n->in[SOFTMAX_XENT_GRAD_SCALARS];
+    const float *scaler = n->in[SOFTMAX_XENT_GRAD_SCALER];
     const double scale = sc->loss_scale * (scaler ? (double)scaler[SCALER_SCALE] : 1);
-    float *dlogits = n->out[0];
+    float *dlogits = n->out[SOFTMAX_XENT_GRAD_DLOGITS];
 
     for (int64_t i = 0; i < N * C; i++)
         dlogits[i] = (float)((prob[i] - target(n, C, i % C, labels[i / C])) * scale);
@@ -236,25 +252,25 @@ void ref_softmax_xent_grad(const struct ref_node *n)
 
 void ref_softmax_xent_train(const struct ref_node *n)
 {
-    const int64_t n_elements = shape_elements(&n->in_shape[0]);
+    const int64_t n_elements = shape_elements(&n->in_shape[SOFTMAX_XENT_TRAIN_LOGITS]);
     struct ref_node loss = *n, grad = *n;
     float *prob = xmalloc((size_t)n_elements * sizeof *prob + 1);
 
-    loss.out[0] = prob;
+    loss.out[SOFTMAX_XENT_TRAIN_DLOGITS] = prob;
     ref_softmax_xent(&loss);
-    grad.in[0] = prob;
-    grad.in[2] = n->in[3];
-    grad.in[3] = n->in[4];
+    grad.in[SOFTMAX_XENT_TRAIN_LOGITS] = prob;
+    grad.in[SOFTMAX_XENT_TRAIN_METRICS] = n->in[SOFTMAX_XENT_TRAIN_SCALARS];
+    grad.in[SOFTMAX_XENT_TRAIN_SCALARS] = n->in[SOFTMAX_XENT_TRAIN_SCALER];
     ref_softmax_xent_grad(&grad);
     free(prob);
 }
 
 void ref_mse(const struct ref_node *n)
 {
-    const int64_t N = n->in_shape[0].dim[0], C = n->in_shape[0].dim[1];
-    const float *y = n->in[0];
-    const int32_t *labels = n->in[1];
-    float *diff = n->out[0];
+    const int64_t N = n->in_shape[MSE_Y].dim[0], C = n->in_shape[MSE_Y].dim[1];
+    const float *y = n->in[MSE_Y];
+    const int32_t *labels = n->in[MSE_LABELS];
+    float *diff = n->out[MSE_DIFF];
 
     for (int64_t r = 0; r < N; r++) {
         double loss = 0;
@@ -264,7 +280,7 @@ void ref_mse(const struct ref_node *n)
 
             loss += d * d / (double)C;
         }
-        count_sample(n->in[2], loss, first_largest(y + r * C, C) == labels[r]);
+        count_sample(n->in[MSE_METRICS], loss, first_largest(y + r * C, C) == labels[r]);
         for (int64_t c = 0; diff && c < C; c++)
             diff[r * C + c] = (float)((double)y[r * C + c] - (c == labels[r]));
     }
@@ -272,13 +288,13 @@ void ref_mse(const struct ref_node *n)
 
 void ref_mse_grad(const struct ref_node *n)
 {
-    const int64_t C = n->in_shape[0].dim[1];
-    const float *diff = n->in[0];
-    const struct step_scalars *sc = n->in[1];
-    const float *scaler = n->in[2];
+    const int64_t C = n->in_shape[MSE_GRAD_DIFF].dim[1];
+    const float *diff = n->in[MSE_GRAD_DIFF];
+    const struct step_scalars *sc = n->in[MSE_GRAD_SCALARS];
+    const float *scaler = n->in[MSE_GRAD_SCALER];
     const double scale = sc->loss_scale * (scaler ? (double)scaler[SCALER_SCALE] : 1);
-    float *dy = n->out[0];
+    float *dy = n->out[MSE_GRAD_DY];
 
-    for (int64_t i = 0; i < shape_elements(&n->out_shape[0]); i++)
+    for (int64_t i = 0; i < shape_elements(&n->out_shape[MSE_GRAD_DY]); i++)
         dy[i] = (float)(diff[i] * (2.0 / (double)C) * scale);
 }

@@ -311,9 +311,9 @@ static int is_opaque(const struct graph *g, int value)
  * those behind the last column are nobody's. */
 static void check_mask(struct world *w, const struct node *n, unsigned char *copy[NODE_MAX_OUT])
 {
-    const struct shape *y = &w->g->value[n->out[0]].shape;
-    const int64_t words = w->g->value[n->out[1]].shape.dim[1];
-    const enum dtype type = w->g->value[n->out[0]].dtype;
+    const struct shape *y = &w->g->value[n->out[LINEAR_Y]].shape;
+    const int64_t words = w->g->value[n->out[LINEAR_MASK]].shape.dim[1];
+    const enum dtype type = w->g->value[n->out[LINEAR_Y]].dtype;
 
     for (int64_t row = 0; row < y->dim[0]; row++)
         for (int64_t c = 0; c < y->dim[1]; c++) {
@@ -354,7 +354,7 @@ static void check_variant(struct world *w, const struct node *n, int variant,
         if (n->out[i] != NO_VALUE && !is_opaque(w->g, n->out[i]))
             compare(w, n, copy[i], w->ref[n->out[i]], w->g->value[n->out[i]].dtype,
                     shape_elements(&w->g->value[n->out[i]].shape));
-    if (n->op == OP_linear && n->out[1] != NO_VALUE)
+    if (n->op == OP_linear && n->out[LINEAR_MASK] != NO_VALUE)
         check_mask(w, n, copy);
     if (op_get(n->op)->flags & OP_EFFECT)
         compare(w, n, metrics, w->ref[w->g->metrics], DTYPE_F64, METRIC_COUNT);

@@ -245,8 +245,8 @@ static void lenet_is_fused(void **state)
         const struct node *loss = &r.graph->node[k];
 
         if (loss->op == OP_softmax_xent_train) /* the gradient lies where the logits did */
-            assert_ptr_equal(r.program->place[loss->out[0]].address,
-                             r.program->place[loss->in[0]].address);
+            assert_ptr_equal(r.program->place[loss->out[SOFTMAX_XENT_TRAIN_DLOGITS]].address,
+                             r.program->place[loss->in[SOFTMAX_XENT_TRAIN_LOGITS]].address);
     }
     rig_close(&r);
 }
