@@ -1,3 +1,5 @@
+/* backend - the calls of backend.h: each checks its arguments once for all backends and hands
+ * over to the table; what a table leaves out is done here as the host would do it. */
 #include "backend/backend.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* graph - growing the arrays of values and nodes; parameters, their gradients and copies, and
+ * states with their shadows are found again by their partner. */
 #include "ir/graph.h"
 
 #include <stdlib.h>

@@ -1,14 +1,14 @@
 /* activation - relu, tanh, sigmoid, gelu, gelu_tanh, element by element.
  *
- * activation       in: 0 x [..]                      out: 0 y (may be in place of x)
- *   attr.act.kind: relu max(x,0); tanh; sigmoid 1/(1+e^-x); gelu x*Phi(x) with the exact normal
- *   distribution (erf), as torch.nn.GELU's default; gelu_tanh its approximation (GPT-2's), x/2 *
- *   (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))).  relu of NaN is NaN or 0, as the backend's
+ * activation       x [..] -> y (may be in place of x)
+ *   attr.act.kind chooses: relu max(x,0); tanh; sigmoid 1/(1+e^-x); gelu x*Phi(x) with the exact
+ *   normal distribution (erf), as torch.nn.GELU's default; gelu_tanh its approximation (GPT-2's),
+ *   x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))).  relu of NaN is NaN or 0, as the backend's
  *   library has it (oneDNN: 0); infinities stay.
- * activation_grad  in: 0 x?  1 y?  2 dy              out: 0 dx (may be in place of dy)
- *   relu, tanh, sigmoid get y and no x: dy where y > 0; dy*(1-y*y); dy*y*(1-y).  The gelus get x
- *   and no y: dy*(Phi(x) + x*phi(x)), and the approximation's derivative.  So a fused
- *   pre-activation is missed by them alone. */
+ * activation_grad  x?, y?, dy -> dx (may be in place of dy)
+ *   relu, tanh and sigmoid get y and no x; dx is dy where y > 0; dy*(1-y*y); dy*y*(1-y).  The two
+ *   gelus get x and no y; dx is dy*(Phi(x) + x*phi(x)), or the approximation's derivative.  So only
+ *   the gelus keep an activation from being fused into the operator that made x. */
 #include "op/infer.h"
 
 static int check_kind(const struct node *n, struct err *err)

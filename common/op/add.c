@@ -1,6 +1,6 @@
 /* add - the sum of two values of one shape (residual connections, gradients of shared values).
  *
- * add  in: 0 a [..]  1 b [..]     out: 0 y = a + b (may be in place of a) */
+ * add  a [..], b [..] -> y = a + b (may be in place of a) */
 #include "op/infer.h"
 
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],

@@ -1,7 +1,7 @@
 /* allreduce - a small vector of doubles summed over all ranks, in place, between two kernels.
  *
- * allreduce  in: 0 v F64 [n]     out: 0 v, the same value
- * The program makes a SYNC stage of it; the engine runs that. */
+ * allreduce  v F64 [n] -> v, the same value
+ * The program makes a SYNC stage of it, which the engine runs. */
 #include "op/infer.h"
 
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],

@@ -1,27 +1,30 @@
 /* batch_norm - normalisation by the statistics of the whole batch, over all ranks if wanted.
  *
- * Let m = running_mean and v = running_var (before this step), x [..,C] with any number of rows,
- * eps and momentum from attr.norm.  In training:
+ * Let m = running_mean and v = running_var (before this step), both [C]; x [..,C] has any number of
+ * rows; eps and momentum are those of attr.norm.  In training:
  *
- * batch_norm_stats       in: 0 x  1 m [C]           out: 0 sums F64 [2C+1]
+ * batch_norm_stats       x, running_mean -> sums F64 [2C+1]
  *   sums[c] = sum of (x - m[c]), sums[C+c] = sum of (x - m[c])^2, in double, over this rank's rows;
- *   sums[2C] = number of rows.  (Shifted by m so that the variance does not cancel.)
+ *   sums[2C] = number of rows.  (They are shifted by m so that the variance does not cancel.)
  * allreduce              sums, in place, if attr.norm.sync: all ranks then hold the global sums.
- * batch_norm             in: 0 x  1 sums  2 weight [C]  3 bias [C]  4 m  5 v
- *                        out: 0 y  1 next m [C]  2 next v [C]
+ * batch_norm             x, sums, weight [C], bias [C], running_mean, running_var
+ *                        -> y, next_mean [C], next_var [C]
  *   n = sums[2C];  mean = m + sums[c]/n;  var = sums[C+c]/n - (sums[c]/n)^2, at least 0;
  *   y = (x - mean) / sqrt(var + eps) * weight + bias;
- *   next m = (1-momentum)*m + momentum*mean;  next v likewise of var*n/(n-1) (n = 1: of var).
- *   Runs with batch 0 too: other ranks' rows still move m and v.  n = 0: next = m, v.
- * batch_norm_grad_stats  in: 0 x  1 dy  2 sums  3 m   out: 0 gsums F64 [2C]  1 dweight?  2 dbias?
+ *   next_mean = (1-momentum)*m + momentum*mean;  next_var likewise of var*n/(n-1) (n = 1: of var).
+ *   This runs with batch 0, too, because other ranks' rows still move m and v.  With n = 0 the next
+ *   values are m and v.
+ * batch_norm_grad_stats  x, dy, sums, running_mean -> gsums F64 [2C], dweight? [C], dbias? [C]
  *   xhat = (x - mean) / sqrt(var + eps);  gsums[c] = sum of dy, gsums[C+c] = sum of dy*xhat over
- *   this rank's rows; dweight[c] = gsums[C+c], dbias[c] = gsums[c], as they are before any
+ *   this rank's rows; dweight[c] = gsums[C+c] and dbias[c] = gsums[c], as they are before any
  *   allreduce of gsums.
  * allreduce              gsums, if attr.norm.sync
- * batch_norm_grad        in: 0 x  1 dy  2 sums  3 m  4 gsums  5 weight   out: 0 dx (may be in place
- *   of dy) = weight / sqrt(var + eps) * (dy - gsums[c]/n - xhat * gsums[C+c]/n)
+ * batch_norm_grad        x, dy, sums, running_mean, gsums, weight -> dx (may be in place of dy)
+ *   dx = weight / sqrt(var + eps) * (dy - gsums[c]/n - xhat * gsums[C+c]/n)
  *
- * batch_norm_infer       in: 0 x  1 weight  2 bias  3 m  4 v    out: 0 y (may be in place of x)
+ * In evaluation:
+ *
+ * batch_norm_infer       x, weight, bias, running_mean, running_var -> y (may be in place of x)
  *   y = (x - m) / sqrt(v + eps) * weight + bias */
 #include "op/infer.h"
 

@@ -1,7 +1,7 @@
 /* bias - adds a vector along the last dimension.
  *
- * bias       in: 0 x [..,C]  1 b [C]     out: 0 y = x + b (may be in place of x)
- * bias_grad  in: 0 dy [..,C]             out: 0 db [C], the sum of dy over all rows */
+ * bias       x [..,C], b [C] -> y = x + b (may be in place of x)
+ * bias_grad  dy [..,C] -> db [C], the sum of dy over all rows */
 #include "op/infer.h"
 
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],

@@ -1,7 +1,8 @@
 /* cast - the same numbers in another type.
  *
- * cast  in: 0 x, F32, BF16 or F16     out: 0 y of attr.cast.to, one of these: rounded to the
- *   nearest, ties to even; too large: infinite (tensor/half.h) */
+ * cast  x, F32, BF16 or F16 -> y of type attr.cast.to, one of these three
+ *   Numbers are rounded to the nearest, ties to even; what is too large becomes infinite
+ *   (tensor/half.h). */
 #include "op/infer.h"
 #include "tensor/half.h"
 

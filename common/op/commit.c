@@ -1,8 +1,8 @@
 /* commit - states take their next values, if this step is applied.
  *
- * commit  in: 0 shadow [n]  1 check F64 [2]  2 control F32 [CONTROL_LEN] (reduced)  3 scalars
- *         out: 0 state [n], a value that exists: out[0] names it
- *   state = shadow, if control_applies(check, control); else nothing is written. */
+ * commit  shadow [n], check F64 [2], control F32 [CONTROL_LEN] (reduced), scalars -> state [n]
+ *   state = shadow, if control_applies(check, control); else nothing is written.  The node is made
+ *   with an existing value as its output. */
 #include "op/control.h"
 #include "op/infer.h"
 

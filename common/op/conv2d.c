@@ -1,13 +1,12 @@
 /* conv2d - two-dimensional convolution (cross-correlation), as torch.nn.functional.conv2d.
  *
- * conv2d         in: 0 x [N,H,W,C]  1 w [K,C/groups,R,S]  2 b? [K]
- *                out: 0 y [N,H',W',K],  H' = (H + 2*pad - dilation*(R-1) - 1) / stride + 1
+ * conv2d         x [N,H,W,C], w [K,C/groups,R,S], b? [K] -> y [N,H',W',K]
+ *   H' = (H + 2*pad - dilation*(R-1) - 1) / stride + 1, and W' likewise.
  *   y[n,p,q,k] = act(b[k] + sum over r,s and the C/groups channels c of k's group of
  *                x[n, p*stride - pad + r*dilation, q*stride - pad + s*dilation, c] * w[k,c,r,s])
  *   x outside the image is 0.  attr.conv: stride, pad, dilation, groups, act.
- * conv2d_grad_x  in: 0 w  1 dy [N,H',W',K]          out: 0 dx [N,H,W,C]; attr.conv.in_image = H, W
- * conv2d_grad_w  in: 0 x  1 dy                      out: 0 dw  1 db? [K] (sum of dy over n, p, q)
- *                attr.conv.kernel = R, S
+ * conv2d_grad_x  w, dy [N,H',W',K] -> dx [N,H,W,C];  attr.conv.in_image = H, W
+ * conv2d_grad_w  x, dy -> dw, db? [K] (sum of dy over n, p, q);  attr.conv.kernel = R, S
  * The gradients overwrite their outputs; their attr.conv.act is ACT_NONE. */
 #include "op/infer.h"
 

@@ -1,11 +1,13 @@
 /* dropout - zeroes elements at random and scales the rest, as torch.nn.Dropout in training.
  *
- * dropout  in: 0 x [N,..]  1 scalars     out: 0 y (may be in place of x)
- *   attr.dropout: p in [0,1), tag in [0, 65536).  Let L be the elements of one sample, i the index
- * of an element in x, e = scalars.first_position * L + i its index in the global batch.  The random
- *   word u is word (e & 3) of rng_draw(seed, RNG_DROPOUT, step, (tag << 40) + (e >> 2)), and
+ * dropout  x [N,..], scalars -> y (may be in place of x)
+ *   attr.dropout: p in [0,1), tag in [0, 65536).  Let L be the number of elements of one sample, i
+ *   the index of an element in x, and e = scalars.first_position * L + i its index in the global
+ *   batch.  The random word u is word (e & 3) of
+ *   rng_draw(seed, RNG_DROPOUT, step, (tag << 40) + (e >> 2)), and
  *   y = rng_to_unit(u) >= p ? x * (1/(1-p)) : 0, with 1/(1-p) in float.
- *   The same on all ranks and backends; its gradient is the same node applied to dy. */
+ *   The result is the same on all ranks and backends.  The gradient is the same node, applied to
+ *   dy. */
 #include "op/infer.h"
 
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],

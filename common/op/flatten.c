@@ -1,7 +1,7 @@
 /* flatten - an image as a row in PyTorch's order (channel, row, column): a transposition.
  *
- * flatten    in: 0 x [N,H,W,C]     out: 0 y [N,C*H*W],  y[n, (c*H + h)*W + w] = x[n,h,w,c]
- * unflatten  in: 0 y [N,C*H*W]     out: 0 x [N,H,W,C];  attr.flatten.image = {H,W,C} */
+ * flatten    x [N,H,W,C] -> y [N,C*H*W],  y[n, (c*H + h)*W + w] = x[n,h,w,c]
+ * unflatten  y [N,C*H*W] -> x [N,H,W,C];  attr.flatten.image = {H,W,C} */
 #include "op/infer.h"
 
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],

@@ -1,8 +1,8 @@
 /* grad_check - the norm of the reduced gradient, and whether it is finite.
  *
- * grad_check  in: 0 grad [n], F32 or BF16     out: 0 check F64 [2]
+ * grad_check  grad [n], F32 or BF16 -> check F64 [2]
  *   check[0] = sum of squares in double, check[1] = 1 if any element is not finite, else 0.
- *   Every rank must get the same bits whatever its threads and instruction set: the order of
+ *   Every rank must get the same bits whatever its threads and instruction set, so the order of
  *   addition is fixed by n alone (blocks of one size, summed in order; no contraction). */
 #include "op/infer.h"
 

@@ -1,11 +1,9 @@
 /* layer_norm - normalisation of each row (the last dimension), as torch.nn.LayerNorm(C).
  *
- * layer_norm       in: 0 x [..,C]  1 weight [C]  2 bias [C]
- *                  out: 0 y  1 mean? [rows]  2 rstd? [rows]
- *   mean and (biased) variance of a row;  rstd = 1/sqrt(var + attr.norm.eps);
+ * layer_norm       x [..,C], weight [C], bias [C] -> y, mean? [rows], rstd? [rows]
+ *   mean and (biased) variance are those of a row;  rstd = 1/sqrt(var + attr.norm.eps);
  *   y = (x - mean) * rstd * weight + bias.
- * layer_norm_grad  in: 0 x  1 dy  2 weight  3 mean  4 rstd
- *                  out: 0 dx?  1 dweight? [C]  2 dbias? [C]
+ * layer_norm_grad  x, dy, weight, mean, rstd -> dx?, dweight? [C], dbias? [C]
  *   xhat = (x - mean)*rstd, d = dy*weight;  dx = rstd * (d - avg(d) - xhat * avg(d*xhat)) with
  *   averages over the row;  dweight = sum over rows of dy*xhat;  dbias = sum over rows of dy. */
 #include "op/infer.h"

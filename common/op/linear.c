@@ -1,20 +1,20 @@
 /* linear - y = x w^T + b, as torch.nn.functional.linear.
  *
- * linear         in: 0 x [N,in]  1 w [out,in]  2 b? [out]      out: 0 y [N,out]  1 mask?  2 pre?
- *
+ * linear         x [N,in], w [out,in], b? [out] -> y [N,out], mask?, pre?
  *   y[n,o] = act(b[o] + sum over i of x[n,i] * w[o,i]).  attr.linear: act, image.
  *   With attr.linear.image = {H,W,C} (H > 0; fused flatten) x is [N,H,W,C] and in = C*H*W: column
  *   (c*H + h)*W + w of w belongs to x[n,h,w,c].
- *   A fused activation leaves what its own gradient needs: relu mask, I32 [N,4*ceil(out/128)], a
- *   bit for each y that is positive, in the backend's own order; gelu_tanh pre [N,out], what it was
- *   applied to.  Nobody else needs them: only program/fuse.c asks for them.
+ *   A fused activation leaves what its own gradient needs.  relu leaves mask, I32
+ *   [N,4*ceil(out/128)], with one bit for each y, set where y is positive, in the backend's own
+ *   order.  gelu_tanh leaves pre [N,out], its own input.  No other operator needs these two: only
+ *   program/fuse.c asks for them.
  *
- * linear_grad_x  in: 0 w  1 dy [N,out]  2 mask?  3 pre?   out: 0 dx [N,in], or [N,H,W,C] with image
- *   With attr.linear.act relu or gelu_tanh dx is taken on through the activation that made x, by
- *   the mask or pre of the linear before (no image then).
+ * linear_grad_x  w, dy [N,out], mask?, pre? -> dx [N,in], or [N,H,W,C] with image
+ *   With attr.linear.act relu or gelu_tanh, dx is then multiplied by the derivative of the
+ *   activation that made x, by the mask or pre that the earlier linear left (no image then).
  *
- * linear_grad_w  in: 0 x  1 dy                            out: 0 dw [out,in]  1 db? [out]
- *   db is the sum of dy; attr.linear.act is ACT_NONE.
+ * linear_grad_w  x, dy -> dw [out,in], db? [out]
+ *   db is the sum of dy over the rows; attr.linear.act is ACT_NONE.
  *
  * The gradients overwrite their outputs. */
 #include "op/infer.h"

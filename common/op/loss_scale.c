@@ -1,16 +1,17 @@
-/* loss_scale - the loss scale of the next step, by what became of this one (op/scaler.h).
+/* loss_scale - the loss scale of the next step, from the outcome of this one (op/scaler.h).
  *
- * loss_scale  in: 0 scaler F32 [SCALER_LEN]  1 check F64 [2]  2 control F32 [CONTROL_LEN] (reduced)
- *             out: 0 scaler, the same value, updated in place
+ * loss_scale  scaler F32 [SCALER_LEN], check F64 [2], control F32 [CONTROL_LEN] (reduced)
+ *             -> scaler, updated in place
  *   attr.scale: min, window, hysteresis.
  *   A step that counts as nothing, control[CONTROL_VOID] > 0, changes nothing at all.
- *   A loss that is not finite says nothing about the scale, which it does not contain: control
- *   [CONTROL_NONFINITE] > 0 leaves everything as it is (but SCALER_STUCK, which becomes 0).
- *   Otherwise, DeepSpeed's rule; overflow: check[1] != 0.
- *     overflow:  if SCALER_HYSTERESIS > 1, it becomes one less; else the scale is halved, or, if it
+ *   A loss that is not finite says nothing about the scale, because the loss is not scaled: with
+ *   control[CONTROL_NONFINITE] > 0 all stays as it is, except SCALER_STUCK, which becomes 0.
+ *   Otherwise DeepSpeed's rule holds, where check[1] != 0 is an overflow.
+ *     overflow:  if SCALER_HYSTERESIS > 1, it becomes one less; else the scale is halved or, if it
  *                is at min already, SCALER_STUCK is 1.  SCALER_GOOD becomes 0.
- *     none:      SCALER_GOOD becomes one more; when `window` steps followed the first good one (or
- *                the last doubling), the scale is doubled, and SCALER_HYSTERESIS is whole again. */
+ *     none:      SCALER_GOOD becomes one more.  When `window` steps have followed the first good
+ *                one (or the last doubling), the scale is doubled and SCALER_HYSTERESIS is whole
+ *                again. */
 #include "op/control.h"
 #include "op/infer.h"
 #include "op/scaler.h"

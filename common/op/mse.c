@@ -1,11 +1,11 @@
 /* mse - mean squared error to the one-hot label, as torch.nn.MSELoss on [N,C].
  *
- * mse       in: 0 y [N,C]  1 labels I32 [N], each in [0,C)  2 metrics
- *           out: 0 diff? [N,C],  diff[n,c] = y[n,c] - [c = label n]
- *   The loss of a sample is the mean over c of diff^2; added to metrics as softmax_xent does, with
- *   the first largest y for METRIC_CORRECT.
- * mse_grad  in: 0 diff  1 scalars  2 scaler? F32 [SCALER_LEN] (op/loss_scale.c)
- *           out: 0 dy (may be in place of diff) = diff * (2/C) * scalars.loss_scale, times
+ * mse       y [N,C], labels I32 [N], each in [0,C), metrics
+ *           -> diff? [N,C],  diff[n,c] = y[n,c] - [c = label n]
+ *   The loss of a sample is the mean over c of diff^2.  It is added to metrics as softmax_xent does
+ *   it, where the first largest y counts for METRIC_CORRECT.
+ * mse_grad  diff, scalars, scaler? F32 [SCALER_LEN] (op/loss_scale.c)
+ *           -> dy (may be in place of diff) = diff * (2/C) * scalars.loss_scale, times
  *           scaler[SCALER_SCALE] if there is one; diff is F32 whatever the type of y */
 #include "op/infer.h"
 #include "op/scaler.h"

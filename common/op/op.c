@@ -1,3 +1,5 @@
+/* op - the table of operators, and graph_node: checks a new node against its operator's signature
+ * and makes the values of its outputs. */
 #include "op/op.h"
 
 #include "base/util.h"

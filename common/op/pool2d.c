@@ -1,17 +1,18 @@
 /* pool2d - maximum or average over windows, as torch.nn.functional.max_pool2d and avg_pool2d.
  *
- * pool2d       in: 0 x [N,H,W,C]     out: 0 y [N,H',W',C],  H' = (H + 2*pad - kernel) / stride + 1
- *                                         1 which? I32, shape of y (POOL_MAX only)
+ * pool2d       x [N,H,W,C] -> y [N,H',W',C], which? I32, shape of y (POOL_MAX only)
+ *   H' = (H + 2*pad - kernel) / stride + 1, and W' likewise.
  *   attr.pool: kind, kernel, stride, pad (at most half the kernel), count_pad.
  *   POOL_MAX: padding never wins; of equal elements the first in row order wins; a NaN wins.
  *   POOL_AVG: the sum over the window, divided by kernel[0]*kernel[1] with count_pad, else by the
- *   number of elements inside the image.  The kernel as large as the image: global average pool.
- *   which: what pool2d of the same backend wants to know in the gradient.
- * pool2d_grad  in: 0 dy [N,H',W',C]  1 which? (POOL_MAX)  2 y_act? [N,H,W,C]
- *              out: 0 dx [N,H,W,C];  attr.pool.in_image = H, W
- *   dx is overwritten; overlapping windows add up.  Fused activation: attr.pool.act is relu, tanh
- * or sigmoid, y_act the output of that activation (the pool's input), and dx = act'(y_act) * (dx
- * without it); otherwise ACT_NONE and no y_act. */
+ *   number of elements inside the image.  With a kernel as large as the image this is the global
+ *   average pool.
+ *   which: what the same backend's pool2d_grad needs to know of the maxima.
+ * pool2d_grad  dy [N,H',W',C], which? (POOL_MAX), y_act? [N,H,W,C] -> dx [N,H,W,C]
+ *   attr.pool.in_image = H, W.  dx is overwritten; overlapping windows add up.
+ *   Fused activation: attr.pool.act is relu, tanh or sigmoid, y_act the output of that activation
+ *   (the pool's input), and dx = act'(y_act) * (dx without it); otherwise act is ACT_NONE and there
+ *   is no y_act. */
 #include "op/infer.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* reshape - the same elements in the same order under another shape: no kernel, no copy.
  *
- * reshape  in: 0 x     out: 0 y of attr.reshape.shape */
+ * reshape  x -> y of attr.reshape.shape */
 #include "op/infer.h"
 
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],

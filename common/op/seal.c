@@ -1,17 +1,17 @@
-/* seal - the end of a step: what came out of it goes to where the host reads it, and the next step
- * learns whether this one was clean.
+/* seal - the end of a step: its results go to where the host reads them, and the next step learns
+ * whether this one was clean.
  *
- * seal  in: 0 clean F32 [1]  1 results F32 [SEALED_SLOTS*SEALED_LEN]  2 check F64 [2]
- *           3 control F32 [CONTROL_LEN] (reduced)  4 scalars  5 metrics  6 waits I64 [2]
- *           7 scaler? F32 [SCALER_LEN], of the next step
- *       out: 0 clean  1 results: the same values as in, updated in place
+ * seal  clean F32 [1], results F32 [SEALED_SLOTS*SEALED_LEN], check F64 [2], control F32
+ *       [CONTROL_LEN] (reduced), scalars, metrics, waits I64 [2], scaler? F32 [SCALER_LEN], of the
+ *       next step -> clean, results, both updated in place
  *   results[scalars.slot*SEALED_LEN + i] = seal_value(i) of op/seal.h, for i < SEALED_LEN.
  *   clean = scalars.stamp if the step is applied (control_applies) and asks for nothing
- *   (control_is_quiet); else 0, which is no step's.
+ *   (control_is_quiet); else 0, which is no step's stamp.
  *
- * So a step may be queued before the one ahead of it is known to be applied, as if it were, with
- * scalars.after = that one's stamp: where the presumption fails, control_pack says void, and all
- * ranks, who read the same, leave the state as it was.  `clean` lies in the scalars themselves. */
+ * So a step may be queued before its predecessor is known to be applied, as if it were, with
+ * scalars.after = the predecessor's stamp.  Where the presumption fails, control_pack says void,
+ * and all ranks, which read the same vector, leave the state as it was.  `clean` lies in the
+ * scalars themselves. */
 #include "op/seal.h"
 
 #include "op/infer.h"

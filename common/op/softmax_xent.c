@@ -1,21 +1,21 @@
 /* softmax_xent - the cross-entropy loss on logits, as torch.nn.CrossEntropyLoss with class indices.
  *
- * softmax_xent       in: 0 logits [N,C]  1 labels I32 [N]  2 metrics
- *                    out: 0 prob? F32 [N,C] = softmax of each row
+ * softmax_xent       logits [N,C], labels I32 [N], metrics -> prob? F32 [N,C], softmax of each row
  *   With s = attr.loss.label_smoothing the target of a sample is t[c] = (1-s)*[c = label] + s/C,
- *   its loss is -sum over c of t[c]*log prob[c].  Added to metrics: METRIC_LOSS_SUM the losses that
- *   are finite (in double), METRIC_CORRECT the samples whose first largest logit is the label's,
- *   METRIC_SAMPLES N, METRIC_NONFINITE the samples whose loss is not finite.  A label outside
- *   [0,C), which readers refuse, has a loss that is not finite.
+ *   and its loss is -sum over c of t[c]*log prob[c].  Added to metrics: METRIC_LOSS_SUM the losses
+ *   that are finite (in double), METRIC_CORRECT the samples whose first largest logit is the
+ *   label's, METRIC_SAMPLES N, METRIC_NONFINITE the samples whose loss is not finite.  A label
+ *   outside [0,C), which readers refuse, has a loss that is not finite.
  *
- * softmax_xent_grad  in: 0 prob  1 labels  2 scalars  3 scaler? F32 [SCALER_LEN]
- *                    out: 0 dlogits (may be in place of prob)
- *   = (prob - t) * scalars.loss_scale, times scaler[SCALER_SCALE] if there is one (loss_scale.c).
- *   prob is F32 whatever the type of the logits: 1 - prob of a learnt label is small.
+ * softmax_xent_grad  prob, labels, scalars, scaler? F32 [SCALER_LEN]
+ *                    -> dlogits (may be in place of prob)
+ *   dlogits = (prob - t) * scalars.loss_scale, times scaler[SCALER_SCALE] if there is one
+ *   (op/loss_scale.c).
+ *   prob is F32 whatever the type of the logits, because 1 - prob of a learnt label is small.
  *
- * softmax_xent_train in: 0 logits  1 labels  2 metrics  3 scalars  4 scaler?
- *                    out: 0 dlogits (may be in place of logits)
- *   Both in one: what program/fuse.c makes of the two where nobody else reads prob. */
+ * softmax_xent_train logits, labels, metrics, scalars, scaler? -> dlogits (may be in place of
+ *                    logits)
+ *   Both in one: program/fuse.c makes it of the two where no other node reads prob. */
 #include "op/infer.h"
 #include "op/scaler.h"
 

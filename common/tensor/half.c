@@ -1,3 +1,5 @@
+/* half - reading and writing one number of an array in any real type; kernels convert whole
+ * arrays by half.h instead. */
 #include "tensor/half.h"
 
 #include "base/util.h"

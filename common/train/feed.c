@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "ir/graph.h"
+#include "op/gather.h"
 
 enum { LOADER_SLOTS = 4, N_BUFFERS = 2, UPLOAD_SAMPLES = 1024 };
 

@@ -1,3 +1,5 @@
+/* mutants - the kernels that mutants.h lists, right and broken, as the simulator compiles them.
+ * test_mutants.c expects a report for each broken one. */
 #include "mutants.h"
 
 #include <cuda_runtime.h>

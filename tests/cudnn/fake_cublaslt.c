@@ -1,3 +1,5 @@
+/* fake_cublaslt - cuBLASLt's calls as the backend makes them: descriptors, heuristics, and
+ * products with their epilogues, computed on the CPU. */
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 

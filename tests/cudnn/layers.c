@@ -1,3 +1,5 @@
+/* layers - builds, binds and runs the two layers of layers.h on a backend that the fakes serve.
+ * Nothing here knows which algorithm is taken. */
 #include "../test.h"
 
 #include "../cudasim/sim.h"

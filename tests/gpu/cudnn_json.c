@@ -1,3 +1,5 @@
+/* cudnn_json - asks cuDNN for the description of a GPU through dlopen, so that the program
+ * starts where cuDNN is missing. */
 #include "cudnn_json.h"
 
 #include <cudnn.h>

@@ -1,3 +1,5 @@
+/* golden_gpu - the golden losses' backend is the GPU's. The program is
+ * tests/golden/golden_rig.c's. */
 #include "golden_backend.h"
 #include "gpu.h"
 

@@ -1,3 +1,5 @@
+/* gpu - loads the plugin, probes it, and opens the first GPU that can be used; says why if
+ * there is none. Shared by the programs of this folder. */
 #include "gpu.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* cases - the table of operator cases: one row is one node with its attributes and inputs.
+ * op/coverage wants a row for each operator of op_list.h. */
 #include "cases.h"
 
 #include "base/util.h"

@@ -1,3 +1,5 @@
+/* guarded - memory of a backend with a pattern before and after it; the pattern is checked by
+ * guarded_intact, and poisoned under ASan. */
 #include "guarded.h"
 
 #include <stdint.h>

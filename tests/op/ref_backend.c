@@ -1,3 +1,5 @@
+/* ref_backend - a backend whose kernels are the naive ones of ref_kernels.h, in double where it
+ * matters. Halves are widened for them and rounded afterwards. */
 #include "ref_backend.h"
 
 #include <stdlib.h>

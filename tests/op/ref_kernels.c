@@ -1,3 +1,5 @@
+/* ref_kernels - the naive kernels of element-wise operators, of the control vector, the
+ * optimizer and the loss scale. */
 #include "ref_kernels.h"
 
 #include <math.h>

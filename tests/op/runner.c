@@ -1,3 +1,5 @@
+/* runner - runs a case on a backend: compares with the reference and with central differences,
+ * checks guards, inputs, allocations, and that equal runs give equal bytes. */
 #include "runner.h"
 
 #include "../test.h"

@@ -1,3 +1,5 @@
+/* activation - oneDNN's element-wise primitives; formulas in op/activation.c. The twin of
+ * cuda/activation.cu. */
 #include "backend/cpu/chain.h"
 
 int cpu_make_activation(struct cpu *b, const struct graph *g, const struct node *n,

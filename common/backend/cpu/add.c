@@ -1,3 +1,4 @@
+/* add - oneDNN's sum of two tensors. The twin of cuda/add.cu. */
 #include "backend/cpu/chain.h"
 
 int cpu_make_add(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

@@ -1,3 +1,5 @@
+/* bias - oneDNN's sum with a broadcast vector; the gradient is summed by a function of ours,
+ * row by row. The twin of cuda/bias.cu. */
 #include <string.h>
 
 #include "backend/cpu/chain.h"

@@ -1,3 +1,5 @@
+/* cast - from one real type to another, number by number. The
+ * twin of cuda/cast.cu. */
 #include "backend/cpu/plain.h"
 #include "tensor/half.h"
 

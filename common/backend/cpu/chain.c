@@ -1,3 +1,5 @@
+/* chain - a kernel made of oneDNN primitives: tensors are laid out, reordered where a primitive
+ * wants another layout, and temporaries share the scratch. */
 #include "backend/cpu/chain.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* control_pack - calls op/control.c's control_pack with this step's metrics and requests. The
+ * twin of cuda/control_pack.cu. */
 #include "backend/cpu/plain.h"
 
 static void run(const struct plain *p)

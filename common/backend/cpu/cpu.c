@@ -1,3 +1,5 @@
+/* cpu - opening and closing the embedded backend, its memory, its threads, and the table from
+ * operators to their kernels' makers. */
 #include "backend/cpu/cpu.h"
 
 #include <stdlib.h>

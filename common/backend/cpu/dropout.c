@@ -1,3 +1,5 @@
+/* dropout - one random word decides about one element (op/dropout.c). The twin of
+ * cuda/dropout.cu, with the same bits. */
 #include "backend/cpu/plain.h"
 #include "base/rng.h"
 

@@ -1,3 +1,5 @@
+/* loss_scale - calls op/scaler.h's scaler_step on the state.
+ * The twin of cuda/loss_scale.cu. */
 #include "backend/cpu/plain.h"
 
 static void run(const struct plain *p)

@@ -1,3 +1,5 @@
+/* mse - mean squared error and its gradient, sums of a row in double; formulas in op/mse.c. The
+ * twin of cuda/mse.cu. */
 #include "backend/cpu/loss.h"
 #include "backend/cpu/plain.h"
 

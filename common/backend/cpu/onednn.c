@@ -1,3 +1,5 @@
+/* onednn - the one file that calls oneDNN's constructors: descriptors of memory and of
+ * primitives, and the translation of its statuses into our errors. */
 #include "backend/cpu/onednn.h"
 
 #include <stdlib.h>

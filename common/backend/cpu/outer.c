@@ -1,3 +1,5 @@
+/* outer - the AVX-512 code of outer.h: blocks of accumulators stay in registers over the whole
+ * sum. On other processors outer_available() is 0 and nothing here is called. */
 #include "backend/cpu/outer.h"
 
 #include "backend/cpu/onednn.h"

@@ -1,3 +1,5 @@
+/* plain - a kernel that is one C function, and cutting its work into parts for oneDNN's
+ * threads. The twin of cuda/own.c. */
 #include "backend/cpu/plain.h"
 
 #include <stdlib.h>

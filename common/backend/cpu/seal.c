@@ -1,3 +1,5 @@
+/* seal - leaves a step's results in their slot and notes whether it was clean (op/seal.c). The
+ * twin of cuda/seal.cu. */
 #include "op/seal.h"
 
 #include "backend/cpu/plain.h"

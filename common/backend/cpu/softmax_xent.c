@@ -1,3 +1,5 @@
+/* softmax_xent - cross-entropy and its gradient, row by row, sums in double; formulas in
+ * op/softmax_xent.c, twin cuda/softmax_xent.cu. */
 #include <math.h>
 
 #include "backend/cpu/loss.h"

@@ -1,3 +1,5 @@
+/* conv_plan - a convolution node as a cuDNN graph: its tensors, its window, its fused tail, and
+ * its name in messages. */
 #include "backend/cuda/conv_plan.h"
 
 #include <stdio.h>

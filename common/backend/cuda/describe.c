@@ -1,3 +1,5 @@
+/* describe - a GPU's UUID as nvidia-smi writes it, and the likely reason why no GPU was found.
+ * Nothing of CUDA is called here. */
 #include "backend/cuda/describe.h"
 
 #include <errno.h>

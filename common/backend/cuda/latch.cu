@@ -1,3 +1,5 @@
+/* latch - two small kernels: one declares the step void in the control vector if a collective
+ * was stopped (its poison is set), one reads the GPU's clock. */
 extern "C" {
 #include "backend/cuda/latch.h"
 }

@@ -1,3 +1,5 @@
+/* own - a kernel that is ours: its shapes and types are noted when it is made, its addresses
+ * when it is bound, and each run launches it.  The twin of cpu/plain.c. */
 #include "backend/cuda/own.h"
 
 #include <cuda_runtime_api.h>
