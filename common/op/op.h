@@ -25,7 +25,7 @@
 #include "base/err.h"
 #include "ir/graph.h"
 
-#include "op/op_list.h" /* generated: OP_LIST(X) with X(name) for each operator; operands' numbers */
+#include "op/op_list.h" /* generated: OP_LIST(X), X(name) for each operator; operands' numbers */
 
 enum op {
 #define X(name) OP_##name,
