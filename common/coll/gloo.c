@@ -366,3 +366,5 @@ int coll_gloo_connect(struct coll *c, const void *const *blobs, const size_t *le
         rc = host_start(&g->host, err);
     return rc < 0 ? err_wrap(err, "connecting rank %d of %d", g->own.rank, g->own.size) : 0;
 }
+
+size_t coll_gloo_piece(struct coll *c) { return of_coll(c)->net[COLL_BULK].mesh.piece; }

@@ -52,4 +52,7 @@ void coll_gloo_endpoint(struct coll *c, struct buf *out);
 int coll_gloo_connect(struct coll *c, const void *const *blobs, const size_t *lens,
                       int64_t deadline_ms, struct err *err);
 
+/* Once connected: bytes of the longest message.  All ranks agree on it, by the smallest window. */
+size_t coll_gloo_piece(struct coll *c);
+
 #endif

@@ -85,24 +85,28 @@ void ring_run(struct ring *r, int64_t id, int64_t now_ns)
 {
     struct slot *s = slot_of(r, id);
 
-    ASSERT(get(&s->id) == id);
-    put(&s->began_ns, now_ns);
+    ASSERT(id <= get(&r->handed));
+    if (get(&s->id) == id)
+        put(&s->began_ns, now_ns);
 }
 
+/* An entry that a newer one has replaced counts as ended. */
 static int has_ended(const struct ring *r, int64_t id)
 {
     const struct slot *s = slot_of(r, id);
 
-    return get(&s->id) == id && get(&s->ended_ns) != 0;
+    return id <= get(&r->handed) && (get(&s->id) != id || get(&s->ended_ns) != 0);
 }
 
 void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed)
 {
     struct slot *s = slot_of(r, id);
 
-    ASSERT(get(&s->id) == id);
-    put(&s->is_failed, is_failed);
-    put(&s->ended_ns, now_ns);
+    ASSERT(id <= get(&r->handed));
+    if (get(&s->id) == id) {
+        put(&s->is_failed, is_failed);
+        put(&s->ended_ns, now_ns);
+    }
     for (id = get(&r->ended) + 1; has_ended(r, id); id++)
         put(&r->ended, id);
 }

@@ -16,9 +16,10 @@
  * id, the fields, and the id again; the entry is whole if both ids are the same.  All stores
  * release and all loads acquire: a reader that sees one new field has thereby seen the 0 before
  * it, so its second load of the id cannot give the old one.  began_ns and ended_ns are stored
- * into a whole entry, once each, and a reader sees 0 or the time.  An entry cannot be replaced
- * while it runs, because more entries fit in than a coll takes (coll/coll.h, COLL_RING).  The
- * formation is published in the same way: -1 while it changes. */
+ * into a whole entry, once each, and a reader sees 0 or the time.  More entries
+ * fit in than a channel takes (coll/coll.h, COLL_RING); one that those of the other channel replace
+ * while it runs counts as ended.  The formation is published in the same way: -1 while it
+ * changes. */
 #ifndef SESSION_RING_H
 #define SESSION_RING_H
 

@@ -41,7 +41,7 @@ void exchange_free(struct exchange *x)
     free(x);
 }
 
-/* Called by the thread that runs the collectives. */
+/* Called by the thread of the collective's channel. */
 static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_ns)
 {
     struct exchange *x = arg;

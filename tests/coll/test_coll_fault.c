@@ -420,6 +420,29 @@ static void test_strangers(void **state)
     }
 }
 
+/* A rank whose links hold little unread is sent short messages, by all. */
+static void test_smallest_window(void **state)
+{
+    enum { SMALL = 4096 };
+    struct two w;
+
+    (void)state;
+    prepare_two(&w, NULL, 0);
+    connect_both(&w);
+    assert_true(coll_gloo_piece(w.c[0]) > SMALL);
+    assert_true(coll_gloo_piece(w.c[0]) == coll_gloo_piece(w.c[1]));
+    free_two(&w);
+    prepare_two(&w, NULL, 0);
+    for (int r = 0; r < 2; r++) {
+        memset(w.blobs[r].data + 8, 0, 4);
+        w.blobs[r].data[10] = SMALL >> 8;
+    }
+    connect_both(&w);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(coll_gloo_piece(w.c[r]), SMALL / 8);
+    free_two(&w);
+}
+
 /* Ranks of another forming of the group know the ports, not the nonce. */
 static void test_stale_blob(void **state)
 {
@@ -550,6 +573,7 @@ int main(void)
         cmocka_unit_test(test_timeout),
         cmocka_unit_test(test_strangers),
         cmocka_unit_test(test_stale_blob),
+        cmocka_unit_test(test_smallest_window),
         cmocka_unit_test(test_injected_failure),
         cmocka_unit_test(test_injected_delay),
         cmocka_unit_test(test_local_disagree),

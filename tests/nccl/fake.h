@@ -31,10 +31,11 @@ void fake_break(int device);
 
 enum fake_hang {
     FAKE_HANG_NONE,
-    FAKE_HANG_KERNELS, /* kernels go on waiting after an Abort */
-    FAKE_HANG_DESTROY, /* ncclCommDestroy and Abort do not return (until fake_reset) */
-    FAKE_HANG_INIT,    /* the communicator stays in progress */
-    FAKE_HANG_RECORD,  /* ... once a collective was recorded */
+    FAKE_HANG_KERNELS,  /* kernels go on waiting after an Abort */
+    FAKE_HANG_DESTROY,  /* ncclCommDestroy and Abort do not return (until fake_reset) */
+    FAKE_HANG_INIT,     /* the communicator stays in progress */
+    FAKE_HANG_RECORD,   /* ... once a collective was recorded */
+    FAKE_HANG_FINALIZE, /* ... once it was asked to finalize */
 };
 void fake_hang(enum fake_hang what);
 void fake_async_error(int device); /* its communicator now has ncclRemoteError */

@@ -158,7 +158,8 @@ static int is_alone(const struct ncclComm *c)
     for (int r = 0; r < q->size; r++)
         if (q->n_windows[r] < q->n_windows[c->rank])
             return 1;
-    return q->n_members < q->size || nccl.hang == FAKE_HANG_INIT || c->is_hanging;
+    return q->n_members < q->size || nccl.hang == FAKE_HANG_INIT || c->is_hanging ||
+           (nccl.hang == FAKE_HANG_FINALIZE && c->is_finalized);
 }
 
 static void give_window(ncclComm_t c)

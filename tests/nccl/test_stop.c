@@ -329,6 +329,19 @@ static void quiesce_has_a_deadline(void **state)
     assert_int_equal(fake_open_things(), 0);
 }
 
+/* A finalize that stays in progress is given up in time, and the communicator aborted instead. */
+static void finalizing_has_a_deadline(void **state)
+{
+    struct job j = {.stop_ms = 300};
+
+    (void)state;
+    fake_hang(FAKE_HANG_FINALIZE);
+    job_run(&j, 2);
+    job_assert_fine(&j);
+    assert_order((const char *const[]){"0:ncclCommFinalize", "0:ncclCommAbort", NULL});
+    assert_order((const char *const[]){"1:ncclCommFinalize", "1:ncclCommAbort", NULL});
+}
+
 /* Aborts at any moment, from another thread, while the ranks train. */
 static void *abort_soon(void *arg)
 {
@@ -402,6 +415,7 @@ int main(void)
         cmocka_unit_test_setup(connecting_has_a_deadline, job_setup),
         cmocka_unit_test_setup(connecting_can_be_aborted, job_setup),
         cmocka_unit_test_setup(quiesce_has_a_deadline, job_setup),
+        cmocka_unit_test_setup(finalizing_has_a_deadline, job_setup),
         cmocka_unit_test_setup(aborts_come_at_any_moment, job_setup),
         cmocka_unit_test_setup(recording_can_be_aborted, job_setup),
         cmocka_unit_test_setup(what_cannot_be_stopped_ends_the_process, job_setup),

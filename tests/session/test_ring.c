@@ -74,6 +74,28 @@ static void one_that_overtakes(void **state)
     ring_free(r);
 }
 
+/* One collective runs while so many of the other channel pass that its entry is replaced. */
+static void a_replaced_entry_counts_as_ended(void **state)
+{
+    struct ring *r = ring_new();
+    struct ring_head h;
+    int64_t slow;
+
+    (void)state;
+    ring_begin(r, 1);
+    slow = ring_hand(r, 1, 0, 10, 6);
+    ring_run(r, slow, 1);
+    for (int i = 0; i < RING_LEN + 3; i++)
+        ring_end(r, ring_hand(r, 1, RING_SYNC, 8, 6), 2 + i, 0);
+    ring_head(r, &h);
+    assert_int_equal(h.n_ended, RING_LEN + 4);
+    ring_end(r, slow, 9999, 0);
+    ring_head(r, &h);
+    assert_int_equal(h.n_ended, RING_LEN + 4);
+    assert_int_equal(h.at.number, 0);
+    ring_free(r);
+}
+
 static void the_newest_are_kept(void **state)
 {
     struct ring *r = ring_new();
@@ -175,9 +197,8 @@ static void readers_see_whole_entries(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_count_in_each_formation),
-        cmocka_unit_test(one_that_overtakes),
-        cmocka_unit_test(the_newest_are_kept),
+        cmocka_unit_test(numbers_count_in_each_formation),  cmocka_unit_test(one_that_overtakes),
+        cmocka_unit_test(a_replaced_entry_counts_as_ended), cmocka_unit_test(the_newest_are_kept),
         cmocka_unit_test(readers_see_whole_entries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
