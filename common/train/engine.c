@@ -1,11 +1,12 @@
-/* The engine's thread: takes commands one by one, hands them to the trainer, reports.
+/* engine - the engine's thread: takes commands one by one, hands them to the trainer, and reports.
  *
- * Abort.  engine_abort comes from the loop while this thread may be anywhere: inside a collective
- * (coll_abort frees it), connecting, computing (the trainer asks canceled() at each step), or idle.
- * It notes the generation of the newest command posted so far; commands of that generation or older
- * are not begun any more (but CMD_STOP always is), and the one under way ends in a REPORT_FAULT
- * that is marked as a consequence.  So a CMD_PREPARE of a later generation, posted after the abort,
- * is obeyed, however the two threads interleave. */
+ * Abort.  engine_abort is called by the loop while this thread may be anywhere: inside a collective
+ * (coll_abort frees the thread), connecting, computing (the trainer asks canceled() at each step),
+ * or idle.  engine_abort notes the generation of the newest command posted so far.  Commands of
+ * that generation or older ones are not begun any more (except CMD_STOP, which always is), and the
+ * command under way ends in a REPORT_FAULT that is marked as a consequence.  So a CMD_PREPARE of a
+ * later generation, posted after the abort, is obeyed, however the two threads interleave.  A coll
+ * that is made after the abort need not be aborted: only commands of its own generation use it. */
 #include "train/engine.h"
 
 #include <pthread.h>
@@ -37,7 +38,7 @@ struct engine {
     pthread_mutex_t coll_lock;
     struct coll *coll; /* of the generation under way; the trainer's */
 
-    /* Written by one thread, read by others, each on its own: no order between them matters. */
+    /* Each is written by one thread and read by others; the order among them does not matter. */
     atomic_int_fast64_t posted_generation;  /* newest posted */
     atomic_int_fast64_t aborted_generation; /* this and older ones are canceled; -1 none */
     atomic_int_fast64_t running_generation;
@@ -109,7 +110,7 @@ static void set_coll(struct engine *e, struct coll *c)
     pthread_mutex_unlock(&e->coll_lock);
 }
 
-/* By Gloo: the CPU's, and one rank's alone, which has nothing to say to others. */
+/* Made by Gloo: collectives of the CPU, and those of a single rank, on a device, too. */
 static int make_gloo(const struct cmd *c, struct coll **out, struct report *r, struct err *err)
 {
     struct buf endpoint = {0};
@@ -123,7 +124,7 @@ static int make_gloo(const struct cmd *c, struct coll **out, struct report *r, s
     return 0;
 }
 
-/* There is no other way out: what NCCL holds cannot be freed, nor used again. */
+/* There is no other way out: what NCCL holds can be neither freed nor used again. */
 static void give_up(void *arg, const char *text)
 {
     (void)arg;
@@ -140,12 +141,12 @@ static int make_ids(const struct coll_device_ops *ops, int n_ranks, struct repor
     return coll_device_make_ids(ops, n_ranks, r->prepared.ids.data, err);
 }
 
-/* By the plugin's library; rank 0's ids travel with its answer. */
+/* Made by the plugin's library.  Rank 0's ids travel with its answer. */
 static int make_device_coll(struct engine *e, const struct cmd *c, struct coll **out,
                             struct report *r, struct err *err)
 {
-    /* Beyond it this process is given up.  It may pass twice in a row: what runs returns within it,
-     * and when the recordings are freed the communicator ends within it. */
+    /* After this time the process is given up.  The time may pass twice in a row: once until what
+     * runs has returned, and once until the communicator has ended, after recordings are freed. */
     enum { STOP_MS = 10000 };
     struct coll_device_options o = {
         .rank = c->prepare.rank, .size = c->prepare.n_ranks, .stop_ms = STOP_MS, .stuck = give_up};
@@ -264,7 +265,8 @@ static int obey(struct engine *e, const struct cmd *c, struct report *r, struct 
     return err_set(err, ERR_ARG, "command %d is unknown", (int)c->kind);
 }
 
-/* CUDA's sticky errors: whatever is asked fails.  A collective or a library may fail without. */
+/* After one of CUDA's sticky errors every call fails.  A collective or a library may fail without
+ * such an error. */
 static int is_gpu_lost(const struct engine *e)
 {
     struct backend *b = trainer_backend(e->trainer);
@@ -378,7 +380,7 @@ void engine_abort(struct engine *e)
         coll_abort(e->coll);
     pthread_mutex_unlock(&e->coll_lock);
     trainer_interrupt(e->trainer);
-    faults_announced(e->faults); /* perhaps nobody hears of it any more */
+    faults_announced(e->faults); /* the loop may not answer any more */
 }
 
 void engine_injected(struct engine *e) { faults_announced(e->faults); }

@@ -1,5 +1,6 @@
-/* Why a step was not applied: its micro-batches once more, one by one, until an operator of this
- * rank gives something that is not finite.  Parameters are those of the step; allocates. */
+/* explain - finds out why a step was not applied: runs its micro-batches once more, one by one,
+ * until an operator of this rank gives a value that is not finite.  The parameters are still those
+ * of the step.  Allocates memory. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,3 +1,5 @@
+/* faults - waits for the points at which faults are due, and has each fault announced before it
+ * happens. */
 #include "train/faults.h"
 
 #include <semaphore.h>
@@ -8,8 +10,8 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-/* The loop answers as soon as it runs, on a busy machine after seconds, unless it is being closed:
- * nobody hangs for the sake of a fault. */
+/* The loop answers as soon as it runs, which may take seconds on a busy machine.  It does not
+ * answer while it is being closed, and the engine must not hang because of a fault. */
 enum { ANNOUNCE_S = 10 };
 
 struct faults {
@@ -43,7 +45,7 @@ void faults_take(struct faults *f, const char *text, int rank)
     struct err err;
     int rc = text ? inject_parse(text, &all, &err) : 0;
 
-    ASSERT(rc == 0); /* the driver's own, or checked on arrival */
+    ASSERT(rc == 0); /* it is the driver's own text, or was checked on arrival */
     f->list.n = 0;
     for (int i = 0; i < all.n; i++)
         if (all.item[i].rank == rank)
@@ -71,7 +73,7 @@ void faults_happen(struct faults *f, struct injection *what, char *text)
     r->inject.fault = *what;
     r->inject.text = text;
     while (sem_trywait(&f->announced) == 0)
-        ; /* an abort's, when nobody waited */
+        ; /* posted by an abort while nothing waited */
     f->announce(f->arg, r);
     wait_announced(f);
 }

@@ -1,13 +1,14 @@
-/* faults - the faults on purpose of one engine (inject/inject.h): waits for their points, has them
- * announced, and does what is the engine's to do.
+/* faults - the faults on purpose (inject/inject.h) of one engine: waits for their points, has them
+ * announced, and makes those happen that are the engine's.
  *
- * When a rank reaches a point at which one is due, the report REPORT_INJECT goes out, and the
- * engine waits until faults_announced says that it was passed on: only then does the fault happen.
- * What concerns the whole process (kill, stop, drop) is done by whoever calls faults_announced,
- * before the call; a delay follows here; what befalls a bucket is train/flip.h's.
+ * When a rank reaches a point at which a fault is due, the report REPORT_INJECT goes out, and the
+ * engine waits until faults_announced says that the report was passed on.  Only then does the fault
+ * happen.  A fault of the whole process (kill, stop, drop) is done by the caller of
+ * faults_announced, before the call.  A delay is done here.  Faults of a bucket are done by
+ * train/flip.h.
  *
- * Without any, a point costs one comparison.  Points lie between kernels: where any rank has
- * faults, all ranks' devices do their steps unrecorded (trainer_form).
+ * Without faults, a point costs one comparison.  Points lie between kernels, so if any rank has
+ * faults, no rank's steps are recorded (trainer_form).
  *
  * Life:    faults_new -> faults_take (at each Open and Prepare) -> reach ... -> faults_free.
  * Threads: the engine's; faults_announced from any. */
@@ -23,12 +24,13 @@ struct faults; /* opaque */
 struct faults *faults_new(void (*announce)(void *arg, struct report *r), void *arg);
 void faults_free(struct faults *f); /* NULL is fine */
 
-/* Those of `rank` in `text` (which inject_parse reads; NULL: none), instead of those before. */
+/* Keep the faults of `rank` in `text` (as inject_parse reads it; NULL: none), and forget those kept
+ * before. */
 void faults_take(struct faults *f, const char *text, int rank);
 
-int faults_n(const struct faults *f); /* of those taken; 0 for NULL */
+int faults_n(const struct faults *f); /* how many are kept; 0 for NULL */
 
-/* The rank is at `point` of step, epoch or generation `number`: what is due there happens. */
+/* The rank is at `point` of step, epoch or generation `number`: the faults due there happen. */
 void faults_reach_any(struct faults *f, enum injection_point point, int64_t number);
 
 static inline void faults_reach(struct faults *f, enum injection_point point, int64_t number)
@@ -37,11 +39,11 @@ static inline void faults_reach(struct faults *f, enum injection_point point, in
         faults_reach_any(f, point, number);
 }
 
-/* What is due of this kind in this bucket of this step, or NULL. */
+/* The fault of this kind that is due in this bucket of this step, or NULL. */
 struct injection *faults_of_bucket(struct faults *f, enum injection_what kind,
                                    enum injection_how how, int64_t step, int64_t bucket);
 
-/* Have it announced and wait until it was; takes text. */
+/* Have the fault announced, and wait until it was.  Takes text. */
 void faults_happen(struct faults *f, struct injection *what, char *text);
 
 void faults_announced(struct faults *f);

@@ -1,37 +1,40 @@
-/* Steps under way, and what becomes of them.
+/* flight - the steps under way on a device: queueing them ahead, and dealing with their results.
  *
- * A device never waits for the host: while it does step n, the host queues step n+1, and reads the
- * result of n when that is done.  So two steps are under way at most: n, and one that presumes
- * that n will be clean: applied, with no rank asking for anything.
+ * A device never waits for the host.  While the device does step n, the host queues step n+1, and
+ * reads the result of n when n is done.  So at most two steps are under way: n, and its follower
+ * n+1, which is queued on the presumption that n will be clean, which means that n is applied and
+ * that no rank asks for anything.
  *
- * Where the presumption fails (n was not finite, or somebody asked to stop, regroup or write a
- * checkpoint) n+1 counts as nothing: each device finds it out by itself before it reduces
- * (op/seal.c, op/control_pack.c) and leaves parameters, statistics and loss scale alone.  The host
- * waits for it to end, does what step n wants done, on the state of step n and with nothing under
- * way, and queues n+1 anew.  So what was asked for happens at the very step as if there were but
- * one under way, and costs a step's time.  The presumption itself costs no message and is no
- * rank's opinion: it is in the reduced control vector.
+ * If the presumption proves wrong (n was not finite, or a rank asked to stop, to regroup or to
+ * write a checkpoint), n+1 counts as nothing.  Each device finds that out by itself before it
+ * reduces (op/seal.c, op/control_pack.c), and leaves parameters, statistics and loss scale alone.
+ * The host waits until n+1 has ended.  With nothing under way it then does what step n wants done,
+ * on the state of step n, and queues n+1 anew.  So a request takes effect at the very same step as
+ * if only one step were under way, and costs the time of one step.  The presumption needs no
+ * message, and no rank has an opinion of its own about it: it is in the reduced control vector.
  *
- * All ranks must queue the same collectives, so whether n has a follower depends on nothing but
- * the job and n (has_follower).  A rank that has to look at its state between the two (a
- * checkpoint of its own, faults on purpose) may queue the follower later, but must queue it even
- * if it knows by then that it counts as nothing (drop_follower).  Micro-batches of one step follow
- * each other anyway: with accumulation, and on the CPU, one step is under way.
+ * All ranks must queue the same collectives.  So whether n has a follower depends only on the job,
+ * the strategy and n (has_follower).  A rank that has to look at its state between the two steps
+ * (for a checkpoint of its own, or for faults on purpose) may queue the follower later.  It must
+ * queue the follower even if it knows by then that the follower counts as nothing (drop_follower).
+ * With accumulation, and on the CPU, one step is under way.
  *
- * Failure modes.  A collective fails (a rank left, abort): what is under way ends without being
- * applied, or was applied: settle() looks, for the oldest; the one behind it is met by the next
- * call in the same way.  So a lost rank costs the step that was computed, whatever was queued
- * behind it.
+ * Failure modes
  *
- * Queueing the follower fails (its data cannot be read): that is its own error, when its turn
- * comes; or at once (step_leave) where training ends at the step ahead of it, since the other ranks
- * did queue it and wait for this one.
+ * A collective fails because a rank left or because of an abort.  Then the oldest step either ended
+ * without being applied, or was applied before the failure: settle() finds out which.  The step
+ * queued after it meets the failure at the next call, and is treated in the same way.  So a lost
+ * rank costs the step that was being computed, whatever was queued after it.
  *
- * A device that says void of a step that followed a clean one was stopped by coll_abort, an
- * instant before coll_poll could say so.
+ * The follower cannot be queued, because its data cannot be read.  The error is returned when the
+ * follower's turn comes; or at once (step_leave) if training ends at the step before it, because
+ * the other ranks did queue it and wait for this rank.
  *
- * Has not run on a GPU yet, nor has what it gains been measured: tests/cudasim runs it, with each
- * call of the runtime failing, and tests/fakegpu with several ranks. */
+ * A device calls a step void although the step before it was clean.  Then coll_abort stopped the
+ * device, an instant before coll_poll could say so.
+ *
+ * None of this has run on a GPU yet, and its gain has not been measured.  tests/cudasim runs it
+ * with each call of the runtime failing, tests/fakegpu with several ranks. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -40,9 +43,10 @@
 #include "coll/device.h"
 #include "train/trainer_impl.h"
 
-enum { BUSY_POLLS = 4000, POLL_US = 20 }; /* as often without a rest: a step of a small model */
+/* So many polls come without a pause between them: enough for a step of a small model. */
+enum { BUSY_POLLS = 4000, POLL_US = 20 };
 
-enum { FIRST_MARK = 2 * FEED_MARKS }; /* behind those of both feeds: one for each slot */
+enum { FIRST_MARK = 2 * FEED_MARKS }; /* after the marks of both feeds: one for each slot */
 
 static float *results_of(const struct trainer *t, const struct flight *f)
 {
@@ -65,7 +69,7 @@ static int has_follower(const struct trainer *t, int64_t step, int64_t last)
            reducer_promises(t->reducer)->collectives_are_equal;
 }
 
-/* This rank's own reasons to have nothing under way when `step` is done. */
+/* 1: this rank itself needs its state at rest when `step` is done. */
 static int looks_at_state(const struct trainer *t, int64_t step)
 {
     const int64_t every = t->job->checkpoint.every_steps;
@@ -74,7 +78,7 @@ static int looks_at_state(const struct trainer *t, int64_t step)
            (t->saver && (t->is_checkpoint_due || (every > 0 && (step + 1) % every == 0)));
 }
 
-/* The oldest step's collectives are those that may run now. */
+/* Only the collectives of the oldest step can be running: mark them so. */
 static void begin_handed(struct trainer *t)
 {
     exchange_ran(reducer_exchange(t->reducer), t->flight[0].handed);
@@ -86,7 +90,7 @@ static void end_handed(struct trainer *t, const struct flight *f, int is_failed)
         exchange_ended(reducer_exchange(t->reducer), f->handed, is_failed);
 }
 
-/* Queue the step behind those under way; `after` as in step_scalars. */
+/* Queue the step that follows those under way.  after: as in step_scalars. */
 static void fly(struct trainer *t, float after)
 {
     const int64_t step = t->state->at.step + t->n_flights;
@@ -102,7 +106,7 @@ static void fly(struct trainer *t, float after)
         begin_handed(t);
 }
 
-/* The oldest has ended. */
+/* The oldest step has ended. */
 static void land(struct trainer *t, int is_failed)
 {
     end_handed(t, &t->flight[0], is_failed);
@@ -114,7 +118,7 @@ static void land(struct trainer *t, int is_failed)
 
 /* ---- waiting ---- */
 
-/* Until `mark` is passed, or for -1 the whole queue. */
+/* Wait until the device has passed `mark`, or for -1 until its queue is empty. */
 static int wait_for(struct trainer *t, int mark, struct err *err)
 {
     int rc;
@@ -146,7 +150,7 @@ static int wait_flight(struct trainer *t, const struct flight *f, struct err *er
     return wait_for(t, FIRST_MARK + flight_slot(f->step), err);
 }
 
-/* After a failure: nothing runs any more.  0, or the device has failed as well. */
+/* After a failure: stop all that runs on the device.  <0: the device itself has failed, too. */
 static int stop_device(struct trainer *t)
 {
     enum { UNDER_WAY_MS = 500 };
@@ -157,9 +161,9 @@ static int stop_device(struct trainer *t)
     return backend_sync(t->backend, &other);
 }
 
-/* The oldest step broke off, as *err says.  Returns 0 if it was done all the same, applied or not
- * (which all ranks read alike): then so were all its collectives, and whatever broke off is met
- * again by the next one. */
+/* The oldest step broke off, as *err says.  Returns 0 if it was done all the same.  Then all its
+ * collectives were done, all ranks read alike whether it was applied, and the next step meets the
+ * failure again. */
 static int settle(struct trainer *t, struct err *err)
 {
     const struct flight *f = &t->flight[0];
@@ -210,8 +214,8 @@ static int explain(struct trainer *t, const struct step_result *s, struct err *e
     return 0;
 }
 
-/* The oldest step was not clean: the one behind it, which all ranks queue, counts as nothing.  One
- * that could not be queued stays, to say why. */
+/* The oldest step was not clean, so its follower, which all ranks queue, counts as nothing.  A
+ * follower that could not be queued stays, to say why. */
 static void drop_follower(struct trainer *t, int is_broken)
 {
     struct err err;
@@ -221,7 +225,7 @@ static void drop_follower(struct trainer *t, int is_broken)
     if (t->n_flights == 1 || t->flight[1].rc < 0)
         return;
     if (wait_flight(t, &t->flight[1], &err) < 0)
-        (void)stop_device(t); /* the next step meets it again */
+        (void)stop_device(t); /* the next step meets the failure again */
     end_handed(t, &t->flight[1], 0);
     t->n_flights = 1;
     t->is_batch_held = 1;
@@ -274,7 +278,7 @@ static int queue_and_wait(struct trainer *t, int64_t last, struct err *err)
     return wait_flight(t, &t->flight[0], err);
 }
 
-/* The oldest step has ended, or broke off as rc and *err say. */
+/* The oldest step has ended, or broke off, as rc and *err say. */
 static int conclude(struct trainer *t, int64_t last, int rc, struct step_result *out,
                     struct err *err)
 {

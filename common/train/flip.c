@@ -1,3 +1,5 @@
+/* flip - finds the element whose sign is to flip, announces the fault, and flips the sign, wherever
+ * the gradients lie. */
 #include "train/flip.h"
 
 #include <math.h>
@@ -7,7 +9,7 @@
 #include "base/util.h"
 #include "tensor/half.h"
 
-/* Those that hold gradients: a control vector may be a bucket of its own. */
+/* The buckets that hold gradients.  The control vector may be a bucket of its own, the last. */
 static int n_buckets(const struct layout *l)
 {
     return l->n_buckets - (l->bucket[l->n_buckets - 1].offset >= l->n_trained);

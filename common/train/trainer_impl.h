@@ -1,4 +1,5 @@
-/* trainer_impl - what the files of a trainer share; nobody else includes this. */
+/* trainer_impl - the struct and the functions that the files of a trainer share.  Only these files
+ * and tests include it. */
 #ifndef TRAIN_TRAINER_IMPL_H
 #define TRAIN_TRAINER_IMPL_H
 
@@ -20,7 +21,7 @@
 
 enum { NOTE_LEN = 384 };
 
-/* A step that was queued, and whose result has not been read. */
+/* A step that was queued, and whose result has not been read yet. */
 struct flight {
     int64_t step;
     float after;          /* as step_scalars.after */
@@ -95,26 +96,26 @@ int step_queue(struct trainer *t, struct flight *f, struct err *err);
 /* The engine is in this phase of the step being queued: exchange_hooks.at. */
 void step_at(void *trainer, enum phase phase, int64_t bucket);
 
-/* The result of the step at state->at.step, which is queued unless it was; on a device the one
- * behind it is, too, if it is before `last`, where training is to stop.  Fails with the state as
- * it was, and nothing queued that could change it. */
+/* Run the step at state->at.step and return its result.  The step is queued unless it was queued
+ * before.  On a device the next step is queued, too, if it is before `last`, where training is to
+ * stop.  After a failure the state is as it was, and nothing is queued that could change it. */
 int step_run(struct trainer *t, int64_t last, struct step_result *out, struct err *err);
 
-/* Training ends before `last`, at the step that step_run gave.  Fails if the one behind it could
- * not be queued here, while other ranks wait for it. */
+/* Training ends before `last`, at the step that step_run returned.  Fails if the next step could
+ * not be queued here, while the other ranks wait for it. */
 int step_leave(struct trainer *t, struct err *err);
 
-/* On a device: poll until all that was queued is done, or the coll fails. */
+/* On a device: poll until all that was queued is done, or until the coll fails. */
 int step_wait(struct trainer *t, struct err *err);
 
-/* Time spent waiting for collectives, ever: what nothing hid. */
+/* Time spent waiting for collectives since the trainer was made, while nothing else was done. */
 int64_t step_waited_ns(const struct trainer *t);
 
-/* The scalars of b's micro-batch, of which only step, first and n_global matter. */
+/* The scalars of b's micro-batch.  Of b only step, first and n_global matter. */
 void step_scalars(const struct trainer *t, const struct batch *b, struct step_scalars *out);
 
-/* Something in the step at state->at.step was not finite: if it was this rank's, say in t->note
- * where. */
+/* Something in the step at state->at.step was not finite.  If it was this rank's, write to t->note
+ * where it was. */
 int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err);
 
 /* Resident and peak memory of this process. */

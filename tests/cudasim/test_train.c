@@ -91,6 +91,9 @@ static void test_equals_cpu(void **state)
             plan.keep_bytes = keep ? KEEP_ALL : 0;
             run_job_ok(&plan, &gpu);
             assert_same(rows[i].what, &cpu, &gpu, rows[i].tolerance);
+            /* What a recording starts is in the record as often as it is launched. */
+            assert_int_equal(gpu.ring[0].head.n_handed, cpu.ring[0].head.n_handed);
+            assert_int_equal(gpu.ring[0].head.n_ended, cpu.ring[0].head.n_ended);
             assert_int_equal(sim_open_things(), 0);
         }
     }

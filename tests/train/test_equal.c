@@ -71,6 +71,26 @@ static void test_accumulation(void **state)
     }
 }
 
+/* Running statistics follow every micro-batch: with a rate of next to nothing one step of three
+ * micro-batches leaves those of three steps. */
+static void test_statistics_of_micro_batches(void **state)
+{
+    static const char micro[] = "model: {arch: mlp, hidden: [16], batch_norm: true}\n" DATA
+                                "train: {global_batch: 60, accumulate: 3, max_steps: 1}\n"
+                                "optimizer: {lr: 1.0e-30}\n";
+    static const char steps[] = "model: {arch: mlp, hidden: [16], batch_norm: true}\n" DATA
+                                "train: {global_batch: 20, max_steps: 3}\n"
+                                "optimizer: {lr: 1.0e-30}\n";
+    struct run_result a, b;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = steps, .n_ranks = 1, .n_epochs = 1}, &a);
+    run_job_ok(&(struct run_plan){.job = micro, .n_ranks = 1, .n_epochs = 1}, &b);
+    assert_int_equal(a.n_steps, 3);
+    assert_int_equal(b.n_steps, 1);
+    assert_true(relative(a.validation_loss, b.validation_loss) < 1e-6);
+}
+
 /* More ranks than samples in a step: those without take part with weight zero. */
 static void test_ranks_without_samples(void **state)
 {
@@ -219,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_and_micro_batches),
         cmocka_unit_test(test_accumulation),
+        cmocka_unit_test(test_statistics_of_micro_batches),
         cmocka_unit_test(test_ranks_without_samples),
         cmocka_unit_test(test_same_run_twice),
         cmocka_unit_test(test_resume),

@@ -115,6 +115,8 @@ static void test_lost_rank(void **state)
     assert_int_equal(r.rc[0], ERR_PEER);
     assert_int_equal(r.step[0], r.step[1]);
     assert_true(r.step[0] >= 1 && r.step[0] < 8);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(collective_state(&r.ring[i].newest[r.ring[i].n_newest - 1]), "failed");
 }
 
 static void test_initial_weights(void **state)
