@@ -48,6 +48,21 @@ static void test_max_steps(void **state)
     assert_int_equal(r.epoch[1].epoch.n_samples, 3 * 64);
 }
 
+/* A stop that is asked for in an epoch's last step ends a whole epoch. */
+static void test_stop_at_the_end(void **state)
+{
+    static const char job[] = "model: {arch: mlp}\n" DATA "train: {global_batch: 64}\n";
+    struct run_result r;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 1, .stop_at = 9}, &r);
+    assert_int_equal(r.step[0], 10);
+    assert_int_equal(r.epoch[0].epoch.end, EPOCH_WHOLE);
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 1, .stop_at = 8}, &r);
+    assert_int_equal(r.step[0], 9);
+    assert_int_equal(r.epoch[0].epoch.end, EPOCH_STOPPED);
+}
+
 /* A rate so high that the loss overflows: training stops before the bad step is applied. */
 static void test_nonfinite_stops(void **state)
 {
@@ -76,6 +91,7 @@ static void test_nonfinite_skips(void **state)
     assert_int_equal(r.epoch[0].epoch.end, EPOCH_WHOLE);
     assert_true(r.epoch[0].epoch.n_skipped >= 1);
     assert_true(isfinite(r.epoch[0].epoch.train_loss));
+    assert_int_equal(r.epoch[0].epoch.n_samples, 64 * (10 - r.epoch[0].epoch.n_skipped));
     assert_non_null(strstr(r.warning, "was not applied"));
 }
 
@@ -203,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_step_allocates_nothing),
         cmocka_unit_test(test_max_steps),
+        cmocka_unit_test(test_stop_at_the_end),
         cmocka_unit_test(test_nonfinite_stops),
         cmocka_unit_test(test_nonfinite_skips),
         cmocka_unit_test(test_loss_sum_is_cut),
