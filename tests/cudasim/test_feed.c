@@ -8,7 +8,7 @@
 #include "sim.h"
 #include "train/feed.h"
 
-enum { N = 50, BATCH = 4, N_BATCHES = 12, KEEP_ALL = 1 << 30 };
+enum { N = 2500, BATCH = 4, N_BATCHES = 12, KEEP_ALL = 1 << 30 };
 
 /* A program that has the samples' fields as inputs, and nothing to compute. */
 struct target {
