@@ -160,6 +160,44 @@ static void samples_that_do_not_fit(void **state)
     }
 }
 
+/* Rows of numbers need no image; what a network or a loss cannot take is refused by its name. */
+static void samples_of_other_kinds(void **state)
+{
+    static const struct sample_spec
+        rows = {2,
+                {{"row", SAMPLE_INPUT, DTYPE_F32, {1, {6}}, 0, DTYPE_F32, SAMPLE_AS_IS},
+                 {"class", SAMPLE_CLASS, DTYPE_I32, {0, {0}}, 3, DTYPE_I32, SAMPLE_AS_IS}}},
+        tokens = {2,
+                  {{"text", SAMPLE_INPUT, DTYPE_I32, {1, {6}}, 9, DTYPE_I32, SAMPLE_AS_IS},
+                   {"next", SAMPLE_CLASS, DTYPE_I32, {1, {6}}, 9, DTYPE_I32, SAMPLE_AS_IS}}};
+    static const struct mlp_options none = {.activation = ACT_RELU};
+    const struct model_options o = {.kind = &arch_mlp, .options = &none};
+    struct sample_spec real = rows, many = rows;
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(model_build(&o, &rows, 4, 1, 0, &g, &err), 0);
+    assert_string_equal(g->value[g->input[0]].name, "row");
+    assert_true(shape_equal(&g->value[g->input[0]].shape, &SHAPE(4, 6)));
+    assert_true(shape_equal(&g->value[g->logits].shape, &SHAPE(4, 3)));
+    graph_free(g);
+    assert_int_equal(model_build(&o, &tokens, 4, 1, 0, &g, &err), ERR_CONFIG);
+    assert_string_equal(err.msg, "model mlp for samples of text [6] of 9 tokens, next [6] of 9 "
+                                 "classes: input \"text\" is tokens, want real numbers");
+    real.field[1] =
+        (struct sample_field){"y", SAMPLE_REAL, DTYPE_F32, {1, {2}}, 0, DTYPE_F32, SAMPLE_AS_IS};
+    assert_int_equal(model_build(&o, &real, 4, 1, 0, &g, &err), ERR_CONFIG);
+    assert_string_equal(err.msg,
+                        "model mlp for samples of row [6], y [2] of real numbers: model.loss "
+                        "cross_entropy needs one class label a sample; the target is y [2] of real "
+                        "numbers");
+    many.n_fields = 3;
+    many.field[2] = many.field[0];
+    assert_int_equal(model_build(&o, &many, 4, 1, 0, &g, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "samples have 2 inputs, want one"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +205,7 @@ int main(void)
         cmocka_unit_test(modes),
         cmocka_unit_test(losses),
         cmocka_unit_test(samples_that_do_not_fit),
+        cmocka_unit_test(samples_of_other_kinds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
