@@ -50,7 +50,7 @@ static void words(void *restrict to, const void *restrict from, int64_t n)
 static const struct {
     enum dtype stored, dtype;
     enum sample_scale scale;
-    void (*convert)(void *restrict to, const void *restrict from, int64_t n);
+    reader_convert *convert;
 } ways[] = {
     {DTYPE_U8, DTYPE_F32, SAMPLE_UNIT, unit_from_bytes},
     {DTYPE_U8, DTYPE_F32, SAMPLE_AS_IS, real_from_bytes},
@@ -59,11 +59,11 @@ static const struct {
     {DTYPE_F32, DTYPE_F32, SAMPLE_AS_IS, words},
 };
 
-void reader_convert(const struct sample_field *f, void *restrict to, const void *restrict from)
+reader_convert *reader_converter(const struct sample_field *f)
 {
     size_t i = 0;
 
     while (ways[i].stored != f->stored || ways[i].dtype != f->dtype || ways[i].scale != f->scale)
         ASSERT(++i < ARRAY_LEN(ways));
-    ways[i].convert(to, from, shape_elements(&f->shape));
+    return ways[i].convert;
 }

@@ -14,7 +14,7 @@ const struct option_group *const data_formats[] = {
 #undef X
         NULL};
 
-/* What a reader must keep to. */
+/* A reader's spec has fields of the two types that programs read, and one target. */
 static void check_spec(const struct sample_spec *s)
 {
     ASSERT(s->n_fields > 0 && s->n_fields <= SAMPLE_MAX_FIELDS);
@@ -60,6 +60,8 @@ static int gather_field(const struct dataset *ds, int field, const int64_t *inde
 {
     const struct sample_field *f = &ds->spec.field[field];
     const size_t to_bytes = sample_field_bytes(f), row_bytes = sample_stored_bytes(f);
+    const int64_t n_numbers = shape_elements(&f->shape);
+    reader_convert *convert = reader_converter(f);
     const void *row, *next = NULL;
     int rc = n > 0 ? ds->ops->row(ds, index[0], field, room, &next, err) : 0;
 
@@ -70,7 +72,7 @@ static int gather_field(const struct dataset *ds, int field, const int64_t *inde
                               &next, err);
         if (rc == 0 && i + 1 < n)
             fetch(next, row_bytes);
-        reader_convert(f, to + (size_t)i * to_bytes, row);
+        convert(to + (size_t)i * to_bytes, row, n_numbers);
     }
     return rc;
 }

@@ -1,6 +1,6 @@
 /* dataset - samples by their number: the readers' one interface.
  *
- * What a sample is, the data set's spec says (tensor/sample.h): images and labels, tokens, rows of
+ * The data set's spec (tensor/sample.h) says what a sample is: images and labels, tokens, rows of
  * numbers.  A reader gives the stored bytes of one field of one sample; gathering converts them to
  * what programs read.
  *

@@ -1,3 +1,5 @@
+/* Reading bytes that may be compressed: plain input is copied, gzip input goes through zlib block
+ * by block, straight into the caller's memory. */
 #include "data/gzin.h"
 
 #include <errno.h>

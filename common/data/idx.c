@@ -1,3 +1,5 @@
+/* Reading an IDX file: the header is checked against the size of the file before any memory is
+ * allocated for the array. */
 #include "data/idx.h"
 
 #include <stdio.h>

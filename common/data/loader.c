@@ -1,13 +1,14 @@
-/* Happy path: the engine starts some work; the data thread plans the next batch under the lock,
- * fills a free slot without it, counts it as filled; the engine takes and releases it.
+/* Happy path: the engine starts some work.  The data thread plans the next batch under the lock,
+ * fills a free slot without the lock, and counts the slot as filled.  The engine takes the batch
+ * and releases it.
  *
  * Three counters, `filled` >= `taken` >= `released`, say all about the ring: slot i % n_slots is
  * the data thread's from i - n_slots being released until i is filled, the engine's from being
  * taken until released.
  *
- * Failure: a batch that cannot be read stops the work; loader_next gives what was filled before,
- * then the error.  Start and free: no more batches are planned, the one being filled is waited for,
- * and forgotten. */
+ * Failure: a batch that cannot be read stops the work; loader_next gives the batches that were
+ * filled before, then the error.  A start and loader_free plan no more batches, wait for the one
+ * that is being filled, and forget it. */
 #include "data/loader.h"
 
 #include <pthread.h>
@@ -27,7 +28,7 @@ struct slot {
 
 enum work_kind { NO_WORK, TRAIN, PASS };
 
-/* What is still to be done. */
+/* The work that is still to be done. */
 struct work {
     enum work_kind kind;
     struct sampler sampler; /* TRAIN */
@@ -106,7 +107,7 @@ static int fill_slot(const struct loader *l, const struct work *w, struct slot *
     return 0;
 }
 
-/* With the lock held; leaves it while filling. */
+/* Called with the lock held; releases it while the slot is filled. */
 static void fill_next(struct loader *l)
 {
     struct slot *s = &l->slot[l->filled % l->n_slots];
@@ -159,7 +160,7 @@ static void free_heap(void *arg, void *p)
     free(p);
 }
 
-/* Slots for `n` samples each.  The data thread has nothing to do meanwhile. */
+/* Makes slots for `n` samples each, while the data thread has no work. */
 static int reserve(struct loader *l, int64_t n, struct err *err)
 {
     const struct sample_spec *spec = &l->dataset->spec;
@@ -254,7 +255,7 @@ void loader_free(struct loader *l)
     destroy(l);
 }
 
-/* After it the data thread sleeps, and the ring is empty. */
+/* When this returns the data thread sleeps, and the ring is empty. */
 static void drop_work(struct loader *l)
 {
     pthread_mutex_lock(&l->lock);

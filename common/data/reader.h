@@ -1,4 +1,6 @@
-/* reader - what the readers of common/data share; for them and dataset.c only. */
+/* reader - the conversion from stored numbers to those of programs, for dataset.c.
+ *
+ * A reader states in its spec how its numbers are stored; it converts nothing itself. */
 #ifndef DATA_READER_H
 #define DATA_READER_H
 
@@ -6,7 +8,10 @@
 
 #include "data/dataset.h"
 
-/* One sample's field, from how a reader stores it to how programs read it. */
-void reader_convert(const struct sample_field *f, void *restrict to, const void *restrict from);
+/* Converts n stored numbers to those that programs read. */
+typedef void reader_convert(void *restrict to, const void *restrict from, int64_t n);
+
+/* The function that converts this field's numbers; asserts that there is one. */
+reader_convert *reader_converter(const struct sample_field *f);
 
 #endif

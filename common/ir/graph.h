@@ -37,13 +37,13 @@ enum value_role {
 
 enum { METRIC_LOSS_SUM, METRIC_CORRECT, METRIC_SAMPLES, METRIC_NONFINITE, METRIC_COUNT };
 
-/* What varies from step to step; the one thing a prepared program reads besides tensors.  All ranks
- * hold equal values except first_position and n_samples. */
+/* The numbers that vary from step to step, which a prepared program reads besides tensors.  All
+ * ranks hold equal values except first_position and n_samples. */
 struct step_scalars {
     uint64_t seed;          /* of the job */
     uint64_t step;          /* global step, from 0 */
     int64_t first_position; /* of this micro-batch's first sample in the global batch */
-    float loss_scale;       /* 1 / samples in the global batch of this step */
+    float loss_scale;       /* 1 / predictions in this step's global batch (sample.h) */
     float rate;             /* learning rate of this step */
     float clip_norm;        /* 0: no clipping */
     float requests;         /* bits of enum engine_request that this rank asks for */
@@ -111,7 +111,7 @@ struct scaler_rule { /* of dynamic loss scaling: op/loss_scale.c */
     int window, hysteresis;
 };
 
-/* What a node was asked for; which member holds is the operator's business (op/NAME.c). */
+/* The settings of a node; the operator (op/NAME.c) says which member holds. */
 union node_attr {
     struct {
         int stride[2], pad[2], dilation[2], groups; /* [0] rows, [1] columns; pad on both sides */

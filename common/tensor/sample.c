@@ -1,4 +1,5 @@
-/* What follows from a sample's spec: sizes, places, its text. */
+/* Sizes and places of a sample's fields, comparing two specs, and their text in messages: all of it
+ * follows from the fields' dtypes and shapes. */
 #include "tensor/sample.h"
 
 #include <string.h>

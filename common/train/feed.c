@@ -1,7 +1,9 @@
-/* What is held of the loader: a slot from being taken until the copy out of it is done, which the
- * mark SENT + k says (k: the batch's number modulo 2), or feed_done.  At most two are held, so the
- * loader, with three or more, goes on reading.  FEED_STREAM: TAKEN + k stands behind the copy that
- * empties buffer k; LANE_COPY follows it before it fills the buffer again. */
+/* A slot of the loader is held from when its batch is taken until the copy out of the slot is done.
+ * The mark SENT + k (k: the batch's number modulo 2) tells that, or feed_done.  At most two slots
+ * are held, so the loader, which has four, goes on reading.
+ *
+ * FEED_STREAM: the mark TAKEN + k comes after the copy that empties buffer k; LANE_COPY waits for
+ * the mark before it fills the buffer again. */
 #include "train/feed.h"
 
 #include <sched.h>
@@ -103,7 +105,7 @@ static int upload(struct feed *f, struct err *err)
     return rc;
 }
 
-/* Where memory is short batches travel instead. */
+/* Keeps the data set on the device.  If memory is short, batches travel instead. */
 static int keep(struct feed *f, struct err *err)
 {
     const int64_t n = f->dataset->n_samples;
@@ -225,7 +227,7 @@ static int mark_of(const struct feed *f, int which, int64_t number)
     return f->first_mark + which + (int)(number % N_BUFFERS);
 }
 
-/* The loader is about to fill all its slots again: copies out of them must be done. */
+/* The loader is about to fill all its slots again, so waits for the copies out of them. */
 static void forget_work(struct feed *f)
 {
     struct err err;
@@ -255,7 +257,7 @@ void feed_done(struct feed *f)
         loader_release(f->loader);
 }
 
-/* No more than two batches are held: the oldest one's copy must be done. */
+/* No more than two batches are held: waits for the copy of the oldest, and gives its slot back. */
 static int make_room(struct feed *f, struct err *err)
 {
     int rc;
@@ -271,7 +273,7 @@ static int make_room(struct feed *f, struct err *err)
     return 0;
 }
 
-/* Into the buffer of its number. */
+/* Queues the copy of a batch into the buffer of its number. */
 static int send_batch(struct feed *f, const struct batch *b, int64_t number, struct err *err)
 {
     const int k = (int)(number % N_BUFFERS);
@@ -418,7 +420,7 @@ static int bind_gather(struct feed *f, struct program *p, struct err *err)
     return rc == 0 ? program_bind(p, &none, f->arena, err) : rc;
 }
 
-/* The one of `target`, made when it is first wanted. */
+/* The gatherer of `target`, made when it is first wanted. */
 static int gather_for(struct feed *f, const struct program *target, struct program **out,
                       struct err *err)
 {

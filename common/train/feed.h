@@ -42,18 +42,19 @@ int feed_start_train(struct feed *f, const struct sampler *s, int accumulate, in
                      int64_t first_step, int64_t end_step, struct err *err);
 int feed_start_pass(struct feed *f, int64_t batch, int n_ranks, int rank, struct err *err);
 
-/* The next batch; of *out x, y and index are not to be used.  As loader_next. */
+/* The next batch, as loader_next; the fields and the index of *out are not to be used. */
 int feed_next(struct feed *f, struct batch *out, struct err *err);
 
-/* The batch of the last feed_next once more, if feed_done was not called since: put it again. */
+/* The batch of the last feed_next once more, to be put again; feed_done must not have been called
+ * since. */
 void feed_again(const struct feed *f, struct batch *out);
 
 /* Queue what brings the batch to p: all of it, or (FEED_RESIDENT) all but feed_gather. */
 int feed_put(struct feed *f, struct program *p, struct err *err);
 int feed_gather(struct feed *f, struct program *p, struct err *err);
 
-/* Read the batch after it, and send it on its way.  Its failure is feed_next's, at each call until
- * a start. */
+/* Read the batch after this one, and send it on its way.  If that fails, feed_next fails, at each
+ * call until a start. */
 void feed_ahead(struct feed *f);
 
 /* All that was queued so far is done: give the loader its slots back. */

@@ -1,3 +1,5 @@
+/* The batch sizes that a rank will meet follow from the sampler; a program is made for each of them
+ * ahead, and all are bound to one arena. */
 #include "train/programs.h"
 
 #include <stdlib.h>

@@ -23,7 +23,8 @@ struct programs_options {
     int rank, n_ranks;
 };
 
-/* What a job computes in.  accumulates: gradients of micro-batches are float32, to be added up. */
+/* The types that a job computes in.  accumulates: gradients of micro-batches are float32, to be
+ * added up. */
 struct program_precision programs_precision(const struct job *job, int accumulates);
 
 int programs_new(const struct programs_options *o, struct backend *b, const struct state *s,

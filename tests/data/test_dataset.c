@@ -1,4 +1,5 @@
-/* What every reader does, run over the table of readers; then the folder of an mnist reader. */
+/* The promises of all readers, checked on each entry of the list; then specs of all kinds, and the
+ * folder of an mnist reader. */
 #include "../test.h"
 
 #include "base/alloc.h"
@@ -106,7 +107,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* What to open: a format with its default options, but for these. */
+/* A format to open with its default options, but for these. */
 struct source {
     const struct data_format *kind;
     const char *folder;  /* data.path */

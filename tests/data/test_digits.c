@@ -1,3 +1,5 @@
+/* The drawn digits: the same bytes on every machine, each class recognizable, and several threads
+ * that want the same sample. */
 #include "../test.h"
 
 #include <pthread.h>

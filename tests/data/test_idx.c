@@ -1,3 +1,5 @@
+/* Reading IDX files, plain and compressed: sound ones, and each way in which one can be broken,
+ * with the message that it gives. */
 #include "../test.h"
 
 #include "base/alloc.h"

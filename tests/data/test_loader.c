@@ -241,7 +241,7 @@ static void nothing_is_allocated_per_batch(void **state)
     loader_free(l);
 }
 
-/* What came before the bad sample is delivered, then the error, until the next start. */
+/* The batches before the bad sample are delivered, then the error, until the next start. */
 static void errors_come_out_of_next(void **state)
 {
     struct fake f = FAKE;

@@ -1,3 +1,5 @@
+/* The sampler: the permutation, the parts of ranks and micro-batches, and the plan of epochs,
+ * against their definitions in data/sampler.h. */
 #include "../test.h"
 
 #include <math.h>
@@ -121,7 +123,7 @@ static void positions_are_uniform(void **state)
     }
 }
 
-/* What follows a sample does not depend on it: differences of neighbours are uniform. */
+/* The sample that follows another does not depend on it: differences of neighbours are uniform. */
 static void neighbours_are_independent(void **state)
 {
     enum { N = 1000, N_EPOCHS = 200 };
