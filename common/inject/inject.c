@@ -1,3 +1,4 @@
+/* inject - reads, selects and describes faults, all by the three tables below. */
 #include "inject/inject.h"
 
 #include <stdlib.h>
@@ -126,7 +127,7 @@ static const char *how_names(struct names *l, enum injection_what what)
     return n ? l->text : "nothing there";
 }
 
-/* Digits at *s up to max; *s goes behind them.  -1: there are none, or the number is too large. */
+/* Digits at *s up to max; *s moves past them.  -1: there are none, or the number is too large. */
 static int64_t digits(const char **s, int64_t max)
 {
     const char *begin = *s;

@@ -1,7 +1,9 @@
-/* impl - what the files of program/ share; nobody else includes it.
+/* impl - the structs and functions that the files of program/ share.  Only these files and tests
+ * include it.
  *
- * program_new: fuse.c rewrites the graph, prune.c drops what nobody uses, program.c makes a step of
- * each node left, stages.c cuts the steps into stages, plan.c gives temporaries their places. */
+ * program_new: fuse.c rewrites the graph, prune.c drops unused nodes, program.c makes a step of
+ * each node that is left, stages.c cuts the steps into stages, plan.c gives temporaries their
+ * places. */
 #ifndef PROGRAM_IMPL_H
 #define PROGRAM_IMPL_H
 
@@ -11,7 +13,7 @@ enum { PLACE_ALIGN = 64 };
 
 /* Where a value lies. */
 struct place {
-    int root;       /* value whose memory it shares (itself, if nobody's) */
+    int root;       /* value whose memory it shares; itself: it shares none */
     size_t offset;  /* from the start of its space */
     size_t n_bytes; /* as planned */
     void *external; /* VALUE_INPUT: placed by program_place */
@@ -33,7 +35,7 @@ struct program {
     int *sync_value; /* [n_stages]: what a SYNC stage reduces */
     int n_stages;
     struct place *place; /* [n_values] */
-    size_t temp_bytes;   /* temporaries; behind them the scratch, then inputs that lie here */
+    size_t temp_bytes;   /* temporaries; after them the scratch, then inputs that lie here */
     size_t scratch_bytes;
 };
 
@@ -49,7 +51,7 @@ void program_plan(struct program *p);
 size_t value_bytes(const struct value *v);
 int program_run_step(struct program *p, int s, struct err *err);
 
-/* Whether an output of n may be absent or new memory: it is a temporary nobody else names. */
+/* Whether v is a temporary: only the program's own nodes use it. */
 static inline int is_temp(const struct graph *g, int v)
 {
     return v != NO_VALUE && g->value[v].role == VALUE_TEMP;

@@ -1,3 +1,5 @@
+/* layout - orders the parameters by when backward completes their gradients, gives each its place,
+ * and cuts the gradients into buckets. */
 #include "program/layout.h"
 
 #include <limits.h>

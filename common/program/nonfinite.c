@@ -59,7 +59,7 @@ static int look_at(struct program *p, const struct node *n, const char *kind, in
     return 1;
 }
 
-/* Losses leave no output behind: their verdict is in the metrics. */
+/* A loss node may have no output: the metrics tell whether a loss was not finite. */
 static int look_at_loss(struct program *p, const struct node *n, char *text, size_t cap,
                         struct err *err)
 {

@@ -1,3 +1,5 @@
+/* program - makes a program of a graph: kernels for its nodes, places in the shared spaces; and
+ * runs its stages. */
 #include "program/program.h"
 
 #include <stdlib.h>

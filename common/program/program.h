@@ -3,7 +3,7 @@
  *     graph (model/) -> program_differentiate -> layout_new -> program_new -> program_bind
  *     -> program_run_stage, again and again
  *
- * program_new fuses with what the backend offers, drops what nobody uses, makes kernels and plans
+ * program_new fuses with what the backend offers, drops unused nodes, makes kernels and plans
  * the memory of temporaries; program_bind gives addresses; running a stage allocates nothing,
  * decides nothing and takes no lock.
  *

@@ -1,4 +1,5 @@
-/* prune - nobody computes what nobody needs. */
+/* prune - drops nodes that have no effect and whose outputs no other node needs, and outputs that
+ * may be left out. */
 #include <stdlib.h>
 
 #include "base/alloc.h"

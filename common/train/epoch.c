@@ -1,4 +1,4 @@
-/* Epochs, validation, checkpoints: what happens between steps. */
+/* epoch - everything between steps: epochs and their numbers, validation, checkpoints. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,7 +115,7 @@ void trainer_interrupt(struct trainer *t)
         saver_interrupt(t->saver);
 }
 
-/* Steps do not wait for a disk that hangs; somebody should know. */
+/* Steps do not wait for a disk that hangs, so the user is told of it. */
 static void warn_slow_disk(struct trainer *t, int64_t step, double seconds)
 {
     double most = 1e-3 * (double)t->job->cluster.deadlines.checkpoint_ms;
@@ -133,7 +133,7 @@ static void warn_slow_disk(struct trainer *t, int64_t step, double seconds)
     t->hooks.report(t->hooks.arg, r);
 }
 
-/* Inside an epoch: by train's own count, or because some rank asked. */
+/* Inside an epoch a checkpoint is due by checkpoint.every_steps, or because some rank asked. */
 static int maybe_checkpoint(struct trainer *t, const struct step_result *s, int64_t epoch_end,
                             struct err *err)
 {
@@ -191,7 +191,7 @@ static void warn_skipped(struct trainer *t)
     t->hooks.report(t->hooks.arg, r);
 }
 
-/* Steps until the epoch, the job, or everybody's patience ends. */
+/* Run steps until the epoch or the job ends, or until the ranks agree to end here. */
 static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epoch_end *end,
                      struct err *err)
 {
@@ -258,7 +258,7 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
     return state_hash(t->state, &r->epoch.tensor, &r->epoch.replica, err);
 }
 
-/* An epoch that was broken off goes on: what it took so far counts. */
+/* An epoch that was broken off goes on: the time and the samples it took so far count. */
 static void continue_timing(struct trainer *t, int64_t epoch, struct meter *m)
 {
     if (t->timed_epoch != epoch) {
@@ -270,8 +270,8 @@ static void continue_timing(struct trainer *t, int64_t epoch, struct meter *m)
     m->n_samples = t->epoch_n_samples;
 }
 
-/* Without synchronised batch norm each rank has running statistics of its own samples; validation
- * and checkpoints need one set, and replicas are compared: all take rank 0's. */
+/* Without synchronised batch norm each rank has running statistics of its own samples.  Validation,
+ * checkpoints and the comparison of replicas need one set, so all ranks take rank 0's. */
 static int share_stats(struct trainer *t, struct err *err)
 {
     if (t->job->model.sync_batch_norm || t->n_ranks == 1)

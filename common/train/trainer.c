@@ -1,4 +1,4 @@
-/* Opening, preparing and forming; the epochs are in epoch.c, a step in step.c. */
+/* trainer - opens a job, prepares and forms.  Epochs are in epoch.c, a step is in step.c. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,7 +192,8 @@ static int n_threads(const struct trainer *t, int n_local)
     return t->o.n_threads > 0 ? t->o.n_threads : share > 0 ? share : 1;
 }
 
-/* Whose memory gradients are: that of the collectives, where there will be other ranks. */
+/* The maker of the gradients' memory: the collectives, if there will be other ranks; NULL: the
+ * backend. */
 static const struct coll_device_ops *shared_memory(const struct trainer *t)
 {
     const int64_t most = max_i64(t->n_ranks, t->job->cluster.max_ranks);
@@ -449,7 +450,7 @@ static int take_source(struct trainer *t, int source, struct err *err)
     return reducer_form(t->reducer, source, err);
 }
 
-/* Collectives that run on their own: the ring has them as one. */
+/* These collectives tell the ring nothing, so all of them have one entry in it. */
 static int take_state(struct trainer *t, int source, int *records, struct err *err)
 {
     int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_FORM);

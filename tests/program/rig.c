@@ -1,3 +1,5 @@
+/* rig - memory, programs and samples for the tests of this folder; steps of several ranks at once.
+ */
 #include "rig.h"
 
 #include <stdlib.h>

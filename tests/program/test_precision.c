@@ -215,7 +215,7 @@ static void layouts(void **state)
         layout_free(l[i]);
 }
 
-/* The control vector stays F32: behind gradients in BF16 it is the last bucket, alone. */
+/* The control vector stays F32: after gradients in BF16 it is the last bucket, alone. */
 static void buckets(void **state)
 {
     struct layout *wide = layout_in(bf16), *half = layout_in(all_bf16);

@@ -143,7 +143,7 @@ static void batch_0_takes_part(void **state)
     rig_close(&some);
 }
 
-/* Nothing is trained, so the control vector is all that is reduced: once, behind the loss. */
+/* Nothing is trained, so the control vector is all that is reduced: once, after the loss. */
 static void control_goes_alone(void **state)
 {
     const struct rig_model model = big_mlp();

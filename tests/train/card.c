@@ -1,3 +1,5 @@
+/* card - the calls of a backend whose pieces of memory are known, so that each address can be
+ * checked. */
 #include "card.h"
 
 #include <stdlib.h>

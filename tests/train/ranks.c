@@ -1,3 +1,5 @@
+/* ranks - one thread for each rank: opens, forms, trains, validates, and notes what the tests
+ * look at. */
 #include "ranks.h"
 
 #include "../test.h"

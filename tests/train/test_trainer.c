@@ -195,7 +195,7 @@ static void test_the_ring_has_all_collectives(void **state)
     }
 }
 
-/* A step at which training ends, and behind it one that could not be queued here: other ranks
+/* A step at which training ends, and after it one that could not be queued here: other ranks
  * queued it and wait, so this one must not go on as if nothing were. */
 static void test_leaves_a_step_unqueued(void **state)
 {
