@@ -254,8 +254,10 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
         r->epoch.note = xasprintf("%s", t->note);
     if (!reducer_promises(t->reducer)->replicas_are_equal)
         return 0; /* nothing to compare */
+    if (state_hash(t->state, &r->epoch.tensor, &r->epoch.replica, err) < 0)
+        return err->code;
     r->epoch.n_tensors = state_n_hashes(t->state);
-    return state_hash(t->state, &r->epoch.tensor, &r->epoch.replica, err);
+    return 0;
 }
 
 /* An epoch that was broken off goes on: the time and the samples it took so far count. */
