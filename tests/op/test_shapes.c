@@ -125,6 +125,10 @@ static const struct shape_case {
     {OP_pool2d, {MAX_POOL(2)}, {S(4, 7, 6, 3)}, "[4,3,3,3] [4,3,3,3]"},
     {OP_pool2d, {.pool = {POOL_AVG, {7, 6}, {1, 1}}}, {S(4, 7, 6, 3)}, "[4,1,1,3] -"},
     {OP_pool2d,
+     {.pool = {POOL_AVG, {3, 3}, {1, 1}, {2, 0}}},
+     {S(4, 7, 6, 3)},
+     .error = "from 0 to half the kernel, 3"},
+    {OP_pool2d,
      {.pool = {POOL_AVG, {2, 2}, {1, 1}, {2, 0}}},
      {S(4, 7, 6, 3)},
      .error = "padding 2 must be from 0 to half the kernel, 2"},
@@ -243,6 +247,7 @@ static void rows_are_gathered(void **state)
     struct graph *g = graph_new(2, 1);
     int labels = graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(7), "labels");
     int few = graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(6), "few");
+    int many = graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(8), "many");
     int rows = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(7, 2, 3), "rows");
     int index = graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(4), "index");
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT};
@@ -263,6 +268,8 @@ static void rows_are_gathered(void **state)
     assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){rows, index, few}, 3, NULL, "n", &err),
                      ERR_CONFIG);
     assert_non_null(strstr(err.msg, "table1 has 6 rows, want 7, as many as table"));
+    assert_int_equal(graph_node(g, OP_gather, NULL, (int[]){rows, index, many}, 3, NULL, "n", &err),
+                     ERR_CONFIG);
     assert_int_equal(
         graph_node(g, OP_gather, NULL, (int[]){labels, index, rows}, 3, NULL, "n", &err), 0);
     assert_int_equal(
