@@ -179,6 +179,11 @@ size_t case_bytes(const struct graph *g, int value)
     return (size_t)shape_elements(&g->value[value].shape) * dtype_size(g->value[value].dtype);
 }
 
+static float first_scale(enum fill fill)
+{
+    return fill == FILL_LOWEST ? 1.0f : fill == FILL_HIGHEST ? SCALER_MAX : 4.0f;
+}
+
 static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
 {
     switch (fill) {
@@ -200,7 +205,8 @@ static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
         return i == n / 2 ? (float)INFINITY : (float)rng_next_normal(s);
     case FILL_SCALER:
     case FILL_LOWEST:
-        return i == SCALER_SCALE        ? fill == FILL_SCALER ? 4.0f : 1.0f
+    case FILL_HIGHEST:
+        return i == SCALER_SCALE        ? first_scale(fill)
                : i == SCALER_GOOD       ? 2.0f
                : i == SCALER_HYSTERESIS ? 1.0f
                                         : 0.0f;

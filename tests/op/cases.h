@@ -37,8 +37,9 @@ enum fill {
     FILL_INFINITE, /* F32: normal, but for one infinity */
     FILL_BF16,     /* N(0,1) in this type, whatever the case's */
     FILL_F16,
-    FILL_SCALER, /* F32 [SCALER_LEN]: a scale of 4, two good steps, hysteresis 1 */
-    FILL_LOWEST, /* the same, but a scale of 1 */
+    FILL_SCALER,  /* F32 [SCALER_LEN]: a scale of 4, two good steps, hysteresis 1 */
+    FILL_LOWEST,  /* the same, but a scale of 1 */
+    FILL_HIGHEST, /* the same, but a scale of SCALER_MAX */
 };
 
 struct op_case {

@@ -218,6 +218,11 @@ static void nonfinite_is_named(void **state)
     expect_found(&r, "fc1 (linear): output [2,128] element");
     rig_close(&r);
 
+    open_lenet(&r, REF_FUSE_ALL);
+    rig_param(&r, "conv2.bias", NULL)[0] = -INFINITY;
+    expect_found(&r, "conv2.bias [50] element 0 is -inf");
+    rig_close(&r);
+
     open_lenet(&r, REF_FUSE_NONE);
     rig_run(&r);
     ((float *)program_input(r.program, 0))[200] = INFINITY;
