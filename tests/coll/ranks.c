@@ -1,3 +1,4 @@
+/* A coll for each rank, over threads or forked processes, and the numbers that they sum. */
 #include "ranks.h"
 
 #include <pthread.h>

@@ -192,6 +192,25 @@ static void test_abort_midway(void **state)
         }
 }
 
+/* A rank that frees its coll does not wait for another one that never comes. */
+static void test_free_waits_for_nobody(void **state)
+{
+    (void)state;
+    for (int ch = 0; ch < COLL_CHANNELS; ch++) {
+        struct coll_group *g = coll_group_new(2);
+        struct coll *c[2];
+        float x = 1;
+        struct err err;
+
+        for (int r = 0; r < 2; r++)
+            assert_int_equal(coll_new_local(g, r, &c[r], &err), 0);
+        assert_true(coll_allreduce(c[0], (enum coll_channel)ch, &x, 1, DTYPE_F32, 0, &err) > 0);
+        for (int r = 0; r < 2; r++)
+            coll_free(c[r]);
+        coll_group_free(g);
+    }
+}
+
 /* ---- the watcher ---- */
 
 static int is_told(struct coll *c, const void *arg, struct verdict *v)
@@ -329,8 +348,8 @@ int main(void)
         cmocka_unit_test(test_spans),          cmocka_unit_test(test_bad_arguments),
         cmocka_unit_test(test_cases),          cmocka_unit_test(test_urgent_overtakes_bulk),
         cmocka_unit_test(test_urgent_goes_on), cmocka_unit_test(test_a_failure_ends_both_channels),
-        cmocka_unit_test(test_abort_midway),   cmocka_unit_test(test_watcher),
-        cmocka_unit_test(test_disagree),
+        cmocka_unit_test(test_abort_midway),   cmocka_unit_test(test_free_waits_for_nobody),
+        cmocka_unit_test(test_watcher),        cmocka_unit_test(test_disagree),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,3 +1,4 @@
+/* The CUDA runtime, as far as coll/nccl and the rig call it: streams, events, recordings. */
 #include "fake_impl.h"
 
 #include <sched.h>

@@ -1,3 +1,5 @@
+/* NCCL, as far as coll/nccl calls it: communicators that form cliques, windows, collectives and
+ * messages between the ranks of a clique. */
 #include "fake_impl.h"
 
 #include <sched.h>

@@ -1,3 +1,4 @@
+/* The ranks of a job, as threads: the device's part, the driver's and the engine's. */
 #include "rig.h"
 
 #include <sched.h>

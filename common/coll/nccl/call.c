@@ -1,3 +1,5 @@
+/* Calls of NCCL and CUDA: what they return becomes an error of ours, and a call that goes on in
+ * NCCL's own thread is waited for. */
 #include <sched.h>
 #include <time.h>
 

@@ -1,4 +1,4 @@
-/* The life of a coll over NCCL, and its table. */
+/* The life of a coll over NCCL: making, connecting and freeing it; and its table. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static void free_things(struct nccl *n)
     free(n);
 }
 
-/* What could not be ended keeps what it uses. */
+/* A coll that could not be ended keeps what it uses. */
 static void nccl_free(struct coll *c)
 {
     struct nccl *n = nccl_of(c);

@@ -1,8 +1,8 @@
 /* The collectives.
  *
- * An all-reduce: the coll's stream waits for what the backend's stream holds (fork), the collective
- * follows, and an event behind it, which coll_wait makes the backend's stream wait for (join).
- * While the backend records, the same calls record the same: the fork draws the coll's stream into
+ * One that is queued: the coll's stream waits for what the backend's stream holds (fork); the
+ * collective follows, then an event, for which coll_wait makes the backend's stream wait (join).
+ * While the backend records, the same calls are recorded: the fork draws the coll's stream into
  * the recording, the join leads back.  The communicator does not block, so after each call it is
  * polled until it is ready for the next; recording is no exception.  If NCCL fails in that, the
  * communicator is lost like by any other failure, and the error names what does without recording
@@ -173,20 +173,11 @@ static int copy_own(struct nccl *n, const struct coll_job *job, struct err *err)
                       : 0;
 }
 
-static int is_nothing(struct nccl *n, const struct coll_job *job)
-{
-    size_t n_bytes = job->n_bytes;
-
-    if (job->what == COLL_ALL_TO_ALL) /* its group must have a call */
-        n_bytes -= coll_part_to(job, n->base.rank).n_bytes * 2;
-    return n_bytes == 0;
-}
-
 static int queue_call(struct nccl *n, const struct coll_job *job, struct err *err)
 {
     if (copy_own(n, job, err) < 0)
         return err->code;
-    if (is_nothing(n, job))
+    if (job->n_bytes == 0)
         return 0;
     if (nccl_enter(n, err) < 0)
         return err->code;

@@ -8,10 +8,10 @@
  *   3. both streams run empty;
  *   4. the engine frees its recordings, which hold the communicator;
  *   5. the thread, which has waited for 4, frees the communicator.
- * 1 and 2 come from the first who knows: nccl_poll or nccl_abort.  nccl_quiesce sees to 3, nccl_end
- * to 5.  If the streams stay busy, or the thread does not end after 4, nothing is left but the end
- * of the process (options.stuck).  A device that has failed runs nothing any more: nccl_quiesce
- * returns that, for it to be told, and 4 and 5 follow as ever.
+ * 1 and 2 are done by the first that notices, nccl_poll or nccl_abort; nccl_quiesce sees to 3,
+ * nccl_end to 5.  If the streams stay busy, or the thread does not end after 4, nothing is left but
+ * the end of the process (options.stuck).  A device that has failed runs nothing any more:
+ * nccl_quiesce returns that, for it to be told, and 4 and 5 follow as ever.
  *
  * Why not ncclCommRevoke, which stops without freeing: it takes its stop back once it has found
  * nothing running, so a recording that is launched a moment later waits for ever; the communicator
@@ -48,8 +48,8 @@ static void reap_apart(struct nccl *n, void *(*how)(void *arg))
     n->has_reaper = pthread_create(&n->reaper, NULL, how, n) == 0;
 }
 
-/* Who finds something begun leaves the stopping to the engine's thread, which looks at `aborted`
- * once it is done with that. */
+/* A caller that finds the engine's thread inside NCCL leaves the stopping to that thread, which
+ * looks at `aborted` when it comes out. */
 void nccl_stop(struct nccl *n)
 {
     pthread_mutex_lock(&n->lock);
