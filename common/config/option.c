@@ -119,7 +119,7 @@ void option_want(const struct option *o, struct buf *out)
             out, "a name of 1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit");
         break;
     case OPT_STRING:
-        buf_printf(out, "text");
+        buf_printf(out, o->flags & OPT_MANY ? "text, or a list of texts" : "text");
         break;
     case OPT_PATH:
         buf_printf(out, "a path");

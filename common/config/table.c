@@ -168,14 +168,22 @@ int table_alike(const struct option_ref *a, const struct option_ref *b)
            same_text(x->help, y->help) && same_text(x->only, y->only);
 }
 
+/* "mnist, cifar10 or cifar100": the entries that have the key. */
 static void when_entry(const struct option_list *l, const struct option_ref *ref, int alike,
                        struct buf *out)
 {
+    const struct option_ref *last = NULL; /* found, and not yet printed */
     int n = 0;
 
-    for (size_t i = ref->first; i < l->n; i++)
-        if (l->ref[i].first == ref->first && (!alike || table_alike(&l->ref[i], ref)))
-            buf_printf(out, "%s%s", n++ ? " or " : "", l->ref[i].group->name);
+    for (size_t i = ref->first; i < l->n; i++) {
+        if (l->ref[i].first != ref->first || (alike && !table_alike(&l->ref[i], ref)))
+            continue;
+        if (last)
+            buf_printf(out, "%s%s", n++ ? ", " : "", last->group->name);
+        last = &l->ref[i];
+    }
+    if (last)
+        buf_printf(out, "%s%s", n ? " or " : "", last->group->name);
 }
 
 void table_when(const struct option_list *l, const struct option_ref *ref, int alike,

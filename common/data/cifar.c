@@ -267,8 +267,8 @@ static int open_100(struct dataset **out, const void *options,
 static const char path_help[] =
     "The folder of the data on every rank; a follower's --data overrides it there.";
 static const char train_help[] =
-    "The training files: a list of names, or prefixes P of P.bin or P_1.bin, P_2.bin ...";
-static const char validation_help[] = "The validation files, alike.";
+    "The training files, by name or by prefix: P stands for P.bin, or for P_1.bin, P_2.bin ...";
+static const char validation_help[] = "The validation files, likewise by name or by prefix.";
 
 static const struct option rows_10[] = {
     {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED, .help = path_help},
@@ -295,7 +295,7 @@ const struct data_format format_cifar10 = {
 
 const struct data_format format_cifar100 = {
     .group = {.name = "cifar100",
-              .help = "likewise, by the fine labels",
+              .help = "the same with the fine labels of CIFAR-100",
               .option = rows_100,
               .n_options = ARRAY_LEN(rows_100),
               .size = sizeof(struct cifar_options)},

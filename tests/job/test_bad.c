@@ -198,8 +198,7 @@ static const struct bad texts[] = {
     {"model: {arch: lenet}\ndata: {format: mnist, path: ~}",
      "f: data.path is missing, want a path"},
     {"model: {arch: lenet}\ndata: {format: digits, path: /x}",
-     "f:2:30: data.path applies only if data.format is mnist or cifar10 or "
-     "cifar100; it is digits"},
+     "f:2:30: data.path applies only if data.format is mnist, cifar10 or cifar100; it is digits"},
     {"model: {arch: lenet}\ndata: {format: mnist, path: /x, samples: 3}",
      "f:2:42: data.samples applies only if data.format is digits; it is mnist"},
     {"model: {arch: lenet, hidden: [3]}" DIGITS,
@@ -263,8 +262,8 @@ static const struct bad sets[] = {
                       "or '-', the first a letter or digit"},
     {"name=\xc3", "--set: name is \"?\", want a name of 1 to 64 letters, digits, '.', '_' or '-', "
                   "the first a letter or digit"},
-    {"data.path=/x", "--set: data.path applies only if data.format is mnist or cifar10 or "
-                     "cifar100; it is digits"},
+    {"data.path=/x", "--set: data.path applies only if data.format is mnist, cifar10 or cifar100; "
+                     "it is digits"},
     {"schedule.gamma=0.5",
      "--set: schedule.gamma applies only if schedule.name is step; it is constant"},
     {"optimizer.nesterov=true", "--set: optimizer.nesterov needs optimizer.momentum above 0 and "
