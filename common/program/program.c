@@ -208,8 +208,6 @@ static void *address_of(const struct program *p, int v)
     return v == NO_VALUE ? NULL : p->place[v].address;
 }
 
-int program_n_inputs(const struct program *p) { return p->graph->n_inputs; }
-
 void *program_input(const struct program *p, int i)
 {
     ASSERT(i >= 0 && i < p->graph->n_inputs);

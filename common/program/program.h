@@ -84,7 +84,6 @@ int program_run_stage(struct program *p, int i,
                       struct err *err); /* RUN stages; others do nothing */
 
 int64_t program_batch(const struct program *p);
-int program_n_inputs(const struct program *p);
 /* Where the engine puts field i of the batch's samples: the graph's input[i], of its dtype, [N, the
  * field's shape]. */
 void *program_input(const struct program *p, int i);
