@@ -4,9 +4,9 @@
  * of struct cmd or struct report.  Packing, unpacking, checking and freeing follow the rows:
  * wire/check.c checks by the rules, session/convert.c copies by the members.
  *
- *   ITEM(field, member, rule)         lands in `member` of the struct that the list is for
- *   LIST(field, member, count, rule)  a repeated field: an array of structs (or blobs) and its
- * length ONLY(field, rule)                 read straight from the message: lands nowhere
+ *   ITEM(field, member, rule)          lands in `member` of the struct that the list is for
+ *   LIST(field, member, count, rule)   a repeated field: an array of structs (or blobs), counted
+ *   ONLY(field, rule)                  read straight from the message: lands nowhere
  *
  * A rule is a kind and its limits (wire/rules.h, wire/rules.c).  The rows of a message stand in the
  * order of the field numbers; a test compares them with the descriptors. */
