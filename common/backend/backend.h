@@ -20,7 +20,7 @@ struct backend;
 struct kernel;
 struct recording; /* a backend's own */
 
-/* What GPU libraries want of a workspace, which is part of a kernel's scratch. */
+/* The alignment that GPU libraries demand of a workspace, which is part of a kernel's scratch. */
 enum { BACKEND_SCRATCH_ALIGN = 256 };
 
 struct kernel_ops {
@@ -56,8 +56,8 @@ enum backend_lane {
 
 enum { BACKEND_MARKS = 16 };
 
-/* What a backend adds whose memory the host cannot touch.  All of it only enqueues: no allocation,
- * no waiting. */
+/* The functions that a device adds: a backend whose memory the host cannot touch.  They only
+ * enqueue work, and neither allocate nor wait. */
 struct backend_device_ops {
     /* Memory of the host that put and kernels can work with (pinned). */
     int (*host_alloc)(struct backend *b, size_t n_bytes, const char *what, void **out,
@@ -105,7 +105,8 @@ struct backend { /* a backend's own struct starts with this */
 
 void backend_init(struct backend *b, const struct backend_ops *ops); /* asserts required slots */
 
-/* What all of our backends fuse, for their can_fuse.  FUSE_LINEAR_GRAD_ACT is a choice of each. */
+/* can_fuse for the fusions that all of our backends do.  FUSE_LINEAR_GRAD_ACT is a choice of each.
+ */
 int backend_usual_fusion(const struct node *n, enum fusion f, enum activation act);
 
 /* The embedded backend.  n_threads >= 1: oneDNN's OpenMP threads, set for the calling thread (the
@@ -132,8 +133,8 @@ int backend_poll(struct backend *b, struct err *err);                /* of LANE_
 void backend_set_threads(struct backend *b, int n_threads);
 void backend_close(struct backend *b); /* NULL is fine */
 
-/* What a step does besides running kernels; enqueued where the backend is a device, else done at
- * once.  zero, copy, put and stopwatch may be recorded. */
+/* The work of a step besides its kernels.  A device enqueues it; another backend does it at once.
+ * zero, copy, put and stopwatch may be recorded. */
 int backend_is_device(const struct backend *b);
 int backend_host_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
                        struct err *err);            /* zeroed */
@@ -149,7 +150,8 @@ int backend_put(struct backend *b, enum backend_lane lane, void *to, const void 
 
 /* A mark, 0 .. BACKEND_MARKS - 1, stands behind what its lane had been given when last set. */
 int backend_mark(struct backend *b, enum backend_lane lane, int mark, struct err *err);
-/* What `lane` is given from now on is done after the mark is passed; never set: at once. */
+/* All work that `lane` is given from now on waits until the mark is passed.  A mark that was never
+ * set counts as passed. */
 int backend_follow(struct backend *b, enum backend_lane lane, int mark, struct err *err);
 int backend_passed(struct backend *b, int mark, struct err *err); /* 1: not yet; 0: passed */
 

@@ -26,9 +26,9 @@ struct devices {
     int has_driver;              /* ... although there is a driver */
 };
 
-/* What there is, as far as `wanted` asks for it.  With cuda or cuda:I, ERR_UNSUPPORTED unless such
- * a GPU can be used: one line that says which library is missing, that there is no driver, or what
- * is wrong with the GPU. */
+/* Find the devices of this machine, as far as `wanted` asks for them.  With cuda or cuda:I,
+ * ERR_UNSUPPORTED unless such a GPU can be used: one line that says which library is missing, that
+ * there is no driver, or what is wrong with the GPU. */
 int devices_find(const char *wanted, struct devices *out, struct err *err);
 
 /* The device for a process that is alone to choose: "cpu", or "cuda:I" with the GPU wanted or the

@@ -1,8 +1,11 @@
-/* What happens: the libraries that a plugin needs are loaded one by one from the first place that
- * has them (needed[]), then the plugin, whose own needs are then met by name; then its table is
- * checked.  What goes wrong: a library is nowhere (the plugin's own failure names it, and the
- * places are added) or of a version that does not fit, the plugin is nowhere, or it is another
- * version's. */
+/* plugin - finds and loads the plugin and the libraries that it needs.
+ *
+ * Happy path: the libraries are loaded one by one, each from the first place that has it
+ * (needed[]); then the plugin is loaded, whose own needs are now met by name; then its table is
+ * checked.
+ *
+ * Failure modes: a library is nowhere (the plugin's own failure names it, and the places are
+ * added) or of a version that does not fit; the plugin is nowhere, or of another version. */
 #include "backend/plugin.h"
 
 #include <dlfcn.h>

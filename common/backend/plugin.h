@@ -6,7 +6,7 @@
  * found first, in the order of dependence, so that the plugin and cuDNN find it loaded.
  *
  * Life:    plugin_search_new -> plugin_search_load, plugin_search_print -> plugin_search_free.
- *          What was loaded stays until the program ends: NVIDIA's libraries are not made to be
+ *          Libraries stay loaded until the program ends: NVIDIA's are not made to be
  *          unloaded.
  *
  * Threads: one at a time.
@@ -47,7 +47,8 @@ struct plugin_probe {
     char trouble[PLUGIN_TEXT]; /* why no GPU can be used, "" if one can */
 };
 
-/* What crosses the border between the program and the plugin; both must have been built of one. */
+/* A number made of everything that crosses the border between the program and the plugin.  Both
+ * must have been built from the same headers. */
 #define PLUGIN_LAYOUT                                                                        \
     ((uint32_t)(sizeof(struct err) + 31 * sizeof(struct graph) + 961 * sizeof(struct node) + \
                 29791 * sizeof(struct value) +                                               \
@@ -55,7 +56,7 @@ struct plugin_probe {
                 (size_t)28629151 * OP_COUNT + sizeof(struct plugin_probe) +                  \
                 (size_t)887503681 * sizeof(struct plugin_choices)))
 
-/* What a job decides about the kernels that are made from now on. */
+/* A job's settings for the kernels that are made from now on. */
 struct plugin_choices {
     int allow_tf32;       /* float32 products may round their factors to TF32 */
     size_t max_workspace; /* of one library call, bytes */
@@ -98,7 +99,7 @@ void plugin_search_print(struct plugin_search *s, const char *name, struct buf *
 /* Load this file, and see whether it is a plugin for this program. */
 int plugin_load_file(const char *path, const struct plugin **out, struct err *err);
 
-/* What probe found, as text for --check: versions, a line a GPU, and the trouble. */
+/* The result of probe, as text for --check: versions, a line for each GPU, and the trouble. */
 void plugin_probe_print(const struct plugin_probe *p, struct buf *out);
 
 #endif

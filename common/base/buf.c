@@ -1,5 +1,6 @@
-/* A buffer grows by doubling, from 256 bytes on.
- * What a peer decides the size of goes through buf_try_append, which does not abort. */
+/* buf - a buffer grows by doubling, from 256 bytes on.
+ *
+ * Content whose size a peer decides goes through buf_try_append, which does not abort. */
 #include "base/buf.h"
 
 #include <stdarg.h>

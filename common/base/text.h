@@ -10,7 +10,7 @@
 size_t text_char_len(const char *s);
 
 /* Replace by '?' every byte that belongs to no well-formed UTF-8 character, and every control
- * character except newline and tab.  What is left is valid in JSON and harmless on a terminal. */
+ * character except newline and tab.  The result is valid in JSON and harmless on a terminal. */
 void text_clean(char *s);
 
 #endif

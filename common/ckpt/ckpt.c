@@ -1,3 +1,6 @@
+/* ckpt - saving, finding and loading generations of a run's state.
+ *
+ * ckpt.h tells the order of a save and the failures that it survives. */
 #include "ckpt/ckpt.h"
 
 #include <ctype.h>

@@ -7,7 +7,7 @@
  *
  * Happy path of a save: everything goes into a folder step-N.tmp, each file fsynced; state.json,
  * with the hashes, last; the folder is fsynced, renamed to step-N, its parents fsynced; then
- * `latest` is replaced by a rename, and the oldest generations beyond `keep` go. What can go wrong:
+ * `latest` is replaced by a rename, and the oldest generations beyond `keep` go. Failure modes:
  * a crash at any point leaves the generations before it untouched, and at most a .tmp folder, which
  * the next save removes.  A full disk fails the save, and nothing else.  A generation whose files
  * do not have the hashes of its state.json is not one: loading warns, and takes the one before.
@@ -28,7 +28,7 @@ struct ckpt_state {
     int64_t steps_per_epoch; /* to tell the epoch, and that the data are the same */
     int64_t epoch_loss;      /* sums of the epoch under way, see op/control.h */
     int64_t epoch_correct, epoch_samples, epoch_skipped;
-    int64_t n_updates; /* optimizer steps made: 0, momentum is still empty */
+    int64_t n_updates; /* steps that the optimizer made; skipped ones do not count */
     int n_ranks;       /* that wrote it; a run may go on with any other number */
 };
 

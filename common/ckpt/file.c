@@ -1,3 +1,6 @@
+/* file - files and folders that are on disk when a call returns.
+ *
+ * Errors name the path and the system's reason. */
 #include "ckpt/file.h"
 
 #include <dirent.h>

@@ -1,3 +1,7 @@
+/* safetensors - writes and reads files of tensors.
+ *
+ * A file comes from a stranger: its header is checked completely before any tensor is used, and
+ * data are mapped, not copied. */
 #include "ckpt/safetensors.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* inject - reads, selects and describes faults, all by the three tables below. */
+/* inject - reads, selects and describes faults.
+ *
+ * All of it follows from the three tables below. */
 #include "inject/inject.h"
 
 #include <stdlib.h>

@@ -103,7 +103,7 @@ int inject_spend(struct injection_list *l, const char *text);
 enum { INJECTION_SAY = 160 };
 const char *inject_say(const struct injection *f, char out[INJECTION_SAY]);
 
-/* What can be written, for --help. */
+/* The language of faults, as text for --help. */
 void inject_help(FILE *out);
 
 #endif

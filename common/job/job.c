@@ -1,4 +1,6 @@
-/* Making, changing and freeing a job: from a file, from text, or the built-in demo. */
+/* job - making, changing and freeing a job.
+ *
+ * A job comes from a file, from text, or is the built-in demo. */
 #include "job/job.h"
 
 #include <errno.h>

@@ -195,7 +195,7 @@ void layer_dropout(struct net *m, const char *name, float p)
     append(m, OP_dropout, &attr, (int[]){m->h, m->g->scalars}, 2, out, name);
 }
 
-/* What the job's loss compares with must be what the samples have. */
+/* The samples must have the targets that the job's loss compares with. */
 static int check_loss(const struct net *m, enum loss loss, double label_smoothing, struct err *err)
 {
     static const char *const name[] = {LOSS_LIST(WORD_NAME)};

@@ -1,4 +1,7 @@
-/* infer - what the operators' files share: checks with good messages, shapes, gradient nodes. */
+/* infer - helpers that the operators' files share: checks with good messages, shapes, gradient
+ * nodes.
+ *
+ * Threads: pure. */
 #ifndef OP_INFER_H
 #define OP_INFER_H
 

@@ -45,7 +45,7 @@ OP_BOTH static inline void scaler_good(const struct scaler_rule *r, float *s)
         s[SCALER_SCALE] *= 2.0f;
 }
 
-/* What the operator loss_scale does; control: reduced. */
+/* The operator loss_scale: s becomes the scale of the next step.  `control` is reduced. */
 OP_BOTH static inline void scaler_step(const struct scaler_rule *r, int overflowed,
                                        const float *control, float *s)
 {

@@ -1,4 +1,6 @@
-/* seal - what a step leaves for the host (op/seal.c), one float each, in one of several slots. */
+/* seal - the numbers that a step leaves for the host, one float each, in one of several slots.
+ *
+ * op/seal.c describes the operator; the host reads the slot in train/flight.c. */
 #ifndef OP_SEAL_H
 #define OP_SEAL_H
 

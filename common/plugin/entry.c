@@ -56,7 +56,7 @@ static void probe_versions(struct plugin_probe *out)
     COPY_TEXT(out->built_for, GPU_ARCH);
 }
 
-/* What may be done about it, or "". */
+/* The remedy, or "" if none is known. */
 static void find_remedy(const struct plugin_probe *p, cudaError_t st, char *out, size_t size)
 {
     out[0] = 0;

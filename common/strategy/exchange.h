@@ -77,7 +77,7 @@ void exchange_ended(struct exchange *x, struct handed h, int is_failed);
 /* Sum n doubles at p over all ranks, before anything that is queued later: a step's statistics. */
 int exchange_sum_now(struct exchange *x, double *p, int64_t n, enum phase phase, struct err *err);
 
-/* What a recording starts.  Zeroed: nothing. */
+/* The collectives that a recording starts.  Zeroed: none. */
 struct exchange_log {
     struct {
         int64_t bucket, n_bytes;

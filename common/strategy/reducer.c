@@ -1,4 +1,7 @@
-/* reducer - calls a strategy, and does around each call what every strategy needs. */
+/* reducer - calls a strategy at the places of a step.
+ *
+ * Around each call it does the work that every strategy needs: clock, faults on purpose, verdict.
+ */
 #include "strategy/reducer.h"
 
 #include <stdlib.h>

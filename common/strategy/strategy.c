@@ -1,4 +1,6 @@
-/* strategy - the table of all strategies, made of the words in meson.build. */
+/* strategy - the table of all strategies, and the search in it by name.
+ *
+ * The table is made of the words in meson.build. */
 #include "strategy/strategy.h"
 
 #include <string.h>

@@ -9,7 +9,7 @@
  * to the other ranks through an exchange (strategy/exchange.h) only, so that the record of
  * collectives, the display of the phase and faults on purpose work for every strategy alike.
  *
- * What every strategy must do: when before_update returns, each bucket holds the gradient that the
+ * Every strategy has one duty: when before_update returns, each bucket holds the gradient that the
  * update is to use, and the control vector at the end of the last bucket (op/control.h) is summed
  * over all ranks, because the ranks agree on a step by it.
  *
@@ -30,7 +30,7 @@ struct exchange;
 
 enum { STRATEGY_MAX_SLOTS = 4 };
 
-/* What a strategy works on, borrowed as long as it lives. */
+/* The memory and the objects that a strategy works with, borrowed as long as it lives. */
 struct strategy_site {
     struct backend *backend;
     const struct layout *layout;
@@ -45,7 +45,8 @@ struct strategy {
     struct strategy_site at;
 };
 
-/* What recovery needs after a rank was lost, and where a new rank's state comes from. */
+/* The ranks whose state recovery needs after a rank was lost; a new rank's state comes from them.
+ */
 enum strategy_recovery {
     /* One rank: what any rank holds is whole.  All ranks take the state of the rank with the newest
      * step. */
@@ -54,7 +55,7 @@ enum strategy_recovery {
     STRATEGY_NEEDS_ALL_RANKS,
 };
 
-/* What the engine may rely on. */
+/* Promises that the engine relies on. */
 struct strategy_promises {
     /* 1: at an epoch's end all ranks hold the same bytes.  The engine has them compared. */
     int replicas_are_equal;

@@ -1,4 +1,6 @@
-/* dtype - element types. */
+/* dtype - the types of a tensor's elements: names, sizes, how they are written in files.
+ *
+ * Threads: pure. */
 #ifndef TENSOR_DTYPE_H
 #define TENSOR_DTYPE_H
 

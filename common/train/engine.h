@@ -26,7 +26,7 @@ struct engine_options {
     const char *run_dir; /* where rank 0 keeps checkpoints; NULL on followers; copied */
 };
 
-/* What any rank may ask for; all ranks agree on the step through the control vector. */
+/* Requests that any rank may make; all ranks agree on the step through the control vector. */
 enum engine_request {
     ENGINE_REQUEST_STOP = 1,
     ENGINE_REQUEST_CHECKPOINT = 2,

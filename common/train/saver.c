@@ -2,7 +2,7 @@
  * and signals; the thread writes, reports, clears `is_busy`.  The snapshot belongs to the engine
  * while is_busy is 0, to the thread while it is 1.
  *
- * What can go wrong: the disk is full or fails: the report says so, the next checkpoint is tried
+ * Failure modes.  The disk is full or fails: the report says so, and the next checkpoint is tried
  * afresh.  The disk hangs: is_busy stays, steps go on, the end of the epoch waits under the
  * driver's deadline.  The formation breaks off while the engine waits: the wait ends, the write
  * does not. */

@@ -7,9 +7,9 @@
  * for the one before.  A checkpoint of a step that is being written, or has been, is not written
  * again; one that failed is.
  *
- * What became of a checkpoint (REPORT_CHECKPOINT, is_unasked) goes to the hook from the saver's
- * thread, before a newer one begins and before a wait for it ends; only saver_save's own is in its
- * report instead.
+ * The outcome of a checkpoint (REPORT_CHECKPOINT, is_unasked) goes to the hook from the saver's
+ * thread, before a newer one begins and before a wait for it ends; only saver_save returns the
+ * outcome of its own in its report instead.
  *
  * Life:    saver_new -> saver_open (the memory and the thread) -> begin, save ... ->
  *          saver_free, which lets what is under way be finished.

@@ -194,7 +194,7 @@ static int update(struct trainer *t, struct err *err)
     return update_apply(t->update, err);
 }
 
-/* A whole step, in order.  What lies between tapes_begin and tapes_end is the same in every step,
+/* A whole step, in order.  The work between tapes_begin and tapes_end is the same in every step,
  * and is recorded where that is possible. */
 int step_queue(struct trainer *t, struct flight *f, struct err *err)
 {

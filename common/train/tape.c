@@ -1,4 +1,6 @@
-/* tape - one recording for each key, with what the exchange is to remember of it. */
+/* tape - a table of recordings, one for each key.
+ *
+ * Beside each recording stands the log of its collectives (strategy/exchange.h). */
 #include "train/tape.h"
 
 #include <stdlib.h>
@@ -66,7 +68,7 @@ static void add(struct tapes *t, struct tape_key key)
     t->tape[t->n++] = (struct tape){.key = key};
 }
 
-/* What the device or a library does not let us record may work all the same, one by one. */
+/* Work that the device or a library does not let us record may still run, kernel by kernel. */
 static int wrap(int rc, struct err *err)
 {
     return rc == ERR_DEVICE

@@ -25,10 +25,10 @@
 
 struct tapes; /* opaque */
 
-/* What tells one recording from another.  It holds only what all ranks know alike, and nothing of
- * one rank's own, so that all ranks do, record and launch a collective at the same times, as NCCL
- * demands.  (A rank whose shares differ by one sample may have the same program twice, and two
- * recordings of it.) */
+/* The key that tells one recording from another.  It holds only what all ranks know alike, and
+ * nothing of one rank's own, so that all ranks do, record and launch a collective at the same
+ * times, as NCCL demands.  (A rank whose shares differ by one sample may have the same program
+ * twice, and two recordings of it.) */
 struct tape_key {
     int training;     /* 0: validation, which has no collectives; then: */
     int64_t n_global; /* samples of the whole step; 0 */

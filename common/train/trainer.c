@@ -1,4 +1,6 @@
-/* trainer - opens a job, prepares and forms.  Epochs are in epoch.c, a step is in step.c. */
+/* trainer - opens a job, prepares and forms.
+ *
+ * Epochs are in epoch.c, a step is in step.c. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>

@@ -80,7 +80,7 @@ struct trainer {
     int64_t timed_epoch, epoch_start_ns, epoch_n_samples;
 };
 
-/* What all ranks know after a step. */
+/* The result of a step, which all ranks know alike. */
 struct step_result {
     struct control control;
     int applied;        /* 0: something was not finite */

@@ -1,4 +1,6 @@
-/* add - oneDNN's sum of two tensors. The twin of cuda/add.cu. */
+/* add - the sum of two tensors of one shape, by oneDNN.
+ *
+ * op/add.c has the formula; the twin is cuda/add.cu. */
 #include "backend/cpu/chain.h"
 
 int cpu_make_add(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

@@ -248,7 +248,7 @@ static struct dims dims_grad_w(const struct plain *p)
                    &p->in_shape[CONV2D_GRAD_W_DY]);
 }
 
-/* What a part of the batch sums up in its scratch: dw [n_w] as add_by_... has it, and db [K]; the
+/* The sums of a part of the batch, in its scratch: dw [n_w] as add_by_... has it, and db [K]; the
  * last K are add_bias'. */
 static int64_t n_w(const struct dims *d) { return d->R * max_i64(d->K * d->Lp, d->L * d->K); }
 

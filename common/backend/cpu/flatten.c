@@ -1,4 +1,6 @@
-/* Both are oneDNN's reorder between the two layouts of N,C,H,W. */
+/* flatten, unflatten - images to rows of features in PyTorch's order, and back.
+ *
+ * Both are oneDNN's reorder between the two layouts of N,C,H,W; the twin is cuda/flatten.cu. */
 #include "backend/cpu/chain.h"
 
 static int make(struct cpu *b, const struct shape *image, int to_rows, struct kernel **out,

@@ -1,4 +1,7 @@
-/* Layer norm, row by row; sums in double in LANES lanes that are added in order. */
+/* layer_norm - each row is normalized by its own mean and variance, forward and backward.
+ *
+ * Sums are in double, in LANES lanes that are added in order.  op/layer_norm.c has the formulas;
+ * the twin is cuda/layer_norm.cu. */
 #include <math.h>
 #include <string.h>
 

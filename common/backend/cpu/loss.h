@@ -1,4 +1,6 @@
-/* loss - what the losses add to the metrics. */
+/* loss - helpers of the losses' kernels: the predicted class, and the sums that the metrics are.
+ *
+ * Threads: any; no state. */
 #ifndef BACKEND_CPU_LOSS_H
 #define BACKEND_CPU_LOSS_H
 

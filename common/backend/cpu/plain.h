@@ -1,8 +1,9 @@
 /* plain - a kernel that is one C function.
  *
- * What every rank computes for itself (sgd, grad_check) has the same bits on every machine,
- * whatever the instruction set and the threads: sums run in fixed blocks and lanes, nothing is
- * contracted, and CPU_CLONES only gives the compiler wider registers for the same operations. */
+ * Kernels that every rank computes for itself (optimizers, grad_check) give the same bits on every
+ * machine, whatever the instruction set and the threads: sums run in fixed blocks and lanes,
+ * nothing is contracted, and CPU_CLONES only gives the compiler wider registers for the same
+ * operations. */
 #ifndef BACKEND_CPU_PLAIN_H
 #define BACKEND_CPU_PLAIN_H
 
@@ -55,7 +56,7 @@ void *plain_part_scratch(const struct plain *p, int i);
 /* The run function of a node that has nothing to do: zeroes its outputs. */
 void plain_zero(const struct plain *p);
 
-/* What a loss' gradient is multiplied by; scaler NULL: none. */
+/* The factor of a loss' gradient; scaler NULL: gradients are not scaled. */
 static inline float plain_loss_scale(const struct step_scalars *s, const float *scaler)
 {
     return scaler ? s->loss_scale * scaler[SCALER_SCALE] : s->loss_scale;

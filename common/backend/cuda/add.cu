@@ -1,4 +1,6 @@
-/* y = a + b; twin cpu/add.c. */
+/* add - y = a + b, element by element.
+ *
+ * The twin is cpu/add.c. */
 #include "backend/cuda/device.cuh"
 
 /* y may be a. */

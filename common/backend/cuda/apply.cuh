@@ -1,4 +1,6 @@
-/* apply - the activations and their derivatives; formulas in op/activation.c. */
+/* apply - the activations and their derivatives of one number, for kernels that apply them.
+ *
+ * op/activation.c has the formulas. */
 #ifndef BACKEND_CUDA_APPLY_CUH
 #define BACKEND_CUDA_APPLY_CUH
 

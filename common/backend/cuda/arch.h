@@ -1,4 +1,6 @@
-/* arch - on which GPUs kernels run that were built for a list of architectures. */
+/* arch - whether kernels that were built for a list of architectures run on a GPU.
+ *
+ * Threads: any; no state. */
 #ifndef BACKEND_CUDA_ARCH_H
 #define BACKEND_CUDA_ARCH_H
 

@@ -128,7 +128,8 @@ static int cuda_copy_out(struct backend *b, void *to, const void *from, size_t n
     return cuda_check((int)st, "copy from the GPU", err);
 }
 
-/* What a library's tail or one pass of ours behind it does (conv2d.c, linear.c, pool2d.cu). */
+/* Fusions that a library's tail does, or one pass of ours after it (conv2d.c, linear.c,
+ * pool2d.cu). */
 static int cuda_can_fuse(struct backend *b, const struct graph *g, const struct node *n,
                          enum fusion f, enum activation act)
 {

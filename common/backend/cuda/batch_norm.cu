@@ -71,7 +71,8 @@ extern "C" int cuda_make_batch_norm_stats(struct cuda *b, const struct graph *g,
                    columns_scratch(2, shape_elements(x) / c, c), out, err);
 }
 
-/* What the whole batch says of each channel: next running statistics; mean and scale into [2C]. */
+/* From the whole batch's sums, for each channel: the next running statistics, and mean and scale
+ * into [2C]. */
 struct channels {
     const double *sums;
     const float *weight, *m, *v;

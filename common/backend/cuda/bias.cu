@@ -1,4 +1,6 @@
-/* y = x + b along the last dimension, and its gradient, sums over rows; twin cpu/bias.c. */
+/* bias - y = x + b along the last dimension, and the gradient of b, which is a sum over rows.
+ *
+ * The twin is cpu/bias.c. */
 #include "backend/cuda/columns.cuh"
 
 /* x [rows,C], y may be x. */

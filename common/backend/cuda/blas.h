@@ -1,4 +1,4 @@
-/* blas - matrix products by cuBLASLt, with what can be done in the same kernel.
+/* blas - matrix products by cuBLASLt, with the bias and the activation that its kernel can add.
  *
  *     rc = blas_open(cuda, &blas, err);
  *     rc = blas_product_new(blas, &gemm, types, BLAS_BIAS, &rules, &product, err);

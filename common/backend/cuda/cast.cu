@@ -1,4 +1,6 @@
-/* The same numbers in another type; twin cpu/cast.c. */
+/* cast - the same numbers in another type, rounded where it is narrower.
+ *
+ * The twin is cpu/cast.c. */
 #include "backend/cuda/device.cuh"
 
 template <typename T, typename U> static __global__ void cast(const T *x, U *y, int64_t n)

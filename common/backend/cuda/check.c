@@ -1,4 +1,6 @@
-/* How what the runtime says becomes an error of ours; coll/nccl uses it, too. */
+/* check - turns an error code of the CUDA runtime into a struct err.
+ *
+ * coll/nccl uses it, too. */
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/cuda.h"

@@ -1,4 +1,6 @@
-/* state = shadow, if the step is applied; formula in op/commit.c, twin cpu/commit.c. */
+/* commit - the running statistics take their next values, if the step is applied.
+ *
+ * op/commit.c has the formula; the twin is cpu/commit.c. */
 #include "backend/cuda/device.cuh"
 
 static __global__ void commit(const float *shadow, const double *check, const float *control,

@@ -1,4 +1,6 @@
-/* control_pack of op/control.c, by one thread; twin cpu/control_pack.c. */
+/* control_pack - the control vector of a step from metrics and requests, by one thread.
+ *
+ * op/control.c has the formula; the twin is cpu/control_pack.c. */
 #include "backend/cuda/device.cuh"
 
 static __device__ void put_digits(uint64_t v, float *to, int n_digits)

@@ -4,8 +4,9 @@
  * kernels are ours (own.h), FAMILY.c where a library computes.  A missing one fails the link.
  *
  * A kernel's run only enqueues work on `stream`: it allocates nothing, waits for nothing and reads
- * no device memory from the host, so that a step can be captured into a CUDA graph.  What varies
- * from step to step is in struct step_scalars, in device memory, and only kernels read it.
+ * no device memory from the host, so that a step can be captured into a CUDA graph.  Numbers
+ * that vary from step to step are in struct step_scalars, in device memory, and only kernels read
+ * them.
  *
  * Threads: one engine thread, which holds the device current.
  * Includes no CUDA header, so that tests/cudasim can stand in for the runtime. */

@@ -1,4 +1,6 @@
-/* Descriptors, devices, and plans with addresses. */
+/* cudnn - opening cuDNN, its descriptors, and running plans at given addresses.
+ *
+ * How a plan is found is in cudnn_plan.c. */
 #include "backend/cuda/cudnn_impl.h"
 
 #include <stdio.h>

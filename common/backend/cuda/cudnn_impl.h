@@ -57,8 +57,8 @@ cudnnStatus_t cudnn_make(cudnnBackendDescriptorType_t type, const struct attr *a
                          cudnnBackendDescriptor_t *out);
 void cudnn_destroy(cudnnBackendDescriptor_t d); /* NULL is fine */
 
-/* What cudnn_plan.c finds out about a plan: engine and notes by its configuration, whether these
- * keep the rules; the workspace of a finalised one. */
+/* cudnn_plan.c: engine and notes of a plan's configuration, and whether they keep the rules; and
+ * the workspace of a plan that is finalized. */
 int cudnn_engine_fits(cudnnBackendDescriptor_t config, int f32, const struct cudnn_rules *rules,
                       struct cudnn_plan *p);
 cudnnStatus_t cudnn_plan_workspace(struct cudnn_plan *p);

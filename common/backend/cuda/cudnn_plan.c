@@ -38,7 +38,8 @@ static unsigned notes_of(cudnnBackendDescriptor_t engine, cudnnBackendAttributeN
     return bits;
 }
 
-/* What is refused in numbers that must stay float32, and what always is. */
+/* Notes of an engine that are refused where numbers must stay float32 (COARSE always, ROUNDING
+ * unless TF32 is allowed), and those that are never accepted. */
 enum {
     COARSE = 1 << CUDNN_NUMERICAL_NOTE_FFT | 1 << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 |
              1 << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13 |

@@ -247,7 +247,8 @@ static inline struct grad_array grad_of(const struct own *p, int out)
     return {p->out[out], (int)p->out_type[out]};
 }
 
-/* What a loss' gradient is multiplied by; scaler NULL: none.  Twin: plain_loss_scale. */
+/* The factor of a loss' gradient; scaler NULL: gradients are not scaled.  Twin: plain_loss_scale.
+ */
 static __device__ inline float loss_scale_of(const struct step_scalars *s, const float *scaler)
 {
     return scaler ? s->loss_scale * scaler[SCALER_SCALE] : s->loss_scale;

@@ -1,4 +1,7 @@
-/* flatten and unflatten: each sample's matrix [H*W,C] transposed, or back; twin cpu/flatten.c. */
+/* flatten, unflatten - images to rows of features in PyTorch's order, and back: each sample's
+ * matrix [H*W,C] is transposed.
+ *
+ * The twin is cpu/flatten.c. */
 #include "backend/cuda/transpose.cuh"
 
 template <typename T>

@@ -1,4 +1,7 @@
-/* Layer norm, a block to a row, sums in double; formulas op/layer_norm.c, twin cpu/layer_norm.c. */
+/* layer_norm - each row is normalized by its own mean and variance, forward and backward.
+ *
+ * A block computes a row, with sums in double.  op/layer_norm.c has the formulas; the twin is
+ * cpu/layer_norm.c. */
 #include "backend/cuda/columns.cuh"
 
 template <typename T> struct norm_rows {

@@ -157,7 +157,7 @@ static const struct kernel_ops linear_ops = {
     .free = linear_free,
 };
 
-/* What the product could do besides. */
+/* The tail that would do most of the work around the product; it may not be available. */
 static enum blas_tail wish(const struct linear *l)
 {
     static const enum blas_tail relu[2][2] = {{BLAS_RELU, BLAS_BIAS_RELU},
@@ -248,7 +248,8 @@ static int new_product(struct linear *l, struct err *err)
     return blas_product_new(l->blas, &l->g, types, l->tail, &rules, &l->product, err);
 }
 
-/* Who reads the mask that n leaves, or leaves the one that it reads; NULL: nobody. */
+/* The node that reads the mask which n writes, or writes the mask which n reads; NULL if there is
+ * none. */
 static const struct node *other_side(const struct graph *g, const struct node *n)
 {
     if (n->op == OP_linear_grad_x) {

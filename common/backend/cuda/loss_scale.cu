@@ -1,4 +1,6 @@
-/* The next loss scale, by one thread; twin cpu/loss_scale.c. */
+/* loss_scale - the loss scale of the next step, by one thread.
+ *
+ * op/scaler.h has the rule; the twin is cpu/loss_scale.c. */
 #include "backend/cuda/device.cuh"
 
 static __global__ void next_scale(struct scaler_rule rule, const double *check,

@@ -1,4 +1,6 @@
-/* Mean squared error to the one-hot label, a block to a row; formulas op/mse.c, twin cpu/mse.c. */
+/* mse - the mean squared error to the one-hot label, and its gradient.
+ *
+ * A block computes a row.  op/mse.c has the formulas; the twin is cpu/mse.c. */
 #include "backend/cuda/loss.cuh"
 
 template <typename T> struct mse_rows {

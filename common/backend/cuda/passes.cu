@@ -1,4 +1,6 @@
-/* Twins: cpu/flatten.c, cpu/bias.c, cpu/activation.c. */
+/* passes - one pass over a tensor before or after a library's call: bias, activation, transposing.
+ *
+ * The twins are cpu/flatten.c, cpu/bias.c and cpu/activation.c. */
 extern "C" {
 #include "backend/cuda/passes.h"
 }
@@ -7,7 +9,7 @@ extern "C" {
 #include "backend/cuda/columns.cuh"
 #include "backend/cuda/transpose.cuh"
 
-/* What a launch wants to know. */
+/* The arguments of a launch. */
 static struct own launcher(struct cuda *b, void *scratch)
 {
     struct own p = {};

@@ -25,8 +25,8 @@ void passes_widen(struct cuda *b, struct passes_array from, struct passes_array 
 void passes_bias_act(struct cuda *b, struct passes_array y, const void *bias, enum activation act,
                      int64_t rows, int64_t c);
 
-/* What a fused relu or gelu_tanh leaves for its gradient, as op/linear.c and blas.h have it: one of
- * the two, the other NULL. */
+/* The mask that a fused relu or gelu_tanh leaves for its gradient, as op/linear.c and blas.h have
+ * it: one of the two, the other NULL. */
 struct passes_saved {
     void *mask; /* int32 [rows, 4*ceil(c/128)] */
     void *pre;  /* [rows, c], of y's type */

@@ -1,4 +1,6 @@
-/* A file is a head (magic, key, hash and length of the body; all text) and the body. */
+/* plan_cache - the choices of cuDNN and cuBLASLt on disk, a file for each.
+ *
+ * A file is a head (magic, key, hash and length of the body; all text) and the body. */
 #include "backend/cuda/plan_cache.h"
 
 #include <dirent.h>

@@ -153,7 +153,7 @@ struct cover {
     }
 };
 
-/* What the windows give to a vector of the image; which NULL: average. */
+/* The gradient of a vector of the image, from the windows that hold it; which NULL: average. */
 template <typename T, int V>
 static __device__ inline void gather_windows(const vec<T, V> *dy, const vec<int32_t, V> *which,
                                              const struct pool &v, const struct place &at,

@@ -62,7 +62,7 @@ static __device__ inline double smooth_loss(const struct tally *t, double at_lab
                : (1 - smoothing) * loss + smoothing / (double)c * ((double)c * log_sum - t->all);
 }
 
-/* What becomes of one element, now that its row is known. */
+/* The probability and the gradient of one element, now that its row's maximum and sum are known. */
 template <typename T>
 static __device__ inline void finish(const struct xent_rows<T> *p, const struct tally *t, float x,
                                      int64_t row, int64_t i, float scale)

@@ -1,4 +1,6 @@
-/* transpose - of many small matrices, one behind the other. */
+/* transpose - a kernel that transposes many small matrices, which lie one behind the other.
+ *
+ * Reads and writes go through shared memory, so that both are coalesced. */
 #ifndef BACKEND_CUDA_TRANSPOSE_CUH
 #define BACKEND_CUDA_TRANSPOSE_CUH
 

@@ -1,4 +1,6 @@
-/* The time is that of the stream, between two events. */
+/* tune - times several algorithms of a library, and takes the fastest.
+ *
+ * A time is that of the stream, between two events. */
 #include "backend/cuda/tune.h"
 
 #include <cuda_runtime_api.h>

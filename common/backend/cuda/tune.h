@@ -10,7 +10,7 @@
 
 #include "backend/cuda/cuda.h"
 
-/* What a choice depends on: name, architecture, size, driver; one line. */
+/* The GPU that a choice was made on, as one line: name, architecture, size, driver. */
 enum { TUNE_GPU_LEN = 128 };
 int tune_describe_gpu(const struct cuda *b, char out[TUNE_GPU_LEN], struct err *err);
 
