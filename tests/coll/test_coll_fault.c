@@ -119,7 +119,7 @@ static int stuck_alone(struct coll *c, const void *arg, struct verdict *v)
         return 0; /* and free: the others' collectives fail */
     int64_t t = coll_allreduce(c, COLL_BULK, &x, 1, DTYPE_F32, 0, &err);
     int rc = t < 0 ? (int)t : coll_wait(c, t, &err);
-    if (rc != ERR_PEER || !strstr(err.msg, "rank 1"))
+    if (rc != ERR_PEER || !strstr(err.msg, "rank 1") || strstr(err.msg, "also gone"))
         return unexpected(v, "a rank freed its coll, we saw %d %s", rc, err.msg);
     struct err again;
     coll_abort(c);
@@ -472,13 +472,18 @@ static int sees_peer_error(struct coll *c, const void *arg, struct verdict *v)
     (void)arg;
     struct err err;
     float x = 1;
+    int64_t first = 0;
     for (int i = 1; i <= 3; i++) {
         int64_t t = coll_allreduce(c, COLL_BULK, &x, 1, DTYPE_F32, 0, &err);
+        if (i == 1)
+            first = t;
         int rc = t < 0 ? (int)t : coll_wait(c, t, &err);
         int want = i < 2 ? 0 : coll_rank(c) == 1 ? ERR_NUMERIC : ERR_PEER;
         if (rc != want)
             return unexpected(v, "collective %d: %d, want %d", i, rc, want);
     }
+    if (coll_wait(c, first, &err) < 0)
+        return unexpected(v, "what was done before the failure: %s", err.msg);
     return 0;
 }
 
@@ -549,6 +554,52 @@ static void test_local_disagree(void **state)
     assert_int_equal(run_ranks(OVER_LOCAL, 2, 0, disagree, NULL), 0);
 }
 
+/* Rank 0 sends rank 1 more or fewer elements than that takes. */
+static int disagree_on_a_message(struct coll *c, const void *arg, struct verdict *v)
+{
+    const int *n_sent = arg;
+    const int rank = coll_rank(c), n = rank == 0 ? *n_sent : 3 - *n_sent;
+    const struct coll_message m = {.rank = 1 - rank, .x = (float[2]){1, 1}, .n = n};
+    struct err err;
+    int64_t t = rank == 0 ? coll_send(c, COLL_BULK, m, DTYPE_F32, 0, &err)
+                          : coll_recv(c, COLL_BULK, m, DTYPE_F32, 0, &err);
+    int rc = t < 0 ? (int)t : coll_wait(c, t, &err);
+    return rc == ERR_ARG && strstr(err.msg, "disagree") ? 0 : unexpected(v, "%d %s", rc, err.msg);
+}
+
+static void test_local_messages_disagree(void **state)
+{
+    (void)state;
+    for (int n_sent = 1; n_sent <= 2; n_sent++)
+        assert_int_equal(run_ranks(OVER_LOCAL, 2, 0, disagree_on_a_message, &n_sent), 0);
+}
+
+/* Rank 2 leaves, so rank 0's exchange fails: rank 1 must not find what rank 0 meant to send. */
+static int takes_no_letter(struct coll *c, const void *arg, struct verdict *v)
+{
+    static float sent, taken;
+    atomic_int *has_failed = *(atomic_int *const *)arg;
+    const struct coll_message out = {.rank = 1, .x = &sent, .n = 1};
+    const struct coll_message in = {.rank = coll_rank(c) == 0 ? 2 : 0, .x = &taken, .n = 1};
+    struct err err;
+    if (coll_rank(c) == 2)
+        return 0;
+    while (coll_rank(c) == 1 && !atomic_load(has_failed))
+        sched_yield();
+    int64_t t = coll_rank(c) == 0 ? coll_exchange(c, COLL_BULK, out, in, DTYPE_F32, 0, &err)
+                                  : coll_recv(c, COLL_BULK, in, DTYPE_F32, 0, &err);
+    int rc = t < 0 ? (int)t : coll_wait(c, t, &err);
+    atomic_store(has_failed, 1);
+    return rc == ERR_PEER ? 0 : unexpected(v, "rank %d: %d", coll_rank(c), rc);
+}
+
+static void test_local_letter_of_a_failure(void **state)
+{
+    (void)state;
+    atomic_int has_failed = 0, *failed = &has_failed;
+    assert_int_equal(run_ranks(OVER_LOCAL, 3, 0, takes_no_letter, &failed), 0);
+}
+
 static int fds_at_start;
 
 static void test_nothing_left_open(void **state)
@@ -577,6 +628,8 @@ int main(void)
         cmocka_unit_test(test_injected_failure),
         cmocka_unit_test(test_injected_delay),
         cmocka_unit_test(test_local_disagree),
+        cmocka_unit_test(test_local_messages_disagree),
+        cmocka_unit_test(test_local_letter_of_a_failure),
         cmocka_unit_test(test_nothing_left_open),
     };
     fds_at_start = count_fds();

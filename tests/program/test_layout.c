@@ -73,6 +73,18 @@ static void buckets_cover_all(void **state)
     }
 }
 
+/* A bucket is full when it has exactly the wanted size. */
+static void a_bucket_of_the_wanted_size_is_full(void **state)
+{
+    struct rig_model model = rig_model(&arch_lenet);
+    struct layout *l = layout_of(&model, &rig_mnist, 4, 1, 16 * sizeof(float));
+
+    (void)state;
+    assert_int_equal(l->bucket[0].last_segment, 0);
+    assert_int_equal(l->bucket[0].length, 16); /* fc2.bias, rounded up */
+    layout_free(l);
+}
+
 static struct rig_model norm_mlp(void)
 {
     struct rig_model model = rig_model(&arch_mlp);
@@ -123,6 +135,29 @@ static void hash_is_the_models(void **state)
     assert_false(hash_equal(segment_hash(&a->param[0]), segment_hash(&b->param[1])));
     layout_free(b);
     layout_free(a);
+}
+
+/* Ranks that disagree on what decays would train apart. */
+static void hash_tells_what_decays(void **state)
+{
+    struct rig_model model = rig_model(&arch_lenet);
+    struct layout *l = layout_of(&model, &rig_mnist, 4, 1, 1 << 20), *other;
+    struct graph *g = rig_graph(&model, &rig_mnist, 4, 1, 1);
+    struct param_info info;
+    struct err err;
+    int v = 0;
+
+    (void)state;
+    while (g->value[v].role != VALUE_PARAM)
+        v++;
+    info = *g->value[v].info;
+    info.no_decay = !info.no_decay;
+    g->value[v].info = &info;
+    assert_int_equal(layout_new(g, 1 << 20, &other, &err), 0);
+    assert_false(hash_equal(l->hash, other->hash));
+    graph_free(g);
+    layout_free(other);
+    layout_free(l);
 }
 
 static const struct segment *named(const struct layout *l, const char *name)
@@ -236,6 +271,8 @@ int main(void)
         cmocka_unit_test(init_normal),
         cmocka_unit_test(init_is_independent_of_order),
         cmocka_unit_test(wants_a_gradient),
+        cmocka_unit_test(a_bucket_of_the_wanted_size_is_full),
+        cmocka_unit_test(hash_tells_what_decays),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -332,6 +332,43 @@ static void who_leaves_already_is_drained_without_an_event(void **state)
     rig_free(&r);
 }
 
+/* It asked to leave after it was drained: it leaves of its own will. */
+static void who_asks_to_leave_is_drained_no_more(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    (void)state;
+    o.cluster.min_ranks = 2;
+    rig_train(&r, &o);
+    drain(&r, "1", 0, "leaves when the step under way is done");
+    rig_say_goodbye(&r, 1);
+    RIG_ALL(&r, CMD_TRAIN, 3, 0, 1, 2);
+    assert_string_equal(rig_event(&r, EVENT_LOST)->text, "rank 1 (h1) left: stopped by SIGTERM");
+    assert_string_equal(r.sent[1]->stop->text, "stopped: its place in the job is free now");
+    rig_free(&r);
+}
+
+/* What was taken back is no drain any more: the next loss does not take it back again. */
+static void a_drain_is_taken_back_once(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    (void)state;
+    o.cluster.spares = 1;
+    rig_train(&r, &o);
+    rig_come(&r, 3, -1);
+    rig_answer_all(&r, 3);
+    assert_int_equal(r.command->kind, CMD_VALIDATE);
+    drain(&r, "1", 0, "leaves");
+    rig_close(&r, 3);
+    rig_go_on_to(&r, 3, CMD_TRAIN);
+    assert_string_equal(rig_event(&r, EVENT_DRAIN)->text, "taken_back");
+    rig_close(&r, 2);
+    assert_logged(&r, "waiting up to 30 s for a replacement");
+    assert_int_equal(rig_count(&r, EVENT_DRAIN), 2); /* the drain, and that it was taken back */
+    rig_free(&r);
+}
+
 static void while_all_wait_a_drain_counts_too(void **state)
 {
     struct rig r;
@@ -363,6 +400,8 @@ int main(void)
         cmocka_unit_test(a_name_can_be_made_plain),
         cmocka_unit_test(who_leaves_already_is_drained_without_an_event),
         cmocka_unit_test(while_all_wait_a_drain_counts_too),
+        cmocka_unit_test(who_asks_to_leave_is_drained_no_more),
+        cmocka_unit_test(a_drain_is_taken_back_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,6 +150,25 @@ static void a_loss_that_is_not_finite_is_told(void **state)
     }
 }
 
+static void validation_sees_each_sample_once(void **state)
+{
+    (void)state;
+    for (int n = 5; n <= 7; n += 2) {
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        char text[64];
+        rig_driver(&r, &o);
+        rig_go_to(&r, 2, CMD_VALIDATE);
+        struct report *own = rig_answer(r.command), *other = rig_answer(r.command);
+        own->validated.n_samples = other->validated.n_samples = n;
+        rig_report(&r, 0, own);
+        rig_report(&r, 1, other);
+        snprintf(text, sizeof(text), "validation saw %d samples, the set has 12", 2 * n);
+        assert_has(rig_event(&r, EVENT_ERROR)->text, text);
+        rig_free(&r);
+    }
+}
+
 /* ---- causes ---- */
 
 static struct report *fault(int is_consequence, const char *text)
@@ -359,6 +378,7 @@ int main(void)
         cmocka_unit_test(a_replica_that_differs_is_named),
         cmocka_unit_test(silence_and_stalls_are_told_apart),
         cmocka_unit_test(who_comes_late_is_told),
+        cmocka_unit_test(validation_sees_each_sample_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,6 +38,24 @@ static void addresses_reach_all(void **state)
     }
 }
 
+/* The driver's address on the loopback is the one by which the first local rank found it. */
+static void one_local_address_is_taken(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    rig_driver(&r, &o);
+    driver_connected(r.d, r.now, 1, "127.0.0.1", "127.0.0.1", "127.0.0.1:4000");
+    driver_connected(r.d, r.now, 2, "127.0.0.1", "127.0.0.2", "127.0.0.1:4001");
+    for (int k = 1; k < 3; k++)
+        rig_say_hello(&r, k, &(struct rig_caller){.rank = k, .host = "machine0"});
+    for (int k = 0; k < 3; k++)
+        rig_report(&r, k, rig_opened());
+    assert_string_equal(r.command->prepare.address, "127.0.0.1");
+    assert_string_equal(r.sent[2]->prepare->address, "127.0.0.1");
+    rig_free(&r);
+}
+
 static struct report *prepared_by(const char *library)
 {
     struct report *r = report_new(REPORT_PREPARED, 1);
@@ -104,6 +122,7 @@ int main(void)
         cmocka_unit_test(addresses_reach_all),
         cmocka_unit_test(ids_reach_all),
         cmocka_unit_test(libraries_must_be_equal),
+        cmocka_unit_test(one_local_address_is_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -405,6 +405,7 @@ static void what_differs_is_refused(void **state)
          "its like is fc.weight"},
         {3, WIRE__REASON__REASON_SAMPLES, "99 training and 12 validation samples on it, 100 and"},
         {4, WIRE__REASON__REASON_DATA, "as many samples, but fingerprint"},
+        {5, WIRE__REASON__REASON_LAYOUT, "3 steps in an epoch on it, 4 on the driver"},
     };
     (void)state;
     for (size_t i = 0; i < 2 * ARRAY_LEN(cases); i++) { /* before and after rank 0's own */
@@ -426,6 +427,8 @@ static void what_differs_is_refused(void **state)
             p->opened.n_train--;
         if (what == 4)
             p->opened.data.hi++;
+        if (what == 5)
+            p->opened.steps_per_epoch--;
         if (i % 2)
             rig_report(&r, 0, rig_opened());
         rig_report(&r, 1, p);

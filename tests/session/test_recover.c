@@ -78,6 +78,51 @@ static void a_second_loss_does_not_hide_the_lost_step(void **state)
     rig_free(&r);
 }
 
+/* Each loss has its own count of lost steps: one between two steps costs none. */
+static void a_loss_between_steps_costs_no_step(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(2);
+    (void)state;
+    o.cluster.spares = 1;
+    rig_train(&r, &o);
+    rig_come(&r, 2, -1);
+    rig_close(&r, 1); /* in a step */
+    RIG_ALL(&r, CMD_PREPARE, 0, 0, 2);
+    RIG_ALL(&r, CMD_FORM, 0, 0, 2);
+    struct report *own = rig_answer(r.command), *other = rig_answer(r.command);
+    rig_report(&r, 0, own);
+    rig_report(&r, 2, other);
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 1);
+    assert_int_equal(r.command->kind, CMD_VALIDATE);
+    rig_come(&r, 3, -1);
+    rig_close(&r, 2); /* in validation */
+    RIG_ALL(&r, CMD_PREPARE, 4, 0, 3);
+    RIG_ALL(&r, CMD_FORM, 4, 0, 3);
+    assert_int_equal(r.command->kind, CMD_VALIDATE);
+    assert_int_equal(rig_count(&r, EVENT_RECOVERED), 2);
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 0);
+    rig_free(&r);
+}
+
+/* The rank was lost after the epoch's last step, before all had said so: that epoch is ended again,
+ * with its validation, and not left out. */
+static void an_epoch_that_was_not_ended_is_ended_again(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(2);
+    (void)state;
+    o.cluster.spares = 1;
+    rig_train(&r, &o);
+    rig_come(&r, 2, -1);
+    rig_close(&r, 1);
+    RIG_ALL(&r, CMD_PREPARE, 4, 0, 2);
+    RIG_ALL(&r, CMD_FORM, 4, 0, 2);
+    assert_int_equal(r.command->kind, CMD_TRAIN);
+    assert_int_equal(r.command->train.epoch, 1); /* 4 steps an epoch */
+    rig_free(&r);
+}
+
 static void nobody_comes(void **state)
 {
     struct rig r;
@@ -364,6 +409,8 @@ int main(void)
         cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
         cmocka_unit_test(who_hangs_in_form_is_named_soon_after),
         cmocka_unit_test(who_prepares_is_not_hurried),
+        cmocka_unit_test(a_loss_between_steps_costs_no_step),
+        cmocka_unit_test(an_epoch_that_was_not_ended_is_ended_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,6 +171,30 @@ static void waiting_for_the_disk_is_not_idleness(void **state)
     rig_free(&r);
 }
 
+/* A checkpoint in the middle of an epoch has its own deadline, from its begin on. */
+static void a_checkpoint_within_an_epoch_has_its_time(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2); /* a checkpoint: 25 s */
+    struct progress p = {.generation = 1, .epoch = 1, .bucket = -1};
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 2, CMD_TRAIN);
+    for (int s = 0; s < 42 && rig_count(&r, EVENT_ERROR) == 0; s++) {
+        p.phase = s < 15 ? PHASE_LOAD : PHASE_CHECKPOINT;
+        p.step = s < 15 ? s : 15;
+        driver_progress(r.d, r.now, &p);
+        rig_drain(&r);
+        beat(&r, 1, PHASE_REDUCE);
+        rig_wait(&r, 1000);
+        if (s < 38 && rig_count(&r, EVENT_ERROR))
+            fail_msg("after %d s: %s", s, rig_event(&r, EVENT_ERROR)->text);
+    }
+    assert_has(rig_event(&r, EVENT_ERROR)->text,
+               "no progress for 25 s (cluster.deadlines.checkpoint)");
+    rig_free(&r);
+}
+
 /* Rank 0 whose own disk does not answer gets no more time for it when the job ends. */
 static void a_disk_that_hangs_is_not_waited_for(void **state)
 {
@@ -292,6 +316,20 @@ static void what_is_saved_is_not_saved_again(void **state)
     rig_free(&r);
 }
 
+static void without_validation_the_last_epoch_has_none(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(1);
+    (void)state;
+    o.validate_every = 0;
+    o.n_epochs = 1;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 1, CMD_TRAIN);
+    rig_answer_all(&r, 1);
+    assert_int_equal(r.command->kind, CMD_CHECKPOINT);
+    rig_free(&r);
+}
+
 static void nonfinite_saves_and_fails(void **state)
 {
     struct rig r;
@@ -340,19 +378,38 @@ static void own_input_errors_are_usage(void **state)
     }
 }
 
+/* The same error once training has begun is a failure of the run. */
+static void a_disk_error_in_training_is_a_failure(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    struct report *f = report_new(REPORT_FAULT, 1);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 2, CMD_TRAIN);
+    err_set(&f->fault.err, ERR_IO, "data: cannot be read");
+    f->fault.phase = PHASE_LOAD;
+    rig_report(&r, 0, f);
+    rig_end(&r, 2);
+    assert_int_equal(r.status, STATUS_FAILED);
+    rig_free(&r);
+}
+
 /* Only the answer that names the step of the command is taken. */
 static void a_checkpoint_of_another_step_breaks_the_protocol(void **state)
 {
-    struct rig r;
     (void)state;
-    struct driver_options o = rig_options(2);
-    rig_driver(&r, &o);
-    rig_go_to(&r, 2, CMD_CHECKPOINT);
-    struct report *p = rig_answer(r.command);
-    p->checkpoint.step--;
-    rig_report(&r, 1, p);
-    assert_logged(&r, "rank 1 (h1) broke the protocol during checkpoint");
-    rig_free(&r);
+    for (int off = -1; off <= 1; off += 2) {
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        rig_driver(&r, &o);
+        rig_go_to(&r, 2, CMD_CHECKPOINT);
+        struct report *p = rig_answer(r.command);
+        p->checkpoint.step += off;
+        rig_report(&r, 1, p);
+        assert_logged(&r, "rank 1 (h1) broke the protocol during checkpoint");
+        rig_free(&r);
+    }
 }
 
 int main(void)
@@ -371,6 +428,9 @@ int main(void)
         cmocka_unit_test(what_is_saved_is_not_saved_again),
         cmocka_unit_test(nonfinite_saves_and_fails),
         cmocka_unit_test(own_input_errors_are_usage),
+        cmocka_unit_test(without_validation_the_last_epoch_has_none),
+        cmocka_unit_test(a_disk_error_in_training_is_a_failure),
+        cmocka_unit_test(a_checkpoint_within_an_epoch_has_its_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,8 +15,9 @@ struct word {
 
 static void say(struct rig *r, int rank, const struct word *w)
 {
+    const int64_t generation = r->command->generation;
     struct progress p = {
-        .generation = 1,
+        .generation = generation,
         .epoch = 1,
         .step = w->step,
         .phase = w->phase,
@@ -25,7 +26,7 @@ static void say(struct rig *r, int rank, const struct word *w)
         .n_steps = w->n_steps,
         .wall_ns = 2 * w->busy_ms * MS,
         .busy_ns = w->busy_ms * MS,
-        .head = {.generation = 1, .n_handed = w->n_handed, .n_ended = w->n_ended},
+        .head = {.generation = generation, .n_handed = w->n_handed, .n_ended = w->n_ended},
     };
     if (w->n_handed > w->n_ended)
         p.head.at = (struct collective){
@@ -52,7 +53,7 @@ static void say(struct rig *r, int rank, const struct word *w)
     h.n_steps = w->n_steps;
     h.wall_ns = 2 * MS * w->busy_ms;
     h.busy_ns = MS * w->busy_ms;
-    m.generation = 1;
+    m.generation = generation;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;
     rig_message(r, rank, &m);
@@ -309,6 +310,58 @@ static void who_trains_on_keeps_nobody_waiting(void **state)
     rig_free(&r);
 }
 
+/* Rank 2 has finished the epoch: its silence keeps nobody waiting. */
+static void a_silent_rank_that_has_finished_is_no_news(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    start_training(&r, &o);
+    rig_report(&r, 2, rig_answer(r.command));
+    for (int i = 0; i < 9; i++) {
+        for (int k = 0; k < 2; k++)
+            say(&r, k, &(struct word){PHASE_LOAD, i, -1});
+        rig_wait(&r, 500);
+    }
+    assert_int_equal(rig_count(&r, EVENT_WARNING), 0);
+    rig_free(&r);
+}
+
+/* ---- what counts as progress ---- */
+
+/* A large model's backward may take longer than a step's deadline: each bucket is progress. */
+static void a_new_bucket_is_progress(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    o.cluster.heartbeat_timeout_ms = 100000;
+    start_training(&r, &o);
+    for (int bucket = 0; bucket < 8; bucket++) {
+        for (int k = 0; k < 2; k++)
+            say(&r, k, &(struct word){PHASE_BACKWARD, 0, bucket});
+        rig_wait(&r, 10000);
+    }
+    assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+    rig_free(&r);
+}
+
+/* Rank 0 goes on, and rank 1, heard at the same moments, does not. */
+static void who_stands_still_is_late_although_another_moves(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    start_training(&r, &o);
+    for (int i = 0; i < 60 && !rig_count(&r, EVENT_ERROR); i++) {
+        say(&r, 0, &(struct word){PHASE_LOAD, i, -1});
+        say(&r, 1, &(struct word){PHASE_FORWARD, 0, -1});
+        rig_wait(&r, 500);
+    }
+    assert_has(rig_event(&r, EVENT_ERROR)->text, "no progress for 23 s (cluster.deadlines.step)");
+    rig_free(&r);
+}
+
 /* ---- ranks that differ ---- */
 
 static void ranks_that_differ_are_told(void **state)
@@ -487,6 +540,38 @@ static void a_straggler_is_told_once(void **state)
     rig_free(&r);
 }
 
+/* Ranks are compared within one formation: rank 2 was slow in the one before, and is no longer. */
+static void a_formation_compares_anew(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    struct word w[3] = {{PHASE_LOAD}, {PHASE_LOAD}, {PHASE_LOAD}};
+    (void)state;
+    o.cluster.spares = 1;
+    o.cluster.straggler_factor = 1.5;
+    o.cluster.straggler_window_ms = 10000;
+    start_training(&r, &o);
+    rig_come(&r, 3, -1);
+    for (int s = 0; s < 60; s++) {
+        if (s == 18) { /* just before the window ends */
+            rig_close(&r, 1);
+            RIG_ALL(&r, CMD_PREPARE, 18, 0, 3, 2);
+            RIG_ALL(&r, CMD_FORM, 18, 0, 3, 2);
+            assert_int_equal(r.command->kind, CMD_TRAIN);
+            w[1] = (struct word){PHASE_LOAD};
+        }
+        for (int k = 0; k < 3; k++) {
+            w[k].step = s + 1;
+            w[k].n_steps++;
+            w[k].busy_ms += k == 2 && s < 18 ? 30 : 10;
+            say(&r, k == 1 && s >= 18 ? 3 : k, &w[k]);
+        }
+        rig_wait(&r, 500);
+    }
+    assert_int_equal(rig_count(&r, EVENT_STRAGGLER), 0);
+    rig_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -501,6 +586,10 @@ int main(void)
         cmocka_unit_test(rings_are_collected),
         cmocka_unit_test(the_table_has_every_rank),
         cmocka_unit_test(a_straggler_is_told_once),
+        cmocka_unit_test(a_silent_rank_that_has_finished_is_no_news),
+        cmocka_unit_test(a_new_bucket_is_progress),
+        cmocka_unit_test(who_stands_still_is_late_although_another_moves),
+        cmocka_unit_test(a_formation_compares_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,7 +105,9 @@ static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t
     struct rank_run *k = arg;
     const struct run_plan *p = k->job->plan;
 
-    (void)epoch, (void)bucket;
+    (void)epoch;
+    if (k->rank == 0 && phase == PHASE_BACKWARD && (bucket == 0 || bucket == 1))
+        k->job->result->n_shown[bucket]++;
     /* On a device a step may be loaded before the one ahead of it is done: then it begins later. */
     if (k->rank == 0 && (phase == PHASE_LOAD || phase == PHASE_STEP) &&
         step == trainer_step(k->trainer) && step != k->begun) {

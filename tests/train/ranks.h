@@ -46,6 +46,7 @@ struct run_result {     /* of rank 0, except where said */
         int n_newest, n_timed;              /* n_timed: steps whose time was told */
         int64_t wall_ns, busy_ns;           /* ... in sum */
     } ring[MOST_RANKS];
+    int n_shown[2];            /* how often rank 0 was shown in backward at buckets 0 and 1 */
     char warning[2048];        /* all warnings, one after another */
     char injected[512];        /* what the faults that happened say of themselves, of all ranks */
     int64_t saved[MOST_STEPS]; /* steps of the checkpoints written beside training, in order */

@@ -141,6 +141,56 @@ static void test_canceled_while_it_prepares(void **state)
     end(&r);
 }
 
+static void form_alone(struct rig *r, int64_t generation, const char *inject)
+{
+    struct report *p;
+
+    post_prepare(r, generation, 1, inject);
+    p = expect(r, REPORT_PREPARED, generation);
+    post_form(r, generation, p);
+    report_free(p);
+    report_free(expect(r, REPORT_FORMED, generation));
+}
+
+static void expect_end(struct rig *r, int64_t generation, int64_t step, enum epoch_end end)
+{
+    struct report *p = expect(r, REPORT_EPOCH, generation);
+
+    assert_int_equal(p->epoch.step, step);
+    assert_int_equal(p->epoch.end, end);
+    report_free(p);
+}
+
+/* A regroup that is asked for in an epoch's last step comes after that epoch, which is whole.  The
+ * request ends with the next formation. */
+static void test_regroup(void **state)
+{
+    static const struct {
+        const char *delay; /* the request comes in this step */
+        int64_t step;
+        enum epoch_end end;
+    } cases[] = {{"delay:rank0@step1:1ms", 2, EPOCH_REGROUP},
+                 {"delay:rank0@step3:1ms", 4, EPOCH_WHOLE}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+
+        begin(&r);
+        open_it(&r, 1);
+        form_alone(&r, 1, cases[i].delay);
+        post_train(&r, 1);
+        report_free(expect(&r, REPORT_INJECT, 1));
+        engine_request(r.engine, ENGINE_REQUEST_REGROUP);
+        engine_injected(r.engine);
+        expect_end(&r, 1, cases[i].step, cases[i].end);
+        form_alone(&r, 2, NULL);
+        post_train(&r, 2);
+        expect_end(&r, 2, 4, EPOCH_WHOLE);
+        end(&r);
+    }
+}
+
 /* In the midst of a step: the step held is the last one that was applied. */
 static void test_canceled_in_training(void **state)
 {
@@ -171,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_canceled_while_it_prepares),
         cmocka_unit_test(test_canceled_in_training),
+        cmocka_unit_test(test_regroup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

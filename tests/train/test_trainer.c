@@ -48,6 +48,37 @@ static void test_max_steps(void **state)
     assert_int_equal(r.epoch[1].epoch.n_samples, 3 * 64);
 }
 
+/* A limit beyond the job's epochs changes nothing, and not the schedule either, which ends with the
+ * job. */
+static void test_max_steps_beyond_the_epochs(void **state)
+{
+    static const char *const jobs[] = {
+        "model: {arch: mlp}\n" DATA "train: {global_batch: 64, epochs: 1}\n"
+        "schedule: {name: cosine}\n",
+        "model: {arch: mlp}\n" DATA "train: {global_batch: 64, epochs: 1, max_steps: 1000}\n"
+        "schedule: {name: cosine}\n"};
+    static struct run_result r[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        run_job_ok(&(struct run_plan){.job = jobs[i], .n_ranks = 1, .n_epochs = 1}, &r[i]);
+    assert_int_equal(r[1].step[0], 10);
+    assert_true(hash_equal(r[0].replica[0], r[1].replica[0]));
+}
+
+/* Where a rank is shown in backward: at the bucket that it fills, not at the one before. */
+static void test_the_bucket_that_is_filled_is_shown(void **state)
+{
+    static const char job[] = "model: {arch: mlp, hidden: [1200, 1200]}\n" DATA
+                              "train: {global_batch: 8, max_steps: 1}\n";
+    static struct run_result r;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 1, .n_epochs = 1}, &r);
+    assert_int_equal(r.n_shown[0], 2); /* while it is filled, and when it is full */
+    assert_int_equal(r.n_shown[1], 2);
+}
+
 /* A stop that is asked for in an epoch's last step ends a whole epoch. */
 static void test_stop_at_the_end(void **state)
 {
@@ -82,16 +113,18 @@ static void test_nonfinite_skips(void **state)
 {
     static const char job[] =
         "model: {arch: mlp, hidden: [64, 64]}\n" DATA
-        "train: {global_batch: 64, epochs: 1, on_nonfinite: skip}\noptimizer: {lr: 1.0e+6}\n";
+        "train: {global_batch: 64, epochs: 2, on_nonfinite: skip}\noptimizer: {lr: 1.0e+6}\n";
     struct run_result r;
 
     (void)state;
-    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 1}, &r);
-    assert_int_equal(r.step[0], 10); /* the samples are used up all the same */
-    assert_int_equal(r.epoch[0].epoch.end, EPOCH_WHOLE);
-    assert_true(r.epoch[0].epoch.n_skipped >= 1);
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 2}, &r);
+    assert_int_equal(r.step[0], 20); /* the samples are used up all the same */
     assert_true(isfinite(r.epoch[0].epoch.train_loss));
-    assert_int_equal(r.epoch[0].epoch.n_samples, 64 * (10 - r.epoch[0].epoch.n_skipped));
+    for (int e = 0; e < 2; e++) { /* each epoch has its own count */
+        assert_int_equal(r.epoch[e].epoch.end, EPOCH_WHOLE);
+        assert_true(r.epoch[e].epoch.n_skipped >= 1);
+        assert_int_equal(r.epoch[e].epoch.n_samples, 64 * (10 - r.epoch[e].epoch.n_skipped));
+    }
     assert_non_null(strstr(r.warning, "was not applied"));
 }
 
@@ -228,6 +261,8 @@ int main(void)
         cmocka_unit_test(test_initial_weights),
         cmocka_unit_test(test_the_ring_has_all_collectives),
         cmocka_unit_test(test_leaves_a_step_unqueued),
+        cmocka_unit_test(test_max_steps_beyond_the_epochs),
+        cmocka_unit_test(test_the_bucket_that_is_filled_is_shown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
