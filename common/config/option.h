@@ -114,6 +114,12 @@ static inline int option_may_be_none(const struct option *o)
     return o->type >= OPT_STRING && !o->def;
 }
 
+/* May a job file give the option a list? */
+static inline int option_takes_list(const struct option *o)
+{
+    return (o->type >= OPT_INTS && o->type <= OPT_ITEMS) || o->flags & OPT_MANY;
+}
+
 /* Set `field` from `len` bytes of text, with a NUL somewhere after them; `quoted`: the text stood
  * in quotes, so it is a string.  Strings are copied into `arena`.  Fails with ERR_CONFIG:
  * "train.epochs is "ten", want an integer from 1 to 1000000 epochs". */

@@ -195,12 +195,17 @@ static int fill_row(struct reader *r, const struct option_ref *ref, struct err *
     const char *text = is_given ? g->text : o->def;
     const size_t len = is_given ? g->len : o->def ? strlen(o->def) : 0;
     void *field = table_field(ref, r->job);
+    int rc;
 
     if (!field || !text)
         return 0;
     if (o->type == OPT_ENTRY)
         return choose(r, ref, text, len);
-    if (option_parse(o, field, r->arena, text, len, is_given && g->is_quoted, err) == 0)
+    if (is_given && g->is_list && !option_takes_list(o))
+        rc = option_fail(o, "a list", err);
+    else
+        rc = option_parse(o, field, r->arena, text, len, is_given && g->is_quoted, err);
+    if (rc == 0)
         return 0;
     ASSERT(is_given); /* a default is always possible */
     return locate(r, g, err);

@@ -18,7 +18,7 @@ struct given { /* a key's last value */
     int line, column; /* FROM_FILE: from 1 */
     const char *text; /* in the job's arena */
     size_t len;
-    int is_quoted;
+    int is_quoted, is_list;
 };
 
 struct reader {

@@ -145,6 +145,12 @@ static int check_tag(const struct walk *w, const yaml_node_t *n, struct err *err
     return at_node(w, n, err);
 }
 
+/* In a list of words or texts, items may be quoted, as JSON has them. */
+static int may_be_quoted(const struct option *o)
+{
+    return o->type == OPT_SET || o->type == OPT_STRING;
+}
+
 /* The items of a list as one text, for option_parse(). */
 static int join_items(struct walk *w, const struct option *o, const yaml_node_t *list,
                       struct buf *out, struct err *err)
@@ -158,7 +164,8 @@ static int join_items(struct walk *w, const struct option *o, const yaml_node_t 
             return option_fail(o, "longer", err);
         if (item->type != YAML_SCALAR_NODE)
             return option_fail(o, "a list of lists", err);
-        if (node_is_quoted(item) || node_is_null(item) || strchr(node_text(item), ','))
+        if ((node_is_quoted(item) && !may_be_quoted(o)) || node_is_null(item) ||
+            strchr(node_text(item), ','))
             return option_fail(o, show_text(node_text(item), item->data.scalar.length, shown), err);
         if (out->len)
             buf_append(out, ", ", 2);
@@ -229,15 +236,22 @@ static int read_list(struct walk *w, const struct option_ref *ref, const yaml_no
 
     value->text = buf_cstr(&text);
     value->len = text.len;
+    value->is_list = 1;
     if (rc == 0)
         rc = read_give(w->r, ref, value, NULL, err);
     buf_fini(&text);
     return rc;
 }
 
-static int takes_list(const struct option *o)
+/* A row with ref's key that takes a list, or ref itself.  Which row holds is known later. */
+static const struct option_ref *list_row(const struct walk *w, const struct option_ref *ref)
 {
-    return (o->type >= OPT_INTS && o->type <= OPT_ITEMS) || o->flags & OPT_MANY;
+    const struct option_list *l = w->r->list;
+
+    for (size_t i = ref->first; i < l->n; i++)
+        if (l->ref[i].first == ref->first && option_takes_list(l->ref[i].o))
+            return &l->ref[i];
+    return ref;
 }
 
 static int read_node(struct walk *w, const struct option_ref *ref, const yaml_node_t *n,
@@ -249,7 +263,9 @@ static int read_node(struct walk *w, const struct option_ref *ref, const yaml_no
 
     if (node_is_null(n))
         return option_may_be_none(ref->o) ? 0 : option_fail(ref->o, "empty", err);
-    if (n->type == YAML_SEQUENCE_NODE && takes_list(ref->o))
+    if (n->type == YAML_SEQUENCE_NODE)
+        ref = list_row(w, ref);
+    if (n->type == YAML_SEQUENCE_NODE && option_takes_list(ref->o))
         return read_list(w, ref, n, &value, err);
     if (n->type != YAML_SCALAR_NODE)
         return option_fail(ref->o, node_kind(n), err);

@@ -187,6 +187,8 @@ static void lists(void **state)
     assert_true(g[1].scale == 10 && g[1].decay == 0 && g[1].frozen == 0);
     o = good("thing: {kind: rich}", "thing.parts=embedding").options;
     assert_int_equal(o->parts, 1u << 3);
+    o = good("{\"thing\": {\"kind\": \"rich\", \"parts\": [\"norm\"]}}", NULL).options; /* JSON */
+    assert_int_equal(o->parts, 1u << 2);
     assert_true(o->groups.n == 0 && o->betas.v[1] == 0.999);
     o = good("thing: {kind: rich}", "thing.groups=[{match: x}]").options;
     assert_string_equal(((const struct group *)o->groups.v)->match, "x");

@@ -54,6 +54,28 @@ static struct job *parse(const char *text)
     return job;
 }
 
+/* Of the rows with a key, the first takes no list (mnist's), and the chosen format's does; in YAML
+ * and in JSON, whose texts are quoted. */
+static void test_list_of_texts(void **state)
+{
+    static const char *const texts[] = {
+        "model: {arch: lenet}\ndata: {format: cifar10, path: /x, train: [a.bin, b]}\n",
+        "{\"model\": {\"arch\": \"lenet\"}, \"data\": {\"format\": \"cifar10\", "
+        "\"path\": \"/x\", \"train\": [\"a.bin\", \"b\"]}}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        struct job *j = parse(texts[i]);
+        struct buf out = {0};
+
+        job_write(j, &out);
+        assert_non_null(strstr(buf_cstr(&out), "  train: \"a.bin, b\"\n"));
+        buf_fini(&out);
+        job_free(j);
+    }
+}
+
 /* The options of the entries that are not the job's choice by default. */
 static void test_defaults_of_entries(void **state)
 {
@@ -496,6 +518,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_defaults_of_entries),
+        cmocka_unit_test(test_list_of_texts),
         cmocka_unit_test(test_styles),
         cmocka_unit_test(test_byte_order_mark_and_crlf),
         cmocka_unit_test(test_aliases_repeat_a_value),
