@@ -47,8 +47,8 @@ void fakes_forget_runs(void)
 
 enum { WORKSPACE = 777, ALIGNMENT = 16, WORKSPACE_ALIGNMENT = 256 };
 
-/* Algorithms in the order of the heuristics, by data[0]; data[1] tells the product it was made for.
- * The first rounds to TF32. */
+/* Algorithms in the order of the heuristics, by data[0]; data[1] tells for which product an
+ * algorithm was made.  The first one rounds to TF32. */
 static const int algos[] = {0, FAKE_FIRST, FAKE_QUICK};
 enum { ALGO_TF32 = 0 };
 
@@ -107,7 +107,7 @@ static cublasStatus_t closed(void *p)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* The runtime's, which the simulator does not have. */
+/* Two functions of the runtime that the simulator lacks. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
     memset(p, 0, sizeof *p);
@@ -325,7 +325,7 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *alg
     const uint64_t f32 = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
     const uint64_t flags = algo->data[0] == ALGO_TF32    ? tf32
                            : algo->data[0] == FAKE_FIRST ? f32
-                                                         : tf32 | f32; /* its kind can do both */
+                                                         : tf32 | f32; /* it can do both */
 
     ASSERT(name == CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS && n_bytes == sizeof flags);
     memcpy(value, &flags, sizeof flags);
@@ -342,7 +342,7 @@ static float element(const void *p, const struct layout *l, cublasOperation_t op
     return real_get(p, l->type, r + c * l->ld);
 }
 
-/* Epilogues are made of these bits. */
+/* The bits of which the values of cublasLtEpilogue_t are made. */
 enum { RELU = 2, BIAS = 4, DRELU = 8, GELU = 32, DGELU = 64, AUX = 128 };
 
 static double gelu(double x, double *slope)
@@ -358,7 +358,7 @@ static unsigned char *mask_byte(const struct product *p, int64_t i, int64_t j)
     return (unsigned char *)p->d.aux + (j * p->d.aux_ld + i) / 8;
 }
 
-/* relu and its mask, gelu and its input. */
+/* The activation of v; relu may write its mask, and gelu its input, to aux. */
 static double activated(const struct product *p, double v, int64_t i, int64_t j)
 {
     const int e = (int)p->d.epilogue;
@@ -378,7 +378,7 @@ static double activated(const struct product *p, double v, int64_t i, int64_t j)
     return e & RELU && v < 0.0 ? 0.0 : v;
 }
 
-/* The rest of the epilogue for element (i,j). */
+/* Element (i,j) of the product after its epilogue; v is the sum. */
 static float finished(const struct product *p, float v, int64_t i, int64_t j)
 {
     const int e = (int)p->d.epilogue;
@@ -429,7 +429,7 @@ static void multiply(void *arg)
 
 static int is_aligned(const void *p) { return p && (uintptr_t)p % ALIGNMENT == 0; }
 
-/* Not what stood there for the heuristics. */
+/* Not the placeholder that stood there while the heuristics were asked. */
 static int is_real(const void *p) { return is_aligned(p) && (uintptr_t)p > ALIGNMENT; }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *alpha,

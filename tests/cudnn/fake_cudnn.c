@@ -1,5 +1,6 @@
-/* A descriptor here is its attributes as they were set, and the execution reads them back.  Memory
- * is calloc's, since a run must not be seen to allocate. */
+/* fake_cudnn - the descriptors of the stand-in for cuDNN.  A descriptor keeps its attributes as
+ * they were set, and the execution reads them back.  Memory comes from calloc, which is not
+ * counted: a run must not be seen to allocate. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,8 @@
 #include "base/util.h"
 #include "fake_cudnn.h"
 
-/* Engines in the order of the heuristics; halves may take the first, float32 FAKE_FIRST. */
+/* The engines' notes, in the order of the heuristics.  Half precision may take the first engine,
+ * float32 only FAKE_FIRST and those after it. */
 static const int engine_note[FAKE_ENGINES] = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
                                               CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
                                               CUDNN_NUMERICAL_NOTE_FFT, -1, -1};
@@ -208,7 +210,7 @@ static char *text_of(const struct desc *plan, size_t *n)
     return text;
 }
 
-/* A plan whose only description is text gets the configuration that the text tells. */
+/* A plan that is described by text alone gets the configuration that the text tells. */
 static cudnnStatus_t restore(struct desc *plan)
 {
     static const char head[] = "{fake 91900 ";
@@ -249,7 +251,7 @@ static int only_falls_back;
 
 void fakes_only_fall_back(int only) { only_falls_back = only; }
 
-/* How many engines the heuristics name for their graph, in their mode. */
+/* The number of engines that the heuristics `heur` name for their graph, in their mode. */
 static int64_t n_engines(const struct desc *heur)
 {
     const cudnnBackendHeurMode_t *mode = fake_get(heur, CUDNN_ATTR_ENGINEHEUR_MODE, 1);
@@ -261,7 +263,7 @@ static int64_t n_engines(const struct desc *heur)
             n_ops = (int)graph->attr[i].n;
     if (only_falls_back && *mode != CUDNN_HEUR_MODE_FALLBACK)
         return 0;
-    if (n_ops > 1 && fake_refuse_tails) /* none, or some that float32 must not take */
+    if (n_ops > 1 && fake_refuse_tails) /* no engine, or only those that float32 must not take */
         return fake_refuse_tails == FAKE_NO_ENGINES ? 0 : 3;
     return (int64_t)ARRAY_LEN(engine_note);
 }
@@ -312,7 +314,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const desc,
     *n = 1;
     switch ((int)name) {
     case CUDNN_ATTR_ENGINEHEUR_RESULTS:
-        *n = room ? n_engines(d) : n_engines(d) + 2; /* an upper bound at first */
+        *n = room ? n_engines(d) : n_engines(d) + 2; /* without room, only an upper bound */
         if (out) {
             fake_queries++;
             fill_configs(d, *n, out);

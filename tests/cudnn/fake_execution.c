@@ -1,4 +1,5 @@
-/* A plan's operations one after another, in float32, from the tensors' strides alone. */
+/* fake_execution - computes a plan of the stand-in for cuDNN: its operations one after another, in
+ * float32, from the tensors' strides alone. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 
 static double cost_us(int engine) { return engine == FAKE_QUICK ? 10.0 : 20.0; }
 
-struct view { /* of a tensor in NCHW order */
+struct view { /* a tensor, its axes in the order NCHW */
     float *p;
     const int64_t *dim, *stride;
     int64_t uid;
@@ -22,7 +23,7 @@ enum { MAX_INNER = 8 };
 
 struct run {
     struct desc *plan, *pack;
-    struct view inner[MAX_INNER]; /* virtual tensors, and those of half precision, met so far */
+    struct view inner[MAX_INNER]; /* the virtual and the half-precision tensors met so far */
     int n_inner;
 };
 
@@ -81,7 +82,7 @@ static struct view view(struct run *r, const struct desc *op, int name)
     return v;
 }
 
-/* What an operation made, as memory holds it. */
+/* Round an operation's result as memory holds it. */
 static void round_off(const struct view *v)
 {
     for (int64_t i = 0; v->half && i < n_elements(v); i++) {
@@ -104,10 +105,10 @@ static void clear(const struct view *v)
 struct conv {
     struct view x, w, y;
     const int64_t *pad, *stride, *dilation;
-    int pass; /* 0 y, 1 x, 2 w is computed */
+    int pass; /* which tensor is computed: 0 y, 1 x, 2 w */
 };
 
-/* Add what tap (r,s) and channel c of the filter k contribute at y[n,k,p,q]. */
+/* Add the contribution of tap (r,s) and channel c of filter k at y[n,k,p,q]. */
 static void tap(const struct conv *v, const int64_t i[7])
 {
     const int64_t n = i[0], k = i[1], p = i[2], q = i[3], c = i[4], r = i[5], s = i[6];
@@ -162,7 +163,7 @@ static void run_conv(struct run *r, const struct desc *op, int pass, const int n
            CUDNN_CROSS_CORRELATION);
     ASSERT(!memcmp(v.pad, fake_get(c, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 2), 2 * sizeof *v.pad));
     ASSERT(v.w.dim[0] == v.y.dim[1] && v.x.dim[1] % v.w.dim[1] == 0);
-    ASSERT(v.x.type == v.w.type || pass == 0); /* no dw in F32 of halves */
+    ASSERT(v.x.type == v.w.type || pass == 0); /* no float32 dw of half-precision tensors */
     convolve(&v);
     round_off(pass == 0 ? &v.y : pass == 1 ? &v.x : &v.w);
 }

@@ -1,9 +1,9 @@
 """Write the C source of a stand-in for libcuda.so.1, with which cuDNN builds runtime-compiled plans
-on a machine without a driver.  It can run nothing.
+on a machine without a driver.  The stand-in can run no kernel.
 
     fake_libcuda.py STUB_LIBCUDA OUT.c      exports every function that the toolkit's stub exports
 
-Never install it, never let a program see it that may meet a GPU."""
+Never install the stand-in, and never let a program load it on a machine with a GPU."""
 import subprocess
 import sys
 
@@ -31,7 +31,7 @@ STUB = 'return 34;'  # CUDA_ERROR_STUB_LIBRARY
 
 
 def functions(stub):
-    """Names that the stub defines as functions."""
+    """The names of the functions that the stub defines."""
     out = subprocess.run(['nm', '-D', '--defined-only', stub], check=True, text=True,
                          capture_output=True).stdout
     rows = [line.split() for line in out.splitlines()]

@@ -1,12 +1,12 @@
-/* fakes - stand-ins for cuDNN and cuBLASLt that compute what they were described, on the CPU.
+/* fakes - stand-ins for cuDNN and cuBLASLt that compute, on the CPU, what their descriptors say.
  *
- * They know the calls that backend/cuda makes, with the real headers' names and meanings, and take
+ * They offer the calls that backend/cuda makes, with the real headers' names and meanings, and take
  * tensors, strides, operations, layouts and epilogues from the descriptors alone.  Work is put on
- * the simulator's stream.  What the libraries demand is asserted: finalized descriptors, 16-byte
+ * the simulator's stream.  They assert the libraries' demands: finalized descriptors, 16-byte
  * alignment, a workspace (which they fill with rubbish), leading dimensions.
  *
- * Each offers first what the backend must refuse: engines and algorithms that round, or whose bits
- * vary. */
+ * The first engines and algorithms that each stand-in offers are those that the backend must
+ * refuse: they round, or their bits vary from run to run. */
 #ifndef TESTS_CUDNN_FAKES_H
 #define TESTS_CUDNN_FAKES_H
 
@@ -14,21 +14,24 @@
 extern "C" {
 #endif
 
-/* 1: no graph of several operations has an engine that float32 may take, no product an epilogue; 2:
- * there are no such engines at all.  Of products alone: relu's mask is not written, or not read. */
+/* Take away fused tails.  1: no graph of several operations has an engine that float32 may take,
+ * and no product has an epilogue.  FAKE_NO_ENGINES: such graphs have no engine at all.  The other
+ * two are about products alone: no epilogue writes relu's mask, or none reads it. */
 enum { FAKE_NO_ENGINES = 2, FAKE_NO_RELU_AUX, FAKE_NO_DRELU };
 void fakes_refuse_tails(int how);
 
-/* The n-th call from now that gives a status fails (1: the next); 0 switches that off. */
-int fakes_fail_at(int n); /* how many calls were left to the failure before */
+/* The n-th call from now that returns a status fails (1: the next); 0 switches failures off.
+ * Returns how many calls the previous failure was still away. */
+int fakes_fail_at(int n);
 
-/* How often algorithms were asked for, and how many products and graphs algorithm or engine i has
- * computed: FAKE_FIRST is the heuristics' first that float32 may take, FAKE_QUICK the one that
- * takes the least time. */
+/* Counters: how often the heuristics were asked, and how many products and graphs were computed by
+ * algorithm or engine i.  FAKE_FIRST is the first of the heuristics' list that float32 may take,
+ * FAKE_QUICK the one that takes the least time. */
 enum { FAKE_FIRST = 3, FAKE_QUICK = 4, FAKE_ENGINES = 5 };
 int fakes_queries(void);
 int fakes_runs(int i);
-/* Products queued so far with this cublasLtEpilogue_t; some of them. */
+/* The number of products queued so far with this cublasLtEpilogue_t; the enum names some of its
+ * values. */
 enum {
     FAKE_PLAIN = 1,
     FAKE_BIAS = 4,
@@ -41,18 +44,19 @@ enum {
 };
 int fakes_epilogue_runs(int epilogue);
 
-void fakes_forget_runs(void); /* and queries */
-void fakes_disown(
-    int i); /* from now on engine i is not repeatable, algorithm i unknown; -1: none */
+void fakes_forget_runs(void); /* sets the counts of runs and queries to 0 */
+
+/* From now on the bits of engine i vary, and algorithm i is unknown; -1: of none. */
+void fakes_disown(int i);
 
 /* 1: the heuristics' first mode (A) gives cuDNN graphs no engine; their fallback mode still does.
  */
 void fakes_only_fall_back(int only);
 
-/* Products' algorithms do not tell how they round. */
+/* 1: the algorithms of products do not tell how they round. */
 void fakes_keep_silent(int silent);
 
-int fakes_open_things(void); /* handles and descriptors that were not given back */
+int fakes_open_things(void); /* handles and descriptors that were not destroyed */
 
 #ifdef __cplusplus
 }

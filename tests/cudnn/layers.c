@@ -1,12 +1,12 @@
 /* layers - builds, binds and runs the two layers of layers.h on a backend that the fakes serve.
- * Nothing here knows which algorithm is taken. */
+ * This file does not know which algorithm the backend takes. */
 #include "../test.h"
 
 #include "../cudasim/sim.h"
 #include "fakes.h"
 #include "layers.h"
 
-/* Memory: x, the filter and its bias, the product's weights and bias, what the two give. */
+/* Memory: x, the filter and its bias, the product's weights and bias, the two outputs. */
 enum { N_IN = 5, CONV_OUT = N_IN, FC_OUT, N_MEM, N_KERNELS = 2, FLOATS = 1024 };
 
 struct layers {

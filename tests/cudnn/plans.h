@@ -1,4 +1,5 @@
-/* Plans for a GPU that is not here: an H200, as cuDNN wants it described. */
+/* plans - an H200 as cuDNN wants it described, for plans that are built on a machine without that
+ * GPU. */
 #ifndef TESTS_CUDNN_PLANS_H
 #define TESTS_CUDNN_PLANS_H
 

@@ -1,5 +1,6 @@
-/* Which engine and algorithm kernels get over the fakes: the heuristics' first; with autotune the
- * fastest; and on the next start, without asking, what was kept on disk. */
+/* Tests of the engine and algorithm that a kernel gets over the fakes: the first of the heuristics,
+ * or with autotune the fastest.  The next start takes the choice that was kept on disk, and does
+ * not ask the library. */
 #include "../test.h"
 
 #include <dirent.h>
@@ -38,7 +39,8 @@ static int fresh(void **state)
     return shell("rm -rf '%s'");
 }
 
-/* One start of a program: queries, then runs of each algorithm in one forward pass. */
+/* One start of a program with one forward pass; afterwards the fakes hold its counts of queries and
+ * of each algorithm's runs. */
 static void start(const struct plugin_choices *c, float y[LAYERS_Y])
 {
     struct backend *b = layers_open(c);
@@ -77,7 +79,7 @@ static void fallback_is_asked(void **state)
     expect_only(FAKE_FIRST);
 }
 
-/* Algorithms that do not tell how they round are taken all the same: the compute type stands. */
+/* Algorithms that do not tell how they round are taken all the same: the compute type decides. */
 static void silence_is_no_refusal(void **state)
 {
     (void)state;
@@ -85,7 +87,7 @@ static void silence_is_no_refusal(void **state)
     start(&kept, NULL);
     start(&kept, NULL);
     fakes_keep_silent(0);
-    assert_int_equal(fakes_queries(), 0); /* kept, too */
+    assert_int_equal(fakes_queries(), 0); /* such an algorithm is kept, too */
     start(&plain, NULL);
     expect_only(FAKE_FIRST);
 }
@@ -105,8 +107,8 @@ static void next_start_asks_nothing(void **state)
     assert_memory_equal(y[0], y[2], sizeof y[0]);
 }
 
-/* Timing runs every candidate, then the fastest alone; a kept choice is not timed again, and not
- * taken by a job that did not ask for it. */
+/* Timing runs every candidate; afterwards the fastest one alone runs.  A kept choice is not timed
+ * again, and a job that did not ask for autotune does not take it. */
 static void fastest_is_taken(void **state)
 {
     int first, quick;
@@ -123,7 +125,7 @@ static void fastest_is_taken(void **state)
     expect_only(FAKE_FIRST);
 }
 
-/* A first one that was taken because nothing could be timed is not kept as the fastest. */
+/* If no candidate could be timed, the first one is taken, but it is not kept as the fastest. */
 static void untimed_is_not_kept(void **state)
 {
     (void)state;
@@ -152,7 +154,8 @@ static void other_rules_choose_anew(void **state)
     assert_int_equal(fakes_queries(), 0);
 }
 
-/* Files exchanged, and filled with something else: both are chosen anew, and right next time. */
+/* The files of the cache are exchanged, overwritten or emptied: both choices are made anew, and the
+ * next start finds them kept. */
 static void damage_is_mended(void **state)
 {
     static const char *const harm[] = {
@@ -173,7 +176,7 @@ static void damage_is_mended(void **state)
     }
 }
 
-/* A whole entry of the right key that the library, or a rule, refuses. */
+/* An undamaged entry of the right key that the library, or a rule, refuses. */
 static void refused_entries_count_as_none(void **state)
 {
     (void)state;
@@ -185,8 +188,8 @@ static void refused_entries_count_as_none(void **state)
     fakes_disown(-1);
 }
 
-/* A library's call or a runtime's fails, swept: a choice without the cache or without timing, or
- * an error; never a leak, and what was kept afterwards is whole. */
+/* The n-th call of a library fails, for every n: the result is a choice without the cache or
+ * without timing, or an error, and never a leak.  Whatever the next start keeps is undamaged. */
 static void failures(void **state)
 {
     int n_errors = 0, left = 0;

@@ -1,7 +1,8 @@
-/* What cuBLASLt is told about a product, told to the real library: descriptors need no GPU, so an
- * attribute of the wrong size, or one that does not go with another, fails here.  What does need
- * one is taken over below: opening the library, and asking it for algorithms, where what it then
- * holds is read back. */
+/* The descriptors by which backend/cuda tells cuBLASLt about a product, made by the real library.
+ * Descriptors need no GPU, so an attribute of the wrong size, or one that contradicts another,
+ * fails here.  Two calls do need a GPU and are replaced here: the one that opens the library, and
+ * the one that asks for algorithms, whose replacement reads the descriptors back and checks them.
+ */
 #include "../test.h"
 
 #include <cublasLt.h>
@@ -35,7 +36,7 @@ static const struct expected {
     {BLAS_GELU_GRAD, CUBLASLT_EPILOGUE_DGELU, IN},
 };
 
-/* ---- what needs a GPU ---- */
+/* ---- replacements for the calls that need a GPU ---- */
 
 static int n_asked;
 static const struct expected *now;
@@ -124,7 +125,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     check_matrix(b, types.ab, gemm_rows_b(&gemm), gemm_cols_b(&gemm), gemm.ldb);
     check_matrix(c, types.c, gemm.m, gemm.n, gemm.ldc);
     check_tail(d);
-    memset(result, 0, sizeof *result); /* whose algorithm does not tell how it rounds */
+    memset(result, 0, sizeof *result); /* an algorithm that does not tell how it rounds */
     *n = 1;
     n_asked++;
     return CUBLAS_STATUS_SUCCESS;

@@ -1,6 +1,7 @@
-/* A multilayer perceptron's training step by the fakes: each layer is one product forward and two
- * backward, with bias, activation and their gradients in them, and nothing else is launched for it;
- * where cuBLASLt has no such tails, passes do the same. */
+/* A multilayer perceptron's training step over the fakes.  Each layer is one product forward and
+ * two backward; bias, activation and their gradients are epilogues of these products, and no other
+ * kernel is launched for the layer.  Where cuBLASLt has no such epilogues, our own passes give the
+ * same gradients. */
 #include "../test.h"
 
 #include <math.h>
@@ -30,7 +31,7 @@ static int n_products(void)
     return n;
 }
 
-/* Run p once, from what ref holds. */
+/* Run p once, on ref's parameters and inputs. */
 static void run(struct backend *b, struct program *p, const struct rig *ref, struct step *s)
 {
     const struct layout *l = ref->layout;
@@ -105,7 +106,7 @@ static void train_once(enum activation act, int refuse, struct step *s)
     assert_int_equal(fakes_open_things(), 0);
 }
 
-/* The same gradients, all of them by what the sizes are. */
+/* The gradients of both steps are equal, up to 1e-5 of the largest one. */
 static void expect_near(const struct step *a, const struct step *b)
 {
     double most = 0;
@@ -136,7 +137,7 @@ static void check(enum activation act, int forward, int backward)
     assert_int_equal(passes.epilogue[FAKE_PLAIN], passes.n_products);
     /* A node is a kernel: a product, or a launch of ours for the loss and the control vector. */
     assert_int_equal(tails.n_nodes, tails.n_products + tails.n_launches);
-    /* Passes: y of each layer, dx of all but the first, db of each. */
+    /* Our passes: y of each layer, dx of all layers but the first, db of each layer. */
     assert_true(passes.n_launches >= tails.n_launches + 3 * N_LAYERS - 1);
     expect_near(&tails, &passes);
     free(tails.grad);
@@ -155,7 +156,8 @@ static void gelu(void **state)
     check(ACT_GELU_TANH, FAKE_GELU_AUX_BIAS, FAKE_DGELU);
 }
 
-/* One side of the mask has no tail: then passes do both, and the rest keeps its tails. */
+/* If cuBLASLt can only write relu's mask, or only read it, passes do both; all other epilogues
+ * remain. */
 static void mask_has_one_owner(void **state)
 {
     static const int refused[] = {FAKE_NO_RELU_AUX, FAKE_NO_DRELU};

@@ -1,5 +1,5 @@
-/* gemm.h: a linear layer and its gradients, computed column-major with exactly the numbers that
- * cuBLASLt is given, against the row-major formulas of op/linear.c. */
+/* Tests of gemm.h: a linear layer and its gradients are computed column-major with exactly the
+ * numbers that cuBLASLt is given, and compared with the row-major formulas of op/linear.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static double *integers(int64_t n, int seed)
     return x;
 }
 
-/* What BLAS does: C = op(A) op(B) by columns; outside of the matrices nothing is touched. */
+/* As BLAS does: C = op(A) op(B) by columns, without touching memory outside the matrices. */
 static void multiply(const struct gemm *g, const double *a, const double *b, double *c)
 {
     for (int64_t j = 0; j < g->n; j++)
@@ -36,7 +36,7 @@ static void multiply(const struct gemm *g, const double *a, const double *b, dou
         }
 }
 
-/* BGRADB: one a column of C, the sum of op(B) over k. */
+/* BGRADB: for each column of C, the sum of op(B) over k. */
 static void bias_gradient(const struct gemm *g, const double *b, double *db)
 {
     for (int64_t j = 0; j < g->n; j++) {
@@ -46,7 +46,8 @@ static void bias_gradient(const struct gemm *g, const double *b, double *db)
     }
 }
 
-/* to [A,C] (+)= from op/linear.c: forward y, grad_x dx, grad_w dw, all row-major. */
+/* Add to `to` by the formulas of op/linear.c, row-major: y (forward), dx (grad_x) or dw (grad_w).
+ * `y` is dy in the two backward passes. */
 static void reference(enum gemm_pass pass, const double *x, const double *w, const double *y,
                       double *to, int64_t batch, int64_t in, int64_t out)
 {
@@ -61,7 +62,7 @@ static void reference(enum gemm_pass pass, const double *x, const double *w, con
                     to[o * in + i] += y[s * out + o] * x[s * in + i];
 }
 
-/* What cuBLASLt demands of layouts, and that they name the whole of each tensor. */
+/* The layouts meet cuBLASLt's demands, and each covers the whole of its tensor. */
 static void expect_layouts(const struct gemm *g, const int64_t *elements)
 {
     assert_true(g->lda >= gemm_rows_a(g) && g->ldb >= gemm_rows_b(g) && g->ldc >= g->m);
@@ -119,7 +120,7 @@ static void passes(void **state)
             expect((enum gemm_pass)pass, size[i][0], size[i][1], size[i][2]);
 }
 
-/* A bias, one an output, lies along the rows of C. */
+/* A bias has one element for each output, and lies along the rows of C. */
 static void bias_lies_along_rows(void **state)
 {
     const struct gemm g = gemm_of(GEMM_FORWARD, 5, 7, 3);

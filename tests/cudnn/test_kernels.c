@@ -1,6 +1,6 @@
 /* conv2d and linear of backend/cuda on every case of the operator table, over stand-ins for
- * cuDNN and cuBLASLt that compute exactly what they are described, and the simulator for our own
- * passes.  So layouts, operands, transpositions, scratch and fallbacks are right, or fail here; the
+ * cuDNN and cuBLASLt that compute exactly what their descriptors say, and the simulator for our own
+ * passes.  A wrong layout, operand, transposition, scratch size or fallback fails here; the
  * libraries' own arithmetic is not tested. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,7 +56,7 @@ static void tails_in_passes(void **state)
     run_cases(1, (struct case_types){DTYPE_F32, DTYPE_F32});
 }
 
-/* Activations and weights in half precision, gradients of weights in it or in float32. */
+/* Activations and weights in half precision, gradients of weights in half precision or float32. */
 static void half_precision(void **state)
 {
     static const struct case_types types[] = {
@@ -78,15 +78,15 @@ static void out_of_memory(void **state)
     layers_close(r.b);
 }
 
-/* The n-th call of either library fails, n swept: mostly another way is found (another engine, no
- * tail in the library), else an error that names the library; never a leak. */
+/* The n-th call of either library fails, for every n: mostly the backend finds another way (another
+ * engine, no tail in the library), else it gives an error that names the library; never a leak. */
 static void every_call_fails(void **state)
 {
     int n_errors = 0, n, left = 0;
 
     (void)state;
     fakes_refuse_tails(0);
-    for (n = 1; left == 0; n++) { /* until a sweep ends before its failure */
+    for (n = 1; left == 0; n++) { /* until all calls are made before the failure comes */
         struct backend *b = layers_open(NULL);
         struct err err = {0};
 

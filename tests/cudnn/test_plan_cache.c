@@ -1,5 +1,5 @@
-/* plan_cache: what is put is got, by any number of processes; everything else counts as nothing,
- * and is replaced; the folder is bounded. */
+/* Tests of plan_cache: an entry that was put is got again, by any number of processes.  A damaged
+ * or foreign file counts as no entry and is replaced, and the folder's size is bounded. */
 #include "../test.h"
 
 #include <dirent.h>
@@ -109,7 +109,7 @@ static void kept(void **state)
     assert_int_equal(n_warnings, 0);
 }
 
-/* The path of the only entry. */
+/* The path of the cache's only entry. */
 static void path_of_entry(char *out, size_t room)
 {
     DIR *d = opendir(folder);
@@ -130,7 +130,7 @@ static void write_file(const char *path, const char *data, size_t n)
     close(fd);
 }
 
-/* Cut anywhere, any byte changed, longer, empty: nothing is got, and a put mends it. */
+/* An entry cut anywhere, with any byte changed, longer or empty is not got, and a put mends it. */
 static void damaged(void **state)
 {
     char path[160] = "", good[256];
@@ -183,7 +183,7 @@ static void foreign(void **state)
     expect_none("key");
 }
 
-/* One warning, no error; and what is there is read all the same. */
+/* A cache that cannot be written gives one warning and no error. */
 static void cannot_be_written(void **state)
 {
     struct plan_cache *c;
@@ -215,7 +215,7 @@ static void without_a_folder(void **state)
     plan_cache_close(c);
 }
 
-/* Several processes write the same and other entries at once: each file is one of them, whole. */
+/* Several processes write the same entries at once: each file is whole, and one process's. */
 static void written_at_once(void **state)
 {
     enum { N_PROCESSES = 4, N_KEYS = 20, LEN = 20000 };
@@ -256,7 +256,7 @@ static void written_at_once(void **state)
     }
 }
 
-/* The oldest go; an entry that was got lately stays. */
+/* A full cache drops its oldest entries; an entry that was got lately stays. */
 static void bounded(void **state)
 {
     struct plan_cache *c = open_cache();
@@ -273,7 +273,7 @@ static void bounded(void **state)
     plan_cache_close(c);
     assert_int_equal(n_files(), PLAN_CACHE_MAX_FILES + 1);
     assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
-    expect("first", "1", 1); /* which makes it young */
+    expect("first", "1", 1); /* a get makes the entry young */
     run_shell("touch cache/dptrain/plans/notes");
     put("last", "2", 1);
     assert_int_equal(n_files(), PLAN_CACHE_MAX_FILES / 2 + 1); /* and the notes */

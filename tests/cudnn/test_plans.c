@@ -1,7 +1,7 @@
-/* cuDNN plans for every convolution of the models, really built for an H200 from its description:
- * an unsupported graph fails here, on a machine without a GPU.  What is built is supported and
- * compiled, not computed.  One line a plan: engine, workspace, T tensor cores, R compiled at run
- * time.  In float32 no plan may round its inputs.
+/* cuDNN plans for every convolution of the models, built by the real library for an H200 from its
+ * description: an unsupported graph fails here, on a machine without a GPU.  Plans are built and
+ * compiled, but not run.  The test prints one line for each plan: engine, workspace, T for tensor
+ * cores, R for compiled at run time.  In float32 no plan may round its inputs.
  *
  * The stand-in for libcuda.so.1 beside this test lets cuDNN offer runtime-compiled engines too, as
  * it would with a driver. */
@@ -24,7 +24,7 @@
 
 enum { MIB = 1 << 20 };
 
-/* Without a GPU cuDNN leaks what it began; that ours are given back is shown by test_kernels. */
+/* Without a GPU cuDNN leaks memory of its own; test_kernels looks for leaks of ours. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "detect_leaks=0"; }
 
@@ -68,7 +68,7 @@ static void build_all(const struct conv_shape *s, const char *what, size_t bound
     }
 }
 
-/* Every convolution of a model, in float32 as it trains today and in what it will train in. */
+/* Build every convolution of a model, in float32 and in both half-precision types. */
 static void build_model(const struct model_arch *arch, int64_t batch, int with_tails)
 {
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
@@ -109,14 +109,16 @@ static void models(void **state)
         build_model(&arch_lenet, batch[i], 1);
         build_model(&arch_lenet5, batch[i], 1);
     }
-    /* Three ranks', and an epoch's last: some tails are a pass of ours then. */
+    /* Shares of three ranks, and of an epoch's last step.  At these sizes some tails have no engine
+     * and are passes of ours. */
     for (size_t i = 0; i < ARRAY_LEN(share); i++) {
         build_model(&arch_lenet, share[i], 0);
         build_model(&arch_lenet5, share[i], 0);
     }
 }
 
-/* ResNet-50 at 224: {height = width, C, K, filter, stride}.  The stem's image has 8 channels. */
+/* ResNet-50 for images of 224: {height = width, C, K, filter, stride}.  The stem's image has 8
+ * channels. */
 static void resnet50(void **state)
 {
     static const int64_t shape[][5] = {
@@ -144,7 +146,7 @@ static void resnet50(void **state)
     }
 }
 
-/* Groups, dilation, uneven strides and paddings: what the operator table allows. */
+/* Groups, dilation, uneven strides and paddings, which the operator table allows. */
 static void odd_shapes(void **state)
 {
     static const struct conv_shape shape[] = {
@@ -176,7 +178,7 @@ static void build_case(const struct op_case *c, enum dtype type)
     graph_free(g);
 }
 
-/* What a GPU's first test runs (tests/gpu/gpu_ops.c). */
+/* The convolutions that a GPU's first test (tests/gpu/gpu_ops.c) runs. */
 static void operator_table(void **state)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
@@ -232,7 +234,7 @@ static void equal_graphs_share_a_plan(void **state)
     assert_string_not_equal(key[0], key[1]);
 }
 
-/* A cap of nothing still gives a plan, or says how many were too large. */
+/* With a cap of 0 bytes there still is a plan, or an error that names train.max_workspace. */
 static void workspace_is_capped(void **state)
 {
     const struct cudnn_rules none = {0};
@@ -249,7 +251,7 @@ static void workspace_is_capped(void **state)
     assert_non_null(strstr(err.msg, "train.max_workspace"));
 }
 
-/* The whole of what cuDNN says a plan is. */
+/* cuDNN's whole text of a plan. */
 static void text_of(const struct cudnn_plan *p, struct buf *out)
 {
     const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
@@ -263,14 +265,15 @@ static void text_of(const struct cudnn_plan *p, struct buf *out)
     out->len = (size_t)n;
 }
 
-struct made { /* of one plan, to be compared when its device is gone */
+struct made { /* a copy of one plan, to be compared after its device was freed */
     struct cudnn_plan plan;
     struct buf text;
 };
 
 enum { N_MADE = 3 * 2 + 2 };
 
-/* Every pass, and the tail, in float32 and bfloat16, on a device with this cache. */
+/* Build every pass, and the forward pass with its tail, in float32 and bfloat16, on a device with
+ * this cache. */
 static void make_all(const char *folder, struct made *out)
 {
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
@@ -307,7 +310,8 @@ static void expect_equal(const struct made *a, const struct made *b)
     assert_memory_equal(a->text.data, b->text.data, a->text.len);
 }
 
-/* What cuDNN restores from the cache is what it had built, each engine; if damaged, built anew. */
+/* A plan that cuDNN restores from the cache equals the plan that was built; a plan whose entry is
+ * damaged is built anew. */
 static void kept_plans_are_restored(void **state)
 {
     struct made made[3][N_MADE] = {0};
