@@ -1,58 +1,61 @@
 /* fake - stand-ins for the CUDA runtime and NCCL, with the real headers' names, for coll/nccl.
  *
- * Ranks are threads of this process, each with a device of its own (cudaSetDevice tells a thread
- * which).  Streams keep their work until somebody looks (any query, of any rank, does at most one
- * piece a stream), so what host code wrongly takes for done shows; collectives really move bytes,
- * once all ranks have theirs at the head of a stream; a recording is replayed.
+ * Ranks are threads of this process, each with its own device (cudaSetDevice tells a thread which).
+ * Streams keep their work until a rank queries: each query, by any rank, does at most one piece of
+ * work of each stream.  So host code that takes work for done too early is found out.  Collectives
+ * really move bytes, once all ranks have theirs at the head of a stream; a recording is replayed.
  *
- * What the real libraries demand is asserted, at the call: one thread inside a communicator, and
- * none any more once one is in ncclCommAbort; none of its calls, nothing on its stream, and no end
- * of a recording that it is in, while it is in progress; the poison word set before ncclCommAbort;
- * recordings destroyed before ncclCommDestroy; nothing queued then; memory registered and used only
- * while it is there; no capture left unjoined. */
+ * Each call asserts the real libraries' demands:
+ *   - One thread at a time is inside a communicator, and no other once one is in ncclCommAbort.
+ *   - While a communicator is in progress, no call names it, no work is put on its stream, and no
+ *     recording ends that holds its collectives.
+ *   - The poison word is set before ncclCommAbort.
+ *   - Before ncclCommDestroy, recordings are destroyed and no work is queued.
+ *   - Memory is registered and used only while it is allocated.
+ *   - No capture is left unjoined. */
 #ifndef TESTS_NCCL_FAKE_H
 #define TESTS_NCCL_FAKE_H
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-/* Everything forgotten, whatever is open; no thread may be inside. */
+/* Forget everything, even what is open; no thread may be inside a call. */
 void fake_reset(void);
 int fake_open_things(void); /* streams, events, memory, recordings, communicators */
 
-/* The n-th call (1: the next) of this device's threads fails; 0: none. */
+/* The n-th call (1: the next) of this device's threads fails; 0: no call does. */
 void fake_fail_at(int device, int n);
-int fake_fail_left(int device);     /* how many calls were left to it: > 0, it did not come */
+int fake_fail_left(int device); /* how many calls the failure is still away; > 0: it never came */
 const char *fake_failed_call(void); /* the call that failed last, or "" */
 
-/* This device breaks for good (CUDA's sticky errors): what is queued on it is gone, and every call
- * of its threads fails; what frees, frees. */
+/* This device breaks for good (CUDA's sticky errors): its queued work is gone, and every call of
+ * its threads fails; calls that free still free. */
 void fake_break(int device);
 
 enum fake_hang {
     FAKE_HANG_NONE,
     FAKE_HANG_KERNELS,  /* kernels go on waiting after an Abort */
-    FAKE_HANG_DESTROY,  /* ncclCommDestroy and Abort do not return (until fake_reset) */
+    FAKE_HANG_DESTROY,  /* ncclCommDestroy and ncclCommAbort do not return (until fake_reset) */
     FAKE_HANG_INIT,     /* the communicator stays in progress */
     FAKE_HANG_RECORD,   /* ... once a collective was recorded */
     FAKE_HANG_FINALIZE, /* ... once it was asked to finalize */
 };
 void fake_hang(enum fake_hang what);
-void fake_async_error(int device); /* its communicator now has ncclRemoteError */
+void fake_async_error(int device); /* the device's communicator now has ncclRemoteError */
 void fake_version(int version);
-/* GPU memory left for ncclMemAlloc, which takes FAKE_PIECEs; SIZE_MAX: enough. */
+/* The GPU memory left for ncclMemAlloc, which takes multiples of FAKE_PIECE; SIZE_MAX: enough. */
 enum { FAKE_PIECE = 2 << 20 };
 void fake_room(size_t n_bytes);
-void fake_windows(int are_given); /* 0: registering succeeds, and gives none */
+void fake_windows(int are_given); /* 0: registering succeeds, but gives no window */
 
-/* Put a "kernel" on a stream, or into the recording under way. */
+/* Put a "kernel" on a stream, or into the recording that the stream is part of. */
 void fake_kernel(cudaStream_t s, void (*fn)(void *arg), void *arg);
 
-/* Calls made so far by this thread. */
+/* The number of calls that this thread has made. */
 int fake_calls_here(void);
 
-/* Calls but queries made so far, in order, "0:ncclCommAbort 0:cudaGraphExecDestroy ...", of those
- * that match one of the words (NULL at the end); for free(). */
+/* The calls so far that match one of the words (NULL ends them), without queries, in order:
+ * "0:ncclCommAbort 0:cudaGraphExecDestroy ...".  The caller frees the text. */
 char *fake_log(const char *const *words);
 
 #endif

@@ -1,4 +1,5 @@
-/* The CUDA runtime, as far as coll/nccl and the rig call it: streams, events, recordings. */
+/* fake_cuda - the stand-in for the CUDA runtime, as far as coll/nccl and the rig call it: streams,
+ * events, recordings.  fake_memory.c has its memory. */
 #include "fake_impl.h"
 
 #include <sched.h>
@@ -109,7 +110,7 @@ static int is_node_ready(const struct run *r, int i)
 
 static int do_work(struct work *w);
 
-/* One node of each lane at most. */
+/* Do at most one node of each lane. */
 static int do_run(struct run *r)
 {
     int tried[4] = {0}, n_done = 0;
@@ -168,7 +169,7 @@ void fake_put(cudaStream_t s, struct work w)
 {
     struct CUgraph_st *g = s->capture;
 
-    if (s->comm) /* nothing on its stream while it is in progress */
+    if (s->comm) /* while a communicator is in progress, nothing goes on its stream */
         ASSERT(!s->comm->n_in_progress || s->comm->is_aborted);
     if (!g) {
         ASSERT(s->tail < MAX_WORK);
@@ -234,7 +235,7 @@ cudaError_t cudaGetLastError(void)
 
 cudaError_t cudaSetDevice(int device)
 {
-    this_device = device; /* also where it fails: the thread's calls are to be counted */
+    this_device = device; /* even if the call fails: the thread's calls must be counted */
     RUNTIME_CALL;
     return fake_leave(cudaSuccess);
 }
@@ -356,7 +357,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
     return fake_leave(e->n_done >= e->n_recorded ? cudaSuccess : cudaErrorNotReady);
 }
 
-/* A stream that waits for what was recorded in a capture joins it. */
+/* A stream that waits for an event recorded in a capture joins that capture. */
 static void join_capture(cudaStream_t s, struct CUgraph_st *g)
 {
     if (s->capture)

@@ -1,4 +1,5 @@
-/* fake_impl - what the two fakes share. */
+/* fake_impl - the types and functions that the stand-ins for the CUDA runtime and NCCL share:
+ * queued work, recordings, streams, communicators. */
 #ifndef TESTS_NCCL_FAKE_IMPL_H
 #define TESTS_NCCL_FAKE_IMPL_H
 
@@ -19,7 +20,7 @@ enum coll_kind {
     FAKE_REDUCE_SCATTER,
     FAKE_BROADCAST,
     FAKE_ALLGATHER,
-    FAKE_SEND, /* these two need only the ranks that they name */
+    FAKE_SEND, /* sending and receiving need only the ranks that they name */
     FAKE_RECV,
 };
 
@@ -27,7 +28,7 @@ struct call {
     enum coll_kind kind;
     const void *send;
     void *recv;
-    size_t n_bytes; /* of what a rank sends; REDUCE_SCATTER: of what it receives */
+    size_t n_bytes; /* that a rank sends; REDUCE_SCATTER: that it receives */
     ncclDataType_t type;
     int root; /* or the peer */
     int is_done;
@@ -43,8 +44,8 @@ struct work {
     enum work_kind kind;
     cudaEvent_t event;
     int64_t nth; /* RECORD, WAIT: the event's n-th record */
-    int before;  /* in a recording, WAIT: the node that it waits for */
-    int lane;    /* in a recording: which of its streams */
+    int before;  /* WAIT in a recording: the node that it waits for */
+    int lane;    /* in a recording: the number of its stream */
     void *to;
     const void *from; /* COPY */
     size_t n_bytes;
@@ -58,8 +59,8 @@ struct work {
 struct CUgraph_st {
     struct work node[256];
     int n_nodes, n_lanes;
-    cudaStream_t lane[4]; /* lane 0 began it */
-    int is_joined[4];     /* lane 0 waits for its last node */
+    cudaStream_t lane[4]; /* lane 0 began the capture */
+    int is_joined[4];     /* lane 0 waits for this lane's last node */
     int is_spoilt;
 };
 
@@ -76,40 +77,40 @@ struct CUstream_st {
     int device;
     struct work todo[MAX_WORK];
     int head, tail;
-    struct CUgraph_st *capture; /* NULL: none */
+    struct CUgraph_st *capture; /* NULL: the stream is not captured */
     int lane;
-    ncclComm_t comm; /* the last one that queued here */
+    ncclComm_t comm; /* the last communicator that queued here */
 };
 
 struct CUevent_st {
     int device;
     int64_t n_recorded, n_done;
-    struct CUgraph_st *capture; /* recorded last in this one, as its node `node` */
+    struct CUgraph_st *capture; /* where the event was last recorded, as node `node` */
     int node;
 };
 
 struct ncclComm {
     struct clique *clique;
     int device, rank;
-    int n_in_progress; /* polls until it is ready */
+    int n_in_progress; /* how many polls until the communicator is ready */
     ncclResult_t error;
     int is_inside, is_hanging, is_aborted, is_finalized, is_destroying;
     int n_registered, n_graphs, n_queued;
-    ncclWindow_t *window; /* where the handle of the one that is being registered goes */
+    ncclWindow_t *window; /* where the handle of the window being registered goes */
     void *window_at;
 };
 
 enum { NOT_READY = -1 };
 
-extern pthread_mutex_t fake_lock; /* guards everything */
+extern pthread_mutex_t fake_lock; /* guards all state of the stand-ins */
 
-/* Each call starts here, with the lock: 1: it is to fail. */
+/* Each call begins with this, with the lock held.  1: the call must fail. */
 int fake_called(const char *name);
 int fake_device(void);
 static inline void fake_enter(void) { pthread_mutex_lock(&fake_lock); }
-cudaError_t fake_leave(cudaError_t e); /* without the lock; e is remembered */
+cudaError_t fake_leave(cudaError_t e); /* releases the lock; e is remembered as the last error */
 
-/* How a call of the runtime begins; one that frees does so whether it fails or not. */
+/* How a call of the runtime begins.  A call that frees does so even if it fails. */
 #define RUNTIME_CALL           \
     fake_enter();              \
     if (fake_called(__func__)) \
@@ -121,16 +122,16 @@ cudaError_t fake_leave(cudaError_t e); /* without the lock; e is remembered */
 void fake_put(cudaStream_t s, struct work w);
 void fake_progress(void);
 int fake_meet(const struct meeting *m);            /* 1: done; 0: not yet */
-int fake_is_memory(const void *p, size_t n_bytes); /* of a device, and there */
+int fake_is_memory(const void *p, size_t n_bytes); /* 1: allocated memory of a device */
 int fake_is_poisoned(int device);
 void *fake_share(size_t n_bytes);             /* memory of ncclMemAlloc; NULL: no room */
 void fake_unshare(void *p);                   /* asserts that it is not registered */
-void fake_register(const void *p, int by);    /* asserts that it is all of a fake_share */
-void fake_hold(struct CUgraph_st *g, int by); /* its communicators' n_graphs */
+void fake_register(const void *p, int by);    /* asserts that it is the start of a fake_share */
+void fake_hold(struct CUgraph_st *g, int by); /* adds `by` to n_graphs of g's communicators */
 void fake_memory_reset(void);
 int fake_memory_open(void);
 void fake_nccl_reset(void);
 int fake_nccl_open(void);
-void fake_forget(const struct ncclComm *c); /* it ends */
+void fake_forget(const struct ncclComm *c); /* c ends: no stream names it any more */
 
 #endif

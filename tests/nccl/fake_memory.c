@@ -1,4 +1,5 @@
-/* The memory of the fakes: of devices, pinned, mapped, shared by NCCL. */
+/* fake_memory - the memory of the stand-ins for the CUDA runtime and NCCL: devices' memory, host
+ * memory that is pinned or mapped, and memory that NCCL shares between ranks. */
 #include "fake_impl.h"
 
 #include <stdlib.h>
@@ -174,7 +175,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cud
     RUNTIME_CALL;
     ASSERT(fake_is_memory(to, n_bytes) == (kind != cudaMemcpyDeviceToHost));
     ASSERT(fake_is_memory(from, n_bytes) == (kind != cudaMemcpyHostToDevice));
-    ASSERT(memory_of(to, n_bytes) && memory_of(from, n_bytes)); /* pinned, else it would wait */
+    ASSERT(memory_of(to, n_bytes) && memory_of(from, n_bytes)); /* pinned: else a copy waits */
     fake_put(s, (struct work){.kind = WORK_COPY, .to = to, .from = from, .n_bytes = n_bytes});
     return fake_leave(cudaSuccess);
 }

@@ -1,5 +1,5 @@
-/* NCCL, as far as coll/nccl calls it: communicators that form cliques, windows, collectives and
- * messages between the ranks of a clique. */
+/* fake_nccl - the stand-in for NCCL, as far as coll/nccl calls it: communicators that form cliques,
+ * windows, collectives and messages between the ranks of a clique. */
 #include "fake_impl.h"
 
 #include <sched.h>
@@ -13,12 +13,13 @@ enum { MAX_CLIQUES = 64, POLLS = 2 };
 struct clique {
     ncclUniqueId id;
     int size, n_members, n_ids;
-    int n_windows[MAX_DEVICES]; /* that each rank has asked for */
-    size_t window_bytes;        /* of the last that anybody did */
+    int n_windows[MAX_DEVICES]; /* how many windows each rank has asked for */
+    size_t window_bytes;        /* the size of the last window that a rank asked for */
     struct meeting posted[MAX_DEVICES];
     int is_posted[MAX_DEVICES];
-    int is_served[MAX_DEVICES]; /* what it posted is done, which it has not seen yet */
-    int is_dead;                /* a member has left: nobody is served any more */
+    int is_served[MAX_DEVICES]; /* the rank's posted meeting is done; the rank has not seen it yet
+                                 */
+    int is_dead;                /* a member has left: no rank is served any more */
 };
 
 static struct {
@@ -29,7 +30,7 @@ static struct {
     int error_of[MAX_DEVICES];
 } nccl;
 
-/* What ncclGetLastError tells, to each thread of its own calls; NULL: nothing. */
+/* The text that ncclGetLastError gives: each thread gets that of its own calls.  NULL: none. */
 static _Thread_local const char *last_words;
 
 void fake_nccl_reset(void)
@@ -70,7 +71,8 @@ static ncclResult_t leave(ncclComm_t c, ncclResult_t r)
     return r;
 }
 
-/* One thread at a time inside a communicator; the others get their chance to break that. */
+/* Enter a communicator, and assert that no other thread is inside it.  The lock is released for a
+ * moment, so that a second thread has a chance to break the rule. */
 static int enter(ncclComm_t c, const char *name)
 {
     pthread_mutex_lock(&fake_lock);
@@ -152,7 +154,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank, int n
     return leave(NULL, ncclInProgress);
 }
 
-/* What it does waits for ranks that have not come to it: connecting, registering a window. */
+/* The communicator connects, or registers a window, and other ranks have not come to that yet. */
 static int is_alone(const struct ncclComm *c)
 {
     const struct clique *q = c->clique;
@@ -172,7 +174,8 @@ static void give_window(ncclComm_t c)
     c->window = NULL;
 }
 
-/* It fails by what its own thread came to, which is done then. */
+/* A failure here is the result of the work that the communicator's own thread did in the
+ * background: the work has then ended. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *st)
 {
     if (enter(c, __func__)) {
@@ -196,7 +199,7 @@ ncclResult_t ncclMemAlloc(void **p, size_t n_bytes)
 {
     const int is_bad = enter(NULL, __func__);
 
-    *p = is_bad ? NULL : fake_share(n_bytes); /* whatever it was, it says this */
+    *p = is_bad ? NULL : fake_share(n_bytes); /* every failure here has the same text */
     last_words = *p ? NULL : "Cuda failure 2 'out of memory'";
     return leave(NULL, *p ? ncclSuccess : ncclUnhandledCudaError);
 }
@@ -209,7 +212,7 @@ ncclResult_t ncclMemFree(void *p)
     return leave(NULL, is_bad ? ncclSystemError : ncclSuccess);
 }
 
-/* A collective: done when all ranks have come; only then is there a handle. */
+/* Registering is a collective: it is done when all ranks have come; only then is there a handle. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *x, size_t n_bytes, ncclWindow_t *window,
                                     int flags)
 {
@@ -224,7 +227,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *x, size_t n_bytes, ncclW
     q->n_windows[c->rank]++;
     for (int r = 0; r < q->size; r++)
         is_first &= r == c->rank || q->n_windows[r] < q->n_windows[c->rank];
-    ASSERT(is_first || q->window_bytes == n_bytes); /* of all ranks alike */
+    ASSERT(is_first || q->window_bytes == n_bytes); /* the same size on all ranks */
     q->window_bytes = n_bytes;
     c->n_registered++;
     c->n_in_progress = POLLS;
@@ -267,7 +270,7 @@ static ncclResult_t end(ncclComm_t c, int is_bad)
     c->is_destroying = 1;
     while (nccl.hang == FAKE_HANG_DESTROY)
         wait_unlocked();
-    if (c->n_registered) /* it takes its window with it */
+    if (c->n_registered) /* the communicator's end also ends its window */
         fake_register(c->window_at, -1);
     fake_forget(c);
     free(c);
@@ -282,7 +285,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
 
     ASSERT(c->is_finalized);
     ASSERT(!c->n_queued);
-    ASSERT(!c->n_graphs); /* the real one waits for ever */
+    ASSERT(!c->n_graphs); /* the real NCCL would wait for ever */
     return end(c, is_bad);
 }
 
@@ -329,7 +332,7 @@ static double number(const struct call *k, size_t i)
         return ((const double *)k->send)[i];
     if (k->type == ncclFloat32)
         return (double)((const float *)k->send)[i];
-    return ((const uint16_t *)k->send)[i]; /* as integers: only the bytes' way is looked at */
+    return ((const uint16_t *)k->send)[i]; /* as integers: tests look only at where bytes go */
 }
 
 static void store(const struct call *k, size_t i, double sum)
@@ -342,8 +345,8 @@ static void store(const struct call *k, size_t i, double sum)
         ((uint16_t *)k->recv)[i] = (uint16_t)sum;
 }
 
-/* The sums of [from, from + n) elements of all ranks' i-th calls go to rank `to`, or to all (-1).
- */
+/* Sum elements [from, from + n) of all ranks' i-th calls, and store the sums at rank `to`, or at
+ * all ranks (-1). */
 static void sum(struct clique *q, int i, size_t from, size_t n, int to)
 {
     double *sums = xcalloc(n + 1, sizeof *sums);
@@ -380,7 +383,7 @@ static void serve(struct clique *q, int i)
         sum(q, i, 0, n, -1);
     else if (first.kind == FAKE_REDUCE)
         sum(q, i, 0, n, first.root);
-    /* in place, a rank's sums overwrite what no other rank's are made of */
+    /* In place, a rank's sums overwrite elements that go into no other rank's sums. */
     for (int r = 0; first.kind == FAKE_REDUCE_SCATTER && r < q->size; r++)
         sum(q, i, (size_t)r * n, n, r);
     for (int r = 0; first.kind == FAKE_BROADCAST && r < q->size; r++)
@@ -400,7 +403,7 @@ static int has_messages(const struct clique *q, int r)
     return q->is_posted[r] && is_message(&q->posted[r].call[0]);
 }
 
-/* The first message of that kind between the two that is not done, or NULL. */
+/* The first message of that kind in m to or from `peer` that is not done, or NULL. */
 static struct call *find(struct meeting *m, enum coll_kind kind, int peer)
 {
     for (int i = 0; i < m->n_calls; i++)
@@ -491,7 +494,7 @@ int fake_meet(const struct meeting *m)
 
 /* ---- calls ---- */
 
-/* A thread's group: what it has called since ncclGroupStart. */
+/* A thread's group: its calls since ncclGroupStart. */
 static _Thread_local struct {
     int is_open, is_bad;
     struct meeting m;
@@ -513,7 +516,7 @@ static ncclResult_t put_meeting(cudaStream_t s, const struct meeting *m)
     return ncclInProgress;
 }
 
-/* n_sent, n_received: bytes that must be memory of the device. */
+/* n_sent, n_received: how many bytes of k's buffers must be device memory. */
 static ncclResult_t queue(cudaStream_t s, ncclComm_t c, struct call k, size_t n_sent,
                           size_t n_received)
 {
@@ -521,7 +524,7 @@ static ncclResult_t queue(cudaStream_t s, ncclComm_t c, struct call k, size_t n_
 
     ASSERT(!n_sent || fake_is_memory(k.send, n_sent));
     ASSERT(!n_received || fake_is_memory(k.recv, n_received));
-    ASSERT(group.is_open || !is_message(&k)); /* ours are always in a group */
+    ASSERT(group.is_open || !is_message(&k)); /* our messages are always in a group */
     if (!group.is_open)
         return leave(c, put_meeting(s, &m));
     if (group.m.n_calls) {
@@ -547,7 +550,7 @@ ncclResult_t ncclGroupStart(void)
     return leave(NULL, ncclSuccess);
 }
 
-/* After a call that failed nothing of the group is queued. */
+/* If a call of the group failed, nothing of the group is queued. */
 ncclResult_t ncclGroupEnd(void)
 {
     const int is_bad = enter(NULL, __func__) || group.is_bad;

@@ -1,4 +1,5 @@
-/* The ranks of a job, as threads: the device's part, the driver's and the engine's. */
+/* rig - the ranks of a job, as threads: the device's part of their work, the driver's and the
+ * engine's. */
 #include "rig.h"
 
 #include <sched.h>
@@ -17,7 +18,7 @@ void rank_compute(void *arg) /* backward: the first bucket */
     struct rank *r = arg;
 
     r->n_computed++;
-    r->grad[N_GRAD] = 0; /* the veto, as control_pack has it */
+    r->grad[N_GRAD] = 0; /* the veto, where control_pack puts it */
     for (int i = 0; i < BUCKET; i++)
         r->grad[i] = (float)(r->n_computed * (r->k + 1));
 }
@@ -80,7 +81,7 @@ static void *abort_main(void *arg)
         if (j->coll[k])
             coll_abort(j->coll[k]);
     pthread_mutex_unlock(&j->lock);
-    ASSERT(fake_calls_here() == 0); /* a thread without a device must not get one */
+    ASSERT(fake_calls_here() == 0); /* a thread without a device must not call the runtime */
     return NULL;
 }
 
@@ -92,7 +93,7 @@ void job_abort(struct job *j)
     pthread_join(loop, NULL);
 }
 
-/* As the engine's set_coll: an abort may have come before there was anything to abort. */
+/* As the engine's set_coll does: an abort may have come before there was a coll to abort. */
 static void publish(struct rank *r, struct coll *c)
 {
     pthread_mutex_lock(&r->job->lock);
@@ -135,7 +136,7 @@ int rank_meet(struct coll *c, struct err *err)
     return coll_allgather(c, &mine, 1, all, err);
 }
 
-/* Once before it is recorded, as the engine's first step. */
+/* Run the collectives once before they are recorded, as in the engine's first step. */
 static int warm(struct rank *r, struct coll *c, struct err *err)
 {
     const int64_t ticket = coll_allreduce(c, COLL_BULK, r->grad, BUCKET, DTYPE_F32, 0, err);
@@ -215,7 +216,7 @@ int rank_record_step(struct rank *r, struct coll *c, struct err *err)
     return rc;
 }
 
-/* The coll is asked last: a stream that has run empty may have done so because of an abort. */
+/* The coll is asked last: the stream may have run empty because of an abort. */
 int rank_finish_step(struct rank *r, struct coll *c, struct err *err)
 {
     for (;;) {
@@ -255,7 +256,7 @@ static void close_device(struct rank *r)
         (void)cudaStreamDestroy(r->cuda.stream);
 }
 
-/* Nothing but whole sums was ever applied. */
+/* Assert that only whole sums were applied. */
 static void check_param(const struct rank *r)
 {
     const int all = r->job->size * (r->job->size + 1) / 2;
@@ -268,7 +269,8 @@ static void check_param(const struct rank *r)
                      (int)n);
 }
 
-/* What was left as it is, for who looks for leaks. */
+/* Things that a rank could not free stay reachable here, so that LeakSanitizer does not report
+ * them. */
 static volatile struct {
     struct coll *coll;
     cudaGraphExec_t step;
@@ -281,7 +283,7 @@ static void end(struct rank *r, struct coll *c)
     publish(r, NULL);
     lost[r->k].coll = c;
     lost[r->k].step = r->step;
-    if (r->job->n_stuck) /* the process would end */
+    if (r->job->n_stuck) /* a real process would end now */
         return;
     if (r->step)
         (void)cudaGraphExecDestroy(r->step);
@@ -310,7 +312,7 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
-/* Before job_run(), where another thread is to see the job. */
+/* See rig.h: to be called before job_run if another thread uses the job. */
 void job_begin(struct job *j, int size)
 {
     if (j->size)

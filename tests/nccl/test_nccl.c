@@ -1,5 +1,5 @@
-/* coll/nccl over the fakes, when nothing fails: what it does in order, what it moves, and that
- * nothing is left.  test_stop.c has what fails. */
+/* Tests of coll/nccl over the fakes when nothing fails: the order of its calls, the bytes that it
+ * moves, and that nothing is left open.  test_stop.c tests failures. */
 #include <sched.h>
 
 #include "../coll/cases.h"
@@ -23,8 +23,8 @@ static void steps_are_replayed(void **state)
     }
 }
 
-/* In order: recordings go first, then what is registered, the communicator, and the memory; nothing
- * is aborted. */
+/* The order of freeing: recordings, registered windows, the communicator, the memory; nothing is
+ * aborted. */
 static void an_orderly_end(void **state)
 {
     static const char *const words[] = {"ncclCommWindowRegister",
@@ -96,7 +96,7 @@ static int move_bytes(struct rank *r, struct err *err)
         rc = coll_broadcast(c, x, BIG, size - 1, err);
     for (int i = 0; rc == 0 && i < BIG; i++)
         assert_int_equal(x[i], 10 + size - 1);
-    r->param[0] = (float)r->k; /* device memory, which the fake keeps in ours */
+    r->param[0] = (float)r->k; /* device memory, which the fake keeps in host memory */
     if (rc == 0)
         rc = coll_broadcast(c, r->param, sizeof(float), size - 1, err);
     assert_true(rc < 0 || r->param[0] == (float)(size - 1));
@@ -166,7 +166,8 @@ static void every_collective(void **state)
     }
 }
 
-/* Overlap: what the backend queues behind an all-reduce does not wait for it, until coll_wait. */
+/* Overlap: work that the backend queues behind an all-reduce does not wait for it until coll_wait.
+ */
 static int overlap(struct rank *r, struct err *err)
 {
     struct coll *c = r->job->coll[r->k];
@@ -174,7 +175,7 @@ static int overlap(struct rank *r, struct err *err)
 
     r->n_computed = 0;
     fake_kernel(r->cuda.stream, rank_compute, r);
-    if (r->k == 0) { /* rank 1's comes when rank 0 has gone on */
+    if (r->k == 0) { /* rank 1 joins the all-reduce only after rank 0 has gone on */
         ticket = coll_allreduce(c, COLL_BULK, r->grad, BUCKET, DTYPE_F32, 0, err);
         fake_kernel(r->cuda.stream, rank_compute_more, r);
         if (rank_finish_step(r, c, err) < 0)
@@ -254,7 +255,7 @@ static void arguments_are_checked(void **state)
     assert_int_equal(fake_open_things(), 0);
 }
 
-/* Of what ncclMemAlloc says alone, one could not tell what to do. */
+/* The error of ncclMemAlloc alone does not say what to do; ours does. */
 static void memory_may_be_short(void **state)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* coll/nccl over the fakes, when something fails: nothing is lost, left or wrongly applied, and
- * every rank comes to an end, whatever call it is, and whenever the driver says so. */
+/* Tests of coll/nccl over the fakes when something fails: nothing is lost, left open or wrongly
+ * applied, and every rank comes to an end, whichever call fails and whenever the driver aborts. */
 #include <sched.h>
 
 #include "base/util.h"
@@ -7,7 +7,7 @@
 
 /* ---- failures ---- */
 
-/* The n-th call of rank 0's threads fails, n swept; rank 1 hears of it from the driver. */
+/* The n-th call of rank 0's threads fails, for every n; rank 1 hears of it from the driver. */
 static void every_call_may_fail(void **state)
 {
     int n = 1, n_failures = 0;
@@ -45,8 +45,8 @@ static int do_step(struct rank *r, struct coll *c, struct err *err)
     return rc < 0 ? rc : rank_finish_step(r, c, err);
 }
 
-/* Rank 1 takes part in one step, and goes when rank 0 is in the second: with an error, or so that
- * only NCCL sees it. */
+/* Rank 1 takes part in one step, and leaves when rank 0 is in the second: with an error, or in a
+ * way that only NCCL notices. */
 static int vanish(struct rank *r, struct err *err)
 {
     struct job *j = r->job;
@@ -101,7 +101,7 @@ static void a_lost_rank_ends_the_step(void **state)
     assert_order((const char *const[]){"0:ncclCommAbort", "0:cudaGraphExecDestroy", NULL});
 }
 
-/* NCCL itself notices, and says so to coll_poll. */
+/* NCCL itself notices that a rank is gone, and coll_poll returns the error. */
 static void an_asynchronous_error_ends_the_step(void **state)
 {
     struct job j = {.after = vanish, .nccl_sees = 1};
@@ -116,8 +116,8 @@ static void an_asynchronous_error_ends_the_step(void **state)
     assert_order((const char *const[]){"0:ncclCommAbort", "0:cudaGraphExecDestroy", NULL});
 }
 
-/* One step, which both ranks are through when it returns: an abort would end the first step of who
- * is in it yet. */
+/* One step that both ranks have completed when the function returns: otherwise an abort could still
+ * end the other rank's first step. */
 static int do_step_both(struct rank *r, struct coll *c, struct err *err)
 {
     int rc = do_step(r, c, err);
@@ -146,7 +146,7 @@ static int break_down(struct rank *r, struct err *err)
     return rc < 0 ? rc : rank_finish_step(r, c, err);
 }
 
-/* ... or when rank 0 has failed, and that step is being stopped. */
+/* Rank 1's GPU breaks after rank 0 has failed, while the step is being stopped. */
 static int break_late(struct rank *r, struct err *err)
 {
     struct job *j = r->job;
@@ -164,7 +164,8 @@ static int break_late(struct rank *r, struct err *err)
     return rc < 0 ? rc : rank_finish_step(r, c, err);
 }
 
-/* It is told, for the process to end in order: nothing runs any more, so nothing is stuck. */
+/* A broken device is an error, so that the process ends in order: nothing runs on the device any
+ * more, so nothing is stuck. */
 static void a_device_that_breaks_is_told(void **state)
 {
     static const struct {
@@ -194,7 +195,7 @@ static void a_device_that_breaks_is_told(void **state)
     }
 }
 
-/* What the engine was about to launch when the end came returns as well, and applies nothing. */
+/* A step that the engine launches after the coll was stopped ends, too, and applies nothing. */
 static int launch_late(struct rank *r, struct err *err)
 {
     struct coll *c = r->job->coll[r->k];
@@ -224,12 +225,12 @@ static void a_launch_may_come_after_the_end(void **state)
     assert_int_equal(fake_open_things(), 0);
 }
 
-/* The last test: what was lost stays. */
+/* This is the last test, since it leaves threads and memory behind. */
 static void what_cannot_be_stopped_ends_the_process(void **state)
 {
     static const struct {
         enum fake_hang hang;
-        int64_t stop_ms; /* long where something else is to be stopped first */
+        int64_t stop_ms; /* long if something else must stop first */
         const char *says;
     } cases[] = {
         {FAKE_HANG_KERNELS, 1000, "aborting it has not stopped its kernels"},
@@ -247,7 +248,7 @@ static void what_cannot_be_stopped_ends_the_process(void **state)
         job_run(j, 2);
         assert_int_equal(j->rank[0].n_applied, 1);
         assert_true(j->n_stuck > 0);
-        said = *j->rank[0].stuck ? j->rank[0].stuck : j->rank[1].stuck; /* it may be the first */
+        said = *j->rank[0].stuck ? j->rank[0].stuck : j->rank[1].stuck; /* either may be first */
         if (!strstr(said, cases[i].says) || !strstr(said, "this process must end"))
             fail_msg("\"%s\" does not say \"%s\"", said, cases[i].says);
     }
@@ -258,7 +259,7 @@ static void what_cannot_be_stopped_ends_the_process(void **state)
 static void connecting_has_a_deadline(void **state)
 {
     struct job j = {.connect_ms = 100};
-    int k; /* who waited first; the other may have been told before it began */
+    int k; /* the rank that waited; the other may have been told to leave before it began */
 
     (void)state;
     fake_hang(FAKE_HANG_INIT);
@@ -305,7 +306,7 @@ static void connecting_can_be_aborted(void **state)
     assert_int_equal(fake_open_things(), 0);
 }
 
-/* What is queued does not end, and nobody aborts: quiesce itself gives up in time. */
+/* The queued work does not end, and nobody aborts: quiesce itself gives up in time. */
 static int leave_early(struct rank *r, struct err *err)
 {
     struct coll *c = r->job->coll[r->k];
@@ -329,7 +330,7 @@ static void quiesce_has_a_deadline(void **state)
     assert_int_equal(fake_open_things(), 0);
 }
 
-/* A finalize that stays in progress is given up in time, and the communicator aborted instead. */
+/* If ncclCommFinalize stays in progress, it is given up in time, and the communicator aborted. */
 static void finalizing_has_a_deadline(void **state)
 {
     struct job j = {.stop_ms = 300};
@@ -342,7 +343,7 @@ static void finalizing_has_a_deadline(void **state)
     assert_order((const char *const[]){"1:ncclCommFinalize", "1:ncclCommAbort", NULL});
 }
 
-/* Aborts at any moment, from another thread, while the ranks train. */
+/* Abort at any moment, from another thread, while the ranks train. */
 static void *abort_soon(void *arg)
 {
     struct job *j = arg;
@@ -376,8 +377,8 @@ static void aborts_come_at_any_moment(void **state)
     }
 }
 
-/* A library that will not have its collectives recorded: said by an error, the step is not
- * recorded; said by nothing, the driver's deadline ends it.  Never is half a recording used. */
+/* A library that cannot record its collectives.  If it returns an error, the step is not recorded;
+ * if it hangs, the driver's deadline ends the wait.  A partial recording is never used. */
 static int record_and_say(struct rank *r, struct err *err)
 {
     r->job->n_there++;
