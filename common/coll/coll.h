@@ -75,7 +75,7 @@ int64_t coll_allreduce(struct coll *c, enum coll_channel ch, void *x, int64_t n,
                        int64_t tag, struct err *err);
 
 /* Sum this rank's own span of x over all ranks, in place; same bits as coll_allreduce gives there.
- * What the rest of x holds afterwards is not specified. */
+ * The rest of x is unspecified afterwards. */
 int64_t coll_reduce_scatter(struct coll *c, enum coll_channel ch, void *x, int64_t n,
                             enum dtype dtype, int64_t tag, struct err *err);
 
@@ -100,7 +100,7 @@ struct coll_parts {
 int64_t coll_all_to_all(struct coll *c, enum coll_channel ch, struct coll_parts from,
                         struct coll_parts to, enum dtype dtype, int64_t tag, struct err *err);
 
-/* What is sent to, or received from, one rank. */
+/* The elements that are sent to, or received from, one rank. */
 struct coll_message {
     void *x;
     int64_t n;

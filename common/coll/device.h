@@ -62,7 +62,7 @@ struct coll_device_options {
     void *arg;
 };
 
-/* What a plugin offers: struct plugin's `coll`.  Callers use the functions below. */
+/* The table that a plugin offers: struct plugin's `coll`.  Callers use the functions below. */
 struct coll_device_ops {
     uint32_t version;                              /* COLL_DEVICE_VERSION; first for ever */
     uint32_t layout;                               /* COLL_DEVICE_LAYOUT */

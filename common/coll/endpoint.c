@@ -1,4 +1,5 @@
-/* Addresses, and the blob that carries one rank's to the others. */
+/* coll/endpoint - finds the addresses of this machine's interfaces, and writes and reads the blob
+ * that carries one rank's address and ports to the others. */
 #include "coll/endpoint.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
-/* The C interface to coll/gloo_link: making links, waiting for all of them, saying who failed. */
+/* coll/gloo_leaf - the C interface to gloo_link: makes the links, waits for all of them, and says
+ * which rank failed. */
 #include "coll/gloo_leaf.h"
 
 #include <malloc.h>
@@ -43,8 +44,8 @@ class NoSignals
     sigset_t before_;
 };
 
-/* What a socket of ours holds unread.  Half of what the kernel grants, which counts its own
- * overhead twice over. */
+/* The bytes that a socket of ours holds unread: half of what the kernel grants, which counts its
+ * own overhead twice over. */
 uint32_t measure_window()
 {
     int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), granted = 0;

@@ -6,7 +6,7 @@
  * connected it leaves the event thread for good ("sync mode"), and reads and writes happen in the
  * caller's thread.
  *
- * What a Pair does otherwise, and why Link overrides it:
+ * A Pair does these things otherwise, which is why Link overrides them:
  * - Pair::connect decides who dials by comparing addresses, which fails when an address in a blob
  *   was replaced.  It compares with self_, so dial_now sets that to what gives the wanted answer.
  * - Pair::connect waits until connected, one pair after another, without deadline or abort.
@@ -252,8 +252,8 @@ std::string Link::why_closed()
 
 /* Messages */
 
-/* What sends is bound to all memory, so that any bytes can be sent without binding them first: its
- * offset is an address. */
+/* The sending buffer is bound to all memory, so that any bytes can be sent without binding them
+ * first: its offset is an address. */
 void Link::open(void *land, size_t n_bytes, size_t peer_offset)
 {
     peer_offset_ = peer_offset;

@@ -1,4 +1,5 @@
-/* Queues of collectives, and the threads that run them: see host.h. */
+/* coll/host - queues of collectives in CPU memory, and the threads that run them.
+ * host.h says how a kind of coll uses it. */
 #include "coll/host.h"
 
 #include <signal.h>
@@ -101,7 +102,7 @@ static void wait_for(struct host_lane *l, int64_t number)
     l->host->stats.wait_ns += clock_mono_ns() - t0;
 }
 
-/* What a coll of one rank has to do. */
+/* The collective of a coll of one rank. */
 static void copy_own(const struct coll_job *job)
 {
     struct coll_part own = {NULL, 0};

@@ -82,7 +82,7 @@ struct coll {
     void *watch_arg;
 };
 
-/* What crosses the border between the program and a plugin (coll/device.h); both must have been
+/* The version of the tables between the program and a plugin (coll/device.h); both must have been
  * built of one source. */
 #define COLL_DEVICE_LAYOUT                                                                      \
     ((uint32_t)(sizeof(struct err) + 31 * sizeof(struct coll) + 961 * sizeof(struct coll_ops) + \

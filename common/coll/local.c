@@ -181,7 +181,8 @@ static void disperse(const struct visit *v)
         pthread_cond_wait(&v->g->moved, &v->g->lock);
 }
 
-/* What rank r takes from rank 0 must be what rank 0 gives it, and so on for all pairs. */
+/* The span that rank r takes from rank 0 must be the one that rank 0 gives it, and so on for all
+ * pairs. */
 static int parts_agree(const struct visit *v, struct err *err)
 {
     for (int a = 0; a < v->g->size; a++)

@@ -18,7 +18,7 @@ void coll_group_free(struct coll_group *g); /* after the colls of all its ranks;
 /* The coll of one rank.  Each rank once.  Fails with ERR_ARG (rank out of range, taken). */
 int coll_new_local(struct coll_group *g, int rank, struct coll **out, struct err *err);
 
-/* What is to go wrong, on one rank, at its n-th collective of a channel (1 = its first). */
+/* The fault that is to happen on one rank, at its n-th collective of a channel (1 = its first). */
 struct coll_fault {
     enum coll_channel channel;
     int64_t at_ticket; /* n; 0: never */

@@ -1,4 +1,6 @@
-/* coll/reduce - the sum of a and b into dst, element by element. */
+/* coll/reduce - the sum of a and b into dst, element by element.
+ *
+ * Threads: pure. */
 #ifndef COLL_REDUCE_H
 #define COLL_REDUCE_H
 

@@ -1,4 +1,5 @@
-/* Stochastic gradient descent, as torch.optim.SGD; the update's formula is in op/sgd.c. */
+/* Stochastic gradient descent with momentum, as torch.optim.SGD.
+ * The formula of its update is in op/sgd.c. */
 #include "optim/sgd.h"
 
 #include "base/util.h"

@@ -17,7 +17,8 @@
 struct job;
 struct layout;
 
-/* What the slot has elements for.  The first three are flat spaces with the layout's offsets. */
+/* The things that a slot has one element for, each.  The first three are flat spaces with the
+ * layout's offsets. */
 enum slot_scope {
     SLOT_PER_PARAMETER, /* every parameter */
     SLOT_PER_TRAINED,   /* every parameter that is not frozen */
@@ -36,7 +37,7 @@ enum slot_file { SLOT_UNSAVED, SLOT_IN_MODEL, SLOT_IN_OPTIMIZER };
 
 struct slot_def {
     const char *name; /* "momentum": in messages about memory, and as an operator's operand */
-    /* What is appended to a tensor's name in the file and in hashes: "conv1.weight" +
+    /* Appended to a tensor's name in the file and in hashes: "conv1.weight" +
      * ".momentum_buffer".  Of a slot per job: the tensor's whole name. */
     const char *suffix;
     enum slot_scope scope;

@@ -1,3 +1,5 @@
+/* buffers - takes the memory of a step that is not state, and shares it between gradients, sums
+ * of micro-batches and running statistics where no more is needed. */
 #include "train/buffers.h"
 
 #include <stdlib.h>

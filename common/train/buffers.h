@@ -18,7 +18,7 @@
 #include "program/program.h"
 #include "train/state.h"
 
-/* A step's few numbers, in the backend's memory.  What it counts begins at zero: the zeros come
+/* A step's few numbers, in the backend's memory.  Its counts begin at zero: the zeros come
  * with its first scalars, in one copy. */
 struct step_numbers {
     _Alignas(16) double metrics[METRIC_COUNT]; /* of this rank */

@@ -1,4 +1,5 @@
-/* epoch - everything between steps: epochs and their numbers, validation, checkpoints. */
+/* epoch - what happens between steps: epochs and their numbers, validation, checkpoints.
+ * A step itself is in step.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 enum { REPORT_INTERVAL_MS = 200, MOST_TIMES = 1 << 20 };
 
-/* What one call of trainer_train measures. */
+/* The measurements of one call of trainer_train. */
 struct meter {
     int64_t start_ns, step_ns, report_ns; /* begin of the call, of this step; last REPORT_STEP */
     int64_t wait_ns;                      /* step_waited_ns at the step's begin */

@@ -1,4 +1,6 @@
-/* Happy path: the engine finds the saver idle, copies the state into the snapshot, sets `is_busy`
+/* saver - the thread that writes checkpoints, and what it shares with the engine.
+ *
+ * A save: the engine finds the saver idle, copies the state into the snapshot, sets `is_busy`
  * and signals; the thread writes, reports, clears `is_busy`.  The snapshot belongs to the engine
  * while is_busy is 0, to the thread while it is 1.
  *

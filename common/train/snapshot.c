@@ -1,4 +1,5 @@
-/* The state as a checkpoint holds it: copied and written, or taken back from its files. */
+/* snapshot - the state as a checkpoint holds it: copied to host memory and written, or read back
+ * from the files. */
 #include "train/snapshot.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* The table: which rows a job has, their memory, their initial values. */
+/* state - the table of a job's slots: which rows it has, their memory, and their initial
+ * values. */
 #include "train/state.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* update - makes the small programs that end a step, and runs them.
+ * Each is a few nodes over the flat spaces. */
 #include "train/update.h"
 
 #include <stdlib.h>

@@ -13,7 +13,7 @@
  * order that does not vary).  alpha = 1 and beta = 0 are host constants: C is overwritten, and a
  * captured step holds no pointer to the host.
  *
- * Its gelu is gelu_tanh (op/activation.c); the exact one is left to a pass.  What a tail with an
+ * Its gelu is gelu_tanh (op/activation.c); the exact one is left to a pass.  A tail with an
  * activation leaves for the gradient (BLAS_..._MASK, _PRE) is what that gradient's tail reads:
  * - mask, of relu: a bit for each element of C, 1 where it is positive; columns are rounded up to
  *   128 bits, row i is bit i % 32 of word i / 32.  (cuBLASLt's documents do not tell the order of

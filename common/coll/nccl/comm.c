@@ -1,4 +1,5 @@
-/* The life of a coll over NCCL: making, connecting and freeing it; and its table. */
+/* coll/nccl/comm - the life of a coll over NCCL: it is made, connected and freed here.
+ * Also the table of its functions. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,8 +9,8 @@
 
 #include "base/util.h"
 
-/* NCCL rounds up to pieces of some MiB.  What it says does not tell: sharing, too, can fail as "out
- * of memory" while most of it is free. */
+/* NCCL rounds up to pieces of some MiB.  Its message does not tell the cause: sharing, too, can
+ * fail as "out of memory" while most of it is free. */
 static int is_short(size_t n_bytes)
 {
     const size_t margin = (size_t)64 << 20;

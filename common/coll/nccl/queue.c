@@ -160,7 +160,7 @@ static ncclResult_t call_in_group(struct nccl *n, const struct coll_job *job)
     return first_of(st, ended);
 }
 
-/* What this rank gives itself. */
+/* The part that this rank gives itself. */
 static int copy_own(struct nccl *n, const struct coll_job *job, struct err *err)
 {
     struct coll_part to;
