@@ -1,5 +1,6 @@
-/* backend - the calls of backend.h: each checks its arguments once for all backends and hands
- * over to the table; what a table leaves out is done here as the host would do it. */
+/* backend - the calls of backend.h.  Each checks its arguments, the same for all backends, and
+ * calls the backend's table.  If the table has no device functions, the work is done here, on the
+ * host. */
 #include "backend/backend.h"
 
 #include <stdlib.h>
@@ -36,7 +37,7 @@ int backend_usual_fusion(const struct node *n, enum fusion f, enum activation ac
         return forward;
     case FUSE_FLATTEN:
         return n->op == OP_linear || n->op == OP_linear_grad_x || n->op == OP_linear_grad_w;
-    case FUSE_POOL_GRAD_ACT: /* from the activation's output, which gelu's gradient cannot use */
+    case FUSE_POOL_GRAD_ACT: /* needs only the activation's output; gelu's gradient needs x */
         return n->op == OP_pool2d_grad && !activation_saves_x(act);
     case FUSE_LOSS_GRAD:
         return n->op == OP_softmax_xent;
@@ -157,7 +158,7 @@ int backend_zero(struct backend *b, void *p, size_t n_bytes, struct err *err)
     return 0;
 }
 
-/* Host memory both. */
+/* Both addresses are in host memory. */
 static int copy_now(void *to, const void *from, size_t n_bytes)
 {
     if (n_bytes)

@@ -1,12 +1,13 @@
 /* backend - a place where kernels run: the cpu (oneDNN), or a GPU (a plugin).
  *
- * A backend gives memory, makes a kernel for a node, and runs kernels in order.  program/ decides
- * what to run and where everything lies; a backend decides only how.
+ * A backend allocates memory, makes a kernel for a node, and runs kernels in order.  program/
+ * decides which kernels run and where every tensor lies; a backend decides only how to compute.
  *
  * Life of a kernel: make (choose the algorithm, say how much scratch it needs) -> bind (addresses,
  * once) -> run (as often as wanted: allocates nothing) -> free.
  * Threads: one engine thread per backend; kernels may use the backend's own threads inside run.
- * Errors:  ERR_UNSUPPORTED (no such kernel here), ERR_NOMEM, ERR_DEVICE (library text added). */
+ * Errors:  ERR_UNSUPPORTED (this backend has no such kernel), ERR_NOMEM, ERR_DEVICE (with the
+ *          library's text). */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -18,15 +19,15 @@
 
 struct backend;
 struct kernel;
-struct recording; /* a backend's own */
+struct recording; /* each backend that records defines its own */
 
-/* The alignment that GPU libraries demand of a workspace, which is part of a kernel's scratch. */
+/* GPU libraries demand this alignment of a workspace, and a workspace is part of the scratch. */
 enum { BACKEND_SCRATCH_ALIGN = 256 };
 
 struct kernel_ops {
-    /* Addresses of in[] and out[] (NULL where the node has none; at least 16-byte aligned) and of
-     * `scratch_bytes` of scratch, BACKEND_SCRATCH_ALIGN-aligned, valid until free; scratch is
-     * shared with other kernels between runs. */
+    /* Gives the kernel its addresses, which stay valid until free.  in[] and out[] are NULL where
+     * the node has no operand, and else aligned to at least 16 bytes.  `scratch` has scratch_bytes
+     * and is aligned to BACKEND_SCRATCH_ALIGN; other kernels overwrite it between runs. */
     int (*bind)(struct kernel *k, void *const *in, void *const *out, void *scratch,
                 struct err *err);
     int (*run)(struct kernel *k, struct err *err);
@@ -40,15 +41,15 @@ struct kernel { /* a backend's kernels start with this */
 
 /* Rewrites that a backend may take over in one kernel. */
 enum fusion {
-    FUSE_BIAS,            /* conv2d or linear + bias; and db from grad_w */
+    FUSE_BIAS,            /* conv2d or linear + bias; and grad_w computes db, too */
     FUSE_ACTIVATION,      /* conv2d or linear (+ bias) + activation */
-    FUSE_FLATTEN,         /* flatten + linear, and the gradients */
-    FUSE_POOL_GRAD_ACT,   /* activation_grad after pool2d_grad in one pass */
-    FUSE_LOSS_GRAD,       /* softmax_xent and its gradient, where nobody else reads prob */
-    FUSE_LINEAR_GRAD_ACT, /* activation_grad after linear_grad_x, by what linear + act left */
+    FUSE_FLATTEN,         /* flatten + linear, and their gradients */
+    FUSE_POOL_GRAD_ACT,   /* pool2d_grad + activation_grad */
+    FUSE_LOSS_GRAD,       /* softmax_xent + its gradient, if no other node reads prob */
+    FUSE_LINEAR_GRAD_ACT, /* linear_grad_x + activation_grad, from what linear + activation saved */
 };
 
-/* A device's two queues: what one is given is done in order; only marks order the two. */
+/* A device's two queues.  Work in one lane is done in order; only marks order the two lanes. */
 enum backend_lane {
     LANE_MAIN, /* kernels, recordings, and every call that names no lane */
     LANE_COPY, /* batches on their way in, while LANE_MAIN computes */
@@ -56,14 +57,14 @@ enum backend_lane {
 
 enum { BACKEND_MARKS = 16 };
 
-/* The functions that a device adds: a backend whose memory the host cannot touch.  They only
- * enqueue work, and neither allocate nor wait. */
+/* The functions that a device adds; a device is a backend whose memory the host cannot touch.  From
+ * `zero` on they only enqueue work or ask about it; they neither allocate nor wait. */
 struct backend_device_ops {
-    /* Memory of the host that put and kernels can work with (pinned). */
+    /* Pinned memory of the host, which `put` and kernels can read. */
     int (*host_alloc)(struct backend *b, size_t n_bytes, const char *what, void **out,
                       struct err *err);
     void (*host_free)(struct backend *b, void *p);
-    int (*room)(struct backend *b, size_t *n_bytes, struct err *err); /* not allocated yet */
+    int (*room)(struct backend *b, size_t *n_bytes, struct err *err); /* memory still free */
     int (*zero)(struct backend *b, void *p, size_t n_bytes, struct err *err);
     int (*copy)(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err);
     int (*put)(struct backend *b, enum backend_lane lane, void *to, const void *from,
@@ -85,17 +86,18 @@ struct backend_ops {
     int (*make_kernel)(struct backend *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err);
     int (*sync)(struct backend *b, struct err *err); /* NULL: run is synchronous */
-    /* How many threads kernels made from now on use; NULL: not this backend's business. */
+    /* The number of threads of kernels that are made from now on; NULL: has no threads. */
     void (*set_threads)(struct backend *b, int n_threads);
-    /* Optional, all or none: run kernels once to record them, then do all of them by one launch, as
-     * often as wanted.  Between record_begin and record_end nothing is done, and only kernels may
-     * be run.  record_end ends it on failure, too; out NULL: forget what was recorded. */
+    /* Optional, these five all or none: run kernels once to record them, then repeat all of them by
+     * one launch, as often as wanted.  Between record_begin and record_end kernels are recorded but
+     * not executed, and only kernels and the enqueuing calls below may be used.  record_end ends
+     * the recording on failure, too; with out NULL it drops what was recorded. */
     int (*record_begin)(struct backend *b, struct err *err);
     int (*record_end)(struct backend *b, struct recording **out, struct err *err);
     int (*launch)(struct backend *b, struct recording *r, struct err *err); /* enqueues */
     void (*recording_free)(struct backend *b, struct recording *r);
-    int (*poll)(struct backend *b, struct err *err); /* 1: some work is not done; 0: all is */
-    const struct backend_device_ops *device;         /* NULL: its memory is the host's */
+    int (*poll)(struct backend *b, struct err *err); /* 1: some work is not done yet; 0: all done */
+    const struct backend_device_ops *device;         /* NULL: the memory is the host's */
     void (*close)(struct backend *b);
 };
 
@@ -105,12 +107,12 @@ struct backend { /* a backend's own struct starts with this */
 
 void backend_init(struct backend *b, const struct backend_ops *ops); /* asserts required slots */
 
-/* can_fuse for the fusions that all of our backends do.  FUSE_LINEAR_GRAD_ACT is a choice of each.
- */
+/* can_fuse for the fusions that both backends do.  Each backend decides about FUSE_LINEAR_GRAD_ACT
+ * itself; here the answer is 0. */
 int backend_usual_fusion(const struct node *n, enum fusion f, enum activation act);
 
-/* The embedded backend.  n_threads >= 1: oneDNN's OpenMP threads, set for the calling thread (the
- * engine's): open it on the thread that will run kernels. */
+/* The embedded backend.  n_threads >= 1 is the number of oneDNN's OpenMP threads.  OpenMP keeps
+ * that number for each calling thread: open the backend on the thread that will run kernels. */
 int backend_open_cpu(int n_threads, struct backend **out, struct err *err);
 
 int backend_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err);
@@ -123,40 +125,42 @@ int backend_can_fuse(struct backend *b, const struct graph *g, const struct node
 int backend_make_kernel(struct backend *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err);
 int backend_sync(struct backend *b, struct err *err);
-int backend_can_record(const struct backend *b); /* whether these five may be called */
+int backend_can_record(const struct backend *b); /* whether the next five may be called */
 int backend_record_begin(struct backend *b, struct err *err);
 int backend_record_end(struct backend *b, struct recording **out, struct err *err);
 int backend_launch(struct backend *b, struct recording *r, struct err *err);
 void backend_recording_free(struct backend *b, struct recording *r); /* NULL is fine */
-int backend_poll(struct backend *b, struct err *err);                /* of LANE_MAIN */
-/* Kernels made before keep the order of their sums, on as many threads as now. */
+int backend_poll(struct backend *b, struct err *err);                /* asks about LANE_MAIN */
+/* Kernels that exist already keep the order of their sums, on the new number of threads. */
 void backend_set_threads(struct backend *b, int n_threads);
 void backend_close(struct backend *b); /* NULL is fine */
 
-/* The work of a step besides its kernels.  A device enqueues it; another backend does it at once.
- * zero, copy, put and stopwatch may be recorded. */
+/* The work of a step besides its kernels.  A device enqueues it; the CPU does it at once.  zero,
+ * copy, put and stopwatch may be recorded. */
 int backend_is_device(const struct backend *b);
 int backend_host_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
                        struct err *err);            /* zeroed */
 void backend_host_free(struct backend *b, void *p); /* NULL is fine */
-/* Of a device: how much backend_alloc could give, others on the device aside. */
+/* For a device only: how much backend_alloc could give, if no other process takes it first. */
 int backend_room(struct backend *b, size_t *n_bytes, struct err *err);
 int backend_zero(struct backend *b, void *p, size_t n_bytes, struct err *err);
 int backend_copy(struct backend *b, void *to, const void *from, size_t n_bytes,
-                 struct err *err); /* both the backend's, not overlapping */
-/* From backend_host_alloc's memory, which must be left alone until the copy is done. */
+                 struct err *err); /* within the backend's memory, not overlapping */
+/* Copies from backend_host_alloc's memory, which must not change until the copy is done. */
 int backend_put(struct backend *b, enum backend_lane lane, void *to, const void *from,
                 size_t n_bytes, struct err *err);
 
-/* A mark, 0 .. BACKEND_MARKS - 1, stands behind what its lane had been given when last set. */
+/* Set a mark (0 .. BACKEND_MARKS - 1) behind all work that the lane was given so far.  The mark is
+ * passed when that work is done. */
 int backend_mark(struct backend *b, enum backend_lane lane, int mark, struct err *err);
 /* All work that `lane` is given from now on waits until the mark is passed.  A mark that was never
  * set counts as passed. */
 int backend_follow(struct backend *b, enum backend_lane lane, int mark, struct err *err);
 int backend_passed(struct backend *b, int mark, struct err *err); /* 1: not yet; 0: passed */
 
-/* Of a device: start, or stop, a watch in its memory when what was queued before is done: watch[1]
- * grows by the ns between the two.  Zero both before the first. */
+/* For a device only: start or stop a watch in the device's memory.  The watch starts or stops when
+ * all work queued before is done; a stop adds the nanoseconds since the start to watch[1].  Zero
+ * both numbers before the first start. */
 int backend_stopwatch(struct backend *b, int64_t watch[2], int stops, struct err *err);
 
 #endif

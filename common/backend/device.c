@@ -30,7 +30,7 @@ int device_check(const char *device, struct err *err)
     return err_set(err, ERR_ARG, "--device is \"%s\", want auto, cpu, cuda or cuda:I", device);
 }
 
-/* The driver's own library, which comes with it. */
+/* libcuda.so.1 comes with the driver, so it is there exactly if the driver is. */
 static int has_driver(void) { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != NULL; }
 
 static void set_trouble(struct devices *d, const char *text)
@@ -125,7 +125,7 @@ void devices_describe(const struct devices *d, const char *device, struct buf *o
         buf_printf(out, " (%s, %s)", d->probe.gpu[i].name, d->probe.gpu[i].uuid);
 }
 
-/* The first word of digits and points, two of them at least. */
+/* The version is the first word of nothing but digits and points, with one point at least. */
 void device_driver_version(const char *text, char out[DEVICE_TEXT])
 {
     static const char blanks[] = " \t\n", numeric[] = "0123456789.";

@@ -1,10 +1,10 @@
-/* device - what --device means on this machine.
+/* device - finds the devices of this machine and picks the one that --device asks for.
  *
- * Nothing is loaded for "cpu", nor for "auto" where there is no NVIDIA driver; the plugin is for a
- * GPU (plugin.h), and stays loaded.
+ * The plugin (plugin.h) is loaded only if a GPU may be used: not for "cpu", and not for "auto" if
+ * there is no NVIDIA driver.  It stays loaded.
  *
- * Life:    devices_find -> devices_pick, devices_open ... ; there is nothing to free.
- * Threads: one at a time; the plugin's open on the engine's. */
+ * Life:    devices_find -> devices_pick, devices_describe ... ; there is nothing to free.
+ * Threads: one at a time; call the plugin's `open` on the engine's thread. */
 #ifndef BACKEND_DEVICE_H
 #define BACKEND_DEVICE_H
 
@@ -12,7 +12,7 @@
 
 enum { DEVICE_TEXT = 16 };
 
-/* Number of the GPU in "cuda:I"; -1: "cuda" or "auto" (any), or "cpu". */
+/* The number I of "cuda:I"; -1 for "cuda" and "auto" (any GPU) and for "cpu". */
 int device_index(const char *device);
 int device_is_cuda(const char *device); /* "cuda", "cuda:I" */
 
@@ -22,29 +22,29 @@ int device_check(const char *device, struct err *err);
 struct devices {
     const struct plugin *plugin; /* NULL: the CPU only */
     struct plugin_probe probe;   /* with a plugin */
-    char trouble[PLUGIN_TEXT];   /* auto: why there is no GPU, or "" */
-    int has_driver;              /* ... although there is a driver */
+    char trouble[PLUGIN_TEXT];   /* why no GPU can be used, or "" */
+    int has_driver;              /* auto: there is an NVIDIA driver */
 };
 
-/* Find the devices of this machine, as far as `wanted` asks for them.  With cuda or cuda:I,
- * ERR_UNSUPPORTED unless such a GPU can be used: one line that says which library is missing, that
- * there is no driver, or what is wrong with the GPU. */
+/* Find the devices of this machine, as far as `wanted` asks for them.  If `wanted` is cuda or
+ * cuda:I and no such GPU can be used, returns ERR_UNSUPPORTED; the message is one line that says
+ * which library is missing, that there is no driver, or what is wrong with the GPU. */
 int devices_find(const char *wanted, struct devices *out, struct err *err);
 
-/* The device for a process that is alone to choose: "cpu", or "cuda:I" with the GPU wanted or the
- * first that can be used. */
+/* The device of a process that shares the machine with no other rank: "cpu", or "cuda:I", where I
+ * is the GPU that `wanted` names, or else the first one that can be used. */
 void devices_pick(const struct devices *d, const char *wanted, char out[DEVICE_TEXT]);
 
-int devices_n_usable(const struct devices *d); /* GPUs */
+int devices_n_usable(const struct devices *d); /* number of GPUs that can be used */
 
-/* GPU 1 as "cuda:1 (NVIDIA H200, GPU-5f...)", for messages. */
+/* Appends a device as messages name it: "cuda:1 (NVIDIA H200, GPU-5f...)" or "cpu". */
 void devices_describe(const struct devices *d, const char *device, struct buf *out);
 
-/* The driver's own version, "580.95.05", out of what /proc/driver/nvidia/version says; "" if it is
- * not in there. */
+/* Finds the NVIDIA driver's version, such as "580.95.05", in the text of
+ * /proc/driver/nvidia/version; "" if the text has none. */
 void device_driver_version(const char *text, char out[DEVICE_TEXT]);
 
-/* For --check: where things were looked for, versions, GPUs, and whether they fit. */
+/* For --check: where libraries were looked for, versions, GPUs, and whether they fit `wanted`. */
 void devices_print(const char *wanted, struct buf *out);
 
 #endif

@@ -1,11 +1,11 @@
 /* plugin - finds and loads the plugin and the libraries that it needs.
  *
- * Happy path: the libraries are loaded one by one, each from the first place that has it
- * (needed[]); then the plugin is loaded, whose own needs are now met by name; then its table is
- * checked.
+ * Happy path: the libraries of needed[] are loaded one by one, each from the first place that has
+ * it.  Then the plugin is loaded; the loader finds its libraries loaded already, by name.  Then the
+ * plugin's table is checked.
  *
- * Failure modes: a library is nowhere (the plugin's own failure names it, and the places are
- * added) or of a version that does not fit; the plugin is nowhere, or of another version. */
+ * Failure modes: a library is found nowhere (the loader's error names one, and all missing ones are
+ * added), or its version does not fit; the plugin is found nowhere, or is of another version. */
 #include "backend/plugin.h"
 
 #include <dlfcn.h>
@@ -22,8 +22,8 @@
 
 enum { CUDART, NVJITLINK, NVRTC, CUBLASLT, CUDNN, CUDNN_GRAPH, NCCL, N_NEEDED };
 
-/* In the order of dependence.  cuDNN loads nvrtc, nvJitLink and its own parts by itself, where it
- * wants them; without libcudnn_graph it would end the program, so that one is asked for here. */
+/* In the order of dependence.  cuDNN loads nvrtc, nvJitLink and its own parts by itself when it
+ * needs them.  It ends the program if libcudnn_graph is missing, so this part is required here. */
 static const struct {
     const char *name;
     int optional;
@@ -45,10 +45,10 @@ struct plugin_search {
     struct dirs plugin, library;
     int asked_python;
     char *found[N_NEEDED]; /* path, or NULL */
-    char *builtins;        /* of nvrtc: path, or NULL */
+    char *builtins;        /* path of nvrtc's builtins, or NULL */
 };
 
-/* Takes dir.  One that is there already is looked into no second time. */
+/* Takes dir.  A folder that is in the list already is not added again. */
 static void add_dir(struct dirs *d, char *dir)
 {
     for (int i = 0; i < d->n; i++)
@@ -124,7 +124,8 @@ static void add_wheels(struct dirs *d, const char *nvidia)
     free(pattern);
 }
 
-/* Where pip put NVIDIA's packages; not below the working directory, which anybody may own. */
+/* Asks python3 where pip put NVIDIA's packages.  The working directory is left out of its path,
+ * because any user may own that directory. */
 static void ask_python(struct plugin_search *s)
 {
     static const char command[] =
@@ -157,7 +158,7 @@ static char *path_of(void *handle, const char *name)
     return xstrdup(name);
 }
 
-/* Never closed.  Returns the path that it has, or NULL. */
+/* Loads a library for good.  Returns the path that it was loaded from, or NULL. */
 static char *try_library(const char *dir, const char *name)
 {
     char *path = dir ? xasprintf("%s/%s", dir, name) : xstrdup(name);
@@ -184,19 +185,19 @@ static char *find_library(struct plugin_search *s, const char *name)
     return found;
 }
 
-/* Of a library that is loaded; NULL: it is not, or has no such function. */
+/* A function of a library that is loaded; NULL if the library is not loaded or has none such. */
 static void *function_of(const char *path, const char *name)
 {
     void *handle = path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *fn = handle ? dlsym(handle, name) : NULL;
 
     if (handle)
-        dlclose(handle); /* it stays loaded */
+        dlclose(handle); /* try_library's handle keeps the library loaded */
     return fn;
 }
 
-/* nvrtc asks the loader for them when it compiles, and pip's has no path to where they are: beside
- * it. */
+/* nvrtc asks the loader for its builtins when it compiles.  They lie beside nvrtc, but pip's nvrtc
+ * tells the loader no path, so they are loaded here. */
 static void load_builtins(struct plugin_search *s)
 {
     typedef int version_fn(int *major, int *minor);
@@ -260,7 +261,7 @@ int plugin_load_file(const char *path, const struct plugin **out, struct err *er
     return 0;
 }
 
-/* The first folder that has it, or NULL. */
+/* The plugin's path in the first folder that has it, or NULL. */
 static char *find_plugin(const struct plugin_search *s, const char *name)
 {
     for (int i = 0; i < s->plugin.n; i++) {
@@ -273,7 +274,7 @@ static char *find_plugin(const struct plugin_search *s, const char *name)
     return NULL;
 }
 
-/* An older NCCL lacks what the plugin calls, which would only say so by the name of a function. */
+/* An older NCCL lacks functions that the plugin calls; the loader would name only a function. */
 static int check_nccl(const struct plugin_search *s, struct err *err)
 {
     typedef int version_fn(int *version);
@@ -289,7 +290,8 @@ static int check_nccl(const struct plugin_search *s, struct err *err)
                    path, v / 10000, v / 100 % 100, v % 100);
 }
 
-/* Every CUDA has a libcudnn.so.9, which ends the program where it does not find its own cuBLAS. */
+/* There is a libcudnn.so.9 for each CUDA.  It ends the program if it does not find the cuBLAS of
+ * its own CUDA. */
 static int check_cudnn(const struct plugin_search *s, struct err *err)
 {
     typedef size_t version_fn(void);
@@ -306,7 +308,7 @@ static int check_cudnn(const struct plugin_search *s, struct err *err)
         path, major, CUDA_MAJOR);
 }
 
-/* Append to what dlopen said, which names one library alone. */
+/* Append all missing libraries to dlopen's error, which names only one. */
 static int missing_libraries(const struct plugin_search *s, struct err *err)
 {
     char said[sizeof err->msg], names[160] = "";
@@ -356,7 +358,7 @@ void plugin_search_print(struct plugin_search *s, const char *name, struct buf *
     char *path = find_plugin(s, name);
 
     load_libraries(s);
-    ask_python(s); /* its folders belong to the order, even where nothing was left to find */
+    ask_python(s); /* its folders are part of the order, even if all was found before */
     buf_printf(out, "%s: %s; looked for in\n", name, path ? path : "not found");
     print_dirs(&s->plugin, out);
     buf_printf(out, "NVIDIA's libraries, looked for as the loader does (LD_LIBRARY_PATH, "
@@ -371,7 +373,7 @@ void plugin_search_print(struct plugin_search *s, const char *name, struct buf *
     free(path);
 }
 
-/* 13000 as 13.0; cuDNN's 91900 as 9.19.0; NCCL's 22809 as 2.28.9 */
+/* Prints 13000 as 13.0, cuDNN's 91900 as 9.19.0 and NCCL's 22809 as 2.28.9. */
 static void print_version(struct buf *out, const char *what, int v, int unit)
 {
     if (v == 0)

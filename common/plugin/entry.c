@@ -1,5 +1,5 @@
-/* The plugin's one exported symbol: a table of the backend's and the collectives' functions, and
- * what the plugin finds on this machine. */
+/* entry - the plugin's one exported symbol: a table of the backend's and the collectives'
+ * functions.  Its probe finds the GPUs, the driver and the libraries of this machine. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static void probe_gpu(int i, struct plugin_gpu *g)
             GPU_ARCH, p.major, p.minor);
 }
 
-/* libcudnn.so.9 passes every call on to its parts, and ends the program where it finds none. */
+/* libcudnn.so.9 passes every call on to its parts.  It ends the program if it finds no part. */
 static int is_cudnn_whole(void) { return dlopen("libcudnn_graph.so.9", RTLD_LAZY) != NULL; }
 
 static void probe_versions(struct plugin_probe *out)
@@ -56,7 +56,7 @@ static void probe_versions(struct plugin_probe *out)
     COPY_TEXT(out->built_for, GPU_ARCH);
 }
 
-/* The remedy, or "" if none is known. */
+/* Writes the remedy for st to `out`, or "" if none is known. */
 static void find_remedy(const struct plugin_probe *p, cudaError_t st, char *out, size_t size)
 {
     out[0] = 0;

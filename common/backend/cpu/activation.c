@@ -1,5 +1,6 @@
-/* activation - oneDNN's element-wise primitives; formulas in op/activation.c. The twin of
- * cuda/activation.cu. */
+/* activation - activations and their gradients, by oneDNN's element-wise primitives.
+ *
+ * op/activation.c has the formulas; the twin is cuda/activation.cu. */
 #include "backend/cpu/chain.h"
 
 int cpu_make_activation(struct cpu *b, const struct graph *g, const struct node *n,
@@ -19,7 +20,7 @@ int cpu_make_activation(struct cpu *b, const struct graph *g, const struct node 
     return chain_finish(c, out);
 }
 
-/* A gelu's gradient is made from x, that of the others from y. */
+/* A gelu's gradient is computed from x, the other activations' gradients from y. */
 int cpu_make_activation_grad(struct cpu *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {

@@ -1,5 +1,7 @@
-/* Batch norm by given sums (op/batch_norm.c), which oneDNN has not.  Sums over rows run in double,
- * row by row. */
+/* batch_norm - batch norm from given sums, which oneDNN does not offer.  Sums over rows run in
+ * double, row by row.
+ *
+ * op/batch_norm.c has the formulas; the twin is cuda/batch_norm.cu. */
 #include <math.h>
 #include <string.h>
 
@@ -31,7 +33,7 @@ int cpu_make_batch_norm_stats(struct cpu *b, const struct graph *g, const struct
     return plain_new(g, n, run_stats, 0, out, err);
 }
 
-/* Mean and variance of channel i by the sums, which are shifted by m. */
+/* Mean and variance of channel i from the sums, which are of x - m. */
 static void moments(const double *sums, const float *m, int64_t c, int64_t i, double *mean,
                     double *var)
 {
@@ -51,7 +53,7 @@ CPU_CLONES static void normalise(const float *x, float *y, const float *restrict
             y[r * c + i] = (x[r * c + i] - mean[i]) * scale[i] + bias[i];
 }
 
-/* Next running statistics; mean and scale of this step into the scratch. */
+/* Writes the next running statistics, and this step's mean and scale of each channel. */
 static void prepare(const struct plain *p, float *mean_out, float *scale)
 {
     const double *sums = p->in[BATCH_NORM_SUMS];
@@ -173,7 +175,7 @@ int cpu_make_batch_norm_grad_stats(struct cpu *b, const struct graph *g, const s
         out, err);
 }
 
-/* dx = a * (dy - b - (x - mean) * d), by channel, d being rstd * gsums/n; dx may be dy. */
+/* dx = a * (dy - b - (x - mean) * d), by channel; k holds a, b, mean and d.  dx may be dy. */
 CPU_CLONES static void grad_rows(const float *x, const float *dy, float *dx,
                                  const float *restrict k, int64_t rows, int64_t c)
 {

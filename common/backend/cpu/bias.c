@@ -1,11 +1,12 @@
-/* bias - oneDNN's sum with a broadcast vector; the gradient is summed by a function of ours,
- * row by row. The twin of cuda/bias.cu. */
+/* bias - adds a vector to each row, by oneDNN; the bias' gradient is plain C, row by row.
+ *
+ * op/bias.c has the formulas; the twin is cuda/bias.cu. */
 #include <string.h>
 
 #include "backend/cpu/chain.h"
 #include "backend/cpu/plain.h"
 
-/* x [..,C] as [rows,C]. */
+/* The layout of x [..,C] as a matrix [rows,C]. */
 static struct dn_layout matrix(const struct shape *x)
 {
     const int64_t c = x->dim[x->n - 1];
@@ -25,7 +26,8 @@ int cpu_make_bias(struct cpu *b, const struct graph *g, const struct node *n, st
     return chain_finish(c, out);
 }
 
-/* db[c] = sum over rows of dy[row,c], in blocks of rows so that rounding does not grow with N. */
+/* db[c] = sum over rows of dy[row,c].  Blocks of rows are summed first, so that rounding errors
+ * grow less with the number of rows. */
 CPU_CLONES static void run_grad(const struct plain *p)
 {
     enum { BLOCK = 256 };

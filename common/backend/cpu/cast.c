@@ -1,5 +1,6 @@
-/* cast - from one real type to another, number by number. The
- * twin of cuda/cast.cu. */
+/* cast - converts numbers from one floating-point type to another.
+ *
+ * op/cast.c has the formula; the twin is cuda/cast.cu. */
 #include "backend/cpu/plain.h"
 #include "tensor/half.h"
 

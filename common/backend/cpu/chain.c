@@ -1,5 +1,5 @@
-/* chain - a kernel made of oneDNN primitives: tensors are laid out, reordered where a primitive
- * wants another layout, and temporaries share the scratch. */
+/* chain - builds and runs a kernel made of oneDNN primitives.  It reorders a tensor if a primitive
+ * wants another layout, and puts temporaries and scratchpads into the kernel's scratch. */
 #include "backend/cpu/chain.h"
 
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static int chain_run(struct kernel *k, struct err *err)
         if (st != dnnl_success)
             return dn_check(st, "execute", err);
     }
-    return 0; /* the stream of a CPU engine runs in the calling thread: all is done */
+    return 0; /* a CPU engine's stream runs in the calling thread, so all work is done by now */
 }
 
 static const struct kernel_ops chain_ops = {
@@ -163,7 +163,7 @@ static struct step *add_step(struct chain *c)
     return &c->step[c->n_steps++];
 }
 
-/* Make the primitive of pd and its scratchpad; takes pd. */
+/* Append the primitive of pd, with a scratchpad if it needs one.  Takes pd. */
 static void add_primitive(struct chain *c, dnnl_primitive_desc_t pd, const dnnl_exec_arg_t *arg,
                           int n_args)
 {
@@ -195,7 +195,7 @@ static void add_reorder(struct chain *c, int from, int to)
         add_primitive(c, pd, arg, 2);
 }
 
-/* `tensor`, or a temporary in the layout that pd wants for this argument. */
+/* Returns `tensor` if pd wants its layout for this argument, else a temporary in pd's layout. */
 static int fit(struct chain *c, dnnl_primitive_desc_t pd, int arg, int tensor)
 {
     struct tensor t = {.place = CHAIN_TEMP, .layout = c->tensor[tensor].layout};

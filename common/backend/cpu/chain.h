@@ -1,7 +1,7 @@
-/* chain - a kernel made of oneDNN primitives run one after another.
+/* chain - a kernel made of oneDNN primitives that run one after another.
  *
- * Building it never needs a check: the first failure is kept, later calls do nothing, and
- * chain_finish returns it.
+ * The caller checks only chain_finish: the first failure is kept, later calls do nothing, and
+ * chain_finish returns that failure.
  *
  *     struct chain *c = chain_new(b->dn, err);
  *     int x = chain_tensor(c, CHAIN_IN, 0, dn_image(...));
@@ -9,9 +9,9 @@
  *     chain_add(c, pd, args, n_args);
  *     return chain_finish(c, out);
  *
- * Where a primitive wants another layout than a tensor has, chain_add puts a temporary in the
- * scratch and a reorder before it (inputs) or behind it (outputs).  Temporaries of a chain lie side
- * by side; the primitives' own scratchpads share the space after them.
+ * If a primitive wants another layout than a tensor has, chain_add puts a temporary in the scratch,
+ * and a reorder before the primitive (for an input) or after it (for an output).  Temporaries of a
+ * chain lie side by side; the primitives' own scratchpads share the space behind them.
  *
  * Life:    chain_new -> tensors, steps -> chain_finish, which gives the kernel or frees all. */
 #ifndef BACKEND_CPU_CHAIN_H
@@ -27,24 +27,24 @@ enum chain_place { CHAIN_IN, CHAIN_OUT, CHAIN_TEMP };
 
 struct chain_arg {
     int arg;    /* DNNL_ARG_... */
-    int tensor; /* from chain_tensor; CHAIN_NONE: left out */
+    int tensor; /* from chain_tensor; CHAIN_NONE: the primitive has no such argument */
     int is_out;
 };
 
 struct chain *chain_new(struct onednn *dn, struct err *err); /* NULL: failed, *err says why */
 
-/* in[index] or out[index] of the node, or memory in the scratch (index ignored). */
+/* A tensor of the chain: in[index] or out[index] of the node, or a temporary (index ignored). */
 int chain_tensor(struct chain *c, enum chain_place place, int index, struct dn_layout layout);
 
 const struct dn_md *chain_md(struct chain *c, int tensor); /* NULL for CHAIN_NONE */
 struct dn_md chain_any(struct chain *c, int tensor);       /* same extents, any layout */
 
-/* For the functions that make primitive descriptors: where errors go, what rc is, which oneDNN. */
+/* For the functions that make primitive descriptors. */
 struct onednn *chain_onednn(struct chain *c);
 struct err *chain_err(struct chain *c);
 
-/* Append a primitive.  rc: what making pd returned (if that failed, pd is not looked at).  Takes
- * pd. */
+/* Append the primitive of pd.  Takes pd.  rc is the result of making pd; if that failed, pd is not
+ * used. */
 void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct chain_arg *args,
                int n_args);
 

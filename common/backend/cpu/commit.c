@@ -1,5 +1,6 @@
-/* commit - copies the shadow over the state if the step is applied (op/commit.c). The twin of
- * cuda/commit.cu. */
+/* commit - copies the shadow over the state if the step is applied (op/commit.c).
+ *
+ * The twin is cuda/commit.cu. */
 #include <string.h>
 
 #include "backend/cpu/plain.h"

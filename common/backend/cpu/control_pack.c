@@ -1,5 +1,6 @@
-/* control_pack - calls op/control.c's control_pack with this step's metrics and requests. The
- * twin of cuda/control_pack.cu. */
+/* control_pack - packs this step's metrics and requests into the control vector (op/control.h).
+ *
+ * The twin is cuda/control_pack.cu. */
 #include "backend/cpu/plain.h"
 
 static void run(const struct plain *p)

@@ -1,5 +1,8 @@
-/* Convolution: activations stay NHWC, the filters' layout is left to oneDNN (with plain filters it
- * falls back to reference code), so filters are reordered in, and their gradient out. */
+/* conv2d - convolutions and their gradients, by oneDNN or, where it is faster, by conv_rows.h.
+ *
+ * Activations stay NHWC.  oneDNN chooses the filters' layout, since it falls back to its slow
+ * reference code for ours; so filters are reordered first, and their gradient afterwards.
+ * op/conv2d.c has the formulas; the twin is cuda/conv2d.c. */
 #include "backend/cpu/chain.h"
 #include "backend/cpu/conv_rows.h"
 
@@ -15,7 +18,7 @@ static struct dn_conv geometry(const struct node *n)
     return conv;
 }
 
-/* w [K,C/groups,R,S] as O,I,H,W or G,O,I,H,W. */
+/* The layout of w [K,C/groups,R,S] as O,I,H,W or, with groups, G,O,I,H,W. */
 static struct dn_layout filter(const struct shape *w, int groups)
 {
     const int64_t *d = w->dim;

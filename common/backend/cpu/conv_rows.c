@@ -1,13 +1,16 @@
-/* Each pass works sample by sample, each thread on a part of the batch, on copies of the filter
- * that suit it:
+/* conv_rows - the three passes of a convolution as sums of outer products.
+ *
+ * Each pass works sample by sample, each thread on a part of the batch, with a copy of the filter
+ * in the order that suits the pass:
  *
  *   forward  y[p,q..,k]        sum over r, j=(s,c) of x[p+r,q..,j] * w[r,j,k]      vectors of K
  *   grad_x   dx[p+r, q.., j]  += sum over k of dy[p,q..,k] * w[r,k,j]              vectors of S*C
  *   grad_w   dw[r,k..,j]      += sum over p,q of dy[p,q,k..] * x[p+r,q,j]          vectors of S*C
  *   or       dw[r,j..,k]      += sum over p,q of x[p+r,q,j..] * dy[p,q,k]          vectors of K
  *
- * where ".." is the extent that is cut into blocks of accumulators.  For grad_w the form that pads
- * less is taken.  (x row p+r at pixel q: S*C numbers from x[p+r,q,0] on, neighbours overlapping.)
+ * where ".." is the extent that is cut into blocks of accumulators.  grad_w takes the form that
+ * needs less padding.  x[p+r,q,j] is number j of the S*C numbers that begin at x[p+r,q,0]; the
+ * numbers of neighbouring q overlap.
  *
  * Milliseconds of one core's time for batch 256 (bench_lenet; AVX-512 at about 2.6 GHz, oneDNN 2.6
  * in NHWC with its own layout of filters):
@@ -15,7 +18,7 @@
  *                          ours  oneDNN  ours oneDNN  ours oneDNN
  *   1 -> 20, 3x3, 28x28     1.9    2.7     -     -     2.0   3.2
  *   20 -> 50, 5x5, 13x13    9.0    8.5    8.9  11.8    9.6  10.1
- * So the forward pass is ours with fewer than 16 channels only (conv_rows_fits). */
+ * So the forward pass is done here only with fewer than 16 channels (conv_rows_fits). */
 #include "backend/cpu/conv_rows.h"
 
 #include <string.h>
@@ -25,8 +28,8 @@
 #include "backend/cpu/plain.h"
 #include "base/util.h"
 
-/* N batch, H W image, C channels in, P Q image out, K channels out, R S filter, L = S*C, and
- * Lp and Kp: L and K up to a multiple of 16, for aligned rows. */
+/* N samples; H x W image and C channels of x; P x Q image and K channels of y; R x S filter;
+ * L = S*C; Lp and Kp are L and K rounded up to a multiple of 16, which aligns rows. */
 struct dims {
     int64_t N, H, W, C, P, Q, K, R, S, L, Lp, Kp;
 };
@@ -47,7 +50,7 @@ static struct dims dims_of(const struct shape *x, const struct shape *w, const s
                          round_up_i64(y->dim[3], 16)};
 }
 
-/* The next block of at most `most`, of what is left, so that blocks are about equal. */
+/* The size of the next block: at most `most`, and such that all blocks are about equal. */
 static int next_block(int64_t left, int most)
 {
     const int64_t blocks = ceil_div_i64(left, most);
@@ -102,7 +105,7 @@ static void filter_from_row(const struct dims *d, const float *from, float *w)
                     *w++ = from[(r * d->K + k) * d->Lp + s * d->C + c];
 }
 
-/* Vector instructions, of either pass: a product of 16 numbers each. */
+/* The vector instructions of any of the passes; each multiplies 16 numbers. */
 static int64_t work(const struct dims *d) { return d->N * d->P * d->Q * d->R * d->L * d->K / 16; }
 
 static struct dims dims_forward(const struct plain *p)
@@ -179,7 +182,7 @@ static void run_grad_x(const struct plain *p)
     plain_split(p, d.N, work(&d), grad_x_samples);
 }
 
-/* One sample's part of dw[r][k][j]. */
+/* Adds one sample's part of dw[r][k][j]. */
 static void add_by_row(const struct dims *d, const float *x, const float *dy, float *dw)
 {
     const int most = outer_max_i((int)d->L);
@@ -199,7 +202,8 @@ static void add_by_row(const struct dims *d, const float *x, const float *dy, fl
         }
 }
 
-/* One sample's part of dw[r][j][k]: blocks of taps (r,j), which are not equally far apart in x. */
+/* Adds one sample's part of dw[r][j][k], in blocks of taps (r,j).  The taps of a block are not
+ * equally far apart in x. */
 static void add_by_k(const struct dims *d, const float *x, const float *dy, float *dw)
 {
     const int most = outer_max_i((int)d->K);
@@ -222,7 +226,7 @@ static void add_by_k(const struct dims *d, const float *x, const float *dy, floa
     }
 }
 
-/* Which share of the vectors' lanes n numbers fill. */
+/* The share of the vectors' lanes that n numbers fill. */
 static double filled(int64_t n) { return (double)n / (double)round_up_i64(n, 16); }
 
 static int by_row(const struct dims *d)
@@ -230,7 +234,7 @@ static int by_row(const struct dims *d)
     return d->L <= 16 * OUTER_MAX_V && filled(d->L) > filled(d->K);
 }
 
-/* db of one sample, in the sample's own sum first. */
+/* Adds one sample's part of db, which is first summed by itself (`part`). */
 CPU_CLONES static void add_bias(const struct dims *d, const float *restrict dy,
                                 float *restrict part, float *restrict db)
 {
@@ -248,8 +252,8 @@ static struct dims dims_grad_w(const struct plain *p)
                    &p->in_shape[CONV2D_GRAD_W_DY]);
 }
 
-/* The sums of a part of the batch, in its scratch: dw [n_w] as add_by_... has it, and db [K]; the
- * last K are add_bias'. */
+/* The scratch of a part of the batch has three arrays: dw [n_w] in the order of add_by_row or
+ * add_by_k, db [K], and add_bias' sum of one sample [K]. */
 static int64_t n_w(const struct dims *d) { return d->R * max_i64(d->K * d->Lp, d->L * d->K); }
 
 static void grad_w_samples(const struct plain *p, int part, int64_t from, int64_t to)
@@ -302,8 +306,8 @@ static int64_t samples_of(const struct graph *g, const struct node *n)
                                        : cpu_in(g, n, CONV2D_GRAD_W_X)->dim[0];
 }
 
-/* Stride 1, dense, no padding, one group; a sample for each thread, for oneDNN cuts the image, too;
- * few numbers side by side. */
+/* The conditions: stride 1, no dilation, no padding, one group; few numbers side by side; and a
+ * sample for each thread, since oneDNN can divide an image among threads and we cannot. */
 int conv_rows_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
     const struct shape *w = filter_of(g, n);

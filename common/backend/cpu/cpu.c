@@ -11,7 +11,7 @@
 #include "base/util.h"
 #include "tensor/half.h"
 
-/* Of the OpenMP runtime that oneDNN was linked with; <omp.h> may be another compiler's. */
+/* From the OpenMP runtime that oneDNN was linked with; <omp.h> may be another compiler's. */
 void omp_set_num_threads(int n_threads);
 
 enum { LEAST_WORK = 1 << 15 }; /* about 15 us: waking a sleeping thread takes about 5 */
@@ -44,7 +44,7 @@ static int cpu_copy(struct backend *b, void *to, const void *from, size_t n_byte
     return 0;
 }
 
-/* An activation's gradient behind linear's would be a pass of its own here, too. */
+/* No FUSE_LINEAR_GRAD_ACT: here the activation's gradient would be a separate pass all the same. */
 static int cpu_can_fuse(struct backend *b, const struct graph *g, const struct node *n,
                         enum fusion f, enum activation act)
 {
@@ -52,7 +52,8 @@ static int cpu_can_fuse(struct backend *b, const struct graph *g, const struct n
     return backend_usual_fusion(n, f, act);
 }
 
-/* The program renames memory, or the engine acts, between kernels: nobody asks for these. */
+/* program/ never asks for these kernels: a reshape only renames memory, and the engine does an
+ * all-reduce between kernels. */
 static int no_kernel(const struct node *n, struct err *err)
 {
     return err_set(err, ERR_UNSUPPORTED, "%s has no kernel", op_get(n->op)->name);
@@ -81,7 +82,7 @@ static make_fn *const makers[OP_COUNT] = {
 #undef X
 };
 
-/* No rows, and an operator that then computes nothing. */
+/* 1 if an input has no rows and the operator then computes nothing. */
 static int is_idle(const struct graph *g, const struct node *n)
 {
     int empty = 0;
@@ -91,7 +92,7 @@ static int is_idle(const struct graph *g, const struct node *n)
     return empty && (op_get(n->op)->flags & (OP_ROWS | OP_INPLACE));
 }
 
-/* Half precision is for GPUs. */
+/* Only GPUs compute in half precision; here only a cast may have a half-precision operand. */
 static int refuse_half(const struct graph *g, const struct node *n, struct err *err)
 {
     for (int i = 0; i < n->n_in + n->n_out; i++) {

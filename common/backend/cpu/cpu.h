@@ -1,9 +1,9 @@
-/* cpu - the embedded backend: oneDNN's primitives, and plain C where oneDNN has none.
+/* cpu - the embedded backend: oneDNN's primitives, and plain C where oneDNN has no primitive.
  *
  * For every operator NAME there is cpu_make_NAME in the file of its family.  A kernel is either a
  * chain (chain.h: oneDNN primitives one after another) or plain (plain.h: one C function).
- * Threads: oneDNN's OpenMP threads.  The costly plain kernels are cut into parts for them
- * (plain_split); the others use the calling thread alone. */
+ * Threads: oneDNN's OpenMP threads.  The costly plain kernels are cut into parts for these threads
+ * (plain_split); the other plain kernels use the calling thread alone. */
 #ifndef BACKEND_CPU_CPU_H
 #define BACKEND_CPU_CPU_H
 
@@ -15,7 +15,7 @@ struct cpu {
     struct backend base;
     struct onednn *dn;
     int n_threads;
-    int64_t least_work; /* that is worth another thread: vector instructions, roughly */
+    int64_t least_work; /* the least work worth another thread, in vector instructions, roughly */
 };
 
 #define X(name)                                                                     \
@@ -24,7 +24,7 @@ struct cpu {
 OP_LIST(X)
 #undef X
 
-/* Shape of in[i] and out[i] of n, which are present. */
+/* The shape of in[i] or out[i] of n, which must be present. */
 static inline const struct shape *cpu_in(const struct graph *g, const struct node *n, int i)
 {
     return &g->value[n->in[i]].shape;

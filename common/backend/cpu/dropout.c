@@ -1,5 +1,6 @@
-/* dropout - one random word decides about one element (op/dropout.c). The twin of
- * cuda/dropout.cu, with the same bits. */
+/* dropout - one random word decides whether one element is dropped (op/dropout.c).
+ *
+ * The twin, cuda/dropout.cu, gives the same bits. */
 #include "backend/cpu/plain.h"
 #include "base/rng.h"
 

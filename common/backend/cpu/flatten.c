@@ -1,6 +1,7 @@
-/* flatten, unflatten - images to rows of features in PyTorch's order, and back.
+/* flatten - turns images into rows of features in PyTorch's order (C,H,W); unflatten does the
+ * reverse.
  *
- * Both are oneDNN's reorder between the two layouts of N,C,H,W; the twin is cuda/flatten.cu. */
+ * Both are oneDNN's reorder between two layouts of N,C,H,W; the twin is cuda/flatten.cu. */
 #include "backend/cpu/chain.h"
 
 static int make(struct cpu *b, const struct shape *image, int to_rows, struct kernel **out,

@@ -1,5 +1,6 @@
-/* gather on the CPU: row by row, one table after the other.  Elements are of 4 bytes, whatever
- * their type. */
+/* gather - copies the rows that an index names, one table after the other.
+ *
+ * op/gather.c has the formula; the twin is cuda/gather.cu. */
 #include <string.h>
 
 #include "backend/cpu/plain.h"

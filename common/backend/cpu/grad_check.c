@@ -1,6 +1,9 @@
-/* Sum of squares in an order that n alone decides: element i goes to lane i % LANES, lanes are
- * added in order.  In double nothing overflows (the largest float squared is 1e77), so the sum is
- * finite exactly when every element is. */
+/* grad_check - the sum of squares of all gradients, and whether one of them is not finite.
+ *
+ * Only the number of elements decides the order of the sum: blocks of BLOCK elements, in which
+ * element i goes to lane i % LANES; lanes and blocks are added in order.  In double nothing
+ * overflows (the largest float squared is 1e77), so the sum is finite exactly if every element is.
+ * op/grad_check.c has the formula; the twin is cuda/grad_check.cu. */
 #include <math.h>
 
 #include "backend/cpu/plain.h"

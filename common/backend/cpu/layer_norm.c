@@ -1,4 +1,4 @@
-/* layer_norm - each row is normalized by its own mean and variance, forward and backward.
+/* layer_norm - normalizes each row by its own mean and variance, and computes the gradients.
  *
  * Sums are in double, in LANES lanes that are added in order.  op/layer_norm.c has the formulas;
  * the twin is cuda/layer_norm.cu. */
@@ -19,7 +19,7 @@ static double add_lanes(const double lane[LANES])
     return sum;
 }
 
-/* Sum of (x - shift)^power, power 1 or 2. */
+/* The sum of (x - shift)^power; power is 1 or 2. */
 CPU_CLONES static double sum_row(const float *restrict x, int64_t c, double shift, int power)
 {
     double lane[LANES] = {0};

@@ -1,8 +1,9 @@
-/* y = x w^T + b as oneDNN's inner product.  With a fused flatten x is an image, and w is seen as
- * O,I,H,W: its columns stand in C,H,W order.
+/* linear - y = x w^T + b and its gradients, as oneDNN's inner product.
  *
- * One of x and w has to be reordered: w to what oneDNN likes best, or x to C,H,W order, w staying
- * as it is.  With few samples the latter is less work. */
+ * With a fused flatten x is an image [N,H,W,C], and w is seen as O,I,H,W, since its columns are in
+ * C,H,W order.  Then either w or x is reordered: w to the layout that oneDNN likes best, or x to
+ * C,H,W order.  With few samples it is less work to reorder x.
+ * op/linear.c has the formulas; the twin is cuda/linear.c. */
 #include "backend/cpu/chain.h"
 
 static int has_image(const struct node *n) { return n->attr.linear.image[0] > 0; }
@@ -23,7 +24,7 @@ static struct dn_layout weights(const struct node *n, const struct shape *w)
 
 static int is_small(const struct shape *w, int64_t batch) { return batch < w->dim[0]; }
 
-/* x or dx in the order of w's columns: itself, or a temporary. */
+/* x or dx in the order of w's columns: the tensor itself, or a temporary if it is an image. */
 static int columns(struct chain *c, const struct node *n, int x, const struct shape *image)
 {
     if (!has_image(n))

@@ -1,4 +1,4 @@
-/* loss - helpers of the losses' kernels: the predicted class, and the sums that the metrics are.
+/* loss - helpers of the losses' kernels: the predicted class, and adding a sample to the metrics.
  *
  * Threads: any; no state. */
 #ifndef BACKEND_CPU_LOSS_H

@@ -1,5 +1,6 @@
-/* loss_scale - calls op/scaler.h's scaler_step on the state.
- * The twin of cuda/loss_scale.cu. */
+/* loss_scale - the next loss scale, by scaler_step of op/scaler.h.
+ *
+ * The twin is cuda/loss_scale.cu. */
 #include "backend/cpu/plain.h"
 
 static void run(const struct plain *p)

@@ -1,5 +1,6 @@
-/* mse - mean squared error and its gradient, sums of a row in double; formulas in op/mse.c. The
- * twin of cuda/mse.cu. */
+/* mse - the mean squared error and its gradient; the sum of a row is in double.
+ *
+ * op/mse.c has the formulas; the twin is cuda/mse.cu. */
 #include "backend/cpu/loss.h"
 #include "backend/cpu/plain.h"
 

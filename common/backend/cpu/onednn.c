@@ -1,5 +1,5 @@
-/* onednn - the one file that calls oneDNN's constructors: descriptors of memory and of
- * primitives, and the translation of its statuses into our errors. */
+/* onednn - makes oneDNN's descriptors of memory and of primitives, and translates its statuses
+ * into our errors.  No other file makes descriptors. */
 #include "backend/cpu/onednn.h"
 
 #include <stdlib.h>
@@ -184,7 +184,8 @@ static dnnl_status_t add_activation(dnnl_primitive_attr_t attr, enum activation 
     return st;
 }
 
-/* The attribute of all primitives: scratchpad from outside, the activation behind. */
+/* The attribute of all primitives: the caller gives the scratchpad, and an activation may follow
+ * the primitive. */
 static dnnl_status_t make_attr(enum activation act, dnnl_primitive_attr_t *out)
 {
     dnnl_status_t st = dnnl_primitive_attr_create(out);

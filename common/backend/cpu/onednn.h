@@ -1,8 +1,8 @@
-/* onednn - what the kernels use of oneDNN's C API, in terms that hold for 2.x and 3.x.
+/* onednn - the part of oneDNN's C API that our kernels use, in terms that hold for 2.x and 3.x.
  *
- * onednn.c is the only file that knows how the two differ (operation descriptors, and memory
- * descriptors as values or handles).  Extents are in oneDNN's logical order (N,C,H,W; O,I,H,W;
- * with groups G,O,I,H,W); strides say where things really lie.
+ * Only onednn.c would have to change for 3.x (which has no operation descriptors, and memory
+ * descriptors as handles).  Extents are in oneDNN's logical order (N,C,H,W; O,I,H,W; with groups
+ * G,O,I,H,W); strides say where the elements lie in memory.
  *
  * Threads: the engine's. */
 #ifndef BACKEND_CPU_ONEDNN_H
@@ -24,9 +24,9 @@ void onednn_close(struct onednn *dn); /* NULL is fine */
 /* ERR_NOMEM, ERR_UNSUPPORTED or ERR_DEVICE with oneDNN's status; 0 for dnnl_success. */
 int dn_check(dnnl_status_t status, const char *what, struct err *err);
 
-int dn_has_avx512(void); /* ... and ONEDNN_MAX_CPU_ISA does not forbid it */
+int dn_has_avx512(void); /* 1 if the processor has AVX-512 and ONEDNN_MAX_CPU_ISA allows it */
 
-/* Where a tensor lies. */
+/* The extents of a tensor, and its strides in memory. */
 struct dn_layout {
     int n;
     dnnl_dims_t dim, stride;
@@ -42,9 +42,9 @@ struct dn_md {
 };
 
 int dn_md_init(struct dn_md *md, const struct dn_layout *l, struct err *err);
-/* The same extents, the layout left to the primitive. */
+/* The same extents; the primitive chooses the layout. */
 int dn_md_any(struct dn_md *md, const struct dn_layout *l, struct err *err);
-int dn_md_of_arg(dnnl_primitive_desc_t pd, int arg, struct dn_md *md); /* 0: it has no such arg */
+int dn_md_of_arg(dnnl_primitive_desc_t pd, int arg, struct dn_md *md); /* 0: pd has no such arg */
 int dn_md_equal(const struct dn_md *a, const struct dn_md *b);
 size_t dn_md_bytes(const struct dn_md *md);
 int dn_memory_new(struct onednn *dn, const struct dn_md *md, dnnl_memory_t *out, struct err *err);
@@ -53,7 +53,7 @@ enum dn_pass { DN_FORWARD, DN_GRAD_X, DN_GRAD_W };
 
 struct dn_conv {
     dnnl_dims_t stride, pad,
-        dilation; /* [0] rows, [1] columns; dilation as PyTorch counts: 1 is dense */
+        dilation; /* [0] rows, [1] columns; dilation as PyTorch counts it: 1 is dense */
 };
 
 struct dn_pool {
@@ -61,8 +61,8 @@ struct dn_pool {
     int count_pad;
 };
 
-/* Primitive descriptors.  x, w, b (NULL: none), y: what is computed and its gradients alike; all
- * with the scratchpad given by the caller. */
+/* Primitive descriptors.  x, w, b (NULL: no bias) and y are the tensors or, in a backward pass,
+ * their gradients.  The caller gives every primitive its scratchpad. */
 int dn_conv(struct onednn *dn, enum dn_pass pass, const struct dn_conv *conv, const struct dn_md *x,
             const struct dn_md *w, const struct dn_md *b, const struct dn_md *y,
             enum activation act, dnnl_primitive_desc_t *out, struct err *err);

@@ -1,5 +1,5 @@
-/* outer - the AVX-512 code of outer.h: blocks of accumulators stay in registers over the whole
- * sum. On other processors outer_available() is 0 and nothing here is called. */
+/* outer - the AVX-512 code of outer.h: a block of accumulators stays in registers over the whole
+ * sum.  On other processors outer_available() is 0, and the other functions are not called. */
 #include "backend/cpu/outer.h"
 
 #include "backend/cpu/onednn.h"
@@ -15,30 +15,32 @@
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-/* A loop of a constant number of turns, laid out flat. */
+/* A loop of a constant number of turns, which the compiler must unroll. */
 #define EACH(i, n) UNROLL for (int i = 0; i < (n); i++)
 #define INLINE     AVX512 __attribute__((always_inline)) static inline
 
-/* Keeps the compiler from loading x anew for each use: half of those loads would straddle lines. */
+/* Keeps x in a register.  Else the compiler would load x again for each use, and half of the loads
+ * would straddle cache lines. */
 #define KEEP(x)      __asm__("" : "+v"(x))
-#define KEEP_MASK(x) __asm__("" : "+Yk"(x)) /* likewise in a mask register */
+#define KEEP_MASK(x) __asm__("" : "+Yk"(x)) /* the same for a mask register */
 
-/* i blocks by vectors: i*v accumulators, v vectors of b and one of a must fit into 32 registers. */
+/* The largest n_i for a number of vectors v: n_i*v accumulators, v vectors of b and one of a must
+ * fit into 32 registers. */
 static const int max_i[OUTER_MAX_V + 1] = {0, 12, 9, 8, 6, 5, 4, 3, 2};
 
-/* Write one vector of sums; `from` is its first column. */
+/* Write one vector of sums, whose first column is `from`. */
 INLINE void store(const struct outer *o, __m512 sum, float *to, int from, __mmask16 mask)
 {
     if (o->end == OUTER_ADD)
         sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, to));
     else if (o->add)
         sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, o->add + from));
-    if (o->end == OUTER_RELU) /* max(0, x) is x where x is not a number */
+    if (o->end == OUTER_RELU) /* max(0, x) is x if x is NaN */
         sum = _mm512_max_ps(_mm512_setzero_ps(), sum);
     _mm512_mask_storeu_ps(to, mask, sum);
 }
 
-/* V vectors wide, I deep, both known to the compiler, so that acc stays in registers. */
+/* A block of I rows by V vectors.  The compiler knows both numbers, so acc stays in registers. */
 /* clang-format off */
 INLINE void block(const struct outer *o, const float *a, const float *b, float *to, const int V,
                   const int I)
@@ -85,7 +87,7 @@ INLINE void block(const struct outer *o, const float *a, const float *b, float *
 
 AVX512 void outer_run(const struct outer *o, const float *a, const float *b, float *to)
 {
-    switch ((o->n_j + 15) / 16 * 16 + o->n_i) { /* as max_i says */
+    switch ((o->n_j + 15) / 16 * 16 + o->n_i) { /* one block for each size that max_i allows */
         UP_TO_12(1) UP_TO_9(2) UP_TO_8(3) UP_TO_6(4) UP_TO_5(5) UP_TO_4(6) UP_TO_3(7) UP_TO_2(8)
     default:
         ASSERT(!"too many accumulators");

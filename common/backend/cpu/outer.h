@@ -2,9 +2,10 @@
  *
  *     acc[i][j] = sum over t1 < n1, t2 < n2 of a[a_off[i] + t1*a1 + t2*a2] * b[t1*b1 + t2*b2 + j]
  *
- * for i < n_i and j < n_j; then to[to_off[i] + j] += acc, or = acc + add[j] (OUTER_STORE), where
- * negative sums may become 0 (OUTER_RELU).  n_j <= 16 * OUTER_MAX_V, n_i <= outer_max_i(n_j):
- * beyond that the accumulators would not fit into registers.  Nothing beyond n_j is touched. */
+ * for i < n_i and j < n_j.  Then OUTER_ADD does to[to_off[i] + j] += acc[i][j]; OUTER_STORE does
+ * to[to_off[i] + j] = acc[i][j] + add[j]; OUTER_RELU is OUTER_STORE with negative sums made 0.
+ * n_j <= 16 * OUTER_MAX_V and n_i <= outer_max_i(n_j), since more accumulators would not fit into
+ * registers.  Columns from n_j on are neither read nor written. */
 #ifndef BACKEND_CPU_OUTER_H
 #define BACKEND_CPU_OUTER_H
 
@@ -24,8 +25,8 @@ struct outer {
 int outer_max_i(int n_j);
 void outer_run(const struct outer *o, const float *a, const float *b, float *to);
 
-/* Whether this processor can, and oneDNN's cap on the instruction set (ONEDNN_MAX_CPU_ISA) lets it;
- * the cap stands for an older machine in tests. */
+/* 1 if this processor has AVX-512 and oneDNN's cap on the instruction set (ONEDNN_MAX_CPU_ISA)
+ * allows it.  Tests set the cap to stand for an older machine. */
 int outer_available(void);
 
 #endif

@@ -1,5 +1,6 @@
-/* plain - a kernel that is one C function, and cutting its work into parts for oneDNN's
- * threads. The twin of cuda/own.c. */
+/* plain - kernels that are one C function, and cutting their work into parts for oneDNN's threads.
+ *
+ * The counterpart for GPUs is cuda/own.c. */
 #include "backend/cpu/plain.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-/* Of the OpenMP runtime that oneDNN was linked with: `#pragma omp` would want the compiler's. */
+/* From the OpenMP runtime that oneDNN was linked with; `#pragma omp` would need the compiler's. */
 void GOMP_parallel(void (*fn)(void *data), void *data, unsigned n_threads, unsigned flags);
 int omp_get_thread_num(void);
 int omp_get_num_threads(void);
@@ -114,7 +115,7 @@ struct split {
     plain_part *part;
 };
 
-/* Fewer threads may have come than there are parts. */
+/* The OpenMP runtime may start fewer threads than there are parts, so a thread may run several. */
 static void run_parts(void *data)
 {
     const struct split *s = data;

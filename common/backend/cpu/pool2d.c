@@ -1,5 +1,8 @@
-/* Pools.  The average is oneDNN's; the maximum is ours, since oneDNN's loses a NaN.  The gradients
- * are ours: they put the gradient of the activation before the pool into the same pass. */
+/* pool2d - maximum and average pools, and their gradients.
+ *
+ * The average is oneDNN's.  The maximum is plain C, since oneDNN's loses a NaN.  The gradients are
+ * plain C, since one pass also computes the gradient of the activation before the pool.
+ * op/pool2d.c has the formulas; the twin is cuda/pool2d.cu. */
 #include <math.h>
 #include <string.h>
 
@@ -26,7 +29,7 @@ static inline struct window window_at(const struct plain *p, int64_t height, int
                            min_i64(left + kernel[1], width)};
 }
 
-/* y[c] = x[c] and which[c] = tap wherever x[c] wins: larger, or NaN. */
+/* Where x[c] wins, because it is larger than y[c] or NaN: y[c] = x[c] and which[c] = tap. */
 CPU_CLONES static void take_larger(const float *restrict x, float *restrict y,
                                    int32_t *restrict which, int32_t tap, int64_t c)
 {
@@ -52,7 +55,7 @@ static void max_of_window(const struct plain *p, const float *x, struct window v
                         (int32_t)((h - v.top) * p->attr.pool.kernel[1] + w - v.left), c);
 }
 
-/* which may not be wanted: then the scratch takes it. */
+/* If the node has no output `which`, the scratch takes it. */
 static void max_of_samples(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const int64_t *x_dim = p->in_shape[POOL2D_X].dim, *y_dim = p->out_shape[POOL2D_Y].dim, c = p->c;
@@ -111,13 +114,13 @@ int cpu_make_pool2d(struct cpu *b, const struct graph *g, const struct node *n, 
                            (size_t)cpu_in(g, n, POOL2D_X)->dim[3] * sizeof(int32_t), out, err);
 }
 
-/* One row of dx (before the activation) is put together in the scratch, which stays in the nearest
- * cache, and written once: row = sum over the windows that cover it. */
+/* One row of the pool's gradient is summed in the scratch, over all windows that cover the row.
+ * The scratch stays in the nearest cache, and dx is written once. */
 struct row {
     const struct plain *p;
-    const float *dy;      /* of the sample */
-    const int32_t *which; /* likewise; NULL: average */
-    int64_t h;            /* which row of the image */
+    const float *dy;      /* of this sample */
+    const int32_t *which; /* of this sample; NULL: an average pool */
+    int64_t h;            /* the number of the image's row */
     float *sum;           /* [W,C] */
 };
 
@@ -141,7 +144,7 @@ static inline float average_scale(const struct plain *p, struct window v)
     return 1.0f / (float)((v.h1 - v.h0) * (v.w1 - v.w0));
 }
 
-/* Add what the windows of output row i give to the image row. */
+/* Add the part of the windows of output row i to the image's row. */
 CPU_CLONES static void add_window_row(const struct row *r, int64_t i)
 {
     const struct plain *p = r->p;
@@ -162,7 +165,7 @@ CPU_CLONES static void add_window_row(const struct row *r, int64_t i)
     }
 }
 
-/* dx = sum * act'(y), y being the output of the activation before the pool. */
+/* dx = sum * act'(y), where y is the output of the activation before the pool. */
 CPU_CLONES static void write_row(enum activation act, const float *restrict sum,
                                  const float *restrict y, float *restrict dx, int64_t n)
 {
@@ -179,7 +182,7 @@ CPU_CLONES static void write_row(enum activation act, const float *restrict sum,
             dx[i] = sum[i] * (y[i] * (1.0f - y[i]));
 }
 
-/* Rows of the output whose windows cover image row h: [*first, *end). */
+/* The output rows whose windows cover the image's row h are [*first, *end). */
 static void covering(const struct plain *p, int64_t h, int64_t *first, int64_t *end)
 {
     const int64_t kernel = p->attr.pool.kernel[0], stride = p->attr.pool.stride[0];
@@ -189,7 +192,8 @@ static void covering(const struct plain *p, int64_t h, int64_t *first, int64_t *
     *end = min_i64(at / stride + 1, p->in_shape[POOL2D_GRAD_DY].dim[1]);
 }
 
-/* An average gives equal sums to all image rows that the same windows cover. */
+/* In an average pool, image rows that the same windows cover have equal sums, so the sum is kept.
+ */
 static void grad_sample(const struct plain *p, int part, int64_t n)
 {
     const int64_t *y_dim = p->in_shape[POOL2D_GRAD_DY].dim,

@@ -1,5 +1,6 @@
-/* seal - leaves a step's results in their slot and notes whether it was clean (op/seal.c). The
- * twin of cuda/seal.cu. */
+/* seal - writes a step's results to the step's slot, and notes whether the step was clean.
+ *
+ * op/seal.c says which results; the twin is cuda/seal.cu. */
 #include "op/seal.h"
 
 #include "backend/cpu/plain.h"

@@ -1,11 +1,13 @@
-/* softmax_xent - cross-entropy and its gradient, row by row, sums in double; formulas in
- * op/softmax_xent.c, twin cuda/softmax_xent.cu. */
+/* softmax_xent - the cross-entropy of a softmax and its gradient, row by row, with sums in double.
+ *
+ * op/softmax_xent.c has the formulas; the twin is cuda/softmax_xent.cu. */
 #include <math.h>
 
 #include "backend/cpu/loss.h"
 #include "backend/cpu/plain.h"
 
-/* Loss of one row: -sum of t[c] * log prob[c], t = (1-s)*[c = label] + s/C. */
+/* Loss of one row: -sum of t[c] * log prob[c], where t[c] = (1-s)*[c = label] + s/C.  A label that
+ * is no class gives NaN. */
 static double row_loss(const float *x, int64_t c, int32_t label, double smoothing, double log_sum)
 {
     const double at_label = label >= 0 && label < c ? log_sum - (double)x[label] : (double)NAN;
@@ -18,8 +20,7 @@ static double row_loss(const float *x, int64_t c, int32_t label, double smoothin
     return (1 - smoothing) * at_label + smoothing / (double)c * all;
 }
 
-/* prob (may be NULL) = softmax of x, which it must not be; returns the logarithm of the sum of
- * exp(x). */
+/* prob = softmax of x; returns the logarithm of the sum of exp(x).  prob may be NULL, but not x. */
 static double softmax_row(const float *x, float *prob, int64_t c)
 {
     float largest = x[0];
@@ -63,7 +64,7 @@ int cpu_make_softmax_xent(struct cpu *b, const struct graph *g, const struct nod
     return plain_new(g, n, run, 0, out, err);
 }
 
-/* dx = (prob - t) * scale; it may be prob. */
+/* dx = (prob - t) * scale.  dx may be prob. */
 static void grad_row(const float *prob, float *dx, int64_t c, int32_t label, float smoothing,
                      float scale)
 {
@@ -93,7 +94,8 @@ int cpu_make_softmax_xent_grad(struct cpu *b, const struct graph *g, const struc
     return plain_new(g, n, run_grad, 0, out, err);
 }
 
-/* Row by row, since the gradient may lie where the logits do; prob is in the scratch meanwhile. */
+/* Works row by row, since the gradient may lie where the logits do; the scratch holds one row of
+ * prob. */
 static void run_train(const struct plain *p)
 {
     const float smoothing = p->attr.loss.label_smoothing;
