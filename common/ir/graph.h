@@ -20,7 +20,13 @@
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
-enum { NODE_MAX_IN = 8, NODE_MAX_OUT = 4, GRAPH_MAX_INPUTS = 8, NO_VALUE = -1 };
+enum {
+    NODE_MAX_IN = 12,
+    NODE_MAX_OUT = 6,
+    NODE_MAX_NUMBERS = 8,
+    GRAPH_MAX_INPUTS = 8,
+    NO_VALUE = -1
+};
 
 enum value_role {
     VALUE_TEMP,    /* a node's output; lives in the arena between its first and last use */
@@ -43,11 +49,11 @@ struct step_scalars {
     uint64_t seed;          /* of the job */
     uint64_t step;          /* global step, from 0 */
     int64_t first_position; /* of this micro-batch's first sample in the global batch */
+    int64_t n_updates;      /* optimizer updates applied before this one; 0: its slots are empty */
     float loss_scale;       /* 1 / predictions in this step's global batch (sample.h) */
     float rate;             /* learning rate of this step */
     float clip_norm;        /* 0: no clipping */
     float requests;         /* bits of enum engine_request that this rank asks for */
-    int32_t first_update;   /* 1: optimizer state is empty (momentum starts as the gradient) */
     float stamp;            /* names this step: never 0, and not that of a step near it */
     /* 0, or the stamp of the step before, which this one was queued behind before its outcome was
      * known: unless that was clean (op/seal.c), this one counts as nothing. */
@@ -65,13 +71,12 @@ enum param_init {
     PARAM_CONST,   /* bound everywhere: 1 for norm weights, 0 for norm biases */
 };
 
-enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_NORM };
+enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_NORM, PARAM_EMBEDDING };
 
 struct param_info {
     enum param_init init;
     float bound;
     enum param_kind kind; /* {name: normal} draws weights, zeroes biases, leaves norms alone */
-    int no_decay;         /* weight decay does not apply */
     int frozen;           /* not trained: no gradient */
 };
 
@@ -150,10 +155,8 @@ union node_attr {
     struct {
         struct shape shape;
     } reshape;
-    struct { /* hyper-parameters that do not vary over a run */
-        float momentum, dampening, weight_decay;
-        int nesterov;
-    } sgd;
+    double number[NODE_MAX_NUMBERS]; /* an optimizer's, constant over a run: op/meson.build names
+                                       them */
     struct {
         enum dtype to;
     } cast;

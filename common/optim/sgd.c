@@ -45,6 +45,20 @@ static int slots(const void *options, const struct slot_def *out[OPTIMIZER_MAX_S
     return o->momentum > 0;
 }
 
+static void numbers(const void *options, double number[NODE_MAX_NUMBERS])
+{
+    const struct sgd_options *o = options;
+
+    number[SGD_ATTR_MOMENTUM] = o->momentum;
+    number[SGD_ATTR_DAMPENING] = o->dampening;
+    number[SGD_ATTR_NESTEROV] = o->nesterov;
+}
+
+static double weight_decay(const void *options)
+{
+    return ((const struct sgd_options *)options)->weight_decay;
+}
+
 const struct optimizer optimizer_sgd = {
     .group = {.name = "sgd",
               .help = "stochastic gradient descent",
@@ -52,5 +66,8 @@ const struct optimizer optimizer_sgd = {
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct sgd_options),
               .check = check},
+    .op = OP_sgd,
     .slots = slots,
+    .numbers = numbers,
+    .weight_decay = weight_decay,
 };

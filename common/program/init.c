@@ -33,7 +33,8 @@ static float normal_at(struct rng_block b, int64_t element, double std)
 static void init_segment(const struct segment *s, uint64_t seed, uint64_t index, double std,
                          float *to)
 {
-    const int normal = std >= 0 && s->info.kind == PARAM_WEIGHT;
+    const int is_weight = s->info.kind == PARAM_WEIGHT || s->info.kind == PARAM_EMBEDDING;
+    const int normal = std >= 0 && is_weight;
     const int zero = std >= 0 && s->info.kind == PARAM_BIAS;
 
     for (int64_t e = 0; e < s->length; e++) {

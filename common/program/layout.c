@@ -208,7 +208,6 @@ static struct hash128 layout_hash(const struct layout *l)
         hasher_add_i64(h, info->init);
         hasher_add(h, &info->bound, sizeof info->bound);
         hasher_add_i64(h, info->kind);
-        hasher_add_i64(h, info->no_decay);
         hasher_add_i64(h, info->frozen);
     }
     hasher_add_i64(h, l->n_states);

@@ -34,12 +34,13 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
         .seed = (uint64_t)train->seed,
         .step = (uint64_t)b->step,
         .first_position = b->first,
+        /* All steps between the state's and this one are presumed to be applied: if one is not,
+         * this one does not count, and is queued again. */
+        .n_updates = t->state->at.n_updates + (b->step - t->state->at.step),
         .loss_scale = (float)(1.0 / (double)(b->n_global * sample_n_predictions(t->spec))),
         .rate = (float)schedule_rate(&t->job->schedule, &t->job->optimizer, &span, b->step),
         .clip_norm = (float)train->clip_norm,
         .requests = (float)t->hooks.requests(t->hooks.arg),
-        /* that all in between were applied is presumed, or this one does not count */
-        .first_update = t->state->at.n_updates == 0 && b->step == t->state->at.step,
         .stamp = step_stamp(b->step),
         .slot = flight_slot(b->step),
     };

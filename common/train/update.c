@@ -10,7 +10,9 @@
 #include "op/control.h"
 #include "op/op.h"
 #include "op/seal.h"
-#include "optim/sgd.h"
+#include "op/update.h"
+#include "optim/groups.h"
+#include "optim/optimizer.h"
 #include "program/program.h"
 
 struct update {
@@ -19,6 +21,8 @@ struct update {
     struct program **accumulate; /* [n_buckets]; NULL without accumulation, or for no gradients */
     struct program **round;      /* [n_buckets]; NULL where sums need not be rounded */
     int n_buckets;
+    double *segments; /* [n_segments, SEGMENT_COLUMNS] (op/update.h), the backend's memory */
+    int64_t n_segments;
     void *arena; /* scratch of these programs; not the model's, whose values live meanwhile */
 };
 
@@ -28,16 +32,22 @@ struct sketch {
     struct {
         int value;
         void *address;
-    } place[16];
+    } place[24];
     int n;
 };
 
-static int placed(struct sketch *s, enum dtype dtype, int64_t n, void *address, const char *name)
+static int placed_as(struct sketch *s, enum dtype dtype, struct shape shape, void *address,
+                     const char *name)
 {
     ASSERT((size_t)s->n < ARRAY_LEN(s->place));
-    s->place[s->n].value = graph_value(s->g, VALUE_INPUT, dtype, SHAPE(n), name);
+    s->place[s->n].value = graph_value(s->g, VALUE_INPUT, dtype, shape, name);
     s->place[s->n].address = address;
     return s->place[s->n++].value;
+}
+
+static int placed(struct sketch *s, enum dtype dtype, int64_t n, void *address, const char *name)
+{
+    return placed_as(s, dtype, SHAPE(n), address, name);
 }
 
 /* Takes the sketch's graph. */
@@ -143,64 +153,96 @@ static int add_check(struct sketch *s, const struct state *st, const struct buff
     return graph_node(s->g, OP_grad_check, &none, in, 1, out, "check", err);
 }
 
-/* The value of a slot that the optimizer declares, by its name. */
-static int slot_value(struct sketch *s, const struct state *st, const char *name)
-{
-    for (int k = 0; k < st->n_slots; k++) {
-        const struct slot_def *d = st->slot[k].def;
+/* ---- the optimizer's node ---- */
 
-        if (!strcmp(d->name, name) && st->slot[k].n_bytes)
-            return placed(s, d->dtype, (int64_t)(st->slot[k].n_bytes / dtype_size(d->dtype)),
-                          st->slot[k].data, name);
+/* The settings of the trained parameters, in rows of op/update.h; neighbours with equal settings
+ * are one row.  Returns how many; row: room for one for each parameter. */
+static int64_t list_segments(const struct job *job, const struct layout *l, double *row)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < l->n_params && !l->param[i].info.frozen; i++) {
+        const int is_last = i + 1 == l->n_params || l->param[i + 1].info.frozen;
+        const struct settings s =
+            settings_of(&job->optimizer, l->param[i].name, l->param[i].info.kind);
+        double *before = row + (n - 1) * SEGMENT_COLUMNS;
+
+        if (n == 0 || before[SEGMENT_RATE] != s.lr_scale || before[SEGMENT_DECAY] != s.decay) {
+            before += SEGMENT_COLUMNS;
+            before[SEGMENT_RATE] = s.lr_scale;
+            before[SEGMENT_DECAY] = s.decay;
+            n++;
+        }
+        before[SEGMENT_END] = (double)(is_last ? l->n_trained : l->param[i + 1].offset);
     }
-    return NO_VALUE;
+    return n;
 }
 
-/* The value that an optimizer's operator calls `name`: one of those that every update has, or one
- * of the optimizer's slots. */
-static int update_operand(struct sketch *s, const struct state *st, const struct buffers *m,
-                          struct verdict v, const char *name)
+static int make_segments(struct update *u, const struct job *job, const struct layout *l,
+                         struct err *err)
+{
+    const size_t row_bytes = SEGMENT_COLUMNS * sizeof(double);
+    double *row = xcalloc((size_t)l->n_params + 1, row_bytes);
+    size_t n_bytes;
+    int rc;
+
+    u->n_segments = list_segments(job, l, row);
+    n_bytes = row_bytes * (size_t)u->n_segments;
+    rc = backend_alloc(u->backend, n_bytes, "settings of parameters", (void **)&u->segments, err);
+    if (rc == 0)
+        rc = backend_copy_in(u->backend, u->segments, row, n_bytes, err);
+    free(row);
+    return rc;
+}
+
+/* The operands that every optimizer has (op/update.c). */
+static void add_operands(struct sketch *s, const struct update *u, const struct state *st,
+                         const struct buffers *m, struct verdict v, int in[NODE_MAX_IN])
 {
     const struct layout *l = st->layout;
     const int64_t n = l->n_trained;
 
-    if (!strcmp(name, "param"))
-        return placed(s, DTYPE_F32, n, state_data(st, &slot_parameters), name);
-    if (!strcmp(name, "grad"))
-        return placed(s, l->grad_dtype, n, m->grad, name);
-    if (!strcmp(name, "copy"))
-        return m->copy ? placed(s, l->copy_dtype, n, m->copy, name) : NO_VALUE;
-    if (!strcmp(name, "check"))
-        return v.check;
-    if (!strcmp(name, "control"))
-        return v.control;
-    if (!strcmp(name, "scaler"))
-        return v.scaler;
-    if (!strcmp(name, "scalars"))
-        return s->g->scalars;
-    return slot_value(s, st, name);
+    in[UPDATE_PARAM] = placed(s, DTYPE_F32, n, state_data(st, &slot_parameters), "param");
+    in[UPDATE_GRAD] = placed(s, l->grad_dtype, n, m->grad, "grad");
+    in[UPDATE_CHECK] = v.check;
+    in[UPDATE_CONTROL] = v.control;
+    in[UPDATE_SCALARS] = s->g->scalars;
+    in[UPDATE_SEGMENTS] =
+        placed_as(s, DTYPE_F64, SHAPE(u->n_segments, SEGMENT_COLUMNS), u->segments, "segments");
+    in[UPDATE_COPY] = m->copy ? placed(s, l->copy_dtype, n, m->copy, "copy") : NO_VALUE;
+    in[UPDATE_SCALER] = v.scaler;
 }
 
-/* The optimizer's node, from its operator's declaration: every output is an input, updated. */
-static int add_optimizer(struct sketch *s, const struct job *job, const struct state *st,
-                         const struct buffers *m, struct verdict v, struct err *err)
+/* The slot whose name is the operand's; NO_VALUE where this job's optimizer keeps none. */
+static int add_slot(struct sketch *s, const struct job *job, const struct state *st,
+                    const char *name)
 {
-    const struct sgd_options *o = job->optimizer.options;
-    union node_attr attr = {.sgd = {.momentum = (float)o->momentum,
-                                    .dampening = (float)o->dampening,
-                                    .weight_decay = (float)o->weight_decay,
-                                    .nesterov = o->nesterov}};
-    const struct op_def *op = op_get(OP_sgd);
+    const struct slot_def *slot[OPTIMIZER_MAX_SLOTS];
+    const int n = optimizer_slots(&job->optimizer, slot);
+
+    for (int i = 0; i < n; i++)
+        if (!strcmp(slot[i]->name, name))
+            return placed(s, slot[i]->dtype, st->layout->n_trained, state_data(st, slot[i]), name);
+    return NO_VALUE;
+}
+
+/* The node of the optimizer's operator; every output is an input, updated. */
+static int add_optimizer(struct sketch *s, const struct update *u, const struct job *job,
+                         const struct state *st, const struct buffers *m, struct verdict v,
+                         struct err *err)
+{
+    const struct optimizer *o = job->optimizer.kind;
+    const struct op_def *op = op_get(o->op);
+    union node_attr attr = {.number = {0}};
     int in[NODE_MAX_IN], out[NODE_MAX_OUT];
 
-    for (int i = 0; i < op->n_in; i++)
-        in[i] = update_operand(s, st, m, v, op->in_name[i]);
-    for (int i = 0; i < op->n_out; i++) {
-        const int updated = in[op->update[i] - 1];
-
-        out[i] = updated == NO_VALUE ? NODE_NO_OUT : updated;
-    }
-    return graph_node(s->g, OP_sgd, &attr, in, op->n_in, out, op->name, err);
+    o->numbers(job->optimizer.options, attr.number);
+    add_operands(s, u, st, m, v, in);
+    for (int i = UPDATE_SLOT; i < op->n_in; i++)
+        in[i] = add_slot(s, job, st, op->in_name[i]);
+    for (int i = 0; i < op->n_out; i++)
+        out[i] = in[op->update[i] - 1] == NO_VALUE ? NODE_NO_OUT : in[op->update[i] - 1];
+    return graph_node(s->g, o->op, &attr, in, op->n_in, out, op->name, err);
 }
 
 static int add_loss_scale(struct sketch *s, const struct job *job, struct verdict v,
@@ -256,7 +298,7 @@ static int make_apply(struct update *u, const struct job *job, struct backend *b
     int rc = add_check(&s, st, m, &v, err);
 
     if (rc == 0)
-        rc = add_optimizer(&s, job, st, m, v, err);
+        rc = add_optimizer(&s, u, job, st, m, v, err);
     if (rc == 0 && st->layout->n_state_total)
         rc = add_commit(&s, st, m, v, err);
     if (rc == 0 && v.scaler != NO_VALUE)
@@ -313,7 +355,9 @@ int update_new(const struct job *job, struct backend *b, const struct state *s,
         u->accumulate = xcalloc((size_t)u->n_buckets, sizeof *u->accumulate);
         u->round = xcalloc((size_t)u->n_buckets, sizeof *u->round);
     }
-    rc = make_pack(u, b, s, m, err);
+    rc = make_segments(u, job, s->layout, err);
+    if (rc == 0)
+        rc = make_pack(u, b, s, m, err);
     if (rc == 0)
         rc = make_apply(u, job, b, s, m, err);
     for (int i = 0; i < u->n_buckets && rc == 0; i++)
@@ -337,6 +381,7 @@ void update_free(struct update *u)
         return;
     for (int i = 0; i < n_programs(u); i++)
         program_free(program_at(u, i));
+    backend_free(u->backend, u->segments);
     backend_free(u->backend, u->arena);
     free(u->accumulate);
     free(u->round);

@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "op/control.h"
+#include "op/update.h"
 
 enum { MAX_KERNELS = 32 };
 
@@ -108,6 +109,7 @@ static void build(struct bench *t)
     const int w4 = param(t, SHAPE(10, 128), "w4"), b4 = param(t, SHAPE(10), "b4");
     const int flat = param(t, SHAPE(129344), "params"), grads = param(t, SHAPE(129344), "grads");
     const int control = param(t, SHAPE(CONTROL_LEN), "control");
+    const int segments = input(t, DTYPE_F64, SHAPE(1, SEGMENT_COLUMNS), "segments");
     const int s = t->g->scalars, m = t->g->metrics;
     int h1, p1, h2, p2, h3, y, d, check;
 
@@ -131,7 +133,7 @@ static void build(struct bench *t)
     d = node(t, OP_pool2d_grad, pool_attr(26, ACT_RELU), IN(d, NO_VALUE, h1), "pool1.grad", 0);
     node(t, OP_conv2d_grad_w, conv_attr(ACT_NONE, 3, 0), IN(x, d), "conv1.grad_w", mflop_conv1);
     check = node(t, OP_grad_check, none, IN(grads), "grad_check", 0);
-    node(t, OP_sgd, none, IN(flat, grads, NO_VALUE, check, control, s), "sgd", 0);
+    node(t, OP_sgd, none, IN(flat, grads, check, control, s, segments), "sgd", 0);
 }
 
 static void fill(struct bench *t, int id)
@@ -140,6 +142,9 @@ static void fill(struct bench *t, int id)
     const int64_t n = shape_elements(&v->shape);
     float *to = t->value[id];
 
+    if (!strcmp(v->name, "segments"))
+        memcpy(t->value[id], (const double[SEGMENT_COLUMNS]){129344, 1, 0},
+               sizeof(double[SEGMENT_COLUMNS]));
     if (v->dtype == DTYPE_F32 && v->producer < 0 && strcmp(v->name, "control"))
         for (int64_t i = 0; i < n; i++)
             to[i] = 0.1f * ((float)(i * 7919 % 1009) / 504.5f - 1.0f);

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "op/control.h"
+#include "op/update.h"
 
 struct fixture {
     struct backend *b;
@@ -210,22 +211,26 @@ static void test_sgd_bits(void **state)
     float *param = numbers(N, 1), *grad = numbers(N, 2), *buf = numbers(N, 3);
     float *want_param = numbers(N, 1), *want_buf = numbers(N, 3), control[CONTROL_LEN] = {0};
     double check[2] = {49.0, 0};
-    struct step_scalars s = {.rate = 0.05f, .clip_norm = 3.5f};
+    struct step_scalars s = {.n_updates = 1, .rate = 0.05f, .clip_norm = 3.5f};
+    double segments[SEGMENT_COLUMNS] = {N, 1, (double)0.01f};
     const union node_attr attr = {
-        .sgd = {.momentum = 0.9f, .dampening = 0.1f, .weight_decay = 0.01f, .nesterov = 1}};
+        .number = {[SGD_ATTR_MOMENTUM] = 0.9, [SGD_ATTR_DAMPENING] = 0.1, [SGD_ATTR_NESTEROV] = 1}};
     struct graph *g = f->g;
     const int p = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(N), "param");
     const int in[] = {p,
                       graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(N), "grad"),
-                      graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(N), "buf"),
                       graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2), "check"),
                       graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(CONTROL_LEN), "control"),
-                      g->scalars};
+                      g->scalars,
+                      graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(1, SEGMENT_COLUMNS), "rows"),
+                      NO_VALUE,
+                      NO_VALUE,
+                      graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(N), "buf")};
     struct err err;
 
-    assert_int_equal(graph_node(g, OP_sgd, &attr, in, 6, NULL, "sgd", &err), 0);
-    run_node(f, &g->node[0], (void *[]){param, grad, buf, check, control, &s},
-             (void *[]){param, buf});
+    assert_int_equal(graph_node(g, OP_sgd, &attr, in, 9, NULL, "sgd", &err), 0);
+    run_node(f, &g->node[0], (void *[]){param, grad, check, control, &s, segments, NULL, NULL, buf},
+             (void *[]){param, NULL, buf});
     scalar_sgd(want_param, grad, want_buf, (float)(3.5 / (7.0 + 1e-6)));
     assert_memory_equal(param, want_param, N * sizeof *param);
     assert_memory_equal(buf, want_buf, N * sizeof *buf);

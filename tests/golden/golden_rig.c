@@ -204,7 +204,7 @@ double golden_rig_step(struct golden_rig *r, int k, int *applied)
         .loss_scale = 1.0f / GOLDEN_BATCH,
         .rate = (float)r->job->optimizer.lr,
         .clip_norm = (float)r->job->train.clip_norm,
-        .first_update = k == 0,
+        .n_updates = k,
         .stamp = step_stamp(k),
     };
     static const double zero[METRIC_COUNT];

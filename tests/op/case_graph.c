@@ -9,6 +9,7 @@
 #include "cases.h"
 #include "op/control.h"
 #include "op/scaler.h"
+#include "op/update.h"
 #include "tensor/half.h"
 
 /* Of a relu of these rows and columns: a linear before the case's node leaves it. */
@@ -29,10 +30,11 @@ static int make_mask(struct graph *g, const struct shape *s)
 /* The value of in[i], made here unless the graph has it. */
 static int make_input(const struct op_case *c, struct graph *g, int i, const int *in)
 {
-    char name[16] = {'i', 'n', (char)('0' + i)};
+    char name[16];
     struct err err;
     int out;
 
+    snprintf(name, sizeof name, "in%d", i);
     switch (c->in[i].fill) {
     case FILL_NONE:
         return NO_VALUE;
@@ -40,7 +42,10 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
         return g->metrics;
     case FILL_SCALARS:
     case FILL_STALE:
+    case FILL_FIRST:
         return g->scalars;
+    case FILL_SEGMENTS:
+        return graph_value(g, VALUE_INPUT, DTYPE_F64, c->in[i].shape, name);
     case FILL_WAITS:
         return graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(2), name);
     case FILL_CHECK:
@@ -103,7 +108,8 @@ static void set_all_types(const struct op_case *c, struct graph *g, struct case_
 int case_is_typed(const struct op_case *c)
 {
     const struct op_def *def = op_get(c->op);
-    int typed = def->typed_out != 0 && c->op != OP_sgd;
+    int typed =
+        def->typed_out != 0 && !(def->typed_out & 1u << UPDATE_NEW_COPY); /* absent copies */
 
     for (int i = 0; i < def->n_in; i++)
         typed |= c->in[i].fill != FILL_NONE && def->typed_in >> i & 1;
@@ -226,11 +232,22 @@ static enum fill fill_of(const struct op_case *c, const struct graph *g, int val
     return FILL_NORMAL;
 }
 
+/* The first row has the settings that parameters have without groups and decay. */
+static void fill_segments(int64_t n, int64_t n_rows, double *row)
+{
+    for (int64_t k = 0; k < n_rows; k++, row += SEGMENT_COLUMNS) {
+        row[SEGMENT_END] = (double)(n * (k + 1) / n_rows);
+        row[SEGMENT_RATE] = 1 + 0.5 * (double)k;
+        row[SEGMENT_DECAY] = (double)(0.01f * (float)k);
+    }
+}
+
 void case_fill(const struct op_case *c, const struct graph *g, int value, void *to)
 {
     static const int64_t waits[2] = {5, 1234567};
     struct step_scalars scalars = {.seed = 0x1234567890abcdef,
                                    .step = 77,
+                                   .n_updates = 5,
                                    .first_position = 5,
                                    .loss_scale = 0.125f,
                                    .rate = 0.1f,
@@ -247,12 +264,16 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
     rng_stream_init(&s, 42, RNG_TEST, (uint64_t)value);
     if (fill == FILL_STALE)
         scalars.clean = 76;
+    if (fill == FILL_FIRST)
+        scalars.n_updates = 0;
     if (value == g->scalars)
         memcpy(to, &scalars, sizeof scalars);
     else if (value == g->metrics)
         memcpy(to, (const double[METRIC_COUNT]){1.5, 2, 3, 0}, sizeof(double[METRIC_COUNT]));
     else if (fill == FILL_WAITS)
         memcpy(to, waits, sizeof waits);
+    else if (fill == FILL_SEGMENTS)
+        fill_segments(c->in[0].shape.dim[0], g->value[value].shape.dim[0], to);
     else if (g->value[value].dtype == DTYPE_F64)
         memcpy(to, (const double[2]){9.0, fill == FILL_BAD}, sizeof(double[2]));
     else if (g->value[value].dtype == DTYPE_I32)

@@ -6,6 +6,7 @@
 #include "op/control.h"
 #include "op/scaler.h"
 #include "op/seal.h"
+#include "op/update.h"
 
 #define IN(f, ...)                                                            \
     {                                                                         \
@@ -51,6 +52,25 @@
     }
 #define WITH_GRAD .tol = 1e-5, .grad_tol = 5e-3, .training = 1
 #define FORWARD   .tol = 1e-5
+
+/* An optimizer's update of n parameters in so many segments (op/update.c): its numbers, what
+ * decides whether it is applied, the scalars, the copies and the loss scale, and the slots. */
+#define UPDATE(name, op, n, rows, numbers, check, control, scalars, copies, slots)               \
+    {                                                                                            \
+        name, OP_##op, {.number = numbers}, {IN(NORMAL, n), IN(NORMAL, n),                       \
+                                             ONLY(check),   IN(control, CONTROL_LEN),            \
+                                             ONLY(scalars), IN(SEGMENTS, rows, SEGMENT_COLUMNS), \
+                                             copies,        slots},                              \
+            .tol = 2e-7                                                                          \
+    }
+#define LIST(...)   \
+    {               \
+        __VA_ARGS__ \
+    }
+#define COPIES(n) IN(NORMAL, n), IN(SCALER, SCALER_LEN)
+#define NO_COPIES ONLY(NONE), ONLY(NONE)
+#define SGD(m, d, n) \
+    LIST([SGD_ATTR_MOMENTUM] = m, [SGD_ATTR_DAMPENING] = d, [SGD_ATTR_NESTEROV] = n)
 
 const struct op_case op_cases[] = {
     /* convolution: LeNet's two, odd sizes, every attribute, every fused form */
@@ -548,56 +568,26 @@ const struct op_case op_cases[] = {
     {"grad_check", OP_grad_check, {{{0}}}, {IN(NORMAL, 9001)}, .tol = 1e-12},
     {"grad_check_short", OP_grad_check, {{{0}}}, {IN(NORMAL, 3)}, .tol = 1e-12},
     {"grad_check_infinite", OP_grad_check, {{{0}}}, {IN(INFINITE, 4099)}, .tol = 1e-12},
-    {"sgd",
-     OP_sgd,
-     {{{0}}},
-     {IN(NORMAL, 37), IN(NORMAL, 37), ONLY(NONE), ONLY(CHECK), IN(CONTROL, CONTROL_LEN),
-      ONLY(SCALARS)},
-     .tol = 2e-7},
-    {"sgd_decay",
-     OP_sgd,
-     {.sgd.weight_decay = 0.01f},
-     {IN(NORMAL, 64), IN(NORMAL, 64), ONLY(NONE), ONLY(CHECK), IN(CONTROL, CONTROL_LEN),
-      ONLY(SCALARS)},
-     .tol = 2e-7},
-    {"sgd_momentum",
-     OP_sgd,
-     {.sgd = {.momentum = 0.9f, .dampening = 0.1f, .weight_decay = 0.01f}},
-     {IN(NORMAL, 19), IN(NORMAL, 19), IN(NORMAL, 19), ONLY(CHECK), IN(CONTROL, CONTROL_LEN),
-      ONLY(SCALARS)},
-     .tol = 2e-7},
-    {"sgd_nesterov",
-     OP_sgd,
-     {.sgd = {.momentum = 0.9f, .nesterov = 1}},
-     {IN(NORMAL, 19), IN(NORMAL, 19), IN(NORMAL, 19), ONLY(CHECK), IN(CONTROL, CONTROL_LEN),
-      ONLY(SCALARS)},
-     .tol = 2e-7},
-    {"sgd_refused",
-     OP_sgd,
-     {.sgd.momentum = 0.9f},
-     {IN(NORMAL, 19), IN(NORMAL, 19), IN(NORMAL, 19), ONLY(BAD), IN(CONTROL, CONTROL_LEN),
-      ONLY(SCALARS)}},
-    {"sgd_lost",
-     OP_sgd,
-     {{{0}}},
-     {IN(NORMAL, 19), IN(NORMAL, 19), ONLY(NONE), ONLY(CHECK), IN(LOST, CONTROL_LEN),
-      ONLY(SCALARS)}},
-    {"sgd_void",
-     OP_sgd,
-     {{{0}}},
-     {IN(NORMAL, 19), IN(NORMAL, 19), ONLY(NONE), ONLY(CHECK), IN(VOID, CONTROL_LEN),
-      ONLY(SCALARS)}},
-    {"sgd_copy",
-     OP_sgd,
-     {.sgd.momentum = 0.9f},
-     {IN(NORMAL, 37), IN(NORMAL, 37), IN(NORMAL, 37), ONLY(CHECK), IN(CONTROL, CONTROL_LEN),
-      ONLY(SCALARS), IN(NORMAL, 37), IN(SCALER, SCALER_LEN)},
-     .tol = 2e-7},
-    {"sgd_copy_refused",
-     OP_sgd,
-     {{{0}}},
-     {IN(NORMAL, 37), IN(NORMAL, 37), ONLY(NONE), ONLY(BAD), IN(CONTROL, CONTROL_LEN),
-      ONLY(SCALARS), IN(NORMAL, 37), IN(SCALER, SCALER_LEN)}},
+    UPDATE("sgd", sgd, 37, 1, SGD(0, 0, 0), CHECK, CONTROL, SCALARS, NO_COPIES, ONLY(NONE)),
+    UPDATE("sgd_one", sgd, 1, 1, SGD(0, 0, 0), CHECK, CONTROL, SCALARS, NO_COPIES, ONLY(NONE)),
+    UPDATE("sgd_segments", sgd, 9001, 7, SGD(0, 0, 0), CHECK, CONTROL, SCALARS, NO_COPIES,
+           ONLY(NONE)),
+    UPDATE("sgd_each_its_own", sgd, 19, 19, SGD(0.9, 0, 0), CHECK, CONTROL, SCALARS, NO_COPIES,
+           IN(NORMAL, 19)),
+    UPDATE("sgd_momentum", sgd, 19, 3, SGD(0.9, 0.1, 0), CHECK, CONTROL, SCALARS, NO_COPIES,
+           IN(NORMAL, 19)),
+    UPDATE("sgd_first", sgd, 19, 3, SGD(0.9, 0.1, 0), CHECK, CONTROL, FIRST, NO_COPIES,
+           IN(NORMAL, 19)),
+    UPDATE("sgd_nesterov", sgd, 19, 1, SGD(0.9, 0, 1), CHECK, CONTROL, SCALARS, NO_COPIES,
+           IN(NORMAL, 19)),
+    UPDATE("sgd_refused", sgd, 19, 1, SGD(0.9, 0, 0), BAD, CONTROL, SCALARS, NO_COPIES,
+           IN(NORMAL, 19)),
+    UPDATE("sgd_lost", sgd, 19, 1, SGD(0, 0, 0), CHECK, LOST, SCALARS, NO_COPIES, ONLY(NONE)),
+    UPDATE("sgd_void", sgd, 19, 1, SGD(0, 0, 0), CHECK, VOID, SCALARS, NO_COPIES, ONLY(NONE)),
+    UPDATE("sgd_copy", sgd, 37, 2, SGD(0.9, 0, 0), CHECK, CONTROL, SCALARS, COPIES(37),
+           IN(NORMAL, 37)),
+    UPDATE("sgd_copy_refused", sgd, 37, 1, SGD(0, 0, 0), BAD, CONTROL, SCALARS, COPIES(37),
+           ONLY(NONE)),
     {"loss_scale_good",
      OP_loss_scale,
      {.scale = {.min = 1, .window = 1000, .hysteresis = 2}},

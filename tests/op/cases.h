@@ -34,6 +34,9 @@ enum fill {
     FILL_QUIET,    /* F32: a sum that asks for nothing */
     FILL_WAITS,    /* I64 [2] */
     FILL_STALE,    /* the graph's scalars: the step before was not clean */
+    FILL_FIRST,    /* the graph's scalars: no update was made yet */
+    FILL_SEGMENTS, /* F64: that many rows (op/update.h), of in[0]'s elements, each with its settings
+                    */
     FILL_INFINITE, /* F32: normal, but for one infinity */
     FILL_BF16,     /* N(0,1) in this type, whatever the case's */
     FILL_F16,

@@ -12,6 +12,7 @@
 #include "op/control.h"
 #include "op/scaler.h"
 #include "op/seal.h"
+#include "op/update.h"
 
 double *ref_sums(int64_t n) { return xcalloc((size_t)n + 1, sizeof(double)); }
 
@@ -235,31 +236,51 @@ void ref_seal(const struct ref_node *n)
         clean[0] = sc->stamp;
 }
 
+/* The settings of element i, by looking at every row. */
+static const double *ref_settings(const struct ref_node *n, int64_t i)
+{
+    const double *row = n->in[UPDATE_SEGMENTS];
+
+    while ((double)i >= row[SEGMENT_END])
+        row += SEGMENT_COLUMNS;
+    return row;
+}
+
+/* The gradient of element i, unscaled and clipped. */
+static float ref_gradient(const struct ref_node *n, int64_t i)
+{
+    const double *check = n->in[UPDATE_CHECK];
+    const double scale =
+        n->in[UPDATE_SCALER] ? (double)((float *)n->in[UPDATE_SCALER])[SCALER_SCALE] : 1;
+    const struct step_scalars *sc = n->in[UPDATE_SCALARS];
+    float clip = 1;
+
+    if (sc->clip_norm > 0)
+        clip = (float)fmin(1, sc->clip_norm / (sqrt(check[0]) / scale + 1e-6));
+    return (float)(((const float *)n->in[UPDATE_GRAD])[i] / scale) * clip;
+}
+
 void ref_sgd(const struct ref_node *n)
 {
     float *param = n->in[SGD_PARAM], *buf = n->in[SGD_MOMENTUM], *copy = n->in[SGD_COPY];
-    const double scale = n->in[SGD_SCALER] ? (double)((float *)n->in[SGD_SCALER])[SCALER_SCALE] : 1;
-    const float *grad = n->in[SGD_GRAD];
-    const double *check = n->in[SGD_CHECK];
     const struct step_scalars *sc = n->in[SGD_SCALARS];
-    const float momentum = n->attr.sgd.momentum, decay = n->attr.sgd.weight_decay;
-    const float fresh = 1 - n->attr.sgd.dampening;
-    float clip = 1;
+    const float momentum = (float)n->attr.number[SGD_ATTR_MOMENTUM];
+    const float fresh = 1 - (float)n->attr.number[SGD_ATTR_DAMPENING];
 
-    if (!is_applied(check, n->in[SGD_CONTROL]))
+    if (!is_applied(n->in[SGD_CHECK], n->in[SGD_CONTROL]))
         return;
-    if (sc->clip_norm > 0)
-        clip = (float)fmin(1, sc->clip_norm / (sqrt(check[0]) / scale + 1e-6));
     for (int64_t i = 0; i < n->in_shape[SGD_PARAM].dim[0]; i++) {
-        float g = (float)(grad[i] / scale) * clip;
+        const double *row = ref_settings(n, i);
+        const float decay = (float)row[SEGMENT_DECAY];
+        float g = ref_gradient(n, i);
 
         if (decay != 0)
             g = g + decay * param[i];
         if (buf) {
-            buf[i] = sc->first_update ? g : momentum * buf[i] + fresh * g;
-            g = n->attr.sgd.nesterov ? g + momentum * buf[i] : buf[i];
+            buf[i] = sc->n_updates == 0 ? g : momentum * buf[i] + fresh * g;
+            g = n->attr.number[SGD_ATTR_NESTEROV] != 0 ? g + momentum * buf[i] : buf[i];
         }
-        param[i] = param[i] - sc->rate * g;
+        param[i] = param[i] - sc->rate * (float)row[SEGMENT_RATE] * g;
         if (copy)
             copy[i] = param[i];
     }

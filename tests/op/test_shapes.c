@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "op/control.h"
 #include "op/op.h"
+#include "op/update.h"
 
 /* An initializer of a struct shape that is a constant; no attributes. */
 #define S(...)                                                              \
@@ -327,33 +328,36 @@ static void outputs(void **state)
 static void sgd_updates_in_place(void **state)
 {
     struct graph *g = graph_new(1, 1);
-    int f[3], out[NODE_MAX_OUT], check, control;
-    union node_attr attr = {.sgd.momentum = 0.9F};
+    int f[3], in[9], out[NODE_MAX_OUT];
+    union node_attr attr = {.number = {[SGD_ATTR_MOMENTUM] = 0.9}};
     struct err err;
 
     (void)state;
     for (int i = 0; i < 3; i++)
         f[i] = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(10), "v");
-    check = graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2), "check");
-    control = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(CONTROL_LEN), "control");
-    out[0] = out[1] = NODE_NEW_OUT;
-    assert_int_equal(graph_node(g, OP_sgd, &attr,
-                                (int[]){f[0], f[1], f[2], check, control, g->scalars}, 6, out,
-                                "sgd", &err),
-                     0);
-    assert_int_equal(out[0], f[0]);
-    assert_int_equal(out[1], f[2]);
-    assert_int_equal(graph_node(g, OP_sgd, &attr,
-                                (int[]){f[0], f[1], NO_VALUE, check, control, g->scalars}, 6, NULL,
-                                "sgd", &err),
-                     ERR_CONFIG);
+    in[SGD_PARAM] = f[0];
+    in[SGD_GRAD] = f[1];
+    in[SGD_CHECK] = graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2), "check");
+    in[SGD_CONTROL] = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(CONTROL_LEN), "control");
+    in[SGD_SCALARS] = g->scalars;
+    in[SGD_SEGMENTS] = graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2, SEGMENT_COLUMNS), "rows");
+    in[SGD_COPY] = in[SGD_SCALER] = NO_VALUE;
+    in[SGD_MOMENTUM] = f[2];
+    for (int i = 0; i < NODE_MAX_OUT; i++)
+        out[i] = NODE_NEW_OUT;
+    assert_int_equal(graph_node(g, OP_sgd, &attr, in, 9, out, "sgd", &err), 0);
+    assert_int_equal(out[SGD_NEW_PARAM], f[0]);
+    assert_int_equal(out[SGD_NEW_MOMENTUM], f[2]);
+    assert_int_equal(out[SGD_NEW_COPY], NO_VALUE);
+    in[SGD_MOMENTUM] = NO_VALUE;
+    assert_int_equal(graph_node(g, OP_sgd, &attr, in, 9, NULL, "sgd", &err), ERR_CONFIG);
     assert_non_null(strstr(err.msg, "momentum 0.9 needs a momentum buffer"));
-    attr.sgd.momentum = 0;
-    assert_int_equal(graph_node(g, OP_sgd, &attr,
-                                (int[]){f[0], f[1], NO_VALUE, check, control, g->scalars}, 6, out,
-                                "sgd", &err),
-                     0);
-    assert_int_equal(out[1], NO_VALUE);
+    attr.number[SGD_ATTR_MOMENTUM] = 0;
+    assert_int_equal(graph_node(g, OP_sgd, &attr, in, 9, out, "sgd", &err), 0);
+    assert_int_equal(out[SGD_NEW_MOMENTUM], NO_VALUE);
+    in[SGD_SEGMENTS] = graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(3, 2), "rows");
+    assert_int_equal(graph_node(g, OP_sgd, &attr, in, 9, out, "sgd", &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "segments have 2 columns, want 3"));
     graph_free(g);
 }
 

@@ -137,8 +137,8 @@ static void hash_is_the_models(void **state)
     layout_free(a);
 }
 
-/* Ranks that disagree on what decays would train apart. */
-static void hash_tells_what_decays(void **state)
+/* What decays follows from a parameter's kind: ranks that disagree on it would train apart. */
+static void hash_tells_kinds(void **state)
 {
     struct rig_model model = rig_model(&arch_lenet);
     struct layout *l = layout_of(&model, &rig_mnist, 4, 1, 1 << 20), *other;
@@ -151,7 +151,8 @@ static void hash_tells_what_decays(void **state)
     while (g->value[v].role != VALUE_PARAM)
         v++;
     info = *g->value[v].info;
-    info.no_decay = !info.no_decay;
+    assert_int_not_equal(info.kind, PARAM_NORM);
+    info.kind = PARAM_NORM;
     g->value[v].info = &info;
     assert_int_equal(layout_new(g, 1 << 20, &other, &err), 0);
     assert_false(hash_equal(l->hash, other->hash));
@@ -272,7 +273,7 @@ int main(void)
         cmocka_unit_test(init_is_independent_of_order),
         cmocka_unit_test(wants_a_gradient),
         cmocka_unit_test(a_bucket_of_the_wanted_size_is_full),
-        cmocka_unit_test(hash_tells_what_decays),
+        cmocka_unit_test(hash_tells_kinds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,18 +6,19 @@
 #include "base/alloc.h"
 #include "op/control.h"
 #include "op/op.h"
+#include "op/update.h"
 #include "ref_backend.h"
 #include "rig.h"
 
 enum { N = 37, N_STATE = 5 };
 
-/* grad_check, sgd on two ranges with their own decay, commit: as the engine builds it. */
+/* grad_check, sgd on two segments with their own decay, commit: as the engine builds it. */
 struct update {
     struct backend *backend;
     struct program *program;
     struct step_scalars scalars;
     float param[N], grad[N], momentum[N], state[N_STATE], shadow[N_STATE], control[CONTROL_LEN];
-    double check[2];
+    double check[2], segments[2][SEGMENT_COLUMNS];
     void *arena;
 };
 
@@ -31,10 +32,10 @@ static int input(struct graph *g, enum dtype dtype, int64_t n, const char *name)
 static void open_update(struct update *u, float momentum, float decay, int nesterov)
 {
     struct graph *g = graph_new(1, 1);
-    union node_attr attr = {.sgd = {.momentum = momentum,
-                                    .dampening = nesterov ? 0 : 0.2F,
-                                    .weight_decay = decay,
-                                    .nesterov = nesterov}};
+    union node_attr attr = {.number = {[SGD_ATTR_MOMENTUM] = (double)momentum,
+                                       [SGD_ATTR_DAMPENING] = nesterov ? 0 : (double)0.2F,
+                                       [SGD_ATTR_NESTEROV] = nesterov}};
+    int rows = graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2, SEGMENT_COLUMNS), "segments");
     int p = input(g, DTYPE_F32, N, "param"), d = input(g, DTYPE_F32, N, "grad");
     int m = momentum != 0 ? input(g, DTYPE_F32, N, "momentum") : NO_VALUE;
     int check = input(g, DTYPE_F64, 2, "check"), control = input(g, DTYPE_F32, CONTROL_LEN, "ctl");
@@ -42,11 +43,14 @@ static void open_update(struct update *u, float momentum, float decay, int neste
     int out[NODE_MAX_OUT] = {check};
     struct program_spaces spaces = {.scalars = &u->scalars};
 
-    *u = (struct update){.scalars = {.rate = 0.25F}};
+    *u = (struct update){.scalars = {.rate = 0.25F},
+                         .segments = {{N / 3, 1, (double)decay}, {N, 1, (double)decay / 2}}};
     assert_int_equal(graph_node(g, OP_grad_check, NULL, &d, 1, out, "check", &err), 0);
-    assert_int_equal(graph_node(g, OP_sgd, &attr, (int[]){p, d, m, check, control, g->scalars}, 6,
-                                NULL, "sgd", &err),
-                     0);
+    assert_int_equal(
+        graph_node(g, OP_sgd, &attr,
+                   (int[]){p, d, check, control, g->scalars, rows, NO_VALUE, NO_VALUE, m}, 9, NULL,
+                   "sgd", &err),
+        0);
     out[0] = st;
     assert_int_equal(graph_node(g, OP_commit, NULL, (int[]){shadow, check, control, g->scalars}, 4,
                                 out, "commit", &err),
@@ -58,6 +62,7 @@ static void open_update(struct update *u, float momentum, float decay, int neste
     if (m != NO_VALUE)
         program_place(u->program, m, u->momentum);
     program_place(u->program, check, u->check);
+    program_place(u->program, rows, u->segments);
     program_place(u->program, control, u->control);
     program_place(u->program, shadow, u->shadow);
     program_place(u->program, st, u->state);
@@ -112,10 +117,10 @@ static void sgd_steps(void **state)
         if (cases[c].clip > 0)
             clip = fmin(1, cases[c].clip / (sqrt(norm) + 1e-6));
         for (int step = 0; step < 2; step++) {
-            u.scalars.first_update = step == 0;
+            u.scalars.n_updates = step;
             run_update(&u);
             for (int i = 0; i < N; i++) {
-                double g = u.grad[i] * clip + cases[c].decay * p[i];
+                double g = u.grad[i] * clip + u.segments[i >= N / 3][SEGMENT_DECAY] * p[i];
 
                 if (m != 0) {
                     buf[i] = step == 0 ? g : m * buf[i] + (1 - dampening) * g;
