@@ -30,6 +30,7 @@
 #include "config/words.h"
 #include "data/dataset.h"
 #include "model/model.h"
+#include "optim/groups.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 

@@ -37,9 +37,11 @@ extern const struct option_group *const optimizers[]; /* all of them; NULL at th
 /* The section `optimizer` of a job. */
 struct optimizer_options {
     const struct optimizer *kind;
-    const void *options;   /* of kind: its own struct */
-    double lr;             /* before the schedule */
-    int scale_lr_by_ranks; /* Horovod's rule: the rate is lr * ranks */
+    const void *options;        /* of kind: its own struct */
+    double lr;                  /* before the schedule */
+    int scale_lr_by_ranks;      /* Horovod's rule: the rate is lr * ranks */
+    unsigned no_decay;          /* bits of optim/groups.h's kinds of parameters */
+    struct option_items groups; /* of struct optimizer_group */
 };
 
 /* The slots that the job's optimizer keeps, in *out; returns how many. */

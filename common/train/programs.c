@@ -82,6 +82,8 @@ static int make(struct entry *e, const struct programs_options *o, struct backen
     int rc = model_build(&o->job->model, o->spec, e->batch, e->training, sync, &g, err);
 
     if (rc == 0 && e->training)
+        rc = groups_freeze(&o->job->optimizer, g, err);
+    if (rc == 0 && e->training)
         rc = program_differentiate(g, err);
     if (rc == 0)
         rc =

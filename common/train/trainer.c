@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "coll/device.h"
+#include "optim/groups.h"
 #include "optim/optimizer.h"
 #include "program/program.h"
 #include "train/flip.h"
@@ -169,6 +170,8 @@ static int make_layout(struct trainer *t, struct err *err)
     struct graph *g = NULL;
     int rc = model_build(&t->job->model, t->spec, 1, 1, 0, &g, err);
 
+    if (rc == 0)
+        rc = groups_freeze(&t->job->optimizer, g, err);
     if (rc == 0)
         rc = program_differentiate(g, err);
     if (rc == 0)

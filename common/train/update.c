@@ -164,7 +164,7 @@ static int64_t list_segments(const struct job *job, const struct layout *l, doub
     for (int i = 0; i < l->n_params && !l->param[i].info.frozen; i++) {
         const int is_last = i + 1 == l->n_params || l->param[i + 1].info.frozen;
         const struct settings s =
-            settings_of(&job->optimizer, l->param[i].name, l->param[i].info.kind);
+            groups_settings(&job->optimizer, l->param[i].name, l->param[i].info.kind);
         double *before = row + (n - 1) * SEGMENT_COLUMNS;
 
         if (n == 0 || before[SEGMENT_RATE] != s.lr_scale || before[SEGMENT_DECAY] != s.decay) {

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "op/control.h"
+#include "optim/groups.h"
 #include "optim/optimizer.h"
 #include "tensor/half.h"
 #include "train/programs.h"
@@ -67,8 +68,10 @@ static struct graph *make_graph(const struct golden_rig *r, int64_t batch, int t
     struct err err;
 
     must(model_build(&r->job->model, &input, batch, training, 0, &g, &err), &err);
-    if (training)
+    if (training) {
+        must(groups_freeze(&r->job->optimizer, g, &err), &err);
         must(program_differentiate(g, &err), &err);
+    }
     must(program_set_precision(g, programs_precision(r->job, 0), &err), &err);
     return g;
 }

@@ -51,6 +51,9 @@ static const struct row {
     {"optimizer.dampening", "1.", .written = "1"},
     {"optimizer.weight_decay", "5E-4", .written = "0.0005"},
     {"optimizer.nesterov", "true", {"optimizer.momentum=0.3333333333333333"}},
+    {"optimizer.no_decay", "bias,norm", .written = "[bias, norm]"},
+    {"optimizer.groups", "[{match: \"fc.*\", lr_scale: 10}]",
+     .written = "[{match: \"fc.*\", lr_scale: 10, frozen: false}]"},
     {"optimizer.scale_lr_by_ranks", "true"},
     {"schedule.name", "linear"},
     {"schedule.warmup_steps", "100"},
@@ -227,7 +230,7 @@ static void check_row(const struct option_ref *ref)
     assert_true(strlen(o->key) < 48 && strlen(o->help) > 10);
     assert_int_equal(o->help[strlen(o->help) - 1], '.');
     assert_true(!number || o->min < o->max);
-    assert_int_equal(o->type == OPT_CHOICE, o->choices != NULL);
+    assert_int_equal(o->type == OPT_CHOICE || o->type == OPT_SET, o->choices != NULL);
     assert_int_equal(o->type == OPT_ENTRY, o->registry != NULL);
     assert_true(!o->only || (selector && selector < ref && selector->o->type == OPT_CHOICE));
     assert_true(!o->only == !o->only_values);

@@ -248,6 +248,40 @@ static void init_is_independent_of_order(void **state)
     layout_free(l);
 }
 
+/* Frozen parameters stand behind the trained ones, in no bucket, and have no gradient. */
+static void frozen_ones_are_last(void **state)
+{
+    struct rig_model model = rig_model(&arch_lenet);
+    const struct model_options o = rig_options(&model);
+    struct graph *g;
+    struct layout *l;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(model_build(&o, &rig_mnist, 4, 1, 1, &g, &err), 0);
+    for (int v = 0; v < g->n_values; v++)
+        if (g->value[v].role == VALUE_PARAM && !strncmp(g->value[v].name, "fc2.", 4)) {
+            struct param_info info = *g->value[v].info;
+
+            info.frozen = 1;
+            g->value[v].info = arena_copy(&g->arena, &info, sizeof info);
+        }
+    assert_int_equal(program_differentiate(g, &err), 0);
+    assert_int_equal(layout_new(g, 256 << 10, &l, &err), 0);
+    graph_free(g);
+    assert_int_equal(l->n_params, 8);
+    assert_string_equal(l->param[5].name, "conv1.weight");
+    assert_int_equal(l->param[6].info.frozen + l->param[7].info.frozen, 2);
+    assert_int_equal(l->n_trained, l->param[5].offset + 192);
+    assert_int_equal(l->param[6].offset, l->n_trained);
+    assert_int_equal(l->n_total, l->n_trained + 16 + 1280);
+    assert_int_equal(l->n_grad, l->n_trained + CONTROL_LEN);
+    assert_int_equal(l->bucket[l->n_buckets - 1].last_segment, 5);
+    assert_int_equal(l->bucket[l->n_buckets - 1].offset + l->bucket[l->n_buckets - 1].length,
+                     l->n_grad);
+    layout_free(l);
+}
+
 static void wants_a_gradient(void **state)
 {
     struct rig_model model = rig_model(&arch_mlp);
@@ -274,6 +308,7 @@ int main(void)
         cmocka_unit_test(wants_a_gradient),
         cmocka_unit_test(a_bucket_of_the_wanted_size_is_full),
         cmocka_unit_test(hash_tells_kinds),
+        cmocka_unit_test(frozen_ones_are_last),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,120 @@
+/* Which settings a parameter has, and which parameters are frozen. */
+#include "optim/groups.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+
+#define AT(field) offsetof(struct optimizer_group, field)
+
+static const struct option keys[] = {
+    {"match", OPT_STRING, AT(match), NULL, .flags = OPT_REQUIRED,
+     .help = "A pattern of parameters' names; * stands for any characters."},
+    {"lr_scale", OPT_REAL, AT(lr_scale), NULL, 0, 1e6, .help = "Multiplies the learning rate."},
+    {"weight_decay", OPT_REAL, AT(weight_decay), NULL, 0, 1e3,
+     .help = "Replaces the optimizer's weight decay."},
+    {"frozen", OPT_BOOL, AT(frozen), "false", .help = "Not trained."},
+};
+
+const struct option_item optimizer_group_item = {
+    .option = keys, .n_options = ARRAY_LEN(keys), .size = sizeof(struct optimizer_group)};
+
+enum { KIND_BIAS, KIND_NORM, KIND_EMBEDDING };
+
+const char *const optimizer_kinds[] = {
+    [KIND_BIAS] = "bias", [KIND_NORM] = "norm", [KIND_EMBEDDING] = "embedding", NULL};
+
+/* The bits of no_decay that name such a parameter.  A norm's bias is a bias, too. */
+static unsigned kinds_of(const char *name, enum param_kind kind)
+{
+    const char *dot = strrchr(name, '.');
+    const int is_bias = kind == PARAM_BIAS || !strcmp(dot ? dot + 1 : name, "bias");
+
+    return (unsigned)is_bias << KIND_BIAS | (unsigned)(kind == PARAM_NORM) << KIND_NORM |
+           (unsigned)(kind == PARAM_EMBEDDING) << KIND_EMBEDDING;
+}
+
+static int matches(const struct optimizer_group *g, const char *name)
+{
+    return fnmatch(g->match, name, 0) == 0;
+}
+
+struct settings groups_settings(const struct optimizer_options *o, const char *name,
+                                enum param_kind kind)
+{
+    const struct optimizer_group *g = o->groups.v;
+    struct settings s = {.lr_scale = 1};
+
+    if (!(o->no_decay & kinds_of(name, kind)))
+        s.decay = o->kind->weight_decay(o->options);
+    for (int i = 0; i < o->groups.n; i++, g++) {
+        if (!matches(g, name))
+            continue;
+        s.lr_scale = isnan(g->lr_scale) ? s.lr_scale : g->lr_scale;
+        s.decay = isnan(g->weight_decay) ? s.decay : g->weight_decay;
+        s.frozen |= g->frozen;
+    }
+    return s;
+}
+
+static void list_names(const struct graph *g, struct buf *out)
+{
+    for (int v = 0; v < g->n_values; v++)
+        if (g->value[v].role == VALUE_PARAM)
+            buf_printf(out, "%s%s", out->len ? ", " : "", g->value[v].name);
+}
+
+static int fail_names(const struct graph *g, const char *what, struct err *err)
+{
+    struct buf names = {0};
+    int rc;
+
+    list_names(g, &names);
+    rc = err_set(err, ERR_CONFIG, "%s; the parameters are %s", what, buf_cstr(&names));
+    buf_fini(&names);
+    return rc;
+}
+
+static int check_match(const struct optimizer_group *group, int i, const struct graph *g,
+                       struct err *err)
+{
+    char what[160];
+
+    for (int v = 0; v < g->n_values; v++)
+        if (g->value[v].role == VALUE_PARAM && matches(group, g->value[v].name))
+            return 0;
+    snprintf(what, sizeof what, "optimizer.groups[%d].match \"%.80s\" matches no parameter", i,
+             group->match);
+    return fail_names(g, what, err);
+}
+
+static void freeze(struct graph *g, struct value *v)
+{
+    struct param_info info = *v->info;
+
+    info.frozen = 1;
+    v->info = arena_copy(&g->arena, &info, sizeof info);
+}
+
+int groups_freeze(const struct optimizer_options *o, struct graph *g, struct err *err)
+{
+    const struct optimizer_group *group = o->groups.v;
+    int n_trained = 0;
+
+    for (int i = 0; i < o->groups.n; i++)
+        if (check_match(&group[i], i, g, err) < 0)
+            return err->code;
+    for (int v = 0; v < g->n_values; v++) {
+        if (g->value[v].role != VALUE_PARAM)
+            continue;
+        if (groups_settings(o, g->value[v].name, g->value[v].info->kind).frozen)
+            freeze(g, &g->value[v]);
+        n_trained += !g->value[v].info->frozen;
+    }
+    return n_trained > 0 || o->groups.n == 0
+               ? 0
+               : fail_names(g, "optimizer.groups freezes every parameter", err);
+}
