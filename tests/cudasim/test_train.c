@@ -53,6 +53,11 @@ static void assert_same(const char *what, const struct run_result *a, const stru
     "model: {arch: mlp, hidden: [20, 12], batch_norm: true, dropout: 0.25}\n" DATA \
     "optimizer: {lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.0005}\n"
 
+#define ADAMW                                                                               \
+    "model: {arch: mlp, hidden: [20, 12], batch_norm: true}\n" DATA                         \
+    "optimizer: {name: adamw, lr: 0.01, no_decay: [bias], groups: [{match: fc2.*, frozen: " \
+    "true}]}\n"
+
 #define HALF \
     "model: {arch: mlp, hidden: [20, 12], batch_norm: true}\n" DATA "optimizer: {lr: 0.1}\n"
 #define PLAIN "model: {arch: mlp, hidden: [20, 12]}\n" DATA "optimizer: {lr: 0.1}\n"
@@ -70,6 +75,7 @@ static void test_equals_cpu(void **state)
          "model: {arch: lenet}\n" DATA "train: {global_batch: 32, seed: 3}\n"
          "optimizer: {lr: 0.1}\n",
          1e-4},
+        {"adamw", ADAMW "train: {global_batch: 31}\n", 1e-4},
         {"mlp",
          MLP "train: {global_batch: 31, clip_norm: 0.5, label_smoothing: 0.1}\n"
              "schedule: {name: cosine, warmup_steps: 5}\n",
@@ -200,6 +206,10 @@ static void test_two_under_way(void **state)
         int n_skipped; /* at least */
     } rows[] = {
         {"mlp", MLP "train: {global_batch: 31, clip_norm: 0.5}\n", 0},
+        {"adamw overflows",
+         ADAMW "precision: float16\ntrain: {global_batch: 16}\n"
+               "loss_scale: {initial: 16777216, hysteresis: 2}\n",
+         2},
         {"overflows",
          HALF "precision: float16\ntrain: {global_batch: 16}\n"
               "loss_scale: {initial: 16777216, hysteresis: 2}\n",

@@ -48,7 +48,7 @@ JOBS = [
     (GOOD + "train: {seed: -1}\n", r"train.seed is -1, want an integer from 0"),
     (GOOD + "train: {Epochs: 3}\n", r'unknown key "train.Epochs".*train.epochs'),
     (GOOD + "train: {on_nonfinite: explode}\n", r'is "explode", want stop or skip'),
-    (GOOD + "optimizer: {name: adamw}\n", r'optimizer.name is "adamw", want'),
+    (GOOD + "optimizer: {name: adamax}\n", r'optimizer.name is "adamax", want'),
     (GOOD + "optimizer: {groups: [{match: fc1.bias, lr_scale: fast}]}\n",
      r'optimizer.groups\[0\]: lr_scale is "fast", want'),
     (GOOD + "optimizer: {no_decay: [biases]}\n", r"optimizer.no_decay is .*bias, norm or embed"),

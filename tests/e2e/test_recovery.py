@@ -49,6 +49,11 @@ class Recovery(training.Case):
         self.with_spare(HELD, *freezing(2, STEP),
                         reach=lambda driver, other: self.wait_frozen(other.pid))
 
+    def test_spare_after_kill_with_moments(self):
+        """AdamW's moments and the number of its updates come with the state."""
+        self.with_spare({**HELD, "optimizer.name": "adamw", "optimizer.lr": 0.005},
+                        *freezing(2, STEP), reach=lambda driver, other: self.wait_frozen(other.pid))
+
     def test_spare_after_kill_at_the_first_steps(self):
         self.with_spare(HELD, *freezing(2, STEP), reach=lambda *_: self.wait_event("form"))
 

@@ -241,4 +241,5 @@ def main():
     return 1 if n_bad else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -51,6 +51,8 @@ static const struct row {
     {"optimizer.dampening", "1.", .written = "1"},
     {"optimizer.weight_decay", "5E-4", .written = "0.0005"},
     {"optimizer.nesterov", "true", {"optimizer.momentum=0.3333333333333333"}},
+    {"optimizer.betas", "0.8,0.99", {"optimizer.name=adamw"}, .written = "[0.8, 0.99]"},
+    {"optimizer.eps", "1e-6", {"optimizer.name=adamw"}, .written = "1.0e-06"},
     {"optimizer.no_decay", "bias,norm", .written = "[bias, norm]"},
     {"optimizer.groups", "[{match: \"fc.*\", lr_scale: 10}]",
      .written = "[{match: \"fc.*\", lr_scale: 10, frozen: false}]"},

@@ -72,6 +72,10 @@
 #define SGD(m, d, n) \
     LIST([SGD_ATTR_MOMENTUM] = m, [SGD_ATTR_DAMPENING] = d, [SGD_ATTR_NESTEROV] = n)
 
+#define ADAMW LIST([ADAMW_ATTR_BETA1] = 0.9, [ADAMW_ATTR_BETA2] = 0.999, [ADAMW_ATTR_EPS] = 1e-8)
+/* The mean of the squares is positive. */
+#define MOMENTS(n) IN(NORMAL, n), IN(POSITIVE, n)
+
 const struct op_case op_cases[] = {
     /* convolution: LeNet's two, odd sizes, every attribute, every fused form */
     {"conv_lenet1",
@@ -588,6 +592,14 @@ const struct op_case op_cases[] = {
            IN(NORMAL, 37)),
     UPDATE("sgd_copy_refused", sgd, 37, 1, SGD(0, 0, 0), BAD, CONTROL, SCALARS, COPIES(37),
            ONLY(NONE)),
+    UPDATE("adamw", adamw, 37, 1, ADAMW, CHECK, CONTROL, SCALARS, NO_COPIES, MOMENTS(37)),
+    UPDATE("adamw_first", adamw, 37, 1, ADAMW, CHECK, CONTROL, FIRST, NO_COPIES, MOMENTS(37)),
+    UPDATE("adamw_segments", adamw, 9001, 7, ADAMW, CHECK, CONTROL, SCALARS, NO_COPIES,
+           MOMENTS(9001)),
+    UPDATE("adamw_refused", adamw, 19, 2, ADAMW, BAD, CONTROL, SCALARS, NO_COPIES, MOMENTS(19)),
+    UPDATE("adamw_lost", adamw, 19, 2, ADAMW, CHECK, LOST, SCALARS, NO_COPIES, MOMENTS(19)),
+    UPDATE("adamw_void", adamw, 19, 2, ADAMW, CHECK, VOID, SCALARS, NO_COPIES, MOMENTS(19)),
+    UPDATE("adamw_copy", adamw, 37, 3, ADAMW, CHECK, CONTROL, SCALARS, COPIES(37), MOMENTS(37)),
     {"loss_scale_good",
      OP_loss_scale,
      {.scale = {.min = 1, .window = 1000, .hysteresis = 2}},

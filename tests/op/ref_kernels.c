@@ -286,6 +286,34 @@ void ref_sgd(const struct ref_node *n)
     }
 }
 
+/* In double, with pow. */
+void ref_adamw(const struct ref_node *n)
+{
+    float *param = n->in[ADAMW_PARAM], *copy = n->in[ADAMW_COPY];
+    float *avg = n->in[ADAMW_EXP_AVG], *sq = n->in[ADAMW_EXP_AVG_SQ];
+    const struct step_scalars *sc = n->in[ADAMW_SCALARS];
+    const double beta1 = n->attr.number[ADAMW_ATTR_BETA1], beta2 = n->attr.number[ADAMW_ATTR_BETA2];
+    const double t = (double)(sc->n_updates + 1);
+
+    if (!is_applied(n->in[ADAMW_CHECK], n->in[ADAMW_CONTROL]))
+        return;
+    for (int64_t i = 0; i < n->in_shape[ADAMW_PARAM].dim[0]; i++) {
+        const double *row = ref_settings(n, i);
+        const double rate = (double)sc->rate * row[SEGMENT_RATE];
+        const double g = (double)ref_gradient(n, i);
+        const double m = beta1 * (double)avg[i] + (1 - beta1) * g;
+        const double v = beta2 * (double)sq[i] + (1 - beta2) * g * g;
+
+        avg[i] = (float)m;
+        sq[i] = (float)v;
+        param[i] = (float)((double)param[i] * (1 - rate * row[SEGMENT_DECAY]) -
+                           rate * (m / (1 - pow(beta1, t))) /
+                               (sqrt(v / (1 - pow(beta2, t))) + n->attr.number[ADAMW_ATTR_EPS]));
+        if (copy)
+            copy[i] = param[i];
+    }
+}
+
 /* Written as DeepSpeed has it: iterations, and the one that overflowed last. */
 void ref_loss_scale(const struct ref_node *n)
 {

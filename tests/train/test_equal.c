@@ -11,6 +11,11 @@
     "model: {arch: mlp, hidden: [40, 24], batch_norm: true, dropout: 0.25}\n" DATA \
     "optimizer: {lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.0005}\n"
 
+#define ADAMW                                                                             \
+    "model: {arch: mlp, hidden: [40, 24], batch_norm: true}\n" DATA                       \
+    "optimizer: {name: adamw, lr: 0.01, no_decay: [bias, norm], groups: [{match: fc2.*, " \
+    "lr_scale: 2}, {match: fc1.bias, frozen: true}]}\n"
+
 static double relative(double a, double b) { return fabs(a - b) / fmax(fabs(a), 1e-30); }
 
 static void assert_same_losses(const char *what, const struct run_result *a,
@@ -133,13 +138,10 @@ static void remove_folder(const char *dir)
 }
 
 /* Stopped in the middle of an epoch, saved, resumed: bit for bit the run that was not stopped. */
-static void test_resume(void **state)
+static void resume(const char *job)
 {
-    static const char job[] = MLP "train: {global_batch: 61, epochs: 2}\n"
-                                  "schedule: {name: linear}\n";
     char dir[64];
 
-    (void)state;
     for (int n = 1; n <= 3; n += 2) {
         struct run_result whole, part, rest;
 
@@ -161,6 +163,13 @@ static void test_resume(void **state)
         assert_true(rest.validation_loss == whole.validation_loss);
         remove_folder(dir);
     }
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    resume(MLP "train: {global_batch: 61, epochs: 2}\nschedule: {name: linear}\n");
+    resume(ADAMW "train: {global_batch: 61, epochs: 2}\nschedule: {name: linear}\n");
 }
 
 static void test_resume_on_other_ranks(void **state)

@@ -1,0 +1,23 @@
+/* adamw - one step of Adam with decoupled weight decay, as torch.optim.AdamW (Loshchilov, Hutter
+ * 2019, algorithm 2).
+ *
+ *   Operands and what all optimizers do: op/update.c.  Slots: exp_avg [n], exp_avg_sq [n].
+ *   attr.number: beta1, beta2, eps
+ *
+ *   t = scalars.n_updates + 1
+ *   param = param * (1 - rate * the segment's weight decay)    (skipped when that is 0)
+ *   exp_avg = exp_avg + (1 - beta1) * (g - exp_avg)
+ *   exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
+ *   param = param - rate / (1 - beta1^t) * exp_avg / (sqrt(exp_avg_sq) / sqrt(1 - beta2^t) + eps)
+ *
+ * What does not depend on the element is made in double and rounded once (update_power). */
+#include "op/infer.h"
+#include "op/update.h"
+
+const struct op_def op_adamw = {
+    .infer = op_update_infer,
+    OP_SIGNATURE(adamw),
+    .wide_in = 1u << ADAMW_GRAD,
+    .typed_in = 1u << ADAMW_COPY,
+    .typed_out = 1u << ADAMW_NEW_COPY,
+};
