@@ -1,4 +1,4 @@
-/* What every cmocka test includes, in the order that cmocka wants. */
+/* The headers that every cmocka test includes, in the order that cmocka wants. */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
 

@@ -79,7 +79,7 @@ static void test_all_blocks(void **state)
             }
 }
 
-/* What is not a number stays so, whatever the activation. */
+/* A number that is not one stays so, whatever the activation. */
 static void test_nan_stays(void **state)
 {
     struct outer o = {.n1 = 1, .n2 = 1, .n_i = 1, .n_j = 5, .end = OUTER_RELU};

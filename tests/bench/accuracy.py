@@ -46,7 +46,7 @@ optimizer: {{name: sgd, lr: 0.2}}
 precision: float32
 checkpoint: {{every_epochs: 1, keep: 1}}
 """
-# What PyTorch reached with this recipe before, in percent: from, to.
+# PyTorch's earlier results with this recipe, in percent: from, to.
 THEIRS = {"pytorch": (98.7, 98.7), "normal": (98.0, 98.4)}
 INIT = {"pytorch": "{name: pytorch}", "normal": "{name: normal, std: 0.01}"}
 TOLERANCE = 0.3

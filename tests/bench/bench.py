@@ -13,7 +13,7 @@ Contenders: "ours" (BUILD/driver/dpdriver, left out where it is not built), and 
 from giving memory back.  MNIST is read from $DPTRAIN_DATA/mnist, or ../shared/data/mnist beside
 the tree.
 
-What is measured: samples/s and the median step over the whole run, loading and all-reduce included
+Measured are samples/s and the median step over the whole run, loading and all-reduce included
 (PyTorch: without the first tenth; ours without the first epoch where as much or more follows it,
 which is so on GPUs and in none of the cases here, and then with what passes between epochs); CPU
 time per step and rank (ours: of the whole run, start included), which others' load disturbs least;
@@ -150,7 +150,7 @@ def cpu_of_children():
 
 
 def run_ours(build, case, options=(), limit_s=LIMIT_S):
-    """What events.jsonl says of a run of so many steps.  options: more for dpdriver."""
+    """The events of a run of so many steps, from events.jsonl.  options: more for dpdriver."""
     work = tempfile.mkdtemp(prefix="dptrain-bench-")
     job = dict(
         name="bench", model=dict(arch="lenet"),
@@ -200,7 +200,7 @@ def seconds_of(epochs, counted):
 
 
 def between_epochs_ms(epochs):
-    """What passes from an epoch's last step to the next one's beginning."""
+    """The time from an epoch's last step to the next epoch's beginning."""
     gaps = [b["time"] - a["time"] - b["train_seconds"] for a, b in zip(epochs, epochs[1:])]
     return 1e3 * statistics.median(gaps) if gaps else None
 
@@ -295,7 +295,7 @@ def table(results):
 
 
 def commit_of_tree():
-    """What this is a checkout of, or, in a bundle, was made from."""
+    """The commit of this checkout, or the one that a bundle was made from."""
     said = subprocess.run("cat commit 2>/dev/null || git describe --always --dirty", shell=True,
                           cwd=ROOT, capture_output=True, text=True)
     return said.stdout.strip() or "unknown"

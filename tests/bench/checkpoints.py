@@ -38,7 +38,7 @@ CASES = {
 
 
 def run(build, case, every):
-    """What one run's events say; every 0: without checkpoints but the last."""
+    """The events of one run, summed up; every 0: without checkpoints but the last."""
     work = tempfile.mkdtemp(prefix="dptrain-bench-")
     job = dict(name="bench", model=case["model"],
                data=dict(format="digits", samples=case["batch"] * case["steps"],

@@ -12,10 +12,10 @@ recorded; what passes between our epochs counts, and is told beside.
 
 Goals, in steps per second at batch 256, float32, ours tuned: 8 times PyTorch eager, 1.5 times
 PyTorch's graph.
-What bounds both sides there: a step is 3.4 GFLOP, 3.1 of them the second convolution's, or 51 us at
+Both sides are bounded: a step is 3.4 GFLOP, 3.1 of them the second convolution's, or 51 us at
 the 67 TFLOP/s that an H200 does in float32 at most; with TF32 and bfloat16 launches are all of it.
 
-What decides these is run first, --rounds times (3) in turn.  Then come gpu_profile, which says
+Runs that decide these come first, --rounds times (3) in turn.  Then come gpu_profile, which says
 where our step's time goes, kernel by kernel; the card's ceilings for copies and products as PyTorch
 reaches them; everything else, --others times (1), compiled (in float32 only: it takes minutes)
 behind the rest; and how much of the all-reduces is exposed with two ranks: on a GPU each where
@@ -62,7 +62,7 @@ PRECISIONS = {"float32": ("precision=float32",),
 
 
 def plan(args):
-    """What is run, in order: (round, (case, precision, who), or one of the three above)."""
+    """The runs, in order: (round, (case, precision, who), or one of the three above)."""
     every = [(case, precision, who) for case in args.case for precision in args.precision
              for who in (*OURS, *args.kinds) if who != "compiled" or precision == "float32"]
     goals = [key for key in every if key in GOALS or (*key[:2], "eager") in GOALS and

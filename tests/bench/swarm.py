@@ -42,7 +42,7 @@ SPARE_FILES = 200  # beside one for each connection
 PATIENCE_S = 120
 MIN_BEAT_S = 10
 
-# What is measured: key, title of the column, format, goal at 10,000 ranks (at most).
+# The measurements: key, title of the column, format, goal at 10,000 ranks (at most).
 COLUMNS = [
     ("join_s", "join s", "{:.2f}", 5.0),
     ("join_driver_cpu_s", "driver CPU s", "{:.2f}", None),
@@ -115,7 +115,7 @@ def events_of(folder):
 
 
 def check_events(folder, n_ranks):
-    """What the driver wrote down about it."""
+    """The driver's events about it."""
     events = events_of(folder)
     count = {kind: sum(e["event"] == kind for e in events)
              for kind in ("start", "join", "form", "first_step", "lost", "recovered", "error")}
@@ -198,7 +198,7 @@ def measure_all(args):
 
 
 def growth(rows, key):
-    """What one rank costs at the most ranks, in times that at about a third of them; or None."""
+    """The cost of one rank at the most ranks, in times that at about a third of them; or None."""
     most = max(rows, key=lambda row: row["ranks"])
     fewer = [row for row in rows if row["ranks"] <= most["ranks"] / 3]
     if not fewer:

@@ -1,4 +1,4 @@
-"""What the benchmarks make of what they are told: rates, the order of runs, limits, tables.
+"""The benchmarks' conclusions from what they are told: rates, the order of runs, limits, tables.
 
 Needs neither PyTorch nor a GPU; where there is no PyTorch a stand-in takes its name."""
 
@@ -226,7 +226,7 @@ def theirs(*rates):
 
 
 class Learning(unittest.TestCase):
-    """What is quick and does not learn meets no goal."""
+    """A run that is quick and does not learn meets no goal."""
 
     def run_ours(self, loss, *argv):
         with mock.patch.object(bench, "run_ours", return_value=dict(samples_per_second=2560.0,

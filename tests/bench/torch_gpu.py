@@ -14,7 +14,7 @@ compiled  model and loss by torch.compile(mode="max-autotune"); NHWC
 graph     gather, forward, backward and optimizer captured once as a CUDA graph and replayed
 
 The timed steps end by synchronising with the GPU, and begin after a tenth as many untimed ones.
-What does not learn fails.
+A run that does not learn fails.
 """
 import argparse
 import contextlib
@@ -173,7 +173,7 @@ def timed(device, work, repeats=20):
 
 
 def ceilings(device):
-    """What the card can: bytes per second of a large copy (read and written), and flop per second
+    """The card's limits: bytes per second of a large copy (read and written), and flop per second
     of a large product of random numbers in each precision."""
     big = device == "cuda"
     a = torch.rand(2**30 if big else 2**22, dtype=torch.float32, device=device)

@@ -81,7 +81,7 @@ static void test_interrupted_or_cut(void **state)
     sweep_save((struct run_point){30, 0}, 0, 1);
 }
 
-/* What cannot be read is passed over, or said; what cannot be kept in memory, too. */
+/* A file that cannot be read is passed over, or named; so is one that memory cannot hold. */
 static void sweep_load(int by_memory)
 {
     const struct run_point old = {10, 0}, new = {20, 0};

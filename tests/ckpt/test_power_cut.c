@@ -222,7 +222,7 @@ static void pick(struct disk *d, const struct world *w, enum tail tail, uint64_t
             set_entry(d->entry, &d->n, &w->pending[i].set[j]);
 }
 
-/* What of the disk is below a folder: either written down for comparing, or laid out. */
+/* The part of the disk that is in a folder: either written down for comparing, or laid out. */
 static void lay_out(const struct disk *d, int in, const char *path, struct buf *list)
 {
     for (int i = 0; i < d->n; i++) {

@@ -37,7 +37,7 @@ int run_ranks_with_faults(int size, const struct coll_fault *faults, rank_fn *fn
 /* n elements of rank r: sums of them depend on the order. */
 void fill(void *x, int64_t n, enum dtype dtype, int rank);
 
-/* What the ranks' sum must be, bit for bit: in rank order. */
+/* The sum that the ranks must have, bit for bit: in rank order. */
 void expect(void *x, int64_t n, enum dtype dtype, int size);
 
 /* Return once every rank has called it. */

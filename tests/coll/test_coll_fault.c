@@ -1,4 +1,4 @@
-/* What goes wrong: ranks that never come, die, leave, disagree; strangers; deadlines.  Nobody may
+/* The faults: ranks that never come, die, leave, disagree; strangers; deadlines.  Nobody may
  * wait for ever, and the error says who. */
 #include "../test.h"
 
@@ -19,7 +19,7 @@
 
 enum { BIG = 300000 };
 
-/* The waits that must not happen: for ever, or so long.  What is prompt takes far less, and far
+/* The waits that must not happen: for ever, or so long.  Prompt calls take far less, and far
  * more than a busy machine needs. */
 enum { LONG_MS = 1000000 };
 static const double promptly_s = 100;

@@ -1,4 +1,4 @@
-/* What a library computes on a GPU (cuDNN, cuBLASLt) has no source for the simulator: here the CPU
+/* The simulator has no source of what a library computes on a GPU (cuDNN, cuBLASLt): here the CPU
  * backend's kernels do it, in the stream's order as the library would; halves widened before and
  * rounded behind, as tensor cores do. */
 #include <math.h>

@@ -12,7 +12,7 @@ enum task {
 
 enum { MUTANT_ROWS = 37, MUTANT_COLS = 45, MUTANT_N = MUTANT_ROWS * MUTANT_COLS };
 
-/* What gives it away; more than one may. */
+/* The tests that notice it; more than one may. */
 enum {
     CAUGHT_LAUNCH = 1, /* the launch fails: divergence, bad configuration */
     CAUGHT_RESULT = 2, /* other numbers than the reference */

@@ -97,7 +97,8 @@ static void test_equals_cpu(void **state)
             plan.keep_bytes = keep ? KEEP_ALL : 0;
             run_job_ok(&plan, &gpu);
             assert_same(rows[i].what, &cpu, &gpu, rows[i].tolerance);
-            /* What a recording starts is in the record as often as it is launched. */
+            /* The collectives that a recording starts are in the record as often as it is launched.
+             */
             assert_int_equal(gpu.ring[0].head.n_handed, cpu.ring[0].head.n_handed);
             assert_int_equal(gpu.ring[0].head.n_ended, cpu.ring[0].head.n_ended);
             assert_int_equal(sim_open_things(), 0);
@@ -327,7 +328,7 @@ static int open_after_lost_recording(int device, struct backend **out, struct er
     return 0;
 }
 
-/* What was given back failed, and nobody could be told. */
+/* Memory that was given back failed, and nobody could be told. */
 static void leave_an_error(void)
 {
     struct backend *b;
@@ -439,7 +440,7 @@ static void test_resume_half(void **state)
         }
 }
 
-/* What was saved from the GPU goes on there as if nothing had been, and on the CPU, too. */
+/* A run saved from the GPU goes on there as if nothing had been, and on the CPU, too. */
 static void test_resume(void **state)
 {
     static const char job[] = MLP "train: {global_batch: 31, epochs: 2}\n";

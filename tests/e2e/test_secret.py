@@ -1,4 +1,4 @@
-"""Only followers with the secret get in.  What each side says; a crowd of strangers delays none."""
+"""Only followers with the secret get in.  Each side says why; a crowd of strangers delays none."""
 
 import os
 import resource

@@ -314,7 +314,7 @@ class Daemons(dp.Case):
             self.assertNotIn("the job is fine", driver.out)
 
     def test_too_few_gpus_for_local_spares(self):
-        """What is advised is possible."""
+        """The advice that is given is possible."""
         def check(n, spares, status, *says):
             driver = self.driver("--device", "cuda", "--local", "--check", n=n, env=MANY,
                                  job={**JOB, "cluster.spares": spares})

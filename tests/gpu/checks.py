@@ -195,7 +195,7 @@ def reduced(n_ranks):
 
 
 def find_way(suite, name, argv, env):
-    """What several ranks on one GPU need here: the checks behind this one get it."""
+    """The settings that several ranks on one GPU need here: the checks behind this one get it."""
     for unshared in UNSHARED:
         what = " ".join(f"{k}={v}" for k, v in unshared.items())
         status, _ = suite.observe(f"{name}_{'_'.join(unshared)}", argv, {**env, **unshared}, SHORT)

@@ -1,4 +1,4 @@
-/* What gpu_count stands before, under the runtime's soname. */
+/* The library that gpu_count stands before, under the runtime's soname. */
 #include <stddef.h>
 
 #define SHOWN __attribute__((visibility("default")))

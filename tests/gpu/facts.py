@@ -16,7 +16,7 @@ FACTS = ["date -u", "cat commit 2>/dev/null || git describe --always --dirty", "
          "dmesg 2>/dev/null | grep -iE 'nvrm|xid' | tail -n 20", "nvidia-smi -q",
          "nvidia-smi topo -m", "python3 -m pip list 2>/dev/null | grep -iE 'nvidia|torch|nccl'"]
 
-# What a driver says of a GPU that went wrong.
+# Commands that print a driver's words on a GPU that went wrong.
 AFTERMATH = ["dmesg 2>/dev/null | grep -iE 'nvrm|xid' | tail -n 20",
              "nvidia-smi --query-gpu=name,pstate,memory.used,utilization.gpu,temperature.gpu,"
              "ecc.errors.uncorrected.volatile.total --format=csv"]

@@ -18,7 +18,7 @@
 
 enum { FIRST = 50, LAST = 250 };
 
-/* What blocks or allocates: name, its parameters, and how they are passed on. */
+/* The calls that block or allocate: name, its parameters, and how they are passed on. */
 #define CALLS(X)                                                           \
     X(cudaMalloc, (void **p, size_t n), (p, n))                            \
     X(cudaMallocHost, (void **p, size_t n), (p, n))                        \

@@ -7,8 +7,8 @@
  * Each kernel of the program, and the update behind it, is recorded RUNS times in a row, as a step
  * has it once, and the recording launched; the whole step likewise, once and several times in one
  * recording.  So a line's time is what the kernel and the way to the next one take, and a step that
- * takes longer than its lines' sum waits for something else.  What comes in (scalars, samples) and
- * all-reduces are left out. */
+ * takes longer than its lines' sum waits for something else.  The copies of scalars and samples,
+ * and all-reduces, are left out. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,7 +208,7 @@ static const char *name_of(const struct rig *r, int i, const char **op)
 static void profile(const struct rig *r)
 {
     const int n = r->program->n_steps + 2;
-    /* What a launch costs besides is the same for few runs as for many. */
+    /* The other costs of a launch are the same for few runs as for many. */
     const double whole = (launch_us(r, WHOLE, RUNS) - launch_us(r, WHOLE, 1)) / (RUNS - 1);
     double sum = 0;
 

@@ -56,7 +56,7 @@ static void print_numbers(const struct cudaDeviceProp *p)
         printf("  \"%s\": %lld,\n", rows[i].name, rows[i].value);
 }
 
-/* What tests/cudnn/plans.h holds for an H200. */
+/* The properties that tests/cudnn/plans.h holds for an H200. */
 static int print_cudnn(void)
 {
     char *text = NULL;

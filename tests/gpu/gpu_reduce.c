@@ -5,7 +5,8 @@
  *
  * Each size and type is summed as the host asks for it, then recorded and launched, again and
  * again; every sum is compared.  At the end rank 0 launches, twice, some that nobody joins, and all
- * leave: they must return, and their latch must have seen that.  What stopped them is told.
+ * leave: they must return, and their latch must have seen that.  The cause that stopped them is
+ * printed.
  *
  * Each stage is named before it begins, and has 30 s (a quarter of DPTRAIN_PATIENCE where that is
  * set).  Then it is given up; where it cannot be, for a library does not return, the process says
@@ -214,7 +215,7 @@ static int sums(struct rank *r, struct err *err)
 
 /* ---- the end ---- */
 
-/* What rank 0 has, each of the others reads; 0, or <0. */
+/* Each of the other ranks reads the bytes that rank 0 has; 0, or <0. */
 static int pass_on(struct rank *r, void *x, size_t n_bytes, struct err *err)
 {
     if (r->rank > 0)

@@ -35,8 +35,8 @@ def descendants(top):
 
 
 def end(child):
-    """Kill it and all below it.  What is wrong, or "": a GPU's driver may hold a process for good,
-    and nobody waits for that."""
+    """Kill it and all below it.  Returns the trouble, or "": a GPU's driver may hold a process
+    for good, and nobody waits for that."""
     for pid in reversed(descendants(child.pid)):
         try:
             os.kill(pid, signal.SIGKILL)
@@ -106,7 +106,7 @@ def debuggers():
 
 
 def backtraces(pid, until):
-    """What a debugger says of its threads, and (last: it may take long) of the GPU's kernels.
+    """A debugger's words on its threads, and (last: it may take long) of the GPU's kernels.
     until(): seconds left."""
     text = ""
     for program in debuggers():

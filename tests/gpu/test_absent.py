@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the GPU suite says where there is no GPU: 77, the reason, and where was looked.  That a
+"""The words of the GPU suite where there is no GPU: 77, the reason, and where was looked.  That a
 check which fails or hangs makes the suite fail; and that compute-sanitizer is told of all our
 kernels.
 

@@ -130,7 +130,7 @@ static void save(const struct ref_node *n, int64_t i, double pre)
         ((float *)n->out[LINEAR_PRE])[i] = (float)pre;
 }
 
-/* What element i of dx [rows,c] is multiplied by, where an activation is fused. */
+/* The factor of element i of dx [rows,c], where an activation is fused. */
 static double through(const struct ref_node *n, int64_t i, int64_t c)
 {
     const int32_t *mask = n->in[LINEAR_GRAD_X_MASK];

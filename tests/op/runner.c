@@ -479,7 +479,7 @@ static int is_wanted(const struct op_runner *r, const struct op_case *c)
     return named && (r->types.type == DTYPE_F32 || case_is_typed(c));
 }
 
-/* What was wrong so far, to be said again at the end. */
+/* The failures so far, to be listed again at the end. */
 struct report {
     char (*wrong)[MOST_WRONG];
     int n_wrong, n_cases;

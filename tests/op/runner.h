@@ -5,7 +5,7 @@
  * failing.  In half precision an element may be one unit in its last place beside the reference,
  * which gets the same rounded inputs and rounds once; differences are F32's.
  *
- * Each case is named on stdout before it runs.  What is wrong with one is told at once, and the
+ * Each case is named on stdout before it runs.  A failure is told at once, and the
  * next one runs, unless the backend takes no more work; at the end all that was wrong is listed,
  * and cmocka fails the test. */
 #ifndef TESTS_OP_RUNNER_H

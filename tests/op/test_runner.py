@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the operator table says of cases that are wrong (runner.h), over wrong_cases.
+"""The operator table's words on cases that are wrong (runner.h), over wrong_cases.
 
     test_runner.py WRONG_CASES"""
 

@@ -1,4 +1,4 @@
-/* What operators accept and give; what they refuse and how they say it. */
+/* The shapes that operators accept and give; what they refuse and how they say it. */
 #include "../test.h"
 
 #include "base/buf.h"

@@ -81,7 +81,7 @@ int cuGetProcAddress(const char *name, void **p, int v, unsigned long long flags
 
 
 def no_gpu():
-    """What the runtime makes of the driver's failure is said, and what helps."""
+    """The message has the runtime's words on the driver's failure, and the remedy."""
     absent = "CUDA_VISIBLE_DEVICES is empty, which hides all: unset it"
     if not os.path.exists("/dev/nvidiactl"):
         absent = "there is no /dev/nvidiactl: no nvidia module is loaded (modprobe nvidia, dmesg)"

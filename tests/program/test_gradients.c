@@ -353,7 +353,7 @@ static void whole_models(void **state)
     }
 }
 
-/* What no parameter needs is not computed; frozen parameters get no gradient. */
+/* A gradient that no parameter needs is not computed; frozen parameters get no gradient. */
 static void nothing_in_vain(void **state)
 {
     struct rig_model model = rig_model(&arch_lenet);

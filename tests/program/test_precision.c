@@ -47,7 +47,7 @@ static int ends_with(const char *name, const char *end)
     return n >= k && !strcmp(name + n - k, end);
 }
 
-/* What the header of op/op.h says, of one value. */
+/* The rule in the header of op/op.h, for one value. */
 static enum dtype wanted(const struct graph *g, const struct value *v, struct program_precision p)
 {
     switch (v->role) {

@@ -348,7 +348,7 @@ static void who_asks_to_leave_is_drained_no_more(void **state)
     rig_free(&r);
 }
 
-/* What was taken back is no drain any more: the next loss does not take it back again. */
+/* A drain that was taken back has ended: the next loss does not take it back again. */
 static void a_drain_is_taken_back_once(void **state)
 {
     struct rig r;

@@ -182,7 +182,7 @@ static int64_t on_disk(struct desk *k)
 
 /* ---- cases ---- */
 
-/* What is written is the state of the moment it was asked for, however training goes on. */
+/* The file has the state of the moment at which it was asked for, however training goes on. */
 static void test_copy(void **state)
 {
     struct desk *k = *state;

@@ -179,7 +179,7 @@ static void rows_begin_as_declared(void **state)
     }
 }
 
-/* What a rank needs besides a checkpoint, or another rank's state. */
+/* The state that a rank needs besides a checkpoint, or another rank's state. */
 static void unsaved_rows_begin_alone(void **state)
 {
     struct job *job = job_of("model: {arch: mlp}\ndata: {format: digits}\n");

@@ -213,7 +213,7 @@ static void test_the_record_has_its_collectives(void **state)
     }
 }
 
-/* What replicas hold is compared if it is promised to be equal, and only then. */
+/* Replicas are compared if they are promised to be equal, and only then. */
 static void test_promised_replicas_are_compared(void **state)
 {
     static struct run_result r;

@@ -1,4 +1,4 @@
-/* What a step leaves alone: memory, and the state when something goes wrong. */
+/* The things that a step leaves alone: memory, and the state when something goes wrong. */
 #include "../test.h"
 
 #include <math.h>

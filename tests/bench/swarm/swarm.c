@@ -7,7 +7,7 @@
  *           with the spare in its place
  *   abort   another one is lost, for which nobody can stand in: the job ends everywhere
  *
- * What happened is one JSON object on standard output; times in seconds on one clock, the driver's
+ * The result is one JSON object on standard output; times in seconds on one clock, the driver's
  * CPU time and memory from /proc.  Exit status 0: everything went as it must (no time is judged);
  * 1: it did not, and standard error says what. */
 #include <stdarg.h>
@@ -227,7 +227,7 @@ static void on_heard(struct crowd *c, struct member *m, enum heard what)
         next_stage(s);
 }
 
-/* What the driver must have written down before this stage may end; NULL: nothing. */
+/* The event that the driver must have written before this stage may end; NULL: nothing. */
 static const char *awaited_event(enum stage s)
 {
     return s == STAGE_SETTLE ? "\"first_step\"" : s == STAGE_NOTED ? "\"recovered\"" : NULL;
