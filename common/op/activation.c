@@ -1,14 +1,17 @@
-/* activation - relu, tanh, sigmoid, gelu, gelu_tanh, element by element.
+/* activation - relu, tanh, sigmoid, gelu and gelu_tanh, element by element.
  *
  * activation       x [..] -> y (may be in place of x)
- *   attr.act.kind chooses: relu max(x,0); tanh; sigmoid 1/(1+e^-x); gelu x*Phi(x) with the exact
- *   normal distribution (erf), as torch.nn.GELU's default; gelu_tanh its approximation (GPT-2's),
- *   x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))).  relu of NaN is NaN or 0, as the backend's
- *   library has it (oneDNN: 0); infinities stay.
+ *   attr.act.kind chooses:
+ *     relu       max(x,0); of NaN it is NaN or 0, as in the backend's library (oneDNN: 0)
+ *     tanh
+ *     sigmoid    1/(1+e^-x)
+ *     gelu       x*Phi(x) with the exact normal distribution (erf), torch.nn.GELU's default
+ *     gelu_tanh  its approximation (GPT-2's), x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
  * activation_grad  x?, y?, dy -> dx (may be in place of dy)
- *   relu, tanh and sigmoid get y and no x; dx is dy where y > 0; dy*(1-y*y); dy*y*(1-y).  The two
- *   gelus get x and no y; dx is dy*(Phi(x) + x*phi(x)), or the approximation's derivative.  So only
- *   the gelus keep an activation from being fused into the operator that made x. */
+ *   relu, tanh and sigmoid get y and no x:  dx = y > 0 ? dy : 0;  dy*(1-y*y);  dy*y*(1-y).
+ *   gelu and gelu_tanh get x and no y:  dx = dy*(Phi(x) + x*phi(x)), or dy times the
+ *   approximation's derivative.  So fusion with the operator that made x loses what a gelu's
+ *   gradient reads, but not what that of the others reads. */
 #include "op/infer.h"
 
 static int check_kind(const struct node *n, struct err *err)

@@ -1,4 +1,5 @@
-/* add - the sum of two values of one shape (residual connections, gradients of shared values).
+/* add - the sum of two values of one shape: residual connections, gradients of a value with several
+ * users.
  *
  * add  a [..], b [..] -> y = a + b (may be in place of a) */
 #include "op/infer.h"
@@ -27,7 +28,7 @@ const struct op_def op_add = {
     .infer = infer,
     .grad = grad,
     OP_SIGNATURE(add),
-    .flags = OP_INPLACE, /* not OP_ROWS: sums of parameters' gradients go through here */
+    .flags = OP_INPLACE, /* not OP_ROWS: it also adds parameters' gradients, which have no rows */
     .typed_in = 1u << ADD_A | 1u << ADD_B,
     .typed_out = 1u << ADD_Y,
 };

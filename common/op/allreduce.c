@@ -1,7 +1,7 @@
-/* allreduce - a small vector of doubles summed over all ranks, in place, between two kernels.
+/* allreduce - sums a small vector of doubles over all ranks, in place, between two kernels.
  *
- * allreduce  v F64 [n] -> v, the same value
- * The program makes a SYNC stage of it, which the engine runs. */
+ * allreduce  v F64 [n] -> v, updated in place
+ * The program makes a SYNC stage of the node, and the engine runs that stage. */
 #include "op/infer.h"
 
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
@@ -18,7 +18,7 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
                 const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     (void)g, (void)n, (void)dout, (void)want, (void)din, (void)err;
-    return 0; /* only statistics come here, whose gradient batch_norm takes care of */
+    return 0; /* v is batch norm's statistics; op/batch_norm.c's gradient includes their part */
 }
 
 const struct op_def op_allreduce = {

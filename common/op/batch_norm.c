@@ -1,19 +1,20 @@
-/* batch_norm - normalisation by the statistics of the whole batch, over all ranks if wanted.
+/* batch_norm - normalisation by the statistics of the batch, over all ranks with attr.norm.sync.
  *
- * Let m = running_mean and v = running_var (before this step), both [C]; x [..,C] has any number of
- * rows; eps and momentum are those of attr.norm.  In training:
+ * m = running_mean and v = running_var are those from before this step, both [C].  x [..,C] has any
+ * number of rows.  eps and momentum are those of attr.norm.  In training:
  *
  * batch_norm_stats       x, running_mean -> sums F64 [2C+1]
  *   sums[c] = sum of (x - m[c]), sums[C+c] = sum of (x - m[c])^2, in double, over this rank's rows;
- *   sums[2C] = number of rows.  (They are shifted by m so that the variance does not cancel.)
+ *   sums[2C] = number of rows.  (x is shifted by m so that the variance does not cancel.)
  * allreduce              sums, in place, if attr.norm.sync: all ranks then hold the global sums.
  * batch_norm             x, sums, weight [C], bias [C], running_mean, running_var
  *                        -> y, next_mean [C], next_var [C]
  *   n = sums[2C];  mean = m + sums[c]/n;  var = sums[C+c]/n - (sums[c]/n)^2, at least 0;
  *   y = (x - mean) / sqrt(var + eps) * weight + bias;
- *   next_mean = (1-momentum)*m + momentum*mean;  next_var likewise of var*n/(n-1) (n = 1: of var).
- *   This runs with batch 0, too, because other ranks' rows still move m and v.  With n = 0 the next
- *   values are m and v.
+ *   next_mean = (1-momentum)*m + momentum*mean;
+ *   next_var = (1-momentum)*v + momentum*var*n/(n-1), with n = 1 of var itself.
+ *   The node runs with batch 0, too, because other ranks' rows still move m and v.  With n = 0 the
+ *   next values are m and v.
  * batch_norm_grad_stats  x, dy, sums, running_mean -> gsums F64 [2C], dweight? [C], dbias? [C]
  *   xhat = (x - mean) / sqrt(var + eps);  gsums[c] = sum of dy, gsums[C+c] = sum of dy*xhat over
  *   this rank's rows; dweight[c] = gsums[C+c] and dbias[c] = gsums[c], as they are before any
@@ -49,7 +50,7 @@ static int want_sums(const struct graph *g, const struct node *n, int i, int64_t
     return rc;
 }
 
-/* x, and its number of channels. */
+/* Check x and find its number of channels. */
 static int want_x(const struct graph *g, const struct node *n, int x, int64_t *c, struct err *err)
 {
     int rc = op_want(g, n, x, DTYPE_F32, -1, err);
@@ -187,7 +188,7 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
                       6, &din[BATCH_NORM_X], op_name(g, n, "grad"), err);
 }
 
-/* The way over the sums is part of batch_norm's gradient. */
+/* batch_norm's gradient includes the part that goes through the sums. */
 static int grad_none(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
                      const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {

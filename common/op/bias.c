@@ -1,4 +1,4 @@
-/* bias - adds a vector along the last dimension.
+/* bias - adds a vector to every row (the last dimension).
  *
  * bias       x [..,C], b [C] -> y = x + b (may be in place of x)
  * bias_grad  dy [..,C] -> db [C], the sum of dy over all rows */

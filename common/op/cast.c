@@ -1,7 +1,7 @@
 /* cast - the same numbers in another type.
  *
  * cast  x, F32, BF16 or F16 -> y of type attr.cast.to, one of these three
- *   Numbers are rounded to the nearest, ties to even; what is too large becomes infinite
+ *   Numbers are rounded to the nearest, ties to even; a number that is too large becomes infinite
  *   (tensor/half.h). */
 #include "op/infer.h"
 #include "tensor/half.h"

@@ -1,8 +1,8 @@
-/* commit - states take their next values, if this step is applied.
+/* commit - gives states (running statistics) their next values, if this step is applied.
  *
  * commit  shadow [n], check F64 [2], control F32 [CONTROL_LEN] (reduced), scalars -> state [n]
- *   state = shadow, if control_applies(check, control); else nothing is written.  The node is made
- *   with an existing value as its output. */
+ *   state = shadow if control_applies(check, control); else nothing is written.  The caller of
+ *   graph_node names the state, an existing value, as the output. */
 #include "op/control.h"
 #include "op/infer.h"
 

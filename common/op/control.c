@@ -10,7 +10,7 @@
 
 enum { LOSS_DIGITS = 8, COUNT_DIGITS = 4 };
 
-#define LOSS_LIMIT 0x1p39 /* a sum of one rank beyond it is cut */
+#define LOSS_LIMIT 0x1p39 /* a rank's loss sum that exceeds it is cut */
 
 static void put_digits(uint64_t v, float *to, int n_digits)
 {
@@ -18,7 +18,7 @@ static void put_digits(uint64_t v, float *to, int n_digits)
         to[i] = (float)(v & 255);
 }
 
-/* Digits are sums over ranks, so they carry; a sum beyond int64 is cut. */
+/* Digits are sums over ranks, so each may exceed 255 and carries.  A sum beyond int64 is cut. */
 static int64_t get_digits(const float *from, int n_digits)
 {
     int64_t v = 0;

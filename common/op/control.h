@@ -1,16 +1,19 @@
 /* control - the small vector at the end of the last bucket, by which ranks agree on a step.
  *
- * Each rank writes what it knows (loss sum, correct, samples, non-finite count, requests); the
- * all-reduce adds them; all ranks read the same sum at the same step and act on it.
+ * Each rank writes its own numbers (loss sum, correct predictions, samples, a loss that is not
+ * finite, requests).  The all-reduce adds the vectors.  All ranks read the same sum at the same
+ * step and act on it.
  *
- * A step counts as nothing when it was queued behind one that was not clean, which each rank's own
- * device notices, so that all say so; or when its collectives were stopped, which is written here
- * behind the all-reduce, on one rank alone (coll_device_latch).
+ * A step is void for one of two reasons.  The step before it was not clean: each rank's own device
+ * notices this, so all ranks write CONTROL_VOID.  Or its collectives were stopped: then
+ * coll_device_latch writes CONTROL_VOID after the all-reduce, on that rank alone.
  *
- * The gradient buffer is F32, so integers are cut into digits of 8 bits, one float each: sums of
- * digits stay exact up to 65,536 ranks, and the result does not depend on the order of addition.
- * The loss sum travels as fixed point in units of 2^-24 (range 2^39), so every rank holds the very
- * same number: metrics are replicated state. */
+ * The vector is F32, so integers are cut into digits of 8 bits, one float each.  Sums of digits are
+ * exact up to 65,536 ranks, and do not depend on the order of addition.  The loss sum travels as
+ * fixed point in units of 2^-24, up to 2^39, so that every rank holds the very same number: metrics
+ * are replicated state.
+ *
+ * Threads: pure. */
 #ifndef OP_CONTROL_H
 #define OP_CONTROL_H
 
@@ -20,11 +23,11 @@ enum {
     CONTROL_LOSS = 0,       /* 8 digits: loss sum * 2^24, 0 if not finite or negative */
     CONTROL_CORRECT = 8,    /* 4 digits */
     CONTROL_SAMPLES = 12,   /* 4 digits */
-    CONTROL_NONFINITE = 16, /* 1 for each rank whose loss was not finite */
-    CONTROL_STOP = 17,      /* ranks that ask for each request */
+    CONTROL_NONFINITE = 16, /* ranks whose loss was not finite */
+    CONTROL_STOP = 17,      /* ranks that request a stop; likewise the next two */
     CONTROL_CHECKPOINT = 18,
     CONTROL_REGROUP = 19,
-    CONTROL_VOID = 20, /* > 0: this step counts as nothing (op/seal.c) */
+    CONTROL_VOID = 20, /* > 0: this step is void (op/seal.c) */
     CONTROL_LEN = 32,  /* a multiple of SEGMENT_ALIGN; the rest is zero */
 };
 
@@ -35,8 +38,10 @@ struct control {
     int is_void;
 };
 
-/* The sum of one rank's metrics, F64 [METRIC_COUNT], its requests (bits), and whether the step
- * before was not as presumed -> v[CONTROL_LEN]. */
+/* Write one rank's vector, v[CONTROL_LEN].
+ *   metrics   F64 [METRIC_COUNT], sums over this rank's samples
+ *   requests  bits of enum engine_request
+ *   is_void   1: the step before was not clean, though this step was queued as if it were */
 void control_pack(const double *metrics, unsigned requests, int is_void, float *v);
 void control_read(const float *v, struct control *out);
 
@@ -46,15 +51,15 @@ void control_read(const float *v, struct control *out);
 #define OP_BOTH
 #endif
 
-/* Whether a step's update is applied, from grad_check's verdict and the reduced vector: gradient
- * and losses finite on all ranks, and nothing void. */
+/* Whether a step's update is applied, by grad_check's result and the reduced vector: gradient and
+ * losses are finite on all ranks, and the step is not void. */
 OP_BOTH static inline int control_applies(const double *check, const float *control)
 {
     return check[1] == 0.0 && !(control[CONTROL_NONFINITE] > 0.0f) &&
            !(control[CONTROL_VOID] > 0.0f);
 }
 
-/* Whether it asks for nothing besides. */
+/* Whether no rank requested anything at this step. */
 OP_BOTH static inline int control_is_quiet(const float *control)
 {
     return !(control[CONTROL_STOP] > 0.0f) && !(control[CONTROL_CHECKPOINT] > 0.0f) &&

@@ -1,8 +1,8 @@
-/* control_pack - what this rank says in the control vector.
+/* control_pack - writes this rank's control vector, before the all-reduce adds those of all ranks.
  *
  * control_pack  metrics, scalars -> control F32 [CONTROL_LEN]
- *   control_pack(metrics, (unsigned)scalars.requests, is_void, control) of op/control.h, where
- *   is_void = scalars.after != 0 && scalars.clean != scalars.after */
+ *   The operator calls control_pack(metrics, (unsigned)scalars.requests, is_void, control) of
+ *   op/control.h, with is_void = scalars.after != 0 && scalars.clean != scalars.after. */
 #include "op/control.h"
 #include "op/infer.h"
 

@@ -7,7 +7,7 @@
  *   x outside the image is 0.  attr.conv: stride, pad, dilation, groups, act.
  * conv2d_grad_x  w, dy [N,H',W',K] -> dx [N,H,W,C];  attr.conv.in_image = H, W
  * conv2d_grad_w  x, dy -> dw, db? [K] (sum of dy over n, p, q);  attr.conv.kernel = R, S
- * The gradients overwrite their outputs; their attr.conv.act is ACT_NONE. */
+ * Both gradients overwrite their outputs, and their attr.conv.act is ACT_NONE. */
 #include "op/infer.h"
 
 #include "base/util.h"
@@ -28,7 +28,7 @@ static int check_attr(const struct node *n, struct err *err)
     return 0;
 }
 
-/* Extents of y for x and a filter of these shapes; fails if they do not fit each other. */
+/* The shape of y for x and a filter of these shapes; fails if the two do not fit each other. */
 static int y_shape(const struct node *n, const struct shape *x, const struct shape *w,
                    struct shape *y, struct err *err)
 {
@@ -64,7 +64,7 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return 0;
 }
 
-/* For a gradient: in[dy] has the shape that conv2d gives for x and w. */
+/* Check that in[dy] of a gradient has the shape that conv2d gives for x and w. */
 static int check_dy(const struct graph *g, const struct node *n, int dy, const struct shape *x,
                     const struct shape *w, struct err *err)
 {

@@ -1,13 +1,13 @@
-/* gather - rows of tables, by number: a batch out of a data set that lies where kernels run.
+/* gather - copies rows of tables, by number: a batch from a data set in the backend's memory.
  *
  * gather  table [M,..], index I64 [N], each in [0, M), table1? [M,..], table2?, table3?
  *         -> y [N,..] = table[index[i]]; y1, y2, y3: the same of table1, table2, table3
- *   Tables are F32 or I32, each of its own row length; rows are copied bit for bit. */
+ *   Each table is F32 or I32 and has its own row length.  Rows are copied bit for bit. */
 #include "op/gather.h"
 
 #include "op/infer.h"
 
-/* Output k: the rows of in[i], a table. */
+/* Check the table of output k and describe that output. */
 static int infer_table(const struct graph *g, const struct node *n, int k, struct value *out,
                        struct err *err)
 {

@@ -1,9 +1,9 @@
-/* grad_check - the norm of the reduced gradient, and whether it is finite.
+/* grad_check - the square of the reduced gradient's norm, and whether the gradient is finite.
  *
  * grad_check  grad [n], F32 or BF16 -> check F64 [2]
  *   check[0] = sum of squares in double, check[1] = 1 if any element is not finite, else 0.
- *   Every rank must get the same bits whatever its threads and instruction set, so the order of
- *   addition is fixed by n alone (blocks of one size, summed in order; no contraction). */
+ *   Every rank must get the same bits, whatever its threads and instruction set.  So n alone fixes
+ *   the order of addition: blocks of one size, summed in order, without contraction. */
 #include "op/infer.h"
 
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],

@@ -1,5 +1,5 @@
-/* infer - what the operators' files share: checks of inputs whose messages name node, operator and
- * operand, extents of windows, and where gradients are written. */
+/* infer - helpers that the operators' files share: checks of inputs whose messages name node,
+ * operator and operand, extents of windows, and where gradients are written. */
 #include "op/infer.h"
 
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* layer_norm - normalisation of each row (the last dimension), as torch.nn.LayerNorm(C).
  *
  * layer_norm       x [..,C], weight [C], bias [C] -> y, mean? [rows], rstd? [rows]
- *   mean and (biased) variance are those of a row;  rstd = 1/sqrt(var + attr.norm.eps);
+ *   mean and the (biased) variance var are those of a row;  rstd = 1/sqrt(var + attr.norm.eps);
  *   y = (x - mean) * rstd * weight + bias.
  * layer_norm_grad  x, dy, weight, mean, rstd -> dx?, dweight? [C], dbias? [C]
  *   xhat = (x - mean)*rstd, d = dy*weight;  dx = rstd * (d - avg(d) - xhat * avg(d*xhat)) with

@@ -4,19 +4,20 @@
  *   y[n,o] = act(b[o] + sum over i of x[n,i] * w[o,i]).  attr.linear: act, image.
  *   With attr.linear.image = {H,W,C} (H > 0; fused flatten) x is [N,H,W,C] and in = C*H*W: column
  *   (c*H + h)*W + w of w belongs to x[n,h,w,c].
- *   A fused activation leaves what its own gradient needs.  relu leaves mask, I32
+ *   mask and pre are what the gradient of a fused activation needs.  With relu, mask is I32
  *   [N,4*ceil(out/128)], with one bit for each y, set where y is positive, in the backend's own
- *   order.  gelu_tanh leaves pre [N,out], its own input.  No other operator needs these two: only
- *   program/fuse.c asks for them.
+ *   order.  With gelu_tanh, pre [N,out] is the activation's input.  Only program/fuse.c asks for
+ *   them, for linear_grad_x.
  *
  * linear_grad_x  w, dy [N,out], mask?, pre? -> dx [N,in], or [N,H,W,C] with image
  *   With attr.linear.act relu or gelu_tanh, dx is then multiplied by the derivative of the
- *   activation that made x, by the mask or pre that the earlier linear left (no image then).
+ *   activation that made x.  mask or pre comes from the linear that this activation was fused into.
+ *   Such a node has no image.
  *
  * linear_grad_w  x, dy -> dw [out,in], db? [out]
  *   db is the sum of dy over the rows; attr.linear.act is ACT_NONE.
  *
- * The gradients overwrite their outputs. */
+ * Both gradients overwrite their outputs. */
 #include "op/infer.h"
 
 #include "base/util.h"
@@ -72,7 +73,7 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return 0;
 }
 
-/* mask or pre of linear_grad_x, for x [batch,in]. */
+/* Check mask and pre of linear_grad_x, for x [batch,in]. */
 static int want_saved(const struct graph *g, const struct node *n, int64_t batch, int64_t in,
                       struct err *err)
 {

@@ -1,17 +1,18 @@
-/* loss_scale - the loss scale of the next step, from the outcome of this one (op/scaler.h).
+/* loss_scale - sets the loss scale of the next step by the outcome of this one (op/scaler.h).
  *
  * loss_scale  scaler F32 [SCALER_LEN], check F64 [2], control F32 [CONTROL_LEN] (reduced)
  *             -> scaler, updated in place
  *   attr.scale: min, window, hysteresis.
- *   A step that counts as nothing, control[CONTROL_VOID] > 0, changes nothing at all.
- *   A loss that is not finite says nothing about the scale, because the loss is not scaled: with
- *   control[CONTROL_NONFINITE] > 0 all stays as it is, except SCALER_STUCK, which becomes 0.
- *   Otherwise DeepSpeed's rule holds, where check[1] != 0 is an overflow.
- *     overflow:  if SCALER_HYSTERESIS > 1, it becomes one less; else the scale is halved or, if it
- *                is at min already, SCALER_STUCK is 1.  SCALER_GOOD becomes 0.
- *     none:      SCALER_GOOD becomes one more.  When `window` steps have followed the first good
- *                one (or the last doubling), the scale is doubled and SCALER_HYSTERESIS is whole
- *                again. */
+ *   A void step, control[CONTROL_VOID] > 0, changes nothing.
+ *   A loss that is not finite tells nothing about the scale, because the loss is not scaled: with
+ *   control[CONTROL_NONFINITE] > 0 only SCALER_STUCK changes, to 0.
+ *   Otherwise DeepSpeed's rule holds.  check[1] != 0 is an overflow.
+ *     overflow:     SCALER_HYSTERESIS is lowered by one if it is greater than 1; else the scale is
+ *                   halved or, if it is at min already, SCALER_STUCK becomes 1.  SCALER_GOOD
+ *                   becomes 0.
+ *     no overflow:  SCALER_GOOD is raised by one.  When `window` steps have followed the first good
+ *                   one (or the last doubling), the scale is doubled, up to SCALER_MAX, and
+ *                   SCALER_HYSTERESIS is set to `hysteresis` again. */
 #include "op/control.h"
 #include "op/infer.h"
 #include "op/scaler.h"

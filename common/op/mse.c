@@ -2,11 +2,11 @@
  *
  * mse       y [N,C], labels I32 [N], each in [0,C), metrics
  *           -> diff? [N,C],  diff[n,c] = y[n,c] - [c = label n]
- *   The loss of a sample is the mean over c of diff^2.  It is added to metrics as softmax_xent does
- *   it, where the first largest y counts for METRIC_CORRECT.
+ *   The loss of a sample is the mean over c of diff^2.  The metrics are updated as in
+ *   op/softmax_xent.c, with y in the place of the logits for METRIC_CORRECT.
  * mse_grad  diff, scalars, scaler? F32 [SCALER_LEN] (op/loss_scale.c)
  *           -> dy (may be in place of diff) = diff * (2/C) * scalars.loss_scale, times
- *           scaler[SCALER_SCALE] if there is one; diff is F32 whatever the type of y */
+ *           scaler[SCALER_SCALE] if there is a scaler.  diff is F32 whatever the type of y. */
 #include "op/infer.h"
 #include "op/scaler.h"
 

@@ -1,5 +1,5 @@
-/* op - the table of operators, and graph_node: checks a new node against its operator's signature
- * and makes the values of its outputs. */
+/* op - the table of operators, and graph_node, which checks a new node against its operator's
+ * signature and makes the values of its outputs. */
 #include "op/op.h"
 
 #include "base/util.h"
@@ -30,7 +30,7 @@ enum dtype op_type(const struct graph *g, const struct node *n)
     return DTYPE_F32;
 }
 
-/* All typed inputs are of one type, wide ones of it or F32. */
+/* Typed inputs must have the node's type, wide inputs that type or F32. */
 static int check_types(const struct graph *g, const struct node *n, struct err *err)
 {
     const struct op_def *def = op_get(n->op);
@@ -49,7 +49,8 @@ static int check_types(const struct graph *g, const struct node *n, struct err *
     return 0;
 }
 
-/* Check that the node's inputs exist and ask its op for the outputs; shape.n < 0: none such. */
+/* Check the node's inputs and ask its operator for the outputs.  An output that does not exist has
+ * shape.n < 0. */
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                  struct err *err)
 {
@@ -87,7 +88,7 @@ static int check_out(const struct graph *g, const struct node *n, int i, const s
                    dtype_name(want->dtype), shape_text(&want->shape, wanted));
 }
 
-/* Settle output i, whose request stands in n->out[i]; role TEMP and a name for a new one. */
+/* Replace the request in n->out[i] (NODE_NEW_OUT, NODE_NO_OUT or an id) by the output's value. */
 static int settle_out(struct graph *g, struct node *n, int i, const struct value *want,
                       struct err *err)
 {

@@ -3,16 +3,17 @@
  * pool2d       x [N,H,W,C] -> y [N,H',W',C], which? I32, shape of y (POOL_MAX only)
  *   H' = (H + 2*pad - kernel) / stride + 1, and W' likewise.
  *   attr.pool: kind, kernel, stride, pad (at most half the kernel), count_pad.
- *   POOL_MAX: padding never wins; of equal elements the first in row order wins; a NaN wins.
+ *   POOL_MAX: the maximum is never padding; of equal elements it is the first in row order; a NaN
+ *   counts as the greatest.
  *   POOL_AVG: the sum over the window, divided by kernel[0]*kernel[1] with count_pad, else by the
  *   number of elements inside the image.  With a kernel as large as the image this is the global
  *   average pool.
- *   which: what the same backend's pool2d_grad needs to know of the maxima.
+ *   which says where the maxima lie, in a form that only the same backend's pool2d_grad reads.
  * pool2d_grad  dy [N,H',W',C], which? (POOL_MAX), y_act? [N,H,W,C] -> dx [N,H,W,C]
  *   attr.pool.in_image = H, W.  dx is overwritten; overlapping windows add up.
- *   Fused activation: attr.pool.act is relu, tanh or sigmoid, y_act the output of that activation
- *   (the pool's input), and dx = act'(y_act) * (dx without it); otherwise act is ACT_NONE and there
- *   is no y_act. */
+ *   With a fused activation, attr.pool.act is relu, tanh or sigmoid, and y_act is its output, which
+ *   was the pool's input; dx is then multiplied by act'(y_act).  Otherwise attr.pool.act is
+ *   ACT_NONE, and there is no y_act. */
 #include "op/infer.h"
 
 #include <string.h>
@@ -61,7 +62,7 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return 0;
 }
 
-/* Inputs beside dy, once the shapes of x and y are known. */
+/* Check the inputs other than dy, for these shapes of x and y. */
 static int check_saved(const struct graph *g, const struct node *n, struct shape x, struct shape y,
                        struct err *err)
 {

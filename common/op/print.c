@@ -1,5 +1,5 @@
-/* print - a node as one line of text, for program_print:
- * NAME (OPERATOR): input shape, ... -> output shape, ... */
+/* print - writes a node as one line of text, for program_print:
+ *   NAME (OPERATOR): input shape, ... -> output shape, ... */
 #include "base/buf.h"
 #include "op/op.h"
 

@@ -1,4 +1,4 @@
-/* reshape - the same elements in the same order under another shape: no kernel, no copy.
+/* reshape - the same elements in the same order under another shape, without a kernel or a copy.
  *
  * reshape  x -> y of attr.reshape.shape */
 #include "op/infer.h"

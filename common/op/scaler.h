@@ -1,9 +1,12 @@
 /* scaler - dynamic loss scaling: the state of op/loss_scale.c, as it lies in the state segment.
  *
- * A gradient in float16 vanishes below 2^-24 and overflows above 65504; so the loss' gradient is
- * multiplied by a scale, and the parameters' gradients divided by it in the optimizer.  The scale
- * is searched for: halved when a gradient overflows (that step is not applied, on any rank, for all
- * read the same reduced gradient), doubled after a window of steps without. */
+ * A gradient in float16 vanishes below 2^-24 and overflows above 65504.  So the loss' gradient is
+ * multiplied by a scale, and the optimizer divides the parameters' gradients by it.  The scale is
+ * searched for.  It is halved when a gradient overflows; that step is applied on no rank, because
+ * all ranks read the same reduced gradient.  It is doubled after a window of steps without an
+ * overflow.
+ *
+ * Threads: pure. */
 #ifndef OP_SCALER_H
 #define OP_SCALER_H
 
@@ -13,8 +16,8 @@
 enum {
     SCALER_SCALE,      /* a power of two */
     SCALER_GOOD,       /* steps since the last overflow; 1 again after a doubling */
-    SCALER_HYSTERESIS, /* overflows that it takes until one halves the scale; 1: the next does */
-    SCALER_STUCK,      /* 1: the last step overflowed though the scale was at its minimum */
+    SCALER_HYSTERESIS, /* overflows until the scale is halved; 1: the next one halves it */
+    SCALER_STUCK,      /* 1: the last step overflowed with the scale at its minimum */
     SCALER_LEN
 };
 
@@ -33,7 +36,7 @@ OP_BOTH static inline void scaler_overflow(const struct scaler_rule *r, float *s
         s[SCALER_STUCK] = 1.0f;
 }
 
-/* After one whose gradient did not. */
+/* The state s after a step whose gradient did not overflow. */
 OP_BOTH static inline void scaler_good(const struct scaler_rule *r, float *s)
 {
     s[SCALER_GOOD] += 1.0f;
@@ -45,7 +48,7 @@ OP_BOTH static inline void scaler_good(const struct scaler_rule *r, float *s)
         s[SCALER_SCALE] *= 2.0f;
 }
 
-/* The operator loss_scale: s becomes the scale of the next step.  `control` is reduced. */
+/* The operator loss_scale: s becomes the state for the next step.  `control` is reduced. */
 OP_BOTH static inline void scaler_step(const struct scaler_rule *r, int overflowed,
                                        const float *control, float *s)
 {

@@ -1,17 +1,18 @@
-/* seal - the end of a step: its results go to where the host reads them, and the next step learns
- * whether this one was clean.
+/* seal - ends a step: writes its results where the host reads them, and tells the next step whether
+ * this one was clean.
  *
- * seal  clean F32 [1], results F32 [SEALED_SLOTS*SEALED_LEN], check F64 [2], control F32
- *       [CONTROL_LEN] (reduced), scalars, metrics, waits I64 [2], scaler? F32 [SCALER_LEN], of the
- *       next step -> clean, results, both updated in place
+ * seal  clean F32 [1], results F32 [SEALED_SLOTS*SEALED_LEN], check F64 [2],
+ *       control F32 [CONTROL_LEN] (reduced), scalars, metrics, waits I64 [2],
+ *       scaler? F32 [SCALER_LEN] (already the next step's)
+ *       -> clean, results, both updated in place
  *   results[scalars.slot*SEALED_LEN + i] = seal_value(i) of op/seal.h, for i < SEALED_LEN.
- *   clean = scalars.stamp if the step is applied (control_applies) and asks for nothing
+ *   clean = scalars.stamp if the step is applied (control_applies) and no rank requested anything
  *   (control_is_quiet); else 0, which is no step's stamp.
  *
- * So a step may be queued before its predecessor is known to be applied, as if it were, with
- * scalars.after = the predecessor's stamp.  Where the presumption fails, control_pack says void,
- * and all ranks, which read the same vector, leave the state as it was.  `clean` lies in the
- * scalars themselves. */
+ * So a step may be queued before its predecessor's result is known, on the assumption that the
+ * predecessor is clean, with scalars.after = the predecessor's stamp.  If the predecessor was not
+ * clean, control_pack marks the step as void, and all ranks, which read the same vector, leave the
+ * state as it was.  `clean` lies in struct step_scalars. */
 #include "op/seal.h"
 
 #include "op/infer.h"

@@ -1,20 +1,22 @@
 /* seal - the numbers that a step leaves for the host, one float each, in one of several slots.
  *
- * op/seal.c describes the operator; the host reads the slot in train/flight.c. */
+ * op/seal.c describes the operator; the host reads the slot in train/flight.c.
+ *
+ * Threads: pure. */
 #ifndef OP_SEAL_H
 #define OP_SEAL_H
 
 #include "op/control.h"
 #include "op/scaler.h"
 
-enum { SEALED_SLOTS = 2 }; /* steps that may be under way at once */
+enum { SEALED_SLOTS = 2 }; /* steps that may be in flight at once */
 
 enum {
-    SEALED_STAMP,        /* scalars.stamp: whose results these are */
-    SEALED_BAD_LOSSES,   /* of this rank's samples, how many were not finite */
+    SEALED_STAMP,        /* scalars.stamp: the step that these results belong to */
+    SEALED_BAD_LOSSES,   /* samples of this rank whose loss is not finite */
     SEALED_BAD_GRAD,     /* 1: the reduced gradient is not finite */
-    SEALED_WAITED_NS,    /* for collectives, with nothing else to do (a device's; else 0) */
-    SEALED_SCALER = 4,   /* [SCALER_LEN]; 0 where there is none */
+    SEALED_WAITED_NS,    /* how long a device idled for collectives; 0 on the host */
+    SEALED_SCALER = 4,   /* [SCALER_LEN]; 0 without dynamic loss scaling */
     SEALED_CONTROL = 16, /* [CONTROL_LEN] */
     SEALED_LEN = SEALED_CONTROL + CONTROL_LEN,
 };
@@ -26,6 +28,7 @@ struct seal {
     const int64_t *waits; /* [1]: ns */
 };
 
+/* The i-th of the SEALED_LEN numbers of a step. */
 OP_BOTH static inline float seal_value(const struct seal *s, int i)
 {
     if (i >= SEALED_CONTROL)
@@ -39,6 +42,7 @@ OP_BOTH static inline float seal_value(const struct seal *s, int i)
                                     : 0.0f;
 }
 
+/* Whether the step is clean: applied, and no rank requested anything. */
 OP_BOTH static inline int seal_is_clean(const struct seal *s)
 {
     return control_applies(s->check, s->control) && control_is_quiet(s->control);

@@ -2,24 +2,27 @@
  *
  * softmax_xent       logits [N,C], labels I32 [N], metrics -> prob? F32 [N,C], softmax of each row
  *   With s = attr.loss.label_smoothing the target of a sample is t[c] = (1-s)*[c = label] + s/C,
- *   and its loss is -sum over c of t[c]*log prob[c].  Added to metrics: METRIC_LOSS_SUM the losses
- *   that are finite (in double), METRIC_CORRECT the samples whose first largest logit is the
- *   label's, METRIC_SAMPLES N, METRIC_NONFINITE the samples whose loss is not finite.  A label
- *   outside [0,C), which readers refuse, has a loss that is not finite.
+ *   and its loss is -sum over c of t[c]*log prob[c].  The node adds to metrics:
+ *     METRIC_LOSS_SUM   the losses that are finite, in double
+ *     METRIC_CORRECT    the number of samples whose first largest logit is the label's
+ *     METRIC_SAMPLES    N
+ *     METRIC_NONFINITE  the number of samples whose loss is not finite
+ *   A label outside [0,C), which readers refuse, has a loss that is not finite.
  *
  * softmax_xent_grad  prob, labels, scalars, scaler? F32 [SCALER_LEN]
  *                    -> dlogits (may be in place of prob)
- *   dlogits = (prob - t) * scalars.loss_scale, times scaler[SCALER_SCALE] if there is one
+ *   dlogits = (prob - t) * scalars.loss_scale, times scaler[SCALER_SCALE] if there is a scaler
  *   (op/loss_scale.c).
  *   prob is F32 whatever the type of the logits, because 1 - prob of a learnt label is small.
  *
  * softmax_xent_train logits, labels, metrics, scalars, scaler? -> dlogits (may be in place of
  *                    logits)
- *   Both in one: program/fuse.c makes it of the two where no other node reads prob. */
+ *   Loss and gradient in one: program/fuse.c replaces both nodes by this one where no other node
+ *   reads prob. */
 #include "op/infer.h"
 #include "op/scaler.h"
 
-/* Each of the three starts with what the loss reads of a sample: logits or prob, and its label. */
+/* Each of the three operators starts with the same two inputs: logits or prob, and the labels. */
 _Static_assert((int)SOFTMAX_XENT_GRAD_PROB == (int)SOFTMAX_XENT_LOGITS &&
                    (int)SOFTMAX_XENT_GRAD_LABELS == (int)SOFTMAX_XENT_LABELS &&
                    (int)SOFTMAX_XENT_TRAIN_LOGITS == (int)SOFTMAX_XENT_LOGITS &&
