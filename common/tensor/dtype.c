@@ -1,4 +1,4 @@
-/* dtype - sizes and names of the element types, from the one list in dtype.h. Nothing here
+/* dtype - sizes and names of the element types, from the one list in dtype.h.  Nothing here
  * depends on a backend. */
 #include "tensor/dtype.h"
 

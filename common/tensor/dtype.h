@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* name, bytes, name in safetensors and messages.  Append only: values travel in messages. */
+/* Each type's name here, its bytes, and its name in safetensors files and messages.  New types are
+ * appended at the end, because the values of the enum travel in messages. */
 #define DTYPE_LIST(X)        \
     X(DTYPE_F32, 4, "F32")   \
     X(DTYPE_F64, 8, "F64")   \

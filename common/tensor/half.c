@@ -1,5 +1,5 @@
-/* half - reading and writing one number of an array in any real type; kernels convert whole
- * arrays by half.h instead. */
+/* half - reads and writes one number of an array of any real type.  Kernels convert whole arrays
+ * with the inline functions of half.h instead. */
 #include "tensor/half.h"
 
 #include "base/util.h"

@@ -1,8 +1,10 @@
-/* half - bfloat16 and float16 as bits, and elements of any type as numbers.
+/* half - bfloat16 and float16 as bits, and elements of any real type as numbers.
  *
- * Rounding is to nearest, ties to even, as GPUs do; what is too large becomes infinite, NaN stays
- * NaN, and float16's numbers below 2^-14 are kept (subnormal).
- * Also for C++: tests/cudasim makes its half types of it. */
+ * Numbers are rounded to the nearest, ties to even, as GPUs do.  A number that is too large becomes
+ * infinite, a NaN stays a NaN, and float16's subnormal numbers, below 2^-14, are kept.
+ * The header is C++, too: tests/cudasim makes its half types with it.
+ *
+ * Threads: pure. */
 #ifndef TENSOR_HALF_H
 #define TENSOR_HALF_H
 
@@ -63,15 +65,16 @@ static inline uint16_t f16_from_float(float v)
     return (uint16_t)(sign | (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13);
 }
 
-/* F32, BF16 or F16: what layers compute in; and of these, one of 2 bytes. */
+/* Whether t is F32, BF16 or F16, the types that layers compute in. */
 static inline int dtype_is_real(enum dtype t)
 {
     return t == DTYPE_F32 || t == DTYPE_BF16 || t == DTYPE_F16;
 }
 
+/* Whether t is one of the two real types of 2 bytes. */
 static inline int dtype_is_half(enum dtype t) { return t == DTYPE_BF16 || t == DTYPE_F16; }
 
-/* Element i of an array of t, a real type. */
+/* Read, and write, element i of an array of the real type t. */
 float real_get(const void *from, enum dtype t, int64_t i);
 void real_put(void *to, enum dtype t, int64_t i, float v);
 

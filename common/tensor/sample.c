@@ -1,5 +1,5 @@
-/* Sizes and places of a sample's fields, comparing two specs, and their text in messages: all of it
- * follows from the fields' dtypes and shapes. */
+/* sample - sizes and places of a sample's fields, the comparison of two specs, and a spec as text
+ * for messages.  All of these follow from the fields' dtypes and shapes. */
 #include "tensor/sample.h"
 
 #include <string.h>

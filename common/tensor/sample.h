@@ -1,8 +1,8 @@
-/* sample - what one sample of a data set is made of: named fields, each with a type and a shape.
+/* sample - the fields of one sample of a data set, each with a name, a type and a shape.
  *
- * A data set states its spec; the loader, the feed, the graph's inputs and the loss follow it.
- * Fields are known by their number, which is also that of the graph's input.  Of the fields one is
- * the target; all others are what the model reads.
+ * A data set states its spec; the loader, the feed, the graph's inputs and the loss follow it.  A
+ * field is known by its number, which is also the number of the graph's input.  One field is the
+ * target; the model reads all others.
  *
  *     images       x F32 [H,W,C]                labels: a class
  *     tokens       tokens I32 [T]               targets: a class at each of T positions
@@ -19,11 +19,11 @@ enum { SAMPLE_MAX_FIELDS = 8, SAMPLE_ALIGN = 64 };
 
 enum sample_role {
     SAMPLE_INPUT, /* read by the model */
-    SAMPLE_CLASS, /* the target: of shape [] one class for the sample, else one for each position */
+    SAMPLE_CLASS, /* the target: with shape [] one class, else one class at each position */
     SAMPLE_REAL,  /* the target: real numbers */
 };
 
-/* How the numbers that a reader stores become those that programs read. */
+/* How a stored number becomes the number that programs read. */
 enum sample_scale {
     SAMPLE_AS_IS, /* the same numbers, in the field's dtype */
     SAMPLE_UNIT,  /* bytes: v / 255, correctly rounded */
@@ -34,8 +34,8 @@ struct sample_field {
     enum sample_role role;
     enum dtype dtype;   /* in the memory of programs: DTYPE_F32, DTYPE_I32 */
     struct shape shape; /* of one sample, each extent >= 1; []: one number */
-    int64_t n_classes;  /* DTYPE_I32: values are 0 .. n_classes-1 (a token: the vocabulary) */
-    enum dtype stored;  /* by the reader: DTYPE_U8, or the same as dtype */
+    int64_t n_classes;  /* DTYPE_I32: values are 0 .. n_classes-1 (tokens: the vocabulary's size) */
+    enum dtype stored;  /* as the reader stores it: DTYPE_U8, or the same as dtype */
     enum sample_scale scale;
 };
 
@@ -44,7 +44,8 @@ struct sample_spec {
     struct sample_field field[SAMPLE_MAX_FIELDS];
 };
 
-/* An initializer: x [height,width,channels] from bytes in [0,1], and labels, stored as bytes. */
+/* An initializer of a spec: x [height,width,channels], numbers in [0,1], and labels; both are
+ * stored as bytes. */
 #define SAMPLE_IMAGES(height, width, channels, classes)                                         \
     {                                                                                           \
         2,                                                                                      \
@@ -59,22 +60,23 @@ struct sample_spec {
 size_t sample_field_bytes(const struct sample_field *f);
 size_t sample_stored_bytes(const struct sample_field *f);
 
-/* Shape of `n` samples' field. */
+/* The shape of this field of `n` samples: [n, the field's shape]. */
 struct shape sample_batch_shape(const struct sample_field *f, int64_t n);
 
-/* Where n samples' fields lie in one piece of memory at `at`, each aligned to SAMPLE_ALIGN if `at`
- * is: into field[n_fields].  Returns the bytes that all need; at NULL: nothing else. */
+/* Divide memory at `at` between the fields of n samples: field[n_fields] gets where each begins,
+ * aligned to SAMPLE_ALIGN if `at` is.  Returns the bytes that all fields need; with at NULL that is
+ * all it does. */
 size_t sample_place(const struct sample_spec *s, int64_t n, void *at, void **field);
 
 /* The number of the target field; asserts that there is exactly one. */
 int sample_target(const struct sample_spec *s);
 
-/* Predictions that the loss of one sample is made of: positions with a class, else 1. */
+/* The number of predictions in the loss of one sample: its positions with a class, else 1. */
 int64_t sample_n_predictions(const struct sample_spec *s);
 
 int sample_equal(const struct sample_spec *a, const struct sample_spec *b);
 
-/* Append "x [28,28,1], labels of 10 classes". */
+/* Append the spec, "x [28,28,1], labels of 10 classes", or one field of it. */
 struct buf;
 void sample_print(const struct sample_spec *s, struct buf *out);
 void sample_field_print(const struct sample_field *f, struct buf *out);

@@ -1,5 +1,5 @@
 /* shape - number of elements, comparison, and a shape as text for messages ("[64,28,28,1]").
- * Nothing here knows what the dimensions mean. */
+ * Nothing here depends on what the dimensions mean. */
 #include "tensor/shape.h"
 
 #include <stdio.h>

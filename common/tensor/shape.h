@@ -1,7 +1,9 @@
 /* shape - the extents of a dense tensor, outermost first, packed row-major.
  *
- * Images are [N,H,W,C] everywhere inside; convolution weights [K,C,R,S] and linear weights
- * [out,in], as PyTorch stores them. */
+ * Images are [N,H,W,C] everywhere in dptrain.  Convolution weights are [K,C,R,S] and linear weights
+ * [out,in], as PyTorch stores them.
+ *
+ * Threads: pure. */
 #ifndef TENSOR_SHAPE_H
 #define TENSOR_SHAPE_H
 
@@ -20,6 +22,8 @@ struct shape {
 
 int64_t shape_elements(const struct shape *s); /* product of the extents, 1 for a scalar */
 int shape_equal(const struct shape *a, const struct shape *b);
-const char *shape_text(const struct shape *s, char out[SHAPE_TEXT_LEN]); /* "[256,28,28,1]"; out */
+
+/* Write the shape as text, "[256,28,28,1]"; returns out. */
+const char *shape_text(const struct shape *s, char out[SHAPE_TEXT_LEN]);
 
 #endif
