@@ -1,5 +1,5 @@
-/* graph - growing the arrays of values and nodes; parameters, their gradients and copies, and
- * states with their shadows are found again by their partner. */
+/* graph - the arrays of values and nodes, which grow by doubling.  The gradient and the copy of a
+ * parameter, and the shadow of a state, are found by their partner. */
 #include "ir/graph.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 const char *const activation_names[] = {ACTIVATION_LIST(WORD_NAME) NULL};
 
-/* Room for one more element in a doubling array. */
+/* Make room for one more element; returns the array, which may have moved. */
 static void *grow(void *array, int n, int *cap, size_t size)
 {
     if (n < *cap)
@@ -87,6 +87,7 @@ int graph_state(struct graph *g, struct shape shape, float init, const char *nam
     return id;
 }
 
+/* The value of this role whose partner is `id`; made if the graph has none. */
 static int partner_of(struct graph *g, int id, enum value_role role, const char *suffix)
 {
     const struct value v = g->value[id];
@@ -118,7 +119,7 @@ int graph_copy_of(struct graph *g, int param, enum dtype dtype)
 
 int graph_scaler(struct graph *g)
 {
-    enum { LEN = 4 }; /* SCALER_LEN of op/scaler.h, which op/ checks */
+    enum { LEN = 4 }; /* SCALER_LEN of op/scaler.h; the operators that read it check the shape */
 
     for (int i = 0; i < g->n_values; i++)
         if (g->value[i].role == VALUE_SCALER)

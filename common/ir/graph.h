@@ -1,9 +1,10 @@
 /* graph - a network as data: values, and the nodes that compute them, in execution order.
  *
- * A graph is built for one batch size and one mode (training or evaluation): model/ builds the
- * forward part, program/ appends the gradient nodes and rewrites it.  It computes nothing itself.
- * Values and nodes are named by their index, which is stable; nodes stand in an order in which they
- * can run (inputs before users).
+ * A graph is built for one batch size and one mode (training or evaluation).  model/ builds the
+ * forward part; program/ appends the gradient nodes and rewrites the graph.  The graph computes
+ * nothing itself.  Values and nodes are named by their index.  A value's index never changes; a
+ * node's changes when program/ drops or moves nodes.  Nodes stand in an order in which they can
+ * run: a value's producer before its users.
  *
  * Life:    graph_new -> graph_value, graph_param, graph_node (op/op.h) ... -> graph_free.  Names
  *          live in the graph's arena.
@@ -30,40 +31,40 @@ enum {
 
 enum value_role {
     VALUE_TEMP,    /* a node's output; lives in the arena between its first and last use */
-    VALUE_INPUT,   /* written by the engine before a run: a batch of samples */
+    VALUE_INPUT,   /* written by the engine before a run: one field of a batch of samples */
     VALUE_PARAM,   /* trained; in the flat parameter space */
-    VALUE_COPY,    /* a parameter rounded to BF16 or F16; same place in a space of such copies */
+    VALUE_COPY,    /* a parameter rounded to BF16 or F16; same place in the space of copies */
     VALUE_GRAD,    /* gradient of a parameter; same place in the flat gradient space */
     VALUE_STATE,   /* replicated, not trained by gradient: batch norm's running statistics */
-    VALUE_SHADOW,  /* next value of a state, committed together with the optimizer step */
-    VALUE_METRICS, /* F64 [METRIC_COUNT], added to by the loss node */
+    VALUE_SHADOW,  /* next value of a state, committed together with the optimizer's update */
+    VALUE_METRICS, /* F64 [METRIC_COUNT]; the loss node adds to it */
     VALUE_SCALER,  /* F32 [SCALER_LEN]: dynamic loss scaling's state (op/scaler.h) */
     VALUE_SCALARS, /* struct step_scalars, written by the engine before each step */
 };
 
 enum { METRIC_LOSS_SUM, METRIC_CORRECT, METRIC_SAMPLES, METRIC_NONFINITE, METRIC_COUNT };
 
-/* The numbers that vary from step to step, which a prepared program reads besides tensors.  All
- * ranks hold equal values except first_position and n_samples. */
+/* The numbers that vary from step to step, which a program reads besides tensors.  All ranks hold
+ * equal values, except for first_position and requests. */
 struct step_scalars {
     uint64_t seed;          /* of the job */
     uint64_t step;          /* global step, from 0 */
     int64_t first_position; /* of this micro-batch's first sample in the global batch */
-    int64_t n_updates;      /* optimizer updates applied before this one; 0: its slots are empty */
-    float loss_scale;       /* 1 / predictions in this step's global batch (sample.h) */
-    float rate;             /* learning rate of this step */
-    float clip_norm;        /* 0: no clipping */
-    float requests;         /* bits of enum engine_request that this rank asks for */
-    float stamp;            /* names this step: never 0, and not that of a step near it */
-    /* 0, or the stamp of the step before, which this one was queued behind before its outcome was
-     * known: unless that was clean (op/seal.c), this one counts as nothing. */
+    int64_t n_updates; /* updates applied before this step; 0: the optimizer's slots are empty */
+    float loss_scale;  /* 1 / predictions in this step's global batch (tensor/sample.h) */
+    float rate;        /* learning rate of this step */
+    float clip_norm;   /* 0: no clipping */
+    float requests;    /* this rank's requests: bits of enum engine_request */
+    float stamp;       /* names this step: never 0, and different from steps near it */
+    /* 0, or the stamp of the step before, if this step was queued before the result of that one was
+     * known.  Unless the step before was clean (op/seal.c), this step is void. */
     float after;
-    int32_t slot; /* where seal leaves what came out of this step */
-    /* Written by seal, never by the engine: the stamp of the last clean step. */
+    int32_t slot; /* the slot in which seal leaves this step's results */
+    /* Written by seal, never by the engine: the stamp of the last step if it was clean, else 0. */
     float clean __attribute__((aligned(16)));
 };
 
-enum { STEP_SCALARS_SENT = offsetof(struct step_scalars, clean) };
+enum { STEP_SCALARS_SENT = offsetof(struct step_scalars, clean) }; /* bytes the engine writes */
 
 /* How a parameter starts and is trained. */
 enum param_init {
@@ -76,7 +77,7 @@ enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_NORM, PARAM_EMBEDDING };
 struct param_info {
     enum param_init init;
     float bound;
-    enum param_kind kind; /* {name: normal} draws weights, zeroes biases, leaves norms alone */
+    enum param_kind kind; /* {name: normal} draws weights, zeroes biases, keeps norms' init */
     int frozen;           /* not trained: no gradient */
 };
 
@@ -85,8 +86,8 @@ struct value {
     enum value_role role;
     enum dtype dtype;
     struct shape shape;
-    int producer;                  /* node that writes it, or -1 */
-    int partner;                   /* GRAD, COPY: its param; SHADOW: its state; else NO_VALUE */
+    int producer;                  /* the node that makes it, or -1; an update is not a producer */
+    int partner;                   /* GRAD, COPY: the param; SHADOW: the state; else NO_VALUE */
     const struct param_info *info; /* PARAM only */
     float init_state;              /* STATE: initial value of every element */
 };
@@ -103,7 +104,7 @@ enum activation { ACTIVATION_LIST(WORD_VALUE) };
 
 extern const char *const activation_names[]; /* by value; NULL at the end */
 
-/* Whether the gradient is made from the activation's input; else from its output. */
+/* 1: the activation's gradient is computed from its input x; 0: from its output y. */
 static inline int activation_saves_x(enum activation a)
 {
     return a == ACT_GELU || a == ACT_GELU_TANH;
@@ -111,12 +112,13 @@ static inline int activation_saves_x(enum activation a)
 
 enum pooling { POOL_MAX, POOL_AVG };
 
-struct scaler_rule { /* of dynamic loss scaling: op/loss_scale.c */
+/* The settings of dynamic loss scaling: op/loss_scale.c. */
+struct scaler_rule {
     float min;
     int window, hysteresis;
 };
 
-/* The settings of a node; the operator (op/NAME.c) says which member holds. */
+/* The settings of a node; op/NAME.c says which member the operator reads. */
 union node_attr {
     struct {
         int stride[2], pad[2], dilation[2], groups; /* [0] rows, [1] columns; pad on both sides */
@@ -133,7 +135,7 @@ union node_attr {
         int kernel[2], stride[2], pad[2];
         int count_pad;       /* POOL_AVG: padding counts in the divisor (PyTorch's default: 1) */
         int64_t in_image[2]; /* gradient only: H, W of the input */
-        enum activation act; /* gradient only, fused: dx *= act'(y) of the activation before */
+        enum activation act; /* gradient only, fused: dx *= act'(y) of the activation that made x */
     } pool;
     struct {
         enum activation kind;
@@ -168,7 +170,7 @@ struct node {
     const char *name; /* "conv1", "conv1.grad_w" */
     int n_in, n_out;
     int in[NODE_MAX_IN];   /* NO_VALUE: an optional input that is absent */
-    int out[NODE_MAX_OUT]; /* NO_VALUE: an optional output that nobody wants */
+    int out[NODE_MAX_OUT]; /* NO_VALUE: an optional output that no node wants */
     union node_attr attr;
 };
 
@@ -182,7 +184,7 @@ struct graph {
     int training;                /* 1: dropout drops, batch norm uses the batch */
     int input[GRAPH_MAX_INPUTS]; /* one for each field of a sample, in the order of the fields */
     int n_inputs;
-    int scalars, metrics;  /* always there */
+    int scalars, metrics;  /* graph_new makes both */
     int logits;            /* output of the network, before the loss; NO_VALUE until made */
     enum dtype grad_dtype; /* of every VALUE_GRAD */
     int n_forward;         /* nodes of the forward part; 0 until program_differentiate */
@@ -194,22 +196,24 @@ void graph_free(struct graph *g); /* NULL is fine */
 int graph_value(struct graph *g, enum value_role role, enum dtype dtype, struct shape shape,
                 const char *name);
 
-/* The next of g->input: a VALUE_INPUT [batch, ...] that each batch fills with one field of its
+/* Append to g->input a VALUE_INPUT [batch, ...], which each batch fills with one field of its
  * samples.  Returns the value. */
 int graph_input(struct graph *g, enum dtype dtype, struct shape shape, const char *name);
 int graph_param(struct graph *g, struct shape shape, struct param_info info, const char *name);
 int graph_state(struct graph *g, struct shape shape, float init, const char *name);
 int graph_grad_of(struct graph *g, int param); /* the VALUE_GRAD of a param, made on first use */
 
-/* The VALUE_COPY of a param, likewise; one dtype to a graph. */
+/* The VALUE_COPY of a param, made on first use; all copies of a graph have one dtype. */
 int graph_copy_of(struct graph *g, int param, enum dtype dtype);
 
 int graph_scaler(struct graph *g); /* the VALUE_SCALER, made on first use */
 
-int graph_shadow_of(struct graph *g, int state); /* the VALUE_SHADOW of a state, likewise */
+/* The VALUE_SHADOW of a state, made on first use. */
+int graph_shadow_of(struct graph *g, int state);
 
-/* Append a copy of *n as it is, its name copied too; returns its index.  Moves g->node.  Everybody
- * but op/ wants graph_node (op/op.h), which checks shapes and makes the outputs. */
+/* Append a copy of *n without any check, and with a copy of its name; returns the node's index.
+ * g->node may move.  Only op/ calls this: all others call graph_node (op/op.h), which checks shapes
+ * and makes the outputs. */
 int graph_append(struct graph *g, const struct node *n);
 
 const struct value *graph_find(const struct graph *g, const char *name); /* or NULL */
