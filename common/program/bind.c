@@ -1,7 +1,7 @@
-/* bind - addresses for everything.
+/* bind - gives every value its address, and hands the addresses to the kernels.
  *
  * The arena:  temporaries | scratch, shared by all kernels | inputs that were not placed elsewhere
- * (these keep their content: find_nonfinite runs the forward part again). */
+ * Nothing overwrites the inputs, because program_find_nonfinite runs the forward part again. */
 #include "base/util.h"
 #include "program/impl.h"
 
@@ -20,7 +20,7 @@ static char *scratch_of(const struct program *p, char *arena)
            (BACKEND_SCRATCH_ALIGN - end % BACKEND_SCRATCH_ALIGN) % BACKEND_SCRATCH_ALIGN;
 }
 
-/* Never empty, so that every address is one. */
+/* The result is never 0, so that the arena always has an address. */
 size_t program_arena_bytes(const struct program *p)
 {
     size_t n = align_up(p->temp_bytes) + BACKEND_SCRATCH_ALIGN + align_up(p->scratch_bytes);
@@ -62,7 +62,8 @@ static void *space_of(const struct program_spaces *s, enum value_role role)
     }
 }
 
-/* Addresses of all values; of those that share memory, after the value that owns it. */
+/* Set the addresses of all values: first by their own place, then those that share memory get the
+ * address of their root. */
 static void find_addresses(struct program *p, const struct program_spaces *s, char *arena)
 {
     char *inputs = scratch_of(p, arena) + align_up(p->scratch_bytes);
@@ -87,7 +88,7 @@ static void find_addresses(struct program *p, const struct program_spaces *s, ch
         p->place[v].address = p->place[p->place[v].root].address;
 }
 
-/* The address of v, which its node reads or writes; it must have one. */
+/* The address of v, which node n reads or writes; fails if v has none. */
 static int address_for(const struct program *p, const struct node *n, int v, void **out,
                        struct err *err)
 {

@@ -1,9 +1,10 @@
-/* differentiate - the gradient as more nodes.
+/* differentiate - appends the nodes that compute the gradient (reverse mode).
  *
- * Reverse mode: walk the forward nodes backwards; when a node is reached, all users of its outputs
- * have been, so the gradient of its output is complete.  A value with several users gets the sum of
- * their contributions.  A parameter's single contribution is written straight to its VALUE_GRAD
- * (op_grad_out); one used several times is summed at the end. */
+ * The forward nodes are visited in reverse order.  So all users of a node's outputs are visited
+ * before the node, and the gradients of its outputs are then complete.  The gradient of a
+ * value with several users is the sum of their contributions.  The single contribution to a
+ * parameter is written straight to its VALUE_GRAD (op_grad_out); of several contributions, the last
+ * addition writes there. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -12,9 +13,9 @@
 
 struct walk {
     struct graph *g;
-    int n_values; /* of the forward part: only those can need a gradient */
-    char *needs;  /* [n_values]: some trained parameter is upstream of it (or it is one) */
-    int *grad;    /* [n_values]: the gradient so far, or NO_VALUE */
+    int n_values; /* of the forward part: only these can need a gradient */
+    char *needs;  /* [n_values]: 1: the value is a trained parameter or depends on one */
+    int *grad;    /* [n_values]: the value's gradient so far, or NO_VALUE */
     struct err *err;
 };
 
@@ -36,7 +37,7 @@ static void find_needs(struct walk *w)
     }
 }
 
-/* grad of v = what it was + contribution */
+/* Add a contribution to the gradient of v. */
 static int contribute(struct walk *w, int v, int contribution)
 {
     struct graph *g = w->g;
@@ -55,7 +56,7 @@ static int contribute(struct walk *w, int v, int contribution)
 
 static int visit(struct walk *w, int k)
 {
-    const struct node n = w->g->node[k]; /* a copy: graph_node moves the array */
+    const struct node n = w->g->node[k]; /* a copy, because graph_node moves the array */
     const struct op_def *def = op_get(n.op);
     int dout[NODE_MAX_OUT], want[NODE_MAX_IN] = {0}, din[NODE_MAX_IN];
     int has_dout = def->flags & OP_LOSS, wants_any = 0, rc;
@@ -83,7 +84,7 @@ static int visit(struct walk *w, int k)
     return rc;
 }
 
-/* The gradient of a parameter must end in its VALUE_GRAD. */
+/* Make the gradient of parameter v end in its VALUE_GRAD. */
 static int finish_param(struct walk *w, int v)
 {
     struct graph *g = w->g;

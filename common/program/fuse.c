@@ -1,8 +1,8 @@
-/* fuse - what one kernel can do is one node.
+/* fuse - replaces several nodes by one where the backend can compute them in one kernel.
  *
- * Each rule looks at a node and the only user of its output.  A value that has another user (the
- * gradient of gelu wants its input; that of relu, tanh and sigmoid their output) or is the graph's
- * logits stays, so a rule never takes away what somebody else needs.  A node that is taken over
+ * Most rules look at a node and the only user of its output.  They keep a value that has another
+ * user or is the graph's logits, so that no node loses an input: gelu's gradient reads gelu's
+ * input, that of relu, tanh and sigmoid their output.  A node whose work another one has taken over
  * gets op -1; prune.c drops it. */
 #include "base/util.h"
 #include "program/impl.h"
@@ -19,7 +19,7 @@ static int n_uses(const struct graph *g, int v)
     return n;
 }
 
-/* The node that alone uses v, as its input `at`, and is an `op`; or NULL. */
+/* The only user of v, if it is an `op` node that reads v as its input `at`; else NULL. */
 static struct node *only_user(struct graph *g, int v, int op, int at)
 {
     if (!is_temp(g, v) || n_uses(g, v) != 1)
@@ -30,7 +30,7 @@ static struct node *only_user(struct graph *g, int v, int op, int at)
     return NULL;
 }
 
-/* n computes what `user` did: the first output of `user` becomes that of n. */
+/* n now computes what `user` did: n gets the first output of `user` as its own. */
 static void take_over(struct graph *g, struct node *n, struct node *user)
 {
     n->out[0] = user->out[0];
@@ -58,7 +58,8 @@ static enum activation *layer_act(struct node *n)
     return n->op == OP_conv2d ? &n->attr.conv.act : &n->attr.linear.act;
 }
 
-/* A transposition that moves nothing is a reshape. */
+/* Replace a flatten or unflatten that moves nothing by a reshape: its image has one channel, or one
+ * row and column. */
 static void simplify_flatten(struct graph *g, struct node *n)
 {
     const struct shape *image;
@@ -104,7 +105,7 @@ static void fuse_activation(struct graph *g, struct backend *b, struct node *n)
     take_over(g, n, user);
 }
 
-/* The bias' gradient comes with the weights', which sees the same dy. */
+/* The weights' gradient n computes the bias' gradient, too, because both read the same dy. */
 static void fuse_bias_grad(struct graph *g, struct backend *b, struct node *n)
 {
     if ((n->op != OP_conv2d_grad_w && n->op != OP_linear_grad_w) ||
@@ -131,7 +132,7 @@ static void set_image(struct node *n, const struct shape *image)
         n->attr.linear.image[i] = image->dim[1 + i];
 }
 
-/* flatten before linear or linear_grad_w: they read the image. */
+/* A linear or linear_grad_w whose input a flatten makes reads the image instead. */
 static void fuse_flatten(struct graph *g, struct backend *b, struct node *n)
 {
     const int x = n->op == OP_linear ? LINEAR_X : LINEAR_GRAD_W_X;
@@ -147,7 +148,7 @@ static void fuse_flatten(struct graph *g, struct backend *b, struct node *n)
     set_image(n, &g->value[n->in[x]].shape);
 }
 
-/* unflatten after linear_grad_x: it writes the image. */
+/* A linear_grad_x whose output an unflatten reads writes the image instead. */
 static void fuse_unflatten(struct graph *g, struct backend *b, struct node *n)
 {
     struct node *user;
@@ -161,6 +162,7 @@ static void fuse_unflatten(struct graph *g, struct backend *b, struct node *n)
     set_image(n, &g->value[n->out[LINEAR_GRAD_X_DX]].shape);
 }
 
+/* A pool's gradient computes the gradient of the activation that made the pool's input, too. */
 static void fuse_pool_grad(struct graph *g, struct backend *b, struct node *n)
 {
     struct node *user;
@@ -176,7 +178,7 @@ static void fuse_pool_grad(struct graph *g, struct backend *b, struct node *n)
     take_over(g, n, user);
 }
 
-/* The loss writes its own gradient, over the logits where these end there. */
+/* The loss writes its own gradient, over the logits if no later node reads them. */
 static void fuse_loss_grad(struct graph *g, struct backend *b, struct node *n)
 {
     struct node *user;
@@ -193,8 +195,9 @@ static void fuse_loss_grad(struct graph *g, struct backend *b, struct node *n)
     take_over(g, n, user);
 }
 
-/* The linear that made what the activation of `act_grad` was applied to (gelu_tanh), or its output
- * (relu, which is fused by now); with nothing in between.  NULL: there is none. */
+/* The linear node whose output the activation of `act_grad` was applied to.  A relu is fused into
+ * that node by now, so the node made the relu's output.  NULL if the activation is neither relu nor
+ * gelu_tanh, or no linear node stands directly before it. */
 static struct node *saver_of(struct graph *g, const struct node *act_grad)
 {
     const enum activation act = act_grad->attr.act.kind;
@@ -208,7 +211,7 @@ static struct node *saver_of(struct graph *g, const struct node *act_grad)
     return *layer_act(l) == (act == ACT_RELU ? ACT_RELU : ACT_NONE) ? l : NULL;
 }
 
-/* The activation of v, when it and `act_grad` are v's only users. */
+/* The activation node that reads v, if that node and `act_grad` are v's only users; else NULL. */
 static struct node *activation_of(struct graph *g, int v, const struct node *act_grad)
 {
     if (!is_temp(g, v) || n_uses(g, v) != 2)
@@ -220,6 +223,7 @@ static struct node *activation_of(struct graph *g, int v, const struct node *act
     return NULL;
 }
 
+/* The mask that the linear node l writes; made if l has none. */
 static int save_mask(struct graph *g, struct node *l)
 {
     const struct shape *y = &g->value[l->out[LINEAR_Y]].shape;
@@ -233,7 +237,8 @@ static int save_mask(struct graph *g, struct node *l)
     return l->out[LINEAR_MASK];
 }
 
-/* activation_grad after linear_grad_x: the linear before the activation leaves what it needs. */
+/* A linear_grad_x computes the gradient of the activation that made its x, too.  The linear node
+ * before that activation leaves the mask (relu) or the activation's input (gelu_tanh) for it. */
 static void fuse_linear_grad(struct graph *g, struct backend *b, struct node *n)
 {
     struct node *user, *saver, *act;

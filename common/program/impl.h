@@ -1,8 +1,8 @@
 /* impl - the structs and functions that the files of program/ share.  Only these files and tests
  * include it.
  *
- * program_new: fuse.c rewrites the graph, prune.c drops unused nodes, program.c makes a step of
- * each node that is left, stages.c cuts the steps into stages, plan.c gives temporaries their
+ * In program_new, fuse.c rewrites the graph, prune.c drops unused nodes, program.c makes a step of
+ * each node that is left, stages.c cuts the steps into stages, and plan.c gives temporaries their
  * places. */
 #ifndef PROGRAM_IMPL_H
 #define PROGRAM_IMPL_H
@@ -13,39 +13,40 @@ enum { PLACE_ALIGN = 64 };
 
 /* Where a value lies. */
 struct place {
-    int root;       /* value whose memory it shares; itself: it shares none */
+    int root;       /* the value whose memory it shares; itself: it shares none */
     size_t offset;  /* from the start of its space */
     size_t n_bytes; /* as planned */
-    void *external; /* VALUE_INPUT: placed by program_place */
-    void *address;  /* once bound */
+    void *external; /* VALUE_INPUT: the address that program_place gave, or NULL */
+    void *address;  /* set by program_bind */
 };
 
+/* One node that does something when the program runs. */
 struct step {
     int node;
-    struct kernel *kernel; /* NULL: batch 0: zero the outputs */
+    struct kernel *kernel; /* NULL: batch is 0, so only zero the outputs */
 };
 
 struct program {
     struct backend *backend;
     struct graph *graph;
     const struct layout *layout;
-    struct step *step; /* nodes that do something, in order */
+    struct step *step; /* [n_steps], in the order of the nodes */
     int n_steps, n_forward_steps;
     struct stage *stage;
-    int *sync_value; /* [n_stages]: what a SYNC stage reduces */
+    int *sync_value; /* [n_stages]: the value that a SYNC stage reduces, else NO_VALUE */
     int n_stages;
     struct place *place; /* [n_values] */
-    size_t temp_bytes;   /* temporaries; after them the scratch, then inputs that lie here */
+    size_t temp_bytes;   /* of the arena (bind.c): all temporaries */
     size_t scratch_bytes;
 };
 
-/* Rewrite the graph with what the backend can do in one kernel; removed nodes have op -1. */
+/* Replace several nodes by one where the backend has a kernel for it; removed nodes get op -1. */
 int program_fuse(struct graph *g, struct backend *b, struct err *err);
-/* Drop removed nodes, nodes without effect and unused optional outputs. */
+/* Drop removed nodes, nodes without effect and unused optional outputs; nodes get new indices. */
 void program_prune(struct graph *g);
-/* Fill stage, sync_value; needs steps. */
+/* Fill stage and sync_value, from the steps. */
 int program_make_stages(struct program *p, struct err *err);
-/* Fill place (root, offset) of temporaries, and temp_bytes. */
+/* Fill temp_bytes, and each place's root and size; the offset, too, of temporaries. */
 void program_plan(struct program *p);
 
 size_t value_bytes(const struct value *v);

@@ -1,7 +1,7 @@
-/* nonfinite - which operator made the first number that is not one.
+/* nonfinite - finds the operator that made the first number that is not finite.
  *
- * Runs the program again, kernel by kernel, without collectives, and looks at each node's inputs
- * that no node made (samples, parameters, states) and at its outputs. */
+ * The program runs again, kernel by kernel, without collectives.  Of each node, its inputs that no
+ * node made (samples, parameters, states) and its outputs are checked. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +12,13 @@
 #include "program/impl.h"
 #include "tensor/half.h"
 
-/* A value's elements on the host. */
+/* Host memory for a copy of any one value. */
 struct view {
     void *data;
-    size_t n_bytes; /* room */
+    size_t n_bytes; /* of the largest value */
 };
 
-/* The first non-finite element, or -1. */
+/* The number of the first element that is not finite, with the element in *seen; or -1. */
 static int64_t first_bad(const struct value *v, const void *data, double *seen)
 {
     const int64_t n = shape_elements(&v->shape);
@@ -32,7 +32,7 @@ static int64_t first_bad(const struct value *v, const void *data, double *seen)
     return -1;
 }
 
-/* 1: v holds a number that is not finite, and text says where. */
+/* Returns 1 if v holds a number that is not finite, and says in text where; else 0. */
 static int look_at(struct program *p, const struct node *n, const char *kind, int v,
                    struct view *view, char *text, size_t cap, struct err *err)
 {
@@ -59,7 +59,7 @@ static int look_at(struct program *p, const struct node *n, const char *kind, in
     return 1;
 }
 
-/* A loss node may have no output: the metrics tell whether a loss was not finite. */
+/* A loss node may have no output, so the metrics tell whether a loss is not finite. */
 static int look_at_loss(struct program *p, const struct node *n, char *text, size_t cap,
                         struct err *err)
 {

@@ -1,10 +1,11 @@
-/* plan - places for temporaries: two may share memory if they never live at the same time.
+/* plan - gives temporaries their places: two share memory only if they never live at the same time.
  *
- * A block is the memory of one value, or of several that share it: a reshape is its input; an
- * operator that works in place writes over an input that dies there.  A block lives from the node
- * that first writes it to the last that reads it, both included.  Blocks are placed from the
- * largest to the smallest, each in the smallest gap that fits between the blocks that live with it
- * (best-fit).  Without a gradient the logits live to the end, so they can be read after a run. */
+ * A block is the memory of one value, or of several values that share it: a reshape's output is its
+ * input, and an operator that works in place writes over an input that no later node reads.  A
+ * block lives from the node that first writes it to the last node that uses it, both included.
+ * Blocks are placed from the largest to the smallest, each in the smallest sufficient gap between
+ * the blocks that live at the same time (best fit), or after them.  In an evaluation graph the
+ * logits live to the end, so that they can be read after a run. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -13,14 +14,14 @@
 #include "program/impl.h"
 
 struct block {
-    int value; /* the root */
-    int first, last;
+    int value;       /* the root */
+    int first, last; /* nodes; -1: no node uses it */
     size_t n_bytes, offset;
 };
 
 static int root_of(const struct program *p, int v) { return p->place[v].root; }
 
-/* Outputs of aliases share their input's memory. */
+/* Outputs of aliases (reshape) share their input's memory. */
 static void join_aliases(struct program *p)
 {
     const struct graph *g = p->graph;
@@ -37,7 +38,7 @@ static void use_until(struct block *b, int k)
     b->last = k;
 }
 
-/* First and last use of each root. */
+/* Find the first and last node that uses each block. */
 static void find_lives(const struct program *p, struct block *block)
 {
     const struct graph *g = p->graph;
@@ -58,7 +59,7 @@ static void find_lives(const struct program *p, struct block *block)
         block[root_of(p, g->logits)].last = INT_MAX;
 }
 
-/* Whether node k, which could work in place, may write out[0] over input `at`. */
+/* Whether node k, whose operator can work in place, may write out[0] over input `at`. */
 static int can_overwrite(const struct program *p, const struct block *block, int k, int at)
 {
     const struct graph *g = p->graph;
@@ -111,7 +112,8 @@ static int by_offset(const void *a, const void *b)
     return (*x)->offset < (*y)->offset ? -1 : (*x)->offset > (*y)->offset;
 }
 
-/* The offset for b: the smallest sufficient gap between those of placed[] that live with it. */
+/* The offset for b: the smallest sufficient gap between the placed blocks that live at the same
+ * time, else the end of the last of them.  live: room for n. */
 static size_t best_fit(const struct block *b, const struct block *placed, int n,
                        const struct block **live)
 {

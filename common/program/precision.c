@@ -1,11 +1,11 @@
-/* precision - a differentiated graph, or one for evaluation, turned to half precision.
+/* precision - turns a differentiated graph, or one for evaluation, to half precision.
  *
- * Nodes are met in the order in which they run, so a value is given its type where it is made:
+ * Nodes are visited in the order in which they run, and a value gets its type where it is made:
  * - typed outputs (activations and their gradients) get the half type;
- * - parameters that a node wants in its own type are replaced by their working copies;
- * - inputs of the graph (images) are cast, once, before the first node;
- * - gradients of parameters get the type that is wanted for them, and so do the terms that a sum of
- *   them has where a parameter is used more than once.
+ * - a parameter that a node wants in the node's type is replaced by its working copy;
+ * - F32 inputs of the graph (images) are cast, once, before the first node;
+ * - gradients of parameters get the type that is wanted for them; so do their terms and partial
+ *   sums, where a parameter is used more than once.
  * All other values stay as they are: sums and statistics, prob of the loss, metrics, parameters of
  * norms.  At the end every node is checked against its operator's rules. */
 #include <stdlib.h>
@@ -20,11 +20,11 @@
 struct turn {
     struct graph *g;
     struct program_precision p;
-    char *is_grad; /* [n_values]: a temporary that is (part of) a parameter's gradient */
+    char *is_grad; /* [n_values]: 1: a parameter's gradient, or a term of it */
     struct err *err;
 };
 
-/* Move the last node to the front. */
+/* Move the last node to the front of the graph, into the forward part. */
 static void move_to_front(struct graph *g)
 {
     const struct node last = g->node[g->n_nodes - 1];
@@ -43,7 +43,7 @@ static int wants_type(const struct node *n, int i)
     return n->in[i] != NO_VALUE && op_get(n->op)->typed_in >> i & 1;
 }
 
-/* The input v of the graph, cast, in place of v wherever a node wants its own type. */
+/* Cast the graph's input v once; every node that wants v in its own type reads the result. */
 static int cast_input(struct turn *t, int v)
 {
     struct graph *g = t->g;
@@ -78,7 +78,8 @@ static int cast_inputs(struct turn *t)
     return rc;
 }
 
-/* Weights by their working copies; before anything is allocated by the number of values. */
+/* Replace weights by their working copies.  These are new values, so this comes before is_grad is
+ * allocated. */
 static void use_copies(struct turn *t)
 {
     struct graph *g = t->g;
@@ -89,7 +90,8 @@ static void use_copies(struct turn *t)
                 g->node[k].in[i] = graph_copy_of(g, g->node[k].in[i], t->p.compute);
 }
 
-/* Sums of a parameter's gradients are of their type, all else of the layers'. */
+/* The type of a node's outputs: that of gradients for a sum of a parameter's gradients, else that
+ * of the layers. */
 static enum dtype type_of(const struct turn *t, const struct node *n)
 {
     return n->op == OP_add && t->is_grad[n->in[ADD_A]] ? t->p.grad : t->p.compute;
@@ -116,7 +118,7 @@ static void set_outputs(struct turn *t, const struct node *n)
     }
 }
 
-/* The gradient of the loss is scaled by what the state says. */
+/* Give the graph's scaler to every gradient node with such an operand: the losses' gradients. */
 static void scale_loss(struct graph *g)
 {
     for (int k = g->n_forward; k < g->n_nodes; k++) {

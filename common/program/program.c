@@ -1,5 +1,5 @@
-/* program - makes a program of a graph: kernels for its nodes, places in the shared spaces; and
- * runs its stages. */
+/* program - makes a program of a graph, with a kernel for each node and places in the shared
+ * spaces, and runs its stages. */
 #include "program/program.h"
 
 #include <stdlib.h>
@@ -23,7 +23,8 @@ static int all_outputs_empty(const struct graph *g, const struct node *n)
     return 1;
 }
 
-/* Has no step: the engine's, an alias, or with batch 0 nothing to compute. */
+/* Whether a node has no step: the engine runs it, it is an alias, or with batch 0 it has nothing to
+ * compute. */
 static int is_skipped(const struct graph *g, const struct node *n)
 {
     const struct op_def *def = op_get(n->op);
@@ -62,7 +63,7 @@ static int make_steps(struct program *p, struct err *err)
     p->step = xcalloc((size_t)p->graph->n_nodes + 1, sizeof *p->step);
     for (int k = 0; rc == 0 && k < p->graph->n_nodes; k++)
         rc = make_step(p, k, err);
-    if (!p->graph->n_forward) /* never differentiated: all of it is forward */
+    if (!p->graph->n_forward) /* never differentiated, so all nodes are forward */
         p->n_forward_steps = p->n_steps;
     return rc;
 }
@@ -91,7 +92,7 @@ static int locate(struct program *p, int v, int named, const struct segment *tab
     return 0;
 }
 
-/* Offsets of what lies in the shared spaces. */
+/* Set the offset of a value that lies in one of the shared spaces. */
 static int locate_value(struct program *p, int v, struct err *err)
 {
     const struct value *value = &p->graph->value[v];

@@ -1,19 +1,19 @@
-/* program - a graph made ready to run: kernels, addresses, and the stages between them.
+/* program - a graph made ready to run on one backend: kernels, addresses, and stages.
  *
  *     graph (model/) -> program_differentiate -> layout_new -> program_new -> program_bind
  *     -> program_run_stage, again and again
  *
- * program_new fuses with what the backend offers, drops unused nodes, makes kernels and plans
- * the memory of temporaries; program_bind gives addresses; running a stage allocates nothing,
- * decides nothing and takes no lock.
+ * program_new applies the fusions that the backend offers, drops unused nodes, makes kernels and
+ * plans the memory of temporaries.  program_bind gives every value its address.  Running a stage
+ * allocates nothing, decides nothing and takes no lock.
  *
- * A program runs in stages, because collectives happen between kernels: a RUN stage executes
- * kernels; after a BUCKET stage that range of the gradient buffer is final and its all-reduce may
- * start; a SYNC stage wants one small value reduced over all ranks before the next stage (batch
- * norm).
+ * A program runs in stages, because collectives happen between kernels:
+ *     RUN     executes kernels
+ *     BUCKET  a range of the gradient buffer is final, and its all-reduce may start
+ *     SYNC    a small value must be summed over all ranks before the next stage (batch norm)
  *
- * Batch 0 is legal (a rank without samples in a step): such a program zeroes its gradients and the
- * values to be synchronised, and keeps the stages, so that this rank takes part in every
+ * Batch 0 is legal: a rank may have no samples in a step.  Such a program zeroes its gradients and
+ * the values of its SYNC stages.  It has the same stages, so that the rank takes part in every
  * collective.
  *
  * Life:    program_new (takes the graph) -> bind -> run ... -> free.
@@ -28,28 +28,29 @@
 struct program; /* opaque */
 
 /* Append the nodes that compute the gradient of the loss with respect to every trained parameter,
- * in reverse order of the forward nodes; sums where a value has several users; computes nothing
- * that no parameter needs (the first layer's input gradient). */
+ * in the reverse order of the forward nodes.  A gradient that no parameter needs, such as that of
+ * the first layer's input, is not computed.  Fails with ERR_CONFIG (a parameter has no influence on
+ * the loss), ERR_UNSUPPORTED (an operator has no gradient). */
 int program_differentiate(struct graph *g, struct err *err);
 
 /* Turn a graph, differentiated or for evaluation, to half precision, before layout_new and
- * program_new: activations and their gradients become `compute` (BF16, F16; F32: nothing changes),
- * weights are read from working copies of that type, and parameters' gradients become `grad` (F32,
- * or the same type).  Parameters, statistics, losses and the optimizer stay float32.  With F16 the
- * gradient of the loss is scaled by the VALUE_SCALER. */
+ * program_new.  Activations and their gradients become `compute` (BF16 or F16; with F32 nothing
+ * changes).  Weights are read from working copies of that type.  Parameters' gradients become
+ * `grad` (F32, or the same as compute).  Parameters, statistics, losses and the optimizer stay F32.
+ * With F16 the gradient of the loss is multiplied by the VALUE_SCALER's scale. */
 struct program_precision {
     enum dtype compute, grad;
 };
 int program_set_precision(struct graph *g, struct program_precision p, struct err *err);
 
-/* The memory that programs share, given by the engine (backend memory). */
+/* The memory that programs share: backend memory of the engine. */
 struct program_spaces {
     void *param;   /* F32 [layout.n_total] */
-    void *copy;    /* the same in the layers' type; NULL where that is F32 */
+    void *copy;    /* working copies, [layout.n_total] of the layers' type; NULL if that is F32 */
     void *grad;    /* layout_grad_bytes() of the graph's grad_dtype */
     void *state;   /* F32 [layout.n_state_total] */
-    void *shadow;  /* the same: next values */
-    void *scaler;  /* F32 [SCALER_LEN]; NULL but with F16 */
+    void *shadow;  /* F32 [layout.n_state_total]: the states' next values */
+    void *scaler;  /* F32 [SCALER_LEN]; NULL without F16 */
     void *metrics; /* F64 [METRIC_COUNT] */
     void *scalars; /* struct step_scalars */
 };
@@ -62,20 +63,26 @@ struct stage {
     int bucket;   /* BUCKET: index into layout.bucket */
     void *sync;   /* SYNC: F64 [n_sync], to be summed over all ranks in place */
     int64_t n_sync;
-    int backward; /* 1: belongs to the backward pass (for the phase shown in heartbeats) */
+    int backward; /* 1: a part of the backward pass (the phase that heartbeats show) */
 };
 
-/* Takes g, on failure too.  An evaluation graph (not differentiated) has no BUCKET stages.
- * layout    borrowed; NULL if the graph has neither parameters nor states.
- * Fails with ERR_CONFIG (a parameter is not in the layout), and as backend_make_kernel does. */
+/* Takes g, on failure too.  The program of a graph that was not differentiated has no BUCKET
+ * stages. layout  borrowed; NULL if the graph has neither parameters nor states Fails with
+ * ERR_CONFIG (a parameter is not in the layout, or has another shape there), ERR_ARG (not all
+ * gradients of the layout are written), and as backend_make_kernel does. */
 int program_new(struct backend *b, struct graph *g, const struct layout *layout,
                 struct program **out, struct err *err);
 void program_free(struct program *p);
 
-/* Bytes that the temporaries of this program need; several programs may share one arena. */
+/* Bytes of the arena: temporaries, scratch, and inputs without an address of their own.  Programs
+ * that do not run at the same time may share one arena. */
 size_t program_arena_bytes(const struct program *p);
-/* Place a VALUE_INPUT outside the arena; before program_bind. */
+
+/* Give a VALUE_INPUT an address outside the arena; before program_bind. */
 void program_place(struct program *p, int value, void *address);
+
+/* Give every value its address and hand the addresses to the kernels.  `arena` is aligned to 64
+ * bytes.  Fails with ERR_ARG if a value's space is NULL. */
 int program_bind(struct program *p, const struct program_spaces *s, void *arena, struct err *err);
 
 int program_n_stages(const struct program *p);
@@ -84,21 +91,21 @@ int program_run_stage(struct program *p, int i,
                       struct err *err); /* RUN stages; others do nothing */
 
 int64_t program_batch(const struct program *p);
-/* Where the engine puts field i of the batch's samples: the graph's input[i], of its dtype, [N, the
- * field's shape]. */
+/* The address at which the engine writes field i of the batch's samples: that of the graph's
+ * input[i], of its dtype, [N, the field's shape]. */
 void *program_input(const struct program *p, int i);
-/* [N,C] of the layers' type, valid after a run of an evaluation graph; in a differentiated one the
- * gradient may have been written over them. */
+/* The logits [N,C], of the layers' type.  They are valid after a run of an evaluation program; in a
+ * training program the gradient may have been written over them. */
 const void *program_logits(const struct program *p);
 
-/* Run everything again, kernel by kernel, without collectives, and name the first node with an
- * input of its own (sample, parameter, state) or an output that is not finite: "conv2 (conv2d):
- * output [256,9,9,50] element 12 is inf".  Returns 1 if one was found, 0 if none. Metrics and the
- * control vector stay as they were; gradients and shadows become this rank's own: for a step that
- * is not applied. */
+/* Run the program again, kernel by kernel and without collectives, and name the first node that
+ * reads a sample, parameter or state that is not finite, or writes an output that is not: "conv2
+ * (conv2d): output [256,9,9,50] element 12 is inf".  Returns 1 if there is such a node, else 0.
+ * Metrics and the control vector stay as they were.  Gradients and shadows become those of this
+ * rank alone, so call it only for a step that is not applied. */
 int program_find_nonfinite(struct program *p, char *text, size_t cap, struct err *err);
 
-/* Nodes after fusion, with places: for logs and tests. */
+/* Append the stages and their nodes after fusion, with places: for logs and tests. */
 struct buf;
 void program_print(const struct program *p, struct buf *out);
 

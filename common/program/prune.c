@@ -1,5 +1,5 @@
-/* prune - drops nodes that have no effect and whose outputs no other node needs, and outputs that
- * may be left out. */
+/* prune - drops nodes that have no effect and whose outputs no other node needs, and optional
+ * outputs that no node reads. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -24,7 +24,7 @@ static void drop_outputs(const struct graph *g, struct node *n, const char *need
             n->out[i] = NO_VALUE;
 }
 
-/* Move the live nodes together; n_forward and producers follow. */
+/* Move the live nodes together, and set n_forward and all producers accordingly. */
 static void compact(struct graph *g, const char *live)
 {
     int to = 0, n_forward = 0;

@@ -1,8 +1,9 @@
-/* stages - the steps between which something happens on other ranks.
+/* stages - cuts a program's steps into stages: between two stages ranks meet in a collective.
  *
- * A bucket is announced once all its gradients are written and all earlier buckets have been, so
- * every rank reduces them in the same order whatever its backend fuses.  Where a SYNC stands among
- * the buckets does depend on what is fused, so can_fuse must not look at the batch size. */
+ * A bucket is announced once all its gradients are written and all earlier buckets are announced.
+ * So every rank reduces buckets in the same order, whatever its backend fuses.  But the position of
+ * a SYNC stage among the buckets does depend on fusion, so can_fuse must not look at the batch
+ * size, which differs between ranks. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -13,7 +14,7 @@ struct cutter {
     struct program *p;
     int cap;
     int from;      /* first step not yet in a stage */
-    int bucket;    /* next to be announced */
+    int bucket;    /* the next one to announce */
     int *ready_at; /* [n_buckets]: the last step that writes into it */
 };
 
@@ -31,7 +32,7 @@ static struct stage *add_stage(struct cutter *c, struct stage s)
     return &p->stage[p->n_stages++];
 }
 
-/* Everything before step `to` that is in no stage yet becomes one. */
+/* Make a RUN stage of all steps before `to` that are not in a stage yet. */
 static void close_run(struct cutter *c, int to)
 {
     if (to > c->from)
@@ -83,8 +84,9 @@ static int output_bucket(const struct program *p, int v)
     return -1;
 }
 
-/* When each bucket is complete; returns how many gradients are written.  The last one ends with the
- * control vector, which the engine packs once the loss is known. */
+/* Find the step after which each bucket is complete; returns how many gradients are written.  The
+ * last bucket ends with the control vector, which the engine packs once the loss is known, so that
+ * bucket is not complete before the forward part ends. */
 static int find_ready(struct cutter *c)
 {
     const struct graph *g = c->p->graph;
@@ -115,7 +117,7 @@ static int n_trained_segments(const struct layout *l)
     return n;
 }
 
-/* A differentiated graph must write every gradient of the layout; another one writes none. */
+/* Check that a differentiated graph writes every gradient of the layout. */
 static int check_complete(const struct program *p, int n_written, struct err *err)
 {
     if (p->layout && n_written != n_trained_segments(p->layout))
@@ -141,7 +143,7 @@ static void cut(struct cutter *c, int has_buckets)
             announce_buckets(c, step);
     }
     close_run(c, step);
-    if (has_buckets) /* of a program without steps */
+    if (has_buckets) /* for a program without steps */
         announce_buckets(c, step);
 }
 
