@@ -1,5 +1,5 @@
-/* The functions of coll.h: they check their arguments, once for all kinds of coll, and hand a
- * struct coll_job to the kind's table. */
+/* coll - the functions of coll.h.  They check their arguments, once for all kinds of coll, and hand
+ * a struct coll_job to the kind's table. */
 #include "coll/coll.h"
 
 #include "base/util.h"

@@ -1,14 +1,15 @@
 /* coll - collective communication among the ranks of one run.
  *
- * A coll joins `size` ranks, numbered 0..size-1.  Three makers: coll_gloo_prepare (coll/gloo.h: TCP
- * between processes), coll_new_local (coll/local.h: threads of one process, for tests) and
- * coll_device_new (coll/device.h: memory of GPUs, where some calls have another meaning).
- * A coll of one rank is legal everywhere: its collectives complete at once.
+ * A coll joins `size` ranks, numbered 0..size-1.  Three functions make one: coll_gloo_prepare
+ * (coll/gloo.h: TCP between processes), coll_new_local (coll/local.h: threads of one process, for
+ * tests) and coll_device_new (coll/device.h: memory of GPUs, where some calls have another
+ * meaning). A coll of one rank is legal, but not of a device; its collectives complete at once.
  *
  * Order:   a coll has two channels.  All ranks queue the same collectives, with the same sizes, in
  *          the same order on each channel; a channel runs them in that order.  The channels do not
- *          wait for each other, so the order between them may differ from rank to rank.  Only
- *          coll_send, coll_recv and coll_exchange may be queued by some ranks alone.
+ *          wait for each other, so the order between them may differ from rank to rank (on a device
+ *          they do, and it may not: coll/device.h).  Only coll_send, coll_recv and coll_exchange
+ *          may be queued by some ranks alone.
  * Life:    made -> allreduce, wait, broadcast, ... -> free.  The first failure is final for both
  *          channels: that call and all later ones fail with the first cause.  Then abort (harmless,
  *          and it frees the other ranks), free, and make a new one.  Without a failure, wait for
@@ -30,13 +31,13 @@ struct coll; /* opaque */
 
 enum coll_channel {
     COLL_BULK,   /* large transfers, overlapped with computing: the gradients' buckets */
-    COLL_URGENT, /* small ones that somebody waits for: they do not queue behind the bulk */
+    COLL_URGENT, /* small transfers that a rank waits for: they do not queue behind the bulk */
     COLL_CHANNELS
 };
 
 enum {
     COLL_RING = 64,     /* collectives of a channel that can be outstanding; one more blocks */
-    COLL_TAG_NONE = -1, /* the tag of a collective that coll_watch is not told of */
+    COLL_TAG_NONE = -1, /* the tag of a collective of which coll_watch tells nothing */
 };
 
 int coll_rank(const struct coll *c);
@@ -62,7 +63,7 @@ struct coll_span coll_span(int64_t n, int count, int i);
  *       DTYPE_F64 or DTYPE_BF16, of a device also DTYPE_F16; else any dtype.
  *       Borrowed, as is all other memory handed over: keep it alive, and do not touch it, until
  *       coll_wait has returned for the ticket (or, after a failure, until coll_free has).
- * tag   >= 0: the caller's name for it, which coll_watch is told; or COLL_TAG_NONE.
+ * tag   >= 0: the caller's name for the collective, which coll_watch passes on; or COLL_TAG_NONE.
  *
  * They fail with ERR_ARG (dtype, n, a rank), or as coll_wait does once the coll has failed. */
 
@@ -75,7 +76,7 @@ int64_t coll_allreduce(struct coll *c, enum coll_channel ch, void *x, int64_t n,
                        int64_t tag, struct err *err);
 
 /* Sum this rank's own span of x over all ranks, in place; same bits as coll_allreduce gives there.
- * The rest of x is unspecified afterwards. */
+ * Afterwards the rest of x holds unspecified values. */
 int64_t coll_reduce_scatter(struct coll *c, enum coll_channel ch, void *x, int64_t n,
                             enum dtype dtype, int64_t tag, struct err *err);
 
@@ -93,23 +94,23 @@ struct coll_parts {
     const struct coll_span *part;
 };
 
-/* Give part r of `from` to rank r, and take from rank r what goes to part r of `to`.
+/* Give part r of `from` to rank r, and take part r of `to` from rank r.
  *
- * Parts may be empty and of different sizes, but what rank a takes from rank b is as long as what
- * b gives to a (a rank's part for itself is copied).  `from` and `to` may not overlap. */
+ * Parts may be empty and of different sizes, but rank a takes from rank b as many elements as b
+ * gives to a (a rank's part for itself is copied).  `from` and `to` may not overlap. */
 int64_t coll_all_to_all(struct coll *c, enum coll_channel ch, struct coll_parts from,
                         struct coll_parts to, enum dtype dtype, int64_t tag, struct err *err);
 
-/* The elements that are sent to, or received from, one rank. */
+/* A message to one rank, or from it. */
 struct coll_message {
     void *x;
     int64_t n;
-    int rank; /* another one */
+    int rank; /* the other rank */
 };
 
 /* Send one message, or receive one, or both at once (coll_exchange).  Only the ranks concerned call
  * these.  The messages from one rank to another on one channel match in their order, and each is as
- * long as the one who receives it expects.
+ * long as its receiver expects.
  *
  * A send is complete when its receiver has taken the message, or earlier.  Sends and receives are
  * run in queueing order like all else, so a ring in which every rank queues a send and then a
@@ -157,7 +158,7 @@ void coll_watch(struct coll *c,
 /* Leave: whatever is pending, connecting or called later fails with ERR_CANCELED (or with the
  * failure that came before), within milliseconds, also if a comm thread is stuck waiting for
  * a rank.  Another rank fails with ERR_PEER once it waits for this one; while it waits for a third
- * that is alive and late it does not notice, so whoever knows (the control plane) aborts all.
+ * rank, alive and late, it does not notice.  So the control plane, which knows, aborts all ranks.
  * Any thread, any number of times. */
 void coll_abort(struct coll *c);
 

@@ -9,21 +9,22 @@
  *       on other ranks.  Between backend_record_begin and record_end it is recorded with the
  *       kernels; one of its size must have been done before (the library connects then what it
  *       needs for that size, which it cannot while recording).  The parts of coll_all_to_all are
- *       read when it is queued.  Ranks of one job are given both channels' collectives in one and
- *       the same order.
+ *       read when it is queued.  An exception to coll/coll.h: both channels share one communicator
+ *       and one stream today.  So all ranks queue the collectives of both channels in one and the
+ *       same order, and an urgent sum queues behind the buckets that were queued before it.
  *   coll_wait  Does not block: what the backend queues from now on starts when the collective is
  *       done (a join, which a recording needs for each collective before it ends).
  *   coll_broadcast, coll_allgather  Block, polling; x and `mine` may be memory of the host or of
  *       the device.  Not while recording.
- *   coll_poll  Whether the coll still stands.  Call it as often as the backend is polled, and never
- *       wait for the backend without it: when a rank is lost, what was queued ends only after
+ *   coll_poll  Tells whether the coll still stands.  Call it as often as the backend is polled, and
+ *       never wait for the backend without it: when a rank is lost, what was queued ends only after
  *       coll_poll has seen it, or coll_abort was called.  And call it after the backend has run
- *       empty: that, too, may be an abort's doing.
+ *       empty: an abort, too, makes it run empty.
  *   coll_abort  Any thread, at any moment; never blocks, and calls neither CUDA nor NCCL on it.
  *       Sets the poison word, then makes what is queued, and what is queued later, return
  *       (ncclCommAbort, by a thread apart), with garbage in its buffers: see coll_device_latch.
  *   coll_watch  Tells nothing.
- *   coll_stats  Of what was queued from the host; a recording counts once.
+ *   coll_stats  Counts what was queued from the host; a recording counts once.
  *
  * Life:    coll_device_alloc, of what will be reduced; rank 0: coll_device_make_ids, which the
  *          control plane carries to all ranks -> coll_device_new (at Prepare) ->
@@ -54,7 +55,8 @@ enum {
 struct coll_device_options {
     int rank, size;
     char name[COLL_NAME_LEN]; /* job and generation, "lenet-mnist/3": shown by NCCL's messages */
-    int64_t stop_ms;          /* after a failure: for what runs to return; as much for the end */
+    int64_t stop_ms; /* after a failure: for what runs to return, and again for the communicator to
+                        end */
     /* NCCL could not be stopped: this process holds a communicator that it can neither use nor
      * free.  Say `text` and end the process, so that its supervisor starts another.  If it returns,
      * the communicator is left as it is.  Engine's thread. */
@@ -82,8 +84,9 @@ struct coll_device_ops {
 
 struct plugin;
 
-/* The plugin's collectives, after checking that both were built of one.  Fails with ERR_UNSUPPORTED
- * (none, or another version's).  That NCCL is new enough is seen when the plugin is loaded. */
+/* The plugin's collectives, after a check that the plugin and this program were built of one
+ * source.  Fails with ERR_UNSUPPORTED (none, or another version's).  That NCCL is new enough is
+ * seen when the plugin is loaded. */
 int coll_device_of(const struct plugin *p, const struct coll_device_ops **out, struct err *err);
 
 int coll_device_n_ids(int size); /* 1 for each COLL_RANKS_PER_ID ranks */
@@ -118,8 +121,8 @@ int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *er
 
 /* Queue, behind what the backend has queued so far, one thread that stores 1 at *veto (device
  * memory) if the poison word is set, and else leaves it.  A step queues it behind its coll_waits
- * and before whatever applies its gradients, with veto = &control[CONTROL_VOID]: then every
- * later kernel reads one and the same verdict, and half-reduced gradients are never applied. */
+ * and before all that applies its gradients, with veto = &control[CONTROL_VOID]: then every later
+ * kernel reads one and the same verdict, and half-reduced gradients are never applied. */
 int coll_device_latch(struct coll *c, float *veto, struct err *err);
 
 /* Wait until nothing of the coll runs any more, and keep new work from starting.  A coll that

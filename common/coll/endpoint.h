@@ -2,8 +2,9 @@
  *
  * Blob, big-endian:  0 "dpG2"   4 rank u16   6 size u16   8 window u32   12 nonce[8]
  *                   20 family u8 (4 or 6), 3 zeros   24 ip[16] (IPv4: 4, then zeros)
- *                   40 port u16 for each rank (0: none, for ranks that do not connect to it), of
- * the bulk channel; then those of the urgent one */
+ *                   40 ports of the bulk channel: a u16 for each rank, 0 if it does not connect
+ * here
+ *                   .. ports of the urgent channel, in the same form */
 #ifndef COLL_ENDPOINT_H
 #define COLL_ENDPOINT_H
 
@@ -20,10 +21,10 @@ enum {
 
 struct endpoint {
     int rank, size;
-    uint32_t window; /* bytes that a link surely holds unread: see coll/mesh.h */
-    uint8_t
-        nonce[ENDPOINT_NONCE]; /* random; a rank that connects shows it to prove that it means us */
-    struct sockaddr_storage addr; /* without port */
+    uint32_t window;               /* bytes that a link surely holds unread: see coll/mesh.h */
+    uint8_t nonce[ENDPOINT_NONCE]; /* random; a rank that connects shows it to prove that it means
+                                      this one */
+    struct sockaddr_storage addr;  /* without port */
     uint16_t ports[COLL_CHANNELS][COLL_GLOO_MAX_RANKS];
 };
 

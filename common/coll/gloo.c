@@ -1,4 +1,5 @@
-/* The Gloo kind: endpoints, connecting, and coll/mesh's algorithms over coll/gloo_leaf's links.
+/* gloo - the Gloo kind of coll: endpoints, connecting, and coll/mesh's algorithms over
+ * coll/gloo_leaf's links.
  *
  * Why not gloo::allreduce: median microseconds of a float32 sum over loopback on 2 busy cores, run
  * in turn (Gloo's ring, its bcube, ours, whose time includes the hand-over to the comm thread).
@@ -158,7 +159,7 @@ void coll_gloo_endpoint(struct coll *c, struct buf *out) { endpoint_pack(&of_col
 
 /* ---- phase 2 ---- */
 
-/* May rank r's blob be what it is? */
+/* Check that this blob can be rank r's. */
 static int check_peer(struct gloo *g, int r, const struct endpoint *e, struct err *err)
 {
     const int rank = g->own.rank;
@@ -178,7 +179,8 @@ static int check_peer(struct gloo *g, int r, const struct endpoint *e, struct er
 }
 
 struct peer {
-    struct sockaddr_storage addr[COLL_CHANNELS]; /* where it listens for us, if its rank is lower */
+    struct sockaddr_storage
+        addr[COLL_CHANNELS]; /* where the peer listens for us, if its rank is lower */
     uint8_t nonce[ENDPOINT_NONCE];
 };
 
@@ -203,7 +205,8 @@ static int read_blobs(struct gloo *g, const void *const *blobs, const size_t *le
     return 0;
 }
 
-/* The first message on each link: proves that the peer has our blob, and is who we think. */
+/* The first message on each link: proves that the peer has our blob, and is the rank that we
+ * expect. */
 struct greeting {
     uint8_t nonce[ENDPOINT_NONCE]; /* of the receiver's blob */
     uint8_t rank[2], size[2];      /* of the sender, big-endian */
@@ -251,7 +254,7 @@ static int64_t in_ms(int64_t ms)
     return ms < (INT64_MAX - now) / 1000000 ? now + ms * 1000000 : INT64_MAX;
 }
 
-/* Milliseconds until then, at least one: a leaf takes 0 for "never". */
+/* Milliseconds until the deadline, at least one: a leaf takes 0 for "never". */
 static int64_t ms_until(int64_t deadline_ns)
 {
     return max_i64(ceil_div_i64(max_i64(deadline_ns - clock_mono_ns(), 0), 1000000), 1);
@@ -290,8 +293,8 @@ static int link_up(struct gloo *g, int ch, const struct peer *peers, size_t piec
     return gloo_leaf_open(net->leaf, net->land, piece, err);
 }
 
-/* A rank that finds a stranger stops here, so all greetings are sent before one is looked at: the
- * other ranks do not wait for them until the deadline. */
+/* A rank that finds a stranger stops here.  All greetings are sent before any is looked at, so that
+ * the other ranks need not wait for this rank's greetings until the deadline. */
 static int greet_all(struct gloo *g, const struct peer *peers, int64_t until_ns, struct err *err)
 {
     int rc = 0;
@@ -308,8 +311,8 @@ static int greet_all(struct gloo *g, const struct peer *peers, int64_t until_ns,
     return rc < 0 ? err_wrap(err, "greeting the ranks") : 0;
 }
 
-/* A write to a lost peer raises SIGPIPE in the writing thread.  The comm thread takes no signals;
- * here it is the caller's thread, so it is blocked, and taken back if it came. */
+/* A write to a lost peer raises SIGPIPE in the writing thread.  The comm thread takes no signals.
+ * This is the caller's thread, so the signal is blocked here, and removed if it came. */
 static int meet(struct gloo *g, const struct peer *peers, size_t piece, int64_t until_ns,
                 struct err *err)
 {

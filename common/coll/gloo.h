@@ -9,8 +9,8 @@
  *   coll_gloo_connect    connects to everyone; from then on collectives work
  *
  * A blob is ours, not Gloo's: rank, size, one IP address, one port per peer and channel,
- * big-endian (coll/endpoint.h); so it does not depend on compiler or library.  The data does: ranks
- * must share byte order and IEEE floats, and Gloo's headers in the stream size_t.
+ * big-endian (coll/endpoint.h); so it does not depend on compiler or library.  The data do: ranks
+ * must share byte order and IEEE floats, and size_t, which Gloo's headers in the stream use.
  *
  * The higher rank of a pair connects to the lower one, which is why rank 0's address matters most.
  * Ports are neither authenticated nor encrypted: whoever connects to one first is greeted, and
@@ -44,15 +44,16 @@ int coll_gloo_prepare(int rank, int size, const char *bind, const char *iface, i
 /* Append this rank's blob to *out (40 + 4 * size bytes).  Callable any time after prepare. */
 void coll_gloo_endpoint(struct coll *c, struct buf *out);
 
-/* Connect to all ranks, blobs[r] of lens[r] bytes being rank r's (foreign bytes, checked here; our
- * own is not looked at).  Once per coll.
+/* Connect to all ranks, where blobs[r], of lens[r] bytes, is rank r's.  They are foreign bytes and
+ * are checked here; this rank's own blob is not looked at.  Once per coll.
  * Gives up after deadline_ms from now.
  * Fails with ERR_PROTO (a blob: whose, what), ERR_PEER (cannot connect: rank, address, why),
  * ERR_TIMEOUT (the ranks still missing and their addresses), ERR_CANCELED. */
 int coll_gloo_connect(struct coll *c, const void *const *blobs, const size_t *lens,
                       int64_t deadline_ms, struct err *err);
 
-/* Once connected: bytes of the longest message.  All ranks agree on it, by the smallest window. */
+/* Once connected: bytes of the longest message.  It follows from the smallest window of all ranks,
+ * so all ranks agree on it. */
 size_t coll_gloo_piece(struct coll *c);
 
 #endif

@@ -28,7 +28,7 @@ struct gloo_leaf : gloo_link::Shared {
 namespace
 {
 
-/* All signals blocked while it lives, so that threads made meanwhile never take one. */
+/* Blocks all signals while it lives, so that threads made meanwhile never take one. */
 class NoSignals
 {
   public:
@@ -44,8 +44,8 @@ class NoSignals
     sigset_t before_;
 };
 
-/* The bytes that a socket of ours holds unread: half of what the kernel grants, which counts its
- * own overhead twice over. */
+/* How many bytes a socket of ours holds unread: half of what the kernel says it grants, because the
+ * kernel adds as much again for its own overhead. */
 uint32_t measure_window()
 {
     int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), granted = 0;
@@ -128,7 +128,7 @@ uint32_t gloo_leaf_window(const gloo_leaf *l) { return l->window; }
 namespace
 {
 
-/* Once a link has failed, or time is up. */
+/* Say why connecting failed: a link has failed, or time is up. */
 int explain(gloo_leaf *l, int64_t deadline_ms, err *err)
 {
     if (l->interrupted)
@@ -214,7 +214,7 @@ int peer_failed(gloo_leaf *l, int peer, const char *what, clock_type::time_point
     return err_set(err, ERR_PEER, "lost rank %d%s (%s)", peer, also.c_str(), what);
 }
 
-/* Run one transfer; no exception leaves. */
+/* Run one transfer.  No exception leaves this function. */
 template <typename F> int transfer(gloo_leaf *l, int peer, F f, err *err)
 {
     auto since = clock_type::now();
@@ -257,8 +257,8 @@ void gloo_leaf_interrupt(gloo_leaf *l)
 namespace
 {
 
-/* A pair that is still on the event thread leaves it there, once its socket is shut: leaving it
- * from here waits for a tick of the loop, for each pair. */
+/* Shut the sockets of the pairs that are still in the event loop, so that they leave the loop on
+ * the event thread.  To leave from this thread would wait for a tick of the loop, for each pair. */
 void quiesce(gloo_leaf *l)
 {
     std::unique_lock<std::mutex> g(l->lock);

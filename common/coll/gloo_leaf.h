@@ -42,10 +42,11 @@ int gloo_leaf_connect(struct gloo_leaf *l, const struct sockaddr_storage *addrs,
 /* Messages of rank 0 land in land[0..piece), all others' in land[piece..2*piece). */
 int gloo_leaf_open(struct gloo_leaf *l, void *land, size_t piece, struct err *err);
 
-/* Another timeout from now on. */
+/* Set the timeout of sends and receives from now on. */
 void gloo_leaf_set_timeout(struct gloo_leaf *l, int64_t timeout_ms);
 
-/* ERR_PEER (who left, and who else is gone), ERR_TIMEOUT, ERR_CANCELED. */
+/* Send or receive one message.  Fail with ERR_PEER (names the rank that left, and others that are
+ * gone), ERR_TIMEOUT, ERR_CANCELED. */
 int gloo_leaf_send(struct gloo_leaf *l, int to, const void *data, size_t n_bytes, struct err *err);
 int gloo_leaf_recv(struct gloo_leaf *l, int from, struct err *err);
 

@@ -49,7 +49,7 @@ Link::Link(Shared *shared, tcp::Context *context, tcp::Device *device, int peer)
       listens_(peer > shared->rank)
 {
     remember();
-    /* The base registered us when we were but a Pair: hand the event thread a whole Link. */
+    /* The base class registered this object while it was only a Pair: register the whole Link. */
     device_->registerDescriptor(fd_, EPOLLIN, this);
 }
 
@@ -62,8 +62,9 @@ uint16_t Link::port() const
                                          : reinterpret_cast<const sockaddr_in &>(a).sin_port);
 }
 
-/* The socket numbered fd_: remembered while abort may shut it down, forgotten before anyone closes
- * it, when the number can become another file's. */
+/* sock_ is the number of the socket fd_.  It is remembered while an abort may shut the socket down.
+ * It is forgotten before the socket is closed, because the number can then become another
+ * file's. */
 
 void Link::remember()
 {
@@ -125,7 +126,7 @@ int Link::listen_at(const sockaddr_storage &at)
     return rc;
 }
 
-/* shutdown wakes the event thread. */
+/* The call of shutdown wakes the event thread. */
 void Link::dial(const sockaddr_storage &to)
 {
     std::lock_guard<std::mutex> g(guard_);
@@ -142,7 +143,7 @@ bool Link::take_order()
     return wanted_;
 }
 
-/* Whoever connects to a link that is to dial. */
+/* Close the connection of a stranger, to a link that is to dial. */
 void Link::drop_stranger()
 {
     std::lock_guard<std::mutex> g(guard_);
@@ -190,12 +191,13 @@ void Link::handleEvents(int events)
     settle();
 }
 
-/* After anything happened to the pair; a connected one leaves the event thread here. */
+/* Called after anything has happened to the pair.  A connected pair leaves the event thread
+ * here. */
 void Link::settle()
 {
     std::unique_lock<std::mutex> l(m_, std::try_to_lock);
     if (!l || state_ == CLOSED)
-        return; /* whoever holds it is closing the pair */
+        return; /* the lock's holder is closing the pair */
     bool ready = state_ == CONNECTED && !sync_;
     if (ready) {
         device_->unregisterDescriptor(fd_, this);
@@ -252,8 +254,8 @@ std::string Link::why_closed()
 
 /* Messages */
 
-/* The sending buffer is bound to all memory, so that any bytes can be sent without binding them
- * first: its offset is an address. */
+/* The send buffer is bound to all memory, so that any bytes can be sent without binding them first:
+ * an offset in it is an address. */
 void Link::open(void *land, size_t n_bytes, size_t peer_offset)
 {
     peer_offset_ = peer_offset;

@@ -47,10 +47,10 @@ struct Shared {
     const int rank, size;
     std::atomic<int64_t> timeout_ms;
     std::atomic<bool> interrupted{false};
-    std::vector<Link *> links; /* [size]; ours is null */
+    std::vector<Link *> links; /* [size]; this rank's is null */
     std::mutex lock;
     std::condition_variable changed;
-    std::vector<Phase> phases; /* [size]; ours stays kOpening */
+    std::vector<Phase> phases; /* [size]; this rank's stays kOpening */
 
     Shared(int rank_, int size_, int64_t timeout)
         : rank(rank_), size(size_), timeout_ms(timeout), links(size_), phases(size_)
@@ -67,12 +67,12 @@ class Link : public tcp::Pair
     Link(Shared *shared, tcp::Context *context, tcp::Device *device, int peer);
 
     uint16_t port() const;                     /* where the peer connects to, or 0 */
-    const char *name() const { return name_; } /* whom it dials, or "" */
+    const char *name() const { return name_; } /* the address that it dials, or "" */
 
-    /* Put a socket that listens at `at` in the place of the pair's own.  Returns an errno. */
+    /* Replace the pair's own socket by one that listens at `at`.  Returns an errno. */
     int listen_at(const sockaddr_storage &at);
 
-    /* Have the event thread leave the listening state and connect. */
+    /* Make the event thread leave the listening state and connect. */
     void dial(const sockaddr_storage &to);
 
     /* The peer's messages land in land[0..n_bytes), ours at its peer_offset. */
@@ -81,7 +81,7 @@ class Link : public tcp::Pair
     void get();
 
     void shut();                          /* make what blocks on the socket fail */
-    bool gone();                          /* has the peer closed its side, or have we? */
+    bool gone();                          /* true: the peer has closed its side, or we have */
     void set_timeout(int64_t timeout_ms); /* of put and get */
     std::string why_closed();
     void retire(); /* close without a reset: what was sent still arrives */

@@ -23,7 +23,7 @@ static void fail(struct coll_host *h, const struct err *cause)
     h->has_failed = true;
 }
 
-/* Called with the lock, which is open while the collective runs. */
+/* Called with the lock, which is released while the collective runs. */
 static int run_unlocked(struct coll_host *h, const struct coll_job *job)
 {
     struct err err;
@@ -89,7 +89,7 @@ static void *comm_main(void *arg)
 
 /* ---- the engine's side ---- */
 
-/* Wait until `number` has ended; the time that the caller loses here is exposed communication. */
+/* Wait until `number` has ended.  The time that the caller loses here is exposed communication. */
 static void wait_for(struct host_lane *l, int64_t number)
 {
     int64_t t0;
@@ -102,7 +102,7 @@ static void wait_for(struct host_lane *l, int64_t number)
     l->host->stats.wait_ns += clock_mono_ns() - t0;
 }
 
-/* The collective of a coll of one rank. */
+/* The only work of a collective of one rank: copy what the rank gives itself. */
 static void copy_own(const struct coll_job *job)
 {
     struct coll_part own = {NULL, 0};

@@ -59,7 +59,7 @@ void host_init(struct coll_host *h, const struct host_ops *ops, int rank, int si
 int host_start(struct coll_host *h, struct err *err);
 bool host_aborted(struct coll_host *h);
 
-/* The error of an aborted coll. */
+/* Fill err with the error of an aborted coll, and return its code. */
 int host_canceled(struct err *err);
 
 #endif

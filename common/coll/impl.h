@@ -67,7 +67,7 @@ struct coll_ops {
     void (*abort)(struct coll *c);
     void (*free)(struct coll *c);
     void (*stats)(struct coll *c, struct coll_stats *out);
-    int (*poll)(struct coll *c, struct err *err); /* NULL: a failure shows where one waits */
+    int (*poll)(struct coll *c, struct err *err); /* NULL: a failure shows in wait */
 };
 
 struct coll_device_ops;
@@ -82,14 +82,15 @@ struct coll {
     void *watch_arg;
 };
 
-/* The version of the tables between the program and a plugin (coll/device.h); both must have been
- * built of one source. */
+/* A number made of the sizes of all structs that the program and a plugin exchange (coll/device.h).
+ * If it differs between the two, they were not built of one source. */
 #define COLL_DEVICE_LAYOUT                                                                      \
     ((uint32_t)(sizeof(struct err) + 31 * sizeof(struct coll) + 961 * sizeof(struct coll_ops) + \
                 29791 * sizeof(struct coll_job) + 923521 * sizeof(struct coll_device_options) + \
                 (size_t)28629151 * sizeof(struct coll_device_ops)))
 
-/* Asserts that all required slots are filled, and 0 <= rank < size.  dtypes: F32 and F64. */
+/* Asserts that all required slots are filled, and 0 <= rank < size.  Sets dtypes to F32 and F64; a
+ * kind adds its own. */
 void coll_init(struct coll *c, const struct coll_ops *ops, const char *kind, int rank, int size);
 
 /* For a kind to call where a collective of `tag` begins and ends. */

@@ -1,4 +1,4 @@
-/* Ranks as threads: on each channel they meet under one lock, then each does its share.
+/* local - ranks as threads: on each channel they meet under one lock, then each does its share.
  *
  * A collective of all ranks has two meetings.  In the first each rank shows its job, and a rank
  * that leaves instead makes the others fail.  From there on nothing can fail or block: each rank
@@ -37,8 +37,8 @@ struct seat {
 
 /* Where the ranks meet on one channel. */
 struct room {
-    int64_t meeting;             /* of those that took place */
-    int present;                 /* at the coming one */
+    int64_t meeting;             /* how many meetings took place */
+    int present;                 /* how many ranks have arrived at the next one */
     const struct coll_job **job; /* [size]: shown at the first meeting */
     struct letter *letter;       /* [size * size]: from rank a to rank b at a * size + b */
 };
@@ -171,7 +171,7 @@ static int gather(const struct visit *v, struct err *err)
     return 0;
 }
 
-/* The second: all who were at the first are on their way. */
+/* The second meeting.  It cannot fail: all ranks that were at the first are on their way. */
 static void disperse(const struct visit *v)
 {
     const int64_t meeting = v->room->meeting;
@@ -181,8 +181,7 @@ static void disperse(const struct visit *v)
         pthread_cond_wait(&v->g->moved, &v->g->lock);
 }
 
-/* The span that rank r takes from rank 0 must be the one that rank 0 gives it, and so on for all
- * pairs. */
+/* Every rank must take from every rank as many bytes as that rank gives it. */
 static int parts_agree(const struct visit *v, struct err *err)
 {
     for (int a = 0; a < v->g->size; a++)
@@ -217,7 +216,7 @@ static int agree(const struct visit *v, struct err *err)
 }
 
 /* Sum a span of all ranks' x, in rank order, by blocks that fit `sum`.  The result goes to rank
- * `to`, or to all if that is -1. */
+ * `to`, or to all if `to` is -1. */
 static void sum_span(const struct visit *v, const struct coll_job *job, struct coll_span span,
                      int to)
 {

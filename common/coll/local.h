@@ -1,7 +1,7 @@
 /* coll/local - ranks as threads of one process; for tests, and as the twin of the real transports.
  *
- * Sums are in rank order, ((x0 + x1) + x2) + ..., element by element.  Ranks that hand over
- * different collectives are told so (ERR_ARG); over the other transports they would hang.
+ * Sums are in rank order, ((x0 + x1) + x2) + ..., element by element.  If ranks hand over different
+ * collectives, they fail with ERR_ARG; over the other transports they would hang.
  *
  * Life:    group_new -> coll_new_local for each rank -> ... -> coll_free each -> group_free.
  * Threads: the group's functions from any. */
@@ -18,7 +18,7 @@ void coll_group_free(struct coll_group *g); /* after the colls of all its ranks;
 /* The coll of one rank.  Each rank once.  Fails with ERR_ARG (rank out of range, taken). */
 int coll_new_local(struct coll_group *g, int rank, struct coll **out, struct err *err);
 
-/* The fault that is to happen on one rank, at its n-th collective of a channel (1 = its first). */
+/* A fault to inject on one rank, at its n-th collective of a channel (1 = its first). */
 struct coll_fault {
     enum coll_channel channel;
     int64_t at_ticket; /* n; 0: never */

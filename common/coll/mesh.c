@@ -1,4 +1,4 @@
-/* The algorithms that mesh.h names.
+/* mesh - the algorithms that mesh.h names.
  *
  * Why none waits for ever: a rank goes through rounds 0, 1, 2 ...; in round k it sends piece k+1 of
  * all that it has to send, then receives piece k of all that it has to receive.  Take a rank of the
@@ -56,7 +56,7 @@ static struct coll_part cut(const struct coll_job *job, int64_t i, int64_t count
     return (struct coll_part){(uint8_t *)job->x + (size_t)s.at * elem, (size_t)s.n * elem};
 }
 
-/* Piece k of a part: no bytes behind its end. */
+/* Piece k of a part.  A piece behind the part's end is empty. */
 static struct coll_part piece_of(const struct mesh *m, struct coll_part p, int64_t k)
 {
     const size_t at = (size_t)k * m->piece;
@@ -120,7 +120,7 @@ static int fold_here(struct mesh *m, const struct coll_job *job, int64_t k, stru
     return fold(m, job, cut(job, k, n_pieces(m, job->n_bytes)), err);
 }
 
-/* Slice k of `count` slices of x, in it the part of rank r. */
+/* The part of rank r in slice k, of `count` slices of x. */
 static struct coll_part cut2(struct mesh *m, const struct coll_job *job, int64_t k, int r,
                              int64_t count)
 {
@@ -154,7 +154,7 @@ static int collect(struct mesh *m, const struct coll_job *job, int64_t k, int64_
 }
 
 /* Slice k+1 is given out before slice k is awaited, and the sums of slice k-1 are collected after
- * those of slice k are sent.  Both sides of a link so see: give 0, give 1, sums 0, give 2, sums 1,
+ * those of slice k are sent.  So both sides of a link see: give 0, give 1, sums 0, give 2, sums 1,
  * ...  When we give slice k+1 we have the peer's sums of k-2, so it has read ours of k-4, and at
  * most six of our messages are unread. */
 static int scatter(struct mesh *m, const struct coll_job *job, struct err *err)
@@ -231,7 +231,7 @@ static int recv_spans(struct mesh *m, const struct coll_job *job, int64_t k, str
     return rc;
 }
 
-/* Every rank has n_bytes: they are the spans of the whole. */
+/* Every rank gives n_bytes, which are its span of the whole. */
 static int allgather(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     const struct coll_job whole = {
@@ -262,7 +262,7 @@ static int broadcast(struct mesh *m, const struct coll_job *job, struct err *err
 
 /* ---- all-to-all, exchange ---- */
 
-/* The pieces of the longest part that we give or take. */
+/* How many pieces the longest part has that this rank gives or takes. */
 static int64_t n_rounds(const struct mesh *m, const struct coll_job *job)
 {
     int64_t most = 0;

@@ -5,15 +5,15 @@
  * send blocks only beyond that.  So ranks that all send before they receive cannot block each other
  * for ever, as long as each of them is at most that far ahead.
  *
- * All sums are in rank order, ((x0 + x1) + x2) + ..., each element at one place or everywhere
- * alike: all ranks get the same bits, the same as coll/local's, whatever the algorithm.
+ * All sums are in rank order, ((x0 + x1) + x2) + ..., each element on one rank, or on every rank in
+ * the same order: all ranks get the same bits, the same as coll/local's, whatever the algorithm.
  *
- *   all-reduce      of two ranks, or of small x: everyone sends x to everyone and sums all itself;
- *                   one round.  Else a reduce-scatter and an all-gather, slice by slice: two
- *                   rounds, and no rank sends more than 2 * (size-1)/size * bytes.
- *   reduce-scatter  rank j gets everyone's j-th span, and sums it.
- *   all-gather      everyone's span to everyone.
- *   all-to-all      everyone's part to each; an exchange is one with most parts empty.
+ *   all-reduce      of two ranks, or of small x: every rank sends x to all others and sums all of
+ *                   them itself; one round.  Else a reduce-scatter and an all-gather, slice by
+ *                   slice: two rounds, and no rank sends more than 2 * (size-1)/size * bytes.
+ *   reduce-scatter  rank j gets every rank's j-th span, and sums them.
+ *   all-gather      every rank sends its span to every other rank.
+ *   all-to-all      every rank sends a part to every other; in an exchange most parts are empty.
  *   broadcast       down a chain of ranks, piece by piece. */
 #ifndef COLL_MESH_H
 #define COLL_MESH_H

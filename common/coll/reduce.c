@@ -1,4 +1,4 @@
-/* Sums of the element types that coll/host.h's kinds take: plain loops, which the compiler
+/* reduce - sums of the element types that coll/host.h's kinds take: plain loops, which the compiler
  * vectorizes. */
 #include "coll/reduce.h"
 

@@ -1,4 +1,4 @@
-/* exchange - one place where collectives of a step meet the record of collectives (the ring),
+/* exchange - the one place where collectives of a step meet the record of collectives (the ring),
  * faults on purpose, and coll/. */
 #include "strategy/exchange.h"
 
@@ -69,7 +69,7 @@ void exchange_begin(struct exchange *x, int64_t step)
     x->step = step;
     x->handed = (struct handed){0, 0};
     for (int b = 0; b < x->o.n_buckets; b++)
-        x->pending[b].ticket = 0; /* of a step that failed */
+        x->pending[b].ticket = 0; /* left by a step that failed */
 }
 
 struct handed exchange_end(struct exchange *x) { return x->handed; }
@@ -105,7 +105,7 @@ static void remember(struct exchange_log *log, int64_t bucket, int64_t n_bytes, 
     log->item[log->n++].phase = phase;
 }
 
-/* The next collective's tag. */
+/* Enter the next collective in the record, and return its tag. */
 static int64_t hand_over(struct exchange *x, int64_t bucket, int64_t n_bytes, enum phase phase)
 {
     const int64_t id = enter(x, bucket, n_bytes, phase);

@@ -4,7 +4,8 @@
  * entry in this rank's record of collectives (session/ring.h), is left out if a fault on purpose
  * says so, and shows itself as the engine's phase while it is waited for.
  *
- * Each belongs to a bucket of the layout.  Of one bucket one collective is under way at a time.
+ * Each collective belongs to a bucket of the layout.  A bucket has at most one collective under
+ * way.
  *
  * On a device all of this only queues work.  A recording starts its collectives anew with every
  * launch, when none of these functions is called: an exchange_log remembers what was queued while
@@ -33,8 +34,8 @@ int exchange_reduce_scatter(struct exchange *x, int bucket, void *p, int64_t n, 
 int exchange_allgather_spans(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
                              struct err *err);
 
-/* Until the collective of `bucket` is complete; at once if there is none.  On a device: what is
- * queued from now on starts when it is complete. */
+/* Wait until the collective of `bucket` is complete; return at once if there is none.  On a device:
+ * what is queued from now on starts when the collective is complete. */
 int exchange_wait(struct exchange *x, int bucket, struct err *err);
 
 /* The formation's collectives, for blocking calls between steps; the record does not show them. */
@@ -45,13 +46,13 @@ struct coll *exchange_coll(struct exchange *x);
 struct exchange_hooks {
     void *arg;
     void (*at)(void *arg, enum phase phase, int64_t bucket); /* the engine waits for `bucket` */
-    int (*is_left_out)(void *arg, int bucket); /* 1: a fault: the bucket's collective */
+    int (*is_left_out)(void *arg, int bucket); /* 1: a fault leaves the bucket's collective out */
 };
 
 struct exchange_options {
     struct ring *ring; /* borrowed */
     int n_buckets;
-    int is_device; /* collectives are queued and recorded, and tell nothing by themselves */
+    int is_device; /* collectives are queued and recorded, and coll_watch tells nothing */
     struct exchange_hooks hooks;
 };
 
@@ -61,15 +62,16 @@ void exchange_free(struct exchange *x); /* NULL is fine */
 void exchange_join(struct exchange *x, struct coll *c); /* borrowed; before its first collective */
 void exchange_leave(struct exchange *x);
 
-/* Entries of a device's collectives, which the engine marks as running and ended: [first, last];
- * first 0: none, or they do it by themselves. */
+/* The entries [first, last] of a device's collectives in the record, which the engine marks as
+ * running and as ended.  first is 0 if there are none, or if the collectives mark their entries
+ * themselves. */
 struct handed {
     int64_t first, last;
 };
 
 void exchange_begin(struct exchange *x, int64_t step);
 struct handed exchange_end(struct exchange *x);
-void exchange_enter(struct exchange *x, enum phase phase); /* of what is started from now on */
+void exchange_enter(struct exchange *x, enum phase phase); /* the phase of what starts next */
 
 void exchange_ran(struct exchange *x, struct handed h);
 void exchange_ended(struct exchange *x, struct handed h, int is_failed);

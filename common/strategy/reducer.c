@@ -85,7 +85,7 @@ int reducer_epoch_end(struct reducer *r, struct err *err)
 
 /* ---- a step ---- */
 
-/* A device's own clock tells for how long it has nothing to do but wait for other ranks. */
+/* A device's own clock measures how long the device has nothing to do but wait for other ranks. */
 static int watch_waiting(struct reducer *r, int stops, struct err *err)
 {
     return coll_is_device(r->coll) ? backend_stopwatch(r->o.backend, r->o.waits, stops, err) : 0;

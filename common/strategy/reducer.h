@@ -34,7 +34,7 @@ struct reducer_options {
     float *param;
     void *slot[STRATEGY_MAX_SLOTS];
     float *control; /* [CONTROL_LEN]: the control vector in it */
-    int64_t *waits; /* [2]: of backend_stopwatch: time that a device waits for collectives */
+    int64_t *waits; /* [2]: of backend_stopwatch: how long a device waits for collectives */
     struct ring *ring;
     struct reducer_hooks hooks;
 };
@@ -45,14 +45,15 @@ void reducer_free(struct reducer *r); /* NULL is fine */
 const struct strategy_promises *reducer_promises(const struct reducer *r);
 struct exchange *reducer_exchange(struct reducer *r);
 
-/* A formation: its collectives, which need not be connected yet; then its begin, once they are. */
+/* A formation.  reducer_join takes its collectives, which need not be connected yet. reducer_form
+ * begins it, once they are connected. */
 void reducer_join(struct reducer *r, struct coll *c);
 int reducer_form(struct reducer *r, int source, struct err *err);
 void reducer_leave(struct reducer *r);
 
-/* A step is queued: its statistics, to be summed at once; its buckets, as they become ready; then
- * reducer_finish, after which the gradients are what the update is to use: or on a device that a
- * collective was stopped shows in the control vector. */
+/* A step is queued.  reducer_sum sums a stage's statistics at once.  reducer_bucket takes a bucket
+ * when it is ready.  After reducer_finish the gradients are those that the update is to use.  On a
+ * device the control vector shows whether a collective was stopped before it was complete. */
 void reducer_begin(struct reducer *r, int64_t step);
 int reducer_sum(struct reducer *r, const struct stage *s, struct err *err);
 int reducer_bucket(struct reducer *r, int bucket, struct err *err);

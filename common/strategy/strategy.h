@@ -1,4 +1,4 @@
-/* strategy - how the ranks of a run combine their work: what becomes of each bucket of gradients.
+/* strategy - how the ranks of a run combine their work: what happens to each bucket of gradients.
  *
  * A strategy stands between the program's buckets and coll/'s primitives.  The engine calls it
  * through a reducer (strategy/reducer.h) at the same places of every step:
@@ -71,7 +71,7 @@ struct strategy_ops {
     const char *name; /* "allreduce" */
     const char *help; /* one line */
     struct strategy_promises promises;
-    const struct slot_def *const *slot; /* [n_slots]: what it keeps from step to step */
+    const struct slot_def *const *slot; /* [n_slots]: what the strategy keeps from step to step */
     int n_slots;
 
     int (*new)(const struct strategy_site *site, struct strategy **out, struct err *err);

@@ -1,9 +1,9 @@
 /* buffers - the memory of a step that is not state: gradients, scalars, the arena of temporaries.
  *
  * With accumulation, programs write each micro-batch's gradient to `micro`, and the sum grows in
- * `sum`, both float32, and is rounded once where `grad` is of half precision; otherwise all are the
- * same memory.  Running statistics likewise: programs read `work`
- * and write `shadow`; with accumulation `work` follows the micro-batches, otherwise it is the
+ * `sum`. Both are float32. Where `grad` is of half precision, the sum is rounded to it once.
+ * Without accumulation, programs write `grad` itself.  Running statistics: programs write `shadow`.
+ * With accumulation they read `work`, which follows the micro-batches; without it they read the
  * state's own.
  *
  * Life:    buffers_new -> buffers_free; buffers_fit makes the arena large enough.
@@ -18,11 +18,11 @@
 #include "program/program.h"
 #include "train/state.h"
 
-/* A step's few numbers, in the backend's memory.  Its counts begin at zero: the zeros come
- * with its first scalars, in one copy. */
+/* A step's few numbers, in the backend's memory.  Its sums begin at zero: the zeros come with the
+ * step's first scalars, in one copy. */
 struct step_numbers {
     _Alignas(16) double metrics[METRIC_COUNT]; /* of this rank */
-    _Alignas(16) int64_t waits[2];             /* a stopwatch's: how long for collectives */
+    _Alignas(16) int64_t waits[2];             /* backend_stopwatch's: for collectives */
     struct step_scalars scalars;
     _Alignas(16) double check[2]; /* of grad_check */
 };
@@ -35,14 +35,14 @@ static inline float step_stamp(int64_t step) { return (float)(step % (1 << 23) +
 struct buffers {
     struct backend *backend;
     const struct coll_device_ops *shared; /* grad's; or NULL */
-    void *grad;     /* of layout.grad_dtype: what is reduced, control vector at the end */
-    float *control; /* [CONTROL_LEN]: that */
-    float *sum;     /* [layout.n_grad]: where micro-batches are added up; grad, if that is F32 */
-    float *micro;   /* [layout.n_grad]: what programs write */
-    float *work;    /* [n_state_total]: what programs read */
+    void *grad;     /* of layout.grad_dtype: what ranks reduce, control vector at the end */
+    float *control; /* [CONTROL_LEN]: the control vector in grad */
+    float *sum;     /* [layout.n_grad]: the sum of micro-batches; grad itself if F32; or NULL */
+    float *micro;   /* [layout.n_grad]: what programs write; NULL: they write grad */
+    float *work;    /* [n_state_total]: what programs read; NULL: the state's */
     float *shadow;  /* [n_state_total]: what programs write */
-    void *copy;     /* [n_total] of layout.copy_dtype: the parameters rounded, which update_refresh
-                       makes anew when they came from elsewhere than an update; NULL: F32 */
+    void *copy;     /* [n_total] of layout.copy_dtype: the parameters, rounded; update_refresh makes
+                       them anew after the parameters came from elsewhere than an update; NULL: F32 */
     struct step_numbers *numbers;
     void *arena;
     size_t arena_bytes;
@@ -53,10 +53,12 @@ struct buffers {
     float *results; /* [SEALED_SLOTS*SEALED_LEN] (op/seal.h), written as each step ends */
 };
 
-/* Scalars of so many micro-batches may be on their way at once (feed.h lets no more than four). */
+/* Scalars of this many micro-batches may be on their way at once; the feed lets fewer be
+ * (feed.c). */
 enum { BUFFERS_SENT = 8 };
 
-/* shared: whose memory the gradients are, since ranks will sum them (coll/device.h); NULL: b's. */
+/* shared: the maker of the gradients' memory, because ranks will sum it (coll/device.h); NULL:
+ * b. */
 int buffers_new(struct backend *b, const struct coll_device_ops *shared, const struct state *s,
                 int accumulates, struct buffers **out, struct err *err);
 void buffers_free(struct buffers *m); /* NULL is fine */

@@ -110,7 +110,7 @@ static void set_coll(struct engine *e, struct coll *c)
     pthread_mutex_unlock(&e->coll_lock);
 }
 
-/* Made by Gloo: collectives of the CPU, and those of a single rank, on a device, too. */
+/* Gloo makes the collectives of the CPU, and those of a single rank, on a device, too. */
 static int make_gloo(const struct cmd *c, struct coll **out, struct report *r, struct err *err)
 {
     struct buf endpoint = {0};
@@ -141,7 +141,7 @@ static int make_ids(const struct coll_device_ops *ops, int n_ranks, struct repor
     return coll_device_make_ids(ops, n_ranks, r->prepared.ids.data, err);
 }
 
-/* Made by the plugin's library.  Rank 0's ids travel with its answer. */
+/* The plugin's library makes the collectives of devices.  Rank 0's ids travel with its answer. */
 static int make_device_coll(struct engine *e, const struct cmd *c, struct coll **out,
                             struct report *r, struct err *err)
 {

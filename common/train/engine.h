@@ -40,17 +40,18 @@ int engine_new(const struct engine_options *o, struct mailbox *reports, struct e
 void engine_post(struct engine *e, struct cmd *c); /* takes c */
 void engine_request(struct engine *e, enum engine_request r);
 
-/* A REPORT_INJECT was passed on, and what it wants of the process was done: the engine goes on. */
+/* To be called once a REPORT_INJECT was passed on and its fault of the process was done; the engine
+ * then goes on. */
 void engine_injected(struct engine *e);
 
-/* Leave a collective at once, from outside: what runs or is queued fails with a REPORT_FAULT whose
- * is_consequence is 1; the engine then holds its last applied step and awaits CMD_PREPARE or
- * CMD_STOP. */
+/* Leave a collective at once, from outside: the command that runs, and those that are queued, fail
+ * with a REPORT_FAULT whose is_consequence is 1; the engine then holds its last applied step and
+ * awaits CMD_PREPARE or CMD_STOP. */
 void engine_abort(struct engine *e);
 
 void engine_progress(const struct engine *e, struct progress *out);
 
-/* Its last collectives, oldest first (session/ring.h); returns how many. */
+/* This rank's last collectives, oldest first (session/ring.h); returns how many. */
 int engine_ring(const struct engine *e, struct collective out[RING_LEN]);
 
 void engine_free(struct engine *e); /* NULL is fine */

@@ -65,7 +65,7 @@ static double meter_rate(const struct meter *m)
     return s > 0 ? (double)m->n_samples / s : 0;
 }
 
-/* NaN (null in events.jsonl) where nothing was counted: all steps skipped. */
+/* NaN (null in events.jsonl) if nothing was counted, because all steps were skipped. */
 static double mean(double sum, int64_t n) { return n > 0 ? sum / (double)n : NAN; }
 
 static void report_step(struct trainer *t, struct meter *m, int64_t epoch)
@@ -158,7 +158,7 @@ static int maybe_checkpoint(struct trainer *t, const struct step_result *s, int6
 
 /* ---- epochs ---- */
 
-/* A diverging run may reach the end of the range: cut there, as a step's own sum is. */
+/* A diverging run may reach the end of the range: the sum stays there, as a step's own sum does. */
 static int64_t add_loss(int64_t sum, int64_t more)
 {
     int64_t out;

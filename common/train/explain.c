@@ -8,7 +8,7 @@
 #include "base/util.h"
 #include "train/trainer_impl.h"
 
-/* Samples of one micro-batch, on the host: into field[], for free(field[0]). */
+/* Read the samples of one micro-batch into host memory, field[], to be freed by free(field[0]). */
 static int read_samples(const struct trainer *t, const struct sampler_step *at, struct span part,
                         void **field, struct err *err)
 {
@@ -41,7 +41,7 @@ static int place(struct trainer *t, struct program *p, const struct sampler_step
     return rc;
 }
 
-/* 1: found, and noted. */
+/* Run one micro-batch again.  1: a value that is not finite was found, and t->note says where. */
 static int look_at_micro(struct trainer *t, const struct sampler_step *at, int micro,
                          struct err *err)
 {

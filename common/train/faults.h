@@ -39,7 +39,7 @@ static inline void faults_reach(struct faults *f, enum injection_point point, in
         faults_reach_any(f, point, number);
 }
 
-/* The fault of this kind that is due in this bucket of this step, or NULL. */
+/* Returns the fault of this kind that is due in this bucket of this step, or NULL. */
 struct injection *faults_of_bucket(struct faults *f, enum injection_what kind,
                                    enum injection_how how, int64_t step, int64_t bucket);
 

@@ -1,4 +1,6 @@
-/* A slot of the loader is held from when its batch is taken until the copy out of the slot is done.
+/* feed - brings batches from the loader to the programs' inputs, in one of three ways.
+ *
+ * A slot of the loader is held from when its batch is taken until the copy out of the slot is done.
  * The mark SENT + k (k: the batch's number modulo 2) tells that, or feed_done.  At most two slots
  * are held, so the loader, which has four, goes on reading.
  *
@@ -36,7 +38,7 @@ struct feed {
     struct batch now;        /* the one that feed_next gave */
     int64_t number;          /* of that one */
     int64_t n_taken, n_free; /* batches taken from the loader, and given back */
-    int is_ahead, ahead_rc;  /* the next one is taken already; or <0: it failed, until a start */
+    int is_ahead, ahead_rc;  /* 1: the next batch is taken; rc<0: that failed */
     struct batch ahead;
     struct err ahead_err;
 
@@ -50,7 +52,7 @@ struct feed {
 
 static const struct sample_spec *spec_of(const struct feed *f) { return &f->dataset->spec; }
 
-/* Of n samples' field i. */
+/* The size of field i of n samples. */
 static size_t field_bytes(const struct feed *f, int i, int64_t n)
 {
     return sample_field_bytes(&spec_of(f)->field[i]) * (size_t)n;
@@ -105,7 +107,7 @@ static int upload(struct feed *f, struct err *err)
     return rc;
 }
 
-/* Keeps the data set on the device.  If memory is short, batches travel instead. */
+/* Keep the data set on the device.  If memory is short, batches travel instead. */
 static int keep(struct feed *f, struct err *err)
 {
     const int64_t n = f->dataset->n_samples;
@@ -227,7 +229,8 @@ static int mark_of(const struct feed *f, int which, int64_t number)
     return f->first_mark + which + (int)(number % N_BUFFERS);
 }
 
-/* The loader is about to fill all its slots again, so waits for the copies out of them. */
+/* Wait for the copies out of the loader's slots, because the loader is about to fill all of them
+ * again. */
 static void forget_work(struct feed *f)
 {
     struct err err;
@@ -257,7 +260,8 @@ void feed_done(struct feed *f)
         loader_release(f->loader);
 }
 
-/* No more than two batches are held: waits for the copy of the oldest, and gives its slot back. */
+/* No more than two batches are held: wait for the copy of the oldest one, and give its slot
+ * back. */
 static int make_room(struct feed *f, struct err *err)
 {
     int rc;
@@ -273,7 +277,7 @@ static int make_room(struct feed *f, struct err *err)
     return 0;
 }
 
-/* Queues the copy of a batch into the buffer of its number. */
+/* Queue the copy of a batch into the buffer of its number. */
 static int send_batch(struct feed *f, const struct batch *b, int64_t number, struct err *err)
 {
     const int k = (int)(number % N_BUFFERS);
@@ -386,7 +390,7 @@ static int append_gather(const struct feed *f, struct graph *g, int index, int f
     return graph_node(g, OP_gather, NULL, in, op_get(OP_gather)->n_in, out, "gather", err);
 }
 
-/* Where the batch of `target` is gathered. */
+/* Make the program that gathers the batch of `target`. */
 static int make_gather(struct feed *f, const struct program *target, struct program **made,
                        struct err *err)
 {

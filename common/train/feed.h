@@ -37,7 +37,7 @@ enum feed_kind feed_kind(const struct feed *f);
 /* Room for batches of `largest` samples; forgets all programs, which may be freed then. */
 int feed_fit(struct feed *f, int64_t largest, struct err *err);
 
-/* As loader_start_train and loader_start_pass. */
+/* Start an epoch, or a pass: as loader_start_train and loader_start_pass. */
 int feed_start_train(struct feed *f, const struct sampler *s, int accumulate, int n_ranks, int rank,
                      int64_t first_step, int64_t end_step, struct err *err);
 int feed_start_pass(struct feed *f, int64_t batch, int n_ranks, int rank, struct err *err);
@@ -49,7 +49,8 @@ int feed_next(struct feed *f, struct batch *out, struct err *err);
  * since. */
 void feed_again(const struct feed *f, struct batch *out);
 
-/* Queue what brings the batch to p: all of it, or (FEED_RESIDENT) all but feed_gather. */
+/* Queue the work that brings the batch to p: all of it, or (FEED_RESIDENT) all but
+ * feed_gather's. */
 int feed_put(struct feed *f, struct program *p, struct err *err);
 int feed_gather(struct feed *f, struct program *p, struct err *err);
 
@@ -57,7 +58,7 @@ int feed_gather(struct feed *f, struct program *p, struct err *err);
  * call until a start. */
 void feed_ahead(struct feed *f);
 
-/* All that was queued so far is done: give the loader its slots back. */
+/* To be called when all that was queued so far is done: gives the loader its slots back. */
 void feed_done(struct feed *f);
 
 #endif

@@ -43,7 +43,7 @@
 #include "coll/device.h"
 #include "train/trainer_impl.h"
 
-/* So many polls come without a pause between them: enough for a step of a small model. */
+/* This many polls come without a pause between them: enough for a step of a small model. */
 enum { BUSY_POLLS = 4000, POLL_US = 20 };
 
 enum { FIRST_MARK = 2 * FEED_MARKS }; /* after the marks of both feeds: one for each slot */

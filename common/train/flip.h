@@ -9,7 +9,7 @@
 #include "inject/inject.h"
 #include "train/trainer_impl.h"
 
-/* ERR_CONFIG when `text` (NULL: none) names a bucket that this layout has not. */
+/* ERR_CONFIG when `text` (NULL: none) names a bucket that this layout does not have. */
 int flip_check(const char *text, const struct layout *l, struct err *err);
 
 /* As reducer_hooks.spoil: flip the bit that is due in this bucket of the step being queued. */

@@ -1,4 +1,6 @@
-/* The batch sizes that a rank will meet follow from the sampler; a program is made for each of them
+/* programs - the table of programs, by purpose and batch size.
+ *
+ * The batch sizes that a rank will meet follow from the sampler; a program is made for each of them
  * ahead, and all are bound to one arena. */
 #include "train/programs.h"
 
@@ -7,7 +9,8 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-/* Enough to fill the caches' appetite, little enough for small machines; whole share if smaller. */
+/* A validation batch is large enough to compute efficiently, and small enough for small machines.
+ * It is the whole share if that is smaller. */
 enum { VALIDATION_BATCH_LEAST = 64, VALIDATION_BATCH_MOST = 512 };
 
 struct entry {

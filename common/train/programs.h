@@ -31,7 +31,7 @@ int programs_new(const struct programs_options *o, struct backend *b, const stru
                  struct buffers *m, struct programs **out, struct err *err);
 void programs_free(struct programs *p); /* NULL is fine */
 
-/* The program for `batch` samples.  One is there for every batch that the sampler gives this rank,
+/* The program for `batch` samples.  There is one for every batch that the sampler gives this rank,
  * and for every piece of its part of the validation set (asserted). */
 struct program *programs_find(const struct programs *p, int training, int64_t batch);
 

@@ -1,4 +1,4 @@
-/* Hashes of the state, by which ranks compare their replicas.
+/* replica - hashes of the state, by which ranks compare their replicas.
  *
  * The memory of a CPU's state is the host's and is hashed where it lies.  A device's passes through
  * a window of host memory, a few MiB at a time; one window holds many small tensors. */

@@ -31,11 +31,11 @@ struct saver {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int is_busy, must_end;
-    int is_awaited;         /* saver_save takes the outcome */
-    struct report *outcome; /* then */
-    int64_t step, start_ns; /* of the one under way */
+    int is_awaited;         /* 1: saver_save takes the outcome */
+    struct report *outcome; /* for saver_save; else NULL */
+    int64_t step, start_ns; /* of the checkpoint under way */
     double exposed_s;
-    int64_t saved_step; /* newest that is on disk, -1 none of ours */
+    int64_t saved_step; /* newest that this process wrote to disk; -1 none */
 };
 
 struct saver *saver_new(const char *run_dir, const struct saver_hooks *hooks)
@@ -96,7 +96,7 @@ static struct report *write_snapshot(struct saver *v)
     return r;
 }
 
-/* With the lock held. */
+/* Report the outcome, and be idle again.  With the lock held. */
 static void hand_in(struct saver *v, struct report *r)
 {
     if (!r->checkpoint.error)
@@ -172,7 +172,8 @@ static int wait_idle(struct saver *v, struct err *err)
     return rc;
 }
 
-/* Nothing is under way.  `since_ns`: from when on training has stood still for this one. */
+/* Copy the state and have it written; nothing is under way.  since_ns: when training stopped for
+ * this checkpoint. */
 static int start(struct saver *v, int n_ranks, int64_t since_ns, int is_awaited, struct err *err)
 {
     int rc;

@@ -1,15 +1,16 @@
 /* saver - writes checkpoints beside training: rank 0's engine copies its state, a thread of the
  * saver's own writes the copy, fsyncs and renames.
  *
- * One is under way at a time.  Whoever counts steps asks saver_under_way first, and while one is,
- * asks again after the next step: what falls due meanwhile becomes one newer checkpoint, and the
- * disk's pace never holds up training.  saver_begin and saver_save, for the end of an epoch, wait
- * for the one before.  A checkpoint of a step that is being written, or has been, is not written
- * again; one that failed is.
+ * One checkpoint is under way at a time. Inside an epoch the engine asks saver_under_way before it
+ * begins a checkpoint.  While one is under way the engine asks again after each step, so all that
+ * falls due meanwhile becomes one newer checkpoint, and the disk's pace never holds up training.
+ * saver_begin and saver_save, for the end of an epoch, wait until the one before is written.  A
+ * checkpoint of a step that is being written, or has been, is not written again; one that failed
+ * is.
  *
  * The outcome of a checkpoint (REPORT_CHECKPOINT, is_unasked) goes to the hook from the saver's
- * thread, before a newer one begins and before a wait for it ends; only saver_save returns the
- * outcome of its own in its report instead.
+ * thread, before a newer one begins and before a wait for it ends; saver_save alone returns the
+ * outcome of its own checkpoint in its report instead.
  *
  * Life:    saver_new -> saver_open (the memory and the thread) -> begin, save ... ->
  *          saver_free, which lets what is under way be finished.
@@ -45,9 +46,9 @@ int saver_save(struct saver *v, int n_ranks, struct report *r, struct err *err);
 /* Wait, whatever the hook says, until nothing is under way. */
 void saver_finish(struct saver *v);
 
-/* Step and age of the one under way; 0: none is. */
+/* 1: a checkpoint is under way, of *step and for *seconds (either may be NULL); 0: none is. */
 int saver_under_way(struct saver *v, int64_t *step, double *seconds);
 
-void saver_interrupt(struct saver *v); /* have a wait ask the hook again */
+void saver_interrupt(struct saver *v); /* make a wait ask the hook again */
 
 #endif

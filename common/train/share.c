@@ -1,4 +1,4 @@
-/* Every rank takes one rank's state, or its running statistics.
+/* share - every rank takes one rank's state, or its running statistics.
  *
  * A rank receives into a buffer aside, and copies from there to the slots when everything has come.
  * So a rank whose broadcast breaks off still holds what it held before, and may be the source of

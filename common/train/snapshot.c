@@ -38,7 +38,8 @@ static size_t room_of(const struct slot *slot)
                                     : 0;
 }
 
-/* model and optimizer: the files' tensors, with room for all. */
+/* Append the slot's tensors to `model` or `optimizer`, the files' lists, which have room for
+ * all. */
 static void add_tensors(struct snapshot *p, const struct slot_def *d, const char *bytes,
                         struct st_tensor *model, struct st_tensor *optimizer)
 {
@@ -134,7 +135,7 @@ struct source {
     const char *path; /* for messages */
 };
 
-/* f's tensor `name`, which must be as the slot wants it. */
+/* Find f's tensor `name`, which must have the type and the shape that the slot wants. */
 static int find_tensor(const struct source *f, const char *name, const struct slot_def *d,
                        const struct slot_tensor *want, const struct st_tensor **out,
                        struct err *err)

@@ -15,7 +15,7 @@ struct snapshot; /* opaque */
 int snapshot_new(const struct state *s, struct snapshot **out, struct err *err);
 void snapshot_free(struct snapshot *p); /* NULL is fine */
 
-/* The state as it is now, for a checkpoint of n_ranks ranks.  Allocates nothing. */
+/* Copy the state as it is now, for a checkpoint of n_ranks ranks.  Allocates nothing. */
 int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err);
 
 /* Write it as a generation under run_dir, keeping `keep`; *path as ckpt_save. */

@@ -44,14 +44,14 @@ int state_new(struct backend *b, const struct layout *l, const struct slot_def *
               int n_more, struct state **out, struct err *err);
 void state_free(struct state *s); /* NULL is fine */
 
-/* The slot's memory; NULL where the state has no such row. */
+/* The slot's memory, or NULL if the state has no such row. */
 void *state_data(const struct state *s, const struct slot_def *d);
 
-/* The rows' initial values; parameters as the job's model.init says. */
+/* Give all rows their initial values; parameters get theirs as the job's model.init says. */
 int state_init(struct state *s, const struct job *job, struct err *err);
 
-/* The initial values of the rows alone that no checkpoint holds: what a rank needs that resumes,
- * or takes another rank's state. */
+/* Give initial values to those rows alone that no checkpoint holds: for a rank that resumes, or
+ * that takes another rank's state. */
 int state_init_unsaved(struct state *s, const struct job *job, struct err *err);
 
 /* One tensor of a slot. */
@@ -70,9 +70,9 @@ int state_broadcast(struct state *s, struct coll *c, int source, struct err *err
 /* All ranks take rank 0's running statistics. */
 int state_share_stats(struct state *s, struct coll *c, struct err *err);
 
-/* One hash for each tensor of the hashed slots, by name, and in *all that of everything, position
- * included.  *out has state_n_hashes() rows, heap, names too.  Needs no memory on the CPU, and a
- * few MiB where the backend's memory is a device's. */
+/* *out: one hash for each tensor of the hashed slots, with its name.  *all: one hash of everything,
+ * position included.  *out has state_n_hashes() rows, heap, names too.  Needs no memory on the CPU,
+ * and a few MiB where the backend's memory is a device's. */
 int state_n_hashes(const struct state *s);
 int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *all,
                struct err *err);

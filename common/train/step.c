@@ -13,8 +13,8 @@
 #include "base/util.h"
 #include "train/trainer_impl.h"
 
-/* The step that is shown is the one that is lost together with this rank: on a device the step that
- * is queued may be the next one already. */
+/* The step shown is the one that would be lost together with this rank.  On a device the step being
+ * queued may already be the next one. */
 static void at(struct trainer *t, enum phase phase, int64_t bucket)
 {
     t->hooks.at(t->hooks.arg, phase, t->queued->step / t->steps_per_epoch + 1, t->state->at.step,
@@ -46,7 +46,8 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
     };
 }
 
-/* With the first micro-batch of a step the zeros before them, too. */
+/* Send the micro-batch's scalars; with the first micro-batch of a step, the zeros before them,
+ * too. */
 static int send_scalars(struct trainer *t, const struct batch *b, struct err *err)
 {
     struct step_numbers *from = &t->buffers->sent[t->n_sent++ % BUFFERS_SENT];
@@ -187,7 +188,7 @@ static int wait_for_strategy(struct trainer *t, struct err *err)
     return reducer_finish(t->reducer, err);
 }
 
-/* The last thing it queues leaves the step's result for flight.c. */
+/* The last kernel that it queues leaves the step's result for flight.c. */
 static int update(struct trainer *t, struct err *err)
 {
     at(t, PHASE_UPDATE, -1);

@@ -2,8 +2,8 @@
  *
  * Work that is queued under a key for the first time is done as it is queued (libraries load what
  * they need then).  The second time it is recorded and launched, and from then on only launched.
- * Where nothing is recorded (the backend cannot, or train.record is false) it is queued each time,
- * for the same numbers.
+ * Where nothing is recorded (the backend cannot, or train.record is false) the work is queued each
+ * time, with the same results.
  *
  *     rc = tapes_begin(t, key, err);
  *     if (rc == TAPE_RECORDED)
@@ -30,14 +30,14 @@ struct tapes; /* opaque */
  * times, as NCCL demands.  (A rank whose shares differ by one sample may have the same program
  * twice, and two recordings of it.) */
 struct tape_key {
-    int training;     /* 0: validation, which has no collectives; then: */
-    int64_t n_global; /* samples of the whole step; 0 */
-    int64_t most,
-        least;       /* of the micro-batch, on rank 0 and on the last rank; this rank's, twice */
-    int first, last; /* micro-batch of its step; 0 */
+    int training;        /* 0: validation, which has no collectives */
+    int64_t n_global;    /* samples of the whole step; validation: 0 */
+    int64_t most, least; /* of the micro-batch, on rank 0 and on the last rank; validation: this
+                            rank's, twice */
+    int first, last;     /* micro-batch of its step; validation: 0 */
 };
 
-/* x         whose collectives the work starts; borrowed.
+/* x         the exchange that starts the work's collectives; borrowed.
  * records   the same on all ranks; 0: as with a backend that cannot record. */
 struct tapes *tapes_new(struct backend *b, struct exchange *x, int records);
 void tapes_free(struct tapes *t); /* NULL is fine */

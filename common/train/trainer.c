@@ -37,7 +37,7 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
     return t;
 }
 
-/* In this order: coll/device.h. */
+/* The order is that of coll/device.h. */
 static void release_formation(struct trainer *t)
 {
     struct err err;
@@ -164,7 +164,7 @@ static int open_data(struct trainer *t, struct err *err)
     return 0;
 }
 
-/* The layout does not depend on the batch, so one of 1 serves. */
+/* The layout does not depend on the batch size, so a batch of 1 serves. */
 static int make_layout(struct trainer *t, struct err *err)
 {
     struct graph *g = NULL;
@@ -197,8 +197,8 @@ static int n_threads(const struct trainer *t, int n_local)
     return t->o.n_threads > 0 ? t->o.n_threads : share > 0 ? share : 1;
 }
 
-/* The maker of the gradients' memory: the collectives, if there will be other ranks; NULL: the
- * backend. */
+/* The maker of the gradients' memory: the plugin's collectives if there will be other ranks, or
+ * NULL for the backend. */
 static const struct coll_device_ops *shared_memory(const struct trainer *t)
 {
     const int64_t most = max_i64(t->n_ranks, t->job->cluster.max_ranks);
@@ -422,8 +422,9 @@ void trainer_take_coll(struct trainer *t, struct coll *coll)
     reducer_join(t->reducer, coll);
 }
 
-/* Faults happen between kernels, so no rank records where any rank has some.  Nor does any where
- * the strategy's collectives may differ from rank to rank, as a recording holds those of all. */
+/* Faults happen between kernels, so no rank records where any rank has some.  Nor does any rank
+ * record where the strategy's collectives may differ from rank to rank, because all ranks must
+ * launch the same ones together. */
 static int may_record(const struct trainer *t)
 {
     return t->job->train.record && !faults_n(t->o.faults) &&

@@ -22,12 +22,12 @@ struct faults;
 struct strategy_ops;
 struct trainer;
 
-/* How a trainer talks to whoever drives it. */
+/* How a trainer talks to its caller. */
 struct trainer_hooks {
     void *arg;
     /* Takes r: steps, warnings; and checkpoints, these from the saver's thread. */
     void (*report)(void *arg, struct report *r);
-    unsigned (*requests)(void *arg); /* enum engine_request, or-ed: asked for here */
+    unsigned (*requests)(void *arg); /* enum engine_request, or-ed: made on this rank */
     int (*canceled)(void *arg);      /* 1: leave as soon as possible */
     void (*at)(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket);
     void (*stepped)(void *arg, int64_t wall_ns, int64_t busy_ns); /* busy: not in collectives */
@@ -39,7 +39,7 @@ struct trainer_options {
     struct faults *faults;               /* on purpose; borrowed; NULL: none */
     const struct plugin *plugin;         /* whose backend computes; NULL: the CPU */
     const struct strategy_ops *strategy; /* NULL: the all-reduce */
-    int gpu;                             /* the plugin's number of it */
+    int gpu;                             /* the GPU's number */
     int64_t keep_bytes; /* data sets up to this size stay on the GPU; <0: by its free memory */
 };
 
@@ -64,8 +64,8 @@ void trainer_take_coll(struct trainer *t, struct coll *coll);
 /* Over the collective, now connected, take everybody's state from rank `source`. */
 int trainer_form(struct trainer *t, int source, struct err *err);
 
-/* Of the epoch whose last step is held already: its sums once more, as after a fault that came
- * between its end and the driver's knowing. */
+/* Train the rest of `epoch`.  If the state already holds its last step, only report its sums once
+ * more: a fault may have come after the epoch's end and before the driver knew of it. */
 int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
 int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
 /* Rank 0 copies its state, to be written beside what comes next (train/saver.h); is_last: waits
@@ -73,12 +73,12 @@ int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, stru
 int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err);
 /* Let a checkpoint that is being written be finished. */
 void trainer_finish(struct trainer *t);
-/* From any thread: what waits for a checkpoint asks hooks.canceled again. */
+/* From any thread: a wait for a checkpoint asks hooks.canceled again. */
 void trainer_interrupt(struct trainer *t);
 
 int64_t trainer_step(const struct trainer *t); /* applied so far */
 
-/* Its collectives; borrowed.  Whoever forms calls ring_begin after trainer_prepare. */
+/* The record of its collectives; borrowed.  The caller calls ring_begin after trainer_prepare. */
 struct ring *trainer_ring(struct trainer *t);
 
 #endif

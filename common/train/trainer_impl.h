@@ -26,7 +26,7 @@ struct flight {
     int64_t step;
     float after;          /* as step_scalars.after */
     struct handed handed; /* its collectives in the ring, on a device */
-    int rc;               /* of queueing it, and why */
+    int rc;               /* what queueing returned, and why */
     struct err err;
 };
 
@@ -62,19 +62,19 @@ struct trainer {
     struct flight flight[SEALED_SLOTS];
     int n_flights;
     struct flight *queued; /* the one that is being queued, or was last */
-    int is_batch_held;     /* the next step's batch was loaded already: its step was void */
-    int64_t waited_ns;     /* of a device: for collectives, ever */
+    int is_batch_held; /* 1: the next step's batch was loaded already, for a step that was void */
+    int64_t waited_ns; /* by a device, for collectives, since trainer_new */
 
     /* of the step being queued, or the last */
-    int64_t n_sent;          /* scalars, ever */
+    int64_t n_sent;          /* scalars, since trainer_new */
     int64_t next_bucket;     /* the one that backward fills now; -1 none */
-    char note[NOTE_LEN];     /* what was first seen not finite here, or "" */
+    char note[NOTE_LEN];     /* the first thing seen not finite on this rank, or "" */
     double loss_scale;       /* of the next step; 0: not scaled */
     int64_t first_step_done; /* 1 once this process has made a step */
     int has_stepped;         /* 1 once this formation has */
     int64_t closed_at;       /* the step held, once closed */
     int is_checkpoint_due;   /* at the next step's end at which the saver is idle */
-    int64_t warned_step;     /* the checkpoint that is taking too long, and was said to; -1 */
+    int64_t warned_step;     /* the checkpoint whose slowness was reported; -1 none */
 
     /* of the epoch under way, over all the formations that this process trained it in */
     int64_t timed_epoch, epoch_start_ns, epoch_n_samples;
@@ -84,7 +84,7 @@ struct trainer {
 struct step_result {
     struct control control;
     int applied;        /* 0: something was not finite */
-    int has_bad_losses; /* 1: that was one of this rank's */
+    int has_bad_losses; /* 1: one of this rank's losses was not finite */
     int overflowed;     /* 1: not applied because of the loss scale, which will be lowered (or was):
                            train.on_nonfinite is not asked */
 };

@@ -1,5 +1,5 @@
-/* Calls of NCCL and CUDA: what they return becomes an error of ours, and a call that goes on in
- * NCCL's own thread is waited for. */
+/* call - calls of NCCL and CUDA: a failure that they return becomes an error of ours, and a call
+ * that goes on in NCCL's own thread is waited for. */
 #include <sched.h>
 #include <time.h>
 
@@ -85,14 +85,14 @@ void nccl_pause(int *n_pauses)
         nanosleep(&(struct timespec){.tv_nsec = 1000L * (us < LONGEST_US ? us : LONGEST_US)}, NULL);
 }
 
-/* Until NCCL's own thread is done.  An abort waits a moment for it: what it does to a stream that
- * is recorded must not come behind the recording's end.  One that waits for ranks goes on until the
- * communicator is aborted; it does nothing to streams then. */
+/* Wait until NCCL's own thread is done.  An abort gives that thread a moment, because what it does
+ * to a stream that is being recorded must not come after the recording's end.  A thread that waits
+ * for other ranks goes on until the communicator is aborted; it does nothing to streams then. */
 static int settle(struct nccl *n, const char *what, int64_t until_ns, struct err *err)
 {
     enum { GRACE_MS = 200, LAST_LOOKS = 4 };
     const int64_t grace_ns = n->state == NCCL_UP ? GRACE_MS * INT64_C(1000000) : 0;
-    int n_late = 0; /* looks when time was up: this thread may have stood still for all of it */
+    int n_late = 0; /* polls after the deadline: this thread may have stood still until then */
     ncclResult_t st;
 
     for (int pauses = 0; (st = nccl_async(n)) == ncclInProgress; nccl_pause(&pauses)) {

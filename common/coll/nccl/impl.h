@@ -1,4 +1,4 @@
-/* impl - what the files of the NCCL kind share; nobody else includes this.
+/* impl - what the files of the NCCL kind share; no other file includes this.
  *
  * comm.c has the life and the table, memory.c what is registered, queue.c the collectives, stop.c
  * how they are stopped, call.c the calls of NCCL that all make. */
@@ -36,7 +36,7 @@ struct nccl {
 
     enum nccl_state state;
     int64_t queued; /* the last ticket given out */
-    int64_t waited; /* up to here the host itself has waited */
+    int64_t waited; /* the last ticket for which the host itself has waited */
     int has_failed;
     struct err cause; /* the first failure */
     atomic_int reaped;
@@ -57,9 +57,9 @@ struct nccl {
 /* call.c */
 int nccl_cuda(cudaError_t st, const char *what, struct err *err);
 int nccl_rc(ncclResult_t st, const char *what, struct err *err);
-/* Engine's thread: begin to call NCCL, which is not done any more once it is being stopped (<0:
- * why).  nccl_begun follows, behind a call that gave `st`: it waits until what was begun has ended,
- * or `until_ns`, or an abort, which goes before what else went wrong. */
+/* Engine's thread.  nccl_enter comes before a call of NCCL, and fails once the communicator is
+ * being stopped.  nccl_begun comes after the call, which returned `st`.  It waits until the call's
+ * work has ended, until `until_ns`, or until an abort; an abort's error goes before any other. */
 int nccl_enter(struct nccl *n, struct err *err);
 int nccl_begun(struct nccl *n, ncclResult_t st, const char *what, int64_t until_ns,
                struct err *err);
@@ -67,13 +67,13 @@ ncclResult_t nccl_async(struct nccl *n);              /* its state; success once
 int nccl_standing(struct nccl *n, struct err *err);   /* the first failure, or an abort */
 int nccl_fail(struct nccl *n, const struct err *err); /* remember it, if it is the first */
 void nccl_poison(struct nccl *n);
-void nccl_pause(int *n_pauses); /* between two looks; longer and longer, to 1 ms */
+void nccl_pause(int *n_pauses); /* between two polls; longer and longer, up to 1 ms */
 
 /* memory.c */
 int nccl_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err);
 void nccl_free_memory(struct backend *b, void *p);
 int nccl_enroll(struct coll *c, void *x, size_t n_bytes, struct err *err);
-void nccl_deregister(struct nccl *n); /* all of it; nothing may run */
+void nccl_deregister(struct nccl *n); /* all memory; nothing may run */
 
 /* queue.c */
 int64_t nccl_queue(struct coll *c, const struct coll_job *job, struct err *err);
@@ -82,9 +82,9 @@ int nccl_poll(struct coll *c, struct err *err);
 
 /* stop.c */
 void nccl_abort(struct coll *c);
-void nccl_stop(struct nccl *n); /* begin to; any thread, never blocks */
+void nccl_stop(struct nccl *n); /* begin to abort; any thread, never blocks */
 int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err);
-void nccl_end(struct nccl *n); /* the communicator; NCCL_LOST if that does not work */
+void nccl_end(struct nccl *n); /* ends the communicator; NCCL_LOST if that fails */
 
 static inline struct nccl *nccl_of(struct coll *c) { return (struct nccl *)c; }
 

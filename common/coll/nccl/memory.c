@@ -1,16 +1,17 @@
-/* Memory that the ranks' GPUs may reach into (NCCL's own allocator makes it), and its registration.
+/* memory - memory that the ranks' GPUs may reach into (NCCL's own allocator makes it), and its
+ * registration.
  *
  * A registered window is symmetric: between GPUs that all reach each other NCCL then sums in place,
  * without staging; elsewhere it registers the memory for the network alone, or does nothing and
  * gives no window.  Either way the window is given back when nothing runs any more, before the
- * communicator ends; one that is aborted takes its windows with it.  Memory goes last, by whoever
- * asked for it. */
+ * communicator ends; one that is aborted takes its windows with it.  Its owner frees the memory
+ * itself, last of all. */
 #include "coll/nccl/impl.h"
 
 #include "base/util.h"
 
-/* NCCL rounds up to pieces of some MiB.  Its message does not tell the cause: sharing, too, can
- * fail as "out of memory" while most of it is free. */
+/* NCCL rounds up to pieces of some MiB.  NCCL's error does not tell whether memory is short:
+ * sharing memory, too, can fail as "out of memory" while most memory is free. */
 static int is_short(size_t n_bytes)
 {
     const size_t margin = (size_t)64 << 20;
@@ -25,7 +26,7 @@ int nccl_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, 
     void *p = NULL;
     int rc = nccl_rc(ncclMemAlloc(&p, n_bytes), "allocate GPU memory that ranks share", err);
 
-    (void)cudaGetLastError(); /* said here: not again behind a launch */
+    (void)cudaGetLastError(); /* reported here: it must not be found again after a launch */
     if (rc < 0 && is_short(n_bytes))
         return cuda_no_memory(n_bytes, what, err);
     if (rc < 0)

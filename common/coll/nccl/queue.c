@@ -1,14 +1,15 @@
-/* The collectives.
+/* queue - the collectives of a coll over NCCL: those that are queued, and those that block.
  *
- * One that is queued: the coll's stream waits for what the backend's stream holds (fork); the
+ * A queued collective: the coll's stream waits for all that the backend's stream holds (fork); the
  * collective follows, then an event, for which coll_wait makes the backend's stream wait (join).
- * While the backend records, the same calls are recorded: the fork draws the coll's stream into
- * the recording, the join leads back.  The communicator does not block, so after each call it is
- * polled until it is ready for the next; recording is no exception.  If NCCL fails in that, the
+ * While the backend records, the same calls are recorded: the fork draws the coll's stream into the
+ * recording, the join leads back.  The communicator does not block, so after each call it is polled
+ * until it is ready for the next; recording is no exception.  If NCCL fails in that, the
  * communicator is lost like by any other failure, and the error names what does without recording
  * (train/tape.c); if it never gets ready, coll_abort ends the waiting, by the driver's deadline.
  *
- * The blocking ones carry memory of the host through a pinned piece and its twin on the device. */
+ * Blocking collectives carry memory of the host through a pinned piece and its twin on the
+ * device. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -143,7 +144,7 @@ static ncclResult_t call(struct nccl *n, const struct coll_job *job)
     case COLL_EXCHANGE:
         return send_parts(n, job);
     case COLL_ALLGATHER:
-        break; /* it blocks */
+        break; /* it blocks, and goes another way */
     }
     ASSERT(!"a collective without its line here");
 }
@@ -160,7 +161,7 @@ static ncclResult_t call_in_group(struct nccl *n, const struct coll_job *job)
     return first_of(st, ended);
 }
 
-/* The part that this rank gives itself. */
+/* Copy the part that this rank gives itself. */
 static int copy_own(struct nccl *n, const struct coll_job *job, struct err *err)
 {
     struct coll_part to;
@@ -196,7 +197,7 @@ static int wait_on_host(struct nccl *n, int64_t ticket, struct err *err)
 
         if (st != cudaErrorNotReady)
             return nccl_cuda(st, "finish a collective", err);
-        (void)cudaGetLastError(); /* no error: not to be found behind the next launch */
+        (void)cudaGetLastError(); /* no error: it must not be found after the next launch */
         rc = nccl_poll(&n->base, err);
         nccl_pause(&pauses);
     }
@@ -269,7 +270,7 @@ static int collect(struct nccl *n, const void *mine, void *all, size_t n_bytes, 
                       "queue an all-gather", INT64_MAX, err);
 }
 
-/* n_bytes of each rank's, from `at` on. */
+/* Gather n_bytes of each rank's memory, from `at` on. */
 static int gather_piece(struct nccl *n, const struct coll_job *job, size_t at, size_t n_bytes,
                         int64_t ticket, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* How collectives are stopped.
+/* stop - how collectives are stopped.
  *
  * Nothing that NCCL has queued ends by itself when a rank is gone: its kernels wait, and so does
  * all that is queued behind them, in recordings too.  So, in this order:
@@ -8,10 +8,10 @@
  *   3. both streams run empty;
  *   4. the engine frees its recordings, which hold the communicator;
  *   5. the thread, which has waited for 4, frees the communicator.
- * 1 and 2 are done by the first that notices, nccl_poll or nccl_abort; nccl_quiesce sees to 3,
+ * The first caller that notices does 1 and 2, nccl_poll or nccl_abort; nccl_quiesce sees to 3,
  * nccl_end to 5.  If the streams stay busy, or the thread does not end after 4, nothing is left but
  * the end of the process (options.stuck).  A device that has failed runs nothing any more:
- * nccl_quiesce returns that, for it to be told, and 4 and 5 follow as ever.
+ * nccl_quiesce then returns that failure, and 4 and 5 follow as always.
  *
  * Why not ncclCommRevoke, which stops without freeing: it takes its stop back once it has found
  * nothing running, so a recording that is launched a moment later waits for ever; the communicator
@@ -77,7 +77,7 @@ static int64_t in_ms(int64_t ms)
     return ms < (INT64_MAX - now) / 1000000 ? now + ms * 1000000 : INT64_MAX;
 }
 
-/* 1: it has ended in time. */
+/* 1: the thread has ended in time. */
 static int is_reaped(struct nccl *n)
 {
     const int64_t until = in_ms(n->o.stop_ms);
@@ -115,7 +115,7 @@ static int is_busy(struct nccl *n, struct err *err)
         const cudaError_t st = cudaStreamQuery(all[i]);
 
         if (st == cudaErrorNotReady) {
-            (void)cudaGetLastError(); /* no error: not to be found behind the next launch */
+            (void)cudaGetLastError(); /* no error: it must not be found after the next launch */
             return 1;
         }
         if (st != cudaSuccess)
@@ -124,7 +124,7 @@ static int is_busy(struct nccl *n, struct err *err)
     return 0;
 }
 
-/* Let a coll that stands finish: 0, or <0. */
+/* Let a coll that stands finish what is queued: 0, or <0. */
 static int finish(struct nccl *n, int64_t deadline_ms, struct err *err)
 {
     const int64_t until = in_ms(deadline_ms);
@@ -141,7 +141,7 @@ static int finish(struct nccl *n, int64_t deadline_ms, struct err *err)
     }
 }
 
-/* Until nothing runs: 0; 1: not in time. */
+/* Wait until nothing runs.  0: nothing does; 1: something still does; <0: the device has failed. */
 static int settle_down(struct nccl *n, struct err *err)
 {
     const int64_t until = in_ms(n->o.stop_ms);
@@ -152,7 +152,7 @@ static int settle_down(struct nccl *n, struct err *err)
     return busy;
 }
 
-/* After the failure in *err.  That the device has failed goes before another one. */
+/* Stop the coll after the failure in *err.  A failure of the device replaces any other. */
 static int stop(struct nccl *n, struct err *err)
 {
     struct err device;
@@ -191,13 +191,13 @@ int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
 
 /* ---- the end ---- */
 
-/* 1: in order, with the other ranks. */
+/* 1: the communicator is finalized in order, with the other ranks. */
 static int is_finalized(struct nccl *n)
 {
     const int64_t until = in_ms(n->o.stop_ms);
     ncclResult_t st;
 
-    nccl_deregister(n); /* no longer is_up: nobody else calls NCCL */
+    nccl_deregister(n); /* is_up is 0: no other thread calls NCCL */
     st = ncclCommFinalize(n->comm);
     if (st != ncclSuccess && st != ncclInProgress)
         return 0;
