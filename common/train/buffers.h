@@ -42,7 +42,7 @@ struct buffers {
     float *work;    /* [n_state_total]: what programs read; NULL: the state's */
     float *shadow;  /* [n_state_total]: what programs write */
     void *copy;     /* [n_total] of layout.copy_dtype: the parameters, rounded; update_refresh makes
-                       them anew after the parameters came from elsewhere than an update; NULL: F32 */
+                       them anew after parameters came from elsewhere than an update; NULL: F32 */
     struct step_numbers *numbers;
     void *arena;
     size_t arena_bytes;
