@@ -10,7 +10,7 @@
  *   exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
  *   param = param - rate / (1 - beta1^t) * exp_avg / (sqrt(exp_avg_sq) / sqrt(1 - beta2^t) + eps)
  *
- * What does not depend on the element is made in double and rounded once (update_power). */
+ * Numbers that do not depend on the element are made in double and rounded once (update_power). */
 #include "op/infer.h"
 #include "op/update.h"
 

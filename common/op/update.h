@@ -44,7 +44,7 @@ OP_BOTH static inline float update_scale(const float *scaler)
     return scaler ? scaler[SCALER_SCALE] : 1.0f;
 }
 
-/* What the gradient is multiplied by so that its norm is at most clip_norm. */
+/* The factor of the gradient by which its norm is at most clip_norm. */
 OP_BOTH static inline float update_clip(const double *check, const struct step_scalars *s,
                                         const float *scaler)
 {

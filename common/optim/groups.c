@@ -1,4 +1,5 @@
-/* Which settings a parameter has, and which parameters are frozen. */
+/* groups - finds the settings of each parameter, and marks the frozen ones.
+ * Kinds come from optimizer.no_decay, patterns of names from optimizer.groups. */
 #include "optim/groups.h"
 
 #include <fnmatch.h>

@@ -137,7 +137,8 @@ static void hash_is_the_models(void **state)
     layout_free(a);
 }
 
-/* What decays follows from a parameter's kind: ranks that disagree on it would train apart. */
+/* Which parameters decay follows from a parameter's kind: ranks that disagree on it would train
+ * apart. */
 static void hash_tells_kinds(void **state)
 {
     struct rig_model model = rig_model(&arch_lenet);

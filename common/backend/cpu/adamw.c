@@ -1,4 +1,5 @@
-/* One pass over the parameters; op/adamw.c gives the formula and the order of its operations. */
+/* adamw - the update of AdamW: one pass over the parameters.
+ * op/adamw.c gives the formula and the order of its operations. */
 #include "backend/cpu/update.h"
 
 struct moments {

@@ -1,4 +1,5 @@
-/* One pass over the parameters; op/sgd.c gives the formula and the order of its operations. */
+/* sgd - the update of SGD: one pass over the parameters.
+ * op/sgd.c gives the formula and the order of its operations. */
 #include "backend/cpu/update.h"
 
 CPU_CLONES static void update_plain(struct cpu_update u, float *restrict param,

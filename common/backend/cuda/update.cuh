@@ -1,4 +1,5 @@
-/* update - what the GPU kernels of optimizers share; twin: backend/cpu/update.h. */
+/* update - what the GPU kernels of optimizers share.
+ * The twin of backend/cpu/update.h. */
 #ifndef BACKEND_CUDA_UPDATE_CUH
 #define BACKEND_CUDA_UPDATE_CUH
 
@@ -29,7 +30,7 @@ static inline struct cuda_update update_of(const struct own *p)
     return u;
 }
 
-/* What one thread knows of the update.  Elements of a thread come in ascending order, and a row is
+/* The update as one thread sees it.  Elements of a thread come in ascending order, and a row is
  * looked for only when its end is passed: where all parameters have one setting, never again. */
 struct update_thread {
     const struct cuda_update *u;
