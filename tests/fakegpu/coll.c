@@ -1,10 +1,11 @@
-/* Collectives of the simulated GPU's memory, as coll/device.h wants them: each is a piece of work
- * in the stream's order, which a recording replays, done by Gloo between the processes.
+/* coll - collectives on the simulated GPU's memory, by the interface of coll/device.h.  Each is a
+ * piece of work in the stream's order, which a recording replays; Gloo does it between the
+ * processes.
  *
- * As NCCL does, it wants the same call of all ranks, in the same way: done at once by each, or
- * recorded by each.  There, a rank that does otherwise hangs the others; here it is an error.
+ * As NCCL does, it wants the same call of all ranks, in the same way: done at once by all, or
+ * recorded by all.  With NCCL, a rank that differs hangs the others; here it is an error.
  *
- * An id is a folder, in which every rank leaves its endpoint. */
+ * An id is the name of a folder, in which every rank leaves its endpoint. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,13 +27,14 @@ enum { MOST_RANKS = 8, MOST_BYTES = 256 };
 
 struct fake_coll;
 
-struct piece { /* of work; kept as long as the coll, since recordings hold it */
+struct piece { /* a piece of work; kept as long as the coll, since recordings hold it */
     struct piece *next;
     struct fake_coll *coll;
     struct coll_job job;
-    struct coll_span *parts; /* [2 * size]: copies of the job's, which are the caller's; or NULL */
-    float *veto;             /* a latch, then */
-    int64_t call;            /* which of the coll's, twice; and 1 more if it was recorded */
+    struct coll_span
+        *parts;   /* [2 * size]: copies of the job's spans, which the caller owns; or NULL */
+    float *veto;  /* if not NULL, the piece is a latch that sets this veto */
+    int64_t call; /* 2 * the call's number in the coll, + 1 if it was recorded */
 };
 
 struct fake_coll {
@@ -41,15 +43,16 @@ struct fake_coll {
     struct coll *inner;
     struct piece *pieces;
     int64_t n_queued, n_put, n_done;
-    int64_t break_at; /* done so many, the device breaks; 0: it never does */
-    int64_t fail_at;  /* the same, and the collective fails alone */
+    int64_t break_at; /* the number of the collective in which the device breaks; 0: none */
+    int64_t fail_at;  /* the number of the collective that fails, on a whole device; 0: none */
     atomic_int is_poisoned;
-    struct err cause; /* the first failure; the engine thread's, as all but is_poisoned */
+    struct err
+        cause; /* the first failure.  Only the engine's thread uses fields but is_poisoned. */
     int has_failed, is_quiet, is_connected;
     char folder[COLL_ID_BYTES];
 };
 
-static atomic_int n_made; /* by this process */
+static atomic_int n_made; /* how many colls this process has made */
 
 static struct fake_coll *of(struct coll *c) { return (struct fake_coll *)c; }
 
@@ -76,7 +79,7 @@ static int do_inner(struct fake_coll *f, const struct coll_job *j, struct err *e
 
 static const char *way(int64_t call) { return call % 2 ? "recorded" : "at once"; }
 
-/* All ranks are at the same call, queued in the same way. */
+/* Check that all ranks are at the same call, and queued it in the same way. */
 static int agree(struct fake_coll *f, int64_t call, struct err *err)
 {
     int64_t all[MOST_RANKS];
@@ -137,7 +140,7 @@ static void keep_parts(struct piece *p, int size)
     p->job.take = p->parts + size;
 }
 
-/* An exchange is not counted: only the ranks concerned have it. */
+/* Queue a piece of work.  An exchange is not counted: only the ranks concerned queue it. */
 static void put(struct fake_coll *f, struct piece piece)
 {
     struct piece *p = xcalloc(1, sizeof *p);
@@ -165,7 +168,7 @@ static int fake_poll(struct coll *c, struct err *err)
     return err->code;
 }
 
-/* The blocking ones, of memory of the host or of the device. */
+/* Do a blocking collective, on memory of the host or of the device. */
 static int do_now(struct fake_coll *f, const struct coll_job *j, struct err *err)
 {
     if (!sim_is_device(j->x))
@@ -220,7 +223,7 @@ static int quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
 
     (void)deadline_ms;
     f->is_quiet = 1;
-    coll_abort(f->inner); /* what is queued and waits for others ends */
+    coll_abort(f->inner); /* ends the queued work that waits for other ranks */
     if (backend_sync(&f->cuda->base, &other) < 0 && !f->has_failed)
         fail(f, &other);
     return fake_poll(c, err);
@@ -354,7 +357,7 @@ static int connect_all(struct coll *c, const uint8_t *ids, int n_ids, int64_t de
         coll_gloo_connect(f->inner, blobs, len, ms, err) < 0)
         return fail(f, err);
     if (c->rank == 0)
-        remove_folder(f); /* who is connected has read it */
+        remove_folder(f); /* a connected rank has read it */
     f->is_connected = 1;
     return 0;
 }

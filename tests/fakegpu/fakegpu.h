@@ -1,4 +1,5 @@
-/* fakegpu - what the files of the fake plugin share. */
+/* fakegpu - declarations that the files of the simulated GPU's plugin share: its collectives, and
+ * numbers from the environment. */
 #ifndef TESTS_FAKEGPU_FAKEGPU_H
 #define TESTS_FAKEGPU_FAKEGPU_H
 
@@ -6,7 +7,7 @@
 
 enum { FAKE_LIBRARY = 22809 };
 
-int fake_number(const char *name, int otherwise); /* from the environment */
+int fake_number(const char *name, int otherwise); /* the number in environment variable `name` */
 
 extern const struct coll_device_ops fake_coll_ops;
 

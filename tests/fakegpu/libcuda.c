@@ -1,3 +1,4 @@
-/* An empty libcuda.so.1: a machine that has it counts as one with an NVIDIA driver. */
+/* libcuda - an empty libcuda.so.1.  The daemons take a machine where they find it for one with an
+ * NVIDIA driver; nothing calls into it. */
 int fakegpu_is_no_driver(void);
 int fakegpu_is_no_driver(void) { return 1; }

@@ -1,13 +1,17 @@
-/* A dptrain-cuda.so without a GPU: the real backend and the real kernels over tests/cudasim, whose
- * device memory is closed to the program but while work is done, and collectives between processes
- * (coll.c).  The daemons load it as they load the real one.
+/* plugin - a dptrain-cuda.so without a GPU: the real backend and the real kernels over
+ * tests/cudasim, and collectives between processes (coll.c).  Device memory is closed to the
+ * program except while work is done.  The daemons load this plugin as they load the real one.
  *
- * From the environment: DPTRAIN_FAKE_GPUS (how many there are, 2), DPTRAIN_FAKE_BAD (number of one
- * that cannot be used), DPTRAIN_FAKE_TROUBLE (why none can), DPTRAIN_FAKE_BREAK (the how-many-th
- * collective in which this process's breaks for good; 0: none), DPTRAIN_FAKE_FAIL (the same of its
- * first formation, which fails, and nothing else does), DPTRAIN_FAKE_SLICE (there is one GPU, which
- * is that slice of the only real one), DPTRAIN_FAKE_SHOW (a variable: what the environment has of
- * it when the plugin is loaded goes to standard error). */
+ * It reads from the environment:
+ *   DPTRAIN_FAKE_GPUS     the number of GPUs (default 2)
+ *   DPTRAIN_FAKE_BAD      the number of a GPU that cannot be used
+ *   DPTRAIN_FAKE_TROUBLE  the reason why no GPU can be used
+ *   DPTRAIN_FAKE_BREAK    the number of the collective in which the GPU breaks for good; 0: none
+ *   DPTRAIN_FAKE_FAIL     the number of a collective of the first formation that fails while the
+ *                         GPU stays whole; 0: none
+ *   DPTRAIN_FAKE_SLICE    there is one GPU, this slice of the only real one
+ *   DPTRAIN_FAKE_SHOW     the name of a variable whose value is printed on standard error when the
+ *                         plugin is loaded */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +74,7 @@ static void probe(struct plugin_probe *out)
         snprintf(out->trouble, sizeof out->trouble, "%.*s", PLUGIN_TEXT - 1, trouble);
 }
 
-/* Each process has a simulator of its own, whatever the number. */
+/* Each process has a simulator of its own, whatever the device's number. */
 static int open_gpu(int device, struct backend **out, struct err *err)
 {
     ASSERT(device >= 0 && device < fake_number("DPTRAIN_FAKE_GPUS", 2));

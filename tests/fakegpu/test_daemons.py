@@ -1,4 +1,5 @@
-"""The daemons on a GPU that is simulated: loaded, chosen, refused, and trained on as on the CPU."""
+"""Tests of the daemons on a simulated GPU: its plugin is loaded, GPUs are chosen or refused, and
+training gives the CPU's losses."""
 
 import ctypes
 import os
@@ -10,7 +11,7 @@ from dp import FAILED, FINISHED, REFUSED, STOPPED, USAGE, sets
 
 LENET = {"data.samples": 240, "data.validation_samples": 100, "train.global_batch": 24,
          "train.epochs": 2, "optimizer.lr": 0.1}
-# Where the kernels are not what is looked at: simulated, a convolution takes its time.
+# For tests that do not look at the kernels: a simulated convolution is slow.
 JOB = {**LENET, "model.arch": "mlp", "model.hidden": "[24]"}
 MANY = {"DPTRAIN_FAKE_GPUS": "3"}
 WITH_DRIVER = {"LD_LIBRARY_PATH": os.path.dirname(dp.DRIVER)}
@@ -21,7 +22,7 @@ undisturbed = {}
 
 
 def has_driver():
-    """A real one, without WITH_DRIVER; asked as the daemons ask."""
+    """Is there a real NVIDIA driver, apart from WITH_DRIVER's?  Asked in the daemons' way."""
     try:
         return bool(ctypes.CDLL("libcuda.so.1"))
     except OSError:
@@ -30,12 +31,12 @@ def has_driver():
 
 class Daemons(dp.Case):
     def train(self, *args, n=1, run, job=JOB, **kwargs):
-        """The epochs' events of a whole run."""
+        """Train, and return the epoch events of the whole run."""
         self.run_driver("--run-dir", self.path(run), *args, n=n, job=job, **kwargs)
         return self.events("epoch", run)
 
     def undisturbed(self, job):
-        """Of two ranks on GPUs; trained once."""
+        """The epoch events of an undisturbed run of two ranks on GPUs; each job is trained once."""
         key = str(job)
         if key not in undisturbed:
             run = f"whole{len(undisturbed)}"
@@ -67,7 +68,7 @@ class Daemons(dp.Case):
         self.assert_near(cpu, gpu, 1e-3)
 
     def test_bfloat16_gradients(self):
-        """Summed in bfloat16 over 1 to 3 ranks: float32's losses but for the rounding."""
+        """Gradients summed in bfloat16 over 1 to 3 ranks give float32's losses but for rounding."""
         cpu = self.train("--device", "cpu", run="cpu")
         job = {**JOB, "precision": "bfloat16", "train.grad_dtype": "bfloat16"}
         for n in (1, 2, 3):
@@ -80,7 +81,7 @@ class Daemons(dp.Case):
             self.assertNotEqual([e["train_loss"] for e in cpu], [e["train_loss"] for e in gpu])
 
     def test_recorded_steps_give_the_same_bits(self):
-        """train.record false: the same kernels one by one."""
+        """With train.record false, the same kernels run one by one."""
         runs = [self.train("--device", "cuda", "--local", n=2, run=record,
                            job={**JOB, "train.record": record}) for record in ("true", "false")]
         for a, b in zip(*runs):
@@ -88,10 +89,10 @@ class Daemons(dp.Case):
             self.assertEqual(a["validation_loss"], b["validation_loss"])
 
     def test_shares_that_change_on_some_ranks_only(self):
-        """The last step of an epoch takes a sample from one rank of three: all must do it, record
-        it and launch it at the same times, or their collectives do not meet (coll.c sees to it).
-        Of 8 and of 7 samples the first rank takes 3 and the last 2, and only the middle one's share
-        differs: it must not launch what was recorded for the other share."""
+        """In the last step of an epoch one rank of three has a sample less.  All ranks must run,
+        record and launch such a step at the same times, or their collectives do not meet, which
+        coll.c reports.  Both of 8 and of 7 samples the first rank takes 3 and the last 2; only the
+        middle rank's share differs, and it must not launch the recording for the other share."""
         for i, more in enumerate(({}, {"train.accumulate": 3, "train.global_batch": 31},
                                   {"train.global_batch": 8, "data.samples": 63})):
             job = {**JOB, "data.samples": 239, "train.epochs": 4, **more}
@@ -106,7 +107,7 @@ class Daemons(dp.Case):
             self.assert_near(*runs, 1e-3)
 
     def test_a_fault_on_one_rank_is_unrecorded_on_all(self):
-        """And changes nothing that is computed."""
+        """The fault does not change any result."""
         whole, hurt = (self.train("--device", "cuda", "--local", *inject, n=2, run=f"run{i}",
                                 job=JOB)
                        for i, inject in enumerate(((), ("--inject", "delay:rank1@step7:1s"))))
@@ -120,8 +121,8 @@ class Daemons(dp.Case):
         self.assert_near(whole, rest, 1e-3)
 
     def test_a_lost_rank_is_replaced(self):
-        """Recovery on the device: what the survivor held is what the newcomer takes.  The step that
-        was broken off counts as nothing, for the loss scale too, whose window is short here."""
+        """Recovery on the device: the new rank takes the survivor's state.  The step that was
+        broken off counts as nothing, also for the loss scale, whose window is short here."""
         half = {**JOB, "precision": "float16", "loss_scale.initial": 64, "loss_scale.window": 3}
         for job in (JOB, half):
             name = job.get("precision", "float32")
@@ -136,8 +137,9 @@ class Daemons(dp.Case):
                              [e.get("loss_scale") for e in hurt])
 
     def test_a_gpu_that_breaks(self):
-        """An error that stays for the process: its rank is lost, and named for it; all others keep
-        what they have, and go on with the spare; and the process ends, though it has no --once."""
+        """A GPU that breaks fails for the rest of the process: the rank is lost and is named as the
+        cause.  The others keep their state and go on with the spare.  The process ends, though it
+        was started without --once."""
         driver = self.driver("--device", "cuda", "--run-dir", self.path("hurt"), n=2, env=MANY,
                              job={**JOB, "cluster.spares": 1})
         victim = self.follower("--rank", "1", "--device", "cuda", once=False,
@@ -157,7 +159,7 @@ class Daemons(dp.Case):
         self.assert_near(self.undisturbed(JOB), self.events("epoch", "hurt"), 1e-6)
 
     def test_a_library_that_fails(self):
-        """On a GPU that is whole: its rank is lost, and comes again, in the same process."""
+        """A library fails on a whole GPU: the rank is lost, and comes again in the same process."""
         driver = self.driver("--device", "cuda", "--run-dir", self.path("hurt"), n=2, job=JOB)
         victim = self.follower("--device", "cuda", once=False, env={"DPTRAIN_FAKE_FAIL": "9"})
         self.assert_exit(driver, FINISHED)
@@ -172,7 +174,7 @@ class Daemons(dp.Case):
         self.assert_near(self.undisturbed(JOB), self.events("epoch", "hurt"), 1e-6)
 
     def test_the_driver_s_gpu_breaks(self):
-        """The job ends, which all say, and goes on from the checkpoint of the first epoch."""
+        """The job ends, which all ranks say; it resumes from the checkpoint of the first epoch."""
         driver = self.driver("--device", "cuda", "--run-dir", self.path("hurt"), n=2, job=JOB,
                              env={"DPTRAIN_FAKE_BREAK": "16"})
         follower = self.follower("--device", "cuda")
@@ -186,12 +188,12 @@ class Daemons(dp.Case):
         self.assert_near(self.undisturbed(JOB), rest, 1e-6)
 
     def test_an_overflow_and_a_lost_rank(self):
-        """Whichever of the first steps a rank is lost in, all of which overflow: none is counted as
-        skipped twice or not at all, and the search for the scale goes on where it was."""
+        """The first steps all overflow, and a rank is lost in one of them.  Whichever it is, each
+        step is counted as skipped exactly once, and the search for the scale goes on."""
         half = {**JOB, "train.epochs": 1, "precision": "float16",
                 "loss_scale.initial": 16777216, "loss_scale.hysteresis": 2}
         whole = self.undisturbed(half)
-        for at in ("4", "7"):  # collectives, the first of which share the state
+        for at in ("4", "7"):  # numbers of collectives; the first collectives share the state
             run = f"hurt {at}"
             driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=2, env=MANY,
                                  job={**half, "cluster.spares": 1})
@@ -208,8 +210,8 @@ class Daemons(dp.Case):
                 self.assertEqual(whole[0][key], hurt[0][key])
 
     def test_stopped_with_two_steps_under_way(self):
-        """By SIGTERM after the step, by a second SIGINT at once: the run goes on from its
-        checkpoint as if it had never stood still, bit for bit."""
+        """SIGTERM stops the job after the step, a second SIGINT at once.  The resumed run has the
+        bits of a run that was never stopped."""
         for signals in ((signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)):
             run = f"run{len(signals)}"
             driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=2,
@@ -220,7 +222,7 @@ class Daemons(dp.Case):
                 driver.signal(number)
                 driver.wait_line("stopping after this|stopped")
             self.assert_exit(driver, STOPPED)
-            is_at_once = "stopped at once by SIGINT" in driver.text  # or was done before that came
+            is_at_once = "stopped at once by SIGINT" in driver.text  # or the second came too late
             self.assert_exit(follower, FAILED if is_at_once else STOPPED)
             n_epochs = self.events("checkpoint", run)[-1]["step"] // 10 + 1
             job = {**JOB, "train.epochs": n_epochs}
@@ -232,8 +234,8 @@ class Daemons(dp.Case):
                 self.assertEqual(last[key], want[key], key)
 
     def test_a_rank_that_looks_at_its_state(self):
-        """Rank 0 writes a checkpoint after each step, so it has one step under way where rank 1 has
-        two; and both drop what was queued behind an overflow."""
+        """Rank 0 writes a checkpoint after each step, so it has one step in flight where rank 1 has
+        two.  Both void the step that was queued behind an overflow."""
         job = {**JOB, "precision": "float16", "loss_scale.initial": 16777216,
                "loss_scale.hysteresis": 2}
         free = self.train("--device", "cuda", "--local", n=2, run="free", job=job)
@@ -245,7 +247,7 @@ class Daemons(dp.Case):
             self.assertGreater(epoch["comm_exposed_ms_median"], 0)
 
     def test_auto(self):
-        """A GPU where there is a driver; without one nothing is even looked for."""
+        """auto takes a GPU where there is an NVIDIA driver; without one it does not even look."""
         job = {**JOB, "train.max_steps": 3}
         command = [dp.DRIVER, "--nranks", "2", "--local", "--port", "0", *sets(job)]
         for env, device in ((WITH_DRIVER, "cuda:0"), ({}, "cpu"),
@@ -278,18 +280,18 @@ class Daemons(dp.Case):
         self.assert_exit(driver, FINISHED)
 
     def test_slices_of_one_gpu_are_refused(self):
-        """By name, before NCCL would, which takes them for one GPU."""
+        """Our error names both ranks, and comes before NCCL's, which takes slices for one GPU."""
         driver = self.driver("--device", "cuda", n=2, job=JOB, env={"DPTRAIN_FAKE_SLICE": "1"})
         driver.wait_line(r"computing on cuda:0 \(Simulated, MIG-fake-1\)")
         slice2 = self.follower("--device", "cuda", env={"DPTRAIN_FAKE_SLICE": "2"})
         self.assert_exit(slice2, REFUSED, r"cuda:0 of .* \(Simulated, MIG-fake-2\) is a slice of "
                          r"the GPU \(PCI 0000:01:00.0\) of which rank 0 uses MIG-fake-1")
-        other = self.follower("--device", "auto", env=WITH_DRIVER)  # both, of which one is the same
+        other = self.follower("--device", "auto", env=WITH_DRIVER)  # two GPUs; one is rank 0's
         self.assert_exit(other, FINISHED, r"on cuda:1")
         self.assert_exit(driver, FINISHED)
 
     def test_no_gpu_where_the_job_has(self):
-        """The driver says why, and what to do; the follower, too, which it tells so."""
+        """The driver says why and what to do, and tells the follower, which says it, too."""
         driver = self.driver("--device", "cuda", n=2, job=JOB)
         driver.wait_line("listening on")
         says = (r"runs on cuda:0, and the follower on .* has no GPU that it can use: no luck; mend "
@@ -314,7 +316,7 @@ class Daemons(dp.Case):
             self.assertNotIn("the job is fine", driver.out)
 
     def test_too_few_gpus_for_local_spares(self):
-        """The advice that is given is possible."""
+        """The numbers that the message advises do work."""
         def check(n, spares, status, *says):
             driver = self.driver("--device", "cuda", "--local", "--check", n=n, env=MANY,
                                  job={**JOB, "cluster.spares": spares})
@@ -325,7 +327,7 @@ class Daemons(dp.Case):
         self.assertIn("the job is fine", check(2, 1, FINISHED).out)
         check(1, 3, USAGE, r"3 can be used here; take fewer cluster.spares, or --device cpu")
         driver = self.driver("--device", "cuda", "--check", n=9, job=JOB)
-        self.assert_exit(driver, FINISHED)  # followers elsewhere
+        self.assert_exit(driver, FINISHED)  # followers on other machines
 
     def test_the_driver_says_what_it_took(self):
         for device, gpu in (("cuda", r"cuda:0 \(Simulated, GPU-fake-0\)"), ("cpu", None)):
@@ -337,7 +339,8 @@ class Daemons(dp.Case):
                 self.assertNotIn("computing on", driver.text)
 
     def test_iface_is_nccl_s_network(self):
-        """Before it is loaded, in the driver and all that it starts; what the user set counts."""
+        """--iface sets NCCL's variables before NCCL is loaded, in the driver and in the followers
+        that it starts; the user's own setting wins."""
         shown = "DPTRAIN_FAKE_SHOW"
         self.env = {key: value for key, value in self.env.items() if not key.startswith("NCCL_")}
         for more, values in (({}, {"NCCL_SOCKET_IFNAME": "=lo", "NCCL_SOCKET_FAMILY": "AF_INET"}),
@@ -352,10 +355,10 @@ class Daemons(dp.Case):
                 self.assertEqual({what for _, what in seen}, {value})
                 said = re.findall(r"(\w+): warning: --iface lo: the environment's "
                                   r'NCCL_SOCKET_IFNAME is "ib"', driver.text)
-                self.assertEqual(said, ["dpdriver"] if more else [])  # for the local ones, too
+                self.assertEqual(said, ["dpdriver"] if more else [])  # the driver says it for all
 
     def test_iface_is_not_nccl_s_network(self):
-        """Said by whoever is started by itself, and uses NCCL."""
+        """Each process that was started by the user and uses NCCL warns."""
         job = {**JOB, "train.max_steps": 1}
         env = {"NCCL_SOCKET_IFNAME": "ib"}
         for device, n_said in (("cuda", 1), ("cpu", 0)):

@@ -1,3 +1,5 @@
+/* golden_cpu - makes the golden losses' test (test_golden.c) run on the cpu backend, which every
+ * machine has. */
 #include "golden_backend.h"
 
 int golden_backend_find(void) { return 0; }

@@ -1,8 +1,10 @@
+/* golden_data - the formulas of make_golden.py in C: weights, labels and images from rng_draw's
+ * random words. */
 #include "golden_data.h"
 
 #include "base/rng.h"
 
-enum { LABELS = 1000, PATTERNS = 1001, NOISE = 1002 }; /* streams; those below are parameters' */
+enum { LABELS = 1000, PATTERNS = 1001, NOISE = 1002 }; /* streams; lower ones are parameters' */
 
 static uint32_t word(uint64_t stream, uint64_t index)
 {

@@ -1,6 +1,6 @@
 /* golden_data - the weights, images and labels of the golden runs, by make_golden.py's formulas.
  *
- * Bit for bit what PyTorch trained on, so golden.json need hold nothing but results. */
+ * They equal PyTorch's bit for bit, so golden.json need only hold results. */
 #ifndef TESTS_GOLDEN_GOLDEN_DATA_H
 #define TESTS_GOLDEN_GOLDEN_DATA_H
 
@@ -8,10 +8,10 @@
 
 enum { GOLDEN_STEPS = 20, GOLDEN_BATCH = 64, GOLDEN_PIXELS = 784, GOLDEN_CLASSES = 10 };
 
-/* The n values of parameter t (counted in PyTorch's order), in PyTorch's layout, into out. */
+/* Write the n values of parameter t (counted in PyTorch's order), in PyTorch's layout, to out. */
 void golden_weight(float *out, int64_t n, uint64_t t, float bound);
 
-/* Sample n's class, and its 28x28 pixels into out. */
+/* Sample n: its class, and its 28x28 pixels, which are written to out. */
 int golden_label(uint64_t n);
 void golden_image(float out[GOLDEN_PIXELS], uint64_t n);
 

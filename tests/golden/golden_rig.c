@@ -1,3 +1,5 @@
+/* golden_rig - puts the parts of a training together as the trainer does, and runs the golden
+ * steps: inputs by golden_data.h, kernels one by one or one launch of a recorded step. */
 #include "golden_rig.h"
 
 #include "../test.h"
@@ -42,7 +44,7 @@ void golden_rig_read(struct golden_rig *r, const void *from, enum dtype type, in
     free(raw);
 }
 
-/* `fields` of the golden run, as they are named in the job file. */
+/* The job: the model, `extra`, and `fields` of the golden run, which have the job file's names. */
 static struct job *make_job(const char *model, const char *extra, json_t *run)
 {
     static const char *const fields[] = {"lr", "momentum", "weight_decay"};

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""make_golden - what PyTorch makes of 20 training steps, for ours to be compared with.
+"""make_golden - computes 20 training steps with PyTorch, with which our losses are compared.
 
     make_golden.py            writes golden.json beside this file
     make_golden.py --check    computes anew and compares; exit 77 without PyTorch
 
-Nothing but results is stored: weights, images and labels come from formulas that C repeats bit for
-bit (golden_data.c).  With word(s, i) = the first word of Philox4x32-10 at key 1 and the counter
-that rng_draw(1, RNG_TEST, s, i) uses, and unit(w) = (w >> 8) / 2^24, exact in float32:
+Only results are stored: weights, images and labels come from formulas that golden_data.c repeats
+bit for bit.  With word(s, i) = the first word of Philox4x32-10 at key 1 and the counter that
+rng_draw(1, RNG_TEST, s, i) uses, and unit(w) = (w >> 8) / 2^24, exact in float32:
 
     weight i of tensor t     (2 * unit(word(t, i)) - 1) * bound     float32; bound = float32 of
                              1 / sqrt(fan in), for weights and biases alike; t counts the
@@ -19,7 +19,7 @@ that rng_draw(1, RNG_TEST, s, i) uses, and unit(w) = (w >> 8) / 2^24, exact in f
                              p = 28 * row + column, square = 7 * (row / 4) + column / 4
 
 Step k (from 0) trains on samples 64 k .. 64 k + 63.  `losses` are each step's loss before its
-update, in float32, `losses_float64` the same in double: what lies between them is rounding.
+update, in float32; `losses_float64` are the same in double, so their difference is rounding.
 `logits` are those of samples 0 to 3 after step 20, in evaluation mode.
 """
 import json
@@ -110,11 +110,11 @@ def mlp(activation=nn.ReLU, norm=None):
 
 
 def mean_squared_error(logits, labels):
-    """Over samples and classes, against 0 and 1."""
+    """The mean over samples and classes, against the one-hot label."""
     return nn.functional.mse_loss(logits, nn.functional.one_hot(labels, CLASSES).to(logits.dtype))
 
 
-# name: model, optimizer's settings, and what else differs from plain SGD on cross-entropy
+# name: model, optimizer's settings, and all that differs from plain SGD on cross-entropy
 RUNS = {
     "lenet": dict(model=lenet, lr=0.2),
     "lenet5": dict(model=lenet5, lr=0.2),
@@ -136,7 +136,7 @@ RUNS = {
 
 
 def initialise(model):
-    """Give every parameter its formula's values; returns what is needed to do so elsewhere."""
+    """Give every parameter its formula's values; returns the table by which C does the same."""
     table, fan_in = [], 0
     for t, (name, parameter) in enumerate(model.named_parameters()):
         shape = list(parameter.shape)
@@ -165,7 +165,7 @@ def make_optimizer(model, run):
 
 
 def train(run, images, labels, dtype):
-    """(losses, norms of the gradient where it is clipped, model, table of its parameters)"""
+    """(losses, the gradient's norms if it is clipped, model, table of its parameters)"""
     model = run["model"]().to(dtype)
     table = initialise(model)
     optimizer = make_optimizer(model, run)

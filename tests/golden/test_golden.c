@@ -1,5 +1,5 @@
-/* 20 steps of training from the same weights, on the same samples, as PyTorch's; and where the
- * backend can record, the same bits by launching a recorded step.
+/* The golden test: 20 steps of training from the same weights, on the same samples, give PyTorch's
+ * losses.  If the backend can record, launching a recorded step gives the same bits.
  *
  *     test_golden [GOLDEN.JSON] */
 #include "../test.h"
@@ -10,13 +10,13 @@
 #include "golden_backend.h"
 #include "golden_rig.h"
 
-/* Relative, of every step's loss; PyTorch's own float32 is within 1e-6 of its float64. */
+/* Relative, for every step's loss; PyTorch's float32 losses are within 1e-6 of its float64 ones. */
 #define LOSS_TOLERANCE 1e-4
 
 static const struct golden_case {
     const char *name;
-    const char *model; /* what the job file says of it */
-    const char *extra; /* more of the job file */
+    const char *model; /* the value of "model" in the job file */
+    const char *extra; /* more lines of the job file */
 } cases[] = {
     {"lenet", "{arch: lenet}", ""},
     {"lenet5", "{arch: lenet5}", ""},
@@ -92,7 +92,7 @@ static void check_running(struct golden_rig *r, const char *run, json_t *want, c
     }
 }
 
-/* From the beginning, by launches: every loss has the same bits. */
+/* Train from the beginning by launches of a recorded step: every loss has the same bits. */
 static void check_recorded(const double *eager, const struct golden_case *c, json_t *run)
 {
     struct golden_rig r;

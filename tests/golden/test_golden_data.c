@@ -1,4 +1,5 @@
-/* The formulas in C give what make_golden.py's gave PyTorch: equal values and equal sums. */
+/* Tests of golden_data: the formulas in C give the values and the sums of those that make_golden.py
+ * gave PyTorch. */
 #include "../test.h"
 
 #include <jansson.h>

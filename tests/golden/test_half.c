@@ -1,8 +1,8 @@
-/* LeNet's golden run in half precision, by our own kernels on the simulated GPU; what a library
- * computes there is computed by the cpu backend in float32 and rounded once, as tensor cores do.
+/* LeNet's golden run in half precision, by our own kernels on the simulated GPU.  The results of
+ * libraries are computed by the cpu backend in float32 and rounded once, as tensor cores do.
  *
- * The losses stay within the rounding of that type of those that PyTorch computes in float32: a
- * gradient lost, unscaled twice or rounded at the wrong place is far outside. */
+ * The losses differ from PyTorch's float32 losses only by the rounding of the half-precision type.
+ * With a gradient lost, unscaled twice or rounded in the wrong place, they differ much more. */
 #include "../test.h"
 
 #include <jansson.h>
@@ -16,7 +16,7 @@
 
 static const struct half_case {
     const char *name, *extra;
-    double tolerance; /* relative, of every step's loss */
+    double tolerance; /* relative, for every step's loss */
 } cases[] = {
     {"bfloat16", "precision: bfloat16\n", 2e-3},
     {"bfloat16 gradients", "precision: bfloat16\ntrain: {grad_dtype: bfloat16}\n", 2e-3},
@@ -36,7 +36,7 @@ static struct backend *open_sim(void)
     struct err err;
 
     assert_int_equal(cuda_open(0, &b, &err), 0);
-    container_of(b, struct cuda, base)->max_blocks = 2; /* few fibers: faster */
+    container_of(b, struct cuda, base)->max_blocks = 2; /* fewer fibers are faster */
     return b;
 }
 
@@ -46,7 +46,7 @@ static void open_lenet(struct golden_rig *r, const char *extra)
                     json_object_get(json_object_get(golden, "runs"), "lenet"));
 }
 
-/* The working copies are the parameters, rounded: the optimizer wrote both. */
+/* The working copies equal the rounded parameters: the optimizer wrote both. */
 static void check_copies(struct golden_rig *r)
 {
     const int64_t n = r->layout->n_trained;
@@ -83,7 +83,7 @@ static void losses(void **state)
             fail_msg("%s: loss %d is %.9g, float32's %.9g", c->name, k, seen, want);
     }
     printf("%s: losses are within %.2g of float32's\n", c->name, largest);
-    assert_true(largest > 1e-6); /* or nothing was rounded */
+    assert_true(largest > 1e-6); /* else nothing was rounded */
     check_copies(&r);
     golden_rig_close(&r);
     assert_int_equal(sim_open_things(), 0);
@@ -104,7 +104,8 @@ static void get_scaler(struct golden_rig *r, float scaler[SCALER_LEN])
     golden_rig_read(r, state_data(r->state, &slot_scaler), DTYPE_F32, SCALER_LEN, scaler);
 }
 
-/* Too large a scale: steps are skipped, nothing but the scale changes, until gradients fit. */
+/* The loss scale is too large: steps are skipped and only the scale changes, until gradients fit.
+ */
 static void overflow(void **state)
 {
     struct golden_rig r;
@@ -129,8 +130,7 @@ static void overflow(void **state)
     golden_rig_close(&r);
 }
 
-/* The norm that is clipped by is that of the gradient without the scale: the scale changes nothing
- * but roundings. */
+/* Clipping uses the norm of the gradient without the scale: the scale only changes roundings. */
 static void clipping(void **state)
 {
     static const float scales[] = {1024, 4096};

@@ -1,4 +1,6 @@
-"""checks - what the GPU suite looks at, in its order; a check's docstring is what is printed."""
+"""checks - the checks of the GPU suite, in the order in which they run.
+
+A check's docstring is printed as its title."""
 
 import json
 import os
@@ -42,13 +44,14 @@ def properties(suite):
 
 
 def suspects(text):
-    """The cases that were wrong, or the one that ran when the process ended."""
+    """The cases that were wrong, or else the case that ran when the process ended."""
     wrong = re.findall(r"^WRONG: case ([^,:]+)", text, re.MULTILINE)
     return wrong or re.findall(r"^case (\S+)$", text, re.MULTILINE)[-1:]
 
 
 def ops(suite, name, dtype):
-    """Where it fails, the log has what compute-sanitizer says of the first wrong cases."""
+    """Run the operator table.  If it fails, the first wrong cases run again under
+    compute-sanitizer, and the log has its output."""
     try:
         suite.run(name, [suite.tool("gpu_ops"), dtype], limit=2 * PATIENCE)
     except AssertionError as failure:
@@ -90,7 +93,7 @@ def like_cpu(suite):
 
 def recorded(suite):
     """recorded steps give the bits that their kernels give one by one, over a whole training"""
-    # The smaller batch at the end of an epoch is recorded in the second, and launched from then on.
+    # The smaller batch at the end of an epoch is recorded in epoch 2, and launched from epoch 3 on.
     seen = [losses(suite.train(f"record_{record}", 1, suite.device,
                                {"train.record": record, "train.epochs": 3,
                                 "data.samples": 6 * 64 + 34}))
@@ -106,7 +109,7 @@ def profile(suite):
 
 
 def kept_plans(cache):
-    """Each plan's file, as it was put there: one that is put again is a new file."""
+    """The inode of each plan's file: a plan that is kept anew is a new file."""
     folder = os.path.join(cache, "dptrain", "plans")
     names = os.listdir(folder) if os.path.isdir(folder) else []
     return {name: os.stat(os.path.join(folder, name)).st_ino
@@ -141,8 +144,8 @@ def like_float32(name, what, sets, n_ranks=1):
 
 
 def quiet(n_ranks):
-    # Reports to the daemon's loop, a few a second, come from the heap; steps take nothing from it.
-    most_heap = 10 if n_ranks == 1 else 50  # steps are longer there
+    # The few reports a second to the daemon's loop use the heap; steps themselves do not.
+    most_heap = 10 if n_ranks == 1 else 50  # several ranks' steps take longer, so more reports
 
     def check(suite):
         counts = os.path.join(suite.work, f"counts-{n_ranks}")
@@ -150,7 +153,7 @@ def quiet(n_ranks):
         assert os.path.isfile(suite.tool("gpu_count.so")), "there is no gpu_count.so"
         env = {"LD_PRELOAD": suite.tool("gpu_count.so"),
                "GPU_COUNT_FILE": os.path.join(counts, "rank")}
-        # One epoch without a pause in it, long enough for the launches that are counted.
+        # One epoch without a pause, long enough for all the launches that are counted.
         suite.train(f"quiet_{n_ranks}", n_ranks, suite.device, {"data.samples": 300 * 64}, env)
         found = [json.loads(read(os.path.join(counts, name))) for name in os.listdir(counts)]
         suite.note(f"counted: {found}")
@@ -170,8 +173,8 @@ def quiet(n_ranks):
 
 # ---- several ranks, on one GPU ----
 
-# NCCL without host memory in the manner of devices', and without any such memory that GPUs map
-# from each other: a small virtual machine may have neither.
+# Settings that switch off NCCL's host memory of CUDA's virtual memory management, or all memory of
+# that kind: a small virtual machine may support neither.
 UNSHARED = [{"NCCL_CUMEM_HOST_ENABLE": "0"}, {"NCCL_CUMEM_ENABLE": "0"}]
 
 
@@ -195,7 +198,8 @@ def reduced(n_ranks):
 
 
 def find_way(suite, name, argv, env):
-    """The settings that several ranks on one GPU need here: the checks behind this one get it."""
+    """Find the settings with which several ranks on one GPU work on this machine.  The checks that
+    follow get them."""
     for unshared in UNSHARED:
         what = " ".join(f"{k}={v}" for k, v in unshared.items())
         status, _ = suite.observe(f"{name}_{'_'.join(unshared)}", argv, {**env, **unshared}, SHORT)
@@ -219,8 +223,8 @@ def like_one_rank(n_ranks):
 
 
 class Killing:
-    """A driver that trains beside a follower, which is killed; nothing is waited for longer than
-    `limit` in all."""
+    """A driver that trains beside a follower, which is killed.  All waiting together takes at most
+    `limit` seconds."""
 
     def __init__(self, suite, limit):
         self.suite, self.until = suite, time.monotonic() + suite.limit(limit)
@@ -286,7 +290,7 @@ def killed(suite):
         driver.send_signal(signal.SIGTERM)
         k.wait_for("the driver's end", lambda: driver.poll() is not None)
         assert driver.returncode == 4, f"the driver ended with {driver.returncode}"
-        # A machine that simulates a GPU beside other work promises nothing.
+        # A simulated GPU beside other work may be slow: the time counts on a real GPU only.
         assert seconds < 15 or not suite.is_real, f"recovered after {seconds:.1f} s, want < 15"
     finally:
         k.end()
@@ -296,18 +300,20 @@ def killed(suite):
 
 
 def sanitizer_of():
-    """compute-sanitizer, on PATH or in the toolkit."""
+    """The path of compute-sanitizer, on PATH or in the toolkit."""
     return toolkit_program("compute-sanitizer")
 
 
 def sanitizing(tool):
-    """compute-sanitizer and its options.  Calls that fail are ours to tell: cuDNN tries some."""
+    """compute-sanitizer and its options.  It does not report failing calls of the API: our code
+    does that, and cuDNN tries calls that fail."""
     quiet = ["--report-api-errors", "no"] if tool == "memcheck" else []
     return [sanitizer_of(), "--tool", tool, *quiet]
 
 
 def own_kernels(plugin):
-    """How the mangled names of our kernels begin: the plugin holds the names that it registers."""
+    """The beginnings of our kernels' mangled names.  The plugin's file holds the names of the
+    kernels that it registers."""
     with open(plugin, "rb") as file:
         found = re.findall(rb"\0_Z(\d+)(\w+)", file.read())
     names = {f"_Z{n.decode()}{rest[:int(n)].decode()}" for n, rest in found if len(rest) >= int(n)}
@@ -316,7 +322,8 @@ def own_kernels(plugin):
 
 
 def only_own(suite):
-    """compute-sanitizer's options that leave all other kernels alone; proved by a fault."""
+    """compute-sanitizer's options that restrict it to our kernels.  A fault of such a kernel proves
+    that they work."""
     options = []
     for name in own_kernels(plugin_of(suite)):
         options += ["--kernel-name", f"kns={name}"]
@@ -347,8 +354,8 @@ def sanitized(name, tool, what, own_only=True):
     return check
 
 
-# Within a group, what tells most in the least time comes first.  Several ranks come behind all of
-# one rank, since NCCL may hang where they share a GPU; compute-sanitizer last, since it is slow.
+# Within a group, the checks that tell most in the least time come first.  Several ranks come
+# after one rank, since NCCL may hang where ranks share a GPU.  compute-sanitizer is slow, so last.
 GROUPS = {
     "one": [
         check, properties, ops_f32, golden, like_cpu, recorded, profile, ops_bf16, ops_f16,

@@ -1,4 +1,5 @@
-/* The library that gpu_count stands before, under the runtime's soname. */
+/* count_cudart - a stand-in for the CUDA runtime, built under its soname, for the test of
+ * gpu_count: the three calls that count_plugin.c makes, each with an answer of its own. */
 #include <stddef.h>
 
 #define SHOWN __attribute__((visibility("default")))

@@ -1,4 +1,7 @@
-/* count_main PLUGIN STEPS ALLOCATES WAITS: as a daemon loads and uses its plugin. */
+/* count_main - loads a plugin as a daemon does, and lets it run its steps, for the test of
+ * gpu_count.
+ *
+ *     count_main PLUGIN STEPS ALLOCATES WAITS */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

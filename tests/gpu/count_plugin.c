@@ -1,4 +1,5 @@
-/* A plugin that launches steps; in each it may also do what a step must not. */
+/* count_plugin - a plugin that launches steps, for the test of gpu_count.  If it is told to, each
+ * step also allocates or waits, which a training step must not do. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@ int cudaStreamSynchronize(void *stream);
 
 __attribute__((visibility("default"))) int steps(int n, int allocates, int waits);
 
-/* How many answers were not the runtime's own. */
+/* Returns how many calls did not reach the runtime: their answers were not count_cudart's. */
 int steps(int n, int allocates, int waits)
 {
     int n_wrong = 0;

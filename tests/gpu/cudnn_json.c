@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-/* The few calls that it takes, by name: nothing of NVIDIA's is linked. */
+/* The few calls of cuDNN that are needed, found by name: no library of NVIDIA's is linked. */
 struct calls {
     cudnnStatus_t (*create)(cudnnBackendDescriptorType_t, cudnnBackendDescriptor_t *);
     cudnnStatus_t (*set)(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,

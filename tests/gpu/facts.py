@@ -1,4 +1,5 @@
-"""facts - what a log needs of the machine: before the checks, and after those that fail."""
+"""facts - facts about the machine, for the GPU suite's log: commands to run before the checks, and
+others after a check that fails."""
 
 import time
 
@@ -16,7 +17,7 @@ FACTS = ["date -u", "cat commit 2>/dev/null || git describe --always --dirty", "
          "dmesg 2>/dev/null | grep -iE 'nvrm|xid' | tail -n 20", "nvidia-smi -q",
          "nvidia-smi topo -m", "python3 -m pip list 2>/dev/null | grep -iE 'nvidia|torch|nccl'"]
 
-# Commands that print a driver's words on a GPU that went wrong.
+# Commands that show the driver's messages about a GPU that failed.
 AFTERMATH = ["dmesg 2>/dev/null | grep -iE 'nvrm|xid' | tail -n 20",
              "nvidia-smi --query-gpu=name,pstate,memory.used,utilization.gpu,temperature.gpu,"
              "ecc.errors.uncorrected.volatile.total --format=csv"]

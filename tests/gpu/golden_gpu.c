@@ -1,5 +1,5 @@
-/* golden_gpu - the golden losses' backend is the GPU's. The program is
- * tests/golden/golden_rig.c's. */
+/* golden_gpu - makes the golden losses' test (tests/golden/test_golden.c) run on the GPU's
+ * backend. */
 #include "golden_backend.h"
 #include "gpu.h"
 

@@ -8,8 +8,8 @@ static const struct plugin *plugin;
 static struct plugin_probe probe;
 static int device = -1;
 
-/* Before main, since nothing may be printed before: what a program that is killed has said stays.
- */
+/* Standard output is flushed at each line, so that the lines of a program that is killed are not
+ * lost.  It must be set before the first line is printed, so a constructor does it. */
 __attribute__((constructor)) static void print_by_lines(void) { setvbuf(stdout, NULL, _IOLBF, 0); }
 
 int gpu_find(void)

@@ -1,11 +1,12 @@
-/* gpu_count - preloaded into a daemon: whether a training step allocates or waits.
+/* gpu_count - preloaded into a daemon, it counts whether a training step allocates or waits.
  *
- * Counts, on the thread that launches recorded steps, from its launch FIRST to launch LAST: what
- * our own code (the program's and the plugin's) asks of the heap, and every call of the CUDA
- * runtime that allocates, frees or blocks; then writes them as JSON to $GPU_COUNT_FILE.PID, with
- * the places that called ("file+offset": how often).  A process that launched some, but too few,
- * says so on stderr as it ends.  The plugin is loaded with its symbols local, but what is preloaded
- * comes before it all the same. */
+ * It watches the thread that launches recorded steps, from launch FIRST to launch LAST.  It counts
+ * the heap allocations of our own code (the program's and the plugin's) and every call of the CUDA
+ * runtime that allocates, frees or blocks.  Then it writes the counts as JSON to
+ * $GPU_COUNT_FILE.PID, with the callers ("file+offset": how often).  A process that launched
+ * recorded steps, but too few, says so on stderr as it ends.  The daemon loads the plugin with
+ * local symbols, yet a preloaded library's functions come before those that the plugin would
+ * call. */
 #include <dlfcn.h>
 #include <link.h>
 #include <stdatomic.h>
@@ -18,7 +19,8 @@
 
 enum { FIRST = 50, LAST = 250 };
 
-/* The calls that block or allocate: name, its parameters, and how they are passed on. */
+/* The calls that block, allocate or free: name, parameters, and how the parameters are passed on.
+ */
 #define CALLS(X)                                                           \
     X(cudaMalloc, (void **p, size_t n), (p, n))                            \
     X(cudaMallocHost, (void **p, size_t n), (p, n))                        \
@@ -52,7 +54,7 @@ enum { MOST_CALLERS = 32 };
 static struct {
     const void *at;
     long n;
-} callers[MOST_CALLERS]; /* the first ones */
+} callers[MOST_CALLERS]; /* the first callers; later ones are not noted */
 
 static void note_caller(const void *at)
 {
@@ -159,7 +161,7 @@ SHOWN void *realloc(void *p, size_t n)
 
 /* ---- the steps ---- */
 
-static long most_launches; /* of a thread */
+static long most_launches; /* by one thread */
 
 __attribute__((destructor)) static void say_too_few(void)
 {

@@ -1,8 +1,8 @@
 /* gpu_ops - the operator table on a real GPU: every case against the double-precision reference.
  *
  *     gpu_ops [F32|BF16|F16 [CASE...]]      default F32, and all cases; 77: no GPU
- *     gpu_ops STRAY                         one of our kernels writes where nothing is, and fails:
- *                                           whoever looks for such faults must see it */
+ *     gpu_ops STRAY                         one of our kernels writes outside of any memory and
+ *                                           fails: compute-sanitizer must report that */
 #include "../test.h"
 
 #include "gpu.h"
@@ -10,7 +10,7 @@
 #include "tensor/dtype.h"
 
 static struct case_types types; /* zero: F32 */
-static int is_half;             /* the libraries may round in between */
+static int is_half;             /* the libraries may round intermediate results */
 static const char *const *only; /* NULL: all cases */
 
 static void table(void **state)
@@ -36,7 +36,7 @@ static const struct op_case *case_named(const char *name)
     return NULL;
 }
 
-/* <0 when all is as it should be. */
+/* Returns <0, the expected failure, if the stray write was noticed. */
 static int run_stray(struct backend *b, struct err *err)
 {
     int din[NODE_MAX_IN];

@@ -1,5 +1,5 @@
-/* gpu_probe - whether there is a GPU to test on: exit status 0, and what was found; or 77, why not,
- * and where was looked. */
+/* gpu_probe - tells whether there is a GPU to test on.  It exits with 0 and prints what it found,
+ * or with 77 and prints why there is none and where it looked. */
 #include <stdio.h>
 
 #include "gpu.h"

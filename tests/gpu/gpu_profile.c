@@ -1,14 +1,14 @@
-/* gpu_profile - where the time of a training step on a GPU goes: LeNet's kernels, one by one.
+/* gpu_profile - measures LeNet's training step on a GPU, kernel by kernel.
  *
  *     gpu_profile [BATCH [float32|tf32|bfloat16|float16 [tuned]]]     default 256 float32
  *
  * Without a GPU it ends with 77.
  *
- * Each kernel of the program, and the update behind it, is recorded RUNS times in a row, as a step
- * has it once, and the recording launched; the whole step likewise, once and several times in one
- * recording.  So a line's time is what the kernel and the way to the next one take, and a step that
- * takes longer than its lines' sum waits for something else.  The copies of scalars and samples,
- * and all-reduces, are left out. */
+ * Each kernel of the program, and the update that follows, is recorded RUNS times in a row, and the
+ * recording is launched; so is the whole step, once and RUNS times in one recording.  A line's time
+ * is therefore the kernel's time and the gap to the next kernel.  A step that takes longer than the
+ * sum of its lines waits for something else.  The copies of scalars and samples to the GPU and the
+ * all-reduces are left out. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +83,7 @@ static void choose(const struct rig *r, int tuned)
         gpu_plugin()->configure(r->backend, &choices);
 }
 
-/* The same noise in each run; what the kernels make of it does not matter here. */
+/* Fill the inputs with the same noise in each run; the results do not matter here. */
 static void put_samples(const struct rig *r)
 {
     const struct graph *g = r->program->graph;
@@ -141,7 +141,7 @@ static void rig_close(struct rig *r)
 
 /* ---- timing ---- */
 
-/* The program's step number i, or what is behind the last one, or (WHOLE) all of it. */
+/* Run the program's step number i; past the last one, a part of the update; WHOLE: all of it. */
 enum { WHOLE = -1 };
 
 static void run(const struct rig *r, int i)
@@ -164,13 +164,13 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Microseconds of a launch of `runs` in a row, and of waiting for it; the median. */
+/* The median time, in microseconds, of launching `runs` in a row and waiting for their end. */
 static double launch_us(const struct rig *r, int i, int runs)
 {
     struct recording *recording = NULL;
     double us[SERIES];
 
-    run(r, i); /* libraries load what they need */
+    run(r, i); /* the first run lets libraries load their kernels */
     must(backend_record_begin(r->backend, &err));
     for (int k = 0; k < runs; k++)
         run(r, i);
@@ -182,7 +182,7 @@ static double launch_us(const struct rig *r, int i, int runs)
         start = clock_mono_ns();
         must(backend_launch(r->backend, recording, &err));
         must(backend_sync(r->backend, &err));
-        if (k >= 0) /* the first one sends the recording to the GPU */
+        if (k >= 0) /* the first launch, not counted, sends the recording to the GPU */
             us[k] = (double)(clock_mono_ns() - start) * 1e-3;
     }
     backend_recording_free(r->backend, recording);
@@ -208,7 +208,8 @@ static const char *name_of(const struct rig *r, int i, const char **op)
 static void profile(const struct rig *r)
 {
     const int n = r->program->n_steps + 2;
-    /* The other costs of a launch are the same for few runs as for many. */
+    /* A launch has a fixed cost, the same for few runs as for many; the difference is free of it.
+     */
     const double whole = (launch_us(r, WHOLE, RUNS) - launch_us(r, WHOLE, 1)) / (RUNS - 1);
     double sum = 0;
 

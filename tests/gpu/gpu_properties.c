@@ -1,5 +1,5 @@
-/* gpu_properties - what CUDA and cuDNN say of GPU 0, as JSON: for those who build plans for it
- * elsewhere.  Exit status 77: no GPU. */
+/* gpu_properties - prints the properties of GPU 0 by CUDA and cuDNN as JSON, from which plans for
+ * it can be built on another machine.  Exit status 77: no GPU. */
 #include <cuda_runtime_api.h>
 
 #include <dlfcn.h>
@@ -56,7 +56,7 @@ static void print_numbers(const struct cudaDeviceProp *p)
         printf("  \"%s\": %lld,\n", rows[i].name, rows[i].value);
 }
 
-/* The properties that tests/cudnn/plans.h holds for an H200. */
+/* Print cuDNN's description of the GPU; tests/cudnn/plans.h holds that of an H200. */
 static int print_cudnn(void)
 {
     char *text = NULL;

@@ -1,16 +1,17 @@
-/* gpu_reduce - all-reduces between processes that share a GPU, apart from any training: what the
- * ranks' collectives do on this machine, and how long they take.
+/* gpu_reduce - all-reduces between processes that share a GPU, without any training: it shows
+ * whether the ranks' collectives work on this machine, and how long they take.
  *
  *     gpu_reduce [RANKS [MOST_BYTES]]     2 ranks, up to 64 MiB; exit status 77: no GPU
  *
- * Each size and type is summed as the host asks for it, then recorded and launched, again and
- * again; every sum is compared.  At the end rank 0 launches, twice, some that nobody joins, and all
- * leave: they must return, and their latch must have seen that.  The cause that stopped them is
- * printed.
+ * Each size and type is summed by calls of the host, then recorded and launched, several times
+ * each; every sum is compared.  At the end rank 0 twice launches all-reduces that no other rank
+ * joins, and all ranks leave.  These all-reduces must end, and their latch must show that they were
+ * aborted; the program prints what stopped them.
  *
- * Each stage is named before it begins, and has 30 s (a quarter of DPTRAIN_PATIENCE where that is
- * set).  Then it is given up; where it cannot be, for a library does not return, the process says
- * "is stuck in", stays GRACE_S for whoever wants to look at its threads, and ends. */
+ * Each stage is named before it begins, and has 30 s (a quarter of DPTRAIN_PATIENCE if that is
+ * set).  After that time it is given up.  If that is impossible because a library does not return,
+ * the process says "is stuck in", stays for GRACE_S so that its threads can be looked at, and
+ * ends. */
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -38,19 +39,19 @@ struct rank {
     struct backend *b;
     const struct coll_device_ops *ops;
     struct coll *coll;
-    void *x, *source, *host; /* x = the sum of everybody's source; host: memory for either */
+    void *x, *source, *host; /* x = the sum of all ranks' source; host: memory for a copy */
     float *veto;
     struct recording *recording;
 };
 
 /* ---- stages ---- */
 
-static char stage[200]; /* what this process does; the handler of SIGALRM reads it */
+static char stage[200]; /* the present stage's name; the handler of SIGALRM reads it */
 static int64_t stage_ns;
-static int stage_s = 30; /* the longest */
+static int stage_s = 30; /* the longest time of a stage */
 static volatile sig_atomic_t is_stuck;
 
-/* SIGALRM, once and again; safe in a handler: nothing is formatted. */
+/* Handles the first SIGALRM and the second.  It formats nothing, which a handler must not do. */
 static void say_stuck(int signal)
 {
     static const char text[] = "gpu_reduce: is stuck in: ";
@@ -86,7 +87,7 @@ __attribute__((format(printf, 2, 3))) static void begin(const struct rank *r, co
     stage_ns = clock_mono_ns();
     if (r->rank == 0)
         printf("  %s\n", text);
-    alarm((unsigned)stage_s + GRACE_S / 2); /* what can be given up is, before */
+    alarm((unsigned)stage_s + GRACE_S / 2); /* a stage that can be given up ends before that */
 }
 
 /* Small integers: their sums are exact in every type. */
@@ -164,7 +165,7 @@ static int record(struct rank *r, int64_t n, enum dtype t, struct err *err)
     return backend_record_end(r->b, &r->recording, err);
 }
 
-/* Milliseconds of one, by `n_times` of them. */
+/* Sum n elements `n_times`; *ms: the mean time of one sum, in milliseconds. */
 static int repeat(struct rank *r, int64_t n, enum dtype t, int n_times, double *ms, struct err *err)
 {
     const int64_t start_ns = clock_mono_ns();
@@ -215,7 +216,7 @@ static int sums(struct rank *r, struct err *err)
 
 /* ---- the end ---- */
 
-/* Each of the other ranks reads the bytes that rank 0 has; 0, or <0. */
+/* Copy x from rank 0 to each of the others.  Returns 0, or <0. */
 static int pass_on(struct rank *r, void *x, size_t n_bytes, struct err *err)
 {
     if (r->rank > 0)
@@ -228,7 +229,7 @@ static int pass_on(struct rank *r, void *x, size_t n_bytes, struct err *err)
     return 0;
 }
 
-/* Several all-reduces in a row, of a size that was summed before. */
+/* Record several all-reduces in a row, of a size that was summed before. */
 static int record_many(struct rank *r, struct err *err)
 {
     const int64_t n = SMALLEST / (int64_t)dtype_size(DTYPE_F32);
@@ -250,7 +251,8 @@ static int record_many(struct rank *r, struct err *err)
     return err_wrap(err, "recording what nobody joins");
 }
 
-/* Rank 0 launches what the others do not: 0 if it returned, and was found out. */
+/* Rank 0 launches all-reduces that the others do not join.  Returns 0 if they ended, and the latch
+ * showed that they were aborted. */
 static int leave(struct rank *r, struct err *err)
 {
     const int64_t start_ns = clock_mono_ns();
@@ -262,7 +264,7 @@ static int leave(struct rank *r, struct err *err)
         if (backend_launch(r->b, r->recording, err) < 0)
             return err->code;
     if (r->rank == 0)
-        coll_abort(r->coll); /* before another's end can be what stops it */
+        coll_abort(r->coll); /* first, so that no other rank's end can stop the all-reduces */
     if (pass_on(r, &(char){0}, 1, err) < 0)
         return err->code;
     if (r->rank > 0)
@@ -368,7 +370,7 @@ static int run(struct rank *r)
     return rc < 0;
 }
 
-/* Before any library of NVIDIA's is there. */
+/* Must be called before any library of NVIDIA's is loaded. */
 static int fork_ranks(struct rank *r, pid_t *pids)
 {
     for (int k = 1; k < r->size; k++) {
@@ -400,7 +402,7 @@ int main(int argc, char **argv)
         perror("gpu_reduce");
         return 1;
     }
-    close(r.pipes[r.rank == 0 ? 0 : 1]); /* who reads an id from nobody finds the end */
+    close(r.pipes[r.rank == 0 ? 0 : 1]); /* so that a rank that reads sees the end of rank 0 */
     daemon_share_gpu();
     begin(&r, "finding the GPU");
     rc = gpu_find();

@@ -1,5 +1,5 @@
-"""process - running a program for a limited time, ending one with all below it, and telling where
-the threads of one that hangs stand."""
+"""process - runs a program for a limited time, ends a program with all its descendants, and tells
+where the threads of a hanging program stand."""
 
 import os
 import shutil
@@ -7,9 +7,9 @@ import signal
 import subprocess
 import tempfile
 
-# The longest that a training on a GPU may take, which takes seconds; other limits are parts of it.
+# Seconds that a training on a GPU may take (it needs a few); other limits are fractions of it.
 PATIENCE = float(os.environ.get("DPTRAIN_PATIENCE", "90"))
-DEBUG_S = min(30, PATIENCE)  # a debugger, over one process
+DEBUG_S = min(30, PATIENCE)  # seconds that a debugger may take for one process
 
 
 def read(path):
@@ -21,7 +21,7 @@ def read(path):
 
 
 def descendants(top):
-    """top, and all below it."""
+    """The process `top` and all its descendants."""
     below = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -35,8 +35,8 @@ def descendants(top):
 
 
 def end(child):
-    """Kill it and all below it.  Returns the trouble, or "": a GPU's driver may hold a process
-    for good, and nobody waits for that."""
+    """Kill a child and all its descendants.  Returns "", or the complaint that a process does not
+    end: a GPU's driver may hold a process for good, which is not waited for."""
     for pid in reversed(descendants(child.pid)):
         try:
             os.kill(pid, signal.SIGKILL)
@@ -50,7 +50,8 @@ def end(child):
 
 
 def bounded(argv, seconds, **options):
-    """(status, or None: it took longer; what it said).  No child of it can keep us waiting."""
+    """Run a program; (status, or None: it took longer; its output).  No child of the program can
+    keep us waiting."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         try:
             child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output,
@@ -68,7 +69,7 @@ def bounded(argv, seconds, **options):
 
 
 def toolkit_program(name):
-    """Where a program of the CUDA toolkit is: on PATH, or in its folder; or None."""
+    """The path of a program of the CUDA toolkit, on PATH or in the toolkit's folder; or None."""
     places = [shutil.which(name) or ""]
     for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
         if home:
@@ -100,14 +101,14 @@ distrusted = set()  # debuggers that took too long
 
 
 def debuggers():
-    """cuda-gdb first, which knows what runs on the GPU."""
+    """The debuggers that there are; cuda-gdb, which can look at the GPU's kernels, comes first."""
     found = [toolkit_program("cuda-gdb"), shutil.which("gdb")]
     return [p for p in found if p and p not in distrusted]
 
 
 def backtraces(pid, until):
-    """A debugger's words on its threads, and (last: it may take long) of the GPU's kernels.
-    until(): seconds left."""
+    """A debugger's output about the threads of a process, and at the end, since it may take long,
+    about the GPU's kernels.  until(): seconds left."""
     text = ""
     for program in debuggers():
         status, said = bounded(
@@ -122,8 +123,8 @@ def backtraces(pid, until):
 
 
 def stacks_of(top, until=lambda: DEBUG_S):
-    """Where the threads of a process and of those below it stand: by /proc, and by a debugger
-    where there is one and time is left."""
+    """Where the threads of a process and of its descendants stand: from /proc, and from a debugger
+    if there is one and time is left."""
     text, pids = [], descendants(top)
     for pid in pids:
         text.append(f"-- process {pid}: {read(f'/proc/{pid}/cmdline')!r}")

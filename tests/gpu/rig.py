@@ -1,5 +1,5 @@
-"""rig - runs the daemons and the programs of the GPU suite, each for a limited time, with all that
-they say in one log."""
+"""rig - runs the daemons and the programs of the GPU suite, each for a limited time, with all their
+output in one log."""
 
 import json
 import os
@@ -12,14 +12,17 @@ from process import PATIENCE, debuggers, end, read, stacks_of
 HERE = os.path.dirname(os.path.abspath(__file__))
 NONE = 77
 
-SHORT = PATIENCE / 3  # for what is tried once more, and for what follows something that hung
+SHORT = PATIENCE / 3  # seconds for a second try, and for a program that runs after another hung
 
-# So many checks of a group hang, and the rest of it is left out; under compute-sanitizer what is
-# slow need not hang.  With a patience of 90 s that makes, where NCCL hangs on one GPU: for reduce_2
-# 50 s, for it says itself that it is stuck, or else 90 s; 30 s for each of two other ways; 30 s for
-# ranks_2, and for it once more: 210 s.  Where all of one rank hangs as well: 180 s at most for the
-# first, 30 s for each of three more, and for one of them once more: 300 s.  Debuggers take a few
-# seconds each time, and 30 s once, if they hang.  That is nine minutes; --minutes 9 sees to it.
+# After so many checks of a group hung, the rest of the group is left out.  There is no number for
+# compute-sanitizer's group: a check there may be slow and not hang.
+# How long hanging checks take, with a patience of 90 s:
+#   - NCCL hangs on one GPU: 50 s for reduce_2, which says itself that it is stuck, or else 90 s;
+#     30 s for each of two other settings; 30 s for ranks_2, and 30 s for its second try: 210 s.
+#   - All checks of one rank hang, too: at most 180 s for the first, 30 s for each of three more,
+#     and 30 s for one second try: 300 s.
+#   - Debuggers take a few seconds each time, and 30 s once, if they hang.
+# Together that is nine minutes, which --minutes 9 enforces.
 MOST_HANGS = {"one": 4, "several": 2}
 
 # The demo job, small; its last batch is smaller than the others.
@@ -28,8 +31,8 @@ JOB = {"data.samples": 4130, "data.validation_samples": 512, "train.global_batch
 
 LIBRARIES_TELL = {"CUDNN_LOGLEVEL_DBG": "1", "CUDNN_LOGDEST_DBG": "stderr",
                   "CUDA_LOG_FILE": "stderr"}
-STUCK = "gpu_reduce: is stuck in"  # said of itself: nobody need wait any longer
-FIRST_KEPT, LAST_KEPT = 60_000, 140_000  # characters of one output, in the log of all
+STUCK = "gpu_reduce: is stuck in"  # the program's own words: waiting longer is useless
+FIRST_KEPT, LAST_KEPT = 60_000, 140_000  # characters of one output that the log keeps
 
 
 class Skip(Exception):
@@ -58,13 +61,13 @@ class Suite:
         self.is_real = not args.rehearse  # a GPU of NVIDIA's
         self.device = "cpu" if args.rehearse else "cuda"
         self.out = os.path.abspath(args.out)
-        self.work = tempfile.mkdtemp(prefix="dptrain-gpu-")  # what else is written; packed at last
+        self.work = tempfile.mkdtemp(prefix="dptrain-gpu-")  # all other files; packed at the end
         self.start = time.monotonic()
         self.until = self.start + 60 * args.minutes
         self.group = "one"   # of the check that runs now
         self.hangs = dict.fromkeys(MOST_HANGS, 0)
-        self.ranks_env = {}  # what several ranks on one GPU were found to need
-        self.trained = {}    # on the CPU or not: events of what others are compared with
+        self.ranks_env = {}  # the settings that several ranks on one GPU were found to need
+        self.trained = {}    # {on the CPU or not: events of the reference run}
         self.runs = 0
         self.log = open(os.path.join(self.out, "gpu-suite.log"), "a", encoding="utf-8")
 
@@ -72,7 +75,7 @@ class Suite:
         return os.path.join(self.tools, name)
 
     def say(self, text):
-        """To the user and to the log."""
+        """Print text for the user, and write it to the log."""
         print(text, flush=True)
         self.note(text)
 
@@ -84,14 +87,14 @@ class Suite:
         return self.until - time.monotonic()
 
     def limit(self, wanted):
-        """How long a program may take now."""
+        """The seconds that a program may take now."""
         return max(0.1, min(wanted, self.left(), SHORT if self.n_hangs() else wanted))
 
     def n_hangs(self):
         return self.hangs.get(self.group, 0)
 
     def give_up(self, what):
-        """It did not end in time: a hang, or ours."""
+        """A program did not end in time: count it as a hang, or skip if --minutes are over."""
         if self.left() <= 0:
             raise Skip("cut off by --minutes")
         if self.group in self.hangs:
@@ -101,7 +104,7 @@ class Suite:
     # ---- programs ----
 
     def run(self, name, argv, env=None, limit=PATIENCE, apart=False):
-        """Run to the end; returns its output.  Fails with its last lines."""
+        """Run a program to its end and return its output.  A failure tells its last lines."""
         status, text = self.observe(name, argv, env, limit, apart)
         if status == NONE:
             raise Skip(text.strip().splitlines()[-1] if text.strip() else "it says 77")
@@ -114,7 +117,8 @@ class Suite:
         return text
 
     def debug(self, name, argv, env):
-        """Run what a signal ended once more, for the log to tell where that was."""
+        """Run a program that a signal ended once more in a debugger, so that the log tells where it
+        ended."""
         for program in debuggers()[:1]:
             again = [a + "-again" if a.startswith(self.work) else a for a in argv]
             self.observe(name + "_debugged",
@@ -122,8 +126,8 @@ class Suite:
                           "-ex", "thread apply all bt", "--args", *again], env, SHORT)
 
     def observe(self, name, argv, env=None, limit=PATIENCE, apart=False):
-        """Run, with all that it says in the log; (status, or None: stopped, and its output).
-        apart: the output is without what comes on stderr."""
+        """Run a program, with all its output in the log; (status, or None: it was stopped; its
+        output).  apart: the returned output is without stderr."""
         path = os.path.join(self.work, name + ".log")
         env = {**(self.ranks_env if self.group == "several" else {}), **(env or {})}
         start, limit = time.monotonic(), self.limit(limit)
@@ -146,8 +150,8 @@ class Suite:
         return status, text
 
     def watch(self, name, child, path, until):
-        """Its status; None if it is still there at `until`, or is stuck, after noting where it
-        stands."""
+        """The status of a child; None if the child still runs at `until`, or is stuck.  Then the
+        log tells where its threads stand."""
         said = time.monotonic()
         while True:
             try:
@@ -179,14 +183,14 @@ class Suite:
         return os.path.join(self.work, f"run-{self.runs}")
 
     def train(self, name, n_ranks, device, sets, env=None):
-        """The events of a whole run."""
+        """Train, and return the events of the whole run."""
         run_dir = self.new_run()
         self.run(name, self.command(n_ranks, device, sets, run_dir), env)
         return events_of(run_dir)
 
     def train_explained(self, name, n_ranks, sets):
-        """train on the GPU; where it fails, the log tells what becomes of it without recorded
-        steps, and where that fails, too, with every kernel waited for."""
+        """Train on the GPU.  If that fails, it runs again without recorded steps, and if that
+        fails, too, once more with a wait after every kernel; the log has the results."""
         try:
             return self.train(name, n_ranks, self.device, sets)
         except AssertionError as failure:
@@ -207,7 +211,7 @@ class Suite:
         return status
 
     def reference(self, on_cpu=False):
-        """The events of one rank in float32, which others are compared with: trained once."""
+        """The events of the reference run, one rank in float32; it is trained only once."""
         if on_cpu not in self.trained:
             self.trained[on_cpu] = None
             self.trained[on_cpu] = self.train("one_rank_cpu", 1, "cpu", {}) if on_cpu else \
@@ -218,7 +222,7 @@ class Suite:
 
 
 def clipped(text):
-    """Not so much of it that the log would be too large to take away."""
+    """The beginning and the end of a long text, so that the log stays small enough to take away."""
     if len(text) <= FIRST_KEPT + LAST_KEPT:
         return text
     return (text[:FIRST_KEPT] + f"\n[... {len(text) - FIRST_KEPT - LAST_KEPT} characters are only "

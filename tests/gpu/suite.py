@@ -33,11 +33,11 @@ from checks import GROUPS, REHEARSED
 from facts import note_aftermath, note_facts
 from rig import MOST_HANGS, NONE, Skip, Suite
 
-MOST_PACKED = 4 << 20  # bytes of a file: the archive is to be carried away, so without weights
+MOST_PACKED = 4 << 20  # bytes of a file: the archive must stay small, so it has no weights
 
 
 def probe(suite):
-    """The status of gpu_probe: NONE where there is no GPU.  Says what was found."""
+    """The status of gpu_probe: NONE where there is no GPU.  Prints what was found."""
     status, text = suite.observe("probe", [suite.tool("gpu_probe")])
     print(text, flush=True)
     suite.is_real = "Simulated" not in text
@@ -58,7 +58,7 @@ def make(suite, check):
         return "ok", ""
     except Skip as skip:
         return "skipped", str(skip)
-    except Exception as failure:  # whatever it is, the checks behind it have their turn
+    except Exception as failure:  # whatever it is, the checks that follow have their turn
         suite.note(traceback.format_exc())
         return "FAILED", str(failure) if str(failure) else repr(failure)
 
@@ -84,7 +84,7 @@ def chosen(args):
 
 
 def pack(suite):
-    """All that was written besides the log, in one file; the folder goes."""
+    """Pack all that was written besides the log into one file, and remove the folder."""
     path = os.path.join(suite.out, "gpu-suite.tar.gz")
     with tarfile.open(path, "w:gz") as archive:
         for folder, folders, names in os.walk(suite.work):
@@ -99,7 +99,7 @@ def pack(suite):
 
 
 def conclude(suite, verdicts, keep):
-    """Says what it came to; returns the exit status."""
+    """Print the verdicts; returns the exit status."""
     names = {v: [name for name, verdict in verdicts.items() if verdict == v]
              for v in ("ok", "FAILED", "skipped")}
     for verdict in ("FAILED", "skipped"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The words of the GPU suite where there is no GPU: 77, the reason, and where was looked.  That a
-check which fails or hangs makes the suite fail; and that compute-sanitizer is told of all our
-kernels.
+"""Tests of the GPU suite on a machine without a GPU: it exits with 77, and tells the reason and
+where it looked.  A check that fails or hangs makes the suite fail, and compute-sanitizer is told of
+all our kernels.
 
     test_absent.py BUILD      exit 77 where there is a GPU"""
 
@@ -44,7 +44,7 @@ expect("no folder", [], 2, "one of --build and --bundle is wanted")
 
 
 def with_driver(what, script, args, status, *says, **env):
-    """The suite over a driver of the test's; returns its log."""
+    """Run the suite with a stand-in for the driver; returns its log."""
     with tempfile.TemporaryDirectory() as fake:
         os.makedirs(os.path.join(fake, "driver"))
         path = os.path.join(fake, "driver/dpdriver")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""gpu_count over a stand-in for the CUDA runtime: it sees what steps do, and only that.
+"""Tests of gpu_count over a stand-in for the CUDA runtime: it counts the calls that steps make, and
+no others.
 
     test_count.py GPU_COUNT.SO COUNT_MAIN PLUGIN"""
 

@@ -1,5 +1,5 @@
-/* The description of a GPU comes back as it was given: every key and value, by the calls that a
- * real GPU is asked with. */
+/* Tests of cudnn_json: cuDNN, given the description of a GPU, returns every key and value of it, by
+ * the same calls as for a real GPU. */
 #include "../test.h"
 
 #include <dlfcn.h>

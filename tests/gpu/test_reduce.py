@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""gpu_reduce over a GPU that is simulated: it ends well, and tells what it does; and where a rank
-does not go on, it tells in which stage, and ends.
+"""Tests of gpu_reduce over a simulated GPU: it ends well and tells what it does.  If a rank is
+frozen, another rank tells in which stage it waits, and ends.
 
     test_reduce.py GPU_REDUCE"""
 
@@ -36,7 +36,7 @@ with started(2, 64 << 20, 60) as child:
             frozen = descendants(child.pid)[1:]
             os.kill(frozen[0], signal.SIGSTOP)
         if "is stuck in: rank 0: " in line or "rank 0: " in line and "not done after 15 s" in line:
-            os.kill(frozen[0], signal.SIGKILL)  # which holds the pipe, too
+            os.kill(frozen[0], signal.SIGKILL)  # the frozen rank holds the pipe open, too
             break
     text = "".join(lines)
     assert len(frozen) == 1 and "rank 0: " in lines[-1] and " bytes" in lines[-1], text

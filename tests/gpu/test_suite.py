@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The GPU suite over programs of the test's, which answer as a GPU's would, fail or hang: that it
-ends, what it says, and what it leaves behind.
+"""Tests of the GPU suite over stand-in programs, which answer as on a GPU, fail or hang: the suite
+ends, reports the right verdicts, and leaves the right files behind.
 
     test_suite.py"""
 
@@ -17,9 +17,9 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 SUITE = [sys.executable, "-u", os.path.join(HERE, "suite.py")]
 HANGS = "import time\nprint('its last words', flush=True)\ntime.sleep(10000)\n"
-ROBUST, SHORT = "600", "10"  # patience: where nothing hangs, and where something does
+ROBUST, SHORT = "600", "10"  # patience in seconds: if no program hangs, and if one does
 
-# Each is a Python program: `argv`, `env` and `wait` are there.
+# Each stand-in is a Python program that can use `argv`, `env` and `wait`.
 PROGRAMS = {
     "gpu_probe": "print('cuda:0: NVIDIA Test, can be used')",
     "gpu_properties": """
@@ -75,7 +75,7 @@ def wait():
 
 
 class World:
-    """A bundle, and a folder of programs that are found first."""
+    """A bundle of stand-ins, and a folder of programs that comes first on PATH."""
 
     def __init__(self, folder):
         self.bundle, self.path = os.path.join(folder, "bundle"), os.path.join(folder, "path")
@@ -102,7 +102,7 @@ class World:
                 "PATH": self.path + os.pathsep + os.environ["PATH"]}
 
     def run(self, *args, patience=ROBUST, status=1):
-        """{check: (verdict, why)}, and all that it says."""
+        """Run the suite; {check: (verdict, why)}, and its whole output."""
         done = subprocess.run(self.argv(args), env=self.env(patience), text=True,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
@@ -296,7 +296,7 @@ SCENES = (everything_hangs, where_all_is_well, what_ignores_precision, a_debugge
           ranks_that_need_something, cut_off, cases_that_are_wrong, a_sanitizer,
           one_that_a_signal_ends, answers_that_nobody_expects,
           a_driver_that_hangs, stopped)
-with concurrent.futures.ThreadPoolExecutor(3) as pool:  # most of the time they wait
+with concurrent.futures.ThreadPoolExecutor(3) as pool:  # the scenes mostly wait
     done = {pool.submit(run, scene): scene.__name__ for scene in SCENES}
 failed = [f"{done[f]}: {f.exception()}" for f in done if f.exception()]
 sys.exit("\n".join(failed) if failed else 0)
