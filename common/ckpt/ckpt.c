@@ -121,7 +121,7 @@ static int check_root(json_t *root, const char *path, struct err *err)
     return 0;
 }
 
-/* It is read whole, so neither a FIFO nor something huge may be in its place. */
+/* The file is read whole, so neither a FIFO nor a huge file may be in its place. */
 static int check_kind(const char *path, struct err *err)
 {
     struct stat st;
@@ -145,7 +145,7 @@ static int load_state(const char *path, json_t **out, struct ckpt_state *s, stru
         return rc;
     root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
 
-    if (!root && why.line < 0) { /* it could not be read; the text names it */
+    if (!root && why.line < 0) { /* the file could not be read; the text names it */
         rc = err_set(err, ERR_CORRUPT, "%s", why.text);
     } else if (!json_is_object(root)) {
         rc = err_set(err, ERR_CORRUPT, "%s: line %d: %s", path, root ? 1 : why.line,
@@ -284,8 +284,8 @@ static int point_latest(const char *folder, const char *name, struct err *err)
     return rc == 0 ? file_sync_folder(folder, err) : rc;
 }
 
-/* Remove what is beyond `keep`, never `name`.  Failing here loses nothing: a later save tries
- * again. */
+/* Remove the generations beyond `keep`, but never `name`.  A failure here loses nothing: a later
+ * save tries again. */
 static void prune(const char *folder, const char *name, int keep)
 {
     struct generation *g = NULL;
@@ -306,8 +306,8 @@ static void prune(const char *folder, const char *name, int keep)
     free(g);
 }
 
-/* Once the new folder is in place, what lies aside is the old one, which must not go before the
- * exchange is on disk. */
+/* Once the new folder is in place, the folder aside is the old one, which must not be removed
+ * before the exchange is on disk. */
 static int save_in(const char *folder, const char *name, const struct ckpt_content *c,
                    struct err *err)
 {
@@ -344,7 +344,7 @@ int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char 
     snprintf(name, sizeof name, "step-%08" PRId64, c->state.step);
     rc = file_make_folder(folder, err);
     if (rc == 0)
-        rc = file_sync_folder(run_dir, err); /* whoever made it may not have come to this */
+        rc = file_sync_folder(run_dir, err); /* its maker may have ended before this */
     if (rc == 0)
         rc = save_in(folder, name, c, err);
     if (rc == 0) {

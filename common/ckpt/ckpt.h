@@ -7,10 +7,11 @@
  *
  * Happy path of a save: everything goes into a folder step-N.tmp, each file fsynced; state.json,
  * with the hashes, last; the folder is fsynced, renamed to step-N, its parents fsynced; then
- * `latest` is replaced by a rename, and the oldest generations beyond `keep` go. Failure modes:
- * a crash at any point leaves the generations before it untouched, and at most a .tmp folder, which
- * the next save removes.  A full disk fails the save, and nothing else.  A generation whose files
- * do not have the hashes of its state.json is not one: loading warns, and takes the one before.
+ * `latest` is replaced by a rename, and the oldest generations beyond `keep` are removed. Failure
+ * modes: a crash at any point leaves the generations before it untouched, and at most a .tmp
+ * folder, which the next save removes.  A full disk fails the save, and nothing else.  A generation
+ * whose files do not have the hashes in its state.json counts as damaged: loading warns, and takes
+ * the generation before it.
  *
  * Threads: one at a time per run directory.
  * Errors:  ERR_IO, ERR_CORRUPT, ERR_NOMEM; each names the file. */
@@ -29,7 +30,7 @@ struct ckpt_state {
     int64_t epoch_loss;      /* sums of the epoch under way, see op/control.h */
     int64_t epoch_correct, epoch_samples, epoch_skipped;
     int64_t n_updates; /* steps that the optimizer made; skipped ones do not count */
-    int n_ranks;       /* that wrote it; a run may go on with any other number */
+    int n_ranks;       /* when it was written; a run may go on with any other number */
 };
 
 struct ckpt_content {
@@ -54,11 +55,11 @@ struct ckpt { /* a generation, open */
 
 enum { CKPT_NONE = 1 }; /* an outcome, not a failure: no generation at all */
 
-/* The newest generation of run_dir that is complete and undamaged.  For each that is skipped,
- * warn(arg, text) is called with what is wrong with it.
+/* The newest generation of run_dir that is complete and undamaged.  For each generation that is
+ * skipped, warn(arg, text) is called with the reason.
  *
- * 0: *out is open.  CKPT_NONE: the run has not written any yet.  Fails with ERR_IO when there are
- * some, all of them damaged: says what was looked for. */
+ * 0: *out is open.  CKPT_NONE: the run has not written any yet.  Fails with ERR_IO if there are
+ * some and all of them are damaged. */
 int ckpt_load_latest(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg,
                      struct ckpt **out, struct err *err);
 void ckpt_close(struct ckpt *c); /* NULL is fine */

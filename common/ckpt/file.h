@@ -8,13 +8,13 @@
 
 #include "base/err.h"
 
-/* A new file (it must not exist), open for file_put; the descriptor. */
+/* Make a new file (it must not exist), open for file_put; *fd is its descriptor. */
 int file_create(const char *path, int *fd, struct err *err);
-/* The same; errors call it `name`: what it will be renamed to. */
+/* The same; errors call it `name`, which it will be renamed to. */
 int file_create_as(const char *path, const char *name, int *fd, struct err *err);
-/* All n_bytes, however write(2) cuts them. */
+/* Write all n_bytes, however write(2) cuts them. */
 int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct err *err);
-/* fsync and close; closes also when it fails. */
+/* fsync and close; the file is closed also if that fails. */
 int file_finish(int fd, const char *path, struct err *err);
 
 int file_sync_folder(const char *path, struct err *err);

@@ -109,7 +109,7 @@ struct st_file {
     int n;
 };
 
-struct piece { /* what a header entry claims; for the check that pieces tile the data */
+struct piece { /* the bytes that a header entry claims; for the check that pieces tile the data */
     uint64_t begin, end;
     const char *name;
 };
@@ -138,7 +138,7 @@ static int parse_shape(const struct st_file *f, const char *name, json_t *list, 
     return 0;
 }
 
-/* Elements, or -1 where the product leaves what a file could hold. */
+/* The number of elements, or -1 if it is more than a file could hold. */
 static int64_t checked_elements(const struct shape *s)
 {
     int64_t n = 1;

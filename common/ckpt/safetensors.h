@@ -28,7 +28,7 @@ enum { ST_MAX_HEADER = 100 << 20 }; /* bytes; the limit of the Python package as
 
 /* Write `n` tensors to the new file `path` and fsync it; `hash` is that of the whole file.
  * Data is written in the order given, each tensor aligned to 8 bytes.  Fails with ERR_IO (disk
- * full: how much was wanted); the file may then exist in part. */
+ * full: how much was wanted); a part of the file may then exist. */
 int st_write(const char *path, const struct st_tensor *tensor, int n, struct hash128 *hash,
              struct err *err);
 

@@ -1,4 +1,4 @@
-/* cifar - CIFAR-10 and CIFAR-100, the binary version: files of records, `.gz` or not.
+/* cifar - CIFAR-10 and CIFAR-100, the binary version: files of records, compressed by gzip or not.
  *
  *     cifar10    label byte 0..9                              3072 bytes: 1024 red, green, blue
  *     cifar100   coarse label 0..19, fine label 0..99         the same; the fine label is learnt
@@ -80,7 +80,7 @@ static int check_labels(const struct cifar *c, const uint8_t *record, int64_t of
     return 0;
 }
 
-/* From three planes to one pixel after the other. */
+/* Turn three planes into one pixel after the other. */
 static void interleave(uint8_t *image)
 {
     uint8_t planes[IMAGE];
@@ -91,7 +91,7 @@ static void interleave(uint8_t *image)
             image[3 * i + k] = planes[k * PLANE + i];
 }
 
-/* Record i of the file, behind those that there are; *end is set at the end of the file. */
+/* Read record i, behind the records read before; *end is set at the end of the file. */
 static int read_record(struct cifar *c, struct gzin *g, int64_t i, int *end, struct err *err)
 {
     const int64_t n_bytes = record_bytes(c);
@@ -154,7 +154,7 @@ static int read_either(struct cifar *c, const char *folder, const char *name, st
     return rc;
 }
 
-/* PREFIX_1.bin, PREFIX_2.bin ...; 1: there is none. */
+/* Read PREFIX_1.bin, PREFIX_2.bin ...; 1: there is none. */
 static int read_numbered(struct cifar *c, const char *folder, const char *prefix, struct err *err)
 {
     int rc = 0, gap = 0;

@@ -1,5 +1,5 @@
-/* The list of formats, made from the words in data/meson.build, and what all data sets have in
- * common: gathering and the fingerprint. */
+/* dataset - the list of formats, made from the words in data/meson.build, and what all data sets
+ * have in common: gathering and the fingerprint. */
 #include "data/dataset.h"
 
 #include <stdlib.h>
@@ -44,8 +44,8 @@ void dataset_close(struct dataset *ds)
 
 /* ---- gathering ---- */
 
-/* Have the beginning of a row brought near, as it is wanted soon: samples are in random order,
- * which the processor cannot foresee. */
+/* Prefetch the beginning of a row that is wanted soon: samples are in random order, which the
+ * processor cannot foresee. */
 static void fetch(const char *row, size_t n_bytes)
 {
     enum { LINE = 64, MOST = 2048 };
@@ -54,7 +54,7 @@ static void fetch(const char *row, size_t n_bytes)
         __builtin_prefetch(row + i);
 }
 
-/* `room` holds two rows: the next one is found, and on its way, while one is converted. */
+/* `room` holds two rows: the next row is found and fetched while the present one is converted. */
 static int gather_field(const struct dataset *ds, int field, const int64_t *index, int64_t n,
                         char *to, char *room, struct err *err)
 {

@@ -29,7 +29,7 @@ enum dataset_purpose { DATASET_TRAIN, DATASET_VALIDATION };
 
 enum { DATASET_NONE = 1 };
 
-struct dataset; /* below: the base of every reader's own struct */
+struct dataset; /* the base of every reader's own struct; defined after its functions */
 
 struct dataset_ops {
     const char *name;
@@ -71,14 +71,15 @@ struct data_options {
     const void *options; /* of kind: its own struct */
 };
 
-/* DATASET_NONE, and *out is NULL: the options name no data for this purpose (validation only). */
+/* Open the data of a job.  DATASET_NONE, and *out is NULL: the options name no data for this
+ * purpose (validation only). */
 int dataset_open(struct dataset **out, const struct data_options *o,
                  const struct dataset_request *request, struct err *err);
 void dataset_close(struct dataset *ds); /* NULL is fine */
 
-/* Samples index[0..n): field i of the spec, as programs read it, into to[i] [n, its shape]; a NULL
- * in to[] leaves that field out.  n may be 0.  An index outside [0,n_samples) is a bug of the
- * caller's (asserted).  mnist and digits never fail. */
+/* Read the samples index[0..n): field i of the spec goes to to[i] [n, its shape], as programs read
+ * it.  A NULL in to[] leaves that field out.  n may be 0.  An index outside [0,n_samples) is a bug
+ * of the caller's (asserted).  The formats mnist, digits and cifar never fail. */
 int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, void *const *to,
                    struct err *err);
 
@@ -86,9 +87,10 @@ int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, vo
 int dataset_alloc(const struct dataset *ds, int64_t n, void *to[SAMPLE_MAX_FIELDS],
                   const char *what, struct err *err);
 
-/* The spec, the number of samples, and the stored bytes of evenly spaced samples, of each field
- * some 64 KiB: the same on every machine for the same data.  Bounded whatever the size (below 1 ms
- * for MNIST), so it finds a wrong or stale copy, not one changed pixel of many. */
+/* Hash the spec, the number of samples, and the stored bytes of evenly spaced samples, some 64 KiB
+ * of each field.  The hash is the same on every machine for the same data.  Its work is bounded
+ * whatever the size (below 1 ms for MNIST), so it finds a wrong or stale copy, but not one changed
+ * pixel of many. */
 int dataset_fingerprint(const struct dataset *ds, struct hash128 *out, struct err *err);
 
 #endif

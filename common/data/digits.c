@@ -1,10 +1,12 @@
-/* Happy path of one sample: choose a glyph, bend its control points, transform them, flatten the
+/* digits - draws the samples, and keeps those that were drawn.
+ *
+ * Happy path of one sample: choose a glyph, bend its control points, transform them, flatten the
  * curves to segments, keep for each pixel the least squared distance to any segment (only within a
  * segment's reach), turn distance into coverage, add noise.
  *
- * Same bytes everywhere: float + - * / and sqrt are exactly specified, contraction is off, and
- * neither libm nor the order of a reduction comes in.  A rotation is given by t = tan(angle/2), so
- * sine and cosine are quotients. */
+ * Same bytes everywhere: float + - * / and sqrt are exactly specified, contraction is off, and no
+ * result depends on libm or on the order of a reduction.  A rotation is given by t = tan(angle/2),
+ * so sine and cosine are quotients. */
 #include "data/digits.h"
 
 #include <math.h>
@@ -251,7 +253,7 @@ static void draw_stroke(struct canvas *c, const struct stroke *s, const struct p
     }
 }
 
-/* Ends of strokes that coincide are bent apart a little: people do that too. */
+/* Ends of strokes that coincide are bent apart a little, as in people's writing. */
 static void draw_glyph(struct canvas *c, const struct look *k, struct rng_stream *r)
 {
     for (int s = 0; s < MAX_STROKES; s++) {
@@ -339,8 +341,8 @@ struct digits {
 /* The label of sample i is that of i modulo 10. */
 static const uint8_t labels[DIGITS_CLASSES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
 
-/* Of threads that want one sample for the first time, one draws it into the memory that is kept;
- * the others do not wait for it, but draw their own copy into `spare`. */
+/* If several threads want a sample for the first time, one of them draws it into the memory that is
+ * kept.  The others do not wait for that one: each draws its own copy into `spare`. */
 static const uint8_t *sample_pixels(const struct digits *d, int64_t i, uint8_t *spare)
 {
     uint8_t *kept = d->pixels + i * DIGITS_BYTES;

@@ -1,6 +1,6 @@
 /* digits - the built-in data set: 28x28 grey digits, drawn from strokes.
  *
- * Sample i of (seed, purpose) is a pure function of these: the digit i % 10 as a polyline with
+ * Sample i of (seed, purpose) is a pure function of the three: the digit i % 10 as a polyline with
  * random rotation, scale, shear, shift, bent corners, thickness, brightness and noise (RNG_DIGITS).
  * Only + - * / sqrt and comparisons in float and integer arithmetic are used, so every machine
  * draws the same bytes. Validation samples are other draws than training samples, of the same

@@ -1,5 +1,5 @@
-/* Reading bytes that may be compressed: plain input is copied, gzip input goes through zlib block
- * by block, straight into the caller's memory. */
+/* gzin - reads bytes that may be compressed: plain input is copied, gzip input goes through zlib
+ * block by block, straight into the caller's memory. */
 #include "data/gzin.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ enum {
     BLOCK = 64 << 10,   /* input is read in such pieces */
     MAX_RATIO = 1032,   /* of deflate: 258 bytes from two bits */
     WINDOW = 64 << 10,  /* more than what inflate may hold back */
-    MAX_IO = 1 << 30,   /* what one read, or one inflate, is asked for */
+    MAX_IO = 1 << 30,   /* the most that one read, or one inflate, is asked for */
     WANT_GZIP = 16 + 15 /* zlib: gzip format, largest window */
 };
 
@@ -33,10 +33,10 @@ struct gzin {
     uint8_t *block;
 };
 
-/* Where in the input the next unused byte is. */
+/* The place in the input of the next unused byte. */
 static int64_t offset(const struct gzin *g) { return g->taken - (int64_t)g->n_in; }
 
-/* Up to `n` bytes of raw input into dst; 0 in *got at its end. */
+/* Read up to `n` bytes of raw input into dst; *got is 0 at its end. */
 static int take(struct gzin *g, uint8_t *dst, size_t n, size_t *got, struct err *err)
 {
     ssize_t k;
@@ -51,7 +51,7 @@ static int take(struct gzin *g, uint8_t *dst, size_t n, size_t *got, struct err 
     return 0;
 }
 
-/* The next block of input, if all of the last one is used. */
+/* Read the next block of input, if all of the last one is used. */
 static int fill(struct gzin *g, struct err *err)
 {
     if (g->n_in || g->fd < 0)
@@ -148,7 +148,7 @@ static int read_plain(struct gzin *g, uint8_t *dst, size_t n, size_t *got, struc
     return 0;
 }
 
-/* Between two members: another one, the end, or garbage. */
+/* Go on after a member: another one follows, or garbage. */
 static int next_member(struct gzin *g, struct err *err)
 {
     if (g->in[0] != 0x1f)
@@ -169,7 +169,7 @@ static int damaged(const struct gzin *g, struct err *err)
                    (long long)offset(g), g->z.msg ? g->z.msg : "unknown reason");
 }
 
-/* One turn of inflate on the block at hand. */
+/* One call of inflate on the block at hand. */
 static int inflate_block(struct gzin *g, uint8_t *dst, size_t n, size_t *got, struct err *err)
 {
     uInt n_in = (uInt)(g->n_in < MAX_IO ? g->n_in : MAX_IO);

@@ -1,9 +1,9 @@
 /* gzin - bytes from a file or from memory, in order, decompressed when they are gzip's.
  *
- * Compression is recognised by its first two bytes, 1f 8b.  Several gzip members are one stream, as
- * for gunzip; anything else after the last one is an error, as are a wrong checksum and an early
- * end. Data goes straight to where the caller wants it; nothing is read ahead but one block of
- * input.
+ * Compressed data are recognised by their first two bytes, 1f 8b.  Several gzip members are one
+ * stream, as for gunzip; anything else after the last one is an error, as are a wrong checksum and
+ * an early end. Data goes straight to where the caller wants it; nothing is read ahead but one
+ * block of input.
  *
  * Life:    gzin_open_file or gzin_open_memory -> gzin_read ... -> gzin_close.
  * Threads: one at a time.
@@ -23,11 +23,12 @@ int gzin_open_memory(struct gzin **out, const uint8_t *bytes, size_t n_bytes, /*
                      struct err *err);
 void gzin_close(struct gzin *g); /* NULL is fine */
 
-/* Up to `n` bytes into dst; *got < n only at the end of the data, which was then found sound. */
+/* Read up to `n` bytes into dst.  *got < n only at the end of the data, which were then found
+ * sound. */
 int gzin_read(struct gzin *g, void *dst, size_t n, size_t *got, struct err *err);
 
-/* No more than so many bytes can still come: exact for plain data; for gzip's, what could at best
- * hide in the compressed bytes that are left (deflate gives at most 1032 bytes for one). */
+/* The most bytes that can still come.  Exact for plain data; for gzip's, the most that the
+ * compressed bytes that are left could hold (deflate gives at most 1032 bytes for one). */
 int64_t gzin_most_left(const struct gzin *g);
 
 int gzin_compressed(const struct gzin *g);

@@ -1,4 +1,4 @@
-/* Reading an IDX file: the header is checked against the size of the file before any memory is
+/* idx - reads an IDX file: the header is checked against the size of the file before any memory is
  * allocated for the array. */
 #include "data/idx.h"
 
@@ -137,7 +137,7 @@ static int read_array(struct idx *x, struct gzin *g, struct err *err)
     return 0;
 }
 
-/* Takes g. */
+/* Read the whole file.  Takes g. */
 static int read_all(struct idx *out, struct gzin *g, int min_dims, int max_dims, struct err *err)
 {
     struct idx x = {0};

@@ -7,7 +7,7 @@
  *   4+4D  product bytes     the array; nothing may follow
  *
  * A file may be compressed by gzip, whatever its name; it is decompressed straight into place.
- * An extent is believed only as far as the size of the file can hold it: checked before allocating.
+ * Before memory is allocated, the extents are checked against the size of the file.
  *
  * Life:    idx_read or idx_parse -> use -> idx_fini (fine after a failure, and on zeroes).
  * Threads: any; no state.

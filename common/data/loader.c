@@ -1,10 +1,12 @@
-/* Happy path: the engine starts some work.  The data thread plans the next batch under the lock,
+/* loader - the data thread, the ring of slots, and the engine's side of both.
+ *
+ * Happy path: the engine starts some work.  The data thread plans the next batch under the lock,
  * fills a free slot without the lock, and counts the slot as filled.  The engine takes the batch
  * and releases it.
  *
- * Three counters, `filled` >= `taken` >= `released`, say all about the ring: slot i % n_slots is
- * the data thread's from i - n_slots being released until i is filled, the engine's from being
- * taken until released.
+ * Three counters, `filled` >= `taken` >= `released`, describe the whole ring.  Slot i % n_slots
+ * belongs to the data thread from the release of batch i - n_slots until batch i is filled, and to
+ * the engine from the taking of batch i until its release.
  *
  * Failure: a batch that cannot be read stops the work; loader_next gives the batches that were
  * filled before, then the error.  A start and loader_free plan no more batches, wait for the one
@@ -34,7 +36,7 @@ struct work {
     struct sampler sampler; /* TRAIN */
     int accumulate, micro;  /* TRAIN: micro-batches a step, the next one */
     int n_ranks, rank;
-    int64_t step, end_step; /* the next step, or batch of a pass; the first not to do */
+    int64_t step, end_step; /* the next step, or batch of a pass; the end, exclusive */
     struct span part;       /* PASS: this rank's */
     int64_t batch;          /* PASS: samples in a batch */
 };
@@ -48,7 +50,7 @@ struct loader {
     void *all;        /* memory of all slots' fields and index */
     pthread_t thread;
 
-    pthread_mutex_t lock; /* guards all below, but not the slots' content */
+    pthread_mutex_t lock; /* guards all that follows, but not the slots' content */
     pthread_cond_t changed, progress;
     struct work work;
     int64_t filled, taken, released;
@@ -160,7 +162,7 @@ static void free_heap(void *arg, void *p)
     free(p);
 }
 
-/* Makes slots for `n` samples each, while the data thread has no work. */
+/* Make slots for `n` samples each, while the data thread has no work. */
 static int reserve(struct loader *l, int64_t n, struct err *err)
 {
     const struct sample_spec *spec = &l->dataset->spec;
@@ -338,7 +340,7 @@ int loader_start_pass(struct loader *l, int64_t batch, int n_ranks, int rank, st
     return give_work(l, &w, min_i64(batch, w.part.n), err);
 }
 
-/* With the lock held. */
+/* Take the oldest batch that is filled.  With the lock held. */
 static int take_batch(struct loader *l, const struct batch **out, struct err *err)
 {
     while (l->taken == l->filled) {

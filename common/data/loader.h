@@ -1,4 +1,4 @@
-/* loader - batches made ahead of the engine, by a thread of its own (*data*).
+/* loader - batches made ahead of the engine, by a thread of the loader's own, the data thread.
  *
  * A loader serves one dataset (make a second one for validation).  It is given work: a range of
  * global steps, or one validation pass.  Its thread then fills a ring of slots in order; the engine
@@ -30,7 +30,7 @@ struct batch {
     /* Each field of the data set's spec, [n, its shape], aligned to SAMPLE_ALIGN; NULL with
      * indices_only. */
     void *field[SAMPLE_MAX_FIELDS];
-    const int64_t *index; /* [n] which samples they are */
+    const int64_t *index; /* [n] the samples' numbers */
     int64_t n;            /* 0: this rank's part is empty */
     int64_t step;         /* global step, from 0; in a pass: the batch's number, from 0 */
     int64_t epoch;        /* from 1; 0 in a pass */
@@ -39,7 +39,8 @@ struct batch {
     int64_t n_global; /* samples of this step over all ranks; in a pass: of the dataset */
 };
 
-/* Where slots lie, if not on the heap: memory that a device copies from, say.  Zeroed. */
+/* The maker of the slots' memory, if that is not the heap but, say, memory that a device copies
+ * from.  The memory is zeroed. */
 struct loader_memory {
     int (*alloc)(void *arg, size_t n_bytes, const char *what, void **out, struct err *err);
     void (*free)(void *arg, void *p); /* NULL is fine */
@@ -59,18 +60,19 @@ struct loader;
 int loader_new(struct loader **out, const struct loader_options *o, struct err *err);
 void loader_free(struct loader *l); /* NULL is fine; returns after at most one batch's filling */
 
-/* Steps [first_step, end_step) of the plan, as `rank` of `n_ranks`, `accumulate` batches each.
- * s->n_samples must be the dataset's.  Fails with ERR_ARG, ERR_NOMEM; then there is no work. */
+/* Give work: steps [first_step, end_step) of the plan, as `rank` of `n_ranks`, `accumulate` batches
+ * each. s->n_samples must be the dataset's.  Fails with ERR_ARG, ERR_NOMEM; then there is no
+ * work. */
 int loader_start_train(struct loader *l, const struct sampler *s, int accumulate, int n_ranks,
                        int rank, int64_t first_step, int64_t end_step, struct err *err);
 
-/* This rank's part of the whole dataset, in order, in batches of `batch` samples (the last one may
- * be smaller; an empty part gives none).  Fails alike. */
+/* Give work: this rank's part of the whole dataset, in order, in batches of `batch` samples (the
+ * last one may be smaller; an empty part gives none).  Fails in the same way. */
 int loader_start_pass(struct loader *l, int64_t batch, int n_ranks, int rank, struct err *err);
 
-/* The next batch, in *out, valid until released.  Blocks until it is filled.  LOADER_END at the end
- * of the work, and while there is none; <0: reading failed (again at each call, until a start).
- * Taking a batch while holding all n_slots is a bug of the caller's. */
+/* Take the next batch, in *out, which is valid until released.  Blocks until it is filled.
+ * LOADER_END at the end of the work, and while there is none; <0: reading failed (again at each
+ * call, until a start). Taking a batch while holding all n_slots is a bug of the caller's. */
 int loader_next(struct loader *l, const struct batch **out, struct err *err);
 
 void loader_release(struct loader *l); /* the oldest batch taken and not yet released */

@@ -1,5 +1,5 @@
-/* MNIST and what is stored like it: a folder with one IDX file of images [N,H,W] or [N,H,W,C] and
- * one of labels [N], for training and for validation. */
+/* mnist - MNIST and data that are stored like it: a folder with one IDX file of images [N,H,W] or
+ * [N,H,W,C] and one of labels [N], for training and for validation. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -61,7 +61,7 @@ static int not_found(const char *folder, const char *prefix, const struct role *
     return err->code;
 }
 
-/* Path of the first name that exists, in *out (malloc'd). */
+/* Find the first name that exists; its path is in *out (malloc'd). */
 static int find_file(char **out, const char *folder, const char *prefix, const struct role *r,
                      struct err *err)
 {

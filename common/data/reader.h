@@ -1,6 +1,6 @@
 /* reader - the conversion from stored numbers to those of programs, for dataset.c.
  *
- * A reader states in its spec how its numbers are stored; it converts nothing itself. */
+ * A reader states in its spec how its numbers are stored; the reader converts nothing itself. */
 #ifndef DATA_READER_H
 #define DATA_READER_H
 

@@ -1,8 +1,10 @@
-/* The permutation is a Feistel network (Luby, Rackoff 1988) over the least even or odd number of
+/* sampler - the permutation of an epoch, and the parts of ranks.
+ *
+ * The permutation is a Feistel network (Luby, Rackoff 1988) over the least even or odd number of
  * bits that holds n, with cycle walking (Black, Rogaway 2002): a result outside [0,n) goes through
- * the network again until it is inside.  As that follows a cycle of a permutation and starts inside
- * [0,n), it ends, and stays invertible.  The domain is below 2 n (but 4 at least), so a walk takes
- * less than two turns on average.
+ * the network again until it is inside.  The walk follows a cycle of a permutation and starts
+ * inside [0,n), so it ends, and it can be inverted.  The domain is below 2 n (but 4 at least), so a
+ * walk takes less than two turns on average.
  *
  * The halves may differ by a bit: a round changes one of them by a keyed function of the other, in
  * turn.  With halves of one to three bits a round mixes little: tests of uniformity over epochs see
@@ -61,7 +63,7 @@ static int64_t join(const struct perm *p, struct halves h)
     return (int64_t)(h.left << p->right_bits | h.right);
 }
 
-/* Its own inverse. */
+/* One round.  It is its own inverse. */
 static void turn(const struct perm *p, int round, struct halves *h)
 {
     if (round % 2 == 0)

@@ -1,4 +1,5 @@
-/* sampler - which sample is trained when, and by whom: pure functions, no memory, no state.
+/* sampler - which sample is trained at which step, and by which rank: pure functions, no memory, no
+ * state.
  *
  * Definition, which everything else follows.  With N samples and global batch B:
  *   - Global steps count from 0, epochs from 1; an epoch has S = ceil(N/B) steps (drop_last:
@@ -42,8 +43,8 @@ struct span {
     int64_t first, n;
 };
 
-/* The `part`-th of `n_parts` contiguous parts of `whole`, sizes differing by at most one, larger
- * ones first. */
+/* The `part`-th of `n_parts` contiguous parts of `whole`.  Sizes differ by at most one, and larger
+ * parts come first. */
 struct span span_part(struct span whole, int64_t n_parts, int64_t part);
 
 /* The i-th piece of `size` of `whole`; the last is shorter; past the end n is 0. */
@@ -65,22 +66,22 @@ struct sampler_step {
     int64_t n;        /* samples of this step over all ranks: the global batch, or what is left */
 };
 
-/* Refuse (ERR_ARG) what leaves no step: no samples, a global batch below 1, drop_last with more
- * than N.  The functions below assert it. */
+/* Refuse (ERR_ARG) a sampler that leaves no step: no samples, a global batch below 1, drop_last
+ * with more than N.  The functions below assert it. */
 int sampler_check(const struct sampler *s, struct err *err);
 
 int64_t sampler_steps_per_epoch(const struct sampler *s);
 struct sampler_step sampler_at(const struct sampler *s, int64_t global_step);
 
-/* The positions [first,first+n) within the global batch that are of rank's micro-batch `micro` of
+/* The positions [first,first+n) within the global batch of this rank's micro-batch `micro`, of
  * `accumulate`. */
 struct span sampler_micro(const struct sampler_step *at, int n_ranks, int rank, int accumulate,
                           int micro);
 
-/* The most samples that any micro-batch of any rank has: what buffers must hold. */
+/* The most samples that any micro-batch of any rank has, which buffers must hold. */
 int64_t sampler_largest_micro(const struct sampler *s, int n_ranks, int accumulate);
 
-/* The samples at these positions of the step, into index[positions.n]. */
+/* Write the samples at these positions of the step to index[positions.n]. */
 void sampler_list(const struct sampler *s, const struct sampler_step *at, struct span positions,
                   int64_t *index);
 

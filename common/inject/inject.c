@@ -30,7 +30,7 @@ static const struct point {
     const char *name;
     enum number number;
     const char *of;   /* what the number counts */
-    const char *when; /* as a sentence ends */
+    const char *when; /* as the end of a sentence */
 } points[] = {
     [INJECTION_AT_GATHER] = {"gather", NUMBER_NONE, NULL, "when it was let in"},
     [INJECTION_AT_READY] = {"ready", NUMBER_NONE, NULL, "when model and data are open"},
@@ -46,7 +46,7 @@ static const struct point {
 
 enum amount { AMOUNT_NONE, AMOUNT_NUMBER, AMOUNT_TIME };
 
-/* The first row of each fault is what counts when nothing is said, unless it needs an amount. */
+/* The first row of each fault counts if the text gives no HOW, unless that row needs an amount. */
 static const struct how {
     enum injection_what what;
     enum injection_how how;
@@ -129,7 +129,8 @@ static const char *how_names(struct names *l, enum injection_what what)
     return n ? l->text : "nothing there";
 }
 
-/* Digits at *s up to max; *s moves past them.  -1: there are none, or the number is too large. */
+/* Read digits at *s, up to max, and move *s past them.  -1: there are none, or the number is too
+ * large. */
 static int64_t digits(const char **s, int64_t max)
 {
     const char *begin = *s;
@@ -369,7 +370,7 @@ int inject_spend(struct injection_list *l, const char *text)
 
 /* ---- telling ---- */
 
-/* Within a step, which has a number. */
+/* Describe a fault of a bucket, in a step that has a number. */
 static const char *say_of_bucket(const struct injection *f, char out[INJECTION_SAY])
 {
     snprintf(out, INJECTION_SAY, "%s: bucket %lld of step %lld%s", whats[f->what].does,

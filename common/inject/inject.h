@@ -1,4 +1,4 @@
-/* inject - faults on demand: what is to happen, to which rank, and when (dpdriver --inject).
+/* inject - faults on purpose: what is to happen, to which rank, and when (dpdriver --inject).
  *
  *     WHAT:rankK@POINT[N][:HOW]
  *
@@ -7,7 +7,7 @@
  *     skip:rank1@step7:bucket0
  *
  * inject_help lists every WHAT, POINT and HOW.  The driver sends each rank its faults; the rank
- * tells the driver when one happens, before it does.  Each happens once: the driver gives out only
+ * tells the driver of each fault, before it happens.  Each happens once: the driver gives out only
  * those that are not spent, and one that events.jsonl tells of is spent after --resume, too.
  *
  * Pure: nothing is done here.  train/faults.h waits for the points, daemon/daemon.c kills.
@@ -26,12 +26,12 @@ enum injection_what {
     INJECTION_KILL, /* SIGKILL to the process itself */
     INJECTION_STOP, /* SIGSTOP */
     INJECTION_DELAY,
-    INJECTION_DROP, /* of the control connection, or of what it carries */
-    INJECTION_FLIP, /* a bit of a gradient */
-    INJECTION_SKIP, /* one all-reduce */
+    INJECTION_DROP, /* the control connection, or one direction of it */
+    INJECTION_FLIP, /* flip a bit of a gradient */
+    INJECTION_SKIP, /* leave one all-reduce out */
 };
 
-/* In the order in which a rank comes there. */
+/* In the order in which a rank reaches them. */
 enum injection_point {
     INJECTION_AT_GATHER,
     INJECTION_AT_READY,
@@ -48,8 +48,8 @@ enum injection_point {
 enum injection_how {
     INJECTION_PLAINLY, /* kill, stop, delay: there is only one way */
     INJECTION_CONNECTION,
-    INJECTION_IN,  /* from here on it hears nothing */
-    INJECTION_OUT, /* from here on it is not heard */
+    INJECTION_IN,  /* from now on the rank hears nothing */
+    INJECTION_OUT, /* from now on the rank is not heard */
     INJECTION_BUCKET,
     INJECTION_REDUCED,
 };
@@ -78,24 +78,24 @@ struct injection_list { /* zeroed: empty; no heap */
     int n;
 };
 
-/* Add the faults of `text`, one or several with commas between, to the list.  ERR_ARG: what is
- * wrong with which one, and all that could stand there. */
+/* Add the faults of `text`, one or several with commas between, to the list.  ERR_ARG: which one is
+ * wrong, why, and all that could stand there. */
 int inject_parse(const char *text, struct injection_list *l, struct err *err);
 
-/* ERR_ARG when one of them is for a rank that a job of at most n_ranks never has. */
+/* ERR_ARG if a fault is for a rank that a job of at most n_ranks never has. */
 int inject_check_ranks(const struct injection_list *l, int n_ranks, struct err *err);
 
 int inject_is_of_bucket(const struct injection *f); /* `amount` says which */
 
-/* Is it due where the rank of this fault is at `point` with `number`? */
+/* 1: the fault is due when its rank is at `point` with `number`. */
 int inject_is_due(const struct injection *f, enum injection_point point, int64_t number);
 
-/* Those of `rank` (-1: of all) from point `first` to `last` that are not spent, as inject_parse
- * reads them; "" when there are none. */
+/* Write to `out` the faults of `rank` (-1: of all) from point `first` to `last` that are not spent,
+ * as inject_parse reads them; "" if there are none. */
 void inject_select(const struct injection_list *l, int rank, enum injection_point first,
                    enum injection_point last, char out[INJECTION_MAX_TEXT]);
 
-/* Mark the first unspent one that was written so.  1: there was one. */
+/* Mark the first unspent fault with this text as spent.  1: there was one. */
 int inject_spend(struct injection_list *l, const char *text);
 
 /* "SIGKILL to itself when the step begins (step 50)", "an all-reduce left out: bucket 0 of step 7":

@@ -1,9 +1,9 @@
 /* groups - settings of single parameters: optimizer.no_decay by kind, optimizer.groups by name.
  *
  * A group's `match` is a pattern of the shell's kind: * stands for any characters, ? for one, [..]
- * for one of several.  Where several groups match a parameter, lr_scale and weight_decay are those
- * of the last group that gives them, and it is frozen if any of them says so.  A group's
- * weight_decay holds whatever no_decay says of the parameter's kind.
+ * for one of several.  Where several groups match a parameter, its lr_scale and weight_decay are
+ * those of the last group that gives them, and it is frozen if any of the groups says so.  A
+ * group's weight_decay holds whatever no_decay says of the parameter's kind.
  *
  * Threads: pure.
  * Errors:  ERR_CONFIG, naming the parameters. */
@@ -31,8 +31,8 @@ struct settings {    /* of one parameter */
 struct settings groups_settings(const struct optimizer_options *o, const char *name,
                                 enum param_kind kind);
 
-/* Mark the graph's frozen parameters, before program_differentiate.  Fails where a group matches no
- * parameter, or none is left to train. */
+/* Mark the graph's frozen parameters, before program_differentiate.  Fails if a group matches no
+ * parameter, or if no parameter is left to train. */
 int groups_freeze(const struct optimizer_options *o, struct graph *g, struct err *err);
 
 #endif

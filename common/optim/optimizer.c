@@ -1,5 +1,5 @@
-/* The list of optimizers, made from the words in optim/meson.build, and the call of the chosen
- * entry. */
+/* optimizer - the list of optimizers, made from the words in optim/meson.build, and the call of the
+ * chosen entry. */
 #include "optim/optimizer.h"
 
 const struct option_group *const optimizers[] = {

@@ -1,5 +1,5 @@
-/* The list of schedules, made from the words in optim/meson.build, and what they have in common:
- * the peak, and the warm-up. */
+/* schedule - the list of schedules, made from the words in optim/meson.build, and what they have in
+ * common: the peak, and the warm-up. */
 #include "optim/schedule.h"
 
 #include <math.h>

@@ -7,9 +7,9 @@
  *   linear    peak + (min - peak) * t
  *
  * with t = (g - W) / (total - W), 0 at the end of the warm-up and 1 after the last step.  `peak` is
- * the rate that the optimizer asks for: optimizer.lr, times the ranks that train this step where
- * optimizer.scale_lr_by_ranks asks for Horovod's rule.  min_lr is not scaled.
- * Every rank computes the rate for itself, in double, so all hold the same rate at the same step.
+ * the optimizer's rate: optimizer.lr, times the number of ranks that train this step if
+ * optimizer.scale_lr_by_ranks asks for Horovod's rule.  min_lr is not scaled. Every rank computes
+ * the rate for itself, in double, so all hold the same rate at the same step.
  *
  * A schedule is one entry, `schedule_NAME`, in a file of optim/, and its word in optim/meson.build.
  *
@@ -24,7 +24,7 @@
 
 #include "optim/schedule_list.h" /* generated: SCHEDULE_LIST(X) with X(name) for each entry */
 
-/* How long the job is: what "the end" means for cosine and linear. */
+/* The length of the job, to whose end cosine and linear count. */
 struct schedule_span {
     int64_t steps_per_epoch;
     int64_t total_steps; /* epochs * steps_per_epoch, or train.max_steps if that comes first */
@@ -54,7 +54,7 @@ extern const struct option_group *const schedules[]; /* all of them; NULL at the
 struct schedule_options {
     const struct schedule *kind;
     const void *options;  /* of kind: its own struct */
-    int64_t warmup_steps; /* the rate rises linearly over the first so many steps */
+    int64_t warmup_steps; /* the rate rises linearly over this many steps */
     double warmup_start;  /* from this fraction of the peak */
 };
 

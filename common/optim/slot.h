@@ -17,8 +17,8 @@
 struct job;
 struct layout;
 
-/* The things that a slot has one element for, each.  The first three are flat spaces with the
- * layout's offsets. */
+/* A slot has one element for each of these.  The first three are flat spaces with the layout's
+ * offsets. */
 enum slot_scope {
     SLOT_PER_PARAMETER, /* every parameter */
     SLOT_PER_TRAINED,   /* every parameter that is not frozen */
@@ -26,9 +26,9 @@ enum slot_scope {
     SLOT_PER_JOB,       /* the job: `length` elements */
 };
 
-/* Which ranks hold what.  Every rank has memory for the whole slot, whatever its placement.  Only
- * replicated slots are hashed, broadcast and saved: a rank that joins or resumes begins the others
- * with their initial values, and its strategy may then fill them (strategy_ops.form). */
+/* Which ranks hold which values.  Every rank has memory for the whole slot, whatever its placement.
+ * Only replicated slots are hashed, broadcast and saved: a rank that joins or resumes gives the
+ * other slots their initial values, and its strategy may then fill them (strategy_ops.form). */
 enum slot_placement {
     SLOT_REPLICATED, /* each rank holds all of it, and all hold the same after each step */
     SLOT_SHARDED,    /* each rank holds a part */

@@ -50,7 +50,7 @@ static int placed(struct sketch *s, enum dtype dtype, int64_t n, void *address, 
     return placed_as(s, dtype, SHAPE(n), address, name);
 }
 
-/* Takes the sketch's graph. */
+/* Make a program of the sketch.  Takes its graph. */
 static int finish(struct sketch *s, struct backend *b, const struct state *st, struct program **out,
                   struct err *err)
 {
@@ -100,7 +100,7 @@ static int make_accumulate(struct program **p, const struct bucket *k, struct ba
     return finish(&s, b, st, p, err);
 }
 
-/* n elements at `to` are those at `from`, rounded to another type. */
+/* Make the program that rounds n elements at `from` to another type, at `to`. */
 static int make_cast(struct program **p, int64_t n, const float *from, void *to, enum dtype type,
                      struct backend *b, const struct state *st, struct err *err)
 {
@@ -116,7 +116,7 @@ static int make_cast(struct program **p, int64_t n, const float *from, void *to,
     return finish(&s, b, st, p, err);
 }
 
-/* Sums of micro-batches, and what becomes of them before they are reduced. */
+/* Make the sums of micro-batches, and their rounding before they are reduced. */
 static int make_sums(struct update *u, int i, struct backend *b, const struct state *st,
                      const struct buffers *m, struct err *err)
 {
@@ -213,7 +213,7 @@ static void add_operands(struct sketch *s, const struct update *u, const struct 
     in[UPDATE_SCALER] = v.scaler;
 }
 
-/* The slot whose name is the operand's; NO_VALUE where this job's optimizer keeps none. */
+/* Add the slot that has the operand's name; NO_VALUE if this job's optimizer keeps none. */
 static int add_slot(struct sketch *s, const struct job *job, const struct state *st,
                     const char *name)
 {
@@ -274,7 +274,7 @@ static int add_commit(struct sketch *s, const struct state *st, const struct buf
     return graph_node(s->g, OP_commit, &none, in, 4, out, "commit", err);
 }
 
-/* The last of a step: tells the host, and the step behind it. */
+/* The last node of a step: it tells the host, and the next step, what came out. */
 static int add_seal(struct sketch *s, const struct buffers *m, struct verdict v, struct err *err)
 {
     int clean = placed(s, DTYPE_F32, 1, &m->numbers->scalars.clean, "clean");
@@ -314,7 +314,7 @@ static int make_apply(struct update *u, const struct job *job, struct backend *b
 
 enum { N_ALWAYS = 3 };
 
-/* NULL where there is nothing to do. */
+/* The i-th program, or NULL if there is nothing to do. */
 static struct program *program_at(const struct update *u, int i)
 {
     struct program *const always[N_ALWAYS] = {u->pack, u->apply, u->refresh};
