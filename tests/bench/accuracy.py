@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""accuracy - MNIST by the README's recipe: as accurate as PyTorch, whatever the number of ranks?
+"""accuracy - trains MNIST by the README's recipe, and compares the accuracy with PyTorch's.
 
     accuracy.py [--build DIR] [--quick] [--ranks N,...] [--seeds N,...] [--init NAME,...]
                 [--epochs N] [--torch PYTHON] [--work DIR] [--record]
@@ -8,14 +8,15 @@ LeNet, global batch 256, SGD with rate 0.2, 10 epochs, by the real daemons (dpdr
 1, 2 and 4 ranks, three seeds and two inits: `pytorch` (each layer's default) and `normal` (weights
 N(0, 0.01^2), biases 0, as d2l has it).  Accuracy is that of t10k over all ranks.  The criterion:
 after the last epoch the mean over the seeds lies within 0.3 points of PyTorch's for the same
-recipe; beside it stands the mean over the last three epochs, which is known better.  Each run's
-events.jsonl is checked against the contract (tests/interop/check_events.py).
+recipe, whatever the number of ranks.  Beside it the table has the mean over the last three epochs,
+which varies less.  Each run's events.jsonl is checked against the contract
+(tests/interop/check_events.py).
 
 --quick    one seed, 2 ranks, PyTorch's init: about two minutes on two free cores
 --torch    run PyTorch's side, too, with this Python: the same seeds, one process; without it
-           ours is compared with what PyTorch reached when it was last measured
---work     keep the runs there, and take those that are there and done: a table made in parts, by
-           one and the same build
+           ours is compared with PyTorch's earlier results
+--work     keep the runs in DIR, and use runs that are complete there, so that a table can be made
+           in parts (with the same build)
 --record   append the table to RESULTS.md beside this file
 
 Exit status 0: all means asked for meet the criterion; 1: one does not, or a run failed; 77: no
@@ -57,7 +58,7 @@ class Failed(Exception):
 
 
 def train(args, work, init, ranks, seed):
-    """The run's epoch events; trains unless it is there already."""
+    """The run's epoch events; it is trained unless the run is there already."""
     run = os.path.join(work, f"{init}-{ranks}-{seed}-{args.epochs}")
     job, log = run + ".yaml", run + ".log"
     with open(job, "w", encoding="utf-8") as file:
@@ -128,12 +129,14 @@ def last(runs):
 
 
 def late(runs):
-    """The mean over the last three epochs: one epoch's accuracy moves by up to half a point."""
+    """The mean over the last three epochs: a single epoch's accuracy varies by up to half a
+    point."""
     return statistics.mean(statistics.mean(run[-3:]) for run in runs)
 
 
 def distance(init, runs, measured):
-    """How far the mean is from PyTorch's; where that was not measured, from its range's middle."""
+    """The mean's distance from PyTorch's mean, or from the middle of its earlier results if it was
+    not measured."""
     theirs = last(measured[init]) if init in measured else THEIRS[init]
     return statistics.mean(last(runs)) - statistics.mean(theirs)
 

@@ -1,24 +1,30 @@
 #!/usr/bin/env python3
-"""bench - dptrain beside PyTorch: same model, data, batch and threads, in turn, in one call.
+"""bench - measures dptrain beside PyTorch: same model, data, batch and threads, in turn.
 
     bench.py [--build DIR] [--torch NAME=PYTHON]... [--rounds N] [--case NAME]... [--record]
     bench.py gpu ...     the same on a GPU: gpu.py beside this file, with options of its own
 
-Each round runs every case once with every contender, one after another, so a change in the
-machine's load meets all of them; the table shows the median of the rounds, their spread, and
-how many times as fast ours is.  --record appends it to RESULTS.md beside this file.
+Each round runs every case once with every contender, one after another, so that a change in the
+machine's load affects all of them.  The table shows the median of the rounds, their spread, and
+how many times as fast ours is.  --record appends the table to RESULTS.md beside this file.
 
 Contenders: "ours" (BUILD/driver/dpdriver, left out where it is not built), and for each --torch
 (default: python3) "NAME default" and "NAME tuned": channels_last, and glibc's allocator kept
 from giving memory back.  MNIST is read from $DPTRAIN_DATA/mnist, or ../shared/data/mnist beside
 the tree.
 
-Measured are samples/s and the median step over the whole run, loading and all-reduce included
-(PyTorch: without the first tenth; ours without the first epoch where as much or more follows it,
-which is so on GPUs and in none of the cases here, and then with what passes between epochs); CPU
-time per step and rank (ours: of the whole run, start included), which others' load disturbs least;
-from start to the first step's end, by wall clock; and the peak memory of the fattest rank.  The
-machine should be idle; what its load was is recorded.
+The measurements:
+
+  samples/s, step  over the whole run, loading and all-reduce included; of the steps the median.
+                   PyTorch: without the first tenth.  Ours: without the first epoch, if at least as
+                   many samples follow it; then the time between epochs counts, too.  That is so
+                   on GPUs, and in none of the cases here.
+  CPU time         per step and rank (ours: of the whole run, start included); other processes'
+                   load disturbs it least
+  start            from the start to the first step's end, by wall clock
+  memory           the peak of the rank that needs most
+
+The machine should be idle; its load is recorded.
 """
 import argparse
 import json
@@ -35,14 +41,14 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-LIMIT_S = 600  # of one run
-TAIL = 2000  # characters of what a run that failed said
+LIMIT_S = 600  # seconds that one run may take
+TAIL = 2000  # characters of a failed run's output that are shown
 DATA = os.path.join(os.environ.get("DPTRAIN_DATA", os.path.join(ROOT, "..", "shared", "data")),
                     "mnist")
 TUNED = dict(MALLOC_MMAP_THRESHOLD_="1073741824", MALLOC_TRIM_THRESHOLD_="4294967295",
              MALLOC_TOP_PAD_="67108864")
 
-# name: ranks, threads per rank, global batch, steps; goals: what ours is to be, in times theirs
+# name: ranks, threads per rank, global batch, steps; goals: how many times as fast ours must be
 CASES = {
     "1 rank, batch 256": dict(ranks=1, threads=1, batch=256, steps=200,
                               goals={"tuned": 1.15, "default": 2.0}),
@@ -69,7 +75,7 @@ def clean_env(case, **more):
 
 
 def run_torch(python, tuned, case, name):
-    """One line of torch_side.py's JSON.  The start case goes through torchrun, as users do."""
+    """Run torch_side.py, and return its JSON.  The start case uses torchrun, as users do."""
     command = [os.path.join(HERE, "torch_side.py"), "--data", DATA, "--batch", str(case["batch"]),
                "--threads", str(case["threads"]), "--steps", str(case["steps"])]
     more = dict(TUNED) if tuned else {}
@@ -90,7 +96,7 @@ def run_torch(python, tuned, case, name):
 
 
 def default_build():
-    """Where our programs are: build/ of the sources, or the bundle that this lies in."""
+    """The folder of our programs: build/ of the sources, or the bundle that holds this file."""
     return ROOT if os.path.exists(os.path.join(ROOT, "bin", "dpdriver")) else \
         os.path.join(ROOT, "build")
 
@@ -113,16 +119,16 @@ class Late(RuntimeError):
 
 
 def end(process):
-    """Kill it, and give what it had said on stderr; whatever holds it up, this comes back."""
+    """Kill a process and return its stderr; returns in time even if the process does not end."""
     process.kill()
     try:
         return process.communicate(timeout=10)[1]
-    except subprocess.TimeoutExpired as late:  # a child of its own holds the pipe, or the kernel it
+    except subprocess.TimeoutExpired as late:  # a child holds the pipe, or the kernel the process
         return (late.stderr or b"").decode(errors="replace")
 
 
 def outputs_of(processes, limit_s):
-    """(stdout, stderr) of each.  None of them is left running."""
+    """(stdout, stderr) of each process.  None of them is left running."""
     until = time.monotonic() + limit_s
     try:
         return [p.communicate(timeout=max(0, until - time.monotonic())) for p in processes]
@@ -144,7 +150,7 @@ def finish(processes, limit_s=LIMIT_S):
 
 
 def cpu_of_children():
-    """Seconds of all processes that were waited for, by us or by those."""
+    """CPU seconds of all ended processes that we, or in turn they, waited for."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -181,19 +187,19 @@ def run_ours(build, case, options=(), limit_s=LIMIT_S):
 
 
 def counted_epochs(epochs):
-    """All but the first, in which libraries are loaded and steps recorded, if these others train
-    on as many samples as it at least; else all."""
+    """The epochs that count.  In the first one libraries are loaded and steps recorded: it is left
+    out if the other epochs train on at least as many samples."""
     others = epochs[1:]
     return others if sum(e["samples"] for e in others) >= epochs[0]["samples"] else epochs
 
 
 def median_over_steps(epochs, key):
-    """The median of the epochs' own medians, each as often as its epoch has steps."""
+    """The median of the epochs' medians, where each counts as often as its epoch has steps."""
     return statistics.median([e[key] for e in epochs for _ in range(e["n_steps"])])
 
 
 def seconds_of(epochs, counted):
-    """From the end of the epoch before those that count, where there is one; else of training."""
+    """The seconds of the counted epochs, with the time between them if an epoch precedes them."""
     if len(counted) < len(epochs):
         return counted[-1]["time"] - epochs[0]["time"]
     return sum(e["train_seconds"] for e in counted)
@@ -206,7 +212,7 @@ def between_epochs_ms(epochs):
 
 
 def read_events(events, start):
-    """Rates and times of the epochs that count; of the ranks' memory the largest."""
+    """The rates and times of the epochs that count, and the largest rank's memory."""
     epochs = [e for e in events if e["event"] == "epoch"]
     for before, e in zip([0] + [e["step"] for e in epochs], epochs):
         e["n_steps"] = e["step"] - before
@@ -239,7 +245,8 @@ def contenders(args):
 
 
 def measure(args):
-    """results[case][contender] = list of a round's dicts; one that fails is left out, and said"""
+    """results[case][contender] = list of one dict for each round; a failed run is left out, which
+    is printed"""
     results = {name: {} for name in args.case or CASES}
     runners = contenders(args)
     for number in range(args.rounds):
@@ -260,7 +267,7 @@ def middle(runs, key):
 
 
 def ratio_text(case, name, ours, theirs, who):
-    """How many times as fast ours is, whether the goal for this kind is met, and by CPU time."""
+    """How many times as fast ours is, by wall clock and CPU time, and whether that is the goal."""
     if not ours or not theirs or who == "ours":
         return ""
     start = name.startswith("start")
@@ -295,7 +302,7 @@ def table(results):
 
 
 def commit_of_tree():
-    """The commit of this checkout, or the one that a bundle was made from."""
+    """The commit of this checkout, or the commit from which the bundle was made."""
     said = subprocess.run("cat commit 2>/dev/null || git describe --always --dirty", shell=True,
                           cwd=ROOT, capture_output=True, text=True)
     return said.stdout.strip() or "unknown"

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""checkpoints - what writing checkpoints beside training costs.
+"""checkpoints - measures the cost of writing checkpoints beside training.
 
     checkpoints.py [--build DIR] [--rounds N] [--case NAME]... [--check]
 
 Each round trains every case twice in turn, without checkpoints and with checkpoint.every_steps, so
-that a change in the machine's load meets both.  Of each run: seconds of training (of its one epoch,
-by the `epoch` event), and CPU time of all its processes.  The table has the medians, the ratio of
-the two, and what the `checkpoint` events say: how many there were, how long one took to be on disk,
-and for which part of the training time training stood still (exposed; goal: under 2 %).  With
---check it only trains a little, and looks whether all that is there.
+that a change in the machine's load affects both.  Of each run it measures the seconds of training
+(of its one epoch, by the `epoch` event), and the CPU time of all its processes.  The table has the
+medians, the ratio of the two, and from the `checkpoint` events: how many checkpoints there were,
+how long one took to be on disk, and for which part of the training time training stood still
+(exposed; goal: under 2 %).  With --check it only trains a little, and checks that all these figures
+are there.
 
-Exit status 1 when exposed time misses the goal.  The ratio also holds what the disk and the copies
-take from the cores that train; on a busy machine it says little.
+Exit status 1: exposed time misses the goal.  The ratio also contains the time that the disk and the
+copies take from the training cores; on a busy machine it says little.
 """
 import argparse
 import json
@@ -62,7 +63,7 @@ def run(build, case, every):
     finally:
         shutil.rmtree(work, ignore_errors=True)
     seconds = next(e["train_seconds"] for e in events if e["event"] == "epoch")
-    # The last one is waited for, after training.
+    # The last checkpoint is written after training, and waited for.
     written = [e for e in events if e["event"] == "checkpoint" and e["step"] < case["steps"]]
     return dict(seconds=seconds, cpu=bench.cpu_of_children() - cpu, n=len(written),
                 exposed=sum(e["exposed_seconds"] for e in written) / seconds,
@@ -98,7 +99,7 @@ def measure(args):
 
 
 def check(args):
-    """Checkpoints come during training, and their figures are of a kind."""
+    """Check that checkpoints come during training, and that their figures are plausible."""
     case = dict(model=dict(arch="mlp", hidden=[64]), batch=16, steps=400, every=5, ranks=1)
     with_them, without = run(args.build, case, case["every"]), run(args.build, case, 0)
     assert without["n"] == 0, without

@@ -1,35 +1,37 @@
-"""gpu - dptrain beside PyTorch on one GPU, in turn, in one call.
+"""gpu - measures dptrain beside PyTorch on one GPU, in turn.
 
     bench.py gpu [--build DIR] [--python PYTHON] [--rounds N] [--others N] [--case NAME]...
                  [--precision P]... [--minutes N] [--out FILE] [--record]
                  [--rehearse [cpu|cuda]]
 
-LeNet on MNIST, one rank, the set resident on the GPU.  Contenders: ours, and with train.autotune,
-since PyTorch's side picks its convolutions by timing, too; PyTorch eager, compiled (torch.compile,
-max-autotune) and as its own CUDA graph (torch_gpu.py).  Rates are of steady training: PyTorch's
-first tenth is not counted, nor our first epoch, in which libraries are loaded and the step is
-recorded; what passes between our epochs counts, and is told beside.
+LeNet on MNIST, one rank, the data set on the GPU.  The contenders are ours; ours with
+train.autotune, since PyTorch's side picks its convolutions by timing, too; PyTorch eager, compiled
+(torch.compile, max-autotune) and as its own CUDA graph (torch_gpu.py).  Rates are those of steady
+training: PyTorch's first tenth is not counted, nor our first epoch, in which libraries are loaded
+and the step is recorded.  The time between our epochs counts, and is shown beside the rate.
 
 Goals, in steps per second at batch 256, float32, ours tuned: 8 times PyTorch eager, 1.5 times
 PyTorch's graph.
-Both sides are bounded: a step is 3.4 GFLOP, 3.1 of them the second convolution's, or 51 us at
-the 67 TFLOP/s that an H200 does in float32 at most; with TF32 and bfloat16 launches are all of it.
+Both sides are bounded: a step is 3.4 GFLOP, 3.1 of them in the second convolution, or 51 us at the
+67 TFLOP/s that an H200 does in float32 at most; with TF32 and bfloat16 nearly all the time is
+launches.
 
-Runs that decide these come first, --rounds times (3) in turn.  Then come gpu_profile, which says
-where our step's time goes, kernel by kernel; the card's ceilings for copies and products as PyTorch
-reaches them; everything else, --others times (1), compiled (in float32 only: it takes minutes)
-behind the rest; and how much of the all-reduces is exposed with two ranks: on a GPU each where
-there are two, else both on one GPU (--test-shared-gpu), which says that it works and nothing about
-speed.
+The order of the runs:
+  1. the runs that decide the goals, --rounds times (3) in turn
+  2. gpu_profile, which shows the time of our step kernel by kernel
+  3. the card's ceilings for copies and products, as PyTorch reaches them
+  4. all other runs, --others times (1); compiled in float32 only and last, since it takes minutes
+  5. how much of the all-reduces is exposed with two ranks: each on a GPU of its own if there are
+     two, else both on one GPU (--test-shared-gpu), which shows that it works, but not how fast
 
---minutes N  no run begins or goes on after so long; what is missing is named.  We expect 2 to take
-             what decides the goals, and 9 nearly all of it; nobody has timed it.
---out FILE   write what there is so far to it after each run, too: whatever ends this, it is there
---record     append it to RESULTS.md beside this file
---rehearse   all of it on the CPU with few steps: proves the script, measures nothing; with cuda,
-             our part on a GPU, which may be a simulated one
-Exit status 0: measured (goals met or not: the table says it); 1: something failed, or time ran
-out, or there is no PyTorch; 77: no GPU, or no MNIST.
+--minutes N  no run begins or goes on after so long; missing runs are named.  We expect that the
+             goals' runs take 2 minutes, and nearly all runs 9; this has not been measured.
+--out FILE   write the results so far to FILE after each run, so that an early end loses none
+--record     append the results to RESULTS.md beside this file
+--rehearse   all runs on the CPU with few steps: it tests the script and measures nothing; with
+             cuda, our part runs on a GPU, which may be a simulated one
+Exit status 0: measured (the table says whether goals are met); 1: a run failed, or time ran out, or
+there is no PyTorch; 77: no GPU, or no MNIST.
 """
 import argparse
 import os
@@ -43,26 +45,27 @@ import time
 
 import bench
 
-LIMIT_S = 200  # of one run, which is not tried again
+LIMIT_S = 200  # seconds that one run may take; a run that is late is not tried again
 COMPILED_LIMIT_S = 300
-LEAST_S = 5  # with less left, none is begun
+LEAST_S = 5  # with fewer seconds left, no run is begun
 CASES = {"batch 256": 256, "batch 64": 64}
 TUNED = "ours, tuned"
 OURS = {"ours": (), TUNED: ("--set", "train.autotune=true")}
 KINDS = ("eager", "compiled", "graph")
 STEPS = {"eager": 4000, "compiled": 8000}  # a few seconds of each
 STEPS_OF_OTHERS = 20000
-LEARNT = 1.0  # the loss that so many steps go below; 2.3 is that of a guess
+LEARNT = 1.0  # training must bring the loss below this; a guess has 2.3
 GOALS = {("batch 256", "float32", "eager"): 8.0, ("batch 256", "float32", "graph"): 1.5}
 PROFILE, CEILINGS, EXPOSURE = "profile", "ceilings", "2 ranks"
-# precision: what the job says for it
+# precision: the job's keys for it
 PRECISIONS = {"float32": ("precision=float32",),
               "tf32": ("precision=float32", "train.tf32=true"),
               "bfloat16": ("precision=bfloat16",)}
 
 
 def plan(args):
-    """The runs, in order: (round, (case, precision, who), or one of the three above)."""
+    """The runs in order: (round, what), where `what` is (case, precision, who), PROFILE, CEILINGS
+    or EXPOSURE."""
     every = [(case, precision, who) for case in args.case for precision in args.precision
              for who in (*OURS, *args.kinds) if who != "compiled" or precision == "float32"]
     goals = [key for key in every if key in GOALS or (*key[:2], "eager") in GOALS and
@@ -95,7 +98,7 @@ def reason_of(failure):
 
 
 class Bench:
-    """results[what]: what each round said.  failures: a line for what is missing."""
+    """results[what]: a list of each round's result.  failures: one line for each missing run."""
 
     def __init__(self, args, n_gpus=0):
         self.args, self.n_gpus = args, n_gpus
@@ -108,7 +111,7 @@ class Bench:
         return min(limit, self.args.until - time.monotonic())
 
     def attempt(self, number, what):
-        """One run.  Whatever it ends with, the others go on."""
+        """Make one run.  However it ends, the others go on."""
         name = f"{name_of(what)}, round {number}"
         limit = self.limit_of(what)
         if what in self.late or limit < LEAST_S:
@@ -128,9 +131,9 @@ class Bench:
         print(f"{name} ({time.monotonic() - start:.0f} s): {said}", file=sys.stderr, flush=True)
 
     def go(self):
-        """All of the plan, until a signal ends it; then what there is."""
+        """Make all runs of the plan, until a signal; then the results so far are written."""
         libraries = libraries_of(self.args) if self.args.device == "cuda" else ""
-        # nvidia-smi lists slices, too, and those that CUDA_VISIBLE_DEVICES hides.
+        # nvidia-smi also counts slices, and GPUs that CUDA_VISIBLE_DEVICES hides.
         usable = re.search(r"they fit: (\d+) GPU", libraries)
         self.n_gpus = int(usable[1]) if usable else self.n_gpus
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -197,7 +200,7 @@ class Bench:
         return out.rstrip()
 
     def exposure(self, limit):
-        """Two ranks' exposed all-reduces; float32, batch 256."""
+        """Measure two ranks' exposed all-reduces; float32, batch 256."""
         shared = self.args.device == "cuda" and self.n_gpus < 2
         said = self.ours(256, "float32", limit, ("--test-shared-gpu",) if shared else (), ranks=2,
                          steps=None if self.args.rehearse else 200)
@@ -207,11 +210,11 @@ class Bench:
                 f"{said['comm_exposed_ms']:.3f} ms in exposed all-reduces.")
 
 
-# ---- what is told of it ----
+# ---- the report ----
 
 
 def ratio_text(results, key):
-    """How many times as fast ours is as KEY's, and whether that is the goal."""
+    """How many times as fast ours is as the run `key`, and whether that is the goal."""
     ours = results.get((*key[:2], TUNED))
     if not ours or key[2] in OURS:
         return ""
@@ -265,7 +268,7 @@ def block(text):
 
 
 def libraries_of(args):
-    """The versions and GPUs that dpdriver --check tells; not where they lie, nor the job."""
+    """The versions and GPUs from the output of dpdriver --check, without paths and the job."""
     try:
         checked = subprocess.run([bench.driver_of(args.build), "--check", "--device", "cuda"],
                                  capture_output=True, text=True, timeout=60).stdout
@@ -300,7 +303,7 @@ def count_gpus():
 
 
 def torch_kinds(args):
-    """Those of KINDS that can be run; none without PyTorch, and no graph without a GPU."""
+    """The KINDS that can be run here: none without PyTorch, and no graph without a GPU."""
     has = "import torch; print('compiled' if hasattr(torch, 'compile') else 'eager')"
     done = subprocess.run([args.python, "-c", has], capture_output=True, text=True)
     if done.returncode:

@@ -1,25 +1,26 @@
 #!/usr/bin/env python3
-"""recovery - how long training stands still when a rank is killed.
+"""recovery - measures how long training stands still when a rank is killed.
 
     recovery.py [--build DIR] [--rounds N] [--torch PYTHON]... [--record] [--check]
 
-Three ranks of this machine train LeNet, batch 192; then, N times in the same job, the follower of
-rank 1 is killed by SIGKILL, and the time taken until the next step is done:
+Three ranks on this machine train LeNet, batch 192.  N times in the same job, the follower of rank 1
+is killed by SIGKILL, and the time until the next step is done is measured:
 
-  a spare waits       with cluster.spares 1: it takes the place at once; before the next round
-                      another one has joined and is ready.
-  started again       without: a new follower is started as soon as the killed one has ended, as a
-                      service manager does, and has to start, connect and open its data first.
+  a spare waits       with cluster.spares 1: the spare takes the place at once; before the next
+                      round another spare has joined and is ready.
+  started again       without spares: a new follower is started as soon as the killed one has ended,
+                      as a service manager does; it must start, connect and open its data first.
   torchrun            with --torch, for that Python's PyTorch: a worker of the same training is
                       killed; torchrun restarts all of them (--max-restarts), by its default
                       --monitor-interval and by one of 10 ms.  A restart that fails is followed by
                       the next, and counts into the time.
 
 "seen" is by this script's clock, from kill(2) until the event `recovered` (torchrun: the next
-step's line) can be read; "recovered" is what that event says, from the loss being known; "steps
-lost" the most in a round: torchrun's, which has no checkpoint here, loses all.  Goal for a waiting
-spare: 1 s, in every round.  --record appends the table to RESULTS.md beside this file; --check runs
-each of ours once and judges no time.  Exit status 1 when the goal is missed.
+step's line) can be read.  "recovered" is the time in that event, from when the loss is known.
+"steps lost" is the most in a round; torchrun's training has no checkpoint here and loses all steps.
+The goal with a waiting spare is 1 s, in every round.  --record appends the table to RESULTS.md
+beside this file; --check runs each of our two cases once and judges no time.  Exit status 1: the
+goal is missed.
 """
 import argparse
 import json
@@ -39,11 +40,11 @@ GOAL_S = 1.0
 PATIENCE_S = 120
 BATCH = 192
 RANKS = 3
-RESTARTS = 20  # that torchrun may need for one round: some fail, and count into its time
-# Connections when they are first used: where all connect to all at the start, PyTorch 2.15's Gloo
-# often finds one refused.
+RESTARTS = 20  # that torchrun may need for one round: failed restarts count into its time
+# Gloo opens connections when they are first used.  If all ranks connect at the start, one of
+# PyTorch 2.15's connections is often refused.
 TORCH_ENV = {"OMP_NUM_THREADS": "1", "TORCH_GLOO_LAZY_INIT": "1"}
-STEPS_BETWEEN = 20  # at least so many are done before the next blow
+STEPS_BETWEEN = 20  # steps done, at least, before the next rank is killed
 JOB = {"model.arch": "lenet", "data.samples": 19200, "data.validation_samples": 0,
        "train.global_batch": BATCH, "train.epochs": 100000, "train.validate_every": 0,
        "checkpoint.every_epochs": 0}
@@ -54,7 +55,7 @@ class Failed(Exception):
 
 
 class Group:
-    """Processes that end with this block, in a folder that goes with them."""
+    """Processes that end with this block, and a folder that is removed with them."""
 
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="dptrain-bench-")
@@ -139,8 +140,8 @@ class Ours(Group):
         return json.loads(done.stdout)
 
     def is_settled(self, since):
-        """All train, a spare is ready where there is one, and some steps are done."""
-        time.sleep(0.02)  # the question costs the ranks time, too
+        """Do all ranks train, is the spare (if any) ready, and are enough steps done?"""
+        time.sleep(0.02)  # asking takes time from the ranks, too
         status = self.status()
         roles = [rank["role"] for rank in status["ranks"]]
         return (status["stage"] == "train" and roles.count("member") == RANKS and
@@ -148,7 +149,7 @@ class Ours(Group):
                 status["step"] >= since + STEPS_BETWEEN and status)
 
     def blow(self, n_before):
-        """One round: how long it seemed, and the event."""
+        """Make one round: the seconds by this script's clock, and the event."""
         since = self.status()["step"]
         status = self.wait_for("the ranks to train", lambda: self.is_settled(since))
         victim = self.followers[next(r["pid"] for r in status["ranks"] if r["rank"] == 1)]
@@ -183,7 +184,7 @@ class Torch(Group):
                     str(BATCH)], env={**os.environ, **TORCH_ENV})
 
     def last(self):
-        """The pid of rank 0 and the steps that it has done: "0", 0 before the first."""
+        """The pid of rank 0 and the number of its steps; "0", 0 before the first step."""
         try:
             with open(self.path("steps"), "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 100))
@@ -221,7 +222,7 @@ def version(python):
 
 
 def measure(args):
-    """{case: its rounds}"""
+    """Measure all cases: {case: list of its rounds}"""
     results = {}
     for name, spares in (("a spare waits", 1), ("started again", 0)):
         with Ours(args.build, spares) as ours:

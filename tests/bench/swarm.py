@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""swarm - what the control plane costs with up to 10,000 ranks.
+"""swarm - measures the cost of the control plane with up to 10,000 ranks.
 
     swarm.py [--build DIR] [--ranks N]... [--rounds N] [--plain] [--json FILE] [--record]
-    swarm.py --check N [--build DIR] [--plain]     that it works, with N ranks; no figure is judged
-    swarm.py --plot FILE.png --json FILE           draw again what --json kept
+    swarm.py --check N [--build DIR] [--plain]     test it with N ranks; no figure is judged
+    swarm.py --plot FILE.png --json FILE           draw the figures that --json kept
 
 For each number of ranks a driver (swarm/driver_main.c: dpdriver's own server, session and TLS,
 around an engine that does not train) and one process that plays all its followers (swarm/swarm.c)
@@ -38,7 +38,7 @@ import time
 from bench import HERE, ROOT, commit_and_cpu
 
 RANKS = [100, 300, 1000, 3000, 10000]
-SPARE_FILES = 200  # beside one for each connection
+SPARE_FILES = 200  # open files besides one for each connection
 PATIENCE_S = 120
 MIN_BEAT_S = 10
 
@@ -54,7 +54,7 @@ COLUMNS = [
     ("abort_s", "abort s", "{:.3f}", 0.5),
     ("abort_driver_cpu_s", "its driver CPU s", "{:.3f}", None),
 ]
-# CPU time and memory of a rank at the most ranks, in times that of a rank at a third of them.
+# The greatest growth of one rank's cost (CPU time, memory) from a third of the ranks to the most.
 MOST_GROWTH = 1.35
 
 
@@ -115,7 +115,7 @@ def events_of(folder):
 
 
 def check_events(folder, n_ranks):
-    """The driver's events about it."""
+    """Check the driver's events of a whole run."""
     events = events_of(folder)
     count = {kind: sum(e["event"] == kind for e in events)
              for kind in ("start", "join", "form", "first_step", "lost", "recovered", "error")}
@@ -178,7 +178,7 @@ def middle(runs):
 
 
 def beat_seconds(n_ranks):
-    """Two intervals of the heartbeats, which grow with the ranks."""
+    """The seconds of two heartbeat intervals; the interval grows with the number of ranks."""
     return max(MIN_BEAT_S, 2 * -(-n_ranks // 1000))
 
 
@@ -198,7 +198,8 @@ def measure_all(args):
 
 
 def growth(rows, key):
-    """The cost of one rank at the most ranks, in times that at about a third of them; or None."""
+    """The cost of one rank at the most ranks, divided by that at about a third of them; or
+    None."""
     most = max(rows, key=lambda row: row["ranks"])
     fewer = [row for row in rows if row["ranks"] <= most["ranks"] / 3]
     if not fewer:
@@ -208,7 +209,7 @@ def growth(rows, key):
 
 
 def verdicts(rows):
-    """[(text, met)]"""
+    """The goals' verdicts: [(text, is met)]"""
     most = max(rows, key=lambda row: row["ranks"])
     found = [(f"{title}: {form.format(most[key])} (goal {goal:g})", most[key] <= goal)
              for key, title, form, goal in COLUMNS if goal]
@@ -256,7 +257,7 @@ def pyplot():
 
 
 def straight(rows, key):
-    """The line through nothing and the row with the most ranks: what linear growth is."""
+    """Linear growth: the line through zero and the row with the most ranks."""
     most = max(rows, key=lambda row: row["ranks"])
     return [most[key] * row["ranks"] / most["ranks"] for row in rows]
 
@@ -305,7 +306,7 @@ def run(args):
         measure(args.build, args.check, args.plain, 1)
         return 0
     if args.record:
-        pyplot()  # before minutes are spent
+        pyplot()  # fails now if it is missing, not after minutes of measuring
     load = os.getloadavg()
     rows = measure_all(args)
     text = describe(rows, args, load)

@@ -1,6 +1,6 @@
-"""The benchmarks' conclusions from what they are told: rates, the order of runs, limits, tables.
+"""Tests of the benchmarks' logic: rates from events, the order of runs, limits, tables.
 
-Needs neither PyTorch nor a GPU; where there is no PyTorch a stand-in takes its name."""
+They need neither PyTorch nor a GPU; without PyTorch a stand-in takes its name."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ DECIDING = [("batch 256", "float32", who) for who in ("ours, tuned", "eager", "g
 
 
 def epochs_of(*each):
-    """events.jsonl of epochs of (samples, seconds, median step's ms), 0.25 s between them."""
+    """The events of epochs of (samples, seconds, median step's ms), with 0.25 s between them."""
     events = [dict(event="first_step", time=101.5, rss_mib=[90, 80])]
     now, step = 100.0, 0
     for samples, seconds, ms in each:
@@ -62,7 +62,7 @@ class Rates(unittest.TestCase):
         self.assertEqual(said["step_ms"], 20)
 
     def test_an_epoch_weighs_as_many_steps_as_it_has(self):
-        """One that max_steps cuts short does not move the median."""
+        """An epoch that max_steps cuts short does not move the median."""
         said = bench.read_events(epochs_of((60000, 9, 9), (60000, 1, 3), (256, 1, 1), (256, 1, 1)),
                                  100)
         self.assertEqual(said["step_ms"], 3)
@@ -126,7 +126,7 @@ class Order(unittest.TestCase):
 
 
 class Clocked(gpu.Bench):
-    """One whose runs take `seconds` each, or end as `ends` says for them."""
+    """A Bench whose runs take `seconds` each, or end as `ends` says for them."""
 
     def __init__(self, clock, seconds, *argv, ends=None):
         self.clock, self.seconds, self.ends, self.limits = clock, seconds, ends or {}, []
@@ -196,7 +196,7 @@ class Limits(unittest.TestCase):
 
 class Stopped(unittest.TestCase):
     def test_a_signal_leaves_what_there_is(self):
-        """And so does --out, after each run."""
+        """After a signal, and with --out after each run, the results so far are written."""
         before = signal.getsignal(signal.SIGTERM)
         self.addCleanup(signal.signal, signal.SIGTERM, before)
         with tempfile.NamedTemporaryFile("r") as out:
@@ -274,7 +274,7 @@ class Report(unittest.TestCase):
 
 
 class Seen:
-    """Calls by name, in order."""
+    """Records calls by name, in order."""
 
     def __init__(self):
         self.calls = []
@@ -336,7 +336,7 @@ class TheirSteps(unittest.TestCase):
                 self.assertIs(torch_gpu.can_fuse([weight(9, 1, 3, 1), weight(*grad)]), want)
 
     def test_a_gpu_is_timed_by_its_own_events(self):
-        """Nothing waits between them; the median is of neighbours."""
+        """No wait comes between the events; the median is over the times between neighbours."""
         seen, marks = Seen(), iter(range(100))
         ms = [1.0, 9.0, 2.0]
 

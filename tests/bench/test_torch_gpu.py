@@ -1,11 +1,11 @@
-"""PyTorch's side of `bench.py gpu`, by a real PyTorch on the CPU: each kind trains alike.
+"""Tests of PyTorch's side of `bench.py gpu`, with a real PyTorch on the CPU: all kinds train alike.
 
-The kind "graph" runs on a stand-in for CUDA graphs, which has what counts of them: while it
-captures it notes each kernel with its tensors, and a replay runs those kernels on those tensors,
-and nothing of Python.  As with a real one, a batch that lies elsewhere is never seen.
+The kind "graph" runs on a stand-in for CUDA graphs that behaves like them where it matters: a
+capture notes each kernel with its tensors, and a replay runs those kernels on those tensors, and no
+Python code.  As with a real graph, a batch in another tensor is never seen.
 
-Needs a Python with PyTorch and numpy: this one, $DPTRAIN_TORCH_PYTHON, or /usr/bin/python3; skipped
-(77) where there is none.
+The tests need a Python with PyTorch and numpy: this one, $DPTRAIN_TORCH_PYTHON, or
+/usr/bin/python3; they are skipped (77) if there is none.
 """
 import contextlib
 import importlib.util
@@ -20,7 +20,7 @@ CHOSEN = "DPTRAIN_TORCH_CHOSEN"
 
 
 def find_python():
-    """Go on as a Python that has what is needed, or say why not and leave."""
+    """Replace this process by a Python that has the needed modules, or say why not and exit."""
     for python in (os.environ.get("DPTRAIN_TORCH_PYTHON"), "/usr/bin/python3"):
         if python and CHOSEN not in os.environ and os.path.exists(python) and subprocess.run(
                 [python, "-c", "import " + ", ".join(NEEDED)], capture_output=True).returncode == 0:
@@ -51,7 +51,7 @@ def memory_of(x):
 
 
 class Capture(TorchDispatchMode):
-    """Notes what is run within it; unlike CUDA it runs it, too."""
+    """Notes the kernels that run within it; unlike a CUDA capture it also runs them."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +59,7 @@ class Capture(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        if str(func).startswith("aten."):  # the rest are profilers' marks
+        if str(func).startswith("aten."):  # all others are profilers' marks
             self.kernels.append((func, args, kwargs or {}, out))
         return out
 
@@ -115,7 +115,8 @@ class Kinds(unittest.TestCase):
         self.assert_near(losses(low, low), losses(step, step), 0.02)
 
     def test_replays_train_as_steps_do(self):
-        """On each batch that lies in `order` then, from the weights that the last one left."""
+        """Each replay trains on the batch that is in `order` at that time, from the weights that
+        the replay before it left."""
         for layout in ("NCHW", "NHWC"):
             eager, step = make_step(layout), make_step(layout)
             for _ in range(N_ASIDE + 1):
@@ -126,7 +127,8 @@ class Kinds(unittest.TestCase):
                 self.assertLess((a - b).abs().max().item(), 1e-4)
 
     def test_the_stand_in_tells_a_batch_that_is_not_noted(self):
-        """Were `order` another tensor at each step, a graph would train on the first for ever."""
+        """If `order` were another tensor at each step, a graph would train on the first batch for
+        ever."""
         eager, step = make_step("NCHW"), make_step("NCHW")
         for _ in range(N_ASIDE + 1):
             eager()

@@ -5,11 +5,12 @@
                  --precision float32|tf32|bfloat16 --device cuda|cpu
     torch_gpu.py --ceilings --device cuda|cpu
 
-As favourable to PyTorch as we know how: the whole set lies on the device as floats scaled once, a
-batch is two gathers there, gradients are written instead of summed into zeroed ones (zero_grad to
-None, before the forward), SGD is fused where it can be, cuDNN picks its algorithms by timing,
-images lie NCHW or NHWC, whichever trains faster here, and nothing is read back in the timed part.
-eager     as it is written
+The script is as favourable to PyTorch as we know how: the whole data set is on the device as floats
+scaled once, a batch is two gathers there, gradients are written instead of added to zeros
+(zero_grad to None, before the forward), SGD is fused if possible, cuDNN picks its algorithms by
+timing, images are NCHW or NHWC, whichever trains faster here, and nothing is read back in the timed
+part.
+eager     the code as it is written
 compiled  model and loss by torch.compile(mode="max-autotune"); NHWC
 graph     gather, forward, backward and optimizer captured once as a CUDA graph and replayed
 
@@ -29,7 +30,7 @@ import torch
 from torch_side import make_lenet, read_idx
 
 LAYOUTS = {"eager": ("NCHW", "NHWC"), "compiled": ("NHWC",), "graph": ("NCHW", "NHWC")}
-N_ORDERS = 64  # as many batches, again and again
+N_ORDERS = 64  # different batches, which are used again and again
 
 
 def synchronize(device):
@@ -38,7 +39,7 @@ def synchronize(device):
 
 
 def load(folder, device):
-    """images [N,28,28,1], scaled, and labels [N]"""
+    """The data set: images [N,28,28,1], scaled, and labels [N]"""
     images = read_idx(folder, "train-images-idx3-ubyte", 16).reshape(-1, 28, 28, 1)
     labels = read_idx(folder, "train-labels-idx1-ubyte", 8).astype(np.int64)
     return torch.from_numpy(images.copy()).to(device).float().div_(255), \
@@ -46,14 +47,14 @@ def load(folder, device):
 
 
 def can_fuse(parameters):
-    """Whether SGD may run as one kernel: PyTorch can on GPUs since 2.3, on CPUs since 2.4, for
-    gradients with their weights' strides; those of a dimension of one may differ."""
+    """Can SGD run as one kernel?  PyTorch can on GPUs since 2.3, on CPUs since 2.4, if gradients
+    have their weights' strides.  The strides of a dimension of size one may differ."""
     version = tuple(int(word) for word in torch.__version__.split(".")[:2])
     return version >= (2, 4) and all(p.stride() == p.grad.stride() for p in parameters)
 
 
 class Step:
-    """One training step on the samples whose numbers are in `order`; gives its loss."""
+    """One training step on the samples whose numbers are in `order`; a call returns its loss."""
 
     def __init__(self, args, images, labels, layout):
         self.images, self.labels = images, labels
@@ -68,8 +69,8 @@ class Step:
             self.loss_of = torch.compile(self.loss_on, mode="max-autotune")
 
     def loss_on(self, x, y):
-        """x [B,28,28,1], y [B].  With one channel both layouts are the same bytes; the strides
-        tell the convolutions which one is meant."""
+        """The loss on x [B,28,28,1], y [B].  With one channel both layouts are the same bytes; the
+        strides tell the convolutions which layout is meant."""
         x = x.permute(0, 3, 1, 2) if self.layout == "NHWC" else x.view(-1, 1, 28, 28)
         with torch.autocast(self.device, torch.bfloat16) if self.is_low else \
                 contextlib.nullcontext():
@@ -77,7 +78,7 @@ class Step:
         return torch.nn.functional.cross_entropy(logits.float(), y)
 
     def __call__(self):
-        # Before the forward: what compiled steps replay overwrites the last step's gradients.
+        # Before the forward: a compiled step's replay overwrites the gradients of the step before.
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss_of(self.images.index_select(0, self.order),
                             self.labels.index_select(0, self.order))
@@ -87,9 +88,9 @@ class Step:
 
 
 def captured(step, cuda):
-    """The same step as a CUDA graph, as PyTorch's notes on CUDA graphs have it: some steps on a
-    stream aside, then capture without gradients, which it allocates in its own pool, then replays.
-    cuda: torch.cuda, or a test's."""
+    """The same step as a CUDA graph, by PyTorch's notes on CUDA graphs: some steps on another
+    stream, then the capture, which begins without gradients and allocates them in its own pool,
+    then replays.  cuda: torch.cuda, or a test's stand-in."""
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())
     with cuda.stream(side):
@@ -108,7 +109,7 @@ def captured(step, cuda):
 
 
 class Training:
-    """One way to run the steps of a kind, on batches that are the same for all."""
+    """One way to run the steps of a kind; all ways train on the same batches."""
 
     def __init__(self, args, data, orders, layout):
         torch.manual_seed(1)
@@ -122,7 +123,7 @@ class Training:
         self.run = captured(self.step, torch.cuda) if args.kind == "graph" else self.step
 
     def rate(self, n):
-        """Steps per second of n steps, and the last one's loss."""
+        """Run n steps; returns steps per second, and the last step's loss."""
         synchronize(self.device)
         start = time.perf_counter()
         for i in range(n):
@@ -143,7 +144,7 @@ def train(args):
     trainings = [Training(args, data, orders, layout) for layout in LAYOUTS[args.kind]]
     warm = max(args.steps // 10, min(args.steps, 20))
     for training in trainings:
-        training.rate(warm)  # compiling, choosing algorithms
+        training.rate(warm)  # compiles, and chooses algorithms
     best = trainings[0] if len(trainings) == 1 else max(trainings, key=lambda t: t.rate(warm)[0])
     rate, loss = best.rate(args.steps)
     loss = loss.item()
@@ -153,8 +154,8 @@ def train(args):
 
 
 def timed(device, work, repeats=20):
-    """Median seconds of `work` on the device: on a GPU from event to event, while the launches of
-    the next ones wait in its queue; on a CPU by the clock."""
+    """The median seconds of `work` on the device.  On a GPU they are measured from event to event,
+    while the next launches wait in its queue; on a CPU by the clock."""
     for _ in range(3):
         work()
     if device != "cuda":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """torch_recovery - the PyTorch half of recovery.py: one worker of torchrun, which trains LeNet on
-noise until it is killed, and tells FOLDER about it: its pid in rank-N, and of rank 0 a line "pid
-step" in steps after every step."""
+noise until it is killed.  Into FOLDER it writes its pid, as the file rank-N; rank 0 also appends a
+line "pid step" to the file `steps` after every step."""
 import os
 import sys
 

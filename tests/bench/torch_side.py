@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """torch_side - the PyTorch half of bench.py: trains LeNet for some steps, prints one line of JSON.
 
-The loop is the quickest common one: the whole set in memory as bytes, a permutation per epoch,
-indexing and scaling by batch; no DataLoader, whose per-sample work would only make PyTorch slower.
+The loop is the quickest common one: the whole data set in memory as bytes, a permutation for each
+epoch, indexing and scaling by batch; no DataLoader, whose work for each sample would only make
+PyTorch slower.
 "tuned" adds channels_last; its allocator settings come from the environment (bench.py).  With
 WORLD_SIZE > 1 it is one process of a DistributedDataParallel group over gloo.
 """
@@ -26,14 +27,14 @@ def read_idx(folder, name, n_header):
 
 
 def make_lenet():
-    """The variant of the d2l book; see common/model/model.h."""
+    """LeNet in the variant of the d2l book; see common/model/model.h."""
     return nn.Sequential(
         nn.Conv2d(1, 20, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(),
         nn.AvgPool2d(2), nn.Flatten(), nn.Linear(800, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
 def batches(x, y, batch, rank, size):
-    """This rank's part of each global batch, for ever."""
+    """Generate this rank's part of each global batch, for ever."""
     share = batch // size
     while True:
         order = torch.randperm(len(x), generator=torch.Generator().manual_seed(1))

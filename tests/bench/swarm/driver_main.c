@@ -1,7 +1,8 @@
-/* dpdriver-swarm - dpdriver's server, session, TLS and record around an engine that only pretends:
- * to measure the control plane with more ranks than Gloo joins, on a machine without GPUs.
+/* dpdriver-swarm - dpdriver's server, session, TLS and record around an engine that only pretends
+ * to train.  It measures the control plane with more ranks than Gloo can connect, on a machine
+ * without GPUs.
  *
- * Beside this file and engine.c it is made of dpdriver's own objects. */
+ * All but this file and engine.c are dpdriver's own objects. */
 #include <stdio.h>
 
 #include "base/log.h"

@@ -1,4 +1,5 @@
-/* train/engine.h for dpdriver-swarm: rank 0 takes part in everything but training. */
+/* engine - implements train/engine.h for dpdriver-swarm: rank 0 answers every command at once, as
+ * an engine that had done it (pretend.h), and does not train. */
 #include "train/engine.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 struct engine {
     struct mailbox *reports;
     int64_t generation;
-    int64_t since_ns; /* it trains since; 0: it does not */
+    int64_t since_ns; /* when training began; 0: it does not train */
 };
 
 int engine_new(const struct engine_options *o, struct mailbox *reports, struct engine **out,
@@ -38,7 +39,7 @@ void engine_post(struct engine *e, struct cmd *c)
 void engine_request(struct engine *e, enum engine_request r)
 {
     (void)e;
-    (void)r; /* no step ends here at which all could agree */
+    (void)r; /* ranks agree on a request at a step's end, and no step ends here */
 }
 
 void engine_injected(struct engine *e) { (void)e; }

@@ -1,3 +1,5 @@
+/* member - connects one follower of the swarm, and carries out its session's actions: messages go
+ * out on the connection, commands are answered by pretend.h. */
 #include "member.h"
 
 #include <stdlib.h>
@@ -11,7 +13,7 @@
 
 enum { RANKS_PER_HOST = 8 };
 
-/* ---- the engine that is none ---- */
+/* ---- in the place of an engine ---- */
 
 static void heard(struct member *m, enum heard what) { m->crowd->heard(m->crowd, m, what); }
 
@@ -39,7 +41,7 @@ static void abort_training(struct member *m)
     follower_report(m->follower, clock_mono_ns(), pretend_aborted(m->generation));
 }
 
-/* ---- what the session wants ---- */
+/* ---- the session's actions ---- */
 
 static void let_go(struct member *m)
 {
@@ -80,14 +82,14 @@ static void do_action(struct member *m, struct action *a)
     case ACTION_FINISHED:
         finish(m, a->finished.status, a->finished.text);
         break;
-    case ACTION_RING: /* no engine, no collectives */
+    case ACTION_RING: /* without an engine there are no collectives to tell */
         follower_ring(m->follower, clock_mono_ns(), NULL, 0);
         break;
     case ACTION_TRUST:
     case ACTION_REQUEST:
     case ACTION_INJECT:
     case ACTION_INCIDENT:
-    case ACTION_LOG: /* thousands of equal lines */
+    case ACTION_LOG: /* it would be thousands of equal lines */
     case ACTION_EVENT:
         break;
     }
@@ -169,7 +171,7 @@ static void on_connected(uv_connect_t *req, int status)
     struct member *m = container_of(req, struct member, connecting);
     struct err err;
 
-    if (!m->conn) /* it was closed meanwhile */
+    if (!m->conn) /* the connection was closed meanwhile */
         return;
     if (status < 0) {
         err_set(&err, ERR_PEER, "connecting: %s", uv_strerror(status));

@@ -1,4 +1,4 @@
-/* member - one follower of the swarm: the product's connection and session, and no engine.
+/* member - one follower of the swarm: the product's connection and session, without an engine.
  *
  * Life:    member_start -> `heard` ... -> (member_leave) -> the loop runs on -> member_fini.
  * Threads: the loop's. */
@@ -12,17 +12,17 @@ struct member;
 
 enum heard {
     HEARD_OPEN,     /* the handshake is done */
-    HEARD_WELCOME,  /* it is a rank, or a spare */
-    HEARD_FORM,     /* its generation is `generation` */
+    HEARD_WELCOME,  /* the driver has accepted the member as a rank or a spare */
+    HEARD_FORM,     /* the command to form; `generation` has its generation */
     HEARD_TRAIN,    /* every rank has formed, and the driver knows it */
     HEARD_PAUSE,    /* a rank was lost: leave the collective, keep the state */
     HEARD_FINISHED, /* the job, or this member's part in it, is over: `status`, `text` */
     HEARD_COUNT
 };
 
-struct crowd { /* what all members share */
+struct crowd { /* all members share it */
     uv_loop_t loop;
-    const struct tls_context *tls; /* NULL: none */
+    const struct tls_context *tls; /* NULL: connections without TLS */
     struct sockaddr_storage driver;
     void (*heard)(struct crowd *c, struct member *m, enum heard what);
 };
@@ -30,21 +30,21 @@ struct crowd { /* what all members share */
 struct member {
     struct crowd *crowd;
     int number;        /* from 1; not its rank */
-    struct conn *conn; /* NULL: none, or not any more */
+    struct conn *conn; /* NULL: not connected yet, or no longer */
     uv_connect_t connecting;
     struct follower *follower;
     char host[32];
-    int64_t training_since_ns; /* 0: it does not train */
+    int64_t training_since_ns; /* 0: the member does not train */
 
     int64_t generation;      /* of the newest command */
-    int has_left;            /* of its own will */
-    int is_finished, status; /* as dpfollower would exit */
-    char *text;              /* once finished: the first cause, or why else */
+    int has_left;            /* by member_leave */
+    int is_finished, status; /* status: dpfollower's exit status */
+    char *text;              /* after the end: the first cause, or another reason */
 };
 
 void member_start(struct member *m, struct crowd *c, int number);
-void member_tick(struct member *m, int64_t now_ns); /* call some times a second */
-void member_leave(struct member *m);                /* as if it had been killed */
+void member_tick(struct member *m, int64_t now_ns); /* to be called a few times a second */
+void member_leave(struct member *m);                /* as if the follower were killed */
 void member_fini(struct member *m);
 
 #endif

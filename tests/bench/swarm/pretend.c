@@ -1,3 +1,5 @@
+/* pretend - makes the reports of an engine that opened a small data set, holds LeNet's tensors and
+ * trains: each is what the control plane expects, and nothing is computed. */
 #include "pretend.h"
 
 #include <stdlib.h>
@@ -7,13 +9,13 @@
 #include "base/util.h"
 #include "wire/msg.h"
 
-/* lenet's */
+/* The names of LeNet's tensors. */
 static const char *const tensors[] = {"conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias",
                                       "fc1.weight",   "fc1.bias",   "fc2.weight",   "fc2.bias",
                                       "fc3.weight",   "fc3.bias"};
 
 enum {
-    STEPS_PER_EPOCH = 1 << 30, /* of which none is ever done */
+    STEPS_PER_EPOCH = 1 << 30, /* so that no epoch ever ends */
     COLLECTIVE_MS = 100,
     N_BUCKETS = 4,
 };
@@ -131,7 +133,7 @@ void pretend_progress(int64_t generation, int64_t since_ns, int64_t now_ns, stru
     *out = (struct progress){
         .generation = generation,
         .epoch = 1,
-        .step = 0, /* which the state still is after an abort */
+        .step = 0, /* as in the state, which no abort changes */
         .phase = PHASE_BACKWARD,
         .bucket = n % N_BUCKETS,
         .since_ns = since_ns,

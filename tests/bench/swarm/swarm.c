@@ -1,15 +1,16 @@
-/* swarm - thousands of followers in one process, against one driver, and what that costs it.
+/* swarm - plays thousands of followers in one process against one driver, and measures the driver's
+ * cost.
  *
- *   join    all connect, and take part up to the first step: until the driver, having heard of
- *           every rank that it has formed, has told each to train
- *   beat    nothing but heartbeats, for --beat seconds
- *   lose    (with --spare) one is lost, the others must leave their collective, and all form anew
- *           with the spare in its place
- *   abort   another one is lost, for which nobody can stand in: the job ends everywhere
+ *   join    all members connect and take part up to the first step: until the driver has heard that
+ *           every rank has formed, and has told each to train
+ *   beat    only heartbeats, for --beat seconds
+ *   lose    (with --spare) one rank is lost, the others must leave their collective, and all form
+ *           anew with the spare in its place
+ *   abort   another rank is lost, for which there is no spare: the job ends everywhere
  *
  * The result is one JSON object on standard output; times in seconds on one clock, the driver's
- * CPU time and memory from /proc.  Exit status 0: everything went as it must (no time is judged);
- * 1: it did not, and standard error says what. */
+ * CPU time and memory from /proc.  Exit status 0: all stages passed (no time is judged); 1: one
+ * failed, and standard error says why. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ enum stage {
     STAGE_END
 };
 
-/* The moments that are told, in their order. */
+/* The moments of the result, in their order. */
 enum moment { BEFORE, JOINED, SETTLED, BEATEN, LOST, RECOVERED, LOST_AGAIN, ABORTED, MOMENT_COUNT };
 
 static const char *const moment_names[] = {"before", "joined",    "settled",    "beaten",
@@ -51,11 +52,11 @@ static const char *const moment_names[] = {"before", "joined",    "settled",    
 static const char *const heard_names[] = {"open", "welcome", "form", "train", "pause", "finished"};
 
 struct mark {
-    int64_t at_ns; /* 0: it did not come */
+    int64_t at_ns; /* 0: the moment did not come */
     struct usage driver, own;
 };
 
-struct tally { /* of one kind of news, since the stage began */
+struct tally { /* counts one kind of news since the stage began */
     int n;
     int64_t last_ns;
 };
@@ -69,11 +70,11 @@ struct swarm {
     enum stage stage;
     int n_started, n_shaking;
     int n_ranks;    /* members that are ranks */
-    int lost_rank;  /* the last one */
-    int n_expected; /* of what ends this stage */
+    int lost_rank;  /* the rank lost last */
+    int n_expected; /* how often the news must come that ends this stage */
     struct tally tally[STAGE_END][HEARD_COUNT];
     struct mark mark[MOMENT_COUNT];
-    int64_t until_ns, give_up_ns; /* this stage lasts at least, and at most */
+    int64_t until_ns, give_up_ns; /* the earliest and the latest end of this stage */
     char *failure;                /* NULL: none */
 };
 
@@ -190,7 +191,7 @@ static void start_more(struct swarm *s)
     }
 }
 
-/* All must be told the same, and who it was. */
+/* Check the end of a member: all must be told the same, and which rank was lost. */
 static void check_end(struct swarm *s, const struct member *m)
 {
     char *who = xasprintf("rank %d (", s->lost_rank);
@@ -277,7 +278,7 @@ static void on_tick(uv_timer_t *timer)
         give_up(s);
 }
 
-/* ---- telling ---- */
+/* ---- the result ---- */
 
 static double since_start(const struct swarm *s, int64_t at_ns)
 {
@@ -297,7 +298,7 @@ static void tell_moments(const struct swarm *s)
     }
 }
 
-/* When the last one heard it. */
+/* Print when the last member heard each kind of news. */
 static void tell_news(const struct swarm *s)
 {
     static const char *const stages[] = {"join", "settle", "beat", "lose", "noted", "abort"};

@@ -1,3 +1,5 @@
+/* usage - reads a process's CPU time from its clock, and its resident memory from
+ * /proc/PID/statm. */
 #include "usage.h"
 
 #include <stdio.h>

@@ -1,12 +1,13 @@
-/* usage - what a process has used so far. */
+/* usage - the CPU time that a process has used so far, and its resident memory, for the swarm's
+ * measurements. */
 #ifndef TESTS_BENCH_SWARM_USAGE_H
 #define TESTS_BENCH_SWARM_USAGE_H
 
 struct usage {
-    double cpu_s; /* user and system, of all its threads */
+    double cpu_s; /* user and system time of all threads */
     double rss_mib;
 };
 
-void usage_of(int pid, struct usage *out); /* pid 0: this one.  Zeros when it is gone. */
+void usage_of(int pid, struct usage *out); /* pid 0: this process.  Zeros if the process ended. */
 
 #endif
