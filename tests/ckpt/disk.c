@@ -57,7 +57,7 @@ static struct disk_op *add(enum disk_op_kind kind)
 
 void disk_mark(void) { add(DISK_MARK); }
 
-/* Below the root; 0: elsewhere. */
+/* 1: the path is inside the root, and `out` is the rest of it. */
 static int below(const char *path, char out[128])
 {
     size_t len = strlen(root);
@@ -107,7 +107,7 @@ static void note_fd(enum disk_op_kind kind, int fd, const void *data, size_t len
     op->data = len ? memcpy(xmalloc(len), data, len) : NULL;
 }
 
-/* 1: this call is to fail; errno says why, 0: it is to be cut. */
+/* 1: this call is to fail with errno, or, if errno is 0, to be cut. */
 static int is_struck(void)
 {
     if (!countdown || --countdown > 0)
@@ -146,10 +146,10 @@ int __wrap_fstat64(int fd, struct stat *st);
 void *__real_mmap64(void *at, size_t len, int prot, int flags, int fd, off_t offset);
 void *__wrap_mmap64(void *at, size_t len, int prot, int flags, int fd, off_t offset);
 
-/* A call that could not be cut does what it should. */
+/* 1: this call is to fail.  A call that cannot be cut does its work. */
 static int is_stopped(void) { return is_struck() && errno; }
 
-/* Of those that a signal does not interrupt. */
+/* The same, for calls that a signal does not interrupt. */
 static int is_stopped_entry(void) { return fail_errno != EINTR && is_stopped(); }
 
 int __wrap_open64(const char *path, int flags, ...)
@@ -164,7 +164,7 @@ int __wrap_open64(const char *path, int flags, ...)
     va_end(ap);
     fd = is_stopped() ? -1 : __real_open64(path, flags, mode);
     if (fd >= 0 && (flags & O_CREAT)) {
-        ASSERT(flags & O_EXCL); /* else it may have been there */
+        ASSERT(flags & O_EXCL); /* otherwise the file may have been there */
         note_fd(DISK_CREATE, fd, NULL, 0);
     }
     return fd;
@@ -192,7 +192,7 @@ int __wrap_fsync(int fd)
     return rc;
 }
 
-/* It is closed also when it fails. */
+/* The file is closed also when the call fails. */
 int __wrap_close(int fd)
 {
     int rc = __real_close(fd);

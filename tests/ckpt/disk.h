@@ -1,7 +1,7 @@
 /* disk - the calls by which checkpoints are written, seen on their way to the kernel.
  *
- * A test program linked with --wrap for each of them (meson.build) can have them written down, as
- * ops on paths below one folder, and have the n-th of them fail, or do only a part.
+ * A test program linked with --wrap for each of them (meson.build) can record them, as operations
+ * on paths inside one folder, and can make the n-th of them fail, or do only a part.
  *
  * Threads: one. */
 #ifndef TESTS_CKPT_DISK_H
@@ -19,23 +19,23 @@ enum disk_op_kind {
     DISK_SYMLINK,  /* path is a link to `to` */
     DISK_UNLINK,
     DISK_RMDIR,
-    DISK_MARK, /* disk_mark: between the others */
+    DISK_MARK, /* made by disk_mark, between the others */
 };
 
 struct disk_op {
     enum disk_op_kind kind;
-    char path[128], to[128]; /* below the folder, "" itself */
+    char path[128], to[128]; /* relative to the folder; "" is the folder itself */
     void *data;
     size_t len;
 };
 
-void disk_record(const char *folder); /* from now on; NULL: no more, and forget */
+void disk_record(const char *folder); /* record from now on; NULL: stop, and forget all */
 void disk_mark(void);
 const struct disk_op *disk_ops(int *n);
 
 /* The n-th call from now on (1: the next) fails with errnum; 0: a write does only its first half.
  * n 0: none fails. */
 void disk_fail_at(int n, int errnum);
-int disk_has_failed(void); /* since then */
+int disk_has_failed(void); /* a call has failed since disk_fail_at */
 
 #endif

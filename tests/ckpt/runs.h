@@ -1,4 +1,5 @@
-/* runs - small checkpoints whose content says which they are, for tests of this folder. */
+/* runs - small checkpoints, for the tests of this folder.  The content of each checkpoint tells its
+ * step and its version. */
 #ifndef TESTS_CKPT_RUNS_H
 #define TESTS_CKPT_RUNS_H
 
@@ -8,16 +9,17 @@
 
 struct run_point {
     int64_t step;
-    int version; /* of several saved for one step */
+    int version; /* counts the checkpoints that are saved for one step */
 };
 
 /* Save under `run`, keeping `keep`. */
 int run_save(const char *run, struct run_point p, int keep, struct err *err);
 
-/* Load the newest of `run`; as ckpt_load_latest, and checks that all of it belongs together. */
+/* Load the newest checkpoint of `run`, as ckpt_load_latest, and check that its parts belong
+ * together. */
 int run_load(const char *run, struct run_point *out, struct err *err);
 
 char *run_new_folder(void);         /* in memory, where there is such a place */
-void run_remove_folder(char *path); /* and all in it; frees path */
+void run_remove_folder(char *path); /* with all that is in it; frees path */
 
 #endif

@@ -1,5 +1,5 @@
-/* Every call that writes or reads a checkpoint fails once: an error that says so, nothing lost,
- * nothing left open, and the next one is written as if nothing had been. */
+/* ckpt: every call that writes or reads a checkpoint fails once.  The error says so, nothing is
+ * lost, no file is left open, and the next checkpoint is written as if nothing had happened. */
 #include "../test.h"
 
 #include <dirent.h>
@@ -32,7 +32,8 @@ static void assert_loads(const char *run, struct run_point a, struct run_point b
         fail_msg("loaded step %d, version %d", (int)seen.step, seen.version);
 }
 
-/* errnum 0: writes are cut.  Whether all failures must go unnoticed. */
+/* Let each call of a save fail in turn.  errnum 0: writes are cut.  is_harmless: no failure may be
+ * noticed. */
 static void sweep_save(struct run_point next, int errnum, int is_harmless)
 {
     const struct run_point before = {20, 0}, after = {40, 0};
@@ -65,7 +66,8 @@ static void sweep_save(struct run_point next, int errnum, int is_harmless)
 
 static void test_save(void **state)
 {
-    static const struct run_point next[] = {{30, 0}, {20, 1}}; /* a new step; the same again */
+    static const struct run_point next[] = {{30, 0},
+                                            {20, 1}}; /* a new step; the same step once more */
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(next); i++) {
@@ -81,7 +83,7 @@ static void test_interrupted_or_cut(void **state)
     sweep_save((struct run_point){30, 0}, 0, 1);
 }
 
-/* A file that cannot be read is passed over, or named; so is one that memory cannot hold. */
+/* A file that cannot be read, or that memory cannot hold, is passed over, or named in the error. */
 static void sweep_load(int by_memory)
 {
     const struct run_point old = {10, 0}, new = {20, 0};

@@ -1,4 +1,5 @@
-/* Generations are whole or not there; the newest good one is found whatever befell the others. */
+/* ckpt: a generation is whole or is not there, and the newest good one is found whatever happened
+ * to the others. */
 
 #include "../test.h"
 
@@ -187,7 +188,7 @@ static void test_truncated_or_missing(void **state)
     }
 }
 
-/* A crash leaves the folder under way; it is no generation, and the next save removes it. */
+/* A crash leaves an unfinished folder, which is no generation; the next save removes it. */
 static void test_left_over_folder(void **state)
 {
     struct err err;
@@ -235,7 +236,7 @@ static void test_disk_full(void **state)
             break;
     assert_int_equal(err.code, ERR_IO);
     assert_non_null(strstr(err.msg, "No space left on device"));
-    strcpy(run, disk); /* what was there before is intact */
+    strcpy(run, disk); /* the earlier generation is intact */
     assert_true(load(&err) >= 10);
     assert_string_equal(warnings, "");
     assert_int_equal(umount(disk), 0);

@@ -1,10 +1,11 @@
-/* The power goes at any moment while checkpoints are saved: what was complete loads.
+/* ckpt: the power fails at any moment while checkpoints are saved.  A checkpoint that was complete
+ * can be loaded.
  *
- * The calls of several saves are recorded.  Then, for the time after each call, what a disk may
- * hold is worked out: a file's bytes count once it was fsynced, and a name once its folder was.  Of
- * what came later the disk may have all, nothing, or any part: of the names any subset, though each
- * rename is done or not; of a file's bytes none, half, zeros, or others.  Each of these disks is
- * laid out as a folder and loaded from. */
+ * The calls of several saves are recorded.  Then the test works out what a disk may hold after each
+ * call: a file's bytes count once it was fsynced, and a name once its folder was.  Of what came
+ * later the disk may have all, nothing, or any part: of the names any subset, though each rename is
+ * done or not; of a file's bytes none, half, zeros, or others.  Each of these disks is laid out as
+ * a folder and loaded from. */
 #include "../test.h"
 
 #include <errno.h>
@@ -25,11 +26,11 @@ enum { MOST_NODES = 256, MOST_ENTRIES = 64, MOST_PENDING = 128, MOST_SUBSETS = 1
 struct node {
     enum { NODE_FILE, NODE_FOLDER, NODE_LINK } kind;
     struct buf data;  /* of a file, all that was written */
-    size_t n_synced;  /* so much of it is on disk */
+    size_t n_synced;  /* this many bytes of it are on disk */
     char target[128]; /* of a link */
 };
 
-struct entry { /* `name` in folder `in` is `node`; -1: is not there */
+struct entry { /* `name` in folder `in` is `node`; -1: the name is not there */
     int in, node;
     char name[64];
 };
@@ -42,9 +43,9 @@ struct change { /* one entry, or two at once */
 struct world {
     struct node node[MOST_NODES]; /* 0 the root */
     int n_nodes;
-    struct entry now[MOST_ENTRIES], disk[MOST_ENTRIES]; /* as seen; as synced */
+    struct entry now[MOST_ENTRIES], disk[MOST_ENTRIES]; /* as programs see them; as synced */
     int n_now, n_disk;
-    struct change pending[MOST_PENDING]; /* seen, and not synced; oldest first */
+    struct change pending[MOST_PENDING]; /* seen, but not synced; oldest first */
     int n_pending;
 };
 
@@ -222,7 +223,8 @@ static void pick(struct disk *d, const struct world *w, enum tail tail, uint64_t
             set_entry(d->entry, &d->n, &w->pending[i].set[j]);
 }
 
-/* The part of the disk that is in a folder: either written down for comparing, or laid out. */
+/* Describe the part of the disk that is in a folder in `list`, to be compared; or lay it out as
+ * files. */
 static void lay_out(const struct disk *d, int in, const char *path, struct buf *list)
 {
     for (int i = 0; i < d->n; i++) {
@@ -300,7 +302,7 @@ static void check_run(const struct history *h, const char *run)
                  last ? (int)last->step : -1, (int)seen.step, seen.version);
 }
 
-/* The same disk need not be looked at twice in a row of cuts. */
+/* 1: this disk was not checked before.  The same disk need not be checked twice. */
 static int is_new(struct history *h, const struct disk *d)
 {
     struct buf list = {0};
@@ -357,7 +359,8 @@ static void cut(struct history *h, const struct world *w)
 
 /* ---- the saves ---- */
 
-/* fail_at: the n-th call of the last save fails, 0 none.  Whether that save succeeded. */
+/* Record the saves.  fail_at: this call of the last save fails; 0: none does.  Returns whether the
+ * last save succeeded. */
 static int record(const char *run, const struct run_point *save, int n, int keep, int fail_at)
 {
     struct err err;
@@ -451,7 +454,7 @@ static int has_exchanged(void)
     return 0;
 }
 
-/* A save that fails once the new folder is in the old one's place, and then the power goes. */
+/* A save fails once the new folder is in the old one's place, and then the power fails. */
 static void test_failed_save(void **state)
 {
     static const struct run_point save[] = {{20, 0}, {20, 1}};

@@ -1,4 +1,5 @@
-/* Files that are written read back the same; files that are wrong are refused with the reason. */
+/* safetensors: files that are written read back the same, and wrong files are refused with the
+ * reason. */
 
 #include "../test.h"
 
@@ -98,7 +99,7 @@ static const struct bad {
     {"an entry that is a number", "{\"w\":3}", 0, "\"dtype\" is not"},
 };
 
-/* In a block of exactly the size, so that a sanitizer sees a read past the end. */
+/* The file lies in a block of its exact size, so that a sanitizer sees a read past the end. */
 static int parse(const char *header, size_t header_len, size_t data_bytes, struct err *err)
 {
     size_t n = 8 + header_len + data_bytes;

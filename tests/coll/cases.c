@@ -1,4 +1,5 @@
-/* Each case fills its memory, starts its collective, and compares all bytes afterwards. */
+/* cases - the table of collectives.  Each case fills its memory, starts its collective, and
+ * compares all bytes afterwards. */
 #include "cases.h"
 
 #include <stdio.h>
@@ -134,7 +135,7 @@ static int check_reduce_scatter(const struct play *p, struct verdict *v)
 
 /* ---- bytes ---- */
 
-/* Byte i of what rank `from` has for rank `to`, or for all. */
+/* Byte i of the data that rank `from` has for rank `to`, or for all ranks. */
 static uint8_t byte_of(size_t i, int from, int to)
 {
     return (uint8_t)(i * 31 + i / 256 + (size_t)from * 37 + (size_t)to * 101 + 1);

@@ -1,5 +1,5 @@
-/* cases - each kind of collective as a row of a table, to run over any coll: of host memory over
- * each transport, and of a device's over the fake NCCL. */
+/* cases - each kind of collective as a row of a table, to run over any coll: host memory over each
+ * transport, and a device's memory over the fake NCCL. */
 #ifndef TESTS_COLL_CASES_H
 #define TESTS_COLL_CASES_H
 
@@ -10,11 +10,11 @@
 struct ground {
     void *(*take)(size_t n_bytes);
     void (*give)(void *p);
-    /* After coll_wait: until the collectives that were waited for are done.  NULL: they are. */
+    /* After coll_wait: wait until the collectives are done.  NULL: they are done by then. */
     int (*finish)(void *arg, struct coll *c, struct err *err);
     void *arg;
     unsigned dtypes;      /* bit d: enum dtype d is summed */
-    const int64_t *sizes; /* numbers of elements, beside those around the number of ranks */
+    const int64_t *sizes; /* numbers of elements, beside numbers near the number of ranks */
     int n_sizes;
 };
 
@@ -38,18 +38,18 @@ struct kind {
     int sums;                                          /* else it only moves bytes */
     void (*shape)(struct play *p);                     /* bytes_x, bytes_y */
     void (*prepare)(struct play *p);                   /* x, y */
-    int64_t (*start)(struct play *p, struct err *err); /* its ticket; 0: not this rank's */
+    int64_t (*start)(struct play *p, struct err *err); /* its ticket; 0: this rank takes no part */
     int (*check)(const struct play *p, struct verdict *v);
 };
 
 extern const struct kind kinds[];
 extern const int n_kinds;
 
-/* Memory for it, and what it holds; play_end frees and looks at the guard bytes. */
+/* Take memory for it and fill that.  play_end checks the guard bytes and frees. */
 void play_begin(struct play *p, const struct kind *k);
 int play_end(struct play *p, const struct kind *k, struct verdict *v);
 
-/* All kinds, sizes, dtypes, and both channels.  0, or v says what is wrong. */
+/* Run all kinds, sizes and dtypes on both channels.  0, or v says what is wrong. */
 int run_cases(struct coll *c, const struct ground *g, struct verdict *v);
 
 /* A sum on the urgent channel is done on all ranks before rank 1 queues its bulk sum, which rank 0

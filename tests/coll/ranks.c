@@ -1,4 +1,5 @@
-/* A coll for each rank, over threads or forked processes, and the numbers that they sum. */
+/* ranks - makes a coll for each rank, over threads or forked processes, and the numbers that the
+ * ranks sum. */
 #include "ranks.h"
 
 #include <pthread.h>
@@ -67,7 +68,7 @@ static double sum_f32(int64_t i, int size)
     return (double)sum;
 }
 
-/* Rounded where it is stored: with each rank. */
+/* The sum is rounded where it is stored: after each rank. */
 static double sum_bf16(int64_t i, int size)
 {
     uint16_t sum;
@@ -199,7 +200,7 @@ int run_ranks_with_faults(int size, const struct coll_fault *faults, rank_fn *fn
     return run_threads(OVER_LOCAL, size, faults, fn, arg);
 }
 
-/* Processes: each has a seqpacket to the parent, over which blobs and the verdict travel. */
+/* Processes: each has a seqpacket socket to the parent, over which blobs and the verdict travel. */
 
 static int connect_process(int to_parent, int rank, int size, struct coll **c, struct err *err)
 {

@@ -1,4 +1,5 @@
-/* ranks - run one function on every rank of a coll, over each transport. */
+/* ranks - runs one function on every rank of a coll, over each transport, in threads or in
+ * processes. */
 #ifndef TESTS_COLL_RANKS_H
 #define TESTS_COLL_RANKS_H
 
@@ -15,7 +16,8 @@ enum transport {
 
 const char *transport_name(enum transport t);
 
-/* A rank's part.  0, or not: then the test fails with why, which starts empty. */
+/* A rank's part of a test.  It returns 0 if all is well; otherwise the test fails with `why`, which
+ * starts empty. */
 struct verdict {
     char why[400];
 };
@@ -27,7 +29,7 @@ int unexpected(struct verdict *v, const char *fmt, ...) __attribute__((format(pr
 enum { RANKS_MAX = 8 };
 
 /* Make a coll of `size` ranks, run fn on each, free.  Returns 0, or 1 with the first complaint
- * printed.  A forked rank that dies by signal `may_die` is no complaint. */
+ * printed.  A forked rank that dies by signal `may_die` does not count as a complaint. */
 int run_ranks(enum transport t, int size, int may_die, rank_fn *fn, const void *arg);
 
 /* The same over coll/local, with faults injected: faults[size]. */
@@ -37,7 +39,7 @@ int run_ranks_with_faults(int size, const struct coll_fault *faults, rank_fn *fn
 /* n elements of rank r: sums of them depend on the order. */
 void fill(void *x, int64_t n, enum dtype dtype, int rank);
 
-/* The sum that the ranks must have, bit for bit: in rank order. */
+/* The sum that all ranks must have, bit for bit: added in rank order. */
 void expect(void *x, int64_t n, enum dtype dtype, int size);
 
 /* Return once every rank has called it. */

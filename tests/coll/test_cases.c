@@ -1,5 +1,5 @@
-/* Every kind of collective over every transport of host memory: what it gives, that each channel
- * has its own queue, that it can be aborted in its midst, and that the watcher is told. */
+/* Every kind of collective over every transport of host memory: its result, a queue of its own for
+ * each channel, an abort in its midst, and what the watcher is told. */
 #include "../test.h"
 
 #include <pthread.h>
@@ -147,7 +147,7 @@ static int stay(const struct stuck *s, int n, struct verdict *v)
     return 0;
 }
 
-/* Every rank but the last waits for it, in a collective large enough that no window holds it. */
+/* Every rank but the last waits for the last one, in a collective too large for any window. */
 static int abort_midway(struct coll *c, const void *arg, struct verdict *v)
 {
     const struct stuck *s = arg;
@@ -192,7 +192,7 @@ static void test_abort_midway(void **state)
         }
 }
 
-/* A rank that frees its coll does not wait for another one that never comes. */
+/* A rank that frees its coll does not wait for a rank that never comes. */
 static void test_free_waits_for_nobody(void **state)
 {
     (void)state;
@@ -309,7 +309,7 @@ static void test_bad_arguments(void **state)
         assert_int_equal(run_ranks(t, 2, 0, refuses, NULL), 0);
 }
 
-/* Over coll/local, ranks that do not fit together are told so. */
+/* Over coll/local, ranks whose collectives do not fit together fail with that reason. */
 static int disagree(struct coll *c, const void *arg, struct verdict *v)
 {
     const int *how = arg, rank = coll_rank(c);

@@ -1,4 +1,5 @@
-/* Every collective, over every transport, against a reduction in rank order, bit for bit. */
+/* coll: every collective over every transport is compared, bit for bit, with a reduction in rank
+ * order. */
 #include "../test.h"
 
 #include "base/alloc.h"
@@ -177,8 +178,8 @@ static int mixed(struct coll *c, const void *arg, struct verdict *v)
     return 0;
 }
 
-/* BF16 has 8 digits: ones that are added to 256 one by one are lost, and kept if they come first;
- * then only the last sum is rounded, ties to even. */
+/* BF16 has 8 binary digits.  Ones that are added to 256 one by one are lost.  Ones that come first
+ * are kept; then only the last sum is rounded, ties to even. */
 static int bf16_rounds(struct coll *c, const void *arg, struct verdict *v)
 {
     (void)arg;

@@ -1,5 +1,5 @@
-/* The faults: ranks that never come, die, leave, disagree; strangers; deadlines.  Nobody may
- * wait for ever, and the error says who. */
+/* coll: faults.  Ranks never come, die, leave or disagree; strangers connect; deadlines pass.  No
+ * rank may wait for ever, and the error names the rank at fault. */
 #include "../test.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@
 
 enum { BIG = 300000 };
 
-/* The waits that must not happen: for ever, or so long.  Prompt calls take far less, and far
+/* A wait of LONG_MS must not happen.  A prompt call takes far less than promptly_s, which is far
  * more than a busy machine needs. */
 enum { LONG_MS = 1000000 };
 static const double promptly_s = 100;
@@ -61,7 +61,8 @@ static void *abort_main(void *arg)
     return NULL;
 }
 
-/* All ranks but the last wait for it; it never calls, and is there until they are free. */
+/* All ranks but the last wait for the last one, which makes no call and stays until the others are
+ * free. */
 static int stuck(struct coll *c, const void *arg, struct verdict *v)
 {
     const int *pipe_fds = arg;
@@ -162,7 +163,8 @@ struct killing {
     _Atomic int *n_noticed; /* in memory that the forked ranks share */
 };
 
-/* Whoever frees its coll is gone too: not before all the others have seen who went first. */
+/* A rank that frees its coll is gone, too, so it waits until all the others have seen which rank
+ * went first. */
 static int wait_until_noticed(const struct killing *k, int n, struct verdict *v)
 {
     const int64_t t0 = clock_mono_ns();
@@ -285,7 +287,7 @@ static void test_abort_connect(void **state)
         struct connecting k = {.two = &w, .rank = rank, .deadline_ms = LONG_MS};
         pthread_create(&k.thread, NULL, connecting_main, &k);
         while (clock_since_s(t0) < 0.05)
-            sched_yield(); /* until it surely is inside; earlier would be right too */
+            sched_yield(); /* until it surely is inside; an earlier abort would be right, too */
         coll_abort(w.c[rank]);
         pthread_join(k.thread, NULL);
         assert_int_equal(k.rc, ERR_CANCELED);
@@ -327,7 +329,8 @@ static void test_connect_deadline(void **state)
 /* The port for rank 1 in rank 0's blob. */
 static uint8_t *port_of_rank_1(struct two *w) { return w->blobs[0].data + w->blobs[0].len - 2; }
 
-/* Nobody listens any more: the port is held all the time, or it could be another's by now. */
+/* No socket listens at the port any more.  The test holds the port all the time, because another
+ * process could take it. */
 static void test_connect_refused(void **state)
 {
     (void)state;
@@ -400,7 +403,7 @@ static int stranger(struct two *w)
     return s;
 }
 
-/* Whoever comes to the port first is taken for rank 1, and found out. */
+/* The first to connect to the port is taken for rank 1, and then found out. */
 static void test_strangers(void **state)
 {
     (void)state;
@@ -420,7 +423,7 @@ static void test_strangers(void **state)
     }
 }
 
-/* A rank whose links hold little unread is sent short messages, by all. */
+/* All ranks send short messages to a rank whose links hold little unread. */
 static void test_smallest_window(void **state)
 {
     enum { SMALL = 4096 };
@@ -443,7 +446,7 @@ static void test_smallest_window(void **state)
     free_two(&w);
 }
 
-/* Ranks of another forming of the group know the ports, not the nonce. */
+/* Ranks of another formation know the ports, but not the nonce. */
 static void test_stale_blob(void **state)
 {
     (void)state;
@@ -554,7 +557,7 @@ static void test_local_disagree(void **state)
     assert_int_equal(run_ranks(OVER_LOCAL, 2, 0, disagree, NULL), 0);
 }
 
-/* Rank 0 sends rank 1 more or fewer elements than that takes. */
+/* Rank 0 sends rank 1 more or fewer elements than rank 1 takes. */
 static int disagree_on_a_message(struct coll *c, const void *arg, struct verdict *v)
 {
     const int *n_sent = arg;

@@ -1,4 +1,5 @@
-/* Endpoint blobs: foreign bytes.  And the fit of Gloo's headers to its library. */
+/* endpoint: blobs are foreign bytes, and every field is checked.  Also: Gloo's headers fit its
+ * library. */
 #include "../test.h"
 
 #include "coll/endpoint.h"
@@ -66,7 +67,8 @@ static void test_damaged(void **state)
     buf_fini(&b);
 }
 
-/* Copied to exact memory, so that a read behind the end is seen by a sanitizer. */
+/* The blob is copied to memory of its exact size, so that a sanitizer sees a read behind its
+ * end. */
 static void test_every_length(void **state)
 {
     (void)state;
@@ -140,7 +142,7 @@ static void test_prepare_arguments(void **state)
     coll_free(c);
 }
 
-/* Rank 1 of 3 is given these as rank 0's and 2's. */
+/* Rank 1 of 3 is given these blobs as those of ranks 0 and 2. */
 static void test_peer_blobs(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Every fault can be written and read; what is wrong is named, with all that could stand there. */
+/* inject: every fault can be written and read, and an error names what is wrong, with all that
+ * could stand there. */
 #include "../test.h"
 
 #include "inject/inject.h"
@@ -159,7 +160,7 @@ static void test_several(void **state)
     assert_string_equal(text, "");
 }
 
-/* As many as there may be, each as long as may be, fit in what is sent. */
+/* The largest number of faults, each with the longest text, fits in the message. */
 static void test_most(void **state)
 {
     static const char longest[] =

@@ -90,7 +90,7 @@ static int card_sync(struct backend *b, struct err *err)
 
 void card_open(struct card *c)
 {
-    /* Nothing else of a device is called. */
+    /* No other call of a device comes here. */
     static const struct backend_device_ops device = {.copy = card_copy};
     static const struct backend_ops ops = {.name = "card",
                                            .alloc = card_alloc,

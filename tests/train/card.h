@@ -1,6 +1,6 @@
-/* card - a backend whose memory the host must not touch, as a GPU's: its memory is this process',
- * but only the backend's own calls, and collectives that say so, may be given it.  Its copies are
- * counted.  It has no kernels.
+/* card - a backend whose memory the host must not touch, like a GPU's.  The memory is this process'
+ * own, but only the backend's calls, and collectives that say so, may be given it.  Copies are
+ * counted.  A card has no kernels.
  *
  * Life: card_open in the caller's storage; nothing to close once all memory is freed. */
 #ifndef TESTS_TRAIN_CARD_H
@@ -15,7 +15,7 @@ struct card {
     struct {
         char *at;
         size_t n_bytes;
-    } piece[CARD_MOST_PIECES]; /* what was allocated and not freed */
+    } piece[CARD_MOST_PIECES]; /* the pieces that were allocated and not freed */
     int n_pieces;
     int is_full;         /* allocations fail */
     int n_through_host;  /* copies in and out */
@@ -25,7 +25,7 @@ struct card {
 
 void card_open(struct card *c);
 
-/* Whether the n_bytes at p are the card's. */
+/* 1: the n_bytes at p are the card's. */
 int card_holds(const struct card *c, const void *p, size_t n_bytes);
 
 #endif

@@ -16,7 +16,7 @@ struct job_run {
     const struct run_plan *plan;
     struct run_result *result;
     struct coll_group *group;
-    pthread_mutex_t lock; /* guards validation sums, note, warnings, saved in the result */
+    pthread_mutex_t lock; /* guards the result's validation sums, note, warnings and saved */
     double loss_sum;
     int64_t n_correct;
 };
@@ -78,7 +78,7 @@ static int canceled(void *arg)
     return 0;
 }
 
-/* Called at the begin of each step and after the last one: what the step before added. */
+/* Note what the step before added.  Called at the begin of each step, and after the last one. */
 static void note_step(struct rank_run *k, int64_t step)
 {
     const struct ckpt_state *at = &k->trainer->state->at;
@@ -108,7 +108,8 @@ static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t
     (void)epoch;
     if (k->rank == 0 && phase == PHASE_BACKWARD && (bucket == 0 || bucket == 1))
         k->job->result->n_shown[bucket]++;
-    /* On a device a step may be loaded before the one ahead of it is done: then it begins later. */
+    /* On a device a step may be loaded before the one ahead of it is done.  Such a step begins
+     * later. */
     if (k->rank == 0 && (phase == PHASE_LOAD || phase == PHASE_STEP) &&
         step == trainer_step(k->trainer) && step != k->begun) {
         k->begun = step;
@@ -159,7 +160,8 @@ static void keep_epoch(struct rank_run *k, const struct report *r, int64_t i)
     pthread_mutex_unlock(&k->job->lock);
     if (k->rank != 0 || i >= MOST_EPOCHS)
         return;
-    /* The epoch's sums are still there: the last step of it has no next one to be seen from. */
+    /* The epoch's last step has no next step at whose begin it could be noted, but the epoch's sums
+     * are still there. */
     note_step(k, k->trainer->state->at.step);
     k->last_loss = k->last_samples = 0;
     out->epoch[i] = *r;

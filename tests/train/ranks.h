@@ -1,4 +1,5 @@
-/* ranks - a whole job in one process: each rank a thread with its trainer, over coll/local. */
+/* ranks - a whole job in one process: each rank is a thread with its trainer, and the ranks talk
+ * over coll/local. */
 #ifndef TESTS_TRAIN_RANKS_H
 #define TESTS_TRAIN_RANKS_H
 
@@ -15,16 +16,16 @@ struct run_plan {
     int resume;                  /* from run_dir */
     int64_t stop_at;             /* the last rank asks to stop while it computes this step; 0: no */
     struct coll_fault fault;     /* on the last rank */
-    const struct plugin *plugin; /* whose GPU 0 computes; NULL: the CPU */
+    const struct plugin *plugin; /* its GPU 0 computes; NULL: the CPU */
     const struct strategy_ops *strategy; /* NULL: the all-reduce */
     const char *inject;                  /* faults on purpose (inject/inject.h); NULL: none */
     int64_t keep_bytes;                  /* as trainer_options */
-    /* On rank 0, as a step begins; NULL: not. */
+    /* Called on rank 0 as a step begins; or NULL. */
     void (*on_step)(void *arg, struct trainer *t, int64_t step);
     void *arg;
 };
 
-struct run_result {     /* of rank 0, except where said */
+struct run_result {     /* of rank 0, unless a field says otherwise */
     int rc[MOST_RANKS]; /* of each rank: 0, or the first error's code */
     struct err err[MOST_RANKS];
     int64_t step[MOST_RANKS];           /* applied at the end */
@@ -43,12 +44,12 @@ struct run_result {     /* of rank 0, except where said */
     struct { /* of each rank */
         struct ring_head head;
         struct collective newest[RING_LEN]; /* oldest first */
-        int n_newest, n_timed;              /* n_timed: steps whose time was told */
+        int n_newest, n_timed;              /* n_timed: steps whose time was reported */
         int64_t wall_ns, busy_ns;           /* ... in sum */
     } ring[MOST_RANKS];
     int n_shown[2];            /* how often rank 0 was shown in backward at buckets 0 and 1 */
     char warning[2048];        /* all warnings, one after another */
-    char injected[512];        /* what the faults that happened say of themselves, of all ranks */
+    char injected[512];        /* the texts of the faults that happened, of all ranks */
     int64_t saved[MOST_STEPS]; /* steps of the checkpoints written beside training, in order */
     int n_saved;
 };

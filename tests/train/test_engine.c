@@ -1,4 +1,5 @@
-/* An engine whose work is canceled from outside, at a moment that the test chooses. */
+/* engine: its work is canceled from outside, at a moment that the test chooses; and what a request
+ * to regroup does. */
 #include "../test.h"
 
 #include "base/alloc.h"
@@ -111,7 +112,8 @@ static void train_alone(struct rig *r, int64_t generation)
     post_form(r, generation, p);
     report_free(p);
     report_free(expect(r, REPORT_FORMED, generation));
-    for (int again = 0; again < 2; again++) { /* an epoch that is held is reported once more */
+    for (int again = 0; again < 2;
+         again++) { /* an epoch whose last step is held is reported once more */
         post_train(r, generation);
         p = expect(r, REPORT_EPOCH, generation);
         assert_int_equal(p->epoch.step, 4);
@@ -120,8 +122,8 @@ static void train_alone(struct rig *r, int64_t generation)
     }
 }
 
-/* While the ranks' links are made: the generation is not formed, even if a command to do so was
- * posted later, and the next generation is. */
+/* The abort comes while the ranks' links are made.  The generation is not formed, even by a command
+ * that is posted later; the next generation is formed. */
 static void test_canceled_while_it_prepares(void **state)
 {
     struct rig r;
@@ -161,7 +163,7 @@ static void expect_end(struct rig *r, int64_t generation, int64_t step, enum epo
     report_free(p);
 }
 
-/* A regroup that is asked for in an epoch's last step comes after that epoch, which is whole.  The
+/* A regroup that is requested in an epoch's last step comes after that epoch, which is whole.  The
  * request ends with the next formation. */
 static void test_regroup(void **state)
 {
@@ -191,7 +193,7 @@ static void test_regroup(void **state)
     }
 }
 
-/* In the midst of a step: the step held is the last one that was applied. */
+/* The abort comes in the midst of a step.  The step held is then the last one that was applied. */
 static void test_canceled_in_training(void **state)
 {
     struct rig r;

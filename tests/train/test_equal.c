@@ -1,4 +1,5 @@
-/* The same training whatever the number of ranks, micro-batches and interruptions. */
+/* Training gives the same results whatever the number of ranks, of micro-batches and of
+ * interruptions. */
 #include "../test.h"
 
 #include <math.h>
@@ -30,7 +31,8 @@ static void assert_same_losses(const char *what, const struct run_result *a,
     }
 }
 
-/* 60 a step: 17 steps, the last of 40; divides by 1, 2, 3, 4, and not by 7. */
+/* 60 samples a step: 17 steps, the last of 40 samples.  60 can be divided by 1, 2, 3 and 4, and not
+ * by 7. */
 static void test_ranks_and_micro_batches(void **state)
 {
     static const char *const jobs[] = {
@@ -76,8 +78,8 @@ static void test_accumulation(void **state)
     }
 }
 
-/* Running statistics follow every micro-batch: with a rate of next to nothing one step of three
- * micro-batches leaves those of three steps. */
+/* Running statistics follow every micro-batch: with a rate of almost zero, one step of three
+ * micro-batches leaves the same statistics as three steps. */
 static void test_statistics_of_micro_batches(void **state)
 {
     static const char micro[] = "model: {arch: mlp, hidden: [16], batch_norm: true}\n" DATA
@@ -96,7 +98,7 @@ static void test_statistics_of_micro_batches(void **state)
     assert_true(relative(a.validation_loss, b.validation_loss) < 1e-6);
 }
 
-/* More ranks than samples in a step: those without take part with weight zero. */
+/* More ranks than samples in a step: ranks without samples take part with weight zero. */
 static void test_ranks_without_samples(void **state)
 {
     static const char job[] = "model: {arch: mlp, hidden: [16], batch_norm: true}\n"
@@ -137,7 +139,8 @@ static void remove_folder(const char *dir)
     assert_int_equal(system(cmd), 0);
 }
 
-/* Stopped in the middle of an epoch, saved, resumed: bit for bit the run that was not stopped. */
+/* A run is stopped in the middle of an epoch, saved and resumed.  It ends bit for bit like the run
+ * that was not stopped. */
 static void resume(const char *job)
 {
     char dir[64];
@@ -193,7 +196,8 @@ static void test_resume_on_other_ranks(void **state)
     remove_folder(dir);
 }
 
-/* A rate that follows the ranks is the one that a schedule gives which turns at the same step. */
+/* A rate that follows the number of ranks equals the rate of a schedule that changes at the same
+ * step. */
 static void test_rate_follows_the_ranks(void **state)
 {
     static const char scaled[] = LENET "train: {global_batch: 60, epochs: 1}\n"
@@ -225,7 +229,7 @@ static void test_rate_follows_the_ranks(void **state)
     remove_folder(dir);
 }
 
-/* A run that was ended before its first checkpoint: its resumption is the run. */
+/* A run that ended before its first checkpoint is resumed from its beginning. */
 static void test_resume_without_checkpoint(void **state)
 {
     static const char job[] = MLP "train: {global_batch: 61, epochs: 1}\n";

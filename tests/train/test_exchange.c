@@ -1,4 +1,5 @@
-/* An exchange by itself: after a step that failed the next one begins afresh. */
+/* exchange: after a step that failed, whose collectives nobody waited for, the next step begins
+ * afresh. */
 #include "../test.h"
 
 #include "coll/local.h"

@@ -1,4 +1,5 @@
-/* Checkpoints that are written beside training, on a disk whose fsync can be held up or fail. */
+/* saver: checkpoints that are written beside training, on a disk whose fsync can be held up or can
+ * fail. */
 #include "../test.h"
 
 #include <errno.h>
@@ -155,7 +156,7 @@ static int clear_desk(void **state)
 /* One number of the state. */
 static float *number(struct desk *k) { return state_data(k->t->state, &slot_parameters); }
 
-/* The state at `step`: one number of it says which. */
+/* Set the state to `step`; one number of the state tells the step. */
 static void move_to(struct desk *k, int64_t step)
 {
     k->t->state->at.step = step;
@@ -164,7 +165,7 @@ static void move_to(struct desk *k, int64_t step)
 
 static void ignore(void *arg, const char *text) { (void)arg, (void)text; }
 
-/* The step that the newest generation holds, by its parameters too; -1: none. */
+/* The step of the newest generation, which its parameters must tell, too; -1: there is none. */
 static int64_t on_disk(struct desk *k)
 {
     struct ckpt *c;
@@ -182,7 +183,7 @@ static int64_t on_disk(struct desk *k)
 
 /* ---- cases ---- */
 
-/* The file has the state of the moment at which it was asked for, however training goes on. */
+/* The file holds the state at the moment of the request, however training goes on. */
 static void test_copy(void **state)
 {
     struct desk *k = *state;
@@ -226,7 +227,7 @@ static void test_same_step_once(void **state)
 struct call { /* of saver_begin or saver_save, on a thread */
     struct desk *k;
     pthread_t thread;
-    int is_save, rc, n_before; /* reports that had come when it returned */
+    int is_save, rc, n_before; /* reports that had come when the call returned */
     struct report *r;
     struct err err;
 };
@@ -243,7 +244,7 @@ static void *run_call(void *arg)
     return NULL;
 }
 
-/* A call that waits: it has asked whether it is canceled. */
+/* Start a call that waits: it has asked whether it is canceled. */
 static void start_call(struct call *c, struct desk *k, int is_save)
 {
     int before = atomic_load(&k->n_asked);
@@ -282,7 +283,8 @@ static void test_second_waits(void **state)
     }
 }
 
-/* The formation breaks off: the engine leaves its wait, the checkpoint is finished all the same. */
+/* The formation breaks off: the engine leaves its wait, and the checkpoint is finished all the
+ * same. */
 static void test_canceled_wait(void **state)
 {
     struct desk *k = *state;
@@ -303,7 +305,7 @@ static void test_canceled_wait(void **state)
     report_free(c.r);
 }
 
-/* The report names the step; what is on disk stays; the same step is tried again. */
+/* The report names the step, the checkpoints on disk stay, and the same step is tried again. */
 static void test_failing_disk(void **state)
 {
     struct desk *k = *state;
@@ -330,7 +332,7 @@ static void test_failing_disk(void **state)
     r = report_new(REPORT_CHECKPOINT, 0);
     assert_int_equal(saver_save(k->t->saver, 1, r, &err), 0);
     assert_non_null(r->checkpoint.path);
-    assert_int_equal(k->n_bad, 1); /* whoever waits has it in the answer */
+    assert_int_equal(k->n_bad, 1); /* a call that waits has the failure in its answer */
     assert_int_equal(on_disk(k), 4);
     report_free(r);
 }

@@ -1,5 +1,6 @@
-/* How ranks take one rank's state: from card to card without passing through the host, through the
- * host where a card has no room, and not at all where it breaks off.
+/* share: how ranks take one rank's state.  It goes from card to card without passing through the
+ * host, through the host if a card has no room, and is not taken at all if the broadcast breaks
+ * off.
  */
 #include "../test.h"
 
@@ -100,14 +101,14 @@ static void make_coll(struct rank *r, struct coll *inner)
 
     coll_init(&r->coll.base, &ops, "cards", r->k, N_RANKS);
     if (r->kind == ON_CARDS)
-        r->coll.base.device = (const void *)&stands_for_ops; /* nobody looks behind it */
+        r->coll.base.device = (const void *)&stands_for_ops; /* no code follows this pointer */
     r->coll.inner = inner;
     r->coll.card = &r->card;
 }
 
 static float value(int rank, int64_t i) { return (float)(1000 * rank + i); }
 
-/* Every number of the slots that are broadcast. */
+/* Call `what` for every number of the slots that are broadcast. */
 static void for_state(struct rank *r, void (*what)(const struct rank *r, float *x, int64_t i))
 {
     for (int k = 0; k < r->state->n_slots; k++) {
@@ -119,7 +120,7 @@ static void for_state(struct rank *r, void (*what)(const struct rank *r, float *
     }
 }
 
-/* The bytes of the slots that are not broadcast say whose they are. */
+/* The bytes of the slots that are not broadcast tell the rank that they belong to. */
 static void fill_others(const struct rank *r)
 {
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
@@ -235,7 +236,7 @@ static void from_card_to_card(void **state)
     end(ranks);
 }
 
-/* The source needs no room; where another has none, nobody's goes from card to card. */
+/* The source needs no room.  If another rank has none, no rank's copy goes from card to card. */
 static void a_full_card(void **state)
 {
     for (int full = 0; full < N_RANKS; full++) {
@@ -267,7 +268,7 @@ static void on_other_memory(void **state)
     }
 }
 
-/* The source goes at its n-th collective, n swept: the others hold what they held. */
+/* The source fails at its n-th collective, for each n: the others hold what they held. */
 static void one_that_breaks_off(void **state)
 {
     static const enum kind kinds[] = {ON_CPU, ON_CARDS, ON_CARDS_BY_HOST};

@@ -1,5 +1,5 @@
-/* The table of slots: memory, initial values, hashes and checkpoints follow each row's declaration,
- * in the host's memory and in a device's. */
+/* state: the table of slots. memory, initial values, hashes and checkpoints follow each row's
+ * declaration, in the host's memory and in a device's. */
 #include "../test.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static const struct layout layout = {.param = params,
                                      .has_scaler = 1,
                                      .copy_dtype = DTYPE_F32};
 
-/* Each of these lacks one thing that a usual row has. */
+/* Each of these rows lacks one property that a usual row has. */
 static void init_to_seven(const struct job *job, const struct layout *l, int i, void *to)
 {
     (void)job, (void)l, (void)i;
@@ -179,7 +179,7 @@ static void rows_begin_as_declared(void **state)
     }
 }
 
-/* The state that a rank needs besides a checkpoint, or another rank's state. */
+/* The values that a rank needs beside a checkpoint, or beside another rank's state. */
 static void unsaved_rows_begin_alone(void **state)
 {
     struct job *job = job_of("model: {arch: mlp}\ndata: {format: digits}\n");
@@ -380,7 +380,7 @@ static void a_checkpoint_holds_the_saved_rows(void **state)
     }
 }
 
-/* Of a generation that does not fit, nothing is taken. */
+/* Nothing is taken from a generation that does not fit. */
 static void a_misfit_is_named_and_nothing_taken(void **state)
 {
     static const struct slot_def longer = {.name = "longer",

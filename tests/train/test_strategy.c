@@ -1,5 +1,5 @@
-/* A second strategy, quite unlike the all-reduce, through the same interface: the engine does what
- * it does around any strategy, and relies on what the strategy promises, and on no more.
+/* strategy: a second strategy, quite unlike the all-reduce, works through the same interface.  The
+ * engine does the same work around any strategy, and relies on the strategy's promises alone.
  *
  * "averaging" is local SGD: each rank updates its own parameters by its own samples, and every
  * `every` steps all ranks take the mean of their parameters.  With every = 1 and plain SGD it is
@@ -69,8 +69,9 @@ static const struct bucket *last_bucket(const struct strategy *s)
     return &s->at.layout->bucket[s->at.layout->n_buckets - 1];
 }
 
-/* Of the last bucket the control vector alone is summed.  The rest stays this rank's own, which
- * the update takes for a whole gradient: so it is made as many times larger. */
+/* Of the last bucket the control vector alone is summed.  The rest stays this rank's own.  The
+ * update takes it for the gradient of the whole batch, so it is multiplied by the number of
+ * ranks. */
 static int keep_own(struct strategy *s, int bucket, struct err *err)
 {
     const struct layout *l = s->at.layout;
@@ -136,8 +137,8 @@ static const struct strategy_ops each_step = {
     .free = free_averaging,
 };
 
-/* Replicas differ after most steps, and are equal at an epoch's end as long as epoch_end sees to
- * it. */
+/* Replicas differ after most steps.  At an epoch's end they are equal, because epoch_end makes them
+ * so. */
 static const struct strategy_ops seldom = {
     .name = "averaging, every 4 steps",
     .promises = {.replicas_are_equal = 1, .collectives_are_equal = 1},
@@ -151,7 +152,7 @@ static const struct strategy_ops seldom = {
     .free = free_averaging,
 };
 
-/* As above without epoch_end, which it does not promise either. */
+/* The same without epoch_end, and without the promise that replicas are equal. */
 static const struct strategy_ops apart = {
     .name = "averaging, never at an end",
     .promises = {.replicas_are_equal = 0, .collectives_are_equal = 1},
@@ -183,8 +184,8 @@ static void test_trains_as_the_all_reduce_does(void **state)
     assert_true(got.epoch[0].epoch.n_tensors > 0);
 }
 
-/* Each step enters the record of collectives with the sum of the control vector and, when it is
- * due, with that of the parameters, on all ranks alike. */
+/* In each step the record of collectives gets the sum of the control vector and, when due, the sum
+ * of the parameters, on all ranks alike. */
 static void test_the_record_has_its_collectives(void **state)
 {
     static struct run_result r;
@@ -280,7 +281,7 @@ static const struct strategy_ops scattered = {
     .free = free_scattered,
 };
 
-/* The same bits; a collective of a bucket follows another one of it. */
+/* The bits are the same; a bucket's second collective follows its first. */
 static void test_two_collectives_of_a_bucket(void **state)
 {
     static struct run_result want, got;
@@ -319,8 +320,8 @@ static int leave_alone(struct strategy *s, int source, struct err *err)
     return 0;
 }
 
-/* With a promise that every rank is needed the state is the strategy's to put together: the engine
- * gives no rank another's, so where `form` does nothing, either, ranks start apart. */
+/* If the strategy says that every rank is needed, it puts the state together itself: the engine
+ * gives no rank another rank's state.  So if `form` does nothing, either, ranks start apart. */
 static void test_the_source_of_recovery(void **state)
 {
     struct strategy_ops s = each_step;
@@ -341,8 +342,8 @@ static void test_the_source_of_recovery(void **state)
 
 /* ---- faults on purpose ---- */
 
-/* They befall any strategy, which knows nothing of them.  A bit that flips before the exchange is
- * wrong alike on all ranks; one that flips after it makes replicas differ. */
+/* Flips happen around any strategy, which knows nothing of them.  A bit that flips before the
+ * exchange is wrong on all ranks alike; a bit that flips after it makes replicas differ. */
 static void test_flips(void **state)
 {
     static struct run_result clean, hurt;
@@ -365,8 +366,8 @@ static void test_flips(void **state)
     assert_false(hash_equal(hurt.replica[0], hurt.replica[1]));
 }
 
-/* The rank leaves a collective out and goes on with the next one, which does not fit the one that
- * the others are in. */
+/* The rank leaves a collective out and goes on with the next one, which does not fit the collective
+ * that the others are in. */
 static void test_skip(void **state)
 {
     static struct run_result r;
@@ -398,7 +399,7 @@ static int stop_at_step(struct strategy *s, struct err *err)
 }
 
 /* A device that was stopped in the midst of a step says so in the control vector, perhaps before
- * anybody else does: that step is not counted, and it is nobody's fault. */
+ * any other sign.  That step is not counted, and no rank is blamed for it. */
 static void test_a_void_step_is_not_counted(void **state)
 {
     static struct run_result r;

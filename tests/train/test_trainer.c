@@ -1,4 +1,5 @@
-/* The things that a step leaves alone: memory, and the state when something goes wrong. */
+/* trainer: what a step leaves alone, which is memory, and the state when something goes wrong; and
+ * where training ends. */
 #include "../test.h"
 
 #include <math.h>
@@ -23,7 +24,8 @@ static void test_a_step_allocates_nothing(void **state)
         run_job_ok(&(struct run_plan){.job = jobs[j], .n_ranks = 1, .n_epochs = 1}, &r);
         assert_int_equal(r.n_steps, 64);
         for (int i = 2; i + 1 < 63; i++) {
-            /* A report to the loop is a heap object; a few a second, whatever the steps take. */
+            /* A report to the loop is a heap object.  There are a few a second, however long steps
+             * take. */
             const int n_reports = r.reports[i + 1] - r.reports[i];
             const int n_allocs = (int)(r.allocs[i + 1] - r.allocs[i]);
 
@@ -48,7 +50,7 @@ static void test_max_steps(void **state)
     assert_int_equal(r.epoch[1].epoch.n_samples, 3 * 64);
 }
 
-/* A limit beyond the job's epochs changes nothing, and not the schedule either, which ends with the
+/* A limit beyond the job's epochs changes nothing, not even the schedule, which ends with the
  * job. */
 static void test_max_steps_beyond_the_epochs(void **state)
 {
@@ -66,7 +68,7 @@ static void test_max_steps_beyond_the_epochs(void **state)
     assert_true(hash_equal(r[0].replica[0], r[1].replica[0]));
 }
 
-/* Where a rank is shown in backward: at the bucket that it fills, not at the one before. */
+/* In backward a rank is shown at the bucket that it fills, not at the one before. */
 static void test_the_bucket_that_is_filled_is_shown(void **state)
 {
     static const char job[] = "model: {arch: mlp, hidden: [1200, 1200]}\n" DATA
@@ -79,7 +81,7 @@ static void test_the_bucket_that_is_filled_is_shown(void **state)
     assert_int_equal(r.n_shown[1], 2);
 }
 
-/* A stop that is asked for in an epoch's last step ends a whole epoch. */
+/* A stop that is requested in an epoch's last step ends a whole epoch. */
 static void test_stop_at_the_end(void **state)
 {
     static const char job[] = "model: {arch: mlp}\n" DATA "train: {global_batch: 64}\n";
@@ -128,8 +130,8 @@ static void test_nonfinite_skips(void **state)
     assert_non_null(strstr(r.warning, "was not applied"));
 }
 
-/* Losses so large, yet finite, that already two steps' sums leave the range: the epoch's is cut at
- * its end, and does not become negative. */
+/* Losses are so large, though finite, that two steps' sums leave the range.  The epoch's sum stays
+ * at the end of the range, and does not become negative. */
 static void test_loss_sum_is_cut(void **state)
 {
     static const char job[] =
@@ -183,7 +185,7 @@ static void test_initial_weights(void **state)
     assert_false(hash_equal(a.replica[0], b.replica[0]));
 }
 
-/* Statistics of each rank's own samples: the replicas still end an epoch alike. */
+/* Each rank has statistics of its own samples; the replicas are still equal at an epoch's end. */
 static void test_batch_norm_not_synchronised(void **state)
 {
     static const char job[] = "model: {arch: mlp, batch_norm: true, sync_batch_norm: false}\n" DATA
@@ -196,7 +198,8 @@ static void test_batch_norm_not_synchronised(void **state)
     assert_int_equal(r.n_validated, 50);
 }
 
-/* Sharing the state, then in each step two statistics there and two back and one bucket. */
+/* The record has the sharing of the state; then in each step two sums of statistics in forward, two
+ * in backward, and one bucket. */
 static void test_the_ring_has_all_collectives(void **state)
 {
     static const char job[] = "model: {arch: mlp, batch_norm: true, hidden: [16, 16]}\n" DATA
@@ -228,8 +231,8 @@ static void test_the_ring_has_all_collectives(void **state)
     }
 }
 
-/* A step at which training ends, and after it one that could not be queued here: other ranks
- * queued it and wait, so this one must not go on as if nothing were. */
+/* Training ends at a step, and the step after it could not be queued here.  Other ranks queued that
+ * step and wait, so this rank must not go on as if nothing had happened. */
 static void test_leaves_a_step_unqueued(void **state)
 {
     struct trainer t = {.n_ranks = 2, .n_flights = 1};
