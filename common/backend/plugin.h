@@ -62,8 +62,7 @@ struct plugin_choices {
     size_t max_workspace; /* of one library call, bytes */
     int autotune;         /* time the algorithms and take the fastest, not the first */
     int keep_plans;       /* keep the choices on disk, from one run to the next */
-    void (*warn)(void *arg,
-                 const char *text); /* called on the engine's thread; NULL: no warnings */
+    void (*warn)(void *arg, const char *text); /* on the engine's thread; NULL: no warnings */
     void *warn_arg;
 };
 

@@ -1,5 +1,6 @@
-/* relu, tanh, sigmoid, the gelus and their gradients, element by element; formulas in
- * op/activation.c, twin cpu/activation.c. */
+/* activation - relu, tanh, sigmoid, the gelus and their gradients, element by element.
+ *
+ * op/activation.c has the formulas; the twin is cpu/activation.c. */
 #include "backend/cuda/apply.cuh"
 
 /* y may be x. */
@@ -17,7 +18,7 @@ static __global__ void backward(const T *saved, const T *dy, T *dx, int64_t n)
         const float s = (float)saved[i], d = (float)dy[i];
 
         if (ACT == ACT_RELU)
-            dx[i] = (T)(s > 0.0f ? d : 0.0f); /* not d * 0, which an infinite d would make NaN */
+            dx[i] = (T)(s > 0.0f ? d : 0.0f); /* d * 0 would be NaN for an infinite d */
         else
             dx[i] = (T)(d * slope<ACT>(s));
     }

@@ -1,4 +1,4 @@
-/* apply - the activations and their derivatives of one number, for kernels that apply them.
+/* apply - an activation of one number, and its derivative, for the kernels that need them.
  *
  * op/activation.c has the formulas. */
 #ifndef BACKEND_CUDA_APPLY_CUH
@@ -15,7 +15,7 @@ static __device__ inline float gelu_argument(float x)
 template <int ACT> static __device__ inline float apply(float x)
 {
     if (ACT == ACT_RELU)
-        return x < 0.0f ? 0.0f : x; /* NaN stays */
+        return x < 0.0f ? 0.0f : x; /* keeps a NaN */
     if (ACT == ACT_TANH)
         return tanhf(x);
     if (ACT == ACT_SIGMOID)
@@ -25,7 +25,7 @@ template <int ACT> static __device__ inline float apply(float x)
     return 0.5f * x * (1.0f + erff(x * 0.70710678f));
 }
 
-/* The derivative: of a gelu at x = saved, of the others where the output is `saved`. */
+/* The derivative.  For a gelu `saved` is the activation's input, for the others its output. */
 template <int ACT> static __device__ inline float slope(float saved)
 {
     if (ACT == ACT_GELU_TANH) {

@@ -1,5 +1,5 @@
-/* arch - reads the list of architectures that the plugin was built for, and says whether a GPU
- * of some compute capability runs one of them. */
+/* arch - reads the list of architectures that the plugin was built for, and tells whether a GPU
+ * with a given compute capability runs one of them. */
 #include "backend/cuda/arch.h"
 
 #include <stdlib.h>

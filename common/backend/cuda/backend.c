@@ -1,15 +1,17 @@
-/* The backend's memory, whole copies and table of kernels; what a step enqueues besides is lanes.c.
+/* backend - the GPU backend's memory, its waiting copies, its recordings and its table of kernels.
+ * lanes.c has the other work that a step enqueues.
  *
- * Copies go through two slots of pinned memory: while one is on its way, the other is filled or
- * emptied.  copy_in returns when the last piece is in a slot (the caller may change its memory),
- * not when it has arrived; whatever is enqueued behind it sees it.  copy_out waits for its bytes.
+ * copy_in and copy_out go through two slots of pinned memory: while one slot's copy is under way,
+ * the other slot is filled or emptied.  copy_in returns when the last piece is in a slot; then the
+ * caller may change its memory, but the piece may not have arrived yet.  Work that is enqueued
+ * later sees all of it.  copy_out waits for its bytes.
  *
- * A recording is a CUDA graph, whose nodes keep the priority of the stream that they were recorded
- * on (the all-reduces').  The capture is the thread's own (ThreadLocal): NCCL's threads may
- * allocate meanwhile.  Copies, allocations and waiting would spoil it, so they are asserted
- * against.
+ * A recording is a CUDA graph.  Its nodes keep the priority of the stream that they were recorded
+ * on, which matters for the all-reduces.  The capture belongs to the thread (ThreadLocal), so
+ * NCCL's threads may allocate meanwhile.  This thread's waiting copies and allocations would spoil
+ * the capture, so assertions forbid them.
  *
- * Has not run on a GPU yet: tests/cudasim runs it over a fake runtime. */
+ * This has not run on a GPU yet: tests/cudasim runs it over a fake runtime. */
 #include "backend/cuda/cuda.h"
 
 #include <cuda_runtime_api.h>
@@ -26,7 +28,7 @@ enum { N_SLOTS = 2, SLOT_BYTES = 4 << 20, BLOCKS_PER_SM = 8, DEFAULT_WORKSPACE =
 
 struct slot {
     void *host;       /* pinned, SLOT_BYTES */
-    cudaEvent_t idle; /* recorded behind the copy that uses it */
+    cudaEvent_t idle; /* recorded after the copy that uses the slot */
 };
 
 struct gpu {
@@ -97,7 +99,7 @@ static int cuda_copy_in(struct backend *b, void *to, const void *from, size_t n_
     return cuda_check((int)st, "copy to the GPU", err);
 }
 
-/* Bring the piece that starts at `at` into a slot. */
+/* Queue the copy of the piece that starts at `at` into its slot. */
 static cudaError_t fetch(struct gpu *gpu, const void *from, size_t at, size_t n_bytes)
 {
     struct slot *s = &gpu->slot[at / SLOT_BYTES % N_SLOTS];
@@ -128,8 +130,8 @@ static int cuda_copy_out(struct backend *b, void *to, const void *from, size_t n
     return cuda_check((int)st, "copy from the GPU", err);
 }
 
-/* Fusions that a library's tail does, or one pass of ours after it (conv2d.c, linear.c,
- * pool2d.cu). */
+/* A fusion is done by a library's tail, or by one of our passes after the library's call (conv2d.c,
+ * linear.c), or by our own kernel (pool2d.cu, softmax_xent.cu). */
 static int cuda_can_fuse(struct backend *b, const struct graph *g, const struct node *n,
                          enum fusion f, enum activation act)
 {
@@ -139,7 +141,8 @@ static int cuda_can_fuse(struct backend *b, const struct graph *g, const struct 
     return backend_usual_fusion(n, f, act);
 }
 
-/* The program renames memory, or the engine acts, between kernels: nobody asks for these. */
+/* program/ never asks for these kernels: a reshape only renames memory, and the engine does an
+ * all-reduce between kernels. */
 static int no_kernel(const struct node *n, struct err *err)
 {
     return err_set(err, ERR_UNSUPPORTED, "%s has no kernel", op_get(n->op)->name);
@@ -168,7 +171,7 @@ static make_fn *const makers[OP_COUNT] = {
 #undef X
 };
 
-/* No rows, and an operator that then computes nothing. */
+/* 1 if an input has no rows and the operator then computes nothing. */
 static int is_idle(const struct graph *g, const struct node *n)
 {
     int empty = 0;
@@ -235,7 +238,7 @@ static int cuda_launch(struct backend *b, struct recording *r, struct err *err)
 
 static void cuda_recording_free(struct backend *b, struct recording *r)
 {
-    (void)cudaStreamSynchronize(to_gpu(b)->cuda.stream); /* it may be under way */
+    (void)cudaStreamSynchronize(to_gpu(b)->cuda.stream); /* a launch of r may be under way */
     (void)cudaGraphExecDestroy((cudaGraphExec_t)r);
 }
 
@@ -244,7 +247,8 @@ static int cuda_poll(struct backend *b, struct err *err)
     const cudaError_t st = cudaStreamQuery(to_gpu(b)->cuda.stream);
 
     if (st == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* no error: not to be found behind the next launch */
+        (void)
+            cudaGetLastError(); /* this is no error: the check of the next launch must not see it */
         return 1;
     }
     return cuda_check((int)st, "finish work on the GPU", err);
@@ -333,7 +337,7 @@ int cuda_open(int device, struct backend **out, struct err *err)
     backend_init(&gpu->cuda.base, &cuda_ops);
     gpu->cuda.device = device;
     gpu->cuda.choices.max_workspace = DEFAULT_WORKSPACE;
-    (void)cudaGetLastError(); /* of a backend before: not to be found behind the first launch */
+    (void)cudaGetLastError(); /* drops an earlier backend's error */
     if (open_device(gpu, err) < 0) {
         backend_close(&gpu->cuda.base);
         (void)cudaGetLastError();

@@ -1,11 +1,12 @@
-/* Batch norm by given sums: formulas in op/batch_norm.c, twin cpu/batch_norm.c.
+/* batch_norm - batch norm from given sums.
  *
- * Ours, not cuDNN's: its graphs take the statistics and use them in one, for one GPU's rows, and
- * here all ranks add up theirs in between, so that the numbers do not depend on how many they
- * are. */
+ * These kernels are ours, not cuDNN's.  A cuDNN graph computes the statistics of one GPU's rows and
+ * uses them at once.  Here the sums of all ranks are added in between, so that the numbers do not
+ * depend on the number of ranks.
+ * op/batch_norm.c has the formulas; the twin is cpu/batch_norm.c. */
 #include "backend/cuda/columns.cuh"
 
-/* Mean and variance of channel i by the sums, which are shifted by m. */
+/* Mean and variance of channel i from the sums, which are of x - m. */
 static __device__ inline void moments(const double *sums, const float *m, int64_t c, int64_t i,
                                       double *mean, double *var)
 {
@@ -71,8 +72,8 @@ extern "C" int cuda_make_batch_norm_stats(struct cuda *b, const struct graph *g,
                    columns_scratch(2, shape_elements(x) / c, c), out, err);
 }
 
-/* From the whole batch's sums, for each channel: the next running statistics, and mean and scale
- * into [2C]. */
+/* The arguments of `prepare`, which computes for each channel, from the whole batch's sums, the
+ * next running statistics and this step's mean and scale. */
 struct channels {
     const double *sums;
     const float *weight, *m, *v;
@@ -246,7 +247,7 @@ extern "C" int cuda_make_batch_norm_grad_stats(struct cuda *b, const struct grap
         columns_scratch(2, shape_elements(x) / c, c), out, err);
 }
 
-/* k [4,C]: dx = k0 * (dy - k1 - (x - k2) * k3), k3 being rstd * gsums/n. */
+/* k [4,C] for dx = k0 * (dy - k1 - (x - k2) * k3), where k3 = rstd * gsums[C + i] / n. */
 static __global__ void grad_factors(const double *sums, const double *gsums, const float *m,
                                     const float *weight, float eps, float *k, int64_t c)
 {

@@ -1,9 +1,9 @@
 /* bias - y = x + b along the last dimension, and the gradient of b, which is a sum over rows.
  *
- * The twin is cpu/bias.c. */
+ * op/bias.c has the formulas; the twin is cpu/bias.c. */
 #include "backend/cuda/columns.cuh"
 
-/* x [rows,C], y may be x. */
+/* x is [rows,C]; y may be x. */
 template <typename T>
 static __global__ void add_bias(const T *x, const T *bias, T *y, int64_t n, int64_t c)
 {

@@ -1,8 +1,10 @@
-/* A product is a description, three layouts and an algorithm.  The heuristics answer up to 8
- * algorithms, best first; each is checked against the rules by its own capabilities.
+/* blas - makes, chooses and runs products of cuBLASLt.
  *
- * An algorithm is 64 opaque bytes, which NVIDIA lets programs keep and give back to the same
- * version of the library; cublasLtMatmulAlgoCheck() says whether they fit this product, and what
+ * A product is a description, three layouts and an algorithm.  The heuristics answer up to 8
+ * algorithms, best first; the capabilities of each are checked against the rules.
+ *
+ * An algorithm is 64 opaque bytes.  NVIDIA lets programs keep them and give them back to the same
+ * version of the library; cublasLtMatmulAlgoCheck() says whether they fit a product, and which
  * workspace they need. */
 #include "backend/cuda/blas.h"
 
@@ -19,7 +21,7 @@
 
 enum { ALIGNMENT = 16, MASK_ALIGN = 128, CANDIDATES = 8, KEY_LEN = 384 };
 
-struct key { /* compared as bytes: no padding is left unset, see key_of */
+struct key { /* compared as bytes, so key_of clears the padding */
     struct gemm g;
     size_t max_workspace;
     int ab, c, tail, allow_tf32, autotune;
@@ -137,13 +139,13 @@ static cublasStatus_t set_saved(cublasLtMatmulDesc_t d, const void *saved)
     return set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &saved, sizeof saved);
 }
 
-/* From one column to the next: bits of a mask, elements of pre. */
+/* The distance from one column to the next: in bits of a mask, in elements of pre. */
 static int64_t saved_ld(const struct gemm *g, enum saved saved)
 {
     return saved == SAVES_MASK ? round_up_i64(g->m, MASK_ALIGN) : g->m;
 }
 
-/* For the heuristics: of addresses only the alignment matters. */
+/* Describes the tail for the heuristics, to which only the alignment of an address matters. */
 static cublasStatus_t describe_tail(struct blas_product *p, const struct gemm *g)
 {
     const cublasLtEpilogue_t e = tails[p->tail].epilogue;
@@ -205,9 +207,9 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, size_t max_workspa
     return st;
 }
 
-/* A second look at what the compute type forbids already: an algorithm that owns to nothing but
- * rounded factors is refused in float32.  One that names float32 among what its kind can do is
- * believed; one that cannot be asked is, where there is no other. */
+/* A second check of what the compute type forbids already: in float32 an algorithm is refused if
+ * all input types that it names are rounded.  An algorithm that names float32 among its input types
+ * is accepted.  An algorithm that does not answer is taken only if no other is accepted. */
 enum verdict { REFUSED, UNKNOWN, FINE };
 
 static enum verdict look_at(const cublasLtMatmulAlgo_t *algo, const struct key *key)
@@ -236,7 +238,7 @@ static int no_algorithm(const struct key *k, int n_seen, struct err *err)
         k->allow_tf32 ? "allowed" : "not allowed", k->max_workspace >> 20);
 }
 
-/* Of n_seen those with this verdict, at most n, in their order; how many. */
+/* Copies the candidates with this verdict to `out`, at most n, in their order; returns how many. */
 static int pick(const cublasLtMatmulHeuristicResult_t *seen, int n_seen, const struct key *key,
                 enum verdict want, struct candidate *out, int n)
 {
@@ -248,7 +250,7 @@ static int pick(const cublasLtMatmulHeuristicResult_t *seen, int n_seen, const s
     return n_found;
 }
 
-/* Algorithms within the rules, best first, at most n; how many, or < 0. */
+/* Finds algorithms within the rules, best first, at most n; returns how many, or < 0. */
 static int ask(struct blas *b, const struct blas_product *p, const struct key *key,
                struct candidate *out, int n, struct err *err)
 {
@@ -292,7 +294,7 @@ static struct key key_of(const struct gemm *g, struct blas_types t, enum blas_ta
 
 struct timed {
     struct blas *blas;
-    struct blas_product *product; /* whose choice is the candidate */
+    struct blas_product *product; /* its choice is the candidate */
     void *at[4];                  /* A, B, C, workspace */
 };
 
@@ -342,7 +344,8 @@ static int time_one(struct blas *b, struct blas_product *p, const struct key *k,
     return rc;
 }
 
-/* The fastest; the first where nothing can be timed.  is_sure: it was timed, or is the only one. */
+/* The fastest candidate, or the first if none can be timed.  is_sure: the result was timed, or is
+ * the only candidate. */
 static int fastest(struct blas *b, struct blas_product *p, const struct key *key,
                    const struct candidate *found, int n, int *is_sure)
 {
@@ -363,7 +366,7 @@ static int fastest(struct blas *b, struct blas_product *p, const struct key *key
     return best;
 }
 
-/* ---- what is kept ---- */
+/* ---- kept choices ---- */
 
 static void text_of(const struct blas *b, const struct key *k, char out[KEY_LEN])
 {

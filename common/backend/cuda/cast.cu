@@ -1,6 +1,6 @@
-/* cast - the same numbers in another type, rounded where it is narrower.
+/* cast - converts numbers to another type, and rounds if that type is narrower.
  *
- * The twin is cpu/cast.c. */
+ * op/cast.c has the formula; the twin is cpu/cast.c. */
 #include "backend/cuda/device.cuh"
 
 template <typename T, typename U> static __global__ void cast(const T *x, U *y, int64_t n)

@@ -1,6 +1,6 @@
 /* check - turns an error code of the CUDA runtime into a struct err.
  *
- * coll/nccl uses it, too. */
+ * The backend and coll/nccl use it. */
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/cuda.h"
@@ -9,7 +9,7 @@ int cuda_check(int status, const char *what, struct err *err)
 {
     if (status == cudaSuccess)
         return 0;
-    (void)cudaGetLastError(); /* said here: not again behind a launch */
+    (void)cudaGetLastError(); /* reported here, so the check of a later launch must not see it */
     return err_set(err, ERR_DEVICE, "cannot %s: %s (%s)", what,
                    cudaGetErrorString((cudaError_t)status), cudaGetErrorName((cudaError_t)status));
 }
@@ -19,7 +19,7 @@ int cuda_no_memory(size_t n_bytes, const char *what, struct err *err)
     size_t left = 0, total = 0;
 
     (void)cudaMemGetInfo(&left, &total);
-    (void)cudaGetLastError(); /* said here: not again behind a launch */
+    (void)cudaGetLastError(); /* reported here, so the check of a later launch must not see it */
     return err_set(
         err, ERR_NOMEM,
         "%s needs %.1f MiB of GPU memory, %.1f of %.1f MiB are free: a smaller batch, or "

@@ -1,11 +1,11 @@
-/* columns - K sums over the rows of [rows,c], for each column, in double.
+/* columns - for each column of [rows,c], K sums over the rows, in double.
  *
- * Two launches: blocks add up chunks of rows into the scratch, and then the chunks' sums; one where
- * a chunk is enough.  How the rows are cut depends on rows and c alone, so the bits do not depend
- * on the device.
+ * There are two launches: the first adds up chunks of rows into the scratch, the second adds the
+ * chunks' sums.  If one chunk is enough, there is one launch.  Only rows and c decide how the rows
+ * are cut, so the bits do not depend on the device.
  *
  *     struct my_term { ...; __device__ void column(int64_t col); __device__ void add(double *sum,
- *                      int64_t row) const; };         adds row's K terms of that column to sum[K]
+ *                      int64_t row) const; };         adds the row's K terms of col to sum[K]
  *     struct my_end  { ...; __device__ void put(int64_t i, double sum) const; };   i < K*c
  *     columns_sum<K>(p, my_term{...}, my_end{...}, rows, c);
  * with columns_scratch(K, rows, c) bytes at p->scratch.
@@ -19,20 +19,21 @@
 /* A block works on a tile of `width` columns by THREADS / width rows at a time. */
 struct columns_plan {
     int64_t rows, c;
-    int64_t n_chunks, chunk; /* chunk rows each, the last one fewer */
+    int64_t n_chunks, chunk; /* each chunk has `chunk` rows, the last one maybe fewer */
     int width, depth;        /* depth = THREADS / width */
-    int64_t n_tiles;         /* over the columns */
+    int64_t n_tiles;         /* number of tiles over all columns */
 };
 
-/* Rows that a thread adds up, one behind the other, before another chunk is worth while (cudasim:
- * few); how many of the chunks' sums.  The narrowest tile is a sector of memory wide, where it
- * reads these. */
+/* COLUMNS_ROWS is how many rows a thread adds up before another chunk is worth while (cudasim sets
+ * it low); COLUMNS_SUMS is the same for the chunks' sums in the second launch.  COLUMNS_NARROW is
+ * the narrowest tile: so many of the chunks' sums are one sector of memory. */
 #ifndef COLUMNS_ROWS
 #define COLUMNS_ROWS 16
 #endif
 enum { COLUMNS_CHUNKS = 512, COLUMNS_SUMS = 4, COLUMNS_NARROW = 4 };
 
-/* Few rows get narrow tiles, and by that more threads to a column, rather than a second launch. */
+/* With few rows the tiles are made narrow: each column gets more threads, which saves the second
+ * launch. */
 static inline struct columns_plan columns_plan(int64_t rows, int64_t c, int64_t max_chunks)
 {
     const int each = max_chunks == 1 ? COLUMNS_SUMS : COLUMNS_ROWS;
@@ -61,7 +62,7 @@ static inline size_t columns_scratch(int k, int64_t rows, int64_t c)
     return n_chunks == 1 ? 0 : (size_t)n_chunks * (size_t)(k * c) * sizeof(double);
 }
 
-/* Add part[depth][width] over depth, pairwise; part[0][..] has the sums afterwards. */
+/* Add part[depth][width] over depth, pairwise.  Afterwards part[0][..] has the sums. */
 static __device__ inline void columns_fold(double *part, int line, int width, int depth)
 {
     int half = 1;
@@ -105,13 +106,13 @@ static __global__ void columns_kernel(Term term, End to, struct columns_plan p)
     }
 }
 
-struct columns_store { /* the end of the first launch */
+struct columns_store { /* the first launch's end: stores the chunks' sums */
     double *to;
 
     __device__ void put(int64_t i, double sum) const { to[i] = sum; }
 };
 
-struct columns_load { /* the term of the second: the first one's sums, [n_chunks][n] */
+struct columns_load { /* the second launch's term: the chunks' sums [n_chunks][n] */
     const double *from;
     int64_t n, col;
 

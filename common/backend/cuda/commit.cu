@@ -1,4 +1,4 @@
-/* commit - the running statistics take their next values, if the step is applied.
+/* commit - gives the running statistics their next values, if the step is applied.
  *
  * op/commit.c has the formula; the twin is cpu/commit.c. */
 #include "backend/cuda/device.cuh"

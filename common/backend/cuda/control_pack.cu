@@ -1,4 +1,4 @@
-/* control_pack - the control vector of a step from metrics and requests, by one thread.
+/* control_pack - packs a step's metrics and requests into the control vector, by one thread.
  *
  * op/control.c has the formula; the twin is cpu/control_pack.c. */
 #include "backend/cuda/device.cuh"

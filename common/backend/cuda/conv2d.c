@@ -1,16 +1,19 @@
-/* conv2d and its gradients: a cuDNN plan, with the filter reordered before or behind it.
+/* conv2d - a convolution and its gradients: a cuDNN plan, with the filter reordered before or
+ * after it.
  *
  * forward  w [K,C,R*S] -> scratch [K,R*S,C]; the plan; bias and activation in one pass over y,
  *          unless the plan has them
- * grad_x   the same w; the plan
- * grad_w   the plan into scratch [K,R*S,C] -> dw [K,C,R*S]; db: the sums of dy over its rows
- * With one channel, or a 1x1 filter, both orders are the same and nothing is moved.
- * In BF16 and F16 cuDNN has no dw in F32: where that is wanted, dw is rounded to the layers' type
- * once, in the scratch, and widened on its way out.
+ * grad_x   w as in forward; the plan
+ * grad_w   the plan writes scratch [K,R*S,C] -> dw [K,C,R*S]; db: the sums of dy over its rows
  *
- * Only plans that are built into the backend's rules are taken, see cudnn.h.  None of this ran on a
- * GPU yet: it compiles and links, its plans are built by tests/cudnn for a described H200, and the
- * passes are executed by tests/cudasim. */
+ * With one channel, or a 1x1 filter, both orders are the same and nothing is reordered.  In BF16
+ * and F16 cuDNN has no dw in F32: if F32 is wanted, the plan writes dw in the layers' type to the
+ * scratch, and a pass widens it.
+ *
+ * Only plans that keep the rules of cudnn.h are used.  None of this has run on a GPU yet.
+ * tests/cudnn builds the plans for a described H200, and runs this file with a stand-in for cuDNN
+ * and our passes on tests/cudasim.
+ * op/conv2d.c has the formulas; the twin is cpu/conv2d.c. */
 #include <cuda_runtime_api.h>
 
 #include <stdlib.h>
@@ -60,7 +63,7 @@ static int run_timed(void *arg, struct err *err)
     return cudnn_pack_run(t->device, t->pack, err);
 }
 
-/* A cudnn_timer, of a struct cuda. */
+/* A cudnn_timer, whose arg is a struct cuda. */
 static int time_plan(void *arg, struct cudnn_device *d, const struct cudnn_plan *p,
                      const size_t *n_bytes, double *us, struct err *err)
 {
@@ -98,7 +101,7 @@ static int dnn_open(struct dnn *d, struct cuda *b, struct err *err)
     return rc;
 }
 
-/* The backend's cuDNN, opened by the first who asks. */
+/* The backend's cuDNN, which the first call opens. */
 static int dnn_of(struct cuda *b, struct dnn **out, struct err *err)
 {
     if (!b->dnn.handle) {
@@ -126,12 +129,12 @@ struct conv {
     enum cudnn_pass pass;
     const struct cudnn_plan *plan;
     struct cudnn_pack *pack;   /* NULL before bind */
-    enum conv_tail tail;       /* what the plan does besides */
-    enum activation act;       /* what is left to a pass */
-    int has_bias, reorders;    /* a bias (or its gradient) exists; w is not K,R,S,C already */
-    int widens;                /* dw is F32, the plan's is not */
-    size_t at_filter, at_sums; /* in the scratch; the plan's workspace is at 0 */
-    struct passes_array w, y, bias, filter; /* tensor or gradient, as the pass says */
+    enum conv_tail tail;       /* bias and activation that the plan does */
+    enum activation act;       /* the activation that a pass does after the plan */
+    int has_bias, reorders;    /* a bias (or its gradient) exists; w is not in K,R,S,C order */
+    int widens;                /* dw is F32, but the plan's is not */
+    size_t at_filter, at_sums; /* offsets in the scratch; the plan's workspace is at 0 */
+    struct passes_array w, y, bias, filter; /* tensors or their gradients, as the pass says */
     void *sums;
 };
 
@@ -152,7 +155,7 @@ static void conv_free(struct kernel *k)
     free(c);
 }
 
-/* x, w, y, b of the plan from a node's inputs and outputs. */
+/* Finds the plan's x, w, y and b among a node's inputs and outputs. */
 static void operands(const struct conv *c, void *const *in, void *const *out,
                      void *ptr[CONV_MAX_TENSORS])
 {
@@ -224,7 +227,8 @@ static const struct kernel_ops conv_ops = {
     .free = conv_free,
 };
 
-/* With bias, or bias and relu, if there is such a plan and it is wanted; else alone. */
+/* Takes a plan with bias, or bias and relu, if the node wants that and such a plan exists; else a
+ * plan of the convolution alone. */
 static int choose(struct conv *c, struct err *err)
 {
     const struct plugin_choices *job = &c->cuda->choices;

@@ -56,7 +56,7 @@ static const char *describe(enum cudnn_pass pass, enum conv_tail tail, const str
     return out;
 }
 
-/* conv -> + b -> relu, each into an inner tensor but the last into y. */
+/* Convolution, + b, relu: each writes an inner tensor, but the last one writes y. */
 static void add_tail(struct cudnn_graph *g, enum conv_tail tail, const struct conv_shape *s, int y)
 {
     const int b = cudnn_channels(g, s->dtype, s->filter[0]), sums = cudnn_inner(g, &s->y);

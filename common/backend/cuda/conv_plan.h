@@ -1,8 +1,8 @@
 /* conv_plan - the cuDNN plan of a convolution or of one of its gradients.
  *
- * Apart from conv2d.c so that tests/cudnn builds, without a GPU, the very plans that kernels run.
- * Activations are NHWC; the filter is K,R,S,C in memory, whereas parameters are K,C,R,S: conv2d.c
- * reorders them. */
+ * This is apart from conv2d.c so that tests/cudnn can build, without a GPU, the same plans that
+ * kernels run.  Activations are NHWC.  A plan's filter is K,R,S,C in memory, while parameters are
+ * K,C,R,S: conv2d.c reorders them. */
 #ifndef BACKEND_CUDA_CONV_PLAN_H
 #define BACKEND_CUDA_CONV_PLAN_H
 
@@ -17,7 +17,7 @@ struct conv_shape {
     struct cudnn_window window;
 };
 
-/* Where the operator of each pass has its tensors (cuda_value_at), by enum cudnn_pass. */
+/* The operator of each pass, and its operands as cuda_value_at numbers them; by enum cudnn_pass. */
 struct conv_operands {
     enum op op;
     int x, w, y, b;
@@ -25,16 +25,16 @@ struct conv_operands {
 
 extern const struct conv_operands conv_operands[];
 
-/* Of a conv2d, conv2d_grad_x or conv2d_grad_w node; also says which pass it is. */
+/* The shape of a conv2d, conv2d_grad_x or conv2d_grad_w node; returns the node's pass. */
 enum cudnn_pass conv_shape_of(const struct graph *g, const struct node *n, struct conv_shape *out);
 
 enum conv_tail { CONV_ALONE, CONV_BIAS, CONV_BIAS_RELU }; /* forward only */
 
-/* Pointers of a pack: x, w, y, and the bias with a tail (the gradients' in their places). */
+/* The order of a pack's pointers: x, w, y (or their gradients), and the bias if there is a tail. */
 enum { CONV_X, CONV_W, CONV_Y, CONV_B, CONV_MAX_TENSORS = 6 };
 
-/* *out is the device's.  Fails with ERR_UNSUPPORTED where no engine fits the rules, and for a tail
- * where the only engine is the slow one that computes any graph (note STRICT_NAN_PROP). */
+/* *out belongs to the device.  Fails with ERR_UNSUPPORTED if no engine fits the rules, or if a tail
+ * is wanted and the engine found is the slow one that computes any graph (note STRICT_NAN_PROP). */
 int conv_plan(struct cudnn_device *d, const struct cudnn_rules *rules, enum cudnn_pass pass,
               enum conv_tail tail, const struct conv_shape *s, const struct cudnn_plan **out,
               struct err *err);

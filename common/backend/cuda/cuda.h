@@ -1,7 +1,8 @@
-/* cuda - the GPU backend, behind backend.h; it lives in the plugin dptrain-cuda.so (plugin.h).
+/* cuda - the GPU backend, which is part of the plugin dptrain-cuda.so (plugin.h).
  *
- * For every operator NAME there is cuda_make_NAME in the file of its family: FAMILY.cu where the
- * kernels are ours (own.h), FAMILY.c where a library computes.  A missing one fails the link.
+ * For every operator NAME there is cuda_make_NAME in the file of its family: FAMILY.cu if the
+ * kernels are ours (own.h), FAMILY.c if a library computes.  If such a function is missing, the
+ * link fails.
  *
  * A kernel's run only enqueues work on `stream`: it allocates nothing, waits for nothing and reads
  * no device memory from the host, so that a step can be captured into a CUDA graph.  Numbers
@@ -18,7 +19,7 @@
 
 struct CUstream_st; /* *stream is what CUDA calls a cudaStream_t */
 
-/* A library's handle: made by the first kernel that needs it, closed by cuda_close. */
+/* A library's handle: the first kernel that needs the library opens it, cuda_close closes it. */
 struct cuda_library {
     void *handle;                /* NULL: not open */
     void (*close)(void *handle); /* set with handle */
@@ -33,7 +34,7 @@ struct cuda {
     struct CUevent_st *mark[BACKEND_MARKS];
     int is_recording;
     int device;     /* index for cudaSetDevice */
-    int max_blocks; /* a grid-stride kernel needs no more than this */
+    int max_blocks; /* the most blocks that a grid-stride kernel needs */
     struct plugin_choices choices;
     struct plan_cache *plans; /* NULL: none are kept */
     struct cuda_library dnn, blas;
@@ -45,25 +46,26 @@ struct cuda {
 OP_LIST(X)
 #undef X
 
-/* ERR_DEVICE with the runtime's text, or 0 for status 0 (a cudaError_t); `what` was tried. */
+/* Returns 0 for status 0 (a cudaError_t), else ERR_DEVICE with the runtime's text.  `what` is the
+ * thing that was tried. */
 int cuda_check(int status, const char *what, struct err *err);
 
-/* ERR_NOMEM: `what` needs so much, and how much of the current GPU's memory is free. */
+/* Returns ERR_NOMEM with a message that `what` needs n_bytes, and how much GPU memory is free. */
 int cuda_no_memory(size_t n_bytes, const char *what, struct err *err);
 
-/* Make a backend on GPU `device`; the plugin's open.  Fails with ERR_DEVICE, ERR_NOMEM. */
+/* Make a backend on GPU `device`.  Fails with ERR_DEVICE, ERR_NOMEM. */
 int cuda_open(int device, struct backend **out, struct err *err);
 
-/* Of a backend that cuda_open made; the plugin's configure. */
+/* Set the choices of a backend that cuda_open made: this is the plugin's `configure`. */
 void cuda_configure(struct backend *b, const struct plugin_choices *c);
 
-/* lanes.c: the two queues, the copies in them and the marks between them; open makes LANE_COPY and
- * the marks, which close gives back, as far as they were made. */
+/* lanes.c: the two queues, the copies in them and the marks between them.  open makes LANE_COPY and
+ * the marks; close frees as many of them as were made. */
 extern const struct backend_device_ops cuda_lanes;
 int cuda_lanes_open(struct cuda *b, struct err *err);
 void cuda_lanes_close(struct cuda *b);
 
-/* Shape of in[i] and out[i] of n, which are present. */
+/* The shape of in[i] or out[i] of n, which must be present. */
 static inline const struct shape *cuda_in(const struct graph *g, const struct node *n, int i)
 {
     return &g->value[n->in[i]].shape;
@@ -84,11 +86,12 @@ static inline int cuda_has_out(const struct node *n, int i)
     return i < n->n_out && n->out[i] != NO_VALUE;
 }
 
-/* An operand on either side of a node, for kernels that serve an operator and its gradients: input
- * i is written i, output i CUDA_OUT + i. */
+/* The number of an operand, for kernels that serve both an operator and its gradients: input i has
+ * the number i, output i has CUDA_OUT + i. */
 enum { CUDA_OUT = NODE_MAX_IN, CUDA_NONE = -1 };
 
-/* Its value, or NO_VALUE; and its address, or NULL, among those that bind gets. */
+/* The operand's value, or NO_VALUE.  cuda_address_at gives its address among those that bind gets,
+ * or NULL. */
 static inline int cuda_value_at(const struct node *n, int operand)
 {
     if (operand >= CUDA_OUT)

@@ -1,6 +1,6 @@
-/* cudnn - opening cuDNN, its descriptors, and running plans at given addresses.
+/* cudnn - cuDNN's devices and descriptors, and running plans at given addresses.
  *
- * How a plan is found is in cudnn_plan.c. */
+ * cudnn_plan.c finds the plans. */
 #include "backend/cuda/cudnn_impl.h"
 
 #include <stdio.h>

@@ -1,9 +1,10 @@
-/* describe() makes one backend descriptor after another and remembers them.
+/* cudnn_graph - describes a graph to cuDNN, as one backend descriptor after another.
  *
- * Failure: the first descriptor that cuDNN refuses is noted in g->err and everything after it is
- * skipped, so that callers describe without looking at errors; cudnn_plan_for() tells it.
+ * Failure: when cuDNN refuses a descriptor, g->err keeps the failure and everything later is
+ * skipped.  So callers describe without checking errors, and cudnn_plan_for() reports the failure.
  *
- * The hash of a graph covers every attribute; where one refers to a descriptor, its number. */
+ * The hash of a graph covers every attribute; an attribute that refers to a descriptor counts with
+ * the descriptor's number. */
 #include "backend/cuda/cudnn_impl.h"
 
 #include <stdbool.h>
@@ -63,7 +64,8 @@ static void hash_attr(struct cudnn_graph *g, const struct attr *a)
         hasher_add(g->hash, a->value, (size_t)a->n * bytes_of(a->type));
 }
 
-/* A finalized descriptor, which the graph frees; NULL once something was refused. */
+/* Makes a finalized descriptor, which the graph frees; NULL if this or an earlier one was refused.
+ */
 static cudnnBackendDescriptor_t describe(struct cudnn_graph *g, cudnnBackendDescriptorType_t type,
                                          const struct attr *a, int n, const char *doing)
 {
@@ -100,7 +102,7 @@ static cudnnDataType_t data_type(enum dtype t)
     }
 }
 
-/* dim in N,C,H,W order (K,C,R,S for a filter); the memory has the second dimension innermost. */
+/* `dim` is in N,C,H,W order (K,C,R,S for a filter); in memory the second dimension is innermost. */
 static int tensor(struct cudnn_graph *g, enum dtype t, const int64_t dim[4], int is_virtual)
 {
     const int64_t stride[4] = {dim[1] * dim[2] * dim[3], 1, dim[3] * dim[1], dim[1]};
@@ -179,7 +181,8 @@ static cudnnBackendDescriptor_t convolution(struct cudnn_graph *g, const struct 
     return describe(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, a, ARRAY_LEN(a), "convolution");
 }
 
-/* The operation of each pass, and its names for descriptor, x, w, y, alpha, beta. */
+/* The operation of each pass, and the names of its attributes: convolution, x, w, y, alpha, beta.
+ */
 static const struct {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t name[6];
@@ -220,7 +223,7 @@ void cudnn_convolve(struct cudnn_graph *g, enum cudnn_pass pass, const struct cu
     add_op(g, pass_table[pass].type, a, 6, pass_table[pass].doing);
 }
 
-/* b < 0: of one input. */
+/* Adds y = mode(x, b), or y = mode(x) if b < 0. */
 static void pointwise(struct cudnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y)
 {
     const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;

@@ -1,5 +1,5 @@
-/* cudnn_impl - what cudnn.c (devices, packs), cudnn_graph.c (describing) and cudnn_plan.c
- * (choosing) know of each other. */
+/* cudnn_impl - the structs and functions that cudnn.c (devices, packs), cudnn_graph.c (describing),
+ * cudnn_plan.c (choosing) and cudnn_keep.c (the cache) share. */
 #ifndef BACKEND_CUDA_CUDNN_IMPL_H
 #define BACKEND_CUDA_CUDNN_IMPL_H
 
@@ -15,8 +15,8 @@ struct entry { /* a plan that the device keeps */
 };
 
 struct cudnn_device {
-    cudnnHandle_t handle;          /* NULL: described only */
-    cudnnBackendDescriptor_t prop; /* NULL: live */
+    cudnnHandle_t handle;          /* NULL: the device is a description */
+    cudnnBackendDescriptor_t prop; /* NULL: the device is a live GPU */
     char gpu[128];
     struct plan_cache *cache; /* NULL: none */
     cudnn_timer *timer;       /* NULL: none */
@@ -28,13 +28,13 @@ struct cudnn_graph {
     struct cudnn_device *device;
     char what[WHAT_LEN];
     struct hasher *hash;
-    struct err err; /* code 0: none so far */
+    struct err err; /* the first failure; code 0: none so far */
     cudnnBackendDescriptor_t object[MAX_OBJECTS];
     int n_objects;
     int tensor[MAX_TENSORS]; /* the object that is tensor i */
     int virtual_tensor[MAX_TENSORS];
     size_t n_bytes[MAX_TENSORS]; /* 0: virtual */
-    int f32;                     /* whether a real tensor is float32: TF32 is a question */
+    int f32;                     /* a tensor in memory is float32, so the rule on TF32 matters */
     int n_tensors;
     cudnnBackendDescriptor_t op[MAX_OPS];
     int n_ops;
@@ -52,23 +52,24 @@ struct attr { /* one attribute of a descriptor */
         CUDNN_ATTR_##name_, CUDNN_TYPE_##type_, (n_), (value_) \
     }
 
-/* Create, set all, finalize; *out only on success. */
+/* Create a descriptor, set all attributes, finalize.  *out is set only on success. */
 cudnnStatus_t cudnn_make(cudnnBackendDescriptorType_t type, const struct attr *a, int n,
                          cudnnBackendDescriptor_t *out);
 void cudnn_destroy(cudnnBackendDescriptor_t d); /* NULL is fine */
 
-/* cudnn_plan.c: engine and notes of a plan's configuration, and whether they keep the rules; and
- * the workspace of a plan that is finalized. */
+/* cudnn_plan.c: cudnn_engine_fits reads the engine and notes of a configuration into *p and returns
+ * 1 if they keep the rules.  cudnn_plan_workspace reads the workspace of a finalized plan. */
 int cudnn_engine_fits(cudnnBackendDescriptor_t config, int f32, const struct cudnn_rules *rules,
                       struct cudnn_plan *p);
 cudnnStatus_t cudnn_plan_workspace(struct cudnn_plan *p);
 
-/* From and to the device's cache.  restore: 1, with raw, engine, notes and workspace of *p; 0. */
+/* cudnn_keep.c: cudnn_restore returns 1 if the device's cache has a plan for `key`, with raw,
+ * engine, notes and workspace of *p, else 0.  cudnn_keep puts a plan into the cache. */
 int cudnn_restore(const struct cudnn_graph *g, const struct cudnn_rules *rules, const char *key,
                   struct cudnn_plan *p);
 void cudnn_keep(const struct cudnn_graph *g, const char *key, const struct cudnn_plan *p);
 
-/* ERR_DEVICE with cuDNN's words for what just failed. */
+/* Returns ERR_DEVICE with cuDNN's text about the call that just failed. */
 int cudnn_refused(struct err *err, cudnnStatus_t st, const char *what, const char *doing);
 
 #endif

@@ -1,7 +1,9 @@
-/* A plan is kept as the text that cuDNN makes of it: engine, knobs and, where kernels were compiled
- * at run time, their code.  cuDNN 9.19 restores every engine of our plans from it, on a described
- * device too, and tells the engine of what it restored: so the rules are checked again here, as for
- * a plan just built. */
+/* cudnn_keep - keeps plans in the cache, and restores them.
+ *
+ * A plan is kept as the text that cuDNN makes of it: engine, knobs and, if kernels were compiled at
+ * run time, their code.  cuDNN 9.19 restores every engine of our plans from this text, on a
+ * described device too, and names the engine of a restored plan.  So the rules are checked again
+ * here, as for a new plan. */
 #include <stdlib.h>
 
 #include "backend/cuda/cudnn_impl.h"

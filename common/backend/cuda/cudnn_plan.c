@@ -1,9 +1,11 @@
-/* cudnn_plan_for() ties the operations into a graph, asks the heuristics, filters by the engines'
- * notes, and finalises configurations in their order until one succeeds, or as many as are to be
- * timed.  cudnn_keep.c brings back what an earlier process chose.
+/* cudnn_plan - finds the plan of a graph.
  *
- * A heuristics query may give no configuration without any error: that means there is no engine
- * (or, for runtime-compiled ones, no loadable libcuda.so.1). */
+ * cudnn_plan_for() joins the operations into a graph, asks the heuristics, refuses engines by their
+ * notes, and finalises configurations in the heuristics' order until one succeeds, or as many as
+ * are to be timed.  cudnn_keep.c restores a plan that an earlier process chose.
+ *
+ * A heuristics query may return no configuration and no error.  Then there is no engine (or, for
+ * engines compiled at run time, libcuda.so.1 cannot be loaded). */
 #include "backend/cuda/cudnn_impl.h"
 
 #include <stdio.h>
@@ -18,7 +20,7 @@ struct search {
     const struct cudnn_rules *rules;
     int f32;
     int n_seen, n_refused, n_large, n_failed;
-    char last[200]; /* why the last one failed */
+    char last[200]; /* cuDNN's text about the last failure */
     struct cudnn_plan found[CUDNN_CANDIDATES];
     int n_found, n_wanted;
 };
@@ -32,14 +34,14 @@ static unsigned notes_of(cudnnBackendDescriptor_t engine, cudnnBackendAttributeN
 
     if (cudnnBackendGetAttribute(engine, name, type, ARRAY_LEN(note), &n, note) !=
         CUDNN_STATUS_SUCCESS)
-        return ~0u; /* unknown: then no rule is met */
+        return ~0u; /* the notes are unknown, so the engine must be refused */
     for (int64_t i = 0; i < n; i++)
         bits |= 1u << note[i];
     return bits;
 }
 
-/* Notes of an engine that are refused where numbers must stay float32 (COARSE always, ROUNDING
- * unless TF32 is allowed), and those that are never accepted. */
+/* Notes that rule an engine out.  For float32: COARSE always, and ROUNDING unless TF32 is allowed.
+ * For all types: NEVER. */
 enum {
     COARSE = 1 << CUDNN_NUMERICAL_NOTE_FFT | 1 << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 |
              1 << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13 |
@@ -58,7 +60,7 @@ static int is_allowed(int f32, const struct cudnn_rules *rules, unsigned numeric
     return !(numerical & no);
 }
 
-/* Index and notes of a configuration's engine. */
+/* Reads the index and the notes of a configuration's engine into *p. */
 static int look_at(cudnnBackendDescriptor_t config, struct cudnn_plan *p, unsigned *numerical)
 {
     cudnnBackendDescriptor_t engine = NULL;
@@ -114,7 +116,7 @@ static cudnnStatus_t finalise(const struct search *s, cudnnBackendDescriptor_t c
     return st == CUDNN_STATUS_SUCCESS ? cudnn_plan_workspace(p) : st;
 }
 
-/* One more plan, if this configuration gives one. */
+/* Adds the plan of this configuration to s->found, if it keeps the rules. */
 static void try_config(struct search *s, cudnnBackendDescriptor_t config)
 {
     struct cudnn_plan *p = &s->found[s->n_found];
@@ -140,7 +142,8 @@ static void try_config(struct search *s, cudnnBackendDescriptor_t config)
     cudnn_destroy(p->raw);
 }
 
-/* Configurations in the order in which the heuristics recommend them; *n of them, to be freed. */
+/* Gets *n configurations in the order in which the heuristics recommend them.  The caller destroys
+ * them and *heur, and frees *config. */
 static cudnnStatus_t ask(const struct search *s, cudnnBackendDescriptor_t graph,
                          cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *heur,
                          cudnnBackendDescriptor_t **config, int64_t *n)
@@ -196,8 +199,8 @@ static int no_engine(const struct search *s, const char *what, struct err *err)
                    s->rules->max_workspace >> 20, s->n_failed, s->last[0] ? ": " : "", s->last);
 }
 
-/* The fastest; the first where nothing can be timed (no memory for it).  is_sure: it was timed, or
- * is the only one. */
+/* The fastest plan, or the first if none can be timed (for lack of memory, say).  is_sure: the
+ * result was timed, or is the only plan. */
 static int fastest(const struct cudnn_graph *g, const struct search *s, int *is_sure)
 {
     const struct cudnn_device *d = g->device;

@@ -1,5 +1,5 @@
 /* describe - a GPU's UUID as nvidia-smi writes it, and the likely reason why no GPU was found.
- * Nothing of CUDA is called here. */
+ * No CUDA function is called here. */
 #include "backend/cuda/describe.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ void describe_uuid(const unsigned char bytes[16], const char *name, char *out, s
                       i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
 }
 
-/* A container has the files of the GPUs that it was given, whatever their numbers. */
+/* A container has the files of only the GPUs that it was given, so any number will do. */
 static int has_any(const char *dev)
 {
     char pattern[4096];

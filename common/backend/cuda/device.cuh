@@ -1,13 +1,14 @@
-/* device - what our kernels share: launching, walking over elements, sums in a fixed order.
+/* device - the parts that our kernels share: launching, walking over elements, sums in a fixed
+ * order.
  *
- * The sources compile twice: by nvcc, and as plain C++ against tests/cudasim, whose
+ * The sources are compiled twice: by nvcc, and as plain C++ for tests/cudasim.  cudasim's
  * <cuda_runtime.h> defines LAUNCH and SHARED and runs the threads of a block one after another in a
  * random order.
  *
- * Rules: a kernel is right for any grid and any number of elements (grid-stride loops), at any
- * address of 16 bytes' multiple, and gives the same bits in every run and for every number
- * of blocks: no atomics, and how a sum is cut depends on the shape alone.  Element types (float,
- * bf16_t, f16_t) are template parameters, computed with as float: (float)x[i], (T)value.
+ * Rules: a kernel is right for any grid, any number of elements (grid-stride loops) and any
+ * addresses that are multiples of 16 bytes.  It gives the same bits in every run and for every
+ * number of blocks: it uses no atomics, and only the shape decides how a sum is cut.  Element types
+ * (float, bf16_t, f16_t) are template parameters; kernels compute in float: (float)x[i], (T)value.
  *
  * None of our kernels has run on a GPU yet: they have been compiled for one, and run by cudasim. */
 #ifndef BACKEND_CUDA_DEVICE_CUH
@@ -31,7 +32,7 @@ typedef __half f16_t;
 
 typedef void run_fn(const struct own *p);
 
-/* The one of three that is for the node's element type: typed(g, n, run<float>, run<bf16_t>,
+/* Picks the function for the node's element type: typed(g, n, run<float>, run<bf16_t>,
  * run<f16_t>). */
 static inline run_fn *typed(const struct graph *g, const struct node *n, run_fn *f32, run_fn *bf16,
                             run_fn *f16)
@@ -42,8 +43,8 @@ static inline run_fn *typed(const struct graph *g, const struct node *n, run_fn 
 }
 
 /* LAUNCH((kernel<float>), blocks, threads, p, arguments...) on p's stream.
- * SHARED(type, name, n): an array that the threads of a block share; its content is undefined.
- * DEVICE_NS(): the device's clock. */
+ * SHARED(type, name, n): an array that the threads of a block share; undefined at first.
+ * DEVICE_NS(): the device's clock, in nanoseconds. */
 #ifndef LAUNCH
 #define LAUNCH(kernel, n_blocks, n_threads, p, ...)                                    \
     do {                                                                               \
@@ -66,7 +67,7 @@ enum { THREADS = 256, WARP = 32, WARPS_MAX = 1024 / WARP };
 
 #define FULL_WARP 0xffffffffu
 
-/* Blocks for n > 0 pieces of work, per_block to each; no more than the device keeps busy. */
+/* The number of blocks for n > 0 pieces of work, per_block in each, up to the backend's limit. */
 static inline int64_t blocks_for(const struct own *p, int64_t n, int64_t per_block)
 {
     const int64_t blocks = (n + per_block - 1) / per_block;
@@ -74,7 +75,7 @@ static inline int64_t blocks_for(const struct own *p, int64_t n, int64_t per_blo
     return blocks < p->cuda->max_blocks ? blocks : p->cuda->max_blocks;
 }
 
-/* Threads for a block that works on a row of c elements. */
+/* The number of threads of a block that works on a row of c elements. */
 static inline int row_threads(int64_t c)
 {
     const int64_t warps = (c + WARP - 1) / WARP;
@@ -82,14 +83,15 @@ static inline int row_threads(int64_t c)
     return WARP * (int)(warps < 1 ? 1 : warps < THREADS / WARP ? warps : THREADS / WARP);
 }
 
-/* Elements that one launch may number in 32 bits, where it does (cudasim: as few as is said). */
+/* The most elements of a launch that numbers them in 32 bits (a test of cudasim can lower it). */
 #ifndef INDEX_LIMIT
 #define INDEX_LIMIT INT32_MAX
 #endif
 
-/* Division of numbers below 2^31 by one that all threads have: a multiplication, for a GPU has no
- * instruction to divide.  factor is 2^shift / by, rounded up; it is less than 2^32, and its error,
- * less than by <= 2^(shift - 31), is too small to reach the next quotient. */
+/* Divides numbers below 2^31 by a number that all threads share.  A multiplication does it, since a
+ * GPU has no instruction for division.  factor is 2^shift / by, rounded up, and less than 2^32.
+ * factor * by exceeds 2^shift by less than by <= 2^(shift - 31), which is too little to reach the
+ * next quotient. */
 struct divisor {
     uint32_t by, factor;
     int shift;
@@ -111,7 +113,7 @@ static inline struct divisor divisor_of(int64_t by)
             shift};
 }
 
-/* Neighbours that are read or written at once; pointers to them are aligned to all of them. */
+/* N neighbouring elements that are read or written at once; pointers are aligned to the whole. */
 template <typename T, int N> struct alignas(sizeof(T) * N) vec {
     T v[N];
 };
@@ -123,7 +125,7 @@ static __device__ inline int64_t grid_first()
 
 static __device__ inline int64_t grid_stride() { return (int64_t)gridDim.x * blockDim.x; }
 
-/* An element of [rows,c] and where it lies, without a division at each step. */
+/* Walks over the elements of [rows,c] and knows row and column, without a division at each step. */
 struct walk {
     int64_t i, row, col;
     int64_t stride, row_step, col_step, c;
@@ -148,7 +150,7 @@ struct walk {
     }
 };
 
-/* v of all lanes, added pairwise; every lane gets the same bits. */
+/* The sum of all lanes' v, added pairwise; every lane gets the same bits. */
 static __device__ inline double warp_sum(double v)
 {
     for (int d = WARP / 2; d > 0; d /= 2)
@@ -156,22 +158,22 @@ static __device__ inline double warp_sum(double v)
     return v;
 }
 
-/* v of all threads of the block (whole warps), which all get the same bits.  Every thread of the
- * block must come here. */
+/* The sum of v of all threads of the block, which has whole warps; every thread gets the same bits.
+ * Every thread of the block must call this. */
 static __device__ inline double block_sum(double v)
 {
     SHARED(double, part, WARPS_MAX);
     const int lane = threadIdx.x % WARP, n_warps = blockDim.x / WARP;
 
     v = warp_sum(v);
-    __syncthreads(); /* the sum before this one may still be read */
+    __syncthreads(); /* `part` of an earlier call may still be read */
     if (lane == 0)
         part[threadIdx.x / WARP] = v;
     __syncthreads();
     return warp_sum(lane < n_warps ? part[lane] : 0.0);
 }
 
-/* The largest of a row and the first place where it stands; a NaN never wins, but in place 0. */
+/* The largest element of a row and its first place.  A NaN never wins, except in place 0. */
 struct best {
     float value;
     int64_t at;
@@ -196,22 +198,23 @@ static __device__ inline struct best warp_best(struct best v)
     return v;
 }
 
-/* The best of what the block's threads bring, and of `first`, the row's first element; all threads
- * come here and get it. */
+/* The best of all threads' v and of `first`, the row's first element.  Every thread of the block
+ * must call this, and gets the result. */
 static __device__ inline struct best block_best_of(struct best v, struct best first)
 {
     SHARED(struct best, part, WARPS_MAX);
     const int lane = threadIdx.x % WARP, n_warps = blockDim.x / WARP;
 
     v = warp_best(v);
-    __syncthreads(); /* the one before may still be read */
+    __syncthreads(); /* `part` of an earlier call may still be read */
     if (lane == 0)
         part[threadIdx.x / WARP] = v;
     __syncthreads();
     return warp_best(lane < n_warps ? part[lane] : first);
 }
 
-/* As loss_first_largest of cpu/loss.h, by all threads of the block, which all get it. */
+/* As loss_first_largest of cpu/loss.h, by all threads of the block; every thread gets the result.
+ */
 template <typename T> static __device__ struct best block_best(const T *x, int64_t c)
 {
     const struct best first = {(float)x[0], 0};
@@ -226,7 +229,8 @@ template <typename T> static __device__ struct best block_best(const T *x, int64
     return block_best_of(v, first);
 }
 
-/* A parameter's gradient, of the type that is wanted: of few elements, so choosing is free. */
+/* A parameter's gradient, of the type that the node wants.  It has few elements, so choosing the
+ * type for each element costs nothing. */
 struct grad_array {
     void *at; /* NULL: not wanted */
     int type; /* enum dtype */
@@ -247,8 +251,8 @@ static inline struct grad_array grad_of(const struct own *p, int out)
     return {p->out[out], (int)p->out_type[out]};
 }
 
-/* The factor of a loss' gradient; scaler NULL: gradients are not scaled.  Twin: plain_loss_scale.
- */
+/* The factor of a loss' gradient; with scaler NULL gradients are not scaled.  The twin is
+ * plain_loss_scale. */
 static __device__ inline float loss_scale_of(const struct step_scalars *s, const float *scaler)
 {
     return scaler ? s->loss_scale * scaler[SCALER_SCALE] : s->loss_scale;

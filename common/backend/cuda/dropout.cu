@@ -1,5 +1,6 @@
-/* y = x * mask / (1-p), the mask from Philox4x32-10 as base/rng.c has it; formula in op/dropout.c,
- * twin cpu/dropout.c. */
+/* dropout - y = x * mask / (1-p), where the mask comes from Philox4x32-10 as in base/rng.c.
+ *
+ * op/dropout.c has the formula; the twin, cpu/dropout.c, gives the same bits. */
 #include "backend/cuda/device.cuh"
 
 extern "C" {
@@ -25,8 +26,8 @@ static __device__ struct rng_block draw(uint64_t seed, uint32_t purpose, uint64_
     return v;
 }
 
-/* A thread to each draw of four words, the first and last of which may be used in part.  length:
- * elements of a sample; y may be x. */
+/* A thread makes a draw of four words, for four elements; the first and the last draw may be used
+ * in part.  A sample has `length` elements.  y may be x. */
 template <typename T>
 static __global__ void drop(const T *x, T *y, int64_t n, int64_t length,
                             const struct step_scalars *s, float p, uint64_t tag)

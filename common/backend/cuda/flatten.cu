@@ -1,5 +1,5 @@
-/* flatten, unflatten - images to rows of features in PyTorch's order, and back: each sample's
- * matrix [H*W,C] is transposed.
+/* flatten - turns images into rows of features in PyTorch's order (C,H,W); unflatten does the
+ * reverse.  Both transpose each sample's matrix.
  *
  * The twin is cpu/flatten.c. */
 #include "backend/cuda/transpose.cuh"

@@ -1,5 +1,8 @@
-/* gather: one kernel for all tables; twin cpu/gather.c.  Elements are of 4 bytes, whatever their
- * type.  A thread copies an element of "row i of all tables, one behind the other". */
+/* gather - copies the rows that an index names, by one kernel for all tables.
+ *
+ * Row i of all tables counts as one row, in which the tables' rows follow each other; a thread
+ * copies one element.  An element has 4 bytes, whatever its type.
+ * op/gather.c has the formula; the twin is cpu/gather.c. */
 #include "backend/cuda/device.cuh"
 
 extern "C" {

@@ -1,28 +1,28 @@
 /* gemm - a linear layer and its gradients as column-major matrix products C = op(A) op(B).
  *
- * BLAS counts matrices by columns: our row-major [r,c] is its c x r with leading dimension c, that
- * is, the transpose.  So instead of Y = X W^T it is asked for Y^T = W X^T, and so on; N batch,
- * I in, O out (all plain arrays in memory, nothing is moved):
+ * BLAS stores matrices by columns: a row-major array [r,c] is for BLAS a c x r matrix with leading
+ * dimension c, that is, the transpose.  So BLAS computes Y^T = W X^T instead of Y = X W^T, and so
+ * on, and no array is moved.  N is the batch, I the inputs, O the outputs:
  *
  *   pass     row-major             column-major              m n k   A  op  lda   B  op  ldb   ldc
  *   forward  Y [N,O] = X W^T       Y^T O x N = W  X^T        O N I   W  T   I     X  N   I     O
  *   grad_x   dX [N,I] = dY W       dX^T I x N = W^T dY^T     I N O   W  N   I     Y  N   O     I
  *   grad_w   dW [O,I] = dY^T X     dW^T I x O = X^T dY       I O N   X  N   I     Y  T   O     I
  *
- * A bias, one a row of Y^T, is what BLAS adds along m; db, the sum of dY over N, is what it calls
- * the bias gradient of B (BGRADB), one a column of dW^T.
- * Pure: no CUDA here; tests/cudnn computes with these numbers on the CPU. */
+ * A bias has an element for each row of Y^T, and BLAS adds it along m.  db, the sum of dY over N,
+ * has an element for each column of dW^T; cuBLASLt calls it the bias gradient of B (BGRADB).
+ * No CUDA here; tests/cudnn computes with these numbers on the CPU. */
 #ifndef BACKEND_CUDA_GEMM_H
 #define BACKEND_CUDA_GEMM_H
 
 #include <stdint.h>
 
 enum gemm_pass { GEMM_FORWARD, GEMM_GRAD_X, GEMM_GRAD_W };
-enum gemm_tensor { GEMM_X, GEMM_W, GEMM_Y }; /* or its gradient */
+enum gemm_tensor { GEMM_X, GEMM_W, GEMM_Y }; /* the tensor or its gradient */
 
 struct gemm {
     int64_t m, n, k;              /* C is m x n, k is summed over */
-    enum gemm_tensor a, b, c;     /* which tensor is which operand */
+    enum gemm_tensor a, b, c;     /* the tensors that are A, B and C */
     int transpose_a, transpose_b; /* op(A) is m x k, op(B) k x n */
     int64_t lda, ldb, ldc;        /* elements from one column to the next */
 };

@@ -1,14 +1,18 @@
-/* Sum of squares in double, by chunks that n alone decides: a block to a chunk, then one block adds
- * the chunks.  The sum is finite exactly when every element is (twin cpu/grad_check.c). */
+/* grad_check - the sum of squares of all gradients in double, and whether one of them is not
+ * finite.
+ *
+ * A block adds up a chunk, then one block adds the chunks' sums.  Only n decides the chunks.  The
+ * sum is finite exactly if every element is.
+ * op/grad_check.c has the formula; the twin is cpu/grad_check.c. */
 #include "backend/cuda/device.cuh"
 
 enum { CHUNK = 4 * THREADS };
 
-#ifndef CHUNKS_MOST /* cudasim: few */
+#ifndef CHUNKS_MOST /* cudasim sets it low */
 #define CHUNKS_MOST 1024
 #endif
 
-/* Elements of one: a few for each thread, more where there would be too many chunks to add. */
+/* The elements of a chunk: a few for each thread, and more if there would be too many chunks. */
 static inline int64_t chunk_of(int64_t n)
 {
     return max_i64(CHUNK, round_up_i64(ceil_div_i64(n, CHUNKS_MOST), THREADS));

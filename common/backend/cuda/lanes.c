@@ -1,5 +1,6 @@
-/* The two lanes as streams, marks as events.  Nothing here waits or allocates, but host_alloc, open
- * and close. */
+/* lanes - the functions of a device: its lanes are streams, its marks are events.
+ *
+ * Only host_alloc, host_free, open and close allocate, free or wait. */
 #include <cuda_runtime_api.h>
 
 #include <string.h>
@@ -94,7 +95,8 @@ static int passed(struct backend *b, int i, struct err *err)
     const cudaError_t st = cudaEventQuery(to_cuda(b)->mark[i]);
 
     if (st == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* no error: not to be found behind the next launch */
+        (void)
+            cudaGetLastError(); /* this is no error: the check of the next launch must not see it */
         return 1;
     }
     return cuda_check((int)st, "finish work on the GPU", err);

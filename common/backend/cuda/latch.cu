@@ -1,5 +1,5 @@
-/* latch - two small kernels: one declares the step void in the control vector if a collective
- * was stopped (its poison is set), one reads the GPU's clock. */
+/* latch - two kernels of one thread: one marks the step void in the control vector if the poison of
+ * stopped collectives is set, the other reads the GPU's clock. */
 extern "C" {
 #include "backend/cuda/latch.h"
 }

@@ -1,4 +1,4 @@
-/* layer_norm - each row is normalized by its own mean and variance, forward and backward.
+/* layer_norm - normalizes each row by its own mean and variance, and computes the gradients.
  *
  * A block computes a row, with sums in double.  op/layer_norm.c has the formulas; the twin is
  * cpu/layer_norm.c. */
@@ -69,7 +69,7 @@ template <typename T> struct grad_rows {
     int64_t rows, c;
 };
 
-/* dx = rstd * (d - avg(d) - xhat * avg(d * xhat)), d = dy * weight */
+/* dx = rstd * (d - avg(d) - xhat * avg(d * xhat)), where d = dy * weight. */
 template <typename T> static __global__ void grad_x(struct grad_rows<T> p)
 {
     for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
@@ -146,7 +146,7 @@ template <typename T> static void run_grad(const struct own *p)
 
         columns_sum<2>(p, term, end, p->rows, p->c);
     }
-    if (p->out[LAYER_NORM_GRAD_DX]) /* last: it may lie where dy did */
+    if (p->out[LAYER_NORM_GRAD_DX]) /* last, since dx may overwrite dy */
         LAUNCH((grad_x<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
 }
 

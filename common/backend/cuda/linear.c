@@ -1,13 +1,15 @@
-/* linear and its gradients: one cuBLASLt product (mapping in gemm.h).
+/* linear - y = x w^T + b and its gradients, by one cuBLASLt product (mapping in gemm.h).
  *
- * With a fused flatten x is [N,H*W,C], but the columns of w stand in C,H,W order: w [O,C,H*W] is
- * transposed into the scratch [O,H*W,C] first, dw from there last, as the cpu twin's reorders do.
- * Bias, activation and what it leaves for its gradient: the product's, where an algorithm has them;
- * else a pass over y.  The same for the gradient of the activation before, over dx, and db, over
- * dy.
+ * With a fused flatten x is [N,H*W,C], but the columns of w are in C,H,W order.  So w [O,C,H*W] is
+ * transposed into the scratch [O,H*W,C] before the product, or dw from there after it, as the
+ * reorders of the CPU twin do.
+ * If cuBLASLt has an algorithm with the right tail, the product also does the bias, the activation
+ * and what it saves for its gradient; else a pass over y does them.  The same is true for the
+ * gradient of the activation before the layer (a pass over dx) and for db (a pass over dy).
  *
- * None of this ran on a GPU yet: the mapping is tested on the CPU by tests/cudnn, the passes are
- * executed by tests/cudasim, the rest compiles and links. */
+ * None of this has run on a GPU yet.  tests/cudnn tests the mapping, and runs this file with a
+ * stand-in for cuBLASLt and our passes on tests/cudasim.
+ * op/linear.c has the formulas; the twin is cpu/linear.c. */
 #include <stdlib.h>
 
 #include "backend/cuda/blas.h"
@@ -28,14 +30,15 @@ struct linear {
     int64_t batch, n_out;
     int64_t pixels, channels; /* of a fused flatten whose order matters; else 0 */
     struct blas_product *product;
-    enum blas_tail tail;  /* what the product does besides */
-    enum activation act;  /* what is left to a pass: done to y, or its gradient to dx */
+    enum blas_tail tail;  /* bias and activation that the product does */
+    enum activation act;  /* the activation, or its gradient, that a pass does after the product */
     int has_bias;         /* a bias, or its gradient, exists */
-    size_t at_w, at_sums; /* in the scratch; the product's workspace is at 0 */
-    /* Of enum gemm_tensor; the product's, so w may be in the scratch.  dw and db may be F32 where
-     * x and dy are not: sums are float32 in any case, and so is what cuBLASLt then writes. */
+    size_t at_w, at_sums; /* offsets in the scratch; the product's workspace is at 0 */
+    /* tensor[] has the product's operands, by enum gemm_tensor, so its w may be in the scratch;
+     * plain_w is the node's w.  dw and db may be F32 where x and dy are not: sums are float32 in
+     * any case, and cuBLASLt then writes them so. */
     struct passes_array tensor[3], plain_w, bias;
-    struct passes_saved saved; /* by the activation, of y or for dx */
+    struct passes_saved saved; /* saved by the activation of y, or read for dx */
     int has_mask, has_pre;
     void *scratch;
 };
@@ -69,14 +72,14 @@ static int saves(const struct linear *l) { return l->has_mask || l->has_pre; }
 
 static int in_product(const struct linear *l) { return blas_tail_has_bias(l->tail); }
 
-/* A gelu that is left to a pass reads what the product gives there. */
+/* The product's output.  A pass with gelu reads its input from pre, so the product writes there. */
 static void *product_to(const struct linear *l)
 {
     return l->pass == GEMM_FORWARD && l->has_pre && l->act != ACT_NONE ? l->saved.pre
                                                                        : l->tensor[l->g.c].at;
 }
 
-/* Where the operator of each pass has its tensors (cuda_value_at). */
+/* The operands of each pass, as cuda_value_at numbers them. */
 static const struct operands {
     int x, w, y, b, mask, pre;
 } operands[] = {
@@ -157,7 +160,7 @@ static const struct kernel_ops linear_ops = {
     .free = linear_free,
 };
 
-/* The tail that would do most of the work around the product; it may not be available. */
+/* The tail that would do most of the work around the product.  cuBLASLt may not have it. */
 static enum blas_tail wish(const struct linear *l)
 {
     static const enum blas_tail relu[2][2] = {{BLAS_RELU, BLAS_BIAS_RELU},
@@ -176,11 +179,11 @@ static enum blas_tail wish(const struct linear *l)
     return l->has_bias && l->act == ACT_NONE ? BLAS_BIAS : BLAS_ALONE;
 }
 
-/* Whether cuBLASLt has such a tail for these types and shapes at all. */
+/* 0 if cuBLASLt surely has no such tail for these types and shapes. */
 static int is_possible(const struct linear *l, struct blas_types types)
 {
     if (l->tail == BLAS_BIAS_GRAD)
-        return l->bias.type == types.c; /* the product's db is of dw's type */
+        return l->bias.type == types.c; /* the product's db has the type of dw */
     return !l->has_pre || l->g.m % PRE_ALIGN == 0;
 }
 
@@ -264,8 +267,9 @@ static const struct node *other_side(const struct graph *g, const struct node *n
     return NULL;
 }
 
-/* A mask's bits are written and read by cuBLASLt, or by passes of ours, never by one of each: see
- * blas.h.  The product is only asked for; the library's choice is remembered. */
+/* 1 if the node on the mask's other side can have its tail, too, or if there is no mask.  Either
+ * cuBLASLt writes and reads a mask's bits, or our passes do both (see blas.h).  The other side's
+ * product is made only to see whether it exists; the choice is shared, so this costs little. */
 static int other_has_tail(const struct linear *l, const struct graph *g, const struct node *n)
 {
     const struct node *other = l->has_mask ? other_side(g, n) : NULL;

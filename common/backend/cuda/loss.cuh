@@ -1,5 +1,7 @@
-/* loss - what the losses add to the metrics: each row's share in the scratch, then one block adds
- * them up in an order that the number of rows alone decides.  Twin: cpu/loss.h. */
+/* loss - adds the rows' losses to the metrics.
+ *
+ * Each row's result is first put into the scratch; then one block adds them up.  Only the number of
+ * rows decides the order.  The twin is cpu/loss.h. */
 #ifndef BACKEND_CUDA_LOSS_CUH
 #define BACKEND_CUDA_LOSS_CUH
 
@@ -38,7 +40,7 @@ static inline void loss_run_count(const struct own *p, void *metrics)
            (double *)metrics);
 }
 
-/* x: the shape that begins with the number of rows. */
+/* The scratch for an input x, whose first dimension is the number of rows. */
 static inline size_t loss_scratch(const struct shape *x)
 {
     return (size_t)x->dim[0] * sizeof(struct row_loss);

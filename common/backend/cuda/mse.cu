@@ -50,7 +50,7 @@ extern "C" int cuda_make_mse(struct cuda *b, const struct graph *g, const struct
                    loss_scratch(cuda_in(g, n, MSE_Y)), out, err);
 }
 
-/* dy may be diff, of its type. */
+/* dy may be diff, if it has diff's type. */
 template <typename T>
 static __global__ void mse_grad(const float *diff, const struct step_scalars *s,
                                 const float *scaler, T *dy, int64_t n, int64_t c)

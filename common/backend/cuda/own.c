@@ -1,5 +1,5 @@
-/* own - a kernel that is ours: its shapes and types are noted when it is made, its addresses
- * when it is bound, and each run launches it.  The twin of cpu/plain.c. */
+/* own - a kernel of our own: it gets its shapes and types when it is made, its addresses when it is
+ * bound, and each run launches it.  The counterpart for the CPU is cpu/plain.c. */
 #include "backend/cuda/own.h"
 
 #include <cuda_runtime_api.h>

@@ -1,7 +1,7 @@
-/* own - a kernel that is ours: one C function that launches on the backend's stream.
+/* own - a kernel of our own: a C function that launches on the backend's stream.
  *
- * The twin of backend/cpu/plain.h.  `run` launches (device.cuh) and returns; a launch that fails is
- * noticed once behind it. */
+ * The counterpart of backend/cpu/plain.h.  `run` launches (device.cuh) and returns; after it, one
+ * check finds any launch that failed. */
 #ifndef BACKEND_CUDA_OWN_H
 #define BACKEND_CUDA_OWN_H
 
@@ -14,7 +14,7 @@ struct own {
     struct shape in_shape[NODE_MAX_IN], out_shape[NODE_MAX_OUT];
     size_t out_bytes[NODE_MAX_OUT];
     enum dtype in_type[NODE_MAX_IN], out_type[NODE_MAX_OUT];
-    int64_t n, rows, c; /* of in[0]: elements, elements / last dimension, last dimension */
+    int64_t n, rows, c; /* in[0] has n elements; as a matrix it is [rows,c] */
     union node_attr attr;
     void (*run)(const struct own *p);
 };
@@ -23,7 +23,7 @@ int own_new(struct cuda *b, const struct graph *g, const struct node *n,
             void (*run)(const struct own *p), size_t scratch_bytes, struct kernel **out,
             struct err *err);
 
-/* The kernel of a node that has nothing to do: zeroes its outputs. */
+/* The kernel of a node that has no rows to compute: zeroes its outputs. */
 int own_new_zero(struct cuda *b, const struct graph *g, const struct node *n, struct kernel **out,
                  struct err *err);
 

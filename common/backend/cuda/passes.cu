@@ -1,4 +1,4 @@
-/* passes - one pass over a tensor before or after a library's call: bias, activation, transposing.
+/* passes - a pass over a tensor before or after a library's call: bias, activation, transposing.
  *
  * The twins are cpu/flatten.c, cpu/bias.c and cpu/activation.c. */
 extern "C" {
@@ -9,7 +9,7 @@ extern "C" {
 #include "backend/cuda/columns.cuh"
 #include "backend/cuda/transpose.cuh"
 
-/* The arguments of a launch. */
+/* The struct own that LAUNCH and columns_sum need. */
 static struct own launcher(struct cuda *b, void *scratch)
 {
     struct own p = {};
@@ -19,7 +19,7 @@ static struct own launcher(struct cuda *b, void *scratch)
     return p;
 }
 
-/* Instances are picked by the type of what is read. */
+/* Picks the instance for the type of the array that is read. */
 #define BY_TYPE(type, name) \
     ((type) == DTYPE_F32 ? name<float> : (type) == DTYPE_BF16 ? name<bf16_t> : name<f16_t>)
 
@@ -110,7 +110,7 @@ extern "C" void passes_bias_act(struct cuda *b, struct passes_array y, const voi
 
 static int64_t mask_words(int64_t c) { return 4 * ceil_div_i64(c, 128); }
 
-/* A thread has a word of the mask: 32 columns of a row. */
+/* A thread makes a word of the mask, for 32 columns of a row. */
 template <typename T>
 static __global__ void relu_mask(T *y, const T *bias, uint32_t *mask, int64_t n, int64_t c,
                                  int64_t words)
@@ -164,7 +164,7 @@ extern "C" void passes_bias_act_saving(struct cuda *b, struct passes_array y, co
     BY_TYPE(y.type, run_saving)(&p, y.at, bias, rows, c, s);
 }
 
-/* A masked gradient is 0, whatever it was. */
+/* Where the mask's bit is 0, the gradient becomes 0, even if it was infinite. */
 template <typename T>
 static __global__ void masked(T *dx, const uint32_t *mask, int64_t n, int64_t c, int64_t words)
 {

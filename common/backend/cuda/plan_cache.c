@@ -1,4 +1,4 @@
-/* plan_cache - the choices of cuDNN and cuBLASLt on disk, a file for each.
+/* plan_cache - the plans of cuDNN and cuBLASLt on disk, with a file for each.
  *
  * A file is a head (magic, key, hash and length of the body; all text) and the body. */
 #include "backend/cuda/plan_cache.h"
@@ -24,7 +24,7 @@ struct plan_cache {
     char *folder;
     plan_cache_warn *warn;
     void *arg;
-    int has_written, is_broken; /* broken: told, and not written any more */
+    int has_written, is_broken; /* is_broken: warn was called, and nothing is written any more */
 };
 
 static char *joined(const char *a, const char *b)
@@ -36,7 +36,7 @@ static char *joined(const char *a, const char *b)
     return (char *)path.data;
 }
 
-/* An absolute path, or NULL. */
+/* The value of a variable that is an absolute path, or NULL. */
 static const char *path_in_env(const char *name)
 {
     const char *path = getenv(name);
@@ -49,7 +49,7 @@ char *plan_cache_folder(void)
     const char *service = path_in_env("CACHE_DIRECTORY"), *xdg = path_in_env("XDG_CACHE_HOME");
     const char *home = path_in_env("HOME");
 
-    if (service) { /* several are separated by colons */
+    if (service) { /* may be several folders, separated by colons */
         char *first = xstrdup(service), *folder;
 
         first[strcspn(first, ":")] = '\0';
@@ -102,7 +102,7 @@ static void add_head(struct buf *to, const char *key, const void *data, size_t n
 
 /* ---- reading ---- */
 
-/* The whole of a file that is ours; 0 where it is not, or cannot be read. */
+/* Reads the whole of a file that belongs to this user; 0 if it does not, or cannot be read. */
 static int read_own(const char *path, struct buf *out)
 {
     const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -115,13 +115,13 @@ static int read_own(const char *path, struct buf *out)
         st.st_size <= MAX_FILE) {
         n = read(fd, buf_reserve(out, (size_t)st.st_size), (size_t)st.st_size);
         out->len = n > 0 ? (size_t)n : 0;
-        (void)futimens(fd, NULL); /* used now: the last to be removed */
+        (void)futimens(fd, NULL); /* marks the entry as used now, so that it is removed last */
     }
     close(fd);
     return n > 0;
 }
 
-/* Whether the file is what put writes for `key`; then *skip is where its body starts. */
+/* 1 if the file is whole and has this key; then its body starts at *skip. */
 static int is_whole(const struct buf *file, const char *key, size_t *skip)
 {
     struct buf head = {0};
@@ -203,7 +203,7 @@ static int write_all(int fd, const struct buf *b)
     return 0;
 }
 
-/* Aside, then renamed.  0, or -1 with errno. */
+/* Writes the file under another name, then renames it.  Returns 0, or -1 with errno. */
 static int write_file(const char *folder, const char *path, const struct buf *b)
 {
     char *aside = joined(folder, "/.XXXXXX");
@@ -241,7 +241,8 @@ static int older(const void *a, const void *b)
     return (x.tv_nsec > y.tv_nsec) - (x.tv_nsec < y.tv_nsec);
 }
 
-/* Entries, and what a killed process left of one; nothing else in the folder is touched. */
+/* 1 for entries and for files that a killed process left half written.  No other file in the folder
+ * is touched. */
 static int is_ours(const char *name)
 {
     const size_t n = strlen(name);
@@ -270,7 +271,8 @@ static size_t list(DIR *d, struct found **out)
     return n;
 }
 
-/* Others may do the same at the same time: what is gone already is no matter. */
+/* Other processes may do the same at the same time, so a file that is gone already is no failure.
+ */
 static void remove_unused(const char *folder)
 {
     DIR *d = opendir(folder);

@@ -1,18 +1,18 @@
-/* plan_cache - what was chosen for a GPU, kept on disk from one run to the next.
+/* plan_cache - keeps the plans that were chosen for a GPU on disk, from one run to the next.
  *
  *     c = plan_cache_open(folder, warn, arg);
  *     if (!plan_cache_get(c, key, &body))
  *         plan_cache_put(c, key, body.data, body.len);
  *
- * One file an entry, named by the hash of its key; the key, a line of text, holds all that the
+ * An entry is a file, named by the hash of its key.  The key is a line of text with all that the
  * choice depends on (library, GPU, rules, graph), so an entry is never out of date.  A file that is
- * torn, changed, foreign (another user's, a link) or of another key counts as none, and the next
- * put replaces it.  Files are written aside and renamed: any number of processes may share a
- * folder.  When it holds more than PLAN_CACHE_MAX_FILES or _BYTES, the first put of a process
- * removes the longest unused half.
+ * torn or changed, belongs to another user, is a link or has another key is ignored, and the next
+ * put replaces it.  A file is written under another name and then renamed, so any number of
+ * processes may share a folder.  If the folder holds more than PLAN_CACHE_MAX_FILES or _BYTES, the
+ * first put of a process removes the half that was unused for longest.
  *
- * Losing the cache costs time, nothing else: no call fails.  A folder that cannot be written is
- * told once, by `warn`, and is read all the same.
+ * Losing the cache costs only time, so no call fails.  If the folder cannot be written, `warn` says
+ * so once, and entries are still read.
  *
  * Life:    open -> get, put -> close.
  * Threads: one per cache. */
@@ -23,19 +23,20 @@
 
 enum { PLAN_CACHE_MAX_FILES = 2048, PLAN_CACHE_MAX_BYTES = 64 << 20 };
 
-struct plan_cache; /* opaque; NULL: keeps nothing */
+struct plan_cache; /* opaque; NULL is a cache that keeps nothing */
 
-/* The folder of this user, to be freed: $CACHE_DIRECTORY/plans (a service's, by systemd), else
- * $XDG_CACHE_HOME/dptrain/plans, else ~/.cache/dptrain/plans; NULL where none of these is set. */
+/* This user's folder: $CACHE_DIRECTORY/plans (which systemd sets for a service), else
+ * $XDG_CACHE_HOME/dptrain/plans, else ~/.cache/dptrain/plans; NULL if none of these is set.  The
+ * caller frees it. */
 char *plan_cache_folder(void);
 
 typedef void plan_cache_warn(void *arg, const char *text);
 
-/* folder: made by the first put; NULL gives NULL.  warn: NULL is fine. */
+/* The first put makes the folder; with folder NULL this returns NULL.  warn may be NULL. */
 struct plan_cache *plan_cache_open(const char *folder, plan_cache_warn *warn, void *arg);
 void plan_cache_close(struct plan_cache *c); /* NULL is fine */
 
-/* 1: *out, which was empty, holds the entry; 0: there is none. */
+/* Give it an empty *out.  1: *out holds the entry; 0: there is no such entry. */
 int plan_cache_get(struct plan_cache *c, const char *key, struct buf *out);
 void plan_cache_put(struct plan_cache *c, const char *key, const void *data, size_t n_bytes);
 

@@ -1,27 +1,28 @@
-/* Pools; semantics in op/pool2d.c, twin cpu/pool2d.c.
+/* pool2d - maximum and average pools, and their gradients.
  *
- * Not by cuDNN, although it has them: all its pools are compiled at run time (libnvrtc, seconds for
- * each shape); for float32 those with an index, and all gradients, come only from an engine that
- * notes tensor cores, which may round (seen with 9.19, building plans for an H200); which of equal
- * elements it takes is not said; and the activation's gradient could not join.  A pool is bound by
- * memory, so nothing is lost.
+ * cuDNN has pools, too, but they are not used, for four reasons.  They are all compiled at run time
+ * (libnvrtc, seconds for each shape).  For float32, pools with an index and all gradients come only
+ * from an engine that notes tensor cores, which may round (seen with 9.19, building plans for an
+ * H200).  cuDNN does not say which of equal elements it takes.  And the activation's gradient could
+ * not be computed in the same pass.  Memory limits the speed of a pool, so nothing is lost.
  *
- * One thread makes a few neighbouring channels of one place (V of them): of y by walking
- * over its window, of dx by walking over the windows that cover it, in row order.  So no atomics,
- * and neighbouring threads read neighbouring channels.  Finding the place takes more work than the
- * memory takes time, unless indices have 32 bits, nothing is divided and channels share it: so a
- * launch does as many samples as 32 bits can number.
- * which[i]: the tap (row * kernel columns + column in the window) that the maximum came from. */
+ * A thread makes V neighbouring channels of one place.  For y it walks over the place's window, for
+ * dx over the windows that cover the place, in row order.  So there are no atomics, and
+ * neighbouring threads read neighbouring channels.  Finding the place would take longer than the
+ * memory does, unless indices have 32 bits, nothing is divided and several channels share the
+ * place.  So a launch does only as many samples as 32 bits can number.
+ * which[i] is the tap (row * kernel columns + column in the window) of the maximum.
+ * op/pool2d.c has the formulas; the twin is cpu/pool2d.c. */
 #include "backend/cuda/apply.cuh"
 
 struct pool {
-    int h, w, c; /* image; c counts vectors of channels */
-    int oh, ow;  /* output */
+    int h, w, c; /* the image; c counts vectors of V channels */
+    int oh, ow;  /* the output's rows and columns */
     int kernel[2], stride[2], pad[2];
     struct divisor by_stride[2];
-    struct divisor by_channels, by_cols, by_rows; /* of what the threads make: y or dx */
+    struct divisor by_channels, by_cols, by_rows; /* extents of what the threads make: y or dx */
     int count_pad;
-    float inverse; /* 1 / whole window */
+    float inverse; /* 1 / number of elements of a whole window */
 };
 
 static struct pool pool_of(const struct own *p, const struct shape *x, const struct shape *y,
@@ -48,7 +49,7 @@ static struct pool pool_of(const struct own *p, const struct shape *x, const str
     return v;
 }
 
-/* Vector i of what is made. */
+/* The place of vector i of y or dx. */
 struct place {
     int sample, row, col, channel;
 
@@ -64,7 +65,8 @@ struct place {
     }
 };
 
-/* The part of a window that lies in the image: [from,to); tap 0 is at `start`. */
+/* The part of a window that is inside the image, along one axis: [from,to).  Tap 0 is at `start`.
+ */
 struct span {
     int start, from, to;
 
@@ -139,7 +141,7 @@ static __global__ void average(const vec<T, V> *x, vec<T, V> *y, struct pool v, 
     }
 }
 
-/* The windows along one axis that cover image position `at`: [from,to). */
+/* The windows along one axis that cover the image's position `at`: [from,to). */
 struct cover {
     int from, to;
 
@@ -153,7 +155,8 @@ struct cover {
     }
 };
 
-/* The gradient of a vector of the image, from the windows that hold it; which NULL: average. */
+/* The gradient of a vector of the image, from the windows that cover it.  which NULL: an average
+ * pool. */
 template <typename T, int V>
 static __device__ inline void gather_windows(const vec<T, V> *dy, const vec<int32_t, V> *which,
                                              const struct pool &v, const struct place &at,
@@ -188,16 +191,16 @@ struct whole {
     }
 };
 
-template <int ACT> struct through { /* the activation whose output was y */
+template <int ACT> struct through { /* through the activation before the pool; y is its output */
     static __device__ float of(float d, float y)
     {
         if (ACT == ACT_RELU)
-            return y > 0.0f ? d : 0.0f; /* not d * 0, which an infinite d would make NaN */
+            return y > 0.0f ? d : 0.0f; /* d * 0 would be NaN for an infinite d */
         return d * slope<ACT>(y);
     }
 };
 
-/* dx may be y_act; NULL: there is none. */
+/* y_act NULL: there is no fused activation.  dx may be y_act. */
 template <typename T, int V, typename F>
 static __global__ void gradient(const vec<T, V> *dy, const vec<int32_t, V> *which,
                                 const vec<T, V> *y_act, vec<T, V> *dx, struct pool v, uint32_t n)
@@ -216,11 +219,11 @@ static __global__ void gradient(const vec<T, V> *dy, const vec<int32_t, V> *whic
     }
 }
 
-/* ---- launching: as many samples at once as can be numbered ---- */
+/* ---- launching: as many samples at once as 32 bits can number ---- */
 
 struct portion {
-    int64_t samples, x, y; /* elements of a sample */
-    int64_t at_once;
+    int64_t samples, x, y; /* number of samples; elements of a sample of x and of y */
+    int64_t at_once;       /* samples of a launch */
 };
 
 static struct portion portion_of(const struct shape *x, const struct shape *y)
@@ -274,7 +277,7 @@ template <int V, typename F, typename T> static void run_grad(const struct own *
     }
 }
 
-/* Channels that a thread does at once: pointers are 16-byte aligned. */
+/* The number V of channels that a thread does at once; pointers are 16-byte aligned. */
 static int width_of(const struct shape *x)
 {
     return x->dim[3] % 4 == 0 ? 4 : x->dim[3] % 2 == 0 ? 2 : 1;
@@ -314,7 +317,7 @@ template <int V, typename F> static run_fn *typed_grad(const struct graph *g, co
     return typed(g, n, run_grad<V, F, float>, run_grad<V, F, bf16_t>, run_grad<V, F, f16_t>);
 }
 
-/* gelu's gradient does not come from its output: op/pool2d.c refuses it. */
+/* gelu's gradient needs gelu's input, so op/pool2d.c refuses gelu here. */
 template <int V> static run_fn *backward(const struct graph *g, const struct node *n)
 {
     static run_fn *(*const by_act[])(const struct graph *g, const struct node *n) = {

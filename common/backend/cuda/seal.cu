@@ -1,5 +1,7 @@
-/* The results by one block, a thread to each, straight into pinned memory of the host: one kernel
- * where copies would be several; twin cpu/seal.c. */
+/* seal - writes a step's results straight into pinned memory of the host, and notes whether the
+ * step was clean.  One block does it, with a thread for each number: copies would be several.
+ *
+ * op/seal.c says which results; the twin is cpu/seal.c. */
 #include "backend/cuda/device.cuh"
 
 extern "C" {

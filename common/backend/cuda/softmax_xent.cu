@@ -1,9 +1,10 @@
-/* Softmax, cross-entropy and its gradient: a block to a row, which is read once; formulas in
- * op/softmax_xent.c, twin cpu/softmax_xent.c.
+/* softmax_xent - softmax, cross-entropy and its gradient, with a block for each row.
  *
- * Maximum and sum of exponentials grow together (a sum is rescaled when its maximum is passed), and
- * a thread keeps its first elements, so a row of KEPT * THREADS is not read again for prob or the
- * gradient; what is beyond is.  Not measured on a GPU yet. */
+ * The maximum and the sum of exponentials are found in one pass: the sum is rescaled whenever a
+ * larger element is found.  A thread keeps its first KEPT elements in registers, so the first
+ * KEPT * THREADS elements of a row are read once; elements beyond are read again for prob or the
+ * gradient.  Not measured on a GPU yet.
+ * op/softmax_xent.c has the formulas; the twin is cpu/softmax_xent.c. */
 #include "backend/cuda/loss.cuh"
 
 enum { KEPT = 8 };
@@ -11,16 +12,16 @@ enum { KEPT = 8 };
 template <typename T> struct xent_rows {
     const T *logits;
     const int32_t *labels;
-    float *prob;                        /* may be NULL, as may */
-    T *dlogits;                         /* which may be logits */
-    const struct step_scalars *scalars; /* for dlogits, as */
-    const float *scaler;                /* which may be NULL */
+    float *prob;                        /* NULL: not wanted */
+    T *dlogits;                         /* NULL: not wanted; may be logits */
+    const struct step_scalars *scalars; /* for dlogits */
+    const float *scaler;                /* for dlogits; may be NULL */
     struct row_loss *result;
     int64_t rows, c;
     float smoothing;
 };
 
-/* Of some elements of a row: the largest, the sum of exp(x - largest), and that of x. */
+/* Of some elements of a row: the largest, the sum of exp(x - largest), and the sum of x. */
 struct tally {
     struct best best;
     double exps, all;
@@ -40,7 +41,7 @@ static __device__ inline void count(struct tally *t, float x, int64_t at)
     }
 }
 
-/* The tally of the whole row from those of the block's threads, which all get it. */
+/* The tally of the whole row from the threads' tallies; every thread of the block gets it. */
 static __device__ struct tally block_tally(struct tally mine, struct best first)
 {
     struct tally all;
@@ -51,7 +52,7 @@ static __device__ struct tally block_tally(struct tally mine, struct best first)
     return all;
 }
 
-/* -sum of t[c] * log prob[c], t = (1-s)*[c = label] + s/C. */
+/* The loss -sum of t[c] * log prob[c], where t[c] = (1-s)*[c = label] + s/C. */
 static __device__ inline double smooth_loss(const struct tally *t, double at_label, int64_t c,
                                             double smoothing)
 {
@@ -174,7 +175,7 @@ extern "C" int cuda_make_softmax_xent_train(struct cuda *b, const struct graph *
                    loss_scratch(cuda_in(g, n, SOFTMAX_XENT_TRAIN_LOGITS)), out, err);
 }
 
-/* dlogits may be prob, of its type. */
+/* dlogits may be prob, if it has prob's type. */
 template <typename T>
 static __global__ void xent_grad(const float *prob, const int32_t *labels,
                                  const struct step_scalars *s, const float *scaler, T *dlogits,

@@ -1,6 +1,6 @@
 /* transpose - a kernel that transposes many small matrices, which lie one behind the other.
  *
- * Reads and writes go through shared memory, so that both are coalesced. */
+ * A tile goes through shared memory, so that reads and writes are both coalesced. */
 #ifndef BACKEND_CUDA_TRANSPOSE_CUH
 #define BACKEND_CUDA_TRANSPOSE_CUH
 
@@ -8,12 +8,12 @@
 
 enum { TILE = 32, LINES = THREADS / TILE };
 
-/* y[s][j][i] = x[s][i][j] for samples s, i < rows, j < cols; a block moves a tile at a time, so
- * that both reading and writing run along memory.  U may be another type: rounded on the way. */
+/* y[s][j][i] = x[s][i][j] for samples s, i < rows, j < cols.  A block moves a tile at a time.  If U
+ * is a narrower type than T, numbers are rounded. */
 template <typename T, typename U>
 static __global__ void transpose(const T *x, U *y, int64_t samples, int64_t rows, int64_t cols)
 {
-    SHARED(T, tile, TILE * (TILE + 1)); /* one more column, so that a column meets all banks */
+    SHARED(T, tile, TILE * (TILE + 1)); /* the extra column spreads a column over all banks */
     const int64_t down = (rows + TILE - 1) / TILE, across = (cols + TILE - 1) / TILE;
     const int tx = (int)threadIdx.x % TILE, ty = (int)threadIdx.x / TILE;
 

@@ -1,6 +1,6 @@
-/* tune - times several algorithms of a library, and takes the fastest.
+/* tune - measures the time that an algorithm of a library takes on the stream, between two events.
  *
- * A time is that of the stream, between two events. */
+ * blas.c and cudnn_plan.c compare the times and choose. */
 #include "backend/cuda/tune.h"
 
 #include <cuda_runtime_api.h>
@@ -26,7 +26,8 @@ int tune_describe_gpu(const struct cuda *b, char out[TUNE_GPU_LEN], struct err *
     return 0;
 }
 
-/* RUNS of it as one recording: launched one by one, small ones would show how fast the host is. */
+/* Records RUNS runs of the work.  If small kernels were launched one by one, the time would show
+ * how fast the host is. */
 static int record(struct cuda *b, tune_work *work, void *arg, struct recording **out,
                   struct err *err)
 {
@@ -65,7 +66,7 @@ static int best_series(struct cuda *b, cudaEvent_t *e, struct recording *r, doub
                        struct err *err)
 {
     double one = 0.0;
-    int rc = backend_launch(&b->base, r, err); /* the first one is sent to the device besides */
+    int rc = backend_launch(&b->base, r, err); /* the first launch also uploads the recording */
 
     for (int i = 0; rc == 0 && i < SERIES; i++) {
         rc = run_series(b, e, r, &one, err);
@@ -85,7 +86,7 @@ int tune_time(struct cuda *b, tune_work *work, void *arg, double *us, struct err
         rc = cuda_check((int)cudaEventCreateWithFlags(&e[i], cudaEventDefault), "make an event",
                         err);
     if (rc == 0)
-        rc = work(arg, err); /* libraries load what they need, which spoils a recording */
+        rc = work(arg, err); /* a library's first run loads code, which would spoil the recording */
     if (rc == 0)
         rc = record(b, work, arg, &r, err);
     if (rc == 0)
