@@ -17,7 +17,6 @@ struct job_run {
     struct run_result *result;
     struct coll_group *group;
     pthread_mutex_t lock; /* guards the result's validation sums, note, warnings and saved */
-    double loss_sum;
     int64_t n_correct;
 };
 
@@ -29,7 +28,8 @@ struct rank_run {
     struct coll *coll;
     int n_reports;
     int64_t first_step, last_loss, last_samples;
-    int64_t begun; /* the step that began last, or -1 */
+    double loss_sum; /* of validation; added up in rank order, so that equal runs give equal bits */
+    int64_t begun;   /* the step that began last, or -1 */
     atomic_uint requests;
 };
 
@@ -200,7 +200,7 @@ static int validate_and_save(struct rank_run *k, struct err *err)
     int rc = trainer_validate(k->trainer, 1, r, err);
 
     pthread_mutex_lock(&k->job->lock);
-    k->job->loss_sum += r->validated.loss_sum;
+    k->loss_sum = r->validated.loss_sum;
     k->job->n_correct += r->validated.n_correct;
     k->job->result->n_validated += r->validated.n_samples;
     pthread_mutex_unlock(&k->job->lock);
@@ -283,7 +283,11 @@ void run_job(const struct run_plan *plan, struct run_result *r)
     for (int i = 0; i < plan->n_ranks; i++)
         pthread_join(thread[i], NULL);
     if (r->n_validated > 0) {
-        r->validation_loss = job.loss_sum / (double)r->n_validated;
+        double loss_sum = 0;
+
+        for (int i = 0; i < plan->n_ranks; i++)
+            loss_sum += rank[i].loss_sum;
+        r->validation_loss = loss_sum / (double)r->n_validated;
         r->validation_accuracy = (double)job.n_correct / (double)r->n_validated;
     }
     coll_group_free(job.group);
