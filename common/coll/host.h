@@ -2,7 +2,9 @@
  * which runs the channel's collectives one after another in queueing order.
  *
  * A kind of coll embeds struct coll_host first and provides struct host_ops, whose functions
- * block; this file makes tickets, waiting, abort and statistics of them.  A coll of one rank needs
+ * block; this file makes tickets, waiting, abort and statistics of them.  A failure on one channel
+ * fails what is queued on both, but does not interrupt a collective that runs on the other: that
+ * one ends by its peers or by coll_abort.  A coll of one rank needs
  * neither threads nor host_ops->run.
  *
  * Life:    host_init -> host_start (from then on collectives may be queued) -> coll calls ->

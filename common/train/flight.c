@@ -271,13 +271,6 @@ static void show_step(struct trainer *t)
         t->hooks.at(t->hooks.arg, PHASE_STEP, step / t->steps_per_epoch + 1, step, -1);
 }
 
-static int queue_and_wait(struct trainer *t, int64_t last, struct err *err)
-{
-    queue_more(t, last);
-    show_step(t);
-    return wait_flight(t, &t->flight[0], err);
-}
-
 /* The oldest step has ended, or broke off, as rc and *err say. */
 static int conclude(struct trainer *t, int64_t last, int rc, struct step_result *out,
                     struct err *err)
@@ -307,8 +300,11 @@ int step_run(struct trainer *t, int64_t last, struct step_result *out, struct er
     if (t->n_flights > 0)
         show_step(t);
     t->note[0] = 0;
-    if (rc == 0)
-        rc = queue_and_wait(t, last, err);
+    if (rc == 0) {
+        queue_more(t, last);
+        show_step(t);
+        rc = wait_flight(t, &t->flight[0], err);
+    }
     rc = conclude(t, last, rc, out, err);
     wall_ns = clock_mono_ns() - start_ns;
     if (rc == 0)

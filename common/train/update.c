@@ -165,15 +165,14 @@ static int64_t list_segments(const struct job *job, const struct layout *l, doub
         const int is_last = i + 1 == l->n_params || l->param[i + 1].info.frozen;
         const struct settings s =
             groups_settings(&job->optimizer, l->param[i].name, l->param[i].info.kind);
-        double *before = row + (n - 1) * SEGMENT_COLUMNS;
+        double *at = row + max_i64(n - 1, 0) * SEGMENT_COLUMNS;
 
-        if (n == 0 || before[SEGMENT_RATE] != s.lr_scale || before[SEGMENT_DECAY] != s.decay) {
-            before += SEGMENT_COLUMNS;
-            before[SEGMENT_RATE] = s.lr_scale;
-            before[SEGMENT_DECAY] = s.decay;
-            n++;
+        if (n == 0 || at[SEGMENT_RATE] != s.lr_scale || at[SEGMENT_DECAY] != s.decay) {
+            at = row + n++ * SEGMENT_COLUMNS;
+            at[SEGMENT_RATE] = s.lr_scale;
+            at[SEGMENT_DECAY] = s.decay;
         }
-        before[SEGMENT_END] = (double)(is_last ? l->n_trained : l->param[i + 1].offset);
+        at[SEGMENT_END] = (double)(is_last ? l->n_trained : l->param[i + 1].offset);
     }
     return n;
 }
