@@ -124,8 +124,10 @@ static const struct option every_optimizer_rows[] = {
     {"optimizer.no_decay", OPT_SET, AT(optimizer.no_decay), "[]", .choices = optimizer_kinds,
      .help = "Kinds of parameters that weight decay leaves alone."},
     {"optimizer.groups", OPT_ITEMS, AT(optimizer.groups), "[]", .item = &optimizer_group_item,
-     .help = "Settings of parameters by name, such as [{match: \"fc.*\", lr_scale: 10}]. Where "
-             "several groups match a parameter, the last one that gives a key has it."},
+     .help =
+         "Settings of parameters by name, such as [{match: \"fc*\", lr_scale: 10}]; * stands for "
+         "any characters. Where several groups match a parameter, the last one that gives a key "
+         "has it; one that says frozen is enough."},
     {"optimizer.scale_lr_by_ranks", OPT_BOOL, AT(optimizer.scale_lr_by_ranks), "false",
      .help = "Multiply the rate by the number of ranks that train the step (Horovod's rule), also "
              "after some were lost, have joined, or a run was resumed with another number. Then "
