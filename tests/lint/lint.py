@@ -195,8 +195,6 @@ def long_functions(lines):
 
 def notes(path, lines):
     """These only ask for a look."""
-    for check in (check_opening, check_words, check_readme):  # not yet kept everywhere
-        yield from check(path, lines)
     if not path.endswith(C_SOURCE):
         return
     if len(lines) > MAX_LINES:
@@ -215,7 +213,8 @@ def main(root):
             print(f"{path}:{len(lines) + 1}: no newline at the end")
             n_bad += 1
         found = [*check_includes(path, lines, rooms), *check_guard(path, lines),
-                 *check_lines(path, lines), *check_code(path, lines)]
+                 *check_lines(path, lines), *check_code(path, lines), *check_opening(path, lines),
+                 *check_words(path, lines), *check_readme(path, lines)]
         for number, problem in found:
             print(f"{path}:{number}: {problem}")
         n_bad += len(found)
