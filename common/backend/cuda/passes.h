@@ -25,8 +25,8 @@ void passes_widen(struct cuda *b, struct passes_array from, struct passes_array 
 void passes_bias_act(struct cuda *b, struct passes_array y, const void *bias, enum activation act,
                      int64_t rows, int64_t c);
 
-/* What a fused activation saves for its gradient, as op/linear.c and blas.h define it: relu saves
- * mask, gelu_tanh saves pre, and the other one is NULL. */
+/* The arrays that a fused activation saves for its gradient, as op/linear.c and blas.h define them:
+ * relu saves mask, gelu_tanh saves pre, and the other one is NULL. */
 struct passes_saved {
     void *mask; /* int32 [rows, 4*ceil(c/128)] */
     void *pre;  /* [rows, c], of y's type */
