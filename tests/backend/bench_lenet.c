@@ -1,11 +1,12 @@
-/* bench_lenet - the kernels of LeNet's training step, fused as the program fuses them, one by one.
+/* bench_lenet - times the kernels of LeNet's training step one by one, fused as the program fuses
+ * them.
  *
  *     bench_lenet [batch [threads [steps]]]     (256 1 50)
  *
- * Beside the backend's own choice stands oneDNN alone (without cpu/conv_rows.c), both in turn.
- * Runs whole steps and prints each kernel's median time, so that what lies in the cache is what
- * would in training; with one thread its processor time, which a busy machine disturbs less.  Not a
- * test: built, run by hand. */
+ * It compares the backend's own choice with oneDNN alone (without cpu/conv_rows.c), and runs a step
+ * of each in turn.  It runs whole steps, so that the cache holds what it would hold in training,
+ * and prints each kernel's median time.  With one thread it takes the processor time, which a busy
+ * machine disturbs less.  This is not a test: it is built, and run by hand. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,7 +151,7 @@ static void fill(struct bench *t, int id)
             to[i] = 0.1f * ((float)(i * 7919 % 1009) / 504.5f - 1.0f);
 }
 
-/* With fewer samples than threads the backend leaves convolutions to oneDNN. */
+/* For "oneDNN alone": with fewer samples than threads the backend leaves convolutions to oneDNN. */
 static struct kernel *make(struct bench *t, const struct node *n)
 {
     struct cpu *b = container_of(t->b, struct cpu, base);

@@ -1,6 +1,7 @@
-/* The cpu backend itself: memory, what it offers to fuse, threads, errors; and that what every rank
- * computes for itself comes out in the same bits as plain scalar code in the documented order,
- * although the kernels use whatever vectors this processor has, and several threads. */
+/* Tests of the cpu backend: its memory, the fusions that it offers, its threads, its errors.
+ *
+ * The kernels that every rank runs for itself must also give the same bits as plain scalar code in
+ * the documented order, whatever vectors this processor has and however many threads there are. */
 #include "../test.h"
 
 #include <math.h>
@@ -28,7 +29,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* Three threads, whatever little there is to do. */
+/* Three threads, however little work there is. */
 static int set_up_three(void **state)
 {
     struct fixture *f;
@@ -108,7 +109,8 @@ static void test_fusions(void **state)
     }
 }
 
-/* oneDNN's refusal names the node, and nothing leaks (the sanitizer sees). */
+/* The error of a node that oneDNN refuses names the node, and nothing leaks (a sanitizer checks).
+ */
 static void test_what_onednn_refuses(void **state)
 {
     struct fixture *f = *state;
@@ -119,7 +121,7 @@ static void test_what_onednn_refuses(void **state)
     struct err err;
 
     assert_int_equal(graph_node(f->g, OP_conv2d, &attr, in, 2, NULL, "conv1", &err), 0);
-    f->g->value[f->g->node[0].out[0]].shape.dim[3] = 7; /* a bug of a rewrite, say */
+    f->g->value[f->g->node[0].out[0]].shape.dim[3] = 7; /* as a faulty rewrite might leave it */
     assert_true(backend_make_kernel(f->b, f->g, &f->g->node[0], &k, &err) < 0);
     assert_non_null(strstr(err.msg, "conv1 (conv2d) on cpu"));
     assert_null(k);
@@ -153,7 +155,8 @@ static float *numbers(int64_t n, uint64_t step)
 
 enum { N = 10007 };
 
-/* Blocks of 4,096; in a block element i in lane i % 16; lanes, then blocks, in order. */
+/* Blocks have 4,096 elements; in a block, element i goes to lane i % 16.  Lanes are added in order,
+ * and then blocks. */
 static double scalar_sum_of_squares(const float *x, int64_t n)
 {
     double sum = 0;
@@ -241,7 +244,7 @@ static void test_sgd_bits(void **state)
 
 int omp_get_num_threads(void);
 
-static int n_seen[3]; /* threads that there were, by part */
+static int n_seen[3]; /* the number of threads that each part saw */
 
 static void see_threads(const struct plain *p, int part, int64_t from, int64_t to)
 {
@@ -252,7 +255,8 @@ static void see_threads(const struct plain *p, int part, int64_t from, int64_t t
 
 static void run_seeing(const struct plain *p) { plain_split(p, 3, 3, see_threads); }
 
-/* A kernel that was made for three, as the optimizer's outlives the number of ranks of a host. */
+/* A kernel that was made for three threads runs on fewer: an optimizer's kernel lives on when the
+ * number of ranks on its host, and so of its threads, changes. */
 static void test_fewer_threads_than_made_for(void **state)
 {
     struct fixture *f = *state;

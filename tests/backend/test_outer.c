@@ -1,4 +1,5 @@
-/* outer: every size of block against loops in double, and nothing touched beside it. */
+/* Tests of outer.h: every size of block is compared with loops in double, and nothing beside the
+ * block may be written. */
 #include "../test.h"
 
 #include <math.h>
@@ -79,7 +80,7 @@ static void test_all_blocks(void **state)
             }
 }
 
-/* A number that is not one stays so, whatever the activation. */
+/* A NaN stays NaN with relu, too. */
 static void test_nan_stays(void **state)
 {
     struct outer o = {.n1 = 1, .n2 = 1, .n_i = 1, .n_j = 5, .end = OUTER_RELU};

@@ -1,5 +1,5 @@
-/* The fake runtime: streams that keep their work until they are synchronised, device memory that is
- * closed to the host, calls that are counted and can fail. */
+/* fake_runtime - the simulator's CUDA runtime: streams that keep their work until it is asked for,
+ * device memory that is closed to the host, calls that are counted and can fail. */
 #include "sim.h"
 
 #include <cuda_runtime.h>
@@ -30,32 +30,32 @@ struct CUgraphExec_st {
 
 struct CUstream_st {
     std::deque<struct cudasim::work> todo;
-    cudaGraph_t capture;       /* NULL: work is to be done */
-    bool spoilt;               /* something was called that a capture forbids */
-    uint64_t n_queued, n_done; /* pieces of work since it was made */
+    cudaGraph_t capture;       /* NULL: work is queued, not captured */
+    bool spoilt;               /* a call was made that a capture forbids */
+    uint64_t n_queued, n_done; /* pieces of work since the stream was made */
 };
 
 struct CUevent_st {
     cudaStream_t stream;
-    uint64_t at;                /* complete when the stream has done so many */
-    std::shared_ptr<double> us; /* the device's clock when it was, where the event tells the time */
+    uint64_t at;                /* the event is complete when the stream has done so many pieces */
+    std::shared_ptr<double> us; /* the clock at that moment; NULL: the event tells no time */
 };
 
 namespace
 {
 
 struct runtime {
-    std::map<void *, size_t> device; /* mapped, closed but while work is done */
-    std::set<void *> pinned, others; /* others: streams, events */
+    std::map<void *, size_t> device; /* mapped memory, which is open only while work is done */
+    std::set<void *> pinned, others; /* others: streams, events, graphs */
     uint64_t n_calls = 0, fail_in = 0, n_launches = 0, n_allocs = 0, n_waits = 0;
     int n_open = 0;                    /* drains under way, in which the device's memory is open */
     cudaError_t last = cudaSuccess;    /* for cudaGetLastError */
     double us = 0.0;                   /* the device's clock */
-    bool has_no_clock = false;         /* it cannot be read */
-    bool is_broken = false;            /* an error that stays */
-    std::string text;                  /* of cudaErrorLaunchFailure */
-    std::vector<cudaStream_t> streams; /* all, in the order in which they were made */
-    uint64_t order = 0;                /* sim_set_order's seed, and what has become of it */
+    bool has_no_clock = false;         /* events tell no time (sim_stop_clock) */
+    bool is_broken = false;            /* every call fails from now on (sim_break) */
+    std::string text;                  /* the text of cudaErrorLaunchFailure */
+    std::vector<cudaStream_t> streams; /* all streams, in the order in which they were made */
+    uint64_t order = 0;                /* random state from sim_set_order's seed; 0: no order */
 } rt;
 
 size_t whole_pages(size_t n_bytes)
@@ -65,7 +65,8 @@ size_t whole_pages(size_t n_bytes)
     return (n_bytes + page - 1) / page * page;
 }
 
-/* Counted: work of one stream may do what it waits for in another. */
+/* Opens or closes device memory.  It counts, since work of one stream may wait for another stream,
+ * whose work is then done meanwhile. */
 void protect(int how)
 {
     rt.n_open += how == PROT_NONE ? -1 : 1;
@@ -76,7 +77,8 @@ void protect(int how)
             abort();
 }
 
-/* Every call starts here; an error is returned, and kept for cudaGetLastError. */
+/* Every call starts here: counts the call, and fails it if that is due.  An error is returned, and
+ * kept for cudaGetLastError. */
 cudaError_t called(cudaError_t otherwise = cudaErrorUnknown)
 {
     rt.n_calls++;
@@ -128,8 +130,8 @@ cudaError_t drain(cudaStream_t s, uint64_t until)
     return rt.is_broken ? rt.last = cudaErrorIllegalAddress : result;
 }
 
-/* Host work that is queued by itself: the device is idle until the next piece comes, unless there
- * was more to do than that.  A recording's pieces follow each other at once. */
+/* Host work that is queued by itself takes at least the time of a launch, in which the device may
+ * be idle.  The pieces of a recording follow each other at once. */
 std::function<void()> as_launched(cudaStream_t s, std::function<void()> work)
 {
     const double launch_us = 50.0;
@@ -144,7 +146,7 @@ std::function<void()> as_launched(cudaStream_t s, std::function<void()> work)
     };
 }
 
-/* Each stream does a part of what it has to do. */
+/* Each stream does a part of its work. */
 void run_some()
 {
     for (cudaStream_t s : rt.streams) {
@@ -221,7 +223,7 @@ cudaError_t cudaSetDevice(int device)
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
 {
     (void)attr, (void)device;
-    *value = 1; /* few: so that kernels go round their loops */
+    *value = 1; /* so few that kernels go round their loops several times */
     return called();
 }
 
@@ -241,7 +243,7 @@ cudaError_t cudaMalloc(void **p, size_t n_bytes)
     return cudaSuccess;
 }
 
-/* As the real one: waits for the device. */
+/* Unlike the real one it does not wait for the device: work that still uses p crashes. */
 cudaError_t cudaFree(void *p)
 {
     rt.n_allocs++;
@@ -330,7 +332,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
     return cudaSuccess;
 }
 
-/* Ends it also when it fails, and gives no graph then. */
+/* Ends the capture on failure, too, and then gives no graph. */
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
 {
     const cudaError_t e = called();
@@ -445,7 +447,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
     return rt.last = cudaErrorNotReady;
 }
 
-/* As the event is now: a later record of it is another matter. */
+/* Waits for the event as it is now; a later record of the event changes nothing. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
     const struct CUevent_st at = *e;

@@ -1,4 +1,6 @@
-/* host_work - a piece of host code in a stream's order, with device memory open to it. */
+/* host_work - queues a piece of host code on a stream; device memory is open while it runs.
+ *
+ * The simulated libraries use it, and so do tests that need the device to break or to take time. */
 #ifndef TESTS_CUDASIM_HOST_WORK_H
 #define TESTS_CUDASIM_HOST_WORK_H
 
@@ -13,17 +15,18 @@ void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg);
 /* Whether p points into device memory. */
 int sim_is_device(const void *p);
 
-/* The same; arg is given back by `release` once nothing will do the work any more, neither the
- * stream nor a recording of it. */
+/* As sim_host_work, but `release` frees arg when neither the stream nor a recording holds the work
+ * any more. */
 void sim_host_work_owned(struct CUstream_st *s, void (*fn)(void *arg), void *arg,
                          void (*release)(void *arg));
 
-/* From the work under way on, which is the last, the device does nothing any more and every call
- * of the runtime fails: what a kernel that touches what is not its own does to a process. */
+/* The work that calls this is the device's last: it does no more work, and every call of the
+ * runtime fails.  A kernel with an illegal memory access does this to a process. */
 void sim_break(void);
 
-/* The work under way takes so long, as events tell it; whatever says nothing takes no time.  Work
- * that is launched by itself takes 50 us at least, one in a recording what it says. */
+/* The work that calls this takes us microseconds more, as events measure it; work that does not
+ * call it takes no time.  Host work that is launched by itself takes 50 us at least; in a recording
+ * it takes what it says. */
 void sim_spend(double us);
 
 #ifdef __cplusplus

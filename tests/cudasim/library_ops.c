@@ -1,6 +1,8 @@
-/* The simulator has no source of what a library computes on a GPU (cuDNN, cuBLASLt): here the CPU
- * backend's kernels do it, in the stream's order as the library would; halves widened before and
- * rounded behind, as tensor cores do. */
+/* library_ops - stands in for the libraries (cuDNN, cuBLASLt), of which the simulator has no
+ * source.
+ *
+ * The CPU backend's kernels compute the operators, in the stream's order as a library would.  Half
+ * precision is widened before and rounded after, as tensor cores do. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,7 @@
 #include "library_ops.h"
 #include "tensor/half.h"
 
-/* The node in F32, on another backend. */
+/* The node in F32, on the CPU backend. */
 struct wide {
     struct graph *g;
     struct node n;
@@ -23,14 +25,14 @@ struct wide {
 struct library_kernel {
     struct kernel k;
     struct cuda *cuda;
-    struct kernel *inner; /* the CPU's; NULL where the node has halves, which it computes in F32: */
+    struct kernel *inner; /* the CPU's kernel; NULL if the node is in half precision: see wide */
     const struct graph *g;
     struct node n;
     void *in[NODE_MAX_IN], *out[NODE_MAX_OUT];
     struct wide wide;
 };
 
-/* One thread: the CPU's kernels are quick enough, and the same in every process. */
+/* The CPU backend.  One thread is fast enough, and gives the same bits in every process. */
 static struct backend *cpu(void)
 {
     static struct backend *b;
@@ -117,7 +119,7 @@ static int bind(struct kernel *base, void *const *in, void *const *out, void *sc
     return k->inner ? k->inner->ops->bind(k->inner, in, out, scratch, err) : 0;
 }
 
-/* ---- what linear saves of its activation, and linear_grad_x reads: not the CPU's ---- */
+/* ---- what linear saves for its activation's gradient; the CPU backend does not have this ---- */
 
 static int saves(const struct node *n)
 {
@@ -126,7 +128,7 @@ static int saves(const struct node *n)
            (n->op == OP_linear_grad_x && n->attr.linear.act != ACT_NONE);
 }
 
-/* The node without. */
+/* The node without what it saves or reads, as the CPU backend can compute it. */
 static struct node plain(const struct node *n)
 {
     struct node p = *n;
@@ -155,7 +157,7 @@ static uint32_t *mask_word(void *mask, int64_t i, int64_t cols)
     return (uint32_t *)mask + i / cols * 4 * ceil_div_i64(cols, 128) + i % cols / 32;
 }
 
-/* Element i of y, of `cols` columns. */
+/* Saves for element i of y, which has `cols` columns. */
 static void save_one(const struct library_kernel *k, enum dtype t, int64_t i, int64_t cols)
 {
     const uint32_t bit = 1u << i % cols % 32;

@@ -1,4 +1,6 @@
-/* library_ops - the operators that libraries compute on a GPU. */
+/* library_ops - tells which operators a library computes on a GPU.
+ *
+ * The simulator has no source for them; library_ops.c stands in. */
 #ifndef TESTS_CUDASIM_LIBRARY_OPS_H
 #define TESTS_CUDASIM_LIBRARY_OPS_H
 

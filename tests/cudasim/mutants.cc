@@ -1,4 +1,4 @@
-/* mutants - the kernels that mutants.h lists, right and broken, as the simulator compiles them.
+/* mutants - the kernels of mutants.h, right ones and broken ones, as the simulator compiles them.
  * test_mutants.c expects a report for each broken one. */
 #include "mutants.h"
 
@@ -7,7 +7,7 @@
 namespace
 {
 
-/* LAUNCH wants something that has a backend with a stream. */
+/* LAUNCH needs a struct with a member `cuda` that has a stream. */
 struct on_stream {
     struct target {
         cudaStream_t stream;
@@ -27,7 +27,7 @@ __global__ void twice_no_tail(const float *x, float *y, int n)
 {
     for (int i = (int)(blockIdx.x * blockDim.x + threadIdx.x); i < n / 4;
          i += (int)(gridDim.x * blockDim.x))
-        for (int k = 0; k < 4; k++) /* and nobody does the last n % 4 */
+        for (int k = 0; k < 4; k++) /* no thread does the last n % 4 */
             y[4 * i + k] = 2 * x[4 * i + k];
 }
 
@@ -43,11 +43,11 @@ __global__ void twice_no_stride(const float *x, float *y, int n)
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
 
     if (i < n)
-        y[i] = 2 * x[i]; /* right only where the grid is large enough */
+        y[i] = 2 * x[i]; /* right only if the grid is large enough */
 }
 
-/* Each tile in and out of shared memory; without `first` or `second` a barrier is missing, and
- * `swap` takes the tile's index the wrong way round. */
+/* Each tile goes through shared memory.  Without FIRST or SECOND a barrier is missing; SWAP takes
+ * the tile's index the wrong way round. */
 template <bool FIRST, bool SECOND, bool SWAP>
 __global__ void transpose(const float *x, float *y, int n)
 {
@@ -80,7 +80,7 @@ template <unsigned MASK> __device__ float warp_sum(float v)
     return v;
 }
 
-/* y[block] by shuffles and one array. */
+/* Computes y[block] by shuffles and one shared array. */
 __global__ void sums(const float *x, float *y, int n)
 {
     SHARED(float, part, THREADS / 32);
@@ -95,7 +95,7 @@ __global__ void sums(const float *x, float *y, int n)
         y[blockIdx.x] = v;
 }
 
-/* Reads what another warp may not have written yet. */
+/* Reads sums that another warp may not have written yet. */
 __global__ void sums_no_barrier(const float *x, float *y, int n)
 {
     SHARED(float, part, THREADS / 32);
@@ -109,7 +109,7 @@ __global__ void sums_no_barrier(const float *x, float *y, int n)
         y[blockIdx.x] = v;
 }
 
-/* The barrier is for those alone who have an element. */
+/* Threads with and without an element wait at different barriers. */
 __global__ void sums_barrier_in_branch(const float *x, float *y, int n)
 {
     SHARED(float, part, THREADS);
@@ -146,7 +146,7 @@ __global__ void sums_early_return(const float *x, float *y, int n)
     }
 }
 
-/* Lanes that have no element do not come to the shuffle that names them. */
+/* Lanes that have no element do not take part in the shuffle, although its mask has them. */
 __global__ void sums_shuffle_in_branch(const float *x, float *y, int n)
 {
     SHARED(float, part, THREADS / 32);
@@ -169,7 +169,7 @@ __global__ void sums_shuffle_in_branch(const float *x, float *y, int n)
     }
 }
 
-/* Whoever comes first adds first. */
+/* The order of the additions depends on the order of the threads. */
 __global__ void sums_atomic(const float *x, float *y, int n)
 {
     SHARED(float, total, 1);
@@ -197,7 +197,7 @@ __global__ void sums_not_cleared(const float *x, float *y, int n)
         y[blockIdx.x] = total[0];
 }
 
-/* Votes: who has an element; a right kernel, and the other way to sum. */
+/* A right kernel that finds the lanes with an element by a vote, and sums through shared memory. */
 __global__ void sums_by_votes(const float *x, float *y, int n)
 {
     SHARED(float, part, THREADS);

@@ -1,4 +1,6 @@
-/* mutants - small kernels, right and broken, to show what the simulator notes. */
+/* mutants - small kernels, right ones and broken ones, that show which faults the simulator finds.
+ *
+ * test_mutants.c runs them. */
 #ifndef TESTS_CUDASIM_MUTANTS_H
 #define TESTS_CUDASIM_MUTANTS_H
 
@@ -12,18 +14,18 @@ enum task {
 
 enum { MUTANT_ROWS = 37, MUTANT_COLS = 45, MUTANT_N = MUTANT_ROWS * MUTANT_COLS };
 
-/* The tests that notice it; more than one may. */
+/* The signs of a broken kernel; it may show several. */
 enum {
     CAUGHT_LAUNCH = 1, /* the launch fails: divergence, bad configuration */
-    CAUGHT_RESULT = 2, /* other numbers than the reference */
-    CAUGHT_GUARD = 4,  /* wrote outside */
-    CAUGHT_BYTES = 8,  /* other bytes in another order of threads */
+    CAUGHT_RESULT = 2, /* the numbers differ from the reference */
+    CAUGHT_GUARD = 4,  /* it wrote outside its output */
+    CAUGHT_BYTES = 8,  /* the bytes differ in another order of threads */
 };
 
 struct mutant {
     const char *name;
     enum task task;
-    unsigned caught; /* at least one of these must; 0: a right kernel, nothing may */
+    unsigned caught; /* it must show at least one of these; 0: a right kernel, must show none */
     void (*launch)(struct CUstream_st *s, const float *x, float *y, int n);
 };
 

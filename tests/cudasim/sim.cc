@@ -1,4 +1,5 @@
-/* Fibers of one block at a time, and what they meet at. */
+/* sim - runs a kernel's threads as fibers, one block at a time, with barriers and a warp's
+ * collectives. */
 #include "sim.h"
 
 #include <cuda_runtime.h>
@@ -34,24 +35,24 @@ namespace
 enum { STACK_BYTES = 64 * 1024, WARP_LANES = 32, THREADS_MAX = 1024 };
 enum state { RUNNABLE, AT_BARRIER, AT_WARP, ENDED };
 
-/* A stack, on which threads that never wait run one after another without a switch. */
+/* A fiber is a stack.  Threads that never wait run on it one after another, without a switch. */
 struct fiber {
     ucontext_t context;
     char *stack; /* made once, used by every block */
-    int dirty;   /* left in the middle of a thread */
+    int dirty;   /* a thread has begun on it and not ended */
 };
 
 struct thread {
     enum state state;
-    struct cudasim::site at; /* where it waits */
-    int fiber;               /* that it runs on, once started; else -1 */
+    struct cudasim::site at; /* where the thread waits */
+    int fiber;               /* the fiber that it runs on; -1: not started yet */
 };
 
 struct warp {
     int open; /* some lanes wait at `at` */
     struct cudasim::site at;
     unsigned mask, arrived, turn;
-    uint64_t value[2][WARP_LANES]; /* by turn: who was slow still reads the one before */
+    uint64_t value[2][WARP_LANES]; /* by turn: a slow lane may still read the turn before */
 };
 
 struct array {
@@ -61,15 +62,15 @@ struct array {
 
 struct simulator {
     std::vector<struct fiber> fiber;
-    std::vector<int> idle; /* fibers */
+    std::vector<int> idle; /* fibers without a thread */
     std::vector<struct thread> threads;
     std::vector<struct warp> warp;
     std::vector<int> runnable;
-    std::map<std::pair<const char *, int>, struct array> shared; /* of this block */
+    std::map<std::pair<const char *, int>, struct array> shared; /* this block's, by site */
     const std::function<void()> *work;
     ucontext_t scheduler;
     int current, n_threads;
-    int next; /* picked already, by a fiber that cannot run it; or -1 */
+    int next; /* a thread that a fiber picked and cannot run itself; or -1 */
     uint64_t seed = 0, random = 0;
     std::string failure;
     void *fake_stack;
@@ -89,7 +90,7 @@ std::string text(struct cudasim::site at)
     return std::string(slash ? slash + 1 : at.file) + ":" + std::to_string(at.line);
 }
 
-/* A number in [0,n): 0 for seed 0, n-1 for seed 1. */
+/* A number in [0,n): 0 for seed 0, n-1 for seed 1, random for other seeds. */
 int64_t choose(int64_t n)
 {
     if (sim.seed <= 1)
@@ -132,7 +133,7 @@ void make_current(int thread)
     threadIdx = {(unsigned)thread, 0, 0};
 }
 
-/* One of those that can run, by the seed; -1 for none. */
+/* Picks a thread that can run, by the seed; -1 if there is none. */
 int pick()
 {
     const size_t n = sim.runnable.size();
@@ -172,7 +173,7 @@ void fiber_main()
     switch_to_scheduler(&sim.fiber[(size_t)me], true);
 }
 
-/* The thread that runs stops here until it is made runnable. */
+/* The current thread stops here until it is made runnable again. */
 void wait_as(enum state state, struct cudasim::site at)
 {
     struct thread *t = current_thread();
@@ -182,7 +183,7 @@ void wait_as(enum state state, struct cudasim::site at)
     switch_to_scheduler(&sim.fiber[(size_t)t->fiber], false);
 }
 
-/* The launch is given up: this fiber never goes on, and no other starts. */
+/* Gives the launch up: no other thread runs any more. */
 void fail(const std::string &what)
 {
     if (sim.failure.empty())
@@ -196,7 +197,7 @@ void wake(int thread)
     sim.runnable.push_back(thread);
 }
 
-/* A fiber that will start with the current thread. */
+/* Prepares a fiber that starts with the current thread. */
 struct fiber *new_fiber()
 {
     const int i = sim.idle.back();
@@ -210,7 +211,7 @@ struct fiber *new_fiber()
             abort();
     }
 #ifdef UNDER_ASAN
-    /* The frames of who never returned: at the top, unless a launch was given up. */
+    /* Frames of functions that never returned: at the top, unless a launch was given up. */
     const size_t used = f->dirty ? STACK_BYTES : 4096;
     __asan_unpoison_memory_region(f->stack + STACK_BYTES - used, used);
 #endif
@@ -224,7 +225,8 @@ struct fiber *new_fiber()
     return f;
 }
 
-/* Nobody can run: all must stand at one barrier, or have ended. */
+/* No thread can run.  Then all must wait at one barrier, or all have ended.  Returns 1 if there are
+ * threads to run again. */
 bool release_barrier()
 {
     int n_waiting = 0, n_ended = 0, first = -1;
@@ -332,7 +334,7 @@ void *cudasim::shared(struct cudasim::site at, size_t n_bytes)
     struct array *a = &sim.shared[{at.file, at.line}];
 
     if (!a->data) {
-        if (posix_memalign(&a->data, 64, n_bytes)) /* of its exact size, for ASan's sake */
+        if (posix_memalign(&a->data, 64, n_bytes)) /* the exact size, so that ASan finds overruns */
             abort();
         a->n_bytes = n_bytes;
         memset(a->data, 0xff, n_bytes);

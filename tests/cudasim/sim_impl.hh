@@ -1,4 +1,5 @@
-/* sim_impl - between the simulator's two files: work that waits on a stream. */
+/* sim_impl - the interface between the simulator's two files: fake_runtime.cc keeps the work of a
+ * stream, and sim.cc runs a kernel's threads. */
 #ifndef TESTS_CUDASIM_SIM_IMPL_HH
 #define TESTS_CUDASIM_SIM_IMPL_HH
 

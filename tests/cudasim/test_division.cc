@@ -1,4 +1,5 @@
-/* Division by multiplication (device.cuh): every divisor's critical numbers. */
+/* Tests of division by multiplication (struct divisor in device.cuh), for many divisors, at the
+ * numbers where an error would show. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,8 @@ static void check(int64_t by, int64_t n)
                  divisor_of(by).quotient((uint32_t)n));
 }
 
-/* Where a quotient begins is where a wrong one would show: at the first and last multiples. */
+/* A wrong quotient would show around a multiple of the divisor, so the first and the last multiples
+ * are checked. */
 static void check_all(int64_t by)
 {
     const int64_t last = INT32_MAX / by;

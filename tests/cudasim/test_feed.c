@@ -1,5 +1,6 @@
-/* The feed: every field of every batch reaches its program, in all three ways to bring it there,
- * while nobody waits for the device and its streams run in any order. */
+/* Tests of the feed on the simulated GPU: every field of every batch reaches its program, in all
+ * three ways to bring it there.  The host does not wait for the device in between, and the streams
+ * run in any order. */
 #include "../test.h"
 
 #include "backend/cuda/cuda.h"
@@ -10,7 +11,7 @@
 
 enum { N = 2500, BATCH = 4, N_BATCHES = 12, KEEP_ALL = 1 << 30 };
 
-/* A program that has the samples' fields as inputs, and nothing to compute. */
+/* A program whose inputs are the samples' fields, and which computes nothing. */
 struct target {
     struct program *program;
     void *arena;
@@ -50,7 +51,8 @@ static void check_target(const struct target *t, struct backend *b, const struct
     }
 }
 
-/* Whole batches of steps [0, N_BATCHES), each into a program of its own; only then look. */
+/* Brings the batches of steps [0, N_BATCHES) to the device, each into its own program, and only
+ * then looks at them. */
 static void run(struct backend *b, struct memory_set *m, int64_t keep_bytes, enum feed_kind kind)
 {
     const struct sampler s = {.n_samples = N, .global_batch = BATCH, .seed = 3, .drop_last = 1};

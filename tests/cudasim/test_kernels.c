@@ -1,5 +1,5 @@
-/* The sources of our GPU kernels, compiled for the simulator, on every operator case; and the
- * backend around them over the fake runtime. */
+/* Tests of our GPU kernels, compiled for the simulator, on every operator case, and of the backend
+ * around them over the fake runtime. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 
 static int is_ours(int op) { return !is_library_op(op); }
 
-/* As many blocks at most; 0: as the backend decides. */
+/* Opens a backend with at most max_blocks blocks; 0: the backend decides. */
 static struct backend *open_sim(int max_blocks)
 {
     struct backend *b;
@@ -31,7 +31,7 @@ static struct backend *open_sim(int max_blocks)
     return b;
 }
 
-/* In order, in reverse, at random: the bytes must not depend on it. */
+/* The threads run in order, in reverse and at random; the bytes must not depend on that. */
 static void test_cases(void **state)
 {
     static const int max_blocks[] = {2, 1000};
@@ -47,7 +47,7 @@ static void test_cases(void **state)
     }
 }
 
-/* The instances for half precision, with gradients of parameters in F32 and in the same type. */
+/* Half precision, with the parameters' gradients in F32 and in the same type. */
 static void test_half_precision(void **state)
 {
     static const struct case_types types[] = {
@@ -76,7 +76,7 @@ static void test_out_of_memory(void **state)
     backend_close(r.b);
 }
 
-/* Only a word that is set vetoes; a veto that is there stays. */
+/* Only a poison that is set writes the veto; an earlier veto stays. */
 static void test_latch(void **state)
 {
     static const struct {
@@ -104,7 +104,8 @@ static void test_latch(void **state)
     backend_close(b);
 }
 
-/* It adds up; here a look at the clock takes a microsecond. */
+/* The stopwatch adds up its times.  The simulator's clock advances by a microsecond at each read.
+ */
 static void test_stopwatch(void **state)
 {
     struct backend *b = open_sim(0);
@@ -124,7 +125,7 @@ static void test_stopwatch(void **state)
     backend_close(b);
 }
 
-/* Through both slots, several times round, and at odd places. */
+/* Copies go through both slots several times, and to odd addresses. */
 static void test_copies(void **state)
 {
     const size_t slot = (size_t)4 << 20;
@@ -145,7 +146,7 @@ static void test_copies(void **state)
             assert_int_equal(to[k], 0); /* fresh memory is zero */
         assert_int_equal(backend_copy_in(b, (char *)p + 3, from, sizes[i], &err), 0);
         memcpy(to, from, sizes[i]);
-        memset(from, 0, sizes[i]); /* the caller's own again */
+        memset(from, 0, sizes[i]); /* copy_in has returned, so this may change */
         assert_int_equal(backend_copy_out(b, from, (char *)p + 3, sizes[i], &err), 0);
         assert_memory_equal(from, to, sizes[i]);
         backend_free(b, p);
@@ -158,8 +159,8 @@ static void test_copies(void **state)
 
 enum { N_BATCHES = 7, BATCH = 1000, LOADED = 0, TAKEN = 2 };
 
-/* Batches come by LANE_COPY through two buffers and are taken from there by LANE_MAIN, with no
- * waiting but for marks: one that is too early or too late changes what arrives. */
+/* LANE_COPY brings batches into two buffers, and LANE_MAIN takes them from there.  Only marks order
+ * the two: a wrong mark changes what arrives. */
 static void test_lanes(void **state)
 {
     struct backend *b = open_sim(0);
@@ -204,7 +205,7 @@ static void test_lanes(void **state)
     assert_int_equal(sim_open_things(), 0);
 }
 
-/* Nothing is enqueued in between: also that is a step. */
+/* Records nothing, launches that recording, and waits for it by polling. */
 static int record(struct backend *b, struct err *err)
 {
     struct recording *r = NULL;
@@ -263,7 +264,7 @@ static int use_all(struct backend *b, struct err *err)
     return rc;
 }
 
-/* The n-th call of the runtime fails, n swept: an error each time, never a leak. */
+/* Each call of the runtime fails once: there is an error each time, and never a leak. */
 static void test_every_call_fails(void **state)
 {
     int n_failed = 0, rc = -1;

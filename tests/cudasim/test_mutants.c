@@ -1,5 +1,5 @@
-/* Broken kernels, each of which the simulator must note, and right ones, which it must not; and
- * host code that follows a device pointer. */
+/* Tests of the simulator: it must find a fault in each broken kernel of mutants.cc and none in the
+ * right ones.  Host code that follows a device pointer must crash. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ enum { GUARD = 4096, SEEDS = 8, SUM = 256 };
 
 static const float pattern = 0x1.234568p-30f;
 
-/* [guard][MUTANT_N][guard] floats; what a task does not write stays NaN. */
+/* [guard][MUTANT_N][guard] floats; an element that the task does not write stays NaN. */
 struct place {
     float all[GUARD + MUTANT_N + GUARD];
 };
@@ -128,7 +128,7 @@ static void test_mutants(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* The message names kernel, place and what each side does. */
+/* The message says what diverged, where, and that the other threads have ended. */
 static void test_messages(void **state)
 {
     struct backend *b;
@@ -147,7 +147,7 @@ static void test_messages(void **state)
     backend_close(b);
 }
 
-/* In a child, which must die of it. */
+/* A child process does it, and must die by a signal. */
 static void test_host_follows_device_pointer(void **state)
 {
     struct backend *b;

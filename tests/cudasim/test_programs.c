@@ -1,7 +1,9 @@
-/* Whole models as programs on the simulated GPU, against the naive backend: logits, metrics,
- * gradients, next states.  Device memory is closed to the host all the while, and nothing is done
- * before the end of a run, so program/ must neither look into a buffer nor count on an order that a
- * stream does not give. */
+/* Whole models run as programs on the simulated GPU, and their logits, metrics, gradients and next
+ * states are compared with those of the naive backend.
+ *
+ * Device memory is closed to the host all the while, and no work is done before the end of a run.
+ * So program/ must not look into a buffer, and must not rely on an order that a stream does not
+ * give. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,7 +96,7 @@ static void run_stages(const struct device *d)
         rig_must(program_run_stage(d->p, i, &rig_err));
 }
 
-/* One rank: a SYNC stage has nothing to add. */
+/* There is one rank, so nothing is added between stages. */
 static void run_device(const struct device *d, const struct rig *ref)
 {
     const struct graph *g = ref->graph;
@@ -137,7 +139,8 @@ static void compare(const struct device *d, struct rig *ref)
     }
 }
 
-/* Recorded once, and launched twice from the beginning: the same, by no call but the launch. */
+/* A run is recorded once and launched twice.  Each launch gives the same numbers, by one call of
+ * the runtime. */
 static void check_recording(const struct device *d, struct rig *ref)
 {
     static const double zero[METRIC_COUNT];
@@ -149,7 +152,7 @@ static void check_recording(const struct device *d, struct rig *ref)
     run_stages(d);
     rig_must(backend_record_end(d->b, &r, &rig_err));
     rig_must(backend_sync(d->b, &rig_err));
-    assert_true(sim_launches() == before); /* nothing was done */
+    assert_true(sim_launches() == before); /* recording did no work */
     for (int turn = 0; turn < 2; turn++) {
         int busy = 0, rc;
 

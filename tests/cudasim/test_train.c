@@ -1,7 +1,9 @@
-/* Whole trainings on the simulated GPU against the same on the CPU: losses, validation, replicas,
- * checkpoints.  Device memory is closed to the host all the while, and work is done only when
- * somebody looks, so an engine that follows a device pointer, bakes a host value into a recording,
- * or takes queued work for done gives other numbers or dies. */
+/* Whole trainings on the simulated GPU are compared with the same trainings on the CPU: losses,
+ * validation, replicas, checkpoints.
+ *
+ * Device memory is closed to the host all the while, and work is done only when the host waits or
+ * asks for it.  So an engine that follows a device pointer dies, and one that puts a host's value
+ * into a recording, or takes queued work for done, gives other numbers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +24,7 @@
 #include "sim.h"
 #include "train/trainer_impl.h"
 
-static struct plugin_choices chosen; /* as the trainer set them last */
+static struct plugin_choices chosen; /* the trainer's last choices */
 
 static void configure(struct backend *b, const struct plugin_choices *c)
 {
@@ -64,7 +66,8 @@ static void assert_same(const char *what, const struct run_result *a, const stru
 
 enum { KEEP_ALL = 1 << 30 };
 
-/* Each epoch's last step is smaller; two epochs, so that all is done, recorded and launched. */
+/* Each epoch's last step has a smaller batch.  With two epochs every kind of step is run, recorded
+ * and launched. */
 static void test_equals_cpu(void **state)
 {
     static const struct {
@@ -97,8 +100,7 @@ static void test_equals_cpu(void **state)
             plan.keep_bytes = keep ? KEEP_ALL : 0;
             run_job_ok(&plan, &gpu);
             assert_same(rows[i].what, &cpu, &gpu, rows[i].tolerance);
-            /* The collectives that a recording starts are in the record as often as it is launched.
-             */
+            /* The ring has the collectives of a recording as often as it was launched. */
             assert_int_equal(gpu.ring[0].head.n_handed, cpu.ring[0].head.n_handed);
             assert_int_equal(gpu.ring[0].head.n_ended, cpu.ring[0].head.n_ended);
             assert_int_equal(sim_open_things(), 0);
@@ -107,7 +109,7 @@ static void test_equals_cpu(void **state)
 }
 
 struct watch {
-    int64_t from, to; /* steps */
+    int64_t from, to; /* the watched steps */
     uint64_t allocs, waits, heap, launches;
     int64_t tapes;
     enum feed_kind kind;
@@ -130,7 +132,7 @@ static void watch_step(void *arg, struct trainer *t, int64_t step)
     assert_int_equal(tapes_launches(t->tapes) - w->tapes, w->to - w->from);
 }
 
-/* 50 steps by nothing but launches, copies and polls, however the batches come. */
+/* 50 steps make only launches, copies and polls, for both kinds of feed. */
 static void test_steady(void **state)
 {
     static const char job[] = "model: {arch: mlp, hidden: [16]}\n"
@@ -157,7 +159,7 @@ static void test_steady(void **state)
     }
 }
 
-/* In how many steps a second one was queued before this one's result was read. */
+/* n_ahead counts the steps whose successor was queued before their result was read. */
 struct depth {
     int n_steps, n_ahead;
 };
@@ -196,15 +198,15 @@ static void remove_dir(const char *dir)
     assert_int_equal(system(cmd), 0);
 }
 
-#define ALONE "checkpoint: {every_steps: 1}\n" /* so each result is read first */
+#define ALONE "checkpoint: {every_steps: 1}\n" /* so each result is read before the next step */
 
-/* A second step under way changes no bit, whatever becomes of the one before: applied, overflowed,
- * not finite. */
+/* Queueing a second step changes no bit, whatever becomes of the step before: it may be applied,
+ * overflow or not be finite. */
 static void test_two_under_way(void **state)
 {
     static const struct {
         const char *what, *job;
-        int n_skipped; /* at least */
+        int n_skipped; /* at least so many */
     } rows[] = {
         {"mlp", MLP "train: {global_batch: 31, clip_norm: 0.5}\n", 0},
         {"adamw overflows",
@@ -231,7 +233,7 @@ static void test_two_under_way(void **state)
         run_counted(rows[i].job, 2, NULL, &d, &two);
         n_skipped = two.epoch[0].epoch.n_skipped + two.epoch[1].epoch.n_skipped;
         assert_in_range(n_skipped, rows[i].n_skipped, 100);
-        /* all but each epoch's first, and those behind a step that was not applied */
+        /* all steps but the first of each epoch and those after a step that was not applied */
         assert_in_range(d.n_ahead, d.n_steps - 2 - n_skipped, d.n_steps - 2);
         assert_non_null(mkdtemp(dir));
         snprintf(job, sizeof job, "%s" ALONE, rows[i].job);
@@ -244,10 +246,10 @@ static void test_two_under_way(void **state)
     }
 }
 
-/* A call of the runtime fails in the midst of training, whichever it is. */
+/* A call of the runtime that fails during training. */
 struct blow {
-    uint64_t call; /* the how-many-th from FIRST_HIT's begin; 0: none, and instead */
-    struct hash128 held[MOST_STEPS]; /* is noted what is held at each step's begin */
+    uint64_t call; /* its number, counted from the begin of step FIRST_HIT; 0: no call fails */
+    struct hash128 held[MOST_STEPS]; /* with call 0: the state's hash at each step's begin */
 };
 
 enum { FIRST_HIT = 3, EACH = 26, STRIDE = 13, LAST_HIT = 100 };
@@ -280,9 +282,9 @@ static void sweep_calls(const struct run_plan *plan, struct blow *b, const struc
     assert_in_range(n_failed, 4, LAST_HIT);
 }
 
-/* Two steps under way, of which the device has done none, one or both: what is held afterwards is
- * what was held at the begin of the step at which training says that it stands, bit for bit; or
- * training goes on, where nothing was lost. */
+/* A call fails while two steps are under way, of which the device has done none, one or both.
+ * Afterwards the state is, bit for bit, that of the begin of the step where training says it
+ * stands.  Or training goes on, if nothing was lost. */
 static void test_breaks_off(void **state)
 {
     static const char job[] = "model: {arch: mlp, hidden: [4]}\n"
@@ -304,7 +306,7 @@ static void test_breaks_off(void **state)
     assert_non_null(mkdtemp(dir));
     snprintf(alone, sizeof alone, "%s" ALONE, job);
     run_job_ok(&plan, &whole);
-    b.held[whole.n_steps] = whole.replica[0]; /* while it is hashed, and in validation */
+    b.held[whole.n_steps] = whole.replica[0]; /* for calls of the last hash and of validation */
     remove_dir(dir);
     plan.job = job;
     plan.run_dir = NULL;
@@ -314,7 +316,8 @@ static void test_breaks_off(void **state)
     }
 }
 
-/* As a rank that is lost while its step is recorded leaves the backend: the recording is spoilt. */
+/* Opens a backend and spoils a recording, as happens if a rank is lost while its step is recorded.
+ */
 static int open_after_lost_recording(int device, struct backend **out, struct err *err)
 {
     struct err lost;
@@ -328,7 +331,7 @@ static int open_after_lost_recording(int device, struct backend **out, struct er
     return 0;
 }
 
-/* Memory that was given back failed, and nobody could be told. */
+/* Leaves an error in the runtime that a call without a result could not report. */
 static void leave_an_error(void)
 {
     struct backend *b;
@@ -337,13 +340,13 @@ static void leave_an_error(void)
 
     assert_int_equal(cuda_open(0, &b, &err), 0);
     assert_int_equal(backend_alloc(b, 1, "a byte", &p, &err), 0);
-    sim_fail_at(2); /* cudaFree, behind the wait */
+    sim_fail_at(2); /* cudaFree, after the wait */
     backend_free(b, p);
     sim_fail_at(0);
     backend_close(b);
 }
 
-/* The next formation trains on that backend as on a new one, from its first launch on. */
+/* After a spoilt recording the backend trains as a new one does, from its first launch on. */
 static void test_trains_after_lost_recording(void **state)
 {
     static const char job[] = MLP "train: {global_batch: 31}\n";
@@ -362,7 +365,7 @@ static void test_trains_after_lost_recording(void **state)
     assert_int_equal(sim_open_things(), 0);
 }
 
-/* With micro-batches one step is under way, and so on the CPU. */
+/* With micro-batches only one step is under way. */
 static void test_one_under_way(void **state)
 {
     struct run_result r;
@@ -373,8 +376,8 @@ static void test_one_under_way(void **state)
     assert_int_equal(d.n_ahead, 0);
 }
 
-/* Nor is a step queued before the one ahead of it has ended where the strategy does not promise
- * that all ranks queue the same collectives. */
+/* Only one step is under way, too, if the strategy does not promise that all ranks queue the same
+ * collectives. */
 static void test_one_under_way_without_promise(void **state)
 {
     struct strategy_ops less = *strategy_find("allreduce");
@@ -398,8 +401,9 @@ static void test_one_under_way_without_promise(void **state)
     assert_int_equal(d.n_ahead, 0);
 }
 
-/* Resumed after `stop_at`, in the midst of an epoch: the loss scale's search goes on where it was,
- * and so do batch norm's statistics, the momentum, and the copies that are not saved. */
+/* A run is resumed after step `stop_at`, in the middle of an epoch.  The search for the loss scale
+ * goes on where it was, and so do the running statistics and the momentum.  Working copies are not
+ * saved, and are made anew. */
 static void test_resume_half(void **state)
 {
     static const char *const jobs[] = {
@@ -440,7 +444,7 @@ static void test_resume_half(void **state)
         }
 }
 
-/* A run saved from the GPU goes on there as if nothing had been, and on the CPU, too. */
+/* A run that is stopped and resumed on the GPU ends with the same bits as a whole run. */
 static void test_resume(void **state)
 {
     static const char job[] = MLP "train: {global_batch: 31, epochs: 2}\n";
@@ -463,7 +467,8 @@ static void test_resume(void **state)
     remove_dir(dir);
 }
 
-/* Named by operator, as on the CPU, and skipped; training goes on with the next step. */
+/* A step that is not finite ends the epoch with a note that names the layer, as on the CPU.  With
+ * on_nonfinite: skip the step is skipped, and training goes on. */
 static void test_nonfinite(void **state)
 {
     static const char stops[] = "model: {arch: mlp, hidden: [16, 16]}\n" DATA
@@ -486,9 +491,9 @@ static void test_nonfinite(void **state)
     assert_non_null(strstr(r.warning, "was not applied"));
 }
 
-/* In half precision the losses are float32's but for rounding, also where micro-batches are added
- * up (without batch norm, whose statistics of a few samples amplify it) and gradients travel in
- * bfloat16. */
+/* In half precision the losses differ from those of float32 only by rounding.  This is also true
+ * with micro-batches (without batch norm, whose statistics of a few samples amplify rounding) and
+ * with gradients reduced in bfloat16. */
 static void test_half_precision(void **state)
 {
     static const struct {
@@ -522,8 +527,8 @@ static void test_half_precision(void **state)
     }
 }
 
-/* Overflows skip steps whatever train.on_nonfinite says, and are counted; at the least scale they
- * are not the scale's fault any more. */
+/* A step that overflows is skipped and counted, whatever train.on_nonfinite says.  At the smallest
+ * scale an overflow ends the epoch, since the scale is not its cause any more. */
 static void test_loss_scale(void **state)
 {
     static const char searches[] = HALF "precision: float16\ntrain: {global_batch: 16}\n"

@@ -1,4 +1,5 @@
-/* A plugin of another version, or none, by macros; the right one opens nothing. */
+/* fake_plugin - a plugin that opens no GPU, for test_plugin.c.  Macros make it a plugin of another
+ * version, or a library that is no plugin. */
 #include "backend/plugin.h"
 
 #ifndef FAKE_ABI

@@ -1,6 +1,7 @@
-/* show_plugin - looks for dptrain-cuda.so as the daemons do, and prints what --check prints: the
- * search, then either the failure or what was found; and whether nvrtc then compiles, as cuDNN has
- * it do.  Exit status 0: loaded; 1: not. */
+/* show_plugin - loads dptrain-cuda.so as the daemons do, and prints what --check prints.
+ *
+ * It prints the probe's result or the failure, whether nvrtc compiles, which cuDNN needs, and then
+ * the search.  Exit status 0: the plugin was loaded; 1: it was not. */
 #include <dlfcn.h>
 #include <stdio.h>
 

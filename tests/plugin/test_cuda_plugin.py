@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The real plugin on this machine: what it exports, and what it says with and without NVIDIA's
-libraries and driver.  test_cuda_plugin.py PLUGIN SHOW_PLUGIN TOOLKIT; exit 77: nothing to test."""
+"""Tests the real plugin on this machine: its exports, and its messages with and without NVIDIA's
+libraries and driver.  Usage: test_cuda_plugin.py PLUGIN SHOW_PLUGIN TOOLKIT."""
 import glob
 import os
 import re
@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 
-plugin, show, toolkit = map(os.path.abspath, sys.argv[1:4])  # the shells below change folder
-# Where the toolkit's libraries really are: /usr/local, when its nvcc and its lib64 are links there.
+plugin, show, toolkit = map(os.path.abspath, sys.argv[1:4])  # some scripts here change the folder
+# The real folder of the toolkit's libraries: lib64 may be a link.
 lib = os.path.realpath(toolkit + "/lib64")
 failures = 0
 clean = {k: v for k, v in os.environ.items()
@@ -36,7 +36,7 @@ def build(folder, library, source):
 
 
 def refused(what, library, source, says):
-    """A library of which another version comes first in the search, and what is said of it."""
+    """Puts another version of a library first in the search, and checks the error's text."""
     folder = tempfile.mkdtemp()
     try:
         build(folder, library, source)
@@ -47,7 +47,8 @@ def refused(what, library, source, says):
 
 
 def other_versions():
-    """Named with their version, and not by a function that they lack, or died of."""
+    """The error names the library's version.  It does not name a missing function, and the program
+    does not die."""
     refused("an old NCCL is refused by its version", "libnccl.so.2",
             "int ncclGetVersion(int *v) { *v = 22005; return 0; }",
             "NCCL 2.20.5, want 2.28 or newer: ")
@@ -56,7 +57,7 @@ def other_versions():
             "a cuDNN for CUDA 12, want one for CUDA 13: ")
 
 
-# A driver that fails as it is told to, whatever the runtime asks of it.
+# A driver whose functions fail with the code in FAKE_FAILURE.
 DRIVER = r"""
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +82,7 @@ int cuGetProcAddress(const char *name, void **p, int v, unsigned long long flags
 
 
 def no_gpu():
-    """The message has the runtime's words on the driver's failure, and the remedy."""
+    """The message gives the runtime's text about the driver's failure, and the remedy."""
     absent = "CUDA_VISIBLE_DEVICES is empty, which hides all: unset it"
     if not os.path.exists("/dev/nvidiactl"):
         absent = "there is no /dev/nvidiactl: no nvidia module is loaded (modprobe nvidia, dmesg)"
@@ -118,7 +119,8 @@ def as_it_is():
 
 
 def hidden(script):
-    """Run a shell script in a mount namespace of its own, with the libraries in $REAL instead."""
+    """Runs a shell script in a mount namespace where the libraries are hidden from their usual
+    folder and are in $REAL instead."""
     with tempfile.TemporaryDirectory() as work:
         setup = (f"set -e; mkdir -p {work}/real; mount --bind {lib} {work}/real; "
                  f"mount -t tmpfs none {lib}; REAL={work}/real; WORK={work}; ")
@@ -135,7 +137,7 @@ def without_toolkit():
 
 
 def from_wheels():
-    """As pip lays them out, found through the python3 on PATH."""
+    """Libraries in the folders that pip makes are found through the python3 on PATH."""
     builtins = [n for n in os.listdir(lib) if re.fullmatch(r"libnvrtc-builtins\.so\.13\.\d+", n)]
     wheels = {"cu13": ["libcudart.so.13", "libcublasLt.so.13", "libnvrtc.so.13",
                        "libnvJitLink.so.13"] + builtins,
@@ -154,7 +156,7 @@ def from_wheels():
 
 
 def half_a_cudnn():
-    """Its front without its parts: said, not died of."""
+    """cuDNN's front library without its parts is reported, and the program does not die."""
     status, text = hidden("mkdir $WORK/lib64; for n in cudart cublasLt; do "
                           "ln -s $REAL/lib$n.so.13 $WORK/lib64/; done; "
                           "ln -s $REAL/libcudnn.so.9 $REAL/libnccl.so.2 $WORK/lib64/; "
@@ -164,7 +166,7 @@ def half_a_cudnn():
 
 
 def not_from_here():
-    """A folder `nvidia` where one happens to stand is not python's."""
+    """A folder `nvidia` in the working directory is not searched."""
     status, text = hidden("mkdir -p $WORK/nvidia/cu13/lib; "
                           "ln -s $REAL/libcudart.so.13 $WORK/nvidia/cu13/lib/; "
                           f"cd $WORK; exec {show}")

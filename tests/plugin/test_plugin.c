@@ -1,5 +1,7 @@
-/* Loading: what fits is taken, what does not is refused by name; where things are looked for; and
- * which GPUs a build fits. */
+/* Tests of loading plugins: a plugin that fits is loaded, any other is refused by name, and the
+ * search goes through the right places.
+ *
+ * Also tested: the texts about devices, and which GPUs a build runs on. */
 #include "../test.h"
 
 #include <unistd.h>
@@ -222,7 +224,7 @@ static void assert_absence(const char *visible, const char *dev, const char *wan
     free(wanted);
 }
 
-/* In a folder that is filled step by step, as /dev of a container is. */
+/* A folder stands for /dev, and is filled step by step. */
 static void test_absence(void **state)
 {
     static const char no_control[] =

@@ -1,4 +1,6 @@
-/* cuda_bf16 - the simulator's bfloat16: what our kernels use of the real one, by tensor/half.h. */
+/* cuda_bf16 - the simulator's bfloat16: the part of the real header that our kernels use.
+ *
+ * tensor/half.h does the conversions. */
 #ifndef TESTS_CUDASIM_INCLUDE_CUDA_BF16_H
 #define TESTS_CUDASIM_INCLUDE_CUDA_BF16_H
 
@@ -9,7 +11,7 @@ extern "C" {
 struct __nv_bfloat16 {
     uint16_t bits;
 
-    __nv_bfloat16() = default; /* shared memory: undefined */
+    __nv_bfloat16() = default; /* undefined, as in shared memory */
     explicit __nv_bfloat16(float v) : bits(bf16_from_float(v)) {}
     explicit operator float() const { return bf16_to_float(bits); }
 };

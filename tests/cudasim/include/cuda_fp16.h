@@ -1,4 +1,6 @@
-/* cuda_fp16 - the simulator's float16: what our kernels use of the real one, by tensor/half.h. */
+/* cuda_fp16 - the simulator's float16: the part of the real header that our kernels use.
+ *
+ * tensor/half.h does the conversions. */
 #ifndef TESTS_CUDASIM_INCLUDE_CUDA_FP16_H
 #define TESTS_CUDASIM_INCLUDE_CUDA_FP16_H
 
@@ -9,7 +11,7 @@ extern "C" {
 struct __half {
     uint16_t bits;
 
-    __half() = default; /* shared memory: undefined */
+    __half() = default; /* undefined, as in shared memory */
     explicit __half(float v) : bits(f16_from_float(v)) {}
     explicit operator float() const { return f16_to_float(bits); }
 };

@@ -1,4 +1,5 @@
-/* cuda_runtime - the simulator's: what our kernels use of CUDA C++, for a C++ compiler. */
+/* cuda_runtime - the simulator's header: the part of CUDA C++ that our kernels use, for a plain C++
+ * compiler. */
 #ifndef TESTS_CUDASIM_INCLUDE_CUDA_RUNTIME_H
 #define TESTS_CUDASIM_INCLUDE_CUDA_RUNTIME_H
 
@@ -19,7 +20,7 @@ struct dim3 {
     unsigned x, y, z;
 };
 
-/* Of the thread that runs now. */
+/* The indices of the thread that runs now. */
 extern struct dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace cudasim
@@ -30,7 +31,7 @@ struct site {
     int line;
 };
 
-/* Run the kernel's threads, at the stream's next synchronisation. */
+/* Queue a kernel; its threads run when the stream does its work. */
 void enqueue(const char *name, int64_t blocks, int64_t threads, cudaStream_t s,
              std::function<void()> thread);
 
@@ -42,17 +43,17 @@ void launch(const char *name, void (*kernel)(P...), int64_t blocks, int64_t thre
             [kernel, bound = std::tuple<P...>(args...)] { std::apply(kernel, bound); });
 }
 
-/* The block's array of this site, n_bytes in memory of its own, undefined (NaN) at first. */
+/* The block's shared array of this site, n_bytes, with undefined content (NaN) at first. */
 void *shared(struct site at, size_t n_bytes);
 
 void barrier(struct site at);
 
 extern int64_t index_limit; /* sim_limit_index */
 
-/* A clock that a microsecond goes by on whenever somebody looks. */
+/* A clock that advances by a microsecond whenever it is read. */
 int64_t now_ns();
 
-/* All lanes of mask come here, each with 8 bytes; value[32] is what they brought. */
+/* All lanes of the mask must come here, each with 8 bytes; returns the values of all 32 lanes. */
 const uint64_t *meet(unsigned mask, uint64_t mine, struct site at);
 unsigned lane();
 
@@ -87,7 +88,7 @@ inline unsigned ballot(unsigned mask, bool v, struct site at)
 #define SHARED(type, name, n) \
     type(&name)[n] = *static_cast<type(*)[n]>(cudasim::shared(CUDASIM_HERE, sizeof(type[n])))
 #define DEVICE_NS() cudasim::now_ns()
-/* So small that the cases of the operator table meet what only large tensors meet elsewhere. */
+/* So small that the small cases of the operator table take the paths of large tensors. */
 #define COLUMNS_ROWS 2
 #define CHUNKS_MOST  4
 #define INDEX_LIMIT  cudasim::index_limit
@@ -105,7 +106,7 @@ inline unsigned ballot(unsigned mask, bool v, struct site at)
 #define __all_sync(mask, v) (__ballot_sync(mask, v) == (mask))
 /* clang-format on */
 
-/* One thread runs at a time, until it meets others: every operation is atomic. */
+/* One thread runs at a time until it meets others, so every operation is atomic. */
 template <typename T> T atomicAdd(T *at, T v)
 {
     const T old = *at;

@@ -1,10 +1,10 @@
-/* cuda_runtime_api - the simulator's: the few calls of the CUDA runtime that backend/cuda makes,
- * with the names and meanings of the real header, over host memory (fake_runtime.cc).
+/* cuda_runtime_api - the simulator's header: the few calls of the CUDA runtime that backend/cuda
+ * makes, with the names and meanings of the real header, over host memory (fake_runtime.cc).
  *
- * Work put on a stream is kept and done only when the stream is synchronised, so that what host
- * code wrongly takes for done shows.  Device memory can be touched only by kernels and copies: host
- * code that follows a device pointer dies of it.  Every call is counted, and one can be made to
- * fail. */
+ * A stream keeps its work and does it only when it is synchronised or queried, so that a test fails
+ * if host code takes queued work for done (sim_set_order can change that).  Only kernels and copies
+ * can touch device memory: host code that follows a device pointer crashes.  Every call is counted,
+ * and any one call can be made to fail. */
 #ifndef TESTS_CUDASIM_INCLUDE_CUDA_RUNTIME_API_H
 #define TESTS_CUDASIM_INCLUDE_CUDA_RUNTIME_API_H
 
