@@ -1,5 +1,6 @@
-/* adamw - the update of AdamW: one pass over the parameters.
- * op/adamw.c gives the formula and the order of its operations. */
+/* adamw - the update of AdamW, by one pass over the parameters.
+ *
+ * op/adamw.c has the formula and the order of its operations; the twin is cuda/adamw.cu. */
 #include "backend/cpu/update.h"
 
 struct moments {

@@ -1,5 +1,6 @@
-/* sgd - the update of SGD: one pass over the parameters.
- * op/sgd.c gives the formula and the order of its operations. */
+/* sgd - the update of SGD, by one pass over the parameters.
+ *
+ * op/sgd.c has the formula and the order of its operations; the twin is cuda/sgd.cu. */
 #include "backend/cpu/update.h"
 
 CPU_CLONES static void update_plain(struct cpu_update u, float *restrict param,

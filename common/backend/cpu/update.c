@@ -1,5 +1,6 @@
-/* An update, cut into ranges of equal settings: with one setting for all parameters, a thread's
- * part is one range. */
+/* update - cuts an optimizer's update into ranges of elements with equal settings.
+ *
+ * If all parameters have the same settings, a thread's part is one range. */
 #include "backend/cpu/update.h"
 
 #include <string.h>
@@ -29,7 +30,7 @@ void update_ranges(const struct plain *p, int64_t from, int64_t to, update_range
         u.decay = (float)row[SEGMENT_DECAY];
         range(p, &u);
     }
-    if (p->out[UPDATE_NEW_COPY]) /* F32, as everything is here */
+    if (p->out[UPDATE_NEW_COPY]) /* F32, since this backend computes in F32 alone */
         memcpy((float *)p->out[UPDATE_NEW_COPY] + from, (float *)p->out[UPDATE_NEW_PARAM] + from,
                (size_t)(to - from) * sizeof(float));
 }

@@ -1,7 +1,8 @@
-/* update - what the CPU kernels of optimizers share: an update is cut into ranges with one setting.
+/* update - the part that the optimizers' CPU kernels share: it cuts an update into ranges of
+ * elements with equal settings.
  *
- * All operations round by themselves, and every rank gets the same bits on every machine
- * (backend/cpu/plain.h). */
+ * Every operation is rounded by itself, so every rank gets the same bits on every machine
+ * (backend/cpu/plain.h).  The twin is backend/cuda/update.cuh. */
 #ifndef BACKEND_CPU_UPDATE_H
 #define BACKEND_CPU_UPDATE_H
 
@@ -9,12 +10,12 @@
 #include "op/update.h"
 
 struct cpu_update {
-    float unscale, clip; /* what the gradient is multiplied by, one after the other */
-    float rate, decay;   /* of this range */
-    int64_t from, n;     /* the range */
+    float unscale, clip; /* the gradient is multiplied by unscale and then by clip */
+    float rate, decay;   /* the settings of this range */
+    int64_t from, n;     /* the range's first element and length */
 };
 
-/* The range of an array that is in[i], out[i] of the node. */
+/* Where the range begins in an array of the node. */
 static inline float *update_at(void *array, const struct cpu_update *u)
 {
     return (float *)array + u->from;
@@ -22,11 +23,11 @@ static inline float *update_at(void *array, const struct cpu_update *u)
 
 typedef void update_range(const struct plain *p, const struct cpu_update *u);
 
-/* Elements [from, to) of the node's parameters, range by range; then their copies. */
+/* Calls `range` for each range of elements [from, to), and then makes their working copies. */
 void update_ranges(const struct plain *p, int64_t from, int64_t to, update_range *range);
 
-/* Run `part`, which calls update_ranges, for all elements on all threads, unless the step is not
- * applied.  `work`: vector instructions for each element, roughly. */
+/* If the step is applied, runs `part`, which calls update_ranges, for all elements on all threads.
+ * `work` is the number of vector instructions for 16 elements, roughly. */
 void update_run(const struct plain *p, int64_t work, plain_part *part);
 
 #endif

@@ -1,5 +1,7 @@
-/* One pass over the parameters, every operation rounded by itself (compiled without contraction),
- * so that replicas stay equal; formula in op/adamw.c, twin cpu/adamw.c. */
+/* adamw - the update of AdamW, by one pass over the parameters.
+ *
+ * Every operation is rounded by itself (compiled without contraction), so replicas stay equal.
+ * op/adamw.c has the formula; the twin is cpu/adamw.c. */
 #include "backend/cuda/update.cuh"
 
 struct moments {
@@ -7,7 +9,7 @@ struct moments {
     float eps;
 };
 
-/* copy: the parameters rounded, or NULL. */
+/* `copy` is the working copy of the parameters, or NULL. */
 template <typename G, typename C>
 static __global__ void update(struct cuda_update u, struct moments m, float *param, const G *grad,
                               float *avg, float *sq, C *copy)

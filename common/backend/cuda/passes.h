@@ -25,7 +25,7 @@ void passes_widen(struct cuda *b, struct passes_array from, struct passes_array 
 void passes_bias_act(struct cuda *b, struct passes_array y, const void *bias, enum activation act,
                      int64_t rows, int64_t c);
 
-/* The arrays that a fused activation saves for its gradient, as op/linear.c and blas.h define them:
+/* The array that a fused activation saves for its gradient, as op/linear.c and blas.h define it:
  * relu saves mask, gelu_tanh saves pre, and the other one is NULL. */
 struct passes_saved {
     void *mask; /* int32 [rows, 4*ceil(c/128)] */

@@ -1,5 +1,7 @@
-/* One pass over the parameters, every operation rounded by itself (compiled without contraction),
- * so that replicas stay equal; formula in op/sgd.c, twin cpu/sgd.c. */
+/* sgd - the update of SGD, by one pass over the parameters.
+ *
+ * Every operation is rounded by itself (compiled without contraction), so replicas stay equal.
+ * op/sgd.c has the formula; the twin is cpu/sgd.c. */
 #include "backend/cuda/update.cuh"
 
 struct inertia {
@@ -7,7 +9,7 @@ struct inertia {
     bool nesterov;
 };
 
-/* buf: the momentum, or NULL; copy: the parameters rounded, or NULL. */
+/* `buf` is the momentum, or NULL; `copy` is the working copy of the parameters, or NULL. */
 template <typename G, typename C>
 static __global__ void update(struct cuda_update u, struct inertia m, float *param, const G *grad,
                               float *buf, C *copy)

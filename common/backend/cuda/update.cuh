@@ -1,5 +1,6 @@
-/* update - what the GPU kernels of optimizers share.
- * The twin of backend/cpu/update.h. */
+/* update - the part that the optimizers' GPU kernels share: settings, unscaling and clipping.
+ *
+ * The twin is backend/cpu/update.h. */
 #ifndef BACKEND_CUDA_UPDATE_CUH
 #define BACKEND_CUDA_UPDATE_CUH
 
@@ -11,7 +12,7 @@ extern "C" {
 
 struct cuda_update {
     const double *check, *segments;
-    const float *control, *scaler; /* scaler NULL: none */
+    const float *control, *scaler; /* scaler NULL: gradients are not scaled */
     const struct step_scalars *scalars;
     int64_t n, n_segments;
 };
@@ -30,13 +31,14 @@ static inline struct cuda_update update_of(const struct own *p)
     return u;
 }
 
-/* The update as one thread sees it.  Elements of a thread come in ascending order, and a row is
- * looked for only when its end is passed: where all parameters have one setting, never again. */
+/* The update as one thread sees it.  A thread takes its elements in ascending order, so it looks
+ * for a row of the segments' table only when it has passed the end of the row before.  If all
+ * parameters have the same settings, it looks once. */
 struct update_thread {
     const struct cuda_update *u;
     float unscale, clip;
-    float rate, decay; /* of the element last found */
-    int64_t end;       /* of its row */
+    float rate, decay; /* the settings of the element that was found last */
+    int64_t end;       /* the end of that element's row */
 
     __device__ explicit update_thread(const struct cuda_update *update)
         : u(update), unscale(1.0f / update_scale(update->scaler)),
@@ -45,7 +47,7 @@ struct update_thread {
     {
     }
 
-    /* Whether element i is of another row than the one before. */
+    /* Finds the settings of element i.  1: it is in another row than the element before. */
     __device__ bool find(int64_t i)
     {
         if (i < end)
@@ -67,8 +69,9 @@ struct update_thread {
     }
 };
 
-/* The run function of an optimizer's kernel by the type of the copies (none: float), and by whether
- * the gradient is of that type or float.  KERNEL<gradient, copies> is a run_fn. */
+/* Picks the run function of an optimizer's kernel, by the type of the working copies (float if
+ * there are none), and by whether the gradient has that type or is float.  KERNEL<gradient, copies>
+ * is a run_fn. */
 #define UPDATE_RUN(g, n, KERNEL)                                                          \
     ((g)->value[(n)->in[UPDATE_GRAD]].dtype == DTYPE_F32                                  \
          ? typed(g, n, KERNEL<float, float>, KERNEL<float, bf16_t>, KERNEL<float, f16_t>) \
