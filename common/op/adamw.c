@@ -1,7 +1,7 @@
 /* adamw - one step of Adam with decoupled weight decay, as torch.optim.AdamW (Loshchilov, Hutter
  * 2019, algorithm 2).
  *
- *   Operands and what all optimizers do: op/update.c.  Slots: exp_avg [n], exp_avg_sq [n].
+ *   op/update.c has the operands and the start of the formula.  Slots: exp_avg [n], exp_avg_sq [n].
  *   attr.number: beta1, beta2, eps
  *
  *   t = scalars.n_updates + 1
@@ -10,7 +10,7 @@
  *   exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
  *   param = param - rate / (1 - beta1^t) * exp_avg / (sqrt(exp_avg_sq) / sqrt(1 - beta2^t) + eps)
  *
- * Numbers that do not depend on the element are made in double and rounded once (update_power). */
+ * Terms that do not depend on the element are made in double (update_power) and rounded once. */
 #include "op/infer.h"
 #include "op/update.h"
 

@@ -1,10 +1,10 @@
 /* sgd - one step of stochastic gradient descent, as torch.optim.SGD.
  *
- *   Operands and what all optimizers do: op/update.c.  Slot: momentum? [n].
- *   attr.number: momentum, dampening, nesterov (1: yes)
+ *   op/update.c has the operands and the start of the formula.  Slot: momentum? [n], momentum'
+ * here. attr.number: momentum, dampening, nesterov (1: yes)
  *
  *   g = g + the segment's weight decay * param     (skipped when that is 0)
- *   with a momentum:
+ *   with the slot momentum:
  *     momentum' = scalars.n_updates == 0 ? g : momentum * momentum' + (1 - dampening) * g
  *     g = nesterov ? g + momentum * momentum' : momentum'
  *   param = param - rate * g */

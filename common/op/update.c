@@ -1,19 +1,22 @@
-/* update - the operands that every optimizer's operator begins with (op/meson.build):
+/* update - the operands and the formula that every optimizer's operator begins with.
  *
- *   param [n]                   trained parameters, all of them
+ * The inputs (op/meson.build):
+ *   param [n]                   all trained parameters
  *   grad [n]                    their gradient, reduced; F32 or the type of `copy`
- *   check F64 [2]               grad_check's, of the whole gradient
+ *   check F64 [2]               grad_check's result for the whole gradient
  *   control F32 [CONTROL_LEN]   reduced
  *   scalars
  *   segments F64 [rows, SEGMENT_COLUMNS]   rate scale and weight decay of each range (op/update.h)
  *   copy? [n] of any real type  the parameters rounded
- *   scaler? F32 [SCALER_LEN]    (op/loss_scale.c): the gradient is so many times too large
- *   slots [n]                   of the optimizer
+ *   scaler? F32 [SCALER_LEN]    the factor by which the gradient is too large (op/loss_scale.c)
+ *   slots [n]                   those of the optimizer, by their names
  *
- * and its outputs: param, copy and the slots, updated in place, each absent where the input is.
+ * The outputs are param, copy and the slots, updated in place.  An output is absent if its input
+ * is.
  *
- * Nothing is written unless control_applies(check, control).  Otherwise, in float, each product and
- * sum rounded by itself (no contraction), so that replicas stay equal, every optimizer starts from
+ * Nothing is written unless control_applies(check, control).  Otherwise all is computed in float,
+ * and each product and sum is rounded by itself (no contraction), so that replicas stay equal.
+ * Every optimizer begins with
  *
  *   clip = scalars.clip_norm > 0 ? min(1, clip_norm / (norm + 1e-6)), made in double and rounded
  *          to float : 1, norm = sqrt(check[0]) / scaler[SCALER_SCALE]
@@ -27,7 +30,7 @@
 
 #include "op/infer.h"
 
-/* Whether input i is one more array of n elements: a slot, the gradient, or the copies. */
+/* Whether input i has one element for each parameter: the gradient, the copies, a slot. */
 static int is_array(int i) { return i == UPDATE_GRAD || i == UPDATE_COPY || i >= UPDATE_SLOT; }
 
 static int want_segments(const struct graph *g, const struct node *n, struct err *err)

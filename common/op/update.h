@@ -1,4 +1,4 @@
-/* update - what the operators of optimizers have in common, on every backend.
+/* update - the rules that all optimizers' operators share, on every backend (op/update.c).
  *
  * One node updates the whole flat space of trained parameters.  Settings that differ between
  * parameters stand in a table of ranges, `segments`: neighbours with equal settings are one row.
@@ -13,11 +13,11 @@
 #include "op/control.h"
 #include "op/scaler.h"
 
-/* A row of `segments`, F64 [rows, SEGMENT_COLUMNS]: the settings of the elements from the end of
- * the row before up to this row's end.  The last row ends at n. */
+/* The columns of `segments`, F64 [rows, SEGMENT_COLUMNS].  A row holds the settings of the elements
+ * from the end of the row before up to its own end.  The last row ends at n. */
 enum {
-    SEGMENT_END,
-    SEGMENT_RATE,  /* times the step's learning rate */
+    SEGMENT_END,   /* number of the first element after the range */
+    SEGMENT_RATE,  /* factor on the step's learning rate */
     SEGMENT_DECAY, /* weight decay */
     SEGMENT_COLUMNS
 };
@@ -38,13 +38,14 @@ OP_BOTH static inline int64_t update_row(const double *segments, int64_t n_rows,
     return low;
 }
 
-/* So many times too large is the gradient.  scaler NULL: it is as large as it should be. */
+/* The factor by which the gradient is too large; 1 if scaler is NULL, without loss scaling. */
 OP_BOTH static inline float update_scale(const float *scaler)
 {
     return scaler ? scaler[SCALER_SCALE] : 1.0f;
 }
 
-/* The factor of the gradient by which its norm is at most clip_norm. */
+/* The factor that brings the gradient's norm down to clip_norm; 1 without clipping or with a
+ * smaller norm. */
 OP_BOTH static inline float update_clip(const double *check, const struct step_scalars *s,
                                         const float *scaler)
 {
@@ -53,7 +54,8 @@ OP_BOTH static inline float update_clip(const double *check, const struct step_s
     return s->clip_norm > 0.0f ? (float)fmin(1.0, (double)s->clip_norm / (norm + 1e-6)) : 1.0f;
 }
 
-/* base^n by products alone, in one order: pow() has other last digits from library to library. */
+/* base^n by products alone, in a fixed order, because the last digits of pow() differ from library
+ * to library. */
 OP_BOTH static inline double update_power(double base, int64_t n)
 {
     double power = 1.0;
@@ -66,8 +68,8 @@ OP_BOTH static inline double update_power(double base, int64_t n)
     return power;
 }
 
-/* The infer of an optimizer's operator: every slot is as long as the parameters, and an output is
- * the input that it updates. */
+/* The infer of every optimizer's operator: each slot must have as many elements as the parameters,
+ * and each output describes the input that it updates. */
 int op_update_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                     struct err *err);
 
