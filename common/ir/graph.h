@@ -50,12 +50,12 @@ struct step_scalars {
     uint64_t seed;          /* of the job */
     uint64_t step;          /* global step, from 0 */
     int64_t first_position; /* of this micro-batch's first sample in the global batch */
-    int64_t n_updates; /* updates applied before this step; 0: the optimizer's slots are empty */
-    float loss_scale;  /* 1 / predictions in this step's global batch (tensor/sample.h) */
-    float rate;        /* learning rate of this step */
-    float clip_norm;   /* 0: no clipping */
-    float requests;    /* this rank's requests: bits of enum engine_request */
-    float stamp;       /* names this step: never 0, and different from steps near it */
+    int64_t n_updates;      /* updates applied before this step; 0: optimizer slots are empty */
+    float loss_scale;       /* 1 / predictions in this step's global batch (tensor/sample.h) */
+    float rate;             /* learning rate of this step */
+    float clip_norm;        /* 0: no clipping */
+    float requests;         /* this rank's requests: bits of enum engine_request */
+    float stamp;            /* names this step: never 0, and different from steps near it */
     /* 0, or the stamp of the step before, if this step was queued before the result of that one was
      * known.  Unless the step before was clean (op/seal.c), this step is void. */
     float after;
@@ -77,7 +77,7 @@ enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_NORM, PARAM_EMBEDDING };
 struct param_info {
     enum param_init init;
     float bound;
-    enum param_kind kind; /* {name: normal} draws weights, zeroes biases, keeps norms' init */
+    enum param_kind kind; /* {name: normal} draws weights and embeddings, zeroes biases */
     int frozen;           /* not trained: no gradient */
 };
 
