@@ -1,11 +1,11 @@
-/* The initial values of parameters: functions of (seed, parameter, element) alone, so that they do
- * not depend on the layout, the backend or the number of ranks. */
+/* init - the initial values of parameters.  They are functions of (seed, parameter, element) alone,
+ * so they do not depend on the layout, the backend or the number of ranks. */
 #include <string.h>
 
 #include "base/rng.h"
 #include "program/layout.h"
 
-/* The place of parameter i in alphabetical order, which the order of the layout does not change. */
+/* The index of parameter i in alphabetical order, which does not depend on the layout's order. */
 static uint64_t alphabetical_index(const struct layout *l, int i)
 {
     uint64_t before = 0;
@@ -20,7 +20,7 @@ static float uniform_at(struct rng_block b, int64_t element, float bound)
     return (2 * rng_to_unit(b.v[element & 3]) - 1) * bound;
 }
 
-/* Two words make two normal numbers. */
+/* Two random words make two normal numbers. */
 static float normal_at(struct rng_block b, int64_t element, double std)
 {
     const int pair = (int)(element & 2);

@@ -9,7 +9,8 @@
 #include "base/util.h"
 #include "op/control.h"
 
-/* A parameter and when its gradient is complete: the last node that writes it; INT_MAX: frozen. */
+/* A parameter, to be sorted.  ready: the last node that writes its gradient; INT_MAX if it is
+ * frozen.  order: settles which of two with equal `ready` comes first. */
 struct entry {
     int value, ready, order;
 };
@@ -23,7 +24,7 @@ static int cmp_entry(const void *a, const void *b)
     return x->order - y->order;
 }
 
-/* The last node that writes v (and which of its outputs, to order those of one node), or -1. */
+/* The last node that writes v, or -1.  *nth is the number of that output. */
 static int last_writer(const struct graph *g, int v, int *nth)
 {
     for (int k = g->n_nodes - 1; v != NO_VALUE && k >= 0; k--)
@@ -129,7 +130,7 @@ static void add_bucket(struct layout *l, int64_t from, int64_t to, int last_segm
                                                 .last_segment = last_segment};
 }
 
-/* The control vector ends the last bucket, or is one. */
+/* Append the control vector to the last bucket, or as a bucket of its own. */
 static void add_control(struct layout *l)
 {
     struct bucket *b;

@@ -1,17 +1,17 @@
-/* layout - where every parameter lies: the flat parameter space.
+/* layout - where every parameter lies in the flat parameter space.
  *
- * Parameters stand in one buffer, gradients in another, each optimizer slot in one more, all by the
- * same table, in the order in which backward completes the gradients (so a bucket of gradients is a
- * range that is ready early); frozen ones last.  Every segment starts at a multiple of
- * SEGMENT_ALIGN elements; the padding between is always zero.  States (running statistics) have a
- * table of their own.  The table depends on the model and the options only, never on batch size or
- * ranks.
+ * Parameters lie in one buffer, gradients in a second, and each optimizer slot in one more.  One
+ * table of segments holds for all of them.  Segments stand in the order in which the backward pass
+ * completes the gradients, so that a bucket is a range that is ready early; frozen parameters come
+ * last.  Every segment starts at a multiple of SEGMENT_ALIGN elements, and the padding between
+ * segments is always zero.  States (running statistics) have a table of their own.  Both tables
+ * depend on the model and the options only, never on the batch size or the ranks.
  *
- * After the gradients, in the same buffer, stands the control vector (op/control.h), so that
- * the last bucket carries it.  Gradients may be of half precision, the control vector is F32 in any
- * case (sums of half digits would not be exact): then it is a bucket of its own, the last.
+ * The control vector (op/control.h) follows the gradients in the same buffer, so that the last
+ * bucket carries it.  It is always F32, because sums of digits in half precision would not be
+ * exact. If gradients are in half precision, it is a bucket of its own, the last.
  *
- * Half precision: beside the parameters stands a space of working copies, of the same offsets.
+ * With half precision there is also a space of working copies, with the parameters' offsets.
  *
  * Life:    layout_new(training graph after differentiate and set_precision) -> layout_free.
  * Threads: constant once made. */
@@ -35,10 +35,10 @@ struct segment {
 };
 
 struct bucket {
-    int64_t offset, length; /* elements of the space, control vector included in the last */
+    int64_t offset, length; /* elements of the space; the last bucket includes the control vector */
     enum dtype dtype;       /* of these elements */
     size_t at;              /* bytes from the start of the gradient buffer */
-    int last_segment;       /* ready when this segment and all before it are */
+    int last_segment;       /* the bucket is ready when this segment and all before it are */
 };
 
 struct layout {
@@ -46,7 +46,7 @@ struct layout {
     struct segment *param; /* [n_params] */
     int n_params;
     int64_t n_trained;     /* elements that are reduced and updated, padding included */
-    int64_t n_total;       /* with the frozen ones */
+    int64_t n_total;       /* n_trained and the frozen parameters' elements */
     int64_t n_grad;        /* elements of the gradient buffer: n_trained + CONTROL_LEN */
     enum dtype grad_dtype; /* of gradients as they are reduced */
     enum dtype copy_dtype; /* of the working copies; F32: there are none */
@@ -56,23 +56,28 @@ struct layout {
     int64_t n_state_total;
     struct bucket *bucket; /* [n_buckets], in the order in which they become ready */
     int n_buckets;
-    struct hash128 hash; /* of all of the above */
+    struct hash128 hash; /* of segments, buckets and types: the layout hash */
 };
 
-/* Where the control vector stands in a gradient buffer of this type, and the buffer's size. */
+/* Bytes before the control vector in a gradient buffer of this type, and the buffer's whole size.
+ */
 size_t layout_control_at(const struct layout *l, enum dtype dtype);
 size_t layout_grad_bytes(const struct layout *l, enum dtype dtype);
 
-/* `bucket_bytes`: a bucket is closed once it holds that much.  Types are those of g. */
+/* Make the layout of a differentiated graph, with g's types.
+ *   bucket_bytes  a bucket is closed once it holds this much
+ * Fails with ERR_ARG if a trained parameter has no gradient. */
 int layout_new(const struct graph *g, size_t bucket_bytes, struct layout **out, struct err *err);
 void layout_free(struct layout *l);
 
-/* Hash of one segment's name, dtype, shape and place: what two ranks compare by name. */
+/* The hash of one segment's name, dtype, shape and place.  Two ranks whose layout hashes differ
+ * compare these to name the segment that differs. */
 struct hash128 segment_hash(const struct segment *s);
 
 /* Fill `to` (host memory, param[i].length elements) with the initial values of parameter i:
- * RNG_INIT numbers of (seed, index of the parameter in alphabetical order, element). std < 0: the
- * parameter's own rule (PyTorch's defaults); else weights N(0, std^2), biases 0. */
+ * RNG_INIT numbers of (seed, index of the parameter in alphabetical order, element). std  < 0: the
+ * parameter's own rule (PyTorch's defaults).  Else weights and embeddings are drawn from N(0,
+ * std^2), biases are 0, and norms follow their own rule. */
 void layout_init_param(const struct layout *l, int i, uint64_t seed, double std, float *to);
 
 #endif
