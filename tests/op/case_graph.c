@@ -1,4 +1,5 @@
-/* From a row of the table to a graph and its content. */
+/* case_graph - makes a graph of a row of the table of cases, and the content of its values.
+ * The content is the same in every run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,10 +13,10 @@
 #include "op/update.h"
 #include "tensor/half.h"
 
-/* Of a relu of these rows and columns: a linear before the case's node leaves it. */
+/* The mask of a relu with these rows and columns, written by a linear node before the case's. */
 static int make_mask(struct graph *g, const struct shape *s)
 {
-    enum { K = 16 }; /* rows of whole 16 bytes in each type, as cuBLASLt wants them for its tails */
+    enum { K = 16 }; /* rows are a multiple of 16 bytes in each type, as cuBLASLt's fusions need */
     const union node_attr attr = {.linear.act = ACT_RELU};
     const int in[] = {graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(s->dim[0], K), "before.x"),
                       graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(s->dim[1], K), "before.w")};
@@ -27,7 +28,7 @@ static int make_mask(struct graph *g, const struct shape *s)
     return out[LINEAR_MASK];
 }
 
-/* The value of in[i], made here unless the graph has it. */
+/* The value of in[i]: one of the graph's (metrics, scalars, an earlier node's), else a new one. */
 static int make_input(const struct op_case *c, struct graph *g, int i, const int *in)
 {
     char name[16];
@@ -75,7 +76,7 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
     }
 }
 
-/* Give a built node its types, as program_set_precision does to a whole graph. */
+/* Give the operands of a node their types, as program_set_precision does for a whole graph. */
 static void set_types(struct graph *g, const struct node *n, struct case_types t)
 {
     const struct op_def *def = op_get(n->op);
@@ -116,7 +117,7 @@ int case_is_typed(const struct op_case *c)
     return typed;
 }
 
-/* Gradients of the case's node, from a dy for each F32 output that can carry one. */
+/* Append the gradient nodes of the case's node, with a dy for each F32 output that can have one. */
 static void append_grad(const struct op_case *c, struct graph *g, int din[NODE_MAX_IN])
 {
     const struct node n = g->node[g->n_forward - 1];
@@ -157,7 +158,7 @@ struct graph *case_build(const struct op_case *c, struct case_types t, int din[N
     int in[NODE_MAX_IN], out[NODE_MAX_OUT];
     struct err err;
 
-    for (int pass = 0; pass < 2; pass++) /* sums are made from other inputs */
+    for (int pass = 0; pass < 2; pass++) /* sums come second, because other inputs go into them */
         for (int i = 0; i < def->n_in; i++)
             if ((c->in[i].fill == FILL_SUMS) == pass)
                 in[i] = make_input(c, g, i, in);
@@ -193,7 +194,7 @@ static float first_scale(enum fill fill)
 static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
 {
     switch (fill) {
-    case FILL_SPACED: /* 7919 is a prime that no case's size has as a factor */
+    case FILL_SPACED: /* 7919 is a prime and divides no case's size, so that all are distinct */
         return ((float)(i * 7919 % n) - (float)n / 2 + 0.25f) * (n < 400 ? 0.05f : 0.01f);
     case FILL_POSITIVE:
         return (float)(0.1 + 1.9 * rng_next_unit(s));
@@ -221,7 +222,7 @@ static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
     }
 }
 
-/* How the value is to be filled: as the input of the case's node that it is, else normal. */
+/* The fill of a value: that of the input of the case's node which it is, else FILL_NORMAL. */
 static enum fill fill_of(const struct op_case *c, const struct graph *g, int value)
 {
     const struct node *n = &g->node[g->n_forward - 1];

@@ -40,7 +40,8 @@
         }                                      \
     }
 
-/* A forward case with gradients, both tolerances as usual; and one without gradients. */
+/* A case of seal.  The two macros after it end a forward case, with gradients and without, and set
+ * the usual tolerances. */
 #define SEAL(name, check, control)                                                   \
     {                                                                                \
         name, OP_seal, {{{0}}},                                                      \
@@ -247,7 +248,7 @@ const struct op_case op_cases[] = {
      FORWARD,
      .no_out = 1},
 
-    /* what only a rewrite makes: a fused activation that leaves something for its gradient */
+    /* forms that only a rewrite makes: a fused activation that writes what its gradient reads */
     {"linear_relu_mask",
      OP_linear,
      {.linear.act = ACT_RELU},
@@ -260,7 +261,7 @@ const struct op_case op_cases[] = {
      {IN(NORMAL, 3, 2, 3, 5), IN(NORMAL, 128, 30)},
      FORWARD,
      .fusion = FUSE_LINEAR_GRAD_ACT},
-    {"linear_relu_mask_even", /* of sizes for which cuBLASLt writes the mask itself */
+    {"linear_relu_mask_even", /* sizes for which cuBLASLt writes the mask itself */
      OP_linear,
      {.linear.act = ACT_RELU},
      {IN(NORMAL, 16, 64), IN(NORMAL, 256, 64), IN(NORMAL, 256)},
@@ -290,7 +291,7 @@ const struct op_case op_cases[] = {
      {IN(NORMAL, 6, 133), IN(NORMAL, 5, 6), IN(MASK, 5, 133)},
      FORWARD,
      .fusion = FUSE_LINEAR_GRAD_ACT},
-    {"linear_grad_relu_even", /* and reads it */
+    {"linear_grad_relu_even", /* sizes for which cuBLASLt reads the mask itself */
      OP_linear_grad_x,
      {.linear.act = ACT_RELU},
      {IN(NORMAL, 64, 256), IN(NORMAL, 16, 64), IN(MASK, 16, 256)},
@@ -511,7 +512,7 @@ const struct op_case op_cases[] = {
      {IN(NORMAL, 7, 10), ONLY(STRAY), ONLY(METRICS)},
      .tol = 1e-6,
      .no_out = 1},
-    {"softmax_xent_long", /* more than a block's threads keep */
+    {"softmax_xent_long", /* more logits than the threads of a CUDA block keep in registers */
      OP_softmax_xent,
      {.loss.label_smoothing = 0.1f},
      {IN(NORMAL, 3, 2501), ONLY(LABELS), ONLY(METRICS)},

@@ -1,9 +1,9 @@
-/* cases - one table of operator cases, which every backend's kernels run through.
+/* cases - one table of operator cases; every backend's kernels are tested with all of them.
  *
- * A case is a node: its attributes, and inputs by shape and manner of filling.  From it a graph is
- * built: what must come before the node (the sums of a batch norm), the node, and the gradient
- * nodes that its operator appends; so gradients need no rows of their own, except in forms that
- * only a rewrite makes.
+ * A case describes a node: its attributes, and the shape and content of its inputs.  The graph
+ * built from it has the nodes that must come before (the sums of a batch norm), the node itself,
+ * and the gradient nodes that its operator appends.  So gradients need no rows of their own, except
+ * in forms that only a rewrite makes.
  *
  * Life:  case_build -> graph_free. */
 #ifndef TESTS_OP_CASES_H
@@ -20,11 +20,11 @@ enum fill {
     FILL_POSITIVE, /* 0.1 .. 2 */
     FILL_UNIT,     /* (0, 1) */
     FILL_LABELS,   /* I32 in [0, C) of in[0] */
-    FILL_STRAY,    /* the same, but the first is -1 and the last C */
+    FILL_STRAY,    /* labels, but the first is -1 and the last is C */
     FILL_INDEX,    /* I64 in [0, M) of in[0] */
-    FILL_METRICS,  /* the graph's */
-    FILL_SCALARS,  /* the graph's */
-    FILL_MASK,     /* of that shape's relu, made by a linear node */
+    FILL_METRICS,  /* the graph's metrics */
+    FILL_SCALARS,  /* the graph's scalars */
+    FILL_MASK,     /* the mask of a relu of that shape, made by a linear node */
     FILL_SUMS,     /* made by a batch_norm_stats node from in[0] and in[4] */
     FILL_CHECK,    /* F64 [2]: finite, sum of squares 9 */
     FILL_BAD,      /* F64 [2]: not finite */
@@ -38,11 +38,11 @@ enum fill {
     FILL_SEGMENTS, /* F64: that many rows (op/update.h), of in[0]'s elements, each with its settings
                     */
     FILL_INFINITE, /* F32: normal, but for one infinity */
-    FILL_BF16,     /* N(0,1) in this type, whatever the case's */
-    FILL_F16,
-    FILL_SCALER,  /* F32 [SCALER_LEN]: a scale of 4, two good steps, hysteresis 1 */
-    FILL_LOWEST,  /* the same, but a scale of 1 */
-    FILL_HIGHEST, /* the same, but a scale of SCALER_MAX */
+    FILL_BF16,     /* N(0,1) in BF16, whatever the case's type */
+    FILL_F16,      /* N(0,1) in F16, likewise */
+    FILL_SCALER,   /* F32 [SCALER_LEN]: a scale of 4, two good steps, hysteresis 1 */
+    FILL_LOWEST,   /* as FILL_SCALER, with a scale of 1 */
+    FILL_HIGHEST,  /* as FILL_SCALER, with a scale of SCALER_MAX */
 };
 
 struct op_case {
@@ -54,28 +54,28 @@ struct op_case {
         struct shape shape;
     } in[NODE_MAX_IN];
     int no_out;               /* 1: optional outputs are refused */
-    enum activation grad_act; /* pool2d: fused into its gradient, as the program does */
-    double tol;               /* of the largest output; 0: equal bits */
-    double grad_tol;          /* central differences, of the largest gradient; 0: none */
-    int training;             /* 0: no gradient nodes */
-    int fusion;               /* only where can_fuse has this enum fusion; 0: everywhere */
+    enum activation grad_act; /* pool2d: activation fused into its gradient, as program/ does it */
+    double tol;               /* relative to the largest output; 0: equal bits */
+    double grad_tol; /* of central differences, relative to the largest; 0: no such check */
+    int training;    /* 0: no gradient nodes */
+    int fusion;      /* run only on backends with this enum fusion; 0: on all */
 };
 
 extern const struct op_case op_cases[];
 extern const int n_op_cases;
 
-/* In which types a case is built: the nodes' own, and that of parameters' gradients. */
+/* The types that a case is built in: that of the nodes, and that of parameters' gradients. */
 struct case_types {
     enum dtype type, grad;
 };
 
-/* The graph of a case, whose own node is the last of the forward part.  din[i]: the value that
- * holds the gradient of that node's in[i], or NO_VALUE. */
+/* Build the graph of a case.  The case's own node is the last of the forward part.  din[i] is set
+ * to the value that holds the gradient of that node's in[i], or NO_VALUE. */
 struct graph *case_build(const struct op_case *c, struct case_types t, int din[NODE_MAX_IN]);
 
 int case_is_typed(const struct op_case *c); /* whether types other than F32 make a difference */
 
-/* Initial content of a value: by its case's fill, deterministic. */
+/* The size of a value, and its initial content: what its fill says, the same in every run. */
 size_t case_bytes(const struct graph *g, int value);
 void case_fill(const struct op_case *c, const struct graph *g, int value, void *to);
 

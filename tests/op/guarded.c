@@ -1,5 +1,5 @@
-/* guarded - memory of a backend with a pattern before and after it; the pattern is checked by
- * guarded_intact, and poisoned under ASan. */
+/* guarded - memory of a backend with a pattern before and after it.  guarded_intact checks the
+ * pattern; under ASan the memory of the pattern is poisoned, too. */
 #include "guarded.h"
 
 #include <stdint.h>
@@ -18,7 +18,7 @@
 
 enum { GUARD = 256, ALIGN = BACKEND_SCRATCH_ALIGN, PATTERN = 0x7e };
 
-/* Without its memory a test has nothing to go on with. */
+/* End the test if rc < 0: without its memory the test cannot go on. */
 static void check(int rc, const char *doing, size_t n_bytes, const struct err *err)
 {
     if (rc >= 0)

@@ -1,5 +1,5 @@
-/* ref_backend - a backend whose kernels are the naive ones of ref_kernels.h, in double where it
- * matters. Halves are widened for them and rounded afterwards. */
+/* ref_backend - a backend with the naive kernels of ref_kernels.h.  Operands in half precision are
+ * widened to float for them, and their results are rounded afterwards. */
 #include "ref_backend.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "ref_kernels.h"
 #include "tensor/half.h"
 
-enum { SCRATCH = 256 }; /* asked for by every kernel and spoilt in every run */
+enum { SCRATCH = 256 }; /* every kernel asks for it and overwrites it in every run */
 
 struct ref_kernel {
     struct kernel base;
@@ -54,8 +54,8 @@ static float *widened(const void *from, enum dtype t, const struct shape *s)
     return to;
 }
 
-/* Halves become floats, the kernel runs, and what it wrote is rounded back.  An output that is an
- * input (updated, or in place) stays one. */
+/* Run the kernel on operands widened to float, and round its outputs.  An output that shares the
+ * memory of an input (updated, or in place) also shares the widened copy. */
 static void run_any(const struct ref_node *node)
 {
     struct ref_node f = *node;

@@ -1,7 +1,7 @@
-/* ref_backend - every operator, naively: what the real kernels are compared with.
+/* ref_backend - a naive kernel for every operator, to compare the real kernels with.
  *
- * Each kernel is its formula written down (op/NAME.c), one loop per index, sums in double, results
- * rounded to float once at the end.  It is a whole backend, so programs run on it too.
+ * Each kernel is the formula in op/NAME.c written down: one loop per index, sums in double, results
+ * rounded to float once at the end.  It is a whole backend, so that programs run on it, too.
  *
  * Life:    ref_open -> a backend like any other -> backend_close.
  * Threads: one. */
@@ -10,7 +10,7 @@
 
 #include "backend/backend.h"
 
-/* fusions: bits 1 << enum fusion that can_fuse answers with yes. */
+/* fusions: bit 1 << f is set for each enum fusion f that can_fuse accepts. */
 enum { REF_FUSE_NONE = 0, REF_FUSE_ALL = 63 };
 int ref_open(unsigned fusions, struct backend **out);
 

@@ -146,9 +146,9 @@ void ref_reshape(const struct ref_node *n)
             (size_t)shape_elements(&n->out_shape[RESHAPE_Y]) * sizeof(float));
 }
 
-void ref_allreduce(const struct ref_node *n) { (void)n; /* of one rank: the value as it is */ }
+void ref_allreduce(const struct ref_node *n) { (void)n; /* the sum over one rank is the value */ }
 
-/* x [N,H,W,C] to or from y [N,C*H*W] */
+/* forward: x [N,H,W,C] -> y [N,C*H*W]; else y -> x. */
 static void transpose(const struct shape *x, const float *from, float *to, int forward)
 {
     const int64_t H = x->dim[1], W = x->dim[2], C = x->dim[3];
@@ -314,7 +314,7 @@ void ref_adamw(const struct ref_node *n)
     }
 }
 
-/* Written as DeepSpeed has it: iterations, and the one that overflowed last. */
+/* Written as in DeepSpeed, by the number of iterations and the last one that overflowed. */
 void ref_loss_scale(const struct ref_node *n)
 {
     const struct scaler_rule *r = &n->attr.scale;

@@ -7,7 +7,7 @@
 #include "base/util.h"
 #include "ref_kernels.h"
 
-/* One product of a convolution: which elements of x, w and y it joins. */
+/* One product of a convolution: the numbers of its elements of x, w and y. */
 struct tap {
     int64_t x, w, y;
 };
@@ -17,7 +17,7 @@ struct conv {
     const struct ref_node *n;
 };
 
-/* Tap number i of [N,H',W',K, C/groups,R,S]; 0 if x lies in the padding. */
+/* Find tap number i of [N,H',W',K, C/groups,R,S]; returns 0 if its x lies in the padding. */
 static int conv_tap(const struct conv *v, int64_t i, struct tap *t)
 {
     const int64_t S = v->w->dim[3], R = v->w->dim[2], Cg = v->w->dim[1], K = v->w->dim[0];
@@ -105,7 +105,7 @@ void ref_conv2d_grad_w(const struct ref_node *n)
     free(sum);
 }
 
-/* Where column i of w stands within a sample of x. */
+/* The element of a sample of x that column i of w is multiplied with. */
 static int64_t linear_column(const struct ref_node *n, int64_t i)
 {
     const int64_t *image = n->attr.linear.image, H = image[0], W = image[1], C = image[2];
@@ -130,7 +130,7 @@ static void save(const struct ref_node *n, int64_t i, double pre)
         ((float *)n->out[LINEAR_PRE])[i] = (float)pre;
 }
 
-/* The factor of element i of dx [rows,c], where an activation is fused. */
+/* The fused activation's derivative for element i of dx [rows,c]; 1 if none is fused. */
 static double through(const struct ref_node *n, int64_t i, int64_t c)
 {
     const int32_t *mask = n->in[LINEAR_GRAD_X_MASK];

@@ -1,4 +1,5 @@
-/* ref_norms - the naive kernels of normalisation and of the losses. */
+/* ref_norms - the naive kernels of batch norm, layer norm and the losses.  Each is the formula in
+ * op/NAME.c, with sums in double. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* runner - runs a case on a backend: compares with the reference and with central differences,
- * checks guards, inputs, allocations, and that equal runs give equal bytes. */
+/* runner - runs a case on a backend, compares the results with the reference and with central
+ * differences, and checks guards, inputs, allocations, and that equal runs give equal bytes. */
 #include "runner.h"
 
 #include "../test.h"
@@ -20,8 +20,8 @@ struct world {
     int din[NODE_MAX_IN];
     const struct op_runner *r;
     void **own; /* content of each value as the backend made it */
-    void **ref; /* the same for the reference; differs in opaque values and by rounding */
-    char wrong[MOST_WRONG]; /* what is first found wrong with the case, which then ends; or "" */
+    void **ref; /* content as the reference made it: other opaque values, other rounding */
+    char wrong[MOST_WRONG]; /* the first thing found wrong with the case, which then ends; or "" */
 };
 
 static void world_init(struct world *w, const struct op_case *c, const struct op_runner *r)
@@ -59,12 +59,12 @@ static void fail_at(struct world *w, const struct node *n, const char *what)
                  op_get(n->op)->name, what);
 }
 
-/* One node's memory: a guarded place for each value that it names. */
+/* The memory of one node: a guarded place for each of its operands. */
 struct places {
     struct guarded in[NODE_MAX_IN], out[NODE_MAX_OUT], scratch;
-    struct guarded *at[NODE_MAX_OUT]; /* where out[i] lies: its own place, or an input's */
+    struct guarded *at[NODE_MAX_OUT]; /* the place of out[i]: its own, or that of an input */
     void *in_at[NODE_MAX_IN], *out_at[NODE_MAX_OUT];
-    unsigned char *now[NODE_MAX_OUT]; /* room for what out[i] holds */
+    unsigned char *now[NODE_MAX_OUT]; /* room for a copy of out[i] */
 };
 
 static int input_of(const struct node *n, int value)
@@ -75,7 +75,7 @@ static int input_of(const struct node *n, int value)
     return -1;
 }
 
-/* in_place: out[0] lies where its in-place input does. */
+/* in_place: out[0] gets the place of the input that the operator may overwrite. */
 static void places_init(struct places *p, const struct world *w, const struct node *n,
                         size_t scratch, size_t shift, int in_place)
 {
@@ -120,7 +120,7 @@ static void load(struct places *p, const struct world *w, const struct node *n)
     for (int i = 0; i < n->n_in; i++)
         if (n->in[i] != NO_VALUE)
             guarded_set(&p->in[i], w->own[n->in[i]]);
-    if (n->op == OP_commit) /* may refuse: then the state keeps what it had */
+    if (n->op == OP_commit) /* writes nothing if the step is not applied: the state keeps this */
         guarded_set(&p->out[0], w->own[n->out[0]]);
     guarded_set(&p->scratch, NULL);
 }
@@ -137,7 +137,7 @@ static void check_guards(const struct places *p, struct world *w, const struct n
         fail_at(w, n, "wrote outside the scratch");
 }
 
-/* Inputs stay as they are, but for those that the op updates or adds to. */
+/* Check that inputs are unchanged, except those that the operator updates or adds to. */
 static void check_inputs(const struct places *p, struct world *w, const struct node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
@@ -158,20 +158,21 @@ static void check_inputs(const struct places *p, struct world *w, const struct n
     }
 }
 
-/* Bytes of heap in use.  oneDNN makes small objects in every call and frees them in it; its threads
- * keep some of their own for good, so with several there is nothing to compare. */
+/* Bytes of heap in use.  oneDNN allocates small objects in every call and frees them before it
+ * returns.  But its threads keep some memory for good, so with several threads there is nothing to
+ * compare. */
 static size_t heap_in_use(const struct world *w)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
     (void)w;
-    return 0; /* a sanitizer's allocator keeps no such account */
+    return 0; /* a sanitizer's allocator keeps no such count */
 #else
     return w->r->watch_heap ? mallinfo2().uordblks : 0;
 #endif
 }
 
-/* The heap is looked at in the last turn: what oneDNN frees in a call stays in glibc's per-thread
- * cache, counted as in use, until that is full after 7. */
+/* The heap is checked in the last turn only.  Memory that oneDNN frees goes to glibc's per-thread
+ * cache first, where it still counts as in use, until the cache is full after 7 entries. */
 enum { TURNS = 10 };
 
 static void run_once(struct kernel *k, struct world *w, const struct node *n, int is_last)
@@ -209,7 +210,7 @@ static void run_often(struct kernel *k, struct places *p, struct world *w, const
     }
 }
 
-/* No kernel, or not one that is wanted here. */
+/* Whether the node has no kernel, or one that this run leaves out. */
 static int is_left_out(const struct world *w, const struct node *n)
 {
     if (w->c->fusion &&
@@ -218,7 +219,7 @@ static int is_left_out(const struct world *w, const struct node *n)
     return op_get(n->op)->flags & (OP_ALIAS | OP_ENGINE) || (w->r->has && !w->r->has(n->op));
 }
 
-/* Run the node in places of its own; copy[i] gets output i, `metrics` the metrics' new content. */
+/* Run the node in guarded places.  copy[i] gets output i, `metrics` the metrics' new content. */
 static void run_placed(struct world *w, const struct node *n, size_t shift, int in_place,
                        unsigned char *copy[NODE_MAX_OUT], double metrics[METRIC_COUNT])
 {
@@ -234,7 +235,7 @@ static void run_placed(struct world *w, const struct node *n, size_t shift, int 
     if (k->ops->bind(k, p.in_at, p.out_at, p.scratch.at, &err) < 0)
         fail_at(w, n, err.msg);
     run_often(k, &p, w, n, copy);
-    if (!is_wrong(w)) { /* otherwise the device may not even copy */
+    if (!is_wrong(w)) { /* after an error the device may not even copy */
         check_guards(&p, w, n);
         check_inputs(&p, w, n);
         if (op_get(n->op)->flags & OP_EFFECT)
@@ -251,7 +252,8 @@ static double number_at(const void *v, enum dtype dtype, int64_t i)
     return dtype_is_real(dtype) ? (double)real_get(v, dtype, i) : (double)((const int32_t *)v)[i];
 }
 
-/* By how much a result of the node may differ because it was rounded to another neighbour. */
+/* How much a result of the node may differ from the reference if it was rounded to the other of two
+ * neighbours. */
 static double unit(const struct world *w, const struct node *n, enum dtype dtype, double value,
                    double largest)
 {
@@ -300,8 +302,8 @@ static void run_reference(const struct world *w, const struct node *n, void **va
     ref_run_node(w->g, n, in, out);
 }
 
-/* Opaque values (which of a maximum, a mask) belong to the backend that made them; gathered labels
- * are no such thing. */
+/* Whether the value has a form that only the backend that made it can read: which of a maximum
+ * pool, a mask.  Gathered labels are I32, too, but not opaque. */
 static int is_opaque(const struct graph *g, int value)
 {
     const int maker = g->value[value].producer;
@@ -309,8 +311,8 @@ static int is_opaque(const struct graph *g, int value)
     return g->value[value].dtype == DTYPE_I32 && maker >= 0 && g->node[maker].op != OP_gather;
 }
 
-/* linear's mask, in the order that backend/cuda/blas.h tells: a bit for each y that is positive;
- * those behind the last column are nobody's. */
+/* Check linear's mask, in the order that backend/cuda/blas.h describes: a bit for each y, set where
+ * y is positive.  Bits after the last column have no meaning. */
 static void check_mask(struct world *w, const struct node *n, unsigned char *copy[NODE_MAX_OUT])
 {
     const struct shape *y = &w->g->value[n->out[LINEAR_Y]].shape;
@@ -332,7 +334,7 @@ static void check_mask(struct world *w, const struct node *n, unsigned char *cop
         }
 }
 
-/* As program/plan.c decides it. */
+/* Whether the node may work in place, by the rule of program/plan.c. */
 static int may_be_in_place(const struct world *w, const struct node *n)
 {
     const struct op_def *def = op_get(n->op);
@@ -341,7 +343,7 @@ static int may_be_in_place(const struct world *w, const struct node *n)
            case_bytes(w->g, n->in[def->inplace_in]) == case_bytes(w->g, n->out[0]);
 }
 
-/* Plain, at an odd address, and in place where that is allowed. */
+/* Run a variant of the node: plain, at an odd address, or in place where that is allowed. */
 static void check_variant(struct world *w, const struct node *n, int variant,
                           unsigned char *copy[NODE_MAX_OUT])
 {
@@ -362,7 +364,7 @@ static void check_variant(struct world *w, const struct node *n, int variant,
         compare(w, n, metrics, w->ref[w->g->metrics], DTYPE_F64, METRIC_COUNT);
 }
 
-/* The node on both; then the outputs become the values that later nodes read. */
+/* Run the node on both backends and compare; later nodes read the outputs of each. */
 static void check_node(struct world *w, const struct node *n)
 {
     unsigned char *copy[NODE_MAX_OUT] = {0};
@@ -387,7 +389,7 @@ static void check_node(struct world *w, const struct node *n)
         free(copy[i]);
 }
 
-/* sum of dy * y, or the loss, after the forward part on the reference. */
+/* The sum of dy * y, or the loss, after the forward part has run on the reference. */
 static double objective(const struct world *w, void **value)
 {
     const struct node *n = &w->g->node[w->g->n_forward - 1];
@@ -411,7 +413,8 @@ static double objective(const struct world *w, void **value)
     return sum;
 }
 
-/* The gradient of `input` in `grad`, at up to 6 elements, against central differences. */
+/* Compare the gradient of `input`, which is in `grad`, with central differences at up to 6
+ * elements. */
 static void check_gradient(struct world *w, int input, int grad, void **value)
 {
     const float h = 1e-3f, *g = w->own[grad];
@@ -453,10 +456,10 @@ static void check_gradients(struct world *w)
         check_gradient(w, n->in[i], w->din[i], w->ref);
         checked++;
     }
-    ASSERT(checked > 0); /* such a case has something to check */
+    ASSERT(checked > 0); /* a case with grad_tol has a gradient to check */
 }
 
-/* The nodes that were checked; w->wrong says why not all of them. */
+/* Returns the number of nodes that were checked; if not all were, w->wrong says why. */
 static int run_case(struct world *w, int with_gradients)
 {
     int n_nodes = 0;
@@ -492,7 +495,7 @@ static void note(struct report *rep, const char *wrong)
     snprintf(rep->wrong[rep->n_wrong++], MOST_WRONG, "%s", wrong);
 }
 
-/* Fails if anything was wrong. */
+/* Fail the test if anything was wrong. */
 static void conclude(struct report *rep)
 {
     const int n = rep->n_wrong;
@@ -516,7 +519,7 @@ int op_runner_cases(const struct op_runner *r, int with_gradients)
         if (!is_wanted(r, &op_cases[i]))
             continue;
         printf("case %s\n", op_cases[i].name);
-        fflush(stdout); /* where a kernel hangs or ends the process, this tells which */
+        fflush(stdout); /* if a kernel hangs or ends the process, the output names the case */
         rep.n_cases++;
         world_init(&w, &op_cases[i], r);
         n_nodes += run_case(&w, with_gradients);
@@ -533,7 +536,7 @@ int op_runner_cases(const struct op_runner *r, int with_gradients)
     return n_nodes;
 }
 
-/* The n-th allocation fails, n swept: ERR_NOMEM each time, and then a kernel. */
+/* Fail the n-th allocation, for n = 1, 2 ...: ERR_NOMEM each time, until the kernel is made. */
 static void sweep(const struct world *w, const struct node *n)
 {
     struct kernel *k = NULL;
@@ -546,7 +549,7 @@ static void sweep(const struct world *w, const struct node *n)
         if (backend_make_kernel(w->r->b, w->g, n, &k, &err) < 0)
             assert_int_equal(err.code, ERR_NOMEM);
         else
-            assert_true(fail > 1); /* at least the kernel itself is an allocation that can fail */
+            assert_true(fail > 1); /* at least the kernel itself is allocated */
         alloc_fail_at(0);
     }
     k->ops->free(k);

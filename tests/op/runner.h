@@ -1,13 +1,18 @@
-/* runner - every case of cases.c on a backend: against the double-precision reference, node by
- * node; the gradients against central differences of the reference's forward; the same bytes in
- * every run; nothing written outside, also where tensors lie at odd addresses; outputs overwritten
- * in full; in place as out of place; no allocation in a run; and every allocation of making one
- * failing.  In half precision an element may be one unit in its last place beside the reference,
- * which gets the same rounded inputs and rounds once; differences are F32's.
+/* runner - runs every case of cases.c on a backend and checks the results:
+ *   - each node equals the double-precision reference, within the case's tolerance;
+ *   - gradients equal central differences of the reference's forward part;
+ *   - every run gives the same bytes, and in place the same as out of place;
+ *   - nothing is written outside the tensors, also where these lie at odd addresses;
+ *   - outputs are overwritten in full;
+ *   - a run allocates nothing;
+ *   - a failed allocation while a kernel is made is reported (op_runner_out_of_memory).
+ * In half precision an element may differ from the reference by one unit in the last place: the
+ * reference gets the same rounded inputs and rounds once.  Central differences are taken in F32
+ * only.
  *
- * Each case is named on stdout before it runs.  A failure is told at once, and the
- * next one runs, unless the backend takes no more work; at the end all that was wrong is listed,
- * and cmocka fails the test. */
+ * Each case is named on stdout before it runs.  A failure is printed at once.  Then the next case
+ * runs, unless the backend takes no more work.  At the end all failures are listed, and cmocka
+ * fails the test. */
 #ifndef TESTS_OP_RUNNER_H
 #define TESTS_OP_RUNNER_H
 
@@ -19,9 +24,9 @@
 struct op_runner {
     struct backend *b;
     int n_turns;                       /* runs of each kernel; 0: 10 */
-    int watch_heap;                    /* glibc's account of the heap must not move in a run */
+    int watch_heap;                    /* 1: glibc's count of heap bytes must not change in a run */
     void (*before_run)(uint64_t turn); /* may be NULL */
-    int (*has)(int op);      /* operators to run on it, the rest on the reference; NULL: all */
+    int (*has)(int op);      /* operators to run on b, the rest on the reference; NULL: all */
     struct case_types types; /* zero: F32 */
     const char *const *only; /* cases to run, by name, NULL-terminated; NULL: all */
     int rounds_twice; /* 1: results pass through memory in the node's type before they are done */
@@ -29,7 +34,8 @@ struct op_runner {
 
 int op_runner_cases(const struct op_runner *r, int with_gradients); /* nodes checked */
 
-/* The n-th allocation of making a kernel fails, n swept: ERR_NOMEM, and at last a kernel. */
+/* Make each kernel with the n-th allocation failing, for n = 1, 2 ...: each try must fail with
+ * ERR_NOMEM, until there is no n-th allocation and the kernel is made. */
 void op_runner_out_of_memory(const struct op_runner *r);
 
 #endif

@@ -1,4 +1,5 @@
-/* The cpu backend's kernels, case by case (runner.h). */
+/* test_cases - runs all cases of the operator table on the cpu backend (runner.h), with one thread
+ * and with several. */
 #include "../test.h"
 
 #include "backend/cpu/cpu.h"
@@ -14,8 +15,8 @@ static struct backend *open_cpu(void)
     return b;
 }
 
-/* With several threads even the smallest work is cut; oneDNN's threads keep memory of their own for
- * good, so the heap is not watched then. */
+/* With several threads even the smallest work is divided.  oneDNN's threads then keep some memory
+ * for good, so the heap is not watched. */
 static void test_cases(void **state)
 {
     struct backend *b = open_cpu();

@@ -1,4 +1,5 @@
-/* The control vector: what ranks say comes back exactly, however many and in whatever order. */
+/* test_control - the control vector: the numbers that ranks put in come back exactly as sums, for
+ * any number of ranks and in any order of addition. */
 #include "../test.h"
 
 #include <math.h>
@@ -102,7 +103,7 @@ static void sums_of_ranks(void **state)
     }
 }
 
-/* More than int64 holds is cut, not wrapped. */
+/* A sum beyond int64 is cut and does not wrap around. */
 static void too_much_is_cut(void **state)
 {
     double metrics[METRIC_COUNT] = {1e300, 0, 0, 0};

@@ -1,4 +1,5 @@
-/* Every operator that has a kernel occurs in a case. */
+/* test_coverage - every operator that has a kernel occurs in the graph of a case, as the case's
+ * node or as a gradient. */
 #include "../test.h"
 
 #include "cases.h"

@@ -1,4 +1,5 @@
-/* The shapes that operators accept and give; what they refuse and how they say it. */
+/* test_shapes - the shapes that each operator gives for its inputs, the inputs that it refuses, and
+ * the messages that say why. */
 #include "../test.h"
 
 #include "base/buf.h"
@@ -6,7 +7,7 @@
 #include "op/op.h"
 #include "op/update.h"
 
-/* An initializer of a struct shape that is a constant; no attributes. */
+/* A constant initializer of a struct shape.  The macro after it stands for no attributes. */
 #define S(...)                                                              \
     {                                                                       \
         sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), { __VA_ARGS__ } \
@@ -17,7 +18,8 @@
     }
 #define MAX_POOL(k) .pool = {.kind = POOL_MAX, .kernel = {k, k}, .stride = {k, k}}
 
-/* One call.  in: shapes; first dimension -1: absent.  want: outputs as text, or the error. */
+/* One call of graph_node.  in: shapes, absent if the first dimension is -1.  want: the outputs as
+ * text, or the message of the error. */
 static const struct shape_case {
     enum op op;
     union node_attr attr;
@@ -280,7 +282,7 @@ static void rows_are_gathered(void **state)
     graph_free(g);
 }
 
-/* Outputs: new, named, refused, updating an input. */
+/* An output may be new, an existing value, refused, or an updated input. */
 static void outputs(void **state)
 {
     struct graph *g = graph_new(4, 1);
@@ -361,7 +363,7 @@ static void sgd_updates_in_place(void **state)
     graph_free(g);
 }
 
-/* Every definition is whole: the rest of the house relies on it. */
+/* Every operator's definition is complete: other rooms rely on it. */
 static void definitions(void **state)
 {
     (void)state;

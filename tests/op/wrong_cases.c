@@ -1,10 +1,10 @@
-/* A few cases of the operator table on a backend that does not do as it should; test_runner.py
- * looks at what is said of it.
+/* wrong_cases - runs a few cases of the operator table on a backend with a fault.  test_runner.py
+ * checks what the runner reports.  The argument chooses the fault:
  *
  *     wrong_cases values      results of three cases are wrong
- *     wrong_cases device      after the first of them the backend takes no more work
- *     wrong_cases memory      ... its memory cannot be read
- *     wrong_cases abort       the second ends the process */
+ *     wrong_cases device      after the first wrong result the backend takes no more work
+ *     wrong_cases memory      after the first wrong result its memory cannot be read
+ *     wrong_cases abort       the second faulty kernel ends the process */
 #include "../test.h"
 
 #include "base/alloc.h"
@@ -13,12 +13,12 @@
 
 static const char *const names[] = {"bias", "relu", "avg", "gather_labels", NULL};
 static const char *mode;
-static struct backend *backend; /* kept here, so that a test that fails leaks nothing */
-static struct backend_ops ops;  /* the reference's, but for what is below */
+static struct backend *backend; /* global, so that a test that fails leaks nothing */
+static struct backend_ops ops;  /* the reference's, with the faulty functions of this file */
 static const struct backend_ops *right;
-static int n_spoiled; /* kernels run that gave something wrong */
+static int n_spoiled; /* runs of kernels that gave a wrong result */
 
-struct spoiled { /* a kernel of the reference's, and what becomes of its result */
+struct spoiled { /* a kernel of the reference, whose result is then made wrong */
     struct kernel base;
     struct kernel *inner;
     float *out;
