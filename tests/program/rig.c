@@ -1,5 +1,5 @@
-/* rig - memory, programs and samples for the tests of this folder; steps of several ranks at once.
- */
+/* rig - makes memory, programs and samples for the tests of this folder, and runs one program or
+ * those of several ranks side by side. */
 #include "rig.h"
 
 #include <stdlib.h>
@@ -167,7 +167,7 @@ void rig_fill(struct rig *r, int64_t first)
     }
 }
 
-/* NaNs everywhere, so that what is read before it is written shows. */
+/* Fill the arena with NaNs, so that a value which is read before it is written shows. */
 static void spoil(struct rig *r)
 {
     const int64_t first = r->scalars.first_position;
@@ -177,7 +177,7 @@ static void spoil(struct rig *r)
     rig_fill(r, first);
 }
 
-/* The rigs stand at the same SYNC stage: all hold the sum of all afterwards. */
+/* All rigs are at the same SYNC stage: give each of them the sum of their values. */
 static void sum_sync(struct rig *const *r, int n, const int *at)
 {
     const int64_t len = program_stage(r[0]->program, at[0])->n_sync;
@@ -192,7 +192,8 @@ static void sum_sync(struct rig *const *r, int n, const int *at)
     }
 }
 
-/* Stages differ between ranks in RUN alone (a rank without samples has fewer). */
+/* The next stage that is not a RUN stage.  Ranks differ in their RUN stages alone: a rank without
+ * samples has fewer. */
 static int next_collective(const struct rig *r, int i)
 {
     while (i < program_n_stages(r->program) && program_stage(r->program, i)->kind == STAGE_RUN)

@@ -1,4 +1,5 @@
-/* Whole models on the cpu backend against the naive one: logits, metrics, gradients, states. */
+/* test_cpu - whole models on the cpu backend give the logits, metrics, gradients and states that
+ * the naive backend gives. */
 #include "../test.h"
 
 #include <math.h>
@@ -16,8 +17,8 @@ static double largest(const float *v, int64_t n)
     return most;
 }
 
-/* Relative to `most`: some gradients are small differences of large numbers (a bias that batch
- * norm takes away again), so each is held to the largest of all. */
+/* The tolerance is relative to `most`, the largest of all: some gradients are small differences of
+ * large numbers, such as that of a bias which batch norm cancels. */
 static void expect_near(const float *a, const float *b, int64_t n, double most, const char *model,
                         const char *what)
 {
@@ -37,7 +38,7 @@ static void compare(struct rig *cpu, struct rig *ref, const char *model)
 
     rig_run(cpu);
     n_allocs = alloc_count();
-    rig_run(cpu); /* again, on memory that the first run has used */
+    rig_run(cpu); /* once more, on memory that the first run has used */
     assert_int_equal(alloc_count(), n_allocs);
     rig_run(ref);
     if (!g->n_forward)
@@ -107,7 +108,8 @@ static void models(void **state)
         }
 }
 
-/* Out of memory at any point of program_new: said, and nothing leaks (the sanitizer looks). */
+/* An allocation that fails at any point of program_new is reported, and nothing leaks
+ * (AddressSanitizer checks that). */
 static void out_of_memory(void **state)
 {
     struct rig_model model = rig_model(&arch_lenet);

@@ -1,4 +1,5 @@
-/* Gradients of whole graphs against central differences, on the naive backend. */
+/* test_gradients - gradients of single operators and of whole models equal central differences, on
+ * the naive backend. */
 #include "../test.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 #include "ref_backend.h"
 #include "rig.h"
 
-/* d loss / d param[e] by central difference. */
+/* The derivative of the loss by *param, by a central difference of width h. */
 static double slope(struct rig *r, float *param, double h)
 {
     const float was = *param;
@@ -31,8 +32,8 @@ static double largest(const float *v, int64_t n)
     return most;
 }
 
-/* How far the gradient is from the nearest of some differences: a wide one may straddle a kink of
- * relu or of the maximum, a narrow one loses digits. */
+/* The distance of the gradient `seen` from the nearest of several central differences.  A wide
+ * difference may straddle a kink of relu or of the maximum; a narrow one loses digits. */
 static double distance(struct rig *r, float *param, double h, double seen, double enough)
 {
     double nearest = INFINITY;
@@ -42,7 +43,7 @@ static double distance(struct rig *r, float *param, double h, double seen, doubl
     return nearest;
 }
 
-/* Some elements of every parameter. */
+/* Check some elements of every parameter. */
 static void check_all(struct rig *r, int per_param, double h, double tol, const char *what)
 {
     for (int i = 0; i < r->layout->n_params; i++) {
@@ -66,7 +67,7 @@ static void check_all(struct rig *r, int per_param, double h, double tol, const 
     }
 }
 
-/* --- single operators: parameters go in where a network has activations --- */
+/* --- single operators, with parameters in the place of a network's activations --- */
 
 struct tiny {
     struct graph *g;
@@ -176,7 +177,7 @@ static int layer_norm(struct tiny *t)
     return append(t, OP_layer_norm, &a, (int[]){x, weight, param(t, SHAPE(5))}, 3);
 }
 
-/* b has three users, a passes through two adds. */
+/* b has three users; a goes through two adds. */
 static int add(struct tiny *t)
 {
     union node_attr act = {.act.kind = ACT_TANH};
@@ -189,7 +190,7 @@ static int add(struct tiny *t)
     return append(t, OP_add, NULL, (int[]){c, b}, 2);
 }
 
-/* One weight in two places. */
+/* Two nodes share one weight. */
 static int tied(struct tiny *t)
 {
     union node_attr act = {.act.kind = ACT_TANH};
@@ -252,7 +253,7 @@ static const struct {
     {"dropout", dropout},
 };
 
-/* A loss on top: [N, the rest] without parameters. */
+/* Append a loss of y, reshaped to [N, all other elements]; it has no parameters. */
 static void append_loss(struct tiny *t, int y, enum op loss, float smoothing)
 {
     const struct shape s = t->g->value[y].shape;
@@ -268,7 +269,8 @@ static void append_loss(struct tiny *t, int y, enum op loss, float smoothing)
     append(t, loss, &attr, (int[]){y, labels, t->g->metrics}, 3);
 }
 
-/* Distinct values, none near 0: no kink of relu or the maximum within a difference. */
+/* Set parameters to distinct values, none near 0, so that no kink of relu or of the maximum lies
+ * within a difference. */
 static void spread(struct rig *r)
 {
     for (int i = 0; i < r->layout->n_params; i++) {

@@ -1,4 +1,5 @@
-/* The flat parameter space: order, buckets, hash, first values. */
+/* test_layout - the flat parameter space: the order of the segments, the buckets, the layout hash,
+ * and the initial values. */
 #include "../test.h"
 
 #include <math.h>
@@ -111,7 +112,8 @@ static void states_have_their_table(void **state)
     layout_free(l);
 }
 
-/* Equal for every batch size and way of synchronising; different when the model is. */
+/* The layout hash does not depend on the batch size or on synchronised batch norm.  Another model
+ * has another hash. */
 static void hash_is_the_models(void **state)
 {
     struct rig_model model = norm_mlp(), other = norm_mlp();
@@ -137,8 +139,8 @@ static void hash_is_the_models(void **state)
     layout_free(a);
 }
 
-/* Which parameters decay follows from a parameter's kind: ranks that disagree on it would train
- * apart. */
+/* A parameter's kind decides whether it decays, so the layout hash includes it: ranks that disagree
+ * would train apart. */
 static void hash_tells_kinds(void **state)
 {
     struct rig_model model = rig_model(&arch_lenet);
@@ -230,7 +232,7 @@ static void init_normal(void **state)
     layout_free(l);
 }
 
-/* A parameter's numbers depend on its name's rank, not on its place. */
+/* A parameter's initial values depend on the alphabetical order of the names, not on its place. */
 static void init_is_independent_of_order(void **state)
 {
     struct rig_model model = rig_model(&arch_mlp);
@@ -249,7 +251,7 @@ static void init_is_independent_of_order(void **state)
     layout_free(l);
 }
 
-/* Frozen parameters stand behind the trained ones, in no bucket, and have no gradient. */
+/* Frozen parameters follow the trained ones, are in no bucket and have no gradient. */
 static void frozen_ones_are_last(void **state)
 {
     struct rig_model model = rig_model(&arch_lenet);

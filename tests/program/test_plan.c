@@ -1,9 +1,9 @@
-/* The memory plan: no step reads what another has written over.
+/* test_plan - the memory plan: no step reads a value that another step has overwritten.
  *
- * Each program is executed on paper: every byte of the arena has an owner, the value last written
- * there, and whoever reads a value must find all its bytes still owned by it.  Random graphs of
- * operators that alias, work in place and share values go through the same, and through a real run
- * on an arena full of NaNs, fused and not. */
+ * Each program is executed on paper.  Every byte of the arena has an owner, the value last written
+ * there, and a node that reads a value must find that the value still owns all its bytes.  Random
+ * graphs of operators that alias, work in place and share values are checked in the same way.  They
+ * are also run, fused and not fused, on an arena full of NaNs. */
 #include "../test.h"
 
 #include <math.h>
@@ -17,8 +17,8 @@
 
 struct paper {
     const struct program *p;
-    int *owner; /* of each byte of the arena's temporaries */
-    int *alias; /* of each value: the value whose bytes a reshape gave it */
+    int *owner; /* the owner of each byte of the arena's temporaries */
+    int *alias; /* for each value: the value whose bytes it has, itself without a reshape */
     const char *what;
 };
 
@@ -69,7 +69,7 @@ static void step_on_paper(struct paper *w, int k)
         else
             take(w, n, n->out[i]);
     }
-    /* Outputs of one node do not cover each other. */
+    /* The outputs of one node do not overlap. */
     for (int i = 0; i < n->n_out; i++)
         if (is_temp(g, n->out[i]))
             expect_owned(w, n, n->out[i]);
@@ -94,7 +94,7 @@ static void check_on_paper(const struct program *p, const char *what)
     free(w.alias);
 }
 
-/* In place means over the right input, and only there may input and output meet. */
+/* An output overlaps an input only if the operator works in place, and then only that input. */
 static void check_overlaps(const struct program *p, const char *what)
 {
     const struct graph *g = p->graph;
@@ -119,11 +119,11 @@ static void check_program(const struct program *p, const char *what)
     check_overlaps(p, what);
 }
 
-/* --- two ways of running the same --- */
+/* --- the same graph run fused and not fused --- */
 
 static void expect_near(const float *a, const float *b, int64_t n, double tol, const char *what)
 {
-    double most = 0.05; /* below that, rounding of larger numbers on the way */
+    double most = 0.05; /* smaller results carry the rounding of larger numbers before them */
 
     for (int64_t i = 0; i < n; i++)
         most = fmax(most, fabs(b[i]));
@@ -154,7 +154,7 @@ static void compare(struct rig *a, struct rig *b, const char *what)
     }
 }
 
-/* Plans of both, and equal numbers from arenas full of NaNs. */
+/* Check both plans, and that both programs give equal numbers on arenas full of NaNs. */
 static void check_pair(struct graph *unfused, struct graph *fused, struct layout *layout,
                        const char *what)
 {
@@ -216,7 +216,7 @@ static void models(void **state)
     }
 }
 
-/* lenet on the cpu's fusions: one kernel for each layer and its activation. */
+/* With all fusions lenet has one kernel for each layer and its activation. */
 static void lenet_is_fused(void **state)
 {
     struct rig_model model = rig_model(&arch_lenet);
@@ -265,7 +265,7 @@ static uint64_t pick(struct maker *m, uint64_t n) { return rng_next_below(&m->rn
 
 static int any(struct maker *m)
 {
-    /* Often the newest, so that chains grow and things die. */
+    /* The newest value is chosen often, so that chains grow and values die. */
     if (pick(m, 2))
         return m->alive[m->n_alive - 1];
     return m->alive[pick(m, (uint64_t)m->n_alive)];
@@ -353,12 +353,12 @@ static struct graph *random_graph(uint64_t seed)
     }
     y = add_node(&m, OP_linear, NULL,
                  (int[]){as_rows(&m, m.alive[m.n_alive - 1]), fresh_param(&m, SHAPE(6, 6))}, 2);
-    m.g->logits = pick(&m, 3) ? y : as_rows(&m, any(&m)); /* what must be kept may lie anywhere */
+    m.g->logits = pick(&m, 3) ? y : as_rows(&m, any(&m)); /* any value may be the logits */
     add_node(&m, OP_softmax_xent, &a, (int[]){y, labels, m.g->metrics}, 3);
     return m.g;
 }
 
-/* Parameters that do not reach the loss are frozen, then differentiate. */
+/* Freeze the parameters that have no influence on the loss, then differentiate. */
 static struct graph *random_trained(uint64_t seed)
 {
     struct graph *g = random_graph(seed);
@@ -383,8 +383,8 @@ static struct graph *random_trained(uint64_t seed)
     return g;
 }
 
-/* For evaluation: what is read after the run is the input of the last layer, which could end
- * there. */
+/* A graph for evaluation whose logits are the input of its last layer: without the rule for logits
+ * they would die there. */
 static struct graph *random_evaluated(uint64_t seed)
 {
     struct graph *g = random_graph(seed);
@@ -413,7 +413,8 @@ static void random_graphs(void **state)
     }
 }
 
-/* Only evaluation keeps what is read after a run: a training program's memory may serve again. */
+/* Only an evaluation program keeps the logits to the end; a training program may reuse their
+ * memory. */
 static void training_keeps_no_logits(void **state)
 {
     struct rig_model model = rig_model(&arch_mlp);
@@ -435,7 +436,7 @@ static void training_keeps_no_logits(void **state)
     assert_int_equal(n_bytes[0], n_bytes[1]);
 }
 
-/* The plan is worth its name: far below the sum of all temporaries. */
+/* The planned memory is far smaller than the sum of all temporaries. */
 static void lenet_is_small(void **state)
 {
     struct rig_model model = rig_model(&arch_lenet);

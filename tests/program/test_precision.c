@@ -1,5 +1,5 @@
-/* Graphs in half precision: which values are of which type, where they lie, and that the gradients
- * are those of float32 but for rounding. */
+/* test_precision - graphs in half precision: the type of each value, where values lie, and
+ * gradients that equal those of float32 within rounding. */
 #include "../test.h"
 
 #include <math.h>
@@ -82,7 +82,7 @@ static void check_types(const struct rig_model *model, struct program_precision 
     }
     for (int k = 0; k < g->n_nodes; k++)
         n_casts += g->node[k].op == OP_cast;
-    assert_int_equal(n_casts, 1); /* of the images, once */
+    assert_int_equal(n_casts, 1); /* the images are cast once */
     assert_int_equal(g->node[0].op, OP_cast);
     assert_true(n_half > 10);
     graph_free(g);
@@ -116,7 +116,7 @@ static void float32_changes_nothing(void **state)
     graph_free(b);
 }
 
-/* Of the whole gradient, without the padding, which programs do not write. */
+/* The norm of the whole gradient, without the padding, which programs do not write. */
 static double norm(const struct rig *r)
 {
     double sum = 0;
@@ -131,7 +131,8 @@ static double norm(const struct rig *r)
     return sqrt(sum);
 }
 
-/* The distance between a gradient and float32's, relative to the norm of the whole. */
+/* The distance between one parameter's gradient in half precision and in float32, relative to the
+ * norm of the whole gradient. */
 static double distance(const struct rig *half, const struct rig *wide, int param)
 {
     const struct segment *s = &wide->layout->param[param];
@@ -168,7 +169,7 @@ static void check_gradients(const struct rig_model *model, struct program_precis
     if (!(most < tolerance && most > 1e-5))
         fail_msg("gradients differ by %g of their norm, want less than %g", most, tolerance);
     ratio = (double)half.arena_bytes / (double)wide.arena_bytes;
-    if (model->o.kind == &arch_lenet && !(ratio < 0.75)) /* planned by the types' sizes */
+    if (model->o.kind == &arch_lenet && !(ratio < 0.75)) /* the plan uses the types' sizes */
         fail_msg("activations need %g of float32's memory", ratio);
     rig_close(&half);
     rig_close(&wide);
@@ -198,7 +199,7 @@ static struct layout *layout_in(struct program_precision p)
     return l;
 }
 
-/* Ranks of different precision do not agree on the layout, though parameters lie alike. */
+/* Layouts of different precision differ in their hash, though parameters lie alike. */
 static void layouts(void **state)
 {
     const struct program_precision all[] = {{DTYPE_F32, DTYPE_F32}, bf16, all_bf16, f16};
@@ -240,7 +241,7 @@ static void buckets(void **state)
     layout_free(half);
 }
 
-/* Twice the scale, twice the gradients, whatever the loss. */
+/* With twice the scale the gradients are twice as large, for each loss. */
 static void scaled_loss(void **state)
 {
     struct rig_model model = rig_model(&arch_lenet);

@@ -1,4 +1,5 @@
-/* One batch in one program, or its parts in several: the same sums. */
+/* test_ranks - one batch in one program and its parts in the programs of several ranks give the
+ * same sums, and the stages of all ranks meet. */
 #include "../test.h"
 
 #include <math.h>
@@ -29,7 +30,7 @@ static void expect_near(double seen, double want, double most, const char *what)
         fail_msg("%s: %g, want %g (largest %g)", what, seen, want, most);
 }
 
-/* Gradients, metrics and shadows of the parts against those of the whole. */
+/* Compare with the whole: the sums of the parts' gradients and metrics, and the parts' shadows. */
 static void compare(struct rig *const *part, int n, struct rig *whole)
 {
     const struct layout *l = whole->layout;
@@ -103,7 +104,7 @@ static void shares_add_up(void **state)
         }
 }
 
-/* A rank without samples: the same collectives in the same order, everything it gives is zero. */
+/* A rank without samples has the same collectives in the same order, and adds only zeros. */
 static void batch_0_takes_part(void **state)
 {
     struct rig_model model = big_mlp();
@@ -143,7 +144,7 @@ static void batch_0_takes_part(void **state)
     rig_close(&some);
 }
 
-/* Nothing is trained, so the control vector is all that is reduced: once, after the loss. */
+/* If nothing is trained, only the control vector is reduced: once, after the loss. */
 static void control_goes_alone(void **state)
 {
     const struct rig_model model = big_mlp();
@@ -178,7 +179,7 @@ static void control_goes_alone(void **state)
     }
 }
 
-/* A bucket is announced after all its gradients are written, and soon. */
+/* A bucket is announced soon after all its gradients are written, and not earlier. */
 static void buckets_are_ready(void **state)
 {
     struct rig_model model = rig_model(&arch_lenet);
@@ -215,7 +216,8 @@ static void buckets_are_ready(void **state)
     }
 }
 
-/* Evaluation: logits and metrics, no gradients, no buckets; dropout and batch norm at rest. */
+/* Evaluation gives logits and metrics, without gradients or buckets; dropout drops nothing, and
+ * batch norm uses the running statistics. */
 static void evaluation(void **state)
 {
     struct rig_model model = big_mlp();

@@ -1,4 +1,5 @@
-/* A program of optimizer nodes over the engine's memory; and the search for non-finite numbers. */
+/* test_update - a program of optimizer nodes over the engine's memory, and the search for the node
+ * that made a number which is not finite. */
 #include "../test.h"
 
 #include <math.h>
@@ -66,7 +67,7 @@ static void open_update(struct update *u, float momentum, float decay, int neste
     program_place(u->program, control, u->control);
     program_place(u->program, shadow, u->shadow);
     program_place(u->program, st, u->state);
-    assert_true(program_arena_bytes(u->program) <= 512); /* nothing of it lies in the arena */
+    assert_true(program_arena_bytes(u->program) <= 512); /* none of these lies in the arena */
     assert_int_equal(try_alloc(&u->arena, program_arena_bytes(u->program), "arena", &err), 0);
     assert_int_equal(program_bind(u->program, &spaces, u->arena, &err), 0);
     for (int i = 0; i < N; i++) {
@@ -92,7 +93,7 @@ static void run_update(struct update *u)
     }
 }
 
-/* torch.optim.SGD's formula, two steps. */
+/* Two steps give the numbers of torch.optim.SGD's formula. */
 static void sgd_steps(void **state)
 {
     static const struct {
@@ -137,7 +138,7 @@ static void sgd_steps(void **state)
     }
 }
 
-/* Whether a bad gradient or another rank's loss: nothing moves. */
+/* A gradient that is not finite, or another rank's loss that is not, changes nothing. */
 static void bad_steps_are_not_applied(void **state)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -198,7 +199,7 @@ static void finite_is_found_finite(void **state)
     open_lenet(&r, REF_FUSE_ALL);
     rig_run(&r);
     control = (float *)r.spaces.grad + r.layout->n_trained;
-    control[CONTROL_STOP] = 3; /* as reduced over ranks: it stays so */
+    control[CONTROL_STOP] = 3; /* the reduced vector must not change */
     assert_int_equal(program_find_nonfinite(r.program, text, sizeof text, &err), 0);
     assert_true(control[CONTROL_STOP] == 3);
     rig_close(&r);
