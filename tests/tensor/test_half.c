@@ -1,4 +1,5 @@
-/* Every half number, the rounding between each two neighbours, and what has no neighbour. */
+/* test_half - every number in half precision, the rounding between every two neighbours, and the
+ * ends of the range: overflow, infinities, NaNs. */
 #include "../test.h"
 
 #include <math.h>
@@ -45,7 +46,7 @@ static void each_comes_back(void **state)
         }
 }
 
-/* Between neighbours: to the nearer one; from the middle to the even one. */
+/* A number between two neighbours is rounded to the nearer one; the middle goes to the even one. */
 static void rounding(void **state)
 {
     (void)state;

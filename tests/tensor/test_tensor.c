@@ -1,4 +1,5 @@
-/* Element types and shapes. */
+/* test_tensor - element types: values, sizes, names; shapes: number of elements, comparison, text.
+ * The values of types travel in messages, so they must never change. */
 #include "../test.h"
 
 #include "tensor/dtype.h"
@@ -39,7 +40,7 @@ static void shapes(void **state)
     assert_string_equal(shape_text(&a, text), "[256,28,28,1]");
     assert_string_equal(shape_text(&scalar, text), "[]");
     assert_true(shape_equal(&a, &b));
-    b.dim[4] = 9; /* beyond n: not part of it */
+    b.dim[4] = 9; /* beyond n, so not part of the shape */
     assert_true(shape_equal(&a, &b));
     b.dim[3] = 2;
     assert_false(shape_equal(&a, &b));
