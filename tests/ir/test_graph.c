@@ -1,4 +1,5 @@
-/* The graph as data. */
+/* test_graph - the graph as data: values, parameters with their gradients, states with their
+ * shadows, and arrays that grow. */
 #include "../test.h"
 
 #include "ir/graph.h"
