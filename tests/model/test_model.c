@@ -1,5 +1,5 @@
-/* The architectures: names and shapes of their parameters, their graphs in training and evaluation,
- * the losses, and the messages for samples that do not fit. */
+/* test_model - the architectures: names and shapes of their parameters, their graphs in training
+ * and evaluation, the losses, and the messages for samples that do not fit. */
 #include "../test.h"
 
 #include "base/buf.h"
@@ -160,7 +160,8 @@ static void samples_that_do_not_fit(void **state)
     }
 }
 
-/* Rows of numbers need no image; what a network or a loss cannot take is refused by its name. */
+/* An mlp takes rows of numbers; a sample that a network or a loss cannot take is refused, and the
+ * message says why. */
 static void samples_of_other_kinds(void **state)
 {
     static const struct sample_spec
