@@ -59,8 +59,7 @@ struct layout {
     struct hash128 hash; /* of segments, buckets and types: the layout hash */
 };
 
-/* Bytes before the control vector in a gradient buffer of this type, and the buffer's whole size.
- */
+/* Bytes before the control vector in a gradient buffer of this type, and the buffer's size. */
 size_t layout_control_at(const struct layout *l, enum dtype dtype);
 size_t layout_grad_bytes(const struct layout *l, enum dtype dtype);
 

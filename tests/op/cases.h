@@ -28,15 +28,14 @@ enum fill {
     FILL_SUMS,     /* made by a batch_norm_stats node from in[0] and in[4] */
     FILL_CHECK,    /* F64 [2]: finite, sum of squares 9 */
     FILL_BAD,      /* F64 [2]: not finite */
-    FILL_CONTROL,  /* F32: a sum with nothing non-finite */
+    FILL_CONTROL,  /* F32: a finite sum with every request */
     FILL_LOST,     /* F32: a sum that says a rank's loss was not finite */
-    FILL_VOID,     /* F32: a sum that says the step counts as nothing */
-    FILL_QUIET,    /* F32: a sum that asks for nothing */
+    FILL_VOID,     /* F32: a sum that says the step is void */
+    FILL_QUIET,    /* F32: a sum without requests */
     FILL_WAITS,    /* I64 [2] */
     FILL_STALE,    /* the graph's scalars: the step before was not clean */
     FILL_FIRST,    /* the graph's scalars: no update was made yet */
-    FILL_SEGMENTS, /* F64: that many rows (op/update.h), of in[0]'s elements, each with its settings
-                    */
+    FILL_SEGMENTS, /* F64 [rows, SEGMENT_COLUMNS]: in[0] in that many ranges, each with settings */
     FILL_INFINITE, /* F32: normal, but for one infinity */
     FILL_BF16,     /* N(0,1) in BF16, whatever the case's type */
     FILL_F16,      /* N(0,1) in F16, likewise */
