@@ -66,8 +66,7 @@ static void sweep_save(struct run_point next, int errnum, int is_harmless)
 
 static void test_save(void **state)
 {
-    static const struct run_point next[] = {{30, 0},
-                                            {20, 1}}; /* a new step; the same step once more */
+    static const struct run_point next[] = {{30, 0}, {20, 1}}; /* a new step; the same again */
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(next); i++) {

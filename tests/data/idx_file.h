@@ -1,4 +1,5 @@
-/* idx_file - makes IDX files, sound and broken, in a temporary folder. */
+/* idx_file - makes IDX files, sound and broken, plain and compressed, in a temporary folder of the
+ * test's own. */
 #ifndef TESTS_DATA_IDX_FILE_H
 #define TESTS_DATA_IDX_FILE_H
 
@@ -50,7 +51,7 @@ static inline void write_file(const char *folder, const char *name, const struct
     ASSERT(fclose(f) == 0);
 }
 
-/* A new folder; remove it with remove_folder. */
+/* Make a folder, to be removed with remove_folder. */
 static inline char *make_folder(void)
 {
     const char *tmp = getenv("TMPDIR");
@@ -70,7 +71,7 @@ static inline void remove_folder(char *folder)
     free(folder);
 }
 
-/* `text` with every '@' replaced by `by`, in out. */
+/* Write `text` to out, with every '@' replaced by `by`. */
 static inline const char *fill_in(char *out, size_t n, const char *text, const char *by)
 {
     size_t len = 0;

@@ -1,5 +1,5 @@
-/* memory_set - data sets of the tests' own: any spec, rows in memory, filled with numbers that tell
- * the sample and the field. */
+/* memory_set - data sets of the tests' own.  They have any spec, and rows in memory that are filled
+ * with numbers which tell the sample and the field. */
 #ifndef TESTS_DATA_MEMORY_SET_H
 #define TESTS_DATA_MEMORY_SET_H
 
@@ -80,7 +80,7 @@ static inline float memory_value(const struct sample_field *f, int field, int64_
     return f->stored == DTYPE_F32 ? v / 16 : f->scale == SAMPLE_UNIT ? v / 255.0f : v;
 }
 
-/* `seen` holds `field` of the samples index[0..n), or this ends the test. */
+/* Fail the test unless `seen` holds `field` of the samples index[0..n). */
 static inline void memory_set_check(const struct memory_set *m, int field, const void *seen,
                                     const int64_t *index, int64_t n)
 {
@@ -100,7 +100,7 @@ static inline void memory_set_check(const struct memory_set *m, int field, const
 
 /* ---- the sets ---- */
 
-/* Two inputs of real numbers, one of them from bytes as they are, and a target of two numbers. */
+/* Two inputs of real numbers, one of them stored as bytes, and a target of two numbers. */
 static inline struct memory_set *regression_set(int64_t n)
 {
     static const struct sample_spec spec = {

@@ -1,5 +1,5 @@
-/* CIFAR's files: what is read, what is refused and how; the real CIFAR-10 where it is:
- * $DPTRAIN_DATA/cifar-10-binary. */
+/* cifar: good files are read, and bad files are refused with their reason.  The real CIFAR-10 is
+ * read if it is in $DPTRAIN_DATA/cifar-10-binary. */
 #include "../test.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ static void write_records(const char *folder, const char *name, int n_labels, in
     buf_fini(&b);
 }
 
-/* The format with its default options, but for these. */
+/* Open the format with its default options, except those given. */
 static int open_set(struct dataset **out, const struct data_format *format, const char *folder,
                     const char *train, enum dataset_purpose purpose, struct err *err)
 {
@@ -131,7 +131,7 @@ static void cifar100_has_fine_labels(void **state)
     dataset_close(ds);
 }
 
-/* Names in the order given; a prefix among them. */
+/* Names of files are taken in the order given, with a prefix among them. */
 static void files_are_listed(void **state)
 {
     struct dataset *ds;

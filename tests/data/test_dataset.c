@@ -1,5 +1,5 @@
-/* The promises of all readers, checked on each entry of the list; then specs of all kinds, and the
- * folder of an mnist reader. */
+/* dataset: the promises of all readers are checked on each entry of the list; then specs of all
+ * kinds, and the folder of the mnist reader. */
 #include "../test.h"
 
 #include "base/alloc.h"
@@ -16,7 +16,7 @@ struct pair {
     const char *prefix;
     int dotted, gz;
     int n_images, n_labels; /* 0: N; -1: no such file */
-    int bad_at, bad_label;  /* label bad_at is this, where not 0 */
+    int bad_at, bad_label;  /* label number bad_at is bad_label, if that is not 0 */
 };
 
 static uint8_t pixel(int64_t sample, int64_t i) { return (uint8_t)(sample * 31 + i * 7); }
@@ -70,7 +70,7 @@ static void write_pair(const char *folder, const struct pair *p)
 
 /* ---- every reader ---- */
 
-/* n records of CIFAR, with so many bytes of labels. */
+/* Write n records of CIFAR, each with n_labels bytes of labels. */
 static void write_cifar(const char *folder, const char *name, int n_labels, int n)
 {
     enum { IMAGE = 3072 };
@@ -85,7 +85,7 @@ static void write_cifar(const char *folder, const char *name, int n_labels, int 
     buf_fini(&b);
 }
 
-/* A folder in which each reader finds what it wants. */
+/* Make a folder in which each reader finds its files. */
 static int setup(void **state)
 {
     char *folder = make_folder();
@@ -107,7 +107,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* A format to open with its default options, but for these. */
+/* A format, to be opened with its default options, except these. */
 struct source {
     const struct data_format *kind;
     const char *folder;  /* data.path */
@@ -235,7 +235,7 @@ static void fingerprints_tell_apart(void **state)
     }
 }
 
-/* One wrong label of a small set shows, whichever it is. */
+/* One wrong label of a small set changes the fingerprint, whichever label it is. */
 static void fingerprints_see_labels(void **state)
 {
     const struct source good = folder_source(*state);
@@ -299,7 +299,7 @@ static void failed_allocations_are_errors(void **state)
     }
 }
 
-/* The one rounding that is promised, for all 256 values. */
+/* The one rounding that convert.c promises, for all 256 values. */
 static void values_are_divided_exactly(void **state)
 {
     const struct source s = folder_source(*state);
@@ -368,7 +368,7 @@ static void fingerprints_see_every_field(void **state)
     }
 }
 
-/* Of a set that is larger than what is hashed, the first and the last sample count. */
+/* If a set is larger than what is hashed, its first and its last sample still count. */
 static void fingerprints_see_both_ends(void **state)
 {
     struct memory_set *m = image_set(20000);
@@ -384,7 +384,7 @@ static void fingerprints_see_both_ends(void **state)
     dataset_close(&m->base);
 }
 
-/* Fields are gathered in their own types, those not asked for are left out. */
+/* Fields are gathered in their own types.  Fields that are not asked for are left out. */
 static void every_kind_of_field_is_gathered(void **state)
 {
     struct memory_set *sets[] = {regression_set(9), token_set(9), image_set(9)};

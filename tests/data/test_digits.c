@@ -1,5 +1,5 @@
-/* The drawn digits: the same bytes on every machine, each class recognizable, and several threads
- * that want the same sample. */
+/* digits: the drawings have the same bytes on every machine, each class can be recognized, and
+ * several threads may want the same sample. */
 #include "../test.h"
 
 #include <pthread.h>
@@ -32,7 +32,7 @@ static void bytes_are_the_same_everywhere(void **state)
     }
 }
 
-/* Ink is there, in the middle, and the border is (but for noise) empty. */
+/* There is ink in the middle, and the border is empty but for noise. */
 static void samples_look_like_writing(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void threads_may_gather_at_once(void **state)
     dataset_close(ds);
 }
 
-/* Seconds of a processor's that this thread had: what others take of it does not count. */
+/* The processor's time of this thread, in seconds, without the time that others take. */
 static double cpu_s(void)
 {
     struct timespec t;
@@ -174,7 +174,8 @@ static double cpu_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Not a benchmark: shows the figure, and fails only on what no machine explains. */
+/* Not a benchmark: it shows the figure, and fails only at a figure that no slow machine
+ * explains. */
 static void drawing_is_quick(void **state)
 {
     const double start = cpu_s();

@@ -1,5 +1,5 @@
-/* Reading IDX files, plain and compressed: sound ones, and each way in which one can be broken,
- * with the message that it gives. */
+/* idx: reads IDX files, plain and compressed, that are sound, or broken in each possible way, with
+ * the message that each gives. */
 #include "../test.h"
 
 #include "base/alloc.h"
@@ -8,7 +8,8 @@
 
 enum { GZ = 1, TWO_MEMBERS = 2 };
 
-/* A file: magic, extents and so many bytes 0, 1, 2 ...; compressed; then damaged. */
+/* A file: magic, extents and a number of bytes 0, 1, 2 ...  It may be compressed, and is then
+ * damaged. */
 static const struct file_case {
     const char *name;
     uint32_t magic;
@@ -333,7 +334,7 @@ static void files_are_read_or_refused(void **state)
     remove_folder(folder);
 }
 
-/* From memory: the same outcome and message, less the path. */
+/* Reading from memory gives the same outcome, and the same message without the path. */
 static void bytes_are_parsed_or_refused(void **state)
 {
     (void)state;

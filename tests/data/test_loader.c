@@ -1,4 +1,5 @@
-/* The loader, over a data set that can fail and be made to wait; then samples of many fields. */
+/* loader: over a data set that can fail and can be made to wait; then with samples of many
+ * fields. */
 #include "../test.h"
 
 #include <pthread.h>
@@ -8,7 +9,7 @@
 #include "data/loader.h"
 #include "memory_set.h"
 
-/* ---- a data set of which sample i is the number i, which can fail, and be made to wait ---- */
+/* ---- a data set whose sample i is the number i; it can fail, and be made to wait ---- */
 
 struct fake {
     struct dataset base;
@@ -105,7 +106,7 @@ static void check_values(const struct batch *b)
     }
 }
 
-/* Everything about a batch follows from the sampler's definition. */
+/* All fields of a batch follow from the sampler's definition. */
 static void check_batch(const struct batch *b, const struct sampler *s, int64_t step, int n_ranks,
                         int rank, int accumulate, int micro)
 {
@@ -146,7 +147,7 @@ static const struct {
     {10, 0, 3, 40, 9, 12}, {103, 1, 1, 4, 0, 2}, {16, 0, 1, 2, 7, 7}, /* nothing to do */
 };
 
-/* One loader goes through all of it, so it also changes ranks, steps and sizes. */
+/* One loader goes through all cases, so it also changes ranks, steps and sizes. */
 static void batches_follow_the_plan(void **state)
 {
     struct fake f = FAKE;
@@ -438,8 +439,8 @@ static void no_memory_is_an_error(void **state)
     loader_free(l);
 }
 
-/* Two rows of numbers and a target of numbers; tokens with a class at each position: each field is
- * there, in the type of its spec, of the sample that the index says. */
+/* Two sets: two rows of numbers with a target of numbers, and tokens with a class at each position.
+ * Each field is there, in the type of its spec, and of the sample that the index names. */
 static void batches_have_every_field(void **state)
 {
     struct memory_set *sets[] = {regression_set(N), token_set(N)};

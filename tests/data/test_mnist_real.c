@@ -1,4 +1,5 @@
-/* The real MNIST, where it is: $DPTRAIN_DATA/mnist. */
+/* mnist: the real files are read and compared with known figures, if they are in
+ * $DPTRAIN_DATA/mnist. */
 #include "../test.h"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* The sampler: the permutation, the parts of ranks and micro-batches, and the plan of epochs,
- * against their definitions in data/sampler.h. */
+/* sampler: the permutation, the parts of ranks and micro-batches, and the plan of epochs are
+ * compared with their definitions in data/sampler.h. */
 #include "../test.h"
 
 #include <math.h>
@@ -85,7 +85,8 @@ static void values_stay_as_they_are(void **state)
         assert_int_equal(perm_at(&p, i), large[i]);
 }
 
-/* `count` should be uniform: its chi-square, as standard deviations from what is expected of it. */
+/* The chi-square of `count`, which should be uniform, in standard deviations from its
+ * expectation. */
 static double excess(const int *count, int n_bins, double expected)
 {
     double chi2 = 0;
@@ -123,7 +124,7 @@ static void positions_are_uniform(void **state)
     }
 }
 
-/* The sample that follows another does not depend on it: differences of neighbours are uniform. */
+/* A sample does not depend on the one before it: differences of neighbours are uniform. */
 static void neighbours_are_independent(void **state)
 {
     enum { N = 1000, N_EPOCHS = 200 };
@@ -240,7 +241,8 @@ static void steps_fall_into_epochs(void **state)
     }
 }
 
-/* The samples of one epoch as `n_ranks` x `accumulate` see them, put together in rank order. */
+/* Collect the samples of one epoch, for n_ranks ranks with `accumulate` micro-batches, in rank
+ * order. */
 static void collect_epoch(const struct sampler *s, int64_t epoch, int n_ranks, int accumulate,
                           int64_t *out)
 {

@@ -22,7 +22,7 @@ static struct tensor_hash *tensors(int *n)
     return t;
 }
 
-/* The answer of an engine that succeeds at once, as the samples of tests/wire have it: it holds
+/* The answer of an engine that succeeds at once, with the numbers of tests/wire's samples: it holds
  * step 4 of 8, in epochs of 4.  NULL: the command has no answer. */
 static struct report *answer(const struct cmd *c)
 {

@@ -1,7 +1,7 @@
-/* feed - foreign bytes into live sessions: what a fuzzer calls.
+/* feed - gives foreign bytes to live sessions; a fuzzer calls it.
  *
  * The bytes are what one peer sends.  A driver of two ranks, whose own engine answers every command
- * at once, takes them as a follower's; a follower takes them as its driver's.  Seeds:
+ * at once, takes them as a follower's; a follower takes them as its driver's.  Seeds are in
  * tests/fuzz/corpus/wire (conversation: a whole job of one epoch). */
 #ifndef TESTS_SESSION_FEED_H
 #define TESTS_SESSION_FEED_H
@@ -11,7 +11,7 @@
 
 struct feed_result {
     int n_messages; /* valid ones */
-    int status;     /* the driver's, -1: it has not ended */
+    int status;     /* the driver's; -1: it has not ended */
     int n_epochs;   /* EVENT_EPOCH */
     int was_closed; /* the driver closed or lost the connection */
 };

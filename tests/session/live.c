@@ -51,7 +51,8 @@ static void speak(struct live *l, struct process *p, unsigned what)
 
 /* ---- messages ---- */
 
-/* Deliver one message, if its bytes are one; else the receiver's connection layer closes. */
+/* Deliver one message if the bytes are a message; otherwise the receiver's connection layer
+ * closes. */
 static void give_bytes(struct live *l, struct process *p, int is_up, const uint8_t *body,
                        size_t len, int is_changed)
 {
@@ -182,7 +183,7 @@ static void describe(struct live *l, struct process *p)
     buf_fini(&text);
 }
 
-/* One step: a letter says what happens, the next byte to which end. */
+/* One step: a letter says what happens, and the next byte to which end. */
 static void go(struct live *l)
 {
     unsigned what = take(l), who = take(l);

@@ -1,14 +1,13 @@
-/* live - a driver and its followers in the middle of a job, led astray by a string of bytes: for
- * a fuzzer.
+/* live - a driver and its followers in the middle of a job, misled by a string of bytes.  A fuzzer
+ * calls it.
  *
- * The sessions are the real ones.  Their engines answer at once or when told, the connections
- * deliver in order.  The bytes say what happens next: a message of the right sequence is
- * delivered as it is, changed in some bytes, or twice; another valid message comes in its place,
- * from either side; connections come and go; engines fail; time passes; operators stop.  These
- * must hold: no session acts after it has ended or on a closed connection, all that it sends
- * passes the checks of the other side, and all sessions have ended in bounded time once nothing
- * more happens. Seeds: tests/fuzz/corpus/session (any text will do: "r" runs things as they
- * should). */
+ * The sessions are the real ones.  Their engines answer at once or when told, and connections
+ * deliver in order.  The bytes say what happens next: a message of the right sequence is delivered
+ * as it is, changed in some bytes, or twice; another valid message comes in its place, from either
+ * side; connections come and go; engines fail; time passes; operators stop.  These must hold: no
+ * session acts after it has ended or on a closed connection, all that it sends passes the checks of
+ * the other side, and all sessions have ended in bounded time once nothing more happens. Seeds:
+ * tests/fuzz/corpus/session (any text will do: "r" runs things as they should). */
 #ifndef TESTS_SESSION_LIVE_H
 #define TESTS_SESSION_LIVE_H
 

@@ -17,7 +17,7 @@ static struct tensor_hash *one_tensor(const char *name)
     return t;
 }
 
-/* An endpoint says which step its rank holds, so that all take the source's. */
+/* An endpoint tells the step that its rank holds, so that all ranks can take the source's step. */
 static int64_t step_of(const struct cmd *c)
 {
     char text[24] = "";

@@ -1,4 +1,5 @@
-/* live_engine - an engine for live.h: it holds its commands until it is told to answer one. */
+/* live_engine - an engine for live.h.  It holds its commands until it is told to answer the oldest
+ * one. */
 #ifndef TESTS_SESSION_LIVE_ENGINE_H
 #define TESTS_SESSION_LIVE_ENGINE_H
 
@@ -14,7 +15,8 @@ struct live_engine {
 
 void live_engine_post(struct live_engine *e, struct cmd *c); /* takes c */
 
-/* The answer to its oldest command, of which there is one; is_bad: a failure, `how` says which. */
+/* The answer to its oldest command; there must be one.  is_bad: the answer is a failure, and `how`
+ * says which. */
 struct report *live_engine_answer(struct live_engine *e, int is_bad, unsigned how);
 void live_engine_clear(struct live_engine *e);
 

@@ -1,5 +1,5 @@
-/* live_impl - the insides of live.h, shared by its two files: live_world.c carries out what the
- * sessions want, live.c has the bytes decide what happens to them. */
+/* live_impl - the insides of live.h, shared by its two files: live_world.c carries out the
+ * sessions' actions, live.c lets the bytes decide what happens to the sessions. */
 #ifndef TESTS_SESSION_LIVE_IMPL_H
 #define TESTS_SESSION_LIVE_IMPL_H
 
@@ -20,7 +20,7 @@ struct process { /* 0 the driver, else a follower with its connection to it */
     struct follower *f;
     struct live_engine e;
     int is_alive, is_connected, is_finished;
-    int is_closing, is_leaving; /* the driver has closed its end; the follower its own */
+    int is_closing, is_leaving; /* the driver has closed its end; the follower has closed its own */
     int64_t conn;               /* the driver's number for it */
     struct pipe up, down;
 };
@@ -33,20 +33,21 @@ struct live {
     struct live_result *r;
 };
 
-/* live_world.c: all that a call leads to is done when it returns. */
+/* live_world.c.  All that a call leads to is done when the call returns. */
 void live_start_follower(struct live *l, int k, int rank);
-void live_restart(struct live *l, int k, int rank); /* unless the driver is gone */
+void live_restart(struct live *l, int k, int rank); /* unless the driver has ended */
 void live_kill(struct live *l, struct process *p);
-void live_end_process(struct process *p); /* no other process is told */
+void live_end_process(struct process *p); /* no other process notices */
 
 void live_drain(struct live *l, struct process *p);                    /* its actions */
 void live_report(struct live *l, struct process *p, struct report *r); /* takes r */
 struct frame *live_take_frame(struct pipe *p); /* the oldest one; there is one */
 void live_hand_over(struct live *l, struct process *p, int is_up, const Wire__Control *m);
-/* `why_d`, `why_f`: what either end is told; NULL: it just closed. */
+/* why_d, why_f: the error that the driver's end and the follower's end see; NULL: a plain close. */
 void live_break(struct live *l, struct process *p, const struct err *why_d,
                 const struct err *why_f);
-/* Both ends of a connection that one of them wants closed, once all is delivered. */
+/* Close both ends of a connection that one of them wants closed, once all messages are
+ * delivered. */
 void live_finish_closing(struct live *l, struct process *p);
 
 void live_tick(struct live *l, struct process *p); /* if its deadline has passed */

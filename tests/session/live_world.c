@@ -1,5 +1,5 @@
-/* The world around a session of live.h: connections that deliver in order, processes that begin and
- * end, time.  Every action of a session is carried out here, and checked. */
+/* The world around the sessions of live.h: connections that deliver in order, processes that begin
+ * and end, time.  Every action of a session is carried out here, and checked. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +110,7 @@ static void act(struct live *l, struct process *p, struct action *a)
         live_check_text(a->close.text);
         ASSERT(other && other->is_connected && !(p->d ? other->is_closing : p->is_leaving));
         if (p->d)
-            other->is_closing = 1; /* what it sent still arrives */
+            other->is_closing = 1; /* messages that were sent still arrive */
         else
             p->is_leaving = 1;
         break;
@@ -157,7 +157,7 @@ void live_drain(struct live *l, struct process *p)
     p->is_leaving |= !p->d && p->is_finished;
 }
 
-/* ---- who hears it ---- */
+/* ---- reports and messages ---- */
 
 void live_report(struct live *l, struct process *p, struct report *r)
 {
@@ -234,7 +234,7 @@ void live_kill(struct live *l, struct process *p)
 void live_restart(struct live *l, int k, int rank)
 {
     live_kill(l, &l->p[k]);
-    if (!l->p[0].is_finished) /* else no driver listens */
+    if (!l->p[0].is_finished) /* otherwise no driver listens */
         live_start_follower(l, k, rank);
 }
 

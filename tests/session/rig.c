@@ -287,7 +287,7 @@ struct report *rig_opened(void)
     return r;
 }
 
-/* Validation: 12 samples; rank 0 and 1 of two see 6 each, rig_answer_all divides by n. */
+/* Validation has 12 samples.  Two ranks see 6 each; rig_answer_all divides by n. */
 struct report *rig_answer(const struct cmd *c)
 {
     static const enum report_kind kinds[] = {
@@ -354,7 +354,7 @@ void rig_go_to(struct rig *r, int n, enum cmd_kind kind)
 struct driver_options rig_elastic(int n_ranks)
 {
     struct driver_options o = rig_options(n_ranks);
-    o.cluster.heartbeat_timeout_ms = 100000; /* silence is another test's */
+    o.cluster.heartbeat_timeout_ms = 100000; /* silence belongs to another test */
     o.cluster.replace_timeout_ms = 30000;
     o.cluster.join_interval_ms = 10000;
     return o;

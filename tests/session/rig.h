@@ -1,4 +1,5 @@
-/* rig - one session under test, driven by hand; its last actions are kept for comparison. */
+/* rig - one session under test, a driver or a follower, driven by hand.  The test plays all other
+ * processes.  The session's last actions are kept for comparison. */
 #ifndef TESTS_SESSION_RIG_H
 #define TESTS_SESSION_RIG_H
 
@@ -13,14 +14,14 @@ struct rig {
     struct driver *d; /* one of the two */
     struct follower *f;
     int64_t now;
-    Wire__Control *sent[RIG_CONNS]; /* last message but heartbeats and Drain, by connection */
+    Wire__Control *sent[RIG_CONNS]; /* last on each connection, but for heartbeats and Drain */
     int n_sent[RIG_CONNS], n_beats, is_closed[RIG_CONNS], is_trusted[RIG_CONNS];
     int is_drained[RIG_CONNS]; /* told by Drain, which is not in `sent` */
     struct cmd *command;       /* last to the engine */
     int n_commands, n_requests, n_aborts;
     struct injection injected; /* last to be done, and what had been sent on conn 0 by then */
     int n_injected, n_sent_before;
-    int n_rings;                            /* how often the engine's was asked for */
+    int n_rings;                            /* how often the engine's ring was asked for */
     Wire__Heartbeat beat;                   /* the last one sent */
     struct incident *incident;              /* the last one */
     struct buf log;                         /* all lines */
@@ -36,7 +37,7 @@ void rig_follower(struct rig *r);
 void rig_free(struct rig *r);
 void rig_drain(struct rig *r);
 
-/* Let time pass, ticking when the session wants it. */
+/* Let time pass, and call the session's tick when it is due. */
 void rig_wait(struct rig *r, int64_t ms);
 
 void rig_connect(struct rig *r, int conn, const char *peer);
@@ -55,18 +56,19 @@ struct rig_caller { /* the fields of a Hello; a field that is NULL or 0 is as a 
 void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c); /* conn is there */
 
 void rig_message(struct rig *r, int conn, Wire__Control *m);
-void rig_say_goodbye(struct rig *r, int conn); /* politely: stopped by SIGTERM */
+void rig_say_goodbye(struct rig *r, int conn); /* as a follower stopped by SIGTERM does */
 void rig_close(struct rig *r, int conn);
 
 /* A report of rank 0's engine (conn 0) or of a follower's (its connection); takes rep. */
 void rig_report(struct rig *r, int conn, struct report *rep);
 struct report *rig_opened(void); /* 3 tensors, 100 + 10 samples, 4 steps an epoch */
 
-/* n ranks gathered, with connections 1..n-1; each has opened; the session is in prepare. */
+/* Gather n ranks, with connections 1..n-1.  Each has opened its job, and the session is in
+ * prepare. */
 void rig_gather(struct rig *r, int n);
-/* All n answer the last command, as a healthy engine does. */
+/* All n ranks answer the last command, as healthy engines do. */
 void rig_answer_all(struct rig *r, int n);
-/* All answer until this command comes; rig_go_to: from the gathering on. */
+/* All ranks answer until this command comes.  rig_go_to begins with the gathering. */
 void rig_go_on_to(struct rig *r, int n, enum cmd_kind kind);
 void rig_go_to(struct rig *r, int n, enum cmd_kind kind);
 void rig_end(struct rig *r, int n); /* all close, the engine stops, and so does the job */
@@ -74,10 +76,11 @@ struct report *rig_answer(const struct cmd *c);
 
 /* A job whose ranks may come and go. */
 struct driver_options rig_elastic(int n_ranks);
-void rig_train(struct rig *r, const struct driver_options *o); /* gathered, and in training */
-void rig_come(struct rig *r, int conn, int rank);              /* a follower, and it is ready */
+void rig_train(struct rig *r, const struct driver_options *o); /* gather all, up to training */
+void rig_come(struct rig *r, int conn, int rank);              /* a follower comes, and is ready */
 void rig_assert_prepare(const struct rig *r, int conn, int rank, int n_ranks);
-/* All on these connections (-1 ends the list) answer, holding this step; Train by EPOCH_REGROUP. */
+/* All ranks on these connections (-1 ends the list) answer, holding this step.  Train is answered
+ * by EPOCH_REGROUP. */
 void rig_all(struct rig *r, const int *conns, enum cmd_kind kind, int64_t step);
 #define RIG_ALL(r, kind, step, ...) rig_all(r, (const int[]){__VA_ARGS__, -1}, kind, step)
 

@@ -59,7 +59,7 @@ static void deliver(struct sim *s, struct sim_event *e)
     s->n_delivered += m->body_case != WIRE__CONTROL__BODY_HEARTBEAT;
     n->heard = sim_clock(s, e->node);
     if (m->body_case == WIRE__CONTROL__BODY_DRAIN &&
-        m->drain->taken_back) /* the follower is like any other then */
+        m->drain->taken_back) /* the drain was taken back, so the follower is like any other */
         n->drained_life = 0;
     if (e->node == 0)
         driver_message(n->d, sim_clock(s, 0), e->link, m);
@@ -117,7 +117,7 @@ static void handle(struct sim *s, struct sim_event *e)
 {
     struct node *n = &s->nodes[e->node < 0 ? 0 : e->node];
     if (n->thaw > s->now && e->node >= 0 && e->kind != EV_START) {
-        if (n->thaw != NEVER) { /* all messages in the order in which they came */
+        if (n->thaw != NEVER) { /* all messages, in the order in which they came */
             sim_schedule(s, *e, n->thaw);
             e->frame = NULL;
             e->report = NULL;
@@ -191,7 +191,7 @@ static void tick(struct sim *s, int k)
         watch_follower(s, k);
 }
 
-/* The process that wants to be called first, and when it wants that. */
+/* The process whose tick is due first, and when. */
 static int next_tick(const struct sim *s, int64_t *t)
 {
     int who = -1;
@@ -210,7 +210,7 @@ static int next_tick(const struct sim *s, int64_t *t)
     return who;
 }
 
-/* 0: nothing more will happen. */
+/* Handle the next event or tick.  0: nothing more will happen. */
 static int advance(struct sim *s)
 {
     int64_t t;

@@ -1,8 +1,8 @@
 /* sim - a driver and its followers with fake engines, under a fake clock and network.
  *
  * Everything that happens follows from the seed: number of ranks, delays, what goes wrong and when.
- * The sessions are the real ones; frames are packed and unpacked; the engines, the collectives
- * among them, the network and the processes are fakes that can be killed, frozen or cut off.
+ * The sessions are the real ones; frames are packed and unpacked; the engines, their collectives,
+ * the network and the processes are fakes that can be killed, frozen or cut off.
  *
  *     struct sim_result r;
  *     sim_run(seed, mode, verbose, &r);     r.is_ok, r.why */
@@ -34,7 +34,8 @@ enum inject {
     INJECT_DRAIN,       /* the operator of the driver takes a rank away */
     INJECT_PARTITION,   /* two ranks cannot reach each other, though the driver reaches both */
     INJECT_CLOCK_LEAP,  /* a machine's clock jumps ahead */
-    INJECT_CLOCK_STALL, /* it stands still; for less than the heartbeat's timeout on the driver */
+    INJECT_CLOCK_STALL, /* a machine's clock stands still; on the driver's for less than the
+                           heartbeat's timeout */
     INJECT_COUNT
 };
 
@@ -49,7 +50,7 @@ struct sim_result {
     enum inject inject;
     int n_ranks, has_fired;
     int64_t n_messages, n_epochs;
-    double seconds;                       /* of simulated time */
+    double seconds;                       /* in simulated time */
     double end_seconds;                   /* from the injection to the last rank's end */
     int n_faults, n_recovered, status;    /* SIM_ELASTIC; status of the driver, -1: killed */
     int n_warnings, n_incidents, n_rings; /* that a rank keeps the others waiting; its files */

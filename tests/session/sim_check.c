@@ -10,7 +10,7 @@ static int is_in(const char *part, const char *text) { return text && strstr(tex
 
 static int was_gathering(const struct sim *s) { return s->fired_stage <= STAGE_GATHER; }
 
-/* The follower's own link or process is what broke: it cannot know what the others know. */
+/* 1: the follower's own link or process broke, so it cannot know what the others know. */
 static int is_cut_off(const struct sim *s, int k)
 {
     switch (s->inject) {
@@ -53,7 +53,7 @@ static int is_joined(const struct sim *s, int k)
     return k < s->n && n->is_finished && n->rank >= 1;
 }
 
-/* Every rank that could hear it ends with the driver's text and status. */
+/* Every rank that could hear the driver ends with the driver's text and status. */
 static void check_one_cause(struct sim *s)
 {
     const struct node *d = &s->nodes[0];
@@ -131,7 +131,7 @@ static void check_lost(struct sim *s, const char *what)
 static void check_driver_gone(struct sim *s)
 {
     if (s->inject == INJECT_FREEZE_DRIVER && s->nodes[0].status == STATUS_OK)
-        return; /* all had answered, or were not yet there, while it was frozen */
+        return; /* while the driver was frozen, all ranks had answered or had not come yet */
     for (int k = 1; k < s->n; k++) {
         const struct node *n = &s->nodes[k];
         if (!n->is_finished || (s->fired_stage >= STAGE_ENDING && n->status == STATUS_OK))
@@ -143,7 +143,7 @@ static void check_driver_gone(struct sim *s)
                  !is_in("lost the driver", n->text))
             sim_fail(s, "node %d does not say that the driver was lost: %s", k, n->text);
     }
-    /* Status 0: all had answered when it froze. */
+    /* Status 0: all ranks had answered when the driver froze. */
     if (s->inject == INJECT_FREEZE_DRIVER && s->nodes[0].status > STATUS_FAILED)
         sim_fail(s, "the driver lost all and ends with %d", s->nodes[0].status);
 }
@@ -201,7 +201,8 @@ static void check_hang(struct sim *s)
         sim_fail(s, "no warning came before: %s", s->nodes[0].text);
 }
 
-/* The driver cannot know which ranks cannot reach each other, but it says that they got nowhere. */
+/* The driver cannot know which ranks cannot reach each other, but its error says that they made no
+ * progress. */
 static void check_partition(struct sim *s)
 {
     const struct node *d = &s->nodes[0];
@@ -244,7 +245,8 @@ static void check_outcome(struct sim *s)
         else if (s->nodes[0].status != STATUS_OK)
             check_lost(s, "no sign of life for 5");
         break;
-    case INJECT_DRAIN: /* once there is a formation, no other rank could replace it */
+    case INJECT_DRAIN: /* once there is a formation, no other rank could take the drained rank's
+                          place */
         if (was_gathering(s))
             check_gather_failed(s);
         else
@@ -260,7 +262,7 @@ static void check_outcome(struct sim *s)
     case INJECT_SILENCE:
     case INJECT_SILENCE_OUT:
     case INJECT_FREEZE:
-        if (s->nodes[0].status != STATUS_OK) /* else the driver's last word had been heard */
+        if (s->nodes[0].status != STATUS_OK) /* otherwise the driver's last word had been heard */
             check_lost(s, "no sign of life for 5");
         break;
     case INJECT_SILENCE_IN:

@@ -10,7 +10,7 @@ static void notice(struct sim *s, int k)
     engine_wake(s, k, sim_random(s, 0, 400 * MS));
 }
 
-/* How many nodes of this formation have not left it; `n_here`: those that wait for `key`. */
+/* How many nodes have left this formation.  *n_here: how many wait for `key`. */
 static int n_left(const struct sim *s, int64_t g, int64_t key, int *n_here)
 {
     int n = 0;
@@ -26,7 +26,7 @@ static int n_left(const struct sim *s, int64_t g, int64_t key, int *n_here)
     return n;
 }
 
-/* The broadcast: all take the source's state. */
+/* The broadcast: all nodes take the source's state. */
 static void take_state(struct sim *s, int64_t g)
 {
     const struct fake_engine *from = &s->nodes[s->group[g][s->nodes[s->group[g][0]].e.source]].e;
@@ -89,7 +89,7 @@ static void release(struct sim *s, int64_t g, int is_form)
     }
 }
 
-/* Two of the nodes cannot reach each other: all wait. */
+/* 1: two of the nodes cannot reach each other, so all wait. */
 static int is_cut(const struct sim *s, int64_t g)
 {
     for (int i = 0; i < s->n_cuts; i++) {
@@ -102,7 +102,8 @@ static int is_cut(const struct sim *s, int64_t g)
     return 0;
 }
 
-/* Node k waits: for some that have left, or it was the last one to come. */
+/* Node k has come to its collective.  If some nodes have left, node k notices that.  If node k was
+ * the last to come, all go on. */
 static void meet(struct sim *s, int k)
 {
     const struct fake_engine *e = &s->nodes[k].e;

@@ -7,7 +7,7 @@
 
 static int is_in(const char *part, const char *text) { return text && strstr(text, part); }
 
-/* All waited for each other, and for a rank that hangs or cannot be reached. */
+/* 1: all ranks waited for each other, and for a rank that hangs or cannot be reached. */
 static int is_anybodys(const struct sim *s, const char *text)
 {
     return is_in("cluster.deadlines", text) &&

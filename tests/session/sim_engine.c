@@ -59,7 +59,7 @@ void engine_fault(struct sim *s, int k, int is_consequence, const char *text)
     struct fake_engine *e = &s->nodes[k].e;
     enum phase phase = e->phase;
     int64_t step = e->step;
-    e->token++; /* what was scheduled is void */
+    e->token++; /* events scheduled before are void */
     e->is_waiting = 0;
     engine_die(s, k);
     struct report *r = answer(s, k, REPORT_FAULT);
@@ -86,7 +86,7 @@ void engine_break_off(struct sim *s, int k)
     engine_die(s, k);
     if (!e->doing || e->is_breaking)
         return;
-    e->is_breaking = 1; /* it computes, and notices the abort then */
+    e->is_breaking = 1; /* it computes, and notices the abort a little later */
     e->is_waiting = 0;
     e->token++;
     engine_wake(s, k, sim_random(s, 0, 200 * MS));

@@ -47,7 +47,7 @@ static void fire_at_follower(struct sim *s, struct node *v)
         break;
     case INJECT_SILENCE:
         l->is_cut[0] = l->is_cut[1] = 1;
-        if (s->is_forever) /* its machine is gone: the other ranks notice, the driver does not */
+        if (s->is_forever) /* the machine is gone: the other ranks notice, the driver does not */
             sim_process_gone(s, s->victim);
         break;
     case INJECT_SILENCE_IN:

@@ -1,4 +1,4 @@
-/* sim_impl - shared by the simulator's files and nobody else.
+/* sim_impl - what the simulator's files share; no other file includes it.
  *
  *   sim.c          a whole run, and its loop
  *   sim_net.c      events by time, connections, clocks
@@ -56,9 +56,9 @@ struct sim_event {
 };
 
 struct link {        /* one connection; end 0 is the driver's, end 1 the follower's */
-    int node;        /* the follower; -1 a stranger without one */
+    int node;        /* the follower; -1 a stranger, which has no node */
     int is_open[2];  /* that end may send */
-    int is_cut[2];   /* what that end sends vanishes */
+    int is_cut[2];   /* messages from that end vanish */
     int64_t last[2]; /* when the newest message from that end arrives */
 };
 
@@ -81,10 +81,10 @@ struct fake_engine {
     int64_t generation, epoch, step, token;
     int rank, n_ranks, local, n_local, source;
     struct weights w; /* `step` is the step that the engine says it holds, w what it does hold */
-    int64_t left;     /* it has left the collectives of this generation and of older ones */
-    struct cmd *next; /* came after an abort, before what ran had ended */
+    int64_t left;     /* the engine has left the collectives of this generation and of older ones */
+    struct cmd *next; /* came after an abort, before the command under way had ended */
     int64_t canceled; /* commands of this generation and older ones are not begun */
-    int is_breaking;  /* aborted, and not yet out of what runs */
+    int is_breaking;  /* aborted, but the command under way has not ended yet */
     enum phase phase;
     int is_waiting;            /* in a collective */
     int64_t key;               /* in this collective */
@@ -145,7 +145,7 @@ struct sim {
 
     int n_formed[MAX_GENERATIONS];
     int group_size[MAX_GENERATIONS], group[MAX_GENERATIONS][MAX_NODES]; /* nodes, by rank; -1 */
-    int64_t newest_step, newest_generation; /* applied by anyone; whose collective was done */
+    int64_t newest_step, newest_generation; /* applied by any rank; of the newest collective */
     enum sim_mode mode;
     int is_elastic; /* ranks are replaced; several faults */
     int n_spares, min_ranks, max_ranks, n_more_faults, is_restarting;
@@ -221,9 +221,9 @@ void watch_event(struct sim *s, const struct session_event *e);
 void watch_driver(struct sim *s);
 void watch_follower(struct sim *s, int k);
 void watch_incident(struct sim *s, const struct incident *i);
-void watch_away(struct sim *s, int k, int64_t ns); /* its clock went on without it */
+void watch_away(struct sim *s, int k, int64_t ns); /* its clock went on while it stood still */
 int sim_is_true(const struct sim *s, int k,
-                const char *text); /* the text is true of a fault of node k */
+                const char *text);                         /* 1: the text fits a fault of node k */
 int sim_was_struck(const struct sim *s, enum inject what); /* any node */
 
 void sim_check(struct sim *s);

@@ -1,5 +1,5 @@
-/* The simulated processes: how they start, what they do, how they end.
- * Their sessions' actions are carried out here. */
+/* The simulated processes: how they start, what they do, and how they end. Their sessions' actions
+ * are carried out here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,7 +151,7 @@ void sim_start_follower(struct sim *s, int k)
     char host[16];
     if (s->nodes[0].is_finished || !s->nodes[0].is_alive || n->is_alive || n->is_finished)
         return;
-    if (s->nodes[0].thaw > s->now) { /* not accepted before */
+    if (s->nodes[0].thaw > s->now) { /* connections are not accepted before */
         sim_schedule(s, (struct sim_event){.kind = EV_START, .node = k}, s->nodes[0].thaw);
         return;
     }

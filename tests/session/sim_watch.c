@@ -24,7 +24,7 @@ int sim_was_struck(const struct sim *s, enum inject what)
 
 /* ---- what the record says ---- */
 
-/* Texts that may be said of a rank after this fault.  A short freeze, a clock that leaps, or
+/* Texts that the driver may log of a rank after this fault.  A short freeze, a clock that leaps, or
  * ranks that cannot reach each other cost no rank. */
 static const struct {
     enum inject what;
@@ -47,7 +47,7 @@ static const struct {
 
 int sim_is_true(const struct sim *s, int k, const char *text)
 {
-    /* The others went on as soon as they could reach the node, and it was away. */
+    /* The others went on as soon as they could reach the node, but the node was frozen. */
     unsigned both = 1u << INJECT_PARTITION | 1u << INJECT_FREEZE_SHORT;
     if ((s->struck[k] & both) == both && strstr(text, "cluster.deadlines.step"))
         return 1;
@@ -167,9 +167,10 @@ void watch_incident(struct sim *s, const struct incident *i)
     }
 }
 
-/* ---- who waits ---- */
+/* ---- waiting ---- */
 
-/* The longest that a stage may last, in ms of the driver's clock; in training without a step. */
+/* The longest time that a stage may last, in ms of the driver's clock.  In training: that may pass
+ * without a step. */
 static int64_t longest_ms(const struct sim *s, enum stage stage)
 {
     enum { LATE = HEARTBEAT_MS + 500, BEATS = 2000 }; /* a silent rank is given its time */
@@ -212,7 +213,7 @@ static void check_waiting(struct sim *s, const struct driver *d, int64_t now)
                  1e-9 * (double)(now - s->stage_since));
 }
 
-/* A rank is to leave, or might join. */
+/* 1: a rank is to leave, or may join. */
 static int is_due(const struct sim *s, const struct driver *d)
 {
     int n_ready = 0, n_leaving = 0;

@@ -1,4 +1,5 @@
-/* command, convert: commands and reports are the same after the wire. */
+/* command, convert: commands and reports are the same after they were packed, sent and unpacked.
+ * Names are there for every value. */
 #include "rig.h"
 
 #include "samples.h"

@@ -95,7 +95,7 @@ static void answer(struct crowd *c, int conn, const struct cmd *to)
     report(c, conn, r);
 }
 
-/* All on connections first..last-1, and rank 0, answer until they train. */
+/* Rank 0 and the ranks on connections first..last-1 answer until they train. */
 static void form(struct crowd *c, int first, int last)
 {
     while (c->command->kind != CMD_TRAIN) {
@@ -165,7 +165,8 @@ static struct driver_options options(int64_t replace_timeout_ms)
     return o;
 }
 
-/* Those that are left are told once, as is each lost one that was not closed, and the engine. */
+/* Each rank that is left is told once.  So are the engine and each lost rank whose connection is
+ * open. */
 static void assert_work(const struct crowd *c, int n_lost, int n_formed)
 {
     assert_int_equal(c->n_lost, n_lost);
@@ -224,7 +225,7 @@ static void as_many_wait_as_spares(void **state)
     close_crowd(&c);
 }
 
-/* Losses never stop coming: the others do not wait for ever. */
+/* Losses never stop.  The others do not wait for ever. */
 static void one_after_the_other(void **state)
 {
     struct crowd c;

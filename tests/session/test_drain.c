@@ -1,8 +1,8 @@
-/* driver_drain: which ranks may be drained, and when, and what becomes of the others.
- * Answers and events are compared as scripts read them. */
+/* driver_drain: which ranks may be drained, when, and how the job goes on. Answers and events are
+ * compared as scripts read them. */
 #include "rig.h"
 
-/* `part` is of the answer, or of the reason why not. */
+/* `part` is a part of the answer, or of the reason of a refusal. */
 static void drain(struct rig *r, const char *who, int rc, const char *part)
 {
     struct drained drained = {.n = 0};
@@ -70,7 +70,7 @@ static void the_operator_drains_a_rank(void **state)
     rig_free(&r);
 }
 
-/* While the ranks form again it can be asked for, too. */
+/* A drain can also be requested while the ranks form again. */
 static void a_drain_waits_for_the_formation(void **state)
 {
     struct rig r;
@@ -180,7 +180,8 @@ static void who_is_drained_stays_away_when_the_job_ends(void **state)
     rig_free(&r);
 }
 
-/* The drained rank hangs, or is lost, before it could leave: it was told, and is not waited for. */
+/* The drained rank hangs, or is lost, before it could leave.  It was told, and nobody waits for
+ * it. */
 static void who_is_drained_and_lost_is_gone(void **state)
 {
     struct rig r;
@@ -210,7 +211,8 @@ static void who_is_drained_and_lost_is_gone(void **state)
     rig_free(&r);
 }
 
-/* The spare that was to follow it is lost first: without the rank the job would end. */
+/* The spare that was to take its place is lost first.  Without the drained rank the job would
+ * end. */
 static void a_drain_is_taken_back(void **state)
 {
     struct rig r;
@@ -315,7 +317,7 @@ static void a_name_can_be_made_plain(void **state)
     rig_free(&r);
 }
 
-/* A rank that leaves already is told to stay away then, which is no news for the others. */
+/* A rank that is already leaving is then told to stay away, which is no news for the others. */
 static void who_leaves_already_is_drained_without_an_event(void **state)
 {
     struct rig r;
@@ -332,7 +334,7 @@ static void who_leaves_already_is_drained_without_an_event(void **state)
     rig_free(&r);
 }
 
-/* It asked to leave after it was drained: it leaves of its own will. */
+/* The rank asked to leave after it was drained: it leaves of its own will. */
 static void who_asks_to_leave_is_drained_no_more(void **state)
 {
     struct rig r;

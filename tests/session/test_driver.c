@@ -1,5 +1,5 @@
 /* driver: a whole job, its deadlines and first causes.
- * The combinations are the simulator's (sim.h). */
+ * The simulator (sim.h) tests their combinations. */
 #include "rig.h"
 
 #include <math.h>
@@ -123,7 +123,7 @@ static void deadlines_name_the_missing(void **state)
     }
 }
 
-/* Each rank leaves out of its sum what is not finite; the whole set's loss is none then. */
+/* Each rank leaves numbers that are not finite out of its sum.  The whole set then has no loss. */
 static void a_loss_that_is_not_finite_is_told(void **state)
 {
     (void)state;
@@ -283,7 +283,7 @@ static void protocol_is_kept_or_the_job_fails(void **state)
     }
 }
 
-/* Of two ranks that differ rank 0 counts as right. */
+/* If two ranks differ, rank 0 counts as right. */
 static void of_two_replicas_the_other_is_named(void **state)
 {
     struct rig r;
@@ -321,7 +321,7 @@ static void a_replica_that_differs_is_named(void **state)
         assert_string_equal(rig_event(&r, EVENT_ERROR)->text,
                             "the replicas differ after epoch 1 (step 4): rank 2 (h2) differs from "
                             "rank 0 (h0) in conv1.bias");
-        assert_int_equal(rig_count(&r, EVENT_EPOCH), 1); /* what was learnt is told */
+        assert_int_equal(rig_count(&r, EVENT_EPOCH), 1); /* the epoch's numbers are told */
         rig_free(&r);
     }
 }

@@ -57,7 +57,7 @@ static void assert_ends(struct rig *r, int status, int retry, const char *part)
     rig_free(r);
 }
 
-/* Up to the answer of command `last` of PREPARE .. CHECKPOINT; READY: to Ready. */
+/* Go on up to the answer to command `last`, of PREPARE .. CHECKPOINT.  READY: up to Ready. */
 static void go_to(struct rig *r, int last)
 {
     rig_follower(r);
@@ -228,7 +228,8 @@ static void after_welcome(void **state)
     assert_ends(&r, STATUS_STOPPED, 0, "stopped by SIGTERM");
 }
 
-/* Asked to stop in training, a follower says so, and goes on until the driver lets it go. */
+/* A follower that is asked to stop in training tells the driver, and goes on until the driver lets
+ * it go. */
 static void it_leaves_at_the_end_of_a_step(void **state)
 {
     static const int how[] = {STOP, 0, -1}; /* Stop comes; a second signal; nothing */
@@ -271,7 +272,7 @@ static void pause_it(struct rig *r, int64_t generation)
 }
 
 /* When another rank is lost, a follower keeps its state, forgets what ran, and obeys the next
- * Prepare, whether or not the engine is out of what ran. */
+ * Prepare, whether or not the engine has ended what ran. */
 static void it_waits_when_another_is_lost(void **state)
 {
     struct rig r;
@@ -288,7 +289,7 @@ static void it_waits_when_another_is_lost(void **state)
     struct report *f = report_new(REPORT_FAULT, 1);
     err_set(&f->fault.err, ERR_CANCELED, "aborted");
     f->fault.is_consequence = 1;
-    rig_report(&r, 1, f); /* late: it is of the past */
+    rig_report(&r, 1, f); /* it comes late, from an older generation */
     assert_int_equal(r.n_sent[0], n_sent);
     answer(&r);
     assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_ENDPOINTS);
@@ -375,7 +376,7 @@ static void a_driver_that_breaks_the_protocol(void **state)
     assert_ends(&r, STATUS_FAILED, 1, "Hello: unexpected message");
     go_to(&r, PREPARE);
     answer(&r);
-    get(&r, FORM, 0); /* of the past: dropped */
+    get(&r, FORM, 0); /* from an older generation: dropped */
     assert_int_equal(r.command->kind, CMD_PREPARE);
     get(&r, FORM, 1);
     assert_int_equal(r.command->kind, CMD_FORM);

@@ -69,7 +69,8 @@ static int n_lines(struct rig *r, const char *part)
     return n;
 }
 
-/* Anybody can connect where there is no secret: a flood of strangers is no flood of lines. */
+/* Anybody can connect where there is no secret.  A flood of strangers must not become a flood of
+ * lines. */
 static void a_flood_of_strangers_is_told_in_few_lines(void **state)
 {
     struct rig r;
@@ -126,7 +127,8 @@ static void who_wants_any_gives_way(void **state)
     rig_free(&r);
 }
 
-/* Ranks 1 and 2 are asked for by name, and one more wants any: it is the spare whenever it came. */
+/* Followers ask for ranks 1 and 2 by number, and one more wants any rank.  That one is the spare,
+ * whenever it came. */
 static void who_wants_any_is_the_spare(void **state)
 {
     static const int wanted[][3] = {{-1, 1, 2}, {-1, 2, 1}, {1, -1, 2}, {2, -1, 1}, {1, 2, -1}};
@@ -253,7 +255,7 @@ static void hello_with_slice(struct rig *r, int conn, const char *host, const ch
                                        .n_gpus = 1});
 }
 
-/* --test-shared-gpu: the free one first, then again from the first on. */
+/* --test-shared-gpu: a free GPU is given first, then the first ones again. */
 static void gpus_are_shared_for_tests(void **state)
 {
     struct rig r;
@@ -341,7 +343,7 @@ static void slices_of_the_drivers_gpu_are_refused(void **state)
     rig_free(&r);
 }
 
-/* The follower knows why it has no GPU; the refusal repeats it, and says what to do about it. */
+/* The follower knows why it has no GPU.  The refusal repeats the reason, and names the remedy. */
 static void who_has_no_gpu_says_why(void **state)
 {
     static const struct {

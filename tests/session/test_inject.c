@@ -1,5 +1,5 @@
-/* Faults on purpose: each is given to its rank once, and told before it happens.
- * The faults themselves are tested in e2e/inject. */
+/* inject: each fault on purpose is given to its rank once, and announced before it happens. The
+ * faults themselves are tested in e2e/inject. */
 #include "rig.h"
 
 #include "samples.h"

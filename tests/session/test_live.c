@@ -1,5 +1,5 @@
-/* The starting points of the fuzzer: a job that works, and one that recovers.
- * Both must reach their end when nothing is led astray. */
+/* live: the starting points of the fuzzer, which are a job that works and a job that recovers. Both
+ * must reach their end when nothing is disturbed. */
 #include "../test.h"
 
 #include "base/alloc.h"
@@ -30,7 +30,7 @@ static void whole_jobs(void **state)
     }
 }
 
-/* Four ranks; one goes in the middle of the job: the others go on. */
+/* Of four ranks one ends in the middle of the job.  The others go on. */
 static void recovered_jobs(void **state)
 {
     struct live_result r = RUN("\x33\x01r\x09\x0d\x01r\x1fr\x1fr\x1f");

@@ -1,5 +1,5 @@
-/* driver_recover: what becomes of a formation when ranks are lost, leave, or come.
- * The test plays all engines and followers. */
+/* driver_recover: how a formation goes on when ranks are lost, leave, or come. The test plays all
+ * engines and followers. */
 #include "rig.h"
 
 /* ---- losses ---- */
@@ -78,7 +78,7 @@ static void a_second_loss_does_not_hide_the_lost_step(void **state)
     rig_free(&r);
 }
 
-/* Each loss has its own count of lost steps: one between two steps costs none. */
+/* Each loss has its own count of lost steps.  A loss between two steps costs no step. */
 static void a_loss_between_steps_costs_no_step(void **state)
 {
     struct rig r;
@@ -310,7 +310,7 @@ static void who_leaves_in_order_is_not_waited_for(void **state)
     rig_train(&r, &o);
     rig_say_goodbye(&r, 1);
     assert_int_equal(r.n_requests, 1);
-    assert_int_equal(rig_count(&r, EVENT_LOST), 0); /* it finishes the step */
+    assert_int_equal(rig_count(&r, EVENT_LOST), 0); /* the leaving rank finishes the step */
     RIG_ALL(&r, CMD_TRAIN, 3, 0, 1, 2);
     assert_string_equal(rig_event(&r, EVENT_LOST)->text, "rank 1 (h1) left: stopped by SIGTERM");
     assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_STOP);
@@ -328,7 +328,7 @@ static void who_leaves_in_order_is_not_waited_for(void **state)
     rig_free(&r);
 }
 
-/* ---- who hangs ---- */
+/* ---- ranks that hang ---- */
 
 static void beat(struct rig *r, int conn, enum phase phase)
 {

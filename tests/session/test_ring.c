@@ -74,7 +74,8 @@ static void one_that_overtakes(void **state)
     ring_free(r);
 }
 
-/* One collective runs while so many of the other channel pass that its entry is replaced. */
+/* One collective runs while so many collectives of the other channel pass that its entry is
+ * replaced. */
 static void a_replaced_entry_counts_as_ended(void **state)
 {
     struct ring *r = ring_new();

@@ -73,7 +73,7 @@ static struct report *unasked(int64_t step, const char *path, const char *error)
     return p;
 }
 
-/* A checkpoint written beside training is told in whatever stage, once. */
+/* A checkpoint that is written beside training is reported once, whatever the stage. */
 static void checkpoints_are_written_beside(void **state)
 {
     static const enum cmd_kind when[] = {CMD_TRAIN, CMD_VALIDATE, CMD_CHECKPOINT};
@@ -195,7 +195,7 @@ static void a_checkpoint_within_an_epoch_has_its_time(void **state)
     rig_free(&r);
 }
 
-/* Rank 0 whose own disk does not answer gets no more time for it when the job ends. */
+/* If rank 0's own disk does not answer, rank 0 gets no more time for it when the job ends. */
 static void a_disk_that_hangs_is_not_waited_for(void **state)
 {
     struct rig r;

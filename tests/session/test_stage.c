@@ -1,4 +1,5 @@
-/* driver_stage: the table of legal moves, and that jobs make each of them. */
+/* driver_stage: the table of legal moves, compared with a list of them; and jobs that make each
+ * move. */
 #include "rig.h"
 
 #include "session/driver_impl.h"
@@ -50,7 +51,7 @@ static void no_other_move_is_legal(void **state)
                 fail_msg("from %s to %s", stage_name((enum stage)from), stage_name((enum stage)to));
 }
 
-/* ---- jobs that make them ---- */
+/* ---- jobs that make the moves ---- */
 
 static unsigned seen[STAGE_COUNT]; /* by stage: the stages that followed */
 
@@ -66,7 +67,7 @@ static void look(struct walk *w)
     w->last = d->stage;
 }
 
-/* Up to the command `kind` of the epoch `epoch`, one answer after another. */
+/* Go on up to the command `kind` of `epoch`, one answer after another. */
 static void walk_to(struct walk *w, const struct driver_options *o, enum cmd_kind kind, int epoch)
 {
     rig_driver(&w->r, o);

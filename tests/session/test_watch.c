@@ -1,5 +1,5 @@
-/* driver_watch, driver_pace: which rank keeps the others waiting, and which is slow.
- * Ranks are described by what they say in heartbeats. */
+/* driver_watch, driver_pace: which rank keeps the others waiting, and which rank is slow. Ranks are
+ * described by what they say in heartbeats. */
 #include "rig.h"
 
 #include "base/alloc.h"
@@ -71,7 +71,7 @@ static const struct word waits = {PHASE_REDUCE, 118, 3, 12, 10, 3, .bytes = 4096
 static const struct word steps = {PHASE_STEP, 118, -1, 10, 8, 0, .bytes = 4096};
 static const struct word fills = {PHASE_BACKWARD, 118, 3, 10, 10};
 
-/* No rank moves for so long; all but `silent` are heard. */
+/* Let this time pass without progress.  All ranks but `silent` are heard. */
 static void stand_still(struct rig *r, const struct word *w, int n, int64_t ms, int silent)
 {
     for (int64_t t = 0; t < ms && !rig_count(r, EVENT_ERROR); t += 500) {
@@ -98,12 +98,12 @@ static void who_is_behind_is_named(void **state)
          2,
          "rank 2 (h2, pid 102) is in backward of step 118, bucket 3, for 23.0 s; ranks 0 1 3 wait "
          "for it in bucket 3"},
-        /* One is further back than another, and both are behind. */
+        /* Two ranks are behind, and one of them is further behind. */
         {{waits, {PHASE_BACKWARD, 118, 2, 9, 9}, fills, waits},
          1,
          "rank 1 (h1, pid 101) is in backward of step 118, bucket 2, for 23.0 s, rank 2 likewise; "
          "ranks 0 3 wait for them in bucket 3"},
-        /* It still applies the last step, and has not begun this one. */
+        /* The rank still applies the last step, and has not begun this one. */
         {{waits, waits, waits, {PHASE_UPDATE, 117, -1, 8, 8}},
          3,
          "rank 3 (h3, pid 103) is in update of step 117 for 23.0 s; ranks 0-2 wait for it in "
@@ -138,7 +138,7 @@ static void who_is_behind_is_named(void **state)
          1,
          "rank 1 (h1, pid 101) is in step 117 for 23.0 s; ranks 0 2 3 wait for it in bucket "
          "0 of step 118"},
-        /* All are in the same one. */
+        /* All ranks are in the same collective. */
         {{waits, waits, waits, waits},
          -1,
          "all that have not finished wait for each other in bucket 3 of step 118, and none is "
@@ -199,8 +199,8 @@ static void a_deadline_waits_for_a_loss_that_is_near(void **state)
     rig_free(&r);
 }
 
-/* Rank 1 has left some collectives out, and is done: that is known as soon as it is heard again.
- * Rank 0, which all are compared with, is found at the deadline. */
+/* Rank 1 has left some collectives out, and is done.  The driver knows that as soon as rank 1 is
+ * heard again. Rank 0, which all are compared with, is found at the deadline. */
 static void who_is_done_too_early_is_named(void **state)
 {
     static const struct {
@@ -292,7 +292,7 @@ static void silence_is_told_before_the_rank_is_lost(void **state)
     rig_free(&r);
 }
 
-/* Its control connection is dead, its training is not. */
+/* The rank's control connection is dead, but the rank still trains. */
 static void who_trains_on_keeps_nobody_waiting(void **state)
 {
     struct rig r;
@@ -393,7 +393,7 @@ static void ranks_that_differ_are_told(void **state)
     }
 }
 
-/* ---- what they last did ---- */
+/* ---- the last collectives of all ranks ---- */
 
 static void answer_inspect(struct rig *r, int rank, int64_t incident)
 {

@@ -1,4 +1,5 @@
-/* frame: whole bodies come out however the stream is cut; strangers are named; limits hold. */
+/* frame: whole bodies come out however the stream is cut, strangers are named, and limits on the
+ * length hold. */
 #include "../test.h"
 
 #include "wire/frame.h"

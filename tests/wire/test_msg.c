@@ -32,7 +32,7 @@ static void every_message_survives_a_round_trip(void **state)
         assert_int_equal(msg_unpack(f->data + FRAME_HEADER, f->len - FRAME_HEADER, &back, &err), 0);
         assert_int_equal(back->generation, m.generation);
         assert_string_equal(msg_name(back), msg_name(&m));
-        struct frame *g = msg_frame(back, &err); /* every field is set, so equal bytes say it all */
+        struct frame *g = msg_frame(back, &err); /* all fields are set, so equal bytes suffice */
         assert_int_equal(g->len, f->len);
         assert_memory_equal(g->data, f->data, f->len);
         seen |= 1u << m.body_case;
@@ -45,7 +45,7 @@ static void every_message_survives_a_round_trip(void **state)
     arena_fini(&a);
 }
 
-/* The n-th allocation fails, for each n: said, and nothing is kept. */
+/* The n-th allocation fails, for each n: the error says so, and no memory is kept. */
 static void memory_runs_out(void **state)
 {
     struct arena a;
@@ -73,7 +73,7 @@ static void memory_runs_out(void **state)
     arena_fini(&a);
 }
 
-/* A damaged message is refused with ERR_PROTO, or is valid: then it can be packed again. */
+/* A damaged message is refused with ERR_PROTO, or is valid and can be packed again. */
 static int try_damaged(const uint8_t *data, size_t len)
 {
     Wire__Control *m;
@@ -226,7 +226,7 @@ static int check_breaks(int sample, unsigned field, int how)
     int did;
     arena_init(&a);
     assert_true(sample_make(&a, sample, &m));
-    ProtobufCMessage *body = (ProtobufCMessage *)m.hello; /* the union's member, whichever */
+    ProtobufCMessage *body = (ProtobufCMessage *)m.hello; /* the union's member, of any kind */
     const struct rule_set *set = rules_for(body->descriptor);
     const ProtobufCFieldDescriptor *f = &body->descriptor->fields[field];
     assert_int_equal(msg_check(&m, &err), 0);
