@@ -1,4 +1,5 @@
-"""Bad arguments of both daemons: exit status 2, and one line that says what to do."""
+"""Bad arguments of both daemons: exit status 2, and one line that says what to do.
+Also --check, and that a refused command leaves nothing behind."""
 
 import os
 import resource

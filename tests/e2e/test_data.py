@@ -1,4 +1,5 @@
-"""Formats of data, trained for a few steps by two ranks: colour images of CIFAR's size."""
+"""Formats of data beside MNIST's: the test writes files of CIFAR, with colour images, and two ranks
+train a few steps with them."""
 
 import gzip
 import random

@@ -1,4 +1,5 @@
-"""dpdriver --drain: the operator takes ranks, spares and hosts out of a job that runs."""
+"""dpdriver --drain: the operator takes ranks, spares and hosts out of a job that runs.
+Requests that the driver must refuse are here, too, as are programs that ask by its socket."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Jobs of 1, 2 and 3 ranks that nothing disturbs, started in every way, and their files."""
+"""Jobs of 1, 2 and 3 ranks that nothing disturbs, started in every way, and their files.
+Their losses depend on the job alone, and not on the number of ranks."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""A launcher's environment gives the rank, the number of ranks and the driver's address."""
+"""A launcher's environment gives the rank, the number of ranks and the driver's address.
+The launchers are torchrun, Slurm's srun and Open MPI's mpirun."""
 
 import os
 import shutil

@@ -1,4 +1,5 @@
-"""Pulled cables: four ranks on two or three hosts (network namespaces), and links that go down."""
+"""Pulled cables: four ranks on two or three hosts (network namespaces), and links that go down.
+Needs the right to make network namespaces; skipped without it."""
 
 import signal
 import subprocess

@@ -1,4 +1,5 @@
-"""Ranks are lost, are replaced, or leave: training goes on as if nothing had happened."""
+"""Ranks are lost, are replaced, or leave: training goes on as if nothing had happened.
+The losses must be those of the same job without a disturbance (training.py)."""
 
 import os
 import random
@@ -73,7 +74,7 @@ class Recovery(training.Case):
         victim.signal(signal.SIGCONT)
         self.assert_exit(victim, FAILED)
 
-    # ---- somebody comes
+    # ---- a replacement comes
 
     def test_fresh_follower(self):
         driver, victim, other = self.start_ranks({**JOB, **PATIENT}, *freezing(2, STEP))
@@ -162,7 +163,7 @@ class Recovery(training.Case):
         self.assert_recovered(nranks=3)
         self.assert_as_undisturbed(HELD, 3)
 
-    # ---- nobody comes
+    # ---- no replacement comes
 
     def test_fewer_ranks(self):
         job = {**HELD, **CALM, "cluster.min_ranks": 2, "cluster.replace_timeout": 0.5}

@@ -1,4 +1,5 @@
-"""Followers that the driver refuses, strangers at its port, and what each side says about it."""
+"""Followers that the driver refuses, strangers at its port, and what each side says about it.
+None of them disturbs the job."""
 
 import os
 import re

@@ -1,4 +1,5 @@
-"""Only followers with the secret get in.  Each side says why; a crowd of strangers delays none."""
+"""Only followers with the secret get in.  Each side says why; a crowd of strangers delays none.
+The secret itself is in no argument, log line or file."""
 
 import os
 import resource

@@ -1,4 +1,5 @@
-"""Ranks that differ in their threads, instruction sets and hosts."""
+"""Ranks that differ in their threads, instruction sets and hosts.
+Their replicas must be equal all the same."""
 
 import subprocess
 

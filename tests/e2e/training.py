@@ -1,4 +1,5 @@
-"""training - jobs whose losses must be those of the same job when nothing disturbs it."""
+"""training - jobs whose losses must be those of the same job when nothing disturbs it.
+The tests of recovery and of draining derive their cases from Case."""
 
 import json
 
@@ -7,7 +8,7 @@ import dp
 # 32 steps an epoch.
 JOB = {"data.samples": 2048, "data.validation_samples": 512, "train.global_batch": 64,
        "train.epochs": 12}
-# For jobs that go on with another number of ranks, whose sums are rounded otherwise.  Training at
+# For jobs that go on with another number of ranks, whose sums are rounded differently.  Training at
 # the usual rate amplifies rounding from 1e-10 to 1e-2 within 20 epochs.  At this rate it stays
 # below 1e-6 for 20 epochs, while a step that is lost or done twice changes a loss by 3e-5 or more.
 CALM = {"optimizer.lr": 0.006}
