@@ -66,7 +66,7 @@ struct step_scalars {
 
 enum { STEP_SCALARS_SENT = offsetof(struct step_scalars, clean) }; /* bytes the engine writes */
 
-/* How a parameter starts and is trained. */
+/* The initial values of a parameter. */
 enum param_init {
     PARAM_UNIFORM, /* U(-bound, bound): PyTorch's default for linear and conv2d, biases too */
     PARAM_CONST,   /* bound everywhere: 1 for norm weights, 0 for norm biases */
@@ -74,6 +74,7 @@ enum param_init {
 
 enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_NORM, PARAM_EMBEDDING };
 
+/* How a parameter starts and is trained. */
 struct param_info {
     enum param_init init;
     float bound;
@@ -157,8 +158,7 @@ union node_attr {
     struct {
         struct shape shape;
     } reshape;
-    double number[NODE_MAX_NUMBERS]; /* an optimizer's, constant over a run: op/meson.build names
-                                       them */
+    double number[NODE_MAX_NUMBERS]; /* an optimizer's constants, named in op/meson.build */
     struct {
         enum dtype to;
     } cast;

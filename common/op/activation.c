@@ -10,8 +10,8 @@
  * activation_grad  x?, y?, dy -> dx (may be in place of dy)
  *   relu, tanh and sigmoid get y and no x:  dx = y > 0 ? dy : 0;  dy*(1-y*y);  dy*y*(1-y).
  *   gelu and gelu_tanh get x and no y:  dx = dy*(Phi(x) + x*phi(x)), or dy times the
- *   approximation's derivative.  So fusion with the operator that made x loses what a gelu's
- *   gradient reads, but not what that of the others reads. */
+ *   approximation's derivative.  So an activation that is fused into the operator that made x loses
+ *   the x that a gelu's gradient reads, while the gradients of the others still have their y. */
 #include "op/infer.h"
 
 static int check_kind(const struct node *n, struct err *err)

@@ -1,4 +1,4 @@
-/* control - packing this rank's numbers into the control vector, and reading the sum of all ranks'.
+/* control - packs this rank's numbers into the control vector, and reads the sum of all ranks'.
  * Integers travel as digits of 8 bits (control.h says why). */
 #include "op/control.h"
 

@@ -1,4 +1,4 @@
-/* op - the table of operators.
+/* op - the table of operators: for each its operands, its shapes and its gradient.
  *
  * Each family of operators has one file.  op/NAME.c checks the shapes of the inputs, gives those of
  * the outputs, and appends the gradient as more nodes.  The kernels are in backend/cpu/NAME.c and

@@ -1,4 +1,5 @@
-/* scaler - dynamic loss scaling: the state of op/loss_scale.c, as it lies in the state segment.
+/* scaler - dynamic loss scaling: the loss scale and its counters, a slot of the state, and the rule
+ * by which op/loss_scale.c changes them.
  *
  * A gradient in float16 vanishes below 2^-24 and overflows above 65504.  So the loss' gradient is
  * multiplied by a scale, and the optimizer divides the parameters' gradients by it.  The scale is

@@ -21,6 +21,7 @@ enum {
     SEALED_LEN = SEALED_CONTROL + CONTROL_LEN,
 };
 
+/* The operands that the results are made of. */
 struct seal {
     const double *check, *metrics;
     const float *control, *scaler; /* scaler NULL: none */

@@ -1,7 +1,8 @@
 /* sgd - one step of stochastic gradient descent, as torch.optim.SGD.
  *
- *   op/update.c has the operands and the start of the formula.  Slot: momentum? [n], momentum'
- * here. attr.number: momentum, dampening, nesterov (1: yes)
+ *   op/update.c has the operands and the start of the formula.
+ *   Slot: momentum? [n], written momentum' here, because an attribute has the same name.
+ *   attr.number: momentum, dampening, nesterov (1: yes)
  *
  *   g = g + the segment's weight decay * param     (skipped when that is 0)
  *   with the slot momentum:

@@ -11,8 +11,7 @@
  *   scaler? F32 [SCALER_LEN]    the factor by which the gradient is too large (op/loss_scale.c)
  *   slots [n]                   those of the optimizer, by their names
  *
- * The outputs are param, copy and the slots, updated in place.  An output is absent if its input
- * is.
+ * The outputs are param, copy and the slots, updated in place; with no input there is no output.
  *
  * Nothing is written unless control_applies(check, control).  Otherwise all is computed in float,
  * and each product and sum is rounded by itself (no contraction), so that replicas stay equal.

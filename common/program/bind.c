@@ -1,7 +1,8 @@
 /* bind - gives every value its address, and hands the addresses to the kernels.
  *
  * The arena:  temporaries | scratch, shared by all kernels | inputs that were not placed elsewhere
- * Nothing overwrites the inputs, because program_find_nonfinite runs the forward part again. */
+ *
+ * No kernel overwrites the inputs, because program_find_nonfinite runs the forward part again. */
 #include "base/util.h"
 #include "program/impl.h"
 

@@ -1,10 +1,10 @@
 /* differentiate - appends the nodes that compute the gradient (reverse mode).
  *
  * The forward nodes are visited in reverse order.  So all users of a node's outputs are visited
- * before the node, and the gradients of its outputs are then complete.  The gradient of a
- * value with several users is the sum of their contributions.  The single contribution to a
- * parameter is written straight to its VALUE_GRAD (op_grad_out); of several contributions, the last
- * addition writes there. */
+ * before the node, and the gradients of its outputs are then complete.  The gradient of a value
+ * with several users is the sum of their contributions.  A single contribution to a parameter is
+ * written straight to its VALUE_GRAD (op_grad_out).  Of several contributions the last addition
+ * writes there. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -102,7 +102,7 @@ static int finish_param(struct walk *w, int v)
         return err_set(w->err, ERR_UNSUPPORTED,
                        "parameter %s: operator %s cannot write its gradient", g->value[v].name,
                        op_get(g->node[maker].op)->name);
-    g->node[maker].out[0] = target; /* the last of the sums */
+    g->node[maker].out[0] = target; /* maker is the last addition */
     g->value[target].producer = maker;
     return 0;
 }

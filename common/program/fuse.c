@@ -38,7 +38,7 @@ static void take_over(struct graph *g, struct node *n, struct node *user)
     user->op = GONE;
 }
 
-/* conv2d and linear have these operands in the same places, and so have their gradients by w. */
+/* These operands have equal numbers in conv2d and linear, and in the gradients by w of both. */
 _Static_assert((int)CONV2D_B == (int)LINEAR_B && (int)CONV2D_Y == (int)LINEAR_Y &&
                    (int)CONV2D_GRAD_W_DY == (int)LINEAR_GRAD_W_DY &&
                    (int)CONV2D_GRAD_W_DB == (int)LINEAR_GRAD_W_DB,

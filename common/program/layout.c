@@ -1,5 +1,5 @@
-/* layout - orders the parameters by when backward completes their gradients, gives each its place,
- * and cuts the gradients into buckets. */
+/* layout - sorts the parameters by the time at which the backward pass completes their gradients,
+ * gives each its place, and cuts the gradients into buckets. */
 #include "program/layout.h"
 
 #include <limits.h>

@@ -8,8 +8,8 @@
  * depend on the model and the options only, never on the batch size or the ranks.
  *
  * The control vector (op/control.h) follows the gradients in the same buffer, so that the last
- * bucket carries it.  It is always F32, because sums of digits in half precision would not be
- * exact. If gradients are in half precision, it is a bucket of its own, the last.
+ * bucket carries it.  The vector is always F32, because sums in half precision would not be exact.
+ * If gradients are in half precision, the vector is a bucket of its own, the last.
  *
  * With half precision there is also a space of working copies, with the parameters' offsets.
  *
@@ -73,10 +73,10 @@ void layout_free(struct layout *l);
  * compare these to name the segment that differs. */
 struct hash128 segment_hash(const struct segment *s);
 
-/* Fill `to` (host memory, param[i].length elements) with the initial values of parameter i:
- * RNG_INIT numbers of (seed, index of the parameter in alphabetical order, element). std  < 0: the
- * parameter's own rule (PyTorch's defaults).  Else weights and embeddings are drawn from N(0,
- * std^2), biases are 0, and norms follow their own rule. */
+/* Write the initial values of parameter i to host memory, param[i].length elements.  They are made
+ * from RNG_INIT words of (seed, index of the parameter in alphabetical order, element).
+ *   std < 0:  each parameter follows its own rule (PyTorch's defaults).
+ *   else:     weights and embeddings are N(0, std^2), biases are 0, norms follow their own rule. */
 void layout_init_param(const struct layout *l, int i, uint64_t seed, double std, float *to);
 
 #endif

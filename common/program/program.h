@@ -66,10 +66,10 @@ struct stage {
     int backward; /* 1: a part of the backward pass (the phase that heartbeats show) */
 };
 
-/* Takes g, on failure too.  The program of a graph that was not differentiated has no BUCKET
- * stages. layout  borrowed; NULL if the graph has neither parameters nor states Fails with
- * ERR_CONFIG (a parameter is not in the layout, or has another shape there), ERR_ARG (not all
- * gradients of the layout are written), and as backend_make_kernel does. */
+/* Make a program.  It takes g, on failure too.  Without differentiation it has no BUCKET stages.
+ *   layout  borrowed; NULL if the graph has neither parameters nor states
+ * Fails with ERR_CONFIG (a parameter is not in the layout, or has another shape there), ERR_ARG
+ * (not all gradients of the layout are written), and as backend_make_kernel does. */
 int program_new(struct backend *b, struct graph *g, const struct layout *layout,
                 struct program **out, struct err *err);
 void program_free(struct program *p);
@@ -87,8 +87,9 @@ int program_bind(struct program *p, const struct program_spaces *s, void *arena,
 
 int program_n_stages(const struct program *p);
 const struct stage *program_stage(const struct program *p, int i);
-int program_run_stage(struct program *p, int i,
-                      struct err *err); /* RUN stages; others do nothing */
+
+/* Run stage i if it is a RUN stage; else do nothing. */
+int program_run_stage(struct program *p, int i, struct err *err);
 
 int64_t program_batch(const struct program *p);
 /* The address at which the engine writes field i of the batch's samples: that of the graph's

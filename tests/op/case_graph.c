@@ -110,7 +110,7 @@ int case_is_typed(const struct op_case *c)
 {
     const struct op_def *def = op_get(c->op);
     int typed =
-        def->typed_out != 0 && !(def->typed_out & 1u << UPDATE_NEW_COPY); /* absent copies */
+        def->typed_out != 0 && !(def->typed_out & 1u << UPDATE_NEW_COPY); /* copies may be absent */
 
     for (int i = 0; i < def->n_in; i++)
         typed |= c->in[i].fill != FILL_NONE && def->typed_in >> i & 1;
@@ -233,7 +233,7 @@ static enum fill fill_of(const struct op_case *c, const struct graph *g, int val
     return FILL_NORMAL;
 }
 
-/* The first row has the settings that parameters have without groups and decay. */
+/* Rows of equal length.  The first has the settings of parameters without groups or decay. */
 static void fill_segments(int64_t n, int64_t n_rows, double *row)
 {
     for (int64_t k = 0; k < n_rows; k++, row += SEGMENT_COLUMNS) {

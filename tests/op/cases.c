@@ -54,8 +54,9 @@
 #define WITH_GRAD .tol = 1e-5, .grad_tol = 5e-3, .training = 1
 #define FORWARD   .tol = 1e-5
 
-/* An optimizer's update of n parameters in so many segments (op/update.c): its numbers, what
- * decides whether it is applied, the scalars, the copies and the loss scale, and the slots. */
+/* A case of an optimizer's operator (op/update.c), for n parameters in `rows` segments.  numbers:
+ * attr.number.  check and control decide whether the update is applied.  copies: the copy and the
+ * scaler. */
 #define UPDATE(name, op, n, rows, numbers, check, control, scalars, copies, slots)               \
     {                                                                                            \
         name, OP_##op, {.number = numbers}, {IN(NORMAL, n), IN(NORMAL, n),                       \
@@ -74,7 +75,7 @@
     LIST([SGD_ATTR_MOMENTUM] = m, [SGD_ATTR_DAMPENING] = d, [SGD_ATTR_NESTEROV] = n)
 
 #define ADAMW LIST([ADAMW_ATTR_BETA1] = 0.9, [ADAMW_ATTR_BETA2] = 0.999, [ADAMW_ATTR_EPS] = 1e-8)
-/* The mean of the squares is positive. */
+/* adamw's two slots: the mean of the squares is positive. */
 #define MOMENTS(n) IN(NORMAL, n), IN(POSITIVE, n)
 
 const struct op_case op_cases[] = {

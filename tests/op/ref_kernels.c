@@ -1,5 +1,5 @@
-/* ref_kernels - the naive kernels of element-wise operators, of the control vector, the
- * optimizer and the loss scale. */
+/* ref_kernels - the naive kernels of element-wise operators, of the control vector, of the
+ * optimizers and of the loss scale. */
 #include "ref_kernels.h"
 
 #include <math.h>
@@ -236,7 +236,7 @@ void ref_seal(const struct ref_node *n)
         clean[0] = sc->stamp;
 }
 
-/* The settings of element i, by looking at every row. */
+/* The row of segments that element i belongs to, found by a search from the first row. */
 static const double *ref_settings(const struct ref_node *n, int64_t i)
 {
     const double *row = n->in[UPDATE_SEGMENTS];
@@ -246,7 +246,7 @@ static const double *ref_settings(const struct ref_node *n, int64_t i)
     return row;
 }
 
-/* The gradient of element i, unscaled and clipped. */
+/* The gradient of element i, divided by the loss scale and clipped. */
 static float ref_gradient(const struct ref_node *n, int64_t i)
 {
     const double *check = n->in[UPDATE_CHECK];
@@ -286,7 +286,7 @@ void ref_sgd(const struct ref_node *n)
     }
 }
 
-/* In double, with pow. */
+/* All is computed in double, and the powers with pow(). */
 void ref_adamw(const struct ref_node *n)
 {
     float *param = n->in[ADAMW_PARAM], *copy = n->in[ADAMW_COPY];

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The operator table's words on cases that are wrong (runner.h), over wrong_cases.
+"""The runner of the operator table (runner.h) reports each wrong case of the program wrong_cases.
 
     test_runner.py WRONG_CASES"""
 

@@ -326,7 +326,7 @@ static void outputs(void **state)
     graph_free(g);
 }
 
-/* sgd's outputs are its inputs; momentum only where there is some. */
+/* sgd's outputs are its inputs; without a momentum input there is no momentum output. */
 static void sgd_updates_in_place(void **state)
 {
     struct graph *g = graph_new(1, 1);

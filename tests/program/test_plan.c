@@ -47,7 +47,7 @@ static void expect_owned(struct paper *w, const struct node *n, int v)
     const struct place *at = &w->p->place[w->p->place[v].root];
 
     if (!is_temp(w->p->graph, w->alias[v]))
-        return; /* an input under another shape */
+        return; /* v is an input of the graph under another shape */
     for (size_t i = 0; i < w->p->place[v].n_bytes; i++)
         if (w->owner[at->offset + i] != w->alias[v])
             complain(w, n, v, "overwritten before it is read");
