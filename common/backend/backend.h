@@ -86,7 +86,7 @@ struct backend_ops {
     int (*make_kernel)(struct backend *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err);
     int (*sync)(struct backend *b, struct err *err); /* NULL: run is synchronous */
-    /* The number of threads of kernels that are made from now on; NULL: has no threads. */
+    /* The number of threads of kernels that are made from now on; NULL: there are none to set. */
     void (*set_threads)(struct backend *b, int n_threads);
     /* Optional, these five all or none: run kernels once to record them, then repeat all of them by
      * one launch, as often as wanted.  Between record_begin and record_end kernels are recorded but
@@ -131,7 +131,7 @@ int backend_record_end(struct backend *b, struct recording **out, struct err *er
 int backend_launch(struct backend *b, struct recording *r, struct err *err);
 void backend_recording_free(struct backend *b, struct recording *r); /* NULL is fine */
 int backend_poll(struct backend *b, struct err *err);                /* asks about LANE_MAIN */
-/* Kernels that exist already keep the order of their sums; they use at most n_threads from now on.
+/* Kernels that exist already keep the order of their sums, and use at most n_threads from now on.
  */
 void backend_set_threads(struct backend *b, int n_threads);
 void backend_close(struct backend *b); /* NULL is fine */

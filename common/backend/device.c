@@ -1,5 +1,5 @@
-/* device - which device a rank gets: the words "auto", "cpu", "cuda" and "cuda:I", and finding
- * and probing the plugin dptrain-cuda.so. */
+/* device - reads the words "auto", "cpu", "cuda" and "cuda:I", and finds and probes the plugin
+ * dptrain-cuda.so. */
 #include "backend/device.h"
 
 #include <dlfcn.h>

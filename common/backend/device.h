@@ -16,12 +16,12 @@ enum { DEVICE_TEXT = 16 };
 int device_index(const char *device);
 int device_is_cuda(const char *device); /* "cuda", "cuda:I" */
 
-/* ERR_ARG unless it is auto, cpu, cuda or cuda:I. */
+/* Returns ERR_ARG unless `device` is auto, cpu, cuda or cuda:I. */
 int device_check(const char *device, struct err *err);
 
 struct devices {
-    const struct plugin *plugin; /* NULL: the CPU only */
-    struct plugin_probe probe;   /* with a plugin */
+    const struct plugin *plugin; /* NULL: only the CPU can be used */
+    struct plugin_probe probe;   /* the plugin's result, if it could be loaded */
     char trouble[PLUGIN_TEXT];   /* why no GPU can be used, or "" */
     int has_driver;              /* auto: there is an NVIDIA driver */
 };

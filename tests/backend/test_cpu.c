@@ -109,8 +109,7 @@ static void test_fusions(void **state)
     }
 }
 
-/* The error of a node that oneDNN refuses names the node, and nothing leaks (a sanitizer checks).
- */
+/* If oneDNN refuses a node, the error names the node, and nothing leaks (a sanitizer checks). */
 static void test_what_onednn_refuses(void **state)
 {
     struct fixture *f = *state;

@@ -12,7 +12,7 @@ struct CUstream_st;
 
 void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg);
 
-/* Whether p points into device memory. */
+/* 1 if p points into device memory. */
 int sim_is_device(const void *p);
 
 /* As sim_host_work, but `release` frees arg when neither the stream nor a recording holds the work
@@ -24,9 +24,8 @@ void sim_host_work_owned(struct CUstream_st *s, void (*fn)(void *arg), void *arg
  * runtime fails.  A kernel with an illegal memory access does this to a process. */
 void sim_break(void);
 
-/* The work that calls this takes us microseconds more, as events measure it; work that does not
- * call it takes no time.  Host work that is launched by itself takes 50 us at least; in a recording
- * it takes what it says. */
+/* The work that calls this takes `us` microseconds, as events measure it; other work takes no time.
+ * Host work that is not part of a recording takes at least 50 us. */
 void sim_spend(double us);
 
 #ifdef __cplusplus

@@ -28,7 +28,7 @@ void sim_set_order(uint64_t seed);
  * limit makes a kernel do several launches. */
 void sim_limit_index(int64_t most);
 
-/* Why the last launch failed (also in cudaGetErrorString), or "". */
+/* The reason why the last launch failed (also in cudaGetErrorString), or "". */
 const char *sim_failure(void);
 
 uint64_t sim_launches(void); /* number of kernels run so far */

@@ -17,7 +17,7 @@ struct work {
     std::function<void()> thread;
 };
 
-/* Run all threads of all blocks; returns why that failed, or "". */
+/* Run all threads of all blocks; returns the reason if that failed, else "". */
 std::string run_launch(const struct work &w);
 
 } /* namespace cudasim */

@@ -104,8 +104,7 @@ static void test_latch(void **state)
     backend_close(b);
 }
 
-/* The stopwatch adds up its times.  The simulator's clock advances by a microsecond at each read.
- */
+/* The stopwatch adds up its times.  The simulator's clock goes on by a microsecond at each read. */
 static void test_stopwatch(void **state)
 {
     struct backend *b = open_sim(0);

@@ -316,8 +316,7 @@ static void test_breaks_off(void **state)
     }
 }
 
-/* Opens a backend and spoils a recording, as happens if a rank is lost while its step is recorded.
- */
+/* Opens a backend and spoils a recording, as the loss of a rank does while a step is recorded. */
 static int open_after_lost_recording(int device, struct backend **out, struct err *err)
 {
     struct err lost;

@@ -192,8 +192,7 @@ static void covering(const struct plain *p, int64_t h, int64_t *first, int64_t *
     *end = min_i64(at / stride + 1, p->in_shape[POOL2D_GRAD_DY].dim[1]);
 }
 
-/* In an average pool, image rows that the same windows cover have equal sums, so the sum is kept.
- */
+/* In an average pool, rows of the image that the same windows cover have one sum, which is kept. */
 static void grad_sample(const struct plain *p, int part, int64_t n)
 {
     const int64_t *y_dim = p->in_shape[POOL2D_GRAD_DY].dim,

@@ -20,7 +20,8 @@ static double row_loss(const float *x, int64_t c, int32_t label, double smoothin
     return (1 - smoothing) * at_label + smoothing / (double)c * all;
 }
 
-/* prob = softmax of x; returns the logarithm of the sum of exp(x).  prob may be NULL, but not x. */
+/* prob = softmax of x; returns the logarithm of the sum of exp(x).  prob may be NULL; it must not
+ * be x. */
 static double softmax_row(const float *x, float *prob, int64_t c)
 {
     float largest = x[0];

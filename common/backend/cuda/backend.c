@@ -247,8 +247,7 @@ static int cuda_poll(struct backend *b, struct err *err)
     const cudaError_t st = cudaStreamQuery(to_gpu(b)->cuda.stream);
 
     if (st == cudaErrorNotReady) {
-        (void)
-            cudaGetLastError(); /* this is no error: the check of the next launch must not see it */
+        (void)cudaGetLastError(); /* no error, so the next check must not see it */
         return 1;
     }
     return cuda_check((int)st, "finish work on the GPU", err);

@@ -17,7 +17,7 @@
 #include "backend/backend.h"
 #include "backend/plugin.h"
 
-struct CUstream_st; /* *stream is what CUDA calls a cudaStream_t */
+struct CUstream_st; /* CUDA's cudaStream_t is a pointer to it */
 
 /* A library's handle: the first kernel that needs the library opens it, cuda_close closes it. */
 struct cuda_library {
@@ -36,7 +36,7 @@ struct cuda {
     int device;     /* index for cudaSetDevice */
     int max_blocks; /* the most blocks that a grid-stride kernel needs */
     struct plugin_choices choices;
-    struct plan_cache *plans; /* NULL: none are kept */
+    struct plan_cache *plans; /* NULL: no plans are kept */
     struct cuda_library dnn, blas;
 };
 

@@ -88,7 +88,7 @@ void cudnn_graph_free(struct cudnn_graph *g);                                  /
 /* Tensors get the numbers 0, 1, ... as they are made; a pack's pointers are in that order. */
 int cudnn_image(struct cudnn_graph *g, enum dtype t, const struct shape *nhwc);
 int cudnn_filter(struct cudnn_graph *g, enum dtype t, const int64_t kcrs[4]); /* memory K,R,S,C */
-int cudnn_channels(struct cudnn_graph *g, enum dtype t, int64_t c);           /* one a channel */
+int cudnn_channels(struct cudnn_graph *g, enum dtype t, int64_t c);           /* [c], as a bias */
 int cudnn_inner(struct cudnn_graph *g, const struct shape *nhwc); /* virtual, F32: no memory */
 
 /* x, w and y are the tensors or their gradients, as the pass says.  Sums are in float32. */

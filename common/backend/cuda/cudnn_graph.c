@@ -64,7 +64,7 @@ static void hash_attr(struct cudnn_graph *g, const struct attr *a)
         hasher_add(g->hash, a->value, (size_t)a->n * bytes_of(a->type));
 }
 
-/* Makes a finalized descriptor, which the graph frees; NULL if this or an earlier one was refused.
+/* Makes a finalized descriptor, which the graph frees.  NULL: this or an earlier one was refused.
  */
 static cudnnBackendDescriptor_t describe(struct cudnn_graph *g, cudnnBackendDescriptorType_t type,
                                          const struct attr *a, int n, const char *doing)
@@ -181,8 +181,7 @@ static cudnnBackendDescriptor_t convolution(struct cudnn_graph *g, const struct 
     return describe(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, a, ARRAY_LEN(a), "convolution");
 }
 
-/* The operation of each pass, and the names of its attributes: convolution, x, w, y, alpha, beta.
- */
+/* The operation of each pass, and its attributes' names: convolution, x, w, y, alpha, beta. */
 static const struct {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t name[6];

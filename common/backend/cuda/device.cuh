@@ -213,8 +213,8 @@ static __device__ inline struct best block_best_of(struct best v, struct best fi
     return warp_best(lane < n_warps ? part[lane] : first);
 }
 
-/* As loss_first_largest of cpu/loss.h, by all threads of the block; every thread gets the result.
- */
+/* As loss_first_largest of cpu/loss.h.  Every thread of the block must call this, and gets the
+ * result. */
 template <typename T> static __device__ struct best block_best(const T *x, int64_t c)
 {
     const struct best first = {(float)x[0], 0};

@@ -95,8 +95,7 @@ static int passed(struct backend *b, int i, struct err *err)
     const cudaError_t st = cudaEventQuery(to_cuda(b)->mark[i]);
 
     if (st == cudaErrorNotReady) {
-        (void)
-            cudaGetLastError(); /* this is no error: the check of the next launch must not see it */
+        (void)cudaGetLastError(); /* no error, so the next check must not see it */
         return 1;
     }
     return cuda_check((int)st, "finish work on the GPU", err);

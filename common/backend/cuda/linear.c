@@ -267,9 +267,10 @@ static const struct node *other_side(const struct graph *g, const struct node *n
     return NULL;
 }
 
-/* 1 if the node on the mask's other side can have its tail, too, or if there is no mask.  Either
- * cuBLASLt writes and reads a mask's bits, or our passes do both (see blas.h).  The other side's
- * product is made only to see whether it exists; the choice is shared, so this costs little. */
+/* 1 if the node on the mask's other side can have its tail, too, or if there is no such node.
+ * Either cuBLASLt writes and reads a mask's bits, or our passes do both (see blas.h).  The other
+ * side's product is made only to see whether it exists; products share choices, so this costs
+ * little. */
 static int other_has_tail(const struct linear *l, const struct graph *g, const struct node *n)
 {
     const struct node *other = l->has_mask ? other_side(g, n) : NULL;

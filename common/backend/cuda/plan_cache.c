@@ -271,8 +271,7 @@ static size_t list(DIR *d, struct found **out)
     return n;
 }
 
-/* Other processes may do the same at the same time, so a file that is gone already is no failure.
- */
+/* Other processes may do the same meanwhile, so a file that is gone already is no failure. */
 static void remove_unused(const char *folder)
 {
     DIR *d = opendir(folder);

@@ -65,8 +65,7 @@ struct place {
     }
 };
 
-/* The part of a window that is inside the image, along one axis: [from,to).  Tap 0 is at `start`.
- */
+/* The part of a window that is inside the image, on one axis: [from,to).  Tap 0 is at `start`. */
 struct span {
     int start, from, to;
 
