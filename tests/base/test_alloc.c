@@ -1,4 +1,5 @@
-/* alloc: counted, aligned, zeroed; the n-th try_alloc fails when told to; x*() abort. */
+/* Tests of alloc: memory is counted, aligned and zeroed, the n-th try_alloc fails when told to, and
+ * the x*() functions abort if there is no memory. */
 #include "../test.h"
 
 #include <pthread.h>
@@ -145,7 +146,7 @@ static void try_realloc_keeps_what_was(void **state)
 static void too_large(void) { free(xmalloc(SIZE_MAX / 2)); }
 static void product_overflows(void) { free(xcalloc(SIZE_MAX / 2 + 1, 2)); }
 
-/* In a child: it must die by SIGABRT, whatever the size's product wraps around to. */
+/* Runs in a child, which must die by SIGABRT even if the product of the sizes overflows. */
 static void assert_aborts(void (*run)(void))
 {
     int status;

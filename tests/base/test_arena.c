@@ -1,4 +1,5 @@
-/* arena: aligned, zeroed, disjoint, and usable again. */
+/* Tests of arena: its pieces are aligned, zeroed and disjoint, and it can be used again after it
+ * was emptied. */
 #include "../test.h"
 
 #include "base/arena.h"
@@ -21,7 +22,7 @@ static void pieces_are_aligned_zeroed_and_apart(void **state)
             assert_int_equal(piece[i][k], 0);
         memset(piece[i], i & 0xFF, n);
     }
-    for (int i = 0; i < N; i++) /* no piece was written into by the user of another */
+    for (int i = 0; i < N; i++) /* no piece overlaps another */
         for (size_t k = 0; k < sizes[(size_t)i % ARRAY_LEN(sizes)]; k++)
             assert_int_equal(piece[i][k], i & 0xFF);
     arena_fini(&a);

@@ -1,4 +1,5 @@
-/* buf: grows, consumes from the front, formats, and is a C string when asked. */
+/* Tests of buf: it grows, is consumed from the front, formats text, and gives its contents as a C
+ * string. */
 #include "../test.h"
 
 #include "base/buf.h"
@@ -64,7 +65,7 @@ static void cstr_is_not_counted_and_reserve_changes_no_len(void **state)
     (void)state;
     memset(buf_reserve(&b, 256), 'x', 256);
     assert_int_equal(b.len, 0);
-    b.len = 256; /* full to the brim: the NUL needs room of its own */
+    b.len = 256; /* the buffer is full: the NUL needs more room */
     assert_int_equal(strlen(buf_cstr(&b)), 256);
     assert_int_equal(b.len, 256);
     buf_clear(&b);

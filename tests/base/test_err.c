@@ -1,4 +1,5 @@
-/* errors: the text grows outward, keeps its first place, and never overflows. */
+/* Tests of err: each caller can put words before the text, the place is that of the first error,
+ * and the text never overflows. */
 #include "../test.h"
 
 #include <errno.h>
@@ -60,7 +61,7 @@ static void sys_names_the_errno(void **state)
     }
 }
 
-/* One too long on any side is cut at the end, and the struct's other fields stay whole. */
+/* Text that is too long on any side is cut at the end, and the struct's other fields stay whole. */
 static void long_text_is_cut_at_the_end(void **state)
 {
     struct err err;

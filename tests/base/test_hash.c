@@ -1,4 +1,5 @@
-/* hash: pieces equal the whole, text goes both ways, and a flipped bit shows. */
+/* Tests of hash: hashing in pieces gives the hash of the whole, text is written and read back, and
+ * any flipped bit changes the hash. */
 #include "../test.h"
 
 #include "base/hash.h"
@@ -29,7 +30,8 @@ static void pieces_equal_the_whole(void **state)
             hasher_add(h, data + at, piece);
         }
         assert_true(hash_equal(hasher_end(h), hash_of(data, n)));
-        assert_true(hash_equal(hasher_end(h), hash_of(data, n))); /* asking changes nothing */
+        assert_true(
+            hash_equal(hasher_end(h), hash_of(data, n))); /* the first call changes nothing */
         hasher_free(h);
     }
 }
@@ -48,7 +50,7 @@ static void any_flipped_bit_shows(void **state)
     assert_true(hash_equal(hash_of(data, sizeof data), base));
 }
 
-/* Half-equal hashes are not equal. */
+/* Hashes of which only one half is equal are not equal. */
 static void both_words_count(void **state)
 {
     struct hash128 a = {1, 2}, b = {1, 3}, c = {4, 2};

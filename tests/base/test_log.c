@@ -1,4 +1,5 @@
-/* log: what arrives on standard error, byte for byte; JSON as a strict parser reads it. */
+/* Tests of log: standard error gets the expected bytes, as text and as JSON that a strict parser
+ * accepts. */
 #include "../test.h"
 
 #include <jansson.h>
@@ -98,7 +99,8 @@ static void json_survives_any_message(void **state)
     }
 }
 
-/* Cut at 2047 bytes of message, even where each takes six in JSON or a character is cut. */
+/* A message is cut at 2047 bytes, even if each byte takes six in JSON; no character is cut apart.
+ */
 static void long_messages_are_cut_whole(void **state)
 {
     static const char *const units[] = {"a", "\n", "\"", "\xe2\x82\xac"};
@@ -176,7 +178,7 @@ static void lines_of_threads_do_not_mix(void **state)
     free(text);
 }
 
-/* ASSERT names the condition and the place, and ends by SIGABRT. */
+/* ASSERT names the condition and the place, and ends the process by SIGABRT. */
 static void assert_says_where_and_aborts(void **state)
 {
     const char *text;

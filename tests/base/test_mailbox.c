@@ -1,4 +1,5 @@
-/* mailbox: nothing lost, nothing twice, each writer's order kept; a sleeping reader wakes. */
+/* Tests of mailbox: no mail is lost or read twice, each writer's order is kept, and a sleeping
+ * reader wakes. */
 #include "../test.h"
 
 #include <pthread.h>
@@ -36,7 +37,7 @@ static void first_in_first_out(void **state)
     (void)state;
     mailbox_init(&m, NULL, NULL);
     assert_null(mailbox_take(&m));
-    for (int round = 0; round < 3; round++) { /* emptied in between: the tail must follow */
+    for (int round = 0; round < 3; round++) { /* each round empties the queue: the tail follows */
         for (int i = 0; i < 5; i++)
             mailbox_put(&m, note_new(0, i));
         for (int i = 0; i < 5; i++) {
@@ -88,7 +89,7 @@ static void start_writers(pthread_t thread[WRITERS], struct writer w[WRITERS], s
     }
 }
 
-/* Take the notes as they come, checking that every writer's arrive in its order. */
+/* Check one note: each writer's notes arrive in their order. */
 static void check_note(struct mail *got, int next[WRITERS])
 {
     struct note *n = container_of(got, struct note, mail);
@@ -120,7 +121,7 @@ static void a_waiting_reader_gets_all_in_order(void **state)
 
 static void count_wake(void *arg) { atomic_fetch_add((atomic_int *)arg, 1); }
 
-/* After any put has returned its wake has been called, and by then the mail is there. */
+/* When a put returns, its wake was called, and at the wake the mail was there. */
 static void every_put_wakes_after_the_mail_is_in(void **state)
 {
     struct mailbox m;

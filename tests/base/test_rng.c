@@ -1,11 +1,12 @@
-/* rng: Philox against its authors' known answers, then what we make of its words. */
+/* Tests of rng: Philox gives its authors' published answers, and the numbers that we make of its
+ * words have the right distributions. */
 #include "../test.h"
 
 #include <math.h>
 
 #include "base/rng.h"
 
-/* The answers that Random123 publishes for philox4x32-10, their counters and keys put into our
+/* The answers that Random123 publishes for philox4x32-10; its counters and keys are written as our
  * seed, purpose, step and index. */
 static void known_answers(void **state)
 {
@@ -69,7 +70,7 @@ static void units_stay_below_one(void **state)
     assert_true(rng_to_unit(0x80000000u) == 0.5f);
 }
 
-/* Every value about equally often; the bound is 5 sigma of a binomial with a fixed seed. */
+/* Every value is about equally frequent; the bound is 5 sigma of a binomial, and the seed fixed. */
 static void below_is_uniform(void **state)
 {
     static const uint64_t ns[] = {1, 2, 3, 7, 10, 100};
@@ -93,7 +94,7 @@ static void below_is_uniform(void **state)
     }
 }
 
-/* n just above 2^63: nearly half of all words must be rejected, or low values come too often. */
+/* n = 3 * 2^62: a quarter of all words must be rejected, or low values come too often. */
 static void below_rejects_what_would_be_unfair(void **state)
 {
     const uint64_t n = 3ull << 62; /* without rejection the third quarter would stand out */

@@ -1,4 +1,4 @@
-/* text: what counts as a character, and what text_clean leaves. */
+/* Tests of text: which bytes count as a character, and the text that text_clean leaves. */
 #include "../test.h"
 
 #include "base/text.h"
@@ -39,13 +39,13 @@ static void clean_table(void **state)
 
         text_clean(s);
         assert_string_equal(s, cases[i].out);
-        text_clean(s); /* what is clean stays */
+        text_clean(s); /* clean text stays as it is */
         assert_string_equal(s, cases[i].out);
         free(s);
     }
 }
 
-/* All code points, encoded here by the definition: accepted, but for surrogates. */
+/* All code points, encoded here by UTF-8's definition, are accepted, except surrogates. */
 static void every_code_point(void **state)
 {
     (void)state;

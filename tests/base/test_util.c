@@ -1,4 +1,5 @@
-/* util and clock: rounding at the edges, and time that runs forward. */
+/* Tests of util and clock: rounding is right at the edges of its range, and the clock never runs
+ * backward. */
 #include "../test.h"
 
 #include "base/clock.h"

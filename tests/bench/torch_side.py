@@ -27,7 +27,7 @@ def read_idx(folder, name, n_header):
 
 
 def make_lenet():
-    """LeNet in the variant of the d2l book; see common/model/model.h."""
+    """LeNet in the variant of the d2l book; see common/model/lenet.c."""
     return nn.Sequential(
         nn.Conv2d(1, 20, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(),
         nn.AvgPool2d(2), nn.Flatten(), nn.Linear(800, 128), nn.ReLU(), nn.Linear(128, 10))

@@ -1,3 +1,5 @@
+/* Tests of args: command lines are read into a struct, or refused with a message that names the
+ * option; the help lists all options. */
 #include "../test.h"
 
 #include "daemon/args.h"

@@ -1,10 +1,12 @@
+/* Tests of launch: rank, number of ranks and the driver's address are read from the environment of
+ * Slurm, Open MPI, torchrun and others; contradictory or malformed values are refused. */
 #include "../test.h"
 
 #include "daemon/launch.h"
 
 enum { MAX_VARIABLES = 6 };
 
-/* The environment of one case: "NAME=VALUE". */
+/* The environment of one case, as "NAME=VALUE"; NULL ends it. */
 static const char *const *variables;
 
 static char *get(const char *name)
@@ -37,15 +39,15 @@ static const struct good good[] = {
      "rank 3 (SLURM_PROCID), 4 ranks (SLURM_NTASKS), driver on n1 (SLURM_JOB_NODELIST)"},
     {{"SLURM_PROCID=1", "SLURM_STEP_NODELIST=gpu[07,09]", "SLURM_JOB_NODELIST=gpu[01-09]"},
      "rank 1 (SLURM_PROCID), driver on gpu07 (SLURM_STEP_NODELIST)"},
-    /* One launcher within another: the inner one counts. */
+    /* One launcher runs inside another: the inner one counts. */
     {{"OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=3", "SLURM_PROCID=0", "SLURM_NTASKS=1",
       "SLURM_JOB_NODELIST=a"},
      "rank 2 (OMPI_COMM_WORLD_RANK), 3 ranks (OMPI_COMM_WORLD_SIZE)"},
     {{"RANK=5", "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_JOB_NODELIST=a"}, "rank 5 (RANK)"},
-    /* Whoever named the driver is believed before a list of nodes. */
+    /* A variable that names the driver is believed before a list of nodes. */
     {{"MASTER_ADDR=head", "SLURM_PROCID=1", "SLURM_JOB_NODELIST=a,b"},
      "rank 1 (SLURM_PROCID), driver on head (MASTER_ADDR)"},
-    /* A batch script without srun: an allocation is no place. */
+    /* In a batch script without srun there is an allocation, but no rank. */
     {{"SLURM_NTASKS=4", "SLURM_JOB_NODELIST=a,b"}, "4 ranks (SLURM_NTASKS)"},
 };
 

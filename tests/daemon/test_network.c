@@ -1,4 +1,5 @@
-/* network: what --iface and --test-shared-gpu leave for NCCL in the environment. */
+/* Tests of network: the environment variables that --iface and --test-shared-gpu set for NCCL, and
+ * the warnings about them. */
 #include "../test.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 static const char *const names[] = {"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY",
                                     "DPTRAIN_NETWORK_PID"};
 
-/* Returns the log of a process that computes on a GPU, or does not; the caller frees it. */
+/* The log of a process with or without a GPU; the caller frees it. */
 static char *said(const struct daemon_options *o, const char *address, int has_gpu)
 {
     FILE *f = tmpfile();
@@ -45,8 +46,8 @@ static void assert_env(const char *name, const char *want)
 struct row {
     struct daemon_options o;
     const char *address;
-    const char *before[3], *after[2]; /* of names; NULL: not set */
-    const char *says;                 /* NULL: nothing */
+    const char *before[3], *after[2]; /* the values of `names`; NULL: not set */
+    const char *says;                 /* part of the log; NULL: the log is empty */
     int has_none;                     /* no GPU was found */
 };
 
@@ -56,10 +57,10 @@ static void by_iface(void **state)
         {{.device = "cuda", .iface = "eth1"}, "10.0.0.7", {0}, {"=eth1", "AF_INET"}, NULL},
         {{.device = "auto", .iface = "eth1"}, "fd00::7", {0}, {"=eth1", "AF_INET6"}, NULL},
         {{.device = "cuda:1", .iface = "ib0"}, "10.1.0.7", {"", NULL}, {"=ib0", "AF_INET"}, NULL},
-        /* no option, or no NCCL */
+        /* There is no option, or NCCL is not used. */
         {{.device = "cuda"}, "", {0}, {0}, NULL},
         {{.device = "cpu", .iface = "eth1"}, "10.0.0.7", {0}, {0}, NULL},
-        /* the user's own words stay */
+        /* The user's own settings stay. */
         {{.device = "cuda", .iface = "eth1"},
          "10.0.0.7",
          {NULL, "AF_INET6"},
@@ -73,18 +74,18 @@ static void by_iface(void **state)
          {"=eth0"},
          "--iface eth1: the environment's NCCL_SOCKET_IFNAME is \"=eth0\", and NCCL goes by that"},
         {{.device = "cuda", .iface = "eth1"}, "10.0.0.7", {"eth"}, {"eth"}, "unset it"},
-        /* said once, by the process that started this one; and only where it matters */
+        /* The warning comes once, from the process that started this one, and only if NCCL runs. */
         {{.device = "cuda", .iface = "eth1"}, "10.0.0.7", {"eth", NULL, "1"}, {"eth"}, NULL},
         {{.device = "auto", .iface = "eth1"}, "10.0.0.7", {"eth"}, {"eth"}, NULL, .has_none = 1},
         {{.device = "auto", .iface = "eth1:0"}, "10.0.0.7", {0}, {0}, NULL, .has_none = 1},
-        /* a label of an address is none for NCCL, which the user may know */
+        /* NCCL does not know an address label ("eth1:0"); the user is told. */
         {{.device = "auto", .iface = "eth1:0"},
          "10.0.0.7",
          {0},
          {0},
          "--iface eth1:0 is a label, which NCCL does not know: it picks an interface itself"},
         {{.device = "cuda", .iface = "eth1:0"}, "10.0.0.7", {"=eth1"}, {"=eth1"}, NULL},
-        /* on one GPU all is loopback, and that is said */
+        /* Ranks on one GPU use the loopback interface, and the log says so. */
         {{.device = "cuda", .iface = "eth1", .test_shared_gpu = 1},
          "10.0.0.7",
          {"=eth0"},

@@ -1,3 +1,5 @@
+/* Tests of pulse: when an engine counts as alive, and the messages that the service manager gets
+ * (READY, STATUS, WATCHDOG). */
 #include "../test.h"
 
 #include <sys/socket.h>
@@ -57,7 +59,7 @@ static void test_alive(void **state)
     close_pulse(&p, &loop);
 }
 
-/* ---- what the service manager hears ---- */
+/* ---- the messages to the service manager ---- */
 
 struct manager {
     int fd;
@@ -98,7 +100,8 @@ static void manager_close(struct manager *m)
     unsetenv("WATCHDOG_USEC");
 }
 
-/* Until so many pulses were sent.  Heard between them: the socket holds few. */
+/* Run the loop for n pulses.  The messages are read in between, since the socket holds only a few.
+ */
 static void run_pulses(uv_loop_t *loop, struct manager *m, int n)
 {
     m->heard[0] = '\0';
@@ -135,7 +138,7 @@ static void test_heard(void **state)
 
     f.progress.since_ns = INT64_MIN / 2; /* stuck for ever */
     p.engine_patience_ns = 1;
-    p.is_dead = 1; /* said so: keep the test's output clean */
+    p.is_dead = 1; /* as if that had been logged: keeps the test's output clean */
     run_pulses(&loop, &m, 5);
     assert_non_null(strstr(m.heard, "STATUS="));
     assert_null(strstr(m.heard, "WATCHDOG=1"));

@@ -1,4 +1,5 @@
-/* shared_gpu: what NCCL reads, set in this process and differently in the next. */
+/* Tests of shared_gpu: it sets the variables that let ranks of NCCL share a GPU, some of them
+ * differently in each process. */
 #include "../test.h"
 
 #include <stdlib.h>
@@ -27,7 +28,8 @@ static void assert_env(const char *name, const char *want)
         fail_msg("%s is %s, want %s", name, value ? value : "not set", want);
 }
 
-/* The list of the reference, whatever the user has set; NCCL_DEBUG stays the user's. */
+/* All variables that a shared GPU needs are set, whatever the user has set; NCCL_DEBUG stays the
+ * user's. */
 static void all_is_set(void **state)
 {
     (void)state;
@@ -53,7 +55,8 @@ static void all_is_set(void **state)
     assert_int_equal(n_nccl(), 15);
 }
 
-/* NCCL takes ranks of one host id for ranks of one host, and refuses the GPU the second time. */
+/* NCCL takes ranks with equal host ids for ranks of one host, and refuses the second one that uses
+ * the same GPU; so host ids must differ. */
 static void processes_differ(void **state)
 {
     char mine[128];

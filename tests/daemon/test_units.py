@@ -191,7 +191,8 @@ class Units(dp.Case):
         self.assert_exit(follower, STOPPED)
 
     def test_drained(self):
-        """With a status that Restart=on-failure takes for success, so that it stays away."""
+        """A drained follower ends with a status that Restart=on-failure takes for success, so it is
+        not started again."""
         self.write_job(100000)
         with open(self.path("etc/job.yaml"), "a", encoding="utf-8") as file:
             file.write("cluster: {min_ranks: 1}\n")
@@ -228,7 +229,7 @@ class Units(dp.Case):
             self.assertEqual(done.returncode, 0, done.stdout[-300:] + done.stderr)
 
     def test_helpers(self):
-        """sysusers and tmpfiles files: understood, and of the same user as the units."""
+        """systemd understands the sysusers and tmpfiles files, which name the units' user."""
         with open(os.path.join(UNITS, "dptrain.sysusers"), encoding="utf-8") as file:
             self.assertRegex(file.read(), r"(?m)^u dptrain ")
         tmpfiles = shutil.which("systemd-tmpfiles")

@@ -1,4 +1,5 @@
-/* status_socket: which processes may ask, and what they are answered; none holds up the loop. */
+/* Tests of status_socket: which processes may ask, and which answers they get; no client can hold
+ * up the driver's loop. */
 #include "../test.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@ struct rig {
     struct status_socket *socket;
     uv_async_t stop;
     pthread_t thread;
-    size_t n_bytes; /* sent to each client */
+    size_t n_bytes; /* the size of an answer */
     int n_asked;
 };
 
@@ -53,7 +54,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* A driver's loop, which stands still as by SIGSTOP. */
+/* Set up a driver whose loop does not run, as after SIGSTOP. */
 static void start_frozen(struct rig *r, const char *folder, size_t n_bytes)
 {
     struct err err;
@@ -121,7 +122,7 @@ static void who_asks_is_answered(void **state)
     assert_answer(*state, "answer 2 to this ");
     stop(&r);
     assert_int_equal(r.n_asked, 2);                    /* to look for it is not to ask */
-    assert_int_equal(access("status.sock", F_OK), -1); /* it is gone with its driver */
+    assert_int_equal(access("status.sock", F_OK), -1); /* the driver's end removes the socket */
     assert_nobody(*state);
 }
 
@@ -141,7 +142,7 @@ static void a_folder_may_have_a_long_path(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
-/* As a driver leaves it that was killed. */
+/* A killed driver leaves its socket behind; the next driver replaces it. */
 static void what_is_left_over_is_replaced(void **state)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = "status.sock"};
@@ -174,9 +175,9 @@ static int connect_and_ask(void)
     return fd;
 }
 
-/* ---- what is no request ---- */
+/* ---- bytes that are no request ---- */
 
-/* All that the driver sends, or what there is before the connection breaks. */
+/* Read all that the driver sends, until the connection ends or breaks. */
 static void read_answer(int fd, char out[64])
 {
     size_t len = 0;
@@ -202,7 +203,7 @@ static void assert_replied(int fd, const char *want)
 static void send_all(int fd, const void *bytes, size_t n)
 {
     if (send(fd, bytes, n, MSG_NOSIGNAL) < 0)
-        assert_true(errno == EPIPE || errno == ECONNRESET); /* it has heard enough */
+        assert_true(errno == EPIPE || errno == ECONNRESET); /* the driver has stopped reading */
 }
 
 static void what_is_no_request_is_answered_too(void **state)
@@ -222,15 +223,15 @@ static void what_is_no_request_is_answered_too(void **state)
     fd = connect_only();
     send_all(fd, nul, sizeof nul - 1);
     assert_replied(fd, "no request ");
-    memset(endless, 'x', sizeof endless); /* no end in sight */
+    memset(endless, 'x', sizeof endless); /* a line that does not end */
     fd = connect_only();
     send_all(fd, endless, sizeof endless);
     assert_replied(fd, "no request ");
-    fd = connect_only(); /* cut off */
+    fd = connect_only(); /* a request that is cut off */
     send_all(fd, "thi", 3);
     shutdown(fd, SHUT_WR);
     assert_replied(fd, "no request ");
-    fd = connect_only(); /* it only looked who is there */
+    fd = connect_only(); /* a client that only looks whether there is a driver */
     shutdown(fd, SHUT_WR);
     assert_replied(fd, "");
     assert_answer(*state, "answer 12 to this ");
@@ -263,7 +264,7 @@ static void a_request_is_put_together(void **state)
     stop(&r);
 }
 
-/* Whatever the bytes are, there is an answer, and the next who asks is answered. */
+/* Whatever the bytes are, they get an answer, and so does the next client. */
 static void noise_is_answered(void **state)
 {
     enum { ROUNDS = 300, MOST = 2 * STATUS_REQUEST };
@@ -287,9 +288,9 @@ static void noise_is_answered(void **state)
     stop(&r);
 }
 
-/* ---- who is no good ---- */
+/* ---- clients that misbehave ---- */
 
-/* Far more than a socket holds waits for clients that do not read. */
+/* Clients do not read their answers, which are far larger than a socket's buffer. */
 static void who_does_not_read_holds_up_nobody(void **state)
 {
     enum { SILENT = STATUS_CLIENTS / 2, BIG = 4 << 20 };
@@ -298,13 +299,13 @@ static void who_does_not_read_holds_up_nobody(void **state)
 
     start(&r, *state, BIG);
     for (int i = 0; i < SILENT; i++)
-        fd[i] = i % 2 ? connect_and_ask() : connect_only(); /* or does not even ask */
+        fd[i] = i % 2 ? connect_and_ask() : connect_only(); /* half of them do not even ask */
     assert_answer(*state, "answer ");
     assert_answer(*state, "answer ");
     for (int i = 0; i < SILENT; i++)
         close(fd[i]);
     assert_answer(*state, "answer ");
-    fd[0] = connect_and_ask(); /* one is there when the driver ends */
+    fd[0] = connect_and_ask(); /* this client is still connected when the driver ends */
     stop(&r);
     close(fd[0]);
 }
@@ -342,7 +343,7 @@ static void too_many_at_once_are_turned_away(void **state)
     stop(&r);
 }
 
-/* Its loop stands still, as by SIGSTOP: asking ends all the same. */
+/* The driver's loop does not run, as after SIGSTOP: asking ends all the same. */
 static void a_driver_that_is_stopped_is_told(void **state)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = "status.sock"};
@@ -358,7 +359,8 @@ static void a_driver_that_is_stopped_is_told(void **state)
     assert_int_equal(status_socket_ask("/proc/none", "this", &out, &err), ERR_IO);
 }
 
-/* A child does it, because a stopped process cannot wake itself.  Then the driver answers. */
+/* Stop this whole process for a moment.  A child wakes it again, because a stopped process cannot
+ * wake itself; then the driver answers. */
 static void *stop_all_of_us(void *rig)
 {
     const struct timespec moment = {.tv_nsec = 20000000};

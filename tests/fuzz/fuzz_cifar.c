@@ -1,5 +1,5 @@
-/* A CIFAR file, compressed or not, read as cifar10 and as cifar100: it is refused, or every sample
- * is there, its label among the classes. */
+/* Fuzz target: the input is a CIFAR file, compressed or not, read as cifar10 and as cifar100.  It
+ * is refused, or every sample is there and has a label among the classes. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static void read_all(const struct dataset *ds)
     free(to[0]);
 }
 
-/* The options' struct is the reader's own, so its rows fill it. */
+/* The options' struct is private to the reader, so it is filled through its table of options. */
 static void open_as(const struct data_format *format, const char *file)
 {
     const struct option_group *g = &format->group;

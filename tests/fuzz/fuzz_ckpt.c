@@ -1,9 +1,10 @@
-/* A folder of checkpoints with changed files: a checkpoint that loads is whole, and a changed file
- * is not taken for the original.
+/* Fuzz target: a folder of checkpoints whose files the input changes.  A checkpoint that loads is
+ * whole, and a changed file is not taken for the original.
  *
- * The folder holds a good generation, step 8, and a newer one, step 9, made of the same files and
- * changed by the input: its first byte says (FIX_...) whether the changes are given the right
- * hashes, and what else is odd; then come commands of four bytes. */
+ * The folder holds a good generation, step 8, and a newer one, step 9, of the same files with the
+ * input's changes.  The input's first byte is a set of flags (FIX_FILES ...): whether the changed
+ * files get the right hashes, and what else is odd in the folder.  Commands of four bytes follow.
+ */
 #include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -23,8 +24,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum {
-    FIX_FILES = 1, /* state.json names the hashes of the other two as they are now */
-    FIX_STATE = 2, /* its own hash is right */
+    FIX_FILES = 1, /* state.json has the hashes of the two changed tensor files */
+    FIX_STATE = 2, /* state.json's own hash is right */
     NO_OLDER = 4,
     OLDER_IS_LINK = 8,
     FOLDER_FOR_FILE = 16, /* in the place of model.safetensors */
@@ -37,7 +38,7 @@ enum { MODEL, OPTIMIZER, STATE, N_FILES };
 static const char *const names[N_FILES] = {"model.safetensors", "optimizer.safetensors",
                                            "state.json"};
 
-static struct buf good[N_FILES]; /* made once */
+static struct buf good[N_FILES]; /* made at the first input */
 static const struct ckpt_state good_at = {.step = 9,
                                           .steps_per_epoch = 4,
                                           .epoch_loss = 5,
@@ -151,7 +152,8 @@ static void cut_in(struct buf *b, size_t at, size_t gone, const void *data, size
     *b = out;
 }
 
-/* Four bytes: which file and what, where (two), and a byte or a length. */
+/* Carry out a command of four bytes: file and kind of change, position (two), a byte or a length.
+ */
 static void change(struct files *f, const uint8_t **at, const uint8_t *end)
 {
     const uint8_t *c = *at;
@@ -161,17 +163,17 @@ static void change(struct files *f, const uint8_t **at, const uint8_t *end)
     *at += 4;
     n = (c[0] & 64) && n > (size_t)(end - *at) ? (size_t)(end - *at) : n;
     switch (c[0] >> 6) {
-    case 0: /* a byte is another */
+    case 0: /* one byte is changed */
         cut_in(b, where, 1, &c[3], 1);
         break;
-    case 1: /* bytes come in */
+    case 1: /* bytes are inserted */
         cut_in(b, where, 0, *at, n);
         *at += n;
         break;
-    case 2: /* the end is gone */
+    case 2: /* the end is cut off */
         cut_in(b, where, b->len, NULL, 0);
         break;
-    case 3: /* bytes are others */
+    case 3: /* bytes are replaced */
         cut_in(b, where, n, *at, n);
         *at += n;
         break;
@@ -186,7 +188,7 @@ static void set_text(json_t *root, const char *key, struct hash128 h)
     json_object_set_new(root, key, json_string(text));
 }
 
-/* As whoever knows how it is made would. */
+/* Write right hashes into state.json, as an attacker who knows the format would. */
 static void fix_hashes(struct files *f, unsigned how)
 {
     struct buf *b = &f->file[STATE];
@@ -270,8 +272,8 @@ static void read_tensors(const struct st_file *f)
     }
 }
 
-/* Of the newer one, what its hashes were not made to fit is as it was, but for blanks of
- * state.json. */
+/* Check a loaded checkpoint.  In the newer generation, everything whose hash was not fixed equals
+ * the original, except for blanks in state.json. */
 static void check_loaded(const struct ckpt *c, const struct files *f, unsigned how)
 {
     int is_newer = strstr(c->path, "step-00000009") != NULL;

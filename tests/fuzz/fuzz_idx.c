@@ -1,4 +1,5 @@
-/* An IDX file, compressed or not: it is refused, or its array is there in full. */
+/* Fuzz target: the input is an IDX file, compressed or not.  It is refused, or its array can be
+ * read in full. */
 #include <stddef.h>
 #include <stdint.h>
 

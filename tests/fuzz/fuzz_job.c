@@ -1,4 +1,5 @@
-/* A job file: it is refused with a message, or what is written of it reads back as the same job. */
+/* Fuzz target: the input is a job file.  It is refused with a message, or the resolved job that is
+ * written of it reads back as the same job. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* A launcher's environment, a NAME=VALUE a line: read as a place in range, or refused with a
- * message. */
+/* Fuzz target: the input is a launcher's environment, one NAME=VALUE a line.  It is read as a rank
+ * in range, or refused with a message. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MAX_TEXT = 4096 };
 
-static char text[MAX_TEXT + 1]; /* lines end in NUL */
+static char text[MAX_TEXT + 1]; /* the lines, each ended by a NUL */
 static size_t text_len;
 
 static char *get(const char *name)

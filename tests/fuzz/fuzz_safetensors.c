@@ -1,4 +1,5 @@
-/* A checkpoint's tensor file from a stranger: it is refused, or every tensor can be read whole. */
+/* Fuzz target: the input is a safetensors file from a stranger.  It is refused, or every tensor can
+ * be read whole. */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,4 +1,5 @@
-/* Messages right and wrong into a driver and followers amid a job: see session/live.h. */
+/* Fuzz target: the input makes right and wrong messages for a driver and followers in the middle of
+ * a job; see session/live.h. */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,6 +1,7 @@
-/* Bytes of a stranger at a driver's TLS port, and of one that plays a driver: the connection
- * ends or waits, its user gets no byte, and little is kept.  The first byte says which side, and in
- * pieces of how many bytes the others come. */
+/* Fuzz target: the input is a stranger's bytes to a driver's TLS port, or to a follower that takes
+ * the stranger for a driver.  The connection ends or waits, its user gets no byte, and little
+ * memory is kept.  The input's first byte chooses the side, and the size of the pieces in which the
+ * other bytes come. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -43,8 +44,8 @@ static void on_gone(void *arg) { ((struct victim *)arg)->is_gone = 1; }
 
 static const struct tls_events events = {{on_bytes, on_ended, on_gone}, on_open};
 
-/* The victim's connection is one end of a pair of sockets, which takes no port, and which nobody
- * else can reach; the stranger's end, or -1 where no more files can be opened. */
+/* Make the victim's connection of one end of a pair of sockets, which needs no port and which no
+ * other process can reach.  Returns the stranger's end, or -1 if no more files can be opened. */
 static int connect_pair(uv_loop_t *loop, struct victim *v, const struct tls_context *c)
 {
     int ends[2];
@@ -58,7 +59,7 @@ static int connect_pair(uv_loop_t *loop, struct victim *v, const struct tls_cont
     return ends[1];
 }
 
-/* As the stream would. */
+/* Pass on bytes as the stream would. */
 static void give(struct victim *v, const uint8_t *data, size_t size, size_t step)
 {
     for (size_t i = 0; i < size && !v->is_ended; i += step)

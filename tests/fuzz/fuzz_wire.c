@@ -1,4 +1,5 @@
-/* Bytes of a stranger on a driver's port, and of a stranger who plays a driver: see feed.h. */
+/* Fuzz target: the input is a stranger's bytes to a driver's port, or to a follower that takes the
+ * stranger for a driver; see feed.h. */
 #include <stddef.h>
 #include <stdint.h>
 

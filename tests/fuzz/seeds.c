@@ -1,4 +1,5 @@
-/* Run a fuzz target once over every seed of a folder: libFuzzer's stand-in in ordinary builds. */
+/* seeds - runs a fuzz target once over every seed of a folder, in the place of libFuzzer, in
+ * ordinary builds. */
 #include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -7,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* In a block of exactly its size, so that a sanitizer sees a read past the end. */
+/* Run one seed, in a block of exactly its size, so that a sanitizer sees a read past its end. */
 static int run(const char *folder, const char *name)
 {
     char path[4096];

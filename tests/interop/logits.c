@@ -1,4 +1,4 @@
-/* logits - writes the logits of our evaluation program for a checkpoint, to compare PyTorch with.
+/* logits - writes our evaluation program's logits for a checkpoint, to be compared with PyTorch's.
  *
  *   logits JOB.yaml MODEL.safetensors OUT
  *
@@ -62,7 +62,7 @@ static int open_trainer(struct trainer *t, const char *job, const char *model, s
     return rc;
 }
 
-/* ---- what it writes ---- */
+/* ---- the output files ---- */
 
 static int write_array(const char *folder, const char *name, const void *data, size_t n_bytes,
                        struct err *err)
@@ -80,7 +80,7 @@ static int write_array(const char *folder, const char *name, const void *data, s
 }
 
 struct samples {
-    int64_t n, each; /* each: values of one */
+    int64_t n, each; /* each: the number of values of one sample */
     float *x;
     int32_t *y;
 };
@@ -114,7 +114,7 @@ static int write_samples(const char *folder, const char *set, const struct sampl
     return rc < 0 ? rc : write_array(folder, y, s->y, sizeof *s->y * (size_t)s->n, err);
 }
 
-/* Samples [first, first+n) through the program that validation uses for n of them. */
+/* Run samples [first, first+n) through the program that validation uses for n samples. */
 static int evaluate(struct trainer *t, const struct samples *s, int64_t first, int64_t n,
                     float *logits, struct err *err)
 {

@@ -1,4 +1,5 @@
-"""models - the models of these tests, and a test case that trains them by the real daemons."""
+"""models - the models of the interop tests, with PyTorch's names and shapes, and a test case that
+trains them by the real daemons."""
 import os
 import sys
 
@@ -11,7 +12,7 @@ MODELS = {
     "mlp": {"model.arch": "mlp", "model.hidden": "40,24", "model.batch_norm": "true"},
 }
 
-# PyTorch's names and shapes of the parameters, and of what batch norm keeps beside them.
+# PyTorch's names and shapes of the parameters, and of batch norm's running statistics.
 SHAPES = {
     "lenet": {"conv1.weight": [20, 1, 3, 3], "conv1.bias": [20], "conv2.weight": [50, 20, 5, 5],
               "conv2.bias": [50], "fc1.weight": [128, 800], "fc1.bias": [128],
@@ -31,26 +32,26 @@ STATES = {
 }
 COUNTS = {"lenet": [], "lenet5": [], "mlp": ["bn1.num_batches_tracked", "bn2.num_batches_tracked"]}
 
-# 2 ranks whose shares differ; the last step of an epoch is a partial one.
+# Two ranks have different shares, and the last step of an epoch has fewer samples.
 SMALL = {"data.format": "digits", "data.samples": 501, "data.validation_samples": 203,
          "train.global_batch": 65, "train.epochs": 2, "optimizer.lr": 0.05,
          "optimizer.momentum": 0.9}
 
 
 class Case(dp.Case):
-    """With self.train(...) -> the folder of the run's last checkpoint."""
+    """A test case whose train() returns the folder of the run's last checkpoint."""
 
     def arguments(self, job, run):
         return ["--local", "--threads", "1", "--run-dir", run, *dp.sets(job)]
 
     def train(self, name, run="run", **more):
-        """`more`: keys of the job, with __ for the dot."""
+        """Train a model.  more: keys of the job, with __ instead of the dot."""
         job = {**SMALL, **MODELS[name], **{k.replace("__", "."): v for k, v in more.items()}}
         self.run_driver(*self.arguments(job, run), n=2, job=None)
         return self.path(run, "checkpoints", "latest")
 
     def refused(self, name, model, *patterns):
-        """A run that would start from this file ends with status 2, saying why."""
+        """Assert that a run from this model file ends with status 2 and says why."""
         job = {**SMALL, **MODELS[name], "model.init.name": "file", "model.init.path": model}
         driver = self.driver(*self.arguments(job, "refused"), n=2, job=None)
         self.assert_exit(driver, dp.USAGE, *patterns)

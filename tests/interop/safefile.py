@@ -1,7 +1,7 @@
 """safefile - reads and writes safetensors files with Python's standard library alone.
 
-8 bytes, little-endian: the header's length; the header, JSON: name -> {dtype, shape, data_offsets};
-then the tensors' bytes, where the offsets count from.
+The format: 8 bytes, little-endian, with the header's length; the header in JSON, name -> {dtype,
+shape, data_offsets}; then the tensors' bytes.  The offsets count from the first of these bytes.
 """
 import json
 import math
@@ -11,7 +11,7 @@ BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "U8": 1}
 
 
 def read(path):
-    """{name: (dtype, shape, bytes)}, having checked the file as strictly as the format is."""
+    """Read {name: (dtype, shape, bytes)}, and check all that the format demands."""
     with open(path, "rb") as file:
         data = file.read()
     length, = struct.unpack_from("<Q", data)
@@ -34,7 +34,7 @@ def read(path):
 
 
 def write(path, tensors, metadata=None):
-    """tensors: as read() gives them, in the order in which they are to lie in the file."""
+    """Write tensors, as read() returns them, in the order in which they lie in the file."""
     header, end = {"__metadata__": metadata} if metadata else {}, 0
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + len(data)]}

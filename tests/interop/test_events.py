@@ -1,4 +1,5 @@
-"""events.jsonl of real runs passes the checker, and the checker sees what is wrong."""
+"""Tests of events.jsonl and of its checker: the events of real runs pass check_events.py, and it
+complains about wrong ones."""
 
 import json
 import os

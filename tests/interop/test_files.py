@@ -1,4 +1,5 @@
-"""Checkpoints as files, read and written without us: names, dtypes, shapes, bytes."""
+"""Tests of checkpoints as files, read and written by Python's standard library alone: names,
+dtypes, shapes, bytes."""
 
 import math
 import os
@@ -8,12 +9,12 @@ import safefile
 from models import COUNTS, MODELS, SHAPES, SMALL, STATES, Case, dp
 
 STEPS = 2 * math.ceil(SMALL["data.samples"] / SMALL["train.global_batch"])
-# One step that changes nothing: too small for any float32 but zero.
+# One step whose update is too small to change any float32 but zero.
 STILL = {"train__max_steps": 1, "optimizer__lr": 1e-30, "optimizer__momentum": 0}
 
 
 def fan_in(name, shapes):
-    """Of the layer that a weight or a bias belongs to."""
+    """The fan in of the layer to which a weight or a bias belongs."""
     return math.prod(shapes[name.rsplit(".", 1)[0] + ".weight"][1:])
 
 
@@ -38,12 +39,13 @@ class Files(Case):
                         self.assertTrue(any(safefile.floats(tensor)), f"{key} is all zeros")
 
     def test_no_momentum(self):
-        """A file without tensors is a file of the format, too."""
+        """Without momentum, optimizer.safetensors has no tensors and is still a valid file."""
         folder = self.train("lenet", **STILL)
         self.assertEqual(safefile.read(os.path.join(folder, "optimizer.safetensors")), {})
 
     def test_initial_values(self):
-        """PyTorch's: U(-b,b) with b = 1/sqrt(fan in) for weights and biases; norms 1 and 0."""
+        """Initial values are PyTorch's: U(-b,b), b = 1/sqrt(fan in), for weights and biases; 1 and
+        0 for norms."""
         for name in MODELS:
             shapes = SHAPES[name]
             folder = self.train(name, run=name, **STILL)
@@ -61,7 +63,8 @@ class Files(Case):
                     self.assertAlmostEqual(sum(values) / len(values), 0, delta=0.1 * bound)
 
     def foreign_file(self, name):
-        """As another program might write it: its own order, metadata, every value another one."""
+        """A model file as another program might write it: another order of tensors, metadata, and
+        no value twice."""
         tensors, count = {}, 0
         for key, shape in reversed({**SHAPES[name], **STATES[name]}.items()):
             n = math.prod(shape)
@@ -86,7 +89,8 @@ class Files(Case):
                         self.assertLessEqual(abs(a - b), 1e-20, key)
 
     def test_own_checkpoint_starts_a_run(self):
-        """Training goes on from a model's file: the loss is that which the run ended with."""
+        """A run that starts from a checkpoint's model file begins with the loss at which the first
+        run ended."""
         folder = self.train("lenet", run="first", train__epochs=4)
         path = os.path.join(folder, "model.safetensors")
         self.train("lenet", run="second", model__init__name="file", model__init__path=path,

@@ -1,7 +1,9 @@
-"""MNIST by the real daemons: the same losses whatever the number of ranks and micro-batches.
+"""Tests that the real daemons have the same losses on MNIST with any number of ranks and
+micro-batches.
 
 LeNet starts from PyTorch's default weights, in float32.  The data are looked for in
-$DPTRAIN_DATA/mnist and in ../shared/data/mnist beside the tree; without them it is skipped (77).
+$DPTRAIN_DATA/mnist and in ../shared/data/mnist beside the tree; without them the test is skipped
+(77).
 """
 
 import os
@@ -12,10 +14,10 @@ from models import dp
 
 DATA = os.path.join(os.environ.get("DPTRAIN_DATA", os.path.join(dp.ROOT, "..", "shared", "data")),
                     "mnist")
-# Between steps 40 and 60, where the loss falls from 2 to 0.5, a rate of 0.2 is close to too much:
+# Between steps 40 and 60, where the loss falls from 2 to 0.5, a rate of 0.2 is almost too high:
 # with some seeds the loss bounces there, and rounding decides how.  From seed 1's weights and order
 # PyTorch's own splits in 1 to 4 parts differ by 1.8 % over the epoch (0.6678 to 0.6797), while its
-# first 20 steps agree to 1e-7; ours behaves alike.  Seed 2 comes down calmly.
+# first 20 steps agree to 1e-7; ours behaves alike.  With seed 2 the loss falls smoothly.
 SEED = 2
 JOB = {"model.arch": "lenet", "data.format": "mnist", "data.path": os.path.abspath(DATA),
        "data.validation": "t10k", "train.global_batch": 256, "train.epochs": 1, "train.seed": SEED,
@@ -36,7 +38,7 @@ class Equal(dp.Case):
         return epoch
 
     def compare(self, splits, train_tolerance, validation_tolerance, **more):
-        """All against the first."""
+        """Compare the losses of all splits with those of the first."""
         found = {split: self.losses(*split, **more) for split in splits}
         want = found[splits[0]]
         text = ", ".join(f"{n} x {k}: {e['train_loss']:.7f} {e['validation_loss']:.7f}"
@@ -56,7 +58,8 @@ class Equal(dp.Case):
         self.assertLess(want["train_loss"], 2.31)
 
     def test_first_epoch(self):
-        """The order of additions differs, and 235 steps make more of it; so much, and no more."""
+        """Splits add in different orders, and 235 steps amplify the rounding; the tolerances are
+        what that may amount to."""
         want = self.compare(SPLITS[:5], 3e-3, 5e-2)
         self.assertEqual(want["step"], 235)
         self.assertGreater(want["validation_accuracy"], 0.93)

@@ -1,8 +1,9 @@
-"""Checkpoints and PyTorch: a file of ours is a state dict that gives the same outputs, and a file
-of PyTorch's starts a run whose losses are PyTorch's.
+"""Tests of checkpoints with PyTorch: our file is a state dict with which PyTorch gives the same
+outputs, and PyTorch's file starts a run of ours that has PyTorch's losses.
 
-Needs a Python with torch and safetensors: this one, $DPTRAIN_TORCH_PYTHON, or one on PATH; skipped
-(77) where there is none.  Pixels and our logits come from the program in $DPLOGITS (logits.c).
+They need a Python with torch and safetensors: this one, $DPTRAIN_TORCH_PYTHON, or one on PATH, and
+are skipped (77) if there is none.  Pixels and our logits come from the program in $DPLOGITS
+(logits.c).
 """
 
 import importlib.util
@@ -22,7 +23,7 @@ def has_needed(python):
 
 
 def find_python():
-    """Goes on as a Python that has torch and safetensors, or says why not and leaves."""
+    """Replace this process by a Python that has torch and safetensors, or say why not and exit."""
     others = [os.environ.get("DPTRAIN_TORCH_PYTHON"), shutil.which("python3"), "/usr/bin/python3"]
     for python in filter(None, others):
         if CHOSEN not in os.environ and has_needed(python):
@@ -94,7 +95,7 @@ def read_array(path, dtype, shape):
 
 
 def evaluate(model, x, y):
-    """Mean loss, accuracy, logits."""
+    """PyTorch's mean loss, accuracy and logits on x, y."""
     model.eval()
     with torch.no_grad():
         logits = model(x)
@@ -103,7 +104,7 @@ def evaluate(model, x, y):
 
 
 class Samples:
-    """The pixels that a job trains and validates with, and our logits for the validation set."""
+    """The pixels and labels of a job's two data sets, and our logits for the validation set."""
 
     def __init__(self, case, job, model):
         out = case.path("samples")
@@ -133,8 +134,8 @@ class PyTorch(Case):
                              f"{what} is {seen:.9g}, PyTorch's {want:.9g}")
 
     def assert_near(self, seen, want, what, tolerance, noise=0):
-        """Element by element, relative to the largest; less than `noise` is nothing.  Returns the
-        largest difference."""
+        """Compare element by element, relative to the largest, plus an absolute `noise`.  Returns
+        the largest difference."""
         self.assertEqual(seen.shape, want.shape, what)
         worst = (seen - want).abs().max().item()
         self.assertLessEqual(worst, tolerance * want.abs().max().item() + noise, what)
@@ -143,7 +144,8 @@ class PyTorch(Case):
     # ---- ours -> PyTorch
 
     def test_loads_ours(self):
-        """A strict load; the validation set's loss, accuracy, and each sample's logits."""
+        """PyTorch loads our file strictly, and has our loss and accuracy on the validation set, and
+        our logits for each sample."""
         for name in MODELS:
             with self.subTest(model=name):
                 folder = self.train(name, run=name, train__epochs=10)
@@ -165,7 +167,7 @@ class PyTorch(Case):
     # ---- PyTorch -> ours
 
     def start_file(self, name):
-        """A model as PyTorch might have left it: nothing at its default, norms and counts too."""
+        """A model as PyTorch might have trained it: no value is the default, not even in norms."""
         torch.manual_seed(5)
         model = MODULES[name]()
         for key, value in model.state_dict().items():
@@ -177,7 +179,7 @@ class PyTorch(Case):
                                     metadata={"format": "pt"})
         return model
 
-    # One step an epoch, so the order of samples makes no difference: five steps, each validated.
+    # An epoch is one step, so the order of samples does not matter: five steps, each validated.
     WHOLE = {"train.global_batch": SMALL["data.samples"], "train.epochs": 5}
     RULES = {
         "lenet": dict(momentum=0.9, weight_decay=5e-4),
@@ -186,7 +188,8 @@ class PyTorch(Case):
     }
 
     def train_theirs(self, model, rule, samples):
-        """Per step: training loss before it, validation loss and accuracy after it; momentum."""
+        """Train with PyTorch: for each step the training loss before it, and the validation loss
+        and accuracy after it; and the momentum at the end."""
         optimizer = torch.optim.SGD(model.parameters(), lr=SMALL["optimizer.lr"], **rule)
         steps = []
         for _ in range(self.WHOLE["train.epochs"]):
@@ -200,22 +203,23 @@ class PyTorch(Case):
                        for key, value in model.named_parameters()}
 
     def train_ours(self, name, rule):
-        """The same by the daemons; the folder of what they leave."""
+        """Train the same with the daemons; returns the folder of their last checkpoint."""
         rule = {f"optimizer__{k}": str(v).lower() for k, v in rule.items()}
         whole = {k.replace(".", "__"): v for k, v in self.WHOLE.items()}
         return self.train(name, run=name, model__init__name="file",
                           model__init__path=self.path("start.safetensors"), **rule, **whole)
 
     def compare_tensors(self, seen, want):
-        """The gradient of a bias before a batch norm is zero but for rounding, hence the noise;
-        others' are 1e-3 and more."""
+        """Compare tensors.  The gradient of a bias before a batch norm is zero but for rounding,
+        hence the noise; other gradients are 1e-3 or more."""
         self.assertEqual(set(seen), set(want))
         for key, value in want.items():
             if value.dtype == torch.float32:
                 self.assert_near(seen[key], value, key, 1e-4, noise=5e-7)
 
     def test_starts_from_theirs(self):
-        """From PyTorch's file: every loss, then parameters, running statistics and momentum."""
+        """A run from PyTorch's file has PyTorch's losses, and at the end its parameters, running
+        statistics and momentum."""
         for name in MODELS:
             with self.subTest(model=name):
                 model, rule = self.start_file(name), self.RULES[name]
@@ -239,7 +243,8 @@ class PyTorch(Case):
                     momentum)
 
     def test_refuses_theirs(self):
-        """Another model, another number of classes, half precision: as PyTorch writes them."""
+        """Files of another model, another number of classes, or half precision, as PyTorch writes
+        them, are refused."""
         wide = MODULES["lenet"]()
         wide.fc2 = nn.Linear(128, 12)
         start = self.path("start.safetensors")

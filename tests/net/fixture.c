@@ -1,3 +1,5 @@
+/* fixture - the shared parts of the net tests: the loop, both sides of a connection, a server, and
+ * raw sockets. */
 #include "fixture.h"
 
 #include "../test.h"
@@ -33,7 +35,7 @@ int loop_setup(void **state)
     return 0;
 }
 
-/* Everything was told to close: the loop must come to its end by itself, with no handle left. */
+/* The test has closed everything: the loop must end by itself, with no handle left. */
 int loop_teardown(void **state)
 {
     uv_loop_t *loop = *state;
@@ -125,7 +127,7 @@ int hold_port(int *port)
     socklen_t len = sizeof sa;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)); /* as libuv's */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)); /* as libuv does */
     assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
     *port = ntohs(sa.sin_port);

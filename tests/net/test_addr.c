@@ -1,3 +1,5 @@
+/* Tests of addr: HOST:PORT is taken apart or refused, addresses become text, and an interface or a
+ * host name that does not exist is an error. */
 #include "../test.h"
 
 #include <arpa/inet.h>
@@ -9,7 +11,7 @@ static void test_split(void **state)
     static const struct {
         const char *text, *host; /* host NULL: refused */
         int port;
-        const char *message; /* part of it */
+        const char *message; /* part of the error's message */
     } cases[] = {
         {"127.0.0.1:7000", "127.0.0.1", 7000, ""},
         {"node-3.example:1", "node-3.example", 1, ""},

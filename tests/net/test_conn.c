@@ -1,3 +1,5 @@
+/* Tests of conn over real sockets: frames of all sizes arrive or are refused, the last frames leave
+ * although the connection closes, and a peer can make us keep only a bounded number of bytes. */
 #include "../test.h"
 
 #include <sys/socket.h>
@@ -21,7 +23,7 @@ static void write_frame(int fd, size_t n, char fill)
     frame_unref(f);
 }
 
-/* Bytes until the peer closes; runs the loop while it waits. */
+/* Count the bytes until the peer closes; the loop runs meanwhile. */
 static size_t read_to_end(uv_loop_t *loop, int fd, int *is_reset)
 {
     char block[4096];
@@ -83,7 +85,7 @@ static void test_limit(void **state)
     fd = raw_connect(&s);
     run_until(*state, &s.has_one);
     conn_welcome(s.side[0].conn);
-    write_frame(fd, FRAME_MAX_STRANGER + 1, 'w'); /* after a welcome: fine */
+    write_frame(fd, FRAME_MAX_STRANGER + 1, 'w'); /* allowed after a welcome */
     run_until(*state, &s.side[0].has_frame);
     assert_int_equal(s.side[0].n_bytes, FRAME_MAX_STRANGER + 1);
 
@@ -111,7 +113,8 @@ static void test_not_ours(void **state)
     finish(&s, fd);
 }
 
-/* There is no memory for a peer's message: its connection ends and says so; another goes on. */
+/* If there is no memory for a peer's message, its connection ends with that error, and another
+ * connection goes on. */
 static void test_no_memory(void **state)
 {
     struct server s;
@@ -132,7 +135,7 @@ static void test_no_memory(void **state)
     finish(&s, fd);
 }
 
-/* The last frame arrives although the peer's own bytes were never read: no RST. */
+/* The last frame arrives although the peer's own bytes were never read: the close sends no RST. */
 static void test_last_words(void **state)
 {
     struct server s;
@@ -149,11 +152,12 @@ static void test_last_words(void **state)
     assert_int_equal(read_to_end(*state, fd, &is_reset), 3000 + FRAME_HEADER);
     assert_false(is_reset);
     assert_int_equal(s.side[0].n_frames, 1);
-    assert_false(s.side[0].is_closed); /* we closed it */
+    assert_false(s.side[0].is_closed); /* we closed it: no callback */
     finish(&s, fd);
 }
 
-/* Much waits to be sent when we close, and the peer reads it for longer than a silent one gets. */
+/* Many bytes wait when we close the connection, and the peer reads them slowly: it gets all, for
+ * longer than a silent peer gets. */
 static void test_slow_reader(void **state)
 {
     enum { N = 60 << 20, AT_ONCE = 4 << 20, PAUSE_MS = 300 };
@@ -185,7 +189,7 @@ static void test_slow_reader(void **state)
     finish(&s, fd);
 }
 
-/* A peer that reads nothing is not given as long. */
+/* A peer that reads nothing gets less time. */
 static void test_no_reader(void **state)
 {
     struct server s;
@@ -204,7 +208,7 @@ static void test_no_reader(void **state)
     close(fd);
 }
 
-/* A peer that shuts only its sending half is gone; what we had queued still leaves. */
+/* A peer that shuts only its sending half counts as gone; our queued frames still leave. */
 static void test_half_open(void **state)
 {
     struct server s;
@@ -237,7 +241,7 @@ static void on_unpack_closed(void *arg, struct conn *c, const struct err *why)
     *(int *)arg = 3;
 }
 
-/* A frame that holds no message fails its connection. */
+/* A frame whose bytes are no message ends its connection. */
 static void test_unpack(void **state)
 {
     static const struct conn_events events = {on_unpack_frame, on_unpack_closed};
@@ -284,7 +288,7 @@ static void test_reset(void **state)
     finish(&s, -1);
 }
 
-/* A peer that does not read cannot make us hold more than CONN_QUEUE_LIMIT. */
+/* A peer that does not read cannot make us keep more than CONN_QUEUE_LIMIT bytes. */
 static void test_queue_limit(void **state)
 {
     struct server s;
@@ -297,11 +301,11 @@ static void test_queue_limit(void **state)
     f = frame_of(8 << 20, 'q');
     for (; n < 16; n++)
         conn_send(s.side[0].conn, frame_ref(f));
-    assert_false(s.side[0].is_closed); /* never from within conn_send */
+    assert_false(s.side[0].is_closed); /* conn_send never calls back */
     run_until(*state, &s.side[0].is_closed);
     assert_int_equal(s.side[0].why.code, ERR_PEER);
     assert_non_null(strstr(s.side[0].why.msg, "does not read"));
-    assert_true(f->refs < n); /* those refused were let go */
+    assert_true(f->refs < n); /* refused frames were let go */
     finish(&s, fd);
     uv_run(*state, UV_RUN_DEFAULT);
     assert_int_equal(f->refs, 1);

@@ -1,3 +1,5 @@
+/* Tests of dialer: it connects by name and address, tries again until the driver comes, gives up in
+ * time, and can be closed at any moment. */
 #include "../test.h"
 
 #include <unistd.h>
@@ -60,14 +62,14 @@ static void test_there(void **state)
     run_until(*state, &k.side.has_frame);
     assert_int_equal(s.side[0].n_bytes, 40000);
     assert_int_equal(k.side.n_bytes, FRAME_MAX_STRANGER + 100);
-    conn_close(s.side[0].conn); /* the driver leaves: noticed at once */
+    conn_close(s.side[0].conn); /* the follower notices at once that the driver leaves */
     run_until(*state, &k.side.is_closed);
     assert_true(k.side.is_plain);
     dialer_close(d);
     listener_close(s.listener);
 }
 
-/* The same over IPv6, where this host has it. */
+/* The same over IPv6, if this host has it. */
 static void test_ipv6(void **state)
 {
     struct server s = {0};
@@ -122,7 +124,7 @@ static void test_unresolvable(void **state)
     dialer_close(d);
 }
 
-/* The driver comes later than its follower, on the port that was refused before. */
+/* The driver comes later than its follower, on a port that refused connections before. */
 static void test_comes_later(void **state)
 {
     struct server s;
@@ -144,7 +146,7 @@ static void test_comes_later(void **state)
     close(fd);
 }
 
-/* Closing at any moment leaves nothing: while it resolves, connects, pauses. */
+/* A dialer can be closed at any moment: while it resolves, connects, or pauses. */
 static void test_close_any_time(void **state)
 {
     int port, fd = hold_port(&port);
@@ -162,7 +164,7 @@ static void test_close_any_time(void **state)
     close(fd);
 }
 
-/* After a connection that came to nothing it pauses, and comes again. */
+/* A dialer that is started again after its connection was closed connects again. */
 static void test_again(void **state)
 {
     struct server s;

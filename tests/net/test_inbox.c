@@ -1,3 +1,5 @@
+/* Tests of inbox: the mail of several threads reaches the loop, none is lost, each thread's in its
+ * order; unread mail is freed. */
 #include "../test.h"
 
 #include <pthread.h>
@@ -14,7 +16,7 @@ struct note {
 };
 
 struct reader {
-    int next[N_WRITERS]; /* the number expected of each */
+    int next[N_WRITERS]; /* the next number expected of each writer */
     int n, is_done;
 };
 
@@ -68,7 +70,7 @@ static void test_all_in_order(void **state)
     run_until(*state, &r.is_done);
     for (int i = 0; i < N_WRITERS; i++)
         pthread_join(w[i].thread, NULL);
-    put(&b.box, 0, N_EACH); /* left unread: freed by dropping, and by closing */
+    put(&b.box, 0, N_EACH); /* unread mail is freed by dropping it, and by closing */
     inbox_drop(&b);
     put(&b.box, 0, N_EACH);
     inbox_close(&b);

@@ -1,3 +1,5 @@
+/* Tests of listener: strangers get a limited time and a limited number of places, a welcome makes
+ * room, and a closed listener leaves its connections alone. */
 #include "../test.h"
 
 #include <unistd.h>
@@ -61,7 +63,7 @@ static void test_welcomed_stays(void **state)
     s.n_to_welcome = 1;
     welcomed = raw_connect(&s);
     run_until(*state, &s.has_one);
-    quiet = raw_connect(&s); /* its end shows that the time has passed */
+    quiet = raw_connect(&s); /* this connection's end shows that the time has passed */
     run_until(*state, &s.side[1].is_closed);
     assert_false(s.side[0].is_closed);
     conn_close(s.side[0].conn);
@@ -70,7 +72,7 @@ static void test_welcomed_stays(void **state)
     listener_close(s.listener);
 }
 
-/* With two places: the third waits in the kernel's queue until the oldest is 0.2 s old. */
+/* With two places, the third stranger waits in the kernel's queue until the oldest is 0.2 s old. */
 static void test_room(void **state)
 {
     struct server s;
@@ -118,7 +120,7 @@ static void test_room_by_welcome(void **state)
     listener_close(s.listener);
 }
 
-/* The listener goes first; its connections live on, and are freed by themselves. */
+/* The listener is closed first; its connections live on, and are freed by themselves. */
 static void test_close_first(void **state)
 {
     struct server s;

@@ -1,3 +1,5 @@
+/* Tests of secret: a secret that was made can be read again.  A file that others can read or own,
+ * or that holds something else, is refused, and no message shows a secret. */
 #include "../test.h"
 
 #include <fcntl.h>
@@ -41,7 +43,8 @@ static void put(const char *text, size_t len, mode_t mode)
     close(fd);
 }
 
-/* Refused, for a reason that holds `has`; nothing of the content is shown or left. */
+/* The file is refused for a reason that contains `has`; the message shows none of its content, and
+ * the secret stays zero. */
 static void expect_refusal(const char *has)
 {
     static const struct secret none;
@@ -71,7 +74,7 @@ static void test_made_and_read(void **state)
     assert_int_equal(st.st_mode & 07777, 0600);
     assert_int_equal(st.st_size, strlen(START) + 2 * SECRET_BYTES + 1);
     assert_int_equal(secret_read(path, &a, &err), 0);
-    assert_int_equal(secret_make(path, &err), ERR_ARG); /* never over one that is there */
+    assert_int_equal(secret_make(path, &err), ERR_ARG); /* it never replaces a secret */
     assert_non_null(strstr(err.msg, "is there already"));
     assert_int_equal(secret_read(path, &b, &err), 0);
     assert_memory_equal(&a, &b, sizeof a);
@@ -86,7 +89,7 @@ static void test_made_and_read(void **state)
     unlink(path);
 }
 
-/* A disk that is full after some bytes: no part of a secret stays to block the next try. */
+/* The disk is full after some bytes: no part of a secret stays to block the next try. */
 static void test_disk_full(void **state)
 {
     struct rlimit old, small;

@@ -1,4 +1,5 @@
-/* Real sockets on one loop: a listener, and dialers or raw sockets that play strangers. */
+/* Tests of TLS connections over real sockets on one loop: a listener, and dialers or raw sockets
+ * that play strangers, impostors and broken networks. */
 #include "../test.h"
 
 #include <arpa/inet.h>
@@ -24,7 +25,7 @@ static struct tls_context *context(int key, enum tls_role role)
 
     memset(&s, key, sizeof s);
     assert_int_equal(tls_context_new(&s, role, &c, &err), 0);
-    secret_wipe(&s); /* the context has its own */
+    secret_wipe(&s); /* the context has its own copy */
     return c;
 }
 
@@ -47,7 +48,7 @@ static void on_connected(void *arg, struct conn *c)
     conn_listen(c, &side_events, &p->client);
 }
 
-/* keys: 0 is no TLS */
+/* A key of 0: no TLS. */
 static void pair_open(struct pair *p, uv_loop_t *loop, int driver_key, int follower_key)
 {
     struct listener_options l = {.host = "127.0.0.1",
@@ -82,7 +83,7 @@ static void pair_dial_at(struct pair *p, int port)
 
 static void pair_dial(struct pair *p) { pair_dial_at(p, listener_port(p->server.listener)); }
 
-/* Contexts stay until the last connection is gone. */
+/* The contexts are freed after the last connection. */
 static void pair_close(struct pair *p)
 {
     for (size_t i = 0; i < ARRAY_LEN(p->server.side); i++)
@@ -125,11 +126,12 @@ static void test_exchange(void **state)
     conn_close(p.client.conn);
     p.client.conn = NULL;
     run_until(*state, &p.server.side[0].is_closed);
-    assert_true(p.server.side[0].is_plain); /* it said so */
+    assert_true(p.server.side[0].is_plain); /* the peer said that it closes */
     pair_close(&p);
 }
 
-/* Frames of the largest size both ways at once, then more; all leave although both sides close. */
+/* The largest frames go both ways at once, then more frames; all leave although both sides close.
+ */
 static void test_large(void **state)
 {
     struct pair p;
@@ -154,7 +156,7 @@ static void test_large(void **state)
     pair_close(&p);
 }
 
-/* A peer that stops reading: what waits is bounded, and only a little of it is encrypted. */
+/* A peer stops reading: the bytes that wait are bounded, and only a few of them are encrypted. */
 static void test_queue_limit(void **state)
 {
     struct pair p;
@@ -167,7 +169,7 @@ static void test_queue_limit(void **state)
     conn_send(p.client.conn, frame_of(10, 's'));
     run_until(*state, &p.server.has_one);
     f = frame_of(8 << 20, 'q');
-    for (; n < 16; n++) /* the loop does not run: nobody reads */
+    for (; n < 16; n++) /* the loop does not run, so the peer does not read */
         conn_send(s->conn, frame_ref(f));
     assert_true((int64_t)(f->refs - 1) * (8 << 20) <=
                 CONN_QUEUE_LIMIT); /* the others were let go */
@@ -180,7 +182,7 @@ static void test_queue_limit(void **state)
     frame_unref(f);
 }
 
-/* ---- who is not let in ---- */
+/* ---- strangers ---- */
 
 static void test_refusals(void **state)
 {
@@ -202,7 +204,7 @@ static void test_refusals(void **state)
         run_until(*state, &p.client.is_closed);
         assert_says(&p.client.why, cases[i].code, cases[i].has);
         assert_int_equal(p.server.side[0].n_frames, 0);
-        if (cases[i].driver_key) /* the listener's user did not hear of it */
+        if (cases[i].driver_key) /* the listener's user heard nothing of the connection */
             assert_int_equal(p.server.n_accepted, 0);
         else
             assert_says(&p.server.side[0].why, ERR_PROTO, "given --secret-file");
@@ -210,13 +212,13 @@ static void test_refusals(void **state)
     }
 }
 
-/* Bytes of strangers: each connection ends, and the listener's user does not hear of it. */
+/* Strangers send garbage: each connection ends, and the listener's user does not hear of it. */
 static void test_garbage(void **state)
 {
     static const struct {
         const char *text;
         size_t len;
-        int ends; /* by itself; else more is waited for */
+        int ends; /* 1: the connection ends by itself; 0: it waits for more */
     } cases[] = {
         {"", 0, 0},
         {"\x16", 1, 0},
@@ -274,13 +276,13 @@ static int listen_somewhere(int *port)
     return fd;
 }
 
-/* ---- an impostor: a TLS server that has a certificate of its own, and not the key ---- */
+/* ---- an impostor: a TLS server with a certificate of its own, but without the key ---- */
 
 struct impostor {
     SSL_CTX *context;
     SSL *ssl;
     int listener, port, fd;
-    int n_heard; /* bytes that it could decrypt */
+    int n_heard; /* how many bytes it could decrypt */
 };
 
 static void impostor_open(struct impostor *m)
@@ -326,7 +328,8 @@ static void impostor_close(struct impostor *m)
     close(m->listener);
 }
 
-/* The follower must refuse it, for a reason that holds `has`, before it says a word. */
+/* The follower must refuse the impostor, for a reason that contains `has`, before it sends a byte.
+ */
 static void face_impostor(uv_loop_t *loop, int is_verified, const char *has)
 {
     int64_t start = clock_mono_ns();
@@ -352,21 +355,21 @@ static void face_impostor(uv_loop_t *loop, int is_verified, const char *has)
     pair_close(&p);
 }
 
-/* Two layers keep an impostor out; each must do so alone. */
+/* Two layers keep an impostor out; each of them must suffice alone. */
 static void test_impostor(void **state)
 {
     face_impostor(*state, 1, "shows a certificate instead of knowing the secret");
     face_impostor(*state, 0, "did not use the secret");
 }
 
-/* ---- between the two: what a network may do to the bytes ---- */
+/* ---- a network that cuts or changes the bytes between the two sides ---- */
 
 struct middle { /* passes bytes on, from one raw socket to another */
     int listener, port, to_driver, to_follower;
     size_t step;     /* bytes at a time; 0: as many as there are */
-    size_t cut_at;   /* of those to the driver: nothing more passes; 0: never */
-    size_t flip_at;  /* of those to the driver: this one is changed; 0: none */
-    size_t n_passed; /* to the driver */
+    size_t cut_at;   /* after so many bytes to the driver nothing passes; 0: never */
+    size_t flip_at;  /* the byte to the driver that is changed; 0: none */
+    size_t n_passed; /* bytes to the driver */
     int is_cut;
 };
 
@@ -384,7 +387,7 @@ static size_t take(int from, uint8_t *block, size_t n)
     return got > 0 ? (size_t)got : 0;
 }
 
-/* A side that has gone, perhaps because it waited too long, gets nothing more. */
+/* A side that is gone, perhaps because it waited too long, gets no more bytes. */
 static void give(int to, const uint8_t *block, size_t n)
 {
     if (n && write(to, block, n) != (ssize_t)n)
@@ -411,7 +414,7 @@ static void middle_step(struct middle *m)
     give(m->to_follower, block, n);
 }
 
-/* Runs both sides through m until *flag. */
+/* Run both sides, with their bytes through m, until *flag. */
 static void run_through(uv_loop_t *loop, struct middle *m, const int *flag)
 {
     int64_t start = clock_mono_ns();
@@ -455,7 +458,8 @@ static void test_byte_by_byte(void **state)
     middle_close(&p, &m);
 }
 
-/* A stream cut at any byte: never a frame that was not whole, never taken for a polite end. */
+/* The stream is cut at any byte: no partial frame is delivered, and the cut is never taken for an
+ * end in order. */
 static void test_cut_and_flipped(void **state)
 {
     size_t total;
@@ -478,7 +482,7 @@ static void test_cut_and_flipped(void **state)
                 uv_run(*state, UV_RUN_NOWAIT);
                 middle_step(&m);
             }
-            if (!flip || at > 5) /* record versions are not part of what is proven */
+            if (!flip || at > 5) /* TLS does not protect the version in a record's header */
                 assert_true(p.server.side[0].n_frames == 0 || at < 12);
             if (p.server.side[0].is_closed)
                 assert_false(p.server.side[0].is_plain);
@@ -487,7 +491,7 @@ static void test_cut_and_flipped(void **state)
     }
 }
 
-/* Open, then the network dies without a word: not a polite end. */
+/* The network dies while the connection is open: that is no end in order. */
 static void test_truncated(void **state)
 {
     struct pair p;
@@ -521,7 +525,7 @@ static int use_key(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t 
     return SSL_SESSION_set_protocol_version(*out, TLS1_3_VERSION);
 }
 
-/* Handshake with the server on p's loop. */
+/* Do the handshake with the server on p's loop. */
 static SSL *raw_tls(struct pair *p, SSL_CTX *ctx, int fd)
 {
     SSL *ssl = SSL_new(ctx);
@@ -557,7 +561,7 @@ static void test_key_updates(void **state)
         frame_unref(f);
         uv_run(*state, UV_RUN_NOWAIT);
     }
-    assert_in_range(p.server.side[0].n_frames, 10, 30); /* a few are fine */
+    assert_in_range(p.server.side[0].n_frames, 10, 30); /* a few new keys are allowed */
     assert_says(&p.server.side[0].why, ERR_PROTO, "changes keys again and again");
     SSL_free(ssl);
     SSL_CTX_free(ctx);
@@ -565,7 +569,7 @@ static void test_key_updates(void **state)
     pair_close(&p);
 }
 
-/* ---- what it costs ---- */
+/* ---- the cost of a connection ---- */
 
 static size_t heap_used(void) { return mallinfo2().uordblks; }
 

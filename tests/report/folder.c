@@ -1,3 +1,5 @@
+/* folder - makes a folder under /tmp for one test and enters it; text files are read and written
+ * whole. */
 #include "folder.h"
 
 #include "../test.h"

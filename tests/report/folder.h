@@ -1,8 +1,9 @@
-/* folder - an empty folder for one test, removed with all it holds. */
+/* folder - an empty folder for one test, the current folder while the test runs; at the end it is
+ * removed with all it holds. */
 #ifndef TESTS_REPORT_FOLDER_H
 #define TESTS_REPORT_FOLDER_H
 
-int folder_setup(void **state); /* *state: its path; also the current folder from then on */
+int folder_setup(void **state); /* *state: the folder's path */
 int folder_teardown(void **state);
 
 char *read_text(const char *path); /* the whole file; the caller frees it */

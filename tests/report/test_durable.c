@@ -1,4 +1,5 @@
-/* A run's folder and its files survive a power cut: every name was fsynced. */
+/* Tests that a run's folder and its files survive a power cut: the calls to the kernel are
+ * recorded, and every name was fsynced. */
 #include "../test.h"
 
 #include "../ckpt/disk.h"
@@ -6,7 +7,7 @@
 #include "folder.h"
 #include "report/run_dir.h"
 
-/* The first op from `from` on of this kind and path; -1: none. */
+/* The first call from number `from` on of this kind and path; -1: none. */
 static int find(int from, enum disk_op_kind kind, const char *path)
 {
     int n;

@@ -1,3 +1,5 @@
+/* Tests of events.jsonl: each event is one line of JSON with the fields that users rely on, and a
+ * full disk leaves no torn line. */
 #include "../test.h"
 
 #include <fcntl.h>
@@ -156,7 +158,7 @@ static void test_fields(void **state)
     (void)state;
     for (; i < ARRAY_LEN(cases); i++)
         events_add(e, &cases[i].ev);
-    events_add(e, &(struct session_event){.kind = EVENT_PROGRESS}); /* not for the record */
+    events_add(e, &(struct session_event){.kind = EVENT_PROGRESS}); /* not written to the file */
     assert_int_equal(events_lost(e), 0);
     events_free(e);
     rest = text = read_text("e.jsonl");
@@ -168,7 +170,7 @@ static void test_fields(void **state)
     free(text);
 }
 
-/* A limit on the file's size is like a full disk: the line that does not fit is taken back. */
+/* A limit on the file's size acts like a full disk: a line that does not fit is taken back. */
 static void test_full(void **state)
 {
     struct rlimit old, tight = {.rlim_cur = 150};

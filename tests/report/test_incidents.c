@@ -1,4 +1,5 @@
-/* incidents: what is in a file, and how many there may be. */
+/* Tests of incidents: the contents of an incident's file, and the limit on the number of such
+ * files. */
 #include "../test.h"
 
 #include <jansson.h>

@@ -1,3 +1,5 @@
+/* Tests of run_dir: a run claims a folder, resumes one or is refused; torn lines are cut off, and a
+ * run that failed at once leaves no folder behind. */
 #include "../test.h"
 
 #include <sys/stat.h>
@@ -48,7 +50,7 @@ static void test_names(void **state)
     expect("runs/b", 0, 1, "runs/b", 0);   /* nothing to resume: a start */
 }
 
-/* Whether there is a run or not: which folder --resume means. */
+/* --resume means the folder `want`, whether there is a run or not. */
 static void expect_to_resume(const char *path, int is_explicit, const char *want)
 {
     struct run_dir_request q = {.path = path, .is_explicit = is_explicit, .resume = 1};
@@ -109,7 +111,7 @@ static void test_two_drivers(void **state)
     expect("r", 1, 1, "r", 1);
 }
 
-/* Many at once: each gets a folder of its own. */
+/* Many processes claim folders at once: each gets a folder of its own. */
 static void test_race(void **state)
 {
     enum { N = 12 };
@@ -163,7 +165,7 @@ static void test_torn_line(void **state)
     }
 }
 
-/* A torn line longer than the block it is looked for with. */
+/* A torn line may be longer than the block that is read to find its beginning. */
 static void test_long_torn_line(void **state)
 {
     static char text[20002];
@@ -218,12 +220,12 @@ static void test_discard(void **state)
     assert_int_equal(access("runs/x/mine", F_OK), 0);
     expect("runs/x", 0, 0, "runs/x", 0);
     assert_int_equal(claim("runs/x", 1, 1, &d, &err), 0);
-    run_dir_discard(&d); /* went on with a run: nothing is removed */
+    run_dir_discard(&d); /* the run was there before: nothing is removed */
     run_dir_fini(&d);
     assert_int_equal(access("runs/x/events.jsonl", F_OK), 0);
 }
 
-/* Folders that were there before stay, empty or not; those that were made for it go. */
+/* Folders that were there before stay, empty or not; folders made for the run are removed. */
 static void test_discard_keeps_folders(void **state)
 {
     static const char *const paths[] = {"own/x", "own/a/b/x", "own//a//x//", "own"};

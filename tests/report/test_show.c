@@ -1,4 +1,5 @@
-/* show: the live line on a real terminal, and the closing table. */
+/* Tests of show and meter: the live line on a real terminal (a pseudoterminal), and the closing
+ * table. */
 #include "../test.h"
 
 #include <pty.h>
@@ -57,7 +58,7 @@ static void test_line(void **state)
     assert_string_equal(out, "epoch 3/10  step 350  loss 0.0531  9,120 samples/s  ETA -:--");
 }
 
-/* The next n bytes: the kernel passes on what was written when it comes to it, piece by piece. */
+/* Read the next n bytes: the kernel passes written bytes on later, and in pieces. */
 static void read_whole(int fd, char *out, size_t n)
 {
     for (size_t at = 0; at < n;) {
@@ -78,7 +79,7 @@ static void expect(int fd, const char *want)
     assert_string_equal(out, want);
 }
 
-/* Draws, does not draw again too soon, draws again, and makes room for a log line. */
+/* The live line is drawn, is not drawn again too soon, and makes room for a log line. */
 static void test_terminal(void **state)
 {
     struct winsize size = {.ws_row = 24, .ws_col = 41};
@@ -92,7 +93,7 @@ static void test_terminal(void **state)
     meter_show(&reading, 1000 * (int64_t)MS);
     read_whole(master, line, sizeof line - 1);
     assert_memory_equal(line, "\r\033[Kepoch 3/10", 14);
-    meter_show(&reading, 1199 * (int64_t)MS); /* within 200 ms: nothing */
+    meter_show(&reading, 1199 * (int64_t)MS); /* within 200 ms: not drawn */
     log_info("hello");                        /* clears the line first */
     expect(master, "\r\033[Kdptrain: hello\r\n");
     log_info("again"); /* nothing to clear */

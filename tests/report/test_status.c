@@ -1,4 +1,5 @@
-/* status: the table of ranks, for people and for programs. */
+/* Tests of status: the table of ranks as text and as JSON, its short form for the log, and the
+ * progress line. */
 #include "../test.h"
 
 #include <jansson.h>
@@ -95,7 +96,8 @@ static void an_object_for_programs(void **state)
     buf_fini(&out);
 }
 
-/* A log must not get thousands of lines: ranks that are like all others are left out. */
+/* A log must not get thousands of lines: of a large job it shows a few ranks, the unusual ones
+ * first of all. */
 static void a_log_of_many_is_brief(void **state)
 {
     struct status_rank many[1000];
@@ -126,7 +128,7 @@ static void a_log_of_many_is_brief(void **state)
     assert_non_null(strstr(buf_cstr(&brief), "\nand 995 more: dpdriver --status shows all\n"));
 
     buf_clear(&brief);
-    status_put_brief(&status, 3, &brief); /* few: the whole table */
+    status_put_brief(&status, 3, &brief); /* a few ranks get the whole table */
     status_put_text(&status, &whole);
     assert_string_equal(buf_cstr(&brief), buf_cstr(&whole));
     status_put_line(&status, &line);
