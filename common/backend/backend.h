@@ -131,8 +131,7 @@ int backend_record_end(struct backend *b, struct recording **out, struct err *er
 int backend_launch(struct backend *b, struct recording *r, struct err *err);
 void backend_recording_free(struct backend *b, struct recording *r); /* NULL is fine */
 int backend_poll(struct backend *b, struct err *err);                /* asks about LANE_MAIN */
-/* Kernels that exist already keep the order of their sums, and use at most n_threads from now on.
- */
+/* Kernels that exist already keep the order of their sums, on at most n_threads from now on. */
 void backend_set_threads(struct backend *b, int n_threads);
 void backend_close(struct backend *b); /* NULL is fine */
 

@@ -464,7 +464,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
     return cudaSuccess;
 }
 
-/* Host memory must be pinned: a copy from other memory is not asynchronous, and not capturable. */
+/* Each address must be in the memory that `kind` names.  Unlike the real one this does not notice
+ * host memory that is not pinned, of which a copy is not asynchronous and cannot be captured. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind kind,
                             cudaStream_t s)
 {

@@ -49,7 +49,7 @@ struct thread {
 };
 
 struct warp {
-    int open; /* some lanes wait at `at` */
+    int open; /* 1: some lanes wait at `at` */
     struct cudasim::site at;
     unsigned mask, arrived, turn;
     uint64_t value[2][WARP_LANES]; /* by turn: a slow lane may still read the turn before */

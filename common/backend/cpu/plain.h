@@ -48,8 +48,8 @@ int plain_parts(const struct plain *p, int64_t n, int64_t work);
 void plain_split(const struct plain *p, int64_t n, int64_t work, plain_part *part);
 
 /* As plain_new, for a kernel that uses plain_split.  The scratch has scratch_bytes for all parts
- * together, and behind them part_bytes for each thread of `b`: plain_part_scratch finds part i's.
- */
+ * together, and behind them part_bytes for each thread of `b`: plain_part_scratch(p, i) is part
+ * i's. */
 int plain_new_split(struct cpu *b, const struct graph *g, const struct node *n,
                     void (*run)(const struct plain *p), size_t scratch_bytes, size_t part_bytes,
                     struct kernel **out, struct err *err);

@@ -64,8 +64,7 @@ static void hash_attr(struct cudnn_graph *g, const struct attr *a)
         hasher_add(g->hash, a->value, (size_t)a->n * bytes_of(a->type));
 }
 
-/* Makes a finalized descriptor, which the graph frees.  NULL: this or an earlier one was refused.
- */
+/* Makes a finalized descriptor, which the graph frees; NULL if one was refused, now or before. */
 static cudnnBackendDescriptor_t describe(struct cudnn_graph *g, cudnnBackendDescriptorType_t type,
                                          const struct attr *a, int n, const char *doing)
 {

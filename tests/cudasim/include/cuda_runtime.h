@@ -48,7 +48,7 @@ void *shared(struct site at, size_t n_bytes);
 
 void barrier(struct site at);
 
-extern int64_t index_limit; /* sim_limit_index */
+extern int64_t index_limit; /* set by sim_limit_index */
 
 /* A clock that advances by a microsecond whenever it is read. */
 int64_t now_ns();
