@@ -150,7 +150,7 @@ enum coll_moment { COLL_BEGINS, COLL_ENDS, COLL_FAILS };
 
 /* Be told when each collective of a tag >= 0 begins and ends, on the thread that runs it: each
  * channel has its own, but no two tell at the same time.  The function must not block nor call
- * back.  Set it before the first collective; `watch` NULL: nobody is told. */
+ * back.  Set it before the first collective; `watch` NULL: no function is called. */
 void coll_watch(struct coll *c,
                 void (*watch)(void *arg, int64_t tag, enum coll_moment moment, int64_t now_ns),
                 void *arg);

@@ -19,7 +19,7 @@ enum {
     AT_FAMILY = 20,
     AT_IP = 24,
     AT_PORTS = 40,
-    WINDOW_MIN = 4 << 10, /* below it no link could hold MESH_WINDOW useful pieces */
+    WINDOW_MIN = 4 << 10, /* with less, no link could hold MESH_WINDOW useful pieces */
 };
 
 static const char magic[4] = {'d', 'p', 'G', '2'};

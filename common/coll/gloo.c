@@ -179,8 +179,7 @@ static int check_peer(struct gloo *g, int r, const struct endpoint *e, struct er
 }
 
 struct peer {
-    struct sockaddr_storage
-        addr[COLL_CHANNELS]; /* where the peer listens for us, if its rank is lower */
+    struct sockaddr_storage addr[COLL_CHANNELS]; /* the peer's, if its rank is lower */
     uint8_t nonce[ENDPOINT_NONCE];
 };
 

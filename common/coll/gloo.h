@@ -13,8 +13,8 @@
  * must share byte order and IEEE floats, and size_t, which Gloo's headers in the stream use.
  *
  * The higher rank of a pair connects to the lower one, which is why rank 0's address matters most.
- * Ports are neither authenticated nor encrypted: whoever connects to one first is greeted, and
- * unless it knows this coll's blob the connect fails with ERR_PROTO.
+ * Ports are neither authenticated nor encrypted: the first peer to connect to a port is greeted.
+ * Unless that peer knows this coll's blob, the connect fails with ERR_PROTO.
  *
  * Life:    prepare -> endpoint -> connect -> as coll.h says.  coll_abort and coll_free work at
  *          every point, also from another thread inside a connect (abort only).

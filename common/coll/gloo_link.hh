@@ -42,7 +42,7 @@ enum class Phase { kOpening, kReady, kClosed };
 
 class Link;
 
-/* What the links of one rank share.  phases, which `lock` guards, are what connecting waits for. */
+/* The links of one rank share this.  Connecting waits for `phases`, which `lock` guards. */
 struct Shared {
     const int rank, size;
     std::atomic<int64_t> timeout_ms;

@@ -2,10 +2,10 @@
  * which runs the channel's collectives one after another in queueing order.
  *
  * A kind of coll embeds struct coll_host first and provides struct host_ops, whose functions
- * block; this file makes tickets, waiting, abort and statistics of them.  A failure on one channel
- * fails what is queued on both, but does not interrupt a collective that runs on the other: that
- * one ends by its peers or by coll_abort.  A coll of one rank needs
- * neither threads nor host_ops->run.
+ * block; this file makes tickets, waiting, abort and statistics of them. A failure on one channel
+ * fails all that is queued on both channels, but does not interrupt a collective that runs on the
+ * other channel: its peers or coll_abort end it.  A coll of one rank needs neither threads nor
+ * host_ops->run.
  *
  * Life:    host_init -> host_start (from then on collectives may be queued) -> coll calls ->
  *          coll_free, which stops the threads and then calls host_ops->free.
@@ -39,7 +39,7 @@ struct host_lane {
     pthread_cond_t work;             /* to the comm thread: queued, failed or stop changed */
     pthread_cond_t done;             /* to the engine: completed changed */
     int64_t queued;                  /* the number of the last collective that was queued */
-    int64_t completed;               /* of the last that ended, well or not */
+    int64_t completed;               /* the number of the last that ended, well or not */
     int64_t failed;                  /* of the first that failed (all after it did), or 0 */
     struct coll_job jobs[COLL_RING]; /* number n is at n % COLL_RING */
 };

@@ -24,7 +24,7 @@ struct coll_job {
     enum dtype dtype; /* not of ALLGATHER */
     int blocks;       /* 1: its caller waits for it at once */
     int root;         /* BROADCAST */
-    int to, from;     /* EXCHANGE; -1: nobody */
+    int to, from;     /* EXCHANGE; -1: no rank */
     int64_t n;        /* elements of x */
     size_t n_bytes;   /* payload: of x; of `mine` for ALLGATHER; else what is given and taken */
     void *x;          /* in place; ALLGATHER, ALL_TO_ALL, EXCHANGE: what is received */

@@ -44,7 +44,7 @@ struct dataset {
     const struct dataset_ops *ops;
     int64_t n_samples;       /* >= 1 */
     struct sample_spec spec; /* has one target */
-    size_t room_bytes;       /* that ops->row may ask for; 0: all rows are kept */
+    size_t room_bytes;       /* that ops->row needs; 0: all rows are kept */
 };
 
 struct dataset_request {

@@ -8,7 +8,7 @@
  *
  * inject_help lists every WHAT, POINT and HOW.  The driver sends each rank its faults; the rank
  * tells the driver of each fault, before it happens.  Each happens once: the driver gives out only
- * those that are not spent, and one that events.jsonl tells of is spent after --resume, too.
+ * those that are not spent, and a fault that events.jsonl records stays spent after --resume.
  *
  * Pure: nothing is done here.  train/faults.h waits for the points, daemon/daemon.c kills.
  *

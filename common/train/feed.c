@@ -36,7 +36,7 @@ struct feed {
     int64_t largest; /* samples that the buffers hold */
 
     struct batch now;        /* the one that feed_next gave */
-    int64_t number;          /* of that one */
+    int64_t number;          /* now's, counted from 0 */
     int64_t n_taken, n_free; /* batches taken from the loader, and given back */
     int is_ahead, ahead_rc;  /* 1: the next batch is taken; rc<0: that failed */
     struct batch ahead;

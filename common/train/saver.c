@@ -202,7 +202,7 @@ int saver_begin(struct saver *v, int n_ranks, struct err *err)
     return rc;
 }
 
-/* The wait was broken off: what becomes of the checkpoint is reported like any other's. */
+/* The wait was broken off: the checkpoint's outcome is reported like any other's. */
 static void disown(struct saver *v)
 {
     struct report *r;

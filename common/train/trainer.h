@@ -49,7 +49,7 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
 void trainer_close(struct trainer *t);
 void trainer_free(struct trainer *t);                     /* closes it first */
 struct backend *trainer_backend(const struct trainer *t); /* once opened */
-const char *trainer_job_name(const struct trainer *t);    /* the same */
+const char *trainer_job_name(const struct trainer *t);    /* once opened */
 
 /* Build the layout, open the data, and on rank 0 make or load the state. */
 int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, struct err *err);
@@ -61,7 +61,7 @@ int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struc
  * by the next prepare, or trainer_free. */
 void trainer_take_coll(struct trainer *t, struct coll *coll);
 
-/* Over the collective, now connected, take everybody's state from rank `source`. */
+/* Over the collective, now connected, all ranks take the state of rank `source`. */
 int trainer_form(struct trainer *t, int source, struct err *err);
 
 /* Train the rest of `epoch`.  If the state already holds its last step, only report its sums once

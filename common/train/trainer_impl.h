@@ -48,7 +48,7 @@ struct trainer {
     struct state *state;
     struct buffers *buffers;
     struct update *update;
-    struct saver *saver;                  /* from new on; NULL: nothing is written here */
+    struct saver *saver;                  /* from trainer_new on; NULL: this rank writes nothing */
     struct feed *train_feed, *valid_feed; /* valid_feed: NULL when there is none */
 
     /* prepare, form */
@@ -56,7 +56,7 @@ struct trainer {
     struct programs *programs;
     struct tapes *tapes;
     struct coll *coll;       /* NULL until formed */
-    struct reducer *reducer; /* from open on */
+    struct reducer *reducer; /* from trainer_open on */
 
     /* steps under way, oldest first (flight.c) */
     struct flight flight[SEALED_SLOTS];

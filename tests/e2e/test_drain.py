@@ -61,7 +61,7 @@ class Drain(training.Case):
             driver.wait_line(f"rank {k} joined")
         return [driver, *ranks]
 
-    # ---- who goes, and what becomes of the job
+    # ---- which ranks leave, and how the job goes on
 
     def test_a_spare_goes_on(self):
         driver, leaver, other, spare = self.start_ranks(HELD, *freezing(2, 40), spares=1)

@@ -275,7 +275,7 @@ static void check_outcome(struct sim *s)
     case INJECT_GARBAGE:
         check_lost(s, "a message of 0 bytes");
         break;
-    case INJECT_KILL_DRIVER: /* above */
+    case INJECT_KILL_DRIVER: /* handled first */
     case INJECT_FREEZE_DRIVER:
         check_driver_gone(s);
         break;

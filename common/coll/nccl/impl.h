@@ -25,7 +25,7 @@ enum nccl_state {
 
 struct nccl {
     struct coll base;  /* first */
-    struct cuda *cuda; /* behind whose stream collectives start */
+    struct cuda *cuda; /* collectives start behind the work in its stream */
     struct coll_device_options o;
     cudaStream_t stream;                 /* of high priority: the collectives run here */
     cudaEvent_t fork, done[COLL_RING];   /* ticket t's end is done[t % COLL_RING] */
@@ -46,7 +46,7 @@ struct nccl {
     pthread_mutex_t lock; /* never held for long; guards these: */
     int is_up;            /* connected, and not yet quiet */
     int is_begun;         /* the engine's thread is inside NCCL, or NCCL's own is at work */
-    int is_stopping;      /* comm is the reaper's, nobody calls on it any more */
+    int is_stopping;      /* comm is the reaper's; no other thread calls on it any more */
     pthread_t reaper;     /* ends the communicator apart, where that may block */
     int has_reaper;
 

@@ -207,7 +207,7 @@ static int is_finalized(struct nccl *n)
     return st == ncclSuccess;
 }
 
-/* Quiesce came before, so nobody else starts a reaper now. */
+/* nccl_quiesce came before, so no other thread starts a reaper now. */
 void nccl_end(struct nccl *n)
 {
     if (!n->comm || n->state == NCCL_LOST)
