@@ -17,7 +17,7 @@ static const struct set_case {
     double mean;       /* of all pixels, in [0,1] */
 } set_cases[] = {
     {DATASET_TRAIN,
-     NULL,
+     "train",
      60000,
      {5, 0, 4, 1, 9, 2, 1, 3},
      {5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949},
@@ -37,8 +37,9 @@ static struct dataset *open_set(const char *folder, const struct set_case *c)
     struct dataset *ds;
     struct err err;
 
-    if (dataset_open(&ds, &o, &(struct dataset_request){c->purpose, 0}, &err) < 0)
-        fail_msg("%s", err.msg);
+    err.msg[0] = 0;
+    if (dataset_open(&ds, &o, &(struct dataset_request){c->purpose, 0}, &err) != 0)
+        fail_msg("no data set: %s", err.msg);
     return ds;
 }
 
