@@ -363,6 +363,18 @@ static void sgd_updates_in_place(void **state)
     graph_free(g);
 }
 
+/* A segment ends before the element that its end names. */
+static void elements_have_their_row(void **state)
+{
+    static const double rows[][SEGMENT_COLUMNS] = {{3, 1, 0}, {4, 1, 0}, {5, 1, 0}, {9, 1, 0}};
+    static const int want[9] = {0, 0, 0, 1, 2, 3, 3, 3, 3};
+
+    (void)state;
+    for (int i = 0; i < 9; i++)
+        assert_int_equal(update_row(rows[0], ARRAY_LEN(rows), i), want[i]);
+    assert_int_equal(update_row(rows[3], 1, 8), 0);
+}
+
 /* Every operator's definition is complete: other rooms rely on it. */
 static void definitions(void **state)
 {
@@ -389,9 +401,13 @@ static void definitions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(table),       cmocka_unit_test(dtypes_are_checked),
-        cmocka_unit_test(outputs),     cmocka_unit_test(sgd_updates_in_place),
-        cmocka_unit_test(definitions), cmocka_unit_test(rows_are_gathered),
+        cmocka_unit_test(table),
+        cmocka_unit_test(dtypes_are_checked),
+        cmocka_unit_test(outputs),
+        cmocka_unit_test(sgd_updates_in_place),
+        cmocka_unit_test(elements_have_their_row),
+        cmocka_unit_test(definitions),
+        cmocka_unit_test(rows_are_gathered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

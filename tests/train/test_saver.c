@@ -224,6 +224,21 @@ static void test_same_step_once(void **state)
     report_free(r);
 }
 
+/* A formation may take a state older than the last checkpoint: its step is written again. */
+static void test_going_back(void **state)
+{
+    struct desk *k = *state;
+    struct err err;
+
+    for (int step = 7; step >= 6; step--) {
+        move_to(k, step);
+        assert_int_equal(saver_begin(k->t->saver, 1, &err), 0);
+        saver_finish(k->t->saver);
+    }
+    assert_int_equal(k->n_ok, 2);
+    assert_int_equal(k->ok[1], 6);
+}
+
 struct call { /* of saver_begin or saver_save, on a thread */
     struct desk *k;
     pthread_t thread;
@@ -425,9 +440,9 @@ static void test_steps_do_not_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_copy),          CASE(test_same_step_once),    CASE(test_second_waits),
-        CASE(test_canceled_wait), CASE(test_failing_disk),      CASE(test_free_finishes),
-        CASE(test_memory),        CASE(test_steps_do_not_wait),
+        CASE(test_copy),          CASE(test_same_step_once), CASE(test_going_back),
+        CASE(test_second_waits),  CASE(test_canceled_wait),  CASE(test_failing_disk),
+        CASE(test_free_finishes), CASE(test_memory),         CASE(test_steps_do_not_wait),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

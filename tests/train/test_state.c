@@ -399,6 +399,7 @@ static void a_misfit_is_named_and_nothing_taken(void **state)
     assert_non_null(mkdtemp(dir));
     desk_open(&d, 0);
     d.s->at = (struct ckpt_state){.step = 43, .steps_per_epoch = 5};
+    *number(&d, &slot_parameters, 0) = 2;
     save(&d, dir);
     assert_int_equal(ckpt_load_latest(dir, ignore, NULL, &c, &err), 0);
     assert_int_equal(state_new(d.b, &layout, other, 2, &s, &err), 0);
