@@ -32,7 +32,7 @@ class Packer:
         self.programs = {}  # path in the build: path in the bundle
 
     def copy(self, path):
-        """Copies a file or folder of the sources to the same place in the bundle."""
+        """Copy a file or folder of the sources to the same place in the bundle."""
         name = os.path.relpath(os.path.realpath(path), os.path.realpath(self.source))
         to = os.path.join(self.bundle, name)
         os.makedirs(os.path.dirname(to), exist_ok=True)

@@ -36,7 +36,7 @@ fi
 
 if [ "$rank" = 0 ]; then
     program=$(find_program dpdriver)
-    for word in "$@"; do # what stands before the --
+    for word in "$@"; do # the words before the --
         shift
         [ "$word" != -- ] || break
         set -- "$@" "$word"
@@ -45,7 +45,7 @@ if [ "$rank" = 0 ]; then
     while [ $# -gt "${n:-0}" ]; do shift; done
 else
     program=$(find_program dpfollower)
-    while [ $# -gt 0 ]; do # what stands after it
+    while [ $# -gt 0 ]; do # the words after the --
         word=$1
         shift
         [ "$word" != -- ] || break

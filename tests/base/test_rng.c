@@ -94,10 +94,12 @@ static void below_is_uniform(void **state)
     }
 }
 
-/* n = 3 * 2^62: a quarter of all words must be rejected, or low values come too often. */
+/* n = 3 * 2^62: a quarter of all words must be rejected, or a third of the values comes twice as
+ * often as the others.  The test sees that where these values are the lowest ones, as by x % n; by
+ * multiplication they are spread evenly, and the test does not see it. */
 static void below_rejects_what_would_be_unfair(void **state)
 {
-    const uint64_t n = 3ull << 62; /* without rejection the third quarter would stand out */
+    const uint64_t n = 3ull << 62; /* 2^64 is 4/3 of it */
     int quarter[3] = {0};
     struct rng_stream s;
 

@@ -5,7 +5,7 @@
 # names the missing libraries.  The bundle also works after it was moved to another folder.
 #
 #     tests/chroot/bundle.sh BUNDLE.tar.gz
-#     tests/chroot/bundle.sh --build DIR     makes a bundle of what DIR holds, and tests it
+#     tests/chroot/bundle.sh --build DIR     makes a bundle of the build in DIR, and tests it
 #
 # It is skipped (77) without root or mount namespaces.
 set -u

@@ -6,7 +6,8 @@
  *   DPTRAIN_FAKE_GPUS     the number of GPUs (default 2)
  *   DPTRAIN_FAKE_BAD      the number of a GPU that cannot be used
  *   DPTRAIN_FAKE_TROUBLE  the reason why no GPU can be used
- *   DPTRAIN_FAKE_BREAK    the number of the collective in which the GPU breaks for good; 0: none
+ *   DPTRAIN_FAKE_BREAK    the number, in each formation, of the collective in which the GPU breaks
+ *                         for good; 0: none
  *   DPTRAIN_FAKE_FAIL     the number of a collective of the first formation that fails while the
  *                         GPU stays whole; 0: none
  *   DPTRAIN_FAKE_SLICE    there is one GPU, this slice of the only real one

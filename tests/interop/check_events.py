@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_events - checks a run's events.jsonl against what is promised to its readers.
+"""check_events - checks a run's events.jsonl against the promises to its readers.
 
     check_events.py RUN_DIR...      prints what is wrong; exit status 1 if anything is
 
@@ -45,7 +45,7 @@ def or_null(check):
 MEASURED = dict(train_loss=or_null(is_real))
 VALIDATED = dict(validation_loss=or_null(is_real), validation_accuracy=is_share)
 
-# event -> field -> what its value must be
+# event -> field -> the check of its value
 FIELDS = {
     "start": dict(nranks=is_count, device=is_text, version=is_text),
     "join": dict(rank=is_count, host=is_text),
@@ -173,9 +173,9 @@ def check_agreement(run_dir, events):
 def problems(run_dir, nranks=None, validated=True, whole=True):
     """The complaints, a list of texts that is empty if all is well.
 
-    nranks     how many ranks it had; None: what its start event says
+    nranks     the run's number of ranks; None: that of its start event
     validated  every epoch was validated
-    whole      begun once and ended well: order and ranks are checked as well
+    whole      the run was begun once and ended well: order and ranks are checked as well
     """
     events, bad = read_lines(run_dir)
     for number, event in enumerate(events, 1):

@@ -28,7 +28,7 @@ struct rank {
     struct job *job;
     struct cuda cuda;
     pthread_t thread;
-    float *grad, *param; /* device memory: [N_GRAD]; the veto lies behind the gradients */
+    float *grad, *param; /* device memory; grad: N_GRAD gradients, behind them the veto */
     int64_t n_computed;  /* "on the device" */
     int64_t n_applied;
     struct {

@@ -66,7 +66,7 @@ static void hold_up(void)
     if (!f->state)
         begin(f);
     if (f->left_us > 0 && draw(f) < f->chance) {
-        const double x = draw(f); /* most are short */
+        const double x = draw(f); /* cubed below, so that most delays are short */
         const long us = draw(f) < 0.02 ? VERY_LONG_US : (long)(LONGEST_US * x * x * x);
 
         syscall(SYS_nanosleep, &(struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
@@ -115,7 +115,7 @@ static void *real(_Atomic(void *) *known, const char *name)
 CALLS(X)
 #undef X
 
-/* ---- and behind which others are held up ---- */
+/* ---- calls after which a thread is held up ---- */
 
 EXPORTED int pthread_mutex_unlock(pthread_mutex_t *m)
 {
