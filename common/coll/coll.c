@@ -106,7 +106,7 @@ static int check_message(const struct coll *c, const char *what, const struct co
     return check_elements(what, m->x, m->n, dtype, err);
 }
 
-/* The bytes of all parts into *n_bytes. */
+/* Check the parts, and add their bytes to *n_bytes. */
 static int check_parts(const struct coll *c, const struct coll_parts *p, enum dtype dtype,
                        size_t *n_bytes, struct err *err)
 {
@@ -123,7 +123,7 @@ static int check_parts(const struct coll *c, const struct coll_parts *p, enum dt
 
 /* ---- collectives that are queued ---- */
 
-/* Of n elements that are summed. */
+/* Queue a collective that sums n elements. */
 static int64_t queue_sum(struct coll *c, const char *what, struct coll_job job, struct err *err)
 {
     if (check_channel(job.channel, err) < 0 ||
@@ -210,7 +210,7 @@ int64_t coll_all_to_all(struct coll *c, enum coll_channel ch, struct coll_parts 
     return c->ops->queue(c, &job, err);
 }
 
-/* Either may be NULL, not both. */
+/* `out` or `in` may be NULL, but not both. */
 static int64_t queue_messages(struct coll *c, enum coll_channel ch, const struct coll_message *out,
                               const struct coll_message *in, enum dtype dtype, int64_t tag,
                               struct err *err)

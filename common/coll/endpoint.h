@@ -2,8 +2,8 @@
  *
  * Blob, big-endian:  0 "dpG2"   4 rank u16   6 size u16   8 window u32   12 nonce[8]
  *                   20 family u8 (4 or 6), 3 zeros   24 ip[16] (IPv4: 4, then zeros)
- *                   40 ports of the bulk channel, a u16 for each rank (0: does not connect here) ..
- *                   ports of the urgent channel, in the same form */
+ *                   40 ports of the bulk channel, a u16 for each rank (0: does not connect here)
+ *                   .. ports of the urgent channel, in the same form */
 #ifndef COLL_ENDPOINT_H
 #define COLL_ENDPOINT_H
 

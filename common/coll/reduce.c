@@ -17,7 +17,7 @@ static void sum_f64(double *dst, const double *a, const double *b, int64_t n)
         dst[i] = a[i] + b[i];
 }
 
-/* Rounded with each rank that is added, as a ring of GPUs does. */
+/* The sum is rounded after each rank that is added, as in a ring of GPUs. */
 static void sum_bf16(uint16_t *dst, const uint16_t *a, const uint16_t *b, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)

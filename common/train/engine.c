@@ -38,7 +38,7 @@ struct engine {
     pthread_mutex_t coll_lock;
     struct coll *coll; /* of the generation under way; the trainer's */
 
-    /* Each is written by one thread and read by others; the order among them does not matter. */
+    /* Several threads read and write these; the order among them does not matter. */
     atomic_int_fast64_t posted_generation;  /* newest posted */
     atomic_int_fast64_t aborted_generation; /* this and older ones are canceled; -1 none */
     atomic_int_fast64_t running_generation;

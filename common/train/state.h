@@ -3,7 +3,7 @@
  * Nothing here or in what walks the table (hashes, snapshots, broadcasts, checkpoints) knows a slot
  * by name: a slot's declaration (optim/slot.h) says what is done with it.  The rows are the
  * parameters, the running statistics, the loss scale where the loss is scaled, and what the
- * optimizer declares.
+ * optimizer and the strategy declare.
  *
  * Life:    state_new (memory from the backend) -> init, load or broadcast -> ... -> state_free.
  * Threads: the engine's. */
@@ -72,7 +72,7 @@ int state_share_stats(struct state *s, struct coll *c, struct err *err);
 
 /* *out: one hash for each tensor of the hashed slots, with its name.  *all: one hash of everything,
  * position included.  *out has state_n_hashes() rows, heap, names too.  Needs no memory on the CPU,
- * and a few MiB where the backend's memory is a device's. */
+ * and a few MiB if the backend is a device. */
 int state_n_hashes(const struct state *s);
 int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *all,
                struct err *err);

@@ -387,7 +387,7 @@ void update_free(struct update *u)
     free(u);
 }
 
-/* p NULL: nothing to do. */
+/* Run p.  NULL: there is nothing to do. */
 static int run(struct program *p, struct err *err)
 {
     int rc = 0;

@@ -34,7 +34,8 @@ static int count_fds(void)
     return n;
 }
 
-/* Abort from another thread, once a collective is running there (or was freed by another's). */
+/* Another thread aborts the coll once a collective runs, or once all is over because another rank's
+ * abort ended it. */
 
 struct aborter {
     struct coll *c;
@@ -110,7 +111,7 @@ static void test_abort_while_stuck(void **state)
     close(fds[1]);
 }
 
-/* With two ranks nobody else can abort first. */
+/* With two ranks no other rank can abort first. */
 static int stuck_alone(struct coll *c, const void *arg, struct verdict *v)
 {
     (void)arg;
@@ -276,7 +277,7 @@ static void connect_both(struct two *w)
         fail_msg("%s", rc < 0 ? err.msg : k.err.msg);
 }
 
-/* Rank 0 waits to be connected to; rank 1 reaches rank 0's port and waits to be greeted. */
+/* Rank 0 waits for a connection.  Rank 1 reaches rank 0's port and waits for its greeting. */
 static void test_abort_connect(void **state)
 {
     (void)state;
@@ -326,7 +327,7 @@ static void test_connect_deadline(void **state)
     }
 }
 
-/* The port for rank 1 in rank 0's blob. */
+/* The urgent channel's port for rank 1, in rank 0's blob. */
 static uint8_t *port_of_rank_1(struct two *w) { return w->blobs[0].data + w->blobs[0].len - 2; }
 
 /* No socket listens at the port any more.  The test holds the port all the time, because another
@@ -352,7 +353,7 @@ static void test_connect_refused(void **state)
     assert_int_equal(close(s), 0);
 }
 
-/* Listening on all addresses, and so advertising none. */
+/* A rank that listens on all addresses advertises none. */
 static void test_any_address(void **state)
 {
     (void)state;

@@ -19,7 +19,7 @@ struct rig {
     int is_drained[RIG_CONNS]; /* told by Drain, which is not in `sent` */
     struct cmd *command;       /* last to the engine */
     int n_commands, n_requests, n_aborts;
-    struct injection injected; /* last to be done, and what had been sent on conn 0 by then */
+    struct injection injected; /* the last one done; n_sent_before: n_sent[0] by then */
     int n_injected, n_sent_before;
     int n_rings;                            /* how often the engine's ring was asked for */
     Wire__Heartbeat beat;                   /* the last one sent */
@@ -53,7 +53,7 @@ struct rig_caller { /* the fields of a Hello; a field that is NULL or 0 is as a 
     size_t n_gpus;
     const char *no_gpu;
 };
-void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c); /* conn is there */
+void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c); /* on an open conn */
 
 void rig_message(struct rig *r, int conn, Wire__Control *m);
 void rig_say_goodbye(struct rig *r, int conn); /* as a follower stopped by SIGTERM does */
@@ -71,7 +71,7 @@ void rig_answer_all(struct rig *r, int n);
 /* All ranks answer until this command comes.  rig_go_to begins with the gathering. */
 void rig_go_on_to(struct rig *r, int n, enum cmd_kind kind);
 void rig_go_to(struct rig *r, int n, enum cmd_kind kind);
-void rig_end(struct rig *r, int n); /* all close, the engine stops, and so does the job */
+void rig_end(struct rig *r, int n); /* all connections close, the engine stops, and the job ends */
 struct report *rig_answer(const struct cmd *c);
 
 /* A job whose ranks may come and go. */
@@ -85,7 +85,8 @@ void rig_all(struct rig *r, const int *conns, enum cmd_kind kind, int64_t step);
 #define RIG_ALL(r, kind, step, ...) rig_all(r, (const int[]){__VA_ARGS__, -1}, kind, step)
 
 int rig_count(const struct rig *r, enum event_kind k);
-const struct session_event *rig_event(const struct rig *r, enum event_kind k); /* last, or fails */
+/* The last event of that kind; the test fails if there is none. */
+const struct session_event *rig_event(const struct rig *r, enum event_kind k);
 
 /* Fail the test unless the text, or the log, contains this part. */
 void assert_has(const char *text, const char *part);

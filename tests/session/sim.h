@@ -50,11 +50,12 @@ struct sim_result {
     enum inject inject;
     int n_ranks, has_fired;
     int64_t n_messages, n_epochs;
-    double seconds;                       /* in simulated time */
-    double end_seconds;                   /* from the injection to the last rank's end */
-    int n_faults, n_recovered, status;    /* SIM_ELASTIC; status of the driver, -1: killed */
-    int n_warnings, n_incidents, n_rings; /* that a rank keeps the others waiting; its files */
-    int n_grown, n_drained;               /* ranks that joined beyond those lost; drains granted */
+    double seconds;                    /* in simulated time */
+    double end_seconds;                /* from the injection to the last rank's end */
+    int n_faults, n_recovered, status; /* SIM_ELASTIC; status of the driver, -1: killed */
+    /* Warnings that a rank keeps the others waiting; incident files; the rings in these. */
+    int n_warnings, n_incidents, n_rings;
+    int n_grown, n_drained; /* ranks that joined beyond those lost; drains granted */
     double slowest_recovery;
 };
 

@@ -80,7 +80,7 @@ struct fake_engine {
     enum cmd_kind doing;
     int64_t generation, epoch, step, token;
     int rank, n_ranks, local, n_local, source;
-    struct weights w; /* `step` is the step that the engine says it holds, w what it does hold */
+    struct weights w; /* the steps that it holds; `step` is the one that it claims to hold */
     int64_t left;     /* the engine has left the collectives of this generation and of older ones */
     struct cmd *next; /* came after an abort, before the command under way had ended */
     int64_t canceled; /* commands of this generation and older ones are not begun */
@@ -100,7 +100,7 @@ struct fake_engine {
 };
 
 struct node {     /* a process */
-    int64_t life; /* number of this process, counting the node's earlier ones */
+    int64_t life; /* the number of this process among the node's processes */
     int is_started, is_alive, is_finished, is_restarted;
     struct driver *d;
     struct follower *f;
@@ -162,13 +162,13 @@ struct sim {
 
     /* sim_watch.c */
     enum stage stage; /* of the driver, when it was last looked at */
-    int64_t stage_generation, stage_since, stage_step; /* since: by its clock */
+    int64_t stage_generation, stage_since, stage_step; /* stage_since: by the driver's clock */
     int64_t due_since, due_step;                       /* since when a rank waits for a regroup */
     int stage_lost, is_disturbed, last_n;
     int64_t last_formed; /* by the driver's clock */
     int n_grown;
     int n_epoch_events, n_done, n_checkpoints, n_errors, n_lost, n_joins, n_forms, n_first;
-    struct session_event last_error; /* its rank */
+    struct session_event last_error; /* only its rank is kept */
     int error_node;
     struct sim_result *r;
 };

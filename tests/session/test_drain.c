@@ -280,7 +280,7 @@ static void spares_are_drained_at_once(void **state)
     rig_come(&r, 2, -1);
     drain_one(&r, "spare1", -1, 1, "now");
     assert_true(r.is_drained[2]);
-    assert_int_equal(rig_count(&r, EVENT_LOST), 0); /* nobody's loss */
+    assert_int_equal(rig_count(&r, EVENT_LOST), 0); /* no rank is lost */
     assert_int_equal(r.n_requests, 0);
     drain(&r, "spare1", ERR_REFUSED, "there is no such rank or spare now");
     rig_come(&r, 3, -1); /* its place is free */

@@ -154,7 +154,7 @@ static void jobs_make_the_moves(void **state)
     struct walk w;
     walk_to(&w, &o, CMD_TRAIN, 1);
     lose(&w, 1);
-    for (int i = 0; i < 310; i++) { /* nobody comes */
+    for (int i = 0; i < 310; i++) { /* no follower comes */
         rig_wait(&w.r, 100);
         look(&w);
     }

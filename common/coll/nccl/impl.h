@@ -28,15 +28,15 @@ struct nccl {
     struct cuda *cuda; /* collectives start behind the work in its stream */
     struct coll_device_options o;
     cudaStream_t stream;                 /* of high priority: the collectives run here */
-    cudaEvent_t fork, done[COLL_RING];   /* ticket t's end is done[t % COLL_RING] */
+    cudaEvent_t fork, done[COLL_RING];   /* collective k ends at done[k % COLL_RING] */
     uint32_t *poison, *poison_on_device; /* one pinned word by its two addresses */
     uint8_t *stage, *land;               /* NCCL_STAGE_BYTES pinned, and on the device */
     ncclWindow_t enrolled[NCCL_MAX_ENROLLED];
     int n_enrolled;
 
     enum nccl_state state;
-    int64_t queued; /* the last ticket given out */
-    int64_t waited; /* the last ticket for which the host itself has waited */
+    int64_t queued; /* the number of the last collective, of both channels together */
+    int64_t waited; /* up to this number the host itself has waited */
     int has_failed;
     struct err cause; /* the first failure */
     atomic_int reaped;
