@@ -33,7 +33,7 @@ JOBS = [
     ("data: {format: digits}\n", r"model.arch is missing, want mlp, lenet or lenet5"),
     ("model: {arch: lenet}\n", r"data.format is missing, want mnist, digits, cifar10 or"),
     ("model: {arch: lenet}\ndata: {format: mnist}\n", r"data.path is missing, want a path"),
-    ("model: {arch: lenet}\ndata: {format: csv}\n", r'data.format is "csv", want mnist or digits'),
+    ("model: {arch: lenet}\ndata: {format: csv}\n", r'data.format is "csv", want mnist, digits, '),
     ("model: {arch: mlp, hidden: [0]}\ndata: {format: digits}\n", r"1:28: model.hidden is 0, want"),
     ("model: {arch: lenet, hidden: [3]}\ndata: {format: digits}\n", r"only if model.arch is mlp"),
     ("model: {arch: mlp, dropout: 1}\ndata: {format: digits}\n", r"dropout is 1, want .* below 1"),
@@ -198,7 +198,7 @@ def frame(body):
     return b"DPT1" + struct.pack(">I", len(body)) + body
 
 
-PROTOCOL = 2  # MSG_PROTOCOL in common/wire/msg.h
+PROTOCOL = 3  # MSG_PROTOCOL in common/wire/msg.h
 
 
 def hello(**changes):
@@ -225,7 +225,7 @@ MESSAGES = [
     (hello(f3=70000), r"rank"),
     (hello(f1=999), r"protocol|version"),
     (hello(f6=-1), r"pid"),
-    (hello(f10=b"t" * 1000), r"token"),
+    (hello(f11=b"t" * 1000), r"advertise"),
 ]
 
 
