@@ -99,8 +99,7 @@ static void json_survives_any_message(void **state)
     }
 }
 
-/* A message is cut at 2047 bytes, even if each byte takes six in JSON; no character is cut apart.
- */
+/* A message is cut at 2047 bytes, even if each takes six in JSON; no character is cut apart. */
 static void long_messages_are_cut_whole(void **state)
 {
     static const char *const units[] = {"a", "\n", "\"", "\xe2\x82\xac"};

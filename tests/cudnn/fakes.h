@@ -49,8 +49,7 @@ void fakes_forget_runs(void); /* sets the counts of runs and queries to 0 */
 /* From now on the bits of engine i vary, and algorithm i is unknown; -1: of none. */
 void fakes_disown(int i);
 
-/* 1: the heuristics' first mode (A) gives cuDNN graphs no engine; their fallback mode still does.
- */
+/* 1: the heuristics' first mode (A) gives cuDNN graphs no engine; the fallback mode still does. */
 void fakes_only_fall_back(int only);
 
 /* 1: the algorithms of products do not tell how they round. */

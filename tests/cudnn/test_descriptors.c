@@ -1,8 +1,8 @@
 /* The descriptors by which backend/cuda tells cuBLASLt about a product, made by the real library.
  * Descriptors need no GPU, so an attribute of the wrong size, or one that contradicts another,
  * fails here.  Two calls do need a GPU and are replaced here: the one that opens the library, and
- * the one that asks for algorithms, whose replacement reads the descriptors back and checks them.
- */
+ * the one that asks for algorithms.  The second replacement reads the descriptors back and checks
+ * them. */
 #include "../test.h"
 
 #include <cublasLt.h>

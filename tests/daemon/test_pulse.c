@@ -100,8 +100,7 @@ static void manager_close(struct manager *m)
     unsetenv("WATCHDOG_USEC");
 }
 
-/* Run the loop for n pulses.  The messages are read in between, since the socket holds only a few.
- */
+/* Run the loop for n pulses.  The messages are read in between, since the socket holds few. */
 static void run_pulses(uv_loop_t *loop, struct manager *m, int n)
 {
     m->heard[0] = '\0';

@@ -3,8 +3,7 @@
  *
  * The folder holds a good generation, step 8, and a newer one, step 9, of the same files with the
  * input's changes.  The input's first byte is a set of flags (FIX_FILES ...): whether the changed
- * files get the right hashes, and what else is odd in the folder.  Commands of four bytes follow.
- */
+ * files get the right hashes, and other oddities of the folder.  Commands of four bytes follow. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -152,8 +151,7 @@ static void cut_in(struct buf *b, size_t at, size_t gone, const void *data, size
     *b = out;
 }
 
-/* Carry out a command of four bytes: file and kind of change, position (two), a byte or a length.
- */
+/* Do a command of four bytes: file and kind of change, position (two), a byte or a length. */
 static void change(struct files *f, const uint8_t **at, const uint8_t *end)
 {
     const uint8_t *c = *at;

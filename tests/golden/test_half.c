@@ -104,7 +104,7 @@ static void get_scaler(struct golden_rig *r, float scaler[SCALER_LEN])
     golden_rig_read(r, state_data(r->state, &slot_scaler), DTYPE_F32, SCALER_LEN, scaler);
 }
 
-/* The loss scale is too large: steps are skipped and only the scale changes, until gradients fit.
+/* The loss scale is too large: steps are skipped, and only the scale changes until gradients fit.
  */
 static void overflow(void **state)
 {

@@ -19,8 +19,7 @@
 
 enum { FIRST = 50, LAST = 250 };
 
-/* The calls that block, allocate or free: name, parameters, and how the parameters are passed on.
- */
+/* The calls that block, allocate or free: name, parameters, and arguments to pass on. */
 #define CALLS(X)                                                           \
     X(cudaMalloc, (void **p, size_t n), (p, n))                            \
     X(cudaMallocHost, (void **p, size_t n), (p, n))                        \

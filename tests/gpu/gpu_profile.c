@@ -208,8 +208,7 @@ static const char *name_of(const struct rig *r, int i, const char **op)
 static void profile(const struct rig *r)
 {
     const int n = r->program->n_steps + 2;
-    /* A launch has a fixed cost, the same for few runs as for many; the difference is free of it.
-     */
+    /* A launch has a fixed cost besides its runs; the difference does not contain it. */
     const double whole = (launch_us(r, WHOLE, RUNS) - launch_us(r, WHOLE, 1)) / (RUNS - 1);
     double sum = 0;
 

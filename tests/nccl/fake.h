@@ -7,8 +7,8 @@
  *
  * Each call asserts the real libraries' demands:
  *   - One thread at a time is inside a communicator, and no other once one is in ncclCommAbort.
- *   - While a communicator is in progress, no call names it, no work is put on its stream, and no
- *     recording ends that holds its collectives.
+ *   - While a communicator is in progress, no collective or registration is called on it, no work
+ *     is put on its stream, and no recording ends that holds its collectives.
  *   - The poison word is set before ncclCommAbort.
  *   - Before ncclCommDestroy, recordings are destroyed and no work is queued.
  *   - Memory is registered and used only while it is allocated.

@@ -17,8 +17,7 @@ struct clique {
     size_t window_bytes;        /* the size of the last window that a rank asked for */
     struct meeting posted[MAX_DEVICES];
     int is_posted[MAX_DEVICES];
-    int is_served[MAX_DEVICES]; /* the rank's posted meeting is done; the rank has not seen it yet
-                                 */
+    int is_served[MAX_DEVICES]; /* the posted meeting is done; its rank has not seen that yet */
     int is_dead;                /* a member has left: no rank is served any more */
 };
 

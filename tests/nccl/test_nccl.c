@@ -166,8 +166,7 @@ static void every_collective(void **state)
     }
 }
 
-/* Overlap: work that the backend queues behind an all-reduce does not wait for it until coll_wait.
- */
+/* Overlap: the backend's work behind an all-reduce does not wait for it until coll_wait. */
 static int overlap(struct rank *r, struct err *err)
 {
     struct coll *c = r->job->coll[r->k];

@@ -130,8 +130,7 @@ static void test_exchange(void **state)
     pair_close(&p);
 }
 
-/* The largest frames go both ways at once, then more frames; all leave although both sides close.
- */
+/* The largest frames go both ways at once, then more; all leave although both sides close. */
 static void test_large(void **state)
 {
     struct pair p;
@@ -328,8 +327,7 @@ static void impostor_close(struct impostor *m)
     close(m->listener);
 }
 
-/* The follower must refuse the impostor, for a reason that contains `has`, before it sends a byte.
- */
+/* The follower must refuse the impostor before it sends a byte; the reason contains `has`. */
 static void face_impostor(uv_loop_t *loop, int is_verified, const char *has)
 {
     int64_t start = clock_mono_ns();
