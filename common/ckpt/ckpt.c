@@ -261,7 +261,7 @@ static int write_files(const char *folder, const struct ckpt_content *c, struct 
     return rc;
 }
 
-/* Put folder `from` at `to`; what was at `to` is then at `from`, if anything was. */
+/* Put folder `from` at `to`.  A folder that was at `to` is then at `from`. */
 static int put_in_place(const char *from, const char *to, struct err *err)
 {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)

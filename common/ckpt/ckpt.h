@@ -25,7 +25,7 @@
 
 /* Where a run stands; all of it is the same on every rank. */
 struct ckpt_state {
-    int64_t step;            /* applied so far */
+    int64_t step;            /* done so far, skipped ones included */
     int64_t steps_per_epoch; /* to tell the epoch, and that the data are the same */
     int64_t epoch_loss;      /* sums of the epoch under way, see op/control.h */
     int64_t epoch_correct, epoch_samples, epoch_skipped;

@@ -181,7 +181,7 @@ static struct look choose_look(struct rng_stream *r, int32_t digit)
 /* ---- drawing ---- */
 
 struct canvas {
-    float d2[DIGITS_BYTES]; /* squared distance to the nearest segment, or FAR */
+    float d2[DIGITS_BYTES]; /* squared distance to the nearest segment, or `far` */
     float reach;            /* beyond it a segment leaves no trace */
 };
 

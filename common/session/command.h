@@ -116,7 +116,7 @@ struct cmd {
             int64_t epoch;
         } validate;
         struct {          /* CMD_CHECKPOINT */
-            int64_t step; /* applied step that every rank holds */
+            int64_t step; /* done by every rank: the step that all hold */
             int is_last;  /* of the job, or before a stop: rank 0 answers when it is written */
         } checkpoint;
     };
@@ -208,7 +208,7 @@ struct report {
             int n_tensors;
             int64_t n_train, n_validation; /* samples */
             struct hash128 data;           /* fingerprint of both sets */
-            int64_t step;                  /* rank 0: applied step held: 0, or the resumed one */
+            int64_t step;                  /* rank 0: the step held: 0, or the resumed one */
             int64_t n_parameters;          /* elements */
             int64_t steps_per_epoch;
         } opened;
@@ -216,13 +216,13 @@ struct report {
             struct blob endpoint;
             struct blob ids; /* rank 0, where ranks connect by ids; else .len 0 */
             char *library;   /* "nccl 2.28.9": must be equal on all ranks; NULL: not said */
-            int64_t step;    /* applied step held */
+            int64_t step;    /* the step held */
         } prepared;
         struct {          /* REPORT_FORMED */
-            int64_t step; /* applied step that all ranks now hold */
+            int64_t step; /* the step that all ranks now hold */
         } formed;
         struct {                 /* REPORT_STEP: merged, a few a second, for the progress line */
-            int64_t epoch, step; /* steps applied so far in the whole job */
+            int64_t epoch, step; /* step: steps done so far in the whole job */
             double loss;         /* mean training loss of the epoch so far, all ranks */
             double samples_per_second;
             int32_t first; /* 1: the first step of this process is done */

@@ -76,7 +76,7 @@ void trainer_finish(struct trainer *t);
 /* From any thread: a wait for a checkpoint asks hooks.canceled again. */
 void trainer_interrupt(struct trainer *t);
 
-int64_t trainer_step(const struct trainer *t); /* applied so far */
+int64_t trainer_step(const struct trainer *t); /* steps done so far, skipped ones included */
 
 /* The record of its collectives; borrowed.  The caller calls ring_begin after trainer_prepare. */
 struct ring *trainer_ring(struct trainer *t);

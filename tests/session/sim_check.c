@@ -301,7 +301,7 @@ static void check_outcome(struct sim *s)
     }
 }
 
-/* Seconds from the injection in which every rank must have ended; 0: no promise. */
+/* The seconds after the injection within which every rank must have ended; 0: no promise. */
 static double promised_seconds(const struct sim *s)
 {
     if (!s->has_fired || was_gathering(s) || s->fired_stage >= STAGE_ENDING)

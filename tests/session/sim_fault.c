@@ -70,7 +70,7 @@ static void fire_at_follower(struct sim *s, struct node *v)
     }
 }
 
-/* The follower's rank (or place among the spares) in the driver's eyes; -1: none. */
+/* The follower's rank (or place among the spares) as the driver sees it; -1: none. */
 static int seat_of(const struct sim *s, int k)
 {
     const struct driver *d = s->nodes[0].d;
@@ -97,8 +97,7 @@ static int is_drainable(const struct sim *s, int seat)
            (!is_needed || n_ready(d) - 1 >= least);
 }
 
-/* The driver has to grant this drain: not too few would be left, and it is neither too early nor
- * too late. */
+/* Ask for the drain of node k.  The driver has to grant it exactly if is_drainable says so. */
 static void drain_rank(struct sim *s, int k)
 {
     struct driver *d = s->nodes[0].d;
@@ -183,7 +182,7 @@ void sim_choose_elastic(struct sim *s)
     s->is_forever = (int)sim_random(s, 0, 1);
 }
 
-/* Ask driver or follower twice to stop, which stops it at once. */
+/* 1: the driver or the follower was asked to stop before; a second request stops it at once. */
 static int is_second_stop(const struct sim *s)
 {
     return (s->inject == INJECT_STOP && s->is_stopped) ||

@@ -1,7 +1,7 @@
 /* The invariants that hold all the time, whatever goes wrong: no process waits beyond its
  * deadlines; a fault explains each line about a lost rank; at most one step is lost; the record has
- * no gaps; ranks join no oftener than they may; and a rank that waits to join or to leave does not
- * wait for long. */
+ * no gaps; ranks join no more often than they may; and a rank that waits to join or to leave does
+ * not wait for long. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -204,7 +204,7 @@ static void who_is_drained_and_lost_is_gone(void **state)
     rig_free(&r);
 
     o.cluster.min_ranks = 1;
-    rig_train(&r, &o); /* as well when both are */
+    rig_train(&r, &o); /* both ranks are lost: a replacement is waited for, too */
     rig_close(&r, 2);
     drain(&r, "1", 0, "leaves at once");
     assert_logged(&r, "waiting up to 30 s for a replacement");
@@ -240,7 +240,7 @@ static void a_drain_is_taken_back(void **state)
     assert_int_equal(e->pid, 101);
     rig_free(&r);
 
-    o = rig_elastic(3); /* nor is one lost that the job could do without */
+    o = rig_elastic(3); /* the job can do without rank 2, but not without both */
     o.cluster.min_ranks = 2;
     o.cluster.replace_timeout_ms = 0;
     rig_train(&r, &o);
@@ -252,8 +252,8 @@ static void a_drain_is_taken_back(void **state)
     rig_free(&r);
 }
 
-/* The ranks agree on a regroup one step ahead: asked for in the last two steps of an epoch, it may
- * come too late for the step.  An epoch has 4. */
+/* The ranks agree on a regroup one step ahead: in the last two steps of an epoch, a request may
+ * come too late for the epoch's last step.  An epoch has 4 steps. */
 static void in_the_last_two_steps_it_may_be_the_epoch(void **state)
 {
     (void)state;
@@ -313,7 +313,7 @@ static void a_name_can_be_made_plain(void **state)
     drain(&r, "rank:2", 0, "rank 2 (spare1, pid 102) leaves already");
     drain(&r, "host:rank:2", 0, "rank 3 (rank:2, pid 103) leaves");
     drain(&r, "host:h9", 0, "rank 4 (h9, pid 104) leaves");
-    assert_int_equal(rig_count(&r, EVENT_DRAIN), 4); /* one for each, however often it was asked */
+    assert_int_equal(rig_count(&r, EVENT_DRAIN), 4); /* one each, however often requested */
     rig_free(&r);
 }
 

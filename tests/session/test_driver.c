@@ -219,8 +219,8 @@ static void a_consequence_is_no_first_cause(void **state)
     rig_free(&r);
 }
 
-/* A rank that hangs while all form cannot be told from the others.  It can when they form again:
- * it does not follow. */
+/* A rank that hangs while all form cannot be told from the others.  When all form again it can be
+ * told, because it does not follow. */
 static void a_formation_that_hangs_is_tried_again(void **state)
 {
     struct rig r;

@@ -29,7 +29,7 @@ enum {
     STOP
 };
 
-/* Sample `i` from the driver, of this generation (-1: its own). */
+/* The driver sends sample `i`, with this generation (-1: the sample's own). */
 static void get(struct rig *r, int i, int64_t generation)
 {
     struct arena a;

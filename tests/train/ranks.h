@@ -28,7 +28,7 @@ struct run_plan {
 struct run_result {     /* of rank 0, unless a field says otherwise */
     int rc[MOST_RANKS]; /* of each rank: 0, or the first error's code */
     struct err err[MOST_RANKS];
-    int64_t step[MOST_RANKS];           /* applied at the end */
+    int64_t step[MOST_RANKS];           /* done at the end */
     struct hash128 replica[MOST_RANKS]; /* after the last epoch */
     struct hash128 held[MOST_RANKS];    /* at the end, of those that failed once formed */
 
