@@ -160,14 +160,14 @@ static void who_wants_any_is_the_spare(void **state)
     }
 }
 
-/* From a host with two GPUs, which rank 0 is on, too. */
+/* A Hello from a host with two GPUs, which rank 0 is on, too. */
 static void hello_with_gpus(struct rig *r, int conn, const char *wanted)
 {
     Wire__Gpu g[2] = {WIRE__GPU__INIT, WIRE__GPU__INIT}, *gpus[] = {&g[0], &g[1]};
     char a[] = "GPU-a", b[] = "GPU-b", name[] = "H200";
     g[0].uuid = a;
     g[1].uuid = b;
-    g[1].index = 3; /* those between cannot be used */
+    g[1].index = 3; /* the GPUs between these two cannot be used */
     g[0].name = g[1].name = name;
     rig_connect(r, conn, "10.0.0.9");
     rig_say_hello(r, conn,
@@ -209,7 +209,7 @@ static void gpus_are_given_once(void **state)
     rig_free(&r);
 }
 
-/* Places are given from the lowest, also after some were left. */
+/* The lowest free place is given, also after some places became free. */
 static void free_places_are_found(void **state)
 {
     struct rig r;
@@ -233,7 +233,7 @@ static void free_places_are_found(void **state)
     rig_free(&r);
 }
 
-/* From host "h" (or another) with one slice of a GPU. */
+/* A Hello from host "h" (or another) with one slice of a GPU. */
 static void hello_with_slice(struct rig *r, int conn, const char *host, const char *slice,
                              const char *place, const char *wanted)
 {
@@ -280,9 +280,8 @@ static void gpus_are_shared_for_tests(void **state)
     rig_close(&r, 3);
     hello_with_slice(&r, 6, "h", "MIG-b", "65", "cuda");
     assert_welcome(&r, 6, 3);
-    rig_close(
-        &r,
-        5); /* the rank that held the entry of the GPU's place goes before another that uses it */
+    /* The rank that held the entry of the GPU's place goes before another that uses it. */
+    rig_close(&r, 5);
     rig_close(&r, 6);
     rig_free(&r);
 }
@@ -307,10 +306,11 @@ static void slices_of_one_gpu_are_refused(void **state)
     assert_refused(&r, 2, WIRE__REASON__REASON_DEVICE, in_use);
     hello_with_slice(&r, 3, "h", "MIG-b", "65", "cuda:0");
     assert_refused(&r, 3, WIRE__REASON__REASON_DEVICE, in_use);
-    hello_with_slice(&r, 4, "h", "MIG-a", "65", "auto"); /* the same one */
+    hello_with_slice(&r, 4, "h", "MIG-a", "65", "auto"); /* the same slice */
     assert_refused(&r, 4, WIRE__REASON__REASON_DEVICE,
                    "h has 1 GPU, and other ranks use all of them");
-    /* of another host, as a container may be for NCCL; of another GPU; of one that is not told */
+    /* Accepted: a slice on another host (for NCCL a container may be one); of another GPU; and, at
+     * the end, of a GPU whose place is not told. */
     hello_with_slice(&r, 5, "other", "MIG-c", "65", "cuda");
     assert_welcome(&r, 5, 2);
     hello_with_slice(&r, 6, "h", "MIG-d", "66", "cuda");
@@ -513,7 +513,8 @@ static void gathering_has_its_deadlines(void **state)
     rig_free(&r);
 }
 
-/* Strangers' connections are bounded, whatever the caller lets in: two for each seat, and 256. */
+/* The number of strangers' connections is bounded, whatever the caller lets in: two for each seat,
+ * and 256. */
 static void connections_are_bounded(void **state)
 {
     struct rig r;

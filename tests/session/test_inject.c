@@ -77,8 +77,8 @@ static void rank_0_has_its_own(void **state)
     rig_free(&r);
 }
 
-/* At the end the driver tells which faults never came, and which follow Stop: no follower can
- * tell those. */
+/* At the end the driver logs the faults that never came, and those after Stop, which no follower
+ * can report. */
 static void what_did_not_happen_is_told(void **state)
 {
     struct driver_options o;

@@ -18,7 +18,7 @@ static void a_spare_takes_the_place_at_once(void **state)
     assert_int_equal(r.n_aborts, 1);
     rig_assert_prepare(&r, 5, 1, 3);
     rig_assert_prepare(&r, 2, 2, 3);
-    RIG_ALL(&r, CMD_PREPARE, 6, 0); /* rank 2 had applied one more */
+    RIG_ALL(&r, CMD_PREPARE, 6, 0); /* rank 2 had done one more step */
     RIG_ALL(&r, CMD_PREPARE, 0, 5);
     RIG_ALL(&r, CMD_PREPARE, 7, 2);
     assert_int_equal(r.command->kind, CMD_FORM);
@@ -138,14 +138,14 @@ static void nobody_comes(void **state)
                "(crashed or killed?); no replacement came within 30 s (cluster.replace_timeout)");
     rig_free(&r);
 
-    o.cluster.min_ranks = 3; /* three will do: without gaps */
+    o.cluster.min_ranks = 3; /* three suffice, numbered without gaps */
     rig_train(&r, &o);
     rig_close(&r, 1);
     rig_wait(&r, 31000);
     assert_logged(&r, "no replacement came: going on with 3 ranks");
     rig_assert_prepare(&r, 2, 1, 3);
     rig_assert_prepare(&r, 3, 2, 3);
-    rig_close(&r, 2); /* two will not */
+    rig_close(&r, 2); /* two do not suffice */
     rig_wait(&r, 31000);
     assert_has(rig_event(&r, EVENT_ERROR)->text, "no replacement came within 30 s");
     rig_free(&r);
@@ -341,8 +341,8 @@ static void beat(struct rig *r, int conn, enum phase phase)
     rig_message(r, conn, &m);
 }
 
-/* While the ranks connect, one that hangs cannot be told from the others.  Later it can: it does
- * not leave. */
+/* While the ranks connect, a rank that hangs cannot be told from the others.  Later it can be told,
+ * because it does not leave. */
 static void who_hangs_in_form_is_named_soon_after(void **state)
 {
     struct rig r;

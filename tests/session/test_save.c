@@ -85,7 +85,7 @@ static void checkpoints_are_written_beside(void **state)
         rig_driver(&r, &o);
         rig_go_to(&r, 2, CMD_CHECKPOINT);
         assert_false(r.command->checkpoint.is_last);
-        rig_report(&r, 0, rig_answer(r.command)); /* the state is copied, no more */
+        rig_report(&r, 0, rig_answer(r.command)); /* the state is copied, but not yet written */
         rig_report(&r, 1, rig_answer(r.command));
         rig_go_on_to(&r, 2, when[i / 2]);
         assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), 0);
@@ -101,7 +101,8 @@ static void checkpoints_are_written_beside(void **state)
     }
 }
 
-/* Asked to stop while the state is copied: the end waits for what is being written. */
+/* The job is asked to stop while the state is copied.  The end waits until the checkpoint is
+ * written. */
 static void stops_when_the_checkpoint_is_written(void **state)
 {
     (void)state;
@@ -144,7 +145,7 @@ static void beat(struct rig *r, int conn, enum phase phase)
 }
 
 /* While rank 0 writes a checkpoint in the middle of training, the others wait for it.  That time
- * does not count as their standing still. */
+ * does not count as standing still. */
 static void waiting_for_the_disk_is_not_idleness(void **state)
 {
     struct rig r;

@@ -108,7 +108,7 @@ static void who_is_behind_is_named(void **state)
          3,
          "rank 3 (h3, pid 103) is in update of step 117 for 23.0 s; ranks 0-2 wait for it in "
          "bucket 3 of step 118"},
-        /* Rank 0 itself. */
+        /* Rank 0 itself is behind. */
         {{{PHASE_LOAD, 118, -1, 8, 8}, waits, waits, waits},
          0,
          "rank 0 (h0, pid 100) is in load of step 118 for 23.0 s; ranks 1-3 wait for it in "
@@ -507,7 +507,7 @@ static void the_table_has_every_rank(void **state)
 
 static void a_straggler_is_told_once(void **state)
 {
-    /* ms of its own that a step takes rank 2, window by window; the others: 10 */
+    /* Rank 2's own time for a step in ms, window by window; the other ranks take 10 ms. */
     static const struct {
         int64_t ms;
         int n_events;
