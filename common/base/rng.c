@@ -58,7 +58,7 @@ uint32_t rng_next_u32(struct rng_stream *s)
     return s->block.v[lane];
 }
 
-/* Lemire's method: multiply, and reject the few words that would make low values likelier. */
+/* Lemire's method: multiply, and reject the few words that would make some values likelier. */
 uint64_t rng_next_below(struct rng_stream *s, uint64_t n)
 {
     uint64_t least = -n % n;

@@ -95,20 +95,25 @@ static void below_is_uniform(void **state)
 }
 
 /* n = 3 * 2^62: a quarter of all words must be rejected, or a third of the values comes twice as
- * often as the others.  The test sees that where these values are the lowest ones, as by x % n; by
- * multiplication they are spread evenly, and the test does not see it. */
+ * often as the others: by x % n the lowest third, by multiplication every third value. */
 static void below_rejects_what_would_be_unfair(void **state)
 {
     const uint64_t n = 3ull << 62; /* 2^64 is 4/3 of it */
-    int quarter[3] = {0};
+    int quarter[3] = {0}, third[3] = {0};
     struct rng_stream s;
 
     (void)state;
     rng_stream_init(&s, 4, RNG_TEST, 0);
-    for (int i = 0; i < 30000; i++)
-        quarter[rng_next_below(&s, n) >> 62]++;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 30000; i++) {
+        const uint64_t x = rng_next_below(&s, n);
+
+        quarter[x >> 62]++;
+        third[x % 3]++;
+    }
+    for (int i = 0; i < 3; i++) {
         assert_in_range(quarter[i], 9600, 10400);
+        assert_in_range(third[i], 9600, 10400);
+    }
     assert_true(rng_next_below(&s, UINT64_MAX) < UINT64_MAX);
 }
 
