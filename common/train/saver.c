@@ -35,7 +35,7 @@ struct saver {
     struct report *outcome; /* for saver_save; else NULL */
     int64_t step, start_ns; /* of the checkpoint under way */
     double exposed_s;
-    int64_t saved_step; /* newest that this process wrote to disk; -1 none */
+    int64_t saved_step; /* the step that this process wrote last; -1 none */
 };
 
 struct saver *saver_new(const char *run_dir, const struct saver_hooks *hooks)

@@ -4,8 +4,8 @@
  * One checkpoint is under way at a time. Inside an epoch the engine asks saver_under_way before it
  * begins a checkpoint.  While one is under way the engine asks again after each step, so all that
  * falls due meanwhile becomes one newer checkpoint, and the disk's pace never holds up training.
- * saver_begin and saver_save, for the end of an epoch, wait until the one before is written.  A
- * checkpoint of a step that is being written, or has been, is not written again; one that failed
+ * saver_begin and saver_save, for the end of an epoch, wait until the one before is written.  The
+ * step that is being written, or that was written last, is not written again; a step that failed
  * is.
  *
  * The outcome of a checkpoint (REPORT_CHECKPOINT, is_unasked) goes to the hook from the saver's
