@@ -101,8 +101,8 @@ check_tests() # ROOT FOLDER
 import os, shlex, subprocess, sys
 
 root, folder = sys.argv[1:]
-want_a_shell = {"data/idx", "data/dataset", "ckpt/generations", "train/equal", "train/saver",
-                "train/state"}
+want_a_shell = {"data/cifar", "data/dataset", "data/idx", "ckpt/generations", "train/equal",
+                "train/saver", "train/state"}
 take_minutes = {"session/sim_plain", "session/sim_elastic", "op/cases", "op/cases_avx2",
                 "op/cases_sse41", "coll/nccl", "coll/nccl_stop", "cudasim/kernels", "cudasim/train"}
 def enter():
