@@ -13,8 +13,11 @@ static const char *name_of(const char *const *names, size_t n, int i)
     return i >= 0 && (size_t)i < n ? names[i] : "?";
 }
 
-#define X(KIND, name, ...) #name,
+#define X(KIND, name, ANSWER, deadline) #name,
 static const char *const cmd_names[] = {CMD_LIST(X)};
+#undef X
+
+#define X(KIND, name) #name,
 static const char *const report_names[] = {REPORT_LIST(X)};
 static const char *const phase_names[] = {PHASE_LIST(X)};
 static const char *const epoch_end_names[] = {EPOCH_END_LIST(X)};

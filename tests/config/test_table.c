@@ -263,8 +263,8 @@ static void written(void **state)
         "7",
         "[0.25, 0.5]",
         "[norm]",
-        "[{match: \"a\\\\\\\"\", scale: 1, decay: 1.0e-05, frozen: false}, {match: \"b\", scale: "
-        "1, frozen: true}]"};
+        ("[{match: \"a\\\\\\\"\", scale: 1, decay: 1.0e-05, frozen: false}, "
+         "{match: \"b\", scale: 1, frozen: true}]")};
     struct buf text = {0};
 
     (void)state;
