@@ -309,7 +309,8 @@ static int broadcast_parameters(struct strategy *s, int source, struct err *err)
 {
     struct coll *c = exchange_coll(s->at.exchange);
 
-    n_forms += coll_rank(c) == 0;
+    if (coll_rank(c) == 0)
+        n_forms++;
     return coll_broadcast(c, s->at.param, sizeof(float) * (size_t)s->at.layout->n_total, source,
                           err);
 }
