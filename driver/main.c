@@ -65,6 +65,11 @@ static int most_ranks(const struct options *o, const struct job *job)
     return (int)max_i64(o->n_ranks, job->cluster.max_ranks);
 }
 
+static const char *backend_name(const struct options *o)
+{
+    return device_is_cuda(o->device) ? "cuda" : "cpu";
+}
+
 static int load_job(struct options *o, struct job **out, struct err *err)
 {
     char *path = o->job ? xstrdup(o->job) : NULL;
@@ -77,9 +82,9 @@ static int load_job(struct options *o, struct job **out, struct err *err)
         return rc;
     if (!o->n_ranks)
         o->n_ranks = max_i64(1, (*out)->cluster.min_ranks);
-    rc = job_check_supported(*out, o->n_ranks, err);
+    rc = job_check_supported(*out, o->n_ranks, backend_name(o), err);
     if (rc == 0)
-        rc = job_check_backend(*out, device_is_cuda(o->device) ? "cuda" : "cpu", err);
+        rc = job_check_backend(*out, backend_name(o), err);
     if (rc == 0 && inject_check_ranks(&o->inject, most_ranks(o, *out), err) < 0)
         rc = err_wrap(err, "--inject");
     if (rc < 0)

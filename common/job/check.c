@@ -115,12 +115,13 @@ static int check_ranks(const struct cluster_options *c, int64_t n_ranks, struct 
     return 0;
 }
 
-int job_check_supported(const struct job *job, int64_t n_ranks, struct err *err)
+int job_check_supported(const struct job *job, int64_t n_ranks, const char *backend,
+                        struct err *err)
 {
     int64_t most = max_i64(n_ranks, job->cluster.max_ranks);
     int rc = check_ranks(&job->cluster, n_ranks, err);
 
-    if (rc < 0 || most <= JOB_MAX_CPU_RANKS)
+    if (rc < 0 || most <= JOB_MAX_CPU_RANKS || strcmp(backend, "cpu") != 0)
         return rc;
     return err_set(err, ERR_UNSUPPORTED,
                    "%" PRId64 " ranks on CPUs%s: Gloo connects every pair of them, so this build "

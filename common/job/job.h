@@ -122,9 +122,10 @@ void job_free(struct job *job); /* NULL is fine */
 /* The follower's --data: read the data from `dir`.  No effect where data.format reads no files. */
 int job_use_data(struct job *job, const char *dir, struct err *err);
 
-/* Checks the options that depend on the number of ranks, and those that this build cannot do:
- * ERR_CONFIG, ERR_UNSUPPORTED. */
-int job_check_supported(const struct job *job, int64_t n_ranks, struct err *err);
+/* Checks the options that depend on the number of ranks, and those that this build cannot do on a
+ * backend of this name ("cpu", "cuda"): ERR_CONFIG, ERR_UNSUPPORTED. */
+int job_check_supported(const struct job *job, int64_t n_ranks, const char *backend,
+                        struct err *err);
 
 /* ERR_UNSUPPORTED if a backend of this name ("cpu", "cuda") does not compute in job's precision. */
 int job_check_backend(const struct job *job, const char *backend, struct err *err);

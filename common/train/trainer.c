@@ -355,7 +355,7 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
     t->rank = c->open.rank;
     t->n_ranks = c->open.n_ranks;
     if (rc == 0)
-        rc = job_check_supported(t->job, t->n_ranks, err);
+        rc = job_check_supported(t->job, t->n_ranks, t->o.plugin ? "cuda" : "cpu", err);
     if (rc == 0)
         rc = open_data(t, err);
     if (rc == 0)

@@ -329,6 +329,12 @@ class Daemons(dp.Case):
         driver = self.driver("--device", "cuda", "--check", n=9, job=JOB)
         self.assert_exit(driver, FINISHED)  # followers on other machines
 
+    def test_more_ranks_than_cpus_can_join(self):
+        """The limit for ranks on CPUs is none for ranks on GPUs."""
+        for device, status in (("cuda", FINISHED), ("cpu", USAGE)):
+            driver = self.driver("--device", device, "--check", n=65536, job=JOB)
+            self.assert_exit(driver, status)
+
     def test_the_driver_says_what_it_took(self):
         for device, gpu in (("cuda", r"cuda:0 \(Simulated, GPU-fake-0\)"), ("cpu", None)):
             driver = self.driver("--device", device, n=1, job={**JOB, "train.max_steps": 2})

@@ -378,8 +378,13 @@ static void test_supported(void **state)
         int64_t n_ranks;
         int rc;
         const char *want;
+        const char *backend; /* NULL: "cpu" */
     } cases[] = {
         {"", 2, 0, ""},
+        {"", 4096, 0, "", "cuda"},
+        {"cluster: {max_ranks: 65536}", 2, 0, "", "cuda"},
+        {"cluster: {max_ranks: 65536, spares: 1}", 2, ERR_CONFIG,
+         "cluster.spares is 1 beside 65536 ranks, want at most 65536 followers in all", "cuda"},
         {"cluster: {min_ranks: 2, max_ranks: 2}", 2, 0, ""},
         {"precision: bfloat16", 2, 0, ""},
         {"cluster: {min_ranks: 1, spares: 1}", 2, 0, ""},
@@ -405,7 +410,9 @@ static void test_supported(void **state)
 
         snprintf(text, sizeof text, SMALL "%s", cases[i].more);
         job = parse(text);
-        assert_int_equal(job_check_supported(job, cases[i].n_ranks, &err), cases[i].rc);
+        assert_int_equal(job_check_supported(job, cases[i].n_ranks,
+                                             cases[i].backend ? cases[i].backend : "cpu", &err),
+                         cases[i].rc);
         assert_string_equal(err.msg, cases[i].want);
         job_free(job);
     }
