@@ -43,12 +43,10 @@ static int write_job(const struct record *r, struct err *err)
 {
     char *path = xasprintf("%s/job.yaml", r->dir.path);
     struct buf text = {0};
-    int rc = r->dir.resumed ? record_check_resume(r->dir.path, r->job, err) : 0;
+    int rc;
 
-    if (rc == 0) {
-        job_write(r->job, &text);
-        rc = run_dir_replace(path, text.data, text.len, err);
-    }
+    job_write(r->job, &text);
+    rc = run_dir_replace(path, text.data, text.len, err);
     buf_fini(&text);
     free(path);
     return rc;
@@ -82,7 +80,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     free(path);
     if (rc < 0)
         return rc;
-    rc = write_job(r, err);
+    rc = r->dir.resumed ? record_check_resume(r->dir.path, r->job, err) : write_job(r, err);
     if (rc < 0) {
         run_dir_discard(&r->dir);
         run_dir_fini(&r->dir);
@@ -126,6 +124,16 @@ static void show_epoch(struct record *r, const struct session_epoch *e)
     log_info("%s", line);
 }
 
+/* A resumed run keeps its job.yaml until the job of now has opened the run's checkpoint: a start
+ * that is refused, such as one with other data, changes nothing. */
+static void renew_job(const struct record *r)
+{
+    struct err err;
+
+    if (r->dir.resumed && write_job(r, &err) < 0)
+        log_warn("%s; it stays as it was before", err.msg);
+}
+
 /* Local followers write to the same terminal and do not know of the live line.  So the line must be
  * gone before the job's end makes them write. */
 static int may_be_the_end(enum event_kind kind)
@@ -141,6 +149,9 @@ void record_event(struct record *r, const struct session_event *ev)
     case EVENT_PROGRESS:
         show_progress(r, ev);
         return;
+    case EVENT_START:
+        renew_job(r);
+        break;
     case EVENT_EPOCH:
         show_epoch(r, &ev->epoch);
         break;

@@ -23,8 +23,8 @@ struct record {
     double seconds;   /* of the whole run, once done */
 };
 
-/* Claim the run directory and write job.yaml.  With --resume, refuse a job that differs in what
- * must not.  ERR_CONFIG, ERR_REFUSED, ERR_IO. */
+/* Claim the run directory and write job.yaml (of a resumed run at EVENT_START).  With --resume,
+ * refuse a job that differs in what must not.  ERR_CONFIG, ERR_REFUSED, ERR_IO. */
 int record_open(struct record *r, const struct options *o, const struct job *job, struct err *err);
 void record_event(struct record *r, const struct session_event *ev);
 

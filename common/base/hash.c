@@ -23,6 +23,31 @@ void hash_to_text(struct hash128 h, char out[HASH_TEXT_LEN])
              (unsigned long long)h.lo);
 }
 
+static int is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
+
+/* 16 digits. */
+static uint64_t word_of(const char *text)
+{
+    uint64_t v = 0;
+
+    for (int i = 0; i < 16; i++)
+        v = v << 4 | (uint64_t)(text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10);
+    return v;
+}
+
+int hash_from_text(const char *text, struct hash128 *out, struct err *err)
+{
+    size_t n = 0;
+
+    while (is_hex(text[n]))
+        n++;
+    if (text[n] || n != HASH_TEXT_LEN - 1)
+        return err_set(err, ERR_CORRUPT, "\"%.40s\" is no hash: want %d hex digits", text,
+                       HASH_TEXT_LEN - 1);
+    *out = (struct hash128){.hi = word_of(text), .lo = word_of(text + 16)};
+    return 0;
+}
+
 struct hasher *hasher_new(void)
 {
     XXH3_state_t *s = XXH3_createState();

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/err.h"
+
 struct hash128 {
     uint64_t lo, hi;
 };
@@ -17,6 +19,9 @@ enum { HASH_TEXT_LEN = 33 }; /* 32 hex digits and NUL */
 struct hash128 hash_of(const void *data, size_t n_bytes);
 int hash_equal(struct hash128 a, struct hash128 b);
 void hash_to_text(struct hash128 h, char out[HASH_TEXT_LEN]); /* high word first, lower case */
+
+/* Read what hash_to_text wrote: 0, or ERR_CORRUPT if `text` is not 32 hex digits. */
+int hash_from_text(const char *text, struct hash128 *out, struct err *err);
 
 struct hasher; /* opaque: hash in pieces */
 struct hasher *hasher_new(void);

@@ -79,6 +79,7 @@ static char *state_text(const struct ckpt_state *s, struct hash128 model, struct
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         json_object_set_new(root, numbers[i].key, json_integer(*number_at(&copy, i)));
     json_object_set_new(root, "ranks", json_integer(s->n_ranks));
+    json_object_set_new(root, "data", hash_json(s->data));
     json_object_set_new(root, model_file, hash_json(model));
     json_object_set_new(root, optimizer_file, hash_json(optimizer));
     hash_object(root, hash);
@@ -102,6 +103,17 @@ static int read_numbers(json_t *root, const char *path, struct ckpt_state *s, st
     if (s->steps_per_epoch < 1)
         return err_set(err, ERR_CORRUPT, "%s: \"steps_per_epoch\" is 0", path);
     s->n_ranks = (int)json_integer_value(json_object_get(root, "ranks"));
+    return 0;
+}
+
+/* Version 0.1.0 wrote no fingerprint of the data. */
+static int read_data(json_t *root, const char *path, struct ckpt_state *s, struct err *err)
+{
+    const char *text = json_string_value(json_object_get(root, "data"));
+
+    s->data = (struct hash128){0};
+    if (text && hash_from_text(text, &s->data, err) < 0)
+        return err_wrap(err, "%s: \"data\"", path);
     return 0;
 }
 
@@ -154,6 +166,8 @@ static int load_state(const char *path, json_t **out, struct ckpt_state *s, stru
         rc = check_root(root, path, err);
         if (rc == 0)
             rc = read_numbers(root, path, s, err);
+        if (rc == 0)
+            rc = read_data(root, path, s, err);
     }
     if (rc < 0) {
         json_decref(root);

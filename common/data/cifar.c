@@ -271,14 +271,14 @@ static const char train_help[] =
 static const char validation_help[] = "The validation files, likewise by name or by prefix.";
 
 static const struct option rows_10[] = {
-    {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED, .help = path_help},
+    {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME, .help = path_help},
     {"data.train", OPT_STRING, AT(train), "data_batch", .flags = OPT_MANY, .help = train_help},
     {"data.validation", OPT_STRING, AT(validation), "test_batch", .flags = OPT_MANY,
      .help = validation_help},
 };
 
 static const struct option rows_100[] = {
-    {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED, .help = path_help},
+    {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME, .help = path_help},
     {"data.train", OPT_STRING, AT(train), "train", .flags = OPT_MANY, .help = train_help},
     {"data.validation", OPT_STRING, AT(validation), "test", .flags = OPT_MANY,
      .help = validation_help},

@@ -167,7 +167,7 @@ static int mnist_open(struct dataset **out, const void *options,
 #define AT(field) offsetof(struct mnist_options, field)
 
 static const struct option rows[] = {
-    {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED,
+    {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
      .help = "The folder of the data on every rank; a follower's --data overrides it there."},
     {"data.train", OPT_STRING, AT(train), "train",
      .help = "Prefix of the training files: PREFIX-images-idx3-ubyte, PREFIX-labels-idx1-ubyte."},

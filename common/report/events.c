@@ -130,10 +130,14 @@ static void put_step(json_t *o, const struct session_event *ev)
 
 static void put_start(json_t *o, const struct events *e, const struct session_event *ev)
 {
+    char data[HASH_TEXT_LEN];
+
     put_int(o, "nranks", ev->n_ranks);
     put_text(o, "device", e->device);
     put_text(o, "version", DPTRAIN_VERSION);
     put_int(o, "parameters", ev->n_parameters);
+    hash_to_text(ev->data, data);
+    put_text(o, "data", data);
 }
 
 static void put_form(json_t *o, const struct session_event *ev)

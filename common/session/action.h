@@ -104,6 +104,7 @@ struct session_event {
     int64_t steps_lost;         /* EVENT_RECOVERED: begun, and done again */
     double factor;              /* EVENT_STRAGGLER: its busy time by the median's */
     int64_t n_parameters;       /* EVENT_START, which comes when rank 0 has built its graph */
+    struct hash128 data;        /* EVENT_START: the fingerprint of the data */
     struct session_epoch epoch; /* EPOCH; DONE: the last one, .epoch == 0: none was trained */
     struct {                    /* EVENT_PROGRESS: a few a second */
         int64_t epoch, n_epochs, step, steps_per_epoch;

@@ -462,6 +462,7 @@ static void own_opened(struct driver *d)
                               .rank = -1,
                               .n_ranks = d->o.n_ranks,
                               .n_parameters = own->opened.n_parameters,
+                              .data = own->opened.data,
                               .step = own->opened.step,
                               .text = xstrdup(d->o.device)};
     d->run.steps_per_epoch = own->opened.steps_per_epoch;

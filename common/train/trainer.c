@@ -289,6 +289,64 @@ static int make_feeds(struct trainer *t, struct err *err)
     return rc;
 }
 
+/* Of both sets, into t->fingerprint. */
+static int take_fingerprint(struct trainer *t, struct err *err)
+{
+    struct hash128 h[2] = {{0, 0}, {0, 0}};
+    int rc = dataset_fingerprint(t->train_set, &h[0], err);
+
+    if (rc == 0 && t->valid_set)
+        rc = dataset_fingerprint(t->valid_set, &h[1], err);
+    t->fingerprint = hash_of(h, sizeof h);
+    return rc;
+}
+
+/* The folder of the data as the run's job.yaml has it, if the present job has another one; for
+ * free().  NULL: it has not, or there is no such folder. */
+static char *former_data_path(const struct trainer *t, const char *run_dir)
+{
+    char *path = xasprintf("%s/job.yaml", run_dir), *former = NULL;
+    const char *const *now = job_field(t->job, "data.path"), *const * then;
+    struct job *old = NULL;
+    struct err ignored;
+
+    if (job_load(path, NULL, 0, &old, &ignored) == 0) {
+        then = job_field(old, "data.path");
+        if (then && *then && !(now && *now && !strcmp(*then, *now)))
+            former = xstrdup(*then);
+    }
+    job_free(old);
+    free(path);
+    return former;
+}
+
+/* The data may have moved, but they must be those that the run has been trained with. */
+static int check_data(const struct trainer *t, const struct ckpt *c, const char *run_dir,
+                      struct err *err)
+{
+    static const struct hash128 unknown = {0};
+    char want[HASH_TEXT_LEN], seen[HASH_TEXT_LEN], *former;
+
+    if (c->state.steps_per_epoch != t->steps_per_epoch)
+        return err_set(
+            err, ERR_CONFIG,
+            "%s: was trained with %lld steps an epoch, these data give %lld; resume with "
+            "the data and global_batch of the run",
+            c->path, (long long)c->state.steps_per_epoch, (long long)t->steps_per_epoch);
+    if (hash_equal(c->state.data, t->fingerprint) || hash_equal(c->state.data, unknown))
+        return 0;
+    hash_to_text(c->state.data, want);
+    hash_to_text(t->fingerprint, seen);
+    former = former_data_path(t, run_dir);
+    err_set(err, ERR_CONFIG,
+            "%s: was trained with other data: their fingerprint is %.8s, that of the data now is "
+            "%.8s; resume with the run's data%s%s, or start a new run from its weights "
+            "(model.init.name=file, model.init.path=%s/model.safetensors)",
+            c->path, want, seen, former ? ", which were in " : "", former ? former : "", c->path);
+    free(former);
+    return err->code;
+}
+
 static int resume(struct trainer *t, const char *run_dir, struct err *err)
 {
     struct ckpt *c = NULL;
@@ -299,15 +357,13 @@ static int resume(struct trainer *t, const char *run_dir, struct err *err)
         return state_init(t->state, t->job, err);
     }
     if (rc == 0)
+        rc = check_data(t, c, run_dir, err);
+    if (rc == 0)
         rc = state_init_unsaved(t->state, t->job, err);
     if (rc == 0)
         rc = state_load(t->state, c, err);
-    if (rc == 0 && t->state->at.steps_per_epoch != t->steps_per_epoch)
-        rc = err_set(err, ERR_CONFIG,
-                     "%s: was trained with %lld steps an epoch, these data give %lld; resume with "
-                     "the data and global_batch of the run",
-                     c->path, (long long)t->state->at.steps_per_epoch,
-                     (long long)t->steps_per_epoch);
+    if (rc == 0)
+        t->state->at.data = t->fingerprint; /* an old checkpoint has none */
     ckpt_close(c);
     return rc < 0 ? err_wrap(err, "resume") : 0;
 }
@@ -315,21 +371,11 @@ static int resume(struct trainer *t, const char *run_dir, struct err *err)
 /* Followers take what is broadcast from another rank. */
 static int make_state(struct trainer *t, const struct cmd *c, struct err *err)
 {
-    t->state->at = (struct ckpt_state){.steps_per_epoch = t->steps_per_epoch};
+    t->state->at =
+        (struct ckpt_state){.steps_per_epoch = t->steps_per_epoch, .data = t->fingerprint};
     if (c->open.rank != 0)
         return state_init_unsaved(t->state, t->job, err);
     return c->open.resume ? resume(t, c->open.resume, err) : state_init(t->state, t->job, err);
-}
-
-static int fingerprint(const struct trainer *t, struct hash128 *out, struct err *err)
-{
-    struct hash128 h[2] = {{0, 0}, {0, 0}};
-    int rc = dataset_fingerprint(t->train_set, &h[0], err);
-
-    if (rc == 0 && t->valid_set)
-        rc = dataset_fingerprint(t->valid_set, &h[1], err);
-    *out = hash_of(h, sizeof h);
-    return rc;
 }
 
 static void describe_layout(const struct layout *l, struct report *r)
@@ -369,12 +415,13 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
     if (rc == 0)
         rc = make_feeds(t, err);
     if (rc == 0)
-        rc = make_state(t, c, err);
+        rc = take_fingerprint(t, err);
     if (rc == 0)
-        rc = fingerprint(t, &opened->opened.data, err);
+        rc = make_state(t, c, err);
     if (rc < 0)
         return rc;
     describe_layout(t->layout, opened);
+    opened->opened.data = t->fingerprint;
     opened->opened.n_train = t->train_set->n_samples;
     opened->opened.n_validation = t->valid_set ? t->valid_set->n_samples : 0;
     opened->opened.step = t->state->at.step;

@@ -41,6 +41,7 @@ struct trainer {
     struct job *job;
     struct dataset *train_set, *valid_set; /* valid_set: NULL when there is none */
     const struct sample_spec *spec;        /* of both */
+    struct hash128 fingerprint;            /* of both */
     struct sampler sampler;
     int64_t steps_per_epoch, total_steps; /* total: of the whole job, max_steps included */
     struct backend *backend;

@@ -88,6 +88,23 @@ static void text_is_high_word_first(void **state)
     assert_string_equal(text, "0edcba98765432100123456789abcdef");
 }
 
+static void text_is_read_back(void **state)
+{
+    static const char *const wrong[] = {
+        "", "0edcba98765432100123456789abcde", "0edcba98765432100123456789abcdef0",
+        "0edcba98765432100123456789abcdeF", "0edcba98765432100123456789abcd/:"};
+    struct hash128 h = {0x0123456789abcdefu, 0xfedcba9876543210u}, got;
+    char text[HASH_TEXT_LEN];
+    struct err err;
+
+    (void)state;
+    hash_to_text(h, text);
+    assert_int_equal(hash_from_text(text, &got, &err), 0);
+    assert_true(hash_equal(got, h));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(hash_from_text(wrong[i], &got, &err), ERR_CORRUPT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -97,6 +114,7 @@ int main(void)
         cmocka_unit_test(both_words_count),
         cmocka_unit_test(texts_and_numbers_keep_their_borders),
         cmocka_unit_test(text_is_high_word_first),
+        cmocka_unit_test(text_is_read_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

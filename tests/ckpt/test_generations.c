@@ -4,6 +4,7 @@
 #include "../test.h"
 
 #include <fcntl.h>
+#include <jansson.h>
 #include <limits.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 
 static char run[64];
 static char warnings[4096];
+static const struct hash128 data = {0x1234, 0xfedcba9876543210};
 
 static int make_run(void **state)
 {
@@ -51,8 +53,12 @@ static int save_in(const char *folder, int64_t step, int keep, struct err *err)
     struct st_tensor model = {"w", DTYPE_F32, SHAPE(4), w};
     struct st_tensor momentum = {"w.momentum_buffer", DTYPE_F32, SHAPE(4), m};
     struct ckpt_content c = {
-        .state =
-            {.step = step, .steps_per_epoch = 10, .epoch_loss = 7, .n_updates = step, .n_ranks = 3},
+        .state = {.step = step,
+                  .steps_per_epoch = 10,
+                  .epoch_loss = 7,
+                  .n_updates = step,
+                  .n_ranks = 3,
+                  .data = data},
         .model = &model,
         .n_model = 1,
         .optimizer = &momentum,
@@ -116,6 +122,47 @@ static void test_same_step_again(void **state)
     save(10, 1);
     save(10, 1);
     assert_int_equal(load(&err), 10);
+}
+
+/* Rewrite a generation's state.json without its fingerprint of the data, as version 0.1.0 did, or
+ * with another text in its place. */
+static void change_data(const char *text)
+{
+    char hash[HASH_TEXT_LEN], *all;
+    json_t *o = json_load_file(in_run("step-00000010/state.json"), 0, NULL);
+
+    assert_non_null(o);
+    json_object_del(o, "hash");
+    json_object_del(o, "data");
+    if (text)
+        json_object_set_new(o, "data", json_string(text));
+    all = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+    hash_to_text(hash_of(all, strlen(all)), hash);
+    free(all);
+    json_object_set_new(o, "hash", json_string(hash));
+    assert_int_equal(json_dump_file(o, in_run("step-00000010/state.json"), 0), 0);
+    json_decref(o);
+}
+
+static void test_fingerprint_of_the_data(void **state)
+{
+    static const struct hash128 unknown = {0};
+    struct ckpt *c;
+    struct err err;
+
+    (void)state;
+    save(10, 1);
+    assert_int_equal(ckpt_load_latest(run, warn, NULL, &c, &err), 0);
+    assert_true(hash_equal(c->state.data, data));
+    ckpt_close(c);
+    change_data(NULL);
+    assert_int_equal(ckpt_load_latest(run, warn, NULL, &c, &err), 0);
+    assert_true(hash_equal(c->state.data, unknown));
+    ckpt_close(c);
+    assert_string_equal(warnings, "");
+    change_data("no hash");
+    assert_int_equal(load(&err), ERR_IO);
+    assert_non_null(strstr(warnings, "\"data\": \"no hash\" is no hash"));
 }
 
 static void test_older_step_than_those_kept(void **state)
@@ -250,6 +297,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_save_keep_latest),
         CASE(test_same_step_again),
+        CASE(test_fingerprint_of_the_data),
         CASE(test_older_step_than_those_kept),
         CASE(test_flipped_byte),
         CASE(test_truncated_or_missing),

@@ -2,6 +2,8 @@
 train a few steps with them."""
 
 import gzip
+import json
+import os
 import random
 
 import dp
@@ -48,6 +50,33 @@ class Data(dp.Case):
         for arch in ("mlp", "lenet"):
             epoch = self.train("cifar100", arch, arch)
             self.assertTrue(4 < epoch["train_loss"] < 7, epoch)
+
+    def resume(self, folder, status=dp.FINISHED):
+        return self.run_driver("--run-dir", "run", "--resume", n=1, status=status, job={
+            "data.path": self.path(folder), "train.epochs": 1 + len(self.events("epoch", "run"))})
+
+    def test_moved(self):
+        """A run goes on with its data from another folder, and refuses other data there: such a
+        start changes nothing."""
+        for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
+            os.mkdir(self.path(folder))
+            self.write(f"{folder}/data_batch_1.bin", records(1, 10, seed))
+            self.write(f"{folder}/test_batch.bin", records(1, 10, 3))
+        self.run_driver("--run-dir", "run", job={
+            "data.format": "cifar10", "data.path": self.path("a"), "model.arch": "mlp",
+            "train.global_batch": 16, "train.epochs": 1})
+        fingerprint = self.events("start", "run")[0]["data"]
+        self.assertRegex(fingerprint, "^[0-9a-f]{32}$")
+        with open(self.path("run/checkpoints/latest/state.json"), encoding="ascii") as file:
+            self.assertEqual(json.load(file)["data"], fingerprint)
+        self.resume("b")
+        self.assertEqual(self.events("start", "run")[1]["data"], fingerprint)
+        driver = self.resume("c", dp.USAGE)
+        self.assertRegex(driver.text, r"step-00000008: was trained with other data: .*"
+                         rf"{fingerprint[:8]}.*which were in {self.path('b')}, or start a new run")
+        with open(self.path("run/job.yaml"), encoding="utf-8") as file:
+            self.assertIn(self.path("b"), file.read())
+        self.assertEqual(len(self.events("epoch", "run")), 2)
 
 
 if __name__ == "__main__":

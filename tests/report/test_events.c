@@ -35,9 +35,15 @@ static const struct {
     struct session_event ev;
     const char *name, *fields; /* "key=JSON;...", all but event and time */
 } cases[] = {
-    {{.kind = EVENT_START, .rank = -1, .step = -1, .n_ranks = 2, .n_parameters = 431080},
+    {{.kind = EVENT_START,
+      .rank = -1,
+      .step = -1,
+      .n_ranks = 2,
+      .n_parameters = 431080,
+      .data = {1, 2}},
      "start",
-     "nranks=2;device=\"cpu\";version=\"" DPTRAIN_VERSION "\";parameters=431080"},
+     "nranks=2;device=\"cpu\";version=\"" DPTRAIN_VERSION "\";parameters=431080;"
+     "data=\"00000000000000020000000000000001\""},
     {{.kind = EVENT_JOIN, .rank = 1, .host = (char *)"node-b"}, "join", "rank=1;host=\"node-b\""},
     {{.kind = EVENT_STRAGGLER, .rank = 2, .host = (char *)"node-c", .step = 40, .factor = 2.5},
      "straggler",

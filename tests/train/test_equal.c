@@ -229,6 +229,32 @@ static void test_rate_follows_the_ranks(void **state)
     remove_folder(dir);
 }
 
+/* The digits of another seed are other data, as many as before: a resumed run refuses them. */
+static void test_resume_with_other_data(void **state)
+{
+    static const char job[] = MLP "train: {global_batch: 61, epochs: 1}\n";
+    static const char other[] = MLP "train: {global_batch: 61, epochs: 1, seed: 2}\n";
+    static const char fewer[] = MLP "train: {global_batch: 67, epochs: 1}\n";
+    struct run_result r;
+    char dir[64];
+
+    (void)state;
+    in_fresh_folder(dir);
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 1, .n_epochs = 1, .run_dir = dir}, &r);
+    run_job(
+        &(struct run_plan){.job = other, .n_ranks = 1, .n_epochs = 1, .run_dir = dir, .resume = 1},
+        &r);
+    assert_int_equal(r.rc[0], ERR_CONFIG);
+    assert_non_null(strstr(r.err[0].msg, "was trained with other data"));
+    assert_non_null(strstr(r.err[0].msg, "/model.safetensors"));
+    run_job(
+        &(struct run_plan){.job = fewer, .n_ranks = 1, .n_epochs = 1, .run_dir = dir, .resume = 1},
+        &r);
+    assert_int_equal(r.rc[0], ERR_CONFIG);
+    assert_non_null(strstr(r.err[0].msg, "steps an epoch, these data give"));
+    remove_folder(dir);
+}
+
 /* A run that ended before its first checkpoint is resumed from its beginning. */
 static void test_resume_without_checkpoint(void **state)
 {
@@ -257,6 +283,7 @@ int main(void)
         cmocka_unit_test(test_same_run_twice),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_resume_on_other_ranks),
+        cmocka_unit_test(test_resume_with_other_data),
         cmocka_unit_test(test_rate_follows_the_ranks),
         cmocka_unit_test(test_resume_without_checkpoint),
     };
