@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "ckpt/file.h"
+#include "ckpt/owner.h"
 
 static const char model_file[] = "model.safetensors";
 static const char optimizer_file[] = "optimizer.safetensors";
@@ -322,17 +323,22 @@ static void prune(const char *folder, const char *name, int keep)
 
 /* Once the new folder is in place, the folder aside is the old one, which must not be removed
  * before the exchange is on disk. */
-static int save_in(const char *folder, const char *name, const struct ckpt_content *c,
-                   struct err *err)
+static int save_in(const char *run_dir, const char *folder, const char *name,
+                   const struct ckpt_content *c, struct err *err)
 {
     char *aside = xasprintf("%s/step.tmp", folder), *path = xasprintf("%s/%s", folder, name);
     struct err ignored;
-    int is_placed = 0, rc = file_remove_folder(aside, err);
+    int is_placed = 0, rc = owner_check(run_dir, err);
 
+    if (rc < 0)
+        goto out;
+    rc = file_remove_folder(aside, err);
     if (rc == 0)
         rc = file_make_folder(aside, err);
     if (rc == 0)
         rc = write_files(aside, c, err);
+    if (rc == 0) /* writing has taken its time */
+        rc = owner_check(run_dir, err);
     if (rc == 0) {
         rc = put_in_place(aside, path, err);
         is_placed = rc == 0;
@@ -343,6 +349,7 @@ static int save_in(const char *folder, const char *name, const struct ckpt_conte
         rc = point_latest(folder, name, err);
     if (rc == 0 || !is_placed)
         (void)file_remove_folder(aside, &ignored); /* a failed save gives its space back */
+out:
     free(aside);
     free(path);
     return rc;
@@ -360,7 +367,7 @@ int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char 
     if (rc == 0)
         rc = file_sync_folder(run_dir, err); /* its maker may have ended before this */
     if (rc == 0)
-        rc = save_in(folder, name, c, err);
+        rc = save_in(run_dir, folder, name, c, err);
     if (rc == 0) {
         prune(folder, name, keep);
         *path = xasprintf("%s/%s", folder, name);

@@ -44,7 +44,8 @@ struct ckpt_content {
 
 /* Write a generation and remove old ones, `keep` (>= 1) staying.  *path: its folder, absolute or as
  * run_dir is, heap; set on success.  A generation of the same step is replaced.
- * Fails with ERR_IO: which file, and why. */
+ * Fails with ERR_IO: which file, and why; ERR_REFUSED: another driver owns run_dir (ckpt/owner.h).
+ */
 int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char **path,
               struct err *err);
 

@@ -15,6 +15,7 @@
 
 #include <uv.h>
 
+#include "base/host.h"
 #include "base/log.h"
 #include "daemon/args.h"
 #include "daemon/pulse.h"
@@ -101,8 +102,8 @@ void daemon_open_standard(void);
 int64_t daemon_process_setup(char **argv);
 
 struct daemon_host {
-    char name[256];
-    char id[64]; /* equal for all processes of this machine: the boot id */
+    char name[HOST_NAME];
+    char id[HOST_BOOT]; /* equal for all processes of this machine: the boot id */
 };
 
 void daemon_host(struct daemon_host *out);

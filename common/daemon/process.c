@@ -90,16 +90,8 @@ int64_t daemon_process_setup(char **argv)
 
 void daemon_host(struct daemon_host *out)
 {
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, out->id, sizeof out->id - 1) : -1;
-
-    if (fd >= 0)
-        close(fd);
-    out->id[n > 0 ? n : 0] = '\0';
-    out->id[strcspn(out->id, "\n")] = '\0';
-    if (gethostname(out->name, sizeof out->name) < 0 || !out->name[0])
-        snprintf(out->name, sizeof out->name, "unknown-host");
-    out->name[sizeof out->name - 1] = '\0';
+    host_boot(out->id);
+    host_name(out->name);
     if (!out->id[0])
         snprintf(out->id, sizeof out->id, "%.*s", (int)sizeof out->id - 1, out->name);
 }

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "ckpt/file.h"
+#include "ckpt/owner.h"
 
 enum { MAX_NAMES = 10000 };
 
@@ -110,30 +111,73 @@ static int cut_torn_line(int fd, const char *path, struct err *err)
     return 0;
 }
 
-/* 0: locked, or the file system has no locks; the lock lives as long as the descriptor. */
+static int in_use(const char *dir, const char *by, struct err *err)
+{
+    return err_set(err, ERR_CONFIG,
+                   "run directory %s: another dpdriver is using it%s; wait for that one to end, "
+                   "or give another --run-dir",
+                   dir, by);
+}
+
+/* The file system has no locks: ask the file `owner`. */
+static int check_owner(const char *dir, struct err *err)
+{
+    char by[HOST_NAME + 64];
+    struct owner o;
+    int rc = owner_read(dir, &o, err), lives = rc == 0 ? owner_lives(&o) : 0;
+
+    if (rc == ERR_CORRUPT || rc == OWNER_NONE || lives == 0)
+        return 0;
+    if (rc < 0)
+        return rc;
+    snprintf(by, sizeof by, ": pid %lld on %s", (long long)o.pid, o.host);
+    if (lives > 0 && !owner_is_self(&o))
+        return in_use(dir, by, err);
+    if (lives < 0)
+        log_warn("run directory %s: its file system has no locks, and its last driver%s may still "
+                 "run; that one writes nothing more there from now on",
+                 dir, by);
+    return 0;
+}
+
+/* The lock lives as long as the descriptor. */
 static int lock_events(int fd, const char *dir, struct err *err)
 {
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-        return err_set(err, ERR_CONFIG,
-                       "run directory %s: another dpdriver is using it; wait for that one to end, "
-                       "or give another --run-dir",
-                       dir);
-    return 0;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    return errno == EWOULDBLOCK ? in_use(dir, "", err) : check_owner(dir, err);
+}
+
+/* The term stays what it was: the run has the same leader, or none yet. */
+static int claim_owner(const char *dir, struct err *err)
+{
+    struct owner o = {.term = 0};
+    struct err ignored;
+
+    (void)owner_read(dir, &o, &ignored);
+    return owner_claim(dir, o.term, err);
 }
 
 static int open_events(struct run_dir *d, int resume, struct err *err)
 {
-    int fd = open(d->events, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | (resume ? 0 : O_EXCL), 0666);
-    int rc;
+    int flags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (resume ? 0 : O_EXCL);
+    int fd = open(d->events, flags, 0666), rc;
 
     if (fd < 0 && errno == EEXIST)
         return CLAIM_TAKEN;
+    if (fd < 0 && errno == ELOOP)
+        return err_set(err, ERR_CONFIG, "%s: is a link, and would be written through; remove it",
+                       d->events);
     if (fd < 0)
         return err_sys(err, errno, "%s: cannot be written", d->events);
     rc = lock_events(fd, d->path, err);
+    if (rc == 0)
+        rc = claim_owner(d->path, err);
     if (rc == 0 && resume)
         rc = cut_torn_line(fd, d->events, err);
     if (rc < 0) {
+        if (!resume)
+            unlink(d->events); /* this call made it: the folder holds no run */
         close(fd);
         return rc;
     }
@@ -277,15 +321,17 @@ static void remove_empty(const char *path, int n)
 
 void run_dir_discard(const struct run_dir *d)
 {
-    char *job;
+    static const char *const made[] = {"job.yaml", "owner", "events.jsonl"};
 
     if (d->resumed || !d->path)
         return;
-    job = xasprintf("%s/job.yaml", d->path);
-    unlink(job);
-    unlink(d->events);
+    for (size_t i = 0; i < ARRAY_LEN(made); i++) {
+        char *path = xasprintf("%s/%s", d->path, made[i]);
+
+        unlink(path);
+        free(path);
+    }
     remove_empty(d->path, d->n_made);
-    free(job);
 }
 
 void run_dir_fini(struct run_dir *d)

@@ -1,8 +1,11 @@
 /* run_dir - the folder of one run, which belongs to one driver.
  *
- * A folder holds a run once it has events.jsonl, job.yaml or checkpoints.  To claim
- * it, a driver creates events.jsonl with O_EXCL and locks it (flock) for as long as it lives.  Of
- * two drivers that want the same folder one gets it, also when both resume.
+ * A folder holds a run once it has events.jsonl, job.yaml or checkpoints.  To claim it, a driver
+ * creates events.jsonl with O_EXCL, locks it (flock) for as long as it lives, and writes its name
+ * into the file `owner` (ckpt/owner.h).  Of two drivers that want the same folder one gets it, also
+ * when both resume.  Where the file system has no locks, a driver is refused while the owner lives
+ * on this machine; an owner on another machine, which may live, is told of in a warning, and writes
+ * nothing more from then on.
  *
  * Errors: ERR_CONFIG (taken, not a folder), ERR_IO. */
 #ifndef REPORT_RUN_DIR_H
