@@ -52,6 +52,26 @@ static int write_job(const struct record *r, struct err *err)
     return rc;
 }
 
+/* Is job.yaml what write_job would write? */
+static int is_job_written(const struct record *r)
+{
+    char *path = xasprintf("%s/job.yaml", r->dir.path);
+    struct buf before = {0}, now = {0};
+    struct job *old = NULL;
+    struct err ignored;
+    int yes;
+
+    if (job_load(path, NULL, 0, &old, &ignored) == 0)
+        job_write(old, &before);
+    job_write(r->job, &now);
+    yes = !strcmp(buf_cstr(&before), buf_cstr(&now));
+    job_free(old);
+    buf_fini(&before);
+    buf_fini(&now);
+    free(path);
+    return yes;
+}
+
 static void say_where(const struct record *r)
 {
     if (r->dir.resumed)
@@ -60,7 +80,7 @@ static void say_where(const struct record *r)
         log_warn("--resume: there is no run in %s yet: starting from the beginning", r->dir.path);
     else if (r->dir.renamed)
         log_info("run directory: %s (those before it hold runs already; --resume goes on with the "
-                 "last one)",
+                 "last one that has trained)",
                  r->dir.path);
     else
         log_info("run directory: %s", r->dir.path);
@@ -130,7 +150,7 @@ static void renew_job(const struct record *r)
 {
     struct err err;
 
-    if (r->dir.resumed && write_job(r, &err) < 0)
+    if (r->dir.resumed && !is_job_written(r) && write_job(r, &err) < 0)
         log_warn("%s; it stays as it was before", err.msg);
 }
 
@@ -151,6 +171,10 @@ void record_event(struct record *r, const struct session_event *ev)
         return;
     case EVENT_START:
         renew_job(r);
+        break;
+    case EVENT_FORM:
+        run_dir_begin_training(&r->dir);
+        r->has_trained = 1;
         break;
     case EVENT_EPOCH:
         show_epoch(r, &ev->epoch);
@@ -239,7 +263,9 @@ void record_end(struct record *r, int status, int argc, char **argv)
 void record_close(struct record *r, int status)
 {
     meter_stop();
-    if (status == STATUS_USAGE && r->dir.path)
+    if (r->dir.path)
+        run_dir_end_training(&r->dir);
+    if (r->dir.path && (status == STATUS_USAGE || (status == STATUS_STOPPED && !r->has_trained)))
         run_dir_discard(&r->dir);
     events_free(r->events);
     run_dir_fini(&r->dir);

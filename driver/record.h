@@ -19,6 +19,7 @@ struct record {
     struct events *events;
     struct table table;
     int is_live;      /* standard error is a terminal */
+    int has_trained;  /* the ranks have formed */
     char *checkpoint; /* path of the newest one, or NULL */
     double seconds;   /* of the whole run, once done */
 };
@@ -35,7 +36,8 @@ void record_incident(struct record *r, const struct incident *i);
  * command that is shown is made from argv. */
 void record_end(struct record *r, int status, int argc, char **argv);
 
-/* Remove the folder of a run that ended with STATUS_USAGE: nothing was trained. */
+/* Remove the folder of a run that was stopped before it trained, or ended with STATUS_USAGE.  After
+ * a failure the folder stays: its events tell why. */
 void record_close(struct record *r, int status);
 
 /* Compare the job of the run in `dir` with `job`, which is to go on with it.  ERR_CONFIG names the

@@ -2,6 +2,7 @@
  * Whatever is made is synced, so that a power cut does not lose it. */
 #include "report/run_dir.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -40,6 +41,25 @@ static int has(const char *dir, const char *entry)
 int run_dir_holds_run(const char *path)
 {
     return has(path, "events.jsonl") || has(path, "job.yaml") || has(path, "checkpoints");
+}
+
+int run_dir_has_trained(const char *path) { return has(path, "checkpoints"); }
+
+/* A failure to make it shows when the first checkpoint is written. */
+void run_dir_begin_training(const struct run_dir *d)
+{
+    char *folder = xasprintf("%s/checkpoints", d->path);
+
+    (void)mkdir(folder, 0777);
+    free(folder);
+}
+
+void run_dir_end_training(const struct run_dir *d)
+{
+    char *folder = xasprintf("%s/checkpoints", d->path);
+
+    (void)rmdir(folder); /* one with checkpoints stays */
+    free(folder);
 }
 
 /* Make new entries in the folder of `path` survive a power cut, if the file system can do that. */
@@ -212,26 +232,62 @@ static int taken_error(const struct run_dir_request *q, struct err *err)
                    q->path);
 }
 
-/* The number of the last of NAME, NAME-2 ... that holds a run; 0 none. */
-static int last_run(const char *path)
+/* The numbers of NAME, NAME-2 ... that are there; 0: none.  There may be gaps. */
+struct numbers {
+    int last, last_trained; /* that holds a run; that has trained */
+};
+
+/* NAME's own number is 1, NAME-12's is 12; 0 for any other name. */
+static int number_of(const char *entry, const char *name)
 {
-    int last = 0;
+    size_t len = strlen(name), digits;
 
-    for (int n = 1; n <= MAX_NAMES; n++) {
+    if (strncmp(entry, name, len) != 0)
+        return 0;
+    if (!entry[len])
+        return 1;
+    digits = strspn(entry + len + 1, "0123456789");
+    if (entry[len] != '-' || entry[len + 1] == '0' || digits < 1 || digits > 5 ||
+        entry[len + 1 + digits])
+        return 0;
+    return atoi(entry + len + 1);
+}
+
+static struct numbers find_numbers(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *parent = slash ? xasprintf("%.*s", (int)(slash - path) + 1, path) : xstrdup(".");
+    struct numbers found = {0, 0};
+    DIR *d = opendir(parent);
+    struct dirent *entry;
+
+    while (d && (entry = readdir(d))) {
+        int n = number_of(entry->d_name, slash ? slash + 1 : path);
         char *p = numbered(path, n);
-        int holds = run_dir_holds_run(p);
 
+        if (n && n <= MAX_NAMES && run_dir_holds_run(p))
+            found.last = (int)max_i64(found.last, n);
+        if (n && n <= MAX_NAMES && run_dir_has_trained(p))
+            found.last_trained = (int)max_i64(found.last_trained, n);
         free(p);
-        if (!holds)
-            break;
-        last = n;
     }
-    return last;
+    if (d)
+        closedir(d);
+    free(parent);
+    return found;
+}
+
+/* The number of the run that --resume goes on with; 1 if there is none. */
+static int number_to_resume(const char *path)
+{
+    struct numbers n = find_numbers(path);
+
+    return (int)max_i64(1, n.last_trained ? n.last_trained : n.last);
 }
 
 static int claim_numbered(const struct run_dir_request *q, struct run_dir *out, struct err *err)
 {
-    int first = q->resume ? (int)max_i64(1, last_run(q->path)) : 1;
+    int first = q->resume ? number_to_resume(q->path) : find_numbers(q->path).last + 1;
 
     for (int n = first; n <= MAX_NAMES; n++) {
         char *p = numbered(q->path, n);
@@ -273,7 +329,7 @@ int run_dir_check(const struct run_dir_request *q, struct err *err)
 
 char *run_dir_to_resume(const struct run_dir_request *q)
 {
-    return numbered(q->path, q->is_explicit ? 1 : (int)max_i64(1, last_run(q->path)));
+    return numbered(q->path, q->is_explicit ? 1 : number_to_resume(q->path));
 }
 
 int run_dir_replace(const char *path, const void *data, size_t len, struct err *err)

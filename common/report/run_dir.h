@@ -7,6 +7,10 @@
  * on this machine; an owner on another machine, which may live, is told of in a warning, and writes
  * nothing more from then on.
  *
+ * A run that has trained has the folder checkpoints/, from its first formation on: its ranks may
+ * hold state that no checkpoint has yet.  A run that ended without a checkpoint loses the folder
+ * again, and a start that was given up before it trained leaves nothing.
+ *
  * Errors: ERR_CONFIG (taken, not a folder), ERR_IO. */
 #ifndef REPORT_RUN_DIR_H
 #define REPORT_RUN_DIR_H
@@ -30,8 +34,9 @@ struct run_dir {
     int renamed;   /* runs/NAME was taken: this is NAME-2, NAME-3 ... */
 };
 
-/* With resume, and no --run-dir, the last of NAME, NAME-2, NAME-3 ... is taken.  With resume and
- * nothing to resume the run starts at step 0 (resumed is 0).  A torn last line of events.jsonl is
+/* With resume, and no --run-dir, the last of NAME, NAME-2, NAME-3 ... that has trained is taken; if
+ * none has, the last.  With resume and nothing to resume the run starts at step 0 (resumed is 0).
+ * Without resume the number after the last one is taken.  A torn last line of events.jsonl is
  * cut. */
 int run_dir_claim(const struct run_dir_request *q, struct run_dir *out, struct err *err);
 
@@ -39,6 +44,10 @@ int run_dir_claim(const struct run_dir_request *q, struct run_dir *out, struct e
 int run_dir_check(const struct run_dir_request *q, struct err *err);
 
 int run_dir_holds_run(const char *path);
+int run_dir_has_trained(const char *path);
+
+void run_dir_begin_training(const struct run_dir *d); /* the run has trained from here on */
+void run_dir_end_training(const struct run_dir *d);   /* no rank holds state any more */
 
 /* The folder that --resume goes on with, whether it holds a run or not; for free(). */
 char *run_dir_to_resume(const struct run_dir_request *q);
@@ -47,7 +56,7 @@ char *run_dir_to_resume(const struct run_dir_request *q);
  * Errors name `path`. */
 int run_dir_replace(const char *path, const void *data, size_t len, struct err *err);
 
-/* The run failed before it began.  If this claim made it, remove its files again, and those of the
+/* The run ended before it began.  If this claim made it, remove its files again, and those of the
  * folders that it made which are empty then.  Call it before run_dir_fini. */
 void run_dir_discard(const struct run_dir *d);
 

@@ -117,19 +117,24 @@ class Stop(dp.Case):
 
         job = {**JOB, "cluster.deadlines.step": 600}
         held = ("--inject", "delay:rank0@step3:3600s")  # no test waits for the end of this step
-        for name, n, end, status in (("gathering", 2, gathering, STOPPED),
-                                     ("twice", 1, twice, STOPPED),
-                                     ("killed", 1, killed, -signal.SIGKILL)):
+        begins = "the run has no checkpoint yet: starting from the beginning"
+        for name, n, end, status, then, found in (
+                ("gathering", 2, gathering, STOPPED, USAGE, "there is no run in gathering"),
+                ("twice", 1, twice, STOPPED, FINISHED, begins),
+                ("killed", 1, killed, -signal.SIGKILL, FINISHED, begins)):
             with self.subTest(name):
                 driver = self.driver("--run-dir", name, *held, n=n, job=job)
                 driver.run = name
                 end(driver)
                 self.assert_exit(driver, status)
                 self.assertEqual(self.events("checkpoint", name), [])
-                again = self.run_driver("--run-dir", name, "--resume",
+                self.assertEqual(os.path.exists(self.path(name)), name != "gathering")
+                self.assertEqual(os.path.exists(self.path(name, "checkpoints")), name == "killed")
+                again = self.run_driver("--run-dir", name, "--resume", status=then,
                                         job={**job, "train.max_steps": 3})
-                self.assertIn("has no checkpoint yet: starting from the beginning", again.text)
-                self.assertEqual(self.events("done", name)[-1]["step"], 3)
+                self.assertIn(found, again.text)
+                if then == FINISHED:
+                    self.assertEqual(self.events("done", name)[-1]["step"], 3)
 
     def test_resume_damaged(self):
         """--resume does not start from step 0 if all checkpoints are damaged."""

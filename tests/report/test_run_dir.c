@@ -77,6 +77,40 @@ static void test_to_resume(void **state)
     expect_to_resume("runs/x", 1, "runs/x");
 }
 
+/* A run that has trained is preferred to newer ones that have not; without --resume the number
+ * after the last one is taken, whatever gaps there are. */
+static void test_trained(void **state)
+{
+    struct run_dir d[6];
+    struct err err;
+
+    (void)state;
+    for (int i = 1; i <= 5; i++)
+        assert_int_equal(claim("runs/x", 0, 0, &d[i], &err), 0);
+    run_dir_begin_training(&d[2]);
+    run_dir_begin_training(&d[4]);
+    assert_true(run_dir_has_trained("runs/x-4") && !run_dir_has_trained("runs/x-3"));
+    expect_to_resume("runs/x", 0, "runs/x-4"); /* its ranks may hold state */
+    run_dir_end_training(&d[4]);
+    expect_to_resume("runs/x", 0, "runs/x-2");
+    assert_int_equal(mkdir("runs/x-2/checkpoints/step-00000001", 0777), 0);
+    run_dir_end_training(&d[2]);
+    expect_to_resume("runs/x", 0, "runs/x-2");
+    run_dir_discard(&d[3]);
+    for (int i = 1; i <= 5; i++)
+        run_dir_fini(&d[i]);
+    assert_int_equal(access("runs/x-3", F_OK), -1);
+    expect("runs/x", 0, 1, "runs/x-2", 1);
+    expect("runs/x", 0, 0, "runs/x-6", 0);
+    assert_int_equal(mkdir("runs/x-07", 0777), 0); /* names that dptrain does not give */
+    assert_int_equal(mkdir("runs/x-07/checkpoints", 0777), 0);
+    assert_int_equal(mkdir("runs/x-8b", 0777), 0);
+    assert_int_equal(mkdir("runs/x-8b/checkpoints", 0777), 0);
+    assert_int_equal(mkdir("runs/x.9", 0777), 0);
+    assert_int_equal(mkdir("runs/x.9/checkpoints", 0777), 0);
+    expect_to_resume("runs/x", 0, "runs/x-2");
+}
+
 static void test_explicit(void **state)
 {
     struct run_dir_request q = {.path = "deep/down/x", .is_explicit = 1};
@@ -253,6 +287,7 @@ int main(void)
         FOLDER_TEST(test_torn_line),   FOLDER_TEST(test_long_torn_line),
         FOLDER_TEST(test_replace),     FOLDER_TEST(test_discard),
         FOLDER_TEST(test_to_resume),   FOLDER_TEST(test_discard_keeps_folders),
+        FOLDER_TEST(test_trained),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
