@@ -8,8 +8,8 @@
  * Order:   a coll has two channels.  All ranks queue the same collectives, with the same sizes, in
  *          the same order on each channel; a channel runs them in that order.  The channels do not
  *          wait for each other, so the order between them may differ from rank to rank (on a device
- *          they do, and it may not: coll/device.h).  Only coll_send, coll_recv and coll_exchange
- *          may be queued by some ranks alone.
+ *          not for the first collectives: coll/device.h).  Only coll_send, coll_recv and
+ *          coll_exchange may be queued by some ranks alone.
  * Life:    made -> allreduce, wait, broadcast, ... -> free.  The first failure is final for both
  *          channels: that call and all later ones fail with the first cause.  Then abort (harmless,
  *          and it frees the other ranks), free, and make a new one.  Without a failure, wait for

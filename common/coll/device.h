@@ -5,13 +5,16 @@
  *
  *   coll_allreduce, and all others that are queued.  The collective starts when all that the
  *       backend has queued so far is done, on a queue of the coll's own (of high priority), so that
- *       what the backend queues next overlaps it.  Sums are of F32, F64, BF16 or F16.  Never blocks
- *       on other ranks.  Between backend_record_begin and record_end it is recorded with the
- *       kernels; one of its size must have been done before (the library connects then what it
- *       needs for that size, which it cannot while recording).  The parts of coll_all_to_all are
- *       read when it is queued.  An exception to coll/coll.h: both channels share one communicator
- *       and one stream today.  So all ranks queue the collectives of both channels in one and the
- *       same order, and an urgent sum queues behind the buckets that were queued before it.
+ *       what the backend queues next overlaps it.  Sums are of F32, F64, BF16 or F16.  Only the
+ *       first one of its kind and size blocks on other ranks.  Between backend_record_begin and
+ *       record_end it is recorded with the kernels; one of its size must have been done before (the
+ *       library connects then what it needs for that size, which it cannot while recording).  The
+ *       parts of coll_all_to_all are read when it is queued.
+ *   channels  Each has its own communicator and its own queue, so that an urgent sum does not wait
+ *       for the buckets that were queued before it.  An exception to coll/coll.h: the first
+ *       collective of its kind and size on a channel connects what it needs, and its call returns
+ *       when all ranks have made it.  So all ranks queue the first ones, and those that are
+ *       recorded, in one and the same order over both channels, as ranks do that run one program.
  *   coll_wait  Does not block: what the backend queues from now on starts when the collective is
  *       done (a join, which a recording needs for each collective before it ends).
  *   coll_broadcast, coll_allgather  Block, polling; x and `mine` may be memory of the host or of

@@ -12,7 +12,11 @@
  *   - The poison word is set before ncclCommAbort.
  *   - Before ncclCommDestroy, recordings are destroyed and no work is queued.
  *   - Memory is registered and used only while it is allocated.
- *   - No capture is left unjoined. */
+ *   - No capture is left unjoined.
+ *   - The communicators of one device that may run at the same time have few thread blocks.
+ *   - A collective is recorded only once its kind has run.
+ * The first collective of each kind stays in progress until all ranks have called it, since the
+ * real NCCL connects the ranks then. */
 #ifndef TESTS_NCCL_FAKE_H
 #define TESTS_NCCL_FAKE_H
 
@@ -37,11 +41,12 @@ enum fake_hang {
     FAKE_HANG_KERNELS,  /* kernels go on waiting after an Abort */
     FAKE_HANG_DESTROY,  /* ncclCommDestroy and ncclCommAbort do not return (until fake_reset) */
     FAKE_HANG_INIT,     /* the communicator stays in progress */
+    FAKE_HANG_SPLIT,    /* ... once it is split */
     FAKE_HANG_RECORD,   /* ... once a collective was recorded */
     FAKE_HANG_FINALIZE, /* ... once it was asked to finalize */
 };
 void fake_hang(enum fake_hang what);
-void fake_async_error(int device); /* the device's communicator now has ncclRemoteError */
+void fake_async_error(int device); /* its first communicator now has ncclRemoteError */
 void fake_version(int version);
 /* The GPU memory left for ncclMemAlloc, which takes multiples of FAKE_PIECE; SIZE_MAX: enough. */
 enum { FAKE_PIECE = 2 << 20 };

@@ -22,6 +22,7 @@ enum coll_kind {
     FAKE_ALLGATHER,
     FAKE_SEND, /* sending and receiving need only the ranks that they name */
     FAKE_RECV,
+    FAKE_KINDS
 };
 
 struct call {
@@ -92,12 +93,16 @@ struct CUevent_st {
 struct ncclComm {
     struct clique *clique;
     int device, rank;
+    int is_split;      /* made by ncclCommSplit */
     int n_in_progress; /* how many polls until the communicator is ready */
     ncclResult_t error;
     int is_inside, is_hanging, is_aborted, is_finalized, is_destroying;
     int n_registered, n_graphs, n_queued;
     ncclWindow_t *window; /* where the handle of the window being registered goes */
     void *window_at;
+    struct ncclComm *child; /* the communicator that a split is making, and where it goes */
+    ncclComm_t *child_at;
+    int connecting; /* the kind of collective whose first call is in progress; -1: none */
 };
 
 enum { NOT_READY = -1 };

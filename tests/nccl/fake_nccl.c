@@ -13,8 +13,9 @@ enum { MAX_CLIQUES = 64, POLLS = 2 };
 struct clique {
     ncclUniqueId id;
     int size, n_members, n_ids;
-    int n_windows[MAX_DEVICES]; /* how many windows each rank has asked for */
-    size_t window_bytes;        /* the size of the last window that a rank asked for */
+    unsigned called[MAX_DEVICES]; /* bit k: the rank has called a collective of kind k */
+    int n_windows[MAX_DEVICES];   /* how many windows each rank has asked for */
+    size_t window_bytes;          /* the size of the last window that a rank asked for */
     struct meeting posted[MAX_DEVICES];
     int is_posted[MAX_DEVICES];
     int is_served[MAX_DEVICES]; /* the posted meeting is done; its rank has not seen that yet */
@@ -133,34 +134,73 @@ static struct clique *clique_of(const ncclUniqueId *id, int size, int n_ids)
     return &nccl.clique[nccl.n_cliques++];
 }
 
+static ncclComm_t new_comm(const ncclUniqueId *id, int size, int rank, int n_ids)
+{
+    ncclComm_t c = xcalloc(1, sizeof *c);
+
+    c->clique = clique_of(id, size, n_ids);
+    c->clique->n_members++;
+    c->device = c->rank = rank;
+    c->connecting = -1;
+    nccl.n_comms++;
+    return c;
+}
+
+/* The blocks of all the communicators of a device fit on a GPU with 40 multiprocessors. */
+static void check_config(const ncclConfig_t *config)
+{
+    ASSERT(config->blocking == 0 && config->commName && *config->commName);
+    ASSERT(0 < config->maxCTAs && config->maxCTAs <= 32);
+}
+
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank, int n_ids,
                                       ncclUniqueId *ids, ncclConfig_t *config)
 {
-    ncclComm_t c;
-
     *out = NULL;
     BEGIN(NULL);
-    ASSERT(config->blocking == 0 && config->commName && *config->commName);
+    check_config(config);
     ASSERT(rank == fake_device() && rank < size && size <= MAX_DEVICES);
-    c = xcalloc(1, sizeof *c);
-    c->clique = clique_of(&ids[0], size, n_ids);
-    c->clique->n_members++;
-    c->window = NULL;
-    c->device = c->rank = rank;
-    c->n_in_progress = POLLS;
-    nccl.n_comms++;
-    *out = c;
+    *out = new_comm(&ids[0], size, rank, n_ids);
+    (*out)->n_in_progress = POLLS;
     return leave(NULL, ncclInProgress);
 }
 
-/* The communicator connects, or registers a window, and other ranks have not come to that yet. */
+/* The new communicator is stored when the split is done, or when the old one ends before. */
+ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *out, ncclConfig_t *config)
+{
+    ncclUniqueId id = c->clique->id;
+
+    BEGIN(c);
+    check_config(config);
+    ASSERT(color == 0 && key == c->rank && config->splitShare == 0 && config->maxCTAs <= 8);
+    ASSERT(!c->n_in_progress && !c->child);
+    id.internal[sizeof id.internal - 1]++;
+    c->child = new_comm(&id, c->clique->size, c->rank, c->clique->n_ids);
+    c->child->is_split = 1;
+    c->child_at = out;
+    c->n_in_progress = POLLS;
+    return leave(c, ncclInProgress);
+}
+
+static void give_child(ncclComm_t c)
+{
+    if (c->child)
+        __atomic_store_n(c->child_at, c->child, __ATOMIC_RELEASE);
+    c->child = NULL;
+}
+
+/* The communicator connects, splits, or registers a window, and other ranks have not come to that
+ * yet. */
 static int is_alone(const struct ncclComm *c)
 {
     const struct clique *q = c->clique;
 
     for (int r = 0; r < q->size; r++)
-        if (q->n_windows[r] < q->n_windows[c->rank])
+        if (q->n_windows[r] < q->n_windows[c->rank] ||
+            (c->connecting >= 0 && !(q->called[r] & 1u << c->connecting)))
             return 1;
+    if (c->child && (c->child->clique->n_members < q->size || nccl.hang == FAKE_HANG_SPLIT))
+        return 1;
     return q->n_members < q->size || nccl.hang == FAKE_HANG_INIT || c->is_hanging ||
            (nccl.hang == FAKE_HANG_FINALIZE && c->is_finalized);
 }
@@ -179,15 +219,19 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *st)
 {
     if (enter(c, __func__)) {
         c->n_in_progress = 0;
+        give_child(c);
         return leave(c, ncclSystemError);
     }
     fake_progress();
-    if (nccl.error_of[c->device])
+    if (nccl.error_of[c->device] && !c->is_split)
         c->error = ncclRemoteError;
     if (c->error == ncclSuccess && c->n_in_progress > 0 && !is_alone(c))
         c->n_in_progress--;
-    if (!c->n_in_progress)
+    if (!c->n_in_progress) {
         give_window(c);
+        give_child(c);
+        c->connecting = -1;
+    }
     *st = c->error != ncclSuccess ? c->error : c->n_in_progress ? ncclInProgress : ncclSuccess;
     return leave(c, ncclSuccess);
 }
@@ -295,6 +339,7 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
     ASSERT(fake_is_poisoned(c->device) || (!c->n_queued && !c->n_graphs));
     c->is_aborted = c->is_destroying = 1;
     c->clique->is_dead = 1;
+    give_child(c);
     while (c->n_graphs > 0 || c->n_queued > 0)
         wait_unlocked();
     return end(c, is_bad);
@@ -493,6 +538,15 @@ int fake_meet(const struct meeting *m)
 
 /* ---- calls ---- */
 
+/* Connect the ranks for the first collective of each kind.  Messages connect two ranks alone. */
+static void connect_for(ncclComm_t c, const struct call *k)
+{
+    unsigned *called = &c->clique->called[c->rank];
+
+    c->connecting = is_message(k) || (*called & 1u << k->kind) ? -1 : (int)k->kind;
+    *called |= 1u << k->kind;
+}
+
 /* A thread's group: its calls since ncclGroupStart. */
 static _Thread_local struct {
     int is_open, is_bad;
@@ -505,6 +559,8 @@ static ncclResult_t put_meeting(cudaStream_t s, const struct meeting *m)
     ncclComm_t c = m->comm;
 
     ASSERT(!c->n_in_progress && !c->is_finalized);
+    connect_for(c, &m->call[0]);
+    ASSERT(!s->capture || c->connecting < 0);
     s->comm = NULL;
     c->n_queued += !s->capture;
     c->n_graphs += s->capture != NULL;

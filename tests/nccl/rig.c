@@ -21,6 +21,8 @@ void rank_compute(void *arg) /* backward: the first bucket */
     r->grad[N_GRAD] = 0; /* the veto, where control_pack puts it */
     for (int i = 0; i < BUCKET; i++)
         r->grad[i] = (float)(r->n_computed * (r->k + 1));
+    for (int i = 0; i < N_STATS; i++)
+        r->stats[i] = (double)(r->n_computed * (r->k + 1));
 }
 
 void rank_compute_more(void *arg)
@@ -33,10 +35,13 @@ void rank_compute_more(void *arg)
 
 static void apply(void *arg)
 {
+    const struct job *j = ((struct rank *)arg)->job;
     struct rank *r = arg;
 
     if (r->grad[N_GRAD] > 0.0f)
         return;
+    for (int i = 0; i < N_STATS; i++)
+        ASSERT(r->stats[i] == (double)(r->n_computed * (j->size * (j->size + 1) / 2)));
     for (int i = 0; i < N_GRAD; i++)
         r->param[i] += r->grad[i];
     r->n_applied++;
@@ -124,6 +129,11 @@ static int open_device(struct rank *r, struct err *err)
     if (rc == 0)
         rc = cuda_rc(cudaMalloc((void **)&r->param, N_GRAD * sizeof(float)), "alloc", err);
     if (rc == 0)
+        rc = cuda_rc(cudaMalloc((void **)&r->stats, N_STATS * sizeof(double)), "alloc", err);
+    if (rc == 0)
+        rc = cuda_rc(cudaMemsetAsync(r->stats, 0, N_STATS * sizeof(double), r->cuda.stream), "set",
+                     err);
+    if (rc == 0)
         rc = cuda_rc(cudaMemsetAsync(r->param, 0, N_GRAD * sizeof(float), r->cuda.stream), "set",
                      err);
     return rc;
@@ -136,12 +146,19 @@ int rank_meet(struct coll *c, struct err *err)
     return coll_allgather(c, &mine, 1, all, err);
 }
 
+static int sum_now(struct rank *r, struct coll *c, struct err *err)
+{
+    const int64_t ticket = coll_allreduce(c, COLL_URGENT, r->stats, N_STATS, DTYPE_F64, 2, err);
+
+    return ticket < 0 ? (int)ticket : coll_wait(c, ticket, err);
+}
+
 /* Run the collectives once before they are recorded, as in the engine's first step. */
 static int warm(struct rank *r, struct coll *c, struct err *err)
 {
     const int64_t ticket = coll_allreduce(c, COLL_BULK, r->grad, BUCKET, DTYPE_F32, 0, err);
 
-    if (ticket < 0 || coll_wait(c, ticket, err) < 0)
+    if (ticket < 0 || coll_wait(c, ticket, err) < 0 || sum_now(r, c, err) < 0)
         return err->code;
     return rank_meet(c, err);
 }
@@ -186,6 +203,8 @@ static int queue_step(struct rank *r, struct coll *c, struct err *err)
     first = coll_allreduce(c, COLL_BULK, r->grad, BUCKET, DTYPE_F32, 0, err);
     if (first < 0)
         return (int)first;
+    if (sum_now(r, c, err) < 0)
+        return err->code;
     fake_kernel(s, rank_compute_more, r);
     second = coll_allreduce(c, COLL_BULK, r->grad + BUCKET, N_GRAD - BUCKET, DTYPE_F32, 1, err);
     if (second < 0 || coll_wait(c, first, err) < 0 || coll_wait(c, second, err) < 0 ||
@@ -252,6 +271,8 @@ static void close_device(struct rank *r)
     coll_device_free(&coll_nccl_ops, &r->cuda.base, r->grad);
     if (r->param)
         (void)cudaFree(r->param);
+    if (r->stats)
+        (void)cudaFree(r->stats);
     if (r->cuda.stream)
         (void)cudaStreamDestroy(r->cuda.stream);
 }

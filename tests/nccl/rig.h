@@ -1,7 +1,8 @@
 /* rig - a job of up to four ranks over coll/nccl and the fakes.
  *
  * Each rank is a thread that does the engine's work: it connects, takes the state, trains (records
- * a step of two buckets and replays it a few times) or calls job.after, and ends.  If a rank fails,
+ * a step of two buckets and an urgent sum, and replays it a few times) or calls job.after, and
+ * ends.  If a rank fails,
  * a thread of its own tells all the others to leave, as the driver would.
  *
  * A test fills in struct job (all zero: the happy path), calls job_run, and looks at the result.
@@ -19,7 +20,7 @@
 #include "coll/nccl/ops.h"
 #include "fake.h"
 
-enum { MAX_RANKS = 4, N_GRAD = 1000, BUCKET = 600, N_STEPS = 4 };
+enum { MAX_RANKS = 4, N_GRAD = 1000, BUCKET = 600, N_STATS = 10, N_STEPS = 4 };
 
 struct job;
 
@@ -29,6 +30,7 @@ struct rank {
     struct cuda cuda;
     pthread_t thread;
     float *grad, *param; /* device memory; grad: N_GRAD gradients, behind them the veto */
+    double *stats;       /* device memory: N_STATS of a layer's statistics */
     int64_t n_computed;  /* "on the device" */
     int64_t n_applied;
     struct {

@@ -256,21 +256,32 @@ static void what_cannot_be_stopped_ends_the_process(void **state)
 
 /* ---- connecting ---- */
 
+static const struct {
+    enum fake_hang hang;
+    const char *says;
+} late[] = {
+    {FAKE_HANG_INIT, "by nccl: cannot reach the other ranks: NCCL has not done it in time"},
+    {FAKE_HANG_SPLIT, "by nccl: cannot make the urgent channel: NCCL has not done it in time"},
+};
+
 static void connecting_has_a_deadline(void **state)
 {
-    struct job j = {.connect_ms = 100};
-    int k; /* the rank that waited; the other may have been told to leave before it began */
-
     (void)state;
-    fake_hang(FAKE_HANG_INIT);
-    job_run(&j, 2);
-    k = j.rank[0].err.code != ERR_TIMEOUT;
-    assert_int_equal(j.rank[k].err.code, ERR_TIMEOUT);
-    assert_non_null(strstr(j.rank[k].err.msg,
-                           "by nccl: cannot reach the other ranks: NCCL has not done it in time"));
-    assert_int_equal(j.n_stuck, 0);
-    assert_int_equal(fake_open_things(), 0);
-    assert_order((const char *const[]){k ? "1:ncclCommAbort" : "0:ncclCommAbort", NULL});
+    for (size_t i = 0; i < ARRAY_LEN(late); i++) {
+        struct job j = {.connect_ms = 100};
+        int k; /* the rank that waited; the other may have been told to leave before it began */
+
+        fake_reset();
+        fake_hang(late[i].hang);
+        job_run(&j, 2);
+        k = j.rank[0].err.code != ERR_TIMEOUT;
+        assert_int_equal(j.rank[k].err.code, ERR_TIMEOUT);
+        if (!strstr(j.rank[k].err.msg, late[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", j.rank[k].err.msg, late[i].says);
+        assert_int_equal(j.n_stuck, 0);
+        assert_int_equal(fake_open_things(), 0);
+        assert_order((const char *const[]){k ? "1:ncclCommAbort" : "0:ncclCommAbort", NULL});
+    }
 }
 
 static void *abort_when_there(void *arg)
@@ -292,18 +303,21 @@ static void *abort_when_there(void *arg)
 
 static void connecting_can_be_aborted(void **state)
 {
-    struct job j = {0};
-    pthread_t thread;
-
     (void)state;
-    fake_hang(FAKE_HANG_INIT);
-    job_begin(&j, 2);
-    pthread_create(&thread, NULL, abort_when_there, &j);
-    job_run(&j, 2);
-    pthread_join(thread, NULL);
-    assert_int_equal(j.rank[0].err.code, ERR_CANCELED);
-    assert_int_equal(j.rank[1].err.code, ERR_CANCELED);
-    assert_int_equal(fake_open_things(), 0);
+    for (size_t i = 0; i < ARRAY_LEN(late); i++) {
+        struct job j = {0};
+        pthread_t thread;
+
+        fake_reset();
+        fake_hang(late[i].hang);
+        job_begin(&j, 2);
+        pthread_create(&thread, NULL, abort_when_there, &j);
+        job_run(&j, 2);
+        pthread_join(thread, NULL);
+        assert_int_equal(j.rank[0].err.code, ERR_CANCELED);
+        assert_int_equal(j.rank[1].err.code, ERR_CANCELED);
+        assert_int_equal(fake_open_things(), 0);
+    }
 }
 
 /* The queued work does not end, and nobody aborts: quiesce itself gives up in time. */
@@ -317,17 +331,32 @@ static int leave_early(struct rank *r, struct err *err)
     return rc;
 }
 
+/* The same with a sum on the urgent channel for which nothing waits. */
+static int leave_a_sum(struct rank *r, struct err *err)
+{
+    int64_t ticket = 0;
+
+    if (r->k == 0)
+        ticket = coll_allreduce(r->job->coll[0], COLL_URGENT, r->stats, N_STATS, DTYPE_F64, 0, err);
+    return ticket < 0 ? (int)ticket : 0;
+}
+
 static void quiesce_has_a_deadline(void **state)
 {
-    struct job j = {.after = leave_early, .finish_ms = 100};
+    static int (*const after[])(struct rank * r, struct err * err) = {leave_early, leave_a_sum};
 
     (void)state;
-    job_run(&j, 2);
-    assert_int_equal(j.rank[0].rc, 0);
-    assert_int_equal(j.rank[0].quiesced, ERR_TIMEOUT);
-    assert_int_equal(j.rank[0].n_applied, 0);
-    assert_int_equal(j.rank[1].quiesced, 0);
-    assert_int_equal(fake_open_things(), 0);
+    for (size_t i = 0; i < ARRAY_LEN(after); i++) {
+        struct job j = {.after = after[i], .finish_ms = 100};
+
+        fake_reset();
+        job_run(&j, 2);
+        assert_int_equal(j.rank[0].rc, 0);
+        assert_int_equal(j.rank[0].quiesced, ERR_TIMEOUT);
+        assert_int_equal(j.rank[0].n_applied, 0);
+        assert_int_equal(j.rank[1].quiesced, 0);
+        assert_int_equal(fake_open_things(), 0);
+    }
 }
 
 /* If ncclCommFinalize stays in progress, it is given up in time, and the communicator aborted. */
@@ -405,6 +434,37 @@ static void recording_can_be_aborted(void **state)
     assert_int_equal(fake_open_things(), 0);
 }
 
+/* The bulk communicator has failed while the urgent one is at work for ever: the failure ends the
+ * wait, without the driver. */
+static int record_after_an_error(struct rank *r, struct err *err)
+{
+    cudaGraph_t g = NULL;
+    int64_t ticket;
+
+    if (r->k == 0)
+        fake_async_error(0);
+    if (cudaStreamBeginCapture(r->cuda.stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+        return err_set(err, ERR_DEVICE, "cannot record");
+    ticket = coll_allreduce(r->job->coll[r->k], COLL_URGENT, r->stats, N_STATS, DTYPE_F64, 0, err);
+    (void)cudaStreamEndCapture(r->cuda.stream, &g);
+    if (g)
+        (void)cudaGraphDestroy(g);
+    return ticket < 0 ? (int)ticket : 0;
+}
+
+static void a_failure_of_one_channel_ends_the_other(void **state)
+{
+    struct job j = {.after = record_after_an_error};
+
+    (void)state;
+    fake_hang(FAKE_HANG_RECORD);
+    job_run(&j, 2);
+    assert_int_equal(j.rank[0].err.code, ERR_PEER);
+    assert_int_equal(j.rank[1].err.code, ERR_CANCELED);
+    assert_int_equal(j.n_stuck, 0);
+    assert_int_equal(fake_open_things(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -419,6 +479,7 @@ int main(void)
         cmocka_unit_test_setup(finalizing_has_a_deadline, job_setup),
         cmocka_unit_test_setup(aborts_come_at_any_moment, job_setup),
         cmocka_unit_test_setup(recording_can_be_aborted, job_setup),
+        cmocka_unit_test_setup(a_failure_of_one_channel_ends_the_other, job_setup),
         cmocka_unit_test_setup(what_cannot_be_stopped_ends_the_process, job_setup),
     };
 

@@ -62,15 +62,33 @@ int nccl_standing(struct nccl *n, struct err *err)
     return err->code;
 }
 
-ncclResult_t nccl_async(struct nccl *n)
+/* NCCL's own thread stores the urgent channel's communicator once it has made it. */
+static ncclResult_t state_of(struct nccl_channel *ch)
 {
-    ncclResult_t asked = ncclSuccess, st = ncclSuccess;
+    ncclComm_t comm = __atomic_load_n(&ch->comm, __ATOMIC_ACQUIRE);
+    ncclResult_t asked, st = ncclSuccess;
 
-    pthread_mutex_lock(&n->lock);
-    if (!n->is_stopping)
-        asked = ncclCommGetAsyncError(n->comm, &st);
-    pthread_mutex_unlock(&n->lock);
+    if (!comm)
+        return ncclSuccess;
+    asked = ncclCommGetAsyncError(comm, &st);
     return asked == ncclSuccess ? st : asked;
+}
+
+ncclResult_t nccl_async(struct nccl *n, int *at_work)
+{
+    ncclResult_t st = ncclSuccess;
+
+    *at_work = 0;
+    pthread_mutex_lock(&n->lock);
+    for (int i = 0; i < COLL_CHANNELS && !n->is_stopping; i++) {
+        const ncclResult_t one = state_of(&n->channel[i]);
+
+        *at_work |= one == ncclInProgress;
+        if (st == ncclSuccess || (st == ncclInProgress && one != ncclSuccess))
+            st = one;
+    }
+    pthread_mutex_unlock(&n->lock);
+    return st;
 }
 
 void nccl_pause(int *n_pauses)
@@ -85,20 +103,22 @@ void nccl_pause(int *n_pauses)
         nanosleep(&(struct timespec){.tv_nsec = 1000L * (us < LONGEST_US ? us : LONGEST_US)}, NULL);
 }
 
-/* Wait until NCCL's own thread is done.  An abort gives that thread a moment, because what it does
- * to a stream that is being recorded must not come after the recording's end.  A thread that waits
- * for other ranks goes on until the communicator is aborted; it does nothing to streams then. */
+/* Wait until NCCL's own threads are done.  An abort, or the failure of the other communicator,
+ * gives such a thread a moment, because what it does to a stream that is being recorded must not
+ * come after the recording's end.  A thread that waits for other ranks goes on until the
+ * communicator is aborted; it does nothing to streams then. */
 static int settle(struct nccl *n, const char *what, int64_t until_ns, struct err *err)
 {
     enum { GRACE_MS = 200, LAST_LOOKS = 4 };
     const int64_t grace_ns = n->state == NCCL_UP ? GRACE_MS * INT64_C(1000000) : 0;
     int n_late = 0; /* polls after the deadline: this thread may have stood still until then */
     ncclResult_t st;
+    int at_work;
 
-    for (int pauses = 0; (st = nccl_async(n)) == ncclInProgress; nccl_pause(&pauses)) {
+    for (int pauses = 0; st = nccl_async(n, &at_work), at_work; nccl_pause(&pauses)) {
         const int64_t now = clock_mono_ns();
 
-        if (atomic_load(&n->aborted))
+        if (atomic_load(&n->aborted) || st != ncclInProgress)
             until_ns = min_i64(until_ns, now + grace_ns);
         if (now >= until_ns && ++n_late == LAST_LOOKS)
             break;

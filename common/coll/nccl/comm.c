@@ -12,15 +12,21 @@
 
 _Static_assert(sizeof(ncclUniqueId) == COLL_ID_BYTES, "an id is carried as bytes");
 
-static void free_things(struct nccl *n)
+static void free_channel(struct nccl_channel *ch)
 {
     for (int i = 0; i < COLL_RING; i++)
-        if (n->done[i])
-            (void)cudaEventDestroy(n->done[i]);
+        if (ch->done[i])
+            (void)cudaEventDestroy(ch->done[i]);
+    if (ch->stream)
+        (void)cudaStreamDestroy(ch->stream);
+}
+
+static void free_things(struct nccl *n)
+{
+    for (int i = 0; i < COLL_CHANNELS; i++)
+        free_channel(&n->channel[i]);
     if (n->fork)
         (void)cudaEventDestroy(n->fork);
-    if (n->stream)
-        (void)cudaStreamDestroy(n->stream);
     if (n->poison)
         (void)cudaFreeHost(n->poison);
     if (n->stage)
@@ -63,21 +69,33 @@ static const struct coll_ops nccl_coll_ops = {
 
 /* ---- make ---- */
 
-static int make_stream(struct nccl *n, struct err *err)
+static int make_event(cudaEvent_t *out, struct err *err)
+{
+    return nccl_cuda(cudaEventCreateWithFlags(out, cudaEventDisableTiming), "make an event", err);
+}
+
+static int make_channel(struct nccl_channel *ch, int priority, struct err *err)
+{
+    int rc = nccl_cuda(cudaStreamCreateWithPriority(&ch->stream, cudaStreamNonBlocking, priority),
+                       "make a stream", err);
+
+    for (int i = 0; rc == 0 && i < COLL_RING; i++)
+        rc = make_event(&ch->done[i], err);
+    return rc;
+}
+
+/* Greater priorities are smaller numbers.  Both channels go before the backend's kernels, and the
+ * urgent one goes first. */
+static int make_channels(struct nccl *n, struct err *err)
 {
     int least = 0, greatest = 0, rc;
 
     rc = nccl_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask the GPU", err);
     if (rc == 0)
-        rc = nccl_cuda(cudaStreamCreateWithPriority(&n->stream, cudaStreamNonBlocking, greatest),
-                       "make a stream", err);
+        rc = make_channel(&n->channel[COLL_URGENT], greatest, err);
     if (rc == 0)
-        rc = nccl_cuda(cudaEventCreateWithFlags(&n->fork, cudaEventDisableTiming), "make an event",
-                       err);
-    for (int i = 0; rc == 0 && i < COLL_RING; i++)
-        rc = nccl_cuda(cudaEventCreateWithFlags(&n->done[i], cudaEventDisableTiming),
-                       "make an event", err);
-    return rc;
+        rc = make_channel(&n->channel[COLL_BULK], greatest + (greatest + 1 < least), err);
+    return rc < 0 ? rc : make_event(&n->fork, err);
 }
 
 static int make_memory(struct nccl *n, struct err *err)
@@ -97,8 +115,8 @@ static int make_memory(struct nccl *n, struct err *err)
     if (rc == 0)
         rc = nccl_cuda(cudaMalloc((void **)&n->land, NCCL_STAGE_BYTES), "allocate GPU memory", err);
     if (rc == 0)
-        rc = nccl_cuda(cudaMemsetAsync(n->land, 0, NCCL_STAGE_BYTES, n->stream), "clear memory",
-                       err);
+        rc = nccl_cuda(cudaMemsetAsync(n->land, 0, NCCL_STAGE_BYTES, n->channel[COLL_BULK].stream),
+                       "clear memory", err);
     return rc;
 }
 
@@ -113,9 +131,11 @@ static int nccl_make(struct backend *b, const struct coll_device_options *o, str
     n->base.device = &coll_nccl_ops;
     n->cuda = container_of(b, struct cuda, base);
     n->o = *o;
+    for (int i = 0; i < COLL_CHANNELS; i++)
+        n->channel[i].coll = n;
     pthread_mutex_init(&n->lock, NULL);
     pthread_mutex_init(&n->book, NULL);
-    rc = make_stream(n, err);
+    rc = make_channels(n, err);
     if (rc == 0)
         rc = make_memory(n, err);
     if (rc < 0) {
@@ -127,23 +147,62 @@ static int nccl_make(struct backend *b, const struct coll_device_options *o, str
     return 0;
 }
 
-/* ---- connect ---- */
+/* ---- connect ----
+ *
+ * Two communicators on one GPU can deadlock: if one rank's GPU has room for a kernel of the bulk
+ * channel alone, and another rank's for one of the urgent channel alone, each waits for the other.
+ * So the two together have fewer thread blocks than a GPU has multiprocessors: each kernel then
+ * gets its place as soon as kernels of other kinds, which all end by themselves, leave it one.
+ * That CUDA runs two branches of a recording at the same time is its habit, not its promise; should
+ * it ever hang there, NCCL_LAUNCH_ORDER_IMPLICIT=1 in every rank's environment makes NCCL start the
+ * kernels in the order in which the host queued them.
+ *
+ * The host, too, may wait in a call: NCCL connects what a collective needs when it is called for
+ * the first time.  coll/device.h has the rule that follows. */
 
-static int init(struct nccl *n, const uint8_t *ids, int n_ids, int64_t until_ns, struct err *err)
+enum { BULK_BLOCKS = 32, URGENT_BLOCKS = 2 };
+
+static ncclConfig_t config_of(const struct nccl *n, int max_blocks)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclUniqueId *id = xcalloc((size_t)n_ids, sizeof *id);
-    int rc;
 
     config.blocking = 0;
     config.commName = n->o.name;
+    config.maxCTAs = max_blocks;
+    return config;
+}
+
+static int init(struct nccl *n, const uint8_t *ids, int n_ids, int64_t until_ns, struct err *err)
+{
+    ncclConfig_t config = config_of(n, BULK_BLOCKS);
+    ncclUniqueId *id = xcalloc((size_t)n_ids, sizeof *id);
+    int rc;
+
     memcpy(id, ids, (size_t)n_ids * sizeof *id);
     rc = nccl_enter(n, err);
     if (rc == 0)
-        rc = nccl_begun(
-            n, ncclCommInitRankScalable(&n->comm, n->base.size, n->base.rank, n_ids, id, &config),
-            "reach the other ranks", until_ns, err);
+        rc = nccl_begun(n,
+                        ncclCommInitRankScalable(&n->channel[COLL_BULK].comm, n->base.size,
+                                                 n->base.rank, n_ids, id, &config),
+                        "reach the other ranks", until_ns, err);
     free(id);
+    return rc;
+}
+
+/* A split of the bulk channel's communicator, with all its ranks, is the urgent channel's.  It
+ * shares no resources with the first one, since both run at the same time.  If the splitting is
+ * aborted, NCCL may still store the new communicator, until the first one has ended (nccl_end). */
+static int split(struct nccl *n, int64_t until_ns, struct err *err)
+{
+    ncclConfig_t config = config_of(n, URGENT_BLOCKS);
+    int rc = nccl_enter(n, err);
+
+    config.splitShare = 0;
+    if (rc == 0)
+        rc = nccl_begun(n,
+                        ncclCommSplit(n->channel[COLL_BULK].comm, 0, n->base.rank,
+                                      &n->channel[COLL_URGENT].comm, &config),
+                        "make the urgent channel", until_ns, err);
     return rc;
 }
 
@@ -156,17 +215,17 @@ static int nccl_connect(struct coll *c, const uint8_t *ids, int n_ids, int64_t d
         deadline_ms < (INT64_MAX - now) / 1000000 ? now + deadline_ms * 1000000 : INT64_MAX;
     int rc = nccl_standing(n, err);
 
-    ASSERT(n->state == NCCL_NEW && !n->comm);
+    ASSERT(n->state == NCCL_NEW && !n->channel[COLL_BULK].comm);
     if (rc == 0)
         rc = init(n, ids, n_ids, until, err);
+    if (rc == 0)
+        rc = split(n, until, err);
     if (rc < 0)
         return nccl_fail(n, err);
     pthread_mutex_lock(&n->lock);
     n->is_up = 1;
     pthread_mutex_unlock(&n->lock);
-    if (atomic_load(&n->aborted)) /* read after is_up is 1: see nccl_stop */
-        nccl_stop(n);
-    n->state = NCCL_UP;
+    n->state = NCCL_UP; /* an abort that came just before fails the next call: nccl_standing */
     return 0;
 }
 

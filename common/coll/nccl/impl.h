@@ -1,7 +1,8 @@
-/* impl - what the files of the NCCL kind share; no other file includes this.
+/* impl - the types and functions that the files of the NCCL kind share; no other file includes
+ * this.
  *
- * comm.c has the life and the table, memory.c what is registered, queue.c the collectives, stop.c
- * how they are stopped, call.c the calls of NCCL that all make. */
+ * comm.c has the life and the table, memory.c the registered memory, queue.c the collectives,
+ * stop.c the stopping of collectives, call.c the handling of NCCL's results. */
 #ifndef COLL_NCCL_IMPL_H
 #define COLL_NCCL_IMPL_H
 
@@ -23,32 +24,39 @@ enum nccl_state {
     NCCL_LOST,  /* cannot be stopped: left as it is */
 };
 
+/* One of the two orders of collectives.  A channel has a communicator and a stream of its own, so
+ * that its collectives do not queue behind the other channel's. */
+struct nccl_channel {
+    struct nccl *coll;           /* the coll whose channel this is */
+    cudaStream_t stream;         /* of high priority: the collectives run here */
+    cudaEvent_t done[COLL_RING]; /* collective k ends at done[k % COLL_RING] */
+    int64_t queued;              /* the number of the last collective */
+    int64_t waited;              /* up to this number the host itself has waited */
+    ncclComm_t comm;             /* NULL: none yet, or none any more */
+    pthread_t reaper;            /* ends the communicator apart, where that may block */
+    int has_reaper;
+    atomic_int reaped;
+};
+
 struct nccl {
     struct coll base;  /* first */
     struct cuda *cuda; /* collectives start behind the work in its stream */
     struct coll_device_options o;
-    cudaStream_t stream;                 /* of high priority: the collectives run here */
-    cudaEvent_t fork, done[COLL_RING];   /* collective k ends at done[k % COLL_RING] */
+    struct nccl_channel channel[COLL_CHANNELS];
+    cudaEvent_t fork;                    /* the place in cuda's stream where a collective starts */
     uint32_t *poison, *poison_on_device; /* one pinned word by its two addresses */
     uint8_t *stage, *land;               /* NCCL_STAGE_BYTES pinned, and on the device */
     ncclWindow_t enrolled[NCCL_MAX_ENROLLED];
     int n_enrolled;
 
     enum nccl_state state;
-    int64_t queued; /* the number of the last collective, of both channels together */
-    int64_t waited; /* up to this number the host itself has waited */
     int has_failed;
     struct err cause; /* the first failure */
-    atomic_int reaped;
-
     atomic_int aborted;
-    ncclComm_t comm;
-    pthread_mutex_t lock; /* never held for long; guards these: */
+    pthread_mutex_t lock; /* never held for long; guards these, and the channels' reapers: */
     int is_up;            /* connected, and not yet quiet */
     int is_begun;         /* the engine's thread is inside NCCL, or NCCL's own is at work */
-    int is_stopping;      /* comm is the reaper's; no other thread calls on it any more */
-    pthread_t reaper;     /* ends the communicator apart, where that may block */
-    int has_reaper;
+    int is_stopping;      /* the communicators are the reapers'; no other thread calls on them */
 
     pthread_mutex_t book; /* guards stats */
     struct coll_stats stats;
@@ -63,7 +71,10 @@ int nccl_rc(ncclResult_t st, const char *what, struct err *err);
 int nccl_enter(struct nccl *n, struct err *err);
 int nccl_begun(struct nccl *n, ncclResult_t st, const char *what, int64_t until_ns,
                struct err *err);
-ncclResult_t nccl_async(struct nccl *n);              /* its state; success once it is stopped */
+/* The first failure among the communicators, else ncclInProgress if one of them is at work, else
+ * success.  *at_work: 1 if one of them is at work, whether or not another has failed.  Once they
+ * are being stopped: success, and none is at work. */
+ncclResult_t nccl_async(struct nccl *n, int *at_work);
 int nccl_standing(struct nccl *n, struct err *err);   /* the first failure, or an abort */
 int nccl_fail(struct nccl *n, const struct err *err); /* remember it, if it is the first */
 void nccl_poison(struct nccl *n);
@@ -84,7 +95,7 @@ int nccl_poll(struct coll *c, struct err *err);
 void nccl_abort(struct coll *c);
 void nccl_stop(struct nccl *n); /* begin to abort; any thread, never blocks */
 int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err);
-void nccl_end(struct nccl *n); /* ends the communicator; NCCL_LOST if that fails */
+void nccl_end(struct nccl *n); /* ends the communicators; NCCL_LOST if that fails */
 
 static inline struct nccl *nccl_of(struct coll *c) { return (struct nccl *)c; }
 

@@ -3,7 +3,8 @@
  *
  * A registered window is symmetric: between GPUs that all reach each other NCCL then sums in place,
  * without staging; elsewhere it registers the memory for the network alone, or does nothing and
- * gives no window.  Either way the window is given back when nothing runs any more, before the
+ * gives no window.  It is registered with the bulk channel's communicator alone: urgent sums are
+ * too small to gain.  Either way the window is given back when nothing runs any more, before the
  * communicator ends; one that is aborted takes its windows with it.  Its owner frees the memory
  * itself, last of all. */
 #include "coll/nccl/impl.h"
@@ -59,8 +60,8 @@ int nccl_enroll(struct coll *c, void *x, size_t n_bytes, struct err *err)
     if (rc < 0 || (rc = nccl_enter(n, err)) < 0)
         return rc;
     rc = nccl_begun(n,
-                    ncclCommWindowRegister(n->comm, x, n_bytes, &n->enrolled[n->n_enrolled],
-                                           NCCL_WIN_COLL_SYMMETRIC),
+                    ncclCommWindowRegister(n->channel[COLL_BULK].comm, x, n_bytes,
+                                           &n->enrolled[n->n_enrolled], NCCL_WIN_COLL_SYMMETRIC),
                     "register memory", INT64_MAX, err);
     if (rc < 0)
         return nccl_fail(n, err);
@@ -72,5 +73,5 @@ void nccl_deregister(struct nccl *n)
 {
     for (int i = 0; i < n->n_enrolled; i++)
         if (n->enrolled[i])
-            (void)ncclCommWindowDeregister(n->comm, n->enrolled[i]);
+            (void)ncclCommWindowDeregister(n->channel[COLL_BULK].comm, n->enrolled[i]);
 }

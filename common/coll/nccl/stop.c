@@ -3,13 +3,13 @@
  * Nothing that NCCL has queued ends by itself when a rank is gone: its kernels wait, and so does
  * all that is queued behind them, in recordings too.  So, in this order:
  *   1. the poison word is set: whatever is queued from the latch on reads that it must not apply;
- *   2. the communicator is aborted, in a thread of its own: its kernels return, with garbage in the
- *      gradients, and so does each that is launched after;
- *   3. both streams run empty;
- *   4. the engine frees its recordings, which hold the communicator;
- *   5. the thread, which has waited for 4, frees the communicator.
+ *   2. each channel's communicator is aborted, in a thread of its own: its kernels return, with
+ *      garbage in the gradients, and so does each that is launched after;
+ *   3. all streams run empty;
+ *   4. the engine frees its recordings, which hold the communicators;
+ *   5. the threads, which have waited for 4, free the communicators.
  * The first caller that notices does 1 and 2, nccl_poll or nccl_abort; nccl_quiesce sees to 3,
- * nccl_end to 5.  If the streams stay busy, or the thread does not end after 4, nothing is left but
+ * nccl_end to 5.  If the streams stay busy, or a thread does not end after 4, nothing is left but
  * the end of the process (options.stuck).  A device that has failed runs nothing any more:
  * nccl_quiesce then returns that failure, and 4 and 5 follow as always.
  *
@@ -25,27 +25,27 @@
 
 static void *abort_main(void *arg)
 {
-    struct nccl *n = arg;
+    struct nccl_channel *ch = arg;
 
-    (void)cudaSetDevice(n->cuda->device);
-    (void)ncclCommAbort(n->comm);
-    atomic_store(&n->reaped, 1);
+    (void)cudaSetDevice(ch->coll->cuda->device);
+    (void)ncclCommAbort(ch->comm);
+    atomic_store(&ch->reaped, 1);
     return NULL;
 }
 
 static void *destroy_main(void *arg)
 {
-    struct nccl *n = arg;
+    struct nccl_channel *ch = arg;
 
-    (void)cudaSetDevice(n->cuda->device);
-    (void)ncclCommDestroy(n->comm);
-    atomic_store(&n->reaped, 1);
+    (void)cudaSetDevice(ch->coll->cuda->device);
+    (void)ncclCommDestroy(ch->comm);
+    atomic_store(&ch->reaped, 1);
     return NULL;
 }
 
-static void reap_apart(struct nccl *n, void *(*how)(void *arg))
+static void reap_apart(struct nccl_channel *ch, void *(*how)(void *arg))
 {
-    n->has_reaper = pthread_create(&n->reaper, NULL, how, n) == 0;
+    ch->has_reaper = pthread_create(&ch->reaper, NULL, how, ch) == 0;
 }
 
 /* A caller that finds the engine's thread inside NCCL leaves the stopping to that thread, which
@@ -55,7 +55,8 @@ void nccl_stop(struct nccl *n)
     pthread_mutex_lock(&n->lock);
     if (n->is_up && !n->is_begun && !n->is_stopping) {
         n->is_stopping = 1;
-        reap_apart(n, abort_main);
+        for (int i = 0; i < COLL_CHANNELS; i++)
+            reap_apart(&n->channel[i], abort_main);
     }
     pthread_mutex_unlock(&n->lock);
 }
@@ -77,18 +78,18 @@ static int64_t in_ms(int64_t ms)
     return ms < (INT64_MAX - now) / 1000000 ? now + ms * 1000000 : INT64_MAX;
 }
 
-/* 1: the thread has ended in time. */
-static int is_reaped(struct nccl *n)
+/* 1: the channel's thread has ended in time. */
+static int is_reaped(struct nccl_channel *ch)
 {
-    const int64_t until = in_ms(n->o.stop_ms);
+    const int64_t until = in_ms(ch->coll->o.stop_ms);
 
-    if (!n->has_reaper)
+    if (!ch->has_reaper)
         return 0;
-    for (int pauses = 0; !atomic_load(&n->reaped); nccl_pause(&pauses))
+    for (int pauses = 0; !atomic_load(&ch->reaped); nccl_pause(&pauses))
         if (clock_mono_ns() >= until)
             return 0;
-    pthread_join(n->reaper, NULL);
-    n->has_reaper = 0;
+    pthread_join(ch->reaper, NULL);
+    ch->has_reaper = 0;
     return 1;
 }
 
@@ -109,7 +110,8 @@ static void lose(struct nccl *n, const char *why)
 /* 1: something still runs; 0: nothing; <0: the device has failed. */
 static int is_busy(struct nccl *n, struct err *err)
 {
-    const cudaStream_t all[] = {n->cuda->stream, n->stream};
+    const cudaStream_t all[] = {n->cuda->stream, n->channel[COLL_BULK].stream,
+                                n->channel[COLL_URGENT].stream};
 
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         const cudaError_t st = cudaStreamQuery(all[i]);
@@ -191,31 +193,45 @@ int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
 
 /* ---- the end ---- */
 
-/* 1: the communicator is finalized in order, with the other ranks. */
+/* 1: the communicators are finalized in order, with the other ranks. */
 static int is_finalized(struct nccl *n)
 {
     const int64_t until = in_ms(n->o.stop_ms);
-    ncclResult_t st;
+    ncclResult_t st = ncclSuccess;
+    int at_work;
 
     nccl_deregister(n); /* is_up is 0: no other thread calls NCCL */
-    st = ncclCommFinalize(n->comm);
+    for (int i = 0; i < COLL_CHANNELS && (st == ncclSuccess || st == ncclInProgress); i++)
+        st = ncclCommFinalize(n->channel[i].comm);
     if (st != ncclSuccess && st != ncclInProgress)
         return 0;
-    for (int pauses = 0; (st = nccl_async(n)) == ncclInProgress; nccl_pause(&pauses))
+    for (int pauses = 0; (st = nccl_async(n, &at_work)) == ncclInProgress; nccl_pause(&pauses))
         if (clock_mono_ns() >= until)
             return 0;
     return st == ncclSuccess;
 }
 
-/* nccl_quiesce came before, so no other thread starts a reaper now. */
+/* nccl_quiesce came before, so no other thread starts a reaper now.  The bulk channel's
+ * communicator goes first: until it has ended, NCCL may still be making the urgent channel's. */
 void nccl_end(struct nccl *n)
 {
-    if (!n->comm || n->state == NCCL_LOST)
+    void *(*how)(void *arg) = abort_main;
+
+    if (n->state == NCCL_LOST)
         return;
-    if (!n->is_stopping)
-        reap_apart(n, n->state == NCCL_QUIET && is_finalized(n) ? destroy_main : abort_main);
-    if (is_reaped(n))
-        n->comm = NULL;
-    else
-        lose(n, "ending it has not come to an end");
+    if (!n->is_stopping && n->state == NCCL_QUIET && is_finalized(n))
+        how = destroy_main;
+    for (int i = COLL_BULK; i < COLL_CHANNELS; i++) {
+        struct nccl_channel *ch = &n->channel[i];
+
+        if (!ch->comm)
+            continue;
+        if (!n->is_stopping)
+            reap_apart(ch, how);
+        if (!is_reaped(ch)) {
+            lose(n, "ending it has not come to an end");
+            return;
+        }
+        ch->comm = NULL;
+    }
 }
