@@ -18,6 +18,10 @@
  * for a sign of the old driver. */
 enum { REDIAL_MS = 500, REDIAL_SPREAD_MS = 500, DRIVER_ENDS_MS = 10000 };
 
+/* A driver that has no place for a follower is asked again and again, each time after a longer
+ * pause. */
+enum { REFUSED_FIRST_MS = 1000, REFUSED_LAST_MS = 60000 };
+
 struct client {
     const struct options *options;
     struct daemon_host host;
@@ -29,7 +33,9 @@ struct client {
     struct follower *follower; /* of this connection; NULL while dialing */
     int is_over, status;
     uv_timer_t redial;
-    int64_t ended_ns; /* when the last job ended; 0: none has */
+    int64_t ended_ns;   /* when the last job ended; 0: none has */
+    int64_t refused_ms; /* the pause after the last refusal with RETRY_LATER; 0: there was none */
+    char *refusal;      /* ... and its reason; NULL: none */
 };
 
 static void leave_with(struct client *c, int status)
@@ -211,6 +217,13 @@ static int is_old_driver(const struct client *c)
     return c->ended_ns && clock_mono_ns() - c->ended_ns < (int64_t)DRIVER_ENDS_MS * 1000000;
 }
 
+static void forget_refusal(struct client *c)
+{
+    free(c->refusal);
+    c->refusal = NULL;
+    c->refused_ms = 0;
+}
+
 static void say_end(const struct client *c, const struct action *end)
 {
     if (end->finished.status == STATUS_REFUSED && end->finished.retry && is_old_driver(c)) {
@@ -231,6 +244,22 @@ static void say_end(const struct client *c, const struct action *end)
 
 static void on_redial(uv_timer_t *t) { dialer_start(((struct client *)t->data)->dialer, 0); }
 
+/* Ask the driver that has no place for this follower again: after 1 s, 2 s, ... 60 s.  A random
+ * part of up to half of the pause is left out.  Only a new reason is logged. */
+static void ask_later(struct client *c, const struct action *end)
+{
+    int64_t pause_ms;
+
+    c->refused_ms = c->refused_ms ? min_i64(2 * c->refused_ms, REFUSED_LAST_MS) : REFUSED_FIRST_MS;
+    if (!c->refusal || strcmp(c->refusal, end->finished.text) != 0) {
+        free(c->refusal);
+        c->refusal = xstrdup(end->finished.text);
+        log_warn("%s; trying again, up to every %d s", c->refusal, REFUSED_LAST_MS / 1000);
+    }
+    pause_ms = c->refused_ms - (int64_t)(clock_mono_ns() % (c->refused_ms / 2));
+    uv_timer_start(&c->redial, on_redial, (uint64_t)pause_ms, 0);
+}
+
 static void look_for_next(struct client *c, int status)
 {
     log_info("waiting for the next driver at %s", c->options->root_text);
@@ -247,9 +276,13 @@ static void on_finished(void *arg, const struct action *end)
 {
     struct client *c = arg;
     int status = end->finished.status, is_stuck = end->finished.is_engine_stuck;
-    int again = end->finished.retry && !c->options->once;
+    int again = end->finished.retry != RETRY_NOT && !c->options->once;
+    int is_later = again && end->finished.retry == RETRY_LATER && !is_old_driver(c);
 
-    say_end(c, end);
+    if (!is_later) {
+        say_end(c, end);
+        forget_refusal(c);
+    }
     daemon_detach(&c->daemon, is_stuck);
     follower_free(c->follower);
     c->follower = NULL;
@@ -258,7 +291,10 @@ static void on_finished(void *arg, const struct action *end)
         leave_with(c, status);
         return;
     }
-    look_for_next(c, status);
+    if (is_later)
+        ask_later(c, end);
+    else
+        look_for_next(c, status);
 }
 
 static void on_event(void *arg, const struct session_event *ev)
@@ -339,5 +375,6 @@ int client_run(const struct options *o)
     dialer_close(c.dialer);
     c.status = daemon_close(&c.daemon, c.status);
     tls_context_free(c.tls);
+    free(c.refusal);
     return c.status;
 }

@@ -51,6 +51,13 @@ enum exit_status {
     STATUS_STOPPED = 4, /* by a signal; the job can be resumed */
 };
 
+/* A follower without --once, when its session has ended: does it look for another driver? */
+enum retry {
+    RETRY_NOT = 0,
+    RETRY_SOON,
+    RETRY_LATER, /* the driver has no place for it now, and may have one in minutes or hours */
+};
+
 enum event_kind {
     EVENT_START = 1,  /* start */
     EVENT_JOIN,       /* rank */
@@ -132,8 +139,8 @@ struct action {
         struct session_event event; /* action_fini frees its pointers */
         struct incident *incident;
         struct {
-            int status; /* an exit_status, for a daemon that ends now */
-            int retry;  /* follower without --once: wait for the next driver; not if stuck */
+            int status;          /* an exit_status, for a daemon that ends now */
+            enum retry retry;    /* a follower's without --once */
             int is_engine_stuck; /* it did not answer CMD_STOP: do not wait for its thread */
             char *text; /* one line for the operator: the first cause, how to resume, ... */
         } finished;

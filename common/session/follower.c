@@ -25,11 +25,12 @@ static void check_over(struct follower *f)
     if (f->stage != STAGE_ENDING || (!f->is_engine_stopped && f->now_ms < f->engine_until_ms))
         return;
     f->stage = STAGE_OVER;
-    queue_put(&f->out, &(struct action){.kind = ACTION_FINISHED,
-                                        .finished = {.status = f->status,
-                                                     .retry = f->retry && f->is_engine_stopped,
-                                                     .is_engine_stuck = !f->is_engine_stopped,
-                                                     .text = xstrdup(f->text)}});
+    queue_put(&f->out,
+              &(struct action){.kind = ACTION_FINISHED,
+                               .finished = {.status = f->status,
+                                            .retry = f->is_engine_stopped ? f->retry : RETRY_NOT,
+                                            .is_engine_stuck = !f->is_engine_stopped,
+                                            .text = xstrdup(f->text)}});
 }
 
 void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
@@ -42,7 +43,7 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
     f->stage = STAGE_ENDING;
     int is_stopped = f->is_drained || (f->leaving && e.status != STATUS_OK);
     f->status = is_stopped ? STATUS_STOPPED : e.status;
-    f->retry = e.retry && f->n_stops == 0 && !f->is_drained && !f->is_gpu_lost;
+    f->retry = f->n_stops > 0 || f->is_drained || f->is_gpu_lost ? RETRY_NOT : e.retry;
     if (!e.is_closed)
         queue_close(&f->out, CONN, f->text);
     if (!f->has_engine) {
@@ -57,7 +58,8 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
 
 static void lost_driver(struct follower *f, int is_closed, const char *why)
 {
-    struct ending e = {.status = STATUS_FAILED, .retry = 1, .is_closed = is_closed, .is_abort = 1};
+    struct ending e = {
+        .status = STATUS_FAILED, .retry = RETRY_SOON, .is_closed = is_closed, .is_abort = 1};
     if (!is_closed && f->stage == STAGE_JOINED)
         follower_send_goodbye(f, why, 0); /* perhaps only one direction is broken */
     if (f->stage == STAGE_HELLO) {
@@ -174,11 +176,28 @@ static void on_welcome(struct follower *f, const Wire__Welcome *w)
     queue_command(&f->out, c);
 }
 
+/* A follower whose own job or data are wrong will not do later, either.  Places become free, and
+ * drivers are replaced by others. */
+static enum retry retry_of(Wire__Reason reason)
+{
+    switch (reason) {
+    case WIRE__REASON__REASON_ENDING:
+        return RETRY_SOON;
+    case WIRE__REASON__REASON_VERSION:
+    case WIRE__REASON__REASON_RANK_TAKEN:
+    case WIRE__REASON__REASON_FULL:
+    case WIRE__REASON__REASON_DEVICE:
+        return RETRY_LATER;
+    default:
+        return RETRY_NOT;
+    }
+}
+
 static void on_refused(struct follower *f, const Wire__Refused *r)
 {
-    int is_over = r->reason == WIRE__REASON__REASON_ENDING;
-    follower_finish(f, (struct ending){.status = STATUS_REFUSED, .retry = is_over, .is_abort = 1},
-                    "refused by the driver at %s: %s", f->o.driver, r->text);
+    follower_finish(
+        f, (struct ending){.status = STATUS_REFUSED, .retry = retry_of(r->reason), .is_abort = 1},
+        "refused by the driver at %s: %s", f->o.driver, r->text);
 }
 
 static void on_stop(struct follower *f, const Wire__Stop *s)
@@ -189,7 +208,8 @@ static void on_stop(struct follower *f, const Wire__Stop *s)
         [WIRE__OUTCOME__OUTCOME_STOPPED] = STATUS_STOPPED,
         [WIRE__OUTCOME__OUTCOME_FAILED] = STATUS_FAILED,
     };
-    follower_finish(f, (struct ending){.status = status[s->outcome], .retry = 1}, "%s", s->text);
+    follower_finish(f, (struct ending){.status = status[s->outcome], .retry = RETRY_SOON}, "%s",
+                    s->text);
 }
 
 static void on_drain(struct follower *f, const Wire__Drain *m)
@@ -278,8 +298,9 @@ static void on_joined(struct follower *f, const Wire__Control *m)
             on_pause(f, m);
             break;
         }
-        follower_finish(f, (struct ending){.status = STATUS_FAILED, .retry = 1, .is_abort = 1},
-                        "%s", m->abort->text);
+        follower_finish(
+            f, (struct ending){.status = STATUS_FAILED, .retry = RETRY_SOON, .is_abort = 1}, "%s",
+            m->abort->text);
         break;
     case WIRE__CONTROL__BODY_STOP:
         on_stop(f, m->stop);
@@ -369,8 +390,9 @@ void follower_tick(struct follower *f, int64_t now_ns)
     if (f->stage < STAGE_ENDING)
         check_silence(f);
     if (f->stage == STAGE_JOINED && f->fault && f->now_ms >= f->fault_until_ms)
-        follower_finish(f, (struct ending){.status = STATUS_FAILED, .retry = 1, .is_abort = 1},
-                        "%s", f->fault);
+        follower_finish(
+            f, (struct ending){.status = STATUS_FAILED, .retry = RETRY_SOON, .is_abort = 1}, "%s",
+            f->fault);
     if (f->stage == STAGE_JOINED && f->leaving && f->now_ms >= f->leave_until_ms) {
         follower_send_goodbye(f, f->leaving, 0);
         follower_finish(f, (struct ending){.status = STATUS_STOPPED, .is_abort = 1}, "%s",

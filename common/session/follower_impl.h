@@ -54,7 +54,8 @@ struct follower {
     int64_t inspected; /* the incident that the driver asked about last */
 
     int n_stops;
-    int status, retry;
+    int status;
+    enum retry retry;
     char *text;
     int is_engine_stopped;
     int64_t engine_until_ms;
@@ -65,7 +66,8 @@ void follower_enter(struct follower *f, int64_t now_ns);
 void follower_leave(struct follower *f);
 
 struct ending {
-    int status, retry;
+    int status;
+    enum retry retry;
     int is_closed; /* the connection is gone already */
     int is_abort;  /* the engine leaves what it does */
 };

@@ -47,8 +47,9 @@ static void forward(struct follower *f, const struct report *r)
     struct err err;
     struct frame *frame = convert_report(r, &err);
     if (!frame) {
-        follower_finish(f, (struct ending){.status = STATUS_FAILED, .retry = 1, .is_abort = 1},
-                        "%s", err.msg);
+        follower_finish(
+            f, (struct ending){.status = STATUS_FAILED, .retry = RETRY_SOON, .is_abort = 1}, "%s",
+            err.msg);
         return;
     }
     queue_send(&f->out, CONN, frame);

@@ -42,6 +42,24 @@ class Refusals(dp.Case):
         self.stop(driver)
         self.assert_exit(first, STOPPED)
 
+    def test_comes_again(self):
+        """Without --once a follower that finds no place asks again, and says each reason once."""
+        port = dp.free_port()
+        driver = self.driver("--port", str(port), n=2, job=dp.ENDLESS, port=False)
+        first = self.follower("--rank", "1", port=port)
+        driver.wait_line("rank 1 joined")
+        second = self.follower("--rank", "1", port=port, once=False)
+        second.wait_line("refused by the driver at .*rank 1 is taken.*trying again, up to every")
+        for _ in range(3):
+            driver.wait_line(r"refused 127.0.0.1:\d+.*rank 1", start=len(driver.lines))
+        self.assertEqual(second.text.count("refused by the driver"), 1, second.text)
+        self.stop(driver)
+        self.assert_exit(first, STOPPED)
+        self.assert_exit(self.driver("--port", str(port), n=2, port=False), FINISHED)
+        second.wait_line("joined the driver at")
+        second.signal(dp.signal.SIGTERM)
+        self.assert_exit(second, STOPPED)
+
     def test_data_differs(self):
         """A follower with other samples or a broken file is refused; its place is free again."""
         source = os.path.join(os.environ.get("DPTRAIN_DATA",

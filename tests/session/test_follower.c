@@ -190,7 +190,8 @@ static void before_welcome(void **state)
     (void)state;
     rig_follower(&r);
     get(&r, REFUSED, 0);
-    assert_ends(&r, STATUS_REFUSED, 0, "refused by the driver at 10.0.0.1:7000: rank 1 is taken");
+    assert_ends(&r, STATUS_REFUSED, RETRY_LATER,
+                "refused by the driver at 10.0.0.1:7000: rank 1 is taken");
     rig_follower(&r);
     rig_close(&r, 0);
     assert_ends(&r, STATUS_REFUSED, 1, "no answer from the driver at 10.0.0.1:7000");
@@ -202,13 +203,48 @@ static void before_welcome(void **state)
     assert_ends(&r, STATUS_REFUSED, 1, "want Welcome or Refused first");
 }
 
+/* A follower comes again unless the reason is its own job or data, which time does not mend. */
+static void comes_again(void **state)
+{
+    static const struct {
+        Wire__Reason reason;
+        enum retry retry;
+    } cases[] = {
+        {WIRE__REASON__REASON_VERSION, RETRY_LATER},
+        {WIRE__REASON__REASON_RANK_TAKEN, RETRY_LATER},
+        {WIRE__REASON__REASON_RANK_RANGE, RETRY_NOT},
+        {WIRE__REASON__REASON_FULL, RETRY_LATER},
+        {WIRE__REASON__REASON_DEVICE, RETRY_LATER},
+        {WIRE__REASON__REASON_LAYOUT, RETRY_NOT},
+        {WIRE__REASON__REASON_SAMPLES, RETRY_NOT},
+        {WIRE__REASON__REASON_DATA, RETRY_NOT},
+        {WIRE__REASON__REASON_ENDING, RETRY_SOON},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+        Wire__Control m = WIRE__CONTROL__INIT;
+        Wire__Refused refused = WIRE__REFUSED__INIT;
+        char text[] = "the reason";
+
+        refused.reason = cases[i].reason;
+        refused.text = text;
+        m.body_case = WIRE__CONTROL__BODY_REFUSED;
+        m.refused = &refused;
+        rig_follower(&r);
+        rig_message(&r, 0, &m);
+        assert_ends(&r, STATUS_REFUSED, (int)cases[i].retry, text);
+    }
+}
+
 static void after_welcome(void **state)
 {
     struct rig r;
     (void)state;
     go_to(&r, READY);
     get(&r, REFUSED, 0);
-    assert_ends(&r, STATUS_REFUSED, 0, "refused by");
+    assert_ends(&r, STATUS_REFUSED, RETRY_LATER, "refused by");
     go_to(&r, TRAIN);
     get(&r, ABORT, 1);
     assert_int_equal(r.n_aborts, 1);
@@ -513,6 +549,7 @@ int main(void)
         cmocka_unit_test(who_is_drained_does_not_come_back),
         cmocka_unit_test(the_first_step_is_told_at_once),
         cmocka_unit_test(before_welcome),
+        cmocka_unit_test(comes_again),
         cmocka_unit_test(after_welcome),
         cmocka_unit_test(it_leaves_at_the_end_of_a_step),
         cmocka_unit_test(it_waits_when_another_is_lost),
