@@ -1,5 +1,5 @@
-/* graph - the arrays of values and nodes, which grow by doubling.  The gradient and the copy of a
- * parameter, and the shadow of a state, are found by their partner. */
+/* graph - the arrays of values and nodes, which grow by doubling, and a hash table of the names of
+ * parameters and states. */
 #include "ir/graph.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct graph *graph_new(int64_t batch, int training)
     arena_init(&g->arena);
     g->batch = batch;
     g->training = training;
-    g->logits = NO_VALUE;
+    g->logits = g->scaler = NO_VALUE;
     g->scalars =
         graph_value(g, VALUE_SCALARS, DTYPE_U8, SHAPE(sizeof(struct step_scalars)), "scalars");
     g->metrics = graph_value(g, VALUE_METRICS, DTYPE_F64, SHAPE(METRIC_COUNT), "metrics");
@@ -40,6 +40,7 @@ void graph_free(struct graph *g)
     arena_fini(&g->arena);
     free(g->value);
     free(g->node);
+    free(g->named);
     free(g);
 }
 
@@ -54,6 +55,9 @@ int graph_value(struct graph *g, enum value_role role, enum dtype dtype, struct 
         .shape = shape,
         .producer = -1,
         .partner = NO_VALUE,
+        .grad = NO_VALUE,
+        .copy = NO_VALUE,
+        .shadow = NO_VALUE,
     };
     return g->n_values++;
 }
@@ -67,70 +71,119 @@ int graph_input(struct graph *g, enum dtype dtype, struct shape shape, const cha
     return id;
 }
 
+/* The place of `name` in the table: that of the value with this name, or the free one where it
+ * belongs.  The table is never full. */
+static int *place_of(const struct graph *g, const char *name)
+{
+    uint32_t at = 2166136261;
+
+    for (const char *c = name; *c; c++) /* FNV-1a */
+        at = (at ^ (unsigned char)*c) * 16777619;
+    for (;; at++) {
+        int *place = &g->named[at % (uint32_t)g->cap_named];
+
+        if (*place == NO_VALUE || !strcmp(g->value[*place].name, name))
+            return place;
+    }
+}
+
+/* Make the table twice as large while it would be more than half full with one more name. */
+static void make_room(struct graph *g)
+{
+    int *old = g->named;
+    const int n = g->cap_named;
+
+    if (2 * (g->n_named + 1) <= n)
+        return;
+    g->cap_named = n ? 2 * n : 64;
+    g->named = xcalloc((size_t)g->cap_named, sizeof *g->named);
+    for (int i = 0; i < g->cap_named; i++)
+        g->named[i] = NO_VALUE;
+    for (int i = 0; i < n; i++)
+        if (old[i] != NO_VALUE)
+            *place_of(g, g->value[old[i]].name) = old[i];
+    free(old);
+}
+
+/* A parameter or state, whose name no other one has. */
+static int named_value(struct graph *g, enum value_role role, struct shape shape, const char *name)
+{
+    int *place, id;
+
+    make_room(g);
+    place = place_of(g, name);
+    ASSERT(*place == NO_VALUE);
+    id = graph_value(g, role, DTYPE_F32, shape, name);
+    *place = id;
+    g->n_named++;
+    return id;
+}
+
 int graph_param(struct graph *g, struct shape shape, struct param_info info, const char *name)
 {
-    int id;
+    const int id = named_value(g, VALUE_PARAM, shape, name);
 
-    ASSERT(!graph_find(g, name));
-    id = graph_value(g, VALUE_PARAM, DTYPE_F32, shape, name);
     g->value[id].info = arena_copy(&g->arena, &info, sizeof info);
     return id;
 }
 
 int graph_state(struct graph *g, struct shape shape, float init, const char *name)
 {
-    int id;
+    const int id = named_value(g, VALUE_STATE, shape, name);
 
-    ASSERT(!graph_find(g, name));
-    id = graph_value(g, VALUE_STATE, DTYPE_F32, shape, name);
     g->value[id].init_state = init;
     return id;
 }
 
-/* The value of this role whose partner is `id`; made if the graph has none. */
-static int partner_of(struct graph *g, int id, enum value_role role, const char *suffix)
+/* A value with the type and shape of value `id`, "NAME.suffix". */
+static int make_partner(struct graph *g, int id, enum value_role role, const char *suffix)
 {
     const struct value v = g->value[id];
-    int made;
+    const int made =
+        graph_value(g, role, v.dtype, v.shape, arena_printf(&g->arena, "%s.%s", v.name, suffix));
 
-    for (int i = 0; i < g->n_values; i++)
-        if (g->value[i].role == role && g->value[i].partner == id)
-            return i;
-    made = graph_value(g, role, v.dtype, v.shape, arena_printf(&g->arena, "%s.%s", v.name, suffix));
     g->value[made].partner = id;
     return made;
 }
 
 int graph_grad_of(struct graph *g, int param)
 {
+    int id = g->value[param].grad;
+
     ASSERT(g->value[param].role == VALUE_PARAM);
-    return partner_of(g, param, VALUE_GRAD, "grad");
+    if (id == NO_VALUE)
+        id = make_partner(g, param, VALUE_GRAD, "grad");
+    return g->value[param].grad = id;
 }
 
 int graph_copy_of(struct graph *g, int param, enum dtype dtype)
 {
-    int id;
+    int id = g->value[param].copy;
 
     ASSERT(g->value[param].role == VALUE_PARAM);
-    id = partner_of(g, param, VALUE_COPY, "copy");
+    if (id == NO_VALUE)
+        id = make_partner(g, param, VALUE_COPY, "copy");
     g->value[id].dtype = dtype;
-    return id;
+    return g->value[param].copy = id;
 }
 
 int graph_scaler(struct graph *g)
 {
     enum { LEN = 4 }; /* SCALER_LEN of op/scaler.h; the operators that read it check the shape */
 
-    for (int i = 0; i < g->n_values; i++)
-        if (g->value[i].role == VALUE_SCALER)
-            return i;
-    return graph_value(g, VALUE_SCALER, DTYPE_F32, SHAPE(LEN), "loss_scaler");
+    if (g->scaler == NO_VALUE)
+        g->scaler = graph_value(g, VALUE_SCALER, DTYPE_F32, SHAPE(LEN), "loss_scaler");
+    return g->scaler;
 }
 
 int graph_shadow_of(struct graph *g, int state)
 {
+    int id = g->value[state].shadow;
+
     ASSERT(g->value[state].role == VALUE_STATE);
-    return partner_of(g, state, VALUE_SHADOW, "next");
+    if (id == NO_VALUE)
+        id = make_partner(g, state, VALUE_SHADOW, "next");
+    return g->value[state].shadow = id;
 }
 
 int graph_append(struct graph *g, const struct node *n)
@@ -143,8 +196,7 @@ int graph_append(struct graph *g, const struct node *n)
 
 const struct value *graph_find(const struct graph *g, const char *name)
 {
-    for (int i = 0; i < g->n_values; i++)
-        if (!strcmp(g->value[i].name, name))
-            return &g->value[i];
-    return NULL;
+    const int id = g->n_named ? *place_of(g, name) : NO_VALUE;
+
+    return id == NO_VALUE ? NULL : &g->value[id];
 }

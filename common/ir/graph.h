@@ -89,6 +89,10 @@ struct value {
     struct shape shape;
     int producer;                  /* the node that makes it, or -1; an update is not a producer */
     int partner;                   /* GRAD, COPY: the param; SHADOW: the state; else NO_VALUE */
+    int grad, copy, shadow;        /* of a PARAM or STATE: its partners; NO_VALUE until made */
+    int n_uses;                    /* PARAM: forward nodes that the loss depends on and that read
+                                    * it, counted once for each operand; set by
+                                    * program_differentiate */
     const struct param_info *info; /* PARAM only */
     float init_state;              /* STATE: initial value of every element */
 };
@@ -146,8 +150,9 @@ union node_attr {
         int sync;            /* 1: an allreduce of the sums stands between stats and norm */
     } norm;
     struct {
-        float p;     /* probability of dropping */
-        int64_t tag; /* distinguishes dropout nodes of one step */
+        float p;      /* probability of dropping */
+        int64_t tag;  /* distinguishes dropout nodes of one step */
+        int64_t rows; /* of x (its dimension 0) that one sample has; 0 means 1 */
     } dropout;
     struct {
         float label_smoothing;
@@ -185,9 +190,12 @@ struct graph {
     int input[GRAPH_MAX_INPUTS]; /* one for each field of a sample, in the order of the fields */
     int n_inputs;
     int scalars, metrics;  /* graph_new makes both */
+    int scaler;            /* the VALUE_SCALER; NO_VALUE until made */
     int logits;            /* output of the network, before the loss; NO_VALUE until made */
     enum dtype grad_dtype; /* of every VALUE_GRAD */
     int n_forward;         /* nodes of the forward part; 0 until program_differentiate */
+    int *named, cap_named; /* params and states, by the hash of their name (graph.c) */
+    int n_named;
 };
 
 struct graph *graph_new(int64_t batch, int training);
@@ -211,11 +219,21 @@ int graph_scaler(struct graph *g); /* the VALUE_SCALER, made on first use */
 /* The VALUE_SHADOW of a state, made on first use. */
 int graph_shadow_of(struct graph *g, int state);
 
+/* The elements of one sample in the x [rows,..] of a dropout node. */
+static inline int64_t dropout_sample_length(const union node_attr *a, const struct shape *x)
+{
+    const int64_t rows = a->dropout.rows > 0 ? a->dropout.rows : 1;
+
+    return x->dim[0] ? shape_elements(x) / x->dim[0] * rows : 0;
+}
+
 /* Append a copy of *n without any check, and with a copy of its name; returns the node's index.
  * g->node may move.  Only op/ calls this: all others call graph_node (op/op.h), which checks shapes
  * and makes the outputs. */
 int graph_append(struct graph *g, const struct node *n);
 
-const struct value *graph_find(const struct graph *g, const char *name); /* or NULL */
+/* The parameter or state of this name, or NULL.  Other values have no names of their own: a field
+ * of the samples may well be called as a parameter is. */
+const struct value *graph_find(const struct graph *g, const char *name);
 
 #endif

@@ -77,7 +77,7 @@ static const struct option train_rows[] = {
     {"train.clip_norm", OPT_REAL, AT(train.clip_norm), "0", 0, 1e9, .also = "gradient_clip",
      .help = "Scale the gradient down to this norm, taken over all parameters; 0: off."},
     {"train.label_smoothing", OPT_REAL, AT(model.label_smoothing), "0", 0, 1, .flags = OPT_BELOW,
-     .help = "This part of each label is spread evenly over all classes."},
+     .help = "In training, this part of each label is spread evenly over all classes."},
     {"train.drop_last", OPT_BOOL, AT(train.drop_last), "false",
      .help = "Leave out an epoch's last batch if it is not full."},
     {"train.on_nonfinite", OPT_CHOICE, AT(train.on_nonfinite), "stop", .choices = nonfinites,

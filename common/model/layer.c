@@ -189,8 +189,9 @@ void layer_dropout(struct net *m, const char *name, float p)
     union node_attr attr = {.dropout = {.p = p, .tag = m->n_dropouts}};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
 
-    if (!m->g->training || p == 0)
+    if (m->rc < 0 || !m->g->training || p == 0)
         return;
+    attr.dropout.rows = m->g->batch ? h_shape(m)->dim[0] / m->g->batch : 1;
     m->n_dropouts++;
     append(m, OP_dropout, &attr, (int[]){m->h, m->g->scalars}, 2, out, name);
 }
@@ -220,7 +221,8 @@ static int check_loss(const struct net *m, enum loss loss, double label_smoothin
 void layer_loss(struct net *m, const char *name, enum loss loss, double label_smoothing)
 {
     const enum op op = loss == LOSS_MSE ? OP_mse : OP_softmax_xent;
-    union node_attr attr = {.loss.label_smoothing = (float)label_smoothing};
+    /* Smoothing helps training; a validation loss with it could not be compared with others. */
+    union node_attr attr = {.loss.label_smoothing = m->g->training ? (float)label_smoothing : 0};
     int out[NODE_MAX_OUT] = {m->g->training ? NODE_NEW_OUT : NODE_NO_OUT};
     const int target = m->g->input[sample_target(m->spec)];
 

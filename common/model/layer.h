@@ -39,7 +39,7 @@ void layer_flatten(struct net *m, const char *name);
 void layer_batch_norm(struct net *m, const char *name);
 void layer_dropout(struct net *m, const char *name, float p); /* none in evaluation, or if p is 0 */
 
-/* The last layer; h holds the logits. */
+/* The last layer; h holds the logits.  The labels are smoothed in training alone. */
 void layer_loss(struct net *m, const char *name, enum loss loss, double label_smoothing);
 
 #endif

@@ -113,15 +113,22 @@ static int infer_grad_w(const struct graph *g, const struct node *n, struct valu
     return 0;
 }
 
-static int grad_w(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
-                  struct err *err)
+/* Only the bias is trained: its gradient is a sum of dy. */
+static int grad_bias_alone(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
+                           struct err *err)
+{
+    din[CONV2D_B] = op_grad_out(g, n->in[CONV2D_B]);
+    return graph_node(g, OP_bias_grad, NULL, &dy, 1, &din[CONV2D_B], op_name(g, n, "grad_b"), err);
+}
+
+static int grad_w(struct graph *g, const struct node *n, int dy, const int want[NODE_MAX_IN],
+                  int din[NODE_MAX_IN], struct err *err)
 {
     const struct shape w = *op_shape(g, n, CONV2D_W);
     union node_attr attr = n->attr;
     const int in[] = {[CONV2D_GRAD_W_X] = n->in[CONV2D_X], [CONV2D_GRAD_W_DY] = dy};
     int out[] = {[CONV2D_GRAD_W_DW] = op_grad_out(g, n->in[CONV2D_W]),
-                 [CONV2D_GRAD_W_DB] =
-                     op_has(n, CONV2D_B) ? op_grad_out(g, n->in[CONV2D_B]) : NODE_NO_OUT};
+                 [CONV2D_GRAD_W_DB] = op_grad_wanted(g, n, want, CONV2D_B)};
     int rc;
 
     attr.conv.kernel[0] = (int)w.dim[2];
@@ -152,8 +159,10 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
     int rc = 0;
 
     ASSERT(n->attr.conv.act == ACT_NONE); /* differentiate comes before fusion */
-    if (want[CONV2D_W] || want[CONV2D_B])
-        rc = grad_w(g, n, dout[CONV2D_Y], din, err);
+    if (want[CONV2D_W])
+        rc = grad_w(g, n, dout[CONV2D_Y], want, din, err);
+    else if (want[CONV2D_B])
+        rc = grad_bias_alone(g, n, dout[CONV2D_Y], din, err);
     if (rc == 0 && want[CONV2D_X])
         rc = grad_x(g, n, dout[CONV2D_Y], din, err);
     return rc;

@@ -1,13 +1,12 @@
 /* dropout - zeroes elements at random and scales the rest, as torch.nn.Dropout in training.
  *
- * dropout  x [N,..], scalars -> y (may be in place of x)
- *   attr.dropout: p in [0,1), tag in [0, 65536).  Let L be the number of elements of one sample, i
- *   the index of an element in x, and e = scalars.first_position * L + i its index in the global
- *   batch.  The random word u is word (e & 3) of
- *   rng_draw(seed, RNG_DROPOUT, step, (tag << 40) + (e >> 2)), and
- *   y = rng_to_unit(u) >= p ? x * (1/(1-p)) : 0, with 1/(1-p) in float.
- *   The result is the same on all ranks and backends.  The gradient is the same node, applied to
- *   dy. */
+ * dropout  x [N*rows,..], scalars -> y (may be in place of x)
+ *   attr.dropout: p in [0,1), tag in [0, 65536), and rows, of which one sample has so many (0 means
+ *   1).  Let L be the number of elements of one sample, i the index of an element in x, and
+ *   e = scalars.first_position * L + i its index in the global batch.  The random word u is word (e
+ * & 3) of rng_draw(seed, RNG_DROPOUT, step, (tag << 40) + (e >> 2)), and y = rng_to_unit(u) >= p ?
+ * x * (1/(1-p)) : 0, with 1/(1-p) in float. The result is the same on all ranks and backends.  The
+ * gradient is the same node, applied to dy. */
 #include "op/infer.h"
 
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
@@ -23,6 +22,11 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
         return op_fail(n, err, "tag %lld must be in [0, 65536)", (long long)tag);
     if ((rc = op_want(g, n, DROPOUT_X, DTYPE_F32, -1, err)) < 0)
         return rc;
+    if (n->attr.dropout.rows < 0 ||
+        (n->attr.dropout.rows > 0 && op_shape(g, n, DROPOUT_X)->dim[0] % n->attr.dropout.rows))
+        return op_fail(n, err, "x has %lld rows, want a multiple of the %lld of one sample",
+                       (long long)op_shape(g, n, DROPOUT_X)->dim[0],
+                       (long long)n->attr.dropout.rows);
     op_out(out, DROPOUT_Y, DTYPE_F32, *op_shape(g, n, DROPOUT_X));
     return 0;
 }

@@ -93,19 +93,9 @@ int64_t op_rows(const struct shape *s)
     return rows;
 }
 
-static int n_forward_uses(const struct graph *g, int value)
-{
-    int uses = 0;
-
-    for (int k = 0; k < g->n_forward; k++)
-        for (int i = 0; i < g->node[k].n_in; i++)
-            uses += g->node[k].in[i] == value;
-    return uses;
-}
-
 int op_grad_out(struct graph *g, int value)
 {
-    if (g->value[value].role == VALUE_PARAM && n_forward_uses(g, value) == 1)
+    if (g->value[value].role == VALUE_PARAM && g->value[value].n_uses == 1)
         return graph_grad_of(g, value);
     return NODE_NEW_OUT;
 }

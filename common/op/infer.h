@@ -51,7 +51,8 @@ int64_t op_last_dim(const struct shape *s);
 int64_t op_rows(const struct shape *s); /* the product of all dimensions but the last */
 
 /* The output in which a node writes the gradient of `value`: the VALUE_GRAD of a parameter that the
- * forward part uses exactly once, else NODE_NEW_OUT (program/differentiate.c adds these up). */
+ * loss depends on through one operand alone, else NODE_NEW_OUT (program/differentiate.c adds these
+ * up). */
 int op_grad_out(struct graph *g, int value);
 
 /* op_grad_out(g, n->in[i]) if want[i], else NODE_NO_OUT. */

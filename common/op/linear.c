@@ -136,13 +136,20 @@ static int infer_grad_w(const struct graph *g, const struct node *n, struct valu
     return 0;
 }
 
-static int grad_w(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
-                  struct err *err)
+/* Only the bias is trained: its gradient is a sum of dy. */
+static int grad_bias_alone(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
+                           struct err *err)
+{
+    din[LINEAR_B] = op_grad_out(g, n->in[LINEAR_B]);
+    return graph_node(g, OP_bias_grad, NULL, &dy, 1, &din[LINEAR_B], op_name(g, n, "grad_b"), err);
+}
+
+static int grad_w(struct graph *g, const struct node *n, int dy, const int want[NODE_MAX_IN],
+                  int din[NODE_MAX_IN], struct err *err)
 {
     const int in[] = {[LINEAR_GRAD_W_X] = n->in[LINEAR_X], [LINEAR_GRAD_W_DY] = dy};
     int out[] = {[LINEAR_GRAD_W_DW] = op_grad_out(g, n->in[LINEAR_W]),
-                 [LINEAR_GRAD_W_DB] =
-                     op_has(n, LINEAR_B) ? op_grad_out(g, n->in[LINEAR_B]) : NODE_NO_OUT};
+                 [LINEAR_GRAD_W_DB] = op_grad_wanted(g, n, want, LINEAR_B)};
     int rc = graph_node(g, OP_linear_grad_w, &n->attr, in, 2, out, op_name(g, n, "grad_w"), err);
 
     din[LINEAR_W] = out[LINEAR_GRAD_W_DW];
@@ -166,8 +173,10 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
     int rc = 0;
 
     ASSERT(n->attr.linear.act == ACT_NONE); /* differentiate comes before fusion */
-    if (want[LINEAR_W] || want[LINEAR_B])
-        rc = grad_w(g, n, dout[LINEAR_Y], din, err);
+    if (want[LINEAR_W])
+        rc = grad_w(g, n, dout[LINEAR_Y], want, din, err);
+    else if (want[LINEAR_B])
+        rc = grad_bias_alone(g, n, dout[LINEAR_Y], din, err);
     if (rc == 0 && want[LINEAR_X])
         rc = grad_x(g, n, dout[LINEAR_Y], din, err);
     return rc;

@@ -4,7 +4,7 @@
  * before the node, and the gradients of its outputs are then complete.  The gradient of a value
  * with several users is the sum of their contributions.  A single contribution to a parameter is
  * written straight to its VALUE_GRAD (op_grad_out).  Of several contributions the last addition
- * writes there. */
+ * writes there.  A gradient that is another value's, too, is copied there. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -15,6 +15,7 @@ struct walk {
     struct graph *g;
     int n_values; /* of the forward part: only these can need a gradient */
     char *needs;  /* [n_values]: 1: the value is a trained parameter or depends on one */
+    char *leads;  /* [n_values]: 1: the loss depends on the value */
     int *grad;    /* [n_values]: the value's gradient so far, or NO_VALUE */
     struct err *err;
 };
@@ -34,6 +35,25 @@ static void find_needs(struct walk *w)
         for (int i = 0; i < n->n_out; i++)
             if (n->out[i] != NO_VALUE && g->value[n->out[i]].role == VALUE_TEMP)
                 w->needs[n->out[i]] |= (char)any;
+    }
+}
+
+/* Find what the loss depends on, and by how many operands it depends on each parameter. */
+static void count_uses(struct walk *w)
+{
+    struct graph *g = w->g;
+
+    for (int k = g->n_forward - 1; k >= 0; k--) {
+        const struct node *n = &g->node[k];
+        int leads = op_get(n->op)->flags & OP_LOSS;
+
+        for (int i = 0; i < n->n_out; i++)
+            leads |= n->out[i] != NO_VALUE && n->out[i] < w->n_values && w->leads[n->out[i]];
+        for (int i = 0; leads && i < n->n_in; i++)
+            if (n->in[i] != NO_VALUE) {
+                w->leads[n->in[i]] = 1;
+                g->value[n->in[i]].n_uses++;
+            }
     }
 }
 
@@ -84,12 +104,23 @@ static int visit(struct walk *w, int k)
     return rc;
 }
 
+/* Whether a node of the backward part reads v. */
+static int is_read(const struct graph *g, int v)
+{
+    for (int k = g->n_forward; k < g->n_nodes; k++)
+        for (int i = 0; i < g->node[k].n_in; i++)
+            if (g->node[k].in[i] == v)
+                return 1;
+    return 0;
+}
+
 /* Make the gradient of parameter v end in its VALUE_GRAD. */
 static int finish_param(struct walk *w, int v)
 {
     struct graph *g = w->g;
+    const union node_attr attr = {.cast.to = DTYPE_F32};
     const int grad = w->grad[v], target = graph_grad_of(g, v);
-    int maker;
+    int out[NODE_MAX_OUT] = {target}, maker;
 
     if (grad == target)
         return 0;
@@ -98,10 +129,9 @@ static int finish_param(struct walk *w, int v)
                        "parameter %s has no influence on the loss: freeze it or take it out",
                        g->value[v].name);
     maker = g->value[grad].producer;
-    if (g->node[maker].op != OP_add || maker < g->n_forward)
-        return err_set(w->err, ERR_UNSUPPORTED,
-                       "parameter %s: operator %s cannot write its gradient", g->value[v].name,
-                       op_get(g->node[maker].op)->name);
+    if (maker < g->n_forward || g->node[maker].op != OP_add || is_read(g, grad))
+        return graph_node(g, OP_cast, &attr, &grad, 1, out,
+                          arena_printf(&g->arena, "%s.grad_copy", g->value[v].name), w->err);
     g->node[maker].out[0] = target; /* maker is the last addition */
     g->value[target].producer = maker;
     return 0;
@@ -115,16 +145,19 @@ int program_differentiate(struct graph *g, struct err *err)
     ASSERT(g->n_forward == 0); /* once */
     g->n_forward = g->n_nodes;
     w.needs = xcalloc((size_t)w.n_values, sizeof *w.needs);
+    w.leads = xcalloc((size_t)w.n_values, sizeof *w.leads);
     w.grad = xcalloc((size_t)w.n_values, sizeof *w.grad);
     for (int v = 0; v < w.n_values; v++)
         w.grad[v] = NO_VALUE;
     find_needs(&w);
+    count_uses(&w);
     for (int k = g->n_forward - 1; rc == 0 && k >= 0; k--)
         rc = visit(&w, k);
     for (int v = 0; rc == 0 && v < w.n_values; v++)
         if (g->value[v].role == VALUE_PARAM && !g->value[v].info->frozen)
             rc = finish_param(&w, v);
     free(w.needs);
+    free(w.leads);
     free(w.grad);
     return rc;
 }

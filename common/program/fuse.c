@@ -4,37 +4,112 @@
  * user or is the graph's logits, so that no node loses an input: gelu's gradient reads gelu's
  * input, that of relu, tanh and sigmoid their output.  A node whose work another one has taken over
  * gets op -1; prune.c drops it. */
+#include "base/arena.h"
 #include "base/util.h"
 #include "program/impl.h"
 
 enum { GONE = -1 };
 
-static int n_uses(const struct graph *g, int v)
-{
-    int n = v == g->logits;
+/* One node that reads a value. */
+struct use {
+    int node;
+    struct use *next;
+};
 
-    for (int k = 0; k < g->n_nodes; k++)
-        for (int i = 0; g->node[k].op != GONE && i < g->node[k].n_in; i++)
-            n += g->node[k].in[i] == v;
-    return n;
+/* The graph while it is being rewritten.  A value's list names every node that reads it; a node
+ * that is gone, or that reads another value by now, still stands in the list and does not count. */
+struct fuser {
+    struct graph *g;
+    struct backend *b;
+    struct use **use; /* [n_values] */
+    int n_values;     /* before the rewriting; the rules never ask about a value made later */
+    struct arena arena;
+};
+
+static void add_use(struct fuser *f, int v, int node)
+{
+    struct use *u;
+
+    if (v == NO_VALUE || v >= f->n_values)
+        return;
+    u = arena_alloc(&f->arena, sizeof *u);
+    *u = (struct use){node, f->use[v]};
+    f->use[v] = u;
+}
+
+static void find_uses(struct fuser *f)
+{
+    const struct graph *g = f->g;
+
+    f->n_values = g->n_values;
+    f->use = arena_alloc(&f->arena, ((size_t)g->n_values + 1) * sizeof(*f->use));
+    for (int k = g->n_nodes - 1; k >= 0; k--)
+        for (int i = 0; i < g->node[k].n_in; i++)
+            add_use(f, g->node[k].in[i], k);
+}
+
+/* Make n read v as its input `at`. */
+static void set_input(struct fuser *f, struct node *n, int at, int v)
+{
+    n->in[at] = v;
+    add_use(f, v, (int)(n - f->g->node));
+}
+
+static int reads(const struct node *n, int v)
+{
+    int times = 0;
+
+    for (int i = 0; n->op != GONE && i < n->n_in; i++)
+        times += n->in[i] == v;
+    return times;
+}
+
+/* Whether an earlier entry of v's list names u's node, too. */
+static int is_listed_before(const struct fuser *f, int v, const struct use *u)
+{
+    const struct use *e = f->use[v];
+
+    while (e != u && e->node != u->node)
+        e = e->next;
+    return e != u;
+}
+
+/* How many operands are v; 3 stands for more than 2. */
+static int n_uses(const struct fuser *f, int v)
+{
+    int n = v == f->g->logits;
+
+    ASSERT(v < f->n_values);
+    for (const struct use *u = f->use[v]; u && n < 3; u = u->next)
+        if (!is_listed_before(f, v, u))
+            n += reads(&f->g->node[u->node], v);
+    return n < 3 ? n : 3;
+}
+
+/* The first node, in the order of the graph, that is an `op` node and reads v as its input `at`. */
+static struct node *find_user(const struct fuser *f, int v, int op, int at)
+{
+    int first = f->g->n_nodes;
+
+    for (const struct use *u = f->use[v]; u; u = u->next)
+        if (f->g->node[u->node].op == op && f->g->node[u->node].in[at] == v && u->node < first)
+            first = u->node;
+    return first < f->g->n_nodes ? &f->g->node[first] : NULL;
 }
 
 /* The only user of v, if it is an `op` node that reads v as its input `at`; else NULL. */
-static struct node *only_user(struct graph *g, int v, int op, int at)
+static struct node *only_user(const struct fuser *f, int v, int op, int at)
 {
-    if (!is_temp(g, v) || n_uses(g, v) != 1)
+    if (!is_temp(f->g, v) || n_uses(f, v) != 1)
         return NULL;
-    for (int k = 0; k < g->n_nodes; k++)
-        if (g->node[k].op == op && g->node[k].in[at] == v)
-            return &g->node[k];
-    return NULL;
+    return find_user(f, v, op, at);
 }
 
 /* n now computes what `user` did: n gets the first output of `user` as its own. */
-static void take_over(struct graph *g, struct node *n, struct node *user)
+static void take_over(const struct fuser *f, struct node *n, struct node *user)
 {
     n->out[0] = user->out[0];
-    g->value[n->out[0]].producer = (int)(n - g->node);
+    f->g->value[n->out[0]].producer = (int)(n - f->g->node);
     user->op = GONE;
 }
 
@@ -78,52 +153,51 @@ static int is_weight(const struct value *v)
     return v->role == VALUE_PARAM || v->role == VALUE_COPY;
 }
 
-static void fuse_bias(struct graph *g, struct backend *b, struct node *n)
+static void fuse_bias(struct fuser *f, struct node *n)
 {
+    struct graph *g = f->g;
     struct node *user;
 
     if (!is_layer(n) || n->in[LAYER_B] != NO_VALUE || *layer_act(n) != ACT_NONE)
         return;
-    user = only_user(g, n->out[LAYER_Y], OP_bias, BIAS_X);
+    user = only_user(f, n->out[LAYER_Y], OP_bias, BIAS_X);
     if (!user || !is_weight(&g->value[user->in[BIAS_B]]) ||
-        !backend_can_fuse(b, g, n, FUSE_BIAS, ACT_NONE))
+        !backend_can_fuse(f->b, g, n, FUSE_BIAS, ACT_NONE))
         return;
     n->in[LAYER_B] = user->in[BIAS_B];
-    take_over(g, n, user);
+    take_over(f, n, user);
 }
 
-static void fuse_activation(struct graph *g, struct backend *b, struct node *n)
+static void fuse_activation(struct fuser *f, struct node *n)
 {
+    struct graph *g = f->g;
     struct node *user;
 
     if (!is_layer(n) || *layer_act(n) != ACT_NONE)
         return;
-    user = only_user(g, n->out[LAYER_Y], OP_activation, ACTIVATION_X);
-    if (!user || !backend_can_fuse(b, g, n, FUSE_ACTIVATION, user->attr.act.kind))
+    user = only_user(f, n->out[LAYER_Y], OP_activation, ACTIVATION_X);
+    if (!user || !backend_can_fuse(f->b, g, n, FUSE_ACTIVATION, user->attr.act.kind))
         return;
     *layer_act(n) = user->attr.act.kind;
-    take_over(g, n, user);
+    take_over(f, n, user);
 }
 
 /* The weights' gradient n computes the bias' gradient, too, because both read the same dy. */
-static void fuse_bias_grad(struct graph *g, struct backend *b, struct node *n)
+static void fuse_bias_grad(struct fuser *f, struct node *n)
 {
+    struct graph *g = f->g;
+    struct node *other;
+
     if ((n->op != OP_conv2d_grad_w && n->op != OP_linear_grad_w) ||
         n->out[LAYER_GRAD_W_DB] != NO_VALUE)
         return;
-    for (int k = 0; k < g->n_nodes; k++) {
-        struct node *other = &g->node[k];
-
-        if (other->op != OP_bias_grad || other->in[BIAS_GRAD_DY] != n->in[LAYER_GRAD_W_DY] ||
-            g->value[other->out[BIAS_GRAD_DB]].role != VALUE_GRAD)
-            continue;
-        if (!backend_can_fuse(b, g, n, FUSE_BIAS, ACT_NONE))
-            return;
-        n->out[LAYER_GRAD_W_DB] = other->out[BIAS_GRAD_DB];
-        g->value[n->out[LAYER_GRAD_W_DB]].producer = (int)(n - g->node);
-        other->op = GONE;
+    other = find_user(f, n->in[LAYER_GRAD_W_DY], OP_bias_grad, BIAS_GRAD_DY);
+    if (!other || g->value[other->out[BIAS_GRAD_DB]].role != VALUE_GRAD ||
+        !backend_can_fuse(f->b, g, n, FUSE_BIAS, ACT_NONE))
         return;
-    }
+    n->out[LAYER_GRAD_W_DB] = other->out[BIAS_GRAD_DB];
+    g->value[n->out[LAYER_GRAD_W_DB]].producer = (int)(n - g->node);
+    other->op = GONE;
 }
 
 static void set_image(struct node *n, const struct shape *image)
@@ -133,8 +207,9 @@ static void set_image(struct node *n, const struct shape *image)
 }
 
 /* A linear or linear_grad_w whose input a flatten makes reads the image instead. */
-static void fuse_flatten(struct graph *g, struct backend *b, struct node *n)
+static void fuse_flatten(struct fuser *f, struct node *n)
 {
+    struct graph *g = f->g;
     const int x = n->op == OP_linear ? LINEAR_X : LINEAR_GRAD_W_X;
     int maker;
 
@@ -142,57 +217,60 @@ static void fuse_flatten(struct graph *g, struct backend *b, struct node *n)
         return;
     maker = g->value[n->in[x]].producer;
     if (maker < 0 || g->node[maker].op != OP_flatten ||
-        !backend_can_fuse(b, g, n, FUSE_FLATTEN, ACT_NONE))
+        !backend_can_fuse(f->b, g, n, FUSE_FLATTEN, ACT_NONE))
         return;
-    n->in[x] = g->node[maker].in[FLATTEN_X];
+    set_input(f, n, x, g->node[maker].in[FLATTEN_X]);
     set_image(n, &g->value[n->in[x]].shape);
 }
 
 /* A linear_grad_x whose output an unflatten reads writes the image instead. */
-static void fuse_unflatten(struct graph *g, struct backend *b, struct node *n)
+static void fuse_unflatten(struct fuser *f, struct node *n)
 {
+    struct graph *g = f->g;
     struct node *user;
 
     if (n->op != OP_linear_grad_x)
         return;
-    user = only_user(g, n->out[LINEAR_GRAD_X_DX], OP_unflatten, UNFLATTEN_Y);
-    if (!user || !backend_can_fuse(b, g, n, FUSE_FLATTEN, ACT_NONE))
+    user = only_user(f, n->out[LINEAR_GRAD_X_DX], OP_unflatten, UNFLATTEN_Y);
+    if (!user || !backend_can_fuse(f->b, g, n, FUSE_FLATTEN, ACT_NONE))
         return;
-    take_over(g, n, user);
+    take_over(f, n, user);
     set_image(n, &g->value[n->out[LINEAR_GRAD_X_DX]].shape);
 }
 
 /* A pool's gradient computes the gradient of the activation that made the pool's input, too. */
-static void fuse_pool_grad(struct graph *g, struct backend *b, struct node *n)
+static void fuse_pool_grad(struct fuser *f, struct node *n)
 {
+    struct graph *g = f->g;
     struct node *user;
 
     if (n->op != OP_pool2d_grad || n->attr.pool.act != ACT_NONE)
         return;
-    user = only_user(g, n->out[POOL2D_GRAD_DX], OP_activation_grad, ACTIVATION_GRAD_DY);
+    user = only_user(f, n->out[POOL2D_GRAD_DX], OP_activation_grad, ACTIVATION_GRAD_DY);
     if (!user || user->in[ACTIVATION_GRAD_Y] == NO_VALUE ||
-        !backend_can_fuse(b, g, n, FUSE_POOL_GRAD_ACT, user->attr.act.kind))
+        !backend_can_fuse(f->b, g, n, FUSE_POOL_GRAD_ACT, user->attr.act.kind))
         return;
     n->attr.pool.act = user->attr.act.kind;
-    n->in[POOL2D_GRAD_Y_ACT] = user->in[ACTIVATION_GRAD_Y];
-    take_over(g, n, user);
+    set_input(f, n, POOL2D_GRAD_Y_ACT, user->in[ACTIVATION_GRAD_Y]);
+    take_over(f, n, user);
 }
 
 /* The loss writes its own gradient, over the logits if no later node reads them. */
-static void fuse_loss_grad(struct graph *g, struct backend *b, struct node *n)
+static void fuse_loss_grad(struct fuser *f, struct node *n)
 {
+    struct graph *g = f->g;
     struct node *user;
 
     if (n->op != OP_softmax_xent || n->out[SOFTMAX_XENT_PROB] == NO_VALUE)
         return;
-    user = only_user(g, n->out[SOFTMAX_XENT_PROB], OP_softmax_xent_grad, SOFTMAX_XENT_GRAD_PROB);
-    if (!user || !backend_can_fuse(b, g, n, FUSE_LOSS_GRAD, ACT_NONE))
+    user = only_user(f, n->out[SOFTMAX_XENT_PROB], OP_softmax_xent_grad, SOFTMAX_XENT_GRAD_PROB);
+    if (!user || !backend_can_fuse(f->b, g, n, FUSE_LOSS_GRAD, ACT_NONE))
         return;
     n->op = OP_softmax_xent_train;
     n->n_in = op_get(n->op)->n_in;
     n->in[SOFTMAX_XENT_TRAIN_SCALARS] = user->in[SOFTMAX_XENT_GRAD_SCALARS];
     n->in[SOFTMAX_XENT_TRAIN_SCALER] = user->in[SOFTMAX_XENT_GRAD_SCALER];
-    take_over(g, n, user);
+    take_over(f, n, user);
 }
 
 /* The linear node whose output the activation of `act_grad` was applied to.  A relu is fused into
@@ -212,15 +290,14 @@ static struct node *saver_of(struct graph *g, const struct node *act_grad)
 }
 
 /* The activation node that reads v, if that node and `act_grad` are v's only users; else NULL. */
-static struct node *activation_of(struct graph *g, int v, const struct node *act_grad)
+static struct node *activation_of(const struct fuser *f, int v, const struct node *act_grad)
 {
-    if (!is_temp(g, v) || n_uses(g, v) != 2)
+    struct node *act;
+
+    if (!is_temp(f->g, v) || n_uses(f, v) != 2)
         return NULL;
-    for (int k = 0; k < g->n_nodes; k++)
-        if (g->node[k].op == OP_activation && g->node[k].in[ACTIVATION_X] == v &&
-            g->node[k].attr.act.kind == act_grad->attr.act.kind)
-            return &g->node[k];
-    return NULL;
+    act = find_user(f, v, OP_activation, ACTIVATION_X);
+    return act && act->attr.act.kind == act_grad->attr.act.kind ? act : NULL;
 }
 
 /* The mask that the linear node l writes; made if l has none. */
@@ -239,47 +316,51 @@ static int save_mask(struct graph *g, struct node *l)
 
 /* A linear_grad_x computes the gradient of the activation that made its x, too.  The linear node
  * before that activation leaves the mask (relu) or the activation's input (gelu_tanh) for it. */
-static void fuse_linear_grad(struct graph *g, struct backend *b, struct node *n)
+static void fuse_linear_grad(struct fuser *f, struct node *n)
 {
+    struct graph *g = f->g;
     struct node *user, *saver, *act;
 
     if (n->op != OP_linear_grad_x || n->attr.linear.image[0] > 0)
         return;
-    user = only_user(g, n->out[LINEAR_GRAD_X_DX], OP_activation_grad, ACTIVATION_GRAD_DY);
+    user = only_user(f, n->out[LINEAR_GRAD_X_DX], OP_activation_grad, ACTIVATION_GRAD_DY);
     if (!user || !(saver = saver_of(g, user)) ||
-        !backend_can_fuse(b, g, n, FUSE_LINEAR_GRAD_ACT, user->attr.act.kind))
+        !backend_can_fuse(f->b, g, n, FUSE_LINEAR_GRAD_ACT, user->attr.act.kind))
         return;
     if (user->attr.act.kind == ACT_RELU) {
         n->in[LINEAR_GRAD_X_MASK] = save_mask(g, saver);
     } else {
-        if (!(act = activation_of(g, saver->out[LINEAR_Y], user)))
+        if (!(act = activation_of(f, saver->out[LINEAR_Y], user)))
             return;
         n->in[LINEAR_GRAD_X_PRE] = saver->out[LINEAR_PRE] = saver->out[LINEAR_Y];
         *layer_act(saver) = act->attr.act.kind;
-        take_over(g, saver, act);
+        take_over(f, saver, act);
     }
     n->attr.linear.act = user->attr.act.kind;
-    take_over(g, n, user);
+    take_over(f, n, user);
 }
 
 int program_fuse(struct graph *g, struct backend *b, struct err *err)
 {
+    struct fuser f = {.g = g, .b = b};
     int rc = 0;
 
     for (int k = 0; k < g->n_nodes; k++)
         simplify_flatten(g, &g->node[k]);
+    find_uses(&f);
     for (int k = 0; k < g->n_nodes; k++) {
-        fuse_bias(g, b, &g->node[k]);
-        fuse_activation(g, b, &g->node[k]);
-        fuse_bias_grad(g, b, &g->node[k]);
-        fuse_flatten(g, b, &g->node[k]);
-        fuse_unflatten(g, b, &g->node[k]);
-        fuse_pool_grad(g, b, &g->node[k]);
-        fuse_loss_grad(g, b, &g->node[k]);
-        fuse_linear_grad(g, b, &g->node[k]);
+        fuse_bias(&f, &g->node[k]);
+        fuse_activation(&f, &g->node[k]);
+        fuse_bias_grad(&f, &g->node[k]);
+        fuse_flatten(&f, &g->node[k]);
+        fuse_unflatten(&f, &g->node[k]);
+        fuse_pool_grad(&f, &g->node[k]);
+        fuse_loss_grad(&f, &g->node[k]);
+        fuse_linear_grad(&f, &g->node[k]);
     }
     for (int k = 0; rc == 0 && k < g->n_nodes; k++)
         if (g->node[k].op != GONE)
             rc = graph_check_node(g, &g->node[k], err);
+    arena_fini(&f.arena);
     return rc;
 }

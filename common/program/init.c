@@ -1,19 +1,7 @@
 /* init - the initial values of parameters.  They are functions of (seed, parameter, element) alone,
  * so they do not depend on the layout, the backend or the number of ranks. */
-#include <string.h>
-
 #include "base/rng.h"
 #include "program/layout.h"
-
-/* The index of parameter i in alphabetical order, which does not depend on the layout's order. */
-static uint64_t alphabetical_index(const struct layout *l, int i)
-{
-    uint64_t before = 0;
-
-    for (int k = 0; k < l->n_params; k++)
-        before += strcmp(l->param[k].name, l->param[i].name) < 0;
-    return before;
-}
 
 static float uniform_at(struct rng_block b, int64_t element, float bound)
 {
@@ -51,5 +39,8 @@ static void init_segment(const struct segment *s, uint64_t seed, uint64_t index,
 
 void layout_init_param(const struct layout *l, int i, uint64_t seed, double std, float *to)
 {
-    init_segment(&l->param[i], seed, alphabetical_index(l, i), std, to);
+    /* The index in alphabetical order does not depend on the layout's order. */
+    const int index = layout_find(l->param_by_name, l->n_params, l->param[i].name);
+
+    init_segment(&l->param[i], seed, (uint64_t)index, std, to);
 }

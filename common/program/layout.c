@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
@@ -24,39 +25,41 @@ static int cmp_entry(const void *a, const void *b)
     return x->order - y->order;
 }
 
-/* The last node that writes v, or -1.  *nth is the number of that output. */
-static int last_writer(const struct graph *g, int v, int *nth)
-{
-    for (int k = g->n_nodes - 1; v != NO_VALUE && k >= 0; k--)
-        for (int i = 0; i < g->node[k].n_out; i++)
-            if (g->node[k].out[i] == v) {
-                *nth = i;
-                return k;
-            }
-    return -1;
-}
+/* The last node that writes each value, and by which of its outputs; a node of -1: none does. */
+struct writer {
+    int node, output;
+};
 
-static int grad_value(const struct graph *g, int param)
+static struct writer *find_writers(const struct graph *g)
 {
+    struct writer *w = xcalloc((size_t)g->n_values, sizeof *w);
+
     for (int v = 0; v < g->n_values; v++)
-        if (g->value[v].role == VALUE_GRAD && g->value[v].partner == param)
-            return v;
-    return NO_VALUE;
+        w[v].node = -1;
+    for (int k = 0; k < g->n_nodes; k++)
+        for (int i = g->node[k].n_out - 1; i >= 0; i--)
+            if (g->node[k].out[i] != NO_VALUE)
+                w[g->node[k].out[i]] = (struct writer){k, i};
+    return w;
 }
 
-static int list_params(const struct graph *g, struct entry *e, int *n_entries, struct err *err)
+static int list_params(const struct graph *g, const struct writer *writer, struct entry *e,
+                       int *n_entries, struct err *err)
 {
     int n = 0;
 
     for (int v = 0; v < g->n_values; v++) {
+        const int grad = g->value[v].grad;
+
         if (g->value[v].role != VALUE_PARAM)
             continue;
         e[n] = (struct entry){.value = v, .ready = INT_MAX, .order = v};
         if (!g->value[v].info->frozen) {
-            e[n].ready = last_writer(g, grad_value(g, v), &e[n].order);
-            if (e[n].ready < 0)
+            if (grad == NO_VALUE || writer[grad].node < 0)
                 return err_set(err, ERR_ARG, "parameter %s has no gradient: differentiate first",
                                g->value[v].name);
+            e[n].ready = writer[grad].node;
+            e[n].order = writer[grad].output;
         }
         n++;
     }
@@ -229,11 +232,44 @@ static struct hash128 layout_hash(const struct layout *l)
     return hash;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    const struct segment *const *x = a, *const *y = b;
+
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static const struct segment **sort_names(struct layout *l, const struct segment *s, int n)
+{
+    const struct segment **sorted = arena_alloc(&l->arena, ((size_t)n + 1) * sizeof(*sorted));
+
+    for (int i = 0; i < n; i++)
+        sorted[i] = &s[i];
+    qsort(sorted, (size_t)n, sizeof(*sorted), by_name);
+    return sorted;
+}
+
+int layout_find(const struct segment *const *sorted, int n, const char *name)
+{
+    int from = 0, to = n;
+
+    while (from < to) {
+        const int middle = from + (to - from) / 2;
+
+        if (strcmp(sorted[middle]->name, name) < 0)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from < n && !strcmp(sorted[from]->name, name) ? from : -1;
+}
+
 int layout_new(const struct graph *g, size_t bucket_bytes, struct layout **out, struct err *err)
 {
     struct entry *e = xcalloc((size_t)g->n_values, sizeof *e);
     struct layout *l = xcalloc(1, sizeof *l);
-    int n = 0, rc = list_params(g, e, &n, err);
+    struct writer *writer = find_writers(g);
+    int n = 0, rc = list_params(g, writer, e, &n, err);
 
     if (rc == 0) {
         arena_init(&l->arena);
@@ -241,11 +277,14 @@ int layout_new(const struct graph *g, size_t bucket_bytes, struct layout **out, 
         place_params(l, g, e, n);
         place_states(l, g);
         make_buckets(l, bucket_bytes);
+        l->param_by_name = sort_names(l, l->param, l->n_params);
+        l->state_by_name = sort_names(l, l->state, l->n_states);
         l->hash = layout_hash(l);
         *out = l;
     } else {
         free(l);
     }
+    free(writer);
     free(e);
     return rc;
 }

@@ -56,7 +56,9 @@ struct layout {
     int64_t n_state_total;
     struct bucket *bucket; /* [n_buckets], in the order in which they become ready */
     int n_buckets;
-    struct hash128 hash; /* of segments, buckets and types: the layout hash */
+    const struct segment **param_by_name; /* [n_params], in alphabetical order */
+    const struct segment **state_by_name; /* [n_states] */
+    struct hash128 hash;                  /* of segments, buckets and types: the layout hash */
 };
 
 /* Bytes before the control vector in a gradient buffer of this type, and the buffer's size. */
@@ -68,6 +70,9 @@ size_t layout_grad_bytes(const struct layout *l, enum dtype dtype);
  * Fails with ERR_ARG if a trained parameter has no gradient. */
 int layout_new(const struct graph *g, size_t bucket_bytes, struct layout **out, struct err *err);
 void layout_free(struct layout *l);
+
+/* The index of `name` in a table of n segments in alphabetical order, or -1. */
+int layout_find(const struct segment *const *sorted, int n, const char *name);
 
 /* The hash of one segment's name, dtype, shape and place.  Two ranks whose layout hashes differ
  * compare these to name the segment that differs. */

@@ -19,7 +19,16 @@ struct block {
     size_t n_bytes, offset;
 };
 
-static int root_of(const struct program *p, int v) { return p->place[v].root; }
+/* The value whose memory v shares.  join_in_place joins roots, so the way may have several steps;
+ * it becomes one (path halving). */
+static int root_of(const struct program *p, int v)
+{
+    while (p->place[v].root != v) {
+        p->place[v].root = p->place[p->place[v].root].root;
+        v = p->place[v].root;
+    }
+    return v;
+}
 
 /* Outputs of aliases (reshape) share their input's memory. */
 static void join_aliases(struct program *p)
@@ -90,10 +99,10 @@ static void join_in_place(struct program *p, struct block *block)
         from = n->out[0];
         to = root_of(p, n->in[def->inplace_in]);
         block[to].last = block[from].last;
-        for (int v = 0; v < g->n_values; v++)
-            if (root_of(p, v) == from)
-                p->place[v].root = to;
+        p->place[from].root = to;
     }
+    for (int v = 0; v < g->n_values; v++)
+        p->place[v].root = root_of(p, v);
 }
 
 static int by_size(const void *a, const void *b)
@@ -105,49 +114,50 @@ static int by_size(const void *a, const void *b)
     return x->first != y->first ? x->first - y->first : x->value - y->value;
 }
 
-static int by_offset(const void *a, const void *b)
-{
-    const struct block *const *x = a, *const *y = b;
-
-    return (*x)->offset < (*y)->offset ? -1 : (*x)->offset > (*y)->offset;
-}
-
 /* The offset for b: the smallest sufficient gap between the placed blocks that live at the same
- * time, else the end of the last of them.  live: room for n. */
-static size_t best_fit(const struct block *b, const struct block *placed, int n,
-                       const struct block **live)
+ * time, else the end of the last of them.  placed: n blocks by their offset. */
+static size_t best_fit(const struct block *b, const struct block *const *placed, int n)
 {
     size_t end = 0, best = SIZE_MAX, best_gap = SIZE_MAX;
-    int n_live = 0;
 
-    for (int i = 0; i < n; i++)
-        if (placed[i].first <= b->last && b->first <= placed[i].last)
-            live[n_live++] = &placed[i];
-    qsort(live, (size_t)n_live, sizeof(*live), by_offset);
-    for (int i = 0; i < n_live; i++) {
-        if (live[i]->offset > end && live[i]->offset - end >= b->n_bytes &&
-            live[i]->offset - end < best_gap) {
+    for (int i = 0; i < n; i++) {
+        const struct block *o = placed[i];
+
+        if (o->first > b->last || b->first > o->last)
+            continue;
+        if (o->offset > end && o->offset - end >= b->n_bytes && o->offset - end < best_gap) {
             best = end;
-            best_gap = live[i]->offset - end;
+            best_gap = o->offset - end;
         }
-        if (live[i]->offset + live[i]->n_bytes > end)
-            end = live[i]->offset + live[i]->n_bytes;
+        if (o->offset + o->n_bytes > end)
+            end = o->offset + o->n_bytes;
     }
     return best != SIZE_MAX ? best : end;
 }
 
+/* Insert b among the n placed blocks, which stand by their offset. */
+static void insert(const struct block **placed, int n, const struct block *b)
+{
+    int at = n;
+
+    for (; at > 0 && placed[at - 1]->offset > b->offset; at--)
+        placed[at] = placed[at - 1];
+    placed[at] = b;
+}
+
 static void place_blocks(struct program *p, struct block *block, int n)
 {
-    const struct block **live = xcalloc((size_t)n + 1, sizeof(*live));
+    const struct block **placed = xcalloc((size_t)n + 1, sizeof(*placed));
 
     qsort(block, (size_t)n, sizeof *block, by_size);
     for (int i = 0; i < n; i++) {
-        block[i].offset = best_fit(&block[i], block, i, live);
+        block[i].offset = best_fit(&block[i], placed, i);
+        insert(placed, i, &block[i]);
         p->place[block[i].value].offset = block[i].offset;
         if (block[i].offset + block[i].n_bytes > p->temp_bytes)
             p->temp_bytes = block[i].offset + block[i].n_bytes;
     }
-    free(live);
+    free(placed);
 }
 
 void program_plan(struct program *p)

@@ -97,7 +97,7 @@ static enum dtype type_of(const struct turn *t, const struct node *n)
     return n->op == OP_add && t->is_grad[n->in[ADD_A]] ? t->p.grad : t->p.compute;
 }
 
-static void set_outputs(struct turn *t, const struct node *n)
+static void set_outputs(struct turn *t, struct node *n)
 {
     const struct op_def *def = op_get(n->op);
     const enum dtype type = type_of(t, n);
@@ -111,6 +111,8 @@ static void set_outputs(struct turn *t, const struct node *n)
         if (v->role == VALUE_GRAD || def->wide_out >> i & 1) {
             v->dtype = t->p.grad;
             t->is_grad[n->out[i]] = 1;
+            if (n->op == OP_cast) /* a copy of a parameter's gradient */
+                n->attr.cast.to = t->p.grad;
         } else if (def->typed_out >> i & 1) {
             v->dtype = type;
             t->is_grad[n->out[i]] = (char)is_sum;

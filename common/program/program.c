@@ -68,19 +68,14 @@ static int make_steps(struct program *p, struct err *err)
     return rc;
 }
 
-static const struct segment *find_segment(const struct segment *s, int n, const char *name)
-{
-    for (int i = 0; i < n; i++)
-        if (!strcmp(s[i].name, name))
-            return &s[i];
-    return NULL;
-}
-
-static int locate(struct program *p, int v, int named, const struct segment *table, int n_segments,
-                  struct err *err)
+/* Set the offset of v to that of the segment, in this alphabetical table, that is named as the
+ * value `named` is. */
+static int locate(struct program *p, int v, int named, const struct segment *const *table,
+                  int n_segments, struct err *err)
 {
     const struct value *value = &p->graph->value[named];
-    const struct segment *s = find_segment(table, n_segments, value->name);
+    const int at = layout_find(table, n_segments, value->name);
+    const struct segment *s = at < 0 ? NULL : table[at];
     char seen[SHAPE_TEXT_LEN], want[SHAPE_TEXT_LEN];
 
     if (!s)
@@ -103,14 +98,14 @@ static int locate_value(struct program *p, int v, struct err *err)
         ASSERT(l);
     switch (value->role) {
     case VALUE_PARAM:
-        return locate(p, v, v, l->param, l->n_params, err);
+        return locate(p, v, v, l->param_by_name, l->n_params, err);
     case VALUE_GRAD:
     case VALUE_COPY:
-        return locate(p, v, value->partner, l->param, l->n_params, err);
+        return locate(p, v, value->partner, l->param_by_name, l->n_params, err);
     case VALUE_STATE:
-        return locate(p, v, v, l->state, l->n_states, err);
+        return locate(p, v, v, l->state_by_name, l->n_states, err);
     case VALUE_SHADOW:
-        return locate(p, v, value->partner, l->state, l->n_states, err);
+        return locate(p, v, value->partner, l->state_by_name, l->n_states, err);
     default:
         return 0;
     }

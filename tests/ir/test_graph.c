@@ -65,9 +65,29 @@ static void grows(void **state)
         assert_string_equal(g->value[i + 2].name, name);
         assert_string_equal(g->node[i].name, name);
         assert_int_equal(g->node[i].in[0], i);
-        assert_ptr_equal(graph_find(g, name), &g->value[i + 2]);
     }
-    assert_null(graph_find(g, "nobody"));
+    graph_free(g);
+}
+
+static void parameters_and_states_are_found(void **state)
+{
+    struct graph *g = graph_new(2, 1);
+    const struct param_info info = {.init = PARAM_CONST};
+    char name[16];
+    int id[1000];
+
+    (void)state;
+    assert_null(graph_find(g, "p0"));
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "p%d", i);
+        id[i] = i % 3 ? graph_param(g, SHAPE(1), info, name) : graph_state(g, SHAPE(1), 0, name);
+    }
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "p%d", i);
+        assert_ptr_equal(graph_find(g, name), &g->value[id[i]]);
+    }
+    assert_null(graph_find(g, "p1000"));
+    assert_null(graph_find(g, "scalars")); /* neither a parameter nor a state */
     graph_free(g);
 }
 
@@ -77,6 +97,7 @@ int main(void)
         cmocka_unit_test(starts_with_scalars_and_metrics),
         cmocka_unit_test(params_and_states_have_partners),
         cmocka_unit_test(grows),
+        cmocka_unit_test(parameters_and_states_are_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,6 +120,9 @@ static void losses(void **state)
     assert_int_equal(g->node[g->n_nodes - 1].op, OP_softmax_xent);
     assert_true(g->node[g->n_nodes - 1].attr.loss.label_smoothing == 0.25F);
     graph_free(g);
+    assert_int_equal(model_build(&o, &mnist, 4, 0, 0, &g, &err), 0);
+    assert_true(g->node[g->n_nodes - 1].attr.loss.label_smoothing == 0); /* in validation */
+    graph_free(g);
     o.loss = LOSS_MSE;
     assert_int_equal(model_build(&o, &mnist, 4, 1, 0, &g, &err), ERR_CONFIG);
     assert_non_null(strstr(err.msg, "train.label_smoothing is 0.25"));

@@ -177,7 +177,8 @@ void ref_dropout(const struct ref_node *n)
     const struct step_scalars *sc = n->in[DROPOUT_SCALARS];
     const float *x = n->in[DROPOUT_X], p = n->attr.dropout.p, scale = 1 / (1 - p);
     float *y = n->out[DROPOUT_Y];
-    const int64_t total = shape_elements(s), per_sample = s->dim[0] ? total / s->dim[0] : 0;
+    const int64_t total = shape_elements(s), rows = n->attr.dropout.rows ? n->attr.dropout.rows : 1;
+    const int64_t per_sample = s->dim[0] ? total * rows / s->dim[0] : 0;
 
     for (int64_t i = 0; i < total; i++) {
         uint64_t e = (uint64_t)(sc->first_position * per_sample + i);

@@ -201,6 +201,24 @@ static int tied(struct tiny *t)
     return append(t, OP_linear, NULL, (int[]){x, w}, 2);
 }
 
+/* One of the two nodes that share a weight has no influence on the loss. */
+static int tied_to_dead(struct tiny *t)
+{
+    int x = param(t, SHAPE(3, 4)), w = param(t, SHAPE(4, 4));
+
+    (void)append(t, OP_linear, NULL, (int[]){x, w}, 2);
+    return append(t, OP_linear, NULL, (int[]){x, w}, 2);
+}
+
+/* Two parameters have one gradient, and a third is its own sum. */
+static int add_params(struct tiny *t)
+{
+    int a = param(t, SHAPE(3, 4)), b = param(t, SHAPE(3, 4)), c = param(t, SHAPE(3, 4));
+    int sum = append(t, OP_add, NULL, (int[]){a, b}, 2);
+
+    return append(t, OP_add, NULL, (int[]){sum, append(t, OP_add, NULL, (int[]){c, c}, 2)}, 2);
+}
+
 static int flatten(struct tiny *t)
 {
     int x = param(t, SHAPE(2, 3, 2, 4)), w;
@@ -248,6 +266,8 @@ static const struct {
     {"layer_norm", layer_norm},
     {"add", add},
     {"tied", tied},
+    {"tied to a dead use", tied_to_dead},
+    {"sums of parameters", add_params},
     {"flatten", flatten},
     {"reshape", reshape},
     {"dropout", dropout},
@@ -405,9 +425,56 @@ static void frozen_parameter_gets_none(void **state)
     rig_close(&r);
 }
 
+/* A frozen weight does not keep the bias of its node from being trained, nor the other way round.
+ */
+static void frozen_weight_beside_trained_bias(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct tiny t = {.g = graph_new(1, 1)};
+        struct param_info info = {.init = PARAM_UNIFORM, .bound = 1};
+        const int conv = i & 1, weight_is_frozen = i >> 1;
+        union node_attr attr = {.conv = {.stride = {1, 1}, .dilation = {1, 1}, .groups = 1}};
+        int in[3] = {conv ? param(&t, SHAPE(2, 3, 3, 5)) : param(&t, SHAPE(3, 5))}, y;
+        struct rig r;
+
+        info.frozen = weight_is_frozen;
+        in[1] = graph_param(t.g, conv ? SHAPE(4, 5, 2, 2) : SHAPE(4, 5), info, "weight");
+        info.frozen = !weight_is_frozen;
+        in[2] = graph_param(t.g, SHAPE(4), info, "bias");
+        y = append(&t, conv ? OP_conv2d : OP_linear, conv ? &attr : NULL, in, 3);
+        append_loss(&t, y, OP_mse, 0);
+        assert_int_equal(program_differentiate(t.g, &t.err), 0);
+        rig_open(&r, REF_FUSE_ALL, t.g, NULL);
+        rig_init(&r, 1);
+        check_all(&r, 15, 2e-3, 4e-3, "a frozen weight or bias");
+        rig_close(&r);
+    }
+}
+
+/* A parameter may be called as an input is. */
+static void parameter_named_as_an_input(void **state)
+{
+    struct rig_model model = rig_model(&arch_mlp);
+    const struct model_options options = rig_options(&model);
+    struct param_info info = {.init = PARAM_CONST};
+    struct graph *g;
+    struct err err;
+    int p;
+
+    (void)state;
+    assert_int_equal(model_build(&options, &rig_mnist, 2, 1, 0, &g, &err), 0);
+    assert_string_equal(g->value[g->input[0]].name, "x");
+    p = graph_param(g, SHAPE(3), info, "x");
+    assert_ptr_equal(graph_find(g, "x"), &g->value[p]);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frozen_weight_beside_trained_bias),
+        cmocka_unit_test(parameter_named_as_an_input),
         cmocka_unit_test(every_operator),
         cmocka_unit_test(whole_models),
         cmocka_unit_test(nothing_in_vain),

@@ -11,7 +11,8 @@ static void run(const struct plain *p)
     const float *x = p->in[DROPOUT_X], drop = p->attr.dropout.p, scale = 1.0f / (1.0f - drop);
     float *y = p->out[DROPOUT_Y];
     const int64_t n = p->rows * p->c,
-                  first = s->first_position * (n / p->in_shape[DROPOUT_X].dim[0]);
+                  first =
+                      s->first_position * dropout_sample_length(&p->attr, &p->in_shape[DROPOUT_X]);
     const uint64_t tag = (uint64_t)p->attr.dropout.tag << 40;
 
     for (int64_t i = 0; i < n;) {

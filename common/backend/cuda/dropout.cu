@@ -51,7 +51,7 @@ static __global__ void drop(const T *x, T *y, int64_t n, int64_t length,
 template <typename T> static void run(const struct own *p)
 {
     LAUNCH((drop<T>), blocks_for(p, p->n / 4 + 2, THREADS), THREADS, p, (const T *)p->in[DROPOUT_X],
-           (T *)p->out[DROPOUT_Y], p->n, p->n / p->in_shape[DROPOUT_X].dim[0],
+           (T *)p->out[DROPOUT_Y], p->n, dropout_sample_length(&p->attr, &p->in_shape[DROPOUT_X]),
            (const struct step_scalars *)p->in[DROPOUT_SCALARS], p->attr.dropout.p,
            (uint64_t)p->attr.dropout.tag << 40);
 }
