@@ -124,19 +124,7 @@ while read -r soname path; do
     if [ -f "$copyright" ]; then cp -L "$copyright" "$root/licenses/$package"; fi
 done <"$work/libraries"
 
-# The machine's own libibverbs comes first, because the InfiniBand drivers that it loads for NCCL
-# are made for it.  Ours is for machines that have none.
-system='/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu:/lib64:/usr/lib64'
 command -v patchelf >/dev/null || fail "no patchelf here: deploy/deps.sh --bundle installs it"
-mkdir "$root/lib/fallback"
-for file in "$root"/lib/libibverbs.so.* "$root"/lib/libnl-*.so.*; do
-    [ -e "$file" ] || continue
-    mv "$file" "$root/lib/fallback/"
-    patchelf --set-rpath '$ORIGIN' "$root/lib/fallback/$(basename "$file")"
-done
-for file in "$root"/lib/libgloo.so.*; do
-    [ ! -e "$file" ] || patchelf --set-rpath "\$ORIGIN:$system:\$ORIGIN/fallback" "$file"
-done
 
 # Nothing in the bundle may need a newer C library than Debian 12 has.
 programs | while read -r file; do

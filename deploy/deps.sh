@@ -10,11 +10,11 @@
 # If all packages are there it prints nothing and takes no time.  Installing needs root or sudo.
 set -eu
 
-run_packages='libuv1 libprotobuf-c1 libyaml-0-2 libjansson4 zlib1g libdnnl2 libgloo0 libxxhash0
-    libssl3 libsystemd0'
+run_packages='libuv1 libprotobuf-c1 libyaml-0-2 libjansson4 zlib1g libdnnl2 libxxhash0 libssl3
+    libsystemd0'
 build_packages='gcc g++ libc6-dev meson ninja-build pkg-config protobuf-c-compiler
-    libuv1-dev libprotobuf-c-dev libyaml-dev libjansson-dev zlib1g-dev libdnnl-dev libgloo-dev
-    libxxhash-dev libssl-dev libsystemd-dev'
+    libuv1-dev libprotobuf-c-dev libyaml-dev libjansson-dev zlib1g-dev libdnnl-dev libxxhash-dev
+    libssl-dev libsystemd-dev'
 bundle_packages='patchelf'
 test_packages='libcmocka-dev spin python3 clang clang-format llvm
     libclang-rt-14-dev git debootstrap iproute2 util-linux procps systemd openmpi-bin

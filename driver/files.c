@@ -9,7 +9,7 @@
 
 enum {
     FILES_OWN = 32,         /* loop, log, data, checkpoints, libraries */
-    FILES_PER_CPU_PEER = 2, /* Gloo's, for each other rank (coll/gloo.h) */
+    FILES_PER_CPU_PEER = 2, /* a link on each channel with each other rank (coll/tcp.h) */
 };
 
 static int64_t n_followers(const struct options *o, const struct job *job)
@@ -17,7 +17,7 @@ static int64_t n_followers(const struct options *o, const struct job *job)
     return max_i64(o->n_ranks, job->cluster.max_ranks) - 1 + job->cluster.spares;
 }
 
-/* Gloo joins at most JOB_MAX_CPU_RANKS ranks; with more, another library connects them. */
+/* coll/tcp joins at most JOB_MAX_CPU_RANKS ranks; with more, another library connects them. */
 static int64_t n_needed(const struct options *o, const struct job *job)
 {
     int64_t n = n_followers(o, job);

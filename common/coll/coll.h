@@ -1,7 +1,7 @@
 /* coll - collective communication among the ranks of one run.
  *
- * A coll joins `size` ranks, numbered 0..size-1.  Three functions make one: coll_gloo_prepare
- * (coll/gloo.h: TCP between processes), coll_new_local (coll/local.h: threads of one process, for
+ * A coll joins `size` ranks, numbered 0..size-1.  Three functions make one: coll_tcp_prepare
+ * (coll/tcp.h: processes), coll_new_local (coll/local.h: threads of one process, for
  * tests) and coll_device_new (coll/device.h: memory of GPUs, where some calls have another
  * meaning). A coll of one rank is legal, but not of a device; its collectives complete at once.
  *
@@ -16,7 +16,7 @@
  *          every ticket before the free.
  * Threads: one engine thread per coll.  From any other thread, while the coll exists: coll_abort,
  *          coll_stats, coll_rank, coll_size.
- * Memory:  no call allocates (Gloo itself does); queueing uses a fixed ring.
+ * Memory:  no call allocates ; queueing uses a fixed ring.
  * Errors:  0 ok; <0 failed and *err says why.  err is never NULL. */
 #ifndef COLL_COLL_H
 #define COLL_COLL_H
@@ -167,10 +167,11 @@ void coll_abort(struct coll *c);
 void coll_free(struct coll *c);
 
 struct coll_stats {
-    int64_t wait_ns; /* time callers were blocked in here: communication that nothing hid */
-    int64_t busy_ns; /* time the comm threads were inside collectives, waiting included */
-    int64_t n_bytes; /* payload handed to completed collectives (not what travelled) */
-    int64_t n_calls; /* collectives completed */
+    int64_t wait_ns;     /* time callers were blocked in here: communication that nothing hid */
+    int64_t busy_ns;     /* time the comm threads were inside collectives, waiting included */
+    int64_t n_bytes;     /* payload handed to completed collectives (not what travelled) */
+    int64_t n_calls;     /* collectives completed */
+    int64_t n_strangers; /* connections to this rank that did not prove to be a rank's */
 };
 
 void coll_stats(struct coll *c, struct coll_stats *out); /* sums since the coll was made */

@@ -101,7 +101,7 @@ int coll_device_make_ids(const struct coll_device_ops *ops, int size, uint8_t *i
 
 /* A coll, not yet connected, whose memory and queue are b's (the same plugin's).  Borrows b until
  * coll_free.  coll_abort works from here on.  Fails with ERR_ARG for one rank, which needs none of
- * this (coll/gloo.h serves it), and for a rank that is none of 0 .. size - 1. */
+ * this (coll/tcp.h serves it), and for a rank that is none of 0 .. size - 1. */
 int coll_device_new(const struct coll_device_ops *ops, struct backend *b,
                     const struct coll_device_options *o, struct coll **out, struct err *err);
 

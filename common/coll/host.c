@@ -212,6 +212,8 @@ static void host_stats(struct coll *c, struct coll_stats *out)
     pthread_mutex_lock(&h->lock);
     *out = h->stats;
     pthread_mutex_unlock(&h->lock);
+    if (h->ops->stats)
+        h->ops->stats(h, out);
 }
 
 /* ---- life ---- */

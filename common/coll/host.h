@@ -29,6 +29,8 @@ struct host_ops {
     void (*interrupt)(struct coll_host *h);
     /* Free what this kind added, and h itself. */
     void (*free)(struct coll_host *h);
+    /* Fill the statistics that the queues do not know.  NULL: there are none. */
+    void (*stats)(struct coll_host *h, struct coll_stats *out);
 };
 
 /* The queue of one channel. */

@@ -74,7 +74,7 @@ struct coll_device_ops;
 
 struct coll {
     const struct coll_ops *ops;
-    const char *kind; /* "gloo", static */
+    const char *kind; /* "tcp", static */
     int rank, size;
     unsigned dtypes;                      /* bit d: enum dtype d can be summed */
     const struct coll_device_ops *device; /* coll/device.h; NULL: of host memory */

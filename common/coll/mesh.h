@@ -27,12 +27,19 @@ enum {
 
 struct mesh {
     int rank, size;
-    size_t piece;   /* bytes, a multiple of 64 */
-    uint8_t *land0; /* a message of rank 0 is received here, */
-    uint8_t *land;  /* one of any other rank here; each holds a piece */
+    size_t piece;  /* bytes, a multiple of 64 */
+    uint8_t *land; /* mesh_land_bytes: what is not received in place */
+    /* Begin to make the link with rank r, if there is none. */
+    void (*want)(struct mesh *m, int r);
     int (*send)(struct mesh *m, int to, const void *data, size_t n_bytes, struct err *err);
-    int (*recv)(struct mesh *m, int from, struct err *err); /* the next message of that rank */
+    int (*recv)(struct mesh *m, int from, void *to, size_t n_bytes, struct err *err);
 };
+
+/* 1: ranks a and b of `size` surely need a link. */
+int mesh_is_near(int size, int a, int b);
+
+/* How much memory m->land wants, when the other members are set. */
+size_t mesh_land_bytes(const struct mesh *m);
 
 /* Run one collective to its end, blocking. */
 int mesh_run(struct mesh *m, const struct coll_job *job, struct err *err);

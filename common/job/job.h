@@ -46,7 +46,7 @@ enum grad_dtype { GRAD_DTYPE_LIST(WORD_VALUE) };
 enum precision { PRECISION_LIST(WORD_VALUE) };
 
 enum {
-    JOB_MAX_CPU_RANKS = 256, /* so many can all-reduce over Gloo (coll/gloo.h) */
+    JOB_MAX_CPU_RANKS = 256, /* so many can be joined by coll/tcp.h */
     JOB_MAX_BYTES = READ_MAX_BYTES,
 };
 

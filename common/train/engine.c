@@ -21,7 +21,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "coll/device.h"
-#include "coll/gloo.h"
+#include "coll/tcp.h"
 #include "train/faults.h"
 #include "train/trainer.h"
 #include "wire/msg.h"
@@ -110,16 +110,17 @@ static void set_coll(struct engine *e, struct coll *c)
     pthread_mutex_unlock(&e->coll_lock);
 }
 
-/* Gloo makes the collectives of the CPU, and those of a single rank, on a device, too. */
-static int make_gloo(const struct cmd *c, struct coll **out, struct report *r, struct err *err)
+/* The collectives of CPU ranks, and those of a single rank, on a device, too. */
+static int make_tcp(const struct cmd *c, struct coll **out, struct report *r, struct err *err)
 {
     struct buf endpoint = {0};
-    int rc = coll_gloo_prepare(c->prepare.rank, c->prepare.n_ranks, c->prepare.address, NULL, 0,
-                               out, err);
+    const struct coll_tcp_options o = {
+        .rank = c->prepare.rank, .size = c->prepare.n_ranks, .bind = c->prepare.address};
+    int rc = coll_tcp_prepare(&o, out, err);
 
     if (rc < 0)
         return rc;
-    coll_gloo_endpoint(*out, &endpoint);
+    coll_tcp_endpoint(*out, &endpoint);
     r->prepared.endpoint = (struct blob){endpoint.data, endpoint.len};
     return 0;
 }
@@ -179,7 +180,7 @@ static int prepare(struct engine *e, const struct cmd *c, struct report *r, stru
     ring_begin(trainer_ring(e->trainer), c->generation);
     if (rc == 0)
         rc = e->plugin && c->prepare.n_ranks > 1 ? make_device_coll(e, c, &coll, r, err)
-                                                 : make_gloo(c, &coll, r, err);
+                                                 : make_tcp(c, &coll, r, err);
     if (rc < 0)
         return rc;
     trainer_take_coll(e->trainer, coll);
@@ -200,7 +201,7 @@ static int open_all(struct engine *e, const struct cmd *c, struct report *r, str
     return rc;
 }
 
-static int connect_gloo(struct engine *e, const struct cmd *c, int64_t deadline_ms, struct err *err)
+static int connect_tcp(struct engine *e, const struct cmd *c, int64_t deadline_ms, struct err *err)
 {
     int n = c->form.n_endpoints;
     const void **blob = xcalloc((size_t)n, sizeof *blob);
@@ -211,7 +212,7 @@ static int connect_gloo(struct engine *e, const struct cmd *c, int64_t deadline_
         blob[i] = c->form.endpoint[i].data;
         len[i] = c->form.endpoint[i].len;
     }
-    rc = coll_gloo_connect(e->coll, blob, len, deadline_ms, err);
+    rc = coll_tcp_connect(e->coll, blob, len, deadline_ms, err);
     free(blob);
     free(len);
     return rc;
@@ -221,13 +222,13 @@ static int form(struct engine *e, const struct cmd *c, int64_t deadline_ms, stru
 {
     int rc = coll_is_device(e->coll)
                  ? coll_device_connect(e->coll, c->form.ids.data, c->form.ids.len, deadline_ms, err)
-                 : connect_gloo(e, c, deadline_ms, err);
+                 : connect_tcp(e, c, deadline_ms, err);
 
     return rc == 0 ? trainer_form(e->trainer, c->form.source, err) : rc;
 }
 
 /* The driver's own deadline ends a connect that takes too long; this one is only a backstop. */
-_Static_assert((int)JOB_MAX_CPU_RANKS == (int)COLL_GLOO_MAX_RANKS,
+_Static_assert((int)JOB_MAX_CPU_RANKS == (int)COLL_TCP_MAX_RANKS,
                "what a job may ask for is what connects");
 _Static_assert((int)MSG_ID == (int)COLL_ID_BYTES && (int)MSG_RANKS_PER_ID == (int)COLL_RANKS_PER_ID,
                "what the wire carries is what connects");

@@ -78,20 +78,6 @@ check_gpu() # ROOT FOLDER
         "$2/bin/dpdriver" --check --nranks 1 --device cuda
 }
 
-# Programs load the machine's libibverbs, which its drivers fit, and the bundle's if the machine has
-# none.
-check_verbs() # ROOT FOLDER
-{
-    local own=/usr/lib/x86_64-linux-gnu list="/lib64/ld-linux-x86-64.so.2 --list $2/bin/dpdriver"
-    # shellcheck disable=SC2086 # words are meant
-    expect "$1" 0 "../lib/fallback/libibverbs.so.1 ../lib/libuv.so.1" $list
-    mkdir -p "$1$own"
-    cp "$1$2"/lib/fallback/* "$1$own/"
-    # shellcheck disable=SC2086
-    expect "$1" 0 "$own/libibverbs.so.1 $own/libnl-3.so.200 ../lib/libuv.so.1" $list
-    rm "$1$own"/libibverbs.so.* "$1$own"/libnl-*
-}
-
 # Runs the tests of the bundle that are programs, as nothing else runs there; not those that take
 # minutes or start a shell.
 check_tests() # ROOT FOLDER
@@ -137,7 +123,6 @@ in_namespace() # ROOT FOLDER
     echo '127.0.0.1 localhost' >"$1/etc/hosts"
     mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" || fail 'mounts'
     expect "$1" 0 dpdriver "$2/bin/dpdriver" --version
-    check_verbs "$1" "$2"
     check_training "$1" "$2"
     check_gpu "$1" "$2"
     check_tests "$1" "$2"

@@ -13,15 +13,15 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "coll/gloo.h"
 #include "coll/local.h"
+#include "coll/tcp.h"
 #include "tensor/half.h"
 
 enum { CONNECT_MS = 200000 };
 
 const char *transport_name(enum transport t)
 {
-    static const char *const names[TRANSPORTS] = {"local", "gloo threads", "gloo processes"};
+    static const char *const names[TRANSPORTS] = {"local", "tcp threads", "tcp processes"};
     return names[t];
 }
 
@@ -128,9 +128,9 @@ struct member {
 
 static int connect_thread(struct crew *w, int rank, struct coll **c, struct err *err)
 {
-    int rc = coll_gloo_prepare(rank, w->size, NULL, NULL, 0, c, err);
+    int rc = coll_tcp_prepare(&(struct coll_tcp_options){.rank = rank, .size = w->size}, c, err);
     if (rc == 0)
-        coll_gloo_endpoint(*c, &w->blobs[rank]);
+        coll_tcp_endpoint(*c, &w->blobs[rank]);
     pthread_barrier_wait(&w->all_listen);
     if (rc < 0)
         return rc;
@@ -140,7 +140,7 @@ static int connect_thread(struct crew *w, int rank, struct coll **c, struct err 
         blobs[r] = w->blobs[r].data;
         lens[r] = w->blobs[r].len;
     }
-    return coll_gloo_connect(*c, blobs, lens, CONNECT_MS, err);
+    return coll_tcp_connect(*c, blobs, lens, CONNECT_MS, err);
 }
 
 static void *member_main(void *arg)
@@ -204,14 +204,14 @@ int run_ranks_with_faults(int size, const struct coll_fault *faults, rank_fn *fn
 
 static int connect_process(int to_parent, int rank, int size, struct coll **c, struct err *err)
 {
-    int rc = coll_gloo_prepare(rank, size, NULL, NULL, 0, c, err);
+    int rc = coll_tcp_prepare(&(struct coll_tcp_options){.rank = rank, .size = size}, c, err);
     struct buf blob = {0};
     static uint8_t table[RANKS_MAX][1024];
     const void *blobs[RANKS_MAX];
     size_t lens[RANKS_MAX];
     if (rc < 0)
         return rc;
-    coll_gloo_endpoint(*c, &blob);
+    coll_tcp_endpoint(*c, &blob);
     ASSERT(send(to_parent, blob.data, blob.len, MSG_NOSIGNAL) == (ssize_t)blob.len);
     buf_fini(&blob);
     for (int r = 0; r < size; r++) {
@@ -220,7 +220,7 @@ static int connect_process(int to_parent, int rank, int size, struct coll **c, s
         blobs[r] = table[r];
         lens[r] = (size_t)n;
     }
-    return coll_gloo_connect(*c, blobs, lens, CONNECT_MS, err);
+    return coll_tcp_connect(*c, blobs, lens, CONNECT_MS, err);
 }
 
 static void child_main(int to_parent, int rank, int size, rank_fn *fn, const void *arg)
@@ -283,7 +283,7 @@ static int run_processes(int size, int may_die, rank_fn *fn, const void *arg)
     pass_blobs(fds, size);
     int bad = 0;
     for (int r = 0; r < size; r++) {
-        bad |= reap(OVER_GLOO_FORK, size, r, pids[r], fds[r], may_die);
+        bad |= reap(OVER_TCP_FORK, size, r, pids[r], fds[r], may_die);
         close(fds[r]);
     }
     return bad;
@@ -292,6 +292,6 @@ static int run_processes(int size, int may_die, rank_fn *fn, const void *arg)
 int run_ranks(enum transport t, int size, int may_die, rank_fn *fn, const void *arg)
 {
     ASSERT(size <= RANKS_MAX);
-    return t == OVER_GLOO_FORK ? run_processes(size, may_die, fn, arg)
-                               : run_threads(t, size, NULL, fn, arg);
+    return t == OVER_TCP_FORK ? run_processes(size, may_die, fn, arg)
+                              : run_threads(t, size, NULL, fn, arg);
 }

@@ -8,9 +8,9 @@
 #include "coll/coll.h"
 
 enum transport {
-    OVER_LOCAL,        /* threads, coll/local */
-    OVER_GLOO_THREADS, /* threads, coll/gloo over loopback */
-    OVER_GLOO_FORK,    /* processes, coll/gloo over loopback */
+    OVER_LOCAL,       /* threads, coll/local */
+    OVER_TCP_THREADS, /* threads, coll/tcp over loopback */
+    OVER_TCP_FORK,    /* processes, coll/tcp over loopback */
     TRANSPORTS
 };
 

@@ -1,31 +1,27 @@
-/* endpoint: blobs are foreign bytes, and every field is checked.  Also: Gloo's headers fit its
- * library. */
+/* endpoint: blobs are foreign bytes, and every field of one is checked. */
 #include "../test.h"
 
 #include "coll/endpoint.h"
-#include "coll/gloo_leaf.h"
 
 static struct endpoint sample(int rank, int size)
 {
-    struct endpoint e = {.rank = rank, .size = size, .window = 100000, .nonce = "12345678"};
+    struct endpoint e = {.rank = rank, .size = size, .window = 100000, .random = "12345678"};
     struct err err;
     assert_int_equal(endpoint_addr_from_text("10.1.2.3", &e.addr, &err), 0);
-    for (int ch = 0; ch < COLL_CHANNELS; ch++)
-        for (int r = 0; r < size; r++)
-            e.ports[ch][r] = (uint16_t)(r == rank ? 0 : 30000 + 1000 * ch + r);
+    e.addr.port = (uint16_t)(30000 + rank);
     return e;
 }
 
 static void test_round_trip(void **state)
 {
     (void)state;
-    static const int sizes[] = {1, 2, 255, 256};
+    static const int sizes[] = {1, 2, 255, COLL_TCP_MAX_RANKS};
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         struct endpoint in = sample(sizes[i] - 1, sizes[i]), out;
         struct buf b = {0};
         struct err err;
         endpoint_pack(&in, &b);
-        assert_int_equal(b.len, 40 + 4 * sizes[i]);
+        assert_int_equal(b.len, ENDPOINT_BYTES);
         assert_int_equal(endpoint_parse(b.data, b.len, &out, &err), 0);
         assert_memory_equal(&in, &out, sizeof in);
         buf_fini(&b);
@@ -38,10 +34,16 @@ static const struct damage {
     uint8_t value;
     const char *says;
 } damages[] = {
-    {0, 'x', "dpG2"},          {3, '1', "dpG2"}, {4, 1, "rank"},
-    {5, 3, "rank 3 of 3"},     {6, 1, "ranks"},  {7, 0, "of 0"},
-    {7, 4, "want 56 for 4"},   {8, 0, NULL},     {20, 0, "address family 0"},
-    {20, 5, "address family"},
+    {0, 'x', "dpE3"},
+    {3, '1', "dpE3"},
+    {4, 255, "at most"},
+    {5, 3, "rank 3 of 3"},
+    {6, 255, "at most"},
+    {7, 0, "of 0"},
+    {7, 1, "rank 1 of 1"},
+    {8, 0, NULL},
+    {12, 0, "address family 0"},
+    {12, 5, "address family 5"},
 };
 
 static void test_damaged(void **state)
@@ -104,15 +106,48 @@ static void test_addresses(void **state)
         endpoint_ip_text(&out.addr, ip);
         assert_string_equal(ip, ips[i]);
     }
-    struct sockaddr_storage a = endpoint_for(&out, COLL_BULK, 2);
-    endpoint_text(&a, text);
-    assert_string_equal(text, "127.0.0.1:30002");
-    a = endpoint_for(&out, COLL_URGENT, 2);
-    endpoint_text(&a, text);
-    assert_string_equal(text, "127.0.0.1:31002");
-    assert_int_equal(endpoint_addr_from_text("localhost", &a, &err), ERR_ARG);
-    assert_int_equal(endpoint_addr_from_text("1.2.3.4.5", &a, &err), ERR_ARG);
+    endpoint_text(&in.addr, text);
+    assert_string_equal(text, "127.0.0.1:0");
+    in.addr.port = 30001;
+    endpoint_text(&in.addr, text);
+    assert_string_equal(text, "127.0.0.1:30001");
+    assert_int_equal(endpoint_addr_from_text("localhost", &in.addr, &err), ERR_ARG);
+    assert_int_equal(endpoint_addr_from_text("1.2.3.4.5", &in.addr, &err), ERR_ARG);
     buf_fini(&b);
+}
+
+static void test_socket_addresses(void **state)
+{
+    static const struct {
+        const char *ip;
+        bool is_any, is_loopback;
+    } cases[] = {{"127.0.0.1", false, true}, {"127.200.3.4", false, true},
+                 {"::1", false, true},       {"0.0.0.0", true, false},
+                 {"::", true, false},        {"10.0.0.1", false, false},
+                 {"fe80::1", false, false},  {"1.0.0.127", false, false}};
+    struct sockaddr_storage sa;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct endpoint_addr in, out;
+
+        assert_int_equal(endpoint_addr_from_text(cases[i].ip, &in, &err), 0);
+        in.port = 4711;
+        assert_true(endpoint_to_socket(&in, &sa) > 0);
+        endpoint_from_socket(&sa, &out);
+        assert_memory_equal(&in, &out, sizeof in);
+        assert_int_equal(endpoint_is_any(&in), cases[i].is_any);
+        assert_int_equal(endpoint_is_loopback(&in), cases[i].is_loopback);
+    }
+}
+
+static int prepare(int rank, int size, const char *bind, const char *iface, struct coll **c,
+                   struct err *err)
+{
+    const struct coll_tcp_options o = {.rank = rank, .size = size, .bind = bind, .iface = iface};
+
+    return coll_tcp_prepare(&o, c, err);
 }
 
 static void test_prepare_arguments(void **state)
@@ -120,21 +155,21 @@ static void test_prepare_arguments(void **state)
     (void)state;
     struct coll *c;
     struct err err;
-    assert_int_equal(coll_gloo_prepare(0, 257, NULL, NULL, 0, &c, &err), ERR_ARG);
-    assert_non_null(strstr(err.msg, "256"));
-    assert_int_equal(coll_gloo_prepare(2, 2, NULL, NULL, 0, &c, &err), ERR_ARG);
-    assert_int_equal(coll_gloo_prepare(0, 2, "somewhere", NULL, 0, &c, &err), ERR_ARG);
-    assert_int_equal(coll_gloo_prepare(0, 2, "127.0.0.1", "lo", 0, &c, &err), ERR_ARG);
-    assert_int_equal(coll_gloo_prepare(0, 2, NULL, "no-such0", 0, &c, &err), ERR_IO);
+    assert_int_equal(prepare(0, COLL_TCP_MAX_RANKS + 1, NULL, NULL, &c, &err), ERR_ARG);
+    assert_non_null(strstr(err.msg, "ranks, want 1 to"));
+    assert_int_equal(prepare(2, 2, NULL, NULL, &c, &err), ERR_ARG);
+    assert_int_equal(prepare(0, 2, "somewhere", NULL, &c, &err), ERR_ARG);
+    assert_int_equal(prepare(0, 2, "127.0.0.1", "lo", &c, &err), ERR_ARG);
+    assert_int_equal(prepare(0, 2, NULL, "no-such0", &c, &err), ERR_IO);
     assert_non_null(strstr(err.msg, "no-such0"));
-    assert_int_equal(coll_gloo_prepare(0, 2, "192.0.2.77", NULL, 0, &c, &err), ERR_IO);
+    assert_int_equal(prepare(0, 2, "192.0.2.77", NULL, &c, &err), ERR_IO);
     assert_non_null(strstr(err.msg, "192.0.2.77"));
 
     struct buf b = {0};
     struct endpoint e;
     char ip[COLL_IP_LEN];
-    assert_int_equal(coll_gloo_prepare(0, 2, NULL, "lo", 0, &c, &err), 0);
-    coll_gloo_endpoint(c, &b);
+    assert_int_equal(prepare(0, 2, NULL, "lo", &c, &err), 0);
+    coll_tcp_endpoint(c, &b);
     assert_int_equal(endpoint_parse(b.data, b.len, &e, &err), 0);
     endpoint_ip_text(&e.addr, ip);
     assert_string_equal(ip, "127.0.0.1");
@@ -142,23 +177,24 @@ static void test_prepare_arguments(void **state)
     coll_free(c);
 }
 
-/* Rank 1 of 3 is given these blobs as those of ranks 0 and 2. */
+/* Rank 1 of 3 is given these blobs as those of all ranks. */
 static void test_peer_blobs(void **state)
 {
     (void)state;
-    struct endpoint rank0 = sample(0, 3), rank2 = sample(2, 3);
-    struct endpoint portless = rank0, half = rank0, foreign = sample(0, 4);
-    portless.ports[COLL_BULK][1] = 0;
-    half.ports[COLL_URGENT][1] = 0;
+    struct endpoint rank0 = sample(0, 3), rank1 = sample(1, 3), rank2 = sample(2, 3);
+    struct endpoint portless = rank0, nowhere = rank0, foreign = sample(0, 4);
+    portless.addr.port = 0;
+    memset(nowhere.addr.ip, 0, sizeof nowhere.addr.ip);
     const struct {
         const struct endpoint *e[3];
         const char *says;
     } cases[] = {
-        {{&rank2, NULL, &rank0}, "it is of rank 2 of 3, want rank 0 of 3"},
-        {{&rank0, NULL, &rank0}, "endpoint of rank 2"},
-        {{&foreign, NULL, &rank2}, "rank 0 of 4"},
-        {{&portless, NULL, &rank2}, "no port for rank 1"},
-        {{&half, NULL, &rank2}, "no port for rank 1"},
+        {{&rank2, &rank1, &rank0}, "it is of rank 2 of 3, want rank 0 of 3"},
+        {{&rank0, &rank1, &rank0}, "endpoint of rank 2"},
+        {{&rank0, NULL, &rank2}, "endpoint of rank 1"},
+        {{&foreign, &rank1, &rank2}, "rank 0 of 4"},
+        {{&portless, &rank1, &rank2}, "it has no port"},
+        {{&nowhere, &rank1, &rank2}, "it advertises 0.0.0.0"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct coll *c;
@@ -166,14 +202,14 @@ static void test_peer_blobs(void **state)
         struct buf b[3] = {{0}};
         const void *blobs[3];
         size_t lens[3];
-        assert_int_equal(coll_gloo_prepare(1, 3, NULL, NULL, 0, &c, &err), 0);
+        assert_int_equal(prepare(1, 3, NULL, NULL, &c, &err), 0);
         for (int r = 0; r < 3; r++) {
             if (cases[i].e[r])
                 endpoint_pack(cases[i].e[r], &b[r]);
             blobs[r] = b[r].data;
             lens[r] = b[r].len;
         }
-        assert_int_equal(coll_gloo_connect(c, blobs, lens, 1000, &err), ERR_PROTO);
+        assert_int_equal(coll_tcp_connect(c, blobs, lens, 1000, &err), ERR_PROTO);
         if (!strstr(err.msg, cases[i].says))
             fail_msg("\"%s\" does not say \"%s\"", err.msg, cases[i].says);
         coll_free(c);
@@ -182,21 +218,13 @@ static void test_peer_blobs(void **state)
     }
 }
 
-static void test_gloo_abi(void **state)
-{
-    (void)state;
-    struct err err;
-    if (gloo_leaf_check_abi(&err) < 0)
-        fail_msg("%s", err.msg);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_every_length),      cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_prepare_arguments), cmocka_unit_test(test_peer_blobs),
-        cmocka_unit_test(test_gloo_abi),
+        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_every_length),     cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_socket_addresses), cmocka_unit_test(test_prepare_arguments),
+        cmocka_unit_test(test_peer_blobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* coll - collectives on the simulated GPU's memory, by the interface of coll/device.h.  Each is a
- * piece of work in the stream's order, which a recording replays; Gloo does it between the
+ * piece of work in the stream's order, which a recording replays; coll/tcp does it between the
  * processes.
  *
  * As NCCL does, it wants the same call of all ranks, in the same way: done at once by all, or
@@ -18,8 +18,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
-#include "coll/gloo.h"
 #include "coll/impl.h"
+#include "coll/tcp.h"
 #include "fakegpu.h"
 #include "host_work.h"
 
@@ -266,9 +266,10 @@ static int make(struct backend *b, const struct coll_device_options *o, struct c
                                         .free = fake_free,
                                         .stats = fake_stats,
                                         .poll = fake_poll};
+    const struct coll_tcp_options to = {.rank = o->rank, .size = o->size, .bind = "127.0.0.1"};
     struct fake_coll *f = xcalloc(1, sizeof *f);
 
-    if (coll_gloo_prepare(o->rank, o->size, "127.0.0.1", NULL, 0, &f->inner, err) < 0) {
+    if (coll_tcp_prepare(&to, &f->inner, err) < 0) {
         free(f);
         return err->code;
     }
@@ -348,13 +349,13 @@ static int connect_all(struct coll *c, const uint8_t *ids, int n_ids, int64_t de
     ASSERT(n_ids == 1 && c->size <= MOST_RANKS);
     memcpy(f->folder, ids, COLL_ID_BYTES);
     f->folder[COLL_ID_BYTES - 1] = 0;
-    coll_gloo_endpoint(f->inner, &own);
+    coll_tcp_endpoint(f->inner, &own);
     write_endpoint(f, &own);
     buf_fini(&own);
     for (int r = 0; r < c->size; r++)
         blobs[r] = blob[r];
     if (gather(f, blob, len, clock_mono_ns() + ms * 1000000, err) < 0 ||
-        coll_gloo_connect(f->inner, blobs, len, ms, err) < 0)
+        coll_tcp_connect(f->inner, blobs, len, ms, err) < 0)
         return fail(f, err);
     if (c->rank == 0)
         remove_folder(f); /* a connected rank has read it */

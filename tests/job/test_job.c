@@ -390,10 +390,10 @@ static void test_supported(void **state)
         {"cluster: {min_ranks: 1, spares: 1}", 2, 0, ""},
         {"cluster: {max_ranks: 256}", 2, 0, ""},
         {"cluster: {max_ranks: 257}", 2, ERR_UNSUPPORTED,
-         "257 ranks on CPUs (cluster.max_ranks): Gloo connects every pair of them, so this build "
+         "257 ranks on CPUs (cluster.max_ranks): every pair of them connects, so this build "
          "takes at most 256"},
         {"", 300, ERR_UNSUPPORTED,
-         "300 ranks on CPUs: Gloo connects every pair of them, so this build takes at most 256"},
+         "300 ranks on CPUs: every pair of them connects, so this build takes at most 256"},
         {"cluster: {max_ranks: 8, spares: 65529}", 2, ERR_CONFIG,
          "cluster.spares is 65529 beside 8 ranks, want at most 65536 followers in all"},
         {"cluster: {min_ranks: 3}", 2, ERR_CONFIG,

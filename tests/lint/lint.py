@@ -17,10 +17,9 @@ ROOM_LIST = "common/meson.build"
 # library can be replaced in one room.
 LIBRARIES = [
     (r"uv\.h", {"net", "daemon", "driver", "follower"}),
-    (r"openssl/", {"net"}),
+    (r"openssl/", {"net", "coll"}),
     (r"yaml\.h", {"config"}),
     (r"(oneapi/)?dnnl", {"backend"}),
-    (r"gloo/", {"coll"}),
     (r"zlib\.h", {"data"}),
     (r"xxhash\.h", {"base"}),
     (r"(sys/)?socket\.h|netinet/|netdb\.h|arpa/", {"net", "coll", "daemon", "driver", "follower"}),

@@ -73,7 +73,7 @@ static struct report *answer(const struct cmd *c, struct live_engine *e)
         r = report_new(REPORT_PREPARED, c->generation);
         snprintf(text, sizeof(text), "%lld", (long long)e->step);
         r->prepared.endpoint = blob_of(text, strlen(text));
-        r->prepared.library = xstrdup("gloo");
+        r->prepared.library = xstrdup("tcp");
         r->prepared.step = e->step;
         return r;
     case CMD_FORM:

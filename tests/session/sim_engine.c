@@ -134,7 +134,7 @@ static void prepared(struct sim *s, int k)
         r->prepared.endpoint = blob_of(name, (size_t)len);
     else if (s->nodes[k].e.rank == 0)
         make_ids(s, r);
-    r->prepared.library = xstrdup(has_ids(s) ? "nccl 2.28.9" : "gloo");
+    r->prepared.library = xstrdup(has_ids(s) ? "nccl 2.28.9" : "tcp");
     r->prepared.step = s->nodes[k].e.step;
     report(s, k, r);
 }

@@ -115,7 +115,7 @@ static void endpoints(struct arena *a, Wire__Control *m)
     NEW(Endpoints, ENDPOINTS, endpoints);
     x->endpoint = bytes(a, "10.0.0.7:40001");
     x->step = 7;
-    x->library = arena_strdup(a, "gloo");
+    x->library = arena_strdup(a, "tcp");
 }
 
 static void form(struct arena *a, Wire__Control *m)

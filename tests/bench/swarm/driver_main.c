@@ -1,5 +1,5 @@
 /* dpdriver-swarm - dpdriver's server, session, TLS and record around an engine that only pretends
- * to train.  It measures the control plane with more ranks than Gloo can connect, on a machine
+ * to train.  It measures the control plane with more ranks than one machine can train, on a machine
  * without GPUs.
  *
  * All but this file and engine.c are dpdriver's own objects. */

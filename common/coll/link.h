@@ -1,0 +1,38 @@
+/* coll/link - an established connection with one rank, on one channel: bytes in order, both ways.
+ *
+ * There are no message headers: both sides know how many bytes come next, because all ranks run the
+ * same collectives.  A send puts its bytes into the socket and returns.  It blocks only if more
+ * than the window is unread.  A receive writes straight into the caller's memory.
+ *
+ * Life:    link_new -> link_send, link_recv ... -> link_free.
+ * Threads: one at a time, but link_shut and link_is_gone from any (not beside link_free).
+ * Errors:  ERR_PEER: the connection broke; ERR_TIMEOUT: no progress for the link's timeout. */
+#ifndef COLL_LINK_H
+#define COLL_LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct link; /* opaque */
+
+/* The send buffer to ask the kernel for; it may give less (net.core.wmem_max). */
+enum { LINK_SNDBUF = 1 << 20 };
+
+/* How many bytes a link holds unread.  Fails with ERR_IO. */
+int link_window(uint32_t *out, struct err *err);
+
+/* Takes the connected socket fd.  timeout_ms: a call without progress for so long fails; 0: never.
+ */
+struct link *link_new(int fd, int64_t timeout_ms);
+void link_free(struct link *k); /* what was sent still arrives; NULL is fine */
+
+int link_send(struct link *k, const void *data, size_t n_bytes, struct err *err);
+int link_recv(struct link *k, void *to, size_t n_bytes, struct err *err);
+
+void link_shut(struct link *k);          /* make all calls fail, here and at the peer */
+bool link_is_gone(const struct link *k); /* the peer has closed its side, or link_shut was called */
+
+#endif

@@ -1,0 +1,214 @@
+/* shake - sends and reads the messages of a proof on a socket that does not block.  shake.h says
+ * what the outcomes mean; coll/proof.c makes and checks the messages. */
+#include "coll/shake.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+static struct shake *new_shake(int fd, enum shake_stage stage, const struct endpoint_addr *addr,
+                               size_t want)
+{
+    struct shake *s = xcalloc(1, sizeof *s);
+
+    s->fd = fd;
+    s->stage = stage;
+    s->addr = *addr;
+    s->born_ns = clock_mono_ns();
+    s->want = want;
+    return s;
+}
+
+struct shake *shake_accept(int fd, const struct endpoint_addr *from)
+{
+    return new_shake(fd, SHAKE_READ_HELLO, from, PROOF_HELLO);
+}
+
+int shake_dial(const struct shake_terms *t, struct proof_link link, const struct endpoint_addr *to,
+               struct shake **out, struct err *err)
+{
+    struct sockaddr_storage sa;
+    const socklen_t len = endpoint_to_socket(to, &sa);
+    const int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct shake *s;
+
+    if (fd < 0)
+        return err_sys(err, errno, "opening a socket");
+    s = new_shake(fd, SHAKE_CONNECTING, to, PROOF_ANSWER);
+    s->n_out = PROOF_HELLO;
+    if (proof_dial(&s->proof, t->key, link, s->out, err) < 0) {
+        shake_free(s);
+        return err->code;
+    }
+    if (connect(fd, (struct sockaddr *)&sa, len) < 0 && errno != EINPROGRESS) {
+        err_set(err, ERR_PEER, "%s", strerror(errno));
+        shake_free(s);
+        return err->code;
+    }
+    *out = s;
+    return 0;
+}
+
+void shake_free(struct shake *s)
+{
+    if (!s)
+        return;
+    if (s->fd >= 0)
+        close(s->fd);
+    proof_wipe(&s->proof);
+    free(s);
+}
+
+int shake_take_socket(struct shake *s)
+{
+    const int fd = s->fd;
+
+    s->fd = -1;
+    return fd;
+}
+
+short shake_events(const struct shake *s)
+{
+    if (s->stage == SHAKE_CONNECTING || s->n_sent < s->n_out)
+        return POLLOUT;
+    return s->n_in < s->want ? POLLIN : 0;
+}
+
+/* ---- bytes ---- */
+
+/* A reset says no more than an end does: some peer closed the connection. */
+static int broken(int number, struct err *err)
+{
+    if (number == EAGAIN || number == EWOULDBLOCK || number == EINTR)
+        return SHAKE_PENDING;
+    if (number == ECONNRESET || number == EPIPE)
+        return SHAKE_CLOSED;
+    return err_set(err, ERR_PEER, "%s", strerror(number));
+}
+
+static int connected(struct shake *s, struct err *err)
+{
+    int number = 0;
+    socklen_t len = sizeof number;
+    struct pollfd p = {s->fd, POLLOUT, 0};
+
+    if (poll(&p, 1, 0) == 0)
+        return SHAKE_PENDING;
+    getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &number, &len);
+    if (number)
+        return broken(number, err);
+    s->stage = SHAKE_READ_ANSWER;
+    return SHAKE_DONE;
+}
+
+/* SHAKE_DONE: the whole message has left. */
+static int send_rest(struct shake *s, struct err *err)
+{
+    while (s->n_sent < s->n_out) {
+        const ssize_t n = send(s->fd, s->out + s->n_sent, s->n_out - s->n_sent, MSG_NOSIGNAL);
+
+        if (n < 0)
+            return broken(errno, err);
+        s->n_sent += (size_t)n;
+    }
+    return SHAKE_DONE;
+}
+
+/* SHAKE_DONE: the whole message is here.  Later bytes stay in the socket. */
+static int read_rest(struct shake *s, struct err *err)
+{
+    while (s->n_in < s->want) {
+        const ssize_t n = recv(s->fd, s->in + s->n_in, s->want - s->n_in, 0);
+
+        if (n < 0)
+            return broken(errno, err);
+        if (n == 0)
+            return SHAKE_CLOSED;
+        s->n_in += (size_t)n;
+    }
+    return SHAKE_DONE;
+}
+
+/* ---- messages ---- */
+
+static void next(struct shake *s, enum shake_stage stage, size_t n_out, size_t want)
+{
+    s->stage = stage;
+    s->n_out = n_out;
+    s->n_sent = 0;
+    s->want = want;
+    s->n_in = 0;
+}
+
+/* A rank that wants another mode is answered, so that it can name the reason, too. */
+static int take_hello(struct shake *s, const struct shake_terms *t, struct err *err)
+{
+    struct err ignored;
+    int rc;
+
+    if (!t->has_key)
+        return SHAKE_PENDING;
+    rc = proof_read_hello(&s->proof, t->key, t->rank, t->size, t->mode, s->in, err);
+    if (rc == PROOF_STRANGER)
+        return SHAKE_STRANGER;
+    if (proof_answer(&s->proof, s->out, rc < 0 ? &ignored : err) < 0)
+        return err->code;
+    next(s, SHAKE_READ_FRESH, PROOF_ANSWER, PROOF_FRESH);
+    if (rc < 0)
+        send_rest(s, &ignored);
+    return rc < 0 ? rc : SHAKE_DONE;
+}
+
+static int take_answer(struct shake *s, struct err *err)
+{
+    const int rc = proof_read_answer(&s->proof, s->in, err);
+
+    if (rc != 0)
+        return rc < 0 ? rc : SHAKE_STRANGER;
+    proof_fresh(&s->proof, s->out);
+    next(s, SHAKE_OVER, PROOF_FRESH, 0);
+    return SHAKE_DONE;
+}
+
+static int take_fresh(struct shake *s)
+{
+    if (proof_read_fresh(&s->proof, s->in) != 0)
+        return SHAKE_STRANGER;
+    next(s, SHAKE_OVER, 0, 0);
+    return SHAKE_DONE;
+}
+
+static int take_message(struct shake *s, const struct shake_terms *t, struct err *err)
+{
+    switch (s->stage) {
+    case SHAKE_READ_HELLO:
+        return take_hello(s, t, err);
+    case SHAKE_READ_ANSWER:
+        return take_answer(s, err);
+    case SHAKE_READ_FRESH:
+        return take_fresh(s);
+    default:
+        return SHAKE_DONE;
+    }
+}
+
+int shake_step(struct shake *s, const struct shake_terms *t, struct err *err)
+{
+    int rc = s->stage == SHAKE_CONNECTING ? connected(s, err) : SHAKE_DONE;
+
+    while (rc == SHAKE_DONE) {
+        rc = send_rest(s, err);
+        if (rc != SHAKE_DONE || s->stage == SHAKE_OVER)
+            break;
+        rc = read_rest(s, err);
+        if (rc == SHAKE_DONE)
+            rc = take_message(s, t, err);
+    }
+    return rc;
+}

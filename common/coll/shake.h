@@ -1,0 +1,67 @@
+/* coll/shake - one connection between two ranks before it is a link: connecting, and the proof.
+ *
+ * Nothing here blocks: the sockets are not blocking ones, and shake_step goes on as far as it can.
+ * Of a peer that has not proven the key, at most the bytes of one message are read (coll/proof.h).
+ *
+ * Life:    shake_dial or shake_accept -> shake_step whenever the socket is ready -> shake_free.
+ * Threads: any one at a time. */
+#ifndef COLL_SHAKE_H
+#define COLL_SHAKE_H
+
+#include "coll/endpoint.h"
+#include "coll/proof.h"
+
+/* The formation, as far as this rank knows it. */
+struct shake_terms {
+    int rank, size;
+    bool has_key; /* else what follows is not known yet */
+    enum proof_mode mode;
+    uint8_t key[PROOF_KEY];
+};
+
+enum shake_stage {
+    SHAKE_CONNECTING,
+    SHAKE_READ_ANSWER, /* of a dialer */
+    SHAKE_READ_HELLO,  /* of an acceptor */
+    SHAKE_READ_FRESH,  /* of an acceptor; the hello was right */
+    SHAKE_OVER,        /* only the rest of the last message is to be sent */
+};
+
+struct shake {
+    int fd;
+    enum shake_stage stage;
+    struct endpoint_addr addr; /* the peer's */
+    int64_t born_ns;
+    struct proof proof;
+    size_t want, n_in;    /* bytes of the message to read, and how many have come */
+    size_t n_out, n_sent; /* bytes of the message to send, and how many have left */
+    uint8_t in[PROOF_HELLO], out[PROOF_HELLO];
+};
+
+enum shake_outcome {
+    SHAKE_PENDING,
+    SHAKE_DONE,     /* proven: shake_take_socket has the connection */
+    SHAKE_STRANGER, /* the peer does not prove the key */
+    SHAKE_CLOSED,   /* the peer closed before the proof was complete */
+};
+
+/* Connect to `to` and prove to be link.from.  Fails with ERR_PEER, ERR_IO. */
+int shake_dial(const struct shake_terms *t, struct proof_link link, const struct endpoint_addr *to,
+               struct shake **out, struct err *err);
+
+/* Takes a connection that was accepted; its socket does not block. */
+struct shake *shake_accept(int fd, const struct endpoint_addr *from);
+
+/* Go on: an outcome, or an error.  ERR_PEER: connecting failed; ERR_PROTO: the peer is a rank of
+ * this formation and wants another mode; ERR_IO. */
+int shake_step(struct shake *s, const struct shake_terms *t, struct err *err);
+
+/* The events to poll the socket for; 0: none, the key must come first. */
+short shake_events(const struct shake *s);
+
+/* After SHAKE_DONE: the socket, which is now the caller's. */
+int shake_take_socket(struct shake *s);
+
+void shake_free(struct shake *s); /* closes the socket; NULL is fine */
+
+#endif

@@ -1,0 +1,368 @@
+/* tcp - the kind of coll whose ranks are processes: endpoints, connecting, and coll/mesh's
+ * algorithms over coll/links.
+ *
+ * The comm thread that runs a collective does the sending and receiving itself, on blocking
+ * sockets: a hand-over to an event thread for each message, as in most libraries, costs more than a
+ * small message takes.  tests/bench/RESULTS.md has the figures. */
+#include "coll/tcp.h"
+
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "coll/endpoint.h"
+#include "coll/host.h"
+#include "coll/links.h"
+#include "coll/mesh.h"
+
+/* A channel's side of the links. */
+struct net {
+    struct mesh mesh;
+    struct tcp *tcp;
+    struct link **link; /* [size], as far as this channel has used them; the comm thread's */
+    void *land;
+};
+
+struct tcp {
+    struct coll_host host; /* first */
+    struct net net[COLL_CHANNELS];
+    struct links *links; /* NULL with one rank */
+    struct endpoint own;
+    int64_t timeout_ms;
+    bool connected; /* coll_tcp_connect was called */
+};
+
+static struct tcp *of_host(struct coll_host *h) { return container_of(h, struct tcp, host); }
+static struct net *of_mesh(struct mesh *m) { return container_of(m, struct net, mesh); }
+
+/* ---- host_ops ---- */
+
+static int tcp_run(struct coll_host *h, const struct coll_job *job, struct err *err)
+{
+    return mesh_run(&of_host(h)->net[job->channel].mesh, job, err);
+}
+
+static void tcp_interrupt(struct coll_host *h)
+{
+    if (of_host(h)->links)
+        links_interrupt(of_host(h)->links);
+}
+
+static void tcp_free(struct coll_host *h)
+{
+    struct tcp *t = of_host(h);
+
+    links_free(t->links);
+    for (int ch = 0; ch < COLL_CHANNELS; ch++) {
+        free(t->net[ch].link);
+        free(t->net[ch].land);
+    }
+    OPENSSL_cleanse(&t->own, sizeof t->own);
+    free(t);
+}
+
+static void tcp_stats(struct coll_host *h, struct coll_stats *out)
+{
+    if (of_host(h)->links)
+        out->n_strangers = links_n_strangers(of_host(h)->links);
+}
+
+static const struct host_ops tcp_ops = {.name = "tcp",
+                                        .run = tcp_run,
+                                        .interrupt = tcp_interrupt,
+                                        .free = tcp_free,
+                                        .stats = tcp_stats};
+
+static struct tcp *of_coll(struct coll *c)
+{
+    struct coll_host *h = container_of(c, struct coll_host, base);
+
+    ASSERT(h->ops == &tcp_ops);
+    return of_host(h);
+}
+
+/* ---- mesh's transport ---- */
+
+/* The time `ms` from now, in ns. */
+static int64_t in_ms(int64_t ms)
+{
+    const int64_t now = clock_mono_ns();
+
+    return ms < (INT64_MAX - now) / 1000000 ? now + ms * 1000000 : INT64_MAX;
+}
+
+static void net_want(struct mesh *m, int r)
+{
+    struct net *net = of_mesh(m);
+
+    if (!net->link[r])
+        links_want(net->tcp->links, (enum coll_channel)(net - net->tcp->net), r);
+}
+
+/* Name the rank, and others that are gone: one of those may be why. */
+static int lost(struct net *net, int r, struct err *err)
+{
+    struct tcp *t = net->tcp;
+    const struct err why = *err;
+    char also[128];
+
+    if (host_aborted(&t->host))
+        return host_canceled(err);
+    if (why.code == ERR_TIMEOUT)
+        return err_set(err, ERR_TIMEOUT, "no progress with rank %d for %lld ms", r,
+                       (long long)t->timeout_ms);
+    if (why.code != ERR_PEER)
+        return why.code;
+    links_list_gone(t->links, r, also, sizeof also);
+    return err_set(err, ERR_PEER, "lost rank %d%s (%s)", r, also, why.msg);
+}
+
+/* The link with rank r, which is made if it is not there. */
+static int use(struct net *net, int r, struct err *err)
+{
+    const int64_t until_ns = net->tcp->timeout_ms ? in_ms(net->tcp->timeout_ms) : INT64_MAX;
+
+    if (net->link[r])
+        return 0;
+    if (links_get(net->tcp->links, (enum coll_channel)(net - net->tcp->net), r, until_ns,
+                  &net->link[r], err) < 0)
+        return lost(net, r, err);
+    return 0;
+}
+
+static int net_send(struct mesh *m, int to, const void *data, size_t n_bytes, struct err *err)
+{
+    struct net *net = of_mesh(m);
+
+    if (use(net, to, err) < 0)
+        return err->code;
+    return link_send(net->link[to], data, n_bytes, err) < 0 ? lost(net, to, err) : 0;
+}
+
+static int net_recv(struct mesh *m, int from, void *to, size_t n_bytes, struct err *err)
+{
+    struct net *net = of_mesh(m);
+
+    if (use(net, from, err) < 0)
+        return err->code;
+    return link_recv(net->link[from], to, n_bytes, err) < 0 ? lost(net, from, err) : 0;
+}
+
+/* ---- phase 1 ---- */
+
+static int choose_addr(const struct coll_tcp_options *o, struct endpoint_addr *out, struct err *err)
+{
+    if (o->bind && o->iface)
+        return err_set(err, ERR_ARG, "both a bind address (%.60s) and an interface (%.40s)",
+                       o->bind, o->iface);
+    if (o->iface)
+        return endpoint_addr_of_iface(o->iface, out, err);
+    return endpoint_addr_from_text(o->bind ? o->bind : "127.0.0.1", out, err);
+}
+
+static int listen_for_peers(struct tcp *t, struct err *err)
+{
+    if (getrandom(t->own.random, sizeof t->own.random, 0) != (ssize_t)sizeof t->own.random)
+        return err_sys(err, errno, "random numbers");
+    if (link_window(&t->own.window, err) < 0)
+        return err->code;
+    if (t->own.size == 1)
+        return 0;
+    if (links_new(t->own.rank, t->own.size, &t->own.addr, t->timeout_ms, &t->links, err) < 0)
+        return err->code;
+    t->own.addr.port = links_port(t->links);
+    return 0;
+}
+
+static int check_options(const struct coll_tcp_options *o, struct err *err)
+{
+    if (o->size < 1 || o->size > COLL_TCP_MAX_RANKS)
+        return err_set(err, ERR_ARG, "%d ranks, want 1 to %d", o->size, COLL_TCP_MAX_RANKS);
+    if (o->rank < 0 || o->rank >= o->size)
+        return err_set(err, ERR_ARG, "rank %d of %d", o->rank, o->size);
+    if (o->timeout_ms < 0)
+        return err_set(err, ERR_ARG, "timeout of %lld ms", (long long)o->timeout_ms);
+    return 0;
+}
+
+int coll_tcp_prepare(const struct coll_tcp_options *o, struct coll **out, struct err *err)
+{
+    struct tcp *t;
+    int rc;
+
+    if (check_options(o, err) < 0)
+        return err->code;
+    t = xcalloc(1, sizeof *t);
+    t->timeout_ms = o->timeout_ms;
+    t->own.rank = o->rank;
+    t->own.size = o->size;
+    host_init(&t->host, &tcp_ops, o->rank, o->size);
+    rc = choose_addr(o, &t->own.addr, err);
+    if (rc == 0)
+        rc = listen_for_peers(t, err);
+    if (rc < 0) {
+        coll_free(&t->host.base);
+        return err_wrap(err, "preparing links between ranks");
+    }
+    *out = &t->host.base;
+    return 0;
+}
+
+void coll_tcp_endpoint(struct coll *c, struct buf *out) { endpoint_pack(&of_coll(c)->own, out); }
+
+/* ---- phase 2 ---- */
+
+/* Check that this blob can be rank r's. */
+static int check_peer(const struct tcp *t, int r, const struct endpoint *e, struct err *err)
+{
+    char ip[COLL_IP_LEN];
+
+    if (e->rank != r || e->size != t->own.size)
+        return err_set(err, ERR_PROTO, "it is of rank %d of %d, want rank %d of %d", e->rank,
+                       e->size, r, t->own.size);
+    if (e->addr.port == 0)
+        return err_set(err, ERR_PROTO, "it has no port");
+    if (r < t->own.rank && endpoint_is_any(&e->addr)) {
+        endpoint_ip_text(&e->addr, ip);
+        return err_set(err, ERR_PROTO, "it advertises %s, to which nobody can connect", ip);
+    }
+    return 0;
+}
+
+/* Fill peers[size], and the piece that every rank's window allows. */
+static int read_blobs(struct tcp *t, const void *const *blobs, const size_t *lens,
+                      struct endpoint_addr *peers, size_t *piece, struct err *err)
+{
+    uint32_t window = UINT32_MAX;
+
+    for (int r = 0; r < t->own.size; r++) {
+        struct endpoint e;
+
+        if (endpoint_parse(blobs[r], lens[r], &e, err) < 0 || check_peer(t, r, &e, err) < 0)
+            return err_wrap(err, "endpoint of rank %d", r);
+        peers[r] = e.addr;
+        window = e.window < window ? e.window : window;
+        OPENSSL_cleanse(&e, sizeof e);
+    }
+    *piece = window / MESH_WINDOW / 64 * 64;
+    if (*piece > MESH_PIECE_MAX)
+        *piece = MESH_PIECE_MAX;
+    return 0;
+}
+
+static int init_net(struct tcp *t, int ch, size_t piece, struct err *err)
+{
+    struct net *net = &t->net[ch];
+
+    net->tcp = t;
+    net->link = xcalloc((size_t)t->own.size, sizeof(struct link *));
+    net->mesh = (struct mesh){.rank = t->own.rank,
+                              .size = t->own.size,
+                              .piece = piece,
+                              .want = net_want,
+                              .send = net_send,
+                              .recv = net_recv};
+    if (try_alloc(&net->land, mesh_land_bytes(&net->mesh), "landing space of collectives", err) < 0)
+        return err->code;
+    net->mesh.land = net->land;
+    return 0;
+}
+
+/* Name the ranks of which a link is missing. */
+static int explain_late(struct tcp *t, int64_t deadline_ms, struct err *err)
+{
+    const struct err first = *err;
+    char missing[160] = "", name[ENDPOINT_TEXT + 40];
+    struct link *link;
+
+    for (int r = 0; r < t->own.size; r++) {
+        bool is_there = !mesh_is_near(t->own.size, t->own.rank, r);
+
+        for (int ch = 0; ch < COLL_CHANNELS && !is_there; ch++)
+            is_there = links_get(t->links, (enum coll_channel)ch, r, 0, &link, err) == 0 &&
+                       ch == COLL_CHANNELS - 1;
+        if (is_there)
+            continue;
+        links_name(t->links, r, name);
+        snprintf(missing + strlen(missing), sizeof missing - strlen(missing), "%s%s",
+                 *missing ? ", " : "", name);
+    }
+    *err = first;
+    return err_set(err, ERR_TIMEOUT, "after %lld ms not connected with rank %s",
+                   (long long)deadline_ms, missing);
+}
+
+/* Make the links that this rank surely needs, all at once. */
+static int meet(struct tcp *t, int64_t deadline_ms, struct err *err)
+{
+    const int64_t until_ns = in_ms(deadline_ms);
+    int rc = 0;
+
+    for (int r = 0; r < t->own.size; r++)
+        for (int ch = 0; ch < COLL_CHANNELS; ch++)
+            if (mesh_is_near(t->own.size, t->own.rank, r))
+                links_want(t->links, (enum coll_channel)ch, r);
+    for (int r = 0; r < t->own.size && rc == 0; r++)
+        for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
+            if (mesh_is_near(t->own.size, t->own.rank, r))
+                rc = links_get(t->links, (enum coll_channel)ch, r, until_ns, &t->net[ch].link[r],
+                               err);
+    return rc == ERR_TIMEOUT ? explain_late(t, deadline_ms, err) : rc;
+}
+
+static int connect_all(struct tcp *t, const void *const *blobs, const size_t *lens,
+                       int64_t deadline_ms, struct err *err)
+{
+    struct endpoint_addr *peers = xcalloc((size_t)t->own.size, sizeof *peers);
+    uint8_t key[PROOF_KEY];
+    size_t piece;
+    int rc = read_blobs(t, blobs, lens, peers, &piece, err);
+
+    for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
+        rc = init_net(t, ch, piece, err);
+    if (rc < 0) {
+        free(peers);
+        return rc;
+    }
+    proof_key(blobs, lens, t->own.size, key);
+    links_begin(t->links, key, PROOF_PLAIN, peers);
+    OPENSSL_cleanse(key, sizeof key);
+    return meet(t, deadline_ms, err);
+}
+
+static int connect_once(struct tcp *t, const void *const *blobs, const size_t *lens,
+                        int64_t deadline_ms, struct err *err)
+{
+    int rc;
+
+    if (host_aborted(&t->host))
+        return host_canceled(err);
+    if (t->connected)
+        return err_set(err, ERR_ARG, "connecting a second time");
+    t->connected = true;
+    if (t->own.size == 1)
+        return 0;
+    rc = connect_all(t, blobs, lens, deadline_ms, err);
+    if (rc < 0 && host_aborted(&t->host))
+        return host_canceled(err);
+    return rc;
+}
+
+int coll_tcp_connect(struct coll *c, const void *const *blobs, const size_t *lens,
+                     int64_t deadline_ms, struct err *err)
+{
+    struct tcp *t = of_coll(c);
+    int rc = connect_once(t, blobs, lens, deadline_ms, err);
+
+    if (rc == 0)
+        rc = host_start(&t->host, err);
+    return rc < 0 ? err_wrap(err, "connecting rank %d of %d", t->own.rank, t->own.size) : 0;
+}
+
+size_t coll_tcp_piece(struct coll *c) { return of_coll(c)->net[COLL_BULK].mesh.piece; }

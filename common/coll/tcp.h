@@ -1,0 +1,65 @@
+/* coll/tcp - ranks as processes (or threads) that exchange messages over TCP.
+ *
+ * A coll is made in two phases, so that addresses and the key travel through the control plane, and
+ * neither a store nor a rendezvous server is needed:
+ *
+ *   coll_tcp_prepare    opens this rank's one listening port
+ *   coll_tcp_endpoint   this rank's address, port and random bytes as a blob, to send to the driver
+ *   (the driver gathers the blobs of all ranks and sends the whole table to every rank)
+ *   coll_tcp_connect    connects; from then on collectives work
+ *
+ * A blob does not depend on compiler or library (coll/endpoint.h).  The data do: ranks must share
+ * byte order and IEEE floats.
+ *
+ * Trust: the key of a formation is a hash of its table of blobs, whose random bytes are new in each
+ *        prepare.  Only the control plane carries them, so keep blobs out of logs.  Each connection
+ *        begins with a mutual proof of that key (coll/proof.h).  A connection that does not prove
+ *        the key is closed and counted (coll_stats.n_strangers); it takes no rank's place, and no
+ *        byte of it reaches anything but a check of fixed size.
+ * Links:   the higher rank of a pair connects to the lower one, so rank 0's address matters most.
+ *        Up to MESH_ALL_PAIRS ranks (coll/mesh.h), every pair connects in coll_tcp_connect.
+ *        Beyond, only neighbours in a ring and in a tree do; other pairs connect at first use.
+ *
+ * Life:    prepare -> endpoint -> connect -> as coll.h says.  coll_abort and coll_free work at
+ *          every point, also from another thread inside a connect (abort only).
+ * Threads: as coll.h. */
+#ifndef COLL_TCP_H
+#define COLL_TCP_H
+
+#include "base/buf.h"
+#include "coll/coll.h"
+
+enum {
+    COLL_TCP_MAX_RANKS = 256,
+    COLL_IP_LEN = 46, /* the text of an IPv4 or IPv6 address, with NUL */
+};
+
+struct coll_tcp_options {
+    int rank, size;
+    const char *bind;   /* the address to listen on and to advertise ("10.0.0.3"), or NULL */
+    const char *iface;  /* the network interface whose address that is ("eth0"), or NULL; with
+                           neither of the two: loopback */
+    int64_t timeout_ms; /* collectives without progress for so long fail with ERR_TIMEOUT; 0: never
+                           (slow steps are legal; the control plane knows better, and calls
+                           coll_abort) */
+};
+
+/* Open the listening port and put the coll, not yet connected, in *out.
+ * Fails with ERR_ARG (rank, size > COLL_TCP_MAX_RANKS), ERR_IO (address, interface, port). */
+int coll_tcp_prepare(const struct coll_tcp_options *o, struct coll **out, struct err *err);
+
+/* Append this rank's blob to *out.  Callable any time after prepare. */
+void coll_tcp_endpoint(struct coll *c, struct buf *out);
+
+/* Connect, where blobs[r], of lens[r] bytes, is rank r's.  All ranks must be given the same bytes,
+ * which are foreign and are checked here.  Once per coll.  Gives up after deadline_ms from now.
+ * Fails with ERR_PROTO (a blob: whose, what), ERR_PEER (cannot connect: rank, address, why),
+ * ERR_TIMEOUT (the ranks still missing and their addresses), ERR_CANCELED. */
+int coll_tcp_connect(struct coll *c, const void *const *blobs, const size_t *lens,
+                     int64_t deadline_ms, struct err *err);
+
+/* Once connected: bytes of the longest message.  It follows from the smallest window of all ranks,
+ * so all ranks agree on it. */
+size_t coll_tcp_piece(struct coll *c);
+
+#endif

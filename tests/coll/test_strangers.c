@@ -1,0 +1,530 @@
+/* coll/tcp: connections to a rank's port that are no rank's, at every moment of a formation's life.
+ * They take nobody's place, fail no collective, and are counted. */
+#include "../test.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "coll/proof.h"
+#include "coll/tcp.h"
+
+enum { LONG_MS = 100000, FLOOD = 1000 };
+
+/* ---- two ranks ---- */
+
+struct two {
+    struct coll *c[2];
+    struct buf blobs[2];
+    uint8_t key[PROOF_KEY];
+};
+
+/* port0: what rank 0's blob says instead of its own port; 0: its own. */
+static void prepare_two(struct two *w, uint16_t port0)
+{
+    struct err err;
+
+    memset(w, 0, sizeof *w);
+    for (int r = 0; r < 2; r++) {
+        const struct coll_tcp_options o = {.rank = r, .size = 2};
+
+        if (coll_tcp_prepare(&o, &w->c[r], &err) < 0)
+            fail_msg("%s", err.msg);
+        coll_tcp_endpoint(w->c[r], &w->blobs[r]);
+    }
+    if (port0) {
+        w->blobs[0].data[14] = (uint8_t)(port0 >> 8);
+        w->blobs[0].data[15] = (uint8_t)port0;
+    }
+    proof_key((const void *[]){w->blobs[0].data, w->blobs[1].data},
+              (size_t[]){w->blobs[0].len, w->blobs[1].len}, 2, w->key);
+}
+
+static uint16_t port_in_blob(const struct two *w)
+{
+    return (uint16_t)(w->blobs[0].data[14] << 8 | w->blobs[0].data[15]);
+}
+
+static void free_two(struct two *w)
+{
+    for (int r = 0; r < 2; r++) {
+        coll_free(w->c[r]);
+        buf_fini(&w->blobs[r]);
+    }
+}
+
+struct side {
+    struct two *two;
+    int rank, rc;
+    float sum;
+    struct err err;
+    pthread_t thread;
+};
+
+static void *connect_side(void *arg)
+{
+    struct side *s = arg;
+    const struct buf *b = s->two->blobs;
+
+    s->rc = coll_tcp_connect(s->two->c[s->rank], (const void *[]){b[0].data, b[1].data},
+                             (size_t[]){b[0].len, b[1].len}, LONG_MS, &s->err);
+    return NULL;
+}
+
+static void *sum_side(void *arg)
+{
+    struct side *s = arg;
+    int64_t t;
+
+    s->sum = (float)(s->rank + 1);
+    t = coll_allreduce(s->two->c[s->rank], COLL_BULK, &s->sum, 1, DTYPE_F32, 0, &s->err);
+    s->rc = t < 0 ? (int)t : coll_wait(s->two->c[s->rank], t, &s->err);
+    return NULL;
+}
+
+static void start(struct side *s, struct two *w, int rank, void *(*what)(void *))
+{
+    *s = (struct side){.two = w, .rank = rank};
+    assert_int_equal(pthread_create(&s->thread, NULL, what, s), 0);
+}
+
+static void both(struct two *w, void *(*what)(void *))
+{
+    struct side s[2];
+
+    for (int r = 0; r < 2; r++)
+        start(&s[r], w, r, what);
+    for (int r = 0; r < 2; r++)
+        pthread_join(s[r].thread, NULL);
+    for (int r = 0; r < 2; r++)
+        if (s[r].rc < 0)
+            fail_msg("rank %d: %s", r, s[r].err.msg);
+    if (what == sum_side)
+        assert_true(s[0].sum == 3 && s[1].sum == 3);
+}
+
+static int64_t n_strangers(const struct two *w)
+{
+    struct coll_stats s;
+
+    coll_stats(w->c[0], &s);
+    return s.n_strangers;
+}
+
+/* Rank 0 notices a stranger's end a moment later. */
+static void wait_for_strangers(const struct two *w, int64_t n)
+{
+    const int64_t t0 = clock_mono_ns();
+
+    while (n_strangers(w) < n && clock_since_s(t0) < 60)
+        sched_yield();
+    assert_int_equal(n_strangers(w), n);
+}
+
+/* ---- strangers ---- */
+
+static int stranger(uint16_t port)
+{
+    const struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(connect(s, (const struct sockaddr *)&to, sizeof to), 0);
+    return s;
+}
+
+static void say(int s, const void *bytes, size_t n)
+{
+    (void)!send(s, bytes, n, MSG_NOSIGNAL); /* it may be closed already */
+}
+
+static void silent(int s, const struct two *w) { (void)s, (void)w; }
+
+static void http(int s, const struct two *w)
+{
+    static const char words[] = "GET / HTTP/1.1\r\nHost: rank-0\r\nUser-Agent: a scanner that "
+                                "looks at every port\r\nAccept: */*\r\n\r\n";
+
+    (void)w;
+    say(s, words, sizeof words - 1);
+}
+
+static void garbage(int s, const struct two *w)
+{
+    uint8_t bytes[70000];
+
+    (void)w;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * i >> 3);
+    say(s, bytes, sizeof bytes);
+}
+
+/* The header of the library that once was here, with the offset and length that made it write out
+ * of bounds. */
+static void old_header(int s, const struct two *w)
+{
+    static const uint64_t header[6] = {48 + 8208, 0, 0, 8208, (uint64_t)0 - 8192, 0};
+    uint8_t rest[8208] = {0};
+
+    (void)w;
+    say(s, header, sizeof header);
+    say(s, rest, sizeof rest);
+}
+
+static void slow(int s, const struct two *w)
+{
+    (void)w;
+    for (int i = 0; i < 79; i++)
+        say(s, "dpL1" + i % 4, 1);
+}
+
+static void say_hello(int s, const uint8_t key[PROOF_KEY], struct proof_link link)
+{
+    uint8_t hello[PROOF_HELLO];
+    struct proof p;
+    struct err err;
+
+    assert_int_equal(proof_dial(&p, key, link, hello, &err), 0);
+    say(s, hello, sizeof hello);
+}
+
+static void wrong_key(int s, const struct two *w)
+{
+    uint8_t key[PROOF_KEY];
+
+    memcpy(key, w->key, sizeof key);
+    key[31] ^= 1;
+    say_hello(s, key, (struct proof_link){1, 0, COLL_BULK, PROOF_PLAIN});
+}
+
+static void wrong_from(int s, const struct two *w)
+{
+    say_hello(s, w->key, (struct proof_link){2, 0, COLL_BULK, PROOF_PLAIN});
+}
+
+static void from_itself(int s, const struct two *w)
+{
+    say_hello(s, w->key, (struct proof_link){0, 0, COLL_BULK, PROOF_PLAIN});
+}
+
+static void wrong_to(int s, const struct two *w)
+{
+    say_hello(s, w->key, (struct proof_link){1, 1, COLL_BULK, PROOF_PLAIN});
+}
+
+static void wrong_channel(int s, const struct two *w)
+{
+    say_hello(s, w->key, (struct proof_link){1, 0, COLL_CHANNELS, PROOF_PLAIN});
+}
+
+/* The hello is right, as if it were repeated from a recording; what comes then is not. */
+static void no_fresh_proof(int s, const struct two *w)
+{
+    uint8_t zeros[PROOF_FRESH] = {0};
+
+    say_hello(s, w->key, (struct proof_link){1, 0, COLL_BULK, PROOF_PLAIN});
+    say(s, zeros, sizeof zeros);
+}
+
+static void (*const attacks[])(int s, const struct two *w) = {
+    silent,     http,        garbage,  old_header,    slow,          wrong_key,
+    wrong_from, from_itself, wrong_to, wrong_channel, no_fresh_proof};
+
+enum { N_ATTACKS = ARRAY_LEN(attacks) };
+
+/* Every kind of stranger comes; each closes. */
+static void attack(const struct two *w, uint16_t port)
+{
+    for (size_t i = 0; i < N_ATTACKS; i++) {
+        const int s = stranger(port);
+
+        attacks[i](s, w);
+        close(s);
+    }
+}
+
+/* Before the key is known, while rank 0 waits for rank 1, and when all are connected. */
+static void test_every_moment(void **state)
+{
+    struct two w;
+    struct side zero, one;
+
+    (void)state;
+    prepare_two(&w, 0);
+    attack(&w, port_in_blob(&w));
+    start(&zero, &w, 0, connect_side);
+    wait_for_strangers(&w, N_ATTACKS);
+    attack(&w, port_in_blob(&w));
+    wait_for_strangers(&w, 2 * N_ATTACKS);
+    start(&one, &w, 1, connect_side);
+    pthread_join(zero.thread, NULL);
+    pthread_join(one.thread, NULL);
+    assert_int_equal(zero.rc, 0);
+    assert_int_equal(one.rc, 0);
+    for (int i = 0; i < 3; i++) {
+        attack(&w, port_in_blob(&w));
+        both(&w, sum_side);
+    }
+    wait_for_strangers(&w, 5 * N_ATTACKS);
+    both(&w, sum_side);
+    free_two(&w);
+}
+
+/* Strangers that neither speak nor close: more of them than there are places. */
+static void test_flood(void **state)
+{
+    static int held[FLOOD];
+    struct two w;
+
+    (void)state;
+    prepare_two(&w, 0);
+    for (int i = 0; i < FLOOD; i++)
+        held[i] = stranger(port_in_blob(&w));
+    both(&w, connect_side);
+    both(&w, sum_side);
+    wait_for_strangers(&w, FLOOD); /* the last ones by the time that a hello may take */
+    for (int i = 0; i < FLOOD; i++) {
+        char byte;
+
+        assert_true(recv(held[i], &byte, 1, 0) <= 0);
+        close(held[i]);
+    }
+    both(&w, sum_side);
+    free_two(&w);
+}
+
+/* ---- between the ranks ---- */
+
+static int listen_here(uint16_t *port)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof sa;
+    const int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(s, (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(listen(s, 16), 0);
+    assert_int_equal(getsockname(s, (struct sockaddr *)&sa, &len), 0);
+    *port = ntohs(sa.sin_port);
+    return s;
+}
+
+/* A process at rank 0's address sends rank 1's own hello back. */
+static void test_reflected(void **state)
+{
+    uint8_t hello[PROOF_HELLO];
+    struct side one;
+    struct two w;
+    uint16_t port;
+    const int listener = listen_here(&port);
+    int s;
+
+    (void)state;
+    prepare_two(&w, port);
+    start(&one, &w, 1, connect_side);
+    s = accept(listener, NULL, NULL);
+    assert_int_equal(recv(s, hello, sizeof hello, MSG_WAITALL), sizeof hello);
+    say(s, hello, sizeof hello);
+    pthread_join(one.thread, NULL);
+    assert_int_equal(one.rc, ERR_PEER);
+    assert_non_null(strstr(one.err.msg, "rank 0 at 127.0.0.1:"));
+    assert_non_null(strstr(one.err.msg, "does not belong to this formation"));
+    close(s);
+    close(listener);
+    free_two(&w);
+}
+
+/* Passes bytes on until one side ends. */
+struct wire {
+    int in, out;
+    uint8_t first[PROOF_HELLO]; /* that came in */
+    size_t n_first;
+    pthread_t thread;
+};
+
+static void *wire_main(void *arg)
+{
+    struct wire *w = arg;
+    uint8_t bytes[4096];
+    ssize_t n;
+
+    while ((n = recv(w->in, bytes, sizeof bytes, 0)) > 0) {
+        for (ssize_t i = 0; i < n && w->n_first < sizeof w->first; i++)
+            w->first[w->n_first++] = bytes[i];
+        say(w->out, bytes, (size_t)n);
+    }
+    shutdown(w->out, SHUT_RDWR);
+    return NULL;
+}
+
+/* Somebody between the ranks records a hello and repeats it, while the ranks are connected. */
+static void test_replayed(void **state)
+{
+    enum { WIRES = 2 * COLL_CHANNELS };
+    struct wire wires[WIRES] = {{0}};
+    struct side s[2];
+    struct two w;
+    uint16_t port, real;
+    const int listener = listen_here(&port);
+    struct buf blob = {0};
+    uint8_t answer[PROOF_ANSWER];
+
+    (void)state;
+    prepare_two(&w, port);
+    coll_tcp_endpoint(w.c[0], &blob);
+    real = (uint16_t)(blob.data[14] << 8 | blob.data[15]);
+    buf_fini(&blob);
+    for (int r = 0; r < 2; r++)
+        start(&s[r], &w, r, connect_side);
+    for (int i = 0; i < WIRES; i += 2) {
+        wires[i].in = wires[i + 1].out = accept(listener, NULL, NULL);
+        wires[i].out = wires[i + 1].in = stranger(real);
+        for (int k = i; k < i + 2; k++)
+            pthread_create(&wires[k].thread, NULL, wire_main, &wires[k]);
+    }
+    for (int r = 0; r < 2; r++)
+        pthread_join(s[r].thread, NULL);
+    assert_int_equal(s[0].rc, 0);
+    assert_int_equal(s[1].rc, 0);
+    for (int i = 0; i < WIRES; i += 2) {
+        const int again = stranger(real);
+
+        say(again, wires[i].first, PROOF_HELLO);
+        assert_int_equal(recv(again, answer, sizeof answer, MSG_WAITALL), sizeof answer);
+        say(again, wires[i].first + PROOF_HELLO - PROOF_MAC, PROOF_FRESH);
+        assert_true(recv(again, answer, 1, 0) <= 0);
+        close(again);
+    }
+    wait_for_strangers(&w, COLL_CHANNELS);
+    both(&w, sum_side);
+    free_two(&w);
+    for (int i = 0; i < WIRES; i++)
+        pthread_join(wires[i].thread, NULL);
+    for (int i = 0; i < WIRES; i += 2) {
+        close(wires[i].in);
+        close(wires[i].out);
+    }
+    close(listener);
+}
+
+/* The key differs from formation to formation, and with every byte of every blob. */
+static void test_key(void **state)
+{
+    struct two a, b;
+    uint8_t other[PROOF_KEY];
+
+    (void)state;
+    prepare_two(&a, 0);
+    prepare_two(&b, 0);
+    assert_memory_not_equal(a.key, b.key, PROOF_KEY);
+    for (size_t i = 0; i < a.blobs[1].len; i++) {
+        a.blobs[1].data[i] ^= 1;
+        proof_key((const void *[]){a.blobs[0].data, a.blobs[1].data},
+                  (size_t[]){a.blobs[0].len, a.blobs[1].len}, 2, other);
+        assert_memory_not_equal(a.key, other, PROOF_KEY);
+        a.blobs[1].data[i] ^= 1;
+    }
+    free_two(&a);
+    free_two(&b);
+}
+
+/* ---- the messages alone ---- */
+
+static const struct proof_link some_link = {3, 1, COLL_URGENT, PROOF_PLAIN};
+
+struct exchange {
+    struct proof dialer, acceptor;
+    uint8_t hello[PROOF_HELLO], answer[PROOF_ANSWER], fresh[PROOF_FRESH];
+};
+
+static void run_exchange(struct exchange *x, const uint8_t key[PROOF_KEY])
+{
+    struct err err;
+
+    assert_int_equal(proof_dial(&x->dialer, key, some_link, x->hello, &err), 0);
+    assert_int_equal(proof_read_hello(&x->acceptor, key, 1, 4, PROOF_PLAIN, x->hello, &err), 0);
+    assert_int_equal(proof_answer(&x->acceptor, x->answer, &err), 0);
+    assert_int_equal(proof_read_answer(&x->dialer, x->answer, &err), 0);
+    proof_fresh(&x->dialer, x->fresh);
+}
+
+static void test_proof(void **state)
+{
+    static const uint8_t key[PROOF_KEY] = "a key";
+    struct exchange x, y;
+    uint8_t a[PROOF_KEY], b[PROOF_KEY];
+
+    (void)state;
+    run_exchange(&x, key);
+    assert_int_equal(proof_read_fresh(&x.acceptor, x.fresh), 0);
+    assert_int_equal(x.acceptor.link.from, 3);
+    assert_int_equal(x.acceptor.link.channel, COLL_URGENT);
+    proof_link_key(&x.dialer, a);
+    proof_link_key(&x.acceptor, b);
+    assert_memory_equal(a, b, PROOF_KEY);
+    run_exchange(&y, key);
+    proof_link_key(&y.dialer, b);
+    assert_memory_not_equal(a, b, PROOF_KEY);
+    assert_int_equal(proof_read_fresh(&y.acceptor, x.fresh), PROOF_STRANGER);
+}
+
+/* Every bit of every message counts. */
+static void test_flipped_bits(void **state)
+{
+    static const uint8_t key[PROOF_KEY] = "a key";
+    struct exchange x;
+    struct proof p;
+    struct err err;
+
+    (void)state;
+    run_exchange(&x, key);
+    for (int bit = 0; bit < 8 * PROOF_HELLO; bit++) {
+        const uint8_t mask = (uint8_t)(1 << bit % 8);
+
+        x.hello[bit / 8] ^= mask;
+        assert_int_equal(proof_read_hello(&p, key, 1, 4, PROOF_PLAIN, x.hello, &err),
+                         PROOF_STRANGER);
+        x.hello[bit / 8] ^= mask;
+        p = x.dialer;
+        x.answer[bit / 8] ^= mask;
+        assert_int_equal(proof_read_answer(&p, x.answer, &err), PROOF_STRANGER);
+        x.answer[bit / 8] ^= mask;
+        if (bit >= 8 * PROOF_FRESH)
+            continue;
+        x.fresh[bit / 8] ^= mask;
+        assert_int_equal(proof_read_fresh(&x.acceptor, x.fresh), PROOF_STRANGER);
+        x.fresh[bit / 8] ^= mask;
+    }
+}
+
+/* Ranks that differ in what they were told name that, on both sides. */
+static void test_other_mode(void **state)
+{
+    static const uint8_t key[PROOF_KEY] = "a key";
+    struct proof dialer, acceptor;
+    uint8_t hello[PROOF_HELLO], answer[PROOF_ANSWER];
+    struct err err;
+
+    (void)state;
+    assert_int_equal(proof_dial(&dialer, key, some_link, hello, &err), 0);
+    assert_int_equal(proof_read_hello(&acceptor, key, 1, 4, PROOF_TLS, hello, &err), ERR_PROTO);
+    assert_non_null(strstr(err.msg, "rank 3 wants plain links, this rank encrypted ones"));
+    assert_int_equal(proof_answer(&acceptor, answer, &err), 0);
+    assert_int_equal(proof_read_answer(&dialer, answer, &err), ERR_PROTO);
+    assert_non_null(strstr(err.msg, "rank 1 wants encrypted links, this rank plain ones"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_proof),        cmocka_unit_test(test_flipped_bits),
+        cmocka_unit_test(test_other_mode),   cmocka_unit_test(test_key),
+        cmocka_unit_test(test_every_moment), cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_reflected),    cmocka_unit_test(test_replayed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
