@@ -1,8 +1,10 @@
-/* Log lines: formatted into one buffer, cleaned, and written by one write(2).
- * A line is never cut: the buffer has room for the longest message in its longest form. */
+/* Log lines: formatted into one buffer, cleaned, and written by one write(2), at once or by the
+ * writer's thread.  A line is never cut: the buffer has room for the longest message in its longest
+ * form. */
 #include "base/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -20,6 +23,9 @@ static struct {
     enum log_format format;
     enum log_level least;
     void (*_Atomic before_line)(void);
+    struct writer *_Atomic writer;
+    _Atomic int64_t n_missing;  /* lines that did not fit, and of which no line tells yet */
+    _Atomic int64_t missing_ns; /* when the first of them was dropped */
 } sink = {.program = "dptrain", .format = LOG_TEXT, .least = LOG_INFO};
 
 static const char *const level_names[] = {"debug", "info", "warning", "error"};
@@ -31,10 +37,14 @@ void log_init(const char *program, enum log_format format, enum log_level least)
     sink.least = least;
 }
 
+void log_set_writer(struct writer *w) { atomic_store(&sink.writer, w); }
+
 void log_set_before_line(void (*before)(void)) { atomic_store(&sink.before_line, before); }
 
 /* Longest message; a byte of it takes at most 6 in JSON ("\\u000a"), so no line is ever cut. */
 enum { MSG_BYTES = 2048, LINE_BYTES = 6 * MSG_BYTES + 256 };
+
+enum { ASSERT_PATIENCE_MS = 1000 };
 
 /* Append the JSON string form of s, which is clean (RFC 8259 section 7). */
 static size_t put_json_string(char *out, size_t len, const char *s)
@@ -73,18 +83,96 @@ static size_t format_text(char *out, enum log_level level, const char *msg)
                             named ? level_names[level] : "", named ? ": " : "", msg);
 }
 
-/* One write(2) per line, repeated only if a signal came before its first byte. */
-static void write_line(const char *line, size_t len)
+/* ---- writing ---- */
+
+/* One write(2), unless a signal comes before its first byte, or `fd` does not block, as when
+ * another program has made the terminal so: then the rest is written when there is room. */
+static void write_all(int fd, const char *data, size_t len)
 {
-    while (write(STDERR_FILENO, line, len) < 0 && errno == EINTR)
-        ;
+    while (len > 0) {
+        ssize_t n = write(fd, data, len);
+
+        if (n < 0 && errno == EAGAIN)
+            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+        else if (n < 0 && errno != EINTR)
+            return; /* nobody reads any more */
+        data += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+    }
+}
+
+struct output {
+    struct task task;
+    int fd;
+    size_t len;
+    char data[];
+};
+
+static void run_output(struct task *t)
+{
+    struct output *o = container_of(t, struct output, task);
+
+    write_all(o->fd, o->data, o->len);
+    free(o);
+}
+
+/* 0: written, or queued; WRITER_FULL. */
+static int put_bytes(int fd, const void *data, size_t len)
+{
+    struct writer *w = atomic_load(&sink.writer);
+    struct output *o;
+    int rc;
+
+    if (!w) {
+        write_all(fd, data, len);
+        return 0;
+    }
+    o = xmalloc(sizeof *o + len);
+    *o = (struct output){.task = {.n_bytes = len, .run = run_output}, .fd = fd, .len = len};
+    memcpy(o->data, data, len);
+    rc = writer_put(w, &o->task);
+    if (rc != 0)
+        free(o);
+    return rc;
+}
+
+void log_put(int fd, const void *data, size_t n) { (void)put_bytes(fd, data, n); }
+
+static int put_line(enum log_level level, const char *msg)
+{
+    char line[LINE_BYTES];
+    size_t len =
+        sink.format == LOG_JSON ? format_json(line, level, msg) : format_text(line, level, msg);
+
+    return put_bytes(STDERR_FILENO, line, len);
+}
+
+static void count_missing(int64_t n, int64_t since_ns)
+{
+    if (atomic_fetch_add(&sink.n_missing, n) == 0)
+        atomic_store(&sink.missing_ns, since_ns);
+}
+
+/* Tell of the lines that did not fit, once there is room. */
+static void tell_missing(void)
+{
+    int64_t since_ns = atomic_load(&sink.missing_ns), n = atomic_exchange(&sink.n_missing, 0);
+    char msg[160];
+
+    if (n == 0)
+        return;
+    snprintf(msg, sizeof msg,
+             "%lld lines are missing here: nobody read standard error, and for %.0f s there was no "
+             "room for more",
+             (long long)n, clock_since_s(since_ns));
+    if (put_line(LOG_WARN, msg) == WRITER_FULL)
+        count_missing(n, since_ns);
 }
 
 void log_at(enum log_level level, const char *fmt, ...)
 {
-    char msg[MSG_BYTES], line[LINE_BYTES];
     void (*before)(void) = atomic_load(&sink.before_line);
-    size_t len;
+    char msg[MSG_BYTES];
     va_list ap;
 
     if (level < sink.least)
@@ -93,14 +181,27 @@ void log_at(enum log_level level, const char *fmt, ...)
     vsnprintf(msg, sizeof msg, fmt, ap);
     va_end(ap);
     text_clean(msg);
-    len = sink.format == LOG_JSON ? format_json(line, level, msg) : format_text(line, level, msg);
     if (before)
         before();
-    write_line(line, len);
+    tell_missing();
+    if (put_line(level, msg) == WRITER_FULL)
+        count_missing(1, clock_mono_ns());
+}
+
+int log_is_behind(void) { return writer_is_behind(atomic_load(&sink.writer)); }
+
+int log_flush(int64_t patience_ms)
+{
+    struct writer *w = atomic_load(&sink.writer);
+    int rc = writer_flush(w, patience_ms);
+
+    tell_missing();
+    return rc == 0 ? writer_flush(w, patience_ms) : rc;
 }
 
 void assert_failed(const char *cond, const char *file, int line)
 {
     log_error("internal error: %s is false (%s:%d); please report this", cond, file, line);
+    log_flush(ASSERT_PATIENCE_MS);
     abort();
 }

@@ -89,8 +89,8 @@ size_t meter_format(char *out, size_t cap, size_t width, const struct meter_read
 /* Log lines of other threads come here, too.  Only the one that finds the line drawn clears it. */
 void meter_clear(void)
 {
-    if (atomic_exchange(&meter.drawn, 0) && write(meter.fd, clear_line, sizeof clear_line - 1) < 0)
-        return; /* nobody is looking any more */
+    if (atomic_exchange(&meter.drawn, 0))
+        log_put(meter.fd, clear_line, sizeof clear_line - 1);
 }
 
 int meter_start(int fd)
@@ -119,12 +119,13 @@ void meter_show(const struct meter_reading *r, int64_t now_ns)
 
     if (!meter.is_terminal || (meter.drawn_ns && now_ns - meter.drawn_ns < REDRAW_NS))
         return;
+    if (log_is_behind()) /* the terminal was stopped: it need not show what was meanwhile */
+        return;
     memcpy(line, clear_line, n);
     n += meter_format(line + n, sizeof line - n, terminal_width(meter.fd), r);
     meter.drawn_ns = now_ns;
     atomic_store(&meter.drawn, 1);
-    if (write(meter.fd, line, n) < 0)
-        meter.is_terminal = 0;
+    log_put(meter.fd, line, n);
 }
 
 void meter_stop(void)

@@ -2,6 +2,7 @@
  * accepts. */
 #include "../test.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
@@ -177,6 +178,91 @@ static void lines_of_threads_do_not_mix(void **state)
     free(text);
 }
 
+static size_t read_some(int fd, char *to, size_t cap)
+{
+    ssize_t n = read(fd, to, cap);
+
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* Standard error is a pipe that nobody reads.  The thread that logs goes on; once somebody reads,
+ * there are the first lines, the number of the missing ones, and the later lines. */
+static void nobody_reads(void **state)
+{
+    enum { LINES = 3000, BYTES = 100000, PATIENCE_MS = 60000 };
+    static char text[1 << 20];
+    struct writer *w;
+    struct err err;
+    int pipes[2], missing = 0, next = 0;
+    size_t len = 0;
+    char *rest = text;
+
+    (void)state;
+    assert_int_equal(pipe(pipes), 0);
+    assert_true(fcntl(pipes[1], F_SETPIPE_SZ, 4096) >= 4096);
+    dup2(pipes[1], STDERR_FILENO);
+    log_init("p", LOG_TEXT, LOG_INFO);
+    assert_int_equal(writer_new(BYTES, &w, &err), 0);
+    log_set_writer(w);
+    for (int i = 0; i < LINES; i++)
+        log_info("line %d of a length that takes more than a few bytes", i);
+    assert_true(log_is_behind());
+    assert_int_equal(log_flush(10), WRITER_LATE);
+    assert_int_equal(fcntl(pipes[0], F_SETFL, O_NONBLOCK), 0);
+    while (writer_flush(w, 1) == WRITER_LATE)
+        len += read_some(pipes[0], text + len, sizeof text - 1 - len);
+    log_info("line %d of a length that takes more than a few bytes", LINES);
+    while (writer_flush(w, 1) == WRITER_LATE)
+        len += read_some(pipes[0], text + len, sizeof text - 1 - len);
+    read_some(pipes[0], text + len, sizeof text - 1 - len);
+    log_set_writer(NULL);
+    assert_int_equal(writer_free(w, PATIENCE_MS), 0);
+    for (char *line; (line = strsep(&rest, "\n")) && *line;) {
+        int i = -1, n = 0;
+
+        if (sscanf(line, "p: warning: %d lines are missing here", &n) == 1)
+            missing += n;
+        else
+            assert_int_equal(sscanf(line, "p: line %d of", &i), 1);
+        assert_true(i < 0 || i == next);
+        next = i < 0 ? next + n : i + 1;
+    }
+    assert_in_range(missing, 1, LINES - 1);
+    assert_int_equal(next, LINES + 1);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+/* A terminal that another program has made non-blocking loses no byte. */
+static void non_blocking(void **state)
+{
+    enum { LEN = 200000 };
+    static char data[LEN], got[LEN];
+    struct writer *w;
+    struct err err;
+    int pipes[2];
+
+    (void)state;
+    for (int i = 0; i < LEN; i++)
+        data[i] = (char)(i * 7 >> 3);
+    assert_int_equal(pipe(pipes), 0);
+    assert_int_equal(fcntl(pipes[1], F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(writer_new(1, &w, &err), 0);
+    log_set_writer(w);
+    log_put(pipes[1], data, LEN);
+    for (size_t at = 0; at < LEN;) {
+        ssize_t n = read(pipes[0], got + at, LEN - at);
+
+        assert_true(n > 0);
+        at += (size_t)n;
+    }
+    assert_memory_equal(got, data, LEN);
+    log_set_writer(NULL);
+    assert_int_equal(writer_free(w, 60000), 0);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
 /* ASSERT names the condition and the place, and ends the process by SIGABRT. */
 static void assert_says_where_and_aborts(void **state)
 {
@@ -206,6 +292,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(before_line_runs_only_for_shown_lines, start_capture,
                                         end_capture),
         cmocka_unit_test_setup_teardown(lines_of_threads_do_not_mix, start_capture, end_capture),
+        cmocka_unit_test_setup_teardown(nobody_reads, start_capture, end_capture),
+        cmocka_unit_test_setup_teardown(non_blocking, start_capture, end_capture),
         cmocka_unit_test_setup_teardown(assert_says_where_and_aborts, start_capture, end_capture),
     };
 
