@@ -153,20 +153,22 @@ static void count_missing(int64_t n, int64_t since_ns)
         atomic_store(&sink.missing_ns, since_ns);
 }
 
-/* Tell of the lines that did not fit, once there is room. */
-static void tell_missing(void)
+/* Tell of the lines that did not fit, once there is room: 0, or WRITER_FULL. */
+static int tell_missing(void)
 {
     int64_t since_ns = atomic_load(&sink.missing_ns), n = atomic_exchange(&sink.n_missing, 0);
     char msg[160];
 
     if (n == 0)
-        return;
+        return 0;
     snprintf(msg, sizeof msg,
              "%lld lines are missing here: nobody read standard error, and for %.0f s there was no "
              "room for more",
              (long long)n, clock_since_s(since_ns));
-    if (put_line(LOG_WARN, msg) == WRITER_FULL)
-        count_missing(n, since_ns);
+    if (put_line(LOG_WARN, msg) == 0)
+        return 0;
+    count_missing(n, since_ns);
+    return WRITER_FULL;
 }
 
 void log_at(enum log_level level, const char *fmt, ...)
@@ -183,8 +185,7 @@ void log_at(enum log_level level, const char *fmt, ...)
     text_clean(msg);
     if (before)
         before();
-    tell_missing();
-    if (put_line(level, msg) == WRITER_FULL)
+    if (tell_missing() == WRITER_FULL || put_line(level, msg) == WRITER_FULL)
         count_missing(1, clock_mono_ns());
 }
 
@@ -195,8 +196,9 @@ int log_flush(int64_t patience_ms)
     struct writer *w = atomic_load(&sink.writer);
     int rc = writer_flush(w, patience_ms);
 
-    tell_missing();
-    return rc == 0 ? writer_flush(w, patience_ms) : rc;
+    if (rc == 0 && tell_missing() == 0)
+        rc = writer_flush(w, patience_ms);
+    return rc;
 }
 
 void assert_failed(const char *cond, const char *file, int line)
