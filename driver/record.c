@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "daemon/disk.h"
 #include "report/incidents.h"
 #include "report/meter.h"
 
@@ -86,7 +87,22 @@ static void say_where(const struct record *r)
         log_info("run directory: %s", r->dir.path);
 }
 
-int record_open(struct record *r, const struct options *o, const struct job *job, struct err *err)
+/* A file of 64 MiB holds the events of 100,000 epochs. */
+static struct events *open_events(struct record *r)
+{
+    struct lines_options lines = {.path = r->dir.events,
+                                  .run_dir = r->dir.path,
+                                  .what = "an event",
+                                  .most_bytes = 64 << 20,
+                                  .writer = r->disk};
+    int fd = r->dir.events_fd;
+
+    r->dir.events_fd = -1;
+    return events_new(lines_new(fd, &lines), r->options->device);
+}
+
+int record_open(struct record *r, const struct options *o, const struct job *job,
+                struct writer *disk, struct err *err)
 {
     char *path = record_path(o, job);
     struct run_dir_request q = {
@@ -96,6 +112,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     memset(r, 0, sizeof *r);
     r->options = o;
     r->job = job;
+    r->disk = disk;
     rc = run_dir_claim(&q, &r->dir, err);
     free(path);
     if (rc < 0)
@@ -106,8 +123,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
         run_dir_fini(&r->dir);
         return rc;
     }
-    r->events = events_new(r->dir.events_fd, r->dir.events, o->device);
-    r->dir.events_fd = -1;
+    r->events = open_events(r);
     r->is_live = meter_start(STDERR_FILENO);
     say_where(r);
     return 0;
@@ -146,12 +162,38 @@ static void show_epoch(struct record *r, const struct session_epoch *e)
 
 /* A resumed run keeps its job.yaml until the job of now has opened the run's checkpoint: a start
  * that is refused, such as one with other data, changes nothing. */
-static void renew_job(const struct record *r)
+static void renew_job(struct record *r)
 {
     struct err err;
 
     if (r->dir.resumed && !is_job_written(r) && write_job(r, &err) < 0)
         log_warn("%s; it stays as it was before", err.msg);
+}
+
+static void begin_training(struct record *r) { run_dir_begin_training(&r->dir); }
+
+struct chore {
+    struct task task;
+    struct record *record;
+    void (*run)(struct record *r);
+};
+
+static void run_chore(struct task *t)
+{
+    struct chore *c = container_of(t, struct chore, task);
+
+    c->run(c->record);
+    free(c);
+}
+
+/* Have the disk's thread do this, in order with the events. */
+static void let_disk(struct record *r, void (*run)(struct record *))
+{
+    struct chore *c = xmalloc(sizeof *c);
+
+    *c = (struct chore){.task.run = run_chore, .record = r, .run = run};
+    if (writer_put(r->disk, &c->task) == WRITER_FULL)
+        free(c); /* the events say that the disk hangs */
 }
 
 /* Local followers write to the same terminal and do not know of the live line.  So the line must be
@@ -170,10 +212,10 @@ void record_event(struct record *r, const struct session_event *ev)
         show_progress(r, ev);
         return;
     case EVENT_START:
-        renew_job(r);
+        let_disk(r, renew_job);
         break;
     case EVENT_FORM:
-        run_dir_begin_training(&r->dir);
+        let_disk(r, begin_training);
         r->has_trained = 1;
         break;
     case EVENT_EPOCH:
@@ -195,18 +237,43 @@ void record_event(struct record *r, const struct session_event *ev)
     events_add(r->events, ev);
 }
 
-void record_incident(struct record *r, const struct incident *i)
+struct incident_file {
+    struct task task;
+    char *run_dir, *text;
+};
+
+static void incident_file_free(struct incident_file *f)
 {
+    free(f->run_dir);
+    free(f->text);
+    free(f);
+}
+
+static void write_incident(struct task *t)
+{
+    struct incident_file *f = container_of(t, struct incident_file, task);
     char *path = NULL;
     struct err err;
-    int rc = incidents_write(r->dir.path, i, &path, &err);
+    int rc = incidents_write(f->run_dir, f->text, &path, &err);
 
-    meter_clear();
     if (rc < 0)
         log_warn("what the ranks did last could not be written: %s", err.msg);
     else if (rc == 0)
         log_warn("what the ranks did last is in %s", path);
     free(path);
+    incident_file_free(f);
+}
+
+void record_incident(struct record *r, const struct incident *i)
+{
+    struct incident_file *f = xmalloc(sizeof *f);
+
+    *f = (struct incident_file){.run_dir = xstrdup(r->dir.path), .text = incidents_text(i)};
+    f->task = (struct task){.n_bytes = strlen(f->text), .run = write_incident};
+    if (writer_put(r->disk, &f->task) != WRITER_FULL)
+        return;
+    log_warn("what the ranks did last is not written: the disk hangs");
+    incident_file_free(f);
 }
 
 /* ---- the end ---- */
@@ -241,19 +308,39 @@ static void say_how_to_go_on(const struct record *r, int argc, char **argv)
     free(command);
 }
 
+static void tell_lost(struct record *r)
+{
+    if (events_flush(r->events, DISK_PATIENCE_MS) == WRITER_LATE)
+        log_warn("%s: the disk hangs: the last events may be missing", r->dir.events);
+    if (events_lost(r->events))
+        log_warn("%s: %lld events could not be written", r->dir.events,
+                 (long long)events_lost(r->events));
+}
+
+/* By the thread of the log lines, since nobody may be reading. */
+static void show_table(const struct record *r, const struct table_end *end)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+
+    ASSERT(f);
+    table_print(&r->table, end, f);
+    fclose(f);
+    log_put(STDOUT_FILENO, text, len);
+    free(text);
+}
+
 void record_end(struct record *r, int status, int argc, char **argv)
 {
     char *model = r->checkpoint ? xasprintf("%s/model.safetensors", r->checkpoint) : NULL;
     char *next = next_command(r, argc, argv);
 
     meter_stop();
-    if (events_lost(r->events))
-        log_warn("%s: %lld events could not be written", r->dir.events,
-                 (long long)events_lost(r->events));
+    tell_lost(r);
     if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
-        table_print(&r->table,
-                    &(struct table_end){.seconds = r->seconds, .model_path = model, .next = next},
-                    stdout);
+        show_table(r,
+                   &(struct table_end){.seconds = r->seconds, .model_path = model, .next = next});
     if (status == STATUS_FAILED && r->checkpoint)
         say_how_to_go_on(r, argc, argv);
     free(next);

@@ -16,6 +16,7 @@ struct record {
     const struct options *options;
     const struct job *job;
     struct run_dir dir;
+    struct writer *disk; /* borrowed; it does all writing from the claim on */
     struct events *events;
     struct table table;
     int is_live;      /* standard error is a terminal */
@@ -25,19 +26,21 @@ struct record {
 };
 
 /* Claim the run directory and write job.yaml (of a resumed run at EVENT_START).  With --resume,
- * refuse a job that differs in what must not.  ERR_CONFIG, ERR_REFUSED, ERR_IO. */
-int record_open(struct record *r, const struct options *o, const struct job *job, struct err *err);
+ * refuse a job that differs in what must not.  From then on `disk` writes, so no call but
+ * record_end and record_close waits for the disk.  ERR_CONFIG, ERR_REFUSED, ERR_IO. */
+int record_open(struct record *r, const struct options *o, const struct job *job,
+                struct writer *disk, struct err *err);
 void record_event(struct record *r, const struct session_event *ev);
 
 /* Write what the ranks last did into a file of its own, under incidents/. */
 void record_incident(struct record *r, const struct incident *i);
 
 /* Show the closing table if the job finished, or how to go on if it failed after a checkpoint.  The
- * command that is shown is made from argv. */
+ * command that is shown is made from argv.  Waits at most DISK_PATIENCE_MS for the disk. */
 void record_end(struct record *r, int status, int argc, char **argv);
 
 /* Remove the folder of a run that was stopped before it trained, or ended with STATUS_USAGE.  After
- * a failure the folder stays: its events tell why. */
+ * a failure the folder stays: its events tell why.  The disk has done all before. */
 void record_close(struct record *r, int status);
 
 /* Compare the job of the run in `dir` with `job`, which is to go on with it.  ERR_CONFIG names the

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "daemon/disk.h"
 #include "driver/answer.h"
 #include "driver/files.h"
 #include "driver/local.h"
@@ -41,6 +42,7 @@ struct server {
     struct listener *listener;
     struct tls_context *tls; /* NULL: without --secret-file */
     struct peers peers;
+    struct disk disk;
     struct record record;
     struct status_socket *status_socket; /* NULL: it could not be made */
     struct local local;
@@ -437,8 +439,12 @@ static int server_start(struct server *s, struct err *err)
         rc = start_listening(s, err);
     if (rc == 0)
         rc = write_port_file(s, err);
+    if (rc == 0)
+        rc = disk_open(&s->disk, &s->daemon.loop, err);
     if (rc == 0) {
-        rc = record_open(&s->record, s->options, s->job, err);
+        s->daemon.disk = s->disk.writer;
+        rc = record_open(&s->record, s->options, s->job, s->disk.writer, err);
+        s->disk.where = s->record.dir.path;
         if (rc < 0 && s->options->port_file)
             unlink(s->options->port_file); /* no follower is to look for this driver */
     }
@@ -463,21 +469,34 @@ static void dismiss_local(struct server *s)
     status_fini(&last);
 }
 
+/* No call on a disk that hangs returns, and a thread is in one. */
+static _Noreturn void leave_disk(struct server *s, int status)
+{
+    log_warn("%s: the disk hangs: leaving without it", s->record.dir.path);
+    daemon_flush(&s->daemon);
+    _exit(status);
+}
+
 static int server_end(struct server *s)
 {
-    int status = s->status;
+    int status = s->status, disk_hangs = disk_flush(&s->disk) == WRITER_LATE;
 
     daemon_detach(&s->daemon, s->daemon.engine != NULL);
     listener_close(s->listener);
     dismiss_local(s);
-    status_socket_close(s->status_socket);
+    if (!disk_hangs) /* its name is on that disk */
+        status_socket_close(s->status_socket);
     while (s->peers.n > 0)
         do_close(s, s->peers.peer[0]->number);
     uv_close((uv_handle_t *)&s->child_ended, NULL);
     uv_close((uv_handle_t *)&s->doom, NULL);
     local_end(&s->local,
               status == STATUS_OK || status == STATUS_STOPPED ? LOCAL_PATIENCE_MS : 1000);
+    if (disk_hangs)
+        leave_disk(s, status);
     record_close(&s->record, status);
+    disk_close(&s->disk);
+    s->daemon.disk = NULL;
     driver_free(s->driver);
     peers_fini(&s->peers);
     status = daemon_close(&s->daemon, status);

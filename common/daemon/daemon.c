@@ -10,6 +10,10 @@
 #include "base/clock.h"
 #include "base/util.h"
 
+/* The bound of the lines that wait for a terminal, and how long it is waited for: before a fault on
+ * purpose, and at the end. */
+enum { TERMINAL_BYTES = 1 << 20, FLUSH_MS = 2000, END_MS = 10000 };
+
 /* ---- actions ---- */
 
 /* An engine that cannot be made is a fault like any other: the machine tells all ranks. */
@@ -64,6 +68,8 @@ static void drop(struct daemon *d, enum injection_how how)
 /* Messages about it have left by now, since a send is tried at once. */
 static void inject(struct daemon *d, const struct injection *f)
 {
+    if (f->what == INJECTION_KILL || f->what == INJECTION_STOP)
+        daemon_flush(d);
     if (f->what == INJECTION_KILL)
         kill(getpid(), SIGKILL);
     else if (f->what == INJECTION_STOP)
@@ -304,9 +310,15 @@ int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
     d->hooks = hooks;
     d->arg = arg;
     d->engine_options = *engine;
-    rc = uv_loop_init(&d->loop);
+    rc = writer_new(TERMINAL_BYTES, &d->terminal, err);
     if (rc < 0)
+        return rc;
+    rc = uv_loop_init(&d->loop);
+    if (rc < 0) {
+        writer_free(d->terminal, FLUSH_MS);
         return err_set(err, ERR_IO, "event loop: %s (%s)", uv_strerror(rc), uv_err_name(rc));
+    }
+    log_set_writer(d->terminal);
     uv_timer_init(&d->loop, &d->tick);
     d->tick.data = d;
     pulse_init(&d->pulse, &d->loop, &pulse_events, d);
@@ -335,10 +347,27 @@ void daemon_detach(struct daemon *d, int is_engine_stuck)
     inbox_drop(&d->inbox);
 }
 
+void daemon_flush(struct daemon *d)
+{
+    if (d->disk)
+        writer_flush(d->disk, FLUSH_MS);
+    log_flush(FLUSH_MS);
+}
+
+/* A terminal that hangs keeps its thread: the process ends without it. */
+static void close_terminal(struct daemon *d)
+{
+    if (log_flush(END_MS) == WRITER_LATE)
+        return;
+    log_set_writer(NULL);
+    ASSERT(writer_free(d->terminal, INT32_MAX) == 0);
+}
+
 int daemon_close(struct daemon *d, int status)
 {
     if (d->engine) {
         log_warn("the engine does not stop: leaving without it");
+        daemon_flush(d);
         fflush(NULL);
         _exit(status);
     }
@@ -349,5 +378,6 @@ int daemon_close(struct daemon *d, int status)
         uv_close((uv_handle_t *)&d->signal[i], NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     ASSERT(uv_loop_close(&d->loop) == 0);
+    close_terminal(d);
     return status;
 }

@@ -8,6 +8,9 @@
  *     driver_message(driver, now, conn, m);    a stall of this process is not held against peers
  *     daemon_leave(d);                         does the actions that follow
  *
+ * From daemon_init to daemon_close log lines are written by a thread, so that a terminal that is
+ * stopped, or a collector that does not read, does not stop the loop.
+ *
  * Life:    daemon_init -> daemon_attach (a machine) ... daemon_detach -> daemon_close.
  * Threads: the loop's. */
 #ifndef DAEMON_DAEMON_H
@@ -68,8 +71,10 @@ struct daemon {
     struct pulse pulse; /* pulse_start when the daemon is ready for others */
     uv_signal_t signal[DAEMON_SIGNALS];
     int n_signals;
-    int is_deaf, is_mute; /* an injected drop, until the machine is detached */
-    int n_stops;          /* signals to stop that came so far */
+    int is_deaf, is_mute;    /* an injected drop, until the machine is detached */
+    int n_stops;             /* signals to stop that came so far */
+    struct writer *terminal; /* of the log lines */
+    struct writer *disk;     /* the caller's, or NULL; flushed before this process kills itself */
 };
 
 int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
@@ -85,6 +90,9 @@ int daemon_is_deaf(const struct daemon *d);
 
 int64_t daemon_enter(struct daemon *d);
 void daemon_leave(struct daemon *d);
+
+/* Write what is queued, log lines and the disk's, as far as they take it within seconds. */
+void daemon_flush(struct daemon *d);
 
 /* Close all that daemon_init opened, and run the loop until every handle is closed, the caller's,
  * too: the caller must have begun to close its own.  Returns `status`. */

@@ -2,32 +2,26 @@
  * A line is built whole before it is written. */
 #include "report/events.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "base/util.h"
 
 struct events {
-    int fd;
-    char *path, *device;
-    int64_t n_lost;
+    struct lines *lines;
+    char *device;
 };
 
-struct events *events_new(int fd, const char *path, const char *device)
+struct events *events_new(struct lines *lines, const char *device)
 {
     struct events *e = xcalloc(1, sizeof *e);
 
-    e->fd = fd;
-    e->path = xstrdup(path);
+    e->lines = lines;
     e->device = xstrdup(device);
     return e;
 }
@@ -36,13 +30,17 @@ void events_free(struct events *e)
 {
     if (!e)
         return;
-    close(e->fd);
-    free(e->path);
+    lines_free(e->lines);
     free(e->device);
     free(e);
 }
 
-int64_t events_lost(const struct events *e) { return e->n_lost; }
+int events_flush(struct events *e, int64_t patience_ms)
+{
+    return lines_flush(e->lines, patience_ms);
+}
+
+int64_t events_lost(struct events *e) { return lines_lost(e->lines); }
 
 static json_t *event_new(const char *name)
 {
@@ -84,33 +82,13 @@ static void put_numbers(json_t *o, const char *key, const double *v, int n)
     json_object_set_new(o, key, a);
 }
 
-/* A line that was written in part would make the next line unreadable, too: take it back. */
-static void line_lost(struct events *e, off_t before, ssize_t n, int errnum)
-{
-    if (n > 0 && ftruncate(e->fd, before) < 0)
-        log_warn("%s: a torn line could not be taken back: %s", e->path, strerror(errno));
-    if (e->n_lost++ == 0)
-        log_warn("%s: an event could not be written: %s; training goes on, events are missing",
-                 e->path, errnum ? strerror(errnum) : "disk full");
-}
-
 static void event_write(struct events *e, json_t *o)
 {
     char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(16));
-    size_t len;
-    struct stat st = {0};
-    ssize_t n;
 
     ASSERT(text);
     json_decref(o);
-    len = strlen(text);
-    text[len++] = '\n'; /* over the NUL: write(2) counts */
-    fstat(e->fd, &st);
-    do
-        n = write(e->fd, text, len);
-    while (n < 0 && errno == EINTR);
-    if (n != (ssize_t)len)
-        line_lost(e, st.st_size, n, n < 0 ? errno : 0);
+    lines_add(e->lines, text);
     free(text);
 }
 

@@ -3,31 +3,34 @@
  * One JSON object a line, each written by one write(2) to a file opened with O_APPEND, so a reader
  * sees whole lines only.  A killed driver leaves at most one torn line, which report/run_dir cuts
  * on
- * --resume.  Every object has `event` and `time` (Unix seconds).  Names and fields are a
- * contract with users' scripts: add, never change.  A number that is not finite is written as null;
- * one that was not measured is left out.
+ * --resume, and loses the lines that wait for the disk.  Every object has `event` and `time` (Unix
+ * seconds).  Names and fields are a contract with users' scripts: add, never change.  A number that
+ * is not finite is written as null; one that was not measured is left out.
  *
  * Life:    events_new -> events_add ... -> events_free.
  * Threads: one at a time.
- * Errors:  a line that cannot be written (disk full) is taken back and counted, and the log says so
- *          once.  The job goes on. */
+ * Errors:  a line that cannot be written is counted, and the log says so (report/lines.h).  The job
+ *          goes on. */
 #ifndef REPORT_EVENTS_H
 #define REPORT_EVENTS_H
 
 #include <stdint.h>
 
+#include "report/lines.h"
 #include "session/action.h"
 
 struct events; /* opaque */
 
-/* `fd` as run_dir_claim gives it: taken, closed by events_free.  `path` is for messages; `device`
- * is rank 0's. */
-struct events *events_new(int fd, const char *path, const char *device);
+/* `lines` is taken; `device` is rank 0's. */
+struct events *events_new(struct lines *lines, const char *device);
 void events_free(struct events *e); /* NULL is fine */
 
 /* Write one event.  EVENT_PROGRESS does not belong to the record and is skipped. */
 void events_add(struct events *e, const struct session_event *ev);
 
-int64_t events_lost(const struct events *e); /* lines that could not be written */
+/* Wait until the events so far are written: 0, or WRITER_LATE. */
+int events_flush(struct events *e, int64_t patience_ms);
+
+int64_t events_lost(struct events *e); /* those that are not in the file */
 
 #endif

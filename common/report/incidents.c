@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "ckpt/owner.h"
 #include "report/run_dir.h"
 
 static json_t *text_of(const char *s)
@@ -91,32 +92,28 @@ static char *free_name(const char *folder)
     return NULL;
 }
 
-static int write_json(const char *path, json_t *o, struct err *err)
+char *incidents_text(const struct incident *i)
 {
+    json_t *o = incident_json(i);
     char *text = json_dumps(o, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
-    int rc;
 
     ASSERT(text);
-    rc = run_dir_replace(path, text, strlen(text), err);
-    free(text);
-    return rc;
+    json_decref(o);
+    return text;
 }
 
-int incidents_write(const char *run_dir, const struct incident *i, char **path, struct err *err)
+int incidents_write(const char *run_dir, const char *text, char **path, struct err *err)
 {
     char *folder = xasprintf("%s/incidents", run_dir), *name;
-    json_t *o;
-    int rc = 0;
+    int rc = owner_check(run_dir, err);
 
-    if (mkdir(folder, 0777) < 0 && errno != EEXIST)
+    if (rc == 0 && mkdir(folder, 0777) < 0 && errno != EEXIST)
         rc = err_sys(err, errno, "%s: cannot be made", folder);
     name = rc == 0 ? free_name(folder) : NULL;
     free(folder);
     if (!name)
         return rc < 0 ? rc : INCIDENTS_FULL;
-    o = incident_json(i);
-    rc = write_json(name, o, err);
-    json_decref(o);
+    rc = run_dir_replace(name, text, strlen(text), err);
     if (rc == 0)
         *path = name;
     else

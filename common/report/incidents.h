@@ -7,7 +7,7 @@
  * before the moment at which that rank was asked, by its own clock; null: not yet.  `collectives`
  * is null for a rank that did not answer; `bucket` also "statistics" or "state".
  *
- * Threads: one at a time. */
+ * Threads: one at a time writes; it waits for the disk. */
 #ifndef REPORT_INCIDENTS_H
 #define REPORT_INCIDENTS_H
 
@@ -19,7 +19,10 @@ enum {
     INCIDENTS_FULL = 1,
 };
 
-/* *path is for free().  INCIDENTS_FULL: not written; ERR_IO. */
-int incidents_write(const char *run_dir, const struct incident *i, char **path, struct err *err);
+char *incidents_text(const struct incident *i); /* the file's content, for free() */
+
+/* Write `text` into a new file, whose *path is for free().  INCIDENTS_FULL: not written; ERR_IO;
+ * ERR_REFUSED: another driver owns run_dir (ckpt/owner.h). */
+int incidents_write(const char *run_dir, const char *text, char **path, struct err *err);
 
 #endif

@@ -105,8 +105,7 @@ static int make_dirs(const char *path, int *n_made, struct err *err)
     return rc;
 }
 
-/* A driver that was killed may have left half a line; cut it, so the next one starts a line. */
-static int cut_torn_line(int fd, const char *path, struct err *err)
+int run_dir_cut_torn_line(int fd, const char *path, struct err *err)
 {
     char block[4096];
     off_t size = lseek(fd, 0, SEEK_END), end = size;
@@ -194,7 +193,7 @@ static int open_events(struct run_dir *d, int resume, struct err *err)
     if (rc == 0)
         rc = claim_owner(d->path, err);
     if (rc == 0 && resume)
-        rc = cut_torn_line(fd, d->events, err);
+        rc = run_dir_cut_torn_line(fd, d->events, err);
     if (rc < 0) {
         if (!resume)
             unlink(d->events); /* this call made it: the folder holds no run */

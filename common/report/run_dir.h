@@ -52,6 +52,10 @@ void run_dir_end_training(const struct run_dir *d);   /* no rank holds state any
 /* The folder that --resume goes on with, whether it holds a run or not; for free(). */
 char *run_dir_to_resume(const struct run_dir_request *q);
 
+/* Cut the last line of a file of lines if it has no end, as a driver leaves it that was killed
+ * while it wrote: the next line begins a new one.  `path` is for messages. */
+int run_dir_cut_torn_line(int fd, const char *path, struct err *err);
+
 /* Make `path` hold `len` bytes of `data`, all of them or none: they are written aside and renamed.
  * Errors name `path`. */
 int run_dir_replace(const char *path, const void *data, size_t len, struct err *err);

@@ -1,0 +1,290 @@
+/* lines - each line is a task of the writer, which appends it.
+ *
+ * Happy path: lines_add -> writer_put -> append in the writer's thread -> write(2).
+ * Failure modes.  The queue is full: lines_add counts the line in `n_unfit`, and the next line that
+ * fits carries that number along, so that the warning stands at the place of the gap.  The disk is
+ * full: `n_failed` lines wait for the next line that can be written.  The disk hangs: the writer's
+ * thread hangs with it, and the queue fills up. */
+#include "report/lines.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "ckpt/owner.h"
+#include "report/run_dir.h"
+
+struct lines {
+    char *path, *run_dir, *what;
+    int64_t most_bytes;
+    struct writer *writer;
+    atomic_llong n_lost;
+
+    int64_t n_unfit; /* the adding thread's: lines that found no room since the last that did */
+    double unfit_at; /* Unix time of the first of them */
+
+    /* The writer's. */
+    int fd;
+    int64_t n_failed; /* lines that the disk did not take since the last that it took */
+    double failed_at;
+    int is_other_owner; /* another driver took the directory over; told */
+};
+
+struct line {
+    struct task task;
+    struct lines *owner;
+    int64_t n_unfit; /* lines that are missing before this one */
+    double unfit_at;
+    size_t len; /* 0: there is no line, only the number of missing ones */
+    char text[];
+};
+
+struct lines *lines_new(int fd, const struct lines_options *o)
+{
+    struct lines *l = xcalloc(1, sizeof *l);
+
+    l->fd = fd;
+    l->path = xstrdup(o->path);
+    l->run_dir = o->run_dir ? xstrdup(o->run_dir) : NULL;
+    l->what = xstrdup(o->what);
+    l->most_bytes = o->most_bytes;
+    l->writer = o->writer;
+    return l;
+}
+
+void lines_free(struct lines *l)
+{
+    if (!l)
+        return;
+    close(l->fd);
+    free(l->path);
+    free(l->run_dir);
+    free(l->what);
+    free(l);
+}
+
+int lines_open(const char *path, int *out, struct err *err)
+{
+    int flags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, rc;
+    int fd = open(path, flags, 0666);
+
+    if (fd < 0)
+        return err_sys(err, errno, "%s: cannot be written", path);
+    rc = run_dir_cut_torn_line(fd, path, err);
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    *out = fd;
+    return 0;
+}
+
+int64_t lines_lost(struct lines *l) { return atomic_load(&l->n_lost); }
+
+/* ---- old files ---- */
+
+char *lines_part(const char *path, int i)
+{
+    return i < LINES_OLD ? xasprintf("%s.%d", path, LINES_OLD - i) : xstrdup(path);
+}
+
+/* FILE.1 becomes FILE.2, and so on; the last is replaced.  Afterwards there is no FILE.1. */
+static void shift(const char *path)
+{
+    for (int i = 1; i < LINES_OLD; i++) {
+        char *from = lines_part(path, i), *to = lines_part(path, i - 1);
+
+        (void)rename(from, to); /* most often it is not there */
+        free(from);
+        free(to);
+    }
+}
+
+/* Put the new file in the old one's place, without a moment in which there is none: another driver
+ * could take the directory for a free one.  Where the file system cannot exchange names, there is
+ * such a moment. */
+static int exchange(const char *aside, const char *path, const char *first)
+{
+    if (renameat2(AT_FDCWD, aside, AT_FDCWD, path, RENAME_EXCHANGE) == 0)
+        return rename(aside, first);
+    if (rename(path, first) < 0)
+        return -1;
+    return rename(aside, path);
+}
+
+/* Begin a new file.  If that fails, the old one goes on growing, and the next line tries again. */
+static void rotate(struct lines *l)
+{
+    char *aside = xasprintf("%s.new", l->path), *first = lines_part(l->path, LINES_OLD - 1);
+    int fd;
+
+    unlink(aside);
+    fd = open(aside, O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd >= 0) {
+        (void)flock(fd, LOCK_EX | LOCK_NB); /* as the old one; nobody else has it open */
+        shift(l->path);
+        if (exchange(aside, l->path, first) < 0)
+            log_warn("%s: an old part could not be renamed: %s", l->path, strerror(errno));
+        close(l->fd);
+        l->fd = fd;
+    }
+    free(aside);
+    free(first);
+}
+
+/* ---- writing, in the writer's thread ---- */
+
+static void note_failed(struct lines *l, int errnum)
+{
+    if (l->n_failed++ == 0) {
+        l->failed_at = clock_wall_s();
+        log_warn("%s: %s could not be written: %s; training goes on, and what follows is missing "
+                 "until this is mended",
+                 l->path, l->what, errnum ? strerror(errnum) : "disk full");
+    }
+    atomic_fetch_add(&l->n_lost, 1);
+}
+
+/* Write the line whole or not at all: a part of it would make the next line unreadable, too.
+ * Returns 0, or -1 with *errnum. */
+static int write_whole(struct lines *l, const char *text, size_t len, int *errnum)
+{
+    struct stat st = {0};
+    ssize_t n;
+
+    if (fstat(l->fd, &st) == 0 && st.st_size > 0 && st.st_size + (off_t)len > l->most_bytes) {
+        rotate(l);
+        fstat(l->fd, &st);
+    }
+    do
+        n = write(l->fd, text, len);
+    while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)len)
+        return 0;
+    *errnum = n < 0 ? errno : 0;
+    if (n > 0 && ftruncate(l->fd, st.st_size) < 0)
+        log_warn("%s: a torn line could not be taken back: %s", l->path, strerror(errno));
+    return -1;
+}
+
+/* 0: the line that tells of missing lines is written, or there are none. */
+static int tell_missing(struct lines *l, int64_t n_unfit, double unfit_at, int *errnum)
+{
+    int64_t n = n_unfit + l->n_failed;
+    double since = l->n_failed ? l->failed_at : unfit_at, now = clock_wall_s();
+    char text[256];
+    int len;
+
+    if (n == 0)
+        return 0;
+    len = snprintf(text, sizeof text,
+                   "{\"event\":\"warning\",\"time\":%.6f,\"rank\":null,\"step\":null,\"message\":"
+                   "\"%lld lines are missing here: for %.0f s the disk took none\"}\n",
+                   now, (long long)n, now - since);
+    if (write_whole(l, text, (size_t)len, errnum) < 0)
+        return -1;
+    if (l->n_failed)
+        log_info("%s: written again; %lld lines are missing", l->path, (long long)n);
+    l->n_failed = 0;
+    return 0;
+}
+
+/* 1: another driver owns the directory. */
+static int is_taken_over(struct lines *l)
+{
+    struct err err;
+
+    if (!l->is_other_owner && l->run_dir && owner_check(l->run_dir, &err) == ERR_REFUSED) {
+        l->is_other_owner = 1;
+        log_error("%s", err.msg);
+    }
+    return l->is_other_owner;
+}
+
+static void append(struct lines *l, const struct line *line)
+{
+    int errnum = 0;
+
+    if (is_taken_over(l)) {
+        atomic_fetch_add(&l->n_lost, line->len > 0);
+        return;
+    }
+    if (tell_missing(l, line->n_unfit, line->unfit_at, &errnum) < 0) {
+        l->n_failed += line->n_unfit; /* the next line tells of them */
+        if (line->len)
+            note_failed(l, errnum);
+        return;
+    }
+    if (line->len && write_whole(l, line->text, line->len, &errnum) < 0)
+        note_failed(l, errnum);
+}
+
+static void run_line(struct task *t)
+{
+    struct line *line = container_of(t, struct line, task);
+
+    append(line->owner, line);
+    free(line);
+}
+
+/* ---- the adding thread ---- */
+
+static struct line *new_line(struct lines *l, const char *text)
+{
+    size_t len = strlen(text);
+    struct line *line = xmalloc(sizeof *line + len + 1);
+
+    *line = (struct line){.task = {.n_bytes = len, .run = run_line},
+                          .owner = l,
+                          .n_unfit = l->n_unfit,
+                          .unfit_at = l->unfit_at,
+                          .len = len ? len + 1 : 0};
+    memcpy(line->text, text, len);
+    line->text[len] = '\n';
+    return line;
+}
+
+/* 0: the writer has it. */
+static int put(struct lines *l, const char *text)
+{
+    struct line *line = new_line(l, text);
+    int rc = writer_put(l->writer, &line->task);
+
+    if (rc == 0)
+        l->n_unfit = 0;
+    else
+        free(line);
+    return rc;
+}
+
+void lines_add(struct lines *l, const char *text)
+{
+    if (put(l, text) == 0)
+        return;
+    if (l->n_unfit++ == 0) {
+        l->unfit_at = clock_wall_s();
+        log_warn("%s: the disk hangs and the queue is full: training goes on, and what follows is "
+                 "missing until the disk answers",
+                 l->path);
+    }
+    atomic_fetch_add(&l->n_lost, 1);
+}
+
+int lines_flush(struct lines *l, int64_t patience_ms)
+{
+    int rc = writer_flush(l->writer, patience_ms);
+
+    if (rc == 0 && l->n_unfit && put(l, "") == 0)
+        rc = writer_flush(l->writer, patience_ms);
+    return rc;
+}

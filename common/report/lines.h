@@ -1,0 +1,55 @@
+/* lines - a file of JSON lines that only grows, such as events.jsonl: each line is one write(2).
+ *
+ * Lines go through a writer (base/writer.h), in order, so that a disk that hangs holds up nobody.
+ * A line is lost when the writer's queue has no room for it, or when the disk is full or fails; a
+ * line that was written in part is taken back.  The lost lines are counted, and the log tells the
+ * reason once.  Before the next line that can be written stands a `warning` with their number.
+ *
+ * The file is bounded: before it would pass `most_bytes` it becomes FILE.1, an older FILE.1 becomes
+ * FILE.2, and so on; what was FILE.LINES_OLD is removed.
+ *
+ * Nothing is written, and the log says so once, when another driver owns the run directory
+ * (ckpt/owner.h).
+ *
+ * Life:    lines_new -> lines_add ... -> lines_flush -> lines_free, when the writer has done all.
+ * Threads: one adds; any may ask for numbers. */
+#ifndef REPORT_LINES_H
+#define REPORT_LINES_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/writer.h"
+
+struct lines; /* opaque */
+
+enum { LINES_OLD = 4 };
+
+struct lines_options {
+    const char *path;      /* of the file */
+    const char *run_dir;   /* its folder; NULL: nobody owns it */
+    const char *what;      /* "an event", for messages */
+    int64_t most_bytes;    /* of one file */
+    struct writer *writer; /* NULL: lines_add writes itself */
+};
+
+/* `fd`: open for appending; taken.  A lock (flock) on it is kept when the file is replaced. */
+struct lines *lines_new(int fd, const struct lines_options *o);
+void lines_free(struct lines *l); /* NULL is fine */
+
+/* Open `path` for appending, and make it if it is not there.  A torn last line is cut. */
+int lines_open(const char *path, int *fd, struct err *err);
+
+/* Add a line; `text` is without its end. */
+void lines_add(struct lines *l, const char *text);
+
+/* Wait until the lines so far, and the number of the lost ones, are written: 0, or WRITER_LATE. */
+int lines_flush(struct lines *l, int64_t patience_ms);
+
+int64_t lines_lost(struct lines *l); /* lines that are not in the file */
+
+/* The I-th oldest of the files that hold the lines of `path`, which is the last, number LINES_OLD;
+ * for free().  Not all of them need exist. */
+char *lines_part(const char *path, int i);
+
+#endif
