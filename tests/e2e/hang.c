@@ -1,0 +1,111 @@
+/* hang - a library that is preloaded into a daemon and makes its disk hang.
+ *
+ * While the file that DPTRAIN_HANG names exists, no call returns that writes, syncs or changes
+ * names in the folder of that file, or below.  The daemon cannot tell this from a disk, or a file
+ * server, that does not answer. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static void wait_for_disk(const char *path)
+{
+    const char *hang = getenv("DPTRAIN_HANG"), *slash = hang ? strrchr(hang, '/') : NULL;
+
+    if (!slash || strncmp(path, hang, (size_t)(slash - hang)) != 0)
+        return;
+    while (access(hang, F_OK) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
+static void wait_for_fd(int fd)
+{
+    char link[64], path[PATH_MAX];
+    ssize_t n;
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    wait_for_disk(path);
+}
+
+/* Relative paths are below the current folder. */
+static void wait_for_path(const char *path)
+{
+    char whole[2 * PATH_MAX];
+
+    if (path[0] == '/') {
+        wait_for_disk(path);
+    } else if (getcwd(whole, PATH_MAX)) {
+        snprintf(whole + strlen(whole), PATH_MAX, "/%s", path);
+        wait_for_disk(whole);
+    }
+}
+
+/* The C library's own function of this name, into a pointer to it (POSIX, dlsym). */
+static void next(void *pointer, const char *name)
+{
+    void *fn = dlsym(RTLD_NEXT, name);
+
+    if (!fn)
+        abort();
+    memcpy(pointer, &fn, sizeof fn);
+}
+
+ssize_t write(int fd, const void *data, size_t n)
+{
+    ssize_t (*call)(int, const void *, size_t);
+
+    wait_for_fd(fd);
+    next(&call, "write");
+    return call(fd, data, n);
+}
+
+int fsync(int fd)
+{
+    int (*call)(int);
+
+    wait_for_fd(fd);
+    next(&call, "fsync");
+    return call(fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    int (*call)(const char *, const char *);
+
+    wait_for_path(to);
+    next(&call, "rename");
+    return call(from, to);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    int (*call)(const char *, mode_t);
+
+    wait_for_path(path);
+    next(&call, "mkdir");
+    return call(path, mode);
+}
+
+int unlink(const char *path)
+{
+    int (*call)(const char *);
+
+    wait_for_path(path);
+    next(&call, "unlink");
+    return call(path);
+}
+
+int unlinkat(int fd, const char *name, int flags)
+{
+    int (*call)(int, const char *, int);
+
+    wait_for_fd(fd);
+    next(&call, "unlinkat");
+    return call(fd, name, flags);
+}

@@ -1,0 +1,213 @@
+"""Disks that hang or are full, and terminals that nobody reads: training goes on, nobody is lost,
+and the record says afterwards what it lacks.
+
+A disk hangs by the library DPTRAIN_HANG_LIBRARY, which is preloaded into a daemon (hang.c)."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+
+import dp
+from dp import DRIVER, ENDLESS, FAILED, FOLLOWER, SMALL, STOPPED
+
+LIBRARY = os.environ.get("DPTRAIN_HANG_LIBRARY")
+# Longer than a rank may be silent in these jobs.
+QUICK = {"cluster.heartbeat_timeout": 2}
+HANG = 5
+# No checkpoint is written during training, and epochs are short.
+EPOCHS = {**ENDLESS, **QUICK, "data.samples": 640, "checkpoint.every_epochs": 0}
+
+
+def read_some(pipe):
+    try:
+        return os.read(pipe, 1 << 20).decode(errors="replace")
+    except BlockingIOError:
+        return ""
+
+
+class Disk(dp.Case):
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("disk"))
+        self.is_mounted = False
+
+    def tearDown(self):
+        if self.is_mounted:
+            subprocess.run(["umount", "-l", self.path("disk")], check=True)
+        super().tearDown()
+
+    # ---- a disk that hangs
+
+    def hang(self):
+        with open(self.path("disk/hangs"), "w", encoding="ascii"):
+            pass
+
+    def mend(self):
+        os.unlink(self.path("disk/hangs"))
+
+    def start_hanging(self, job, *args, n=2):
+        """A driver whose run directory is on a disk that can hang."""
+        if not LIBRARY:
+            self.skipTest("a library cannot be preloaded under a sanitizer")
+        return self.driver("--run-dir", self.path("disk/run"), *args, n=n, job=job,
+                           env={"LD_PRELOAD": LIBRARY, "DPTRAIN_HANG": self.path("disk/hangs")})
+
+    def step(self):
+        """The step that the driver tells by --status, and so that its loop lives."""
+        asked = subprocess.run([DRIVER, "--status", "--run-dir", self.path("disk/run"),
+                                "--log-format", "json"], capture_output=True, text=True,
+                               check=True, env=self.env, timeout=dp.PATIENCE)
+        return max(rank.get("step") or 0 for rank in dp.json.loads(asked.stdout)["ranks"])
+
+    def run_events(self, kind=None):
+        return self.events(kind, "disk/run")
+
+    def test_training_goes_on(self):
+        """The disk hangs for longer than a rank may be silent; no event is lost."""
+        driver = self.start_hanging(EPOCHS)
+        follower = self.follower()
+        self.wait_event("epoch", 2, run="disk/run")
+        self.hang()
+        n_events = len(self.run_events())
+        start = time.monotonic()
+        step = self.step()
+        driver.wait_line(r"warning: \S+disk/run: the disk has not answered for \d+ s")
+        dp.wait_for("steps", lambda: time.monotonic() - start > HANG and self.step() > step + 20)
+        self.assertLessEqual(len(self.run_events()), n_events + 1)
+        self.mend()
+        driver.wait_line(r"the disk answers again, after \d+ s")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        self.assert_exit(follower, STOPPED)
+        self.assertEqual(self.run_events("lost") + self.run_events("warning"), [])
+        epochs = [event["epoch"] for event in self.run_events("epoch")]
+        self.assertEqual(epochs, list(range(1, len(epochs) + 1)))
+
+    def test_recovery(self):
+        """A rank is lost while the disk hangs: the others go on, and the incident's file and the
+        events are written once the disk answers."""
+        job = {**EPOCHS, "cluster.min_ranks": 2, "cluster.replace_timeout": 1}
+        driver = self.start_hanging(job, n=3)
+        followers = [self.follower("--rank", str(k)) for k in (1, 2)]
+        self.wait_event("epoch", 1, run="disk/run")
+        self.hang()
+        step = self.step()
+        followers[0].signal(signal.SIGSTOP)
+        driver.wait_line(r"warning: rank 1 .* is in ")
+        dp.wait_for("steps of the ranks that are left", lambda: self.step() > step + 20)
+        self.mend()
+        self.wait_event("recovered", run="disk/run")
+        driver.wait_line(r"what the ranks did last is in \S+incident-1.json")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        self.assert_exit(followers[1], STOPPED)
+        self.assertEqual([event["rank"] for event in self.run_events("lost")], [1])
+        followers[0].kill()
+
+    def test_end(self):
+        """A disk that never answers does not keep the job: the driver ends, and says why."""
+        job = {**EPOCHS, "cluster.deadlines.checkpoint": 3}
+        driver = self.start_hanging(job)
+        follower = self.follower()
+        self.wait_event("epoch", 1, run="disk/run")
+        self.hang()
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, FAILED, "the disk hangs")
+        self.assert_exit(follower, FAILED)
+        self.mend()
+
+    # ---- a terminal that nobody reads
+
+    def start_unread(self, argv):
+        """A daemon whose standard error is a pipe that is nearly full and that nobody reads.
+        Returns the daemon and the pipe."""
+        name = self.path(f"pipe-{len(self.daemons)}")
+        os.mkfifo(name)
+        pipe = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
+        self.addCleanup(os.close, pipe)
+        with open(name, "w", encoding="ascii") as file:
+            file.write("x" * 4000 + "\n")
+        return self.start(["/bin/sh", "-c", 'exec "$@" 2>' + name, "sh", *argv]), pipe
+
+    def test_unread_terminals(self):
+        """Nobody reads what driver and follower write: they train on, and end when they are
+        told to."""
+        driver, pipe = self.start_unread(
+            [DRIVER, "--nranks", "3", "--port", "0", "--port-file", self.path("port"),
+             *dp.sets(EPOCHS)])
+        unread, other_pipe = self.start_unread(
+            [FOLLOWER, "--root", f"127.0.0.1:{self.wait_port()}", "--once"])
+        follower = self.follower()
+        self.wait_event("epoch", 1)
+        until = time.monotonic() + HANG
+        while time.monotonic() < until:
+            for daemon in (driver, unread):
+                daemon.signal(signal.SIGUSR1)
+            time.sleep(0.02)
+        n_epochs = len(self.events("epoch"))
+        self.wait_event("epoch", n_epochs + 2)
+        text = read_some(pipe)
+        self.assertTrue(text.startswith("x" * 4000))
+        dp.wait_for("the later lines", lambda: f"epoch {n_epochs}/" in read_some(pipe))
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)  # although nobody reads now
+        self.assert_exit(unread, STOPPED)
+        self.assert_exit(follower, STOPPED)
+        self.assertEqual(self.events("lost"), [])
+        self.assertGreater(len(read_some(other_pipe)), 4001)
+
+    # ---- a disk that is full
+
+    def mount(self):
+        """A disk of 4 MiB for run directories."""
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "disk",
+                                  self.path("disk")], capture_output=True, check=False)
+        if mounted.returncode != 0:
+            self.skipTest("a small file system needs the right to mount one")
+        self.is_mounted = True
+
+    def fill(self):
+        """Takes all space, and returns the file that has it."""
+        filler = self.path("disk/filler")
+        with open(filler, "wb", buffering=0) as file:
+            try:
+                while file.write(b"x" * 4096):
+                    pass
+            except OSError:
+                return filler
+        raise AssertionError("the disk is not full")
+
+    def test_full(self):
+        """The disk is full for a while: checkpoints and events are missing, which the record tells
+        of, and training goes on; once there is room, checkpoints are written again."""
+        self.mount()
+        job = {**ENDLESS, **QUICK, "data.samples": 640, "checkpoint.keep": 1}
+        driver = self.driver("--run-dir", self.path("disk/run"), n=2, job=job)
+        follower = self.follower()
+        self.wait_event("checkpoint", 2, run="disk/run")
+        filler = self.fill()
+        driver.wait_line(r"checkpoint of step \d+ could not be written: .*No space left on device")
+        driver.wait_line(r"events.jsonl: an event could not be written: ")
+        epoch = int(driver.wait_line(r"epoch (\d+)/", start=len(driver.lines)).group(1))
+        os.unlink(filler)
+        driver.wait_line(rf"epoch {epoch + 2}/")
+        dp.wait_for("a checkpoint after the full disk", lambda: any(
+            event["event"] == "checkpoint" for event in self.after_gap()))
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        self.assert_exit(follower, STOPPED)
+        self.assertEqual(self.run_events("lost"), [])
+
+    def after_gap(self):
+        """The events after the warning that some are missing."""
+        events = self.run_events()
+        gaps = [i for i, event in enumerate(events)
+                if "lines are missing here" in event.get("message", "")]
+        return events[gaps[-1]:] if gaps else []
+
+
+if __name__ == "__main__":
+    dp.main()
