@@ -2,10 +2,10 @@
  *
  * A job file is YAML (so JSON too).  Every option is one row: its key, type, unit, default, range,
  * help.  Reading, checks, --help-job and job.yaml all follow from the row.  The rows of the fixed
- * sections stand in job/rows.c; an architecture, a data format, an optimizer or a schedule brings
- * its own rows and a struct of its own, which the section's `kind` and `options` point to.
- * An option that the job file leaves out has its default; only model.arch and data.format have
- * none.
+ * sections stand in job/rows.c; an architecture, a data format, an optimizer, a schedule or a
+ * strategy brings its own rows and a struct of its own, which the section's `kind` and `options`
+ * point to. An option that the job file leaves out has its default; only model.arch and data.format
+ * have none.
  *
  * Compatibility: a job.yaml written by an older version stays readable.  So a key, once released,
  * keeps its type and meaning, one that goes out of use is still read, and a new one has a default
@@ -33,6 +33,7 @@
 #include "optim/groups.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "strategy/strategy.h"
 
 #define NONFINITE_LIST(X)  X(NONFINITE_STOP, "stop") X(NONFINITE_SKIP, "skip")
 #define GRAD_DTYPE_LIST(X) X(GRAD_FLOAT32, "float32") X(GRAD_BFLOAT16, "bfloat16")
@@ -89,6 +90,7 @@ struct job {
     struct job_train train;
     struct optimizer_options optimizer;
     struct schedule_options schedule;
+    struct strategy_options strategy;
     enum precision precision;
     struct job_loss_scale loss_scale;
     struct job_checkpoint checkpoint;

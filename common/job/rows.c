@@ -17,6 +17,7 @@ static const struct option_registry arch_entries = {model_archs, AT(model.option
 static const struct option_registry format_entries = {data_formats, AT(data.options)};
 static const struct option_registry optimizer_entries = {optimizers, AT(optimizer.options)};
 static const struct option_registry schedule_entries = {schedules, AT(schedule.options)};
+static const struct option_registry strategy_entries = {strategies, AT(strategy.options)};
 
 /* clang-format off: one row, one option */
 static const struct option name_rows[] = {
@@ -148,6 +149,13 @@ static const struct option warmup_rows[] = {
      .help = "The part of the rate that warm-up starts from."},
 };
 
+static const struct option strategy_row = {"strategy.name",
+                                           OPT_ENTRY,
+                                           AT(strategy.kind),
+                                           "allreduce",
+                                           .registry = &strategy_entries,
+                                           .help = "How the ranks combine their gradients."};
+
 static const struct option last_rows[] = {
     {"precision", OPT_CHOICE, AT(precision), "float32", .choices = precisions,
      .help = "The type that layers compute in, on GPUs; CPUs compute in float32 alone. Weights, "
@@ -209,6 +217,8 @@ static const struct option_part parts[] = {
     ROW(schedule_row),
     ROWS(warmup_rows),
     ENTRIES(schedule_row),
+    ROW(strategy_row),
+    ENTRIES(strategy_row),
     ROWS(last_rows),
     {cluster_rows, CLUSTER_N_ROWS, AT(cluster), NULL},
 };

@@ -31,7 +31,7 @@ enum slot_scope {
  * other slots their initial values, and its strategy may then fill them (strategy_ops.form). */
 enum slot_placement {
     SLOT_REPLICATED, /* each rank holds all of it, and all hold the same after each step */
-    SLOT_SHARDED,    /* each rank holds a part */
+    SLOT_SHARDED,    /* each rank holds a part; the engine refuses it so far */
     SLOT_OWN,        /* each rank holds values of its own, which no other rank has */
 };
 

@@ -36,8 +36,8 @@ static int wait_for_sums(struct strategy *s, struct err *err)
 static void free_it(struct strategy *s) { free(s); }
 
 const struct strategy_ops strategy_allreduce = {
-    .name = "allreduce",
-    .help = "gradients are summed over all ranks, and every rank makes the same update",
+    .group = {.name = "allreduce",
+              .help = "gradients are summed over all ranks, and every rank makes the same update"},
     .promises = {.replicas_are_equal = 1,
                  .collectives_are_equal = 1,
                  .recovery = STRATEGY_NEEDS_ONE_RANK},

@@ -25,8 +25,11 @@ int reducer_new(const struct reducer_options *o, struct reducer **out, struct er
                                   .n_buckets = o->layout->n_buckets,
                                   .is_device = backend_is_device(o->backend),
                                   .hooks = o->hooks.exchange};
-    struct strategy_site site = {
-        .backend = o->backend, .layout = o->layout, .grad = o->grad, .param = o->param};
+    struct strategy_site site = {.options = o->options,
+                                 .backend = o->backend,
+                                 .layout = o->layout,
+                                 .grad = o->grad,
+                                 .param = o->param};
     struct reducer *r = xcalloc(1, sizeof *r);
 
     ASSERT(o->strategy->new && o->strategy->bucket_ready && o->strategy->before_update &&
@@ -36,7 +39,7 @@ int reducer_new(const struct reducer_options *o, struct reducer **out, struct er
     site.exchange = r->exchange = exchange_new(&eo);
     if (o->strategy->new (&site, &r->strategy, err) < 0) {
         reducer_free(r);
-        return err_wrap(err, "strategy %s", o->strategy->name);
+        return err_wrap(err, "strategy %s", o->strategy->group.name);
     }
     *out = r;
     return 0;

@@ -28,7 +28,8 @@ struct reducer_hooks {
 
 struct reducer_options {
     const struct strategy_ops *strategy;
-    struct backend *backend; /* borrowed, as is all that follows */
+    const void *options; /* the strategy's own keys; borrowed, as is all that follows */
+    struct backend *backend;
     const struct layout *layout;
     void *grad; /* as in strategy_site, as are the next two */
     float *param;

@@ -1,23 +1,10 @@
-/* strategy - the table of all strategies, and the search in it by name.
+/* strategy - the list of all strategies.
  *
- * The table is made of the words in meson.build. */
+ * It is made from the words in strategy/meson.build. */
 #include "strategy/strategy.h"
 
-#include <string.h>
-
-#include "base/util.h"
-#include "strategy_list.h"
-
-#define DECLARE(word) extern const struct strategy_ops strategy_##word;
-STRATEGY_LIST(DECLARE)
-
-#define ENTRY(word) &strategy_##word,
-static const struct strategy_ops *const strategies[] = {STRATEGY_LIST(ENTRY)};
-
-const struct strategy_ops *strategy_find(const char *name)
-{
-    for (size_t i = 0; i < ARRAY_LEN(strategies); i++)
-        if (!strcmp(strategies[i]->name, name))
-            return strategies[i];
-    return NULL;
-}
+const struct option_group *const strategies[] = {
+#define X(name) &strategy_##name.group,
+    STRATEGY_LIST(X)
+#undef X
+        NULL};

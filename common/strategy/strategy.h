@@ -1,4 +1,7 @@
-/* strategy - how the ranks of a run combine their work: what happens to each bucket of gradients.
+/* strategy - the registry of strategies: what `strategy.name` may be, and what each one does.
+ *
+ * A strategy decides how the ranks of a run combine their work: what happens to each bucket of
+ * gradients.
  *
  * A strategy stands between the program's buckets and coll/'s primitives.  The engine calls it
  * through a reducer (strategy/reducer.h) at the same places of every step:
@@ -16,15 +19,20 @@
  * On a device bucket_ready, before_update and after_update only queue work, and what they queue is
  * recorded: they queue the same every time, and decide nothing by the numbers.
  *
- * To add a strategy: a word in strategy/meson.build, and strategy/WORD.c with `strategy_WORD`.
+ * To add a strategy: a word in strategy/meson.build, and strategy/WORD.c with `strategy_WORD`.  The
+ * entry brings its name, its help and its own keys of the job file, as every entry of a registry
+ * does (config/option.h).
  *
  * Threads: the engine's. */
 #ifndef STRATEGY_STRATEGY_H
 #define STRATEGY_STRATEGY_H
 
 #include "backend/backend.h"
+#include "config/option.h"
 #include "optim/slot.h"
 #include "program/layout.h"
+
+#include "strategy/strategy_list.h" /* generated: STRATEGY_LIST(X) with X(name) for each entry */
 
 struct exchange;
 
@@ -32,6 +40,7 @@ enum { STRATEGY_MAX_SLOTS = 4 };
 
 /* The memory and the objects that a strategy works with, borrowed as long as it lives. */
 struct strategy_site {
+    const void *options; /* the strategy's own keys: its own struct */
     struct backend *backend;
     const struct layout *layout;
     void *grad; /* of layout->grad_dtype: bucket b lies layout->bucket[b].at bytes from its start */
@@ -68,8 +77,7 @@ struct strategy_promises {
 
 /* All functions but new, bucket_ready, before_update and free may be NULL: nothing to do. */
 struct strategy_ops {
-    const char *name; /* "allreduce" */
-    const char *help; /* one line */
+    struct option_group group;
     struct strategy_promises promises;
     const struct slot_def *const *slot; /* [n_slots]: what the strategy keeps from step to step */
     int n_slots;
@@ -86,7 +94,16 @@ struct strategy_ops {
     void (*free)(struct strategy *s);
 };
 
-/* The strategy of that name, or NULL. */
-const struct strategy_ops *strategy_find(const char *name);
+#define X(name) extern const struct strategy_ops strategy_##name;
+STRATEGY_LIST(X)
+#undef X
+
+extern const struct option_group *const strategies[]; /* all of them; NULL at the end */
+
+/* The section `strategy` of a job. */
+struct strategy_options {
+    const struct strategy_ops *kind;
+    const void *options; /* of kind: its own struct */
+};
 
 #endif

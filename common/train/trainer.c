@@ -217,7 +217,20 @@ static void warn(void *arg, const char *text)
 
 static const struct strategy_ops *strategy_of(const struct trainer *t)
 {
-    return t->o.strategy ? t->o.strategy : strategy_find("allreduce");
+    return t->o.strategy ? t->o.strategy : t->job->strategy.kind;
+}
+
+/* state_new gives every rank the whole of each slot, and nothing divides one among the ranks yet.
+ */
+static int check_slots(const struct slot_def *const *slot, int n, struct err *err)
+{
+    for (int i = 0; i < n; i++)
+        if (slot[i]->placement == SLOT_SHARDED)
+            return err_set(err, ERR_UNSUPPORTED,
+                           "the slot \"%s\" wants to be divided among the ranks (SLOT_SHARDED), "
+                           "which the engine cannot do",
+                           slot[i]->name);
+    return 0;
 }
 
 /* The state's rows: of every job, the optimizer's, and the strategy's. */
@@ -230,7 +243,9 @@ static int make_slots(struct trainer *t, struct err *err)
     ASSERT(s->n_slots <= STRATEGY_MAX_SLOTS);
     for (int i = 0; i < s->n_slots; i++)
         slot[n++] = s->slot[i];
-    return state_new(t->backend, t->layout, slot, n, &t->state, err);
+    return check_slots(slot, n, err) < 0
+               ? err->code
+               : state_new(t->backend, t->layout, slot, n, &t->state, err);
 }
 
 static int make_memory(struct trainer *t, struct err *err)
@@ -265,6 +280,7 @@ static int make_reducer(struct trainer *t, struct err *err)
 {
     struct reducer_options o = {
         .strategy = strategy_of(t),
+        .options = t->o.strategy ? NULL : t->job->strategy.options,
         .backend = t->backend,
         .layout = t->layout,
         .grad = t->buffers->grad,

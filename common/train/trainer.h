@@ -38,7 +38,7 @@ struct trainer_options {
     const char *run_dir;                 /* rank 0: for checkpoints; else NULL */
     struct faults *faults;               /* on purpose; borrowed; NULL: none */
     const struct plugin *plugin;         /* whose backend computes; NULL: the CPU */
-    const struct strategy_ops *strategy; /* NULL: the all-reduce */
+    const struct strategy_ops *strategy; /* for tests; NULL: the job's */
     int gpu;                             /* the GPU's number */
     int64_t keep_bytes; /* data sets up to this size stay on the GPU; <0: by its free memory */
 };

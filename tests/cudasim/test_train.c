@@ -379,7 +379,7 @@ static void test_one_under_way(void **state)
  * collectives. */
 static void test_one_under_way_without_promise(void **state)
 {
-    struct strategy_ops less = *strategy_find("allreduce");
+    struct strategy_ops less = strategy_allreduce;
     struct depth d = {0};
     struct run_plan plan = {.job = PLAIN "train: {global_batch: 30}\n",
                             .n_ranks = 1,

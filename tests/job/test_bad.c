@@ -215,6 +215,7 @@ static const struct bad texts[] = {
      "f:3:19: schedule.gamma applies only if schedule.name is step; it is constant"},
     {HEAD "schedule: {name: step, every_steps: 3, min_lr: 0.1}",
      "f:3:48: schedule.min_lr applies only if schedule.name is cosine or linear; it is step"},
+    {HEAD "strategy: {name: allredcue}", "f:3:18: strategy.name is \"allredcue\", want allreduce"},
     /* options that do not go together */
     {HEAD "optimizer:\n  nesterov: true\n", "f:4:13: optimizer.nesterov needs optimizer.momentum "
                                             "above 0 and optimizer.dampening 0; they are 0 and 0"},

@@ -119,6 +119,7 @@ static void test_defaults(void **state)
     assert_true(j->optimizer.lr == 0.1 && sgd->momentum == 0 && !sgd->nesterov);
     assert_false(j->optimizer.scale_lr_by_ranks);
     assert_ptr_equal(j->schedule.kind, &schedule_constant);
+    assert_ptr_equal(j->strategy.kind, &strategy_allreduce);
     assert_int_equal(j->precision, PRECISION_FLOAT32);
     assert_int_equal(j->checkpoint.every_epochs, 1);
     assert_int_equal(j->checkpoint.every_steps, 0);

@@ -64,6 +64,7 @@ static const struct row {
     {"schedule.every_epochs", "9", {"schedule.name=step"}},
     {"schedule.gamma", "0.5", {"schedule.name=step", "schedule.every_steps=1"}},
     {"schedule.min_lr", "0.001", {"schedule.name=cosine"}},
+    {"strategy.name", "allreduce"},
     {"precision", "bfloat16"},
     {"loss_scale.initial", "4096", {"precision=float16"}},
     {"loss_scale.min", "0.5", {"precision=float16"}},
@@ -162,9 +163,9 @@ static void test_set_and_written(void **state)
 /* Options that have only one value, or without which there is no job, cannot differ alone. */
 static int cannot_differ(const char *key)
 {
-    return strcmp(key, "optimizer.name") == 0 || strcmp(key, "data.path") == 0 ||
-           strcmp(key, "data.format") == 0 || strcmp(key, "model.init.path") == 0 ||
-           strncmp(key, "schedule.every_", 15) == 0;
+    return strcmp(key, "optimizer.name") == 0 || strcmp(key, "strategy.name") == 0 ||
+           strcmp(key, "data.path") == 0 || strcmp(key, "data.format") == 0 ||
+           strcmp(key, "model.init.path") == 0 || strncmp(key, "schedule.every_", 15) == 0;
 }
 
 static void test_what_may_change_on_resume(void **state)
@@ -297,6 +298,9 @@ static void test_entries_are_whole(void **state)
 #undef X
 #define X(word) check_entry("schedule.name", &schedule_##word.group, #word, help);
     SCHEDULE_LIST(X)
+#undef X
+#define X(word) check_entry("strategy.name", &strategy_##word.group, #word, help);
+    STRATEGY_LIST(X)
 #undef X
     free(help);
 }

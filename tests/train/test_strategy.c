@@ -126,7 +126,7 @@ static int average_now(struct strategy *s, struct err *err)
 static void free_averaging(struct strategy *s) { free(of(s)); }
 
 static const struct strategy_ops each_step = {
-    .name = "averaging, each step",
+    .group.name = "averaging, each step",
     .promises = {.replicas_are_equal = 1, .collectives_are_equal = 1},
     .slot = slots,
     .n_slots = 1,
@@ -140,7 +140,7 @@ static const struct strategy_ops each_step = {
 /* Replicas differ after most steps.  At an epoch's end they are equal, because epoch_end makes them
  * so. */
 static const struct strategy_ops seldom = {
-    .name = "averaging, every 4 steps",
+    .group.name = "averaging, every 4 steps",
     .promises = {.replicas_are_equal = 1, .collectives_are_equal = 1},
     .slot = slots,
     .n_slots = 1,
@@ -154,7 +154,7 @@ static const struct strategy_ops seldom = {
 
 /* The same without epoch_end, and without the promise that replicas are equal. */
 static const struct strategy_ops apart = {
-    .name = "averaging, never at an end",
+    .group.name = "averaging, never at an end",
     .promises = {.replicas_are_equal = 0, .collectives_are_equal = 1},
     .slot = slots,
     .n_slots = 1,
@@ -273,7 +273,7 @@ static int gather(struct strategy *s, struct err *err)
 static void free_scattered(struct strategy *s) { free(s); }
 
 static const struct strategy_ops scattered = {
-    .name = "scattered",
+    .group.name = "scattered",
     .promises = {.replicas_are_equal = 1, .collectives_are_equal = 1},
     .new = new_scattered,
     .bucket_ready = scatter,
@@ -339,6 +339,25 @@ static void test_the_source_of_recovery(void **state)
     s.form = leave_alone;
     run_job_ok(&(struct run_plan){.job = JOB, .n_ranks = 2, .n_epochs = 1, .strategy = &s}, &got);
     assert_false(hash_equal(got.replica[0], want.replica[0]));
+}
+
+/* Nothing divides a slot among the ranks yet, so a strategy that wants one does not start. */
+static void test_a_sharded_slot_is_refused(void **state)
+{
+    static const struct slot_def shard = {.name = "this rank's part of a moment",
+                                          .scope = SLOT_PER_TRAINED,
+                                          .dtype = DTYPE_F32,
+                                          .placement = SLOT_SHARDED};
+    static const struct slot_def *const wanted[] = {&shard};
+    static struct run_result r;
+    struct strategy_ops s = each_step;
+
+    (void)state;
+    s.slot = wanted;
+    run_job(&(struct run_plan){.job = JOB, .n_ranks = 1, .n_epochs = 1, .strategy = &s}, &r);
+    assert_int_equal(r.rc[0], ERR_UNSUPPORTED);
+    assert_non_null(strstr(r.err[0].msg, "the slot \"this rank's part of a moment\" wants to be "
+                                         "divided among the ranks"));
 }
 
 /* ---- faults on purpose ---- */
@@ -422,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_promised_replicas_are_compared),
         cmocka_unit_test(test_two_collectives_of_a_bucket),
         cmocka_unit_test(test_the_source_of_recovery),
+        cmocka_unit_test(test_a_sharded_slot_is_refused),
         cmocka_unit_test(test_flips),
         cmocka_unit_test(test_skip),
         cmocka_unit_test(test_a_void_step_is_not_counted),
