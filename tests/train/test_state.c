@@ -28,7 +28,10 @@ static struct segment stats[] = {
     {.name = "bn.running_var", .shape = {1, {MEAN}}, .offset = 16, .length = MEAN, .init_state = 1},
 };
 
+static const struct segment *by_name[] = {&params[0], &params[1], &params[2]};
+
 static const struct layout layout = {.param = params,
+                                     .param_by_name = by_name,
                                      .n_params = 3,
                                      .n_trained = 1500032,
                                      .n_total = 1500048,
