@@ -102,6 +102,39 @@ static void test_a_failure_ends_both_channels(void **state)
     assert_int_equal(run_ranks_with_faults(2, faults, urgent_fails, NULL), 0);
 }
 
+/* Rank 1's bulk sum fails because rank 0 fails, while its urgent sum is delayed; that one then
+ * fails, too.  The first failure remains the cause of all that comes after. */
+static int fail_twice(struct coll *c, const void *arg, struct verdict *v)
+{
+    float x = 1, y = 1;
+    struct err err;
+    int64_t late = 0, t;
+
+    (void)arg;
+    if (coll_rank(c) == 1)
+        late = coll_allreduce(c, COLL_URGENT, &x, 1, DTYPE_F32, COLL_TAG_NONE, &err);
+    t = coll_allreduce(c, COLL_BULK, &y, 1, DTYPE_F32, COLL_TAG_NONE, &err);
+    if (late < 0 || t < 0 || coll_wait(c, t, &err) == 0)
+        return unexpected(v, "the bulk sum did not fail");
+    if (coll_rank(c) == 0)
+        return 0;
+    if (coll_wait(c, late, &err) != ERR_PEER)
+        return unexpected(v, "the urgent sum: %s", err.msg);
+    if (coll_allreduce(c, COLL_BULK, &y, 1, DTYPE_F32, COLL_TAG_NONE, &err) != ERR_PEER)
+        return unexpected(v, "what comes after: %s", err.msg);
+    return 0;
+}
+
+static void test_the_first_failure_is_the_cause(void **state)
+{
+    const struct coll_fault faults[2] = {
+        {.channel = COLL_BULK, .at_ticket = 1, .delay_ms = 100, .fail = ERR_NUMERIC},
+        {.channel = COLL_URGENT, .at_ticket = 1, .delay_ms = 400, .fail = ERR_IO}};
+
+    (void)state;
+    assert_int_equal(run_ranks_with_faults(2, faults, fail_twice, NULL), 0);
+}
+
 /* ---- aborts ---- */
 
 struct watcher {
@@ -345,11 +378,17 @@ static void test_disagree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spans),          cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_cases),          cmocka_unit_test(test_urgent_overtakes_bulk),
-        cmocka_unit_test(test_urgent_goes_on), cmocka_unit_test(test_a_failure_ends_both_channels),
-        cmocka_unit_test(test_abort_midway),   cmocka_unit_test(test_free_waits_for_nobody),
-        cmocka_unit_test(test_watcher),        cmocka_unit_test(test_disagree),
+        cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_urgent_overtakes_bulk),
+        cmocka_unit_test(test_urgent_goes_on),
+        cmocka_unit_test(test_a_failure_ends_both_channels),
+        cmocka_unit_test(test_the_first_failure_is_the_cause),
+        cmocka_unit_test(test_abort_midway),
+        cmocka_unit_test(test_free_waits_for_nobody),
+        cmocka_unit_test(test_watcher),
+        cmocka_unit_test(test_disagree),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

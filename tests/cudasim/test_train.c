@@ -400,6 +400,26 @@ static void test_one_under_way_without_promise(void **state)
     assert_int_equal(d.n_ahead, 0);
 }
 
+/* A checkpoint is asked for while two steps are under way.  The device counts the second one as
+ * void, since the state after the first must be looked at; it is queued anew. */
+static void test_a_checkpoint_is_asked_for(void **state)
+{
+    struct run_result want, got;
+    struct run_plan plan = {.job = PLAIN "train: {global_batch: 30}\n",
+                            .n_ranks = 1,
+                            .n_epochs = 1,
+                            .plugin = &sim,
+                            .keep_bytes = KEEP_ALL};
+
+    (void)state;
+    run_job_ok(&plan, &want);
+    plan.save_at = 2;
+    run_job_ok(&plan, &got);
+    assert_int_equal(got.step[0], want.step[0]);
+    assert_true(got.step[0] > plan.save_at + 1);
+    assert_true(hash_equal(got.replica[0], want.replica[0]));
+}
+
 /* A run is resumed after step `stop_at`, in the middle of an epoch.  The search for the loss scale
  * goes on where it was, and so do the running statistics and the momentum.  Working copies are not
  * saved, and are made anew. */
@@ -587,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_two_under_way),
         cmocka_unit_test(test_one_under_way),
         cmocka_unit_test(test_one_under_way_without_promise),
+        cmocka_unit_test(test_a_checkpoint_is_asked_for),
         cmocka_unit_test(test_resume_half),
         cmocka_unit_test(test_breaks_off),
         cmocka_unit_test(test_trains_after_lost_recording),

@@ -132,7 +132,8 @@ static void append_grad(const struct op_case *c, struct graph *g, int din[NODE_M
     for (int i = 0; i < NODE_MAX_IN; i++) {
         want[i] = i < n.n_in && n.in[i] != NO_VALUE && g->value[n.in[i]].dtype == DTYPE_F32 &&
                   g->value[n.in[i]].role == VALUE_INPUT &&
-                  !(n.op == OP_batch_norm && i > BATCH_NORM_BIAS);
+                  !(n.op == OP_batch_norm && i > BATCH_NORM_BIAS) &&
+                  (!c->only_in || c->only_in == i);
     }
     if (def->grad(g, &n, dout, want, din, &err) < 0) {
         fprintf(stderr, "%s: %s\n", c->name, err.msg);

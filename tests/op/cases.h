@@ -53,6 +53,7 @@ struct op_case {
         struct shape shape;
     } in[NODE_MAX_IN];
     int no_out;               /* 1: optional outputs are refused */
+    int only_in;              /* not 0: of the inputs, this one alone gets a gradient */
     enum activation grad_act; /* pool2d: activation fused into its gradient, as program/ does it */
     double tol;               /* relative to the largest output; 0: equal bits */
     double grad_tol; /* of central differences, relative to the largest; 0: no such check */

@@ -195,12 +195,55 @@ static void readers_see_whole_entries(void **state)
     ring_free(s.ring);
 }
 
+/* ---- formations that follow each other ---- */
+
+enum { FORMATIONS = 600000, IN_EACH = 2 };
+
+static void *form_often(void *arg)
+{
+    struct shared *s = arg;
+    for (int64_t g = 1; g <= FORMATIONS; g++) {
+        int64_t id = 0;
+        ring_begin(s->ring, g);
+        for (int i = 0; i < IN_EACH; i++)
+            id = ring_hand(s->ring, g, i, 8, 6);
+        for (int i = IN_EACH - 1; i >= 0; i--)
+            ring_end(s->ring, id - i, g, 0);
+        atomic_store(&s->ended, g);
+        while (g == 1 && !atomic_load(&s->n_read)) /* the reader may come late */
+            sched_yield();
+    }
+    return NULL;
+}
+
+/* The counts of a head are those of one formation. */
+static void a_head_is_of_one_formation(void **state)
+{
+    struct shared s = {.ring = ring_new()};
+    struct ring_head h;
+    pthread_t writer;
+    (void)state;
+    assert_int_equal(pthread_create(&writer, NULL, form_often, &s), 0);
+    while (atomic_load(&s.ended) < FORMATIONS) {
+        ring_head(s.ring, &h);
+        assert_true(h.generation >= 0);
+        assert_true(0 <= h.n_ended && h.n_ended <= h.n_handed && h.n_handed <= IN_EACH);
+        assert_true(!h.at.number || h.at.generation == h.generation);
+        atomic_fetch_add(&s.n_read, 1);
+    }
+    pthread_join(writer, NULL);
+    ring_free(s.ring);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_count_in_each_formation),  cmocka_unit_test(one_that_overtakes),
-        cmocka_unit_test(a_replaced_entry_counts_as_ended), cmocka_unit_test(the_newest_are_kept),
+        cmocka_unit_test(numbers_count_in_each_formation),
+        cmocka_unit_test(one_that_overtakes),
+        cmocka_unit_test(a_replaced_entry_counts_as_ended),
+        cmocka_unit_test(the_newest_are_kept),
         cmocka_unit_test(readers_see_whole_entries),
+        cmocka_unit_test(a_head_is_of_one_formation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
