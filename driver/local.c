@@ -19,7 +19,7 @@
 #include "base/util.h"
 #include "session/action.h"
 
-enum { MAX_ARGS = 24, MAX_NUMBER = 24 };
+enum { MAX_ARGS = 24 + 2 * TLS_MAX_SECRETS, MAX_NUMBER = 24 };
 
 /* ---- finding the program ---- */
 
@@ -59,7 +59,8 @@ static int find_follower(char **out, struct err *err)
 struct command {
     const char *argv[MAX_ARGS];
     int n;
-    char root[ADDR_MAX_HOST + 16], rank[MAX_NUMBER], threads[MAX_NUMBER];
+    char root[ADDR_MAX_HOST + 16], rank[MAX_NUMBER], threads[MAX_NUMBER], secret[SECRET_PATH];
+    int secret_fd; /* kept open for the follower; -1: none */
 };
 
 static void add(struct command *c, const char *option, const char *value)
@@ -70,17 +71,21 @@ static void add(struct command *c, const char *option, const char *value)
         c->argv[c->n++] = value;
 }
 
-static void command_init(struct command *c, const char *program, const struct options *o,
-                         const char *host, int port, int rank)
+static void command_init(struct command *c, const struct local *l, int rank)
 {
+    const struct options *o = l->options;
+    const char *host = l->host;
+    int port = l->port;
+
     memset(c, 0, sizeof *c);
+    c->secret_fd = l->secret_fd;
     if (rank < 0)
         snprintf(c->rank, sizeof c->rank, "any");
     else
         snprintf(c->rank, sizeof c->rank, "%d", rank);
     snprintf(c->threads, sizeof c->threads, "%lld", (long long)o->common.n_threads);
     snprintf(c->root, sizeof c->root, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
-    add(c, program, NULL);
+    add(c, l->program, NULL);
     add(c, "--root", c->root);
     add(c, "--rank", c->rank);
     add(c, "--once", NULL);
@@ -93,8 +98,12 @@ static void command_init(struct command *c, const char *program, const struct op
         add(c, "--insecure", NULL);
     if (o->common.test_shared_gpu)
         add(c, "--test-shared-gpu", NULL);
-    if (o->common.secret_file)
-        add(c, "--secret-file", o->common.secret_file);
+    for (size_t i = 0; i < o->common.secret_files.n; i++)
+        add(c, "--secret-file", o->common.secret_files.item[i]);
+    if (c->secret_fd >= 0) {
+        secret_descriptor_path(c->secret_fd, c->secret);
+        add(c, "--secret-file", c->secret);
+    }
     add(c, "--log-format", o->common.log_format == LOG_JSON ? "json" : "text");
 }
 
@@ -111,6 +120,8 @@ static void child_main(const struct command *c, pid_t group, pid_t parent)
         dup2(null, STDIN_FILENO);
         dup2(null, STDOUT_FILENO);
     }
+    if (c->secret_fd >= 0)
+        fcntl(c->secret_fd, F_SETFD, 0);
     signal(SIGPIPE, SIG_DFL);
     execv(c->argv[0], (char *const *)c->argv);
     _exit(STATUS_FAILED);
@@ -139,7 +150,7 @@ static int start_rank(struct local *l, int rank, struct err *err)
 {
     struct command c;
 
-    command_init(&c, l->program, l->options, l->host, l->port, rank);
+    command_init(&c, l, rank);
     return start_one(l, rank, &c, err);
 }
 
@@ -160,11 +171,12 @@ int local_check_gpus(const struct options *o, const struct job *job, struct err 
 }
 
 int local_start(struct local *l, const struct options *o, int n_spares, const char *host, int port,
-                struct err *err)
+                int secret_fd, struct err *err)
 {
     int rc;
 
     memset(l, 0, sizeof *l);
+    l->secret_fd = secret_fd;
     rc = find_follower(&l->program, err);
     if (rc < 0)
         return rc;

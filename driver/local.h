@@ -27,7 +27,7 @@ struct local {
     int n, cap;
     pid_t group;
     char *program, *host;
-    int port;
+    int port, secret_fd;
     const struct options *options;
     int64_t restarted_ns[LOCAL_RESTARTS]; /* the latest ones */
     int n_restarts;
@@ -38,9 +38,10 @@ struct local {
 /* With --local on GPUs each rank and spare has one of its own: ERR_ARG if there are too few. */
 int local_check_gpus(const struct options *o, const struct job *job, struct err *err);
 
-/* Start ranks 1..n_ranks-1 and the spares, which find the driver at host:port. */
+/* Start ranks 1..n_ranks-1 and the spares, which find the driver at host:port.  secret_fd: the
+ * secret that they inherit, which stays open until local_end; -1: none. */
 int local_start(struct local *l, const struct options *o, int n_spares, const char *host, int port,
-                struct err *err);
+                int secret_fd, struct err *err);
 
 /* Start one more, for any rank.  ERR_REFUSED: LOCAL_RESTARTS were started within LOCAL_RESTARTS_MS.
  */

@@ -77,7 +77,8 @@ static int check_host(const struct options *o, struct err *err)
 
     if (rc < 0)
         return err_wrap(err, "--host");
-    if (!addr_is_loopback((struct sockaddr *)&sa) && !o->common.insecure && !o->common.secret_file)
+    if (!addr_is_loopback((struct sockaddr *)&sa) && !o->common.insecure &&
+        !o->common.secret_files.n)
         return err_set(err, ERR_ARG,
                        "--host %s: whoever reaches this address could join and read the job; give "
                        "--secret-file (\"dpdriver --make-secret F\" makes one), or on a private "
@@ -125,7 +126,7 @@ static int check(struct options *o, struct err *err)
                        "--nranks is missing: how many processes train together; \"dpdriver "
                        "--nranks 2 --local\" runs the demo on this machine");
     if (!o->host)
-        o->host = o->common.secret_file ? addr_all() : "127.0.0.1";
+        o->host = o->common.secret_files.n ? addr_all() : "127.0.0.1";
     for (size_t i = 0; i < o->injects.n; i++)
         if (inject_parse(o->injects.item[i], &o->inject, err) < 0)
             return err_wrap(err, "--inject");

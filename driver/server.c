@@ -40,7 +40,7 @@ struct server {
     struct daemon daemon;
     struct driver *driver;
     struct listener *listener;
-    struct tls_context *tls; /* NULL: without --secret-file */
+    struct trust trust;
     struct peers peers;
     struct disk disk;
     struct record record;
@@ -314,16 +314,38 @@ static int start_local(struct server *s, struct err *err)
         return 0;
     uv_signal_start(&s->child_ended, on_child_ended, SIGCHLD);
     return local_start(&s->local, s->options, (int)s->job->cluster.spares,
-                       reachable(listener_number(s->listener)), listener_port(s->listener), err);
+                       reachable(listener_number(s->listener)), listener_port(s->listener),
+                       s->trust.is_local ? s->trust.fd : -1, err);
 }
 
 /* ---- start and end ---- */
+
+static int has_guests(const struct server *s)
+{
+    return s->job->cluster.max_ranks > s->options->n_ranks;
+}
+
+static int open_trust(struct server *s, struct err *err)
+{
+    const struct options *o = s->options;
+    const struct trust_options t = {.role = TLS_DRIVER,
+                                    .files = &o->common.secret_files,
+                                    .insecure = o->common.insecure,
+                                    .is_local = o->local,
+                                    .has_guests = has_guests(s)};
+    int rc = trust_open(&t, &s->trust, err);
+
+    if (rc == 0 && s->trust.why_not[0] && (o->n_ranks > 1 || has_guests(s)))
+        log_info("other users of this machine can join this job, as no secret keeps them out: %s",
+                 s->trust.why_not);
+    return rc;
+}
 
 /* A rank is a stranger, too, until it is welcomed. */
 static int max_strangers(const struct server *s)
 {
     return (int)max_i64(s->options->n_ranks, s->job->cluster.max_ranks) +
-           files_for_strangers(s->options, s->job, s->tls ? MAX_UNPROVEN : MAX_STRANGERS);
+           files_for_strangers(s->options, s->job, s->trust.tls ? MAX_UNPROVEN : MAX_STRANGERS);
 }
 
 static int start_listening(struct server *s, struct err *err)
@@ -333,7 +355,7 @@ static int start_listening(struct server *s, struct err *err)
                                  .max_strangers = max_strangers(s),
                                  .stranger_ms =
                                      STRANGER_MS + STRANGER_MS_EACH * (int)s->options->n_ranks,
-                                 .tls = s->tls,
+                                 .tls = s->trust.tls,
                                  .accepted = on_accepted,
                                  .arg = s};
     int rc = listener_new(&s->daemon.loop, &l, &s->listener, err);
@@ -434,7 +456,7 @@ static int server_start(struct server *s, struct err *err)
     if (rc == 0)
         rc = local_check_gpus(s->options, s->job, err);
     if (rc == 0)
-        rc = daemon_tls(&s->options->common, TLS_DRIVER, &s->tls, err);
+        rc = open_trust(s, err);
     if (rc == 0)
         rc = start_listening(s, err);
     if (rc == 0)
@@ -500,7 +522,7 @@ static int server_end(struct server *s)
     driver_free(s->driver);
     peers_fini(&s->peers);
     status = daemon_close(&s->daemon, status);
-    tls_context_free(s->tls);
+    trust_close(&s->trust);
     return status;
 }
 

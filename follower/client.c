@@ -28,9 +28,10 @@ struct client {
     struct devices devices; /* as far as --device asks for them */
     struct daemon daemon;
     struct dialer *dialer;
-    struct tls_context *tls;   /* NULL: without --secret-file */
+    struct trust trust;
     struct conn *conn;         /* NULL: none */
     struct follower *follower; /* of this connection; NULL while dialing */
+    int has_next_secret;       /* the driver did not take the one that was offered */
     int is_over, status;
     uv_timer_t redial;
     int64_t ended_ns;   /* when the last job ended; 0: none has */
@@ -68,6 +69,8 @@ static void on_closed(void *arg, struct conn *conn, const struct err *why)
 
     (void)conn;
     c->conn = NULL;
+    c->has_next_secret =
+        why && why->code == ERR_REFUSED && c->trust.tls && tls_context_next(c->trust.tls);
     if (c->follower)
         follower_closed(c->follower, now, why);
     daemon_leave(&c->daemon);
@@ -277,9 +280,13 @@ static void on_finished(void *arg, const struct action *end)
     struct client *c = arg;
     int status = end->finished.status, is_stuck = end->finished.is_engine_stuck;
     int again = end->finished.retry != RETRY_NOT && !c->options->once;
+    int is_next = c->has_next_secret && status == STATUS_REFUSED;
     int is_later = again && end->finished.retry == RETRY_LATER && !is_old_driver(c);
 
-    if (!is_later) {
+    c->has_next_secret = 0;
+    if (is_next) {
+        log_info("the driver does not have this secret; trying the next --secret-file");
+    } else if (!is_later) {
         say_end(c, end);
         forget_refusal(c);
     }
@@ -287,6 +294,10 @@ static void on_finished(void *arg, const struct action *end)
     follower_free(c->follower);
     c->follower = NULL;
     do_close(c, 0);
+    if (is_next) {
+        dialer_start(c->dialer, 0);
+        return;
+    }
     if (!again) {
         leave_with(c, status);
         return;
@@ -311,12 +322,25 @@ static void on_idle_stop(void *arg, const char *signal)
 
 /* ---- life ---- */
 
+static int open_trust(struct client *c, struct err *err)
+{
+    const struct daemon_options *o = &c->options->common;
+    const struct trust_options t = {
+        .role = TLS_FOLLOWER, .files = &o->secret_files, .insecure = o->insecure};
+    int rc = trust_open(&t, &c->trust, err);
+
+    if (rc == 0 && c->trust.why_not[0])
+        log_info("another user of this machine could play the driver, as no secret proves it: %s",
+                 c->trust.why_not);
+    return rc;
+}
+
 static int start_dialing(struct client *c, struct err *err)
 {
     const struct options *o = c->options;
     struct dialer_options d = {.host = o->host,
                                .port = o->port,
-                               .tls = c->tls,
+                               .tls = c->trust.tls,
                                .wait_ms = o->once ? 1000 * o->wait_s : -1,
                                .seed = (uint64_t)clock_mono_ns(),
                                .connected = on_connected,
@@ -361,7 +385,7 @@ int client_run(const struct options *o)
         log_error("%s", err.msg);
         return STATUS_FAILED;
     }
-    if (daemon_tls(&o->common, TLS_FOLLOWER, &c.tls, &err) < 0 || start_dialing(&c, &err) < 0) {
+    if (open_trust(&c, &err) < 0 || start_dialing(&c, &err) < 0) {
         log_error("%s", err.msg);
         leave_with(&c, STATUS_USAGE);
     } else {
@@ -374,7 +398,7 @@ int client_run(const struct options *o)
         uv_close((uv_handle_t *)&c.redial, NULL);
     dialer_close(c.dialer);
     c.status = daemon_close(&c.daemon, c.status);
-    tls_context_free(c.tls);
+    trust_close(&c.trust);
     free(c.refusal);
     return c.status;
 }

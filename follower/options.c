@@ -66,7 +66,7 @@ static int check_data(const struct options *o, struct err *err)
 
 int options_check_peer(const struct options *o, const char *number, struct err *err)
 {
-    if (o->common.insecure || o->common.secret_file || addr_number_is_loopback(number))
+    if (o->common.insecure || o->common.secret_files.n || addr_number_is_loopback(number))
         return 0;
     return err_set(err, ERR_ARG,
                    "the driver at %s is not on this machine, and nothing would prove that it is "

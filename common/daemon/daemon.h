@@ -22,9 +22,9 @@
 #include "base/log.h"
 #include "daemon/args.h"
 #include "daemon/pulse.h"
+#include "daemon/trust.h"
 #include "net/addr.h"
 #include "net/inbox.h"
-#include "net/tls.h"
 #include "session/action.h"
 #include "train/engine.h"
 
@@ -120,9 +120,9 @@ void daemon_host(struct daemon_host *out);
 
 struct daemon_options {
     const char *device;
-    int64_t n_threads;       /* 0: cores of this host divided by its ranks */
-    const char *iface;       /* NULL: none given */
-    const char *secret_file; /* NULL: none given */
+    int64_t n_threads; /* 0: cores of this host divided by its ranks */
+    const char *iface; /* NULL: none given */
+    struct arg_list secret_files;
     int insecure;
     int test_shared_gpu; /* daemon/shared_gpu.h */
     int log_format;      /* enum log_format */
@@ -144,10 +144,6 @@ void daemon_set_nccl(const struct daemon_options *o, const char *advertise);
 /* Call this once it is known that this process computes on a GPU: warn if NCCL will not use
  * --iface. */
 void daemon_check_nccl(const struct daemon_options *o);
-
-/* The TLS context for --secret-file, which the caller frees; NULL without that option. */
-int daemon_tls(const struct daemon_options *o, enum tls_role role, struct tls_context **out,
-               struct err *err);
 
 /* The exit status for a failure before training: STATUS_USAGE if the user can mend it. */
 int daemon_status_of(const struct err *err);

@@ -113,10 +113,12 @@ const struct arg daemon_args[] = {
          "address that connects driver and follower; NCCL picks one itself)"},
     {"insecure", NULL, ARG_FLAG, AT(insecure),
      .help = "allow connections beyond this host although they are neither authenticated nor "
-             "encrypted; for private networks only"},
-    {"secret-file", "F", ARG_TEXT, AT(secret_file),
+             "encrypted; for private networks only; on this host, do without the secret that a "
+             "user's processes share in XDG_RUNTIME_DIR"},
+    {"secret-file", "F", ARG_LIST, AT(secret_files),
      .help = "talk only to processes with a copy of this file (dpdriver --make-secret makes one), "
-             "encrypted; of mode 0600"},
+             "encrypted; of mode 0600; given twice, with the new secret and the old one, while it "
+             "is being changed"},
     {"log-format", "text|json", ARG_CHOICE, AT(log_format), .choices = log_formats,
      .help = "of the messages on standard error (default text)"},
     {"test-shared-gpu", NULL, ARG_FLAG, AT(test_shared_gpu),
@@ -129,19 +131,7 @@ const struct arg daemon_args[] = {
 const size_t n_daemon_args = ARRAY_LEN(daemon_args);
 
 /* A bad secret file is a fault of the command line and is named before anything else is done.  The
- * secret is not kept: daemon_tls reads it again. */
-static int check_secret(const struct daemon_options *o, struct err *err)
-{
-    struct secret s;
-
-    if (!o->secret_file)
-        return 0;
-    if (secret_read(o->secret_file, &s, err) < 0)
-        return err_wrap(err, "--secret-file");
-    secret_wipe(&s);
-    return 0;
-}
-
+ * secrets are not kept: trust_open reads them again. */
 int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEXT], struct err *err)
 {
     int rc = device_check(o->device, err);
@@ -149,7 +139,7 @@ int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEX
     advertise[0] = '\0';
     if (rc == 0 && o->iface)
         rc = addr_of_interface(o->iface, advertise, err);
-    return rc < 0 ? rc : check_secret(o, err);
+    return rc < 0 ? rc : trust_check_files(&o->secret_files, err);
 }
 
 void daemon_set_nccl(const struct daemon_options *o, const char *advertise)
@@ -164,23 +154,6 @@ void daemon_check_nccl(const struct daemon_options *o)
 {
     if (o->iface)
         daemon_check_network(o->iface);
-}
-
-int daemon_tls(const struct daemon_options *o, enum tls_role role, struct tls_context **out,
-               struct err *err)
-{
-    struct secret s;
-    int rc;
-
-    *out = NULL;
-    if (!o->secret_file)
-        return 0;
-    rc = secret_read(o->secret_file, &s, err);
-    if (rc < 0)
-        return err_wrap(err, "--secret-file");
-    rc = tls_context_new(&s, role, out, err);
-    secret_wipe(&s);
-    return rc;
 }
 
 int daemon_status_of(const struct err *err)

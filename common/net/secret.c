@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/alloc.h"
 
 #define VERSION "dptrain-secret-"
 #define PREFIX  VERSION "1 "
@@ -33,22 +36,21 @@ static void write_text(const struct secret *s, char text[TEXT_LEN])
     text[TEXT_LEN - 1] = '\n';
 }
 
-static int fill(int fd, const char *path, struct err *err)
+/* Make a secret and write it; the caller wipes *s, also after a failure. */
+static int fill(int fd, const char *path, struct secret *s, struct err *err)
 {
-    struct secret s;
     char text[TEXT_LEN];
     ssize_t n;
     int rc = 0;
 
-    if (getrandom(s.key, sizeof s.key, 0) != (ssize_t)sizeof s.key)
+    if (getrandom(s->key, sizeof s->key, 0) != (ssize_t)sizeof s->key)
         return err_sys(err, errno, "%s: no random bytes", path);
-    write_text(&s, text);
+    write_text(s, text);
     n = write(fd, text, sizeof text);
     if (n != (ssize_t)sizeof text)
         rc = err_sys(err, n < 0 ? errno : ENOSPC, "%s: cannot write it", path);
     else if (fchmod(fd, 0600) < 0 || fsync(fd) < 0)
         rc = err_sys(err, errno, "%s: cannot write it", path);
-    secret_wipe(&s);
     OPENSSL_cleanse(text, sizeof text);
     return rc;
 }
@@ -56,6 +58,7 @@ static int fill(int fd, const char *path, struct err *err)
 int secret_make(const char *path, struct err *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    struct secret s;
     int rc;
 
     if (fd < 0 && errno == EEXIST)
@@ -65,11 +68,70 @@ int secret_make(const char *path, struct err *err)
                        path);
     if (fd < 0)
         return err_sys(err, errno, "%s: cannot make it", path);
-    rc = fill(fd, path, err);
+    rc = fill(fd, path, &s, err);
+    secret_wipe(&s);
     close(fd);
     if (rc < 0)
         unlink(path);
     return rc;
+}
+
+/* Written aside and linked into place: there is never half a secret at `path`, and the link of the
+ * second process fails, which then reads the first one's. */
+static int make_shared(const char *path, struct err *err)
+{
+    uint64_t number = 0;
+    ssize_t n =
+        getrandom(&number, sizeof number, 0); /* pids may repeat: containers share folders */
+    char *aside = xasprintf("%s.%016llx", path, (unsigned long long)number);
+    int rc = n == (ssize_t)sizeof number ? secret_make(aside, err)
+                                         : err_sys(err, errno, "%s: no random bytes", path);
+
+    if (rc == 0 && link(aside, path) < 0 && errno != EEXIST)
+        rc = err_sys(err, errno, "%s: cannot make it", path);
+    unlink(aside);
+    free(aside);
+    return rc;
+}
+
+int secret_share(const char *path, struct secret *out, struct err *err)
+{
+    int rc = access(path, F_OK) < 0 && errno == ENOENT ? make_shared(path, err) : 0;
+
+    if (rc == 0)
+        return secret_read(path, out, err);
+    memset(out, 0, sizeof *out);
+    return err->code = ERR_IO;
+}
+
+int secret_make_nameless(struct secret *out, int *fd, struct err *err)
+{
+    static const char name[] = "a secret in memory";
+    int seals = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL, rc;
+
+    *fd = memfd_create("dptrain-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*fd < 0)
+        return err_sys(err, errno, "%s: cannot make it", name);
+    rc = fill(*fd, name, out, err);
+    if (rc == 0 && fcntl(*fd, F_ADD_SEALS, seals) < 0)
+        rc = err_sys(err, errno, "%s: cannot seal it", name);
+    if (rc < 0) {
+        secret_wipe(out);
+        close(*fd);
+    }
+    return rc;
+}
+
+#define DESCRIPTORS "/proc/self/fd/"
+
+void secret_descriptor_path(int fd, char out[SECRET_PATH])
+{
+    snprintf(out, SECRET_PATH, DESCRIPTORS "%d", fd);
+}
+
+int secret_is_descriptor(const char *path)
+{
+    return strncmp(path, DESCRIPTORS, sizeof DESCRIPTORS - 1) == 0;
 }
 
 /* ---- reading ---- */

@@ -240,6 +240,51 @@ static int check_proof(struct tls *t)
     return 0;
 }
 
+/* The driver's first bytes prove its role; no higher layer sees them. */
+static int send_proof(struct tls *t)
+{
+    uint8_t proof[TLS_PROOF];
+
+    return tls_key_prove(&t->context->key[t->key], t->ssl, proof) == 0 &&
+           SSL_write(t->ssl, proof, sizeof proof) == (int)sizeof proof;
+}
+
+/* 1: the driver has proven its role; 0: more bytes are needed; -1: it has failed. */
+static int take_proof(struct tls *t)
+{
+    struct err err;
+    int n = 1;
+
+    while (t->n_proof < TLS_PROOF && n > 0) {
+        ERR_clear_error();
+        n = SSL_read(t->ssl, t->proof + t->n_proof, (int)(TLS_PROOF - t->n_proof));
+        t->n_proof += n > 0 ? (size_t)n : 0;
+    }
+    if (n <= 0 && SSL_get_error(t->ssl, n) == SSL_ERROR_WANT_READ)
+        return 0;
+    if (n <= 0) {
+        broken(t);
+        return -1;
+    }
+    if (tls_key_is_proven(&t->context->key[t->key], t->ssl, t->proof))
+        return 1;
+    t->is_broken = 1;
+    err_set(&err, ERR_REFUSED, "%s knows the secret as a follower does, but is no dpdriver",
+            t->stream.peer);
+    over(t, &err);
+    return -1;
+}
+
+static int prove_role(struct tls *t)
+{
+    if (t->context->role == TLS_FOLLOWER)
+        return take_proof(t);
+    if (send_proof(t))
+        return 1;
+    broken(t);
+    return -1;
+}
+
 static void shake(struct tls *t)
 {
     struct err err;
@@ -251,10 +296,16 @@ static void shake(struct tls *t)
         broken(t);
         return;
     }
-    flush(t, &err); /* that the socket broke is told by its own `ended` */
-    if (rc != 1 || !check_proof(t))
+    if (rc == 1)
+        rc = check_proof(t) ? prove_role(t) : -1;
+    else
+        rc = 0;
+    if (rc >= 0)
+        flush(t, &err); /* that the socket broke is told by its own `ended` */
+    if (rc <= 0)
         return;
     t->state = TLS_OPEN;
+    t->context->turn->n_failed = 0;
     if (t->events->open)
         t->events->open(t->arg);
     if (t->state == TLS_OPEN)
@@ -326,13 +377,9 @@ static int not_tls(struct tls *t, const uint8_t *p, struct err *err)
                        "from %s: neither TLS nor dptrain: %s%s%s%02x %02x %02x %02x",
                        t->stream.peer, like ? "looks like " : "", like ? like : "",
                        like ? ", starts with " : "starts with ", p[0], p[1], p[2], p[3]);
-    if (t->context->role == TLS_DRIVER)
-        return err_set(err, ERR_REFUSED,
-                       "%s speaks without TLS: give that dpfollower --secret-file with a copy of "
-                       "this driver's",
-                       t->stream.peer);
-    return err_set(err, ERR_REFUSED,
-                   "it speaks without TLS: give dpdriver --secret-file, or leave it out here");
+    return err_set(err, ERR_REFUSED, "%s speaks without TLS: %s",
+                   t->context->role == TLS_DRIVER ? t->stream.peer : "it",
+                   t->context->texts->plain);
 }
 
 /* 1: the bytes that came are worth an SSL object; 0: more are needed to tell. */

@@ -2,7 +2,8 @@
  *
  * A layer over stream.h with its calls and callbacks: TLS 1.3 with a key known to both sides
  * (RFC 8446 section 2.2, psk_dhe_ke: recorded traffic stays unreadable even when the key is stolen
- * later), and nothing else: no certificates, older versions, tickets or early data.  Without a
+ * later), and nothing else: no certificates, older versions, tickets or early data.  Then the
+ * driver proves that it holds what only a driver makes of the secret (net/tls_key.h).  Without a
  * context this layer only hands bytes through.
  *
  * A stranger costs little: an SSL object is made only when a whole ClientHello of a likely size is
@@ -27,17 +28,35 @@ struct tls_context; /* opaque */
 
 enum tls_role { TLS_DRIVER, TLS_FOLLOWER }; /* accepts, connects */
 
-/* `s` may be wiped afterwards.  ERR_DEVICE: the library lacks something that is needed. */
-int tls_context_new(const struct secret *s, enum tls_role role, struct tls_context **out,
-                    struct err *err);
+/* How the user can mend it, for messages; each is the end of a sentence. */
+struct tls_texts {
+    const char *differ; /* the secrets differ: ... */
+    const char *plain;  /* the other side speaks without TLS: ... */
+};
+
+enum { TLS_MAX_SECRETS = 4 };
+
+/* A driver accepts each of these `n` secrets; a follower offers one of them, at first the first.
+ * `s` may be wiped afterwards; `texts` is kept.  ERR_DEVICE: the library lacks something that is
+ * needed. */
+int tls_context_new(const struct secret *s, int n, enum tls_role role,
+                    const struct tls_texts *texts, struct tls_context **out, struct err *err);
 void tls_context_free(struct tls_context *c); /* NULL is fine */
+
+/* A follower's secret was refused: the next connection offers the next one.  0: by now all of them
+ * were refused since one was accepted. */
+int tls_context_next(struct tls_context *c);
 
 struct tls_events {
     struct stream_events stream;
     void (*open)(void *arg);
 };
 
-enum { TLS_MAX_STRANGER = 64 << 10 }; /* bytes from a peer that has not proven the key */
+enum {
+    TLS_MAX_STRANGER = 64 << 10, /* bytes from a peer that has not proven the key */
+    TLS_NAME = 42,               /* of a key: net/tls_key.h */
+    TLS_PROOF = 64,              /* of a driver */
+};
 
 enum tls_state { TLS_SHAKING, TLS_OPEN, TLS_OVER };
 
@@ -56,6 +75,10 @@ struct tls {
     size_t n_waiting, queue_limit;  /* bytes of these items; the limit of them and the stream's */
     size_t n_unproven;              /* bytes that came before the peer had proven the key */
     int n_late;                     /* handshake messages after the handshake */
+    int key;                        /* the secret of this connection */
+    uint8_t name[TLS_NAME];         /* a follower's for it */
+    uint8_t proof[TLS_PROOF];       /* a driver's; n_proof bytes of it have come */
+    size_t n_proof;
     int is_pumping;
     int is_judged; /* the first bytes were fine */
     int is_broken; /* nothing more can be said to the peer */

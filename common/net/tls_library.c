@@ -9,12 +9,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-/* Both sides name the key by this word.  The proof alone shows which key it is, so nothing of it
- * leaks. */
-static const unsigned char identity[] = "dptrain-secret-1";
-
 #define SUITE "TLS_AES_128_GCM_SHA256"
-static const unsigned char suite_id[2] = {0x13, 0x01};
 
 /* A peer of ours never changes keys within a connection, and sends no other handshake message that
  * late. */
@@ -92,6 +87,7 @@ SSL *tls_library_ssl(struct tls *t)
     BIO_set_data(bio, t);
     SSL_set_bio(ssl, bio, bio);
     SSL_set_app_data(ssl, t);
+    t->key = t->context->turn->key;
     if (t->context->role == TLS_DRIVER)
         SSL_set_accept_state(ssl);
     else
@@ -101,42 +97,42 @@ SSL *tls_library_ssl(struct tls *t)
 
 /* ---- the key ---- */
 
-static SSL_SESSION *key_of(SSL *ssl)
+static SSL_SESSION *session_of(const struct tls_key *k)
 {
-    const struct tls_context *c = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
-
-    return SSL_SESSION_up_ref(c->session) ? c->session : NULL;
+    return SSL_SESSION_up_ref(k->session) ? k->session : NULL;
 }
 
-/* The peer offers a key; one of another name is not ours. */
-static int on_offer(SSL *ssl, const unsigned char *id, size_t len, SSL_SESSION **out)
+/* The peer offers a key by its name.  A key that this side has not is answered as if it were the
+ * first: the handshake then fails because the keys differ, and both sides can say so. */
+static int on_offer(SSL *ssl, const unsigned char *name, size_t len, SSL_SESSION **out)
 {
+    struct tls *t = SSL_get_app_data(ssl);
+    const struct tls_context *c = t->context;
+
     *out = NULL;
-    if (len == sizeof identity - 1 && memcmp(id, identity, len) == 0)
-        *out = key_of(ssl);
+    t->key = 0;
+    if (!tls_key_is_name(name, len))
+        return 1;
+    for (int i = 0; i < c->n_keys; i++)
+        if (tls_key_is_named(&c->key[i], name))
+            t->key = i;
+    *out = session_of(&c->key[t->key]);
     return 1;
 }
 
-static int on_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *len,
+static int on_use(SSL *ssl, const EVP_MD *md, const unsigned char **name, size_t *len,
                   SSL_SESSION **out)
 {
+    struct tls *t = SSL_get_app_data(ssl);
+    const struct tls_key *k = &t->context->key[t->key];
+
     (void)md; /* there is one suite only */
-    *id = identity;
-    *len = sizeof identity - 1;
-    *out = key_of(ssl);
+    if (tls_key_name(k, t->name) < 0)
+        return 0;
+    *name = t->name;
+    *len = sizeof t->name;
+    *out = session_of(k);
     return *out != NULL;
-}
-
-static int make_session(struct tls_context *c, const struct secret *s)
-{
-    SSL *ssl = SSL_new(c->ssl); /* only a connection can look a suite up */
-    const SSL_CIPHER *suite = ssl ? SSL_CIPHER_find(ssl, suite_id) : NULL;
-
-    c->session = SSL_SESSION_new();
-    SSL_free(ssl);
-    return suite && c->session && SSL_SESSION_set1_master_key(c->session, s->key, sizeof s->key) &&
-           SSL_SESSION_set_cipher(c->session, suite) &&
-           SSL_SESSION_set_protocol_version(c->session, TLS1_3_VERSION);
 }
 
 /* ---- the context ---- */
@@ -177,16 +173,29 @@ static int configure(struct tls_context *c)
            SSL_CTX_set1_groups_list(s, "X25519:P-256");
 }
 
-int tls_context_new(const struct secret *s, enum tls_role role, struct tls_context **out,
-                    struct err *err)
+static int make_keys(struct tls_context *c, const struct secret *s, int n)
+{
+    for (; c->n_keys < n; c->n_keys++)
+        if (tls_key_init(&c->key[c->n_keys], c->ssl, &s[c->n_keys], c->role) < 0) {
+            tls_key_fini(&c->key[c->n_keys]);
+            return 0;
+        }
+    return 1;
+}
+
+int tls_context_new(const struct secret *s, int n, enum tls_role role,
+                    const struct tls_texts *texts, struct tls_context **out, struct err *err)
 {
     struct tls_context *c = xcalloc(1, sizeof *c);
     char why[256];
 
+    ASSERT(0 < n && n <= TLS_MAX_SECRETS);
     c->role = role;
+    c->texts = texts;
+    c->turn = xcalloc(1, sizeof *c->turn);
     c->ssl = SSL_CTX_new(role == TLS_DRIVER ? TLS_server_method() : TLS_client_method());
     c->bio = make_bio_method();
-    if (c->ssl && c->bio && configure(c) && make_session(c, s)) {
+    if (c->ssl && c->bio && configure(c) && make_keys(c, s, n)) {
         *out = c;
         return 0;
     }
@@ -196,28 +205,33 @@ int tls_context_new(const struct secret *s, enum tls_role role, struct tls_conte
     return err_set(err, ERR_DEVICE, "OpenSSL cannot do TLS 1.3 with " SUITE " and a key: %s", why);
 }
 
+int tls_context_next(struct tls_context *c)
+{
+    c->turn->key = (c->turn->key + 1) % c->n_keys;
+    c->turn->n_failed = (c->turn->n_failed + 1) % c->n_keys;
+    return c->turn->n_failed != 0;
+}
+
 void tls_context_free(struct tls_context *c)
 {
     if (!c)
         return;
-    SSL_SESSION_free(c->session); /* wipes the key */
+    for (int i = 0; i < c->n_keys; i++)
+        tls_key_fini(&c->key[i]);
     SSL_CTX_free(c->ssl);
     BIO_meth_free(c->bio);
+    free(c->turn);
     free(c);
 }
 
 /* ---- what errors mean ---- */
 
-#define DIFFER "the secrets differ: "
-
 static const struct reason {
     int role, reason, code;
-    const char *text;
+    const char *text; /* NULL: the secrets differ */
 } reasons[] = {
-    {TLS_DRIVER, SSL_R_BINDER_DOES_NOT_VERIFY, ERR_REFUSED,
-     DIFFER "its --secret-file is no copy of this driver's"},
-    {TLS_DRIVER, SSL_R_BAD_PSK, ERR_REFUSED,
-     DIFFER "its --secret-file is no copy of this driver's"},
+    {TLS_DRIVER, SSL_R_BINDER_DOES_NOT_VERIFY, ERR_REFUSED, NULL},
+    {TLS_DRIVER, SSL_R_BAD_PSK, ERR_REFUSED, NULL},
     {TLS_DRIVER, SSL_R_UNSUPPORTED_PROTOCOL, ERR_REFUSED,
      "it offers only TLS older than 1.3, so it is no dpfollower"},
     {TLS_DRIVER, SSL_R_VERSION_TOO_LOW, ERR_REFUSED,
@@ -228,10 +242,8 @@ static const struct reason {
      "it offers no key and cipher of ours, so it is no dpfollower with --secret-file"},
     {TLS_DRIVER, SSL_R_NO_SUITABLE_KEY_SHARE, ERR_REFUSED,
      "it offers no key exchange of ours, so it is no dpfollower with --secret-file"},
-    {TLS_FOLLOWER, SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER, ERR_REFUSED,
-     DIFFER "its --secret-file is no copy of this follower's"},
-    {TLS_FOLLOWER, SSL_R_TLSV1_ALERT_DECRYPT_ERROR, ERR_REFUSED,
-     DIFFER "its --secret-file is no copy of this follower's"},
+    {TLS_FOLLOWER, SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER, ERR_REFUSED, NULL},
+    {TLS_FOLLOWER, SSL_R_TLSV1_ALERT_DECRYPT_ERROR, ERR_REFUSED, NULL},
     {TLS_FOLLOWER, SSL_R_CERTIFICATE_VERIFY_FAILED, ERR_REFUSED,
      "it shows a certificate instead of knowing the secret, so it is no dpdriver of yours"},
     {TLS_FOLLOWER, SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE, ERR_REFUSED,
@@ -269,6 +281,9 @@ int tls_library_explain(const struct tls *t, struct err *err)
     ERR_clear_error();
     if (flood)
         return err_set(err, ERR_PROTO, "from %s: %s", t->stream.peer, flood);
+    if (known && t->state == TLS_SHAKING && !known->text)
+        return err_set(err, known->code, "%s: the secrets differ: %s", t->stream.peer,
+                       t->context->texts->differ);
     if (known && t->state == TLS_SHAKING)
         return err_set(err, known->code, "%s: %s", t->stream.peer, known->text);
     return err_set(err, ERR_PROTO, "from %s: TLS%s: %s", t->stream.peer,

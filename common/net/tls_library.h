@@ -6,13 +6,19 @@
 
 #include <openssl/ssl.h>
 
-#include "net/tls.h"
+#include "net/tls_key.h"
 
 struct tls_context {
     SSL_CTX *ssl;
     BIO_METHOD *bio;
-    SSL_SESSION *session; /* the key, as OpenSSL wants it */
+    struct tls_key key[TLS_MAX_SECRETS];
+    int n_keys;
     enum tls_role role;
+    const struct tls_texts *texts;
+    struct tls_turn {
+        int key;      /* a follower's next connection offers this one */
+        int n_failed; /* so many keys before it were refused since one was accepted */
+    } * turn;
 };
 
 /* An SSL object that reads t->in and writes t->out.  NULL: OpenSSL could not make one. */

@@ -11,6 +11,7 @@ import dp
 from dp import DRIVER, FOLLOWER, FINISHED, STOPPED, USAGE, ENDLESS, SMALL, sets
 
 SCRIPT = os.path.join(dp.ROOT, "deploy", "slurm", "dptrain-rank.sh")
+BATCH = os.path.join(dp.ROOT, "deploy", "slurm", "dptrain.sbatch")
 
 
 def torchrun(rank, size, port):
@@ -62,6 +63,28 @@ class Launch(dp.Case):
         self.assert_exit(daemon, FINISHED, r"3 ranks \(OMPI_COMM_WORLD_SIZE\)",
                          r"rank 2 \(OMPI_COMM_WORLD_RANK\)")
         self.assertEqual(self.events("start")[0]["nranks"], 3)
+
+    def test_batch_script_removes_its_secret(self):
+        """dptrain.sbatch makes a secret for its job alone, and removes it however srun ends."""
+        srun = ('#!/bin/bash\nwhile [ "$1" != --secret-file ]; do shift; done\n'
+                'stat -c "%a %n" "$2"; cat "$2"; exec sh -c "$ENDING"\n')
+        for name, text in (("srun", srun), ("scontrol", "#!/bin/sh\n")):
+            with open(os.path.join(self.bin, name), "w", encoding="ascii") as file:
+                file.write(text)
+            os.chmod(file.name, 0o755)
+        with open(self.path("mnist.yaml"), "w", encoding="ascii") as file:
+            file.write("name: mnist\n")
+        seen = set()
+        env = {"PATH": f"{self.bin}:{os.environ['PATH']}", "SLURM_JOB_ID": "77",
+               "DPTRAIN_SLURM": os.path.dirname(SCRIPT)}
+        for ending, status in (("exit 0", 0), ("exit 4", 4), ("kill -9 $$", 128 + 9)):
+            batch = self.start(["bash", BATCH, "mnist.yaml"], env={**env, "ENDING": ending})
+            self.assert_exit(batch, status)
+            self.assertRegex(batch.out, r"600 .*/runs/mnist\.77\.secret\n"
+                             r"dptrain-secret-1 [0-9a-f]{64}")
+            self.assertEqual(os.listdir(self.path("runs")), [])
+            seen.add(batch.out)
+        self.assertEqual(len(seen), 3)  # each start has a secret of its own
 
     def test_all_are_stopped_at_once(self):
         """At a job's time limit a batch system sends SIGTERM to every task."""

@@ -54,6 +54,109 @@ class Secret(dp.Case):
                 with open(os.path.join(folder, name), "rb") as file:
                     self.assertNotIn(key.encode(), file.read())
 
+    def test_local_has_its_own(self):
+        """Without --secret-file only the followers that --local started get in.  No argument and
+        no environment shows the secret that they were given."""
+        driver = self.driver("--local", n=3, job=dp.ENDLESS)
+        self.wait_event("first_step")
+        pids = [self.local_pid(rank) for rank in (1, 2)]
+        for pid in (driver.pid, *pids):
+            for name in ("cmdline", "environ"):
+                with open(f"/proc/{pid}/{name}", "rb") as file:
+                    self.assertNotRegex(file.read(), rb"[0-9a-f]{64}")
+        for pid in pids:
+            self.assertIn("--secret-file /proc/self/fd/", dp.marked(self.mark)[pid])
+            self.assertIn("memfd:dptrain-secret", "".join(
+                os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")))
+        port = self.wait_port()
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.sendall(PLAIN_HELLO)
+            self.assertLessEqual(len(dp.hear_out(sock)), 7)
+        driver.wait_line("only followers that --local started have this driver's secret; give both")
+        self.assert_exit(self.follower(), REFUSED, "it has a secret and this side has none")
+        os.kill(pids[0], dp.signal.SIGKILL)  # the one that is started in its place gets it, too
+        self.wait_event("recovered")
+        self.stop(driver)
+        self.assertEqual(driver.text.count("other users of this machine can join"), 0)
+
+    def test_user_shares(self):
+        """Daemons of one user on one machine share a secret, whichever of them starts first."""
+        os.mkdir(self.path("run"), 0o700)
+        self.env["XDG_RUNTIME_DIR"] = self.path("run")
+        port = dp.free_port()
+        follower = self.follower(port=port)
+        follower.wait_line("waiting for a driver")
+        self.assertEqual(os.listdir(self.path("run")), ["dptrain-secret"])
+        shared = read(self.path("run", "dptrain-secret"))
+        driver = self.driver("--port", str(port), n=2, port=False)
+        self.assert_exit(driver, FINISHED)
+        self.assert_exit(follower, FINISHED)
+        self.assertEqual(read(self.path("run", "dptrain-secret")), shared)
+        for daemon in (driver, follower):
+            self.assertNotIn("no secret", daemon.text)
+
+        driver = self.driver(n=2, job={**SMALL, "train.epochs": 1})
+        os.mkdir(self.path("other"), 0o700)
+        other = self.follower(env={"XDG_RUNTIME_DIR": self.path("other")})
+        self.assert_exit(other, REFUSED, "the secrets differ: .*has another XDG_RUNTIME_DIR")
+        driver.wait_line("not let in: .*the secrets differ: it is of another user, or has another")
+        none = self.follower(env={"XDG_RUNTIME_DIR": ""})
+        self.assert_exit(none, REFUSED, "another user of this machine could play the driver, as no "
+                         "secret proves it: XDG_RUNTIME_DIR is not set",
+                         "it has a secret and this side has none: .*the same XDG_RUNTIME_DIR")
+        driver.wait_line("it has not found this user's secret in XDG_RUNTIME_DIR; run it as this "
+                         "user with the same XDG_RUNTIME_DIR, or give both sides --secret-file")
+        self.assert_exit(self.follower(), FINISHED)
+        self.assert_exit(driver, FINISHED)
+
+    def test_driver_without_runtime_dir(self):
+        """Only the follower finds a secret: it says what to do.  --insecure on both is one way."""
+        os.mkdir(self.path("run"), 0o700)
+        own = {"XDG_RUNTIME_DIR": self.path("run")}
+        driver = self.driver(n=2, job={**SMALL, "train.epochs": 1})
+        driver.wait_line("other users of this machine can join this job, as no secret keeps them "
+                         "out: XDG_RUNTIME_DIR is not set")
+        follower = self.follower(env=own)
+        self.assert_exit(follower, REFUSED, "it speaks without TLS: it has not found this user's "
+                         "secret in XDG_RUNTIME_DIR; run it as this user .* or both --insecure")
+        self.assert_exit(self.follower("--insecure", env=own), FINISHED)
+        self.assert_exit(driver, FINISHED)
+        self.assertEqual(driver.text.count("other users of this machine"), 1)
+
+    def test_changing_the_secret(self):
+        """While both secrets are in use, each old and new follower finds a driver that takes it."""
+        self.make("old")
+        self.make("new")
+        files = {name: [word for part in name.split("+") for word in ("--secret-file", part)]
+                 for name in ("old", "new", "new+old", "old+new")}
+        for of_driver, of_follower, status in (
+                ("new+old", "old", FINISHED), ("new+old", "new", FINISHED),
+                ("old", "new+old", FINISHED), ("new", "old+new", FINISHED),
+                ("new", "old", REFUSED)):
+            run = f"{of_driver}-{of_follower}"
+            driver = self.driver(*files[of_driver], "--run-dir", run, n=2,
+                                 job={**SMALL, "train.max_steps": 4})
+            follower = self.follower(*files[of_follower])
+            self.assert_exit(follower, status)
+            if status == FINISHED:
+                self.assert_exit(driver, FINISHED)
+            else:
+                self.stop(driver)
+            is_second = of_follower.startswith({"old": "new", "new": "old"}.get(of_driver, "?"))
+            self.assertEqual("trying the next --secret-file" in follower.text,
+                             is_second and status == FINISHED, run)
+
+    def test_no_core_dumps(self):
+        """A process that holds a secret of a file leaves no core dump; another one may."""
+        self.make()
+        for words, is_hidden in ((("--secret-file", "secret"), True), ((), False)):
+            driver = self.driver(*words, n=2)
+            self.wait_port()
+            with open(f"/proc/{driver.pid}/limits", encoding="ascii") as file:
+                limit = next(line for line in file if line.startswith("Max core file size"))
+            self.assertEqual(limit.split()[4:6] == ["0", "0"], is_hidden)
+            self.stop(driver)
+
     def test_wrong_secret(self):
         self.make()
         self.make("other")
@@ -71,13 +174,13 @@ class Secret(dp.Case):
         self.make()
         driver = self.driver("--secret-file", "secret", n=2)
         follower = self.follower()
-        self.assert_exit(follower, REFUSED, r"given --secret-file and this side was not")
+        self.assert_exit(follower, REFUSED, r"it has a secret and this side has none")
         driver.wait_line(r"not let in: .*speaks without TLS: give that dpfollower --secret-file")
         self.stop(driver)
         driver = self.driver(n=2)
         follower = self.follower("--secret-file", "secret")
         self.assert_exit(follower, REFUSED, r"speaks without TLS: give dpdriver --secret-file")
-        driver.wait_line(r"given --secret-file and this side was not")
+        driver.wait_line(r"it has a secret and this side has none")
         self.stop(driver)
 
     def test_bad_files(self):

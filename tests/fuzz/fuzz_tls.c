@@ -70,6 +70,7 @@ static void give(struct victim *v, const uint8_t *data, size_t size, size_t step
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static const struct tls_texts texts = {"other", "plain"};
     static struct tls_context *contexts[2];
     struct secret s;
     struct err err;
@@ -81,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     for (int role = 0; role < 2 && !contexts[role]; role++) {
         memset(&s, 7, sizeof s);
-        ASSERT(tls_context_new(&s, (enum tls_role)role, &contexts[role], &err) == 0);
+        ASSERT(tls_context_new(&s, 1, (enum tls_role)role, &texts, &contexts[role], &err) == 0);
     }
     if (uv_loop_init(&loop) < 0)
         return 0; /* no more files */

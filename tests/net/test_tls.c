@@ -17,6 +17,8 @@
 #include "net/dialer.h"
 #include "net/tls_library.h"
 
+static const struct tls_texts texts = {"no copy of the other", "give both a secret"};
+
 static struct tls_context *context(int key, enum tls_role role)
 {
     struct tls_context *c;
@@ -24,7 +26,7 @@ static struct tls_context *context(int key, enum tls_role role)
     struct err err;
 
     memset(&s, key, sizeof s);
-    assert_int_equal(tls_context_new(&s, role, &c, &err), 0);
+    assert_int_equal(tls_context_new(&s, 1, role, &texts, &c, &err), 0);
     secret_wipe(&s); /* the context has its own copy */
     return c;
 }
@@ -191,7 +193,7 @@ static void test_refusals(void **state)
     } cases[] = {
         {1, 2, ERR_REFUSED, "the secrets differ"},
         {0, 1, ERR_REFUSED, "speaks without TLS"},
-        {1, 0, ERR_PROTO, "it was given --secret-file and this side was not"},
+        {1, 0, ERR_PROTO, "it has a secret and this side has none"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -206,7 +208,7 @@ static void test_refusals(void **state)
         if (cases[i].driver_key) /* the listener's user heard nothing of the connection */
             assert_int_equal(p.server.n_accepted, 0);
         else
-            assert_says(&p.server.side[0].why, ERR_PROTO, "given --secret-file");
+            assert_says(&p.server.side[0].why, ERR_PROTO, "give both the same --secret-file");
         pair_close(&p);
     }
 }
@@ -506,21 +508,22 @@ static void test_truncated(void **state)
 
 /* ---- a follower that knows the secret and misbehaves: OpenSSL on a blocking socket ---- */
 
-static const unsigned char suite[2] = {0x13, 0x01};
-
-static int use_key(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *len,
+static int use_key(SSL *ssl, const EVP_MD *md, const unsigned char **name, size_t *len,
                    SSL_SESSION **out)
 {
-    unsigned char key[32];
+    static struct tls_key key;
+    static uint8_t text[TLS_NAME];
+    struct secret s;
 
     (void)md;
-    memset(key, 1, sizeof key);
-    *id = (const unsigned char *)"dptrain-secret-1";
-    *len = 16;
-    *out = SSL_SESSION_new();
-    SSL_SESSION_set1_master_key(*out, key, sizeof key);
-    SSL_SESSION_set_cipher(*out, SSL_CIPHER_find(ssl, suite));
-    return SSL_SESSION_set_protocol_version(*out, TLS1_3_VERSION);
+    memset(&s, 1, sizeof s);
+    if (!key.session)
+        assert_int_equal(tls_key_init(&key, SSL_get_SSL_CTX(ssl), &s, TLS_FOLLOWER), 0);
+    assert_int_equal(tls_key_name(&key, text), 0);
+    *name = text;
+    *len = sizeof text;
+    *out = key.session;
+    return SSL_SESSION_up_ref(key.session);
 }
 
 /* Do the handshake with the server on p's loop. */

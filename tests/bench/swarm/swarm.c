@@ -323,6 +323,7 @@ static void tell(const struct swarm *s)
 
 static int open_tls(struct swarm *s, struct err *err)
 {
+    static const struct tls_texts texts = {"no copy of the driver's", "--secret-file is missing"};
     struct secret secret;
     int rc;
 
@@ -330,7 +331,7 @@ static int open_tls(struct swarm *s, struct err *err)
         return 0;
     rc = secret_read(s->options.secret, &secret, err);
     if (rc == 0)
-        rc = tls_context_new(&secret, TLS_FOLLOWER, &s->tls, err);
+        rc = tls_context_new(&secret, 1, TLS_FOLLOWER, &texts, &s->tls, err);
     secret_wipe(&secret);
     s->crowd.tls = s->tls;
     return rc;

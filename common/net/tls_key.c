@@ -1,0 +1,163 @@
+/* Deriving keys, naming them, and the driver's proof.
+ * A secret is 32 random bytes, so HMAC-SHA256 of a label derives an independent key for each use.
+ */
+#include "net/tls_key.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define FORM "dptrain-2:"
+
+enum { FORM_LEN = sizeof FORM - 1, SALT = 16, MAC = 16 };
+
+_Static_assert((int)TLS_NAME == (int)FORM_LEN + (int)SALT + (int)MAC, "form, salt and mac");
+_Static_assert((int)TLS_KEY_BYTES == (int)SECRET_BYTES, "HMAC-SHA256 gives 32 bytes");
+
+/* TLS_AES_128_GCM_SHA256, the only suite */
+static const unsigned char suite_id[2] = {0x13, 0x01};
+
+static int hmac(const uint8_t key[TLS_KEY_BYTES], const void *text, size_t len,
+                uint8_t out[TLS_KEY_BYTES])
+{
+    unsigned n = 0;
+
+    return HMAC(EVP_sha256(), key, TLS_KEY_BYTES, text, len, out, &n) && n == TLS_KEY_BYTES ? 0
+                                                                                            : -1;
+}
+
+static int derive(const struct secret *s, const char *use, uint8_t out[TLS_KEY_BYTES])
+{
+    return hmac(s->key, use, strlen(use), out);
+}
+
+static int make_session(struct tls_key *k, SSL_CTX *ctx, const uint8_t key[TLS_KEY_BYTES])
+{
+    SSL *ssl = SSL_new(ctx); /* only a connection can look a suite up */
+    const SSL_CIPHER *suite = ssl ? SSL_CIPHER_find(ssl, suite_id) : NULL;
+
+    k->session = SSL_SESSION_new();
+    SSL_free(ssl);
+    return suite && k->session && SSL_SESSION_set1_master_key(k->session, key, TLS_KEY_BYTES) &&
+                   SSL_SESSION_set_cipher(k->session, suite) &&
+                   SSL_SESSION_set_protocol_version(k->session, TLS1_3_VERSION)
+               ? 0
+               : -1;
+}
+
+static EVP_PKEY *public_half(const EVP_PKEY *whole)
+{
+    uint8_t half[TLS_KEY_BYTES];
+    size_t n = sizeof half;
+
+    if (!EVP_PKEY_get_raw_public_key(whole, half, &n) || n != sizeof half)
+        return NULL;
+    return EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, half, n);
+}
+
+static int make_driver(struct tls_key *k, const uint8_t seed[TLS_KEY_BYTES], enum tls_role role)
+{
+    EVP_PKEY *whole = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, seed, TLS_KEY_BYTES);
+
+    if (whole && role == TLS_FOLLOWER) {
+        k->driver = public_half(whole);
+        EVP_PKEY_free(whole); /* wipes it */
+    } else {
+        k->driver = whole;
+    }
+    return k->driver ? 0 : -1;
+}
+
+int tls_key_init(struct tls_key *k, SSL_CTX *ssl, const struct secret *s, enum tls_role role)
+{
+    uint8_t handshake[TLS_KEY_BYTES], seed[TLS_KEY_BYTES];
+    int rc = -1;
+
+    memset(k, 0, sizeof *k);
+    if (derive(s, "dptrain 2: follower connects to driver", handshake) == 0 &&
+        derive(s, "dptrain 2: name of the key", k->naming) == 0 &&
+        derive(s, "dptrain 2: the driver signs", seed) == 0 && make_session(k, ssl, handshake) == 0)
+        rc = make_driver(k, seed, role);
+    OPENSSL_cleanse(handshake, sizeof handshake);
+    OPENSSL_cleanse(seed, sizeof seed);
+    return rc;
+}
+
+void tls_key_fini(struct tls_key *k)
+{
+    SSL_SESSION_free(k->session); /* wipes the key */
+    EVP_PKEY_free(k->driver);
+    OPENSSL_cleanse(k, sizeof *k);
+}
+
+/* ---- its name ---- */
+
+static int put_name(const struct tls_key *k, const uint8_t salt[SALT], uint8_t out[TLS_NAME])
+{
+    uint8_t mac[TLS_KEY_BYTES];
+
+    if (hmac(k->naming, salt, SALT, mac) < 0)
+        return -1;
+    memcpy(out, FORM, FORM_LEN);
+    memmove(out + FORM_LEN, salt, SALT);
+    memcpy(out + FORM_LEN + SALT, mac, MAC);
+    return 0;
+}
+
+int tls_key_name(const struct tls_key *k, uint8_t out[TLS_NAME])
+{
+    uint8_t salt[SALT];
+
+    if (getrandom(salt, sizeof salt, 0) != (ssize_t)sizeof salt)
+        return -1;
+    return put_name(k, salt, out);
+}
+
+int tls_key_is_name(const uint8_t *name, size_t len)
+{
+    return len == TLS_NAME && memcmp(name, FORM, FORM_LEN) == 0;
+}
+
+int tls_key_is_named(const struct tls_key *k, const uint8_t name[TLS_NAME])
+{
+    uint8_t mine[TLS_NAME];
+
+    return put_name(k, name + FORM_LEN, mine) == 0 && CRYPTO_memcmp(mine, name, TLS_NAME) == 0;
+}
+
+/* ---- the driver's proof ---- */
+
+/* A value that only the two ends of this connection know, and that no other connection has. */
+static int exported(SSL *ssl, uint8_t out[TLS_KEY_BYTES])
+{
+    static const char label[] = "EXPORTER-dptrain-driver";
+
+    return SSL_export_keying_material(ssl, out, TLS_KEY_BYTES, label, sizeof label - 1, NULL, 0, 0);
+}
+
+int tls_key_prove(const struct tls_key *k, SSL *ssl, uint8_t out[TLS_PROOF])
+{
+    EVP_MD_CTX *c = EVP_MD_CTX_new();
+    uint8_t value[TLS_KEY_BYTES];
+    size_t n = TLS_PROOF;
+    int is_done = c && exported(ssl, value) == 1 &&
+                  EVP_DigestSignInit(c, NULL, NULL, NULL, k->driver) == 1 &&
+                  EVP_DigestSign(c, out, &n, value, sizeof value) == 1 && n == TLS_PROOF;
+
+    EVP_MD_CTX_free(c);
+    return is_done ? 0 : -1;
+}
+
+int tls_key_is_proven(const struct tls_key *k, SSL *ssl, const uint8_t proof[TLS_PROOF])
+{
+    EVP_MD_CTX *c = EVP_MD_CTX_new();
+    uint8_t value[TLS_KEY_BYTES];
+    int is_right = c && exported(ssl, value) == 1 &&
+                   EVP_DigestVerifyInit(c, NULL, NULL, NULL, k->driver) == 1 &&
+                   EVP_DigestVerify(c, proof, TLS_PROOF, value, sizeof value) == 1;
+
+    EVP_MD_CTX_free(c);
+    return is_right;
+}
