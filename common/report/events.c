@@ -118,6 +118,22 @@ static void put_start(json_t *o, const struct events *e, const struct session_ev
     put_text(o, "data", data);
 }
 
+/* Which process is which rank from here on. */
+static void put_processes(json_t *o, const struct session_event *ev)
+{
+    json_t *ranks = json_array();
+
+    for (int k = 0; ev->process && k < ev->n_ranks; k++) {
+        json_t *p = json_object();
+
+        put_int(p, "rank", k);
+        put_text(p, "host", ev->process[k].host);
+        put_int(p, "pid", ev->process[k].pid);
+        json_array_append_new(ranks, p);
+    }
+    json_object_set_new(o, "ranks", ranks);
+}
+
 static void put_form(json_t *o, const struct session_event *ev)
 {
     put_int(o, "generation", ev->generation);
@@ -242,6 +258,7 @@ void events_add(struct events *e, const struct session_event *ev)
         break;
     case EVENT_FORM:
         put_form(o, ev);
+        put_processes(o, ev);
         break;
     case EVENT_FIRST_STEP:
         put_first_step(o, ev);

@@ -53,7 +53,10 @@ static void fill_row(const struct status_rank *r, struct row *row)
 {
     for (int i = 0; i < N_COLUMNS; i++)
         snprintf(row->cell[i], CELL, "-");
-    put_count(row->cell[0], r->rank);
+    if (r->spare)
+        snprintf(row->cell[0], CELL, "spare%d", r->spare); /* as --drain takes it */
+    else
+        put_count(row->cell[0], r->rank);
     put_clean(row->cell[4], status_role_name(r->role));
     if (r->role == STATUS_MISSING)
         return;
@@ -168,8 +171,10 @@ static json_t *clean_or_null(const char *text)
 
 static json_t *rank_json(const struct status_rank *r)
 {
-    json_t *o = json_pack("{s:i, s:s}", "rank", r->rank, "role", status_role_name(r->role));
+    json_t *o = json_pack("{s:s}", "role", status_role_name(r->role));
 
+    json_object_set_new(o, "rank", r->spare ? json_null() : json_integer(r->rank));
+    json_object_set_new(o, "spare", r->spare ? json_integer(r->spare) : json_null());
     if (r->role == STATUS_MISSING)
         return o;
     json_object_set_new(o, "host", clean_or_null(r->host));

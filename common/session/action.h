@@ -91,6 +91,11 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     double loss_scale; /* precision float16, else 0 */
 };
 
+struct session_process { /* one rank's */
+    int64_t pid;
+    char *host;
+};
+
 struct session_event {
     enum event_kind kind;
     int rank;                  /* -1: none in particular */
@@ -106,14 +111,15 @@ struct session_event {
     /* FORM, RECOVERED: how long it took; FIRST_STEP, DONE: since the start; CHECKPOINT: to write
      * it */
     double seconds;
-    double exposed_seconds;     /* CHECKPOINT: training stood still for it */
-    int64_t generation;         /* EVENT_FORM, EVENT_RECOVERED */
-    int64_t steps_lost;         /* EVENT_RECOVERED: begun, and done again */
-    double factor;              /* EVENT_STRAGGLER: its busy time by the median's */
-    int64_t n_parameters;       /* EVENT_START, which comes when rank 0 has built its graph */
-    struct hash128 data;        /* EVENT_START: the fingerprint of the data */
-    struct session_epoch epoch; /* EPOCH; DONE: the last one, .epoch == 0: none was trained */
-    struct {                    /* EVENT_PROGRESS: a few a second */
+    double exposed_seconds;          /* CHECKPOINT: training stood still for it */
+    struct session_process *process; /* [n_ranks] EVENT_FORM: by rank; else NULL */
+    int64_t generation;              /* EVENT_FORM, EVENT_RECOVERED */
+    int64_t steps_lost;              /* EVENT_RECOVERED: begun, and done again */
+    double factor;                   /* EVENT_STRAGGLER: its busy time by the median's */
+    int64_t n_parameters;            /* EVENT_START, which comes when rank 0 has built its graph */
+    struct hash128 data;             /* EVENT_START: the fingerprint of the data */
+    struct session_epoch epoch;      /* EPOCH; DONE: the last one, .epoch == 0: none was trained */
+    struct {                         /* EVENT_PROGRESS: a few a second */
         int64_t epoch, n_epochs, step, steps_per_epoch;
         double loss, samples_per_second;
     } progress;

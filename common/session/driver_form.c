@@ -89,12 +89,32 @@ static void say_joined(struct driver *d)
     }
 }
 
+/* Ranks were renumbered, because some were lost or spares have joined: the log must not go on to
+ * name them by numbers that --drain takes for others.  In a large job only the first are told. */
+static void say_moved(struct driver *d)
+{
+    enum { MOST_SAID = 16 };
+    int n = 0;
+    for (int k = 1; k < d->n_seats; k++) {
+        struct seat *s = &d->seats[k];
+        if (!s->is_taken || s->named == seat_name(d, k))
+            continue;
+        if (++n <= MOST_SAID)
+            seat_say_moved(d, k);
+        s->named = seat_name(d, k);
+    }
+    if (n > MOST_SAID)
+        queue_log(&d->out, LOG_INFO, "%d more ranks and spares have new numbers (--status)",
+                  n - MOST_SAID);
+}
+
 void form_prepare(struct driver *d)
 {
     struct place *places = place_ranks(d);
     const char *own = own_address(d);
 
     say_joined(d);
+    say_moved(d);
     d->formation.generation++;
     d->formation.since_ns = d->now_ns;
     stage_begin(d, STAGE_PREPARE, PHASE_PREPARE);

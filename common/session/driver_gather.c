@@ -40,6 +40,7 @@ static void move_up(struct driver *d, int rank)
     for (int k = d->n_ranks; k < d->n_seats && rank < d->n_ranks; k++)
         if (d->seats[k].is_taken) {
             seat_move(d, k, rank);
+            seat_say_moved(d, rank);
             return;
         }
     if (rank < d->n_ranks)
@@ -109,13 +110,6 @@ static void refuse_full(struct driver *d, struct conn *c)
     free(text);
 }
 
-static void become_spare(struct driver *d, int rank, int to)
-{
-    queue_log(&d->out, LOG_INFO, "rank %d (%s), which asked for any, is spare %d from here on",
-              rank, d->seats[rank].host, to - d->n_ranks + 1);
-    d->gather.full_ms = -1; /* the follower that takes the rank has yet to open its data */
-}
-
 /* A follower that asked for any rank gives way.  1: `rank` is free now. */
 static int move_away(struct driver *d, int rank)
 {
@@ -124,9 +118,10 @@ static int move_away(struct driver *d, int rank)
         to = free_spare(d);
     if (!d->seats[rank].is_any || to < 0)
         return 0;
-    if (to >= d->n_ranks)
-        become_spare(d, rank, to);
     seat_move(d, rank, to);
+    seat_say_moved(d, to);
+    if (to >= d->n_ranks)
+        d->gather.full_ms = -1; /* the follower that takes the rank has yet to open its data */
     return 1;
 }
 
@@ -363,6 +358,7 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
     if (rank >= 0) {
         take_seat(d, c, rank, h, gpu);
         d->seats[rank].device = xstrdup(device);
+        d->seats[rank].named = seat_name(d, rank);
         welcome(d, c, rank, device);
         char name[32], most[32] = "";
         snprintf(name, sizeof(name), rank < d->n_ranks ? "rank %d" : "spare %d",

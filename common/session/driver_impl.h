@@ -70,6 +70,7 @@ struct seat { /* of one rank, or of a spare */
     int is_taken;
     int is_member;  /* of the formation; a seat that is not may be left without harm */
     int is_said;    /* its join event is out */
+    int named;      /* as the log knows it: rank 1 ..., spare -1 ...; 0: not at all */
     char *leaving;  /* why it leaves at the next step: "left: ..."; or NULL */
     int is_drained; /* it leaves because the operator of the driver wants it, and was told so */
     int64_t joined_ms;
@@ -228,7 +229,10 @@ void seat_take(struct driver *d, int rank, struct conn *c); /* a free one; the c
 void seat_use_gpu(struct driver *d, int rank, const char *uuid, const char *bus);
 void seat_clear(struct driver *d, int rank);
 void seat_move(struct driver *d, int from, int to); /* `to` is free */
-void seats_changed(struct driver *d);     /* after a change that these functions did not make */
+void seats_changed(struct driver *d); /* after a change that these functions did not make */
+int seat_name(const struct driver *d, int rank); /* what seat.named is for this seat now */
+/* Log which rank or spare this seat's follower is from here on, if the log has another number. */
+void seat_say_moved(struct driver *d, int rank);
 int seats_free_rank(struct driver *d);    /* the lowest; -1: none */
 int seats_are_ready(struct driver *d);    /* all ranks have opened */
 int seats_have_stepped(struct driver *d); /* all ranks have done a step */

@@ -79,6 +79,7 @@ static void fill_seats(struct driver *d)
             continue;
         queue_log(&d->out, LOG_INFO, "spare %d (%s) takes the place of rank %d",
                   spare - d->n_ranks + 1, d->seats[spare].host, k);
+        d->seats[spare].named = k;
         seat_move(d, spare, k);
     }
 }

@@ -72,6 +72,14 @@ static void begin_checkpoint(struct driver *d)
     stage_tell_all(d, c);
 }
 
+static struct session_process *list_processes(const struct driver *d)
+{
+    struct session_process *p = xcalloc((size_t)d->n_ranks, sizeof(*p));
+    for (int k = 0; k < d->n_ranks; k++)
+        p[k] = (struct session_process){d->seats[k].pid, xstrdup(d->seats[k].host)};
+    return p;
+}
+
 void done_form(struct driver *d)
 {
     int64_t step = d->seats[0].answer->formed.step;
@@ -91,6 +99,7 @@ void done_form(struct driver *d)
                                    .phase = PHASE_COUNT,
                                    .generation = d->formation.generation,
                                    .n_ranks = d->n_ranks,
+                                   .process = list_processes(d),
                                    .seconds = 1e-9 * (double)(d->now_ns - d->formation.since_ns)});
     recover_formed(d);
     if (d->recovery.resume == STAGE_VALIDATE)

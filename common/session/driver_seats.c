@@ -163,6 +163,25 @@ void seat_move(struct driver *d, int from, int to)
     seat_freed(d, from);
 }
 
+/* ---- names ---- */
+
+int seat_name(const struct driver *d, int rank)
+{
+    return rank < d->n_ranks ? rank : -(rank - d->n_ranks + 1);
+}
+
+void seat_say_moved(struct driver *d, int rank)
+{
+    struct seat *s = &d->seats[rank];
+    int before = s->named, now = seat_name(d, rank);
+    s->named = now;
+    if (!s->is_taken || !before || before == now)
+        return;
+    queue_log(&d->out, LOG_INFO, "%s %d (%s, pid %lld) is %s %d from here on",
+              before > 0 ? "rank" : "spare", abs(before), s->host, (long long)s->pid,
+              now > 0 ? "rank" : "spare", abs(now));
+}
+
 /* ---- asking ---- */
 
 int seats_free_rank(struct driver *d)

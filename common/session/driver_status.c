@@ -34,7 +34,8 @@ static enum status_role role_of(const struct driver *d, int seat)
 static void fill(const struct driver *d, int64_t now_ms, int seat, struct status_rank *r)
 {
     const struct seat *s = &d->seats[seat];
-    *r = (struct status_rank){.rank = seat < d->n_ranks ? seat : seat - d->n_ranks + 1,
+    *r = (struct status_rank){.rank = seat < d->n_ranks ? seat : -1,
+                              .spare = seat < d->n_ranks ? 0 : seat - d->n_ranks + 1,
                               .role = role_of(d, seat)};
     if (r->role == STATUS_MISSING)
         return;

@@ -256,10 +256,12 @@ static void on_command(struct follower *f, const Wire__Control *m)
         return;
     }
     if (c->kind == CMD_PREPARE) {
+        int is_other =
+            f->is_spare || f->rank != c->prepare.rank || f->n_ranks != c->prepare.n_ranks;
         f->generation = c->generation;
         f->rank = c->prepare.rank;
         f->n_ranks = c->prepare.n_ranks;
-        if (f->is_spare)
+        if (is_other)
             queue_log(&f->out, LOG_INFO, "takes part as rank %d of %d", f->rank, f->n_ranks);
         f->is_waiting = f->is_spare = 0;
     }
@@ -274,8 +276,8 @@ static void on_pause(struct follower *f, const Wire__Control *m)
         broke_protocol(f, msg_name(m), "it is of another generation than Prepare");
         return;
     }
-    queue_log(&f->out, LOG_WARN, "%s; this rank keeps step %lld and waits for the next formation",
-              m->abort->text, (long long)f->at.step);
+    queue_log(&f->out, LOG_WARN, "%s; this rank keeps its state and waits for the next formation",
+              m->abort->text);
     f->aborted = f->generation;
     f->is_waiting = 1;
     f->doing = 0;

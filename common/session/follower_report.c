@@ -53,6 +53,8 @@ static void forward(struct follower *f, const struct report *r)
         return;
     }
     queue_send(&f->out, CONN, frame);
+    if (r->kind == REPORT_FORMED && r->formed.step > 0)
+        queue_log(&f->out, LOG_INFO, "training goes on from step %lld", (long long)r->formed.step);
     if (r->kind == REPORT_FAULT)
         on_fault(f, r);
     else if (report_answers(r->kind) == f->doing)

@@ -13,6 +13,13 @@ struct action_node {
     struct action action;
 };
 
+static void free_processes(struct session_event *e)
+{
+    for (int k = 0; e->process && k < e->n_ranks; k++)
+        free(e->process[k].host);
+    free(e->process);
+}
+
 void action_fini(struct action *a)
 {
     switch (a->kind) {
@@ -32,6 +39,7 @@ void action_fini(struct action *a)
         free(a->event.host);
         free(a->event.text);
         free(a->event.per_rank);
+        free_processes(&a->event);
         break;
     case ACTION_INCIDENT:
         incident_free(a->incident);

@@ -12,7 +12,7 @@ enum status_role {
     STATUS_MEMBER,  /* of the formation */
     STATUS_JOINING, /* connected, and not ready yet */
     STATUS_READY,   /* ready, and not in a formation yet */
-    STATUS_SPARE,   /* waits to replace a lost rank; `rank` counts them from 1 */
+    STATUS_SPARE,   /* waits to replace a lost rank */
     STATUS_LEAVING, /* leaves at the end of the step */
     STATUS_MISSING, /* the place is free: only role and rank are set */
 };
@@ -20,7 +20,7 @@ enum status_role {
 const char *status_role_name(enum status_role role); /* "member" */
 
 struct status_rank {
-    int rank;
+    int rank, spare; /* of a rank from 0, and spare is 0; of a spare -1, and spare is from 1 */
     enum status_role role;
     const char *host, *device; /* borrowed from the session */
     int64_t pid;

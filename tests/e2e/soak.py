@@ -137,7 +137,7 @@ class Soak(dp.Case):
             return
         rank = self.random.choice(there)
         answer = self.ask("--drain",
-                          f"{'spare' if rank['role'] == 'spare' else ''}{rank['rank']}")
+                          f"spare{rank['spare']}" if rank["spare"] else str(rank["rank"]))
         if answer.process.returncode == REFUSED:
             self.assertIn("cannot be drained", answer.text)
             return

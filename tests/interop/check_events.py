@@ -37,6 +37,11 @@ def is_mib(v):
     return isinstance(v, list) and v != [] and all(is_real(x) and x > 0 for x in v)
 
 
+def is_processes(v):
+    return isinstance(v, list) and [p["rank"] for p in v] == list(range(len(v))) and all(
+        is_text(p["host"]) and is_count(p["pid"]) for p in v)
+
+
 def or_null(check):
     """A number that is not finite is written as null, and so is an unknown field of an error."""
     return lambda v: v is None or check(v)
@@ -47,9 +52,9 @@ VALIDATED = dict(validation_loss=or_null(is_real), validation_accuracy=is_share)
 
 # event -> field -> the check of its value
 FIELDS = {
-    "start": dict(nranks=is_count, device=is_text, version=is_text),
+    "start": dict(nranks=is_count, device=is_text, version=is_text, data=is_text),
     "join": dict(rank=is_count, host=is_text),
-    "form": dict(generation=is_count, nranks=is_count, seconds=is_seconds),
+    "form": dict(generation=is_count, nranks=is_count, seconds=is_seconds, ranks=is_processes),
     "first_step": dict(seconds=is_seconds, rss_mib=is_mib),
     "epoch": dict(MEASURED, epoch=is_count, step=is_count, samples=is_count,
                   train_seconds=is_seconds, samples_per_second=is_real, step_ms_median=is_seconds,

@@ -22,6 +22,8 @@ static struct events *open_events(const char *path)
 }
 
 static double two[] = {51.5, 49.25};
+static char host[] = "b\x1b";
+static struct session_process processes[] = {{7, NULL}, {77, host}};
 
 #define EPOCH                                                                                   \
     {                                                                                           \
@@ -49,9 +51,10 @@ static const struct {
     {{.kind = EVENT_STRAGGLER, .rank = 2, .host = (char *)"node-c", .step = 40, .factor = 2.5},
      "straggler",
      "rank=2;host=\"node-c\";step=40;factor=2.5"},
-    {{.kind = EVENT_FORM, .generation = 1, .n_ranks = 2, .seconds = 0.5},
+    {{.kind = EVENT_FORM, .generation = 1, .n_ranks = 2, .seconds = 0.5, .process = processes},
      "form",
-     "generation=1;nranks=2;seconds=0.5"},
+     "generation=1;nranks=2;seconds=0.5;ranks=[{\"rank\":0,\"host\":null,\"pid\":7},"
+     "{\"rank\":1,\"host\":\"b?\",\"pid\":77}]"},
     {{.kind = EVENT_FIRST_STEP, .seconds = 0.25, .per_rank = two, .n_ranks = 2},
      "first_step",
      "seconds=0.25;rss_mib=[51.5,49.25]"},

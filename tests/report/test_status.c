@@ -63,6 +63,30 @@ static void a_table_for_people(void **state)
     buf_fini(&out);
 }
 
+/* A spare is named as --drain takes it, and not by a number that a rank has. */
+static void a_spare_has_no_rank(void **state)
+{
+    struct status_rank spare = ranks[0];
+    struct status s = status;
+    struct buf out = {0};
+    json_t *o, *r;
+
+    (void)state;
+    spare.role = STATUS_SPARE;
+    spare.rank = -1;
+    spare.spare = 2;
+    s.rank = &spare;
+    s.n = 1;
+    status_put_both(&s, &out);
+    o = json_loadb((char *)out.data, out.len, 0, NULL);
+    assert_non_null(strstr(json_string_value(json_object_get(o, "text")), "\nspare2  node0"));
+    r = json_array_get(json_object_get(json_object_get(o, "status"), "ranks"), 0);
+    assert_true(json_is_null(json_object_get(r, "rank")));
+    assert_int_equal(json_integer_value(json_object_get(r, "spare")), 2);
+    json_decref(o);
+    buf_fini(&out);
+}
+
 static void an_object_for_programs(void **state)
 {
     struct buf out = {0};
@@ -84,6 +108,8 @@ static void an_object_for_programs(void **state)
     assert_true(json_is_false(json_object_get(r, "straggler")));
     r = json_array_get(json_object_get(s, "ranks"), 1);
     assert_string_equal(json_string_value(json_object_get(r, "role")), "missing");
+    assert_int_equal(json_integer_value(json_object_get(r, "rank")), 1);
+    assert_true(json_is_null(json_object_get(r, "spare")));
     assert_null(json_object_get(r, "pid"));
     r = json_array_get(json_object_get(s, "ranks"), 2);
     assert_string_equal(json_string_value(json_object_get(r, "host")), "a-node?-7");
@@ -143,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_table_for_people),
+        cmocka_unit_test(a_spare_has_no_rank),
         cmocka_unit_test(an_object_for_programs),
         cmocka_unit_test(a_log_of_many_is_brief),
     };

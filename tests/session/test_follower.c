@@ -318,7 +318,8 @@ static void it_waits_when_another_is_lost(void **state)
     pause_it(&r, 1);
     assert_int_equal(r.n_aborts, 1);
     assert_false(r.is_closed[0]);
-    assert_non_null(strstr(buf_cstr(&r.log), "rank 2 (hostC) was lost; this rank keeps step"));
+    assert_non_null(
+        strstr(buf_cstr(&r.log), "rank 2 (hostC) was lost; this rank keeps its state and waits"));
     get(&r, PREPARE, 2);
     assert_int_equal(r.command->kind, CMD_PREPARE);
     assert_int_equal(r.command->generation, 2);

@@ -124,6 +124,8 @@ static void who_wants_any_gives_way(void **state)
     assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_PREPARE);
     assert_int_equal(r.sent[1]->prepare->rank, 2);
     assert_int_equal(r.sent[2]->prepare->rank, 1);
+    assert_int_equal(n_lines(&r, "rank 1 (h1, pid 101) is rank 2 from here on"), 1);
+    assert_int_equal(n_lines(&r, "from here on"), 1);
     rig_free(&r);
 }
 
@@ -154,6 +156,7 @@ static void who_wants_any_is_the_spare(void **state)
             else
                 assert_int_equal(r.sent[1 + k]->body_case, WIRE__CONTROL__BODY_WELCOME);
         assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+        assert_int_equal(n_lines(&r, "is spare 1 from here on"), wanted[i][2] > 0);
         rig_hello(&r, 4, -1);
         assert_refused(&r, 4, WIRE__REASON__REASON_FULL, "all its 3 ranks and 1 spares");
         rig_free(&r);

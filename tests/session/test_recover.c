@@ -145,6 +145,16 @@ static void nobody_comes(void **state)
     assert_logged(&r, "no replacement came: going on with 3 ranks");
     rig_assert_prepare(&r, 2, 1, 3);
     rig_assert_prepare(&r, 3, 2, 3);
+    assert_logged(&r,
+                  "rank 2 (h2, pid 102) is rank 1 from here on\nrank 3 (h3, pid 103) is rank 2");
+    RIG_ALL(&r, CMD_PREPARE, 0, 0, 2, 3);
+    RIG_ALL(&r, CMD_FORM, 0, 0, 2, 3);
+    for (int k = 0; k < 3; k++) {
+        assert_int_equal(rig_event(&r, EVENT_FORM)->process[k].pid, k ? 101 + k : 100);
+        assert_string_equal(rig_event(&r, EVENT_FORM)->process[k].host, k == 2   ? "h3"
+                                                                        : k == 1 ? "h2"
+                                                                                 : "h0");
+    }
     rig_close(&r, 2); /* two do not suffice */
     rig_wait(&r, 31000);
     assert_has(rig_event(&r, EVENT_ERROR)->text, "no replacement came within 30 s");

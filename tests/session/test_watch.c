@@ -498,7 +498,8 @@ static void the_table_has_every_rank(void **state)
     assert_float_equal(s.rank[2].phase_s, 3.5, 0.01);
     assert_float_equal(s.rank[2].heard_s, 2, 0.01);
     assert_int_equal(s.rank[3].role, STATUS_JOINING); /* a spare to be */
-    assert_int_equal(s.rank[3].rank, 1);
+    assert_int_equal(s.rank[3].rank, -1);
+    assert_int_equal(s.rank[3].spare, 1);
     status_fini(&s);
     rig_free(&r);
 }
