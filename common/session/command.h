@@ -12,7 +12,7 @@
  *   CMD_VALIDATE  this rank's share of the validation set
  *   CMD_CHECKPOINT  rank 0 writes, the others do nothing; answered when the state is copied, with
  *                 is_last when it is on disk
- *   CMD_STOP      leave everything, release all
+ *   CMD_STOP      leave everything; with `saves` rank 0 writes the state it holds; release all
  *
  * Beside the queue an engine has two calls that any thread may make at any time (train/engine.h):
  * engine_request (stop, checkpoint or regroup, agreed through the control vector) and engine_abort.
@@ -119,6 +119,9 @@ struct cmd {
             int64_t step; /* done by every rank: the step that all hold */
             int is_last;  /* of the job, or before a stop: rank 0 answers when it is written */
         } checkpoint;
+        struct {       /* CMD_STOP */
+            int saves; /* the job fails: what rank 0 holds goes to disk, unless it is there */
+        } stop;
     };
 };
 

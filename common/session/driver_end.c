@@ -46,8 +46,16 @@ static void tell_ranks(struct driver *d, const Wire__Control *m)
     frame_unref(f);
 }
 
-/* All followers have been told.  Stop the engine, then wait for all. */
-static void begin_ending(struct driver *d, int status, const char *text, int is_abort)
+static void stop_engine(struct driver *d, int saves)
+{
+    struct cmd *c = cmd_new(CMD_STOP, d->formation.generation);
+    c->stop.saves = saves;
+    queue_command(&d->out, c);
+}
+
+/* All followers have been told.  Stop the engine, which saves its state if it should, then wait for
+ * all. */
+static void begin_ending(struct driver *d, int status, const char *text, int is_abort, int saves)
 {
     int64_t wait_ms = is_abort ? ABORT_MS : STOP_MS;
     run_say_epoch(d);
@@ -59,7 +67,7 @@ static void begin_ending(struct driver *d, int status, const char *text, int is_
     d->ending.text = xstrdup(text);
     if (is_abort || d->is_engine_busy)
         queue_abort(&d->out);
-    queue_command(&d->out, cmd_new(CMD_STOP, d->formation.generation));
+    stop_engine(d, saves);
     d->ending.engine_until_ms = d->ending.conns_until_ms = d->now_ms + wait_ms;
     end_check_over(d);
 }
@@ -119,7 +127,7 @@ void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *f
     m.body_case = WIRE__CONTROL__BODY_STOP;
     m.stop = &stop;
     tell_all(d, &m, STOP_MS);
-    begin_ending(d, status, text, 0);
+    begin_ending(d, status, text, 0, 0);
     arena_fini(&a);
     free(text);
 }
@@ -160,6 +168,14 @@ static int status_of(const struct driver *d, const struct cause *c)
     return d->stage == STAGE_GATHER && c->rank == 0 && is_input ? STATUS_USAGE : STATUS_FAILED;
 }
 
+/* Another rank is at fault, so rank 0's last applied step is good, and at most one step older than
+ * the newest: it is not lost with the job.  Numbers that are wrong somewhere are not saved. */
+static int is_state_good(const struct driver *d, const struct cause *c)
+{
+    return d->formation.has_formed && (c->rank > 0 || c->is_consequence) &&
+           c->code != ERR_NUMERIC && c->code != ERR_PROTO && c->code != ERR_CORRUPT;
+}
+
 static void fail_for_good(struct driver *d, const struct cause *c)
 {
     const char *host = host_of(d, c);
@@ -180,7 +196,7 @@ static void fail_for_good(struct driver *d, const struct cause *c)
     if (c->rank != 0 || c->code != ERR_TIMEOUT)
         d->ending.saves_until_ms = d->now_ms + d->o.cluster.deadlines.checkpoint_ms;
     end_send_abort(d, c->text, NULL, 0);
-    begin_ending(d, status, c->text, 1);
+    begin_ending(d, status, c->text, 1, is_state_good(d, c));
 }
 
 static void fail(struct driver *d, const struct cause *c)
@@ -310,7 +326,7 @@ void end_at_once(struct driver *d)
                         how ? how : "")
             : xasprintf("stopped at once by %s; no checkpoint was written", d->ending.stop_why);
     end_send_abort(d, text, NULL, 0);
-    begin_ending(d, STATUS_STOPPED, text, 1);
+    begin_ending(d, STATUS_STOPPED, text, 1, 0);
     free(text);
 }
 

@@ -53,7 +53,7 @@ static void forward(struct follower *f, const struct report *r)
         return;
     }
     queue_send(&f->out, CONN, frame);
-    if (r->kind == REPORT_FORMED && r->formed.step > 0)
+    if (r->kind == REPORT_FORMED && (r->formed.step > 0 || f->aborted >= 0))
         queue_log(&f->out, LOG_INFO, "training goes on from step %lld", (long long)r->formed.step);
     if (r->kind == REPORT_FAULT)
         on_fault(f, r);

@@ -260,7 +260,8 @@ static int obey(struct engine *e, const struct cmd *c, struct report *r, struct 
         return trainer_checkpoint(e->trainer, c->checkpoint.is_last, r, err);
     case CMD_STOP:
         faults_reach(e->faults, INJECTION_AT_STOP, 0);
-        trainer_finish(e->trainer);
+        set_coll(e, NULL); /* it may be freed now */
+        trainer_finish(e->trainer, c->stop.saves);
         return 0;
     }
     return err_set(err, ERR_ARG, "command %d is unknown", (int)c->kind);

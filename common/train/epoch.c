@@ -102,11 +102,29 @@ int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, stru
                    : saver_begin(t->saver, t->n_ranks, err);
 }
 
-void trainer_finish(struct trainer *t)
+static void report_unsaved(struct trainer *t, const struct err *err)
 {
+    struct report *r = report_new(REPORT_CHECKPOINT, 0);
+
+    r->checkpoint.step = trainer_step(t);
+    r->checkpoint.error = xstrdup(err->msg);
+    r->checkpoint.is_unasked = 1;
+    t->hooks.report(t->hooks.arg, r);
+}
+
+void trainer_finish(struct trainer *t, int saves)
+{
+    struct err err;
+
     if (!t->saver)
         return;
     t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, trainer_step(t), -1);
+    saver_finish(t->saver);
+    if (!saves || !t->state || trainer_step(t) <= t->loaded_step)
+        return;
+    trainer_leave(t); /* nothing that is queued may change the state any more */
+    if (saver_begin(t->saver, t->n_ranks, &err) < 0)
+        report_unsaved(t, &err);
     saver_finish(t->saver);
 }
 

@@ -38,7 +38,7 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
 }
 
 /* The order is that of coll/device.h. */
-static void release_formation(struct trainer *t)
+void trainer_leave(struct trainer *t)
 {
     struct err err;
 
@@ -57,7 +57,7 @@ static void release_formation(struct trainer *t)
 
 void trainer_close(struct trainer *t)
 {
-    release_formation(t);
+    trainer_leave(t);
     feed_free(t->train_feed);
     feed_free(t->valid_feed);
     t->train_feed = t->valid_feed = NULL;
@@ -380,6 +380,8 @@ static int resume(struct trainer *t, const char *run_dir, struct err *err)
         rc = state_load(t->state, c, err);
     if (rc == 0)
         t->state->at.data = t->fingerprint; /* an old checkpoint has none */
+    if (rc == 0)
+        t->loaded_step = t->state->at.step;
     ckpt_close(c);
     return rc < 0 ? err_wrap(err, "resume") : 0;
 }
@@ -469,7 +471,7 @@ int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struc
     int rc;
 
     ASSERT(t->state);
-    release_formation(t);
+    trainer_leave(t);
     t->rank = rank;
     t->n_ranks = n_ranks;
     t->has_stepped = 0;

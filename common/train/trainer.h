@@ -71,8 +71,9 @@ int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, stru
 /* Rank 0 copies its state, to be written beside what comes next (train/saver.h); is_last: waits
  * until it is on disk.  A failure to write is in a report, not in *err. */
 int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err);
-/* Let a checkpoint that is being written be finished. */
-void trainer_finish(struct trainer *t);
+/* Let a checkpoint that is being written be finished.  With `saves` the step held is written, too,
+ * unless a checkpoint has it; REPORT_CHECKPOINT (is_unasked) tells. */
+void trainer_finish(struct trainer *t, int saves);
 /* From any thread: a wait for a checkpoint asks hooks.canceled again. */
 void trainer_interrupt(struct trainer *t);
 

@@ -49,6 +49,7 @@ struct trainer {
     struct state *state;
     struct buffers *buffers;
     struct update *update;
+    int64_t loaded_step;                  /* of the checkpoint that this run went on from; or 0 */
     struct saver *saver;                  /* from trainer_new on; NULL: this rank writes nothing */
     struct feed *train_feed, *valid_feed; /* valid_feed: NULL when there is none */
 
@@ -118,6 +119,9 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
 /* Something in the step at state->at.step was not finite.  If it was this rank's, write to t->note
  * where it was. */
 int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err);
+
+/* Give up the formation: programs, recordings, coll. */
+void trainer_leave(struct trainer *t);
 
 /* Resident and peak memory of this process. */
 double rss_mib(void);

@@ -66,7 +66,13 @@ class Faults(dp.Case):
         self.lose_follower(lambda driver: self.wait_event("form"))
 
     def test_follower_killed_while_training(self):
-        self.lose_follower(lambda driver: self.wait_event("first_step"))
+        """Rank 0 writes the state that it holds, though no checkpoint was due."""
+        failed, _, _ = self.lose_follower(lambda driver: self.wait_event("first_step"))
+        saved, = self.events("checkpoint")
+        error, = self.events("error")
+        self.assertGreater(saved["step"], 0)
+        self.assertIn(saved["step"], (error["step"] - 1, error["step"], error["step"] + 1))
+        self.assertIn(f"to go on from the newest checkpoint, {saved['path']}:", failed.text)
 
     def test_follower_killed_while_validating(self):
         self.lose_follower(lambda driver: self.wait_phase(driver, "validat"), LONG_VALIDATION)

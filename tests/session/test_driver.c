@@ -322,6 +322,8 @@ static void a_replica_that_differs_is_named(void **state)
                             "the replicas differ after epoch 1 (step 4): rank 2 (h2) differs from "
                             "rank 0 (h0) in conv1.bias");
         assert_int_equal(rig_count(&r, EVENT_EPOCH), 1); /* the epoch's numbers are told */
+        assert_int_equal(r.command->kind, CMD_STOP);
+        assert_false(r.command->stop.saves); /* rank 0's may be the wrong numbers */
         rig_free(&r);
     }
 }

@@ -251,6 +251,7 @@ static void a_failure_waits_for_what_is_written(void **state)
         rig_go_to(&r, 2, CMD_TRAIN);
         rig_close(&r, 1);
         assert_int_equal(r.command->kind, CMD_STOP);
+        assert_true(r.command->stop.saves);
         struct progress p = {.generation = 1, .epoch = 1, .phase = PHASE_CHECKPOINT, .bucket = -1};
         if (is_saving)
             driver_progress(r.d, r.now, &p);

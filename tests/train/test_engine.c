@@ -2,6 +2,9 @@
  * to regroup does. */
 #include "../test.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "base/alloc.h"
 #include "base/mailbox.h"
 #include "base/util.h"
@@ -18,15 +21,17 @@ struct rig {
 
 static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
 
-static void begin(struct rig *r)
+static void begin_in(struct rig *r, const char *run_dir)
 {
-    struct engine_options o = {.device = "cpu", .n_threads = 1};
+    struct engine_options o = {.device = "cpu", .n_threads = 1, .run_dir = run_dir};
     struct err err;
 
     mailbox_init(&r->reports, NULL, NULL);
     if (engine_new(&o, &r->reports, &r->engine, &err) < 0)
         fail_msg("%s", err.msg);
 }
+
+static void begin(struct rig *r) { begin_in(r, NULL); }
 
 static void end(struct rig *r)
 {
@@ -54,15 +59,18 @@ static struct report *expect(struct rig *r, enum report_kind kind, int64_t gener
     return p;
 }
 
-static void open_it(struct rig *r, int n_ranks)
+static void open_as(struct rig *r, int n_ranks, const char *resume)
 {
     struct cmd *c = cmd_new(CMD_OPEN, 0);
 
     c->open.n_ranks = n_ranks;
     c->open.job = blob_of(job, strlen(job));
+    c->open.resume = resume ? xstrdup(resume) : NULL;
     engine_post(r->engine, c);
     report_free(expect(r, REPORT_OPENED, 0));
 }
+
+static void open_it(struct rig *r, int n_ranks) { open_as(r, n_ranks, NULL); }
 
 static void post_prepare(struct rig *r, int64_t generation, int n_ranks, const char *inject)
 {
@@ -218,12 +226,60 @@ static void test_canceled_in_training(void **state)
     end(&r);
 }
 
+static void stop(struct rig *r, int saves)
+{
+    struct cmd *c = cmd_new(CMD_STOP, 1);
+
+    c->stop.saves = saves;
+    engine_post(r->engine, c);
+}
+
+/* The job fails in the midst of a step: the last applied one goes to disk if it should, and if no
+ * checkpoint has it. */
+static void test_stop_saves(void **state)
+{
+    char dir[] = "/tmp/dptrain-engine-XXXXXX", remove[64];
+    struct report *p;
+    struct rig r;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    for (int saves = 0; saves < 2; saves++) {
+        begin_in(&r, dir);
+        open_it(&r, 1);
+        form_alone(&r, 1, "delay:rank0@step2:1ms");
+        post_train(&r, 1);
+        report_free(expect(&r, REPORT_INJECT, 1));
+        engine_abort(r.engine);
+        stop(&r, saves);
+        expect_canceled(&r, 1);
+        if (saves) {
+            p = expect(&r, REPORT_CHECKPOINT, 1);
+            assert_int_equal(p->checkpoint.step, 2);
+            assert_true(p->checkpoint.is_unasked);
+            assert_non_null(strstr(p->checkpoint.path, "/checkpoints/step-00000002"));
+            report_free(p);
+        }
+        report_free(expect(&r, REPORT_STOPPED, 1));
+        end(&r);
+    }
+    begin_in(&r, dir); /* goes on from that step, and makes none */
+    open_as(&r, 1, dir);
+    form_alone(&r, 1, NULL);
+    stop(&r, 1);
+    report_free(expect(&r, REPORT_STOPPED, 1));
+    end(&r);
+    snprintf(remove, sizeof remove, "rm -r %s", dir);
+    assert_int_equal(system(remove), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_canceled_while_it_prepares),
         cmocka_unit_test(test_canceled_in_training),
         cmocka_unit_test(test_regroup),
+        cmocka_unit_test(test_stop_saves),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -314,7 +314,7 @@ static void test_canceled_wait(void **state)
     assert_int_equal(c.rc, ERR_CANCELED);
     assert_int_equal(k->n_ok, 0);
     set_disk(0, 0);
-    trainer_finish(k->t);
+    trainer_finish(k->t, 0);
     assert_int_equal(k->n_ok, 1);
     assert_int_equal(on_disk(k), 5);
     report_free(c.r);
