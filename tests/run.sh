@@ -21,6 +21,8 @@
 #   tests/run.sh sim [N]        N schedules of the protocol, a million, of each kind under a fake
 #                               network
 #   tests/run.sh soak [MINUTES] ranks are lost, frozen and added at random for so long, 30
+#   tests/run.sh networks [MINUTES]  training over slow, lossy and narrow networks, each for so
+#                               long, 5; prints the table of docs/operating.md
 #   tests/run.sh shake [TIMES] [NAME...]  the tests so many times, 10, with some threads and
 #                               processes slowed down at random (tests/shake): a test that passes
 #                               only by luck fails
@@ -374,6 +376,20 @@ do_soak() # MINUTES
     fi
 }
 
+do_networks() # MINUTES
+{
+    local dir=build$suffix
+    configure "$dir" release && build "$dir" driver/dpdriver follower/dpfollower \
+        tests/e2e/router || return
+    say "each network for $1 minutes"
+    if DPDRIVER=$PWD/$dir/driver/dpdriver DPFOLLOWER=$PWD/$dir/follower/dpfollower \
+        DPTRAIN_ROUTER=$PWD/$dir/tests/e2e/router python3 -u tests/e2e/test_networks.py "$1"; then
+        passed=$((passed + 1))
+    else
+        add_failure networks
+    fi
+}
+
 # The tests sleep most of the time, so many run side by side.  None is run again: a test that fails
 # once has shown what was looked for.
 do_shake() # TIMES [PATTERN...]
@@ -537,7 +553,7 @@ if [ -x bin/dpdriver ] && [ "$what" != gpu ] && [[ $what != -* ]]; then
     finish
 fi
 case $what in
-lint | format | sim | soak | gpu | clang | tsan | fuzz | -*) ;;
+lint | format | sim | soak | networks | gpu | clang | tsan | fuzz | -*) ;;
 *) find_torch ;;
 esac
 case $what in
@@ -545,6 +561,7 @@ case $what in
 fuzz | all) do_$what "${2:-20}" ;;
 sim) do_sim "${2:-1000000}" ;;
 soak) do_soak "${2:-30}" ;;
+networks) do_networks "${2:-5}" ;;
 shake) do_shake "${2:-10}" "${@:3}" ;;
 gpu) shift && do_gpu "$@" ;;
 gcc | clang | asan | tsan | format | lint) do_$what ;;
