@@ -124,52 +124,67 @@ static int check_root(json_t *root, const char *path, struct err *err)
     const char *seen = json_string_value(json_object_get(root, "hash"));
     char want[HASH_TEXT_LEN];
 
-    if (!json_is_integer(format) || json_integer_value(format) != FORMAT)
-        return err_set(err, ERR_UNSUPPORTED, "%s: format %lld, this version reads %d", path,
-                       (long long)json_integer_value(format), FORMAT);
     hash_object(root, want);
     if (!seen || strcmp(seen, want) != 0)
         return err_set(err, ERR_CORRUPT, "%s: its hash is %s, its content has %s", path,
                        seen ? seen : "missing", want);
+    if (!json_is_integer(format) || json_integer_value(format) != FORMAT)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: format %lld, this version reads %d; resume with the version of dptrain "
+                       "that wrote it",
+                       path, (long long)json_integer_value(format), FORMAT);
     return 0;
 }
 
-/* The file is read whole, so neither a FIFO nor a huge file may be in its place. */
-static int check_kind(const char *path, struct err *err)
+/* A file that is not there is damage of its generation. */
+static int check_there(const char *path, struct err *err)
 {
-    struct stat st;
-
-    if (stat(path, &st) < 0)
-        return err_sys(err, errno, "%s", path);
-    if (!S_ISREG(st.st_mode) || st.st_size > MAX_STATE_BYTES)
-        return err_set(err, ERR_CORRUPT, "%s: %s of %lld bytes, want a file of at most %d", path,
-                       S_ISREG(st.st_mode) ? "a file" : "not a file", (long long)st.st_size,
-                       MAX_STATE_BYTES);
+    if (access(path, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return err_set(err, ERR_CORRUPT, "%s: is missing", path);
     return 0;
+}
+
+/* The file is read whole, so it must not be huge. */
+static int read_small(const char *path, char text[MAX_STATE_BYTES], size_t *len, struct err *err)
+{
+    int64_t n_bytes;
+    int fd, rc = check_there(path, err);
+
+    if (rc == 0)
+        rc = file_open(path, &fd, &n_bytes, err);
+    if (rc < 0)
+        return rc;
+    *len = (size_t)n_bytes;
+    if (n_bytes > MAX_STATE_BYTES)
+        rc = err_set(err, ERR_CORRUPT, "%s: %lld bytes, want at most %d", path, (long long)n_bytes,
+                     MAX_STATE_BYTES);
+    else
+        rc = file_read_at(fd, path, text, *len, 0, err);
+    close(fd);
+    return rc;
 }
 
 static int load_state(const char *path, json_t **out, struct ckpt_state *s, struct err *err)
 {
+    char *text = xmalloc(MAX_STATE_BYTES);
+    json_t *root = NULL;
     json_error_t why;
-    json_t *root;
-    int rc = check_kind(path, err);
+    size_t len;
+    int rc = read_small(path, text, &len, err);
 
-    if (rc < 0)
-        return rc;
-    root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-
-    if (!root && why.line < 0) { /* the file could not be read; the text names it */
-        rc = err_set(err, ERR_CORRUPT, "%s", why.text);
-    } else if (!json_is_object(root)) {
-        rc = err_set(err, ERR_CORRUPT, "%s: line %d: %s", path, root ? 1 : why.line,
-                     root ? "not an object" : why.text);
-    } else {
-        rc = check_root(root, path, err);
-        if (rc == 0)
-            rc = read_numbers(root, path, s, err);
-        if (rc == 0)
-            rc = read_data(root, path, s, err);
+    if (rc == 0) {
+        root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+        if (!json_is_object(root))
+            rc = err_set(err, ERR_CORRUPT, "%s: line %d: %s", path, root ? 1 : why.line,
+                         root ? "not an object" : why.text);
     }
+    free(text);
+    if (rc == 0)
+        rc = check_root(root, path, err);
+    if (rc == 0)
+        rc = read_numbers(root, path, s, err);
+    if (rc == 0)
+        rc = read_data(root, path, s, err);
     if (rc < 0) {
         json_decref(root);
         return rc;
@@ -333,8 +348,8 @@ static int save_in(const char *run_dir, const char *folder, const char *name,
     if (rc < 0)
         goto out;
     rc = file_remove_folder(aside, err);
-    if (rc == 0)
-        rc = file_make_folder(aside, err);
+    if (rc == 0 && mkdir(aside, 0777) < 0) /* a link put there meanwhile is not followed */
+        rc = err_sys(err, errno, "%s: cannot make this folder", aside);
     if (rc == 0)
         rc = write_files(aside, c, err);
     if (rc == 0) /* writing has taken its time */
@@ -384,10 +399,15 @@ static int open_checked(const char *folder, const char *file, json_t *state, str
     const char *want = json_string_value(json_object_get(state, file));
     char *path = xasprintf("%s/%s", folder, file);
     char seen[HASH_TEXT_LEN];
-    int rc = st_open(path, out, err);
+    struct hash128 hash;
+    int rc = check_there(path, err);
 
+    if (rc == 0)
+        rc = st_open(path, out, err);
+    if (rc == 0)
+        rc = st_hash(*out, &hash, err);
     if (rc == 0) {
-        hash_to_text(st_hash(*out), seen);
+        hash_to_text(hash, seen);
         if (!want || strcmp(seen, want) != 0)
             rc = err_set(err, ERR_CORRUPT, "%s: its content has hash %s, %s says %s", path, seen,
                          state_file, want ? want : "nothing");
@@ -418,21 +438,58 @@ static int load(const char *folder, struct ckpt **out, struct err *err)
     return 0;
 }
 
-static int load_first_good(const char *folder, const struct generation *g, int n,
-                           void (*warn)(void *, const char *), void *arg, struct ckpt **out,
+/* Tell of a damaged generation. */
+static void tell_damage(void (*warn)(void *, const char *), void *arg, const struct err *why)
+{
+    char *text = xasprintf("skipping a damaged checkpoint: %s", why->msg);
+
+    warn(arg, text);
+    free(text);
+}
+
+/* The first n generations are damaged, and the next one, `good`, is not.  A step of
+ * this that fails is tried again when the run is resumed again. */
+static void set_aside(const char *folder, const struct generation *g, int n, const char *good)
+{
+    struct err ignored;
+
+    for (int i = 0; i < n; i++) {
+        char *from = xasprintf("%s/%s", folder, g[i].name);
+        char *to = xasprintf("%s/damaged-%s", folder, g[i].name);
+
+        (void)file_remove_folder(to, &ignored);
+        (void)rename(from, to);
+        free(from);
+        free(to);
+    }
+    if (n)
+        (void)point_latest(folder, good, &ignored);
+}
+
+static int is_own(const char *run_dir)
+{
+    struct owner o;
+    struct err ignored;
+
+    return owner_read(run_dir, &o, &ignored) == 0 && owner_is_self(&o);
+}
+
+static int load_first_good(const char *run_dir, const char *folder, const struct generation *g,
+                           int n, void (*warn)(void *, const char *), void *arg, struct ckpt **out,
                            struct err *err)
 {
     for (int i = 0; i < n; i++) {
         char *path = xasprintf("%s/%s", folder, g[i].name);
         int rc = load(path, out, err);
-        char *text;
 
         free(path);
+        if (rc == 0 && is_own(run_dir))
+            set_aside(folder, g, i, g[i].name);
         if (rc == 0)
             return 0;
-        text = xasprintf("skipping a damaged checkpoint: %s", err->msg);
-        warn(arg, text);
-        free(text);
+        if (rc != ERR_CORRUPT)
+            return rc;
+        tell_damage(warn, arg, err);
     }
     return err_set(err, ERR_IO,
                    "%s holds no complete checkpoint (%d looked at); restore one, or start anew in "
@@ -448,7 +505,7 @@ int ckpt_load_latest(const char *run_dir, void (*warn)(void *arg, const char *te
     int n = 0, rc = list(folder, &g, &n, err);
 
     if (rc == 0)
-        rc = n ? load_first_good(folder, g, n, warn, arg, out, err) : CKPT_NONE;
+        rc = n ? load_first_good(run_dir, folder, g, n, warn, arg, out, err) : CKPT_NONE;
     free(g);
     free(folder);
     return rc;

@@ -7,11 +7,16 @@
  *
  * Happy path of a save: everything goes into a folder step-N.tmp, each file fsynced; state.json,
  * with the hashes, last; the folder is fsynced, renamed to step-N, its parents fsynced; then
- * `latest` is replaced by a rename, and the oldest generations beyond `keep` are removed. Failure
- * modes: a crash at any point leaves the generations before it untouched, and at most a .tmp
- * folder, which the next save removes.  A full disk fails the save, and nothing else.  A generation
- * whose files do not have the hashes in its state.json counts as damaged: loading warns, and takes
- * the generation before it.
+ * `latest` is replaced by a rename, and the oldest generations beyond `keep` are removed.
+ * Failure modes: a crash at any point leaves the generations before it untouched, and at most a
+ * .tmp folder, which the next save removes.  A full disk fails the save, and nothing else.
+ *
+ * A generation is damaged if a file of it is missing, has not the hash in its state.json, or cannot
+ * be read (a bad sector).  Loading warns, takes the generation before it, and, if this process owns
+ * the run directory (ckpt/owner.h), sets the damaged one aside as damaged-step-N, so that it counts
+ * no more among those kept.  Whatever else fails, such as memory or descriptors that are used up,
+ * or a format of a later version, is no damage: loading fails, and says so.  state.json's own hash
+ * is made alike in all formats, so that damage and a later format are told apart.
  *
  * Threads: one at a time per run directory.
  * Errors:  ERR_IO, ERR_CORRUPT, ERR_NOMEM; each names the file. */
@@ -61,7 +66,8 @@ enum { CKPT_NONE = 1 }; /* an outcome, not a failure: no generation at all */
  * skipped, warn(arg, text) is called with the reason.
  *
  * 0: *out is open.  CKPT_NONE: the run has not written any yet.  Fails with ERR_IO if there are
- * some and all of them are damaged. */
+ * some and all of them are damaged, and with ERR_IO, ERR_NOMEM, ERR_UNSUPPORTED if one cannot be
+ * read for a reason that is no damage. */
 int ckpt_load_latest(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg,
                      struct ckpt **out, struct err *err);
 void ckpt_close(struct ckpt *c); /* NULL is fine */

@@ -94,16 +94,83 @@ static int remove_content(DIR *d, const char *path, struct err *err)
     return 0;
 }
 
+/* A link or a file in the folder's place. */
+static int remove_other(const char *path, struct err *err)
+{
+    return unlink(path) < 0 ? err_sys(err, errno, "%s: cannot remove", path) : 0;
+}
+
 int file_remove_folder(const char *path, struct err *err)
 {
-    DIR *d = opendir(path);
-    int rc;
+    int fd = open_again(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), rc;
+    DIR *d;
 
-    if (!d)
+    if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+        return remove_other(path, err);
+    if (fd < 0)
         return errno == ENOENT ? 0 : err_sys(err, errno, "%s", path);
+    d = fdopendir(fd);
+    if (!d) {
+        rc = err_sys(err, errno, "%s", path);
+        close(fd);
+        return rc;
+    }
     rc = remove_content(d, path, err);
     closedir(d);
     if (rc == 0 && rmdir(path) < 0)
         rc = err_sys(err, errno, "%s: cannot remove", path);
     return rc;
+}
+
+/* ---- reading ---- */
+
+/* EIO is the disk's word for a bad sector: the file is damaged.  Any other
+ * failure may be over at the next try. */
+static int read_failed(struct err *err, int errnum, const char *path)
+{
+    err_sys(err, errnum, "%s", path);
+    if (errnum == EIO)
+        err->code = ERR_CORRUPT;
+    return err->code;
+}
+
+int file_open(const char *path, int *out, int64_t *n_bytes, struct err *err)
+{
+    struct stat st = {0};
+    int fd = open_again(path, O_RDONLY | O_NONBLOCK), rc = 0;
+
+    if (fd < 0)
+        return read_failed(err, errno, path);
+    if (fstat(fd, &st) < 0)
+        rc = read_failed(err, errno, path);
+    else if (!S_ISREG(st.st_mode))
+        rc = err_set(err, ERR_CORRUPT, "%s: is not a file", path);
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    *out = fd;
+    *n_bytes = st.st_size;
+    return 0;
+}
+
+int file_read_at(int fd, const char *path, void *out, size_t n_bytes, int64_t at, struct err *err)
+{
+    char *to = out;
+
+    for (size_t left = n_bytes; left > 0;) {
+        ssize_t n = pread(fd, to, left < (1u << 30) ? left : 1u << 30, at);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return read_failed(err, errno, path);
+        if (n == 0)
+            return err_set(err, ERR_CORRUPT, "%s: ends at offset %lld, %zu bytes early", path,
+                           (long long)at, left);
+        to += n;
+        at += n;
+        left -= (size_t)n;
+    }
+    return 0;
 }

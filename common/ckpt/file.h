@@ -1,10 +1,13 @@
 /* file - durable files: written in full, on disk when a call returns, or an error.
  *
- * Threads: any.  Errors: ERR_IO with the path and the system's reason. */
+ * Threads: any.
+ * Errors:  ERR_IO with the path and the system's reason; ERR_CORRUPT for a file that the disk
+ * cannot read, as with a bad sector, or that ends too early. */
 #ifndef CKPT_FILE_H
 #define CKPT_FILE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -20,7 +23,15 @@ int file_finish(int fd, const char *path, struct err *err);
 int file_sync_folder(const char *path, struct err *err);
 int file_make_folder(const char *path, struct err *err); /* exists already: fine */
 
-/* Remove a folder of plain files and links (no folders inside); not there: fine. */
+/* Open a file of *n_bytes to be read.  ERR_CORRUPT: there is something else; a FIFO is not waited
+ * for. */
+int file_open(const char *path, int *fd, int64_t *n_bytes, struct err *err);
+/* Read n_bytes from offset `at`.  mmap would do, too, but a bad sector would end the process by
+ * SIGBUS. */
+int file_read_at(int fd, const char *path, void *out, size_t n_bytes, int64_t at, struct err *err);
+
+/* Remove a folder of plain files and links (no folders inside); not there: fine.  Of a link in its
+ * place the link is removed, and what it points to stays. */
 int file_remove_folder(const char *path, struct err *err);
 
 #endif

@@ -1,17 +1,13 @@
 /* safetensors - writes and reads files of tensors.
  *
- * A file comes from a stranger: its header is checked completely before any tensor is used, and
- * data are mapped, not copied. */
+ * A file comes from a stranger: its header is checked completely before any tensor is used.  The
+ * data stay on disk until they are asked for. */
 #include "ckpt/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -101,11 +97,13 @@ int st_write(const char *path, const struct st_tensor *tensor, int n, struct has
 
 struct st_file {
     char *origin;
-    const uint8_t *data; /* the whole file */
-    size_t n_bytes;
-    int mapped;
-    json_t *header; /* owns the names */
+    int fd;               /* -1: the file is in memory */
+    const uint8_t *bytes; /* the whole file in memory, or NULL */
+    uint64_t n_bytes;     /* of the whole file */
+    uint64_t data_at;     /* where the data begin */
+    json_t *header;       /* owns the names */
     struct st_tensor *tensor;
+    uint64_t *begin; /* [n] of each tensor's bytes, from data_at */
     int n;
 };
 
@@ -206,7 +204,17 @@ static int check_tiling(const struct st_file *f, struct piece *p, int n, uint64_
     return 0;
 }
 
-static int parse_entries(struct st_file *f, uint64_t data_at, struct err *err)
+/* Bytes of the file, from memory or from disk. */
+static int read_at(const struct st_file *f, void *out, size_t n_bytes, uint64_t at, struct err *err)
+{
+    if (f->fd >= 0)
+        return file_read_at(f->fd, f->origin, out, n_bytes, (int64_t)at, err);
+    if (n_bytes)
+        memcpy(out, f->bytes + at, n_bytes);
+    return 0;
+}
+
+static int parse_entries(struct st_file *f, struct err *err)
 {
     size_t n = json_object_size(f->header);
     struct piece *piece = NULL;
@@ -216,6 +224,8 @@ static int parse_entries(struct st_file *f, uint64_t data_at, struct err *err)
 
     if (rc == 0)
         rc = try_alloc((void **)&f->tensor, n * sizeof *f->tensor, "a file's tensors", err);
+    if (rc == 0)
+        rc = try_alloc((void **)&f->begin, n * sizeof *f->begin, "where a file's tensors are", err);
     if (rc < 0) {
         free(piece);
         return err_wrap(err, "%s", f->origin);
@@ -227,35 +237,53 @@ static int parse_entries(struct st_file *f, uint64_t data_at, struct err *err)
         rc = parse_tensor(f, name, entry, &f->tensor[f->n], &piece[f->n], err);
         if (rc < 0)
             break;
-        f->tensor[f->n].data = f->data + data_at + piece[f->n].begin; /* not read until checked */
+        f->begin[f->n] = piece[f->n].begin; /* not read until checked */
         f->n++;
     }
     if (rc == 0)
-        rc = check_tiling(f, piece, f->n, f->n_bytes - data_at, err);
+        rc = check_tiling(f, piece, f->n, f->n_bytes - f->data_at, err);
     free(piece);
+    return rc;
+}
+
+static int parse_header(struct st_file *f, size_t len, struct err *err)
+{
+    json_error_t why;
+    char *text = NULL;
+    int rc = try_alloc((void **)&text, len, "a file's header", err);
+
+    if (rc < 0)
+        return err_wrap(err, "%s", f->origin);
+    rc = read_at(f, text, len, LENGTH_BYTES, err);
+    if (rc == 0) {
+        f->header = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+        if (!json_is_object(f->header))
+            rc = err_set(err, ERR_CORRUPT, "%s: offset 8: the header is not a JSON object: %s",
+                         f->origin, f->header ? "another type" : why.text);
+    }
+    free(text);
     return rc;
 }
 
 static int parse(struct st_file *f, struct err *err)
 {
     uint64_t len = 0;
-    json_error_t why;
+    int rc;
 
     if (f->n_bytes < LENGTH_BYTES)
-        return err_set(err, ERR_CORRUPT, "%s: %zu bytes, a safetensors file has at least 8",
+        return err_set(err, ERR_CORRUPT, "%s: %" PRIu64 " bytes, a safetensors file has at least 8",
                        f->origin, f->n_bytes);
-    memcpy(&len, f->data, LENGTH_BYTES);
+    rc = read_at(f, &len, LENGTH_BYTES, 0, err);
+    if (rc < 0)
+        return rc;
     if (len > ST_MAX_HEADER || len > f->n_bytes - LENGTH_BYTES)
         return err_set(err, ERR_CORRUPT,
-                       "%s: offset 0: header length %" PRIu64 ", the file has %zu bytes after it; "
-                       "not a safetensors file, or cut short",
+                       "%s: offset 0: header length %" PRIu64 ", the file has %" PRIu64
+                       " bytes after it; not a safetensors file, or cut short",
                        f->origin, len, f->n_bytes - LENGTH_BYTES);
-    f->header =
-        json_loadb((const char *)f->data + LENGTH_BYTES, (size_t)len, JSON_REJECT_DUPLICATES, &why);
-    if (!json_is_object(f->header))
-        return err_set(err, ERR_CORRUPT, "%s: offset 8: the header is not a JSON object: %s",
-                       f->origin, f->header ? "another type" : why.text);
-    return parse_entries(f, LENGTH_BYTES + len, err);
+    f->data_at = LENGTH_BYTES + len;
+    rc = parse_header(f, (size_t)len, err);
+    return rc == 0 ? parse_entries(f, err) : rc;
 }
 
 static int finish_open(struct st_file *f, struct st_file **out, struct err *err)
@@ -276,46 +304,24 @@ int st_parse(const void *data, size_t n_bytes, const char *origin, struct st_fil
     struct st_file *f = xcalloc(1, sizeof *f);
 
     f->origin = xstrdup(origin);
-    f->data = data;
+    f->fd = -1;
+    f->bytes = data;
     f->n_bytes = n_bytes;
     return finish_open(f, out, err);
 }
 
-static int map_file(struct st_file *f, int fd, struct err *err)
-{
-    struct stat st;
-    void *p;
-
-    if (fstat(fd, &st) < 0)
-        return err_sys(err, errno, "%s", f->origin);
-    if (!S_ISREG(st.st_mode) || st.st_size < LENGTH_BYTES)
-        return err_set(err, ERR_CORRUPT, "%s: %lld bytes, a safetensors file has at least 8",
-                       f->origin, (long long)st.st_size);
-    p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (p == MAP_FAILED)
-        return err_sys(err, errno, "%s: mmap", f->origin);
-    f->data = p;
-    f->n_bytes = (size_t)st.st_size;
-    f->mapped = 1;
-    return 0;
-}
-
 int st_open(const char *path, struct st_file **out, struct err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
     struct st_file *f;
-    int rc;
+    int64_t n_bytes;
+    int fd, rc = file_open(path, &fd, &n_bytes, err);
 
-    if (fd < 0)
-        return err_sys(err, errno, "%s", path);
+    if (rc < 0)
+        return rc;
     f = xcalloc(1, sizeof *f);
     f->origin = xstrdup(path);
-    rc = map_file(f, fd, err);
-    close(fd);
-    if (rc < 0) {
-        st_close(f);
-        return rc;
-    }
+    f->fd = fd;
+    f->n_bytes = (uint64_t)n_bytes;
     return finish_open(f, out, err);
 }
 
@@ -323,10 +329,11 @@ void st_close(struct st_file *f)
 {
     if (!f)
         return;
-    if (f->mapped)
-        munmap((void *)f->data, f->n_bytes);
+    if (f->fd >= 0)
+        close(f->fd);
     json_decref(f->header);
     free(f->tensor);
+    free(f->begin);
     free(f->origin);
     free(f);
 }
@@ -347,4 +354,31 @@ const struct st_tensor *st_find(const struct st_file *f, const char *name)
     return NULL;
 }
 
-struct hash128 st_hash(const struct st_file *f) { return hash_of(f->data, f->n_bytes); }
+int st_read(const struct st_file *f, const struct st_tensor *t, size_t from, void *out,
+            size_t n_bytes, struct err *err)
+{
+    size_t i = (size_t)(t - f->tensor);
+
+    ASSERT(i < (size_t)f->n && from + n_bytes <= tensor_bytes(t));
+    return read_at(f, out, n_bytes, f->data_at + f->begin[i] + from, err);
+}
+
+int st_hash(const struct st_file *f, struct hash128 *out, struct err *err)
+{
+    enum { BLOCK = 1 << 20 };
+    struct hasher *h = hasher_new();
+    uint8_t *block = xmalloc(BLOCK);
+    int rc = 0;
+
+    for (uint64_t at = 0; at < f->n_bytes && rc == 0; at += BLOCK) {
+        size_t n = (size_t)min_i64(BLOCK, (int64_t)(f->n_bytes - at));
+
+        rc = read_at(f, block, n, at, err);
+        if (rc == 0)
+            hasher_add(h, block, n);
+    }
+    *out = hasher_end(h);
+    free(block);
+    hasher_free(h);
+    return rc;
+}

@@ -4,9 +4,10 @@
  * data_offsets: [begin, end)} (and "__metadata__": text -> text); then the data, offsets counted
  * from its start.  (Format: the README of the safetensors project, section "Format".)
  *
- * Life:    st_write is one call.  st_open -> st_find, st_at ... -> st_close.
+ * Life:    st_write is one call.  st_open -> st_find, st_at, st_read ... -> st_close.
  * Threads: a file that is open may be read from any.
- * Errors:  ERR_CORRUPT says what was seen and wanted, and at which offset; ERR_IO; ERR_NOMEM. */
+ * Errors:  ERR_CORRUPT says what was seen and wanted, and at which offset, and stands for a
+ *          bad sector, too; ERR_IO; ERR_NOMEM. */
 #ifndef CKPT_SAFETENSORS_H
 #define CKPT_SAFETENSORS_H
 
@@ -21,7 +22,7 @@ struct st_tensor {
     const char *name;
     enum dtype dtype;
     struct shape shape;
-    const void *data; /* little-endian elements, row-major; may be unaligned in a file opened */
+    const void *data; /* little-endian elements, row-major; NULL in a file opened: st_read */
 };
 
 enum { ST_MAX_HEADER = 100 << 20 }; /* bytes; the limit of the Python package as well */
@@ -34,7 +35,7 @@ int st_write(const char *path, const struct st_tensor *tensor, int n, struct has
 
 struct st_file;
 
-/* Map a file and check all of its header: offsets inside the file, sizes that match dtype and
+/* Open a file and check all of its header: offsets inside the file, sizes that match dtype and
  * shape, no overlap, no name twice. */
 int st_open(const char *path, struct st_file **out, struct err *err);
 /* The same for bytes in memory, borrowed until st_close; `origin` names them in messages. */
@@ -45,6 +46,12 @@ void st_close(struct st_file *f); /* NULL is fine */
 int st_count(const struct st_file *f);
 const struct st_tensor *st_at(const struct st_file *f, int i);
 const struct st_tensor *st_find(const struct st_file *f, const char *name); /* or NULL */
-struct hash128 st_hash(const struct st_file *f); /* of the whole file; reads all of it */
+
+/* Read n_bytes of the tensor's data, from byte `from` on. */
+int st_read(const struct st_file *f, const struct st_tensor *t, size_t from, void *out,
+            size_t n_bytes, struct err *err);
+
+/* The hash of the whole file, which is read for it. */
+int st_hash(const struct st_file *f, struct hash128 *out, struct err *err);
 
 #endif

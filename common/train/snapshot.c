@@ -154,6 +154,25 @@ static int find_tensor(const struct source *f, const char *name, const struct sl
     return 0;
 }
 
+/* Block by block, so that a large tensor takes no memory twice. */
+static int copy_tensor(struct state *s, const struct source *f, const struct st_tensor *t, char *to,
+                       size_t n_bytes, struct err *err)
+{
+    enum { BLOCK = 1 << 20 };
+    char *block = xmalloc(BLOCK);
+    int rc = 0;
+
+    for (size_t at = 0; at < n_bytes && rc == 0; at += BLOCK) {
+        size_t n = n_bytes - at < BLOCK ? n_bytes - at : BLOCK;
+
+        rc = st_read(f->file, t, at, block, n, err);
+        if (rc == 0)
+            rc = backend_copy_in(s->backend, to + at, block, n, err);
+    }
+    free(block);
+    return rc;
+}
+
 /* Check the slot's tensors; with `copies`, take them. */
 static int take_slot(struct state *s, const struct slot *slot, const struct source *f, int copies,
                      struct err *err)
@@ -167,8 +186,7 @@ static int take_slot(struct state *s, const struct slot *slot, const struct sour
 
         rc = find_tensor(f, name, slot->def, &want, &t, err);
         if (rc == 0 && copies)
-            rc = backend_copy_in(s->backend, (char *)slot->data + want.at, t->data, want.n_bytes,
-                                 err);
+            rc = copy_tensor(s, f, t, (char *)slot->data + want.at, want.n_bytes, err);
         free(name);
     }
     return rc;

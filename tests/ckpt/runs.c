@@ -38,16 +38,22 @@ static void ignore(void *arg, const char *text)
 
 int run_load(const char *run, struct run_point *out, struct err *err)
 {
-    const float *w, *b, *m;
+    float w[64], b[2], m[64];
     struct ckpt *c;
     int rc = ckpt_load_latest(run, ignore, NULL, &c, err);
 
     if (rc != 0)
         return rc;
     *out = (struct run_point){c->state.step, (int)c->state.epoch_loss};
-    w = st_find(c->model, "w")->data;
-    b = st_find(c->model, "b")->data;
-    m = st_find(c->optimizer, "w.momentum_buffer")->data;
+    rc = st_read(c->model, st_find(c->model, "w"), 0, w, sizeof w, err);
+    if (rc == 0)
+        rc = st_read(c->model, st_find(c->model, "b"), 0, b, sizeof b, err);
+    if (rc == 0)
+        rc = st_read(c->optimizer, st_find(c->optimizer, "w.momentum_buffer"), 0, m, sizeof m, err);
+    if (rc < 0) {
+        ckpt_close(c);
+        return rc;
+    }
     ASSERT(w[0] == (float)out->step && w[1] == (float)out->version && w[63] == 0);
     ASSERT(b[0] == (float)out->step && b[1] == (float)out->version);
     ASSERT(m[0] == (float)out->version && m[1] == (float)out->step && m[63] == 0);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "ckpt/ckpt.h"
+#include "ckpt/owner.h"
 
 static char run[64];
 static char warnings[4096];
@@ -79,6 +80,15 @@ static void save(int64_t step, int keep)
         fail_msg("%s", err.msg);
 }
 
+static float number(const struct st_file *f, const char *name, size_t i)
+{
+    struct err err;
+    float v;
+
+    assert_int_equal(st_read(f, st_find(f, name), i * sizeof v, &v, sizeof v, &err), 0);
+    return v;
+}
+
 /* The step that is found, or the error. */
 static int64_t load(struct err *err)
 {
@@ -91,8 +101,8 @@ static int64_t load(struct err *err)
     step = c->state.step;
     assert_int_equal(c->state.epoch_loss, 7);
     assert_int_equal(c->state.n_ranks, 3);
-    assert_int_equal(((const float *)st_find(c->model, "w")->data)[0], step);
-    assert_int_equal(((const float *)st_find(c->optimizer, "w.momentum_buffer")->data)[1], step);
+    assert_int_equal(number(c->model, "w", 0), step);
+    assert_int_equal(number(c->optimizer, "w.momentum_buffer", 1), step);
     ckpt_close(c);
     return step;
 }
@@ -235,6 +245,99 @@ static void test_truncated_or_missing(void **state)
     }
 }
 
+/* A generation of a later version is not passed over. */
+static void test_later_format(void **state)
+{
+    char hash[HASH_TEXT_LEN], *all;
+    struct err err;
+    json_t *o;
+
+    (void)state;
+    save(10, 3);
+    save(20, 3);
+    o = json_load_file(in_run("step-00000020/state.json"), 0, NULL);
+    assert_non_null(o);
+    json_object_set_new(o, "format", json_integer(2));
+    json_object_del(o, "hash");
+    all = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+    hash_to_text(hash_of(all, strlen(all)), hash);
+    free(all);
+    json_object_set_new(o, "hash", json_string(hash));
+    assert_int_equal(json_dump_file(o, in_run("step-00000020/state.json"), 0), 0);
+    json_decref(o);
+    assert_int_equal(load(&err), ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "step-00000020/state.json: format 2, this version reads 1"));
+    assert_string_equal(warnings, "");
+}
+
+/* The owner of the run sets damaged generations aside, so that they do not count among those that
+ * are kept; another process changes nothing. */
+static void test_damaged_are_set_aside(void **state)
+{
+    char target[64] = "";
+    struct err err;
+
+    (void)state;
+    for (int64_t step = 10; step <= 40; step += 10)
+        save(step, 4);
+    flip("step-00000030/model.safetensors", 100);
+    assert_int_equal(unlink(in_run("step-00000040/state.json")), 0);
+    assert_int_equal(load(&err), 20);
+    assert_true(access(in_run("step-00000030"), F_OK) == 0);
+    assert_int_equal(owner_claim(run, 0, &err), 0);
+    assert_int_equal(load(&err), 20);
+    assert_true(access(in_run("damaged-step-00000030/model.safetensors"), F_OK) == 0);
+    assert_true(access(in_run("damaged-step-00000040/model.safetensors"), F_OK) == 0);
+    assert_true(readlink(in_run("latest"), target, sizeof target - 1) > 0);
+    assert_string_equal(target, "step-00000020");
+    warnings[0] = 0;
+    assert_int_equal(load(&err), 20);
+    assert_string_equal(warnings, "");
+    save(30, 2);
+    assert_true(access(in_run("step-00000020"), F_OK) == 0); /* the second that is kept */
+    assert_true(access(in_run("step-00000010"), F_OK) < 0);
+    flip("step-00000030/model.safetensors", 100); /* again */
+    assert_int_equal(load(&err), 20);
+    assert_true(access(in_run("step-00000030"), F_OK) < 0);
+}
+
+/* While all are damaged, nothing is set aside: a run with checkpoints is not taken for a new one.
+ */
+static void test_all_damaged(void **state)
+{
+    struct err err;
+
+    (void)state;
+    save(10, 3);
+    assert_int_equal(owner_claim(run, 0, &err), 0);
+    flip("step-00000010/model.safetensors", 100);
+    assert_int_equal(load(&err), ERR_IO);
+    assert_int_equal(load(&err), ERR_IO);
+    assert_true(access(in_run("step-00000010"), F_OK) == 0);
+}
+
+/* A link that somebody put into a run is removed, and the folder behind it stays as it is. */
+static void test_links_are_not_followed(void **state)
+{
+    static const char *const places[] = {"step.tmp", "step-00000010"};
+    struct err err;
+    char precious[80], file[96];
+
+    (void)state;
+    snprintf(precious, sizeof precious, "%s/precious", run);
+    snprintf(file, sizeof file, "%s/file", precious);
+    assert_int_equal(mkdir(precious, 0777), 0);
+    save(20, 1);
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        close(open(file, O_CREAT | O_WRONLY, 0666));
+        assert_int_equal(symlink(precious, in_run(places[i])), 0);
+        save(30 + (int64_t)i, 1);
+        assert_true(access(in_run(places[i]), F_OK) < 0);
+        assert_true(access(file, F_OK) == 0);
+    }
+    assert_int_equal(load(&err), 31);
+}
+
 /* A crash leaves an unfinished folder, which is no generation; the next save removes it. */
 static void test_left_over_folder(void **state)
 {
@@ -301,6 +404,10 @@ int main(void)
         CASE(test_older_step_than_those_kept),
         CASE(test_flipped_byte),
         CASE(test_truncated_or_missing),
+        CASE(test_later_format),
+        CASE(test_damaged_are_set_aside),
+        CASE(test_all_damaged),
+        CASE(test_links_are_not_followed),
         CASE(test_left_over_folder),
         CASE(test_none),
         CASE(test_disk_full),
