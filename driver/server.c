@@ -21,6 +21,7 @@
 #include "driver/status_socket.h"
 #include "net/listener.h"
 #include "report/injected.h"
+#include "report/led.h"
 #include "report/status.h"
 #include "session/driver.h"
 
@@ -400,6 +401,8 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .gpu_bus = gpu ? gpu->bus : NULL,
         .advertise = s->options->advertise[0] ? s->options->advertise : NULL,
         .resume = s->record.dir.resumed ? s->record.dir.path : NULL,
+        .run = s->record.dir.run,
+        .term = s->record.dir.term,
         .n_epochs = j->train.epochs,
         .max_steps = j->train.max_steps,
         .validate_every = j->train.validate_every,
@@ -408,6 +411,8 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .inject = s->options->inject,
         .start_ns = start_ns,
     };
+    if (s->record.dir.resumed)
+        led_read(s->record.dir.events, &d->led);
     if (s->record.dir.resumed && injected_spend(s->record.dir.events, &d->inject))
         log_info("--inject: what events.jsonl tells of does not happen again");
 }

@@ -1,9 +1,12 @@
 /* The follower's process: dialing, one connection at a time, and the devices around
- * session/follower.  Without --once it looks for the next driver when a job has ended. */
+ * session/follower, which outlives a connection whose driver was lost (ACTION_SEEK).  Without
+ * --once it looks for the next driver when a job has ended. */
 #include "follower/client.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -22,6 +25,9 @@ enum { REDIAL_MS = 500, REDIAL_SPREAD_MS = 500, DRIVER_ENDS_MS = 10000 };
  * pause. */
 enum { REFUSED_FIRST_MS = 1000, REFUSED_LAST_MS = 60000 };
 
+/* A driver that was lost is looked for often: training waits for it. */
+enum { SEEK_PAUSE_MS = 200 };
+
 struct client {
     const struct options *options;
     struct daemon_host host;
@@ -30,7 +36,8 @@ struct client {
     struct dialer *dialer;
     struct trust trust;
     struct conn *conn;         /* NULL: none */
-    struct follower *follower; /* of this connection; NULL while dialing */
+    struct follower *follower; /* of this job; NULL: of none */
+    int is_child;              /* of a driver with --local, with which it dies */
     int has_next_secret;       /* the driver did not take the one that was offered */
     int is_over, status;
     uv_timer_t redial;
@@ -156,7 +163,8 @@ static int list_gpus(const struct devices *d, struct follower_gpu *out)
     return n;
 }
 
-static struct follower *new_session(struct client *c, int64_t now)
+/* A new connection's session: a new one, or the one that looks for its driver. */
+static void begin_session(struct client *c, int64_t now)
 {
     static const char *const backends[] = {"cpu", "cuda"};
     struct follower_gpu gpus[PLUGIN_MAX_GPUS];
@@ -175,9 +183,15 @@ static struct follower *new_session(struct client *c, int64_t now)
         .advertise = o->advertise[0] ? o->advertise : NULL,
         .data_dir = o->data,
         .driver = o->root_text,
+        .keeps_state = !c->is_child,
     };
 
-    return follower_new(&f, now);
+    if (c->follower) {
+        follower_connected(c->follower, &f, now);
+        return;
+    }
+    c->follower = follower_new(&f, now);
+    daemon_attach(&c->daemon, &machine, c->follower);
 }
 
 static void on_connected(void *arg, struct conn *conn)
@@ -192,17 +206,38 @@ static void on_connected(void *arg, struct conn *conn)
         leave_with(c, STATUS_USAGE);
         return;
     }
+    const struct follower *before = c->follower;
+    int64_t now = daemon_enter(&c->daemon);
+    if (c->follower != before) { /* it gave up just now */
+        conn_abort(conn);
+        return;
+    }
     conn_listen(conn, &events, c);
     c->conn = conn;
-    c->follower = new_session(c, clock_mono_ns());
-    daemon_attach(&c->daemon, &machine, c->follower);
+    dialer_limit_pause(c->dialer, 0);
+    begin_session(c, now);
     daemon_leave(&c->daemon);
+}
+
+/* The driver was lost.  An attempt that fails at once is the rule, so each begins with a pause. */
+static void do_seek(void *arg)
+{
+    struct client *c = arg;
+
+    dialer_limit_pause(c->dialer, SEEK_PAUSE_MS);
+    dialer_start(c->dialer, 1);
 }
 
 static void on_gave_up(void *arg, const struct err *why)
 {
+    struct client *c = arg;
+
+    if (c->follower) { /* it keeps a state, and says itself when it gives up */
+        do_seek(c);
+        return;
+    }
     log_error("%s", why->msg);
-    leave_with(arg, STATUS_REFUSED);
+    leave_with(c, STATUS_REFUSED);
 }
 
 static const char *device_of(void *arg)
@@ -279,9 +314,10 @@ static void on_finished(void *arg, const struct action *end)
 {
     struct client *c = arg;
     int status = end->finished.status, is_stuck = end->finished.is_engine_stuck;
-    int again = end->finished.retry != RETRY_NOT && !c->options->once;
+    enum retry retry = end->finished.retry;
+    int again = retry == RETRY_AS_NEW || (retry != RETRY_NOT && !c->options->once);
     int is_next = c->has_next_secret && status == STATUS_REFUSED;
-    int is_later = again && end->finished.retry == RETRY_LATER && !is_old_driver(c);
+    int is_later = again && retry == RETRY_LATER && !is_old_driver(c);
 
     c->has_next_secret = 0;
     if (is_next) {
@@ -294,6 +330,8 @@ static void on_finished(void *arg, const struct action *end)
     follower_free(c->follower);
     c->follower = NULL;
     do_close(c, 0);
+    dialer_stop(c->dialer);
+    dialer_limit_pause(c->dialer, 0);
     if (is_next) {
         dialer_start(c->dialer, 0);
         return;
@@ -364,6 +402,7 @@ int client_run(const struct options *o)
     static const struct daemon_hooks hooks = {.send = do_send,
                                               .trust = do_trust,
                                               .close = do_close,
+                                              .seek = do_seek,
                                               .cut = do_cut,
                                               .event = on_event,
                                               .device = device_of,
@@ -371,8 +410,10 @@ int client_run(const struct options *o)
                                               .idle_stop = on_idle_stop};
     struct engine_options engine = {.n_threads = (int)o->common.n_threads};
     struct client c = {.options = o};
+    int parent_signal = 0;
     struct err err;
 
+    c.is_child = prctl(PR_GET_PDEATHSIG, &parent_signal) == 0 && parent_signal == SIGKILL;
     daemon_host(&c.host);
     if (devices_find(o->common.device, &c.devices, &err) < 0) {
         log_error("%s", err.msg);

@@ -28,14 +28,16 @@ static struct {
 } self = {.once = PTHREAD_ONCE_INIT};
 
 /* Where the kernel has no random bytes yet, the process and its start tell it apart. */
-static void make_id(void)
+static void make_name(char out[OWNER_ID])
 {
     struct hash128 bits = {(uint64_t)getpid(), (uint64_t)host_process_start(getpid())};
 
     if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) < 0)
         bits.lo ^= (uint64_t)host_pid_space() << 32;
-    hash_to_text(bits, self.id);
+    hash_to_text(bits, out);
 }
+
+static void make_id(void) { make_name(self.id); }
 
 static const char *own_id(void)
 {
@@ -69,14 +71,14 @@ int owner_lives(const struct owner *o)
 static char *text_of(const struct owner *o)
 {
     json_t *root =
-        json_pack("{s:s, s:I, s:s, s:I, s:I, s:s, s:I}", "id", o->id, "term", (json_int_t)o->term,
-                  "host", o->host, "pid", (json_int_t)o->pid, "pid_space", (json_int_t)o->pid_space,
-                  "boot", o->boot, "started", (json_int_t)o->started);
+        json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:s, s:I}", "id", o->id, "run", o->run, "term",
+                  (json_int_t)o->term, "host", o->host, "pid", (json_int_t)o->pid, "pid_space",
+                  (json_int_t)o->pid_space, "boot", o->boot, "started", (json_int_t)o->started);
     char *text;
 
     if (!root) /* the host's name is not UTF-8 */
-        root = json_pack("{s:s, s:I, s:s, s:I}", "id", o->id, "term", (json_int_t)o->term, "host",
-                         "?", "pid", (json_int_t)o->pid);
+        root = json_pack("{s:s, s:s, s:I, s:s, s:I}", "id", o->id, "run", o->run, "term",
+                         (json_int_t)o->term, "host", "?", "pid", (json_int_t)o->pid);
     text = json_dumps(root, JSON_COMPACT);
     ASSERT(text);
     json_decref(root);
@@ -96,6 +98,17 @@ static int write_aside(const char *aside, const char *path, const char *text, st
     return rc;
 }
 
+static void name_run(const char *dir, char run[OWNER_ID])
+{
+    struct owner before;
+    struct err ignored;
+
+    if (owner_read(dir, &before, &ignored) == 0 && before.run[0])
+        strcpy(run, before.run);
+    else
+        make_name(run);
+}
+
 int owner_claim(const char *dir, int64_t term, struct err *err)
 {
     struct owner o;
@@ -103,6 +116,7 @@ int owner_claim(const char *dir, int64_t term, struct err *err)
     int rc;
 
     describe_self(&o, term);
+    name_run(dir, o.run);
     aside = xasprintf("%s.%s.new", path, o.id);
     text = text_of(&o);
     unlink(aside); /* an earlier claim of this process may have failed */
@@ -133,6 +147,7 @@ static int parse(const char *path, const char *text, size_t len, struct owner *o
 
     *out = (struct owner){0};
     take_text(out->id, sizeof out->id, root, "id");
+    take_text(out->run, sizeof out->run, root, "run");
     take_text(out->host, sizeof out->host, root, "host");
     take_text(out->boot, sizeof out->boot, root, "boot");
     out->term = json_integer_value(json_object_get(root, "term"));

@@ -7,9 +7,11 @@
  * finds another's name and writes nothing more.  Between the look and the rename lies a moment in
  * which a claim goes unseen; the file is read anew for each look.
  *
- * RUN/owner: {"id": random, "term": N, "host": name, "pid": N, "pid_space": N, "boot": id,
- * "started": ticks}.  The id alone tells owners apart; the rest is for messages, and to find out
- * whether an owner on this machine still lives.  `term` rises with each driver that leads the run.
+ * RUN/owner: {"id": random, "run": random, "term": N, "host": name, "pid": N, "pid_space": N,
+ * "boot": id, "started": ticks}.  The id alone tells owners apart; the rest is for messages, and to
+ * find out whether an owner on this machine still lives.  `run` is made by the first claim and
+ * stays: by it followers know the run whose state they keep.  `term` rises with each driver that
+ * leads the run.
  *
  * Threads: any.
  * Errors:  ERR_IO, ERR_CORRUPT; each names the file. */
@@ -24,7 +26,8 @@
 enum { OWNER_ID = 33 };
 
 struct owner {
-    char id[OWNER_ID]; /* random, of one process */
+    char id[OWNER_ID];  /* random, of one process */
+    char run[OWNER_ID]; /* random, of the run; "": written by an older version */
     int64_t term;
     char host[HOST_NAME], boot[HOST_BOOT];
     int64_t pid, pid_space, started; /* as base/host.h has them */
@@ -32,7 +35,7 @@ struct owner {
 
 enum { OWNER_NONE = 1 }; /* an outcome: nobody has claimed the directory */
 
-/* Write this process into `dir`/owner, whoever stands there. */
+/* Write this process into `dir`/owner, whoever stands there.  The run stays. */
 int owner_claim(const char *dir, int64_t term, struct err *err);
 
 /* 0 or OWNER_NONE. */

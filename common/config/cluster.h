@@ -34,6 +34,9 @@ enum { CLUSTER_MAX_RANKS = 65536 };
         "A rank is lost after this much silence. Heartbeats come every second, or four times in " \
         "this time; beyond 1,000 ranks every so many seconds as there are thousands of ranks, "   \
         "and the silence is at least three of them.")                                             \
+    SECONDS(driver_timeout, "60", 0, 86400,                                                       \
+            "Followers that lose their driver keep their state for so long and look for it, or "  \
+            "for one that goes on with the run; 0: they end at once.")                            \
     REAL(straggler_factor, "1.5", 0, 1000,                                                        \
          "Report a rank that is busy for so many times the median of the ranks, waiting for "     \
          "others left out; 0: do not.")                                                           \

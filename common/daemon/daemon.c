@@ -103,6 +103,10 @@ static void do_action(struct daemon *d, struct action *a)
     case ACTION_CLOSE:
         d->hooks->close(d->arg, a->conn);
         break;
+    case ACTION_SEEK:
+        d->is_deaf = d->is_mute = 0;
+        d->hooks->seek(d->arg);
+        break;
     case ACTION_COMMAND:
         post_command(d, a);
         break;

@@ -47,7 +47,8 @@ struct daemon_hooks {
     void (*send)(void *arg, int64_t conn, struct frame *f); /* takes f */
     void (*trust)(void *arg, int64_t conn);
     void (*close)(void *arg, int64_t conn);
-    void (*cut)(void *arg); /* break off every connection, and tell the machine so */
+    void (*seek)(void *arg); /* a follower's: find a driver, then follower_connected */
+    void (*cut)(void *arg);  /* break off every connection, and tell the machine so */
     void (*event)(void *arg, const struct session_event *ev);
     void (*incident)(void *arg, const struct incident *i); /* a driver's */
     const char *(*device)(void *arg);                      /* for the engine to be made */
@@ -71,7 +72,8 @@ struct daemon {
     struct pulse pulse; /* pulse_start when the daemon is ready for others */
     uv_signal_t signal[DAEMON_SIGNALS];
     int n_signals;
-    int is_deaf, is_mute;    /* an injected drop, until the machine is detached */
+    /* An injected drop, until the machine is detached or seeks its peer. */
+    int is_deaf, is_mute;
     int n_stops;             /* signals to stop that came so far */
     struct writer *terminal; /* of the log lines */
     struct writer *disk;     /* the caller's, or NULL; flushed before this process kills itself */

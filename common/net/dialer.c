@@ -27,6 +27,9 @@ struct dialer {
     struct addrinfo *found, *next; /* what the name has; the one to try next */
     struct conn *conn;             /* being connected */
     int is_resolving, is_connecting, is_closing, n_handles;
+    int is_stopped;   /* what is under way comes to nothing */
+    int starts_again; /* a start came while something was under way */
+    int64_t most_pause_ms;
     int64_t pause_ms, n_attempts;
     int64_t start_ns, said_ns;
     int did_time_out;
@@ -36,6 +39,7 @@ struct dialer {
 
 static void attempt(struct dialer *d);
 static void try_next(struct dialer *d);
+static void begin(struct dialer *d);
 
 static void free_when_done(struct dialer *d)
 {
@@ -54,7 +58,7 @@ static int64_t jittered(struct dialer *d)
 {
     int64_t pause = d->pause_ms;
 
-    d->pause_ms = min_i64(2 * pause, LAST_PAUSE_MS);
+    d->pause_ms = min_i64(2 * pause, d->most_pause_ms);
     return pause / 2 + (int64_t)(rng_next_unit(&d->jitter) * (double)(pause - pause / 2));
 }
 
@@ -81,8 +85,20 @@ static void give_up(struct dialer *d)
     d->options.gave_up(d->options.arg, &err);
 }
 
+/* What was under way when the dialer was stopped has ended. */
+static int has_stopped(struct dialer *d)
+{
+    if (!d->is_stopped)
+        return 0;
+    if (d->starts_again)
+        begin(d);
+    return 1;
+}
+
 static void pause_or_give_up(struct dialer *d)
 {
+    if (has_stopped(d))
+        return;
     int64_t left = d->options.wait_ms - (clock_mono_ns() - d->start_ns) / 1000000;
     int64_t pause = jittered(d);
 
@@ -148,7 +164,7 @@ static void on_connect(uv_connect_t *req, int status)
     uv_timer_stop(&d->timer);
     if (status == 0 && has_met_itself(conn_socket(c)))
         status = UV_ECONNREFUSED;
-    if (status == 0 && conn_start(c, &err) == 0) {
+    if (status == 0 && !d->is_stopped && conn_start(c, &err) == 0) {
         d->options.connected(d->options.arg, c);
         return;
     }
@@ -168,7 +184,7 @@ static void on_connect_timeout(uv_timer_t *t)
 
 static void try_next(struct dialer *d)
 {
-    struct addrinfo *ai = d->next;
+    struct addrinfo *ai = d->is_stopped ? NULL : d->next;
     struct err err;
     int rc;
 
@@ -250,6 +266,7 @@ int dialer_new(uv_loop_t *loop, const struct dialer_options *o, struct dialer **
         snprintf(d->where, sizeof d->where, "[%s]:%d", o->host, o->port);
     else
         snprintf(d->where, sizeof d->where, "%s:%d", o->host, o->port);
+    d->most_pause_ms = LAST_PAUSE_MS;
     rng_stream_init(&d->jitter, o->seed, RNG_JITTER, 0);
     uv_timer_init(loop, &d->timer);
     d->timer.data = d;
@@ -258,19 +275,50 @@ int dialer_new(uv_loop_t *loop, const struct dialer_options *o, struct dialer **
     return 0;
 }
 
+static void begin(struct dialer *d)
+{
+    d->is_stopped = d->starts_again = 0;
+    d->said_ns = 0;
+    d->pause_ms = FIRST_PAUSE_MS;
+    attempt(d);
+}
+
+void dialer_limit_pause(struct dialer *d, int64_t ms)
+{
+    d->most_pause_ms = ms ? ms : LAST_PAUSE_MS;
+    d->pause_ms = min_i64(d->pause_ms, d->most_pause_ms);
+}
+
+void dialer_stop(struct dialer *d)
+{
+    uv_timer_stop(&d->timer);
+    d->is_stopped = 1;
+    d->starts_again = 0;
+    if (d->is_resolving)
+        uv_cancel((uv_req_t *)&d->resolve);
+    if (d->is_connecting && !d->did_time_out) {
+        d->did_time_out = 1;
+        conn_abort(d->conn);
+    }
+}
+
 void dialer_start(struct dialer *d, int is_again)
 {
-    ASSERT(!d->is_resolving && !d->is_connecting && !d->is_closing);
+    ASSERT(!d->is_closing);
     d->start_ns = clock_mono_ns();
     d->n_attempts = 0;
+    if (d->is_resolving || d->is_connecting) {
+        ASSERT(d->is_stopped);
+        d->starts_again = 1;
+        return;
+    }
+    d->is_stopped = 0;
     if (is_again) {
         snprintf(d->last, sizeof d->last, "the last connection came to nothing");
         uv_timer_start(&d->timer, on_pause_over, (uint64_t)jittered(d), 0);
         return;
     }
-    d->said_ns = 0;
-    d->pause_ms = FIRST_PAUSE_MS;
-    attempt(d);
+    begin(d);
 }
 
 static void on_closed(uv_handle_t *h)

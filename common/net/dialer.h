@@ -32,6 +32,12 @@ struct dialer_options {
 int dialer_new(uv_loop_t *loop, const struct dialer_options *o, struct dialer **out,
                struct err *err);
 
+/* From the next pause on, no pause is longer than this; 0: 2 s, as at first. */
+void dialer_limit_pause(struct dialer *d, int64_t ms);
+
+/* Stop looking, until dialer_start.  `connected` is not called any more. */
+void dialer_stop(struct dialer *d);
+
 /* Look for a driver.  is_again: the last connection failed before it was of use, so the pauses go
  * on growing; otherwise pauses and counts start afresh. */
 void dialer_start(struct dialer *d, int is_again);

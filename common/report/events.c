@@ -278,6 +278,8 @@ void events_add(struct events *e, const struct session_event *ev)
     case EVENT_RECOVERED:
         put_form(o, ev);
         put_int(o, "steps_lost", ev->steps_lost);
+        if (ev->text)
+            put_text(o, "source", ev->text);
         break;
     case EVENT_STRAGGLER:
         put_straggler(o, ev);

@@ -167,14 +167,21 @@ static int lock_events(int fd, const char *dir, struct err *err)
     return errno == EWOULDBLOCK ? in_use(dir, "", err) : check_owner(dir, err);
 }
 
-/* The term stays what it was: the run has the same leader, or none yet. */
-static int claim_owner(const char *dir, struct err *err)
+static int claim_owner(struct run_dir *d, struct err *err)
 {
     struct owner o = {.term = 0};
     struct err ignored;
+    int rc;
 
-    (void)owner_read(dir, &o, &ignored);
-    return owner_claim(dir, o.term, err);
+    (void)owner_read(d->path, &o, &ignored);
+    rc = owner_claim(d->path, o.term + 1, err);
+    if (rc == 0)
+        rc = owner_read(d->path, &o, err);
+    if (rc < 0)
+        return rc;
+    strcpy(d->run, o.run);
+    d->term = o.term;
+    return 0;
 }
 
 static int open_events(struct run_dir *d, int resume, struct err *err)
@@ -191,7 +198,7 @@ static int open_events(struct run_dir *d, int resume, struct err *err)
         return err_sys(err, errno, "%s: cannot be written", d->events);
     rc = lock_events(fd, d->path, err);
     if (rc == 0)
-        rc = claim_owner(d->path, err);
+        rc = claim_owner(d, err);
     if (rc == 0 && resume)
         rc = run_dir_cut_torn_line(fd, d->events, err);
     if (rc < 0) {

@@ -18,6 +18,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "ckpt/owner.h"
 
 struct run_dir_request {
     const char *path; /* runs/NAME, or the value of --run-dir */
@@ -26,12 +27,14 @@ struct run_dir_request {
 };
 
 struct run_dir {
-    char *path;    /* of the folder; parents are made */
-    char *events;  /* path of its events.jsonl */
-    int events_fd; /* opened for appending, locked; the code that takes it sets this to -1 */
-    int resumed;   /* there was a run, and --resume */
-    int n_made;    /* folders of path, from its end, that were not there before */
-    int renamed;   /* runs/NAME was taken: this is NAME-2, NAME-3 ... */
+    char *path;         /* of the folder; parents are made */
+    char *events;       /* path of its events.jsonl */
+    int events_fd;      /* opened for appending, locked; the code that takes it sets this to -1 */
+    int resumed;        /* there was a run, and --resume */
+    char run[OWNER_ID]; /* the run's random name */
+    int64_t term;       /* of this driver: higher than that of any that claimed the folder before */
+    int n_made;         /* folders of path, from its end, that were not there before */
+    int renamed;        /* runs/NAME was taken: this is NAME-2, NAME-3 ... */
 };
 
 /* With resume, and no --run-dir, the last of NAME, NAME-2, NAME-3 ... that has trained is taken; if

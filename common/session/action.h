@@ -26,6 +26,7 @@ enum action_kind {
     ACTION_SEND = 1, /* queue a frame on a connection */
     ACTION_TRUST,    /* driver: the connection was welcomed: raise its frame limit to FRAME_MAX */
     ACTION_CLOSE,    /* send what is queued, then close; nothing more comes for it, either way */
+    ACTION_SEEK,     /* follower: connect with its driver, then call follower_connected */
     ACTION_COMMAND,  /* post to the engine */
     ACTION_REQUEST,  /* engine_request: may come while a command runs */
     ACTION_ABORT,    /* engine_abort */
@@ -55,7 +56,8 @@ enum exit_status {
 enum retry {
     RETRY_NOT = 0,
     RETRY_SOON,
-    RETRY_LATER, /* the driver has no place for it now, and may have one in minutes or hours */
+    RETRY_AS_NEW, /* with --once, too: what it kept was of no use */
+    RETRY_LATER,  /* the driver has no place for it now, and may have one in minutes or hours */
 };
 
 enum event_kind {

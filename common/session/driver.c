@@ -29,6 +29,7 @@ static void copy_options(struct driver_options *to, const struct driver_options 
     to->advertise = dup_or_null(from->advertise);
     to->resume = dup_or_null(from->resume);
     to->how_to_resume = dup_or_null(from->how_to_resume);
+    to->run = dup_or_null(from->run);
 }
 
 static void drop(const void *p) { free((void *)(uintptr_t)p); }
@@ -44,6 +45,7 @@ static void free_options(struct driver_options *o)
     drop(o->advertise);
     drop(o->resume);
     drop(o->how_to_resume);
+    drop(o->run);
 }
 
 /* Heartbeats: one a second, rarer beyond 1,000 ranks, and several within the timeout. */
@@ -76,6 +78,8 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     d->run.first_step_s = -1;
     d->run.saved_step = -1;
     d->free_from = 1;
+    d->formation.generation = o->led.generation;
+    d->lead.is_taking_over = o->resume != NULL;
     seat_take(d, 0, NULL);
     d->seats[0].host = xstrdup(o->host);
     d->seats[0].host_id = xstrdup(o->host_id);

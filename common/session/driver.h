@@ -39,6 +39,12 @@
 
 struct driver; /* opaque */
 
+struct led {            /* by events.jsonl; all 0: nothing */
+    int64_t generation; /* of the newest formation */
+    int64_t step;       /* the newest that it tells of */
+    int64_t epoch_step; /* at the end of the newest epoch that has its line */
+};
+
 struct driver_options { /* copied; texts may be NULL where said */
     int n_ranks;        /* number of ranks, the driver included */
     const void *job;    /* the resolved job (YAML), for CMD_OPEN and Welcome */
@@ -52,6 +58,9 @@ struct driver_options { /* copied; texts may be NULL where said */
     int shares_gpus;           /* --test-shared-gpu: several ranks may use one */
     const char *advertise;     /* --iface: numeric address for other ranks; NULL: as found */
     const char *resume;        /* run directory to resume from; NULL: start afresh */
+    const char *run;           /* random name of the run; NULL: followers keep no state for it */
+    int64_t term;              /* higher than that of any driver that led the run before */
+    struct led led;            /* what is known of the driver that led it before */
     const char *how_to_resume; /* command to show after a stop, e.g. "dpdriver --job x --resume" */
     int64_t n_epochs, max_steps;     /* max_steps 0: no limit */
     int64_t validate_every;          /* epochs; 0: never.  The last epoch is validated too */

@@ -193,6 +193,8 @@ void done_prepare(struct driver *d)
     struct cmd *c;
     if (!are_libraries_equal(d))
         return;
+    if (!lead_claims_are_true(d))
+        return;
     c = cmd_new(CMD_FORM, d->formation.generation);
     c->form.source = newest_rank(d);
     gather_endpoints(d, c);

@@ -125,8 +125,9 @@ static int move_away(struct driver *d, int rank)
     return 1;
 }
 
-/* The seat for this Hello, or -1 after refusing it. */
-static int choose_rank(struct driver *d, struct conn *c, int wanted)
+/* The seat for this Hello, or -1 after refusing it.  is_back: the rank is the one that it had, and
+ * any other will do. */
+static int choose_rank(struct driver *d, struct conn *c, int wanted, int is_back)
 {
     if (wanted >= d->o.cluster.max_ranks) {
         char *text = xasprintf("rank %d is out of range: this job has %lld ranks, the driver is 0",
@@ -135,6 +136,8 @@ static int choose_rank(struct driver *d, struct conn *c, int wanted)
         free(text);
         return -1;
     }
+    if (is_back && wanted > 0 && wanted < d->n_ranks && d->seats[wanted].is_taken)
+        wanted = -1;
     if (wanted > 0 && wanted < d->n_ranks &&
         (!d->seats[wanted].is_taken || (d->stage == STAGE_GATHER && move_away(d, wanted))))
         return wanted;
@@ -300,7 +303,7 @@ static void take_seat(struct driver *d, struct conn *c, int rank, const Wire__He
 {
     struct seat *s = &d->seats[rank];
     seat_take(d, rank, c);
-    s->is_any = h->rank < 0;
+    s->is_any = h->rank < 0 || *h->run;
     s->host = xstrdup(h->host);
     s->host_id = xstrdup(h->host_id);
     if (gpu)
@@ -330,6 +333,9 @@ static void welcome(struct driver *d, struct conn *c, int rank, char *device)
     w.host = msg_text(&a, d->o.host, MSG_MAX_NAME);
     w.heartbeat_ms = d->beat_ms;
     w.heartbeat_timeout_ms = d->timeout_ms;
+    w.run = msg_text(&a, d->o.run, 64);
+    w.term = d->o.term;
+    w.driver_timeout_ms = d->o.cluster.driver_timeout_ms;
     char *inject = w.spare ? NULL : inject_for_opening(d, rank);
     if (inject)
         w.inject = inject;
@@ -346,7 +352,7 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
     const Wire__Gpu *gpu;
     char *why = NULL;
 
-    if (!is_same_version(d, c, h))
+    if (!is_same_version(d, c, h) || !lead_hears(d, c, h))
         return;
     char *device = choose_device(d, h, &gpu, &why);
     if (!device) {
@@ -354,9 +360,10 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
         free(why);
         return;
     }
-    int rank = choose_rank(d, c, h->rank);
+    int rank = choose_rank(d, c, h->rank, *h->run != 0);
     if (rank >= 0) {
         take_seat(d, c, rank, h, gpu);
+        lead_seated(d, rank, h);
         d->seats[rank].device = xstrdup(device);
         d->seats[rank].named = seat_name(d, rank);
         welcome(d, c, rank, device);
@@ -365,8 +372,9 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
                  rank < d->n_ranks ? rank : rank - d->n_ranks + 1);
         if (d->o.cluster.max_ranks > d->o.n_ranks)
             snprintf(most, sizeof(most), ", up to %lld", (long long)d->o.cluster.max_ranks);
-        queue_log(&d->out, LOG_INFO, "%s joined: %s (pid %lld) from %s, on %s; %d of %d here%s",
-                  name, h->host, (long long)h->pid, c->from, device, d->n_here, d->n_ranks, most);
+        queue_log(&d->out, LOG_INFO, "%s joined%s: %s (pid %lld) from %s, on %s; %d of %d here%s",
+                  name, *h->run ? " again, with its state" : "", h->host, (long long)h->pid,
+                  c->from, device, d->n_here, d->n_ranks, most);
     }
     free(device);
 }
@@ -489,8 +497,13 @@ static void own_opened(struct driver *d)
 
 void gather_check(struct driver *d)
 {
-    if (d->stage != STAGE_GATHER || d->gather.full_ms < 0 || !seats_are_ready(d))
+    int is_full = d->gather.full_ms >= 0 && seats_are_ready(d);
+    if (d->stage != STAGE_GATHER || (!is_full && !lead_may_begin(d)))
         return;
+    if (!is_full) {
+        recover_shrink(d);
+        queue_log(&d->out, LOG_WARN, "no more ranks came: going on with %d", d->n_ranks);
+    }
     recover_grow(d);
     form_prepare(d);
 }

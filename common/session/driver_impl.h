@@ -4,6 +4,7 @@
  *   driver_stage.c      the stages of a job: legal moves, commands out
  *   driver_seats.c      which rank has which connection and GPU
  *   driver_gather.c     Hello, Ready, refusals
+ *   driver_lead.c       going on with the run of a driver that is gone
  *   driver_strangers.c  log lines about connections that come to nothing, not too many
  *   driver_report.c     reports in
  *   driver_form.c       prepare, form: which follower trains as which rank
@@ -72,6 +73,7 @@ struct seat { /* of one rank, or of a spare */
     int is_said;    /* its join event is out */
     int named;      /* as the log knows it: rank 1 ..., spare -1 ...; 0: not at all */
     char *leaving;  /* why it leaves at the next step: "left: ..."; or NULL */
+    int has_state;  /* it may hold a step other than 0 */
     int is_drained; /* it leaves because the operator of the driver wants it, and was told so */
     int64_t joined_ms;
     int is_any;                       /* asked for any rank: may be moved while gathering */
@@ -118,6 +120,13 @@ struct cause {          /* why a job ends early */
 struct gather {              /* driver_gather.c: until every rank is ready */
     int64_t full_ms;         /* when the last seat was taken; -1: a seat is free */
     int64_t next_missing_ms; /* when the next line names the missing ranks */
+};
+
+struct lead {           /* driver_lead.c: the run was led by another driver before */
+    int is_taking_over; /* until the first formation holds the state */
+    int64_t newest;     /* newest step that a follower had begun or done */
+    int64_t told_step;  /* epochs up to this step have their line in events.jsonl */
+    const char *source; /* of the state, until that is told: "followers", "checkpoint"; else NULL */
 };
 
 struct formation { /* driver_form.c, driver_stage.c: the ranks that train together */
@@ -208,6 +217,7 @@ struct driver {
     int64_t next_beat_ms, next_check_ms;
 
     struct gather gather;
+    struct lead lead;
     struct formation formation;
     struct run run;
     struct recovery recovery;
@@ -246,6 +256,14 @@ void gather_leave(struct driver *d, int rank, const char *why); /* the seat beco
 void gather_check(struct driver *d);                            /* prepare, if all are ready */
 void gather_say_missing(struct driver *d);
 void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const char *text);
+
+/* driver_lead.c */
+/* 1: this Hello may take a seat.  0: it was refused, since what it kept is of no use here. */
+int lead_hears(struct driver *d, struct conn *c, const Wire__Hello *h);
+void lead_seated(struct driver *d, int rank, const Wire__Hello *h);
+int lead_may_begin(const struct driver *d); /* with fewer ranks than were asked for */
+int lead_claims_are_true(struct driver *d); /* the steps in Endpoints; 0: a rank was accused */
+void lead_formed(struct driver *d);         /* all ranks hold the state */
 
 /* driver_strangers.c */
 void stranger_say(struct driver *d, const char *fmt, ...) /* a warning, unless there are too many */
@@ -299,6 +317,7 @@ void recover_farewell(struct driver *d, struct conn *c, const char *text); /* St
 void recover_grow(struct driver *d); /* before Prepare: those that are ready to join */
 /* A seat's `leaving` has been set: its rank goes when the others do not need it. */
 void recover_let_leave(struct driver *d);
+void recover_shrink(struct driver *d); /* to the ranks that are ready */
 int recover_min_ranks(const struct driver *d);
 int recover_is_ready(const struct seat *s);  /* could be in the next formation */
 int recover_n_ready(const struct driver *d); /* how many could */

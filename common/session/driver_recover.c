@@ -115,7 +115,7 @@ void recover_grow(struct driver *d)
 }
 
 /* Close up the seats: ready ranks in order, then all others, as spares. */
-static void shrink(struct driver *d)
+void recover_shrink(struct driver *d)
 {
     struct seat *old = d->seats;
     int n = 0, next = 0;
@@ -251,7 +251,7 @@ static void go_on(struct driver *d)
 
 static void go_on_with_fewer(struct driver *d)
 {
-    shrink(d);
+    recover_shrink(d);
     queue_log(&d->out, LOG_WARN, "%sgoing on with %d rank%s",
               d->recovery.is_orderly ? "" : "no replacement came: ", d->n_ranks,
               d->n_ranks == 1 ? "" : "s");
@@ -380,8 +380,11 @@ static void say_recovered(struct driver *d)
     if (!r->since_ns)
         return;
     r->since_ns = 0;
+    const char *source = d->lead.source;
+    d->lead.source = NULL;
     queue_log(&d->out, LOG_INFO,
-              "recovered after %.2f s: generation %lld, %d rank%s, %lld step%s lost", seconds,
+              "recovered after %.2f s%s%s: generation %lld, %d rank%s, %lld step%s lost", seconds,
+              source ? " from the state of the " : "", source ? source : "",
               (long long)d->formation.generation, d->n_ranks, d->n_ranks == 1 ? "" : "s",
               (long long)r->steps_lost, r->steps_lost == 1 ? "" : "s");
     driver_event(d, &(struct session_event){.kind = EVENT_RECOVERED,
@@ -391,7 +394,8 @@ static void say_recovered(struct driver *d)
                                             .generation = d->formation.generation,
                                             .n_ranks = d->n_ranks,
                                             .seconds = seconds,
-                                            .steps_lost = r->steps_lost});
+                                            .steps_lost = r->steps_lost,
+                                            .text = source ? xstrdup(source) : NULL});
 }
 
 /* If no training follows, no step will tell that all is well: tell it now. */

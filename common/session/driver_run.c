@@ -101,6 +101,7 @@ void done_form(struct driver *d)
                                    .n_ranks = d->n_ranks,
                                    .process = list_processes(d),
                                    .seconds = 1e-9 * (double)(d->now_ns - d->formation.since_ns)});
+    lead_formed(d);
     recover_formed(d);
     if (d->recovery.resume == STAGE_VALIDATE)
         begin_validation(d);
@@ -132,7 +133,8 @@ static void note_epoch(struct driver *d)
         .n_skipped = r->epoch.n_skipped,
         .loss_scale = r->epoch.loss_scale,
     };
-    d->run.is_last_said = d->run.is_epoch_open = 0;
+    d->run.is_last_said = r->epoch.step <= d->lead.told_step;
+    d->run.is_epoch_open = 0;
     for (int k = 0; k < d->n_ranks; k++) {
         const struct report *e = d->seats[k].answer;
         run_stepped(d, k, e->epoch.rss_mib);

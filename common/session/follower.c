@@ -56,13 +56,18 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
     f->engine_until_ms = f->now_ms + (e.is_abort ? ABORT_MS : STOP_MS);
 }
 
-static void lost_driver(struct follower *f, int is_closed, const char *why)
+/* is_gone: the driver may have died; else it misbehaved, and its run is not gone on with. */
+static void lost_driver(struct follower *f, int is_closed, int is_gone, const char *why)
 {
     struct ending e = {
         .status = STATUS_FAILED, .retry = RETRY_SOON, .is_closed = is_closed, .is_abort = 1};
     if (!is_closed && f->stage == STAGE_JOINED)
         follower_send_goodbye(f, why, 0); /* perhaps only one direction is broken */
-    if (f->stage == STAGE_HELLO) {
+    if (is_gone && f->stage == STAGE_JOINED && keep_is_possible(f)) {
+        keep_seek(f, is_closed, why);
+    } else if (is_gone && f->stage == STAGE_HELLO && f->has_engine) {
+        keep_seek_on(f, is_closed ? NULL : why);
+    } else if (f->stage == STAGE_HELLO) {
         e.status = STATUS_REFUSED;
         follower_finish(f, e, "no answer from the driver at %s: %s", f->o.driver, why);
     } else if (f->leaving) {
@@ -95,6 +100,8 @@ void follower_leave(struct follower *f)
                                                f->fault ? f->fault_until_ms : INT64_MAX));
     if (f->stage == STAGE_JOINED && f->leaving)
         due = min_i64(due, f->leave_until_ms);
+    if (f->stage == STAGE_SEEK)
+        due = min_i64(f->kept.until_ms, f->now_ms + CHECK_MS);
     if (f->stage == STAGE_ENDING)
         due = min_i64(f->engine_until_ms, f->now_ms + CHECK_MS); /* the same */
     session_leave(&f->clock, due);
@@ -108,6 +115,7 @@ struct follower *follower_new(const struct follower_options *o, int64_t now_ns)
     ASSERT(o->n_gpus >= 0 && o->n_backends >= 0);
     f->o.data_dir = o->data_dir ? xstrdup(o->data_dir) : NULL;
     f->o.driver = xstrdup(o->driver ? o->driver : "?");
+    f->o.keeps_state = o->keeps_state;
     f->rank = -1;
     f->aborted = -1;
     f->device = xstrdup("");
@@ -121,10 +129,24 @@ struct follower *follower_new(const struct follower_options *o, int64_t now_ns)
     return f;
 }
 
+void follower_connected(struct follower *f, const struct follower_options *o, int64_t now_ns)
+{
+    follower_enter(f, now_ns);
+    ASSERT(f->stage == STAGE_SEEK);
+    free((void *)(uintptr_t)f->o.driver);
+    f->o.driver = xstrdup(o->driver);
+    f->stage = STAGE_HELLO;
+    f->timeout_ms = o->welcome_ms > 0 ? o->welcome_ms : WELCOME_MS;
+    f->heard_ms = f->now_ms;
+    follower_send_hello(f, o);
+    follower_leave(f);
+}
+
 void follower_free(struct follower *f)
 {
     if (!f)
         return;
+    keep_fini(f);
     free((void *)(uintptr_t)f->o.data_dir);
     free((void *)(uintptr_t)f->o.driver);
     free(f->device);
@@ -141,23 +163,14 @@ void follower_free(struct follower *f)
 static void broke_protocol(struct follower *f, const char *what, const char *why)
 {
     char *text = xasprintf("it broke the protocol: %s: %s", what, why);
-    lost_driver(f, 0, text);
+    lost_driver(f, 0, 0, text);
     free(text);
 }
 
-static void on_welcome(struct follower *f, const Wire__Welcome *w)
+/* The engine opens job and data. */
+static void open_engine(struct follower *f, const Wire__Welcome *w)
 {
     struct cmd *c = cmd_new(CMD_OPEN, 0);
-    f->stage = STAGE_JOINED;
-    f->rank = w->rank;
-    f->n_ranks = w->n_ranks;
-    f->is_spare = w->spare;
-    free(f->device);
-    f->device = xstrdup(w->device);
-    f->driver_host = xstrdup(w->host);
-    f->beat_ms = w->heartbeat_ms;
-    f->timeout_ms = w->heartbeat_timeout_ms;
-    f->next_beat_ms = f->now_ms + f->beat_ms;
     f->at = (struct progress){.phase = PHASE_OPEN, .bucket = -1};
     f->moved_ms = f->now_ms;
     c->open.rank = w->rank;
@@ -167,13 +180,34 @@ static void on_welcome(struct follower *f, const Wire__Welcome *w)
     c->open.inject = *w->inject ? xstrdup(w->inject) : NULL;
     f->has_engine = 1;
     f->doing = CMD_OPEN;
+    queue_command(&f->out, c);
+}
+
+static void on_welcome(struct follower *f, const Wire__Welcome *w)
+{
+    f->stage = STAGE_JOINED;
+    f->rank = w->rank;
+    f->n_ranks = w->n_ranks;
+    f->is_spare = w->spare;
+    free(f->device);
+    free(f->driver_host);
+    f->device = xstrdup(w->device);
+    f->driver_host = xstrdup(w->host);
+    f->beat_ms = w->heartbeat_ms;
+    f->timeout_ms = w->heartbeat_timeout_ms;
+    f->next_beat_ms = f->now_ms + f->beat_ms;
+    keep_note_welcome(f, w);
+    if (f->has_engine) {
+        keep_rejoin(f, w);
+        return;
+    }
     if (f->is_spare)
         queue_log(&f->out, LOG_INFO, "joined the driver at %s (%s) as a spare, on %s", f->o.driver,
                   f->driver_host, f->device);
     else
         queue_log(&f->out, LOG_INFO, "joined the driver at %s (%s) as rank %d of %d, on %s",
                   f->o.driver, f->driver_host, f->rank, f->n_ranks, f->device);
-    queue_command(&f->out, c);
+    open_engine(f, w);
 }
 
 /* A follower whose own job or data are wrong will not do later, either.  Places become free, and
@@ -183,6 +217,8 @@ static enum retry retry_of(Wire__Reason reason)
     switch (reason) {
     case WIRE__REASON__REASON_ENDING:
         return RETRY_SOON;
+    case WIRE__REASON__REASON_STALE:
+        return RETRY_AS_NEW;
     case WIRE__REASON__REASON_VERSION:
     case WIRE__REASON__REASON_RANK_TAKEN:
     case WIRE__REASON__REASON_FULL:
@@ -195,6 +231,13 @@ static enum retry retry_of(Wire__Reason reason)
 
 static void on_refused(struct follower *f, const Wire__Refused *r)
 {
+    int is_for_good = r->reason == WIRE__REASON__REASON_ENDING ||
+                      r->reason == WIRE__REASON__REASON_STALE ||
+                      r->reason == WIRE__REASON__REASON_VERSION;
+    if (f->stage == STAGE_HELLO && f->has_engine && !is_for_good) {
+        keep_seek_on(f, r->text);
+        return;
+    }
     follower_finish(
         f, (struct ending){.status = STATUS_REFUSED, .retry = retry_of(r->reason), .is_abort = 1},
         "refused by the driver at %s: %s", f->o.driver, r->text);
@@ -328,6 +371,11 @@ static void on_hello_answer(struct follower *f, const Wire__Control *m)
     else if (m->welcome->rank < 1 ||
              (!m->welcome->spare && m->welcome->rank >= m->welcome->n_ranks))
         broke_protocol(f, "Welcome", "rank out of range");
+    else if (f->has_engine && (strcmp(m->welcome->run, f->kept.run) != 0 ||
+                               strcmp(m->welcome->device, f->device) != 0))
+        broke_protocol(f, "Welcome", "it is of another run or device than the state that is kept");
+    else if (f->has_engine && m->welcome->term < f->kept.term)
+        keep_seek_on(f, "another driver leads the run now");
     else
         on_welcome(f, m->welcome);
 }
@@ -346,8 +394,9 @@ void follower_message(struct follower *f, int64_t now_ns, const Wire__Control *m
 void follower_closed(struct follower *f, int64_t now_ns, const struct err *why)
 {
     follower_enter(f, now_ns);
-    if (f->stage < STAGE_ENDING)
-        lost_driver(f, 1, why ? why->msg : "it closed the connection (crashed or killed?)");
+    if (f->stage < STAGE_SEEK)
+        lost_driver(f, 1, !why || why->code != ERR_PROTO,
+                    why ? why->msg : "it closed the connection (crashed or killed?)");
     follower_leave(f);
 }
 
@@ -368,7 +417,11 @@ void follower_stop(struct follower *f, int64_t now_ns, const char *why)
         char *text = xasprintf("stopped by %s", why);
         if (f->stage == STAGE_JOINED)
             follower_send_goodbye(f, text, 0);
-        follower_finish(f, (struct ending){.status = STATUS_STOPPED, .is_abort = 1}, "%s", text);
+        follower_finish(f,
+                        (struct ending){.status = STATUS_STOPPED,
+                                        .is_abort = 1,
+                                        .is_closed = f->stage == STAGE_SEEK},
+                        "%s", text);
         free(text);
     } else if (f->n_stops > 1 + (f->leaving != NULL)) {
         f->engine_until_ms = f->now_ms;
@@ -382,15 +435,16 @@ static void check_silence(struct follower *f)
     if (silent_ms < f->timeout_ms)
         return;
     char *why = xasprintf("no sign of life from the driver for %.1f s", 1e-3 * (double)silent_ms);
-    lost_driver(f, 0, why);
+    lost_driver(f, 0, 1, why);
     free(why);
 }
 
 void follower_tick(struct follower *f, int64_t now_ns)
 {
     follower_enter(f, now_ns);
-    if (f->stage < STAGE_ENDING)
+    if (f->stage < STAGE_SEEK)
         check_silence(f);
+    keep_check(f);
     if (f->stage == STAGE_JOINED && f->fault && f->now_ms >= f->fault_until_ms)
         follower_finish(
             f, (struct ending){.status = STATUS_FAILED, .retry = RETRY_SOON, .is_abort = 1}, "%s",

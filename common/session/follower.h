@@ -1,15 +1,18 @@
-/* follower - one connection of a follower with its driver, from Hello to the end of the job.
+/* follower - a follower's part in one job, from its first Hello to the end of the job.
  *
  * Says Hello, opens its engine on Welcome, then does what the driver says and answers with what the
  * engine reports.  When another rank is lost, it leaves what runs, keeps its state and waits for
- * the next formation (Abort with `recover`, then Prepare).  When the driver is lost, aborts, or
- * refuses it, its engine is stopped and ACTION_FINISHED says with which status to exit and whether
- * to wait for another driver instead.
+ * the next formation (Abort with `recover`, then Prepare).  When the driver is lost (it is silent,
+ * or the connection breaks), the engine leaves what runs in the same way, and ACTION_SEEK asks the
+ * caller for a connection with the driver, or with another one that goes on with the run
+ * (follower_keep.c).  When no driver is found in time, or when the driver ends the job or refuses
+ * the follower, its engine is stopped and ACTION_FINISHED says with which status to exit and
+ * whether to wait for another driver instead.
  *
- * Pure, as session/driver.h.  Its one connection has number 0.
+ * Pure, as session/driver.h.  It has one connection at a time, whose number is 0.
  *
- * Life:    follower_new (a connection exists) -> events ... until ACTION_FINISHED -> follower_free.
- *          A new one, and a new engine, for each connection.
+ * Life:    follower_new (a connection exists) -> events ... (ACTION_SEEK -> follower_connected ->
+ *          events ...) until ACTION_FINISHED -> follower_free.
  * Threads: one at a time. */
 #ifndef SESSION_FOLLOWER_H
 #define SESSION_FOLLOWER_H
@@ -45,11 +48,15 @@ struct follower_options { /* copied; texts may be NULL where said */
     const char *data_dir;  /* --data; NULL: the job's */
     const char *driver;    /* "10.0.0.1:7000", for messages */
     int64_t welcome_ms;    /* how long a driver may take to answer Hello; 0: 10 s */
+    int keeps_state;       /* when the driver is lost, for as long as its Welcome said */
 };
 
 /* Queues Hello. */
 struct follower *follower_new(const struct follower_options *o, int64_t now_ns);
 void follower_free(struct follower *f); /* NULL is fine */
+
+/* After ACTION_SEEK there is a connection again, with the driver that `o` names.  Queues Hello. */
+void follower_connected(struct follower *f, const struct follower_options *o, int64_t now_ns);
 
 /* As driver_message, driver_closed. */
 void follower_message(struct follower *f, int64_t now_ns, const Wire__Control *m);

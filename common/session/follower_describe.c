@@ -27,7 +27,8 @@ static void describe_pace(const struct follower *f, struct buf *out)
 
 void follower_describe(const struct follower *f, int64_t now_ns, struct buf *out)
 {
-    static const char *const names[] = {"waiting for Welcome", "joined", "ending", "over"};
+    static const char *const names[] = {"waiting for Welcome", "joined", "looking for its driver",
+                                        "ending", "over"};
     int64_t now_ms = (now_ns - f->clock.stalled_ns) / 1000000;
     buf_printf(out, "%s, driver %s (heard %.1f s ago), rank %d of %d, generation %lld\n",
                names[f->stage], f->o.driver, 1e-3 * (double)(now_ms - f->heard_ms), f->rank,

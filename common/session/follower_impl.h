@@ -1,6 +1,7 @@
 /* follower_impl - the follower's insides, shared by its files and nobody else.
  *
  *   follower.c           what the caller sees; the driver's messages, time, the end
+ *   follower_keep.c      the state that is kept while there is no driver
  *   follower_report.c    reports in
  *   follower_send.c      messages out
  *   follower_describe.c  its state, for people */
@@ -16,8 +17,20 @@ enum { CONN = 0 };
 enum stage {
     STAGE_HELLO,  /* waits for Welcome */
     STAGE_JOINED, /* does what the driver says */
+    STAGE_SEEK,   /* the driver was lost; the caller looks for it */
     STAGE_ENDING, /* connection closed; waits for the engine */
     STAGE_OVER
+};
+
+struct kept {                /* follower_keep.c: what outlives a connection */
+    char *run, *leader;      /* the run, and the driver that led it; NULL before Welcome */
+    char job[HASH_TEXT_LEN]; /* hash of the job that the engine opened */
+    int64_t term, timeout_ms;
+    struct frame *ready; /* the engine's answer to CMD_OPEN, for each driver; NULL: not yet */
+    int64_t until_ms;    /* when the search for a driver ends */
+    char *why;           /* how the driver was lost */
+    int64_t step;        /* held then */
+    int is_in_step;      /* the next one was under way */
 };
 
 struct follower {
@@ -39,6 +52,7 @@ struct follower {
     int64_t leave_until_ms;
     int is_drained; /* the operator of the driver wants it out: it does not come back */
 
+    struct kept kept;
     int has_engine;         /* CMD_OPEN is out */
     enum cmd_kind doing;    /* not yet answered; 0: nothing */
     struct progress at;     /* of the engine */
@@ -75,6 +89,16 @@ struct ending {
 /* fmt: why, for ACTION_FINISHED. */
 void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* follower_keep.c */
+int keep_is_possible(const struct follower *f); /* without the driver that it has */
+void keep_seek(struct follower *f, int is_closed, const char *why);
+void keep_seek_on(struct follower *f, const char *why); /* this driver is of no use */
+void keep_note_welcome(struct follower *f, const Wire__Welcome *w);
+void keep_note_opened(struct follower *f, struct frame *ready); /* refers to it */
+void keep_check(struct follower *f);                            /* gives up if it is time */
+void keep_rejoin(struct follower *f, const Wire__Welcome *w);
+void keep_fini(struct follower *f);
 
 /* follower_send.c */
 void follower_send_hello(struct follower *f, const struct follower_options *o);

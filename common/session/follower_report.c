@@ -52,6 +52,8 @@ static void forward(struct follower *f, const struct report *r)
             err.msg);
         return;
     }
+    if (r->kind == REPORT_OPENED)
+        keep_note_opened(f, frame);
     queue_send(&f->out, CONN, frame);
     if (r->kind == REPORT_FORMED && (r->formed.step > 0 || f->aborted >= 0))
         queue_log(&f->out, LOG_INFO, "training goes on from step %lld", (long long)r->formed.step);
@@ -76,6 +78,30 @@ static void on_report(struct follower *f, const struct report *r)
     }
 }
 
+/* A report that comes while there is no driver.  What the engine opened is told to the next one;
+ * a fault of its own ends what there was to keep. */
+static void on_report_alone(struct follower *f, const struct report *r)
+{
+    struct err err;
+    if (r->kind == REPORT_OPENED) {
+        struct frame *frame = convert_report(r, &err);
+        if (frame)
+            keep_note_opened(f, frame);
+        frame_unref(frame);
+        f->doing = 0;
+    } else if (r->kind == REPORT_FAULT && !r->fault.is_consequence) {
+        int is_opening = f->doing == CMD_OPEN;
+        check_gpu(f, r);
+        follower_finish(f,
+                        (struct ending){.status = is_opening ? STATUS_USAGE : STATUS_FAILED,
+                                        .retry = is_opening ? RETRY_NOT : RETRY_SOON,
+                                        .is_abort = 1,
+                                        .is_closed = f->stage == STAGE_SEEK},
+                        "%s",
+                        *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code));
+    }
+}
+
 /* A fault on purpose is told before it happens, in any stage, because the engine waits for it. */
 static void inject(struct follower *f, const struct report *r)
 {
@@ -94,6 +120,8 @@ void follower_report(struct follower *f, int64_t now_ns, struct report *r)
         inject(f, r);
     else if (f->stage == STAGE_JOINED)
         on_report(f, r);
+    else if (f->stage < STAGE_ENDING)
+        on_report_alone(f, r);
     report_free(r);
     follower_leave(f);
 }

@@ -11,6 +11,21 @@ static void send(struct follower *f, const Wire__Control *m)
     queue_send(&f->out, CONN, frame);
 }
 
+/* What is kept for a driver that goes on with the run.  The follower wants its rank again. */
+static void put_kept(const struct follower *f, Wire__Hello *h, struct arena *a)
+{
+    const struct kept *k = &f->kept;
+    if (!f->is_spare)
+        h->rank = f->rank;
+    h->run = msg_text(a, k->run, 64);
+    h->run_job = msg_text(a, k->job, HASH_TEXT_LEN);
+    h->term = k->term;
+    h->leader = msg_text(a, k->leader, MSG_MAX_NAME);
+    h->formed = f->generation;
+    h->step = f->generation > 0 ? max_i64(k->step, f->at.step) : 0; /* it may have ended a step */
+    h->in_step = k->is_in_step;
+}
+
 void follower_send_hello(struct follower *f, const struct follower_options *o)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
@@ -21,10 +36,12 @@ void follower_send_hello(struct follower *f, const struct follower_options *o)
     h.protocol = MSG_PROTOCOL;
     h.version = msg_text(&a, DPTRAIN_VERSION, 64);
     h.rank = o->rank < 0 ? -1 : o->rank;
+    if (f->has_engine)
+        put_kept(f, &h, &a);
     h.host = msg_text(&a, o->host && *o->host ? o->host : "?", MSG_MAX_NAME);
     h.host_id = msg_text(&a, o->host_id && *o->host_id ? o->host_id : h.host, 64);
     h.pid = o->pid;
-    h.device = msg_text(&a, o->device ? o->device : "auto", 64);
+    h.device = msg_text(&a, f->has_engine ? f->device : o->device ? o->device : "auto", 64);
     h.advertise = msg_text(&a, o->advertise, 64);
     h.no_gpu = msg_text(&a, o->no_gpu, MSG_MAX_TEXT);
     h.n_gpus = (size_t)o->n_gpus;

@@ -48,6 +48,7 @@ void action_fini(struct action *a)
         free(a->finished.text);
         break;
     case ACTION_RING:
+    case ACTION_SEEK:
     case ACTION_TRUST:
     case ACTION_REQUEST:
     case ACTION_ABORT:

@@ -152,7 +152,14 @@
     ONLY(gpus,      MESSAGES(64)) \
     ONLY(backends,  TEXTS(1, 64, 16)) \
     ONLY(advertise, TEXT(0, 64)) \
-    ONLY(no_gpu,    TEXT(0, MSG_MAX_TEXT))
+    ONLY(no_gpu,    TEXT(0, MSG_MAX_TEXT)) \
+    ONLY(run,       TEXT(0, 64)) \
+    ONLY(run_job,   TEXT(0, HASH_TEXT_LEN - 1)) \
+    ONLY(term,      INT(0, MANY)) \
+    ONLY(leader,    TEXT(0, MSG_MAX_NAME)) \
+    ONLY(formed,    INT(0, MANY)) \
+    ONLY(step,      INT(0, MANY)) \
+    ONLY(in_step,   BOOL)
 
 #define WELCOME_FIELDS(ITEM, LIST, ONLY) \
     ONLY(job,                  BYTES(1, FRAME_MAX)) \
@@ -163,7 +170,10 @@
     ONLY(heartbeat_ms,         INT(10, 3600 * 1000)) \
     ONLY(heartbeat_timeout_ms, INT(20, 24 * 3600 * 1000)) \
     ONLY(spare,                BOOL) \
-    ONLY(inject,               INJECT(0, INJECTION_MAX_TEXT - 1))
+    ONLY(inject,               INJECT(0, INJECTION_MAX_TEXT - 1)) \
+    ONLY(run,                  TEXT(0, 64)) \
+    ONLY(term,                 INT(0, MANY)) \
+    ONLY(driver_timeout_ms,    INT(0, 24 * 3600 * 1000))
 
 #define REFUSED_FIELDS(ITEM, LIST, ONLY) \
     ONLY(reason, ENUM(1)) \

@@ -41,8 +41,10 @@ SMALL = {"data.samples": 2048, "data.validation_samples": 512, "train.global_bat
 # A job that goes on until the test ends it.
 ENDLESS = {"data.samples": 20000, "data.validation_samples": 256, "train.global_batch": 64,
            "train.epochs": 100000}
-# A job that ends when it loses a rank, because no rank may be replaced.
-RIGID = {"cluster.replace_timeout": 0}
+# A job whose followers end when they lose their driver.
+FORSAKEN = {"cluster.driver_timeout": 0}
+# A job that ends when it loses a rank, the driver's included, because no rank may be replaced.
+RIGID = {"cluster.replace_timeout": 0, **FORSAKEN}
 # A job that loses no rank for being silent or slow.  One of its ranks freezes itself (freezing),
 # and the others wait for it until the test has done its work and wakes it, however fast the machine
 # is.

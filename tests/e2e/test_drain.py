@@ -161,7 +161,7 @@ class Drain(training.Case):
 
     def test_who_cannot_leave_any_more(self):
         """The driver dies before the follower has left: the follower was told to, and ends."""
-        job = {**ENDLESS, **PATIENT, "cluster.min_ranks": 2}
+        job = {**ENDLESS, **PATIENT, **dp.FORSAKEN, "cluster.min_ranks": 2}
         driver, leaver, other = self.start_waiting(job, *freezing(2, 40))
         self.wait_frozen(other.pid)  # so no rank finishes a step
         self.drain(1)

@@ -99,7 +99,7 @@ class Faults(dp.Case):
     # ---- kill -9 of the driver
 
     def lose_driver(self, reach, job=ENDLESS):
-        driver, *followers = self.start_three(job)
+        driver, *followers = self.start_three({**job, **dp.FORSAKEN})
         reach(driver)
         since = time.monotonic()
         driver.kill()
@@ -108,7 +108,7 @@ class Faults(dp.Case):
             self.assertRegex(follower.text, r"lost the driver at 127.0.0.1:\d+")
 
     def test_driver_killed_while_gathering(self):
-        driver = self.driver(n=3)
+        driver = self.driver(n=3, job=RIGID)
         follower = self.follower()
         driver.wait_line("rank 1 joined")
         since = time.monotonic()
@@ -137,8 +137,8 @@ class Faults(dp.Case):
         """Without --once a follower waits for the next driver, which can resume the run."""
         port = dp.free_port()
         follower = self.follower(port=port, once=False)
-        driver = self.driver("--port", str(port), n=2, job={**ENDLESS, "data.samples": 2048},
-                             port=False)
+        driver = self.driver("--port", str(port), n=2, port=False,
+                             job={**ENDLESS, **dp.FORSAKEN, "data.samples": 2048})
         self.wait_event("checkpoint")
         driver.kill()
         driver.wait_exit()

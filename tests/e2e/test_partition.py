@@ -10,7 +10,7 @@ from dp import DRIVER, FAILED, FINISHED, FOLLOWER, PATIENT, RIGID, SOON, STOPPED
 
 # 16 steps an epoch; the job goes on until the test ends it.
 JOB = {"data.samples": 1024, "data.validation_samples": 256, "train.global_batch": 64,
-       "train.epochs": 100000}
+       "train.epochs": 100000, **dp.FORSAKEN}
 
 
 def ip(command):

@@ -79,6 +79,7 @@ static const struct row {
     {"cluster.replace_timeout", "0.001"},
     {"cluster.join_interval", "1.2340", .written = "1.234"},
     {"cluster.heartbeat_timeout", "2"},
+    {"cluster.driver_timeout", "7.5"},
     {"cluster.straggler_factor", "2.25"},
     {"cluster.straggler_window", "4.5"},
     {"cluster.deadlines.gather", "1"},

@@ -73,7 +73,9 @@ static void test_owner_may_be_gone(void **state)
     assert_int_equal(claim(&d, &err), 0);
     assert_int_equal(owner_read("r", &o, &err), 0);
     assert_true(owner_is_self(&o));
-    assert_int_equal(o.term, 3);
+    assert_int_equal(o.term, 4); /* one more than the owner's before */
+    assert_int_equal(d.term, 4);
+    assert_string_equal(d.run, o.run);
     run_dir_fini(&d);
     write_text("r/owner", "");
     assert_int_equal(claim(&d, &err), 0);

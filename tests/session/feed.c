@@ -102,18 +102,20 @@ static void drain(struct feed *f)
     }
 }
 
-/* Seeds outlive a release: the version that they name is taken for this one. */
-static void adopt_version(Wire__Control *m)
+/* Seeds outlive a release: the version that they name is taken for this one.  Their reports are of
+ * generation 1, so their Hello must not have been in a formation before. */
+static void adopt(Wire__Control *m)
 {
     if (m->body_case != WIRE__CONTROL__BODY_HELLO || !*m->hello->version)
         return;
+    m->hello->formed = 0;
     free(m->hello->version);
     m->hello->version = strdup(DPTRAIN_VERSION);
 }
 
 static void take_message(struct feed *f, Wire__Control *m)
 {
-    adopt_version(m);
+    adopt(m);
     f->now += MS;
     f->r->n_messages++;
     if (f->d)
@@ -181,6 +183,8 @@ void feed_driver(const uint8_t *data, size_t len, struct feed_result *out)
     f.d = driver_new(&(struct driver_options){.n_ranks = 2,
                                               .job = "name: x",
                                               .job_len = 7,
+                                              .run = "5f2c9a0b77e14d38", /* the samples' */
+                                              .term = 4,
                                               .host = "host0",
                                               .host_id = "shared",
                                               .device = "cpu",

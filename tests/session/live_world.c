@@ -137,6 +137,7 @@ static void act(struct live *l, struct process *p, struct action *a)
     case ACTION_RING:
         hand_ring(l, p);
         break;
+    case ACTION_SEEK: /* followers here keep no state */
     case ACTION_TRUST:
     case ACTION_REQUEST:
     case ACTION_INJECT:

@@ -44,6 +44,7 @@ void rig_drain(struct rig *r)
                 msg_free(m);
             } else {
                 msg_free(r->sent[c]);
+                r->has_state[c] |= m->body_case == WIRE__CONTROL__BODY_FORM;
                 r->sent[c] = m;
                 r->n_sent[c]++;
             }
@@ -65,6 +66,8 @@ void rig_drain(struct rig *r)
             r->injected = a.inject;
             r->n_injected++;
             r->n_sent_before = r->n_sent[0];
+        } else if (a.kind == ACTION_SEEK) {
+            r->n_seeks++;
         } else if (a.kind == ACTION_RING) {
             r->n_rings++;
         } else if (a.kind == ACTION_INCIDENT) {
@@ -97,25 +100,45 @@ void rig_driver(struct rig *r, const struct driver_options *o)
     rig_drain(r);
 }
 
-void rig_follower(struct rig *r)
+static const char *const backends[] = {"cpu"};
+static const struct follower_gpu slices[] = {
+    {.index = 0, .uuid = "MIG-a", .name = "H200 MIG 1g", .bus = "0000:65:00.0"},
+    {.index = 2, .uuid = "MIG-b", .name = "H200 MIG 1g"}};
+
+static struct follower_options follower_options(int keeps_state)
 {
-    static const char *const backends[] = {"cpu"};
-    static const struct follower_gpu slices[] = {
-        {.index = 0, .uuid = "MIG-a", .name = "H200 MIG 1g", .bus = "0000:65:00.0"},
-        {.index = 2, .uuid = "MIG-b", .name = "H200 MIG 1g"}};
+    return (struct follower_options){.rank = -1,
+                                     .host = "h1",
+                                     .host_id = "machine1",
+                                     .device = "auto",
+                                     .backends = backends,
+                                     .n_backends = 1,
+                                     .gpus = slices,
+                                     .n_gpus = ARRAY_LEN(slices),
+                                     .no_gpu = "no\nluck",
+                                     .data_dir = "/data",
+                                     .driver = "10.0.0.1:7000",
+                                     .keeps_state = keeps_state};
+}
+
+static void new_follower(struct rig *r, int keeps_state)
+{
+    struct follower_options o = follower_options(keeps_state);
     *r = (struct rig){.now = 1000 * (int64_t)MS};
-    r->f = follower_new(&(struct follower_options){.rank = -1,
-                                                   .host = "h1",
-                                                   .host_id = "machine1",
-                                                   .device = "auto",
-                                                   .backends = backends,
-                                                   .n_backends = 1,
-                                                   .gpus = slices,
-                                                   .n_gpus = ARRAY_LEN(slices),
-                                                   .no_gpu = "no\nluck",
-                                                   .data_dir = "/data",
-                                                   .driver = "10.0.0.1:7000"},
-                        r->now);
+    r->f = follower_new(&o, r->now);
+    rig_drain(r);
+}
+
+void rig_follower(struct rig *r) { new_follower(r, 0); }
+void rig_keeper(struct rig *r) { new_follower(r, 1); }
+
+void rig_reconnect(struct rig *r)
+{
+    struct follower_options o = follower_options(1);
+    o.driver = "10.0.0.2:7000";
+    assert_int_equal(r->n_seeks, 1);
+    r->n_seeks = r->is_closed[0] = 0;
+    follower_connected(r->f, &o, r->now);
     rig_drain(r);
 }
 
@@ -216,6 +239,12 @@ void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c)
     h.no_gpu = text_or(c->no_gpu, "");
     h.backends = &backend;
     h.n_backends = 1;
+    h.run = text_or(c->run, "");
+    h.run_job = text_or(c->run_job, "");
+    h.term = c->term;
+    h.formed = c->formed;
+    h.step = c->step;
+    h.in_step = c->in_step;
     m.body_case = WIRE__CONTROL__BODY_HELLO;
     m.hello = &h;
     rig_message(r, conn, &m);
@@ -391,7 +420,7 @@ static void report_from(struct rig *r, int conn, enum cmd_kind kind, int64_t ste
         c.train.epoch = 1;
     struct report *p = rig_answer(&c);
     if (kind == CMD_PREPARE)
-        p->prepared.step = step;
+        p->prepared.step = conn == 0 || r->has_state[conn] ? step : 0;
     if (kind == CMD_FORM)
         p->formed.step = step;
     if (kind == CMD_TRAIN) {

@@ -16,11 +16,13 @@ struct rig {
     int64_t now;
     Wire__Control *sent[RIG_CONNS]; /* last on each connection, but for heartbeats and Drain */
     int n_sent[RIG_CONNS], n_beats, is_closed[RIG_CONNS], is_trusted[RIG_CONNS];
+    int has_state[RIG_CONNS];  /* was told to form: it may hold a step */
     int is_drained[RIG_CONNS]; /* told by Drain, which is not in `sent` */
     struct cmd *command;       /* last to the engine */
     int n_commands, n_requests, n_aborts;
     struct injection injected; /* the last one done; n_sent_before: n_sent[0] by then */
     int n_injected, n_sent_before;
+    int n_seeks;                            /* ... a driver was asked for */
     int n_rings;                            /* how often the engine's ring was asked for */
     Wire__Heartbeat beat;                   /* the last one sent */
     struct incident *incident;              /* the last one */
@@ -34,6 +36,8 @@ struct rig {
 struct driver_options rig_options(int n_ranks);
 void rig_driver(struct rig *r, const struct driver_options *o); /* started */
 void rig_follower(struct rig *r);
+void rig_keeper(struct rig *r);    /* a follower that keeps its state without a driver */
+void rig_reconnect(struct rig *r); /* after ACTION_SEEK, with a driver at 10.0.0.2:7000 */
 void rig_free(struct rig *r);
 void rig_drain(struct rig *r);
 
@@ -52,6 +56,9 @@ struct rig_caller { /* the fields of a Hello; a field that is NULL or 0 is as a 
     Wire__Gpu **gpus;
     size_t n_gpus;
     const char *no_gpu;
+    const char *run, *run_job; /* what it kept, or NULL */
+    int64_t term, formed, step;
+    int in_step;
 };
 void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c); /* on an open conn */
 
@@ -79,7 +86,8 @@ struct driver_options rig_elastic(int n_ranks);
 void rig_train(struct rig *r, const struct driver_options *o); /* gather all, up to training */
 void rig_come(struct rig *r, int conn, int rank);              /* a follower comes, and is ready */
 void rig_assert_prepare(const struct rig *r, int conn, int rank, int n_ranks);
-/* All ranks on these connections (-1 ends the list) answer, holding this step.  Train is answered
+/* All ranks on these connections (-1 ends the list) answer, holding this step; one that was in no
+ * formation yet holds step 0.  Train is answered
  * by EPOCH_REGROUP. */
 void rig_all(struct rig *r, const int *conns, enum cmd_kind kind, int64_t step);
 #define RIG_ALL(r, kind, step, ...) rig_all(r, (const int[]){__VA_ARGS__, -1}, kind, step)

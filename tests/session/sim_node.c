@@ -126,6 +126,7 @@ static void do_action(struct sim *s, int k, struct action *a)
     case ACTION_INCIDENT:
         watch_incident(s, a->incident);
         break;
+    case ACTION_SEEK:
     case ACTION_INJECT: /* faults here are the simulator's own */
     case ACTION_TRUST:
         break;

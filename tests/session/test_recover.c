@@ -18,14 +18,14 @@ static void a_spare_takes_the_place_at_once(void **state)
     assert_int_equal(r.n_aborts, 1);
     rig_assert_prepare(&r, 5, 1, 3);
     rig_assert_prepare(&r, 2, 2, 3);
-    RIG_ALL(&r, CMD_PREPARE, 6, 0); /* rank 2 had done one more step */
+    RIG_ALL(&r, CMD_PREPARE, 2, 0); /* rank 2 had done one more step */
     RIG_ALL(&r, CMD_PREPARE, 0, 5);
-    RIG_ALL(&r, CMD_PREPARE, 7, 2);
+    RIG_ALL(&r, CMD_PREPARE, 3, 2);
     assert_int_equal(r.command->kind, CMD_FORM);
     assert_int_equal(r.command->form.source, 2);
-    RIG_ALL(&r, CMD_FORM, 7, 0, 5, 2);
+    RIG_ALL(&r, CMD_FORM, 3, 0, 5, 2);
     assert_int_equal(r.command->kind, CMD_TRAIN);
-    assert_int_equal(r.command->train.epoch, 2); /* 4 steps an epoch */
+    assert_int_equal(r.command->train.epoch, 1); /* 4 steps an epoch */
     rig_free(&r);
 }
 

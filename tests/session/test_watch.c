@@ -556,8 +556,8 @@ static void a_formation_compares_anew(void **state)
     for (int s = 0; s < 60; s++) {
         if (s == 18) { /* just before the window ends */
             rig_close(&r, 1);
-            RIG_ALL(&r, CMD_PREPARE, 18, 0, 3, 2);
-            RIG_ALL(&r, CMD_FORM, 18, 0, 3, 2);
+            RIG_ALL(&r, CMD_PREPARE, 4, 0, 3, 2);
+            RIG_ALL(&r, CMD_FORM, 4, 0, 3, 2);
             assert_int_equal(r.command->kind, CMD_TRAIN);
             w[1] = (struct word){PHASE_LOAD};
         }

@@ -61,6 +61,14 @@ static void hello(struct arena *a, Wire__Control *m)
     x->backends[0] = arena_strdup(a, "cpu");
     x->advertise = arena_strdup(a, "10.0.0.7");
     x->no_gpu = arena_strdup(a, "there is no NVIDIA driver (libcuda.so.1)");
+    x->run = arena_strdup(a, "5f2c9a0b77e14d38");
+    x->run_job = arena_alloc(a, HASH_TEXT_LEN);
+    hash_to_text(hash_of("name: x", 7), x->run_job);
+    x->term = 3;
+    x->leader = arena_strdup(a, "10.0.0.1:7000");
+    x->formed = 7;
+    x->step = 700;
+    x->in_step = 1;
     m->generation = 0;
 }
 
@@ -76,6 +84,9 @@ static void welcome(struct arena *a, Wire__Control *m)
     x->heartbeat_timeout_ms = 5000;
     x->spare = 1;
     x->inject = arena_strdup(a, "stop:rank1@ready");
+    x->run = arena_strdup(a, "5f2c9a0b77e14d38");
+    x->term = 4;
+    x->driver_timeout_ms = 60000;
     m->generation = 0;
 }
 

@@ -85,6 +85,7 @@ static void do_action(struct member *m, struct action *a)
     case ACTION_RING: /* without an engine there are no collectives to tell */
         follower_ring(m->follower, clock_mono_ns(), NULL, 0);
         break;
+    case ACTION_SEEK: /* its followers keep no state */
     case ACTION_TRUST:
     case ACTION_REQUEST:
     case ACTION_INJECT:

@@ -1,0 +1,44 @@
+/* Reads the numbers of a run's events, line by line.
+ * A line that is no JSON (a torn last one) is skipped. */
+#include "report/led.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+
+static int64_t number(const json_t *o, const char *key)
+{
+    return max_i64(0, json_integer_value(json_object_get(o, key)));
+}
+
+static void note_line(const char *line, struct led *out)
+{
+    json_t *o = json_loads(line, 0, NULL);
+    const char *event = json_string_value(json_object_get(o, "event"));
+
+    if (event) {
+        out->generation = max_i64(out->generation, number(o, "generation"));
+        out->step = max_i64(out->step, number(o, "step"));
+    }
+    if (event && strcmp(event, "epoch") == 0)
+        out->epoch_step = max_i64(out->epoch_step, number(o, "step"));
+    json_decref(o);
+}
+
+void led_read(const char *events_path, struct led *out)
+{
+    FILE *f = fopen(events_path, "re");
+    char *line = NULL;
+    size_t cap = 0;
+
+    *out = (struct led){0};
+    if (!f)
+        return;
+    while (getline(&line, &cap, f) > 0)
+        note_line(line, out);
+    free(line);
+    fclose(f);
+}

@@ -1,0 +1,12 @@
+/* led - what events.jsonl tells of the driver that led a run before.
+ *
+ * Threads: any. */
+#ifndef REPORT_LED_H
+#define REPORT_LED_H
+
+#include "session/driver.h"
+
+/* Zero where the file tells nothing, or cannot be read. */
+void led_read(const char *events_path, struct led *out);
+
+#endif

@@ -1,0 +1,122 @@
+/* Going on with a run that another driver led.
+ *
+ * A driver with --resume opens the newest checkpoint and gathers.  Followers that lost the driver
+ * before come with the state that they kept: Hello names the run and the step.  The formation
+ * takes the newest state that any rank holds, as after every loss.  So the checkpoint counts only
+ * if no follower kept a newer state, and `recovered` says which it was.
+ *
+ * What comes next follows from the step held.  In the middle of an epoch it is the rest of this
+ * epoch, whose sums are part of the state.  If the state is that of an epoch's last step and newer
+ * than the checkpoint, the driver before may have died anywhere between that step and the
+ * checkpoint: so the epoch is ended again (its report, validation, checkpoint), and its line is
+ * left out if events.jsonl has it already.
+ *
+ * If not all ranks come within cluster.driver_timeout, the run goes on with cluster.min_ranks of
+ * them; a driver goes on alone only if that is 1. */
+#include <string.h>
+
+#include "base/util.h"
+#include "session/driver_impl.h"
+
+/* ---- Hello ---- */
+
+/* The follower's engine opened the job that this driver hands out. */
+static int has_same_job(const struct driver *d, const Wire__Hello *h)
+{
+    char text[HASH_TEXT_LEN];
+    hash_to_text(hash_of(d->o.job, d->o.job_len), text);
+    return !strcmp(h->run_job, text);
+}
+
+/* NULL, or why the state that the follower kept cannot be used. */
+static const char *why_stale(const struct driver *d, const Wire__Hello *h)
+{
+    if (!d->o.run || strcmp(h->run, d->o.run) != 0)
+        return "it kept the state of another run";
+    if (!has_same_job(d, h))
+        return "it kept the state of this run with other options of the job";
+    if (h->term > d->o.term)
+        return "it obeyed a newer leader of this run";
+    if (h->formed > d->formation.generation && d->stage != STAGE_GATHER)
+        return "it was in a formation that this driver does not know";
+    return NULL;
+}
+
+int lead_hears(struct driver *d, struct conn *c, const Wire__Hello *h)
+{
+    const char *why = *h->run ? why_stale(d, h) : NULL;
+    if (!why)
+        return 1;
+    gather_refuse(d, c, WIRE__REASON__REASON_STALE, why);
+    return 0;
+}
+
+/* Generations go on from the newest that any rank has seen: a rank takes no older Prepare. */
+void lead_seated(struct driver *d, int rank, const Wire__Hello *h)
+{
+    if (!*h->run)
+        return;
+    d->seats[rank].has_state = 1;
+    d->formation.generation = max_i64(d->formation.generation, h->formed);
+    d->lead.newest = max_i64(d->lead.newest, h->step + h->in_step);
+}
+
+/* ---- forming ---- */
+
+int lead_may_begin(const struct driver *d)
+{
+    return d->lead.is_taking_over && d->o.cluster.min_ranks > 0 && d->seats[0].opened &&
+           d->now_ms - d->stage_ms >= d->o.cluster.driver_timeout_ms &&
+           recover_n_ready(d) >= recover_min_ranks(d);
+}
+
+/* The newest step that a rank with state can hold. */
+static int64_t newest_possible(const struct driver *d)
+{
+    int64_t steps = d->run.steps_per_epoch, all = d->o.n_epochs * steps;
+    if (d->o.max_steps > 0)
+        all = min_i64(all, d->o.max_steps);
+    if (d->formation.has_formed)
+        all = min_i64(all, max_i64(d->run.step, d->run.epoch * steps));
+    return max_i64(all, d->run.step);
+}
+
+int lead_claims_are_true(struct driver *d)
+{
+    for (int k = 1; k < d->n_ranks; k++) {
+        int64_t step = d->seats[k].answer->prepared.step;
+        int64_t most = d->seats[k].has_state ? newest_possible(d) : 0;
+        if (step <= most)
+            continue;
+        end_misbehaved(d, k, "it claims to hold step %lld, want at most %lld", (long long)step,
+                       (long long)most);
+        return 0;
+    }
+    for (int k = 0; k < d->n_ranks; k++)
+        d->seats[k].has_state = 1; /* from Form on, whether it answers or not */
+    return 1;
+}
+
+/* The end of an epoch may not have been told, validated and saved. */
+static void end_epoch_again(struct driver *d)
+{
+    d->run.epoch = d->run.step / d->run.steps_per_epoch;
+    d->run.is_epoch_open = 1;
+    d->lead.told_step = d->o.led.epoch_step;
+}
+
+void lead_formed(struct driver *d)
+{
+    struct lead *l = &d->lead;
+    int64_t own = d->seats[0].opened->opened.step, step = d->run.step;
+    if (!l->is_taking_over)
+        return;
+    l->is_taking_over = 0;
+    if (step == 0)
+        return;
+    l->source = step > own ? "followers" : "checkpoint";
+    d->recovery.since_ns = max_i64(d->o.start_ns, 1); /* 0: no recovery is under way */
+    d->recovery.newest_step = max_i64(l->newest, step > own ? 0 : d->o.led.step);
+    if (step > own && step % d->run.steps_per_epoch == 0)
+        end_epoch_again(d);
+}

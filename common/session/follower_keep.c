@@ -1,0 +1,122 @@
+/* Keeping the state without a driver.
+ *
+ * Happy path: the driver dies.  The engine leaves the formation, as it does when another rank is
+ * lost, and holds its last applied step.  ACTION_SEEK lets the caller dial.  The new Hello says
+ * which run the state is of, which step it is and which leader the follower obeyed last.  A driver
+ * that goes on with this run welcomes it; Ready is sent again; Prepare of a later generation
+ * follows.
+ *
+ * Otherwise: a driver that cannot use the state refuses it with REASON_STALE, and the follower
+ * comes again as a new one.  A driver that has no place for it yet (the seat's old connection may
+ * still be open) is asked again.  After cluster.driver_timeout the follower ends as if it had kept
+ * nothing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/follower_impl.h"
+
+int keep_is_possible(const struct follower *f)
+{
+    int has_failed = f->fault && !f->is_consequence;
+    return f->has_engine && f->kept.run && f->kept.timeout_ms > 0 && !f->leaving && !f->n_stops &&
+           !f->is_drained && !f->is_gpu_lost && !has_failed;
+}
+
+/* The engine leaves the formation.  Before the first one it goes on opening its data. */
+static void leave_formation(struct follower *f)
+{
+    if (f->generation == 0 || f->is_waiting)
+        return;
+    f->aborted = f->generation;
+    f->is_waiting = 1;
+    f->doing = 0;
+    free(f->fault);
+    f->fault = NULL;
+    queue_abort(&f->out);
+}
+
+static void note_place(struct follower *f)
+{
+    f->kept.step = f->generation > 0 ? max_i64(f->at.step, 0) : 0;
+    f->kept.is_in_step = !f->is_waiting && f->generation > 0 && phase_is_step(f->at.phase);
+}
+
+void keep_seek(struct follower *f, int is_closed, const char *why)
+{
+    struct kept *k = &f->kept;
+    note_place(f);
+    k->until_ms = f->now_ms + k->timeout_ms;
+    free(k->why);
+    k->why = xstrdup(why);
+    queue_log(&f->out, LOG_WARN,
+              "lost the driver at %s in %s%s %lld: %s; keeping the state and looking for it for "
+              "%g s (cluster.driver_timeout)",
+              f->o.driver, phase_name(f->at.phase), phase_of(f->at.phase), (long long)f->at.step,
+              why, 1e-3 * (double)k->timeout_ms);
+    leave_formation(f);
+    if (!is_closed)
+        queue_close(&f->out, CONN, why);
+    f->stage = STAGE_SEEK;
+    queue_put(&f->out, &(struct action){.kind = ACTION_SEEK});
+}
+
+void keep_seek_on(struct follower *f, const char *why)
+{
+    if (why) {
+        queue_log(&f->out, LOG_INFO, "the driver at %s is of no use yet: %s", f->o.driver, why);
+        queue_close(&f->out, CONN, why);
+    }
+    f->stage = STAGE_SEEK;
+    queue_put(&f->out, &(struct action){.kind = ACTION_SEEK});
+}
+
+void keep_check(struct follower *f)
+{
+    if (f->stage != STAGE_SEEK || f->now_ms < f->kept.until_ms)
+        return;
+    follower_finish(
+        f,
+        (struct ending){
+            .status = STATUS_FAILED, .retry = RETRY_SOON, .is_closed = 1, .is_abort = 1},
+        "lost the driver at %s: %s; none that goes on with the run was found within %g s "
+        "(cluster.driver_timeout)",
+        f->o.driver, f->kept.why, 1e-3 * (double)f->kept.timeout_ms);
+}
+
+void keep_note_welcome(struct follower *f, const Wire__Welcome *w)
+{
+    struct kept *k = &f->kept;
+    k->term = w->term;
+    k->timeout_ms = f->o.keeps_state ? w->driver_timeout_ms : 0;
+    free(k->leader);
+    k->leader = xstrdup(f->o.driver);
+    if (k->run || !*w->run)
+        return;
+    k->run = xstrdup(w->run);
+    hash_to_text(hash_of(w->job.data, w->job.len), k->job);
+}
+
+void keep_note_opened(struct follower *f, struct frame *ready)
+{
+    frame_unref(f->kept.ready);
+    f->kept.ready = frame_ref(ready);
+}
+
+void keep_rejoin(struct follower *f, const Wire__Welcome *w)
+{
+    queue_log(&f->out, LOG_INFO,
+              "joined the driver at %s (%s) again, %s; the state of step %lld is kept", f->o.driver,
+              w->host, w->spare ? "as a spare" : "as a rank", (long long)f->at.step);
+    if (f->kept.ready)
+        queue_send(&f->out, CONN, frame_ref(f->kept.ready));
+}
+
+void keep_fini(struct follower *f)
+{
+    free(f->kept.run);
+    free(f->kept.leader);
+    free(f->kept.why);
+    frame_unref(f->kept.ready);
+}

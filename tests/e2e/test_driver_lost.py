@@ -1,0 +1,176 @@
+"""The driver is lost, and the job goes on: its followers keep their state and find it again.
+The losses must be those of the same job without a disturbance, bit for bit (training.py)."""
+
+import os
+import random
+import signal
+import time
+
+import dp
+import training
+from dp import ENDLESS, FAILED, FINISHED, SOON, STOPPED
+
+# 8 steps an epoch, each with a validation and a checkpoint.
+JOB = {"data.samples": 512, "data.validation_samples": 256, "train.global_batch": 64,
+       "train.epochs": 6}
+POINTS = ["gather", "ready", "prepare", "form", "step20", "reduce20", "update20", "validate2",
+          "checkpoint24", "stop"]
+N_RANDOM = int(os.environ.get("DPTRAIN_KILLS", "4"))
+
+
+class DriverLost(training.Case):
+    def setUp(self):
+        super().setUp()
+        self.port_number = dp.free_port()
+
+    def lead(self, *args, job=None, n=3, run="run"):
+        return self.driver("--port", str(self.port_number), "--run-dir", run, *args, n=n,
+                           job=job or JOB, port=False)
+
+    def start_ranks_of(self, *args, job=None, n=3):
+        followers = [self.follower("--rank", str(k), port=self.port_number) for k in range(1, n)]
+        return self.lead(*args, job=job, n=n), *followers
+
+    def assert_same(self, job=None, n=3):
+        """Every epoch has one line, and its losses are those of an undisturbed job."""
+        self.assertEqual(self.losses("run"), self.expected(job or JOB, n))
+        self.assertEqual(self.events("error", "run"), [])
+        for event in self.events("recovered", "run"):
+            if event["source"] == "followers":
+                self.assertLessEqual(event["steps_lost"], 1)
+
+    def kill_and_restart(self, driver, followers, job=None):
+        driver.wait_exit()
+        successor = self.lead("--resume", job=job)
+        for daemon in (successor, *followers):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_same(job)
+        return successor
+
+    # ---- restarted
+
+    def test_killed_at_each_point(self):
+        for point in POINTS:
+            with self.subTest(point):
+                driver, *followers = self.start_ranks_of("--inject", f"kill:rank0@{point}")
+                self.kill_and_restart(driver, followers)
+                if point not in ("gather", "ready", "prepare", "form", "stop"):
+                    self.assertEqual(self.events("recovered", "run")[-1]["source"], "followers")
+                os.rename(self.path("run"), self.path(f"run-{point}"))
+
+    def test_killed_at_any_moment(self):
+        noise = random.Random()
+        for _ in range(N_RANDOM):
+            moment = noise.uniform(0, 1.5)
+            with self.subTest(moment=moment):
+                driver, *followers = self.start_ranks_of()
+                driver.wait_line("run directory")
+                until = time.monotonic() + moment
+                dp.wait_for("the moment", lambda until=until: time.monotonic() > until)
+                driver.kill()
+                self.kill_and_restart(driver, followers)
+                os.rename(self.path("run"), self.path(f"run-{moment}"))
+
+    def test_time_to_the_next_step(self):
+        driver, *followers = self.start_ranks_of("--inject", "kill:rank0@step20")
+        self.kill_and_restart(driver, followers)
+        event, = self.events("recovered", "run")
+        print(f"  from the new process to the next step: {event['seconds']:.2f} s")
+        self.assertEqual((event["source"], event["nranks"]), ("followers", 3))
+        self.assertLess(event["seconds"], SOON)
+        self.assertIn("keeping the state and looking for it", followers[0].text)
+        self.assertIn("again, as a rank; the state of step", followers[0].text)
+
+    def test_no_checkpoint_is_read(self):
+        """There is none: the followers' state is all there is."""
+        job = {**JOB, "checkpoint.every_epochs": 0}
+        driver, *followers = self.start_ranks_of("--inject", "kill:rank0@step20", job=job)
+        self.kill_and_restart(driver, followers, job)
+        self.assertEqual(self.events("recovered", "run")[0]["source"], "followers")
+
+    def test_the_checkpoint_if_no_follower_kept_more(self):
+        driver, *followers = self.start_ranks_of("--inject", "kill:rank0@step20")
+        driver.wait_exit()
+        for follower in followers:
+            follower.kill()
+        driver = self.lead("--resume")
+        fresh = [self.follower(port=self.port_number) for _ in range(2)]
+        for daemon in (driver, *fresh):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_same()
+        event, = self.events("recovered", "run")
+        self.assertEqual((event["source"], event["steps_lost"]), ("checkpoint", 4))
+
+    def test_again_and_again(self):
+        driver, *followers = self.start_ranks_of("--inject", "kill:rank0@step10")
+        for step in (20, 30):
+            driver.wait_exit()
+            driver = self.lead("--resume", "--inject", f"kill:rank0@step{step}")
+        self.kill_and_restart(driver, followers)
+        self.assertEqual(len(self.events("recovered", "run")), 3)
+
+    # ---- which state, which driver
+
+    def test_another_run_gets_fresh_followers(self):
+        """A new run at the same address takes no state of the one before."""
+        driver, *followers = self.start_ranks_of("--inject", "kill:rank0@step20")
+        driver.wait_exit()
+        driver = self.lead(run="other")
+        for daemon in (driver, *followers):
+            self.assert_exit(daemon, FINISHED)
+        self.assertIn("it kept the state of another run", driver.text)
+        self.assertEqual(self.losses("other"), self.expected(JOB, 3))
+
+    def test_a_follower_that_gives_up(self):
+        job = {**ENDLESS, "cluster.driver_timeout": 1}
+        driver, follower = self.start_ranks_of(job=job, n=2)
+        self.wait_event("first_step", run="run")
+        driver.kill()
+        self.assert_exit(follower, FAILED, "none that goes on with the run was found within 1 s")
+
+    def test_a_follower_that_is_stopped_while_it_looks(self):
+        driver, follower = self.start_ranks_of(job=ENDLESS, n=2)
+        self.wait_event("first_step", run="run")
+        driver.kill()
+        follower.wait_line("looking for it")
+        follower.signal(signal.SIGTERM)
+        self.assert_exit(follower, STOPPED, "stopped by SIGTERM")
+
+    def test_a_driver_that_ends_is_not_waited_for(self):
+        driver, follower = self.start_ranks_of(job=ENDLESS, n=2)
+        self.wait_event("first_step", run="run")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        self.assert_exit(follower, STOPPED)
+
+    def test_a_driver_alone_does_not_go_on(self):
+        """It waits for its ranks; with cluster.min_ranks 1 it goes on alone after a while."""
+        job = {**JOB, **training.CALM, "cluster.driver_timeout": 1}
+        driver, *followers = self.start_ranks_of("--inject", "kill:rank0@step20", job=job)
+        driver.wait_exit()
+        for follower in followers:
+            self.assert_exit(follower, FAILED)
+        driver = self.lead("--resume", job=job)
+        driver.wait_line("waiting for rank 1, rank 2 to join")
+        self.assertEqual(len(self.events("form", "run")), 1)
+        driver.kill()
+        driver.wait_exit()
+        driver = self.lead("--resume", job={**job, "cluster.min_ranks": 1})
+        self.assert_exit(driver, FINISHED, "no more ranks came: going on with 1")
+
+    # ---- frozen
+
+    def test_frozen_and_thawed(self):
+        """The followers leave a driver that is silent, and come back to it with their state."""
+        job = {**JOB, "cluster.heartbeat_timeout": 2}
+        driver, *followers = self.start_ranks_of("--inject", "stop:rank0@step20", job=job)
+        for follower in followers:
+            follower.wait_line("lost the driver.*no sign of life.*keeping the state")
+        driver.signal(signal.SIGCONT)
+        for daemon in (driver, *followers):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_same(job)
+
+
+if __name__ == "__main__":
+    dp.main()

@@ -1,0 +1,542 @@
+/* follower_keep, driver_lead: a follower keeps its state without a driver, and a driver goes on
+ * with a run that another one led.  The test plays the other side and all engines. */
+#include "rig.h"
+
+#include "base/alloc.h"
+#include "samples.h"
+
+enum { WELCOME = 10, REFUSED, PREPARE, FORM, TRAIN, ABORT = 17, STOP };
+
+/* ---- a follower ---- */
+
+/* The driver sends sample `i`, with this generation. */
+static void get(struct rig *r, int i, int64_t generation)
+{
+    struct arena a;
+    Wire__Control m;
+    arena_init(&a);
+    assert_true(sample_make(&a, i, &m));
+    m.generation = generation;
+    rig_message(r, 0, &m);
+    arena_fini(&a);
+}
+
+static void get_welcome(struct rig *r, int64_t term, int64_t timeout_ms, const char *run)
+{
+    struct arena a;
+    Wire__Control m;
+    arena_init(&a);
+    assert_true(sample_make(&a, WELCOME, &m));
+    m.welcome->term = term;
+    m.welcome->driver_timeout_ms = timeout_ms;
+    m.welcome->spare = 0;
+    if (run)
+        m.welcome->run = arena_strdup(&a, run);
+    rig_message(r, 0, &m);
+    arena_fini(&a);
+}
+
+static void get_refused(struct rig *r, Wire__Reason reason)
+{
+    struct arena a;
+    Wire__Control m;
+    arena_init(&a);
+    assert_true(sample_make(&a, REFUSED, &m));
+    m.refused->reason = reason;
+    rig_message(r, 0, &m);
+    arena_fini(&a);
+}
+
+static void answer(struct rig *r) { rig_report(r, 1, rig_answer(r->command)); }
+
+static void is_at(struct rig *r, enum phase phase, int64_t step)
+{
+    follower_progress(
+        r->f, r->now,
+        &(struct progress){.generation = 1, .epoch = 1, .step = step, .phase = phase});
+}
+
+/* In training, in the step after step 5. */
+static void train(struct rig *r, int64_t timeout_ms)
+{
+    rig_keeper(r);
+    get_welcome(r, 4, timeout_ms, NULL);
+    rig_report(r, 1, rig_opened());
+    for (int i = PREPARE; i <= TRAIN; i++) {
+        get(r, i, 1);
+        if (i < TRAIN)
+            answer(r);
+    }
+    is_at(r, PHASE_BACKWARD, 5);
+}
+
+static void stop_engine(struct rig *r)
+{
+    rig_report(r, 1, report_new(REPORT_STOPPED, 1));
+    assert_true(r->is_finished);
+}
+
+static void it_keeps_its_state(void **state)
+{
+    struct rig r;
+    (void)state;
+    train(&r, 60000);
+    int n_commands = r.n_commands;
+    rig_close(&r, 0);
+    assert_logged(&r, "lost the driver at 10.0.0.1:7000 in backward of step 5");
+    assert_logged(&r, "looking for it for 60 s (cluster.driver_timeout)");
+    assert_int_equal(r.n_aborts, 1);
+    struct report *late = report_new(REPORT_FAULT, 1); /* the collective that was broken off */
+    late->fault.is_consequence = 1;
+    rig_report(&r, 1, late);
+    rig_wait(&r, 30000);
+    assert_false(r.is_finished);
+    is_at(&r, PHASE_IDLE, 6); /* the step could be ended */
+    rig_reconnect(&r);
+    const Wire__Hello *h = r.sent[0]->hello;
+    assert_string_equal(h->run, "5f2c9a0b77e14d38");
+    assert_int_equal(strlen(h->run_job), HASH_TEXT_LEN - 1);
+    assert_int_equal(h->term, 4);
+    assert_string_equal(h->leader, "10.0.0.1:7000");
+    assert_int_equal(h->formed, 1);
+    assert_int_equal(h->step, 6);
+    assert_true(h->in_step);
+    assert_int_equal(h->rank, 1);
+    assert_string_equal(h->device, "cpu");
+    get_welcome(&r, 5, 60000, NULL);
+    assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_READY);
+    assert_int_equal(r.n_commands, n_commands); /* the engine is the same */
+    get(&r, PREPARE, 2);
+    assert_int_equal(r.command->kind, CMD_PREPARE);
+    assert_int_equal(r.command->generation, 2);
+    rig_close(&r, 0); /* and once more */
+    rig_reconnect(&r);
+    assert_int_equal(r.sent[0]->hello->term, 5);
+    assert_string_equal(r.sent[0]->hello->leader, "10.0.0.2:7000");
+    rig_free(&r);
+}
+
+/* Before the first formation there is no state, but an engine that has opened its data. */
+static void it_looks_for_its_driver_while_it_gathers(void **state)
+{
+    struct rig r;
+    (void)state;
+    rig_keeper(&r);
+    get_welcome(&r, 4, 60000, NULL);
+    rig_close(&r, 0);
+    assert_int_equal(r.n_aborts, 0);
+    rig_report(&r, 1, rig_opened()); /* there is no driver to be told */
+    rig_reconnect(&r);
+    assert_int_equal(r.sent[0]->hello->formed, 0);
+    assert_int_equal(r.sent[0]->hello->step, 0);
+    get_welcome(&r, 5, 60000, NULL);
+    assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_READY);
+    get(&r, PREPARE, 1);
+    assert_int_equal(r.command->kind, CMD_PREPARE);
+    rig_free(&r);
+}
+
+static void it_gives_up(void **state)
+{
+    struct rig r;
+    (void)state;
+    train(&r, 20000);
+    rig_close(&r, 0);
+    rig_wait(&r, 19000);
+    assert_false(r.is_finished);
+    rig_wait(&r, 1500);
+    stop_engine(&r);
+    assert_has(r.text, "none that goes on with the run was found within 20 s");
+    assert_int_equal(r.status, STATUS_FAILED);
+    assert_int_equal(r.retry, RETRY_SOON);
+    rig_free(&r);
+}
+
+/* A driver without an answer costs time, and the search goes on, up to the same moment. */
+static void silent_drivers_are_left(void **state)
+{
+    struct rig r;
+    (void)state;
+    train(&r, 20000);
+    rig_wait(&r, 6000);
+    assert_logged(&r, "no sign of life from the driver");
+    assert_true(r.is_closed[0]);
+    rig_reconnect(&r);
+    rig_wait(&r, 10500);
+    assert_int_equal(r.n_seeks, 1);
+    assert_false(r.is_finished);
+    rig_wait(&r, 10000);
+    stop_engine(&r);
+    rig_free(&r);
+}
+
+static void nothing_is_kept(void **state)
+{
+    struct rig r;
+    (void)state;
+    train(&r, 0); /* the job says so */
+    rig_close(&r, 0);
+    assert_int_equal(r.n_seeks, 0);
+    stop_engine(&r);
+    rig_free(&r);
+
+    train(&r, 60000);
+    get(&r, ABORT, 1);
+    assert_int_equal(r.n_seeks, 0);
+    stop_engine(&r);
+    rig_free(&r);
+
+    train(&r, 60000);
+    get(&r, STOP, 1);
+    rig_close(&r, 0);
+    assert_int_equal(r.n_seeks, 0);
+    stop_engine(&r);
+    rig_free(&r);
+
+    train(&r, 60000);
+    follower_stop(r.f, r.now, "SIGTERM");
+    rig_drain(&r);
+    rig_close(&r, 0);
+    assert_int_equal(r.n_seeks, 0);
+    stop_engine(&r);
+    assert_int_equal(r.status, STATUS_STOPPED);
+    rig_free(&r);
+}
+
+static void it_is_stopped_while_it_looks(void **state)
+{
+    struct rig r;
+    (void)state;
+    train(&r, 60000);
+    rig_close(&r, 0);
+    follower_stop(r.f, r.now, "SIGTERM");
+    rig_drain(&r);
+    stop_engine(&r);
+    assert_int_equal(r.status, STATUS_STOPPED);
+    rig_free(&r);
+}
+
+static void its_engine_fails_while_it_looks(void **state)
+{
+    struct rig r;
+    (void)state;
+    train(&r, 60000);
+    rig_close(&r, 0);
+    struct report *fault = report_new(REPORT_FAULT, 1);
+    err_set(&fault->fault.err, ERR_NOMEM, "no memory");
+    rig_report(&r, 1, fault);
+    stop_engine(&r);
+    assert_has(r.text, "no memory");
+    assert_int_equal(r.status, STATUS_FAILED);
+    rig_free(&r);
+}
+
+static void what_other_drivers_say(void **state)
+{
+    static const struct {
+        Wire__Reason reason;
+        int goes_on;
+        enum retry retry;
+    } cases[] = {
+        {WIRE__REASON__REASON_FULL, 1, RETRY_NOT},
+        {WIRE__REASON__REASON_RANK_TAKEN, 1, RETRY_NOT},
+        {WIRE__REASON__REASON_ENDING, 0, RETRY_SOON},
+        {WIRE__REASON__REASON_STALE, 0, RETRY_AS_NEW},
+        {WIRE__REASON__REASON_VERSION, 0, RETRY_LATER},
+    };
+    struct rig r;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        train(&r, 60000);
+        rig_close(&r, 0);
+        rig_reconnect(&r);
+        get_refused(&r, cases[i].reason);
+        assert_true(r.is_closed[0]);
+        assert_int_equal(r.n_seeks, cases[i].goes_on);
+        if (!cases[i].goes_on) {
+            stop_engine(&r);
+            assert_int_equal(r.retry, cases[i].retry);
+        }
+        rig_free(&r);
+    }
+    train(&r, 60000);
+    rig_close(&r, 0);
+    rig_reconnect(&r);
+    get_welcome(&r, 3, 60000, NULL); /* of an older term than the one that was lost */
+    assert_true(r.is_closed[0]);
+    assert_int_equal(r.n_seeks, 1);
+    rig_reconnect(&r);
+    get_welcome(&r, 5, 60000, "another");
+    stop_engine(&r);
+    assert_has(r.text, "another run");
+    rig_free(&r);
+}
+
+/* ---- a driver ---- */
+
+static const char run[] = "run-1";
+
+static struct driver_options resuming(int n_ranks)
+{
+    struct driver_options o = rig_elastic(n_ranks);
+    o.resume = "runs/x";
+    o.run = run;
+    o.term = 2;
+    o.cluster.driver_timeout_ms = 60000;
+    o.led = (struct led){.generation = 3, .step = 4, .epoch_step = 4};
+    o.start_ns = 1000 * (int64_t)MS;
+    return o;
+}
+
+static struct rig_caller keeper(int rank, int64_t step, char job[HASH_TEXT_LEN])
+{
+    hash_to_text(hash_of("name: x", 7), job);
+    return (struct rig_caller){.rank = rank,
+                               .run = run,
+                               .run_job = job,
+                               .term = 1,
+                               .formed = 5,
+                               .step = step,
+                               .in_step = 1};
+}
+
+/* The follower on this connection comes with the state of `step`. */
+static void come_back(struct rig *r, int conn, int rank, int64_t step)
+{
+    char job[HASH_TEXT_LEN];
+    struct rig_caller c = keeper(rank, step, job);
+    rig_connect(r, conn, "10.0.0.9");
+    rig_say_hello(r, conn, &c);
+    assert_int_equal(r->sent[conn]->body_case, WIRE__CONTROL__BODY_WELCOME);
+    r->has_state[conn] = 1;
+    rig_report(r, conn, rig_opened());
+}
+
+/* Rank 0 resumes at `step`. */
+static void own_opened(struct rig *r, int64_t step)
+{
+    struct report *p = rig_opened();
+    p->opened.step = step;
+    rig_report(r, 0, p);
+}
+
+static void a_driver_goes_on_from_its_followers(void **state)
+{
+    struct rig r;
+    struct driver_options o = resuming(3);
+    (void)state;
+    rig_driver(&r, &o);
+    own_opened(&r, 4);
+    come_back(&r, 1, 1, 6);
+    assert_string_equal(r.sent[1]->welcome->run, run);
+    assert_int_equal(r.sent[1]->welcome->term, 2);
+    assert_int_equal(r.sent[1]->welcome->driver_timeout_ms, 60000);
+    come_back(&r, 2, 2, 5);
+    assert_int_equal(r.command->kind, CMD_PREPARE);
+    assert_int_equal(r.command->generation, 6); /* after the newest that a rank was in */
+    RIG_ALL(&r, CMD_PREPARE, 4, 0);
+    RIG_ALL(&r, CMD_PREPARE, 6, 1);
+    RIG_ALL(&r, CMD_PREPARE, 5, 2);
+    assert_int_equal(r.command->form.source, 1);
+    r.now += 500 * MS;
+    RIG_ALL(&r, CMD_FORM, 6, 0, 1, 2);
+    assert_int_equal(r.command->kind, CMD_TRAIN);
+    assert_int_equal(r.command->train.epoch, 2);
+    assert_int_equal(rig_count(&r, EVENT_RECOVERED), 0);
+    struct report *step = report_new(REPORT_STEP, 6);
+    step->step.step = 7;
+    rig_report(&r, 0, step);
+    const struct session_event *e = rig_event(&r, EVENT_RECOVERED);
+    assert_string_equal(e->text, "followers");
+    assert_int_equal(e->steps_lost, 1); /* the step after 6 was under way */
+    assert_true(e->seconds >= 0.5 && e->seconds < 0.6);
+    rig_free(&r);
+}
+
+static void or_from_the_checkpoint(void **state)
+{
+    struct rig r;
+    struct driver_options o = resuming(2);
+    (void)state;
+    o.led.step = 7;
+    rig_driver(&r, &o);
+    own_opened(&r, 6);
+    come_back(&r, 1, 1, 6);
+    RIG_ALL(&r, CMD_PREPARE, 6, 0, 1);
+    assert_int_equal(r.command->form.source, 0);
+    RIG_ALL(&r, CMD_FORM, 6, 0, 1);
+    struct report *step = report_new(REPORT_STEP, 6);
+    rig_report(&r, 0, step);
+    assert_string_equal(rig_event(&r, EVENT_RECOVERED)->text, "checkpoint");
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 1);
+    rig_free(&r);
+}
+
+/* The driver before died between an epoch's last step and its checkpoint. */
+static void an_epoch_is_ended_again(int is_told)
+{
+    struct rig r;
+    struct driver_options o = resuming(2);
+    o.led.epoch_step = is_told ? 4 : 0;
+    rig_driver(&r, &o);
+    own_opened(&r, 0);
+    come_back(&r, 1, 1, 4);
+    RIG_ALL(&r, CMD_PREPARE, 0, 0);
+    RIG_ALL(&r, CMD_PREPARE, 4, 1);
+    RIG_ALL(&r, CMD_FORM, 4, 0, 1);
+    assert_int_equal(r.command->kind, CMD_TRAIN);
+    assert_int_equal(r.command->train.epoch, 1);
+    rig_go_on_to(&r, 2, CMD_CHECKPOINT);
+    assert_int_equal(rig_count(&r, EVENT_EPOCH), !is_told);
+    rig_answer_all(&r, 2);
+    assert_int_equal(r.command->kind, CMD_TRAIN);
+    assert_int_equal(r.command->train.epoch, 2);
+    rig_go_on_to(&r, 2, CMD_CHECKPOINT);
+    assert_int_equal(rig_count(&r, EVENT_EPOCH), 2 - is_told);
+    rig_free(&r);
+}
+
+static void no_epoch_is_told_twice_or_never(void **state)
+{
+    (void)state;
+    an_epoch_is_ended_again(0);
+    an_epoch_is_ended_again(1);
+}
+
+static void expect_stale(struct rig *r, int conn, const struct rig_caller *c, const char *why)
+{
+    rig_connect(r, conn, "10.0.0.9");
+    rig_say_hello(r, conn, c);
+    assert_int_equal(r->sent[conn]->body_case, WIRE__CONTROL__BODY_REFUSED);
+    assert_int_equal(r->sent[conn]->refused->reason, WIRE__REASON__REASON_STALE);
+    assert_has(r->sent[conn]->refused->text, why);
+}
+
+static void a_state_of_no_use_is_refused(void **state)
+{
+    struct rig r;
+    char job[HASH_TEXT_LEN];
+    struct driver_options o = resuming(3);
+    (void)state;
+    rig_driver(&r, &o);
+    struct rig_caller c = keeper(1, 5, job);
+    c.run = "another";
+    expect_stale(&r, 1, &c, "of another run");
+    c = keeper(1, 5, job);
+    job[0] = job[0] == '0' ? '1' : '0';
+    expect_stale(&r, 2, &c, "with other options of the job");
+    c = keeper(1, 5, job);
+    c.term = 3;
+    expect_stale(&r, 3, &c, "a newer leader");
+    own_opened(&r, 4);
+    come_back(&r, 4, 1, 5);
+    come_back(&r, 5, 2, 5);
+    c = keeper(1, 5, job);
+    c.formed = 7; /* the formation that begins now is 6 */
+    expect_stale(&r, 6, &c, "a formation that this driver does not know");
+    rig_free(&r);
+}
+
+/* A rank that comes back while its old connection still holds the seat takes another. */
+static void a_rank_takes_the_seat_that_is_free(void **state)
+{
+    struct rig r;
+    struct driver_options o = resuming(3);
+    (void)state;
+    rig_driver(&r, &o);
+    own_opened(&r, 4);
+    come_back(&r, 1, 1, 5);
+    come_back(&r, 2, 1, 5);
+    rig_assert_prepare(&r, 1, 1, 3);
+    rig_assert_prepare(&r, 2, 2, 3);
+    rig_free(&r);
+}
+
+/* ---- claims ---- */
+
+/* Rank 1 was replaced; then the new rank, or one that has trained, says that it holds `step`. */
+static void claims(int is_new, int64_t step, int is_true)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    rig_train(&r, &o);
+    rig_close(&r, 1);
+    rig_come(&r, 3, 1);
+    r.has_state[3] = 1; /* for the rig, which else says 0 */
+    RIG_ALL(&r, CMD_PREPARE, 2, 0);
+    RIG_ALL(&r, CMD_PREPARE, is_new ? 2 : step, 2);
+    RIG_ALL(&r, CMD_PREPARE, is_new ? step : 0, 3);
+    if (is_true)
+        assert_int_equal(r.command->kind, CMD_FORM);
+    else
+        assert_has(rig_event(&r, EVENT_LOST)->text, "it claims to hold step");
+    rig_free(&r);
+}
+
+static void false_claims_are_not_believed(void **state)
+{
+    (void)state;
+    claims(1, 0, 1);
+    claims(1, 1, 0); /* it is new to the job */
+    claims(0, 4, 1); /* the last of the epoch that was under way */
+    claims(0, 5, 0);
+}
+
+/* ---- too few ---- */
+
+static void a_driver_that_is_not_joined(void **state)
+{
+    struct rig r;
+    struct driver_options o = resuming(3);
+    (void)state;
+    o.cluster.driver_timeout_ms = 5000;
+    o.cluster.min_ranks = 2;
+    rig_driver(&r, &o);
+    own_opened(&r, 4);
+    rig_wait(&r, 6000);
+    assert_int_equal(r.command->kind, CMD_OPEN); /* alone it does not go on */
+    come_back(&r, 1, 2, 5);
+    rig_wait(&r, 300);
+    rig_assert_prepare(&r, 1, 1, 2);
+    assert_logged(&r, "no more ranks came: going on with 2");
+    rig_free(&r);
+
+    o.cluster.min_ranks = 0; /* all of them, then */
+    rig_driver(&r, &o);
+    own_opened(&r, 4);
+    come_back(&r, 1, 2, 5);
+    rig_wait(&r, 20000);
+    assert_int_equal(r.command->kind, CMD_OPEN);
+    rig_free(&r);
+
+    o.cluster.min_ranks = 2;
+    o.resume = NULL; /* a run that begins has the ranks that it was given */
+    rig_driver(&r, &o);
+    own_opened(&r, 0);
+    rig_come(&r, 1, 1);
+    rig_wait(&r, 20000);
+    assert_int_equal(r.command->kind, CMD_OPEN);
+    rig_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_keeps_its_state),
+        cmocka_unit_test(it_looks_for_its_driver_while_it_gathers),
+        cmocka_unit_test(it_gives_up),
+        cmocka_unit_test(silent_drivers_are_left),
+        cmocka_unit_test(nothing_is_kept),
+        cmocka_unit_test(it_is_stopped_while_it_looks),
+        cmocka_unit_test(its_engine_fails_while_it_looks),
+        cmocka_unit_test(what_other_drivers_say),
+        cmocka_unit_test(a_driver_goes_on_from_its_followers),
+        cmocka_unit_test(or_from_the_checkpoint),
+        cmocka_unit_test(no_epoch_is_told_twice_or_never),
+        cmocka_unit_test(a_state_of_no_use_is_refused),
+        cmocka_unit_test(a_rank_takes_the_seat_that_is_free),
+        cmocka_unit_test(false_claims_are_not_believed),
+        cmocka_unit_test(a_driver_that_is_not_joined),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
