@@ -29,6 +29,7 @@ enum {
     MAX_STRANGERS = 128, /* in addition to one for each rank; the session's own limit is higher */
     MAX_UNPROVEN = 1024, /* with TLS, whose handshakes the session does not see */
     STRANGER_MS = 10000,
+    OWNER_MS = 1000,      /* between looks for another owner of the run directory */
     STRANGER_MS_EACH = 1, /* more for each rank: all may come at once, and each takes our time */
     MANY_RANKS = 64,      /* whose handshakes' memory is worth looking for */
     LOGGED_RANKS = 64,    /* by SIGUSR1; a service manager's log drops lines of thousands */
@@ -48,6 +49,7 @@ struct server {
     struct status_socket *status_socket; /* NULL: it could not be made */
     struct local local;
     uv_signal_t child_ended;
+    uv_timer_t owner; /* looks whether another driver has taken the run directory over */
     uv_timer_t doom;  /* of local followers whose rank was lost */
     int is_formed;    /* the session has formed: it knows now what a lost follower means */
     int is_ending;    /* the session has said how it ends */
@@ -151,6 +153,21 @@ static void give_back_holes(const struct session_event *ev)
 {
     if (ev->kind == EVENT_FORM && ev->n_ranks >= MANY_RANKS)
         malloc_trim(0);
+}
+
+/* The file RUN/owner is read by the writer's thread; the log has named the other by now. */
+static void on_owner(uv_timer_t *t)
+{
+    struct server *s = t->data;
+    int64_t now;
+
+    if (!s->record.events || !events_check_owner(s->record.events))
+        return;
+    uv_timer_stop(t);
+    now = daemon_enter(&s->daemon);
+    if (s->daemon.machine && !s->daemon.is_finished)
+        driver_deposed(s->driver, now, "its name stands in the run directory's file owner");
+    daemon_leave(&s->daemon);
 }
 
 static void on_doom(uv_timer_t *t) { local_kill_doomed(&((struct server *)t->data)->local); }
@@ -517,6 +534,7 @@ static int server_end(struct server *s)
         do_close(s, s->peers.peer[0]->number);
     uv_close((uv_handle_t *)&s->child_ended, NULL);
     uv_close((uv_handle_t *)&s->doom, NULL);
+    uv_close((uv_handle_t *)&s->owner, NULL);
     local_end(&s->local,
               status == STATUS_OK || status == STATUS_STOPPED ? LOCAL_PATIENCE_MS : 1000);
     if (disk_hangs)
@@ -567,6 +585,8 @@ int server_run(const struct options *o, const struct job *job, int argc, char **
     uv_signal_init(&s.daemon.loop, &s.child_ended);
     s.child_ended.data = &s;
     uv_timer_init(&s.daemon.loop, &s.doom);
+    uv_timer_init(&s.daemon.loop, &s.owner);
+    s.owner.data = &s;
     s.doom.data = &s;
     if (server_start(&s, &err) < 0) {
         log_error("%s", err.msg);
@@ -574,6 +594,7 @@ int server_run(const struct options *o, const struct job *job, int argc, char **
         return server_end(&s);
     }
     say_device(o);
+    uv_timer_start(&s.owner, on_owner, OWNER_MS, OWNER_MS);
     start_session(&s, argc, argv, start_ns);
     s.daemon.pulse.engine_patience_ns = 2 * longest_deadline_ns(job);
     pulse_start(&s.daemon.pulse);

@@ -40,6 +40,8 @@ int events_flush(struct events *e, int64_t patience_ms)
     return lines_flush(e->lines, patience_ms);
 }
 
+int events_check_owner(struct events *e) { return lines_check_owner(e->lines); }
+
 int64_t events_lost(struct events *e) { return lines_lost(e->lines); }
 
 static json_t *event_new(const char *name)

@@ -31,6 +31,9 @@ void events_add(struct events *e, const struct session_event *ev);
 /* Wait until the events so far are written: 0, or WRITER_LATE. */
 int events_flush(struct events *e, int64_t patience_ms);
 
+/* As lines_check_owner. */
+int events_check_owner(struct events *e);
+
 int64_t events_lost(struct events *e); /* those that are not in the file */
 
 #endif

@@ -1,4 +1,4 @@
-/* Reads the numbers of a run's events, line by line.
+/* Reads the numbers of a run's events, line by line, from the oldest file of them to the newest.
  * A line that is no JSON (a torn last one) is skipped. */
 #include "report/led.h"
 
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "report/lines.h"
 
 static int64_t number(const json_t *o, const char *key)
 {
@@ -28,17 +29,27 @@ static void note_line(const char *line, struct led *out)
     json_decref(o);
 }
 
-void led_read(const char *events_path, struct led *out)
+static void note_file(const char *path, struct led *out)
 {
-    FILE *f = fopen(events_path, "re");
+    FILE *f = fopen(path, "re");
     char *line = NULL;
     size_t cap = 0;
 
-    *out = (struct led){0};
     if (!f)
         return;
     while (getline(&line, &cap, f) > 0)
         note_line(line, out);
     free(line);
     fclose(f);
+}
+
+void led_read(const char *events_path, struct led *out)
+{
+    *out = (struct led){0};
+    for (int i = 0; i <= LINES_OLD; i++) {
+        char *path = lines_part(events_path, i);
+
+        note_file(path, out);
+        free(path);
+    }
 }

@@ -37,7 +37,7 @@ struct lines {
     int fd;
     int64_t n_failed; /* lines that the disk did not take since the last that it took */
     double failed_at;
-    int is_other_owner; /* another driver took the directory over; told */
+    atomic_int is_other_owner; /* another driver took the directory over; told */
 };
 
 struct line {
@@ -278,6 +278,12 @@ void lines_add(struct lines *l, const char *text)
                  l->path);
     }
     atomic_fetch_add(&l->n_lost, 1);
+}
+
+int lines_check_owner(struct lines *l)
+{
+    (void)put(l, ""); /* where the queue is full, lines wait that look for the owner, too */
+    return atomic_load(&l->is_other_owner);
 }
 
 int lines_flush(struct lines *l, int64_t patience_ms)

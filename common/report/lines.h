@@ -46,6 +46,10 @@ void lines_add(struct lines *l, const char *text);
 /* Wait until the lines so far, and the number of the lost ones, are written: 0, or WRITER_LATE. */
 int lines_flush(struct lines *l, int64_t patience_ms);
 
+/* 1: another driver owns the directory.  The file that says so is read on the writer's thread,
+ * after this call: ask again. */
+int lines_check_owner(struct lines *l);
+
 int64_t lines_lost(struct lines *l); /* lines that are not in the file */
 
 /* The I-th oldest of the files that hold the lines of `path`, which is the last, number LINES_OLD;

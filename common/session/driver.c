@@ -422,6 +422,13 @@ void driver_stop(struct driver *d, int64_t now_ns, const char *why)
     leave(d);
 }
 
+void driver_deposed(struct driver *d, int64_t now_ns, const char *by)
+{
+    enter(d, now_ns);
+    end_deposed(d, by);
+    leave(d);
+}
+
 int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct drained *out,
                  struct err *err)
 {
@@ -555,5 +562,9 @@ void driver_event(struct driver *d, struct session_event *e)
 {
     if (e->rank >= 0 && !e->host && d->seats[e->rank].host)
         e->host = xstrdup(d->seats[e->rank].host);
-    queue_put(&d->out, &(struct action){.kind = ACTION_EVENT, .event = *e});
+    struct action a = {.kind = ACTION_EVENT, .event = *e};
+    if (d->ending.is_deposed)
+        action_fini(&a);
+    else
+        queue_put(&d->out, &a);
 }

@@ -102,6 +102,11 @@ void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, i
  * checkpoint written.  The second stops at once. */
 void driver_stop(struct driver *d, int64_t now_ns, const char *why);
 
+/* Another driver leads the run (`by`: who, and how that is known).  This one ends with
+ * STATUS_FAILED, writes no more events, and tells its followers nothing: they look for the
+ * other. */
+void driver_deposed(struct driver *d, int64_t now_ns, const char *by);
+
 struct leaver { /* one that driver_drain lets go */
     int rank;   /* -1: a spare */
     int spare;  /* its number, as driver_status counts spares; 0: it is a rank */

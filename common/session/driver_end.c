@@ -330,6 +330,27 @@ void end_at_once(struct driver *d)
     free(text);
 }
 
+/* No Abort goes out, as it would end the followers: a connection that breaks makes them look for
+ * the driver that leads. */
+void end_deposed(struct driver *d, const char *by)
+{
+    if (d->stage >= STAGE_ENDING)
+        return;
+    char *text =
+        xasprintf("another driver leads this run: %s; this one ends, and writes nothing more", by);
+    queue_log(&d->out, LOG_ERROR, "%s", text);
+    d->ending.is_deposed = 1;
+    for (int i = 0; i < d->n_conns; i++) {
+        queue_close(&d->out, d->conns[i]->id, text);
+        if (d->conns[i]->state == CONN_MEMBER)
+            seat_clear(d, d->conns[i]->rank);
+    }
+    while (d->n_conns > 0)
+        driver_drop_conn(d, d->conns[0]);
+    begin_ending(d, STATUS_FAILED, text, 1);
+    free(text);
+}
+
 void end_fini(struct driver *d)
 {
     free(d->ending.stop_why);

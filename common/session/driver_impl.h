@@ -184,6 +184,7 @@ struct ending {  /* driver_end.c: causes, stop requests, the last moments */
     struct cause pending; /* a consequence in search of its cause; .text NULL: none */
     int64_t pending_ms;   /* when the search ends */
     /* From STAGE_ENDING on: */
+    int is_deposed; /* another driver leads: no more events */
     int status;
     char *text;
     int is_engine_stopped;
@@ -384,6 +385,7 @@ void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+void end_deposed(struct driver *d, const char *by);
 void end_at_once(struct driver *d);  /* the second stop request */
 void end_deadline(struct driver *d); /* this stage's has passed */
 void end_check_pending(struct driver *d);

@@ -11,10 +11,15 @@
  * checkpoint: so the epoch is ended again (its report, validation, checkpoint), and its line is
  * left out if events.jsonl has it already.
  *
+ * Each driver that leads a run has a higher term than the one before.  A follower tells the highest
+ * that it has obeyed; a driver with a lower one has been replaced, and ends (end_deposed).
+ *
  * If not all ranks come within cluster.driver_timeout, the run goes on with cluster.min_ranks of
  * them; a driver goes on alone only if that is 1. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "session/driver_impl.h"
 
@@ -35,15 +40,27 @@ static const char *why_stale(const struct driver *d, const Wire__Hello *h)
         return "it kept the state of another run";
     if (!has_same_job(d, h))
         return "it kept the state of this run with other options of the job";
-    if (h->term > d->o.term)
-        return "it obeyed a newer leader of this run";
     if (h->formed > d->formation.generation && d->stage != STAGE_GATHER)
         return "it was in a formation that this driver does not know";
     return NULL;
 }
 
+/* The follower obeyed a driver that led this run later. */
+static int is_of_later_leader(const struct driver *d, const Wire__Hello *h)
+{
+    return d->o.run && !strcmp(h->run, d->o.run) && h->term > d->o.term;
+}
+
 int lead_hears(struct driver *d, struct conn *c, const Wire__Hello *h)
 {
+    if (is_of_later_leader(d, h)) {
+        char *by = xasprintf("the one at %s, with term %lld, while this one has %lld; so says the "
+                             "follower on %s",
+                             h->leader, (long long)h->term, (long long)d->o.term, h->host);
+        end_deposed(d, by);
+        free(by);
+        return 0;
+    }
     const char *why = *h->run ? why_stale(d, h) : NULL;
     if (!why)
         return 1;

@@ -1,9 +1,13 @@
 """The driver is lost, and the job goes on: its followers keep their state and find it again.
 The losses must be those of the same job without a disturbance, bit for bit (training.py)."""
 
+import json
 import os
 import random
+import shutil
 import signal
+import socket
+import threading
 import time
 
 import dp
@@ -170,6 +174,91 @@ class DriverLost(training.Case):
         for daemon in (driver, *followers):
             self.assert_exit(daemon, FINISHED)
         self.assert_same(job)
+
+    # ---- replaced
+
+    def assert_deposed(self, driver):
+        self.assert_exit(driver, FAILED, "another driver leads this run.*this one ends")
+
+    def test_the_directory_has_another_owner(self):
+        """Its followers are not told to end: they look for the other driver."""
+        driver, follower = self.start_ranks_of(job=ENDLESS, n=2)
+        self.wait_event("first_step", run="run")
+        with open(self.path("run", "owner"), encoding="utf-8") as file:
+            owner = json.load(file)
+        owner.update(id="0" * 32, term=owner["term"] + 1)
+        with open(self.path("run", "owner.new"), "w", encoding="utf-8") as file:
+            json.dump(owner, file)
+        os.rename(self.path("run", "owner.new"), self.path("run", "owner"))
+        self.assert_deposed(driver)
+        follower.wait_line("keeping the state and looking for it")
+        follower.signal(signal.SIGTERM)
+        self.assert_exit(follower, STOPPED)
+        for kind in ("error", "done", "lost"):
+            self.assertEqual(self.events(kind, "run"), [])
+
+    def test_frozen_and_replaced(self):
+        """The followers go over to the driver that took the run over; the one before ends when it
+        wakes up.  The directory is renamed and copied, as a lock of the frozen one holds it."""
+        job = {**JOB, "cluster.heartbeat_timeout": 2, "train.epochs": 40}
+        switch = Switch(self.port_number)
+        self.addCleanup(switch.close)
+        frozen = self.lead("--inject", "stop:rank0@step20", job=job)
+        followers = [self.follower("--rank", str(k), port=switch.port) for k in (1, 2)]
+        for follower in followers:
+            follower.wait_line("lost the driver.*keeping the state")
+        os.rename(self.path("run"), self.path("before"))
+        shutil.copytree(self.path("before"), self.path("run"), symlinks=True,
+                        ignore=shutil.ignore_patterns("status.sock"))
+        switch.to = self.port_number = dp.free_port()
+        successor = self.lead("--resume", job=job)
+        self.wait_event("recovered", run="run")
+        frozen.signal(signal.SIGCONT)
+        self.assert_deposed(frozen)
+        for daemon in (successor, *followers):
+            self.assert_exit(daemon, FINISHED)
+        self.assert_same(job)
+        self.assertEqual(self.events("recovered", "run")[0]["source"], "followers")
+
+
+class Switch:
+    """Carries connections from a port of its own to the port `to`, which may change."""
+
+    def __init__(self, to):
+        self.to = to
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.socket.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:
+                near.close()
+                continue
+            for pair in ((near, far), (far, near)):
+                threading.Thread(target=self.carry, args=pair, daemon=True).start()
+
+    @staticmethod
+    def carry(source, sink):
+        try:
+            while part := source.recv(65536):
+                sink.sendall(part)
+        except OSError:
+            pass
+        for end in (source, sink):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def close(self):
+        self.socket.close()
 
 
 if __name__ == "__main__":

@@ -241,6 +241,7 @@ void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c)
     h.n_backends = 1;
     h.run = text_or(c->run, "");
     h.run_job = text_or(c->run_job, "");
+    h.leader = text_or(c->leader, "");
     h.term = c->term;
     h.formed = c->formed;
     h.step = c->step;

@@ -56,7 +56,7 @@ struct rig_caller { /* the fields of a Hello; a field that is NULL or 0 is as a 
     Wire__Gpu **gpus;
     size_t n_gpus;
     const char *no_gpu;
-    const char *run, *run_job; /* what it kept, or NULL */
+    const char *run, *run_job, *leader; /* what it kept, or NULL */
     int64_t term, formed, step;
     int in_step;
 };

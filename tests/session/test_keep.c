@@ -295,6 +295,7 @@ static struct rig_caller keeper(int rank, int64_t step, char job[HASH_TEXT_LEN])
                                .run = run,
                                .run_job = job,
                                .term = 1,
+                               .leader = "the-leader:7000",
                                .formed = 5,
                                .step = step,
                                .in_step = 1};
@@ -425,15 +426,54 @@ static void a_state_of_no_use_is_refused(void **state)
     c = keeper(1, 5, job);
     job[0] = job[0] == '0' ? '1' : '0';
     expect_stale(&r, 2, &c, "with other options of the job");
-    c = keeper(1, 5, job);
-    c.term = 3;
-    expect_stale(&r, 3, &c, "a newer leader");
     own_opened(&r, 4);
     come_back(&r, 4, 1, 5);
     come_back(&r, 5, 2, 5);
     c = keeper(1, 5, job);
     c.formed = 7; /* the formation that begins now is 6 */
     expect_stale(&r, 6, &c, "a formation that this driver does not know");
+    rig_free(&r);
+}
+
+/* A follower has obeyed a later leader of the run: this driver ends and writes nothing more. */
+static void a_driver_that_was_replaced_ends(void **state)
+{
+    struct rig r;
+    char job[HASH_TEXT_LEN];
+    struct driver_options o = rig_elastic(3);
+    struct rig_caller c = keeper(1, 5, job);
+    (void)state;
+    o.run = run;
+    o.term = 2;
+    rig_train(&r, &o);
+    int n_events = r.n_events;
+    rig_close(&r, 1);
+    c.term = 2; /* it obeyed this one */
+    rig_connect(&r, 3, "10.0.0.9");
+    rig_say_hello(&r, 3, &c);
+    assert_false(r.is_closed[2]);
+    n_events = r.n_events;
+    c.term = 3;
+    rig_connect(&r, 4, "10.0.0.9");
+    rig_say_hello(&r, 4, &c);
+    assert_logged(&r, "another driver leads this run: the one at the-leader:7000, with term 3");
+    assert_true(r.is_closed[2] && r.is_closed[3] && r.is_closed[4]);
+    assert_true(r.sent[2]->body_case != WIRE__CONTROL__BODY_ABORT || r.sent[2]->abort->recover);
+    assert_int_equal(r.command->kind, CMD_STOP);
+    rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+    assert_true(r.is_finished);
+    assert_int_equal(r.status, STATUS_FAILED);
+    assert_int_equal(r.n_events, n_events);
+    rig_free(&r);
+
+    rig_train(&r, &o);
+    n_events = r.n_events;
+    driver_deposed(r.d, r.now, "its name is there");
+    rig_drain(&r);
+    rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+    assert_has(r.text, "another driver leads this run: its name is there");
+    assert_int_equal(r.status, STATUS_FAILED);
+    assert_int_equal(r.n_events, n_events);
     rig_free(&r);
 }
 
@@ -534,6 +574,7 @@ int main(void)
         cmocka_unit_test(or_from_the_checkpoint),
         cmocka_unit_test(no_epoch_is_told_twice_or_never),
         cmocka_unit_test(a_state_of_no_use_is_refused),
+        cmocka_unit_test(a_driver_that_was_replaced_ends),
         cmocka_unit_test(a_rank_takes_the_seat_that_is_free),
         cmocka_unit_test(false_claims_are_not_believed),
         cmocka_unit_test(a_driver_that_is_not_joined),
