@@ -85,7 +85,7 @@ static void give_up(struct dialer *d)
     d->options.gave_up(d->options.arg, &err);
 }
 
-/* What was under way when the dialer was stopped has ended. */
+/* 1: the dialer was stopped, and the attempt that was under way then has ended. */
 static int has_stopped(struct dialer *d)
 {
     if (!d->is_stopped)

@@ -347,7 +347,7 @@ void end_deposed(struct driver *d, const char *by)
     }
     while (d->n_conns > 0)
         driver_drop_conn(d, d->conns[0]);
-    begin_ending(d, STATUS_FAILED, text, 1);
+    begin_ending(d, STATUS_FAILED, text, 1, 0);
     free(text);
 }
 

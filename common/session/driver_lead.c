@@ -5,7 +5,7 @@
  * takes the newest state that any rank holds, as after every loss.  So the checkpoint counts only
  * if no follower kept a newer state, and `recovered` says which it was.
  *
- * What comes next follows from the step held.  In the middle of an epoch it is the rest of this
+ * The step held tells the driver how to go on.  In the middle of an epoch it is the rest of this
  * epoch, whose sums are part of the state.  If the state is that of an epoch's last step and newer
  * than the checkpoint, the driver before may have died anywhere between that step and the
  * checkpoint: so the epoch is ended again (its report, validation, checkpoint), and its line is

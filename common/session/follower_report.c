@@ -78,7 +78,7 @@ static void on_report(struct follower *f, const struct report *r)
     }
 }
 
-/* A report that comes while there is no driver.  What the engine opened is told to the next one;
+/* A report that comes while there is no driver.  The next one is told that the engine has opened;
  * a fault of its own ends what there was to keep. */
 static void on_report_alone(struct follower *f, const struct report *r)
 {

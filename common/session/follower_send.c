@@ -11,7 +11,8 @@ static void send(struct follower *f, const Wire__Control *m)
     queue_send(&f->out, CONN, frame);
 }
 
-/* What is kept for a driver that goes on with the run.  The follower wants its rank again. */
+/* Hello says which state is kept for a driver that goes on with the run.  The follower wants its
+ * rank again. */
 static void put_kept(const struct follower *f, Wire__Hello *h, struct arena *a)
 {
     const struct kept *k = &f->kept;
