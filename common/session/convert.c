@@ -11,10 +11,15 @@
 
 /* ---- rows ---- */
 
-#define ITEM(field, member, rule) {offsetof(OURS, member), sizeof(((OURS *)0)->member), 0},
+#define SIZE(member) sizeof(((OURS *)0)->member)
+
+/* 1: the member is an array of char.  Its size alone does not tell: it may be that of a pointer. */
+#define IS_CHARS(member) _Generic(&((OURS *)0)->member, char(*)[SIZE(member)] : 1, default : 0)
+
+#define ITEM(field, member, rule) {offsetof(OURS, member), SIZE(member), 0, IS_CHARS(member)},
 #define LIST(field, member, count, rule) \
-    {offsetof(OURS, member), sizeof(((OURS *)0)->member), offsetof(OURS, count)},
-#define ONLY(field, rule) {0, 0, 0},
+    {offsetof(OURS, member), SIZE(member), offsetof(OURS, count), 0},
+#define ONLY(field, rule) {0, 0, 0, 0},
 
 #define MEMBERS(name, NAME) \
     static const struct copy_member name##_members[] = {NAME##_FIELDS(ITEM, LIST, ONLY)};

@@ -249,15 +249,12 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
     return 0;
 }
 
-static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, struct meter *m,
-                      struct report *r, struct err *err)
+/* The driver takes these from rank 0 alone, and no other rank sends them. */
+static void fill_figures(const struct trainer *t, struct meter *m, struct report *r)
 {
     const struct ckpt_state *at = &t->state->at;
-    int64_t kept = min_i64(m->n, m->cap);
+    const int64_t kept = min_i64(m->n, m->cap);
 
-    r->epoch.epoch = epoch;
-    r->epoch.step = at->step;
-    r->epoch.end = end;
     r->epoch.train_loss = mean(control_loss(at->epoch_loss), at->epoch_samples);
     r->epoch.train_accuracy = mean((double)at->epoch_correct, at->epoch_samples);
     r->epoch.n_samples = at->epoch_samples;
@@ -267,6 +264,16 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
     r->epoch.samples_per_second = meter_rate(m);
     r->epoch.step_ms_median = median(m->step_ms, kept);
     r->epoch.comm_exposed_ms_median = median(m->exposed_ms, kept);
+}
+
+static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, struct meter *m,
+                      struct report *r, struct err *err)
+{
+    r->epoch.epoch = epoch;
+    r->epoch.step = t->state->at.step;
+    r->epoch.end = end;
+    if (t->rank == 0)
+        fill_figures(t, m, r);
     r->epoch.rss_mib = rss_mib();
     r->epoch.peak_rss_mib = peak_rss_mib();
     if (end == EPOCH_NONFINITE && t->note[0])

@@ -68,11 +68,9 @@ static size_t wire_size(const ProtobufCFieldDescriptor *f)
     return is_long ? 8 : 4;
 }
 
-static int is_array(const struct item *it) { return it->member->size != sizeof(char *); }
-
 static const char *text_at(const struct item *it, const void *at)
 {
-    return is_array(it) ? at : *(char *const *)at;
+    return it->member->is_chars ? at : *(char *const *)at;
 }
 
 static char *pack_text(const struct item *it, const void *ours, struct arena *a)
@@ -84,7 +82,7 @@ static char *pack_text(const struct item *it, const void *ours, struct arena *a)
 
 static void unpack_text(const struct item *it, const char *text, void *ours)
 {
-    if (is_array(it))
+    if (it->member->is_chars)
         snprintf(ours, it->member->size, "%s", text);
     else
         *(char **)ours = *text ? xstrdup(text) : NULL;
@@ -175,7 +173,7 @@ static void free_value(const struct item *it, void *ours)
 
     if (kind == RULE_BYTES)
         free(((struct blob *)ours)->data);
-    else if ((kind == RULE_TEXT || kind == RULE_INJECT) && !is_array(it))
+    else if ((kind == RULE_TEXT || kind == RULE_INJECT) && !it->member->is_chars)
         free(*(char **)ours);
 }
 

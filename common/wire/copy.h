@@ -1,6 +1,6 @@
 /* copy - structs of ours as messages, and back, by rows of members (wire/fields.h).
  *
- * The field's rule and the member's size say what a member is:
+ * The field's rule, the member's size, and is_chars say what a member is:
  *
  *   RULE_INT, RULE_ENUM, RULE_BOOL   an integer of 4 or 8 bytes
  *   RULE_REAL, RULE_AMOUNT           a double
@@ -30,6 +30,7 @@ struct blob blob_of(const void *data, size_t len); /* a copy */
 struct copy_member {
     size_t at, size; /* in our struct; size 0: the field lands nowhere */
     size_t count_at; /* of a repeated field: the int that counts the elements */
+    int is_chars;    /* an array of char, of whatever size; else a text is a char * */
 };
 
 struct copy_rows { /* one message and one struct of ours */
