@@ -69,6 +69,7 @@ enum { STEP_SCALARS_SENT = offsetof(struct step_scalars, clean) }; /* bytes the 
 /* The initial values of a parameter. */
 enum param_init {
     PARAM_UNIFORM, /* U(-bound, bound): PyTorch's default for linear and conv2d, biases too */
+    PARAM_NORMAL,  /* N(0, bound^2) */
     PARAM_CONST,   /* bound everywhere: 1 for norm weights, 0 for norm biases */
 };
 
@@ -78,7 +79,7 @@ enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_NORM, PARAM_EMBEDDING };
 struct param_info {
     enum param_init init;
     float bound;
-    enum param_kind kind; /* {name: normal} draws weights and embeddings, zeroes biases */
+    enum param_kind kind; /* model.init draws weights and embeddings, zeroes biases */
     int frozen;           /* not trained: no gradient */
 };
 

@@ -36,7 +36,9 @@ static const struct option arch_row = {"model.arch",
 static const struct option init_rows[] = {
     {"model.init.name", OPT_CHOICE, AT(model.init.name), "pytorch", .choices = inits,
      .help =
-         "Initial weights: PyTorch's defaults for each layer, normal with biases 0, or a file."},
+         "Initial weights: pytorch gives each layer what it has there (torchvision's networks "
+         "theirs); the others but file draw weights and set biases to 0: normal from N(0, std^2), "
+         "kaiming from N(0, 2/fan_in), xavier uniformly."},
     {"model.init.std", OPT_REAL, AT(model.init.std), "0.01", 0, 100, .flags = OPT_ABOVE,
      .only = "model.init.name", .only_values = BIT(INIT_NORMAL),
      .help = "Standard deviation of the initial weights."},

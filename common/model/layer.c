@@ -29,12 +29,11 @@ static void append(struct net *m, enum op op, const union node_attr *attr, const
         m->h = out[0];
 }
 
-static int uniform_param(struct net *m, const char *name, const char *suffix, struct shape shape,
-                         int64_t fan_in, enum param_kind kind)
-{
-    struct param_info info = {.init = PARAM_UNIFORM, .kind = kind};
+static float uniform_bound(int64_t fan_in) { return (float)(1 / sqrt((double)fan_in)); }
 
-    info.bound = (float)(1 / sqrt((double)fan_in));
+static int drawn_param(struct net *m, const char *name, const char *suffix, struct shape shape,
+                       struct param_info info)
+{
     return graph_param(m->g, shape, info, name_of(m, name, suffix));
 }
 
@@ -52,8 +51,8 @@ static void append_bias(struct net *m, const char *name, int64_t fan_in)
 
     if (m->rc < 0)
         return;
-    in[1] = uniform_param(m, name, "bias", SHAPE(h_shape(m)->dim[h_shape(m)->n - 1]), fan_in,
-                          PARAM_BIAS);
+    in[1] = drawn_param(m, name, "bias", SHAPE(h_shape(m)->dim[h_shape(m)->n - 1]),
+                        (struct param_info){PARAM_UNIFORM, uniform_bound(fan_in), PARAM_BIAS, 0});
     append(m, OP_bias, NULL, in, 2, out, name_of(m, name, "bias"));
 }
 
@@ -67,6 +66,16 @@ int64_t net_n_outputs(const struct net *m)
     const struct sample_field *t = target_of(m);
 
     return t->role == SAMPLE_CLASS ? t->n_classes : shape_elements(&t->shape);
+}
+
+int64_t net_classes(struct net *m, int64_t classes)
+{
+    const int64_t n = net_n_outputs(m);
+
+    if (m->rc == 0 && classes && classes < n)
+        m->rc = err_set(m->err, ERR_CONFIG, "model.classes is %lld, but the data have %lld",
+                        (long long)classes, (long long)n);
+    return classes ? classes : n;
 }
 
 void layer_input(struct net *m)
@@ -84,33 +93,73 @@ void layer_input(struct net *m)
     m->h = m->g->input[at];
 }
 
+static int or_1(int v) { return v ? v : 1; }
+
+/* h must be images; says so for the layer `name`. */
+static int want_images(struct net *m, const char *name)
+{
+    char text[SHAPE_TEXT_LEN];
+
+    if (m->rc == 0 && h_shape(m)->n != 4)
+        m->rc = err_set(m->err, ERR_CONFIG, "%s: its input is %s, want images [N,H,W,C]", name,
+                        shape_text(h_shape(m), text));
+    return m->rc;
+}
+
+void layer_conv(struct net *m, const char *name, const struct layer_conv *c)
+{
+    const int stride = or_1(c->stride), dilation = or_1(c->dilation), groups = or_1(c->groups);
+    union node_attr attr = {
+        .conv = {
+            {stride, stride}, {c->pad, c->pad}, {dilation, dilation}, groups, ACT_NONE, {0}, {0}}};
+    int in[2] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    struct param_info info = {.kind = PARAM_WEIGHT};
+    struct shape w;
+
+    if (want_images(m, name) < 0)
+        return;
+    if (h_shape(m)->dim[3] % groups) {
+        m->rc = err_set(m->err, ERR_CONFIG, "%s: %lld channels are no multiple of %d groups", name,
+                        (long long)h_shape(m)->dim[3], groups);
+        return;
+    }
+    w = SHAPE(c->channels, h_shape(m)->dim[3] / groups, c->kernel, c->kernel);
+    info.init = c->kaiming ? PARAM_NORMAL : PARAM_UNIFORM;
+    info.bound = c->kaiming ? (float)sqrt(2.0 / (double)(c->channels * c->kernel * c->kernel))
+                            : uniform_bound(shape_elements(&w) / c->channels);
+    in[1] = drawn_param(m, name, "weight", w, info);
+    append(m, OP_conv2d, &attr, in, 2, out, name);
+    if (!c->no_bias)
+        append_bias(m, name, shape_elements(&w) / c->channels);
+}
+
 void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel, int pad)
 {
-    union node_attr attr = {.conv = {.stride = {1, 1}, .dilation = {1, 1}, .groups = 1}};
-    int in[2] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
-    int64_t c, fan_in;
+    layer_conv(m, name, &(struct layer_conv){.channels = channels, .kernel = kernel, .pad = pad});
+}
 
+void layer_linear_plain(struct net *m, const char *name, int64_t features)
+{
+    int in[2] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT};
+    char text[SHAPE_TEXT_LEN];
+    int64_t fan_in;
+
+    if (m->rc == 0 && h_shape(m)->n != 2)
+        m->rc = err_set(m->err, ERR_CONFIG, "%s: its input is %s, want [N,C]; flatten it before",
+                        name, shape_text(h_shape(m), text));
     if (m->rc < 0)
         return;
-    attr.conv.pad[0] = attr.conv.pad[1] = pad;
-    c = h_shape(m)->dim[3];
-    fan_in = c * kernel * kernel;
-    in[1] =
-        uniform_param(m, name, "weight", SHAPE(channels, c, kernel, kernel), fan_in, PARAM_WEIGHT);
-    append(m, OP_conv2d, &attr, in, 2, out, name);
-    append_bias(m, name, fan_in);
+    fan_in = h_shape(m)->dim[1];
+    in[1] = drawn_param(m, name, "weight", SHAPE(features, fan_in),
+                        (struct param_info){PARAM_UNIFORM, uniform_bound(fan_in), PARAM_WEIGHT, 0});
+    append(m, OP_linear, NULL, in, 2, out, name);
 }
 
 void layer_linear(struct net *m, const char *name, int64_t features)
 {
-    int in[2] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT};
-    int64_t fan_in;
+    const int64_t fan_in = m->rc < 0 ? 1 : h_shape(m)->dim[1];
 
-    if (m->rc < 0)
-        return;
-    fan_in = h_shape(m)->dim[1];
-    in[1] = uniform_param(m, name, "weight", SHAPE(features, fan_in), fan_in, PARAM_WEIGHT);
-    append(m, OP_linear, NULL, in, 2, out, name);
+    layer_linear_plain(m, name, features);
     append_bias(m, name, fan_in);
 }
 
@@ -122,16 +171,37 @@ void layer_activation(struct net *m, const char *name, enum activation kind)
     append(m, OP_activation, &attr, &m->h, 1, out, name);
 }
 
-void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride)
+static void pool(struct net *m, const char *name, enum pooling kind, const int kernel[2],
+                 int stride, int pad)
 {
-    union node_attr attr = {.pool = {.kind = kind, .count_pad = 1}};
+    union node_attr attr = {.pool = {.kind = kind,
+                                     .kernel = {kernel[0], kernel[1]},
+                                     .stride = {stride, stride},
+                                     .pad = {pad, pad},
+                                     .count_pad = 1}};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT};
 
-    for (int i = 0; i < 2; i++) {
-        attr.pool.kernel[i] = kernel;
-        attr.pool.stride[i] = stride;
-    }
     append(m, OP_pool2d, &attr, &m->h, 1, out, name);
+}
+
+void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride, int pad)
+{
+    if (want_images(m, name) == 0)
+        pool(m, name, kind, (const int[]){kernel, kernel}, stride, pad);
+}
+
+void layer_global_avg_pool(struct net *m, const char *name)
+{
+    if (want_images(m, name) == 0)
+        pool(m, name, POOL_AVG, (const int[]){(int)h_shape(m)->dim[1], (int)h_shape(m)->dim[2]}, 1,
+             0);
+}
+
+void layer_add(struct net *m, const char *name, int other)
+{
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+
+    append(m, OP_add, NULL, (const int[]){m->h, other}, 2, out, name);
 }
 
 void layer_flatten(struct net *m, const char *name)

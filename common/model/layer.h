@@ -28,12 +28,29 @@ void layer_input(struct net *m);
 
 /* Outputs of the network for one sample: what the target asks for. */
 int64_t net_n_outputs(const struct net *m);
+/* The outputs that a job asks for with model.classes: 0 stands for what the target asks for.  Fails
+ * if there are too few for the target. */
+int64_t net_classes(struct net *m, int64_t classes);
 
-/* Square kernel, stride 1, padding on both sides; with bias. */
+/* A convolution with a square kernel, and padding on both sides. */
+struct layer_conv {
+    int64_t channels; /* of the output */
+    int kernel, pad;
+    int stride, dilation, groups; /* 0 means 1 */
+    int no_bias;
+    int kaiming; /* 1: weights from N(0, 2/fan_out), torchvision's; 0: PyTorch's default */
+};
+void layer_conv(struct net *m, const char *name, const struct layer_conv *c);
+/* Stride 1, with bias. */
 void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel, int pad);
 void layer_linear(struct net *m, const char *name, int64_t features); /* with bias; h is [N,in] */
+void layer_linear_plain(struct net *m, const char *name, int64_t features); /* without */
 void layer_activation(struct net *m, const char *name, enum activation kind);
-void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride);
+/* Square windows, padding on both sides; an average counts the padding. */
+void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride,
+                int pad);
+void layer_global_avg_pool(struct net *m, const char *name); /* [N,H,W,C] -> [N,1,1,C] */
+void layer_add(struct net *m, const char *name, int other);  /* h + other, of one shape */
 /* To [N,in], images in PyTorch's order: channel, row, column; rows stay what they are. */
 void layer_flatten(struct net *m, const char *name);
 void layer_batch_norm(struct net *m, const char *name);

@@ -10,10 +10,10 @@ static void build(struct net *m, const void *options)
     layer_input(m);
     layer_conv2d(m, "conv1", 20, 3, 0);
     layer_activation(m, "relu1", ACT_RELU);
-    layer_pool(m, "pool1", POOL_AVG, 2, 2);
+    layer_pool(m, "pool1", POOL_AVG, 2, 2, 0);
     layer_conv2d(m, "conv2", 50, 5, 0);
     layer_activation(m, "relu2", ACT_RELU);
-    layer_pool(m, "pool2", POOL_AVG, 2, 2);
+    layer_pool(m, "pool2", POOL_AVG, 2, 2, 0);
     layer_flatten(m, "flatten");
     layer_linear(m, "fc1", 128);
     layer_activation(m, "relu3", ACT_RELU);

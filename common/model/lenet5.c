@@ -11,10 +11,10 @@ static void build(struct net *m, const void *options)
     layer_input(m);
     layer_conv2d(m, "conv1", 6, 5, 2);
     layer_activation(m, "tanh1", ACT_TANH);
-    layer_pool(m, "pool1", POOL_AVG, 2, 2);
+    layer_pool(m, "pool1", POOL_AVG, 2, 2, 0);
     layer_conv2d(m, "conv2", 16, 5, 0);
     layer_activation(m, "tanh2", ACT_TANH);
-    layer_pool(m, "pool2", POOL_AVG, 2, 2);
+    layer_pool(m, "pool2", POOL_AVG, 2, 2, 0);
     layer_flatten(m, "flatten");
     layer_linear(m, "fc1", 120);
     layer_activation(m, "tanh3", ACT_TANH);

@@ -34,7 +34,12 @@ ARCH_LIST(X)
 
 extern const struct option_group *const model_archs[]; /* all of them; NULL at the end */
 
-#define INIT_LIST(X) X(INIT_PYTORCH, "pytorch") X(INIT_NORMAL, "normal") X(INIT_FILE, "file")
+#define INIT_LIST(X)           \
+    X(INIT_PYTORCH, "pytorch") \
+    X(INIT_NORMAL, "normal")   \
+    X(INIT_FILE, "file")       \
+    X(INIT_KAIMING, "kaiming") \
+    X(INIT_XAVIER, "xavier")
 #define LOSS_LIST(X) X(LOSS_CROSS_ENTROPY, "cross_entropy") X(LOSS_MSE, "mse")
 
 enum init_name { INIT_LIST(WORD_VALUE) };

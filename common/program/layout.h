@@ -78,10 +78,24 @@ int layout_find(const struct segment *const *sorted, int n, const char *name);
  * compare these to name the segment that differs. */
 struct hash128 segment_hash(const struct segment *s);
 
+/* Where initial values come from.  With all rules but the first, biases are 0, and norms follow
+ * their own rule all the same. */
+enum init_rule {
+    INIT_RULE_OWN,     /* each parameter follows its own rule, as its layer has it */
+    INIT_RULE_NORMAL,  /* weights and embeddings are N(0, std^2) */
+    INIT_RULE_KAIMING, /* N(0, 2/fan_in), torch.nn.init.kaiming_normal_(nonlinearity="relu") */
+    INIT_RULE_XAVIER,  /* U(-a, a) with a = sqrt(6/(fan_in + fan_out)), xavier_uniform_ */
+};
+
+struct layout_init {
+    enum init_rule rule;
+    double std; /* INIT_RULE_NORMAL */
+};
+
 /* Write the initial values of parameter i to host memory, param[i].length elements.  They are made
- * from RNG_INIT words of (seed, index of the parameter in alphabetical order, element).
- *   std < 0:  each parameter follows its own rule (PyTorch's defaults).
- *   else:     weights and embeddings are N(0, std^2), biases are 0, norms follow their own rule. */
-void layout_init_param(const struct layout *l, int i, uint64_t seed, double std, float *to);
+ * from RNG_INIT words of (seed, index of the parameter in alphabetical order, element).  A weight
+ * [K,C,..] has as fan_in its elements for one k, and as fan_out those for one c. */
+void layout_init_param(const struct layout *l, int i, uint64_t seed, struct layout_init init,
+                       float *to);
 
 #endif

@@ -13,9 +13,14 @@
 
 static void init_parameter(const struct job *job, const struct layout *l, int i, void *to)
 {
-    const double std = job->model.init.name == INIT_NORMAL ? job->model.init.std : -1;
+    static const enum init_rule rule[] = {[INIT_PYTORCH] = INIT_RULE_OWN,
+                                          [INIT_NORMAL] = INIT_RULE_NORMAL,
+                                          [INIT_FILE] = INIT_RULE_OWN,
+                                          [INIT_KAIMING] = INIT_RULE_KAIMING,
+                                          [INIT_XAVIER] = INIT_RULE_XAVIER};
+    const struct layout_init init = {rule[job->model.init.name], job->model.init.std};
 
-    layout_init_param(l, i, (uint64_t)job->train.seed, std, to);
+    layout_init_param(l, i, (uint64_t)job->train.seed, init, to);
 }
 
 static void init_statistic(const struct job *job, const struct layout *l, int i, void *to)

@@ -1,41 +1,17 @@
 """Tests of checkpoints with PyTorch: our file is a state dict with which PyTorch gives the same
 outputs, and PyTorch's file starts a run of ours that has PyTorch's losses.
 
-They need a Python with torch and safetensors: this one, $DPTRAIN_TORCH_PYTHON, or one on PATH, and
-are skipped (77) if there is none.  Pixels and our logits come from the program in $DPLOGITS
+They need a Python with torch and safetensors (find_torch.py), and are skipped (77) without one.
+Pixels and our logits come from the program in $DPLOGITS
 (logits.c).
 """
 
-import importlib.util
 import json
 import os
 import shutil
 import subprocess
-import sys
 
-NEEDED = ("torch", "safetensors")
-CHOSEN = "DPTRAIN_TORCH_CHOSEN"
-
-
-def has_needed(python):
-    return subprocess.run([python, "-c", "import torch, safetensors.torch"], check=False,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
-
-
-def find_python():
-    """Replace this process by a Python that has torch and safetensors, or say why not and exit."""
-    others = [os.environ.get("DPTRAIN_TORCH_PYTHON"), shutil.which("python3"), "/usr/bin/python3"]
-    for python in filter(None, others):
-        if CHOSEN not in os.environ and has_needed(python):
-            os.environ[CHOSEN] = python
-            os.execv(python, [python, *sys.argv])
-    print("skipped: no Python here imports torch and safetensors; a venv that does (pip install "
-          "torch safetensors) can be named in DPTRAIN_TORCH_PYTHON")
-    sys.exit(77)
-
-
-if any(importlib.util.find_spec(name) is None for name in NEEDED):
-    find_python()
+import find_torch  # noqa: F401  (may replace this process)
 
 import safetensors  # noqa: E402
 import safetensors.torch  # noqa: E402

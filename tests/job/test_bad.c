@@ -136,8 +136,10 @@ static const struct bad texts[] = {
      "64 letters, digits, '.', '_' or '-', the first a letter or digit"},
     {"model: lenet" DIGITS,
      "f:1:8: model is \"lenet\", want a mapping with keys such as model.arch"},
-    {"model: {arch: resnet}" DIGITS, "f:1:15: model.arch is \"resnet\", want mlp, lenet or lenet5"},
-    {"model: {arch: }" DIGITS, "f:1:15: model.arch is empty, want mlp, lenet or lenet5"},
+    {"model: {arch: resnet}" DIGITS, "f:1:15: model.arch is \"resnet\", want mlp, lenet, lenet5, "
+                                     "resnet18, resnet34, resnet50, resnet101 or resnet152"},
+    {"model: {arch: }" DIGITS, "f:1:15: model.arch is empty, want mlp, lenet, lenet5, "
+                               "resnet18, resnet34, resnet50, resnet101 or resnet152"},
     {MLP "hidden: [64, x]}" DIGITS, "f:1:28: model.hidden is \"64, x\", want a list of at most 16, "
                                     "each an integer from 1 to 65536 units"},
     {MLP "hidden: [64, 0]}" DIGITS, "f:1:28: model.hidden is \"64, 0\", want a list of at most 16, "
@@ -191,9 +193,11 @@ static const struct bad texts[] = {
     {HEAD "cluster: {spares: 70000}",
      "f:3:19: cluster.spares is 70000, want an integer from 0 to 65536 ranks"},
     /* missing, or not for this choice */
-    {"data: {format: digits}", "f: model.arch is missing, want mlp, lenet or lenet5"},
+    {"data: {format: digits}", "f: model.arch is missing, want mlp, lenet, lenet5, "
+                               "resnet18, resnet34, resnet50, resnet101 or resnet152"},
     {"model: {arch: lenet}", "f: data.format is missing, want mnist, digits, cifar10 or cifar100"},
-    {"model:\ndata:\n", "f: model.arch is missing, want mlp, lenet or lenet5"},
+    {"model:\ndata:\n", "f: model.arch is missing, want mlp, lenet, lenet5, "
+                        "resnet18, resnet34, resnet50, resnet101 or resnet152"},
     {"model: {arch: lenet}\ndata: {format: mnist}", "f: data.path is missing, want a path"},
     {"model: {arch: lenet}\ndata: {format: mnist, path: ~}",
      "f: data.path is missing, want a path"},

@@ -21,6 +21,8 @@ static const struct row {
     {"model.activation", "gelu_tanh", {"model.arch=mlp"}},
     {"model.dropout", "0.25", {"model.arch=mlp"}},
     {"model.batch_norm", "true", {"model.arch=mlp"}},
+    {"model.stem", "cifar", {"model.arch=resnet18"}},
+    {"model.classes", "100", {"model.arch=resnet50"}},
     {"model.sync_batch_norm", "false"},
     {"model.loss", "mse"},
     {"data.format", "mnist", {"data.path=/x"}},

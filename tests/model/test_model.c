@@ -3,7 +3,9 @@
 #include "../test.h"
 
 #include "base/buf.h"
+#include "base/util.h"
 #include "model/mlp.h"
+#include "model/resnet.h"
 #include "op/op.h"
 
 static const struct sample_spec mnist = SAMPLE_IMAGES(28, 28, 1, 10);
@@ -202,9 +204,87 @@ static void samples_of_other_kinds(void **state)
     assert_non_null(strstr(err.msg, "samples have 2 inputs, want one"));
 }
 
+/* Torchvision's numbers of parameters for 1000 classes, and the stem's effect on the image. */
+static void residual_networks(void **state)
+{
+    static const struct {
+        const struct model_arch *arch;
+        int64_t n_elements;
+        int n_params, n_convs, n_blocks;
+    } nets[] = {
+        {&arch_resnet18, 11689512, 62, 20, 8},     {&arch_resnet34, 21797672, 110, 36, 16},
+        {&arch_resnet50, 25557032, 161, 53, 16},   {&arch_resnet101, 44549160, 314, 104, 33},
+        {&arch_resnet152, 60192808, 467, 155, 50},
+    };
+    const struct sample_spec in = SAMPLE_IMAGES(64, 64, 3, 10);
+    struct resnet_options own = {.classes = 1000};
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(nets); i++) {
+        const struct model_options o = {.kind = nets[i].arch, .options = &own};
+        int64_t n_elements = 0;
+        int n_params = 0;
+
+        own.stem = i % 2 ? STEM_CIFAR : STEM_IMAGENET;
+        assert_int_equal(model_build(&o, &in, 2, 1, 1, &g, &err), 0);
+        for (int v = 0; v < g->n_values; v++)
+            if (g->value[v].role == VALUE_PARAM) {
+                n_params++;
+                n_elements += shape_elements(&g->value[v].shape);
+            }
+        assert_int_equal(n_params, nets[i].n_params);
+        assert_int_equal(count(g, OP_conv2d), nets[i].n_convs);
+        /* the small stem's filters are 3x3 instead of 7x7 */
+        assert_int_equal(n_elements, nets[i].n_elements - (own.stem ? 64 * 3 * (49 - 9) : 0));
+        assert_int_equal(count(g, OP_pool2d), own.stem ? 1 : 2);
+        assert_int_equal(count(g, OP_add), nets[i].n_blocks);
+        graph_free(g);
+    }
+}
+
+static void residual_names(void **state)
+{
+    static const struct {
+        const char *name;
+        struct shape shape;
+    } params[] = {
+        {"conv1.weight", {4, {64, 3, 7, 7}}},
+        {"layer1.0.conv3.weight", {4, {256, 64, 1, 1}}},
+        {"layer1.0.downsample.0.weight", {4, {256, 64, 1, 1}}},
+        {"layer1.0.downsample.1.bias", {1, {256}}},
+        {"layer2.0.conv2.weight", {4, {128, 128, 3, 3}}},
+        {"layer4.2.bn3.running_var", {1, {2048}}},
+        {"fc.weight", {2, {10, 2048}}},
+        {"fc.bias", {1, {10}}},
+    };
+    const struct sample_spec in = SAMPLE_IMAGES(64, 64, 3, 10);
+    struct resnet_options own = {.stem = STEM_IMAGENET};
+    const struct model_options o = {.kind = &arch_resnet50, .options = &own};
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(model_build(&o, &in, 2, 0, 1, &g, &err), 0);
+    for (size_t i = 0; i < ARRAY_LEN(params); i++) {
+        const struct value *v = graph_find(g, params[i].name);
+
+        if (!v || !shape_equal(&v->shape, &params[i].shape))
+            fail_msg("%s is missing or has another shape", params[i].name);
+    }
+    assert_null(graph_find(g, "layer1.1.downsample.0.weight"));
+    graph_free(g);
+    own.classes = 9;
+    assert_int_equal(model_build(&o, &in, 2, 0, 1, &g, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "model.classes is 9, but the data have 10"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(residual_networks),
+        cmocka_unit_test(residual_names),
         cmocka_unit_test(parameters),
         cmocka_unit_test(modes),
         cmocka_unit_test(losses),

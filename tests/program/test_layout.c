@@ -254,6 +254,44 @@ static void init_is_independent_of_order(void **state)
     layout_free(l);
 }
 
+/* The mean of the squares of parameter `name`, and its largest value. */
+static double square_of(const struct layout *l, const char *name, struct layout_init init,
+                        float *largest)
+{
+    const int at = layout_find(l->param_by_name, l->n_params, name);
+    const int i = (int)(l->param_by_name[at] - l->param);
+    float *x = xcalloc((size_t)l->param[i].length, sizeof *x);
+    double sum = 0;
+
+    *largest = 0;
+    layout_init_param(l, i, 1, init, x);
+    for (int64_t e = 0; e < l->param[i].length; e++) {
+        sum += (double)x[e] * (double)x[e];
+        *largest = x[e] > *largest ? x[e] : *largest;
+    }
+    free(x);
+    return sum / (double)l->param[i].length;
+}
+
+/* fc1.weight is [128,800]: fan_in 800, fan_out 128; conv2.weight is [50,20,5,5]: 500 and 1250. */
+static void init_rules(void **state)
+{
+    struct rig_model model = rig_model(&arch_lenet);
+    struct layout *l = layout_of(&model, &rig_mnist, 4, 1, 1 << 20);
+    const struct layout_init kaiming = {INIT_RULE_KAIMING, 0}, xavier = {INIT_RULE_XAVIER, 0};
+    float largest;
+
+    (void)state;
+    assert_true(fabs(square_of(l, "fc1.weight", kaiming, &largest) * 800 / 2 - 1) < 0.02);
+    assert_true(fabs(square_of(l, "conv2.weight", kaiming, &largest) * 500 / 2 - 1) < 0.05);
+    assert_true(square_of(l, "conv2.bias", kaiming, &largest) == 0);
+    assert_true(fabs(square_of(l, "fc1.weight", xavier, &largest) * 928 / 2 - 1) < 0.02);
+    assert_true((double)largest <= sqrt(6.0 / 928) && (double)largest > 0.99 * sqrt(6.0 / 928));
+    assert_true(fabs(square_of(l, "conv2.weight", xavier, &largest) * 1750 / 2 - 1) < 0.05);
+    assert_true(square_of(l, "fc2.bias", xavier, &largest) == 0);
+    layout_free(l);
+}
+
 /* Frozen parameters follow the trained ones, are in no bucket and have no gradient. */
 static void frozen_ones_are_last(void **state)
 {
@@ -311,6 +349,7 @@ int main(void)
         cmocka_unit_test(init_pytorch),
         cmocka_unit_test(init_normal),
         cmocka_unit_test(init_is_independent_of_order),
+        cmocka_unit_test(init_rules),
         cmocka_unit_test(wants_a_gradient),
         cmocka_unit_test(a_bucket_of_the_wanted_size_is_full),
         cmocka_unit_test(hash_tells_kinds),

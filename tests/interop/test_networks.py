@@ -1,0 +1,113 @@
+"""Tests of convolutional networks with PyTorch: 20 steps of ours from PyTorch's weights have
+PyTorch's losses, on one rank and on two, and our file gives PyTorch our logits.
+
+They need a Python with torch and safetensors (find_torch.py), and are skipped (77) without one.  An
+epoch is one step over the whole data set, so the order of samples does not matter.
+"""
+import os
+import random
+
+import find_torch  # noqa: F401  (may replace this process)
+
+import safetensors.torch  # noqa: E402
+import torch  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import networks  # noqa: E402
+from test_pytorch import FILE, Samples, evaluate  # noqa: E402
+from models import Case, dp  # noqa: E402
+
+N, N_VALIDATION, STEPS = 16, 8, 20
+TOLERANCE = 1e-4  # relative, of every step's loss; rates are small, so that rounding grows little
+
+
+def write_cifar(path, n, seed):
+    """Records of CIFAR-10: a colour per class, and noise."""
+    draw = random.Random(seed)
+    with open(path, "wb") as file:
+        for i in range(n):
+            label = i % 10
+            planes = [bytes(min(255, draw.randrange(120) + (label * 41 * (c + 1)) % 130)
+                            for _ in range(1024)) for c in range(3)]
+            file.write(bytes([label]) + b"".join(planes))
+
+
+def optimizers(model):
+    """Our keys and PyTorch's optimizer, by name."""
+    return {
+        "sgd": ({"optimizer.lr": 5e-4, "optimizer.momentum": 0.9, "optimizer.weight_decay": 5e-4},
+                lambda: torch.optim.SGD(model.parameters(), lr=5e-4, momentum=0.9,
+                                        weight_decay=5e-4)),
+        "adamw": ({"optimizer.name": "adamw", "optimizer.lr": 1e-5, "optimizer.eps": 1e-5},
+                  lambda: torch.optim.AdamW(model.parameters(), lr=1e-5, eps=1e-5)),
+    }
+
+
+class Networks(Case):
+    def setUp(self):
+        super().setUp()
+        torch.set_num_threads(1)
+        os.mkdir(self.path("data"))
+        write_cifar(self.path("data", "data_batch_1.bin"), N, 1)
+        write_cifar(self.path("data", "test_batch.bin"), N_VALIDATION, 2)
+
+    def job(self, network, rule):
+        return {**network.keys(self), **rule, "model.init.name": "file",
+                "model.init.path": self.path("start.safetensors"), "data.format": "cifar10",
+                "data.path": self.path("data"), "train.global_batch": N, "train.epochs": STEPS,
+                "train.validate_every": STEPS, "checkpoint.every_epochs": STEPS}
+
+    def train_ours(self, network, rule, n_ranks, run):
+        arguments = ["--local", "--threads", "1", "--run-dir", run]
+        self.run_driver(*arguments, *dp.sets(self.job(network, rule)), n=n_ranks, job=None)
+        return [epoch["train_loss"] for epoch in self.events("epoch", run)]
+
+    def train_theirs(self, model, optimizer, x, y):
+        losses = []
+        model.train()
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    def compare(self, network, name, ranks):
+        torch.manual_seed(3)
+        model = network.make()
+        safetensors.torch.save_file(model.state_dict(), self.path("start.safetensors"))
+        rule, make_optimizer = optimizers(model)[name]
+        ours = {n: self.train_ours(network, rule, n, f"{name}-{n}") for n in ranks}
+        run = f"{name}-{ranks[-1]}"
+        folder = self.path(run, "checkpoints", "latest")
+        samples = Samples(self, self.path(run, "job.yaml"), os.path.join(folder, FILE))
+        theirs = self.train_theirs(model, make_optimizer(), *samples.train)
+        for n, losses in ours.items():
+            self.assertEqual(len(losses), STEPS)
+            worst = max(abs(a - b) / abs(b) for a, b in zip(losses, theirs))
+            print(f"\n{network.name}, {name}, {n} ranks: {losses[0]:.5f} -> {losses[-1]:.5f}, "
+                  f"within {worst:.1e} of PyTorch's", flush=True)
+            self.assertLessEqual(worst, TOLERANCE, (losses, theirs))
+        self.check_file(network, os.path.join(folder, FILE), samples)
+
+    def check_file(self, network, path, samples):
+        """PyTorch has our logits with our file."""
+        model = network.make()
+        model.load_state_dict(safetensors.torch.load_file(path), strict=True)
+        logits = evaluate(model, *samples.validation)[2]
+        worst = (samples.logits - logits).abs().max().item()
+        self.assertLessEqual(worst, 1e-4 * logits.abs().max().item())
+
+    def test_resnet18(self):
+        network = networks.ResNet(18, "cifar")
+        self.compare(network, "sgd", (1, 2))
+        self.compare(network, "adamw", (1, 2))
+
+    def test_resnet50(self):
+        """Bottlenecks, and ImageNet's stem."""
+        self.compare(networks.ResNet(50, "imagenet"), "sgd", (2,))
+
+
+if __name__ == "__main__":
+    dp.main()
