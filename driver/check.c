@@ -32,6 +32,10 @@ static void print_summary(const struct options *o, const struct job *job, const 
     printf("ranks              %lld, this one on %s\n", (long long)o->n_ranks, buf_cstr(&text));
     if (resume)
         printf("goes on            in %s, from step %lld\n", resume, (long long)r->opened.step);
+    if (device_is_cuda(o->device) && o->n_ranks > 1)
+        printf(
+            "between GPUs       NCCL's connections are neither encrypted nor proven: they need a "
+            "private network, or a tunnel such as WireGuard or IPsec\n");
     printf("the job is fine\n");
     buf_fini(&text);
 }

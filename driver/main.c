@@ -85,6 +85,8 @@ static int load_job(struct options *o, struct job **out, struct err *err)
     rc = job_check_supported(*out, o->n_ranks, backend_name(o), err);
     if (rc == 0)
         rc = job_check_backend(*out, backend_name(o), err);
+    if (rc == 0)
+        rc = job_check_encrypt(*out, backend_name(o), !o->common.insecure, err);
     if (rc == 0 && inject_check_ranks(&o->inject, most_ranks(o, *out), err) < 0)
         rc = err_wrap(err, "--inject");
     if (rc < 0)

@@ -356,7 +356,10 @@ static int open_trust(struct server *s, struct err *err)
     if (rc == 0 && s->trust.why_not[0] && (o->n_ranks > 1 || has_guests(s)))
         log_info("other users of this machine can join this job, as no secret keeps them out: %s",
                  s->trust.why_not);
-    return rc;
+    s->daemon.engine_options.has_secret = s->trust.tls != NULL;
+    return rc == 0 ? job_check_encrypt(s->job, device_is_cuda(o->device) ? "cuda" : "cpu",
+                                       s->trust.tls != NULL, err)
+                   : rc;
 }
 
 /* A rank is a stranger, too, until it is welcomed. */

@@ -370,6 +370,7 @@ static int open_trust(struct client *c, struct err *err)
     if (rc == 0 && c->trust.why_not[0])
         log_info("another user of this machine could play the driver, as no secret proves it: %s",
                  c->trust.why_not);
+    c->daemon.engine_options.has_secret = c->trust.tls != NULL;
     return rc;
 }
 

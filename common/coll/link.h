@@ -4,12 +4,16 @@
  * same collectives.  A send puts its bytes into the socket and returns.  It blocks only if more
  * than the window is unread.  A receive writes straight into the caller's memory.
  *
+ * An encrypted link is the same, with the bytes in records of TLS.  A record that was changed on
+ * its way breaks the link.
+ *
  * Life:    link_new -> link_send, link_recv ... -> link_free.
  * Threads: one at a time, but link_shut and link_is_gone from any (not beside link_free).
  * Errors:  ERR_PEER: the connection broke; ERR_TIMEOUT: no progress for the link's timeout. */
 #ifndef COLL_LINK_H
 #define COLL_LINK_H
 
+#include <openssl/types.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,12 +25,15 @@ struct link; /* opaque */
 /* The send buffer to ask the kernel for; it may give less (net.core.wmem_max). */
 enum { LINK_SNDBUF = 1 << 20 };
 
+/* An encrypted link changes the key of what it sends after so many bytes. */
+enum { LINK_KEY_BYTES = 1 << 30 };
+
 /* How many bytes a link holds unread.  Fails with ERR_IO. */
 int link_window(uint32_t *out, struct err *err);
 
-/* Takes the connected socket fd.  timeout_ms: a call without progress for so long fails; 0: never.
- */
-struct link *link_new(int fd, int64_t timeout_ms);
+/* Takes the connected socket fd, and the SSL object on it, or NULL for a plain link.
+ * timeout_ms: a call without progress for so long fails; 0: never. */
+struct link *link_new(int fd, SSL *ssl, int64_t timeout_ms);
 void link_free(struct link *k); /* what was sent still arrives; NULL is fine */
 
 int link_send(struct link *k, const void *data, size_t n_bytes, struct err *err);

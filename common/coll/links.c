@@ -75,6 +75,7 @@ struct links {
     bool has_failed;
     struct err cause;
     int64_t n_strangers;
+    bool is_kernel; /* the newest link is encrypted by the kernel */
 };
 
 /* ---- from other threads ---- */
@@ -88,12 +89,13 @@ static void wake(struct links *l)
 
 uint16_t links_port(const struct links *l) { return l->port; }
 
-void links_begin(struct links *l, const uint8_t key[PROOF_KEY], enum proof_mode mode,
+void links_begin(struct links *l, const uint8_t key[PROOF_KEY], const struct cipher *cipher,
                  struct endpoint_addr *peers)
 {
     pthread_mutex_lock(&l->lock);
+    l->terms.cipher = cipher;
     memcpy(l->terms.key, key, PROOF_KEY);
-    l->terms.mode = mode;
+    l->terms.mode = cipher ? PROOF_TLS : PROOF_PLAIN;
     l->terms.has_key = true;
     l->peers = peers;
     pthread_mutex_unlock(&l->lock);
@@ -208,6 +210,16 @@ int64_t links_n_strangers(struct links *l)
     return n;
 }
 
+bool links_are_kernel(struct links *l)
+{
+    bool yes;
+
+    pthread_mutex_lock(&l->lock);
+    yes = l->is_kernel;
+    pthread_mutex_unlock(&l->lock);
+    return yes;
+}
+
 void links_interrupt(struct links *l)
 {
     pthread_mutex_lock(&l->lock);
@@ -260,9 +272,12 @@ static void take_place(struct links *l, struct attempt *a)
 {
     const struct proof_link *k = &a->shake->proof.link;
     const int r = k->from == l->rank ? k->to : k->from;
-    struct link *link = link_new(shake_take_socket(a->shake), l->timeout_ms);
+    SSL *ssl;
+    const int fd = shake_take(a->shake, &ssl);
+    struct link *link = link_new(fd, ssl, l->timeout_ms);
 
     pthread_mutex_lock(&l->lock);
+    l->is_kernel = ssl && cipher_is_kernel(ssl);
     if (!l->places[k->channel][r].link) {
         l->places[k->channel][r].link = link;
         link = NULL;
@@ -424,12 +439,20 @@ static int end_of_dial(struct links *l, struct attempt *a, int outcome, const st
 }
 
 /* 1: the attempt is over. */
-static int end_of_accept(struct links *l, int outcome, const struct err *err)
+static int end_of_accept(struct links *l, const struct attempt *a, int outcome,
+                         const struct err *err)
 {
+    struct err named;
+
     if (outcome == ERR_PROTO)
         fail(l, err);
-    else
+    else if (outcome == ERR_PEER && a->shake->stage == SHAKE_TLS) {
+        err_set(&named, ERR_PEER, "connecting with rank %d: %s", a->shake->proof.link.from,
+                err->msg);
+        fail(l, &named);
+    } else {
         count_stranger(l);
+    }
     return 1;
 }
 
@@ -459,7 +482,7 @@ static int step(struct links *l, const struct shake_terms *t, struct attempt *a)
         take_place(l, a);
         return 1;
     }
-    return a->is_dialer ? end_of_dial(l, a, rc, &err) : end_of_accept(l, rc, &err);
+    return a->is_dialer ? end_of_dial(l, a, rc, &err) : end_of_accept(l, a, rc, &err);
 }
 
 static void step_all(struct links *l, const struct shake_terms *t)

@@ -14,6 +14,7 @@
 #ifndef COLL_LINKS_H
 #define COLL_LINKS_H
 
+#include "coll/cipher.h"
 #include "coll/endpoint.h"
 #include "coll/link.h"
 #include "coll/proof.h"
@@ -28,8 +29,9 @@ int links_new(int rank, int size, const struct endpoint_addr *at, int64_t timeou
 uint16_t links_port(const struct links *l);
 
 /* From now on connect, where peers[r] is rank r's address.  Takes `peers`, [size], from malloc.
+ * Borrows the cipher of encrypted links until links_free; NULL: plain.
  * Strangers are counted from here on, too, those that came earlier included. */
-void links_begin(struct links *l, const uint8_t key[PROOF_KEY], enum proof_mode mode,
+void links_begin(struct links *l, const uint8_t key[PROOF_KEY], const struct cipher *cipher,
                  struct endpoint_addr *peers);
 
 /* Make a link with rank r, if there is none.  The lower rank of the two can only wait for the other
@@ -50,6 +52,8 @@ void links_list_gone(struct links *l, int except, char *out, size_t len);
 
 /* End: no connection is made any more, and all links fail, here and at the peers. */
 void links_interrupt(struct links *l);
+
+bool links_are_kernel(struct links *l); /* the kernel encrypts */
 
 int64_t links_n_strangers(struct links *l);
 

@@ -3,6 +3,8 @@
 #include "coll/shake.h"
 
 #include <errno.h>
+#include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,20 +63,26 @@ void shake_free(struct shake *s)
         return;
     if (s->fd >= 0)
         close(s->fd);
+    SSL_free(s->ssl);
     proof_wipe(&s->proof);
+    OPENSSL_cleanse(s->link_key, sizeof s->link_key);
     free(s);
 }
 
-int shake_take_socket(struct shake *s)
+int shake_take(struct shake *s, SSL **ssl)
 {
     const int fd = s->fd;
 
+    *ssl = s->ssl;
+    s->ssl = NULL;
     s->fd = -1;
     return fd;
 }
 
 short shake_events(const struct shake *s)
 {
+    if (s->stage == SHAKE_TLS)
+        return SSL_want_write(s->ssl) ? POLLOUT : POLLIN;
     if (s->stage == SHAKE_CONNECTING || s->n_sent < s->n_out)
         return POLLOUT;
     return s->n_in < s->want ? POLLIN : 0;
@@ -172,7 +180,7 @@ static int take_answer(struct shake *s, struct err *err)
     if (rc != 0)
         return rc < 0 ? rc : SHAKE_STRANGER;
     proof_fresh(&s->proof, s->out);
-    next(s, SHAKE_OVER, PROOF_FRESH, 0);
+    next(s, SHAKE_PROVEN, PROOF_FRESH, 0);
     return SHAKE_DONE;
 }
 
@@ -180,7 +188,7 @@ static int take_fresh(struct shake *s)
 {
     if (proof_read_fresh(&s->proof, s->in) != 0)
         return SHAKE_STRANGER;
-    next(s, SHAKE_OVER, 0, 0);
+    next(s, SHAKE_PROVEN, 0, 0);
     return SHAKE_DONE;
 }
 
@@ -198,17 +206,61 @@ static int take_message(struct shake *s, const struct shake_terms *t, struct err
     }
 }
 
-int shake_step(struct shake *s, const struct shake_terms *t, struct err *err)
+static int run_proof(struct shake *s, const struct shake_terms *t, struct err *err)
 {
     int rc = s->stage == SHAKE_CONNECTING ? connected(s, err) : SHAKE_DONE;
 
     while (rc == SHAKE_DONE) {
         rc = send_rest(s, err);
-        if (rc != SHAKE_DONE || s->stage == SHAKE_OVER)
+        if (rc != SHAKE_DONE || s->stage == SHAKE_PROVEN)
             break;
         rc = read_rest(s, err);
         if (rc == SHAKE_DONE)
             rc = take_message(s, t, err);
     }
     return rc;
+}
+
+/* ---- TLS ---- */
+
+/* The dialer is the client. */
+static int begin_tls(struct shake *s, const struct shake_terms *t, struct err *err)
+{
+    const bool is_server = s->proof.link.to == t->rank;
+
+    proof_link_key(&s->proof, s->link_key);
+    s->stage = SHAKE_TLS;
+    return cipher_begin(t->cipher, s->fd, is_server, s->link_key, &s->ssl, err);
+}
+
+static int run_tls(struct shake *s, struct err *err)
+{
+    int rc;
+
+    ERR_clear_error();
+    rc = SSL_do_handshake(s->ssl);
+    if (rc != 1) {
+        const int e = SSL_get_error(s->ssl, rc);
+
+        if (e == SSL_ERROR_WANT_READ || e == SSL_ERROR_WANT_WRITE)
+            return SHAKE_PENDING;
+        return err_set(err, ERR_PEER, "TLS handshake: %s", cipher_why());
+    }
+    if (!SSL_session_reused(s->ssl))
+        return err_set(err, ERR_PEER, "TLS handshake: it did not use the key");
+    cipher_end_handshake(s->ssl);
+    return SHAKE_DONE;
+}
+
+int shake_step(struct shake *s, const struct shake_terms *t, struct err *err)
+{
+    int rc;
+
+    if (s->stage == SHAKE_TLS)
+        return run_tls(s, err);
+    rc = run_proof(s, t, err);
+    if (rc != SHAKE_DONE || s->proof.link.mode == PROOF_PLAIN)
+        return rc;
+    rc = begin_tls(s, t, err);
+    return rc < 0 ? rc : run_tls(s, err);
 }

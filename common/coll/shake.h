@@ -1,4 +1,5 @@
-/* coll/shake - one connection between two ranks before it is a link: connecting, and the proof.
+/* coll/shake - one connection between two ranks before it is a link: connecting, the proof, and for
+ * an encrypted link the handshake of TLS.
  *
  * Nothing here blocks: the sockets are not blocking ones, and shake_step goes on as far as it can.
  * Of a peer that has not proven the key, at most the bytes of one message are read (coll/proof.h).
@@ -8,6 +9,7 @@
 #ifndef COLL_SHAKE_H
 #define COLL_SHAKE_H
 
+#include "coll/cipher.h"
 #include "coll/endpoint.h"
 #include "coll/proof.h"
 
@@ -16,6 +18,7 @@ struct shake_terms {
     int rank, size;
     bool has_key; /* else what follows is not known yet */
     enum proof_mode mode;
+    const struct cipher *cipher; /* of PROOF_TLS */
     uint8_t key[PROOF_KEY];
 };
 
@@ -24,7 +27,8 @@ enum shake_stage {
     SHAKE_READ_ANSWER, /* of a dialer */
     SHAKE_READ_HELLO,  /* of an acceptor */
     SHAKE_READ_FRESH,  /* of an acceptor; the hello was right */
-    SHAKE_OVER,        /* only the rest of the last message is to be sent */
+    SHAKE_PROVEN,      /* only the rest of the last message is to be sent */
+    SHAKE_TLS,
 };
 
 struct shake {
@@ -36,11 +40,13 @@ struct shake {
     size_t want, n_in;    /* bytes of the message to read, and how many have come */
     size_t n_out, n_sent; /* bytes of the message to send, and how many have left */
     uint8_t in[PROOF_HELLO], out[PROOF_HELLO];
+    SSL *ssl; /* from SHAKE_TLS on */
+    uint8_t link_key[PROOF_KEY];
 };
 
 enum shake_outcome {
     SHAKE_PENDING,
-    SHAKE_DONE,     /* proven: shake_take_socket has the connection */
+    SHAKE_DONE,     /* complete: shake_take has the connection */
     SHAKE_STRANGER, /* the peer does not prove the key */
     SHAKE_CLOSED,   /* the peer closed before the proof was complete */
 };
@@ -59,8 +65,8 @@ int shake_step(struct shake *s, const struct shake_terms *t, struct err *err);
 /* The events to poll the socket for; 0: none, the key must come first. */
 short shake_events(const struct shake *s);
 
-/* After SHAKE_DONE: the socket, which is now the caller's. */
-int shake_take_socket(struct shake *s);
+/* After SHAKE_DONE: the socket, and of an encrypted link the SSL object, are now the caller's. */
+int shake_take(struct shake *s, SSL **ssl);
 
 void shake_free(struct shake *s); /* closes the socket; NULL is fine */
 

@@ -34,7 +34,9 @@ struct tcp {
     struct net net[COLL_CHANNELS];
     struct links *links; /* NULL with one rank */
     struct endpoint own;
+    struct cipher *cipher; /* of encrypted links; NULL: plain */
     int64_t timeout_ms;
+    enum coll_encrypt encrypt;
     bool connected; /* coll_tcp_connect was called */
 };
 
@@ -59,6 +61,7 @@ static void tcp_free(struct coll_host *h)
     struct tcp *t = of_host(h);
 
     links_free(t->links);
+    cipher_free(t->cipher);
     for (int ch = 0; ch < COLL_CHANNELS; ch++) {
         free(t->net[ch].link);
         free(t->net[ch].land);
@@ -200,6 +203,7 @@ int coll_tcp_prepare(const struct coll_tcp_options *o, struct coll **out, struct
         return err->code;
     t = xcalloc(1, sizeof *t);
     t->timeout_ms = o->timeout_ms;
+    t->encrypt = o->encrypt;
     t->own.rank = o->rank;
     t->own.size = o->size;
     host_init(&t->host, &tcp_ops, o->rank, o->size);
@@ -316,22 +320,34 @@ static int meet(struct tcp *t, int64_t deadline_ms, struct err *err)
     return rc == ERR_TIMEOUT ? explain_late(t, deadline_ms, err) : rc;
 }
 
+/* All ranks see the same table, so they decide alike. */
+static bool is_encrypted(const struct tcp *t, const struct endpoint_addr *peers)
+{
+    bool is_remote = false;
+
+    for (int r = 0; r < t->own.size; r++)
+        is_remote |= !endpoint_is_loopback(&peers[r]);
+    return t->encrypt == COLL_ENCRYPT_ON || (t->encrypt == COLL_ENCRYPT_REMOTE && is_remote);
+}
+
 static int connect_all(struct tcp *t, const void *const *blobs, const size_t *lens,
                        int64_t deadline_ms, struct err *err)
 {
     struct endpoint_addr *peers = xcalloc((size_t)t->own.size, sizeof *peers);
     uint8_t key[PROOF_KEY];
-    size_t piece;
+    size_t piece = 0;
     int rc = read_blobs(t, blobs, lens, peers, &piece, err);
 
     for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
         rc = init_net(t, ch, piece, err);
+    if (rc == 0 && is_encrypted(t, peers))
+        rc = cipher_new(&t->cipher, err);
     if (rc < 0) {
         free(peers);
         return rc;
     }
     proof_key(blobs, lens, t->own.size, key);
-    links_begin(t->links, key, PROOF_PLAIN, peers);
+    links_begin(t->links, key, t->cipher, peers);
     OPENSSL_cleanse(key, sizeof key);
     return meet(t, deadline_ms, err);
 }
@@ -366,3 +382,14 @@ int coll_tcp_connect(struct coll *c, const void *const *blobs, const size_t *len
 }
 
 size_t coll_tcp_piece(struct coll *c) { return of_coll(c)->net[COLL_BULK].mesh.piece; }
+
+const char *coll_tcp_protection(struct coll *c)
+{
+    struct tcp *t = of_coll(c);
+
+    if (!t->cipher)
+        return "plain";
+    return links_are_kernel(t->links) ? "TLS by the kernel" : "TLS by OpenSSL";
+}
+
+int coll_tcp_is_encrypted(struct coll *c) { return of_coll(c)->cipher != NULL; }

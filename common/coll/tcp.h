@@ -16,6 +16,7 @@
  *        begins with a mutual proof of that key (coll/proof.h).  A connection that does not prove
  *        the key is closed and counted (coll_stats.n_strangers); it takes no rank's place, and no
  *        byte of it reaches anything but a check of fixed size.
+ *        Encrypted links carry TLS 1.3 inside (coll/cipher.h); plain ones are proven, too.
  * Links:   the higher rank of a pair connects to the lower one, so rank 0's address matters most.
  *        Up to MESH_ALL_PAIRS ranks (coll/mesh.h), every pair connects in coll_tcp_connect.
  *        Beyond, only neighbours in a ring and in a tree do; other pairs connect at first use.
@@ -34,6 +35,12 @@ enum {
     COLL_IP_LEN = 46, /* the text of an IPv4 or IPv6 address, with NUL */
 };
 
+enum coll_encrypt {
+    COLL_ENCRYPT_OFF,
+    COLL_ENCRYPT_ON,
+    COLL_ENCRYPT_REMOTE, /* unless every rank's address is loopback */
+};
+
 struct coll_tcp_options {
     int rank, size;
     const char *bind;   /* the address to listen on and to advertise ("10.0.0.3"), or NULL */
@@ -42,6 +49,7 @@ struct coll_tcp_options {
     int64_t timeout_ms; /* collectives without progress for so long fail with ERR_TIMEOUT; 0: never
                            (slow steps are legal; the control plane knows better, and calls
                            coll_abort) */
+    enum coll_encrypt encrypt; /* the same on all ranks; a difference fails the connect */
 };
 
 /* Open the listening port and put the coll, not yet connected, in *out.
@@ -53,13 +61,18 @@ void coll_tcp_endpoint(struct coll *c, struct buf *out);
 
 /* Connect, where blobs[r], of lens[r] bytes, is rank r's.  All ranks must be given the same bytes,
  * which are foreign and are checked here.  Once per coll.  Gives up after deadline_ms from now.
- * Fails with ERR_PROTO (a blob: whose, what), ERR_PEER (cannot connect: rank, address, why),
- * ERR_TIMEOUT (the ranks still missing and their addresses), ERR_CANCELED. */
+ * Fails with ERR_PROTO (a blob: whose, what; a rank that wants another encryption), ERR_PEER
+ * (cannot connect: rank, address, why), ERR_TIMEOUT (the ranks still missing and their addresses),
+ * ERR_CANCELED. */
 int coll_tcp_connect(struct coll *c, const void *const *blobs, const size_t *lens,
                      int64_t deadline_ms, struct err *err);
 
 /* Once connected: bytes of the longest message.  It follows from the smallest window of all ranks,
  * so all ranks agree on it. */
 size_t coll_tcp_piece(struct coll *c);
+
+/* Once connected: "plain", "TLS by OpenSSL" or "TLS by the kernel".  Constant text. */
+const char *coll_tcp_protection(struct coll *c);
+int coll_tcp_is_encrypted(struct coll *c);
 
 #endif

@@ -2,6 +2,17 @@
  * none changes what is computed. */
 #include "config/cluster.h"
 
+#define INTEGER(...)
+#define REAL(...)
+#define SECONDS(...)
+#define CHOICE(name, default_, list, text) \
+    static const char *const words_of_##name[] = {list(WORD_NAME) NULL};
+CLUSTER_LIST(INTEGER, REAL, SECONDS, CHOICE)
+#undef INTEGER
+#undef REAL
+#undef SECONDS
+#undef CHOICE
+
 #define INTEGER(name, default_, least, most, unit_, text) \
     {"cluster." #name,                                    \
      OPT_INT,                                             \
@@ -31,6 +42,14 @@
      .unit = "seconds",                            \
      .flags = OPT_RESUME,                          \
      .help = text},
+#define CHOICE(name, default_, list, text)   \
+    {"cluster." #name,                       \
+     OPT_CHOICE,                             \
+     offsetof(struct cluster_options, name), \
+     default_,                               \
+     .choices = words_of_##name,             \
+     .flags = OPT_RESUME,                    \
+     .help = text},
 #define DEADLINE(name, default_, what)                      \
     {"cluster.deadlines." #name,                            \
      OPT_SECONDS,                                           \
@@ -42,5 +61,5 @@
      .flags = OPT_RESUME,                                   \
      .help = "The longest that " what " may take."},
 
-const struct option cluster_rows[CLUSTER_N_ROWS] = {CLUSTER_LIST(INTEGER, REAL, SECONDS)
+const struct option cluster_rows[CLUSTER_N_ROWS] = {CLUSTER_LIST(INTEGER, REAL, SECONDS, CHOICE)
                                                         CLUSTER_DEADLINE_LIST(DEADLINE)};

@@ -8,39 +8,49 @@
 #define CONFIG_CLUSTER_H
 
 #include "config/option.h"
+#include "config/words.h"
 
 enum { CLUSTER_MAX_RANKS = 65536 };
 
+#define CLUSTER_ENCRYPT_LIST(X) \
+    X(CLUSTER_ENCRYPT_AUTO, "auto") X(CLUSTER_ENCRYPT_ON, "on") X(CLUSTER_ENCRYPT_OFF, "off")
+enum cluster_encrypt { CLUSTER_ENCRYPT_LIST(WORD_VALUE) };
+
 /* INT      int64_t field:     name, default, least, most, unit, help
  * REAL     double field:      name, default, least, most, help
- * SECONDS  int64_t field_ms:  name, default, least, most (both in seconds), help */
+ * SECONDS  int64_t field_ms:  name, default, least, most (both in seconds), help
+ * CHOICE   enum cluster_NAME: name, default, its list of words, help */
 /* clang-format off: one line, one key */
-#define CLUSTER_LIST(INT, REAL, SECONDS)                                                          \
-    INT(min_ranks, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                            \
-        "Go on with as few as these when lost ranks are not replaced in time; 0: --nranks.")      \
-    INT(max_ranks, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                            \
-        "Followers that come while the job runs join it, up to so many ranks; 0: --nranks.")      \
-    INT(spares, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                               \
-        "So many followers more than --nranks are let in: they wait, ready to replace a lost "    \
-        "one at once, and are kept before any joins beyond --nranks.")                            \
-    SECONDS(replace_timeout, "60", 0, 86400,                                                      \
-            "How long to wait for a follower that takes a lost rank's place; 0: the job ends at " \
-            "once, unless a spare is ready or cluster.min_ranks lets it go on.")                  \
-    SECONDS(join_interval, "60", 0, 86400,                                                        \
-            "Followers that come while the job runs are taken in at most this often: each time "  \
-            "costs all ranks a formation.")                                                       \
-    SECONDS(                                                                                      \
-        heartbeat_timeout, "5", 2, 3600,                                                          \
-        "A rank is lost after this much silence. Heartbeats come every second, or four times in " \
-        "this time; beyond 1,000 ranks every so many seconds as there are thousands of ranks, "   \
-        "and the silence is at least three of them.")                                             \
-    SECONDS(driver_timeout, "60", 0, 86400,                                                       \
-            "Followers that lose their driver keep their state for so long and look for it, or "  \
-            "for one that goes on with the run; 0: they end at once.")                            \
-    REAL(straggler_factor, "1.5", 0, 1000,                                                        \
-         "Report a rank that is busy for so many times the median of the ranks, waiting for "     \
-         "others left out; 0: do not.")                                                           \
-    SECONDS(straggler_window, "30", 1, 86400, "How long ranks are compared for that.")
+#define CLUSTER_LIST(INT, REAL, SECONDS, CHOICE)                                                   \
+    INT(min_ranks, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                             \
+        "Go on with as few as these when lost ranks are not replaced in time; 0: --nranks.")       \
+    INT(max_ranks, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                             \
+        "Followers that come while the job runs join it, up to so many ranks; 0: --nranks.")       \
+    INT(spares, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                                \
+        "So many followers more than --nranks are let in: they wait, ready to replace a lost "     \
+        "one at once, and are kept before any joins beyond --nranks.")                             \
+    SECONDS(replace_timeout, "60", 0, 86400,                                                       \
+            "How long to wait for a follower that takes a lost rank's place; 0: the job ends at "  \
+            "once, unless a spare is ready or cluster.min_ranks lets it go on.")                   \
+    SECONDS(join_interval, "60", 0, 86400,                                                         \
+            "Followers that come while the job runs are taken in at most this often: each time "   \
+            "costs all ranks a formation.")                                                        \
+    SECONDS(                                                                                       \
+        heartbeat_timeout, "5", 2, 3600,                                                           \
+        "A rank is lost after this much silence. Heartbeats come every second, or four times in "  \
+        "this time; beyond 1,000 ranks every so many seconds as there are thousands of ranks, "    \
+        "and the silence is at least three of them.")                                              \
+    SECONDS(driver_timeout, "60", 0, 86400,                                                        \
+            "Followers that lose their driver keep their state for so long and look for it, or "   \
+            "for one that goes on with the run; 0: they end at once.")                             \
+    REAL(straggler_factor, "1.5", 0, 1000,                                                         \
+         "Report a rank that is busy for so many times the median of the ranks, waiting for "      \
+         "others left out; 0: do not.")                                                            \
+    SECONDS(straggler_window, "30", 1, 86400, "How long ranks are compared for that.")             \
+    CHOICE(encrypt, "auto", CLUSTER_ENCRYPT_LIST,                                                  \
+           "Encrypt the links between CPU ranks, by TLS. auto: if there is a secret, and not all " \
+           "ranks are on this machine's loopback; on: always, which needs a secret; off: never. "  \
+           "Ranks prove to each other that they belong to the job, in any case.")
 
 /* The longest that a phase may take: name, default in seconds, what the phase is. */
 #define CLUSTER_DEADLINE_LIST(X)                                    \
@@ -57,7 +67,9 @@ struct cluster_options {
 #define INTEGER(name, ...) int64_t name;
 #define REAL(name, ...)    double name;
 #define SECONDS(name, ...) int64_t name##_ms;
-    CLUSTER_LIST(INTEGER, REAL, SECONDS)
+#define CHOICE(name, ...)  enum cluster_##name name;
+    CLUSTER_LIST(INTEGER, REAL, SECONDS, CHOICE)
+#undef CHOICE
 #undef INTEGER
 #undef REAL
 #undef SECONDS
@@ -69,7 +81,7 @@ struct cluster_options {
 };
 
 #define COUNT(...) +1
-enum { CLUSTER_N_ROWS = 0 CLUSTER_LIST(COUNT, COUNT, COUNT) CLUSTER_DEADLINE_LIST(COUNT) };
+enum { CLUSTER_N_ROWS = 0 CLUSTER_LIST(COUNT, COUNT, COUNT, COUNT) CLUSTER_DEADLINE_LIST(COUNT) };
 #undef COUNT
 
 extern const struct option cluster_rows[CLUSTER_N_ROWS]; /* offsets into struct cluster_options */

@@ -129,6 +129,22 @@ int job_check_supported(const struct job *job, int64_t n_ranks, const char *back
                    most, most > n_ranks ? " (cluster.max_ranks)" : "", JOB_MAX_CPU_RANKS);
 }
 
+int job_check_encrypt(const struct job *job, const char *backend, int has_secret, struct err *err)
+{
+    if (job->cluster.encrypt != CLUSTER_ENCRYPT_ON)
+        return 0;
+    if (strcmp(backend, "cpu") != 0)
+        return err_set(err, ERR_CONFIG,
+                       "cluster.encrypt is on, but nothing can encrypt NCCL's connections between "
+                       "GPUs: want auto or off, and a private network or a tunnel (WireGuard, "
+                       "IPsec)");
+    if (!has_secret)
+        return err_set(err, ERR_CONFIG,
+                       "cluster.encrypt is on, which needs a secret: give --secret-file "
+                       "(\"dpdriver --make-secret F\" makes one) on all sides");
+    return 0;
+}
+
 int job_check_backend(const struct job *job, const char *backend, struct err *err)
 {
     static const char *const name[] = {PRECISION_LIST(WORD_NAME)};

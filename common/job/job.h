@@ -129,6 +129,10 @@ int job_use_data(struct job *job, const char *dir, struct err *err);
 int job_check_supported(const struct job *job, int64_t n_ranks, const char *backend,
                         struct err *err);
 
+/* Can the links between ranks be as cluster.encrypt wants?  has_secret: the daemons share one.
+ * ERR_CONFIG, with the remedy. */
+int job_check_encrypt(const struct job *job, const char *backend, int has_secret, struct err *err);
+
 /* ERR_UNSUPPORTED if a backend of this name ("cpu", "cuda") does not compute in job's precision. */
 int job_check_backend(const struct job *job, const char *backend, struct err *err);
 

@@ -33,6 +33,9 @@ struct engine {
     struct trainer *trainer;
     const struct plugin *plugin; /* NULL: the CPU computes */
     struct faults *faults;       /* on purpose */
+    int has_secret;
+    int told_strangers;     /* of the present formation */
+    const char *protection; /* of the links, as last told; NULL: not yet */
 
     /* Guards coll, which the loop may abort while this thread makes, uses or frees it. */
     pthread_mutex_t coll_lock;
@@ -110,12 +113,28 @@ static void set_coll(struct engine *e, struct coll *c)
     pthread_mutex_unlock(&e->coll_lock);
 }
 
+static enum coll_encrypt encryption(const struct engine *e)
+{
+    switch (trainer_job(e->trainer)->cluster.encrypt) {
+    case CLUSTER_ENCRYPT_ON:
+        return COLL_ENCRYPT_ON;
+    case CLUSTER_ENCRYPT_AUTO:
+        return e->has_secret ? COLL_ENCRYPT_REMOTE : COLL_ENCRYPT_OFF;
+    case CLUSTER_ENCRYPT_OFF:
+        break;
+    }
+    return COLL_ENCRYPT_OFF;
+}
+
 /* The collectives of CPU ranks, and those of a single rank, on a device, too. */
-static int make_tcp(const struct cmd *c, struct coll **out, struct report *r, struct err *err)
+static int make_tcp(const struct engine *e, const struct cmd *c, struct coll **out,
+                    struct report *r, struct err *err)
 {
     struct buf endpoint = {0};
-    const struct coll_tcp_options o = {
-        .rank = c->prepare.rank, .size = c->prepare.n_ranks, .bind = c->prepare.address};
+    const struct coll_tcp_options o = {.rank = c->prepare.rank,
+                                       .size = c->prepare.n_ranks,
+                                       .bind = c->prepare.address,
+                                       .encrypt = encryption(e)};
     int rc = coll_tcp_prepare(&o, out, err);
 
     if (rc < 0)
@@ -175,12 +194,13 @@ static int prepare(struct engine *e, const struct cmd *c, struct report *r, stru
     faults_take(e->faults, c->prepare.inject, c->prepare.rank);
     faults_reach(e->faults, INJECTION_AT_PREPARE, c->generation);
     set_coll(e, NULL);
+    e->told_strangers = 0;
     atomic_fetch_and(&e->requests, ~(unsigned)ENGINE_REQUEST_REGROUP);
     rc = trainer_prepare(e->trainer, c->prepare.rank, c->prepare.n_ranks, c->prepare.n_local, err);
     ring_begin(trainer_ring(e->trainer), c->generation);
     if (rc == 0)
         rc = e->plugin && c->prepare.n_ranks > 1 ? make_device_coll(e, c, &coll, r, err)
-                                                 : make_tcp(c, &coll, r, err);
+                                                 : make_tcp(e, c, &coll, r, err);
     if (rc < 0)
         return rc;
     trainer_take_coll(e->trainer, coll);
@@ -201,6 +221,16 @@ static int open_all(struct engine *e, const struct cmd *c, struct report *r, str
     return rc;
 }
 
+/* Told when it changes. */
+static void tell_protection(struct engine *e)
+{
+    const char *now = coll_tcp_protection(e->coll);
+
+    if (e->protection != now && coll_tcp_is_encrypted(e->coll))
+        log_info("the links between ranks are encrypted: %s", now);
+    e->protection = now;
+}
+
 static int connect_tcp(struct engine *e, const struct cmd *c, int64_t deadline_ms, struct err *err)
 {
     int n = c->form.n_endpoints;
@@ -215,6 +245,8 @@ static int connect_tcp(struct engine *e, const struct cmd *c, int64_t deadline_m
     rc = coll_tcp_connect(e->coll, blob, len, deadline_ms, err);
     free(blob);
     free(len);
+    if (rc == 0 && n > 1)
+        tell_protection(e);
     return rc;
 }
 
@@ -289,6 +321,25 @@ static struct report *fault_of(struct engine *e, const struct cmd *c, const stru
     return r;
 }
 
+/* Once in each formation. */
+static void tell_strangers(struct engine *e)
+{
+    struct coll_stats s = {0};
+    struct report *r;
+
+    if (e->coll)
+        coll_stats(e->coll, &s);
+    if (e->told_strangers || s.n_strangers == 0)
+        return;
+    e->told_strangers = 1;
+    r = report_new(REPORT_WARNING, 0);
+    r->warning.step = trainer_step(e->trainer);
+    r->warning.text = xasprintf("%lld connections to this rank's data port were closed, because "
+                                "they did not prove to be of a rank of this job",
+                                (long long)s.n_strangers);
+    send(e, r);
+}
+
 static void run_command(struct engine *e, const struct cmd *c)
 {
     struct report *r = report_new(cmd_answer(c->kind), c->generation);
@@ -304,6 +355,7 @@ static void run_command(struct engine *e, const struct cmd *c)
         report_free(r);
         r = fault_of(e, c, &err);
     }
+    tell_strangers(e);
     at(e, PHASE_IDLE, atomic_load(&e->epoch), trainer_step(e->trainer), -1);
     send(e, r);
 }
@@ -345,6 +397,7 @@ int engine_new(const struct engine_options *o, struct mailbox *reports, struct e
     }
     e = xcalloc(1, sizeof *e);
     e->plugin = to.plugin;
+    e->has_secret = o->has_secret;
     hooks.arg = e;
     e->reports = reports;
     e->faults = to.faults = faults_new(announce, e);

@@ -23,6 +23,7 @@ struct engine_options {
     const struct plugin *plugin; /* for "cuda:I" (backend/device.h); borrowed */
     const char *device;          /* "cpu" or "cuda:I" */
     int n_threads;       /* for kernels; 0: cores of this host divided by its ranks, at least 1 */
+    int has_secret;      /* the daemons share one: links to other machines may be encrypted */
     const char *run_dir; /* where rank 0 keeps checkpoints; NULL on followers; copied */
 };
 

@@ -91,6 +91,7 @@ void trainer_free(struct trainer *t)
 }
 
 struct backend *trainer_backend(const struct trainer *t) { return t->backend; }
+const struct job *trainer_job(const struct trainer *t) { return t->job; }
 const char *trainer_job_name(const struct trainer *t) { return t->job->name; }
 
 struct ring *trainer_ring(struct trainer *t) { return t->ring; }

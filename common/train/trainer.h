@@ -49,6 +49,7 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
 void trainer_close(struct trainer *t);
 void trainer_free(struct trainer *t);                     /* closes it first */
 struct backend *trainer_backend(const struct trainer *t); /* once opened */
+const struct job *trainer_job(const struct trainer *t);   /* once opened */
 const char *trainer_job_name(const struct trainer *t);    /* once opened */
 
 /* Build the layout, open the data, and on rank 0 make or load the state. */

@@ -21,7 +21,8 @@ enum { CONNECT_MS = 200000 };
 
 const char *transport_name(enum transport t)
 {
-    static const char *const names[TRANSPORTS] = {"local", "tcp threads", "tcp processes"};
+    static const char *const names[TRANSPORTS] = {"local", "tcp threads", "tcp processes",
+                                                  "tls threads"};
     return names[t];
 }
 
@@ -128,7 +129,11 @@ struct member {
 
 static int connect_thread(struct crew *w, int rank, struct coll **c, struct err *err)
 {
-    int rc = coll_tcp_prepare(&(struct coll_tcp_options){.rank = rank, .size = w->size}, c, err);
+    const struct coll_tcp_options o = {
+        .rank = rank,
+        .size = w->size,
+        .encrypt = w->transport == OVER_TLS_THREADS ? COLL_ENCRYPT_ON : COLL_ENCRYPT_OFF};
+    int rc = coll_tcp_prepare(&o, c, err);
     if (rc == 0)
         coll_tcp_endpoint(*c, &w->blobs[rank]);
     pthread_barrier_wait(&w->all_listen);

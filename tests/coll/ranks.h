@@ -11,6 +11,7 @@ enum transport {
     OVER_LOCAL,       /* threads, coll/local */
     OVER_TCP_THREADS, /* threads, coll/tcp over loopback */
     OVER_TCP_FORK,    /* processes, coll/tcp over loopback */
+    OVER_TLS_THREADS, /* threads, encrypted */
     TRANSPORTS
 };
 

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,13 +25,13 @@ struct two {
 };
 
 /* port0: what rank 0's blob says instead of its own port; 0: its own. */
-static void prepare_two(struct two *w, uint16_t port0)
+static void prepare_two_as(struct two *w, uint16_t port0, enum coll_encrypt encrypt)
 {
     struct err err;
 
     memset(w, 0, sizeof *w);
     for (int r = 0; r < 2; r++) {
-        const struct coll_tcp_options o = {.rank = r, .size = 2};
+        const struct coll_tcp_options o = {.rank = r, .size = 2, .encrypt = encrypt};
 
         if (coll_tcp_prepare(&o, &w->c[r], &err) < 0)
             fail_msg("%s", err.msg);
@@ -42,6 +43,11 @@ static void prepare_two(struct two *w, uint16_t port0)
     }
     proof_key((const void *[]){w->blobs[0].data, w->blobs[1].data},
               (size_t[]){w->blobs[0].len, w->blobs[1].len}, 2, w->key);
+}
+
+static void prepare_two(struct two *w, uint16_t port0)
+{
+    prepare_two_as(w, port0, COLL_ENCRYPT_OFF);
 }
 
 static uint16_t port_in_blob(const struct two *w)
@@ -337,11 +343,13 @@ static void test_reflected(void **state)
     free_two(&w);
 }
 
-/* Passes bytes on until one side ends. */
+static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER; /* of all wires */
+
+/* Passes bytes on until one side ends, and keeps them. */
 struct wire {
     int in, out;
-    uint8_t first[PROOF_HELLO]; /* that came in */
-    size_t n_first;
+    struct buf seen;
+    size_t flip_at; /* one bit of this byte is changed; 0: none is */
     pthread_t thread;
 };
 
@@ -352,62 +360,196 @@ static void *wire_main(void *arg)
     ssize_t n;
 
     while ((n = recv(w->in, bytes, sizeof bytes, 0)) > 0) {
-        for (ssize_t i = 0; i < n && w->n_first < sizeof w->first; i++)
-            w->first[w->n_first++] = bytes[i];
+        const size_t at = w->seen.len;
+
+        pthread_mutex_lock(&seen_lock);
+        buf_append(&w->seen, bytes, (size_t)n);
+        pthread_mutex_unlock(&seen_lock);
+        if (w->flip_at >= at && w->flip_at < at + (size_t)n && w->flip_at)
+            bytes[w->flip_at - at] ^= 4;
         say(w->out, bytes, (size_t)n);
     }
     shutdown(w->out, SHUT_RDWR);
     return NULL;
 }
 
+/* Two ranks, connected through wires: those of even number carry what rank 1 sends. */
+struct tapped {
+    struct two two;
+    int listener;
+    uint16_t real; /* rank 0's own port */
+    struct wire wires[2 * COLL_CHANNELS];
+};
+
+static void tap(struct tapped *t, enum coll_encrypt encrypt, size_t flip_at)
+{
+    struct side s[2];
+    struct buf blob = {0};
+    uint16_t port;
+
+    memset(t, 0, sizeof *t);
+    t->listener = listen_here(&port);
+    prepare_two_as(&t->two, port, encrypt);
+    coll_tcp_endpoint(t->two.c[0], &blob);
+    t->real = (uint16_t)(blob.data[14] << 8 | blob.data[15]);
+    buf_fini(&blob);
+    for (int r = 0; r < 2; r++)
+        start(&s[r], &t->two, r, connect_side);
+    for (size_t i = 0; i < ARRAY_LEN(t->wires); i += 2) {
+        t->wires[i].in = t->wires[i + 1].out = accept(t->listener, NULL, NULL);
+        t->wires[i].out = t->wires[i + 1].in = stranger(t->real);
+        for (size_t k = i; k < i + 2; k++) {
+            t->wires[k].flip_at = flip_at;
+            pthread_create(&t->wires[k].thread, NULL, wire_main, &t->wires[k]);
+        }
+    }
+    for (int r = 0; r < 2; r++) {
+        pthread_join(s[r].thread, NULL);
+        if (s[r].rc < 0)
+            fail_msg("rank %d: %s", r, s[r].err.msg);
+    }
+}
+
+static void untap(struct tapped *t)
+{
+    free_two(&t->two);
+    for (size_t i = 0; i < ARRAY_LEN(t->wires); i++)
+        pthread_join(t->wires[i].thread, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(t->wires); i++) {
+        if (i % 2 == 0) {
+            close(t->wires[i].in);
+            close(t->wires[i].out);
+        }
+        buf_fini(&t->wires[i].seen);
+    }
+    close(t->listener);
+}
+
 /* Somebody between the ranks records a hello and repeats it, while the ranks are connected. */
 static void test_replayed(void **state)
 {
-    enum { WIRES = 2 * COLL_CHANNELS };
-    struct wire wires[WIRES] = {{0}};
-    struct side s[2];
-    struct two w;
-    uint16_t port, real;
-    const int listener = listen_here(&port);
-    struct buf blob = {0};
-    uint8_t answer[PROOF_ANSWER];
+    uint8_t said[PROOF_HELLO + PROOF_FRESH], answer[PROOF_ANSWER];
+    struct tapped t;
 
     (void)state;
-    prepare_two(&w, port);
-    coll_tcp_endpoint(w.c[0], &blob);
-    real = (uint16_t)(blob.data[14] << 8 | blob.data[15]);
-    buf_fini(&blob);
-    for (int r = 0; r < 2; r++)
-        start(&s[r], &w, r, connect_side);
-    for (int i = 0; i < WIRES; i += 2) {
-        wires[i].in = wires[i + 1].out = accept(listener, NULL, NULL);
-        wires[i].out = wires[i + 1].in = stranger(real);
-        for (int k = i; k < i + 2; k++)
-            pthread_create(&wires[k].thread, NULL, wire_main, &wires[k]);
-    }
-    for (int r = 0; r < 2; r++)
-        pthread_join(s[r].thread, NULL);
-    assert_int_equal(s[0].rc, 0);
-    assert_int_equal(s[1].rc, 0);
-    for (int i = 0; i < WIRES; i += 2) {
-        const int again = stranger(real);
+    tap(&t, COLL_ENCRYPT_OFF, 0);
+    for (size_t i = 0; i < ARRAY_LEN(t.wires); i += 2) {
+        const int again = stranger(t.real);
 
-        say(again, wires[i].first, PROOF_HELLO);
+        pthread_mutex_lock(&seen_lock);
+        memcpy(said, t.wires[i].seen.data, sizeof said);
+        pthread_mutex_unlock(&seen_lock);
+        say(again, said, PROOF_HELLO);
         assert_int_equal(recv(again, answer, sizeof answer, MSG_WAITALL), sizeof answer);
-        say(again, wires[i].first + PROOF_HELLO - PROOF_MAC, PROOF_FRESH);
+        say(again, said + PROOF_HELLO, PROOF_FRESH);
         assert_true(recv(again, answer, 1, 0) <= 0);
         close(again);
     }
-    wait_for_strangers(&w, COLL_CHANNELS);
-    both(&w, sum_side);
-    free_two(&w);
-    for (int i = 0; i < WIRES; i++)
-        pthread_join(wires[i].thread, NULL);
-    for (int i = 0; i < WIRES; i += 2) {
-        close(wires[i].in);
-        close(wires[i].out);
+    wait_for_strangers(&t.two, COLL_CHANNELS);
+    both(&t.two, sum_side);
+    untap(&t);
+}
+
+/* ---- encryption ---- */
+
+enum { N_KNOWN = 50000 };
+
+/* Rank 1's parameters, so to say. */
+static void *give_known(void *arg)
+{
+    static float x[2][N_KNOWN];
+    struct side *s = arg;
+    float *mine = x[s->rank];
+
+    for (int i = 0; i < N_KNOWN; i++)
+        mine[i] = s->rank == 1 ? (float)i * 0.37f : 0;
+    s->rc = coll_broadcast(s->two->c[s->rank], mine, sizeof x[0], 1, &s->err);
+    for (int i = 0; i < N_KNOWN && s->rc == 0; i++)
+        if (mine[i] != (float)i * 0.37f)
+            s->rc = err_set(&s->err, ERR_CORRUPT, "element %d", i);
+    return NULL;
+}
+
+static bool wires_show(const struct tapped *t, const void *what, size_t n)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&seen_lock);
+    for (size_t i = 0; i < ARRAY_LEN(t->wires); i++)
+        found |= memmem(t->wires[i].seen.data, t->wires[i].seen.len, what, n) != NULL;
+    pthread_mutex_unlock(&seen_lock);
+    return found;
+}
+
+static void test_no_plaintext(void **state)
+{
+    static const float known[] = {1000 * 0.37f, 1001 * 0.37f, 1002 * 0.37f};
+    struct tapped t;
+
+    (void)state;
+    tap(&t, COLL_ENCRYPT_OFF, 0);
+    assert_string_equal(coll_tcp_protection(t.two.c[0]), "plain");
+    both(&t.two, give_known);
+    assert_true(wires_show(&t, known, sizeof known)); /* so the search finds what is there */
+    untap(&t);
+    tap(&t, COLL_ENCRYPT_ON, 0);
+    assert_non_null(strstr(coll_tcp_protection(t.two.c[1]), "TLS by"));
+    both(&t.two, give_known);
+    assert_false(wires_show(&t, known, sizeof known));
+    untap(&t);
+}
+
+/* A bit that changes on its way breaks the link; nothing wrong arrives. */
+static void test_changed_on_the_way(void **state)
+{
+    struct side s[2];
+    struct tapped t;
+
+    (void)state;
+    tap(&t, COLL_ENCRYPT_ON, 100000);
+    for (int r = 0; r < 2; r++)
+        start(&s[r], &t.two, r, give_known);
+    pthread_join(s[0].thread, NULL);
+    assert_int_equal(s[0].rc, ERR_PEER);
+    assert_non_null(strstr(s[0].err.msg, "lost rank 1 (TLS: "));
+    pthread_join(s[1].thread, NULL); /* its bytes have left: it need not notice yet */
+    untap(&t);
+}
+
+/* Ranks that want different links both say so, and do not wait. */
+static void test_modes_differ(void **state)
+{
+    struct side s[2];
+    struct two plain, tls, mixed;
+
+    (void)state;
+    prepare_two_as(&plain, 0, COLL_ENCRYPT_OFF);
+    prepare_two_as(&tls, 0, COLL_ENCRYPT_ON);
+    mixed = plain;
+    mixed.c[1] = tls.c[1];
+    mixed.blobs[1] = tls.blobs[1];
+    for (int r = 0; r < 2; r++)
+        start(&s[r], &mixed, r, connect_side);
+    for (int r = 0; r < 2; r++) {
+        pthread_join(s[r].thread, NULL);
+        assert_int_equal(s[r].rc, ERR_PROTO);
+        assert_non_null(strstr(s[r].err.msg, r ? "rank 0 wants plain links, this rank encrypted"
+                                               : "rank 1 wants encrypted links, this rank plain"));
     }
-    close(listener);
+    free_two(&plain);
+    free_two(&tls);
+}
+
+/* Loopback alone needs no encryption, unless it is asked for. */
+static void test_remote_only(void **state)
+{
+    struct two w;
+
+    (void)state;
+    prepare_two_as(&w, 0, COLL_ENCRYPT_REMOTE);
+    both(&w, connect_side);
+    assert_string_equal(coll_tcp_protection(w.c[0]), "plain");
+    free_two(&w);
 }
 
 /* The key differs from formation to formation, and with every byte of every blob. */
@@ -524,6 +666,8 @@ int main(void)
         cmocka_unit_test(test_other_mode),   cmocka_unit_test(test_key),
         cmocka_unit_test(test_every_moment), cmocka_unit_test(test_flood),
         cmocka_unit_test(test_reflected),    cmocka_unit_test(test_replayed),
+        cmocka_unit_test(test_no_plaintext), cmocka_unit_test(test_changed_on_the_way),
+        cmocka_unit_test(test_modes_differ), cmocka_unit_test(test_remote_only),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

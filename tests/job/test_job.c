@@ -419,6 +419,37 @@ static void test_supported(void **state)
     }
 }
 
+static void test_encrypt(void **state)
+{
+    static const struct {
+        const char *word, *backend;
+        int has_secret, rc;
+        const char *says;
+    } cases[] = {
+        {"auto", "cpu", 0, 0, ""},
+        {"auto", "cuda", 1, 0, ""},
+        {"off", "cpu", 0, 0, ""},
+        {"off", "cuda", 0, 0, ""},
+        {"on", "cpu", 1, 0, ""},
+        {"on", "cpu", 0, ERR_CONFIG, "needs a secret: give --secret-file"},
+        {"on", "cuda", 1, ERR_CONFIG, "nothing can encrypt NCCL's connections"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char text[256];
+        struct job *job;
+        struct err err = {0};
+
+        snprintf(text, sizeof text, SMALL "cluster: {encrypt: %s}", cases[i].word);
+        job = parse(text);
+        assert_int_equal(job_check_encrypt(job, cases[i].backend, cases[i].has_secret, &err),
+                         cases[i].rc);
+        assert_non_null(strstr(err.msg, cases[i].says));
+        job_free(job);
+    }
+}
+
 /* Half precision is for GPUs; TF32 is a permission, which a CPU does not use. */
 static void test_backends(void **state)
 {
@@ -539,6 +570,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_override_with_nothing),
         cmocka_unit_test(test_demo),
         cmocka_unit_test(test_use_data),
+        cmocka_unit_test(test_encrypt),
         cmocka_unit_test(test_supported),
         cmocka_unit_test(test_backends),
         cmocka_unit_test(test_resume_message),

@@ -84,6 +84,7 @@ static const struct row {
     {"cluster.driver_timeout", "7.5"},
     {"cluster.straggler_factor", "2.25"},
     {"cluster.straggler_window", "4.5"},
+    {"cluster.encrypt", "on"},
     {"cluster.deadlines.gather", "1"},
     {"cluster.deadlines.ready", "2"},
     {"cluster.deadlines.prepare", "3"},

@@ -1,0 +1,131 @@
+/* cipher - OpenSSL's side of encrypted links: one context with all but TLS 1.3 by a pre-shared key
+ * switched off, and the key of each connection. */
+#include "coll/cipher.h"
+
+#include <openssl/err.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+#define SUITE "TLS_AES_128_GCM_SHA256"
+
+enum { READ_BUFFER = 128 << 10 }; /* several records come with one system call */
+
+static const unsigned char identity[] = "dptrain-link-1"; /* of every key: the proof chose it */
+static const unsigned char suite_id[2] = {0x13, 0x01};
+
+struct cipher {
+    SSL_CTX *ssl;
+};
+
+/* ---- the key ---- */
+
+/* The key is the object's application data while the handshake lasts. */
+static SSL_SESSION *key_of(SSL *ssl)
+{
+    const unsigned char *key = SSL_get_app_data(ssl);
+    const SSL_CIPHER *suite = SSL_CIPHER_find(ssl, suite_id);
+    SSL_SESSION *s = key && suite ? SSL_SESSION_new() : NULL;
+
+    if (s && SSL_SESSION_set1_master_key(s, key, PROOF_KEY) && SSL_SESSION_set_cipher(s, suite) &&
+        SSL_SESSION_set_protocol_version(s, TLS1_3_VERSION))
+        return s;
+    SSL_SESSION_free(s);
+    return NULL;
+}
+
+static int on_offer(SSL *ssl, const unsigned char *id, size_t len, SSL_SESSION **out)
+{
+    *out = NULL;
+    if (len == sizeof identity - 1 && memcmp(id, identity, len) == 0)
+        *out = key_of(ssl);
+    return 1;
+}
+
+static int on_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *len,
+                  SSL_SESSION **out)
+{
+    (void)md; /* there is one suite only */
+    *id = identity;
+    *len = sizeof identity - 1;
+    *out = key_of(ssl);
+    return *out != NULL;
+}
+
+int cipher_begin(const struct cipher *c, int fd, bool is_server, uint8_t key[PROOF_KEY], SSL **out,
+                 struct err *err)
+{
+    SSL *ssl = SSL_new(c->ssl);
+
+    if (!ssl || !SSL_set_fd(ssl, fd) || !SSL_set_app_data(ssl, key)) {
+        SSL_free(ssl);
+        return err_set(err, ERR_NOMEM, "no TLS object for a link: %s", cipher_why());
+    }
+    if (is_server) {
+        SSL_set_accept_state(ssl);
+    } else {
+        SSL_set_connect_state(ssl);
+        SSL_set_verify(ssl, SSL_VERIFY_PEER, NULL); /* no certificate is trusted */
+    }
+    *out = ssl;
+    return 0;
+}
+
+/* Kernel TLS cannot read ahead: its records come decrypted. */
+void cipher_end_handshake(SSL *ssl)
+{
+    SSL_set_app_data(ssl, NULL);
+    SSL_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_AUTO_RETRY);
+    if (BIO_get_ktls_recv(SSL_get_rbio(ssl)))
+        return;
+    SSL_set_default_read_buffer_len(ssl, READ_BUFFER);
+    SSL_set_read_ahead(ssl, 1);
+}
+
+bool cipher_is_kernel(const SSL *ssl) { return BIO_get_ktls_send(SSL_get_wbio(ssl)) != 0; }
+
+const char *cipher_why(void)
+{
+    const char *text = ERR_reason_error_string(ERR_peek_error());
+
+    ERR_clear_error();
+    return text ? text : "no reason given";
+}
+
+/* ---- the context ---- */
+
+static int configure(SSL_CTX *s)
+{
+    SSL_CTX_set_options(s, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION |
+                               SSL_OP_ENABLE_KTLS);
+    SSL_CTX_set_session_cache_mode(s, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_psk_find_session_callback(s, on_offer);
+    SSL_CTX_set_psk_use_session_callback(s, on_use);
+    return SSL_CTX_set_min_proto_version(s, TLS1_3_VERSION) &&
+           SSL_CTX_set_max_proto_version(s, TLS1_3_VERSION) && SSL_CTX_set_num_tickets(s, 0) &&
+           SSL_CTX_set_max_early_data(s, 0) && SSL_CTX_set_ciphersuites(s, SUITE) &&
+           SSL_CTX_set1_groups_list(s, "X25519:P-256");
+}
+
+int cipher_new(struct cipher **out, struct err *err)
+{
+    struct cipher *c = xcalloc(1, sizeof *c);
+
+    c->ssl = SSL_CTX_new(TLS_method());
+    if (c->ssl && configure(c->ssl)) {
+        *out = c;
+        return 0;
+    }
+    cipher_free(c);
+    return err_set(err, ERR_DEVICE, "OpenSSL cannot do TLS 1.3 with " SUITE " and a key: %s",
+                   cipher_why());
+}
+
+void cipher_free(struct cipher *c)
+{
+    if (!c)
+        return;
+    SSL_CTX_free(c->ssl);
+    free(c);
+}
