@@ -1,6 +1,6 @@
 /* Many seeded schedules (sim.h), or one of them in detail.
  *
- *     session_sim [--seed FIRST] [--seeds N] [--plain | --elastic] [--verbose]
+ *     session_sim [--seed FIRST] [--seeds N] [--plain | --elastic | --leaders] [--verbose]
  *
  * One seed with --verbose prints its schedule.  Exit 1 when a schedule breaks an invariant. */
 #include <stdio.h>
@@ -56,16 +56,17 @@ static int run_many(uint64_t first, uint64_t count)
     return n_bad > 0;
 }
 
-/* Jobs that replace lost ranks. */
-static int run_elastic(uint64_t first, uint64_t count)
+/* Jobs that replace lost ranks, or whose driver is lost. */
+static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
 {
+    const char *name = mode == SIM_LEADERS ? "leaders" : "elastic";
     static const char *const names[] = {"driver killed", "finished", "failed", "", "", "stopped"};
     int64_t n_messages = 0, n_faults = 0, n_recovered = 0, n_grown = 0, n_drained = 0;
     int n_bad = 0, n_ends[ARRAY_LEN(names)] = {0};
     double slowest = 0;
     for (uint64_t seed = first; seed < first + count; seed++) {
         struct sim_result r;
-        sim_run(seed, SIM_ELASTIC, 0, &r);
+        sim_run(seed, mode, 0, &r);
         n_messages += r.n_messages;
         n_faults += r.n_faults;
         n_recovered += r.n_recovered;
@@ -75,13 +76,13 @@ static int run_elastic(uint64_t first, uint64_t count)
         if (r.slowest_recovery > slowest)
             slowest = r.slowest_recovery;
         if (!r.is_ok && ++n_bad <= 20)
-            printf("elastic seed %llu (%d ranks): %s\n  see it: session_sim --elastic --seed %llu "
-                   "--verbose\n",
-                   (unsigned long long)seed, r.n_ranks, r.why, (unsigned long long)seed);
+            printf(
+                "%s seed %llu (%d ranks): %s\n  see it: session_sim --%s --seed %llu --verbose\n",
+                name, (unsigned long long)seed, r.n_ranks, r.why, name, (unsigned long long)seed);
     }
-    printf("elastic: %lld faults, %lld recoveries (slowest %.2f s), grown %lld times, %lld ranks "
+    printf("%s: %lld faults, %lld recoveries (slowest %.2f s), grown %lld times, %lld ranks "
            "drained, %lld messages\n",
-           (long long)n_faults, (long long)n_recovered, slowest, (long long)n_grown,
+           name, (long long)n_faults, (long long)n_recovered, slowest, (long long)n_grown,
            (long long)n_drained, (long long)n_messages);
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (n_ends[i])
@@ -111,17 +112,22 @@ int main(int argc, char **argv)
             only = SIM_PLAIN;
         } else if (!strcmp(argv[i], "--elastic")) {
             only = SIM_ELASTIC;
+        } else if (!strcmp(argv[i], "--leaders")) {
+            only = SIM_LEADERS;
         } else if (!strcmp(argv[i], "--seeds") && i + 1 < argc) {
             count = strtoull(argv[++i], NULL, 10);
             has_count = 1;
         } else {
-            fprintf(stderr, "usage: session_sim [--seed FIRST] [--seeds N] [--plain | --elastic] "
-                            "[--verbose]\n");
+            fprintf(stderr, "usage: session_sim [--seed FIRST] [--seeds N] "
+                            "[--plain | --elastic | --leaders] [--verbose]\n");
             return 2;
         }
     }
     if (verbose && !has_count)
-        return run_one(seed, only == SIM_ELASTIC ? SIM_ELASTIC : SIM_PLAIN);
-    int rc = only == SIM_ELASTIC ? 0 : run_many(seed, count);
-    return rc | (only == SIM_PLAIN ? 0 : run_elastic(seed, count));
+        return run_one(seed, only < 0 ? SIM_PLAIN : (enum sim_mode)only);
+    int rc = only < 0 || only == SIM_PLAIN ? run_many(seed, count) : 0;
+    for (int mode = SIM_ELASTIC; mode <= SIM_LEADERS; mode++)
+        if (only < 0 || only == mode)
+            rc |= run_elastic(seed, count, (enum sim_mode)mode);
+    return rc;
 }

@@ -58,6 +58,7 @@ static void deliver(struct sim *s, struct sim_event *e)
                 (long long)m->generation, (long long)e->link);
     s->n_delivered += m->body_case != WIRE__CONTROL__BODY_HEARTBEAT;
     n->heard = sim_clock(s, e->node);
+    n->is_asking = 0;
     if (m->body_case == WIRE__CONTROL__BODY_DRAIN &&
         m->drain->taken_back) /* the drain was taken back, so the follower is like any other */
         n->drained_life = 0;
@@ -105,6 +106,8 @@ static void hand_report(struct sim *s, struct sim_event *e)
         return;
     if (e->report->kind != REPORT_STEP)
         sim_say(s, "node %d reports %s", e->node, report_name(e->report->kind));
+    if (e->node == 0 && e->report->kind == REPORT_CHECKPOINT && e->report->checkpoint.path)
+        s->run.saved = n->e.copied;
     if (e->node == 0)
         driver_report(n->d, sim_clock(s, 0), e->report);
     else
@@ -139,7 +142,10 @@ static void handle(struct sim *s, struct sim_event *e)
             engine_advance(s, e->node, e->token);
         break;
     case EV_START:
-        sim_start_follower(s, e->node);
+        if (e->node == 0)
+            sim_start_driver(s);
+        else
+            sim_start_follower(s, e->node);
         break;
     case EV_STRANGER: /* connects, and says nothing */
         if (s->nodes[0].is_alive && !s->nodes[0].is_finished && s->nodes[0].thaw <= s->now) {
@@ -214,8 +220,8 @@ static int next_tick(const struct sim *s, int64_t *t)
 static int advance(struct sim *s)
 {
     int64_t t;
-    int k = next_tick(s, &t);
-    if (k < 0)
+    int k = next_tick(s, &t), starts_again = s->mode == SIM_LEADERS && s->n_heap > 0;
+    if (k < 0 && !starts_again)
         return 0;
     if (s->n_heap == 0 || t <= s->heap[0].t) {
         s->now = max_i64(s->now, t);
@@ -263,32 +269,18 @@ static void choose_elastic_job(struct sim *s)
     s->inject_at = sim_random(s, 1, 14 * (s->n - 1) * (1 + s->n_epochs) / 2);
 }
 
-static void start_driver(struct sim *s)
+/* Set up a job whose driver is lost.  Its ranks are replaced, and as many as before go on. */
+static void choose_leaders_job(struct sim *s)
 {
-    struct node *n = &s->nodes[0];
-    n->is_alive = n->is_started = 1;
-    n->d = driver_new(
-        &(struct driver_options){.n_ranks = s->n,
-                                 .job = "name: x",
-                                 .job_len = 7,
-                                 .host = "host0",
-                                 .host_id = "shared",
-                                 .pid = 100,
-                                 .device = "cpu",
-                                 .n_epochs = s->n_epochs,
-                                 .validate_every = 1,
-                                 .checkpoint_every_epochs = 1,
-                                 .cluster = {.heartbeat_timeout_ms = HEARTBEAT_MS,
-                                             .min_ranks = s->min_ranks,
-                                             .max_ranks = s->max_ranks,
-                                             .spares = s->n_spares,
-                                             .replace_timeout_ms = s->replace_ms,
-                                             .join_interval_ms = JOIN_INTERVAL_MS,
-                                             .deadlines = {GATHER_MS, READY_MS, PREPARE_MS, FORM_MS,
-                                                           STEP_MS, VALIDATE_MS, CHECKPOINT_MS}}},
-        s->now);
-    driver_start(n->d, s->now);
-    sim_drain(s, 0);
+    s->n = s->n_nodes = (int)sim_random(s, 3, 7);
+    s->is_elastic = s->is_restarting = 1;
+    s->replace_ms = 60000;
+    s->spe = sim_random(s, 1, 8);
+    s->n_epochs = sim_random(s, 1, 5);
+    s->step_ms = sim_random(s, 0, 2) ? 30 : 300;
+    s->n_more_faults = (int)sim_random(s, 1, 4);
+    sim_choose_leaders(s);
+    s->inject_at = sim_random(s, 1, 14 * (s->n - 1) * (1 + s->n_epochs) / 2);
 }
 
 static void set_up(struct sim *s)
@@ -303,12 +295,14 @@ static void set_up(struct sim *s)
     sim_choose_fault(s);
     if (s->mode == SIM_ELASTIC)
         choose_elastic_job(s);
+    else if (s->mode == SIM_LEADERS)
+        choose_leaders_job(s);
     sim_say(s,
             "%d ranks, %lld epochs of %lld steps, delays to %d ms; %s at node %d after %lld "
             "messages",
             s->n, (long long)s->n_epochs, (long long)s->spe, s->max_delay_ms,
             sim_inject_name(s->inject), s->victim, (long long)s->inject_at);
-    start_driver(s);
+    sim_start_driver(s);
     for (int k = 1; k < s->n; k++) {
         s->nodes[k].wanted = sim_random(s, 0, 1) ? k : -1;
         sim_schedule(s, (struct sim_event){.kind = EV_START, .node = k},
@@ -357,9 +351,11 @@ void sim_run(uint64_t seed, enum sim_mode mode, int verbose, struct sim_result *
     rng_stream_init(&s->rng, seed, RNG_TEST, (uint64_t)mode);
     set_up(s);
     while (out->is_ok && advance(s))
-        if (s->now - s->start > INT64_C(120) * 1000 * MS)
-            sim_fail(s, "still running after two minutes");
-    if (out->is_ok && s->is_elastic)
+        if (s->now - s->start > (s->mode == SIM_LEADERS ? INT64_C(300) : INT64_C(120)) * 1000 * MS)
+            sim_fail(s, "still running after minutes");
+    if (out->is_ok && s->mode == SIM_LEADERS)
+        sim_check_leaders(s);
+    else if (out->is_ok && s->is_elastic)
         sim_check_elastic(s);
     else if (out->is_ok)
         sim_check(s);

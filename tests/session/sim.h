@@ -42,6 +42,7 @@ enum inject {
 enum sim_mode {
     SIM_PLAIN,   /* nothing is replaced; at most one thing goes wrong */
     SIM_ELASTIC, /* spares, restarts, fewer ranks; several things go wrong */
+    SIM_LEADERS, /* the driver is lost, again and again, and started again; followers keep state */
 };
 
 struct sim_result {

@@ -73,6 +73,19 @@ static void check_elastic_end(struct sim *s)
     }
 }
 
+/* Whatever befell the driver, the run ends as it should.  A follower that was not told so, as the
+ * driver was killed just then, ends by itself. */
+void sim_check_leaders(struct sim *s)
+{
+    const struct node *d = &s->nodes[0];
+    sim_check_ended(s);
+    if (!d->is_finished || d->status != STATUS_OK)
+        sim_fail(s, "the driver ends with %d: %s", d->is_finished ? d->status : -1, d->text);
+    else if (s->n_epoch_events != s->n_epochs || s->n_done < 1 || s->n_errors)
+        sim_fail(s, "it succeeded with %d epochs, %d done, %d errors", s->n_epoch_events, s->n_done,
+                 s->n_errors);
+}
+
 void sim_check_elastic(struct sim *s)
 {
     const struct node *d = &s->nodes[0];

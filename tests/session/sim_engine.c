@@ -107,6 +107,7 @@ static void opened(struct sim *s, int k)
     r->opened.n_validation = s->n_validation;
     r->opened.n_parameters = 1000;
     r->opened.steps_per_epoch = s->spe;
+    r->opened.step = s->nodes[k].e.step;
     report(s, k, r);
 }
 
@@ -198,8 +199,9 @@ static void validated(struct sim *s, int k)
     report(s, k, r);
 }
 
-static struct report *outcome(const struct sim *s, const struct fake_engine *e, struct report *r)
+static struct report *outcome(const struct sim *s, struct fake_engine *e, struct report *r)
 {
+    e->copied = e->w;
     r->checkpoint.step = e->step;
     if (s->is_disk_full)
         r->checkpoint.error = xstrdup("disk full");

@@ -182,6 +182,20 @@ void sim_choose_elastic(struct sim *s)
     s->is_forever = (int)sim_random(s, 0, 1);
 }
 
+/* The faults at the driver, and a few others that meet them. */
+void sim_choose_leaders(struct sim *s)
+{
+    static const enum inject faults[] = {INJECT_KILL_DRIVER, INJECT_KILL_DRIVER,
+                                         INJECT_KILL_DRIVER, INJECT_FREEZE_DRIVER,
+                                         INJECT_DROP,        INJECT_KILL};
+    s->inject = faults[sim_random(s, 0, ARRAY_LEN(faults) - 1)];
+    if (s->inject == INJECT_KILL && s->run.n_follower_kills++ > 0)
+        s->inject = INJECT_KILL_DRIVER;
+    int is_driver = s->inject == INJECT_KILL_DRIVER || s->inject == INJECT_FREEZE_DRIVER;
+    s->victim = is_driver ? 0 : (int)sim_random(s, 1, s->n - 1);
+    s->is_forever = 0;
+}
+
 /* 1: the driver or the follower was asked to stop before; a second request stops it at once. */
 static int is_second_stop(const struct sim *s)
 {
@@ -200,7 +214,7 @@ void sim_next_fault(struct sim *s)
     s->n_more_faults--;
     s->has_fired = 0;
     do
-        sim_choose_elastic(s);
+        s->mode == SIM_LEADERS ? sim_choose_leaders(s) : sim_choose_elastic(s);
     while (is_second_stop(s));
     s->inject_at = s->n_delivered + sim_random(s, 1, sim_random(s, 0, 1) ? 8 : 20 * s->n);
 }
@@ -221,6 +235,9 @@ void sim_fire(struct sim *s)
     switch (s->inject) {
     case INJECT_KILL_DRIVER:
         sim_process_gone(s, 0);
+        if (s->mode == SIM_LEADERS)
+            sim_schedule(s, (struct sim_event){.kind = EV_START, .node = 0},
+                         s->now + sim_random(s, 100, sim_random(s, 0, 1) ? 500 : 8000) * MS);
         break;
     case INJECT_FREEZE:
     case INJECT_FREEZE_DRIVER:

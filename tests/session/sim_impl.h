@@ -24,6 +24,7 @@ enum { MAX_NODES = 72, MS = 1000000, MAX_GENERATIONS = 96, MAX_STEPS = 64, MAX_C
 enum { /* of the job */
        HEARTBEAT_MS = 5000,
        WELCOME_MS = 10000,
+       DRIVER_MS = 90000, /* driver_timeout: longer than all that befalls the driver */
        JOIN_INTERVAL_MS = 500,
        GATHER_MS = 20000,
        READY_MS = 10000,
@@ -95,13 +96,16 @@ struct fake_engine {
     int is_fresh; /* no step in this formation yet */
     int wants_stop, wants_regroup, is_stuck, must_stop, has_stepped, is_different;
     int64_t last_report;
-    int is_last_save;    /* the checkpoint that is asked for is the last */
-    int64_t saved_at_ns; /* when the newest checkpoint is, or will be, written */
+    int is_last_save;      /* the checkpoint that is asked for is the last */
+    struct weights copied; /* for the checkpoint that is being written */
+    int64_t saved_at_ns;   /* when the newest checkpoint is, or will be, written */
 };
 
 struct node {     /* a process */
     int64_t life; /* the number of this process among the node's processes */
     int is_started, is_alive, is_finished, is_restarted;
+    int is_asking;  /* it has said Hello and heard nothing yet */
+    int is_seeking; /* a follower without a driver, which keeps its state */
     struct driver *d;
     struct follower *f;
     int wanted;
@@ -117,6 +121,13 @@ struct node {     /* a process */
     int rank; /* last known */
 };
 
+struct sim_run { /* a run directory, which outlives its drivers */
+    int64_t term;
+    struct led led;
+    struct weights saved; /* the newest checkpoint; .n steps */
+    int n_follower_kills; /* one at most: a follower that keeps the state stays */
+};
+
 struct sim {
     uint64_t seed;
     int verbose;
@@ -124,7 +135,7 @@ struct sim {
     int64_t now, start, seq;
     struct sim_event *heap;
     int n_heap, cap_heap;
-    struct link links[4 * MAX_NODES];
+    struct link links[16 * MAX_NODES];
     int n_links;
     struct node nodes[MAX_NODES]; /* 0 is the driver; [n_ranks] may be an intruder */
     int n, n_nodes;
@@ -149,6 +160,7 @@ struct sim {
     enum sim_mode mode;
     int is_elastic; /* ranks are replaced; several faults */
     int n_spares, min_ranks, max_ranks, n_more_faults, is_restarting;
+    struct sim_run run;          /* SIM_LEADERS */
     int64_t replace_ms, step_ms; /* step_ms: the longest that a rank computes */
     struct cut cuts[MAX_CUTS];
     int n_cuts;
@@ -193,6 +205,7 @@ void sim_clock_leaps(struct sim *s, int k, int64_t ns);
 void sim_clock_stalls(struct sim *s, int k, int64_t ns);
 
 /* sim_node.c */
+void sim_start_driver(struct sim *s);
 void sim_start_follower(struct sim *s, int k);
 void sim_process_gone(struct sim *s, int k);
 void sim_drain(struct sim *s, int k); /* carry out its session's actions */
@@ -200,6 +213,7 @@ void sim_drain(struct sim *s, int k); /* carry out its session's actions */
 /* sim_fault.c */
 void sim_choose_fault(struct sim *s);
 void sim_choose_elastic(struct sim *s);
+void sim_choose_leaders(struct sim *s);
 void sim_fire(struct sim *s);
 void sim_next_fault(struct sim *s);
 void sim_stop_driver(struct sim *s);
@@ -229,5 +243,6 @@ int sim_was_struck(const struct sim *s, enum inject what); /* any node */
 void sim_check(struct sim *s);
 void sim_check_ended(struct sim *s); /* every node */
 void sim_check_elastic(struct sim *s);
+void sim_check_leaders(struct sim *s);
 
 #endif

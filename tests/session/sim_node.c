@@ -28,8 +28,10 @@ void sim_process_gone(struct sim *s, int k)
 static void come_back(struct sim *s, int k)
 {
     struct node *n = &s->nodes[k];
-    if (!s->is_elastic || k == 0 || !s->is_restarting || !s->nodes[0].is_alive ||
-        s->nodes[0].d->stage >= STAGE_ENDING || n->status == STATUS_STOPPED)
+    const struct node *d = &s->nodes[0];
+    int is_over = d->is_alive ? d->d->stage >= STAGE_ENDING : s->mode != SIM_LEADERS;
+    if (!s->is_elastic || k == 0 || !s->is_restarting || is_over || n->status == STATUS_STOPPED ||
+        (s->mode == SIM_LEADERS && n->status == STATUS_OK))
         return;
     n->is_finished = 0;
     n->is_restarted = 1;
@@ -127,6 +129,10 @@ static void do_action(struct sim *s, int k, struct action *a)
         watch_incident(s, a->incident);
         break;
     case ACTION_SEEK:
+        n->is_seeking = 1;
+        sim_schedule(s, (struct sim_event){.kind = EV_START, .node = k},
+                     s->now + sim_random(s, 25, 250) * MS);
+        break;
     case ACTION_INJECT: /* faults here are the simulator's own */
     case ACTION_TRUST:
         break;
@@ -145,34 +151,101 @@ void sim_drain(struct sim *s, int k)
         n->rank = follower_rank(n->f);
 }
 
+/* A driver that is started again resumes: it has the run directory's newest checkpoint, and knows
+ * what the events tell. */
+void sim_start_driver(struct sim *s)
+{
+    struct node *n = &s->nodes[0];
+    int is_resumed = n->is_started;
+    if (n->is_alive || n->is_finished)
+        return;
+    driver_free(n->d);
+    n->is_alive = n->is_started = 1;
+    n->life++;
+    n->e = (struct fake_engine){.token = n->e.token + 1, .last_report = n->e.last_report};
+    if (is_resumed) {
+        n->e.w = s->run.saved;
+        n->e.step = s->run.saved.n;
+        s->is_disturbed = 1;
+        /* a generation that the driver before had begun, and of which no event and no rank tells,
+         * may be begun again */
+        for (int64_t g = s->run.led.generation + 1; g < MAX_GENERATIONS; g++)
+            s->group_size[g] = s->n_formed[g] = 0;
+        sim_say(s, "the driver is started again, with the checkpoint of step %lld",
+                (long long)n->e.step);
+    }
+    n->d = driver_new(
+        &(struct driver_options){.n_ranks = s->n,
+                                 .job = "name: x",
+                                 .job_len = 7,
+                                 .host = "host0",
+                                 .host_id = "shared",
+                                 .pid = 100,
+                                 .device = "cpu",
+                                 .resume = is_resumed ? "run" : NULL,
+                                 .run = s->mode == SIM_LEADERS ? "run" : NULL,
+                                 .term = ++s->run.term,
+                                 .led = s->run.led,
+                                 .start_ns = sim_clock(s, 0),
+                                 .n_epochs = s->n_epochs,
+                                 .validate_every = 1,
+                                 .checkpoint_every_epochs = 1,
+                                 .cluster = {.heartbeat_timeout_ms = HEARTBEAT_MS,
+                                             .min_ranks = s->min_ranks,
+                                             .max_ranks = s->max_ranks,
+                                             .spares = s->n_spares,
+                                             .replace_timeout_ms = s->replace_ms,
+                                             .driver_timeout_ms = DRIVER_MS,
+                                             .join_interval_ms = JOIN_INTERVAL_MS,
+                                             .deadlines = {GATHER_MS, READY_MS, PREPARE_MS, FORM_MS,
+                                                           STEP_MS, VALIDATE_MS, CHECKPOINT_MS}}},
+        sim_clock(s, 0));
+    driver_start(n->d, sim_clock(s, 0));
+    sim_drain(s, 0);
+}
+
 void sim_start_follower(struct sim *s, int k)
 {
     static const char *const backends[] = {"cpu"};
     struct node *n = &s->nodes[k];
     char host[16];
-    if (s->nodes[0].is_finished || !s->nodes[0].is_alive || n->is_alive || n->is_finished)
+    int seeks = n->is_alive && n->is_seeking;
+    if (s->nodes[0].is_finished || (n->is_alive && !seeks) || n->is_finished)
         return;
+    if (!s->nodes[0].is_alive) { /* it is started again, or the run is over */
+        if (s->mode == SIM_LEADERS)
+            sim_schedule(s, (struct sim_event){.kind = EV_START, .node = k},
+                         s->now + sim_random(s, 100, 250) * MS);
+        return;
+    }
     if (s->nodes[0].thaw > s->now) { /* connections are not accepted before */
         sim_schedule(s, (struct sim_event){.kind = EV_START, .node = k}, s->nodes[0].thaw);
         return;
     }
-    follower_free(n->f);
     snprintf(host, sizeof(host), "host%d", k);
-    n->is_alive = n->is_started = 1;
-    n->life++;
-    n->e = (struct fake_engine){.token = n->e.token + 1, .last_report = n->e.last_report};
-    n->rank = -1;
     n->link = sim_connect(s, k);
-    n->f = follower_new(&(struct follower_options){.rank = n->wanted,
-                                                   .host = host,
-                                                   .host_id = k % 2 ? host : "shared",
-                                                   .pid = 100 + k,
-                                                   .device = "auto",
-                                                   .backends = backends,
-                                                   .n_backends = 1,
-                                                   .driver = "10.0.0.100:7000"},
-                        sim_clock(s, k));
+    struct follower_options o = {.rank = n->wanted,
+                                 .host = host,
+                                 .host_id = k % 2 ? host : "shared",
+                                 .pid = 100 + k,
+                                 .device = "auto",
+                                 .backends = backends,
+                                 .n_backends = 1,
+                                 .driver = "10.0.0.100:7000",
+                                 .keeps_state = s->mode == SIM_LEADERS};
+    n->is_seeking = 0;
+    if (seeks) {
+        follower_connected(n->f, &o, sim_clock(s, k));
+    } else {
+        follower_free(n->f);
+        n->is_alive = n->is_started = 1;
+        n->life++;
+        n->e = (struct fake_engine){.token = n->e.token + 1, .last_report = n->e.last_report};
+        n->rank = -1;
+        n->f = follower_new(&o, sim_clock(s, k));
+    }
     n->heard = sim_clock(s, k);
+    n->is_asking = 1;
     sim_say(s, "node %d starts, wants rank %d, connection %lld", k, n->wanted, (long long)n->link);
     sim_drain(s, 0);
     sim_drain(s, k);
