@@ -123,6 +123,7 @@ class Slow(World):
     def test_every_network(self):
         calm = self.run_driver("--local", "--threads", "1", "--run-dir", "calm", n=N_HOSTS, job=JOB)
         self.assertEqual(calm.process.returncode, FINISHED)
+        lost_before = 0
         for name, commands in NETWORKS.items():
             with self.subTest(name):
                 since = time.monotonic()
@@ -133,7 +134,11 @@ class Slow(World):
                 self.assertEqual(self.losses(run), self.losses("calm"))
                 for kind in ("lost", "error", "recovered"):
                     self.assertEqual(self.events(kind, run), [])
-                print(f"{name}: {time.monotonic() - since:.1f} s, {self.network('counts')}")
+                took, counts = time.monotonic() - since, self.network("counts")
+                print(f"{name}: {took:.1f} s, {counts}")
+                n_lost = int(re.search(r"lost (\d+)", counts).group(1))
+                self.assertEqual(n_lost > lost_before, any("loss" in word for word in commands))
+                lost_before = n_lost
 
 
 class Cut(World):
@@ -147,7 +152,9 @@ class Cut(World):
         self.cut(*pairs)
         self.wait_event("lost", len(lost))
         self.wait_event("recovered")
-        self.assertLess(time.monotonic() - since, SOON)
+        took = time.monotonic() - since
+        self.assertLess(took, SOON)
+        print(f"after {took:.1f} s the others went on; ", end="", flush=True)
         self.wait_event("epoch", len(self.losses()) + 2)
         self.assertEqual(sorted(event["rank"] for event in self.events("lost")), sorted(lost))
         self.assertEqual(self.events("recovered")[-1]["nranks"], N_HOSTS - len(lost))
@@ -194,6 +201,38 @@ class Cut(World):
         for daemon in others:
             daemon.signal(signal.SIGTERM)
             daemon.wait_exit()
+
+    def cut_driver(self, *pairs):
+        """Cuts the driver off from all until every follower looks for it, then mends the network.
+        The followers have kept their state: the losses are those of an undisturbed run."""
+        daemons = self.start_ranks({**ENDLESS, **QUICK, "cluster.min_ranks": N_HOSTS,
+                                    "cluster.replace_timeout": 60})
+        self.wait_event("epoch")
+        self.cut(*pairs)
+        for follower in daemons[1:]:
+            follower.wait_line("lost the driver")
+        self.cut(*pairs, word="mend")
+        since = time.monotonic()
+        self.wait_event("recovered")
+        print(f"went on {time.monotonic() - since:.1f} s after the mending; ", end="", flush=True)
+        n_epochs = len(self.losses()) + 2
+        self.wait_event("epoch", n_epochs)
+        self.stop(*daemons)
+        self.assertEqual(self.events("error"), [])
+        for event in self.events("recovered"):
+            self.assertLessEqual(event["steps_lost"], 1)
+        self.run_driver("--local", "--threads", "1", "--run-dir", "calm", n=N_HOSTS,
+                        job={**JOB, "train.epochs": n_epochs})
+        self.assertEqual(self.losses()[:n_epochs], self.losses("calm"))
+
+    def test_a_driver_that_is_not_heard(self):
+        self.cut_driver((0, 1), (0, 2), (0, 3))
+
+    def test_a_driver_that_hears_nothing(self):
+        self.cut_driver((1, 0), (2, 0), (3, 0))
+
+    def test_a_driver_alone(self):
+        self.cut_driver(*((a, b) for k in (1, 2, 3) for a, b in ((0, k), (k, 0))))
 
     def test_two_ranks_one_way(self):
         """Rank 1 cannot reach rank 2, and both hear the driver, so no rank is silent: the deadlines
