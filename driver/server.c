@@ -362,25 +362,31 @@ static int open_trust(struct server *s, struct err *err)
                    : rc;
 }
 
-/* A rank is a stranger, too, until it is welcomed. */
-static int max_strangers(const struct server *s)
+/* A rank is a stranger, too, until it is welcomed.  All ranks may be on one machine, whose address
+ * may take half of the other places, so that strangers of one address keep out no other. */
+static void limit_strangers(const struct server *s, struct listener_options *l)
 {
-    return (int)max_i64(s->options->n_ranks, s->job->cluster.max_ranks) +
-           files_for_strangers(s->options, s->job, s->trust.tls ? MAX_UNPROVEN : MAX_STRANGERS);
+    const int n_ranks = (int)max_i64(s->options->n_ranks, s->job->cluster.max_ranks);
+    const int n_others =
+        files_for_strangers(s->options, s->job, s->trust.tls ? MAX_UNPROVEN : MAX_STRANGERS);
+
+    l->max_strangers = n_ranks + n_others;
+    l->max_each = n_ranks + (n_others + 1) / 2;
 }
 
 static int start_listening(struct server *s, struct err *err)
 {
     struct listener_options l = {.host = s->options->host,
                                  .port = (int)s->options->port,
-                                 .max_strangers = max_strangers(s),
                                  .stranger_ms =
                                      STRANGER_MS + STRANGER_MS_EACH * (int)s->options->n_ranks,
                                  .tls = s->trust.tls,
                                  .accepted = on_accepted,
                                  .arg = s};
-    int rc = listener_new(&s->daemon.loop, &l, &s->listener, err);
+    int rc;
 
+    limit_strangers(s, &l);
+    rc = listener_new(&s->daemon.loop, &l, &s->listener, err);
     if (rc < 0)
         return rc;
     if (s->options->n_ranks == 1)

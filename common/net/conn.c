@@ -20,6 +20,7 @@ struct conn {
     uv_idle_t later; /* runs once, for a failure that conn_send found */
     struct err failure;
     int is_failing;
+    int is_over; /* closed by either side; the socket may linger */
 };
 
 static void settle(struct conn *c)
@@ -37,9 +38,9 @@ void conn_fail(struct conn *c, const struct err *why)
 
     c->events = NULL;
     c->opened = NULL;
+    c->is_over = 1;
     if (events)
         events->closed(c->arg, c, why);
-    settle(c);
     tls_close(&c->tls, CONN_LINGER_MS);
 }
 
@@ -156,6 +157,8 @@ Wire__Control *conn_unpack(struct conn *c, const uint8_t *body, size_t len)
     return NULL;
 }
 
+int conn_is_over(const struct conn *c) { return c->is_over; }
+
 int conn_is_open(const struct conn *c) { return tls_is_open(&c->tls); }
 
 void conn_on_open(struct conn *c, void (*opened)(void *arg), void *arg)
@@ -197,7 +200,7 @@ void conn_close(struct conn *c)
 {
     c->events = NULL;
     c->opened = NULL;
-    settle(c);
+    c->is_over = 1;
     tls_close(&c->tls, CONN_LINGER_MS);
 }
 
@@ -205,6 +208,6 @@ void conn_abort(struct conn *c)
 {
     c->events = NULL;
     c->opened = NULL;
-    settle(c);
+    c->is_over = 1;
     tls_close(&c->tls, 0);
 }

@@ -78,7 +78,11 @@ int conn_is_open(const struct conn *c);
 /* `opened(arg)` once, when a conn that is not open becomes so; not after conn_close. */
 void conn_on_open(struct conn *c, void (*opened)(void *arg), void *arg);
 
-/* `left(arg)` once, when c is welcomed or closed, whichever comes first: for the listener. */
+/* 1: c was closed, by either side; its socket may be there for a while (CONN_LINGER_MS). */
+int conn_is_over(const struct conn *c);
+
+/* `left(arg)` once, when c is welcomed or its socket is gone, whichever comes first: for the
+ * listener. */
 void conn_on_settled(struct conn *c, void (*left)(void *arg), void *arg);
 
 #endif

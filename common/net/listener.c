@@ -1,7 +1,9 @@
-/* Strangers stand in one list, newest last, until they are welcomed or closed.
- * While the list is full no connection is accepted, so the kernel's queue holds the others. */
+/* Strangers stand in one list, newest last, until they are welcomed or their sockets are gone: so
+ * the list's length bounds the open sockets.  While the list is full no connection is accepted, and
+ * the kernel's queue holds the others. */
 #include "net/listener.h"
 
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,13 +13,15 @@
 #include "base/util.h"
 #include "net/addr.h"
 
-enum { BACKLOG = 4096, SWEEP_MS = 100, SAY_WINDOW_MS = 10000 };
+enum { BACKLOG = 4096, SWEEP_MS = 100 };
 
 struct stranger {
     struct stranger *next, **link; /* oldest first */
     struct listener *listener;
     struct conn *conn;
+    uint64_t source;
     int64_t since_ns;
+    int is_going; /* it was pushed out; its socket is closed when the loop comes to that */
 };
 
 struct listener {
@@ -25,7 +29,7 @@ struct listener {
     uv_timer_t sweep; /* runs while there are strangers */
     struct listener_options options;
     struct stranger *oldest, **newest;
-    int n_strangers;
+    int n_strangers, n_going;
     int is_waiting; /* a connection waits to be accepted */
     int is_closing;
     int n_handles;
@@ -44,7 +48,7 @@ static void free_when_done(struct listener *l)
         free(l);
 }
 
-/* The connection was welcomed or closed: it is no stranger any more. */
+/* The connection was welcomed, or its socket is gone: it is no stranger any more. */
 static void on_settled(void *arg)
 {
     struct stranger *s = arg;
@@ -55,6 +59,7 @@ static void on_settled(void *arg)
         s->next->link = s->link;
     else
         l->newest = s->link;
+    l->n_going -= s->is_going;
     free(s);
     if (--l->n_strangers == 0 && !l->is_closing)
         uv_timer_stop(&l->sweep);
@@ -78,41 +83,100 @@ static void turn_out(struct stranger *s, const char *why)
     conn_fail(c, &err);
 }
 
-static int make_room(struct listener *l)
+/* The addresses that one owner of a network can have any number of count as one: an IPv4 address,
+ * or the first half of an IPv6 address. */
+static uint64_t source_of(const struct conn *c)
 {
+    char number[ADDR_TEXT];
+    struct in6_addr six;
+    struct in_addr four;
+    uint64_t source = 0;
+
+    snprintf(number, sizeof number, "%s", conn_peer_number(c));
+    number[strcspn(number, "%")] = '\0';
+    if (inet_pton(AF_INET, number, &four) == 1)
+        source = four.s_addr;
+    else if (inet_pton(AF_INET6, number, &six) == 1)
+        memcpy(&source, &six, sizeof source);
+    return source;
+}
+
+/* The stranger that makes room: of this source, or of any (NULL).  NULL: none is so old. */
+static struct stranger *next_to_go(const struct listener *l, const uint64_t *source,
+                                   int64_t least_age_ms)
+{
+    struct stranger *oldest = NULL;
+
+    for (struct stranger *s = l->oldest; s && age_ms(s) >= least_age_ms; s = s->next) {
+        if (s->is_going || (source && s->source != *source))
+            continue;
+        if (conn_is_over(s->conn))
+            return s;
+        if (!oldest)
+            oldest = s;
+    }
+    return oldest;
+}
+
+/* Its socket is gone, and its place free, when the loop comes to its callback. */
+static void push_out(struct stranger *s)
+{
+    s->is_going = 1;
+    s->listener->n_going++;
+    if (!conn_is_over(s->conn))
+        turn_out(s, ", and others wait");
+    conn_abort(s->conn);
+}
+
+/* 1: there is a free place.  0: on_settled or the next sweep tries again. */
+static int has_room(struct listener *l)
+{
+    struct stranger *s;
+
     if (l->n_strangers < l->options.max_strangers)
         return 1;
-    if (age_ms(l->oldest) < l->options.room_after_ms)
-        return 0;
-    l->is_waiting = 0; /* or its leaving would accept */
-    turn_out(l->oldest, ", and others wait");
-    return 1;
+    s = l->n_going ? NULL : next_to_go(l, NULL, l->options.room_after_ms);
+    if (s)
+        push_out(s);
+    return 0;
+}
+
+static int is_crowd(const struct listener *l, uint64_t source)
+{
+    int n = 0;
+
+    if (l->n_strangers < l->options.max_each)
+        return 0; /* this spares the list */
+    for (const struct stranger *s = l->oldest; s; s = s->next)
+        n += !s->is_going && s->source == source;
+    return n >= l->options.max_each;
 }
 
 static void on_sweep(uv_timer_t *t)
 {
     struct listener *l = t->data;
 
-    while (l->oldest && age_ms(l->oldest) >= l->options.stranger_ms)
-        turn_out(l->oldest, "");
+    for (struct stranger *s = l->oldest, *next; s; s = next) {
+        next = s->next; /* turning s out leaves it in the list */
+        if (age_ms(s) < l->options.stranger_ms)
+            break;
+        if (!conn_is_over(s->conn))
+            turn_out(s, "");
+    }
     if (l->is_waiting)
         accept_one(l);
 }
 
-static struct stranger *add_stranger(struct listener *l, struct conn *c)
+static void add_stranger(struct listener *l, struct stranger *s)
 {
-    struct stranger *s = xcalloc(1, sizeof *s);
-
     s->listener = l;
-    s->conn = c;
     s->since_ns = clock_mono_ns();
     s->link = l->newest;
     *l->newest = s;
     l->newest = &s->next;
     if (l->n_strangers++ == 0)
         uv_timer_start(&l->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
-    conn_on_settled(c, on_settled, s);
-    return s;
+    conn_on_settled(s->conn, on_settled, s);
 }
 
 /* ---- before the secret is proven ---- */
@@ -120,8 +184,8 @@ static struct stranger *add_stranger(struct listener *l, struct conn *c)
 static void say_rest(struct listener *l)
 {
     if (l->n_unsaid)
-        log_warn("%d more connections came to nothing within %d s", l->n_unsaid,
-                 SAY_WINDOW_MS / 1000);
+        log_warn("%d more connections came to nothing within %g s", l->n_unsaid,
+                 1e-3 * l->options.say_window_ms);
     l->n_said = l->n_unsaid = 0;
 }
 
@@ -130,7 +194,7 @@ static void say(struct listener *l, const char *text)
 {
     int64_t now = clock_mono_ns();
 
-    if (now - l->said_ns >= (int64_t)SAY_WINDOW_MS * 1000000) {
+    if (now - l->said_ns >= (int64_t)l->options.say_window_ms * 1000000) {
         say_rest(l);
         l->said_ns = now;
     }
@@ -195,6 +259,21 @@ static void drop_unproven(struct listener *l)
 
 /* ---- accepting ---- */
 
+/* A source that has all its places gets this one by giving up another, however young: if the new
+ * one were closed instead, a follower could not come from a machine that a flood comes from, too.
+ */
+static void take_in(struct listener *l, struct conn *c)
+{
+    struct stranger *s = xcalloc(1, sizeof *s);
+
+    s->conn = c;
+    s->source = source_of(c);
+    if (is_crowd(l, s->source))
+        push_out(next_to_go(l, &s->source, 0));
+    add_stranger(l, s);
+    hand_on(l, s);
+}
+
 /* Without uv_accept the other connections stay in the kernel's queue: libuv stops polling the
  * socket until uv_accept is called. */
 static void accept_one(struct listener *l)
@@ -203,7 +282,7 @@ static void accept_one(struct listener *l)
     struct err err;
     int rc;
 
-    l->is_waiting = !make_room(l);
+    l->is_waiting = !has_room(l);
     if (l->is_waiting)
         return;
     if (conn_new(l->tcp.loop, FRAME_MAX_STRANGER, l->options.tls, &c, &err) < 0) {
@@ -217,7 +296,7 @@ static void accept_one(struct listener *l)
         conn_abort(c);
         return;
     }
-    hand_on(l, add_stranger(l, c));
+    take_in(l, c);
 }
 
 static void on_connection(uv_stream_t *tcp, int status)
@@ -295,6 +374,10 @@ int listener_new(uv_loop_t *loop, const struct listener_options *o, struct liste
     l->options = *o;
     if (l->options.room_after_ms == 0)
         l->options.room_after_ms = LISTENER_ROOM_AFTER_MS;
+    if (l->options.say_window_ms == 0)
+        l->options.say_window_ms = LISTENER_SAY_WINDOW_MS;
+    if (l->options.max_each == 0)
+        l->options.max_each = l->options.max_strangers;
     l->newest = &l->oldest;
     rc = uv_tcp_init(loop, &l->tcp);
     if (rc < 0) {

@@ -1,12 +1,17 @@
 /* listener - accepts connections, and bounds the resources that strangers may take.
  *
- * A stranger is a connection not yet welcomed (conn_welcome).  At most `max_strangers` of them
- * exist, each for at most `stranger_ms`; when there are as many,
- * the oldest is closed once it has been silent for `room_after_ms` (a follower speaks at once).
- * Until then further connections wait in the kernel's queue.
+ * A stranger is a connection not yet welcomed (conn_welcome), until its socket is gone.  At most
+ * `max_strangers` of them exist, and `max_each` of one source: an IPv4 address, or an IPv6 network
+ * of 64 bits.  Each may stay for `stranger_ms`.
+ *
+ * A stranger makes room for another one when it is `room_after_ms` old: first the oldest that is
+ * closed and only lingers, then the oldest (a follower speaks at once).  While there is no room,
+ * further connections wait in the kernel's queue.  For one more of a source that has max_each,
+ * another of the same source goes at once, chosen alike.
  *
  * With TLS the caller does not hear of a stranger before it has proven to know the secret.  The
- * listener logs why a stranger failed, at most LISTENER_SAYS lines in 10 s, and counts the others.
+ * listener logs why a stranger failed, at most LISTENER_SAYS lines in `say_window_ms`, and counts
+ * the others.
  *
  * Life:    listener_new -> accepted ... -> listener_close, and the loop runs on until its handle is
  *          closed.  Connections outlive the listener, except those that have not proven
@@ -20,14 +25,15 @@
 
 struct listener; /* opaque */
 
-enum { LISTENER_SAYS = 10, LISTENER_ROOM_AFTER_MS = 200 };
+enum { LISTENER_SAYS = 10, LISTENER_ROOM_AFTER_MS = 200, LISTENER_SAY_WINDOW_MS = 10000 };
 
 struct listener_options {
-    const char *host; /* name or number to bind to; "0.0.0.0", "::" for all */
-    int port;         /* 0: a free one */
-    int max_strangers;
+    const char *host;            /* name or number to bind to; "0.0.0.0", "::" for all */
+    int port;                    /* 0: a free one */
+    int max_strangers, max_each; /* max_each 0: the same */
     int stranger_ms;
     int room_after_ms;             /* 0: LISTENER_ROOM_AFTER_MS */
+    int say_window_ms;             /* 0: LISTENER_SAY_WINDOW_MS */
     const struct tls_context *tls; /* NULL: none; kept until the last connection is gone */
     /* A connection is there, and with TLS has proven to know the secret; conn_listen it in this
      * call. */

@@ -192,9 +192,9 @@ void stream_close(struct stream *s, int linger_ms)
 {
     const uint64_t look_ms = (uint64_t)max_i64(linger_ms / LINGER_LOOKS, 1);
 
-    if (s->state == STREAM_LINGERING || s->state == STREAM_CLOSED)
+    if (s->state == STREAM_CLOSED || (s->state == STREAM_LINGERING && linger_ms > 0))
         return;
-    if (s->state == STREAM_ENDED || linger_ms <= 0 ||
+    if (s->state != STREAM_OPEN || linger_ms <= 0 ||
         uv_shutdown(&s->shutdown, (uv_stream_t *)&s->tcp, on_shutdown) < 0) {
         close_handles(s);
         return;

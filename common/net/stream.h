@@ -55,7 +55,8 @@ int stream_start(struct stream *s, struct err *err);
 int stream_send(struct stream *s, const void *data, size_t len, void (*done)(void *owner),
                 void *owner, struct err *err);
 
-/* Close; the only callback after this is `gone`.  With linger_ms 0 queued data is dropped.
+/* Close; the only callback after this is `gone`.  With linger_ms 0 queued data is dropped, also
+ * that of an earlier call.
  * Otherwise it is sent and the sending half is closed.  The rest is closed when the other side has
  * closed, too, when it has taken nothing for linger_ms (counted while this loop runs), or when it
  * has not taken all within STREAM_PATIENCE times that. */

@@ -134,14 +134,19 @@ int hold_port(int *port)
     return fd;
 }
 
-int raw_connect(const struct server *s)
+int raw_connect_from(const struct server *s, const char *number)
 {
     struct sockaddr_in sa = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)listener_port(s->listener)),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in own = {.sin_family = AF_INET};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     assert_true(fd >= 0);
+    assert_int_equal(inet_pton(AF_INET, number, &own.sin_addr), 1);
+    assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof own), 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), 0);
     return fd;
 }
+
+int raw_connect(const struct server *s) { return raw_connect_from(s, "127.0.0.1"); }

@@ -55,5 +55,6 @@ int hold_port(int *port);
 
 /* A raw, blocking socket connected to the server. */
 int raw_connect(const struct server *s);
+int raw_connect_from(const struct server *s, const char *number); /* ... from this address */
 
 #endif

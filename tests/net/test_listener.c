@@ -1,9 +1,12 @@
-/* Tests of listener: strangers get a limited time and a limited number of places, a welcome makes
- * room, and a closed listener leaves its connections alone. */
+/* Tests of listener: strangers get a limited time and a limited number of places, together and from
+ * one address, until their sockets are gone; a welcome makes room, a closed listener leaves its
+ * connections alone, and a flood is no flood of log lines. */
 #include "../test.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "fixture.h"
 
@@ -135,12 +138,189 @@ static void test_close_first(void **state)
     run_until(*state, &s.side[0].is_closed);
 }
 
+/* ---- places ---- */
+
+static void close_all(int *fd, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (fd[i] >= 0)
+            close(fd[i]);
+}
+
+static void turn(uv_loop_t *loop, int n)
+{
+    for (int i = 0; i < n; i++)
+        uv_run(loop, UV_RUN_NOWAIT);
+}
+
+/* A connection that failed keeps its place until its socket is gone. */
+static void test_lingering_counts(void **state)
+{
+    struct server s;
+    int fd[3];
+
+    server_open(*state, &s, 2, NEVER_MS);
+    for (size_t i = 0; i < 2; i++) {
+        fd[i] = raw_connect(&s);
+        assert_int_equal(write(fd[i], "GET / HTTP", 10), 10);
+        run_until(*state, &s.side[i].is_closed);
+    }
+    fd[2] = raw_connect(&s);
+    turn(*state, 50);
+    assert_int_equal(s.n_accepted, 2);
+    close(fd[0]); /* this stranger has read the reason */
+    while (s.n_accepted < 3)
+        uv_run(*state, UV_RUN_ONCE);
+    close_all(fd + 1, 2);
+    run_until(*state, &s.side[2].is_closed);
+    listener_close(s.listener);
+}
+
+/* A connection that only lingers makes room before one that is older and open. */
+static void test_lingering_goes_first(void **state)
+{
+    struct server s;
+    int fd[3];
+    int64_t start;
+
+    server_open_like(*state, &s,
+                     &(struct listener_options){.max_strangers = 2, .stranger_ms = NEVER_MS});
+    fd[0] = raw_connect(&s);
+    run_until(*state, &s.has_one);
+    fd[1] = raw_connect(&s);
+    assert_int_equal(write(fd[1], "GET / HTTP", 10), 10);
+    run_until(*state, &s.side[1].is_closed);
+    fd[2] = raw_connect(&s);
+    start = clock_mono_ns();
+    while (s.n_accepted < 3)
+        uv_run(*state, UV_RUN_ONCE);
+    assert_true(clock_since_s(start) < 1.5); /* it would have lingered for 2 s */
+    assert_false(s.side[0].is_closed);
+    close_all(fd, 3);
+    run_until(*state, &s.side[0].is_closed);
+    run_until(*state, &s.side[2].is_closed);
+    listener_close(s.listener);
+}
+
+/* One address has at most its part of the places: its oldest stranger goes for a new one, and each
+ * new one costs another.  Members and other addresses do not count. */
+static void test_each_source(void **state)
+{
+    struct server s;
+    int fd[8];
+
+    server_open_like(*state, &s,
+                     &(struct listener_options){.max_strangers = 16,
+                                                .max_each = 2,
+                                                .stranger_ms = NEVER_MS,
+                                                .room_after_ms = NEVER_MS});
+    s.n_to_welcome = 2;
+    for (int i = 0; i < 5; i++) {
+        fd[i] = i == 2 ? raw_connect_from(&s, "127.0.0.2") : raw_connect(&s);
+        while (s.n_accepted < i + 1)
+            uv_run(*state, UV_RUN_ONCE);
+    }
+    turn(*state, 50);
+    for (int i = 0; i < 5; i++)
+        assert_false(s.side[i].is_closed);
+    for (int i = 5; i < 8; i++) /* all three come in one turn of the loop */
+        fd[i] = raw_connect(&s);
+    while (s.n_accepted < 8)
+        uv_run(*state, UV_RUN_ONCE);
+    turn(*state, 50);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(s.side[i].is_closed, 3 <= i && i <= 5);
+    assert_non_null(strstr(s.side[3].why.msg, "others wait"));
+    close_all(fd, 8);
+    for (int i = 0; i < 8; i++)
+        run_until(*state, &s.side[i].is_closed);
+    listener_close(s.listener);
+}
+
+/* ---- what is logged ---- */
+
+/* Read what was written to standard error since stderr_to. */
+static int stderr_to(FILE *f)
+{
+    int saved = dup(STDERR_FILENO);
+
+    fflush(stderr);
+    dup2(fileno(f), STDERR_FILENO);
+    return saved;
+}
+
+static char *stderr_back(FILE *f, int saved)
+{
+    char *text = xcalloc(1, 1 << 16);
+
+    fflush(stderr);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    rewind(f);
+    assert_true(fread(text, 1, (1 << 16) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+static int n_in(const char *text, const char *part)
+{
+    int n = 0;
+
+    for (; (text = strstr(text, part)); text += strlen(part))
+        n++;
+    return n;
+}
+
+/* Of many strangers that are not let in, some get a line of their own in each window of time, and
+ * the others are counted. */
+static void test_log_window(void **state)
+{
+    enum { N = LISTENER_SAYS + 7, WINDOW_MS = 2000 };
+    static const struct tls_texts texts = {"other", "plain"};
+    struct secret key = {{1}};
+    struct tls_context *tls;
+    struct server s;
+    struct err err;
+    FILE *f = tmpfile();
+    const int saved = stderr_to(f);
+    int fd[N + 1];
+    char *text;
+
+    assert_int_equal(tls_context_new(&key, 1, TLS_DRIVER, &texts, &tls, &err), 0);
+    server_open_like(*state, &s,
+                     &(struct listener_options){.max_strangers = N + 1,
+                                                .stranger_ms = NEVER_MS,
+                                                .say_window_ms = WINDOW_MS,
+                                                .tls = tls});
+    for (int i = 0; i <= N; i++) {
+        fd[i] = raw_connect(&s);
+        assert_int_equal(write(fd[i], "GET / HTTP", 10), 10);
+        turn(*state, 5);
+        for (int64_t start = clock_mono_ns();
+             i == N - 1 && clock_since_s(start) < 1.1e-3 * WINDOW_MS;)
+            uv_run(*state, UV_RUN_NOWAIT);
+    }
+    turn(*state, 20);
+    close_all(fd, N + 1);
+    listener_close(s.listener);
+    uv_run(*state, UV_RUN_DEFAULT);
+    tls_context_free(tls);
+    text = stderr_back(f, saved);
+    assert_int_equal(n_in(text, "not let in: from 127.0.0.1:"), LISTENER_SAYS + 1);
+    assert_int_equal(n_in(text, ": 7 more connections came to nothing within 2 s"), 1);
+    assert_int_equal(n_in(text, "more connections"), 1);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
-        LOOP_TEST(test_errors), LOOP_TEST(test_silent_stranger), LOOP_TEST(test_welcomed_stays),
-        LOOP_TEST(test_room),   LOOP_TEST(test_room_by_welcome), LOOP_TEST(test_close_first),
+        LOOP_TEST(test_errors),           LOOP_TEST(test_silent_stranger),
+        LOOP_TEST(test_welcomed_stays),   LOOP_TEST(test_room),
+        LOOP_TEST(test_room_by_welcome),  LOOP_TEST(test_close_first),
+        LOOP_TEST(test_lingering_counts), LOOP_TEST(test_lingering_goes_first),
+        LOOP_TEST(test_each_source),      LOOP_TEST(test_log_window),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
