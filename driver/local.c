@@ -284,7 +284,7 @@ void local_kill(struct local *l)
 static int is_rank(const struct status *s, pid_t pid)
 {
     for (int i = 0; i < s->n; i++)
-        if (s->rank[i].pid == pid)
+        if (s->rank[i].is_here && s->rank[i].pid == pid)
             return 1;
     return 0;
 }

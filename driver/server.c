@@ -421,6 +421,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .host = host->name,
         .host_id = host->id,
         .pid = getpid(),
+        .pid_space = host_pid_space(),
         .shares_gpus = s->options->common.test_shared_gpu,
         .device = s->options->device,
         .gpu_uuid = gpu ? gpu->uuid : NULL,

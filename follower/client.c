@@ -174,6 +174,7 @@ static void begin_session(struct client *c, int64_t now)
         .host = c->host.name,
         .host_id = c->host.id,
         .pid = getpid(),
+        .pid_space = host_pid_space(),
         .device = o->common.device,
         .gpus = gpus,
         .n_gpus = list_gpus(&c->devices, gpus),

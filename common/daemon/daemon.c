@@ -290,8 +290,10 @@ static void catch_signals(struct daemon *d)
     for (int i = 0; i < DAEMON_SIGNALS; i++) {
         uv_signal_t *s = &d->signal[d->n_signals];
 
-        /* The signal was ignored from the start, as by nohup: leave it so. */
-        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN)
+        /* The signal was ignored from the start, as by nohup: leave it so.  SIGUSR1 was so by
+         * ourselves. */
+        if (numbers[i] != SIGUSR1 && sigaction(numbers[i], NULL, &old) == 0 &&
+            old.sa_handler == SIG_IGN)
             continue;
         uv_signal_init(&d->loop, s);
         s->data = d;
@@ -380,6 +382,7 @@ int daemon_close(struct daemon *d, int status)
     uv_close((uv_handle_t *)&d->tick, NULL);
     for (int i = 0; i < d->n_signals; i++)
         uv_close((uv_handle_t *)&d->signal[i], NULL);
+    signal(SIGUSR1, SIG_IGN); /* as before the loop took it */
     uv_run(&d->loop, UV_RUN_DEFAULT);
     ASSERT(uv_loop_close(&d->loop) == 0);
     close_terminal(d);

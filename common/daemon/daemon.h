@@ -102,8 +102,9 @@ int daemon_close(struct daemon *d, int status);
 
 /* ---- the process ---- */
 
-/* The first call in main.  If standard input, output or error is closed, open /dev/null in its
- * place; otherwise the first socket or file that is opened would take it. */
+/* The first call in main.  From here on SIGUSR1 does not end the process.  If standard input,
+ * output or error is closed, open /dev/null in its place; otherwise the first socket or file that
+ * is opened would take it. */
 void daemon_open_standard(void);
 
 /* Call this before anything is opened.  Some libraries read the environment when they are loaded.

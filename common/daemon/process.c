@@ -19,6 +19,7 @@ void daemon_open_standard(void)
 {
     int fd;
 
+    signal(SIGUSR1, SIG_IGN); /* until the loop takes it: it asks for the state, and ends nothing */
     do
         fd = open("/dev/null", O_RDWR); /* the lowest that is free */
     while (fd >= 0 && fd <= STDERR_FILENO);

@@ -86,6 +86,7 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     if (o->gpu_uuid)
         seat_use_gpu(d, 0, o->gpu_uuid, o->gpu_bus);
     d->seats[0].pid = o->pid;
+    d->seats[0].pid_space = o->pid_space;
     set_beat(d);
     return d;
 }

@@ -51,7 +51,7 @@ struct driver_options { /* copied; texts may be NULL where said */
     size_t job_len;
     const char *host;          /* this host's name */
     const char *host_id;       /* equal for all processes on this machine: boot id */
-    int64_t pid;               /* of this process */
+    int64_t pid, pid_space;    /* of this process (base/host.h) */
     const char *device;        /* of rank 0, resolved: "cpu", "cuda:0" */
     const char *gpu_uuid;      /* of that device; NULL: cpu */
     const char *gpu_bus;       /* PCI address of that GPU; NULL: unknown */

@@ -310,6 +310,7 @@ static void take_seat(struct driver *d, struct conn *c, int rank, const Wire__He
         seat_use_gpu(d, rank, gpu->uuid, gpu->bus);
     s->advertise = *h->advertise ? xstrdup(h->advertise) : NULL;
     s->pid = h->pid;
+    s->pid_space = h->pid_space;
     s->heard_ms = s->moved_ms = s->joined_ms = d->now_ms;
     s->at.phase = PHASE_OPEN;
     c->state = CONN_MEMBER;

@@ -81,7 +81,7 @@ struct seat { /* of one rank, or of a spare */
     char *device;                     /* that it was told to use; rank 0: NULL */
     char *host, *host_id, *advertise; /* advertise: may be NULL */
     char *gpu, *gpu_bus;              /* uuid and bus of its GPU, or NULL */
-    int64_t pid;
+    int64_t pid, pid_space;
     int64_t heard_ms;      /* when its last message of any kind came */
     struct report *opened; /* its Ready */
     struct report *answer; /* to this stage's command */
@@ -239,6 +239,8 @@ char *driver_label(const struct driver *d, int rank); /* "rank 1 (hostB)", for f
 void seat_take(struct driver *d, int rank, struct conn *c); /* a free one; the caller fills it */
 void seat_use_gpu(struct driver *d, int rank, const char *uuid, const char *bus);
 void seat_clear(struct driver *d, int rank);
+/* 1: the seat's pid is one of ours: of this machine, and of this container. */
+int seat_is_here(const struct driver *d, const struct seat *s);
 void seat_move(struct driver *d, int from, int to); /* `to` is free */
 void seats_changed(struct driver *d); /* after a change that these functions did not make */
 int seat_name(const struct driver *d, int rank); /* what seat.named is for this seat now */

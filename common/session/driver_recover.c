@@ -156,8 +156,8 @@ static void remove_lost(struct driver *d, const struct cause *c)
 {
     struct conn *conn = d->seats[c->rank].conn;
     const struct seat *s = &d->seats[c->rank];
-    int is_here = !strcmp(s->host_id, d->o.host_id);
-    say_lost(d, c->rank, is_here ? s->pid : 0, c->step, c->text);
+
+    say_lost(d, c->rank, seat_is_here(d, s) ? s->pid : 0, c->step, c->text);
     if (conn->state == CONN_MEMBER)
         end_send_abort(d, c->text, conn, 0);
     conn->rank = -1;

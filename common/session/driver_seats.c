@@ -135,6 +135,11 @@ void seat_take(struct driver *d, int rank, struct conn *c)
     d->n_here += rank < d->n_ranks;
 }
 
+int seat_is_here(const struct driver *d, const struct seat *s)
+{
+    return s->host_id && strcmp(s->host_id, d->o.host_id) == 0 && s->pid_space == d->o.pid_space;
+}
+
 void seat_clear(struct driver *d, int rank)
 {
     struct seat *s = &d->seats[rank];

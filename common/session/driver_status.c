@@ -42,6 +42,7 @@ static void fill(const struct driver *d, int64_t now_ms, int seat, struct status
     r->host = s->host;
     r->device = seat == 0 ? d->o.device : s->device;
     r->pid = s->pid;
+    r->is_here = seat_is_here(d, s);
     r->phase = s->at.phase;
     r->step = s->at.step;
     r->bucket = s->at.phase == PHASE_BACKWARD || s->at.phase == PHASE_REDUCE ? s->at.bucket : -1;

@@ -33,12 +33,12 @@ struct follower_gpu {
     const char *bus; /* NULL: not known */
 };
 
-struct follower_options { /* copied; texts may be NULL where said */
-    int rank;             /* wanted; -1: any */
-    const char *host;     /* this host's name */
-    const char *host_id;  /* boot id */
-    int64_t pid;
-    const char *device; /* wanted: "auto", "cpu", "cuda", "cuda:I" */
+struct follower_options {   /* copied; texts may be NULL where said */
+    int rank;               /* wanted; -1: any */
+    const char *host;       /* this host's name */
+    const char *host_id;    /* boot id */
+    int64_t pid, pid_space; /* base/host.h */
+    const char *device;     /* wanted: "auto", "cpu", "cuda", "cuda:I" */
     const struct follower_gpu *gpus;
     int n_gpus;
     const char *no_gpu;          /* why there is none, as far as that was looked for; may be NULL */

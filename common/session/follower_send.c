@@ -42,6 +42,7 @@ void follower_send_hello(struct follower *f, const struct follower_options *o)
     h.host = msg_text(&a, o->host && *o->host ? o->host : "?", MSG_MAX_NAME);
     h.host_id = msg_text(&a, o->host_id && *o->host_id ? o->host_id : h.host, 64);
     h.pid = o->pid;
+    h.pid_space = o->pid_space;
     h.device = msg_text(&a, f->has_engine ? f->device : o->device ? o->device : "auto", 64);
     h.advertise = msg_text(&a, o->advertise, 64);
     h.no_gpu = msg_text(&a, o->no_gpu, MSG_MAX_TEXT);

@@ -24,6 +24,7 @@ struct status_rank {
     enum status_role role;
     const char *host, *device; /* borrowed from the session */
     int64_t pid;
+    int is_here; /* pid is of this machine and container */
     enum phase phase;
     int64_t step, bucket, generation; /* bucket -1: none; generation: as the rank last said */
     double phase_s, heard_s;          /* in that phase; since it was heard (rank 0: 0) */

@@ -161,7 +161,8 @@
     ONLY(leader,    TEXT(0, MSG_MAX_NAME)) \
     ONLY(formed,    INT(0, MANY)) \
     ONLY(step,      INT(0, MANY)) \
-    ONLY(in_step,   BOOL)
+    ONLY(in_step,   BOOL) \
+    ONLY(pid_space, INT(0, INT64_MAX))
 
 #define WELCOME_FIELDS(ITEM, LIST, ONLY) \
     ONLY(job,                  BYTES(1, FRAME_MAX)) \

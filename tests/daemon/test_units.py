@@ -142,6 +142,28 @@ class Units(dp.Case):
         trained = [event["step"] for event in events[second:] if event["event"] == "epoch"]
         self.assertGreater(trained[0], saved[-1], "it began anew")
 
+    def test_cut_short(self):
+        """A driver that was killed before it wrote job.yaml does not keep the next start away."""
+        self.write_job(100000)
+        run = self.path("state/dptrain/job")
+        with open(os.path.join(run, "events.jsonl"), "w", encoding="utf-8") as file:
+            file.write('{"event": "start"')
+        _, driver = self.start_driver()
+        _, follower = self.start_follower()
+        self.wait_event("first_step", run=run)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        follower.signal(signal.SIGTERM)
+        self.assert_exit(follower, STOPPED)
+
+    def test_limits(self):
+        """A job may take 90 % of the memory, and leaves no core file with its secret."""
+        for name in ("dpdriver", "dpfollower"):
+            with open(os.path.join(UNITS, name + "@.service"), encoding="utf-8") as file:
+                text = file.read()
+            for line in ("LimitCORE=0", "MemoryMax=90%", "ProcSubset=pid", "#IPAddressDeny=any"):
+                self.assertRegex(text, rf"(?m)^{line}$")
+
     def test_follower_is_back(self):
         """A follower that is killed is started again, as Restart= does, and takes its place."""
         self.write_job(100000)

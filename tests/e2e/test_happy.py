@@ -211,6 +211,27 @@ class Happy(dp.Case):
         self.assert_exit(driver, dp.STOPPED)
         self.assert_exit(follower, dp.STOPPED)
 
+    def test_state_at_any_time(self):
+        """SIGUSR1 ends no daemon, however early or late it comes."""
+        driver = self.driver(n=2)
+        daemons = [driver, self.follower()]
+        for daemon in daemons:
+            dp.wait_for("main to begin", lambda pid=daemon.pid: takes_state_signal(pid))
+        while any(daemon.process.poll() is None for daemon in daemons):
+            for daemon in daemons:
+                if daemon.process.poll() is None:
+                    daemon.signal(dp.signal.SIGUSR1)
+        for daemon in daemons:
+            self.assert_exit(daemon, FINISHED)
+
+
+def takes_state_signal(pid):
+    """SIGUSR1 is ignored or caught: it does not end the process."""
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+        masks = dict(line.split(":", 1) for line in file)
+    taken = int(masks["SigIgn"], 16) | int(masks["SigCgt"], 16) if "SigIgn" in masks else -1
+    return taken >> (dp.signal.SIGUSR1 - 1) & 1
+
 
 if __name__ == "__main__":
     dp.main()

@@ -233,6 +233,7 @@ void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c)
     h.host = text_or(c->host, "h");
     h.host_id = text_or(c->host_id, h.host);
     h.pid = c->pid;
+    h.pid_space = c->pid_space;
     h.device = text_or(c->device, "auto");
     h.gpus = c->gpus;
     h.n_gpus = c->n_gpus;

@@ -52,7 +52,7 @@ struct rig_caller { /* the fields of a Hello; a field that is NULL or 0 is as a 
                      */
     int rank, protocol;
     const char *version, *host, *host_id, *device, *backend;
-    int64_t pid;
+    int64_t pid, pid_space;
     Wire__Gpu **gpus;
     size_t n_gpus;
     const char *no_gpu;

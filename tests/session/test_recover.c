@@ -29,6 +29,37 @@ static void a_spare_takes_the_place_at_once(void **state)
     rig_free(&r);
 }
 
+/* The pid of a lost rank is told only if it means a process of the driver's own machine and
+ * container: another process would be killed by it. */
+static void only_an_own_pid_is_told(void **state)
+{
+    static const struct {
+        const char *host_id;
+        int64_t pid_space, pid_told;
+    } cases[] = {{"machine0", 7, 555}, {"machine0", 8, 0}, {"machine0", 0, 0}, {"machine1", 7, 0}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+        struct driver_options o = rig_elastic(3);
+        o.pid_space = 7;
+        o.cluster.spares = 1;
+        rig_train(&r, &o);
+        rig_connect(&r, 5, "10.0.0.5");
+        rig_say_hello(&r, 5,
+                      &(struct rig_caller){.rank = -1,
+                                           .host = "h5",
+                                           .host_id = cases[i].host_id,
+                                           .pid = 555,
+                                           .pid_space = cases[i].pid_space});
+        rig_report(&r, 5, rig_opened());
+        rig_close(&r, 1); /* the spare becomes rank 1 */
+        rig_close(&r, 5);
+        assert_int_equal(rig_count(&r, EVENT_LOST), 2);
+        assert_int_equal(rig_event(&r, EVENT_LOST)->pid, cases[i].pid_told);
+        rig_free(&r);
+    }
+}
+
 static void a_follower_that_comes_replaces(void **state)
 {
     struct rig r;
@@ -406,6 +437,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_spare_takes_the_place_at_once),
+        cmocka_unit_test(only_an_own_pid_is_told),
         cmocka_unit_test(a_follower_that_comes_replaces),
         cmocka_unit_test(a_second_loss_does_not_hide_the_lost_step),
         cmocka_unit_test(nobody_comes),

@@ -47,6 +47,7 @@ static void hello(struct arena *a, Wire__Control *m)
     x->host = arena_strdup(a, "knoten-\xc3\xa4");
     x->host_id = arena_strdup(a, "6f9c");
     x->pid = 4711;
+    x->pid_space = 4026531836;
     x->device = arena_strdup(a, "auto");
     x->n_gpus = 1;
     x->gpus = arena_alloc(a, sizeof(*x->gpus));
