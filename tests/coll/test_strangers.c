@@ -185,7 +185,7 @@ static void slow(int s, const struct two *w)
 {
     (void)w;
     for (int i = 0; i < 79; i++)
-        say(s, "dpL1" + i % 4, 1);
+        say(s, &"dpL1"[i % 4], 1);
 }
 
 static void say_hello(int s, const uint8_t key[PROOF_KEY], struct proof_link link)
