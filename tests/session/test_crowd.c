@@ -8,7 +8,7 @@
 #include "base/util.h"
 #include "session/convert.h"
 
-enum { CROWD = 4000, LOST = 2000 };
+enum { CROWD = 4096, LOST = 2048, GPUS = 8 /* of a host */ };
 
 struct crowd {
     struct driver *d;
@@ -44,13 +44,26 @@ static void say(struct crowd *c, int conn, Wire__Control *m)
     count(c);
 }
 
+/* Without GPUs each rank has a host of its own. */
 static void hello(struct crowd *c, int conn)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Hello h = WIRE__HELLO__INIT;
-    char host[16], version[] = DPTRAIN_VERSION, device[] = "auto", cpu[] = "cpu", *all[] = {cpu};
+    Wire__Gpu gpu[GPUS], *gpus[GPUS];
+    char host[16], version[] = DPTRAIN_VERSION, device[] = "auto", name[] = "a card", bus[] = "";
+    char cpu[] = "cpu", cuda[] = "cuda", *all[] = {cpu, cuda}, uuid[GPUS][32];
+    const int has_gpus = c->o.gpu_uuid != NULL;
 
-    snprintf(host, sizeof(host), "h%d", conn);
+    snprintf(host, sizeof(host), "h%d", has_gpus ? conn / GPUS : conn);
+    for (int i = 0; i < GPUS; i++) {
+        snprintf(uuid[i], sizeof uuid[i], "GPU-%s-%d", host, i);
+        wire__gpu__init(&gpu[i]);
+        gpu[i].index = i;
+        gpu[i].uuid = uuid[i];
+        gpu[i].name = name;
+        gpu[i].bus = bus;
+        gpus[i] = &gpu[i];
+    }
     driver_connected(c->d, c->now, conn, "10.0.0.1", "10.0.0.2", host);
     h.protocol = MSG_PROTOCOL;
     h.version = version;
@@ -59,7 +72,9 @@ static void hello(struct crowd *c, int conn)
     h.pid = conn;
     h.device = device;
     h.backends = all;
-    h.n_backends = 1;
+    h.n_backends = has_gpus ? 2 : 1;
+    h.gpus = gpus;
+    h.n_gpus = has_gpus ? GPUS : 0;
     m.body_case = WIRE__CONTROL__BODY_HELLO;
     m.hello = &h;
     say(c, conn, &m);
@@ -243,6 +258,38 @@ static void one_after_the_other(void **state)
     close_crowd(&c);
 }
 
+/* More ranks than CPUs can join, as GPUs, eight to a host: all of them join, form and train, and
+ * form again after a loss. */
+static void on_gpus(void **state)
+{
+    struct crowd c;
+    struct driver_options o = options(0);
+
+    (void)state;
+    o.device = "cuda:0";
+    o.gpu_uuid = "GPU-h0-0";
+    o.host = o.host_id = "h0";
+    open_crowd(&c, &o);
+    assert_int_equal(c.command->kind, CMD_TRAIN);
+    for (int rank = 0; rank < CROWD; rank++) {
+        struct status s;
+        char want[16];
+
+        if (rank % 97) /* the table of all ranks costs something */
+            continue;
+        driver_status(c.d, c.now, &s);
+        snprintf(want, sizeof want, "cuda:%d", rank % GPUS);
+        assert_int_equal(s.n, CROWD);
+        assert_string_equal(s.rank[rank].device, want);
+        status_fini(&s);
+    }
+    lose(&c, GPUS);
+    wait_ms(&c, 100);
+    form(&c, GPUS + 1, CROWD);
+    assert_work(&c, GPUS, 1);
+    close_crowd(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +297,7 @@ int main(void)
         cmocka_unit_test(the_others_go_on_at_once),
         cmocka_unit_test(as_many_wait_as_spares),
         cmocka_unit_test(one_after_the_other),
+        cmocka_unit_test(on_gpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
