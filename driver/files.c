@@ -9,7 +9,8 @@
 
 enum {
     FILES_OWN = 32,         /* loop, log, data, checkpoints, libraries */
-    FILES_PER_CPU_PEER = 2, /* a link on each channel with each other rank (coll/tcp.h) */
+    FILES_PER_CPU_PEER = 2, /* a link on each channel with another rank (coll/tcp.h), */
+    CPU_PEERS_MOST = 16,    /* of which a rank has so many: all, or neighbours (coll/sparse.h) */
 };
 
 static int64_t n_followers(const struct options *o, const struct job *job)
@@ -17,12 +18,11 @@ static int64_t n_followers(const struct options *o, const struct job *job)
     return max_i64(o->n_ranks, job->cluster.max_ranks) - 1 + job->cluster.spares;
 }
 
-/* coll/tcp joins at most JOB_MAX_CPU_RANKS ranks; with more, another library connects them. */
 static int64_t n_needed(const struct options *o, const struct job *job)
 {
     int64_t n = n_followers(o, job);
 
-    return FILES_OWN + n + FILES_PER_CPU_PEER * min_i64(n, JOB_MAX_CPU_RANKS);
+    return FILES_OWN + n + FILES_PER_CPU_PEER * min_i64(n, CPU_PEERS_MOST);
 }
 
 static int64_t n_allowed(void)

@@ -11,7 +11,9 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "coll/mesh_parts.h"
 #include "coll/reduce.h"
+#include "coll/sparse.h"
 
 /* An all-reduce of more than two ranks is exchanged, not scattered, if no rank sends more than
  * this. */
@@ -48,44 +50,6 @@ static int fold(struct mesh *m, const struct coll_job *job, struct coll_part p, 
     return 0;
 }
 
-/* Part i of x cut into `count` parts of whole elements, as equal as can be. */
-static struct coll_part cut(const struct coll_job *job, int64_t i, int64_t count)
-{
-    const struct coll_span s = coll_span(job->n, (int)count, (int)i);
-    const size_t elem = dtype_size(job->dtype);
-
-    return (struct coll_part){(uint8_t *)job->x + (size_t)s.at * elem, (size_t)s.n * elem};
-}
-
-/* Piece k of a part.  A piece behind the part's end is empty. */
-static struct coll_part piece_of(const struct mesh *m, struct coll_part p, int64_t k)
-{
-    const size_t at = (size_t)k * m->piece;
-
-    if (at >= p.n_bytes)
-        return (struct coll_part){NULL, 0};
-    return (struct coll_part){p.x + at, p.n_bytes - at < m->piece ? p.n_bytes - at : m->piece};
-}
-
-static int64_t n_pieces(const struct mesh *m, size_t n_bytes)
-{
-    return ceil_div_i64((int64_t)n_bytes, (int64_t)m->piece);
-}
-
-static int send_piece(struct mesh *m, int to, struct coll_part p, int64_t k, struct err *err)
-{
-    const struct coll_part piece = piece_of(m, p, k);
-
-    return piece.n_bytes ? m->send(m, to, piece.x, piece.n_bytes, err) : 0;
-}
-
-static int recv_piece(struct mesh *m, int from, struct coll_part p, int64_t k, struct err *err)
-{
-    const struct coll_part piece = piece_of(m, p, k);
-
-    return piece.n_bytes ? m->recv(m, from, piece.x, piece.n_bytes, err) : 0;
-}
-
 /* One rank's sends, or receives, of round k. */
 typedef int round_fn(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err);
 
@@ -108,21 +72,21 @@ static int run_rounds(struct mesh *m, const struct coll_job *job, int64_t count,
 
 static int send_to_all(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
 {
-    const struct coll_part p = cut(job, k, n_pieces(m, job->n_bytes));
+    const struct coll_part p = mesh_cut(job, k, mesh_n_pieces(m, job->n_bytes));
 
     return send_all(m, p.x, p.n_bytes, err);
 }
 
 static int fold_here(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
 {
-    return fold(m, job, cut(job, k, n_pieces(m, job->n_bytes)), err);
+    return fold(m, job, mesh_cut(job, k, mesh_n_pieces(m, job->n_bytes)), err);
 }
 
 /* The part of rank r in slice k, of `count` slices of x. */
 static struct coll_part cut2(struct mesh *m, const struct coll_job *job, int64_t k, int r,
                              int64_t count)
 {
-    return cut(job, k * m->size + r, count * m->size);
+    return mesh_cut(job, k * m->size + r, count * m->size);
 }
 
 static int give(struct mesh *m, const struct coll_job *job, int64_t k, int64_t count,
@@ -176,9 +140,11 @@ static int allreduce(struct mesh *m, const struct coll_job *job, struct err *err
 {
     if (job->n == 0)
         return 0;
+    if (m->size > MESH_ALL_PAIRS)
+        return sparse_allreduce(m, job, err);
     size_t peers = (size_t)m->size - 1;
     if (m->size == 2 || job->n_bytes <= EXCHANGE_MAX / peers)
-        return run_rounds(m, job, n_pieces(m, job->n_bytes), send_to_all, fold_here, err);
+        return run_rounds(m, job, mesh_n_pieces(m, job->n_bytes), send_to_all, fold_here, err);
     return scatter(m, job, err);
 }
 
@@ -187,7 +153,7 @@ static int allreduce(struct mesh *m, const struct coll_job *job, struct err *err
 /* Rank 0's span is as long as any. */
 static int64_t span_pieces(const struct mesh *m, const struct coll_job *job)
 {
-    return n_pieces(m, coll_part_of(job, m->size, 0).n_bytes);
+    return mesh_n_pieces(m, coll_part_of(job, m->size, 0).n_bytes);
 }
 
 static int send_spans(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
@@ -197,21 +163,21 @@ static int send_spans(struct mesh *m, const struct coll_job *job, int64_t k, str
     for (int i = 1; i < m->size && rc == 0; i++) {
         const int to = (m->rank + i) % m->size;
 
-        rc = send_piece(m, to, coll_part_of(job, m->size, to), k, err);
+        rc = mesh_send_piece(m, to, coll_part_of(job, m->size, to), k, err);
     }
     return rc;
 }
 
 static int fold_own_span(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
 {
-    const struct coll_part mine = piece_of(m, coll_part_of(job, m->size, m->rank), k);
+    const struct coll_part mine = mesh_piece_of(m, coll_part_of(job, m->size, m->rank), k);
 
     return mine.n_bytes ? fold(m, job, mine, err) : 0;
 }
 
 static int send_own_span(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
 {
-    const struct coll_part mine = piece_of(m, coll_part_of(job, m->size, m->rank), k);
+    const struct coll_part mine = mesh_piece_of(m, coll_part_of(job, m->size, m->rank), k);
 
     return mine.n_bytes ? send_all(m, mine.x, mine.n_bytes, err) : 0;
 }
@@ -223,9 +189,24 @@ static int recv_spans(struct mesh *m, const struct coll_job *job, int64_t k, str
     for (int i = 1; i < m->size && rc == 0; i++) {
         const int from = (m->rank + i) % m->size;
 
-        rc = recv_piece(m, from, coll_part_of(job, m->size, from), k, err);
+        rc = mesh_recv_piece(m, from, coll_part_of(job, m->size, from), k, err);
     }
     return rc;
+}
+
+static int allgather_spans(struct mesh *m, const struct coll_job *job, struct err *err)
+{
+    if (m->size > MESH_ALL_PAIRS)
+        return sparse_allgather_spans(m, job, err);
+    return run_rounds(m, job, span_pieces(m, job), send_own_span, recv_spans, err);
+}
+
+/* Every rank gets all sums where sums of its own span would need links with all others. */
+static int reduce_scatter(struct mesh *m, const struct coll_job *job, struct err *err)
+{
+    if (m->size > MESH_ALL_PAIRS)
+        return sparse_allreduce(m, job, err);
+    return run_rounds(m, job, span_pieces(m, job), send_spans, fold_own_span, err);
 }
 
 /* Every rank gives n_bytes, which are its span of the whole. */
@@ -236,7 +217,7 @@ static int allgather(struct mesh *m, const struct coll_job *job, struct err *err
 
     if (job->n_bytes)
         memcpy(coll_part_of(&whole, m->size, m->rank).x, job->mine, job->n_bytes);
-    return run_rounds(m, &whole, span_pieces(m, &whole), send_own_span, recv_spans, err);
+    return allgather_spans(m, &whole, err);
 }
 
 /* ---- broadcast ---- */
@@ -245,14 +226,16 @@ static int broadcast(struct mesh *m, const struct coll_job *job, struct err *err
 {
     const struct coll_part x = {job->x, job->n_bytes};
     const int prev = (m->rank + m->size - 1) % m->size, next = (m->rank + 1) % m->size;
-    const int64_t count = n_pieces(m, job->n_bytes);
+    const int64_t count = mesh_n_pieces(m, job->n_bytes);
     int rc = 0;
 
+    if (m->size > MESH_ALL_PAIRS && job->root == 0 && sparse_is_small(x.n_bytes))
+        return sparse_broadcast(m, x, err);
     for (int64_t k = 0; k < count && rc == 0; k++) {
         if (m->rank != job->root)
-            rc = recv_piece(m, prev, x, k, err);
+            rc = mesh_recv_piece(m, prev, x, k, err);
         if (rc == 0 && next != job->root)
-            rc = send_piece(m, next, x, k, err);
+            rc = mesh_send_piece(m, next, x, k, err);
     }
     return rc;
 }
@@ -265,8 +248,8 @@ static int64_t n_rounds(const struct mesh *m, const struct coll_job *job)
     int64_t most = 0;
 
     for (int r = 0; r < m->size; r++) {
-        const int64_t out = n_pieces(m, coll_part_to(job, r).n_bytes);
-        const int64_t in = n_pieces(m, coll_part_from(job, r).n_bytes);
+        const int64_t out = mesh_n_pieces(m, coll_part_to(job, r).n_bytes);
+        const int64_t in = mesh_n_pieces(m, coll_part_from(job, r).n_bytes);
 
         if (r != m->rank)
             most = max_i64(most, max_i64(out, in));
@@ -281,7 +264,7 @@ static int send_parts(struct mesh *m, const struct coll_job *job, int64_t k, str
     for (int i = 1; i < m->size && rc == 0; i++) {
         const int to = (m->rank + i) % m->size;
 
-        rc = send_piece(m, to, coll_part_to(job, to), k, err);
+        rc = mesh_send_piece(m, to, coll_part_to(job, to), k, err);
     }
     return rc;
 }
@@ -293,7 +276,7 @@ static int recv_parts(struct mesh *m, const struct coll_job *job, int64_t k, str
     for (int i = 1; i < m->size && rc == 0; i++) {
         const int from = (m->rank + i) % m->size;
 
-        rc = recv_piece(m, from, coll_part_from(job, from), k, err);
+        rc = mesh_recv_piece(m, from, coll_part_from(job, from), k, err);
     }
     return rc;
 }
@@ -312,11 +295,13 @@ static int all_to_all(struct mesh *m, const struct coll_job *job, struct err *er
 
 int mesh_is_near(int size, int a, int b)
 {
-    (void)size;
-    return a != b;
+    return size <= MESH_ALL_PAIRS ? a != b : sparse_is_near(size, a, b);
 }
 
-size_t mesh_land_bytes(const struct mesh *m) { return 2 * m->piece; }
+size_t mesh_land_bytes(const struct mesh *m)
+{
+    return m->size <= MESH_ALL_PAIRS ? 2 * m->piece : sparse_land_bytes(m);
+}
 
 int mesh_run(struct mesh *m, const struct coll_job *job, struct err *err)
 {
@@ -324,9 +309,9 @@ int mesh_run(struct mesh *m, const struct coll_job *job, struct err *err)
     case COLL_ALLREDUCE:
         return allreduce(m, job, err);
     case COLL_REDUCE_SCATTER:
-        return run_rounds(m, job, span_pieces(m, job), send_spans, fold_own_span, err);
+        return reduce_scatter(m, job, err);
     case COLL_ALLGATHER_SPANS:
-        return run_rounds(m, job, span_pieces(m, job), send_own_span, recv_spans, err);
+        return allgather_spans(m, job, err);
     case COLL_BROADCAST:
         return broadcast(m, job, err);
     case COLL_ALLGATHER:

@@ -1,4 +1,4 @@
-/* coll/mesh - the collectives of one channel, over messages between every two ranks.
+/* coll/mesh - the collectives of one channel, over messages between ranks.
  *
  * A transport sends messages of at most `piece` bytes; those of a link arrive in order.  It
  * promises that MESH_WINDOW pieces can be on their way on each link without the receiver reading: a
@@ -8,13 +8,18 @@
  * All sums are in rank order, ((x0 + x1) + x2) + ..., each element on one rank, or on every rank in
  * the same order: all ranks get the same bits, the same as coll/local's, whatever the algorithm.
  *
+ * Up to MESH_ALL_PAIRS ranks, every two have a link:
+ *
  *   all-reduce      of two ranks, or of small x: every rank sends x to all others and sums all of
  *                   them itself; one round.  Else a reduce-scatter and an all-gather, slice by
  *                   slice: two rounds, and no rank sends more than 2 * (size-1)/size * bytes.
  *   reduce-scatter  rank j gets every rank's j-th span, and sums them.
  *   all-gather      every rank sends its span to every other rank.
  *   all-to-all      every rank sends a part to every other; in an exchange most parts are empty.
- *   broadcast       down a chain of ranks, piece by piece. */
+ *   broadcast       down a chain of ranks, piece by piece.
+ *
+ * More ranks have links with their neighbours in a ring and in a tree (coll/sparse.h), and with
+ * those ranks with which an all-to-all or an exchange has asked for one. */
 #ifndef COLL_MESH_H
 #define COLL_MESH_H
 
@@ -23,6 +28,7 @@
 enum {
     MESH_WINDOW = 8,
     MESH_PIECE_MAX = 64 << 10,
+    MESH_ALL_PAIRS = 16, /* ranks; of more, coll/sparse.h's ring and tree are connected */
 };
 
 struct mesh {

@@ -31,7 +31,7 @@
 #include "coll/coll.h"
 
 enum {
-    COLL_TCP_MAX_RANKS = 256,
+    COLL_TCP_MAX_RANKS = 4096,
     COLL_IP_LEN = 46, /* the text of an IPv4 or IPv6 address, with NUL */
 };
 

@@ -123,9 +123,7 @@ int job_check_supported(const struct job *job, int64_t n_ranks, const char *back
 
     if (rc < 0 || most <= JOB_MAX_CPU_RANKS || strcmp(backend, "cpu") != 0)
         return rc;
-    return err_set(err, ERR_UNSUPPORTED,
-                   "%" PRId64 " ranks on CPUs%s: every pair of them connects, so this build "
-                   "takes at most %d",
+    return err_set(err, ERR_UNSUPPORTED, "%" PRId64 " ranks on CPUs%s: this build joins at most %d",
                    most, most > n_ranks ? " (cluster.max_ranks)" : "", JOB_MAX_CPU_RANKS);
 }
 

@@ -47,7 +47,7 @@ enum grad_dtype { GRAD_DTYPE_LIST(WORD_VALUE) };
 enum precision { PRECISION_LIST(WORD_VALUE) };
 
 enum {
-    JOB_MAX_CPU_RANKS = 256, /* so many can be joined by coll/tcp.h */
+    JOB_MAX_CPU_RANKS = 4096, /* so many can be joined by coll/tcp.h */
     JOB_MAX_BYTES = READ_MAX_BYTES,
 };
 
