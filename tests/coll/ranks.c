@@ -22,7 +22,7 @@ enum { CONNECT_MS = 200000 };
 const char *transport_name(enum transport t)
 {
     static const char *const names[TRANSPORTS] = {"local", "tcp threads", "tcp processes",
-                                                  "tls threads"};
+                                                  "tls threads", "tls processes"};
     return names[t];
 }
 
@@ -207,9 +207,14 @@ int run_ranks_with_faults(int size, const struct coll_fault *faults, rank_fn *fn
 
 /* Processes: each has a seqpacket socket to the parent, over which blobs and the verdict travel. */
 
-static int connect_process(int to_parent, int rank, int size, struct coll **c, struct err *err)
+static int connect_process(int to_parent, enum transport t, int rank, int size, struct coll **c,
+                           struct err *err)
 {
-    int rc = coll_tcp_prepare(&(struct coll_tcp_options){.rank = rank, .size = size}, c, err);
+    const struct coll_tcp_options o = {.rank = rank,
+                                       .size = size,
+                                       .encrypt =
+                                           t == OVER_TLS_FORK ? COLL_ENCRYPT_ON : COLL_ENCRYPT_OFF};
+    int rc = coll_tcp_prepare(&o, c, err);
     struct buf blob = {0};
     static uint8_t table[RANKS_MAX][1024];
     const void *blobs[RANKS_MAX];
@@ -228,12 +233,13 @@ static int connect_process(int to_parent, int rank, int size, struct coll **c, s
     return coll_tcp_connect(*c, blobs, lens, CONNECT_MS, err);
 }
 
-static void child_main(int to_parent, int rank, int size, rank_fn *fn, const void *arg)
+static void child_main(int to_parent, enum transport t, int rank, int size, rank_fn *fn,
+                       const void *arg)
 {
     struct coll *c = NULL;
     struct err err;
     struct verdict v = {{0}};
-    int rc = connect_process(to_parent, rank, size, &c, &err);
+    int rc = connect_process(to_parent, t, rank, size, &c, &err);
     rc = rc < 0 ? unexpected(&v, "%s", err.msg) : fn(c, arg, &v);
     coll_free(c);
     if (rc)
@@ -266,7 +272,7 @@ static int reap(enum transport t, int size, int rank, pid_t pid, int fd, int may
     return complain(t, size, rank, why);
 }
 
-static int run_processes(int size, int may_die, rank_fn *fn, const void *arg)
+static int run_processes(enum transport t, int size, int may_die, rank_fn *fn, const void *arg)
 {
     int fds[RANKS_MAX] = {0};
     pid_t pids[RANKS_MAX];
@@ -280,7 +286,7 @@ static int run_processes(int size, int may_die, rank_fn *fn, const void *arg)
             for (int i = 0; i < r; i++)
                 close(fds[i]);
             close(pair[0]);
-            child_main(pair[1], r, size, fn, arg);
+            child_main(pair[1], t, r, size, fn, arg);
         }
         close(pair[1]);
         fds[r] = pair[0];
@@ -288,7 +294,7 @@ static int run_processes(int size, int may_die, rank_fn *fn, const void *arg)
     pass_blobs(fds, size);
     int bad = 0;
     for (int r = 0; r < size; r++) {
-        bad |= reap(OVER_TCP_FORK, size, r, pids[r], fds[r], may_die);
+        bad |= reap(t, size, r, pids[r], fds[r], may_die);
         close(fds[r]);
     }
     return bad;
@@ -297,6 +303,6 @@ static int run_processes(int size, int may_die, rank_fn *fn, const void *arg)
 int run_ranks(enum transport t, int size, int may_die, rank_fn *fn, const void *arg)
 {
     ASSERT(size <= RANKS_MAX);
-    return t == OVER_TCP_FORK ? run_processes(size, may_die, fn, arg)
-                              : run_threads(t, size, NULL, fn, arg);
+    return t == OVER_TCP_FORK || t == OVER_TLS_FORK ? run_processes(t, size, may_die, fn, arg)
+                                                    : run_threads(t, size, NULL, fn, arg);
 }

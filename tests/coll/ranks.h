@@ -12,6 +12,7 @@ enum transport {
     OVER_TCP_THREADS, /* threads, coll/tcp over loopback */
     OVER_TCP_FORK,    /* processes, coll/tcp over loopback */
     OVER_TLS_THREADS, /* threads, encrypted */
+    OVER_TLS_FORK,    /* processes, encrypted */
     TRANSPORTS
 };
 

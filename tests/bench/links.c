@@ -1,0 +1,78 @@
+/* links - times all-reduces of float32 between processes of this machine, over coll/tcp.
+ *
+ * links plain|tls [RANKS]: a line for each size: bytes, median and least microseconds.  The time is
+ * what the caller sees, the hand-over to the comm thread included. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../coll/ranks.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+
+enum { ROUNDS_MAX = 2000, ROUNDS_MIN = 11 };
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int reduce(struct coll *c, float *x, int64_t n, struct err *err)
+{
+    const int64_t t = coll_allreduce(c, COLL_BULK, x, n, DTYPE_F32, COLL_TAG_NONE, err);
+
+    return t < 0 ? (int)t : coll_wait(c, t, err);
+}
+
+/* All ranks run the same number of rounds: about half a second of them for most sizes. */
+static int time_size(struct coll *c, size_t n_bytes, struct verdict *v)
+{
+    static double us[ROUNDS_MAX];
+    const int n_rounds =
+        (int)max_i64(ROUNDS_MIN, min_i64(ROUNDS_MAX, (INT64_C(512) << 20) / (int64_t)n_bytes));
+    const int64_t n = (int64_t)(n_bytes / sizeof(float));
+    float *x = xcalloc((size_t)n, sizeof *x);
+    struct err err;
+    int rc = 0;
+
+    for (int i = -ROUNDS_MIN / 2; i < n_rounds && rc == 0; i++) {
+        const int64_t t0 = clock_mono_ns();
+
+        rc = reduce(c, x, n, &err);
+        if (i >= 0)
+            us[i] = 1e6 * clock_since_s(t0);
+    }
+    free(x);
+    if (rc < 0)
+        return unexpected(v, "%s", err.msg);
+    qsort(us, (size_t)n_rounds, sizeof *us, by_size);
+    if (coll_rank(c) == 0)
+        printf("%zu %.1f %.1f\n", n_bytes, us[n_rounds / 2], us[0]);
+    fflush(stdout);
+    return 0;
+}
+
+static int time_all(struct coll *c, const void *arg, struct verdict *v)
+{
+    (void)arg;
+    for (size_t n_bytes = 1 << 10; n_bytes <= 64 << 20; n_bytes *= 4)
+        if (time_size(c, n_bytes, v))
+            return 1;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const int n_ranks = argc > 2 ? atoi(argv[2]) : 2;
+    const int is_tls = argc > 1 && strcmp(argv[1], "tls") == 0;
+
+    if (argc < 2 || (!is_tls && strcmp(argv[1], "plain") != 0) || n_ranks < 2 ||
+        n_ranks > RANKS_MAX) {
+        fprintf(stderr, "usage: links plain|tls [RANKS]\n");
+        return 2;
+    }
+    return run_ranks(is_tls ? OVER_TLS_FORK : OVER_TCP_FORK, n_ranks, 0, time_all, NULL);
+}
