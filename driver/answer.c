@@ -130,3 +130,18 @@ void answer_request(struct driver *d, int64_t now_ns, const char *request, struc
     }
     put_unknown(out);
 }
+
+/* An answer that grants may be large, and does not begin like this. */
+char *answer_error(const struct buf *answer)
+{
+    static const char start[] = "{\"error\":";
+    json_t *o = NULL;
+    char *why = NULL;
+
+    if (answer->len > sizeof start && memcmp(answer->data, start, sizeof start - 1) == 0)
+        o = json_loadb((const char *)answer->data, answer->len, JSON_DISABLE_EOF_CHECK, NULL);
+    if (o)
+        why = xstrdup(json_string_value(json_object_get(o, "error")));
+    json_decref(o);
+    return why;
+}

@@ -15,4 +15,7 @@
 /* `request`: NULL if the client did not send a line of text. */
 void answer_request(struct driver *d, int64_t now_ns, const char *request, struct buf *out);
 
+/* The reason in an answer that refuses; for free().  NULL: the answer grants. */
+char *answer_error(const struct buf *answer);
+
 #endif

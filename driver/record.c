@@ -87,6 +87,23 @@ static void say_where(const struct record *r)
         log_info("run directory: %s", r->dir.path);
 }
 
+/* Strangers can fill this file, so its bound is lower than that of the events. */
+static int open_audit(struct record *r, struct err *err)
+{
+    char *path = xasprintf("%s/audit.jsonl", r->dir.path);
+    struct lines_options lines = {.path = path,
+                                  .run_dir = r->dir.path,
+                                  .what = "a line",
+                                  .most_bytes = 8 << 20,
+                                  .writer = r->disk};
+    int fd, rc = lines_open(path, &fd, err);
+
+    if (rc == 0)
+        r->audit = audit_new(lines_new(fd, &lines));
+    free(path);
+    return rc;
+}
+
 /* A file of 64 MiB holds the events of 100,000 epochs. */
 static struct events *open_events(struct record *r)
 {
@@ -118,6 +135,8 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     if (rc < 0)
         return rc;
     rc = r->dir.resumed ? record_check_resume(r->dir.path, r->job, err) : write_job(r, err);
+    if (rc == 0)
+        rc = open_audit(r, err);
     if (rc < 0) {
         run_dir_discard(&r->dir);
         run_dir_fini(&r->dir);
@@ -210,6 +229,9 @@ void record_event(struct record *r, const struct session_event *ev)
     switch (ev->kind) {
     case EVENT_PROGRESS:
         show_progress(r, ev);
+        return;
+    case EVENT_REFUSED:
+        audit_refused(r->audit, ev->text);
         return;
     case EVENT_START:
         let_disk(r, renew_job);
@@ -355,6 +377,7 @@ void record_close(struct record *r, int status)
     if (r->dir.path && (status == STATUS_USAGE || (status == STATUS_STOPPED && !r->has_trained)))
         run_dir_discard(&r->dir);
     events_free(r->events);
+    audit_free(r->audit);
     run_dir_fini(&r->dir);
     free(r->checkpoint);
 }

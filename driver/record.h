@@ -8,6 +8,7 @@
 
 #include "driver/options.h"
 #include "job/job.h"
+#include "report/audit.h"
 #include "report/events.h"
 #include "report/run_dir.h"
 #include "report/table.h"
@@ -18,6 +19,7 @@ struct record {
     struct run_dir dir;
     struct writer *disk; /* borrowed; it does all writing from the claim on */
     struct events *events;
+    struct audit *audit;
     struct table table;
     int is_live;      /* standard error is a terminal */
     int has_trained;  /* the ranks have formed */

@@ -185,13 +185,28 @@ static void on_event(void *arg, const struct session_event *ev)
 }
 
 /* A request of --status or --drain. */
-static void on_request(void *arg, const char *request, struct buf *out)
+static void on_request(void *arg, const struct status_client *who, const char *request,
+                       struct buf *out)
 {
     struct server *s = arg;
     int64_t now = daemon_enter(&s->daemon);
+    char *refused;
 
     answer_request(s->driver, now, request, out);
+    refused = answer_error(out);
+    audit_asked(s->record.audit, request, who->uid, who->pid, refused);
+    free(refused);
     daemon_leave(&s->daemon);
+}
+
+/* A peer that did not prove to know the secret.  Before the run directory is claimed there is no
+ * audit yet, only the log. */
+static void on_unproven(void *arg, const char *why)
+{
+    struct server *s = arg;
+
+    if (s->record.audit)
+        audit_refused(s->record.audit, why);
 }
 
 static void open_status(struct server *s)
@@ -382,6 +397,7 @@ static int start_listening(struct server *s, struct err *err)
                                      STRANGER_MS + STRANGER_MS_EACH * (int)s->options->n_ranks,
                                  .tls = s->trust.tls,
                                  .accepted = on_accepted,
+                                 .refused = on_unproven,
                                  .arg = s};
     int rc;
 

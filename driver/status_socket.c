@@ -22,8 +22,10 @@ static const char aside[] = "status.sock.new"; /* until somebody listens there *
 
 struct status_socket {
     uv_pipe_t pipe;
-    int folder; /* its descriptor */
-    void (*answer)(void *arg, const char *request, struct buf *out);
+    int folder;     /* its descriptor */
+    ino_t name_ino; /* of our socket in it */
+    void (*answer)(void *arg, const struct status_client *who, const char *request,
+                   struct buf *out);
     void *arg;
     struct client *clients;
     int n_clients;
@@ -89,12 +91,26 @@ static void on_written(uv_write_t *w, int status)
 
 static void on_impatience(uv_timer_t *t) { end_client(t->data); }
 
+/* The process that connected.  It may have handed the connection on to another one. */
+static struct status_client who_is(const struct client *c)
+{
+    struct ucred u;
+    socklen_t len = sizeof u;
+    int fd;
+
+    if (uv_fileno((const uv_handle_t *)&c->pipe, &fd) < 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &len) < 0)
+        return (struct status_client){-1, -1};
+    return (struct status_client){u.uid, u.pid};
+}
+
 static void answer(struct client *c, const char *request)
 {
+    const struct status_client who = who_is(c);
     uv_buf_t b;
 
     uv_read_stop((uv_stream_t *)&c->pipe);
-    c->owner->answer(c->owner->arg, request, &c->text);
+    c->owner->answer(c->owner->arg, &who, request, &c->text);
     b = uv_buf_init((char *)c->text.data, (unsigned)c->text.len);
     c->write.data = c;
     uv_timer_start(&c->patience, on_impatience, STATUS_PATIENCE_MS, 0);
@@ -207,7 +223,11 @@ static void on_closed(uv_handle_t *h)
 
 static int listen_on(struct status_socket *s, uv_loop_t *loop, int fd, struct err *err)
 {
+    struct stat st;
     int rc;
+
+    if (fstatat(s->folder, aside, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        s->name_ino = st.st_ino;
 
     uv_pipe_init(loop, &s->pipe, 0);
     s->pipe.data = s;
@@ -227,7 +247,8 @@ static int listen_on(struct status_socket *s, uv_loop_t *loop, int fd, struct er
 }
 
 int status_socket_open(uv_loop_t *loop, const char *run_dir,
-                       void (*answer_it)(void *arg, const char *request, struct buf *out),
+                       void (*answer_it)(void *arg, const struct status_client *who,
+                                         const char *request, struct buf *out),
                        void *arg, struct status_socket **out, struct err *err)
 {
     int folder = open(run_dir, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = -1;
@@ -247,13 +268,21 @@ int status_socket_open(uv_loop_t *loop, const char *run_dir,
     return rc;
 }
 
+static int is_ours(const struct status_socket *s)
+{
+    struct stat st;
+
+    return fstatat(s->folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == s->name_ino;
+}
+
 void status_socket_close(struct status_socket *s)
 {
     if (!s)
         return;
     while (s->clients)
         end_client(s->clients);
-    unlinkat(s->folder, name, 0);
+    if (is_ours(s)) /* not that of a driver that has taken the run over */
+        unlinkat(s->folder, name, 0);
     uv_close((uv_handle_t *)&s->pipe, on_closed);
 }
 

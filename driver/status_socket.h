@@ -28,11 +28,16 @@ enum {
 
 struct status_socket;
 
+struct status_client { /* the process that asks, as the kernel tells; -1: it does not */
+    int64_t uid, pid;
+};
+
 /* `answer` appends the answer to a client's request.  `request` is printable ASCII; NULL: the
  * client sent something else. */
 int status_socket_open(uv_loop_t *loop, const char *run_dir,
-                       void (*answer)(void *arg, const char *request, struct buf *out), void *arg,
-                       struct status_socket **out, struct err *err);
+                       void (*answer)(void *arg, const struct status_client *who,
+                                      const char *request, struct buf *out),
+                       void *arg, struct status_socket **out, struct err *err);
 void status_socket_close(struct status_socket *s); /* and remove it from the folder; NULL is fine */
 
 /* ---- the other end ---- */

@@ -194,6 +194,8 @@ static void say(struct listener *l, const char *text)
 {
     int64_t now = clock_mono_ns();
 
+    if (l->options.refused)
+        l->options.refused(l->options.arg, text);
     if (now - l->said_ns >= (int64_t)l->options.say_window_ms * 1000000) {
         say_rest(l);
         l->said_ns = now;

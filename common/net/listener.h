@@ -38,6 +38,9 @@ struct listener_options {
     /* A connection is there, and with TLS has proven to know the secret; conn_listen it in this
      * call. */
     void (*accepted)(void *arg, struct conn *c);
+    /* A stranger failed to prove that it knows the secret: each one, also those that the log only
+     * counts.  May be NULL. */
+    void (*refused)(void *arg, const char *why);
     void *arg;
 };
 

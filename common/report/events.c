@@ -247,7 +247,7 @@ void events_add(struct events *e, const struct session_event *ev)
     };
     json_t *o;
 
-    if (ev->kind == EVENT_PROGRESS)
+    if (ev->kind == EVENT_PROGRESS || ev->kind == EVENT_REFUSED)
         return;
     ASSERT((size_t)ev->kind < ARRAY_LEN(names) && names[ev->kind]);
     o = event_new(names[ev->kind]);
@@ -299,6 +299,7 @@ void events_add(struct events *e, const struct session_event *ev)
         put_done(o, ev);
         break;
     case EVENT_PROGRESS:
+    case EVENT_REFUSED:
         break;
     }
     event_write(e, o);

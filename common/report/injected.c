@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "report/lines.h"
+
 static int spend_line(const char *line, struct injection_list *l)
 {
     json_t *o = json_loads(line, 0, NULL);
@@ -18,9 +20,9 @@ static int spend_line(const char *line, struct injection_list *l)
     return n;
 }
 
-int injected_spend(const char *events_path, struct injection_list *l)
+static int spend_file(const char *path, struct injection_list *l)
 {
-    FILE *f = l->n ? fopen(events_path, "r") : NULL;
+    FILE *f = l->n ? fopen(path, "re") : NULL;
     char *line = NULL;
     size_t cap = 0;
     int n = 0;
@@ -31,5 +33,18 @@ int injected_spend(const char *events_path, struct injection_list *l)
         n += spend_line(line, l);
     free(line);
     fclose(f);
+    return n;
+}
+
+int injected_spend(const char *events_path, struct injection_list *l)
+{
+    int n = 0;
+
+    for (int i = 0; i <= LINES_OLD; i++) {
+        char *part = lines_part(events_path, i);
+
+        n += spend_file(part, l);
+        free(part);
+    }
     return n;
 }

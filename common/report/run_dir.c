@@ -383,7 +383,7 @@ static void remove_empty(const char *path, int n)
 
 void run_dir_discard(const struct run_dir *d)
 {
-    static const char *const made[] = {"job.yaml", "owner", "events.jsonl"};
+    static const char *const made[] = {"job.yaml", "owner", "audit.jsonl", "events.jsonl"};
 
     if (d->resumed || !d->path)
         return;

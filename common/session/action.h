@@ -76,6 +76,7 @@ enum event_kind {
     EVENT_WARNING,    /* rank; text, step */
     EVENT_ERROR,      /* rank; text, step, phase */
     EVENT_DONE,       /* done */
+    EVENT_REFUSED,    /* text: which peer came to nothing, and why; not for events.jsonl */
 };
 
 #define NOT_MEASURED (-1.0) /* a figure that does not apply */

@@ -1,6 +1,6 @@
 /* Log lines about connections that come to nothing: a peer sends garbage, is silent, or is refused.
  * Anybody can connect where there is no secret, so a flood of connections must not become a flood
- * of lines. */
+ * of lines.  The audit has each of them. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,17 +29,18 @@ void stranger_say(struct driver *d, const char *fmt, ...)
     va_list ap;
     char *text;
 
-    stranger_check(d);
-    if (d->strangers.n_said == STRANGER_SAYS) {
-        d->strangers.n_unsaid++;
-        return;
-    }
-    if (d->strangers.n_said++ == 0)
-        d->strangers.since_ms = d->now_ms;
     va_start(ap, fmt);
     if (vasprintf(&text, fmt, ap) < 0)
         ASSERT(!"out of memory");
     va_end(ap);
-    queue_log(&d->out, LOG_WARN, "%s", text);
-    free(text);
+    stranger_check(d);
+    if (d->strangers.n_said == STRANGER_SAYS) {
+        d->strangers.n_unsaid++;
+    } else {
+        if (d->strangers.n_said++ == 0)
+            d->strangers.since_ms = d->now_ms;
+        queue_log(&d->out, LOG_WARN, "%s", text);
+    }
+    driver_event(
+        d, &(struct session_event){.kind = EVENT_REFUSED, .rank = -1, .step = -1, .text = text});
 }

@@ -27,10 +27,12 @@ struct rig {
     int n_asked;
 };
 
-static void reply(void *arg, const char *request, struct buf *out)
+static void reply(void *arg, const struct status_client *who, const char *request, struct buf *out)
 {
     struct rig *r = arg;
 
+    assert_int_equal(who->uid, getuid()); /* the test asks from this process */
+    assert_int_equal(who->pid, getpid());
     r->n_asked++;
     if (!request)
         buf_printf(out, "no request ");

@@ -34,6 +34,33 @@ class Watch(dp.Case):
         with open(path, encoding="utf-8") as file:
             return json.load(file)
 
+    # ---- the audit
+
+    def audit(self):
+        """(event, request or None, refused or reason) of each line of audit.jsonl."""
+        with open(self.path("runs/demo/audit.jsonl"), encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+        for line in lines:
+            if line["event"] == "asked":
+                self.assertEqual(line["uid"], os.getuid())
+                self.assertGreater(line["pid"], 0)
+        return [(line["event"], line.get("request"), line.get("refused") or line.get("reason"))
+                for line in lines]
+
+    def test_audit(self):
+        """audit.jsonl tells who asked for what, who was refused, and why."""
+        driver, follower = self.start_ranks(2, ENDLESS)
+        self.assert_exit(self.start([DRIVER, "--status"]), FINISHED)
+        self.assert_exit(self.start([DRIVER, "--drain", "nobody"]), REFUSED)
+        self.assert_exit(self.follower("--rank", "1"), REFUSED)
+        asked = dp.wait_for("three lines", lambda: self.audit()[2:] and self.audit())
+        self.assertEqual(asked[0], ("asked", "status", None))
+        self.assertEqual(asked[1][:2], ("asked", "drain nobody"))
+        self.assertIn("nobody", asked[1][2])
+        self.assertEqual(asked[2][0], "refused")
+        self.assertRegex(asked[2][2], r"refused 127.0.0.1:\d+: rank 1 is taken")
+        self.stop_all(driver, follower)
+
     # ---- the culprit
 
     def test_a_frozen_rank_is_named(self):

@@ -76,6 +76,9 @@ void rig_drain(struct rig *r)
             a.incident = NULL;
         } else if (a.kind == ACTION_LOG) {
             buf_printf(&r->log, "%s\n", a.log.text);
+        } else if (a.kind == ACTION_EVENT && a.event.kind == EVENT_REFUSED) {
+            r->n_refused++;
+            assert_non_null(a.event.text);
         } else if (a.kind == ACTION_EVENT && a.event.kind != EVENT_PROGRESS) {
             assert_true(r->n_events < RIG_EVENTS);
             r->event[r->n_events++] = a.event;

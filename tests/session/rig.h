@@ -29,6 +29,7 @@ struct rig {
     struct buf log;                         /* all lines */
     struct session_event event[RIG_EVENTS]; /* all but progress */
     int n_events;
+    int n_refused; /* events of peers that came to nothing */
     int is_finished, status, retry, is_engine_stuck;
     char *text;
 };

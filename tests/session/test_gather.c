@@ -91,6 +91,7 @@ static void a_flood_of_strangers_is_told_in_few_lines(void **state)
     assert_int_equal(n_lines(&r, "went away before it said Hello"), 11);
     rig_wait(&r, 20000);
     assert_int_equal(n_lines(&r, "came to nothing"), 1);
+    assert_int_equal(r.n_refused, RIG_CONNS - 2); /* the audit has each of them */
     rig_hello(&r, RIG_CONNS - 1, 1);
     assert_welcome(&r, RIG_CONNS - 1, 1);
     rig_free(&r);

@@ -1,0 +1,263 @@
+/* Tests of lines and audit: a file of lines is bounded and rotated, keeps its lock, takes no line
+ * after another driver has taken the run over, and tells of lines that found no room. */
+#include "../test.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "ckpt/owner.h"
+#include "folder.h"
+#include "report/audit.h"
+#include "report/injected.h"
+#include "report/lines.h"
+
+static struct lines *open_lines(const char *path, int64_t most_bytes, struct writer *w)
+{
+    struct lines_options o = {
+        .path = path, .run_dir = ".", .what = "a line", .most_bytes = most_bytes, .writer = w};
+    struct err err;
+    int fd;
+
+    assert_int_equal(lines_open(path, &fd, &err), 0);
+    return lines_new(fd, &o);
+}
+
+static int64_t size_of(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 ? st.st_size : -1;
+}
+
+static void test_rotation(void **state)
+{
+    enum { LINES = 100, MOST = 50 };
+    struct lines *l = open_lines("a", MOST, NULL);
+    int next = -1;
+
+    (void)state;
+    for (int i = 0; i < LINES; i++) {
+        char text[16];
+
+        snprintf(text, sizeof text, "line %d", i);
+        lines_add(l, text);
+        assert_true(size_of("a") > 0 && size_of("a") <= MOST);
+    }
+    assert_int_equal(lines_lost(l), 0);
+    lines_free(l);
+    assert_int_equal(size_of("a.5"), -1);
+    assert_int_equal(size_of("a.new"), -1);
+    for (int i = 0; i <= LINES_OLD; i++) { /* the parts, oldest first, have no gap */
+        char *path = lines_part("a", i), *text = read_text(path), *rest = text, *line;
+
+        while ((line = strsep(&rest, "\n")) && *line) {
+            int seen;
+
+            assert_int_equal(sscanf(line, "line %d", &seen), 1);
+            assert_true(next < 0 || seen == next);
+            next = seen + 1;
+        }
+        free(text);
+        free(path);
+    }
+    assert_int_equal(next, LINES);
+}
+
+/* The lock moves to the new file, so that no other driver can claim the run meanwhile. */
+static void test_lock_stays(void **state)
+{
+    struct lines *l = open_lines("a", 20, NULL);
+    int fd;
+
+    (void)state;
+    for (int i = 0; i < 10; i++)
+        lines_add(l, "a line of text");
+    fd = open("a", O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), -1);
+    lines_free(l);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    close(fd);
+}
+
+/* A line longer than the bound stands alone in its file. */
+static void test_long_line(void **state)
+{
+    struct lines *l = open_lines("a", 10, NULL);
+    char *text;
+
+    (void)state;
+    lines_add(l, "0123456789012345");
+    lines_add(l, "x");
+    lines_free(l);
+    text = read_text("a.1");
+    assert_string_equal(text, "0123456789012345\n");
+    free(text);
+    text = read_text("a");
+    assert_string_equal(text, "x\n");
+    free(text);
+}
+
+/* A link in the file's place is not written through. */
+static void test_link(void **state)
+{
+    struct err err;
+    int fd;
+
+    (void)state;
+    write_text("precious", "torn");
+    assert_int_equal(symlink("precious", "a"), 0);
+    assert_int_equal(lines_open("a", &fd, &err), ERR_IO);
+    assert_int_equal(size_of("precious"), 4);
+}
+
+static void test_taken_over(void **state)
+{
+    struct lines *l = open_lines("a", 1000, NULL);
+    struct err err;
+    char *text;
+
+    (void)state;
+    assert_int_equal(owner_claim(".", 0, &err), 0);
+    lines_add(l, "ours");
+    write_text("owner", "{\"id\": \"another\", \"pid\": 1, \"host\": \"h\"}");
+    lines_add(l, "late");
+    assert_int_equal(lines_lost(l), 1);
+    lines_free(l);
+    text = read_text("a");
+    assert_string_equal(text, "ours\n");
+    free(text);
+}
+
+/* ---- a writer that is held up ---- */
+
+struct plug {
+    struct task task;
+    int pipe;
+};
+
+static void run_plug(struct task *t)
+{
+    struct plug *p = container_of(t, struct plug, task);
+    char byte;
+
+    assert_int_equal(read(p->pipe, &byte, 1), 1);
+    free(p);
+}
+
+/* Lines that find no room are missing at their place, with their number. */
+static void test_no_room(void **state)
+{
+    enum { LINES = 1000 };
+    struct plug *p = xmalloc(sizeof *p);
+    int pipes[2], next = 0, missing = 0;
+    struct writer *w;
+    struct lines *l;
+    char *text, *rest, *line;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(pipe(pipes), 0);
+    assert_int_equal(writer_new(10000, &w, &err), 0);
+    l = open_lines("a", 1 << 20, w);
+    *p = (struct plug){.task.run = run_plug, .pipe = pipes[0]};
+    assert_int_equal(writer_put(w, &p->task), 0);
+    for (int i = 0; i < LINES; i++) {
+        char number[16];
+
+        snprintf(number, sizeof number, "%d", i);
+        lines_add(l, number);
+    }
+    assert_in_range(lines_lost(l), LINES / 2, LINES - 1);
+    assert_int_equal(lines_flush(l, 10), WRITER_LATE);
+    assert_int_equal(write(pipes[1], "x", 1), 1);
+    assert_int_equal(lines_flush(l, 60000), 0);
+    assert_int_equal(writer_free(w, 60000), 0);
+    rest = text = read_text("a");
+    while ((line = strsep(&rest, "\n")) && *line) {
+        const char *told = strstr(line, "\"message\":\"");
+
+        if (told) {
+            missing = atoi(told + strlen("\"message\":\""));
+            next += missing;
+        } else {
+            assert_int_equal(atoi(line), next++);
+        }
+    }
+    assert_int_equal(missing, lines_lost(l));
+    assert_int_equal(next, LINES);
+    lines_free(l);
+    free(text);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+/* ---- the files that are made of lines ---- */
+
+/* Faults on purpose that happened are found in old parts, too. */
+static void test_injected_in_old_parts(void **state)
+{
+    struct injection_list list = {0};
+    struct err err;
+
+    (void)state;
+    assert_int_equal(
+        inject_parse("kill:rank1@step5,kill:rank2@step6,kill:rank3@step7", &list, &err), 0);
+    write_text("e.2", "{\"event\":\"inject\",\"spec\":\"kill:rank1@step5\"}\n");
+    write_text("e", "{\"event\":\"inject\",\"spec\":\"kill:rank3@step7\"}\n");
+    assert_int_equal(injected_spend("e", &list), 2);
+}
+
+static void test_audit(void **state)
+{
+    static const char *const want[] = {
+        "{\"event\":\"asked\",\"time\":0,\"request\":\"drain node\",\"uid\":1000,\"pid\":42,"
+        "\"refused\":null}",
+        "{\"event\":\"asked\",\"time\":0,\"request\":null,\"uid\":-1,\"pid\":7,"
+        "\"refused\":\"this ? is none\"}",
+        "{\"event\":\"refused\",\"time\":0,\"reason\":\"10.0.0.5:7: no secret\"}",
+    };
+    struct audit *a = audit_new(open_lines("audit.jsonl", 10000, NULL));
+    char *text, *rest;
+
+    (void)state;
+    audit_asked(a, "drain node", 1000, 42, NULL);
+    audit_asked(a, NULL, -1, 7, "this \x1b is none");
+    audit_refused(a, "10.0.0.5:7: no secret");
+    audit_free(a);
+    rest = text = read_text("audit.jsonl");
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        json_t *seen = json_loads(strsep(&rest, "\n"), 0, NULL);
+        json_t *wanted = json_loads(want[i], 0, NULL);
+
+        assert_true(json_real_value(json_object_get(seen, "time")) > 1.5e9);
+        json_object_set_new(seen, "time", json_integer(0));
+        assert_true(json_equal(seen, wanted));
+        json_decref(seen);
+        json_decref(wanted);
+    }
+    assert_string_equal(rest, "");
+    free(text);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, folder_setup, folder_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_rotation),
+        CASE(test_lock_stays),
+        CASE(test_long_line),
+        CASE(test_link),
+        CASE(test_taken_over),
+        CASE(test_no_room),
+        CASE(test_injected_in_old_parts),
+        CASE(test_audit),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
