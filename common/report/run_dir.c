@@ -184,6 +184,19 @@ static int claim_owner(struct run_dir *d, struct err *err)
     return 0;
 }
 
+/* Remove the files of a run that did not begin: the folder holds no run then. */
+static void remove_files(const char *dir)
+{
+    static const char *const made[] = {"job.yaml", "owner", "audit.jsonl", "events.jsonl"};
+
+    for (size_t i = 0; i < ARRAY_LEN(made); i++) {
+        char *path = xasprintf("%s/%s", dir, made[i]);
+
+        unlink(path);
+        free(path);
+    }
+}
+
 static int open_events(struct run_dir *d, int resume, struct err *err)
 {
     int flags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (resume ? 0 : O_EXCL);
@@ -203,7 +216,7 @@ static int open_events(struct run_dir *d, int resume, struct err *err)
         rc = run_dir_cut_torn_line(fd, d->events, err);
     if (rc < 0) {
         if (!resume)
-            unlink(d->events); /* this call made it: the folder holds no run */
+            remove_files(d->path);
         close(fd);
         return rc;
     }
@@ -383,16 +396,9 @@ static void remove_empty(const char *path, int n)
 
 void run_dir_discard(const struct run_dir *d)
 {
-    static const char *const made[] = {"job.yaml", "owner", "audit.jsonl", "events.jsonl"};
-
     if (d->resumed || !d->path)
         return;
-    for (size_t i = 0; i < ARRAY_LEN(made); i++) {
-        char *path = xasprintf("%s/%s", d->path, made[i]);
-
-        unlink(path);
-        free(path);
-    }
+    remove_files(d->path);
     remove_empty(d->path, d->n_made);
 }
 
