@@ -151,11 +151,8 @@ void rig_free(struct rig *r)
     follower_free(r->f);
     for (int i = 0; i < RIG_CONNS; i++)
         msg_free(r->sent[i]);
-    for (int i = 0; i < r->n_events; i++) {
-        free(r->event[i].host);
-        free(r->event[i].text);
-        free(r->event[i].per_rank);
-    }
+    for (int i = 0; i < r->n_events; i++)
+        action_fini(&(struct action){.kind = ACTION_EVENT, .event = r->event[i]});
     cmd_free(r->command);
     incident_free(r->incident);
     buf_fini(&r->log);
