@@ -116,6 +116,21 @@ static void it_keeps_its_state(void **state)
     rig_free(&r);
 }
 
+/* After it has joined again, the formation before is gone for it. */
+static void it_awaits_prepare(void **state)
+{
+    struct rig r;
+    (void)state;
+    train(&r, 60000);
+    rig_close(&r, 0);
+    rig_reconnect(&r);
+    get_welcome(&r, 5, 60000, NULL);
+    get(&r, TRAIN, 1);
+    stop_engine(&r);
+    assert_has(r.text, "it came before Prepare");
+    rig_free(&r);
+}
+
 /* Before the first formation there is no state, but an engine that has opened its data. */
 static void it_looks_for_its_driver_while_it_gathers(void **state)
 {
@@ -467,6 +482,7 @@ static void a_driver_that_was_replaced_ends(void **state)
     rig_free(&r);
 
     rig_train(&r, &o);
+    rig_go_on_to(&r, 3, CMD_VALIDATE); /* the epoch's line is still to come */
     n_events = r.n_events;
     driver_deposed(r.d, r.now, "its name is there");
     rig_drain(&r);
@@ -563,6 +579,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_keeps_its_state),
+        cmocka_unit_test(it_awaits_prepare),
         cmocka_unit_test(it_looks_for_its_driver_while_it_gathers),
         cmocka_unit_test(it_gives_up),
         cmocka_unit_test(silent_drivers_are_left),
