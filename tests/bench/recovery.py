@@ -278,8 +278,8 @@ def describe(args, results, load, met):
             f"{'met' if met else 'MISSED'}.")
     lines = [f"## Recovery, {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}", "",
              *textwrap.wrap(text, 120), "",
-             "| SIGKILL of rank 1, or of the driver | rounds | seen: median s | worst s | recovered: median s "
-             "| worst s | steps lost |", "|---|---|---|---|---|---|---|"]
+             "| SIGKILL of rank 1, or of the driver | rounds | seen: median s | worst s "
+             "| recovered: median s | worst s | steps lost |", "|---|---|---|---|---|---|---|"]
     return "\n".join(lines + [row(name, rounds) for name, rounds in results.items()]) + "\n"
 
 
