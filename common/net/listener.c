@@ -29,7 +29,7 @@ struct listener {
     uv_timer_t sweep; /* runs while there are strangers */
     struct listener_options options;
     struct stranger *oldest, **newest;
-    int n_strangers, n_going;
+    int n_strangers;
     int is_waiting; /* a connection waits to be accepted */
     int is_closing;
     int n_handles;
@@ -59,7 +59,6 @@ static void on_settled(void *arg)
         s->next->link = s->link;
     else
         l->newest = s->link;
-    l->n_going -= s->is_going;
     free(s);
     if (--l->n_strangers == 0 && !l->is_closing)
         uv_timer_stop(&l->sweep);
@@ -122,7 +121,6 @@ static struct stranger *next_to_go(const struct listener *l, const uint64_t *sou
 static void push_out(struct stranger *s)
 {
     s->is_going = 1;
-    s->listener->n_going++;
     if (!conn_is_over(s->conn))
         turn_out(s, ", and others wait");
     conn_abort(s->conn);
@@ -135,7 +133,7 @@ static int has_room(struct listener *l)
 
     if (l->n_strangers < l->options.max_strangers)
         return 1;
-    s = l->n_going ? NULL : next_to_go(l, NULL, l->options.room_after_ms);
+    s = next_to_go(l, NULL, l->options.room_after_ms);
     if (s)
         push_out(s);
     return 0;

@@ -137,7 +137,7 @@ static void local_has_its_own(void)
     CHECK(fcntl(t.fd, F_GETFD) == FD_CLOEXEC);
     secret_descriptor_path(t.fd, path);
     CHECK(secret_read(path, &s, &err) == 0);
-    CHECK(write(t.fd, "x", 1) < 0);
+    CHECK(pwrite(t.fd, "x", 1, 0) < 0 && ftruncate(t.fd, 0) < 0);
     files.item[0] = path;
     child = opened((struct trust_options){.role = TLS_FOLLOWER, .files = &files});
     CHECK(child.tls && !child.is_local && may_be_dumped());
