@@ -16,8 +16,8 @@
  *          every ticket before the free.
  * Threads: one engine thread per coll.  From any other thread, while the coll exists: coll_abort,
  *          coll_stats, coll_rank, coll_size.
- * Memory:  no call allocates ; queueing uses a fixed ring.
- * Errors:  0 ok; <0 failed and *err says why.  err is never NULL. */
+ * Memory:  no call allocates, but for what a link needs that is made at its first use; queueing
+ * uses a fixed ring. Errors:  0 ok; <0 failed and *err says why.  err is never NULL. */
 #ifndef COLL_COLL_H
 #define COLL_COLL_H
 
@@ -157,9 +157,9 @@ void coll_watch(struct coll *c,
 
 /* Leave: whatever is pending, connecting or called later fails with ERR_CANCELED (or with the
  * failure that came before), within milliseconds, also if a comm thread is stuck waiting for
- * a rank.  Another rank fails with ERR_PEER once it waits for this one; while it waits for a third
- * rank, alive and late, it does not notice.  So the control plane, which knows, aborts all ranks.
- * Any thread, any number of times. */
+ * a rank.  Another rank fails with ERR_PEER once it waits for this one on a link that there is;
+ * while it waits for a third rank, alive and late, or for this rank to connect, it does not notice.
+ * So the control plane, which knows, aborts all ranks. Any thread, any number of times. */
 void coll_abort(struct coll *c);
 
 /* Stop the comm threads and free everything; what is still pending is aborted first.  Never blocks

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "coll/link.h"
 #include "coll/proof.h"
 #include "coll/tcp.h"
 
@@ -516,6 +517,37 @@ static void test_changed_on_the_way(void **state)
     untap(&t);
 }
 
+/* More bytes than one key may encrypt. */
+static void *give_much(void *arg)
+{
+    enum { EACH = 64 << 20, TIMES = LINK_KEY_BYTES / EACH + 2 };
+    struct side *s = arg;
+    uint8_t *x = calloc(1, EACH);
+
+    for (int i = 1; i <= TIMES && s->rc == 0; i++) {
+        if (s->rank == 1)
+            memset(x, i, EACH);
+        s->rc = coll_broadcast(s->two->c[s->rank], x, EACH, 1, &s->err);
+        for (size_t k = 0; k < EACH && s->rc == 0; k += 4099)
+            if (x[k] != (uint8_t)i)
+                s->rc = err_set(&s->err, ERR_CORRUPT, "byte %zu of turn %d", k, i);
+    }
+    free(x);
+    return NULL;
+}
+
+static void test_keys_change(void **state)
+{
+    struct two w;
+
+    (void)state;
+    prepare_two_as(&w, 0, COLL_ENCRYPT_ON);
+    both(&w, connect_side);
+    both(&w, give_much);
+    both(&w, sum_side);
+    free_two(&w);
+}
+
 /* Ranks that want different links both say so, and do not wait. */
 static void test_modes_differ(void **state)
 {
@@ -667,7 +699,8 @@ int main(void)
         cmocka_unit_test(test_every_moment), cmocka_unit_test(test_flood),
         cmocka_unit_test(test_reflected),    cmocka_unit_test(test_replayed),
         cmocka_unit_test(test_no_plaintext), cmocka_unit_test(test_changed_on_the_way),
-        cmocka_unit_test(test_modes_differ), cmocka_unit_test(test_remote_only),
+        cmocka_unit_test(test_keys_change),  cmocka_unit_test(test_modes_differ),
+        cmocka_unit_test(test_remote_only),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
