@@ -128,6 +128,19 @@ static void who_asks_is_answered(void **state)
     assert_nobody(*state);
 }
 
+/* A driver that has taken the run over is still found when the one before it ends. */
+static void another_drivers_socket_stays(void **state)
+{
+    struct rig before, after;
+
+    start(&before, *state, 10);
+    start(&after, *state, 10);
+    stop(&before);
+    assert_answer(*state, "answer 1 to this ");
+    stop(&after);
+    assert_nobody(*state);
+}
+
 static void a_folder_may_have_a_long_path(void **state)
 {
     char part[201], path[4096];
@@ -398,6 +411,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(who_asks_is_answered),
+        FOLDER_TEST(another_drivers_socket_stays),
         FOLDER_TEST(a_folder_may_have_a_long_path),
         FOLDER_TEST(what_is_left_over_is_replaced),
         FOLDER_TEST(what_is_no_request_is_answered_too),
