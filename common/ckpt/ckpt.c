@@ -139,9 +139,10 @@ static int check_root(json_t *root, const char *path, struct err *err)
 /* A file that is not there is damage of its generation. */
 static int check_there(const char *path, struct err *err)
 {
-    if (access(path, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return err_set(err, ERR_CORRUPT, "%s: is missing", path);
-    return 0;
+    if (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR))
+        return 0;
+    err_sys(err, errno, "%s", path);
+    return err->code = ERR_CORRUPT;
 }
 
 /* The file is read whole, so it must not be huge. */
