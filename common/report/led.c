@@ -26,6 +26,8 @@ static void note_line(const char *line, struct led *out)
     }
     if (event && strcmp(event, "epoch") == 0)
         out->epoch_step = max_i64(out->epoch_step, number(o, "step"));
+    if (event && strcmp(event, "epoch") == 0 && json_object_get(o, "validation_loss"))
+        out->validated_step = max_i64(out->validated_step, number(o, "step"));
     json_decref(o);
 }
 

@@ -39,10 +39,11 @@
 
 struct driver; /* opaque */
 
-struct led {            /* by events.jsonl; all 0: nothing */
-    int64_t generation; /* of the newest formation */
-    int64_t step;       /* the newest that it tells of */
-    int64_t epoch_step; /* at the end of the newest epoch that has its line */
+struct led {                /* by events.jsonl; all 0: nothing */
+    int64_t generation;     /* of the newest formation */
+    int64_t step;           /* the newest that it tells of */
+    int64_t epoch_step;     /* at the end of the newest epoch that has its line ... */
+    int64_t validated_step; /* ... and of the newest whose line tells of a validation */
 };
 
 struct driver_options { /* copied; texts may be NULL where said */

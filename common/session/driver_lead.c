@@ -9,7 +9,8 @@
  * epoch, whose sums are part of the state.  If the state is that of an epoch's last step and newer
  * than the checkpoint, the driver before may have died anywhere between that step and the
  * checkpoint: so the epoch is ended again (its report, validation, checkpoint), and its line is
- * left out if events.jsonl has it already.
+ * left out if events.jsonl has it already.  An epoch whose line has no validation, which was due,
+ * is ended again, too, and told with it.
  *
  * Each driver that leads a run has a higher term than the one before.  A follower tells the highest
  * that it has obeyed; a driver with a lower one has been replaced, and ends (end_deposed).
@@ -114,12 +115,21 @@ int lead_claims_are_true(struct driver *d)
     return 1;
 }
 
+/* A job that was given up in a validation has a line for the epoch, without the validation. */
+static int lacks_validation(const struct driver *d, int64_t step)
+{
+    int64_t every = d->o.validate_every, epoch = step / d->run.steps_per_epoch;
+    int is_due = every > 0 && epoch % every == 0 && d->seats[0].opened->opened.n_validation > 0;
+    return is_due && d->o.led.epoch_step == step && d->o.led.validated_step < step;
+}
+
 /* The end of an epoch may not have been told, validated and saved. */
 static void end_epoch_again(struct driver *d)
 {
     d->run.epoch = d->run.step / d->run.steps_per_epoch;
     d->run.is_epoch_open = 1;
-    d->lead.told_step = d->o.led.epoch_step;
+    if (!lacks_validation(d, d->run.step))
+        d->lead.told_step = d->o.led.epoch_step;
 }
 
 void lead_formed(struct driver *d)
@@ -134,6 +144,6 @@ void lead_formed(struct driver *d)
     l->source = step > own ? "followers" : "checkpoint";
     d->recovery.since_ns = max_i64(d->o.start_ns, 1); /* 0: no recovery is under way */
     d->recovery.newest_step = max_i64(l->newest, step > own ? 0 : d->o.led.step);
-    if (step > own && step % d->run.steps_per_epoch == 0)
+    if (step % d->run.steps_per_epoch == 0 && (step > own || lacks_validation(d, step)))
         end_epoch_again(d);
 }

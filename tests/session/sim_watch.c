@@ -141,6 +141,8 @@ void watch_event(struct sim *s, const struct session_event *e)
         s->run.led.generation = e->generation;
     if (e->kind == EVENT_EPOCH)
         s->run.led.epoch_step = e->epoch.step;
+    if (e->kind == EVENT_EPOCH && e->epoch.is_validated)
+        s->run.led.validated_step = e->epoch.step;
     if (e->kind == EVENT_ERROR) {
         s->last_error.rank = e->rank;
         s->error_node = node_of(e->host);

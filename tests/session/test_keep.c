@@ -298,7 +298,7 @@ static struct driver_options resuming(int n_ranks)
     o.run = run;
     o.term = 2;
     o.cluster.driver_timeout_ms = 60000;
-    o.led = (struct led){.generation = 3, .step = 4, .epoch_step = 4};
+    o.led = (struct led){.generation = 3, .step = 4, .epoch_step = 4, .validated_step = 4};
     o.start_ns = 1000 * (int64_t)MS;
     return o;
 }
@@ -409,6 +409,25 @@ static void an_epoch_is_ended_again(int is_told)
     assert_int_equal(r.command->train.epoch, 2);
     rig_go_on_to(&r, 2, CMD_CHECKPOINT);
     assert_int_equal(rig_count(&r, EVENT_EPOCH), 2 - is_told);
+    rig_free(&r);
+}
+
+/* The job was given up in the validation, and rank 0 wrote the state then. */
+static void a_validation_that_was_broken_off_is_done(void **state)
+{
+    struct rig r;
+    struct driver_options o = resuming(2);
+    (void)state;
+    o.led.validated_step = 0;
+    rig_driver(&r, &o);
+    own_opened(&r, 4);
+    rig_come(&r, 1, 1);
+    RIG_ALL(&r, CMD_PREPARE, 4, 0, 1);
+    RIG_ALL(&r, CMD_FORM, 4, 0, 1);
+    assert_int_equal(r.command->train.epoch, 1);
+    rig_go_on_to(&r, 2, CMD_CHECKPOINT);
+    assert_int_equal(rig_count(&r, EVENT_EPOCH), 1);
+    assert_true(rig_event(&r, EVENT_EPOCH)->epoch.is_validated);
     rig_free(&r);
 }
 
@@ -589,6 +608,7 @@ int main(void)
         cmocka_unit_test(what_other_drivers_say),
         cmocka_unit_test(a_driver_goes_on_from_its_followers),
         cmocka_unit_test(or_from_the_checkpoint),
+        cmocka_unit_test(a_validation_that_was_broken_off_is_done),
         cmocka_unit_test(no_epoch_is_told_twice_or_never),
         cmocka_unit_test(a_state_of_no_use_is_refused),
         cmocka_unit_test(a_driver_that_was_replaced_ends),
