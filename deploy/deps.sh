@@ -65,7 +65,11 @@ if [ "$(id -u)" != 0 ]; then
     command -v sudo >/dev/null 2>&1 ||
         fail "missing packages, and neither root nor sudo here.  As root: apt-get install$missing"
     as_root=sudo
-    [ -t 0 ] || as_root='sudo -n' # without a terminal no password can be typed
+    if [ ! -t 0 ]; then # no password can be typed
+        as_root='sudo -n'
+        sudo -n true 2>/dev/null ||
+            fail "sudo wants a password here.  As root: apt-get install$missing"
+    fi
 fi
 
 echo "deps.sh: installing Debian packages:$missing"

@@ -3,6 +3,7 @@
 #include "driver/files.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <sys/resource.h>
 
 #include "base/util.h"
@@ -37,14 +38,17 @@ static int64_t n_allowed(void)
 int files_check(const struct options *o, const struct job *job, struct err *err)
 {
     int64_t need = n_needed(o, job), allowed = n_allowed();
+    char who[48] = "this job needs";
 
     if (need <= allowed)
         return 0;
+    if (n_followers(o, job) > 0)
+        snprintf(who, sizeof who, "%lld followers need", (long long)n_followers(o, job));
     return err_set(err, ERR_CONFIG,
-                   "%lld followers need %lld open files here, and this process may have %lld: "
+                   "%s %lld open files here, and this process may have %lld: "
                    "raise its hard limit (ulimit -Hn; LimitNOFILE= in a systemd unit; nofile in "
                    "/etc/security/limits.conf)",
-                   (long long)n_followers(o, job), (long long)need, (long long)allowed);
+                   who, (long long)need, (long long)allowed);
 }
 
 int files_for_strangers(const struct options *o, const struct job *job, int wanted)

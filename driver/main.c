@@ -70,6 +70,17 @@ static const char *backend_name(const struct options *o)
     return device_is_cuda(o->device) ? "cuda" : "cpu";
 }
 
+static void warn_idle(const struct job *job, int64_t n_ranks)
+{
+    int64_t n = n_ranks - job->train.global_batch;
+
+    if (n > 0)
+        log_warn("train.global_batch is %lld, fewer than the %lld ranks: %lld rank%s will have no "
+                 "samples and compute nothing",
+                 (long long)job->train.global_batch, (long long)n_ranks, (long long)n,
+                 n == 1 ? "" : "s");
+}
+
 static int load_job(struct options *o, struct job **out, struct err *err)
 {
     char *path = o->job ? xstrdup(o->job) : NULL;
@@ -87,6 +98,8 @@ static int load_job(struct options *o, struct job **out, struct err *err)
         rc = job_check_backend(*out, backend_name(o), err);
     if (rc == 0)
         rc = job_check_encrypt(*out, backend_name(o), !o->common.insecure, err);
+    if (rc == 0)
+        warn_idle(*out, o->n_ranks);
     if (rc == 0 && inject_check_ranks(&o->inject, most_ranks(o, *out), err) < 0)
         rc = err_wrap(err, "--inject");
     if (rc < 0)
@@ -124,7 +137,8 @@ static int run(struct options *o, int argc, char **argv, int64_t start_ns)
         log_error("%s", err.msg);
         return STATUS_USAGE;
     }
-    status = o->check ? check_run(o, job) : server_run(o, job, argc, argv, start_ns);
+    status =
+        o->check ? daemon_end_output(check_run(o, job)) : server_run(o, job, argc, argv, start_ns);
     job_free(job);
     return status;
 }
@@ -193,5 +207,5 @@ int main(int argc, char **argv)
             log_info("by the environment: %s", o.from_environment);
         return run_in_environment(&o, argc, argv, start_ns);
     }
-    return STATUS_OK;
+    return daemon_end_output(STATUS_OK);
 }

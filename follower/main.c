@@ -32,5 +32,5 @@ int main(int argc, char **argv)
             log_info("by the environment: %s", o.from_environment);
         return client_run(&o);
     }
-    return STATUS_OK;
+    return daemon_end_output(STATUS_OK);
 }

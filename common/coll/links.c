@@ -297,7 +297,10 @@ static void fail_to_dial(struct links *l, const struct attempt *a, const char *w
     struct err err;
 
     endpoint_text(&l->peers[a->link.to], text);
-    err_set(&err, ERR_PEER, "connecting with rank %d at %s: %s", a->link.to, text, why);
+    err_set(
+        &err, ERR_PEER,
+        "rank %d cannot be reached at %s, which its host or its --iface gives, from rank %d: %s",
+        a->link.to, text, l->rank, why);
     fail(l, &err);
 }
 

@@ -41,6 +41,10 @@ static const char *last_part(const char *key)
  * group, or that others call differently (`also`). */
 static int score(const char *key, const char *known, const char *also)
 {
+    enum { LEAST_BEGINNING = 2 };
+
+    if (strlen(key) >= LEAST_BEGINNING && !strncmp(key, known, strlen(key)))
+        return strcmp(key, known) != 0; /* its beginning */
     int whole = 2 * closest_distance(key, known);
     int part = 2 * closest_distance(last_part(key), last_part(known)) + 1;
     int other = also ? 2 * closest_distance(last_part(key), also) + 1 : part;
@@ -72,5 +76,5 @@ const char *table_closest(const struct option_list *l, const char *key, char gro
             }
         }
     }
-    return best;
+    return best_score <= (int)strlen(key) ? best : NULL;
 }

@@ -156,6 +156,7 @@ int read_set(struct reader *r, const char *assignment, struct err *err)
     size_t len = equals ? (size_t)(equals - assignment) : strlen(assignment);
     char key[64], group[64], shown[64];
     const struct option_ref *ref;
+    const char *best;
 
     if (!equals || len == 0)
         return err_set(err, ERR_CONFIG, "--set is %s, want key=value, such as train.epochs=1",
@@ -169,8 +170,10 @@ int read_set(struct reader *r, const char *assignment, struct err *err)
         return err_set(err, ERR_CONFIG,
                        "--set: %s is a group of keys, want one of them, such as %s", key,
                        ref->o->key);
-    return err_set(err, ERR_CONFIG, "--set: unknown key %s; the closest known key is %s",
-                   show_text(assignment, len, shown), table_closest(r->list, key, group));
+    best = table_closest(r->list, key, group);
+    return err_set(err, ERR_CONFIG, "--set: unknown key %s; %s%s",
+                   show_text(assignment, len, shown),
+                   best ? "the closest known key is " : TABLE_NONE_CLOSE, best ? best : "");
 }
 
 /* ---- filling in ---- */

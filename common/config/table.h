@@ -81,8 +81,11 @@ void table_when(const struct option_list *l, const struct option_ref *ref, int a
 /* Do two rows of one key say the same of it? */
 int table_alike(const struct option_ref *a, const struct option_ref *b);
 
-/* The option or group of keys ("train") that `key` most resembles; never NULL.  Static storage or
- * `group`, which has room for 64 bytes. */
+/* The words of a message where table_closest finds nothing. */
+#define TABLE_NONE_CLOSE "no known key is like it, --help-job lists all"
+
+/* The option or group of keys ("train") that `key` most resembles; NULL if it resembles none.
+ * Static storage or `group`, which has room for 64 bytes. */
 const char *table_closest(const struct option_list *l, const char *key, char group[64]);
 
 /* Every option, for a terminal: the text after the introduction of --help-job. */

@@ -278,13 +278,14 @@ static int read_node(struct walk *w, const struct option_ref *ref, const yaml_no
 static int fail_unknown(struct walk *w, const yaml_node_t *key, const char *path, struct err *err)
 {
     char shown[64], group[64];
+    const char *best = table_closest(w->r->list, path, group);
 
     show_text(path, strlen(path), shown);
     if (strchr(node_text(key), '.') && table_find(w->r->list, path))
         err_set(err, ERR_CONFIG, "unknown key %s; in a file, keys nest: train: {epochs: 1}", shown);
     else
-        err_set(err, ERR_CONFIG, "unknown key %s; the closest known key is %s", shown,
-                table_closest(w->r->list, path, group));
+        err_set(err, ERR_CONFIG, "unknown key %s; %s%s", shown,
+                best ? "the closest known key is " : TABLE_NONE_CLOSE, best ? best : "");
     return at_node(w, key, err);
 }
 

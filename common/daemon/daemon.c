@@ -369,10 +369,19 @@ static void close_terminal(struct daemon *d)
     ASSERT(writer_free(d->terminal, INT32_MAX) == 0);
 }
 
+static void warn_stuck(const struct daemon *d)
+{
+    struct progress p;
+
+    engine_progress(d->engine, &p);
+    log_warn("the engine does not stop, it has been in %s%s %lld for %.1f s: leaving without it",
+             phase_name(p.phase), phase_of(p.phase), (long long)p.step, clock_since_s(p.since_ns));
+}
+
 int daemon_close(struct daemon *d, int status)
 {
     if (d->engine) {
-        log_warn("the engine does not stop: leaving without it");
+        warn_stuck(d);
         daemon_flush(d);
         fflush(NULL);
         _exit(status);

@@ -148,6 +148,10 @@ void daemon_set_nccl(const struct daemon_options *o, const char *advertise);
  * --iface. */
 void daemon_check_nccl(const struct daemon_options *o);
 
+/* At the end of a command that prints: `status`, or STATUS_FAILED if standard output did not take
+ * all of it. */
+int daemon_end_output(int status);
+
 /* The exit status for a failure before training: STATUS_USAGE if the user can mend it. */
 int daemon_status_of(const struct err *err);
 

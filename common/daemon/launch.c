@@ -65,7 +65,7 @@ static int take_int(char *(*get)(const char *), const char *name, int64_t min, i
         return err_set(
             err, ERR_ARG,
             "the environment's %s is \"%.64s\", want an integer from %lld to %lld; unset "
-            "it, or give %s, which goes before it",
+            "it, or give %s, which takes precedence",
             name, text, (long long)min, (long long)max, option);
     *out = v;
     *from = name;
@@ -98,7 +98,7 @@ static int take_host(char *(*get)(const char *), const char *name, struct launch
         return err_set(
             err, ERR_ARG,
             "the environment's %s has %zu characters, want a host's name of at most %zu; "
-            "give --root HOST:PORT, which goes before it",
+            "give --root HOST:PORT, which takes precedence",
             name, strlen(text), sizeof out->host - 1);
     strcpy(out->host, text);
     out->host_from = name;
@@ -116,7 +116,7 @@ static int take_first_host(char *(*get)(const char *), const struct launcher *l,
         if (launch_first_host(text, out->host) < 0)
             return err_set(err, ERR_ARG,
                            "the environment's %s is \"%.64s\", want a node list such as "
-                           "gpu[01-04]; give --root HOST:PORT, which goes before it",
+                           "gpu[01-04]; give --root HOST:PORT, which takes precedence",
                            *name, text);
         out->host_from = *name;
         return 0;
@@ -130,8 +130,8 @@ int launch_read(char *(*get)(const char *name), struct launch *out, struct err *
     int has_host = host && *host, rc;
 
     memset(out, 0, sizeof *out);
-    rc = take_int(get, "MASTER_PORT", 1, 65535, "--port or --root", &out->port, &out->port_from,
-                  err);
+    rc = take_int(get, "MASTER_PORT", 1, 65535, "--port to dpdriver or --root to dpfollower",
+                  &out->port, &out->port_from, err);
     if (rc == 0 && has_host)
         rc = take_host(get, "MASTER_ADDR", out, err);
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(launchers); i++) {

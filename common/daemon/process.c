@@ -1,5 +1,6 @@
 /* The part of daemon/daemon.h that concerns the process and its options.
  * The loop is in daemon.c. */
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -155,6 +156,14 @@ void daemon_check_nccl(const struct daemon_options *o)
 {
     if (o->iface)
         daemon_check_network(o->iface);
+}
+
+int daemon_end_output(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    log_error("standard output cannot be written: %s", strerror(errno));
+    return status == STATUS_OK ? STATUS_FAILED : status;
 }
 
 int daemon_status_of(const struct err *err)

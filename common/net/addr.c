@@ -26,6 +26,17 @@ static int parse_port(const char *text, const char *whole, int *port, struct err
     return 0;
 }
 
+static int is_ipv6(const char *text, size_t len)
+{
+    char copy[INET6_ADDRSTRLEN];
+    struct in6_addr any;
+
+    if (memchr(text, '%', len))
+        len = strcspn(text, "%");
+    snprintf(copy, sizeof copy, "%.*s", (int)(len < sizeof copy ? len : 0), text);
+    return inet_pton(AF_INET6, copy, &any) == 1;
+}
+
 int addr_split(const char *text, char host[ADDR_MAX_HOST], int *port, struct err *err)
 {
     const char *colon = strrchr(text, ':'), *from = text, *end = colon;
@@ -38,7 +49,10 @@ int addr_split(const char *text, char host[ADDR_MAX_HOST], int *port, struct err
         if (*end != ']')
             return err_set(err, ERR_ARG, "address \"%s\": want [IPV6]:PORT", text);
     } else if (memchr(text, ':', (size_t)(colon - text))) {
-        return err_set(err, ERR_ARG, "address \"%s\": an IPv6 address needs brackets: [IPV6]:PORT",
+        return err_set(err, ERR_ARG,
+                       is_ipv6(text, (size_t)(colon - text)) || is_ipv6(text, strlen(text))
+                           ? "address \"%s\": an IPv6 address needs brackets: [IPV6]:PORT"
+                           : "address \"%s\": want HOST:PORT, such as 10.0.0.1:7000",
                        text);
     }
     if (end - from < 1 || end - from >= ADDR_MAX_HOST)
@@ -176,11 +190,13 @@ int addr_of_interface(const char *name, char out[ADDR_TEXT], struct err *err)
 int addr_resolve(const char *host, int port, struct sockaddr_storage *out, struct err *err)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
-    char service[16];
+    char service[16], bare[ADDR_MAX_HOST] = ""; /* [::1] without brackets */
     int rc;
 
     snprintf(service, sizeof service, "%d", port);
-    rc = getaddrinfo(host, service, &hints, &found);
+    if (host[0] == '[' && host[strlen(host) - 1] == ']' && strlen(host) < sizeof bare)
+        snprintf(bare, sizeof bare, "%.*s", (int)strlen(host) - 2, host + 1);
+    rc = getaddrinfo(*bare ? bare : host, service, &hints, &found);
     if (rc != 0)
         return err_set(err, ERR_ARG, "address \"%s\" cannot be resolved: %s", host,
                        gai_strerror(rc));

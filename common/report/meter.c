@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -93,10 +94,13 @@ void meter_clear(void)
         log_put(meter.fd, clear_line, sizeof clear_line - 1);
 }
 
+/* A terminal that does not understand escape sequences, such as an editor's. */
+static int is_dumb(const char *term) { return term && !strcmp(term, "dumb"); }
+
 int meter_start(int fd)
 {
     meter.fd = fd;
-    meter.is_terminal = isatty(fd);
+    meter.is_terminal = isatty(fd) && !is_dumb(getenv("TERM"));
     meter.drawn_ns = 0;
     atomic_store(&meter.drawn, 0);
     if (meter.is_terminal)

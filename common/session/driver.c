@@ -401,7 +401,10 @@ static void stop_first(struct driver *d)
     queue_log(&d->out, LOG_INFO,
               "%s: stopping after this %s, with a checkpoint; once more to stop "
               "at once",
-              d->ending.stop_why, is_training ? "step" : stage_name(d->stage));
+              d->ending.stop_why,
+              is_training                  ? "step"
+              : d->stage == STAGE_VALIDATE ? "validation"
+                                           : stage_name(d->stage));
     if (is_training) /* or the ranks will be, once they have formed again */
         queue_put(&d->out, &(struct action){.kind = ACTION_REQUEST, .request = REQUEST_STOP});
     if (d->stage == STAGE_WAIT)

@@ -78,9 +78,9 @@ static int is_same_version(struct driver *d, struct conn *c, const Wire__Hello *
 {
     if (h->protocol == MSG_PROTOCOL && !strcmp(h->version, DPTRAIN_VERSION))
         return 1;
-    char *text = xasprintf("the driver on %s is dptrain %s (protocol %d), this is dptrain %s "
-                           "(protocol %u); install the same version on every node",
-                           d->o.host, DPTRAIN_VERSION, MSG_PROTOCOL, h->version, h->protocol);
+    char *text = xasprintf("the follower is dptrain %s (protocol %u), the driver on %s dptrain %s "
+                           "(protocol %d): install the same version on all machines",
+                           h->version, h->protocol, d->o.host, DPTRAIN_VERSION, MSG_PROTOCOL);
     gather_refuse(d, c, WIRE__REASON__REASON_VERSION, text);
     free(text);
     return 0;
@@ -522,32 +522,57 @@ void gather_opened(struct driver *d, int rank)
 
 /* ---- who is missing ---- */
 
+enum { MOST_NAMED = 8 };
+
+/* A list of ranks, of which the first few are named. */
+struct named {
+    struct buf text;
+    int n;
+};
+
+static void name_rank(const struct driver *d, struct named *l, int rank)
+{
+    const struct seat *s = &d->seats[rank];
+    if (++l->n > MOST_NAMED)
+        return;
+    buf_printf(&l->text, l->n > 1 ? ", rank %d" : "rank %d", rank);
+    if (s->is_taken)
+        buf_printf(&l->text, " (%s)", s->host);
+}
+
+static const char *names(struct named *l)
+{
+    if (l->n > MOST_NAMED)
+        buf_printf(&l->text, " and %d more", l->n - MOST_NAMED);
+    return buf_cstr(&l->text);
+}
+
 void gather_say_missing(struct driver *d)
 {
     int is_gathering = d->stage == STAGE_GATHER && d->gather.full_ms < 0;
-    struct buf b;
-    int n = 0;
+    struct named absent = {0}, opening = {0};
 
-    buf_init(&b);
     for (int k = 0; k < d->n_ranks; k++) {
-        const struct seat *s = &d->seats[k];
-        if (s->opened || (is_gathering && s->is_taken))
+        if (d->seats[k].opened)
             continue;
-        if (++n > 8)
-            continue;
-        buf_printf(&b, n > 1 ? ", rank %d" : "rank %d", k);
-        if (s->is_taken)
-            buf_printf(&b, " (%s)", s->host);
+        if (!d->seats[k].is_taken)
+            name_rank(d, &absent, k);
+        else if (!is_gathering)
+            name_rank(d, &opening, k);
     }
-    if (n > 8)
-        buf_printf(&b, " and %d more", n - 8);
-    if (n && d->stage == STAGE_WAIT)
-        queue_log(&d->out, LOG_INFO, "waiting for a replacement of %s, %.0f s more", buf_cstr(&b),
-                  1e-3 * (double)max_i64(0, recover_deadline(d) - d->now_ms));
-    else if (n && is_gathering)
-        queue_log(&d->out, LOG_INFO, "waiting for %s to join: %d of %d here", buf_cstr(&b),
+    double left_s = 1e-3 * (double)max_i64(0, recover_deadline(d) - d->now_ms);
+    if (absent.n && is_gathering)
+        queue_log(&d->out, LOG_INFO, "waiting for %s to join: %d of %d here", names(&absent),
                   d->n_here, d->n_ranks);
-    else if (n)
-        queue_log(&d->out, LOG_INFO, "waiting for %s to open model and data", buf_cstr(&b));
-    buf_fini(&b);
+    else if (absent.n)
+        queue_log(&d->out, LOG_INFO, "waiting for a replacement of %s, %.0f s more", names(&absent),
+                  left_s);
+    if (opening.n && d->stage == STAGE_WAIT)
+        queue_log(&d->out, LOG_INFO,
+                  "waiting for %s, here already, to open model and data, up to %.0f s more",
+                  names(&opening), left_s);
+    else if (opening.n)
+        queue_log(&d->out, LOG_INFO, "waiting for %s to open model and data", names(&opening));
+    buf_fini(&absent.text);
+    buf_fini(&opening.text);
 }

@@ -56,6 +56,18 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
     f->engine_until_ms = f->now_ms + (e.is_abort ? ABORT_MS : STOP_MS);
 }
 
+/* TLS tells why the driver does not let this follower in: "ADDRESS: the secrets differ". */
+static void finish_unanswered(struct follower *f, struct ending e, const char *why)
+{
+    const char *text = strstr(why, ": ");
+    if (text && !memchr(why, ' ', (size_t)(text - why)))
+        follower_finish(f, e, "the driver at %s does not let this follower in%s", f->o.driver,
+                        text);
+    else
+        follower_finish(f, e, "no answer from the driver at %s: %s%s", f->o.driver, why,
+                        e.is_closed ? "; if it refused this follower, its log says why" : "");
+}
+
 /* is_gone: the driver may have died; else it misbehaved, and its run is not gone on with. */
 static void lost_driver(struct follower *f, int is_closed, int is_gone, const char *why)
 {
@@ -69,7 +81,7 @@ static void lost_driver(struct follower *f, int is_closed, int is_gone, const ch
         keep_seek_on(f, is_closed ? NULL : why);
     } else if (f->stage == STAGE_HELLO) {
         e.status = STATUS_REFUSED;
-        follower_finish(f, e, "no answer from the driver at %s: %s", f->o.driver, why);
+        finish_unanswered(f, e, why);
     } else if (f->leaving) {
         follower_finish(f, e, "%s", f->leaving);
     } else if (f->fault && !f->is_consequence) {

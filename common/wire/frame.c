@@ -91,14 +91,18 @@ static int bad_magic(const struct frame_reader *r, const uint8_t *p, struct err 
 {
     const char *like = frame_looks_like(p);
 
+    if (!memcmp(p, magic, sizeof(magic) - 1))
+        return err_set(err, ERR_PROTO,
+                       "it speaks %s: install the same version of dptrain on all machines", like);
+    if (frame_reader_is_tls(r))
+        return err_set(err, ERR_PROTO,
+                       "it has a secret and this side has none: give both the same --secret-file, "
+                       "or run both as one user with the same XDG_RUNTIME_DIR (it looks like %s)",
+                       like);
     if (like)
-        return err_set(
-            err, ERR_PROTO, "not a dptrain peer: looks like %s (starts with %02x %02x %02x %02x)%s",
-            like, p[0], p[1], p[2], p[3],
-            frame_reader_is_tls(r) ? "; if it is one, it has a secret and this side has none: give "
-                                     "both the same --secret-file, or run both as one user with "
-                                     "the same XDG_RUNTIME_DIR"
-                                   : "");
+        return err_set(err, ERR_PROTO,
+                       "not a dptrain peer: looks like %s (starts with %02x %02x %02x %02x)", like,
+                       p[0], p[1], p[2], p[3]);
     return err_set(err, ERR_PROTO,
                    "not a dptrain peer: starts with %02x %02x %02x %02x, want \"DPT1\"", p[0], p[1],
                    p[2], p[3]);

@@ -80,6 +80,7 @@ FOLLOWER_CASES = [
     (["--root", "127.0.0.1:1", "--iface", "nope"], r'interface "nope"'),
     (["--root", "192.0.2.1:7000"], r"not on this machine.*--secret-file.*--insecure"),
     (["--rooot", "127.0.0.1:1"], r"did you mean --root\?"),
+    (["--root", "http://localhost:7000"], r"want HOST:PORT"),
 ]
 
 BAD_YAML = "model: {arch: lenet}\ntrain: {epoch: 3}\ndata: {format: digits}\n"
@@ -136,6 +137,19 @@ class Args(dp.Case):
             subprocess.run([DRIVER, *args], cwd=self.folder, env=self.env, timeout=PATIENCE,
                            capture_output=True, check=False)
         self.assertEqual(os.listdir(self.folder), [])
+
+    def test_output_is_full(self):
+        """A command whose output could not be printed fails."""
+        few = ("--check", "--nranks", "4", "--set", "train.global_batch=3")
+        for argv in ((DRIVER, "--help"), (DRIVER, "--help-job"), (FOLLOWER, "--version"),
+                     (DRIVER, *few)):
+            with self.subTest(argv=argv[1:]), open("/dev/full", "w", encoding="ascii") as full:
+                result = subprocess.run(argv, env=self.env, cwd=self.folder, timeout=PATIENCE,
+                                        stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+                self.assertEqual(result.returncode, FAILED, result.stderr)
+                self.assertIn("standard output cannot be written: No space left", result.stderr)
+        self.assertIn("train.global_batch is 3, fewer than the 4 ranks: 1 rank will have no "
+                      "samples", result.stderr)
 
     def test_help_and_version(self):
         for program, words in ((DRIVER, ("--nranks N", "--resume", "Exit status")),

@@ -209,7 +209,7 @@ def hello(**changes):
 
 MESSAGES = [
     (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", r"looks like an HTTP request"),
-    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", r"looks like a TLS connection.*--secret-file"),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", r"it has a secret.*looks like a TLS connection"),
     (b"SSH-2.0-OpenSSH_9.2\r\n", r"looks like an SSH connection"),
     (b"DPT2\0\0\0\5hello", r"another version of dptrain's protocol"),
     (b"DPT1\0\0\0\0", r"a message of 0 bytes, want 1 to 65536"),

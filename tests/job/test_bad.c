@@ -57,13 +57,18 @@ static const struct bad texts[] = {
     {HEAD "train.epoch: 3",
      "f:3:1: unknown key \"train.epoch\"; the closest known key is train.epochs"},
     {HEAD "\"tr\\0ain\": {epochs: 3}",
-     "f:3:1: unknown key \"tr\"; the closest known key is optimizer.lr"},
-    {HEAD "\"\": 3", "f:3:1: unknown key \"\"; the closest known key is optimizer.lr"},
+     "f:3:1: unknown key \"tr\"; the closest known key is train.global_batch"},
+    {HEAD "\"\": 3", "f:3:1: unknown key \"\"; no known key is like it, --help-job lists all"},
     {HEAD "? [train]\n: 3", "f:3:3: a key is a list, want a word"},
-    {HEAD "<<: {train: 3}", "f:3:1: unknown key \"<<\"; the closest known key is optimizer.lr"},
+    {HEAD "<<: {train: 3}",
+     "f:3:1: unknown key \"<<\"; no known key is like it, --help-job lists all"},
+    {HEAD "foo: 3", "f:3:1: unknown key \"foo\"; no known key is like it, --help-job lists all"},
+    {HEAD "checkpoint: {every: 3}",
+     "f:3:14: unknown key \"checkpoint.every\"; the closest known key is "
+     "checkpoint.every_epochs"},
     {HEAD "a-key-that-goes-on-and-on-and-on-and-on-and-on-and-on-and-on-and-on-and-on: 1",
-     "f:3:1: unknown key \"a-key-that-goes-on-and-on-and-on-and-on-and-on-...\"; the closest known "
-     "key is train.on_nonfinite"},
+     "f:3:1: unknown key \"a-key-that-goes-on-and-on-and-on-and-on-and-on-...\"; no known key "
+     "is like it, --help-job lists all"},
     {HEAD "train: {epochs: 3, epochs: 4}", "f:3:20: train.epochs is given twice, first in line 3"},
     {HEAD "name: a\nname: a", "f:4:1: name is given twice, first in line 3"},
     {HEAD "train: {epochs: 3}\ntrain: {seed: 3}", "f:4:1: train is given twice, first in line 3"},
@@ -280,8 +285,8 @@ static const struct bad sets[] = {
     {"model.hidden=[1,2", "--set: model.hidden is \"[1,2\", want a list of at most 16, each an "
                           "integer from 1 to 65536 units"},
     {"a-key-that-goes-on-and-on-and-on-and-on-and-on-and-on-and-on-and-on-and-on=1",
-     "--set: unknown key \"a-key-that-goes-on-and-on-and-on-and-on-and-on-...\"; the closest known "
-     "key is train.on_nonfinite"},
+     "--set: unknown key \"a-key-that-goes-on-and-on-and-on-and-on-and-on-...\"; no known key "
+     "is like it, --help-job lists all"},
 };
 
 static void check(int rc, const struct err *err, const struct bad *b, struct job *job)

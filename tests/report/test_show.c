@@ -89,6 +89,9 @@ static void test_terminal(void **state)
     (void)state;
     assert_int_equal(openpty(&master, &slave, NULL, NULL, &size), 0);
     dup2(slave, STDERR_FILENO);
+    assert_int_equal(setenv("TERM", "dumb", 1), 0);
+    assert_int_equal(meter_start(STDERR_FILENO), 0);
+    assert_int_equal(setenv("TERM", "xterm", 1), 0);
     assert_int_equal(meter_start(STDERR_FILENO), 1);
     meter_show(&reading, 1000 * (int64_t)MS);
     read_whole(master, line, sizeof line - 1);

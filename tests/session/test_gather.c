@@ -34,7 +34,9 @@ static void hello_is_refused_with_its_reason(void **state)
         const char *text;
     } cases[] = {
         {{.rank = 1, .protocol = 9}, WIRE__REASON__REASON_VERSION, "(protocol 9)"},
-        {{.rank = 1, .version = "9.9"}, WIRE__REASON__REASON_VERSION, "this is dptrain 9.9"},
+        {{.rank = 1, .version = "9.9"},
+         WIRE__REASON__REASON_VERSION,
+         "the follower is dptrain 9.9"},
         {{.rank = 0}, WIRE__REASON__REASON_RANK_TAKEN, "rank 0 is the driver itself, h0 (pid 100)"},
         {{.rank = 2}, WIRE__REASON__REASON_RANK_TAKEN, "rank 2 is taken by h2 (pid 102)"},
         {{.rank = 3},

@@ -66,7 +66,8 @@ static void strangers_are_named(void **state)
         {"HTTP/1.1 400", 12, "looks like an HTTP server"},
         {"\x16\x03\x01\x02", 4, "looks like a TLS connection"},
         {"SSH-2.0-", 8, "looks like an SSH connection"},
-        {"DPT9", 4, "another version of dptrain's protocol"},
+        {"\x15\x03\x03\x00", 4, "it has a secret and this side has none: give both the same"},
+        {"DPT9", 4, "another version of dptrain's protocol: install the same version"},
         {"\0\0\0\0", 4, "starts with 00 00 00 00"},
     };
     (void)state;
