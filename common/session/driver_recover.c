@@ -251,19 +251,12 @@ static void go_on(struct driver *d)
 
 static void go_on_with_fewer(struct driver *d)
 {
-<<<<<<< HEAD
     recover_shrink(d);
-    queue_log(&d->out, LOG_WARN, "%sgoing on with %d rank%s",
-              d->recovery.is_orderly ? "" : "no replacement came: ", d->n_ranks,
-              d->n_ranks == 1 ? "" : "s");
-=======
-    shrink(d);
     queue_log(&d->out, LOG_WARN, "%s %d rank%s",
               d->ending.n_stops        ? "stopping: the checkpoint is written by"
               : d->recovery.is_orderly ? "going on with"
                                        : "no replacement came: going on with",
               d->n_ranks, d->n_ranks == 1 ? "" : "s");
->>>>>>> 251d645 (messages: as users should read them; a full output, a dumb terminal, [::1], keys that resemble none)
     go_on(d);
 }
 
