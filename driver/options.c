@@ -286,6 +286,21 @@ char *options_resume_command(int argc, char **argv, const char *run_dir)
     return options_longer_command(argc, argv, run_dir, no_sets);
 }
 
+char *options_new_command(int argc, char **argv, const char *run_dir, const char *const *sets)
+{
+    char *job = run_dir ? xasprintf("%s/job.yaml", run_dir) : NULL;
+    struct buf b = {0};
+
+    put_command(&b, argc, argv, sets);
+    if (job) {
+        put_quoted(&b, "--job");
+        put_quoted(&b, job);
+    }
+    put_sets(&b, sets);
+    free(job);
+    return take_text(&b);
+}
+
 char *options_data_command(int argc, char **argv)
 {
     static const char *const drawn[] = {"data.", NULL};

@@ -43,6 +43,10 @@ char *options_resume_command(int argc, char **argv, const char *run_dir);
 /* The same, with these settings (NULL at the end) in place of those of their keys. */
 char *options_longer_command(int argc, char **argv, const char *run_dir, const char *const *sets);
 
+/* The command that begins a new run with these settings: argv without --resume, --run-dir and
+ * --inject.  `run_dir`, unless it is NULL, is where the job comes from: its job.yaml. */
+char *options_new_command(int argc, char **argv, const char *run_dir, const char *const *sets);
+
 /* The demo's command with the user's own data; FOLDER stands for where they are. */
 char *options_data_command(int argc, char **argv);
 

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "daemon/disk.h"
+#include "driver/next.h"
 #include "report/incidents.h"
 #include "report/meter.h"
 
@@ -235,6 +236,7 @@ void record_event(struct record *r, const struct session_event *ev)
         return;
     case EVENT_START:
         let_disk(r, renew_job);
+        r->steps_per_epoch = ev->progress.steps_per_epoch;
         break;
     case EVENT_FORM:
         let_disk(r, begin_training);
@@ -249,9 +251,13 @@ void record_event(struct record *r, const struct session_event *ev)
         break;
     case EVENT_DONE:
         r->seconds = ev->seconds;
+        r->step = ev->step;
         if (!r->checkpoint) /* nothing was to be done: the one that the run went on from */
             r->checkpoint =
                 xasprintf("%s/checkpoints/step-%08lld", r->dir.path, (long long)ev->step);
+        break;
+    case EVENT_ERROR:
+        r->has_diverged |= ev->is_diverged;
         break;
     default:
         break;
@@ -300,13 +306,13 @@ void record_incident(struct record *r, const struct incident *i)
 
 /* ---- the end ---- */
 
-/* The command that a user may want next: after the demo with own data, else twice as much training.
- */
+/* The command that a user may want next: after the demo with own data, else more training. */
 static char *next_command(const struct record *r, int argc, char **argv)
 {
-    const struct job_train *t = &r->job->train;
+    struct next next = next_limits(&r->job->train, r->step, r->steps_per_epoch);
     const char *sets[3] = {NULL};
     char epochs[48], steps[48], *command, *text;
+    int n = 0;
 
     if (!r->options->job && !r->dir.resumed && !job_field(r->job, "data.path")) {
         command = options_data_command(argc, argv);
@@ -314,12 +320,27 @@ static char *next_command(const struct record *r, int argc, char **argv)
         free(command);
         return text;
     }
-    snprintf(epochs, sizeof epochs, "train.epochs=%lld",
-             (long long)min_i64(2 * t->epochs, 1000000));
-    snprintf(steps, sizeof steps, "train.max_steps=%lld", 2 * (long long)t->max_steps);
-    sets[0] = epochs;
-    sets[1] = t->max_steps ? steps : NULL;
+    snprintf(epochs, sizeof epochs, "train.epochs=%lld", (long long)next.epochs);
+    snprintf(steps, sizeof steps, "train.max_steps=%lld", (long long)next.max_steps);
+    if (next.epochs)
+        sets[n++] = epochs;
+    if (next.max_steps)
+        sets[n++] = steps;
     return options_longer_command(argc, argv, r->dir.path, sets);
+}
+
+/* A run that diverged would diverge again. */
+static void say_how_to_begin_anew(const struct record *r, int argc, char **argv)
+{
+    char rate[64], *command;
+    const char *const sets[] = {rate, NULL};
+
+    snprintf(rate, sizeof rate, "optimizer.lr=%.3g", r->job->optimizer.lr / 10);
+    command = options_new_command(argc, argv, r->options->job ? NULL : r->dir.path, sets);
+    log_info("going on from %s would end alike; a new run with a lower rate: %s (from those "
+             "weights: --set model.init.name=file --set model.init.path=%s/model.safetensors)",
+             r->checkpoint, command, r->checkpoint);
+    free(command);
 }
 
 static void say_how_to_go_on(const struct record *r, int argc, char **argv)
@@ -363,7 +384,9 @@ void record_end(struct record *r, int status, int argc, char **argv)
     if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
         show_table(r,
                    &(struct table_end){.seconds = r->seconds, .model_path = model, .next = next});
-    if (status == STATUS_FAILED && r->checkpoint)
+    if (status == STATUS_FAILED && r->checkpoint && r->has_diverged)
+        say_how_to_begin_anew(r, argc, argv);
+    else if (status == STATUS_FAILED && r->checkpoint)
         say_how_to_go_on(r, argc, argv);
     free(next);
     free(model);

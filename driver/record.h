@@ -21,10 +21,12 @@ struct record {
     struct events *events;
     struct audit *audit;
     struct table table;
-    int is_live;      /* standard error is a terminal */
-    int has_trained;  /* the ranks have formed */
-    char *checkpoint; /* path of the newest one, or NULL */
-    double seconds;   /* of the whole run, once done */
+    int is_live;                   /* standard error is a terminal */
+    int has_trained;               /* the ranks have formed */
+    char *checkpoint;              /* path of the newest one, or NULL */
+    double seconds;                /* of the whole run, once done */
+    int64_t step, steps_per_epoch; /* done, once done; of the data */
+    int has_diverged;              /* numbers that are not finite ended the run */
 };
 
 /* Claim the run directory and write job.yaml (of a resumed run at EVENT_START).  With --resume,

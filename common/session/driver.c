@@ -74,6 +74,7 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     d->seats = xcalloc((size_t)d->n_seats, sizeof(*d->seats));
     d->recovery.n_fruitless_at = xcalloc((size_t)d->n_seats, sizeof(*d->recovery.n_fruitless_at));
     d->recovery.resume = STAGE_TRAIN;
+    d->recovery.suspect_from = -1;
     d->gather.full_ms = o->n_ranks == 1 ? 0 : -1;
     d->run.first_step_s = -1;
     d->run.saved_step = -1;

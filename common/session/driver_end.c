@@ -191,6 +191,7 @@ static void fail_for_good(struct driver *d, const struct cause *c)
                                             .host = host ? xstrdup(host) : NULL,
                                             .step = c->step,
                                             .phase = c->phase,
+                                            .is_diverged = d->run.nonfinite != NULL,
                                             .text = xstrdup(c->text)});
     int status = status_of(d, c);
     if (c->rank != 0 || c->code != ERR_TIMEOUT)

@@ -459,6 +459,23 @@ static int compare_seat(struct driver *d, int rank)
     return 1;
 }
 
+/* Name the limits that are reached: all of them must be raised. */
+static void stop_with_nothing_to_do(struct driver *d)
+{
+    int64_t spe = d->run.steps_per_epoch, step = d->run.step, epochs = d->o.n_epochs;
+    int is_past_epochs = step / spe >= epochs;
+    char by_epochs[96] = "", by_steps[64] = "";
+    if (is_past_epochs)
+        snprintf(by_epochs, sizeof(by_epochs), "train.epochs is %lld (of %lld steps each)",
+                 (long long)epochs, (long long)spe);
+    if (d->o.max_steps > 0 && step >= d->o.max_steps)
+        snprintf(by_steps, sizeof(by_steps), "train.max_steps is %lld", (long long)d->o.max_steps);
+    end_stop(d, WIRE__OUTCOME__OUTCOME_FINISHED, STATUS_OK,
+             "nothing to do: %lld steps are done, and %s%s%s; raise %s to go on", (long long)step,
+             by_epochs, *by_epochs && *by_steps ? ", and " : "", by_steps,
+             *by_epochs && *by_steps ? "both" : "it");
+}
+
 /* Rank 0 has opened: the size of the run is known now. */
 static void own_opened(struct driver *d)
 {
@@ -469,6 +486,7 @@ static void own_opened(struct driver *d)
                               .n_parameters = own->opened.n_parameters,
                               .data = own->opened.data,
                               .step = own->opened.step,
+                              .progress.steps_per_epoch = own->opened.steps_per_epoch,
                               .text = xstrdup(d->o.device)};
     d->run.steps_per_epoch = own->opened.steps_per_epoch;
     d->run.step = own->opened.step;
@@ -485,11 +503,7 @@ static void own_opened(struct driver *d)
                                        .step = d->run.step,
                                        .phase = PHASE_COUNT,
                                        .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)});
-        end_stop(d, WIRE__OUTCOME__OUTCOME_FINISHED, STATUS_OK,
-                 "nothing to do: %lld steps are done, and train.epochs is %lld (of %lld steps); "
-                 "raise train.epochs or train.max_steps to go on",
-                 (long long)d->run.step, (long long)d->o.n_epochs,
-                 (long long)d->run.steps_per_epoch);
+        stop_with_nothing_to_do(d);
     }
     for (int k = 1; k < d->n_seats && d->stage == STAGE_GATHER; k++)
         while (d->seats[k].opened && compare_seat(d, k))

@@ -150,8 +150,9 @@ struct recovery {          /* driver_recover.c: from a loss to the next complete
     int64_t newest_step; /* that any rank was seen at */
     int is_midstep;      /* a step was under way */
     int64_t steps_lost;
-    int n_fruitless;     /* recoveries since the last completed step */
-    int *n_fruitless_at; /* [n_seats] the same, by rank at fault */
+    int64_t suspect_from; /* steps from this one on may hold sums of different steps; -1: none */
+    int n_fruitless;      /* recoveries since the last completed step */
+    int *n_fruitless_at;  /* [n_seats] the same, by rank at fault */
 };
 
 struct run { /* driver_run.c: training, and what came of it */

@@ -375,6 +375,27 @@ int recover_from(struct driver *d, const struct cause *c, char **why_not)
 
 /* ---- and back ---- */
 
+/* Ranks differed in what they reduced, and it is not known since when: their sums were not checked
+ * since the formation or the epoch's begin, whichever was later. */
+static void say_suspect(struct driver *d)
+{
+    int64_t from = d->recovery.suspect_from;
+    if (from < 0)
+        return;
+    d->recovery.suspect_from = -1;
+    const char *safe = d->run.saved_step <= from ? d->run.saved_path : NULL;
+    char *text = xasprintf("ranks had reduced different things: the sums of the steps from %lld "
+                           "to %lld may be wrong, and training goes on from them%s%s",
+                           (long long)from, (long long)d->run.step,
+                           safe ? "; the newest checkpoint before them is " : "", safe ? safe : "");
+    queue_log(&d->out, LOG_WARN, "%s", text);
+    driver_event(d, &(struct session_event){.kind = EVENT_WARNING,
+                                            .rank = -1,
+                                            .step = d->run.step,
+                                            .phase = PHASE_COUNT,
+                                            .text = text});
+}
+
 static void say_recovered(struct driver *d)
 {
     struct recovery *r = &d->recovery;
@@ -398,6 +419,7 @@ static void say_recovered(struct driver *d)
                                             .seconds = seconds,
                                             .steps_lost = r->steps_lost,
                                             .text = source ? xstrdup(source) : NULL});
+    say_suspect(d);
 }
 
 /* If no training follows, no step will tell that all is well: tell it now. */

@@ -350,6 +350,8 @@ static void put_own(struct buf *b, const struct driver *d, int rank)
 static void accuse(struct driver *d, int rank, int64_t step, const char *line)
 {
     incident_begin(d, line);
+    if (d->recovery.suspect_from < 0)
+        d->recovery.suspect_from = d->run.step;
     end_accuse(d,
                (struct cause){
                    .rank = rank, .code = ERR_PROTO, .phase = d->seats[rank].at.phase, .step = step},

@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import dp
-from dp import DRIVER, ENDLESS, FINISHED, FOLLOWER, SMALL, STOPPED, USAGE, freezing
+from dp import DRIVER, ENDLESS, FAILED, FINISHED, FOLLOWER, SMALL, STOPPED, USAGE, freezing
 
 JOB = {**ENDLESS, "data.samples": 2048}
 
@@ -373,12 +373,23 @@ class RunDirectories(dp.Case):
         """Nothing is left to do: the driver says so, shows the model, records the end."""
         self.run_driver(job={**SMALL, "train.epochs": 1})
         driver = self.run_driver("--resume", "--local", n=2, job={**SMALL, "train.epochs": 1})
-        self.assertRegex(driver.text, r"nothing to do: 32 steps are done.*raise train.epochs")
+        self.assertRegex(driver.text, r"nothing to do: 32 steps are done, and train.epochs is 1 "
+                                      r"\(of 32 steps each\); raise it to go on")
+        self.assertIn("--set train.epochs=2\n", driver.out)
         self.assertNotIn("warning", driver.text)
         model = re.search(r"(?m)^model +(\S+)", driver.out).group(1)
         self.assertEqual(model, "runs/demo/checkpoints/step-00000032/model.safetensors")
         self.assertTrue(os.path.isfile(self.path(model)))
         self.assertEqual([event["step"] for event in self.events("done")], [32, 32])
+
+    def test_diverged(self):
+        """A run that diverged is not told to go on from its checkpoint, which ends alike."""
+        driver = self.run_driver(job={**SMALL, "model.arch": "mlp", "optimizer.lr": 1e6},
+                                 status=FAILED)
+        saved = self.events("checkpoint")[-1]["path"]
+        self.assertRegex(driver.text, rf"going on from {saved} would end alike; a new run with a "
+                         rf"lower rate: .* --set optimizer.lr=1e\+05 .*init.path={saved}/model")
+        self.assertNotIn("--resume", driver.text.split("would end alike")[1])
 
     def test_resume_torn_record(self):
         self.run_driver(job={**SMALL, "train.epochs": 1})

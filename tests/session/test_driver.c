@@ -66,6 +66,8 @@ static void the_step_held_decides_what_is_left(void **state)
             rig_report(&r, 0, report_new(REPORT_STOPPED, 0));
             assert_int_equal(r.status, STATUS_OK);
             assert_has(r.text, "nothing to do");
+            assert_has(r.text,
+                       cases[i].max_steps ? "train.max_steps is 5; raise it" : "train.epochs is ");
             assert_int_equal(rig_count(&r, EVENT_DONE), 1);
             assert_int_equal(rig_event(&r, EVENT_DONE)->step, cases[i].step);
         } else {
