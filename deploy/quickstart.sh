@@ -13,6 +13,11 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 [ "${DPTRAIN_SKIP_DEPS:-}" = 1 ] || "$top/deploy/deps.sh"
 
 build=$top/build
+# A checkout that was moved: meson would look for the sources in the old place.
+if [ -f "$build/build.ninja" ] && ! grep -qF -- "$top" "$build/build.ninja"; then
+    echo "quickstart.sh: this folder was moved: configuring build/ anew"
+    rm -rf "$build/build.ninja" "$build/meson-private" "$build/meson-info"
+fi
 if [ ! -f "$build/build.ninja" ]; then
     echo "quickstart.sh: configuring build/ (release)"
     mkdir -p "$build"

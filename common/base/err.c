@@ -36,6 +36,12 @@ int err_set_at(struct err *err, int code, const char *file, int line, const char
     return code;
 }
 
+/* Another start may find enough: memory, threads (EAGAIN), descriptors. */
+static int is_shortage(int errnum)
+{
+    return errnum == ENOMEM || errnum == EAGAIN || errnum == EMFILE || errnum == ENFILE;
+}
+
 int err_sys_at(struct err *err, int errnum, const char *file, int line, const char *fmt, ...)
 {
     va_list ap;
@@ -43,7 +49,7 @@ int err_sys_at(struct err *err, int errnum, const char *file, int line, const ch
     va_start(ap, fmt);
     set_msg(err, strerror(errnum), fmt, ap);
     va_end(ap);
-    err->code = errnum == ENOMEM ? ERR_NOMEM : ERR_IO;
+    err->code = is_shortage(errnum) ? ERR_NOMEM : ERR_IO;
     err->file = file;
     err->line = line;
     return err->code;

@@ -52,7 +52,8 @@ struct err {
 int err_set_at(struct err *err, int code, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Like err_set, and append ": " and the text of `errnum` (an errno value). */
+/* Like err_set, and append ": " and the text of `errnum` (an errno value).  The code is ERR_NOMEM
+ * where the system has too little memory, threads or descriptors, else ERR_IO. */
 #define err_sys(err, errnum, ...) err_sys_at((err), (errnum), __FILE__, __LINE__, __VA_ARGS__)
 
 int err_sys_at(struct err *err, int errnum, const char *file, int line, const char *fmt, ...)

@@ -86,6 +86,7 @@ int64_t daemon_process_setup(char **argv)
     if (is_changed)
         become_self(argv, start_ns);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails with EFBIG, as on a full disk */
     raise_file_limit();
     return start_ns;
 }

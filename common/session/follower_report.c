@@ -23,7 +23,9 @@ static void on_fault(struct follower *f, const struct report *r)
 {
     const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
     if (f->doing == CMD_OPEN) { /* this rank does not fit the job: the driver goes on without it */
-        follower_finish(f, (struct ending){.status = STATUS_USAGE}, "%s", why);
+        int is_shortage = r->fault.err.code == ERR_NOMEM; /* a service manager may try again */
+        follower_finish(f, (struct ending){.status = is_shortage ? STATUS_FAILED : STATUS_USAGE},
+                        "%s", why);
         return;
     }
     f->doing = 0;

@@ -47,7 +47,9 @@ static void sys_names_the_errno(void **state)
 {
     static const struct {
         int errnum, code;
-    } cases[] = {{ENOENT, ERR_IO}, {EACCES, ERR_IO}, {ENOMEM, ERR_NOMEM}};
+    } cases[] = {{ENOENT, ERR_IO},    {EACCES, ERR_IO},    {ENOSPC, ERR_IO},
+                 {EFBIG, ERR_IO},     {ENOMEM, ERR_NOMEM}, {EAGAIN, ERR_NOMEM},
+                 {EMFILE, ERR_NOMEM}, {ENFILE, ERR_NOMEM}};
     char want[128];
 
     (void)state;

@@ -5,6 +5,7 @@ A disk hangs by the library DPTRAIN_HANG_LIBRARY, which is preloaded into a daem
 
 import fcntl
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -37,6 +38,17 @@ class Disk(dp.Case):
         if self.is_mounted:
             subprocess.run(["umount", "-l", self.path("disk")], check=True)
         super().tearDown()
+
+    def test_file_size_limit(self):
+        """A file may not be as large as a checkpoint (ulimit -f).  The driver says so, as of a full
+        disk, and trains on."""
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200000, 200000))
+
+        driver = self.driver(job=SMALL, preexec_fn=limit)
+        self.assert_exit(driver, FAILED, r"model.safetensors.*File too large",
+                         r"trained to step 64, but the final checkpoint could not be written")
+        self.assertEqual(len(self.events("epoch")), 2)
 
     # ---- a disk that hangs
 

@@ -86,6 +86,22 @@ class Launch(dp.Case):
             seen.add(batch.out)
         self.assertEqual(len(seen), 3)  # each start has a secret of its own
 
+    def test_batch_script_in_a_folder_with_spaces(self):
+        """Slurm tells the script's path with its arguments, in one line."""
+        folder = self.path("a folder")
+        os.mkdir(folder)
+        for name in ("dptrain.sbatch", "dptrain-rank.sh"):
+            shutil.copy(os.path.join(os.path.dirname(BATCH), name), folder)
+        for name, text in (("srun", 'for word; do echo "word $word"; done'),
+                           ("scontrol", f'echo "   Command={folder}/dptrain.sbatch mnist.yaml x"')):
+            with open(os.path.join(self.bin, name), "w", encoding="ascii") as file:
+                file.write(f"#!/bin/bash\n{text}\n")
+            os.chmod(file.name, 0o755)
+        batch = self.start(["bash", BATCH, "mnist.yaml"], env={
+            "PATH": f"{self.bin}:{os.environ['PATH']}", "SLURM_JOB_ID": "77"})
+        self.assert_exit(batch, FINISHED)
+        self.assertIn(f"word {folder}/dptrain-rank.sh\n", batch.out)
+
     def test_all_are_stopped_at_once(self):
         """At a job's time limit a batch system sends SIGTERM to every task."""
         ranks = self.launch(torchrun, 3, job=ENDLESS)

@@ -2,6 +2,8 @@
  * The test plays the driver and the engine. */
 #include "rig.h"
 
+#include <errno.h>
+
 #include "base/alloc.h"
 #include "session/follower_impl.h"
 
@@ -357,6 +359,13 @@ static void its_own_faults(void **state)
     rig_report(&r, 1, f);
     assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_FAULT);
     assert_ends(&r, STATUS_USAGE, 0, "no such file: /data");
+
+    rig_follower(&r); /* too little memory, or too few threads: another start may find enough */
+    get(&r, WELCOME, 0);
+    f = report_new(REPORT_FAULT, 0);
+    err_sys(&f->fault.err, EAGAIN, "starting a thread");
+    rig_report(&r, 1, f);
+    assert_ends(&r, STATUS_FAILED, 0, "starting a thread: Resource temporarily unavailable");
 
     go_to(&r, TRAIN); /* in training it waits for the driver's word */
     f = report_new(REPORT_FAULT, 1);
