@@ -121,7 +121,7 @@ class Args(dp.Case):
                                 env=self.env, timeout=PATIENCE, capture_output=True, text=True,
                                 check=False, preexec_fn=limit)
         self.assertEqual(result.returncode, USAGE, result.stderr)
-        self.assertRegex(result.stderr, r"99 followers need 329 open files here, and this process "
+        self.assertRegex(result.stderr, r"99 followers need 163 open files here, and this process "
                                         r"may have 100: raise its hard limit")
         self.assertEqual(os.listdir(self.folder), [])
 
