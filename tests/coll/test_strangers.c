@@ -674,6 +674,26 @@ static void test_flipped_bits(void **state)
     }
 }
 
+/* A right mac does not make a link that no rank may ask for. */
+static void test_wrong_links(void **state)
+{
+    static const uint8_t key[PROOF_KEY] = "a key";
+    static const struct proof_link links[] = {
+        {1, 1, COLL_BULK, PROOF_PLAIN},     {0, 1, COLL_BULK, PROOF_PLAIN},
+        {4, 1, COLL_BULK, PROOF_PLAIN},     {3, 2, COLL_BULK, PROOF_PLAIN},
+        {3, 1, COLL_CHANNELS, PROOF_PLAIN},
+    };
+    uint8_t hello[PROOF_HELLO];
+    struct proof p;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(links); i++) {
+        assert_int_equal(proof_dial(&p, key, links[i], hello, &err), 0);
+        assert_int_equal(proof_read_hello(&p, key, 1, 4, PROOF_PLAIN, hello, &err), PROOF_STRANGER);
+    }
+}
+
 /* Ranks that differ in what they were told name that, on both sides. */
 static void test_other_mode(void **state)
 {
@@ -694,12 +714,19 @@ static void test_other_mode(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_proof),        cmocka_unit_test(test_flipped_bits),
-        cmocka_unit_test(test_other_mode),   cmocka_unit_test(test_key),
-        cmocka_unit_test(test_every_moment), cmocka_unit_test(test_flood),
-        cmocka_unit_test(test_reflected),    cmocka_unit_test(test_replayed),
-        cmocka_unit_test(test_no_plaintext), cmocka_unit_test(test_changed_on_the_way),
-        cmocka_unit_test(test_keys_change),  cmocka_unit_test(test_modes_differ),
+        cmocka_unit_test(test_proof),
+        cmocka_unit_test(test_flipped_bits),
+        cmocka_unit_test(test_other_mode),
+        cmocka_unit_test(test_wrong_links),
+        cmocka_unit_test(test_key),
+        cmocka_unit_test(test_every_moment),
+        cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_reflected),
+        cmocka_unit_test(test_replayed),
+        cmocka_unit_test(test_no_plaintext),
+        cmocka_unit_test(test_changed_on_the_way),
+        cmocka_unit_test(test_keys_change),
+        cmocka_unit_test(test_modes_differ),
         cmocka_unit_test(test_remote_only),
     };
 
