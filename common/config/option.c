@@ -111,6 +111,9 @@ void option_want(const struct option *o, struct buf *out)
         buf_printf(out, "a list of some of ");
         want_choice(o, out);
         break;
+    case OPT_TREE:
+        buf_printf(out, "a list of layers");
+        break;
     case OPT_ITEMS:
         want_items(o->item, out);
         break;

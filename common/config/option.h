@@ -27,6 +27,7 @@ enum option_type {
     OPT_REALS,   /* struct option_reals; [0.9, 0.999]; as many as `count` says, where it is not 0 */
     OPT_SET,     /* unsigned, a bit for each of `choices`; [bias, norm] */
     OPT_ITEMS,   /* struct option_items; [{match: "fc.*", lr_scale: 10}], keys by `item` */
+    OPT_TREE,    /* const char *; a list of layers, in YAML's flow style (config/tree.h) */
     OPT_NAME,    /* const char *; letters, digits, '.', '_', '-' */
     OPT_STRING,  /* const char *, NULL: none */
     OPT_PATH,    /* const char *, NULL: none; absolute once read */
@@ -39,10 +40,11 @@ enum {
     OPT_BELOW = 8,    /* `max` itself is not allowed */
     OPT_MANY = 16,    /* OPT_STRING: a list in the file is its items, separated by ", " */
 
-    OPT_TEXT_BYTES = 4095, /* the longest string */
-    OPT_MAX_INTS = 16,     /* the longest list of integers */
-    OPT_MAX_REALS = 8,     /* ... of numbers */
-    OPT_MAX_ITEMS = 64,    /* ... of mappings */
+    OPT_TEXT_BYTES = 4095,  /* the longest string */
+    OPT_TREE_BYTES = 32768, /* the longest OPT_TREE */
+    OPT_MAX_INTS = 16,      /* the longest list of integers */
+    OPT_MAX_REALS = 8,      /* ... of numbers */
+    OPT_MAX_ITEMS = 64,     /* ... of mappings */
 };
 
 struct option_ints {
@@ -80,6 +82,8 @@ struct option {
     const struct option_registry *registry; /* OPT_ENTRY */
     int count;                              /* OPT_REALS: so many; 0: up to OPT_MAX_REALS */
     const struct option_item *item;         /* OPT_ITEMS */
+    /* OPT_TREE: checks the text; a failure sets *at to where in the text it is. */
+    int (*tree)(const char *text, size_t len, size_t *at, struct err *err);
 };
 
 /* A mapping in a list.  Its rows have keys without dots, plain types or strings, and no `only`.  A
@@ -117,7 +121,7 @@ static inline int option_may_be_none(const struct option *o)
 /* May a job file give the option a list? */
 static inline int option_takes_list(const struct option *o)
 {
-    return (o->type >= OPT_INTS && o->type <= OPT_ITEMS) || o->flags & OPT_MANY;
+    return (o->type >= OPT_INTS && o->type <= OPT_TREE) || o->flags & OPT_MANY;
 }
 
 /* Set `field` from `len` bytes of text, with a NUL somewhere after them; `quoted`: the text stood

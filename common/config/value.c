@@ -275,6 +275,24 @@ static int parse_plain(const struct option *o, void *field, const char *text, si
     }
 }
 
+static int parse_tree(const struct option *o, const char **field, struct arena *arena,
+                      const char *text, size_t len, struct err *err)
+{
+    size_t at;
+    char *copy;
+
+    if (len > OPT_TREE_BYTES)
+        return option_fail(o, "longer", err);
+    if (!is_text(text, len))
+        return option_fail(o, "a text with control characters or broken UTF-8", err);
+    if (o->tree(text, len, &at, err) < 0)
+        return err_wrap(err, "%s", o->key);
+    copy = arena_alloc(arena, len + 1);
+    memcpy(copy, text, len);
+    *field = copy;
+    return 0;
+}
+
 int option_parse(const struct option *o, void *field, struct arena *arena, const char *text,
                  size_t len, int quoted, struct err *err)
 {
@@ -283,6 +301,8 @@ int option_parse(const struct option *o, void *field, struct arena *arena, const
 
     if (o->type >= OPT_NAME)
         return parse_text(o, field, arena, text, len, err);
+    if (o->type == OPT_TREE)
+        return parse_tree(o, field, arena, text, len, err);
     if (o->type == OPT_ITEMS)
         return option_parse_items(o, field, arena, text, len, err);
     if ((is_word || !quoted) && parse_plain(o, field, text, len) == 0)
@@ -381,6 +401,9 @@ void option_format(const struct option *o, const void *p, struct buf *out)
         break;
     case OPT_ITEMS:
         option_format_items(o, p, out);
+        break;
+    case OPT_TREE:
+        buf_printf(out, "%s", *(const char *const *)p);
         break;
     case OPT_NAME:
     case OPT_STRING:

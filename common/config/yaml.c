@@ -15,6 +15,8 @@ enum { MAX_DEPTH = 16, MAX_EVENTS = 10000 };
 struct walk {
     struct reader *r;
     yaml_document_t doc;
+    const yaml_node_t *culprit; /* the part of a value that is wrong; NULL: the whole value is */
+    size_t sought;              /* of write_flow: culprit is the last node written before this */
 };
 
 /* Has the line (from 0) a tab where it is indented? */
@@ -195,8 +197,10 @@ static void write_flow(struct walk *w, int index, int depth, struct buf *out)
 {
     const yaml_node_t *n = yaml_document_get_node(&w->doc, index);
 
-    if (out->len > OPT_TEXT_BYTES || depth > MAX_DEPTH)
+    if (out->len > OPT_TREE_BYTES || depth > MAX_DEPTH)
         return;
+    if (out->len <= w->sought)
+        w->culprit = n;
     if (n->type == YAML_SCALAR_NODE) {
         write_scalar(n, out);
     } else if (n->type == YAML_SEQUENCE_NODE) {
@@ -223,22 +227,40 @@ static void write_flow(struct walk *w, int index, int depth, struct buf *out)
 static int write_items(struct walk *w, const struct option *o, const yaml_node_t *list,
                        struct buf *out, struct err *err)
 {
+    const size_t most = o->type == OPT_TREE ? OPT_TREE_BYTES : OPT_TEXT_BYTES;
+
+    w->sought = 0;
     write_flow(w, (int)(list - w->doc.nodes.start) + 1, 0, out);
-    return out->len > OPT_TEXT_BYTES ? option_fail(o, "longer", err) : 0;
+    w->culprit = NULL;
+    return out->len > most ? option_fail(o, "longer", err) : 0;
+}
+
+/* Find the node of the file from which the wrong part of a tree's text was written. */
+static void find_culprit(struct walk *w, const struct option *o, const yaml_node_t *list,
+                         const struct buf *text)
+{
+    struct buf again = {0};
+    struct err err;
+
+    if (o->tree((const char *)text->data, text->len, &w->sought, &err) < 0)
+        write_flow(w, (int)(list - w->doc.nodes.start) + 1, 0, &again);
+    buf_fini(&again);
 }
 
 static int read_list(struct walk *w, const struct option_ref *ref, const yaml_node_t *n,
                      struct given *value, struct err *err)
 {
     struct buf text = {0};
-    int rc = ref->o->type == OPT_ITEMS ? write_items(w, ref->o, n, &text, err)
-                                       : join_items(w, ref->o, n, &text, err);
+    const int is_deep = ref->o->type == OPT_ITEMS || ref->o->type == OPT_TREE;
+    int rc = is_deep ? write_items(w, ref->o, n, &text, err) : join_items(w, ref->o, n, &text, err);
 
     value->text = buf_cstr(&text);
     value->len = text.len;
     value->is_list = 1;
     if (rc == 0)
         rc = read_give(w->r, ref, value, NULL, err);
+    if (rc < 0 && ref->o->type == OPT_TREE && text.len <= OPT_TREE_BYTES)
+        find_culprit(w, ref->o, n, &text);
     buf_fini(&text);
     return rc;
 }
@@ -351,7 +373,10 @@ static int read_pair(struct walk *w, const yaml_node_t *map, const yaml_node_pai
         return rc;
     if (!ref)
         return read_group(w, path, value, err);
-    return read_node(w, ref, value, err) < 0 ? at_node(w, value, err) : 0;
+    w->culprit = NULL;
+    if (read_node(w, ref, value, err) == 0)
+        return 0;
+    return at_node(w, w->culprit ? w->culprit : value, err);
 }
 
 static int read_mapping(struct walk *w, const yaml_node_t *map, const char *prefix, struct err *err)

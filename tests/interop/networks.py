@@ -1,8 +1,13 @@
 """networks - the networks of test_networks.py: the job's keys, and the same in PyTorch."""
+from torch import nn
+
 import resnet
 
 
 class ResNet:
+    """Small rates, because a deep network makes much of a rounding error."""
+    rate = 1
+
     def __init__(self, depth, stem):
         self.name, self.depth, self.stem = f"resnet{depth}", depth, stem
 
@@ -12,3 +17,32 @@ class ResNet:
 
     def make(self):
         return resnet.make(self.depth, 10, self.stem)
+
+
+class Residual(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x) + x
+
+
+class Layers:
+    """A list of layers with a residual, and the same in PyTorch."""
+    name, rate = "layers", 40
+    text = ("[conv: {channels: 12, kernel: 3, padding: 1, bias: false}, batch_norm, relu, "
+            "max_pool: {kernel: 3, stride: 2, padding: 1}, "
+            "residual: [conv: {channels: 12, kernel: 3, padding: 1}, batch_norm, relu, "
+            "conv: {channels: 12, kernel: 3, padding: 1, groups: 2}], tanh, "
+            "conv: {channels: 20, kernel: 3, stride: 2, dilation: 2}, gelu, "
+            "avg_pool: {kernel: 2}, flatten, linear: {units: 32}, relu, linear: {units: 10}]")
+
+    def keys(self, case):
+        del case
+        return {"model.arch": "layers", "model.layers": self.text}
+
+    def make(self):
+        inner = Residual(nn.Conv2d(12, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU(),
+                         nn.Conv2d(12, 12, 3, padding=1, groups=2))
+        return nn.Sequential(
+            nn.Conv2d(3, 12, 3, padding=1, bias=False), nn.BatchNorm2d(12), nn.ReLU(),
+            nn.MaxPool2d(3, 2, 1), inner, nn.Tanh(), nn.Conv2d(12, 20, 3, 2, dilation=2),
+            nn.GELU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(180, 32), nn.ReLU(),
+            nn.Linear(32, 10))

@@ -18,7 +18,7 @@ from test_pytorch import FILE, Samples, evaluate  # noqa: E402
 from models import Case, dp  # noqa: E402
 
 N, N_VALIDATION, STEPS = 16, 8, 20
-TOLERANCE = 1e-4  # relative, of every step's loss; rates are small, so that rounding grows little
+TOLERANCE = 1e-4  # relative, of every step's loss
 
 
 def write_cifar(path, n, seed):
@@ -32,14 +32,15 @@ def write_cifar(path, n, seed):
             file.write(bytes([label]) + b"".join(planes))
 
 
-def optimizers(model):
+def optimizers(model, rate):
     """Our keys and PyTorch's optimizer, by name."""
     return {
-        "sgd": ({"optimizer.lr": 5e-4, "optimizer.momentum": 0.9, "optimizer.weight_decay": 5e-4},
-                lambda: torch.optim.SGD(model.parameters(), lr=5e-4, momentum=0.9,
+        "sgd": ({"optimizer.lr": 5e-4 * rate, "optimizer.momentum": 0.9,
+                 "optimizer.weight_decay": 5e-4},
+                lambda: torch.optim.SGD(model.parameters(), lr=5e-4 * rate, momentum=0.9,
                                         weight_decay=5e-4)),
-        "adamw": ({"optimizer.name": "adamw", "optimizer.lr": 1e-5, "optimizer.eps": 1e-5},
-                  lambda: torch.optim.AdamW(model.parameters(), lr=1e-5, eps=1e-5)),
+        "adamw": ({"optimizer.name": "adamw", "optimizer.lr": 1e-5 * rate, "optimizer.eps": 1e-5},
+                  lambda: torch.optim.AdamW(model.parameters(), lr=1e-5 * rate, eps=1e-5)),
     }
 
 
@@ -77,7 +78,7 @@ class Networks(Case):
         torch.manual_seed(3)
         model = network.make()
         safetensors.torch.save_file(model.state_dict(), self.path("start.safetensors"))
-        rule, make_optimizer = optimizers(model)[name]
+        rule, make_optimizer = optimizers(model, network.rate)[name]
         ours = {n: self.train_ours(network, rule, n, f"{name}-{n}") for n in ranks}
         run = f"{name}-{ranks[-1]}"
         folder = self.path(run, "checkpoints", "latest")
@@ -98,6 +99,10 @@ class Networks(Case):
         logits = evaluate(model, *samples.validation)[2]
         worst = (samples.logits - logits).abs().max().item()
         self.assertLessEqual(worst, 1e-4 * logits.abs().max().item())
+
+    def test_layers(self):
+        self.compare(networks.Layers(), "sgd", (1, 2))
+        self.compare(networks.Layers(), "adamw", (1, 2))
 
     def test_resnet18(self):
         network = networks.ResNet(18, "cifar")

@@ -141,10 +141,11 @@ static const struct bad texts[] = {
      "64 letters, digits, '.', '_' or '-', the first a letter or digit"},
     {"model: lenet" DIGITS,
      "f:1:8: model is \"lenet\", want a mapping with keys such as model.arch"},
-    {"model: {arch: resnet}" DIGITS, "f:1:15: model.arch is \"resnet\", want mlp, lenet, lenet5, "
-                                     "resnet18, resnet34, resnet50, resnet101 or resnet152"},
+    {"model: {arch: resnet}" DIGITS,
+     "f:1:15: model.arch is \"resnet\", want mlp, lenet, lenet5, "
+     "layers, resnet18, resnet34, resnet50, resnet101 or resnet152"},
     {"model: {arch: }" DIGITS, "f:1:15: model.arch is empty, want mlp, lenet, lenet5, "
-                               "resnet18, resnet34, resnet50, resnet101 or resnet152"},
+                               "layers, resnet18, resnet34, resnet50, resnet101 or resnet152"},
     {MLP "hidden: [64, x]}" DIGITS, "f:1:28: model.hidden is \"64, x\", want a list of at most 16, "
                                     "each an integer from 1 to 65536 units"},
     {MLP "hidden: [64, 0]}" DIGITS, "f:1:28: model.hidden is \"64, 0\", want a list of at most 16, "
@@ -182,6 +183,42 @@ static const struct bad texts[] = {
      "f:3:15: train.seed is 9007199254740992, want an integer from 0 to 9007199254740991"},
     {HEAD "train: {global_batch: 0}",
      "f:3:23: train.global_batch is 0, want an integer from 1 to 1000000000 samples"},
+    {"data: {format: digits}\nmodel:\n  arch: layers\n  layers:\n    - flatten\n    - linear: "
+     "{unit: 9}\n",
+     "f:6:16: model.layers: linear has no key \"unit\", want units, bias"},
+    {"data: {format: digits}\nmodel:\n  arch: layers\n  layers:\n    - flatten\n    - lineal\n",
+     "f:6:7: model.layers: no layer is called \"lineal\", want conv, max_pool, avg_pool, "
+     "global_avg_pool, batch_norm, linear, flatten, dropout, relu, tanh, sigmoid, gelu, gelu_tanh, "
+     "residual or shortcut"},
+    {"data: {format: digits}\nmodel:\n  arch: layers\n  layers:\n    - residual:\n        - conv: "
+     "{channels: 3, kernel: 0}\n",
+     "f:6:39: model.layers: kernel is 0, want an integer from 1 to 1024"},
+    {"data: {format: digits}\nmodel:\n  arch: layers\n  layers: [conv: {kernel: 3}]\n",
+     "f:4:12: model.layers: conv: channels is missing"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [relu: {p: 1}]}\n",
+     "f:2:39: model.layers: relu has no key \"p\", want none"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [dropout: {p: 0.1, p: 0.2}]}\n",
+     "f:2:50: model.layers: p is given twice"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [{relu: , tanh: }]}\n",
+     "f:2:41: model.layers: a second layer in one item: begin a new one with '-'"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [shortcut: [relu]]}\n",
+     "f:2:32: model.layers: shortcut stands beside residual"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [{residual: [relu], relu: }]}\n",
+     "f:2:51: model.layers: beside residual stands shortcut alone"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [residual: relu]}\n",
+     "f:2:42: model.layers: residual and shortcut want a list of layers"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [[relu]]}\n",
+     "f:2:32: model.layers: a layer is a word or a mapping, such as {linear: {units: 10}}"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: []}\n",
+     "f:2:31: model.layers: want a list of layers, such as [flatten, linear: {units: 10}]"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [linear: [10]]}\n",
+     "f:2:40: model.layers: linear wants its keys in a mapping"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [linear: {units: [10]}]}\n",
+     "f:2:48: model.layers: units is a list, want an integer from 1 to 1000000"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: &a [residual: *a]}\n",
+     "f:2:35: model.layers: nested too deep"},
+    {"data: {format: digits}\nmodel: {arch: layers}\n",
+     "f: model.layers is missing, want a list of layers"},
     {HEAD "train: {label_smoothing: 1}",
      "f:3:26: train.label_smoothing is 1, want a number from 0 to below 1"},
     {HEAD "train: {clip_norm: -0.5}",
@@ -199,10 +236,10 @@ static const struct bad texts[] = {
      "f:3:19: cluster.spares is 70000, want an integer from 0 to 65536 ranks"},
     /* missing, or not for this choice */
     {"data: {format: digits}", "f: model.arch is missing, want mlp, lenet, lenet5, "
-                               "resnet18, resnet34, resnet50, resnet101 or resnet152"},
+                               "layers, resnet18, resnet34, resnet50, resnet101 or resnet152"},
     {"model: {arch: lenet}", "f: data.format is missing, want mnist, digits, cifar10 or cifar100"},
     {"model:\ndata:\n", "f: model.arch is missing, want mlp, lenet, lenet5, "
-                        "resnet18, resnet34, resnet50, resnet101 or resnet152"},
+                        "layers, resnet18, resnet34, resnet50, resnet101 or resnet152"},
     {"model: {arch: lenet}\ndata: {format: mnist}", "f: data.path is missing, want a path"},
     {"model: {arch: lenet}\ndata: {format: mnist, path: ~}",
      "f: data.path is missing, want a path"},

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/util.h"
+#include "model/layers.h"
 #include "model/mlp.h"
 #include "model/resnet.h"
 #include "op/op.h"
@@ -280,10 +281,77 @@ static void residual_names(void **state)
     assert_non_null(strstr(err.msg, "model.classes is 9, but the data have 10"));
 }
 
+/* The parameters are named as torch.nn.Sequential names them; every kind of layer is there. */
+static void listed_layers(void **state)
+{
+    const struct layers_options own = {
+        "[conv: {channels: 4, kernel: 3, padding: 1, bias: false}, batch_norm, relu, "
+        "max_pool: {kernel: 3, stride: 2, padding: 1}, "
+        "residual: [conv: {channels: 8, kernel: 3, padding: 1, groups: 2}, tanh], "
+        "global_avg_pool, flatten, dropout, linear: {units: 12, bias: false}, gelu, "
+        "linear: {units: 10}]"};
+    struct layers_options with_shortcut = {
+        "[{residual: [conv: {channels: 4, kernel: 3, stride: 2, padding: 1}, batch_norm], "
+        "shortcut: [conv: {channels: 4, kernel: 1, stride: 2}]}, avg_pool: {kernel: 2}, flatten, "
+        "linear: {units: 10}]"};
+    struct model_options o = {.kind = &arch_layers, .options = &own};
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(model_build(&o, &mnist, 4, 1, 1, &g, &err), ERR_CONFIG); /* 4 and 8 channels */
+    assert_non_null(strstr(err.msg, "4.add (add): b is [4,14,14,4], want [4,14,14,8]"));
+    o.options = &with_shortcut;
+    expect_params(&o,
+                  "0.0.weight[4,1,3,3] 0.0.bias[4] 0.1.weight[4] 0.1.bias[4] "
+                  "0.shortcut.0.weight[4,1,1,1] 0.shortcut.0.bias[4] 3.weight[10,196] 3.bias[10]",
+                  "0.1.running_mean[4] 0.1.running_var[4]");
+    with_shortcut.layers = "[conv: {channels: 4, kernel: 3, padding: 1, bias: false}, batch_norm, "
+                           "relu, max_pool: {kernel: 3, stride: 2, padding: 1}, residual: [conv: "
+                           "{channels: 4, kernel: 3, padding: 1, groups: 2}, tanh], "
+                           "global_avg_pool, flatten, dropout, linear: {units: 12, bias: false}, "
+                           "gelu, linear: {units: 10}]";
+    expect_params(&o,
+                  "0.weight[4,1,3,3] 1.weight[4] 1.bias[4] 4.0.weight[4,2,3,3] 4.0.bias[4] "
+                  "8.weight[12,4] 10.weight[10,12] 10.bias[10]",
+                  "1.running_mean[4] 1.running_var[4]");
+}
+
+/* Lists that the samples do not fit, and the layers that the messages name. */
+static void listed_layers_that_do_not_fit(void **state)
+{
+    static const struct {
+        const char *layers, *message;
+    } bad[] = {
+        {"[linear: {units: 10}]", "0: its input is [4,28,28,1], want [N,C]; flatten it before"},
+        {"[flatten, conv: {channels: 2, kernel: 1}]", "1: its input is [4,784], want images"},
+        {"[flatten, global_avg_pool]", "1: its input is [4,784], want images"},
+        {"[flatten, linear: {units: 9}]", "gives [4,9], want [N,10]: end with flatten and linear"},
+        {"[relu]", "gives [4,28,28,1], want [N,10]"},
+        {"[conv: {channels: 2, kernel: 1, groups: 2}]", "0: 1 channels are no multiple of 2"},
+        {"[conv: {channels: 2, kernel: 29}]", "0 (conv2d): filter [2,1,29,29] is larger"},
+        {"[max_pool: {kernel: 3, padding: 2}]", "0 (pool2d): padding 2 must be from 0 to half"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        const struct layers_options own = {bad[i].layers};
+        const struct model_options o = {.kind = &arch_layers, .options = &own};
+        struct graph *g;
+        struct err err;
+
+        assert_int_equal(model_build(&o, &mnist, 4, 1, 1, &g, &err), ERR_CONFIG);
+        if (!strstr(err.msg, bad[i].message))
+            fail_msg("%s: %s", bad[i].layers, err.msg);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(residual_networks),
+        cmocka_unit_test(listed_layers),
+        cmocka_unit_test(listed_layers_that_do_not_fit),
         cmocka_unit_test(residual_names),
         cmocka_unit_test(parameters),
         cmocka_unit_test(modes),

@@ -1,0 +1,428 @@
+/* layers - a network that the job file lists layer by layer.
+ *
+ * A layer is a word, "relu", or a mapping from the word to the layer's keys, {conv: {channels: 20,
+ * kernel: 3}}.  Parameters are named as torch.nn.Sequential names them, by the number of the layer
+ * in its list: "0.weight".  The layers of a residual, which computes x + (these)(x), stand under
+ * its number ("3.0.weight"), and those of its shortcut, which x goes through first, under
+ * "3.shortcut".
+ *
+ * The table `kinds` below is the one list of layers: the check of the job file and the building
+ * both walk it. */
+#include "model/layers.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/util.h"
+#include "config/tree.h"
+#include "model/layer.h"
+
+/* The keys of all kinds of layers; each kind has rows for some. */
+struct layer_args {
+    int64_t channels, kernel, stride, padding, dilation, groups, units;
+    int bias;
+    double p;
+};
+
+struct kind {
+    const char *name;
+    const struct option *row; /* NULL: the layer has no keys */
+    int n_rows;
+    enum activation act; /* of a layer that is an activation alone */
+    void (*build)(struct net *m, const char *name, const struct layer_args *a);
+};
+
+#define AT(field) offsetof(struct layer_args, field)
+
+static const struct option conv_rows[] = {
+    {"channels", OPT_INT, AT(channels), NULL, 1, 65536, .flags = OPT_REQUIRED},
+    {"kernel", OPT_INT, AT(kernel), NULL, 1, 1024, .flags = OPT_REQUIRED},
+    {"stride", OPT_INT, AT(stride), "1", 1, 1024},
+    {"padding", OPT_INT, AT(padding), "0", 0, 1024},
+    {"dilation", OPT_INT, AT(dilation), "1", 1, 1024},
+    {"groups", OPT_INT, AT(groups), "1", 1, 65536},
+    {"bias", OPT_BOOL, AT(bias), "true"},
+};
+
+/* A stride of 0 stands for the kernel's size. */
+static const struct option pool_rows[] = {
+    {"kernel", OPT_INT, AT(kernel), NULL, 1, 1024, .flags = OPT_REQUIRED},
+    {"stride", OPT_INT, AT(stride), "0", 0, 1024},
+    {"padding", OPT_INT, AT(padding), "0", 0, 512},
+};
+
+static const struct option linear_rows[] = {
+    {"units", OPT_INT, AT(units), NULL, 1, 1e6, .flags = OPT_REQUIRED},
+    {"bias", OPT_BOOL, AT(bias), "true"},
+};
+
+static const struct option dropout_rows[] = {
+    {"p", OPT_REAL, AT(p), "0.5", 0, 1, .flags = OPT_BELOW},
+};
+
+static void build_conv(struct net *m, const char *name, const struct layer_args *a)
+{
+    const struct layer_conv conv = {.channels = a->channels,
+                                    .kernel = (int)a->kernel,
+                                    .pad = (int)a->padding,
+                                    .stride = (int)a->stride,
+                                    .dilation = (int)a->dilation,
+                                    .groups = (int)a->groups,
+                                    .no_bias = !a->bias};
+
+    layer_conv(m, name, &conv);
+}
+
+static void build_pool(struct net *m, const char *name, enum pooling kind,
+                       const struct layer_args *a)
+{
+    layer_pool(m, name, kind, (int)a->kernel, (int)(a->stride ? a->stride : a->kernel),
+               (int)a->padding);
+}
+
+static void build_max_pool(struct net *m, const char *name, const struct layer_args *a)
+{
+    build_pool(m, name, POOL_MAX, a);
+}
+
+static void build_avg_pool(struct net *m, const char *name, const struct layer_args *a)
+{
+    build_pool(m, name, POOL_AVG, a);
+}
+
+static void build_global_avg_pool(struct net *m, const char *name, const struct layer_args *a)
+{
+    (void)a;
+    layer_global_avg_pool(m, name);
+}
+
+static void build_batch_norm(struct net *m, const char *name, const struct layer_args *a)
+{
+    (void)a;
+    layer_batch_norm(m, name);
+}
+
+static void build_flatten(struct net *m, const char *name, const struct layer_args *a)
+{
+    (void)a;
+    layer_flatten(m, name);
+}
+
+static void build_linear(struct net *m, const char *name, const struct layer_args *a)
+{
+    if (a->bias)
+        layer_linear(m, name, a->units);
+    else
+        layer_linear_plain(m, name, a->units);
+}
+
+static void build_dropout(struct net *m, const char *name, const struct layer_args *a)
+{
+    layer_dropout(m, name, (float)a->p);
+}
+
+static const struct kind kinds[] = {
+    {"conv", conv_rows, ARRAY_LEN(conv_rows), ACT_NONE, build_conv},
+    {"max_pool", pool_rows, ARRAY_LEN(pool_rows), ACT_NONE, build_max_pool},
+    {"avg_pool", pool_rows, ARRAY_LEN(pool_rows), ACT_NONE, build_avg_pool},
+    {"global_avg_pool", NULL, 0, ACT_NONE, build_global_avg_pool},
+    {"batch_norm", NULL, 0, ACT_NONE, build_batch_norm},
+    {"linear", linear_rows, ARRAY_LEN(linear_rows), ACT_NONE, build_linear},
+    {"flatten", NULL, 0, ACT_NONE, build_flatten},
+    {"dropout", dropout_rows, ARRAY_LEN(dropout_rows), ACT_NONE, build_dropout},
+    {"relu", NULL, 0, ACT_RELU, NULL},
+    {"tanh", NULL, 0, ACT_TANH, NULL},
+    {"sigmoid", NULL, 0, ACT_SIGMOID, NULL},
+    {"gelu", NULL, 0, ACT_GELU, NULL},
+    {"gelu_tanh", NULL, 0, ACT_GELU_TANH, NULL},
+};
+
+/* ---- reading one layer ---- */
+
+struct reading {
+    struct arena *arena;
+    size_t *at; /* of a failure: where in the text */
+    struct err *err;
+};
+
+static int fail(const struct reading *r, const struct tree *t, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int fail(const struct reading *r, const struct tree *t, const char *fmt, ...)
+{
+    char text[192];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    *r->at = t->at;
+    return err_set(r->err, ERR_CONFIG, "%s", text);
+}
+
+static int is_word(const struct tree *t, const char *word)
+{
+    return t->kind == TREE_WORD && strcmp(t->text, word) == 0;
+}
+
+static int is_empty(const struct tree *t)
+{
+    return is_word(t, "") || is_word(t, "~") || is_word(t, "null") ||
+           (t->kind == TREE_MAP && t->n == 0);
+}
+
+static int find_kind(const struct reading *r, const struct tree *word, const struct kind **out)
+{
+    struct buf known = {0};
+    char shown[64];
+    int rc;
+
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        if (is_word(word, kinds[i].name)) {
+            *out = &kinds[i];
+            return 0;
+        }
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        buf_printf(&known, "%s, ", kinds[i].name);
+    rc = fail(r, word, "no layer is called %s, want %sresidual or shortcut",
+              show_text(word->text, word->len, shown), buf_cstr(&known));
+    buf_fini(&known);
+    return rc;
+}
+
+static const struct option *find_row(const struct kind *k, const struct tree *key)
+{
+    for (int i = 0; i < k->n_rows; i++)
+        if (is_word(key, k->row[i].key))
+            return &k->row[i];
+    return NULL;
+}
+
+static int fail_key(const struct reading *r, const struct kind *k, const struct tree *key)
+{
+    struct buf known = {0};
+    char shown[64];
+    int rc;
+
+    for (int i = 0; i < k->n_rows; i++)
+        buf_printf(&known, "%s%s", i ? ", " : "", k->row[i].key);
+    rc = fail(r, key, "%s has no key %s, want %s", k->name, show_text(key->text, key->len, shown),
+              k->n_rows ? buf_cstr(&known) : "none");
+    buf_fini(&known);
+    return rc;
+}
+
+static int read_key(const struct reading *r, const struct kind *k, const struct tree *key,
+                    const struct tree *value, unsigned *seen, struct layer_args *a)
+{
+    const struct option *o = find_row(k, key);
+
+    if (!o)
+        return fail_key(r, k, key);
+    if (*seen >> (o - k->row) & 1)
+        return fail(r, key, "%s is given twice", o->key);
+    *seen |= 1u << (o - k->row);
+    *r->at = value->at;
+    if (value->kind != TREE_WORD)
+        return option_fail(o, value->kind == TREE_LIST ? "a list" : "a mapping", r->err);
+    return option_parse(o, (char *)a + o->offset, r->arena, value->text, value->len,
+                        value->is_quoted, r->err);
+}
+
+static int read_args(const struct reading *r, const struct kind *k, const struct tree *word,
+                     const struct tree *args, struct layer_args *a)
+{
+    unsigned seen = 0;
+    int rc = 0;
+
+    *a = (struct layer_args){0};
+    if (args && !is_empty(args) && args->kind != TREE_MAP)
+        return fail(r, args, "%s wants its keys in a mapping", k->name);
+    for (int i = 0; args && rc == 0 && i < args->n; i++)
+        rc = read_key(r, k, args->key[i], args->child[i], &seen, a);
+    for (int i = 0; rc == 0 && i < k->n_rows; i++) {
+        const struct option *o = &k->row[i];
+
+        if (seen >> i & 1)
+            continue;
+        if (!o->def)
+            return fail(r, word, "%s: %s is missing", k->name, o->key);
+        rc = option_parse(o, (char *)a + o->offset, r->arena, o->def, strlen(o->def), 0, r->err);
+    }
+    return rc;
+}
+
+/* ---- walking the list ---- */
+
+/* m NULL: the list is only checked. */
+static int walk_list(const struct reading *r, const struct tree *list, struct net *m,
+                     const char *prefix);
+
+static const char *name_of(const struct reading *r, const char *prefix, const char *name)
+{
+    return arena_printf(r->arena, "%s%s", prefix, name);
+}
+
+static int walk_plain(const struct reading *r, const struct tree *word, const struct tree *args,
+                      struct net *m, const char *name)
+{
+    const struct kind *k = NULL;
+    struct layer_args a;
+    int rc = find_kind(r, word, &k);
+
+    if (rc == 0)
+        rc = read_args(r, k, word, args, &a);
+    if (rc < 0 || !m)
+        return rc;
+    if (k->build)
+        k->build(m, name, &a);
+    else
+        layer_activation(m, name, k->act);
+    return m->rc;
+}
+
+/* The value of `key` in an item with residual and shortcut; NULL: absent. */
+static const struct tree *branch_of(const struct tree *item, const char *key)
+{
+    for (int i = 0; i < item->n; i++)
+        if (is_word(item->key[i], key))
+            return item->child[i];
+    return NULL;
+}
+
+static int walk_branch(const struct reading *r, const struct tree *list, struct net *m, int x,
+                       const char *prefix, int *out)
+{
+    int rc;
+
+    *out = x;
+    if (!list)
+        return 0;
+    if (list->kind != TREE_LIST)
+        return fail(r, list, "residual and shortcut want a list of layers");
+    if (m)
+        m->h = x;
+    rc = walk_list(r, list, m, prefix);
+    if (m)
+        *out = m->h;
+    return rc;
+}
+
+static int walk_residual(const struct reading *r, const struct tree *item, struct net *m,
+                         const char *name)
+{
+    const int x = m ? m->h : NO_VALUE;
+    int y = x, short_x = x, rc;
+
+    for (int i = 0; i < item->n; i++)
+        if (!is_word(item->key[i], "residual") && !is_word(item->key[i], "shortcut"))
+            return fail(r, item->key[i], "beside residual stands shortcut alone");
+    if (!branch_of(item, "residual"))
+        return fail(r, item, "shortcut stands beside residual");
+    rc = walk_branch(r, branch_of(item, "residual"), m, x, name_of(r, name, "."), &y);
+    if (rc == 0)
+        rc = walk_branch(r, branch_of(item, "shortcut"), m, x, name_of(r, name, ".shortcut."),
+                         &short_x);
+    if (rc < 0 || !m)
+        return rc;
+    m->h = y;
+    layer_add(m, name_of(r, name, ".add"), short_x);
+    return m->rc;
+}
+
+static int walk_item(const struct reading *r, const struct tree *item, struct net *m,
+                     const char *name)
+{
+    if (item->kind == TREE_WORD)
+        return walk_plain(r, item, NULL, m, name);
+    if (item->kind == TREE_LIST || item->n == 0)
+        return fail(r, item, "a layer is a word or a mapping, such as {linear: {units: 10}}");
+    if (branch_of(item, "residual") || branch_of(item, "shortcut"))
+        return walk_residual(r, item, m, name);
+    if (item->n > 1)
+        return fail(r, item->key[1], "a second layer in one item: begin a new one with '-'");
+    return walk_plain(r, item->key[0], item->child[0], m, name);
+}
+
+static int walk_list(const struct reading *r, const struct tree *list, struct net *m,
+                     const char *prefix)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < list->n; i++)
+        rc = walk_item(r, list->child[i], m, arena_printf(r->arena, "%s%d", prefix, i));
+    return rc;
+}
+
+static int walk(const char *text, size_t len, struct arena *arena, struct net *m, size_t *at,
+                struct err *err)
+{
+    const struct reading r = {arena, at, err};
+    const struct tree *list;
+    int rc = tree_parse(text, len, arena, &list, at, err);
+
+    if (rc < 0)
+        return rc;
+    if (list->kind != TREE_LIST || list->n == 0)
+        return fail(&r, list, "want a list of layers, such as [flatten, linear: {units: 10}]");
+    return walk_list(&r, list, m, "");
+}
+
+static int check(const char *text, size_t len, size_t *at, struct err *err)
+{
+    struct arena arena = {0};
+    const int rc = walk(text, len, &arena, NULL, at, err);
+
+    arena_fini(&arena);
+    return rc;
+}
+
+/* ---- the network ---- */
+
+static void check_outputs(struct net *m)
+{
+    const struct shape *s = &m->g->value[m->h].shape;
+    char text[SHAPE_TEXT_LEN];
+
+    if (s->n != 2 || s->dim[1] < net_n_outputs(m))
+        m->rc =
+            err_set(m->err, ERR_CONFIG,
+                    "the last of model.layers gives %s, want [N,%lld]: end with flatten and "
+                    "linear: {units: %lld}",
+                    shape_text(s, text), (long long)net_n_outputs(m), (long long)net_n_outputs(m));
+}
+
+static void build(struct net *m, const void *options)
+{
+    const struct layers_options *o = options;
+    size_t at;
+
+    layer_input(m);
+    if (m->rc == 0)
+        m->rc = walk(o->layers, strlen(o->layers), &m->g->arena, m, &at, m->err);
+    if (m->rc == 0)
+        check_outputs(m);
+}
+
+#undef AT
+#define AT(field) offsetof(struct layers_options, field)
+
+static const struct option rows[] = {
+    {"model.layers", OPT_TREE, AT(layers), NULL, .flags = OPT_REQUIRED, .tree = check,
+     .help = "The layers, in their order: conv: {channels, kernel, stride, padding, dilation, "
+             "groups, bias}, max_pool and avg_pool: {kernel, stride, padding}, global_avg_pool, "
+             "batch_norm, linear: {units, bias}, flatten, dropout: {p}, relu, tanh, sigmoid, gelu, "
+             "gelu_tanh; residual: [layers] adds its input to what they make of it, with "
+             "shortcut: [layers] beside it where the shapes differ."},
+};
+
+const struct model_arch arch_layers = {
+    .group = {.name = "layers",
+              .help = "the list of layers that the job file gives",
+              .option = rows,
+              .n_options = ARRAY_LEN(rows),
+              .size = sizeof(struct layers_options)},
+    .build = build,
+};
