@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "data/gzin.h"
+#include "data/image.h"
 #include "data/reader.h"
 
 enum {
@@ -27,6 +28,7 @@ enum {
 
 struct cifar_options {
     const char *path, *train, *validation;
+    struct image_options image;
 };
 
 /* The label bytes of a record; the last one is the class that is learnt. */
@@ -246,6 +248,7 @@ static int open_kind(struct dataset **out, const struct kind *kind, const void *
         cifar_close(&c->base);
         return err_wrap(err, "%s", kind->ops->name);
     }
+    image_prepare(&c->base, &o->image, request->purpose);
     *out = &c->base;
     return 0;
 }
@@ -262,6 +265,13 @@ static int open_100(struct dataset **out, const void *options,
     return open_kind(out, &(struct kind){&ops_100, 2, {20, 100}}, options, request, err);
 }
 
+static int check(const void *options, struct err *err)
+{
+    const struct cifar_options *o = options;
+
+    return image_check(&o->image, 3, err);
+}
+
 #define AT(field) offsetof(struct cifar_options, field)
 
 static const char path_help[] =
@@ -275,6 +285,7 @@ static const struct option rows_10[] = {
     {"data.train", OPT_STRING, AT(train), "data_batch", .flags = OPT_MANY, .help = train_help},
     {"data.validation", OPT_STRING, AT(validation), "test_batch", .flags = OPT_MANY,
      .help = validation_help},
+    IMAGE_ROWS(struct cifar_options, image),
 };
 
 static const struct option rows_100[] = {
@@ -282,6 +293,7 @@ static const struct option rows_100[] = {
     {"data.train", OPT_STRING, AT(train), "train", .flags = OPT_MANY, .help = train_help},
     {"data.validation", OPT_STRING, AT(validation), "test", .flags = OPT_MANY,
      .help = validation_help},
+    IMAGE_ROWS(struct cifar_options, image),
 };
 
 const struct data_format format_cifar10 = {
@@ -289,7 +301,8 @@ const struct data_format format_cifar10 = {
               .help = "the binary version's files, .gz or not",
               .option = rows_10,
               .n_options = ARRAY_LEN(rows_10),
-              .size = sizeof(struct cifar_options)},
+              .size = sizeof(struct cifar_options),
+              .check = check},
     .open = open_10,
 };
 
@@ -298,6 +311,7 @@ const struct data_format format_cifar100 = {
               .help = "the same with the fine labels of CIFAR-100",
               .option = rows_100,
               .n_options = ARRAY_LEN(rows_100),
-              .size = sizeof(struct cifar_options)},
+              .size = sizeof(struct cifar_options),
+              .check = check},
     .open = open_100,
 };

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "data/image.h"
 #include "data/reader.h"
 
 const struct option_group *const data_formats[] = {
@@ -54,45 +55,83 @@ static void fetch(const char *row, size_t n_bytes)
         __builtin_prefetch(row + i);
 }
 
-/* `room` holds two rows: the next row is found and fetched while the present one is converted. */
-static int gather_field(const struct dataset *ds, int field, const int64_t *index, int64_t n,
-                        char *to, char *room, struct err *err)
+/* A call of dataset_gather_drawn. */
+struct gathering {
+    const struct dataset *ds;
+    const struct dataset_draw *draw; /* NULL: nothing is drawn */
+    const int64_t *index;
+    int64_t n;
+    char *room;     /* of two rows: the next is found while the present one is converted */
+    uint8_t *drawn; /* of one image, after what is drawn */
+};
+
+int dataset_draws(const struct dataset *ds) { return ds->image.crop > 0 || ds->image.flip; }
+
+static void convert_row(const struct gathering *g, int field, int64_t i, const void *row,
+                        reader_convert *convert, void *to)
 {
+    const struct sample_field *f = &g->ds->spec.field[field];
+
+    if (field == 0 && g->draw) {
+        image_augment(g->ds, g->draw, i, row, g->drawn);
+        row = g->drawn;
+    }
+    convert(to, row, shape_elements(&f->shape));
+    if (field == 0 && g->ds->image.n_channels)
+        image_normalize(g->ds, to);
+}
+
+static int gather_field(const struct gathering *g, int field, char *to, struct err *err)
+{
+    const struct dataset *ds = g->ds;
     const struct sample_field *f = &ds->spec.field[field];
     const size_t to_bytes = sample_field_bytes(f), row_bytes = sample_stored_bytes(f);
-    const int64_t n_numbers = shape_elements(&f->shape);
     reader_convert *convert = reader_converter(f);
     const void *row, *next = NULL;
-    int rc = n > 0 ? ds->ops->row(ds, index[0], field, room, &next, err) : 0;
+    int rc = g->n > 0 ? ds->ops->row(ds, g->index[0], field, g->room, &next, err) : 0;
 
-    for (int64_t i = 0; rc == 0 && i < n; i++) {
+    for (int64_t i = 0; rc == 0 && i < g->n; i++) {
         row = next;
-        if (i + 1 < n)
-            rc = ds->ops->row(ds, index[i + 1], field, room + (i + 1) % 2 * (int64_t)ds->room_bytes,
-                              &next, err);
-        if (rc == 0 && i + 1 < n)
+        if (i + 1 < g->n)
+            rc = ds->ops->row(ds, g->index[i + 1], field,
+                              g->room + (i + 1) % 2 * (int64_t)ds->room_bytes, &next, err);
+        if (rc == 0 && i + 1 < g->n)
             fetch(next, row_bytes);
-        convert(to + (size_t)i * to_bytes, row, n_numbers);
+        convert_row(g, field, g->index[i], row, convert, to + (size_t)i * to_bytes);
     }
+    return rc;
+}
+
+int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *draw,
+                         const int64_t *index, int64_t n, void *const *to, struct err *err)
+{
+    struct gathering g = {.ds = ds, .index = index, .n = n};
+    char small[2048];
+    void *large = NULL;
+    size_t n_bytes = 2 * ds->room_bytes;
+    int rc = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        ASSERT(index[i] >= 0 && index[i] < ds->n_samples);
+    if (draw && dataset_draws(ds)) {
+        g.draw = draw;
+        n_bytes += sample_stored_bytes(&ds->spec.field[0]);
+    }
+    if (n_bytes > sizeof small)
+        rc = try_alloc(&large, n_bytes, "samples being read", err);
+    g.room = large ? large : small;
+    g.drawn = (uint8_t *)g.room + 2 * ds->room_bytes;
+    for (int k = 0; rc == 0 && k < ds->spec.n_fields; k++)
+        if (to[k])
+            rc = gather_field(&g, k, to[k], err);
+    free(large);
     return rc;
 }
 
 int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, void *const *to,
                    struct err *err)
 {
-    char small[2048];
-    void *large = NULL;
-    int rc = 0;
-
-    for (int64_t i = 0; i < n; i++)
-        ASSERT(index[i] >= 0 && index[i] < ds->n_samples);
-    if (2 * ds->room_bytes > sizeof small)
-        rc = try_alloc(&large, 2 * ds->room_bytes, "samples being read", err);
-    for (int k = 0; rc == 0 && k < ds->spec.n_fields; k++)
-        if (to[k])
-            rc = gather_field(ds, k, index, n, to[k], large ? large : small, err);
-    free(large);
-    return rc;
+    return dataset_gather_drawn(ds, NULL, index, n, to, err);
 }
 
 int dataset_alloc(const struct dataset *ds, int64_t n, void *to[SAMPLE_MAX_FIELDS],

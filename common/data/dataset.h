@@ -40,11 +40,28 @@ struct dataset_ops {
     void (*close)(struct dataset *ds);
 };
 
+enum { IMAGE_MAX_CHANNELS = OPT_MAX_REALS };
+
+/* Changes to the images of field 0 (data/image.h); zero: none. */
+struct dataset_image {
+    int64_t crop; /* pixels */
+    int flip;
+    int n_channels; /* 0: not normalised */
+    float mean[IMAGE_MAX_CHANNELS], std[IMAGE_MAX_CHANNELS];
+};
+
+/* The changes that are drawn for a sample depend on these and on the sample's number. */
+struct dataset_draw {
+    uint64_t seed; /* of the job */
+    int64_t epoch; /* from 1 */
+};
+
 struct dataset {
     const struct dataset_ops *ops;
     int64_t n_samples;       /* >= 1 */
     struct sample_spec spec; /* has one target */
     size_t room_bytes;       /* that ops->row needs; 0: all rows are kept */
+    struct dataset_image image;
 };
 
 struct dataset_request {
@@ -82,6 +99,13 @@ void dataset_close(struct dataset *ds); /* NULL is fine */
  * of the caller's (asserted).  The formats mnist, digits and cifar never fail. */
 int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, void *const *to,
                    struct err *err);
+
+/* The same with what is drawn for each sample (crops, flips); draw NULL: nothing is drawn. */
+int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *draw,
+                         const int64_t *index, int64_t n, void *const *to, struct err *err);
+
+/* Whether samples differ from epoch to epoch, so that they cannot be kept as gathered once. */
+int dataset_draws(const struct dataset *ds);
 
 /* Memory for n samples: to[i] for field i, aligned to SAMPLE_ALIGN; free(to[0]) frees all. */
 int dataset_alloc(const struct dataset *ds, int64_t n, void *to[SAMPLE_MAX_FIELDS],

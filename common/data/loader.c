@@ -95,6 +95,7 @@ static void plan_batch(const struct work *w, int64_t n_samples, struct batch *b)
 static int fill_slot(const struct loader *l, const struct work *w, struct slot *s, struct err *err)
 {
     struct batch *b = &s->batch;
+    const struct dataset_draw draw = {w->sampler.seed, b->epoch};
 
     if (w->kind == PASS) {
         for (int64_t i = 0; i < b->n; i++)
@@ -104,7 +105,8 @@ static int fill_slot(const struct loader *l, const struct work *w, struct slot *
 
         sampler_list(&w->sampler, &at, (struct span){b->first, b->n}, s->index);
     }
-    if (!l->indices_only && dataset_gather(l->dataset, s->index, b->n, b->field, err) < 0)
+    if (!l->indices_only && dataset_gather_drawn(l->dataset, w->kind == PASS ? NULL : &draw,
+                                                 s->index, b->n, b->field, err) < 0)
         return err_wrap(err, "reading the batch of step %lld", (long long)b->step);
     return 0;
 }

@@ -12,6 +12,7 @@
 static int read_samples(const struct trainer *t, const struct sampler_step *at, struct span part,
                         void **field, struct err *err)
 {
+    const struct dataset_draw draw = {t->sampler.seed, at->epoch};
     int64_t *index;
     int rc = dataset_alloc(t->train_set, part.n, field, "a batch read again", err);
 
@@ -19,7 +20,7 @@ static int read_samples(const struct trainer *t, const struct sampler_step *at, 
         return rc;
     index = xcalloc((size_t)part.n + 1, sizeof *index);
     sampler_list(&t->sampler, at, part, index);
-    rc = dataset_gather(t->train_set, index, part.n, field, err);
+    rc = dataset_gather_drawn(t->train_set, &draw, index, part.n, field, err);
     free(index);
     return rc;
 }

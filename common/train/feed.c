@@ -130,6 +130,8 @@ static int choose(struct feed *f, int64_t keep_bytes, struct err *err)
     if (!backend_is_device(f->backend))
         return 0;
     f->kind = FEED_STREAM;
+    if (dataset_draws(f->dataset))
+        return 0;
     if (keep_bytes < 0) {
         rc = backend_room(f->backend, &most, err);
         most /= 4;

@@ -1,0 +1,58 @@
+/* image - what may be done to the images of a data set on their way: drawn crops and flips in
+ * training, and normalisation.
+ *
+ * A format of images embeds struct image_options in its own options, its rows by IMAGE_ROWS, and
+ * calls image_prepare when it has opened the data; gathering does the rest (data/dataset.c).  Each
+ * draw depends on (seed, epoch, sample) alone, so it is the same for any number of ranks, and after
+ * a resume.
+ *
+ * Threads: any. */
+#ifndef DATA_IMAGE_H
+#define DATA_IMAGE_H
+
+#include "data/dataset.h"
+
+struct image_options {
+    int64_t crop; /* pixels of padding, of which a crop is taken; 0: none */
+    int flip;
+    struct option_reals mean, std; /* by channel; none: 0, and 1 */
+};
+
+#define IMAGE_ROWS(type, member)                                                              \
+    {"data.augment.crop",                                                                     \
+     OPT_INT,                                                                                 \
+     offsetof(type, member.crop),                                                             \
+     "0",                                                                                     \
+     0,                                                                                       \
+     1024,                                                                                    \
+     .unit = "pixels",                                                                        \
+     .help = "In training, pad each image with so many black pixels on all sides and take a " \
+             "piece of the old size at random; 0: do not."},                                  \
+        {"data.augment.flip", OPT_BOOL, offsetof(type, member.flip), "false",                 \
+         .help = "In training, mirror every second image, left to right, at random."},        \
+        {"data.normalize.mean",                                                               \
+         OPT_REALS,                                                                           \
+         offsetof(type, member.mean),                                                         \
+         "[]",                                                                                \
+         -1000,                                                                               \
+         1000,                                                                                \
+         .help = "Subtract these from the channels of the images, which are from 0 to 1."},   \
+    {                                                                                         \
+        "data.normalize.std", OPT_REALS, offsetof(type, member.std), "[]", 0, 1000,           \
+            .flags = OPT_ABOVE, .help = "Then divide the channels by these."                  \
+    }
+
+/* Check that mean and std are for this many channels; the message begins with a key. */
+int image_check(const struct image_options *o, int n_channels, struct err *err);
+
+/* Give a data set whose field 0 is images of bytes, [H,W,C], what the options say. */
+void image_prepare(struct dataset *ds, const struct image_options *o, enum dataset_purpose purpose);
+
+/* Draw a crop and a flip of the image `from` of sample i; `to` has the same size. */
+void image_augment(const struct dataset *ds, const struct dataset_draw *draw, int64_t i,
+                   const uint8_t *from, uint8_t *to);
+
+/* Normalise one image [H,W,C], in place. */
+void image_normalize(const struct dataset *ds, float *x);
+
+#endif
