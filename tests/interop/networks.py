@@ -6,7 +6,7 @@ import resnet
 
 class ResNet:
     """Small rates, because a deep network makes much of a rounding error."""
-    rate = 1
+    rate = 0.1
 
     def __init__(self, depth, stem):
         self.name, self.depth, self.stem = f"resnet{depth}", depth, stem

@@ -1,5 +1,7 @@
-/* batch_norm - batch norm from given sums, which oneDNN does not offer.  Sums over rows run in
- * double, row by row.
+/* batch_norm - batch norm from given sums, which oneDNN does not offer.
+ *
+ * The rows are cut into parts for the backend's threads.  Each part sums its rows in double, row by
+ * row, into its own scratch, and the parts' sums are then added in their order.
  *
  * op/batch_norm.c has the formulas; the twin is cuda/batch_norm.cu. */
 #include <math.h>
@@ -8,29 +10,58 @@
 #include "backend/cpu/plain.h"
 #include "base/util.h"
 
-CPU_CLONES static void run_stats(const struct plain *p)
+/* Add the sums of all parts, [2C] each, in the order of the parts. */
+static void add_parts(const struct plain *p, int n_parts, double *to)
+{
+    memset(to, 0, (size_t)(2 * p->c) * sizeof *to);
+    for (int i = 0; i < n_parts; i++) {
+        const double *part = plain_part_scratch(p, i);
+
+        for (int64_t k = 0; k < 2 * p->c; k++)
+            to[k] += part[k];
+    }
+}
+
+/* Vector instructions, roughly, of a pass over x. */
+static int64_t work_of(const struct plain *p) { return p->rows * p->c / 4; }
+
+CPU_CLONES static void stats_of_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const float *restrict x = p->in[BATCH_NORM_STATS_X], *restrict m =
                                                              p->in[BATCH_NORM_STATS_RUNNING_MEAN];
-    double *restrict sum = p->out[BATCH_NORM_STATS_SUMS], *restrict square = sum + p->c;
+    double *restrict sum = plain_part_scratch(p, part), *restrict square = sum + p->c;
     const int64_t c = p->c;
 
     memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
-    for (int64_t r = 0; r < p->rows; r++)
+    for (int64_t r = from; r < to; r++)
         for (int64_t i = 0; i < c; i++) {
             const double d = (double)x[r * c + i] - (double)m[i];
 
             sum[i] += d;
             square[i] += d * d;
         }
-    sum[2 * c] = (double)p->rows;
+}
+
+static void run_stats(const struct plain *p)
+{
+    double *sums = p->out[BATCH_NORM_STATS_SUMS];
+
+    plain_split(p, p->rows, work_of(p), stats_of_rows);
+    add_parts(p, plain_parts(p, p->rows, work_of(p)), sums);
+    sums[2 * p->c] = (double)p->rows;
+}
+
+/* Scratch of each part: the sums of 2C channels. */
+static size_t sums_bytes(const struct graph *g, const struct node *n, int channels)
+{
+    return (size_t)(2 * shape_elements(cpu_in(g, n, channels))) * sizeof(double);
 }
 
 int cpu_make_batch_norm_stats(struct cpu *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
-    (void)b;
-    return plain_new(g, n, run_stats, 0, out, err);
+    return plain_new_split(b, g, n, run_stats, 0, sums_bytes(g, n, BATCH_NORM_STATS_RUNNING_MEAN),
+                           out, err);
 }
 
 /* Mean and variance of channel i from the sums, which are of x - m. */
@@ -79,22 +110,39 @@ static void prepare(const struct plain *p, float *mean_out, float *scale)
     }
 }
 
+static void norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const float *mean = p->scratch, *scale = mean + p->c;
+
+    (void)part;
+    normalise((const float *)p->in[BATCH_NORM_X] + from * p->c,
+              (float *)p->out[BATCH_NORM_Y] + from * p->c, mean, scale, p->in[BATCH_NORM_BIAS],
+              to - from, p->c);
+}
+
 static void run(const struct plain *p)
 {
     float *mean = p->scratch, *scale = mean + p->c;
 
     prepare(p, mean, scale);
-    normalise(p->in[BATCH_NORM_X], p->out[BATCH_NORM_Y], mean, scale, p->in[BATCH_NORM_BIAS],
-              p->rows, p->c);
+    plain_split(p, p->rows, work_of(p), norm_rows);
 }
 
 int cpu_make_batch_norm(struct cpu *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err)
 {
-    (void)b;
-    return plain_new(g, n, run,
-                     (size_t)(2 * shape_elements(cpu_in(g, n, BATCH_NORM_WEIGHT))) * sizeof(float),
-                     out, err);
+    return plain_new_split(
+        b, g, n, run, (size_t)(2 * shape_elements(cpu_in(g, n, BATCH_NORM_WEIGHT))) * sizeof(float),
+        0, out, err);
+}
+
+static void infer_rows(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    (void)part;
+    normalise((const float *)p->in[BATCH_NORM_INFER_X] + from * p->c,
+              (float *)p->out[BATCH_NORM_INFER_Y] + from * p->c,
+              p->in[BATCH_NORM_INFER_RUNNING_MEAN], p->scratch, p->in[BATCH_NORM_INFER_BIAS],
+              to - from, p->c);
 }
 
 static void run_infer(const struct plain *p)
@@ -104,18 +152,15 @@ static void run_infer(const struct plain *p)
 
     for (int64_t i = 0; i < p->c; i++)
         scale[i] = (float)((double)weight[i] / sqrt((double)v[i] + (double)p->attr.norm.eps));
-    normalise(p->in[BATCH_NORM_INFER_X], p->out[BATCH_NORM_INFER_Y],
-              p->in[BATCH_NORM_INFER_RUNNING_MEAN], scale, p->in[BATCH_NORM_INFER_BIAS], p->rows,
-              p->c);
+    plain_split(p, p->rows, work_of(p), infer_rows);
 }
 
 int cpu_make_batch_norm_infer(struct cpu *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
-    (void)b;
-    return plain_new(g, n, run_infer,
-                     (size_t)shape_elements(cpu_in(g, n, BATCH_NORM_INFER_WEIGHT)) * sizeof(float),
-                     out, err);
+    return plain_new_split(
+        b, g, n, run_infer,
+        (size_t)shape_elements(cpu_in(g, n, BATCH_NORM_INFER_WEIGHT)) * sizeof(float), 0, out, err);
 }
 
 /* Mean and 1/sqrt(var + eps) of each channel. */
@@ -130,16 +175,16 @@ static void mean_rstd(const struct plain *p, const double *sums, const float *m,
     }
 }
 
-CPU_CLONES static void grad_sums(const struct plain *p, const double *restrict mean,
-                                 const double *restrict rstd)
+CPU_CLONES static void grad_sums_of_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
+    const double *restrict mean = p->scratch, *restrict rstd = mean + p->c;
     const float *restrict x = p->in[BATCH_NORM_GRAD_STATS_X], *restrict dy =
                                                                   p->in[BATCH_NORM_GRAD_STATS_DY];
-    double *restrict sum = p->out[BATCH_NORM_GRAD_STATS_GSUMS], *restrict product = sum + p->c;
+    double *restrict sum = plain_part_scratch(p, part), *restrict product = sum + p->c;
     const int64_t c = p->c;
 
     memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
-    for (int64_t r = 0; r < p->rows; r++)
+    for (int64_t r = from; r < to; r++)
         for (int64_t i = 0; i < c; i++) {
             const double d = (double)dy[r * c + i];
 
@@ -151,13 +196,14 @@ CPU_CLONES static void grad_sums(const struct plain *p, const double *restrict m
 static void run_grad_stats(const struct plain *p)
 {
     double *mean = p->scratch, *rstd = mean + p->c;
-    const double *gsums = p->out[BATCH_NORM_GRAD_STATS_GSUMS];
+    double *gsums = p->out[BATCH_NORM_GRAD_STATS_GSUMS];
     float *dweight = p->out[BATCH_NORM_GRAD_STATS_DWEIGHT],
           *dbias = p->out[BATCH_NORM_GRAD_STATS_DBIAS];
 
     mean_rstd(p, p->in[BATCH_NORM_GRAD_STATS_SUMS], p->in[BATCH_NORM_GRAD_STATS_RUNNING_MEAN], mean,
               rstd);
-    grad_sums(p, mean, rstd);
+    plain_split(p, p->rows, work_of(p), grad_sums_of_rows);
+    add_parts(p, plain_parts(p, p->rows, work_of(p)), gsums);
     for (int64_t i = 0; dweight && i < p->c; i++)
         dweight[i] = (float)gsums[p->c + i];
     for (int64_t i = 0; dbias && i < p->c; i++)
@@ -167,12 +213,9 @@ static void run_grad_stats(const struct plain *p)
 int cpu_make_batch_norm_grad_stats(struct cpu *b, const struct graph *g, const struct node *n,
                                    struct kernel **out, struct err *err)
 {
-    (void)b;
-    return plain_new(
-        g, n, run_grad_stats,
-        (size_t)(2 * shape_elements(cpu_in(g, n, BATCH_NORM_GRAD_STATS_RUNNING_MEAN))) *
-            sizeof(double),
-        out, err);
+    const size_t n_bytes = sums_bytes(g, n, BATCH_NORM_GRAD_STATS_RUNNING_MEAN);
+
+    return plain_new_split(b, g, n, run_grad_stats, n_bytes, n_bytes, out, err);
 }
 
 /* dx = a * (dy - b - (x - mean) * d), by channel; k holds a, b, mean and d.  dx may be dy. */
@@ -185,6 +228,16 @@ CPU_CLONES static void grad_rows(const float *x, const float *dy, float *dx,
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < c; i++)
             dx[r * c + i] = a[i] * (dy[r * c + i] - b[i] - (x[r * c + i] - mean[i]) * d[i]);
+}
+
+static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const int64_t at = from * p->c;
+
+    (void)part;
+    grad_rows((const float *)p->in[BATCH_NORM_GRAD_X] + at,
+              (const float *)p->in[BATCH_NORM_GRAD_DY] + at,
+              (float *)p->out[BATCH_NORM_GRAD_DX] + at, p->scratch, to - from, p->c);
 }
 
 static void run_grad(const struct plain *p)
@@ -205,16 +258,14 @@ static void run_grad(const struct plain *p)
         k[2 * c + i] = (float)mean;
         k[3 * c + i] = (float)(rstd * (gsums[c + i] / n));
     }
-    grad_rows(p->in[BATCH_NORM_GRAD_X], p->in[BATCH_NORM_GRAD_DY], p->out[BATCH_NORM_GRAD_DX], k,
-              p->rows, c);
+    plain_split(p, p->rows, work_of(p), grad_part);
 }
 
 int cpu_make_batch_norm_grad(struct cpu *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
-    (void)b;
-    return plain_new(g, n, run_grad,
-                     (size_t)(4 * shape_elements(cpu_in(g, n, BATCH_NORM_GRAD_WEIGHT))) *
-                         sizeof(float),
-                     out, err);
+    return plain_new_split(b, g, n, run_grad,
+                           (size_t)(4 * shape_elements(cpu_in(g, n, BATCH_NORM_GRAD_WEIGHT))) *
+                               sizeof(float),
+                           0, out, err);
 }
