@@ -153,6 +153,24 @@ static void wide_padding(void **state)
     }
 }
 
+/* Without padding an image is itself, or mirrored. */
+static void flips_alone(void **state)
+{
+    const struct image_options o = {.flip = 1};
+    static struct images s;
+    float x[IMAGE];
+    int n_mirrored = 0;
+
+    (void)state;
+    make(&s, &o, DATASET_TRAIN);
+    for (int64_t i = 0; i < N; i++) {
+        gather(&s, &(struct dataset_draw){1, 1}, i, x);
+        assert_true(fits(&s, i, x, 0, 0, 0) != fits(&s, i, x, 0, 0, 1));
+        n_mirrored += fits(&s, i, x, 0, 0, 1);
+    }
+    assert_true(n_mirrored > N / 4 && n_mirrored < N * 3 / 4);
+}
+
 /* Padding is black before it is normalised; validation is normalised, too. */
 static void normalises(void **state)
 {
@@ -189,11 +207,9 @@ static void options_fit_the_channels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crops_and_flips),
-        cmocka_unit_test(drawn_from_seed_and_epoch),
-        cmocka_unit_test(wide_padding),
-        cmocka_unit_test(normalises),
-        cmocka_unit_test(options_fit_the_channels),
+        cmocka_unit_test(crops_and_flips), cmocka_unit_test(drawn_from_seed_and_epoch),
+        cmocka_unit_test(wide_padding),    cmocka_unit_test(flips_alone),
+        cmocka_unit_test(normalises),      cmocka_unit_test(options_fit_the_channels),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
