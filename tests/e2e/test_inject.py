@@ -267,6 +267,10 @@ class Skipped(Faults):
         dp.wait_for("rank 2 to freeze", lambda: dp.is_frozen(held.pid))
         held.signal(signal.SIGCONT)
         self.assert_exits([driver, held, three, spare], FINISHED)
+        self.assertRegex(driver.text, r"ranks had reduced different things: the sums of the steps "
+                         r"from \d+ to \d+ may be wrong")
+        warnings = [event["message"] for event in self.events("warning", "run")]
+        self.assertTrue(any("may be wrong" in text for text in warnings))
         self.assert_exit(odd, FAILED)
         lost, = self.events("lost", "run")
         self.assertEqual(lost["rank"], 1)
