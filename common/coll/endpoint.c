@@ -77,6 +77,21 @@ bool endpoint_is_loopback(const struct endpoint_addr *a)
     return a->family == 6 ? !memcmp(a->ip, one, sizeof one) : a->ip[0] == 127;
 }
 
+/* How many bytes of the address tell its source. */
+static size_t source_bytes(const struct endpoint_addr *a)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}; /* ::ffff:1.2.3.4 */
+
+    return a->family == 6 && memcmp(a->ip, mapped, sizeof mapped) != 0 ? 8 : sizeof a->ip;
+}
+
+bool endpoint_is_same_source(const struct endpoint_addr *a, const struct endpoint_addr *b)
+{
+    const size_t n = source_bytes(a);
+
+    return a->family == b->family && n == source_bytes(b) && !memcmp(a->ip, b->ip, n);
+}
+
 void endpoint_ip_text(const struct endpoint_addr *a, char out[COLL_IP_LEN])
 {
     if (!inet_ntop(a->family == 6 ? AF_INET6 : AF_INET, a->ip, out, COLL_IP_LEN))

@@ -49,6 +49,11 @@ void endpoint_from_socket(const struct sockaddr_storage *from, struct endpoint_a
 
 bool endpoint_is_any(const struct endpoint_addr *a);      /* 0.0.0.0 or :: */
 bool endpoint_is_loopback(const struct endpoint_addr *a); /* 127.0.0.0/8 or ::1 */
+
+/* The addresses that one owner of a network can have any number of are one source: an IPv4 address,
+ * also where it is written as an IPv6 address, or the first half of another IPv6 address. */
+bool endpoint_is_same_source(const struct endpoint_addr *a, const struct endpoint_addr *b);
+
 void endpoint_ip_text(const struct endpoint_addr *a, char out[COLL_IP_LEN]);
 void endpoint_text(const struct endpoint_addr *a, char out[ENDPOINT_TEXT]); /* with port */
 

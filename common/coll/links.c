@@ -6,8 +6,10 @@
  * Failure modes: a dialed connection is refused, or another rank's process answers without the key:
  * final.  It is closed before the proof is complete, because the other side was short of places:
  * dial again, for RETRY_MS at most.  No more descriptors: the oldest stranger gives way; if there
- * is none, the listening socket rests for a while.  links_interrupt: the thread closes all that is
- * not a link, and ends. */
+ * is none, the listening socket rests for a while.  A flood of connections: each is read as soon as
+ * it is accepted, and all that are there are read again after ACCEPT_MAX more, so a rank whose
+ * hello has arrived is never among the strangers that give way.  links_interrupt: the thread closes
+ * all that is not a link, and ends. */
 #include "coll/links.h"
 
 #include <errno.h>
@@ -29,7 +31,8 @@
 
 enum {
     STRANGERS_MAX = 128,   /* connections whose hello has not been found right */
-    STRANGERS_OF_ONE = 64, /* of these, from one address */
+    STRANGERS_OF_ONE = 64, /* of these, from one source (endpoint_is_same_source) */
+    ACCEPT_MAX = 32,       /* in one round, between which all connections are read */
     STRANGER_MS = 5000,    /* the time for a hello, */
     PROOF_MS = 60000,      /* and for the rest of the proof, when only a frozen rank is slow */
     RETRY_MS = 20000,      /* how long to dial a rank that closes before the proof is complete */
@@ -291,7 +294,7 @@ static void take_place(struct links *l, struct attempt *a)
 
 /* ---- the thread: dialing ---- */
 
-static void fail_to_dial(struct links *l, const struct attempt *a, const char *why)
+static void fail_to_reach(struct links *l, const struct attempt *a, const char *why)
 {
     char text[ENDPOINT_TEXT];
     struct err err;
@@ -304,13 +307,26 @@ static void fail_to_dial(struct links *l, const struct attempt *a, const char *w
     fail(l, &err);
 }
 
+/* ERR_PEER blames the other rank; any other code is this rank's own trouble, and stays. */
+static void fail_to_dial(struct links *l, const struct attempt *a, const struct err *why)
+{
+    struct err err = *why;
+
+    if (why->code == ERR_PEER) {
+        fail_to_reach(l, a, why->msg);
+        return;
+    }
+    err_wrap(&err, "connecting with rank %d", a->link.to);
+    fail(l, &err);
+}
+
 /* 0: it goes on. */
 static int dial(struct links *l, const struct shake_terms *t, struct attempt *a)
 {
     struct err err;
 
     if (shake_dial(t, a->link, &l->peers[a->link.to], &a->shake, &err) < 0) {
-        fail_to_dial(l, a, err.msg);
+        fail_to_dial(l, a, &err);
         return err.code;
     }
     return 0;
@@ -322,9 +338,9 @@ static int dial_again(struct links *l, struct attempt *a)
     const int64_t now = clock_mono_ns();
 
     if (now - a->first_ns > RETRY_MS * INT64_C(1000000)) {
-        fail_to_dial(l, a,
-                     "it closes the connection before the ranks have proven to each other "
-                     "that they belong to one formation");
+        fail_to_reach(l, a,
+                      "it closes the connection before the ranks have proven to each other "
+                      "that they belong to one formation");
         return ERR_PEER;
     }
     shake_free(a->shake);
@@ -369,7 +385,7 @@ static bool is_stranger(const struct attempt *a)
 
 static bool is_from(const struct attempt *a, const struct endpoint_addr *source)
 {
-    return !memcmp(a->shake->addr.ip, source->ip, sizeof source->ip);
+    return endpoint_is_same_source(&a->shake->addr, source);
 }
 
 /* Drop the oldest stranger, of `source` if it is not NULL.  Returns whether there was one. */
@@ -402,29 +418,6 @@ static void make_room(struct links *l, const struct endpoint_addr *source)
         drop_oldest(l, NULL);
 }
 
-/* Accept one connection.  false: there is none now. */
-static bool accept_one(struct links *l)
-{
-    struct sockaddr_storage sa;
-    socklen_t len = sizeof sa;
-    struct endpoint_addr source;
-    const int fd = accept4(l->listener, (struct sockaddr *)&sa, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    struct attempt *a;
-
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) &&
-        !drop_oldest(l, NULL))
-        l->rest_until_ns = clock_mono_ns() + REST_MS * INT64_C(1000000);
-    if (fd < 0)
-        return false;
-    endpoint_from_socket(&sa, &source);
-    make_room(l, &source);
-    a = xcalloc(1, sizeof *a);
-    a->shake = shake_accept(fd, &source);
-    a->next = l->attempts;
-    l->attempts = a;
-    return true;
-}
-
 /* ---- the thread: steps ---- */
 
 /* 1: the attempt is over. */
@@ -433,29 +426,28 @@ static int end_of_dial(struct links *l, struct attempt *a, int outcome, const st
     if (outcome == SHAKE_CLOSED)
         return dial_again(l, a) < 0;
     if (outcome == SHAKE_STRANGER)
-        fail_to_dial(l, a, "what answers there does not belong to this formation");
+        fail_to_reach(l, a, "what answers there does not belong to this formation");
     else if (outcome == ERR_PROTO)
         fail(l, err);
     else
-        fail_to_dial(l, a, err->msg);
+        fail_to_dial(l, a, err);
     return 1;
 }
 
-/* 1: the attempt is over. */
-static int end_of_accept(struct links *l, const struct attempt *a, int outcome,
-                         const struct err *err)
+/* In the handshake of TLS the peer is a rank: it has proven the key.  SHAKE_PENDING: it is late.
+ * 1: the attempt is over. */
+static int end_of_accept(struct links *l, const struct attempt *a, int outcome, struct err *err)
 {
-    struct err named;
+    const bool is_rank = a->shake->stage == SHAKE_TLS;
 
-    if (outcome == ERR_PROTO)
+    if (is_rank && outcome == SHAKE_PENDING)
+        outcome = err_set(err, ERR_PEER, "TLS handshake: not complete after %d s", PROOF_MS / 1000);
+    if (is_rank && outcome < 0)
+        err_wrap(err, "connecting with rank %d", a->shake->proof.link.from);
+    if (outcome < 0 && (is_rank || outcome != ERR_PEER))
         fail(l, err);
-    else if (outcome == ERR_PEER && a->shake->stage == SHAKE_TLS) {
-        err_set(&named, ERR_PEER, "connecting with rank %d: %s", a->shake->proof.link.from,
-                err->msg);
-        fail(l, &named);
-    } else {
+    else
         count_stranger(l);
-    }
     return 1;
 }
 
@@ -495,6 +487,37 @@ static void step_all(struct links *l, const struct shake_terms *t)
             drop(at);
         else
             at = &(*at)->next;
+}
+
+/* Accept one connection, and read what has come with it.  false: there is none now. */
+static bool accept_one(struct links *l, const struct shake_terms *t)
+{
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof sa;
+    struct endpoint_addr source;
+    const int fd = accept4(l->listener, (struct sockaddr *)&sa, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct attempt *a;
+
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) &&
+        !drop_oldest(l, NULL))
+        l->rest_until_ns = clock_mono_ns() + REST_MS * INT64_C(1000000);
+    if (fd < 0)
+        return false;
+    endpoint_from_socket(&sa, &source);
+    make_room(l, &source);
+    a = xcalloc(1, sizeof *a);
+    a->shake = shake_accept(fd, &source);
+    a->next = l->attempts;
+    l->attempts = a;
+    if (step(l, t, a))
+        drop(&l->attempts);
+    return true;
+}
+
+static void accept_some(struct links *l, const struct shake_terms *t)
+{
+    for (int i = 0; i < ACCEPT_MAX && !l->rest_until_ns && accept_one(l, t); i++)
+        ;
 }
 
 /* ---- the thread ---- */
@@ -554,8 +577,7 @@ static void *links_main(void *arg)
         if (over)
             break;
         begin_orders(l, &terms);
-        while (!l->rest_until_ns && accept_one(l))
-            ;
+        accept_some(l, &terms);
         step_all(l, &terms);
     }
     while (l->attempts)

@@ -5,8 +5,8 @@
  * up no other.  A link takes a rank's place only when its proof is complete.
  *
  * Strangers: connections that have not proven the key are bounded in number, also for each source
- *          address, and in time; the oldest gives way.  A dialer whose connection was closed
- *          meanwhile dials again.
+ *          (endpoint_is_same_source), and in time; the oldest gives way.  A dialer whose connection
+ *          was closed meanwhile dials again.
  * Life:    links_new -> links_begin -> links_want, links_get ... -> links_free.
  * Threads: any, but for links_new and links_free.
  * Errors:  a failure to connect with one rank is final, and is what every links_get then returns.
@@ -40,7 +40,7 @@ void links_want(struct links *l, enum coll_channel ch, int r);
 
 /* Want the link, and wait for it until the time until_ns (INT64_MAX: for ever).
  * Fails with ERR_PEER (rank, address, why), ERR_PROTO (the rank wants another mode), ERR_TIMEOUT,
- * ERR_CANCELED (links_interrupt), ERR_IO (no more open files). */
+ * ERR_CANCELED (links_interrupt), ERR_NOMEM (no more open files), ERR_IO. */
 int links_get(struct links *l, enum coll_channel ch, int r, int64_t until_ns, struct link **out,
               struct err *err);
 

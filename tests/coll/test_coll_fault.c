@@ -350,7 +350,7 @@ static void test_connect_refused(void **state)
     w.c[0] = NULL;
     memcpy(port_of_rank_0(&w), &sa.sin_port, 2);
     assert_int_equal(connect_one(&w, 1, LONG_MS, &err), ERR_PEER);
-    assert_non_null(strstr(err.msg, "rank 0 at 127.0.0.1:"));
+    assert_non_null(strstr(err.msg, "rank 0 cannot be reached at 127.0.0.1:"));
     assert_non_null(strstr(err.msg, "refused"));
     free_two(&w);
     assert_int_equal(close(s), 0);

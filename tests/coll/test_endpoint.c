@@ -218,13 +218,44 @@ static void test_peer_blobs(void **state)
     }
 }
 
+/* Which connections count together when strangers are bounded. */
+static void test_sources(void **state)
+{
+    static const struct {
+        const char *a, *b;
+        bool is_same;
+    } cases[] = {
+        {"10.0.0.1", "10.0.0.1", true},
+        {"10.0.0.1", "10.0.0.2", false},
+        {"2001:db8:1:2::1", "2001:db8:1:2:ffff::9", true},
+        {"2001:db8:1:2::1", "2001:db8:1:3::1", false},
+        {"::ffff:10.0.0.1", "::ffff:10.0.0.1", true},
+        {"::ffff:10.0.0.1", "::ffff:10.0.0.2", false},
+        {"::1", "::ffff:10.0.0.1", false},
+        {"10.0.0.1", "a00:1::", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct endpoint_addr a, b;
+        struct err err;
+
+        assert_int_equal(endpoint_addr_from_text(cases[i].a, &a, &err), 0);
+        assert_int_equal(endpoint_addr_from_text(cases[i].b, &b, &err), 0);
+        a.port = 1;
+        if (endpoint_is_same_source(&a, &b) != cases[i].is_same ||
+            endpoint_is_same_source(&b, &a) != cases[i].is_same)
+            fail_msg("%s and %s", cases[i].a, cases[i].b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_every_length),     cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_socket_addresses), cmocka_unit_test(test_prepare_arguments),
-        cmocka_unit_test(test_peer_blobs),
+        cmocka_unit_test(test_peer_blobs),       cmocka_unit_test(test_sources),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

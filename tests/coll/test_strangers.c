@@ -2,11 +2,14 @@
  * They take nobody's place, fail no collective, and are counted. */
 #include "../test.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,6 +19,16 @@
 #include "coll/tcp.h"
 
 enum { LONG_MS = 100000, FLOOD = 1000 };
+
+/* ---- a clock that jumps ---- */
+
+/* The linker puts these in the place of clock_mono_ns. */
+int64_t __real_clock_mono_ns(void);
+int64_t __wrap_clock_mono_ns(void);
+
+static _Atomic int64_t ahead_ns;
+
+int64_t __wrap_clock_mono_ns(void) { return __real_clock_mono_ns() + ahead_ns; }
 
 /* ---- two ranks ---- */
 
@@ -134,13 +147,21 @@ static void wait_for_strangers(const struct two *w, int64_t n)
 
 /* ---- strangers ---- */
 
-static int stranger(uint16_t port)
+static int new_socket(void) { return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); }
+
+static void connect_to(int s, uint16_t port)
 {
     const struct sockaddr_in to = {
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     assert_int_equal(connect(s, (const struct sockaddr *)&to, sizeof to), 0);
+}
+
+static int stranger(uint16_t port)
+{
+    const int s = new_socket();
+
+    connect_to(s, port);
     return s;
 }
 
@@ -189,7 +210,7 @@ static void slow(int s, const struct two *w)
         say(s, &"dpL1"[i % 4], 1);
 }
 
-static void say_hello(int s, const uint8_t key[PROOF_KEY], struct proof_link link)
+static struct proof say_hello(int s, const uint8_t key[PROOF_KEY], struct proof_link link)
 {
     uint8_t hello[PROOF_HELLO];
     struct proof p;
@@ -197,6 +218,7 @@ static void say_hello(int s, const uint8_t key[PROOF_KEY], struct proof_link lin
 
     assert_int_equal(proof_dial(&p, key, link, hello, &err), 0);
     say(s, hello, sizeof hello);
+    return p;
 }
 
 static void wrong_key(int s, const struct two *w)
@@ -304,6 +326,87 @@ static void test_flood(void **state)
     free_two(&w);
 }
 
+/* ---- no descriptors ---- */
+
+/* From now on no descriptor can be opened.  Returns the limit that was. */
+static struct rlimit take_descriptors(void)
+{
+    const int next = open("/dev/null", O_RDONLY | O_CLOEXEC); /* the lowest free number */
+    struct rlimit before, none;
+
+    assert_true(next >= 0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = (rlim_t)next;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    return before;
+}
+
+static void give_descriptors(struct rlimit before)
+{
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+/* A rank that cannot open a socket says so, and does not blame the rank that it dials. */
+static void test_no_socket(void **state)
+{
+    struct rlimit before;
+    struct side one;
+    struct two w;
+
+    (void)state;
+    prepare_two(&w, 0);
+    before = take_descriptors();
+    start(&one, &w, 1, connect_side);
+    pthread_join(one.thread, NULL);
+    give_descriptors(before);
+    assert_int_equal(one.rc, ERR_NOMEM);
+    assert_non_null(strstr(one.err.msg, "connecting with rank 0: opening a socket: "));
+    free_two(&w);
+}
+
+/* A hello is read also if a crowd is accepted in the same moment.  While there are no descriptors
+ * rank 0 accepts nothing, so the crowd and the hello before it wait together. */
+static void test_hello_before_crowd(void **state)
+{
+    enum { CROWD = 300 }; /* more than there are places */
+    static int crowd[CROWD];
+    uint8_t answer[PROOF_ANSWER];
+    struct rlimit before;
+    struct side zero, one;
+    struct two w;
+    int s;
+
+    (void)state;
+    prepare_two(&w, 0);
+    start(&zero, &w, 0, connect_side);
+    s = stranger(port_in_blob(&w));
+    wrong_key(s, &w);
+    wait_for_strangers(&w, 1); /* so rank 0 knows the key */
+    close(s);
+    s = new_socket();
+    for (int i = 0; i < CROWD; i++)
+        crowd[i] = new_socket();
+    before = take_descriptors();
+    connect_to(s, port_in_blob(&w));
+    say_hello(s, w.key, (struct proof_link){1, 0, COLL_BULK, PROOF_PLAIN});
+    for (int i = 0; i < CROWD; i++)
+        connect_to(crowd[i], port_in_blob(&w));
+    give_descriptors(before);
+    assert_int_equal(recv(s, answer, sizeof answer, MSG_WAITALL), sizeof answer);
+    close(s);
+    start(&one, &w, 1, connect_side);
+    pthread_join(zero.thread, NULL);
+    pthread_join(one.thread, NULL);
+    assert_int_equal(zero.rc, 0);
+    assert_int_equal(one.rc, 0);
+    for (int i = 0; i < CROWD; i++)
+        close(crowd[i]);
+    both(&w, sum_side);
+    free_two(&w);
+}
+
 /* ---- between the ranks ---- */
 
 static int listen_here(uint16_t *port)
@@ -337,7 +440,7 @@ static void test_reflected(void **state)
     say(s, hello, sizeof hello);
     pthread_join(one.thread, NULL);
     assert_int_equal(one.rc, ERR_PEER);
-    assert_non_null(strstr(one.err.msg, "rank 0 at 127.0.0.1:"));
+    assert_non_null(strstr(one.err.msg, "rank 0 cannot be reached at 127.0.0.1:"));
     assert_non_null(strstr(one.err.msg, "does not belong to this formation"));
     close(s);
     close(listener);
@@ -548,6 +651,35 @@ static void test_keys_change(void **state)
     free_two(&w);
 }
 
+/* A rank that has proven the key, and then is silent, is named. */
+static void test_late_handshake(void **state)
+{
+    enum { A_MINUTE_MS = 60000 };
+    uint8_t answer[PROOF_ANSWER], fresh[PROOF_FRESH];
+    struct proof p;
+    struct side zero;
+    struct two w;
+    struct err err;
+    int s;
+
+    (void)state;
+    prepare_two_as(&w, 0, COLL_ENCRYPT_ON);
+    start(&zero, &w, 0, connect_side);
+    s = stranger(port_in_blob(&w));
+    p = say_hello(s, w.key, (struct proof_link){1, 0, COLL_BULK, PROOF_TLS});
+    assert_int_equal(recv(s, answer, sizeof answer, MSG_WAITALL), sizeof answer);
+    assert_int_equal(proof_read_answer(&p, answer, &err), 0);
+    proof_fresh(&p, fresh);
+    say(s, fresh, sizeof fresh);
+    ahead_ns += A_MINUTE_MS * INT64_C(1000000);
+    pthread_join(zero.thread, NULL);
+    assert_int_equal(zero.rc, ERR_PEER);
+    assert_non_null(strstr(zero.err.msg, "with rank 1: TLS handshake: not complete after 60 s"));
+    assert_int_equal(n_strangers(&w), 0);
+    close(s);
+    free_two(&w);
+}
+
 /* Ranks that want different links both say so, and do not wait. */
 static void test_modes_differ(void **state)
 {
@@ -721,11 +853,14 @@ int main(void)
         cmocka_unit_test(test_key),
         cmocka_unit_test(test_every_moment),
         cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_no_socket),
+        cmocka_unit_test(test_hello_before_crowd),
         cmocka_unit_test(test_reflected),
         cmocka_unit_test(test_replayed),
         cmocka_unit_test(test_no_plaintext),
         cmocka_unit_test(test_changed_on_the_way),
         cmocka_unit_test(test_keys_change),
+        cmocka_unit_test(test_late_handshake),
         cmocka_unit_test(test_modes_differ),
         cmocka_unit_test(test_remote_only),
     };
