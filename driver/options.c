@@ -26,7 +26,8 @@ static const struct arg job_args[] = {
      .help = "where job.yaml, events.jsonl and checkpoints go (default runs/NAME of the job, or "
              "NAME-2 ... when that holds a run)"},
     {"resume", NULL, ARG_FLAG, AT(resume),
-     .help = "go on with the run in the run directory, from its newest checkpoint"},
+     .help = "go on with the run in the run directory, from the newest state among its followers "
+             "and checkpoints"},
     {"local", NULL, ARG_FLAG, AT(local),
      .help = "start the other N-1 processes on this machine; they end with this one"},
     {"check", NULL, ARG_FLAG, AT(check),

@@ -4,9 +4,9 @@
  * early data.  The exchange of ephemeral keys (psk_dhe_ke) keeps recorded traffic unreadable even
  * if the key becomes known later.  The kernel encrypts where it can (kernel TLS), else OpenSSL.
  *
- * Life:    cipher_new once; for each connection cipher_begin -> SSL_do_handshake until it is done
- * -> cipher_end_handshake -> SSL_read, SSL_write -> SSL_free. Threads: a struct cipher may be used
- * by several; an SSL object by one at a time. */
+ * Life:    cipher_new once.  For each connection: cipher_begin -> SSL_do_handshake until it is done
+ *          -> cipher_end_handshake -> SSL_read, SSL_write -> SSL_free.
+ * Threads: several may use a struct cipher; an SSL object is used by one at a time. */
 #ifndef COLL_CIPHER_H
 #define COLL_CIPHER_H
 

@@ -1,9 +1,12 @@
 /* coll - collective communication among the ranks of one run.
  *
- * A coll joins `size` ranks, numbered 0..size-1.  Three functions make one: coll_tcp_prepare
- * (coll/tcp.h: processes), coll_new_local (coll/local.h: threads of one process, for
- * tests) and coll_device_new (coll/device.h: memory of GPUs, where some calls have another
- * meaning). A coll of one rank is legal, but not of a device; its collectives complete at once.
+ * A coll joins `size` ranks, numbered 0..size-1.  Three functions make one:
+ *
+ *   coll_tcp_prepare  coll/tcp.h: among processes
+ *   coll_new_local    coll/local.h: among threads of one process, for tests
+ *   coll_device_new   coll/device.h: in the memory of GPUs, where some calls have another meaning
+ *
+ * A coll of one rank is legal, but not on a device; its collectives complete at once.
  *
  * Order:   a coll has two channels.  All ranks queue the same collectives, with the same sizes, in
  *          the same order on each channel; a channel runs them in that order.  The channels do not
@@ -16,8 +19,9 @@
  *          every ticket before the free.
  * Threads: one engine thread per coll.  From any other thread, while the coll exists: coll_abort,
  *          coll_stats, coll_rank, coll_size.
- * Memory:  no call allocates, but for what a link needs that is made at its first use; queueing
- * uses a fixed ring. Errors:  0 ok; <0 failed and *err says why.  err is never NULL. */
+ * Memory:  no call allocates, but for a link that is made at its first use.  Queueing uses a fixed
+ *          ring.
+ * Errors:  0 ok; <0 failed and *err says why.  err is never NULL. */
 #ifndef COLL_COLL_H
 #define COLL_COLL_H
 

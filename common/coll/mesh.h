@@ -1,9 +1,11 @@
 /* coll/mesh - the collectives of one channel, over messages between ranks.
  *
- * A transport sends messages of at most `piece` bytes; those of a link arrive in order.  It
- * promises that MESH_WINDOW pieces can be on their way on each link without the receiver reading: a
- * send blocks only beyond that.  So ranks that all send before they receive cannot block each other
- * for ever, as long as each of them is at most that far ahead.
+ * A transport sends messages; those of a link arrive in order.  It promises that MESH_WINDOW
+ * pieces, of at most `piece` bytes each, can be on their way on each link without the receiver
+ * reading: a send blocks only beyond that.  So ranks that all send before they receive cannot block
+ * each other for ever, as long as each of them is at most that far ahead.  Where the order of
+ * sending and receiving cannot become a circle anyway, one message may be longer: coll/sparse.c's
+ * tree sends up to 1 MiB at once.
  *
  * All sums are in rank order, ((x0 + x1) + x2) + ..., each element on one rank, or on every rank in
  * the same order: all ranks get the same bits, the same as coll/local's, whatever the algorithm.
@@ -37,6 +39,7 @@ struct mesh {
     uint8_t *land; /* mesh_land_bytes: what is not received in place */
     /* Begin to make the link with rank r, if there is none. */
     void (*want)(struct mesh *m, int r);
+    /* n_bytes may be more than a piece; then it may block until the receiver reads. */
     int (*send)(struct mesh *m, int to, const void *data, size_t n_bytes, struct err *err);
     int (*recv)(struct mesh *m, int from, void *to, size_t n_bytes, struct err *err);
 };

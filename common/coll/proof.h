@@ -7,8 +7,8 @@
  *   answer  acceptor -> dialer   header[16]  nonce[32]  mac[32]
  *   fresh   dialer -> acceptor   mac[32]
  *
- * Header, big-endian:  0 "dpL1"   4 version u16   6 from u16   8 to u16   10 channel u8   11 mode
- * u8 12 four zeros
+ * Header, big-endian:   0 "dpL1"        4 version u16   6 from u16   8 to u16
+ *                      10 channel u8   11 mode u8      12 four zeros
  *
  * Each mac is HMAC-SHA256 with the key, over a label of its own and over all bytes before it, of
  * all messages.  The labels differ, so no message can be sent back as another.  The answer covers

@@ -1,8 +1,9 @@
 /* disk - the thread that writes a daemon's files, and a timer on the loop that tells the operator
  * when the disk does not answer.
  *
- * Life:    disk_open -> tasks put to `writer` ... -> disk_flush -> disk_close, before the loop
- * ends. Threads: the loop's; `writer` takes tasks from any. */
+ * Life:    disk_open -> tasks are put to `writer` ... -> disk_flush -> disk_close.  The loop must
+ *          still run after disk_close.
+ * Threads: the loop's; `writer` takes tasks from any. */
 #ifndef DAEMON_DISK_H
 #define DAEMON_DISK_H
 

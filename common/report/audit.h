@@ -1,10 +1,15 @@
 /* audit - audit.jsonl, the record of who asked the driver for something, and of who was not let in.
  *
  * One JSON object a line (report/lines.h), each with `event` and `time`:
- *   asked    request (null: no request at all), uid and pid of the process that asked, as the
- * kernel tells them (-1: it does not), refused: why it was, or null refused  reason: which peer was
- * not let in, or was sent away, and why The log tells of a flood of strangers by a few lines and a
- * number; here stands each of them.
+ *
+ *   event    field    value
+ *   asked    request  what was asked for; null: nothing that is a request
+ *            uid      the user of the process that asked, as the kernel tells; -1: it does not
+ *            pid      that process, likewise
+ *            refused  why the request was refused; null: it was granted
+ *   refused  reason   which peer was not let in, or was sent away, and why
+ *
+ * The log tells of a flood of strangers by a few lines and a number; this file has a line for each.
  *
  * Life:    audit_new -> audit_asked, audit_refused ... -> audit_free.
  * Threads: one at a time. */

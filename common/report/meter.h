@@ -6,8 +6,8 @@
  * drawn, and the daemon logs one line per epoch instead.
  *
  * Life:    meter_start -> meter_show ... -> meter_stop.  There is one meter in a process, since
- * there is one standard error; meter_start makes log lines clear it first. Threads: the main
- * thread; log lines of other threads may come between at any time. */
+ *          there is one standard error.  meter_start makes log lines clear the meter's line first.
+ * Threads: the main thread; log lines of other threads may come between at any time. */
 #ifndef REPORT_METER_H
 #define REPORT_METER_H
 
