@@ -7,6 +7,7 @@ test_inject.py rest QUARTER   a quarter (1 to 4) of all the others
 """
 
 import json
+import os
 import signal
 import sys
 import time
@@ -162,7 +163,10 @@ class Faults(dp.Case):
         if what != "kill":
             driver.signal(signal.SIGTERM)
         self.assert_exit(driver, -signal.SIGKILL if what == "kill" else STOPPED)
-        self.resume(spec)
+        if what == "kill":
+            self.resume(spec)
+        else:
+            self.assertFalse(os.path.exists(self.path("run")), "it never trained")
 
     def resume(self, spec):
         """The same command resumes from the last checkpoint, without the fault."""

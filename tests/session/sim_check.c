@@ -270,7 +270,7 @@ static void check_outcome(struct sim *s)
             check_lost(s, "no sign of life from the driver for 5");
         break;
     case INJECT_LEAVE:
-        check_lost(s, "it left, saying: stopped by SIGTERM");
+        check_lost(s, "stopped by SIGTERM");
         break;
     case INJECT_GARBAGE:
         check_lost(s, "a message of 0 bytes");

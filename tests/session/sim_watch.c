@@ -39,7 +39,7 @@ static const struct {
     {INJECT_FAULT, "kernel failed"},
     {INJECT_HANG, "cluster.deadlines"},
     {INJECT_HANG, " hangs in "},
-    {INJECT_LEAVE, "left: stopped by SIGTERM"},
+    {INJECT_LEAVE, "stopped by SIGTERM"},
     {INJECT_GARBAGE, "a message of 0 bytes"},
     {INJECT_DRAIN, "was drained"},
     {INJECT_CLOCK_STALL, "no sign of life for 5"},
