@@ -25,8 +25,9 @@ enum { REDIAL_MS = 500, REDIAL_SPREAD_MS = 500, DRIVER_ENDS_MS = 10000 };
  * pause. */
 enum { REFUSED_FIRST_MS = 1000, REFUSED_LAST_MS = 60000 };
 
-/* A driver that was lost is looked for often: training waits for it. */
-enum { SEEK_PAUSE_MS = 200 };
+/* A driver that was lost is looked for often: training waits for it.  One that was found and is of
+ * no use yet is asked again after longer and longer pauses. */
+enum { SEEK_PAUSE_MS = 200, SEEK_LAST_PAUSE_MS = 2000 };
 
 struct client {
     const struct options *options;
@@ -215,17 +216,18 @@ static void on_connected(void *arg, struct conn *conn)
     }
     conn_listen(conn, &events, c);
     c->conn = conn;
+    c->has_next_secret = 0;
     dialer_limit_pause(c->dialer, 0);
     begin_session(c, now);
     daemon_leave(&c->daemon);
 }
 
 /* The driver was lost.  An attempt that fails at once is the rule, so each begins with a pause. */
-static void do_seek(void *arg)
+static void do_seek(void *arg, int is_again)
 {
     struct client *c = arg;
 
-    dialer_limit_pause(c->dialer, SEEK_PAUSE_MS);
+    dialer_limit_pause(c->dialer, is_again ? SEEK_LAST_PAUSE_MS : SEEK_PAUSE_MS);
     dialer_start(c->dialer, 1);
 }
 
@@ -234,7 +236,7 @@ static void on_gave_up(void *arg, const struct err *why)
     struct client *c = arg;
 
     if (c->follower) { /* it keeps a state, and says itself when it gives up */
-        do_seek(c);
+        dialer_start(c->dialer, 1);
         return;
     }
     log_error("%s", why->msg);

@@ -139,6 +139,9 @@ struct action {
         struct {
             char *text; /* why, for the log */
         } close;
+        struct {
+            int is_again; /* a driver was found and was of no use: the pauses grow */
+        } seek;
         struct cmd *command;
         enum request request;
         struct injection inject;

@@ -272,6 +272,8 @@ static void on_stranger(struct driver *d, struct conn *c, const Wire__Control *m
         stranger_say(d, "closing %s: %s", c->from, why);
         close_conn(d, c, why);
         free(why);
+    } else if (d->ending.is_deposed) { /* Refused would end a follower that looks for the leader */
+        close_conn(d, c, "another driver leads this run");
     } else if (d->stage >= STAGE_ENDING) {
         gather_refuse(d, c, WIRE__REASON__REASON_ENDING, "this job is over");
     } else {

@@ -129,6 +129,8 @@ static int move_away(struct driver *d, int rank)
  * any other will do. */
 static int choose_rank(struct driver *d, struct conn *c, int wanted, int is_back)
 {
+    if (is_back && wanted >= d->n_ranks) /* the job may have fewer ranks now */
+        wanted = -1;
     if (wanted >= d->o.cluster.max_ranks) {
         char *text = xasprintf("rank %d is out of range: this job has %lld ranks, the driver is 0",
                                wanted, (long long)d->o.cluster.max_ranks);

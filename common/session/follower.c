@@ -68,7 +68,9 @@ static void finish_unanswered(struct follower *f, struct ending e, const char *w
                         e.is_closed ? "; if it refused this follower, its log says why" : "");
 }
 
-/* is_gone: the driver may have died; else it misbehaved, and its run is not gone on with. */
+/* is_gone: the driver may have died; else it misbehaved, and its run is not gone on with.  While a
+ * follower looks for its driver, any process may answer at the address.  Its answer proves nothing,
+ * so the search goes on. */
 static void lost_driver(struct follower *f, int is_closed, int is_gone, const char *why)
 {
     struct ending e = {
@@ -77,8 +79,8 @@ static void lost_driver(struct follower *f, int is_closed, int is_gone, const ch
         follower_send_goodbye(f, why, 0); /* perhaps only one direction is broken */
     if (is_gone && f->stage == STAGE_JOINED && keep_is_possible(f)) {
         keep_seek(f, is_closed, why);
-    } else if (is_gone && f->stage == STAGE_HELLO && f->has_engine) {
-        keep_seek_on(f, is_closed ? NULL : why);
+    } else if (f->stage == STAGE_HELLO && f->has_engine) {
+        keep_seek_on(f, is_closed, why);
     } else if (f->stage == STAGE_HELLO) {
         e.status = STATUS_REFUSED;
         finish_unanswered(f, e, why);
@@ -144,7 +146,12 @@ struct follower *follower_new(const struct follower_options *o, int64_t now_ns)
 void follower_connected(struct follower *f, const struct follower_options *o, int64_t now_ns)
 {
     follower_enter(f, now_ns);
-    ASSERT(f->stage == STAGE_SEEK);
+    ASSERT(f->stage >= STAGE_SEEK);
+    if (f->stage != STAGE_SEEK) {
+        queue_close(&f->out, CONN, "the search for a driver has ended");
+        follower_leave(f);
+        return;
+    }
     free((void *)(uintptr_t)f->o.driver);
     f->o.driver = xstrdup(o->driver);
     f->stage = STAGE_HELLO;
@@ -247,7 +254,7 @@ static void on_refused(struct follower *f, const Wire__Refused *r)
                       r->reason == WIRE__REASON__REASON_STALE ||
                       r->reason == WIRE__REASON__REASON_VERSION;
     if (f->stage == STAGE_HELLO && f->has_engine && !is_for_good) {
-        keep_seek_on(f, r->text);
+        keep_seek_on(f, 0, r->text);
         return;
     }
     follower_finish(
@@ -387,7 +394,7 @@ static void on_hello_answer(struct follower *f, const Wire__Control *m)
                                strcmp(m->welcome->device, f->device) != 0))
         broke_protocol(f, "Welcome", "it is of another run or device than the state that is kept");
     else if (f->has_engine && m->welcome->term < f->kept.term)
-        keep_seek_on(f, "another driver leads the run now");
+        keep_seek_on(f, 0, "another driver leads the run now");
     else
         on_welcome(f, m->welcome);
 }

@@ -55,7 +55,8 @@ struct follower_options {   /* copied; texts may be NULL where said */
 struct follower *follower_new(const struct follower_options *o, int64_t now_ns);
 void follower_free(struct follower *f); /* NULL is fine */
 
-/* After ACTION_SEEK there is a connection again, with the driver that `o` names.  Queues Hello. */
+/* After ACTION_SEEK there is a connection again, with the driver that `o` names.  Queues Hello,
+ * or closes the connection if the search has ended meanwhile. */
 void follower_connected(struct follower *f, const struct follower_options *o, int64_t now_ns);
 
 /* As driver_message, driver_closed. */

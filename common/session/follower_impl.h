@@ -29,6 +29,7 @@ struct kept {                /* follower_keep.c: what outlives a connection */
     struct frame *ready; /* the engine's answer to CMD_OPEN, for each driver; NULL: not yet */
     int64_t until_ms;    /* when the search for a driver ends */
     char *why;           /* how the driver was lost */
+    char *said;          /* why the last driver that was found is of no use; NULL: none was found */
     int64_t step;        /* held then */
     int is_in_step;      /* the next one was under way */
 };
@@ -93,7 +94,7 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
 /* follower_keep.c */
 int keep_is_possible(const struct follower *f); /* without the driver that it has */
 void keep_seek(struct follower *f, int is_closed, const char *why);
-void keep_seek_on(struct follower *f, const char *why); /* this driver is of no use */
+void keep_seek_on(struct follower *f, int is_closed, const char *why); /* of no use: why */
 void keep_note_welcome(struct follower *f, const Wire__Welcome *w);
 void keep_note_opened(struct follower *f, struct frame *ready); /* refers to it */
 void keep_check(struct follower *f);                            /* gives up if it is time */

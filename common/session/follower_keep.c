@@ -8,8 +8,9 @@
  *
  * Otherwise: a driver that cannot use the state refuses it with REASON_STALE, and the follower
  * comes again as a new one.  A driver that has no place for it yet (the seat's old connection may
- * still be open) is asked again.  After cluster.driver_timeout the follower ends as if it had kept
- * nothing. */
+ * still be open) is asked again, as is a process that does not answer as a driver of this run does.
+ * Each time the pause is longer, and only a new reason is logged.  After cluster.driver_timeout the
+ * follower ends as if it had kept nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,9 @@ void keep_seek(struct follower *f, int is_closed, const char *why)
     note_place(f);
     k->until_ms = f->now_ms + k->timeout_ms;
     free(k->why);
+    free(k->said);
     k->why = xstrdup(why);
+    k->said = NULL;
     queue_log(&f->out, LOG_WARN,
               "lost the driver at %s in %s%s %lld: %s; keeping the state and looking for it for "
               "%g s (cluster.driver_timeout)",
@@ -62,14 +65,18 @@ void keep_seek(struct follower *f, int is_closed, const char *why)
     queue_put(&f->out, &(struct action){.kind = ACTION_SEEK});
 }
 
-void keep_seek_on(struct follower *f, const char *why)
+void keep_seek_on(struct follower *f, int is_closed, const char *why)
 {
-    if (why) {
+    struct kept *k = &f->kept;
+    if (!k->said || strcmp(k->said, why) != 0) {
         queue_log(&f->out, LOG_INFO, "the driver at %s is of no use yet: %s", f->o.driver, why);
-        queue_close(&f->out, CONN, why);
+        free(k->said);
+        k->said = xstrdup(why);
     }
+    if (!is_closed)
+        queue_close(&f->out, CONN, why);
     f->stage = STAGE_SEEK;
-    queue_put(&f->out, &(struct action){.kind = ACTION_SEEK});
+    queue_put(&f->out, &(struct action){.kind = ACTION_SEEK, .seek = {.is_again = 1}});
 }
 
 void keep_check(struct follower *f)
@@ -118,5 +125,6 @@ void keep_fini(struct follower *f)
     free(f->kept.run);
     free(f->kept.leader);
     free(f->kept.why);
+    free(f->kept.said);
     frame_unref(f->kept.ready);
 }

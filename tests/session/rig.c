@@ -68,6 +68,7 @@ void rig_drain(struct rig *r)
             r->n_sent_before = r->n_sent[0];
         } else if (a.kind == ACTION_SEEK) {
             r->n_seeks++;
+            r->seeks_again = a.seek.is_again;
         } else if (a.kind == ACTION_RING) {
             r->n_rings++;
         } else if (a.kind == ACTION_INCIDENT) {

@@ -282,8 +282,95 @@ static void what_other_drivers_say(void **state)
     assert_int_equal(r.n_seeks, 1);
     rig_reconnect(&r);
     get_welcome(&r, 5, 60000, "another");
+    assert_logged(&r, "another run");
+    assert_true(r.is_closed[0]);
+    assert_int_equal(r.n_seeks, 1);
+    rig_free(&r);
+}
+
+/* Whatever another process answers at the driver's address, the search goes on, up to the same
+ * moment. */
+static void what_is_no_driver_does_not_end_the_search(void **state)
+{
+    struct rig r;
+    struct err garbage;
+    (void)state;
+    err_set(&garbage, ERR_PROTO, "10.0.0.2:7000: not a frame of dptrain: \"HTTP/1.1\"");
+    train(&r, 20000);
+    rig_close(&r, 0);
+    rig_reconnect(&r);
+    follower_closed(r.f, r.now, &garbage);
+    rig_drain(&r);
+    assert_int_equal(r.n_seeks, 1);
+    assert_logged(&r, "not a frame of dptrain");
+    rig_reconnect(&r);
+    get(&r, TRAIN, 1); /* neither Welcome nor Refused */
+    assert_true(r.is_closed[0]);
+    assert_int_equal(r.n_seeks, 1);
+    rig_wait(&r, 19000);
+    assert_false(r.is_finished);
+    rig_wait(&r, 1500);
     stop_engine(&r);
-    assert_has(r.text, "another run");
+    assert_has(r.text, "none that goes on with the run was found within 20 s");
+    assert_int_equal(r.status, STATUS_FAILED);
+    rig_free(&r);
+}
+
+/* How often the log has this part. */
+static int n_logged(struct rig *r, const char *part)
+{
+    int n = 0;
+    for (const char *at = buf_cstr(&r->log); (at = strstr(at, part)); at++)
+        n++;
+    return n;
+}
+
+/* Each time after a longer pause, and only a new reason is logged. */
+static void a_driver_of_no_use_is_asked_again(void **state)
+{
+    static const char useless[] = "is of no use yet";
+    struct rig r;
+    (void)state;
+    train(&r, 60000);
+    rig_close(&r, 0);
+    assert_false(r.seeks_again);
+    for (int i = 0; i < 3; i++) {
+        rig_reconnect(&r);
+        get_refused(&r, WIRE__REASON__REASON_FULL);
+        assert_true(r.seeks_again);
+        assert_int_equal(n_logged(&r, useless), 1);
+    }
+    for (int i = 0; i < 3; i++) {
+        rig_reconnect(&r);
+        rig_close(&r, 0);
+        assert_true(r.seeks_again);
+        assert_int_equal(n_logged(&r, useless), 2);
+    }
+    rig_reconnect(&r);
+    get_welcome(&r, 5, 60000, NULL);
+    rig_close(&r, 0); /* another search */
+    assert_false(r.seeks_again);
+    rig_reconnect(&r);
+    rig_close(&r, 0);
+    assert_int_equal(n_logged(&r, useless), 3);
+    rig_free(&r);
+}
+
+/* The dialer may find a driver while the engine of a follower that gave up still stops. */
+static void a_driver_that_comes_too_late_is_left(void **state)
+{
+    struct rig r;
+    (void)state;
+    train(&r, 20000);
+    rig_close(&r, 0);
+    rig_wait(&r, 20500);
+    assert_false(r.is_finished);
+    int n_sent = r.n_sent[0];
+    rig_reconnect(&r);
+    assert_true(r.is_closed[0]);
+    assert_int_equal(r.n_sent[0], n_sent);
+    stop_engine(&r);
+    assert_has(r.text, "none that goes on with the run was found within 20 s");
     rig_free(&r);
 }
 
@@ -494,6 +581,10 @@ static void a_driver_that_was_replaced_ends(void **state)
     assert_true(r.is_closed[2] && r.is_closed[3] && r.is_closed[4]);
     assert_true(r.sent[2]->body_case != WIRE__CONTROL__BODY_ABORT || r.sent[2]->abort->recover);
     assert_int_equal(r.command->kind, CMD_STOP);
+    rig_connect(&r, 5, "10.0.0.9"); /* Refused would end its state, which the leader needs */
+    rig_say_hello(&r, 5, &c);
+    assert_true(r.is_closed[5]);
+    assert_int_equal(r.n_sent[5], 0);
     rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
     assert_true(r.is_finished);
     assert_int_equal(r.status, STATUS_FAILED);
@@ -524,6 +615,20 @@ static void a_rank_takes_the_seat_that_is_free(void **state)
     come_back(&r, 2, 1, 5);
     rig_assert_prepare(&r, 1, 1, 3);
     rig_assert_prepare(&r, 2, 2, 3);
+    rig_free(&r);
+}
+
+/* The job has fewer ranks than the one that the follower was part of. */
+static void a_rank_that_is_gone_takes_another_seat(void **state)
+{
+    struct rig r;
+    struct driver_options o = resuming(2);
+    (void)state;
+    o.cluster.max_ranks = 2;
+    rig_driver(&r, &o);
+    own_opened(&r, 4);
+    come_back(&r, 1, 3, 5);
+    rig_assert_prepare(&r, 1, 1, 2);
     rig_free(&r);
 }
 
@@ -606,6 +711,9 @@ int main(void)
         cmocka_unit_test(it_is_stopped_while_it_looks),
         cmocka_unit_test(its_engine_fails_while_it_looks),
         cmocka_unit_test(what_other_drivers_say),
+        cmocka_unit_test(what_is_no_driver_does_not_end_the_search),
+        cmocka_unit_test(a_driver_of_no_use_is_asked_again),
+        cmocka_unit_test(a_driver_that_comes_too_late_is_left),
         cmocka_unit_test(a_driver_goes_on_from_its_followers),
         cmocka_unit_test(or_from_the_checkpoint),
         cmocka_unit_test(a_validation_that_was_broken_off_is_done),
@@ -613,6 +721,7 @@ int main(void)
         cmocka_unit_test(a_state_of_no_use_is_refused),
         cmocka_unit_test(a_driver_that_was_replaced_ends),
         cmocka_unit_test(a_rank_takes_the_seat_that_is_free),
+        cmocka_unit_test(a_rank_that_is_gone_takes_another_seat),
         cmocka_unit_test(false_claims_are_not_believed),
         cmocka_unit_test(a_driver_that_is_not_joined),
     };
