@@ -147,6 +147,34 @@ class DriverLost(training.Case):
         self.assert_exit(driver, STOPPED)
         self.assert_exit(follower, STOPPED)
 
+    def test_another_process_answers(self):
+        """The followers do not believe it, look on, and find the driver."""
+        driver, *followers = self.start_ranks_of("--inject", "kill:rank0@step20")
+        driver.wait_exit()
+        stranger = Stranger(self.port_number)
+        for follower in followers:
+            follower.wait_line("is of no use yet")
+        stranger.close()
+        self.kill_and_restart(driver, followers)
+        self.assertEqual(self.events("recovered", "run")[0]["source"], "followers")
+        for follower in followers:
+            self.assertEqual(follower.text.count("is of no use yet"), 1, follower.text)
+
+    def test_a_secret_that_the_driver_has(self):
+        """A search tries both secrets.  The refusal after it is not taken for a wrong secret."""
+        for name in ("old", "new"):
+            self.assert_exit(self.start([dp.DRIVER, "--make-secret", name]), FINISHED)
+        driver = self.lead("--secret-file", "old", "--inject", "kill:rank0@step20", n=2)
+        follower = self.follower("--secret-file", "old", "--secret-file", "new",
+                                 port=self.port_number)
+        driver.wait_exit()
+        follower.wait_line("looking for it")
+        driver = self.lead("--secret-file", "new", n=2, run="other")
+        for daemon in (driver, follower):
+            self.assert_exit(daemon, FINISHED)
+        self.assertIn("it kept the state of another run", follower.text)
+        self.assertNotIn("does not have this secret", follower.text)
+
     def test_a_driver_alone_does_not_go_on(self):
         """It waits for its ranks; with cluster.min_ranks 1 it goes on alone after a while."""
         job = {**JOB, **training.CALM, "cluster.driver_timeout": 1}
@@ -219,6 +247,27 @@ class DriverLost(training.Case):
             self.assert_exit(daemon, FINISHED)
         self.assert_same(job)
         self.assertEqual(self.events("recovered", "run")[0]["source"], "followers")
+
+
+class Stranger:
+    """Answers each connection in another protocol."""
+
+    def __init__(self, port):
+        self.socket = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                end, _ = self.socket.accept()
+            except OSError:
+                return
+            with end:
+                end.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    def close(self):
+        self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread up, which holds the port
+        self.socket.close()
 
 
 class Switch:
