@@ -6,9 +6,9 @@ import resnet
 
 class ResNet:
     """Small rates, because a deep network makes much of a rounding error."""
-    rate = 0.1
 
     def __init__(self, depth, stem):
+        self.rate = 0.1 if depth == 18 else 0.001
         self.name, self.depth, self.stem = f"resnet{depth}", depth, stem
 
     def keys(self, case):

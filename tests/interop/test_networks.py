@@ -110,8 +110,9 @@ class Networks(Case):
         self.compare(network, "adamw", (1, 2))
 
     def test_resnet50(self):
-        """Bottlenecks, and ImageNet's stem."""
-        self.compare(networks.ResNet(50, "imagenet"), "sgd", (2,))
+        """Bottlenecks.  With ImageNet's stem the last batch norms would see 16 numbers of these
+        images: PyTorch's own float32 losses are then 3 % off its float64 ones after one step."""
+        self.compare(networks.ResNet(50, "cifar"), "sgd", (2,))
 
 
 if __name__ == "__main__":
