@@ -37,6 +37,7 @@ struct lines {
     int fd;
     int64_t n_failed; /* lines that the disk did not take since the last that it took */
     double failed_at;
+    int is_stuck;              /* the last rotation failed; told */
     atomic_int is_other_owner; /* another driver took the directory over; told */
 };
 
@@ -98,46 +99,113 @@ char *lines_part(const char *path, int i)
     return i < LINES_OLD ? xasprintf("%s.%d", path, LINES_OLD - i) : xstrdup(path);
 }
 
-/* FILE.1 becomes FILE.2, and so on; the last is replaced.  Afterwards there is no FILE.1. */
-static void shift(const char *path)
+static int is_there(const char *path)
 {
-    for (int i = 1; i < LINES_OLD; i++) {
-        char *from = lines_part(path, i), *to = lines_part(path, i - 1);
+    struct stat st;
 
-        (void)rename(from, to); /* most often it is not there */
+    return lstat(path, &st) == 0;
+}
+
+/* FILE.n; for free(). */
+static char *old_part(const char *path, int n) { return lines_part(path, LINES_OLD - n); }
+
+/* Make room for a new FILE.1: FILE.1 becomes FILE.2, and so on, up to the first name that is free.
+ * If none is, the last file is replaced.  So a rotation that is tried again and again shifts once,
+ * and loses no part.  0: there is no FILE.1. */
+static int shift(const char *path)
+{
+    int rc = 0, free_one = 1;
+
+    for (; free_one < LINES_OLD; free_one++) {
+        char *part = old_part(path, free_one);
+        int is_free = !is_there(part);
+
+        free(part);
+        if (is_free)
+            break;
+    }
+    for (int n = free_one; rc == 0 && n > 1; n--) {
+        char *from = old_part(path, n - 1), *to = old_part(path, n);
+
+        rc = rename(from, to);
         free(from);
         free(to);
     }
+    return rc;
 }
 
 /* Put the new file in the old one's place, without a moment in which there is none: another driver
  * could take the directory for a free one.  Where the file system cannot exchange names, there is
- * such a moment. */
+ * such a moment.  The old file becomes `first`.
+ * 0: done.  -1: the old file is in its place still, with errno.  Only if renaming it back failed,
+ * too, is it at `aside` or `first`. */
 static int exchange(const char *aside, const char *path, const char *first)
 {
-    if (renameat2(AT_FDCWD, aside, AT_FDCWD, path, RENAME_EXCHANGE) == 0)
-        return rename(aside, first);
-    if (rename(path, first) < 0)
+    int errnum;
+
+    if (renameat2(AT_FDCWD, aside, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
+        if (rename(aside, first) == 0)
+            return 0;
+        errnum = errno;
+        (void)renameat2(AT_FDCWD, aside, AT_FDCWD, path, RENAME_EXCHANGE);
+        errno = errnum;
         return -1;
-    return rename(aside, path);
+    }
+    if (rename(path, first) < 0 && errno != ENOENT)
+        return -1;
+    if (rename(aside, path) == 0)
+        return 0;
+    errnum = errno;
+    (void)rename(first, path);
+    errno = errnum;
+    return -1;
+}
+
+/* Free the name `aside`.  A file with lines there is an old part that a rotation, of this process
+ * or of one that was killed, did not bring to its place: it becomes FILE.1.  0: the name is free.
+ */
+static int clear_aside(const char *path, const char *aside, const char *first)
+{
+    struct stat st;
+
+    if (lstat(aside, &st) < 0)
+        return errno == ENOENT ? 0 : -1;
+    if (!S_ISREG(st.st_mode) || st.st_size == 0)
+        return unlink(aside);
+    return shift(path) == 0 ? rename(aside, first) : -1;
+}
+
+/* The new file's descriptor, or -1 with errno.  Then lines go to the old file still. */
+static int begin_file(const char *path, const char *aside, const char *first)
+{
+    int flags = O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+    int fd = clear_aside(path, aside, first) == 0 ? open(aside, flags, 0666) : -1, errnum;
+
+    if (fd < 0)
+        return -1;
+    (void)flock(fd, LOCK_EX | LOCK_NB); /* as the old one; nobody else has it open */
+    if (shift(path) == 0 && exchange(aside, path, first) == 0)
+        return fd;
+    errnum = errno;
+    close(fd);
+    errno = errnum;
+    return -1;
 }
 
 /* Begin a new file.  If that fails, the old one goes on growing, and the next line tries again. */
 static void rotate(struct lines *l)
 {
-    char *aside = xasprintf("%s.new", l->path), *first = lines_part(l->path, LINES_OLD - 1);
-    int fd;
+    char *aside = xasprintf("%s.new", l->path), *first = old_part(l->path, 1);
+    int fd = begin_file(l->path, aside, first);
 
-    unlink(aside);
-    fd = open(aside, O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd >= 0) {
-        (void)flock(fd, LOCK_EX | LOCK_NB); /* as the old one; nobody else has it open */
-        shift(l->path);
-        if (exchange(aside, l->path, first) < 0)
-            log_warn("%s: an old part could not be renamed: %s", l->path, strerror(errno));
-        close(l->fd);
+        close(l->fd); /* with its lock; the new file has its own */
         l->fd = fd;
+    } else if (!l->is_stuck) {
+        log_warn("%s: a new part cannot be begun: %s; this one goes on growing", l->path,
+                 strerror(errno));
     }
+    l->is_stuck = fd < 0;
     free(aside);
     free(first);
 }

@@ -2,6 +2,7 @@
  * after another driver has taken the run over, and tells of lines that found no room. */
 #include "../test.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <sys/file.h>
@@ -82,6 +83,139 @@ static void test_lock_stays(void **state)
     lines_free(l);
     assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
     close(fd);
+}
+
+/* ---- renames that fail ---- */
+
+static struct {
+    int n, from, to; /* calls so far; of these the calls from..to fail, from 1 */
+    int no_exchange; /* the file system cannot exchange names */
+} renames;
+
+static int rename_fails(void)
+{
+    int n = ++renames.n;
+
+    errno = EIO;
+    return n >= renames.from && n <= renames.to;
+}
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __real_renameat2(int dir, const char *from, int to_dir, const char *to, unsigned flags);
+int __wrap_renameat2(int dir, const char *from, int to_dir, const char *to, unsigned flags);
+
+int __wrap_rename(const char *from, const char *to)
+{
+    return rename_fails() ? -1 : __real_rename(from, to);
+}
+
+int __wrap_renameat2(int dir, const char *from, int to_dir, const char *to, unsigned flags)
+{
+    if (rename_fails())
+        return -1;
+    errno = EINVAL;
+    return renames.no_exchange ? -1 : __real_renameat2(dir, from, to_dir, to, flags);
+}
+
+/* Lines of `path` in order from *next on; a file that is not there has none. */
+static void check_lines_of(const char *path, int *next)
+{
+    char *text, *rest, *line;
+
+    if (size_of(path) < 0)
+        return;
+    rest = text = read_text(path);
+    while ((line = strsep(&rest, "\n")) && *line)
+        assert_int_equal(atoi(line), (*next)++);
+    free(text);
+}
+
+static void remove_parts(void)
+{
+    for (int i = 0; i <= LINES_OLD; i++) {
+        char *path = lines_part("a", i);
+
+        unlink(path);
+        free(path);
+    }
+    unlink("a.new");
+}
+
+/* Write lines over three rotations while the calls from..to fail.  No line is lost or out of order.
+ * 0: no call failed any more. */
+static int rotate_while_failing(int from, int to)
+{
+    enum { LINES = 24, MOST = 50 };
+    struct lines *l = open_lines("a", MOST, NULL);
+    int next = 0;
+
+    renames.n = 0;
+    renames.from = from;
+    renames.to = to;
+    for (int i = 0; i < LINES; i++) {
+        char text[16];
+
+        snprintf(text, sizeof text, "%07d", i);
+        lines_add(l, text);
+    }
+    renames.from = renames.to = 0;
+    assert_int_equal(lines_lost(l), 0);
+    lines_free(l);
+    for (int i = 0; i < LINES_OLD; i++) {
+        char *path = lines_part("a", i);
+
+        check_lines_of(path, &next);
+        free(path);
+    }
+    check_lines_of("a.new", &next);
+    check_lines_of("a", &next);
+    assert_int_equal(next, LINES);
+    remove_parts();
+    return renames.n >= from;
+}
+
+static void test_renames_fail(void **state)
+{
+    (void)state;
+    for (int no_exchange = 0; no_exchange < 2; no_exchange++) {
+        renames.no_exchange = no_exchange;
+        for (int n_fail = 1; n_fail <= 4; n_fail++) {
+            int from = 1;
+
+            while (rotate_while_failing(from, from + n_fail - 1))
+                from++;
+            assert_true(from > 8);
+        }
+    }
+    renames.no_exchange = 0;
+}
+
+/* The lock stays where the lines go, though the old part cannot get its name. */
+static void test_lock_stays_when_a_rename_fails(void **state)
+{
+    struct lines *l;
+    int fd;
+
+    (void)state;
+    fd = open("a", O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    l = lines_new(fd, &(struct lines_options){.path = "a", .what = "a line", .most_bytes = 20});
+    renames.n = 0;
+    renames.from = renames.to = 2; /* after the exchange */
+    lines_add(l, "a line of text");
+    lines_add(l, "a second");
+    assert_int_equal(renames.n, 3);
+    renames.from = renames.to = 0;
+    fd = open("a", O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), -1);
+    assert_int_equal(size_of("a"), 24); /* both lines */
+    assert_int_equal(size_of("a.1"), -1);
+    close(fd);
+    lines_add(l, "a third");
+    assert_int_equal(size_of("a.1"), 24);
+    assert_int_equal(size_of("a"), 8);
+    lines_free(l);
 }
 
 /* A line longer than the bound stands alone in its file. */
@@ -251,6 +385,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_rotation),
         CASE(test_lock_stays),
+        CASE(test_renames_fail),
+        CASE(test_lock_stays_when_a_rename_fails),
         CASE(test_long_line),
         CASE(test_link),
         CASE(test_taken_over),
