@@ -96,7 +96,7 @@ static void strike(enum fault by, int n)
  * the load fails, and says so. */
 static void sweep_load(enum fault by)
 {
-    static const int codes[N_FAULTS] = {[BY_DESCRIPTORS] = ERR_IO, [BY_MEMORY] = ERR_NOMEM};
+    static const int codes[N_FAULTS] = {[BY_DESCRIPTORS] = ERR_NOMEM, [BY_MEMORY] = ERR_NOMEM};
     const struct run_point old = {10, 0}, new = {20, 0};
     char *run = run_new_folder();
     int n = 0, has_failed = 1, n_fell_back = 0, n_errors = 0;
