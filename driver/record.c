@@ -186,6 +186,8 @@ static void renew_job(struct record *r)
 {
     struct err err;
 
+    if (owner_is_other(r->dir.path))
+        return;
     if (r->dir.resumed && !is_job_written(r) && write_job(r, &err) < 0)
         log_warn("%s; it stays as it was before", err.msg);
 }

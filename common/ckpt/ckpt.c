@@ -302,28 +302,34 @@ static int put_in_place(const char *from, const char *to, struct err *err)
     return err_sys(err, errno, "%s: cannot rename to %s", from, to);
 }
 
-static int point_latest(const char *folder, const char *name, struct err *err)
+static int point_latest(const char *run_dir, const char *folder, const char *name, struct err *err)
 {
-    char *link = xasprintf("%s/latest", folder), *aside = xasprintf("%s/latest.tmp", folder);
-    int rc = 0;
+    char *link = xasprintf("%s/latest", folder);
+    char *aside = xasprintf("%s/latest.%s.tmp", folder, owner_own_id());
+    int rc = owner_check(run_dir, err);
 
+    if (rc < 0)
+        goto out;
     unlink(aside);
     if (symlink(name, aside) < 0 || rename(aside, link) < 0)
         rc = err_sys(err, errno, "%s: cannot point it to %s", link, name);
+    if (rc == 0)
+        rc = file_sync_folder(folder, err);
+out:
     free(link);
     free(aside);
-    return rc == 0 ? file_sync_folder(folder, err) : rc;
+    return rc;
 }
 
 /* Remove the generations beyond `keep`, but never `name`.  A failure here loses nothing: a later
  * save tries again. */
-static void prune(const char *folder, const char *name, int keep)
+static void prune(const char *run_dir, const char *folder, const char *name, int keep)
 {
     struct generation *g = NULL;
     struct err err;
     int n, kept = 1;
 
-    if (list(folder, &g, &n, &err) < 0)
+    if (owner_check(run_dir, &err) < 0 || list(folder, &g, &n, &err) < 0)
         return;
     for (int i = 0; i < n; i++) {
         char *path;
@@ -342,7 +348,8 @@ static void prune(const char *folder, const char *name, int keep)
 static int save_in(const char *run_dir, const char *folder, const char *name,
                    const struct ckpt_content *c, struct err *err)
 {
-    char *aside = xasprintf("%s/step.tmp", folder), *path = xasprintf("%s/%s", folder, name);
+    char *aside = xasprintf("%s/step.%s.tmp", folder, owner_own_id());
+    char *path = xasprintf("%s/%s", folder, name);
     struct err ignored;
     int is_placed = 0, rc = owner_check(run_dir, err);
 
@@ -362,7 +369,7 @@ static int save_in(const char *run_dir, const char *folder, const char *name,
     if (rc == 0)
         rc = file_sync_folder(folder, err);
     if (rc == 0)
-        rc = point_latest(folder, name, err);
+        rc = point_latest(run_dir, folder, name, err);
     if (rc == 0 || !is_placed)
         (void)file_remove_folder(aside, &ignored); /* a failed save gives its space back */
 out:
@@ -385,11 +392,39 @@ int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char 
     if (rc == 0)
         rc = save_in(run_dir, folder, name, c, err);
     if (rc == 0) {
-        prune(folder, name, keep);
+        prune(run_dir, folder, name, keep);
         *path = xasprintf("%s/%s", folder, name);
     }
     free(folder);
     return rc;
+}
+
+/* 1: a save makes such an entry, and a save that ends removes it. */
+static int is_unfinished(const char *name)
+{
+    size_t len = strlen(name);
+
+    return (!strncmp(name, "step.", 5) || !strncmp(name, "latest.", 7)) && len > 4 &&
+           !strcmp(name + len - 4, ".tmp");
+}
+
+void ckpt_clear(const char *run_dir)
+{
+    char *folder = xasprintf("%s/checkpoints", run_dir);
+    DIR *d = opendir(folder);
+    struct dirent *entry;
+    struct err ignored;
+
+    while (d && (entry = readdir(d))) {
+        char *path = xasprintf("%s/%s", folder, entry->d_name);
+
+        if (is_unfinished(entry->d_name))
+            (void)file_remove_folder(path, &ignored);
+        free(path);
+    }
+    if (d)
+        closedir(d);
+    free(folder);
 }
 
 /* ---- loading ---- */
@@ -450,7 +485,8 @@ static void tell_damage(void (*warn)(void *, const char *), void *arg, const str
 
 /* The first n generations are damaged, and the next one, `good`, is not.  A step of
  * this that fails is tried again when the run is resumed again. */
-static void set_aside(const char *folder, const struct generation *g, int n, const char *good)
+static void set_aside(const char *run_dir, const char *folder, const struct generation *g, int n,
+                      const char *good)
 {
     struct err ignored;
 
@@ -464,7 +500,7 @@ static void set_aside(const char *folder, const struct generation *g, int n, con
         free(to);
     }
     if (n)
-        (void)point_latest(folder, good, &ignored);
+        (void)point_latest(run_dir, folder, good, &ignored);
 }
 
 static int is_own(const char *run_dir)
@@ -485,7 +521,7 @@ static int load_first_good(const char *run_dir, const char *folder, const struct
 
         free(path);
         if (rc == 0 && is_own(run_dir))
-            set_aside(folder, g, i, g[i].name);
+            set_aside(run_dir, folder, g, i, g[i].name);
         if (rc == 0)
             return 0;
         if (rc != ERR_CORRUPT)

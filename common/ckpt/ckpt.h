@@ -5,11 +5,14 @@
  *                                 state.json             where the run stands, hashes of the two
  *   RUN/checkpoints/latest -> step-00002350
  *
- * Happy path of a save: everything goes into a folder step-N.tmp, each file fsynced; state.json,
+ * Happy path of a save: everything goes into a folder step.ID.tmp, each file fsynced; state.json,
  * with the hashes, last; the folder is fsynced, renamed to step-N, its parents fsynced; then
- * `latest` is replaced by a rename, and the oldest generations beyond `keep` are removed.
+ * `latest` is replaced by a rename, and the oldest generations beyond `keep` are removed.  ID is
+ * the id of this process (ckpt/owner.h).
  * Failure modes: a crash at any point leaves the generations before it untouched, and at most a
- * .tmp folder, which the next save removes.  A full disk fails the save, and nothing else.
+ * .tmp folder, which the next driver removes (ckpt_clear).  A full disk fails the save, and nothing
+ * else.  A driver that loses the run directory during a save removes its own .tmp folder, and
+ * changes nothing else from then on.
  *
  * A generation is damaged if a file of it is missing, has not the hash in its state.json, or cannot
  * be read (a bad sector).  Loading warns, takes the generation before it, and, if this process owns
@@ -53,6 +56,10 @@ struct ckpt_content {
  */
 int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char **path,
               struct err *err);
+
+/* Remove what drivers before this one left of saves that did not end.  Call it once, after the
+ * claim of run_dir: a later call could remove what a newer driver writes. */
+void ckpt_clear(const char *run_dir);
 
 struct ckpt { /* a generation, open */
     struct ckpt_state state;

@@ -39,7 +39,7 @@ static void make_name(char out[OWNER_ID])
 
 static void make_id(void) { make_name(self.id); }
 
-static const char *own_id(void)
+const char *owner_own_id(void)
 {
     pthread_once(&self.once, make_id);
     return self.id;
@@ -48,13 +48,13 @@ static const char *own_id(void)
 static void describe_self(struct owner *o, int64_t term)
 {
     *o = (struct owner){.term = term, .pid = getpid(), .pid_space = host_pid_space()};
-    strcpy(o->id, own_id());
+    strcpy(o->id, owner_own_id());
     host_name(o->host);
     host_boot(o->boot);
     o->started = host_process_start(o->pid);
 }
 
-int owner_is_self(const struct owner *o) { return strcmp(o->id, own_id()) == 0; }
+int owner_is_self(const struct owner *o) { return strcmp(o->id, owner_own_id()) == 0; }
 
 int owner_lives(const struct owner *o)
 {
@@ -209,4 +209,11 @@ int owner_check(const char *dir, struct err *err)
                    "run directory %s: another dpdriver has taken it over: pid %lld on %.64s; this "
                    "one writes nothing more there",
                    dir, (long long)o.pid, o.host);
+}
+
+int owner_is_other(const char *dir)
+{
+    struct err ignored;
+
+    return owner_check(dir, &ignored) == ERR_REFUSED;
 }

@@ -5,7 +5,8 @@
  * its name into the file `owner` when it claims the directory, and looks there before it renames
  * anything into place or adds a line.  The driver that claimed last is the owner; an earlier one
  * finds another's name and writes nothing more.  Between the look and the rename lies a moment in
- * which a claim goes unseen; the file is read anew for each look.
+ * which a claim goes unseen; the file is read anew for each look.  What a driver writes before it
+ * looks has the driver's id in its name, so that two drivers never write to one file.
  *
  * RUN/owner: {"id": random, "run": random, "term": N, "host": name, "pid": N, "pid_space": N,
  * "boot": id, "started": ticks}.  The id alone tells owners apart; the rest is for messages, and to
@@ -44,6 +45,12 @@ int owner_read(const char *dir, struct owner *out, struct err *err);
 /* 0: this process owns `dir`, or nobody does.  ERR_REFUSED: another one owns it; the text names
  * it. */
 int owner_check(const char *dir, struct err *err);
+
+/* 1: another process owns `dir`.  0: it does not, or that cannot be read. */
+int owner_is_other(const char *dir);
+
+/* The id of this process, claimed or not. */
+const char *owner_own_id(void);
 
 int owner_is_self(const struct owner *o);
 

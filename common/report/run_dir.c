@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "ckpt/ckpt.h"
 #include "ckpt/file.h"
 #include "ckpt/owner.h"
 
@@ -58,7 +59,8 @@ void run_dir_end_training(const struct run_dir *d)
 {
     char *folder = xasprintf("%s/checkpoints", d->path);
 
-    (void)rmdir(folder); /* one with checkpoints stays */
+    if (!owner_is_other(d->path))
+        (void)rmdir(folder); /* one with checkpoints stays */
     free(folder);
 }
 
@@ -181,6 +183,7 @@ static int claim_owner(struct run_dir *d, struct err *err)
         return rc;
     strcpy(d->run, o.run);
     d->term = o.term;
+    ckpt_clear(d->path);
     return 0;
 }
 
@@ -353,7 +356,7 @@ char *run_dir_to_resume(const struct run_dir_request *q)
 
 int run_dir_replace(const char *path, const void *data, size_t len, struct err *err)
 {
-    char *aside = xasprintf("%s.%ld.new", path, (long)getpid());
+    char *aside = xasprintf("%s.%s.new", path, owner_own_id());
     int fd = -1, rc;
 
     rc = file_create_as(aside, path, &fd, err);
@@ -396,7 +399,7 @@ static void remove_empty(const char *path, int n)
 
 void run_dir_discard(const struct run_dir *d)
 {
-    if (d->resumed || !d->path)
+    if (d->resumed || !d->path || owner_is_other(d->path))
         return;
     remove_files(d->path);
     remove_empty(d->path, d->n_made);

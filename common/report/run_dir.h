@@ -9,7 +9,8 @@
  *
  * A run that has trained has the folder checkpoints/, from its first formation on: its ranks may
  * hold state that no checkpoint has yet.  A run that ended without a checkpoint loses the folder
- * again, and a start that was given up before it trained leaves nothing.
+ * again, and a start that was given up before it trained leaves nothing.  A driver from which
+ * another one has taken the folder removes nothing there.
  *
  * Errors: ERR_CONFIG (taken, not a folder), ERR_IO. */
 #ifndef REPORT_RUN_DIR_H

@@ -2,6 +2,7 @@
  * there. */
 #include "../test.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -88,6 +89,122 @@ static void test_other_owner(void **state)
     run_remove_folder(run);
 }
 
+/* ---- the directory is lost during a save ---- */
+
+static struct {
+    int n_left;       /* the other driver comes at this call of fsync; 0: it does not come */
+    const char *run;  /* where */
+    char latest[64];  /* where `latest` pointed when it came */
+    int has_run_over; /* it has come */
+} other;
+
+static char *in_checkpoints(const char *run, const char *name)
+{
+    return xasprintf("%s/checkpoints/%s", run, name);
+}
+
+static int is_there(const char *run, const char *name)
+{
+    char *path = in_checkpoints(run, name);
+    struct stat st;
+    int yes = lstat(path, &st) == 0;
+
+    free(path);
+    return yes;
+}
+
+static void read_latest(const char *run, char out[64])
+{
+    char *path = in_checkpoints(run, "latest");
+    ssize_t n = readlink(path, out, 63);
+
+    out[n < 0 ? 0 : n] = '\0';
+    free(path);
+}
+
+/* What the other driver is writing, by the names of this version and of the one before. */
+static const char *const unfinished[] = {"step.another.tmp", "step.tmp", "latest.tmp"};
+
+static void other_comes(void)
+{
+    write_owner(other.run, "{\"id\": \"another\", \"pid\": 12, \"host\": \"node9\"}");
+    for (size_t i = 0; i < ARRAY_LEN(unfinished); i++) {
+        char *path = in_checkpoints(other.run, unfinished[i]);
+
+        assert_int_equal(mkdir(path, 0777), 0);
+        free(path);
+    }
+    read_latest(other.run, other.latest);
+    other.has_run_over = 1;
+}
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+    if (other.n_left && --other.n_left == 0)
+        other_comes();
+    return __real_fsync(fd);
+}
+
+/* Lose the directory at each fsync of a save in turn.  From then on the save changes nothing. */
+static void test_lost_during_a_save(void **state)
+{
+    int n_refused = 0;
+
+    (void)state;
+    for (int n = 1; n == 1 || other.has_run_over; n++) {
+        char *run = run_new_folder(), latest[64];
+        struct err err;
+        int rc;
+
+        other.n_left = other.has_run_over = 0;
+        assert_int_equal(owner_claim(run, 0, &err), 0);
+        assert_int_equal(run_save(run, (struct run_point){10, 0}, 1, &err), 0);
+        other.n_left = n;
+        other.run = run;
+        rc = run_save(run, (struct run_point){20, 0}, 1, &err);
+        other.n_left = 0;
+        assert_true(rc == 0 || rc == ERR_REFUSED);
+        n_refused += rc < 0;
+        if (other.has_run_over) {
+            for (size_t i = 0; i < ARRAY_LEN(unfinished); i++)
+                assert_true(is_there(run, unfinished[i]));
+            read_latest(run, latest);
+            assert_string_equal(latest, other.latest);
+            assert_true(is_there(run, "step-00000010"));
+        }
+        run_remove_folder(run);
+    }
+    assert_true(n_refused >= 4);
+}
+
+/* A driver removes what drivers before it left, and a save does not. */
+static void test_clear(void **state)
+{
+    char *run = run_new_folder(), *path;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(owner_claim(run, 0, &err), 0);
+    assert_int_equal(run_save(run, (struct run_point){10, 0}, 1, &err), 0);
+    for (size_t i = 0; i < ARRAY_LEN(unfinished); i++) {
+        path = in_checkpoints(run, unfinished[i]);
+        assert_int_equal(mkdir(path, 0777), 0);
+        free(path);
+    }
+    assert_int_equal(run_save(run, (struct run_point){20, 0}, 1, &err), 0);
+    for (size_t i = 0; i < ARRAY_LEN(unfinished); i++)
+        assert_true(is_there(run, unfinished[i]));
+    ckpt_clear(run);
+    for (size_t i = 0; i < ARRAY_LEN(unfinished); i++)
+        assert_false(is_there(run, unfinished[i]));
+    assert_true(is_there(run, "step-00000020") && is_there(run, "latest"));
+    run_remove_folder(run);
+    ckpt_clear("/nonexistent/run"); /* has saved nothing yet */
+}
+
 static void test_bad_file(void **state)
 {
     static const char *const texts[] = {"", "{}", "[1]", "{\"id\": 7}", "{\"id\": \"x\""};
@@ -134,7 +251,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_claim),       cmocka_unit_test(test_lives),
         cmocka_unit_test(test_other_owner), cmocka_unit_test(test_bad_file),
-        cmocka_unit_test(test_link),
+        cmocka_unit_test(test_link),        cmocka_unit_test(test_lost_during_a_save),
+        cmocka_unit_test(test_clear),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

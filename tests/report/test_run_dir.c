@@ -278,16 +278,54 @@ static void test_discard_keeps_folders(void **state)
     }
 }
 
+/* A driver from which another one took the folder removes nothing there. */
+static void test_taken_over(void **state)
+{
+    struct run_dir_request q = {.path = "r", .is_explicit = 1};
+    struct run_dir d;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(run_dir_claim(&q, &d, &err), 0);
+    run_dir_begin_training(&d);
+    write_text("r/owner", "{\"id\": \"another\", \"pid\": 1, \"host\": \"h\"}");
+    run_dir_end_training(&d);
+    run_dir_discard(&d);
+    assert_int_equal(access("r/checkpoints", F_OK), 0);
+    assert_int_equal(access("r/events.jsonl", F_OK), 0);
+    assert_int_equal(access("r/owner", F_OK), 0);
+    run_dir_fini(&d);
+}
+
+/* What a killed driver left of a save goes with the next claim. */
+static void test_unfinished_save(void **state)
+{
+    struct run_dir_request q = {.path = "r", .is_explicit = 1};
+    struct run_dir d;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(run_dir_claim(&q, &d, &err), 0);
+    run_dir_begin_training(&d);
+    run_dir_fini(&d);
+    assert_int_equal(mkdir("r/checkpoints/step.another.tmp", 0777), 0);
+    q.resume = 1;
+    assert_int_equal(run_dir_claim(&q, &d, &err), 0);
+    assert_int_equal(access("r/checkpoints/step.another.tmp", F_OK), -1);
+    run_dir_fini(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define FOLDER_TEST(t) cmocka_unit_test_setup_teardown(t, folder_setup, folder_teardown)
-        FOLDER_TEST(test_names),       FOLDER_TEST(test_explicit),
-        FOLDER_TEST(test_two_drivers), FOLDER_TEST(test_race),
-        FOLDER_TEST(test_torn_line),   FOLDER_TEST(test_long_torn_line),
-        FOLDER_TEST(test_replace),     FOLDER_TEST(test_discard),
-        FOLDER_TEST(test_to_resume),   FOLDER_TEST(test_discard_keeps_folders),
-        FOLDER_TEST(test_trained),
+        FOLDER_TEST(test_names),           FOLDER_TEST(test_explicit),
+        FOLDER_TEST(test_two_drivers),     FOLDER_TEST(test_race),
+        FOLDER_TEST(test_torn_line),       FOLDER_TEST(test_long_torn_line),
+        FOLDER_TEST(test_replace),         FOLDER_TEST(test_discard),
+        FOLDER_TEST(test_to_resume),       FOLDER_TEST(test_discard_keeps_folders),
+        FOLDER_TEST(test_trained),         FOLDER_TEST(test_taken_over),
+        FOLDER_TEST(test_unfinished_save),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
