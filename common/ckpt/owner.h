@@ -5,8 +5,9 @@
  * its name into the file `owner` when it claims the directory, and looks there before it renames
  * anything into place or adds a line.  The driver that claimed last is the owner; an earlier one
  * finds another's name and writes nothing more.  Between the look and the rename lies a moment in
- * which a claim goes unseen; the file is read anew for each look.  What a driver writes before it
- * looks has the driver's id in its name, so that two drivers never write to one file.
+ * which a claim goes unseen; the file is read anew for each look.  A file that a driver
+ * writes before it looks has the driver's id in its name, so that two drivers never write to one
+ * file.
  *
  * RUN/owner: {"id": random, "run": random, "term": N, "host": name, "pid": N, "pid_space": N,
  * "boot": id, "started": ticks}.  The id alone tells owners apart; the rest is for messages, and to

@@ -122,7 +122,7 @@ static void read_latest(const char *run, char out[64])
     free(path);
 }
 
-/* What the other driver is writing, by the names of this version and of the one before. */
+/* The other driver is writing these, by the names of this version and of the one before. */
 static const char *const unfinished[] = {"step.another.tmp", "step.tmp", "latest.tmp"};
 
 static void other_comes(void)

@@ -297,7 +297,7 @@ static void test_taken_over(void **state)
     run_dir_fini(&d);
 }
 
-/* What a killed driver left of a save goes with the next claim. */
+/* The next claim removes the rest of a save whose driver was killed. */
 static void test_unfinished_save(void **state)
 {
     struct run_dir_request q = {.path = "r", .is_explicit = 1};
