@@ -260,6 +260,7 @@ void events_add(struct events *e, const struct session_event *ev)
         break;
     case EVENT_FORM:
         put_form(o, ev);
+        put_step(o, ev);
         put_processes(o, ev);
         break;
     case EVENT_FIRST_STEP:

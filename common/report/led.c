@@ -1,5 +1,9 @@
 /* Reads the numbers of a run's events, line by line, from the oldest file of them to the newest.
- * A line that is no JSON (a torn last one) is skipped. */
+ * A line that is no JSON (a torn last one) is skipped.
+ *
+ * A run may go back, to a checkpoint or to an older state of its followers.  The line `form` tells
+ * the step from which the run goes on; what was trained beyond it before is lost, and the lines of
+ * those epochs tell nothing of the branch that follows. */
 #include "report/led.h"
 
 #include <jansson.h>
@@ -15,6 +19,14 @@ static int64_t number(const json_t *o, const char *key)
     return max_i64(0, json_integer_value(json_object_get(o, key)));
 }
 
+/* Numbers beyond the step of a formation belong to a branch that is lost. */
+static void go_back(int64_t step, struct led *out)
+{
+    out->step = step;
+    out->epoch_step = min_i64(out->epoch_step, step);
+    out->validated_step = min_i64(out->validated_step, step);
+}
+
 static void note_line(const char *line, struct led *out)
 {
     json_t *o = json_loads(line, 0, NULL);
@@ -24,6 +36,8 @@ static void note_line(const char *line, struct led *out)
         out->generation = max_i64(out->generation, number(o, "generation"));
         out->step = max_i64(out->step, number(o, "step"));
     }
+    if (event && strcmp(event, "form") == 0 && json_is_integer(json_object_get(o, "step")))
+        go_back(number(o, "step"), out); /* an older version wrote no step there */
     if (event && strcmp(event, "epoch") == 0)
         out->epoch_step = max_i64(out->epoch_step, number(o, "step"));
     if (event && strcmp(event, "epoch") == 0 && json_object_get(o, "validation_loss"))

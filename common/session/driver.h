@@ -39,7 +39,7 @@
 
 struct driver; /* opaque */
 
-struct led {                /* by events.jsonl; all 0: nothing */
+struct led {                /* by events.jsonl since the newest formation; all 0: nothing */
     int64_t generation;     /* of the newest formation */
     int64_t step;           /* the newest that it tells of */
     int64_t epoch_step;     /* at the end of the newest epoch that has its line ... */

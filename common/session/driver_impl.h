@@ -125,7 +125,7 @@ struct gather {              /* driver_gather.c: until every rank is ready */
 struct lead {           /* driver_lead.c: the run was led by another driver before */
     int is_taking_over; /* until the first formation holds the state */
     int64_t newest;     /* newest step that a follower had begun or done */
-    int64_t told_step;  /* epochs up to this step have their line in events.jsonl */
+    int64_t told_step;  /* the epoch that ended at this step has its line in events.jsonl */
     const char *source; /* of the state, until that is told: "followers", "checkpoint"; else NULL */
 };
 

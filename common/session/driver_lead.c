@@ -115,11 +115,13 @@ int lead_claims_are_true(struct driver *d)
     return 1;
 }
 
-/* A job that was given up in a validation has a line for the epoch, without the validation. */
+/* A job that was given up in a validation has a line for the epoch, without the validation.  A line
+ * inside an epoch is of a job that max_steps ended there: its last step is always validated. */
 static int lacks_validation(const struct driver *d, int64_t step)
 {
-    int64_t every = d->o.validate_every, epoch = step / d->run.steps_per_epoch;
-    int is_due = every > 0 && epoch % every == 0 && d->seats[0].opened->opened.n_validation > 0;
+    int64_t every = d->o.validate_every, steps = d->run.steps_per_epoch;
+    int is_due = every > 0 && d->seats[0].opened->opened.n_validation > 0 &&
+                 (step % steps != 0 || step / steps % every == 0 || step == d->o.n_epochs * steps);
     return is_due && d->o.led.epoch_step == step && d->o.led.validated_step < step;
 }
 
@@ -128,8 +130,6 @@ static void end_epoch_again(struct driver *d)
 {
     d->run.epoch = d->run.step / d->run.steps_per_epoch;
     d->run.is_epoch_open = 1;
-    if (!lacks_validation(d, d->run.step))
-        d->lead.told_step = d->o.led.epoch_step;
 }
 
 void lead_formed(struct driver *d)
@@ -144,6 +144,8 @@ void lead_formed(struct driver *d)
     l->source = step > own ? "followers" : "checkpoint";
     d->recovery.since_ns = max_i64(d->o.start_ns, 1); /* 0: no recovery is under way */
     d->recovery.newest_step = max_i64(l->newest, step > own ? 0 : d->o.led.step);
+    if (!lacks_validation(d, step))
+        l->told_step = min_i64(d->o.led.epoch_step, step);
     if (step % d->run.steps_per_epoch == 0 && (step > own || lacks_validation(d, step)))
         end_epoch_again(d);
 }

@@ -133,7 +133,7 @@ static void note_epoch(struct driver *d)
         .n_skipped = r->epoch.n_skipped,
         .loss_scale = r->epoch.loss_scale,
     };
-    d->run.is_last_said = r->epoch.step <= d->lead.told_step;
+    d->run.is_last_said = r->epoch.step == d->lead.told_step;
     d->run.is_epoch_open = 0;
     for (int k = 0; k < d->n_ranks; k++) {
         const struct report *e = d->seats[k].answer;

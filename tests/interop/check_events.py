@@ -54,7 +54,8 @@ VALIDATED = dict(validation_loss=or_null(is_real), validation_accuracy=is_share)
 FIELDS = {
     "start": dict(nranks=is_count, device=is_text, version=is_text, data=is_text),
     "join": dict(rank=is_count, host=is_text),
-    "form": dict(generation=is_count, nranks=is_count, seconds=is_seconds, ranks=is_processes),
+    "form": dict(generation=is_count, nranks=is_count, step=is_count, seconds=is_seconds,
+                 ranks=is_processes),
     "first_step": dict(seconds=is_seconds, rss_mib=is_mib),
     "epoch": dict(MEASURED, epoch=is_count, step=is_count, samples=is_count,
                   train_seconds=is_seconds, samples_per_second=is_real, step_ms_median=is_seconds,

@@ -51,9 +51,14 @@ static const struct {
     {{.kind = EVENT_STRAGGLER, .rank = 2, .host = (char *)"node-c", .step = 40, .factor = 2.5},
      "straggler",
      "rank=2;host=\"node-c\";step=40;factor=2.5"},
-    {{.kind = EVENT_FORM, .generation = 1, .n_ranks = 2, .seconds = 0.5, .process = processes},
+    {{.kind = EVENT_FORM,
+      .generation = 1,
+      .n_ranks = 2,
+      .step = 70,
+      .seconds = 0.5,
+      .process = processes},
      "form",
-     "generation=1;nranks=2;seconds=0.5;ranks=[{\"rank\":0,\"host\":null,\"pid\":7},"
+     "generation=1;nranks=2;seconds=0.5;step=70;ranks=[{\"rank\":0,\"host\":null,\"pid\":7},"
      "{\"rank\":1,\"host\":\"b?\",\"pid\":77}]"},
     {{.kind = EVENT_FIRST_STEP, .seconds = 0.25, .per_rank = two, .n_ranks = 2},
      "first_step",

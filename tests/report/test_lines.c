@@ -14,6 +14,7 @@
 #include "folder.h"
 #include "report/audit.h"
 #include "report/injected.h"
+#include "report/led.h"
 #include "report/lines.h"
 
 static struct lines *open_lines(const char *path, int64_t most_bytes, struct writer *w)
@@ -346,6 +347,34 @@ static void test_injected_in_old_parts(void **state)
     assert_int_equal(injected_spend("e", &list), 2);
 }
 
+/* A run that goes back: what it told of later steps is of a branch that is lost. */
+static void test_led(void **state)
+{
+    struct led led;
+
+    (void)state;
+    led_read("none", &led);
+    assert_int_equal(led.step + led.generation, 0);
+    write_text("e.1", "{\"event\":\"form\",\"generation\":1,\"step\":0}\n"
+                      "{\"event\":\"epoch\",\"step\":400,\"validation_loss\":1}\n"
+                      "{\"event\":\"epoch\",\"step\":1000,\"validation_loss\":1}\n");
+    write_text("e", "");
+    led_read("e", &led);
+    assert_int_equal(led.step, 1000);
+    assert_int_equal(led.epoch_step, 1000);
+    assert_int_equal(led.validated_step, 1000);
+    write_text("e", "{\"event\":\"form\",\"generation\":2,\"step\":400}\n"
+                    "{\"event\":\"warning\",\"step\":450}\n{\"event\":\"ep");
+    led_read("e", &led);
+    assert_int_equal(led.generation, 2);
+    assert_int_equal(led.step, 450);
+    assert_int_equal(led.epoch_step, 400);
+    assert_int_equal(led.validated_step, 400);
+    write_text("e", "{\"event\":\"form\",\"generation\":2}\n"); /* of an older version */
+    led_read("e", &led);
+    assert_int_equal(led.step, 1000);
+}
+
 static void test_audit(void **state)
 {
     static const char *const want[] = {
@@ -392,6 +421,7 @@ int main(void)
         CASE(test_taken_over),
         CASE(test_no_room),
         CASE(test_injected_in_old_parts),
+        CASE(test_led),
         CASE(test_audit),
     };
 

@@ -138,7 +138,10 @@ void watch_event(struct sim *s, const struct session_event *e)
         ++*count[e->kind];
     s->run.led.step = max_i64(s->run.led.step, e->step);
     if (e->kind == EVENT_FORM)
-        s->run.led.generation = e->generation;
+        s->run.led = (struct led){.generation = e->generation,
+                                  .step = e->step,
+                                  .epoch_step = min_i64(s->run.led.epoch_step, e->step),
+                                  .validated_step = min_i64(s->run.led.validated_step, e->step)};
     if (e->kind == EVENT_EPOCH)
         s->run.led.epoch_step = e->epoch.step;
     if (e->kind == EVENT_EPOCH && e->epoch.is_validated)

@@ -476,11 +476,12 @@ static void or_from_the_checkpoint(void **state)
 }
 
 /* The driver before died between an epoch's last step and its checkpoint. */
-static void an_epoch_is_ended_again(int is_told)
+static void an_epoch_is_ended_again(int64_t told_step)
 {
     struct rig r;
     struct driver_options o = resuming(2);
-    o.led.epoch_step = is_told ? 4 : 0;
+    int is_told = told_step >= 4;
+    o.led.epoch_step = told_step;
     rig_driver(&r, &o);
     own_opened(&r, 0);
     come_back(&r, 1, 1, 4);
@@ -496,6 +497,35 @@ static void an_epoch_is_ended_again(int is_told)
     assert_int_equal(r.command->train.epoch, 2);
     rig_go_on_to(&r, 2, CMD_CHECKPOINT);
     assert_int_equal(rig_count(&r, EVENT_EPOCH), 2 - is_told);
+    rig_free(&r);
+}
+
+/* max_steps ends the job inside an epoch, and the driver died before it told so, or after. */
+static void a_job_that_ends_inside_an_epoch_is_ended_again(int is_told)
+{
+    struct rig r;
+    struct driver_options o = resuming(2);
+    o.max_steps = 6;
+    o.led = (struct led){.generation = 3, .step = 6, .epoch_step = 4, .validated_step = 4};
+    if (is_told)
+        o.led.epoch_step = o.led.validated_step = 6;
+    rig_driver(&r, &o);
+    own_opened(&r, 4);
+    come_back(&r, 1, 1, 6);
+    RIG_ALL(&r, CMD_PREPARE, 4, 0);
+    RIG_ALL(&r, CMD_PREPARE, 6, 1);
+    RIG_ALL(&r, CMD_FORM, 6, 0, 1);
+    assert_int_equal(r.command->kind, CMD_TRAIN);
+    int64_t generation = r.command->generation;
+    for (int k = 0; k < 2; k++) {
+        struct report *p = rig_answer(
+            &(struct cmd){.kind = CMD_TRAIN, .generation = generation, .train.epoch = 2});
+        p->epoch.step = 6;
+        p->epoch.end = EPOCH_MAX_STEPS;
+        rig_report(&r, k, p);
+    }
+    rig_go_on_to(&r, 2, CMD_CHECKPOINT);
+    assert_int_equal(rig_count(&r, EVENT_EPOCH), !is_told);
     rig_free(&r);
 }
 
@@ -522,7 +552,10 @@ static void no_epoch_is_told_twice_or_never(void **state)
 {
     (void)state;
     an_epoch_is_ended_again(0);
-    an_epoch_is_ended_again(1);
+    an_epoch_is_ended_again(4);
+    a_job_that_ends_inside_an_epoch_is_ended_again(0);
+    a_job_that_ends_inside_an_epoch_is_ended_again(1);
+    an_epoch_is_ended_again(100); /* the run had come further, and that is lost */
 }
 
 static void expect_stale(struct rig *r, int conn, const struct rig_caller *c, const char *why)
