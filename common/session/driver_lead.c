@@ -83,7 +83,8 @@ void lead_seated(struct driver *d, int rank, const Wire__Hello *h)
 
 int lead_may_begin(const struct driver *d)
 {
-    return d->lead.is_taking_over && d->o.cluster.min_ranks > 0 && d->seats[0].opened &&
+    return d->lead.is_taking_over && d->o.cluster.min_ranks > 0 &&
+           d->o.cluster.driver_timeout_ms > 0 && d->seats[0].opened &&
            d->now_ms - d->stage_ms >= d->o.cluster.driver_timeout_ms &&
            recover_n_ready(d) >= recover_min_ranks(d);
 }

@@ -68,7 +68,8 @@ class DriverLost(training.Case):
             moment = noise.uniform(0, 1.5)
             with self.subTest(moment=moment):
                 driver, *followers = self.start_ranks_of()
-                driver.wait_line("run directory")
+                for k in (1, 2):  # before that, a follower with --once has no job to wait for
+                    driver.wait_line(f"rank {k} joined")
                 until = time.monotonic() + moment
                 dp.wait_for("the moment", lambda until=until: time.monotonic() > until)
                 driver.kill()

@@ -723,6 +723,16 @@ static void a_driver_that_is_not_joined(void **state)
     rig_free(&r);
 
     o.cluster.min_ranks = 2;
+    o.cluster.driver_timeout_ms =
+        0; /* no follower keeps a state, so there is nothing to hurry for */
+    rig_driver(&r, &o);
+    own_opened(&r, 4);
+    rig_come(&r, 1, 1);
+    rig_wait(&r, 20000);
+    assert_int_equal(r.command->kind, CMD_OPEN);
+    rig_free(&r);
+
+    o.cluster.driver_timeout_ms = 5000;
     o.resume = NULL; /* a run that begins has the ranks that it was given */
     rig_driver(&r, &o);
     own_opened(&r, 0);
