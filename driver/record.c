@@ -88,6 +88,22 @@ static void say_where(const struct record *r)
         log_info("run directory: %s", r->dir.path);
 }
 
+/* Check the job of the run that is to be resumed before the directory is claimed: a start that is
+ * refused must not take the directory from a driver at work. */
+static int check_before_claim(const struct run_dir_request *q, const struct job *job,
+                              struct err *err)
+{
+    char *dir;
+    int rc;
+
+    if (!q->resume)
+        return 0;
+    dir = run_dir_to_resume(q);
+    rc = record_check_resume(dir, job, err);
+    free(dir);
+    return rc;
+}
+
 /* Strangers can fill this file, so its bound is lower than that of the events. */
 static int open_audit(struct record *r, struct err *err)
 {
@@ -131,7 +147,9 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     r->options = o;
     r->job = job;
     r->disk = disk;
-    rc = run_dir_claim(&q, &r->dir, err);
+    rc = check_before_claim(&q, job, err);
+    if (rc == 0)
+        rc = run_dir_claim(&q, &r->dir, err);
     free(path);
     if (rc < 0)
         return rc;
@@ -380,16 +398,19 @@ void record_end(struct record *r, int status, int argc, char **argv)
 {
     char *model = r->checkpoint ? xasprintf("%s/model.safetensors", r->checkpoint) : NULL;
     char *next = next_command(r, argc, argv);
+    int is_deposed;
 
     meter_stop();
+    (void)events_check_owner(r->events);
     tell_lost(r);
+    is_deposed = events_check_owner(r->events); /* the disk has looked meanwhile */
     if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
         show_table(r,
                    &(struct table_end){.seconds = r->seconds, .model_path = model, .next = next});
     if (status == STATUS_FAILED && r->checkpoint && r->has_diverged)
         say_how_to_begin_anew(r, argc, argv);
-    else if (status == STATUS_FAILED && r->checkpoint)
-        say_how_to_go_on(r, argc, argv);
+    else if (status == STATUS_FAILED && r->checkpoint && !is_deposed)
+        say_how_to_go_on(r, argc, argv); /* a deposed driver would depose the new one */
     free(next);
     free(model);
 }

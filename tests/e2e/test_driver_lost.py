@@ -208,6 +208,7 @@ class DriverLost(training.Case):
 
     def assert_deposed(self, driver):
         self.assert_exit(driver, FAILED, "another driver leads this run.*this one ends")
+        self.assertNotIn("--resume", driver.text, "it would depose the new driver")
 
     def test_the_directory_has_another_owner(self):
         """Its followers are not told to end: they look for the other driver."""

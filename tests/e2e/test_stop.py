@@ -267,8 +267,12 @@ class RunDirectories(dp.Case):
     def test_resume_other_job(self):
         """--resume refuses a job whose results would differ; settings such as keep may change."""
         self.run_driver(job={**SMALL, "train.epochs": 1})
+        with open(self.path("runs/demo/owner"), encoding="utf-8") as file:
+            owner = file.read()
         driver = self.run_driver("--resume", job={**SMALL, "optimizer.lr": 0.0625}, status=USAGE)
         self.assertRegex(driver.text, r"optimizer.lr.*0.0625")
+        with open(self.path("runs/demo/owner"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), owner, "a start that is refused takes the run")
         self.run_driver("--resume", job={**SMALL, "checkpoint.keep": 7})
         self.assertEqual(self.events("done")[-1]["step"], 64)
 
