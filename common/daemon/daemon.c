@@ -2,9 +2,11 @@
  * daemon_enter and daemon_leave bracket every event, whoever brings it. */
 #include "daemon/daemon.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -266,10 +268,6 @@ static void on_signal(uv_signal_t *s, int number)
     char name[16];
     int64_t now;
 
-    if (number == SIGUSR1) {
-        log_state(d);
-        return;
-    }
     d->n_stops++;
     snprintf(name, sizeof name, "SIG%s", sigabbrev_np(number));
     if (!d->machine) {
@@ -282,18 +280,46 @@ static void on_signal(uv_signal_t *s, int number)
     daemon_leave(d);
 }
 
+/* SIGUSR1 is blocked (daemon_open_standard) and read here: a handler of libuv leaves moments, when
+ * it comes and when it goes, in which the signal would end the process. */
+static void on_state_signal(uv_poll_t *p, int status, int events)
+{
+    struct daemon *d = p->data;
+    struct signalfd_siginfo info;
+
+    (void)status;
+    (void)events;
+    if (read(d->state_fd, &info, sizeof info) == sizeof info)
+        log_state(d);
+}
+
+static void catch_state_signal(struct daemon *d)
+{
+    sigset_t one;
+
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    d->state_fd = signalfd(-1, &one, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (d->state_fd < 0 || uv_poll_init(&d->loop, &d->state_signal, d->state_fd) < 0) {
+        log_warn("SIGUSR1 will not be answered: %s", strerror(errno));
+        return;
+    }
+    d->state_signal.data = d;
+    uv_poll_start(&d->state_signal, UV_READABLE, on_state_signal);
+    uv_unref((uv_handle_t *)&d->state_signal);
+    d->has_state_signal = 1;
+}
+
 static void catch_signals(struct daemon *d)
 {
-    static const int numbers[DAEMON_SIGNALS] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    static const int numbers[DAEMON_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction old;
 
     for (int i = 0; i < DAEMON_SIGNALS; i++) {
         uv_signal_t *s = &d->signal[d->n_signals];
 
-        /* The signal was ignored from the start, as by nohup: leave it so.  SIGUSR1 was so by
-         * ourselves. */
-        if (numbers[i] != SIGUSR1 && sigaction(numbers[i], NULL, &old) == 0 &&
-            old.sa_handler == SIG_IGN)
+        /* The signal was ignored from the start, as by nohup: leave it so. */
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN)
             continue;
         uv_signal_init(&d->loop, s);
         s->data = d;
@@ -330,6 +356,7 @@ int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
     pulse_init(&d->pulse, &d->loop, &pulse_events, d);
     inbox_init(&d->inbox, &d->loop, on_report, free_report, d);
     catch_signals(d);
+    catch_state_signal(d);
     return 0;
 }
 
@@ -391,9 +418,12 @@ int daemon_close(struct daemon *d, int status)
     uv_close((uv_handle_t *)&d->tick, NULL);
     for (int i = 0; i < d->n_signals; i++)
         uv_close((uv_handle_t *)&d->signal[i], NULL);
-    signal(SIGUSR1, SIG_IGN); /* as before the loop took it */
+    if (d->has_state_signal)
+        uv_close((uv_handle_t *)&d->state_signal, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     ASSERT(uv_loop_close(&d->loop) == 0);
+    if (d->state_fd >= 0)
+        close(d->state_fd);
     close_terminal(d);
     return status;
 }

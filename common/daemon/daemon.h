@@ -57,7 +57,7 @@ struct daemon_hooks {
     void (*idle_stop)(void *arg, const char *signal); /* a signal while no machine is attached */
 };
 
-enum { DAEMON_SIGNALS = 4 };
+enum { DAEMON_SIGNALS = 3 };
 
 struct daemon {
     uv_loop_t loop;
@@ -73,6 +73,8 @@ struct daemon {
     struct pulse pulse; /* pulse_start when the daemon is ready for others */
     uv_signal_t signal[DAEMON_SIGNALS];
     int n_signals;
+    uv_poll_t state_signal; /* SIGUSR1 */
+    int state_fd, has_state_signal;
     /* An injected drop, until the machine is detached or seeks its peer. */
     int is_deaf, is_mute;
     int n_stops;             /* signals to stop that came so far */
@@ -103,9 +105,10 @@ int daemon_close(struct daemon *d, int status);
 
 /* ---- the process ---- */
 
-/* The first call in main.  From here on SIGUSR1 does not end the process.  If standard input,
- * output or error is closed, open /dev/null in its place; otherwise the first socket or file that
- * is opened would take it. */
+/* The first call in main.  From here on SIGUSR1 is blocked, in all threads, so that it cannot end
+ * the process; daemon_init makes it ask for the state.  If standard input, output or error is
+ * closed, open /dev/null in its place; otherwise the first socket or file that is opened would take
+ * it. */
 void daemon_open_standard(void);
 
 /* Call this before anything is opened.  Some libraries read the environment when they are loaded.

@@ -2,6 +2,7 @@
  * The loop is in daemon.c. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,12 @@
 
 void daemon_open_standard(void)
 {
+    sigset_t state;
     int fd;
 
-    signal(SIGUSR1, SIG_IGN); /* until the loop takes it: it asks for the state, and ends nothing */
+    sigemptyset(&state);
+    sigaddset(&state, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &state, NULL);
     do
         fd = open("/dev/null", O_RDWR); /* the lowest that is free */
     while (fd >= 0 && fd <= STDERR_FILENO);
