@@ -192,7 +192,7 @@ static int break_field(struct arena *a, char *m, const ProtobufCFieldDescriptor 
         if (how == 0 && f->type != PROTOBUF_C_TYPE_UINT32 && r->min > INT32_MIN)
             return f->type == PROTOBUF_C_TYPE_INT64 ? (*(int64_t *)at = r->min - 1, 1)
                                                     : (*(int32_t *)at = (int32_t)(r->min - 1), 1);
-        if (how == 1 && f->type == PROTOBUF_C_TYPE_INT64)
+        if (how == 1 && f->type == PROTOBUF_C_TYPE_INT64 && r->max < INT64_MAX)
             return *(int64_t *)at = r->max + 1, 1;
         if (how == 1 && f->type == PROTOBUF_C_TYPE_INT32 && r->max < INT32_MAX)
             return *(int32_t *)at = (int32_t)(r->max + 1), 1;
