@@ -155,8 +155,9 @@ void ring_head(const struct ring *r, struct ring_head *out)
     for (int i = 0; i < TRIES; i++)
         if (try_head(r, out))
             return;
-    out->at =
-        (struct collective){0}; /* the ring moves on all the time, so this rank waits for none */
+    out->at = (struct collective){0}; /* it moves on all the time, so this rank waits for none */
+    if (out->generation < 0 || get(&r->generation) != out->generation)
+        *out = (struct ring_head){0}; /* a formation begins: the counts may be of two */
 }
 
 int ring_read(const struct ring *r, struct collective out[RING_LEN])

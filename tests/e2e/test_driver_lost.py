@@ -4,6 +4,7 @@ The losses must be those of the same job without a disturbance, bit for bit (tra
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -12,7 +13,7 @@ import time
 
 import dp
 import training
-from dp import ENDLESS, FAILED, FINISHED, SOON, STOPPED
+from dp import ENDLESS, FAILED, FINISHED, REFUSED, SOON, STOPPED
 
 # 8 steps an epoch, each with a validation and a checkpoint.
 JOB = {"data.samples": 512, "data.validation_samples": 256, "train.global_batch": 64,
@@ -45,11 +46,24 @@ class DriverLost(training.Case):
 
     def kill_and_restart(self, driver, followers, job=None):
         driver.wait_exit()
+        followers = [self.come_again(k, follower) for k, follower in enumerate(followers, 1)]
         successor = self.lead("--resume", job=job)
         for daemon in (successor, *followers):
             self.assert_exit(daemon, FINISHED)
         self.assert_same(job)
         return successor
+
+    def come_again(self, rank, follower):
+        """A follower with --once that the driver had not let in yet has no job to wait for: it
+        ends, unless it had not reached the driver either."""
+        until = time.monotonic() + 2
+        while not re.search("joined the driver", follower.text) and time.monotonic() < until:
+            if follower.process.poll() is None:
+                time.sleep(0.01)
+                continue
+            self.assert_exit(follower, REFUSED)
+            return self.follower("--rank", str(rank), port=self.port_number)
+        return follower
 
     # ---- restarted
 
@@ -234,6 +248,7 @@ class DriverLost(training.Case):
         switch = Switch(self.port_number)
         self.addCleanup(switch.close)
         frozen = self.lead("--inject", "stop:rank0@step20", job=job)
+        frozen.wait_line("listening")  # until then the switch closes what comes
         followers = [self.follower("--rank", str(k), port=switch.port) for k in (1, 2)]
         for follower in followers:
             follower.wait_line("lost the driver.*keeping the state")

@@ -40,8 +40,12 @@ static void open_as(const struct data_format *format, const char *file)
     arena_init(&arena);
     for (int i = 0; i < g->n_options; i++) {
         const struct option *o = &g->option[i];
-        const char *text = strcmp(o->key, "data.path") ? file : "/proc/self/fd";
+        const char *text = !strcmp(o->key, "data.path") ? "/proc/self/fd"
+                           : o->type == OPT_STRING      ? file
+                                                        : o->def;
 
+        if (!text)
+            continue;
         ASSERT(option_parse(o, (char *)options + o->offset, &arena, text, strlen(text), 0, &err) ==
                0);
     }
