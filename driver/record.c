@@ -104,7 +104,7 @@ static int check_before_claim(const struct run_dir_request *q, const struct job 
     return rc;
 }
 
-/* Strangers can fill this file, so its bound is lower than that of the events. */
+/* Strangers can fill this file, so its bounds are lower than those of the events. */
 static int open_audit(struct record *r, struct err *err)
 {
     char *path = xasprintf("%s/audit.jsonl", r->dir.path);
@@ -112,6 +112,8 @@ static int open_audit(struct record *r, struct err *err)
                                   .run_dir = r->dir.path,
                                   .what = "a line",
                                   .most_bytes = 8 << 20,
+                                  .most_queued = 1 << 20,
+                                  .owner_ms = 1000,
                                   .writer = r->disk};
     int fd, rc = lines_open(path, &fd, err);
 
@@ -402,6 +404,7 @@ void record_end(struct record *r, int status, int argc, char **argv)
 
     meter_stop();
     (void)events_check_owner(r->events);
+    audit_flush(r->audit);
     tell_lost(r);
     is_deposed = events_check_owner(r->events); /* the disk has looked meanwhile */
     if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)

@@ -7,11 +7,17 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/util.h"
 
 struct audit {
     struct lines *lines;
+    /* A bucket of tokens, of which each refused peer takes one. */
+    double n_tokens;
+    int64_t filled_ns; /* when the tokens were counted */
+    int64_t n_omitted; /* peers since the last line */
+    int has_told;
 };
 
 struct audit *audit_new(struct lines *lines)
@@ -19,6 +25,8 @@ struct audit *audit_new(struct lines *lines)
     struct audit *a = xcalloc(1, sizeof *a);
 
     a->lines = lines;
+    a->n_tokens = AUDIT_BURST;
+    a->filled_ns = clock_mono_ns();
     return a;
 }
 
@@ -61,8 +69,46 @@ void audit_asked(struct audit *a, const char *request, int64_t uid, int64_t pid,
                      "refused", text_of(refused)));
 }
 
+/* 1: a line may be written for one more peer. */
+static int take_token(struct audit *a)
+{
+    int64_t now = clock_mono_ns();
+    double n = a->n_tokens + 1e-9 * AUDIT_RATE * (double)(now - a->filled_ns);
+
+    a->n_tokens = n < AUDIT_BURST ? n : AUDIT_BURST;
+    a->filled_ns = now;
+    if (a->n_tokens < 1)
+        return 0;
+    a->n_tokens--;
+    return 1;
+}
+
+static void omit(struct audit *a)
+{
+    a->n_omitted++;
+    if (a->has_told)
+        return;
+    a->has_told = 1;
+    log_warn("audit.jsonl: many peers are not let in; beyond %d a second they have no line of "
+             "their own there, and are counted",
+             AUDIT_RATE);
+}
+
+void audit_flush(struct audit *a)
+{
+    if (a->n_omitted)
+        add(a, json_pack("{s:s, s:f, s:I}", "event", "omitted", "time", clock_wall_s(), "count",
+                         (json_int_t)a->n_omitted));
+    a->n_omitted = 0;
+}
+
 void audit_refused(struct audit *a, const char *reason)
 {
+    if (!take_token(a)) {
+        omit(a);
+        return;
+    }
+    audit_flush(a);
     add(a, json_pack("{s:s, s:f, s:o}", "event", "refused", "time", clock_wall_s(), "reason",
                      text_of(reason)));
 }

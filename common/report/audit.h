@@ -8,10 +8,14 @@
  *            pid      that process, likewise
  *            refused  why the request was refused; null: it was granted
  *   refused  reason   which peer was not let in, or was sent away, and why
+ *   omitted  count    so many peers were not let in since the line before, beyond the rate
  *
- * The log tells of a flood of strangers by a few lines and a number; this file has a line for each.
+ * The log tells of a flood of strangers by a few lines and a number.  This file has a line for each
+ * of the first AUDIT_BURST, and then for AUDIT_RATE a second; those beyond are counted, and the log
+ * tells that once.  So a stranger can neither fill the disk's queue nor push the lines of `asked`
+ * out of the file by a flood.
  *
- * Life:    audit_new -> audit_asked, audit_refused ... -> audit_free.
+ * Life:    audit_new -> audit_asked, audit_refused ... -> audit_flush -> audit_free.
  * Threads: one at a time. */
 #ifndef REPORT_AUDIT_H
 #define REPORT_AUDIT_H
@@ -22,8 +26,13 @@
 
 struct audit; /* opaque */
 
+enum { AUDIT_BURST = 256, AUDIT_RATE = 10 /* a second */ };
+
 struct audit *audit_new(struct lines *lines); /* takes lines */
 void audit_free(struct audit *a);             /* NULL is fine */
+
+/* Write how many peers have been left out since the last line, if any have. */
+void audit_flush(struct audit *a);
 
 /* `refused` NULL: the request was granted. */
 void audit_asked(struct audit *a, const char *request, int64_t uid, int64_t pid,

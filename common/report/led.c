@@ -1,71 +1,166 @@
-/* Reads the numbers of a run's events, line by line, from the oldest file of them to the newest.
- * A line that is no JSON (a torn last one) is skipped.
+/* Reads the numbers of a run's events backwards, from the newest line on, and stops as soon as
+ * older lines can change nothing.  At most MOST_BYTES are read, since a driver with --resume calls
+ * this before it listens, and a run's events may have hundreds of MiB.  A line that is no JSON (a
+ * torn last one) is skipped.
  *
  * A run may go back, to a checkpoint or to an older state of its followers.  The line `form` tells
  * the step from which the run goes on; what was trained beyond it before is lost, and the lines of
- * those epochs tell nothing of the branch that follows. */
+ * those epochs tell nothing of the branch that follows.  Inside a branch steps only grow.  So the
+ * newest line of an epoch counts, up to the lowest step of a formation that came after it. */
 #include "report/led.h"
 
+#include <fcntl.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "report/lines.h"
+
+/* How much of the end is read at first, and, by steps of TIMES, at most.  What the lines before
+ * that would tell is then unknown, as if the run had not told it. */
+enum { FIRST_BYTES = 64 << 10, MOST_BYTES = 16 << 20, TIMES = 16 };
+
+struct scan {
+    struct led led;
+    int64_t bound; /* the lowest step of the formations so far */
+    int has_form, has_epoch, has_validated;
+};
 
 static int64_t number(const json_t *o, const char *key)
 {
     return max_i64(0, json_integer_value(json_object_get(o, key)));
 }
 
-/* Numbers beyond the step of a formation belong to a branch that is lost. */
-static void go_back(int64_t step, struct led *out)
+static int has_word(const char *line, size_t len, const char *word)
 {
-    out->step = step;
-    out->epoch_step = min_i64(out->epoch_step, step);
-    out->validated_step = min_i64(out->validated_step, step);
+    return memmem(line, len, word, strlen(word)) != NULL;
 }
 
-static void note_line(const char *line, struct led *out)
+/* An older version wrote no step into `form`. */
+static void note_form(struct scan *s, const json_t *o)
 {
-    json_t *o = json_loads(line, 0, NULL);
-    const char *event = json_string_value(json_object_get(o, "event"));
+    if (!json_is_integer(json_object_get(o, "step")))
+        return;
+    s->has_form = 1;
+    s->bound = min_i64(s->bound, number(o, "step"));
+}
 
-    if (event) {
-        out->generation = max_i64(out->generation, number(o, "generation"));
-        out->step = max_i64(out->step, number(o, "step"));
+static void note_epoch(struct scan *s, const json_t *o)
+{
+    int64_t step = min_i64(number(o, "step"), s->bound);
+
+    if (!s->has_epoch)
+        s->led.epoch_step = step;
+    s->has_epoch = 1;
+    if (!json_object_get(o, "validation_loss"))
+        return;
+    if (!s->has_validated)
+        s->led.validated_step = step;
+    s->has_validated = 1;
+}
+
+/* Before the newest formation only formations and epochs count, and no other line is parsed. */
+static void note_line(struct scan *s, const char *line, size_t len)
+{
+    const char *event;
+    json_t *o;
+
+    if (s->has_form && !has_word(line, len, "\"form\"") && !has_word(line, len, "\"epoch\""))
+        return;
+    o = json_loadb(line, len, 0, NULL);
+    event = json_string_value(json_object_get(o, "event"));
+    if (event && !s->has_form) {
+        s->led.generation = max_i64(s->led.generation, number(o, "generation"));
+        s->led.step = max_i64(s->led.step, number(o, "step"));
     }
-    if (event && strcmp(event, "form") == 0 && json_is_integer(json_object_get(o, "step")))
-        go_back(number(o, "step"), out); /* an older version wrote no step there */
+    if (event && strcmp(event, "form") == 0)
+        note_form(s, o);
     if (event && strcmp(event, "epoch") == 0)
-        out->epoch_step = max_i64(out->epoch_step, number(o, "step"));
-    if (event && strcmp(event, "epoch") == 0 && json_object_get(o, "validation_loss"))
-        out->validated_step = max_i64(out->validated_step, number(o, "step"));
+        note_epoch(s, o);
     json_decref(o);
 }
 
-static void note_file(const char *path, struct led *out)
+static int is_done(const struct scan *s)
 {
-    FILE *f = fopen(path, "re");
-    char *line = NULL;
-    size_t cap = 0;
+    return s->has_form && (s->bound == 0 || (s->has_epoch && s->has_validated));
+}
 
-    if (!f)
-        return;
-    while (getline(&line, &cap, f) > 0)
-        note_line(line, out);
-    free(line);
-    fclose(f);
+/* The lines of text, the last one first. */
+static void note_lines(struct scan *s, const char *text, size_t len)
+{
+    while (len > 0 && !is_done(s)) {
+        const char *end = memrchr(text, '\n', len - 1);
+        size_t begin = end ? (size_t)(end - text) + 1 : 0;
+
+        note_line(s, text + begin, len - begin);
+        len = begin;
+    }
+}
+
+/* Read `len` bytes of fd from `from` on; less if the file has become shorter. */
+static size_t read_at(int fd, char *out, size_t len, off_t from)
+{
+    size_t n = 0;
+
+    while (n < len) {
+        ssize_t more = pread(fd, out + n, len - n, from + (off_t)n);
+
+        if (more <= 0)
+            break;
+        n += (size_t)more;
+    }
+    return n;
+}
+
+/* The end of a file, at most `left` bytes of it.  A line that begins before them is left out.
+ * Returns how many bytes that were. */
+static size_t note_file(struct scan *s, const char *path, size_t left)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat st = {.st_size = 0};
+    size_t len, skip = 0, n;
+    char *text;
+
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        st.st_size = 0;
+    len = st.st_size < (off_t)left ? (size_t)st.st_size : left;
+    text = xmalloc(len + 1);
+    n = read_at(fd, text, len, st.st_size - (off_t)len);
+    if ((off_t)len < st.st_size) {
+        const char *nl = memchr(text, '\n', n);
+
+        skip = nl ? (size_t)(nl - text) + 1 : n;
+    }
+    note_lines(s, text + skip, n - skip);
+    free(text);
+    if (fd >= 0)
+        close(fd);
+    return len;
+}
+
+/* The last `left` bytes of all parts.  1: more of them would tell more. */
+static int scan(const char *events_path, size_t left, struct scan *s)
+{
+    *s = (struct scan){.bound = INT64_MAX};
+    for (int i = LINES_OLD; i >= 0 && left > 0 && !is_done(s); i--) {
+        char *path = lines_part(events_path, i);
+
+        left -= note_file(s, path, left);
+        free(path);
+    }
+    return left == 0 && !is_done(s);
 }
 
 void led_read(const char *events_path, struct led *out)
 {
-    *out = (struct led){0};
-    for (int i = 0; i <= LINES_OLD; i++) {
-        char *path = lines_part(events_path, i);
+    struct scan s;
+    size_t most = FIRST_BYTES;
 
-        note_file(path, out);
-        free(path);
-    }
+    while (scan(events_path, most, &s) && most < MOST_BYTES)
+        most *= TIMES;
+    *out = s.led;
 }

@@ -1,5 +1,7 @@
 /* led - what events.jsonl tells of the driver that led a run before.
  *
+ * Only the end of the events is read, 17 MiB at most, however long the run was.
+ *
  * Threads: any. */
 #ifndef REPORT_LED_H
 #define REPORT_LED_H

@@ -26,9 +26,10 @@
 
 struct lines {
     char *path, *run_dir, *what;
-    int64_t most_bytes;
+    int64_t most_bytes, most_queued, owner_ms;
     struct writer *writer;
     atomic_llong n_lost;
+    atomic_llong n_queued; /* bytes of lines that the writer has not done */
 
     int64_t n_unfit; /* the adding thread's: lines that found no room since the last that did */
     double unfit_at; /* Unix time of the first of them */
@@ -38,6 +39,7 @@ struct lines {
     int64_t n_failed; /* lines that the disk did not take since the last that it took */
     double failed_at;
     int is_stuck;              /* the last rotation failed; told */
+    int64_t owner_read_ns;     /* when the owner was read last; 0: never */
     atomic_int is_other_owner; /* another driver took the directory over; told */
 };
 
@@ -59,6 +61,8 @@ struct lines *lines_new(int fd, const struct lines_options *o)
     l->run_dir = o->run_dir ? xstrdup(o->run_dir) : NULL;
     l->what = xstrdup(o->what);
     l->most_bytes = o->most_bytes;
+    l->most_queued = o->most_queued;
+    l->owner_ms = o->owner_ms;
     l->writer = o->writer;
     return l;
 }
@@ -267,12 +271,24 @@ static int tell_missing(struct lines *l, int64_t n_unfit, double unfit_at, int *
     return 0;
 }
 
+/* 1: it is time to read the owner. */
+static int is_owner_due(struct lines *l)
+{
+    int64_t now = clock_mono_ns();
+
+    if (l->owner_read_ns && now - l->owner_read_ns < l->owner_ms * 1000000)
+        return 0;
+    l->owner_read_ns = now;
+    return 1;
+}
+
 /* 1: another driver owns the directory. */
 static int is_taken_over(struct lines *l)
 {
     struct err err;
 
-    if (!l->is_other_owner && l->run_dir && owner_check(l->run_dir, &err) == ERR_REFUSED) {
+    if (!l->is_other_owner && l->run_dir && is_owner_due(l) &&
+        owner_check(l->run_dir, &err) == ERR_REFUSED) {
         l->is_other_owner = 1;
         log_error("%s", err.msg);
     }
@@ -302,6 +318,7 @@ static void run_line(struct task *t)
     struct line *line = container_of(t, struct line, task);
 
     append(line->owner, line);
+    atomic_fetch_sub(&line->owner->n_queued, (long long)line->len);
     free(line);
 }
 
@@ -322,12 +339,27 @@ static struct line *new_line(struct lines *l, const char *text)
     return line;
 }
 
+/* This file's part of the queue has room for the line, or no line of it is queued. */
+static int fits(struct lines *l, const struct line *line)
+{
+    int64_t queued = atomic_load(&l->n_queued);
+
+    return !l->most_queued || !queued || queued + (int64_t)line->len <= l->most_queued;
+}
+
 /* 0: the writer has it. */
 static int put(struct lines *l, const char *text)
 {
     struct line *line = new_line(l, text);
-    int rc = writer_put(l->writer, &line->task);
+    long long len = (long long)line->len; /* the writer frees the line */
+    int rc = WRITER_FULL;
 
+    if (fits(l, line)) {
+        atomic_fetch_add(&l->n_queued, len);
+        rc = writer_put(l->writer, &line->task);
+        if (rc == WRITER_FULL)
+            atomic_fetch_sub(&l->n_queued, len);
+    }
     if (rc == 0)
         l->n_unfit = 0;
     else

@@ -1,9 +1,10 @@
 /* lines - a file of JSON lines that only grows, such as events.jsonl: each line is one write(2).
  *
  * Lines go through a writer (base/writer.h), in order, so that a disk that hangs holds up nobody.
- * A line is lost when the writer's queue has no room for it, or when the disk is full or fails; a
- * line that was written in part is taken back.  The lost lines are counted, and the log tells the
- * reason once.  Before the next line that can be written stands a `warning` with their number.
+ * A line is lost when the writer's queue, or this file's part of it, has no room for it, or when
+ * the disk is full or fails; a line that was written in part is taken back.  The lost lines are
+ * counted, and the log tells the reason once.  Before the next line that can be written stands a
+ * `warning` with their number.
  *
  * The file is bounded: before it would pass `most_bytes` it becomes FILE.1, an older FILE.1 becomes
  * FILE.2, and so on; what was FILE.LINES_OLD is removed.
@@ -30,6 +31,8 @@ struct lines_options {
     const char *run_dir;   /* its folder; NULL: nobody owns it */
     const char *what;      /* "an event", for messages */
     int64_t most_bytes;    /* of one file */
+    int64_t most_queued;   /* bytes of this file's lines in the writer's queue; 0: no bound */
+    int64_t owner_ms;      /* the owner is read at most once in this time; 0: before each line */
     struct writer *writer; /* NULL: lines_add writes itself */
 };
 

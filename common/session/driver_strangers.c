@@ -1,6 +1,6 @@
 /* Log lines about connections that come to nothing: a peer sends garbage, is silent, or is refused.
  * Anybody can connect where there is no secret, so a flood of connections must not become a flood
- * of lines.  The audit has each of them. */
+ * of lines.  Each of them is an event for the audit. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "ckpt/owner.h"
 #include "folder.h"
 #include "report/audit.h"
@@ -268,6 +270,35 @@ static void test_taken_over(void **state)
     free(text);
 }
 
+/* With `owner_ms` the owner is read again only after that time. */
+static void test_owner_is_read_rarely(void **state)
+{
+    struct lines_options o = {
+        .path = "a", .run_dir = ".", .what = "a line", .most_bytes = 1000, .owner_ms = 100};
+    struct lines *l;
+    int64_t began = clock_mono_ns();
+    struct err err;
+    char *text;
+    int fd, in_time;
+
+    (void)state;
+    assert_int_equal(owner_claim(".", 0, &err), 0);
+    assert_int_equal(lines_open("a", &fd, &err), 0);
+    l = lines_new(fd, &o);
+    lines_add(l, "ours");
+    write_text("owner", "{\"id\": \"another\", \"pid\": 1, \"host\": \"h\"}");
+    lines_add(l, "soon");
+    in_time = clock_since_s(began) < 0.1;
+    while (clock_since_s(began) < 0.25)
+        sched_yield();
+    lines_add(l, "late");
+    lines_free(l);
+    text = read_text("a");
+    if (in_time) /* else this process stood still meanwhile */
+        assert_string_equal(text, "ours\nsoon\n");
+    free(text);
+}
+
 /* ---- a writer that is held up ---- */
 
 struct plug {
@@ -284,11 +315,53 @@ static void run_plug(struct task *t)
     free(p);
 }
 
+static struct plug *plug_new(int pipe)
+{
+    struct plug *p = xmalloc(sizeof *p);
+
+    *p = (struct plug){.task.run = run_plug, .pipe = pipe};
+    return p;
+}
+
+/* A file that has a part of the queue leaves the rest of it to the others. */
+static void test_part_of_the_queue(void **state)
+{
+    enum { LINES = 1000, PART = 500, TEXT = 10 };
+    struct lines_options o = {.path = "audit", .what = "a line", .most_bytes = 1 << 20};
+    struct lines *audit, *events;
+    struct writer *w;
+    struct err err;
+    int pipes[2], fd;
+
+    (void)state;
+    assert_int_equal(pipe(pipes), 0);
+    assert_int_equal(writer_new(PART * 100, &w, &err), 0);
+    assert_int_equal(writer_put(w, &plug_new(pipes[0])->task), 0);
+    o.writer = w;
+    o.most_queued = PART;
+    assert_int_equal(lines_open("audit", &fd, &err), 0);
+    audit = lines_new(fd, &o);
+    events = open_lines("events", 1 << 20, w);
+    for (int i = 0; i < LINES; i++)
+        lines_add(audit, "123456789");
+    assert_int_equal(lines_lost(audit), LINES - PART / TEXT);
+    lines_add(events, "an event");
+    assert_int_equal(lines_lost(events), 0);
+    assert_int_equal(write(pipes[1], "x", 1), 1);
+    assert_int_equal(lines_flush(audit, 60000), 0);
+    lines_add(audit, "123456789"); /* there is room again */
+    assert_int_equal(lines_lost(audit), LINES - PART / TEXT);
+    assert_int_equal(writer_free(w, 60000), 0);
+    lines_free(audit);
+    lines_free(events);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
 /* Lines that find no room are missing at their place, with their number. */
 static void test_no_room(void **state)
 {
     enum { LINES = 1000 };
-    struct plug *p = xmalloc(sizeof *p);
     int pipes[2], next = 0, missing = 0;
     struct writer *w;
     struct lines *l;
@@ -299,8 +372,7 @@ static void test_no_room(void **state)
     assert_int_equal(pipe(pipes), 0);
     assert_int_equal(writer_new(10000, &w, &err), 0);
     l = open_lines("a", 1 << 20, w);
-    *p = (struct plug){.task.run = run_plug, .pipe = pipes[0]};
-    assert_int_equal(writer_put(w, &p->task), 0);
+    assert_int_equal(writer_put(w, &plug_new(pipes[0])->task), 0);
     for (int i = 0; i < LINES; i++) {
         char number[16];
 
@@ -375,6 +447,62 @@ static void test_led(void **state)
     assert_int_equal(led.step, 1000);
 }
 
+static char *repeat(char *at, int n, const char *line)
+{
+    for (int i = 0; i < n; i++)
+        at = stpcpy(at, line);
+    return at;
+}
+
+/* The newest lines tell all, so a long file is not read to its beginning: there, lines that would
+ * change the numbers stand in the way.  A line across the border of what is read counts, too. */
+static void test_led_of_a_long_run(void **state)
+{
+    static const char warning[] = "{\"event\":\"warning\",\"step\":7,\"message\":\"slow\"}\n";
+    enum { LINES = 1 << 20 }; /* 50 MiB */
+    char *text = xmalloc((LINES + 10) * sizeof warning), *at = text;
+    struct led led;
+
+    (void)state;
+    at = stpcpy(at, "{\"event\":\"epoch\",\"step\":9,\"validation_loss\":1}\n");
+    at = repeat(at, LINES, warning);
+    at = stpcpy(at, "{\"event\":\"form\",\"generation\":5,\"step\":20}\n"
+                    "{\"event\":\"epoch\",\"step\":30}\n"
+                    "{\"event\":\"inject\",\"step\":34}\n");
+    write_text("e", text);
+    led_read("e", &led);
+    assert_int_equal(led.generation, 5);
+    assert_int_equal(led.step, 34);
+    assert_int_equal(led.epoch_step, 30);
+    assert_int_equal(led.validated_step, 0); /* too far back */
+    at = repeat(at, 5000, warning);          /* the numbers are beyond what is read first */
+    write_text("e", text);
+    led_read("e", &led);
+    assert_int_equal(led.generation, 5);
+    assert_int_equal(led.step, 34);
+    assert_int_equal(led.epoch_step, 30);
+    free(text);
+}
+
+/* A formation that goes on from an older step than an epoch's line: the line counts up to there. */
+static void test_led_goes_back_twice(void **state)
+{
+    struct led led;
+
+    (void)state;
+    write_text("e.1", "{\"event\":\"form\",\"generation\":1,\"step\":0}\n"
+                      "{\"event\":\"epoch\",\"step\":100,\"validation_loss\":1}\n"
+                      "{\"event\":\"epoch\",\"step\":200}\n");
+    write_text("e", "{\"event\":\"form\",\"generation\":2,\"step\":150}\n"
+                    "{\"event\":\"form\",\"generation\":3,\"step\":160}\n"
+                    "{\"event\":\"lost\",\"step\":170}");
+    led_read("e", &led);
+    assert_int_equal(led.generation, 3);
+    assert_int_equal(led.step, 170);
+    assert_int_equal(led.epoch_step, 150);
+    assert_int_equal(led.validated_step, 100);
+}
+
 static void test_audit(void **state)
 {
     static const char *const want[] = {
@@ -407,6 +535,40 @@ static void test_audit(void **state)
     free(text);
 }
 
+/* A flood of strangers: the first have a line each, the others are counted, none is forgotten, and
+ * a request has its line still. */
+static void test_audit_of_a_flood(void **state)
+{
+    enum { FLOOD = 5 * AUDIT_BURST };
+    struct audit *a = audit_new(open_lines("audit.jsonl", 1 << 20, NULL));
+    int64_t began = clock_mono_ns();
+    int n_refused = 0, n_omitted = 0, n_asked = 0, most;
+    char *text, *rest, *line;
+
+    (void)state;
+    for (int i = 0; i < FLOOD; i++)
+        audit_refused(a, "a stranger");
+    audit_asked(a, "status", 1000, 42, NULL);
+    most = AUDIT_BURST + 1 + (int)(AUDIT_RATE * clock_since_s(began));
+    audit_flush(a);
+    audit_flush(a); /* the number is told once */
+    audit_free(a);
+    rest = text = read_text("audit.jsonl");
+    while ((line = strsep(&rest, "\n")) && *line) {
+        json_t *o = json_loads(line, 0, NULL);
+        const char *event = json_string_value(json_object_get(o, "event"));
+
+        n_refused += !strcmp(event, "refused");
+        n_asked += !strcmp(event, "asked");
+        n_omitted += (int)json_integer_value(json_object_get(o, "count"));
+        json_decref(o);
+    }
+    assert_in_range(n_refused, AUDIT_BURST, most);
+    assert_int_equal(n_refused + n_omitted, FLOOD);
+    assert_int_equal(n_asked, 1);
+    free(text);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, folder_setup, folder_teardown)
 
 int main(void)
@@ -419,10 +581,15 @@ int main(void)
         CASE(test_long_line),
         CASE(test_link),
         CASE(test_taken_over),
+        CASE(test_owner_is_read_rarely),
+        CASE(test_part_of_the_queue),
         CASE(test_no_room),
         CASE(test_injected_in_old_parts),
         CASE(test_led),
+        CASE(test_led_of_a_long_run),
+        CASE(test_led_goes_back_twice),
         CASE(test_audit),
+        CASE(test_audit_of_a_flood),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
