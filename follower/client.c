@@ -186,6 +186,7 @@ static void begin_session(struct client *c, int64_t now)
         .data_dir = o->data,
         .driver = o->root_text,
         .keeps_state = !c->is_child,
+        .is_proven = c->trust.tls != NULL,
     };
 
     if (c->follower) {
@@ -320,12 +321,13 @@ static void on_finished(void *arg, const struct action *end)
     enum retry retry = end->finished.retry;
     int again = retry == RETRY_AS_NEW || (retry != RETRY_NOT && !c->options->once);
     int is_next = c->has_next_secret && status == STATUS_REFUSED;
+    int goes_on = c->options->once && retry == RETRY_UNANSWERED && !is_next;
     int is_later = again && retry == RETRY_LATER && !is_old_driver(c);
 
     c->has_next_secret = 0;
     if (is_next) {
         log_info("the driver does not have this secret; trying the next --secret-file");
-    } else if (!is_later) {
+    } else if (!is_later && !goes_on) {
         say_end(c, end);
         forget_refusal(c);
     }
@@ -337,6 +339,10 @@ static void on_finished(void *arg, const struct action *end)
     dialer_limit_pause(c->dialer, 0);
     if (is_next) {
         dialer_start(c->dialer, 0);
+        return;
+    }
+    if (goes_on) {
+        dialer_go_on(c->dialer, end->finished.text);
         return;
     }
     if (!again) {

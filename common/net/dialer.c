@@ -321,6 +321,14 @@ void dialer_start(struct dialer *d, int is_again)
     begin(d);
 }
 
+void dialer_go_on(struct dialer *d, const char *why)
+{
+    ASSERT(!d->is_closing && !d->is_resolving && !d->is_connecting);
+    d->is_stopped = 0;
+    snprintf(d->last, sizeof d->last, "%s", why);
+    pause_or_give_up(d);
+}
+
 static void on_closed(uv_handle_t *h)
 {
     struct dialer *d = h->data;

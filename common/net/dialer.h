@@ -42,6 +42,11 @@ void dialer_stop(struct dialer *d);
  * on growing; otherwise pauses and counts start afresh. */
 void dialer_start(struct dialer *d, int is_again);
 
+/* The connection that `connected` was given came to nothing, for the reason `why`.  Look for a
+ * driver as if that attempt had failed: pauses, attempts and the time to wait go on.  May call
+ * `gave_up`. */
+void dialer_go_on(struct dialer *d, const char *why);
+
 void dialer_close(struct dialer *d); /* NULL is fine; no more callbacks */
 
 #endif

@@ -56,8 +56,9 @@ enum exit_status {
 enum retry {
     RETRY_NOT = 0,
     RETRY_SOON,
-    RETRY_AS_NEW, /* with --once, too: what it kept was of no use */
-    RETRY_LATER,  /* the driver has no place for it now, and may have one in minutes or hours */
+    RETRY_AS_NEW,     /* with --once, too: what it kept was of no use */
+    RETRY_LATER,      /* the driver has no place for it now, and may have one in minutes or hours */
+    RETRY_UNANSWERED, /* with --once, too, as long as it waits for a driver: none has answered */
 };
 
 enum event_kind {

@@ -26,6 +26,7 @@ void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const 
     arena_init(&a);
     r.reason = reason;
     r.text = msg_text(&a, text, MSG_MAX_TEXT);
+    r.run = arena_strdup(&a, d->o.run ? d->o.run : "");
     m.body_case = WIRE__CONTROL__BODY_REFUSED;
     m.refused = &r;
     stranger_say(d, "refused %s: %s", c->from, r.text);

@@ -68,7 +68,8 @@ static void finish_unanswered(struct follower *f, struct ending e, const char *w
                         e.is_closed ? "; if it refused this follower, its log says why" : "");
 }
 
-/* is_gone: the driver may have died; else it misbehaved, and its run is not gone on with.  While a
+/* is_gone: the driver may have died; else it misbehaved or does not let this follower in, and its
+ * run is not gone on with.  While a
  * follower looks for its driver, any process may answer at the address.  Its answer proves nothing,
  * so the search goes on. */
 static void lost_driver(struct follower *f, int is_closed, int is_gone, const char *why)
@@ -83,6 +84,8 @@ static void lost_driver(struct follower *f, int is_closed, int is_gone, const ch
         keep_seek_on(f, is_closed, why);
     } else if (f->stage == STAGE_HELLO) {
         e.status = STATUS_REFUSED;
+        if (is_gone)
+            e.retry = RETRY_UNANSWERED;
         finish_unanswered(f, e, why);
     } else if (f->leaving) {
         follower_finish(f, e, "%s", f->leaving);
@@ -130,6 +133,7 @@ struct follower *follower_new(const struct follower_options *o, int64_t now_ns)
     f->o.data_dir = o->data_dir ? xstrdup(o->data_dir) : NULL;
     f->o.driver = xstrdup(o->driver ? o->driver : "?");
     f->o.keeps_state = o->keeps_state;
+    f->o.is_proven = o->is_proven;
     f->rank = -1;
     f->aborted = -1;
     f->device = xstrdup("");
@@ -154,6 +158,7 @@ void follower_connected(struct follower *f, const struct follower_options *o, in
     }
     free((void *)(uintptr_t)f->o.driver);
     f->o.driver = xstrdup(o->driver);
+    f->o.is_proven = o->is_proven;
     f->stage = STAGE_HELLO;
     f->timeout_ms = o->welcome_ms > 0 ? o->welcome_ms : WELCOME_MS;
     f->heard_ms = f->now_ms;
@@ -248,12 +253,21 @@ static enum retry retry_of(Wire__Reason reason)
     }
 }
 
+/* A follower that looks for its driver believes these reasons, and no other, and only from a driver
+ * that has proven to know the secret.  Without a secret it believes a driver that knows the run:
+ * that is no proof, but another job's driver at the same address does not know it. */
+static int is_for_good(const struct follower *f, const Wire__Refused *r)
+{
+    int is_final = r->reason == WIRE__REASON__REASON_ENDING ||
+                   r->reason == WIRE__REASON__REASON_STALE ||
+                   r->reason == WIRE__REASON__REASON_VERSION;
+    int is_of_run = f->kept.run && strcmp(r->run, f->kept.run) == 0;
+    return is_final && (f->o.is_proven || is_of_run);
+}
+
 static void on_refused(struct follower *f, const Wire__Refused *r)
 {
-    int is_for_good = r->reason == WIRE__REASON__REASON_ENDING ||
-                      r->reason == WIRE__REASON__REASON_STALE ||
-                      r->reason == WIRE__REASON__REASON_VERSION;
-    if (f->stage == STAGE_HELLO && f->has_engine && !is_for_good) {
+    if (f->stage == STAGE_HELLO && f->has_engine && !is_for_good(f, r)) {
         keep_seek_on(f, 0, r->text);
         return;
     }
@@ -414,7 +428,7 @@ void follower_closed(struct follower *f, int64_t now_ns, const struct err *why)
 {
     follower_enter(f, now_ns);
     if (f->stage < STAGE_SEEK)
-        lost_driver(f, 1, !why || why->code != ERR_PROTO,
+        lost_driver(f, 1, !why || (why->code != ERR_PROTO && why->code != ERR_REFUSED),
                     why ? why->msg : "it closed the connection (crashed or killed?)");
     follower_leave(f);
 }

@@ -49,6 +49,7 @@ struct follower_options {   /* copied; texts may be NULL where said */
     const char *driver;    /* "10.0.0.1:7000", for messages */
     int64_t welcome_ms;    /* how long a driver may take to answer Hello; 0: 10 s */
     int keeps_state;       /* when the driver is lost, for as long as its Welcome said */
+    int is_proven;         /* the driver has proven to know the secret of this connection */
 };
 
 /* Queues Hello. */

@@ -180,7 +180,8 @@
 
 #define REFUSED_FIELDS(ITEM, LIST, ONLY) \
     ONLY(reason, ENUM(1)) \
-    ONLY(text,   TEXT(1, MSG_MAX_TEXT))
+    ONLY(text,   TEXT(1, MSG_MAX_TEXT)) \
+    ONLY(run,    TEXT(0, 64))
 
 #define ABORT_FIELDS(ITEM, LIST, ONLY) \
     ONLY(text,    TEXT(1, MSG_MAX_TEXT)) \

@@ -4,7 +4,6 @@ The losses must be those of the same job without a disturbance, bit for bit (tra
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -13,7 +12,7 @@ import time
 
 import dp
 import training
-from dp import ENDLESS, FAILED, FINISHED, REFUSED, SOON, STOPPED
+from dp import ENDLESS, FAILED, FINISHED, SOON, STOPPED
 
 # 8 steps an epoch, each with a validation and a checkpoint.
 JOB = {"data.samples": 512, "data.validation_samples": 256, "train.global_batch": 64,
@@ -46,24 +45,11 @@ class DriverLost(training.Case):
 
     def kill_and_restart(self, driver, followers, job=None):
         driver.wait_exit()
-        followers = [self.come_again(k, follower) for k, follower in enumerate(followers, 1)]
         successor = self.lead("--resume", job=job)
         for daemon in (successor, *followers):
             self.assert_exit(daemon, FINISHED)
         self.assert_same(job)
         return successor
-
-    def come_again(self, rank, follower):
-        """A follower with --once that the driver had not let in yet has no job to wait for: it
-        ends, unless it had not reached the driver either."""
-        until = time.monotonic() + 2
-        while not re.search("joined the driver", follower.text) and time.monotonic() < until:
-            if follower.process.poll() is None:
-                time.sleep(0.01)
-                continue
-            self.assert_exit(follower, REFUSED)
-            return self.follower("--rank", str(rank), port=self.port_number)
-        return follower
 
     # ---- restarted
 
@@ -82,8 +68,6 @@ class DriverLost(training.Case):
             moment = noise.uniform(0, 1.5)
             with self.subTest(moment=moment):
                 driver, *followers = self.start_ranks_of()
-                for k in (1, 2):  # before that, a follower with --once has no job to wait for
-                    driver.wait_line(f"rank {k} joined")
                 until = time.monotonic() + moment
                 dp.wait_for("the moment", lambda until=until: time.monotonic() > until)
                 driver.kill()
@@ -131,14 +115,31 @@ class DriverLost(training.Case):
     # ---- which state, which driver
 
     def test_another_run_gets_fresh_followers(self):
-        """A new run at the same address takes no state of the one before."""
-        driver, *followers = self.start_ranks_of("--inject", "kill:rank0@step20")
+        """A new run at the same address takes no state of the one before.  Its driver has the
+        secret, so the followers believe it at once."""
+        self.assert_exit(self.start([dp.DRIVER, "--make-secret", "secret"]), FINISHED)
+        secret = ("--secret-file", "secret")
+        driver = self.lead(*secret, "--inject", "kill:rank0@step20")
+        followers = [self.follower(*secret, "--rank", str(k), port=self.port_number)
+                     for k in (1, 2)]
         driver.wait_exit()
-        driver = self.lead(run="other")
+        driver = self.lead(*secret, run="other")
         for daemon in (driver, *followers):
             self.assert_exit(daemon, FINISHED)
         self.assertIn("it kept the state of another run", driver.text)
         self.assertEqual(self.losses("other"), self.expected(JOB, 3))
+
+    def test_another_run_that_proves_nothing(self):
+        """Without a secret anybody could be that driver: the followers keep their state, and find
+        the driver of their run."""
+        driver, *followers = self.start_ranks_of("--inject", "kill:rank0@step20")
+        driver.wait_exit()
+        other = self.lead(run="other")
+        for follower in followers:
+            follower.wait_line("is of no use yet: it kept the state of another run")
+        other.kill()
+        self.kill_and_restart(other, followers)
+        self.assertEqual(self.events("recovered", "run")[0]["source"], "followers")
 
     def test_a_follower_that_gives_up(self):
         job = {**ENDLESS, "cluster.driver_timeout": 1}

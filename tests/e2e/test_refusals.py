@@ -112,6 +112,27 @@ class Refusals(dp.Case):
         self.assert_exit(follower, REFUSED,
                          rf"no driver at 127.0.0.1:{port} within 1 s: .*ECONNREFUSED.*attempts")
 
+    def dies_before_its_answer(self, *args):
+        """A follower with --once whose driver dies before it has answered Hello."""
+        port = dp.free_port()
+        with socket.create_server(("127.0.0.1", port)) as server:
+            server.settimeout(dp.PATIENCE)
+            follower = self.follower(*args, port=port)
+            server.accept()[0].close()
+        return port, follower
+
+    def test_driver_dies_before_its_answer(self):
+        """The follower looks for the driver again, and joins the one that is started next."""
+        port, follower = self.dies_before_its_answer()
+        driver = self.driver("--port", str(port), n=2, port=False, job={**SMALL, "train.epochs": 1})
+        self.assert_exit(driver, FINISHED)
+        self.assert_exit(follower, FINISHED)
+
+    def test_driver_dies_and_none_comes(self):
+        """... for as long as --wait says since it began to look."""
+        port, follower = self.dies_before_its_answer("--wait", "1")
+        self.assert_exit(follower, REFUSED, rf"no driver at 127.0.0.1:{port} within 1 s: ")
+
     def test_nobody_but_itself(self):
         """The driver's port is one that the system gives to clients, and nobody listens at it.  The
         follower may be given it and connect to itself, which it must not take for its driver."""

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "fixture.h"
 #include "net/dialer.h"
 
@@ -114,6 +115,55 @@ static void test_gives_up(void **state)
     close(fd);
 }
 
+/* A driver that dies before it has answered is an attempt that failed: the dialer looks for it
+ * again, for the rest of the time. */
+static void test_goes_on(void **state)
+{
+    enum { WAIT_MS = 1000 };
+    struct server s;
+    struct caller k;
+    struct dialer *d;
+    int64_t began = clock_mono_ns();
+    double seconds;
+
+    server_open(*state, &s, 4, NEVER_MS);
+    d = dial(*state, &k, "127.0.0.1", listener_port(s.listener), WAIT_MS);
+    run_until(*state, &k.is_connected);
+    for (int i = 0; i < 2; i++) {
+        if (i == 1)
+            listener_close(s.listener);
+        conn_abort(k.side.conn);
+        k.is_connected = 0;
+        dialer_go_on(d, "it closed the connection");
+        if (i == 0)
+            run_until(*state, &k.is_connected);
+    }
+    run_until(*state, &k.has_given_up);
+    seconds = clock_since_s(began);
+    assert_true(seconds > 1e-3 * WAIT_MS && seconds < 2.5e-3 * WAIT_MS);
+    dialer_close(d);
+}
+
+/* The time may be over when the connection comes to nothing: the reason is that of the connection.
+ */
+static void test_goes_on_too_late(void **state)
+{
+    struct server s;
+    struct caller k;
+    struct dialer *d;
+
+    server_open(*state, &s, 4, NEVER_MS);
+    d = dial(*state, &k, "127.0.0.1", listener_port(s.listener), 0);
+    run_until(*state, &k.is_connected);
+    conn_abort(k.side.conn);
+    usleep(2000);
+    dialer_go_on(d, "it closed the connection");
+    assert_true(k.has_given_up);
+    assert_non_null(strstr(k.why.msg, "it closed the connection"));
+    dialer_close(d);
+    listener_close(s.listener);
+}
+
 static void test_unresolvable(void **state)
 {
     struct caller k;
@@ -191,8 +241,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
-        LOOP_TEST(test_there),       LOOP_TEST(test_gives_up),       LOOP_TEST(test_unresolvable),
-        LOOP_TEST(test_comes_later), LOOP_TEST(test_close_any_time), LOOP_TEST(test_again),
+        LOOP_TEST(test_goes_on),        LOOP_TEST(test_goes_on_too_late),
+        LOOP_TEST(test_there),          LOOP_TEST(test_gives_up),
+        LOOP_TEST(test_unresolvable),   LOOP_TEST(test_comes_later),
+        LOOP_TEST(test_close_any_time), LOOP_TEST(test_again),
         LOOP_TEST(test_ipv6),
     };
 

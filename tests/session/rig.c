@@ -140,6 +140,7 @@ void rig_reconnect(struct rig *r)
 {
     struct follower_options o = follower_options(1);
     o.driver = "10.0.0.2:7000";
+    o.is_proven = !r->is_unproven;
     assert_int_equal(r->n_seeks, 1);
     r->n_seeks = r->is_closed[0] = 0;
     follower_connected(r->f, &o, r->now);

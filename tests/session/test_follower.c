@@ -189,6 +189,7 @@ static void the_first_step_is_told_at_once(void **state)
 static void before_welcome(void **state)
 {
     struct rig r;
+    struct err refused;
     (void)state;
     rig_follower(&r);
     get(&r, REFUSED, 0);
@@ -196,10 +197,16 @@ static void before_welcome(void **state)
                 "refused by the driver at 10.0.0.1:7000: rank 1 is taken");
     rig_follower(&r);
     rig_close(&r, 0);
-    assert_ends(&r, STATUS_REFUSED, 1, "no answer from the driver at 10.0.0.1:7000");
+    assert_ends(&r, STATUS_REFUSED, RETRY_UNANSWERED, "no answer from the driver at 10.0.0.1:7000");
     rig_follower(&r);
     rig_wait(&r, 11000);
-    assert_ends(&r, STATUS_REFUSED, 1, "no sign of life from the driver for 10.0 s");
+    assert_ends(&r, STATUS_REFUSED, RETRY_UNANSWERED, "no sign of life from the driver for 10.0 s");
+    rig_follower(&r);
+    err_set(&refused, ERR_REFUSED, "10.0.0.1:7000: the secrets differ");
+    r.is_closed[0] = 1;
+    follower_closed(r.f, r.now, &refused);
+    rig_drain(&r);
+    assert_ends(&r, STATUS_REFUSED, RETRY_SOON, "does not let this follower in: the secrets");
     rig_follower(&r);
     get(&r, TRAIN, 0);
     assert_ends(&r, STATUS_REFUSED, 1, "want Welcome or Refused first");

@@ -36,13 +36,16 @@ static void get_welcome(struct rig *r, int64_t term, int64_t timeout_ms, const c
     arena_fini(&a);
 }
 
-static void get_refused(struct rig *r, Wire__Reason reason)
+#define RUN "5f2c9a0b77e14d38" /* of the sample of Welcome */
+
+static void get_refused(struct rig *r, Wire__Reason reason, const char *run)
 {
     struct arena a;
     Wire__Control m;
     arena_init(&a);
     assert_true(sample_make(&a, REFUSED, &m));
     m.refused->reason = reason;
+    m.refused->run = arena_strdup(&a, run);
     rig_message(r, 0, &m);
     arena_fini(&a);
 }
@@ -250,22 +253,30 @@ static void what_other_drivers_say(void **state)
 {
     static const struct {
         Wire__Reason reason;
-        int goes_on;
+        const char *run;
+        int is_proven, goes_on;
         enum retry retry;
     } cases[] = {
-        {WIRE__REASON__REASON_FULL, 1, RETRY_NOT},
-        {WIRE__REASON__REASON_RANK_TAKEN, 1, RETRY_NOT},
-        {WIRE__REASON__REASON_ENDING, 0, RETRY_SOON},
-        {WIRE__REASON__REASON_STALE, 0, RETRY_AS_NEW},
-        {WIRE__REASON__REASON_VERSION, 0, RETRY_LATER},
+        {WIRE__REASON__REASON_FULL, RUN, 1, 1, RETRY_NOT},
+        {WIRE__REASON__REASON_RANK_TAKEN, RUN, 1, 1, RETRY_NOT},
+        {WIRE__REASON__REASON_ENDING, "", 1, 0, RETRY_SOON},
+        {WIRE__REASON__REASON_ENDING, RUN, 0, 0, RETRY_SOON},
+        {WIRE__REASON__REASON_ENDING, "another", 0, 1, RETRY_NOT},
+        {WIRE__REASON__REASON_STALE, "another", 1, 0, RETRY_AS_NEW},
+        {WIRE__REASON__REASON_STALE, RUN, 0, 0, RETRY_AS_NEW},
+        {WIRE__REASON__REASON_STALE, "another", 0, 1, RETRY_NOT},
+        {WIRE__REASON__REASON_VERSION, "", 1, 0, RETRY_LATER},
+        {WIRE__REASON__REASON_VERSION, RUN, 0, 0, RETRY_LATER},
+        {WIRE__REASON__REASON_VERSION, "", 0, 1, RETRY_NOT},
     };
     struct rig r;
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         train(&r, 60000);
         rig_close(&r, 0);
+        r.is_unproven = !cases[i].is_proven;
         rig_reconnect(&r);
-        get_refused(&r, cases[i].reason);
+        get_refused(&r, cases[i].reason, cases[i].run);
         assert_true(r.is_closed[0]);
         assert_int_equal(r.n_seeks, cases[i].goes_on);
         if (!cases[i].goes_on) {
@@ -336,7 +347,7 @@ static void a_driver_of_no_use_is_asked_again(void **state)
     assert_false(r.seeks_again);
     for (int i = 0; i < 3; i++) {
         rig_reconnect(&r);
-        get_refused(&r, WIRE__REASON__REASON_FULL);
+        get_refused(&r, WIRE__REASON__REASON_FULL, RUN);
         assert_true(r.seeks_again);
         assert_int_equal(n_logged(&r, useless), 1);
     }

@@ -96,6 +96,7 @@ static void refused(struct arena *a, Wire__Control *m)
     NEW(Refused, REFUSED, refused);
     x->reason = WIRE__REASON__REASON_RANK_TAKEN;
     x->text = arena_strdup(a, "rank 1 is taken by hostB (pid 17)");
+    x->run = arena_strdup(a, "5f2c9a0b77e14d38");
 }
 
 static void ready(struct arena *a, Wire__Control *m)
