@@ -20,8 +20,8 @@
 #include "base/util.h"
 #include "report/lines.h"
 
-/* How much of the end is read at first, and, by steps of TIMES, at most.  What the lines before
- * that would tell is then unknown, as if the run had not told it. */
+/* The size of the end that is read at first, and at most.  From one attempt to the next it grows by
+ * the factor TIMES.  The numbers of lines before the end stay 0. */
 enum { FIRST_BYTES = 64 << 10, MOST_BYTES = 16 << 20, TIMES = 16 };
 
 struct scan {
