@@ -66,7 +66,9 @@ struct dataset {
 
 struct dataset_request {
     enum dataset_purpose purpose;
-    uint64_t seed; /* of the job; for formats that draw their samples */
+    uint64_t seed;   /* of the job; for formats that draw their samples */
+    int64_t context; /* model.context: tokens of a sample; 0: the model has none */
+    int64_t vocab;   /* model.vocab: different tokens; 0: the data say */
 };
 
 struct data_format {

@@ -56,6 +56,18 @@ struct sample_spec {
         }                                                                                       \
     }
 
+/* An initializer of a spec: `context` tokens out of `vocab`, and at each place its target, the
+ * token that follows. */
+#define SAMPLE_SEQUENCES(context, vocab)                                                         \
+    {                                                                                            \
+        2,                                                                                       \
+        {                                                                                        \
+            {"tokens", SAMPLE_INPUT, DTYPE_I32, {1, {context}}, vocab, DTYPE_I32, SAMPLE_AS_IS}, \
+                {"targets", SAMPLE_CLASS, DTYPE_I32,   {1, {context}},                           \
+                 vocab,     DTYPE_I32,    SAMPLE_AS_IS},                                         \
+        }                                                                                        \
+    }
+
 /* Bytes of one sample's field: in the memory of programs, and as the reader stores it. */
 size_t sample_field_bytes(const struct sample_field *f);
 size_t sample_stored_bytes(const struct sample_field *f);

@@ -117,7 +117,12 @@ static int open_job(struct trainer *t, const struct cmd *c, struct err *err)
 static int open_set(const struct job *job, enum dataset_purpose purpose, struct dataset **out,
                     struct err *err)
 {
-    const struct dataset_request request = {purpose, (uint64_t)job->train.seed};
+    const int64_t *context = job_field(job, "model.context"),
+                  *vocab = job_field(job, "model.vocab");
+    const struct dataset_request request = {.purpose = purpose,
+                                            .seed = (uint64_t)job->train.seed,
+                                            .context = context ? *context : 0,
+                                            .vocab = vocab ? *vocab : 0};
 
     if (dataset_open(out, &job->data, &request, err) < 0)
         return err_wrap(err, "%s data", purpose == DATASET_TRAIN ? "training" : "validation");

@@ -44,6 +44,8 @@ static const struct row {
      "0.1,0.2,0.3",
      {"data.format=cifar10", "data.path=/x"},
      .written = "[0.1, 0.2, 0.3]"},
+    {"data.dtype", "uint32", {"data.format=tokens", "data.path=/x"}},
+    {"data.tokenizer", "bytes", {"data.format=text", "data.path=/x"}},
     {"train.global_batch", "96"},
     {"train.epochs", "7"},
     {"train.seed", "9007199254740991"},

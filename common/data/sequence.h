@@ -1,0 +1,30 @@
+/* sequence - what data sets of token sequences have in common.
+ *
+ * Sample i of n tokens, with `context` tokens a sample (the job's model.context), is the tokens
+ * i*context .. i*context + context - 1; its targets are the tokens one place later.  So n tokens
+ * are (n - 1) / context samples, and every token but the last few is an input once.
+ *
+ * Threads: pure. */
+#ifndef DATA_SEQUENCE_H
+#define DATA_SEQUENCE_H
+
+#include "data/dataset.h"
+
+enum { SEQUENCE_TOKENS, SEQUENCE_TARGETS }; /* the fields */
+
+/* Make the base of a data set of sequences, all but n_samples, with `vocab` different tokens; rows
+ * are I32, made in the caller's room.  Fails with ERR_CONFIG if the model has no context. */
+int sequence_init(struct dataset *ds, const struct dataset_ops *ops,
+                  const struct dataset_request *request, int64_t vocab, struct err *err);
+
+/* Tokens of a sample. */
+static inline int64_t sequence_context(const struct dataset *ds)
+{
+    return ds->spec.field[SEQUENCE_TOKENS].shape.dim[0];
+}
+
+/* The samples that n tokens of the text `what` are; fails with ERR_CORRUPT if there is none. */
+int sequence_samples(int64_t *n_samples, const struct dataset *ds, int64_t n_tokens,
+                     const char *what, struct err *err);
+
+#endif

@@ -1,0 +1,232 @@
+/* text - one text file, each byte or each character of which is a token.
+ *
+ * Bytes are their own numbers, 256 of them.  Characters are those of UTF-8 that occur in the file,
+ * numbered in byte order, which is also the order of their code points: nanoGPT's character model
+ * numbers them so.  The last tenth of the tokens validates, the others train; the vocabulary is
+ * that of the whole file.
+ *
+ * The file is mapped.  Characters differ in length, so for every PACE-th one its offset is kept; a
+ * sample is decoded from the last such place before it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "data/mapped.h"
+#include "data/sequence.h"
+
+enum { CODE_POINTS = 0x110000, N_BYTES = 256, PACE = 256 };
+
+enum tokenizer { BYTES, CHARS };
+
+static const char *const tokenizers[] = {[BYTES] = "bytes", [CHARS] = "chars", NULL};
+
+struct text_options {
+    const char *path;
+    enum tokenizer tokenizer;
+};
+
+struct text {
+    struct dataset base;
+    struct mapped file;
+    enum tokenizer tokenizer;
+    int64_t n_tokens;
+    int64_t first;   /* of this part's tokens: training's 0, validation's after nine tenths */
+    int32_t *number; /* CHARS: [CODE_POINTS] the token of each code point; 0 where none */
+    uint64_t *place; /* CHARS: the offset of every PACE-th character */
+    int64_t n_places;
+    int64_t vocab;
+};
+
+/* ---- characters ---- */
+
+static int continues(uint8_t byte) { return (byte & 0xc0) == 0x80; }
+
+/* The bytes of the UTF-8 character at p, of which n >= 1 bytes are there, and its code point; 0:
+ * there is none. */
+static size_t char_at(const uint8_t *p, size_t n, uint32_t *code)
+{
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000}; /* by length */
+    const size_t len = p[0] < 0x80 ? 1 : p[0] < 0xc0 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+
+    if (len == 0 || len > n || p[0] > 0xf4)
+        return 0;
+    *code = len == 1 ? p[0] : p[0] & (0x7fU >> len);
+    for (size_t i = 1; i < len; i++) {
+        if (!continues(p[i]))
+            return 0;
+        *code = *code << 6 | (p[i] & 0x3f);
+    }
+    if (*code < least[len] || *code >= CODE_POINTS || (*code >= 0xd800 && *code < 0xe000))
+        return 0;
+    return len;
+}
+
+static int keep_place(struct text *t, uint64_t offset, struct err *err)
+{
+    if ((t->n_places & (t->n_places - 1)) == 0 &&
+        try_realloc((void **)&t->place, (size_t)max_i64(2 * t->n_places, 64) * sizeof *t->place,
+                    "places in a text", err) < 0)
+        return err->code;
+    t->place[t->n_places++] = offset;
+    return 0;
+}
+
+/* Find all characters: how many there are, which ones, and the places of some. */
+static int scan(struct text *t, struct err *err)
+{
+    uint32_t code;
+    size_t len;
+
+    for (size_t at = 0; at < t->file.n_bytes; at += len, t->n_tokens++) {
+        len = char_at(t->file.bytes + at, t->file.n_bytes - at, &code);
+        if (len == 0)
+            return err_set(err, ERR_CORRUPT,
+                           "offset %zu: byte 0x%02x begins no character of UTF-8; convert the "
+                           "file, or set data.tokenizer bytes",
+                           at, t->file.bytes[at]);
+        t->number[code] = 1;
+        if (t->n_tokens % PACE == 0 && keep_place(t, at, err) < 0)
+            return err->code;
+    }
+    return 0;
+}
+
+static int number_chars(struct text *t, struct err *err)
+{
+    if (try_alloc((void **)&t->number, CODE_POINTS * sizeof *t->number, "the characters of a text",
+                  err) < 0 ||
+        scan(t, err) < 0)
+        return err->code;
+    for (int i = 0; i < CODE_POINTS; i++)
+        if (t->number[i])
+            t->number[i] = (int32_t)t->vocab++;
+    return 0;
+}
+
+static void read_chars(const struct text *t, int64_t first, int64_t n, int32_t *to)
+{
+    size_t at = t->place[first / PACE];
+    uint32_t code;
+
+    for (int64_t i = -(first % PACE); i < n; i++) {
+        const size_t len = char_at(t->file.bytes + at, t->file.n_bytes - at, &code);
+
+        ASSERT(len > 0); /* scan has been here */
+        at += len;
+        if (i >= 0)
+            to[i] = t->number[code];
+    }
+}
+
+/* ---- the data set ---- */
+
+static int text_row(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
+                    struct err *err)
+{
+    const struct text *t = container_of(ds, struct text, base);
+    const int64_t n = sequence_context(ds);
+    const int64_t first = t->first + i * n + (field == SEQUENCE_TARGETS);
+    int32_t *to = room;
+
+    (void)err;
+    if (t->tokenizer == CHARS)
+        read_chars(t, first, n, to);
+    else
+        for (int64_t k = 0; k < n; k++)
+            to[k] = t->file.bytes[first + k];
+    *row = room;
+    return 0;
+}
+
+static void text_close(struct dataset *ds)
+{
+    struct text *t = container_of(ds, struct text, base);
+
+    mapped_close(&t->file);
+    free(t->number);
+    free(t->place);
+    free(t);
+}
+
+static const struct dataset_ops text_ops = {.name = "text", .row = text_row, .close = text_close};
+
+static int read_text(struct text *t, struct err *err)
+{
+    if (t->tokenizer == CHARS)
+        return number_chars(t, err);
+    t->n_tokens = (int64_t)t->file.n_bytes;
+    t->vocab = N_BYTES;
+    return 0;
+}
+
+/* The model may have more tokens than the text, but not fewer. */
+static int check_vocab(const struct text *t, const struct dataset_request *request, struct err *err)
+{
+    if (request->vocab == 0 || request->vocab >= t->vocab)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "model.vocab is %lld, want at least %lld, as many as the text's %s; or leave it "
+                   "out",
+                   (long long)request->vocab, (long long)t->vocab,
+                   t->tokenizer == CHARS ? "characters" : "bytes may be");
+}
+
+static int open_part(struct text *t, const struct dataset_request *request, const char *path,
+                     struct err *err)
+{
+    const char *const what = request->purpose == DATASET_TRAIN ? "the first nine tenths of the text"
+                                                               : "the last tenth of the text";
+    int64_t n_train, n_samples;
+
+    if (mapped_open(&t->file, path, err) < 0)
+        return err->code;
+    if (read_text(t, err) < 0)
+        return err_wrap(err, "%s", path);
+    if (check_vocab(t, request, err) < 0 ||
+        sequence_init(&t->base, &text_ops, request, max_i64(request->vocab, t->vocab), err) < 0)
+        return err->code;
+    n_train = t->n_tokens / 10 * 9 + t->n_tokens % 10 * 9 / 10;
+    t->first = request->purpose == DATASET_TRAIN ? 0 : n_train;
+    if (sequence_samples(&n_samples, &t->base,
+                         request->purpose == DATASET_TRAIN ? n_train : t->n_tokens - n_train, what,
+                         err) < 0)
+        return err_wrap(err, "%s", path);
+    t->base.n_samples = n_samples;
+    return 0;
+}
+
+static int text_open(struct dataset **out, const void *options,
+                     const struct dataset_request *request, struct err *err)
+{
+    const struct text_options *o = options;
+    struct text *t = xcalloc(1, sizeof *t);
+
+    t->tokenizer = o->tokenizer;
+    if (open_part(t, request, o->path, err) < 0) {
+        text_close(&t->base);
+        return err_wrap(err, "text");
+    }
+    *out = &t->base;
+    return 0;
+}
+
+#define AT(field) offsetof(struct text_options, field)
+
+static const struct option rows[] = {
+    {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
+     .help = "The text file on every rank; a follower's --data overrides it there. Its last tenth "
+             "validates."},
+    {"data.tokenizer", OPT_CHOICE, AT(tokenizer), "chars", .choices = tokenizers,
+     .help = "What a token is: a byte, or a character of UTF-8; those in the file are numbered in "
+             "byte order."},
+};
+
+const struct data_format format_text = {
+    .group = {.name = "text",
+              .help = "one text file, by bytes or characters",
+              .option = rows,
+              .n_options = ARRAY_LEN(rows),
+              .size = sizeof(struct text_options)},
+    .open = text_open,
+};
