@@ -1,11 +1,12 @@
-/* adamw - one step of Adam with decoupled weight decay, as torch.optim.AdamW (Loshchilov, Hutter
- * 2019, algorithm 2).
+/* adamw - one step of Adam, its weight decay decoupled as torch.optim.AdamW's (Loshchilov, Hutter
+ * 2019, algorithm 2), or part of the gradient as torch.optim.Adam's.
  *
  *   op/update.c has the operands and the start of the formula.  Slots: exp_avg [n], exp_avg_sq [n].
- *   attr.number: beta1, beta2, eps
+ *   attr.number: beta1, beta2, eps; coupled: 1 for Adam, 0 for AdamW
  *
  *   t = scalars.n_updates + 1
- *   param = param * (1 - rate * the segment's weight decay)    (skipped when that is 0)
+ *   Adam:   g = g + the segment's weight decay * param         (skipped when that is 0)
+ *   AdamW:  param = param * (1 - rate * the segment's weight decay)
  *   exp_avg = exp_avg + (1 - beta1) * (g - exp_avg)
  *   exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
  *   param = param - rate / (1 - beta1^t) * exp_avg / (sqrt(exp_avg_sq) / sqrt(1 - beta2^t) + eps)

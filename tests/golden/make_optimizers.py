@@ -43,7 +43,28 @@ def is_bias_or_norm(name):
 
 ADAMW = dict(lr=0.01)
 ADAMW_ALL = dict(lr=0.02, betas=(0.8, 0.95), eps=1e-5, weight_decay=0.1)
+ADAM = dict(lr=0.02, betas=(0.8, 0.95), eps=1e-5, weight_decay=0.1)
+LION = dict(lr=0.001, betas=(0.8, 0.95), weight_decay=0.1)
 SGD = dict(lr=0.05, momentum=0.9, weight_decay=0.02)
+
+
+class Lion(torch.optim.Optimizer):
+    """Algorithm 2 of Chen and others 2023; torch.optim has none."""
+
+    def __init__(self, params, foreach, **defaults):
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                update = (m * beta1 + p.grad * (1 - beta1)).sign()
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(update, alpha=group["lr"])
+                m.mul_(beta2).add_(p.grad, alpha=1 - beta2)
+
 
 # name: the job file's section, and the same for PyTorch: its optimizer, its defaults, what differs
 # for a parameter of this name (None: frozen), and the norm to which gradients are clipped
@@ -60,6 +81,22 @@ RUNS = {
         lambda name: None if name == "fc1.bias" else
         dict(lr=0.01, weight_decay=0.3) if name.startswith("fc2") else {}, 0),
     "adamw_clip_norm": ("{name: adamw, lr: 0.01}", torch.optim.AdamW, ADAMW, lambda name: {}, 0.25),
+    "adam": ("{name: adam, lr: 0.01}", torch.optim.Adam, dict(lr=0.01), lambda name: {}, 0),
+    "adam_groups": (
+        "{name: adam, lr: 0.02, betas: [0.8, 0.95], eps: 1.0e-5, weight_decay: 0.1, no_decay: "
+        "[bias], groups: [{match: 'fc2.*', lr_scale: 0.5}, {match: fc1.bias, frozen: true}]}",
+        torch.optim.Adam, ADAM,
+        lambda name: None if name == "fc1.bias" else
+        {**(dict(lr=0.01) if name.startswith("fc2") else {}),
+         **(dict(weight_decay=0.0) if is_bias(name) else {})}, 0.25),
+    "lion": ("{name: lion, lr: 0.001}", Lion,
+             dict(lr=0.001, betas=(0.9, 0.99), weight_decay=0.0), lambda name: {}, 0),
+    "lion_groups": (
+        "{name: lion, lr: 0.001, betas: [0.8, 0.95], weight_decay: 0.1, no_decay: [bias, norm], "
+        "groups: [{match: 'fc2.*', lr_scale: 0.5}, {match: fc1.bias, frozen: true}]}", Lion, LION,
+        lambda name: None if name == "fc1.bias" else
+        {**(dict(lr=0.0005) if name.startswith("fc2") else {}),
+         **(dict(weight_decay=0.0) if is_bias_or_norm(name) else {})}, 0.25),
     "sgd_no_decay": (
         "{lr: 0.05, momentum: 0.9, weight_decay: 0.02, no_decay: [bias]}", torch.optim.SGD, SGD,
         lambda name: dict(weight_decay=0.0) if is_bias(name) else {}, 0),

@@ -75,6 +75,10 @@
     LIST([SGD_ATTR_MOMENTUM] = m, [SGD_ATTR_DAMPENING] = d, [SGD_ATTR_NESTEROV] = n)
 
 #define ADAMW LIST([ADAMW_ATTR_BETA1] = 0.9, [ADAMW_ATTR_BETA2] = 0.999, [ADAMW_ATTR_EPS] = 1e-8)
+#define ADAM                                                                            \
+    LIST([ADAMW_ATTR_BETA1] = 0.9, [ADAMW_ATTR_BETA2] = 0.999, [ADAMW_ATTR_EPS] = 1e-8, \
+         [ADAMW_ATTR_COUPLED] = 1)
+#define LION LIST([LION_ATTR_BETA1] = 0.9, [LION_ATTR_BETA2] = 0.99)
 /* adamw's two slots: the mean of the squares is positive. */
 #define MOMENTS(n) IN(NORMAL, n), IN(POSITIVE, n)
 
@@ -613,6 +617,17 @@ const struct op_case op_cases[] = {
     UPDATE("adamw_lost", adamw, 19, 2, ADAMW, CHECK, LOST, SCALARS, NO_COPIES, MOMENTS(19)),
     UPDATE("adamw_void", adamw, 19, 2, ADAMW, CHECK, VOID, SCALARS, NO_COPIES, MOMENTS(19)),
     UPDATE("adamw_copy", adamw, 37, 3, ADAMW, CHECK, CONTROL, SCALARS, COPIES(37), MOMENTS(37)),
+    UPDATE("adam", adamw, 37, 1, ADAM, CHECK, CONTROL, SCALARS, NO_COPIES, MOMENTS(37)),
+    UPDATE("adam_segments", adamw, 9001, 7, ADAM, CHECK, CONTROL, SCALARS, NO_COPIES,
+           MOMENTS(9001)),
+    UPDATE("adam_copy", adamw, 37, 3, ADAM, CHECK, CONTROL, SCALARS, COPIES(37), MOMENTS(37)),
+    UPDATE("lion", lion, 37, 1, LION, CHECK, CONTROL, SCALARS, NO_COPIES, IN(NORMAL, 37)),
+    UPDATE("lion_segments", lion, 9001, 7, LION, CHECK, CONTROL, SCALARS, NO_COPIES,
+           IN(NORMAL, 9001)),
+    UPDATE("lion_refused", lion, 19, 2, LION, BAD, CONTROL, SCALARS, NO_COPIES, IN(NORMAL, 19)),
+    UPDATE("lion_lost", lion, 19, 2, LION, CHECK, LOST, SCALARS, NO_COPIES, IN(NORMAL, 19)),
+    UPDATE("lion_void", lion, 19, 2, LION, CHECK, VOID, SCALARS, NO_COPIES, IN(NORMAL, 19)),
+    UPDATE("lion_copy", lion, 37, 3, LION, CHECK, CONTROL, SCALARS, COPIES(37), IN(NORMAL, 37)),
     {"loss_scale_good",
      OP_loss_scale,
      {.scale = {.min = 1, .window = 1000, .hysteresis = 2}},

@@ -295,21 +295,46 @@ void ref_adamw(const struct ref_node *n)
     const struct step_scalars *sc = n->in[ADAMW_SCALARS];
     const double beta1 = n->attr.number[ADAMW_ATTR_BETA1], beta2 = n->attr.number[ADAMW_ATTR_BETA2];
     const double t = (double)(sc->n_updates + 1);
+    const int coupled = n->attr.number[ADAMW_ATTR_COUPLED] == 1;
 
     if (!is_applied(n->in[ADAMW_CHECK], n->in[ADAMW_CONTROL]))
         return;
     for (int64_t i = 0; i < n->in_shape[ADAMW_PARAM].dim[0]; i++) {
         const double *row = ref_settings(n, i);
         const double rate = (double)sc->rate * row[SEGMENT_RATE];
-        const double g = (double)ref_gradient(n, i);
+        const double pull = coupled ? row[SEGMENT_DECAY] * (double)param[i] : 0;
+        const double g = (double)ref_gradient(n, i) + pull;
         const double m = beta1 * (double)avg[i] + (1 - beta1) * g;
         const double v = beta2 * (double)sq[i] + (1 - beta2) * g * g;
 
         avg[i] = (float)m;
         sq[i] = (float)v;
-        param[i] = (float)((double)param[i] * (1 - rate * row[SEGMENT_DECAY]) -
+        param[i] = (float)((double)param[i] * (coupled ? 1 : 1 - rate * row[SEGMENT_DECAY]) -
                            rate * (m / (1 - pow(beta1, t))) /
                                (sqrt(v / (1 - pow(beta2, t))) + n->attr.number[ADAMW_ATTR_EPS]));
+        if (copy)
+            copy[i] = param[i];
+    }
+}
+
+/* All is computed in double. */
+void ref_lion(const struct ref_node *n)
+{
+    float *param = n->in[LION_PARAM], *copy = n->in[LION_COPY], *avg = n->in[LION_EXP_AVG];
+    const struct step_scalars *sc = n->in[LION_SCALARS];
+    const double beta1 = n->attr.number[LION_ATTR_BETA1], beta2 = n->attr.number[LION_ATTR_BETA2];
+
+    if (!is_applied(n->in[LION_CHECK], n->in[LION_CONTROL]))
+        return;
+    for (int64_t i = 0; i < n->in_shape[LION_PARAM].dim[0]; i++) {
+        const double *row = ref_settings(n, i);
+        const double rate = (double)sc->rate * row[SEGMENT_RATE];
+        const double g = (double)ref_gradient(n, i), m = (double)avg[i];
+        const double c = beta1 * m + (1 - beta1) * g;
+        const double sign = c > 0 ? 1 : c < 0 ? -1 : 0;
+
+        param[i] = (float)((double)param[i] * (1 - rate * row[SEGMENT_DECAY]) - rate * sign);
+        avg[i] = (float)(beta2 * m + (1 - beta2) * g);
         if (copy)
             copy[i] = param[i];
     }

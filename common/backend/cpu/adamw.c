@@ -1,4 +1,4 @@
-/* adamw - the update of AdamW, by one pass over the parameters.
+/* adamw - the update of AdamW and Adam, by one pass over the parameters.
  *
  * op/adamw.c has the formula and the order of its operations; the twin is cuda/adamw.cu. */
 #include "backend/cpu/update.h"
@@ -7,6 +7,7 @@ struct moments {
     float fresh1, beta2, fresh2; /* 1 - beta1, beta2, 1 - beta2 */
     float correction2, eps;      /* sqrt(1 - beta2^t) */
     float keep, rate;            /* 1 - rate * decay; rate / (1 - beta1^t) */
+    float pull;                  /* weight decay as part of the gradient; with it, keep is 1 */
 };
 
 static struct moments moments_of(const struct plain *p, const struct cpu_update *u)
@@ -14,6 +15,7 @@ static struct moments moments_of(const struct plain *p, const struct cpu_update 
     const struct step_scalars *s = p->in[ADAMW_SCALARS];
     const double beta1 = p->attr.number[ADAMW_ATTR_BETA1];
     const double beta2 = p->attr.number[ADAMW_ATTR_BETA2];
+    const int coupled = p->attr.number[ADAMW_ATTR_COUPLED] != 0;
 
     return (struct moments){
         .fresh1 = (float)(1 - beta1),
@@ -21,8 +23,9 @@ static struct moments moments_of(const struct plain *p, const struct cpu_update 
         .fresh2 = (float)(1 - beta2),
         .correction2 = (float)sqrt(1 - update_power(beta2, s->n_updates + 1)),
         .eps = (float)p->attr.number[ADAMW_ATTR_EPS],
-        .keep = (float)(1 - (double)u->rate * (double)u->decay),
+        .keep = coupled ? 1.0f : (float)(1 - (double)u->rate * (double)u->decay),
         .rate = (float)((double)u->rate / (1 - update_power(beta1, s->n_updates + 1))),
+        .pull = coupled ? u->decay : 0.0f,
     };
 }
 
@@ -35,6 +38,8 @@ CPU_CLONES static void update_adamw(struct cpu_update u, struct moments m, float
 
         if (u.clip != 1.0f)
             g = g * u.clip;
+        if (m.pull != 0.0f)
+            g = g + m.pull * param[i];
         avg[i] = avg[i] + m.fresh1 * (g - avg[i]);
         sq[i] = m.beta2 * sq[i] + m.fresh2 * (g * g);
         step = m.rate * avg[i] / (sqrtf(sq[i]) / m.correction2 + m.eps);

@@ -1,4 +1,4 @@
-/* adamw - the update of AdamW, by one pass over the parameters.
+/* adamw - the update of AdamW and Adam, by one pass over the parameters.
  *
  * Every operation is rounded by itself (compiled without contraction), so replicas stay equal.
  * op/adamw.c has the formula; the twin is cpu/adamw.c. */
@@ -7,6 +7,7 @@
 struct moments {
     double beta1, beta2;
     float eps;
+    bool coupled; /* weight decay is part of the gradient */
 };
 
 /* `copy` is the working copy of the parameters, or NULL. */
@@ -25,14 +26,16 @@ static __global__ void update(struct cuda_update u, struct moments m, float *par
     if (!control_applies(u.check, u.control))
         return;
     for (int64_t i = grid_first(); i < u.n; i += grid_stride()) {
-        const float g = thread.gradient(grad, i);
-        const float next_avg = avg[i] + fresh1 * (g - avg[i]);
-        const float next_sq = beta2 * sq[i] + fresh2 * (g * g);
+        float g = thread.gradient(grad, i);
 
         if (thread.find(i)) {
-            keep = (float)(1 - (double)thread.rate * (double)thread.decay);
+            keep = m.coupled ? 1.0f : (float)(1 - (double)thread.rate * (double)thread.decay);
             rate = (float)((double)thread.rate / correction1);
         }
+        if (m.coupled && thread.decay != 0.0f)
+            g = g + thread.decay * param[i];
+        const float next_avg = avg[i] + fresh1 * (g - avg[i]);
+        const float next_sq = beta2 * sq[i] + fresh2 * (g * g);
         const float step = rate * next_avg / (sqrtf(next_sq) / correction2 + m.eps);
         const float next = param[i] * keep - step;
 
@@ -53,6 +56,7 @@ template <typename G, typename C> static void run(const struct own *p)
     m.beta1 = p->attr.number[ADAMW_ATTR_BETA1];
     m.beta2 = p->attr.number[ADAMW_ATTR_BETA2];
     m.eps = (float)p->attr.number[ADAMW_ATTR_EPS];
+    m.coupled = p->attr.number[ADAMW_ATTR_COUPLED] != 0;
     LAUNCH((update<G, C>), blocks_for(p, p->n, THREADS), THREADS, p, update_of(p), m,
            (float *)p->out[ADAMW_NEW_PARAM], (const G *)p->in[ADAMW_GRAD],
            (float *)p->out[ADAMW_NEW_EXP_AVG], (float *)p->out[ADAMW_NEW_EXP_AVG_SQ],
