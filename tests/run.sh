@@ -92,7 +92,8 @@ configure_and_build() # DIR BUILDTYPE [MESON OPTION...]
     configure "$@" && build "$1"
 }
 
-# read_log DIR LOG: "KIND SECONDS NAME" of each test in the log that `meson test` has written
+# read_log DIR LOG: "KIND SECONDS NAME" of each test in the log that `meson test` has written.  In a
+# project with suites the log says "PROJECT:SUITE / NAME"; `meson test` knows the test as NAME.
 read_log()
 {
     python3 - "$1/meson-logs/$2.json" <<'PY'
@@ -101,7 +102,8 @@ kinds = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}
 if os.path.exists(sys.argv[1]):
     for line in open(sys.argv[1], encoding="utf-8"):
         test = json.loads(line)
-        print(kinds.get(test["result"], "failed"), f"{test['duration']:.1f}", test["name"])
+        name = test["name"].split(" / ", 1)[-1]
+        print(kinds.get(test["result"], "failed"), f"{test['duration']:.1f}", name)
 PY
 }
 
@@ -113,7 +115,7 @@ import json, os, sys
 log, name, to = sys.argv[1:]
 os.makedirs(os.path.dirname(to), exist_ok=True)
 for test in map(json.loads, open(log, encoding="utf-8")):
-    if test["name"] == name:
+    if test["name"].split(" / ", 1)[-1] == name:
         with open(to, "w", encoding="utf-8") as file:
             file.write(f"{name}: {test['result']} after {test['duration']:.1f} s, "
                        f"status {test['returncode']}\n{test.get('stdout', '')}"

@@ -1,10 +1,10 @@
 #include "runs.h"
 
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "../remove_tree.h"
 #include "base/alloc.h"
 #include "base/util.h"
 
@@ -70,14 +70,8 @@ char *run_new_folder(void)
     return path;
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-    (void)st, (void)kind, (void)ftw;
-    return remove(path);
-}
-
 void run_remove_folder(char *path)
 {
-    ASSERT(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0);
+    ASSERT(remove_tree(path) == 0);
     free(path);
 }

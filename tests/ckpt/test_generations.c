@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../remove_tree.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/owner.h"
 
@@ -28,11 +29,8 @@ static int make_run(void **state)
 
 static int remove_run(void **state)
 {
-    char cmd[128];
-
     (void)state;
-    snprintf(cmd, sizeof cmd, "rm -rf %s", run);
-    return system(cmd);
+    return remove_tree(run);
 }
 
 static void warn(void *arg, const char *text)

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../remove_tree.h"
 #include "backend/cuda/cuda.h"
 #include "backend/plugin.h"
 #include "base/alloc.h"
@@ -190,14 +191,6 @@ static void run_counted(const char *job, int64_t n_epochs, const char *dir, stru
     assert_int_equal(sim_open_things(), 0);
 }
 
-static void remove_dir(const char *dir)
-{
-    char cmd[64];
-
-    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
-    assert_int_equal(system(cmd), 0);
-}
-
 #define ALONE "checkpoint: {every_steps: 1}\n" /* so each result is read before the next step */
 
 /* Queueing a second step changes no bit, whatever becomes of the step before: it may be applied,
@@ -242,7 +235,7 @@ static void test_two_under_way(void **state)
         assert_same(rows[i].what, &one, &two, 0);
         assert_int_equal(one.epoch[1].epoch.n_skipped, two.epoch[1].epoch.n_skipped);
         assert_true(hash_equal(one.replica[0], two.replica[0]));
-        remove_dir(dir);
+        assert_int_equal(remove_tree(dir), 0);
     }
 }
 
@@ -307,7 +300,7 @@ static void test_breaks_off(void **state)
     snprintf(alone, sizeof alone, "%s" ALONE, job);
     run_job_ok(&plan, &whole);
     b.held[whole.n_steps] = whole.replica[0]; /* for calls of the last hash and of validation */
-    remove_dir(dir);
+    assert_int_equal(remove_tree(dir), 0);
     plan.job = job;
     plan.run_dir = NULL;
     for (int keep = 0; keep < 2; keep++) {
@@ -459,7 +452,7 @@ static void test_resume_half(void **state)
             assert_true(rest.validation_loss == whole.validation_loss);
             for (int64_t s = stop_at + 1; s < whole.n_steps; s++)
                 assert_true(rest.step_loss[s - stop_at - 1] == whole.step_loss[s]);
-            remove_dir(dir);
+            assert_int_equal(remove_tree(dir), 0);
         }
 }
 
@@ -483,7 +476,7 @@ static void test_resume(void **state)
     run_job_ok(&plan, &rest);
     assert_true(hash_equal(rest.replica[0], whole.replica[0]));
     assert_true(rest.validation_loss == whole.validation_loss);
-    remove_dir(dir);
+    assert_int_equal(remove_tree(dir), 0);
 }
 
 /* A step that is not finite ends the epoch with a note that names the layer, as on the CPU.  With

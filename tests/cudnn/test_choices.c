@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "../cudasim/sim.h"
+#include "../remove_tree.h"
 #include "fakes.h"
 #include "layers.h"
 
@@ -36,7 +37,7 @@ static int fresh(void **state)
 {
     (void)state;
     fakes_refuse_tails(0);
-    return shell("rm -rf '%s'");
+    return remove_tree(folder);
 }
 
 /* One start of a program with one forward pass; afterwards the fakes hold its counts of queries and
@@ -199,7 +200,7 @@ static void failures(void **state)
         struct backend *b = layers_open(&tuned_and_kept);
         struct err err = {0};
 
-        assert_int_equal(shell("rm -rf '%s'"), 0);
+        assert_int_equal(remove_tree(folder), 0);
         fakes_fail_at(n);
         n_errors += layers_use(b, NULL, &err) < 0;
         left = fakes_fail_at(0);
@@ -245,7 +246,7 @@ static int remove_root(void **state)
 {
     (void)state;
     snprintf(folder, sizeof folder, "%s", root);
-    return shell("rm -rf '%s'");
+    return remove_tree(folder);
 }
 
 int main(void)

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../remove_tree.h"
 #include "backend/cuda/plan_cache.h"
 #include "base/util.h"
 
@@ -320,11 +321,8 @@ static int make_root(void **state)
 
 static int remove_root(void **state)
 {
-    char command[64];
-
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
+    return remove_tree(root);
 }
 
 int main(void)

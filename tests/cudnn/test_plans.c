@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../remove_tree.h"
 #include "backend/cuda/conv_plan.h"
 #include "base/util.h"
 #include "cases.h"
@@ -333,8 +334,7 @@ static void kept_plans_are_restored(void **state)
         for (int k = 0; k < 3; k++)
             buf_fini(&made[k][i].text);
     }
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(remove_tree(folder), 0);
 }
 
 static void expect_refused(const struct conv_shape *s, int code, const char *says)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "../remove_tree.h"
 #include "base/buf.h"
 #include "base/util.h"
 
@@ -64,10 +65,7 @@ static inline char *make_folder(void)
 
 static inline void remove_folder(char *folder)
 {
-    char command[600];
-
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    ASSERT(system(command) == 0);
+    ASSERT(remove_tree(folder) == 0);
     free(folder);
 }
 

@@ -73,6 +73,16 @@ for name in a b c; do
     fi
 done
 
+# With suites meson's log calls a test "PROJECT:SUITE / NAME".
+expect suites 0 '2 passed, 0 failed' '    room/a: its first output is in build/flaky/' <<MESON
+test('pass', sh, args: ['-c', 'exit 0'], suite: ['e2e', 'once'])
+$(counting a "$first_fails" | sed "s/)\$/, suite: 'once')/")
+MESON
+if ! grep -q 'first time' "$work/suites/build/flaky/room_a.txt"; then
+    echo "suites: the first output of room/a must be kept"
+    n_bad=$((n_bad + 1))
+fi
+
 expect four_flaky 1 '1 passed, 4 failed' '    room/d (build)' <<MESON
 test('pass', sh, args: ['-c', 'exit 0'])
 $(for name in a b c d; do counting $name "$first_fails"; done)

@@ -2,9 +2,9 @@
  * whole. */
 #include "folder.h"
 
+#include "../remove_tree.h"
 #include "../test.h"
 
-#include <ftw.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -20,18 +20,10 @@ int folder_setup(void **state)
     return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
 int folder_teardown(void **state)
 {
     assert_int_equal(chdir("/"), 0);
-    assert_int_equal(nftw(*state, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    assert_int_equal(remove_tree(*state), 0);
     free(*state);
     return 0;
 }

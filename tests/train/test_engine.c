@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "../remove_tree.h"
 #include "base/alloc.h"
 #include "base/mailbox.h"
 #include "base/util.h"
@@ -238,7 +239,7 @@ static void stop(struct rig *r, int saves)
  * checkpoint has it. */
 static void test_stop_saves(void **state)
 {
-    char dir[] = "/tmp/dptrain-engine-XXXXXX", remove[64];
+    char dir[] = "/tmp/dptrain-engine-XXXXXX";
     struct report *p;
     struct rig r;
 
@@ -269,8 +270,7 @@ static void test_stop_saves(void **state)
     stop(&r, 1);
     report_free(expect(&r, REPORT_STOPPED, 1));
     end(&r);
-    snprintf(remove, sizeof remove, "rm -r %s", dir);
-    assert_int_equal(system(remove), 0);
+    assert_int_equal(remove_tree(dir), 0);
 }
 
 int main(void)

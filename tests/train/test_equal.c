@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "../remove_tree.h"
 #include "ranks.h"
 
 #define DATA  "data: {format: digits, samples: 1000, validation_samples: 203}\n"
@@ -131,14 +132,6 @@ static void in_fresh_folder(char *dir)
     assert_non_null(mkdtemp(dir));
 }
 
-static void remove_folder(const char *dir)
-{
-    char cmd[128];
-
-    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
-    assert_int_equal(system(cmd), 0);
-}
-
 /* A run is stopped in the middle of an epoch, saved and resumed.  It ends bit for bit like the run
  * that was not stopped. */
 static void resume(const char *job)
@@ -164,7 +157,7 @@ static void resume(const char *job)
         assert_true(hash_equal(rest.replica[0], whole.replica[0]));
         assert_true(rest.epoch[0].epoch.train_loss == whole.epoch[0].epoch.train_loss);
         assert_true(rest.validation_loss == whole.validation_loss);
-        remove_folder(dir);
+        assert_int_equal(remove_tree(dir), 0);
     }
 }
 
@@ -193,7 +186,7 @@ static void test_resume_on_other_ranks(void **state)
     assert_int_equal(rest.n_steps, whole.n_steps - part.n_steps);
     for (int64_t i = 0; i < rest.n_steps; i++)
         assert_true(relative(whole.step_loss[part.n_steps + i], rest.step_loss[i]) < 1e-5);
-    remove_folder(dir);
+    assert_int_equal(remove_tree(dir), 0);
 }
 
 /* A rate that follows the number of ranks equals the rate of a schedule that changes at the same
@@ -226,7 +219,7 @@ static void test_rate_follows_the_ranks(void **state)
         if (!(relative(want.step_loss[i], got) < 1e-5))
             fail_msg("step %d: loss %.9g, want %.9g", (int)i, got, want.step_loss[i]);
     }
-    remove_folder(dir);
+    assert_int_equal(remove_tree(dir), 0);
 }
 
 /* The digits of another seed are other data, as many as before: a resumed run refuses them. */
@@ -252,7 +245,7 @@ static void test_resume_with_other_data(void **state)
         &r);
     assert_int_equal(r.rc[0], ERR_CONFIG);
     assert_non_null(strstr(r.err[0].msg, "steps an epoch, these data give"));
-    remove_folder(dir);
+    assert_int_equal(remove_tree(dir), 0);
 }
 
 /* A run that ended before its first checkpoint is resumed from its beginning. */
@@ -270,7 +263,7 @@ static void test_resume_without_checkpoint(void **state)
         &rest);
     assert_int_equal(rest.step[0], whole.step[0]);
     assert_true(hash_equal(rest.replica[0], whole.replica[0]));
-    remove_folder(dir);
+    assert_int_equal(remove_tree(dir), 0);
 }
 
 int main(void)

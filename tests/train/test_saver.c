@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "../remove_tree.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "ranks.h"
@@ -144,13 +145,13 @@ static int make_desk(void **state)
 static int clear_desk(void **state)
 {
     struct desk *k = *state;
-    char cmd[128];
+    int rc;
 
     set_disk(0, 0);
     trainer_free(k->t);
-    snprintf(cmd, sizeof cmd, "rm -rf %s", k->dir);
+    rc = remove_tree(k->dir);
     free(k);
-    return system(cmd);
+    return rc;
 }
 
 /* One number of the state. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "../remove_tree.h"
 #include "base/alloc.h"
 #include "base/util.h"
 #include "card.h"
@@ -358,7 +359,7 @@ static void a_checkpoint_holds_the_saved_rows(void **state)
 {
     (void)state;
     for (int is_card = 0; is_card < 2; is_card++) {
-        char dir[] = "/tmp/dptrain-state-XXXXXX", cmd[64];
+        char dir[] = "/tmp/dptrain-state-XXXXXX";
         struct hash128 before;
         struct ckpt *c;
         struct desk d;
@@ -383,8 +384,7 @@ static void a_checkpoint_holds_the_saved_rows(void **state)
         assert_true(*(double *)state_data(d.s, &own) == 7);
         ckpt_close(c);
         desk_close(&d);
-        snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
-        assert_int_equal(system(cmd), 0);
+        assert_int_equal(remove_tree(dir), 0);
     }
 }
 
@@ -397,7 +397,7 @@ static void a_misfit_is_named_and_nothing_taken(void **state)
                                            .dtype = DTYPE_F32,
                                            .file = SLOT_IN_OPTIMIZER};
     static const struct slot_def *const other[] = {&moment, &longer};
-    char dir[] = "/tmp/dptrain-state-XXXXXX", cmd[64];
+    char dir[] = "/tmp/dptrain-state-XXXXXX";
     struct state *s;
     struct ckpt *c;
     struct desk d;
@@ -420,8 +420,7 @@ static void a_misfit_is_named_and_nothing_taken(void **state)
     state_free(s);
     ckpt_close(c);
     desk_close(&d);
-    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
-    assert_int_equal(system(cmd), 0);
+    assert_int_equal(remove_tree(dir), 0);
 }
 
 int main(void)
