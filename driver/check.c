@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "backend/backend.h"
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/util.h"
@@ -30,6 +31,8 @@ static void print_summary(const struct options *o, const struct job *job, const 
     buf_clear(&text);
     devices_describe(&o->devices, o->device, &text);
     printf("ranks              %lld, this one on %s\n", (long long)o->n_ranks, buf_cstr(&text));
+    if (job->precision == PRECISION_BFLOAT16 && !device_is_cuda(o->device))
+        printf("bfloat16           %s\n", backend_cpu_bf16());
     if (resume)
         printf("goes on            in %s, from step %lld\n", resume, (long long)r->opened.step);
     if (device_is_cuda(o->device) && o->n_ranks > 1)

@@ -145,12 +145,10 @@ int job_check_encrypt(const struct job *job, const char *backend, int has_secret
 
 int job_check_backend(const struct job *job, const char *backend, struct err *err)
 {
-    static const char *const name[] = {PRECISION_LIST(WORD_NAME)};
-
-    if (job->precision == PRECISION_FLOAT32 || strcmp(backend, "cpu") != 0)
+    if (job->precision != PRECISION_FLOAT16 || strcmp(backend, "cpu") != 0)
         return 0;
-    return err_set(err, ERR_UNSUPPORTED,
-                   "precision %s: CPUs compute in float32 alone; want precision float32, or a GPU "
-                   "(--device cuda)",
-                   name[job->precision]);
+    return err_set(
+        err, ERR_UNSUPPORTED,
+        "precision float16: CPUs compute in float32 or bfloat16; want one of these, or a "
+        "GPU (--device cuda)");
 }

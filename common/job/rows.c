@@ -160,8 +160,8 @@ static const struct option strategy_row = {"strategy.name",
 
 static const struct option last_rows[] = {
     {"precision", OPT_CHOICE, AT(precision), "float32", .choices = precisions,
-     .help = "The type that layers compute in, on GPUs; CPUs compute in float32 alone. Weights, "
-             "statistics, losses, optimizer and checkpoints are float32 in any case."},
+     .help = "The type that layers compute in; float16 is for GPUs alone. Weights, statistics, "
+             "losses, optimizer and checkpoints are float32 in any case."},
     {"loss_scale.initial", OPT_REAL, AT(loss_scale.initial), "65536", 0, 16777216,
      .flags = OPT_ABOVE, .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
      .help = "What the loss is multiplied by at first, so that small gradients do not vanish in "

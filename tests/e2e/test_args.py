@@ -177,6 +177,15 @@ class Args(dp.Case):
         self.assertRegex(result.stdout, r"validation samples +4000")
         self.assertEqual(os.listdir(self.folder), [])
 
+    def test_check_bfloat16(self):
+        """--check says how this CPU computes in bfloat16."""
+        for isa, words in (("AVX2", "before oneDNN's"), ("AVX512_CORE", "oneDNN's kernels")):
+            result = subprocess.run([DRIVER, "--check", "--set", "precision=bfloat16"],
+                                    cwd=self.folder, env={**self.env, "ONEDNN_MAX_CPU_ISA": isa},
+                                    timeout=PATIENCE, capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(result.stdout, rf"(?m)^bfloat16 +widened to float32 .*{words}")
+
     def test_check_ranks(self):
         """Without --nranks the job has as many ranks as it needs at least."""
         result = subprocess.run([DRIVER, "--check", "--set", "cluster.min_ranks=2"],

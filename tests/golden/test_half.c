@@ -1,5 +1,6 @@
-/* LeNet's golden run in half precision, by our own kernels on the simulated GPU.  The results of
- * libraries are computed by the cpu backend in float32 and rounded once, as tensor cores do.
+/* LeNet's golden run in half precision: by the cpu backend, and by our own kernels on the simulated
+ * GPU, where the results of libraries are computed by the cpu backend in float32 and rounded once,
+ * as tensor cores do.
  *
  * The losses differ from PyTorch's float32 losses only by the rounding of the half-precision type.
  * With a gradient lost, unscaled twice or rounded in the wrong place, they differ much more. */
@@ -17,7 +18,11 @@
 static const struct half_case {
     const char *name, *extra;
     double tolerance; /* relative, for every step's loss */
+    int on_cpu;
 } cases[] = {
+    {"bfloat16 on a CPU", "precision: bfloat16\n", 2e-3, 1},
+    {"bfloat16 gradients on a CPU", "precision: bfloat16\ntrain: {grad_dtype: bfloat16}\n", 2e-3,
+     1},
     {"bfloat16", "precision: bfloat16\n", 2e-3},
     {"bfloat16 gradients", "precision: bfloat16\ntrain: {grad_dtype: bfloat16}\n", 2e-3},
     {"float16", "precision: float16\n", 2e-3},
@@ -40,9 +45,18 @@ static struct backend *open_sim(void)
     return b;
 }
 
-static void open_lenet(struct golden_rig *r, const char *extra)
+static struct backend *open_cpu(void)
 {
-    golden_rig_open(r, open_sim(), "{arch: lenet}", extra,
+    struct backend *b;
+    struct err err;
+
+    assert_int_equal(backend_open_cpu(1, &b, &err), 0);
+    return b;
+}
+
+static void open_lenet(struct golden_rig *r, struct backend *b, const char *extra)
+{
+    golden_rig_open(r, b, "{arch: lenet}", extra,
                     json_object_get(json_object_get(golden, "runs"), "lenet"));
 }
 
@@ -71,7 +85,7 @@ static void losses(void **state)
     double largest = 0;
     struct golden_rig r;
 
-    open_lenet(&r, c->extra);
+    open_lenet(&r, c->on_cpu ? open_cpu() : open_sim(), c->extra);
     for (int k = 0; k < GOLDEN_STEPS; k++) {
         const double want = json_real_value(json_array_get(lenet("losses"), (size_t)k));
         int applied;
@@ -113,7 +127,7 @@ static void overflow(void **state)
     int applied = 0, n_skipped = 0;
 
     (void)state;
-    open_lenet(&r, "precision: float16\n");
+    open_lenet(&r, open_sim(), "precision: float16\n");
     put_scale(&r, scale);
     golden_rig_read(&r, state_data(r.state, &slot_parameters), DTYPE_F32, 64, before);
     for (; !applied; n_skipped++) {
@@ -141,7 +155,7 @@ static void clipping(void **state)
         struct golden_rig r;
         int applied;
 
-        open_lenet(&r, "precision: float16\ntrain: {clip_norm: 0.05}\n");
+        open_lenet(&r, open_sim(), "precision: float16\ntrain: {clip_norm: 0.05}\n");
         put_scale(&r, scales[i]);
         (void)golden_rig_step(&r, 0, &applied);
         assert_true(applied);

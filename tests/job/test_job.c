@@ -448,17 +448,17 @@ static void test_encrypt(void **state)
     }
 }
 
-/* Half precision is for GPUs; TF32 is a permission, which a CPU does not use. */
+/* float16 is for GPUs; TF32 is a permission, which a CPU does not use. */
 static void test_backends(void **state)
 {
     static const struct {
         const char *more, *on_cpu;
     } cases[] = {
         {"train: {tf32: true}", ""},
-        {"precision: bfloat16", "precision bfloat16: CPUs compute in float32 alone; want precision "
-                                "float32, or a GPU (--device cuda)"},
-        {"precision: float16", "precision float16: CPUs compute in float32 alone; want precision "
-                               "float32, or a GPU (--device cuda)"},
+        {"precision: bfloat16", ""},
+        {"precision: float16",
+         "precision float16: CPUs compute in float32 or bfloat16; want one of "
+         "these, or a GPU (--device cuda)"},
     };
 
     (void)state;

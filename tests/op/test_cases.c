@@ -32,6 +32,24 @@ static void test_cases(void **state)
     backend_close(b);
 }
 
+/* Gradients of parameters are F32 or BF16, as the job wants them. */
+static void test_bf16(void **state)
+{
+    struct backend *b = open_cpu();
+
+    (void)state;
+    for (int threads = 1; threads <= 2; threads++) {
+        const struct op_runner r = {.b = b,
+                                    .watch_heap = threads == 1,
+                                    .types = {DTYPE_BF16, threads == 1 ? DTYPE_F32 : DTYPE_BF16}};
+
+        backend_set_threads(b, threads);
+        container_of(b, struct cpu, base)->least_work = 1;
+        assert_true(op_runner_cases(&r, 0) > 0);
+    }
+    backend_close(b);
+}
+
 static void test_out_of_memory(void **state)
 {
     const struct op_runner r = {.b = open_cpu()};
@@ -45,6 +63,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_out_of_memory),
     };
 

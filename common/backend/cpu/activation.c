@@ -7,7 +7,7 @@ int cpu_make_activation(struct cpu *b, const struct graph *g, const struct node 
                         struct kernel **out, struct err *err)
 {
     const struct dn_layout all = dn_flat(cpu_in(g, n, ACTIVATION_X));
-    struct chain *c = chain_new(b->dn, err);
+    struct chain *c = chain_new(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, ACTIVATION_X, all);
     int y = chain_tensor(c, CHAIN_OUT, ACTIVATION_Y, all);
     dnnl_primitive_desc_t pd = NULL;
@@ -26,7 +26,7 @@ int cpu_make_activation_grad(struct cpu *b, const struct graph *g, const struct 
 {
     const int by_x = activation_saves_x(n->attr.act.kind);
     const struct dn_layout all = dn_flat(cpu_in(g, n, ACTIVATION_GRAD_DY));
-    struct chain *c = chain_new(b->dn, err);
+    struct chain *c = chain_new(b, g, n, err);
     int saved = chain_tensor(c, CHAIN_IN, by_x ? ACTIVATION_GRAD_X : ACTIVATION_GRAD_Y, all);
     int dy = chain_tensor(c, CHAIN_IN, ACTIVATION_GRAD_DY, all);
     int dx = chain_tensor(c, CHAIN_OUT, ACTIVATION_GRAD_DX, all);

@@ -49,8 +49,8 @@ CPU_CLONES static void update_adamw(struct cpu_update u, struct moments m, float
 
 static void update_one(const struct plain *p, const struct cpu_update *u)
 {
-    update_adamw(*u, moments_of(p, u), update_at(p->out[ADAMW_NEW_PARAM], u),
-                 update_at(p->in[ADAMW_GRAD], u), update_at(p->out[ADAMW_NEW_EXP_AVG], u),
+    update_adamw(*u, moments_of(p, u), update_at(p->out[ADAMW_NEW_PARAM], u), u->grad,
+                 update_at(p->out[ADAMW_NEW_EXP_AVG], u),
                  update_at(p->out[ADAMW_NEW_EXP_AVG_SQ], u));
 }
 

@@ -7,7 +7,7 @@ int cpu_make_add(struct cpu *b, const struct graph *g, const struct node *n, str
                  struct err *err)
 {
     const struct dn_layout all = dn_flat(cpu_in(g, n, ADD_A));
-    struct chain *c = chain_new(b->dn, err);
+    struct chain *c = chain_new(b, g, n, err);
     int x0 = chain_tensor(c, CHAIN_IN, ADD_A, all);
     int x1 = chain_tensor(c, CHAIN_IN, ADD_B, all);
     int y = chain_tensor(c, CHAIN_OUT, ADD_Y, all);

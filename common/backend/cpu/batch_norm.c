@@ -1,7 +1,8 @@
 /* batch_norm - batch norm from given sums, which oneDNN does not offer.
  *
  * The rows are cut into parts for the backend's threads.  Each part sums its rows in double, row by
- * row, into its own scratch, and the parts' sums are then added in their order.
+ * row, into its own scratch, and the parts' sums are then added in their order.  A part works in
+ * pieces of a few rows (plain.h), and its scratch has the rooms for them behind its sums.
  *
  * op/batch_norm.c has the formulas; the twin is cuda/batch_norm.cu. */
 #include <math.h>
@@ -9,6 +10,16 @@
 
 #include "backend/cpu/plain.h"
 #include "base/util.h"
+#include "tensor/half.h"
+
+/* Room number k of the part, behind its sums (n_sums doubles). */
+static float *room_of(const struct plain *p, int part, int64_t n_sums, int k)
+{
+    char *scratch = plain_part_scratch(p, part);
+
+    return (float *)(scratch + (size_t)n_sums * sizeof(double) +
+                     (size_t)k * plain_room_bytes(p->c));
+}
 
 /* Add the sums of all parts, [2C] each, in the order of the parts. */
 static void add_parts(const struct plain *p, int n_parts, double *to)
@@ -25,21 +36,33 @@ static void add_parts(const struct plain *p, int n_parts, double *to)
 /* Vector instructions, roughly, of a pass over x. */
 static int64_t work_of(const struct plain *p) { return p->rows * p->c / 4; }
 
-CPU_CLONES static void stats_of_rows(const struct plain *p, int part, int64_t from, int64_t to)
+/* sum += x - m and square += (x - m)^2, by channel. */
+CPU_CLONES static void add_stats(const float *restrict x, const float *restrict m,
+                                 double *restrict sum, double *restrict square, int64_t rows,
+                                 int64_t c)
 {
-    const float *restrict x = p->in[BATCH_NORM_STATS_X], *restrict m =
-                                                             p->in[BATCH_NORM_STATS_RUNNING_MEAN];
-    double *restrict sum = plain_part_scratch(p, part), *restrict square = sum + p->c;
-    const int64_t c = p->c;
-
-    memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
-    for (int64_t r = from; r < to; r++)
+    for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < c; i++) {
             const double d = (double)x[r * c + i] - (double)m[i];
 
             sum[i] += d;
             square[i] += d * d;
         }
+}
+
+static void stats_of_rows(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    double *sum = plain_part_scratch(p, part);
+    const int64_t c = p->c, piece = plain_piece_rows(c);
+    float *room = room_of(p, part, 2 * c, 0);
+
+    memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
+    for (int64_t r = from; r < to; r += piece) {
+        const int64_t n = min_i64(to - r, piece);
+
+        add_stats(plain_read(p, BATCH_NORM_STATS_X, r * c, n * c, room),
+                  p->in[BATCH_NORM_STATS_RUNNING_MEAN], sum, sum + c, n, c);
+    }
 }
 
 static void run_stats(const struct plain *p)
@@ -51,17 +74,23 @@ static void run_stats(const struct plain *p)
     sums[2 * p->c] = (double)p->rows;
 }
 
-/* Scratch of each part: the sums of 2C channels. */
+/* Scratch for the sums of 2C channels. */
 static size_t sums_bytes(const struct graph *g, const struct node *n, int channels)
 {
     return (size_t)(2 * shape_elements(cpu_in(g, n, channels))) * sizeof(double);
 }
 
+/* Scratch of each part: the sums, and rooms for pieces of x. */
+static size_t part_bytes(const struct graph *g, const struct node *n, int channels, int n_rooms)
+{
+    return sums_bytes(g, n, channels) + (size_t)n_rooms * plain_room_of(g, n->in[0]);
+}
+
 int cpu_make_batch_norm_stats(struct cpu *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_stats, 0, sums_bytes(g, n, BATCH_NORM_STATS_RUNNING_MEAN),
-                           out, err);
+    return plain_new_split(b, g, n, run_stats, 0,
+                           part_bytes(g, n, BATCH_NORM_STATS_RUNNING_MEAN, 1), out, err);
 }
 
 /* Mean and variance of channel i from the sums, which are of x - m. */
@@ -113,11 +142,17 @@ static void prepare(const struct plain *p, float *mean_out, float *scale)
 static void norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const float *mean = p->scratch, *scale = mean + p->c;
+    const int64_t c = p->c, piece = plain_piece_rows(c);
+    float *room = room_of(p, part, 0, 0);
 
-    (void)part;
-    normalise((const float *)p->in[BATCH_NORM_X] + from * p->c,
-              (float *)p->out[BATCH_NORM_Y] + from * p->c, mean, scale, p->in[BATCH_NORM_BIAS],
-              to - from, p->c);
+    for (int64_t r = from; r < to; r += piece) {
+        const int64_t n = min_i64(to - r, piece);
+
+        normalise(plain_read(p, BATCH_NORM_X, r * c, n * c, room),
+                  plain_dest(p, BATCH_NORM_Y, r * c, room), mean, scale, p->in[BATCH_NORM_BIAS], n,
+                  c);
+        plain_done(p, BATCH_NORM_Y, r * c, n * c, room);
+    }
 }
 
 static void run(const struct plain *p)
@@ -133,16 +168,23 @@ int cpu_make_batch_norm(struct cpu *b, const struct graph *g, const struct node 
 {
     return plain_new_split(
         b, g, n, run, (size_t)(2 * shape_elements(cpu_in(g, n, BATCH_NORM_WEIGHT))) * sizeof(float),
-        0, out, err);
+        plain_room_of(g, n->in[BATCH_NORM_X]), out, err);
 }
 
 static void infer_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    (void)part;
-    normalise((const float *)p->in[BATCH_NORM_INFER_X] + from * p->c,
-              (float *)p->out[BATCH_NORM_INFER_Y] + from * p->c,
-              p->in[BATCH_NORM_INFER_RUNNING_MEAN], p->scratch, p->in[BATCH_NORM_INFER_BIAS],
-              to - from, p->c);
+    const int64_t c = p->c, piece = plain_piece_rows(c);
+    float *room = room_of(p, part, 0, 0);
+
+    for (int64_t r = from; r < to; r += piece) {
+        const int64_t n = min_i64(to - r, piece);
+
+        normalise(plain_read(p, BATCH_NORM_INFER_X, r * c, n * c, room),
+                  plain_dest(p, BATCH_NORM_INFER_Y, r * c, room),
+                  p->in[BATCH_NORM_INFER_RUNNING_MEAN], p->scratch, p->in[BATCH_NORM_INFER_BIAS], n,
+                  c);
+        plain_done(p, BATCH_NORM_INFER_Y, r * c, n * c, room);
+    }
 }
 
 static void run_infer(const struct plain *p)
@@ -158,9 +200,10 @@ static void run_infer(const struct plain *p)
 int cpu_make_batch_norm_infer(struct cpu *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
-    return plain_new_split(
-        b, g, n, run_infer,
-        (size_t)shape_elements(cpu_in(g, n, BATCH_NORM_INFER_WEIGHT)) * sizeof(float), 0, out, err);
+    return plain_new_split(b, g, n, run_infer,
+                           (size_t)shape_elements(cpu_in(g, n, BATCH_NORM_INFER_WEIGHT)) *
+                               sizeof(float),
+                           plain_room_of(g, n->in[BATCH_NORM_INFER_X]), out, err);
 }
 
 /* Mean and 1/sqrt(var + eps) of each channel. */
@@ -175,16 +218,15 @@ static void mean_rstd(const struct plain *p, const double *sums, const float *m,
     }
 }
 
-CPU_CLONES static void grad_sums_of_rows(const struct plain *p, int part, int64_t from, int64_t to)
+/* sum += dy and product += dy * (x - mean) * rstd, by channel. */
+CPU_CLONES static void add_grad_stats(const float *restrict x, const float *restrict dy,
+                                      const double *restrict mean, double *restrict sum,
+                                      int64_t rows, int64_t c)
 {
-    const double *restrict mean = p->scratch, *restrict rstd = mean + p->c;
-    const float *restrict x = p->in[BATCH_NORM_GRAD_STATS_X], *restrict dy =
-                                                                  p->in[BATCH_NORM_GRAD_STATS_DY];
-    double *restrict sum = plain_part_scratch(p, part), *restrict product = sum + p->c;
-    const int64_t c = p->c;
+    const double *restrict rstd = mean + c;
+    double *restrict product = sum + c;
 
-    memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
-    for (int64_t r = from; r < to; r++)
+    for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < c; i++) {
             const double d = (double)dy[r * c + i];
 
@@ -193,29 +235,48 @@ CPU_CLONES static void grad_sums_of_rows(const struct plain *p, int part, int64_
         }
 }
 
+static void grad_sums_of_rows(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    double *sum = plain_part_scratch(p, part);
+    const int64_t c = p->c, piece = plain_piece_rows(c);
+    float *x_room = room_of(p, part, 2 * c, 0), *dy_room = room_of(p, part, 2 * c, 1);
+
+    memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
+    for (int64_t r = from; r < to; r += piece) {
+        const int64_t n = min_i64(to - r, piece);
+
+        add_grad_stats(plain_read(p, BATCH_NORM_GRAD_STATS_X, r * c, n * c, x_room),
+                       plain_read(p, BATCH_NORM_GRAD_STATS_DY, r * c, n * c, dy_room), p->scratch,
+                       sum, n, c);
+    }
+}
+
+/* Write C sums to out[i], if it is wanted. */
+static void round_to(const struct plain *p, int i, const double *sums)
+{
+    for (int64_t k = 0; p->out[i] && k < p->c; k++)
+        real_put(p->out[i], p->out_type[i], k, (float)sums[k]);
+}
+
 static void run_grad_stats(const struct plain *p)
 {
     double *mean = p->scratch, *rstd = mean + p->c;
     double *gsums = p->out[BATCH_NORM_GRAD_STATS_GSUMS];
-    float *dweight = p->out[BATCH_NORM_GRAD_STATS_DWEIGHT],
-          *dbias = p->out[BATCH_NORM_GRAD_STATS_DBIAS];
 
     mean_rstd(p, p->in[BATCH_NORM_GRAD_STATS_SUMS], p->in[BATCH_NORM_GRAD_STATS_RUNNING_MEAN], mean,
               rstd);
     plain_split(p, p->rows, work_of(p), grad_sums_of_rows);
     add_parts(p, plain_parts(p, p->rows, work_of(p)), gsums);
-    for (int64_t i = 0; dweight && i < p->c; i++)
-        dweight[i] = (float)gsums[p->c + i];
-    for (int64_t i = 0; dbias && i < p->c; i++)
-        dbias[i] = (float)gsums[i];
+    round_to(p, BATCH_NORM_GRAD_STATS_DWEIGHT, gsums + p->c);
+    round_to(p, BATCH_NORM_GRAD_STATS_DBIAS, gsums);
 }
 
 int cpu_make_batch_norm_grad_stats(struct cpu *b, const struct graph *g, const struct node *n,
                                    struct kernel **out, struct err *err)
 {
-    const size_t n_bytes = sums_bytes(g, n, BATCH_NORM_GRAD_STATS_RUNNING_MEAN);
-
-    return plain_new_split(b, g, n, run_grad_stats, n_bytes, n_bytes, out, err);
+    return plain_new_split(b, g, n, run_grad_stats,
+                           sums_bytes(g, n, BATCH_NORM_GRAD_STATS_RUNNING_MEAN),
+                           part_bytes(g, n, BATCH_NORM_GRAD_STATS_RUNNING_MEAN, 2), out, err);
 }
 
 /* dx = a * (dy - b - (x - mean) * d), by channel; k holds a, b, mean and d.  dx may be dy. */
@@ -232,12 +293,17 @@ CPU_CLONES static void grad_rows(const float *x, const float *dy, float *dx,
 
 static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const int64_t at = from * p->c;
+    const int64_t c = p->c, piece = plain_piece_rows(c);
+    float *x_room = room_of(p, part, 0, 0), *dy_room = room_of(p, part, 0, 1);
 
-    (void)part;
-    grad_rows((const float *)p->in[BATCH_NORM_GRAD_X] + at,
-              (const float *)p->in[BATCH_NORM_GRAD_DY] + at,
-              (float *)p->out[BATCH_NORM_GRAD_DX] + at, p->scratch, to - from, p->c);
+    for (int64_t r = from; r < to; r += piece) {
+        const int64_t n = min_i64(to - r, piece);
+
+        grad_rows(plain_read(p, BATCH_NORM_GRAD_X, r * c, n * c, x_room),
+                  plain_read(p, BATCH_NORM_GRAD_DY, r * c, n * c, dy_room),
+                  plain_dest(p, BATCH_NORM_GRAD_DX, r * c, dy_room), p->scratch, n, c);
+        plain_done(p, BATCH_NORM_GRAD_DX, r * c, n * c, dy_room);
+    }
 }
 
 static void run_grad(const struct plain *p)
@@ -267,5 +333,5 @@ int cpu_make_batch_norm_grad(struct cpu *b, const struct graph *g, const struct 
     return plain_new_split(b, g, n, run_grad,
                            (size_t)(4 * shape_elements(cpu_in(g, n, BATCH_NORM_GRAD_WEIGHT))) *
                                sizeof(float),
-                           0, out, err);
+                           2 * plain_room_of(g, n->in[BATCH_NORM_GRAD_X]), out, err);
 }

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "backend/cpu/chain.h"
+#include "backend/cpu/convert.h"
 #include "backend/cpu/plain.h"
+#include "base/util.h"
 
 /* The layout of x [..,C] as a matrix [rows,C]. */
 static struct dn_layout matrix(const struct shape *x)
@@ -17,7 +19,7 @@ static struct dn_layout matrix(const struct shape *x)
 int cpu_make_bias(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                   struct err *err)
 {
-    struct chain *c = chain_new(b->dn, err);
+    struct chain *c = chain_new(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, BIAS_X, matrix(cpu_in(g, n, BIAS_X)));
     int v = chain_tensor(c, CHAIN_IN, BIAS_B, matrix(cpu_in(g, n, BIAS_B)));
     int y = chain_tensor(c, CHAIN_OUT, BIAS_Y, matrix(cpu_out(g, n, BIAS_Y)));
@@ -26,33 +28,44 @@ int cpu_make_bias(struct cpu *b, const struct graph *g, const struct node *n, st
     return chain_finish(c, out);
 }
 
+enum { BLOCK = 256 }; /* rows */
+
+CPU_CLONES static void add_rows(const float *restrict x, float *restrict sum, int64_t rows,
+                                int64_t c)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < c; i++)
+            sum[i] += x[r * c + i];
+}
+
 /* db[c] = sum over rows of dy[row,c].  Blocks of rows are summed first, so that rounding errors
  * grow less with the number of rows. */
-CPU_CLONES static void run_grad(const struct plain *p)
+static void run_grad(const struct plain *p)
 {
-    enum { BLOCK = 256 };
-    const float *restrict dy = p->in[BIAS_GRAD_DY];
-    float *restrict db = p->out[BIAS_GRAD_DB], *restrict part = p->scratch;
-    const int64_t c = p->c;
+    const int64_t c = p->c, piece = plain_piece_rows(c);
+    float *db = p->scratch, *sum = db + c, *room = sum + c;
 
     memset(db, 0, (size_t)c * sizeof *db);
     for (int64_t from = 0; from < p->rows; from += BLOCK) {
-        const int64_t to = from + BLOCK < p->rows ? from + BLOCK : p->rows;
+        const int64_t to = min_i64(from + BLOCK, p->rows);
 
-        memset(part, 0, (size_t)c * sizeof *part);
-        for (int64_t r = from; r < to; r++)
-            for (int64_t i = 0; i < c; i++)
-                part[i] += dy[r * c + i];
+        memset(sum, 0, (size_t)c * sizeof *sum);
+        for (int64_t r = from; r < to; r += piece) {
+            const int64_t n = min_i64(to - r, piece);
+
+            add_rows(plain_read(p, BIAS_GRAD_DY, r * c, n * c, room), sum, n, c);
+        }
         for (int64_t i = 0; i < c; i++)
-            db[i] += part[i];
+            db[i] += sum[i];
     }
+    convert_from_f32(p->out[BIAS_GRAD_DB], db, p->out_type[BIAS_GRAD_DB], c);
 }
 
 int cpu_make_bias_grad(struct cpu *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err)
 {
-    const size_t scratch = (size_t)shape_elements(cpu_out(g, n, BIAS_GRAD_DB)) * sizeof(float);
+    const size_t sums = 2 * (size_t)shape_elements(cpu_out(g, n, BIAS_GRAD_DB)) * sizeof(float);
 
     (void)b;
-    return plain_new(g, n, run_grad, scratch, out, err);
+    return plain_new(g, n, run_grad, sums + plain_room_of(g, n->in[BIAS_GRAD_DY]), out, err);
 }

@@ -1,19 +1,26 @@
 /* chain - builds and runs a kernel made of oneDNN primitives.  It reorders a tensor if a primitive
- * wants another layout, and puts temporaries and scratchpads into the kernel's scratch. */
+ * wants another layout, widens BF16 where oneDNN has none, and puts temporaries and scratchpads
+ * into the kernel's scratch. */
 #include "backend/cpu/chain.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cpu/convert.h"
 #include "base/alloc.h"
 #include "base/util.h"
+#include "op/op.h"
 
 enum { MAX_TENSORS = 16, MAX_STEPS = 8, ALIGN = 64 };
 
 struct tensor {
     enum chain_place place;
-    int index;     /* IN, OUT */
-    size_t offset; /* TEMP: in the scratch */
+    int index;       /* IN, OUT */
+    enum dtype type; /* of the memory that the primitives see */
+    size_t offset;   /* TEMP, or is_widened: in the scratch */
+    int is_widened;  /* the operand is BF16, and the primitives see it in F32 */
+    void *operand;   /* is_widened: where the BF16 numbers are, once bound */
+    int64_t n;       /* is_widened: elements */
     struct dn_layout layout;
     struct dn_md md;
     dnnl_memory_t memory;
@@ -29,13 +36,16 @@ struct step {
 struct chain {
     struct kernel k;
     struct onednn *dn;
-    struct err *err; /* while building */
+    const struct graph *g; /* while building, with n and err */
+    const struct node *n;
+    struct err *err;
     int rc;
     struct tensor tensor[MAX_TENSORS];
     int n_tensors;
     struct step step[MAX_STEPS];
     int n_steps;
     size_t temp_bytes, pad_bytes;
+    void *scratch;
 };
 
 static void chain_free(struct kernel *k)
@@ -60,7 +70,9 @@ static int bind_tensor(struct tensor *t, void *const *in, void *const *out, char
     void *at = scratch + t->offset;
 
     if (t->place != CHAIN_TEMP)
-        at = t->place == CHAIN_IN ? in[t->index] : out[t->index];
+        t->operand = t->place == CHAIN_IN ? in[t->index] : out[t->index];
+    if (t->place != CHAIN_TEMP && !t->is_widened)
+        at = t->operand;
     return dn_check(dnnl_memory_set_data_handle(t->memory, at), "set an address", err);
 }
 
@@ -70,6 +82,7 @@ static int chain_bind(struct kernel *k, void *const *in, void *const *out, void 
     struct chain *c = container_of(k, struct chain, k);
     int rc = 0;
 
+    c->scratch = scratch;
     for (int i = 0; rc == 0 && i < c->n_tensors; i++)
         rc = bind_tensor(&c->tensor[i], in, out, scratch, err);
     for (int i = 0; rc == 0 && i < c->n_steps; i++) {
@@ -82,10 +95,25 @@ static int chain_bind(struct kernel *k, void *const *in, void *const *out, void 
     return rc;
 }
 
+/* Convert the operands on one side of the node that the primitives see in F32. */
+static void convert(const struct chain *c, enum chain_place place)
+{
+    for (int i = 0; i < c->n_tensors; i++) {
+        const struct tensor *t = &c->tensor[i];
+        void *wide = (char *)c->scratch + t->offset;
+
+        if (t->is_widened && t->place == place && place == CHAIN_IN)
+            convert_to_f32(wide, t->operand, DTYPE_BF16, t->n);
+        else if (t->is_widened && t->place == place)
+            convert_from_f32(t->operand, wide, DTYPE_BF16, t->n);
+    }
+}
+
 static int chain_run(struct kernel *k, struct err *err)
 {
     struct chain *c = container_of(k, struct chain, k);
 
+    convert(c, CHAIN_IN);
     for (int i = 0; i < c->n_steps; i++) {
         struct step *s = &c->step[i];
         dnnl_status_t st = dnnl_primitive_execute(s->primitive, c->dn->stream, s->n_args, s->arg);
@@ -93,6 +121,7 @@ static int chain_run(struct kernel *k, struct err *err)
         if (st != dnnl_success)
             return dn_check(st, "execute", err);
     }
+    convert(c, CHAIN_OUT);
     return 0; /* a CPU engine's stream runs in the calling thread, so all work is done by now */
 }
 
@@ -102,7 +131,7 @@ static const struct kernel_ops chain_ops = {
     .free = chain_free,
 };
 
-struct chain *chain_new(struct onednn *dn, struct err *err)
+struct chain *chain_new(struct cpu *b, const struct graph *g, const struct node *n, struct err *err)
 {
     struct chain *c;
     void *mem;
@@ -111,7 +140,9 @@ struct chain *chain_new(struct onednn *dn, struct err *err)
         return NULL;
     c = mem;
     c->k.ops = &chain_ops;
-    c->dn = dn;
+    c->dn = b->dn;
+    c->g = g;
+    c->n = n;
     c->err = err;
     return c;
 }
@@ -125,7 +156,7 @@ static int add_tensor(struct chain *c, struct tensor t)
     size_t n_bytes = dn_md_bytes(&t.md);
 
     ASSERT(c->n_tensors < MAX_TENSORS);
-    if (t.place == CHAIN_TEMP) {
+    if (t.place == CHAIN_TEMP || t.is_widened) {
         t.offset = c->temp_bytes;
         c->temp_bytes += (size_t)round_up_i64((int64_t)n_bytes, ALIGN);
     }
@@ -134,11 +165,35 @@ static int add_tensor(struct chain *c, struct tensor t)
     return c->n_tensors++;
 }
 
+/* The type of the operand, or of the node's temporaries. */
+static enum dtype type_of(const struct chain *c, enum chain_place place, int index)
+{
+    if (place == CHAIN_TEMP)
+        return op_type(c->g, c->n);
+    return c->g->value[place == CHAIN_IN ? c->n->in[index] : c->n->out[index]].dtype;
+}
+
+static int64_t count(const struct dn_layout *l)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < l->n; i++)
+        n *= l->dim[i];
+    return n;
+}
+
 int chain_tensor(struct chain *c, enum chain_place place, int index, struct dn_layout layout)
 {
-    struct tensor t = {.place = place, .index = index, .layout = layout};
+    struct tensor t = {.place = place, .index = index, .layout = layout, .n = count(&layout)};
 
-    if (!c || c->rc < 0 || (c->rc = dn_md_init(&t.md, &layout, c->err)) < 0)
+    if (!c || c->rc < 0)
+        return CHAIN_NONE;
+    t.type = type_of(c, place, index);
+    if (t.type == DTYPE_BF16 && !dn_has_bf16()) {
+        t.is_widened = place != CHAIN_TEMP;
+        t.type = DTYPE_F32;
+    }
+    if ((c->rc = dn_md_init(&t.md, &layout, t.type, c->err)) < 0)
         return CHAIN_NONE;
     return add_tensor(c, t);
 }
@@ -153,7 +208,7 @@ struct dn_md chain_any(struct chain *c, int tensor)
     struct dn_md md = {0};
 
     if (c->rc == 0)
-        c->rc = dn_md_any(&md, &c->tensor[tensor].layout, c->err);
+        c->rc = dn_md_any(&md, &c->tensor[tensor].layout, c->tensor[tensor].type, c->err);
     return md;
 }
 

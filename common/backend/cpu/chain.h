@@ -3,7 +3,7 @@
  * The caller checks only chain_finish: the first failure is kept, later calls do nothing, and
  * chain_finish returns that failure.
  *
- *     struct chain *c = chain_new(b->dn, err);
+ *     struct chain *c = chain_new(b, g, n, err);
  *     int x = chain_tensor(c, CHAIN_IN, 0, dn_image(...));
  *     ...
  *     chain_add(c, pd, args, n_args);
@@ -12,6 +12,10 @@
  * If a primitive wants another layout than a tensor has, chain_add puts a temporary in the scratch,
  * and a reorder before the primitive (for an input) or after it (for an output).  Temporaries of a
  * chain lie side by side; the primitives' own scratchpads share the space behind them.
+ *
+ * The primitives compute in the types of the node's operands.  Where oneDNN has no BF16 (processors
+ * without AVX-512), they compute in F32: the chain widens BF16 inputs before the first primitive,
+ * and rounds BF16 outputs after the last.
  *
  * Life:    chain_new -> tensors, steps -> chain_finish, which gives the kernel or frees all. */
 #ifndef BACKEND_CPU_CHAIN_H
@@ -31,9 +35,12 @@ struct chain_arg {
     int is_out;
 };
 
-struct chain *chain_new(struct onednn *dn, struct err *err); /* NULL: failed, *err says why */
+/* The kernel of node n.  NULL: failed, *err says why. */
+struct chain *chain_new(struct cpu *b, const struct graph *g, const struct node *n,
+                        struct err *err);
 
-/* A tensor of the chain: in[index] or out[index] of the node, or a temporary (index ignored). */
+/* A tensor of the chain: in[index] or out[index] of the node, or a temporary (index ignored), which
+ * has the node's element type. */
 int chain_tensor(struct chain *c, enum chain_place place, int index, struct dn_layout layout);
 
 const struct dn_md *chain_md(struct chain *c, int tensor); /* NULL for CHAIN_NONE */

@@ -27,6 +27,7 @@
 #include "backend/cpu/outer.h"
 #include "backend/cpu/plain.h"
 #include "base/util.h"
+#include "op/op.h"
 
 /* N samples; H x W image and C channels of x; P x Q image and K channels of y; R x S filter;
  * L = S*C; Lp and Kp are L and K rounded up to a multiple of 16, which aligns rows. */
@@ -317,6 +318,8 @@ int conv_rows_fits(const struct cpu *b, const struct graph *g, const struct node
     for (int i = 0; i < 2; i++)
         if (n->attr.conv.stride[i] != 1 || n->attr.conv.dilation[i] != 1 || n->attr.conv.pad[i])
             return 0;
+    if (op_type(g, n) != DTYPE_F32)
+        return 0;
     if (n->attr.conv.groups != 1 || samples < b->n_threads || !outer_available())
         return 0;
     if (n->op == OP_conv2d)

@@ -9,7 +9,6 @@
 #include "backend/cpu/plain.h"
 #include "base/alloc.h"
 #include "base/util.h"
-#include "tensor/half.h"
 
 /* From the OpenMP runtime that oneDNN was linked with; <omp.h> may be another compiler's. */
 void omp_set_num_threads(int n_threads);
@@ -92,15 +91,16 @@ static int is_idle(const struct graph *g, const struct node *n)
     return empty && (op_get(n->op)->flags & (OP_ROWS | OP_INPLACE));
 }
 
-/* Only GPUs compute in half precision; here only a cast may have a half-precision operand. */
-static int refuse_half(const struct graph *g, const struct node *n, struct err *err)
+/* Only GPUs compute in F16; here only a cast may have such an operand. */
+static int refuse_f16(const struct graph *g, const struct node *n, struct err *err)
 {
     for (int i = 0; i < n->n_in + n->n_out; i++) {
         const int v = i < n->n_in ? n->in[i] : n->out[i - n->n_in];
 
-        if (n->op != OP_cast && v != NO_VALUE && dtype_is_half(g->value[v].dtype))
-            return err_set(err, ERR_UNSUPPORTED, "%s is %s; this backend computes in F32 alone",
-                           g->value[v].name, dtype_name(g->value[v].dtype));
+        if (n->op != OP_cast && v != NO_VALUE && g->value[v].dtype == DTYPE_F16)
+            return err_set(err, ERR_UNSUPPORTED,
+                           "%s is F16; this backend computes in F32 and BF16 alone",
+                           g->value[v].name);
     }
     return 0;
 }
@@ -108,7 +108,7 @@ static int refuse_half(const struct graph *g, const struct node *n, struct err *
 static int cpu_make_kernel(struct backend *b, const struct graph *g, const struct node *n,
                            struct kernel **out, struct err *err)
 {
-    if (refuse_half(g, n, err) < 0)
+    if (refuse_f16(g, n, err) < 0)
         return err->code;
     if (is_idle(g, n))
         return plain_new(g, n, plain_zero, 0, out, err);
@@ -140,6 +140,14 @@ static const struct backend_ops cpu_ops = {
     .set_threads = cpu_set_threads,
     .close = cpu_close,
 };
+
+const char *backend_cpu_bf16(void)
+{
+    if (dn_multiplies_bf16())
+        return "by the processor's own instructions";
+    return dn_has_bf16() ? "widened to float32 inside oneDNN's kernels (no AVX512-BF16 here)"
+                         : "widened to float32 before oneDNN's kernels (no AVX-512 here)";
+}
 
 int backend_open_cpu(int n_threads, struct backend **out, struct err *err)
 {

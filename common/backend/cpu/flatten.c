@@ -4,11 +4,11 @@
  * Both are oneDNN's reorder between two layouts of N,C,H,W; the twin is cuda/flatten.cu. */
 #include "backend/cpu/chain.h"
 
-static int make(struct cpu *b, const struct shape *image, int to_rows, struct kernel **out,
-                struct err *err)
+static int make(struct cpu *b, const struct graph *g, const struct node *n,
+                const struct shape *image, int to_rows, struct kernel **out, struct err *err)
 {
     const struct dn_layout nhwc = dn_image(image), nchw = dn_row_major(4, nhwc.dim);
-    struct chain *c = chain_new(b->dn, err);
+    struct chain *c = chain_new(b, g, n, err);
     int from = chain_tensor(c, CHAIN_IN, to_rows ? FLATTEN_X : UNFLATTEN_Y, to_rows ? nhwc : nchw);
     int to = chain_tensor(c, CHAIN_OUT, to_rows ? FLATTEN_Y : UNFLATTEN_X, to_rows ? nchw : nhwc);
 
@@ -19,11 +19,11 @@ static int make(struct cpu *b, const struct shape *image, int to_rows, struct ke
 int cpu_make_flatten(struct cpu *b, const struct graph *g, const struct node *n,
                      struct kernel **out, struct err *err)
 {
-    return make(b, cpu_in(g, n, FLATTEN_X), 1, out, err);
+    return make(b, g, n, cpu_in(g, n, FLATTEN_X), 1, out, err);
 }
 
 int cpu_make_unflatten(struct cpu *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err)
 {
-    return make(b, cpu_out(g, n, UNFLATTEN_X), 0, out, err);
+    return make(b, g, n, cpu_out(g, n, UNFLATTEN_X), 0, out, err);
 }

@@ -6,25 +6,32 @@
 #include "backend/cpu/plain.h"
 #include "op/gather.h"
 
-static void gather(char *y, const char *table, const int64_t *index, int64_t n, size_t n_row_bytes)
+static void gather_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    for (int64_t i = 0; i < n; i++)
-        memcpy(y + (size_t)i * n_row_bytes, table + (size_t)index[i] * n_row_bytes, n_row_bytes);
+    const int64_t *index = p->in[GATHER_INDEX], n = p->out_shape[GATHER_Y].dim[0];
+
+    (void)part;
+    for (int k = 0; k < NODE_MAX_OUT; k++) {
+        const size_t n_bytes = p->out[k] ? p->out_bytes[k] / (size_t)n : 0;
+        const char *table = p->out[k] ? p->in[gather_table_of(k)] : NULL;
+
+        for (int64_t i = from; p->out[k] && i < to; i++)
+            memcpy((char *)p->out[k] + (size_t)i * n_bytes, table + (size_t)index[i] * n_bytes,
+                   n_bytes);
+    }
 }
 
 static void run(const struct plain *p)
 {
-    const int64_t n = p->out_shape[GATHER_Y].dim[0];
+    size_t n_bytes = 0;
 
     for (int k = 0; k < NODE_MAX_OUT; k++)
-        if (p->out[k])
-            gather(p->out[k], p->in[gather_table_of(k)], p->in[GATHER_INDEX], n,
-                   p->out_bytes[k] / (size_t)n);
+        n_bytes += p->out_bytes[k];
+    plain_split(p, p->out_shape[GATHER_Y].dim[0], (int64_t)(n_bytes / 32), gather_rows);
 }
 
 int cpu_make_gather(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
-    (void)b;
-    return plain_new(g, n, run, 0, out, err);
+    return plain_new_split(b, g, n, run, 0, 0, out, err);
 }

@@ -50,7 +50,7 @@ static void add(struct chain *c, const struct node *n, enum dn_pass pass, int sm
 int cpu_make_linear(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
-    struct chain *c = chain_new(b->dn, err);
+    struct chain *c = chain_new(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, LINEAR_X, features(n, cpu_in(g, n, LINEAR_X)));
     int w = chain_tensor(c, CHAIN_IN, LINEAR_W, weights(n, cpu_in(g, n, LINEAR_W)));
     const int small = is_small(cpu_in(g, n, LINEAR_W), cpu_in(g, n, LINEAR_X)->dim[0]);
@@ -73,7 +73,7 @@ int cpu_make_linear(struct cpu *b, const struct graph *g, const struct node *n, 
 int cpu_make_linear_grad_x(struct cpu *b, const struct graph *g, const struct node *n,
                            struct kernel **out, struct err *err)
 {
-    struct chain *c = chain_new(b->dn, err);
+    struct chain *c = chain_new(b, g, n, err);
     int w = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_X_W, weights(n, cpu_in(g, n, LINEAR_GRAD_X_W)));
     int dy = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_X_DY,
                           dn_row_major(2, cpu_in(g, n, LINEAR_GRAD_X_DY)->dim));
@@ -95,7 +95,7 @@ int cpu_make_linear_grad_x(struct cpu *b, const struct graph *g, const struct no
 int cpu_make_linear_grad_w(struct cpu *b, const struct graph *g, const struct node *n,
                            struct kernel **out, struct err *err)
 {
-    struct chain *c = chain_new(b->dn, err);
+    struct chain *c = chain_new(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_W_X, features(n, cpu_in(g, n, LINEAR_GRAD_W_X)));
     int dy = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_W_DY,
                           dn_row_major(2, cpu_in(g, n, LINEAR_GRAD_W_DY)->dim));

@@ -10,7 +10,7 @@ static void run(const struct plain *p)
     const int64_t c = p->c;
 
     for (int64_t r = 0; r < p->rows; r++) {
-        const float *y = (const float *)p->in[MSE_Y] + r * c;
+        const float *y = plain_read(p, MSE_Y, r * c, c, p->scratch);
         const int correct = loss_first_largest(y, c) == labels[r];
         double sum = 0;
 
@@ -29,22 +29,27 @@ int cpu_make_mse(struct cpu *b, const struct graph *g, const struct node *n, str
                  struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run, 0, out, err);
+    return plain_new(g, n, run, plain_room_of(g, n->in[MSE_Y]), out, err);
 }
 
 static void run_grad(const struct plain *p)
 {
-    const float *diff = p->in[MSE_GRAD_DIFF],
-                scale = plain_loss_scale(p->in[MSE_GRAD_SCALARS], p->in[MSE_GRAD_SCALER]);
-    float *dy = p->out[MSE_GRAD_DY];
+    const float scale = plain_loss_scale(p->in[MSE_GRAD_SCALARS], p->in[MSE_GRAD_SCALER]);
+    const int64_t c = p->c;
 
-    for (int64_t i = 0; i < p->rows * p->c; i++)
-        dy[i] = diff[i] * (2.0f / (float)p->c) * scale;
+    for (int64_t r = 0; r < p->rows; r++) {
+        const float *diff = (const float *)p->in[MSE_GRAD_DIFF] + r * c;
+        float *dy = plain_dest(p, MSE_GRAD_DY, r * c, p->scratch);
+
+        for (int64_t i = 0; i < c; i++)
+            dy[i] = diff[i] * (2.0f / (float)c) * scale;
+        plain_done(p, MSE_GRAD_DY, r * c, c, p->scratch);
+    }
 }
 
 int cpu_make_mse_grad(struct cpu *b, const struct graph *g, const struct node *n,
                       struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run_grad, 0, out, err);
+    return plain_new(g, n, run_grad, plain_room_of(g, n->in[MSE_GRAD_DIFF]), out, err);
 }

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "tensor/dtype.h"
 
 #if DNNL_VERSION_MAJOR != 2
 #error "written for oneDNN 2.x (Debian 12: libdnnl-dev 2.6); this file alone has to learn another"
@@ -94,16 +95,23 @@ struct dn_layout dn_image(const struct shape *nhwc)
         .n = 4, .dim = {nhwc->dim[0], c, h, w}, .stride = {h * w * c, 1, w * c, c}};
 }
 
-int dn_md_init(struct dn_md *md, const struct dn_layout *l, struct err *err)
+static dnnl_data_type_t data_type(enum dtype type)
 {
-    return dn_check(dnnl_memory_desc_init_by_strides(&md->v, l->n, l->dim, dnnl_f32, l->stride),
-                    "describe a tensor", err);
+    ASSERT(type == DTYPE_F32 || type == DTYPE_BF16);
+    return type == DTYPE_F32 ? dnnl_f32 : dnnl_bf16;
 }
 
-int dn_md_any(struct dn_md *md, const struct dn_layout *l, struct err *err)
+int dn_md_init(struct dn_md *md, const struct dn_layout *l, enum dtype type, struct err *err)
 {
     return dn_check(
-        dnnl_memory_desc_init_by_tag(&md->v, l->n, l->dim, dnnl_f32, dnnl_format_tag_any),
+        dnnl_memory_desc_init_by_strides(&md->v, l->n, l->dim, data_type(type), l->stride),
+        "describe a tensor", err);
+}
+
+int dn_md_any(struct dn_md *md, const struct dn_layout *l, enum dtype type, struct err *err)
+{
+    return dn_check(
+        dnnl_memory_desc_init_by_tag(&md->v, l->n, l->dim, data_type(type), dnnl_format_tag_any),
         "describe a tensor", err);
 }
 
@@ -130,10 +138,13 @@ int dn_memory_new(struct onednn *dn, const struct dn_md *md, dnnl_memory_t *out,
                     "make a memory object", err);
 }
 
-int dn_has_avx512(void)
-{
-    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
-}
+static int has_isa(dnnl_cpu_isa_t isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
+
+int dn_has_avx512(void) { return has_isa(dnnl_cpu_isa_avx512_core); }
+
+int dn_has_bf16(void) { return dn_has_avx512(); }
+
+int dn_multiplies_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
 
 static dnnl_alg_kind_t forward_alg(enum activation act)
 {
@@ -213,12 +224,26 @@ static int make_pd(struct onednn *dn, dnnl_status_t st, const_dnnl_op_desc_t des
     return dn_check(st, what, err);
 }
 
+/* The same layout in the type of x: a forward primitive, which a gradient needs as a hint, has
+ * weights of that type, while the gradients of weights may be wider. */
+static struct dn_md typed_as(const struct dn_md *x, const struct dn_md *md)
+{
+    struct dn_md out = {0};
+
+    if (md) {
+        out = *md;
+        out.v.data_type = x->v.data_type;
+    }
+    return out;
+}
+
 int dn_conv(struct onednn *dn, enum dn_pass pass, const struct dn_conv *conv, const struct dn_md *x,
             const struct dn_md *w, const struct dn_md *b, const struct dn_md *y,
             enum activation act, dnnl_primitive_desc_t *out, struct err *err)
 {
     const dnnl_dims_t dilation = {conv->dilation[0] - 1, conv->dilation[1] - 1};
     const dnnl_memory_desc_t *bv = b ? &b->v : NULL;
+    const struct dn_md w_hint = typed_as(x, w), b_hint = typed_as(x, b);
     dnnl_convolution_desc_t d;
     dnnl_primitive_desc_t hint;
     dnnl_status_t st;
@@ -226,8 +251,8 @@ int dn_conv(struct onednn *dn, enum dn_pass pass, const struct dn_conv *conv, co
 
     st = dnnl_dilated_convolution_forward_desc_init(
         &d, pass == DN_FORWARD ? dnnl_forward_inference : dnnl_forward_training,
-        dnnl_convolution_direct, &x->v, &w->v, bv, &y->v, conv->stride, dilation, conv->pad,
-        conv->pad);
+        dnnl_convolution_direct, &x->v, &w_hint.v, b ? &b_hint.v : NULL, &y->v, conv->stride,
+        dilation, conv->pad, conv->pad);
     if (pass == DN_FORWARD)
         return make_pd(dn, st, &d, act, NULL, "convolution", out, err);
     if ((rc = make_pd(dn, st, &d, ACT_NONE, NULL, "convolution", &hint, err)) < 0)
@@ -250,14 +275,15 @@ int dn_inner(struct onednn *dn, enum dn_pass pass, const struct dn_md *x, const 
              dnnl_primitive_desc_t *out, struct err *err)
 {
     const dnnl_memory_desc_t *bv = b ? &b->v : NULL;
+    const struct dn_md w_hint = typed_as(x, w), b_hint = typed_as(x, b);
     dnnl_inner_product_desc_t d;
     dnnl_primitive_desc_t hint;
     dnnl_status_t st;
     int rc;
 
     st = dnnl_inner_product_forward_desc_init(
-        &d, pass == DN_FORWARD ? dnnl_forward_inference : dnnl_forward_training, &x->v, &w->v, bv,
-        &y->v);
+        &d, pass == DN_FORWARD ? dnnl_forward_inference : dnnl_forward_training, &x->v, &w_hint.v,
+        b ? &b_hint.v : NULL, &y->v);
     if (pass == DN_FORWARD)
         return make_pd(dn, st, &d, act, NULL, "inner product", out, err);
     if ((rc = make_pd(dn, st, &d, ACT_NONE, NULL, "inner product", &hint, err)) < 0)

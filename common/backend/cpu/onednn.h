@@ -25,6 +25,11 @@ void onednn_close(struct onednn *dn); /* NULL is fine */
 int dn_check(dnnl_status_t status, const char *what, struct err *err);
 
 int dn_has_avx512(void); /* 1 if the processor has AVX-512 and ONEDNN_MAX_CPU_ISA allows it */
+/* 1 if oneDNN has BF16 primitives for this processor: those with AVX-512.  Without the processor's
+ * own BF16 products these primitives compute by F32. */
+int dn_has_bf16(void);
+/* 1 if the processor multiplies BF16 by itself, and ONEDNN_MAX_CPU_ISA allows it. */
+int dn_multiplies_bf16(void);
 
 /* The extents of a tensor, and its strides in memory. */
 struct dn_layout {
@@ -36,14 +41,14 @@ struct dn_layout dn_row_major(int n, const int64_t *dim); /* in the order of the
 struct dn_layout dn_flat(const struct shape *s);          /* all elements as one dimension */
 struct dn_layout dn_image(const struct shape *nhwc);      /* [N,H,W,C] as N,C,H,W */
 
-/* A memory descriptor of F32. */
+/* A memory descriptor of F32 or BF16. */
 struct dn_md {
     dnnl_memory_desc_t v;
 };
 
-int dn_md_init(struct dn_md *md, const struct dn_layout *l, struct err *err);
+int dn_md_init(struct dn_md *md, const struct dn_layout *l, enum dtype type, struct err *err);
 /* The same extents; the primitive chooses the layout. */
-int dn_md_any(struct dn_md *md, const struct dn_layout *l, struct err *err);
+int dn_md_any(struct dn_md *md, const struct dn_layout *l, enum dtype type, struct err *err);
 int dn_md_of_arg(dnnl_primitive_desc_t pd, int arg, struct dn_md *md); /* 0: pd has no such arg */
 int dn_md_equal(const struct dn_md *a, const struct dn_md *b);
 size_t dn_md_bytes(const struct dn_md *md);

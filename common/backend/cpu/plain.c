@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cpu/convert.h"
 #include "base/alloc.h"
 #include "base/util.h"
 
@@ -70,6 +71,9 @@ int plain_new(const struct graph *g, const struct node *n, void (*run)(const str
             p->in_type[i] = g->value[n->in[i]].dtype;
     for (int i = 0; i < NODE_MAX_OUT; i++)
         p->out_shape[i] = cpu_has_out(n, i) ? *cpu_out(g, n, i) : absent;
+    for (int i = 0; i < NODE_MAX_OUT; i++)
+        if (cpu_has_out(n, i))
+            p->out_type[i] = g->value[n->out[i]].dtype;
     for (int i = 0; i < NODE_MAX_OUT; i++)
         if (cpu_has_out(n, i))
             p->out_bytes[i] =
@@ -137,6 +141,39 @@ void plain_split(const struct plain *p, int64_t n, int64_t work, plain_part *par
         part(p, 0, 0, n);
     else
         GOMP_parallel(run_parts, &s, (unsigned)min_i64(s.n_parts, omp_get_max_threads()), 0);
+}
+
+const float *plain_read(const struct plain *p, int i, int64_t from, int64_t n, float *room)
+{
+    if (p->in_type[i] == DTYPE_F32)
+        return (const float *)p->in[i] + from;
+    convert_to_f32(room, (const uint16_t *)p->in[i] + from, p->in_type[i], n);
+    return room;
+}
+
+float *plain_dest(const struct plain *p, int i, int64_t from, float *room)
+{
+    return p->out_type[i] == DTYPE_F32 ? (float *)p->out[i] + from : room;
+}
+
+void plain_done(const struct plain *p, int i, int64_t from, int64_t n, const float *room)
+{
+    if (p->out_type[i] != DTYPE_F32)
+        convert_from_f32((uint16_t *)p->out[i] + from, room, p->out_type[i], n);
+}
+
+int64_t plain_piece_rows(int64_t c) { return max_i64(1, PLAIN_PIECE / c); }
+
+size_t plain_room_bytes(int64_t c)
+{
+    return (size_t)round_up_i64(plain_piece_rows(c) * c, 16) * sizeof(float);
+}
+
+size_t plain_room_of(const struct graph *g, int v)
+{
+    const struct shape *s = &g->value[v].shape;
+
+    return plain_room_bytes(s->dim[s->n - 1]);
 }
 
 void plain_zero(const struct plain *p)

@@ -29,7 +29,7 @@ struct plain {
     size_t part_scratch, part_bytes; /* where the parts' own scratch begins, and the size of each */
     struct shape in_shape[NODE_MAX_IN], out_shape[NODE_MAX_OUT];
     size_t out_bytes[NODE_MAX_OUT];
-    enum dtype in_type[NODE_MAX_IN];
+    enum dtype in_type[NODE_MAX_IN], out_type[NODE_MAX_OUT];
     int64_t rows, c; /* in[0] as a matrix: c is its last dimension */
     union node_attr attr;
     void (*run)(const struct plain *p);
@@ -54,6 +54,23 @@ int plain_new_split(struct cpu *b, const struct graph *g, const struct node *n,
                     void (*run)(const struct plain *p), size_t scratch_bytes, size_t part_bytes,
                     struct kernel **out, struct err *err);
 void *plain_part_scratch(const struct plain *p, int i);
+
+/* Kernels compute in F32.  They read and write operands that may be BF16 in pieces, which pass
+ * through a `room` that stays in the nearest cache; an F32 operand is read and written where it
+ * lies, and its room is not used.  A piece has PLAIN_PIECE elements or, where a kernel needs whole
+ * rows, as many rows as fit, but at least one.
+ *
+ * plain_read    elements [from, from + n) of in[i]
+ * plain_dest    where to write elements [from, ..) of out[i]; then plain_done rounds them */
+enum { PLAIN_PIECE = 1024 };
+
+const float *plain_read(const struct plain *p, int i, int64_t from, int64_t n, float *room);
+float *plain_dest(const struct plain *p, int i, int64_t from, float *room);
+void plain_done(const struct plain *p, int i, int64_t from, int64_t n, const float *room);
+
+int64_t plain_piece_rows(int64_t c);                /* rows of c elements that make a piece */
+size_t plain_room_bytes(int64_t c);                 /* of a room for that many rows */
+size_t plain_room_of(const struct graph *g, int v); /* for rows of value v's last dimension */
 
 /* The run function of a node that has no rows to compute: zeroes its outputs. */
 void plain_zero(const struct plain *p);

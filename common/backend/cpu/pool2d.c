@@ -41,38 +41,49 @@ CPU_CLONES static void take_larger(const float *restrict x, float *restrict y,
     }
 }
 
-static void max_of_window(const struct plain *p, const float *x, struct window v, float *y,
-                          int32_t *which)
+/* x begins with row h_first of the image. */
+static void max_of_window(const struct plain *p, const float *x, int64_t h_first, struct window v,
+                          float *y, int32_t *which)
 {
     const int64_t width = p->in_shape[POOL2D_X].dim[2], c = p->c;
 
-    memcpy(y, x + (v.h0 * width + v.w0) * c, (size_t)c * sizeof *y);
+    memcpy(y, x + ((v.h0 - h_first) * width + v.w0) * c, (size_t)c * sizeof *y);
     for (int64_t i = 0; i < c; i++)
         which[i] = (int32_t)((v.h0 - v.top) * p->attr.pool.kernel[1] + v.w0 - v.left);
     for (int64_t h = v.h0; h < v.h1; h++)
         for (int64_t w = v.w0; w < v.w1; w++)
-            take_larger(x + (h * width + w) * c, y, which,
+            take_larger(x + ((h - h_first) * width + w) * c, y, which,
                         (int32_t)((h - v.top) * p->attr.pool.kernel[1] + w - v.left), c);
 }
 
-/* If the node has no output `which`, the scratch takes it. */
-static void max_of_samples(const struct plain *p, int part, int64_t from, int64_t to)
+/* Row i of sample n's output.  The windows' rows of the image pass through x_room, the output's row
+ * through y_room.  If the node has no output `which`, `spare` takes it. */
+static void max_of_row(const struct plain *p, int64_t n, int64_t i, float *x_room, int32_t *spare)
 {
     const int64_t *x_dim = p->in_shape[POOL2D_X].dim, *y_dim = p->out_shape[POOL2D_Y].dim, c = p->c;
+    const struct window all = window_at(p, x_dim[1], x_dim[2], i, 0);
+    const int64_t x_row = x_dim[2] * c, y_at = (n * y_dim[1] + i) * y_dim[2] * c;
+    float *y_room = x_room + p->attr.pool.kernel[0] * x_row;
+    float *y = plain_dest(p, POOL2D_Y, y_at, y_room);
+    /* row `all.h0` of the image is the first in the room */
+    const float *x =
+        plain_read(p, POOL2D_X, (n * x_dim[1] + all.h0) * x_row, (all.h1 - all.h0) * x_row, x_room);
 
-    for (int64_t n = from; n < to; n++) {
-        const float *x = (const float *)p->in[POOL2D_X] + n * x_dim[1] * x_dim[2] * c;
+    for (int64_t j = 0; j < y_dim[2]; j++)
+        max_of_window(p, x, all.h0, window_at(p, x_dim[1], x_dim[2], i, j), y + j * c,
+                      p->out[POOL2D_WHICH] ? (int32_t *)p->out[POOL2D_WHICH] + y_at + j * c
+                                           : spare);
+    plain_done(p, POOL2D_Y, y_at, y_dim[2] * c, y_room);
+}
 
-        for (int64_t i = 0; i < y_dim[1]; i++)
-            for (int64_t j = 0; j < y_dim[2]; j++) {
-                const int64_t at = ((n * y_dim[1] + i) * y_dim[2] + j) * c;
+static void max_of_samples(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    int32_t *spare = plain_part_scratch(p, part);
+    float *room = (float *)(spare + round_up_i64(p->c, 16));
 
-                max_of_window(p, x, window_at(p, x_dim[1], x_dim[2], i, j),
-                              (float *)p->out[POOL2D_Y] + at,
-                              p->out[POOL2D_WHICH] ? (int32_t *)p->out[POOL2D_WHICH] + at
-                                                   : plain_part_scratch(p, part));
-            }
-    }
+    for (int64_t n = from; n < to; n++)
+        for (int64_t i = 0; i < p->out_shape[POOL2D_Y].dim[1]; i++)
+            max_of_row(p, n, i, room, spare);
 }
 
 static void run_max(const struct plain *p)
@@ -92,7 +103,7 @@ static int make_average(struct cpu *b, const struct graph *g, const struct node 
                                  .stride = {stride[0], stride[1]},
                                  .pad = {pad[0], pad[1]},
                                  .count_pad = n->attr.pool.count_pad};
-    struct chain *c = chain_new(b->dn, err);
+    struct chain *c = chain_new(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, POOL2D_X, dn_image(cpu_in(g, n, POOL2D_X)));
     int y = chain_tensor(c, CHAIN_OUT, POOL2D_Y, dn_image(cpu_out(g, n, POOL2D_Y)));
     dnnl_primitive_desc_t pd = NULL;
@@ -105,23 +116,32 @@ static int make_average(struct cpu *b, const struct graph *g, const struct node 
     return chain_finish(c, out);
 }
 
+/* Scratch of a part: one pixel of `which`, and rooms for a window's rows and for a row of y. */
+static size_t max_part_bytes(const struct graph *g, const struct node *n)
+{
+    const int64_t *x = cpu_in(g, n, POOL2D_X)->dim, *y = cpu_out(g, n, POOL2D_Y)->dim;
+
+    return (size_t)(round_up_i64(x[3], 16) + n->attr.pool.kernel[0] * x[2] * x[3] + y[2] * x[3]) *
+           sizeof(float);
+}
+
 int cpu_make_pool2d(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
     if (n->attr.pool.kind == POOL_AVG)
         return make_average(b, g, n, out, err);
-    return plain_new_split(b, g, n, run_max, 0,
-                           (size_t)cpu_in(g, n, POOL2D_X)->dim[3] * sizeof(int32_t), out, err);
+    return plain_new_split(b, g, n, run_max, 0, max_part_bytes(g, n), out, err);
 }
 
 /* One row of the pool's gradient is summed in the scratch, over all windows that cover the row.
  * The scratch stays in the nearest cache, and dx is written once. */
 struct row {
     const struct plain *p;
-    const float *dy;      /* of this sample */
+    int64_t dy_at;        /* where this sample's dy begins */
     const int32_t *which; /* of this sample; NULL: an average pool */
     int64_t h;            /* the number of the image's row */
     float *sum;           /* [W,C] */
+    float *y_room, *dx_room, *dy_room;
 };
 
 static inline void add_scaled(float *restrict to, const float *restrict dy, float scale, int64_t c)
@@ -144,8 +164,8 @@ static inline float average_scale(const struct plain *p, struct window v)
     return 1.0f / (float)((v.h1 - v.h0) * (v.w1 - v.w0));
 }
 
-/* Add the part of the windows of output row i to the image's row. */
-CPU_CLONES static void add_window_row(const struct row *r, int64_t i)
+/* Add the part of the windows of output row i, whose gradient is dy [W',C], to the image's row. */
+CPU_CLONES static void add_window_row(const struct row *r, int64_t i, const float *dy)
 {
     const struct plain *p = r->p;
     const int64_t *y_dim = p->in_shape[POOL2D_GRAD_DY].dim,
@@ -158,10 +178,10 @@ CPU_CLONES static void add_window_row(const struct row *r, int64_t i)
 
         for (int64_t w = v.w0; w < v.w1; w++)
             if (r->which)
-                add_chosen(r->sum + w * c, r->dy + at, r->which + at,
+                add_chosen(r->sum + w * c, dy + j * c, r->which + at,
                            (int32_t)((r->h - v.top) * p->attr.pool.kernel[1] + w - v.left), c);
             else
-                add_scaled(r->sum + w * c, r->dy + at, scale, c);
+                add_scaled(r->sum + w * c, dy + j * c, scale, c);
     }
 }
 
@@ -198,12 +218,14 @@ static void grad_sample(const struct plain *p, int part, int64_t n)
     const int64_t *y_dim = p->in_shape[POOL2D_GRAD_DY].dim,
                   *x_dim = p->out_shape[POOL2D_GRAD_DX].dim;
     const int64_t y_at = n * y_dim[1] * y_dim[2] * p->c, row = x_dim[2] * p->c;
-    struct row r = {p, (const float *)p->in[POOL2D_GRAD_DY] + y_at,
-                    p->in[POOL2D_GRAD_WHICH] ? (const int32_t *)p->in[POOL2D_GRAD_WHICH] + y_at
-                                             : NULL,
-                    0, plain_part_scratch(p, part)};
+    struct row r = {.p = p, .dy_at = y_at, .sum = plain_part_scratch(p, part)};
     int64_t last_first = -1, last_end = -1;
 
+    r.y_room = r.sum + row;
+    r.dx_room = r.y_room + row;
+    r.dy_room = r.dx_room + row;
+    if (p->in[POOL2D_GRAD_WHICH])
+        r.which = (const int32_t *)p->in[POOL2D_GRAD_WHICH] + y_at;
     for (r.h = 0; r.h < x_dim[1]; r.h++) {
         const int64_t x_at = (n * x_dim[1] + r.h) * row;
         int64_t first, end;
@@ -212,13 +234,17 @@ static void grad_sample(const struct plain *p, int part, int64_t n)
         if (r.which || first != last_first || end != last_end) {
             memset(r.sum, 0, (size_t)row * sizeof *r.sum);
             for (int64_t i = first; i < end; i++)
-                add_window_row(&r, i);
+                add_window_row(&r, i,
+                               plain_read(p, POOL2D_GRAD_DY, r.dy_at + i * y_dim[2] * p->c,
+                                          y_dim[2] * p->c, r.dy_room));
         }
         last_first = first;
         last_end = end;
         write_row(p->attr.pool.act, r.sum,
-                  p->in[POOL2D_GRAD_Y_ACT] ? (const float *)p->in[POOL2D_GRAD_Y_ACT] + x_at : NULL,
-                  (float *)p->out[POOL2D_GRAD_DX] + x_at, row);
+                  p->in[POOL2D_GRAD_Y_ACT] ? plain_read(p, POOL2D_GRAD_Y_ACT, x_at, row, r.y_room)
+                                           : NULL,
+                  plain_dest(p, POOL2D_GRAD_DX, x_at, r.dx_room), row);
+        plain_done(p, POOL2D_GRAD_DX, x_at, row, r.dx_room);
     }
 }
 
@@ -237,8 +263,9 @@ static void run_grad(const struct plain *p)
 int cpu_make_pool2d_grad(struct cpu *b, const struct graph *g, const struct node *n,
                          struct kernel **out, struct err *err)
 {
-    const struct shape *x = cpu_out(g, n, POOL2D_GRAD_DX);
+    const int64_t *x = cpu_out(g, n, POOL2D_GRAD_DX)->dim, *y = cpu_in(g, n, POOL2D_GRAD_DY)->dim;
 
-    return plain_new_split(b, g, n, run_grad, 0, (size_t)(x->dim[2] * x->dim[3]) * sizeof(float),
+    /* the sum, and rooms for rows of y_act, dx and dy */
+    return plain_new_split(b, g, n, run_grad, 0, (size_t)((3 * x[2] + y[2]) * x[3]) * sizeof(float),
                            out, err);
 }

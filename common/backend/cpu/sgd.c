@@ -46,7 +46,7 @@ static void update_one(const struct plain *p, const struct cpu_update *u)
                               .nesterov = p->attr.number[SGD_ATTR_NESTEROV] != 0,
                               .is_first = s->n_updates == 0};
     float *param = update_at(p->out[SGD_NEW_PARAM], u);
-    const float *grad = update_at(p->in[SGD_GRAD], u);
+    const float *grad = u->grad;
 
     if (p->in[SGD_MOMENTUM])
         update_momentum(*u, m, param, grad, update_at(p->out[SGD_NEW_MOMENTUM], u));

@@ -47,7 +47,7 @@ static void run(const struct plain *p)
     const int64_t c = p->c;
 
     for (int64_t r = 0; r < p->rows; r++) {
-        const float *x = (const float *)p->in[SOFTMAX_XENT_LOGITS] + r * c;
+        const float *x = plain_read(p, SOFTMAX_XENT_LOGITS, r * c, c, p->scratch);
         const int correct = loss_first_largest(x, c) == labels[r];
         const double log_sum = softmax_row(
             x, p->out[SOFTMAX_XENT_PROB] ? (float *)p->out[SOFTMAX_XENT_PROB] + r * c : NULL, c);
@@ -62,7 +62,7 @@ int cpu_make_softmax_xent(struct cpu *b, const struct graph *g, const struct nod
                           struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run, 0, out, err);
+    return plain_new(g, n, run, plain_room_of(g, n->in[SOFTMAX_XENT_LOGITS]), out, err);
 }
 
 /* dx = (prob - t) * scale.  dx may be prob. */
@@ -81,22 +81,25 @@ static void run_grad(const struct plain *p)
     const float *prob = p->in[SOFTMAX_XENT_GRAD_PROB],
                 scale = plain_loss_scale(p->in[SOFTMAX_XENT_GRAD_SCALARS],
                                          p->in[SOFTMAX_XENT_GRAD_SCALER]);
-    float *dx = p->out[SOFTMAX_XENT_GRAD_DLOGITS];
+    const int64_t c = p->c;
 
-    for (int64_t r = 0; r < p->rows; r++)
-        grad_row(prob + r * p->c, dx + r * p->c, p->c, labels[r], p->attr.loss.label_smoothing,
-                 scale);
+    for (int64_t r = 0; r < p->rows; r++) {
+        float *dx = plain_dest(p, SOFTMAX_XENT_GRAD_DLOGITS, r * c, p->scratch);
+
+        grad_row(prob + r * c, dx, c, labels[r], p->attr.loss.label_smoothing, scale);
+        plain_done(p, SOFTMAX_XENT_GRAD_DLOGITS, r * c, c, p->scratch);
+    }
 }
 
 int cpu_make_softmax_xent_grad(struct cpu *b, const struct graph *g, const struct node *n,
                                struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run_grad, 0, out, err);
+    return plain_new(g, n, run_grad, plain_room_of(g, n->in[SOFTMAX_XENT_GRAD_PROB]), out, err);
 }
 
 /* Works row by row, since the gradient may lie where the logits do; the scratch holds one row of
- * prob. */
+ * prob, and one of the logits or their gradient. */
 static void run_train(const struct plain *p)
 {
     const float smoothing = p->attr.loss.label_smoothing;
@@ -104,16 +107,18 @@ static void run_train(const struct plain *p)
         plain_loss_scale(p->in[SOFTMAX_XENT_TRAIN_SCALARS], p->in[SOFTMAX_XENT_TRAIN_SCALER]);
     const int32_t *labels = p->in[SOFTMAX_XENT_TRAIN_LABELS];
     const int64_t c = p->c;
+    float *prob = p->scratch, *room = prob + c;
 
     for (int64_t r = 0; r < p->rows; r++) {
-        const float *x = (const float *)p->in[SOFTMAX_XENT_TRAIN_LOGITS] + r * c;
-        const double log_sum = softmax_row(x, p->scratch, c);
+        const float *x = plain_read(p, SOFTMAX_XENT_TRAIN_LOGITS, r * c, c, room);
+        const double log_sum = softmax_row(x, prob, c);
 
         loss_count(p->in[SOFTMAX_XENT_TRAIN_METRICS],
                    row_loss(x, c, labels[r], (double)smoothing, log_sum),
                    loss_first_largest(x, c) == labels[r]);
-        grad_row(p->scratch, (float *)p->out[SOFTMAX_XENT_TRAIN_DLOGITS] + r * c, c, labels[r],
+        grad_row(prob, plain_dest(p, SOFTMAX_XENT_TRAIN_DLOGITS, r * c, room), c, labels[r],
                  smoothing, scale);
+        plain_done(p, SOFTMAX_XENT_TRAIN_DLOGITS, r * c, c, room);
     }
 }
 
@@ -121,7 +126,6 @@ int cpu_make_softmax_xent_train(struct cpu *b, const struct graph *g, const stru
                                 struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run_train,
-                     (size_t)cpu_in(g, n, SOFTMAX_XENT_TRAIN_LOGITS)->dim[1] * sizeof(float), out,
+    return plain_new(g, n, run_train, 2 * plain_room_of(g, n->in[SOFTMAX_XENT_TRAIN_LOGITS]), out,
                      err);
 }

@@ -13,9 +13,10 @@ struct cpu_update {
     float unscale, clip; /* the gradient is multiplied by unscale and then by clip */
     float rate, decay;   /* the settings of this range */
     int64_t from, n;     /* the range's first element and length */
+    const float *grad;   /* [n]: the range's gradient, in F32 */
 };
 
-/* Where the range begins in an array of the node. */
+/* Where the range begins in an F32 array of the node. */
 static inline float *update_at(void *array, const struct cpu_update *u)
 {
     return (float *)array + u->from;

@@ -1,0 +1,42 @@
+/* convert - loops over tensor/half.h's functions, which the compiler turns into vector code.
+ * F16's are too long for that; on CPUs only casts have them. */
+#include "backend/cpu/convert.h"
+
+#include <string.h>
+
+#include "backend/cpu/plain.h"
+#include "tensor/half.h"
+
+CPU_CLONES static void widen(float *restrict to, const uint16_t *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = bf16_to_float(from[i]);
+}
+
+CPU_CLONES static void narrow(uint16_t *restrict to, const float *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = bf16_from_float(from[i]);
+}
+
+void convert_to_f32(float *to, const void *from, enum dtype type, int64_t n)
+{
+    if (type == DTYPE_F32)
+        memcpy(to, from, (size_t)n * sizeof *to);
+    else if (type == DTYPE_BF16)
+        widen(to, from, n);
+    else
+        for (int64_t i = 0; i < n; i++)
+            to[i] = f16_to_float(((const uint16_t *)from)[i]);
+}
+
+void convert_from_f32(void *to, const float *from, enum dtype type, int64_t n)
+{
+    if (type == DTYPE_F32)
+        memcpy(to, from, (size_t)n * sizeof *from);
+    else if (type == DTYPE_BF16)
+        narrow(to, from, n);
+    else
+        for (int64_t i = 0; i < n; i++)
+            ((uint16_t *)to)[i] = f16_from_float(from[i]);
+}
