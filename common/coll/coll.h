@@ -178,6 +178,7 @@ struct coll_stats {
     int64_t n_strangers; /* connections to this rank that did not prove to be a rank's */
 };
 
-void coll_stats(struct coll *c, struct coll_stats *out); /* sums since the coll was made */
+/* Sums since the coll was made.  Any thread, unless the coll is a device's. */
+void coll_stats(struct coll *c, struct coll_stats *out);
 
 #endif

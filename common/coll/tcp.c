@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <openssl/crypto.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,8 @@ struct tcp {
     struct cipher *cipher; /* of encrypted links; NULL: plain */
     int64_t timeout_ms;
     enum coll_encrypt encrypt;
-    bool connected; /* coll_tcp_connect was called */
+    bool connected;      /* coll_tcp_connect was called */
+    atomic_int unlinked; /* a rank whose link the connect waits for; -1: none */
 };
 
 static struct tcp *of_host(struct coll_host *h) { return container_of(h, struct tcp, host); }
@@ -206,6 +208,7 @@ int coll_tcp_prepare(const struct coll_tcp_options *o, struct coll **out, struct
     t->encrypt = o->encrypt;
     t->own.rank = o->rank;
     t->own.size = o->size;
+    atomic_init(&t->unlinked, -1);
     host_init(&t->host, &tcp_ops, o->rank, o->size);
     rc = choose_addr(o, &t->own.addr, err);
     if (rc == 0)
@@ -302,6 +305,16 @@ static int explain_late(struct tcp *t, int64_t deadline_ms, struct err *err)
                    (long long)deadline_ms, missing);
 }
 
+static int wait_for_link(struct tcp *t, int r, int64_t until_ns, struct err *err)
+{
+    int rc = 0;
+
+    atomic_store(&t->unlinked, r);
+    for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
+        rc = links_get(t->links, (enum coll_channel)ch, r, until_ns, &t->net[ch].link[r], err);
+    return rc;
+}
+
 /* Make the links that this rank surely needs, all at once. */
 static int meet(struct tcp *t, int64_t deadline_ms, struct err *err)
 {
@@ -313,10 +326,9 @@ static int meet(struct tcp *t, int64_t deadline_ms, struct err *err)
             if (mesh_is_near(t->own.size, t->own.rank, r))
                 links_want(t->links, (enum coll_channel)ch, r);
     for (int r = 0; r < t->own.size && rc == 0; r++)
-        for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
-            if (mesh_is_near(t->own.size, t->own.rank, r))
-                rc = links_get(t->links, (enum coll_channel)ch, r, until_ns, &t->net[ch].link[r],
-                               err);
+        if (mesh_is_near(t->own.size, t->own.rank, r))
+            rc = wait_for_link(t, r, until_ns, err);
+    atomic_store(&t->unlinked, -1);
     return rc == ERR_TIMEOUT ? explain_late(t, deadline_ms, err) : rc;
 }
 
@@ -380,6 +392,8 @@ int coll_tcp_connect(struct coll *c, const void *const *blobs, const size_t *len
         rc = host_start(&t->host, err);
     return rc < 0 ? err_wrap(err, "connecting rank %d of %d", t->own.rank, t->own.size) : 0;
 }
+
+int coll_tcp_unlinked(struct coll *c) { return atomic_load(&of_coll(c)->unlinked); }
 
 size_t coll_tcp_piece(struct coll *c) { return of_coll(c)->net[COLL_BULK].mesh.piece; }
 

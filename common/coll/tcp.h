@@ -67,6 +67,9 @@ void coll_tcp_endpoint(struct coll *c, struct buf *out);
 int coll_tcp_connect(struct coll *c, const void *const *blobs, const size_t *lens,
                      int64_t deadline_ms, struct err *err);
 
+/* While coll_tcp_connect waits: a rank with which the link is missing; else -1.  Any thread. */
+int coll_tcp_unlinked(struct coll *c);
+
 /* Once connected: bytes of the longest message.  It follows from the smallest window of all ranks,
  * so all ranks agree on it. */
 size_t coll_tcp_piece(struct coll *c);

@@ -298,6 +298,8 @@ struct progress {
     /* Sums over the training steps of this process: their number, how long they took, and how long
      * without the time spent waiting in collectives. */
     int64_t n_steps, wall_ns, busy_ns;
+    int unlinked;        /* 1 + a rank with which this one has no link yet; 0: none is missing */
+    int64_t n_strangers; /* connections in this formation that proved to be of no rank */
 };
 
 #endif

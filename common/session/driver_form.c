@@ -42,6 +42,11 @@ static const char *address_of(const struct driver *d, int rank, const char *own)
     return is_loopback(s->conn->peer) ? own : s->conn->peer;
 }
 
+const char *form_address(const struct driver *d, int rank)
+{
+    return address_of(d, rank, own_address(d));
+}
+
 struct place {
     const char *host_id;
     int rank;

@@ -88,6 +88,7 @@ struct seat { /* of one rank, or of a spare */
     int64_t answered_ms;   /* when the answer came */
     struct progress at;    /* as last heard; since_ns of a follower: unused */
     int64_t told_ms;       /* when `at` was heard */
+    int64_t strangers_in;  /* the generation in which strangers at its data port were told */
     int64_t moved_ms;      /* when `at` last changed, or the stage began */
     int64_t since_ms;      /* when its phase began, by its own clock as far as that is known */
     struct {
@@ -274,6 +275,7 @@ void stranger_say(struct driver *d, const char *fmt, ...) /* a warning, unless t
     __attribute__((format(printf, 2, 3)));
 void stranger_check(struct driver *d);    /* at each tick: says how many lines were left out */
 void stranger_say_rest(struct driver *d); /* the same, at once */
+void stranger_at_data_port(struct driver *d, int rank, int64_t n); /* told once a formation */
 
 /* driver_stage.c */
 int stage_may_follow(enum stage from, enum stage to); /* by the table of legal moves */
@@ -292,7 +294,8 @@ STAGE_LIST(X)
 void stage_done(struct driver *d); /* the one of this stage */
 
 /* driver_form.c */
-void form_prepare(struct driver *d); /* a formation begins */
+void form_prepare(struct driver *d);                        /* a formation begins */
+const char *form_address(const struct driver *d, int rank); /* at which the others reach it */
 
 /* driver_replicas.c */
 int replicas_differing_end(const struct driver *d); /* first rank that ended unlike rank 0; or -1 */

@@ -69,6 +69,7 @@ void run_moved(struct driver *d, int rank, const struct progress *p)
     pace_note(d, rank, p);
     s->at = *p;
     s->told_ms = d->now_ms;
+    stranger_at_data_port(d, rank, p->n_strangers);
 }
 
 static void note_warning(struct driver *d, int rank, const struct report *r)

@@ -1,10 +1,11 @@
-/* Log lines about connections that come to nothing: a peer sends garbage, is silent, or is refused.
- * Anybody can connect where there is no secret, so a flood of connections must not become a flood
- * of lines.  Each of them is an event for the audit. */
+/* Log lines and events about connections that come to nothing: a peer sends garbage, is silent, or
+ * is refused. Anybody can connect where there is no secret, so a flood of connections must not
+ * become a flood of lines.  Each of them is an event for the audit. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "session/driver_impl.h"
 
@@ -43,4 +44,24 @@ void stranger_say(struct driver *d, const char *fmt, ...)
     }
     driver_event(
         d, &(struct session_event){.kind = EVENT_REFUSED, .rank = -1, .step = -1, .text = text});
+}
+
+/* Rank 0's engine warns itself. */
+void stranger_at_data_port(struct driver *d, int rank, int64_t n)
+{
+    struct seat *s = &d->seats[rank];
+    if (n == 0 || rank == 0 || s->strangers_in == d->formation.generation)
+        return;
+    s->strangers_in = d->formation.generation;
+    char *who = driver_label(d, rank);
+    char *text = xasprintf("%lld connection%s to the data port of %s came to nothing: they did not "
+                           "prove to be of a rank of this job",
+                           (long long)n, n == 1 ? "" : "s", who);
+    queue_log(&d->out, LOG_WARN, "%s", text);
+    driver_event(d, &(struct session_event){.kind = EVENT_WARNING,
+                                            .rank = rank,
+                                            .step = s->at.step,
+                                            .phase = PHASE_COUNT,
+                                            .text = text});
+    free(who);
 }

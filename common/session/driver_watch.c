@@ -242,12 +242,37 @@ static void put_nobody(struct buf *b, const struct driver *d, const struct watch
                       : ", and none is behind: look at the network between them");
 }
 
-void watch_put_line(const struct driver *d, const struct watch_view *v, struct buf *b)
+/* The rank with which rank k has no link yet, or -1. */
+static int unlinked_with(const struct driver *d, int k)
 {
-    if (v->first < 0) {
-        put_nobody(b, d, v);
-        return;
+    const struct progress *p = &d->seats[k].at;
+    int other = p->unlinked - 1;
+    return p->generation == d->formation.generation && other < d->n_ranks && other != k ? other
+                                                                                        : -1;
+}
+
+/* While ranks form: "; rank 2 (hostC) does not reach rank 1 (hostB) at 10.0.0.2".  The higher rank
+ * of a pair connects to the lower one (coll/tcp.h). */
+static void put_unlinked(struct buf *b, const struct driver *d)
+{
+    enum { MOST_SAID = 3 };
+    int n = 0;
+    for (int k = 0; d->stage == STAGE_FORM && k < d->n_ranks; k++) {
+        int other = unlinked_with(d, k);
+        if (other < 0 || (other < k && unlinked_with(d, other) == k) || ++n > MOST_SAID)
+            continue; /* there is none, or the pair is told already */
+        buf_printf(b, "; ");
+        put_who(b, d, other > k ? other : k);
+        buf_printf(b, " does not reach ");
+        put_who(b, d, other > k ? k : other);
+        buf_printf(b, " at %s", form_address(d, other > k ? k : other));
     }
+    if (n > MOST_SAID)
+        buf_printf(b, "; so it is with %d more ranks", n - MOST_SAID);
+}
+
+static void put_behind(const struct driver *d, const struct watch_view *v, struct buf *b)
+{
     put_who(b, d, v->first);
     buf_printf(b, " is ");
     put_where(b, d, v, v->first);
@@ -257,6 +282,15 @@ void watch_put_line(const struct driver *d, const struct watch_view *v, struct b
         buf_printf(b, " likewise");
     }
     put_waiters(b, d, v);
+}
+
+void watch_put_line(const struct driver *d, const struct watch_view *v, struct buf *b)
+{
+    if (v->first < 0)
+        put_nobody(b, d, v);
+    else
+        put_behind(d, v, b);
+    put_unlinked(b, d);
 }
 
 void watch_put_waiters_for(const struct driver *d, int rank, struct buf *b)

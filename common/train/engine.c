@@ -440,7 +440,21 @@ void engine_abort(struct engine *e)
 
 void engine_injected(struct engine *e) { faults_announced(e->faults); }
 
-void engine_progress(const struct engine *e, struct progress *out)
+/* What other ranks' links and strangers do. */
+static void note_links(struct engine *e, struct progress *out)
+{
+    struct coll_stats s = {0};
+
+    pthread_mutex_lock(&e->coll_lock);
+    if (e->coll && !coll_is_device(e->coll)) {
+        coll_stats(e->coll, &s);
+        out->unlinked = 1 + coll_tcp_unlinked(e->coll);
+    }
+    pthread_mutex_unlock(&e->coll_lock);
+    out->n_strangers = s.n_strangers;
+}
+
+void engine_progress(struct engine *e, struct progress *out)
 {
     *out = (struct progress){
         .generation = atomic_load(&e->running_generation),
@@ -456,6 +470,7 @@ void engine_progress(const struct engine *e, struct progress *out)
     ring_head(trainer_ring(e->trainer), &out->head);
     if (out->head.generation != out->generation) /* not formed yet */
         out->head = (struct ring_head){.generation = out->generation};
+    note_links(e, out);
 }
 
 int engine_ring(const struct engine *e, struct collective out[RING_LEN])

@@ -50,7 +50,7 @@ void engine_injected(struct engine *e);
  * awaits CMD_PREPARE or CMD_STOP. */
 void engine_abort(struct engine *e);
 
-void engine_progress(const struct engine *e, struct progress *out);
+void engine_progress(struct engine *e, struct progress *out);
 
 /* This rank's last collectives, oldest first (session/ring.h); returns how many. */
 int engine_ring(const struct engine *e, struct collective out[RING_LEN]);

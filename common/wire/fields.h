@@ -111,7 +111,9 @@
     ITEM(at_bytes,   head.at.n_bytes, INT(0, MANY)) \
     ITEM(n_steps,    n_steps, INT(0, MANY)) \
     ITEM(wall_ns,    wall_ns, INT(0, MANY)) \
-    ITEM(busy_ns,    busy_ns, INT(0, MANY))
+    ITEM(busy_ns,    busy_ns, INT(0, MANY)) \
+    ITEM(unlinked,    unlinked,    INT(0, MSG_MAX_RANKS)) \
+    ITEM(n_strangers, n_strangers, INT(0, MANY))
 
 /* ---- elements of lists ---- */
 

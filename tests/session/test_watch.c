@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "session/convert.h"
+#include "session/driver_impl.h"
 
 /* A rank's heartbeat. */
 struct word {
@@ -11,6 +12,8 @@ struct word {
     int64_t step, bucket, n_handed, n_ended, at_bucket;
     int64_t for_ms, bytes;
     int64_t n_steps, busy_ms;
+    int unlinked;
+    int64_t n_strangers;
 };
 
 static void say(struct rig *r, int rank, const struct word *w)
@@ -26,6 +29,8 @@ static void say(struct rig *r, int rank, const struct word *w)
         .n_steps = w->n_steps,
         .wall_ns = 2 * w->busy_ms * MS,
         .busy_ns = w->busy_ms * MS,
+        .unlinked = w->unlinked,
+        .n_strangers = w->n_strangers,
         .head = {.generation = generation, .n_handed = w->n_handed, .n_ended = w->n_ended},
     };
     if (w->n_handed > w->n_ended)
@@ -53,6 +58,8 @@ static void say(struct rig *r, int rank, const struct word *w)
     h.n_steps = w->n_steps;
     h.wall_ns = 2 * MS * w->busy_ms;
     h.busy_ns = MS * w->busy_ms;
+    h.unlinked = w->unlinked;
+    h.n_strangers = w->n_strangers;
     m.generation = generation;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;
@@ -83,6 +90,60 @@ static void stand_still(struct rig *r, const struct word *w, int n, int64_t ms, 
         }
         rig_wait(r, 500);
     }
+}
+
+/* ---- links ---- */
+
+/* Ranks 1 and 2 hear the driver and do not reach each other: the pair is named once, with the
+ * address that the higher one tries. */
+static void ranks_that_do_not_reach_each_other(void **state)
+{
+    static const struct word lacks_2 = {PHASE_FORM, 0, -1, .unlinked = 1 + 2},
+                             lacks_1 = {PHASE_FORM, 0, -1, .unlinked = 1 + 1},
+                             shares = {PHASE_FORM, 0, -1, 1, 0, RING_STATE};
+    const struct word both[4] = {shares, lacks_2, lacks_1, shares};
+    const struct word one[4] = {shares, lacks_2, shares, shares};
+    static const char pair[] = "; rank 2 (h2, pid 102) does not reach rank 1 (h1, pid 101) at ";
+    struct driver_options o = rig_options(4);
+    struct rig r;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        rig_driver(&r, &o);
+        rig_go_to(&r, 4, CMD_FORM);
+        stand_still(&r, i ? one : both, 4, 22500, -1);
+        const char *text = strstr(buf_cstr(&r.log), "form took longer than"), *at;
+        assert_non_null(text);
+        at = strstr(text, pair);
+        assert_non_null(at);
+        text = r.d->watch.incident->text;
+        at = strstr(text, pair);
+        assert_non_null(at);
+        assert_has(at + strlen(pair), form_address(r.d, 1));
+        assert_null(strstr(at + strlen(pair), "does not reach"));
+        rig_free(&r);
+    }
+}
+
+/* The driver hears of strangers at a follower's data port by its heartbeat. */
+static void strangers_at_a_data_port_are_told_once(void **state)
+{
+    struct driver_options o = rig_options(2);
+    struct rig r;
+    struct word w = waits;
+    (void)state;
+    start_training(&r, &o);
+    say(&r, 1, &w);
+    assert_int_equal(rig_count(&r, EVENT_WARNING), 0);
+    for (w.n_strangers = 4; w.n_strangers < 7; w.n_strangers++)
+        say(&r, 1, &w);
+    assert_int_equal(rig_count(&r, EVENT_WARNING), 1);
+    assert_int_equal(rig_event(&r, EVENT_WARNING)->rank, 1);
+    assert_has(rig_event(&r, EVENT_WARNING)->text,
+               "4 connections to the data port of rank 1 (h1) came to nothing: they did not prove");
+    w.n_strangers = 9;
+    say(&r, 0, &w); /* its engine says so itself */
+    assert_int_equal(rig_count(&r, EVENT_WARNING), 1);
+    rig_free(&r);
 }
 
 /* ---- the line ---- */
@@ -576,6 +637,8 @@ static void a_formation_compares_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_do_not_reach_each_other),
+        cmocka_unit_test(strangers_at_a_data_port_are_told_once),
         cmocka_unit_test(who_is_behind_is_named),
         cmocka_unit_test(a_silent_rank_is_as_far_as_the_others_show),
         cmocka_unit_test(a_deadline_waits_for_a_loss_that_is_near),

@@ -222,6 +222,8 @@ static void heartbeat(struct arena *a, Wire__Control *m)
     x->n_steps = 6;
     x->wall_ns = 61000000;
     x->busy_ns = 44000000;
+    x->unlinked = 3;
+    x->n_strangers = 7;
 }
 
 static void fault(struct arena *a, Wire__Control *m)

@@ -51,7 +51,7 @@ void engine_abort(struct engine *e)
     e->since_ns = 0;
 }
 
-void engine_progress(const struct engine *e, struct progress *out)
+void engine_progress(struct engine *e, struct progress *out)
 {
     if (e->since_ns)
         pretend_progress(e->generation, e->since_ns, clock_mono_ns(), out);
