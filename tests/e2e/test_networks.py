@@ -234,6 +234,15 @@ class Cut(World):
     def test_a_driver_alone(self):
         self.cut_driver(*((a, b) for k in (1, 2, 3) for a, b in ((0, k), (k, 0))))
 
+    def test_two_ranks_that_never_meet(self):
+        """Both hear the driver.  It names the two, and the address that the higher one tries."""
+        self.cut((1, 2), (2, 1))
+        daemons = self.start_ranks({**JOB, "cluster.deadlines.form": 4})
+        pair = r"rank 2 \(.*, pid \d+\) does not reach rank 1 \(.*, pid \d+\) at 10\.79\.0\.2"
+        daemons[0].wait_line(r"form took longer than 4 s.*" + pair)
+        for daemon in daemons:
+            daemon.kill()
+
     def test_two_ranks_one_way(self):
         """Rank 1 cannot reach rank 2, and both hear the driver, so no rank is silent.  The step's
         deadline gives up the one of the two that is behind.  If none is, the ranks form again and
