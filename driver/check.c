@@ -72,8 +72,9 @@ static void post_open(struct engine *e, const struct options *o, const struct jo
 
 static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
 
-/* `resume` is the run directory whose newest checkpoint is loaded; NULL: none is. */
-static int open_job(const struct options *o, const struct job *job, const char *resume,
+/* `resume` is the run directory whose newest checkpoint is loaded; NULL: none is.  A summary is
+ * printed on request. */
+static int open_job(const struct options *o, const struct job *job, const char *resume, int prints,
                     struct err *err)
 {
     struct engine_options eo = {
@@ -91,7 +92,7 @@ static int open_job(const struct options *o, const struct job *job, const char *
         if (r->kind == REPORT_FAULT) {
             *err = r->fault.err;
             rc = err->code;
-        } else {
+        } else if (prints) {
             print_summary(o, job, resume, r);
         }
         report_free(r);
@@ -99,6 +100,11 @@ static int open_job(const struct options *o, const struct job *job, const char *
     }
     mailbox_fini(&reports, free_report);
     return rc;
+}
+
+int check_resume(const struct options *o, const struct job *job, const char *dir, struct err *err)
+{
+    return open_job(o, job, dir, 0, err);
 }
 
 /* With --resume: *out is the folder of the run to go on with, for free().  Its job must be this
@@ -132,7 +138,7 @@ int check_run(const struct options *o, const struct job *job)
     if (rc == 0 && o->resume)
         rc = find_run(&q, job, &resume, &err);
     if (rc == 0)
-        rc = open_job(o, job, resume, &err);
+        rc = open_job(o, job, resume, 1, &err);
     free(resume);
     free(path);
     if (rc == 0)

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "daemon/disk.h"
+#include "driver/check.h"
 #include "driver/next.h"
 #include "report/incidents.h"
 #include "report/meter.h"
@@ -104,6 +105,18 @@ static int check_before_claim(const struct run_dir_request *q, const struct job 
     return rc;
 }
 
+struct resuming {
+    const struct options *options;
+    const struct job *job;
+};
+
+static int check_data(void *arg, const char *dir, struct err *err)
+{
+    const struct resuming *r = arg;
+
+    return check_resume(r->options, r->job, dir, err);
+}
+
 /* Strangers can fill this file, so its bounds are lower than those of the events. */
 static int open_audit(struct record *r, struct err *err)
 {
@@ -141,8 +154,12 @@ int record_open(struct record *r, const struct options *o, const struct job *job
                 struct writer *disk, struct err *err)
 {
     char *path = record_path(o, job);
-    struct run_dir_request q = {
-        .path = path, .is_explicit = o->run_dir != NULL, .resume = o->resume};
+    struct resuming resuming = {o, job};
+    struct run_dir_request q = {.path = path,
+                                .is_explicit = o->run_dir != NULL,
+                                .resume = o->resume,
+                                .check = check_data,
+                                .arg = &resuming};
     int rc;
 
     memset(r, 0, sizeof *r);

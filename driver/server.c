@@ -3,6 +3,8 @@
  * closes all. */
 #include "driver/server.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -232,11 +234,29 @@ static const struct plugin_gpu *own_gpu(const struct options *o)
     return device_is_cuda(o->device) ? &o->devices.probe.gpu[device_index(o->device)] : NULL;
 }
 
+/* Leave a mark for the unit's ExecCondition=, so that the service manager does not start a deposed
+ * driver again: that would depose the driver that leads. */
+static void leave_mark(void)
+{
+    const char *folder = getenv("RUNTIME_DIRECTORY");
+    char *path = folder ? xasprintf("%s/deposed", folder) : NULL;
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644) : -1;
+
+    if (path && fd < 0)
+        log_warn("%s: cannot be written: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    free(path);
+}
+
 /* A failure's text was logged when it happened. */
 static void on_finished(void *arg, const struct action *end)
 {
     struct server *s = arg;
     int status = s->local_status ? s->local_status : end->finished.status;
+
+    if (end->finished.is_deposed)
+        leave_mark();
 
     s->status = status;
     record_end(&s->record, status, s->argc, s->argv);

@@ -141,7 +141,7 @@ static int in_use(const char *dir, const char *by, struct err *err)
 }
 
 /* The file system has no locks: ask the file `owner`. */
-static int check_owner(const char *dir, struct err *err)
+static int check_owner(const char *dir, const struct run_dir_request *q, struct err *err)
 {
     char by[HOST_NAME + 64];
     struct owner o;
@@ -154,6 +154,8 @@ static int check_owner(const char *dir, struct err *err)
     snprintf(by, sizeof by, ": pid %lld on %s", (long long)o.pid, o.host);
     if (lives > 0 && !owner_is_self(&o))
         return in_use(dir, by, err);
+    if (lives < 0 && q->resume && q->check && (rc = q->check(q->arg, dir, err)) < 0)
+        return rc;
     if (lives < 0)
         log_warn("run directory %s: its file system has no locks, and its last driver%s may still "
                  "run; that one writes nothing more there from now on",
@@ -162,11 +164,11 @@ static int check_owner(const char *dir, struct err *err)
 }
 
 /* The lock lives as long as the descriptor. */
-static int lock_events(int fd, const char *dir, struct err *err)
+static int lock_events(int fd, const char *dir, const struct run_dir_request *q, struct err *err)
 {
     if (flock(fd, LOCK_EX | LOCK_NB) == 0)
         return 0;
-    return errno == EWOULDBLOCK ? in_use(dir, "", err) : check_owner(dir, err);
+    return errno == EWOULDBLOCK ? in_use(dir, "", err) : check_owner(dir, q, err);
 }
 
 static int claim_owner(struct run_dir *d, struct err *err)
@@ -200,7 +202,9 @@ static void remove_files(const char *dir)
     }
 }
 
-static int open_events(struct run_dir *d, int resume, struct err *err)
+/* `resume`: there is a run. */
+static int open_events(struct run_dir *d, const struct run_dir_request *q, int resume,
+                       struct err *err)
 {
     int flags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (resume ? 0 : O_EXCL);
     int fd = open(d->events, flags, 0666), rc;
@@ -212,7 +216,7 @@ static int open_events(struct run_dir *d, int resume, struct err *err)
                        d->events);
     if (fd < 0)
         return err_sys(err, errno, "%s: cannot be written", d->events);
-    rc = lock_events(fd, d->path, err);
+    rc = lock_events(fd, d->path, q, err);
     if (rc == 0)
         rc = claim_owner(d, err);
     if (rc == 0 && resume)
@@ -228,7 +232,8 @@ static int open_events(struct run_dir *d, int resume, struct err *err)
 }
 
 /* Claim exactly `path`.  0, CLAIM_TAKEN, or an error. */
-static int claim_path(const char *path, int resume, struct run_dir *out, struct err *err)
+static int claim_path(const char *path, const struct run_dir_request *q, struct run_dir *out,
+                      struct err *err)
 {
     struct run_dir d = {.path = xstrdup(path), .events_fd = -1};
     int rc = make_dirs(path, &d.n_made, err);
@@ -236,7 +241,7 @@ static int claim_path(const char *path, int resume, struct run_dir *out, struct 
 
     d.events = xasprintf("%s/events.jsonl", path);
     if (rc == 0)
-        rc = holds && !resume ? CLAIM_TAKEN : open_events(&d, holds, err);
+        rc = holds && !q->resume ? CLAIM_TAKEN : open_events(&d, q, holds, err);
     if (rc != 0) {
         run_dir_fini(&d);
         return rc;
@@ -313,7 +318,7 @@ static int claim_numbered(const struct run_dir_request *q, struct run_dir *out, 
 
     for (int n = first; n <= MAX_NAMES; n++) {
         char *p = numbered(q->path, n);
-        int rc = claim_path(p, q->resume, out, err);
+        int rc = claim_path(p, q, out, err);
 
         free(p);
         if (rc == 0)
@@ -333,7 +338,7 @@ int run_dir_claim(const struct run_dir_request *q, struct run_dir *out, struct e
 
     if (!q->is_explicit)
         return claim_numbered(q, out, err);
-    rc = claim_path(q->path, q->resume, out, err);
+    rc = claim_path(q->path, q, out, err);
     return rc == CLAIM_TAKEN ? taken_error(q, err) : rc;
 }
 

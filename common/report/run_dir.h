@@ -5,7 +5,8 @@
  * into the file `owner` (ckpt/owner.h).  Of two drivers that want the same folder one gets it, also
  * when both resume.  Where the file system has no locks, a driver is refused while the owner lives
  * on this machine; an owner on another machine, which may live, is told of in a warning, and writes
- * nothing more from then on.
+ * nothing more from then on.  So a start that will be refused, such as one with other data, must be
+ * refused before (run_dir_request.check).
  *
  * A run that has trained has the folder checkpoints/, from its first formation on: its ranks may
  * hold state that no checkpoint has yet.  A run that ended without a checkpoint loses the folder
@@ -25,6 +26,10 @@ struct run_dir_request {
     const char *path; /* runs/NAME, or the value of --run-dir */
     int is_explicit;  /* from --run-dir: refuse, rather than take another name */
     int resume;       /* --resume: go on with the run that is there, if there is one */
+    /* NULL, or checks that the run in `dir` can be gone on with.  It is called before a claim that
+     * would take the folder from a driver on another machine, which may be at work. */
+    int (*check)(void *arg, const char *dir, struct err *err);
+    void *arg; /* of check */
 };
 
 struct run_dir {

@@ -156,6 +156,7 @@ struct action {
             int status;          /* an exit_status, for a daemon that ends now */
             enum retry retry;    /* a follower's without --once */
             int is_engine_stuck; /* it did not answer CMD_STOP: do not wait for its thread */
+            int is_deposed;      /* another driver leads the run */
             char *text; /* one line for the operator: the first cause, how to resume, ... */
         } finished;
     };

@@ -103,6 +103,7 @@ void end_check_over(struct driver *d)
               &(struct action){.kind = ACTION_FINISHED,
                                .finished = {.status = d->ending.status,
                                             .is_engine_stuck = !d->ending.is_engine_stopped,
+                                            .is_deposed = d->ending.is_deposed,
                                             .text = xstrdup(d->ending.text)}});
 }
 

@@ -2,6 +2,7 @@
 """The systemd units: systemd-analyze accepts them, and their commands run under a stand-in for
 systemd, which hears READY, STATUS, WATCHDOG and STOPPING."""
 
+import json
 import os
 import re
 import shutil
@@ -105,6 +106,32 @@ class Units(dp.Case):
     def start_follower(self):
         return self.unit("dpfollower",
                          {"DPFOLLOWER_OPTIONS": f"--root 127.0.0.1:{self.wait_port()}"})
+
+    def condition(self, runtime):
+        """Does ExecCondition= of the driver's unit let it start?"""
+        with open(os.path.join(UNITS, "dpdriver@.service"), encoding="utf-8") as file:
+            command = re.search(r"(?m)^ExecCondition=/bin/sh -c '(.*)'$", file.read()).group(1)
+        return subprocess.run(["/bin/sh", "-c", command.replace("$$", "$")], check=False,
+                              env={**self.env, "RUNTIME_DIRECTORY": runtime}).returncode == 0
+
+    def test_replaced_by_another_driver(self):
+        """A driver that was replaced is not started again: it would take the run back."""
+        runtime = self.path("runtime")
+        os.mkdir(runtime)
+        self.env["RUNTIME_DIRECTORY"] = runtime
+        self.write_job(100000)
+        _, driver = self.start_driver()
+        self.start_follower()
+        run = self.path("state/dptrain/job")
+        self.wait_event("first_step", run=run)
+        self.assertTrue(self.condition(runtime))
+        with open(os.path.join(run, "owner"), encoding="utf-8") as file:
+            owner = json.load(file)
+        with open(os.path.join(run, "owner.new"), "w", encoding="utf-8") as file:
+            json.dump({**owner, "id": "0" * 32, "term": owner["term"] + 1}, file)
+        os.rename(os.path.join(run, "owner.new"), os.path.join(run, "owner"))
+        self.assert_exit(driver, dp.FAILED, "another driver leads this run")
+        self.assertFalse(self.condition(runtime))
 
     def test_life(self):
         """A driver that is killed is started again, as Restart= does, and resumes."""

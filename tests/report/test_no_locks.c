@@ -56,6 +56,39 @@ static void test_owner_lives(void **state)
     assert_non_null(strstr(err.msg, "node7"));
 }
 
+static int refuse(void *arg, const char *dir, struct err *err)
+{
+    assert_string_equal(dir, "r");
+    ++*(int *)arg;
+    return err_set(err, ERR_CONFIG, "other data");
+}
+
+/* A resume that is refused does not take the folder from an owner that may live elsewhere.  An
+ * owner that has ended loses nothing, and the check, which is slow, is left out. */
+static void test_a_refused_resume_claims_nothing(void **state)
+{
+    int n_checks = 0;
+    const struct run_dir_request q = {
+        .path = "r", .is_explicit = 1, .resume = 1, .check = refuse, .arg = &n_checks};
+    struct owner o;
+    struct run_dir d;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(claim(&d, &err), 0);
+    run_dir_fini(&d);
+    write_owner("another", getppid(), host_pid_space() + 1);
+    assert_int_equal(run_dir_claim(&q, &d, &err), ERR_CONFIG);
+    assert_int_equal(n_checks, 1);
+    assert_string_equal(err.msg, "other data");
+    assert_int_equal(owner_read("r", &o, &err), 0);
+    assert_string_equal(o.id, "another");
+    write_owner("another", 1 << 30, host_pid_space());
+    assert_int_equal(run_dir_claim(&q, &d, &err), 0);
+    assert_int_equal(n_checks, 1);
+    run_dir_fini(&d);
+}
+
 /* An owner that has ended, that is elsewhere, or whose file is damaged does not keep the folder. */
 static void test_owner_may_be_gone(void **state)
 {
@@ -101,6 +134,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_owner_lives, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_owner_may_be_gone, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_a_refused_resume_claims_nothing, folder_setup,
+                                        folder_teardown),
         cmocka_unit_test_setup_teardown(test_not_claimed, folder_setup, folder_teardown),
     };
 

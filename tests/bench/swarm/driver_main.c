@@ -6,8 +6,19 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "driver/check.h"
 #include "driver/options.h"
 #include "driver/server.h"
+
+/* Its engine pretends to have data. */
+int check_resume(const struct options *o, const struct job *job, const char *dir, struct err *err)
+{
+    (void)o;
+    (void)job;
+    (void)dir;
+    (void)err;
+    return 0;
+}
 
 int main(int argc, char **argv)
 {
