@@ -440,7 +440,8 @@ void engine_abort(struct engine *e)
 
 void engine_injected(struct engine *e) { faults_announced(e->faults); }
 
-/* What other ranks' links and strangers do. */
+/* Take the missing link and the strangers from the coll, which the engine may be making or freeing.
+ */
 static void note_links(struct engine *e, struct progress *out)
 {
     struct coll_stats s = {0};
