@@ -19,6 +19,8 @@ double schedule_rate(const struct schedule_options *s, const struct optimizer_op
     const struct schedule_at at = {
         .span = span,
         .step = step,
+        .since = max_i64(step - s->warmup_steps, 0),
+        .rest = rest,
         .progress = fmin((double)max_i64(step - s->warmup_steps, 0) / (double)rest, 1.0),
         .peak = o->lr * (o->scale_lr_by_ranks ? span->n_ranks : 1),
     };

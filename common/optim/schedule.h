@@ -5,6 +5,7 @@
  *   step      peak * gamma^floor(g / every)
  *   cosine    min + (peak - min) * (1 + cos(pi * t)) / 2     (Loshchilov, Hutter 2017, equation 5)
  *   linear    peak + (min - peak) * t
+ *   multistep, exponential, onecycle, wsd   in their files
  *
  * with t = (g - W) / (total - W), 0 at the end of the warm-up and 1 after the last step.  `peak` is
  * the optimizer's rate: optimizer.lr, times the number of ranks that train this step if
@@ -35,6 +36,8 @@ struct schedule_span {
 struct schedule_at {
     const struct schedule_span *span;
     int64_t step;    /* from 0, the warm-up's steps included */
+    int64_t since;   /* steps from the warm-up's end to this one */
+    int64_t rest;    /* steps from there to the job's end, >= 1 */
     double progress; /* t of the formulas above, 0 to 1 */
     double peak;
 };
@@ -66,6 +69,25 @@ struct schedule_step_options {
     int64_t every_steps;  /* times gamma every so many steps or epochs; */
     int64_t every_epochs; /* exactly one of the two is > 0 */
     double gamma;
+};
+
+struct schedule_multistep_options {
+    struct option_ints epochs, steps; /* exactly one of the two has some */
+    double gamma;
+};
+
+enum schedule_shape { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_SQRT };
+
+struct schedule_onecycle_options {
+    double rise, div, final_div;
+    enum schedule_shape shape; /* not SCHEDULE_SQRT */
+    int three_phases;
+};
+
+struct schedule_wsd_options {
+    double decay; /* the part of the steps in which the rate goes down */
+    enum schedule_shape shape;
+    double min_lr;
 };
 
 struct schedule_anneal_options { /* cosine, linear */

@@ -259,10 +259,10 @@ static const struct bad texts[] = {
      "f: model.init.path is missing, want a path"},
     {"model: {arch: lenet, init: {std: 0.1}}" DIGITS,
      "f:1:34: model.init.std applies only if model.init.name is normal; it is pytorch"},
-    {HEAD "schedule: {gamma: 0.5}",
-     "f:3:19: schedule.gamma applies only if schedule.name is step; it is constant"},
+    {HEAD "schedule: {gamma: 0.5}", "f:3:19: schedule.gamma applies only if schedule.name is step, "
+                                    "multistep or exponential; it is constant"},
     {HEAD "schedule: {name: step, every_steps: 3, min_lr: 0.1}",
-     "f:3:48: schedule.min_lr applies only if schedule.name is cosine or linear; it is step"},
+     "f:3:48: schedule.min_lr applies only if schedule.name is cosine, linear or wsd; it is step"},
     {HEAD "strategy: {name: allredcue}", "f:3:18: strategy.name is \"allredcue\", want allreduce"},
     /* options that do not go together */
     {HEAD "optimizer:\n  nesterov: true\n", "f:4:13: optimizer.nesterov needs optimizer.momentum "
@@ -317,8 +317,8 @@ static const struct bad sets[] = {
                   "the first a letter or digit"},
     {"data.path=/x", "--set: data.path applies only if data.format is mnist, cifar10, cifar100, "
                      "tokens or text; it is digits"},
-    {"schedule.gamma=0.5",
-     "--set: schedule.gamma applies only if schedule.name is step; it is constant"},
+    {"schedule.gamma=0.5", "--set: schedule.gamma applies only if schedule.name is step, multistep "
+                           "or exponential; it is constant"},
     {"optimizer.nesterov=true", "--set: optimizer.nesterov needs optimizer.momentum above 0 and "
                                 "optimizer.dampening 0; they are 0 and 0"},
     {"model.hidden=[1,2", "--set: model.hidden is \"[1,2\", want a list of at most 16, each an "

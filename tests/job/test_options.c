@@ -80,7 +80,15 @@ static const struct row {
     {"schedule.every_steps", "9", {"schedule.name=step"}},
     {"schedule.every_epochs", "9", {"schedule.name=step"}},
     {"schedule.gamma", "0.5", {"schedule.name=step", "schedule.every_steps=1"}},
+    {"schedule.milestone_epochs", "30,60", {"schedule.name=multistep"}, "[30, 60]"},
+    {"schedule.milestone_steps", "30,60", {"schedule.name=multistep"}, "[30, 60]"},
     {"schedule.min_lr", "0.001", {"schedule.name=cosine"}},
+    {"schedule.rise", "0.25", {"schedule.name=onecycle"}},
+    {"schedule.div", "10", {"schedule.name=onecycle"}},
+    {"schedule.final_div", "100", {"schedule.name=onecycle"}},
+    {"schedule.shape", "linear", {"schedule.name=onecycle"}},
+    {"schedule.three_phases", "true", {"schedule.name=onecycle"}},
+    {"schedule.decay", "0.5", {"schedule.name=wsd"}},
     {"strategy.name", "allreduce"},
     {"precision", "bfloat16"},
     {"loss_scale.initial", "4096", {"precision=float16"}},
@@ -184,7 +192,8 @@ static int cannot_differ(const char *key)
 {
     return strcmp(key, "optimizer.name") == 0 || strcmp(key, "strategy.name") == 0 ||
            strcmp(key, "data.path") == 0 || strcmp(key, "data.format") == 0 ||
-           strcmp(key, "model.init.path") == 0 || strncmp(key, "schedule.every_", 15) == 0;
+           strcmp(key, "model.init.path") == 0 || strncmp(key, "schedule.every_", 15) == 0 ||
+           strncmp(key, "schedule.milestone_", 19) == 0;
 }
 
 static void test_what_may_change_on_resume(void **state)
