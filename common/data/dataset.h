@@ -88,6 +88,7 @@ extern const struct option_group *const data_formats[]; /* all of them; NULL at 
 struct data_options {
     const struct data_format *kind;
     const void *options; /* of kind: its own struct */
+    int shuffle;         /* training takes the samples in an order drawn anew for each epoch */
 };
 
 /* Open the data of a job.  DATASET_NONE, and *out is NULL: the options name no data for this

@@ -169,7 +169,8 @@ void sampler_list(const struct sampler *s, const struct sampler_step *at, struct
     struct perm p;
     int64_t start = at->in_epoch * s->global_batch + positions.first;
 
-    perm_init(&p, s->n_samples, s->seed, at->epoch);
+    if (!s->in_order)
+        perm_init(&p, s->n_samples, s->seed, at->epoch);
     for (int64_t i = 0; i < positions.n; i++)
-        index[i] = perm_at(&p, start + i);
+        index[i] = s->in_order ? start + i : perm_at(&p, start + i);
 }

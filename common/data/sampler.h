@@ -57,6 +57,7 @@ struct sampler {
     int64_t global_batch;
     uint64_t seed;
     int drop_last; /* leave out the partial last step of an epoch */
+    int in_order;  /* each epoch takes the samples by their numbers; no permutation */
 };
 
 struct sampler_step {

@@ -63,6 +63,12 @@ static const struct option format_row = {"data.format",
                                          .flags = OPT_REQUIRED,
                                          .help = "What the data are."};
 
+static const struct option every_format_rows[] = {
+    {"data.shuffle", OPT_BOOL, AT(data.shuffle), "true",
+     .help = "Training takes the samples in a new random order in each epoch; false: in the order "
+             "of the files."},
+};
+
 static const struct option train_rows[] = {
     {"train.global_batch", OPT_INT, AT(train.global_batch), "256", 1, 1e9, .unit = "samples",
      .also = "batch_size",
@@ -211,6 +217,7 @@ static const struct option_part parts[] = {
     ROWS(model_rows),
     ROW(format_row),
     ENTRIES(format_row),
+    ROWS(every_format_rows),
     ROWS(train_rows),
     ROW(optimizer_row),
     ROWS(lr_rows),

@@ -160,7 +160,8 @@ static int open_data(struct trainer *t, struct err *err)
     t->sampler = (struct sampler){.n_samples = t->train_set->n_samples,
                                   .global_batch = train->global_batch,
                                   .seed = (uint64_t)train->seed,
-                                  .drop_last = train->drop_last};
+                                  .drop_last = train->drop_last,
+                                  .in_order = !t->job->data.shuffle};
     if (sampler_check(&t->sampler, err) < 0)
         return err->code;
     t->steps_per_epoch = sampler_steps_per_epoch(&t->sampler);

@@ -96,6 +96,24 @@ static void write_text(const char *folder, const char *name, int n)
     buf_fini(&b);
 }
 
+/* Two arrays of NumPy: features [n,2,2] in x, classes [n] in y, both of bytes. */
+static void write_arrays(const char *folder, const char *x, const char *y, int n)
+{
+    for (int is_y = 0; is_y < 2; is_y++) {
+        struct buf b = {0};
+
+        buf_append(&b, "\x93NUMPY\1\0\0\1", 10); /* a header of 256 bytes */
+        buf_printf(&b, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,%s), }", n,
+                   is_y ? "" : " 2, 2");
+        while (b.len < 266)
+            buf_append(&b, " ", 1);
+        for (int i = 0; i < n * (is_y ? 1 : 4); i++)
+            buf_append(&b, &(uint8_t){(uint8_t)(i * i % 7 % 2)}, 1);
+        write_file(folder, is_y ? y : x, &b);
+        buf_fini(&b);
+    }
+}
+
 /* Make a folder in which each reader finds its files. */
 static int setup(void **state)
 {
@@ -109,6 +127,9 @@ static int setup(void **state)
     write_cifar(folder, "train.bin", 2, N);
     write_cifar(folder, "test.bin", 2, 20);
     write_text(folder, "text", 2000);
+    write_arrays(folder, "x.npy", "y.npy", N);
+    write_arrays(folder, "vx.npy", "vy.npy", 20);
+    write_arrays(folder, "fx.npy", "fy.npy", 19);
     write_text(folder, "t10k", 400);
     *state = folder;
     return 0;
@@ -142,6 +163,10 @@ static const char *text_of(const struct source *s, const char *key, const char *
 {
     if (!strcmp(key, "data.path"))
         return path_of(s, arena);
+    if (s->kind == &format_npy && !strcmp(key, "data.validation"))
+        return "vx.npy, vy.npy";
+    if (s->kind == &format_npy && s->train)
+        return "fx.npy, fy.npy";
     if (!strcmp(key, "data.train") && s->train)
         return s->train;
     if (!strcmp(key, "data.samples") && s->samples)
@@ -336,7 +361,8 @@ static void failed_allocations_are_errors(void **state)
             alloc_fail_at((uint64_t)++n);
         while (open_source(&ds, &s, &err) == ERR_NOMEM && n < 10);
         alloc_fail_at(0);
-        assert_in_range(n, s.kind == &format_tokens ? 1 : 2, 9); /* files of tokens are mapped */
+        assert_in_range(n, s.kind == &format_tokens || s.kind == &format_npy ? 1 : 2,
+                        9); /* mapped */
         assert_non_null(ds);
         dataset_close(ds);
     }

@@ -241,6 +241,22 @@ static void steps_fall_into_epochs(void **state)
     }
 }
 
+/* Without shuffling each epoch is the samples by their numbers. */
+static void samples_may_come_in_order(void **state)
+{
+    const struct sampler s = {.n_samples = 10, .global_batch = 4, .seed = 3, .in_order = 1};
+    int64_t index[4];
+
+    (void)state;
+    for (int64_t step = 0; step < 9; step++) {
+        struct sampler_step at = sampler_at(&s, step);
+
+        sampler_list(&s, &at, (struct span){1, at.n - 1}, index);
+        for (int64_t i = 1; i < at.n; i++)
+            assert_int_equal(index[i - 1], step % 3 * 4 + i);
+    }
+}
+
 /* Collect the samples of one epoch, for n_ranks ranks with `accumulate` micro-batches, in rank
  * order. */
 static void collect_epoch(const struct sampler *s, int64_t epoch, int n_ranks, int accumulate,
@@ -337,6 +353,7 @@ int main(void)
         cmocka_unit_test(parts_cover_and_differ_by_one),
         cmocka_unit_test(pieces_end_short),
         cmocka_unit_test(steps_fall_into_epochs),
+        cmocka_unit_test(samples_may_come_in_order),
         cmocka_unit_test(ranks_do_not_change_the_order),
         cmocka_unit_test(an_epoch_has_each_sample_once),
         cmocka_unit_test(impossible_plans_are_refused),

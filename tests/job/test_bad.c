@@ -238,7 +238,7 @@ static const struct bad texts[] = {
     {"data: {format: digits}", "f: model.arch is missing, want mlp, lenet, lenet5, "
                                "layers, resnet18, resnet34, resnet50, resnet101 or resnet152"},
     {"model: {arch: lenet}",
-     "f: data.format is missing, want mnist, digits, cifar10, cifar100, tokens or text"},
+     "f: data.format is missing, want mnist, digits, cifar10, cifar100, tokens, text or npy"},
     {"model:\ndata:\n", "f: model.arch is missing, want mlp, lenet, lenet5, "
                         "layers, resnet18, resnet34, resnet50, resnet101 or resnet152"},
     {"model: {arch: lenet}\ndata: {format: mnist}", "f: data.path is missing, want a path"},
@@ -249,7 +249,8 @@ static const struct bad texts[] = {
     {"model: {arch: lenet}\ndata: {format: cifar10, path: /x, train: [a, [b]]}",
      "f:2:42: data.train is a list of lists, want text, or a list of texts"},
     {"model: {arch: lenet}\ndata: {format: digits, path: /x}",
-     "f:2:30: data.path applies only if data.format is mnist, cifar10, cifar100, tokens or text; "
+     "f:2:30: data.path applies only if data.format is mnist, cifar10, cifar100, tokens, text or "
+     "npy; "
      "it is digits"},
     {"model: {arch: lenet}\ndata: {format: mnist, path: /x, samples: 3}",
      "f:2:42: data.samples applies only if data.format is digits; it is mnist"},
@@ -316,7 +317,7 @@ static const struct bad sets[] = {
     {"name=\xc3", "--set: name is \"?\", want a name of 1 to 64 letters, digits, '.', '_' or '-', "
                   "the first a letter or digit"},
     {"data.path=/x", "--set: data.path applies only if data.format is mnist, cifar10, cifar100, "
-                     "tokens or text; it is digits"},
+                     "tokens, text or npy; it is digits"},
     {"schedule.gamma=0.5", "--set: schedule.gamma applies only if schedule.name is step, multistep "
                            "or exponential; it is constant"},
     {"optimizer.nesterov=true", "--set: optimizer.nesterov needs optimizer.momentum above 0 and "

@@ -46,6 +46,7 @@ static const struct row {
      .written = "[0.1, 0.2, 0.3]"},
     {"data.dtype", "uint32", {"data.format=tokens", "data.path=/x"}},
     {"data.tokenizer", "bytes", {"data.format=text", "data.path=/x"}},
+    {"data.shuffle", "false"},
     {"train.global_batch", "96"},
     {"train.epochs", "7"},
     {"train.seed", "9007199254740991"},

@@ -1,0 +1,237 @@
+/* npy - arrays of NumPy: x.npy has a row of features for each sample, y.npy its target.
+ *
+ *     x   [N] or [N, any shape], any type: real numbers, as they are (images: [N,H,W,C])
+ *     y   whole numbers   classes from 0 on, one for each sample, or at each place of [N, shape]
+ *         real numbers    targets, [N] or [N, shape]
+ *
+ * There are as many classes as the training set's largest class says, in validation, too.  The
+ * files are mapped; of y with classes opening reads all, of the others only the header. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "data/dataset.h"
+#include "data/npy_file.h"
+
+enum { X, Y }; /* the fields, and the items of data.train */
+enum { BLOCK = 4096, MOST_CLASSES = 1 << 24 };
+
+struct npy_options {
+    const char *path, *train, *validation;
+};
+
+struct arrays {
+    struct dataset base;
+    struct npy array[2];
+};
+
+/* ---- files ---- */
+
+/* The paths of the two items of a list; the caller frees them. */
+static int split(char *path[2], const char *folder, const char *items, const char *key,
+                 struct err *err)
+{
+    char *all = xstrdup(items), *y = strchr(all, ',');
+
+    if (!y || strchr(y + 1, ',')) {
+        free(all);
+        return err_set(err, ERR_CONFIG, "%s is %s, want two files: [x.npy, y.npy]", key, items);
+    }
+    *y++ = 0;
+    y += strspn(y, " ");
+    path[X] = xasprintf("%s/%s", folder, all);
+    path[Y] = xasprintf("%s/%s", folder, y);
+    free(all);
+    return 0;
+}
+
+/* The largest class of y, whose path is given; the labels are below `most`. */
+static int scan_classes(const struct npy *y, const char *path, int64_t most, int64_t *largest,
+                        struct err *err)
+{
+    const int64_t n = shape_elements(&y->shape);
+    int64_t block[BLOCK];
+
+    *largest = 0;
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        const int64_t len = min_i64(n - first, BLOCK);
+
+        npy_wholes(y, first, len, block);
+        for (int64_t i = 0; i < len; i++) {
+            if (block[i] < 0 || block[i] >= most)
+                return err_set(
+                    err, ERR_CORRUPT,
+                    "%s: offset %lld: the class of sample %lld is %lld, want 0 to %lld%s", path,
+                    (long long)(y->offset + (first + i) * (int64_t)npy_size(y->type)),
+                    (long long)((first + i) / npy_row(y)), (long long)block[i], (long long)most - 1,
+                    most < MOST_CLASSES ? ", the training set's largest" : "");
+            *largest = max_i64(*largest, block[i]);
+        }
+    }
+    return 0;
+}
+
+/* A validation set has the classes of the training set. */
+static int classes_of(const struct npy_options *o, int64_t *n_classes, struct err *err)
+{
+    struct npy y = {0};
+    int64_t largest = 0;
+    char *path[2] = {NULL};
+    int rc = split(path, o->path, o->train, "data.train", err);
+
+    if (rc == 0)
+        rc = npy_open(&y, path[Y], err);
+    if (rc == 0 && npy_is_whole(y.type))
+        rc = scan_classes(&y, path[Y], MOST_CLASSES, &largest, err);
+    npy_close(&y);
+    free(path[X]);
+    free(path[Y]);
+    *n_classes = max_i64(largest + 1, 2);
+    return rc;
+}
+
+static int open_arrays(struct arrays *a, char *const path[2], int64_t n_classes, struct err *err)
+{
+    struct npy *x = &a->array[X], *y = &a->array[Y];
+    int64_t largest;
+
+    if (npy_open(x, path[X], err) < 0 || npy_open(y, path[Y], err) < 0)
+        return err->code;
+    if (x->shape.dim[0] != y->shape.dim[0])
+        return err_set(err, ERR_CORRUPT,
+                       "%s has %lld rows, want %lld, as many as %s; do the two belong together?",
+                       path[Y], (long long)y->shape.dim[0], (long long)x->shape.dim[0], path[X]);
+    return npy_is_whole(y->type) ? scan_classes(y, path[Y], n_classes, &largest, err) : 0;
+}
+
+/* ---- the data set ---- */
+
+/* The shape of one sample; of [N] it is [1], unless it may be one number. */
+static struct shape row_shape(const struct npy *a, int may_be_one)
+{
+    struct shape s = {.n = a->shape.n - 1};
+
+    for (int i = 0; i < s.n; i++)
+        s.dim[i] = a->shape.dim[i + 1];
+    return s.n == 0 && !may_be_one ? SHAPE(1) : s;
+}
+
+static void make_spec(struct arrays *a, int64_t n_classes)
+{
+    const struct npy *x = &a->array[X], *y = &a->array[Y];
+    const int is_class = npy_is_whole(y->type);
+    const enum dtype x_stored = x->type == NPY_U8 ? DTYPE_U8 : DTYPE_F32;
+    struct sample_spec *s = &a->base.spec;
+
+    s->n_fields = 2;
+    s->field[X] = (struct sample_field){.name = "x",
+                                        .role = SAMPLE_INPUT,
+                                        .dtype = DTYPE_F32,
+                                        .shape = row_shape(x, 0),
+                                        .stored = x_stored,
+                                        .scale = SAMPLE_AS_IS};
+    s->field[Y] = (struct sample_field){.name = "y",
+                                        .role = is_class ? SAMPLE_CLASS : SAMPLE_REAL,
+                                        .dtype = is_class ? DTYPE_I32 : DTYPE_F32,
+                                        .shape = row_shape(y, is_class),
+                                        .n_classes = is_class ? n_classes : 0,
+                                        .stored = is_class ? DTYPE_I32 : DTYPE_F32,
+                                        .scale = SAMPLE_AS_IS};
+    a->base.n_samples = x->shape.dim[0];
+    a->base.room_bytes = (size_t)max_i64((int64_t)sample_stored_bytes(&s->field[X]),
+                                         (int64_t)sample_stored_bytes(&s->field[Y]));
+}
+
+static void read_classes(const struct npy *a, int64_t first, int64_t n, int32_t *to)
+{
+    int64_t block[64];
+
+    for (int64_t at = 0; at < n; at += (int64_t)ARRAY_LEN(block)) {
+        const int64_t len = min_i64(n - at, (int64_t)ARRAY_LEN(block));
+
+        npy_wholes(a, first + at, len, block);
+        for (int64_t i = 0; i < len; i++)
+            to[at + i] = (int32_t)block[i];
+    }
+}
+
+static int npy_get_row(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
+                       struct err *err)
+{
+    const struct npy *a = &container_of(ds, struct arrays, base)->array[field];
+    const int64_t n = npy_row(a);
+
+    (void)err;
+    *row = room;
+    if (ds->spec.field[field].role == SAMPLE_CLASS)
+        read_classes(a, i * n, n, room);
+    else if (a->type == NPY_F32 || (a->type == NPY_U8 && field == X)) /* stored as they are */
+        *row = a->data + i * n * (int64_t)npy_size(a->type);
+    else
+        npy_reals(a, i * n, n, room);
+    return 0;
+}
+
+static void npy_drop(struct dataset *ds)
+{
+    struct arrays *a = container_of(ds, struct arrays, base);
+
+    npy_close(&a->array[X]);
+    npy_close(&a->array[Y]);
+    free(a);
+}
+
+static const struct dataset_ops npy_ops = {.name = "npy", .row = npy_get_row, .close = npy_drop};
+
+static int npy_open_set(struct dataset **out, const void *options,
+                        const struct dataset_request *request, struct err *err)
+{
+    const struct npy_options *o = options;
+    const int is_train = request->purpose == DATASET_TRAIN;
+    const char *items = is_train ? o->train : o->validation;
+    struct arrays *a;
+    char *path[2] = {NULL};
+    int64_t n_classes = 0;
+    int rc;
+
+    if (!items)
+        return DATASET_NONE;
+    a = xcalloc(1, sizeof *a);
+    a->base.ops = &npy_ops;
+    rc = split(path, o->path, items, is_train ? "data.train" : "data.validation", err);
+    if (rc == 0)
+        rc = classes_of(o, &n_classes, err);
+    if (rc == 0)
+        rc = open_arrays(a, path, n_classes, err);
+    free(path[X]);
+    free(path[Y]);
+    if (rc < 0) {
+        npy_drop(&a->base);
+        return err_wrap(err, "npy");
+    }
+    make_spec(a, n_classes);
+    *out = &a->base;
+    return 0;
+}
+
+#define AT(field) offsetof(struct npy_options, field)
+
+static const struct option rows[] = {
+    {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
+     .help = "The folder of the data on every rank; a follower's --data overrides it there."},
+    {"data.train", OPT_STRING, AT(train), "x.npy, y.npy", .flags = OPT_MANY,
+     .help = "The training files: a row of features for each sample (images: [N,H,W,C]), and its "
+             "target. Whole numbers are classes, real ones targets."},
+    {"data.validation", OPT_STRING, AT(validation), NULL, .flags = OPT_MANY,
+     .help = "The validation files, likewise; without them, nothing is validated."},
+};
+
+const struct data_format format_npy = {
+    .group = {.name = "npy",
+              .help = "arrays of NumPy, features and targets",
+              .option = rows,
+              .n_options = ARRAY_LEN(rows),
+              .size = sizeof(struct npy_options)},
+    .open = npy_open_set,
+};

@@ -1,0 +1,58 @@
+/* npy_file - one array in NumPy's format .npy, mapped.
+ *
+ *      0  0x93 "NUMPY"      magic
+ *      6  major, minor      1.0: the header's length has 2 bytes; 2.0 and 3.0: 4 bytes
+ *      8  length            little-endian, of the header
+ *         header            {'descr': '<f4', 'fortran_order': False, 'shape': (60, 28, 28), }
+ *         the array         row by row, little-endian
+ *
+ * Life:    npy_open -> use -> npy_close (fine after a failure, and on zeroes).
+ * Threads: any may read.
+ * Errors:  ERR_IO, ERR_CORRUPT, ERR_ARG; they begin with the path. */
+#ifndef DATA_NPY_FILE_H
+#define DATA_NPY_FILE_H
+
+#include "data/mapped.h"
+#include "tensor/shape.h"
+
+/* The element types that are read: a name of ours, NumPy's, C's, whether they are whole numbers. */
+#define NPY_LIST(X)                \
+    X(NPY_U8, "|u1", uint8_t, 1)   \
+    X(NPY_I8, "|i1", int8_t, 1)    \
+    X(NPY_BOOL, "|b1", uint8_t, 1) \
+    X(NPY_I16, "<i2", int16_t, 1)  \
+    X(NPY_U16, "<u2", uint16_t, 1) \
+    X(NPY_I32, "<i4", int32_t, 1)  \
+    X(NPY_I64, "<i8", int64_t, 1)  \
+    X(NPY_F32, "<f4", float, 0)    \
+    X(NPY_F64, "<f8", double, 0)
+
+enum npy_type {
+#define X(name, descr, type, is_whole) name,
+    NPY_LIST(X)
+#undef X
+        NPY_N_TYPES
+};
+
+struct npy {
+    struct mapped file;
+    enum npy_type type;
+    struct shape shape;  /* 1 dimension at least, each extent >= 1 */
+    const uint8_t *data; /* in `file`; of any alignment */
+    int64_t offset;      /* of data in the file */
+};
+
+int npy_open(struct npy *out, const char *path, struct err *err);
+void npy_close(struct npy *a);
+
+size_t npy_size(enum npy_type t); /* bytes of one element */
+int npy_is_whole(enum npy_type t);
+
+/* Elements of one row: the product of all extents but the first. */
+int64_t npy_row(const struct npy *a);
+
+/* The elements [first, first + n) in row order, as they are: rounded to float, or whole. */
+void npy_reals(const struct npy *a, int64_t first, int64_t n, float *to);
+void npy_wholes(const struct npy *a, int64_t first, int64_t n, int64_t *to); /* npy_is_whole */
+
+#endif

@@ -1,0 +1,265 @@
+/* npy: arrays as numpy.save() writes them are read, whatever their type; files that are no such
+ * arrays, or do not belong together, are refused with their reason. */
+#include "../test.h"
+
+#include "idx_file.h"
+#include "open_set.h"
+
+/* Write a .npy of version `major`; keys: what stands between the braces of its header. */
+static void write_npy(const char *folder, const char *name, int major, const char *keys,
+                      const void *data, size_t n_bytes)
+{
+    struct buf b = {0};
+    char header[512];
+    int len = snprintf(header, sizeof header, "{%s}\n", keys);
+
+    buf_append(&b, "\x93NUMPY", 6);
+    buf_append(&b, &(uint8_t){(uint8_t)major}, 1);
+    buf_append(&b, "", 1);
+    for (int i = 0; i < (major > 1 ? 4 : 2); i++)
+        buf_append(&b, &(uint8_t){(uint8_t)(len >> 8 * i)}, 1);
+    buf_append(&b, header, (size_t)len);
+    buf_append(&b, data, n_bytes);
+    write_file(folder, name, &b);
+    buf_fini(&b);
+}
+
+#define KEYS(descr, shape) "'descr': '" descr "', 'fortran_order': False, 'shape': " shape ", "
+
+static struct dataset_request purpose(enum dataset_purpose p)
+{
+    return (struct dataset_request){.purpose = p};
+}
+
+static struct dataset *open_ok(const char *folder, enum dataset_purpose p)
+{
+    const struct setting settings[] = {
+        {"data.path", folder}, {"data.validation", "vx.npy,vy.npy"}, {NULL}};
+    const struct dataset_request r = purpose(p);
+    struct dataset *ds = NULL;
+    struct err err = {0};
+
+    if (open_set(&ds, &format_npy, settings, &r, &err) != 0)
+        fail_msg("%s", err.msg);
+    return ds;
+}
+
+/* Each type, as features [3,2,2] and as a target [3]; element i of an array is i. */
+static void every_type_is_read(void **state)
+{
+    static const struct {
+        const char *x, *y;
+        size_t size;
+        char as;
+    } types[] = {
+        {KEYS("|u1", "(3, 2, 2)"), KEYS("|u1", "(3,)"), 1, 'i'},
+        {KEYS("|i1", "(3, 2, 2)"), KEYS("|i1", "(3,)"), 1, 'i'},
+        {KEYS("<i2", "(3, 2, 2)"), KEYS("<i2", "(3,)"), 2, 'i'},
+        {KEYS("<u2", "(3,2,2)"), KEYS("<u2", "(3, )"), 2, 'i'},
+        {KEYS("<i4", "(3, 2, 2)"), KEYS("<i4", "(3,)"), 4, 'i'},
+        {KEYS("<i8", "(3, 2, 2)"), KEYS("<i8", "(3,)"), 8, 'i'},
+        {KEYS("<f4", "(3, 2, 2)"), KEYS("<f4", "(3,)"), 4, 'f'},
+        {KEYS("<f8", "(3, 2, 2)"), KEYS("<f8", "(3,)"), 8, 'd'},
+    };
+
+    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+        const int is_class = types[t].as == 'i';
+        const int64_t index[] = {2, 0, 1};
+        uint8_t bytes[12 * 8] = {0};
+        float x[12];
+        union {
+            int32_t i[3];
+            float f[3];
+        } y;
+        struct dataset *ds;
+        struct err err;
+
+        for (int i = 0; i < 12; i++) {
+            const float f = (float)i;
+            const double d = i;
+
+            if (types[t].as == 'f')
+                memcpy(bytes + 4 * i, &f, 4);
+            else if (types[t].as == 'd')
+                memcpy(bytes + 8 * i, &d, 8);
+            else
+                bytes[types[t].size * (size_t)i] = (uint8_t)i;
+        }
+        write_npy(*state, "x.npy", 1 + (int)t % 3, types[t].x, bytes, 12 * types[t].size);
+        write_npy(*state, "y.npy", 1, types[t].y, bytes, 3 * types[t].size);
+        ds = open_ok(*state, DATASET_TRAIN);
+        assert_int_equal(ds->n_samples, 3);
+        assert_true(shape_equal(&ds->spec.field[0].shape, &SHAPE(2, 2)));
+        assert_int_equal(ds->spec.field[1].role, is_class ? SAMPLE_CLASS : SAMPLE_REAL);
+        assert_int_equal(ds->spec.field[1].n_classes, is_class ? 3 : 0);
+        assert_int_equal(ds->spec.field[1].shape.n, is_class ? 0 : 1);
+        assert_int_equal(dataset_gather(ds, index, 3, (void *[]){x, &y}, &err), 0);
+        for (int i = 0; i < 12; i++)
+            assert_true(x[i] == (float)(4 * index[i / 4] + i % 4));
+        for (int i = 0; i < 3; i++)
+            assert_true(is_class ? y.i[i] == index[i] : y.f[i] == (float)index[i]);
+        dataset_close(ds);
+    }
+}
+
+/* A class for each place, more than one block of them, and classes as the training set has them. */
+static void targets_may_have_a_shape(void **state)
+{
+    static int64_t y[2 * 5000];
+    static int32_t labels[5000];
+    struct dataset *ds;
+    struct err err;
+    float x;
+
+    for (int i = 0; i < 10000; i++)
+        y[i] = i * 7 % 4500;
+    write_npy(*state, "x.npy", 1, KEYS("<f4", "(2,)"), (float[]){0.5F, 1.5F}, 8);
+    write_npy(*state, "y.npy", 1, KEYS("<i8", "(2, 50, 100)"), y, sizeof y);
+    write_npy(*state, "vx.npy", 1, KEYS("<f4", "(1,)"), (float[]){2.5F}, 4);
+    write_npy(*state, "vy.npy", 1, KEYS("<i8", "(1, 50, 100)"), (int64_t[5000]){7, 8, 9}, 40000);
+    for (int p = 0; p < 2; p++) {
+        ds = open_ok(*state, p);
+        assert_true(shape_equal(&ds->spec.field[0].shape, &SHAPE(1)));
+        assert_true(shape_equal(&ds->spec.field[1].shape, &SHAPE(50, 100)));
+        assert_int_equal(ds->spec.field[1].n_classes, 4500);
+        assert_int_equal(dataset_gather(ds, (int64_t[]){1 - p}, 1, (void *[]){&x, labels}, &err),
+                         0);
+        assert_true(x == (p ? 2.5F : 1.5F));
+        for (int i = 0; i < 5000; i++)
+            assert_int_equal(labels[i], p ? (i < 3 ? 7 + i : 0) : y[5000 + i]);
+        dataset_close(ds);
+    }
+}
+
+static const struct bad_case {
+    const char *x, *y; /* the headers; NULL: no file */
+    size_t x_bytes, y_bytes;
+    const char *train; /* NULL: the default */
+    int code;
+    const char *want; /* @ is the folder */
+} bad_cases[] = {
+    {KEYS("<f4", "(3, 2)"), KEYS("|u1", "(2,)"), 24, 2, NULL, ERR_CORRUPT,
+     "npy: @/y.npy has 2 rows, want 3, as many as @/x.npy; do the two belong together?"},
+    {KEYS("<f4", "(3, 2)"), KEYS("|u1", "(3,)"), 23, 3, NULL, ERR_CORRUPT,
+     "npy: @/x.npy: offset 70: 23 bytes follow the header, want 24, as many as [3,2] of <f4; was "
+     "it copied whole?"},
+    {KEYS(">f4", "(3, 2)"), KEYS("|u1", "(3,)"), 24, 3, NULL, ERR_CORRUPT,
+     "npy: @/x.npy: its type is >f4, want one of |u1, |i1, |b1, <i2, <u2, <i4, <i8, <f4, <f8; "
+     "convert it with astype()"},
+    {KEYS("<f4", "()"), KEYS("|u1", "(3,)"), 4, 3, NULL, ERR_CORRUPT,
+     "npy: @/x.npy: it is one number, want an array with a row for each sample"},
+    {KEYS("<f4", "(0, 2)"), KEYS("|u1", "(3,)"), 0, 3, NULL, ERR_CORRUPT,
+     "npy: @/x.npy: its shape is 0, 2), }\n, want up to 5 extents from 1 on"},
+    {KEYS("<f4", "(3, 9000000000000000000)"), KEYS("|u1", "(3,)"), 0, 3, NULL, ERR_CORRUPT,
+     "npy: @/x.npy: its shape is 9000000000000000000), }\n, want up to 5 extents from 1 on"},
+    {KEYS("<f4", "(3, 300000000)"), KEYS("|u1", "(3,)"), 0, 3, NULL, ERR_CORRUPT,
+     "npy: @/x.npy: a row has 300000000 numbers, want at most 268435456"},
+    {"'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), ", KEYS("|u1", "(3,)"), 24, 3, NULL,
+     ERR_CORRUPT,
+     "npy: @/x.npy: its order is Fortran's, want C's; write it anew with "
+     "numpy.ascontiguousarray()"},
+    {"'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), ", KEYS("|u1", "(3,)"), 12, 3,
+     NULL, ERR_CORRUPT, NULL},
+    {KEYS("<f4", "(3, 2)"), KEYS("|i1", "(3,)"), 24, 3, NULL, ERR_CORRUPT,
+     "npy: @/y.npy: offset 69: the class of sample 1 is -1, want 0 to 16777215"},
+    {KEYS("<f4", "(3, 2)"), KEYS("|u1", "(3,)"), 24, 3, "x.npy", ERR_CONFIG,
+     "npy: data.train is x.npy, want two files: [x.npy, y.npy]"},
+    {KEYS("<f4", "(3, 2)"), NULL, 24, 3, "x.npy, z.npy", ERR_IO,
+     "npy: file @/z.npy: No such file or directory"},
+};
+
+static void bad_files_are_refused(void **state)
+{
+    static const uint8_t bytes[32] = {0, 255};
+    const struct dataset_request r = purpose(DATASET_TRAIN);
+    char want[1024];
+
+    for (size_t i = 0; i < ARRAY_LEN(bad_cases); i++) {
+        const struct bad_case *c = &bad_cases[i];
+        const struct setting settings[] = {
+            {"data.path", *state}, {"data.train", c->train ? c->train : "x.npy,y.npy"}, {NULL}};
+        struct dataset *ds = NULL;
+        struct err err = {0};
+
+        write_npy(*state, "x.npy", 1, c->x, bytes, c->x_bytes);
+        if (c->y)
+            write_npy(*state, "y.npy", 1, c->y, bytes, c->y_bytes);
+        assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), c->code);
+        if (c->want)
+            assert_string_equal(err.msg, fill_in(want, sizeof want, c->want, *state));
+        else
+            assert_non_null(strstr(err.msg, "x.npy: offset 10: the header is \"{'descr': [('a'"));
+    }
+}
+
+static void validation_has_the_classes_of_training(void **state)
+{
+    const struct setting settings[] = {
+        {"data.path", *state}, {"data.validation", "x.npy,v.npy"}, {NULL}};
+    const struct dataset_request r = purpose(DATASET_VALIDATION);
+    struct dataset *ds = NULL;
+    struct err err = {0};
+    char want[1024];
+
+    write_npy(*state, "x.npy", 1, KEYS("|u1", "(3, 2)"), "abcdef", 6);
+    write_npy(*state, "y.npy", 1, KEYS("|u1", "(3,)"), "\0\3\1", 3);
+    write_npy(*state, "v.npy", 1, KEYS("|u1", "(3,)"), "\0\1\4", 3);
+    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), ERR_CORRUPT);
+    assert_string_equal(err.msg, fill_in(want, sizeof want,
+                                         "npy: @/v.npy: offset 70: the class of sample 2 is 4, "
+                                         "want 0 to 3, the training set's largest",
+                                         *state));
+}
+
+/* Not one of numpy.save()'s, or torn within its beginning. */
+static void strange_bytes_are_refused(void **state)
+{
+    static const char *const bytes[] = {"", "\x93NUMPY\1", "PK\3\4 an .npz, 12",
+                                        "\x93NUMPY\1\1\377\377 cut", "\x93NUMPY\7\1\1\1 of 7"};
+    static const char *const want[] = {"offset 0: this is no file of numpy.save()",
+                                       "offset 0: this is no file of numpy.save()",
+                                       "offset 0: this is no file of numpy.save()",
+                                       "offset 8: a header of 65535 bytes, want at most 4096",
+                                       "offset 6: version 7 of the format, want 1 to 3"};
+    const struct setting settings[] = {{"data.path", *state}, {NULL}};
+    const struct dataset_request r = purpose(DATASET_TRAIN);
+
+    write_npy(*state, "x.npy", 1, KEYS("|u1", "(3, 2)"), "abcdef", 6);
+    for (size_t i = 0; i < ARRAY_LEN(bytes); i++) {
+        struct buf b = {0};
+        struct dataset *ds = NULL;
+        struct err err = {0};
+
+        buf_append(&b, bytes[i], strlen(bytes[i]));
+        write_file(*state, "y.npy", &b);
+        buf_fini(&b);
+        assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), ERR_CORRUPT);
+        if (!strstr(err.msg, want[i]))
+            fail_msg("%s, want %s", err.msg, want[i]);
+    }
+}
+
+static int new_folder(void **state)
+{
+    *state = make_folder();
+    return 0;
+}
+
+static int drop_folder(void **state)
+{
+    remove_folder(*state);
+    return 0;
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, new_folder, drop_folder)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(every_type_is_read),        IN_FOLDER(targets_may_have_a_shape),
+        IN_FOLDER(bad_files_are_refused),     IN_FOLDER(validation_has_the_classes_of_training),
+        IN_FOLDER(strange_bytes_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
