@@ -309,8 +309,8 @@ static void test_overrides(void **state)
     job_free(job);
     job = NULL;
     assert_int_equal(job_load(in_root("o.yaml"), clash, 2, &job, &err), ERR_CONFIG);
-    assert_string_equal(
-        err.msg, "--set: schedule.gamma applies only if schedule.name is step; it is cosine");
+    assert_string_equal(err.msg, "--set: schedule.gamma applies only if schedule.name is step, "
+                                 "multistep or exponential; it is cosine");
 }
 
 /* The same for a key that is not an entry's: it has its default again. */
