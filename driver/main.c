@@ -15,6 +15,7 @@
 #include "driver/options.h"
 #include "driver/record.h"
 #include "driver/server.h"
+#include "driver/standby.h"
 #include "net/secret.h"
 
 /* The run that --resume goes on with if nothing names one: the demo's, or that of --set name=NAME.
@@ -133,6 +134,12 @@ static int run(struct options *o, int argc, char **argv, int64_t start_ns)
     struct err err;
     int status;
 
+    if (o->standby) {
+        if (find_device(o, &err) == 0)
+            return standby_run(o, argc, argv, start_ns);
+        log_error("%s", err.msg);
+        return STATUS_USAGE;
+    }
     if (find_device(o, &err) < 0 || load_job(o, &job, &err) < 0) {
         log_error("%s", err.msg);
         return STATUS_USAGE;

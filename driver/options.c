@@ -30,6 +30,10 @@ static const struct arg job_args[] = {
              "and checkpoints"},
     {"local", NULL, ARG_FLAG, AT(local),
      .help = "start the other N-1 processes on this machine; they end with this one"},
+    {"standby", NULL, ARG_FLAG, AT(standby),
+     .help =
+         "take no part in the job of the driver at --root, but lead it once that driver is lost; "
+         "with the same --run-dir (shared, or on the same machine) in it, else in a new one"},
     {"check", NULL, ARG_FLAG, AT(check),
      .help = "validate job, data and device, print a summary, and exit: 0 or 2"},
     {"inject", "SPEC", ARG_LIST, AT(injects),
@@ -53,9 +57,14 @@ static const struct arg network_args[] = {
     {"host", "ADDR", ARG_TEXT, AT(host),
      .help = "address to listen on (default 127.0.0.1: this machine only; with --secret-file all)"},
     {"port", "PORT", ARG_INT, AT(port), 0, 65535,
-     .help = "port to listen on (default MASTER_PORT, or 7000; 0 takes a free one)"},
+     .help = "port to listen on (default MASTER_PORT, or 7000; of a standby 7001; 0 takes a free "
+             "one)"},
     {"port-file", "FILE", ARG_TEXT, AT(port_file),
      .help = "write the port there once the driver listens"},
+    {"root", "HOST:PORT", ARG_TEXT, AT(root), .help = "with --standby: where the driver listens"},
+    {"wait", "SECONDS", ARG_INT, AT(wait_s), 0, 1000000,
+     .help = "with --standby: give up with 3 when there is no driver for so long at the start "
+             "(default: wait for ever)"},
     {"make-secret", "F", ARG_TEXT, AT(make_secret),
      .help = "make a new file for --secret-file, and exit"},
 };
@@ -116,13 +125,48 @@ static int ask_launcher(struct options *o, struct err *err)
     return 0;
 }
 
+/* The job is the driver's. */
+static int check_standby(struct options *o, struct err *err)
+{
+    const char *also = o->job         ? "--job"
+                       : o->sets.n    ? "--set"
+                       : o->n_ranks   ? "--nranks"
+                       : o->local     ? "--local"
+                       : o->resume    ? "--resume"
+                       : o->check     ? "--check"
+                       : o->injects.n ? "--inject"
+                                      : NULL;
+
+    if (!o->standby && (o->root || o->wait_s >= 0))
+        return err_set(err, ERR_ARG, "--%s belongs to --standby", o->root ? "root" : "wait");
+    if (!o->standby)
+        return 0;
+    if (also)
+        return err_set(err, ERR_ARG,
+                       "--standby and %s: a standby has its job from the driver at --root; leave "
+                       "%s out",
+                       also, also);
+    if (!o->root)
+        return err_set(
+            err, ERR_ARG,
+            "--standby needs --root: where the driver listens, such as --root node1:7000");
+    if (addr_split(o->root, o->root_host, &o->root_port, err) < 0)
+        return err_wrap(err, "--root");
+    return 0;
+}
+
 static int check(struct options *o, struct err *err)
 {
-    int rc = ask_launcher(o, err);
+    enum { STANDBY_PORT = 7001 };
+    int rc = check_standby(o, err);
 
+    if (rc == 0 && !o->standby)
+        rc = ask_launcher(o, err);
+    if (o->standby && o->port < 0)
+        o->port = STANDBY_PORT;
     if (rc < 0)
         return rc;
-    if (!o->n_ranks && !o->check)
+    if (!o->n_ranks && !o->check && !o->standby)
         return err_set(err, ERR_ARG,
                        "--nranks is missing: how many processes train together; \"dpdriver "
                        "--nranks 2 --local\" runs the demo on this machine");
@@ -156,7 +200,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     struct arg_group groups[N_GROUPS];
     int rc;
 
-    *out = (struct options){.port = -1, .common.device = "auto"};
+    *out = (struct options){.port = -1, .wait_s = -1, .common.device = "auto"};
     groups_init(groups, out);
     rc = args_parse(groups, N_GROUPS, argc, argv, err);
     if (rc == 0 && out->status && out->drain)
@@ -181,14 +225,16 @@ void options_help(FILE *f)
                "  dpdriver --nranks 2 --local                   the demo, all on this machine\n"
                "  dpdriver --nranks 3 --job mnist.yaml          waits for two followers, each:\n"
                "  dpfollower --root 127.0.0.1:7000\n"
+               "  dpdriver --standby --root 127.0.0.1:7000      leads if that driver is lost\n"
                "\n");
     args_help(groups, N_GROUPS, f);
     fprintf(f, "\n");
     inject_help(f);
     fprintf(
         f,
-        "\nExit status: 0 finished; 1 failed; 2 usage, job file or data wrong; 3 --status or\n"
-        "--drain found no driver, or it will not; 4 stopped by a signal (--resume goes on).\n"
+        "\nExit status: 0 finished; 1 failed; 2 usage, job file or data wrong; 3 --status, "
+        "--drain\n"
+        "or --standby found no driver, or it will not; 4 stopped by a signal (--resume goes on).\n"
         "SIGINT and SIGTERM stop after the step, with a checkpoint; a second one stops at once.\n"
         "SIGUSR1 logs the table of ranks.\n");
 }
@@ -250,6 +296,30 @@ static void put_command(struct buf *b, int argc, char **argv, const char *const 
                 put_quoted(b, argv[i + k]);
         i += n - 1;
     }
+}
+
+char **options_driver_argv(int argc, char **argv, int64_t n_ranks, int *out_argc)
+{
+    static const char *const own[] = {"standby", "root", "wait"};
+    static char nranks[] = "--nranks";
+    char **out = xcalloc((size_t)argc + 3, sizeof *out);
+    int n = 0;
+
+    for (int i = 0; i < argc; i++) {
+        int is_own = -1;
+
+        for (int k = 0; i > 0 && k < (int)ARRAY_LEN(own); k++)
+            if (is_option(argv[i], own[k]))
+                is_own = k;
+        if (is_own < 0)
+            out[n++] = argv[i];
+        else if (is_own > 0 && !strchr(argv[i], '='))
+            i++;
+    }
+    out[n++] = nranks;
+    out[n++] = xasprintf("%lld", (long long)n_ranks);
+    *out_argc = n;
+    return out;
 }
 
 static void put_sets(struct buf *b, const char *const *sets)

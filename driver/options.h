@@ -23,7 +23,11 @@ struct options {
     const char *drain;       /* NULL: not given */
     int64_t port;
     const char *port_file, *run_dir; /* NULL: not given */
-    int local, resume, check, help_job, status;
+    int local, resume, check, help_job, status, standby;
+    const char *root; /* with --standby: where the driver is, HOST:PORT */
+    char root_host[ADDR_MAX_HOST];
+    int root_port;
+    int64_t wait_s; /* -1: not given */
     struct daemon_options common;
     char advertise[ADDR_TEXT];          /* --iface's address, or "" */
     struct devices devices;             /* as far as --device asks for them */
@@ -35,6 +39,10 @@ struct options {
 int options_parse(int argc, char **argv, struct options *out, struct err *err);
 
 void options_help(FILE *f);
+
+/* The command line of a driver that does what the standby of this one does: for free().  *out_argc:
+ * its length. */
+char **options_driver_argv(int argc, char **argv, int64_t n_ranks, int *out_argc);
 
 /* The command that goes on with the run in `run_dir`: argv, quoted for a shell where needed, with
  * --resume and --run-dir.  The caller frees it. */

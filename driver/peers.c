@@ -32,11 +32,18 @@ static struct peer **find(const struct peers *p, int64_t number)
     return p->n ? bsearch(&number, p->peer, p->n, sizeof *p->peer, by_number) : NULL;
 }
 
-struct conn *peers_find(const struct peers *p, int64_t number)
+struct peer *peers_get(const struct peers *p, int64_t number)
 {
     struct peer **at = find(p, number);
 
-    return at ? (*at)->conn : NULL;
+    return at ? *at : NULL;
+}
+
+struct conn *peers_find(const struct peers *p, int64_t number)
+{
+    struct peer *peer = peers_get(p, number);
+
+    return peer ? peer->conn : NULL;
 }
 
 struct conn *peers_remove(struct peers *p, int64_t number)
@@ -47,6 +54,8 @@ struct conn *peers_remove(struct peers *p, int64_t number)
     if (!at)
         return NULL;
     c = (*at)->conn;
+    if ((*at)->hello)
+        msg_free((*at)->hello);
     free(*at);
     p->n--;
     memmove(at, at + 1, (size_t)(p->peer + p->n - at) * sizeof(struct peer *));
@@ -55,8 +64,11 @@ struct conn *peers_remove(struct peers *p, int64_t number)
 
 void peers_fini(struct peers *p)
 {
-    for (size_t i = 0; i < p->n; i++)
+    for (size_t i = 0; i < p->n; i++) {
+        if (p->peer[i]->hello)
+            msg_free(p->peer[i]->hello);
         free(p->peer[i]);
+    }
     free(p->peer);
     *p = (struct peers){0};
 }

@@ -9,12 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "wire/msg.h"
+
 struct conn;
 
 struct peer {
     int64_t number;
     struct conn *conn;
     void *owner;
+    Wire__Control *hello; /* of a follower that waits for a standby to lead; else NULL */
 };
 
 struct peers {
@@ -24,6 +27,7 @@ struct peers {
 };
 
 struct peer *peers_add(struct peers *p, struct conn *c, void *owner); /* gives it the next number */
+struct peer *peers_get(const struct peers *p, int64_t number);        /* NULL: not here */
 struct conn *peers_find(const struct peers *p, int64_t number);       /* NULL: not here */
 struct conn *peers_remove(struct peers *p, int64_t number);           /* the same */
 void peers_fini(struct peers *p);

@@ -150,8 +150,26 @@ static struct events *open_events(struct record *r)
     return events_new(lines_new(fd, &lines), r->options->device);
 }
 
+/* A standby that leads goes on where the run is.  If it is not there, as the driver's disk is
+ * another one, the standby takes a folder of its own, of a name that is free. */
+static char *find_inherited(struct run_dir_request *q, char *path, const struct legacy *l)
+{
+    char *found;
+
+    q->run = l->run;
+    q->term = l->term;
+    q->check = NULL; /* the state is the followers' */
+    found = run_dir_find(q);
+    q->is_explicit = q->resume = found != NULL;
+    if (!found)
+        return path;
+    q->path = found;
+    free(path);
+    return found;
+}
+
 int record_open(struct record *r, const struct options *o, const struct job *job,
-                struct writer *disk, struct err *err)
+                const struct legacy *legacy, struct writer *disk, struct err *err)
 {
     char *path = record_path(o, job);
     struct resuming resuming = {o, job};
@@ -161,6 +179,9 @@ int record_open(struct record *r, const struct options *o, const struct job *job
                                 .check = check_data,
                                 .arg = &resuming};
     int rc;
+
+    if (legacy)
+        path = find_inherited(&q, path, legacy);
 
     memset(r, 0, sizeof *r);
     r->options = o;

@@ -12,6 +12,7 @@
 #include "report/events.h"
 #include "report/run_dir.h"
 #include "report/table.h"
+#include "session/standby.h"
 
 struct record {
     const struct options *options;
@@ -31,9 +32,11 @@ struct record {
 
 /* Claim the run directory and write job.yaml (of a resumed run at EVENT_START).  With --resume,
  * refuse a job that differs in what must not.  From then on `disk` writes, so no call but
- * record_end and record_close waits for the disk.  ERR_CONFIG, ERR_REFUSED, ERR_IO. */
+ * record_end and record_close waits for the disk.  legacy: of a standby that leads now, which goes
+ * on in the run's directory if it is the one asked for, else in a new one; NULL: this is no
+ * standby. ERR_CONFIG, ERR_REFUSED, ERR_IO. */
 int record_open(struct record *r, const struct options *o, const struct job *job,
-                struct writer *disk, struct err *err);
+                const struct legacy *legacy, struct writer *disk, struct err *err);
 void record_event(struct record *r, const struct session_event *ev);
 
 /* Write what the ranks last did into a file of its own, under incidents/. */

@@ -14,51 +14,18 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
-#include "daemon/disk.h"
 #include "driver/answer.h"
 #include "driver/files.h"
-#include "driver/local.h"
-#include "driver/peers.h"
-#include "driver/record.h"
-#include "driver/status_socket.h"
-#include "net/listener.h"
+#include "driver/server_impl.h"
 #include "report/injected.h"
 #include "report/led.h"
 #include "report/status.h"
-#include "session/driver.h"
 
 enum {
-    MAX_STRANGERS = 128, /* in addition to one for each rank; the session's own limit is higher */
-    MAX_UNPROVEN = 1024, /* with TLS, whose handshakes the session does not see */
-    STRANGER_MS = 10000,
-    OWNER_MS = 1000,      /* between looks for another owner of the run directory */
-    STRANGER_MS_EACH = 1, /* more for each rank: all may come at once, and each takes our time */
-    MANY_RANKS = 64,      /* whose handshakes' memory is worth looking for */
-    LOGGED_RANKS = 64,    /* by SIGUSR1; a service manager's log drops lines of thousands */
+    OWNER_MS = 1000,          /* between looks for another owner of the run directory */
+    MANY_RANKS = 64,          /* whose handshakes' memory is worth looking for */
+    LOGGED_RANKS = 64,        /* by SIGUSR1; a service manager's log drops lines of thousands */
     LOCAL_PATIENCE_MS = 5000, /* for local followers to end after the job has */
-};
-
-struct server {
-    const struct options *options;
-    const struct job *job;
-    struct daemon daemon;
-    struct driver *driver;
-    struct listener *listener;
-    struct trust trust;
-    struct peers peers;
-    struct disk disk;
-    struct record record;
-    struct status_socket *status_socket; /* NULL: it could not be made */
-    struct local local;
-    uv_signal_t child_ended;
-    uv_timer_t owner; /* looks whether another driver has taken the run directory over */
-    uv_timer_t doom;  /* of local followers whose rank was lost */
-    int is_formed;    /* the session has formed: it knows now what a lost follower means */
-    int is_ending;    /* the session has said how it ends */
-    int local_status; /* != 0: a local follower's end is why we stop */
-    int status;
-    int argc; /* the command line */
-    char **argv;
 };
 
 /* ---- connections ---- */
@@ -92,17 +59,40 @@ static void on_closed(void *arg, struct conn *c, const struct err *why)
     daemon_leave(&s->daemon);
 }
 
-static void on_accepted(void *arg, struct conn *c)
+static void serve_peer(struct server *s, struct peer *peer)
 {
     static const struct conn_events events = {on_frame, on_closed};
-    struct server *s = arg;
-    struct peer *peer = peers_add(&s->peers, c, s);
     int64_t now = daemon_enter(&s->daemon);
 
-    conn_listen(c, &events, peer);
-    driver_connected(s->driver, now, peer->number, conn_peer_number(c), conn_local_number(c),
-                     conn_peer(c));
+    conn_listen(peer->conn, &events, peer);
+    driver_connected(s->driver, now, peer->number, conn_peer_number(peer->conn),
+                     conn_local_number(peer->conn), conn_peer(peer->conn));
     daemon_leave(&s->daemon);
+}
+
+void server_accept(struct server *s, struct conn *c) { serve_peer(s, peers_add(&s->peers, c, s)); }
+
+/* The followers that waited for a standby: their Hello was kept. */
+static void serve_waiting(struct server *s)
+{
+    int64_t last = s->peers.last;
+
+    for (int64_t number = 1; number <= last; number++) {
+        struct peer *peer = peers_get(&s->peers, number);
+        Wire__Control *hello = peer ? peer->hello : NULL;
+
+        if (!peer)
+            continue;
+        peer->owner = s;
+        peer->hello = NULL;
+        serve_peer(s, peer);
+        if (hello && peers_get(&s->peers, number)) {
+            driver_message(s->driver, daemon_enter(&s->daemon), number, hello);
+            daemon_leave(&s->daemon);
+        }
+        if (hello)
+            msg_free(hello);
+    }
 }
 
 /* ---- what the session wants ---- */
@@ -203,7 +193,7 @@ static void on_request(void *arg, const struct status_client *who, const char *r
 
 /* A peer that did not prove to know the secret.  Before the run directory is claimed there is no
  * audit yet, only the log. */
-static void on_unproven(void *arg, const char *why)
+void server_note_unproven(void *arg, const char *why)
 {
     struct server *s = arg;
 
@@ -311,139 +301,16 @@ static void m_ring(void *m, int64_t now, const struct collective *c, int n)
 static const struct daemon_machine machine = {m_report, m_progress, m_stop,    m_tick, m_deadline,
                                               m_next,   m_describe, m_summary, m_ring};
 
-/* ---- local followers ---- */
-
-/* A local follower that was killed or failed is replaced.  One that found its input wrong would
- * find it wrong again. */
-static void replace_child(struct server *s, const char *text, int status)
-{
-    struct err err;
-
-    if (!s->is_formed || s->is_ending || s->daemon.n_stops || status == STATUS_OK ||
-        status == STATUS_USAGE || status == STATUS_REFUSED || status == STATUS_STOPPED ||
-        s->job->cluster.replace_timeout_ms == 0)
-        return;
-    if (local_restart(&s->local, &err) < 0)
-        log_error("a local follower %s: %s", text, err.msg);
-    else
-        log_warn("a local follower %s: starting another one", text);
-}
-
-/* Before training, no other follower takes the place of a local one that is gone: do not wait
- * for the deadline. */
-static void on_child_ended(uv_signal_t *handle, int number)
-{
-    struct server *s = handle->data;
-    char text[64];
-    int rank, status;
-
-    (void)number;
-    while (local_reap(&s->local, &rank, text, &status)) {
-        int64_t now = daemon_enter(&s->daemon);
-
-        if (s->daemon.machine && !s->is_formed && !s->is_ending && !s->daemon.n_stops) {
-            log_error("the local follower of rank %d %s before training began", rank, text);
-            s->local_status = status == STATUS_USAGE ? STATUS_USAGE : STATUS_FAILED;
-            s->is_ending = 1;
-            driver_stop(s->driver, now, "the end of a local follower");
-            driver_stop(s->driver, now, "the end of a local follower");
-        }
-        daemon_leave(&s->daemon);
-        replace_child(s, text, status);
-    }
-}
-
-/* The address that a follower on this machine must connect to. */
-static const char *reachable(const char *listening)
-{
-    if (strcmp(listening, "0.0.0.0") == 0 || strcmp(listening, "::") == 0)
-        return "127.0.0.1"; /* "::" takes IPv4, too */
-    return listening;
-}
-
-static int start_local(struct server *s, struct err *err)
-{
-    if (!s->options->local || s->options->n_ranks + s->job->cluster.spares == 1)
-        return 0;
-    uv_signal_start(&s->child_ended, on_child_ended, SIGCHLD);
-    return local_start(&s->local, s->options, (int)s->job->cluster.spares,
-                       reachable(listener_number(s->listener)), listener_port(s->listener),
-                       s->trust.is_local ? s->trust.fd : -1, err);
-}
-
 /* ---- start and end ---- */
 
-static int has_guests(const struct server *s)
+/* The state is the followers', so no checkpoint is read. */
+static void inherit(struct driver_options *d, const struct legacy *l)
 {
-    return s->job->cluster.max_ranks > s->options->n_ranks;
-}
-
-static int open_trust(struct server *s, struct err *err)
-{
-    const struct options *o = s->options;
-    const struct trust_options t = {.role = TLS_DRIVER,
-                                    .files = &o->common.secret_files,
-                                    .insecure = o->common.insecure,
-                                    .is_local = o->local,
-                                    .has_guests = has_guests(s)};
-    int rc = trust_open(&t, &s->trust, err);
-
-    if (rc == 0 && s->trust.why_not[0] && (o->n_ranks > 1 || has_guests(s)))
-        log_info("other users of this machine can join this job, as no secret keeps them out: %s",
-                 s->trust.why_not);
-    s->daemon.engine_options.has_secret = s->trust.tls != NULL;
-    return rc == 0 ? job_check_encrypt(s->job, device_is_cuda(o->device) ? "cuda" : "cpu",
-                                       s->trust.tls != NULL, err)
-                   : rc;
-}
-
-/* A rank is a stranger, too, until it is welcomed.  All ranks may be on one machine, whose address
- * may take half of the other places, so that strangers of one address keep out no other. */
-static void limit_strangers(const struct server *s, struct listener_options *l)
-{
-    const int n_ranks = (int)max_i64(s->options->n_ranks, s->job->cluster.max_ranks);
-    const int n_others =
-        files_for_strangers(s->options, s->job, s->trust.tls ? MAX_UNPROVEN : MAX_STRANGERS);
-
-    l->max_strangers = n_ranks + n_others;
-    l->max_each = n_ranks + (n_others + 1) / 2;
-}
-
-static int start_listening(struct server *s, struct err *err)
-{
-    struct listener_options l = {.host = s->options->host,
-                                 .port = (int)s->options->port,
-                                 .stranger_ms =
-                                     STRANGER_MS + STRANGER_MS_EACH * (int)s->options->n_ranks,
-                                 .tls = s->trust.tls,
-                                 .accepted = on_accepted,
-                                 .refused = on_unproven,
-                                 .arg = s};
-    int rc;
-
-    limit_strangers(s, &l);
-    rc = listener_new(&s->daemon.loop, &l, &s->listener, err);
-    if (rc < 0)
-        return rc;
-    if (s->options->n_ranks == 1)
-        log_info("listening on %s", listener_text(s->listener));
-    else
-        log_info("listening on %s for %lld follower%s", listener_text(s->listener),
-                 (long long)s->options->n_ranks - 1, s->options->n_ranks == 2 ? "" : "s");
-    return 0;
-}
-
-static int write_port_file(const struct server *s, struct err *err)
-{
-    char text[16];
-    int n = snprintf(text, sizeof text, "%d\n", listener_port(s->listener));
-
-    if (!s->options->port_file)
-        return 0;
-    if (run_dir_replace(s->options->port_file, text, (size_t)n, err) == 0)
-        return 0;
-    err->code = ERR_ARG;
-    return err_wrap(err, "--port-file");
+    d->resume = NULL;
+    d->led_by = l->led_by;
+    d->leads_at = l->leads_at;
+    d->led.voters = l->voters;
+    d->led.generation = max_i64(d->led.generation, l->voters.generation);
 }
 
 static void driver_options_init(struct driver_options *d, const struct server *s,
@@ -466,6 +333,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .resume = s->record.dir.resumed ? s->record.dir.path : NULL,
         .run = s->record.dir.run,
         .term = s->record.dir.term,
+        .standby_id = s->standby_id,
         .n_epochs = j->train.epochs,
         .max_steps = j->train.max_steps,
         .validate_every = j->train.validate_every,
@@ -476,6 +344,8 @@ static void driver_options_init(struct driver_options *d, const struct server *s
     };
     if (s->record.dir.resumed)
         led_read(s->record.dir.events, &d->led);
+    if (s->legacy)
+        inherit(d, s->legacy);
     if (s->record.dir.resumed && injected_spend(s->record.dir.events, &d->inject))
         log_info("--inject: what events.jsonl tells of does not happen again");
 }
@@ -516,6 +386,24 @@ static void start_session(struct server *s, int argc, char **argv, int64_t start
     buf_fini(&job);
 }
 
+/* Claim the run directory. */
+static int open_run(struct server *s, struct err *err)
+{
+    int rc = disk_open(&s->disk, &s->daemon.loop, err);
+
+    if (rc < 0)
+        return rc;
+    s->daemon.disk = s->disk.writer;
+    rc = record_open(&s->record, s->options, s->job, s->legacy, s->disk.writer, err);
+    s->disk.where = s->record.dir.path;
+    if (rc < 0 && s->options->port_file)
+        unlink(s->options->port_file); /* no follower is to look for this driver */
+    if (rc == 0)
+        open_status(s);
+    s->daemon.engine_options.run_dir = s->record.dir.path;
+    return rc;
+}
+
 /* Open all that can fail before the session starts.  server_end closes what was opened. */
 static int server_start(struct server *s, struct err *err)
 {
@@ -524,25 +412,15 @@ static int server_start(struct server *s, struct err *err)
     if (rc == 0)
         rc = local_check_gpus(s->options, s->job, err);
     if (rc == 0)
-        rc = open_trust(s, err);
+        rc = server_open_trust(s, err);
     if (rc == 0)
-        rc = start_listening(s, err);
+        rc = server_listen(s, err);
     if (rc == 0)
-        rc = write_port_file(s, err);
+        rc = server_write_port_file(s, err);
     if (rc == 0)
-        rc = disk_open(&s->disk, &s->daemon.loop, err);
-    if (rc == 0) {
-        s->daemon.disk = s->disk.writer;
-        rc = record_open(&s->record, s->options, s->job, s->disk.writer, err);
-        s->disk.where = s->record.dir.path;
-        if (rc < 0 && s->options->port_file)
-            unlink(s->options->port_file); /* no follower is to look for this driver */
-    }
+        rc = open_run(s, err);
     if (rc == 0)
-        rc = start_local(s, err);
-    if (rc == 0)
-        open_status(s);
-    s->daemon.engine_options.run_dir = s->record.dir.path;
+        rc = server_start_local(s, err);
     return rc;
 }
 
@@ -567,10 +445,12 @@ static _Noreturn void leave_disk(struct server *s, int status)
     _exit(status);
 }
 
-static int server_end(struct server *s)
+int server_end(struct server *s)
 {
     int status = s->status, disk_hangs = disk_flush(&s->disk) == WRITER_LATE;
 
+    if (s->on_end)
+        s->on_end(s->on_end_arg);
     daemon_detach(&s->daemon, s->daemon.engine != NULL);
     listener_close(s->listener);
     dismiss_local(s);
@@ -607,8 +487,8 @@ static int64_t longest_deadline_ns(const struct job *j)
     return 1000000 * longest;
 }
 
-int server_run(const struct options *o, const struct job *job, int argc, char **argv,
-               int64_t start_ns)
+int server_init(struct server *s, const struct options *o, int argc, char **argv, int64_t start_ns,
+                struct err *err)
 {
     static const struct daemon_hooks hooks = {.send = do_send,
                                               .trust = do_trust,
@@ -619,32 +499,69 @@ int server_run(const struct options *o, const struct job *job, int argc, char **
                                               .device = device_of,
                                               .finished = on_finished,
                                               .idle_stop = on_idle_stop};
-    struct engine_options engine = {.plugin = o->devices.plugin,
-                                    .n_threads = (int)o->common.n_threads};
-    struct server s = {.options = o, .job = job, .argc = argc, .argv = argv};
+    const struct engine_options engine = {.plugin = o->devices.plugin,
+                                          .n_threads = (int)o->common.n_threads};
+    int rc = daemon_init(&s->daemon, &hooks, s, &engine, err);
+
+    s->options = o;
+    s->argc = argc;
+    s->argv = argv;
+    s->start_ns = start_ns;
+    if (rc < 0)
+        return rc;
+    uv_signal_init(&s->daemon.loop, &s->child_ended);
+    uv_timer_init(&s->daemon.loop, &s->doom);
+    uv_timer_init(&s->daemon.loop, &s->owner);
+    s->child_ended.data = s->owner.data = s->doom.data = s;
+    return 0;
+}
+
+static void begin_session(struct server *s)
+{
+    say_device(s->options);
+    uv_timer_start(&s->owner, on_owner, OWNER_MS, OWNER_MS);
+    start_session(s, s->argc, s->argv, s->start_ns);
+    s->daemon.pulse.engine_patience_ns = 2 * longest_deadline_ns(s->job);
+}
+
+static void loop(struct server *s)
+{
+    while (!s->daemon.is_finished)
+        uv_run(&s->daemon.loop, UV_RUN_ONCE);
+}
+
+int server_lead(struct server *s)
+{
     struct err err;
 
-    if (daemon_init(&s.daemon, &hooks, &s, &engine, &err) < 0) {
+    if (open_run(s, &err) < 0) {
+        log_error("%s", err.msg);
+        s->status = daemon_status_of(&err);
+        return server_end(s);
+    }
+    begin_session(s);
+    serve_waiting(s);
+    loop(s);
+    return server_end(s);
+}
+
+int server_run(const struct options *o, const struct job *job, int argc, char **argv,
+               int64_t start_ns)
+{
+    struct server s = {.job = job};
+    struct err err;
+
+    if (server_init(&s, o, argc, argv, start_ns, &err) < 0) {
         log_error("%s", err.msg);
         return STATUS_FAILED;
     }
-    uv_signal_init(&s.daemon.loop, &s.child_ended);
-    s.child_ended.data = &s;
-    uv_timer_init(&s.daemon.loop, &s.doom);
-    uv_timer_init(&s.daemon.loop, &s.owner);
-    s.owner.data = &s;
-    s.doom.data = &s;
     if (server_start(&s, &err) < 0) {
         log_error("%s", err.msg);
         s.status = daemon_status_of(&err);
         return server_end(&s);
     }
-    say_device(o);
-    uv_timer_start(&s.owner, on_owner, OWNER_MS, OWNER_MS);
-    start_session(&s, argc, argv, start_ns);
-    s.daemon.pulse.engine_patience_ns = 2 * longest_deadline_ns(job);
+    begin_session(&s);
     pulse_start(&s.daemon.pulse);
-    while (!s.daemon.is_finished)
-        uv_run(&s.daemon.loop, UV_RUN_ONCE);
+    loop(&s);
     return server_end(&s);
 }

@@ -1,6 +1,7 @@
 /* The follower's process: dialing, one connection at a time, and the devices around
- * session/follower, which outlives a connection whose driver was lost (ACTION_SEEK).  Without
- * --once it looks for the next driver when a job has ended. */
+ * session/follower, which outlives a connection whose driver was lost (ACTION_SEEK).  Such a driver
+ * is looked for at two places by turns: where its standby listens, and at --root.  Without --once
+ * the follower looks for the next driver when a job has ended. */
 #include "follower/client.h"
 
 #include <signal.h>
@@ -29,12 +30,20 @@ enum { REFUSED_FIRST_MS = 1000, REFUSED_LAST_MS = 60000 };
  * no use yet is asked again after longer and longer pauses. */
 enum { SEEK_PAUSE_MS = 200, SEEK_LAST_PAUSE_MS = 2000 };
 
+/* With two places to look at: how long each is tried, and how long a process that was found there
+ * may take to answer. */
+enum { TURN_MS = 1000, TURN_WELCOME_MS = 3000 };
+
 struct client {
     const struct options *options;
     struct daemon_host host;
     struct devices devices; /* as far as --device asks for them */
     struct daemon daemon;
     struct dialer *dialer;
+    struct dialer *other; /* with the standby; NULL: none is known */
+    char other_text[MSG_MAX_NAME];
+    int is_at_other; /* it is the standby's turn */
+    uv_timer_t turn;
     struct trust trust;
     struct conn *conn;         /* NULL: none */
     struct follower *follower; /* of this job; NULL: of none */
@@ -184,9 +193,10 @@ static void begin_session(struct client *c, int64_t now)
         .n_backends = c->devices.plugin ? 2 : 1,
         .advertise = o->advertise[0] ? o->advertise : NULL,
         .data_dir = o->data,
-        .driver = o->root_text,
+        .driver = c->is_at_other ? c->other_text : o->root_text,
         .keeps_state = !c->is_child,
         .is_proven = c->trust.tls != NULL,
+        .welcome_ms = c->other ? TURN_WELCOME_MS : 0,
     };
 
     if (c->follower) {
@@ -218,16 +228,81 @@ static void on_connected(void *arg, struct conn *conn)
     conn_listen(conn, &events, c);
     c->conn = conn;
     c->has_next_secret = 0;
+    uv_timer_stop(&c->turn);
     dialer_limit_pause(c->dialer, 0);
     begin_session(c, now);
     daemon_leave(&c->daemon);
 }
 
-/* The driver was lost.  An attempt that fails at once is the rule, so each begins with a pause. */
-static void do_seek(void *arg, int is_again)
+/* ---- two places to look at ---- */
+
+static struct dialer *dialer_of_turn(const struct client *c)
+{
+    return c->is_at_other ? c->other : c->dialer;
+}
+
+static void on_turn(uv_timer_t *t);
+
+static void begin_turn(struct client *c)
+{
+    dialer_limit_pause(dialer_of_turn(c), SEEK_PAUSE_MS);
+    dialer_start(dialer_of_turn(c), 1);
+    uv_timer_start(&c->turn, on_turn, TURN_MS, 0);
+}
+
+static void on_turn(uv_timer_t *t)
+{
+    struct client *c = t->data;
+
+    dialer_stop(dialer_of_turn(c));
+    c->is_at_other = !c->is_at_other;
+    begin_turn(c);
+}
+
+static void forget_other(struct client *c)
+{
+    uv_timer_stop(&c->turn);
+    dialer_close(c->other);
+    c->other = NULL;
+    c->is_at_other = 0;
+}
+
+/* A text that is no address comes from a peer of another mind: there is only --root then. */
+static void note_other(struct client *c, const char *text)
+{
+    struct dialer_options d = {.tls = c->trust.tls,
+                               .wait_ms = -1,
+                               .seed = (uint64_t)clock_mono_ns() ^ (uint64_t)getpid() << 32,
+                               .is_quiet = 1,
+                               .connected = on_connected,
+                               .arg = c};
+    char host[ADDR_MAX_HOST];
+    struct err err;
+
+    if (c->other && text && strcmp(text, c->other_text) == 0)
+        return;
+    forget_other(c);
+    if (!text || strcmp(text, c->options->root_text) == 0)
+        return;
+    d.host = host;
+    snprintf(c->other_text, sizeof c->other_text, "%s", text);
+    if (addr_split(text, host, &d.port, &err) < 0 ||
+        dialer_new(&c->daemon.loop, &d, &c->other, &err) < 0)
+        log_warn("the standby's address cannot be used: %s", err.msg);
+}
+
+/* The driver was lost.  An attempt that fails at once is the rule, so each begins with a pause.  A
+ * frozen driver's machine still takes connections, so the standby has the first turn. */
+static void do_seek(void *arg, int is_again, const char *other)
 {
     struct client *c = arg;
 
+    note_other(c, other);
+    if (c->other) {
+        c->is_at_other = is_again ? !c->is_at_other : 1;
+        begin_turn(c);
+        return;
+    }
     dialer_limit_pause(c->dialer, is_again ? SEEK_LAST_PAUSE_MS : SEEK_PAUSE_MS);
     dialer_start(c->dialer, 1);
 }
@@ -335,6 +410,7 @@ static void on_finished(void *arg, const struct action *end)
     follower_free(c->follower);
     c->follower = NULL;
     do_close(c, 0);
+    forget_other(c);
     dialer_stop(c->dialer);
     dialer_limit_pause(c->dialer, 0);
     if (is_next) {
@@ -402,7 +478,8 @@ static int start_dialing(struct client *c, struct err *err)
     if (rc < 0)
         return rc;
     uv_timer_init(&c->daemon.loop, &c->redial);
-    c->redial.data = c;
+    uv_timer_init(&c->daemon.loop, &c->turn);
+    c->redial.data = c->turn.data = c;
     dialer_start(c->dialer, 0);
     return 0;
 }
@@ -445,8 +522,11 @@ int client_run(const struct options *o)
     while (!c.is_over)
         uv_run(&c.daemon.loop, UV_RUN_ONCE);
     do_close(&c, 0);
-    if (c.dialer)
+    if (c.dialer) {
+        forget_other(&c);
         uv_close((uv_handle_t *)&c.redial, NULL);
+        uv_close((uv_handle_t *)&c.turn, NULL);
+    }
     dialer_close(c.dialer);
     c.status = daemon_close(&c.daemon, c.status);
     trust_close(&c.trust);

@@ -111,12 +111,20 @@ static void name_run(const char *dir, char run[OWNER_ID])
 
 int owner_claim(const char *dir, int64_t term, struct err *err)
 {
+    char run[OWNER_ID];
+
+    name_run(dir, run);
+    return owner_claim_for(dir, run, term, err);
+}
+
+int owner_claim_for(const char *dir, const char *run, int64_t term, struct err *err)
+{
     struct owner o;
     char *path = xasprintf("%s/owner", dir), *aside, *text;
     int rc;
 
     describe_self(&o, term);
-    name_run(dir, o.run);
+    snprintf(o.run, sizeof o.run, "%s", run);
     aside = xasprintf("%s.%s.new", path, o.id);
     text = text_of(&o);
     unlink(aside); /* an earlier claim of this process may have failed */

@@ -40,6 +40,9 @@ enum { OWNER_NONE = 1 }; /* an outcome: nobody has claimed the directory */
 /* Write this process into `dir`/owner, whoever stands there.  The run stays. */
 int owner_claim(const char *dir, int64_t term, struct err *err);
 
+/* The same, for the run of that name: a standby goes on with it, perhaps in a folder of its own. */
+int owner_claim_for(const char *dir, const char *run, int64_t term, struct err *err);
+
 /* 0 or OWNER_NONE. */
 int owner_read(const char *dir, struct owner *out, struct err *err);
 

@@ -107,7 +107,7 @@ static void do_action(struct daemon *d, struct action *a)
         break;
     case ACTION_SEEK:
         d->is_deaf = d->is_mute = 0;
-        d->hooks->seek(d->arg, a->seek.is_again);
+        d->hooks->seek(d->arg, a->seek.is_again, a->seek.other);
         break;
     case ACTION_COMMAND:
         post_command(d, a);

@@ -47,8 +47,9 @@ struct daemon_hooks {
     void (*send)(void *arg, int64_t conn, struct frame *f); /* takes f */
     void (*trust)(void *arg, int64_t conn);
     void (*close)(void *arg, int64_t conn);
-    /* A follower's: find a driver, then follower_connected.  is_again: as in ACTION_SEEK. */
-    void (*seek)(void *arg, int is_again);
+    /* A follower's, a standby's: find a driver, then follower_connected or standby_connected.
+     * is_again, other: as in ACTION_SEEK. */
+    void (*seek)(void *arg, int is_again, const char *other);
     void (*cut)(void *arg); /* break off every connection, and tell the machine so */
     void (*event)(void *arg, const struct session_event *ev);
     void (*incident)(void *arg, const struct incident *i); /* a driver's */

@@ -66,7 +66,7 @@ static void say(struct dialer *d)
 {
     int64_t now = clock_mono_ns();
 
-    if (d->said_ns && now - d->said_ns < (int64_t)SAY_EVERY_MS * 1000000)
+    if (d->options.is_quiet || (d->said_ns && now - d->said_ns < (int64_t)SAY_EVERY_MS * 1000000))
         return;
     log_info("waiting for a driver at %s: %s; %lld attempt%s in %.1f s, trying on", d->where,
              d->last, (long long)d->n_attempts, d->n_attempts == 1 ? "" : "s",

@@ -23,6 +23,7 @@ struct dialer_options {
     int64_t wait_ms;               /* from dialer_start; then `gave_up`.  < 0: never */
     const struct tls_context *tls; /* NULL: none; kept until the last connection is gone */
     uint64_t seed;                 /* of the jitter: different on every follower */
+    int is_quiet;                  /* tries are not logged */
     /* Conn is connected; conn_listen it in this call. */
     void (*connected)(void *arg, struct conn *c);
     void (*gave_up)(void *arg, const struct err *why); /* ERR_TIMEOUT: what was tried, how often */

@@ -141,6 +141,10 @@ static void put_form(json_t *o, const struct session_event *ev)
     put_int(o, "generation", ev->generation);
     put_int(o, "nranks", ev->n_ranks);
     put_number(o, "seconds", ev->seconds);
+    if (!ev->voters.standby[0])
+        return;
+    put_text(o, "standby", ev->voters.standby);
+    put_int(o, "term", ev->voters.term);
 }
 
 static void put_first_step(json_t *o, const struct session_event *ev)
@@ -228,6 +232,24 @@ static void put_error(json_t *o, const struct session_event *ev)
     put_text(o, "phase", ev->phase < PHASE_COUNT ? phase_name(ev->phase) : NULL);
 }
 
+static void put_standby(json_t *o, const struct session_event *ev)
+{
+    put_text(o, "address", ev->text);
+    if (!ev->voters.standby[0])
+        return;
+    put_text(o, "id", ev->voters.standby);
+    put_int(o, "term", ev->voters.term);
+    put_int(o, "generation", ev->voters.generation);
+    put_int(o, "nranks", ev->voters.n_ranks);
+}
+
+static void put_leader(json_t *o, const struct session_event *ev)
+{
+    put_int(o, "term", ev->voters.term);
+    put_text(o, "from", ev->host);
+    put_text(o, "to", ev->text);
+}
+
 static void put_inject(json_t *o, const struct session_event *ev)
 {
     put_text(o, "spec", ev->spec);
@@ -244,6 +266,7 @@ void events_add(struct events *e, const struct session_event *ev)
         [EVENT_ERROR] = "error",         [EVENT_DONE] = "done",
         [EVENT_RECOVERED] = "recovered", [EVENT_STRAGGLER] = "straggler",
         [EVENT_INJECT] = "inject",       [EVENT_DRAIN] = "drain",
+        [EVENT_STANDBY] = "standby",     [EVENT_LEADER] = "leader",
     };
     json_t *o;
 
@@ -295,6 +318,12 @@ void events_add(struct events *e, const struct session_event *ev)
         break;
     case EVENT_INJECT:
         put_inject(o, ev);
+        break;
+    case EVENT_STANDBY:
+        put_standby(o, ev);
+        break;
+    case EVENT_LEADER:
+        put_leader(o, ev);
         break;
     case EVENT_DONE:
         put_done(o, ev);

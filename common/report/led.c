@@ -27,7 +27,7 @@ enum { FIRST_BYTES = 64 << 10, MOST_BYTES = 16 << 20, TIMES = 16 };
 struct scan {
     struct led led;
     int64_t bound; /* the lowest step of the formations so far */
-    int has_form, has_epoch, has_validated;
+    int has_form, has_epoch, has_validated, has_voters;
 };
 
 static int64_t number(const json_t *o, const char *key)
@@ -38,6 +38,17 @@ static int64_t number(const json_t *o, const char *key)
 static int has_word(const char *line, size_t len, const char *word)
 {
     return memmem(line, len, word, strlen(word)) != NULL;
+}
+
+/* The newest line that tells of a standby counts: one without an id says that none may lead. */
+static void note_voters(struct scan *s, const json_t *o, const char *id)
+{
+    const char *text = json_string_value(json_object_get(o, id));
+
+    if (!s->has_voters && text)
+        s->led.voters =
+            voters_of(number(o, "term"), number(o, "generation"), (int)number(o, "nranks"), text);
+    s->has_voters = 1;
 }
 
 /* An older version wrote no step into `form`. */
@@ -77,6 +88,10 @@ static void note_line(struct scan *s, const char *line, size_t len)
         s->led.generation = max_i64(s->led.generation, number(o, "generation"));
         s->led.step = max_i64(s->led.step, number(o, "step"));
     }
+    if (event && strcmp(event, "standby") == 0)
+        note_voters(s, o, "id");
+    if (event && strcmp(event, "form") == 0)
+        note_voters(s, o, "standby");
     if (event && strcmp(event, "form") == 0)
         note_form(s, o);
     if (event && strcmp(event, "epoch") == 0)

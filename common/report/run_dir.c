@@ -171,14 +171,17 @@ static int lock_events(int fd, const char *dir, const struct run_dir_request *q,
     return errno == EWOULDBLOCK ? in_use(dir, "", err) : check_owner(dir, q, err);
 }
 
-static int claim_owner(struct run_dir *d, struct err *err)
+static int claim_owner(const struct run_dir_request *q, struct run_dir *d, struct err *err)
 {
     struct owner o = {.term = 0};
     struct err ignored;
     int rc;
 
     (void)owner_read(d->path, &o, &ignored);
-    rc = owner_claim(d->path, o.term + 1, err);
+    if (q->run)
+        rc = owner_claim_for(d->path, q->run, max_i64(q->term, o.term + 1), err);
+    else
+        rc = owner_claim(d->path, o.term + 1, err);
     if (rc == 0)
         rc = owner_read(d->path, &o, err);
     if (rc < 0)
@@ -217,8 +220,8 @@ static int open_events(struct run_dir *d, const struct run_dir_request *q, int r
     if (fd < 0)
         return err_sys(err, errno, "%s: cannot be written", d->events);
     rc = lock_events(fd, d->path, q, err);
-    if (rc == 0)
-        rc = claim_owner(d, err);
+    if (rc == 0 || q->run)
+        rc = claim_owner(q, d, err);
     if (rc == 0 && resume)
         rc = run_dir_cut_torn_line(fd, d->events, err);
     if (rc < 0) {
@@ -330,6 +333,28 @@ static int claim_numbered(const struct run_dir_request *q, struct run_dir *out, 
                    "run directory %s and %d numbered ones hold runs already; give "
                    "another --run-dir",
                    q->path, MAX_NAMES - 1);
+}
+
+static int is_of_run(const char *path, const char *run)
+{
+    struct owner o;
+    struct err ignored;
+
+    return owner_read(path, &o, &ignored) == 0 && strcmp(o.run, run) == 0;
+}
+
+char *run_dir_find(const struct run_dir_request *q)
+{
+    int last = q->is_explicit ? 1 : find_numbers(q->path).last;
+
+    for (int n = 1; n <= last; n++) {
+        char *p = numbered(q->path, n);
+
+        if (is_of_run(p, q->run))
+            return p;
+        free(p);
+    }
+    return NULL;
 }
 
 int run_dir_claim(const struct run_dir_request *q, struct run_dir *out, struct err *err)

@@ -30,6 +30,10 @@ struct run_dir_request {
      * would take the folder from a driver on another machine, which may be at work. */
     int (*check)(void *arg, const char *dir, struct err *err);
     void *arg; /* of check */
+    /* A standby takes a run over: its name, and the term to lead with.  A driver that is frozen,
+     * and holds the lock, keeps nobody out.  NULL: no standby asks. */
+    const char *run;
+    int64_t term;
 };
 
 struct run_dir {
@@ -74,5 +78,9 @@ int run_dir_replace(const char *path, const void *data, size_t len, struct err *
 void run_dir_discard(const struct run_dir *d);
 
 void run_dir_fini(struct run_dir *d);
+
+/* The folder among NAME, NAME-2, NAME-3 ... that the run q->run is in, for free(); NULL: it is in
+ * none of them. */
+char *run_dir_find(const struct run_dir_request *q);
 
 #endif

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "session/command.h"
 #include "session/incident.h"
+#include "session/voters.h"
 #include "wire/frame.h"
 
 enum action_kind {
@@ -77,6 +78,8 @@ enum event_kind {
     EVENT_WARNING,    /* rank; text, step */
     EVENT_ERROR,      /* rank; text, step, phase */
     EVENT_DONE,       /* done */
+    EVENT_STANDBY,    /* standby; voters; text: where it listens; without voters: released */
+    EVENT_LEADER,     /* leader; voters.term; host: where the driver before was; text: this one */
     EVENT_REFUSED,    /* text: which peer came to nothing, and why; not for events.jsonl */
 };
 
@@ -118,6 +121,7 @@ struct session_event {
     double exposed_seconds;          /* CHECKPOINT: training stood still for it */
     struct session_process *process; /* [n_ranks] EVENT_FORM: by rank; else NULL */
     int64_t generation;              /* EVENT_FORM, EVENT_RECOVERED */
+    struct voters voters;            /* EVENT_FORM, EVENT_STANDBY; of EVENT_LEADER the term */
     int64_t steps_lost;              /* EVENT_RECOVERED: begun, and done again */
     double factor;                   /* EVENT_STRAGGLER: its busy time by the median's */
     int64_t n_parameters;            /* EVENT_START, which comes when rank 0 has built its graph */
@@ -142,6 +146,7 @@ struct action {
         } close;
         struct {
             int is_again; /* a driver was found and was of no use: the pauses grow */
+            char *other;  /* ADDRESS:PORT of the standby, else of the driver before; or NULL */
         } seek;
         struct cmd *command;
         enum request request;
@@ -155,6 +160,7 @@ struct action {
         struct {
             int status;          /* an exit_status, for a daemon that ends now */
             enum retry retry;    /* a follower's without --once */
+            int is_leader;       /* a standby's: it leads the run from now on */
             int is_engine_stuck; /* it did not answer CMD_STOP: do not wait for its thread */
             int is_deposed;      /* another driver leads the run */
             char *text; /* one line for the operator: the first cause, how to resume, ... */

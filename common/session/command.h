@@ -102,6 +102,7 @@ struct cmd {
             int n_local, local; /* number of ranks on this host, index of this one, from 0 */
             char *address;      /* address to advertise to the other ranks, numeric */
             char *inject;       /* faults on purpose from here on, replacing the earlier; or NULL */
+            char *standby;      /* id of the standby that votes (session/voters.h), or NULL */
         } prepare;
         struct {                   /* CMD_FORM */
             int n_endpoints;       /* number of ranks; 0 with ids */

@@ -30,6 +30,9 @@ static void copy_options(struct driver_options *to, const struct driver_options 
     to->resume = dup_or_null(from->resume);
     to->how_to_resume = dup_or_null(from->how_to_resume);
     to->run = dup_or_null(from->run);
+    to->standby_id = dup_or_null(from->standby_id);
+    to->led_by = dup_or_null(from->led_by);
+    to->leads_at = dup_or_null(from->leads_at);
 }
 
 static void drop(const void *p) { free((void *)(uintptr_t)p); }
@@ -46,6 +49,9 @@ static void free_options(struct driver_options *o)
     drop(o->resume);
     drop(o->how_to_resume);
     drop(o->run);
+    drop(o->standby_id);
+    drop(o->led_by);
+    drop(o->leads_at);
 }
 
 /* Heartbeats: one a second, rarer beyond 1,000 ranks, and several within the timeout. */
@@ -80,7 +86,8 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     d->run.saved_step = -1;
     d->free_from = 1;
     d->formation.generation = o->led.generation;
-    d->lead.is_taking_over = o->resume != NULL;
+    d->lead.is_taking_over = o->resume || o->standby_id;
+    succession_init(d);
     seat_take(d, 0, NULL);
     d->seats[0].host = xstrdup(o->host);
     d->seats[0].host_id = xstrdup(o->host_id);
@@ -104,6 +111,7 @@ void driver_free(struct driver *d)
     free(d->conns);
     run_fini(d);
     recover_fini(d);
+    succession_fini(d);
     end_fini(d);
     incident_free(d->watch.incident);
     queue_fini(&d->out);
@@ -241,6 +249,7 @@ static void close_conn(struct driver *d, struct conn *c, const char *why)
     c->state = CONN_LEAVING; /* no Abort after the close */
     if (rank >= 0)
         lose_rank(d, rank, why);
+    succession_lost(d, c, why);
     driver_drop_conn(d, c);
 }
 
@@ -258,6 +267,8 @@ void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct er
         int rank = c->rank;
         lose_rank(d, rank, text);
     }
+    if (c)
+        succession_lost(d, c, text);
     if (c)
         driver_drop_conn(d, c);
     leave(d);
@@ -343,6 +354,8 @@ void driver_message(struct driver *d, int64_t now_ns, int64_t id, const Wire__Co
         on_stranger(d, c, m);
     else if (c && c->state == CONN_MEMBER)
         on_member(d, c, m);
+    else if (c && c->state == CONN_STANDBY)
+        succession_message(d, c, m);
     leave(d);
 }
 
@@ -364,6 +377,7 @@ void driver_start(struct driver *d, int64_t now_ns)
     c->open.resume = d->o.resume ? xstrdup(d->o.resume) : NULL;
     c->open.inject = inject_for_opening(d, -1);
     inject_announce(d);
+    succession_say_leader(d);
     d->is_engine_busy = 1;
     queue_command(&d->out, c);
     leave(d);
@@ -466,6 +480,8 @@ static void send_beats(struct driver *d)
     for (int k = 1; k < d->n_seats; k++)
         if (d->seats[k].is_taken)
             queue_send(&d->out, d->seats[k].conn->id, frame_ref(f));
+    if (d->succession.conn)
+        queue_send(&d->out, d->succession.conn->id, frame_ref(f));
     frame_unref(f);
 }
 
@@ -492,13 +508,15 @@ static void check_silence(struct driver *d)
         close_conn(d, s->conn, buf_cstr(&why));
         buf_fini(&why);
     }
+    if (d->succession.conn && d->now_ms - d->succession.heard_ms >= d->timeout_ms)
+        close_conn(d, d->succession.conn, "it was silent for too long");
 }
 
 static void check_conns(struct driver *d)
 {
     for (int i = d->n_conns - 1; i >= 0; i--) {
         struct conn *c = d->conns[i];
-        if (c->state == CONN_MEMBER || d->now_ms < c->until_ms)
+        if (c->state == CONN_MEMBER || c->state == CONN_STANDBY || d->now_ms < c->until_ms)
             continue;
         if (c->state == CONN_STRANGER)
             stranger_say(d, "closing %s: it did not say Hello", c->from);

@@ -35,6 +35,7 @@
 #include "config/cluster.h"
 #include "session/action.h"
 #include "session/status.h"
+#include "session/voters.h"
 #include "wire/msg.h"
 
 struct driver; /* opaque */
@@ -44,24 +45,27 @@ struct led {                /* by events.jsonl since the newest formation; all 0
     int64_t step;           /* the newest that it tells of */
     int64_t epoch_step;     /* at the end of the newest epoch that has its line ... */
     int64_t validated_step; /* ... and of the newest whose line tells of a validation */
+    struct voters voters;   /* of the newest formation that a standby votes in */
 };
 
 struct driver_options { /* copied; texts may be NULL where said */
     int n_ranks;        /* number of ranks, the driver included */
     const void *job;    /* the resolved job (YAML), for CMD_OPEN and Welcome */
     size_t job_len;
-    const char *host;          /* this host's name */
-    const char *host_id;       /* equal for all processes on this machine: boot id */
-    int64_t pid, pid_space;    /* of this process (base/host.h) */
-    const char *device;        /* of rank 0, resolved: "cpu", "cuda:0" */
-    const char *gpu_uuid;      /* of that device; NULL: cpu */
-    const char *gpu_bus;       /* PCI address of that GPU; NULL: unknown */
-    int shares_gpus;           /* --test-shared-gpu: several ranks may use one */
-    const char *advertise;     /* --iface: numeric address for other ranks; NULL: as found */
-    const char *resume;        /* run directory to resume from; NULL: start afresh */
-    const char *run;           /* random name of the run; NULL: followers keep no state for it */
-    int64_t term;              /* higher than that of any driver that led the run before */
-    struct led led;            /* what is known of the driver that led it before */
+    const char *host;       /* this host's name */
+    const char *host_id;    /* equal for all processes on this machine: boot id */
+    int64_t pid, pid_space; /* of this process (base/host.h) */
+    const char *device;     /* of rank 0, resolved: "cpu", "cuda:0" */
+    const char *gpu_uuid;   /* of that device; NULL: cpu */
+    const char *gpu_bus;    /* PCI address of that GPU; NULL: unknown */
+    int shares_gpus;        /* --test-shared-gpu: several ranks may use one */
+    const char *advertise;  /* --iface: numeric address for other ranks; NULL: as found */
+    const char *resume;     /* run directory to resume from; NULL: start afresh */
+    const char *run;        /* random name of the run; NULL: followers keep no state for it */
+    int64_t term;           /* higher than that of any driver that led the run before */
+    struct led led;         /* what is known of the driver that led it before */
+    const char *standby_id; /* this driver was its standby, with that id; NULL: it was not */
+    const char *led_by, *leads_at; /* ... then: where that one listened, and where this one does */
     const char *how_to_resume; /* command to show after a stop, e.g. "dpdriver --job x --resume" */
     int64_t n_epochs, max_steps;     /* max_steps 0: no limit */
     int64_t validate_every;          /* epochs; 0: never.  The last epoch is validated too */

@@ -24,9 +24,10 @@ static void tell_all(struct driver *d, const Wire__Control *m, int64_t linger_ms
     struct err err;
     struct frame *f = msg_frame(m, &err);
     ASSERT(f);
+    succession_release(d);
     for (int i = 0; i < d->n_conns; i++) {
         struct conn *c = d->conns[i];
-        if (c->state != CONN_MEMBER)
+        if (c->state != CONN_MEMBER && c->state != CONN_STANDBY)
             continue;
         queue_send(&d->out, c->id, frame_ref(f));
         driver_leave(d, c, linger_ms);

@@ -122,6 +122,7 @@ void form_prepare(struct driver *d)
     say_moved(d);
     d->formation.generation++;
     d->formation.since_ns = d->now_ns;
+    succession_prepare(d);
     stage_begin(d, STAGE_PREPARE, PHASE_PREPARE);
     for (int k = 0; k < d->n_ranks; k++) {
         d->seats[k].is_member = 1;
@@ -132,6 +133,7 @@ void form_prepare(struct driver *d)
         c->prepare.n_local = places[k].n_local;
         c->prepare.address = xstrdup(address_of(d, k, own));
         c->prepare.inject = inject_for_training(d, k);
+        c->prepare.standby = succession_id(d) ? xstrdup(succession_id(d)) : NULL;
         if (k == 0) {
             queue_command(&d->out, c);
         } else {
@@ -198,7 +200,7 @@ void done_prepare(struct driver *d)
     struct cmd *c;
     if (!are_libraries_equal(d))
         return;
-    if (!lead_claims_are_true(d))
+    if (!lead_claims_are_true(d) || !succession_lets_form(d))
         return;
     c = cmd_new(CMD_FORM, d->formation.generation);
     c->form.source = newest_rank(d);

@@ -343,11 +343,13 @@ static void welcome(struct driver *d, struct conn *c, int rank, char *device)
     char *inject = w.spare ? NULL : inject_for_opening(d, rank);
     if (inject)
         w.inject = inject;
+    w.standby = succession_address(d, c);
     m.body_case = WIRE__CONTROL__BODY_WELCOME;
     m.welcome = &w;
     driver_send(d, c, &m);
     queue_trust(&d->out, c->id);
     free(inject);
+    free(w.standby);
     arena_fini(&a);
 }
 
@@ -358,6 +360,10 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
 
     if (!is_same_version(d, c, h) || !lead_hears(d, c, h))
         return;
+    if (*h->standby) {
+        succession_hello(d, c, h);
+        return;
+    }
     char *device = choose_device(d, h, &gpu, &why);
     if (!device) {
         gather_refuse(d, c, WIRE__REASON__REASON_DEVICE, why);
@@ -516,7 +522,7 @@ static void own_opened(struct driver *d)
 void gather_check(struct driver *d)
 {
     int is_full = d->gather.full_ms >= 0 && seats_are_ready(d);
-    if (d->stage != STAGE_GATHER || (!is_full && !lead_may_begin(d)))
+    if (d->stage != STAGE_GATHER || (!is_full && !lead_may_begin(d)) || succession_holds_up(d))
         return;
     if (!is_full) {
         recover_shrink(d);

@@ -5,6 +5,7 @@
  *   driver_seats.c      which rank has which connection and GPU
  *   driver_gather.c     Hello, Ready, refusals
  *   driver_lead.c       going on with the run of a driver that is gone
+ *   driver_succession.c the standby, and the votes that decide who leads
  *   driver_strangers.c  log lines about connections that come to nothing, not too many
  *   driver_report.c     reports in
  *   driver_form.c       prepare, form: which follower trains as which rank
@@ -56,6 +57,7 @@ enum {
 enum conn_state {
     CONN_STRANGER, /* has not said Hello */
     CONN_MEMBER,   /* holds a seat */
+    CONN_STANDBY,  /* the standby's */
     CONN_LEAVING,  /* was told to go; what it still sends is ignored */
 };
 
@@ -69,12 +71,13 @@ struct conn {
 
 struct seat { /* of one rank, or of a spare */
     int is_taken;
-    int is_member;  /* of the formation; a seat that is not may be left without harm */
-    int is_said;    /* its join event is out */
-    int named;      /* as the log knows it: rank 1 ..., spare -1 ...; 0: not at all */
-    char *leaving;  /* why it leaves at the next step: "left: ..."; or NULL */
-    int has_state;  /* it may hold a step other than 0 */
-    int is_drained; /* it leaves because the operator of the driver wants it, and was told so */
+    int is_member;     /* of the formation; a seat that is not may be left without harm */
+    int is_said;       /* its join event is out */
+    int named;         /* as the log knows it: rank 1 ..., spare -1 ...; 0: not at all */
+    char *leaving;     /* why it leaves at the next step: "left: ..."; or NULL */
+    int has_state;     /* it may hold a step other than 0 */
+    unsigned votes_in; /* bit i: it is a voter of succession.voters[i] */
+    int is_drained;    /* it leaves because the operator of the driver wants it, and was told so */
     int64_t joined_ms;
     int is_any;                       /* asked for any rank: may be moved while gathering */
     struct conn *conn;                /* NULL: rank 0 */
@@ -128,6 +131,22 @@ struct lead {           /* driver_lead.c: the run was led by another driver befo
     int64_t newest;     /* newest step that a follower had begun or done */
     int64_t told_step;  /* the epoch that ended at this step has its line in events.jsonl */
     const char *source; /* of the state, until that is told: "followers", "checkpoint"; else NULL */
+};
+
+enum { MOST_FORMATIONS = 16 };
+
+struct succession {         /* driver_succession.c: the driver after this one */
+    struct conn *conn;      /* the standby's; NULL: none is connected */
+    char id[VOTERS_ID];     /* its, also after it has gone */
+    char *told, *advertise; /* where it listens, for people; its --iface or NULL */
+    int port;
+    int64_t heard_ms;
+    struct voters voters[MOST_FORMATIONS]; /* of formations that ranks may tell of; oldest first */
+    int n, is_overfull;                    /* their number; one had no room */
+    struct voters next;                    /* of the formation under way */
+    int is_asked, is_acknowledged;         /* the standby was told of it; it knows it */
+    int is_elected;                        /* this driver was a standby, and may lead */
+    int64_t lacking_ms;                    /* since when too few voters are here; -1: enough are */
 };
 
 struct formation { /* driver_form.c, driver_stage.c: the ranks that train together */
@@ -221,6 +240,7 @@ struct driver {
 
     struct gather gather;
     struct lead lead;
+    struct succession succession;
     struct formation formation;
     struct run run;
     struct recovery recovery;
@@ -269,6 +289,29 @@ void lead_seated(struct driver *d, int rank, const Wire__Hello *h);
 int lead_may_begin(const struct driver *d); /* with fewer ranks than were asked for */
 int lead_claims_are_true(struct driver *d); /* the steps in Endpoints; 0: a rank was accused */
 void lead_formed(struct driver *d);         /* all ranks hold the state */
+
+/* driver_succession.c */
+void succession_init(struct driver *d);
+void succession_say_leader(struct driver *d); /* this driver was a standby, and leads now */
+void succession_fini(struct driver *d);
+void succession_hello(struct driver *d, struct conn *c, const Wire__Hello *h);
+void succession_message(struct driver *d, struct conn *c, const Wire__Control *m);
+void succession_lost(struct driver *d, struct conn *c,
+                     const char *why); /* nothing if c is another's */
+void succession_release(struct driver *d);
+void succession_seated(struct driver *d, int rank, const Wire__Hello *h);
+const char *succession_id(const struct driver *d); /* of the one that is connected, or NULL */
+/* Where it listens, as the peer of `c` reaches it, or ""; for free(). */
+char *succession_address(const struct driver *d, const struct conn *c);
+void succession_prepare(struct driver *d); /* a formation begins */
+/* All ranks are prepared.  1: Form may go out.  0: not yet; done_prepare is called again. */
+int succession_lets_form(struct driver *d);
+void succession_formed(struct driver *d);
+/* 1: no formation may begin now, as the standby may lead; the job may have ended for that. */
+int succession_holds_up(struct driver *d);
+int succession_wants_regroup(
+    const struct driver *d); /* its vote, or its absence, needs a formation */
+int succession_all_are_here(const struct driver *d); /* a standby leads, and has all followers */
 
 /* driver_strangers.c */
 void stranger_say(struct driver *d, const char *fmt, ...) /* a warning, unless there are too many */

@@ -56,8 +56,9 @@ int lead_hears(struct driver *d, struct conn *c, const Wire__Hello *h)
 {
     if (is_of_later_leader(d, h)) {
         char *by = xasprintf("the one at %s, with term %lld, while this one has %lld; so says the "
-                             "follower on %s",
-                             h->leader, (long long)h->term, (long long)d->o.term, h->host);
+                             "%s on %s",
+                             h->leader, (long long)h->term, (long long)d->o.term,
+                             *h->standby ? "standby" : "follower", h->host);
         end_deposed(d, by);
         free(by);
         return 0;
@@ -77,12 +78,15 @@ void lead_seated(struct driver *d, int rank, const Wire__Hello *h)
     d->seats[rank].has_state = 1;
     d->formation.generation = max_i64(d->formation.generation, h->formed);
     d->lead.newest = max_i64(d->lead.newest, h->step + h->in_step);
+    succession_seated(d, rank, h);
 }
 
 /* ---- forming ---- */
 
 int lead_may_begin(const struct driver *d)
 {
+    if (succession_all_are_here(d) && d->seats[0].opened)
+        return 1;
     return d->lead.is_taking_over && d->o.cluster.min_ranks > 0 &&
            d->o.cluster.driver_timeout_ms > 0 && d->seats[0].opened &&
            d->now_ms - d->stage_ms >= d->o.cluster.driver_timeout_ms &&

@@ -284,6 +284,8 @@ void recover_try(struct driver *d)
         return;
     let_go(d);
     fill_seats(d);
+    if (succession_holds_up(d))
+        return;
     int n = n_ready(d, 0, d->n_ranks);
     if (n == d->n_ranks)
         go_on(d);
@@ -454,8 +456,9 @@ int recover_wants_regroup(const struct driver *d)
     for (int k = 1; k < d->n_ranks; k++)
         if (d->seats[k].leaving)
             return 1;
-    return d->now_ms - d->formation.formed_ms >= d->o.cluster.join_interval_ms &&
-           d->n_ranks < n_wanted(d);
+    return succession_wants_regroup(d) ||
+           (d->now_ms - d->formation.formed_ms >= d->o.cluster.join_interval_ms &&
+            d->n_ranks < n_wanted(d));
 }
 
 void recover_ask_regroup(struct driver *d)

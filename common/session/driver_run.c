@@ -98,9 +98,11 @@ void done_form(struct driver *d)
                                    .step = step,
                                    .phase = PHASE_COUNT,
                                    .generation = d->formation.generation,
+                                   .voters = d->succession.next,
                                    .n_ranks = d->n_ranks,
                                    .process = list_processes(d),
                                    .seconds = 1e-9 * (double)(d->now_ns - d->formation.since_ns)});
+    succession_formed(d);
     lead_formed(d);
     recover_formed(d);
     if (d->recovery.resume == STAGE_VALIDATE)

@@ -341,6 +341,7 @@ static void on_command(struct follower *f, const Wire__Control *m)
             queue_log(&f->out, LOG_INFO, "takes part as rank %d of %d", f->rank, f->n_ranks);
         f->is_waiting = f->is_spare = 0;
     }
+    keep_note_command(f, c);
     f->doing = c->kind;
     queue_command(&f->out, c);
 }
@@ -385,6 +386,9 @@ static void on_joined(struct follower *f, const Wire__Control *m)
         break;
     case WIRE__CONTROL__BODY_DRAIN:
         on_drain(f, m->drain);
+        break;
+    case WIRE__CONTROL__BODY_STANDBY:
+        keep_note_standby(f, m->standby->address);
         break;
     case WIRE__CONTROL__BODY_REFUSED:
         on_refused(f, m->refused);

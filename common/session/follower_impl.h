@@ -32,6 +32,10 @@ struct kept {                /* follower_keep.c: what outlives a connection */
     char *said;          /* why the last driver that was found is of no use; NULL: none was found */
     int64_t step;        /* held then */
     int is_in_step;      /* the next one was under way */
+    char *standby;       /* where the standby listens; NULL: there is none */
+    char *votes_for;     /* id of the standby that Prepare named; NULL: none */
+    struct voters form;  /* the newest formation whose Form came */
+    int form_rank;       /* this one's rank in it */
 };
 
 struct follower {
@@ -98,6 +102,8 @@ void keep_seek_on(struct follower *f, int is_closed, const char *why); /* of no 
 void keep_note_welcome(struct follower *f, const Wire__Welcome *w);
 void keep_note_opened(struct follower *f, struct frame *ready); /* refers to it */
 void keep_check(struct follower *f);                            /* gives up if it is time */
+void keep_note_standby(struct follower *f, const char *address);
+void keep_note_command(struct follower *f, const struct cmd *c); /* Prepare and Form */
 void keep_rejoin(struct follower *f, const Wire__Welcome *w);
 void keep_fini(struct follower *f);
 

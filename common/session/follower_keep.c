@@ -44,6 +44,14 @@ static void note_place(struct follower *f)
     f->kept.is_in_step = !f->is_waiting && f->generation > 0 && phase_is_step(f->at.phase);
 }
 
+static void seek(struct follower *f, int is_again)
+{
+    const char *other = f->kept.standby ? f->kept.standby : f->kept.leader;
+    queue_put(&f->out, &(struct action){
+                           .kind = ACTION_SEEK,
+                           .seek = {.is_again = is_again, .other = other ? xstrdup(other) : NULL}});
+}
+
 void keep_seek(struct follower *f, int is_closed, const char *why)
 {
     struct kept *k = &f->kept;
@@ -62,7 +70,7 @@ void keep_seek(struct follower *f, int is_closed, const char *why)
     if (!is_closed)
         queue_close(&f->out, CONN, why);
     f->stage = STAGE_SEEK;
-    queue_put(&f->out, &(struct action){.kind = ACTION_SEEK});
+    seek(f, 0);
 }
 
 void keep_seek_on(struct follower *f, int is_closed, const char *why)
@@ -76,7 +84,7 @@ void keep_seek_on(struct follower *f, int is_closed, const char *why)
     if (!is_closed)
         queue_close(&f->out, CONN, why);
     f->stage = STAGE_SEEK;
-    queue_put(&f->out, &(struct action){.kind = ACTION_SEEK, .seek = {.is_again = 1}});
+    seek(f, 1);
 }
 
 void keep_check(struct follower *f)
@@ -99,10 +107,31 @@ void keep_note_welcome(struct follower *f, const Wire__Welcome *w)
     k->timeout_ms = f->o.keeps_state ? w->driver_timeout_ms : 0;
     free(k->leader);
     k->leader = xstrdup(f->o.driver);
+    keep_note_standby(f, w->standby);
     if (k->run || !*w->run)
         return;
     k->run = xstrdup(w->run);
     hash_to_text(hash_of(w->job.data, w->job.len), k->job);
+}
+
+void keep_note_standby(struct follower *f, const char *address)
+{
+    free(f->kept.standby);
+    f->kept.standby = *address ? xstrdup(address) : NULL;
+}
+
+/* A rank that has its Form tells of this formation from now on; before, of the one before.  The
+ * driver relies on that when it counts votes. */
+void keep_note_command(struct follower *f, const struct cmd *c)
+{
+    struct kept *k = &f->kept;
+    if (c->kind == CMD_PREPARE) {
+        free(k->votes_for);
+        k->votes_for = c->prepare.standby ? xstrdup(c->prepare.standby) : NULL;
+    } else if (c->kind == CMD_FORM) {
+        k->form = voters_of(k->term, c->generation, f->n_ranks, k->votes_for);
+        k->form_rank = f->rank;
+    }
 }
 
 void keep_note_opened(struct follower *f, struct frame *ready)
@@ -126,5 +155,7 @@ void keep_fini(struct follower *f)
     free(f->kept.leader);
     free(f->kept.why);
     free(f->kept.said);
+    free(f->kept.standby);
+    free(f->kept.votes_for);
     frame_unref(f->kept.ready);
 }

@@ -25,6 +25,11 @@ static void put_kept(const struct follower *f, Wire__Hello *h, struct arena *a)
     h->formed = f->generation;
     h->step = f->generation > 0 ? max_i64(k->step, f->at.step) : 0; /* it may have ended a step */
     h->in_step = k->is_in_step;
+    h->form_term = k->form.term;
+    h->form_generation = k->form.generation;
+    h->form_ranks = k->form.n_ranks;
+    h->form_rank = k->form_rank;
+    h->form_standby = msg_text(a, k->form.standby, VOTERS_ID);
 }
 
 void follower_send_hello(struct follower *f, const struct follower_options *o)

@@ -47,8 +47,10 @@ void action_fini(struct action *a)
     case ACTION_FINISHED:
         free(a->finished.text);
         break;
-    case ACTION_RING:
     case ACTION_SEEK:
+        free(a->seek.other);
+        break;
+    case ACTION_RING:
     case ACTION_TRUST:
     case ACTION_REQUEST:
     case ACTION_ABORT:

@@ -25,7 +25,8 @@
     ITEM(local,   prepare.local,   INT(RANK)) \
     ITEM(n_local, prepare.n_local, INT(RANKS)) \
     ITEM(address, prepare.address, TEXT(1, 64)) \
-    ITEM(inject,  prepare.inject,  INJECT(0, INJECTION_MAX_TEXT - 1))
+    ITEM(inject,  prepare.inject,  INJECT(0, INJECTION_MAX_TEXT - 1)) \
+    ITEM(standby, prepare.standby, TEXT(0, 64))
 
 #define FORM_FIELDS(ITEM, LIST, ONLY) \
     LIST(endpoints, form.endpoint, form.n_endpoints, \
@@ -164,7 +165,14 @@
     ONLY(formed,    INT(0, MANY)) \
     ONLY(step,      INT(0, MANY)) \
     ONLY(in_step,   BOOL) \
-    ONLY(pid_space, INT(0, INT64_MAX))
+    ONLY(pid_space, INT(0, INT64_MAX)) \
+    ONLY(form_term,       INT(0, MANY)) \
+    ONLY(form_generation, INT(0, MANY)) \
+    ONLY(form_ranks,      INT(0, MSG_MAX_RANKS)) \
+    ONLY(form_rank,       INT(0, MSG_MAX_RANKS)) \
+    ONLY(form_standby,    TEXT(0, 64)) \
+    ONLY(standby,         TEXT(0, 64)) \
+    ONLY(port,            INT(0, 65535))
 
 #define WELCOME_FIELDS(ITEM, LIST, ONLY) \
     ONLY(job,                  BYTES(1, FRAME_MAX)) \
@@ -178,7 +186,8 @@
     ONLY(inject,               INJECT(0, INJECTION_MAX_TEXT - 1)) \
     ONLY(run,                  TEXT(0, 64)) \
     ONLY(term,                 INT(0, MANY)) \
-    ONLY(driver_timeout_ms,    INT(0, 24 * 3600 * 1000))
+    ONLY(driver_timeout_ms,    INT(0, 24 * 3600 * 1000)) \
+    ONLY(standby,              TEXT(0, MSG_MAX_NAME))
 
 #define REFUSED_FIELDS(ITEM, LIST, ONLY) \
     ONLY(reason, ENUM(1)) \
@@ -195,6 +204,15 @@
 
 #define DRAIN_FIELDS(ITEM, LIST, ONLY) \
     ONLY(taken_back, BOOL)
+
+#define STANDBY_FIELDS(ITEM, LIST, ONLY) \
+    ONLY(address, TEXT(0, MSG_MAX_NAME))
+
+#define VOTERS_FIELDS(ITEM, LIST, ONLY) \
+    ONLY(term,       INT(0, MANY)) \
+    ONLY(generation, INT(0, MANY)) \
+    ONLY(n_ranks,    INT(0, MSG_MAX_RANKS)) \
+    ONLY(standby,    TEXT(0, 64))
 
 #define GOODBYE_FIELDS(ITEM, LIST, ONLY) \
     ONLY(text,   TEXT(0, MSG_MAX_TEXT)) \
@@ -229,7 +247,9 @@
     NAME(injected,        INJECTED) \
     NAME(inspect,         INSPECT) \
     NAME(ring,            RING) \
-    NAME(drain,           DRAIN)
+    NAME(drain,           DRAIN) \
+    NAME(standby,         STANDBY) \
+    NAME(voters,          VOTERS)
 
 /* Elements of repeated fields. */
 #define MESSAGE_ELEMENTS(NAME) \

@@ -185,7 +185,7 @@ class Units(dp.Case):
 
     def test_limits(self):
         """A job may take 90 % of the memory, and leaves no core file with its secret."""
-        for name in ("dpdriver", "dpfollower"):
+        for name in ("dpdriver", "dpfollower", "dpstandby"):
             with open(os.path.join(UNITS, name + "@.service"), encoding="utf-8") as file:
                 text = file.read()
             for line in ("LimitCORE=0", "MemoryMax=90%", "ProcSubset=pid", "#IPAddressDeny=any"):
@@ -210,6 +210,23 @@ class Units(dp.Case):
         self.assert_exit(driver, STOPPED)
         follower.signal(signal.SIGTERM)
         self.assert_exit(follower, STOPPED)
+
+    def test_standby(self):
+        """It leads when the driver is killed, in the run directory that both share."""
+        self.write_job(100000)
+        _, driver = self.start_driver()
+        root = f"--root 127.0.0.1:{self.wait_port()} --port 0"
+        _, standby = self.unit("dpstandby", {"DPSTANDBY_OPTIONS": root})
+        standby.wait_line("as its standby")
+        _, follower = self.start_follower()
+        run = self.path("state/dptrain/job")
+        self.wait_event("first_step", run=run)
+        driver.kill()
+        recovered = self.wait_event("recovered", run=run)
+        self.assertEqual((recovered["nranks"], recovered["source"]), (2, "followers"))
+        for daemon in (standby, follower):
+            daemon.signal(signal.SIGTERM)
+            self.assert_exit(daemon, STOPPED)
 
     def test_watchdog_starves(self):
         """A stopped process does not feed the watchdog; one that runs does."""
@@ -263,7 +280,7 @@ class Units(dp.Case):
         analyze = shutil.which("systemd-analyze")
         if not analyze:
             self.skipTest("no systemd-analyze (Debian: systemd)")
-        for name in ("dpdriver", "dpfollower"):
+        for name in ("dpdriver", "dpfollower", "dpstandby"):
             with open(os.path.join(UNITS, name + "@.service"), encoding="utf-8") as file:
                 text = file.read()
             path = self.path(name + "@job.service")

@@ -108,7 +108,7 @@ static void adopt(Wire__Control *m)
 {
     if (m->body_case != WIRE__CONTROL__BODY_HELLO || !*m->hello->version)
         return;
-    m->hello->formed = 0;
+    m->hello->formed = m->hello->form_generation = 0;
     free(m->hello->version);
     m->hello->version = strdup(DPTRAIN_VERSION);
 }

@@ -24,7 +24,7 @@ struct driver_options rig_options(int n_ranks)
 void rig_drain(struct rig *r)
 {
     struct action a;
-    while (r->d ? driver_next(r->d, &a) : follower_next(r->f, &a)) {
+    while (r->d ? driver_next(r->d, &a) : r->s ? standby_next(r->s, &a) : follower_next(r->f, &a)) {
         int64_t c = a.conn;
         assert_false(r->is_finished);
         assert_in_range(c, 0, RIG_CONNS - 1);
@@ -87,6 +87,7 @@ void rig_drain(struct rig *r)
         } else if (a.kind == ACTION_FINISHED) {
             r->is_finished = 1;
             r->status = a.finished.status;
+            r->is_leader = a.finished.is_leader;
             r->retry = a.finished.retry;
             r->is_engine_stuck = a.finished.is_engine_stuck;
             r->text = a.finished.text;
@@ -136,8 +137,29 @@ static void new_follower(struct rig *r, int keeps_state)
 void rig_follower(struct rig *r) { new_follower(r, 0); }
 void rig_keeper(struct rig *r) { new_follower(r, 1); }
 
+void rig_standby(struct rig *r)
+{
+    struct standby_options o = {.id = "s1",
+                                .port = 7001,
+                                .host = "h9",
+                                .host_id = "machine9",
+                                .device = "cpu",
+                                .driver = "10.0.0.1:7000"};
+    *r = (struct rig){.now = 1000 * (int64_t)MS};
+    r->s = standby_new(&o, r->now);
+    rig_drain(r);
+    rig_reconnect(r);
+}
+
 void rig_reconnect(struct rig *r)
 {
+    if (r->s) {
+        assert_int_equal(r->n_seeks, 1);
+        r->n_seeks = r->is_closed[0] = 0;
+        standby_connected(r->s, r->now);
+        rig_drain(r);
+        return;
+    }
     struct follower_options o = follower_options(1);
     o.driver = "10.0.0.2:7000";
     o.is_proven = !r->is_unproven;
@@ -151,6 +173,7 @@ void rig_free(struct rig *r)
 {
     driver_free(r->d);
     follower_free(r->f);
+    standby_free(r->s);
     for (int i = 0; i < RIG_CONNS; i++)
         msg_free(r->sent[i]);
     for (int i = 0; i < r->n_events; i++)
@@ -165,12 +188,16 @@ void rig_wait(struct rig *r, int64_t ms)
 {
     int64_t end = r->now + ms * MS;
     for (;;) {
-        int64_t due = r->d ? driver_deadline(r->d) : follower_deadline(r->f);
+        int64_t due = r->d   ? driver_deadline(r->d)
+                      : r->s ? standby_deadline(r->s)
+                             : follower_deadline(r->f);
         if (due > end || r->is_finished)
             break;
         r->now = due > r->now ? due : r->now;
         if (r->d)
             driver_tick(r->d, r->now);
+        else if (r->s)
+            standby_tick(r->s, r->now);
         else
             follower_tick(r->f, r->now);
         rig_drain(r);
@@ -192,6 +219,8 @@ void rig_message(struct rig *r, int conn, Wire__Control *m)
     assert_int_equal(msg_check(m, &err), 0);
     if (r->d)
         driver_message(r->d, r->now, conn, m);
+    else if (r->s)
+        standby_message(r->s, r->now, conn, m);
     else
         follower_message(r->f, r->now, m);
     rig_drain(r);
@@ -249,6 +278,13 @@ void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c)
     h.formed = c->formed;
     h.step = c->step;
     h.in_step = c->in_step;
+    h.standby = text_or(c->standby, "");
+    h.port = c->standby ? 7001 : 0;
+    h.form_term = c->form.term;
+    h.form_generation = c->form.generation;
+    h.form_ranks = c->form.n_ranks;
+    h.form_rank = c->form_rank;
+    h.form_standby = text_or(c->form.standby, "");
     m.body_case = WIRE__CONTROL__BODY_HELLO;
     m.hello = &h;
     rig_message(r, conn, &m);
@@ -272,6 +308,8 @@ void rig_close(struct rig *r, int conn)
     r->is_closed[conn] = 1;
     if (r->d)
         driver_closed(r->d, r->now, conn, NULL);
+    else if (r->s)
+        standby_closed(r->s, r->now, conn, NULL);
     else
         follower_closed(r->f, r->now, NULL);
     rig_drain(r);

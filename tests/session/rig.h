@@ -1,5 +1,5 @@
-/* rig - one session under test, a driver or a follower, driven by hand.  The test plays all other
- * processes.  The session's last actions are kept for comparison. */
+/* rig - one session under test, a driver, a follower or a standby, driven by hand.  The test plays
+ * all other processes.  The session's last actions are kept for comparison. */
 #ifndef TESTS_SESSION_RIG_H
 #define TESTS_SESSION_RIG_H
 
@@ -7,12 +7,14 @@
 
 #include "session/driver.h"
 #include "session/follower.h"
+#include "session/standby.h"
 
 enum { RIG_CONNS = 16, RIG_EVENTS = 64, MS = 1000000 };
 
 struct rig {
-    struct driver *d; /* one of the two */
+    struct driver *d; /* one of the three */
     struct follower *f;
+    struct standby *s;
     int64_t now;
     Wire__Control *sent[RIG_CONNS]; /* last on each connection, but for heartbeats and Drain */
     int n_sent[RIG_CONNS], n_beats, is_closed[RIG_CONNS], is_trusted[RIG_CONNS];
@@ -31,7 +33,7 @@ struct rig {
     struct session_event event[RIG_EVENTS]; /* all but progress */
     int n_events;
     int n_refused; /* events of peers that came to nothing */
-    int is_finished, status, retry, is_engine_stuck;
+    int is_finished, status, retry, is_engine_stuck, is_leader;
     char *text;
 };
 
@@ -39,6 +41,7 @@ struct driver_options rig_options(int n_ranks);
 void rig_driver(struct rig *r, const struct driver_options *o); /* started */
 void rig_follower(struct rig *r);
 void rig_keeper(struct rig *r);    /* a follower that keeps its state without a driver */
+void rig_standby(struct rig *r);   /* its id is "s1"; it is connected with its driver */
 void rig_reconnect(struct rig *r); /* after ACTION_SEEK, with a driver at 10.0.0.2:7000 */
 void rig_free(struct rig *r);
 void rig_drain(struct rig *r);
@@ -61,6 +64,9 @@ struct rig_caller { /* the fields of a Hello; a field that is NULL or 0 is as a 
     const char *run, *run_job, *leader; /* what it kept, or NULL */
     int64_t term, formed, step;
     int in_step;
+    const char *standby; /* its id, or NULL: this is a follower */
+    struct voters form;  /* the newest formation whose Form it has */
+    int form_rank;
 };
 void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c); /* on an open conn */
 

@@ -70,6 +70,11 @@ static void hello(struct arena *a, Wire__Control *m)
     x->formed = 7;
     x->step = 700;
     x->in_step = 1;
+    x->form_term = 3;
+    x->form_generation = 7;
+    x->form_ranks = 4;
+    x->form_rank = 2;
+    x->form_standby = arena_strdup(a, "77aa");
     m->generation = 0;
 }
 
@@ -88,6 +93,7 @@ static void welcome(struct arena *a, Wire__Control *m)
     x->run = arena_strdup(a, "5f2c9a0b77e14d38");
     x->term = 4;
     x->driver_timeout_ms = 60000;
+    x->standby = arena_strdup(a, "10.0.0.9:7001");
     m->generation = 0;
 }
 
@@ -121,6 +127,7 @@ static void prepare(struct arena *a, Wire__Control *m)
     x->n_local = 2;
     x->address = arena_strdup(a, "10.0.0.7");
     x->inject = arena_strdup(a, "kill:rank1@step50,delay:rank1@form2:3s");
+    x->standby = arena_strdup(a, "77aa");
 }
 
 static void endpoints(struct arena *a, Wire__Control *m)
@@ -255,6 +262,28 @@ static void drain(struct arena *a, Wire__Control *m)
     x->taken_back = 1;
 }
 
+static void standby(struct arena *a, Wire__Control *m)
+{
+    NEW(Standby, STANDBY, standby);
+    x->address = arena_strdup(a, "10.0.0.9:7001");
+}
+
+static void voters(struct arena *a, Wire__Control *m)
+{
+    NEW(Voters, VOTERS, voters);
+    x->term = 3;
+    x->generation = 7;
+    x->n_ranks = 4;
+    x->standby = arena_strdup(a, "77aa");
+}
+
+static void standby_hello(struct arena *a, Wire__Control *m)
+{
+    hello(a, m);
+    m->hello->standby = arena_strdup(a, "77aa");
+    m->hello->port = 7001;
+}
+
 static void injected(struct arena *a, Wire__Control *m)
 {
     NEW(Injected, INJECTED, injected);
@@ -300,10 +329,10 @@ static void ring(struct arena *a, Wire__Control *m)
 }
 
 static void (*const makers[])(struct arena *, Wire__Control *) = {
-    hello,           ready,    endpoints,  formed,  heartbeat, epoch_done,  validate_done,
-    checkpoint_done, fault,    goodbye,    welcome, refused,   prepare,     form,
-    train,           validate, checkpoint, abort_,  stop,      form_by_ids, injected,
-    inspect,         ring,     drain,
+    hello,           ready,    endpoints,  formed,  heartbeat, epoch_done,    validate_done,
+    checkpoint_done, fault,    goodbye,    welcome, refused,   prepare,       form,
+    train,           validate, checkpoint, abort_,  stop,      form_by_ids,   injected,
+    inspect,         ring,     drain,      standby, voters,    standby_hello,
 };
 
 int sample_make(struct arena *a, int i, Wire__Control *m)

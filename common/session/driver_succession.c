@@ -1,0 +1,467 @@
+/* The standby of this driver, and the votes that decide which of the two leads (voters.h).
+ *
+ * A standby says Hello like a follower, and is welcomed with the job, the run and the term.  It
+ * takes no part in training: the followers have the state, so all that it must know is the newest
+ * formation.  The followers are told its address.  It becomes a voter with the next formation,
+ * which is asked for at the end of a step; when it is gone for good, a formation without it follows
+ * in the same way.
+ *
+ * Before Form goes out the driver makes sure that nobody leads the run without this formation:
+ * either so many followers of the formation before take part that the others could not make the
+ * standby the leader, or the standby acknowledges the new formation and leads no older one from
+ * then on.  If neither is so, the ranks wait.  After cluster.driver_timeout the driver ends: the
+ * standby may lead by then.
+ *
+ * A formation whose Form went out may have reached some ranks and not others when it breaks off.
+ * Ranks that it reached tell of it, the others tell of the one before.  So all formations since the
+ * last one that all ranks entered count, or that the standby acknowledged.
+ *
+ * The driver that a standby has become obeys the other side of the same rule in its first
+ * formation: the followers that obey it must let it lead. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/driver_impl.h"
+
+/* ---- formations that count ---- */
+
+static const struct voters *newest(const struct succession *s)
+{
+    static const struct voters none = {.generation = 0};
+    return s->n ? &s->voters[s->n - 1] : &none;
+}
+
+static void forget_formations(struct driver *d)
+{
+    d->succession.n = d->succession.is_overfull = 0;
+    for (int k = 0; k < d->n_seats; k++)
+        d->seats[k].votes_in = 0;
+}
+
+/* Its place among the formations that count; -1: it does not count. */
+static int find_formation(const struct succession *s, const struct voters *v)
+{
+    for (int i = 0; i < s->n; i++)
+        if (voters_are_equal(&s->voters[i], v))
+            return i;
+    return -1;
+}
+
+/* Add a formation, in order.  Beyond MOST_FORMATIONS none is forgotten: is_overfull lets only the
+ * standby's word help. */
+static int add_formation(struct driver *d, const struct voters *v)
+{
+    struct succession *s = &d->succession;
+    if (s->n == MOST_FORMATIONS) {
+        s->is_overfull = 1;
+        return -1;
+    }
+    int at = s->n++;
+    for (; at > 0 && voters_are_newer(&s->voters[at - 1], v); at--)
+        s->voters[at] = s->voters[at - 1];
+    s->voters[at] = *v;
+    unsigned below = (1u << at) - 1;
+    for (int k = 0; k < d->n_seats; k++) {
+        unsigned in = d->seats[k].votes_in;
+        d->seats[k].votes_in = (in & below) | (in & ~below) << 1;
+    }
+    return at;
+}
+
+void succession_seated(struct driver *d, int rank, const Wire__Hello *h)
+{
+    struct voters v = voters_of(h->form_term, h->form_generation, h->form_ranks, h->form_standby);
+    if (v.generation == 0 || v.n_ranks < 1)
+        return;
+    int at = find_formation(&d->succession, &v);
+    if (at < 0)
+        at = add_formation(d, &v);
+    v = voters_of(h->term, h->formed, 0, NULL); /* that it was told to prepare last */
+    int prepared = find_formation(&d->succession, &v);
+    d->seats[rank].votes_in = (at < 0 ? 0 : 1u << at) | (prepared < 0 ? 0 : 1u << prepared);
+}
+
+/* ---- votes ---- */
+
+static int n_voters_here(const struct driver *d, int formation, int n_seats, int is_ready)
+{
+    int n = 0;
+    for (int k = 1; k < n_seats; k++)
+        n += (!is_ready || recover_is_ready(&d->seats[k])) &&
+             (d->seats[k].votes_in >> formation & 1);
+    return n;
+}
+
+/* This driver was the standby, and no formation of its own has shown yet that it may lead.
+ * Afterwards its followers obey no driver of a lower term, so the old votes are of no interest. */
+static int is_candidate(const struct driver *d)
+{
+    return d->o.standby_id && !d->succession.is_elected;
+}
+
+/* The followers on the first n_seats seats are enough to go on without another word. */
+static int are_enough(const struct driver *d, int n_seats, int is_ready)
+{
+    const struct succession *s = &d->succession;
+    if (is_candidate(d))
+        return s->n > 0 && !strcmp(newest(s)->standby, d->o.standby_id) &&
+               voters_let_standby_lead(newest(s), n_voters_here(d, s->n - 1, n_seats, is_ready));
+    for (int i = 0; i < s->n; i++) {
+        const struct voters *v = &s->voters[i];
+        int n_away = v->n_ranks - 1 - n_voters_here(d, i, n_seats, is_ready);
+        if (*v->standby && voters_let_standby_lead(v, n_away))
+            return 0;
+    }
+    return !s->is_overfull;
+}
+
+/* The standby that is connected could allow the formation: it is the one that may lead. */
+static int can_be_asked(const struct driver *d)
+{
+    const struct succession *s = &d->succession;
+    for (int i = 0; i < s->n; i++)
+        if (*s->voters[i].standby && strcmp(s->voters[i].standby, s->id) != 0)
+            return 0;
+    return s->conn != NULL && !is_candidate(d);
+}
+
+int succession_all_are_here(const struct driver *d)
+{
+    const struct succession *s = &d->succession;
+    return is_candidate(d) && s->n > 0 &&
+           n_voters_here(d, s->n - 1, d->n_seats, 1) == newest(s)->n_ranks - 1;
+}
+
+/* Neither the standby nor enough followers came: it may lead. */
+static void give_up(struct driver *d)
+{
+    const char *told = d->succession.told;
+    const char *where = is_candidate(d) ? d->o.led_by : told ? told : "an address not known here";
+    char *by = xasprintf("the %s at %s, as far as can be known: neither it nor enough ranks were "
+                         "heard for %g s (cluster.driver_timeout)",
+                         is_candidate(d) ? "driver before" : "standby", where,
+                         1e-3 * (double)d->o.cluster.driver_timeout_ms);
+    end_deposed(d, by);
+    free(by);
+}
+
+int succession_holds_up(struct driver *d)
+{
+    struct succession *s = &d->succession;
+    if (are_enough(d, d->n_seats, 1) || can_be_asked(d)) {
+        s->lacking_ms = -1;
+        return 0;
+    }
+    if (s->lacking_ms < 0) {
+        s->lacking_ms = d->now_ms;
+        queue_log(&d->out, LOG_WARN,
+                  "the %s may lead this run, as too few ranks of the last formation are here; "
+                  "waiting for it, or for more of them",
+                  is_candidate(d) ? "driver before" : "standby");
+    }
+    if (d->now_ms - s->lacking_ms >= d->o.cluster.driver_timeout_ms)
+        give_up(d);
+    return 1;
+}
+
+/* ---- forming ---- */
+
+const char *succession_id(const struct driver *d)
+{
+    return d->succession.conn ? d->succession.id : NULL;
+}
+
+static void send_voters(struct driver *d, const struct voters *v)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Voters x = WIRE__VOTERS__INIT;
+    struct arena a;
+
+    arena_init(&a);
+    x.term = v->term;
+    x.generation = v->generation;
+    x.n_ranks = v->n_ranks;
+    x.standby = msg_text(&a, v->standby, VOTERS_ID);
+    m.generation = d->formation.generation;
+    m.body_case = WIRE__CONTROL__BODY_VOTERS;
+    m.voters = &x;
+    driver_send(d, d->succession.conn, &m);
+    arena_fini(&a);
+}
+
+void succession_prepare(struct driver *d)
+{
+    struct succession *s = &d->succession;
+    s->next = voters_of(d->o.term, d->formation.generation, d->n_ranks, succession_id(d));
+    s->is_asked = s->is_acknowledged = 0;
+}
+
+/* The ranks have prepared it.  From now on the standby may lead by it. */
+static void add_next(struct driver *d)
+{
+    struct succession *s = &d->succession;
+    if (find_formation(s, &s->next) >= 0)
+        return;
+    int at = add_formation(d, &s->next);
+    for (int k = 1; at >= 0 && k < d->n_ranks; k++)
+        d->seats[k].votes_in |= 1u << at;
+}
+
+static void ask(struct driver *d)
+{
+    if (!d->succession.is_asked)
+        send_voters(d, &d->succession.next);
+    d->succession.is_asked = 1;
+    add_next(d);
+}
+
+static void say_voters(struct driver *d)
+{
+    struct succession *s = &d->succession;
+    if (!*s->next.standby && !*newest(s)->standby)
+        return;
+    driver_event(d, &(struct session_event){.kind = EVENT_STANDBY,
+                                            .rank = -1,
+                                            .step = -1,
+                                            .phase = PHASE_COUNT,
+                                            .voters = s->next,
+                                            .text = s->conn ? xstrdup(s->told) : NULL});
+}
+
+int succession_lets_form(struct driver *d)
+{
+    struct succession *s = &d->succession;
+    if (!s->is_acknowledged && !are_enough(d, d->n_ranks, 0)) {
+        if (can_be_asked(d))
+            ask(d);
+        else
+            end_accuse(d,
+                       (struct cause){.rank = -1,
+                                      .code = ERR_PEER,
+                                      .phase = PHASE_PREPARE,
+                                      .step = d->run.step,
+                                      .is_consequence = 1},
+                       0, "the standby was lost while the ranks formed, and may lead this run");
+        return 0;
+    }
+    say_voters(d);
+    if (s->is_acknowledged || is_candidate(d))
+        forget_formations(d);
+    s->is_elected = d->o.standby_id != NULL;
+    add_next(d);
+    return 1;
+}
+
+/* All ranks have had Form: none tells of an older formation any more. */
+void succession_formed(struct driver *d)
+{
+    struct succession *s = &d->succession;
+    forget_formations(d);
+    add_next(d);
+    if (s->conn && !s->is_asked)
+        ask(d); /* it learns of the formation by which it may lead */
+}
+
+/* A standby that comes to a run without one gets its vote at once.  One that goes, or is replaced,
+ * loses it as rarely as ranks join, so that a standby that comes and goes costs little. */
+int succession_wants_regroup(const struct driver *d)
+{
+    const char *votes = newest(&d->succession)->standby, *id = succession_id(d);
+    int64_t age_ms = d->now_ms - d->formation.formed_ms;
+    return strcmp(votes, id ? id : "") != 0 && (!*votes || age_ms >= d->o.cluster.join_interval_ms);
+}
+
+/* ---- the standby's connection ---- */
+
+static int is_loopback(const char *address)
+{
+    return !strncmp(address, "127.", 4) || !strcmp(address, "::1");
+}
+
+/* The standby's address as the peer of `c` reaches it: a standby on this machine is where this
+ * driver is. */
+static char *address_for(const struct driver *d, const struct conn *c)
+{
+    const struct succession *s = &d->succession;
+    const char *at = s->advertise                 ? s->advertise
+                     : is_loopback(s->conn->peer) ? c->local
+                                                  : s->conn->peer;
+    return xasprintf(strchr(at, ':') ? "[%s]:%d" : "%s:%d", at, s->port);
+}
+
+char *succession_address(const struct driver *d, const struct conn *c)
+{
+    return d->succession.conn ? address_for(d, c) : xstrdup("");
+}
+
+static void tell_followers(struct driver *d)
+{
+    for (int k = 1; k < d->n_seats; k++) {
+        Wire__Control m = WIRE__CONTROL__INIT;
+        Wire__Standby x = WIRE__STANDBY__INIT;
+        if (!d->seats[k].is_taken)
+            continue;
+        x.address = succession_address(d, d->seats[k].conn);
+        m.generation = d->formation.generation;
+        m.body_case = WIRE__CONTROL__BODY_STANDBY;
+        m.standby = &x;
+        driver_send(d, d->seats[k].conn, &m);
+        free(x.address);
+    }
+}
+
+static void welcome(struct driver *d, struct conn *c)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Welcome w = WIRE__WELCOME__INIT;
+    struct arena a;
+
+    arena_init(&a);
+    w.job = (ProtobufCBinaryData){d->o.job_len, (uint8_t *)(uintptr_t)d->o.job};
+    w.n_ranks = d->o.n_ranks;
+    w.device = msg_text(&a, strncmp(d->o.device, "cuda", 4) ? "cpu" : "cuda", 64);
+    w.host = msg_text(&a, d->o.host, MSG_MAX_NAME);
+    w.heartbeat_ms = d->beat_ms;
+    w.heartbeat_timeout_ms = d->timeout_ms;
+    w.run = msg_text(&a, d->o.run, 64);
+    w.term = d->o.term;
+    w.driver_timeout_ms = d->o.cluster.driver_timeout_ms;
+    w.standby = address_for(d, c);
+    m.body_case = WIRE__CONTROL__BODY_WELCOME;
+    m.welcome = &w;
+    driver_send(d, c, &m);
+    queue_trust(&d->out, c->id);
+    free(w.standby);
+    arena_fini(&a);
+}
+
+static void drop_standby(struct driver *d)
+{
+    struct succession *s = &d->succession;
+    s->conn = NULL;
+    free(s->advertise);
+    s->advertise = NULL;
+}
+
+/* NULL, or why this one cannot be the standby. */
+static char *why_not(const struct driver *d, const Wire__Hello *h)
+{
+    const struct succession *s = &d->succession;
+    if (d->o.cluster.driver_timeout_ms == 0 || !d->o.run)
+        return xstrdup("no follower keeps its state without the driver, as cluster.driver_timeout "
+                       "is 0: a standby would have nothing to go on from");
+    if (s->conn && strcmp(s->id, h->standby) != 0)
+        return xasprintf("the job has a standby already, at %s", s->told);
+    return NULL;
+}
+
+void succession_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
+{
+    struct succession *s = &d->succession;
+    char *why = why_not(d, h);
+    if (why) {
+        gather_refuse(d, c, WIRE__REASON__REASON_FULL, why);
+        free(why);
+        return;
+    }
+    if (s->conn) { /* the same one: its connection before is broken */
+        queue_close(&d->out, s->conn->id, "the standby has come again");
+        driver_drop_conn(d, s->conn);
+    }
+    drop_standby(d);
+    c->state = CONN_STANDBY;
+    c->rank = -1;
+    s->conn = c;
+    s->port = h->port;
+    s->advertise = *h->advertise ? xstrdup(h->advertise) : NULL;
+    s->heard_ms = d->now_ms;
+    snprintf(s->id, sizeof(s->id), "%s", h->standby);
+    free(s->told);
+    s->told = address_for(d, c);
+    s->is_asked = s->is_acknowledged = 0;
+    struct voters v = voters_of(h->form_term, h->form_generation, h->form_ranks, h->form_standby);
+    if (v.generation > 0 && find_formation(s, &v) < 0 && d->lead.is_taking_over)
+        add_formation(d, &v);
+    d->formation.generation = max_i64(d->formation.generation, v.generation);
+    welcome(d, c);
+    queue_log(&d->out, LOG_INFO,
+              "the standby joined: %s (pid %lld) from %s; it leads from %s if "
+              "this driver is lost",
+              h->host, (long long)h->pid, c->from, s->told);
+    tell_followers(d);
+    if (s->n && !strcmp(newest(s)->standby, s->id) && d->formation.has_formed)
+        send_voters(d, newest(s));
+    if (d->stage == STAGE_WAIT)
+        recover_try(d);
+}
+
+void succession_lost(struct driver *d, struct conn *c, const char *why)
+{
+    int was_asked = d->succession.is_asked && d->stage == STAGE_PREPARE;
+    if (d->succession.conn != c)
+        return;
+    drop_standby(d);
+    if (d->stage >= STAGE_ENDING)
+        return;
+    queue_log(&d->out, LOG_WARN, "the standby at %s was lost: %s; the job goes on without it",
+              d->succession.told, why);
+    tell_followers(d);
+    if (was_asked && d->formation.n_answers == d->n_ranks)
+        stage_done(d);
+}
+
+void succession_message(struct driver *d, struct conn *c, const Wire__Control *m)
+{
+    struct succession *s = &d->succession;
+    s->heard_ms = d->now_ms;
+    if (m->body_case == WIRE__CONTROL__BODY_GOODBYE) {
+        succession_lost(d, c, m->goodbye->text);
+        recover_farewell(d, c, m->goodbye->text);
+    } else if (m->body_case == WIRE__CONTROL__BODY_VOTERS && m->voters->term == s->next.term &&
+               m->voters->generation == s->next.generation && !s->is_acknowledged) {
+        s->is_acknowledged = 1;
+        if (d->stage == STAGE_PREPARE && d->formation.n_answers == d->n_ranks)
+            stage_done(d);
+    }
+}
+
+/* The standby was told how the job ends: nobody leads it any more. */
+void succession_release(struct driver *d)
+{
+    struct succession *s = &d->succession;
+    if (!s->conn || !*newest(s)->standby)
+        return;
+    driver_event(d, &(struct session_event){
+                        .kind = EVENT_STANDBY, .rank = -1, .step = -1, .phase = PHASE_COUNT});
+}
+
+/* ---- life ---- */
+
+void succession_init(struct driver *d)
+{
+    d->succession.lacking_ms = -1;
+    if (d->o.led.voters.generation > 0 && d->o.cluster.driver_timeout_ms > 0)
+        add_formation(d, &d->o.led.voters);
+}
+
+void succession_say_leader(struct driver *d)
+{
+    if (!d->o.standby_id)
+        return;
+    driver_event(d, &(struct session_event){.kind = EVENT_LEADER,
+                                            .rank = -1,
+                                            .step = -1,
+                                            .phase = PHASE_COUNT,
+                                            .voters = {.term = d->o.term},
+                                            .host = xstrdup(d->o.led_by),
+                                            .text = xstrdup(d->o.leads_at)});
+}
+
+void succession_fini(struct driver *d)
+{
+    drop_standby(d);
+    free(d->succession.told);
+}

@@ -1,0 +1,153 @@
+/* Opening what a driver needs before its session begins: the secrets that it shares, its port, and
+ * the local followers. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "driver/files.h"
+#include "driver/server_impl.h"
+#include "report/run_dir.h"
+
+enum {
+    MAX_STRANGERS = 128, /* in addition to one for each rank; the session's own limit is higher */
+    MAX_UNPROVEN = 1024, /* with TLS, whose handshakes the session does not see */
+    STRANGER_MS = 10000,
+    STRANGER_MS_EACH = 1, /* more for each rank: all may come at once, and each takes our time */
+};
+
+static int has_guests(const struct server *s)
+{
+    return s->job->cluster.max_ranks > s->options->n_ranks;
+}
+
+int server_open_trust(struct server *s, struct err *err)
+{
+    const struct options *o = s->options;
+    const struct trust_options t = {.role = TLS_DRIVER,
+                                    .files = &o->common.secret_files,
+                                    .insecure = o->common.insecure,
+                                    .is_local = o->local,
+                                    .has_guests = has_guests(s)};
+    int rc = trust_open(&t, &s->trust, err);
+
+    if (rc == 0 && s->trust.why_not[0] && (o->n_ranks > 1 || has_guests(s)))
+        log_info("other users of this machine can join this job, as no secret keeps them out: %s",
+                 s->trust.why_not);
+    s->daemon.engine_options.has_secret = s->trust.tls != NULL;
+    return rc == 0 ? job_check_encrypt(s->job, device_is_cuda(o->device) ? "cuda" : "cpu",
+                                       s->trust.tls != NULL, err)
+                   : rc;
+}
+
+static void on_accepted(void *arg, struct conn *c) { server_accept(arg, c); }
+
+/* A rank is a stranger, too, until it is welcomed.  All ranks may be on one machine, whose address
+ * may take half of the other places, so that strangers of one address keep out no other. */
+static void limit_strangers(const struct server *s, struct listener_options *l)
+{
+    const int n_ranks = (int)max_i64(s->options->n_ranks, s->job->cluster.max_ranks);
+    const int n_others =
+        files_for_strangers(s->options, s->job, s->trust.tls ? MAX_UNPROVEN : MAX_STRANGERS);
+
+    l->max_strangers = n_ranks + n_others;
+    l->max_each = n_ranks + (n_others + 1) / 2;
+}
+
+int server_listen(struct server *s, struct err *err)
+{
+    struct listener_options l = {.host = s->options->host,
+                                 .port = (int)s->options->port,
+                                 .stranger_ms =
+                                     STRANGER_MS + STRANGER_MS_EACH * (int)s->options->n_ranks,
+                                 .tls = s->trust.tls,
+                                 .accepted = on_accepted,
+                                 .refused = server_note_unproven,
+                                 .arg = s};
+    int rc;
+
+    limit_strangers(s, &l);
+    rc = listener_new(&s->daemon.loop, &l, &s->listener, err);
+    if (rc < 0)
+        return rc;
+    if (s->options->n_ranks == 1)
+        log_info("listening on %s", listener_text(s->listener));
+    else
+        log_info("listening on %s for %lld follower%s", listener_text(s->listener),
+                 (long long)s->options->n_ranks - 1, s->options->n_ranks == 2 ? "" : "s");
+    return 0;
+}
+
+int server_write_port_file(const struct server *s, struct err *err)
+{
+    char text[16];
+    int n = snprintf(text, sizeof text, "%d\n", listener_port(s->listener));
+
+    if (!s->options->port_file)
+        return 0;
+    if (run_dir_replace(s->options->port_file, text, (size_t)n, err) == 0)
+        return 0;
+    err->code = ERR_ARG;
+    return err_wrap(err, "--port-file");
+}
+
+/* ---- local followers ---- */
+
+/* A local follower that was killed or failed is replaced.  One that found its input wrong would
+ * find it wrong again. */
+static void replace_child(struct server *s, const char *text, int status)
+{
+    struct err err;
+
+    if (!s->is_formed || s->is_ending || s->daemon.n_stops || status == STATUS_OK ||
+        status == STATUS_USAGE || status == STATUS_REFUSED || status == STATUS_STOPPED ||
+        s->job->cluster.replace_timeout_ms == 0)
+        return;
+    if (local_restart(&s->local, &err) < 0)
+        log_error("a local follower %s: %s", text, err.msg);
+    else
+        log_warn("a local follower %s: starting another one", text);
+}
+
+/* Before training, no other follower takes the place of a local one that is gone: do not wait
+ * for the deadline. */
+static void on_child_ended(uv_signal_t *handle, int number)
+{
+    struct server *s = handle->data;
+    char text[64];
+    int rank, status;
+
+    (void)number;
+    while (local_reap(&s->local, &rank, text, &status)) {
+        int64_t now = daemon_enter(&s->daemon);
+
+        if (s->daemon.machine && !s->is_formed && !s->is_ending && !s->daemon.n_stops) {
+            log_error("the local follower of rank %d %s before training began", rank, text);
+            s->local_status = status == STATUS_USAGE ? STATUS_USAGE : STATUS_FAILED;
+            s->is_ending = 1;
+            driver_stop(s->driver, now, "the end of a local follower");
+            driver_stop(s->driver, now, "the end of a local follower");
+        }
+        daemon_leave(&s->daemon);
+        replace_child(s, text, status);
+    }
+}
+
+/* The address that a follower on this machine must connect to. */
+static const char *reachable(const char *listening)
+{
+    if (strcmp(listening, "0.0.0.0") == 0 || strcmp(listening, "::") == 0)
+        return "127.0.0.1"; /* "::" takes IPv4, too */
+    return listening;
+}
+
+int server_start_local(struct server *s, struct err *err)
+{
+    if (!s->options->local || s->options->n_ranks + s->job->cluster.spares == 1)
+        return 0;
+    uv_signal_start(&s->child_ended, on_child_ended, SIGCHLD);
+    return local_start(&s->local, s->options, (int)s->job->cluster.spares,
+                       reachable(listener_number(s->listener)), listener_port(s->listener),
+                       s->trust.is_local ? s->trust.fd : -1, err);
+}

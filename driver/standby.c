@@ -1,0 +1,480 @@
+/* The standby's process: a connection with the driver, a port for followers that lost it, and
+ * session/standby between them.  When the session says that it leads, driver/server.c takes over
+ * loop, port and connections, and becomes the driver.
+ *
+ * Until cluster.driver_timeout has passed since then, the standby goes on dialing the driver that
+ * it replaced: a frozen one that wakes up, or one that was cut off, learns from the standby's Hello
+ * that it is deposed. */
+#include "driver/standby.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/util.h"
+#include "driver/server_impl.h"
+#include "net/dialer.h"
+
+enum {
+    MAX_STRANGERS = 1024, /* followers that wait count, too */
+    STRANGER_MS = 20000,
+    SEEK_PAUSE_MS = 200, /* training waits for it */
+};
+
+struct waiting {
+    struct server server;
+    struct options *options;
+    struct standby *standby;
+    struct trust trust; /* as the driver's peer; server.trust is for those that come here */
+    struct dialer *dialer;
+    struct conn *conn; /* with the driver; NULL: none */
+    struct job *job;   /* the driver's; NULL: not welcomed yet */
+    char id[HASH_TEXT_LEN], where[ADDR_MAX_HOST + 8];
+    struct daemon_host host;
+    struct legacy legacy; /* once it leads */
+    int leads, is_over, status;
+    int64_t claims_until_ns; /* when the driver before is left alone */
+};
+
+static void leave_with(struct waiting *w, int status)
+{
+    w->is_over = 1;
+    w->status = status;
+}
+
+/* ---- the job ---- */
+
+static int check_job(struct waiting *w, const struct legacy *l, struct err *err)
+{
+    struct options *o = w->options;
+    const char *backend = device_is_cuda(o->device) ? "cuda" : "cpu";
+    int rc;
+
+    if (strcmp(backend, l->device) != 0)
+        return err_set(err, ERR_ARG,
+                       "this job runs on %s, and this standby would lead it on %s; choose another "
+                       "--device",
+                       l->device, backend);
+    rc = job_parse((const char *)l->job.data, l->job.len, "the driver's job", NULL, &w->job, err);
+    if (rc < 0)
+        return rc;
+    o->n_ranks = l->n_ranks;
+    rc = job_check_supported(w->job, o->n_ranks, backend, err);
+    return rc == 0 ? job_check_backend(w->job, backend, err) : rc;
+}
+
+/* The driver's Welcome brought the job: a standby that could not lead it should say so now. */
+static void take_job(struct waiting *w)
+{
+    struct legacy l = standby_legacy(w->standby);
+    struct err err;
+
+    if (w->job || !l.job.len || w->is_over)
+        return;
+    if (check_job(w, &l, &err) == 0)
+        return;
+    log_error("%s", err.msg);
+    leave_with(w, STATUS_USAGE);
+}
+
+/* ---- the connection with the driver ---- */
+
+static void on_driver_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
+{
+    struct waiting *w = arg;
+    Wire__Control *m = conn_unpack(c, body, len);
+
+    if (!m)
+        return;
+    int64_t now = daemon_enter(&w->server.daemon);
+    if (!w->is_over)
+        standby_message(w->standby, now, 0, m);
+    take_job(w);
+    daemon_leave(&w->server.daemon);
+    msg_free(m);
+}
+
+static void on_driver_closed(void *arg, struct conn *c, const struct err *why)
+{
+    struct waiting *w = arg;
+    int64_t now = daemon_enter(&w->server.daemon);
+
+    (void)c;
+    w->conn = NULL;
+    if (why && why->code == ERR_REFUSED && !w->job && !w->is_over) { /* it has another secret */
+        log_error("%s", why->msg);
+        leave_with(w, STATUS_REFUSED);
+    } else if (!w->is_over) {
+        standby_closed(w->standby, now, 0, why);
+    }
+    daemon_leave(&w->server.daemon);
+}
+
+/* The driver before has nothing to say to its successor, and closes. */
+static void on_claim_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
+{
+    (void)arg;
+    (void)c;
+    (void)body;
+    (void)len;
+}
+
+static void claim_again(struct waiting *w)
+{
+    if (clock_mono_ns() < w->claims_until_ns)
+        dialer_start(w->dialer, 1);
+}
+
+static void on_claim_closed(void *arg, struct conn *c, const struct err *why)
+{
+    struct waiting *w = arg;
+
+    (void)c;
+    (void)why;
+    w->conn = NULL;
+    claim_again(w);
+}
+
+static void on_connected(void *arg, struct conn *c)
+{
+    static const struct conn_events driver = {on_driver_frame, on_driver_closed};
+    static const struct conn_events claim = {on_claim_frame, on_claim_closed};
+    struct waiting *w = arg;
+
+    w->conn = c;
+    conn_listen(c, w->leads ? &claim : &driver, w);
+    if (w->leads) {
+        conn_send(c, standby_claim(w->standby));
+        return;
+    }
+    int64_t now = daemon_enter(&w->server.daemon);
+    standby_connected(w->standby, now);
+    daemon_leave(&w->server.daemon);
+}
+
+static void on_gave_up(void *arg, const struct err *why)
+{
+    struct waiting *w = arg;
+
+    if (w->leads) {
+        claim_again(w);
+    } else if (w->job) { /* the session says itself when it gives up */
+        dialer_start(w->dialer, 1);
+    } else {
+        log_error("%s", why->msg);
+        leave_with(w, STATUS_REFUSED);
+    }
+}
+
+/* ---- the followers ---- */
+
+static void on_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
+{
+    struct peer *peer = arg;
+    struct waiting *w = peer->owner;
+    Wire__Control *m = conn_unpack(c, body, len);
+    int64_t number = peer->number;
+
+    if (!m)
+        return;
+    int64_t now = daemon_enter(&w->server.daemon);
+    if (!w->is_over)
+        standby_message(w->standby, now, number, m);
+    /* Once it leads, and before there is a driver, each first message waits for that. */
+    if ((standby_holds(w->standby, number) || w->leads) && !peer->hello) {
+        peer->hello = m;
+        m = NULL;
+    }
+    daemon_leave(&w->server.daemon);
+    if (m)
+        msg_free(m);
+}
+
+static void on_closed(void *arg, struct conn *c, const struct err *why)
+{
+    struct peer *peer = arg;
+    struct waiting *w = peer->owner;
+    int64_t number = peer->number, now = daemon_enter(&w->server.daemon);
+
+    (void)c;
+    peers_remove(&w->server.peers, number);
+    if (!w->is_over)
+        standby_closed(w->standby, now, number, why);
+    daemon_leave(&w->server.daemon);
+}
+
+static void on_accepted(void *arg, struct conn *c)
+{
+    static const struct conn_events events = {on_frame, on_closed};
+    struct waiting *w = arg;
+
+    if (w->server.driver)
+        server_accept(&w->server, c);
+    else
+        conn_listen(c, &events, peers_add(&w->server.peers, c, w));
+}
+
+/* ---- what the session wants ---- */
+
+static void do_send(void *arg, int64_t number, struct frame *f)
+{
+    struct waiting *w = arg;
+    struct conn *c = number ? peers_find(&w->server.peers, number) : w->conn;
+
+    if (c)
+        conn_send(c, f);
+    else
+        frame_unref(f);
+}
+
+static void do_close(void *arg, int64_t number)
+{
+    struct waiting *w = arg;
+    struct conn *c = number ? peers_remove(&w->server.peers, number) : w->conn;
+
+    if (c)
+        conn_close(c);
+    if (!number)
+        w->conn = NULL;
+}
+
+static void do_seek(void *arg, int is_again, const char *other)
+{
+    struct waiting *w = arg;
+
+    (void)is_again;
+    (void)other;
+    dialer_limit_pause(w->dialer, w->job ? SEEK_PAUSE_MS : 0);
+    dialer_start(w->dialer, w->job != NULL);
+}
+
+static void on_finished(void *arg, const struct action *end)
+{
+    struct waiting *w = arg;
+    int status = end->finished.status;
+
+    w->leads = end->finished.is_leader;
+    if (!w->leads && status == STATUS_OK)
+        log_info("%s", end->finished.text);
+    else if (!w->leads && status == STATUS_STOPPED)
+        log_warn("%s", end->finished.text);
+    else if (!w->leads)
+        log_error("%s", end->finished.text);
+    dialer_stop(w->dialer);
+    leave_with(w, status);
+}
+
+static void on_idle_stop(void *arg, const char *signal)
+{
+    (void)signal;
+    leave_with(arg, STATUS_STOPPED);
+}
+
+/* ---- the session as daemon/daemon calls it ---- */
+
+static void m_report(void *m, int64_t now, struct report *r)
+{
+    (void)m;
+    (void)now;
+    report_free(r); /* it has no engine */
+}
+
+static void m_progress(void *m, int64_t now, const struct progress *p)
+{
+    (void)m;
+    (void)now;
+    (void)p;
+}
+
+static void m_ring(void *m, int64_t now, const struct collective *c, int n)
+{
+    (void)m;
+    (void)now;
+    (void)c;
+    (void)n;
+}
+
+static void m_stop(void *m, int64_t now, const char *why) { standby_stop(m, now, why); }
+static void m_tick(void *m, int64_t now) { standby_tick(m, now); }
+static int64_t m_deadline(const void *m) { return standby_deadline(m); }
+static int m_next(void *m, struct action *out) { return standby_next(m, out); }
+
+static void m_describe(const void *m, int64_t now, struct buf *out)
+{
+    standby_describe(m, now, out);
+}
+
+static const struct daemon_machine machine = {m_report, m_progress, m_stop,     m_tick, m_deadline,
+                                              m_next,   m_describe, m_describe, m_ring};
+
+static const struct daemon_hooks hooks = {.send = do_send,
+                                          .close = do_close,
+                                          .seek = do_seek,
+                                          .finished = on_finished,
+                                          .idle_stop = on_idle_stop};
+
+/* ---- life ---- */
+
+static int open_both_trusts(struct waiting *w, struct err *err)
+{
+    const struct daemon_options *o = &w->options->common;
+    struct trust_options t = {
+        .role = TLS_DRIVER, .files = &o->secret_files, .insecure = o->insecure, .has_guests = 1};
+    int rc = trust_open(&t, &w->server.trust, err);
+
+    t.role = TLS_FOLLOWER;
+    if (rc == 0)
+        rc = trust_open(&t, &w->trust, err);
+    w->server.daemon.engine_options.has_secret = w->server.trust.tls != NULL;
+    return rc;
+}
+
+static int start_listening(struct waiting *w, struct err *err)
+{
+    const struct listener_options l = {.host = w->options->host,
+                                       .port = (int)w->options->port,
+                                       .max_strangers = MAX_STRANGERS,
+                                       .stranger_ms = STRANGER_MS,
+                                       .tls = w->server.trust.tls,
+                                       .accepted = on_accepted,
+                                       .arg = w};
+    int rc = listener_new(&w->server.daemon.loop, &l, &w->server.listener, err);
+
+    if (rc == 0)
+        rc = server_write_port_file(&w->server, err);
+    if (rc == 0)
+        log_info("standby of the driver at %s, listening on %s", w->where,
+                 listener_text(w->server.listener));
+    return rc;
+}
+
+static int start_dialing(struct waiting *w, struct err *err)
+{
+    struct dialer_options d = {.host = w->options->root_host,
+                               .port = w->options->root_port,
+                               .tls = w->trust.tls,
+                               .wait_ms = w->options->wait_s < 0 ? -1 : 1000 * w->options->wait_s,
+                               .seed = (uint64_t)clock_mono_ns() ^ (uint64_t)getpid() << 32,
+                               .connected = on_connected,
+                               .gave_up = on_gave_up,
+                               .arg = w};
+
+    return dialer_new(&w->server.daemon.loop, &d, &w->dialer, err);
+}
+
+static void make_id(char out[HASH_TEXT_LEN])
+{
+    struct hash128 bits = {(uint64_t)getpid(), (uint64_t)clock_mono_ns()};
+
+    if (getrandom(&bits, sizeof bits, 0) < 0)
+        bits.lo ^= (uint64_t)host_pid_space() << 32;
+    hash_to_text(bits, out);
+}
+
+static void start_session(struct waiting *w)
+{
+    const struct options *o = w->options;
+    const struct standby_options s = {.id = w->id,
+                                      .port = listener_port(w->server.listener),
+                                      .host = w->host.name,
+                                      .host_id = w->host.id,
+                                      .pid = getpid(),
+                                      .pid_space = host_pid_space(),
+                                      .device = o->device,
+                                      .advertise = o->advertise[0] ? o->advertise : NULL,
+                                      .driver = w->where};
+
+    w->standby = standby_new(&s, clock_mono_ns());
+    daemon_attach(&w->server.daemon, &machine, w->standby);
+    daemon_leave(&w->server.daemon);
+}
+
+/* It has the votes: from here on it is the driver. */
+static int lead(struct waiting *w, int argc, char **argv)
+{
+    struct server *s = &w->server;
+    int n, status;
+    char **command;
+
+    w->legacy = standby_legacy(w->standby);
+    command = options_driver_argv(argc, argv, w->legacy.n_ranks, &n);
+    s->job = w->job;
+    s->legacy = &w->legacy;
+    s->standby_id = w->id;
+    s->argc = n;
+    s->argv = command;
+    s->start_ns = clock_mono_ns(); /* of its time as the driver */
+    w->claims_until_ns = s->start_ns + 1000000 * w->legacy.driver_timeout_ms;
+    dialer_limit_pause(w->dialer, 0);
+    dialer_start(w->dialer, 1);
+    status = server_lead(s);
+    free(command[n - 1]);
+    free(command);
+    return status;
+}
+
+static int open_all(struct waiting *w, struct err *err)
+{
+    int rc = open_both_trusts(w, err);
+
+    if (rc == 0)
+        rc = start_listening(w, err);
+    return rc == 0 ? start_dialing(w, err) : rc;
+}
+
+/* Its own handles are closed before the loop of server_end runs to its end. */
+static void close_own(void *arg)
+{
+    struct waiting *w = arg;
+
+    w->claims_until_ns = 0;
+    do_close(w, 0);
+    dialer_close(w->dialer);
+    w->dialer = NULL;
+}
+
+int standby_run(struct options *o, int argc, char **argv, int64_t start_ns)
+{
+    struct waiting *w = xcalloc(1, sizeof *w);
+    struct server *s = &w->server;
+    struct err err;
+    int status;
+
+    w->options = o;
+    make_id(w->id);
+    daemon_host(&w->host);
+    snprintf(w->where, sizeof w->where, strchr(o->root_host, ':') ? "[%s]:%d" : "%s:%d",
+             o->root_host, o->root_port);
+    if (server_init(s, o, argc, argv, start_ns, &err) < 0) {
+        log_error("%s", err.msg);
+        return STATUS_FAILED;
+    }
+    const struct daemon_hooks *leading = s->daemon.hooks;
+    s->daemon.hooks = &hooks;
+    s->daemon.arg = w;
+    if (open_all(w, &err) < 0) {
+        log_error("%s", err.msg);
+        leave_with(w, STATUS_USAGE);
+    } else {
+        start_session(w);
+        pulse_start(&s->daemon.pulse);
+    }
+    while (!w->is_over)
+        uv_run(&s->daemon.loop, UV_RUN_ONCE);
+    daemon_detach(&s->daemon, 0);
+    s->daemon.hooks = leading;
+    s->daemon.arg = s;
+    s->on_end = close_own;
+    s->on_end_arg = w;
+    s->status = w->status;
+    status = w->leads ? lead(w, argc, argv) : server_end(s);
+    trust_close(&w->trust);
+    standby_free(w->standby);
+    job_free(w->job);
+    free(w);
+    return status;
+}

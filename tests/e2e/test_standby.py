@@ -1,0 +1,255 @@
+"""A standby waits beside the driver and leads in its place once it is lost.
+The losses must be those of the same job without a disturbance, bit for bit (training.py)."""
+
+import os
+import random
+import signal
+import time
+
+import dp
+import training
+from dp import ENDLESS, FAILED, FINISHED, REFUSED, SOON, STOPPED, USAGE
+
+# 8 steps an epoch, each with a validation and a checkpoint.
+JOB = {"data.samples": 512, "data.validation_samples": 256, "train.global_batch": 64,
+       "train.epochs": 6}
+N_RANDOM = int(os.environ.get("DPTRAIN_KILLS", "3"))
+
+
+class Standby(training.Case):
+    def setUp(self):
+        super().setUp()
+        self.port_number = dp.free_port()
+        self.secret = []
+
+    def lead(self, *args, job=None, n=3, run="run"):
+        return self.driver("--port", str(self.port_number), "--run-dir", run, *self.secret, *args,
+                           n=n, job=job or JOB, port=False)
+
+    def stand_by(self, *args, run="run", port=None):
+        return self.start([dp.DRIVER, "--standby", "--root",
+                           f"127.0.0.1:{port or self.port_number}", "--port", "0", "--threads", "1",
+                           *(["--run-dir", run] if run else []), *self.secret, *args])
+
+    def join(self, job=None, inject=None, n=3, run="run"):
+        """The standby is a voter of the first formation: it joins before the last rank does."""
+        driver = self.lead(*(["--inject", inject] if inject else []), job=job, n=n)
+        standby = self.stand_by(run=run)
+        standby.wait_line("as its standby")
+        return driver, standby, [self.follower("--rank", str(k), *self.secret,
+                                               port=self.port_number) for k in range(1, n)]
+
+    def assert_all_finish(self, *daemons):
+        for daemon in daemons:
+            self.assert_exit(daemon, FINISHED)
+
+    def assert_same(self, job=None, n=3, run="run"):
+        """Every epoch has one line, and its losses are those of an undisturbed job."""
+        self.assertEqual(self.losses(run), self.expected(job or JOB, n))
+        self.assertEqual(self.events("error", run), [])
+
+    def assert_led(self, run="run"):
+        leader, = self.events("leader", run)
+        recovered, = self.events("recovered", run)
+        self.assertEqual(recovered["source"], "followers")
+        self.assertLessEqual(recovered["steps_lost"], 1)
+        self.assertEqual(leader["from"], f"127.0.0.1:{self.port_number}")
+        self.assertGreater(leader["term"], 1)
+        return recovered
+
+    # ---- killed
+
+    def test_killed_at_each_point(self):
+        for point in ("step20", "reduce20", "update20", "validate2", "checkpoint24"):
+            with self.subTest(point):
+                driver, standby, followers = self.join(inject=f"kill:rank0@{point}")
+                driver.wait_exit()
+                self.assert_all_finish(standby, *followers)
+                self.assert_same()
+                self.assert_led()
+                os.rename(self.path("run"), self.path(f"run-{point}"))
+
+    def test_killed_at_any_moment(self):
+        noise = random.Random()
+        for _ in range(N_RANDOM):
+            moment = noise.uniform(0, 0.6)
+            with self.subTest(moment=moment):
+                driver, standby, followers = self.join()
+                self.wait_event("first_step", run="run")
+                until = time.monotonic() + moment
+                dp.wait_for("the moment", lambda until=until: time.monotonic() > until)
+                driver.kill()
+                driver.wait_exit()
+                self.assert_all_finish(standby, *followers)
+                self.assert_same()
+                os.rename(self.path("run"), self.path(f"run-{moment}"))
+
+    def test_time_to_the_next_step(self):
+        """It counts from the driver's last event, which comes just before it kills itself."""
+        driver, standby, followers = self.join(inject="kill:rank0@step20")
+        driver.wait_exit()
+        self.assert_all_finish(standby, *followers)
+        recovered = self.assert_led()
+        last, = self.events("inject", "run")
+        seconds = recovered["time"] - last["time"]
+        print(f"  from the kill to the next step: {seconds:.2f} s")
+        self.assertLess(seconds, SOON)
+
+    def test_no_checkpoint_is_read(self):
+        """There is none: the followers' state is all there is."""
+        job = {**JOB, "checkpoint.every_epochs": 0}
+        driver, standby, followers = self.join(job=job, inject="kill:rank0@step20")
+        driver.wait_exit()
+        self.assert_all_finish(standby, *followers)
+        self.assert_same(job)
+
+    def test_a_run_directory_of_its_own(self):
+        """It has the events from the place on that was replicated, and the job."""
+        driver, standby, followers = self.join(inject="kill:rank0@step20", run="own")
+        driver.wait_exit()
+        self.assert_all_finish(standby, *followers)
+        self.assert_led("own")
+        self.assertEqual(self.losses("run") + self.losses("own"), self.expected(JOB, 3))
+        self.assertTrue(os.path.exists(self.path("own", "job.yaml")))
+        self.assertTrue(os.path.exists(self.path("own", "checkpoints", "latest")))
+
+    def test_one_follower(self):
+        driver, standby, followers = self.join(inject="kill:rank0@step20", n=2)
+        driver.wait_exit()
+        self.assert_all_finish(standby, *followers)
+        self.assert_same(n=2)
+
+    def test_with_a_secret(self):
+        self.assert_exit(self.start([dp.DRIVER, "--make-secret", "secret"]), FINISHED)
+        self.secret = ["--secret-file", "secret"]
+        driver, standby, followers = self.join(inject="kill:rank0@step20")
+        driver.wait_exit()
+        self.assert_all_finish(standby, *followers)
+        self.assert_same()
+
+    # ---- frozen
+
+    def test_frozen_and_thawed(self):
+        """The driver that wakes up is told by the standby that it is deposed."""
+        job = {**JOB, "cluster.heartbeat_timeout": 2, "train.epochs": 40}
+        driver, standby, followers = self.join(job=job, inject="stop:rank0@step20")
+        self.wait_event("recovered", run="run")
+        driver.signal(signal.SIGCONT)
+        self.assert_exit(driver, FAILED, r"another driver leads this run: .*this one ends")
+        self.assertNotIn("--resume", driver.text, "it would depose the new driver")
+        self.assert_all_finish(standby, *followers)
+        self.assert_same(job)
+
+    def test_frozen_and_thawed_with_another_directory(self):
+        """Only the standby itself can tell it."""
+        job = {**JOB, "cluster.heartbeat_timeout": 2, "train.epochs": 100000}
+        driver, standby, followers = self.join(job=job, inject="stop:rank0@step20", run="own")
+        self.wait_event("recovered", run="own")
+        driver.signal(signal.SIGCONT)
+        self.assert_exit(driver, FAILED, "with term 1001, .* 1; so says the standby")
+        for kind, n in (("form", 1), ("epoch", 2), ("error", 0), ("done", 0)):
+            self.assertEqual(len(self.events(kind, "run")), n, kind)
+        standby.signal(signal.SIGTERM)
+        for daemon in (standby, *followers):
+            self.assert_exit(daemon, STOPPED)
+
+    # ---- the standby is lost
+
+    def test_the_standby_is_killed_and_comes_back(self):
+        job = {**ENDLESS, "cluster.join_interval": 0.5}
+        driver, standby, followers = self.join(job=job)
+        self.wait_event("first_step", run="run")
+        standby.kill()
+        driver.wait_line("the standby at .* was lost.*the job goes on without it")
+        self.wait_event("standby", 2, run="run")  # a formation without it
+        self.assertIsNone(self.events("standby", "run")[1]["address"])
+        standby = self.stand_by()
+        self.wait_event("standby", 3, run="run")  # and one with the next
+        self.wait_event("form", 3, run="run")
+        driver.kill()
+        self.wait_event("recovered", run="run")
+        standby.signal(signal.SIGTERM)
+        for daemon in (standby, *followers):
+            self.assert_exit(daemon, STOPPED)
+        self.assertEqual(self.events("lost", "run"), [])
+
+    def test_it_ends_with_the_job(self):
+        driver, standby, followers = self.join()
+        self.assert_all_finish(driver, standby, *followers)
+        self.assert_same()
+        self.assertEqual(len(self.events("form", "run")), 1)
+
+    def test_it_is_stopped(self):
+        driver, standby, followers = self.join(job=ENDLESS)
+        self.wait_event("first_step", run="run")
+        standby.signal(signal.SIGTERM)
+        self.assert_exit(standby, STOPPED, "stopped by SIGTERM")
+        driver.wait_line("the standby at .* was lost: stopped by SIGTERM")
+        driver.signal(signal.SIGTERM)
+        for daemon in (driver, *followers):
+            self.assert_exit(daemon, STOPPED)
+
+    # ---- both lost
+
+    def test_a_driver_that_restarts_asks_the_standby(self):
+        """It was in time: the standby is with it again, and lets it go on."""
+        driver, standby, follower = self.lead("--inject", "kill:rank0@step20", n=2), None, None
+        standby = self.stand_by()
+        standby.wait_line("as its standby")
+        follower = self.follower(port=self.port_number)
+        driver.wait_exit()
+        self.assert_all_finish(standby, follower)
+        self.assert_same(n=2)
+
+    def test_a_restarted_driver_alone_does_not_go_on(self):
+        """The standby may lead the run: of the ranks none came, so nobody can know."""
+        job = {**JOB, "cluster.driver_timeout": 2, "cluster.min_ranks": 1}
+        driver, standby, followers = self.join(job=job, inject="kill:rank0@step20")
+        for daemon in (standby, *followers):  # as a network that is cut
+            driver.wait_line("rank 2 joined")
+            self.wait_event("first_step", run="run")
+        for daemon in (standby, *followers):
+            daemon.kill()
+        driver.kill()
+        driver.wait_exit()
+        driver = self.lead("--resume", job=job)
+        self.assert_exit(driver, FAILED, "neither it nor enough ranks were heard for 2 s")
+
+    # ---- refused
+
+    def test_no_driver(self):
+        standby = self.stand_by("--wait", "1")
+        self.assert_exit(standby, REFUSED, "no driver at")
+
+    def test_a_wrong_secret(self):
+        for name in ("one", "other"):
+            self.assert_exit(self.start([dp.DRIVER, "--make-secret", name]), FINISHED)
+        self.secret = ["--secret-file", "one"]
+        self.lead(job=ENDLESS)
+        self.secret = ["--secret-file", "other"]
+        standby = self.stand_by()
+        self.assert_exit(standby, REFUSED, "secret")
+
+    def test_a_second_one(self):
+        self.join(job=ENDLESS)
+        self.assert_exit(self.stand_by(), REFUSED, "the job has a standby already, at 127.0.0.1:")
+
+    def test_a_job_whose_followers_keep_nothing(self):
+        self.lead(job={**ENDLESS, "cluster.driver_timeout": 0})
+        self.assert_exit(self.stand_by(), REFUSED, "cluster.driver_timeout is 0")
+
+    def test_a_follower_that_is_new(self):
+        _, standby, _ = self.join(job=ENDLESS)
+        port = int(standby.wait_line(r"listening on 127.0.0.1:(\d+)").group(1))
+        self.assert_exit(self.follower(port=port), REFUSED, "this is the standby of the driver at")
+
+    def test_options(self):
+        for args, text in ((["--root", "a:1"], "--root belongs to --standby"),
+                           (["--standby"], "--standby needs --root"),
+                           (["--standby", "--root", "a:1", "--nranks", "2"], "leave --nranks out"),
+                           (["--standby", "--root", "a"], "--root")):
+            self.assert_exit(self.start([dp.DRIVER, *args]), USAGE, text)
+
+
+if __name__ == "__main__":
+    dp.main()
