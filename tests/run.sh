@@ -11,7 +11,7 @@
 # The parts of `all`; each can be run alone:
 #   tests/run.sh format         clang-format on every source; it changes nothing
 #   tests/run.sh gcc            every test, in a release build for all GPUs (build-all/)
-#   tests/run.sh clang          built by clang, but not end to end (build-clang/)
+#   tests/run.sh clang          built by clang; neither long nor end to end (build-clang/)
 #   tests/run.sh asan           under ASan and UBSan (build-asan/)
 #   tests/run.sh tsan           the rooms that use threads, under clang's TSan (build-tsan/)
 #   tests/run.sh fuzz [SECONDS] every libFuzzer target for so long, 20 s (build-fuzz/)
@@ -21,6 +21,8 @@
 #   tests/run.sh sim [N]        N schedules of the protocol, a million, of each kind under a fake
 #                               network
 #   tests/run.sh soak [MINUTES] ranks are lost, frozen and added at random for so long, 30
+#   tests/run.sh driver_lost [TIMES]  the driver is killed at random moments of each phase, so many
+#                               times in each, 20, and started again; DPTRAIN_SEED chooses the same
 #   tests/run.sh networks [MINUTES]  training over slow, lossy and narrow networks, each for so
 #                               long, 5; prints the table of docs/operating.md
 #   tests/run.sh shake [TIMES] [NAME...]  the tests so many times, 10, with some threads and
@@ -55,8 +57,8 @@ options=()
 # spin take more time from the tests beside them than all computation does.
 export OMP_WAIT_POLICY=passive
 
-# The tests of these rooms start threads of their own, or feed rooms that do.
-threaded_rooms='base session net coll train data report daemon'
+# The tests of these rooms start threads of their own.
+threaded_rooms='base net coll train data report daemon'
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -185,8 +187,8 @@ run_tests()
     [ $# = 0 ] || shift
     say "testing $dir"
     rm -f "$dir/meson-logs/testlog.json"
-    # Twice as many as there are processors: many tests wait for deadlines most of the time.
-    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes $((2 * $(nproc))) \
+    # Three times as many as there are processors: many tests wait for deadlines most of the time.
+    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes $((3 * $(nproc))) \
         "${test_options[@]}" "$@" </dev/null
     status=$?
     count_tests "$dir" "${test_options[@]}"
@@ -274,7 +276,7 @@ do_clang()
     mapfile -t objects < <(ninja -C "$dir" -t targets all |
         sed -n 's,^\(common/plugin/.*\.c\.o\): .*,\1,p')
     [ ${#objects[@]} = 0 ] || build "$dir" "${objects[@]}" || return
-    mapfile -t names < <(names_without "$dir" once e2e)
+    mapfile -t names < <(names_without "$dir" once long e2e)
     build_and_run "$dir" names
 }
 
@@ -375,6 +377,20 @@ do_soak() # MINUTES
         passed=$((passed + 1))
     else
         add_failure "soak: DPTRAIN_SEED of its first line chooses the same again"
+    fi
+}
+
+do_driver_lost() # TIMES
+{
+    [[ $1 =~ ^[1-9][0-9]*$ ]] || { add_failure "driver_lost $1: want how many times"; return; }
+    configure_and_build "build$suffix" release || return
+    say "the driver is killed $1 times in each phase"
+    if DPTRAIN_KILLS=$1 DPDRIVER=$PWD/build$suffix/driver/dpdriver \
+        DPFOLLOWER=$PWD/build$suffix/follower/dpfollower \
+        python3 -u tests/e2e/test_driver_lost.py DriverLost.test_killed_in_each_phase; then
+        passed=$((passed + 1))
+    else
+        add_failure driver_lost
     fi
 }
 
@@ -555,7 +571,7 @@ if [ -x bin/dpdriver ] && [ "$what" != gpu ] && [[ $what != -* ]]; then
     finish
 fi
 case $what in
-lint | format | sim | soak | networks | gpu | clang | tsan | fuzz | -*) ;;
+lint | format | sim | soak | driver_lost | networks | gpu | clang | tsan | fuzz | -*) ;;
 *) find_torch ;;
 esac
 case $what in
@@ -563,6 +579,7 @@ case $what in
 fuzz | all) do_$what "${2:-20}" ;;
 sim) do_sim "${2:-1000000}" ;;
 soak) do_soak "${2:-30}" ;;
+driver_lost) do_driver_lost "${2:-20}" ;;
 networks) do_networks "${2:-5}" ;;
 shake) do_shake "${2:-10}" "${@:3}" ;;
 gpu) shift && do_gpu "$@" ;;

@@ -16,7 +16,7 @@ enum { GUARD = 64, FILL = 0xa5 };
 
 static void *take_host(size_t n_bytes) { return xmalloc(n_bytes); }
 
-static const int64_t host_sizes[] = {1000, 300007};
+static const int64_t host_sizes[] = {1000, LARGEST < 300007 ? LARGEST : 300007};
 
 const struct ground ground_of_host = {
     .take = take_host,

@@ -56,6 +56,18 @@ def sets(values):
     return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
 
+def nested(values):
+    """The same dict as a job file holds it: section by section."""
+    job = {}
+    for key, value in values.items():
+        *sections, last = key.split(".")
+        place = job
+        for name in sections:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return job
+
+
 def freezing(rank, *steps):
     """Arguments for a driver: this rank freezes itself at the beginning of each of these steps."""
     return "--inject", ",".join(f"stop:rank{rank}@step{step}" for step in steps)

@@ -19,7 +19,26 @@ JOB = {"data.samples": 512, "data.validation_samples": 256, "train.global_batch"
        "train.epochs": 6}
 POINTS = ["gather", "ready", "prepare", "form", "step20", "reduce20", "update20", "validate2",
           "checkpoint24", "stop"]
-N_RANDOM = int(os.environ.get("DPTRAIN_KILLS", "4"))
+# A job file must name these; the demo has the same.
+DEMO = {"name": "demo", "model.arch": "lenet", "data.format": "digits"}
+# For kills at random moments: jobs in which one phase takes most of the time.
+VALIDATING = {**JOB, "data.samples": 128, "data.validation_samples": 8192}
+SAVING = {**JOB, "checkpoint.every_steps": 1, "model.arch": "mlp",
+          "model.hidden": [512, 512]}
+# A driver may be killed between the last checkpoint and its word to the followers.  Its successor
+# has nothing to do and ends at once, and they look for it until this time is over.
+STOPPING = {**JOB, "cluster.driver_timeout": 5}
+# Each phase: its job, the sign that it begins, and the seconds from then on of which one is chosen.
+PHASES = {
+    "gather": (JOB, lambda test, driver: None, 0.3),
+    "form": (JOB, lambda test, driver: test.wait_joined(driver), 0.05),
+    "step": (JOB, lambda test, driver: test.wait_event("first_step", run="run"), 0.4),
+    "validation": (VALIDATING, lambda test, driver: test.wait_event("epoch", run="run"), 0.4),
+    "checkpoint": (SAVING, lambda test, driver: test.wait_event("checkpoint", run="run"), 0.4),
+    "stop": (STOPPING, lambda test, driver: test.wait_event("epoch", 6, run="run"), 0.1),
+}
+N_KILLS = int(os.environ.get("DPTRAIN_KILLS", "1"))  # in each phase
+SEED = int(os.environ.get("DPTRAIN_SEED", time.time()))
 
 
 class DriverLost(training.Case):
@@ -62,17 +81,43 @@ class DriverLost(training.Case):
                     self.assertEqual(self.events("recovered", "run")[-1]["source"], "followers")
                 os.rename(self.path("run"), self.path(f"run-{point}"))
 
-    def test_killed_at_any_moment(self):
-        noise = random.Random()
-        for _ in range(N_RANDOM):
-            moment = noise.uniform(0, 1.5)
-            with self.subTest(moment=moment):
-                driver, *followers = self.start_ranks_of()
-                until = time.monotonic() + moment
-                dp.wait_for("the moment", lambda until=until: time.monotonic() > until)
-                driver.kill()
-                self.kill_and_restart(driver, followers)
-                os.rename(self.path("run"), self.path(f"run-{moment}"))
+    def wait_joined(self, driver):
+        for rank in (1, 2):
+            driver.wait_line(f"rank {rank} joined")
+
+    def start_like_systemd(self):
+        """The command of the unit: it is the same at each start."""
+        return self.driver("--port", str(self.port_number), "--resume", "--job", "job.yaml",
+                           "--run-dir", "run", n=3, job=None, port=False)
+
+    def kill_at(self, phase, choose):
+        job, wait_begin, seconds = PHASES[phase]
+        driver = self.start_like_systemd()
+        followers = [self.follower("--rank", str(k), port=self.port_number) for k in (1, 2)]
+        wait_begin(self, driver)
+        time.sleep(choose.uniform(0, seconds))
+        driver.kill()
+        driver.wait_exit()
+        successor = self.start_like_systemd()
+        self.assert_exit(successor, FINISHED)
+        for follower in followers:
+            if "nothing to do" in successor.text:  # it ended before the follower found it
+                self.assertIn(follower.wait_exit(), (FINISHED, FAILED), follower.text)
+            else:
+                self.assert_exit(follower, FINISHED)
+        self.assert_same(job)
+
+    def test_killed_in_each_phase(self):
+        """At a random moment of it.  tests/run.sh driver_lost N kills N times in each phase."""
+        print(f"  DPTRAIN_SEED={SEED}", flush=True)
+        choose = random.Random(SEED)
+        for phase, (job, _, _) in PHASES.items():
+            with open(self.path("job.yaml"), "w", encoding="utf-8") as file:
+                json.dump(dp.nested({**DEMO, **job}), file)
+            for n in range(N_KILLS):
+                with self.subTest(phase, n=n):
+                    self.kill_at(phase, choose)
+                shutil.rmtree(self.path("run"), ignore_errors=True)
 
     def test_time_to_the_next_step(self):
         driver, *followers = self.start_ranks_of("--inject", "kill:rank0@step20")

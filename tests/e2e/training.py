@@ -23,10 +23,11 @@ class Case(dp.Case):
 
     def expected(self, job, n):
         """The losses of the same job when no rank is lost."""
-        key = (n, *sorted((k, v) for k, v in job.items() if not k.startswith("cluster.")))
+        key = (n, *sorted((k, str(v)) for k, v in job.items() if not k.startswith("cluster.")))
         if key not in undisturbed:
-            self.run_driver("--local", "--run-dir", "calm", n=n, job=job)
-            undisturbed[key] = self.losses("calm")
+            run = f"calm-{len(undisturbed)}"
+            self.run_driver("--local", "--run-dir", run, n=n, job=job)
+            undisturbed[key] = self.losses(run)
         return undisturbed[key]
 
     def assert_as_undisturbed(self, job, n):
