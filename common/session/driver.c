@@ -316,7 +316,7 @@ static void on_goodbye(struct driver *d, struct conn *c, const Wire__Goodbye *g)
         recover_let_leave(d);
         return;
     }
-    char *why = xasprintf(g->polite ? "it left: %s" : "it left, saying: %s", g->text);
+    char *why = xasprintf("it left: %s", g->text);
     if (g->polite)
         recover_farewell(d, c, g->text);
     driver_leave(d, c, REFUSED_MS);

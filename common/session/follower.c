@@ -71,13 +71,14 @@ static void finish_unanswered(struct follower *f, struct ending e, const char *w
 /* is_gone: the driver may have died; else it misbehaved or does not let this follower in, and its
  * run is not gone on with.  While a
  * follower looks for its driver, any process may answer at the address.  Its answer proves nothing,
- * so the search goes on. */
-static void lost_driver(struct follower *f, int is_closed, int is_gone, const char *why)
+ * so the search goes on.  `bye` is the reason as the driver is told it. */
+static void lost_driver(struct follower *f, int is_closed, int is_gone, const char *why,
+                        const char *bye)
 {
     struct ending e = {
         .status = STATUS_FAILED, .retry = RETRY_SOON, .is_closed = is_closed, .is_abort = 1};
     if (!is_closed && f->stage == STAGE_JOINED)
-        follower_send_goodbye(f, why, 0); /* perhaps only one direction is broken */
+        follower_send_goodbye(f, bye, 0); /* perhaps only one direction is broken */
     if (is_gone && f->stage == STAGE_JOINED && keep_is_possible(f)) {
         keep_seek(f, is_closed, why);
     } else if (f->stage == STAGE_HELLO && f->has_engine) {
@@ -187,7 +188,7 @@ void follower_free(struct follower *f)
 static void broke_protocol(struct follower *f, const char *what, const char *why)
 {
     char *text = xasprintf("it broke the protocol: %s: %s", what, why);
-    lost_driver(f, 0, 0, text);
+    lost_driver(f, 0, 0, text, text);
     free(text);
 }
 
@@ -433,7 +434,7 @@ void follower_closed(struct follower *f, int64_t now_ns, const struct err *why)
     follower_enter(f, now_ns);
     if (f->stage < STAGE_SEEK)
         lost_driver(f, 1, !why || (why->code != ERR_PROTO && why->code != ERR_REFUSED),
-                    why ? why->msg : "it closed the connection (crashed or killed?)");
+                    why ? why->msg : "it closed the connection (crashed or killed?)", NULL);
     follower_leave(f);
 }
 
@@ -471,8 +472,11 @@ static void check_silence(struct follower *f)
     int64_t silent_ms = f->now_ms - f->heard_ms;
     if (silent_ms < f->timeout_ms)
         return;
-    char *why = xasprintf("no sign of life from the driver for %.1f s", 1e-3 * (double)silent_ms);
-    lost_driver(f, 0, 1, why);
+    double seconds = 1e-3 * (double)silent_ms;
+    char *why = xasprintf("no sign of life from the driver for %.1f s", seconds);
+    char *bye = xasprintf("it had heard nothing from this driver for %.1f s", seconds);
+    lost_driver(f, 0, 1, why, bye);
+    free(bye);
     free(why);
 }
 

@@ -84,7 +84,10 @@ static const struct bad bad[] = {
     {{"MASTER_PORT=tcp://10.0.0.1:80"}, "MASTER_PORT is \"tcp://"},
     {{"OMPI_COMM_WORLD_RANK=?"}, "OMPI_COMM_WORLD_RANK is \"?\""},
     {{"SLURM_PROCID=7", "SLURM_NTASKS=7"}, "SLURM_PROCID is 7, but SLURM_NTASKS is 7"},
-    {{"SLURM_PROCID=1", "SLURM_JOB_NODELIST=n[1-"}, "SLURM_JOB_NODELIST is \"n[1-\", want a node"},
+    {{"SLURM_PROCID=1", "SLURM_JOB_NODELIST=n[1-"},
+     "SLURM_JOB_NODELIST is \"n[1-\", want a node list such as gpu[01-04]; give --root HOST:PORT, "
+     "which "
+     "takes precedence"},
 };
 
 static void test_bad(void **state)
@@ -116,6 +119,7 @@ static void test_long_name(void **state)
     memset(name + strlen("MASTER_ADDR="), 'a', 256);
     assert_int_equal(launch_read(get, &l, &err), ERR_ARG);
     assert_non_null(strstr(err.msg, "has 256 characters"));
+    assert_non_null(strstr(err.msg, "give --root HOST:PORT, which takes precedence"));
 }
 
 static void test_first_host(void **state)

@@ -114,15 +114,14 @@ class Args(dp.Case):
 
     def test_too_few_files(self):
         """The error comes before a follower connects, not when the last ones find no room."""
-        def limit():
-            resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-
-        result = subprocess.run([DRIVER, "--nranks", "100", "--port", "0"], cwd=self.folder,
-                                env=self.env, timeout=PATIENCE, capture_output=True, text=True,
-                                check=False, preexec_fn=limit)
-        self.assertEqual(result.returncode, USAGE, result.stderr)
-        self.assertRegex(result.stderr, r"99 followers need 163 open files here, and this process "
-                                        r"may have 100: raise its hard limit")
+        for n_ranks, most, who in ((100, 100, "99 followers need 163"), (1, 25, "this job needs 32")):
+            result = subprocess.run(
+                [DRIVER, "--nranks", str(n_ranks), "--port", "0"], cwd=self.folder, env=self.env,
+                timeout=PATIENCE, capture_output=True, text=True, check=False,
+                preexec_fn=lambda n=most: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n)))
+            self.assertEqual(result.returncode, USAGE, result.stderr)
+            self.assertRegex(result.stderr, rf"{who} open files here, and this process may have "
+                                            rf"{most}: raise its hard limit")
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_follower(self):

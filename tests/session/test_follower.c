@@ -197,7 +197,9 @@ static void before_welcome(void **state)
                 "refused by the driver at 10.0.0.1:7000: rank 1 is taken");
     rig_follower(&r);
     rig_close(&r, 0);
-    assert_ends(&r, STATUS_REFUSED, RETRY_UNANSWERED, "no answer from the driver at 10.0.0.1:7000");
+    assert_ends(&r, STATUS_REFUSED, RETRY_UNANSWERED,
+                "no answer from the driver at 10.0.0.1:7000: it closed the connection (crashed or "
+                "killed?); if it refused this follower, its log says why");
     rig_follower(&r);
     rig_wait(&r, 11000);
     assert_ends(&r, STATUS_REFUSED, RETRY_UNANSWERED, "no sign of life from the driver for 10.0 s");
@@ -265,6 +267,7 @@ static void after_welcome(void **state)
     go_to(&r, TRAIN);
     rig_wait(&r, 5300);
     assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_GOODBYE);
+    assert_has(r.sent[0]->goodbye->text, "it had heard nothing from this driver for 5.");
     assert_ends(&r, STATUS_FAILED, 1, "no sign of life from the driver for 5.0 s");
     go_to(&r, READY);
     follower_stop(r.f, r.now, "SIGTERM");

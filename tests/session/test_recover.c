@@ -342,6 +342,43 @@ static void who_is_gone_before_it_joined_costs_a_formation(void **state)
 
 /* ---- leaving ---- */
 
+/* The messages say what is waited for: a replacement, then the data of the one that has come. */
+static void what_is_waited_for_is_named(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    (void)state;
+    o.cluster.replace_timeout_ms = 60000;
+    rig_train(&r, &o);
+    rig_close(&r, 1);
+    rig_wait(&r, 6000);
+    assert_logged(&r, "waiting for a replacement of rank 1");
+    rig_hello(&r, 5, -1);
+    buf_clear(&r.log);
+    rig_wait(&r, 6000);
+    assert_logged(&r, "waiting for rank 1 (h5), here already, to open model and data, up to 50 s");
+    assert_null(strstr(buf_cstr(&r.log), "a replacement of"));
+    rig_free(&r);
+}
+
+/* A user who stops a job that waits is not told of a replacement that did not come. */
+static void a_stop_while_waiting_saves_with_fewer(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(2);
+    (void)state;
+    o.cluster.replace_timeout_ms = 60000;
+    rig_train(&r, &o);
+    rig_close(&r, 1);
+    rig_wait(&r, 1000);
+    driver_stop(r.d, r.now, "SIGTERM");
+    rig_drain(&r);
+    rig_wait(&r, 1000);
+    assert_logged(&r, "stopping: the checkpoint is written by 1 rank");
+    assert_null(strstr(buf_cstr(&r.log), "no replacement came"));
+    rig_free(&r);
+}
+
 static void who_leaves_in_order_is_not_waited_for(void **state)
 {
     struct rig r;
@@ -448,6 +485,8 @@ int main(void)
         cmocka_unit_test(who_is_ready_in_time_forms_with_the_others),
         cmocka_unit_test(spares_are_kept_before_any_joins),
         cmocka_unit_test(who_is_gone_before_it_joined_costs_a_formation),
+        cmocka_unit_test(what_is_waited_for_is_named),
+        cmocka_unit_test(a_stop_while_waiting_saves_with_fewer),
         cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
         cmocka_unit_test(who_hangs_in_form_is_named_soon_after),
         cmocka_unit_test(who_prepares_is_not_hurried),

@@ -54,6 +54,7 @@ static void stops_before_and_at_once(void **state)
     for (int i = 0; i < 2; i++)
         driver_stop(r.d, r.now, "SIGTERM");
     rig_drain(&r);
+    assert_logged(&r, "SIGTERM: stopping after this validation, with a checkpoint; once more to");
     assert_int_equal(r.n_aborts, 1);
     assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_ABORT);
     rig_wait(&r, 1000); /* neither engine nor follower answer */

@@ -1,0 +1,37 @@
+#!/bin/sh
+# deploy/deps.sh where packages are missing and it cannot install them: it names them, and the
+# command for root.  The programs that it asks are played.
+set -eu
+
+deps=$(dirname "$0")/../../deploy/deps.sh
+bin=$(mktemp -d)
+trap 'rm -rf "$bin"' EXIT
+for program in dpkg-query apt-get; do
+    printf '#!/bin/sh\n' >"$bin/$program"
+done
+printf '#!/bin/sh\necho 1000\n' >"$bin/id"
+for program in sh sed grep; do
+    ln -s "$(command -v $program)" "$bin/$program"
+done
+chmod +x "$bin"/dpkg-query "$bin"/apt-get "$bin"/id
+
+# expect TEXT: deps.sh fails, and says it.
+expect()
+{
+    if said=$(PATH=$bin sh "$deps" --run </dev/null 2>&1); then
+        echo "deps.sh did not fail: $said"
+        exit 1
+    fi
+    case $said in
+    *"$1"*) ;;
+    *)
+        echo "deps.sh says \"$said\", want \"$1\""
+        exit 1
+        ;;
+    esac
+}
+
+expect "neither root nor sudo here.  As root: apt-get install libuv1 libprotobuf-c1"
+printf '#!/bin/sh\nexit 1\n' >"$bin/sudo"
+chmod +x "$bin/sudo"
+expect "sudo wants a password here.  As root: apt-get install libuv1 libprotobuf-c1"
