@@ -114,7 +114,8 @@ class Args(dp.Case):
 
     def test_too_few_files(self):
         """The error comes before a follower connects, not when the last ones find no room."""
-        for n_ranks, most, who in ((100, 100, "99 followers need 163"), (1, 25, "this job needs 32")):
+        for n_ranks, most, who in ((100, 100, "99 followers need 163"),
+                                   (1, 25, "this job needs 32")):
             result = subprocess.run(
                 [DRIVER, "--nranks", str(n_ranks), "--port", "0"], cwd=self.folder, env=self.env,
                 timeout=PATIENCE, capture_output=True, text=True, check=False,
