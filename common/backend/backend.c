@@ -42,6 +42,7 @@ int backend_usual_fusion(const struct node *n, enum fusion f, enum activation ac
     case FUSE_LOSS_GRAD:
         return n->op == OP_softmax_xent;
     case FUSE_LINEAR_GRAD_ACT:
+    case FUSE_NORM:
         return 0;
     }
     return 0;

@@ -47,6 +47,7 @@ enum fusion {
     FUSE_POOL_GRAD_ACT,   /* pool2d_grad + activation_grad */
     FUSE_LOSS_GRAD,       /* softmax_xent + its gradient, if no other node reads prob */
     FUSE_LINEAR_GRAD_ACT, /* linear_grad_x + activation_grad, from what linear + activation saved */
+    FUSE_NORM,            /* batch norm + sum + relu; and its gradient computes that of the relu */
 };
 
 /* A device's two queues.  Work in one lane is done in order; only marks order the two lanes. */
@@ -108,7 +109,7 @@ struct backend { /* a backend's own struct starts with this */
 void backend_init(struct backend *b, const struct backend_ops *ops); /* asserts required slots */
 
 /* can_fuse for the fusions that both backends do.  Each backend decides about FUSE_LINEAR_GRAD_ACT
- * itself; here the answer is 0. */
+ * and FUSE_NORM itself; here the answer is 0. */
 int backend_usual_fusion(const struct node *n, enum fusion f, enum activation act);
 
 /* The embedded backend.  n_threads >= 1 is the number of oneDNN's OpenMP threads.  OpenMP keeps

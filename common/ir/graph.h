@@ -149,6 +149,7 @@ union node_attr {
     struct {
         float eps, momentum; /* momentum as PyTorch: running = (1-m)*running + m*batch */
         int sync;            /* 1: an allreduce of the sums stands between stats and norm */
+        enum activation act; /* batch norm, fused: none or relu */
     } norm;
     struct {
         float p;      /* probability of dropping */

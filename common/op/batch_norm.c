@@ -7,26 +7,34 @@
  *   sums[c] = sum of (x - m[c]), sums[C+c] = sum of (x - m[c])^2, in double, over this rank's rows;
  *   sums[2C] = number of rows.  (x is shifted by m so that the variance does not cancel.)
  * allreduce              sums, in place, if attr.norm.sync: all ranks then hold the global sums.
- * batch_norm             x, sums, weight [C], bias [C], running_mean, running_var
+ * batch_norm             x, sums, weight [C], bias [C], running_mean, running_var, add? [..,C]
  *                        -> y, next_mean [C], next_var [C]
  *   n = sums[2C];  mean = m + sums[c]/n;  var = sums[C+c]/n - (sums[c]/n)^2, at least 0;
- *   y = (x - mean) / sqrt(var + eps) * weight + bias;
+ *   y = act((x - mean) / sqrt(var + eps) * weight + bias + add);
  *   next_mean = (1-momentum)*m + momentum*mean;
  *   next_var = (1-momentum)*v + momentum*var*n/(n-1), with n = 1 of var itself.
  *   The node runs with batch 0, too, because other ranks' rows still move m and v.  With n = 0 the
  *   next values are m and v.
- * batch_norm_grad_stats  x, dy, sums, running_mean -> gsums F64 [2C], dweight? [C], dbias? [C]
+ * batch_norm_grad_stats  x, dy, sums, running_mean, weight?, bias?
+ *                        -> gsums F64 [2C], dweight? [C], dbias? [C]
  *   xhat = (x - mean) / sqrt(var + eps);  gsums[c] = sum of dy, gsums[C+c] = sum of dy*xhat over
  *   this rank's rows; dweight[c] = gsums[C+c] and dbias[c] = gsums[c], as they are before any
  *   allreduce of gsums.
  * allreduce              gsums, if attr.norm.sync
- * batch_norm_grad        x, dy, sums, running_mean, gsums, weight -> dx (may be in place of dy)
+ * batch_norm_grad        x, dy, sums, running_mean, gsums, weight, bias?
+ *                        -> dx (may be in place of dy)
  *   dx = weight / sqrt(var + eps) * (dy - gsums[c]/n - xhat * gsums[C+c]/n)
  *
  * In evaluation:
  *
- * batch_norm_infer       x, weight, bias, running_mean, running_var -> y (may be in place of x)
- *   y = (x - m) / sqrt(v + eps) * weight + bias */
+ * batch_norm_infer       x, weight, bias, running_mean, running_var, add?
+ *                        -> y (may be in place of x)
+ *   y = act((x - m) / sqrt(v + eps) * weight + bias + add)
+ *
+ * act is attr.norm.act: none or relu, whose NaN is 0.  program/fuse.c makes the fused forms.  With
+ * relu and no add, the gradients' operators compute the relu's gradient, too: they take weight and
+ * bias, compute the sign of y anew from x, and read dy as 0 where y is not positive.  A node with
+ * add has no gradient: fuse.c makes it after the gradients. */
 #include "op/infer.h"
 
 static int want_vectors(const struct graph *g, const struct node *n, int from, int to, int64_t c,
@@ -63,6 +71,27 @@ static int want_x(const struct graph *g, const struct node *n, int x, int64_t *c
     return 0;
 }
 
+/* Check attr.norm.act, and the operand `add`, which has the shape of x. */
+static int want_fused(const struct graph *g, const struct node *n, int add, struct err *err)
+{
+    if (n->attr.norm.act != ACT_NONE && n->attr.norm.act != ACT_RELU)
+        return op_fail(n, err, "activation %d is neither none nor relu", (int)n->attr.norm.act);
+    return op_want_shape(g, n, add, *op_shape(g, n, 0), err);
+}
+
+/* With a fused relu, weight and bias must be there. */
+static int want_signs(const struct graph *g, const struct node *n, int weight, int bias, int64_t c,
+                      struct err *err)
+{
+    int rc;
+
+    if (n->attr.norm.act != ACT_NONE && (!op_has(n, weight) || !op_has(n, bias)))
+        return op_fail(n, err, "the gradient of a fused relu needs weight and bias");
+    if ((rc = op_want_shape(g, n, weight, SHAPE(c), err)) < 0)
+        return rc;
+    return op_want_shape(g, n, bias, SHAPE(c), err);
+}
+
 static int infer_stats(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                        struct err *err)
 {
@@ -84,7 +113,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 
     if ((rc = want_x(g, n, BATCH_NORM_X, &c, err)) < 0 ||
         (rc = want_sums(g, n, BATCH_NORM_SUMS, 2 * c + 1, err)) < 0 ||
-        (rc = want_vectors(g, n, BATCH_NORM_WEIGHT, BATCH_NORM_RUNNING_VAR, c, err)) < 0)
+        (rc = want_vectors(g, n, BATCH_NORM_WEIGHT, BATCH_NORM_RUNNING_VAR, c, err)) < 0 ||
+        (rc = want_fused(g, n, BATCH_NORM_ADD, err)) < 0)
         return rc;
     op_out(out, BATCH_NORM_Y, DTYPE_F32, *op_shape(g, n, BATCH_NORM_X));
     op_out(out, BATCH_NORM_NEXT_MEAN, DTYPE_F32, SHAPE(c));
@@ -100,7 +130,8 @@ static int infer_infer(const struct graph *g, const struct node *n, struct value
 
     if ((rc = want_x(g, n, BATCH_NORM_INFER_X, &c, err)) < 0 ||
         (rc = want_vectors(g, n, BATCH_NORM_INFER_WEIGHT, BATCH_NORM_INFER_RUNNING_VAR, c, err)) <
-            0)
+            0 ||
+        (rc = want_fused(g, n, BATCH_NORM_INFER_ADD, err)) < 0)
         return rc;
     op_out(out, BATCH_NORM_INFER_Y, DTYPE_F32, *op_shape(g, n, BATCH_NORM_INFER_X));
     return 0;
@@ -131,7 +162,9 @@ static int infer_grad_stats(const struct graph *g, const struct node *n,
     int64_t c = 0;
     int rc;
 
-    if ((rc = want_grad_in(g, n, &c, err)) < 0)
+    if ((rc = want_grad_in(g, n, &c, err)) < 0 ||
+        (rc = want_signs(g, n, BATCH_NORM_GRAD_STATS_WEIGHT, BATCH_NORM_GRAD_STATS_BIAS, c, err)) <
+            0)
         return rc;
     op_out(out, BATCH_NORM_GRAD_STATS_GSUMS, DTYPE_F64, SHAPE(2 * c));
     op_out(out, BATCH_NORM_GRAD_STATS_DWEIGHT, DTYPE_F32, SHAPE(c));
@@ -147,7 +180,8 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
 
     if ((rc = want_grad_in(g, n, &c, err)) < 0 ||
         (rc = want_sums(g, n, BATCH_NORM_GRAD_GSUMS, 2 * c, err)) < 0 ||
-        (rc = op_want_shape(g, n, BATCH_NORM_GRAD_WEIGHT, SHAPE(c), err)) < 0)
+        (rc = op_want_shape(g, n, BATCH_NORM_GRAD_WEIGHT, SHAPE(c), err)) < 0 ||
+        (rc = want_signs(g, n, BATCH_NORM_GRAD_WEIGHT, BATCH_NORM_GRAD_BIAS, c, err)) < 0)
         return rc;
     op_out(out, BATCH_NORM_GRAD_DX, DTYPE_F32, *op_shape(g, n, BATCH_NORM_GRAD_X));
     return 0;
@@ -158,16 +192,24 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 {
     const int x = n->in[BATCH_NORM_X], dy = dout[BATCH_NORM_Y];
     const int sums = n->in[BATCH_NORM_SUMS], mean = n->in[BATCH_NORM_RUNNING_MEAN];
+    const int has_act = n->attr.norm.act != ACT_NONE;
+    const int weight = n->in[BATCH_NORM_WEIGHT], bias = n->in[BATCH_NORM_BIAS];
     const int in[] = {[BATCH_NORM_GRAD_STATS_X] = x,
                       [BATCH_NORM_GRAD_STATS_DY] = dy,
                       [BATCH_NORM_GRAD_STATS_SUMS] = sums,
-                      [BATCH_NORM_GRAD_STATS_RUNNING_MEAN] = mean};
+                      [BATCH_NORM_GRAD_STATS_RUNNING_MEAN] = mean,
+                      [BATCH_NORM_GRAD_STATS_WEIGHT] = has_act ? weight : NO_VALUE,
+                      [BATCH_NORM_GRAD_STATS_BIAS] = has_act ? bias : NO_VALUE};
     int out[] = {[BATCH_NORM_GRAD_STATS_GSUMS] = NODE_NEW_OUT,
                  [BATCH_NORM_GRAD_STATS_DWEIGHT] = op_grad_wanted(g, n, want, BATCH_NORM_WEIGHT),
                  [BATCH_NORM_GRAD_STATS_DBIAS] = op_grad_wanted(g, n, want, BATCH_NORM_BIAS)};
     int *gsums = &out[BATCH_NORM_GRAD_STATS_GSUMS];
-    int rc = graph_node(g, OP_batch_norm_grad_stats, &n->attr, in, 4, out,
-                        op_name(g, n, "grad_stats"), err);
+    int rc;
+
+    if (op_has(n, BATCH_NORM_ADD))
+        return op_fail(n, err, "batch norm with a fused sum has no gradient");
+    rc = graph_node(g, OP_batch_norm_grad_stats, &n->attr, in, 6, out, op_name(g, n, "grad_stats"),
+                    err);
 
     din[BATCH_NORM_WEIGHT] = out[BATCH_NORM_GRAD_STATS_DWEIGHT];
     din[BATCH_NORM_BIAS] = out[BATCH_NORM_GRAD_STATS_DBIAS];
@@ -184,8 +226,9 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
                               [BATCH_NORM_GRAD_SUMS] = sums,
                               [BATCH_NORM_GRAD_RUNNING_MEAN] = mean,
                               [BATCH_NORM_GRAD_GSUMS] = *gsums,
-                              [BATCH_NORM_GRAD_WEIGHT] = n->in[BATCH_NORM_WEIGHT]},
-                      6, &din[BATCH_NORM_X], op_name(g, n, "grad"), err);
+                              [BATCH_NORM_GRAD_WEIGHT] = weight,
+                              [BATCH_NORM_GRAD_BIAS] = has_act ? bias : NO_VALUE},
+                      7, &din[BATCH_NORM_X], op_name(g, n, "grad"), err);
 }
 
 /* batch_norm's gradient includes the part that goes through the sums. */
@@ -208,7 +251,7 @@ const struct op_def op_batch_norm = {
     .infer = infer,
     .grad = grad,
     OP_SIGNATURE(batch_norm),
-    .typed_in = 1u << BATCH_NORM_X,
+    .typed_in = 1u << BATCH_NORM_X | 1u << BATCH_NORM_ADD,
     .typed_out = 1u << BATCH_NORM_Y,
 };
 
@@ -216,7 +259,7 @@ const struct op_def op_batch_norm_infer = {
     .infer = infer_infer,
     OP_SIGNATURE(batch_norm_infer),
     .flags = OP_ROWS | OP_INPLACE,
-    .typed_in = 1u << BATCH_NORM_INFER_X,
+    .typed_in = 1u << BATCH_NORM_INFER_X | 1u << BATCH_NORM_INFER_ADD,
     .typed_out = 1u << BATCH_NORM_INFER_Y,
 };
 

@@ -113,6 +113,25 @@ static void take_over(const struct fuser *f, struct node *n, struct node *user)
     user->op = GONE;
 }
 
+/* n moves to the place of `user`, whose work it also does: n may now read what is made between the
+ * two places.  The node that was `user` is returned; n itself is gone. */
+static struct node *move_to(struct fuser *f, struct node *n, struct node *user)
+{
+    struct graph *g = f->g;
+    struct node moved = *n;
+    const int at = (int)(user - g->node);
+
+    moved.out[0] = user->out[0];
+    n->op = GONE;
+    *user = moved;
+    for (int i = 0; i < moved.n_in; i++)
+        add_use(f, moved.in[i], at);
+    for (int i = 0; i < moved.n_out; i++)
+        if (moved.out[i] != NO_VALUE && !op_get(moved.op)->update[i])
+            g->value[moved.out[i]].producer = at;
+    return user;
+}
+
 /* These operands have equal numbers in conv2d and linear, and in the gradients by w of both. */
 _Static_assert((int)CONV2D_B == (int)LINEAR_B && (int)CONV2D_Y == (int)LINEAR_Y &&
                    (int)CONV2D_GRAD_W_DY == (int)LINEAR_GRAD_W_DY &&
@@ -340,6 +359,86 @@ static void fuse_linear_grad(struct fuser *f, struct node *n)
     take_over(f, n, user);
 }
 
+static int is_norm(const struct node *n)
+{
+    return n->op == OP_batch_norm || n->op == OP_batch_norm_infer;
+}
+
+static int *norm_add(struct node *n)
+{
+    return &n->in[n->op == OP_batch_norm ? BATCH_NORM_ADD : BATCH_NORM_INFER_ADD];
+}
+
+/* y = x + other, where batch norm n makes x: n computes y, at the place of the sum, since the other
+ * term may be made after n. */
+static struct node *fuse_norm_sum(struct fuser *f, struct node *n)
+{
+    struct node *user = only_user(f, n->out[0], OP_add, ADD_A);
+    int other;
+
+    if (!user)
+        user = only_user(f, n->out[0], OP_add, ADD_B);
+    if (!user || *norm_add(n) != NO_VALUE || !backend_can_fuse(f->b, f->g, n, FUSE_NORM, ACT_NONE))
+        return n;
+    other = user->in[user->in[ADD_A] == n->out[0] ? ADD_B : ADD_A];
+    *norm_add(n) = other;
+    return move_to(f, n, user);
+}
+
+/* Batch norm, the sum after it, and the relu after that become one node. */
+static void fuse_norm(struct fuser *f, struct node *n)
+{
+    struct node *user;
+
+    if (!is_norm(n) || n->attr.norm.act != ACT_NONE)
+        return;
+    n = fuse_norm_sum(f, n);
+    user = only_user(f, n->out[0], OP_activation, ACTIVATION_X);
+    if (!user || user->attr.act.kind != ACT_RELU ||
+        !backend_can_fuse(f->b, f->g, n, FUSE_NORM, ACT_RELU))
+        return;
+    n->attr.norm.act = ACT_RELU;
+    (void)move_to(f, n, user);
+}
+
+/* The batch norm with a fused relu, and no sum, that made v; else NULL. */
+static struct node *norm_with_relu(struct graph *g, int v)
+{
+    struct node *n = g->value[v].producer < 0 ? NULL : &g->node[g->value[v].producer];
+
+    if (!n || n->op != OP_batch_norm || n->attr.norm.act != ACT_RELU ||
+        n->in[BATCH_NORM_ADD] != NO_VALUE)
+        return NULL;
+    return n;
+}
+
+/* Both gradient nodes of a batch norm with a fused relu compute the relu's gradient, too, so that
+ * activation_grad n, whose output they read, has no more work. */
+static void fuse_norm_grad(struct fuser *f, struct node *n)
+{
+    struct node *norm, *stats, *grad;
+    int dy;
+
+    if (n->op != OP_activation_grad || n->attr.act.kind != ACT_RELU ||
+        !(norm = norm_with_relu(f->g, n->in[ACTIVATION_GRAD_Y])))
+        return;
+    dy = n->out[ACTIVATION_GRAD_DX];
+    stats = find_user(f, dy, OP_batch_norm_grad_stats, BATCH_NORM_GRAD_STATS_DY);
+    grad = find_user(f, dy, OP_batch_norm_grad, BATCH_NORM_GRAD_DY);
+    if (!stats || n_uses(f, dy) != (grad ? 2 : 1))
+        return;
+    stats->attr.norm.act = ACT_RELU;
+    set_input(f, stats, BATCH_NORM_GRAD_STATS_DY, n->in[ACTIVATION_GRAD_DY]);
+    set_input(f, stats, BATCH_NORM_GRAD_STATS_WEIGHT, norm->in[BATCH_NORM_WEIGHT]);
+    set_input(f, stats, BATCH_NORM_GRAD_STATS_BIAS, norm->in[BATCH_NORM_BIAS]);
+    n->op = GONE;
+    if (!grad)
+        return;
+    grad->attr.norm.act = ACT_RELU;
+    set_input(f, grad, BATCH_NORM_GRAD_DY, n->in[ACTIVATION_GRAD_DY]);
+    set_input(f, grad, BATCH_NORM_GRAD_BIAS, norm->in[BATCH_NORM_BIAS]);
+}
+
 int program_fuse(struct graph *g, struct backend *b, struct err *err)
 {
     struct fuser f = {.g = g, .b = b};
@@ -357,6 +456,8 @@ int program_fuse(struct graph *g, struct backend *b, struct err *err)
         fuse_pool_grad(&f, &g->node[k]);
         fuse_loss_grad(&f, &g->node[k]);
         fuse_linear_grad(&f, &g->node[k]);
+        fuse_norm(&f, &g->node[k]);
+        fuse_norm_grad(&f, &g->node[k]);
     }
     for (int k = 0; rc == 0 && k < g->n_nodes; k++)
         if (g->node[k].op != GONE)

@@ -97,6 +97,9 @@ static void test_fusions(void **state)
         {OP_linear_grad_x, FUSE_LINEAR_GRAD_ACT, ACT_RELU, 0},
         {OP_activation_grad, FUSE_POOL_GRAD_ACT, ACT_RELU, 0},
         {OP_softmax_xent, FUSE_LOSS_GRAD, ACT_NONE, 1},
+        {OP_batch_norm, FUSE_NORM, ACT_NONE, 1},
+        {OP_batch_norm_infer, FUSE_NORM, ACT_RELU, 1},
+        {OP_batch_norm, FUSE_NORM, ACT_TANH, 0},
         {OP_mse, FUSE_LOSS_GRAD, ACT_NONE, 0},
     };
     struct fixture *f = *state;

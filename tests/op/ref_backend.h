@@ -11,7 +11,7 @@
 #include "backend/backend.h"
 
 /* fusions: bit 1 << f is set for each enum fusion f that can_fuse accepts. */
-enum { REF_FUSE_NONE = 0, REF_FUSE_ALL = 63 };
+enum { REF_FUSE_NONE = 0, REF_FUSE_ALL = 127 };
 int ref_open(unsigned fusions, struct backend **out);
 
 /* Run one node at once.  in[], out[]: host memory, NULL where the node has none. */

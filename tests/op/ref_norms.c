@@ -43,6 +43,21 @@ static struct moments moments_of(const double *sums, const float *m, int64_t C, 
     return s;
 }
 
+/* The activation of norm + add[i]; without add of norm. */
+static float act_of(const struct ref_node *n, double norm, const float *add, int64_t i)
+{
+    if (add)
+        norm += (double)add[i];
+    return (float)(n->attr.norm.act == ACT_NONE ? norm : ref_activate(n->attr.norm.act, norm));
+}
+
+/* dy[i], or 0 where the fused relu's output is not positive. */
+static double signed_dy(const struct ref_node *n, double xhat, const float *weight,
+                        const float *bias, double dy)
+{
+    return n->attr.norm.act == ACT_RELU && !(xhat * *weight + *bias > 0) ? 0 : dy;
+}
+
 void ref_batch_norm(const struct ref_node *n)
 {
     const float *x = n->in[BATCH_NORM_X], *weight = n->in[BATCH_NORM_WEIGHT],
@@ -51,13 +66,14 @@ void ref_batch_norm(const struct ref_node *n)
     const double *sums = n->in[BATCH_NORM_SUMS], eps = n->attr.norm.eps,
                  momentum = n->attr.norm.momentum;
     const int64_t C = last_dim(&n->in_shape[BATCH_NORM_X]);
+    const float *add = n->in[BATCH_NORM_ADD];
     float *y = n->out[BATCH_NORM_Y], *next_m = n->out[BATCH_NORM_NEXT_MEAN],
           *next_v = n->out[BATCH_NORM_NEXT_VAR];
 
     for (int64_t i = 0; i < shape_elements(&n->in_shape[BATCH_NORM_X]); i++) {
         struct moments s = moments_of(sums, m, C, i % C, eps);
 
-        y[i] = (float)((x[i] - s.mean) * s.rstd * weight[i % C] + bias[i % C]);
+        y[i] = act_of(n, (x[i] - s.mean) * s.rstd * weight[i % C] + bias[i % C], add, i);
     }
     for (int64_t c = 0; c < C; c++) {
         struct moments s = moments_of(sums, m, C, c, eps);
@@ -74,20 +90,24 @@ void ref_batch_norm_infer(const struct ref_node *n)
                 *bias = n->in[BATCH_NORM_INFER_BIAS], *m = n->in[BATCH_NORM_INFER_RUNNING_MEAN],
                 *v = n->in[BATCH_NORM_INFER_RUNNING_VAR];
     const int64_t C = last_dim(&n->in_shape[BATCH_NORM_INFER_X]);
+    const float *add = n->in[BATCH_NORM_INFER_ADD];
     float *y = n->out[BATCH_NORM_INFER_Y];
 
     for (int64_t i = 0; i < shape_elements(&n->in_shape[BATCH_NORM_INFER_X]); i++) {
         int64_t c = i % C;
 
-        y[i] = (float)(((double)x[i] - m[c]) / sqrt((double)v[c] + n->attr.norm.eps) * weight[c] +
-                       bias[c]);
+        y[i] = act_of(
+            n, ((double)x[i] - m[c]) / sqrt((double)v[c] + n->attr.norm.eps) * weight[c] + bias[c],
+            add, i);
     }
 }
 
 void ref_batch_norm_grad_stats(const struct ref_node *n)
 {
     const float *x = n->in[BATCH_NORM_GRAD_STATS_X], *dy = n->in[BATCH_NORM_GRAD_STATS_DY],
-                *m = n->in[BATCH_NORM_GRAD_STATS_RUNNING_MEAN];
+                *m = n->in[BATCH_NORM_GRAD_STATS_RUNNING_MEAN],
+                *weight = n->in[BATCH_NORM_GRAD_STATS_WEIGHT],
+                *bias = n->in[BATCH_NORM_GRAD_STATS_BIAS];
     const double *sums = n->in[BATCH_NORM_GRAD_STATS_SUMS];
     const int64_t C = last_dim(&n->in_shape[BATCH_NORM_GRAD_STATS_X]);
     double *gsums = n->out[BATCH_NORM_GRAD_STATS_GSUMS];
@@ -96,8 +116,11 @@ void ref_batch_norm_grad_stats(const struct ref_node *n)
     for (int64_t i = 0; i < shape_elements(&n->in_shape[BATCH_NORM_GRAD_STATS_X]); i++) {
         struct moments s = moments_of(sums, m, C, i % C, n->attr.norm.eps);
 
-        gsums[i % C] += dy[i];
-        gsums[C + i % C] += dy[i] * (x[i] - s.mean) * s.rstd;
+        double xhat = (x[i] - s.mean) * s.rstd,
+               d = weight ? signed_dy(n, xhat, weight + i % C, bias + i % C, dy[i]) : dy[i];
+
+        gsums[i % C] += d;
+        gsums[C + i % C] += d * xhat;
     }
     if (n->out[BATCH_NORM_GRAD_STATS_DWEIGHT])
         ref_round(gsums + C, C, n->out[BATCH_NORM_GRAD_STATS_DWEIGHT]);
@@ -108,7 +131,8 @@ void ref_batch_norm_grad_stats(const struct ref_node *n)
 void ref_batch_norm_grad(const struct ref_node *n)
 {
     const float *x = n->in[BATCH_NORM_GRAD_X], *dy = n->in[BATCH_NORM_GRAD_DY],
-                *m = n->in[BATCH_NORM_GRAD_RUNNING_MEAN], *weight = n->in[BATCH_NORM_GRAD_WEIGHT];
+                *m = n->in[BATCH_NORM_GRAD_RUNNING_MEAN], *weight = n->in[BATCH_NORM_GRAD_WEIGHT],
+                *bias = n->in[BATCH_NORM_GRAD_BIAS];
     const double *sums = n->in[BATCH_NORM_GRAD_SUMS], *gsums = n->in[BATCH_NORM_GRAD_GSUMS];
     const int64_t C = last_dim(&n->in_shape[BATCH_NORM_GRAD_X]);
     float *dx = n->out[BATCH_NORM_GRAD_DX];
@@ -118,7 +142,9 @@ void ref_batch_norm_grad(const struct ref_node *n)
         struct moments s = moments_of(sums, m, C, c, n->attr.norm.eps);
         double xhat = (x[i] - s.mean) * s.rstd;
 
-        dx[i] = (float)(weight[c] * s.rstd * (dy[i] - gsums[c] / s.n - xhat * gsums[C + c] / s.n));
+        double d = bias ? signed_dy(n, xhat, weight + c, bias + c, dy[i]) : dy[i];
+
+        dx[i] = (float)(weight[c] * s.rstd * (d - gsums[c] / s.n - xhat * gsums[C + c] / s.n));
     }
 }
 

@@ -214,7 +214,8 @@ static void run_often(struct kernel *k, struct places *p, struct world *w, const
 static int is_left_out(const struct world *w, const struct node *n)
 {
     if (w->c->fusion &&
-        !backend_can_fuse(w->r->b, w->g, n, (enum fusion)w->c->fusion, w->c->attr.linear.act))
+        !backend_can_fuse(w->r->b, w->g, n, (enum fusion)w->c->fusion,
+                          w->c->fusion == FUSE_NORM ? w->c->attr.norm.act : w->c->attr.linear.act))
         return 1;
     return op_get(n->op)->flags & (OP_ALIAS | OP_ENGINE) || (w->r->has && !w->r->has(n->op));
 }

@@ -44,7 +44,7 @@ struct model_options rig_options(const struct rig_model *model)
 {
     struct model_options o = model->o;
 
-    o.options = &model->mlp;
+    o.options = model->list.layers ? (const void *)&model->list : &model->mlp;
     return o;
 }
 

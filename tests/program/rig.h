@@ -5,6 +5,7 @@
 #ifndef TESTS_PROGRAM_RIG_H
 #define TESTS_PROGRAM_RIG_H
 
+#include "model/layers.h"
 #include "model/mlp.h"
 #include "model/model.h"
 #include "op/scaler.h"
@@ -24,10 +25,11 @@ struct rig {
     size_t arena_bytes;
 };
 
-/* A model's options by value, and an mlp's own, for a model that is an mlp. */
+/* A model's options by value, and those of its own kind, for an mlp or a list of layers. */
 struct rig_model {
     struct model_options o; /* its `options` is set by rig_options */
     struct mlp_options mlp;
+    struct layers_options list;
 };
 
 /* The model with default options: no hidden layers, relu, cross-entropy. */

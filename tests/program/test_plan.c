@@ -216,6 +216,43 @@ static void models(void **state)
     }
 }
 
+/* A residual block with a shortcut of its own: batch norms, sums and relus. */
+static struct rig_model blocks(void)
+{
+    struct rig_model model = rig_model(&arch_layers);
+
+    model.list.layers = "[conv: {channels: 4, kernel: 3, padding: 1}, batch_norm, relu, "
+                        "{residual: [conv: {channels: 6, kernel: 3, padding: 1}, batch_norm, relu, "
+                        "conv: {channels: 6, kernel: 3, padding: 1}, batch_norm], "
+                        "shortcut: [conv: {channels: 6, kernel: 1}, batch_norm]}, relu, "
+                        "residual: [conv: {channels: 6, kernel: 3, padding: 1}, batch_norm, relu, "
+                        "conv: {channels: 6, kernel: 1}, batch_norm, tanh], "
+                        "batch_norm, relu, max_pool: {kernel: 2}, flatten, linear: {units: 5}]";
+    return model;
+}
+
+static void residual_blocks(void **state)
+{
+    static const struct sample_spec small = SAMPLE_IMAGES(6, 4, 2, 5);
+    const struct rig_model model = blocks();
+    int n[OP_COUNT] = {0};
+    struct rig r;
+
+    (void)state;
+    check_job(&model, &small, "blocks");
+    rig_open(&r, REF_FUSE_ALL, rig_graph(&model, &small, 3, 1, 0), NULL);
+    for (int k = 0; k < r.graph->n_nodes; k++) {
+        const struct node *node = &r.graph->node[k];
+
+        n[node->op] += k < r.graph->n_forward || node->op == OP_activation_grad;
+    }
+    assert_int_equal(n[OP_batch_norm], 7);
+    assert_int_equal(n[OP_add], 1);             /* the sum after tanh */
+    assert_int_equal(n[OP_activation], 1);      /* tanh */
+    assert_int_equal(n[OP_activation_grad], 2); /* tanh's, and that of the relu after a fused sum */
+    rig_close(&r);
+}
+
 /* With all fusions lenet has one kernel for each layer and its activation. */
 static void lenet_is_fused(void **state)
 {
@@ -455,8 +492,11 @@ static void lenet_is_small(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models),         cmocka_unit_test(lenet_is_fused),
-        cmocka_unit_test(random_graphs),  cmocka_unit_test(training_keeps_no_logits),
+        cmocka_unit_test(models),
+        cmocka_unit_test(residual_blocks),
+        cmocka_unit_test(lenet_is_fused),
+        cmocka_unit_test(random_graphs),
+        cmocka_unit_test(training_keeps_no_logits),
         cmocka_unit_test(lenet_is_small),
     };
 

@@ -4,6 +4,9 @@
  * row, into its own scratch, and the parts' sums are then added in their order.  A part works in
  * pieces of a few rows (plain.h), and its scratch has the rooms for them behind its sums.
  *
+ * Memory is the limit here, so what comes after a batch norm (a sum, a relu) is fused into its
+ * pass, and the gradient computes the relu's signs anew from x instead of reading its output.
+ *
  * op/batch_norm.c has the formulas; the twin is cuda/batch_norm.cu. */
 #include <math.h>
 #include <string.h>
@@ -103,14 +106,88 @@ static void moments(const double *sums, const float *m, int64_t c, int64_t i, do
     *var = fmax(sums[c + i] / n - shift * shift, 0.0);
 }
 
-/* y = (x - mean) * scale + bias, by channel. */
-CPU_CLONES static void normalise(const float *x, float *y, const float *restrict mean,
-                                 const float *restrict scale, const float *restrict bias,
-                                 int64_t rows, int64_t c)
+/* By channel; y may be x. */
+struct affine {
+    const float *mean, *scale, *bias;
+};
+
+static inline float affine_at(struct affine a, float x, int64_t i)
 {
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < c; i++)
-            y[r * c + i] = (x[r * c + i] - mean[i]) * scale[i] + bias[i];
+    return (x - a.mean[i]) * a.scale[i] + a.bias[i];
+}
+
+CPU_CLONES static void affine_row(const float *x, float *y, struct affine a, int64_t c)
+{
+    CPU_INDEPENDENT
+    for (int64_t i = 0; i < c; i++)
+        y[i] = affine_at(a, x[i], i);
+}
+
+CPU_CLONES static void affine_relu_row(const float *x, float *y, struct affine a, int64_t c)
+{
+    CPU_INDEPENDENT
+    for (int64_t i = 0; i < c; i++) {
+        const float v = affine_at(a, x[i], i);
+
+        y[i] = v > 0.0f ? v : 0.0f;
+    }
+}
+
+CPU_CLONES static void affine_add_row(const float *x, const float *add, float *y, struct affine a,
+                                      int64_t c)
+{
+    CPU_INDEPENDENT
+    for (int64_t i = 0; i < c; i++)
+        y[i] = affine_at(a, x[i], i) + add[i];
+}
+
+CPU_CLONES static void affine_add_relu_row(const float *x, const float *add, float *y,
+                                           struct affine a, int64_t c)
+{
+    CPU_INDEPENDENT
+    for (int64_t i = 0; i < c; i++) {
+        const float v = affine_at(a, x[i], i) + add[i];
+
+        y[i] = v > 0.0f ? v : 0.0f;
+    }
+}
+
+/* y = act((x - mean) * scale + bias + add); add may be NULL. */
+static void normalise(const float *x, const float *add, float *y, struct affine a,
+                      enum activation act, int64_t rows, int64_t c)
+{
+    for (int64_t at = 0; at < rows * c; at += c)
+        if (add && act == ACT_RELU)
+            affine_add_relu_row(x + at, add + at, y + at, a, c);
+        else if (add)
+            affine_add_row(x + at, add + at, y + at, a, c);
+        else if (act == ACT_RELU)
+            affine_relu_row(x + at, y + at, a, c);
+        else
+            affine_row(x + at, y + at, a, c);
+}
+
+/* Normalise rows [from, to).  add: the number of that operand. */
+static void normalise_rows(const struct plain *p, int part, int64_t from, int64_t to,
+                           struct affine a, int add)
+{
+    const int64_t c = p->c, piece = plain_piece_rows(c);
+    float *room = room_of(p, part, 0, 0), *add_room = room_of(p, part, 0, 1);
+
+    for (int64_t r = from; r < to; r += piece) {
+        const int64_t n = min_i64(to - r, piece);
+
+        normalise(plain_read(p, 0, r * c, n * c, room),
+                  p->in[add] ? plain_read(p, add, r * c, n * c, add_room) : NULL,
+                  plain_dest(p, 0, r * c, room), a, p->attr.norm.act, n, c);
+        plain_done(p, 0, r * c, n * c, room);
+    }
+}
+
+/* The factor of a channel, as float; the gradient must get the same bits as the forward pass. */
+static float scale_of(float weight, double var, float eps)
+{
+    return (float)((double)weight / sqrt(var + (double)eps));
 }
 
 /* Writes the next running statistics, and this step's mean and scale of each channel. */
@@ -135,24 +212,16 @@ static void prepare(const struct plain *p, float *mean_out, float *scale)
             next_v[i] = v[i];
         }
         mean_out[i] = (float)mean;
-        scale[i] = (float)((double)weight[i] / sqrt(var + (double)p->attr.norm.eps));
+        scale[i] = scale_of(weight[i], var, p->attr.norm.eps);
     }
 }
 
 static void norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const float *mean = p->scratch, *scale = mean + p->c;
-    const int64_t c = p->c, piece = plain_piece_rows(c);
-    float *room = room_of(p, part, 0, 0);
+    const float *mean = p->scratch;
 
-    for (int64_t r = from; r < to; r += piece) {
-        const int64_t n = min_i64(to - r, piece);
-
-        normalise(plain_read(p, BATCH_NORM_X, r * c, n * c, room),
-                  plain_dest(p, BATCH_NORM_Y, r * c, room), mean, scale, p->in[BATCH_NORM_BIAS], n,
-                  c);
-        plain_done(p, BATCH_NORM_Y, r * c, n * c, room);
-    }
+    normalise_rows(p, part, from, to, (struct affine){mean, mean + p->c, p->in[BATCH_NORM_BIAS]},
+                   BATCH_NORM_ADD);
 }
 
 static void run(const struct plain *p)
@@ -168,23 +237,15 @@ int cpu_make_batch_norm(struct cpu *b, const struct graph *g, const struct node 
 {
     return plain_new_split(
         b, g, n, run, (size_t)(2 * shape_elements(cpu_in(g, n, BATCH_NORM_WEIGHT))) * sizeof(float),
-        plain_room_of(g, n->in[BATCH_NORM_X]), out, err);
+        2 * plain_room_of(g, n->in[BATCH_NORM_X]), out, err);
 }
 
 static void infer_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const int64_t c = p->c, piece = plain_piece_rows(c);
-    float *room = room_of(p, part, 0, 0);
-
-    for (int64_t r = from; r < to; r += piece) {
-        const int64_t n = min_i64(to - r, piece);
-
-        normalise(plain_read(p, BATCH_NORM_INFER_X, r * c, n * c, room),
-                  plain_dest(p, BATCH_NORM_INFER_Y, r * c, room),
-                  p->in[BATCH_NORM_INFER_RUNNING_MEAN], p->scratch, p->in[BATCH_NORM_INFER_BIAS], n,
-                  c);
-        plain_done(p, BATCH_NORM_INFER_Y, r * c, n * c, room);
-    }
+    normalise_rows(p, part, from, to,
+                   (struct affine){p->in[BATCH_NORM_INFER_RUNNING_MEAN], p->scratch,
+                                   p->in[BATCH_NORM_INFER_BIAS]},
+                   BATCH_NORM_INFER_ADD);
 }
 
 static void run_infer(const struct plain *p)
@@ -193,7 +254,7 @@ static void run_infer(const struct plain *p)
     float *scale = p->scratch;
 
     for (int64_t i = 0; i < p->c; i++)
-        scale[i] = (float)((double)weight[i] / sqrt((double)v[i] + (double)p->attr.norm.eps));
+        scale[i] = scale_of(weight[i], (double)v[i], p->attr.norm.eps);
     plain_split(p, p->rows, work_of(p), infer_rows);
 }
 
@@ -203,40 +264,88 @@ int cpu_make_batch_norm_infer(struct cpu *b, const struct graph *g, const struct
     return plain_new_split(b, g, n, run_infer,
                            (size_t)shape_elements(cpu_in(g, n, BATCH_NORM_INFER_WEIGHT)) *
                                sizeof(float),
-                           plain_room_of(g, n->in[BATCH_NORM_INFER_X]), out, err);
+                           2 * plain_room_of(g, n->in[BATCH_NORM_INFER_X]), out, err);
 }
 
-/* Mean and 1/sqrt(var + eps) of each channel. */
-static void mean_rstd(const struct plain *p, const double *sums, const float *m, double *mean,
-                      double *rstd)
+/* The numbers of each channel that the gradients read.  `signs` gives the sign of a fused relu's
+ * input, with the same bits as in the forward pass. */
+struct channels {
+    double *mean, *rstd; /* rstd = 1 / sqrt(var + eps) */
+    struct affine signs;
+};
+
+static size_t channels_bytes(const struct graph *g, const struct node *n)
 {
+    return (size_t)(2 * shape_elements(cpu_in(g, n, BATCH_NORM_GRAD_RUNNING_MEAN))) *
+           (sizeof(double) + sizeof(float));
+}
+
+/* The scratch as channels. */
+static struct channels channels_at(const struct plain *p, int bias)
+{
+    double *mean = p->scratch;
+    float *f = (float *)(mean + 2 * p->c);
+
+    return (struct channels){mean, mean + p->c, {f, f + p->c, p->in[bias]}};
+}
+
+/* Fill the scratch.  weight NULL: there is no fused relu. */
+static struct channels find_channels(const struct plain *p, const float *weight, int bias)
+{
+    const double *sums = p->in[BATCH_NORM_GRAD_SUMS];
+    const float *m = p->in[BATCH_NORM_GRAD_RUNNING_MEAN];
+    struct channels ch = channels_at(p, bias);
+    float *mean = (float *)(ch.rstd + p->c), *scale = mean + p->c;
+
     for (int64_t i = 0; i < p->c; i++) {
         double var;
 
-        moments(sums, m, p->c, i, &mean[i], &var);
-        rstd[i] = 1.0 / sqrt(var + (double)p->attr.norm.eps);
+        moments(sums, m, p->c, i, &ch.mean[i], &var);
+        ch.rstd[i] = 1.0 / sqrt(var + (double)p->attr.norm.eps);
+        if (weight) {
+            mean[i] = (float)ch.mean[i];
+            scale[i] = scale_of(weight[i], var, p->attr.norm.eps);
+        }
     }
+    return ch;
+}
+
+/* to = dy where the relu's input is positive, else 0; to may be dy. */
+CPU_CLONES static void mask_row(const float *x, const float *dy, float *to, struct affine a,
+                                int64_t c)
+{
+    CPU_INDEPENDENT
+    for (int64_t i = 0; i < c; i++)
+        to[i] = affine_at(a, x[i], i) > 0.0f ? dy[i] : 0.0f;
+}
+
+/* dy of n rows, masked in `room` if the node has a fused relu. */
+static const float *masked(const struct plain *p, const float *x, const float *dy, float *room,
+                           struct affine a, int64_t n)
+{
+    if (p->attr.norm.act != ACT_RELU)
+        return dy;
+    for (int64_t at = 0; at < n * p->c; at += p->c)
+        mask_row(x + at, dy + at, room + at, a, p->c);
+    return room;
 }
 
 /* sum += dy and product += dy * (x - mean) * rstd, by channel. */
 CPU_CLONES static void add_grad_stats(const float *restrict x, const float *restrict dy,
-                                      const double *restrict mean, double *restrict sum,
-                                      int64_t rows, int64_t c)
+                                      const double *restrict mean, const double *restrict rstd,
+                                      double *restrict sum, double *restrict product, int64_t c)
 {
-    const double *restrict rstd = mean + c;
-    double *restrict product = sum + c;
+    for (int64_t i = 0; i < c; i++) {
+        const double d = (double)dy[i];
 
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < c; i++) {
-            const double d = (double)dy[r * c + i];
-
-            sum[i] += d;
-            product[i] += d * (((double)x[r * c + i] - mean[i]) * rstd[i]);
-        }
+        sum[i] += d;
+        product[i] += d * (((double)x[i] - mean[i]) * rstd[i]);
+    }
 }
 
 static void grad_sums_of_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
+    const struct channels ch = channels_at(p, BATCH_NORM_GRAD_STATS_BIAS);
     double *sum = plain_part_scratch(p, part);
     const int64_t c = p->c, piece = plain_piece_rows(c);
     float *x_room = room_of(p, part, 2 * c, 0), *dy_room = room_of(p, part, 2 * c, 1);
@@ -244,10 +353,12 @@ static void grad_sums_of_rows(const struct plain *p, int part, int64_t from, int
     memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
     for (int64_t r = from; r < to; r += piece) {
         const int64_t n = min_i64(to - r, piece);
+        const float *x = plain_read(p, BATCH_NORM_GRAD_STATS_X, r * c, n * c, x_room);
+        const float *dy = plain_read(p, BATCH_NORM_GRAD_STATS_DY, r * c, n * c, dy_room);
 
-        add_grad_stats(plain_read(p, BATCH_NORM_GRAD_STATS_X, r * c, n * c, x_room),
-                       plain_read(p, BATCH_NORM_GRAD_STATS_DY, r * c, n * c, dy_room), p->scratch,
-                       sum, n, c);
+        dy = masked(p, x, dy, dy_room, ch.signs, n);
+        for (int64_t at = 0; at < n * c; at += c)
+            add_grad_stats(x + at, dy + at, ch.mean, ch.rstd, sum, sum + c, c);
     }
 }
 
@@ -260,11 +371,9 @@ static void round_to(const struct plain *p, int i, const double *sums)
 
 static void run_grad_stats(const struct plain *p)
 {
-    double *mean = p->scratch, *rstd = mean + p->c;
     double *gsums = p->out[BATCH_NORM_GRAD_STATS_GSUMS];
 
-    mean_rstd(p, p->in[BATCH_NORM_GRAD_STATS_SUMS], p->in[BATCH_NORM_GRAD_STATS_RUNNING_MEAN], mean,
-              rstd);
+    (void)find_channels(p, p->in[BATCH_NORM_GRAD_STATS_WEIGHT], BATCH_NORM_GRAD_STATS_BIAS);
     plain_split(p, p->rows, work_of(p), grad_sums_of_rows);
     add_parts(p, plain_parts(p, p->rows, work_of(p)), gsums);
     round_to(p, BATCH_NORM_GRAD_STATS_DWEIGHT, gsums + p->c);
@@ -274,55 +383,66 @@ static void run_grad_stats(const struct plain *p)
 int cpu_make_batch_norm_grad_stats(struct cpu *b, const struct graph *g, const struct node *n,
                                    struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_grad_stats,
-                           sums_bytes(g, n, BATCH_NORM_GRAD_STATS_RUNNING_MEAN),
+    return plain_new_split(b, g, n, run_grad_stats, channels_bytes(g, n),
                            part_bytes(g, n, BATCH_NORM_GRAD_STATS_RUNNING_MEAN, 2), out, err);
 }
 
-/* dx = a * (dy - b - (x - mean) * d), by channel; k holds a, b, mean and d.  dx may be dy. */
-CPU_CLONES static void grad_rows(const float *x, const float *dy, float *dx,
-                                 const float *restrict k, int64_t rows, int64_t c)
-{
-    const float *restrict a = k, *restrict b = k + c, *restrict mean = k + 2 * c,
-                          *restrict d = k + 3 * c;
+/* By channel, for dx = a * (dy - b - (x - mean) * d). */
+struct slopes {
+    const float *a, *b, *mean, *d;
+};
 
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < c; i++)
-            dx[r * c + i] = a[i] * (dy[r * c + i] - b[i] - (x[r * c + i] - mean[i]) * d[i]);
+/* Behind the channels in the scratch. */
+static float *slopes_at(const struct plain *p)
+{
+    return (float *)((double *)p->scratch + 2 * p->c) + 2 * p->c;
+}
+
+/* dx may be dy. */
+CPU_CLONES static void grad_row(const float *x, const float *dy, float *dx, struct slopes s,
+                                int64_t c)
+{
+    CPU_INDEPENDENT
+    for (int64_t i = 0; i < c; i++)
+        dx[i] = s.a[i] * (dy[i] - s.b[i] - (x[i] - s.mean[i]) * s.d[i]);
 }
 
 static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
+    const struct channels ch = channels_at(p, BATCH_NORM_GRAD_BIAS);
     const int64_t c = p->c, piece = plain_piece_rows(c);
+    const float *k = slopes_at(p);
+    const struct slopes s = {k, k + c, k + 2 * c, k + 3 * c};
     float *x_room = room_of(p, part, 0, 0), *dy_room = room_of(p, part, 0, 1);
 
     for (int64_t r = from; r < to; r += piece) {
         const int64_t n = min_i64(to - r, piece);
+        const float *x = plain_read(p, BATCH_NORM_GRAD_X, r * c, n * c, x_room);
+        const float *dy = plain_read(p, BATCH_NORM_GRAD_DY, r * c, n * c, dy_room);
+        float *dx = plain_dest(p, BATCH_NORM_GRAD_DX, r * c, dy_room);
 
-        grad_rows(plain_read(p, BATCH_NORM_GRAD_X, r * c, n * c, x_room),
-                  plain_read(p, BATCH_NORM_GRAD_DY, r * c, n * c, dy_room),
-                  plain_dest(p, BATCH_NORM_GRAD_DX, r * c, dy_room), p->scratch, n, c);
+        dy = masked(p, x, dy, dy_room, ch.signs, n);
+        for (int64_t at = 0; at < n * c; at += c)
+            grad_row(x + at, dy + at, dx + at, s, c);
         plain_done(p, BATCH_NORM_GRAD_DX, r * c, n * c, dy_room);
     }
 }
 
 static void run_grad(const struct plain *p)
 {
-    const double *sums = p->in[BATCH_NORM_GRAD_SUMS], *gsums = p->in[BATCH_NORM_GRAD_GSUMS],
-                 n = sums[2 * p->c];
-    const float *m = p->in[BATCH_NORM_GRAD_RUNNING_MEAN], *weight = p->in[BATCH_NORM_GRAD_WEIGHT];
-    float *k = p->scratch;
+    const double *gsums = p->in[BATCH_NORM_GRAD_GSUMS],
+                 n = ((const double *)p->in[BATCH_NORM_GRAD_SUMS])[2 * p->c];
+    const float *weight = p->in[BATCH_NORM_GRAD_WEIGHT];
+    const struct channels ch =
+        find_channels(p, p->in[BATCH_NORM_GRAD_BIAS] ? weight : NULL, BATCH_NORM_GRAD_BIAS);
     const int64_t c = p->c;
+    float *k = slopes_at(p);
 
     for (int64_t i = 0; i < c; i++) {
-        double mean, var, rstd;
-
-        moments(sums, m, c, i, &mean, &var);
-        rstd = 1.0 / sqrt(var + (double)p->attr.norm.eps);
-        k[i] = (float)((double)weight[i] * rstd);
+        k[i] = (float)((double)weight[i] * ch.rstd[i]);
         k[c + i] = (float)(gsums[i] / n);
-        k[2 * c + i] = (float)mean;
-        k[3 * c + i] = (float)(rstd * (gsums[c + i] / n));
+        k[2 * c + i] = (float)ch.mean[i];
+        k[3 * c + i] = (float)(ch.rstd[i] * (gsums[c + i] / n));
     }
     plain_split(p, p->rows, work_of(p), grad_part);
 }
@@ -330,8 +450,9 @@ static void run_grad(const struct plain *p)
 int cpu_make_batch_norm_grad(struct cpu *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_grad,
-                           (size_t)(4 * shape_elements(cpu_in(g, n, BATCH_NORM_GRAD_WEIGHT))) *
-                               sizeof(float),
+    const size_t slopes =
+        (size_t)(4 * shape_elements(cpu_in(g, n, BATCH_NORM_GRAD_WEIGHT))) * sizeof(float);
+
+    return plain_new_split(b, g, n, run_grad, channels_bytes(g, n) + slopes,
                            2 * plain_room_of(g, n->in[BATCH_NORM_GRAD_X]), out, err);
 }

@@ -48,6 +48,8 @@ static int cpu_can_fuse(struct backend *b, const struct graph *g, const struct n
                         enum fusion f, enum activation act)
 {
     (void)b, (void)g;
+    if (f == FUSE_NORM)
+        return act == ACT_NONE || act == ACT_RELU;
     return backend_usual_fusion(n, f, act);
 }
 

@@ -31,7 +31,7 @@ static void update_one(const struct plain *p, const struct cpu_update *u)
                            .fresh2 = (float)(1 - beta2),
                            .keep = (float)(1 - (double)u->rate * (double)u->decay)};
 
-    update_lion(*u, m, update_at(p->out[LION_NEW_PARAM], u), update_at(p->in[LION_GRAD], u),
+    update_lion(*u, m, update_at(p->out[LION_NEW_PARAM], u), u->grad,
                 update_at(p->out[LION_NEW_EXP_AVG], u));
 }
 

@@ -21,6 +21,14 @@
 #define CPU_CLONES
 #endif
 
+/* Before a loop whose iterations touch different elements only, although an output may lie where an
+ * input does: without it the compiler's check for overlap would choose scalar code there. */
+#if defined(__clang__)
+#define CPU_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define CPU_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 struct plain {
     struct kernel k;
     int n_threads;                                       /* how many plain_split may use */
