@@ -118,6 +118,9 @@ static inline int activation_saves_x(enum activation a)
 
 enum pooling { POOL_MAX, POOL_AVG };
 
+/* The losses of op/pointwise_loss.c. */
+enum pointwise { POINTWISE_SQUARED, POINTWISE_ABSOLUTE, POINTWISE_LOGISTIC };
+
 /* The settings of dynamic loss scaling: op/loss_scale.c. */
 struct scaler_rule {
     float min;
@@ -157,7 +160,8 @@ union node_attr {
         int64_t rows; /* of x (its dimension 0) that one sample has; 0 means 1 */
     } dropout;
     struct {
-        float label_smoothing;
+        float label_smoothing;    /* softmax_xent */
+        enum pointwise pointwise; /* pointwise_loss */
     } loss;
     struct {
         int64_t image[3]; /* H, W, C */

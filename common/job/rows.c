@@ -52,7 +52,8 @@ static const struct option model_rows[] = {
      .help = "Batch norm's statistics are those of all ranks together, so that training does not "
              "depend on their number."},
     {"model.loss", OPT_CHOICE, AT(model.loss), "cross_entropy", .choices = losses,
-     .help = "What is minimized; mse compares with one-hot labels."},
+     .help = "What is minimized. mse, l1 and bce compare each output with its target, which is a "
+             "real number, or 1 for the label and 0 for others; bce takes the outputs as logits."},
 };
 
 static const struct option format_row = {"data.format",

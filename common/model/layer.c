@@ -273,24 +273,28 @@ static int check_loss(const struct net *m, enum loss loss, double label_smoothin
     const struct sample_field *t = target_of(m);
     struct buf text = {0};
 
-    if (t->role != SAMPLE_CLASS || t->shape.n != 0) {
+    if ((t->role != SAMPLE_CLASS || t->shape.n != 0) &&
+        (t->role != SAMPLE_REAL || loss == LOSS_CROSS_ENTROPY)) {
         sample_field_print(t, &text);
-        err_set(err, ERR_CONFIG, "model.loss %s needs one class label a sample; the target is %s",
-                name[loss], buf_cstr(&text));
+        err_set(err, ERR_CONFIG, "model.loss %s needs one class label a sample%s; the target is %s",
+                name[loss], loss == LOSS_CROSS_ENTROPY ? "" : ", or real numbers", buf_cstr(&text));
         buf_fini(&text);
         return err->code;
     }
-    if (loss == LOSS_MSE && label_smoothing != 0)
+    if (loss != LOSS_CROSS_ENTROPY && label_smoothing != 0)
         return err_set(err, ERR_CONFIG,
-                       "train.label_smoothing is %g, but model.loss is mse: smoothing belongs to "
+                       "train.label_smoothing is %g, but model.loss is %s: smoothing belongs to "
                        "cross_entropy; set it to 0",
-                       label_smoothing);
+                       label_smoothing, name[loss]);
     return 0;
 }
 
 void layer_loss(struct net *m, const char *name, enum loss loss, double label_smoothing)
 {
-    const enum op op = loss == LOSS_MSE ? OP_mse : OP_softmax_xent;
+    static const enum pointwise kinds[] = {[LOSS_MSE] = POINTWISE_SQUARED,
+                                           [LOSS_L1] = POINTWISE_ABSOLUTE,
+                                           [LOSS_BCE] = POINTWISE_LOGISTIC};
+    const enum op op = loss == LOSS_CROSS_ENTROPY ? OP_softmax_xent : OP_pointwise_loss;
     /* Smoothing helps training; a validation loss with it could not be compared with others. */
     union node_attr attr = {.loss.label_smoothing = m->g->training ? (float)label_smoothing : 0};
     int out[NODE_MAX_OUT] = {m->g->training ? NODE_NEW_OUT : NODE_NO_OUT};
@@ -300,6 +304,8 @@ void layer_loss(struct net *m, const char *name, enum loss loss, double label_sm
         m->rc = check_loss(m, loss, label_smoothing, m->err);
     if (m->rc < 0)
         return;
+    if (op == OP_pointwise_loss)
+        attr.loss.pointwise = kinds[loss];
     m->g->logits = m->h;
     append(m, op, &attr, (int[]){m->h, target, m->g->metrics}, 3, out, name);
 }

@@ -40,7 +40,11 @@ extern const struct option_group *const model_archs[]; /* all of them; NULL at t
     X(INIT_FILE, "file")       \
     X(INIT_KAIMING, "kaiming") \
     X(INIT_XAVIER, "xavier")
-#define LOSS_LIST(X) X(LOSS_CROSS_ENTROPY, "cross_entropy") X(LOSS_MSE, "mse")
+#define LOSS_LIST(X)                       \
+    X(LOSS_CROSS_ENTROPY, "cross_entropy") \
+    X(LOSS_MSE, "mse")                     \
+    X(LOSS_L1, "l1")                       \
+    X(LOSS_BCE, "bce")
 
 enum init_name { INIT_LIST(WORD_VALUE) };
 enum loss { LOSS_LIST(WORD_VALUE) };

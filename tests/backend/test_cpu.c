@@ -100,7 +100,7 @@ static void test_fusions(void **state)
         {OP_batch_norm, FUSE_NORM, ACT_NONE, 1},
         {OP_batch_norm_infer, FUSE_NORM, ACT_RELU, 1},
         {OP_batch_norm, FUSE_NORM, ACT_TANH, 0},
-        {OP_mse, FUSE_LOSS_GRAD, ACT_NONE, 0},
+        {OP_pointwise_loss, FUSE_LOSS_GRAD, ACT_NONE, 0},
     };
     struct fixture *f = *state;
 

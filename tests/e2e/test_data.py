@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import random
+import struct
 
 import dp
 
@@ -20,6 +21,12 @@ def records(n_labels, n_classes, seed):
         out += bytes([label % 20, label][-n_labels:])
         out += bytes([2 * label]) * 1024 + rng.randbytes(2048)
     return bytes(out)
+
+
+def npy(descr, shape, data):
+    """A file as numpy.save() writes it."""
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
 
 
 class Data(dp.Case):
@@ -50,6 +57,36 @@ class Data(dp.Case):
         for arch in ("mlp", "lenet"):
             epoch = self.train("cifar100", arch, arch)
             self.assertTrue(4 < epoch["train_loss"] < 7, epoch)
+
+    def write_rows(self, prefix, n, seed):
+        """Features of four numbers, and as targets two sums of them and their signs."""
+        rng = random.Random(seed)
+        rows = [[rng.gauss(0, 1) for _ in range(4)] for _ in range(n)]
+        sums = [[a + b - c, d - 2 * a] for a, b, c, d in rows]
+        signs = [[float(s > 0) for s in pair] for pair in sums]
+        for name, table in (("x", rows), ("y", sums), ("z", signs)):
+            flat = [v for row in table for v in row]
+            self.write(f"{prefix}{name}.npy",
+                       npy("<f4", (n, len(table[0])), struct.pack(f"<{len(flat)}f", *flat)))
+
+    def test_npy(self):
+        """Linear regression and classification by two numbers, on one rank and on three."""
+        self.write_rows("", 120, 1)
+        self.write_rows("v", 50, 2)
+        for loss, y, n, lr, most in (("mse", "y", 1, 0.3, 1e-3), ("mse", "y", 3, 0.3, 1e-3),
+                                     ("l1", "y", 3, 0.3, 0.3), ("bce", "z", 3, 2.0, 0.3)):
+            run = f"{loss}-{n}"
+            self.run_driver("--local", "--run-dir", run, n=n, job={
+                "data.format": "npy", "data.path": self.folder, "data.train": f"x.npy,{y}.npy",
+                "data.validation": f"vx.npy,v{y}.npy", "model.arch": "mlp", "model.hidden": "[]",
+                "model.loss": loss, "train.global_batch": 32, "train.epochs": 20,
+                "data.shuffle": "false", "optimizer.lr": lr})
+            last = self.events("epoch", run)[-1]
+            self.assertLess(last["validation_loss"], most, (loss, last))
+            if loss == "bce":
+                self.assertGreater(last["validation_accuracy"], 0.85)
+        one, three = (self.events("epoch", run)[0] for run in ("mse-1", "mse-3"))
+        self.assertAlmostEqual(one["train_loss"], three["train_loss"], delta=1e-5)
 
     def resume(self, folder, status=dp.FINISHED):
         return self.run_driver("--run-dir", "run", "--resume", n=1, status=status, job={

@@ -131,7 +131,16 @@ static void losses(void **state)
     assert_non_null(strstr(err.msg, "train.label_smoothing is 0.25"));
     o.label_smoothing = 0;
     assert_int_equal(model_build(&o, &mnist, 4, 1, 0, &g, &err), 0);
-    assert_int_equal(g->node[g->n_nodes - 1].op, OP_mse);
+    assert_int_equal(g->node[g->n_nodes - 1].op, OP_pointwise_loss);
+    assert_int_equal(g->node[g->n_nodes - 1].attr.loss.pointwise, POINTWISE_SQUARED);
+    graph_free(g);
+    o.loss = LOSS_L1;
+    assert_int_equal(model_build(&o, &mnist, 4, 1, 0, &g, &err), 0);
+    assert_int_equal(g->node[g->n_nodes - 1].attr.loss.pointwise, POINTWISE_ABSOLUTE);
+    graph_free(g);
+    o.loss = LOSS_BCE;
+    assert_int_equal(model_build(&o, &mnist, 4, 0, 0, &g, &err), 0);
+    assert_int_equal(g->node[g->n_nodes - 1].attr.loss.pointwise, POINTWISE_LOGISTIC);
     graph_free(g);
 }
 
@@ -179,6 +188,7 @@ static void samples_of_other_kinds(void **state)
                    {"next", SAMPLE_CLASS, DTYPE_I32, {1, {6}}, 9, DTYPE_I32, SAMPLE_AS_IS}}};
     static const struct mlp_options none = {.activation = ACT_RELU};
     const struct model_options o = {.kind = &arch_mlp, .options = &none};
+    struct model_options squared = o;
     struct sample_spec real = rows, many = rows;
     struct graph *g;
     struct err err;
@@ -199,6 +209,10 @@ static void samples_of_other_kinds(void **state)
                         "model mlp for samples of row [6], y [2] of real numbers: model.loss "
                         "cross_entropy needs one class label a sample; the target is y [2] of real "
                         "numbers");
+    squared.loss = LOSS_MSE;
+    assert_int_equal(model_build(&squared, &real, 4, 1, 0, &g, &err), 0);
+    assert_true(shape_equal(&g->value[g->logits].shape, &SHAPE(4, 2)));
+    graph_free(g);
     many.n_fields = 3;
     many.field[2] = many.field[0];
     assert_int_equal(model_build(&o, &many, 4, 1, 0, &g, &err), ERR_CONFIG);

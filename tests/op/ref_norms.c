@@ -292,36 +292,55 @@ void ref_softmax_xent_train(const struct ref_node *n)
     free(prob);
 }
 
-void ref_mse(const struct ref_node *n)
+/* The loss of an output and its slope, written with other formulas than the kernels'. */
+static double pointwise(enum pointwise kind, double y, double t, double *slope)
 {
-    const int64_t N = n->in_shape[MSE_Y].dim[0], C = n->in_shape[MSE_Y].dim[1];
-    const float *y = n->in[MSE_Y];
-    const int32_t *labels = n->in[MSE_LABELS];
-    float *diff = n->out[MSE_DIFF];
+    const double p = 1 / (1 + exp(-y)), d = y - t;
+
+    *slope = kind == POINTWISE_SQUARED ? d : kind == POINTWISE_ABSOLUTE ? (d > 0) - (d < 0) : p - t;
+    return kind == POINTWISE_SQUARED    ? d * d
+           : kind == POINTWISE_ABSOLUTE ? fabs(d)
+                                        : -t * log(p) - (1 - t) * log(1 - p);
+}
+
+void ref_pointwise_loss(const struct ref_node *n)
+{
+    const int64_t N = n->in_shape[POINTWISE_LOSS_Y].dim[0],
+                  C = n->in_shape[POINTWISE_LOSS_Y].dim[1];
+    const float *y = n->in[POINTWISE_LOSS_Y], *targets = n->in[POINTWISE_LOSS_TARGET];
+    const int32_t *labels = n->in[POINTWISE_LOSS_TARGET];
+    const enum pointwise kind = n->attr.loss.pointwise;
+    const int is_real = shape_elements(&n->in_shape[POINTWISE_LOSS_TARGET]) == N * C;
+    float *slope = n->out[POINTWISE_LOSS_SLOPE];
 
     for (int64_t r = 0; r < N; r++) {
-        double loss = 0;
+        int all_agree = 1;
+        double loss = 0, d;
 
         for (int64_t c = 0; c < C; c++) {
-            double d = (double)y[r * C + c] - (c == labels[r]);
+            const double t = is_real ? (double)targets[r * C + c] : c == labels[r];
 
-            loss += d * d / (double)C;
+            loss += pointwise(kind, (double)y[r * C + c], t, &d) / (double)C;
+            all_agree &= (y[r * C + c] > 0) == (t > 0.5);
+            if (slope)
+                slope[r * C + c] = (float)d;
         }
-        count_sample(n->in[MSE_METRICS], loss, first_largest(y + r * C, C) == labels[r]);
-        for (int64_t c = 0; diff && c < C; c++)
-            diff[r * C + c] = (float)((double)y[r * C + c] - (c == labels[r]));
+        count_sample(n->in[POINTWISE_LOSS_METRICS], loss,
+                     is_real ? kind == POINTWISE_LOGISTIC && all_agree
+                             : first_largest(y + r * C, C) == labels[r]);
     }
 }
 
-void ref_mse_grad(const struct ref_node *n)
+void ref_pointwise_loss_grad(const struct ref_node *n)
 {
-    const int64_t C = n->in_shape[MSE_GRAD_DIFF].dim[1];
-    const float *diff = n->in[MSE_GRAD_DIFF];
-    const struct step_scalars *sc = n->in[MSE_GRAD_SCALARS];
-    const float *scaler = n->in[MSE_GRAD_SCALER];
+    const int64_t C = n->in_shape[POINTWISE_LOSS_GRAD_SLOPE].dim[1];
+    const float *slope = n->in[POINTWISE_LOSS_GRAD_SLOPE];
+    const struct step_scalars *sc = n->in[POINTWISE_LOSS_GRAD_SCALARS];
+    const float *scaler = n->in[POINTWISE_LOSS_GRAD_SCALER];
     const double scale = sc->loss_scale * (scaler ? (double)scaler[SCALER_SCALE] : 1);
-    float *dy = n->out[MSE_GRAD_DY];
+    const double factor = n->attr.loss.pointwise == POINTWISE_SQUARED ? 2 : 1;
+    float *dy = n->out[POINTWISE_LOSS_GRAD_DY];
 
-    for (int64_t i = 0; i < shape_elements(&n->out_shape[MSE_GRAD_DY]); i++)
-        dy[i] = (float)(diff[i] * (2.0 / (double)C) * scale);
+    for (int64_t i = 0; i < shape_elements(&n->out_shape[POINTWISE_LOSS_GRAD_DY]); i++)
+        dy[i] = (float)(slope[i] * (factor / (double)C) * scale);
 }

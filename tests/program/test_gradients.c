@@ -324,8 +324,8 @@ static void every_operator(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
-        check_op((int)i, OP_mse, 0, REF_FUSE_NONE);
-        check_op((int)i, OP_mse, 0, REF_FUSE_ALL);
+        check_op((int)i, OP_pointwise_loss, 0, REF_FUSE_NONE);
+        check_op((int)i, OP_pointwise_loss, 0, REF_FUSE_ALL);
         check_op((int)i, OP_softmax_xent, 0.1F, REF_FUSE_ALL);
     }
 }
@@ -413,7 +413,7 @@ static void frozen_parameter_gets_none(void **state)
     struct rig r;
 
     (void)state;
-    append_loss(&t, append(&t, OP_linear, NULL, (int[]){x, w}, 2), OP_mse, 0);
+    append_loss(&t, append(&t, OP_linear, NULL, (int[]){x, w}, 2), OP_pointwise_loss, 0);
     assert_int_equal(program_differentiate(t.g, &t.err), 0);
     for (int k = 0; k < t.g->n_nodes; k++)
         assert_true(t.g->node[k].op != OP_linear_grad_w);
@@ -443,7 +443,7 @@ static void frozen_weight_beside_trained_bias(void **state)
         info.frozen = !weight_is_frozen;
         in[2] = graph_param(t.g, SHAPE(4), info, "bias");
         y = append(&t, conv ? OP_conv2d : OP_linear, conv ? &attr : NULL, in, 3);
-        append_loss(&t, y, OP_mse, 0);
+        append_loss(&t, y, OP_pointwise_loss, 0);
         assert_int_equal(program_differentiate(t.g, &t.err), 0);
         rig_open(&r, REF_FUSE_ALL, t.g, NULL);
         rig_init(&r, 1);
