@@ -37,8 +37,9 @@ int backend_usual_fusion(const struct node *n, enum fusion f, enum activation ac
         return forward;
     case FUSE_FLATTEN:
         return n->op == OP_linear || n->op == OP_linear_grad_x || n->op == OP_linear_grad_w;
-    case FUSE_POOL_GRAD_ACT: /* needs only the activation's output; gelu's gradient needs x */
-        return n->op == OP_pool2d_grad && !activation_saves_x(act);
+    case FUSE_POOL_GRAD_ACT:
+        return n->op == OP_pool2d_grad &&
+               (act == ACT_RELU || act == ACT_TANH || act == ACT_SIGMOID);
     case FUSE_LOSS_GRAD:
         return n->op == OP_softmax_xent;
     case FUSE_LINEAR_GRAD_ACT:

@@ -98,13 +98,15 @@ struct value {
     float init_state;              /* STATE: initial value of every element */
 };
 
-#define ACTIVATION_LIST(X)    \
-    X(ACT_NONE, "none")       \
-    X(ACT_RELU, "relu")       \
-    X(ACT_TANH, "tanh")       \
-    X(ACT_SIGMOID, "sigmoid") \
-    X(ACT_GELU, "gelu")       \
-    X(ACT_GELU_TANH, "gelu_tanh")
+#define ACTIVATION_LIST(X)        \
+    X(ACT_NONE, "none")           \
+    X(ACT_RELU, "relu")           \
+    X(ACT_TANH, "tanh")           \
+    X(ACT_SIGMOID, "sigmoid")     \
+    X(ACT_GELU, "gelu")           \
+    X(ACT_GELU_TANH, "gelu_tanh") \
+    X(ACT_SILU, "silu")           \
+    X(ACT_LEAKY_RELU, "leaky_relu")
 
 enum activation { ACTIVATION_LIST(WORD_VALUE) };
 
@@ -113,7 +115,7 @@ extern const char *const activation_names[]; /* by value; NULL at the end */
 /* 1: the activation's gradient is computed from its input x; 0: from its output y. */
 static inline int activation_saves_x(enum activation a)
 {
-    return a == ACT_GELU || a == ACT_GELU_TANH;
+    return a == ACT_GELU || a == ACT_GELU_TANH || a == ACT_SILU;
 }
 
 enum pooling { POOL_MAX, POOL_AVG };

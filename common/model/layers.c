@@ -137,6 +137,8 @@ static const struct kind kinds[] = {
     {"sigmoid", NULL, 0, ACT_SIGMOID, NULL},
     {"gelu", NULL, 0, ACT_GELU, NULL},
     {"gelu_tanh", NULL, 0, ACT_GELU_TANH, NULL},
+    {"silu", NULL, 0, ACT_SILU, NULL},
+    {"leaky_relu", NULL, 0, ACT_LEAKY_RELU, NULL},
 };
 
 /* ---- reading one layer ---- */
@@ -414,7 +416,8 @@ static const struct option rows[] = {
      .help = "The layers, in their order: conv: {channels, kernel, stride, padding, dilation, "
              "groups, bias}, max_pool and avg_pool: {kernel, stride, padding}, global_avg_pool, "
              "batch_norm, linear: {units, bias}, flatten, dropout: {p}, relu, tanh, sigmoid, gelu, "
-             "gelu_tanh; residual: [layers] adds its input to what they make of it, with "
+             "gelu_tanh, silu, leaky_relu; residual: [layers] adds its input to what they make of "
+             "it, with "
              "shortcut: [layers] beside it where the shapes differ."},
 };
 

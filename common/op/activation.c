@@ -1,4 +1,4 @@
-/* activation - relu, tanh, sigmoid, gelu and gelu_tanh, element by element.
+/* activation - relu, tanh, sigmoid, the gelus, silu and leaky_relu, element by element.
  *
  * activation       x [..] -> y (may be in place of x)
  *   attr.act.kind chooses:
@@ -7,19 +7,24 @@
  *     sigmoid    1/(1+e^-x)
  *     gelu       x*Phi(x) with the exact normal distribution (erf), torch.nn.GELU's default
  *     gelu_tanh  its approximation (GPT-2's), x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
+ *     silu       x/(1+e^-x)
+ *     leaky_relu x if x > 0, else 0.01*x, torch.nn.LeakyReLU's default
  * activation_grad  x?, y?, dy -> dx (may be in place of dy)
- *   relu, tanh and sigmoid get y and no x:  dx = y > 0 ? dy : 0;  dy*(1-y*y);  dy*y*(1-y).
- *   gelu and gelu_tanh get x and no y:  dx = dy*(Phi(x) + x*phi(x)), or dy times the
+ *   relu, tanh, sigmoid and leaky_relu get y and no x:  dx = y > 0 ? dy : 0;  dy*(1-y*y);
+ *   dy*y*(1-y);  y > 0 ? dy : 0.01*dy.
+ *   silu, gelu and gelu_tanh get x and no y.  With s = 1/(1+e^-x) silu's is dx = dy*s*(1+x*(1-s));
+ *   for the gelus dx = dy*(Phi(x) + x*phi(x)), or dy times the
  *   approximation's derivative.  So an activation that is fused into the operator that made x loses
  *   the x that a gelu's gradient reads, while the gradients of the others still have their y. */
 #include "op/infer.h"
 
 static int check_kind(const struct node *n, struct err *err)
 {
-    if (n->attr.act.kind > ACT_NONE && n->attr.act.kind <= ACT_GELU_TANH)
+    if (n->attr.act.kind > ACT_NONE && n->attr.act.kind <= ACT_LEAKY_RELU)
         return 0;
-    return op_fail(n, err, "activation %d is none of relu, tanh, sigmoid, gelu, gelu_tanh",
-                   (int)n->attr.act.kind);
+    return op_fail(
+        n, err, "activation %d is none of relu, tanh, sigmoid, gelu, gelu_tanh, silu, leaky_relu",
+        (int)n->attr.act.kind);
 }
 
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
@@ -45,7 +50,8 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
         (rc = op_want(g, n, ACTIVATION_GRAD_DY, DTYPE_F32, -1, err)) < 0)
         return rc;
     if (!op_has(n, saved) || op_has(n, other))
-        return op_fail(n, err, "a gelu's gradient takes x alone, that of the others y alone");
+        return op_fail(n, err,
+                       "a gelu's or silu's gradient takes x alone, that of the others y alone");
     if ((rc = op_want_shape(g, n, saved, *op_shape(g, n, ACTIVATION_GRAD_DY), err)) < 0)
         return rc;
     op_out(out, ACTIVATION_GRAD_DX, DTYPE_F32, *op_shape(g, n, ACTIVATION_GRAD_DY));

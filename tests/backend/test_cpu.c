@@ -94,6 +94,7 @@ static void test_fusions(void **state)
         {OP_conv2d, FUSE_FLATTEN, ACT_NONE, 0},
         {OP_pool2d_grad, FUSE_POOL_GRAD_ACT, ACT_RELU, 1},
         {OP_pool2d_grad, FUSE_POOL_GRAD_ACT, ACT_GELU, 0},
+        {OP_pool2d_grad, FUSE_POOL_GRAD_ACT, ACT_LEAKY_RELU, 0},
         {OP_linear_grad_x, FUSE_LINEAR_GRAD_ACT, ACT_RELU, 0},
         {OP_activation_grad, FUSE_POOL_GRAD_ACT, ACT_RELU, 0},
         {OP_softmax_xent, FUSE_LOSS_GRAD, ACT_NONE, 1},

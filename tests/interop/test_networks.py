@@ -108,6 +108,7 @@ class Networks(Case):
         self.compare(networks.Layers(), "sgd", (1, 2))
         self.compare(networks.Layers(), "adamw", (1, 2))
         self.compare(networks.Layers(), "sgd", (1, 2), "bfloat16")
+        self.compare(networks.Activations(), "sgd", (2,))
 
     def test_resnet18(self):
         network = networks.ResNet(18, "cifar")

@@ -189,6 +189,7 @@ static const struct bad texts[] = {
     {"data: {format: digits}\nmodel:\n  arch: layers\n  layers:\n    - flatten\n    - lineal\n",
      "f:6:7: model.layers: no layer is called \"lineal\", want conv, max_pool, avg_pool, "
      "global_avg_pool, batch_norm, linear, flatten, dropout, relu, tanh, sigmoid, gelu, gelu_tanh, "
+     "silu, leaky_relu, "
      "residual or shortcut"},
     {"data: {format: digits}\nmodel:\n  arch: layers\n  layers:\n    - residual:\n        - conv: "
      "{channels: 3, kernel: 0}\n",

@@ -40,6 +40,10 @@ double ref_activate(enum activation kind, double x)
         return 1 / (1 + exp(-x));
     case ACT_GELU:
         return x * gauss_cdf(x);
+    case ACT_SILU:
+        return x / (1 + exp(-x));
+    case ACT_LEAKY_RELU:
+        return x > 0 ? x : 0.01 * x;
     case ACT_GELU_TANH:
         return 0.5 * x * (1 + tanh(gelu_argument(x)));
     default:
@@ -58,6 +62,13 @@ double ref_activate_grad(enum activation kind, double x, double y)
         return y * (1 - y);
     case ACT_GELU:
         return gauss_cdf(x) + x * exp(-0.5 * x * x) * 0.5 * M_2_SQRTPI * M_SQRT1_2;
+    case ACT_SILU: {
+        const double s = 1 / (1 + exp(-x));
+
+        return s * (1 + x * (1 - s));
+    }
+    case ACT_LEAKY_RELU:
+        return y > 0 ? 1 : 0.01;
     case ACT_GELU_TANH: {
         const double t = tanh(gelu_argument(x));
 

@@ -124,7 +124,7 @@ static const struct shape_case {
     {OP_activation_grad,
      {.act.kind = ACT_GELU},
      {S(-1), S(2, 3), S(2, 3)},
-     .error = "gelu's gradient takes x alone"},
+     .error = "silu's gradient takes x alone"},
     {OP_pool2d, {MAX_POOL(2)}, {S(4, 7, 6, 3)}, "[4,3,3,3] [4,3,3,3]"},
     {OP_pool2d, {.pool = {POOL_AVG, {7, 6}, {1, 1}}}, {S(4, 7, 6, 3)}, "[4,1,1,3] -"},
     {OP_pool2d,

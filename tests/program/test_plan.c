@@ -207,7 +207,7 @@ static void models(void **state)
     model.mlp.hidden.n = 3;
     for (int i = 0; i < 3; i++)
         model.mlp.hidden.v[i] = 4 + 3 * i;
-    for (int a = ACT_RELU; a <= ACT_GELU_TANH; a++) {
+    for (int a = ACT_RELU; a <= ACT_LEAKY_RELU; a++) {
         model.mlp.activation = (enum activation)a;
         model.mlp.dropout = a % 2 ? 0.25 : 0;
         model.mlp.batch_norm = a == ACT_SIGMOID || a == ACT_GELU;

@@ -159,6 +159,10 @@ static dnnl_alg_kind_t forward_alg(enum activation act)
         return dnnl_eltwise_gelu_erf;
     case ACT_GELU_TANH:
         return dnnl_eltwise_gelu_tanh;
+    case ACT_SILU:
+        return dnnl_eltwise_swish;
+    case ACT_LEAKY_RELU:
+        return dnnl_eltwise_relu;
     case ACT_NONE:
         break;
     }
@@ -169,6 +173,7 @@ static dnnl_alg_kind_t grad_alg(enum activation act)
 {
     switch (act) {
     case ACT_RELU:
+    case ACT_LEAKY_RELU:
         return dnnl_eltwise_relu_use_dst_for_bwd;
     case ACT_TANH:
         return dnnl_eltwise_tanh_use_dst_for_bwd;
@@ -177,6 +182,12 @@ static dnnl_alg_kind_t grad_alg(enum activation act)
     default:
         return forward_alg(act);
     }
+}
+
+/* oneDNN's alpha: the slope of a relu below 0, and the factor inside swish. */
+static float alpha_of(enum activation act)
+{
+    return act == ACT_LEAKY_RELU ? 0.01f : act == ACT_SILU ? 1.0f : 0.0f;
 }
 
 static dnnl_status_t add_activation(dnnl_primitive_attr_t attr, enum activation act)
@@ -188,7 +199,7 @@ static dnnl_status_t add_activation(dnnl_primitive_attr_t attr, enum activation 
         return dnnl_success;
     if ((st = dnnl_post_ops_create(&ops)) != dnnl_success)
         return st;
-    st = dnnl_post_ops_append_eltwise(ops, 1.0f, forward_alg(act), 0.0f, 0.0f);
+    st = dnnl_post_ops_append_eltwise(ops, 1.0f, forward_alg(act), alpha_of(act), 0.0f);
     if (st == dnnl_success)
         st = dnnl_primitive_attr_set_post_ops(attr, ops);
     dnnl_post_ops_destroy(ops);
@@ -315,7 +326,7 @@ int dn_eltwise(struct onednn *dn, enum activation act, const struct dn_md *x,
 {
     dnnl_eltwise_desc_t d;
     dnnl_status_t st = dnnl_eltwise_forward_desc_init(&d, dnnl_forward_inference, forward_alg(act),
-                                                      &x->v, 0.0f, 0.0f);
+                                                      &x->v, alpha_of(act), 0.0f);
 
     return make_pd(dn, st, &d, ACT_NONE, NULL, "activation", out, err);
 }
@@ -325,13 +336,13 @@ int dn_eltwise_grad(struct onednn *dn, enum activation act, const struct dn_md *
 {
     dnnl_eltwise_desc_t d;
     dnnl_primitive_desc_t hint;
-    dnnl_status_t st =
-        dnnl_eltwise_forward_desc_init(&d, dnnl_forward_training, grad_alg(act), &x->v, 0.0f, 0.0f);
+    dnnl_status_t st = dnnl_eltwise_forward_desc_init(&d, dnnl_forward_training, grad_alg(act),
+                                                      &x->v, alpha_of(act), 0.0f);
     int rc = make_pd(dn, st, &d, ACT_NONE, NULL, "activation", &hint, err);
 
     if (rc < 0)
         return rc;
-    st = dnnl_eltwise_backward_desc_init(&d, grad_alg(act), &x->v, &x->v, 0.0f, 0.0f);
+    st = dnnl_eltwise_backward_desc_init(&d, grad_alg(act), &x->v, &x->v, alpha_of(act), 0.0f);
     rc = make_pd(dn, st, &d, ACT_NONE, hint, "gradient of an activation", out, err);
     dnnl_primitive_desc_destroy(hint);
     return rc;

@@ -1,4 +1,5 @@
-/* activation - relu, tanh, sigmoid, the gelus and their gradients, element by element.
+/* activation - relu, tanh, sigmoid, the gelus, silu, leaky_relu and their gradients, element by
+ * element.
  *
  * op/activation.c has the formulas; the twin is cpu/activation.c. */
 #include "backend/cuda/apply.cuh"
@@ -64,9 +65,9 @@ typedef int make_fn(struct cuda *b, const struct graph *g, const struct node *n,
 extern "C" int cuda_make_activation(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
-    static make_fn *const by_kind[] = {NULL,           make<ACT_RELU>,
-                                       make<ACT_TANH>, make<ACT_SIGMOID>,
-                                       make<ACT_GELU>, make<ACT_GELU_TANH>};
+    static make_fn *const by_kind[] = {
+        NULL,           make<ACT_RELU>,      make<ACT_TANH>, make<ACT_SIGMOID>,
+        make<ACT_GELU>, make<ACT_GELU_TANH>, make<ACT_SILU>, make<ACT_LEAKY_RELU>};
 
     return by_kind[n->attr.act.kind](b, g, n, out, err);
 }
@@ -79,7 +80,9 @@ extern "C" int cuda_make_activation_grad(struct cuda *b, const struct graph *g,
                                        make_grad<ACT_TANH>,
                                        make_grad<ACT_SIGMOID>,
                                        make_grad<ACT_GELU>,
-                                       make_grad<ACT_GELU_TANH>};
+                                       make_grad<ACT_GELU_TANH>,
+                                       make_grad<ACT_SILU>,
+                                       make_grad<ACT_LEAKY_RELU>};
 
     return by_kind[n->attr.act.kind](b, g, n, out, err);
 }

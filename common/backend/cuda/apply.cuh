@@ -20,12 +20,17 @@ template <int ACT> static __device__ inline float apply(float x)
         return tanhf(x);
     if (ACT == ACT_SIGMOID)
         return 1.0f / (1.0f + expf(-x));
+    if (ACT == ACT_SILU)
+        return x / (1.0f + expf(-x));
+    if (ACT == ACT_LEAKY_RELU)
+        return x > 0.0f ? x : 0.01f * x;
     if (ACT == ACT_GELU_TANH)
         return 0.5f * x * (1.0f + tanhf(gelu_argument(x)));
     return 0.5f * x * (1.0f + erff(x * 0.70710678f));
 }
 
-/* The derivative.  For a gelu `saved` is the activation's input, for the others its output. */
+/* The derivative.  For silu and the gelus `saved` is the activation's input, for the others its
+ * output. */
 template <int ACT> static __device__ inline float slope(float saved)
 {
     if (ACT == ACT_GELU_TANH) {
@@ -34,6 +39,13 @@ template <int ACT> static __device__ inline float slope(float saved)
         return 0.5f * (1.0f + t) +
                0.5f * saved * (1.0f - t * t) * 0.79788456f * (1.0f + 0.134145f * saved * saved);
     }
+    if (ACT == ACT_SILU) {
+        const float s = 1.0f / (1.0f + expf(-saved));
+
+        return s * (1.0f + saved * (1.0f - s));
+    }
+    if (ACT == ACT_LEAKY_RELU)
+        return saved > 0.0f ? 1.0f : 0.01f;
     if (ACT == ACT_RELU)
         return saved > 0.0f ? 1.0f : 0.0f;
     if (ACT == ACT_TANH)

@@ -93,7 +93,8 @@ template <typename T> static bias_act_fn *bias_act_by(enum activation act)
     static bias_act_fn *const by_kind[] = {
         run_bias_act<T, no_change>,           run_bias_act<T, activated<ACT_RELU>>,
         run_bias_act<T, activated<ACT_TANH>>, run_bias_act<T, activated<ACT_SIGMOID>>,
-        run_bias_act<T, activated<ACT_GELU>>, run_bias_act<T, activated<ACT_GELU_TANH>>};
+        run_bias_act<T, activated<ACT_GELU>>, run_bias_act<T, activated<ACT_GELU_TANH>>,
+        run_bias_act<T, activated<ACT_SILU>>, run_bias_act<T, activated<ACT_LEAKY_RELU>>};
 
     return by_kind[act];
 }
