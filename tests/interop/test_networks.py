@@ -80,8 +80,9 @@ class Networks(Case):
         safetensors.torch.save_file(model.state_dict(), self.path("start.safetensors"))
         rule, make_optimizer = optimizers(model, network.rate)[name]
         rule["precision"] = precision
-        ours = {n: self.train_ours(network, rule, n, f"{name}-{precision}-{n}") for n in ranks}
-        run = f"{name}-{precision}-{ranks[-1]}"
+        kind = f"{network.name}-{name}-{precision}"
+        ours = {n: self.train_ours(network, rule, n, f"{kind}-{n}") for n in ranks}
+        run = f"{kind}-{ranks[-1]}"
         folder = self.path(run, "checkpoints", "latest")
         samples = Samples(self, self.path(run, "job.yaml"), os.path.join(folder, FILE))
         theirs = self.train_theirs(model, make_optimizer(), *samples.train)
