@@ -7,9 +7,9 @@
 #include "driver/options.h"
 
 /* Ask the driver of --run-dir, which may be just the NAME of runs/NAME; without --run-dir, the
- * driver that runs below runs/.  Its answer goes to standard output, as JSON with --log-format
- * json.  Returns the exit status: STATUS_REFUSED if no driver is running there or it refuses,
- * STATUS_USAGE if it is not clear which driver is meant. */
+ * driver whose run directory is in runs/.  Its answer goes to standard output, as JSON with
+ * --log-format json.  Returns the exit status: STATUS_REFUSED if no driver is running there or it
+ * refuses, STATUS_USAGE if it is not clear which driver is meant. */
 int ask_run(const struct options *o);
 
 #endif

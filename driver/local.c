@@ -115,7 +115,7 @@ static void child_main(const struct command *c, pid_t group, pid_t parent)
     setpgid(0, group);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(STATUS_FAILED); /* it died before the line above */
+        _exit(STATUS_FAILED); /* it died before prctl asked for its signal */
     if (null >= 0) {
         dup2(null, STDIN_FILENO);
         dup2(null, STDOUT_FILENO);

@@ -1,5 +1,5 @@
-/* record - what a run leaves behind and shows: the run directory with job.yaml and events.jsonl,
- * the live line or one line per epoch, and the closing table.
+/* record - the traces of a run on disk and terminal: the run directory with job.yaml and
+ * events.jsonl, the live line or one line per epoch, and the closing table.
  *
  * Life:    record_open -> record_event ... -> record_end -> record_close.
  * Threads: main's. */

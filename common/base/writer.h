@@ -46,7 +46,7 @@ int writer_flush(struct writer *w, int64_t patience_ms);
 /* For how many seconds the present task has been running; 0: there is none. */
 double writer_busy_s(struct writer *w);
 
-/* 1: tasks are waiting behind the present one. */
+/* 1: tasks wait for the present one. */
 int writer_is_behind(struct writer *w);
 
 /* Do what is queued, end the thread and free the writer: 0.  WRITER_LATE: the thread hangs; it and

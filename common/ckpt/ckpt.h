@@ -57,7 +57,7 @@ struct ckpt_content {
 int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char **path,
               struct err *err);
 
-/* Remove what drivers before this one left of saves that did not end.  Call it once, after the
+/* Remove the remains of saves that earlier drivers did not end.  Call it once, after the
  * claim of run_dir: a later call could remove what a newer driver writes. */
 void ckpt_clear(const char *run_dir);
 

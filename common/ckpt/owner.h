@@ -35,7 +35,7 @@ struct owner {
     int64_t pid, pid_space, started; /* as base/host.h has them */
 };
 
-enum { OWNER_NONE = 1 }; /* an outcome: nobody has claimed the directory */
+enum { OWNER_NONE = 1 }; /* an outcome: no driver has claimed the directory */
 
 /* Write this process into `dir`/owner, whoever stands there.  The run stays. */
 int owner_claim(const char *dir, int64_t term, struct err *err);
@@ -46,7 +46,7 @@ int owner_claim_for(const char *dir, const char *run, int64_t term, struct err *
 /* 0 or OWNER_NONE. */
 int owner_read(const char *dir, struct owner *out, struct err *err);
 
-/* 0: this process owns `dir`, or nobody does.  ERR_REFUSED: another one owns it; the text names
+/* 0: this process owns `dir`, or no process does.  ERR_REFUSED: another one owns it; the text names
  * it. */
 int owner_check(const char *dir, struct err *err);
 

@@ -35,7 +35,7 @@ struct coll; /* opaque */
 
 enum coll_channel {
     COLL_BULK,   /* large transfers, overlapped with computing: the gradients' buckets */
-    COLL_URGENT, /* small transfers that a rank waits for: they do not queue behind the bulk */
+    COLL_URGENT, /* small transfers that a rank waits for: they do not wait for the bulk */
     COLL_CHANNELS
 };
 

@@ -67,7 +67,8 @@ struct coll_device_options {
     void *arg;
 };
 
-/* The table that a plugin offers: struct plugin's `coll`.  Callers use the functions below. */
+/* The table that a plugin offers: struct plugin's `coll`.  Callers use the functions of this
+ * header. */
 struct coll_device_ops {
     uint32_t version;                              /* COLL_DEVICE_VERSION; first for ever */
     uint32_t layout;                               /* COLL_DEVICE_LAYOUT */
@@ -122,8 +123,8 @@ void coll_device_free(const struct coll_device_ops *ops, struct backend *b, void
  * same sizes in the same order, each memory once.  Where the library cannot, nothing happens. */
 int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *err);
 
-/* Queue, behind what the backend has queued so far, one thread that stores 1 at *veto (device
- * memory) if the poison word is set, and else leaves it.  A step queues it behind its coll_waits
+/* Queue, after what the backend has queued so far, one thread that stores 1 at *veto (device
+ * memory) if the poison word is set, and else leaves it.  A step queues it after its coll_waits
  * and before all that applies its gradients, with veto = &control[CONTROL_VOID]: then every later
  * kernel reads one and the same verdict, and half-reduced gradients are never applied. */
 int coll_device_latch(struct coll *c, float *veto, struct err *err);

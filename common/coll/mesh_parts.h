@@ -11,7 +11,7 @@ static inline int64_t mesh_n_pieces(const struct mesh *m, size_t n_bytes)
     return ceil_div_i64((int64_t)n_bytes, (int64_t)m->piece);
 }
 
-/* Piece k of a part.  A piece behind the part's end is empty. */
+/* Piece k of a part.  A piece beyond the part's end is empty. */
 static inline struct coll_part mesh_piece_of(const struct mesh *m, struct coll_part p, int64_t k)
 {
     const size_t at = (size_t)k * m->piece;

@@ -7,7 +7,7 @@
  * rank r waits for a sum in turn k that rank r+1 sends in turn k-1, for which rank r has sent all
  * that is needed: backward at most two pieces are unread on a link, so a backward send never
  * blocks.  A forward send may block until the next rank reads; that rank in turn waits only for
- * ranks further on, and the last rank waits for nobody but the one before it.
+ * ranks further on, and the last rank waits for no rank but the one before it.
  *
  * In the ring all ranks send and then receive piece k of span s in the same order.  The rank that
  * is furthest back is not blocked: its receiver has read all earlier pieces, its sender has sent.
@@ -56,7 +56,7 @@ size_t sparse_land_bytes(const struct mesh *m)
 
 int sparse_is_small(size_t n_bytes) { return n_bytes <= TREE_MAX; }
 
-/* Rank 0's x goes to all.  The child with most ranks below it is served first. */
+/* Rank 0's x goes to all.  The child whose subtree has the most ranks is served first. */
 int sparse_broadcast(struct mesh *m, struct coll_part x, struct err *err)
 {
     int rc = 0, step = 1;

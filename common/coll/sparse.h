@@ -1,7 +1,7 @@
 /* coll/sparse - collectives among so many ranks that not every two can have a link.
  *
  * Links are those of a ring and of a binomial tree.  Rank r's parent in the tree is r without its
- * lowest 1 bit, so the ranks below r are a run that begins at r, and what they gather is
+ * lowest 1 bit, so the subtree of r is a run of ranks that begins at r, and what they gather is
  * contiguous.
  *
  *   all-reduce  small: x of all ranks is gathered up the tree side by side, rank 0 sums in rank

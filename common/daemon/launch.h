@@ -10,7 +10,7 @@
  *
  * The command line takes precedence over all of this; the caller sees to that.
  *
- * Threads: any, while nobody changes the environment.
+ * Threads: any, while no thread changes the environment.
  * Errors:  ERR_ARG: the variable, its value, the value wanted, and the option to give instead. */
 #ifndef DAEMON_LAUNCH_H
 #define DAEMON_LAUNCH_H

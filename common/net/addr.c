@@ -1,5 +1,5 @@
 /* Parsing, printing and resolving addresses.
- * An IPv4 address in IPv6 form is always shown as IPv4, since users know only that one. */
+ * An IPv4 address in IPv6 form is always shown as IPv4, since users know only that form. */
 #include "net/addr.h"
 
 #include <arpa/inet.h>

@@ -11,9 +11,9 @@
 struct conn {
     struct tls tls;
     struct frame_reader reader;
-    const struct conn_events *events; /* NULL: nobody is told */
+    const struct conn_events *events; /* NULL: no function is called */
     void *arg;
-    void (*opened)(void *arg); /* NULL: nobody waits for it, or it was said */
+    void (*opened)(void *arg); /* NULL: no caller waits for it, or it was called */
     void *opened_arg;
     void (*settled)(void *arg);
     void *settled_arg;

@@ -259,7 +259,7 @@ static void drop_unproven(struct listener *l)
 
 /* ---- accepting ---- */
 
-/* A source that has all its places gets this one by giving up another, however young: if the new
+/* A source that has all its places gets a new place by giving up another, however young: if the new
  * one were closed instead, a follower could not come from a machine that a flood comes from, too.
  */
 static void take_in(struct listener *l, struct conn *c)

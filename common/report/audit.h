@@ -1,13 +1,12 @@
-/* audit - audit.jsonl, the record of who asked the driver for something, and of who was not let in.
+/* audit - audit.jsonl, the record of requests to the driver, and of peers that were not let in.
  *
  * One JSON object a line (report/lines.h), each with `event` and `time`:
  *
  *   event    field    value
- *   asked    request  what was asked for; null: nothing that is a request
- *            uid      the user of the process that asked, as the kernel tells; -1: it does not
- *            pid      that process, likewise
- *            refused  why the request was refused; null: it was granted
- *   refused  reason   which peer was not let in, or was sent away, and why
+ *   asked    request  the request; null: the line that came is no request
+ *            uid      the user of the process that asked, by the kernel; -1: the kernel does not
+ * say pid      that process, by the kernel refused  the reason why the request was refused; null:
+ * it was granted refused  reason   the peer that was not let in or was sent away, and the reason
  *   omitted  count    so many peers were not let in since the line before, beyond the rate
  *
  * The log tells of a flood of strangers by a few lines and a number.  This file has a line for each

@@ -187,7 +187,7 @@ static int begin_file(const char *path, const char *aside, const char *first)
 
     if (fd < 0)
         return -1;
-    (void)flock(fd, LOCK_EX | LOCK_NB); /* as the old one; nobody else has it open */
+    (void)flock(fd, LOCK_EX | LOCK_NB); /* as the old one; no other process has it open */
     if (shift(path) == 0 && exchange(aside, path, first) == 0)
         return fd;
     errnum = errno;

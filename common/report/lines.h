@@ -1,10 +1,10 @@
 /* lines - a file of JSON lines that only grows, such as events.jsonl: each line is one write(2).
  *
- * Lines go through a writer (base/writer.h), in order, so that a disk that hangs holds up nobody.
- * A line is lost when the writer's queue, or this file's part of it, has no room for it, or when
- * the disk is full or fails; a line that was written in part is taken back.  The lost lines are
- * counted, and the log tells the reason once.  Before the next line that can be written stands a
- * `warning` with their number.
+ * Lines go through a writer (base/writer.h), in order, so that a disk that hangs holds up no other
+ * thread. A line is lost when the writer's queue, or this file's part of it, has no room for it, or
+ * when the disk is full or fails; a line that was written in part is taken back.  The lost lines
+ * are counted, and the log tells the reason once.  Before the next line that can be written stands
+ * a `warning` with their number.
  *
  * The file is bounded: before it would pass `most_bytes` it becomes FILE.1, an older FILE.1 becomes
  * FILE.2, and so on; what was FILE.LINES_OLD is removed.
@@ -28,7 +28,7 @@ enum { LINES_OLD = 4 };
 
 struct lines_options {
     const char *path;      /* of the file */
-    const char *run_dir;   /* its folder; NULL: nobody owns it */
+    const char *run_dir;   /* its folder; NULL: the folder has no owner */
     const char *what;      /* "an event", for messages */
     int64_t most_bytes;    /* of one file */
     int64_t most_queued;   /* bytes of this file's lines in the writer's queue; 0: no bound */

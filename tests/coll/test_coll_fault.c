@@ -315,6 +315,28 @@ static void test_abort_before_connect(void **state)
     free_two(&w);
 }
 
+/* While a rank connects, another thread can ask with which rank the link is missing. */
+static void test_missing_link_is_named(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        struct two w;
+        struct connecting k = {.two = &w, .rank = rank, .deadline_ms = LONG_MS};
+        prepare_two(&w, NULL, 0);
+        int64_t t0 = clock_mono_ns();
+        assert_int_equal(coll_tcp_unlinked(w.c[rank]), -1);
+        pthread_create(&k.thread, NULL, connecting_main, &k);
+        while (coll_tcp_unlinked(w.c[rank]) != 1 - rank && clock_since_s(t0) < promptly_s)
+            usleep(1000);
+        assert_int_equal(coll_tcp_unlinked(w.c[rank]), 1 - rank);
+        coll_abort(w.c[rank]);
+        pthread_join(k.thread, NULL);
+        assert_int_equal(k.rc, ERR_CANCELED);
+        assert_int_equal(coll_tcp_unlinked(w.c[rank]), -1);
+        free_two(&w);
+    }
+}
+
 static void test_connect_deadline(void **state)
 {
     (void)state;
@@ -600,6 +622,7 @@ int main(void)
         cmocka_unit_test(test_peer_killed),
         cmocka_unit_test(test_abort_connect),
         cmocka_unit_test(test_abort_before_connect),
+        cmocka_unit_test(test_missing_link_is_named),
         cmocka_unit_test(test_connect_deadline),
         cmocka_unit_test(test_connect_refused),
         cmocka_unit_test(test_any_address),

@@ -83,6 +83,9 @@ static void test_a_refused_resume_claims_nothing(void **state)
     assert_string_equal(err.msg, "other data");
     assert_int_equal(owner_read("r", &o, &err), 0);
     assert_string_equal(o.id, "another");
+    write_owner("another", getppid(), host_pid_space()); /* it lives: no need to look further */
+    assert_int_equal(run_dir_claim(&q, &d, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "another dpdriver is using it"));
     write_owner("another", 1 << 30, host_pid_space());
     assert_int_equal(run_dir_claim(&q, &d, &err), 0);
     assert_int_equal(n_checks, 1);

@@ -25,7 +25,7 @@ enum nccl_state {
 };
 
 /* One of the two orders of collectives.  A channel has a communicator and a stream of its own, so
- * that its collectives do not queue behind the other channel's. */
+ * that its collectives do not wait for the other channel's. */
 struct nccl_channel {
     struct nccl *coll;           /* the coll whose channel this is */
     cudaStream_t stream;         /* of high priority: the collectives run here */
@@ -40,7 +40,7 @@ struct nccl_channel {
 
 struct nccl {
     struct coll base;  /* first */
-    struct cuda *cuda; /* collectives start behind the work in its stream */
+    struct cuda *cuda; /* collectives start after the work in its stream */
     struct coll_device_options o;
     struct nccl_channel channel[COLL_CHANNELS];
     cudaEvent_t fork;                    /* the place in cuda's stream where a collective starts */

@@ -1,7 +1,7 @@
 /* stop - how collectives are stopped.
  *
  * Nothing that NCCL has queued ends by itself when a rank is gone: its kernels wait, and so does
- * all that is queued behind them, in recordings too.  So, in this order:
+ * all that is queued after them, in recordings too.  So, in this order:
  *   1. the poison word is set: whatever is queued from the latch on reads that it must not apply;
  *   2. each channel's communicator is aborted, in a thread of its own: its kernels return, with
  *      garbage in the gradients, and so does each that is launched after;
