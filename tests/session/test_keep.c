@@ -576,7 +576,7 @@ static void expect_stale(struct rig *r, int conn, const struct rig_caller *c, co
     assert_int_equal(r->sent[conn]->body_case, WIRE__CONTROL__BODY_REFUSED);
     assert_int_equal(r->sent[conn]->refused->reason, WIRE__REASON__REASON_STALE);
     assert_has(r->sent[conn]->refused->text, why);
-    assert_string_equal(r->sent[conn]->refused->run, "another");
+    assert_string_equal(r->sent[conn]->refused->run, run);
 }
 
 static void a_state_of_no_use_is_refused(void **state)
