@@ -93,7 +93,7 @@ static void interleave(uint8_t *image)
             image[3 * i + k] = planes[k * PLANE + i];
 }
 
-/* Read record i, behind the records read before; *end is set at the end of the file. */
+/* Read record i, after those before it; *end is set at the end of the file. */
 static int read_record(struct cifar *c, struct gzin *g, int64_t i, int *end, struct err *err)
 {
     const int64_t n_bytes = record_bytes(c);

@@ -88,6 +88,41 @@ class Data(dp.Case):
         one, three = (self.events("epoch", run)[0] for run in ("mse-1", "mse-3"))
         self.assertAlmostEqual(one["train_loss"], three["train_loss"], delta=1e-5)
 
+    def test_augmentation_after_a_kill(self):
+        """The driver is killed within an epoch of drawn crops and flips, and goes on from a
+        checkpoint within it: each epoch's losses are those of a run that nobody disturbed, bit for
+        bit."""
+        self.write("data_batch_1.bin", records(1, 10, 1))
+        self.write("test_batch.bin", records(1, 10, 2))
+        job = {"data.format": "cifar10", "data.path": self.folder, "model.arch": "mlp",
+               "data.augment.crop": 4, "data.augment.flip": "true", "train.global_batch": 8,
+               "train.epochs": 3, "optimizer.lr": 0.01, "optimizer.momentum": 0.9,
+               "checkpoint.every_steps": 1}
+        self.run_driver("--local", "--run-dir", "whole", n=2, job=job)
+        self.run_driver("--local", "--run-dir", "plain", n=2, job={**job, "data.augment.crop": 0})
+        driver = self.driver("--local", "--run-dir", "cut", *dp.freezing(1, 10, 14), n=2,
+                             job={**job, **dp.PATIENT})
+        self.wait_event("epoch", run="cut")
+        self.wait_checkpoint("cut", 8)  # the next one begins once this one is whole
+        self.wake(self.local_pid(1), run="cut")
+        self.wait_checkpoint("cut", 9)
+        driver.kill()
+        self.run_driver("--local", "--run-dir", "cut", "--resume", n=2, job=job)
+        whole, plain, cut = ([(event["step"], event["train_loss"], event["validation_loss"])
+                              for event in self.events("epoch", run)]
+                             for run in ("whole", "plain", "cut"))
+        self.assertEqual(cut, whole)
+        for augmented, other in zip(whole, plain):
+            self.assertNotEqual(augmented[1], other[1])
+
+    def wait_checkpoint(self, run, first):
+        """Waits for one of this step or a later one."""
+        def latest():
+            link = self.path(run, "checkpoints", "latest")
+            return os.path.islink(link) and int(os.readlink(link).split("-")[1]) >= first
+
+        dp.wait_for(f"a checkpoint from step {first} on", latest, 60)
+
     def resume(self, folder, status=dp.FINISHED):
         return self.run_driver("--run-dir", "run", "--resume", n=1, status=status, job={
             "data.path": self.path(folder), "train.epochs": 1 + len(self.events("epoch", "run"))})
