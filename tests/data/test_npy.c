@@ -138,6 +138,9 @@ static const struct bad_case {
     int code;
     const char *want; /* @ is the folder */
 } bad_cases[] = {
+    {KEYS("<f4", "(3, 2)"), KEYS("|u1", "(3,)"), 25, 3, NULL, ERR_CORRUPT,
+     "npy: @/x.npy: offset 70: 25 bytes follow the header, want 24, as many as [3,2] of <f4; was "
+     "it copied whole?"},
     {KEYS("<f4", "(3, 2)"), KEYS("|u1", "(2,)"), 24, 2, NULL, ERR_CORRUPT,
      "npy: @/y.npy has 2 rows, want 3, as many as @/x.npy; do the two belong together?"},
     {KEYS("<f4", "(3, 2)"), KEYS("|u1", "(3,)"), 23, 3, NULL, ERR_CORRUPT,

@@ -121,6 +121,9 @@ static const struct bad_tokens {
     int code;
     const char *want; /* @ is the folder */
 } bad_tokens[] = {
+    {5, 2, 0, 0, 0, 4, 149, ERR_CORRUPT, /* the first number beyond */
+     "tokens: @/train.bin: offset 8: token 4 is 149, want below 149, the vocabulary's size; set "
+     "model.vocab, or is data.dtype uint16 wrong?"},
     {100, 2, 0, 0, 0, 4, 112, ERR_CORRUPT,
      "tokens: @/train.bin: offset 6: token 3 is 112, want below 112, the vocabulary's size; set "
      "model.vocab, or is data.dtype uint16 wrong?"},
