@@ -5,8 +5,8 @@
  *   - Global steps count from 0, epochs from 1; an epoch has S = ceil(N/B) steps (drop_last:
  *     floor), so step g is step s = g % S of epoch e = g / S + 1.
  *   - Position p of step s of epoch e, 0 <= p < n, holds sample perm_e(s*B + p), where perm_e is a
- *     permutation of [0,N) keyed by (seed, e), and n = min(B, N - s*B): less than B only in the
- *     last step.
+ *     permutation of [0,N) keyed by (seed, e), or with in_order the identity, and
+ *     n = min(B, N - s*B): less than B only in the last step.
  *   - Rank r of R takes the r-th of R contiguous parts of [0,n), micro-batch m of its k the m-th of
  *     k contiguous parts of that.  Parts differ by at most one sample, the first ones being larger,
  *     and may be empty.
