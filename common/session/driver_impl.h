@@ -76,6 +76,7 @@ struct seat { /* of one rank, or of a spare */
     int named;         /* as the log knows it: rank 1 ..., spare -1 ...; 0: not at all */
     char *leaving;     /* why it leaves at the next step: "left: ..."; or NULL */
     int has_state;     /* it may hold a step other than 0 */
+    int64_t kept;      /* number of steps that it held when it came; -1: it came as a new one */
     unsigned votes_in; /* bit i: it is a voter of succession.voters[i] */
     int is_drained;    /* it leaves because the operator of the driver wants it, and was told so */
     int64_t joined_ms;
@@ -143,10 +144,11 @@ struct succession {         /* driver_succession.c: the driver after this one */
     int64_t heard_ms;
     struct voters voters[MOST_FORMATIONS]; /* of formations that ranks may tell of; oldest first */
     int n, is_overfull;                    /* their number; one had no room */
-    struct voters next;                    /* of the formation under way */
-    int is_asked, is_acknowledged;         /* the standby was told of it; it knows it */
-    int is_elected;                        /* this driver was a standby, and may lead */
-    int64_t lacking_ms;                    /* since when too few voters are here; -1: enough are */
+    int64_t formed;     /* generation of the newest that all its ranks entered; 0: none */
+    struct voters next; /* of the formation under way */
+    int is_asked, is_acknowledged; /* the standby was told of it; it knows it */
+    int is_elected;                /* this driver was a standby, and may lead */
+    int64_t lacking_ms;            /* since when too few voters are here; -1: enough are */
 };
 
 struct formation { /* driver_form.c, driver_stage.c: the ranks that train together */

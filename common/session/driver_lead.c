@@ -73,9 +73,11 @@ int lead_hears(struct driver *d, struct conn *c, const Wire__Hello *h)
 /* Generations go on from the newest that any rank has seen: a rank takes no older Prepare. */
 void lead_seated(struct driver *d, int rank, const Wire__Hello *h)
 {
+    d->seats[rank].kept = -1;
     if (!*h->run)
         return;
     d->seats[rank].has_state = 1;
+    d->seats[rank].kept = h->step;
     d->formation.generation = max_i64(d->formation.generation, h->formed);
     d->lead.newest = max_i64(d->lead.newest, h->step + h->in_step);
     succession_seated(d, rank, h);

@@ -63,6 +63,8 @@ static int add_formation(struct driver *d, const struct voters *v)
     for (; at > 0 && voters_are_newer(&s->voters[at - 1], v); at--)
         s->voters[at] = s->voters[at - 1];
     s->voters[at] = *v;
+    if (!d->formation.has_formed && !voters_are_equal(v, &s->next))
+        s->formed = max_i64(s->formed, v->generation);
     unsigned below = (1u << at) - 1;
     for (int k = 0; k < d->n_seats; k++) {
         unsigned in = d->seats[k].votes_in;
@@ -118,6 +120,25 @@ static int are_enough(const struct driver *d, int n_seats, int is_ready)
     return !s->is_overfull;
 }
 
+/* This driver was the standby, and holds no state before its first formation.  It goes on from no
+ * older state than its followers told of, or from the step before, as any driver. */
+static int has_the_state(const struct driver *d)
+{
+    int64_t most = d->seats[0].at.step;
+    for (int k = 1; k < d->n_seats; k++)
+        if (recover_is_ready(&d->seats[k]))
+            most = max_i64(most, d->seats[k].kept);
+    return !d->o.standby_id || d->formation.has_formed || most + 1 >= d->lead.newest;
+}
+
+static int is_state_prepared(const struct driver *d)
+{
+    int64_t most = 0;
+    for (int k = 0; k < d->n_ranks; k++)
+        most = max_i64(most, d->seats[k].answer->prepared.step);
+    return !d->o.standby_id || d->formation.has_formed || most + 1 >= d->lead.newest;
+}
+
 /* The standby that is connected could allow the formation: it is the one that may lead. */
 static int can_be_asked(const struct driver *d)
 {
@@ -139,10 +160,10 @@ int succession_all_are_here(const struct driver *d)
 static void give_up(struct driver *d)
 {
     const char *told = d->succession.told;
-    const char *where = is_candidate(d) ? d->o.led_by : told ? told : "an address not known here";
+    const char *where = d->o.standby_id ? d->o.led_by : told ? told : "an address not known here";
     char *by = xasprintf("the %s at %s, as far as can be known: neither it nor enough ranks were "
                          "heard for %g s (cluster.driver_timeout)",
-                         is_candidate(d) ? "driver before" : "standby", where,
+                         d->o.standby_id ? "driver before" : "standby", where,
                          1e-3 * (double)d->o.cluster.driver_timeout_ms);
     end_deposed(d, by);
     free(by);
@@ -151,16 +172,19 @@ static void give_up(struct driver *d)
 int succession_holds_up(struct driver *d)
 {
     struct succession *s = &d->succession;
-    if (are_enough(d, d->n_seats, 1) || can_be_asked(d)) {
+    if (has_the_state(d) && (are_enough(d, d->n_seats, 1) || can_be_asked(d))) {
         s->lacking_ms = -1;
         return 0;
     }
     if (s->lacking_ms < 0) {
         s->lacking_ms = d->now_ms;
-        queue_log(&d->out, LOG_WARN,
-                  "the %s may lead this run, as too few ranks of the last formation are here; "
-                  "waiting for it, or for more of them",
-                  is_candidate(d) ? "driver before" : "standby");
+        queue_log(
+            &d->out, LOG_WARN,
+            has_the_state(d)
+                ? "the %s may lead this run, as too few ranks of the last formation are here; "
+                  "waiting for it, or for more of them"
+                : "the %s, or a rank that is not here, holds the newest state; waiting for it",
+            d->o.standby_id ? "driver before" : "standby");
     }
     if (d->now_ms - s->lacking_ms >= d->o.cluster.driver_timeout_ms)
         give_up(d);
@@ -185,6 +209,7 @@ static void send_voters(struct driver *d, const struct voters *v)
     x.generation = v->generation;
     x.n_ranks = v->n_ranks;
     x.standby = msg_text(&a, v->standby, VOTERS_ID);
+    x.formed = d->succession.formed;
     m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_VOTERS;
     m.voters = &x;
@@ -234,8 +259,9 @@ static void say_voters(struct driver *d)
 int succession_lets_form(struct driver *d)
 {
     struct succession *s = &d->succession;
-    if (!s->is_acknowledged && !are_enough(d, d->n_ranks, 0)) {
-        if (can_be_asked(d))
+    int is_held = is_state_prepared(d);
+    if (!is_held || (!s->is_acknowledged && !are_enough(d, d->n_ranks, 0))) {
+        if (is_held && can_be_asked(d))
             ask(d);
         else
             end_accuse(d,
@@ -244,7 +270,8 @@ int succession_lets_form(struct driver *d)
                                       .phase = PHASE_PREPARE,
                                       .step = d->run.step,
                                       .is_consequence = 1},
-                       0, "the standby was lost while the ranks formed, and may lead this run");
+                       0, "%s was lost while the ranks formed",
+                       is_held ? "the standby, which may lead this run," : "the newest state");
         return 0;
     }
     say_voters(d);
@@ -261,6 +288,7 @@ void succession_formed(struct driver *d)
     struct succession *s = &d->succession;
     forget_formations(d);
     add_next(d);
+    s->formed = s->next.generation;
     if (s->conn && !s->is_asked)
         ask(d); /* it learns of the formation by which it may lead */
 }

@@ -36,6 +36,7 @@ struct kept {                /* follower_keep.c: what outlives a connection */
     char *votes_for;     /* id of the standby that Prepare named; NULL: none */
     struct voters form;  /* the newest formation whose Form came */
     int form_rank;       /* this one's rank in it */
+    int64_t entered;     /* generation of the newest formation whose state it took */
 };
 
 struct follower {

@@ -56,6 +56,8 @@ static void forward(struct follower *f, const struct report *r)
     }
     if (r->kind == REPORT_OPENED)
         keep_note_opened(f, frame);
+    if (r->kind == REPORT_FORMED)
+        f->kept.entered = r->generation;
     queue_send(&f->out, CONN, frame);
     if (r->kind == REPORT_FORMED && (r->formed.step > 0 || f->aborted >= 0))
         queue_log(&f->out, LOG_INFO, "training goes on from step %lld", (long long)r->formed.step);

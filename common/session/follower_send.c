@@ -29,6 +29,7 @@ static void put_kept(const struct follower *f, Wire__Hello *h, struct arena *a)
     h->form_generation = k->form.generation;
     h->form_ranks = k->form.n_ranks;
     h->form_rank = k->form_rank;
+    h->entered = k->entered;
     h->form_standby = msg_text(a, k->form.standby, VOTERS_ID);
 }
 

@@ -29,6 +29,7 @@ struct held { /* a follower that lost the driver */
     struct voters form;     /* the newest formation whose Form it has */
     struct voters prepared; /* that it was told to prepare last */
     int form_rank, rank;    /* its ranks in the two */
+    int64_t entered;        /* generation of the newest formation whose state it took */
 };
 
 struct standby {
@@ -50,6 +51,7 @@ struct standby {
     int64_t term, driver_timeout_ms;
     int n_ranks;
     struct voters newest; /* the newest formation that the driver or a follower has told of */
+    int64_t formed; /* generation of the newest that all its ranks entered, as the driver says */
     struct held *held;
     int n_held, cap_held;
 };
@@ -113,7 +115,7 @@ static void forget_run(struct standby *s)
     free(s->run);
     s->run = NULL;
     s->newest = (struct voters){0};
-    s->term = 0;
+    s->term = s->formed = 0;
     s->until_ms = INT64_MAX;
 }
 
@@ -265,6 +267,17 @@ static int n_votes(const struct standby *s)
     return n;
 }
 
+/* One of the followers that count was in the formation that did the newest steps.  A follower that
+ * has only its Form, or its Prepare, may be new to the job. */
+static int has_the_state(const struct standby *s)
+{
+    for (int i = 0; i < s->n_held; i++)
+        if (rank_in_newest(s, &s->held[i]) > 0 && s->held[i].entered > 0 &&
+            s->held[i].entered >= s->formed)
+            return 1;
+    return 0;
+}
+
 static void lead(struct standby *s, int n)
 {
     queue_log(&s->out, LOG_WARN,
@@ -282,7 +295,7 @@ static void count(struct standby *s)
 {
     int n = n_votes(s), is_alone = s->stage == STAGE_SEEK || s->stage == STAGE_HELLO;
     if (is_alone && s->why && s->newest.generation > 0 && !strcmp(s->newest.standby, s->o.id) &&
-        voters_let_standby_lead(&s->newest, n))
+        voters_let_standby_lead(&s->newest, n) && has_the_state(s))
         lead(s, n);
 }
 
@@ -304,7 +317,8 @@ static void hold(struct standby *s, int64_t conn, const Wire__Hello *h)
         .form = voters_of(h->form_term, h->form_generation, h->form_ranks, h->form_standby),
         .prepared = voters_of(h->term, h->formed, 0, NULL),
         .form_rank = h->form_rank,
-        .rank = h->rank};
+        .rank = h->rank,
+        .entered = h->entered};
     s->term = max_i64(s->term, h->term);
     note_formation(s, &x->form);
     queue_log(&s->out, LOG_INFO, "a follower on %s (rank %d) lost the driver and came here",
@@ -432,6 +446,7 @@ static void on_voters(struct standby *s, const Wire__Voters *m)
 {
     struct voters v = voters_of(m->term, m->generation, m->n_ranks, m->standby);
     note_formation(s, &v);
+    s->formed = max_i64(s->formed, m->formed);
     acknowledge(s, m);
 }
 

@@ -172,7 +172,8 @@
     ONLY(form_rank,       INT(0, MSG_MAX_RANKS)) \
     ONLY(form_standby,    TEXT(0, 64)) \
     ONLY(standby,         TEXT(0, 64)) \
-    ONLY(port,            INT(0, 65535))
+    ONLY(port,            INT(0, 65535)) \
+    ONLY(entered,         INT(0, MANY))
 
 #define WELCOME_FIELDS(ITEM, LIST, ONLY) \
     ONLY(job,                  BYTES(1, FRAME_MAX)) \
@@ -212,7 +213,8 @@
     ONLY(term,       INT(0, MANY)) \
     ONLY(generation, INT(0, MANY)) \
     ONLY(n_ranks,    INT(0, MSG_MAX_RANKS)) \
-    ONLY(standby,    TEXT(0, 64))
+    ONLY(standby,    TEXT(0, 64)) \
+    ONLY(formed,     INT(0, MANY))
 
 #define GOODBYE_FIELDS(ITEM, LIST, ONLY) \
     ONLY(text,   TEXT(0, MSG_MAX_TEXT)) \

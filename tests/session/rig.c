@@ -284,6 +284,7 @@ void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c)
     h.form_generation = c->form.generation;
     h.form_ranks = c->form.n_ranks;
     h.form_rank = c->form_rank;
+    h.entered = c->entered;
     h.form_standby = text_or(c->form.standby, "");
     m.body_case = WIRE__CONTROL__BODY_HELLO;
     m.hello = &h;

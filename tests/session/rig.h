@@ -67,6 +67,7 @@ struct rig_caller { /* the fields of a Hello; a field that is NULL or 0 is as a 
     const char *standby; /* its id, or NULL: this is a follower */
     struct voters form;  /* the newest formation whose Form it has */
     int form_rank;
+    int64_t entered;
 };
 void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c); /* on an open conn */
 

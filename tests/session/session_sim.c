@@ -1,6 +1,7 @@
 /* Many seeded schedules (sim.h), or one of them in detail.
  *
- *     session_sim [--seed FIRST] [--seeds N] [--plain | --elastic | --leaders] [--verbose]
+ *     session_sim [--seed FIRST] [--seeds N] [--plain | --elastic | --leaders | --standby]
+ *                 [--verbose]
  *
  * One seed with --verbose prints its schedule.  Exit 1 when a schedule breaks an invariant. */
 #include <stdio.h>
@@ -59,7 +60,9 @@ static int run_many(uint64_t first, uint64_t count)
 /* Jobs that replace lost ranks, or whose driver is lost. */
 static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
 {
-    const char *name = mode == SIM_LEADERS ? "leaders" : "elastic";
+    static const char *const modes[] = {
+        [SIM_ELASTIC] = "elastic", [SIM_LEADERS] = "leaders", [SIM_STANDBY] = "standby"};
+    const char *name = modes[mode];
     static const char *const names[] = {"driver killed", "finished", "failed", "", "", "stopped"};
     int64_t n_messages = 0, n_faults = 0, n_recovered = 0, n_grown = 0, n_drained = 0;
     int n_bad = 0, n_ends[ARRAY_LEN(names)] = {0};
@@ -114,19 +117,21 @@ int main(int argc, char **argv)
             only = SIM_ELASTIC;
         } else if (!strcmp(argv[i], "--leaders")) {
             only = SIM_LEADERS;
+        } else if (!strcmp(argv[i], "--standby")) {
+            only = SIM_STANDBY;
         } else if (!strcmp(argv[i], "--seeds") && i + 1 < argc) {
             count = strtoull(argv[++i], NULL, 10);
             has_count = 1;
         } else {
             fprintf(stderr, "usage: session_sim [--seed FIRST] [--seeds N] "
-                            "[--plain | --elastic | --leaders] [--verbose]\n");
+                            "[--plain | --elastic | --leaders | --standby] [--verbose]\n");
             return 2;
         }
     }
     if (verbose && !has_count)
         return run_one(seed, only < 0 ? SIM_PLAIN : (enum sim_mode)only);
     int rc = only < 0 || only == SIM_PLAIN ? run_many(seed, count) : 0;
-    for (int mode = SIM_ELASTIC; mode <= SIM_LEADERS; mode++)
+    for (int mode = SIM_ELASTIC; mode <= SIM_STANDBY; mode++)
         if (only < 0 || only == mode)
             rc |= run_elastic(seed, count, (enum sim_mode)mode);
     return rc;

@@ -43,6 +43,7 @@ enum sim_mode {
     SIM_PLAIN,   /* nothing is replaced; at most one thing goes wrong */
     SIM_ELASTIC, /* spares, restarts, fewer ranks; several things go wrong */
     SIM_LEADERS, /* the driver is lost, again and again, and started again; followers keep state */
+    SIM_STANDBY, /* a standby beside the driver (sim_standby.c) */
 };
 
 struct sim_result {
@@ -61,6 +62,7 @@ struct sim_result {
 };
 
 const char *sim_inject_name(enum inject i);
+void sim_standby_run(uint64_t seed, int verbose, struct sim_result *out); /* SIM_STANDBY */
 void sim_run(uint64_t seed, enum sim_mode mode, int verbose, struct sim_result *out);
 
 #endif

@@ -71,6 +71,7 @@ static void get_voters(struct rig *r, const struct voters *v)
     x.generation = v->generation;
     x.n_ranks = v->n_ranks;
     x.standby = (char *)(uintptr_t)v->standby;
+    x.formed = 7;
     m.body_case = WIRE__CONTROL__BODY_VOTERS;
     m.voters = &x;
     rig_message(r, 0, &m);
@@ -99,7 +100,8 @@ static void come(struct rig *r, int conn, int rank, struct voters form)
                                        .leader = "10.0.0.1:7000",
                                        .formed = form.generation,
                                        .form = form,
-                                       .form_rank = rank});
+                                       .form_rank = rank,
+                                       .entered = form.generation});
 }
 
 static void half_of_the_voters_make_it_lead(void **state)
@@ -157,14 +159,18 @@ static void a_prepared_formation_counts(void **state)
     struct voters next = voters_of(4, 8, 4, "s1");
     get_voters(&r, &next);
     rig_close(&r, 0);
-    for (int k = 1; k < 3; k++)
+    for (int k = 1; k < 4; k++) {
+        assert_false(r.is_finished);
         rig_say_hello(&r, k,
                       &(struct rig_caller){.rank = k,
                                            .run = run,
                                            .term = 4,
                                            .formed = 8,
-                                           .form = voters_of(4, 7, 4, "s1"),
-                                           .form_rank = k});
+                                           /* the first two are new to the job: they hold nothing */
+                                           .form = voters_of(4, k < 3 ? 0 : 7, 4, "s1"),
+                                           .form_rank = k,
+                                           .entered = k < 3 ? 0 : 7});
+    }
     assert_true(r.is_finished && r.is_leader);
     rig_free(&r);
 }

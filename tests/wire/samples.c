@@ -75,6 +75,7 @@ static void hello(struct arena *a, Wire__Control *m)
     x->form_ranks = 4;
     x->form_rank = 2;
     x->form_standby = arena_strdup(a, "77aa");
+    x->entered = 7;
     m->generation = 0;
 }
 
@@ -274,6 +275,7 @@ static void voters(struct arena *a, Wire__Control *m)
     x->term = 3;
     x->generation = 7;
     x->n_ranks = 4;
+    x->formed = 6;
     x->standby = arena_strdup(a, "77aa");
 }
 
