@@ -31,8 +31,9 @@ struct waiting {
     struct standby *standby;
     struct trust trust; /* as the driver's peer; server.trust is for those that come here */
     struct dialer *dialer;
-    struct conn *conn; /* with the driver; NULL: none */
-    struct job *job;   /* the driver's; NULL: not welcomed yet */
+    struct conn *conn;       /* with the driver; NULL: none */
+    struct job *job;         /* the driver's; NULL: not welcomed yet */
+    struct hash128 job_hash; /* of its text */
     char id[HASH_TEXT_LEN], where[ADDR_MAX_HOST + 8];
     struct daemon_host host;
     struct legacy legacy; /* once it leads */
@@ -67,14 +68,22 @@ static int check_job(struct waiting *w, const struct legacy *l, struct err *err)
     return rc == 0 ? job_check_backend(w->job, backend, err) : rc;
 }
 
-/* The driver's Welcome brought the job: a standby that could not lead it should say so now. */
+/* The driver's Welcome brought the job: a standby that could not lead it should say so now.  A
+ * driver that was started again may bring another one, with more epochs for instance. */
 static void take_job(struct waiting *w)
 {
     struct legacy l = standby_legacy(w->standby);
+    struct hash128 hash;
     struct err err;
 
-    if (w->job || !l.job.len || w->is_over)
+    if (!l.job.len || w->is_over)
         return;
+    hash = hash_of(l.job.data, l.job.len);
+    if (w->job && hash_equal(hash, w->job_hash))
+        return;
+    job_free(w->job);
+    w->job = NULL;
+    w->job_hash = hash;
     if (check_job(w, &l, &err) == 0)
         return;
     log_error("%s", err.msg);

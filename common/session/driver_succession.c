@@ -167,6 +167,10 @@ static void give_up(struct driver *d)
                          1e-3 * (double)d->o.cluster.driver_timeout_ms);
     end_deposed(d, by);
     free(by);
+    if (!is_candidate(d))
+        queue_log(&d->out, LOG_INFO,
+                  "if that standby and the followers are gone for good, go on without them: resume "
+                  "with --set cluster.driver_timeout=0");
 }
 
 int succession_holds_up(struct driver *d)
@@ -186,7 +190,9 @@ int succession_holds_up(struct driver *d)
                 : "the %s, or a rank that is not here, holds the newest state; waiting for it",
             d->o.standby_id ? "driver before" : "standby");
     }
-    if (d->now_ms - s->lacking_ms >= d->o.cluster.driver_timeout_ms)
+    if (d->ending.n_stops > 0) /* it may form no ranks that could write a checkpoint */
+        end_at_once(d);
+    else if (d->now_ms - s->lacking_ms >= d->o.cluster.driver_timeout_ms)
         give_up(d);
     return 1;
 }
@@ -424,6 +430,8 @@ void succession_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
         send_voters(d, newest(s));
     if (d->stage == STAGE_WAIT)
         recover_try(d);
+    else if (d->stage == STAGE_PREPARE && d->formation.n_answers == d->n_ranks)
+        stage_done(d); /* it was asked on the connection before */
 }
 
 void succession_lost(struct driver *d, struct conn *c, const char *why)
@@ -441,11 +449,41 @@ void succession_lost(struct driver *d, struct conn *c, const char *why)
         stage_done(d);
 }
 
+static int has_votes(const struct succession *s)
+{
+    for (int i = 0; i < s->n; i++)
+        if (*s->voters[i].standby)
+            return 1;
+    return s->is_overfull;
+}
+
+static void say_no_standby(struct driver *d)
+{
+    driver_event(d, &(struct session_event){
+                        .kind = EVENT_STANDBY, .rank = -1, .step = -1, .phase = PHASE_COUNT});
+}
+
+/* The standby said Goodbye: it has ended, and its id never comes again.  So no formation makes it
+ * the leader. */
+static void give_votes_back(struct driver *d)
+{
+    struct succession *s = &d->succession;
+    int had_votes = has_votes(s);
+    for (int i = 0; i < s->n; i++)
+        if (!strcmp(s->voters[i].standby, s->id))
+            s->voters[i].standby[0] = '\0';
+    if (!strcmp(s->next.standby, s->id))
+        s->next.standby[0] = '\0';
+    if (had_votes && !has_votes(s))
+        say_no_standby(d);
+}
+
 void succession_message(struct driver *d, struct conn *c, const Wire__Control *m)
 {
     struct succession *s = &d->succession;
     s->heard_ms = d->now_ms;
     if (m->body_case == WIRE__CONTROL__BODY_GOODBYE) {
+        give_votes_back(d);
         succession_lost(d, c, m->goodbye->text);
         recover_farewell(d, c, m->goodbye->text);
     } else if (m->body_case == WIRE__CONTROL__BODY_VOTERS && m->voters->term == s->next.term &&
@@ -456,14 +494,13 @@ void succession_message(struct driver *d, struct conn *c, const Wire__Control *m
     }
 }
 
-/* The standby was told how the job ends: nobody leads it any more. */
+/* The job ends.  The standby was told so, or so many followers were that the others could not make
+ * it the leader: nobody leads the run any more, and it may be resumed by anybody. */
 void succession_release(struct driver *d)
 {
     struct succession *s = &d->succession;
-    if (!s->conn || !*newest(s)->standby)
-        return;
-    driver_event(d, &(struct session_event){
-                        .kind = EVENT_STANDBY, .rank = -1, .step = -1, .phase = PHASE_COUNT});
+    if (has_votes(s) && !is_candidate(d) && (s->conn || are_enough(d, d->n_seats, 0)))
+        say_no_standby(d);
 }
 
 /* ---- life ---- */

@@ -326,14 +326,22 @@ static void hold(struct standby *s, int64_t conn, const Wire__Hello *h)
     count(s);
 }
 
+static void forget_follower(struct standby *s, int64_t conn)
+{
+    for (int i = 0; i < s->n_held; i++)
+        if (s->held[i].conn == conn)
+            s->held[i] = s->held[--s->n_held];
+}
+
 static void on_follower(struct standby *s, int64_t conn, const Wire__Control *m)
 {
     const Wire__Hello *h = m->hello;
     char *here =
         xasprintf("this is the standby of the driver at %s, which takes followers in", s->o.driver);
-    if (m->body_case != WIRE__CONTROL__BODY_HELLO)
-        queue_close(&s->out, conn, "its first message is no Hello");
-    else if (h->protocol != MSG_PROTOCOL || strcmp(h->version, DPTRAIN_VERSION) != 0)
+    if (m->body_case != WIRE__CONTROL__BODY_HELLO) {
+        forget_follower(s, conn);
+        queue_close(&s->out, conn, "it says no Hello");
+    } else if (h->protocol != MSG_PROTOCOL || strcmp(h->version, DPTRAIN_VERSION) != 0)
         refuse(s, conn, WIRE__REASON__REASON_VERSION,
                "the standby is dptrain " DPTRAIN_VERSION ": install the same version everywhere");
     else if (*h->standby || !s->run || strcmp(h->run, s->run) != 0)
@@ -505,9 +513,8 @@ void standby_message(struct standby *s, int64_t now_ns, int64_t conn, const Wire
 void standby_closed(struct standby *s, int64_t now_ns, int64_t conn, const struct err *why)
 {
     enter(s, now_ns);
-    for (int i = 0; conn != DRIVER && i < s->n_held; i++)
-        if (s->held[i].conn == conn)
-            s->held[i] = s->held[--s->n_held];
+    if (conn != DRIVER)
+        forget_follower(s, conn);
     if (conn == DRIVER && (s->stage == STAGE_JOINED || s->stage == STAGE_HELLO))
         lost_driver(s, 1, why ? why->msg : "it closed the connection (crashed or killed?)");
     leave(s);

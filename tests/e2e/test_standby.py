@@ -215,6 +215,41 @@ class Standby(training.Case):
         driver = self.lead("--resume", job=job)
         self.assert_exit(driver, FAILED, "neither it nor enough ranks were heard for 2 s")
 
+    def test_the_next_driver_has_another_job(self):
+        """The standby leads the job of the driver that it lost last."""
+        driver = self.lead(job={**JOB, "train.epochs": 3}, run="first")
+        standby = self.stand_by()
+        standby.wait_line("as its standby")
+        driver.kill()
+        driver.wait_exit()
+        said = len(standby.lines)
+        driver = self.lead("--inject", "kill:rank0@step20")
+        standby.wait_line("as its standby", start=said)
+        followers = [self.follower(port=self.port_number) for _ in range(2)]
+        driver.wait_exit()
+        self.assert_all_finish(standby, *followers)
+        self.assert_same()
+
+    # ---- stopped and resumed
+
+    def test_all_are_stopped_and_others_resume(self):
+        """No follower of the job before lives, and its standby does not, either."""
+        for first in ("standby", "driver"):
+            with self.subTest(first):
+                driver, standby, followers = self.join(job=ENDLESS)
+                self.wait_event("first_step", run="run")
+                for daemon in (standby, driver) if first == "standby" else (driver, standby):
+                    daemon.signal(signal.SIGTERM)
+                for daemon in (driver, standby, *followers):
+                    self.assert_exit(daemon, STOPPED)
+                driver = self.lead("--resume", job=ENDLESS)
+                followers = [self.follower(port=self.port_number) for _ in range(2)]
+                self.wait_event("first_step", 2, run="run")
+                driver.signal(signal.SIGTERM)
+                for daemon in (driver, *followers):
+                    self.assert_exit(daemon, STOPPED)
+                os.rename(self.path("run"), self.path(f"run-{first}"))
+
     # ---- refused
 
     def test_no_driver(self):

@@ -298,7 +298,7 @@ void rig_say_goodbye(struct rig *r, int conn)
     char text[] = "stopped by SIGTERM";
     g.text = text;
     g.polite = 1;
-    m.generation = r->command->generation;
+    m.generation = r->command ? r->command->generation : 0; /* a standby has no engine */
     m.body_case = WIRE__CONTROL__BODY_GOODBYE;
     m.goodbye = &g;
     rig_message(r, conn, &m);

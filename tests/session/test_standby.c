@@ -175,6 +175,22 @@ static void a_prepared_formation_counts(void **state)
     rig_free(&r);
 }
 
+/* The follower that was stopped votes no more. */
+static void one_that_leaves_does_not_count(void **state)
+{
+    struct rig r;
+    (void)state;
+    stand_by(&r);
+    rig_close(&r, 0);
+    come(&r, 1, 1, voters_of(4, 7, 4, "s1"));
+    rig_say_goodbye(&r, 1);
+    assert_true(r.is_closed[1]);
+    assert_false(standby_holds(r.s, 1));
+    come(&r, 2, 3, voters_of(4, 7, 4, "s1"));
+    assert_false(r.is_finished);
+    rig_free(&r);
+}
+
 /* A follower that lost a driver which is there is sent back at the driver's next word. */
 static void it_sends_followers_back(void **state)
 {
@@ -241,10 +257,15 @@ static struct driver_options with_votes(int n_ranks)
 
 enum { STANDBY = 0 }; /* its connection, if it comes first */
 
-static void standby_comes(struct rig *r, int conn)
+static void standby_connects(struct rig *r, int conn)
 {
     rig_connect(r, conn, "10.0.0.12");
     rig_say_hello(r, conn, &(struct rig_caller){.rank = -1, .standby = "s1"});
+}
+
+static void standby_comes(struct rig *r, int conn)
+{
+    standby_connects(r, conn);
     assert_int_equal(r->sent[conn]->body_case, WIRE__CONTROL__BODY_WELCOME);
 }
 
@@ -353,6 +374,57 @@ static void a_driver_that_is_cut_off_ends(void **state)
     rig_free(&r);
 }
 
+/* A stop does not wait for the standby. */
+static void one_that_is_cut_off_can_be_stopped(void **state)
+{
+    struct rig r;
+    (void)state;
+    train(&r, 3);
+    rig_close(&r, STANDBY);
+    rig_close(&r, 1);
+    rig_close(&r, 2);
+    driver_stop(r.d, r.now, "SIGTERM");
+    rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+    assert_true(r.is_finished);
+    assert_int_equal(r.status, STATUS_STOPPED);
+    assert_string_equal(rig_event(&r, EVENT_STANDBY)->voters.standby, "s1"); /* it may lead */
+    rig_free(&r);
+}
+
+/* The id of a standby that was stopped never comes again. */
+static void its_goodbye_gives_the_votes_back(void **state)
+{
+    struct rig r;
+    (void)state;
+    train(&r, 3);
+    rig_say_goodbye(&r, STANDBY);
+    assert_string_equal(rig_event(&r, EVENT_STANDBY)->voters.standby, "");
+    rig_close(&r, 1);
+    rig_close(&r, 2);
+    rig_wait(&r, 11000);
+    assert_int_equal(r.command->kind, CMD_PREPARE);
+    RIG_ALL(&r, CMD_PREPARE, 1, 0);
+    assert_int_equal(r.command->kind, CMD_FORM);
+    rig_free(&r);
+}
+
+/* Whoever resumes the job must not wait for a standby that has no followers any more. */
+static void the_end_of_the_job_gives_the_votes_back(void **state)
+{
+    struct rig r;
+    (void)state;
+    for (int is_connected = 0; is_connected < 2; is_connected++) {
+        train(&r, 3);
+        if (!is_connected)
+            rig_close(&r, STANDBY);
+        driver_stop(r.d, r.now, "SIGTERM");
+        driver_stop(r.d, r.now, "SIGTERM");
+        rig_drain(&r);
+        assert_string_equal(rig_event(&r, EVENT_STANDBY)->voters.standby, "");
+        rig_free(&r);
+    }
+}
+
 /* ... unless one of its followers comes back: then too few are left for the standby. */
 static void or_goes_on_with_enough(void **state)
 {
@@ -420,7 +492,9 @@ static void ranks_that_may_be_the_standbys_are_not_forgotten(void **state)
     rig_wait(&r, 300);
     assert_int_equal(r.command->kind, CMD_PREPARE); /* the standby can be asked */
     RIG_ALL(&r, CMD_PREPARE, 0, 0, 1);
-    acknowledge(&r, 2);
+    standby_connects(&r, 3); /* its connection broke, which the driver has not noticed */
+    assert_true(r.is_closed[2]);
+    acknowledge(&r, 3);
     assert_int_equal(r.command->kind, CMD_FORM);
     rig_free(&r);
 }
@@ -473,6 +547,7 @@ int main(void)
         cmocka_unit_test(half_of_the_voters_make_it_lead),
         cmocka_unit_test(other_votes_do_not_count),
         cmocka_unit_test(a_prepared_formation_counts),
+        cmocka_unit_test(one_that_leaves_does_not_count),
         cmocka_unit_test(it_sends_followers_back),
         cmocka_unit_test(it_ends_as_the_job_does),
         cmocka_unit_test(followers_are_told_where_it_is),
@@ -480,6 +555,9 @@ int main(void)
         cmocka_unit_test(the_standby_is_asked),
         cmocka_unit_test(or_need_not_be_asked),
         cmocka_unit_test(a_driver_that_is_cut_off_ends),
+        cmocka_unit_test(one_that_is_cut_off_can_be_stopped),
+        cmocka_unit_test(its_goodbye_gives_the_votes_back),
+        cmocka_unit_test(the_end_of_the_job_gives_the_votes_back),
         cmocka_unit_test(or_goes_on_with_enough),
         cmocka_unit_test(it_is_deposed_by_the_standby),
         cmocka_unit_test(ranks_that_may_be_the_standbys_are_not_forgotten),
