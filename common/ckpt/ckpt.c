@@ -38,6 +38,7 @@ static const struct {
     {"epoch_loss", offsetof(struct ckpt_state, epoch_loss)},
     {"epoch_correct", offsetof(struct ckpt_state, epoch_correct)},
     {"epoch_samples", offsetof(struct ckpt_state, epoch_samples)},
+    {"epoch_targets", offsetof(struct ckpt_state, epoch_targets)},
     {"epoch_skipped", offsetof(struct ckpt_state, epoch_skipped)},
     {"updates", offsetof(struct ckpt_state, n_updates)},
 };
@@ -91,10 +92,18 @@ static char *state_text(const struct ckpt_state *s, struct hash128 model, struct
     return text;
 }
 
+/* Version 0.1.0 had models with one target a sample alone, and wrote no "epoch_targets". */
+static json_t *find_number(json_t *root, const char *key)
+{
+    json_t *v = json_object_get(root, key);
+
+    return v || strcmp(key, "epoch_targets") ? v : json_object_get(root, "epoch_samples");
+}
+
 static int read_numbers(json_t *root, const char *path, struct ckpt_state *s, struct err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
-        json_t *v = json_object_get(root, numbers[i].key);
+        json_t *v = find_number(root, numbers[i].key);
 
         if (!json_is_integer(v) || json_integer_value(v) < 0)
             return err_set(err, ERR_CORRUPT, "%s: \"%s\" is missing or not a number >= 0", path,

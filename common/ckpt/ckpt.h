@@ -33,10 +33,11 @@
 
 /* Where a run stands; all of it is the same on every rank. */
 struct ckpt_state {
-    int64_t step;            /* done so far, skipped ones included */
-    int64_t steps_per_epoch; /* to tell the epoch, and that the data are the same */
-    int64_t epoch_loss;      /* sums of the epoch under way, see op/control.h */
-    int64_t epoch_correct, epoch_samples, epoch_skipped;
+    int64_t step;                         /* done so far, skipped ones included */
+    int64_t steps_per_epoch;              /* to tell the epoch, and that the data are the same */
+    int64_t epoch_loss;                   /* sums of the epoch under way, see op/control.h */
+    int64_t epoch_correct, epoch_targets; /* targets: op/control.h */
+    int64_t epoch_samples, epoch_skipped;
     int64_t n_updates;   /* steps that the optimizer made; skipped ones do not count */
     int n_ranks;         /* when it was written; a run may go on with any other number */
     struct hash128 data; /* fingerprint of the data; 0 if the version that wrote it kept none */

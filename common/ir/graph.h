@@ -42,7 +42,9 @@ enum value_role {
     VALUE_SCALARS, /* struct step_scalars, written by the engine before each step */
 };
 
-enum { METRIC_LOSS_SUM, METRIC_CORRECT, METRIC_SAMPLES, METRIC_NONFINITE, METRIC_COUNT };
+/* METRIC_TARGETS: the targets that the loss compared with: samples or tokens, but for the ignored
+ * ones (tensor/sample.h). */
+enum { METRIC_LOSS_SUM, METRIC_CORRECT, METRIC_TARGETS, METRIC_NONFINITE, METRIC_COUNT };
 
 /* The numbers that vary from step to step, which a program reads besides tensors.  All ranks hold
  * equal values, except for first_position and requests. */
@@ -51,7 +53,8 @@ struct step_scalars {
     uint64_t step;          /* global step, from 0 */
     int64_t first_position; /* of this micro-batch's first sample in the global batch */
     int64_t n_updates;      /* updates applied before this step; 0: optimizer slots are empty */
-    float loss_scale;       /* 1 / predictions in this step's global batch (tensor/sample.h) */
+    int64_t n_targets;      /* in this step's global batch, ignored ones included */
+    float loss_scale;       /* 1 / n_targets */
     float rate;             /* learning rate of this step */
     float clip_norm;        /* 0: no clipping */
     float requests;         /* this rank's requests: bits of enum engine_request */
@@ -140,6 +143,7 @@ union node_attr {
     struct {
         enum activation act; /* fused */
         int64_t image[3];    /* fused flatten: x is [N,H,W,C] with these H, W, C; 0: x is [N,in] */
+        int transposed;      /* 1: w is [in,out], as in Hugging Face's Conv1D; no image then */
     } linear;
     struct {
         enum pooling kind;
@@ -161,6 +165,16 @@ union node_attr {
         int64_t tag;  /* distinguishes dropout nodes of one step */
         int64_t rows; /* of x (its dimension 0) that one sample has; 0 means 1 */
     } dropout;
+    struct {
+        int64_t rows, positions; /* gradient only: of the table, of the positions */
+    } embedding;
+    struct {
+        int64_t length; /* rows of one sample */
+        int64_t heads;
+        int causal;  /* 1: a row sees no later row */
+        float p;     /* probability of dropping a weight; 0: there is no dropout */
+        int64_t tag; /* as dropout's */
+    } attention;
     struct {
         float label_smoothing;    /* softmax_xent */
         enum pointwise pointwise; /* pointwise_loss */

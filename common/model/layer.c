@@ -171,6 +171,100 @@ void layer_activation(struct net *m, const char *name, enum activation kind)
     append(m, OP_activation, &attr, &m->h, 1, out, name);
 }
 
+int layer_embedding(struct net *m, const char *name, const struct layer_embedding *e)
+{
+    const int target = sample_target(m->spec), at = target == 0;
+    const struct sample_field *tokens = &m->spec->field[at];
+    const struct param_info info = {PARAM_NORMAL, e->std, PARAM_EMBEDDING, 0};
+    const int64_t vocab = e->vocab ? e->vocab : tokens->n_classes;
+    int in[3], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+
+    if (m->rc < 0)
+        return NO_VALUE;
+    if (m->spec->n_fields != 2 || tokens->dtype != DTYPE_I32 || tokens->shape.n != 1)
+        m->rc = err_set(m->err, ERR_CONFIG, "its input is tokens; the data have another kind");
+    else if (vocab < tokens->n_classes)
+        m->rc = err_set(m->err, ERR_CONFIG, "model.vocab is %lld, but the data have %lld tokens",
+                        (long long)vocab, (long long)tokens->n_classes);
+    else if (e->positions < tokens->shape.dim[0])
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "model.context is %lld, but the data have %lld tokens a sample",
+                        (long long)e->positions, (long long)tokens->shape.dim[0]);
+    if (m->rc < 0)
+        return NO_VALUE;
+    m->length = tokens->shape.dim[0];
+    in[EMBEDDING_TABLE] = drawn_param(m, e->table, "weight", SHAPE(vocab, e->width), info);
+    in[EMBEDDING_TOKENS] = m->g->input[at];
+    in[EMBEDDING_POSITION] =
+        drawn_param(m, e->position, "weight", SHAPE(e->positions, e->width), info);
+    append(m, OP_embedding, NULL, in, 3, out, name);
+    return in[EMBEDDING_TABLE];
+}
+
+static void linear_of(struct net *m, const char *name, int weight, int transposed)
+{
+    const union node_attr attr = {.linear.transposed = transposed};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT};
+
+    append(m, OP_linear, &attr, (const int[]){m->h, weight}, 2, out, name);
+}
+
+void layer_dense(struct net *m, const char *name, const struct layer_dense *d)
+{
+    const struct param_info weight = {PARAM_NORMAL, d->std, PARAM_WEIGHT, 0},
+                            bias = {PARAM_CONST, 0, PARAM_BIAS, 0};
+    int in[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    int64_t fan_in;
+
+    if (m->rc < 0)
+        return;
+    fan_in = h_shape(m)->dim[1];
+    linear_of(m, name,
+              drawn_param(m, name, "weight",
+                          d->transposed ? SHAPE(fan_in, d->features) : SHAPE(d->features, fan_in),
+                          weight),
+              d->transposed);
+    in[0] = m->h;
+    in[1] = drawn_param(m, name, "bias", SHAPE(d->features), bias);
+    append(m, OP_bias, NULL, in, 2, out, name_of(m, name, "bias"));
+}
+
+void layer_head(struct net *m, const char *name, int weight, int64_t features, float std)
+{
+    const struct param_info info = {PARAM_NORMAL, std, PARAM_WEIGHT, 0};
+
+    if (m->rc == 0 && weight == NO_VALUE)
+        weight = drawn_param(m, name, "weight", SHAPE(features, h_shape(m)->dim[1]), info);
+    if (m->rc == 0)
+        linear_of(m, name, weight, 0);
+}
+
+void layer_attention(struct net *m, const char *name, int64_t heads, int causal, float dropout)
+{
+    const float p = m->g->training ? dropout : 0;
+    const union node_attr attr = {
+        .attention = {
+            .length = m->length, .heads = heads, .causal = causal, .p = p, .tag = m->n_dropouts}};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, m->g->training ? NODE_NEW_OUT : NODE_NO_OUT};
+
+    m->n_dropouts += p > 0;
+    append(m, OP_attention, &attr, (const int[]){m->h, p > 0 ? m->g->scalars : NO_VALUE}, 2, out,
+           name);
+}
+
+void layer_layer_norm(struct net *m, const char *name, float eps)
+{
+    const union node_attr attr = {.norm = {.eps = eps}};
+    const int optional = m->g->training ? NODE_NEW_OUT : NODE_NO_OUT;
+    int in[3] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT, optional, optional};
+
+    if (m->rc < 0)
+        return;
+    in[1] = norm_param(m, name, "weight", 1);
+    in[2] = norm_param(m, name, "bias", 0);
+    append(m, OP_layer_norm, &attr, in, 3, out, name);
+}
+
 static void pool(struct net *m, const char *name, enum pooling kind, const int kernel[2],
                  int stride, int pad)
 {
@@ -271,13 +365,17 @@ static int check_loss(const struct net *m, enum loss loss, double label_smoothin
 {
     static const char *const name[] = {LOSS_LIST(WORD_NAME)};
     const struct sample_field *t = target_of(m);
+    const int is_sequence = t->role == SAMPLE_CLASS && t->shape.n == 1;
     struct buf text = {0};
 
+    if (is_sequence && loss == LOSS_CROSS_ENTROPY && m->length == t->shape.dim[0])
+        return 0;
     if ((t->role != SAMPLE_CLASS || t->shape.n != 0) &&
         (t->role != SAMPLE_REAL || loss == LOSS_CROSS_ENTROPY)) {
         sample_field_print(t, &text);
-        err_set(err, ERR_CONFIG, "model.loss %s needs one class label a sample%s; the target is %s",
-                name[loss], loss == LOSS_CROSS_ENTROPY ? "" : ", or real numbers", buf_cstr(&text));
+        err_set(err, ERR_CONFIG, "model.loss %s needs one class label a %s%s; the target is %s",
+                name[loss], m->length ? "token" : "sample",
+                loss == LOSS_CROSS_ENTROPY ? "" : ", or real numbers", buf_cstr(&text));
         buf_fini(&text);
         return err->code;
     }

@@ -18,6 +18,7 @@ struct net {
     const struct sample_spec *spec; /* what a sample is; its fields are g->input, in this order */
     int sync;                       /* batch norm over all ranks */
     int h;                          /* the network's output so far; NO_VALUE: nothing yet */
+    int64_t length;                 /* tokens of a sample: h has so many rows for each; else 0 */
     int n_dropouts;                 /* so far: each draws its own random numbers */
     int rc;                         /* < 0: failed, *err says why */
     struct err *err;
@@ -46,6 +47,35 @@ void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel,
 void layer_linear(struct net *m, const char *name, int64_t features); /* with bias; h is [N,in] */
 void layer_linear_plain(struct net *m, const char *name, int64_t features); /* without */
 void layer_activation(struct net *m, const char *name, enum activation kind);
+
+/* ---- layers of transformers: h is [N*T,C], the T tokens of each sample one after another ---- */
+
+/* h becomes the embeddings [N*T,width] of the samples' one input, which must be T tokens, each plus
+ * its position's: parameters `table`.weight [vocab,width], `position`.weight [positions,width],
+ * both from N(0, std^2).  vocab 0: as many as the data have.  Returns the table's value, NO_VALUE
+ * after a failure. */
+struct layer_embedding {
+    const char *table, *position;
+    int64_t vocab, positions, width;
+    float std;
+};
+int layer_embedding(struct net *m, const char *name, const struct layer_embedding *e);
+
+/* A linear layer of a transformer: weights from N(0, std^2), biases 0. */
+struct layer_dense {
+    int64_t features;
+    float std;
+    int transposed; /* the weight is [in,out], as in Hugging Face's Conv1D */
+};
+void layer_dense(struct net *m, const char *name, const struct layer_dense *d);
+
+/* The last layer, linear without bias.  weight: the parameter [features,in] of another layer; with
+ * NO_VALUE the layer has its own, from N(0, std^2). */
+void layer_head(struct net *m, const char *name, int weight, int64_t features, float std);
+
+/* Self-attention of h, [N*T,3*C] with q, k and v, to [N*T,C].  dropout: of the weights. */
+void layer_attention(struct net *m, const char *name, int64_t heads, int causal, float dropout);
+void layer_layer_norm(struct net *m, const char *name, float eps);
 /* Square windows, padding on both sides; an average counts the padding. */
 void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride,
                 int pad);

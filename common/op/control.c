@@ -41,7 +41,7 @@ void control_pack(const double *metrics, unsigned requests, int is_void, float *
     if (isfinite(loss) && loss > 0)
         put_digits((uint64_t)(fmin(loss, LOSS_LIMIT - 1) * 0x1p24), v + CONTROL_LOSS, LOSS_DIGITS);
     put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT, COUNT_DIGITS);
-    put_digits((uint64_t)metrics[METRIC_SAMPLES], v + CONTROL_SAMPLES, COUNT_DIGITS);
+    put_digits((uint64_t)metrics[METRIC_TARGETS], v + CONTROL_TARGETS, COUNT_DIGITS);
     v[CONTROL_NONFINITE] = !isfinite(loss) || metrics[METRIC_NONFINITE] > 0;
     v[CONTROL_STOP] = requests & 1;
     v[CONTROL_CHECKPOINT] = requests >> 1 & 1;
@@ -54,7 +54,7 @@ void control_read(const float *v, struct control *out)
     *out = (struct control){
         .loss = get_digits(v + CONTROL_LOSS, LOSS_DIGITS),
         .n_correct = get_digits(v + CONTROL_CORRECT, COUNT_DIGITS),
-        .n_samples = get_digits(v + CONTROL_SAMPLES, COUNT_DIGITS),
+        .n_targets = get_digits(v + CONTROL_TARGETS, COUNT_DIGITS),
         .n_nonfinite = (int)v[CONTROL_NONFINITE],
         .n_stop = (int)v[CONTROL_STOP],
         .n_checkpoint = (int)v[CONTROL_CHECKPOINT],

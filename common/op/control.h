@@ -1,6 +1,6 @@
 /* control - the small vector at the end of the last bucket, by which ranks agree on a step.
  *
- * Each rank writes its own numbers (loss sum, correct predictions, samples, a loss that is not
+ * Each rank writes its own numbers (loss sum, correct predictions, targets, a loss that is not
  * finite, requests).  The all-reduce adds the vectors.  All ranks read the same sum at the same
  * step and act on it.
  *
@@ -22,7 +22,7 @@
 enum {
     CONTROL_LOSS = 0,       /* 8 digits: loss sum * 2^24, 0 if not finite or negative */
     CONTROL_CORRECT = 8,    /* 4 digits */
-    CONTROL_SAMPLES = 12,   /* 4 digits */
+    CONTROL_TARGETS = 12,   /* 4 digits: targets that were not ignored */
     CONTROL_NONFINITE = 16, /* ranks whose loss was not finite */
     CONTROL_STOP = 17,      /* ranks that request a stop; likewise the next two */
     CONTROL_CHECKPOINT = 18,
@@ -33,13 +33,13 @@ enum {
 
 struct control {
     int64_t loss; /* units of 2^-24 */
-    int64_t n_correct, n_samples;
+    int64_t n_correct, n_targets;
     int n_nonfinite, n_stop, n_checkpoint, n_regroup; /* ranks */
     int is_void;
 };
 
 /* Write one rank's vector, v[CONTROL_LEN].
- *   metrics   F64 [METRIC_COUNT], sums over this rank's samples
+ *   metrics   F64 [METRIC_COUNT], sums over this rank's targets
  *   requests  bits of enum engine_request
  *   is_void   1: the step before was not clean, though this step was queued as if it were */
 void control_pack(const double *metrics, unsigned requests, int is_void, float *v);
@@ -64,6 +64,16 @@ OP_BOTH static inline int control_is_quiet(const float *control)
 {
     return !(control[CONTROL_STOP] > 0.0f) && !(control[CONTROL_CHECKPOINT] > 0.0f) &&
            !(control[CONTROL_REGROUP] > 0.0f);
+}
+
+/* The targets of the step, of all ranks.  A double is exact: the digits have 48 bits at most. */
+OP_BOTH static inline double control_targets(const float *control)
+{
+    double n = 0;
+
+    for (int i = CONTROL_NONFINITE - 1; i >= CONTROL_TARGETS; i--)
+        n = n * 256 + (double)control[i];
+    return n;
 }
 
 static inline double control_loss(int64_t fixed) { return (double)fixed * 0x1p-24; }

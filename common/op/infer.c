@@ -61,10 +61,10 @@ int op_want_labels(const struct graph *g, const struct node *n, int x, int label
     int rc = op_want(g, n, x, DTYPE_F32, 2, err);
 
     if (rc == 0)
-        rc = op_want(g, n, labels, DTYPE_I32, 1, err);
-    if (rc == 0 && op_shape(g, n, labels)->dim[0] != op_shape(g, n, x)->dim[0])
+        rc = op_want(g, n, labels, DTYPE_I32, -1, err);
+    if (rc == 0 && shape_elements(op_shape(g, n, labels)) != op_shape(g, n, x)->dim[0])
         return op_fail(n, err, "%lld labels for %lld samples",
-                       (long long)op_shape(g, n, labels)->dim[0],
+                       (long long)shape_elements(op_shape(g, n, labels)),
                        (long long)op_shape(g, n, x)->dim[0]);
     return rc;
 }

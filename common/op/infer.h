@@ -37,7 +37,8 @@ int op_want(const struct graph *g, const struct node *n, int i, enum dtype dtype
 int op_want_shape(const struct graph *g, const struct node *n, int i, struct shape want,
                   struct err *err);
 
-/* Check the inputs of a loss: in[x] is [N,C], F32 by the rule of op_want; in[labels] is I32 [N]. */
+/* Check the inputs of a loss: in[x] is [R,C], F32 by the rule of op_want;
+ * in[labels] is I32, of any shape with R elements. */
 int op_want_labels(const struct graph *g, const struct node *n, int x, int labels, struct err *err);
 
 /* Describe output i: it exists and has this dtype and shape. */

@@ -4,6 +4,7 @@
  *   y[n,o] = act(b[o] + sum over i of x[n,i] * w[o,i]).  attr.linear: act, image.
  *   With attr.linear.image = {H,W,C} (H > 0; fused flatten) x is [N,H,W,C] and in = C*H*W: column
  *   (c*H + h)*W + w of w belongs to x[n,h,w,c].
+ *   With attr.linear.transposed w, and dw of linear_grad_w, is [in,out], and there is no image.
  *   mask and pre are what the gradient of a fused activation needs.  With relu, mask is I32
  *   [N,4*ceil(out/128)], with one bit for each y, set where y is positive, in the backend's own
  *   order.  With gelu_tanh, pre [N,out] is the activation's input.  Only program/fuse.c asks for
@@ -29,6 +30,22 @@ static int64_t image_elements(const struct node *n)
     return n->attr.linear.image[0] * n->attr.linear.image[1] * n->attr.linear.image[2];
 }
 
+static struct shape w_shape(const struct node *n, int64_t out, int64_t in)
+{
+    return n->attr.linear.transposed ? SHAPE(in, out) : SHAPE(out, in);
+}
+
+/* The outputs, or inputs, of a layer whose w has this shape. */
+static int64_t w_out(const struct node *n, const struct shape *w)
+{
+    return w->dim[n->attr.linear.transposed ? 1 : 0];
+}
+
+static int64_t w_in(const struct node *n, const struct shape *w)
+{
+    return w->dim[n->attr.linear.transposed ? 0 : 1];
+}
+
 /* The shape of x for a batch of N and `in` features. */
 static struct shape x_shape(const struct node *n, int64_t batch, int64_t in)
 {
@@ -43,6 +60,8 @@ static int want_x(const struct graph *g, const struct node *n, int x, int64_t *i
 
     if (rc < 0)
         return rc;
+    if (has_image(n) && n->attr.linear.transposed)
+        return op_fail(n, err, "a transposed weight has no image");
     *in = has_image(n) ? image_elements(n) : op_shape(g, n, x)->dim[1];
     return op_want_shape(g, n, x, x_shape(n, op_shape(g, n, x)->dim[0], *in), err);
 }
@@ -61,8 +80,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     if ((rc = want_x(g, n, LINEAR_X, &in, err)) < 0 ||
         (rc = op_want(g, n, LINEAR_W, DTYPE_F32, 2, err)) < 0)
         return rc;
-    k = op_shape(g, n, LINEAR_W)->dim[0];
-    if ((rc = op_want_shape(g, n, LINEAR_W, SHAPE(k, in), err)) < 0 ||
+    k = w_out(n, op_shape(g, n, LINEAR_W));
+    if ((rc = op_want_shape(g, n, LINEAR_W, w_shape(n, k, in), err)) < 0 ||
         (rc = op_want_shape(g, n, LINEAR_B, SHAPE(k), err)) < 0)
         return rc;
     op_out(out, LINEAR_Y, DTYPE_F32, SHAPE(op_shape(g, n, LINEAR_X)->dim[0], k));
@@ -108,13 +127,13 @@ static int infer_grad_x(const struct graph *g, const struct node *n, struct valu
         return rc;
     w = op_shape(g, n, LINEAR_GRAD_X_W);
     dy = op_shape(g, n, LINEAR_GRAD_X_DY);
-    if (has_image(n) && image_elements(n) != w->dim[1])
+    if (has_image(n) && image_elements(n) != w_in(n, w))
         return op_fail(n, err, "w has %lld columns, but the image has %lld elements",
-                       (long long)w->dim[1], (long long)image_elements(n));
-    if ((rc = op_want_shape(g, n, LINEAR_GRAD_X_DY, SHAPE(dy->dim[0], w->dim[0]), err)) < 0 ||
-        (rc = want_saved(g, n, dy->dim[0], w->dim[1], err)) < 0)
+                       (long long)w_in(n, w), (long long)image_elements(n));
+    if ((rc = op_want_shape(g, n, LINEAR_GRAD_X_DY, SHAPE(dy->dim[0], w_out(n, w)), err)) < 0 ||
+        (rc = want_saved(g, n, dy->dim[0], w_in(n, w), err)) < 0)
         return rc;
-    op_out(out, LINEAR_GRAD_X_DX, DTYPE_F32, x_shape(n, dy->dim[0], w->dim[1]));
+    op_out(out, LINEAR_GRAD_X_DX, DTYPE_F32, x_shape(n, dy->dim[0], w_in(n, w)));
     return 0;
 }
 
@@ -131,7 +150,7 @@ static int infer_grad_w(const struct graph *g, const struct node *n, struct valu
     if ((rc = op_want_shape(g, n, LINEAR_GRAD_W_DY,
                             SHAPE(op_shape(g, n, LINEAR_GRAD_W_X)->dim[0], k), err)) < 0)
         return rc;
-    op_out(out, LINEAR_GRAD_W_DW, DTYPE_F32, SHAPE(k, in));
+    op_out(out, LINEAR_GRAD_W_DW, DTYPE_F32, w_shape(n, k, in));
     op_out(out, LINEAR_GRAD_W_DB, DTYPE_F32, SHAPE(k));
     return 0;
 }

@@ -1,19 +1,20 @@
 /* softmax_xent - the cross-entropy loss on logits, as torch.nn.CrossEntropyLoss with class indices.
  *
  * softmax_xent       logits [N,C], labels I32 [N], metrics -> prob? F32 [N,C], softmax of each row
- *   With s = attr.loss.label_smoothing the target of a sample is t[c] = (1-s)*[c = label] + s/C,
+ *   With s = attr.loss.label_smoothing the target of a row is t[c] = (1-s)*[c = label] + s/C,
  *   and its loss is -sum over c of t[c]*log prob[c].  The node adds to metrics:
  *     METRIC_LOSS_SUM   the losses that are finite, in double
- *     METRIC_CORRECT    the number of samples whose first largest logit is the label's
- *     METRIC_SAMPLES    N
- *     METRIC_NONFINITE  the number of samples whose loss is not finite
- *   A label outside [0,C), which readers refuse, has a loss that is not finite.
+ *     METRIC_CORRECT    the number of rows whose first largest logit is the label's
+ *     METRIC_TARGETS    the number of rows whose label is not SAMPLE_IGNORED
+ *     METRIC_NONFINITE  the number of rows whose loss is not finite
+ *   A row whose label is SAMPLE_IGNORED has no loss, and its gradient is 0.  Any other label
+ * outside [0,C), which readers refuse, has a loss that is not finite.
  *
  * softmax_xent_grad  prob, labels, scalars, scaler? F32 [SCALER_LEN]
  *                    -> dlogits (may be in place of prob)
- *   dlogits = (prob - t) * scalars.loss_scale, times scaler[SCALER_SCALE] if there is a scaler
- *   (op/loss_scale.c).
- *   prob is F32 whatever the type of the logits, because 1 - prob of a learnt label is small.
+ *   dlogits = (prob - t) * scalars.loss_scale (op/update.h corrects it for ignored targets), times
+ * scaler[SCALER_SCALE] if there is a scaler (op/loss_scale.c). prob is F32 whatever the type of the
+ * logits, because 1 - prob of a learnt label is small.
  *
  * softmax_xent_train logits, labels, metrics, scalars, scaler? -> dlogits (may be in place of
  *                    logits)

@@ -38,18 +38,25 @@ OP_BOTH static inline int64_t update_row(const double *segments, int64_t n_rows,
     return low;
 }
 
-/* The factor by which the gradient is too large; 1 if scaler is NULL, without loss scaling. */
-OP_BOTH static inline float update_scale(const float *scaler)
+/* The factor by which the gradient is too large.  The loss divided it by all targets of the step,
+ * and the control vector knows how many were not ignored; scaler is NULL without loss scaling.  The
+ * factor is exactly 1 without both.  With no target at all the gradient is 0 whatever the factor.
+ */
+OP_BOTH static inline float update_scale(const float *control, const struct step_scalars *s,
+                                         const float *scaler)
 {
-    return scaler ? scaler[SCALER_SCALE] : 1.0f;
+    const double seen = control_targets(control), all = (double)s->n_targets;
+    const float scale = scaler ? scaler[SCALER_SCALE] : 1.0f;
+
+    return seen > 0 && seen != all ? (float)((double)scale * (seen / all)) : scale;
 }
 
 /* The factor that brings the gradient's norm down to clip_norm; 1 without clipping or with a
  * smaller norm. */
-OP_BOTH static inline float update_clip(const double *check, const struct step_scalars *s,
-                                        const float *scaler)
+OP_BOTH static inline float update_clip(const double *check, const float *control,
+                                        const struct step_scalars *s, const float *scaler)
 {
-    const double norm = sqrt(check[0]) / (double)update_scale(scaler);
+    const double norm = sqrt(check[0]) / (double)update_scale(control, s, scaler);
 
     return s->clip_norm > 0.0f ? (float)fmin(1.0, (double)s->clip_norm / (norm + 1e-6)) : 1.0f;
 }

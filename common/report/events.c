@@ -170,6 +170,8 @@ static void put_epoch(json_t *o, const struct session_epoch *e)
     put_number(o, "train_accuracy", e->train_accuracy);
     put_number(o, "train_seconds", e->train_seconds);
     put_number(o, "samples_per_second", e->samples_per_second);
+    if (e->tokens_per_second > 0)
+        put_number(o, "tokens_per_second", e->tokens_per_second);
     put_number(o, "step_ms_median", e->step_ms_median);
     put_number(o, "comm_exposed_ms_median", e->comm_exposed_ms_median);
     put_validation(o, e);

@@ -90,6 +90,7 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     enum epoch_end end;
     double train_loss, train_accuracy;
     double train_seconds, samples_per_second;
+    double tokens_per_second; /* 0: samples have one target each */
     double step_ms_median, comm_exposed_ms_median;
     int is_validated;
     double validation_loss, validation_accuracy;

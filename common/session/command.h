@@ -235,9 +235,10 @@ struct report {
         struct { /* REPORT_EPOCH; the driver has the sums and rates from rank 0 alone */
             int64_t epoch, step;
             enum epoch_end end;
-            double train_loss, train_accuracy; /* of all ranks' samples in this epoch */
+            double train_loss, train_accuracy; /* of all ranks' targets in this epoch */
             int64_t n_samples;
             double train_seconds, samples_per_second;
+            double tokens_per_second; /* 0: samples have one target each */
             double step_ms_median, comm_exposed_ms_median;
             struct hash128 replica;     /* of all in `tensor` */
             struct tensor_hash *tensor; /* [n_tensors] content: parameters, optimizer, state */
@@ -251,7 +252,8 @@ struct report {
             int64_t epoch;
             double loss_sum;
             int64_t n_correct, n_samples;
-            int64_t n_nonfinite; /* samples whose loss is not finite: left out of loss_sum */
+            int64_t n_targets;   /* predictions that were judged: samples or tokens */
+            int64_t n_nonfinite; /* targets whose loss is not finite: left out of loss_sum */
         } validated;
         struct { /* REPORT_CHECKPOINT */
             int64_t step;

@@ -127,6 +127,7 @@ static void note_epoch(struct driver *d)
         .train_accuracy = r->epoch.train_accuracy,
         .train_seconds = r->epoch.train_seconds,
         .samples_per_second = r->epoch.samples_per_second,
+        .tokens_per_second = r->epoch.tokens_per_second,
         .step_ms_median = r->epoch.step_ms_median,
         .comm_exposed_ms_median = r->epoch.comm_exposed_ms_median,
         .validation_loss = NOT_MEASURED,
@@ -276,12 +277,13 @@ void done_validate(struct driver *d)
 {
     recover_done(d);
     double loss_sum = 0;
-    int64_t n_correct = 0, n_samples = 0, n_nonfinite = 0;
+    int64_t n_correct = 0, n_samples = 0, n_targets = 0, n_nonfinite = 0;
     for (int k = 0; k < d->n_ranks; k++) { /* in rank order, so that the sum is always the same */
         const struct report *r = d->seats[k].answer;
         loss_sum += r->validated.loss_sum;
         n_correct += r->validated.n_correct;
         n_samples += r->validated.n_samples;
+        n_targets += r->validated.n_targets;
         n_nonfinite += r->validated.n_nonfinite;
     }
     int64_t want = d->seats[0].opened->opened.n_validation;
@@ -296,10 +298,10 @@ void done_validate(struct driver *d)
     }
     d->run.last.is_validated = 1;
     if (n_nonfinite > 0)
-        queue_log(&d->out, LOG_WARN, "validation: the loss of %lld of %lld samples is not finite",
-                  (long long)n_nonfinite, (long long)n_samples);
-    d->run.last.validation_loss = n_nonfinite > 0 ? NAN : loss_sum / (double)n_samples;
-    d->run.last.validation_accuracy = (double)n_correct / (double)n_samples;
+        queue_log(&d->out, LOG_WARN, "validation: the loss of %lld of %lld targets is not finite",
+                  (long long)n_nonfinite, (long long)n_targets);
+    d->run.last.validation_loss = n_nonfinite > 0 ? NAN : loss_sum / (double)n_targets;
+    d->run.last.validation_accuracy = (double)n_correct / (double)n_targets;
     after_validation(d);
 }
 

@@ -17,6 +17,10 @@
 
 enum { SAMPLE_MAX_FIELDS = 8, SAMPLE_ALIGN = 64 };
 
+/* The class at a position that has no target: the loss leaves it out, as PyTorch's ignore_index
+ * does. */
+enum { SAMPLE_IGNORED = -100 };
+
 enum sample_role {
     SAMPLE_INPUT, /* read by the model */
     SAMPLE_CLASS, /* the target: with shape [] one class, else one class at each position */
@@ -83,7 +87,7 @@ size_t sample_place(const struct sample_spec *s, int64_t n, void *at, void **fie
 /* The number of the target field; asserts that there is exactly one. */
 int sample_target(const struct sample_spec *s);
 
-/* The number of predictions in the loss of one sample: its positions with a class, else 1. */
+/* The number of targets of one sample if none is ignored: its positions with a class, else 1. */
 int64_t sample_n_predictions(const struct sample_spec *s);
 
 int sample_equal(const struct sample_spec *a, const struct sample_spec *b);

@@ -80,7 +80,7 @@ static void report_step(struct trainer *t, struct meter *m, int64_t epoch)
     r = report_new(REPORT_STEP, 0);
     r->step.epoch = epoch;
     r->step.step = at->step;
-    r->step.loss = mean(control_loss(at->epoch_loss), at->epoch_samples);
+    r->step.loss = mean(control_loss(at->epoch_loss), at->epoch_targets);
     r->step.samples_per_second = meter_rate(m);
     r->step.first = !t->first_step_done;
     r->step.rss_mib = rss_mib();
@@ -184,7 +184,8 @@ static int64_t add_loss(int64_t sum, int64_t more)
     return __builtin_add_overflow(sum, more, &out) ? INT64_MAX : out;
 }
 
-static void add_up(struct ckpt_state *at, const struct step_result *s)
+/* n_samples: of the step's global batch. */
+static void add_up(struct ckpt_state *at, const struct step_result *s, int64_t n_samples)
 {
     at->step++;
     if (!s->applied) {
@@ -194,7 +195,8 @@ static void add_up(struct ckpt_state *at, const struct step_result *s)
     at->n_updates++;
     at->epoch_loss = add_loss(at->epoch_loss, s->control.loss);
     at->epoch_correct += s->control.n_correct;
-    at->epoch_samples += s->control.n_samples;
+    at->epoch_targets += s->control.n_targets;
+    at->epoch_samples += n_samples;
 }
 
 static void warn_skipped(struct trainer *t)
@@ -220,6 +222,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
 
     *end = last < epoch_end ? EPOCH_MAX_STEPS : EPOCH_WHOLE;
     while (at->step < last) {
+        const int64_t n_samples = sampler_at(&t->sampler, at->step).n;
         struct step_result s;
         int rc = step_run(t, last, &s, err);
 
@@ -231,8 +234,8 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
         }
         if (!s.applied && (!s.overflowed || t->rank == 0)) /* an overflow is the same on all */
             warn_skipped(t);
-        add_up(at, &s);
-        meter_step(m, step_waited_ns(t), s.control.n_samples);
+        add_up(at, &s, n_samples);
+        meter_step(m, step_waited_ns(t), n_samples);
         report_step(t, m, epoch);
         rc = maybe_checkpoint(t, &s, epoch_end, err);
         if (rc < 0)
@@ -255,13 +258,15 @@ static void fill_figures(const struct trainer *t, struct meter *m, struct report
     const struct ckpt_state *at = &t->state->at;
     const int64_t kept = min_i64(m->n, m->cap);
 
-    r->epoch.train_loss = mean(control_loss(at->epoch_loss), at->epoch_samples);
-    r->epoch.train_accuracy = mean((double)at->epoch_correct, at->epoch_samples);
+    r->epoch.train_loss = mean(control_loss(at->epoch_loss), at->epoch_targets);
+    r->epoch.train_accuracy = mean((double)at->epoch_correct, at->epoch_targets);
     r->epoch.n_samples = at->epoch_samples;
     r->epoch.n_skipped = at->epoch_skipped;
     r->epoch.loss_scale = t->loss_scale;
     r->epoch.train_seconds = clock_since_s(m->start_ns);
     r->epoch.samples_per_second = meter_rate(m);
+    if (t->spec->field[sample_target(t->spec)].shape.n > 0)
+        r->epoch.tokens_per_second = meter_rate(m) * (double)sample_n_predictions(t->spec);
     r->epoch.step_ms_median = median(m->step_ms, kept);
     r->epoch.comm_exposed_ms_median = median(m->exposed_ms, kept);
 }
@@ -323,7 +328,8 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
                        "steps an epoch",
                        (long long)epoch, (long long)at->step, (long long)t->steps_per_epoch);
     if (at->step % t->steps_per_epoch == 0 && !is_again)
-        at->epoch_loss = at->epoch_correct = at->epoch_samples = at->epoch_skipped = 0;
+        at->epoch_loss = at->epoch_correct = at->epoch_targets = at->epoch_samples =
+            at->epoch_skipped = 0;
     rc = meter_start(&m, n, err);
     continue_timing(t, epoch, &m);
     if (rc == 0 && at->step < last)
@@ -372,7 +378,7 @@ static int validate_batch(struct trainer *t, const struct batch *b, struct err *
     return rc;
 }
 
-static int validate_all(struct trainer *t, struct err *err)
+static int validate_all(struct trainer *t, int64_t *n_samples, struct err *err)
 {
     struct batch b;
     int rc = feed_start_pass(t->valid_feed, programs_validation_batch(t->programs), t->n_ranks,
@@ -384,6 +390,8 @@ static int validate_all(struct trainer *t, struct err *err)
         rc = feed_next(t->valid_feed, &b, err);
         if (rc == 0)
             rc = validate_batch(t, &b, err);
+        if (rc == 0)
+            *n_samples += b.n;
     }
     return rc < 0 ? err_wrap(err, "validation") : step_wait(t, err);
 }
@@ -400,13 +408,13 @@ int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, stru
         return 0;
     rc = backend_zero(t->backend, t->buffers->numbers->metrics, sizeof metrics, err);
     if (rc == 0)
-        rc = validate_all(t, err);
+        rc = validate_all(t, &done->validated.n_samples, err);
     if (rc == 0)
         rc = backend_copy_out(t->backend, metrics, t->buffers->numbers->metrics, sizeof metrics,
                               err);
     done->validated.loss_sum = metrics[METRIC_LOSS_SUM];
     done->validated.n_correct = llrint(metrics[METRIC_CORRECT]);
-    done->validated.n_samples = llrint(metrics[METRIC_SAMPLES]);
+    done->validated.n_targets = llrint(metrics[METRIC_TARGETS]);
     done->validated.n_nonfinite = llrint(metrics[METRIC_NONFINITE]);
     return rc;
 }

@@ -29,6 +29,7 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
 {
     const struct job_train *train = &t->job->train;
     struct schedule_span span = {t->steps_per_epoch, t->total_steps, t->n_ranks};
+    const int64_t n_targets = b->n_global * sample_n_predictions(t->spec);
 
     *out = (struct step_scalars){
         .seed = (uint64_t)train->seed,
@@ -37,7 +38,8 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
         /* All steps between the state's and this one are presumed to be applied: if one is not,
          * this one does not count, and is queued again. */
         .n_updates = t->state->at.n_updates + (b->step - t->state->at.step),
-        .loss_scale = (float)(1.0 / (double)(b->n_global * sample_n_predictions(t->spec))),
+        .n_targets = n_targets,
+        .loss_scale = (float)(1.0 / (double)n_targets),
         .rate = (float)schedule_rate(&t->job->schedule, &t->job->optimizer, &span, b->step),
         .clip_norm = (float)train->clip_norm,
         .requests = (float)t->hooks.requests(t->hooks.arg),

@@ -77,7 +77,8 @@
     ITEM(loss_sum,    validated.loss_sum,    REAL) \
     ITEM(n_correct,   validated.n_correct,   INT(0, MANY)) \
     ITEM(n_samples,   validated.n_samples,   INT(0, MANY)) \
-    ITEM(n_nonfinite, validated.n_nonfinite, INT(0, MANY))
+    ITEM(n_nonfinite, validated.n_nonfinite, INT(0, MANY)) \
+    ITEM(n_targets,   validated.n_targets,   INT(0, MANY))
 
 #define CHECKPOINT_DONE_FIELDS(ITEM, LIST, ONLY) \
     ITEM(step, checkpoint.step, INT(0, MANY))

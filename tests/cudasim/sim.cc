@@ -167,6 +167,7 @@ void fiber_main()
             break;
         make_current(sim.next);
         current_thread()->fiber = me;
+        sim.next = -1; /* if that thread waits, it must not be run again before it is woken */
     }
     sim.idle.push_back(me);
     sim.fiber[(size_t)me].dirty = 0;

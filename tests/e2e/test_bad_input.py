@@ -200,7 +200,7 @@ def frame(body):
     return b"DPT1" + struct.pack(">I", len(body)) + body
 
 
-PROTOCOL = 3  # MSG_PROTOCOL in common/wire/msg.h
+PROTOCOL = 4  # MSG_PROTOCOL in common/wire/msg.h
 
 
 def hello(**changes):

@@ -206,6 +206,7 @@ double golden_rig_step(struct golden_rig *r, int k, int *applied)
     const struct step_scalars scalars = {
         .seed = 1,
         .step = (uint64_t)k,
+        .n_targets = GOLDEN_BATCH,
         .loss_scale = 1.0f / GOLDEN_BATCH,
         .rate = (float)r->job->optimizer.lr,
         .clip_norm = (float)r->job->train.clip_norm,
@@ -228,7 +229,7 @@ double golden_rig_step(struct golden_rig *r, int k, int *applied)
     get(r, vector, r->buffers->control, sizeof vector);
     get(r, check, r->buffers->numbers->check, sizeof check);
     control_read(vector, &control);
-    assert_int_equal(control.n_samples, GOLDEN_BATCH);
+    assert_int_equal(control.n_targets, GOLDEN_BATCH);
     *applied = control.n_nonfinite == 0 && check[1] == 0;
     return control_loss(control.loss) / GOLDEN_BATCH;
 }

@@ -91,7 +91,7 @@ static void put_samples(const struct rig *r)
     float *x = malloc((size_t)n * sizeof *x);
     int32_t *y = calloc((size_t)g->batch, sizeof *y);
     const struct step_scalars scalars = {
-        .loss_scale = 1.0f / (float)g->batch, .rate = 0.001f, .stamp = 1};
+        .n_targets = g->batch, .loss_scale = 1.0f / (float)g->batch, .rate = 0.001f, .stamp = 1};
 
     ASSERT(x && y);
     for (int64_t i = 0; i < n; i++)

@@ -12,6 +12,7 @@
 #include "op/scaler.h"
 #include "op/update.h"
 #include "tensor/half.h"
+#include "tensor/sample.h"
 
 /* The mask of a relu with these rows and columns, written by a linear node before the case's. */
 static int make_mask(struct graph *g, const struct shape *s)
@@ -54,7 +55,10 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
         return graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2), name);
     case FILL_LABELS:
     case FILL_STRAY:
+    case FILL_IGNORED:
         return graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(c->in[0].shape.dim[0]), name);
+    case FILL_TOKENS:
+        return graph_value(g, VALUE_INPUT, DTYPE_I32, c->in[i].shape, name);
     case FILL_INDEX:
         return graph_value(g, VALUE_INPUT, DTYPE_I64, c->in[i].shape, name);
     case FILL_SUMS:
@@ -223,6 +227,15 @@ static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
     }
 }
 
+static int32_t label(enum fill fill, struct rng_stream *s, int64_t i, int64_t n, int64_t n_classes)
+{
+    if (fill == FILL_STRAY && (i == 0 || i == n - 1))
+        return i ? (int32_t)n_classes : -1;
+    if (fill == FILL_IGNORED && (i == 0 || i == n - 1))
+        return SAMPLE_IGNORED;
+    return (int32_t)rng_next_below(s, (uint64_t)n_classes);
+}
+
 /* The fill of a value: that of the input of the case's node which it is, else FILL_NORMAL. */
 static enum fill fill_of(const struct op_case *c, const struct graph *g, int value)
 {
@@ -251,6 +264,7 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
                                    .step = 77,
                                    .n_updates = 5,
                                    .first_position = 5,
+                                   .n_targets = 3 * 0x01010101 * (int64_t)3 / 2,
                                    .loss_scale = 0.125f,
                                    .rate = 0.1f,
                                    .clip_norm = 1.5f,
@@ -280,9 +294,7 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
         memcpy(to, (const double[2]){9.0, fill == FILL_BAD}, sizeof(double[2]));
     else if (g->value[value].dtype == DTYPE_I32)
         for (int64_t i = 0; i < n; i++)
-            ((int32_t *)to)[i] = fill == FILL_STRAY && (i == 0 || i == n - 1)
-                                     ? i ? (int32_t)c->in[0].shape.dim[1] : -1
-                                     : (int32_t)rng_next_below(&s, (uint64_t)c->in[0].shape.dim[1]);
+            ((int32_t *)to)[i] = label(fill, &s, i, n, c->in[0].shape.dim[fill != FILL_TOKENS]);
     else if (g->value[value].dtype == DTYPE_I64)
         for (int64_t i = 0; i < n; i++)
             ((int64_t *)to)[i] = (int64_t)rng_next_below(&s, (uint64_t)c->in[0].shape.dim[0]);

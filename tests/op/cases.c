@@ -40,6 +40,11 @@
         }                                      \
     }
 
+#define ATTENTION(t, h, is_causal, drop)                                        \
+    {                                                                           \
+        .attention = {.length = t, .heads = h, .causal = is_causal, .p = drop } \
+    }
+
 /* A case of seal.  The two macros after it end a forward case, with gradients and without, and set
  * the usual tolerances. */
 #define SEAL(name, check, control)                                                   \
@@ -191,6 +196,16 @@ const struct op_case op_cases[] = {
      OP_linear,
      {{{0}}},
      {IN(NORMAL, 6, 128), IN(NORMAL, 10, 128), IN(NORMAL, 10)},
+     WITH_GRAD},
+    {"linear_transposed",
+     OP_linear,
+     {.linear.transposed = 1},
+     {IN(NORMAL, 5, 7), IN(NORMAL, 7, 3), IN(NORMAL, 3)},
+     WITH_GRAD},
+    {"linear_transposed_many",
+     OP_linear,
+     {.linear.transposed = 1},
+     {IN(NORMAL, 70, 17), IN(NORMAL, 17, 33)},
      WITH_GRAD},
     {"linear_no_bias", OP_linear, {{{0}}}, {IN(NORMAL, 4, 33), IN(NORMAL, 17, 33)}, WITH_GRAD},
     {"linear_one",
@@ -557,6 +572,51 @@ const struct op_case op_cases[] = {
      {IN(NORMAL, 0, 4), ONLY(SCALARS)},
      .training = 1},
 
+    {"embedding",
+     OP_embedding,
+     {{{0}}},
+     {IN(NORMAL, 11, 7), IN(TOKENS, 3, 5), IN(NORMAL, 6, 7)},
+     WITH_GRAD},
+    {"embedding_alone", OP_embedding, {{{0}}}, {IN(NORMAL, 5, 17), IN(TOKENS, 70)}, WITH_GRAD},
+    {"embedding_wide", /* more columns than a warp of a CUDA block owns */
+     OP_embedding,
+     {{{0}}},
+     {IN(NORMAL, 40, 301), IN(TOKENS, 2, 9), IN(NORMAL, 9, 301)},
+     .tol = 1e-5,
+     .training = 1},
+    {"embedding_empty",
+     OP_embedding,
+     {{{0}}},
+     {IN(NORMAL, 5, 4), IN(TOKENS, 0, 3), IN(NORMAL, 3, 4)},
+     .training = 1},
+    {"attention", OP_attention, ATTENTION(5, 2, 0, 0), {IN(NORMAL, 10, 24)}, WITH_GRAD},
+    {"attention_causal", OP_attention, ATTENTION(7, 3, 1, 0), {IN(NORMAL, 14, 45)}, WITH_GRAD},
+    {"attention_dropout",
+     OP_attention,
+     ATTENTION(6, 2, 1, 0.4f),
+     {IN(NORMAL, 12, 18), ONLY(SCALARS)},
+     WITH_GRAD},
+    {"attention_one", OP_attention, ATTENTION(1, 1, 1, 0), {IN(NORMAL, 2, 3)}, WITH_GRAD},
+    {"attention_long", /* several blocks of queries on CPUs, several tiles of keys on GPUs */
+     OP_attention,
+     ATTENTION(67, 1, 1, 0.1f),
+     {IN(NORMAL, 67, 60), ONLY(SCALARS)},
+     .tol = 1e-5,
+     .training = 1},
+    {"attention_long_both_ways",
+     OP_attention,
+     ATTENTION(65, 1, 0, 0),
+     {IN(NORMAL, 65, 204)},
+     .tol = 1e-5,
+     .training = 1},
+    {"attention_evaluation",
+     OP_attention,
+     ATTENTION(5, 1, 1, 0),
+     {IN(NORMAL, 10, 24)},
+     .tol = 1e-5,
+     .no_out = 1},
+    {"attention_empty", OP_attention, ATTENTION(5, 2, 1, 0), {IN(NORMAL, 0, 24)}, .training = 1},
+
     {"softmax_xent",
      OP_softmax_xent,
      {{{0}}},
@@ -590,6 +650,11 @@ const struct op_case op_cases[] = {
      {IN(NORMAL, 7, 10), ONLY(STRAY), ONLY(METRICS)},
      .tol = 1e-6,
      .no_out = 1},
+    {"softmax_xent_ignored",
+     OP_softmax_xent,
+     {.loss.label_smoothing = 0.1f},
+     {IN(NORMAL, 7, 10), ONLY(IGNORED), ONLY(METRICS)},
+     WITH_GRAD},
     {"softmax_xent_long", /* more logits than the threads of a CUDA block keep in registers */
      OP_softmax_xent,
      {.loss.label_smoothing = 0.1f},
@@ -625,6 +690,11 @@ const struct op_case op_cases[] = {
      OP_softmax_xent_train,
      {{{0}}},
      {IN(NORMAL, 7, 10), ONLY(STRAY), ONLY(METRICS), ONLY(SCALARS)},
+     .tol = 1e-5},
+    {"softmax_xent_train_ignored",
+     OP_softmax_xent_train,
+     {.loss.label_smoothing = 0.1f},
+     {IN(NORMAL, 7, 10), ONLY(IGNORED), ONLY(METRICS), ONLY(SCALARS)},
      .tol = 1e-5},
     {"softmax_xent_train_empty",
      OP_softmax_xent_train,

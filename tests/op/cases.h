@@ -21,6 +21,8 @@ enum fill {
     FILL_UNIT,     /* (0, 1) */
     FILL_LABELS,   /* I32 in [0, C) of in[0] */
     FILL_STRAY,    /* labels, but the first is -1 and the last is C */
+    FILL_IGNORED,  /* labels, but the first and the last are SAMPLE_IGNORED */
+    FILL_TOKENS,   /* I32 in [0, M) of in[0] */
     FILL_INDEX,    /* I64 in [0, M) of in[0] */
     FILL_METRICS,  /* the graph's metrics */
     FILL_SCALARS,  /* the graph's scalars */

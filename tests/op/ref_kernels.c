@@ -258,15 +258,19 @@ static const double *ref_settings(const struct ref_node *n, int64_t i)
     return row;
 }
 
-/* The gradient of element i, divided by the loss scale and clipped. */
+/* The gradient of element i, divided by the loss scale, of the mean over the targets that were not
+ * ignored, and clipped. */
 static float ref_gradient(const struct ref_node *n, int64_t i)
 {
     const double *check = n->in[UPDATE_CHECK];
-    const double scale =
-        n->in[UPDATE_SCALER] ? (double)((float *)n->in[UPDATE_SCALER])[SCALER_SCALE] : 1;
     const struct step_scalars *sc = n->in[UPDATE_SCALARS];
+    struct control control;
+    double scale = n->in[UPDATE_SCALER] ? (double)((float *)n->in[UPDATE_SCALER])[SCALER_SCALE] : 1;
     float clip = 1;
 
+    control_read(n->in[UPDATE_CONTROL], &control);
+    if (control.n_targets)
+        scale *= (double)control.n_targets / (double)sc->n_targets;
     if (sc->clip_norm > 0)
         clip = (float)fmin(1, sc->clip_norm / (sqrt(check[0]) / scale + 1e-6));
     return (float)(((const float *)n->in[UPDATE_GRAD])[i] / scale) * clip;

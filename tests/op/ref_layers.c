@@ -143,10 +143,16 @@ static double through(const struct ref_node *n, int64_t i, int64_t c)
     return pre ? ref_activate_grad(n->attr.linear.act, (double)pre[i], 0) : 1;
 }
 
+/* Output k and input c of a layer in its weight of K outputs and C inputs. */
+static int64_t in_weight(const struct ref_node *n, int64_t k, int64_t c, int64_t K, int64_t C)
+{
+    return n->attr.linear.transposed ? c * K + k : k * C + c;
+}
+
 void ref_linear(const struct ref_node *n)
 {
-    const int64_t N = n->out_shape[LINEAR_Y].dim[0], K = n->in_shape[LINEAR_W].dim[0],
-                  C = n->in_shape[LINEAR_W].dim[1];
+    const int64_t N = n->out_shape[LINEAR_Y].dim[0], K = n->out_shape[LINEAR_Y].dim[1],
+                  C = shape_elements(&n->in_shape[LINEAR_W]) / K;
     const float *x = n->in[LINEAR_X], *w = n->in[LINEAR_W], *b = n->in[LINEAR_B];
     float *y = n->out[LINEAR_Y];
 
@@ -154,7 +160,7 @@ void ref_linear(const struct ref_node *n)
         double sum = b ? b[i % K] : 0;
 
         for (int64_t c = 0; c < C; c++)
-            sum += (double)x[i / K * C + linear_column(n, c)] * w[i % K * C + c];
+            sum += (double)x[i / K * C + linear_column(n, c)] * w[in_weight(n, i % K, c, K, C)];
         y[i] = (float)ref_activate(n->attr.linear.act, sum);
         save(n, i, sum);
     }
@@ -162,8 +168,9 @@ void ref_linear(const struct ref_node *n)
 
 void ref_linear_grad_x(const struct ref_node *n)
 {
-    const int64_t N = n->in_shape[LINEAR_GRAD_X_DY].dim[0], K = n->in_shape[LINEAR_GRAD_X_W].dim[0],
-                  C = n->in_shape[LINEAR_GRAD_X_W].dim[1];
+    const int64_t N = n->in_shape[LINEAR_GRAD_X_DY].dim[0],
+                  K = n->in_shape[LINEAR_GRAD_X_DY].dim[1],
+                  C = shape_elements(&n->in_shape[LINEAR_GRAD_X_W]) / K;
     const float *w = n->in[LINEAR_GRAD_X_W], *dy = n->in[LINEAR_GRAD_X_DY];
     float *dx = n->out[LINEAR_GRAD_X_DX];
 
@@ -171,7 +178,7 @@ void ref_linear_grad_x(const struct ref_node *n)
         double sum = 0;
 
         for (int64_t k = 0; k < K; k++)
-            sum += (double)dy[i / C * K + k] * w[k * C + i % C];
+            sum += (double)dy[i / C * K + k] * w[in_weight(n, k, i % C, K, C)];
         dx[i / C * C + linear_column(n, i % C)] = (float)(sum * through(n, i, C));
     }
 }
@@ -179,18 +186,19 @@ void ref_linear_grad_x(const struct ref_node *n)
 void ref_linear_grad_w(const struct ref_node *n)
 {
     const int64_t N = n->in_shape[LINEAR_GRAD_W_DY].dim[0],
-                  K = n->out_shape[LINEAR_GRAD_W_DW].dim[0],
-                  C = n->out_shape[LINEAR_GRAD_W_DW].dim[1];
+                  K = n->in_shape[LINEAR_GRAD_W_DY].dim[1],
+                  C = shape_elements(&n->out_shape[LINEAR_GRAD_W_DW]) / K;
     const float *x = n->in[LINEAR_GRAD_W_X], *dy = n->in[LINEAR_GRAD_W_DY];
     float *dw = n->out[LINEAR_GRAD_W_DW];
 
-    for (int64_t i = 0; i < K * C; i++) {
-        double sum = 0;
+    for (int64_t k = 0; k < K; k++)
+        for (int64_t c = 0; c < C; c++) {
+            double sum = 0;
 
-        for (int64_t s = 0; s < N; s++)
-            sum += (double)dy[s * K + i / C] * x[s * C + linear_column(n, i % C)];
-        dw[i] = (float)sum;
-    }
+            for (int64_t s = 0; s < N; s++)
+                sum += (double)dy[s * K + k] * x[s * C + linear_column(n, c)];
+            dw[in_weight(n, k, c, K, C)] = (float)sum;
+        }
     if (n->out[LINEAR_GRAD_W_DB])
         sum_rows(dy, N * K, K, n->out[LINEAR_GRAD_W_DB]);
 }

@@ -8,6 +8,7 @@
 #include "base/util.h"
 #include "op/scaler.h"
 #include "ref_kernels.h"
+#include "tensor/sample.h"
 
 static int64_t last_dim(const struct shape *s) { return s->dim[s->n - 1]; }
 
@@ -228,7 +229,7 @@ static void count_sample(double *metrics, double loss, int is_correct)
     else
         metrics[METRIC_NONFINITE] += 1;
     metrics[METRIC_CORRECT] += is_correct;
-    metrics[METRIC_SAMPLES] += 1;
+    metrics[METRIC_TARGETS] += 1;
 }
 
 static double target(const struct ref_node *n, int64_t C, int64_t c, int32_t label)
@@ -256,7 +257,8 @@ void ref_softmax_xent(const struct ref_node *n)
             loss -= target(n, C, c, labels[r]) * (row[c] - most - log(sum));
         if (labels[r] < 0 || labels[r] >= C)
             loss = (double)NAN;
-        count_sample(n->in[SOFTMAX_XENT_METRICS], loss, first_largest(row, C) == labels[r]);
+        if (labels[r] != SAMPLE_IGNORED)
+            count_sample(n->in[SOFTMAX_XENT_METRICS], loss, first_largest(row, C) == labels[r]);
         for (int64_t c = 0; prob && c < C; c++)
             prob[r * C + c] = (float)(exp(row[c] - most) / sum);
     }
@@ -274,7 +276,9 @@ void ref_softmax_xent_grad(const struct ref_node *n)
     float *dlogits = n->out[SOFTMAX_XENT_GRAD_DLOGITS];
 
     for (int64_t i = 0; i < N * C; i++)
-        dlogits[i] = (float)((prob[i] - target(n, C, i % C, labels[i / C])) * scale);
+        dlogits[i] = labels[i / C] == SAMPLE_IGNORED
+                         ? 0
+                         : (float)((prob[i] - target(n, C, i % C, labels[i / C])) * scale);
 }
 
 void ref_softmax_xent_train(const struct ref_node *n)

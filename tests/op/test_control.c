@@ -16,13 +16,13 @@ static void one_rank(void **state)
         struct control want;
     } cases[] = {
         {{0}, 0, {0}},
-        {{2.5, 3, 8, 0}, 0, {.loss = 5 << 23, .n_correct = 3, .n_samples = 8}},
-        {{0x1p-24, 1, 1, 0}, 1, {.loss = 1, .n_correct = 1, .n_samples = 1, .n_stop = 1}},
+        {{2.5, 3, 8, 0}, 0, {.loss = 5 << 23, .n_correct = 3, .n_targets = 8}},
+        {{0x1p-24, 1, 1, 0}, 1, {.loss = 1, .n_correct = 1, .n_targets = 1, .n_stop = 1}},
         {{1e6 + 0x1p-20, 16777217, 4294967295.0, 0},
          2,
          {.loss = (1000000LL << 24) + 16,
           .n_correct = 16777217,
-          .n_samples = 4294967295,
+          .n_targets = 4294967295,
           .n_checkpoint = 1}},
         {{NAN, 1, 8, 0}, 3, {0, 1, 8, 1, 1, 1}},
         {{INFINITY, 1, 8, 0}, 0, {0, 1, 8, 1, 0, 0}},
@@ -41,7 +41,7 @@ static void one_rank(void **state)
         control_read(v, &seen);
         assert_int_equal(seen.loss, cases[i].want.loss);
         assert_int_equal(seen.n_correct, cases[i].want.n_correct);
-        assert_int_equal(seen.n_samples, cases[i].want.n_samples);
+        assert_int_equal(seen.n_targets, cases[i].want.n_targets);
         assert_int_equal(seen.n_nonfinite, cases[i].want.n_nonfinite);
         assert_int_equal(seen.n_stop, cases[i].want.n_stop);
         assert_int_equal(seen.n_checkpoint, cases[i].want.n_checkpoint);
@@ -82,7 +82,7 @@ static void sums_of_ranks(void **state)
 
             want.loss += (int64_t)(metrics[METRIC_LOSS_SUM] * 0x1p24);
             want.n_correct += (int64_t)metrics[METRIC_CORRECT];
-            want.n_samples += (int64_t)samples;
+            want.n_targets += (int64_t)samples;
             want.n_nonfinite += metrics[METRIC_NONFINITE] > 0;
             want.n_stop += requests & 1;
             want.n_checkpoint += requests >> 1 & 1;
@@ -95,7 +95,7 @@ static void sums_of_ranks(void **state)
         control_read(sum, &seen);
         assert_int_equal(seen.loss, want.loss);
         assert_int_equal(seen.n_correct, want.n_correct);
-        assert_int_equal(seen.n_samples, want.n_samples);
+        assert_int_equal(seen.n_targets, want.n_targets);
         assert_int_equal(seen.n_nonfinite, want.n_nonfinite);
         assert_int_equal(seen.n_stop, want.n_stop);
         assert_int_equal(seen.n_checkpoint, want.n_checkpoint);

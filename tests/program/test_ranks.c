@@ -229,7 +229,7 @@ static void evaluation(void **state)
     rig_init(&eval, 6);
     rig_fill(&eval, 0);
     rig_run(&eval);
-    assert_true(eval.metrics[METRIC_SAMPLES] == 5 && eval.metrics[METRIC_LOSS_SUM] > 0);
+    assert_true(eval.metrics[METRIC_TARGETS] == 5 && eval.metrics[METRIC_LOSS_SUM] > 0);
     assert_int_equal(program_n_stages(eval.program), 1);
     assert_int_equal(program_stage(eval.program, 0)->backward, 0);
     for (int i = 0; i < 20; i++)

@@ -194,6 +194,7 @@ static void validated(struct sim *s, int k)
     int64_t share = s->n_validation / e->n_ranks + (e->rank < s->n_validation % e->n_ranks);
     r->validated.epoch = e->epoch;
     r->validated.n_samples = share;
+    r->validated.n_targets = r->validated.n_samples;
     r->validated.n_correct = share;
     r->validated.loss_sum = (double)share;
     report(s, k, r);

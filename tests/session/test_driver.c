@@ -139,6 +139,7 @@ static void a_loss_that_is_not_finite_is_told(void **state)
         for (int k = 0; k < 3; k++) {
             struct report *p = rig_answer(c);
             p->validated.n_samples = 4;
+            p->validated.n_targets = p->validated.n_samples;
             p->validated.n_nonfinite = k == at;
             rig_report(&r, k, p);
         }
@@ -147,7 +148,7 @@ static void a_loss_that_is_not_finite_is_told(void **state)
         assert_true(e->is_validated);
         assert_true(isnan(e->validation_loss));
         assert_true(e->validation_accuracy > 0.7 && e->validation_accuracy < 0.8);
-        assert_logged(&r, "validation: the loss of 1 of 12 samples is not finite");
+        assert_logged(&r, "validation: the loss of 1 of 12 targets is not finite");
         rig_free(&r);
     }
 }
@@ -163,6 +164,7 @@ static void validation_sees_each_sample_once(void **state)
         rig_go_to(&r, 2, CMD_VALIDATE);
         struct report *own = rig_answer(r.command), *other = rig_answer(r.command);
         own->validated.n_samples = other->validated.n_samples = n;
+        own->validated.n_targets = other->validated.n_targets = n;
         rig_report(&r, 0, own);
         rig_report(&r, 1, other);
         snprintf(text, sizeof(text), "validation saw %d samples, the set has 12", 2 * n);

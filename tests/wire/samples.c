@@ -198,6 +198,7 @@ static void validate_done(struct arena *a, Wire__Control *m)
     x->n_correct = 4;
     x->n_samples = 5;
     x->n_nonfinite = 1;
+    x->n_targets = 7;
 }
 
 static void checkpoint(struct arena *a, Wire__Control *m)

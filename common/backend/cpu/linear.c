@@ -17,12 +17,22 @@ static struct dn_layout weights(const struct node *n, const struct shape *w)
 {
     const int64_t *image = n->attr.linear.image;
 
+    if (n->attr.linear.transposed) {
+        struct dn_layout l = dn_row_major(2, (int64_t[]){w->dim[1], w->dim[0]});
+
+        l.stride[0] = 1;
+        l.stride[1] = w->dim[1];
+        return l;
+    }
     if (!has_image(n))
         return dn_row_major(2, w->dim);
     return dn_row_major(4, (int64_t[]){w->dim[0], image[2], image[0], image[1]});
 }
 
-static int is_small(const struct shape *w, int64_t batch) { return batch < w->dim[0]; }
+static int is_small(const struct node *n, const struct shape *w, int64_t batch)
+{
+    return batch < w->dim[n->attr.linear.transposed ? 1 : 0];
+}
 
 /* x or dx in the order of w's columns: the tensor itself, or a temporary if it is an image. */
 static int columns(struct chain *c, const struct node *n, int x, const struct shape *image)
@@ -53,7 +63,7 @@ int cpu_make_linear(struct cpu *b, const struct graph *g, const struct node *n, 
     struct chain *c = chain_new(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, LINEAR_X, features(n, cpu_in(g, n, LINEAR_X)));
     int w = chain_tensor(c, CHAIN_IN, LINEAR_W, weights(n, cpu_in(g, n, LINEAR_W)));
-    const int small = is_small(cpu_in(g, n, LINEAR_W), cpu_in(g, n, LINEAR_X)->dim[0]);
+    const int small = is_small(n, cpu_in(g, n, LINEAR_W), cpu_in(g, n, LINEAR_X)->dim[0]);
     int bias = CHAIN_NONE, x_in = x, y;
 
     if (small && (x = columns(c, n, x_in, cpu_in(g, n, LINEAR_X))) != x_in)
@@ -80,7 +90,7 @@ int cpu_make_linear_grad_x(struct cpu *b, const struct graph *g, const struct no
     int dx_out =
         chain_tensor(c, CHAIN_OUT, LINEAR_GRAD_X_DX, features(n, cpu_out(g, n, LINEAR_GRAD_X_DX)));
     const int small =
-        is_small(cpu_in(g, n, LINEAR_GRAD_X_W), cpu_in(g, n, LINEAR_GRAD_X_DY)->dim[0]);
+        is_small(n, cpu_in(g, n, LINEAR_GRAD_X_W), cpu_in(g, n, LINEAR_GRAD_X_DY)->dim[0]);
     int dx = small ? columns(c, n, dx_out, cpu_out(g, n, LINEAR_GRAD_X_DX)) : dx_out;
 
     add(c, n, DN_GRAD_X, small, dx, w, CHAIN_NONE, dy,
@@ -102,7 +112,7 @@ int cpu_make_linear_grad_w(struct cpu *b, const struct graph *g, const struct no
     int dw =
         chain_tensor(c, CHAIN_OUT, LINEAR_GRAD_W_DW, weights(n, cpu_out(g, n, LINEAR_GRAD_W_DW)));
     const int small =
-        is_small(cpu_out(g, n, LINEAR_GRAD_W_DW), cpu_in(g, n, LINEAR_GRAD_W_X)->dim[0]);
+        is_small(n, cpu_out(g, n, LINEAR_GRAD_W_DW), cpu_in(g, n, LINEAR_GRAD_W_X)->dim[0]);
     int db = CHAIN_NONE, x_in = x;
 
     if (small && (x = columns(c, n, x_in, cpu_in(g, n, LINEAR_GRAD_W_X))) != x_in)

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "ir/graph.h"
+#include "tensor/sample.h"
 
 static inline int64_t loss_first_largest(const float *v, int64_t c)
 {
@@ -25,7 +26,7 @@ static inline void loss_count(double *metrics, double loss, int correct)
     else
         metrics[METRIC_NONFINITE] += 1;
     metrics[METRIC_CORRECT] += correct;
-    metrics[METRIC_SAMPLES] += 1;
+    metrics[METRIC_TARGETS] += 1;
 }
 
 #endif

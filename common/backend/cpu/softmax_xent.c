@@ -2,6 +2,7 @@
  *
  * op/softmax_xent.c has the formulas; the twin is cuda/softmax_xent.cu. */
 #include <math.h>
+#include <string.h>
 
 #include "backend/cpu/loss.h"
 #include "backend/cpu/plain.h"
@@ -52,9 +53,10 @@ static void run(const struct plain *p)
         const double log_sum = softmax_row(
             x, p->out[SOFTMAX_XENT_PROB] ? (float *)p->out[SOFTMAX_XENT_PROB] + r * c : NULL, c);
 
-        loss_count(p->in[SOFTMAX_XENT_METRICS],
-                   row_loss(x, c, labels[r], (double)p->attr.loss.label_smoothing, log_sum),
-                   correct);
+        if (labels[r] != SAMPLE_IGNORED)
+            loss_count(p->in[SOFTMAX_XENT_METRICS],
+                       row_loss(x, c, labels[r], (double)p->attr.loss.label_smoothing, log_sum),
+                       correct);
     }
 }
 
@@ -65,12 +67,16 @@ int cpu_make_softmax_xent(struct cpu *b, const struct graph *g, const struct nod
     return plain_new(g, n, run, plain_room_of(g, n->in[SOFTMAX_XENT_LOGITS]), out, err);
 }
 
-/* dx = (prob - t) * scale.  dx may be prob. */
+/* dx = (prob - t) * scale, or 0 for an ignored row.  dx may be prob. */
 static void grad_row(const float *prob, float *dx, int64_t c, int32_t label, float smoothing,
                      float scale)
 {
     const float others = smoothing / (float)c;
 
+    if (label == SAMPLE_IGNORED) {
+        memset(dx, 0, (size_t)c * sizeof *dx);
+        return;
+    }
     for (int64_t i = 0; i < c; i++)
         dx[i] = (prob[i] - (i == label ? 1.0f - smoothing + others : others)) * scale;
 }
@@ -113,9 +119,10 @@ static void run_train(const struct plain *p)
         const float *x = plain_read(p, SOFTMAX_XENT_TRAIN_LOGITS, r * c, c, room);
         const double log_sum = softmax_row(x, prob, c);
 
-        loss_count(p->in[SOFTMAX_XENT_TRAIN_METRICS],
-                   row_loss(x, c, labels[r], (double)smoothing, log_sum),
-                   loss_first_largest(x, c) == labels[r]);
+        if (labels[r] != SAMPLE_IGNORED)
+            loss_count(p->in[SOFTMAX_XENT_TRAIN_METRICS],
+                       row_loss(x, c, labels[r], (double)smoothing, log_sum),
+                       loss_first_largest(x, c) == labels[r]);
         grad_row(prob, plain_dest(p, SOFTMAX_XENT_TRAIN_DLOGITS, r * c, room), c, labels[r],
                  smoothing, scale);
         plain_done(p, SOFTMAX_XENT_TRAIN_DLOGITS, r * c, c, room);

@@ -8,11 +8,12 @@
 
 static struct cpu_update update_of(const struct plain *p)
 {
-    const float *scaler = p->in[UPDATE_SCALER];
+    const float *control = p->in[UPDATE_CONTROL], *scaler = p->in[UPDATE_SCALER];
+    const struct step_scalars *s = p->in[UPDATE_SCALARS];
 
     return (struct cpu_update){
-        .unscale = 1.0f / update_scale(scaler),
-        .clip = update_clip(p->in[UPDATE_CHECK], p->in[UPDATE_SCALARS], scaler),
+        .unscale = 1.0f / update_scale(control, s, scaler),
+        .clip = update_clip(p->in[UPDATE_CHECK], control, s, scaler),
     };
 }
 

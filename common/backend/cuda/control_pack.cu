@@ -23,9 +23,9 @@ static __global__ void pack(const double *metrics, const struct step_scalars *s,
         put_digits((uint64_t)(fmin(loss, limit - 1) * 0x1p24), v + CONTROL_LOSS,
                    CONTROL_CORRECT - CONTROL_LOSS);
     put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT,
-               CONTROL_SAMPLES - CONTROL_CORRECT);
-    put_digits((uint64_t)metrics[METRIC_SAMPLES], v + CONTROL_SAMPLES,
-               CONTROL_NONFINITE - CONTROL_SAMPLES);
+               CONTROL_TARGETS - CONTROL_CORRECT);
+    put_digits((uint64_t)metrics[METRIC_TARGETS], v + CONTROL_TARGETS,
+               CONTROL_NONFINITE - CONTROL_TARGETS);
     v[CONTROL_NONFINITE] = !finite || metrics[METRIC_NONFINITE] > 0 ? 1.0f : 0.0f;
     v[CONTROL_STOP] = (float)(requests & 1);
     v[CONTROL_CHECKPOINT] = (float)(requests >> 1 & 1);

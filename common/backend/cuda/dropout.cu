@@ -1,30 +1,7 @@
 /* dropout - y = x * mask / (1-p), where the mask comes from Philox4x32-10 as in base/rng.c.
  *
  * op/dropout.c has the formula; the twin, cpu/dropout.c, gives the same bits. */
-#include "backend/cuda/device.cuh"
-
-extern "C" {
-#include "base/rng.h"
-}
-
-/* rng_draw of base/rng.c. */
-static __device__ struct rng_block draw(uint64_t seed, uint32_t purpose, uint64_t step,
-                                        uint64_t index)
-{
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    struct rng_block v = {{(uint32_t)index, (uint32_t)(index >> 32) | purpose << 24, (uint32_t)step,
-                           (uint32_t)(step >> 32)}};
-
-    for (int round = 0; round < 10; round++) {
-        const uint64_t p0 = (uint64_t)0xD2511F53 * v.v[0], p1 = (uint64_t)0xCD9E8D57 * v.v[2];
-
-        v = {{(uint32_t)(p1 >> 32) ^ v.v[1] ^ k0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ v.v[3] ^ k1,
-              (uint32_t)p0}};
-        k0 += 0x9E3779B9;
-        k1 += 0xBB67AE85;
-    }
-    return v;
-}
+#include "backend/cuda/draw.cuh"
 
 /* A thread makes a draw of four words, for four elements; the first and the last draw may be used
  * in part.  A sample has `length` elements.  y may be x. */
@@ -42,8 +19,7 @@ static __global__ void drop(const T *x, T *y, int64_t n, int64_t length,
             const int64_t i = 4 * q + word - first;
 
             if (i >= 0 && i < n)
-                y[i] = (float)(block.v[word] >> 8) * 0x1p-24f >= p ? (T)((float)x[i] * scale)
-                                                                   : (T)0.0f;
+                y[i] = draw_unit(block.v[word]) >= p ? (T)((float)x[i] * scale) : (T)0.0f;
         }
     }
 }

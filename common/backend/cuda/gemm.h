@@ -9,9 +9,16 @@
  *   grad_x   dX [N,I] = dY W       dX^T I x N = W^T dY^T     I N O   W  N   I     Y  N   O     I
  *   grad_w   dW [O,I] = dY^T X     dW^T I x O = X^T dY       I O N   X  N   I     Y  T   O     I
  *
+ * A transposed weight, W [I,O], is O x I for BLAS:
+ *
+ *   forward  Y [N,O] = X W         Y^T O x N = W^T X^T       O N I   W  N   O     X  N   I     O
+ *   grad_x   dX [N,I] = dY W^T     dX^T I x N = W dY^T       I N O   W  T   O     Y  N   O     I
+ *   grad_w   dW [I,O] = X^T dY     dW^T O x I = dY^T X       O I N   Y  N   O     X  T   I     O
+ *
  * A bias has an element for each row of Y^T, and BLAS adds it along m.  db, the sum of dY over N,
- * has an element for each column of dW^T; cuBLASLt calls it the bias gradient of B (BGRADB).
- * No CUDA here; tests/cudnn computes with these numbers on the CPU. */
+ * has an element for each column of dW^T; cuBLASLt calls it the bias gradient of B (BGRADB).  With
+ * a transposed weight it would be that of A, and a pass of ours computes it. No CUDA here;
+ * tests/cudnn computes with these numbers on the CPU. */
 #ifndef BACKEND_CUDA_GEMM_H
 #define BACKEND_CUDA_GEMM_H
 
@@ -26,6 +33,19 @@ struct gemm {
     int transpose_a, transpose_b; /* op(A) is m x k, op(B) k x n */
     int64_t lda, ldb, ldc;        /* elements from one column to the next */
 };
+
+static inline struct gemm gemm_of_transposed(enum gemm_pass pass, int64_t batch, int64_t in,
+                                             int64_t out)
+{
+    switch (pass) {
+    case GEMM_FORWARD:
+        return (struct gemm){out, batch, in, GEMM_W, GEMM_X, GEMM_Y, 0, 0, out, in, out};
+    case GEMM_GRAD_X:
+        return (struct gemm){in, batch, out, GEMM_W, GEMM_Y, GEMM_X, 1, 0, out, out, in};
+    default:
+        return (struct gemm){out, in, batch, GEMM_Y, GEMM_X, GEMM_W, 0, 1, out, in, out};
+    }
+}
 
 static inline struct gemm gemm_of(enum gemm_pass pass, int64_t batch, int64_t in, int64_t out)
 {

@@ -39,7 +39,7 @@ struct linear {
      * any case, and cuBLASLt then writes them so. */
     struct passes_array tensor[3], plain_w, bias;
     struct passes_saved saved; /* saved by the activation of y, or read for dx */
-    int has_mask, has_pre;
+    int has_mask, has_pre, transposed;
     void *scratch;
 };
 
@@ -169,7 +169,7 @@ static enum blas_tail wish(const struct linear *l)
                                               {BLAS_GELU_PRE, BLAS_BIAS_GELU_PRE}};
 
     if (l->pass == GEMM_GRAD_W)
-        return l->has_bias ? BLAS_BIAS_GRAD : BLAS_ALONE;
+        return l->has_bias && !l->transposed ? BLAS_BIAS_GRAD : BLAS_ALONE;
     if (l->pass == GEMM_GRAD_X)
         return l->has_mask ? BLAS_RELU_GRAD : l->has_pre ? BLAS_GELU_GRAD : BLAS_ALONE;
     if (l->act == ACT_RELU)
@@ -216,7 +216,7 @@ static void set_types(struct linear *l, const struct graph *g, const struct node
     l->tensor[GEMM_W].type = l->plain_w.type;
 }
 
-/* x is [N,in] or an image, w [out,in]. */
+/* x is [N,in] or an image, w [out,in] or [in,out]. */
 static void describe(struct linear *l, const struct graph *g, const struct node *n)
 {
     const int64_t *image = n->attr.linear.image;
@@ -234,7 +234,9 @@ static void describe(struct linear *l, const struct graph *g, const struct node 
     l->act = n->attr.linear.act;
     l->has_mask = cuda_value_at(n, at->mask) != NO_VALUE;
     l->has_pre = cuda_value_at(n, at->pre) != NO_VALUE;
-    l->g = gemm_of(l->pass, l->batch, w->dim[1], l->n_out);
+    l->transposed = n->attr.linear.transposed;
+    l->g = l->transposed ? gemm_of_transposed(l->pass, l->batch, w->dim[0], l->n_out)
+                         : gemm_of(l->pass, l->batch, w->dim[1], l->n_out);
     set_types(l, g, n);
 }
 

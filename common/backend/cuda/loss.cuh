@@ -9,27 +9,31 @@
 
 struct row_loss {
     double loss;
-    int32_t correct, unused;
+    int32_t correct, ignored;
 };
 
 static __global__ void loss_count(const struct row_loss *row, int64_t rows, double *metrics)
 {
-    double loss = 0, correct = 0, bad = 0;
+    double loss = 0, correct = 0, bad = 0, targets = 0;
 
     for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
+        if (row[i].ignored)
+            continue;
         const bool finite = fabs(row[i].loss) <= 1.7976931348623157e308; /* false for NaN, too */
 
         loss += finite ? row[i].loss : 0.0;
         bad += finite ? 0.0 : 1.0;
         correct += (double)row[i].correct;
+        targets += 1.0;
     }
     loss = block_sum(loss);
     correct = block_sum(correct);
     bad = block_sum(bad);
+    targets = block_sum(targets);
     if (threadIdx.x == 0) {
         metrics[METRIC_LOSS_SUM] += loss;
         metrics[METRIC_CORRECT] += correct;
-        metrics[METRIC_SAMPLES] += (double)rows;
+        metrics[METRIC_TARGETS] += targets;
         metrics[METRIC_NONFINITE] += bad;
     }
 }

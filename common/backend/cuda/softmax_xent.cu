@@ -7,6 +7,10 @@
  * op/softmax_xent.c has the formulas; the twin is cpu/softmax_xent.c. */
 #include "backend/cuda/loss.cuh"
 
+extern "C" {
+#include "tensor/sample.h"
+}
+
 enum { KEPT = 8 };
 
 template <typename T> struct xent_rows {
@@ -75,7 +79,8 @@ static __device__ inline void finish(const struct xent_rows<T> *p, const struct 
     if (p->prob)
         p->prob[row * p->c + i] = prob;
     if (p->dlogits)
-        p->dlogits[row * p->c + i] = (T)((prob - target) * scale);
+        p->dlogits[row * p->c + i] =
+            p->labels[row] == SAMPLE_IGNORED ? (T)0.0f : (T)((prob - target) * scale);
 }
 
 template <typename T>
@@ -101,7 +106,7 @@ static __device__ void xent_row(const struct xent_rows<T> *p, int64_t row, float
     t = block_tally(t, first);
     if (threadIdx.x == 0)
         p->result[row] = {smooth_loss(&t, at_label, c, (double)p->smoothing), t.best.at == label,
-                          0};
+                          label == SAMPLE_IGNORED};
     if (!p->prob && !p->dlogits)
         return;
     for (int k = 0; k < KEPT; k++) {
@@ -184,9 +189,10 @@ static __global__ void xent_grad(const float *prob, const int32_t *labels,
     const float scale = loss_scale_of(s, scaler), others = smoothing / (float)c;
 
     for (struct walk w(c); w.i < n; w.next()) {
-        const float t = w.col == labels[w.row] ? 1.0f - smoothing + others : others;
+        const int32_t label = labels[w.row];
+        const float t = w.col == label ? 1.0f - smoothing + others : others;
 
-        dlogits[w.i] = (T)((prob[w.i] - t) * scale);
+        dlogits[w.i] = label == SAMPLE_IGNORED ? (T)0.0f : (T)((prob[w.i] - t) * scale);
     }
 }
 

@@ -41,9 +41,9 @@ struct update_thread {
     int64_t end;       /* the end of that element's row */
 
     __device__ explicit update_thread(const struct cuda_update *update)
-        : u(update), unscale(1.0f / update_scale(update->scaler)),
-          clip(update_clip(update->check, update->scalars, update->scaler)), rate(0), decay(0),
-          end(0)
+        : u(update), unscale(1.0f / update_scale(update->control, update->scalars, update->scaler)),
+          clip(update_clip(update->check, update->control, update->scalars, update->scaler)),
+          rate(0), decay(0), end(0)
     {
     }
 

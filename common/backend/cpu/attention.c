@@ -1,0 +1,491 @@
+/* attention - softmax(q k^T) v by blocks of queries, and its gradient, without the T x T matrix.
+ *
+ * A thread computes whole heads of whole samples.  For each head k is transposed once; then a block
+ * of BLOCK queries has its scores against all keys up to the last one it may see, which stay in the
+ * thread's scratch.  All products are sums of outer products (outer.h), on older processors plain
+ * loops.  The head's part of a BF16 tensor is widened to F32 in the scratch, or rounded from there.
+ * One thread adds up all of a head's gradient, so the bits do not depend on the number of threads.
+ * op/attention.c has the formulas; the twin is cuda/attention.cu. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/outer.h"
+#include "backend/cpu/plain.h"
+#include "base/rng.h"
+#include "base/util.h"
+
+enum { BLOCK = 32, LANES = 16 };
+
+/* One head of one sample. */
+struct head {
+    const struct plain *p;
+    int64_t sample, head; /* which one */
+    int64_t t, d, width;  /* rows, columns of the head, columns of all heads */
+    int64_t stride;       /* of a row of scores: t, rounded up to LANES */
+    int64_t in;           /* from one row of q, k, v, dq, dk and dv to the next */
+    int64_t row_y;        /* the same of y and dy */
+    const float *q, *k, *v;
+    const float *dy;          /* gradient only */
+    float *y;                 /* or NULL */
+    float *dq, *dk, *dv;      /* gradient only */
+    float *kt, *vt;           /* scratch [d,t]: k and v transposed; vt in the gradient alone */
+    float *score, *dp, *keep; /* scratch [BLOCK,stride], the same, [stride] */
+};
+
+/* A block of queries [from, from + n), which see the keys before `end`. */
+struct block {
+    int64_t from, n, end;
+};
+
+/* The keys that row i of the block sees. */
+static int64_t seen(const struct head *h, const struct block *b, int64_t i)
+{
+    return h->p->attr.attention.causal ? b->from + i + 1 : h->t;
+}
+
+/* ---- products ---- */
+
+struct matrix {
+    const float *at;
+    int64_t row, col; /* elements from one row, one column to the next */
+};
+
+CPU_CLONES static void product_row(struct matrix a, int64_t i, int64_t n, int64_t k, const float *b,
+                                   int64_t b_row, float *restrict to, int adds)
+{
+    if (!adds)
+        memset(to, 0, (size_t)n * sizeof *to);
+    for (int64_t l = 0; l < k; l++) {
+        const float x = a.at[i * a.row + l * a.col], *restrict y = b + l * b_row;
+
+        for (int64_t j = 0; j < n; j++)
+            to[j] += x * y[j];
+    }
+}
+
+/* to [m,n] = a [m,k] b [k,n], or += ; rows of b and of `to` are contiguous. */
+static void product(struct matrix a, const float *b, int64_t b_row, float *to, int64_t to_row,
+                    int64_t m, int64_t n, int64_t k, int adds)
+{
+    struct outer o = {
+        .n1 = 1, .n2 = k, .a2 = a.col, .b2 = b_row, .end = adds ? OUTER_ADD : OUTER_STORE};
+
+    if (!outer_available()) {
+        for (int64_t i = 0; i < m; i++)
+            product_row(a, i, n, k, b, b_row, to + i * to_row, adds);
+        return;
+    }
+    for (int64_t j = 0; j < n; j += o.n_j) {
+        o.n_j = (int)min_i64(n - j, 4 * LANES);
+        for (int64_t i = 0; i < m; i += o.n_i) {
+            o.n_i = (int)min_i64(m - i, outer_max_i(o.n_j));
+            for (int e = 0; e < o.n_i; e++) {
+                o.a_off[e] = (i + e) * a.row;
+                o.to_off[e] = (i + e) * to_row + j;
+            }
+            outer_run(&o, a.at, b + j, to);
+        }
+    }
+}
+
+static void transpose(const float *from, int64_t row, int64_t t, int64_t d, float *to)
+{
+    for (int64_t i = 0; i < t; i++)
+        for (int64_t e = 0; e < d; e++)
+            to[e * t + i] = from[i * row + e];
+}
+
+/* ---- rows of scores ---- */
+
+/* e^x within 2 units in the last place, for x <= 0: 2^n * e^r, and a polynomial for e^r. */
+static inline float exp_of(float x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    const float y = x < -87.0f ? -87.0f : x;
+    const float n = (y * 1.44269504f + magic) - magic;
+    const float r = (y - n * 0.693359375f) + n * 2.12194440e-4f;
+    const float e =
+        1.0f +
+        r * (1.0f +
+             r * (0.5f + r * (1.66666657e-1f +
+                              r * (4.16657962e-2f + r * (8.33345205e-3f + r * 1.39314131e-3f)))));
+    const int32_t bits = ((int32_t)n + 127) << 23;
+    float power;
+
+    memcpy(&power, &bits, sizeof power);
+    return x < -87.0f ? 0.0f : e * power;
+}
+
+static float largest_of(const float *lane)
+{
+    float most = lane[0];
+
+    for (int l = 1; l < LANES; l++)
+        most = lane[l] > most ? lane[l] : most;
+    return most;
+}
+
+static float sum_of(const float *lane)
+{
+    float sum = 0;
+
+    for (int l = 0; l < LANES; l++)
+        sum += lane[l];
+    return sum;
+}
+
+/* A vector of LANES floats, for sums that the compiler would not cut into lanes by itself. */
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+typedef int32_t lane_bits __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+
+CPU_CLONES static float largest(const float *x, int64_t n)
+{
+    lanes most = *(const lanes *)x;
+    float lane[LANES];
+
+    for (int64_t i = LANES; i < n; i += LANES) {
+        const lanes v = *(const lanes *)(x + i);
+        const lane_bits more = v > most;
+
+        most = (lanes)(((lane_bits)v & more) | ((lane_bits)most & ~more));
+    }
+    memcpy(lane, &most, sizeof lane);
+    return largest_of(lane);
+}
+
+CPU_CLONES static float sum(const float *x, int64_t n)
+{
+    lanes total = *(const lanes *)x;
+    float lane[LANES];
+
+    for (int64_t i = LANES; i < n; i += LANES)
+        total += *(const lanes *)(x + i);
+    memcpy(lane, &total, sizeof lane);
+    return sum_of(lane);
+}
+
+CPU_CLONES static float dot(const float *x, const float *y, int64_t n)
+{
+    lanes total = *(const lanes *)x * *(const lanes *)y;
+    float lane[LANES];
+
+    for (int64_t i = LANES; i < n; i += LANES)
+        total += *(const lanes *)(x + i) * *(const lanes *)(y + i);
+    memcpy(lane, &total, sizeof lane);
+    return sum_of(lane);
+}
+
+/* x = e^(x*scale - shift) */
+CPU_CLONES static void exps(float *restrict x, int64_t n, float scale, float shift)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = exp_of(x[i] * scale - shift);
+}
+
+CPU_CLONES static void times(float *restrict x, int64_t n, float factor)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+CPU_CLONES static void times_row(float *restrict x, const float *restrict by, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= by[i];
+}
+
+/* ds = p * (dp - delta) * scale, in place of dp */
+CPU_CLONES static void score_grad(const float *restrict p, float *restrict dp, int64_t n,
+                                  float delta, float scale)
+{
+    for (int64_t i = 0; i < n; i++)
+        dp[i] = p[i] * (dp[i] - delta) * scale;
+}
+
+static void fill(float *x, int64_t from, int64_t to, float value)
+{
+    for (int64_t i = from; i < to; i++)
+        x[i] = value;
+}
+
+static int64_t round_up(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+
+static float scale_of(const struct head *h) { return 1.0f / sqrtf((float)h->d); }
+
+/* m[i,j] of row i of the sample, for j < n; zeros up to the next multiple of LANES. */
+static void draw_keep(const struct head *h, const struct step_scalars *s, int64_t i, int64_t n)
+{
+    const union node_attr *a = &h->p->attr;
+    const float drop = a->attention.p, kept = 1.0f / (1.0f - drop);
+    const uint64_t row = (uint64_t)((s->first_position + h->sample) * a->attention.heads + h->head);
+    const uint64_t first = (row * (uint64_t)h->t + (uint64_t)i) * (uint64_t)h->t;
+    const uint64_t tag = (uint64_t)a->attention.tag << 40;
+
+    for (int64_t j = 0; j < n;) {
+        const uint64_t e = first + (uint64_t)j;
+        const struct rng_block block = rng_draw(s->seed, RNG_DROPOUT, s->step, tag + (e >> 2));
+
+        for (unsigned word = e & 3; word < 4 && j < n; word++, j++)
+            h->keep[j] = rng_to_unit(block.v[word]) >= drop ? kept : 0.0f;
+    }
+    fill(h->keep, n, round_up(n), 0.0f);
+}
+
+/* ---- forward ---- */
+
+/* Row i of the block: the scores become m*p, and 0 from the first unseen key on.  Returns lse. */
+static float softmax(const struct head *h, const struct block *b, int64_t i)
+{
+    float *x = h->score + i * h->stride;
+    const int64_t n = seen(h, b, i), whole = round_up(n);
+    float most, total;
+
+    fill(x, n, whole, -INFINITY);
+    most = largest(x, whole) * scale_of(h);
+    exps(x, whole, scale_of(h), most);
+    total = sum(x, whole);
+    times(x, whole, 1.0f / total);
+    if (h->p->attr.attention.p > 0) {
+        draw_keep(h, h->p->in[ATTENTION_SCALARS], b->from + i, n);
+        times_row(x, h->keep, n);
+    }
+    fill(x, n, b->end, 0.0f);
+    return most + logf(total);
+}
+
+static struct matrix rows_of(const float *at, int64_t row) { return (struct matrix){at, row, 1}; }
+
+static struct matrix columns_of(const float *at, int64_t row)
+{
+    return (struct matrix){at, 1, row};
+}
+
+static void forward_block(const struct head *h, const struct block *b)
+{
+    const int64_t heads = h->p->attr.attention.heads, in = h->in;
+    const int64_t row = h->sample * h->t + b->from;
+    float *lse = h->p->out[ATTENTION_LSE];
+
+    product(rows_of(h->q + b->from * in, in), h->kt, h->t, h->score, h->stride, b->n, b->end, h->d,
+            0);
+    for (int64_t i = 0; i < b->n; i++) {
+        const float l = softmax(h, b, i);
+
+        if (lse)
+            lse[(row + i) * heads + h->head] = l;
+    }
+    product(rows_of(h->score, h->stride), h->v, in, h->y + b->from * h->row_y, h->row_y, b->n, h->d,
+            b->end, 0);
+}
+
+/* ---- the gradient ---- */
+
+/* Row i of the block: dp becomes ds, and the scores become m*p; both are 0 from the first unseen
+ * key on. */
+static void softmax_grad(const struct head *h, const struct block *b, int64_t i, float lse)
+{
+    float *x = h->score + i * h->stride, *dp = h->dp + i * h->stride;
+    const int64_t n = seen(h, b, i), whole = round_up(n);
+    const int drops = h->p->attr.attention.p > 0;
+
+    exps(x, n, scale_of(h), lse);
+    fill(x, n, whole, 0.0f);
+    fill(dp, n, whole, 0.0f);
+    if (drops) {
+        draw_keep(h, h->p->in[ATTENTION_GRAD_SCALARS], b->from + i, n);
+        times_row(dp, h->keep, n);
+    }
+    score_grad(x, dp, n, dot(x, dp, whole), scale_of(h));
+    if (drops)
+        times_row(x, h->keep, n);
+    fill(x, n, b->end, 0.0f);
+    fill(dp, n, b->end, 0.0f);
+}
+
+static void grad_block(const struct head *h, const struct block *b)
+{
+    const int64_t heads = h->p->attr.attention.heads, in = h->in;
+    const int64_t row = h->sample * h->t + b->from;
+    const float *q = h->q + b->from * in, *lse = h->p->in[ATTENTION_GRAD_LSE];
+    const float *dy = h->dy + b->from * h->row_y;
+
+    product(rows_of(q, in), h->kt, h->t, h->score, h->stride, b->n, b->end, h->d, 0);
+    product(rows_of(dy, h->row_y), h->vt, h->t, h->dp, h->stride, b->n, b->end, h->d, 0);
+    for (int64_t i = 0; i < b->n; i++)
+        softmax_grad(h, b, i, lse[(row + i) * heads + h->head]);
+    product(rows_of(h->dp, h->stride), h->k, in, h->dq + b->from * in, in, b->n, h->d, b->end, 0);
+    product(columns_of(h->dp, h->stride), q, in, h->dk, in, b->end, h->d, b->n, 1);
+    product(columns_of(h->score, h->stride), dy, h->row_y, h->dv, in, b->end, h->d, b->n, 1);
+}
+
+static void zero_kv(const struct head *h)
+{
+    for (int64_t i = 0; i < h->t; i++) {
+        memset(h->dk + i * h->in, 0, (size_t)h->d * sizeof *h->dk);
+        memset(h->dv + i * h->in, 0, (size_t)h->d * sizeof *h->dv);
+    }
+}
+
+/* ---- the kernels ---- */
+
+enum { QKV = 3 };
+
+/* Room for q, k and v, and for dy, y and dq, dk, dv of one head; used if they are not F32. */
+static int64_t n_widened(int64_t t, int64_t d, int is_grad) { return (is_grad ? 7 : 4) * t * d; }
+
+static size_t scratch_bytes(const struct graph *g, const struct node *n, int is_grad)
+{
+    const struct value *qkv = &g->value[n->in[ATTENTION_QKV]];
+    const int64_t t = n->attr.attention.length,
+                  d = qkv->shape.dim[1] / QKV / n->attr.attention.heads;
+    const int64_t widened = qkv->dtype == DTYPE_F32 ? 0 : n_widened(t, d, is_grad);
+
+    return (size_t)((is_grad ? 2 : 1) * (t * d + BLOCK * round_up(t)) + round_up(t) + widened) *
+           sizeof(float);
+}
+
+/* Where the head's columns of one row begin, in a row of `width` columns: which of q, k, v. */
+static int64_t at_row(const struct head *h, int64_t i, int64_t n_parts, int64_t which)
+{
+    return ((h->sample * h->t + i) * n_parts + which) * h->width + h->head * h->d;
+}
+
+/* Copies the head's part of input `in` to the room [t, n_parts*d]. */
+static void widen(const struct head *h, int in, int64_t n_parts, float *room)
+{
+    for (int64_t i = 0; i < h->t * n_parts; i++)
+        (void)plain_read(h->p, in, at_row(h, i / n_parts, n_parts, i % n_parts), h->d,
+                         room + i * h->d);
+}
+
+/* Rounds the room [t, n_parts*d] to the head's part of output `out`. */
+static void narrow(const struct head *h, int out, int64_t n_parts, const float *room)
+{
+    for (int64_t i = 0; i < h->t * n_parts; i++)
+        plain_done(h->p, out, at_row(h, i / n_parts, n_parts, i % n_parts), h->d, room + i * h->d);
+}
+
+/* The operands of a head whose tensors are F32: they stay where they are. */
+static void place(struct head *h, int is_grad)
+{
+    h->in = QKV * h->width;
+    h->row_y = h->width;
+    h->q = (const float *)h->p->in[ATTENTION_QKV] + at_row(h, 0, QKV, 0);
+    h->k = h->q + h->width;
+    h->v = h->k + h->width;
+    if (!is_grad) {
+        h->y = (float *)h->p->out[ATTENTION_Y] + at_row(h, 0, 1, 0);
+        return;
+    }
+    h->dy = (const float *)h->p->in[ATTENTION_GRAD_DY] + at_row(h, 0, 1, 0);
+    h->dq = (float *)h->p->out[ATTENTION_GRAD_DQKV] + at_row(h, 0, QKV, 0);
+    h->dk = h->dq + h->width;
+    h->dv = h->dk + h->width;
+}
+
+/* The same of BF16: they are in the room. */
+static void place_widened(struct head *h, float *room, int is_grad)
+{
+    float *more = room + h->t * QKV * h->d;
+
+    h->in = QKV * h->d;
+    h->row_y = h->d;
+    widen(h, ATTENTION_QKV, QKV, room);
+    h->q = room;
+    h->k = h->q + h->d;
+    h->v = h->k + h->d;
+    if (!is_grad) {
+        h->y = more;
+        return;
+    }
+    widen(h, ATTENTION_GRAD_DY, 1, more);
+    h->dy = more;
+    h->dq = more + h->t * h->d;
+    h->dk = h->dq + h->d;
+    h->dv = h->dk + h->d;
+}
+
+static int is_widened(const struct plain *p) { return p->in_type[ATTENTION_QKV] != DTYPE_F32; }
+
+static struct head head_of(const struct plain *p, int part, int64_t i, int is_grad)
+{
+    const int64_t heads = p->attr.attention.heads, width = p->c / QKV;
+    struct head h = {.p = p,
+                     .sample = i / heads,
+                     .head = i % heads,
+                     .t = p->attr.attention.length,
+                     .d = width / heads,
+                     .width = width};
+
+    h.stride = round_up(h.t);
+    h.score = plain_part_scratch(p, part);
+    h.keep = h.score + BLOCK * h.stride;
+    h.dp = h.keep + h.stride;
+    h.kt = h.dp + (is_grad ? BLOCK * h.stride : 0);
+    h.vt = h.kt + h.t * h.d;
+    if (is_widened(p))
+        place_widened(&h, h.vt + (is_grad ? h.t * h.d : 0), is_grad);
+    else
+        place(&h, is_grad);
+    transpose(h.k, h.in, h.t, h.d, h.kt);
+    if (is_grad)
+        transpose(h.v, h.in, h.t, h.d, h.vt);
+    return h;
+}
+
+static void each_block(const struct head *h,
+                       void (*run)(const struct head *h, const struct block *b))
+{
+    for (int64_t from = 0; from < h->t; from += BLOCK) {
+        struct block b = {.from = from, .n = min_i64(BLOCK, h->t - from)};
+
+        b.end = h->p->attr.attention.causal ? from + b.n : h->t;
+        run(h, &b);
+    }
+}
+
+static void forward_part(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i++) {
+        const struct head h = head_of(p, part, i, 0);
+
+        each_block(&h, forward_block);
+        if (is_widened(p))
+            narrow(&h, ATTENTION_Y, 1, h.y);
+    }
+}
+
+static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i++) {
+        const struct head h = head_of(p, part, i, 1);
+
+        zero_kv(&h);
+        each_block(&h, grad_block);
+        if (is_widened(p))
+            narrow(&h, ATTENTION_GRAD_DQKV, QKV, h.dq);
+    }
+}
+
+static void split(const struct plain *p, plain_part *part)
+{
+    const int64_t heads = p->attr.attention.heads, t = p->attr.attention.length;
+
+    plain_split(p, p->rows / t * heads, p->rows * t * p->c / 48, part);
+}
+
+static void run(const struct plain *p) { split(p, forward_part); }
+
+static void run_grad(const struct plain *p) { split(p, grad_part); }
+
+int cpu_make_attention(struct cpu *b, const struct graph *g, const struct node *n,
+                       struct kernel **out, struct err *err)
+{
+    return plain_new_split(b, g, n, run, 0, scratch_bytes(g, n, 0), out, err);
+}
+
+int cpu_make_attention_grad(struct cpu *b, const struct graph *g, const struct node *n,
+                            struct kernel **out, struct err *err)
+{
+    return plain_new_split(b, g, n, run_grad, 0, scratch_bytes(g, n, 1), out, err);
+}

@@ -1,0 +1,148 @@
+/* gpt - GPT-2's networks of four sizes, and of any size, with the names, layouts and initial values
+ * of Hugging Face's GPT2LMHeadModel.
+ *
+ * The embedding transformer.wte plus that of the position, transformer.wpe, and dropout.  Then the
+ * blocks transformer.h.0 ...: x + c_proj(attention(c_attn(ln_1(x)))), all of attn, and
+ * x + c_proj(gelu(c_fc(ln_2(x)))), both of mlp, with dropout after each c_proj and of the
+ * attention's weights; at the end transformer.ln_f and the head lm_head, whose weight is that of
+ * wte unless model.tied is false.  The weights of c_attn, c_fc and c_proj are [in,out].
+ *
+ * Weights begin as N(0, 0.02^2), those of c_proj, which end on the residual path, with
+ * 0.02 / sqrt(2 * layers); biases begin as 0. */
+#include "model/gpt.h"
+
+#include <math.h>
+
+#include "base/util.h"
+#include "model/layer.h"
+
+#define AT(field) offsetof(struct gpt_options, field)
+
+#define NORM_EPS 1e-5F
+#define STD      0.02
+
+#define ROWS(n_layers, n_heads, n_width, n_context, n_vocab, p)                                  \
+    {"model.layers",                                                                             \
+     OPT_INT,                                                                                    \
+     AT(layers),                                                                                 \
+     n_layers,                                                                                   \
+     1,                                                                                          \
+     1000,                                                                                       \
+     .unit = "blocks",                                                                           \
+     .help = "Blocks of attention and MLP."},                                                    \
+        {"model.heads",                                                                          \
+         OPT_INT,                                                                                \
+         AT(heads),                                                                              \
+         n_heads,                                                                                \
+         1,                                                                                      \
+         1000,                                                                                   \
+         .unit = "heads",                                                                        \
+         .help = "Attention heads of a block; model.width is a multiple of it."},                \
+        {"model.width",                                                                          \
+         OPT_INT,                                                                                \
+         AT(width),                                                                              \
+         n_width,                                                                                \
+         1,                                                                                      \
+         65536,                                                                                  \
+         .unit = "units",                                                                        \
+         .help = "Size of an embedding, and of what the blocks hand on."},                       \
+        {"model.context",                                                                        \
+         OPT_INT,                                                                                \
+         AT(context),                                                                            \
+         n_context,                                                                              \
+         1,                                                                                      \
+         1 << 20,                                                                                \
+         .unit = "tokens",                                                                       \
+         .help = "Tokens of a sample, and positions that the model knows."},                     \
+        {"model.vocab",                                                                          \
+         OPT_INT,                                                                                \
+         AT(vocab),                                                                              \
+         n_vocab,                                                                                \
+         0,                                                                                      \
+         1 << 24,                                                                                \
+         .unit = "tokens",                                                                       \
+         .help = "Different tokens; 0: as many as the data have."},                              \
+        {"model.dropout",                                                                        \
+         OPT_REAL,                                                                               \
+         AT(dropout),                                                                            \
+         p,                                                                                      \
+         0,                                                                                      \
+         1,                                                                                      \
+         .flags = OPT_BELOW,                                                                     \
+         .help = "Probability that an embedding, a weight of the attention or a block's output " \
+                 "is dropped in training."},                                                     \
+    {                                                                                            \
+        "model.tied", OPT_BOOL, AT(tied), "true",                                                \
+            .help = "The head's weight is the embedding's: one parameter for both."              \
+    }
+
+static const char *part(struct net *m, int64_t block, const char *name)
+{
+    return arena_printf(&m->g->arena, "transformer.h.%lld.%s", (long long)block, name);
+}
+
+static void dense(struct net *m, const char *name, int64_t features, double std)
+{
+    layer_dense(m, name, &(struct layer_dense){features, (float)std, 1});
+}
+
+static void block(struct net *m, const struct gpt_options *o, int64_t i)
+{
+    const double residual = STD / sqrt(2 * (double)o->layers);
+    const float p = (float)o->dropout;
+    int x = m->h;
+
+    layer_layer_norm(m, part(m, i, "ln_1"), NORM_EPS);
+    dense(m, part(m, i, "attn.c_attn"), 3 * o->width, STD);
+    layer_attention(m, part(m, i, "attn"), o->heads, 1, p);
+    dense(m, part(m, i, "attn.c_proj"), o->width, residual);
+    layer_dropout(m, part(m, i, "attn.resid_dropout"), p);
+    layer_add(m, part(m, i, "add1"), x);
+    x = m->h;
+    layer_layer_norm(m, part(m, i, "ln_2"), NORM_EPS);
+    dense(m, part(m, i, "mlp.c_fc"), 4 * o->width, STD);
+    layer_activation(m, part(m, i, "mlp.act"), ACT_GELU_TANH);
+    dense(m, part(m, i, "mlp.c_proj"), o->width, residual);
+    layer_dropout(m, part(m, i, "mlp.dropout"), p);
+    layer_add(m, part(m, i, "add2"), x);
+}
+
+static void build(struct net *m, const void *options)
+{
+    const struct gpt_options *o = options;
+    const struct layer_embedding embedding = {.table = "transformer.wte",
+                                              .position = "transformer.wpe",
+                                              .vocab = o->vocab,
+                                              .positions = o->context,
+                                              .width = o->width,
+                                              .std = (float)STD};
+    int table;
+
+    if (m->rc == 0 && o->width % o->heads)
+        m->rc = err_set(m->err, ERR_CONFIG, "model.width is %lld, want a multiple of %lld heads",
+                        (long long)o->width, (long long)o->heads);
+    table = layer_embedding(m, "transformer.embedding", &embedding);
+    layer_dropout(m, "transformer.drop", (float)o->dropout);
+    for (int64_t i = 0; i < o->layers; i++)
+        block(m, o, i);
+    layer_layer_norm(m, "transformer.ln_f", NORM_EPS);
+    layer_head(m, "lm_head", o->tied ? table : NO_VALUE, o->vocab ? o->vocab : net_n_outputs(m),
+               (float)STD);
+}
+
+#define GPT(arch, text, ...)                                        \
+    static const struct option rows_##arch[] = {ROWS(__VA_ARGS__)}; \
+    const struct model_arch arch_##arch = {                         \
+        .group = {.name = #arch,                                    \
+                  .help = text,                                     \
+                  .option = rows_##arch,                            \
+                  .n_options = ARRAY_LEN(rows_##arch),              \
+                  .size = sizeof(struct gpt_options)},              \
+        .build = build,                                             \
+    };
+
+GPT(gpt, "GPT-2's network in any size; by default a small one", "4", "4", "128", "64", "0", "0")
+GPT(gpt2, "GPT-2, 124 million parameters", "12", "12", "768", "1024", "50257", "0.1")
+GPT(gpt2_medium, "GPT-2, 355 million parameters", "24", "16", "1024", "1024", "50257", "0.1")
+GPT(gpt2_large, "GPT-2, 774 million parameters", "36", "20", "1280", "1024", "50257", "0.1")
+GPT(gpt2_xl, "GPT-2, 1,558 million parameters", "48", "25", "1600", "1024", "50257", "0.1")

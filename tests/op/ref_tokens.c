@@ -1,0 +1,176 @@
+/* ref_tokens - the naive kernels of what models of tokens have: embeddings and attention.
+ * Sums are in double. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "ref_kernels.h"
+
+void ref_embedding(const struct ref_node *n)
+{
+    const struct shape *tokens = &n->in_shape[EMBEDDING_TOKENS];
+    const int64_t C = n->in_shape[EMBEDDING_TABLE].dim[1], T = tokens->dim[tokens->n - 1];
+    const float *table = n->in[EMBEDDING_TABLE], *position = n->in[EMBEDDING_POSITION];
+    const int32_t *token = n->in[EMBEDDING_TOKENS];
+    float *y = n->out[EMBEDDING_Y];
+
+    for (int64_t r = 0; r < shape_elements(tokens); r++)
+        for (int64_t c = 0; c < C; c++)
+            y[r * C + c] = table[token[r] * C + c] + (position ? position[r % T * C + c] : 0);
+}
+
+void ref_embedding_grad(const struct ref_node *n)
+{
+    const struct shape *tokens = &n->in_shape[EMBEDDING_GRAD_TOKENS];
+    const int64_t C = n->in_shape[EMBEDDING_GRAD_DY].dim[1], T = tokens->dim[tokens->n - 1];
+    const int64_t V = n->attr.embedding.rows, P = n->attr.embedding.positions;
+    const int32_t *token = n->in[EMBEDDING_GRAD_TOKENS];
+    const float *dy = n->in[EMBEDDING_GRAD_DY];
+    double *dtable = ref_sums(V * C), *dposition = ref_sums(P * C);
+
+    for (int64_t r = 0; r < shape_elements(tokens); r++)
+        for (int64_t c = 0; c < C; c++) {
+            dtable[token[r] * C + c] += dy[r * C + c];
+            if (P)
+                dposition[r % T * C + c] += dy[r * C + c];
+        }
+    if (n->out[EMBEDDING_GRAD_DTABLE])
+        ref_round(dtable, V * C, n->out[EMBEDDING_GRAD_DTABLE]);
+    if (n->out[EMBEDDING_GRAD_DPOSITION])
+        ref_round(dposition, P * C, n->out[EMBEDDING_GRAD_DPOSITION]);
+    free(dtable);
+    free(dposition);
+}
+
+/* One head of one sample of an attention node. */
+struct ref_head {
+    const struct ref_node *n;
+    const struct step_scalars *scalars;
+    int64_t sample, head, T, H, D, C;
+};
+
+static double qkv(const struct ref_head *h, int which, int64_t i, int64_t d)
+{
+    const float *x = h->n->in[ATTENTION_QKV];
+
+    return x[(h->sample * h->T + i) * 3 * h->C + which * h->C + h->head * h->D + d];
+}
+
+static int64_t in_y(const struct ref_head *h, int64_t i, int64_t d)
+{
+    return (h->sample * h->T + i) * h->C + h->head * h->D + d;
+}
+
+static double kept(const struct ref_head *h, int64_t i, int64_t j)
+{
+    const float p = h->n->attr.attention.p;
+    uint64_t e;
+    struct rng_block b;
+
+    if (p == 0)
+        return 1;
+    e = (uint64_t)((((h->scalars->first_position + h->sample) * h->H + h->head) * h->T + i) * h->T +
+                   j);
+    b = rng_draw(h->scalars->seed, RNG_DROPOUT, h->scalars->step,
+                 ((uint64_t)h->n->attr.attention.tag << 40) + (e >> 2));
+    return rng_to_unit(b.v[e & 3]) >= p ? (double)(1 / (1 - p)) : 0;
+}
+
+/* P [T,T] of the head, without dropout; lse [T]. */
+static void weights(const struct ref_head *h, double *P, double *lse)
+{
+    for (int64_t i = 0; i < h->T; i++) {
+        const int64_t end = h->n->attr.attention.causal ? i + 1 : h->T;
+        double sum = 0;
+
+        for (int64_t j = 0; j < h->T; j++) {
+            double s = 0;
+
+            for (int64_t d = 0; d < h->D; d++)
+                s += qkv(h, 0, i, d) * qkv(h, 1, j, d);
+            P[i * h->T + j] = j < end ? exp(s / sqrt((double)h->D)) : 0;
+            sum += P[i * h->T + j];
+        }
+        lse[i] = log(sum);
+        for (int64_t j = 0; j < h->T; j++)
+            P[i * h->T + j] /= sum;
+    }
+}
+
+static void head_forward(const struct ref_head *h)
+{
+    double *P = ref_sums(h->T * h->T), *lse = ref_sums(h->T);
+    float *y = h->n->out[ATTENTION_Y], *lse_out = h->n->out[ATTENTION_LSE];
+
+    weights(h, P, lse);
+    for (int64_t i = 0; i < h->T; i++) {
+        for (int64_t d = 0; d < h->D; d++) {
+            double sum = 0;
+
+            for (int64_t j = 0; j < h->T; j++)
+                sum += kept(h, i, j) * P[i * h->T + j] * qkv(h, 2, j, d);
+            y[in_y(h, i, d)] = (float)sum;
+        }
+        if (lse_out)
+            lse_out[(h->sample * h->T + i) * h->H + h->head] = (float)lse[i];
+    }
+    free(P);
+    free(lse);
+}
+
+static void head_grad(const struct ref_head *h)
+{
+    double *P = ref_sums(h->T * h->T), *lse = ref_sums(h->T), *dP = ref_sums(h->T * h->T);
+    double *sum = ref_sums(h->T * 3 * h->D);
+    const float *dy = h->n->in[ATTENTION_GRAD_DY];
+    float *out = h->n->out[ATTENTION_GRAD_DQKV];
+
+    weights(h, P, lse);
+    for (int64_t i = 0; i < h->T; i++) {
+        double delta = 0;
+
+        for (int64_t j = 0; j < h->T; j++) {
+            for (int64_t d = 0; d < h->D; d++)
+                dP[i * h->T + j] += kept(h, i, j) * dy[in_y(h, i, d)] * qkv(h, 2, j, d);
+            delta += P[i * h->T + j] * dP[i * h->T + j];
+        }
+        for (int64_t j = 0; j < h->T; j++)
+            for (int64_t d = 0; d < h->D; d++) {
+                const double p = P[i * h->T + j];
+                const double ds = p * (dP[i * h->T + j] - delta) / sqrt((double)h->D);
+
+                sum[(i * 3 + 0) * h->D + d] += ds * qkv(h, 1, j, d);
+                sum[(j * 3 + 1) * h->D + d] += ds * qkv(h, 0, i, d);
+                sum[(j * 3 + 2) * h->D + d] += kept(h, i, j) * p * dy[in_y(h, i, d)];
+            }
+    }
+    for (int64_t i = 0; i < h->T * 3; i++)
+        for (int64_t d = 0; d < h->D; d++)
+            out[(h->sample * h->T + i / 3) * 3 * h->C + i % 3 * h->C + h->head * h->D + d] =
+                (float)sum[i * h->D + d];
+    free(P);
+    free(lse);
+    free(dP);
+    free(sum);
+}
+
+static void each_head(const struct ref_node *n, const struct step_scalars *scalars,
+                      void (*run)(const struct ref_head *h))
+{
+    const int64_t T = n->attr.attention.length, H = n->attr.attention.heads;
+    const int64_t C = n->in_shape[ATTENTION_QKV].dim[1] / 3;
+
+    for (int64_t i = 0; i < n->in_shape[ATTENTION_QKV].dim[0] / T * H; i++)
+        run(&(struct ref_head){n, scalars, i / H, i % H, T, H, C / H, C});
+}
+
+void ref_attention(const struct ref_node *n)
+{
+    each_head(n, n->in[ATTENTION_SCALARS], head_forward);
+}
+
+void ref_attention_grad(const struct ref_node *n)
+{
+    each_head(n, n->in[ATTENTION_GRAD_SCALARS], head_grad);
+}
