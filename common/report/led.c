@@ -104,13 +104,15 @@ static int is_done(const struct scan *s)
     return s->has_form && (s->bound == 0 || (s->has_epoch && s->has_validated));
 }
 
-/* The lines of text, the last one first. */
+/* The lines of text, the last one first.  memrchr would be slow under the thread sanitizer, which
+ * checks all bytes before len at each call. */
 static void note_lines(struct scan *s, const char *text, size_t len)
 {
     while (len > 0 && !is_done(s)) {
-        const char *end = memrchr(text, '\n', len - 1);
-        size_t begin = end ? (size_t)(end - text) + 1 : 0;
+        size_t begin = len - 1;
 
+        while (begin > 0 && text[begin - 1] != '\n')
+            begin--;
         note_line(s, text + begin, len - begin);
         len = begin;
     }
