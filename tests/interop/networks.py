@@ -8,7 +8,7 @@ class ResNet:
     """Small rates, because a deep network makes much of a rounding error."""
 
     def __init__(self, depth, stem):
-        self.rate = 0.1 if depth == 18 else 0.001
+        self.rate = 0.005 if depth == 18 else 0.00005
         self.name, self.depth, self.stem = f"resnet{depth}", depth, stem
 
     def keys(self, case):

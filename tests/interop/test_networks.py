@@ -3,6 +3,10 @@ PyTorch's losses, on one rank and on two, and our file gives PyTorch our logits.
 
 They need a Python with torch and safetensors (find_torch.py), and are skipped (77) without one.  An
 epoch is one step over the whole data set, so the order of samples does not matter.
+
+Rounding differs between processors, and training makes it grow.  So PyTorch trains twice, the
+second time from weights that are moved by a rounding: by as much as these two differ, any two
+implementations may differ.
 """
 import os
 import random
@@ -17,8 +21,10 @@ import networks  # noqa: E402
 from test_pytorch import FILE, Samples, evaluate  # noqa: E402
 from models import Case, dp  # noqa: E402
 
-N, N_VALIDATION, STEPS = 16, 8, 20
+N, N_VALIDATION, STEPS = 8, 8, 20
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}  # relative, of every step's loss
+GROWTH = 5  # the tolerance is at least so many times the difference that one rounding makes
+WORST_GROWN = 1e-3  # such a difference; a larger one would hide mistakes
 
 
 def write_cifar(path, n, seed):
@@ -42,6 +48,19 @@ def optimizers(model, rate):
         "adamw": ({"optimizer.name": "adamw", "optimizer.lr": 1e-5 * rate, "optimizer.eps": 1e-5},
                   lambda: torch.optim.AdamW(model.parameters(), lr=1e-5 * rate, eps=1e-5)),
     }
+
+
+def move_by_a_rounding(model):
+    """Multiply each weight by a number between 1 - 2^-23 and 1 + 2^-23."""
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1 + (2 * torch.rand(weight.shape, generator=draw) - 1) * 2**-23)
+
+
+def largest_difference(losses, wanted):
+    """Relative to the wanted losses."""
+    return max(abs(a - b) / abs(b) for a, b in zip(losses, wanted))
 
 
 class Networks(Case):
@@ -74,6 +93,18 @@ class Networks(Case):
             losses.append(loss.item())
         return losses
 
+    def grown_rounding(self, network, name, theirs, samples):
+        """The difference from these losses of PyTorch's that one rounding of each weight makes."""
+        model = network.make()
+        model.load_state_dict(safetensors.torch.load_file(self.path("start.safetensors")))
+        move_by_a_rounding(model)
+        make_optimizer = optimizers(model, network.rate)[name][1]
+        grown = largest_difference(self.train_theirs(model, make_optimizer(), *samples.train),
+                                   theirs)
+        print(f"\n{network.name}, {name}: a rounding grows to {grown:.1e}", flush=True)
+        self.assertLessEqual(grown, WORST_GROWN)
+        return grown
+
     def compare(self, network, name, ranks, precision="float32"):
         torch.manual_seed(3)
         model = network.make()
@@ -86,12 +117,16 @@ class Networks(Case):
         folder = self.path(run, "checkpoints", "latest")
         samples = Samples(self, self.path(run, "job.yaml"), os.path.join(folder, FILE))
         theirs = self.train_theirs(model, make_optimizer(), *samples.train)
+        tolerance = TOLERANCE[precision]
+        if precision == "float32":
+            grown = self.grown_rounding(network, name, theirs, samples)
+            tolerance = max(tolerance, GROWTH * grown)
         for n, losses in ours.items():
             self.assertEqual(len(losses), STEPS)
-            worst = max(abs(a - b) / abs(b) for a, b in zip(losses, theirs))
-            print(f"\n{network.name}, {name}, {precision}, {n} ranks: {losses[0]:.5f} -> "
+            worst = largest_difference(losses, theirs)
+            print(f"{network.name}, {name}, {precision}, {n} ranks: {losses[0]:.5f} -> "
                   f"{losses[-1]:.5f}, within {worst:.1e} of PyTorch's", flush=True)
-            self.assertLessEqual(worst, TOLERANCE[precision], (losses, theirs))
+            self.assertLessEqual(worst, tolerance, (losses, theirs))
             if precision != "float32":
                 self.assertGreater(worst, 1e-6)  # else nothing was rounded
         if precision == "float32":
@@ -114,12 +149,12 @@ class Networks(Case):
     def test_resnet18(self):
         network = networks.ResNet(18, "cifar")
         self.compare(network, "sgd", (1, 2))
-        self.compare(network, "adamw", (1, 2))
-        self.compare(network, "sgd", (1, 2), "bfloat16")
+        self.compare(network, "adamw", (2,))
+        self.compare(network, "sgd", (2,), "bfloat16")
 
     def test_resnet50(self):
-        """Bottlenecks.  With ImageNet's stem the last batch norms would see 16 numbers of these
-        images: PyTorch's own float32 losses are then 3 % off its float64 ones after one step."""
+        """Bottlenecks.  With ImageNet's stem the last batch norms would see 8 numbers of these
+        images, where a rounding grows to percents of the loss in one step."""
         self.compare(networks.ResNet(50, "cifar"), "sgd", (2,))
 
 
