@@ -169,6 +169,10 @@ static struct frame *hello(const struct standby *s, int64_t term)
         h.run_job = msg_text(&a, s->job_hash, HASH_TEXT_LEN);
         h.term = term;
         h.leader = msg_text(&a, s->leads_at, MSG_MAX_NAME);
+    }
+    /* Once it leads, it votes no more: a driver that took the run over from it since, in the same
+     * run directory, would wait for the ranks of that old formation. */
+    if (s->run && term == s->term) {
         h.form_term = s->newest.term;
         h.form_generation = s->newest.generation;
         h.form_ranks = s->newest.n_ranks;

@@ -124,6 +124,14 @@ static void half_of_the_voters_make_it_lead(void **state)
     assert_int_equal(l.voters.generation, 7);
     assert_true(standby_holds(r.s, 1) && standby_holds(r.s, 3));
     assert_false(r.is_closed[1]);
+    struct frame *f = standby_claim(r.s);
+    Wire__Control *m;
+    struct err err;
+    assert_int_equal(msg_unpack(f->data + FRAME_HEADER, f->len - FRAME_HEADER, &m, &err), 0);
+    assert_int_equal(m->hello->term, 1004);
+    assert_int_equal(m->hello->form_generation, 0); /* it votes no more */
+    msg_free(m);
+    frame_unref(f);
     rig_free(&r);
 }
 
