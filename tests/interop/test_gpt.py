@@ -113,7 +113,7 @@ class GPT(Case):
                      lambda p: torch.optim.AdamW(p, lr=1e-3), (1, 3))
 
     def test_own_head(self):
-        self.compare("head", {"optimizer.lr": 0.05}, lambda p: torch.optim.SGD(p, lr=0.05), (2,),
+        self.compare("head", {"optimizer.lr": 0.01}, lambda p: torch.optim.SGD(p, lr=0.01), (2,),
                      tied=False)
 
 
