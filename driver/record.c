@@ -143,6 +143,7 @@ static struct events *open_events(struct record *r)
                                   .run_dir = r->dir.path,
                                   .what = "an event",
                                   .most_bytes = 64 << 20,
+                                  .wants_lock = r->dir.wants_lock,
                                   .writer = r->disk};
     int fd = r->dir.events_fd;
 

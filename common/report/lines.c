@@ -39,6 +39,7 @@ struct lines {
     int64_t n_failed; /* lines that the disk did not take since the last that it took */
     double failed_at;
     int is_stuck;              /* the last rotation failed; told */
+    int wants_lock;            /* another process had the lock so far */
     int64_t owner_read_ns;     /* when the owner was read last; 0: never */
     atomic_int is_other_owner; /* another driver took the directory over; told */
 };
@@ -63,6 +64,7 @@ struct lines *lines_new(int fd, const struct lines_options *o)
     l->most_bytes = o->most_bytes;
     l->most_queued = o->most_queued;
     l->owner_ms = o->owner_ms;
+    l->wants_lock = o->wants_lock;
     l->writer = o->writer;
     return l;
 }
@@ -295,6 +297,14 @@ static int is_taken_over(struct lines *l)
     return l->is_other_owner;
 }
 
+/* The driver before was frozen, and held the lock of a file that this driver claimed.  Once that
+ * process is gone, the lock tells others that the directory is in use. */
+static void try_lock(struct lines *l)
+{
+    if (l->wants_lock && flock(l->fd, LOCK_EX | LOCK_NB) == 0)
+        l->wants_lock = 0;
+}
+
 static void append(struct lines *l, const struct line *line)
 {
     int errnum = 0;
@@ -303,6 +313,7 @@ static void append(struct lines *l, const struct line *line)
         atomic_fetch_add(&l->n_lost, line->len > 0);
         return;
     }
+    try_lock(l);
     if (tell_missing(l, line->n_unfit, line->unfit_at, &errnum) < 0) {
         l->n_failed += line->n_unfit; /* the next line tells of them */
         if (line->len)

@@ -33,6 +33,7 @@ struct lines_options {
     int64_t most_bytes;    /* of one file */
     int64_t most_queued;   /* bytes of this file's lines in the writer's queue; 0: no bound */
     int64_t owner_ms;      /* the owner is read at most once in this time; 0: before each line */
+    int wants_lock;        /* another process holds the lock (flock) on fd; see lines_check_owner */
     struct writer *writer; /* NULL: lines_add writes itself */
 };
 
@@ -50,7 +51,8 @@ void lines_add(struct lines *l, const char *text);
 int lines_flush(struct lines *l, int64_t patience_ms);
 
 /* 1: another driver owns the directory.  The file that says so is read on the writer's thread,
- * after this call: ask again. */
+ * after this call: ask again.  Each such look, and each line, also tries to lock a file that
+ * wants_lock. */
 int lines_check_owner(struct lines *l);
 
 int64_t lines_lost(struct lines *l); /* lines that are not in the file */

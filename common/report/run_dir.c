@@ -164,11 +164,12 @@ static int check_owner(const char *dir, const struct run_dir_request *q, struct 
 }
 
 /* The lock lives as long as the descriptor. */
-static int lock_events(int fd, const char *dir, const struct run_dir_request *q, struct err *err)
+static int lock_events(int fd, struct run_dir *d, const struct run_dir_request *q, struct err *err)
 {
     if (flock(fd, LOCK_EX | LOCK_NB) == 0)
         return 0;
-    return errno == EWOULDBLOCK ? in_use(dir, "", err) : check_owner(dir, q, err);
+    d->wants_lock = errno == EWOULDBLOCK;
+    return d->wants_lock ? in_use(d->path, "", err) : check_owner(d->path, q, err);
 }
 
 static int claim_owner(const struct run_dir_request *q, struct run_dir *d, struct err *err)
@@ -219,7 +220,7 @@ static int open_events(struct run_dir *d, const struct run_dir_request *q, int r
                        d->events);
     if (fd < 0)
         return err_sys(err, errno, "%s: cannot be written", d->events);
-    rc = lock_events(fd, d->path, q, err);
+    rc = lock_events(fd, d, q, err);
     if (rc == 0 || q->run)
         rc = claim_owner(q, d, err);
     if (rc == 0 && resume)

@@ -40,6 +40,7 @@ struct run_dir {
     char *path;         /* of the folder; parents are made */
     char *events;       /* path of its events.jsonl */
     int events_fd;      /* opened for appending, locked; the code that takes it sets this to -1 */
+    int wants_lock;     /* a standby claimed it, and another driver holds the lock of events_fd */
     int resumed;        /* there was a run, and --resume */
     char run[OWNER_ID]; /* the run's random name */
     int64_t term;       /* of this driver: higher than that of any that claimed the folder before */

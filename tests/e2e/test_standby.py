@@ -1,6 +1,7 @@
 """A standby waits beside the driver and leads in its place once it is lost.
 The losses must be those of the same job without a disturbance, bit for bit (training.py)."""
 
+import fcntl
 import os
 import random
 import signal
@@ -14,6 +15,15 @@ from dp import ENDLESS, FAILED, FINISHED, REFUSED, SOON, STOPPED, USAGE
 JOB = {"data.samples": 512, "data.validation_samples": 256, "train.global_batch": 64,
        "train.epochs": 6}
 N_RANDOM = int(os.environ.get("DPTRAIN_KILLS", "3"))
+
+
+def is_locked(path):
+    with open(path, encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 class Standby(training.Case):
@@ -149,6 +159,19 @@ class Standby(training.Case):
         self.assert_exit(driver, FAILED, "with term 1001, .* 1; so says the standby")
         for kind, n in (("form", 1), ("epoch", 2), ("error", 0), ("done", 0)):
             self.assertEqual(len(self.events(kind, "run")), n, kind)
+        standby.signal(signal.SIGTERM)
+        for daemon in (standby, *followers):
+            self.assert_exit(daemon, STOPPED)
+
+    def test_frozen_and_killed(self):
+        """Its lock on the directory is the standby's then: nobody resumes the run meanwhile."""
+        job = {**JOB, "cluster.heartbeat_timeout": 2, "train.epochs": 100000}
+        driver, standby, followers = self.join(job=job, inject="stop:rank0@step20")
+        self.wait_event("recovered", run="run")
+        driver.kill()
+        driver.wait_exit()
+        dp.wait_for("the standby's lock", lambda: is_locked(self.path("run", "events.jsonl")))
+        self.assert_exit(self.lead("--resume", job=job), USAGE, "another dpdriver is using it")
         standby.signal(signal.SIGTERM)
         for daemon in (standby, *followers):
             self.assert_exit(daemon, STOPPED)

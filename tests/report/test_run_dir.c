@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "folder.h"
+#include "report/lines.h"
 #include "report/run_dir.h"
 
 static int claim(const char *path, int is_explicit, int resume, struct run_dir *d, struct err *err)
@@ -315,6 +316,37 @@ static void test_unfinished_save(void **state)
     run_dir_fini(&d);
 }
 
+/* A standby claims the folder whose lock a frozen driver holds.  When that one is gone the lock is
+ * the standby's, at its next look for another owner: a third driver is refused then. */
+static void test_lock_of_a_frozen_driver(void **state)
+{
+    struct run_dir_request q = {.path = "r", .is_explicit = 1};
+    struct run_dir frozen, d;
+    struct lines *lines;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(run_dir_claim(&q, &frozen, &err), 0);
+    assert_false(frozen.wants_lock);
+    q.resume = 1;
+    q.run = frozen.run;
+    q.term = 1001;
+    assert_int_equal(run_dir_claim(&q, &d, &err), 0);
+    assert_true(d.wants_lock);
+    lines = lines_new(d.events_fd, &(struct lines_options){.path = d.events,
+                                                           .run_dir = d.path,
+                                                           .what = "a line",
+                                                           .most_bytes = 1 << 20,
+                                                           .wants_lock = d.wants_lock});
+    assert_false(lines_check_owner(lines)); /* the frozen one has the lock still */
+    run_dir_fini(&frozen);
+    assert_false(lines_check_owner(lines));
+    refuse("r", 1, ERR_CONFIG, "another dpdriver is using it");
+    lines_free(lines);
+    d.events_fd = -1;
+    run_dir_fini(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,7 +357,7 @@ int main(void)
         FOLDER_TEST(test_replace),         FOLDER_TEST(test_discard),
         FOLDER_TEST(test_to_resume),       FOLDER_TEST(test_discard_keeps_folders),
         FOLDER_TEST(test_trained),         FOLDER_TEST(test_taken_over),
-        FOLDER_TEST(test_unfinished_save),
+        FOLDER_TEST(test_unfinished_save), FOLDER_TEST(test_lock_of_a_frozen_driver),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
