@@ -267,7 +267,7 @@ static void check_outcome(struct sim *s)
         break;
     case INJECT_SILENCE_IN:
         if (s->nodes[0].status != STATUS_OK)
-            check_lost(s, "no sign of life from the driver for 5");
+            check_lost(s, "it had heard nothing from this driver for 5");
         break;
     case INJECT_LEAVE:
         check_lost(s, "stopped by SIGTERM");

@@ -33,7 +33,7 @@ static const struct {
     {INJECT_KILL, "it closed the connection"},
     {INJECT_DROP, "it closed the connection"},
     {INJECT_SILENCE, "no sign of life for 5"},
-    {INJECT_SILENCE_IN, "no sign of life from the driver for 5"},
+    {INJECT_SILENCE_IN, "it had heard nothing from this driver for 5"},
     {INJECT_SILENCE_OUT, "no sign of life for 5"},
     {INJECT_FREEZE, "no sign of life for 5"},
     {INJECT_FAULT, "kernel failed"},
@@ -62,7 +62,7 @@ static void lost(struct sim *s, const struct session_event *e)
     int k = node_of(e->host);
     s->is_disturbed = 1;
     if (sim_was_struck(s, INJECT_FREEZE_DRIVER) &&
-        strstr(e->text, "no sign of life from the driver for 5"))
+        strstr(e->text, "it had heard nothing from this driver for 5"))
         return;
     if (k < 1 || !sim_is_true(s, k, e->text))
         sim_fail(s, "node %d is said to be lost, and that is not what befell it: %s", k, e->text);
