@@ -10,6 +10,7 @@
 #include "base/util.h"
 #include "driver/local.h"
 #include "driver/record.h"
+#include "driver/trial.h"
 #include "report/run_dir.h"
 #include "train/engine.h"
 
@@ -57,19 +58,6 @@ static struct report *wait_opened(struct mailbox *reports)
     }
 }
 
-static void post_open(struct engine *e, const struct options *o, const struct job *job,
-                      const char *resume)
-{
-    struct cmd *c = cmd_new(CMD_OPEN, 0);
-    struct buf text = {0};
-
-    job_write(job, &text);
-    c->open.n_ranks = (int)o->n_ranks;
-    c->open.job = (struct blob){text.data, text.len};
-    c->open.resume = resume ? xstrdup(resume) : NULL;
-    engine_post(e, c);
-}
-
 static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
 
 /* `resume` is the run directory whose newest checkpoint is loaded; NULL: none is.  A summary is
@@ -87,7 +75,7 @@ static int open_job(const struct options *o, const struct job *job, const char *
     mailbox_init(&reports, NULL, NULL);
     rc = engine_new(&eo, &reports, &e, err);
     if (rc == 0) {
-        post_open(e, o, job, resume);
+        engine_post(e, trial_command(o, job, resume));
         r = wait_opened(&reports);
         if (r->kind == REPORT_FAULT) {
             *err = r->fault.err;

@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "base/util.h"
 #include "driver/server_impl.h"
+#include "driver/trial.h"
 #include "net/dialer.h"
 
 enum {
@@ -34,6 +35,7 @@ struct waiting {
     struct conn *conn;       /* with the driver; NULL: none */
     struct job *job;         /* the driver's; NULL: not welcomed yet */
     struct hash128 job_hash; /* of its text */
+    struct trial trial;      /* of the job */
     char id[HASH_TEXT_LEN], where[ADDR_MAX_HOST + 8];
     struct daemon_host host;
     struct legacy legacy; /* once it leads */
@@ -68,9 +70,20 @@ static int check_job(struct waiting *w, const struct legacy *l, struct err *err)
     return rc == 0 ? job_check_backend(w->job, backend, err) : rc;
 }
 
+/* The data, the model and the device have been tried, too. */
+static void on_tried(void *arg, const struct err *why)
+{
+    struct waiting *w = arg;
+    int64_t now = daemon_enter(&w->server.daemon);
+
+    if (!w->is_over)
+        standby_checked(w->standby, now, why ? why->msg : NULL);
+    daemon_leave(&w->server.daemon);
+}
+
 /* The driver's Welcome brought the job: a standby that could not lead it should say so now.  A
  * driver that was started again may bring another one, with more epochs for instance. */
-static void take_job(struct waiting *w)
+static void take_job(struct waiting *w, int64_t now)
 {
     struct legacy l = standby_legacy(w->standby);
     struct hash128 hash;
@@ -85,9 +98,9 @@ static void take_job(struct waiting *w)
     w->job = NULL;
     w->job_hash = hash;
     if (check_job(w, &l, &err) == 0)
-        return;
-    log_error("%s", err.msg);
-    leave_with(w, STATUS_USAGE);
+        trial_begin(&w->trial, w->job);
+    else
+        standby_checked(w->standby, now, err.msg);
 }
 
 /* ---- the connection with the driver ---- */
@@ -102,7 +115,7 @@ static void on_driver_frame(void *arg, struct conn *c, const uint8_t *body, size
     int64_t now = daemon_enter(&w->server.daemon);
     if (!w->is_over)
         standby_message(w->standby, now, 0, m);
-    take_job(w);
+    take_job(w, now);
     daemon_leave(&w->server.daemon);
     msg_free(m);
 }
@@ -394,6 +407,7 @@ static void start_session(struct waiting *w)
                                       .pid = getpid(),
                                       .pid_space = host_pid_space(),
                                       .device = o->device,
+                                      .checks_job = 1,
                                       .advertise = o->advertise[0] ? o->advertise : NULL,
                                       .driver = w->where};
 
@@ -439,11 +453,15 @@ static int open_all(struct waiting *w, struct err *err)
 static void close_own(void *arg)
 {
     struct waiting *w = arg;
+    struct engine *stuck;
 
     w->claims_until_ns = 0;
     do_close(w, 0);
     dialer_close(w->dialer);
     w->dialer = NULL;
+    stuck = trial_close(&w->trial);
+    if (stuck)
+        w->server.daemon.engine = stuck; /* daemon_close leaves without it */
 }
 
 int standby_run(struct options *o, int argc, char **argv, int64_t start_ns)
@@ -462,6 +480,7 @@ int standby_run(struct options *o, int argc, char **argv, int64_t start_ns)
         log_error("%s", err.msg);
         return STATUS_FAILED;
     }
+    trial_init(&w->trial, &s->daemon.loop, o, on_tried, w);
     const struct daemon_hooks *leading = s->daemon.hooks;
     s->daemon.hooks = &hooks;
     s->daemon.arg = w;

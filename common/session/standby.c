@@ -50,6 +50,7 @@ struct standby {
     char job_hash[HASH_TEXT_LEN];
     int64_t term, driver_timeout_ms;
     int n_ranks;
+    int is_able;          /* the job can be led here */
     struct voters newest; /* the newest formation that the driver or a follower has told of */
     int64_t formed; /* generation of the newest that all its ranks entered, as the driver says */
     struct held *held;
@@ -98,6 +99,7 @@ struct standby *standby_new(const struct standby_options *o, int64_t now_ns)
     s->o.advertise = dup_or_null(o->advertise);
     s->o.driver = xstrdup(o->driver);
     s->until_ms = INT64_MAX;
+    s->is_able = !o->checks_job;
     queue_init(&s->out);
     s->clock.due_ns = INT64_MAX;
     enter(s, now_ns);
@@ -298,8 +300,9 @@ static void lead(struct standby *s, int n)
 static void count(struct standby *s)
 {
     int n = n_votes(s), is_alone = s->stage == STAGE_SEEK || s->stage == STAGE_HELLO;
-    if (is_alone && s->why && s->newest.generation > 0 && !strcmp(s->newest.standby, s->o.id) &&
-        voters_let_standby_lead(&s->newest, n) && has_the_state(s))
+    if (is_alone && s->is_able && s->why && s->newest.generation > 0 &&
+        !strcmp(s->newest.standby, s->o.id) && voters_let_standby_lead(&s->newest, n) &&
+        has_the_state(s))
         lead(s, n);
 }
 
@@ -402,15 +405,24 @@ static void lost_driver(struct standby *s, int is_closed, const char *why)
     count(s);
 }
 
+static void take_job(struct standby *s, const Wire__Welcome *w)
+{
+    char hash[HASH_TEXT_LEN];
+    hash_to_text(hash_of(w->job.data, w->job.len), hash);
+    if (strcmp(hash, s->job_hash) != 0)
+        s->is_able = !s->o.checks_job;
+    drop(s->job.data);
+    s->job = blob_of(w->job.data, w->job.len);
+    strcpy(s->job_hash, hash);
+}
+
 static void on_welcome(struct standby *s, const Wire__Welcome *w)
 {
     if (s->run && (strcmp(s->run, w->run) != 0 || w->term < s->term)) {
         seek_on(s, 0, "it leads another run, or not any more");
         return;
     }
-    drop(s->job.data);
-    s->job = blob_of(w->job.data, w->job.len);
-    hash_to_text(hash_of(w->job.data, w->job.len), s->job_hash);
+    take_job(s, w);
     if (!s->run)
         s->run = xstrdup(w->run);
     free(s->leads_at);
@@ -524,19 +536,39 @@ void standby_closed(struct standby *s, int64_t now_ns, int64_t conn, const struc
     leave(s);
 }
 
+/* It ends by itself; the driver takes its vote back. */
+static void say_goodbye(struct standby *s, int status, char *text)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Goodbye g = WIRE__GOODBYE__INIT;
+    g.text = text;
+    m.body_case = WIRE__CONTROL__BODY_GOODBYE;
+    m.goodbye = &g;
+    if (s->stage == STAGE_JOINED)
+        send(s, DRIVER, &m);
+    finish(s, status, s->stage == STAGE_SEEK, text);
+}
+
+void standby_checked(struct standby *s, int64_t now_ns, const char *why)
+{
+    enter(s, now_ns);
+    if (s->stage != STAGE_OVER && why) {
+        char *text = xasprintf("the standby cannot lead this job: %s", why);
+        say_goodbye(s, STATUS_USAGE, text);
+        free(text);
+    } else if (s->stage != STAGE_OVER) {
+        s->is_able = 1;
+        count(s);
+    }
+    leave(s);
+}
+
 void standby_stop(struct standby *s, int64_t now_ns, const char *why)
 {
     enter(s, now_ns);
     if (s->stage != STAGE_OVER) {
         char *text = xasprintf("stopped by %s", why);
-        Wire__Control m = WIRE__CONTROL__INIT;
-        Wire__Goodbye g = WIRE__GOODBYE__INIT;
-        g.text = text;
-        m.body_case = WIRE__CONTROL__BODY_GOODBYE;
-        m.goodbye = &g;
-        if (s->stage == STAGE_JOINED)
-            send(s, DRIVER, &m);
-        finish(s, STATUS_STOPPED, s->stage == STAGE_SEEK, text);
+        say_goodbye(s, STATUS_STOPPED, text);
         free(text);
     }
     leave(s);

@@ -39,6 +39,7 @@ struct standby_options {    /* copied; texts may be NULL where said */
     const char *device;     /* that rank 0 will compute on: "cpu", "cuda:0" */
     const char *advertise;  /* --iface: numeric address for others; NULL: as the driver sees it */
     const char *driver;     /* "10.0.0.1:7000", for messages */
+    int checks_job;         /* it leads no job before standby_checked; 0: any */
     int64_t welcome_ms;     /* how long a driver may take to answer Hello; 0: 10 s */
 };
 
@@ -52,6 +53,11 @@ void standby_connected(struct standby *s, int64_t now_ns);
 /* As driver_message, driver_closed.  A connection of a follower is new with its first message. */
 void standby_message(struct standby *s, int64_t now_ns, int64_t conn, const Wire__Control *m);
 void standby_closed(struct standby *s, int64_t now_ns, int64_t conn, const struct err *why);
+
+/* The caller has tried the job of standby_legacy.  why NULL: it can be led here.  Otherwise the
+ * driver is told why not, and the standby ends with STATUS_USAGE, rather than lead a job that it
+ * would end for everybody. */
+void standby_checked(struct standby *s, int64_t now_ns, const char *why);
 
 void standby_stop(struct standby *s, int64_t now_ns, const char *why); /* by the operator */
 void standby_tick(struct standby *s, int64_t now_ns);

@@ -2,9 +2,7 @@
 The losses must be those of the same job without a disturbance (training.py)."""
 
 import os
-import random
 import signal
-import struct
 import time
 
 import dp
@@ -139,17 +137,6 @@ class Recovery(training.Case):
         for daemon in (driver, other, fresh):
             self.assert_exit(daemon, FINISHED)
         self.assert_recovered()
-
-    def write_data(self, name, seed):
-        """Writes noise as MNIST's four files."""
-        noise = random.Random(seed)
-        os.mkdir(self.path(name))
-        for prefix, n in (("train", 512), ("t10k", 64)):
-            images = struct.pack(">iiii", 0x803, n, 28, 28) + noise.randbytes(n * 784)
-            labels = struct.pack(">ii", 0x801, n) + bytes(i % 10 for i in range(n))
-            for kind, content in (("images-idx3", images), ("labels-idx1", labels)):
-                with open(self.path(name, f"{prefix}-{kind}-ubyte"), "wb") as file:
-                    file.write(content)
 
     def test_local(self):
         """--local starts a follower in place of the lost one."""

@@ -273,6 +273,24 @@ class Standby(training.Case):
                     self.assert_exit(daemon, STOPPED)
                 os.rename(self.path("run"), self.path(f"run-{first}"))
 
+    # ---- it could not lead
+
+    def test_without_the_data(self):
+        """Both are told at once, and it does not end the job of the others by leading it."""
+        self.write_data("data", seed=1)
+        job = {**ENDLESS, "data.format": "mnist", "data.path": "data", "data.validation": "t10k"}
+        del job["data.samples"], job["data.validation_samples"]
+        driver = self.lead(job=job)
+        followers = [self.follower(port=self.port_number) for _ in range(2)]
+        self.wait_event("first_step", run="run")
+        os.rename(self.path("data"), self.path("gone"))
+        self.assert_exit(self.stand_by(), USAGE, "the standby cannot lead this job: .*data")
+        driver.wait_line("the standby at .* was lost: the standby cannot lead this job: .*data.*; "
+                         "the job goes on without it")
+        driver.signal(signal.SIGTERM)
+        for daemon in (driver, *followers):
+            self.assert_exit(daemon, STOPPED)
+
     # ---- refused
 
     def test_no_driver(self):

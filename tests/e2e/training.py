@@ -2,6 +2,9 @@
 The tests of recovery and of draining derive their cases from Case."""
 
 import json
+import os
+import random
+import struct
 
 import dp
 
@@ -20,6 +23,17 @@ class Case(dp.Case):
     def losses(self, run="runs/demo"):
         return [(event["epoch"], event["step"], event["train_loss"],
                  event.get("validation_loss", 0)) for event in self.events("epoch", run)]
+
+    def write_data(self, name, seed):
+        """Writes noise as MNIST's four files."""
+        noise = random.Random(seed)
+        os.mkdir(self.path(name))
+        for prefix, n in (("train", 512), ("t10k", 64)):
+            images = struct.pack(">iiii", 0x803, n, 28, 28) + noise.randbytes(n * 784)
+            labels = struct.pack(">ii", 0x801, n) + bytes(i % 10 for i in range(n))
+            for kind, content in (("images-idx3", images), ("labels-idx1", labels)):
+                with open(self.path(name, f"{prefix}-{kind}-ubyte"), "wb") as file:
+                    file.write(content)
 
     def expected(self, job, n):
         """The losses of the same job when no rank is lost."""

@@ -137,13 +137,14 @@ static void new_follower(struct rig *r, int keeps_state)
 void rig_follower(struct rig *r) { new_follower(r, 0); }
 void rig_keeper(struct rig *r) { new_follower(r, 1); }
 
-void rig_standby(struct rig *r)
+void rig_standby(struct rig *r, int checks_job)
 {
     struct standby_options o = {.id = "s1",
                                 .port = 7001,
                                 .host = "h9",
                                 .host_id = "machine9",
                                 .device = "cpu",
+                                .checks_job = checks_job,
                                 .driver = "10.0.0.1:7000"};
     *r = (struct rig){.now = 1000 * (int64_t)MS};
     r->s = standby_new(&o, r->now);

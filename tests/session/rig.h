@@ -40,8 +40,9 @@ struct rig {
 struct driver_options rig_options(int n_ranks);
 void rig_driver(struct rig *r, const struct driver_options *o); /* started */
 void rig_follower(struct rig *r);
-void rig_keeper(struct rig *r);    /* a follower that keeps its state without a driver */
-void rig_standby(struct rig *r);   /* its id is "s1"; it is connected with its driver */
+void rig_keeper(struct rig *r); /* a follower that keeps its state without a driver */
+/* A standby, whose id is "s1"; it is connected with its driver. */
+void rig_standby(struct rig *r, int checks_job);
 void rig_reconnect(struct rig *r); /* after ACTION_SEEK, with a driver at 10.0.0.2:7000 */
 void rig_free(struct rig *r);
 void rig_drain(struct rig *r);

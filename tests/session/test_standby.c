@@ -78,10 +78,10 @@ static void get_voters(struct rig *r, const struct voters *v)
 }
 
 /* Beside a driver whose formation 7 has four ranks. */
-static void stand_by(struct rig *r)
+static void stand_by_with(struct rig *r, int checks_job)
 {
     struct voters v = voters_of(4, 7, 4, "s1");
-    rig_standby(r);
+    rig_standby(r, checks_job);
     assert_string_equal(r->sent[0]->hello->standby, "s1");
     assert_int_equal(r->sent[0]->hello->port, 7001);
     get_welcome(r, 4, run);
@@ -89,6 +89,8 @@ static void stand_by(struct rig *r)
     assert_int_equal(r->sent[0]->body_case, WIRE__CONTROL__BODY_VOTERS);
     assert_int_equal(r->sent[0]->voters->generation, 7);
 }
+
+static void stand_by(struct rig *r) { stand_by_with(r, 0); }
 
 /* The follower of this rank, which had Form of that formation, has lost the driver. */
 static void come(struct rig *r, int conn, int rank, struct voters form)
@@ -180,6 +182,57 @@ static void a_prepared_formation_counts(void **state)
                                            .entered = k < 3 ? 0 : 7});
     }
     assert_true(r.is_finished && r.is_leader);
+    rig_free(&r);
+}
+
+static void check_job(struct rig *r, const char *why)
+{
+    standby_checked(r->s, r->now, why);
+    rig_drain(r);
+}
+
+/* It leads no job of which it does not know that it can be led here. */
+static void it_leads_no_job_untried(void **state)
+{
+    struct rig r;
+    (void)state;
+    stand_by_with(&r, 1);
+    rig_close(&r, 0);
+    come(&r, 1, 1, voters_of(4, 7, 4, "s1"));
+    come(&r, 2, 2, voters_of(4, 7, 4, "s1"));
+    assert_false(r.is_finished);
+    check_job(&r, NULL);
+    assert_true(r.is_finished && r.is_leader);
+    rig_free(&r);
+    stand_by_with(&r, 1);
+    check_job(&r, NULL);
+    get_welcome(&r, 4, run); /* the same job: no need to try it again */
+    rig_close(&r, 0);
+    come(&r, 1, 1, voters_of(4, 7, 4, "s1"));
+    come(&r, 2, 2, voters_of(4, 7, 4, "s1"));
+    assert_true(r.is_finished && r.is_leader);
+    rig_free(&r);
+}
+
+/* The driver is told why, and the followers that wait are sent away. */
+static void it_leads_no_job_that_it_cannot(void **state)
+{
+    struct rig r;
+    (void)state;
+    stand_by_with(&r, 1);
+    check_job(&r, "there are no data");
+    assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_GOODBYE);
+    assert_string_equal(r.sent[0]->goodbye->text,
+                        "the standby cannot lead this job: there are no data");
+    assert_true(r.is_finished && !r.is_leader);
+    assert_int_equal(r.status, STATUS_USAGE);
+    rig_free(&r);
+    stand_by_with(&r, 1);
+    rig_close(&r, 0);
+    come(&r, 1, 1, voters_of(4, 7, 4, "s1"));
+    come(&r, 2, 2, voters_of(4, 7, 4, "s1"));
+    check_job(&r, "there are no data");
+    assert_true(r.is_finished && !r.is_leader && r.is_closed[1] && r.is_closed[2]);
     rig_free(&r);
 }
 
@@ -555,6 +608,8 @@ int main(void)
         cmocka_unit_test(half_of_the_voters_make_it_lead),
         cmocka_unit_test(other_votes_do_not_count),
         cmocka_unit_test(a_prepared_formation_counts),
+        cmocka_unit_test(it_leads_no_job_untried),
+        cmocka_unit_test(it_leads_no_job_that_it_cannot),
         cmocka_unit_test(one_that_leaves_does_not_count),
         cmocka_unit_test(it_sends_followers_back),
         cmocka_unit_test(it_ends_as_the_job_does),
