@@ -163,7 +163,7 @@ struct action {
             enum retry retry;    /* a follower's without --once */
             int is_leader;       /* a standby's: it leads the run from now on */
             int is_engine_stuck; /* it did not answer CMD_STOP: do not wait for its thread */
-            int is_deposed;      /* another driver leads the run */
+            int is_deposed;      /* another driver leads the run, as is known */
             char *text; /* one line for the operator: the first cause, how to resume, ... */
         } finished;
     };

@@ -283,8 +283,8 @@ static void on_stranger(struct driver *d, struct conn *c, const Wire__Control *m
         stranger_say(d, "closing %s: %s", c->from, why);
         close_conn(d, c, why);
         free(why);
-    } else if (d->ending.is_deposed) { /* Refused would end a follower that looks for the leader */
-        close_conn(d, c, "another driver leads this run");
+    } else if (d->ending.is_silent) { /* Refused would end a follower that looks for the leader */
+        close_conn(d, c, "another driver leads this run, or may");
     } else if (d->stage >= STAGE_ENDING) {
         gather_refuse(d, c, WIRE__REASON__REASON_ENDING, "this job is over");
     } else {
@@ -588,7 +588,7 @@ void driver_event(struct driver *d, struct session_event *e)
     if (e->rank >= 0 && !e->host && d->seats[e->rank].host)
         e->host = xstrdup(d->seats[e->rank].host);
     struct action a = {.kind = ACTION_EVENT, .event = *e};
-    if (d->ending.is_deposed)
+    if (d->ending.is_silent)
         action_fini(&a);
     else
         queue_put(&d->out, &a);

@@ -335,14 +335,10 @@ void end_at_once(struct driver *d)
 
 /* No Abort goes out, as it would end the followers: a connection that breaks makes them look for
  * the driver that leads. */
-void end_deposed(struct driver *d, const char *by)
+static void end_silently(struct driver *d, char *text)
 {
-    if (d->stage >= STAGE_ENDING)
-        return;
-    char *text =
-        xasprintf("another driver leads this run: %s; this one ends, and writes nothing more", by);
     queue_log(&d->out, LOG_ERROR, "%s", text);
-    d->ending.is_deposed = 1;
+    d->ending.is_silent = 1;
     for (int i = 0; i < d->n_conns; i++) {
         queue_close(&d->out, d->conns[i]->id, text);
         if (d->conns[i]->state == CONN_MEMBER)
@@ -351,6 +347,27 @@ void end_deposed(struct driver *d, const char *by)
     while (d->n_conns > 0)
         driver_drop_conn(d, d->conns[0]);
     begin_ending(d, STATUS_FAILED, text, 1, 0);
+}
+
+void end_deposed(struct driver *d, const char *by)
+{
+    if (d->stage >= STAGE_ENDING)
+        return;
+    char *text =
+        xasprintf("another driver leads this run: %s; this one ends, and writes nothing more", by);
+    d->ending.is_deposed = 1;
+    end_silently(d, text);
+    free(text);
+}
+
+void end_unelected(struct driver *d, const char *who, const char *remedy)
+{
+    if (d->stage >= STAGE_ENDING)
+        return;
+    char *text = xasprintf("%s may lead this run: neither it nor enough ranks were heard for %g s "
+                           "(cluster.driver_timeout); this one ends, and writes nothing more%s",
+                           who, 1e-3 * (double)d->o.cluster.driver_timeout_ms, remedy);
+    end_silently(d, text);
     free(text);
 }
 

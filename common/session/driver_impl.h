@@ -207,7 +207,8 @@ struct ending {  /* driver_end.c: causes, stop requests, the last moments */
     struct cause pending; /* a consequence in search of its cause; .text NULL: none */
     int64_t pending_ms;   /* when the search ends */
     /* From STAGE_ENDING on: */
-    int is_deposed; /* another driver leads: no more events */
+    int is_deposed; /* another driver leads */
+    int is_silent;  /* another one leads, or may: no events, no word to followers */
     int status;
     char *text;
     int is_engine_stopped;
@@ -437,6 +438,8 @@ void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
 void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 void end_deposed(struct driver *d, const char *by);
+/* `who`, of which nothing was heard, may lead. */
+void end_unelected(struct driver *d, const char *who, const char *remedy);
 void end_at_once(struct driver *d);  /* the second stop request */
 void end_deadline(struct driver *d); /* this stage's has passed */
 void end_check_pending(struct driver *d);

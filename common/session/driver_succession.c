@@ -161,16 +161,13 @@ static void give_up(struct driver *d)
 {
     const char *told = d->succession.told;
     const char *where = d->o.standby_id ? d->o.led_by : told ? told : "an address not known here";
-    char *by = xasprintf("the %s at %s, as far as can be known: neither it nor enough ranks were "
-                         "heard for %g s (cluster.driver_timeout)",
-                         d->o.standby_id ? "driver before" : "standby", where,
-                         1e-3 * (double)d->o.cluster.driver_timeout_ms);
-    end_deposed(d, by);
-    free(by);
-    if (!is_candidate(d))
-        queue_log(&d->out, LOG_INFO,
-                  "if that standby and the followers are gone for good, go on without them: resume "
-                  "with --set cluster.driver_timeout=0");
+    char *who = xasprintf("the %s at %s", d->o.standby_id ? "driver before" : "standby", where);
+    end_unelected(d, who,
+                  d->o.standby_id ? ""
+                                  : "; it may be started again, and asks anew; if that standby and "
+                                    "the followers are gone for good, resume with --set "
+                                    "cluster.driver_timeout=0");
+    free(who);
 }
 
 int succession_holds_up(struct driver *d)

@@ -32,9 +32,9 @@ class Standby(training.Case):
         self.port_number = dp.free_port()
         self.secret = []
 
-    def lead(self, *args, job=None, n=3, run="run"):
+    def lead(self, *args, job=None, n=3, run="run", **popen):
         return self.driver("--port", str(self.port_number), "--run-dir", run, *self.secret, *args,
-                           n=n, job=job or JOB, port=False)
+                           n=n, job=job or JOB, port=False, **popen)
 
     def stand_by(self, *args, run="run", port=None):
         return self.start([dp.DRIVER, "--standby", "--root",
@@ -43,7 +43,8 @@ class Standby(training.Case):
 
     def join(self, job=None, inject=None, n=3, run="run"):
         """The standby is a voter of the first formation: it joins before the last rank does."""
-        driver = self.lead(*(["--inject", inject] if inject else []), job=job, n=n)
+        driver = self.lead(*(["--inject", inject] if inject else []), job=job, n=n,
+                           env={"RUNTIME_DIRECTORY": self.folder})
         standby = self.stand_by(run=run)
         standby.wait_line("as its standby")
         return driver, standby, [self.follower("--rank", str(k), *self.secret,
@@ -146,6 +147,7 @@ class Standby(training.Case):
         self.wait_event("recovered", run="run")
         driver.signal(signal.SIGCONT)
         self.assert_exit(driver, FAILED, r"another driver leads this run: .*this one ends")
+        self.assertTrue(os.path.exists(self.path("deposed")))
         self.assertNotIn("--resume", driver.text, "it would depose the new driver")
         self.assert_all_finish(standby, *followers)
         self.assert_same(job)
@@ -225,7 +227,8 @@ class Standby(training.Case):
         self.assert_same(n=2)
 
     def test_a_restarted_driver_alone_does_not_go_on(self):
-        """The standby may lead the run: of the ranks none came, so nobody can know."""
+        """The standby may lead the run: of the ranks none came, so nobody can know.  The service
+        manager may start the driver again, as it was not deposed."""
         job = {**JOB, "cluster.driver_timeout": 2, "cluster.min_ranks": 1}
         driver, standby, followers = self.join(job=job, inject="kill:rank0@step20")
         for daemon in (standby, *followers):  # as a network that is cut
@@ -235,8 +238,10 @@ class Standby(training.Case):
             daemon.kill()
         driver.kill()
         driver.wait_exit()
-        driver = self.lead("--resume", job=job)
-        self.assert_exit(driver, FAILED, "neither it nor enough ranks were heard for 2 s")
+        driver = self.lead("--resume", job=job, env={"RUNTIME_DIRECTORY": self.folder})
+        self.assert_exit(driver, FAILED, "the standby .* may lead this run: neither it nor enough "
+                         "ranks were heard for 2 s .*resume with --set cluster.driver_timeout=0")
+        self.assertFalse(os.path.exists(self.path("deposed")))
 
     def test_the_next_driver_has_another_job(self):
         """The standby leads the job of the driver that it lost last."""

@@ -88,6 +88,7 @@ void rig_drain(struct rig *r)
             r->is_finished = 1;
             r->status = a.finished.status;
             r->is_leader = a.finished.is_leader;
+            r->is_deposed = a.finished.is_deposed;
             r->retry = a.finished.retry;
             r->is_engine_stuck = a.finished.is_engine_stuck;
             r->text = a.finished.text;

@@ -33,7 +33,7 @@ struct rig {
     struct session_event event[RIG_EVENTS]; /* all but progress */
     int n_events;
     int n_refused; /* events of peers that came to nothing */
-    int is_finished, status, retry, is_engine_stuck, is_leader;
+    int is_finished, status, retry, is_engine_stuck, is_leader, is_deposed;
     char *text;
 };
 

@@ -643,6 +643,7 @@ static void a_driver_that_was_replaced_ends(void **state)
     rig_drain(&r);
     rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
     assert_has(r.text, "another driver leads this run: its name is there");
+    assert_true(r.is_deposed);
     assert_int_equal(r.status, STATUS_FAILED);
     assert_int_equal(r.n_events, n_events);
     rig_free(&r);
