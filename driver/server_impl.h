@@ -56,6 +56,7 @@ void server_note_unproven(void *arg, const char *why); /* arg: a server */
 /* server_open.c */
 int server_open_trust(struct server *s, struct err *err);
 int server_listen(struct server *s, struct err *err);
+void server_limit_strangers(struct server *s); /* for s->job, where the listener is open already */
 int server_start_local(struct server *s, struct err *err);
 int server_write_port_file(const struct server *s, struct err *err);
 

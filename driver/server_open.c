@@ -55,6 +55,14 @@ static void limit_strangers(const struct server *s, struct listener_options *l)
     l->max_each = n_ranks + (n_others + 1) / 2;
 }
 
+void server_limit_strangers(struct server *s)
+{
+    struct listener_options l = {0};
+
+    limit_strangers(s, &l);
+    listener_limit(s->listener, l.max_strangers, l.max_each);
+}
+
 int server_listen(struct server *s, struct err *err)
 {
     struct listener_options l = {.host = s->options->host,

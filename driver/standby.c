@@ -16,12 +16,13 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/util.h"
+#include "driver/files.h"
 #include "driver/server_impl.h"
 #include "driver/trial.h"
 #include "net/dialer.h"
 
 enum {
-    MAX_STRANGERS = 1024, /* followers that wait count, too */
+    MAX_STRANGERS = 128, /* until the job says how many followers may come */
     STRANGER_MS = 20000,
     SEEK_PAUSE_MS = 200, /* training waits for it */
 };
@@ -67,7 +68,9 @@ static int check_job(struct waiting *w, const struct legacy *l, struct err *err)
         return rc;
     o->n_ranks = l->n_ranks;
     rc = job_check_supported(w->job, o->n_ranks, backend, err);
-    return rc == 0 ? job_check_backend(w->job, backend, err) : rc;
+    if (rc == 0)
+        rc = job_check_backend(w->job, backend, err);
+    return rc == 0 ? files_check(o, w->job, err) : rc;
 }
 
 /* The data, the model and the device have been tried, too. */
@@ -95,12 +98,15 @@ static void take_job(struct waiting *w, int64_t now)
     if (w->job && hash_equal(hash, w->job_hash))
         return;
     job_free(w->job);
-    w->job = NULL;
+    w->server.job = w->job = NULL;
     w->job_hash = hash;
-    if (check_job(w, &l, &err) == 0)
-        trial_begin(&w->trial, w->job);
-    else
+    if (check_job(w, &l, &err) < 0) {
         standby_checked(w->standby, now, err.msg);
+        return;
+    }
+    w->server.job = w->job;
+    server_limit_strangers(&w->server); /* followers that wait are strangers, too */
+    trial_begin(&w->trial, w->job);
 }
 
 /* ---- the connection with the driver ---- */

@@ -364,6 +364,14 @@ static int bind_and_listen(struct listener *l, struct err *err)
     return 0;
 }
 
+void listener_limit(struct listener *l, int max_strangers, int max_each)
+{
+    l->options.max_strangers = max_strangers;
+    l->options.max_each = max_each ? max_each : max_strangers;
+    if (l->is_waiting && !l->is_closing)
+        accept_one(l);
+}
+
 int listener_new(uv_loop_t *loop, const struct listener_options *o, struct listener **out,
                  struct err *err)
 {
@@ -376,8 +384,7 @@ int listener_new(uv_loop_t *loop, const struct listener_options *o, struct liste
         l->options.room_after_ms = LISTENER_ROOM_AFTER_MS;
     if (l->options.say_window_ms == 0)
         l->options.say_window_ms = LISTENER_SAY_WINDOW_MS;
-    if (l->options.max_each == 0)
-        l->options.max_each = l->options.max_strangers;
+    listener_limit(l, o->max_strangers, o->max_each);
     l->newest = &l->oldest;
     rc = uv_tcp_init(loop, &l->tcp);
     if (rc < 0) {

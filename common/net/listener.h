@@ -46,6 +46,10 @@ struct listener_options {
 
 int listener_new(uv_loop_t *loop, const struct listener_options *o, struct listener **out,
                  struct err *err);
+
+/* From here on so many strangers may be there; max_each 0: the same.  Those that are there stay. */
+void listener_limit(struct listener *l, int max_strangers, int max_each);
+
 void listener_close(struct listener *l); /* NULL is fine */
 
 int listener_port(const struct listener *l);

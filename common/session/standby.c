@@ -263,13 +263,16 @@ static int rank_in_newest(const struct standby *s, const struct held *h)
 /* A follower whose old connection is still open is counted once. */
 static int n_votes(const struct standby *s)
 {
-    int n = 0;
+    int n = 0, n_ranks = s->newest.n_ranks;
+    char *has_voted = xcalloc((size_t)max_i64(1, n_ranks), 1);
     for (int i = 0; i < s->n_held; i++) {
-        int rank = rank_in_newest(s, &s->held[i]), is_first = rank > 0;
-        for (int j = 0; j < i; j++)
-            is_first &= rank_in_newest(s, &s->held[j]) != rank;
-        n += is_first;
+        int rank = rank_in_newest(s, &s->held[i]);
+        if (rank <= 0 || rank >= n_ranks)
+            continue;
+        n += !has_voted[rank];
+        has_voted[rank] = 1;
     }
+    free(has_voted);
     return n;
 }
 

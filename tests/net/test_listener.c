@@ -237,6 +237,30 @@ static void test_each_source(void **state)
     listener_close(s.listener);
 }
 
+/* A connection for which there was no room comes in as soon as there may be more. */
+static void test_limit(void **state)
+{
+    struct server s;
+    int fd[3];
+
+    server_open_like(*state, &s,
+                     &(struct listener_options){
+                         .max_strangers = 1, .stranger_ms = NEVER_MS, .room_after_ms = NEVER_MS});
+    for (int i = 0; i < 3; i++)
+        fd[i] = raw_connect(&s);
+    turn(*state, 50);
+    assert_int_equal(s.n_accepted, 1);
+    listener_limit(s.listener, 3, 2); /* of this one source only 2 */
+    turn(*state, 50);
+    assert_int_equal(s.n_accepted, 3);
+    assert_true(s.side[0].is_closed);
+    assert_false(s.side[1].is_closed || s.side[2].is_closed);
+    close_all(fd, 3);
+    for (int i = 0; i < 3; i++)
+        run_until(*state, &s.side[i].is_closed);
+    listener_close(s.listener);
+}
+
 /* ---- what is logged ---- */
 
 /* Read what was written to standard error since stderr_to. */
@@ -320,7 +344,8 @@ int main(void)
         LOOP_TEST(test_welcomed_stays),   LOOP_TEST(test_room),
         LOOP_TEST(test_room_by_welcome),  LOOP_TEST(test_close_first),
         LOOP_TEST(test_lingering_counts), LOOP_TEST(test_lingering_goes_first),
-        LOOP_TEST(test_each_source),      LOOP_TEST(test_log_window),
+        LOOP_TEST(test_each_source),      LOOP_TEST(test_limit),
+        LOOP_TEST(test_log_window),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

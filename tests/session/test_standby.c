@@ -146,6 +146,8 @@ static void other_votes_do_not_count(void **state)
     rig_close(&r, 0);
     for (int k = 1; k < 4; k++)
         come(&r, k, k, voters_of(4, 6, 4, "s1"));
+    for (int k = 4; k < 7; k++) /* no such ranks */
+        come(&r, 6 + k, k, voters_of(4, 7, 4, "s1"));
     assert_false(r.is_finished);
     come(&r, 4, 1, voters_of(4, 8, 2, "s2")); /* a newer one, in which another standby votes */
     for (int k = 5; k < 8; k++)
