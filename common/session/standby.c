@@ -32,6 +32,11 @@ struct held { /* a follower that lost the driver */
     int64_t entered;        /* generation of the newest formation whose state it took */
 };
 
+struct caller { /* a follower that the log has told of */
+    struct hash128 machine;
+    int64_t pid, pid_space;
+};
+
 struct standby {
     struct standby_options o; /* its texts are ours */
     struct action_queue out;
@@ -55,6 +60,8 @@ struct standby {
     int64_t formed; /* generation of the newest that all its ranks entered, as the driver says */
     struct held *held;
     int n_held, cap_held;
+    struct caller *told; /* since the driver was there last */
+    int n_told, cap_told;
 };
 
 /* ---- life ---- */
@@ -131,6 +138,7 @@ void standby_free(struct standby *s)
     free(s->why);
     free(s->said);
     free(s->held);
+    free(s->told);
     drop(s->o.id);
     drop(s->o.host);
     drop(s->o.host_id);
@@ -315,6 +323,26 @@ static void note_formation(struct standby *s, const struct voters *v)
         s->newest = *v;
 }
 
+/* A follower comes and goes, as it looks for the driver, too: the log tells of it once. */
+static void say_came(struct standby *s, const Wire__Hello *h, const struct held *x)
+{
+    struct caller c = {hash_of(h->host_id, strlen(h->host_id)), h->pid, h->pid_space};
+    char who[32] = "no rank yet";
+    for (int i = 0; i < s->n_told; i++)
+        if (hash_equal(s->told[i].machine, c.machine) && s->told[i].pid == c.pid &&
+            s->told[i].pid_space == c.pid_space)
+            return;
+    if (s->n_told == s->cap_told) {
+        s->cap_told = s->cap_told ? 2 * s->cap_told : 16;
+        s->told = xrealloc(s->told, (size_t)s->cap_told * sizeof(*s->told));
+    }
+    s->told[s->n_told++] = c;
+    if (x->form.generation > 0)
+        snprintf(who, sizeof(who), "rank %d", x->form_rank);
+    queue_log(&s->out, LOG_INFO, "a follower on %s (%s) lost the driver and came here", h->host,
+              who);
+}
+
 static void hold(struct standby *s, int64_t conn, const Wire__Hello *h)
 {
     if (s->n_held == s->cap_held) {
@@ -331,8 +359,7 @@ static void hold(struct standby *s, int64_t conn, const Wire__Hello *h)
         .entered = h->entered};
     s->term = max_i64(s->term, h->term);
     note_formation(s, &x->form);
-    queue_log(&s->out, LOG_INFO, "a follower on %s (rank %d) lost the driver and came here",
-              h->host, x->form_rank);
+    say_came(s, h, x);
     count(s);
 }
 
@@ -443,6 +470,7 @@ static void on_welcome(struct standby *s, const Wire__Welcome *w)
     queue_log(&s->out, LOG_INFO,
               "joined the driver at %s (%s) as its standby: followers that lose it come to %s",
               s->o.driver, w->host, s->leads_at);
+    s->n_told = 0;
     send_back(s, "the driver is there again");
 }
 

@@ -98,6 +98,7 @@ static void come(struct rig *r, int conn, int rank, struct voters form)
     rig_say_hello(r, conn,
                   &(struct rig_caller){.rank = rank,
                                        .run = run,
+                                       .pid = 100 + rank,
                                        .term = 4,
                                        .leader = "10.0.0.1:7000",
                                        .formed = form.generation,
@@ -251,6 +252,39 @@ static void one_that_leaves_does_not_count(void **state)
     assert_false(standby_holds(r.s, 1));
     come(&r, 2, 3, voters_of(4, 7, 4, "s1"));
     assert_false(r.is_finished);
+    rig_free(&r);
+}
+
+static int n_said(struct rig *r, const char *part)
+{
+    int n = 0;
+    for (const char *at = buf_cstr(&r->log); (at = strstr(at, part)); at++)
+        n++;
+    return n;
+}
+
+/* The log tells of each follower once, however often it comes, until the driver is lost again. */
+static void the_log_tells_of_each_follower_once(void **state)
+{
+    static const char came[] = "lost the driver and came here";
+    struct rig r;
+    (void)state;
+    stand_by(&r);
+    rig_close(&r, 0);
+    for (int conn = 1; conn < 4; conn++) {
+        come(&r, conn, 1, voters_of(4, 7, 4, "s1"));
+        rig_close(&r, conn);
+    }
+    assert_int_equal(n_said(&r, came), 1);
+    assert_logged(&r, "a follower on h (rank 1) lost the driver");
+    rig_say_hello(&r, 4, &(struct rig_caller){.rank = 2, .run = run, .term = 4, .pid = 102});
+    assert_logged(&r, "a follower on h (no rank yet) lost the driver");
+    assert_int_equal(n_said(&r, came), 2);
+    rig_reconnect(&r);
+    get_welcome(&r, 4, run);
+    rig_close(&r, 0);
+    come(&r, 5, 1, voters_of(4, 7, 4, "s1"));
+    assert_int_equal(n_said(&r, came), 3);
     rig_free(&r);
 }
 
@@ -615,6 +649,7 @@ int main(void)
         cmocka_unit_test(it_leads_no_job_untried),
         cmocka_unit_test(it_leads_no_job_that_it_cannot),
         cmocka_unit_test(one_that_leaves_does_not_count),
+        cmocka_unit_test(the_log_tells_of_each_follower_once),
         cmocka_unit_test(it_sends_followers_back),
         cmocka_unit_test(it_ends_as_the_job_does),
         cmocka_unit_test(followers_are_told_where_it_is),
