@@ -301,8 +301,7 @@ static void put_command(struct buf *b, int argc, char **argv, const char *const 
 char **options_driver_argv(int argc, char **argv, int64_t n_ranks, int *out_argc)
 {
     static const char *const own[] = {"standby", "root", "wait"};
-    static char nranks[] = "--nranks";
-    char **out = xcalloc((size_t)argc + 3, sizeof *out);
+    char **out = xcalloc((size_t)argc + 2, sizeof *out);
     int n = 0;
 
     for (int i = 0; i < argc; i++) {
@@ -316,8 +315,7 @@ char **options_driver_argv(int argc, char **argv, int64_t n_ranks, int *out_argc
         else if (is_own > 0 && !strchr(argv[i], '='))
             i++;
     }
-    out[n++] = nranks;
-    out[n++] = xasprintf("%lld", (long long)n_ranks);
+    out[n++] = xasprintf("--nranks=%lld", (long long)n_ranks);
     *out_argc = n;
     return out;
 }

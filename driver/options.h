@@ -40,8 +40,8 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err);
 
 void options_help(FILE *f);
 
-/* The command line of a driver that does what the standby of this one does: for free().  *out_argc:
- * its length. */
+/* The command line of a driver that does what the standby of this one does: for free(), and so is
+ * its last word alone.  *out_argc: its length. */
 char **options_driver_argv(int argc, char **argv, int64_t n_ranks, int *out_argc);
 
 /* The command that goes on with the run in `run_dir`: argv, quoted for a shell where needed, with
