@@ -118,10 +118,18 @@ static void put_table(const struct status *s, const char *is_shown, struct buf *
     free(rows);
 }
 
+static void put_standby(const struct status *s, struct buf *out)
+{
+    if (s->standby)
+        buf_printf(out, "standby at %s%s\n", s->standby,
+                   s->standby_votes ? "" : ", which has no vote yet");
+}
+
 void status_put_text(const struct status *s, struct buf *out)
 {
     status_put_line(s, out);
     put_table(s, NULL, out);
+    put_standby(s, out);
 }
 
 /* Mark ranks that are of note, or those that are not, while there is room. */
@@ -148,6 +156,7 @@ void status_put_brief(const struct status *s, int most, struct buf *out)
     mark(s, 0, is_shown, &room);
     status_put_line(s, out);
     put_table(s, is_shown, out);
+    put_standby(s, out);
     if (s->n > most)
         buf_printf(out, "and %d more: dpdriver --status shows all\n", s->n - most);
     free(is_shown);
@@ -192,16 +201,23 @@ static json_t *rank_json(const struct status_rank *r)
     return o;
 }
 
+static json_t *standby_json(const struct status *s)
+{
+    return s->standby ? json_pack("{s:o, s:b}", "address", clean_or_null(s->standby), "votes",
+                                  s->standby_votes)
+                      : json_null();
+}
+
 static json_t *status_json(const struct status *s)
 {
     json_t *ranks = json_array();
 
     for (int i = 0; i < s->n; i++)
         json_array_append_new(ranks, rank_json(&s->rank[i]));
-    return json_pack("{s:s, s:f, s:I, s:I, s:I, s:i, s:i, s:o}", "stage", s->stage, "stage_seconds",
-                     s->stage_s, "generation", (json_int_t)s->generation, "epoch",
+    return json_pack("{s:s, s:f, s:I, s:I, s:I, s:i, s:i, s:o, s:o}", "stage", s->stage,
+                     "stage_seconds", s->stage_s, "generation", (json_int_t)s->generation, "epoch",
                      (json_int_t)s->epoch, "step", (json_int_t)s->step, "nranks", s->n_ranks,
-                     "here", s->n_here, "ranks", ranks);
+                     "here", s->n_here, "standby", standby_json(s), "ranks", ranks);
 }
 
 void status_put_both(const struct status *s, struct buf *out)

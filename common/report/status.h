@@ -5,6 +5,8 @@
  *      0  node0  4240  cpu     member   reduce     118       3     20.1      0.0      1.00    1
  *      2  node7  4242  cpu     member   backward   118       3     20.1      0.4      2.31*   1
  *
+ *   standby at 10.0.0.9:7001
+ *
  * "slowness" is the time that a rank is busy in a step, divided by the median of the ranks.  '*'
  * marks a straggler, '-' a value that is not known. */
 #ifndef REPORT_STATUS_H
@@ -21,8 +23,9 @@ void status_put_line(const struct status *s, struct buf *out); /* the first of t
 void status_put_brief(const struct status *s, int most, struct buf *out);
 
 /* One line of JSON, {"text": the table, "status": {stage, stage_seconds, generation, epoch, step,
- * nranks, here, ranks: [{rank, role, host, pid, device, phase, phase_seconds, step, bucket,
- * step_ms, heard_seconds, factor, straggler, generation}]}}; null for what is not known. */
+ * nranks, here, standby: {address, votes}, ranks: [{rank, role, host, pid, device, phase,
+ * phase_seconds, step, bucket, step_ms, heard_seconds, factor, straggler, generation}]}}; null for
+ * what is not known. */
 void status_put_both(const struct status *s, struct buf *out);
 
 #endif

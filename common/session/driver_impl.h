@@ -303,6 +303,7 @@ void succession_lost(struct driver *d, struct conn *c,
                      const char *why); /* nothing if c is another's */
 void succession_release(struct driver *d);
 void succession_seated(struct driver *d, int rank, const Wire__Hello *h);
+int succession_votes(const struct driver *d);      /* 1: the standby that is connected has a vote */
 const char *succession_id(const struct driver *d); /* of the one that is connected, or NULL */
 /* Where it listens, as the peer of `c` reaches it, or ""; for free(). */
 char *succession_address(const struct driver *d, const struct conn *c);

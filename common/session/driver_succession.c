@@ -201,6 +201,12 @@ const char *succession_id(const struct driver *d)
     return d->succession.conn ? d->succession.id : NULL;
 }
 
+int succession_votes(const struct driver *d)
+{
+    const struct succession *s = &d->succession;
+    return s->conn != NULL && d->formation.has_formed && !strcmp(newest(s)->standby, s->id);
+}
+
 static void send_voters(struct driver *d, const struct voters *v)
 {
     Wire__Control m = WIRE__CONTROL__INIT;

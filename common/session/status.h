@@ -38,6 +38,8 @@ struct status {
     double stage_s;
     int64_t generation, epoch, step;
     int n_ranks, n_here; /* ranks of the formation; how many of them are here */
+    const char *standby; /* where the standby listens; NULL: none is connected; borrowed */
+    int standby_votes;   /* 1: it has a vote in this formation; 0: it has with the next one */
     struct status_rank *rank;
     int n;
 };

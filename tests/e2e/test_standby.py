@@ -192,6 +192,9 @@ class Standby(training.Case):
         standby = self.stand_by()
         self.wait_event("standby", 3, run="run")  # and one with the next
         self.wait_event("form", 3, run="run")
+        status = self.start([dp.DRIVER, "--status", "--run-dir", "run"])
+        self.assert_exit(status, FINISHED)
+        self.assertRegex(status.out, r"\nstandby at 127\.0\.0\.1:\d+\n")
         driver.kill()
         self.wait_event("recovered", run="run")
         standby.signal(signal.SIGTERM)

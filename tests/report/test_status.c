@@ -87,6 +87,30 @@ static void a_spare_has_no_rank(void **state)
     buf_fini(&out);
 }
 
+/* Where the standby is, and whether it has a vote yet. */
+static void the_standby_is_named(void **state)
+{
+    struct status s = status;
+    struct buf out = {0};
+    json_t *o, *standby;
+
+    (void)state;
+    s.standby = "10.0.0.9:7001";
+    status_put_text(&s, &out);
+    assert_non_null(strstr(buf_cstr(&out), "\nstandby at 10.0.0.9:7001, which has no vote yet\n"));
+    s.standby_votes = 1;
+    buf_clear(&out);
+    status_put_both(&s, &out);
+    o = json_loadb((char *)out.data, out.len, 0, NULL);
+    assert_non_null(
+        strstr(json_string_value(json_object_get(o, "text")), "\nstandby at 10.0.0.9:7001\n"));
+    standby = json_object_get(json_object_get(o, "status"), "standby");
+    assert_string_equal(json_string_value(json_object_get(standby, "address")), "10.0.0.9:7001");
+    assert_true(json_is_true(json_object_get(standby, "votes")));
+    json_decref(o);
+    buf_fini(&out);
+}
+
 static void an_object_for_programs(void **state)
 {
     struct buf out = {0};
@@ -102,6 +126,7 @@ static void an_object_for_programs(void **state)
     assert_string_equal(json_string_value(json_object_get(s, "stage")), "train");
     assert_int_equal(json_integer_value(json_object_get(s, "nranks")), 3);
     assert_int_equal(json_array_size(json_object_get(s, "ranks")), 3);
+    assert_true(json_is_null(json_object_get(s, "standby")));
     r = json_array_get(json_object_get(s, "ranks"), 0);
     assert_int_equal(json_integer_value(json_object_get(r, "bucket")), 3);
     assert_int_equal(json_integer_value(json_object_get(r, "pid")), 4240);
@@ -168,9 +193,8 @@ static void a_log_of_many_is_brief(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_table_for_people),
-        cmocka_unit_test(a_spare_has_no_rank),
-        cmocka_unit_test(an_object_for_programs),
+        cmocka_unit_test(a_table_for_people),     cmocka_unit_test(a_spare_has_no_rank),
+        cmocka_unit_test(the_standby_is_named),   cmocka_unit_test(an_object_for_programs),
         cmocka_unit_test(a_log_of_many_is_brief),
     };
 
