@@ -1,8 +1,9 @@
 """Tests of convolutional networks with PyTorch: 20 steps of ours from PyTorch's weights have
 PyTorch's losses, on one rank and on two, and our file gives PyTorch our logits.
 
-They need a Python with torch and safetensors (find_torch.py), and are skipped (77) without one.  An
-epoch is one step over the whole data set, so the order of samples does not matter.
+They need a Python with torch and safetensors (find_torch.py), and are skipped (77) without one.
+ResNet-50 takes minutes, and runs only if DPTRAIN_SLOW is set.  An epoch is one step over the whole
+data set, so the order of samples does not matter.
 
 Rounding differs between processors, and training makes it grow.  So PyTorch trains twice, the
 second time from weights that are moved by a rounding: by as much as these two differ, any two
@@ -10,6 +11,7 @@ implementations may differ.
 """
 import os
 import random
+import unittest
 
 import find_torch  # noqa: F401  (may replace this process)
 
@@ -148,13 +150,14 @@ class Networks(Case):
 
     def test_resnet18(self):
         network = networks.ResNet(18, "cifar")
-        self.compare(network, "sgd", (1, 2))
-        self.compare(network, "adamw", (2,))
+        self.compare(network, "sgd", (2,))
         self.compare(network, "sgd", (2,), "bfloat16")
 
+    @unittest.skipUnless(os.environ.get("DPTRAIN_SLOW"), "DPTRAIN_SLOW is not set")
     def test_resnet50(self):
         """Bottlenecks.  With ImageNet's stem the last batch norms would see 8 numbers of these
         images, where a rounding grows to percents of the loss in one step."""
+        torch.set_num_threads(2)  # with one it convolves 1x1 without oneDNN, many times slower
         self.compare(networks.ResNet(50, "cifar"), "sgd", (2,))
 
 
