@@ -195,6 +195,12 @@ def is_frozen(pid):
         return file.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
+def thaw(pid):
+    """Wakes a process that has frozen itself or is about to: before, the signal would be lost."""
+    wait_for(f"{pid} to freeze", lambda: is_frozen(pid))
+    os.kill(pid, signal.SIGCONT)
+
+
 def marked(mark):
     """{pid: command} of the living processes that carry the mark."""
     found = {}
@@ -320,8 +326,8 @@ class Case(unittest.TestCase):
 
     def wake(self, pid, n=1, run="runs/demo"):
         """Wakes a rank that has frozen itself or is about to."""
-        self.wait_frozen(pid, n, run)
-        os.kill(pid, signal.SIGCONT)
+        self.wait_event("inject", n, run)
+        thaw(pid)
 
     def local_pid(self, rank):
         """The pid of the follower that --local started for this rank."""

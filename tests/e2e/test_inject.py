@@ -90,7 +90,7 @@ class Faults(dp.Case):
     def end_victim(self, victim, what, status):
         """A frozen rank wakes up and finds that it was given up."""
         if what == "stop":
-            victim.signal(signal.SIGCONT)
+            dp.thaw(victim.pid)
         self.assert_exit(victim, -signal.SIGKILL if what == "kill" else status)
 
     # ---- of a follower, with a spare that takes its place
@@ -149,7 +149,7 @@ class Faults(dp.Case):
             for follower in followers:
                 self.assertRegex(follower.text, r"lost the driver at 127.0.0.1:\d+")
         if what == "stop":
-            driver.signal(signal.SIGCONT)
+            dp.thaw(driver.pid)
         self.assert_exit(driver, -signal.SIGKILL if what == "kill" else
                          FINISHED if point == "stop" else FAILED)
         self.resume(spec)
@@ -159,7 +159,7 @@ class Faults(dp.Case):
         driver = self.driver("--run-dir", "run", "--inject", spec, n=N, job=JOB)
         self.wait_injected(spec, 0, [driver])
         if what == "stop":
-            driver.signal(signal.SIGCONT)
+            dp.thaw(driver.pid)
         if what != "kill":
             driver.signal(signal.SIGTERM)
         self.assert_exit(driver, -signal.SIGKILL if what == "kill" else STOPPED)
