@@ -2,8 +2,9 @@
  *
  * Ranks are threads of this process, each with its own device (cudaSetDevice tells a thread which).
  * Streams keep their work until a rank queries: each query, by any rank, does at most one piece of
- * work of each stream.  So host code that takes work for done too early is found out.  Collectives
- * really move bytes, once all ranks have theirs at the head of a stream; a recording is replayed.
+ * work of each stream (of 64 streams in turn, where there are more).  So host code that takes work
+ * for done too early is found out.  Collectives really move bytes, once all ranks have theirs at
+ * the head of a stream; a recording is replayed.
  *
  * Each call asserts the real libraries' demands:
  *   - One thread at a time is inside a communicator, and no other once one is in ncclCommAbort.
@@ -22,6 +23,8 @@
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
+
+enum { FAKE_DEVICES = 4096 };
 
 /* Forget everything, even what is open; no thread may be inside a call. */
 void fake_reset(void);
@@ -51,6 +54,9 @@ void fake_version(int version);
 /* The GPU memory left for ncclMemAlloc, which takes multiples of FAKE_PIECE; SIZE_MAX: enough. */
 enum { FAKE_PIECE = 2 << 20 };
 void fake_room(size_t n_bytes);
+/* Memory is filled, when it is allocated or set, in its first n_bytes only: that of thousands of
+ * ranks is more than a machine has. */
+void fake_fill_at_most(size_t n_bytes);
 void fake_windows(int are_given); /* 0: registering succeeds, but gives no window */
 
 /* Put a "kernel" on a stream, or into the recording that the stream is part of. */

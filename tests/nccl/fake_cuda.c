@@ -6,16 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/buf.h"
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 
-enum { MAX_LOG = 1 << 16 };
+enum { MAX_LOG = 1 << 16, MAX_STREAMS = 3 * MAX_DEVICES, LOOKS = 64 };
 
 static struct {
-    cudaStream_t stream[MAX_THINGS];
+    cudaStream_t stream[MAX_STREAMS];
+    int next; /* the stream at which fake_progress begins */
     int n_streams, n_events, n_graphs;
     cudaError_t last;
     int fail_in[MAX_DEVICES], is_broken[MAX_DEVICES];
@@ -45,9 +47,11 @@ int fake_called(const char *name)
     ASSERT(this_device < MAX_DEVICES);
     n_calls_here++;
     if (!strstr(name, "Query") && !strstr(name, "AsyncError")) {
-        ASSERT(rt.n_log < MAX_LOG);
-        rt.log[rt.n_log].device = this_device;
-        rt.log[rt.n_log++].name = name;
+        if (rt.n_log < MAX_LOG) {
+            rt.log[rt.n_log].device = this_device;
+            rt.log[rt.n_log].name = name;
+        }
+        rt.n_log++;
     }
     if (rt.is_broken[this_device])
         return 1;
@@ -86,6 +90,7 @@ char *fake_log(const char *const *words)
     char *text;
 
     fake_enter();
+    ASSERT(rt.n_log <= MAX_LOG); /* else the log has not all calls */
     for (int i = 0; i < rt.n_log; i++)
         for (const char *const *w = words; *w; w++)
             if (!strcmp(*w, rt.log[i].name))
@@ -140,7 +145,7 @@ static int do_work(struct work *w)
         memcpy(w->to, w->from, w->n_bytes);
         return 1;
     case WORK_SET:
-        memset(w->to, w->value, w->n_bytes);
+        fake_fill(w->to, w->value, w->n_bytes);
         return 1;
     case WORK_CALL:
         w->fn(w->arg);
@@ -155,14 +160,31 @@ static int do_work(struct work *w)
 
 void fake_progress(void)
 {
-    for (int i = 0; i < rt.n_streams; i++) {
-        cudaStream_t s = rt.stream[i];
+    const int n = rt.n_streams < LOOKS ? rt.n_streams : LOOKS;
+
+    for (int i = 0; i < n; i++) {
+        cudaStream_t s = rt.stream[(rt.next + i) % rt.n_streams];
 
         if (s->head < s->tail && do_work(&s->todo[s->head]))
             s->head++;
         if (s->head == s->tail)
             s->head = s->tail = 0;
     }
+    rt.next = n < rt.n_streams ? (rt.next + n) % rt.n_streams : 0;
+}
+
+void fake_nap(int has_to_wait)
+{
+    enum { NAP_US = 100000 };
+    int is_crowd;
+
+    if (!has_to_wait)
+        return;
+    fake_enter();
+    is_crowd = rt.n_streams > LOOKS;
+    pthread_mutex_unlock(&fake_lock);
+    if (is_crowd)
+        usleep(NAP_US);
 }
 
 void fake_put(cudaStream_t s, struct work w)
@@ -250,16 +272,15 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 
 void fake_forget(const struct ncclComm *c)
 {
-    for (int i = 0; i < rt.n_streams; i++)
-        if (rt.stream[i]->comm == c)
-            rt.stream[i]->comm = NULL;
+    if (c->stream && c->stream->comm == c)
+        c->stream->comm = NULL;
 }
 
 /* ---- streams, events ---- */
 
 static cudaError_t new_stream(cudaStream_t *s)
 {
-    ASSERT(rt.n_streams < MAX_THINGS);
+    ASSERT(rt.n_streams < MAX_STREAMS);
     *s = xcalloc(1, sizeof **s);
     (*s)->device = this_device;
     rt.stream[rt.n_streams++] = *s;
@@ -287,19 +308,26 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     for (int i = 0; i < rt.n_streams; i++)
         if (rt.stream[i] == s)
             rt.stream[i] = rt.stream[--rt.n_streams];
+    if (s->comm)
+        s->comm->stream = NULL;
     free(s);
     return fake_leave(result);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
+    int is_ready;
+
     RUNTIME_CALL;
     if (s->capture) {
         s->capture->is_spoilt = 1;
         return fake_leave(cudaErrorStreamCaptureUnsupported);
     }
     fake_progress();
-    return fake_leave(s->head == s->tail ? cudaSuccess : cudaErrorNotReady);
+    is_ready = s->head == s->tail;
+    (void)fake_leave(is_ready ? cudaSuccess : cudaErrorNotReady);
+    fake_nap(!is_ready);
+    return is_ready ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
@@ -348,13 +376,18 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
+    int is_ready;
+
     RUNTIME_CALL;
     if (e->capture) {
         e->capture->is_spoilt = 1;
         return fake_leave(cudaErrorCapturedEvent);
     }
     fake_progress();
-    return fake_leave(e->n_done >= e->n_recorded ? cudaSuccess : cudaErrorNotReady);
+    is_ready = e->n_done >= e->n_recorded;
+    (void)fake_leave(is_ready ? cudaSuccess : cudaErrorNotReady);
+    fake_nap(!is_ready);
+    return is_ready ? cudaSuccess : cudaErrorNotReady;
 }
 
 /* A stream that waits for an event recorded in a capture joins that capture. */

@@ -10,7 +10,7 @@
 #include "base/util.h"
 #include "fake.h"
 
-enum { MAX_DEVICES = 8, MAX_WORK = 1024, MAX_THINGS = 1024, MAX_CALLS = 8 };
+enum { MAX_DEVICES = FAKE_DEVICES, MAX_WORK = 1024, MAX_CALLS = 8 };
 
 enum work_kind { WORK_RECORD, WORK_WAIT, WORK_COPY, WORK_SET, WORK_CALL, WORK_COLL, WORK_GRAPH };
 
@@ -98,6 +98,7 @@ struct ncclComm {
     ncclResult_t error;
     int is_inside, is_hanging, is_aborted, is_finalized, is_destroying;
     int n_registered, n_graphs, n_queued;
+    cudaStream_t stream;  /* where it queued last; NULL: the stream is gone */
     ncclWindow_t *window; /* where the handle of the window being registered goes */
     void *window_at;
     struct ncclComm *child; /* the communicator that a split is making, and where it goes */
@@ -126,11 +127,15 @@ cudaError_t fake_leave(cudaError_t e); /* releases the lock; e is remembered as 
 
 void fake_put(cudaStream_t s, struct work w);
 void fake_progress(void);
+/* To be called without the lock.  If the caller has to wait for other ranks, and they are thousands
+ * of threads, let it sleep: its polls would only keep the others from working. */
+void fake_nap(int has_to_wait);
 int fake_meet(const struct meeting *m);            /* 1: done; 0: not yet */
 int fake_is_memory(const void *p, size_t n_bytes); /* 1: allocated memory of a device */
 int fake_is_poisoned(int device);
-void *fake_share(size_t n_bytes);             /* memory of ncclMemAlloc; NULL: no room */
-void fake_unshare(void *p);                   /* asserts that it is not registered */
+void fake_fill(void *p, int value, size_t n_bytes); /* as memset; see fake_fill_at_most */
+void *fake_share(size_t n_bytes);                   /* memory of ncclMemAlloc; NULL: no room */
+void fake_unshare(void *p);                         /* asserts that it is not registered */
 void fake_register(const void *p, int by);    /* asserts that it is the start of a fake_share */
 void fake_hold(struct CUgraph_st *g, int by); /* adds `by` to n_graphs of g's communicators */
 void fake_memory_reset(void);

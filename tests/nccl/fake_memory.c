@@ -13,58 +13,97 @@ struct memory {
     int device, is_pinned, is_mapped, is_shared, n_registered;
 };
 
-static struct memory memory[MAX_THINGS];
-static int n_memory;
-static size_t room = SIZE_MAX;
+enum { MAX_PIECES = 64 }; /* of one device */
+
+static struct {
+    struct memory piece[MAX_PIECES];
+    int n;
+} memory[MAX_DEVICES];
+static int n_devices; /* the greatest number of a device that had memory, + 1 */
+static size_t room = SIZE_MAX, most_filled = SIZE_MAX;
 
 void fake_room(size_t n_bytes) { room = n_bytes; }
+void fake_fill_at_most(size_t n_bytes) { most_filled = n_bytes; }
 
 void fake_memory_reset(void)
 {
-    room = SIZE_MAX;
-    for (int i = 0; i < n_memory; i++)
-        free(memory[i].at);
-    n_memory = 0;
+    room = most_filled = SIZE_MAX;
+    for (int d = 0; d < n_devices; d++)
+        while (memory[d].n > 0)
+            free(memory[d].piece[--memory[d].n].at);
+    n_devices = 0;
 }
 
-int fake_memory_open(void) { return n_memory; }
+int fake_memory_open(void)
+{
+    int n = 0;
+
+    for (int d = 0; d < n_devices; d++)
+        n += memory[d].n;
+    return n;
+}
+
+void fake_fill(void *p, int value, size_t n_bytes)
+{
+    memset(p, value, n_bytes < most_filled ? n_bytes : most_filled);
+}
+
+static void *add(struct memory m)
+{
+    const int d = m.device = fake_device();
+
+    ASSERT(memory[d].n < MAX_PIECES);
+    m.at = xmalloc(m.n_bytes);
+    fake_fill(m.at, 0xee, m.n_bytes);
+    memory[d].piece[memory[d].n++] = m;
+    n_devices = d < n_devices ? n_devices : d + 1;
+    return m.at;
+}
 
 static cudaError_t allocate(void **p, size_t n_bytes, int is_pinned, int is_mapped)
 {
-    ASSERT(n_memory < MAX_THINGS);
-    *p = malloc(n_bytes);
-    memset(*p, 0xee, n_bytes);
-    memory[n_memory++] = (struct memory){*p, n_bytes, fake_device(), is_pinned, is_mapped};
+    *p = add((struct memory){.n_bytes = n_bytes, .is_pinned = is_pinned, .is_mapped = is_mapped});
     return fake_leave(cudaSuccess);
+}
+
+static struct memory *find_on(int device, const char *p, size_t n_bytes)
+{
+    for (int i = 0; i < memory[device].n; i++) {
+        struct memory *m = &memory[device].piece[i];
+
+        if (m->at <= p && p + n_bytes <= m->at + m->n_bytes)
+            return m;
+    }
+    return NULL;
+}
+
+/* The memory that holds n_bytes at p, or NULL.  Most calls ask about their own device's. */
+static struct memory *memory_of(const void *p, size_t n_bytes)
+{
+    struct memory *m = find_on(fake_device(), p, n_bytes);
+
+    for (int d = 0; d < n_devices && !m; d++)
+        m = find_on(d, p, n_bytes);
+    return m;
 }
 
 static struct memory *shared_at(const void *p)
 {
-    for (int i = 0; i < n_memory; i++)
-        if (memory[i].at == p && memory[i].is_shared)
-            return &memory[i];
-    ASSERT(!"memory that ncclMemAlloc has not made");
+    struct memory *m = memory_of(p, 1);
+
+    ASSERT(m && m->at == p && m->is_shared); /* else ncclMemAlloc has not made it */
+    return m;
 }
 
 static void release(const void *p, int is_pinned)
 {
-    for (int i = 0; i < n_memory; i++)
-        if (memory[i].at == p && memory[i].is_pinned == is_pinned) {
-            ASSERT(!memory[i].n_registered);
-            free(memory[i].at);
-            memory[i] = memory[--n_memory];
-            return;
-        }
-    ASSERT(!"memory that is not there is freed");
-}
+    struct memory *m = memory_of(p, 1);
+    const int d = m ? m->device : 0;
 
-static const struct memory *memory_of(const void *p, size_t n_bytes)
-{
-    for (int i = 0; i < n_memory; i++)
-        if (memory[i].at <= (const char *)p &&
-            (const char *)p + n_bytes <= memory[i].at + memory[i].n_bytes)
-            return &memory[i];
-    return NULL;
+    ASSERT(m && m->at == p && m->is_pinned == is_pinned); /* else it is not there */
+    ASSERT(!m->n_registered);
+    free(m->at);
+    *m = memory[d].piece[--memory[d].n];
 }
 
 int fake_is_memory(const void *p, size_t n_bytes)
@@ -76,16 +115,9 @@ int fake_is_memory(const void *p, size_t n_bytes)
 
 void *fake_share(size_t n_bytes)
 {
-    void *p;
-
     if ((n_bytes + FAKE_PIECE - 1) / FAKE_PIECE * FAKE_PIECE > room)
         return NULL;
-    p = xmalloc(n_bytes);
-    ASSERT(n_memory < MAX_THINGS);
-    memset(p, 0xee, n_bytes);
-    memory[n_memory++] =
-        (struct memory){.at = p, .n_bytes = n_bytes, .device = fake_device(), .is_shared = 1};
-    return p;
+    return add((struct memory){.n_bytes = n_bytes, .is_shared = 1});
 }
 
 void fake_unshare(void *p)
@@ -98,9 +130,12 @@ void fake_register(const void *p, int by) { shared_at(p)->n_registered += by; }
 
 int fake_is_poisoned(int device)
 {
-    for (int i = 0; i < n_memory; i++)
-        if (memory[i].is_mapped && memory[i].device == device)
-            return __atomic_load_n((uint32_t *)(void *)memory[i].at, __ATOMIC_SEQ_CST) != 0;
+    for (int i = 0; i < memory[device].n; i++) {
+        const struct memory *m = &memory[device].piece[i];
+
+        if (m->is_mapped)
+            return __atomic_load_n((uint32_t *)(void *)m->at, __ATOMIC_SEQ_CST) != 0;
+    }
     return 0;
 }
 
@@ -121,8 +156,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 cudaError_t cudaFree(void *p)
 {
     RUNTIME_FREE;
-    for (int i = 0; i < n_memory; i++)
-        ASSERT(memory[i].at != p || !memory[i].is_shared);
+    ASSERT(!memory_of(p, 1) || !memory_of(p, 1)->is_shared);
     release(p, 0);
     return fake_leave(result);
 }

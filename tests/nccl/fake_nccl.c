@@ -10,16 +10,21 @@
 
 enum { MAX_CLIQUES = 64, POLLS = 2 };
 
+struct member {      /* one rank of a clique */
+    unsigned called; /* bit k: the rank has called a collective of kind k */
+    int n_windows;   /* how many windows the rank has asked for */
+    struct meeting posted;
+    int is_posted;
+    int is_served; /* the posted meeting is done; its rank has not seen that yet */
+};
+
 struct clique {
     ncclUniqueId id;
     int size, n_members, n_ids;
-    unsigned called[MAX_DEVICES]; /* bit k: the rank has called a collective of kind k */
-    int n_windows[MAX_DEVICES];   /* how many windows each rank has asked for */
-    size_t window_bytes;          /* the size of the last window that a rank asked for */
-    struct meeting posted[MAX_DEVICES];
-    int is_posted[MAX_DEVICES];
-    int is_served[MAX_DEVICES]; /* the posted meeting is done; its rank has not seen that yet */
-    int is_dead;                /* a member has left: no rank is served any more */
+    struct member *of;        /* [size] */
+    int n_called[FAKE_KINDS]; /* how many ranks have called a collective of each kind */
+    size_t window_bytes;      /* the size of the last window that a rank asked for */
+    int is_dead;              /* a member has left: no rank is served any more */
 };
 
 static struct {
@@ -37,6 +42,8 @@ void fake_nccl_reset(void)
 {
     const enum fake_hang none = FAKE_HANG_NONE;
 
+    for (int i = 0; i < nccl.n_cliques; i++)
+        free(nccl.clique[i].of);
     memset(&nccl, 0, sizeof nccl);
     nccl.hang = none;
     nccl.version = NCCL_VERSION_CODE;
@@ -130,7 +137,12 @@ static struct clique *clique_of(const ncclUniqueId *id, int size, int n_ids)
             return &nccl.clique[i];
         }
     ASSERT(nccl.n_cliques < MAX_CLIQUES);
-    nccl.clique[nccl.n_cliques] = (struct clique){.id = *id, .size = size, .n_ids = n_ids};
+    nccl.clique[nccl.n_cliques] = (struct clique){
+        .id = *id,
+        .size = size,
+        .n_ids = n_ids,
+        .of = xcalloc((size_t)size, sizeof *nccl.clique[0].of),
+    };
     return &nccl.clique[nccl.n_cliques++];
 }
 
@@ -146,6 +158,18 @@ static ncclComm_t new_comm(const ncclUniqueId *id, int size, int rank, int n_ids
     return c;
 }
 
+/* Each id is one that ncclGetUniqueId has made, and they are in order. */
+static void check_ids(const ncclUniqueId *ids, int n_ids)
+{
+    for (int i = 0; i < n_ids; i++) {
+        uint64_t first, number;
+
+        memcpy(&first, ids[0].internal, sizeof first);
+        memcpy(&number, ids[i].internal, sizeof number);
+        ASSERT(number == first + (uint64_t)i && 0 < number && number <= nccl.n_ids);
+    }
+}
+
 /* The blocks of all the communicators of a device fit on a GPU with 40 multiprocessors. */
 static void check_config(const ncclConfig_t *config)
 {
@@ -159,6 +183,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank, int n
     *out = NULL;
     BEGIN(NULL);
     check_config(config);
+    check_ids(ids, n_ids);
     ASSERT(rank == fake_device() && rank < size && size <= MAX_DEVICES);
     *out = new_comm(&ids[0], size, rank, n_ids);
     (*out)->n_in_progress = POLLS;
@@ -195,10 +220,11 @@ static int is_alone(const struct ncclComm *c)
 {
     const struct clique *q = c->clique;
 
-    for (int r = 0; r < q->size; r++)
-        if (q->n_windows[r] < q->n_windows[c->rank] ||
-            (c->connecting >= 0 && !(q->called[r] & 1u << c->connecting)))
+    for (int r = 0; r < q->size && c->window; r++)
+        if (q->of[r].n_windows < q->of[c->rank].n_windows)
             return 1;
+    if (c->connecting >= 0 && q->n_called[c->connecting] < q->size)
+        return 1;
     if (c->child && (c->child->clique->n_members < q->size || nccl.hang == FAKE_HANG_SPLIT))
         return 1;
     return q->n_members < q->size || nccl.hang == FAKE_HANG_INIT || c->is_hanging ||
@@ -217,6 +243,8 @@ static void give_window(ncclComm_t c)
  * background: the work has then ended. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *st)
 {
+    int has_to_wait;
+
     if (enter(c, __func__)) {
         c->n_in_progress = 0;
         give_child(c);
@@ -233,7 +261,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *st)
         c->connecting = -1;
     }
     *st = c->error != ncclSuccess ? c->error : c->n_in_progress ? ncclInProgress : ncclSuccess;
-    return leave(c, ncclSuccess);
+    has_to_wait = *st == ncclInProgress && is_alone(c);
+    (void)leave(c, ncclSuccess);
+    fake_nap(has_to_wait);
+    return ncclSuccess;
 }
 
 /* ---- memory that is shared ---- */
@@ -267,9 +298,9 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *x, size_t n_bytes, ncclW
     if (nccl.gives_no_windows)
         return leave(c, ncclSuccess);
     fake_register(x, 1);
-    q->n_windows[c->rank]++;
+    q->of[c->rank].n_windows++;
     for (int r = 0; r < q->size; r++)
-        is_first &= r == c->rank || q->n_windows[r] < q->n_windows[c->rank];
+        is_first &= r == c->rank || q->of[r].n_windows < q->of[c->rank].n_windows;
     ASSERT(is_first || q->window_bytes == n_bytes); /* the same size on all ranks */
     q->window_bytes = n_bytes;
     c->n_registered++;
@@ -397,21 +428,21 @@ static void sum(struct clique *q, int i, size_t from, size_t n, int to)
 
     for (size_t e = 0; e < n; e++)
         for (int r = 0; r < q->size; r++)
-            sums[e] += number(&q->posted[r].call[i], from + e);
+            sums[e] += number(&q->of[r].posted.call[i], from + e);
     for (int r = 0; r < q->size; r++)
         for (size_t e = 0; e < n && (to < 0 || r == to); e++)
-            store(&q->posted[r].call[i], e, sums[e]);
+            store(&q->of[r].posted.call[i], e, sums[e]);
     free(sums);
 }
 
 static void check_alike(const struct clique *q, int i)
 {
-    const struct call *first = &q->posted[0].call[i];
+    const struct call *first = &q->of[0].posted.call[i];
 
     for (int r = 1; r < q->size; r++) {
-        const struct call *k = &q->posted[r].call[i];
+        const struct call *k = &q->of[r].posted.call[i];
 
-        ASSERT(q->posted[r].n_calls == q->posted[0].n_calls);
+        ASSERT(q->of[r].posted.n_calls == q->of[0].posted.n_calls);
         ASSERT(k->kind == first->kind && k->n_bytes == first->n_bytes && k->type == first->type &&
                k->root == first->root);
     }
@@ -419,7 +450,7 @@ static void check_alike(const struct clique *q, int i)
 
 static void serve(struct clique *q, int i)
 {
-    const struct call first = q->posted[0].call[i];
+    const struct call first = q->of[0].posted.call[i];
     const size_t n = first.n_bytes / size_of(first.type);
 
     check_alike(q, i);
@@ -431,11 +462,11 @@ static void serve(struct clique *q, int i)
     for (int r = 0; first.kind == FAKE_REDUCE_SCATTER && r < q->size; r++)
         sum(q, i, (size_t)r * n, n, r);
     for (int r = 0; first.kind == FAKE_BROADCAST && r < q->size; r++)
-        memmove(q->posted[r].call[i].recv, q->posted[first.root].call[i].send, first.n_bytes);
+        memmove(q->of[r].posted.call[i].recv, q->of[first.root].posted.call[i].send, first.n_bytes);
     for (int r = 0; first.kind == FAKE_ALLGATHER && r < q->size; r++)
         for (int k = 0; k < q->size; k++)
-            memmove((char *)q->posted[r].call[i].recv + (size_t)k * first.n_bytes,
-                    q->posted[k].call[i].send, first.n_bytes);
+            memmove((char *)q->of[r].posted.call[i].recv + (size_t)k * first.n_bytes,
+                    q->of[k].posted.call[i].send, first.n_bytes);
 }
 
 /* ---- messages ---- */
@@ -444,7 +475,7 @@ static int is_message(const struct call *k) { return k->kind == FAKE_SEND || k->
 
 static int has_messages(const struct clique *q, int r)
 {
-    return q->is_posted[r] && is_message(&q->posted[r].call[0]);
+    return q->of[r].is_posted && is_message(&q->of[r].posted.call[0]);
 }
 
 /* The first message of that kind in m to or from `peer` that is not done, or NULL. */
@@ -460,29 +491,31 @@ static void deliver(struct clique *q, int from, int to)
 {
     struct call *s, *r;
 
-    while ((s = find(&q->posted[from], FAKE_SEND, to)) &&
-           (r = find(&q->posted[to], FAKE_RECV, from))) {
+    while ((s = find(&q->of[from].posted, FAKE_SEND, to)) &&
+           (r = find(&q->of[to].posted, FAKE_RECV, from))) {
         ASSERT(s->n_bytes == r->n_bytes);
         memcpy(r->recv, s->send, s->n_bytes);
         s->is_done = r->is_done = 1;
     }
 }
 
-static void serve_messages(struct clique *q)
+/* Deliver what rank `a` has posted, and what the others have posted for it. */
+static void serve_messages(struct clique *q, int a)
 {
-    for (int a = 0; a < q->size; a++)
-        for (int b = 0; b < q->size; b++)
-            if (has_messages(q, a) && has_messages(q, b))
-                deliver(q, a, b);
+    for (int b = 0; b < q->size; b++)
+        if (has_messages(q, a) && has_messages(q, b)) {
+            deliver(q, a, b);
+            deliver(q, b, a);
+        }
     for (int r = 0; r < q->size; r++) {
         int n_left = 0;
 
-        for (int i = 0; i < q->posted[r].n_calls; i++)
-            n_left += !q->posted[r].call[i].is_done;
+        for (int i = 0; i < q->of[r].posted.n_calls; i++)
+            n_left += !q->of[r].posted.call[i].is_done;
         if (!has_messages(q, r) || n_left)
             continue;
-        q->is_posted[r] = 0;
-        q->is_served[r] = 1;
+        q->of[r].is_posted = 0;
+        q->of[r].is_served = 1;
     }
 }
 
@@ -505,13 +538,13 @@ static int returns_early(const struct ncclComm *c)
 static void serve_all(struct clique *q)
 {
     for (int r = 0; r < q->size; r++)
-        if (!q->is_posted[r] || has_messages(q, r))
+        if (!q->of[r].is_posted || has_messages(q, r))
             return;
-    for (int i = 0; i < q->posted[0].n_calls; i++)
+    for (int i = 0; i < q->of[0].posted.n_calls; i++)
         serve(q, i);
     for (int r = 0; r < q->size; r++) {
-        q->is_posted[r] = 0;
-        q->is_served[r] = 1;
+        q->of[r].is_posted = 0;
+        q->of[r].is_served = 1;
     }
 }
 
@@ -521,17 +554,17 @@ int fake_meet(const struct meeting *m)
     struct clique *q = c->clique;
     const int r = c->rank;
 
-    if (!q->is_served[r] && returns_early(c))
+    if (!q->of[r].is_served && returns_early(c))
         return garbage(m);
-    if (!q->is_served[r] && !q->is_posted[r] && !q->is_dead) {
-        q->posted[r] = *m;
-        q->is_posted[r] = 1;
-        serve_messages(q);
+    if (!q->of[r].is_served && !q->of[r].is_posted && !q->is_dead) {
+        q->of[r].posted = *m;
+        q->of[r].is_posted = 1;
+        serve_messages(q, r);
         serve_all(q);
     }
-    if (!q->is_served[r])
+    if (!q->of[r].is_served)
         return 0;
-    q->is_served[r] = 0;
+    q->of[r].is_served = 0;
     c->n_queued--;
     return 1;
 }
@@ -541,9 +574,10 @@ int fake_meet(const struct meeting *m)
 /* Connect the ranks for the first collective of each kind.  Messages connect two ranks alone. */
 static void connect_for(ncclComm_t c, const struct call *k)
 {
-    unsigned *called = &c->clique->called[c->rank];
+    unsigned *called = &c->clique->of[c->rank].called;
 
     c->connecting = is_message(k) || (*called & 1u << k->kind) ? -1 : (int)k->kind;
+    c->clique->n_called[k->kind] += !(*called & 1u << k->kind);
     *called |= 1u << k->kind;
 }
 
@@ -567,6 +601,7 @@ static ncclResult_t put_meeting(cudaStream_t s, const struct meeting *m)
     c->is_hanging = s->capture && nccl.hang == FAKE_HANG_RECORD;
     fake_put(s, (struct work){.kind = WORK_COLL, .m = *m});
     s->comm = c;
+    c->stream = s;
     c->n_in_progress = POLLS;
     return ncclInProgress;
 }

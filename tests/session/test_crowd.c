@@ -16,8 +16,22 @@ struct crowd {
     int64_t now;
     struct cmd *command; /* last to rank 0's engine */
     int n_sent, n_logged, n_formed, n_lost, n_prepared;
+    int n_told; /* how many frames held all of rank 0's ids */
     char *last_line;
 };
+
+enum { IDS = (CROWD + MSG_RANKS_PER_ID - 1) / MSG_RANKS_PER_ID * MSG_ID };
+
+static uint8_t byte_of_id(int i) { return (uint8_t)(i / MSG_ID * 31 + i % MSG_ID); }
+
+static int holds_all_ids(const struct frame *f)
+{
+    uint8_t ids[IDS];
+
+    for (int i = 0; i < IDS; i++)
+        ids[i] = byte_of_id(i);
+    return f->len > IDS && memmem(f->data, f->len, ids, IDS) != NULL;
+}
 
 static void count(struct crowd *c)
 {
@@ -25,6 +39,7 @@ static void count(struct crowd *c)
 
     while (driver_next(c->d, &a)) {
         c->n_sent += a.kind == ACTION_SEND;
+        c->n_told += a.kind == ACTION_SEND && holds_all_ids(a.send.frame);
         c->n_logged += a.kind == ACTION_LOG;
         c->n_formed += a.kind == ACTION_EVENT && a.event.kind == EVENT_FORM;
         c->n_lost += a.kind == ACTION_EVENT && a.event.kind == EVENT_LOST;
@@ -104,8 +119,10 @@ static void answer(struct crowd *c, int conn, const struct cmd *to)
     struct report *r = rig_answer(to);
 
     if (to->kind == CMD_PREPARE && conn == 0) { /* as NCCL does, whatever the number of ranks */
-        r->prepared.ids.len = (CROWD + MSG_RANKS_PER_ID - 1) / MSG_RANKS_PER_ID * (size_t)MSG_ID;
-        r->prepared.ids.data = xcalloc(1, r->prepared.ids.len);
+        r->prepared.ids.len = IDS;
+        r->prepared.ids.data = xcalloc(1, IDS);
+        for (int i = 0; i < IDS; i++)
+            ((uint8_t *)r->prepared.ids.data)[i] = byte_of_id(i);
     }
     report(c, conn, r);
 }
@@ -258,8 +275,8 @@ static void one_after_the_other(void **state)
     close_crowd(&c);
 }
 
-/* More ranks than CPUs can join, as GPUs, eight to a host: all of them join, form and train, and
- * form again after a loss. */
+/* More ranks than CPUs can join, as GPUs, eight to a host: all of them join, are told rank 0's
+ * ids, form and train, and form again after a loss. */
 static void on_gpus(void **state)
 {
     struct crowd c;
@@ -271,6 +288,7 @@ static void on_gpus(void **state)
     o.host = o.host_id = "h0";
     open_crowd(&c, &o);
     assert_int_equal(c.command->kind, CMD_TRAIN);
+    assert_int_equal(c.n_told, CROWD - 1);
     for (int rank = 0; rank < CROWD; rank++) {
         struct status s;
         char want[16];
