@@ -1,5 +1,5 @@
-/* The run directory and the terminal: job.yaml and events.jsonl are written, the live line is kept,
- * and the end is told, with the command that a user may want next. */
+/* The run directory and the terminal: job.yaml, events.jsonl and metrics.csv are written, the live
+ * line is kept, and the end is told, with the command that a user may want next. */
 #include "driver/record.h"
 
 #include <errno.h>
@@ -203,6 +203,8 @@ int record_open(struct record *r, const struct options *o, const struct job *job
         return rc;
     }
     r->events = open_events(r);
+    if (job->report.every_steps > 0)
+        r->metrics = metrics_new(r->dir.path, disk);
     r->is_live = meter_start(STDERR_FILENO);
     say_where(r);
     return 0;
@@ -292,6 +294,10 @@ void record_event(struct record *r, const struct session_event *ev)
     case EVENT_PROGRESS:
         show_progress(r, ev);
         return;
+    case EVENT_ROW:
+        if (r->metrics)
+            metrics_add(r->metrics, &ev->row);
+        return;
     case EVENT_REFUSED:
         audit_refused(r->audit, ev->text);
         return;
@@ -301,6 +307,8 @@ void record_event(struct record *r, const struct session_event *ev)
         break;
     case EVENT_FORM:
         let_disk(r, begin_training);
+        if (r->metrics)
+            metrics_go_on(r->metrics, ev->step);
         r->has_trained = 1;
         break;
     case EVENT_EPOCH:
@@ -465,6 +473,7 @@ void record_close(struct record *r, int status)
     if (r->dir.path && (status == STATUS_USAGE || (status == STATUS_STOPPED && !r->has_trained)))
         run_dir_discard(&r->dir);
     events_free(r->events);
+    metrics_free(r->metrics);
     audit_free(r->audit);
     run_dir_fini(&r->dir);
     free(r->checkpoint);

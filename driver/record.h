@@ -10,6 +10,7 @@
 #include "job/job.h"
 #include "report/audit.h"
 #include "report/events.h"
+#include "report/metrics.h"
 #include "report/run_dir.h"
 #include "report/table.h"
 #include "session/standby.h"
@@ -21,6 +22,7 @@ struct record {
     struct writer *disk; /* borrowed; it does all writing from the claim on */
     struct events *events;
     struct audit *audit;
+    struct metrics *metrics; /* NULL: report.every_steps is 0 */
     struct table table;
     int is_live;                   /* standard error is a terminal */
     int has_trained;               /* the ranks have formed */

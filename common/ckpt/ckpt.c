@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,8 @@ static const struct {
     {"epoch_targets", offsetof(struct ckpt_state, epoch_targets)},
     {"epoch_skipped", offsetof(struct ckpt_state, epoch_skipped)},
     {"updates", offsetof(struct ckpt_state, n_updates)},
+    {"row_loss", offsetof(struct ckpt_state, row_loss)},
+    {"row_targets", offsetof(struct ckpt_state, row_targets)},
 };
 
 static int64_t *number_at(struct ckpt_state *s, size_t i)
@@ -100,11 +103,16 @@ static json_t *find_number(json_t *root, const char *key)
     return v || strcmp(key, "epoch_targets") ? v : json_object_get(root, "epoch_samples");
 }
 
+/* Version 0.1.0 wrote no sums of a row of metrics.csv: they are 0 then. */
+static int may_be_missing(const char *key) { return strncmp(key, "row_", 4) == 0; }
+
 static int read_numbers(json_t *root, const char *path, struct ckpt_state *s, struct err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
         json_t *v = find_number(root, numbers[i].key);
 
+        if (!v && may_be_missing(numbers[i].key))
+            continue;
         if (!json_is_integer(v) || json_integer_value(v) < 0)
             return err_set(err, ERR_CORRUPT, "%s: \"%s\" is missing or not a number >= 0", path,
                            numbers[i].key);
@@ -113,6 +121,7 @@ static int read_numbers(json_t *root, const char *path, struct ckpt_state *s, st
     if (s->steps_per_epoch < 1)
         return err_set(err, ERR_CORRUPT, "%s: \"steps_per_epoch\" is 0", path);
     s->n_ranks = (int)json_integer_value(json_object_get(root, "ranks"));
+    s->grad_norm = NAN;
     return 0;
 }
 

@@ -82,6 +82,10 @@ struct job_checkpoint {
     int64_t keep;         /* generations kept, >= 1 */
 };
 
+struct job_report {
+    int64_t every_steps; /* a row of metrics.csv after so many steps; 0: none */
+};
+
 struct job {
     struct arena arena; /* owns the strings */
     const char *name;   /* letters, digits, '.', '_', '-': fit for a file name */
@@ -94,6 +98,7 @@ struct job {
     enum precision precision;
     struct job_loss_scale loss_scale;
     struct job_checkpoint checkpoint;
+    struct job_report report;
     struct cluster_options cluster;
 };
 

@@ -194,6 +194,10 @@ static const struct option last_rows[] = {
              "training; one that falls due meanwhile follows it."},
     {"checkpoint.keep", OPT_INT, AT(checkpoint.keep), "3", 1, 1e6, .unit = "checkpoints",
      .flags = OPT_RESUME, .help = "So many of the newest are kept."},
+
+    {"report.every_steps", OPT_INT, AT(report.every_steps), "10", 0, 1e12, .unit = "steps",
+     .flags = OPT_RESUME,
+     .help = "metrics.csv has a row for every so many steps; 0: there is no such file."},
 };
 /* clang-format on */
 

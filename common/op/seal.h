@@ -6,18 +6,21 @@
 #ifndef OP_SEAL_H
 #define OP_SEAL_H
 
+#include <math.h>
+
 #include "op/control.h"
 #include "op/scaler.h"
 
 enum { SEALED_SLOTS = 2 }; /* steps that may be in flight at once */
 
 enum {
-    SEALED_STAMP,        /* scalars.stamp: the step that these results belong to */
-    SEALED_BAD_LOSSES,   /* samples of this rank whose loss is not finite */
-    SEALED_BAD_GRAD,     /* 1: the reduced gradient is not finite */
-    SEALED_WAITED_NS,    /* how long a device idled for collectives; 0 on the host */
-    SEALED_SCALER = 4,   /* [SCALER_LEN]; 0 without dynamic loss scaling */
-    SEALED_CONTROL = 16, /* [CONTROL_LEN] */
+    SEALED_STAMP,      /* scalars.stamp: the step that these results belong to */
+    SEALED_BAD_LOSSES, /* samples of this rank whose loss is not finite */
+    SEALED_BAD_GRAD,   /* 1: the reduced gradient is not finite */
+    SEALED_WAITED_NS,  /* how long a device idled for collectives; 0 on the host */
+    SEALED_SCALER = 4, /* [SCALER_LEN]; 0 without dynamic loss scaling */
+    SEALED_GRAD_NORM = SEALED_SCALER + SCALER_LEN, /* of the reduced gradient, as it was summed */
+    SEALED_CONTROL = 16,                           /* [CONTROL_LEN] */
     SEALED_LEN = SEALED_CONTROL + CONTROL_LEN,
 };
 
@@ -40,6 +43,7 @@ OP_BOTH static inline float seal_value(const struct seal *s, int i)
            : i == SEALED_BAD_LOSSES ? (float)s->metrics[METRIC_NONFINITE]
            : i == SEALED_BAD_GRAD   ? (float)s->check[1]
            : i == SEALED_WAITED_NS  ? (float)s->waits[1]
+           : i == SEALED_GRAD_NORM  ? (float)sqrt(s->check[0])
                                     : 0.0f;
 }
 

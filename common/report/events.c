@@ -272,7 +272,7 @@ void events_add(struct events *e, const struct session_event *ev)
     };
     json_t *o;
 
-    if (ev->kind == EVENT_PROGRESS || ev->kind == EVENT_REFUSED)
+    if (ev->kind == EVENT_PROGRESS || ev->kind == EVENT_ROW || ev->kind == EVENT_REFUSED)
         return;
     ASSERT((size_t)ev->kind < ARRAY_LEN(names) && names[ev->kind]);
     o = event_new(names[ev->kind]);
@@ -331,6 +331,7 @@ void events_add(struct events *e, const struct session_event *ev)
         put_done(o, ev);
         break;
     case EVENT_PROGRESS:
+    case EVENT_ROW:
     case EVENT_REFUSED:
         break;
     }

@@ -68,6 +68,7 @@ enum event_kind {
     EVENT_FORM,       /* form */
     EVENT_FIRST_STEP, /* first_step */
     EVENT_PROGRESS,   /* progress; not for events.jsonl */
+    EVENT_ROW,        /* row; for metrics.csv alone */
     EVENT_EPOCH,      /* epoch */
     EVENT_CHECKPOINT, /* checkpoint */
     EVENT_LOST,       /* rank; text: why */
@@ -128,6 +129,7 @@ struct session_event {
     int64_t n_parameters;            /* EVENT_START, which comes when rank 0 has built its graph */
     struct hash128 data;             /* EVENT_START: the fingerprint of the data */
     struct session_epoch epoch;      /* EPOCH; DONE: the last one, .epoch == 0: none was trained */
+    struct metrics_row row;          /* EVENT_ROW */
     int is_diverged; /* EVENT_ERROR: a loss or gradient is not finite, and would be so again */
     struct {         /* EVENT_PROGRESS: a few a second; EVENT_START: steps_per_epoch alone */
         int64_t epoch, n_epochs, step, steps_per_epoch;

@@ -55,6 +55,7 @@
     X(PREPARED, prepared)     \
     X(FORMED, formed)         \
     X(STEP, step)             \
+    X(ROW, row)               \
     X(EPOCH, epoch)           \
     X(VALIDATED, validated)   \
     X(CHECKPOINT, checkpoint) \
@@ -201,6 +202,15 @@ enum epoch_end {
 
 const char *epoch_end_name(enum epoch_end end); /* "whole", "stopped", ... */
 
+/* A row of metrics.csv: what the steps since the row before did. */
+struct metrics_row {
+    int64_t step, epoch;       /* steps done so far; the epoch that the last one belongs to */
+    double loss;               /* mean over the targets of these steps; NAN: none was applied */
+    double learning_rate;      /* of the last step */
+    double grad_norm;          /* likewise, before clipping; NAN: not known */
+    double samples_per_second; /* of the steps that this process made; NAN: none */
+};
+
 struct report {
     struct mail mail;
     enum report_kind kind;
@@ -232,6 +242,8 @@ struct report {
             int32_t first; /* 1: the first step of this process is done */
             double rss_mib;
         } step;
+        struct metrics_row
+            row; /* REPORT_ROW: rank 0's alone, not sent; may be the last one again */
         struct { /* REPORT_EPOCH; the driver has the sums and rates from rank 0 alone */
             int64_t epoch, step;
             enum epoch_end end;

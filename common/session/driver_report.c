@@ -188,6 +188,13 @@ void run_digest(struct driver *d, int rank, struct report *r)
         if (d->stage < STAGE_OVER)
             run_note_checkpoint(d, r); /* the checkpoint was written beside other work */
         report_free(r);
+    } else if (r->kind == REPORT_ROW && rank == 0) { /* the step counts, whatever came after it */
+        driver_event(d, &(struct session_event){.kind = EVENT_ROW,
+                                                .rank = -1,
+                                                .step = r->row.step,
+                                                .phase = PHASE_COUNT,
+                                                .row = r->row});
+        report_free(r);
     } else if (d->stage >= STAGE_ENDING) {
         report_free(r);
     } else if (d->stage == STAGE_GATHER || !d->seats[rank].is_member) {

@@ -32,15 +32,17 @@ static int meter_start(struct meter *m, int64_t n_steps, struct err *err)
     return 0;
 }
 
-static void meter_step(struct meter *m, int64_t waited_ns, int64_t n_samples)
+/* Returns how long the step took. */
+static int64_t meter_step(struct meter *m, int64_t waited_ns, int64_t n_samples)
 {
-    int64_t now = clock_mono_ns(), i = m->n++ % m->cap;
+    int64_t now = clock_mono_ns(), i = m->n++ % m->cap, took = now - m->step_ns;
 
-    m->step_ms[i] = (float)(now - m->step_ns) * 1e-6f;
+    m->step_ms[i] = (float)took * 1e-6f;
     m->exposed_ms[i] = (float)(waited_ns - m->wait_ns) * 1e-6f;
     m->step_ns = now;
     m->wait_ns = waited_ns;
     m->n_samples += n_samples;
+    return took;
 }
 
 static int by_value(const void *a, const void *b)
@@ -188,12 +190,15 @@ static int64_t add_loss(int64_t sum, int64_t more)
 static void add_up(struct ckpt_state *at, const struct step_result *s, int64_t n_samples)
 {
     at->step++;
+    at->grad_norm = s->grad_norm;
     if (!s->applied) {
         at->epoch_skipped++;
         return;
     }
     at->n_updates++;
     at->epoch_loss = add_loss(at->epoch_loss, s->control.loss);
+    at->row_loss = add_loss(at->row_loss, s->control.loss);
+    at->row_targets += s->control.n_targets;
     at->epoch_correct += s->control.n_correct;
     at->epoch_targets += s->control.n_targets;
     at->epoch_samples += n_samples;
@@ -209,6 +214,42 @@ static void warn_skipped(struct trainer *t)
     r->warning.step = t->state->at.step;
     r->warning.text = xasprintf("step %lld was not applied: rank %d: %s",
                                 (long long)t->state->at.step, t->rank, t->note);
+    t->hooks.report(t->hooks.arg, r);
+}
+
+/* ---- rows of metrics.csv ---- */
+
+static int is_row_due(const struct trainer *t)
+{
+    const int64_t every = t->job->report.every_steps;
+
+    return every > 0 && t->state->at.step % every == 0;
+}
+
+/* The sums of a row stay until the next step, so that a driver that takes over can tell the row
+ * again, which the driver before may not have written. */
+static void begin_row(struct trainer *t)
+{
+    if (is_row_due(t))
+        t->state->at.row_loss = t->state->at.row_targets = t->row_ns = t->row_samples = 0;
+}
+
+static void report_row(struct trainer *t)
+{
+    const struct ckpt_state *at = &t->state->at;
+    struct report *r;
+
+    if (t->rank != 0 || at->step == 0 || !is_row_due(t))
+        return;
+    r = report_new(REPORT_ROW, 0);
+    r->row = (struct metrics_row){
+        .step = at->step,
+        .epoch = (at->step - 1) / t->steps_per_epoch + 1,
+        .loss = mean(control_loss(at->row_loss), at->row_targets),
+        .learning_rate = step_rate(t, at->step - 1),
+        .grad_norm = at->grad_norm,
+        .samples_per_second = mean((double)t->row_samples * 1e9, t->row_ns),
+    };
     t->hooks.report(t->hooks.arg, r);
 }
 
@@ -234,9 +275,12 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
         }
         if (!s.applied && (!s.overflowed || t->rank == 0)) /* an overflow is the same on all */
             warn_skipped(t);
+        begin_row(t);
         add_up(at, &s, n_samples);
-        meter_step(m, step_waited_ns(t), n_samples);
+        t->row_ns += meter_step(m, step_waited_ns(t), n_samples);
+        t->row_samples += n_samples;
         report_step(t, m, epoch);
+        report_row(t);
         rc = maybe_checkpoint(t, &s, epoch_end, err);
         if (rc < 0)
             return rc;
@@ -337,6 +381,7 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
                               t->rank, at->step, last, err);
     m.wait_ns = step_waited_ns(t);
     t->is_batch_held = 0;
+    report_row(t);
     if (rc == 0)
         rc = run_epoch(t, epoch, &m, &end, err);
     if (rc == 0)

@@ -183,6 +183,17 @@ static int is_clean(const struct step_result *s)
     return s->applied && !s->control.n_stop && !s->control.n_checkpoint && !s->control.n_regroup;
 }
 
+/* The gradient was summed as update_scale of op/update.h tells: multiplied by the loss scale, and
+ * with a loss that was divided by all targets, not by those that were seen. */
+static double grad_norm(const struct trainer *t, const struct flight *f, const float *r,
+                        int64_t seen)
+{
+    const int64_t all = sampler_at(&t->sampler, f->step).n * sample_n_predictions(t->spec);
+    const double scale = t->layout->has_scaler ? t->loss_scale : 1;
+
+    return seen > 0 ? (double)r[SEALED_GRAD_NORM] / scale * (double)all / (double)seen : 0;
+}
+
 static int read_result(struct trainer *t, struct step_result *out, struct err *err)
 {
     const struct flight *f = &t->flight[0];
@@ -196,6 +207,7 @@ static int read_result(struct trainer *t, struct step_result *out, struct err *e
         return err_set(err, ERR_CANCELED, "its collectives were stopped");
     out->has_bad_losses = r[SEALED_BAD_LOSSES] > 0;
     out->applied = out->control.n_nonfinite == 0 && r[SEALED_BAD_GRAD] == 0;
+    out->grad_norm = grad_norm(t, f, r, out->control.n_targets);
     t->waited_ns += (int64_t)r[SEALED_WAITED_NS];
     t->loss_scale = t->layout->has_scaler ? (double)r[SEALED_SCALER + SCALER_SCALE] : 0;
     out->overflowed = t->layout->has_scaler && !out->applied && out->control.n_nonfinite == 0 &&

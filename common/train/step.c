@@ -25,10 +25,16 @@ void step_at(void *trainer, enum phase phase, int64_t bucket) { at(trainer, phas
 
 /* ---- numbers of a step ---- */
 
+double step_rate(const struct trainer *t, int64_t step)
+{
+    const struct schedule_span span = {t->steps_per_epoch, t->total_steps, t->n_ranks};
+
+    return schedule_rate(&t->job->schedule, &t->job->optimizer, &span, step);
+}
+
 void step_scalars(const struct trainer *t, const struct batch *b, struct step_scalars *out)
 {
     const struct job_train *train = &t->job->train;
-    struct schedule_span span = {t->steps_per_epoch, t->total_steps, t->n_ranks};
     const int64_t n_targets = b->n_global * sample_n_predictions(t->spec);
 
     *out = (struct step_scalars){
@@ -40,7 +46,7 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
         .n_updates = t->state->at.n_updates + (b->step - t->state->at.step),
         .n_targets = n_targets,
         .loss_scale = (float)(1.0 / (double)n_targets),
-        .rate = (float)schedule_rate(&t->job->schedule, &t->job->optimizer, &span, b->step),
+        .rate = (float)step_rate(t, b->step),
         .clip_norm = (float)train->clip_norm,
         .requests = (float)t->hooks.requests(t->hooks.arg),
         .stamp = step_stamp(b->step),

@@ -548,6 +548,19 @@ static int register_reduced(struct trainer *t, struct err *err)
                                 layout_grad_bytes(t->layout, t->layout->grad_dtype), err);
 }
 
+/* The scale of the first step; each step's result tells that of the next one. */
+static int read_loss_scale(struct trainer *t, struct err *err)
+{
+    float scaler[SCALER_LEN] = {0};
+    int rc = t->layout->has_scaler
+                 ? backend_copy_out(t->backend, scaler, state_data(t->state, &slot_scaler),
+                                    sizeof scaler, err)
+                 : 0;
+
+    t->loss_scale = (double)scaler[SCALER_SCALE];
+    return rc;
+}
+
 int trainer_form(struct trainer *t, int source, struct err *err)
 {
     int records = may_record(t);
@@ -560,7 +573,8 @@ int trainer_form(struct trainer *t, int source, struct err *err)
     if (rc < 0)
         return rc;
     t->tapes = tapes_new(t->backend, reducer_exchange(t->reducer), records);
-    return update_refresh(t->update, err);
+    rc = read_loss_scale(t, err);
+    return rc == 0 ? update_refresh(t->update, err) : rc;
 }
 
 /* ---- memory ---- */

@@ -80,11 +80,15 @@ struct trainer {
 
     /* of the epoch under way, over all the formations that this process trained it in */
     int64_t timed_epoch, epoch_start_ns, epoch_n_samples;
+
+    int64_t row_ns, row_samples; /* of the steps since the last row, as far as this process made
+                                    them */
 };
 
 /* The result of a step, which all ranks know alike. */
 struct step_result {
     struct control control;
+    double grad_norm;   /* of all ranks' targets, before clipping */
     int applied;        /* 0: something was not finite */
     int has_bad_losses; /* 1: one of this rank's losses was not finite */
     int overflowed;     /* 1: not applied because of the loss scale, which will be lowered (or was):
@@ -112,6 +116,8 @@ int step_wait(struct trainer *t, struct err *err);
 
 /* Time spent waiting for collectives since the trainer was made, while nothing else was done. */
 int64_t step_waited_ns(const struct trainer *t);
+
+double step_rate(const struct trainer *t, int64_t step); /* its learning rate */
 
 /* The scalars of b's micro-batch.  Of b only step, first and n_global matter. */
 void step_scalars(const struct trainer *t, const struct batch *b, struct step_scalars *out);

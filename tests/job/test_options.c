@@ -104,6 +104,7 @@ static const struct row {
     {"checkpoint.every_epochs", "0"},
     {"checkpoint.every_steps", "50"},
     {"checkpoint.keep", "1"},
+    {"report.every_steps", "50"},
     {"cluster.min_ranks", "2"},
     {"cluster.max_ranks", "65536"},
     {"cluster.spares", "1"},

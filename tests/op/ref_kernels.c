@@ -239,6 +239,7 @@ void ref_seal(const struct ref_node *n)
     to[SEALED_BAD_LOSSES] = (float)metrics[METRIC_NONFINITE];
     to[SEALED_BAD_GRAD] = (float)check[1];
     to[SEALED_WAITED_NS] = (float)((int64_t *)n->in[SEAL_WAITS])[1];
+    to[SEALED_GRAD_NORM] = (float)sqrt(check[0]);
     if (scaler)
         memcpy(to + SEALED_SCALER, scaler, SCALER_LEN * sizeof *to);
     memcpy(to + SEALED_CONTROL, control, CONTROL_LEN * sizeof *to);

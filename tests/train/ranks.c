@@ -40,7 +40,7 @@ static void take_report(void *arg, struct report *r)
     struct rank_run *k = arg;
     struct run_result *out = k->job->result;
 
-    if (r->kind == REPORT_STEP)
+    if (r->kind == REPORT_STEP || r->kind == REPORT_ROW)
         k->n_reports++;
     if (r->kind == REPORT_WARNING) {
         pthread_mutex_lock(&k->job->lock);

@@ -25,7 +25,7 @@ static void test_a_step_allocates_nothing(void **state)
         assert_int_equal(r.n_steps, 64);
         for (int i = 2; i + 1 < 63; i++) {
             /* A report to the loop is a heap object.  There are a few a second, however long steps
-             * take. */
+             * take, and one for each row of metrics.csv. */
             const int n_reports = r.reports[i + 1] - r.reports[i];
             const int n_allocs = (int)(r.allocs[i + 1] - r.allocs[i]);
 

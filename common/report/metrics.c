@@ -1,0 +1,222 @@
+/* metrics - each call is a task of the writer.
+ *
+ * Happy path: metrics_go_on opens the file, reads its last row's step and cuts what lies beyond;
+ * metrics_add appends a row.
+ * Failure modes.  The writer's queue is full: the task is dropped and counted as a lost row.  The
+ * disk takes only a part of a row: the part is taken back.  The file was made by an older version
+ * or by hand and has other columns: it is left alone, and no row is written. */
+#include "report/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "ckpt/owner.h"
+#include "report/run_dir.h"
+
+static const char header[] = "step,epoch,loss,learning_rate,grad_norm,samples_per_second\n";
+
+enum { ROW_BYTES = 256 };
+
+struct metrics {
+    char *run_dir, *path;
+    struct writer *writer;
+    atomic_int has_failed; /* told */
+
+    /* The writer's. */
+    int fd;            /* -1: not open, or given up */
+    int64_t last_step; /* of the last row; 0: there is none */
+};
+
+/* A task: to go on from row.step, or to add the row. */
+struct metrics_task {
+    struct task task;
+    struct metrics *owner;
+    int is_row;
+    struct metrics_row row;
+};
+
+struct metrics *metrics_new(const char *run_dir, struct writer *writer)
+{
+    struct metrics *m = xcalloc(1, sizeof *m);
+
+    m->run_dir = xstrdup(run_dir);
+    m->path = xasprintf("%s/metrics.csv", run_dir);
+    m->writer = writer;
+    m->fd = -1;
+    return m;
+}
+
+void metrics_free(struct metrics *m)
+{
+    if (!m)
+        return;
+    if (m->fd >= 0)
+        close(m->fd);
+    free(m->run_dir);
+    free(m->path);
+    free(m);
+}
+
+static void tell_failure(struct metrics *m, const char *why)
+{
+    if (!atomic_exchange(&m->has_failed, 1))
+        log_warn("%s: rows are missing: %s; training goes on", m->path, why);
+}
+
+/* ---- in the writer's thread ---- */
+
+/* Append all of the text or nothing. */
+static int append(struct metrics *m, const char *text, size_t len)
+{
+    const off_t end = lseek(m->fd, 0, SEEK_END);
+    ssize_t n;
+
+    do
+        n = write(m->fd, text, len);
+    while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)len)
+        return 0;
+    tell_failure(m, n < 0 ? strerror(errno) : "disk full");
+    if (n > 0 && ftruncate(m->fd, end) < 0)
+        log_warn("%s: a torn row could not be taken back: %s", m->path, strerror(errno));
+    return -1;
+}
+
+/* The last line of the file's first `end` bytes, which are whole lines: its first byte, and its
+ * step, or -1 if the line begins with no number, as the header does. */
+static int64_t last_line(int fd, off_t end, off_t *begin)
+{
+    char text[512] = "", *stop;
+    const off_t from = end > (off_t)sizeof text - 1 ? end - (off_t)sizeof text + 1 : 0;
+    const ssize_t n = pread(fd, text, (size_t)(end - from), from);
+    const char *nl = n > 1 ? memrchr(text, '\n', (size_t)n - 1) : NULL;
+    const char *line = nl ? nl + 1 : text;
+    const long long step = strtoll(line, &stop, 10);
+
+    *begin = from + (line - text);
+    return stop > line && *stop == ',' ? step : -1;
+}
+
+/* Cut the rows beyond `step`. */
+static void cut_rows(struct metrics *m, int64_t step)
+{
+    off_t end = lseek(m->fd, 0, SEEK_END), begin = end;
+    const off_t before = end;
+    int64_t last;
+
+    while ((last = last_line(m->fd, end, &begin)) > step)
+        end = begin;
+    m->last_step = max_i64(last, 0);
+    if (end < before && ftruncate(m->fd, end) < 0)
+        tell_failure(m, strerror(errno));
+}
+
+static int has_header(int fd)
+{
+    char text[sizeof header] = "";
+
+    return pread(fd, text, sizeof header - 1, 0) == (ssize_t)sizeof header - 1 &&
+           !strcmp(text, header);
+}
+
+static void give_up(struct metrics *m, const char *why)
+{
+    tell_failure(m, why);
+    if (m->fd >= 0)
+        close(m->fd);
+    m->fd = -1;
+}
+
+static void open_file(struct metrics *m)
+{
+    struct err err;
+
+    m->fd = open(m->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (m->fd < 0)
+        give_up(m, strerror(errno));
+    else if (run_dir_cut_torn_line(m->fd, m->path, &err) < 0)
+        give_up(m, err.msg);
+    else if (lseek(m->fd, 0, SEEK_END) == 0)
+        (void)append(m, header, sizeof header - 1);
+    else if (!has_header(m->fd))
+        give_up(m, "its first line is not this version's header; move the file away");
+}
+
+static void go_on(struct metrics *m, int64_t step)
+{
+    if (owner_is_other(m->run_dir))
+        return;
+    if (m->fd < 0)
+        open_file(m);
+    if (m->fd >= 0)
+        cut_rows(m, step);
+}
+
+/* %.9g tells any two float32 apart.  An infinite or undefined number is "nan". */
+static void put(char text[ROW_BYTES], double v, char after)
+{
+    const size_t len = strlen(text);
+
+    if (isfinite(v))
+        snprintf(text + len, ROW_BYTES - len, "%.9g%c", v, after);
+    else
+        snprintf(text + len, ROW_BYTES - len, "nan%c", after);
+}
+
+static void add(struct metrics *m, const struct metrics_row *row)
+{
+    char text[ROW_BYTES];
+
+    if (m->fd < 0 || row->step <= m->last_step || owner_is_other(m->run_dir))
+        return;
+    snprintf(text, sizeof text, "%" PRId64 ",%" PRId64 ",", row->step, row->epoch);
+    put(text, row->loss, ',');
+    put(text, row->learning_rate, ',');
+    put(text, row->grad_norm, ',');
+    put(text, row->samples_per_second, '\n');
+    if (append(m, text, strlen(text)) == 0)
+        m->last_step = row->step;
+}
+
+static void run_task(struct task *t)
+{
+    struct metrics_task *j = container_of(t, struct metrics_task, task);
+
+    if (j->is_row)
+        add(j->owner, &j->row);
+    else
+        go_on(j->owner, j->row.step);
+    free(j);
+}
+
+/* ---- the adding thread ---- */
+
+static void queue(struct metrics *m, int is_row, const struct metrics_row *row)
+{
+    struct metrics_task *j = xmalloc(sizeof *j);
+
+    *j = (struct metrics_task){
+        .task = {.n_bytes = sizeof *j, .run = run_task}, .owner = m, .is_row = is_row, .row = *row};
+    if (writer_put(m->writer, &j->task) != WRITER_FULL)
+        return;
+    tell_failure(m, "the disk hangs and the queue is full");
+    free(j);
+}
+
+void metrics_go_on(struct metrics *m, int64_t step)
+{
+    queue(m, 0, &(struct metrics_row){.step = step});
+}
+
+void metrics_add(struct metrics *m, const struct metrics_row *row) { queue(m, 1, row); }

@@ -1,0 +1,140 @@
+/* Tests of metrics.csv: header, rows in rising order, cut at the step that a run goes on from and
+ * at a torn line, and left alone where its header is another one or another driver owns the run. */
+#include "../test.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "ckpt/owner.h"
+#include "folder.h"
+#include "report/metrics.h"
+
+#define HEADER "step,epoch,loss,learning_rate,grad_norm,samples_per_second\n"
+
+static struct metrics *begin(int64_t step)
+{
+    struct metrics *m = metrics_new(".", NULL);
+
+    metrics_go_on(m, step);
+    return m;
+}
+
+static void add(struct metrics *m, int64_t step)
+{
+    metrics_add(m, &(struct metrics_row){.step = step,
+                                         .epoch = 1,
+                                         .loss = (double)step / 4,
+                                         .learning_rate = 0.1,
+                                         .grad_norm = step == 30 ? NAN : 2,
+                                         .samples_per_second = 1e6});
+}
+
+static void assert_file(const char *want)
+{
+    char *seen = read_text("metrics.csv");
+
+    assert_string_equal(seen, want);
+    free(seen);
+}
+
+static void test_rows(void **state)
+{
+    struct metrics *m = begin(0);
+
+    (void)state;
+    assert_file(HEADER);
+    add(m, 10);
+    add(m, 10); /* told again by a driver that took over */
+    add(m, 30);
+    assert_file(HEADER "10,1,2.5,0.1,2,1000000\n30,1,7.5,0.1,nan,1000000\n");
+    metrics_go_on(m, 30); /* a rank was replaced */
+    add(m, 30);
+    add(m, 40);
+    assert_file(HEADER "10,1,2.5,0.1,2,1000000\n30,1,7.5,0.1,nan,1000000\n40,1,10,0.1,2,1000000\n");
+    metrics_free(m);
+}
+
+/* The steps of the file, and whether a row can be added after it. */
+static void test_going_on(void **state)
+{
+    static const struct {
+        const char *before;
+        int64_t step;
+        const char *after;
+    } cases[] = {
+        {HEADER "10,1,1,1,1,1\n20,1,1,1,1,1\n30,1,1,1,1,1\n", 20,
+         HEADER "10,1,1,1,1,1\n20,1,1,1,1,1\n"},
+        {HEADER "10,1,1,1,1,1\n20,1,1,1,1,1\n30,1,1,1,1,1\n", 9, HEADER},
+        {HEADER "10,1,1,1,1,1\n20,1,1", 25, HEADER "10,1,1,1,1,1\n"},
+        {HEADER, 25, HEADER},
+        {"step,ep", 25, HEADER},
+        {"", 25, HEADER},
+    };
+    char want[512];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct metrics *m;
+
+        write_text("metrics.csv", cases[i].before);
+        m = begin(cases[i].step);
+        assert_file(cases[i].after);
+        add(m, 40);
+        snprintf(want, sizeof want, "%s40,1,10,0.1,2,1000000\n", cases[i].after);
+        assert_file(want);
+        metrics_free(m);
+    }
+}
+
+/* A file of many rows is longer than what is read at once. */
+static void test_long_file(void **state)
+{
+    struct metrics *m = begin(0);
+
+    (void)state;
+    for (int64_t step = 1; step <= 2000; step++)
+        add(m, step);
+    metrics_free(m);
+    metrics_free(begin(1));
+    assert_file(HEADER "1,1,0.25,0.1,2,1000000\n");
+}
+
+static void test_other_columns(void **state)
+{
+    struct metrics *m;
+
+    (void)state;
+    write_text("metrics.csv", "step,loss\n10,1\n");
+    m = begin(20);
+    add(m, 30);
+    assert_file("step,loss\n10,1\n");
+    metrics_free(m);
+}
+
+static void test_other_owner(void **state)
+{
+    struct metrics *m = begin(0);
+
+    (void)state;
+    add(m, 10);
+    write_text("owner", "{\"id\": \"0123456789abcdef0123456789abcdef\", \"run\": \"\", "
+                        "\"term\": 2, \"host\": \"other\", \"boot\": \"b\", \"pid\": 1, "
+                        "\"pid_space\": 1, \"started\": 1}");
+    add(m, 20);
+    metrics_go_on(m, 0);
+    assert_file(HEADER "10,1,2.5,0.1,2,1000000\n");
+    metrics_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_rows, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_going_on, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_long_file, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_other_columns, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_other_owner, folder_setup, folder_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
