@@ -275,7 +275,7 @@ static int all_of_them(struct coll *c, const void *arg, struct verdict *v)
 /* Sizes beside and at powers of two, where the tree has its corners. */
 static void test_sparse(void **state)
 {
-    static const int sizes[] = {MESH_ALL_PAIRS, MESH_ALL_PAIRS + 1, 23, 32, 33};
+    static const int sizes[] = {MESH_ALL_PAIRS, MESH_ALL_PAIRS + 1, 16, 17, 23, 32, 33};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
