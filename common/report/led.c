@@ -92,6 +92,8 @@ static void note_line(struct scan *s, const char *line, size_t len)
         note_voters(s, o, "id");
     if (event && strcmp(event, "form") == 0)
         note_voters(s, o, "standby");
+    if (event && strcmp(event, "done") == 0)
+        s->led.is_done |= !s->has_form;
     if (event && strcmp(event, "form") == 0)
         note_form(s, o);
     if (event && strcmp(event, "epoch") == 0)

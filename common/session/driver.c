@@ -276,6 +276,12 @@ void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct er
 
 /* ---- messages ---- */
 
+/* The peer lost this driver before it was told that the job is finished. */
+static int is_finished_for(const struct driver *d, const Wire__Hello *h)
+{
+    return d->ending.status == STATUS_OK && d->o.run && !strcmp(h->run, d->o.run);
+}
+
 static void on_stranger(struct driver *d, struct conn *c, const Wire__Control *m)
 {
     if (m->body_case != WIRE__CONTROL__BODY_HELLO) {
@@ -286,7 +292,9 @@ static void on_stranger(struct driver *d, struct conn *c, const Wire__Control *m
     } else if (d->ending.is_silent) { /* Refused would end a follower that looks for the leader */
         close_conn(d, c, "another driver leads this run, or may");
     } else if (d->stage >= STAGE_ENDING) {
-        gather_refuse(d, c, WIRE__REASON__REASON_ENDING, "this job is over");
+        int is_told = is_finished_for(d, m->hello);
+        gather_refuse(d, c, is_told ? WIRE__REASON__REASON_FINISHED : WIRE__REASON__REASON_ENDING,
+                      is_told ? d->ending.text : "this job is over");
     } else {
         gather_hello(d, c, m->hello);
     }

@@ -46,6 +46,7 @@ struct led {                /* by events.jsonl since the newest formation; all 0
     int64_t epoch_step;     /* at the end of the newest epoch that has its line ... */
     int64_t validated_step; /* ... and of the newest whose line tells of a validation */
     struct voters voters;   /* of the newest formation that a standby votes in */
+    int is_done;            /* the ranks of that formation were told that the job is finished */
 };
 
 struct driver_options { /* copied; texts may be NULL where said */

@@ -108,11 +108,24 @@ void end_check_over(struct driver *d)
                                             .text = xstrdup(d->ending.text)}});
 }
 
-void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *fmt, ...)
+static void tell_stop(struct driver *d, Wire__Outcome outcome, const char *text)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Stop stop = WIRE__STOP__INIT;
     struct arena a;
+
+    arena_init(&a);
+    stop.outcome = outcome;
+    stop.text = msg_text(&a, text, MSG_MAX_TEXT);
+    m.generation = d->formation.generation;
+    m.body_case = WIRE__CONTROL__BODY_STOP;
+    m.stop = &stop;
+    tell_all(d, &m, STOP_MS);
+    arena_fini(&a);
+}
+
+void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *fmt, ...)
+{
     va_list ap;
     char *text;
 
@@ -122,15 +135,25 @@ void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *f
     va_end(ap);
     if (status == STATUS_FAILED)
         queue_log(&d->out, LOG_ERROR, "%s", text);
-    arena_init(&a);
-    stop.outcome = outcome;
-    stop.text = msg_text(&a, text, MSG_MAX_TEXT);
-    m.generation = d->formation.generation;
-    m.body_case = WIRE__CONTROL__BODY_STOP;
-    m.stop = &stop;
-    tell_all(d, &m, STOP_MS);
+    tell_stop(d, outcome, text);
     begin_ending(d, status, text, 0, 0);
-    arena_fini(&a);
+    free(text);
+}
+
+/* A driver that is killed before it has told all followers leaves no event `done`, so that its
+ * successor tells them (driver_lead.c). */
+void end_finished(struct driver *d, struct session_event *done, const char *fmt, ...)
+{
+    va_list ap;
+    char *text;
+
+    va_start(ap, fmt);
+    if (vasprintf(&text, fmt, ap) < 0)
+        ASSERT(!"out of memory");
+    va_end(ap);
+    tell_stop(d, WIRE__OUTCOME__OUTCOME_FINISHED, text);
+    driver_event(d, done);
+    begin_ending(d, STATUS_OK, text, 0, 0);
     free(text);
 }
 

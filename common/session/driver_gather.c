@@ -468,23 +468,6 @@ static int compare_seat(struct driver *d, int rank)
     return 1;
 }
 
-/* Name the limits that are reached: all of them must be raised. */
-static void stop_with_nothing_to_do(struct driver *d)
-{
-    int64_t spe = d->run.steps_per_epoch, step = d->run.step, epochs = d->o.n_epochs;
-    int is_past_epochs = step / spe >= epochs;
-    char by_epochs[96] = "", by_steps[64] = "";
-    if (is_past_epochs)
-        snprintf(by_epochs, sizeof(by_epochs), "train.epochs is %lld (of %lld steps each)",
-                 (long long)epochs, (long long)spe);
-    if (d->o.max_steps > 0 && step >= d->o.max_steps)
-        snprintf(by_steps, sizeof(by_steps), "train.max_steps is %lld", (long long)d->o.max_steps);
-    end_stop(d, WIRE__OUTCOME__OUTCOME_FINISHED, STATUS_OK,
-             "nothing to do: %lld steps are done, and %s%s%s; raise %s to go on", (long long)step,
-             by_epochs, *by_epochs && *by_steps ? ", and " : "", by_steps,
-             *by_epochs && *by_steps ? "both" : "it");
-}
-
 /* Rank 0 has opened: the size of the run is known now. */
 static void own_opened(struct driver *d)
 {
@@ -505,15 +488,8 @@ static void own_opened(struct driver *d)
             d, (struct cause){.rank = 0, .code = ERR_CONFIG, .phase = PHASE_OPEN, .step = -1}, 0,
             "an epoch has no steps: %lld training samples are fewer than one global batch",
             (long long)own->opened.n_train);
-    else if (run_nothing_to_do(d, d->run.step)) {
-        driver_event(
-            d, &(struct session_event){.kind = EVENT_DONE,
-                                       .rank = -1,
-                                       .step = d->run.step,
-                                       .phase = PHASE_COUNT,
-                                       .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)});
-        stop_with_nothing_to_do(d);
-    }
+    else if (run_nothing_to_do(d, d->run.step))
+        lead_nothing_to_do(d);
     for (int k = 1; k < d->n_seats && d->stage == STAGE_GATHER; k++)
         while (d->seats[k].opened && compare_seat(d, k))
             ; /* a spare may have taken the seat: compare that one, too */
@@ -522,7 +498,8 @@ static void own_opened(struct driver *d)
 void gather_check(struct driver *d)
 {
     int is_full = d->gather.full_ms >= 0 && seats_are_ready(d);
-    if (d->stage != STAGE_GATHER || (!is_full && !lead_may_begin(d)) || succession_holds_up(d))
+    if (d->stage != STAGE_GATHER || lead_releases(d) || (!is_full && !lead_may_begin(d)) ||
+        succession_holds_up(d))
         return;
     if (!is_full) {
         recover_shrink(d);

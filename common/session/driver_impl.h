@@ -132,6 +132,7 @@ struct lead {           /* driver_lead.c: the run was led by another driver befo
     int64_t newest;     /* newest step that a follower had begun or done */
     int64_t told_step;  /* the epoch that ended at this step has its line in events.jsonl */
     const char *source; /* of the state, until that is told: "followers", "checkpoint"; else NULL */
+    int64_t release_ms; /* the job is finished, and its followers are awaited until then; 0: no */
 };
 
 enum { MOST_FORMATIONS = 16 };
@@ -292,6 +293,8 @@ void lead_seated(struct driver *d, int rank, const Wire__Hello *h);
 int lead_may_begin(const struct driver *d); /* with fewer ranks than were asked for */
 int lead_claims_are_true(struct driver *d); /* the steps in Endpoints; 0: a rank was accused */
 void lead_formed(struct driver *d);         /* all ranks hold the state */
+void lead_nothing_to_do(struct driver *d);  /* the state is the job's last */
+int lead_releases(struct driver *d);        /* 1: a finished job's followers are awaited */
 
 /* driver_succession.c */
 void succession_init(struct driver *d);
@@ -316,6 +319,7 @@ int succession_holds_up(struct driver *d);
 int succession_wants_regroup(
     const struct driver *d); /* its vote, or its absence, needs a formation */
 int succession_all_are_here(const struct driver *d); /* a standby leads, and has all followers */
+int succession_is_here(const struct driver *d);      /* so is the standby, if the run had one */
 
 /* driver_strangers.c */
 void stranger_say(struct driver *d, const char *fmt, ...) /* a warning, unless there are too many */
@@ -438,6 +442,9 @@ void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* The job is finished.  All are told so; then the event is, whose pointers are taken. */
+void end_finished(struct driver *d, struct session_event *done, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 void end_deposed(struct driver *d, const char *by);
 /* `who`, of which nothing was heard, may lead. */
 void end_unelected(struct driver *d, const char *who, const char *remedy);

@@ -16,7 +16,12 @@
  * that it has obeyed; a driver with a lower one has been replaced, and ends (end_deposed).
  *
  * If not all ranks come within cluster.driver_timeout, the run goes on with cluster.min_ranks of
- * them; a driver goes on alone only if that is 1. */
+ * them; a driver goes on alone only if that is 1.
+ *
+ * The driver before may have died after the last checkpoint and before it told its followers that
+ * the job is finished: then events.jsonl has no `done` after the last formation.  The followers
+ * look for it, so this driver waits for them, and tells them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,4 +160,64 @@ void lead_formed(struct driver *d)
         l->told_step = min_i64(d->o.led.epoch_step, step);
     if (step % d->run.steps_per_epoch == 0 && (step > own || lacks_validation(d, step)))
         end_epoch_again(d);
+}
+
+/* ---- a finished job ---- */
+
+/* Name the limits that are reached: all of them must be raised. */
+static void finish(struct driver *d)
+{
+    int64_t spe = d->run.steps_per_epoch, step = d->run.step, epochs = d->o.n_epochs;
+    int is_past_epochs = step / spe >= epochs;
+    char by_epochs[96] = "", by_steps[64] = "";
+    if (is_past_epochs)
+        snprintf(by_epochs, sizeof(by_epochs), "train.epochs is %lld (of %lld steps each)",
+                 (long long)epochs, (long long)spe);
+    if (d->o.max_steps > 0 && step >= d->o.max_steps)
+        snprintf(by_steps, sizeof(by_steps), "train.max_steps is %lld", (long long)d->o.max_steps);
+    end_finished(d,
+                 &(struct session_event){.kind = EVENT_DONE,
+                                         .rank = -1,
+                                         .step = step,
+                                         .phase = PHASE_COUNT,
+                                         .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)},
+                 "nothing to do: %lld steps are done, and %s%s%s; raise %s to go on",
+                 (long long)step, by_epochs, *by_epochs && *by_steps ? ", and " : "", by_steps,
+                 *by_epochs && *by_steps ? "both" : "it");
+}
+
+/* How long followers that were not told the job's end may take to come.  Each notices within the
+ * heartbeat's timeout that its driver is gone, and dials at least every two seconds. */
+static int64_t release_ms(const struct driver *d)
+{
+    enum { DIAL_MS = 2000 };
+    int is_told = d->o.led.is_done || d->o.led.generation == 0;
+    int has_followers = d->lead.is_taking_over && d->o.n_ranks > 1 && d->o.run;
+    if (!has_followers || is_told)
+        return 0;
+    return min_i64(min_i64(d->timeout_ms + DIAL_MS, d->o.cluster.driver_timeout_ms),
+                   d->o.cluster.deadlines.gather_ms);
+}
+
+void lead_nothing_to_do(struct driver *d)
+{
+    int64_t ms = release_ms(d);
+    if (ms == 0) {
+        finish(d);
+        return;
+    }
+    d->lead.release_ms = d->now_ms + ms;
+    queue_log(&d->out, LOG_INFO,
+              "the job is finished, and its driver before may not have told its followers: waiting "
+              "up to %g s for them",
+              1e-3 * (double)ms);
+}
+
+int lead_releases(struct driver *d)
+{
+    if (d->lead.release_ms == 0)
+        return 0;
+    if (d->now_ms >= d->lead.release_ms || (d->n_here == d->n_ranks && succession_is_here(d)))
+        finish(d);
+    return 1;
 }

@@ -176,16 +176,17 @@ static void finish(struct driver *d)
                  (long long)d->run.step, d->run.save_error);
         return;
     }
-    driver_event(d, &(struct session_event){.kind = EVENT_DONE,
-                                            .rank = -1,
-                                            .step = d->run.step,
-                                            .phase = PHASE_COUNT,
-                                            .n_ranks = d->n_ranks,
-                                            .per_rank = peak,
-                                            .epoch = d->run.last,
-                                            .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)});
-    end_stop(d, WIRE__OUTCOME__OUTCOME_FINISHED, STATUS_OK, "finished: epoch %lld, step %lld",
-             (long long)d->run.last.epoch, (long long)d->run.step);
+    end_finished(d,
+                 &(struct session_event){.kind = EVENT_DONE,
+                                         .rank = -1,
+                                         .step = d->run.step,
+                                         .phase = PHASE_COUNT,
+                                         .n_ranks = d->n_ranks,
+                                         .per_rank = peak,
+                                         .epoch = d->run.last,
+                                         .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)},
+                 "finished: epoch %lld, step %lld", (long long)d->run.last.epoch,
+                 (long long)d->run.step);
 }
 
 /* Training cannot go on.  The state before the bad step has been written. */

@@ -156,6 +156,11 @@ int succession_all_are_here(const struct driver *d)
            n_voters_here(d, s->n - 1, d->n_seats, 1) == newest(s)->n_ranks - 1;
 }
 
+int succession_is_here(const struct driver *d)
+{
+    return d->succession.conn || !*d->o.led.voters.standby;
+}
+
 /* Neither the standby nor enough followers came: it may lead. */
 static void give_up(struct driver *d)
 {

@@ -241,6 +241,7 @@ static enum retry retry_of(Wire__Reason reason)
 {
     switch (reason) {
     case WIRE__REASON__REASON_ENDING:
+    case WIRE__REASON__REASON_FINISHED:
         return RETRY_SOON;
     case WIRE__REASON__REASON_STALE:
         return RETRY_AS_NEW;
@@ -259,9 +260,9 @@ static enum retry retry_of(Wire__Reason reason)
  * that is no proof, but another job's driver at the same address does not know it. */
 static int is_for_good(const struct follower *f, const Wire__Refused *r)
 {
-    int is_final = r->reason == WIRE__REASON__REASON_ENDING ||
-                   r->reason == WIRE__REASON__REASON_STALE ||
-                   r->reason == WIRE__REASON__REASON_VERSION;
+    int is_final =
+        r->reason == WIRE__REASON__REASON_ENDING || r->reason == WIRE__REASON__REASON_FINISHED ||
+        r->reason == WIRE__REASON__REASON_STALE || r->reason == WIRE__REASON__REASON_VERSION;
     int is_of_run = f->kept.run && strcmp(r->run, f->kept.run) == 0;
     return is_final && (f->o.is_proven || is_of_run);
 }
@@ -270,6 +271,11 @@ static void on_refused(struct follower *f, const Wire__Refused *r)
 {
     if (f->stage == STAGE_HELLO && f->has_engine && !is_for_good(f, r)) {
         keep_seek_on(f, 0, r->text);
+        return;
+    }
+    if (f->has_engine && r->reason == WIRE__REASON__REASON_FINISHED) {
+        follower_finish(f, (struct ending){.status = STATUS_OK, .retry = RETRY_SOON}, "%s",
+                        r->text);
         return;
     }
     follower_finish(

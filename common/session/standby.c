@@ -482,7 +482,9 @@ static void on_refused(struct standby *s, const Wire__Refused *r)
         forget_run(s);
         send_back(s, r->text);
     }
-    if (is_later)
+    if (r->reason == WIRE__REASON__REASON_FINISHED)
+        finish(s, STATUS_OK, 0, r->text);
+    else if (is_later)
         seek_on(s, 0, r->text);
     else
         finish(s, STATUS_REFUSED, 0, text);

@@ -447,6 +447,25 @@ static void test_led(void **state)
     assert_int_equal(led.step, 1000);
 }
 
+/* `done` counts until the run goes on. */
+static void test_led_of_a_finished_job(void **state)
+{
+    struct led led;
+
+    (void)state;
+    write_text("e.1", "{\"event\":\"form\",\"generation\":1,\"step\":0}\n");
+    write_text("e", "{\"event\":\"checkpoint\",\"step\":8}\n");
+    led_read("e", &led);
+    assert_false(led.is_done);
+    write_text("e", "{\"event\":\"done\",\"step\":8}\n{\"event\":\"start\"}\n");
+    led_read("e", &led);
+    assert_true(led.is_done);
+    write_text("e", "{\"event\":\"done\",\"step\":8}\n"
+                    "{\"event\":\"form\",\"generation\":2,\"step\":8}\n");
+    led_read("e", &led);
+    assert_false(led.is_done);
+}
+
 static char *repeat(char *at, int n, const char *line)
 {
     for (int i = 0; i < n; i++)
@@ -586,6 +605,7 @@ int main(void)
         CASE(test_no_room),
         CASE(test_injected_in_old_parts),
         CASE(test_led),
+        CASE(test_led_of_a_finished_job),
         CASE(test_led_of_a_long_run),
         CASE(test_led_goes_back_twice),
         CASE(test_audit),

@@ -73,8 +73,19 @@ static void check_elastic_end(struct sim *s)
     }
 }
 
-/* Whatever befell the driver, the run ends as it should.  A follower that was not told so, as the
- * driver was killed just then, ends by itself. */
+/* A follower that nothing befell is told that the job is finished: if its driver was killed before
+ * it could say so, by the driver after that one. */
+static void check_told(struct sim *s)
+{
+    for (int k = 1; k < s->n; k++) {
+        const struct node *n = &s->nodes[k];
+        if (!s->struck[k] && !n->is_restarted && n->status != STATUS_OK)
+            sim_fail(s, "node %d, which nothing befell, ends with %d: %s", k,
+                     n->is_finished ? n->status : -1, n->text);
+    }
+}
+
+/* Whatever befell the driver, the run ends as it should. */
 void sim_check_leaders(struct sim *s)
 {
     const struct node *d = &s->nodes[0];
@@ -84,6 +95,7 @@ void sim_check_leaders(struct sim *s)
     else if (s->n_epoch_events != s->n_epochs || s->n_done < 1 || s->n_errors)
         sim_fail(s, "it succeeded with %d epochs, %d done, %d errors", s->n_epoch_events, s->n_done,
                  s->n_errors);
+    check_told(s);
 }
 
 void sim_check_elastic(struct sim *s)

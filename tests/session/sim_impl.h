@@ -124,8 +124,9 @@ struct node {     /* a process */
 struct sim_run { /* a run directory, which outlives its drivers */
     int64_t term;
     struct led led;
-    struct weights saved; /* the newest checkpoint; .n steps */
-    int n_follower_kills; /* one at most: a follower that keeps the state stays */
+    struct weights saved;  /* the newest checkpoint; .n steps */
+    int n_follower_kills;  /* one at most: a follower that keeps the state stays */
+    int is_killed_between; /* the last checkpoint, and the followers' being told of the end */
 };
 
 struct sim {

@@ -60,6 +60,10 @@ static void finished(struct sim *s, int k, struct action *a)
     n->is_engine_stuck = a->finished.is_engine_stuck;
     n->text = a->finished.text;
     a->finished.text = NULL;
+    /* A driver that was frozen while it ended may end before they find it again. */
+    if (s->mode == SIM_LEADERS && !s->struck[k] && !sim_was_struck(s, INJECT_FREEZE_DRIVER) &&
+        strstr(n->text, "none that goes on with the run was found"))
+        sim_fail(s, "nothing befell node %d, and it looked for a driver in vain", k);
     sim_process_gone(s, k);
     come_back(s, k);
 }

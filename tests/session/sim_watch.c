@@ -142,6 +142,7 @@ void watch_event(struct sim *s, const struct session_event *e)
                                   .step = e->step,
                                   .epoch_step = min_i64(s->run.led.epoch_step, e->step),
                                   .validated_step = min_i64(s->run.led.validated_step, e->step)};
+    s->run.led.is_done |= e->kind == EVENT_DONE;
     if (e->kind == EVENT_EPOCH)
         s->run.led.epoch_step = e->epoch.step;
     if (e->kind == EVENT_EPOCH && e->epoch.is_validated)

@@ -3,6 +3,7 @@
 #include "rig.h"
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "samples.h"
 
 enum { WELCOME = 10, REFUSED, PREPARE, FORM, TRAIN, ABORT = 17, STOP };
@@ -262,6 +263,8 @@ static void what_other_drivers_say(void **state)
         {WIRE__REASON__REASON_ENDING, "", 1, 0, RETRY_SOON},
         {WIRE__REASON__REASON_ENDING, RUN, 0, 0, RETRY_SOON},
         {WIRE__REASON__REASON_ENDING, "another", 0, 1, RETRY_NOT},
+        {WIRE__REASON__REASON_FINISHED, RUN, 0, 0, RETRY_SOON},
+        {WIRE__REASON__REASON_FINISHED, "another", 0, 1, RETRY_NOT},
         {WIRE__REASON__REASON_STALE, "another", 1, 0, RETRY_AS_NEW},
         {WIRE__REASON__REASON_STALE, RUN, 0, 0, RETRY_AS_NEW},
         {WIRE__REASON__REASON_STALE, "another", 0, 1, RETRY_NOT},
@@ -282,6 +285,9 @@ static void what_other_drivers_say(void **state)
         if (!cases[i].goes_on) {
             stop_engine(&r);
             assert_int_equal(r.retry, cases[i].retry);
+            assert_int_equal(r.status, cases[i].reason == WIRE__REASON__REASON_FINISHED
+                                           ? STATUS_OK
+                                           : STATUS_REFUSED);
         }
         rig_free(&r);
     }
@@ -708,6 +714,114 @@ static void false_claims_are_not_believed(void **state)
     claims(0, 5, 0);
 }
 
+/* ---- a finished job ---- */
+
+/* A driver of a run that holds all its steps. */
+static void begin_finished(struct rig *r, struct driver_options *o)
+{
+    o->cluster.driver_timeout_ms = min_i64(o->cluster.driver_timeout_ms, 7000);
+    rig_driver(r, o);
+    own_opened(r, 8);
+}
+
+static void assert_told(struct rig *r, int conn)
+{
+    assert_int_equal(r->sent[conn]->body_case, WIRE__CONTROL__BODY_STOP);
+    assert_int_equal(r->sent[conn]->stop->outcome, WIRE__OUTCOME__OUTCOME_FINISHED);
+}
+
+/* The driver before was killed before it could tell them. */
+static void the_followers_of_a_finished_job_are_told(void **state)
+{
+    struct rig r;
+    struct driver_options o = resuming(3);
+    (void)state;
+    begin_finished(&r, &o);
+    assert_logged(&r, "waiting up to 7 s for them");
+    assert_int_equal(rig_count(&r, EVENT_DONE), 0);
+    come_back(&r, 1, 2, 8);
+    rig_wait(&r, 3000);
+    assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_WELCOME);
+    come_back(&r, 2, 1, 8);
+    rig_wait(&r, 300);
+    assert_told(&r, 1);
+    assert_told(&r, 2);
+    assert_int_equal(rig_count(&r, EVENT_DONE), 1);
+    char job[HASH_TEXT_LEN]; /* one that was held up: a spare perhaps */
+    struct rig_caller c = keeper(2, 8, job);
+    rig_connect(&r, 3, "10.0.0.9");
+    rig_say_hello(&r, 3, &c);
+    assert_int_equal(r.sent[3]->refused->reason, WIRE__REASON__REASON_FINISHED);
+    c.run = NULL;
+    rig_connect(&r, 4, "10.0.0.9");
+    rig_say_hello(&r, 4, &c);
+    assert_int_equal(r.sent[4]->refused->reason, WIRE__REASON__REASON_ENDING);
+    rig_close(&r, 1);
+    rig_close(&r, 2);
+    rig_close(&r, 3);
+    rig_close(&r, 4);
+    rig_report(&r, 0, report_new(REPORT_STOPPED, 0));
+    assert_true(r.is_finished);
+    assert_int_equal(r.status, STATUS_OK);
+    assert_int_equal(rig_count(&r, EVENT_FORM), 0);
+    rig_free(&r);
+}
+
+static void one_that_does_not_come_is_not_waited_for_long(void **state)
+{
+    struct rig r;
+    struct driver_options o = resuming(3);
+    (void)state;
+    begin_finished(&r, &o);
+    come_back(&r, 1, 2, 8);
+    rig_wait(&r, 6500);
+    assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_WELCOME);
+    rig_wait(&r, 1000);
+    assert_told(&r, 1);
+    rig_free(&r);
+}
+
+/* The standby is told, too. */
+static void its_standby_is_waited_for(void **state)
+{
+    struct rig r;
+    struct driver_options o = resuming(2);
+    (void)state;
+    o.led.voters = voters_of(1, 3, 2, "s1");
+    begin_finished(&r, &o);
+    come_back(&r, 1, 1, 8);
+    rig_wait(&r, 1000);
+    assert_int_equal(rig_count(&r, EVENT_DONE), 0);
+    rig_connect(&r, 2, "10.0.0.8");
+    char job[HASH_TEXT_LEN];
+    struct rig_caller c = keeper(-1, 0, job);
+    c.standby = "s1";
+    rig_say_hello(&r, 2, &c);
+    rig_wait(&r, 300);
+    assert_told(&r, 1);
+    assert_told(&r, 2);
+    rig_free(&r);
+}
+
+static void nobody_is_waited_for(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct rig r;
+        struct driver_options o = resuming(i == 0 ? 1 : 3);
+        if (i == 1)
+            o.led.is_done = 1; /* they were told */
+        if (i == 2)
+            o.led.generation = 0; /* they never formed */
+        if (i == 3)
+            o.cluster.driver_timeout_ms = 0; /* they do not look for it */
+        begin_finished(&r, &o);
+        assert_int_equal(r.command->kind, CMD_STOP);
+        assert_int_equal(rig_count(&r, EVENT_DONE), 1);
+        rig_free(&r);
+    }
+}
+
 /* ---- too few ---- */
 
 static void a_driver_that_is_not_joined(void **state)
@@ -779,6 +893,10 @@ int main(void)
         cmocka_unit_test(a_rank_takes_the_seat_that_is_free),
         cmocka_unit_test(a_rank_that_is_gone_takes_another_seat),
         cmocka_unit_test(false_claims_are_not_believed),
+        cmocka_unit_test(the_followers_of_a_finished_job_are_told),
+        cmocka_unit_test(one_that_does_not_come_is_not_waited_for_long),
+        cmocka_unit_test(its_standby_is_waited_for),
+        cmocka_unit_test(nobody_is_waited_for),
         cmocka_unit_test(a_driver_that_is_not_joined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
