@@ -193,7 +193,7 @@ int chain_tensor(struct chain *c, enum chain_place place, int index, struct dn_l
         t.is_widened = place != CHAIN_TEMP;
         t.type = DTYPE_F32;
     }
-    if ((c->rc = dn_md_init(&t.md, &layout, t.type, c->err)) < 0)
+    if ((c->rc = dn_md_init(c->dn, &t.md, &layout, t.type, c->err)) < 0)
         return CHAIN_NONE;
     return add_tensor(c, t);
 }
@@ -208,7 +208,7 @@ struct dn_md chain_any(struct chain *c, int tensor)
     struct dn_md md = {0};
 
     if (c->rc == 0)
-        c->rc = dn_md_any(&md, &c->tensor[tensor].layout, c->tensor[tensor].type, c->err);
+        c->rc = dn_md_any(c->dn, &md, &c->tensor[tensor].layout, c->tensor[tensor].type, c->err);
     return md;
 }
 
@@ -224,11 +224,14 @@ static void add_primitive(struct chain *c, dnnl_primitive_desc_t pd, const dnnl_
 {
     struct step *s = add_step(c);
     struct dn_md pad;
+    int has_pad = 0;
 
     memcpy(s->arg, arg, (size_t)n_args * sizeof *arg);
     s->n_args = n_args;
     c->rc = dn_check(dnnl_primitive_create(&s->primitive, pd), "make a primitive", c->err);
-    if (c->rc == 0 && dn_md_of_arg(pd, DNNL_ARG_SCRATCHPAD, &pad) && dn_md_bytes(&pad) > 0) {
+    if (c->rc == 0 && (has_pad = dn_md_of_arg(c->dn, pd, DNNL_ARG_SCRATCHPAD, &pad, c->err)) < 0)
+        c->rc = has_pad;
+    if (has_pad > 0 && dn_md_bytes(&pad) > 0) {
         size_t n_bytes = dn_md_bytes(&pad);
 
         c->pad_bytes = n_bytes > c->pad_bytes ? n_bytes : c->pad_bytes;
@@ -255,7 +258,11 @@ static int fit(struct chain *c, dnnl_primitive_desc_t pd, int arg, int tensor)
 {
     struct tensor t = {.place = CHAIN_TEMP, .layout = c->tensor[tensor].layout};
 
-    if (!dn_md_of_arg(pd, arg, &t.md) || dn_md_equal(&t.md, &c->tensor[tensor].md))
+    const int has = dn_md_of_arg(c->dn, pd, arg, &t.md, c->err);
+
+    if (has < 0)
+        c->rc = has;
+    if (has <= 0 || dn_md_equal(&t.md, &c->tensor[tensor].md))
         return tensor;
     return add_tensor(c, t);
 }
@@ -318,6 +325,7 @@ int chain_finish(struct chain *c, struct kernel **out)
         return ERR_NOMEM;
     rc = c->rc;
     c->err = NULL;
+    dn_release(c->dn);
     c->k.scratch_bytes = c->temp_bytes + c->pad_bytes;
     if (rc < 0)
         chain_free(&c->k);

@@ -1,17 +1,15 @@
 /* onednn - makes oneDNN's descriptors of memory and of primitives, and translates its statuses
- * into our errors.  No other file makes descriptors. */
+ * into our errors.  Other files make descriptors through this one; the calls that differ between
+ * oneDNN 2.x and 3.x are in onednn_2.c and onednn_3.c. */
 #include "backend/cpu/onednn.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cpu/onednn_version.h"
 #include "base/alloc.h"
 #include "base/util.h"
 #include "tensor/dtype.h"
-
-#if DNNL_VERSION_MAJOR != 2
-#error "written for oneDNN 2.x (Debian 12: libdnnl-dev 2.6); this file alone has to learn another"
-#endif
 
 static const char *status_text(dnnl_status_t status)
 {
@@ -62,6 +60,7 @@ void onednn_close(struct onednn *dn)
 {
     if (!dn)
         return;
+    dn_release(dn);
     if (dn->stream)
         dnnl_stream_destroy(dn->stream);
     if (dn->engine)
@@ -101,41 +100,30 @@ static dnnl_data_type_t data_type(enum dtype type)
     return type == DTYPE_F32 ? dnnl_f32 : dnnl_bf16;
 }
 
-int dn_md_init(struct dn_md *md, const struct dn_layout *l, enum dtype type, struct err *err)
+int dn_md_init(struct onednn *dn, struct dn_md *md, const struct dn_layout *l, enum dtype type,
+               struct err *err)
 {
-    return dn_check(
-        dnnl_memory_desc_init_by_strides(&md->v, l->n, l->dim, data_type(type), l->stride),
-        "describe a tensor", err);
+    return dn_check(dn_v_md(dn, md, l, data_type(type)), "describe a tensor", err);
 }
 
-int dn_md_any(struct dn_md *md, const struct dn_layout *l, enum dtype type, struct err *err)
+int dn_md_any(struct onednn *dn, struct dn_md *md, const struct dn_layout *l, enum dtype type,
+              struct err *err)
 {
-    return dn_check(
-        dnnl_memory_desc_init_by_tag(&md->v, l->n, l->dim, data_type(type), dnnl_format_tag_any),
-        "describe a tensor", err);
+    return dn_check(dn_v_md_any(dn, md, l, data_type(type)), "describe a tensor", err);
 }
 
-int dn_md_of_arg(dnnl_primitive_desc_t pd, int arg, struct dn_md *md)
+int dn_md_of_arg(struct onednn *dn, dnnl_primitive_desc_t pd, int arg, struct dn_md *md,
+                 struct err *err)
 {
-    const dnnl_memory_desc_t *v = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg);
+    int has;
+    int rc = dn_check(dn_v_md_of_arg(dn, pd, arg, md, &has), "ask for a layout", err);
 
-    if (!v || v->ndims == 0)
-        return 0;
-    md->v = *v;
-    return 1;
+    return rc < 0 ? rc : has;
 }
-
-int dn_md_equal(const struct dn_md *a, const struct dn_md *b)
-{
-    return dnnl_memory_desc_equal(&a->v, &b->v);
-}
-
-size_t dn_md_bytes(const struct dn_md *md) { return dnnl_memory_desc_get_size(&md->v); }
 
 int dn_memory_new(struct onednn *dn, const struct dn_md *md, dnnl_memory_t *out, struct err *err)
 {
-    return dn_check(dnnl_memory_create(out, &md->v, dn->engine, DNNL_MEMORY_NONE),
-                    "make a memory object", err);
+    return dn_check(dn_v_memory(dn, md, out), "make a memory object", err);
 }
 
 static int has_isa(dnnl_cpu_isa_t isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
@@ -199,7 +187,7 @@ static dnnl_status_t add_activation(dnnl_primitive_attr_t attr, enum activation 
         return dnnl_success;
     if ((st = dnnl_post_ops_create(&ops)) != dnnl_success)
         return st;
-    st = dnnl_post_ops_append_eltwise(ops, 1.0f, forward_alg(act), alpha_of(act), 0.0f);
+    st = dn_v_append_eltwise(ops, forward_alg(act), alpha_of(act));
     if (st == dnnl_success)
         st = dnnl_primitive_attr_set_post_ops(attr, ops);
     dnnl_post_ops_destroy(ops);
@@ -222,151 +210,117 @@ static dnnl_status_t make_attr(enum activation act, dnnl_primitive_attr_t *out)
     return st;
 }
 
-static int make_pd(struct onednn *dn, dnnl_status_t st, const_dnnl_op_desc_t desc,
-                   enum activation act, const_dnnl_primitive_desc_t hint, const char *what,
-                   dnnl_primitive_desc_t *out, struct err *err)
+static int make_pd(struct onednn *dn, dn_make *make, struct dn_wish wish, enum activation act,
+                   const char *what, dnnl_primitive_desc_t *out, struct err *err)
 {
-    dnnl_primitive_attr_t attr;
+    dnnl_status_t st = make_attr(act, &wish.attr);
 
-    if (st == dnnl_success && (st = make_attr(act, &attr)) == dnnl_success) {
-        st = dnnl_primitive_desc_create(out, desc, attr, dn->engine, hint);
-        dnnl_primitive_attr_destroy(attr);
+    if (st == dnnl_success) {
+        st = make(dn, &wish, out);
+        dnnl_primitive_attr_destroy(wish.attr);
     }
     return dn_check(st, what, err);
 }
 
-/* The same layout in the type of x: a forward primitive, which a gradient needs as a hint, has
- * weights of that type, while the gradients of weights may be wider. */
-static struct dn_md typed_as(const struct dn_md *x, const struct dn_md *md)
+/* A backward primitive is made by the hint of the forward one. */
+static int make_grad(struct onednn *dn, dn_make *make, struct dn_wish forward, struct dn_wish grad,
+                     const char *what, dnnl_primitive_desc_t *out, struct err *err)
 {
-    struct dn_md out = {0};
+    int rc = make_pd(dn, make, forward, ACT_NONE, what, &grad.hint, err);
 
-    if (md) {
-        out = *md;
-        out.v.data_type = x->v.data_type;
+    if (rc < 0)
+        return rc;
+    rc = make_pd(dn, make, grad, ACT_NONE, what, out, err);
+    dnnl_primitive_desc_destroy(grad.hint);
+    return rc;
+}
+
+/* As make_pd or make_grad for a primitive with weights.  A hint has weights of x's type, while the
+ * gradients of weights may be wider. */
+static int make_weighted(struct onednn *dn, dn_make *make, struct dn_wish wish, enum activation act,
+                         const char *what, dnnl_primitive_desc_t *out, struct err *err)
+{
+    struct dn_wish hint = wish;
+    struct dn_md w, b;
+    dnnl_status_t st;
+
+    if (wish.pass == DN_FORWARD)
+        return make_pd(dn, make, wish, act, what, out, err);
+    hint.pass = DN_FORWARD;
+    hint.prop = dnnl_forward_training;
+    hint.w = &w;
+    st = dn_v_md_typed(dn, &w, wish.w, wish.x);
+    if (st == dnnl_success && wish.b) {
+        hint.b = &b;
+        st = dn_v_md_typed(dn, &b, wish.b, wish.x);
     }
-    return out;
+    if (st != dnnl_success)
+        return dn_check(st, "describe a tensor", err);
+    return make_grad(dn, make, hint, wish, what, out, err);
 }
 
 int dn_conv(struct onednn *dn, enum dn_pass pass, const struct dn_conv *conv, const struct dn_md *x,
             const struct dn_md *w, const struct dn_md *b, const struct dn_md *y,
             enum activation act, dnnl_primitive_desc_t *out, struct err *err)
 {
-    const dnnl_dims_t dilation = {conv->dilation[0] - 1, conv->dilation[1] - 1};
-    const dnnl_memory_desc_t *bv = b ? &b->v : NULL;
-    const struct dn_md w_hint = typed_as(x, w), b_hint = typed_as(x, b);
-    dnnl_convolution_desc_t d;
-    dnnl_primitive_desc_t hint;
-    dnnl_status_t st;
-    int rc;
+    const struct dn_wish wish = {
+        .pass = pass, .prop = dnnl_forward_inference, .x = x, .w = w, .b = b, .y = y, .conv = conv};
 
-    st = dnnl_dilated_convolution_forward_desc_init(
-        &d, pass == DN_FORWARD ? dnnl_forward_inference : dnnl_forward_training,
-        dnnl_convolution_direct, &x->v, &w_hint.v, b ? &b_hint.v : NULL, &y->v, conv->stride,
-        dilation, conv->pad, conv->pad);
-    if (pass == DN_FORWARD)
-        return make_pd(dn, st, &d, act, NULL, "convolution", out, err);
-    if ((rc = make_pd(dn, st, &d, ACT_NONE, NULL, "convolution", &hint, err)) < 0)
-        return rc;
-    if (pass == DN_GRAD_X)
-        st = dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &x->v,
-                                                              &w->v, &y->v, conv->stride, dilation,
-                                                              conv->pad, conv->pad);
-    else
-        st = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &x->v,
-                                                                 &w->v, bv, &y->v, conv->stride,
-                                                                 dilation, conv->pad, conv->pad);
-    rc = make_pd(dn, st, &d, ACT_NONE, hint, "gradient of a convolution", out, err);
-    dnnl_primitive_desc_destroy(hint);
-    return rc;
+    return make_weighted(dn, dn_v_conv, wish, act,
+                         pass == DN_FORWARD ? "convolution" : "gradient of a convolution", out,
+                         err);
 }
 
 int dn_inner(struct onednn *dn, enum dn_pass pass, const struct dn_md *x, const struct dn_md *w,
              const struct dn_md *b, const struct dn_md *y, enum activation act,
              dnnl_primitive_desc_t *out, struct err *err)
 {
-    const dnnl_memory_desc_t *bv = b ? &b->v : NULL;
-    const struct dn_md w_hint = typed_as(x, w), b_hint = typed_as(x, b);
-    dnnl_inner_product_desc_t d;
-    dnnl_primitive_desc_t hint;
-    dnnl_status_t st;
-    int rc;
+    const struct dn_wish wish = {
+        .pass = pass, .prop = dnnl_forward_inference, .x = x, .w = w, .b = b, .y = y};
 
-    st = dnnl_inner_product_forward_desc_init(
-        &d, pass == DN_FORWARD ? dnnl_forward_inference : dnnl_forward_training, &x->v, &w_hint.v,
-        b ? &b_hint.v : NULL, &y->v);
-    if (pass == DN_FORWARD)
-        return make_pd(dn, st, &d, act, NULL, "inner product", out, err);
-    if ((rc = make_pd(dn, st, &d, ACT_NONE, NULL, "inner product", &hint, err)) < 0)
-        return rc;
-    if (pass == DN_GRAD_X)
-        st = dnnl_inner_product_backward_data_desc_init(&d, &x->v, &w->v, &y->v);
-    else
-        st = dnnl_inner_product_backward_weights_desc_init(&d, &x->v, &w->v, bv, &y->v);
-    rc = make_pd(dn, st, &d, ACT_NONE, hint, "gradient of an inner product", out, err);
-    dnnl_primitive_desc_destroy(hint);
-    return rc;
+    return make_weighted(dn, dn_v_inner, wish, act,
+                         pass == DN_FORWARD ? "inner product" : "gradient of an inner product", out,
+                         err);
 }
 
 int dn_average(struct onednn *dn, const struct dn_pool *pool, const struct dn_md *x,
                const struct dn_md *y, dnnl_primitive_desc_t *out, struct err *err)
 {
-    const dnnl_dims_t dilation = {0, 0};
-    dnnl_pooling_v2_desc_t d;
-    dnnl_status_t st = dnnl_pooling_v2_forward_desc_init(
-        &d, dnnl_forward_inference,
-        pool->count_pad ? dnnl_pooling_avg_include_padding : dnnl_pooling_avg_exclude_padding,
-        &x->v, &y->v, pool->stride, pool->kernel, dilation, pool->pad, pool->pad);
+    const struct dn_wish wish = {.prop = dnnl_forward_inference, .x = x, .y = y, .pool = pool};
 
-    return make_pd(dn, st, &d, ACT_NONE, NULL, "average pool", out, err);
+    return make_pd(dn, dn_v_average, wish, ACT_NONE, "average pool", out, err);
 }
 
 int dn_eltwise(struct onednn *dn, enum activation act, const struct dn_md *x,
                dnnl_primitive_desc_t *out, struct err *err)
 {
-    dnnl_eltwise_desc_t d;
-    dnnl_status_t st = dnnl_eltwise_forward_desc_init(&d, dnnl_forward_inference, forward_alg(act),
-                                                      &x->v, alpha_of(act), 0.0f);
+    const struct dn_wish wish = {
+        .prop = dnnl_forward_inference, .x = x, .alg = forward_alg(act), .alpha = alpha_of(act)};
 
-    return make_pd(dn, st, &d, ACT_NONE, NULL, "activation", out, err);
+    return make_pd(dn, dn_v_eltwise, wish, ACT_NONE, "activation", out, err);
 }
 
 int dn_eltwise_grad(struct onednn *dn, enum activation act, const struct dn_md *x,
                     dnnl_primitive_desc_t *out, struct err *err)
 {
-    dnnl_eltwise_desc_t d;
-    dnnl_primitive_desc_t hint;
-    dnnl_status_t st = dnnl_eltwise_forward_desc_init(&d, dnnl_forward_training, grad_alg(act),
-                                                      &x->v, alpha_of(act), 0.0f);
-    int rc = make_pd(dn, st, &d, ACT_NONE, NULL, "activation", &hint, err);
+    const struct dn_wish forward = {
+        .prop = dnnl_forward_training, .x = x, .alg = grad_alg(act), .alpha = alpha_of(act)};
+    struct dn_wish grad = forward;
 
-    if (rc < 0)
-        return rc;
-    st = dnnl_eltwise_backward_desc_init(&d, grad_alg(act), &x->v, &x->v, alpha_of(act), 0.0f);
-    rc = make_pd(dn, st, &d, ACT_NONE, hint, "gradient of an activation", out, err);
-    dnnl_primitive_desc_destroy(hint);
-    return rc;
+    grad.pass = DN_GRAD_X;
+    return make_grad(dn, dn_v_eltwise, forward, grad, "gradient of an activation", out, err);
 }
 
 int dn_sum(struct onednn *dn, const struct dn_md *a, const struct dn_md *b, const struct dn_md *y,
            dnnl_primitive_desc_t *out, struct err *err)
 {
-    dnnl_binary_desc_t d;
-    dnnl_status_t st = dnnl_binary_desc_init(&d, dnnl_binary_add, &a->v, &b->v, &y->v);
-
-    return make_pd(dn, st, &d, ACT_NONE, NULL, "sum", out, err);
+    return make_pd(dn, dn_v_sum, (struct dn_wish){.x = a, .b = b, .y = y}, ACT_NONE, "sum", out,
+                   err);
 }
 
 int dn_reorder(struct onednn *dn, const struct dn_md *from, const struct dn_md *to,
                dnnl_primitive_desc_t *out, struct err *err)
 {
-    dnnl_primitive_attr_t attr;
-    dnnl_status_t st = make_attr(ACT_NONE, &attr);
-
-    if (st == dnnl_success) {
-        st =
-            dnnl_reorder_primitive_desc_create(out, &from->v, dn->engine, &to->v, dn->engine, attr);
-        dnnl_primitive_attr_destroy(attr);
-    }
-    return dn_check(st, "reorder", err);
+    return make_pd(dn, dn_v_reorder, (struct dn_wish){.x = from, .y = to}, ACT_NONE, "reorder", out,
+                   err);
 }

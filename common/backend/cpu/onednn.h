@@ -1,8 +1,11 @@
 /* onednn - the part of oneDNN's C API that our kernels use, in terms that hold for 2.x and 3.x.
  *
- * Only onednn.c would have to change for 3.x (which has no operation descriptors, and memory
- * descriptors as handles).  Extents are in oneDNN's logical order (N,C,H,W; O,I,H,W; with groups
- * G,O,I,H,W); strides say where the elements lie in memory.
+ * Extents are in oneDNN's logical order (N,C,H,W; O,I,H,W; with groups G,O,I,H,W); strides say
+ * where the elements lie in memory.
+ *
+ * Memory: a memory descriptor may be a handle (3.x).  Whoever makes descriptors, copies them
+ * freely, and calls dn_release once none of them is needed any more.  Memory objects and primitives
+ * that were made from descriptors outlive them.
  *
  * Threads: the engine's. */
 #ifndef BACKEND_CPU_ONEDNN_H
@@ -16,6 +19,7 @@
 struct onednn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
+    struct dn_handles *handles; /* 3.x: the descriptors made since the last dn_release */
 };
 
 int onednn_open(struct onednn **out, struct err *err);
@@ -46,13 +50,18 @@ struct dn_md {
     dnnl_memory_desc_t v;
 };
 
-int dn_md_init(struct dn_md *md, const struct dn_layout *l, enum dtype type, struct err *err);
+int dn_md_init(struct onednn *dn, struct dn_md *md, const struct dn_layout *l, enum dtype type,
+               struct err *err);
 /* The same extents; the primitive chooses the layout. */
-int dn_md_any(struct dn_md *md, const struct dn_layout *l, enum dtype type, struct err *err);
-int dn_md_of_arg(dnnl_primitive_desc_t pd, int arg, struct dn_md *md); /* 0: pd has no such arg */
+int dn_md_any(struct onednn *dn, struct dn_md *md, const struct dn_layout *l, enum dtype type,
+              struct err *err);
+/* 1: *md is the layout that pd wants for this argument; 0: pd has no such argument. */
+int dn_md_of_arg(struct onednn *dn, dnnl_primitive_desc_t pd, int arg, struct dn_md *md,
+                 struct err *err);
 int dn_md_equal(const struct dn_md *a, const struct dn_md *b);
 size_t dn_md_bytes(const struct dn_md *md);
 int dn_memory_new(struct onednn *dn, const struct dn_md *md, dnnl_memory_t *out, struct err *err);
+void dn_release(struct onednn *dn); /* frees all descriptors made so far */
 
 enum dn_pass { DN_FORWARD, DN_GRAD_X, DN_GRAD_W };
 
