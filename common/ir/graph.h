@@ -169,6 +169,9 @@ union node_attr {
         int64_t rows, positions; /* gradient only: of the table, of the positions */
     } embedding;
     struct {
+        int64_t length; /* rows of one sample in y, the class token's included */
+    } class_token;
+    struct {
         int64_t length; /* rows of one sample */
         int64_t heads;
         int causal;  /* 1: a row sees no later row */

@@ -83,7 +83,9 @@ static const char *part(struct net *m, int64_t block, const char *name)
 
 static void dense(struct net *m, const char *name, int64_t features, double std)
 {
-    layer_dense(m, name, &(struct layer_dense){features, (float)std, 1});
+    layer_dense(
+        m, name,
+        &(struct layer_dense){.features = features, .weight.std = (float)std, .transposed = 1});
 }
 
 static void block(struct net *m, const struct gpt_options *o, int64_t i)

@@ -45,14 +45,16 @@ static int norm_param(struct net *m, const char *name, const char *suffix, float
     return graph_param(m->g, SHAPE(s->dim[s->n - 1]), info, name_of(m, name, suffix));
 }
 
-static void append_bias(struct net *m, const char *name, int64_t fan_in)
+/* Append the sum with a bias from U(-bound, bound). */
+static void append_bias(struct net *m, const char *name, float bound)
 {
     int in[2] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
 
     if (m->rc < 0)
         return;
-    in[1] = drawn_param(m, name, "bias", SHAPE(h_shape(m)->dim[h_shape(m)->n - 1]),
-                        (struct param_info){PARAM_UNIFORM, uniform_bound(fan_in), PARAM_BIAS, 0});
+    in[1] = drawn_param(
+        m, name, "bias", SHAPE(h_shape(m)->dim[h_shape(m)->n - 1]),
+        (struct param_info){bound > 0 ? PARAM_UNIFORM : PARAM_CONST, bound, PARAM_BIAS, 0});
     append(m, OP_bias, NULL, in, 2, out, name_of(m, name, "bias"));
 }
 
@@ -106,6 +108,19 @@ static int want_images(struct net *m, const char *name)
     return m->rc;
 }
 
+/* A convolution's filters [K,C,R,S]. */
+static struct param_info conv_weight(const struct shape *w, enum conv_init init)
+{
+    const int64_t fan_in = shape_elements(w) / w->dim[0],
+                  fan_out = w->dim[0] * w->dim[2] * w->dim[3];
+    const float bound[] = {[CONV_PYTORCH] = uniform_bound(fan_in),
+                           [CONV_KAIMING] = (float)sqrt(2.0 / (double)fan_out),
+                           [CONV_LECUN] = uniform_bound(fan_in)};
+
+    return (struct param_info){init == CONV_PYTORCH ? PARAM_UNIFORM : PARAM_NORMAL, bound[init],
+                               PARAM_WEIGHT, 0};
+}
+
 void layer_conv(struct net *m, const char *name, const struct layer_conv *c)
 {
     const int stride = or_1(c->stride), dilation = or_1(c->dilation), groups = or_1(c->groups);
@@ -113,7 +128,6 @@ void layer_conv(struct net *m, const char *name, const struct layer_conv *c)
         .conv = {
             {stride, stride}, {c->pad, c->pad}, {dilation, dilation}, groups, ACT_NONE, {0}, {0}}};
     int in[2] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
-    struct param_info info = {.kind = PARAM_WEIGHT};
     struct shape w;
 
     if (want_images(m, name) < 0)
@@ -124,13 +138,11 @@ void layer_conv(struct net *m, const char *name, const struct layer_conv *c)
         return;
     }
     w = SHAPE(c->channels, h_shape(m)->dim[3] / groups, c->kernel, c->kernel);
-    info.init = c->kaiming ? PARAM_NORMAL : PARAM_UNIFORM;
-    info.bound = c->kaiming ? (float)sqrt(2.0 / (double)(c->channels * c->kernel * c->kernel))
-                            : uniform_bound(shape_elements(&w) / c->channels);
-    in[1] = drawn_param(m, name, "weight", w, info);
+    in[1] = drawn_param(m, name, "weight", w, conv_weight(&w, c->init));
     append(m, OP_conv2d, &attr, in, 2, out, name);
     if (!c->no_bias)
-        append_bias(m, name, shape_elements(&w) / c->channels);
+        append_bias(m, name,
+                    c->init == CONV_LECUN ? 0 : uniform_bound(shape_elements(&w) / c->channels));
 }
 
 void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel, int pad)
@@ -160,7 +172,7 @@ void layer_linear(struct net *m, const char *name, int64_t features)
     const int64_t fan_in = m->rc < 0 ? 1 : h_shape(m)->dim[1];
 
     layer_linear_plain(m, name, features);
-    append_bias(m, name, fan_in);
+    append_bias(m, name, uniform_bound(fan_in));
 }
 
 void layer_activation(struct net *m, const char *name, enum activation kind)
@@ -209,23 +221,74 @@ static void linear_of(struct net *m, const char *name, int weight, int transpose
     append(m, OP_linear, &attr, (const int[]){m->h, weight}, 2, out, name);
 }
 
+/* The same elements in another shape. */
+static void reshape(struct net *m, const char *name, struct shape shape)
+{
+    const union node_attr attr = {.reshape.shape = shape};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+
+    append(m, OP_reshape, &attr, &m->h, 1, out, name);
+}
+
+void layer_pixels(struct net *m, const char *name)
+{
+    struct shape s;
+
+    if (want_images(m, name) < 0)
+        return;
+    s = *h_shape(m);
+    m->length = s.dim[1] * s.dim[2];
+    reshape(m, name, SHAPE(s.dim[0] * m->length, s.dim[3]));
+}
+
+void layer_class_token(struct net *m, const char *name, const char *token, const char *position)
+{
+    const struct param_info token_info = {PARAM_CONST, 0, PARAM_EMBEDDING, 0},
+                            position_info = {PARAM_NORMAL, 0.02F, PARAM_EMBEDDING, 0};
+    union node_attr attr = {.class_token.length = m->length + 1};
+    int in[3] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    int64_t c;
+
+    if (m->rc < 0)
+        return;
+    c = h_shape(m)->dim[1];
+    in[CLASS_TOKEN_TOKEN] = graph_param(m->g, SHAPE(1, 1, c), token_info, token);
+    in[CLASS_TOKEN_POSITION] =
+        graph_param(m->g, SHAPE(1, m->length + 1, c), position_info, position);
+    append(m, OP_class_token, &attr, in, 3, out, name);
+    m->length++;
+}
+
+static struct param_info dense_param(struct dense_draw draw, enum param_kind kind, int64_t fan_in,
+                                     int64_t fan_out)
+{
+    if (draw.init == DENSE_XAVIER)
+        return (struct param_info){PARAM_UNIFORM, (float)sqrt(6.0 / (double)(fan_in + fan_out)),
+                                   kind, 0};
+    if (draw.init == DENSE_PYTORCH)
+        return (struct param_info){PARAM_UNIFORM, uniform_bound(fan_in), kind, 0};
+    return (struct param_info){draw.std > 0 ? PARAM_NORMAL : PARAM_CONST, draw.std, kind, 0};
+}
+
 void layer_dense(struct net *m, const char *name, const struct layer_dense *d)
 {
-    const struct param_info weight = {PARAM_NORMAL, d->std, PARAM_WEIGHT, 0},
-                            bias = {PARAM_CONST, 0, PARAM_BIAS, 0};
+    const char *between = d->is_joint ? "_" : ".";
     int in[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
     int64_t fan_in;
+    struct shape weight;
 
     if (m->rc < 0)
         return;
     fan_in = h_shape(m)->dim[1];
+    weight = d->transposed ? SHAPE(fan_in, d->features) : SHAPE(d->features, fan_in);
     linear_of(m, name,
-              drawn_param(m, name, "weight",
-                          d->transposed ? SHAPE(fan_in, d->features) : SHAPE(d->features, fan_in),
-                          weight),
+              graph_param(m->g, weight, dense_param(d->weight, PARAM_WEIGHT, fan_in, d->features),
+                          arena_printf(&m->g->arena, "%s%sweight", name, between)),
               d->transposed);
     in[0] = m->h;
-    in[1] = drawn_param(m, name, "bias", SHAPE(d->features), bias);
+    in[1] =
+        graph_param(m->g, SHAPE(d->features), dense_param(d->bias, PARAM_BIAS, fan_in, d->features),
+                    arena_printf(&m->g->arena, "%s%sbias", name, between));
     append(m, OP_bias, NULL, in, 2, out, name_of(m, name, "bias"));
 }
 
@@ -289,6 +352,22 @@ void layer_global_avg_pool(struct net *m, const char *name)
     if (want_images(m, name) == 0)
         pool(m, name, POOL_AVG, (const int[]){(int)h_shape(m)->dim[1], (int)h_shape(m)->dim[2]}, 1,
              0);
+}
+
+/* A sample's rows as an image of one row: a pool of single pixels takes the first and no other. */
+void layer_first_row(struct net *m, const char *name)
+{
+    const int64_t length = m->length;
+    int64_t n, c;
+
+    if (m->rc < 0)
+        return;
+    n = h_shape(m)->dim[0] / length;
+    c = h_shape(m)->dim[1];
+    reshape(m, name_of(m, name, "image"), SHAPE(n, 1, length, c));
+    pool(m, name, POOL_AVG, (const int[]){1, 1}, (int)length, 0);
+    reshape(m, name_of(m, name, "row"), SHAPE(n, c));
+    m->length = 0;
 }
 
 void layer_add(struct net *m, const char *name, int other)

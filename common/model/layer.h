@@ -33,13 +33,20 @@ int64_t net_n_outputs(const struct net *m);
  * if there are too few for the target. */
 int64_t net_classes(struct net *m, int64_t classes);
 
+/* The initial values of a convolution. */
+enum conv_init {
+    CONV_PYTORCH, /* PyTorch's default, of the bias too */
+    CONV_KAIMING, /* weights from N(0, 2/fan_out), as torchvision's residual networks have them */
+    CONV_LECUN,   /* weights from N(0, 1/fan_in), biases 0: its vision transformers */
+};
+
 /* A convolution with a square kernel, and padding on both sides. */
 struct layer_conv {
     int64_t channels; /* of the output */
     int kernel, pad;
     int stride, dilation, groups; /* 0 means 1 */
     int no_bias;
-    int kaiming; /* 1: weights from N(0, 2/fan_out), torchvision's; 0: PyTorch's default */
+    enum conv_init init;
 };
 void layer_conv(struct net *m, const char *name, const struct layer_conv *c);
 /* Stride 1, with bias. */
@@ -61,11 +68,32 @@ struct layer_embedding {
 };
 int layer_embedding(struct net *m, const char *name, const struct layer_embedding *e);
 
-/* A linear layer of a transformer: weights from N(0, std^2), biases 0. */
+/* Images [N,H,W,C] become rows [N*H*W,C], one for each pixel. */
+void layer_pixels(struct net *m, const char *name);
+/* h, [N*(T-1),C], becomes [N*T,C]: each sample begins with one more row, the class token, and the
+ * rows of their positions are added.  Parameters: `token` [1,1,C], which begins as 0, and
+ * `position` [1,T,C], from N(0, 0.02^2). */
+void layer_class_token(struct net *m, const char *name, const char *token, const char *position);
+/* h becomes the first row of each sample, [N,C]. */
+void layer_first_row(struct net *m, const char *name);
+
+/* How a weight or a bias begins. */
+enum dense_init {
+    DENSE_NORMAL,  /* N(0, std^2); 0 without std */
+    DENSE_XAVIER,  /* U(-a, a) with a = sqrt(6/(in + out)) */
+    DENSE_PYTORCH, /* U(-a, a) with a = 1/sqrt(in) */
+};
+struct dense_draw {
+    enum dense_init init;
+    float std;
+};
+
+/* A linear layer of a transformer. */
 struct layer_dense {
     int64_t features;
-    float std;
+    struct dense_draw weight, bias;
     int transposed; /* the weight is [in,out], as in Hugging Face's Conv1D */
+    int is_joint;   /* the parameters are NAME_weight and NAME_bias, as in_proj's in PyTorch */
 };
 void layer_dense(struct net *m, const char *name, const struct layer_dense *d);
 

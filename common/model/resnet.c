@@ -46,7 +46,7 @@ static void conv_norm(struct net *m, const char *block, int i, int64_t channels,
                                     .stride = stride,
                                     .pad = kernel / 2,
                                     .no_bias = 1,
-                                    .kaiming = 1};
+                                    .init = CONV_KAIMING};
 
     layer_conv(m, part(m, block, "conv", i), &conv);
     layer_batch_norm(m, part(m, block, "bn", i));
@@ -56,7 +56,7 @@ static void conv_norm(struct net *m, const char *block, int i, int64_t channels,
 static int shortcut(struct net *m, const char *block, int x, int64_t channels, int stride)
 {
     const struct layer_conv conv = {
-        .channels = channels, .kernel = 1, .stride = stride, .no_bias = 1, .kaiming = 1};
+        .channels = channels, .kernel = 1, .stride = stride, .no_bias = 1, .init = CONV_KAIMING};
     const int h = m->h;
     int short_x;
 
@@ -98,7 +98,7 @@ static void build_stem(struct net *m, enum stem stem)
                                     .stride = is_small ? 1 : 2,
                                     .pad = is_small ? 1 : 3,
                                     .no_bias = 1,
-                                    .kaiming = 1};
+                                    .init = CONV_KAIMING};
 
     layer_input(m);
     layer_conv(m, "conv1", &conv);

@@ -2,6 +2,7 @@
 from torch import nn
 
 import resnet
+import vit
 
 
 class ResNet:
@@ -17,6 +18,20 @@ class ResNet:
 
     def make(self):
         return resnet.make(self.depth, 10, self.stem)
+
+
+class ViT:
+    """Pixels of 32, 16 patches and the class token."""
+    name, rate = "vit_tiny", 20
+    size = {"patch": 8, "width": 64, "depth": 4, "heads": 4, "mlp": 160}
+
+    def keys(self, case):
+        del case
+        return {"model.arch": self.name, "model.image": 32,
+                **{f"model.{key}": value for key, value in self.size.items()}}
+
+    def make(self):
+        return vit.make(32, classes=10, **self.size)
 
 
 class Residual(nn.Sequential):

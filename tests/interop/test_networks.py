@@ -1,4 +1,4 @@
-"""Tests of convolutional networks with PyTorch: 20 steps of ours from PyTorch's weights have
+"""Tests of networks for images with PyTorch: 20 steps of ours from PyTorch's weights have
 PyTorch's losses, on one rank and on two, and our file gives PyTorch our logits.
 
 They need a Python with torch and safetensors (find_torch.py), and are skipped (77) without one.
@@ -147,6 +147,12 @@ class Networks(Case):
         self.compare(networks.Layers(), "adamw", (1, 2))
         self.compare(networks.Layers(), "sgd", (1, 2), "bfloat16")
         self.compare(networks.Activations(), "sgd", (2,))
+
+    def test_vit(self):
+        network = networks.ViT()
+        self.compare(network, "sgd", (1, 2))
+        self.compare(network, "adamw", (1, 2))
+        self.compare(network, "sgd", (2,), "bfloat16")
 
     def test_resnet18(self):
         network = networks.ResNet(18, "cifar")

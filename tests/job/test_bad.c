@@ -141,12 +141,13 @@ static const struct bad texts[] = {
      "64 letters, digits, '.', '_' or '-', the first a letter or digit"},
     {"model: lenet" DIGITS,
      "f:1:8: model is \"lenet\", want a mapping with keys such as model.arch"},
-    {"model: {arch: resnet}" DIGITS,
-     "f:1:15: model.arch is \"resnet\", want mlp, lenet, lenet5, "
-     "layers, gpt, gpt2, gpt2_medium, gpt2_large, gpt2_xl, resnet18, "
-     "resnet34, resnet50, resnet101 or resnet152"},
+    {"model: {arch: resnet}" DIGITS, "f:1:15: model.arch is \"resnet\", want mlp, lenet, lenet5, "
+                                     "layers, gpt, gpt2, gpt2_medium, gpt2_large, gpt2_xl, vit, "
+                                     "vit_tiny, vit_small, vit_base, resnet18, "
+                                     "resnet34, resnet50, resnet101 or resnet152"},
     {"model: {arch: }" DIGITS, "f:1:15: model.arch is empty, want mlp, lenet, lenet5, "
-                               "layers, gpt, gpt2, gpt2_medium, gpt2_large, gpt2_xl, resnet18, "
+                               "layers, gpt, gpt2, gpt2_medium, gpt2_large, gpt2_xl, vit, "
+                               "vit_tiny, vit_small, vit_base, resnet18, "
                                "resnet34, resnet50, resnet101 or resnet152"},
     {MLP "hidden: [64, x]}" DIGITS, "f:1:28: model.hidden is \"64, x\", want a list of at most 16, "
                                     "each an integer from 1 to 65536 units"},
@@ -239,12 +240,14 @@ static const struct bad texts[] = {
      "f:3:19: cluster.spares is 70000, want an integer from 0 to 65536 ranks"},
     /* missing, or not for this choice */
     {"data: {format: digits}", "f: model.arch is missing, want mlp, lenet, lenet5, "
-                               "layers, gpt, gpt2, gpt2_medium, gpt2_large, gpt2_xl, resnet18, "
+                               "layers, gpt, gpt2, gpt2_medium, gpt2_large, gpt2_xl, vit, "
+                               "vit_tiny, vit_small, vit_base, resnet18, "
                                "resnet34, resnet50, resnet101 or resnet152"},
     {"model: {arch: lenet}",
      "f: data.format is missing, want mnist, digits, cifar10, cifar100, tokens, text or npy"},
     {"model:\ndata:\n", "f: model.arch is missing, want mlp, lenet, lenet5, "
-                        "layers, gpt, gpt2, gpt2_medium, gpt2_large, gpt2_xl, resnet18, "
+                        "layers, gpt, gpt2, gpt2_medium, gpt2_large, gpt2_xl, vit, vit_tiny, "
+                        "vit_small, vit_base, resnet18, "
                         "resnet34, resnet50, resnet101 or resnet152"},
     {"model: {arch: lenet}\ndata: {format: mnist}", "f: data.path is missing, want a path"},
     {"model: {arch: lenet}\ndata: {format: mnist, path: ~}",

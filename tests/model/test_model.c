@@ -7,6 +7,7 @@
 #include "model/layers.h"
 #include "model/mlp.h"
 #include "model/resnet.h"
+#include "model/vit.h"
 #include "op/op.h"
 
 static const struct sample_spec mnist = SAMPLE_IMAGES(28, 28, 1, 10);
@@ -295,6 +296,127 @@ static void residual_names(void **state)
     assert_non_null(strstr(err.msg, "model.classes is 9, but the data have 10"));
 }
 
+static void expect_shape(const struct graph *g, const char *name, struct shape shape)
+{
+    const struct value *v = graph_find(g, name);
+
+    if (!v || !shape_equal(&v->shape, &shape))
+        fail_msg("%s is missing or has another shape", name);
+}
+
+static int64_t n_elements(const struct graph *g)
+{
+    int64_t n = 0;
+
+    for (int v = 0; v < g->n_values; v++)
+        if (g->value[v].role == VALUE_PARAM)
+            n += shape_elements(&g->value[v].shape);
+    return n;
+}
+
+/* The numbers of parameters of torchvision's vit_b_16 and of DeiT's two smaller sizes, for 1000
+ * classes; names, shapes and initial values. */
+static void vision_transformers(void **state)
+{
+    static const struct {
+        const struct model_arch *arch;
+        int64_t width, heads, n_elements;
+    } nets[] = {{&arch_vit_tiny, 192, 3, 5717416},
+                {&arch_vit_small, 384, 6, 22050664},
+                {&arch_vit_base, 768, 12, 86567656}};
+    const struct sample_spec in = SAMPLE_IMAGES(224, 224, 3, 10);
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(nets); i++) {
+        const struct vit_options own = {.image = 224,
+                                        .patch = 16,
+                                        .width = nets[i].width,
+                                        .depth = 12,
+                                        .heads = nets[i].heads,
+                                        .dropout = 0.1,
+                                        .classes = 1000};
+        const struct model_options o = {.kind = nets[i].arch, .options = &own};
+        const int64_t c = own.width;
+
+        assert_int_equal(model_build(&o, &in, 2, 1, 1, &g, &err), 0);
+        assert_int_equal(n_elements(g), nets[i].n_elements);
+        assert_int_equal(count(g, OP_dropout), 1 + 3 * 12);
+        expect_shape(g, "class_token", SHAPE(1, 1, c));
+        expect_shape(g, "conv_proj.weight", SHAPE(c, 3, 16, 16));
+        expect_shape(g, "encoder.pos_embedding", SHAPE(1, 197, c));
+        expect_shape(g, "encoder.layers.encoder_layer_0.ln_1.weight", SHAPE(c));
+        expect_shape(g, "encoder.layers.encoder_layer_11.self_attention.in_proj_weight",
+                     SHAPE(3 * c, c));
+        expect_shape(g, "encoder.layers.encoder_layer_11.self_attention.in_proj_bias",
+                     SHAPE(3 * c));
+        expect_shape(g, "encoder.layers.encoder_layer_11.self_attention.out_proj.bias", SHAPE(c));
+        expect_shape(g, "encoder.layers.encoder_layer_11.mlp.0.weight", SHAPE(4 * c, c));
+        expect_shape(g, "encoder.layers.encoder_layer_11.mlp.3.weight", SHAPE(c, 4 * c));
+        expect_shape(g, "encoder.ln.bias", SHAPE(c));
+        expect_shape(g, "heads.head.weight", SHAPE(1000, c));
+        assert_true(shape_equal(&g->value[g->logits].shape, &SHAPE(2, 1000)));
+        graph_free(g);
+    }
+}
+
+/* The initial values of torchvision's VisionTransformer. */
+static void vision_transformer_inits(void **state)
+{
+    static const struct {
+        const char *name;
+        struct param_info info;
+    } inits[] = {
+        {"conv_proj.weight", {PARAM_NORMAL, 0.14433757F, PARAM_WEIGHT, 0}}, /* sqrt(1/48) */
+        {"conv_proj.bias", {PARAM_CONST, 0, PARAM_BIAS, 0}},
+        {"class_token", {PARAM_CONST, 0, PARAM_EMBEDDING, 0}},
+        {"encoder.pos_embedding", {PARAM_NORMAL, 0.02F, PARAM_EMBEDDING, 0}},
+        {"encoder.layers.encoder_layer_0.self_attention.in_proj_weight",
+         {PARAM_UNIFORM, 0.306186218F, PARAM_WEIGHT, 0}}, /* sqrt(6/(16 + 48)) */
+        {"encoder.layers.encoder_layer_0.self_attention.in_proj_bias",
+         {PARAM_CONST, 0, PARAM_BIAS, 0}},
+        {"encoder.layers.encoder_layer_0.self_attention.out_proj.weight",
+         {PARAM_UNIFORM, 0.25F, PARAM_WEIGHT, 0}}, /* 1/sqrt(16) */
+        {"encoder.layers.encoder_layer_0.self_attention.out_proj.bias",
+         {PARAM_CONST, 0, PARAM_BIAS, 0}},
+        {"encoder.layers.encoder_layer_0.mlp.0.weight",
+         {PARAM_UNIFORM, 0.408248290F, PARAM_WEIGHT, 0}}, /* sqrt(6/(16 + 20)) */
+        {"encoder.layers.encoder_layer_0.mlp.3.bias", {PARAM_NORMAL, 1e-6F, PARAM_BIAS, 0}},
+        {"encoder.ln.weight", {PARAM_CONST, 1, PARAM_NORM, 0}},
+        {"heads.head.weight", {PARAM_CONST, 0, PARAM_WEIGHT, 0}},
+        {"heads.head.bias", {PARAM_CONST, 0, PARAM_BIAS, 0}},
+    };
+    const struct sample_spec in = SAMPLE_IMAGES(8, 12, 3, 10);
+    struct vit_options own = {.patch = 4, .width = 16, .depth = 1, .heads = 2, .mlp = 20};
+    const struct model_options o = {.kind = &arch_vit, .options = &own};
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(model_build(&o, &in, 0, 1, 1, &g, &err), 0); /* no samples: a batch of 0 */
+    for (size_t i = 0; i < ARRAY_LEN(inits); i++) {
+        const struct value *v = graph_find(g, inits[i].name);
+
+        assert_non_null(v);
+        assert_int_equal(v->info->init, inits[i].info.init);
+        assert_int_equal(v->info->kind, inits[i].info.kind);
+        assert_float_equal(v->info->bound, inits[i].info.bound, 1e-8F);
+    }
+    expect_shape(g, "encoder.pos_embedding", SHAPE(1, 7, 16));
+    assert_int_equal(count(g, OP_dropout), 0);
+    graph_free(g);
+    own.patch = 5;
+    assert_int_equal(model_build(&o, &in, 2, 1, 1, &g, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "images of 8x12 pixels, want multiples of model.patch, 5"));
+    own.patch = 4, own.heads = 3;
+    assert_int_equal(model_build(&o, &in, 2, 1, 1, &g, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "model.width is 16, want a multiple of 3 heads"));
+    own.heads = 2, own.image = 8;
+    assert_int_equal(model_build(&o, &in, 2, 1, 1, &g, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "model.image is 8, but the data's are 8x12"));
+}
+
 /* The parameters are named as torch.nn.Sequential names them; every kind of layer is there. */
 static void listed_layers(void **state)
 {
@@ -367,6 +489,8 @@ int main(void)
         cmocka_unit_test(listed_layers),
         cmocka_unit_test(listed_layers_that_do_not_fit),
         cmocka_unit_test(residual_names),
+        cmocka_unit_test(vision_transformers),
+        cmocka_unit_test(vision_transformer_inits),
         cmocka_unit_test(parameters),
         cmocka_unit_test(modes),
         cmocka_unit_test(losses),

@@ -1,4 +1,4 @@
-/* ref_tokens - the naive kernels of what models of tokens have: embeddings and attention.
+/* ref_tokens - the naive kernels of what transformers have: embeddings, class token, attention.
  * Sums are in double. */
 #include <math.h>
 #include <stdlib.h>
@@ -41,6 +41,38 @@ void ref_embedding_grad(const struct ref_node *n)
         ref_round(dposition, P * C, n->out[EMBEDDING_GRAD_DPOSITION]);
     free(dtable);
     free(dposition);
+}
+
+void ref_class_token(const struct ref_node *n)
+{
+    const int64_t T = n->attr.class_token.length, C = n->in_shape[CLASS_TOKEN_X].dim[1];
+    const float *x = n->in[CLASS_TOKEN_X], *position = n->in[CLASS_TOKEN_POSITION];
+    const float *token = n->in[CLASS_TOKEN_TOKEN];
+    float *y = n->out[CLASS_TOKEN_Y];
+
+    for (int64_t r = 0; r < n->out_shape[CLASS_TOKEN_Y].dim[0]; r++)
+        for (int64_t c = 0; c < C; c++)
+            *y++ = (r % T == 0 ? token[c] : *x++) + position[r % T * C + c];
+}
+
+void ref_class_token_grad(const struct ref_node *n)
+{
+    const int64_t T = n->attr.class_token.length, C = n->in_shape[CLASS_TOKEN_GRAD_DY].dim[1];
+    const float *dy = n->in[CLASS_TOKEN_GRAD_DY];
+    float *dx = n->out[CLASS_TOKEN_GRAD_DX];
+    double *sum = ref_sums(T * C);
+
+    for (int64_t r = 0; r < n->in_shape[CLASS_TOKEN_GRAD_DY].dim[0]; r++)
+        for (int64_t c = 0; c < C; c++, dy++) {
+            sum[r % T * C + c] += *dy;
+            if (dx && r % T)
+                *dx++ = *dy;
+        }
+    if (n->out[CLASS_TOKEN_GRAD_DTOKEN])
+        ref_round(sum, C, n->out[CLASS_TOKEN_GRAD_DTOKEN]);
+    if (n->out[CLASS_TOKEN_GRAD_DPOSITION])
+        ref_round(sum, T * C, n->out[CLASS_TOKEN_GRAD_DPOSITION]);
+    free(sum);
 }
 
 /* One head of one sample of an attention node. */

@@ -1,0 +1,187 @@
+/* vit - vision transformers of three sizes, and of any size, with the names, layouts and initial
+ * values of torchvision's VisionTransformer.
+ *
+ * conv_proj turns each patch of the image into a row, in the order of reading.  class_token comes
+ * before the rows of each image, encoder.pos_embedding is added, and dropout follows.  Then the
+ * blocks encoder.layers.encoder_layer_0 ...: x +
+ * self_attention.out_proj(attention(in_proj(ln_1(x)))) and x + mlp.3(gelu(mlp.0(ln_2(x)))), with
+ * dropout after out_proj, gelu and mlp.3; at the end encoder.ln, and heads.head of the class
+ * token's row.  Norms have eps 1e-6, gelu is the exact one.
+ *
+ * Weights of the MLPs and of in_proj begin as Xavier's uniform ones, those of out_proj as PyTorch's
+ * default for linear layers, conv_proj's as N(0, 1/fan_in), the positions as N(0, 0.02^2), and
+ * heads.head and class_token as 0.  Biases begin as 0, but the MLPs' as N(0, 1e-12).
+ * torchvision cuts conv_proj's values off at -2 and 2, where none lies with images. */
+#include "model/vit.h"
+
+#include "base/util.h"
+#include "model/layer.h"
+
+#define AT(field) offsetof(struct vit_options, field)
+
+#define NORM_EPS     1e-6F
+#define MLP_BIAS_STD 1e-6F
+
+#define ROWS(n_patch, n_width, n_depth, n_heads)                                                   \
+    {"model.image",                                                                                \
+     OPT_INT,                                                                                      \
+     AT(image),                                                                                    \
+     "0",                                                                                          \
+     0,                                                                                            \
+     65536,                                                                                        \
+     .unit = "pixels",                                                                             \
+     .help = "Side of the images, which the data must have; 0: whatever the data have."},          \
+        {"model.patch",                                                                            \
+         OPT_INT,                                                                                  \
+         AT(patch),                                                                                \
+         n_patch,                                                                                  \
+         1,                                                                                        \
+         4096,                                                                                     \
+         .unit = "pixels",                                                                         \
+         .help = "Side of a patch; the image's sides are multiples of it."},                       \
+        {"model.width",                                                                            \
+         OPT_INT,                                                                                  \
+         AT(width),                                                                                \
+         n_width,                                                                                  \
+         1,                                                                                        \
+         65536,                                                                                    \
+         .unit = "units",                                                                          \
+         .help = "Size of a patch's embedding, and of what the blocks hand on."},                  \
+        {"model.depth",                                                                            \
+         OPT_INT,                                                                                  \
+         AT(depth),                                                                                \
+         n_depth,                                                                                  \
+         1,                                                                                        \
+         1000,                                                                                     \
+         .unit = "blocks",                                                                         \
+         .help = "Blocks of attention and MLP."},                                                  \
+        {"model.heads",                                                                            \
+         OPT_INT,                                                                                  \
+         AT(heads),                                                                                \
+         n_heads,                                                                                  \
+         1,                                                                                        \
+         1000,                                                                                     \
+         .unit = "heads",                                                                          \
+         .help = "Attention heads of a block; model.width is a multiple of it."},                  \
+        {"model.mlp",                                                                              \
+         OPT_INT,                                                                                  \
+         AT(mlp),                                                                                  \
+         "0",                                                                                      \
+         0,                                                                                        \
+         262144,                                                                                   \
+         .unit = "units",                                                                          \
+         .help = "Hidden units of a block's MLP; 0: four times model.width."},                     \
+        {"model.dropout",                                                                          \
+         OPT_REAL,                                                                                 \
+         AT(dropout),                                                                              \
+         "0",                                                                                      \
+         0,                                                                                        \
+         1,                                                                                        \
+         .flags = OPT_BELOW,                                                                       \
+         .help = "Probability that an embedding, a hidden unit or a block's output is dropped in " \
+                 "training."},                                                                     \
+    {                                                                                              \
+        "model.classes", OPT_INT, AT(classes), "0", 0, 1e6,                                        \
+            .unit = "classes", .help = "Outputs of the network; 0: as many as the data have."      \
+    }
+
+static const char *part(struct net *m, int64_t block, const char *name)
+{
+    return arena_printf(&m->g->arena, "encoder.layers.encoder_layer_%lld.%s", (long long)block,
+                        name);
+}
+
+static void attention(struct net *m, const struct vit_options *o, int64_t i)
+{
+    const struct layer_dense in = {.features = 3 * o->width,
+                                   .weight.init = DENSE_XAVIER,
+                                   .is_joint = 1},
+                             out = {.features = o->width, .weight.init = DENSE_PYTORCH};
+
+    layer_layer_norm(m, part(m, i, "ln_1"), NORM_EPS);
+    layer_dense(m, part(m, i, "self_attention.in_proj"), &in);
+    layer_attention(m, part(m, i, "self_attention"), o->heads, 0, 0);
+    layer_dense(m, part(m, i, "self_attention.out_proj"), &out);
+    layer_dropout(m, part(m, i, "dropout"), (float)o->dropout);
+}
+
+static void mlp(struct net *m, const struct vit_options *o, int64_t i)
+{
+    struct layer_dense dense = {.features = o->mlp ? o->mlp : 4 * o->width,
+                                .weight.init = DENSE_XAVIER,
+                                .bias.std = MLP_BIAS_STD};
+
+    layer_layer_norm(m, part(m, i, "ln_2"), NORM_EPS);
+    layer_dense(m, part(m, i, "mlp.0"), &dense);
+    layer_activation(m, part(m, i, "mlp.1"), ACT_GELU);
+    layer_dropout(m, part(m, i, "mlp.2"), (float)o->dropout);
+    dense.features = o->width;
+    layer_dense(m, part(m, i, "mlp.3"), &dense);
+    layer_dropout(m, part(m, i, "mlp.4"), (float)o->dropout);
+}
+
+static void block(struct net *m, const struct vit_options *o, int64_t i)
+{
+    int x = m->h;
+
+    attention(m, o, i);
+    layer_add(m, part(m, i, "add1"), x);
+    x = m->h;
+    mlp(m, o, i);
+    layer_add(m, part(m, i, "add2"), x);
+}
+
+/* The images must be cut into patches without a rest, and the rows into heads. */
+static void check(struct net *m, const struct vit_options *o)
+{
+    const struct shape *s;
+
+    if (m->rc < 0)
+        return;
+    s = &m->g->value[m->h].shape;
+    if (o->width % o->heads)
+        m->rc = err_set(m->err, ERR_CONFIG, "model.width is %lld, want a multiple of %lld heads",
+                        (long long)o->width, (long long)o->heads);
+    else if (s->n == 4 && o->image && (s->dim[1] != o->image || s->dim[2] != o->image))
+        m->rc = err_set(m->err, ERR_CONFIG, "model.image is %lld, but the data's are %lldx%lld",
+                        (long long)o->image, (long long)s->dim[1], (long long)s->dim[2]);
+    else if (s->n == 4 && (s->dim[1] % o->patch || s->dim[2] % o->patch))
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "images of %lldx%lld pixels, want multiples of model.patch, %lld",
+                        (long long)s->dim[1], (long long)s->dim[2], (long long)o->patch);
+}
+
+static void build(struct net *m, const void *options)
+{
+    const struct vit_options *o = options;
+    const struct layer_conv patches = {
+        .channels = o->width, .kernel = (int)o->patch, .stride = (int)o->patch, .init = CONV_LECUN};
+
+    layer_input(m);
+    check(m, o);
+    layer_conv(m, "conv_proj", &patches);
+    layer_pixels(m, "patches");
+    layer_class_token(m, "encoder.embedding", "class_token", "encoder.pos_embedding");
+    layer_dropout(m, "encoder.dropout", (float)o->dropout);
+    for (int64_t i = 0; i < o->depth; i++)
+        block(m, o, i);
+    layer_layer_norm(m, "encoder.ln", NORM_EPS);
+    layer_first_row(m, "encoder.first");
+    layer_dense(m, "heads.head", &(struct layer_dense){.features = net_classes(m, o->classes)});
+}
+
+#define VIT(arch, text, ...)                                        \
+    static const struct option rows_##arch[] = {ROWS(__VA_ARGS__)}; \
+    const struct model_arch arch_##arch = {                         \
+        .group = {.name = #arch,                                    \
+                  .help = text,                                     \
+                  .option = rows_##arch,                            \
+                  .n_options = ARRAY_LEN(rows_##arch),              \
+                  .size = sizeof(struct vit_options)},              \
+        .build = build,                                             \
+    };
+
+VIT(vit, "A vision transformer of any size; by default one for small images", "4", "128", "6", "4")
+VIT(vit_tiny, "The tiny vision transformer, 5.7 million parameters", "16", "192", "12", "3")
+VIT(vit_small, "The small vision transformer, 22 million parameters", "16", "384", "12", "6")
+VIT(vit_base, "The base vision transformer, 86 million parameters", "16", "768", "12", "12")
