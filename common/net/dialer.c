@@ -79,9 +79,10 @@ static void give_up(struct dialer *d)
     struct err err;
 
     err_set(&err, ERR_TIMEOUT,
-            "no driver at %s within %.0f s: %s; %lld attempts.  Is dpdriver running, and is this "
+            "no driver at %s within %.0f s: %s; %lld attempt%s.  Is dpdriver running, and is this "
             "its --host and --port?  (--wait SECONDS waits longer)",
-            d->where, 1e-3 * (double)d->options.wait_ms, d->last, (long long)d->n_attempts);
+            d->where, 1e-3 * (double)d->options.wait_ms, d->last, (long long)d->n_attempts,
+            d->n_attempts == 1 ? "" : "s");
     d->options.gave_up(d->options.arg, &err);
 }
 

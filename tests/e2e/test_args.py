@@ -187,12 +187,15 @@ class Args(dp.Case):
             self.assertRegex(result.stdout, rf"(?m)^bfloat16 +widened to float32 .*{words}")
 
     def test_check_ranks(self):
-        """Without --nranks the job has as many ranks as it needs at least."""
-        result = subprocess.run([DRIVER, "--check", "--set", "cluster.min_ranks=2"],
+        """Without --nranks the job has as many ranks as it needs at least.  A rank without samples
+        is told of."""
+        result = subprocess.run([DRIVER, "--check", "--set", "cluster.min_ranks=2", "--set",
+                                 "train.global_batch=1"],
                                 cwd=self.folder, env=self.env, timeout=PATIENCE,
                                 capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(result.stdout, r"(?m)^ranks +2,")
+        self.assertIn("fewer than the 2 ranks: 1 rank will have no samples", result.stderr)
 
     def test_check_bad_data(self):
         with open(self.path("nomnist.yaml"), "w", encoding="utf-8") as file:

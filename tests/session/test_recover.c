@@ -167,6 +167,8 @@ static void nobody_comes(void **state)
     assert_has(rig_event(&r, EVENT_ERROR)->text,
                "rank 1 (h1) was lost, last seen in load of step 0: it closed the connection "
                "(crashed or killed?); no replacement came within 30 s (cluster.replace_timeout)");
+    assert_int_equal(r.command->kind, CMD_STOP);
+    assert_true(r.command->stop.saves); /* what is kept is not thrown away */
     rig_free(&r);
 
     o.cluster.min_ranks = 3; /* three suffice, numbered without gaps */
