@@ -378,7 +378,7 @@ static int save_in(const char *run_dir, const char *folder, const char *name,
         rc = err_sys(err, errno, "%s: cannot make this folder", aside);
     if (rc == 0)
         rc = write_files(aside, c, err);
-    if (rc == 0) /* writing has taken its time */
+    if (rc == 0) /* again: another driver may have come while the files were written */
         rc = owner_check(run_dir, err);
     if (rc == 0) {
         rc = put_in_place(aside, path, err);
@@ -406,7 +406,7 @@ int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char 
     snprintf(name, sizeof name, "step-%08" PRId64, c->state.step);
     rc = file_make_folder(folder, err);
     if (rc == 0)
-        rc = file_sync_folder(run_dir, err); /* its maker may have ended before this */
+        rc = file_sync_folder(run_dir, err); /* whoever made the folder may not have synced it */
     if (rc == 0)
         rc = save_in(run_dir, folder, name, c, err);
     if (rc == 0) {

@@ -127,7 +127,7 @@ int owner_claim_for(const char *dir, const char *run, int64_t term, struct err *
     snprintf(o.run, sizeof o.run, "%s", run);
     aside = xasprintf("%s.%s.new", path, o.id);
     text = text_of(&o);
-    unlink(aside); /* an earlier claim of this process may have failed */
+    unlink(aside); /* left by an earlier claim of this process, if that failed */
     rc = write_aside(aside, path, text, err);
     if (rc == 0 && rename(aside, path) < 0)
         rc = err_sys(err, errno, "%s: cannot be put in its place", path);

@@ -10,9 +10,9 @@
 
 #define SUITE "TLS_AES_128_GCM_SHA256"
 
-enum { READ_BUFFER = 128 << 10 }; /* several records come with one system call */
+enum { READ_BUFFER = 128 << 10 }; /* bytes that one system call reads: several records */
 
-static const unsigned char identity[] = "dptrain-link-1"; /* of every key: the proof chose it */
+static const unsigned char identity[] = "dptrain-link-1"; /* of every key: only one is possible */
 static const unsigned char suite_id[2] = {0x13, 0x01};
 
 struct cipher {

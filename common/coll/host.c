@@ -37,7 +37,7 @@ static int run_unlocked(struct coll_host *h, const struct coll_job *job)
         pthread_mutex_unlock(&h->lock);
         rc = h->ops->run(h, job, &err);
         pthread_mutex_lock(&h->lock);
-        if (rc < 0 && h->aborted) /* it failed because of the abort, whatever it saw of it */
+        if (rc < 0 && h->aborted) /* the abort is the cause, whatever error it showed as */
             rc = host_canceled(&err);
     }
     if (rc < 0)

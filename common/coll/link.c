@@ -136,7 +136,7 @@ static int recv_ssl(struct link *k, char *at, size_t n_bytes, struct err *err)
     return 0;
 }
 
-/* ---- plain, or as the link is ---- */
+/* ---- by the link's kind: plain or encrypted ---- */
 
 int link_send(struct link *k, const void *data, size_t n_bytes, struct err *err)
 {

@@ -32,17 +32,17 @@
 enum {
     STRANGERS_MAX = 128,   /* connections whose hello has not been found right */
     STRANGERS_OF_ONE = 64, /* of these, from one source (endpoint_is_same_source) */
-    ACCEPT_MAX = 32,       /* in one round, between which all connections are read */
+    ACCEPT_MAX = 32,       /* accepted in one round; then all connections are read */
     STRANGER_MS = 5000,    /* the time for a hello, */
-    PROOF_MS = 60000,      /* and for the rest of the proof, when only a frozen rank is slow */
+    PROOF_MS = 60000,      /* and for the rest of the proof, where only a frozen rank is slow */
     RETRY_MS = 20000,      /* how long to dial a rank that closes before the proof is complete */
-    RETRY_EACH_MS = 20,    /* between two such attempts */
-    REST_MS = 100,         /* of the listening socket, when there are no descriptors */
+    RETRY_EACH_MS = 20,    /* the pause between two such attempts */
+    REST_MS = 100,         /* how long the listening socket rests when no descriptor is free */
 };
 
 struct place {
     struct link *link;
-    bool wanted; /* by this rank; a lower rank has been dialed, or is about to be */
+    bool wanted; /* this rank wants the link; it has dialed a lower rank, or is about to */
 };
 
 /* A connection that is being made. */

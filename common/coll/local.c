@@ -110,7 +110,7 @@ static void leave(struct coll_group *g, int rank)
     pthread_cond_broadcast(&g->moved);
 }
 
-/* Sleep until `until` or until we have left.  With the lock. */
+/* Sleep until `until`, or until this rank has left.  With the lock. */
 static void delay(struct coll_group *g, int rank, int64_t until)
 {
     struct timespec t = {until / 1000000000, until % 1000000000};

@@ -42,7 +42,7 @@ static int fold(struct mesh *m, const struct coll_job *job, struct coll_part p, 
                 return rc;
         }
         if (r == 0)
-            continue; /* it is where the sum begins */
+            continue; /* rank 0's piece is where the sum begins */
         const uint8_t *from = r == m->rank ? p.x : summand(m);
         uint8_t *to = r == m->size - 1 ? p.x : sum;
         coll_sum(to, sum, from, n, job->dtype);

@@ -67,7 +67,7 @@ static void drop(struct daemon *d, enum injection_how how)
         d->hooks->cut(d->arg);
 }
 
-/* Messages about it have left by now, since a send is tried at once. */
+/* The messages that announce the fault have left by now, since a send is tried at once. */
 static void inject(struct daemon *d, const struct injection *f)
 {
     if (f->what == INJECTION_KILL || f->what == INJECTION_STOP)
@@ -84,7 +84,7 @@ static void inject(struct daemon *d, const struct injection *f)
 
 int daemon_is_deaf(const struct daemon *d) { return d->is_deaf; }
 
-/* The machine queues nothing but its answer to this, so the order of its actions stays. */
+/* The machine queues only its answer to the ring, so the other actions stay in order. */
 static void hand_ring(struct daemon *d)
 {
     struct collective c[RING_LEN];
@@ -165,7 +165,7 @@ static void rearm(struct daemon *d)
         return;
     }
     wait_ms = ceil_div_i64(max_i64(0, at - clock_mono_ns()), 1000000);
-    uv_update_time(&d->loop); /* timers count from the loop's own idea of now */
+    uv_update_time(&d->loop); /* a timer counts from the time that the loop last read */
     uv_timer_start(&d->tick, on_tick, (uint64_t)wait_ms, 0);
 }
 
@@ -374,7 +374,7 @@ void daemon_detach(struct daemon *d, int is_engine_stuck)
     d->is_deaf = d->is_mute = 0;
     uv_timer_stop(&d->tick);
     if (is_engine_stuck)
-        return; /* d->engine stays: daemon_close sees it */
+        return; /* daemon_close sees by d->engine that the process must end by _exit */
     engine_free(d->engine);
     d->engine = NULL;
     inbox_drop(&d->inbox);
@@ -387,7 +387,7 @@ void daemon_flush(struct daemon *d)
     log_flush(FLUSH_MS);
 }
 
-/* A terminal that hangs keeps its thread: the process ends without it. */
+/* A thread that hangs in a write to the terminal is left behind: the process ends all the same. */
 static void close_terminal(struct daemon *d)
 {
     if (log_flush(END_MS) == WRITER_LATE)

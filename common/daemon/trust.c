@@ -17,7 +17,7 @@
 struct found {
     struct secret secret[TLS_MAX_SECRETS];
     int n;
-    int is_lasting; /* one of them outlives the job */
+    int is_lasting; /* one of the secrets outlives the job */
     enum source { OF_FILES, OF_JOB, OF_USER } source;
 };
 
@@ -98,7 +98,7 @@ static int is_own_folder(const char *folder, char *why_not, size_t n)
     return 0;
 }
 
-/* A folder that takes no file is no reason to end: then things are as without it. */
+/* A folder in which no file can be made is as none: the daemon goes on without this secret. */
 static int share_with_user(struct found *f, char *why_not, size_t n, struct err *err)
 {
     const char *folder = getenv("XDG_RUNTIME_DIR");

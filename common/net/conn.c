@@ -13,7 +13,7 @@ struct conn {
     struct frame_reader reader;
     const struct conn_events *events; /* NULL: no function is called */
     void *arg;
-    void (*opened)(void *arg); /* NULL: no caller waits for it, or it was called */
+    void (*opened)(void *arg); /* NULL: no caller waits for the opening, or it was told */
     void *opened_arg;
     void (*settled)(void *arg);
     void *settled_arg;

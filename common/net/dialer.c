@@ -21,14 +21,14 @@ struct dialer {
     struct dialer_options options;
     char *host;
     char where[ADDR_MAX_HOST + 16]; /* "HOST:PORT", for messages */
-    uv_timer_t timer;               /* the pause, or a connect's time limit */
+    uv_timer_t timer;               /* ends a pause, or a connect that takes too long */
     uv_getaddrinfo_t resolve;
     uv_connect_t connect;
-    struct addrinfo *found, *next; /* what the name has; the one to try next */
+    struct addrinfo *found, *next; /* the name's addresses; the one to try next */
     struct conn *conn;             /* being connected */
     int is_resolving, is_connecting, is_closing, n_handles;
-    int is_stopped;   /* what is under way comes to nothing */
-    int starts_again; /* a start came while something was under way */
+    int is_stopped;   /* the result of the attempt under way is dropped */
+    int starts_again; /* dialer_start came while an attempt was under way */
     int64_t most_pause_ms;
     int64_t pause_ms, n_attempts;
     int64_t start_ns, said_ns;

@@ -21,7 +21,7 @@ struct stranger {
     struct conn *conn;
     uint64_t source;
     int64_t since_ns;
-    int is_going; /* it was pushed out; its socket is closed when the loop comes to that */
+    int is_going; /* it makes room for another; the loop has yet to close its socket */
 };
 
 struct listener {
@@ -34,8 +34,8 @@ struct listener {
     int is_closing;
     int n_handles;
     char text[ADDR_TEXT], number[ADDR_TEXT];
-    int64_t said_ns;      /* when the window of lines began */
-    int n_said, n_unsaid; /* in it */
+    int64_t said_ns;      /* when the present window of log lines began */
+    int n_said, n_unsaid; /* lines of this window: logged, and only counted */
 };
 
 static void accept_one(struct listener *l);
@@ -100,7 +100,8 @@ static uint64_t source_of(const struct conn *c)
     return source;
 }
 
-/* The stranger that makes room: of this source, or of any (NULL).  NULL: none is so old. */
+/* The stranger that makes room, of *source, or of any source if that is NULL.  Returns NULL if none
+ * is least_age_ms old. */
 static struct stranger *next_to_go(const struct listener *l, const uint64_t *source,
                                    int64_t least_age_ms)
 {
@@ -117,7 +118,7 @@ static struct stranger *next_to_go(const struct listener *l, const uint64_t *sou
     return oldest;
 }
 
-/* Its socket is gone, and its place free, when the loop comes to its callback. */
+/* The socket of s is gone, and the place free, once the loop has called the close's callback. */
 static void push_out(struct stranger *s)
 {
     s->is_going = 1;
@@ -155,7 +156,7 @@ static void on_sweep(uv_timer_t *t)
     struct listener *l = t->data;
 
     for (struct stranger *s = l->oldest, *next; s; s = next) {
-        next = s->next; /* turning s out leaves it in the list */
+        next = s->next; /* s stays in the list, also when it is turned out */
         if (age_ms(s) < l->options.stranger_ms)
             break;
         if (!conn_is_over(s->conn))

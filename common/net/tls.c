@@ -108,7 +108,7 @@ static int pump(struct tls *t, size_t ahead, struct err *err)
 {
     int rc = 0;
 
-    if (t->is_pumping) /* the stream has refused, and said so from within */
+    if (t->is_pumping) /* called from within: the stream refused bytes, and its callback came */
         return 0;
     t->is_pumping = 1;
     while (rc == 0 && t->first && n_in_stream(t) < ahead)
@@ -220,7 +220,7 @@ void tls_close(struct tls *t, int linger_ms)
         flush(t, &err);
     }
     t->is_broken = 1; /* nothing more can be said */
-    SSL_free(t->ssl); /* a peer that takes its time to close costs no 40 KiB meanwhile */
+    SSL_free(t->ssl); /* at once: it has 40 KiB, and the peer may be slow to close */
     t->ssl = NULL;
     stream_close(&t->stream, linger_ms);
 }
@@ -301,7 +301,7 @@ static void shake(struct tls *t)
     else
         rc = 0;
     if (rc >= 0)
-        flush(t, &err); /* that the socket broke is told by its own `ended` */
+        flush(t, &err); /* if the socket broke, its own `ended` tells */
     if (rc <= 0)
         return;
     t->state = TLS_OPEN;
@@ -469,6 +469,6 @@ int tls_start(struct tls *t, struct err *err)
     if (!t->ssl)
         return err_set(err, ERR_NOMEM, "no TLS object for %s", t->stream.peer);
     ERR_clear_error();
-    SSL_do_handshake(t->ssl); /* what is wrong with it shows with the answer */
+    SSL_do_handshake(t->ssl); /* a failure shows when the peer's answer comes */
     return flush(t, err);
 }

@@ -29,7 +29,7 @@ struct lines {
     int64_t most_bytes, most_queued, owner_ms;
     struct writer *writer;
     atomic_llong n_lost;
-    atomic_llong n_queued; /* bytes of lines that the writer has not done */
+    atomic_llong n_queued; /* bytes of lines that the writer has not written yet */
 
     int64_t n_unfit; /* the adding thread's: lines that found no room since the last that did */
     double unfit_at; /* Unix time of the first of them */
@@ -38,10 +38,10 @@ struct lines {
     int fd;
     int64_t n_failed; /* lines that the disk did not take since the last that it took */
     double failed_at;
-    int is_stuck;              /* the last rotation failed; told */
-    int wants_lock;            /* another process had the lock so far */
+    int is_stuck;              /* the last rotation failed, and the log says so */
+    int wants_lock;            /* another process had the lock when it was tried last */
     int64_t owner_read_ns;     /* when the owner was read last; 0: never */
-    atomic_int is_other_owner; /* another driver took the directory over; told */
+    atomic_int is_other_owner; /* another driver owns the directory; the log says so */
 };
 
 struct line {

@@ -46,7 +46,8 @@ int run_dir_holds_run(const char *path)
 
 int run_dir_has_trained(const char *path) { return has(path, "checkpoints"); }
 
-/* A failure to make it shows when the first checkpoint is written. */
+/* The folder for checkpoints says that the run has trained.  If it cannot be made, the first
+ * checkpoint fails and says why. */
 void run_dir_begin_training(const struct run_dir *d)
 {
     char *folder = xasprintf("%s/checkpoints", d->path);
@@ -60,7 +61,7 @@ void run_dir_end_training(const struct run_dir *d)
     char *folder = xasprintf("%s/checkpoints", d->path);
 
     if (!owner_is_other(d->path))
-        (void)rmdir(folder); /* one with checkpoints stays */
+        (void)rmdir(folder); /* fails, as it should, if checkpoints are in it */
     free(folder);
 }
 
@@ -206,7 +207,7 @@ static void remove_files(const char *dir)
     }
 }
 
-/* `resume`: there is a run. */
+/* `resume`: the folder holds a run, which is gone on with. */
 static int open_events(struct run_dir *d, const struct run_dir_request *q, int resume,
                        struct err *err)
 {
@@ -265,7 +266,7 @@ static int taken_error(const struct run_dir_request *q, struct err *err)
 
 /* The numbers of NAME, NAME-2 ... that are there; 0: none.  There may be gaps. */
 struct numbers {
-    int last, last_trained; /* that holds a run; that has trained */
+    int last, last_trained; /* the last that holds a run, and the last that has trained */
 };
 
 /* NAME's own number is 1, NAME-12's is 12; 0 for any other name. */

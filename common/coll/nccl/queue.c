@@ -59,7 +59,7 @@ static int mark_done(struct nccl_channel *ch, int64_t ticket, struct err *err)
                      "mark the end of a collective", err);
 }
 
-/* ---- what NCCL calls by other names ---- */
+/* ---- the collectives by NCCL's names ---- */
 
 static size_t size_of(const struct coll_job *job) { return dtype_size(job->dtype); }
 
