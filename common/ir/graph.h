@@ -18,6 +18,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "config/words.h"
+#include "ir/elementwise.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
@@ -123,6 +124,9 @@ static inline int activation_saves_x(enum activation a)
 
 enum pooling { POOL_MAX, POOL_AVG };
 
+/* The reductions of op/reduce.c. */
+enum reduction { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_VAR };
+
 /* The losses of op/pointwise_loss.c. */
 enum pointwise { POINTWISE_SQUARED, POINTWISE_ABSOLUTE, POINTWISE_LOGISTIC };
 
@@ -186,8 +190,29 @@ union node_attr {
         int64_t image[3]; /* H, W, C */
     } flatten;
     struct {
-        struct shape shape;
-    } reshape;
+        struct shape shape; /* reshape: one extent may be -1, which means "what is left" */
+    } reshape;              /* reshape, expand */
+    struct {
+        int order[SHAPE_MAX_DIMS]; /* dimension d of y is dimension order[d] of x */
+    } permute;
+    struct {
+        int dim;
+        int64_t start, stop, step; /* step >= 1 */
+        int64_t extent;            /* gradient only: of x along dim */
+    } slice;
+    struct {
+        int dim;
+    } concat;
+    struct {
+        enum elementwise kind;
+        float p, q; /* constants of the formula */
+    } elementwise;
+    struct {
+        enum reduction kind;
+        unsigned axes;  /* bit d: dimension d is reduced */
+        int keep;       /* 1: y keeps the reduced dimensions, with extent 1; 0: it drops them */
+        int correction; /* REDUCE_VAR: the divisor is the number of elements - correction */
+    } reduce;
     double number[NODE_MAX_NUMBERS]; /* an optimizer's constants, named in op/meson.build */
     struct {
         enum dtype to;

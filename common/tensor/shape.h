@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SHAPE_MAX_DIMS = 5, SHAPE_TEXT_LEN = 128 };
+enum { SHAPE_MAX_DIMS = 8, SHAPE_TEXT_LEN = 192 };
 
 struct shape {
     int n;                       /* number of dimensions, 0 for a scalar */

@@ -30,10 +30,12 @@ static void table(void **state)
 
 static const struct op_case *case_named(const char *name)
 {
-    for (int i = 0; i < n_op_cases; i++)
-        if (strcmp(op_cases[i].name, name) == 0)
-            return &op_cases[i];
-    return NULL;
+    const struct op_case *c;
+
+    for (int i = 0; (c = op_case_at(i)); i++)
+        if (strcmp(c->name, name) == 0)
+            break;
+    return c;
 }
 
 /* Returns <0, the expected failure, if the stray write was noticed. */

@@ -86,12 +86,16 @@ static void set_types(struct graph *g, const struct node *n, struct case_types t
     const struct op_def *def = op_get(n->op);
 
     for (int i = 0; i < n->n_in; i++)
-        if (n->in[i] != NO_VALUE && def->typed_in >> i & 1)
+        if (n->in[i] != NO_VALUE && !dtype_is_real(g->value[n->in[i]].dtype))
+            continue; /* a view of integers */
+        else if (n->in[i] != NO_VALUE && def->typed_in >> i & 1)
             g->value[n->in[i]].dtype = t.type;
         else if (n->in[i] != NO_VALUE && def->wide_in >> i & 1)
             g->value[n->in[i]].dtype = op_type(g, n) == DTYPE_F32 ? DTYPE_F32 : t.grad;
     for (int i = 0; i < n->n_out; i++)
-        if (n->out[i] != NO_VALUE && def->typed_out >> i & 1)
+        if (n->out[i] != NO_VALUE && !dtype_is_real(g->value[n->out[i]].dtype))
+            continue;
+        else if (n->out[i] != NO_VALUE && def->typed_out >> i & 1)
             g->value[n->out[i]].dtype = t.type;
         else if (n->out[i] != NO_VALUE && def->wide_out >> i & 1)
             g->value[n->out[i]].dtype = t.grad;
@@ -205,6 +209,8 @@ static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
         return (float)(0.1 + 1.9 * rng_next_unit(s));
     case FILL_UNIT:
         return (float)(0.05 + 0.9 * rng_next_unit(s));
+    case FILL_FEW:
+        return 0.25f * (float)((int)rng_next_below(s, 5) - 2);
     case FILL_CONTROL:
         return i == CONTROL_NONFINITE || i == CONTROL_VOID ? 0.0f : 3.0f;
     case FILL_LOST:

@@ -19,6 +19,7 @@ enum fill {
     FILL_SPACED,   /* distinct, at least 0.01 apart and 0.0025 from 0: no kinks near */
     FILL_POSITIVE, /* 0.1 .. 2 */
     FILL_UNIT,     /* (0, 1) */
+    FILL_FEW,      /* one of -0.5, -0.25, 0, 0.25, 0.5: often equal to its neighbours */
     FILL_LABELS,   /* I32 in [0, C) of in[0] */
     FILL_STRAY,    /* labels, but the first is -1 and the last is C */
     FILL_IGNORED,  /* labels, but the first and the last are SAMPLE_IGNORED */
@@ -63,8 +64,17 @@ struct op_case {
     int fusion;      /* run only on backends with this enum fusion; 0: on all */
 };
 
-extern const struct op_case op_cases[];
-extern const int n_op_cases;
+/* The rows of one file. */
+struct op_case_family {
+    const struct op_case *row;
+    int n;
+};
+
+extern const struct op_case_family cases_layers, cases_pixels, cases_norms, cases_general,
+    cases_tokens, cases_losses, cases_updates;
+
+/* Case i of all families, from 0; NULL if there are no more. */
+const struct op_case *op_case_at(int i);
 
 /* The types that a case is built in: that of the nodes, and that of parameters' gradients. */
 struct case_types {

@@ -1,0 +1,61 @@
+/* elementwise - the table of element-wise arithmetic: for each kind its formula and gradient.
+ *
+ * A row is X(KIND, "name", operands, y, da, db): y is the result, da and db are the gradients of
+ * the operands a and b, as C expressions of floats
+ *
+ *   a, b, c  the operands; a row with n operands uses the first n
+ *   p, q     the node's constants
+ *   y, dy    the result and its gradient, in da and db only
+ *
+ * Every backend compiles these expressions into its kernels, so a new kind is one row here and one
+ * row in the tests' reference (tests/op/ref_general.c).  Operand c never has a gradient, and
+ * comparisons give 1 or 0 and have the gradient 0.  Like PyTorch's, max, min and clip keep a NaN,
+ * and the operands of max and min share the gradient where they are equal.
+ *
+ * Threads: pure. */
+#ifndef IR_ELEMENTWISE_H
+#define IR_ELEMENTWISE_H
+
+/* clang-format off */
+#define ELEMENTWISE_LIST(X)                                                                    \
+    X(ADD, "add", 2, a + b, dy, dy)                                                            \
+    X(SUB, "sub", 2, a - b, dy, -dy)                                                           \
+    X(MUL, "mul", 2, a * b, dy * b, dy * a)                                                    \
+    X(DIV, "div", 2, a / b, dy / b, -dy * y / b)                                               \
+    X(MAX, "max", 2, a >= b || a != a ? a : b,                                                 \
+      a > b ? dy : a < b ? 0.0f : 0.5f * dy, b > a ? dy : b < a ? 0.0f : 0.5f * dy)            \
+    X(MIN, "min", 2, a <= b || a != a ? a : b,                                                 \
+      a < b ? dy : a > b ? 0.0f : 0.5f * dy, b < a ? dy : b > a ? 0.0f : 0.5f * dy)            \
+    X(POW, "pow", 2, powf(a, b), b == 0.0f ? 0.0f : dy * b * powf(a, b - 1.0f),                \
+      a == 0.0f && b >= 0.0f ? 0.0f : dy * y * logf(a))                                        \
+    X(EQ, "eq", 2, a == b ? 1.0f : 0.0f, 0.0f, 0.0f)                                           \
+    X(NE, "ne", 2, a != b ? 1.0f : 0.0f, 0.0f, 0.0f)                                           \
+    X(LT, "lt", 2, a < b ? 1.0f : 0.0f, 0.0f, 0.0f)                                            \
+    X(LE, "le", 2, a <= b ? 1.0f : 0.0f, 0.0f, 0.0f)                                           \
+    X(GT, "gt", 2, a > b ? 1.0f : 0.0f, 0.0f, 0.0f)                                            \
+    X(GE, "ge", 2, a >= b ? 1.0f : 0.0f, 0.0f, 0.0f)                                           \
+    X(WHERE, "where", 3, c != 0.0f ? a : b, c != 0.0f ? dy : 0.0f, c != 0.0f ? 0.0f : dy)      \
+    X(AFFINE, "affine", 1, p * a + q, p * dy, 0.0f)                                            \
+    X(NEG, "neg", 1, -a, -dy, 0.0f)                                                            \
+    X(ABS, "abs", 1, fabsf(a), a > 0.0f ? dy : a < 0.0f ? -dy : 0.0f, 0.0f)                    \
+    X(EXP, "exp", 1, expf(a), dy * y, 0.0f)                                                    \
+    X(LOG, "log", 1, logf(a), dy / a, 0.0f)                                                    \
+    X(SQRT, "sqrt", 1, sqrtf(a), 0.5f * dy / y, 0.0f)                                          \
+    X(RSQRT, "rsqrt", 1, 1.0f / sqrtf(a), -0.5f * dy * y / a, 0.0f)                            \
+    X(RECIPROCAL, "reciprocal", 1, 1.0f / a, -dy * y * y, 0.0f)                                \
+    X(POWER, "power", 1, powf(a, p), p == 0.0f ? 0.0f : dy * p * powf(a, p - 1.0f), 0.0f)      \
+    X(CLIP, "clip", 1, a < p ? p : a > q ? q : a, a < p || a > q ? 0.0f : dy, 0.0f)            \
+    X(SIN, "sin", 1, sinf(a), dy * cosf(a), 0.0f)                                              \
+    X(COS, "cos", 1, cosf(a), -dy * sinf(a), 0.0f)                                             \
+    X(ERF, "erf", 1, erff(a), dy * 1.12837917f * expf(-a * a), 0.0f)
+/* clang-format on */
+
+/* power is pow with the constant exponent p; affine is p*a + q; clip limits to [p, q]. */
+enum elementwise {
+#define X(kind, name, n, y, da, db) EW_##kind,
+    ELEMENTWISE_LIST(X)
+#undef X
+        EW_COUNT
+};
+
+#endif
