@@ -3,21 +3,29 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "base/util.h"
 #include "program/layout.h"
 
-static float uniform_at(struct rng_block b, int64_t element, float bound)
-{
-    return (2 * rng_to_unit(b.v[element & 3]) - 1) * bound;
-}
+/* Numbers that are drawn at once; 4 of them take the words of one block. */
+enum { PIECE = 1024 };
 
 /* Two random words make two normal numbers. */
-static float normal_at(struct rng_block b, int64_t element, double std)
+static void normals(const uint32_t *word, int64_t n, double std, float *to)
 {
-    const int pair = (int)(element & 2);
-    double z[2];
+    for (int64_t i = 0; i < n; i += 2) {
+        double z[2];
 
-    rng_to_normal(b.v[pair], b.v[pair + 1], z);
-    return (float)(z[element & 1] * std);
+        rng_to_normal(word[i], word[i + 1], z);
+        to[i] = (float)(z[0] * std);
+        if (i + 1 < n)
+            to[i + 1] = (float)(z[1] * std);
+    }
+}
+
+static void uniforms(const uint32_t *word, int64_t n, float bound, float *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (2 * rng_to_unit(word[i]) - 1) * bound;
 }
 
 /* The distribution of one parameter's initial values. */
@@ -45,14 +53,20 @@ static struct draw draw_of(const struct segment *s, struct layout_init init)
 static void init_segment(const struct segment *s, uint64_t seed, uint64_t index, struct draw draw,
                          float *to)
 {
-    for (int64_t e = 0; e < s->length; e++) {
-        struct rng_block b = {{0}};
+    struct rng_block block[PIECE / 4];
+
+    for (int64_t e = 0; e < s->length; e += PIECE) {
+        const int64_t n = min_i64(s->length - e, PIECE);
 
         if (draw.init != PARAM_CONST)
-            b = rng_draw(seed, RNG_INIT, index, (uint64_t)e >> 2);
-        to[e] = draw.init == PARAM_NORMAL    ? normal_at(b, e, draw.bound)
-                : draw.init == PARAM_UNIFORM ? uniform_at(b, e, (float)draw.bound)
-                                             : (float)draw.bound;
+            rng_draw_many(seed, RNG_INIT, index, (uint64_t)e / 4, (n + 3) / 4, block);
+        if (draw.init == PARAM_NORMAL)
+            normals(block[0].v, n, draw.bound, to + e);
+        else if (draw.init == PARAM_UNIFORM)
+            uniforms(block[0].v, n, (float)draw.bound, to + e);
+        else
+            for (int64_t i = 0; i < n; i++)
+                to[e + i] = (float)draw.bound;
     }
 }
 

@@ -153,6 +153,32 @@ static void extreme_words_give_finite_normals(void **state)
         }
 }
 
+/* At lengths that leave a rest beside the vectors, and across the carry into the index' high half.
+ */
+static void many_blocks_are_each_block(void **state)
+{
+    static const int64_t lengths[] = {0, 1, 31, 32, 33, 100};
+    static const uint64_t firsts[] = {0, 5, UINT32_MAX - 10, (1ull << 56) - 101};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(lengths); i++)
+        for (size_t k = 0; k < ARRAY_LEN(firsts); k++) {
+            const uint64_t seed = 0x123456789abcdef0, step = 0xfedcba9876543210;
+            struct rng_block many[101];
+
+            memset(many, 0x5a, sizeof many);
+            rng_draw_many(seed, RNG_TEST, step, firsts[k], lengths[i], many);
+            for (int64_t n = 0; n < 101; n++) {
+                struct rng_block want;
+
+                memset(&want, 0x5a, sizeof want);
+                if (n < lengths[i])
+                    want = rng_draw(seed, RNG_TEST, step, firsts[k] + (uint64_t)n);
+                assert_memory_equal(&many[n], &want, sizeof want);
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +190,7 @@ int main(void)
         cmocka_unit_test(below_rejects_what_would_be_unfair),
         cmocka_unit_test(moments),
         cmocka_unit_test(extreme_words_give_finite_normals),
+        cmocka_unit_test(many_blocks_are_each_block),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

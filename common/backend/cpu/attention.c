@@ -9,12 +9,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/dropout.h"
 #include "backend/cpu/outer.h"
 #include "backend/cpu/plain.h"
-#include "base/rng.h"
+#include "backend/cpu/vector.h"
 #include "base/util.h"
 
-enum { BLOCK = 32, LANES = 16 };
+enum { BLOCK = 32 };
 
 /* One head of one sample. */
 struct head {
@@ -97,25 +98,6 @@ static void transpose(const float *from, int64_t row, int64_t t, int64_t d, floa
 
 /* ---- rows of scores ---- */
 
-/* e^x within 2 units in the last place, for x <= 0: 2^n * e^r, and a polynomial for e^r. */
-static inline float exp_of(float x)
-{
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    const float y = x < -87.0f ? -87.0f : x;
-    const float n = (y * 1.44269504f + magic) - magic;
-    const float r = (y - n * 0.693359375f) + n * 2.12194440e-4f;
-    const float e =
-        1.0f +
-        r * (1.0f +
-             r * (0.5f + r * (1.66666657e-1f +
-                              r * (4.16657962e-2f + r * (8.33345205e-3f + r * 1.39314131e-3f)))));
-    const int32_t bits = ((int32_t)n + 127) << 23;
-    float power;
-
-    memcpy(&power, &bits, sizeof power);
-    return x < -87.0f ? 0.0f : e * power;
-}
-
 static float largest_of(const float *lane)
 {
     float most = lane[0];
@@ -134,21 +116,13 @@ static float sum_of(const float *lane)
     return sum;
 }
 
-/* A vector of LANES floats, for sums that the compiler would not cut into lanes by itself. */
-typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
-typedef int32_t lane_bits __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
-
 CPU_CLONES static float largest(const float *x, int64_t n)
 {
     lanes most = *(const lanes *)x;
     float lane[LANES];
 
-    for (int64_t i = LANES; i < n; i += LANES) {
-        const lanes v = *(const lanes *)(x + i);
-        const lane_bits more = v > most;
-
-        most = (lanes)(((lane_bits)v & more) | ((lane_bits)most & ~more));
-    }
+    for (int64_t i = LANES; i < n; i += LANES)
+        lanes_max(&most, x + i);
     memcpy(lane, &most, sizeof lane);
     return largest_of(lane);
 }
@@ -212,21 +186,28 @@ static int64_t round_up(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
 static float scale_of(const struct head *h) { return 1.0f / sqrtf((float)h->d); }
 
+/* keep = kept, or 0 for what is dropped */
+CPU_CLONES static void keep_of(const uint32_t *restrict word, float *restrict keep, float drop,
+                               float kept, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++)
+        keep[j] = dropout_unit(word[j]) >= drop ? kept : 0.0f;
+}
+
 /* m[i,j] of row i of the sample, for j < n; zeros up to the next multiple of LANES. */
 static void draw_keep(const struct head *h, const struct step_scalars *s, int64_t i, int64_t n)
 {
     const union node_attr *a = &h->p->attr;
-    const float drop = a->attention.p, kept = 1.0f / (1.0f - drop);
+    const float kept = 1.0f / (1.0f - a->attention.p);
     const uint64_t row = (uint64_t)((s->first_position + h->sample) * a->attention.heads + h->head);
     const uint64_t first = (row * (uint64_t)h->t + (uint64_t)i) * (uint64_t)h->t;
-    const uint64_t tag = (uint64_t)a->attention.tag << 40;
 
-    for (int64_t j = 0; j < n;) {
-        const uint64_t e = first + (uint64_t)j;
-        const struct rng_block block = rng_draw(s->seed, RNG_DROPOUT, s->step, tag + (e >> 2));
+    for (int64_t j = 0; j < n; j += PLAIN_PIECE) {
+        const int64_t piece = min_i64(n - j, PLAIN_PIECE);
+        struct rng_block room[DROPOUT_BLOCKS];
 
-        for (unsigned word = e & 3; word < 4 && j < n; word++, j++)
-            h->keep[j] = rng_to_unit(block.v[word]) >= drop ? kept : 0.0f;
+        keep_of(dropout_words(s, a->attention.tag, first + (uint64_t)j, piece, room), h->keep + j,
+                a->attention.p, kept, piece);
     }
     fill(h->keep, n, round_up(n), 0.0f);
 }

@@ -1,16 +1,15 @@
 /* layer_norm - normalizes each row by its own mean and variance, and computes the gradients.
  *
- * The rows are cut into parts for the backend's threads.  Sums are in double: over a row in LANES
+ * The rows are cut into parts for the backend's threads.  Sums are in double: over a row in 8
  * lanes that are added in order, over rows by part, and then over the parts in order.
  * op/layer_norm.c has the formulas; the twin is cuda/layer_norm.cu. */
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/plain.h"
+#include "backend/cpu/vector.h"
 #include "base/util.h"
 #include "tensor/half.h"
-
-enum { LANES = 8 };
 
 /* Two rooms of one row each. */
 static size_t rooms_bytes(const struct graph *g, const struct node *n)
@@ -19,33 +18,25 @@ static size_t rooms_bytes(const struct graph *g, const struct node *n)
            sizeof(float);
 }
 
-static double add_lanes(const double lane[LANES])
-{
-    double sum = 0;
-
-    for (int j = 0; j < LANES; j++)
-        sum += lane[j];
-    return sum;
-}
-
 /* The sum of (x - shift)^2 or, if not squared, of x - shift. */
 static inline double sum_lanes(const float *restrict x, int64_t c, double shift, int squared)
 {
-    double lane[LANES] = {0};
+    wide total = {0}, d;
     int64_t i = 0;
 
-    for (; i + LANES <= c; i += LANES)
-        for (int j = 0; j < LANES; j++) {
-            const double d = (double)x[i + j] - shift;
-
-            lane[j] += squared ? d * d : d;
-        }
-    for (int j = 0; i < c; i++, j++) {
-        const double d = (double)x[i] - shift;
-
-        lane[j] += squared ? d * d : d;
+    for (; i + WIDE_LANES <= c; i += WIDE_LANES) {
+        wide_load(&d, x + i);
+        d -= shift;
+        if (squared)
+            d *= d;
+        total += d;
     }
-    return add_lanes(lane);
+    for (int j = 0; i < c; i++, j++) {
+        const double last = (double)x[i] - shift;
+
+        total[j] += squared ? last * last : last;
+    }
+    return wide_sum(&total);
 }
 
 CPU_CLONES static double sum_row(const float *x, int64_t c) { return sum_lanes(x, c, 0.0, 0); }
@@ -108,23 +99,26 @@ static inline void grad_terms(const struct row *row, const float *weight, int64_
 CPU_CLONES static void grad_x_row(const struct row *row, const float *restrict weight, float *dx,
                                   int64_t c)
 {
-    double plain[LANES] = {0}, product[LANES] = {0};
+    wide plain = {0}, product = {0};
     float avg, avg_product, d, xhat;
     int64_t i = 0;
 
-    for (; i + LANES <= c; i += LANES)
-        for (int j = 0; j < LANES; j++) {
-            grad_terms(row, weight, i + j, &d, &xhat);
-            plain[j] += (double)d;
-            product[j] += (double)d * (double)xhat;
-        }
+    for (; i + WIDE_LANES <= c; i += WIDE_LANES) {
+        const half_lanes ds =
+            *(const half_lanes *)(row->dy + i) * *(const half_lanes *)(weight + i);
+        const half_lanes xhats = (*(const half_lanes *)(row->x + i) - row->mean) * row->rstd;
+        const wide w = __builtin_convertvector(ds, wide);
+
+        plain += w;
+        product += w * __builtin_convertvector(xhats, wide);
+    }
     for (int j = 0; i < c; i++, j++) {
         grad_terms(row, weight, i, &d, &xhat);
         plain[j] += (double)d;
         product[j] += (double)d * (double)xhat;
     }
-    avg = (float)(add_lanes(plain) / (double)c);
-    avg_product = (float)(add_lanes(product) / (double)c);
+    avg = (float)(wide_sum(&plain) / (double)c);
+    avg_product = (float)(wide_sum(&product) / (double)c);
     for (i = 0; i < c; i++) {
         grad_terms(row, weight, i, &d, &xhat);
         dx[i] = row->rstd * (d - avg - xhat * avg_product);

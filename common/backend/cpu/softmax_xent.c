@@ -1,138 +1,269 @@
-/* softmax_xent - the cross-entropy of a softmax and its gradient, row by row, with sums in double.
+/* softmax_xent - the cross-entropy of a softmax and its gradient, with sums in double.
  *
+ * The rows are cut into parts for the backend's threads.  A row's loss is kept in the scratch; the
+ * calling thread then adds all of them to the metrics in the order of the rows, so the bits do not
+ * depend on the number of threads.
  * op/softmax_xent.c has the formulas; the twin is cuda/softmax_xent.cu. */
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/loss.h"
 #include "backend/cpu/plain.h"
+#include "backend/cpu/vector.h"
+#include "base/util.h"
+
+/* ---- rows ---- */
+
+/* x[0] if that is NaN; other NaNs do not count. */
+CPU_CLONES static float largest_of(const float *x, int64_t c)
+{
+    lanes most;
+    float largest;
+    int64_t i = 0;
+
+    for (int l = 0; l < LANES; l++)
+        most[l] = x[0];
+    for (; i + LANES <= c; i += LANES)
+        lanes_max(&most, x + i);
+    largest = most[0];
+    for (int l = 1; l < LANES; l++)
+        largest = most[l] > largest ? most[l] : largest;
+    for (; i < c; i++)
+        largest = x[i] > largest ? x[i] : largest;
+    return largest;
+}
+
+CPU_CLONES static void exps(const float *restrict x, float *restrict e, int64_t c, float shift)
+{
+    for (int64_t i = 0; i < c; i++)
+        e[i] = exp_of(x[i] - shift);
+}
+
+CPU_CLONES static double sum_of(const float *x, int64_t c)
+{
+    wide total = {0}, v;
+    double sum;
+    int64_t i = 0;
+
+    for (; i + WIDE_LANES <= c; i += WIDE_LANES) {
+        wide_load(&v, x + i);
+        total += v;
+    }
+    sum = wide_sum(&total);
+    for (; i < c; i++)
+        sum += (double)x[i];
+    return sum;
+}
+
+/* Elements equal to v. */
+CPU_CLONES static int64_t count_of(const float *x, int64_t c, float v)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < c; i++)
+        n += x[i] == v;
+    return n;
+}
+
+CPU_CLONES static void times(const float *x, float *y, int64_t c, float factor)
+{
+    CPU_INDEPENDENT
+    for (int64_t i = 0; i < c; i++)
+        y[i] = x[i] * factor;
+}
+
+/* dx = (prob - t) * scale, for a class that is not the label; dx may be prob. */
+CPU_CLONES static void grads(const float *prob, float *dx, int64_t c, float t, float scale)
+{
+    CPU_INDEPENDENT
+    for (int64_t i = 0; i < c; i++)
+        dx[i] = (prob[i] - t) * scale;
+}
+
+/* prob = softmax of x. */
+struct softmax {
+    float largest;
+    double log_sum; /* the logarithm of the sum of e^x */
+};
+
+static struct softmax softmax_row(const float *x, float *prob, int64_t c)
+{
+    const float largest = largest_of(x, c);
+    double sum;
+
+    exps(x, prob, c, largest);
+    sum = sum_of(prob, c);
+    times(prob, prob, c, (float)(1.0 / sum));
+    return (struct softmax){largest, (double)largest + log(sum)};
+}
+
+/* ---- losses ---- */
+
+/* The part of one row in the metrics. */
+struct target {
+    double loss;
+    int32_t counts, correct; /* counts: 0 if the row is ignored */
+};
 
 /* Loss of one row: -sum of t[c] * log prob[c], where t[c] = (1-s)*[c = label] + s/C.  A label that
  * is no class gives NaN. */
 static double row_loss(const float *x, int64_t c, int32_t label, double smoothing, double log_sum)
 {
     const double at_label = label >= 0 && label < c ? log_sum - (double)x[label] : (double)NAN;
-    double all = 0;
 
     if (smoothing == 0)
         return at_label;
-    for (int64_t i = 0; i < c; i++)
-        all += log_sum - (double)x[i];
-    return (1 - smoothing) * at_label + smoothing / (double)c * all;
+    return (1 - smoothing) * at_label + smoothing * (log_sum - sum_of(x, c) / (double)c);
 }
 
-/* prob = softmax of x; returns the logarithm of the sum of exp(x).  prob may be NULL; it must not
- * be x. */
-static double softmax_row(const float *x, float *prob, int64_t c)
+/* Whether the first of the largest logits is the label's. */
+static int is_correct(const float *x, int64_t c, int32_t label, float largest)
 {
-    float largest = x[0];
-    double sum = 0;
+    return label >= 0 && label < c && x[label] == largest && count_of(x, label, largest) == 0;
+}
 
-    for (int64_t i = 1; i < c; i++)
-        largest = x[i] > largest ? x[i] : largest;
-    for (int64_t i = 0; i < c; i++) {
-        const float e = expf(x[i] - largest);
+static struct target target_of(const struct plain *p, const float *x, int32_t label,
+                               struct softmax s)
+{
+    if (label == SAMPLE_IGNORED)
+        return (struct target){0};
+    return (struct target){
+        row_loss(x, p->c, label, (double)p->attr.loss.label_smoothing, s.log_sum), 1,
+        is_correct(x, p->c, label, s.largest)};
+}
 
-        sum += (double)e;
-        if (prob)
-            prob[i] = e;
+/* The targets of all rows are at the beginning of the scratch. */
+static size_t targets_bytes(const struct graph *g, const struct node *n, int labels)
+{
+    return (size_t)shape_elements(cpu_in(g, n, labels)) * sizeof(struct target);
+}
+
+static void count_targets(const struct plain *p, double *metrics)
+{
+    const struct target *t = p->scratch;
+
+    for (int64_t r = 0; r < p->rows; r++)
+        if (t[r].counts)
+            loss_count(metrics, t[r].loss, t[r].correct);
+}
+
+/* Vector instructions, roughly, of all rows. */
+static int64_t work_of(const struct plain *p) { return p->rows * p->c * 2; }
+
+static void loss_rows(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const int32_t *labels = p->in[SOFTMAX_XENT_LABELS];
+    const int64_t c = p->c;
+    float *prob = plain_part_scratch(p, part), *room = prob + round_up_i64(c, LANES);
+    struct target *t = p->scratch;
+
+    for (int64_t r = from; r < to; r++) {
+        const float *x = plain_read(p, SOFTMAX_XENT_LOGITS, r * c, c, room);
+
+        if (p->out[SOFTMAX_XENT_PROB])
+            prob = (float *)p->out[SOFTMAX_XENT_PROB] + r * c;
+        t[r] = target_of(p, x, labels[r], softmax_row(x, prob, c));
     }
-    for (int64_t i = 0; prob && i < c; i++)
-        prob[i] = (float)((double)prob[i] / sum);
-    return (double)largest + log(sum);
 }
 
 static void run(const struct plain *p)
 {
-    const int32_t *labels = p->in[SOFTMAX_XENT_LABELS];
-    const int64_t c = p->c;
+    plain_split(p, p->rows, work_of(p), loss_rows);
+    count_targets(p, p->in[SOFTMAX_XENT_METRICS]);
+}
 
-    for (int64_t r = 0; r < p->rows; r++) {
-        const float *x = plain_read(p, SOFTMAX_XENT_LOGITS, r * c, c, p->scratch);
-        const int correct = loss_first_largest(x, c) == labels[r];
-        const double log_sum = softmax_row(
-            x, p->out[SOFTMAX_XENT_PROB] ? (float *)p->out[SOFTMAX_XENT_PROB] + r * c : NULL, c);
+/* Room for two rows of logits. */
+static size_t rows_bytes(const struct graph *g, const struct node *n, int logits)
+{
+    const struct shape *x = cpu_in(g, n, logits);
 
-        if (labels[r] != SAMPLE_IGNORED)
-            loss_count(p->in[SOFTMAX_XENT_METRICS],
-                       row_loss(x, c, labels[r], (double)p->attr.loss.label_smoothing, log_sum),
-                       correct);
-    }
+    return 2 * (size_t)round_up_i64(x->dim[x->n - 1], LANES) * sizeof(float);
 }
 
 int cpu_make_softmax_xent(struct cpu *b, const struct graph *g, const struct node *n,
                           struct kernel **out, struct err *err)
 {
-    (void)b;
-    return plain_new(g, n, run, plain_room_of(g, n->in[SOFTMAX_XENT_LOGITS]), out, err);
+    return plain_new_split(b, g, n, run, targets_bytes(g, n, SOFTMAX_XENT_LABELS),
+                           rows_bytes(g, n, SOFTMAX_XENT_LOGITS), out, err);
 }
+
+/* ---- gradients ---- */
 
 /* dx = (prob - t) * scale, or 0 for an ignored row.  dx may be prob. */
 static void grad_row(const float *prob, float *dx, int64_t c, int32_t label, float smoothing,
                      float scale)
 {
     const float others = smoothing / (float)c;
+    const float at_label = label >= 0 && label < c ? prob[label] : 0;
 
     if (label == SAMPLE_IGNORED) {
         memset(dx, 0, (size_t)c * sizeof *dx);
         return;
     }
-    for (int64_t i = 0; i < c; i++)
-        dx[i] = (prob[i] - (i == label ? 1.0f - smoothing + others : others)) * scale;
+    grads(prob, dx, c, others, scale);
+    if (label >= 0 && label < c)
+        dx[label] = (at_label - (1.0f - smoothing + others)) * scale;
 }
 
-static void run_grad(const struct plain *p)
+static void grad_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const int32_t *labels = p->in[SOFTMAX_XENT_GRAD_LABELS];
     const float *prob = p->in[SOFTMAX_XENT_GRAD_PROB],
                 scale = plain_loss_scale(p->in[SOFTMAX_XENT_GRAD_SCALARS],
                                          p->in[SOFTMAX_XENT_GRAD_SCALER]);
     const int64_t c = p->c;
+    float *room = plain_part_scratch(p, part);
 
-    for (int64_t r = 0; r < p->rows; r++) {
-        float *dx = plain_dest(p, SOFTMAX_XENT_GRAD_DLOGITS, r * c, p->scratch);
+    for (int64_t r = from; r < to; r++) {
+        float *dx = plain_dest(p, SOFTMAX_XENT_GRAD_DLOGITS, r * c, room);
 
         grad_row(prob + r * c, dx, c, labels[r], p->attr.loss.label_smoothing, scale);
-        plain_done(p, SOFTMAX_XENT_GRAD_DLOGITS, r * c, c, p->scratch);
+        plain_done(p, SOFTMAX_XENT_GRAD_DLOGITS, r * c, c, room);
     }
+}
+
+static void run_grad(const struct plain *p)
+{
+    plain_split(p, p->rows, p->rows * p->c / 8, grad_rows);
 }
 
 int cpu_make_softmax_xent_grad(struct cpu *b, const struct graph *g, const struct node *n,
                                struct kernel **out, struct err *err)
 {
-    (void)b;
-    return plain_new(g, n, run_grad, plain_room_of(g, n->in[SOFTMAX_XENT_GRAD_PROB]), out, err);
+    return plain_new_split(b, g, n, run_grad, 0, rows_bytes(g, n, SOFTMAX_XENT_GRAD_PROB), out,
+                           err);
 }
 
-/* Works row by row, since the gradient may lie where the logits do; the scratch holds one row of
- * prob, and one of the logits or their gradient. */
-static void run_train(const struct plain *p)
+/* Works row by row, since the gradient may lie where the logits do: the scratch of a part holds one
+ * row of prob, and one of the logits or their gradient. */
+static void train_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const float smoothing = p->attr.loss.label_smoothing;
     const float scale =
         plain_loss_scale(p->in[SOFTMAX_XENT_TRAIN_SCALARS], p->in[SOFTMAX_XENT_TRAIN_SCALER]);
     const int32_t *labels = p->in[SOFTMAX_XENT_TRAIN_LABELS];
     const int64_t c = p->c;
-    float *prob = p->scratch, *room = prob + c;
+    float *prob = plain_part_scratch(p, part), *room = prob + round_up_i64(c, LANES);
+    struct target *t = p->scratch;
 
-    for (int64_t r = 0; r < p->rows; r++) {
+    for (int64_t r = from; r < to; r++) {
         const float *x = plain_read(p, SOFTMAX_XENT_TRAIN_LOGITS, r * c, c, room);
-        const double log_sum = softmax_row(x, prob, c);
 
-        if (labels[r] != SAMPLE_IGNORED)
-            loss_count(p->in[SOFTMAX_XENT_TRAIN_METRICS],
-                       row_loss(x, c, labels[r], (double)smoothing, log_sum),
-                       loss_first_largest(x, c) == labels[r]);
+        t[r] = target_of(p, x, labels[r], softmax_row(x, prob, c));
         grad_row(prob, plain_dest(p, SOFTMAX_XENT_TRAIN_DLOGITS, r * c, room), c, labels[r],
-                 smoothing, scale);
+                 p->attr.loss.label_smoothing, scale);
         plain_done(p, SOFTMAX_XENT_TRAIN_DLOGITS, r * c, c, room);
     }
+}
+
+static void run_train(const struct plain *p)
+{
+    plain_split(p, p->rows, work_of(p), train_rows);
+    count_targets(p, p->in[SOFTMAX_XENT_TRAIN_METRICS]);
 }
 
 int cpu_make_softmax_xent_train(struct cpu *b, const struct graph *g, const struct node *n,
                                 struct kernel **out, struct err *err)
 {
-    (void)b;
-    return plain_new(g, n, run_train, 2 * plain_room_of(g, n->in[SOFTMAX_XENT_TRAIN_LOGITS]), out,
-                     err);
+    return plain_new_split(b, g, n, run_train, targets_bytes(g, n, SOFTMAX_XENT_TRAIN_LABELS),
+                           rows_bytes(g, n, SOFTMAX_XENT_TRAIN_LOGITS), out, err);
 }
