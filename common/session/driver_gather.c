@@ -498,6 +498,11 @@ static void own_opened(struct driver *d)
 void gather_check(struct driver *d)
 {
     int is_full = d->gather.full_ms >= 0 && seats_are_ready(d);
+    if (d->stage == STAGE_GATHER && d->gather.full_ms < 0 && !lead_may_begin(d) &&
+        succession_waits_no_more(d)) {
+        recover_absent(d);
+        return;
+    }
     if (d->stage != STAGE_GATHER || lead_releases(d) || (!is_full && !lead_may_begin(d)) ||
         succession_holds_up(d))
         return;

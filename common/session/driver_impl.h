@@ -320,6 +320,8 @@ int succession_wants_regroup(
     const struct driver *d); /* its vote, or its absence, needs a formation */
 int succession_all_are_here(const struct driver *d); /* a standby leads, and has all followers */
 int succession_is_here(const struct driver *d);      /* so is the standby, if the run had one */
+int succession_n_ranks(const struct driver *d);      /* of the newest formation; 0: none is known */
+int succession_waits_no_more(const struct driver *d); /* ... and those that came are enough */
 
 /* driver_strangers.c */
 void stranger_say(struct driver *d, const char *fmt, ...) /* a warning, unless there are too many */
@@ -363,8 +365,9 @@ int run_nothing_to_do(const struct driver *d, int64_t step);
  * more than c does. */
 int recover_from(struct driver *d, const struct cause *c, char **why_not);
 int recover_is_possible(const struct driver *d, int rank); /* without this rank */
-void recover_try(struct driver *d);  /* STAGE_WAIT: form, or give up, if it is time */
-void recover_done(struct driver *d); /* a step or a whole stage is done: all is well again */
+void recover_absent(struct driver *d); /* STAGE_GATHER: ranks that have not come are lost */
+void recover_try(struct driver *d);    /* STAGE_WAIT: form, or give up, if it is time */
+void recover_done(struct driver *d);   /* a step or a whole stage is done: all is well again */
 int64_t recover_deadline(const struct driver *d);  /* STAGE_WAIT */
 int recover_wants_regroup(const struct driver *d); /* a rank leaves, or one may join */
 void recover_ask_regroup(struct driver *d);        /* in training: at the next step */

@@ -191,7 +191,8 @@ static void note_first_cause(struct driver *d, const struct cause *c)
     free(r->cause.host);
     r->cause = *c;
     r->cause.text = xstrdup(c->text);
-    r->cause.host = c->rank >= 0 ? xstrdup(d->seats[c->rank].host) : NULL;
+    const char *host = c->rank >= 0 ? d->seats[c->rank].host : NULL;
+    r->cause.host = host ? xstrdup(host) : NULL;
     r->newest_step = 0;
     r->is_midstep = 0;
     r->steps_lost = 0;
@@ -373,6 +374,41 @@ int recover_from(struct driver *d, const struct cause *c, char **why_not)
     end_forget_pending(d);
     enter_wait(d, is_orderly);
     return 1;
+}
+
+/* The rank has no seat, so its host is not known. */
+static char *say_absent(struct driver *d, int rank)
+{
+    char *text = xasprintf("rank %d was lost together with the driver: it did not come to the "
+                           "standby, which leads now, when the others did",
+                           rank);
+    queue_log(&d->out, LOG_WARN, "%s", text);
+    say_lost(d, rank, 0, d->lead.newest, text);
+    return text;
+}
+
+/* This driver was the standby.  The ranks of the last formation that have not come were lost with
+ * the driver. */
+void recover_absent(struct driver *d)
+{
+    struct cause c = {.is_lost = 1,
+                      .code = ERR_PEER,
+                      .phase = PHASE_COUNT,
+                      .step = d->lead.newest,
+                      .text = xstrdup("some ranks did not come to the standby, which leads now")};
+    int n = (int)min_i64(d->n_ranks, succession_n_ranks(d));
+    for (int k = n - 1; k > 0; k--) {
+        if (d->seats[k].is_taken)
+            continue;
+        free(c.text);
+        c.text = say_absent(d, k);
+        c.rank = k;
+    }
+    c.rank = c.rank > 0 ? c.rank : -1;
+    note_first_cause(d, &c);
+    settle(d);
+    enter_wait(d, 0);
+    free(c.text);
 }
 
 /* ---- and back ---- */

@@ -1,8 +1,8 @@
 /* The stages of a job: which may follow which, and the commands that begin them.
  *
  *   new -> gather -> prepare -> form -> train -> [validate] -> [checkpoint] -> train ... -> ending
- *                       ^                 |          |             |
- *                       +------ wait <----+----------+-------------+   a rank was lost, or leaves
+ *                 |     ^                 |          |             |
+ *                 +--> wait <-------------+----------+-------------+   a rank was lost, or leaves
  *
  * A stage of a formation sends one command to all engines, rank 0's included, and collects one
  * answer from each.  The last answer decides what comes next (done_prepare, done_form, ...). */
@@ -35,7 +35,7 @@ const char *stage_name(enum stage s)
 
 static const unsigned moves[STAGE_COUNT] = {
     [STAGE_NEW] = TO(GATHER),
-    [STAGE_GATHER] = TO(PREPARE) | TO(ENDING),
+    [STAGE_GATHER] = TO(WAIT) | TO(PREPARE) | TO(ENDING),
     [STAGE_WAIT] = TO(WAIT) | TO(PREPARE) | TO(ENDING),
     [STAGE_PREPARE] = TO(FORM) | TO(WAIT) | TO(ENDING),
     [STAGE_FORM] = TO_TRAINING | TO(WAIT) | TO(ENDING),

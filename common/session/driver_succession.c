@@ -17,7 +17,8 @@
  * last one that all ranks entered count, or that the standby acknowledged.
  *
  * The driver that a standby has become obeys the other side of the same rule in its first
- * formation: the followers that obey it must let it lead. */
+ * formation: the followers that obey it must let it lead.  Followers that do not come soon were
+ * lost together with the driver, and are replaced as any lost rank is (recover_absent). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,19 @@ int succession_is_here(const struct driver *d)
 {
     return d->succession.conn || !*d->o.led.voters.standby;
 }
+
+/* This driver was the standby, enough of its followers are here, and the others have had the time
+ * to come: those that lost the driver when it did notice it within an interval of its heartbeats.
+ */
+int succession_waits_no_more(const struct driver *d)
+{
+    enum { COME_MS = 2000 };
+    return is_candidate(d) && d->seats[0].opened &&
+           d->now_ms - d->stage_ms >= d->beat_ms + COME_MS && has_the_state(d) &&
+           are_enough(d, d->n_seats, 1);
+}
+
+int succession_n_ranks(const struct driver *d) { return newest(&d->succession)->n_ranks; }
 
 /* Neither the standby nor enough followers came: it may lead. */
 static void give_up(struct driver *d)

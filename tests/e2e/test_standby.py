@@ -179,6 +179,34 @@ class Standby(training.Case):
         for daemon in followers:
             self.assert_exit(daemon, STOPPED)
 
+    # ---- a follower is lost, too
+
+    def test_a_follower_dies_with_the_driver(self):
+        """The votes suffice, so the standby leads at once, and the follower is replaced as after
+        any loss: long before cluster.driver_timeout."""
+        job = {**JOB, "cluster.driver_timeout": 3600, "cluster.replace_timeout": 3600}
+        driver, standby, followers = self.join(job=job, inject="stop:rank0@step20", n=4)
+        self.wait_frozen(driver.pid, run="run")
+        for daemon in (driver, followers[2]):
+            daemon.kill()
+        standby.wait_line("rank 3 was lost together with the driver")
+        new = self.follower(port=int(standby.wait_line(r"listening on \S+:(\d+)").group(1)))
+        self.assert_all_finish(standby, *followers[:2], new)
+        self.assert_same(job, 4)
+        lost, = self.events("lost", "run")
+        self.assertEqual(lost["rank"], 3)
+        self.assert_led()
+
+    def test_the_others_go_on(self):
+        job = {**JOB, **training.CALM, "cluster.driver_timeout": 3600, "cluster.min_ranks": 2,
+               "cluster.replace_timeout": 0}
+        driver, standby, followers = self.join(job=job, inject="stop:rank0@step20", n=4)
+        self.wait_frozen(driver.pid, run="run")
+        for daemon in (driver, followers[0]):
+            daemon.kill()
+        self.assert_all_finish(standby, *followers[1:])
+        self.assertEqual(self.assert_led()["nranks"], 3)
+
     # ---- the standby is lost
 
     def test_the_standby_is_killed_and_comes_back(self):

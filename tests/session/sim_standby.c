@@ -6,8 +6,14 @@
  * endpoints of its ranks, so two leaders may use the same generation.  Invariants:
  *   - once a leader's formation has done a step, no formation of a leader with a lower term does
  *     one: never two leaders whose steps both count;
- *   - a formation goes on from the newest step that was ever done, or from the one before;
- *   - every process ends; and if only the first driver was struck, the run is trained to its end.
+ *   - a formation goes on from the newest step that was ever done, or from the one before (a driver
+ *     that was started again may have to go on from its checkpoint if a follower was struck, too);
+ *   - every process ends; and if only the first driver was struck, alone or together with one
+ *     follower, the run is trained to its end, and its next step comes soon.
+ *
+ * In half of the schedules a driver that was killed is started again with --resume, as a service
+ * manager does, beside the standby.  Their run directory is one, whose lock the standby holds while
+ * it leads, or each has its own.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +28,7 @@
 #include "sim.h"
 
 enum { MS = 1000000, MAX_RANKS = 6, MAX_PROCESSES = 24, MAX_LINKS = 600, MAX_GROUPS = 400 };
-enum { DRIVER_MS = 60000, HEARTBEAT_MS = 5000, LONGEST_S = 900 };
+enum { DRIVER_MS = 60000, HEARTBEAT_MS = 5000, LONGEST_S = 900, SOON_S = 30, MOST_STARTS = 5 };
 #define NEVER INT64_MAX
 
 enum happening { DELIVER, CLOSED, REPORT, ENGINE, DIAL, BEGIN };
@@ -47,9 +53,19 @@ struct group { /* of ranks that have the same endpoints */
     int process[MAX_RANKS];
     int64_t term, step; /* of its leader; that all hold now */
     int64_t newest;     /* that any of them held */
+    int is_resumed;     /* its leader was started again */
+};
+
+struct folder { /* a run directory */
+    int64_t term, saved;
+    struct led led;
+    int owner; /* the process that claimed it last */
 };
 
 struct process {
+    struct folder *folder; /* of a driver */
+    int64_t term;
+    int is_resumed;
     int place; /* 0 driver, 1 .. n-1 followers, n standby */
     int is_alive, is_over, status;
     struct driver *d;
@@ -88,7 +104,11 @@ struct world {
     int n_groups;
     int is_cut[MAX_RANKS + 1][MAX_RANKS + 1]; /* places that do not reach each other */
     int64_t newest_term, newest_step;
-    int n_faults, n_left, only_driver, was_asked, is_voter;
+    int n_faults, n_left, was_asked, is_voter;
+    int only_driver;         /* is struck, and once; 2: together with a follower */
+    struct folder folder[2]; /* the driver's, the standby's */
+    int is_shared, restarts, n_starts, n_followers_struck;
+    int64_t struck; /* only_driver: when it was, until the next step; 0: not */
     int64_t next_fault;
 };
 
@@ -297,6 +317,8 @@ static int is_complete(const struct world *w, const struct group *g)
 static void enter_state(struct world *w, struct group *g)
 {
     g->step = g->newest;
+    if (g->is_resumed && w->n_followers_struck > 0)
+        w->newest_step = min_i64(w->newest_step, g->step);
     if (w->newest_step > g->step + 1)
         fail(w, "step %lld was done, and term %lld goes on from %lld", (long long)w->newest_step,
              (long long)g->term, (long long)g->step);
@@ -309,6 +331,12 @@ static void count_step(struct world *w, struct group *g)
     if (g->term < w->newest_term)
         fail(w, "term %lld does step %lld after term %lld did one", (long long)g->term,
              (long long)g->step, (long long)w->newest_term);
+    if (w->struck && w->is_voter && g->term > w->newest_term &&
+        w->now - w->struck > SOON_S * INT64_C(1000) * MS)
+        fail(w, "the next step came %.1f s after the driver was struck",
+             1e-9 * (double)(w->now - w->struck));
+    if (g->term > w->newest_term)
+        w->struck = 0;
     w->newest_term = g->term;
     w->is_voter = w->was_asked;
     w->newest_step = ++g->step;
@@ -350,6 +378,8 @@ static void meet(struct world *w, int k)
 static void opened(struct world *w, int k)
 {
     struct report *r = answer(w, k, REPORT_OPENED);
+    if (w->p[k].is_resumed)
+        w->p[k].step = r->opened.step = w->p[k].folder->saved;
     r->opened.n_tensors = 1;
     r->opened.tensor = xcalloc(1, sizeof(struct tensor_hash));
     r->opened.tensor[0] = (struct tensor_hash){xstrdup("w"), hash_of("w", 1)};
@@ -438,8 +468,11 @@ static void work(struct world *w, int k)
     case CMD_CHECKPOINT:
         r = answer(w, k, REPORT_CHECKPOINT);
         r->checkpoint.step = p->step;
-        if (p->rank == 0)
+        if (p->d) {
             r->checkpoint.path = xstrdup("checkpoints/x");
+            if (p->folder->owner == k)
+                p->folder->saved = p->step;
+        }
         report_later(w, k, r);
         break;
     case CMD_STOP:
@@ -463,8 +496,10 @@ static void join(struct world *w, int k, const struct cmd *c)
     g->process[g->n_here++] = k;
     g->newest = max_i64(g->newest, p->step);
     g->step = -1;
-    if (p->d)
-        g->term = p->claims ? p->legacy.term : 1;
+    if (p->d) {
+        g->term = p->term;
+        g->is_resumed = p->is_resumed;
+    }
 }
 
 static void obey(struct world *w, int k, struct cmd *c)
@@ -527,6 +562,25 @@ static int end_of(const struct world *w, int k, int link)
 
 static void lead(struct world *w, int k);
 
+/* A driver that is started again reads this in events.jsonl (report/led.c). */
+static void note_event(struct world *w, int k, const struct session_event *e)
+{
+    struct led *l = &w->p[k].folder->led;
+    if (w->p[k].folder->owner != k)
+        return;
+    l->step = max_i64(l->step, e->step);
+    l->is_done |= e->kind == EVENT_DONE;
+    if (e->kind == EVENT_FORM)
+        *l = (struct led){.generation = e->generation,
+                          .step = e->step,
+                          .epoch_step = min_i64(l->epoch_step, e->step),
+                          .validated_step = min_i64(l->validated_step, e->step)};
+    if (e->kind == EVENT_EPOCH)
+        l->epoch_step = e->epoch.step;
+    if (e->kind == EVENT_FORM || e->kind == EVENT_STANDBY)
+        l->voters = e->voters;
+}
+
 static void do_action(struct world *w, int k, struct action *a)
 {
     struct process *p = &w->p[k];
@@ -564,6 +618,7 @@ static void do_action(struct world *w, int k, struct action *a)
         say(w, "process %d: %s", k, a->log.text);
         break;
     case ACTION_EVENT:
+        note_event(w, k, &a->event);
         if (a->event.kind == EVENT_STANDBY && a->event.voters.standby[0])
             w->was_asked = 1;
         if (a->event.kind == EVENT_RECOVERED)
@@ -636,6 +691,10 @@ static void lead(struct world *w, int k)
     o.led.voters = p->legacy.voters;
     o.led.generation = p->legacy.voters.generation;
     p->claims = 1;
+    p->term = o.term;
+    p->folder = &w->folder[!w->is_shared];
+    p->folder->term = max_i64(p->folder->term, o.term);
+    p->folder->owner = k;
     p->claims_until = w->now + DRIVER_MS * (int64_t)MS;
     p->d = driver_new(&o, w->now);
     driver_start(p->d, w->now);
@@ -699,19 +758,52 @@ static void dial(struct world *w, int k)
     drain(w, k);
 }
 
+/* The standby that leads holds the run directory's lock. */
+static int is_locked(const struct world *w)
+{
+    int k = w->at[w->n_ranks];
+    return w->is_shared && k >= 0 && w->p[k].claims;
+}
+
+static void start_again(struct world *w)
+{
+    if (w->restarts && ++w->n_starts <= MOST_STARTS)
+        schedule(w, (struct event){.what = BEGIN, .process = 0},
+                 w->now + draw(w, 300, draw(w, 0, 1) ? 1500 : 9000) * MS);
+}
+
+/* A driver, the first or one that is started again. */
+static void begin_driver(struct world *w, int k)
+{
+    struct process *p = &w->p[k];
+    struct driver_options o = options_of(w);
+    struct folder *f = p->folder = &w->folder[0];
+    f->owner = k;
+    p->is_resumed = f->term > 0;
+    p->term = o.term = ++f->term;
+    o.resume = p->is_resumed ? "run" : NULL;
+    o.led = f->led;
+    if (p->is_resumed)
+        say(w, "the driver is started again as process %d, with term %lld", k, (long long)p->term);
+    p->d = driver_new(&o, w->now);
+    driver_start(p->d, w->now);
+}
+
 static void begin(struct world *w, int place)
 {
     if (w->n_processes == MAX_PROCESSES || w->at[place] >= 0)
         return;
+    if (place == 0 && is_locked(w)) {
+        start_again(w);
+        return;
+    }
     int k = w->n_processes++;
     struct process *p = &w->p[k];
     *p = (struct process){.place = place, .is_alive = 1, .link = -1, .rank = -1};
     w->at[place] = k;
     snprintf(p->id, sizeof(p->id), "s%d", k);
     if (place == 0) {
-        struct driver_options o = options_of(w);
-        p->d = driver_new(&o, w->now);
-        driver_start(p->d, w->now);
+        begin_driver(w, k);
     } else if (place == w->n_ranks) {
         p->s = standby_new(&(struct standby_options){.id = p->id,
                                                      .port = 1,
@@ -846,12 +938,31 @@ static void heal(struct world *w)
             meet(w, k);
 }
 
+/* Its machine is gone, too: it may or may not come back. */
+static void lose_follower(struct world *w)
+{
+    int place = (int)draw(w, 1, w->n_ranks - 1);
+    if (w->at[place] < 0)
+        return;
+    say(w, "FAULT: process %d at place %d is killed together with the driver", w->at[place], place);
+    w->n_followers_struck++;
+    gone(w, w->at[place]);
+    if (draw(w, 0, 1))
+        schedule(w, (struct event){.what = BEGIN, .process = place},
+                 w->now + draw(w, 300, 20000) * MS);
+}
+
 static void strike(struct world *w)
 {
     int kind = (int)draw(w, 0, w->only_driver ? 2 : 7);
     int place = kind < 3 ? 0 : kind < 5 ? w->n_ranks : (int)draw(w, 1, w->n_ranks - 1);
     int k = w->at[place];
     heal(w);
+    if (w->only_driver == 2)
+        lose_follower(w);
+    if (w->only_driver)
+        w->struck = w->now;
+    w->n_followers_struck += place > 0 && place < w->n_ranks;
     w->next_fault = w->now + draw(w, 100, draw(w, 0, 1) ? 3000 : 40000) * MS;
     if (--w->n_left == 0 && w->only_driver)
         w->next_fault = NEVER;
@@ -861,7 +972,9 @@ static void strike(struct world *w)
     if (kind == 0 || kind == 3 || kind == 5) {
         say(w, "FAULT: process %d at place %d is killed", k, place);
         gone(w, k);
-        if (place)
+        if (!place)
+            start_again(w);
+        else
             schedule(w, (struct event){.what = BEGIN, .process = place},
                      w->now + draw(w, 300, 5000) * MS);
     } else if (kind == 1 || kind == 6) {
@@ -947,6 +1060,10 @@ static void set_up(struct world *w)
     w->n_epochs = draw(w, 2, 6);
     w->step_ms = draw(w, 20, 200);
     w->only_driver = draw(w, 0, 3) == 0;
+    if (w->only_driver && w->n_ranks > 2 && draw(w, 0, 1))
+        w->only_driver = 2;
+    w->is_shared = (int)draw(w, 0, 1);
+    w->restarts = (int)draw(w, 0, 1);
     w->n_left = w->only_driver ? 1 : (int)draw(w, 1, 4);
     w->next_fault = draw(w, 200, 3000) * MS;
     for (int i = 0; i <= MAX_RANKS; i++)

@@ -8,6 +8,7 @@ static const struct {
     enum stage from, to;
 } legal[] = {
     {STAGE_NEW, STAGE_GATHER},
+    {STAGE_GATHER, STAGE_WAIT},
     {STAGE_GATHER, STAGE_PREPARE},
     {STAGE_GATHER, STAGE_ENDING},
     {STAGE_WAIT, STAGE_WAIT}, /* another rank was lost */
@@ -131,6 +132,41 @@ static void stop_in(enum cmd_kind at)
     end(&w);
 }
 
+/* A standby leads, and one of its three followers has not come. */
+static void lead_without_one(void)
+{
+    struct driver_options o = rig_elastic(4);
+    struct voters v = voters_of(1, 1, 4, "s1");
+    struct walk w;
+    char job[HASH_TEXT_LEN];
+    o.run = "run-1";
+    o.term = 1001;
+    o.standby_id = "s1";
+    o.led_by = o.leads_at = "h:1";
+    o.led = (struct led){.generation = 1, .voters = v};
+    o.cluster.driver_timeout_ms = 60000;
+    rig_driver(&w.r, &o);
+    w.last = STAGE_NEW;
+    look(&w);
+    rig_report(&w.r, 0, rig_opened());
+    hash_to_text(hash_of("name: x", 7), job);
+    for (int k = 1; k < 3; k++) {
+        rig_connect(&w.r, k, "10.0.0.4");
+        rig_say_hello(&w.r, k,
+                      &(struct rig_caller){.rank = k,
+                                           .run = o.run,
+                                           .run_job = job,
+                                           .term = 1,
+                                           .formed = 1,
+                                           .form = v,
+                                           .form_rank = k});
+        rig_report(&w.r, k, rig_opened());
+    }
+    rig_wait(&w.r, 5000);
+    look(&w);
+    end(&w);
+}
+
 /* Whole jobs with and without validations and checkpoints. */
 static void train(int validate_every, int checkpoint_every)
 {
@@ -145,6 +181,7 @@ static void train(int validate_every, int checkpoint_every)
 static void jobs_make_the_moves(void **state)
 {
     (void)state;
+    lead_without_one();
     for (int kind = CMD_PREPARE; kind <= CMD_CHECKPOINT; kind++) {
         lose_and_go_on((enum cmd_kind)kind);
         stop_in((enum cmd_kind)kind);

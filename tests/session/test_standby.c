@@ -639,9 +639,103 @@ static void it_forms_with_those_that_let_it_lead(void **state)
     rig_free(&r);
 }
 
+/* ---- a follower lost together with the driver ---- */
+
+/* This driver was the standby of four ranks. */
+static void lead_four(struct rig *r, int64_t min_ranks)
+{
+    struct driver_options o = with_votes(4);
+    o.term = 1004;
+    o.standby_id = "s1";
+    o.led_by = "10.0.0.1:7000";
+    o.leads_at = "10.0.0.9:7001";
+    o.led = (struct led){.generation = 7, .voters = voters_of(4, 7, 4, "s1")};
+    o.cluster.min_ranks = min_ranks;
+    rig_driver(r, &o);
+    rig_report(r, 0, rig_opened());
+}
+
+static void rank_comes(struct rig *r, int conn, int k)
+{
+    char job[HASH_TEXT_LEN];
+    struct rig_caller c = {.rank = k,
+                           .run = run,
+                           .run_job = job,
+                           .term = 4,
+                           .formed = 7,
+                           .step = 6,
+                           .form = voters_of(4, 7, 4, "s1"),
+                           .form_rank = k};
+    hash_to_text(hash_of("name: x", 7), job);
+    rig_connect(r, conn, "10.0.0.4");
+    rig_say_hello(r, conn, &c);
+    rig_report(r, conn, rig_opened());
+    r->has_state[conn] = 1;
+}
+
+static void it_is_replaced(void **state)
+{
+    struct rig r;
+    (void)state;
+    lead_four(&r, 0);
+    rank_comes(&r, 1, 1);
+    rig_wait(&r, 4000);
+    assert_int_equal(rig_count(&r, EVENT_LOST), 0); /* rank 1 alone may not let it lead */
+    rank_comes(&r, 3, 3);
+    rig_wait(&r, 300);
+    assert_int_equal(rig_count(&r, EVENT_LOST), 1);
+    assert_int_equal(rig_event(&r, EVENT_LOST)->rank, 2);
+    assert_has(rig_event(&r, EVENT_LOST)->text, "rank 2 was lost together with the driver");
+    assert_logged(&r, "waiting up to 10 s for a replacement");
+    assert_int_equal(r.command->kind, CMD_OPEN);
+    rig_come(&r, 5, -1);
+    assert_int_equal(r.command->kind, CMD_PREPARE);
+    rig_assert_prepare(&r, 5, 2, 4);
+    rig_free(&r);
+}
+
+static void or_comes_late(void **state)
+{
+    struct rig r;
+    (void)state;
+    lead_four(&r, 0);
+    rank_comes(&r, 1, 1);
+    rank_comes(&r, 3, 3);
+    rig_wait(&r, 2500);
+    assert_int_equal(rig_count(&r, EVENT_LOST), 0); /* it may still come in time */
+    rig_wait(&r, 1500);
+    assert_int_equal(rig_count(&r, EVENT_LOST), 1);
+    rank_comes(&r, 4, 2);
+    assert_int_equal(r.command->kind, CMD_PREPARE);
+    rig_assert_prepare(&r, 4, 2, 4);
+    rig_free(&r);
+}
+
+static void or_the_others_go_on(void **state)
+{
+    struct rig r;
+    (void)state;
+    for (int min = 3; min <= 4; min++) {
+        lead_four(&r, min);
+        rank_comes(&r, 1, 1);
+        rank_comes(&r, 3, 3);
+        rig_wait(&r, 12000);
+        assert_int_equal(r.command->kind, CMD_OPEN);
+        rig_wait(&r, 2000);
+        if (min == 3)
+            rig_assert_prepare(&r, 3, 2, 3);
+        else
+            assert_has(rig_event(&r, EVENT_ERROR)->text, "no replacement came within 10 s");
+        rig_free(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_is_replaced),
+        cmocka_unit_test(or_comes_late),
+        cmocka_unit_test(or_the_others_go_on),
         cmocka_unit_test(two_never_lead),
         cmocka_unit_test(half_of_the_voters_make_it_lead),
         cmocka_unit_test(other_votes_do_not_count),
