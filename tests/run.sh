@@ -22,7 +22,9 @@
 #                               network
 #   tests/run.sh soak [MINUTES] ranks are lost, frozen and added at random for so long, 30
 #   tests/run.sh driver_lost [TIMES]  the driver is killed at random moments of each phase, so many
-#                               times in each, 20, and started again; DPTRAIN_SEED chooses the same
+#                               times in each, 20, and started again, first without and then beside
+#                               a standby; DPTRAIN_SEED chooses the same.  Then it is frozen for
+#                               30 s, beside a standby
 #   tests/run.sh networks [MINUTES]  training over slow, lossy and narrow networks, each for so
 #                               long, 5; prints the table of docs/operating.md
 #   tests/run.sh shake [TIMES] [NAME...]  the tests so many times, 10, with some threads and
@@ -385,9 +387,11 @@ do_driver_lost() # TIMES
     [[ $1 =~ ^[1-9][0-9]*$ ]] || { add_failure "driver_lost $1: want how many times"; return; }
     configure_and_build "build$suffix" release || return
     say "the driver is killed $1 times in each phase"
-    if DPTRAIN_KILLS=$1 DPDRIVER=$PWD/build$suffix/driver/dpdriver \
-        DPFOLLOWER=$PWD/build$suffix/follower/dpfollower \
-        python3 -u tests/e2e/test_driver_lost.py DriverLost.test_killed_in_each_phase; then
+    export DPTRAIN_KILLS=$1 DPDRIVER=$PWD/build$suffix/driver/dpdriver \
+        DPFOLLOWER=$PWD/build$suffix/follower/dpfollower
+    if python3 -u tests/e2e/test_driver_lost.py DriverLost.test_killed_in_each_phase \
+        DriverLost.test_killed_beside_a_standby &&
+        python3 -u tests/e2e/test_standby.py Standby.test_frozen_for_half_a_minute; then
         passed=$((passed + 1))
     else
         add_failure driver_lost

@@ -12,7 +12,7 @@ import time
 
 import dp
 import training
-from dp import ENDLESS, FAILED, FINISHED, SOON, STOPPED
+from dp import ENDLESS, FAILED, FINISHED, SOON, STOPPED, USAGE
 
 # 8 steps an epoch, each with a validation and a checkpoint.
 JOB = {"data.samples": 512, "data.validation_samples": 256, "train.global_batch": 64,
@@ -91,18 +91,35 @@ class DriverLost(training.Case):
         return self.driver("--port", str(self.port_number), "--resume", "--job", "job.yaml",
                            "--run-dir", "run", n=3, job=None, port=False)
 
-    def kill_at(self, phase, choose):
+    def stand_by(self):
+        return self.start([dp.DRIVER, "--standby", "--root", f"127.0.0.1:{self.port_number}",
+                           "--port", "0", "--threads", "1", "--run-dir", "run"])
+
+    def kill_at(self, phase, choose, standbys=0):
         job, wait_begin, seconds = PHASES[phase]
         driver = self.start_like_systemd()
-        followers = [self.follower("--rank", str(k), port=self.port_number) for k in (1, 2)]
+        others = [self.stand_by() for _ in range(standbys)]
+        others += [self.follower("--rank", str(k), port=self.port_number) for k in (1, 2)]
         wait_begin(self, driver)
         time.sleep(choose.uniform(0, seconds))
         driver.kill()
         driver.wait_exit()
         successor = self.start_like_systemd()
-        for daemon in (successor, *followers):
+        for daemon in others:
             self.assert_exit(daemon, FINISHED)
+        if standbys:  # one of the two has led
+            self.assert_led_or_not(successor)
+        else:
+            self.assert_exit(successor, FINISHED)
         self.assert_same(job)
+
+    def assert_led_or_not(self, successor):
+        """The driver that was started again led, or found that the standby does."""
+        status = successor.wait_exit()
+        self.assertIn(status, (FINISHED, FAILED, USAGE), successor.text)
+        if status != FINISHED:
+            self.assertRegex(successor.text, "another driver leads this run|"
+                             "another dpdriver is using it")
 
     def test_killed_in_each_phase(self):
         """At a random moment of it.  tests/run.sh driver_lost N kills N times in each phase."""
@@ -114,6 +131,19 @@ class DriverLost(training.Case):
             for n in range(N_KILLS):
                 with self.subTest(phase, n=n):
                     self.kill_at(phase, choose)
+                shutil.rmtree(self.path("run"), ignore_errors=True)
+
+    def test_killed_beside_a_standby(self):
+        """The driver is started again like a unit, while its standby wants to lead.  tests/run.sh
+        driver_lost does that in each phase, else it is one."""
+        print(f"  DPTRAIN_SEED={SEED}", flush=True)
+        choose = random.Random(SEED)
+        for phase in PHASES if "DPTRAIN_KILLS" in os.environ else [choose.choice([*PHASES])]:
+            with open(self.path("job.yaml"), "w", encoding="utf-8") as file:
+                json.dump(dp.nested({**DEMO, **PHASES[phase][0]}), file)
+            for n in range(N_KILLS):
+                with self.subTest(phase, n=n):
+                    self.kill_at(phase, choose, standbys=1)
                 shutil.rmtree(self.path("run"), ignore_errors=True)
 
     def test_time_to_the_next_step(self):

@@ -234,6 +234,35 @@ class Cut(World):
     def test_a_driver_alone(self):
         self.cut_driver(*((a, b) for k in (1, 2, 3) for a, b in ((0, k), (k, 0))))
 
+    def test_a_driver_that_a_standby_replaces(self):
+        """The driver on host 0 is cut off from all, and its standby on host 3 leads.  When the
+        network is mended the driver learns that it is deposed, and the standby trains on."""
+        job = {**ENDLESS, **QUICK}
+        secret = ("--secret-file", self.path("secret"), "--threads", "1")
+        pairs = [way for k in (1, 2, 3) for way in ((0, k), (k, 0))]
+        driver = self.start([DRIVER, "--nranks", "3", "--port", "7000", "--host", "10.79.0.1",
+                             "--run-dir", "run", *secret, *dp.sets(job)], **self.on(0))
+        driver.wait_line("listening on")
+        standby = self.start([DRIVER, "--standby", "--root", "10.79.0.1:7000", "--port", "7001",
+                              "--host", "10.79.0.4", "--run-dir", "own", *secret], **self.on(3))
+        standby.wait_line("as its standby")
+        followers = [self.start([FOLLOWER, "--root", "10.79.0.1:7000", "--rank", str(k), "--once",
+                                 *secret], **self.on(k)) for k in (1, 2)]
+        self.wait_event("epoch", run="run")
+        self.cut(*pairs)
+        self.wait_event("recovered", run="own")
+        self.cut(*pairs, word="mend")
+        self.assert_exit(driver, FAILED, "another driver leads this run: .*so says the standby")
+        self.wait_event("epoch", len(self.events("epoch", "own")) + 2, run="own")
+        self.stop(standby, *followers)
+        recovered, = self.events("recovered", "own")
+        self.assertLessEqual(recovered["steps_lost"], 1)
+        self.assertEqual(recovered["source"], "followers")
+        before, after = ([event["epoch"] for event in self.events("epoch", run)]
+                         for run in ("run", "own"))
+        self.assertEqual(after, list(range(after[0], after[0] + len(after))))
+        self.assertIn(after[0] - before[-1], (0, 1))  # 0: it cannot know that this one was told
+
     def test_two_ranks_that_never_meet(self):
         """Both hear the driver.  It names the two, and the address that the higher one tries."""
         self.cut((1, 2), (2, 1))

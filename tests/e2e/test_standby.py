@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+import unittest
 
 import dp
 import training
@@ -152,6 +153,19 @@ class Standby(training.Case):
         self.assert_all_finish(standby, *followers)
         self.assert_same(job)
 
+    @unittest.skipUnless("DPTRAIN_KILLS" in os.environ, "for tests/run.sh driver_lost")
+    def test_frozen_for_half_a_minute(self):
+        """With the deadlines that a job has."""
+        job = {**JOB, "train.epochs": 40}
+        driver, standby, followers = self.join(job=job, inject="stop:rank0@step20")
+        self.wait_frozen(driver.pid, run="run")
+        until = time.monotonic() + 30
+        dp.wait_for("the moment", lambda: time.monotonic() > until)
+        driver.signal(signal.SIGCONT)
+        self.assert_exit(driver, FAILED, r"another driver leads this run: .*this one ends")
+        self.assert_all_finish(standby, *followers)
+        self.assert_same(job)
+
     def test_frozen_and_thawed_with_another_directory(self):
         """Only the standby itself can tell it."""
         job = {**JOB, "cluster.heartbeat_timeout": 2, "train.epochs": 100000}
@@ -249,14 +263,25 @@ class Standby(training.Case):
     # ---- both lost
 
     def test_a_driver_that_restarts_asks_the_standby(self):
-        """It was in time: the standby is with it again, and lets it go on."""
-        driver, standby, follower = self.lead("--inject", "kill:rank0@step20", n=2), None, None
-        standby = self.stand_by()
-        standby.wait_line("as its standby")
-        follower = self.follower(port=self.port_number)
+        """Two of three followers are held up, so the standby may not lead.  The driver that is
+        started again asks it, and goes on once all have come."""
+        driver, standby, followers = self.join(job={**JOB, "train.epochs": 40}, n=4)
+        self.wait_event("first_step", run="run")
+        for follower in followers[:2]:
+            follower.signal(signal.SIGSTOP)
+            dp.wait_for("its freezing", lambda pid=follower.pid: dp.is_frozen(pid))
+        said = len(standby.lines)
+        driver.kill()
         driver.wait_exit()
-        self.assert_all_finish(standby, follower)
-        self.assert_same(n=2)
+        standby.wait_line("lost the driver", start=said)
+        driver = self.lead("--resume", job={**JOB, "train.epochs": 40}, n=4)
+        standby.wait_line("as its standby", start=said)
+        for follower in followers[:2]:
+            follower.signal(signal.SIGCONT)
+        self.assert_all_finish(driver, standby, *followers)
+        self.assert_same({**JOB, "train.epochs": 40}, 4)
+        self.assertEqual(self.events("leader", "run"), [])
+        self.assertEqual(self.events("recovered", "run")[0]["source"], "followers")
 
     def test_a_restarted_driver_alone_does_not_go_on(self):
         """The standby may lead the run: of the ranks none came, so nobody can know.  The service
