@@ -3,6 +3,7 @@
 #include "data/dataset.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
@@ -63,9 +64,14 @@ struct gathering {
     int64_t n;
     char *room;     /* of two rows: the next is found while the present one is converted */
     uint8_t *drawn; /* of one image, after what is drawn */
+    int64_t *lost;  /* [n_lost] the numbers in index[] of samples that cannot be read */
+    int64_t n_lost;
 };
 
-int dataset_draws(const struct dataset *ds) { return ds->image.crop > 0 || ds->image.flip; }
+int dataset_draws(const struct dataset *ds)
+{
+    return ds->image.crop > 0 || ds->image.flip || ds->image.cut;
+}
 
 static void convert_row(const struct gathering *g, int field, int64_t i, const void *row,
                         reader_convert *convert, void *to)
@@ -81,25 +87,60 @@ static void convert_row(const struct gathering *g, int field, int64_t i, const v
         image_normalize(g->ds, to);
 }
 
-static int gather_field(const struct gathering *g, int field, char *to, struct err *err)
+/* The row of index[i].  One that cannot be read is black, and is kept in g->lost. */
+static int find_row(struct gathering *g, int field, int64_t i, const void **row, struct err *err)
 {
     const struct dataset *ds = g->ds;
-    const struct sample_field *f = &ds->spec.field[field];
+    char *room = g->room + i % 2 * (int64_t)ds->room_bytes;
+    int rc;
+
+    if (field == 0 && g->draw && ds->image.cut) {
+        *row = room;
+        rc = ds->ops->row_drawn(ds, g->draw, g->index[i], room, err);
+    } else {
+        rc = ds->ops->row(ds, g->index[i], field, room, row, err);
+    }
+    if (rc != DATASET_LOST)
+        return rc;
+    g->lost = xrealloc(g->lost, (size_t)(g->n_lost + 1) * sizeof *g->lost);
+    g->lost[g->n_lost++] = i;
+    memset(room, 0, ds->room_bytes);
+    *row = room;
+    return 0;
+}
+
+static int gather_field(struct gathering *g, int field, char *to, struct err *err)
+{
+    const struct sample_field *f = &g->ds->spec.field[field];
     const size_t to_bytes = sample_field_bytes(f), row_bytes = sample_stored_bytes(f);
     reader_convert *convert = reader_converter(f);
     const void *row, *next = NULL;
-    int rc = g->n > 0 ? ds->ops->row(ds, g->index[0], field, g->room, &next, err) : 0;
+    int rc = g->n > 0 ? find_row(g, field, 0, &next, err) : 0;
 
     for (int64_t i = 0; rc == 0 && i < g->n; i++) {
         row = next;
         if (i + 1 < g->n)
-            rc = ds->ops->row(ds, g->index[i + 1], field,
-                              g->room + (i + 1) % 2 * (int64_t)ds->room_bytes, &next, err);
+            rc = find_row(g, field, i + 1, &next, err);
         if (rc == 0 && i + 1 < g->n)
             fetch(next, row_bytes);
         convert_row(g, field, g->index[i], row, convert, to + (size_t)i * to_bytes);
     }
     return rc;
+}
+
+/* The classes of samples that cannot be read count nowhere. */
+static void ignore_lost(const struct gathering *g, void *const *to)
+{
+    const int target = sample_target(&g->ds->spec);
+    const int64_t n = sample_n_predictions(&g->ds->spec);
+    int32_t *classes = to[target];
+
+    if (g->n_lost == 0 || !classes)
+        return;
+    ASSERT(g->ds->spec.field[target].role == SAMPLE_CLASS);
+    for (int64_t i = 0; i < g->n_lost; i++)
+        for (int64_t k = 0; k < n; k++)
+            classes[g->lost[i] * n + k] = SAMPLE_IGNORED;
 }
 
 int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *draw,
@@ -124,6 +165,9 @@ int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *dr
     for (int k = 0; rc == 0 && k < ds->spec.n_fields; k++)
         if (to[k])
             rc = gather_field(&g, k, to[k], err);
+    if (rc == 0)
+        ignore_lost(&g, to);
+    free(g.lost);
     free(large);
     return rc;
 }
@@ -149,8 +193,7 @@ int dataset_alloc(const struct dataset *ds, int64_t n, void *to[SAMPLE_MAX_FIELD
 
 enum { PRINT_ROWS = 4096, PRINT_BYTES = 64 << 10 }; /* of each field, at most; one row at least */
 
-/* The i-th of n samples spread evenly over all, both ends included. */
-static int64_t spread(int64_t i, int64_t n, int64_t n_samples)
+int64_t dataset_spread(int64_t i, int64_t n, int64_t n_samples)
 {
     return n > 1 ? i * (n_samples - 1) / (n - 1) : 0;
 }
@@ -165,7 +208,7 @@ static int print_rows(struct hasher *h, const struct dataset *ds, int field, voi
     int rc = 0;
 
     for (int64_t i = 0; rc == 0 && i < n; i++) {
-        rc = ds->ops->row(ds, spread(i, n, ds->n_samples), field, room, &row, err);
+        rc = ds->ops->row(ds, dataset_spread(i, n, ds->n_samples), field, room, &row, err);
         if (rc == 0)
             hasher_add(h, row, n_bytes);
     }
@@ -198,7 +241,9 @@ int dataset_fingerprint(const struct dataset *ds, struct hash128 *out, struct er
     hasher_add_text(h, ds->ops->name);
     hasher_add_i64(h, ds->n_samples);
     print_spec(h, &ds->spec);
-    for (int i = 0; rc == 0 && i < ds->spec.n_fields; i++)
+    if (rc == 0 && ds->ops->print)
+        rc = ds->ops->print(ds, h, err);
+    for (int i = 0; rc == 0 && !ds->ops->print && i < ds->spec.n_fields; i++)
         rc = print_rows(h, ds, i, room, err);
     if (rc == 0)
         *out = hasher_end(h);

@@ -27,17 +27,28 @@
 
 enum dataset_purpose { DATASET_TRAIN, DATASET_VALIDATION };
 
-enum { DATASET_NONE = 1 };
+enum {
+    DATASET_NONE = 1, /* dataset_open: there are no such data */
+    DATASET_LOST = 1, /* a row: the sample cannot be read, and is to be left out */
+};
 
 struct dataset; /* the base of every reader's own struct; defined after its functions */
+struct dataset_draw;
 
 struct dataset_ops {
     const char *name;
     /* The stored bytes of one field of sample i: *row is their address, in memory that the dataset
-     * keeps, or `room`, which has room_bytes and was filled. */
+     * keeps, or `room`, which has room_bytes and was filled.  DATASET_LOST (of field 0 only): the
+     * field is black, and no class counts. */
     int (*row)(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
                struct err *err);
     void (*close)(struct dataset *ds);
+    /* The image of sample i, cut as `draw` says, into room; where image.cut is set.  NULL: nothing
+     * is cut. */
+    int (*row_drawn)(const struct dataset *ds, const struct dataset_draw *draw, int64_t i,
+                     void *room, struct err *err);
+    /* Add to the fingerprint what tells these samples from others.  NULL: rows are hashed. */
+    int (*print)(const struct dataset *ds, struct hasher *h, struct err *err);
 };
 
 enum { IMAGE_MAX_CHANNELS = OPT_MAX_REALS };
@@ -46,6 +57,7 @@ enum { IMAGE_MAX_CHANNELS = OPT_MAX_REALS };
 struct dataset_image {
     int64_t crop; /* pixels */
     int flip;
+    int cut;        /* the reader draws a part of each picture (ops->row_drawn) */
     int n_channels; /* 0: not normalised */
     float mean[IMAGE_MAX_CHANNELS], std[IMAGE_MAX_CHANNELS];
 };
@@ -62,6 +74,7 @@ struct dataset {
     struct sample_spec spec; /* has one target */
     size_t room_bytes;       /* that ops->row needs; 0: all rows are kept */
     struct dataset_image image;
+    int is_slow; /* reading a sample takes long (decoding): several threads pay */
 };
 
 struct dataset_request {
@@ -99,7 +112,8 @@ void dataset_close(struct dataset *ds); /* NULL is fine */
 
 /* Read the samples index[0..n): field i of the spec goes to to[i] [n, its shape], as programs read
  * it.  A NULL in to[] leaves that field out.  n may be 0.  An index outside [0,n_samples) is a bug
- * of the caller's (asserted).  The formats mnist, digits and cifar never fail. */
+ * of the caller's (asserted).  The formats mnist, digits and cifar never fail.  A sample that
+ * cannot be read where the job says to go on is zeroes, with SAMPLE_IGNORED for each class. */
 int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, void *const *to,
                    struct err *err);
 
@@ -110,14 +124,17 @@ int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *dr
 /* Whether samples differ from epoch to epoch, so that they cannot be kept as gathered once. */
 int dataset_draws(const struct dataset *ds);
 
+/* The i-th of n samples that are spread evenly over all n_samples, both ends included. */
+int64_t dataset_spread(int64_t i, int64_t n, int64_t n_samples);
+
 /* Memory for n samples: to[i] for field i, aligned to SAMPLE_ALIGN; free(to[0]) frees all. */
 int dataset_alloc(const struct dataset *ds, int64_t n, void *to[SAMPLE_MAX_FIELDS],
                   const char *what, struct err *err);
 
 /* Hash the spec, the number of samples, and the stored bytes of evenly spaced samples, some 64 KiB
- * of each field.  The hash is the same on every machine for the same data.  Its work is bounded
- * whatever the size (below 1 ms for MNIST), so it finds a wrong or stale copy, but not one changed
- * pixel of many. */
+ * of each field (of images in files: all names, and some files).  The hash is the same on every
+ * machine for the same data.  Its work is bounded whatever the size (below 1 ms for MNIST), so it
+ * finds a wrong or stale copy, but not one changed pixel of many. */
 int dataset_fingerprint(const struct dataset *ds, struct hash128 *out, struct err *err);
 
 #endif

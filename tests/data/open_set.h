@@ -37,8 +37,8 @@ static inline int open_set(struct dataset **out, const struct data_format *forma
         const char *text = setting_of(settings, o);
 
         if (text)
-            ASSERT(option_parse(o, (char *)options + o->offset, &arena, text, strlen(text), 1,
-                                err) == 0);
+            ASSERT(option_parse(o, (char *)options + o->offset, &arena, text, strlen(text),
+                                o->type >= OPT_NAME, err) == 0);
     }
     if (g->check)
         rc = g->check(options, err);

@@ -8,6 +8,7 @@
 #include "data/mnist.h"
 #include "idx_file.h"
 #include "memory_set.h"
+#include "picture_file.h"
 
 enum { N = 40, H = 5, W = 3, BYTES = H * W };
 
@@ -114,6 +115,26 @@ static void write_arrays(const char *folder, const char *x, const char *y, int n
     }
 }
 
+/* A folder of two classes with n pictures each, all different. */
+static void write_classes(const char *folder, const char *name, int n)
+{
+    char *path = xasprintf("%s/%s", folder, name);
+
+    assert_int_equal(mkdir(path, 0777), 0);
+    for (int i = 0; i < 2 * n; i++) {
+        char *at = xasprintf("%s/%c", path, 'a' + i / n);
+        uint8_t rgb[12] = {(uint8_t)i, (uint8_t)(3 * i), 5};
+        struct buf b = {0};
+
+        assert_true(i % n || mkdir(at, 0777) == 0);
+        put_rgb_png(&b, rgb, 2, 2);
+        write_file(at, (char[]){(char)('a' + i % n), '.', 'p', 'n', 'g', 0}, &b);
+        buf_fini(&b);
+        free(at);
+    }
+    free(path);
+}
+
 /* Make a folder in which each reader finds its files. */
 static int setup(void **state)
 {
@@ -131,6 +152,9 @@ static int setup(void **state)
     write_arrays(folder, "vx.npy", "vy.npy", 20);
     write_arrays(folder, "fx.npy", "fy.npy", 19);
     write_text(folder, "t10k", 400);
+    write_classes(folder, "train", 3);
+    write_classes(folder, "val", 2);
+    write_classes(folder, "pictures", 1);
     *state = folder;
     return 0;
 }
@@ -167,6 +191,8 @@ static const char *text_of(const struct source *s, const char *key, const char *
         return "vx.npy, vy.npy";
     if (s->kind == &format_npy && s->train)
         return "fx.npy, fy.npy";
+    if (s->kind == &format_images && s->train && !strcmp(key, "data.train"))
+        return "pictures";
     if (!strcmp(key, "data.train") && s->train)
         return s->train;
     if (!strcmp(key, "data.samples") && s->samples)
@@ -361,8 +387,10 @@ static void failed_allocations_are_errors(void **state)
             alloc_fail_at((uint64_t)++n);
         while (open_source(&ds, &s, &err) == ERR_NOMEM && n < 10);
         alloc_fail_at(0);
-        assert_in_range(n, s.kind == &format_tokens || s.kind == &format_npy ? 1 : 2,
-                        9); /* mapped */
+        assert_in_range(
+            n, /* files are mapped, or opened when they are read */
+            s.kind == &format_tokens || s.kind == &format_npy || s.kind == &format_images ? 1 : 2,
+            9);
         assert_non_null(ds);
         dataset_close(ds);
     }

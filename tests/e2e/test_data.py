@@ -6,6 +6,7 @@ import json
 import os
 import random
 import struct
+import zlib
 
 import dp
 
@@ -27,6 +28,18 @@ def npy(descr, shape, data):
     """A file as numpy.save() writes it."""
     header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
+
+
+def png(width, height, rgb):
+    """A file of pixels, three bytes each."""
+    def chunk(kind, data):
+        return (struct.pack(">I", len(data)) + kind + data +
+                struct.pack(">I", zlib.crc32(kind + data)))
+
+    rows = b"".join(b"\0" + rgb[i * 3 * width:(i + 1) * 3 * width] for i in range(height))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
 class Data(dp.Case):
@@ -126,6 +139,32 @@ class Data(dp.Case):
     def resume(self, folder, status=dp.FINISHED):
         return self.run_driver("--run-dir", "run", "--resume", n=1, status=status, job={
             "data.path": self.path(folder), "train.epochs": 1 + len(self.events("epoch", "run"))})
+
+    def test_images(self):
+        """Folders of pictures, one of which is cut short: it ends the job, or is left out by both
+        ranks, and then one rank trains to the same loss as two."""
+        rng = random.Random(4)
+        for folder in ("train", "val"):
+            for label, name in enumerate(("cat", "dog")):
+                os.makedirs(self.path(folder, name))
+                for i in range(12):
+                    pixel = bytes([200 * label + rng.randrange(50)]) * 3
+                    self.write(f"{folder}/{name}/{i}.png", png(20, 16, pixel * 320))
+        with open(self.path("train/dog/7.png"), "rb+") as file:
+            file.truncate(60)
+        job = {"data.format": "images", "data.path": self.folder, "data.size": 8,
+               "data.augment.random_resized_crop": "true", "model.arch": "mlp",
+               "train.global_batch": 8, "train.epochs": 2, "optimizer.lr": 0.01}
+        driver = self.run_driver("--local", n=2, status=dp.FAILED, job=job)
+        self.assertRegex(driver.text, r"train/dog/7\.png: as a PNG file: ")
+        losses = []
+        for n in (1, 2):
+            self.run_driver("--local", "--run-dir", f"of-{n}", n=n,
+                            job={**job, "data.on_corrupt": "skip"})
+            losses.append([event["train_loss"] for event in self.events("epoch", f"of-{n}")])
+        for one, two in zip(*losses):
+            self.assertAlmostEqual(one, two, delta=1e-5)
+        self.assertLess(losses[0][1], losses[0][0])
 
     def test_moved(self):
         """A run goes on with its data from another folder, and refuses other data there: such a

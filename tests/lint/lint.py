@@ -20,7 +20,7 @@ LIBRARIES = [
     (r"openssl/", {"net", "coll"}),
     (r"yaml\.h", {"config"}),
     (r"(oneapi/)?dnnl", {"backend"}),
-    (r"zlib\.h", {"data"}),
+    (r"(zlib|jpeglib|jerror|png)\.h", {"data"}),
     (r"xxhash\.h", {"base"}),
     (r"(sys/)?socket\.h|netinet/|netdb\.h|arpa/", {"net", "coll", "daemon", "driver", "follower"}),
 ]

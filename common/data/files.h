@@ -1,0 +1,64 @@
+/* files - labelled pictures as files: a folder of class folders, or tar shards.
+ *
+ *     FOLDER/CLASS/NAME.jpg      torchvision's ImageFolder: classes are numbered by their names, in
+ *                                byte order; files that end otherwise than .jpg, .jpeg or .png are
+ *                                left out, and so are folders in class folders
+ *     FOLDER/SHARD.tar           WebDataset: of each sample a member KEY.jpg (.jpeg, .png) and a
+ *                                member KEY.cls, the class as text, one after the other
+ *
+ * Opening lists all files, sorted by name, and of shards all members; no picture is read.
+ *
+ * Life:    files_open -> use -> files_close (fine on zeroes).
+ * Threads: any may read.
+ * Errors:  ERR_IO (missing, unreadable), ERR_CORRUPT (an empty class, a broken shard, a sample
+ *          without picture or class). */
+#ifndef DATA_FILES_H
+#define DATA_FILES_H
+
+#include "base/buf.h"
+
+struct file_item {
+    int64_t offset, n_bytes; /* in the shard; n_bytes -1: the whole file */
+    size_t name;             /* of the file, or of the sample in its shard; in files.names */
+    int32_t class_number;
+    int32_t place; /* of its class folder or shard, in files.place */
+};
+
+struct files {
+    char *folder;
+    int is_tar;
+    struct buf names; /* all names, each with a NUL at its end */
+    size_t *place;    /* [n_places] in names: class folders, or shards */
+    int n_places;
+    struct file_item *item; /* [n] */
+    int64_t n;
+    int n_classes;
+};
+
+/* List FOLDER.  `train` NULL: it says which classes there are; else they are those of the files
+ * that `train` lists, and others are refused. */
+int files_open(struct files *out, const char *folder, const struct files *train, struct err *err);
+void files_close(struct files *f);
+
+/* The name of item i, for messages, whole: "FOLDER/CLASS/NAME.jpg", "FOLDER/SHARD.tar: KEY"; for
+ * free(). */
+char *files_name(const struct files *f, int64_t i);
+
+/* Read item i: *bytes is for free(). */
+int files_read(const struct files *f, int64_t i, void **bytes, size_t *n_bytes, struct err *err);
+
+/* ---- for files.c, folder.c and shards.c ---- */
+
+size_t files_keep_name(struct files *f, const char *name, size_t len);
+void files_add(struct files *f, const struct file_item *item);
+static inline const char *files_text(const struct files *f, size_t name)
+{
+    return (const char *)f->names.data + name;
+}
+int files_is_picture(const char *name); /* by its ending */
+
+/* Fill item[], by the places. */
+int files_list_folders(struct files *f, const struct files *train, struct err *err);
+int files_list_shards(struct files *f, const struct files *train, struct err *err);
+
+#endif

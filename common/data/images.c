@@ -1,0 +1,300 @@
+/* images - folders of JPEG and PNG files, one folder for each class, as torchvision's ImageFolder
+ * has them, or tar shards, as WebDataset's.
+ *
+ * A sample is [size,size,3].  It is the middle of the picture after its shorter side was resized to
+ * `resize`; or in training, with random_resized_crop, a part of it whose area and form are drawn,
+ * as torchvision's transform of that name does.  Pictures are decoded when they are read; all that
+ * stays in memory is the list of files.
+ *
+ * The fingerprint is of names and files, not of pixels: another version of libjpeg may decode a
+ * pixel otherwise. */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/util.h"
+#include "data/files.h"
+#include "data/image.h"
+#include "data/picture.h"
+
+enum { IMAGE, LABEL };                             /* the fields */
+enum { MOST_WARNINGS = 20 };                       /* about files that are left out */
+enum { PRINT_FILES = 16, PRINT_BYTES = 64 << 10 }; /* in the fingerprint */
+enum { ATTEMPTS = 10 };                            /* to draw a part that fits, as torchvision */
+
+enum on_corrupt { CORRUPT_FAIL, CORRUPT_SKIP };
+
+static const char *const corrupts[] = {[CORRUPT_FAIL] = "fail", [CORRUPT_SKIP] = "skip", NULL};
+
+struct images_options {
+    const char *path, *train, *validation;
+    int64_t size, resize;
+    enum on_corrupt on_corrupt;
+    int random_resized_crop;
+    struct image_options image;
+};
+
+struct images {
+    struct dataset base;
+    struct files files;
+    int64_t size, resize;
+    enum on_corrupt on_corrupt;
+    atomic_int n_warnings; /* threads that read count together */
+};
+
+/* ---- the part of a picture that is taken ---- */
+
+/* The middle: a square of `size` of the picture whose shorter side is resized to `resize`. */
+static struct picture_box middle(const struct images *s, int64_t width, int64_t height)
+{
+    const double side = (double)min_i64(width, height) * (double)s->size / (double)s->resize;
+
+    return (struct picture_box){((double)width - side) / 2, ((double)height - side) / 2, side,
+                                side};
+}
+
+/* torchvision's way out: the largest part in the middle whose form is allowed. */
+static struct picture_box largest(int64_t width, int64_t height)
+{
+    const double w = (double)width, h = (double)height;
+    const double part_w = fmin(w, floor(h * 4 / 3 + 0.5)), part_h = fmin(h, floor(w * 4 / 3 + 0.5));
+
+    return (struct picture_box){floor((w - part_w) / 2), floor((h - part_h) / 2), part_w, part_h};
+}
+
+static double unit(uint32_t v) { return (double)v * 0x1p-32; }
+
+/* An area of 8 to 100 % of the picture, and a form from 3:4 to 4:3, uniform in its logarithm.  The
+ * block of random numbers of attempt k is apart from those of image_augment and of other samples.
+ */
+static struct picture_box drawn(const struct dataset_draw *draw, int64_t i, int64_t width,
+                                int64_t height)
+{
+    const double limit = log(4.0 / 3);
+
+    for (int k = 1; k <= ATTEMPTS; k++) {
+        const struct rng_block b = rng_draw(draw->seed, RNG_AUGMENT, (uint64_t)draw->epoch,
+                                            (uint64_t)i | (uint64_t)k << 48);
+        const double area = (double)width * (double)height * (0.08 + 0.92 * unit(b.v[0])),
+                     form = exp(limit * (2 * unit(b.v[1]) - 1));
+        const double w = floor(sqrt(area * form) + 0.5), h = floor(sqrt(area / form) + 0.5);
+
+        if (w >= 1 && h >= 1 && w <= (double)width && h <= (double)height)
+            return (struct picture_box){floor(unit(b.v[2]) * ((double)width - w + 1)),
+                                        floor(unit(b.v[3]) * ((double)height - h + 1)), w, h};
+    }
+    return largest(width, height);
+}
+
+/* ---- samples ---- */
+
+static int decode(const struct images *s, const struct dataset_draw *draw, int64_t i,
+                  const void *bytes, size_t n_bytes, uint8_t *to, struct err *err)
+{
+    struct picture *p = NULL;
+    struct picture_box box;
+    int64_t width, height;
+    int rc = picture_open(&p, bytes, n_bytes, err);
+
+    if (rc < 0)
+        return rc;
+    picture_size(p, &width, &height);
+    box = draw ? drawn(draw, i, width, height) : middle(s, width, height);
+    rc = picture_read(p, &box, s->size, to, err);
+    picture_close(p);
+    return rc;
+}
+
+/* A file cannot be decoded: the job ends, or goes on without the sample. */
+static int leave_out(const struct images *s, const char *name, struct err *err)
+{
+    atomic_int *n_warnings = (atomic_int *)(uintptr_t)&s->n_warnings;
+
+    if (s->on_corrupt == CORRUPT_FAIL)
+        return err_wrap(err, "%s", name);
+    if (atomic_fetch_add(n_warnings, 1) < MOST_WARNINGS)
+        log_warn("%s: %s; it is left out (data.on_corrupt: skip)", name, err->msg);
+    return DATASET_LOST;
+}
+
+static int read_image(const struct images *s, const struct dataset_draw *draw, int64_t i,
+                      uint8_t *to, struct err *err)
+{
+    char *name = NULL;
+    size_t n_bytes;
+    void *bytes;
+    int rc = files_read(&s->files, i, &bytes, &n_bytes, err);
+
+    if (rc == 0)
+        rc = decode(s, draw, i, bytes, n_bytes, to, err);
+    free(bytes);
+    if (rc < 0)
+        name = files_name(&s->files, i);
+    if (rc == ERR_CORRUPT)
+        rc = leave_out(s, name, err);
+    else if (rc < 0)
+        rc = err_wrap(err, "%s", name);
+    free(name);
+    return rc;
+}
+
+static int images_row(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
+                      struct err *err)
+{
+    const struct images *s = container_of(ds, struct images, base);
+
+    *row = room;
+    if (field == IMAGE)
+        return read_image(s, NULL, i, room, err);
+    *(int32_t *)room = s->files.item[i].class_number;
+    return 0;
+}
+
+static int images_row_drawn(const struct dataset *ds, const struct dataset_draw *draw, int64_t i,
+                            void *room, struct err *err)
+{
+    return read_image(container_of(ds, struct images, base), draw, i, room, err);
+}
+
+/* All names and classes, and the beginnings of some files. */
+static int images_print(const struct dataset *ds, struct hasher *h, struct err *err)
+{
+    const struct files *f = &container_of(ds, struct images, base)->files;
+    const int64_t n = min_i64(f->n, PRINT_FILES);
+    int rc = 0;
+
+    for (int64_t i = 0; i < f->n; i++) {
+        hasher_add_text(h, files_text(f, f->item[i].name));
+        hasher_add_i64(h, f->item[i].class_number);
+    }
+    for (int64_t k = 0; rc == 0 && k < n; k++) {
+        const int64_t i = dataset_spread(k, n, f->n);
+        size_t n_bytes;
+        void *bytes;
+
+        rc = files_read(f, i, &bytes, &n_bytes, err);
+        if (rc == 0) {
+            hasher_add_i64(h, (int64_t)n_bytes);
+            hasher_add(h, bytes, (size_t)min_i64((int64_t)n_bytes, PRINT_BYTES));
+        } else {
+            char *name = files_name(f, i);
+
+            rc = err_wrap(err, "%s", name);
+            free(name);
+        }
+        free(bytes);
+    }
+    return rc;
+}
+
+static void images_close(struct dataset *ds)
+{
+    struct images *s = container_of(ds, struct images, base);
+
+    files_close(&s->files);
+    free(s);
+}
+
+static const struct dataset_ops images_ops = {.name = "images",
+                                              .row = images_row,
+                                              .row_drawn = images_row_drawn,
+                                              .print = images_print,
+                                              .close = images_close};
+
+/* ---- opening ---- */
+
+/* A validation set has the classes of the training set. */
+static int list_files(struct images *s, const struct images_options *o,
+                      const struct dataset_request *request, struct err *err)
+{
+    const int is_train = request->purpose == DATASET_TRAIN;
+    char *train_folder = xasprintf("%s/%s", o->path, o->train),
+         *folder = xasprintf("%s/%s", o->path, is_train ? o->train : o->validation);
+    struct files train = {0};
+    int rc = 0;
+
+    if (!is_train)
+        rc = files_open(&train, train_folder, NULL, err);
+    if (rc == 0)
+        rc = files_open(&s->files, folder, is_train ? NULL : &train, err);
+    files_close(&train);
+    free(folder);
+    free(train_folder);
+    return rc;
+}
+
+static int images_open(struct dataset **out, const void *options,
+                       const struct dataset_request *request, struct err *err)
+{
+    const struct images_options *o = options;
+    struct images *s;
+
+    if (request->purpose == DATASET_VALIDATION && !strcmp(o->validation, "none"))
+        return DATASET_NONE;
+    s = xcalloc(1, sizeof *s);
+    s->size = o->size;
+    s->resize = o->resize ? o->resize : o->size;
+    s->on_corrupt = o->on_corrupt;
+    if (list_files(s, o, request, err) < 0) {
+        images_close(&s->base);
+        return err_wrap(err, "images");
+    }
+    s->base = (struct dataset){.ops = &images_ops,
+                               .n_samples = s->files.n,
+                               .spec = SAMPLE_IMAGES(o->size, o->size, 3, s->files.n_classes),
+                               .room_bytes = (size_t)(o->size * o->size * PICTURE_CHANNELS),
+                               .is_slow = 1};
+    s->base.spec.field[LABEL].stored = DTYPE_I32;
+    image_prepare(&s->base, &o->image, request->purpose);
+    s->base.image.cut = o->random_resized_crop && request->purpose == DATASET_TRAIN;
+    *out = &s->base;
+    return 0;
+}
+
+static int check(const void *options, struct err *err)
+{
+    const struct images_options *o = options;
+
+    if (o->resize && o->resize < o->size)
+        return err_set(err, ERR_CONFIG, "data.resize is %lld, want at least data.size, %lld",
+                       (long long)o->resize, (long long)o->size);
+    return image_check(&o->image, PICTURE_CHANNELS, err);
+}
+
+#define AT(field) offsetof(struct images_options, field)
+
+static const struct option rows[] = {
+    {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
+     .help = "The folder of the data on every rank; a follower's --data overrides it there."},
+    {"data.train", OPT_STRING, AT(train), "train",
+     .help = "The folder in it that trains: one folder of .jpg, .jpeg and .png files for each "
+             "class, or shards that end in .tar, with KEY.jpg and KEY.cls for each sample."},
+    {"data.validation", OPT_STRING, AT(validation), "val",
+     .help = "The folder that validates, likewise; none: nothing is validated."},
+    {"data.size", OPT_INT, AT(size), "224", 1, 4096, .unit = "pixels",
+     .help = "Height and width of the images that the model gets."},
+    {"data.resize", OPT_INT, AT(resize), "0", 0, 8192, .unit = "pixels",
+     .help = "The shorter side of a picture is resized to this, and the middle is taken; 0: to "
+             "data.size. ImageNet's networks are validated with 256 for a size of 224."},
+    {"data.on_corrupt", OPT_CHOICE, AT(on_corrupt), "fail", .choices = corrupts,
+     .help = "On a file that cannot be decoded: end the job, or go on with a black image in its "
+             "place, which loss and accuracy leave out. Either names the file."},
+    {"data.augment.random_resized_crop", OPT_BOOL, AT(random_resized_crop), "false",
+     .help = "In training, take a part of the picture, 8 to 100 % of its area and from 3:4 to 4:3 "
+             "in form, at random, and resize it, as torchvision's RandomResizedCrop does."},
+    IMAGE_ROWS(struct images_options, image),
+};
+
+const struct data_format format_images = {
+    .group = {.name = "images",
+              .help = "folders of JPEG and PNG files, one for each class, or tar shards",
+              .option = rows,
+              .n_options = ARRAY_LEN(rows),
+              .size = sizeof(struct images_options),
+              .check = check},
+    .open = images_open,
+};

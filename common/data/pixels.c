@@ -1,0 +1,210 @@
+/* pixels - a box of decoded pixels becomes a square of another size.
+ *
+ * Output pixel i of `size`, along one direction, is centred at c = first + (i + 1/2) * scale of the
+ * input, with scale = extent / size.  An input pixel at distance d (between centres) has the weight
+ * max(0, 1 - d / max(scale, 1)), and the weights of one output pixel are divided by their sum.
+ * Weights are whole numbers with SHIFT bits after the point, whose sum is exactly 1, so that white
+ * stays white.  Rows are combined first, which vectors do well, then columns. */
+#include "data/pixels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+enum { SHIFT = 14, ONE = 1 << SHIFT, C = PICTURE_CHANNELS };
+
+/* The weights of all output pixels along one direction. */
+struct taps {
+    int64_t most;    /* weights of one output pixel, at most */
+    int64_t *first;  /* [size] the first input pixel */
+    int64_t *n;      /* [size] input pixels */
+    int16_t *weight; /* [size,most] */
+};
+
+static double reach_of(double scale) { return scale > 1 ? scale : 1; }
+
+/* ---- the part that is needed ---- */
+
+/* The pixels of [0,whole) that output pixels of [first, first + extent) read. */
+static void span_around(double first, double extent, int64_t size, int64_t whole, int64_t *at,
+                        int64_t *n)
+{
+    const double reach = reach_of(extent / (double)size) + 1;
+    const int64_t low = (int64_t)(first - reach), high = (int64_t)(first + extent + reach) + 1;
+
+    *at = min_i64(max_i64(low, 0), whole - 1);
+    *n = max_i64(min_i64(high, whole) - *at, 1);
+}
+
+void pixels_around(struct pixels *p, const struct picture_box *box, int64_t full_width,
+                   int64_t full_height, int64_t size)
+{
+    const double across = (double)p->whole_width / (double)full_width,
+                 down = (double)p->whole_height / (double)full_height;
+
+    span_around(box->x * across, box->width * across, size, p->whole_width, &p->x, &p->width);
+    span_around(box->y * down, box->height * down, size, p->whole_height, &p->y, &p->height);
+}
+
+int pixels_check(int64_t width, int64_t height, struct err *err)
+{
+    if (width < 1 || height < 1 || width > PICTURE_MOST_PIXELS / height)
+        return err_set(err, ERR_CORRUPT, "it has %lld by %lld pixels, want 1 to %d pixels",
+                       (long long)width, (long long)height, PICTURE_MOST_PIXELS);
+    return 0;
+}
+
+int pixels_alloc(struct pixels *p, struct err *err)
+{
+    void *room = NULL;
+    int rc = try_realloc(&room, (size_t)(p->width * p->height * C), "a picture's pixels", err);
+
+    p->rgb = room;
+    return rc;
+}
+
+/* ---- weights ---- */
+
+static void free_taps(struct taps *t)
+{
+    free(t->first);
+    free(t->n);
+    free(t->weight);
+}
+
+static int alloc_taps(struct taps *t, int64_t size, struct err *err)
+{
+    static const char what[] = "the weights of a picture's pixels";
+
+    *t = (struct taps){.most = t->most};
+    if (try_realloc((void **)&t->first, (size_t)size * sizeof *t->first, what, err) < 0 ||
+        try_realloc((void **)&t->n, (size_t)size * sizeof *t->n, what, err) < 0 ||
+        try_realloc((void **)&t->weight, (size_t)(size * t->most) * sizeof *t->weight, what, err) <
+            0) {
+        free_taps(t);
+        return err->code;
+    }
+    return 0;
+}
+
+static double weight_at(double distance, double reach)
+{
+    const double d = distance < 0 ? -distance : distance;
+
+    return d < reach ? 1 - d / reach : 0;
+}
+
+/* The whole weights of n pixels from `first` on, around `centre`; what rounding leaves goes to the
+ * largest of them. */
+static void weigh(double centre, double reach, int64_t first, int64_t n, int16_t *to)
+{
+    double sum = 0;
+    int64_t largest = 0;
+    int left = ONE;
+
+    for (int64_t k = 0; k < n; k++)
+        sum += weight_at((double)(first + k) + 0.5 - centre, reach);
+    for (int64_t k = 0; k < n; k++) {
+        to[k] = (int16_t)(weight_at((double)(first + k) + 0.5 - centre, reach) / sum * ONE + 0.5);
+        left -= to[k];
+        largest = to[k] > to[largest] ? k : largest;
+    }
+    to[largest] = (int16_t)(to[largest] + left);
+}
+
+/* Output pixels [0,size) of the input's [first, first + extent); the input has pixels [at, at + n),
+ * and t->first counts from `at`. */
+static int make_taps(struct taps *t, double first, double extent, int64_t size, int64_t at,
+                     int64_t n, struct err *err)
+{
+    const double scale = extent / (double)size, reach = reach_of(scale);
+
+    t->most = min_i64((int64_t)(2 * reach) + 2, n);
+    if (alloc_taps(t, size, err) < 0)
+        return err->code;
+    for (int64_t i = 0; i < size; i++) {
+        const double centre = first + ((double)i + 0.5) * scale;
+        const int64_t low = min_i64(max_i64((int64_t)(centre - reach + 0.5), at), at + n - 1);
+        const int64_t end = max_i64(min_i64((int64_t)(centre + reach + 0.5), at + n), low + 1);
+
+        t->first[i] = low - at;
+        t->n[i] = min_i64(end - low, t->most);
+        weigh(centre, reach, low, t->n[i], t->weight + i * t->most);
+    }
+    return 0;
+}
+
+/* ---- the two passes ---- */
+
+/* to [n] = the weighted sum of `n_rows` rows, which lie `stride` bytes apart. */
+static void mix_rows(const uint8_t *from, int64_t stride, const int16_t *weight, int64_t n_rows,
+                     int64_t n, int32_t *restrict sum, uint8_t *restrict to)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] = ONE / 2;
+    for (int64_t k = 0; k < n_rows; k++) {
+        const uint8_t *row = from + k * stride;
+        const int16_t w = weight[k];
+
+        for (int64_t i = 0; i < n; i++)
+            sum[i] += (int16_t)row[i] * w;
+    }
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (uint8_t)(sum[i] >> SHIFT);
+}
+
+/* One row of `size` pixels from a row of input pixels. */
+static void mix_columns(const uint8_t *from, const struct taps *t, int64_t size, uint8_t *to)
+{
+    for (int64_t i = 0; i < size; i++) {
+        const uint8_t *p = from + t->first[i] * C;
+        const int16_t *w = t->weight + i * t->most;
+        int32_t r = ONE / 2, g = ONE / 2, b = ONE / 2;
+
+        for (int64_t k = 0; k < t->n[i]; k++) {
+            r += p[C * k] * w[k];
+            g += p[C * k + 1] * w[k];
+            b += p[C * k + 2] * w[k];
+        }
+        to[C * i] = (uint8_t)(r >> SHIFT);
+        to[C * i + 1] = (uint8_t)(g >> SHIFT);
+        to[C * i + 2] = (uint8_t)(b >> SHIFT);
+    }
+}
+
+static int mix(const struct pixels *p, const struct taps *down, const struct taps *across,
+               int64_t size, uint8_t *rgb, struct err *err)
+{
+    const int64_t row_bytes = p->width * C;
+    int32_t *sum = NULL;
+    uint8_t *row;
+
+    if (try_realloc((void **)&sum, (size_t)row_bytes * (sizeof *sum + 1), "a row of pixels", err) <
+        0)
+        return err->code;
+    row = (uint8_t *)(sum + row_bytes);
+    for (int64_t i = 0; i < size; i++) {
+        mix_rows(p->rgb + down->first[i] * row_bytes, row_bytes, down->weight + i * down->most,
+                 down->n[i], row_bytes, sum, row);
+        mix_columns(row, across, size, rgb + i * size * C);
+    }
+    free(sum);
+    return 0;
+}
+
+int pixels_resize(const struct pixels *p, const struct picture_box *box, int64_t size, uint8_t *rgb,
+                  struct err *err)
+{
+    struct taps down = {0}, across = {0};
+    int rc = make_taps(&down, box->y, box->height, size, p->y, p->height, err);
+
+    if (rc == 0)
+        rc = make_taps(&across, box->x, box->width, size, p->x, p->width, err);
+    if (rc == 0)
+        rc = mix(p, &down, &across, size, rgb, err);
+    free_taps(&down);
+    free_taps(&across);
+    return rc;
+}

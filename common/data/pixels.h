@@ -1,0 +1,51 @@
+/* pixels - what picture.c asks of the decoders of JPEG and PNG, and of the resizing.
+ *
+ * Threads: any, each with decoders of its own. */
+#ifndef DATA_PIXELS_H
+#define DATA_PIXELS_H
+
+#include "data/picture.h"
+
+/* Decoded pixels: `width` by `height` of them, RGB, the first one at (x, y) of a picture that is
+ * `whole_width` by `whole_height` at the scale of decoding. */
+struct pixels {
+    uint8_t *rgb; /* for free() */
+    int64_t x, y, width, height;
+    int64_t whole_width, whole_height;
+};
+
+struct decoder;
+
+struct decoder_ops {
+    int (*is)(const uint8_t *bytes, size_t n_bytes); /* do these begin such a file? */
+    int (*open)(struct decoder **out, const uint8_t *bytes, size_t n_bytes, struct err *err);
+    /* Decode at least what resizing the box to `size` reads (pixels_around). */
+    int (*read)(struct decoder *d, const struct picture_box *box, int64_t size, struct pixels *out,
+                struct err *err);
+    void (*close)(struct decoder *d);
+};
+
+/* The base of each decoder's own struct; `open` fills width and height. */
+struct decoder {
+    const struct decoder_ops *ops;
+    int64_t width, height;
+};
+
+extern const struct decoder_ops decoder_jpeg, decoder_png;
+
+/* Set p's x, y, width and height to the pixels that resizing the box to `size` reads, where the
+ * whole picture, of full_width by full_height, is decoded as p->whole_width by p->whole_height. */
+void pixels_around(struct pixels *p, const struct picture_box *box, int64_t full_width,
+                   int64_t full_height, int64_t size);
+
+/* Refuse a picture of this size if it has too many pixels to decode, or none. */
+int pixels_check(int64_t width, int64_t height, struct err *err);
+
+/* Room for p->width by p->height pixels. */
+int pixels_alloc(struct pixels *p, struct err *err);
+
+/* Resize the box, in pixels of the whole decoded picture, to rgb [size,size,3]. */
+int pixels_resize(const struct pixels *p, const struct picture_box *box, int64_t size, uint8_t *rgb,
+                  struct err *err);
+
+#endif

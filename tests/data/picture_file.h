@@ -1,0 +1,118 @@
+/* picture_file - makes JPEG and PNG files of pixels, and tar archives, for tests. */
+#ifndef TESTS_DATA_PICTURE_FILE_H
+#define TESTS_DATA_PICTURE_FILE_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h>
+#include <png.h>
+
+#include "base/buf.h"
+#include "base/util.h"
+
+/* A JPEG file of pixels [height,width,channels]: 1 grey, 3 RGB, 4 CMYK (as Adobe stores it, if
+ * is_adobe). */
+static inline void put_jpeg(struct buf *b, const uint8_t *pixels, int width, int height,
+                            int channels, int is_progressive, int is_adobe)
+{
+    struct jpeg_compress_struct c = {0};
+    struct jpeg_error_mgr errors;
+    unsigned char *to = NULL;
+    unsigned long n_bytes = 0;
+
+    c.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&c);
+    jpeg_mem_dest(&c, &to, &n_bytes);
+    c.image_width = (JDIMENSION)width;
+    c.image_height = (JDIMENSION)height;
+    c.input_components = channels;
+    c.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
+    jpeg_set_defaults(&c);
+    jpeg_set_quality(&c, 95, TRUE);
+    if (channels == 4)
+        c.write_Adobe_marker = is_adobe;
+    if (is_progressive)
+        jpeg_simple_progression(&c);
+    jpeg_start_compress(&c, TRUE);
+    for (int i = 0; i < height; i++) {
+        JSAMPROW row = (JSAMPROW)(uintptr_t)(pixels + (size_t)i * (size_t)(width * channels));
+
+        jpeg_write_scanlines(&c, &row, 1);
+    }
+    jpeg_finish_compress(&c);
+    jpeg_destroy_compress(&c);
+    buf_append(b, to, n_bytes);
+    free(to);
+}
+
+static inline void png_to_buf(png_structp p, png_bytep from, size_t n)
+{
+    buf_append(png_get_io_ptr(p), from, n);
+}
+
+/* A PNG file of rows of row_bytes each; type is PNG_COLOR_TYPE_... */
+static inline void put_png(struct buf *b, const uint8_t *rows, size_t row_bytes, int width,
+                           int height, int bits, int type, int is_interlaced)
+{
+    static const png_color palette[4] = {{255, 0, 0}, {0, 255, 0}, {0, 0, 255}, {9, 8, 7}};
+    png_structp p = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+    png_infop info = png_create_info_struct(p);
+    png_bytepp row = malloc((size_t)height * sizeof *row);
+
+    ASSERT(setjmp(png_jmpbuf(p)) == 0);
+    for (int i = 0; i < height; i++)
+        row[i] = (png_bytep)(uintptr_t)(rows + (size_t)i * row_bytes);
+    png_set_write_fn(p, b, png_to_buf, NULL);
+    png_set_IHDR(p, info, (png_uint_32)width, (png_uint_32)height, bits, type, is_interlaced,
+                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    if (type == PNG_COLOR_TYPE_PALETTE)
+        png_set_PLTE(p, info, palette, 4);
+    png_set_rows(p, info, row);
+    png_write_png(p, info, PNG_TRANSFORM_IDENTITY, NULL);
+    png_destroy_write_struct(&p, &info);
+    free(row);
+}
+
+static inline void put_rgb_png(struct buf *b, const uint8_t *rgb, int width, int height)
+{
+    put_png(b, rgb, (size_t)(3 * width), width, height, 8, PNG_COLOR_TYPE_RGB, 0);
+}
+
+/* ---- tar ---- */
+
+static inline void fill_block(struct buf *b)
+{
+    while (b->len % 512)
+        buf_append(b, "", 1);
+}
+
+/* One member of type '0' (a file), 'L' (GNU's long name), 'x' (pax) or '5' (a folder). */
+static inline void put_member(struct buf *b, int type, const char *name, const void *content,
+                              size_t n_bytes)
+{
+    char header[512] = {0};
+    unsigned sum = 0;
+
+    memcpy(header, name, strnlen(name, 100));
+    snprintf(header + 124, 12, "%011o", (unsigned)n_bytes);
+    memset(header + 148, ' ', 8);
+    header[156] = (char)type;
+    memcpy(header + 257, "ustar", 6);
+    for (size_t i = 0; i < sizeof header; i++)
+        sum += (unsigned char)header[i];
+    snprintf(header + 148, 8, "%06o", sum);
+    buf_append(b, header, sizeof header);
+    buf_append(b, content, n_bytes);
+    fill_block(b);
+}
+
+static inline void end_tar(struct buf *b)
+{
+    static const char empty[1024];
+
+    buf_append(b, empty, sizeof empty);
+}
+
+#endif
