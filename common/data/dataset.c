@@ -33,9 +33,11 @@ int dataset_open(struct dataset **out, const struct data_options *o,
 
     *out = NULL;
     rc = o->kind->open(out, o->options, request, err);
-    if (rc == 0)
-        check_spec(&(*out)->spec);
-    return rc;
+    if (rc != 0)
+        return rc;
+    check_spec(&(*out)->spec);
+    (*out)->n_workers = o->workers ? (int)o->workers : (*out)->is_slow ? request->n_workers : 1;
+    return 0;
 }
 
 void dataset_close(struct dataset *ds)

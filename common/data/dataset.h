@@ -74,7 +74,8 @@ struct dataset {
     struct sample_spec spec; /* has one target */
     size_t room_bytes;       /* that ops->row needs; 0: all rows are kept */
     struct dataset_image image;
-    int is_slow; /* reading a sample takes long (decoding): several threads pay */
+    int is_slow;   /* reading a sample takes long (decoding): several threads pay */
+    int n_workers; /* threads that read a batch (data/loader.h); 0 is 1; dataset_open sets it */
 };
 
 struct dataset_request {
@@ -82,6 +83,7 @@ struct dataset_request {
     uint64_t seed;   /* of the job; for formats that draw their samples */
     int64_t context; /* model.context: tokens of a sample; 0: the model has none */
     int64_t vocab;   /* model.vocab: different tokens; 0: the data say */
+    int n_workers;   /* where data.workers does not say: threads for a set that is_slow */
 };
 
 struct data_format {
@@ -102,6 +104,7 @@ struct data_options {
     const struct data_format *kind;
     const void *options; /* of kind: its own struct */
     int shuffle;         /* training takes the samples in an order drawn anew for each epoch */
+    int64_t workers;     /* threads that read a batch; 0: as the request says */
 };
 
 /* Open the data of a job.  DATASET_NONE, and *out is NULL: the options name no data for this

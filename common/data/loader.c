@@ -20,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "data/pool.h"
 
 enum { MAX_SLOTS = 64, NORMAL_SLOTS = 4, MAX_BATCH = 1 << 24 };
 
@@ -49,6 +50,7 @@ struct loader {
     int64_t capacity; /* samples a slot can hold */
     void *all;        /* memory of all slots' fields and index */
     pthread_t thread;
+    struct pool *workers; /* the data thread's; NULL: it reads alone */
 
     pthread_mutex_t lock; /* guards all that follows, but not the slots' content */
     pthread_cond_t changed, progress;
@@ -92,6 +94,58 @@ static void plan_batch(const struct work *w, int64_t n_samples, struct batch *b)
     b->micro = w->micro;
 }
 
+/* A batch that workers read together. */
+struct reading {
+    const struct dataset *dataset;
+    const struct dataset_draw *draw;
+    const struct batch *batch;
+    int64_t n_each;       /* samples that are read in one go */
+    pthread_mutex_t lock; /* guards what follows */
+    int64_t failed;       /* the first part that failed, and why; -1: none did */
+    struct err err;
+};
+
+/* Read part i of the batch, to its place. */
+static void read_part(void *arg, int64_t i)
+{
+    struct reading *r = arg;
+    const struct sample_spec *spec = &r->dataset->spec;
+    const int64_t first = i * r->n_each, n = min_i64(r->n_each, r->batch->n - first);
+    void *to[SAMPLE_MAX_FIELDS];
+    struct err err;
+
+    for (int k = 0; k < spec->n_fields; k++)
+        to[k] = (char *)r->batch->field[k] + (size_t)first * sample_field_bytes(&spec->field[k]);
+    if (dataset_gather_drawn(r->dataset, r->draw, r->batch->index + first, n, to, &err) == 0)
+        return;
+    pthread_mutex_lock(&r->lock);
+    if (r->failed < 0 || i < r->failed) {
+        r->failed = i;
+        r->err = err;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Read the batch's samples.  Of several that fail the first one is named. */
+static int read_batch(const struct loader *l, const struct dataset_draw *draw,
+                      const struct batch *b, struct err *err)
+{
+    enum { PARTS_EACH = 4 };
+    const struct dataset *ds = l->dataset;
+    struct reading r = {.dataset = ds, .draw = draw, .batch = b, .failed = -1};
+
+    if (!l->workers)
+        return dataset_gather_drawn(ds, draw, b->index, b->n, b->field, err);
+    r.n_each = ds->is_slow ? 1 : ceil_div_i64(max_i64(b->n, 1), PARTS_EACH * ds->n_workers);
+    pthread_mutex_init(&r.lock, NULL);
+    pool_run(l->workers, read_part, &r, ceil_div_i64(b->n, r.n_each));
+    pthread_mutex_destroy(&r.lock);
+    if (r.failed < 0)
+        return 0;
+    *err = r.err;
+    return err->code;
+}
+
 static int fill_slot(const struct loader *l, const struct work *w, struct slot *s, struct err *err)
 {
     struct batch *b = &s->batch;
@@ -105,8 +159,7 @@ static int fill_slot(const struct loader *l, const struct work *w, struct slot *
 
         sampler_list(&w->sampler, &at, (struct span){b->first, b->n}, s->index);
     }
-    if (!l->indices_only && dataset_gather_drawn(l->dataset, w->kind == PASS ? NULL : &draw,
-                                                 s->index, b->n, b->field, err) < 0)
+    if (!l->indices_only && read_batch(l, w->kind == PASS ? NULL : &draw, b, err) < 0)
         return err_wrap(err, "reading the batch of step %lld", (long long)b->step);
     return 0;
 }
@@ -206,11 +259,19 @@ static int start_thread(struct loader *l, struct err *err)
     return 0;
 }
 
+static int start_workers(struct loader *l, struct err *err)
+{
+    const int n = l->dataset->n_workers;
+
+    return n > 1 && !l->indices_only ? pool_new(&l->workers, n, err) : 0;
+}
+
 static void destroy(struct loader *l)
 {
     pthread_cond_destroy(&l->progress);
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
+    pool_free(l->workers);
     l->memory.free(l->memory.arg, l->all);
     free(l);
 }
@@ -239,7 +300,8 @@ int loader_new(struct loader **out, const struct loader_options *o, struct err *
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
     pthread_cond_init(&l->progress, NULL);
-    if (reserve(l, o->max_batch, err) < 0 || start_thread(l, err) < 0) {
+    if (reserve(l, o->max_batch, err) < 0 || start_workers(l, err) < 0 ||
+        start_thread(l, err) < 0) {
         destroy(l);
         return err->code;
     }

@@ -1,4 +1,5 @@
-/* loader - batches made ahead of the engine, by a thread of the loader's own, the data thread.
+/* loader - batches made ahead of the engine, by a thread of the loader's own, the data thread, and
+ * by the workers that the dataset asks for.
  *
  * A loader serves one dataset (make a second one for validation).  It is given work: a range of
  * global steps, or one validation pass.  Its thread then fills a ring of slots in order; the engine
@@ -9,7 +10,10 @@
  * Life:    loader_new -> { loader_start_train or loader_start_pass -> next, release ... } -> free.
  *          A start at any time drops the work before it, and all batches taken from it (recovery,
  *          other ranks).  Free and start never wait for more than the batch being filled.
- * Threads: all functions from one thread, the engine's; only the data thread reads the dataset.
+ * Threads: all functions from one thread, the engine's; only the data thread and
+ *          its workers read the dataset.
+ *          A batch's samples are divided among the workers (data/pool.h); each sample goes to its
+ *          own place, so a batch does not depend on their number.
  * Lock:    one mutex guards the work and the ring's counters; `changed` wakes the data thread,
  *          `progress` the engine.  A slot's content is the data thread's until it is counted as
  *          filled, then the engine's until released; neither touches it under the lock.

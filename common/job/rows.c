@@ -68,6 +68,10 @@ static const struct option every_format_rows[] = {
     {"data.shuffle", OPT_BOOL, AT(data.shuffle), "true",
      .help = "Training takes the samples in a new random order in each epoch; false: in the order "
              "of the files."},
+    {"data.workers", OPT_INT, AT(data.workers), "0", 0, 256, .unit = "threads", .flags = OPT_RESUME,
+     .help =
+         "So many threads of a rank read each batch. 0: one, but for format images all threads "
+         "of a rank with a GPU, 16 at most, or else one for each 8. No effect on what is read."},
 };
 
 static const struct option train_rows[] = {

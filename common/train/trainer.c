@@ -22,6 +22,8 @@
  * some hundred microseconds on TCP), small enough that large ones overlap with backward. */
 enum { BUCKET_BYTES = 4 << 20 };
 
+enum { MOST_WORKERS = 16, THREADS_A_WORKER = 8 }; /* unless the job says (n_workers) */
+
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks)
 {
     struct trainer *t = xcalloc(1, sizeof *t);
@@ -113,16 +115,42 @@ static int open_job(struct trainer *t, const struct cmd *c, struct err *err)
     return rc;
 }
 
+static int cores(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                       : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static int n_threads(const struct trainer *t, int n_local)
+{
+    int share = cores() / (n_local > 0 ? n_local : 1);
+
+    return t->o.n_threads > 0 ? t->o.n_threads : share > 0 ? share : 1;
+}
+
+/* Threads that decode pictures.  On a CPU training itself takes far longer than they do, and wants
+ * the cores. */
+static int n_workers(const struct trainer *t)
+{
+    const int n = n_threads(t, 1);
+
+    return (int)(t->o.plugin ? min_i64(n, MOST_WORKERS) : ceil_div_i64(n, THREADS_A_WORKER));
+}
+
 /* *out is NULL where the job names no data for validation. */
-static int open_set(const struct job *job, enum dataset_purpose purpose, struct dataset **out,
+static int open_set(const struct trainer *t, enum dataset_purpose purpose, struct dataset **out,
                     struct err *err)
 {
+    const struct job *job = t->job;
     const int64_t *context = job_field(job, "model.context"),
                   *vocab = job_field(job, "model.vocab");
     const struct dataset_request request = {.purpose = purpose,
                                             .seed = (uint64_t)job->train.seed,
                                             .context = context ? *context : 0,
-                                            .vocab = vocab ? *vocab : 0};
+                                            .vocab = vocab ? *vocab : 0,
+                                            .n_workers = n_workers(t)};
 
     if (dataset_open(out, &job->data, &request, err) < 0)
         return err_wrap(err, "%s data", purpose == DATASET_TRAIN ? "training" : "validation");
@@ -148,10 +176,10 @@ static int check_sets_agree(const struct trainer *t, struct err *err)
 static int open_data(struct trainer *t, struct err *err)
 {
     const struct job_train *train = &t->job->train;
-    int rc = open_set(t->job, DATASET_TRAIN, &t->train_set, err);
+    int rc = open_set(t, DATASET_TRAIN, &t->train_set, err);
 
     if (rc == 0)
-        rc = open_set(t->job, DATASET_VALIDATION, &t->valid_set, err);
+        rc = open_set(t, DATASET_VALIDATION, &t->valid_set, err);
     if (rc == 0)
         rc = check_sets_agree(t, err);
     if (rc < 0)
@@ -187,21 +215,6 @@ static int make_layout(struct trainer *t, struct err *err)
         rc = layout_new(g, BUCKET_BYTES, &t->layout, err);
     graph_free(g);
     return rc;
-}
-
-static int cores(void)
-{
-    cpu_set_t set;
-
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                       : (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
-static int n_threads(const struct trainer *t, int n_local)
-{
-    int share = cores() / (n_local > 0 ? n_local : 1);
-
-    return t->o.n_threads > 0 ? t->o.n_threads : share > 0 ? share : 1;
 }
 
 /* The maker of the gradients' memory: the plugin's collectives if there will be other ranks, or

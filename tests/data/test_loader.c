@@ -14,6 +14,7 @@
 struct fake {
     struct dataset base;
     int64_t fail_at;        /* sample that cannot be read, -1: none */
+    int64_t also;           /* another one; 0: none */
     sem_t *started, *go_on; /* not NULL: tell that a row was asked for; wait before giving it */
 };
 
@@ -27,7 +28,7 @@ static int fake_row(const struct dataset *ds, int64_t i, int field, void *room, 
         sem_post(f->started);
     while (f->go_on && field == 0 && sem_wait(f->go_on) != 0)
         ;
-    if (i == f->fail_at)
+    if (i == f->fail_at || (f->also && i == f->also))
         return err_set(err, ERR_IO, "sample %lld cannot be read", (long long)i);
     if (field == 0)
         memcpy(room, x, sizeof x);
@@ -148,12 +149,14 @@ static const struct {
 };
 
 /* One loader goes through all cases, so it also changes ranks, steps and sizes. */
-static void batches_follow_the_plan(void **state)
+static void check_all_runs(int n_workers, int is_slow)
 {
     struct fake f = FAKE;
-    struct loader *l = new_loader(&f, 4, 3);
+    struct loader *l;
 
-    (void)state;
+    f.base.n_workers = n_workers;
+    f.base.is_slow = is_slow;
+    l = new_loader(&f, 4, 3);
     for (size_t i = 0; i < ARRAY_LEN(runs); i++) {
         const struct sampler s = {.n_samples = N,
                                   .global_batch = runs[i].batch,
@@ -164,6 +167,15 @@ static void batches_follow_the_plan(void **state)
             check_run(l, &s, runs[i].accumulate, runs[i].n_ranks, rank, runs[i].first, runs[i].end);
     }
     loader_free(l);
+}
+
+/* Whatever the number of workers. */
+static void batches_follow_the_plan(void **state)
+{
+    (void)state;
+    for (int n_workers = 0; n_workers < 6; n_workers++)
+        for (int is_slow = 0; is_slow < 2; is_slow++)
+            check_all_runs(n_workers, is_slow);
 }
 
 /* All ranks' passes together: each sample once, in order. */
@@ -243,17 +255,20 @@ static void nothing_is_allocated_per_batch(void **state)
 }
 
 /* The batches before the bad sample are delivered, then the error, until the next start. */
-static void errors_come_out_of_next(void **state)
+static void check_errors(int n_workers)
 {
     struct fake f = FAKE;
-    struct loader *l = new_loader(&f, 8, 0);
+    struct loader *l;
     const struct sampler s = {.n_samples = N, .global_batch = 8, .seed = SEED};
     struct sampler_step at = sampler_at(&s, 4);
     const struct batch *b;
     struct err err;
 
-    (void)state;
+    f.base.n_workers = n_workers;
+    f.base.is_slow = n_workers > 1;
+    l = new_loader(&f, 8, 0);
     sampler_list(&s, &at, (struct span){3, 1}, &f.fail_at);
+    sampler_list(&s, &at, (struct span){5, 1}, &f.also);
     start_ok(l, &s, 1, 1, 0, 0, 13);
     for (int64_t step = 0; step < 4; step++) {
         check_batch(next_ok(l), &s, step, 1, 0, 1, 0);
@@ -269,6 +284,14 @@ static void errors_come_out_of_next(void **state)
     }
     check_run(l, &s, 1, 1, 0, 5, 12);
     loader_free(l);
+}
+
+/* The first sample of the batch that fails is named, also where workers read several at once. */
+static void errors_come_out_of_next(void **state)
+{
+    (void)state;
+    for (int n_workers = 1; n_workers < 5; n_workers++)
+        check_errors(n_workers);
 }
 
 /* A loader whose thread begins to read, and goes on when it is let go. */

@@ -60,6 +60,7 @@ static const struct row {
     {"data.on_corrupt", "skip", {"data.format=images", "data.path=/x"}},
     {"data.augment.random_resized_crop", "true", {"data.format=images", "data.path=/x"}},
     {"data.shuffle", "false"},
+    {"data.workers", "3"},
     {"train.global_batch", "96"},
     {"train.epochs", "7"},
     {"train.seed", "9007199254740991"},
