@@ -1,4 +1,5 @@
-/* The headers that every cmocka test includes, in the order that cmocka wants. */
+/* test - the headers that every cmocka test includes.  cmocka.h needs the first four before it, and
+ * does not include them itself. */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
 

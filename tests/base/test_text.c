@@ -1,4 +1,5 @@
-/* Tests of text: which bytes count as a character, and the text that text_clean leaves. */
+/* Tests of text: which bytes count as a character, and the text that text_clean leaves.  Texts come
+ * from files and peers, so every sequence of bytes must be safe to read. */
 #include "../test.h"
 
 #include "base/text.h"

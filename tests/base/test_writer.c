@@ -89,7 +89,8 @@ static void wait_busy(struct writer *w)
         sched_yield();
 }
 
-/* While the first task hangs, the bound counts, and nobody waits longer than he wants to. */
+/* While the first task hangs, the bound counts, and no caller waits longer than its own deadline.
+ */
 static void bounded_while_it_hangs(void **state)
 {
     struct writer *w = new_writer(10000);

@@ -1,3 +1,5 @@
+/* disk - the wrapped calls (__wrap_...): each one fails if it is to, else does its work by the real
+ * call, and then notes what it did to which path. */
 #include "disk.h"
 
 #include <errno.h>

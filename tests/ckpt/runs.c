@@ -1,3 +1,5 @@
+/* runs - saves and loads small checkpoints.  Every number of a checkpoint follows from its step and
+ * its version, so that a load can tell parts of different checkpoints. */
 #include "runs.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* endpoint: blobs are foreign bytes, and every field of one is checked. */
+/* Tests of endpoint: blobs are foreign bytes, and every field of one is checked; addresses are
+ * found, written and compared by their source. */
 #include "../test.h"
 
 #include "coll/endpoint.h"
@@ -218,7 +219,7 @@ static void test_peer_blobs(void **state)
     }
 }
 
-/* Which connections count together when strangers are bounded. */
+/* Addresses of one source count together when strangers are bounded. */
 static void test_sources(void **state)
 {
     static const struct {

@@ -191,8 +191,8 @@ static void garbage(int s, const struct two *w)
     say(s, bytes, sizeof bytes);
 }
 
-/* The header of the library that once was here, with the offset and length that made it write out
- * of bounds. */
+/* A header of Gloo's messages, whose offset and length add up to a small number and made that
+ * library write out of bounds. */
 static void old_header(int s, const struct two *w)
 {
     static const uint64_t header[6] = {48 + 8208, 0, 0, 8208, (uint64_t)0 - 8192, 0};
@@ -616,7 +616,7 @@ static void test_changed_on_the_way(void **state)
     pthread_join(s[0].thread, NULL);
     assert_int_equal(s[0].rc, ERR_PEER);
     assert_non_null(strstr(s[0].err.msg, "lost rank 1 (TLS: "));
-    pthread_join(s[1].thread, NULL); /* its bytes have left: it need not notice yet */
+    pthread_join(s[1].thread, NULL); /* rank 1 may have succeeded: its bytes had left */
     untap(&t);
 }
 

@@ -1,4 +1,5 @@
-/* open_set - opens a data set by a format's own table of options, as a job file would. */
+/* open_set - opens a data set by a format's own table of options, as a job file would: each test
+ * gives the keys that it needs, and the others have their defaults. */
 #ifndef TESTS_DATA_OPEN_SET_H
 #define TESTS_DATA_OPEN_SET_H
 

@@ -1,4 +1,5 @@
-/* The golden runs on our GPU kernels, under the simulator. */
+/* golden_sim - makes the golden losses' test (test_golden.c) run on our GPU kernels, under the
+ * simulator (tests/cudasim). */
 #include "backend/cuda/cuda.h"
 #include "golden_backend.h"
 

@@ -1,4 +1,5 @@
-"""networks - the networks of test_networks.py: the job's keys, and the same in PyTorch."""
+"""networks - the networks of test_networks.py.  Each class gives the keys of the job file, and
+makes the same network in PyTorch."""
 from torch import nn
 
 import resnet

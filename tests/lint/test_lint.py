@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Each rule of lint.py finds its breach, at its line, and accepts sources that keep the rule."""
+"""Tests of lint.py: each rule finds its breach, at its line, and accepts sources that keep the
+rule.  Each test lays out a small tree of its own."""
 import io
 import os
 import sys

@@ -1,3 +1,5 @@
+/* feed - a driver or a follower takes the bytes of one peer: they are cut into frames and unpacked
+ * as the daemons do it, and an engine answers each command at once. */
 #include "feed.h"
 
 #include <stdlib.h>

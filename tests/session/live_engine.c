@@ -1,3 +1,5 @@
+/* live_engine - the queue of commands, and the answer to each kind of command.  An abort breaks off
+ * the commands of its generation and of older ones. */
 #include "live_engine.h"
 
 #include <stdio.h>

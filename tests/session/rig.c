@@ -1,3 +1,5 @@
+/* rig - takes the actions of the session under test, keeps the last ones for comparison, and makes
+ * the messages of the processes that the test plays. */
 #include "rig.h"
 
 #include "base/alloc.h"
