@@ -213,6 +213,17 @@ union node_attr {
         int keep;       /* 1: y keeps the reduced dimensions, with extent 1; 0: it drops them */
         int correction; /* REDUCE_VAR: the divisor is the number of elements - correction */
     } reduce;
+    struct {
+        int transpose_a, transpose_b;
+    } matmul;
+    struct {
+        int dim;
+        int log; /* 1: the logarithm of the softmax */
+    } softmax;
+    struct {
+        int64_t groups;
+        float eps;
+    } group_norm;
     double number[NODE_MAX_NUMBERS]; /* an optimizer's constants, named in op/meson.build */
     struct {
         enum dtype to;

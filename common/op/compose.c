@@ -54,6 +54,13 @@ int compose_where(struct compose *c, int condition, int a, int b)
     return node(c, OP_elementwise, &attr, (int[]){a, b, condition}, 3);
 }
 
+int compose_matmul(struct compose *c, int a, int b, int transpose_a, int transpose_b)
+{
+    const union node_attr attr = {.matmul = {transpose_a, transpose_b}};
+
+    return node(c, OP_matmul, &attr, (int[]){a, b}, 2);
+}
+
 int compose_reduce(struct compose *c, enum reduction kind, int x, unsigned axes, int keep)
 {
     const union node_attr attr = {.reduce = {.kind = kind, .axes = axes, .keep = keep}};

@@ -31,6 +31,7 @@ int compose_elementwise(struct compose *c, enum elementwise kind, int a, int b);
 int compose_constants(struct compose *c, enum elementwise kind, int a, float p, float q);
 int compose_where(struct compose *c, int condition, int a, int b); /* condition != 0 ? a : b */
 
+int compose_matmul(struct compose *c, int a, int b, int transpose_a, int transpose_b);
 int compose_reduce(struct compose *c, enum reduction kind, int x, unsigned axes, int keep);
 
 int compose_reshape(struct compose *c, int x, struct shape shape); /* one extent may be -1 */

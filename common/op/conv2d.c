@@ -168,6 +168,33 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
     return rc;
 }
 
+/* The gradient of conv2d_grad_x, which as a forward operator is the transposed convolution of its
+ * dy: dx is linear in both operands, so the gradient of dy is the convolution of dx's gradient. */
+static int grad_transposed(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                           const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+{
+    const struct shape w = *op_shape(g, n, CONV2D_GRAD_X_W);
+    const int ddx = dout[CONV2D_GRAD_X_DX];
+    const int in[] = {[CONV2D_X] = ddx, [CONV2D_W] = n->in[CONV2D_GRAD_X_W]};
+    const int in_w[] = {[CONV2D_GRAD_W_X] = ddx, [CONV2D_GRAD_W_DY] = n->in[CONV2D_GRAD_X_DY]};
+    int out[] = {[CONV2D_GRAD_W_DW] = op_grad_wanted(g, n, want, CONV2D_GRAD_X_W),
+                 [CONV2D_GRAD_W_DB] = NODE_NO_OUT};
+    union node_attr attr = n->attr;
+    int rc = 0;
+
+    attr.conv.kernel[0] = (int)w.dim[2];
+    attr.conv.kernel[1] = (int)w.dim[3];
+    if (want[CONV2D_GRAD_X_W])
+        rc = graph_node(g, OP_conv2d_grad_w, &attr, in_w, 2, out, op_name(g, n, "grad_w"), err);
+    if (want[CONV2D_GRAD_X_W])
+        din[CONV2D_GRAD_X_W] = out[CONV2D_GRAD_W_DW];
+    if (rc < 0 || !want[CONV2D_GRAD_X_DY])
+        return rc;
+    din[CONV2D_GRAD_X_DY] = op_grad_out(g, n->in[CONV2D_GRAD_X_DY]);
+    return graph_node(g, OP_conv2d, &n->attr, in, 2, &din[CONV2D_GRAD_X_DY],
+                      op_name(g, n, "grad_x"), err);
+}
+
 const struct op_def op_conv2d = {
     .infer = infer,
     .grad = grad,
@@ -179,6 +206,7 @@ const struct op_def op_conv2d = {
 
 const struct op_def op_conv2d_grad_x = {
     .infer = infer_grad_x,
+    .grad = grad_transposed,
     OP_SIGNATURE(conv2d_grad_x),
     .flags = OP_ROWS,
     .typed_in = 1u << CONV2D_GRAD_X_W | 1u << CONV2D_GRAD_X_DY,

@@ -105,6 +105,19 @@ static const struct op_case rows[] = {
      {IN(NORMAL, 2, 6, 7, 5), IN(NORMAL, 10, 1, 3, 3), IN(NORMAL, 10)},
      FORWARD},
 
+    /* transposed convolution: the gradient of a convolution as an operator of its own */
+    {"conv_transpose",
+     OP_conv2d_grad_x,
+     {.conv =
+          {.stride = {2, 2}, .pad = {1, 1}, .dilation = {1, 1}, .groups = 1, .in_image = {9, 7}}},
+     {IN(NORMAL, 5, 4, 3, 3), IN(NORMAL, 2, 5, 4, 5)},
+     WITH_GRAD},
+    {"conv_transpose_groups",
+     OP_conv2d_grad_x,
+     {.conv = {.stride = {1, 2}, .dilation = {1, 1}, .groups = 2, .in_image = {6, 8}}},
+     {IN(NORMAL, 6, 2, 3, 2), IN(NORMAL, 2, 4, 4, 6)},
+     WITH_GRAD},
+
     /* linear */
     {"linear", OP_linear, {{{0}}}, {IN(NORMAL, 5, 7), IN(NORMAL, 3, 7), IN(NORMAL, 3)}, WITH_GRAD},
     {"linear_lenet",

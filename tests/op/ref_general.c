@@ -250,3 +250,85 @@ void ref_reduce(const struct ref_node *n)
     free(sum);
     free(squares);
 }
+
+void ref_matmul(const struct ref_node *n)
+{
+    const int ta = n->attr.matmul.transpose_a, tb = n->attr.matmul.transpose_b;
+    const struct shape *y = &n->out_shape[MATMUL_Y];
+    const struct shape *s[2] = {&n->in_shape[MATMUL_A], &n->in_shape[MATMUL_B]};
+    const int64_t K = s[0]->dim[s[0]->n - (ta ? 2 : 1)];
+    struct shape whole = *y;
+
+    for (int64_t i = 0; i < shape_elements(y); i++) {
+        int64_t at[SHAPE_MAX_DIMS], row, col, matrix[2];
+        double sum = 0;
+
+        coordinates(y, i, at);
+        row = at[y->n - 2];
+        col = at[y->n - 1];
+        whole.n = y->n - 2;
+        for (int k = 0; k < 2; k++) {
+            struct shape batch = *s[k];
+
+            batch.n -= 2;
+            matrix[k] = broadcast(&batch, &whole, element(&whole, at)) * s[k]->dim[batch.n] *
+                        s[k]->dim[batch.n + 1];
+        }
+        for (int64_t k = 0; k < K; k++) {
+            const int64_t a = ta ? k * s[0]->dim[s[0]->n - 1] + row : row * K + k;
+            const int64_t b = tb ? col * K + k : k * s[1]->dim[s[1]->n - 1] + col;
+
+            sum += (double)((const float *)n->in[MATMUL_A])[matrix[0] + a] *
+                   (double)((const float *)n->in[MATMUL_B])[matrix[1] + b];
+        }
+        ((float *)n->out[0])[i] = (float)sum;
+    }
+}
+
+/* The sum of f over the elements of the line through element i. */
+static double sum_of_line(const struct ref_node *n, int64_t i,
+                          double (*f)(const struct ref_node *n, int64_t i))
+{
+    const struct shape *s = &n->in_shape[0];
+    int64_t at[SHAPE_MAX_DIMS];
+    double sum = 0;
+
+    coordinates(s, i, at);
+    for (int64_t k = 0; k < s->dim[n->attr.softmax.dim]; k++) {
+        at[n->attr.softmax.dim] = k;
+        sum += f(n, element(s, at));
+    }
+    return sum;
+}
+
+static double exp_of(const struct ref_node *n, int64_t i)
+{
+    return exp((double)((const float *)n->in[SOFTMAX_X])[i]);
+}
+
+static double slope_of(const struct ref_node *n, int64_t i)
+{
+    const double y = (double)((const float *)n->in[SOFTMAX_GRAD_Y])[i];
+
+    return (n->attr.softmax.log ? 1 : y) * (double)((const float *)n->in[SOFTMAX_GRAD_DY])[i];
+}
+
+void ref_softmax(const struct ref_node *n)
+{
+    for (int64_t i = 0; i < shape_elements(&n->in_shape[0]); i++) {
+        const double y = exp_of(n, i) / sum_of_line(n, i, exp_of);
+
+        ((float *)n->out[0])[i] = (float)(n->attr.softmax.log ? log(y) : y);
+    }
+}
+
+void ref_softmax_grad(const struct ref_node *n)
+{
+    const float *y = n->in[SOFTMAX_GRAD_Y], *dy = n->in[SOFTMAX_GRAD_DY];
+
+    for (int64_t i = 0; i < shape_elements(&n->in_shape[0]); i++) {
+        const double sum = sum_of_line(n, i, slope_of), v = (double)y[i], d = (double)dy[i];
+
+        ((float *)n->out[0])[i] = (float)(n->attr.softmax.log ? d - exp(v) * sum : v * (d - sum));
+    }
+}

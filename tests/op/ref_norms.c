@@ -348,3 +348,81 @@ void ref_pointwise_loss_grad(const struct ref_node *n)
     for (int64_t i = 0; i < shape_elements(&n->out_shape[POINTWISE_LOSS_GRAD_DY]); i++)
         dy[i] = (float)(slope[i] * (factor / (double)C) * scale);
 }
+
+/* The number of the sample's group that element i of x belongs to. */
+static int64_t group_of(const struct ref_node *n, int64_t i)
+{
+    const struct shape *x = &n->in_shape[0];
+    const int64_t C = x->dim[x->n - 1], G = n->attr.group_norm.groups;
+
+    return i / (shape_elements(x) / x->dim[0]) * G + i % C / (C / G);
+}
+
+void ref_group_norm(const struct ref_node *n)
+{
+    const struct shape *x_shape = &n->in_shape[0];
+    const int64_t n_x = shape_elements(x_shape), C = x_shape->dim[x_shape->n - 1];
+    const int64_t n_groups = x_shape->dim[0] * n->attr.group_norm.groups;
+    const float *x = n->in[GROUP_NORM_X], *weight = n->in[GROUP_NORM_WEIGHT],
+                *bias = n->in[GROUP_NORM_BIAS];
+    double *mean = ref_sums(n_groups), *var = ref_sums(n_groups);
+    const double count = (double)(n_x / (n_groups ? n_groups : 1));
+
+    for (int64_t i = 0; i < n_x; i++)
+        mean[group_of(n, i)] += (double)x[i] / count;
+    for (int64_t i = 0; i < n_x; i++)
+        var[group_of(n, i)] += pow((double)x[i] - mean[group_of(n, i)], 2) / count;
+    for (int64_t k = 0; k < n_groups; k++)
+        var[k] = 1 / sqrt(var[k] + (double)n->attr.group_norm.eps);
+    for (int64_t i = 0; i < n_x; i++)
+        ((float *)n->out[GROUP_NORM_Y])[i] =
+            (float)(((double)x[i] - mean[group_of(n, i)]) * var[group_of(n, i)] *
+                        (weight ? (double)weight[i % C] : 1) +
+                    (bias ? (double)bias[i % C] : 0));
+    if (n->out[GROUP_NORM_MEAN])
+        ref_round(mean, n_groups, n->out[GROUP_NORM_MEAN]);
+    if (n->out[GROUP_NORM_RSTD])
+        ref_round(var, n_groups, n->out[GROUP_NORM_RSTD]);
+    free(mean);
+    free(var);
+}
+
+void ref_group_norm_grad(const struct ref_node *n)
+{
+    const struct shape *x_shape = &n->in_shape[0];
+    const int64_t n_x = shape_elements(x_shape), C = x_shape->dim[x_shape->n - 1];
+    const int64_t n_groups = x_shape->dim[0] * n->attr.group_norm.groups;
+    const float *x = n->in[GROUP_NORM_GRAD_X], *dy = n->in[GROUP_NORM_GRAD_DY],
+                *weight = n->in[GROUP_NORM_GRAD_WEIGHT], *mean = n->in[GROUP_NORM_GRAD_MEAN],
+                *rstd = n->in[GROUP_NORM_GRAD_RSTD];
+    double *plain = ref_sums(n_groups), *product = ref_sums(n_groups), *dw = ref_sums(C),
+           *db = ref_sums(C);
+    const double count = (double)(n_x / (n_groups ? n_groups : 1));
+
+    for (int64_t i = 0; i < n_x; i++) {
+        const int64_t k = group_of(n, i);
+        const double xhat = ((double)x[i] - (double)mean[k]) * (double)rstd[k];
+        const double d = (double)dy[i] * (weight ? (double)weight[i % C] : 1);
+
+        plain[k] += d / count;
+        product[k] += d * xhat / count;
+        dw[i % C] += (double)dy[i] * xhat;
+        db[i % C] += (double)dy[i];
+    }
+    for (int64_t i = 0; n->out[GROUP_NORM_GRAD_DX] && i < n_x; i++) {
+        const int64_t k = group_of(n, i);
+        const double xhat = ((double)x[i] - (double)mean[k]) * (double)rstd[k];
+        const double d = (double)dy[i] * (weight ? (double)weight[i % C] : 1);
+
+        ((float *)n->out[GROUP_NORM_GRAD_DX])[i] =
+            (float)((double)rstd[k] * (d - plain[k] - xhat * product[k]));
+    }
+    if (n->out[GROUP_NORM_GRAD_DWEIGHT])
+        ref_round(dw, C, n->out[GROUP_NORM_GRAD_DWEIGHT]);
+    if (n->out[GROUP_NORM_GRAD_DBIAS])
+        ref_round(db, C, n->out[GROUP_NORM_GRAD_DBIAS]);
+    free(plain);
+    free(product);
+    free(dw);
+    free(db);
+}

@@ -2,28 +2,8 @@
  * y, whose threads share the elements of x that belong to it.
  *
  * op/reduce.c has the formulas; the twin is cpu/reduce.c. */
+#include "backend/cuda/largest.cuh"
 #include "backend/cuda/strided.cuh"
-
-/* The larger of two numbers; a NaN is larger than all. */
-static __device__ inline float larger(float a, float b) { return a > b || a != a ? a : b; }
-
-/* The largest of all threads' v.  Every thread of the block must call this, and gets the result. */
-static __device__ float block_largest(float v)
-{
-    SHARED(float, part, WARPS_MAX);
-    const int lane = threadIdx.x % WARP, n_warps = blockDim.x / WARP;
-
-    for (int d = WARP / 2; d > 0; d /= 2)
-        v = larger(v, __shfl_xor_sync(FULL_WARP, v, d));
-    __syncthreads(); /* `part` of an earlier call may still be read */
-    if (lane == 0)
-        part[threadIdx.x / WARP] = v;
-    __syncthreads();
-    v = part[0];
-    for (int i = 1; i < n_warps; i++)
-        v = larger(v, part[i]);
-    return v;
-}
 
 /* The elements of x at `at` + reduced(0 .. n). */
 template <typename T> struct group {
