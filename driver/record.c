@@ -321,6 +321,7 @@ void record_event(struct record *r, const struct session_event *ev)
     case EVENT_DONE:
         r->seconds = ev->seconds;
         r->step = ev->step;
+        r->is_stopped_early = ev->reason && !strcmp(ev->reason, "early_stop");
         if (!r->checkpoint) /* nothing was to be done: the one that the run went on from */
             r->checkpoint =
                 xasprintf("%s/checkpoints/step-%08lld", r->dir.path, (long long)ev->step);
@@ -446,7 +447,7 @@ static void show_table(const struct record *r, const struct table_end *end)
 void record_end(struct record *r, int status, int argc, char **argv)
 {
     char *model = r->checkpoint ? xasprintf("%s/model.safetensors", r->checkpoint) : NULL;
-    char *next = next_command(r, argc, argv);
+    char *next = r->is_stopped_early ? NULL : next_command(r, argc, argv);
     int is_deposed;
 
     meter_stop();

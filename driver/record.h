@@ -29,6 +29,7 @@ struct record {
     char *checkpoint;              /* path of the newest one, or NULL */
     double seconds;                /* of the whole run, once done */
     int64_t step, steps_per_epoch; /* done, once done; of the data */
+    int is_stopped_early;          /* train.early_stop ended the run: more epochs change nothing */
     int has_diverged;              /* numbers that are not finite ended the run */
 };
 

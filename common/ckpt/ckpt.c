@@ -214,9 +214,11 @@ static int load_state(const char *path, json_t **out, struct ckpt_state *s, stru
 
 /* ---- generations ---- */
 
+enum { GENERATION_NAME = 32 };
+
 struct generation {
     int64_t step;
-    char name[32]; /* "step-00002350" */
+    char name[GENERATION_NAME]; /* "step-00002350" */
 };
 
 /* 1 and the step if `name` is step- and at least 8 digits. */
@@ -320,10 +322,12 @@ static int put_in_place(const char *from, const char *to, struct err *err)
     return err_sys(err, errno, "%s: cannot rename to %s", from, to);
 }
 
-static int point_latest(const char *run_dir, const char *folder, const char *name, struct err *err)
+/* Make the link `which` ("latest", "best") lead to the generation `name`. */
+static int point(const char *which, const char *run_dir, const char *folder, const char *name,
+                 struct err *err)
 {
-    char *link = xasprintf("%s/latest", folder);
-    char *aside = xasprintf("%s/latest.%s.tmp", folder, owner_own_id());
+    char *link = xasprintf("%s/%s", folder, which);
+    char *aside = xasprintf("%s/%s.%s.tmp", folder, which, owner_own_id());
     int rc = owner_check(run_dir, err);
 
     if (rc < 0)
@@ -339,9 +343,42 @@ out:
     return rc;
 }
 
-/* Remove the generations beyond `keep`, but never `name`.  A failure here loses nothing: a later
- * save tries again. */
-static void prune(const char *run_dir, const char *folder, const char *name, int keep)
+static void name_of(int64_t step, char name[GENERATION_NAME])
+{
+    snprintf(name, GENERATION_NAME, "step-%08" PRId64, step);
+}
+
+/* A generation may be missing in the list: its save failed, or it was damaged and set aside. */
+static int point_best(const char *run_dir, const char *folder, const struct ckpt_content *c,
+                      struct err *err)
+{
+    for (int i = 0; i < c->n_best; i++) {
+        char name[GENERATION_NAME], *path;
+        int is_there;
+
+        name_of(c->best[i], name);
+        path = xasprintf("%s/%s", folder, name);
+        is_there = access(path, F_OK) == 0;
+        free(path);
+        if (is_there)
+            return point("best", run_dir, folder, name, err);
+    }
+    return 0;
+}
+
+static int is_among_best(const struct ckpt_content *c, int64_t step)
+{
+    int n = c->n_best;
+
+    while (n > 0 && c->best[n - 1] != step)
+        n--;
+    return n > 0;
+}
+
+/* Remove the generations beyond `keep`, but never `name` nor one of the best.  A failure here loses
+ * nothing: a later save tries again. */
+static void prune(const char *run_dir, const char *folder, const char *name,
+                  const struct ckpt_content *c, int keep)
 {
     struct generation *g = NULL;
     struct err err;
@@ -352,7 +389,7 @@ static void prune(const char *run_dir, const char *folder, const char *name, int
     for (int i = 0; i < n; i++) {
         char *path;
 
-        if (!strcmp(g[i].name, name) || ++kept <= keep)
+        if (!strcmp(g[i].name, name) || ++kept <= keep || is_among_best(c, g[i].step))
             continue;
         path = xasprintf("%s/%s", folder, g[i].name);
         (void)file_remove_folder(path, &err);
@@ -387,7 +424,7 @@ static int save_in(const char *run_dir, const char *folder, const char *name,
     if (rc == 0)
         rc = file_sync_folder(folder, err);
     if (rc == 0)
-        rc = point_latest(run_dir, folder, name, err);
+        rc = point("latest", run_dir, folder, name, err);
     if (rc == 0 || !is_placed)
         (void)file_remove_folder(aside, &ignored); /* a failed save gives its space back */
 out:
@@ -400,17 +437,19 @@ int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char 
               struct err *err)
 {
     char *folder = xasprintf("%s/checkpoints", run_dir);
-    char name[32];
+    char name[GENERATION_NAME];
     int rc;
 
-    snprintf(name, sizeof name, "step-%08" PRId64, c->state.step);
+    name_of(c->state.step, name);
     rc = file_make_folder(folder, err);
     if (rc == 0)
         rc = file_sync_folder(run_dir, err); /* whoever made the folder may not have synced it */
     if (rc == 0)
         rc = save_in(run_dir, folder, name, c, err);
+    if (rc == 0)
+        rc = point_best(run_dir, folder, c, err);
     if (rc == 0) {
-        prune(run_dir, folder, name, keep);
+        prune(run_dir, folder, name, c, keep);
         *path = xasprintf("%s/%s", folder, name);
     }
     free(folder);
@@ -422,8 +461,9 @@ static int is_unfinished(const char *name)
 {
     size_t len = strlen(name);
 
-    return (!strncmp(name, "step.", 5) || !strncmp(name, "latest.", 7)) && len > 4 &&
-           !strcmp(name + len - 4, ".tmp");
+    return (!strncmp(name, "step.", 5) || !strncmp(name, "latest.", 7) ||
+            !strncmp(name, "best.", 5)) &&
+           len > 4 && !strcmp(name + len - 4, ".tmp");
 }
 
 void ckpt_clear(const char *run_dir)
@@ -518,7 +558,7 @@ static void set_aside(const char *run_dir, const char *folder, const struct gene
         free(to);
     }
     if (n)
-        (void)point_latest(run_dir, folder, good, &ignored);
+        (void)point("latest", run_dir, folder, good, &ignored);
 }
 
 static int is_own(const char *run_dir)

@@ -4,6 +4,7 @@
  *                                 optimizer.safetensors  "conv1.weight.momentum_buffer" ...
  *                                 state.json             where the run stands, hashes of the two
  *   RUN/checkpoints/latest -> step-00002350
+ *   RUN/checkpoints/best -> step-00001880                if the job wants it
  *
  * Happy path of a save: everything goes into a folder step.ID.tmp, each file fsynced; state.json,
  * with the hashes, last; the folder is fsynced, renamed to step-N, its parents fsynced; then
@@ -45,15 +46,20 @@ struct ckpt_state {
     struct hash128 data; /* fingerprint of the data; 0 if the version that wrote it kept none */
 };
 
+enum { CKPT_MOST_BEST = 16 };
+
 struct ckpt_content {
     struct ckpt_state state;
+    int64_t best[CKPT_MOST_BEST]; /* [n_best] steps of generations that stay, the best first */
+    int n_best;
     const struct st_tensor *model; /* [n_model] */
     int n_model;
     const struct st_tensor *optimizer; /* [n_optimizer] */
     int n_optimizer;
 };
 
-/* Write a generation and remove old ones, `keep` (>= 1) staying.  *path: its folder, absolute or as
+/* Write a generation, point `best` to the first of c->best that is there, and remove old ones; the
+ * newest `keep` (>= 1) and those in c->best stay.  *path: its folder, absolute or as
  * run_dir is, heap; set on success.  A generation of the same step is replaced.
  * Fails with ERR_IO: which file, and why; ERR_REFUSED: another driver owns run_dir (ckpt/owner.h).
  */

@@ -71,6 +71,36 @@ static int check_schedule(const struct job *j, struct err *err)
     return 0;
 }
 
+static int is_right_or_wrong(enum loss l) { return l == LOSS_CROSS_ENTROPY || l == LOSS_BCE; }
+
+/* The key of a decision that the loop makes, and its metric; NULL: the loop decides nothing. */
+static const char *deciding_key(const struct job *j, enum goal *goal)
+{
+    const enum goal *plateau = job_field(j, "schedule.metric");
+
+    if (j->train.best.goal != GOAL_NONE)
+        return *goal = j->train.best.goal, "train.best.metric";
+    if (j->train.early_stop.patience > 0)
+        return *goal = j->train.early_stop.goal, "train.early_stop.metric";
+    *goal = plateau ? *plateau : GOAL_NONE;
+    return plateau ? "schedule.metric" : NULL;
+}
+
+static int check_decisions(const struct job *j, struct err *err)
+{
+    enum goal goal;
+    const char *key = deciding_key(j, &goal);
+
+    if (key && j->train.validate_every == 0)
+        return err_set(err, ERR_CONFIG, "train.validate_every is 0, but %s needs validations", key);
+    if (goal == GOAL_ACCURACY && !is_right_or_wrong(j->model.loss))
+        return err_set(err, ERR_CONFIG,
+                       "%s is validation_accuracy, which needs model.loss cross_entropy or bce; "
+                       "want validation_loss",
+                       key);
+    return 0;
+}
+
 static int check_cluster(const struct cluster_options *c, struct err *err)
 {
     if (c->max_ranks > 0 && c->min_ranks > c->max_ranks)
@@ -92,6 +122,8 @@ int job_check(const struct job *job, struct err *err)
         rc = check_precision(job, err);
     if (rc == 0)
         rc = check_schedule(job, err);
+    if (rc == 0)
+        rc = check_decisions(job, err);
     if (rc == 0)
         rc = check_cluster(&job->cluster, err);
     return rc;

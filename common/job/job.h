@@ -51,6 +51,17 @@ enum {
     JOB_MAX_BYTES = READ_MAX_BYTES,
 };
 
+struct job_best {
+    enum goal goal; /* GOAL_NONE: off */
+    int64_t keep;   /* so many checkpoints beside the newest; 1 to CKPT_MOST_BEST */
+};
+
+struct job_early_stop {
+    int64_t patience; /* validations; 0: off */
+    double min_delta;
+    enum goal goal; /* not GOAL_NONE */
+};
+
 struct job_train {
     int64_t global_batch; /* samples per step, over all ranks and micro-batches */
     int64_t epochs;
@@ -58,8 +69,10 @@ struct job_train {
     int64_t accumulate;     /* micro-batches per step */
     int64_t max_steps;      /* 0: no limit */
     int64_t validate_every; /* epochs; 0: never */
-    double clip_norm;       /* 0: off */
-    int drop_last;          /* leave out an epoch's last, partial batch */
+    struct job_best best;
+    struct job_early_stop early_stop;
+    double clip_norm; /* 0: off */
+    int drop_last;    /* leave out an epoch's last, partial batch */
     enum nonfinite on_nonfinite;
     enum grad_dtype grad_dtype; /* what ranks sum; GRAD_BFLOAT16 with that precision alone */
     int tf32;                   /* float32 products may round their factors to TF32 */

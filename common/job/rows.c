@@ -8,6 +8,7 @@ static const char *const inits[] = {INIT_LIST(WORD_NAME) NULL};
 static const char *const losses[] = {LOSS_LIST(WORD_NAME) NULL};
 static const char *const nonfinites[] = {NONFINITE_LIST(WORD_NAME) NULL};
 static const char *const precisions[] = {PRECISION_LIST(WORD_NAME) NULL};
+static const char *const goals[] = {GOAL_LIST(WORD_NAME) NULL};
 static const char *const grad_dtypes[] = {GRAD_DTYPE_LIST(WORD_NAME) NULL};
 
 #define AT(field) offsetof(struct job, field)
@@ -88,6 +89,19 @@ static const struct option train_rows[] = {
      .flags = OPT_RESUME, .help = "Stop after so many steps; 0: when the epochs are done."},
     {"train.validate_every", OPT_INT, AT(train.validate_every), "1", 0, 1e6, .unit = "epochs",
      .flags = OPT_RESUME, .help = "Validate after every so many epochs; 0: never."},
+    {"train.best.metric", OPT_CHOICE, AT(train.best.goal), "none", .choices = goals,
+     .help = "checkpoints/best is a link to the checkpoint with the best of this metric; none: "
+             "there is no such link."},
+    {"train.best.keep", OPT_INT, AT(train.best.keep), "1", 1, 16, .unit = "checkpoints",
+     .only = "train.best.metric", .only_values = BIT(GOAL_LOSS) | BIT(GOAL_ACCURACY),
+     .help = "So many of the best are kept, beside the newest."},
+    {"train.early_stop.patience", OPT_INT, AT(train.early_stop.patience), "0", 0, 1e6,
+     .unit = "validations",
+     .help = "End the job once so many validations in a row were no better; 0: never."},
+    {"train.early_stop.min_delta", OPT_REAL, AT(train.early_stop.min_delta), "0", 0, 1e9,
+     .help = "Better is what differs from the best by more than this."},
+    {"train.early_stop.metric", OPT_CHOICE, AT(train.early_stop.goal), "validation_loss",
+     .choices = goals, .first = GOAL_LOSS, .help = "The metric that is to get better."},
     {"train.clip_norm", OPT_REAL, AT(train.clip_norm), "0", 0, 1e9, .also = "gradient_clip",
      .help = "Scale the gradient down to this norm, taken over all parameters; 0: off."},
     {"train.label_smoothing", OPT_REAL, AT(model.label_smoothing), "0", 0, 1, .flags = OPT_BELOW,

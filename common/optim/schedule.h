@@ -6,6 +6,8 @@
  *   cosine    min + (peak - min) * (1 + cos(pi * t)) / 2     (Loshchilov, Hutter 2017, equation 5)
  *   linear    peak + (min - peak) * t
  *   multistep, exponential, onecycle, wsd   in their files
+ *   plateau   in its file; it depends on the validations so far, by numbers of its own that are
+ * part of the job's state
  *
  * with t = (g - W) / (total - W), 0 at the end of the warm-up and 1 after the last step.  `peak` is
  * the optimizer's rate: optimizer.lr, times the number of ranks that train this step if
@@ -21,15 +23,19 @@
 #include <stdint.h>
 
 #include "config/option.h"
+#include "optim/goal.h"
 #include "optim/optimizer.h"
 
 #include "optim/schedule_list.h" /* generated: SCHEDULE_LIST(X) with X(name) for each entry */
+
+enum { SCHEDULE_STATE = 4 }; /* numbers that a schedule may keep */
 
 /* The length of the job, to whose end cosine and linear count. */
 struct schedule_span {
     int64_t steps_per_epoch;
     int64_t total_steps; /* epochs * steps_per_epoch, or train.max_steps if that comes first */
     int n_ranks;         /* of the formation that trains the step */
+    const double *state; /* [SCHEDULE_STATE]; NULL: of a schedule that keeps none */
 };
 
 /* A step after the warm-up, as a schedule sees it. */
@@ -45,6 +51,10 @@ struct schedule_at {
 struct schedule {
     struct option_group group;
     double (*rate)(const void *options, const struct schedule_at *at);
+    /* Of a schedule that follows the validations, else NULL: the first numbers, where zeros are not
+     * right, and the next ones, after a validation. */
+    void (*begin)(double state[SCHEDULE_STATE]);
+    void (*validated)(const void *options, const struct validated *v, double state[SCHEDULE_STATE]);
 };
 
 #define X(name) extern const struct schedule schedule_##name;
@@ -88,6 +98,12 @@ struct schedule_wsd_options {
     double decay; /* the part of the steps in which the rate goes down */
     enum schedule_shape shape;
     double min_lr;
+};
+
+struct schedule_plateau_options {
+    enum goal goal; /* not GOAL_NONE */
+    double factor, threshold, min_lr;
+    int64_t patience, cooldown; /* validations */
 };
 
 struct schedule_anneal_options { /* cosine, linear */

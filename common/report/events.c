@@ -159,6 +159,8 @@ static void put_validation(json_t *o, const struct session_epoch *e)
         return;
     put_number(o, "validation_loss", e->validation_loss);
     put_number(o, "validation_accuracy", e->validation_accuracy);
+    if (e->is_best)
+        json_object_set_new(o, "best", json_true());
 }
 
 static void put_epoch(json_t *o, const struct session_epoch *e)
@@ -197,6 +199,8 @@ static void put_done(json_t *o, const struct session_event *ev)
         put_number(o, "train_loss", ev->epoch.train_loss);
         put_validation(o, &ev->epoch);
     }
+    if (ev->reason)
+        put_text(o, "reason", ev->reason);
     put_numbers(o, "peak_rss_mib", ev->per_rank, ev->n_ranks);
 }
 

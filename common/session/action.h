@@ -95,6 +95,7 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     double step_ms_median, comm_exposed_ms_median;
     int is_validated;
     double validation_loss, validation_accuracy;
+    int is_best;       /* by train.best, so far */
     int64_t n_samples; /* trained on: in a whole epoch, each once */
     int64_t n_skipped;
     double loss_scale; /* precision float16, else 0 */
@@ -128,6 +129,7 @@ struct session_event {
     double factor;                   /* EVENT_STRAGGLER: its busy time by the median's */
     int64_t n_parameters;            /* EVENT_START, which comes when rank 0 has built its graph */
     struct hash128 data;             /* EVENT_START: the fingerprint of the data */
+    const char *reason;              /* DONE: what ended the training; static text */
     struct session_epoch epoch;      /* EPOCH; DONE: the last one, .epoch == 0: none was trained */
     struct metrics_row row;          /* EVENT_ROW */
     int is_diverged; /* EVENT_ERROR: a loss or gradient is not finite, and would be so again */

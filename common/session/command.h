@@ -225,6 +225,7 @@ struct report {
             int64_t step;                  /* rank 0: the step held: 0, or the resumed one */
             int64_t n_parameters;          /* elements */
             int64_t steps_per_epoch;
+            int stops_early; /* rank 0: train.early_stop ended the run at this step; not sent */
         } opened;
         struct { /* REPORT_PREPARED */
             struct blob endpoint;
@@ -266,6 +267,9 @@ struct report {
             int64_t n_correct, n_samples;
             int64_t n_targets;   /* predictions that were judged: samples or tokens */
             int64_t n_nonfinite; /* targets whose loss is not finite: left out of loss_sum */
+            /* The decisions of all ranks (train/loop.h); taken from rank 0, not sent. */
+            int is_best, is_kept; /* this step's is the best checkpoint; it is one of the best */
+            int stops_early;      /* by train.early_stop */
         } validated;
         struct { /* REPORT_CHECKPOINT */
             int64_t step;

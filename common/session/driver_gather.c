@@ -482,6 +482,7 @@ static void own_opened(struct driver *d)
                               .text = xstrdup(d->o.device)};
     d->run.steps_per_epoch = own->opened.steps_per_epoch;
     d->run.step = own->opened.step;
+    d->run.stops_early = own->opened.stops_early;
     driver_event(d, &e);
     if (d->run.steps_per_epoch <= 0)
         end_accuse(

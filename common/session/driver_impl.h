@@ -185,6 +185,8 @@ struct run { /* driver_run.c: training, and what came of it */
     int is_first_step_said;
     struct session_epoch last; /* .epoch == 0: none yet */
     int is_last_said;          /* its event is out */
+    int is_kept;               /* its checkpoint is one of the best (train.best) */
+    int stops_early;           /* train.early_stop ends the job */
     int is_final;              /* no epoch follows: the checkpoint being written is the last */
     int is_saving_last;        /* the engine answers when the checkpoint is on disk */
     int64_t saved_step;        /* of the newest checkpoint written here, -1: none */
@@ -359,6 +361,7 @@ void run_note_checkpoint(struct driver *d, const struct report *r); /* rank 0's 
 void run_say_epoch(struct driver *d); /* the event of the last epoch, unless it is out */
 void run_fini(struct driver *d);
 int run_nothing_to_do(const struct driver *d, int64_t step);
+const char *run_reason(const struct driver *d); /* what ended the training: "epochs", ... */
 
 /* driver_recover.c */
 /* 1: the job goes on, all that needs doing is done.  0: it cannot; *why_not (for free()) may say

@@ -169,21 +169,28 @@ static void finish(struct driver *d)
 {
     int64_t spe = d->run.steps_per_epoch, step = d->run.step, epochs = d->o.n_epochs;
     int is_past_epochs = step / spe >= epochs;
-    char by_epochs[96] = "", by_steps[64] = "";
+    char by_epochs[96] = "", by_steps[64] = "", what[224];
     if (is_past_epochs)
         snprintf(by_epochs, sizeof(by_epochs), "train.epochs is %lld (of %lld steps each)",
                  (long long)epochs, (long long)spe);
     if (d->o.max_steps > 0 && step >= d->o.max_steps)
         snprintf(by_steps, sizeof(by_steps), "train.max_steps is %lld", (long long)d->o.max_steps);
+    if (d->run.stops_early)
+        snprintf(what, sizeof(what),
+                 "train.early_stop ended the run there; a new run can begin with its weights "
+                 "(model.init.name=file)");
+    else
+        snprintf(what, sizeof(what), "%s%s%s; raise %s to go on", by_epochs,
+                 *by_epochs && *by_steps ? ", and " : "", by_steps,
+                 *by_epochs && *by_steps ? "both" : "it");
     end_finished(d,
                  &(struct session_event){.kind = EVENT_DONE,
                                          .rank = -1,
                                          .step = step,
                                          .phase = PHASE_COUNT,
+                                         .reason = run_reason(d),
                                          .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)},
-                 "nothing to do: %lld steps are done, and %s%s%s; raise %s to go on",
-                 (long long)step, by_epochs, *by_epochs && *by_steps ? ", and " : "", by_steps,
-                 *by_epochs && *by_steps ? "both" : "it");
+                 "nothing to do: %lld steps are done, and %s", (long long)step, what);
 }
 
 /* How long followers that were not told the job's end may take to come.  Each notices within the

@@ -14,7 +14,7 @@
 
 int run_nothing_to_do(const struct driver *d, int64_t step)
 {
-    return step / d->run.steps_per_epoch >= d->o.n_epochs ||
+    return d->run.stops_early || step / d->run.steps_per_epoch >= d->o.n_epochs ||
            (d->o.max_steps > 0 && step >= d->o.max_steps);
 }
 
@@ -137,6 +137,7 @@ static void note_epoch(struct driver *d)
         .loss_scale = r->epoch.loss_scale,
     };
     d->run.is_last_said = r->epoch.step == d->lead.told_step;
+    d->run.is_kept = 0;
     d->run.is_epoch_open = 0;
     for (int k = 0; k < d->n_ranks; k++) {
         const struct report *e = d->seats[k].answer;
@@ -164,6 +165,13 @@ static void note_nonfinite(struct driver *d)
 
 static int is_epoch_due(int64_t epoch, int64_t every) { return every > 0 && epoch % every == 0; }
 
+const char *run_reason(const struct driver *d)
+{
+    return d->run.stops_early                                    ? "early_stop"
+           : d->o.max_steps > 0 && d->run.step >= d->o.max_steps ? "max_steps"
+                                                                 : "epochs";
+}
+
 static void finish(struct driver *d)
 {
     double *peak = xcalloc((size_t)d->n_ranks, sizeof(*peak));
@@ -183,10 +191,12 @@ static void finish(struct driver *d)
                                          .phase = PHASE_COUNT,
                                          .n_ranks = d->n_ranks,
                                          .per_rank = peak,
+                                         .reason = run_reason(d),
                                          .epoch = d->run.last,
                                          .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)},
-                 "finished: epoch %lld, step %lld", (long long)d->run.last.epoch,
-                 (long long)d->run.step);
+                 "finished: epoch %lld, step %lld%s", (long long)d->run.last.epoch,
+                 (long long)d->run.step,
+                 d->run.stops_early ? ": validation gets no better (train.early_stop)" : "");
 }
 
 /* Training cannot go on.  The state before the bad step has been written. */
@@ -225,7 +235,8 @@ static void after_validation(struct driver *d)
     run_say_epoch(d);
     d->run.is_final = is_last;
     if (d->run.saved_step == d->run.step ||
-        (!is_last && !is_epoch_due(d->run.epoch, d->o.checkpoint_every_epochs))) {
+        (!is_last && !d->run.is_kept &&
+         !is_epoch_due(d->run.epoch, d->o.checkpoint_every_epochs))) {
         next_epoch(d);
         return;
     }
@@ -303,6 +314,13 @@ void done_validate(struct driver *d)
                   (long long)n_nonfinite, (long long)n_targets);
     d->run.last.validation_loss = n_nonfinite > 0 ? NAN : loss_sum / (double)n_targets;
     d->run.last.validation_accuracy = (double)n_correct / (double)n_targets;
+    d->run.last.is_best = d->seats[0].answer->validated.is_best;
+    d->run.is_kept = d->seats[0].answer->validated.is_kept;
+    d->run.stops_early = d->seats[0].answer->validated.stops_early;
+    if (d->run.stops_early)
+        queue_log(&d->out, LOG_INFO,
+                  "validation has got no better for a while: this ends the job (train.early_stop)");
+    d->run.is_final |= d->run.stops_early;
     after_validation(d);
 }
 

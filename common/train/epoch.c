@@ -441,6 +441,45 @@ static int validate_all(struct trainer *t, int64_t *n_samples, struct err *err)
     return rc < 0 ? err_wrap(err, "validation") : step_wait(t, err);
 }
 
+/* All ranks' metrics, added in rank order as the driver adds them: every rank has the same sum. */
+static int sum_metrics(struct trainer *t, const double mine[METRIC_COUNT], double sum[METRIC_COUNT],
+                       struct err *err)
+{
+    const size_t n_bytes = METRIC_COUNT * sizeof *mine;
+    double *all = xcalloc((size_t)t->n_ranks, n_bytes);
+    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE);
+    int rc;
+
+    ring_run(t->ring, id, clock_mono_ns());
+    rc = coll_allgather(t->coll, mine, n_bytes, all, err);
+    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
+    for (int k = 0; k < t->n_ranks; k++)
+        for (int i = 0; i < METRIC_COUNT; i++)
+            sum[i] += all[k * METRIC_COUNT + i];
+    free(all);
+    return rc < 0 ? err_wrap(err, "adding up the validation") : 0;
+}
+
+static int decide(struct trainer *t, const double mine[METRIC_COUNT], struct report *done,
+                  struct err *err)
+{
+    double sum[METRIC_COUNT] = {0};
+    struct validated v;
+    int rc;
+
+    if (!loop_is_wanted(t->job))
+        return 0;
+    rc = sum_metrics(t, mine, sum, err);
+    v.loss = sum[METRIC_NONFINITE] > 0 ? NAN : sum[METRIC_LOSS_SUM] / sum[METRIC_TARGETS];
+    v.accuracy = sum[METRIC_CORRECT] / sum[METRIC_TARGETS];
+    if (rc == 0)
+        rc = loop_decide(&t->loop, t->job, t->state, &v, err);
+    done->validated.is_best = loop_is_best(&t->loop, t->state->at.step);
+    done->validated.is_kept = loop_keeps(&t->loop, t->state->at.step);
+    done->validated.stops_early = loop_stops(&t->loop, t->job);
+    return rc;
+}
+
 int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
 {
     double metrics[METRIC_COUNT] = {0};
@@ -461,5 +500,5 @@ int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, stru
     done->validated.n_correct = llrint(metrics[METRIC_CORRECT]);
     done->validated.n_targets = llrint(metrics[METRIC_TARGETS]);
     done->validated.n_nonfinite = llrint(metrics[METRIC_NONFINITE]);
-    return rc;
+    return rc == 0 ? decide(t, metrics, done, err) : rc;
 }

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "train/loop.h"
 
 /* PyTorch's batch norm keeps a count beside its running mean, and a strict load demands it.  Our
  * state has no such tensor: it is written from the number of updates, and ignored when read. */
@@ -106,6 +107,13 @@ void snapshot_free(struct snapshot *p)
     free(p);
 }
 
+/* Which generations stay is part of the state. */
+static void list_best(struct snapshot *p, size_t at, const struct slot *slot)
+{
+    if (slot->def == &slot_loop)
+        p->content.n_best = loop_best((const double *)(p->bytes + at), p->content.best);
+}
+
 int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err)
 {
     size_t at = 0;
@@ -114,10 +122,13 @@ int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct
     ASSERT(p->state == s);
     p->content.state = s->at;
     p->content.state.n_ranks = n_ranks;
-    for (int k = 0; k < s->n_slots && rc == 0; at += room_of(&s->slot[k++]))
+    for (int k = 0; k < s->n_slots && rc == 0; at += room_of(&s->slot[k++])) {
         if (slot_is_saved(s->slot[k].def))
             rc = backend_copy_out(s->backend, p->bytes + at, s->slot[k].data, s->slot[k].n_bytes,
                                   err);
+        if (rc == 0)
+            list_best(p, at, &s->slot[k]);
+    }
     return rc;
 }
 

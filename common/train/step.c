@@ -27,7 +27,8 @@ void step_at(void *trainer, enum phase phase, int64_t bucket) { at(trainer, phas
 
 double step_rate(const struct trainer *t, int64_t step)
 {
-    const struct schedule_span span = {t->steps_per_epoch, t->total_steps, t->n_ranks};
+    const struct schedule_span span = {t->steps_per_epoch, t->total_steps, t->n_ranks,
+                                       t->loop.v + LOOP_SCHEDULE};
 
     return schedule_rate(&t->job->schedule, &t->job->optimizer, &span, step);
 }

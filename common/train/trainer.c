@@ -180,6 +180,10 @@ static int open_data(struct trainer *t, struct err *err)
 
     if (rc == 0)
         rc = open_set(t, DATASET_VALIDATION, &t->valid_set, err);
+    if (rc == 0 && !t->valid_set && loop_is_wanted(t->job))
+        rc = err_set(err, ERR_CONFIG,
+                     "train.best, train.early_stop and schedule plateau decide by validation, and "
+                     "the job names no data for it (data.validation)");
     if (rc == 0)
         rc = check_sets_agree(t, err);
     if (rc < 0)
@@ -253,16 +257,18 @@ static int check_slots(const struct slot_def *const *slot, int n, struct err *er
     return 0;
 }
 
-/* The state's rows: of every job, the optimizer's, and the strategy's. */
+/* The state's rows: of every job, the optimizer's, the strategy's, and the loop's. */
 static int make_slots(struct trainer *t, struct err *err)
 {
-    const struct slot_def *slot[OPTIMIZER_MAX_SLOTS + STRATEGY_MAX_SLOTS];
+    const struct slot_def *slot[OPTIMIZER_MAX_SLOTS + STRATEGY_MAX_SLOTS + 1];
     const struct strategy_ops *s = strategy_of(t);
     int n = optimizer_slots(&t->job->optimizer, slot);
 
     ASSERT(s->n_slots <= STRATEGY_MAX_SLOTS);
     for (int i = 0; i < s->n_slots; i++)
         slot[n++] = s->slot[i];
+    if (loop_is_wanted(t->job))
+        slot[n++] = &slot_loop;
     return check_slots(slot, n, err) < 0
                ? err->code
                : state_new(t->backend, t->layout, slot, n, &t->state, err);
@@ -456,6 +462,8 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
         rc = take_fingerprint(t, err);
     if (rc == 0)
         rc = make_state(t, c, err);
+    if (rc == 0)
+        rc = loop_read(&t->loop, t->state, err);
     if (rc < 0)
         return rc;
     describe_layout(t->layout, opened);
@@ -464,6 +472,7 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
     opened->opened.n_validation = t->valid_set ? t->valid_set->n_samples : 0;
     opened->opened.step = t->state->at.step;
     opened->opened.steps_per_epoch = t->steps_per_epoch;
+    opened->opened.stops_early = loop_stops(&t->loop, t->job);
     return 0;
 }
 
@@ -587,6 +596,8 @@ int trainer_form(struct trainer *t, int source, struct err *err)
         return rc;
     t->tapes = tapes_new(t->backend, reducer_exchange(t->reducer), records);
     rc = read_loss_scale(t, err);
+    if (rc == 0)
+        rc = loop_read(&t->loop, t->state, err);
     return rc == 0 ? update_refresh(t->update, err) : rc;
 }
 

@@ -12,6 +12,7 @@
 #include "train/buffers.h"
 #include "train/faults.h"
 #include "train/feed.h"
+#include "train/loop.h"
 #include "train/programs.h"
 #include "train/saver.h"
 #include "train/state.h"
@@ -47,6 +48,7 @@ struct trainer {
     struct backend *backend;
     struct layout *layout;
     struct state *state;
+    struct loop loop; /* of the state */
     struct buffers *buffers;
     struct update *update;
     int64_t loaded_step;                  /* of the checkpoint that this run went on from; or 0 */

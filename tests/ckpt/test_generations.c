@@ -15,6 +15,8 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/owner.h"
 
+static int64_t best[CKPT_MOST_BEST]; /* [n_best]: what the next saves keep beside the newest */
+static int n_best;
 static char run[64];
 static char warnings[4096];
 static const struct hash128 data = {0x1234, 0xfedcba9876543210};
@@ -22,6 +24,7 @@ static const struct hash128 data = {0x1234, 0xfedcba9876543210};
 static int make_run(void **state)
 {
     (void)state;
+    n_best = 0;
     strcpy(run, "/tmp/dptrain-ckpt-XXXXXX");
     warnings[0] = 0;
     return mkdtemp(run) ? 0 : -1;
@@ -63,9 +66,13 @@ static int save_in(const char *folder, int64_t step, int keep, struct err *err)
         .n_model = 1,
         .optimizer = &momentum,
         .n_optimizer = 1,
+        .n_best = n_best,
     };
     char *path = NULL;
-    int rc = ckpt_save(folder, &c, keep, &path, err);
+    int rc;
+
+    memcpy(c.best, best, sizeof best);
+    rc = ckpt_save(folder, &c, keep, &path, err);
 
     free(path);
     return rc;
@@ -118,6 +125,46 @@ static int n_unfinished(void)
         n += strstr(entry->d_name, ".tmp") != NULL;
     closedir(d);
     return n;
+}
+
+static void set_best(int n, int64_t first, int64_t second)
+{
+    n_best = n;
+    best[0] = first;
+    best[1] = second;
+}
+
+static void assert_best(const char *want)
+{
+    char to[64] = "";
+
+    assert_int_equal(readlink(in_run("best"), to, sizeof to - 1), (ssize_t)strlen(want));
+    assert_string_equal(to, want);
+}
+
+static int is_there(const char *name) { return access(in_run(name), F_OK) == 0; }
+
+/* The best generations stay beside the newest, and one that is missing is passed over. */
+static void test_best(void **state)
+{
+    (void)state;
+    save(10, 1);
+    assert_false(is_there("best"));
+    set_best(1, 20, 0);
+    save(20, 1);
+    assert_best("step-00000020");
+    set_best(2, 20, 30);
+    save(30, 1);
+    save(40, 1);
+    assert_best("step-00000020");
+    assert_true(is_there("step-00000020") && is_there("step-00000030") &&
+                is_there("step-00000040"));
+    assert_false(is_there("step-00000010"));
+    set_best(2, 45, 30); /* the save of 45 failed */
+    save(50, 1);
+    assert_best("step-00000030");
+    assert_true(is_there("step-00000030") && is_there("step-00000050"));
+    assert_false(is_there("step-00000020") || is_there("step-00000040"));
 }
 
 static void test_save_keep_latest(void **state)
@@ -417,6 +464,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_save_keep_latest),
+        CASE(test_best),
         CASE(test_same_step_again),
         CASE(test_fingerprint_of_the_data),
         CASE(test_older_step_than_those_kept),

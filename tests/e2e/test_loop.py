@@ -1,5 +1,5 @@
-"""The record of a run along its steps (metrics.csv), undisturbed and after losses: no row is
-missing or there twice, and its numbers agree with the events."""
+"""The loop's record (metrics.csv) and its decisions (the best checkpoints, an early stop, a rate
+that drops), undisturbed and after losses.  Every decision is by the whole validation set."""
 
 import csv
 import os
@@ -87,6 +87,110 @@ class Metrics(Loop):
             file.write("21,3,9,9,9,9\n24,3,9")
         self.train("--resume", n=1)
         self.assertEqual(self.rows(), self.rows("whole"))
+
+
+# 4 steps an epoch.  The rate is so high that the losses go up and down.
+JUMPY = {"data.samples": 256, "optimizer.lr": 0.3, "optimizer.momentum": 0.9, "train.epochs": 9,
+         "train.best.metric": "validation_loss", "train.best.keep": 2, "checkpoint.keep": 1,
+         "checkpoint.every_epochs": 3, "schedule.name": "plateau", "schedule.patience": 0,
+         "schedule.factor": 0.7, "schedule.cooldown": 1, "report.every_steps": 4}
+
+
+class Decisions(Loop):
+    def generations(self, run="run"):
+        """The steps of the checkpoints, and those that the links name."""
+        names = os.listdir(self.path(run, "checkpoints"))
+        links = {name: os.readlink(self.path(run, "checkpoints", name))
+                 for name in ("best", "latest") if name in names}
+        return sorted(name for name in names if name.startswith("step-")), links
+
+    def validations(self, run="run"):
+        """One for each epoch: of those that were trained again, the last one."""
+        last = {event["step"]: (event["step"], event["validation_loss"], event.get("best", False))
+                for event in self.events("epoch", run)}
+        return list(last.values())
+
+    def assert_same(self, run, whole):
+        self.assertEqual(self.validations(run), self.validations(whole))
+        self.assertEqual(self.generations(run), self.generations(whole))
+        self.assertEqual([row["learning_rate"] for row in self.rows(run)],
+                         [row["learning_rate"] for row in self.rows(whole)])
+
+    def test_best_and_plateau(self):
+        """The best of all epochs are kept, though newer ones are worse; the rate drops from the
+        first epoch on whenever one is no better than the best before."""
+        self.train(job=JUMPY)
+        losses = [loss for _, loss, _ in self.validations()]
+        best = min(range(len(losses)), key=losses.__getitem__)
+        second = min((k for k in range(len(losses)) if k != best), key=losses.__getitem__)
+        steps, links = self.generations()
+        self.assertEqual(links["best"], f"step-{4 * (best + 1):08}")
+        self.assertEqual(links["latest"], "step-00000036")
+        self.assertEqual(steps, sorted({f"step-{4 * (k + 1):08}" for k in (best, second, 8)}))
+        self.assertEqual([is_best for *_, is_best in self.validations()],
+                         [loss == min(losses[:k + 1]) and loss not in losses[:k]
+                          for k, loss in enumerate(losses)])
+        rate, least, rest, want = 0.3, float("inf"), 0, []
+        for loss in losses:
+            want.append(rate)
+            if loss >= least * (1 - 1e-4) and rest == 0:
+                rate, rest = rate * 0.7, 2
+            least, rest = min(loss, least), max(rest - 1, 0)
+        self.assertLess(want[-1], 0.3)
+        got = [float(row["learning_rate"]) for row in self.rows()]
+        for seen, wanted in zip(got, want, strict=True):
+            self.assertAlmostEqual(seen, wanted, delta=1e-9)
+
+    def test_losses(self):
+        """After the loss of a rank or of the driver every decision is the same."""
+        self.train(job=JUMPY, run="whole")
+        for point in ("kill:rank1@validate3", "kill:rank1@step21", "kill:rank0@validate4",
+                      "kill:rank0@step22", "kill:rank0@checkpoint12"):
+            with self.subTest(point):
+                follower = self.follower("--rank", "1", port=self.port_number)
+                driver = self.lead("--inject", point, job=JUMPY)
+                if "rank0" in point:
+                    driver.wait_exit()
+                    driver = self.lead("--resume", job=JUMPY)
+                else:
+                    follower.wait_exit()
+                    follower = self.follower("--rank", "1", port=self.port_number)
+                for daemon in (driver, follower):
+                    self.assert_exit(daemon, FINISHED)
+                self.assert_same("run", "whole")
+                os.rename(self.path("run"), self.path(point))
+
+    def test_resumed(self):
+        """A run that was killed between two validations goes on from its checkpoint as if it had
+        not been."""
+        self.train(job=JUMPY, run="whole", n=1)
+        self.driver("--run-dir", "cut", "--inject", "kill:rank0@step26", n=1,
+                    job={**JOB, **JUMPY}).wait_exit()
+        self.train("--resume", job=JUMPY, n=1, run="cut")
+        self.assert_same("cut", "whole")
+
+    def test_early_stop(self):
+        """The job ends well, tells why, and has nothing to do any more."""
+        job = {"train.epochs": 50, "train.early_stop.patience": 2, "train.early_stop.min_delta": 9,
+               "checkpoint.every_epochs": 0}
+        for n in (1, 2):
+            with self.subTest(n=n):
+                run = f"early{n}"
+                driver = self.train(job=job, n=n, run=run)
+                self.assertRegex(driver.text, r"no better for a while.*train\.early_stop")
+                done, = self.events("done", run)
+                self.assertEqual((done["step"], done["reason"]), (24, "early_stop"))
+                self.assertEqual(self.generations(run)[1], {"latest": "step-00000024"})
+                self.assertNotIn("next ", driver.out)
+                again = self.train("--resume", job={**job, "train.epochs": 60}, n=n, run=run)
+                self.assertRegex(again.text, r"nothing to do: 24 steps .* train\.early_stop")
+        self.train(run="plain", job={"train.epochs": 1})
+        self.assertEqual(self.events("done", "plain")[0]["reason"], "epochs")
+
+    def test_no_validation(self):
+        driver = self.run_driver(n=1, job={**JUMPY, "data.validation_samples": 0},
+                                 status=dp.USAGE)
+        self.assertRegex(driver.text, "decide by validation")
 
 
 if __name__ == "__main__":

@@ -120,7 +120,11 @@ static void make_good(void)
                                       {"fc1.bias", DTYPE_F32, SHAPE(2), bias},
                                       {"bn1.num_batches_tracked", DTYPE_I64, {0}, &good_at.step}};
     const struct st_tensor optimizer = {"fc1.weight.momentum_buffer", DTYPE_F32, SHAPE(2, 3), w};
-    const struct ckpt_content c = {good_at, model, ARRAY_LEN(model), &optimizer, 1};
+    const struct ckpt_content c = {.state = good_at,
+                                   .model = model,
+                                   .n_model = ARRAY_LEN(model),
+                                   .optimizer = &optimizer,
+                                   .n_optimizer = 1};
     char *run = temporary(), *path = NULL;
     struct err err;
 

@@ -230,6 +230,12 @@ static const struct bad texts[] = {
     {HEAD "optimizer: {lr: 0}", "f:3:17: optimizer.lr is 0, want a number above 0 up to 1000000"},
     {HEAD "optimizer: {momentum: 1}",
      "f:3:23: optimizer.momentum is 1, want a number from 0 to below 1"},
+    {HEAD "train: {best: {metric: validation_loss}, validate_every: 0}",
+     "f:3:58: train.validate_every is 0, but train.best.metric needs validations"},
+    {HEAD "train: {early_stop: {patience: 2}, validate_every: 0}",
+     "f:3:52: train.validate_every is 0, but train.early_stop.metric needs validations"},
+    {HEAD "schedule: {name: plateau}\ntrain: {validate_every: 0}",
+     "f:4:25: train.validate_every is 0, but schedule.metric needs validations"},
     {HEAD "checkpoint: {keep: 0}",
      "f:3:20: checkpoint.keep is 0, want an integer from 1 to 1000000 checkpoints"},
     {HEAD "cluster: {heartbeat_timeout: 0.5}",
@@ -271,7 +277,8 @@ static const struct bad texts[] = {
     {HEAD "schedule: {gamma: 0.5}", "f:3:19: schedule.gamma applies only if schedule.name is step, "
                                     "multistep or exponential; it is constant"},
     {HEAD "schedule: {name: step, every_steps: 3, min_lr: 0.1}",
-     "f:3:48: schedule.min_lr applies only if schedule.name is cosine, linear or wsd; it is step"},
+     "f:3:48: schedule.min_lr applies only if schedule.name is cosine, linear, wsd or plateau; it "
+     "is step"},
     {HEAD "strategy: {name: allredcue}", "f:3:18: strategy.name is \"allredcue\", want allreduce"},
     /* options that do not go together */
     {HEAD "optimizer:\n  nesterov: true\n", "f:4:13: optimizer.nesterov needs optimizer.momentum "

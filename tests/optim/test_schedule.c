@@ -186,10 +186,74 @@ static void rates(void **state)
     }
 }
 
+/* The rates that torch.optim.lr_scheduler.ReduceLROnPlateau gives after each of these losses; the
+ * accuracy is 3 minus the loss.  The first rate is 0.5. */
+static const double metrics[] = {2.3, 2.0, 1.9, 1.9, 1.95, NAN, 1.89995, 1.5, 1.6,
+                                 1.6, 1.6, 1.6, 1.6, 1.6,  1.6, 1.4999,  1.6, 1.6};
+
+static const struct {
+    struct schedule_plateau_options own;
+    double want[ARRAY_LEN(metrics)];
+} plateaus[] = {
+    {{GOAL_LOSS, .factor = 0.1, .threshold = 1e-4, .patience = 2},
+     {0.5, 0.5, 0.5, 0.5, 0.5, 0.05, 0.05, 0.05, 0.05, 0.05, 0.005, 0.005, 0.005, 0.0005, 0.0005,
+      0.0005, 5e-5, 5e-5}},
+    {{GOAL_LOSS, .factor = 0.5, .threshold = 0.01, .min_lr = 0.1, .patience = 1, .cooldown = 2},
+     {0.5, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25, 0.25, 0.125, 0.125, 0.125, 0.125, 0.1, 0.1, 0.1,
+      0.1, 0.1}},
+    {{GOAL_ACCURACY, .factor = 0.5, .threshold = 0.1, .patience = 1, .cooldown = 1},
+     {0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25, 0.125, 0.125, 0.125, 0.0625, 0.0625,
+      0.0625, 0.03125, 0.03125, 0.03125}},
+};
+
+static void plateau(void **state)
+{
+    const struct optimizer_options optimizer = {.lr = 0.5};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(plateaus); i++) {
+        const struct schedule_options schedule = {.kind = &schedule_plateau,
+                                                  .options = &plateaus[i].own};
+        double numbers[SCHEDULE_STATE] = {0};
+        const struct schedule_span span = {10, 100, 1, numbers};
+
+        schedule_plateau.begin(numbers);
+        assert_true(schedule_rate(&schedule, &optimizer, &span, 0) == 0.5);
+        for (size_t k = 0; k < ARRAY_LEN(metrics); k++) {
+            const struct validated v = {metrics[k], 3 - metrics[k]};
+            double got;
+
+            schedule_plateau.validated(&plateaus[i].own, &v, numbers);
+            got = schedule_rate(&schedule, &optimizer, &span, 10);
+            if (!(fabs(got - plateaus[i].want[k]) <= 1e-12))
+                fail_msg("case %d: %.17g after metric %d, want %.17g", (int)i, got, (int)k,
+                         plateaus[i].want[k]);
+        }
+    }
+}
+
+/* A drop of less than 1e-8 is left out. */
+static void plateau_ends(void **state)
+{
+    const struct schedule_plateau_options own = {GOAL_LOSS, .factor = 0.1};
+    const struct schedule_options schedule = {.kind = &schedule_plateau, .options = &own};
+    const struct optimizer_options optimizer = {.lr = 0.5};
+    double numbers[SCHEDULE_STATE] = {0};
+    const struct schedule_span span = {10, 100, 1, numbers};
+
+    (void)state;
+    schedule_plateau.begin(numbers);
+    for (int k = 0; k < 20; k++)
+        schedule_plateau.validated(&own, &(struct validated){1, 0}, numbers);
+    assert_true(fabs(schedule_rate(&schedule, &optimizer, &span, 10) - 5e-9) < 1e-15);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates),
+        cmocka_unit_test(plateau),
+        cmocka_unit_test(plateau_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,87 @@
+/* The schedule `plateau`: the rate drops when validation has stopped to get better, as
+ * torch.optim.lr_scheduler.ReduceLROnPlateau with threshold_mode rel does, stepped after each
+ * validation.  A metric that is not a number counts as no better. */
+#include "optim/schedule.h"
+
+#include <math.h>
+
+#include "base/util.h"
+
+#define AT(field) offsetof(struct schedule_plateau_options, field)
+
+static const char *const goals[] = {GOAL_LIST(WORD_NAME) NULL};
+
+static const struct option rows[] = {
+    {"schedule.metric", OPT_CHOICE, AT(goal), "validation_loss", .choices = goals,
+     .first = GOAL_LOSS, .help = "The metric that is to get better."},
+    {"schedule.factor", OPT_REAL, AT(factor), "0.1", 0, 1, .flags = OPT_ABOVE | OPT_BELOW,
+     .help = "What the rate is multiplied by."},
+    {"schedule.patience", OPT_INT, AT(patience), "10", 0, 1e6, .unit = "validations",
+     .help = "So many validations in a row may be no better; the next one lowers the rate."},
+    {"schedule.threshold", OPT_REAL, AT(threshold), "0.0001", 0, 1,
+     .help = "Better is what differs from the best by more than this part of it."},
+    {"schedule.cooldown", OPT_INT, AT(cooldown), "0", 0, 1e6, .unit = "validations",
+     .help = "After the rate was lowered, so many validations are not counted."},
+    {"schedule.min_lr", OPT_REAL, AT(min_lr), "0", 0, 1e6, .help = "The rate falls no lower."},
+};
+
+/* The schedule's part of the job's state. */
+enum { BEST, N_BAD, COOLDOWN, N_DROPS };
+
+static void begin(double state[SCHEDULE_STATE]) { state[BEST] = INFINITY; }
+
+static int is_better(const struct schedule_plateau_options *o, double score, double best)
+{
+    return isinf(best) ? score < best : score < best - o->threshold * fabs(best);
+}
+
+static void validated(const void *options, const struct validated *v, double state[SCHEDULE_STATE])
+{
+    const struct schedule_plateau_options *o = options;
+    const double score = goal_score(o->goal, v);
+
+    if (is_better(o, score, state[BEST])) {
+        state[BEST] = score;
+        state[N_BAD] = 0;
+    } else {
+        state[N_BAD]++;
+    }
+    if (state[COOLDOWN] > 0) {
+        state[COOLDOWN]--;
+        state[N_BAD] = 0;
+    }
+    if (state[N_BAD] > (double)o->patience) {
+        state[N_DROPS]++;
+        state[COOLDOWN] = (double)o->cooldown;
+        state[N_BAD] = 0;
+    }
+}
+
+/* PyTorch leaves out a drop that would change the rate by less than this. */
+static const double least_drop = 1e-8;
+
+static double rate(const void *options, const struct schedule_at *at)
+{
+    const struct schedule_plateau_options *o = options;
+    double now = at->peak;
+
+    for (double i = 0; i < at->span->state[N_DROPS]; i++) {
+        const double next = fmax(now * o->factor, o->min_lr);
+
+        if (now - next <= least_drop)
+            break;
+        now = next;
+    }
+    return now;
+}
+
+const struct schedule schedule_plateau = {
+    .group = {.name = "plateau",
+              .help = "times factor whenever validation gets no better",
+              .option = rows,
+              .n_options = ARRAY_LEN(rows),
+              .size = sizeof(struct schedule_plateau_options)},
+    .rate = rate,
+    .begin = begin,
+    .validated = validated,
+};

@@ -1,0 +1,160 @@
+/* The loop's decisions: which steps are the best, and when to stop.  A decision is made once for a
+ * step, and the slot holds all of it. */
+#include "../test.h"
+
+#include <math.h>
+
+#include "train/loop.h"
+
+static const struct slot_def *const more[] = {&slot_loop};
+
+struct desk {
+    struct backend *b;
+    struct layout layout;
+    struct job *job;
+    struct state *s;
+    struct loop loop;
+};
+
+static void open_desk(struct desk *d, const char *train)
+{
+    char text[256];
+    struct err err;
+
+    *d = (struct desk){0};
+    snprintf(text, sizeof text, "model: {arch: mlp}\ndata: {format: digits}\ntrain: {%s}\n", train);
+    assert_int_equal(job_parse(text, strlen(text), "test", NULL, &d->job, &err), 0);
+    assert_int_equal(backend_open_cpu(1, &d->b, &err), 0);
+    assert_int_equal(state_new(d->b, &d->layout, more, 1, &d->s, &err), 0);
+    assert_int_equal(state_init(d->s, d->job, &err), 0);
+    assert_int_equal(loop_read(&d->loop, d->s, &err), 0);
+}
+
+static void close_desk(struct desk *d)
+{
+    state_free(d->s);
+    backend_close(d->b);
+    job_free(d->job);
+}
+
+/* A validation at this step; what follows is read from the slot, as after a resume. */
+static void validate(struct desk *d, int64_t step, double loss, double accuracy)
+{
+    const struct validated v = {loss, accuracy};
+    struct err err;
+
+    d->s->at.step = step;
+    assert_int_equal(loop_decide(&d->loop, d->job, d->s, &v, &err), 0);
+    d->loop = (struct loop){{0}};
+    assert_int_equal(loop_read(&d->loop, d->s, &err), 0);
+}
+
+static void assert_best(const struct desk *d, int n, int64_t a, int64_t b)
+{
+    const int64_t want[] = {a, b};
+    int64_t seen[CKPT_MOST_BEST];
+
+    assert_int_equal(loop_best(d->loop.v, seen), n);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(seen[i], want[i]);
+}
+
+static void test_best_loss(void **state)
+{
+    struct desk d;
+
+    (void)state;
+    open_desk(&d, "best: {metric: validation_loss, keep: 2}");
+    assert_true(loop_is_wanted(d.job));
+    assert_best(&d, 0, 0, 0);
+    validate(&d, 10, NAN, 0);
+    assert_best(&d, 0, 0, 0);
+    assert_false(loop_is_best(&d.loop, 10) || loop_keeps(&d.loop, 10));
+    validate(&d, 20, 2, 0);
+    assert_best(&d, 1, 20, 0);
+    validate(&d, 30, 2, 0); /* the earlier one is the better one */
+    assert_best(&d, 2, 20, 30);
+    assert_true(loop_keeps(&d.loop, 30) && !loop_is_best(&d.loop, 30));
+    validate(&d, 40, 1, 0);
+    assert_best(&d, 2, 40, 20);
+    assert_true(loop_is_best(&d.loop, 40) && !loop_keeps(&d.loop, 30));
+    validate(&d, 50, 1.5, 0);
+    assert_best(&d, 2, 40, 50);
+    validate(&d, 60, 1.5, 0);
+    assert_best(&d, 2, 40, 50);
+    close_desk(&d);
+}
+
+static void test_best_accuracy(void **state)
+{
+    struct desk d;
+
+    (void)state;
+    open_desk(&d, "best: {metric: validation_accuracy}");
+    validate(&d, 10, 1, 0.5);
+    validate(&d, 20, 0.5, 0.25);
+    assert_best(&d, 1, 10, 0);
+    validate(&d, 30, 9, 0.75);
+    assert_best(&d, 1, 30, 0);
+    close_desk(&d);
+}
+
+static void test_early_stop(void **state)
+{
+    /* 1.7 is better than 2 by more than 0.25; 1.5 and 1.45 are no better than 1.7. */
+    static const struct {
+        double loss;
+        int stops;
+    } steps[] = {{2, 0}, {1.8, 0}, {1.7, 0}, {1.5, 0}, {1.45, 1}, {1, 0}, {NAN, 0}, {NAN, 1}};
+    struct desk d;
+
+    (void)state;
+    open_desk(&d, "early_stop: {patience: 2, min_delta: 0.25}");
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        validate(&d, 10 * (int64_t)(i + 1), steps[i].loss, 0);
+        if (loop_stops(&d.loop, d.job) != steps[i].stops)
+            fail_msg("after validation %d", (int)i);
+    }
+    close_desk(&d);
+}
+
+/* The same step is validated again, because a rank was lost meanwhile. */
+static void test_once_for_a_step(void **state)
+{
+    struct desk d;
+    struct loop before;
+
+    (void)state;
+    open_desk(&d, "best: {metric: validation_loss}, early_stop: {patience: 2}");
+    validate(&d, 10, 1, 0);
+    validate(&d, 20, 2, 0);
+    before = d.loop;
+    validate(&d, 20, 0.5, 0);
+    assert_memory_equal(&d.loop, &before, sizeof before);
+    assert_false(loop_stops(&d.loop, d.job));
+    validate(&d, 30, 2, 0);
+    assert_true(loop_stops(&d.loop, d.job));
+    close_desk(&d);
+}
+
+static void test_nothing_to_decide(void **state)
+{
+    struct desk d;
+
+    (void)state;
+    open_desk(&d, "epochs: 1");
+    assert_false(loop_is_wanted(d.job));
+    assert_false(loop_stops(&d.loop, d.job) || loop_keeps(&d.loop, 0) || loop_is_best(&d.loop, 0));
+    close_desk(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_best_loss),         cmocka_unit_test(test_best_accuracy),
+        cmocka_unit_test(test_early_stop),        cmocka_unit_test(test_once_for_a_step),
+        cmocka_unit_test(test_nothing_to_decide),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
