@@ -67,9 +67,12 @@ void table_print(const struct table *t, const struct table_end *end, FILE *f)
 
     print_rows(t, f);
     format_duration(total, sizeof total, end->seconds);
-    if (last && last->is_validated)
+    if (last && last->is_validated && last->validation_accuracy != NOT_MEASURED)
         fprintf(f, "accuracy  %.2f %% on the validation set, after %s\n",
                 100 * last->validation_accuracy, total);
+    else if (last && last->is_validated)
+        fprintf(f, "loss      %.4f on the validation set, after %s\n", last->validation_loss,
+                total);
     else
         fprintf(f, "took      %s\n", total);
     if (end->model_path)
@@ -97,9 +100,11 @@ void table_epoch_text(const struct session_epoch *f, int64_t n_epochs, char *out
     char rate[32], validation[96] = "", skipped[96];
 
     format_count(rate, sizeof rate, f->samples_per_second);
-    if (f->is_validated)
+    if (f->is_validated && f->validation_accuracy != NOT_MEASURED)
         snprintf(validation, sizeof validation, ", validation loss %.4f, accuracy %.2f %%",
                  f->validation_loss, 100 * f->validation_accuracy);
+    else if (f->is_validated)
+        snprintf(validation, sizeof validation, ", validation loss %.4f", f->validation_loss);
     skipped_text(f, skipped, sizeof skipped);
     snprintf(out, cap, "epoch %lld/%lld: step %lld, training loss %.4f%s, %.2f s, %s samples/s%s",
              (long long)f->epoch, (long long)n_epochs, (long long)f->step, f->train_loss,

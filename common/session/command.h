@@ -225,7 +225,9 @@ struct report {
             int64_t step;                  /* rank 0: the step held: 0, or the resumed one */
             int64_t n_parameters;          /* elements */
             int64_t steps_per_epoch;
-            int stops_early; /* rank 0: train.early_stop ended the run at this step; not sent */
+            int is_regression; /* rank 0: no output tells a class: accuracy means nothing; not sent
+                                */
+            int stops_early;   /* rank 0: train.early_stop ended the run at this step; not sent */
         } opened;
         struct { /* REPORT_PREPARED */
             struct blob endpoint;

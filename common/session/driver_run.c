@@ -313,7 +313,8 @@ void done_validate(struct driver *d)
         queue_log(&d->out, LOG_WARN, "validation: the loss of %lld of %lld targets is not finite",
                   (long long)n_nonfinite, (long long)n_targets);
     d->run.last.validation_loss = n_nonfinite > 0 ? NAN : loss_sum / (double)n_targets;
-    d->run.last.validation_accuracy = (double)n_correct / (double)n_targets;
+    if (!d->seats[0].opened->opened.is_regression)
+        d->run.last.validation_accuracy = (double)n_correct / (double)n_targets;
     d->run.last.is_best = d->seats[0].answer->validated.is_best;
     d->run.is_kept = d->seats[0].answer->validated.is_kept;
     d->run.stops_early = d->seats[0].answer->validated.stops_early;

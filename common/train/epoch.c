@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "session/action.h" /* NOT_MEASURED */
 #include "train/engine.h"
 #include "train/trainer_impl.h"
 
@@ -303,7 +304,9 @@ static void fill_figures(const struct trainer *t, struct meter *m, struct report
     const int64_t kept = min_i64(m->n, m->cap);
 
     r->epoch.train_loss = mean(control_loss(at->epoch_loss), at->epoch_targets);
-    r->epoch.train_accuracy = mean((double)at->epoch_correct, at->epoch_targets);
+    r->epoch.train_accuracy = trainer_is_regression(t)
+                                  ? NOT_MEASURED
+                                  : mean((double)at->epoch_correct, at->epoch_targets);
     r->epoch.n_samples = at->epoch_samples;
     r->epoch.n_skipped = at->epoch_skipped;
     r->epoch.loss_scale = t->loss_scale;

@@ -203,6 +203,14 @@ static int open_data(struct trainer *t, struct err *err)
     return 0;
 }
 
+int trainer_is_regression(const struct trainer *t)
+{
+    const enum loss loss = t->job->model.loss;
+
+    return (loss == LOSS_MSE || loss == LOSS_L1) &&
+           t->spec->field[sample_target(t->spec)].role == SAMPLE_REAL;
+}
+
 /* The layout does not depend on the batch size, so a batch of 1 serves. */
 static int make_layout(struct trainer *t, struct err *err)
 {
@@ -472,6 +480,7 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
     opened->opened.n_validation = t->valid_set ? t->valid_set->n_samples : 0;
     opened->opened.step = t->state->at.step;
     opened->opened.steps_per_epoch = t->steps_per_epoch;
+    opened->opened.is_regression = trainer_is_regression(t);
     opened->opened.stops_early = loop_stops(&t->loop, t->job);
     return 0;
 }

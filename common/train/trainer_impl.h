@@ -87,6 +87,9 @@ struct trainer {
                                     them */
 };
 
+/* 1: real numbers are predicted, so that a prediction is near or far, and never correct. */
+int trainer_is_regression(const struct trainer *t);
+
 /* The result of a step, which all ranks know alike. */
 struct step_result {
     struct control control;

@@ -98,6 +98,8 @@ class Data(dp.Case):
             self.assertLess(last["validation_loss"], most, (loss, last))
             if loss == "bce":
                 self.assertGreater(last["validation_accuracy"], 0.85)
+            else:  # a real number is near or far, and never correct
+                self.assertFalse({"train_accuracy", "validation_accuracy"} & set(last))
         one, three = (self.events("epoch", run)[0] for run in ("mse-1", "mse-3"))
         self.assertAlmostEqual(one["train_loss"], three["train_loss"], delta=1e-5)
 

@@ -168,6 +168,30 @@ static void test_table(void **state)
     free(text);
 }
 
+/* Real numbers are predicted: there is no accuracy. */
+static void test_regression(void **state)
+{
+    struct table t = {0};
+    struct session_epoch e = plain;
+    char *text, line[256];
+
+    (void)state;
+    e.is_validated = 1;
+    e.validation_loss = 0.1203;
+    e.validation_accuracy = NOT_MEASURED;
+    table_add(&t, &e);
+    text = print(&t, &(struct table_end){.seconds = 5.2});
+    assert_string_equal(text,
+                        "  epoch  training loss  validation loss    accuracy   seconds  samples/s\n"
+                        "      1         0.4313           0.1203           -      2.31      8,650\n"
+                        "\n"
+                        "loss      0.1203 on the validation set, after 0:05\n");
+    free(text);
+    table_epoch_text(&e, 10, line, sizeof line);
+    assert_string_equal(line, "epoch 1/10: step 235, training loss 0.4313, validation loss 0.1203, "
+                              "2.31 s, 8,650 samples/s");
+}
+
 static void test_long_table(void **state)
 {
     struct table t = {0};
@@ -211,8 +235,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers),    cmocka_unit_test(test_line),
         cmocka_unit_test(test_terminal),   cmocka_unit_test(test_no_terminal),
-        cmocka_unit_test(test_table),      cmocka_unit_test(test_long_table),
-        cmocka_unit_test(test_epoch_line),
+        cmocka_unit_test(test_table),      cmocka_unit_test(test_regression),
+        cmocka_unit_test(test_long_table), cmocka_unit_test(test_epoch_line),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
