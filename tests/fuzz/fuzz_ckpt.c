@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -43,6 +44,7 @@ static const struct ckpt_state good_at = {.step = 9,
                                           .epoch_loss = 5,
                                           .epoch_correct = 1,
                                           .epoch_samples = 2,
+                                          .grad_norm = NAN, /* not in the files */
                                           .n_updates = 9,
                                           .n_ranks = 2};
 
