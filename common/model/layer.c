@@ -145,6 +145,63 @@ void layer_conv(struct net *m, const char *name, const struct layer_conv *c)
                     c->init == CONV_LECUN ? 0 : uniform_bound(shape_elements(&w) / c->channels));
 }
 
+/* The rows or columns of a transposed convolution's output; < 1: it has none. */
+static int64_t transposed_extent(int64_t in, const struct layer_conv *c, int extra)
+{
+    return (in - 1) * or_1(c->stride) - 2 * c->pad + or_1(c->dilation) * (c->kernel - 1) + extra +
+           1;
+}
+
+static int want_transposable(struct net *m, const char *name, const struct layer_conv *c, int extra)
+{
+    const int groups = or_1(c->groups);
+    const struct shape *x;
+
+    if (want_images(m, name) < 0)
+        return m->rc;
+    x = h_shape(m);
+    if (x->dim[3] % groups || c->channels % groups)
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "%s: %lld and %lld channels are not both multiples of %d groups", name,
+                        (long long)x->dim[3], (long long)c->channels, groups);
+    else if (extra >= or_1(c->stride) && extra >= or_1(c->dilation))
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "%s: output_padding is %d, want less than the stride or the dilation", name,
+                        extra);
+    else if (transposed_extent(x->dim[1], c, extra) < 1 ||
+             transposed_extent(x->dim[2], c, extra) < 1)
+        m->rc = err_set(m->err, ERR_CONFIG, "%s: with so much padding nothing is left", name);
+    return m->rc;
+}
+
+/* The gradient of a convolution whose output is h: its input is made of it. */
+void layer_conv_transpose(struct net *m, const char *name, const struct layer_conv *c, int extra)
+{
+    const int stride = or_1(c->stride), dilation = or_1(c->dilation), groups = or_1(c->groups);
+    int in[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    float bound;
+    struct shape w;
+
+    if (want_transposable(m, name, c, extra) < 0)
+        return;
+    w = SHAPE(h_shape(m)->dim[3], c->channels / groups, c->kernel, c->kernel);
+    bound = uniform_bound(shape_elements(&w) / w.dim[0]);
+    in[CONV2D_GRAD_X_W] = drawn_param(m, name, "weight", w,
+                                      (struct param_info){PARAM_UNIFORM, bound, PARAM_WEIGHT, 0});
+    in[CONV2D_GRAD_X_DY] = m->h;
+    append(
+        m, OP_conv2d_grad_x,
+        &(union node_attr){.conv = {.stride = {stride, stride},
+                                    .pad = {c->pad, c->pad},
+                                    .dilation = {dilation, dilation},
+                                    .groups = groups,
+                                    .in_image = {transposed_extent(h_shape(m)->dim[1], c, extra),
+                                                 transposed_extent(h_shape(m)->dim[2], c, extra)}}},
+        in, 2, out, name);
+    if (!c->no_bias)
+        append_bias(m, name, bound);
+}
+
 void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel, int pad)
 {
     layer_conv(m, name, &(struct layer_conv){.channels = channels, .kernel = kernel, .pad = pad});
@@ -328,6 +385,32 @@ void layer_layer_norm(struct net *m, const char *name, float eps)
     append(m, OP_layer_norm, &attr, in, 3, out, name);
 }
 
+void layer_group_norm(struct net *m, const char *name, int64_t groups, float eps)
+{
+    int in[3] = {m->h, NO_VALUE, NO_VALUE};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT};
+    union node_attr attr = {.group_norm = {.groups = groups, .eps = eps}};
+    int64_t channels;
+
+    if (groups == 0 && want_images(m, name) < 0)
+        return;
+    if (m->rc < 0)
+        return;
+    channels = h_shape(m)->dim[h_shape(m)->n - 1];
+    if (groups && channels % groups) {
+        m->rc = err_set(m->err, ERR_CONFIG, "%s: %lld channels are no multiple of %lld groups",
+                        name, (long long)channels, (long long)groups);
+        return;
+    }
+    if (groups) {
+        in[GROUP_NORM_WEIGHT] = norm_param(m, name, "weight", 1);
+        in[GROUP_NORM_BIAS] = norm_param(m, name, "bias", 0);
+    } else {
+        attr.group_norm.groups = channels;
+    }
+    append(m, OP_group_norm, &attr, in, 3, out, name);
+}
+
 static void pool(struct net *m, const char *name, enum pooling kind, const int kernel[2],
                  int stride, int pad)
 {
@@ -352,6 +435,24 @@ void layer_global_avg_pool(struct net *m, const char *name)
     if (want_images(m, name) == 0)
         pool(m, name, POOL_AVG, (const int[]){(int)h_shape(m)->dim[1], (int)h_shape(m)->dim[2]}, 1,
              0);
+}
+
+void layer_adaptive_avg_pool(struct net *m, const char *name, int64_t size)
+{
+    char text[SHAPE_TEXT_LEN];
+    int64_t h, w;
+
+    if (want_images(m, name) < 0)
+        return;
+    h = h_shape(m)->dim[1];
+    w = h_shape(m)->dim[2];
+    if (h % size || w % size || h / size != w / size) {
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "%s: its input is %s, want square images whose size is a multiple of %lld",
+                        name, shape_text(h_shape(m), text), (long long)size);
+        return;
+    }
+    pool(m, name, POOL_AVG, (const int[]){(int)(h / size), (int)(w / size)}, (int)(h / size), 0);
 }
 
 /* A sample's rows as an image of one row: a pool of single pixels takes the first and no other. */

@@ -49,6 +49,10 @@ struct layer_conv {
     enum conv_init init;
 };
 void layer_conv(struct net *m, const char *name, const struct layer_conv *c);
+/* A transposed convolution, as torch.nn.ConvTranspose2d: the weight is [C,channels/groups,R,S].
+ * extra: rows and columns that the output has beyond the least (PyTorch's output_padding), less
+ * than the stride or the dilation. */
+void layer_conv_transpose(struct net *m, const char *name, const struct layer_conv *c, int extra);
 /* Stride 1, with bias. */
 void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel, int pad);
 void layer_linear(struct net *m, const char *name, int64_t features); /* with bias; h is [N,in] */
@@ -104,11 +108,16 @@ void layer_head(struct net *m, const char *name, int weight, int64_t features, f
 /* Self-attention of h, [N*T,3*C] with q, k and v, to [N*T,C].  dropout: of the weights. */
 void layer_attention(struct net *m, const char *name, int64_t heads, int causal, float dropout);
 void layer_layer_norm(struct net *m, const char *name, float eps);
+/* As torch.nn.GroupNorm, on the channels of images or of rows.  groups 0: a group for each channel,
+ * and no parameters, as torch.nn.InstanceNorm2d; h must then be images. */
+void layer_group_norm(struct net *m, const char *name, int64_t groups, float eps);
 /* Square windows, padding on both sides; an average counts the padding. */
 void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride,
                 int pad);
 void layer_global_avg_pool(struct net *m, const char *name); /* [N,H,W,C] -> [N,1,1,C] */
-void layer_add(struct net *m, const char *name, int other);  /* h + other, of one shape */
+/* [N,H,W,C] -> [N,size,size,C], which must divide H and W: torch.nn.AdaptiveAvgPool2d */
+void layer_adaptive_avg_pool(struct net *m, const char *name, int64_t size);
+void layer_add(struct net *m, const char *name, int other); /* h + other, of one shape */
 /* To [N,in], images in PyTorch's order: channel, row, column; rows stay what they are. */
 void layer_flatten(struct net *m, const char *name);
 void layer_batch_norm(struct net *m, const char *name);

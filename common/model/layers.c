@@ -21,9 +21,9 @@
 
 /* The keys of all kinds of layers; each kind has rows for some. */
 struct layer_args {
-    int64_t channels, kernel, stride, padding, dilation, groups, units;
+    int64_t channels, kernel, stride, padding, dilation, groups, units, size, output_padding;
     int bias;
-    double p;
+    double p, eps;
 };
 
 struct kind {
@@ -46,6 +46,30 @@ static const struct option conv_rows[] = {
     {"bias", OPT_BOOL, AT(bias), "true"},
 };
 
+static const struct option conv_transpose_rows[] = {
+    {"channels", OPT_INT, AT(channels), NULL, 1, 65536, .flags = OPT_REQUIRED},
+    {"kernel", OPT_INT, AT(kernel), NULL, 1, 1024, .flags = OPT_REQUIRED},
+    {"stride", OPT_INT, AT(stride), "1", 1, 1024},
+    {"padding", OPT_INT, AT(padding), "0", 0, 1024},
+    {"output_padding", OPT_INT, AT(output_padding), "0", 0, 1024},
+    {"dilation", OPT_INT, AT(dilation), "1", 1, 1024},
+    {"groups", OPT_INT, AT(groups), "1", 1, 65536},
+    {"bias", OPT_BOOL, AT(bias), "true"},
+};
+
+static const struct option group_norm_rows[] = {
+    {"groups", OPT_INT, AT(groups), NULL, 1, 65536, .flags = OPT_REQUIRED},
+    {"eps", OPT_REAL, AT(eps), "1e-5", 0, 1},
+};
+
+static const struct option norm_rows[] = {
+    {"eps", OPT_REAL, AT(eps), "1e-5", 0, 1},
+};
+
+static const struct option adaptive_pool_rows[] = {
+    {"size", OPT_INT, AT(size), NULL, 1, 65536, .flags = OPT_REQUIRED},
+};
+
 /* A stride of 0 stands for the kernel's size. */
 static const struct option pool_rows[] = {
     {"kernel", OPT_INT, AT(kernel), NULL, 1, 1024, .flags = OPT_REQUIRED},
@@ -62,17 +86,54 @@ static const struct option dropout_rows[] = {
     {"p", OPT_REAL, AT(p), "0.5", 0, 1, .flags = OPT_BELOW},
 };
 
+static struct layer_conv conv_of(const struct layer_args *a)
+{
+    return (struct layer_conv){.channels = a->channels,
+                               .kernel = (int)a->kernel,
+                               .pad = (int)a->padding,
+                               .stride = (int)a->stride,
+                               .dilation = (int)a->dilation,
+                               .groups = (int)a->groups,
+                               .no_bias = !a->bias};
+}
+
 static void build_conv(struct net *m, const char *name, const struct layer_args *a)
 {
-    const struct layer_conv conv = {.channels = a->channels,
-                                    .kernel = (int)a->kernel,
-                                    .pad = (int)a->padding,
-                                    .stride = (int)a->stride,
-                                    .dilation = (int)a->dilation,
-                                    .groups = (int)a->groups,
-                                    .no_bias = !a->bias};
+    const struct layer_conv conv = conv_of(a);
 
     layer_conv(m, name, &conv);
+}
+
+static void build_conv_transpose(struct net *m, const char *name, const struct layer_args *a)
+{
+    const struct layer_conv conv = conv_of(a);
+
+    layer_conv_transpose(m, name, &conv, (int)a->output_padding);
+}
+
+static void build_group_norm(struct net *m, const char *name, const struct layer_args *a)
+{
+    layer_group_norm(m, name, a->groups, (float)a->eps);
+}
+
+static void build_instance_norm(struct net *m, const char *name, const struct layer_args *a)
+{
+    layer_group_norm(m, name, 0, (float)a->eps);
+}
+
+/* As torch.nn.LayerNorm(C), which on an image would be another norm than torch's. */
+static void build_layer_norm(struct net *m, const char *name, const struct layer_args *a)
+{
+    if (m->rc == 0 && m->g->value[m->h].shape.n != 2)
+        m->rc = err_set(
+            m->err, ERR_CONFIG,
+            "%s: layer_norm wants rows [N,C]; group_norm: {groups: 1} normalises images", name);
+    layer_layer_norm(m, name, (float)a->eps);
+}
+
+static void build_adaptive_avg_pool(struct net *m, const char *name, const struct layer_args *a)
+{
+    layer_adaptive_avg_pool(m, name, a->size);
 }
 
 static void build_pool(struct net *m, const char *name, enum pooling kind,
@@ -125,10 +186,17 @@ static void build_dropout(struct net *m, const char *name, const struct layer_ar
 
 static const struct kind kinds[] = {
     {"conv", conv_rows, ARRAY_LEN(conv_rows), ACT_NONE, build_conv},
+    {"conv_transpose", conv_transpose_rows, ARRAY_LEN(conv_transpose_rows), ACT_NONE,
+     build_conv_transpose},
     {"max_pool", pool_rows, ARRAY_LEN(pool_rows), ACT_NONE, build_max_pool},
     {"avg_pool", pool_rows, ARRAY_LEN(pool_rows), ACT_NONE, build_avg_pool},
     {"global_avg_pool", NULL, 0, ACT_NONE, build_global_avg_pool},
+    {"adaptive_avg_pool", adaptive_pool_rows, ARRAY_LEN(adaptive_pool_rows), ACT_NONE,
+     build_adaptive_avg_pool},
     {"batch_norm", NULL, 0, ACT_NONE, build_batch_norm},
+    {"group_norm", group_norm_rows, ARRAY_LEN(group_norm_rows), ACT_NONE, build_group_norm},
+    {"instance_norm", norm_rows, ARRAY_LEN(norm_rows), ACT_NONE, build_instance_norm},
+    {"layer_norm", norm_rows, ARRAY_LEN(norm_rows), ACT_NONE, build_layer_norm},
     {"linear", linear_rows, ARRAY_LEN(linear_rows), ACT_NONE, build_linear},
     {"flatten", NULL, 0, ACT_NONE, build_flatten},
     {"dropout", dropout_rows, ARRAY_LEN(dropout_rows), ACT_NONE, build_dropout},
@@ -154,7 +222,7 @@ static int fail(const struct reading *r, const struct tree *t, const char *fmt, 
 
 static int fail(const struct reading *r, const struct tree *t, const char *fmt, ...)
 {
-    char text[192];
+    char text[448];
     va_list ap;
 
     va_start(ap, fmt);
@@ -414,8 +482,10 @@ static void build(struct net *m, const void *options)
 static const struct option rows[] = {
     {"model.layers", OPT_TREE, AT(layers), NULL, .flags = OPT_REQUIRED, .tree = check,
      .help = "The layers, in their order: conv: {channels, kernel, stride, padding, dilation, "
-             "groups, bias}, max_pool and avg_pool: {kernel, stride, padding}, global_avg_pool, "
-             "batch_norm, linear: {units, bias}, flatten, dropout: {p}, relu, tanh, sigmoid, gelu, "
+             "groups, bias}, conv_transpose: {the same, output_padding}, max_pool and avg_pool: "
+             "{kernel, stride, padding}, global_avg_pool, adaptive_avg_pool: {size}, batch_norm, "
+             "group_norm: {groups, eps}, instance_norm and layer_norm: {eps}, linear: {units, "
+             "bias}, flatten, dropout: {p}, relu, tanh, sigmoid, gelu, "
              "gelu_tanh, silu, leaky_relu; residual: [layers] adds its input to what they make of "
              "it, with "
              "shortcut: [layers] beside it where the shapes differ."},

@@ -35,6 +35,29 @@ class ViT:
         return vit.make(32, classes=10, **self.size)
 
 
+class Norms:
+    """Group norm in a residual, instance norm, layer norm and a transposed convolution."""
+    name, rate = "norms", 20
+    text = ("[conv: {channels: 12, kernel: 3, stride: 2, padding: 1}, group_norm: {groups: 3}, "
+            "silu, residual: [conv: {channels: 12, kernel: 3, padding: 1}, "
+            "group_norm: {groups: 4}, leaky_relu], "
+            "conv_transpose: {channels: 8, kernel: 3, stride: 2, padding: 1, output_padding: 1}, "
+            "instance_norm, gelu, adaptive_avg_pool: {size: 4}, flatten, layer_norm, "
+            "linear: {units: 10}]")
+
+    def keys(self, case):
+        del case
+        return {"model.arch": "layers", "model.layers": self.text}
+
+    def make(self):
+        inner = Residual(nn.Conv2d(12, 12, 3, padding=1), nn.GroupNorm(4, 12), nn.LeakyReLU())
+        return nn.Sequential(
+            nn.Conv2d(3, 12, 3, stride=2, padding=1), nn.GroupNorm(3, 12), nn.SiLU(), inner,
+            nn.ConvTranspose2d(12, 8, 3, stride=2, padding=1, output_padding=1),
+            nn.InstanceNorm2d(8), nn.GELU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
+            nn.LayerNorm(128), nn.Linear(128, 10))
+
+
 class Residual(nn.Sequential):
     def forward(self, x):
         return super().forward(x) + x

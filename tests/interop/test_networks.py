@@ -148,6 +148,10 @@ class Networks(Case):
         self.compare(networks.Layers(), "sgd", (1, 2), "bfloat16")
         self.compare(networks.Activations(), "sgd", (2,))
 
+    def test_norms(self):
+        self.compare(networks.Norms(), "sgd", (1, 2))
+        self.compare(networks.Norms(), "adamw", (1, 2))
+
     def test_vit(self):
         network = networks.ViT()
         self.compare(network, "sgd", (1, 2))

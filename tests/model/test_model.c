@@ -451,6 +451,15 @@ static void listed_layers(void **state)
                   "0.weight[4,1,3,3] 1.weight[4] 1.bias[4] 4.0.weight[4,2,3,3] 4.0.bias[4] "
                   "8.weight[12,4] 10.weight[10,12] 10.bias[10]",
                   "1.running_mean[4] 1.running_var[4]");
+    with_shortcut.layers =
+        "[conv_transpose: {channels: 6, kernel: 3, stride: 2, padding: 1, "
+        "output_padding: 1}, group_norm: {groups: 3}, conv_transpose: "
+        "{channels: 4, kernel: 2, groups: 2, bias: false}, instance_norm, "
+        "adaptive_avg_pool: {size: 3}, flatten, layer_norm, linear: {units: 10}]";
+    expect_params(&o,
+                  "0.weight[1,6,3,3] 0.bias[6] 1.weight[6] 1.bias[6] 2.weight[6,2,2,2] "
+                  "6.weight[36] 6.bias[36] 7.weight[10,36] 7.bias[10]",
+                  "");
 }
 
 /* Lists that the samples do not fit, and the layers that the messages name. */
@@ -466,6 +475,14 @@ static void listed_layers_that_do_not_fit(void **state)
         {"[relu]", "gives [4,28,28,1], want [N,10]"},
         {"[conv: {channels: 2, kernel: 1, groups: 2}]", "0: 1 channels are no multiple of 2"},
         {"[conv: {channels: 2, kernel: 29}]", "0 (conv2d): filter [2,1,29,29] is larger"},
+        {"[group_norm: {groups: 2}]", "0: 1 channels are no multiple of 2 groups"},
+        {"[layer_norm]", "0: layer_norm wants rows [N,C]; group_norm: {groups: 1}"},
+        {"[flatten, instance_norm]", "1: its input is [4,784], want images"},
+        {"[adaptive_avg_pool: {size: 3}]", "whose size is a multiple of 3"},
+        {"[conv_transpose: {channels: 3, kernel: 2, groups: 2}]", "not both multiples of 2 groups"},
+        {"[conv_transpose: {channels: 3, kernel: 2, stride: 2, output_padding: 2}]",
+         "output_padding is 2, want less than the stride"},
+        {"[conv_transpose: {channels: 3, kernel: 1, padding: 14}]", "nothing is left"},
         {"[max_pool: {kernel: 3, padding: 2}]", "0 (pool2d): padding 2 must be from 0 to half"},
     };
 
