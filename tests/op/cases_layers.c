@@ -19,6 +19,11 @@ static const struct op_case rows[] = {
      CONV(1, 1, 1, 1, 1, 1, 1, ACT_NONE),
      {IN(NORMAL, 2, 7, 5, 3), IN(NORMAL, 7, 3, 3, 3)},
      WITH_GRAD},
+    {"conv_many_filters", /* more than a block of the CPU's own convolutions holds */
+     OP_conv2d,
+     CONV(1, 1, 0, 0, 1, 1, 1, ACT_NONE),
+     {IN(NORMAL, 2, 3, 3, 1), IN(NORMAL, 160, 1, 1, 1)},
+     WITH_GRAD},
     {"conv_stride_pad",
      OP_conv2d,
      CONV(2, 3, 1, 2, 1, 1, 1, ACT_NONE),

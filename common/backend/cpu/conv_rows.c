@@ -232,7 +232,9 @@ static double filled(int64_t n) { return (double)n / (double)round_up_i64(n, 16)
 
 static int by_row(const struct dims *d)
 {
-    return d->L <= 16 * OUTER_MAX_V && filled(d->L) > filled(d->K);
+    const int64_t most = 16 * OUTER_MAX_V;
+
+    return d->L <= most && (d->K > most || filled(d->L) > filled(d->K));
 }
 
 /* Adds one sample's part of db, which is first summed by itself (`part`). */
