@@ -10,8 +10,13 @@
 #include "base/util.h"
 
 /* A validation batch is large enough to compute efficiently, and small enough for small machines.
- * It is the whole share if that is smaller. */
-enum { VALIDATION_BATCH_LEAST = 64, VALIDATION_BATCH_MOST = 512 };
+ * It is the whole share if that is smaller.  No value of its program is larger than
+ * VALIDATION_BYTES, unless one sample's is: the logits of 64 samples would be 13 GB in GPT-2. */
+enum {
+    VALIDATION_BATCH_LEAST = 64,
+    VALIDATION_BATCH_MOST = 512,
+    VALIDATION_BYTES = 256 << 20,
+};
 
 struct entry {
     int training;
@@ -55,16 +60,36 @@ static void want_training(struct programs *p, const struct programs_options *o)
     }
 }
 
-static void want_validation(struct programs *p, const struct programs_options *o)
+/* The size of the largest value that one sample needs in validation. */
+static int largest_value(const struct programs_options *o, int64_t *out, struct err *err)
+{
+    struct graph *g = NULL;
+    const int rc = model_build(&o->job->model, o->spec, 1, 0, 0, &g, err);
+
+    *out = 1;
+    for (int v = 0; rc == 0 && v < g->n_values; v++)
+        if (g->value[v].role == VALUE_TEMP || g->value[v].role == VALUE_INPUT)
+            *out = max_i64(*out, shape_elements(&g->value[v].shape) *
+                                     (int64_t)dtype_size(g->value[v].dtype));
+    graph_free(g);
+    return rc;
+}
+
+static int want_validation(struct programs *p, const struct programs_options *o, struct err *err)
 {
     struct span share = span_part((struct span){0, o->n_validation}, o->n_ranks, o->rank);
-    int64_t largest = sampler_largest_micro(o->sampler, o->n_ranks, (int)o->job->train.accumulate);
+    int64_t largest = sampler_largest_micro(o->sampler, o->n_ranks, (int)o->job->train.accumulate),
+            each;
 
+    if (largest_value(o, &each, err) < 0)
+        return err->code;
     p->validation_batch = min_i64(max_i64(largest, VALIDATION_BATCH_LEAST), VALIDATION_BATCH_MOST);
+    p->validation_batch = max_i64(min_i64(p->validation_batch, VALIDATION_BYTES / each), 1);
     if (share.n >= p->validation_batch)
         want(p, 0, p->validation_batch);
     if (share.n % p->validation_batch)
         want(p, 0, share.n % p->validation_batch);
+    return 0;
 }
 
 struct program_precision programs_precision(const struct job *job, int accumulates)
@@ -118,10 +143,10 @@ int programs_new(const struct programs_options *o, struct backend *b, const stru
                  struct buffers *m, struct programs **out, struct err *err)
 {
     struct programs *p = xcalloc(1, sizeof *p);
-    int rc = 0;
+    int rc;
 
     want_training(p, o);
-    want_validation(p, o);
+    rc = want_validation(p, o, err);
     for (int i = 0; i < p->n && rc == 0; i++)
         rc = make(&p->entry[i], o, b, s->layout, err);
     if (rc == 0)

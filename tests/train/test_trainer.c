@@ -250,6 +250,50 @@ static void test_leaves_a_step_unqueued(void **state)
     assert_int_equal(t.n_flights, 0);
 }
 
+struct seen_memory {
+    int64_t validation_batch;
+    size_t arena_bytes;
+};
+
+static void look_at_memory(void *arg, struct trainer *t, int64_t step)
+{
+    (void)step;
+    *(struct seen_memory *)arg =
+        (struct seen_memory){programs_validation_batch(t->programs), t->buffers->arena_bytes};
+}
+
+/* The larger one sample's values are, the fewer samples are validated at once.  Here one has 4000
+ * channels of 28x28 pixels, 12,544,000 bytes, of which 256 MiB hold 21; 64 samples would need
+ * 800 MB. */
+static void test_validation_is_bounded(void **state)
+{
+    static const struct {
+        const char *job;
+        int64_t batch;
+        size_t most_bytes;
+    } cases[] = {
+        {"model: {arch: mlp}\n" DATA "train: {global_batch: 1, max_steps: 1}\n", 64, 4 << 20},
+        {"model: {arch: layers, layers: [{conv: {channels: 4000, kernel: 1}}, global_avg_pool, "
+         "flatten, {linear: {units: 10}}]}\n" DATA "train: {global_batch: 1, max_steps: 1}\n",
+         21, 300 << 20},
+    };
+    static struct run_result r;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct seen_memory seen = {0};
+
+        run_job_ok(&(struct run_plan){.job = cases[i].job,
+                                      .n_ranks = 1,
+                                      .n_epochs = 1,
+                                      .on_step = look_at_memory,
+                                      .arg = &seen},
+                   &r);
+        assert_int_equal(seen.validation_batch, cases[i].batch);
+        assert_in_range(seen.arena_bytes, 1, cases[i].most_bytes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_initial_weights),
         cmocka_unit_test(test_the_ring_has_all_collectives),
         cmocka_unit_test(test_leaves_a_step_unqueued),
+        cmocka_unit_test(test_validation_is_bounded),
         cmocka_unit_test(test_max_steps_beyond_the_epochs),
         cmocka_unit_test(test_the_bucket_that_is_filled_is_shown),
     };
