@@ -5,6 +5,7 @@
 #include "base/util.h"
 
 static const char *const inits[] = {INIT_LIST(WORD_NAME) NULL};
+static const char *const missings[] = {MISSING_LIST(WORD_NAME) NULL};
 static const char *const losses[] = {LOSS_LIST(WORD_NAME) NULL};
 static const char *const nonfinites[] = {NONFINITE_LIST(WORD_NAME) NULL};
 static const char *const precisions[] = {PRECISION_LIST(WORD_NAME) NULL};
@@ -46,6 +47,11 @@ static const struct option init_rows[] = {
     {"model.init.path", OPT_PATH, AT(model.init.path), NULL, .flags = OPT_REQUIRED,
      .only = "model.init.name", .only_values = BIT(INIT_FILE),
      .help = "A safetensors file, such as a checkpoint's model.safetensors; the driver reads it."},
+    {"model.init.missing", OPT_CHOICE, AT(model.init.missing), "error", .choices = missings,
+     .only = "model.init.name", .only_values = BIT(INIT_FILE),
+     .help = "Where the file and this network differ, in names or shapes: an error that lists the "
+             "differences, or draw: what the file lacks begins as with init pytorch, such as a "
+             "head for other classes, and the log names it."},
 };
 
 static const struct option model_rows[] = {

@@ -132,6 +132,12 @@ static void build(struct net *m, const void *options)
                (float)STD);
 }
 
+/* The files of Hugging Face's hub have no prefix, masks beside the parameters, and may have the
+ * tied weight twice. */
+static const char *const masks[] = {".attn.bias", ".attn.masked_bias", NULL};
+static const struct model_file file = {"transformer.", masks, "lm_head.weight",
+                                       "transformer.wte.weight"};
+
 #define GPT(arch, text, ...)                                        \
     static const struct option rows_##arch[] = {ROWS(__VA_ARGS__)}; \
     const struct model_arch arch_##arch = {                         \
@@ -141,6 +147,7 @@ static void build(struct net *m, const void *options)
                   .n_options = ARRAY_LEN(rows_##arch),              \
                   .size = sizeof(struct gpt_options)},              \
         .build = build,                                             \
+        .file = &file,                                              \
     };
 
 GPT(gpt, "GPT-2's network in any size; by default a small one", "4", "4", "128", "64", "0", "0")

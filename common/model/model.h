@@ -23,9 +23,18 @@
 
 struct net; /* model/layer.h */
 
+/* How files of other programs differ from ours, so that model.init.path can name them. */
+struct model_file {
+    const char *prefix;         /* may be missing from all names */
+    const char *const *ignored; /* ends of the names of tensors to ignore; NULL at the end */
+    const char *tied,
+        *tied_to; /* two names of what may be one parameter here, of the second name */
+};
+
 struct model_arch {
     struct option_group group;
     void (*build)(struct net *m, const void *options); /* from samples to logits */
+    const struct model_file *file;                     /* NULL: there is no difference */
 };
 
 #define X(name) extern const struct model_arch arch_##name;
@@ -40,6 +49,7 @@ extern const struct option_group *const model_archs[]; /* all of them; NULL at t
     X(INIT_FILE, "file")       \
     X(INIT_KAIMING, "kaiming") \
     X(INIT_XAVIER, "xavier")
+#define MISSING_LIST(X) X(MISSING_ERROR, "error") X(MISSING_DRAW, "draw")
 #define LOSS_LIST(X)                       \
     X(LOSS_CROSS_ENTROPY, "cross_entropy") \
     X(LOSS_MSE, "mse")                     \
@@ -47,12 +57,14 @@ extern const struct option_group *const model_archs[]; /* all of them; NULL at t
     X(LOSS_BCE, "bce")
 
 enum init_name { INIT_LIST(WORD_VALUE) };
+enum init_missing { MISSING_LIST(WORD_VALUE) };
 enum loss { LOSS_LIST(WORD_VALUE) };
 
 struct init_options {
     enum init_name name;
-    double std;       /* INIT_NORMAL: of the weights; biases are 0 */
-    const char *path; /* INIT_FILE: a safetensors file, absolute; else NULL */
+    double std;                /* INIT_NORMAL: of the weights; biases are 0 */
+    const char *path;          /* INIT_FILE: a safetensors file, absolute; else NULL */
+    enum init_missing missing; /* INIT_FILE: of what the file lacks */
 };
 
 /* The section `model` of a job, and what the loss takes from the section `train`. */

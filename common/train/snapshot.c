@@ -166,8 +166,8 @@ static int find_tensor(const struct source *f, const char *name, const struct sl
 }
 
 /* Block by block, so that a large tensor takes no memory twice. */
-static int copy_tensor(struct state *s, const struct source *f, const struct st_tensor *t, char *to,
-                       size_t n_bytes, struct err *err)
+int state_copy_tensor(struct state *s, const struct st_file *f, const struct st_tensor *t, char *to,
+                      size_t n_bytes, struct err *err)
 {
     enum { BLOCK = 1 << 20 };
     char *block = xmalloc(BLOCK);
@@ -176,7 +176,7 @@ static int copy_tensor(struct state *s, const struct source *f, const struct st_
     for (size_t at = 0; at < n_bytes && rc == 0; at += BLOCK) {
         size_t n = n_bytes - at < BLOCK ? n_bytes - at : BLOCK;
 
-        rc = st_read(f->file, t, at, block, n, err);
+        rc = st_read(f, t, at, block, n, err);
         if (rc == 0)
             rc = backend_copy_in(s->backend, to + at, block, n, err);
     }
@@ -197,7 +197,7 @@ static int take_slot(struct state *s, const struct slot *slot, const struct sour
 
         rc = find_tensor(f, name, slot->def, &want, &t, err);
         if (rc == 0 && copies)
-            rc = copy_tensor(s, f, t, (char *)slot->data + want.at, want.n_bytes, err);
+            rc = state_copy_tensor(s, f->file, t, (char *)slot->data + want.at, want.n_bytes, err);
         free(name);
     }
     return rc;
@@ -229,7 +229,7 @@ static int is_count_of(const struct slot_tensor *t, const char *name)
     return n && !strncmp(name, t->base, n) && !strcmp(name + n, batches_tracked);
 }
 
-static int is_known(const struct state *s, const char *name)
+int state_knows(const struct state *s, const char *name)
 {
     for (int k = 0; k < s->n_slots; k++) {
         const struct slot_def *d = s->slot[k].def;
@@ -248,7 +248,7 @@ static int is_known(const struct state *s, const char *name)
 static int refuse_strangers(const struct state *s, const struct source *f, struct err *err)
 {
     for (int i = 0; i < st_count(f->file); i++)
-        if (!is_known(s, st_at(f->file, i)->name))
+        if (!state_knows(s, st_at(f->file, i)->name))
             return err_set(err, ERR_CONFIG, "%s: tensor \"%s\" is not part of this model", f->path,
                            st_at(f->file, i)->name);
     return 0;

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "op/scaler.h"
+#include "train/weights.h"
 
 /* ---- the rows of every job ---- */
 
@@ -224,24 +225,11 @@ static int init_slots(struct state *s, const struct job *job, int saved_too, str
     return rc;
 }
 
-static int init_from_file(struct state *s, const char *path, struct err *err)
-{
-    struct st_file *f = NULL;
-    int rc = st_open(path, &f, err);
-
-    if (rc == 0)
-        rc = state_load_model(s, f, path, err);
-    st_close(f);
-    return rc < 0 ? err_wrap(err, "model.init") : 0;
-}
-
 int state_init(struct state *s, const struct job *job, struct err *err)
 {
-    int rc = init_slots(s, job, 1, err);
+    const int rc = init_slots(s, job, 1, err);
 
-    if (rc == 0 && job->model.init.name == INIT_FILE)
-        rc = init_from_file(s, job->model.init.path, err);
-    return rc;
+    return rc == 0 && job->model.init.name == INIT_FILE ? weights_load(s, job, err) : rc;
 }
 
 int state_init_unsaved(struct state *s, const struct job *job, struct err *err)

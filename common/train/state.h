@@ -31,7 +31,9 @@ struct state {
     const struct layout *layout;
     struct slot slot[STATE_MAX_SLOTS]; /* [n_slots] */
     int n_slots;
-    struct ckpt_state at; /* host memory */
+    struct ckpt_state at;                      /* host memory */
+    void (*warn)(void *arg, const char *text); /* state_init's, set by the owner; or NULL */
+    void *warn_arg;
 };
 
 /* The rows of every job; all F32. */
@@ -47,7 +49,8 @@ void state_free(struct state *s); /* NULL is fine */
 /* The slot's memory, or NULL if the state has no such row. */
 void *state_data(const struct state *s, const struct slot_def *d);
 
-/* Give all rows their initial values; parameters get theirs as the job's model.init says. */
+/* Give all rows their initial values; parameters get theirs as the job's model.init says.  s->warn
+ * is told what a file of weights lacks (train/weights.h). */
 int state_init(struct state *s, const struct job *job, struct err *err);
 
 /* Give initial values to those rows alone that no checkpoint holds: for a rank that resumes, or
@@ -80,6 +83,13 @@ int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *
 /* Take every saved slot, and the position, from an open generation.  A tensor that is missing,
  * misshapen or not the model's is named, and then nothing was taken. */
 int state_load(struct state *s, const struct ckpt *c, struct err *err);
+
+/* 1: `name` is a tensor of the model's file, or a count beside one of them. */
+int state_knows(const struct state *s, const char *name);
+
+/* Take n_bytes of the file's tensor to `to`, which is the backend's memory. */
+int state_copy_tensor(struct state *s, const struct st_file *f, const struct st_tensor *t, char *to,
+                      size_t n_bytes, struct err *err);
 
 /* Take the slots of the model's file from `f`; `path` names it in messages. */
 int state_load_model(struct state *s, const struct st_file *f, const char *path, struct err *err);

@@ -425,6 +425,8 @@ static int make_state(struct trainer *t, const struct cmd *c, struct err *err)
 {
     t->state->at =
         (struct ckpt_state){.steps_per_epoch = t->steps_per_epoch, .data = t->fingerprint};
+    t->state->warn = warn;
+    t->state->warn_arg = t;
     if (c->open.rank != 0)
         return state_init_unsaved(t->state, t->job, err);
     return c->open.resume ? resume(t, c->open.resume, err) : state_init(t->state, t->job, err);

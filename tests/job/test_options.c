@@ -17,6 +17,7 @@ static const struct row {
     {"model.init.name", "normal"},
     {"model.init.std", "0.02", {"model.init.name=normal"}},
     {"model.init.path", "/a/b.safetensors", {"model.init.name=file"}, "\"/a/b.safetensors\""},
+    {"model.init.missing", "draw", {"model.init.name=file", "model.init.path=/a"}},
     {"model.hidden", "64,32", {"model.arch=mlp"}, "[64, 32]"},
     {"model.activation", "gelu_tanh", {"model.arch=mlp"}},
     {"model.dropout", "0.25", {"model.arch=mlp"}},

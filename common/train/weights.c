@@ -1,0 +1,254 @@
+/* weights - compares a file's tensors with the model's, tells of what differs, and takes the
+ * rest. */
+#include "train/weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "train/snapshot.h"
+
+enum { MOST_TOLD = 8 }; /* differences of one kind that a message lists */
+
+/* Differences of one kind, for a message. */
+struct list {
+    struct buf text;
+    int n;
+};
+
+struct loading {
+    struct state *s;
+    struct st_file *file;
+    const char *path;
+    const struct model_file *rule;
+    struct list lacking, other; /* in the file, and in the model */
+    int n_alike;
+    int takes; /* 0: the tensors are only compared; 1: those that are alike are taken */
+};
+
+/* Append one difference, or only count it if there are many. */
+static void list_add(struct list *l, const char *text)
+{
+    if (l->n++ < MOST_TOLD)
+        buf_printf(&l->text, "%s%s", l->text.len ? "; " : "", text);
+}
+
+static void list_end(struct list *l)
+{
+    if (l->n > MOST_TOLD)
+        buf_printf(&l->text, "; and %d more", l->n - MOST_TOLD);
+}
+
+/* The file's tensor for the model's `name`; NULL if there is none. */
+static const struct st_tensor *find(const struct loading *w, const char *name)
+{
+    const size_t n = w->rule && w->rule->prefix ? strlen(w->rule->prefix) : 0;
+    const struct st_tensor *t = st_find(w->file, name);
+
+    return t || !n || strncmp(name, w->rule->prefix, n) != 0 ? t : st_find(w->file, name + n);
+}
+
+/* ---- the model's tensors ---- */
+
+/* 1: t is what `want` of the slot asks for; 0: it is listed as a difference. */
+static int compare(struct loading *w, const char *name, const struct slot_def *d,
+                   const struct slot_tensor *want, const struct st_tensor *t, struct err *err)
+{
+    char seen[SHAPE_TEXT_LEN], wanted[SHAPE_TEXT_LEN], *text;
+
+    if (t && t->dtype == d->dtype && shape_equal(&t->shape, &want->shape))
+        return 1;
+    if (w->takes)
+        return 0;
+    text = t ? xasprintf("tensor \"%s\" is %s %s, this model wants %s %s", name,
+                         dtype_name(t->dtype), shape_text(&t->shape, seen), dtype_name(d->dtype),
+                         shape_text(&want->shape, wanted))
+             : xasprintf("no tensor \"%s\", which this model has", name);
+    if (t && t->dtype != d->dtype)
+        err_set(err, ERR_CONFIG, "%s: %s", w->path, text);
+    else
+        list_add(&w->lacking, text);
+    free(text);
+    return t && t->dtype != d->dtype ? err->code : 0;
+}
+
+static int visit_slot(struct loading *w, const struct slot *slot, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; i < slot_n_tensors(w->s->layout, slot->def) && rc >= 0; i++) {
+        const struct slot_tensor want = slot_tensor(w->s->layout, slot->def, i);
+        char *name = xasprintf("%s%s", want.base, slot->def->suffix);
+        const struct st_tensor *t = find(w, name);
+
+        rc = compare(w, name, slot->def, &want, t, err);
+        w->n_alike += rc == 1;
+        if (rc == 1 && w->takes)
+            rc = state_copy_tensor(w->s, w->file, t, (char *)slot->data + want.at, want.n_bytes,
+                                   err);
+        free(name);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+static int visit_slots(struct loading *w, struct err *err)
+{
+    int rc = 0;
+
+    for (int k = 0; k < w->s->n_slots && rc == 0; k++)
+        if (w->s->slot[k].def->file == SLOT_IN_MODEL && slot_is_saved(w->s->slot[k].def))
+            rc = visit_slot(w, &w->s->slot[k], err);
+    return rc;
+}
+
+/* ---- the file's tensors ---- */
+
+static int ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+static int is_known(const struct loading *w, const char *name)
+{
+    char *full = w->rule && w->rule->prefix ? xasprintf("%s%s", w->rule->prefix, name) : NULL;
+    const int known = state_knows(w->s, name) || (full && state_knows(w->s, full));
+
+    free(full);
+    return known;
+}
+
+static int is_ignored(const struct loading *w, const char *name)
+{
+    for (int i = 0; w->rule && w->rule->ignored[i]; i++)
+        if (ends_with(name, w->rule->ignored[i]))
+            return 1;
+    return 0;
+}
+
+/* 1: tensors a and b of the file have the same bytes. */
+static int same_bytes(const struct loading *w, const struct st_tensor *a, const struct st_tensor *b,
+                      struct err *err)
+{
+    enum { BLOCK = 1 << 20 };
+    const size_t n_bytes = dtype_size(a->dtype) * (size_t)shape_elements(&a->shape);
+    char *block = xmalloc((size_t)2 * BLOCK);
+    int rc = a->dtype == b->dtype && shape_equal(&a->shape, &b->shape);
+
+    for (size_t at = 0; at < n_bytes && rc == 1; at += BLOCK) {
+        const size_t n = n_bytes - at < BLOCK ? n_bytes - at : BLOCK;
+
+        rc = st_read(w->file, a, at, block, n, err);
+        if (rc == 0)
+            rc = st_read(w->file, b, at, block + BLOCK, n, err);
+        if (rc == 0)
+            rc = !memcmp(block, block + BLOCK, n);
+    }
+    free(block);
+    return rc;
+}
+
+/* The copy of a parameter under a second name, where the model has one parameter for both: the
+ * file's must be equal.  1: `name` is no such copy. */
+static int check_tied(const struct loading *w, const char *name, struct err *err)
+{
+    const struct st_tensor *t;
+    int rc;
+
+    if (!w->rule || !w->rule->tied || strcmp(name, w->rule->tied) != 0)
+        return 1;
+    t = find(w, w->rule->tied_to);
+    rc = t ? same_bytes(w, st_find(w->file, name), t, err) : 0;
+    if (rc == 0)
+        return err_set(err, ERR_CONFIG,
+                       "%s: tensor \"%s\" is not equal to \"%s\", but this model has one parameter "
+                       "for both; model.tied: false has two",
+                       w->path, name, w->rule->tied_to);
+    return rc < 0 ? rc : 0;
+}
+
+static int visit_file(struct loading *w, struct err *err)
+{
+    for (int i = 0; i < st_count(w->file); i++) {
+        const char *name = st_at(w->file, i)->name;
+        char *text;
+        int rc;
+
+        if (is_known(w, name) || is_ignored(w, name))
+            continue;
+        rc = check_tied(w, name, err);
+        if (rc < 0)
+            return rc;
+        if (rc == 0)
+            continue;
+        text = xasprintf("tensor \"%s\" is not part of this model", name);
+        list_add(&w->other, text);
+        free(text);
+    }
+    return 0;
+}
+
+/* ---- both ---- */
+
+static int refuse(struct loading *w, struct err *err)
+{
+    const char *between = w->lacking.n && w->other.n ? "; " : "";
+
+    return err_set(err, ERR_CONFIG,
+                   "%s: %d differences (model.init.missing: draw would begin anew what the file "
+                   "lacks, and ignore the rest): %s%s%s",
+                   w->path, w->lacking.n + w->other.n, buf_cstr(&w->other.text), between,
+                   buf_cstr(&w->lacking.text));
+}
+
+static void tell(struct loading *w, struct list *l, const char *what)
+{
+    char *text;
+
+    if (!l->n || !w->s->warn)
+        return;
+    text = xasprintf("model.init: %s: %s: %s", w->path, what, buf_cstr(&l->text));
+    w->s->warn(w->s->warn_arg, text);
+    free(text);
+}
+
+static int decide(struct loading *w, int draws, struct err *err)
+{
+    if (!draws && w->lacking.n + w->other.n > 0)
+        return refuse(w, err);
+    if (w->n_alike == 0)
+        return err_set(err, ERR_CONFIG, "%s: none of its tensors fits this model: %s", w->path,
+                       buf_cstr(w->other.n ? &w->other.text : &w->lacking.text));
+    tell(w, &w->lacking, "begins anew");
+    tell(w, &w->other, "ignored");
+    return 0;
+}
+
+static int load(struct loading *w, int draws, struct err *err)
+{
+    int rc = st_open(w->path, &w->file, err);
+
+    if (rc == 0)
+        rc = visit_file(w, err);
+    if (rc == 0)
+        rc = visit_slots(w, err);
+    list_end(&w->lacking);
+    list_end(&w->other);
+    if (rc == 0)
+        rc = decide(w, draws, err);
+    w->takes = 1;
+    return rc == 0 ? visit_slots(w, err) : rc;
+}
+
+int weights_load(struct state *s, const struct job *job, struct err *err)
+{
+    struct loading w = {.s = s, .path = job->model.init.path, .rule = job->model.kind->file};
+    const int rc = load(&w, job->model.init.missing == MISSING_DRAW, err);
+
+    st_close(w.file);
+    buf_fini(&w.lacking.text);
+    buf_fini(&w.other.text);
+    return rc < 0 ? err_wrap(err, "model.init") : 0;
+}
