@@ -57,7 +57,7 @@ static int scan_classes(const struct npy *y, const char *path, int64_t most, int
     for (int64_t first = 0; first < n; first += BLOCK) {
         const int64_t len = min_i64(n - first, BLOCK);
 
-        npy_wholes(y, first, len, block);
+        npy_wholes(y, npy_element(y, first), len, block);
         for (int64_t i = 0; i < len; i++) {
             if (block[i] < 0 || block[i] >= most)
                 return err_set(
@@ -117,6 +117,13 @@ static struct shape row_shape(const struct npy *a, int may_be_one)
     return s.n == 0 && !may_be_one ? SHAPE(1) : s;
 }
 
+/* Room for a row of the array: as it is gathered, and behind that as the file stores it. */
+static size_t row_room(const struct npy *a, const struct sample_field *f)
+{
+    return (size_t)round_up_i64(
+        (int64_t)sample_stored_bytes(f) + npy_row(a) * (int64_t)npy_size(a->type), SAMPLE_ALIGN);
+}
+
 static void make_spec(struct arrays *a, int64_t n_classes)
 {
     const struct npy *x = &a->array[X], *y = &a->array[Y];
@@ -139,18 +146,19 @@ static void make_spec(struct arrays *a, int64_t n_classes)
                                         .stored = is_class ? DTYPE_I32 : DTYPE_F32,
                                         .scale = SAMPLE_AS_IS};
     a->base.n_samples = x->shape.dim[0];
-    a->base.room_bytes = (size_t)max_i64((int64_t)sample_stored_bytes(&s->field[X]),
-                                         (int64_t)sample_stored_bytes(&s->field[Y]));
+    a->base.room_bytes = row_room(x, &s->field[X]);
+    if (a->base.room_bytes < row_room(y, &s->field[Y]))
+        a->base.room_bytes = row_room(y, &s->field[Y]);
 }
 
-static void read_classes(const struct npy *a, int64_t first, int64_t n, int32_t *to)
+static void take_classes(const struct npy *a, const uint8_t *raw, int64_t n, int32_t *to)
 {
     int64_t block[64];
 
     for (int64_t at = 0; at < n; at += (int64_t)ARRAY_LEN(block)) {
         const int64_t len = min_i64(n - at, (int64_t)ARRAY_LEN(block));
 
-        npy_wholes(a, first + at, len, block);
+        npy_wholes(a, raw + at * (int64_t)npy_size(a->type), len, block);
         for (int64_t i = 0; i < len; i++)
             to[at + i] = (int32_t)block[i];
     }
@@ -160,16 +168,19 @@ static int npy_get_row(const struct dataset *ds, int64_t i, int field, void *roo
                        struct err *err)
 {
     const struct npy *a = &container_of(ds, struct arrays, base)->array[field];
+    const struct sample_field *f = &ds->spec.field[field];
     const int64_t n = npy_row(a);
+    uint8_t *raw = (uint8_t *)room + sample_stored_bytes(f);
 
-    (void)err;
+    if (npy_read(a, i * n, n, raw, err) < 0)
+        return err->code;
     *row = room;
-    if (ds->spec.field[field].role == SAMPLE_CLASS)
-        read_classes(a, i * n, n, room);
+    if (f->role == SAMPLE_CLASS)
+        take_classes(a, raw, n, room);
     else if (a->type == NPY_F32 || (a->type == NPY_U8 && field == X)) /* stored as they are */
-        *row = a->data + i * n * (int64_t)npy_size(a->type);
+        *row = raw;
     else
-        npy_reals(a, i * n, n, room);
+        npy_reals(a, raw, n, room);
     return 0;
 }
 

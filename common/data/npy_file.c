@@ -189,18 +189,26 @@ void npy_close(struct npy *a) { mapped_close(&a->file); }
 
 /* ---- elements ---- */
 
-static const uint8_t *element(const struct npy *a, int64_t i)
+const uint8_t *npy_element(const struct npy *a, int64_t i)
 {
     return a->data + i * (int64_t)npy_size(a->type);
 }
 
-void npy_reals(const struct npy *a, int64_t first, int64_t n, float *to)
+int npy_read(const struct npy *a, int64_t first, int64_t n, void *to, struct err *err)
 {
-    types[a->type].reals(element(a, first), n, to);
+    const size_t size = npy_size(a->type);
+
+    return mapped_read(&a->file, (size_t)a->offset + (size_t)first * size, to, (size_t)n * size,
+                       err);
 }
 
-void npy_wholes(const struct npy *a, int64_t first, int64_t n, int64_t *to)
+void npy_reals(const struct npy *a, const void *from, int64_t n, float *to)
+{
+    types[a->type].reals(from, n, to);
+}
+
+void npy_wholes(const struct npy *a, const void *from, int64_t n, int64_t *to)
 {
     ASSERT(npy_is_whole(a->type));
-    types[a->type].wholes(element(a, first), n, to);
+    types[a->type].wholes(from, n, to);
 }

@@ -51,8 +51,14 @@ int npy_is_whole(enum npy_type t);
 /* Elements of one row: the product of all extents but the first. */
 int64_t npy_row(const struct npy *a);
 
-/* The elements [first, first + n) in row order, as they are: rounded to float, or whole. */
-void npy_reals(const struct npy *a, int64_t first, int64_t n, float *to);
-void npy_wholes(const struct npy *a, int64_t first, int64_t n, int64_t *to); /* npy_is_whole */
+/* Read the elements [first, first + n), in row order, as the file stores them. */
+int npy_read(const struct npy *a, int64_t first, int64_t n, void *to, struct err *err);
+
+/* n elements as they are, rounded to float, or whole; `from` is as the file stores them. */
+void npy_reals(const struct npy *a, const void *from, int64_t n, float *to);
+void npy_wholes(const struct npy *a, const void *from, int64_t n, int64_t *to); /* npy_is_whole */
+
+/* Where the element i stands in memory; only while the data set is opened (data/mapped.h). */
+const uint8_t *npy_element(const struct npy *a, int64_t i);
 
 #endif

@@ -104,19 +104,44 @@ static int number_chars(struct text *t, struct err *err)
     return 0;
 }
 
-static void read_chars(const struct text *t, int64_t first, int64_t n, int32_t *to)
+/* The bytes that n characters may have, and those from a place on that are left out before them. */
+static size_t most_bytes(int64_t n) { return 4 * (size_t)(n + PACE); }
+
+/* raw has room for most_bytes(n). */
+static int read_chars(const struct text *t, int64_t first, int64_t n, uint8_t *raw, int32_t *to,
+                      struct err *err)
 {
-    size_t at = t->place[first / PACE];
+    const size_t offset = t->place[first / PACE], left = t->file.n_bytes - offset,
+                 n_bytes = left < most_bytes(n) ? left : most_bytes(n);
+    size_t at = 0;
     uint32_t code;
 
+    if (mapped_read(&t->file, offset, raw, n_bytes, err) < 0)
+        return err->code;
     for (int64_t i = -(first % PACE); i < n; i++) {
-        const size_t len = char_at(t->file.bytes + at, t->file.n_bytes - at, &code);
+        const size_t len = at < n_bytes ? char_at(raw + at, n_bytes - at, &code) : 0;
 
-        ASSERT(len > 0); /* scan has been here */
+        if (len == 0) /* scan found one */
+            return err_set(err, ERR_CORRUPT,
+                           "file %s: offset %zu: there is no character of UTF-8 any more; data "
+                           "must not change during training",
+                           t->file.path, offset + at);
         at += len;
         if (i >= 0)
             to[i] = t->number[code];
     }
+    return 0;
+}
+
+static int read_bytes(const struct text *t, int64_t first, int64_t n, int32_t *to, struct err *err)
+{
+    uint8_t *raw = (uint8_t *)to + 3 * n; /* the end of the same memory */
+
+    if (mapped_read(&t->file, (size_t)first, raw, (size_t)n, err) < 0)
+        return err->code;
+    for (int64_t k = 0; k < n; k++)
+        to[k] = raw[k];
+    return 0;
 }
 
 /* ---- the data set ---- */
@@ -129,14 +154,9 @@ static int text_row(const struct dataset *ds, int64_t i, int field, void *room, 
     const int64_t first = t->first + i * n + (field == SEQUENCE_TARGETS);
     int32_t *to = room;
 
-    (void)err;
-    if (t->tokenizer == CHARS)
-        read_chars(t, first, n, to);
-    else
-        for (int64_t k = 0; k < n; k++)
-            to[k] = t->file.bytes[first + k];
     *row = room;
-    return 0;
+    return t->tokenizer == CHARS ? read_chars(t, first, n, (uint8_t *)(to + n), to, err)
+                                 : read_bytes(t, first, n, to, err);
 }
 
 static void text_close(struct dataset *ds)
@@ -193,6 +213,7 @@ static int open_part(struct text *t, const struct dataset_request *request, cons
                          err) < 0)
         return err_wrap(err, "%s", path);
     t->base.n_samples = n_samples;
+    t->base.room_bytes += t->tokenizer == CHARS ? most_bytes(sequence_context(&t->base)) : 0;
     return 0;
 }
 

@@ -59,17 +59,21 @@ static uint32_t word_at(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* Decode the tokens [first, first + n) of the text. */
-static void decode(const struct text *t, int64_t first, int64_t n, uint32_t *to)
+/* Decode n tokens.  They may stand at the end of the memory that `to` is. */
+static void decode(const struct text *t, const uint8_t *p, int64_t n, uint32_t *to)
 {
-    const uint8_t *p = t->file.bytes + t->offset + first * t->token_bytes;
-
     if (t->token_bytes == 2)
         for (int64_t i = 0; i < n; i++)
             to[i] = (uint32_t)p[2 * i] | (uint32_t)p[2 * i + 1] << 8;
     else
         for (int64_t i = 0; i < n; i++)
             to[i] = word_at(p + 4 * i);
+}
+
+/* Where the text's token `first` stands, in bytes. */
+static int64_t place_of(const struct text *t, int64_t first)
+{
+    return t->offset + first * t->token_bytes;
 }
 
 /* v [n] are the tokens from number `first` of the text on. */
@@ -89,8 +93,8 @@ static int check_tokens(const struct tokens *s, const struct text *t, int64_t fi
     return err_set(err, ERR_CORRUPT,
                    "%s: offset %lld: token %lld is %lu, want below %lu, the vocabulary's size; set "
                    "model.vocab, or is data.dtype %s wrong?",
-                   t->path, (long long)(t->offset + (first + i) * t->token_bytes),
-                   (long long)(first + i), (unsigned long)v[i], (unsigned long)vocab,
+                   t->path, (long long)place_of(t, first + i), (long long)(first + i),
+                   (unsigned long)v[i], (unsigned long)vocab,
                    widths[t->token_bytes == 2 ? UINT16 : UINT32]);
 }
 
@@ -105,7 +109,7 @@ static int check_beginning(const struct tokens *s, const struct text *t, struct 
     for (int64_t i = 0; rc == 0 && i < end; i += BLOCK) {
         const int64_t n = min_i64(end - i, BLOCK);
 
-        decode(t, i, n, block);
+        decode(t, t->file.bytes + place_of(t, i), n, block);
         rc = check_tokens(s, t, i, n, block, err);
     }
     return rc;
@@ -210,8 +214,13 @@ static int tokens_row(const struct dataset *ds, int64_t i, int field, void *room
     const int64_t n = sequence_context(ds);
     const int64_t first = (i - t->first) * n + (field == SEQUENCE_TARGETS);
 
-    decode(t, first, n, room);
+    uint8_t *raw = (uint8_t *)room + n * (4 - t->token_bytes);
+
     *row = room;
+    if (mapped_read(&t->file, (size_t)place_of(t, first), raw, (size_t)(n * t->token_bytes), err) <
+        0)
+        return err->code;
+    decode(t, raw, n, room);
     return check_tokens(s, t, first, n, room, err);
 }
 

@@ -388,6 +388,44 @@ static int drop_folder(void **state)
     return 0;
 }
 
+/* A file that somebody cuts short after it was opened is an error, not the end of the process. */
+static void files_that_shrink_are_named(void **state)
+{
+    static const struct {
+        const struct data_format *format;
+        const char *tokenizer;
+    } cases[] = {{&format_tokens, NULL}, {&format_text, "bytes"}, {&format_text, "chars"}};
+    int32_t x[MOST], y[MOST];
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *path = xasprintf("%s/f", (char *)*state), want[512];
+        const int is_text = cases[i].format == &format_text;
+        const struct setting settings[] = {
+            {"data.path", is_text ? path : *state},
+            {is_text ? "data.tokenizer" : "data.train", is_text ? cases[i].tokenizer : "f"},
+            {NULL}};
+        struct buf b = {0};
+        struct dataset *ds;
+        struct err err = {0};
+
+        for (int k = 0; k < 20000; k++)
+            buf_append(&b, "a", 1);
+        write_file(*state, "f", &b);
+        ds = open_ok(cases[i].format, settings, request(DATASET_TRAIN, 100, is_text ? 256 : 0));
+        assert_int_equal(truncate(path, 8192), 0);
+        assert_int_equal(dataset_gather(ds, (int64_t[]){0}, 1, (void *[]){x, y}, &err), 0);
+        assert_int_equal(
+            dataset_gather(ds, (int64_t[]){ds->n_samples - 1}, 1, (void *[]){x, y}, &err),
+            ERR_CORRUPT);
+        snprintf(want, sizeof want, "file %s: offset ", path);
+        assert_memory_equal(err.msg, want, strlen(want));
+        assert_non_null(strstr(err.msg, ": it ends here, but had 20000 bytes when it was opened"));
+        dataset_close(ds);
+        buf_fini(&b);
+        free(path);
+    }
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, new_folder, drop_folder)
 
 int main(void)
@@ -403,6 +441,7 @@ int main(void)
         IN_FOLDER(bytes_are_their_own_numbers),
         IN_FOLDER(the_vocabulary_may_be_larger),
         IN_FOLDER(bad_texts_are_refused),
+        IN_FOLDER(files_that_shrink_are_named),
         cmocka_unit_test(the_real_text_is_read),
     };
 
