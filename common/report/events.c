@@ -161,6 +161,8 @@ static void put_validation(json_t *o, const struct session_epoch *e)
     put_number(o, "validation_accuracy", e->validation_accuracy);
     if (e->is_best)
         json_object_set_new(o, "best", json_true());
+    if (e->tokens_per_second > 0) /* a model of tokens; the loss is the mean over tokens */
+        put_number(o, "validation_perplexity", exp(e->validation_loss));
 }
 
 static void put_epoch(json_t *o, const struct session_epoch *e)

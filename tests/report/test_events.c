@@ -69,6 +69,18 @@ static const struct {
      "samples_per_second=10000.0;step_ms_median=25.5;comm_exposed_ms_median=0.25;"
      "validation_loss=0.25;validation_accuracy=0.875"},
     {{.kind = EVENT_EPOCH,
+      .epoch = {.epoch = 2,
+                .step = 4,
+                .train_seconds = 2,
+                .samples_per_second = 3,
+                .tokens_per_second = 192,
+                .is_validated = 1}}, /* a loss of 0: exp(0) */
+     "epoch",
+     "epoch=2;step=4;samples=0;train_loss=0.0;train_accuracy=0.0;train_seconds=2.0;"
+     "samples_per_second=3.0;tokens_per_second=192.0;step_ms_median=0.0;"
+     "comm_exposed_ms_median=0.0;validation_loss=0.0;validation_accuracy=0.0;"
+     "validation_perplexity=1.0"},
+    {{.kind = EVENT_EPOCH,
       .epoch = {.epoch = 1,
                 .step = 2,
                 .train_loss = NAN,
