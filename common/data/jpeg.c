@@ -19,7 +19,7 @@
 #include "base/util.h"
 #include "data/pixels.h"
 
-enum { MARGIN = 2, MOST_SCANS = 256 }; /* a margin keeps the edge of what is decoded from the box */
+enum { MOST_SCANS = 256 };
 
 struct jpeg {
     struct decoder base;
@@ -148,8 +148,8 @@ static int start(struct jpeg *j, const struct picture_box *box, int64_t size, st
     p->whole_width = j->d.output_width;
     p->whole_height = j->d.output_height;
     pixels_around(p, box, j->base.width, j->base.height, size);
-    x = (JDIMENSION)max_i64(p->x - MARGIN, 0);
-    width = (JDIMENSION)(min_i64(p->x + p->width + MARGIN, p->whole_width) - x);
+    x = (JDIMENSION)p->x;
+    width = (JDIMENSION)p->width;
     jpeg_crop_scanline(&j->d, &x, &width);
     p->x = x;
     p->width = width;

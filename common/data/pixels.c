@@ -27,7 +27,8 @@ static double reach_of(double scale) { return scale > 1 ? scale : 1; }
 
 /* ---- the part that is needed ---- */
 
-/* The pixels of [0,whole) that output pixels of [first, first + extent) read. */
+/* The pixels of [0,whole) that output pixels of [first, first + extent) read, and one more on
+ * either side: a decoder that leaves out what is beyond may give the outermost ones otherwise. */
 static void span_around(double first, double extent, int64_t size, int64_t whole, int64_t *at,
                         int64_t *n)
 {

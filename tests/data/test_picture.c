@@ -17,7 +17,8 @@ static int read_box(const struct buf *file, const struct picture_box *box, int64
     void *exact = malloc(file->len ? file->len : 1); /* a sanitizer sees a read beyond it */
     int rc;
 
-    memcpy(exact, file->data, file->len);
+    if (file->len)
+        memcpy(exact, file->data, file->len);
     rc = picture_open(&p, exact, file->len, err);
     if (rc == 0)
         rc = picture_read(p, box, size, rgb, err);
@@ -120,6 +121,27 @@ static void one_colour_stays(void **state)
             assert_int_equal(out[i], 255);
     }
     buf_fini(&file);
+}
+
+/* The same where a pixel is the mean of thousands, whose weights are small beside their rounding.
+ */
+static void one_colour_stays_in_wide_pictures(void **state)
+{
+    enum { W = 20000 };
+    uint8_t *pixels = malloc(W * C), out[3 * 3 * C];
+    struct buf file = {0};
+
+    (void)state;
+    memset(pixels, 255, W * C);
+    put_rgb_png(&file, pixels, W, 1);
+    for (int size = 1; size <= 3; size++)
+        for (int width = W; width > W / 3; width -= 997) {
+            read_ok(&file, &(struct picture_box){0, 0, width, 1}, size, out);
+            for (int i = 0; i < size * size * C; i++)
+                assert_int_equal(out[i], 255);
+        }
+    buf_fini(&file);
+    free(pixels);
 }
 
 /* ---- kinds of files ---- */
@@ -347,6 +369,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resizing_is_near_the_definition),
         cmocka_unit_test(one_colour_stays),
+        cmocka_unit_test(one_colour_stays_in_wide_pictures),
         cmocka_unit_test(jpegs_of_each_kind),
         cmocka_unit_test(pngs_of_each_kind),
         cmocka_unit_test(parts_are_those_of_the_whole),
