@@ -23,7 +23,7 @@ static struct extents extents_of(const struct own *p)
     return {n, p->rows / n, p->c, groups, p->c / groups};
 }
 
-template <typename T> struct norm {
+template <typename T> struct norm_groups {
     struct extents e;
     float eps;
     const T *x;
@@ -32,7 +32,7 @@ template <typename T> struct norm {
     float *mean, *rstd; /* may be NULL */
 };
 
-template <typename T> static __global__ void normalise(struct norm<T> p)
+template <typename T> static __global__ void normalise(struct norm_groups<T> p)
 {
     const int64_t n = p.e.pixels * p.e.d;
 
@@ -126,7 +126,7 @@ static __global__ void grad_weight(struct norm_grad<T> p, struct grad_array dwei
 template <typename T> static void run(const struct own *p)
 {
     const struct extents e = extents_of(p);
-    const struct norm<T> v = {
+    const struct norm_groups<T> v = {
         e, p->attr.group_norm.eps, (const T *)p->in[GROUP_NORM_X],
             (const float *)p->in[GROUP_NORM_WEIGHT], (const float *)p->in[GROUP_NORM_BIAS],
             (T *)p->out[GROUP_NORM_Y], (float *)p->out[GROUP_NORM_MEAN],
