@@ -10,7 +10,8 @@
 #
 # The parts of `all`; each can be run alone:
 #   tests/run.sh format         clang-format on every source; it changes nothing
-#   tests/run.sh gcc            every test, in a release build for all GPUs (build-all/)
+#   tests/run.sh gcc            every test, in a release build for the oldest GPU and the H100
+#                               (build-all/); deploy/bundle.sh builds for all
 #   tests/run.sh clang          built by clang; neither long nor end to end (build-clang/)
 #   tests/run.sh asan           under ASan and UBSan (build-asan/)
 #   tests/run.sh tsan           the rooms that use threads, under clang's TSan (build-tsan/)
@@ -254,7 +255,7 @@ do_default()
 
 do_gcc()
 {
-    configure_and_build "build-all$suffix" release -Dgpu_arch=release &&
+    configure_and_build "build-all$suffix" release -Dgpu_arch=80,90a &&
         run_tests "build-all$suffix"
 }
 
