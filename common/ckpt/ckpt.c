@@ -44,6 +44,7 @@ static const struct {
     {"updates", offsetof(struct ckpt_state, n_updates)},
     {"row_loss", offsetof(struct ckpt_state, row_loss)},
     {"row_targets", offsetof(struct ckpt_state, row_targets)},
+    {"row_steps", offsetof(struct ckpt_state, row_steps)},
 };
 
 static int64_t *number_at(struct ckpt_state *s, size_t i)
@@ -541,6 +542,16 @@ static void tell_damage(void (*warn)(void *, const char *), void *arg, const str
     free(text);
 }
 
+/* The link "best" must not lead nowhere.  The next save makes it again. */
+static void unpoint_best(const char *folder, const char *name)
+{
+    char *link = xasprintf("%s/best", folder), to[GENERATION_NAME] = "";
+
+    if (readlink(link, to, sizeof to - 1) > 0 && !strcmp(to, name))
+        (void)unlink(link);
+    free(link);
+}
+
 /* The first n generations are damaged, and the next one, `good`, is not.  A step of
  * this that fails is tried again when the run is resumed again. */
 static void set_aside(const char *run_dir, const char *folder, const struct generation *g, int n,
@@ -552,6 +563,7 @@ static void set_aside(const char *run_dir, const char *folder, const struct gene
         char *from = xasprintf("%s/%s", folder, g[i].name);
         char *to = xasprintf("%s/damaged-%s", folder, g[i].name);
 
+        unpoint_best(folder, g[i].name);
         (void)file_remove_folder(to, &ignored);
         (void)rename(from, to);
         free(from);

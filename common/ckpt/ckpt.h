@@ -40,6 +40,7 @@ struct ckpt_state {
     int64_t epoch_correct, epoch_targets; /* targets: op/control.h */
     int64_t epoch_samples, epoch_skipped;
     int64_t row_loss, row_targets; /* sums of the steps since the last row of metrics.csv */
+    int64_t row_steps;             /* ... and how many steps; 0 if the file does not say */
     double grad_norm;              /* of the last step, before clipping; NAN: not known */
     int64_t n_updates;             /* steps that the optimizer made; skipped ones do not count */
     int n_ranks;                   /* when it was written; a run may go on with any other number */

@@ -73,25 +73,10 @@ static int check_schedule(const struct job *j, struct err *err)
 
 static int is_right_or_wrong(enum loss l) { return l == LOSS_CROSS_ENTROPY || l == LOSS_BCE; }
 
-/* The key of a decision that the loop makes, and its metric; NULL: the loop decides nothing. */
-static const char *deciding_key(const struct job *j, enum goal *goal)
+/* A decision that the loop makes by the metric `goal`, which `key` names. */
+static int check_decision(const struct job *j, const char *key, enum goal goal, struct err *err)
 {
-    const enum goal *plateau = job_field(j, "schedule.metric");
-
-    if (j->train.best.goal != GOAL_NONE)
-        return *goal = j->train.best.goal, "train.best.metric";
-    if (j->train.early_stop.patience > 0)
-        return *goal = j->train.early_stop.goal, "train.early_stop.metric";
-    *goal = plateau ? *plateau : GOAL_NONE;
-    return plateau ? "schedule.metric" : NULL;
-}
-
-static int check_decisions(const struct job *j, struct err *err)
-{
-    enum goal goal;
-    const char *key = deciding_key(j, &goal);
-
-    if (key && j->train.validate_every == 0)
+    if (goal != GOAL_NONE && j->train.validate_every == 0)
         return err_set(err, ERR_CONFIG, "train.validate_every is 0, but %s needs validations", key);
     if (goal == GOAL_ACCURACY && !is_right_or_wrong(j->model.loss))
         return err_set(err, ERR_CONFIG,
@@ -99,6 +84,18 @@ static int check_decisions(const struct job *j, struct err *err)
                        "want validation_loss",
                        key);
     return 0;
+}
+
+static int check_decisions(const struct job *j, struct err *err)
+{
+    const enum goal *plateau = job_field(j, "schedule.metric");
+    int rc = check_decision(j, "train.best.metric", j->train.best.goal, err);
+
+    if (rc == 0 && j->train.early_stop.patience > 0)
+        rc = check_decision(j, "train.early_stop.metric", j->train.early_stop.goal, err);
+    if (rc == 0 && plateau)
+        rc = check_decision(j, "schedule.metric", *plateau, err);
+    return rc;
 }
 
 static int check_cluster(const struct cluster_options *c, struct err *err)

@@ -28,7 +28,7 @@
 
 #include "optim/schedule_list.h" /* generated: SCHEDULE_LIST(X) with X(name) for each entry */
 
-enum { SCHEDULE_STATE = 4 }; /* numbers that a schedule may keep */
+enum { SCHEDULE_STATE = 4 }; /* numbers that a schedule may keep: a score, then three counts */
 
 /* The length of the job, to whose end cosine and linear count. */
 struct schedule_span {

@@ -555,6 +555,11 @@ static void name_missing(const struct driver *d, struct buf *b)
 
 static void gather_too_long(struct driver *d)
 {
+    if (d->lead.release_ms) { /* the job is finished, so nobody is needed any more */
+        d->lead.release_ms = d->now_ms;
+        lead_releases(d);
+        return;
+    }
     int rank = first_missing(d);
     struct cause c = {.rank = rank, .code = ERR_TIMEOUT, .phase = PHASE_COUNT, .step = d->run.step};
     struct buf missing = {0};

@@ -191,6 +191,7 @@ static int64_t add_loss(int64_t sum, int64_t more)
 static void add_up(struct ckpt_state *at, const struct step_result *s, int64_t n_samples)
 {
     at->step++;
+    at->row_steps++;
     at->grad_norm = s->grad_norm;
     if (!s->applied) {
         at->epoch_skipped++;
@@ -227,12 +228,29 @@ static int is_row_due(const struct trainer *t)
     return every > 0 && t->state->at.step % every == 0;
 }
 
+static void clear_row(struct trainer *t)
+{
+    struct ckpt_state *at = &t->state->at;
+
+    at->row_loss = at->row_targets = at->row_steps = t->row_ns = t->row_samples = 0;
+}
+
 /* The sums of a row stay until the next step, so that a driver that takes over can tell the row
  * again, which the driver before may not have written. */
 static void begin_row(struct trainer *t)
 {
-    if (is_row_due(t))
-        t->state->at.row_loss = t->state->at.row_targets = t->row_ns = t->row_samples = 0;
+    if (t->job->report.every_steps == 0 || is_row_due(t))
+        clear_row(t);
+}
+
+/* 1: the sums are of the row under way.  They are not after a resume with another
+ * report.every_steps. */
+static int has_row(const struct trainer *t)
+{
+    const int64_t every = t->job->report.every_steps;
+    const int64_t since = every > 0 ? t->state->at.step % every : 0;
+
+    return t->state->at.row_steps == (since > 0 ? since : every);
 }
 
 static void report_row(struct trainer *t)
@@ -384,7 +402,10 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
                               t->rank, at->step, last, err);
     m.wait_ns = step_waited_ns(t);
     t->is_batch_held = 0;
-    report_row(t);
+    if (has_row(t))
+        report_row(t);
+    else
+        clear_row(t);
     if (rc == 0)
         rc = run_epoch(t, epoch, &m, &end, err);
     if (rc == 0)

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/util.h"
+
 static void init(const struct job *job, const struct layout *l, int i, void *to)
 {
     double *v = to;
@@ -31,12 +33,43 @@ int loop_is_wanted(const struct job *job)
            job->schedule.kind->validated;
 }
 
+/* ---- reading: a checkpoint may hold any numbers ---- */
+
+static int is_count(double v, double most) { return v >= 0 && v <= most && v == floor(v); }
+
+static int check(const double v[LOOP_LEN], struct err *err)
+{
+    static const int counts[] = {LOOP_STEP, LOOP_STOP_BAD, LOOP_SCHEDULE + 1, LOOP_SCHEDULE + 2,
+                                 LOOP_SCHEDULE + 3};
+    const double most = 9007199254740992; /* 2^53: up to here a double holds every integer */
+
+    for (size_t i = 0; i < ARRAY_LEN(counts); i++)
+        if (!is_count(v[counts[i]], most))
+            return err_set(err, ERR_CORRUPT,
+                           "the checkpoint's \"loop\" has %g as number %d, want a count",
+                           v[counts[i]], counts[i]);
+    if (!is_count(v[LOOP_N_BEST], CKPT_MOST_BEST))
+        return err_set(err, ERR_CORRUPT,
+                       "the checkpoint's \"loop\" lists %g best steps, want 0 to %d",
+                       v[LOOP_N_BEST], CKPT_MOST_BEST);
+    for (int i = 0; i < (int)v[LOOP_N_BEST]; i++)
+        if (!is_count(v[LOOP_BEST + 2 * i], most))
+            return err_set(err, ERR_CORRUPT,
+                           "the checkpoint's \"loop\" has %g among its best steps, want a step",
+                           v[LOOP_BEST + 2 * i]);
+    return 0;
+}
+
 int loop_read(struct loop *l, const struct state *s, struct err *err)
 {
     const void *slot = state_data(s, &slot_loop);
+    int rc;
 
     *l = (struct loop){{0}};
-    return slot ? backend_copy_out(s->backend, l->v, slot, sizeof l->v, err) : 0;
+    if (!slot)
+        return 0;
+    rc = backend_copy_out(s->backend, l->v, slot, sizeof l->v, err);
+    return rc == 0 ? check(l->v, err) : rc;
 }
 
 /* ---- train.best ---- */
@@ -54,8 +87,8 @@ static void note_best(double v[LOOP_LEN], int64_t keep, int64_t step, double sco
         at--;
     if (at >= keep)
         return;
-    if (n == keep)
-        n--;
+    if (n >= keep) /* a resume may have lowered train.best.keep */
+        n = (int)keep - 1;
     memmove(best + 2 * (at + 1), best + 2 * at, sizeof *best * 2 * (size_t)(n - at));
     best[2 * at] = (double)step;
     best[2 * at + 1] = score;

@@ -35,7 +35,8 @@ struct loop { /* the slot's values, in host memory */
 /* 1: the job decides something, and has the slot. */
 int loop_is_wanted(const struct job *job);
 
-/* Take the slot's values; without the slot those of a job that decides nothing. */
+/* Take the slot's values; without the slot those of a job that decides nothing.
+ * Fails with ERR_CORRUPT if they cannot be those of a run. */
 int loop_read(struct loop *l, const struct state *s, struct err *err);
 
 /* Decide by the validation of the step that `s` holds, and write the slot. */

@@ -361,6 +361,27 @@ static void test_damaged_are_set_aside(void **state)
     assert_true(access(in_run("step-00000030"), F_OK) < 0);
 }
 
+/* "best" does not lead to a generation that was set aside.  The next save makes the link again. */
+static void test_the_best_is_damaged(void **state)
+{
+    struct err err;
+
+    (void)state;
+    save(10, 3);
+    set_best(2, 20, 10);
+    save(20, 3);
+    assert_best("step-00000020");
+    assert_int_equal(owner_claim(run, 0, &err), 0);
+    flip("step-00000020/model.safetensors", 100);
+    assert_int_equal(load(&err), 10);
+    assert_int_equal(readlink(in_run("best"), (char[8]){0}, 8), -1);
+    save(30, 3);
+    assert_best("step-00000010");
+    flip("step-00000030/model.safetensors", 100);
+    assert_int_equal(load(&err), 10);
+    assert_best("step-00000010");
+}
+
 /* While all are damaged, nothing is set aside: a run with checkpoints is not taken for a new one.
  */
 static void test_all_damaged(void **state)
@@ -472,6 +493,7 @@ int main(void)
         CASE(test_truncated_or_missing),
         CASE(test_later_format),
         CASE(test_damaged_are_set_aside),
+        CASE(test_the_best_is_damaged),
         CASE(test_all_damaged),
         CASE(test_links_are_not_followed),
         CASE(test_left_over_folder),

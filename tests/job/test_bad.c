@@ -237,6 +237,17 @@ static const struct bad texts[] = {
      "f:3:52: train.validate_every is 0, but train.early_stop.metric needs validations"},
     {HEAD "schedule: {name: plateau}\ntrain: {validate_every: 0}",
      "f:4:25: train.validate_every is 0, but schedule.metric needs validations"},
+    {MLP "loss: mse}" DIGITS "train: {best: {metric: validation_accuracy}}",
+     "f:3:24: train.best.metric is validation_accuracy, which needs model.loss cross_entropy or "
+     "bce; want validation_loss"},
+    {MLP "loss: mse}" DIGITS "train: {best: {metric: validation_loss}, "
+         "early_stop: {patience: 2, metric: validation_accuracy}}",
+     "f:3:76: train.early_stop.metric is validation_accuracy, which needs model.loss "
+     "cross_entropy or bce; want validation_loss"},
+    {MLP "loss: mse}" DIGITS "train: {best: {metric: validation_loss}, early_stop: {patience: 2}}\n"
+         "schedule: {name: plateau, metric: validation_accuracy}",
+     "f:4:35: schedule.metric is validation_accuracy, which needs model.loss cross_entropy or "
+     "bce; want validation_loss"},
     {HEAD "checkpoint: {keep: 0}",
      "f:3:20: checkpoint.keep is 0, want an integer from 1 to 1000000 checkpoints"},
     {HEAD "cluster: {heartbeat_timeout: 0.5}",

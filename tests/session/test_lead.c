@@ -395,6 +395,30 @@ static void one_that_does_not_come_is_not_waited_for_long(void **state)
     rig_free(&r);
 }
 
+/* The gathering's deadline, which counts from an earlier moment, makes no failure of a job that is
+ * finished. */
+static void nor_longer_than_a_gathering_may_take(void **state)
+{
+    struct rig r;
+    struct driver_options o = resuming(3);
+    (void)state;
+    o.cluster.deadlines.gather_ms = 5000;
+    rig_driver(&r, &o);
+    rig_wait(&r, 3000);
+    own_opened(&r, 8);
+    come_back(&r, 1, 2, 8);
+    rig_wait(&r, 1500);
+    assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_WELCOME);
+    rig_wait(&r, 1000);
+    assert_told(&r, 1);
+    assert_int_equal(rig_count(&r, EVENT_DONE), 1);
+    rig_close(&r, 1);
+    rig_report(&r, 0, report_new(REPORT_STOPPED, 0));
+    assert_true(r.is_finished);
+    assert_int_equal(r.status, STATUS_OK);
+    rig_free(&r);
+}
+
 /* The standby is told, too. */
 static void its_standby_is_waited_for(void **state)
 {
@@ -497,6 +521,7 @@ int main(void)
         cmocka_unit_test(false_claims_are_not_believed),
         cmocka_unit_test(the_followers_of_a_finished_job_are_told),
         cmocka_unit_test(one_that_does_not_come_is_not_waited_for_long),
+        cmocka_unit_test(nor_longer_than_a_gathering_may_take),
         cmocka_unit_test(its_standby_is_waited_for),
         cmocka_unit_test(nobody_is_waited_for),
         cmocka_unit_test(a_driver_that_is_not_joined),

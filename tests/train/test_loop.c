@@ -137,6 +137,54 @@ static void test_once_for_a_step(void **state)
     close_desk(&d);
 }
 
+/* A damaged or forged checkpoint may hold such numbers. */
+static void test_numbers_of_no_run(void **state)
+{
+    static const struct {
+        int at;
+        double value;
+        const char *why;
+    } bad[] = {{LOOP_N_BEST, 1e6, "lists 1e+06 best steps, want 0 to 16"},
+               {LOOP_N_BEST, CKPT_MOST_BEST + 1, "lists 17 best steps"},
+               {LOOP_N_BEST, -1, "lists -1 best steps"},
+               {LOOP_N_BEST, 0.5, "lists 0.5 best steps"},
+               {LOOP_N_BEST, NAN, "nan best steps"},
+               {LOOP_BEST, 1e300, "has 1e+300 among its best steps"},
+               {LOOP_BEST, -10, "has -10 among its best steps"},
+               {LOOP_STEP, INFINITY, "has inf as number 0"},
+               {LOOP_STOP_BAD, -1, "has -1 as number 2"},
+               {LOOP_SCHEDULE + SCHEDULE_STATE - 1, INFINITY, "has inf as number 7"}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct desk d;
+        struct err err;
+
+        open_desk(&d, "best: {metric: validation_loss}");
+        validate(&d, 10, 1, 0);
+        ((double *)state_data(d.s, &slot_loop))[bad[i].at] = bad[i].value;
+        assert_int_equal(loop_read(&d.loop, d.s, &err), ERR_CORRUPT);
+        assert_non_null(strstr(err.msg, bad[i].why));
+        close_desk(&d);
+    }
+}
+
+/* The checkpoint lists more of the best than the job keeps now. */
+static void test_fewer_are_kept(void **state)
+{
+    struct desk d;
+
+    (void)state;
+    open_desk(&d, "best: {metric: validation_loss, keep: 16}");
+    for (int64_t step = 10; step <= 160; step += 10)
+        validate(&d, step, 1, 0);
+    d.job->train.best.keep = 2;
+    validate(&d, 170, 2, 0);
+    validate(&d, 180, 0.5, 0);
+    assert_best(&d, 2, 180, 10);
+    close_desk(&d);
+}
+
 static void test_nothing_to_decide(void **state)
 {
     struct desk d;
@@ -153,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_best_loss),         cmocka_unit_test(test_best_accuracy),
         cmocka_unit_test(test_early_stop),        cmocka_unit_test(test_once_for_a_step),
+        cmocka_unit_test(test_numbers_of_no_run), cmocka_unit_test(test_fewer_are_kept),
         cmocka_unit_test(test_nothing_to_decide),
     };
 
