@@ -149,7 +149,7 @@ int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *dr
                          const int64_t *index, int64_t n, void *const *to, struct err *err)
 {
     struct gathering g = {.ds = ds, .index = index, .n = n};
-    char small[2048];
+    _Alignas(SAMPLE_ALIGN) char small[2048];
     void *large = NULL;
     size_t n_bytes = 2 * ds->room_bytes;
     int rc = 0;

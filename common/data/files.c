@@ -79,7 +79,7 @@ static int find_places(struct files *f, DIR *d, int *n_shards, struct err *err)
 {
     struct dirent *e;
 
-    while ((e = readdir(d))) {
+    while ((errno = 0, e = readdir(d))) {
         const int is_shard = ends_with(e->d_name, ".tar");
 
         if (e->d_name[0] == '.' || (!is_shard && !is_folder(f->folder, e)))
@@ -90,6 +90,8 @@ static int find_places(struct files *f, DIR *d, int *n_shards, struct err *err)
         f->place = grow(f->place, f->n_places, sizeof *f->place);
         f->place[f->n_places++] = files_keep_name(f, e->d_name, strlen(e->d_name));
     }
+    if (errno)
+        return err_sys(err, errno, "its files cannot be listed");
     if (f->n_places == 0)
         return err_set(err, ERR_CORRUPT,
                        "it has neither class folders, such as %s/cat, nor shards that end in .tar; "

@@ -4,7 +4,8 @@
  *                                byte order; files that end otherwise than .jpg, .jpeg or .png are
  *                                left out, and so are folders in class folders
  *     FOLDER/SHARD.tar           WebDataset: of each sample a member KEY.jpg (.jpeg, .png) and a
- *                                member KEY.cls, the class as text, one after the other
+ *                                member KEY.cls, the class as text, one after the other; other
+ *                                members, such as KEY.seg.png, are left out
  *
  * Opening lists all files, sorted by name, and of shards all members; no picture is read.
  *

@@ -27,13 +27,15 @@ static int list_class(struct files *f, int place, int class_number, struct err *
 
     if (!d)
         rc = err_sys(err, errno, "class folder %s", path);
-    while (d && (e = readdir(d)))
+    while (d && (errno = 0, e = readdir(d)))
         if (e->d_type != DT_DIR && files_is_picture(e->d_name))
             files_add(f,
                       &(struct file_item){.n_bytes = -1,
                                           .name = files_keep_name(f, e->d_name, strlen(e->d_name)),
                                           .class_number = class_number,
                                           .place = place});
+    if (d && errno)
+        rc = err_sys(err, errno, "class folder %s", path);
     if (rc == 0 && f->n == first)
         rc =
             err_set(err, ERR_CORRUPT,

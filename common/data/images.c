@@ -227,6 +227,12 @@ static int list_files(struct images *s, const struct images_options *o,
     return rc;
 }
 
+/* Of an image or a label, aligned for the label. */
+static size_t room_bytes(int64_t size)
+{
+    return (size_t)round_up_i64(size * size * PICTURE_CHANNELS, SAMPLE_ALIGN);
+}
+
 static int images_open(struct dataset **out, const void *options,
                        const struct dataset_request *request, struct err *err)
 {
@@ -246,7 +252,7 @@ static int images_open(struct dataset **out, const void *options,
     s->base = (struct dataset){.ops = &images_ops,
                                .n_samples = s->files.n,
                                .spec = SAMPLE_IMAGES(o->size, o->size, 3, s->files.n_classes),
-                               .room_bytes = (size_t)(o->size * o->size * PICTURE_CHANNELS),
+                               .room_bytes = room_bytes(o->size),
                                .is_slow = 1};
     s->base.spec.field[LABEL].stored = DTYPE_I32;
     image_prepare(&s->base, &o->image, request->purpose);

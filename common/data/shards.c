@@ -68,7 +68,7 @@ static int take_member(struct files *f, const struct tar *t, const struct tar_me
         *s = (struct sample){.item = {.place = s->item.place}};
         memcpy(s->key, m->name, len);
     }
-    if (files_is_picture(m->name)) {
+    if (files_is_picture(m->name) && !strchr(m->name + len + 1, '.')) {
         s->has_picture = 1;
         s->item.offset = m->offset;
         s->item.n_bytes = m->n_bytes;

@@ -13,8 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 
+enum { MOST_EXTRA = 1 << 20 }; /* bytes of a header of type L or x */
 enum { BLOCK = 512, SIZE = 124, CHECKSUM = 148, TYPE = 156, MAGIC = 257, PREFIX = 345 };
 
 static int fail(const struct tar *t, int64_t offset, const char *why, struct err *err)
@@ -27,12 +29,16 @@ int tar_open(struct tar *t, const char *path, struct err *err)
 {
     struct stat st;
 
-    *t = (struct tar){.fd = open(path, O_RDONLY | O_CLOEXEC), .path = path};
+    *t = (struct tar){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), .path = path};
     if (t->fd < 0 || fstat(t->fd, &st) < 0) {
         const int why = errno;
 
         tar_close(t);
         return err_sys(err, why, "file %s", path);
+    }
+    if (!S_ISREG(st.st_mode)) { /* a pipe is no reason to wait, and it opens without a writer */
+        tar_close(t);
+        return err_set(err, ERR_IO, "file %s is not a regular file", path);
     }
     t->n_bytes = st.st_size;
     return 0;
@@ -122,24 +128,35 @@ static void take_name(const uint8_t *header, char *name)
     name[at + 100] = 0;
 }
 
-/* Of pax's lines "LENGTH KEY=VALUE\n" the values of path and size. */
-static void take_pax(char *text, char *name, int64_t *n_bytes)
+static int keep_name(const struct tar *t, char *name, const char *from, struct err *err)
 {
-    char *line = text, *end;
+    if (strlen(from) >= TAR_NAME_BYTES)
+        return fail(t, t->at, "a member's name is too long", err);
+    strcpy(name, from);
+    return 0;
+}
 
-    for (; *line; line = end) {
-        const long len = strtol(line, &end, 10);
-        char *key = end + 1;
+/* Of pax's records "LENGTH KEY=VALUE\n" the values of path and size.  LENGTH counts the whole
+ * record; other values may hold any bytes, NUL among them. */
+static int take_pax(const struct tar *t, char *text, int64_t n, char *name, int64_t *n_bytes,
+                    struct err *err)
+{
+    char *const end = text + n, *key;
+    int rc = 0;
 
-        if (len <= end - line + 1 || *end != ' ' || strnlen(line, (size_t)len) != (size_t)len)
-            return;
-        end = line + len;
-        end[-1] = 0;
-        if (!strncmp(key, "path=", 5) && strlen(key + 5) < TAR_NAME_BYTES)
-            strcpy(name, key + 5);
-        if (!strncmp(key, "size=", 5))
-            *n_bytes = strtoll(key + 5, NULL, 10);
+    for (char *record = text; rc == 0 && record < end;) {
+        const long len = strtol(record, &key, 10);
+
+        if (len <= key - record || len > end - record || *key != ' ' || record[len - 1] != '\n')
+            return fail(t, t->at, "its extended header is broken", err);
+        record += len;
+        record[-1] = 0;
+        if (!strncmp(key, " path=", 6))
+            rc = keep_name(t, name, key + 6, err);
+        if (!strncmp(key, " size=", 6))
+            *n_bytes = strtoll(key + 6, NULL, 10);
     }
+    return rc;
 }
 
 /* ---- members ---- */
@@ -176,17 +193,20 @@ static void pass(struct tar *t, int64_t n_bytes)
 static int read_extra(const struct tar *t, int type, int64_t n_bytes, char *name, int64_t *size,
                       struct err *err)
 {
-    char text[4096];
-    const int64_t n = min_i64(n_bytes, (int64_t)sizeof text - 1);
+    void *text;
+    int rc;
 
-    if (tar_read(t, t->at + BLOCK, text, n, err) < 0)
+    if (n_bytes > MOST_EXTRA)
+        return fail(t, t->at, "its extended header is too long", err);
+    if (try_alloc(&text, (size_t)n_bytes + 1, "a tar archive's extended header", err) < 0)
         return err->code;
-    text[n] = 0;
-    if (type == 'x')
-        take_pax(text, name, size);
-    else if (strlen(text) < TAR_NAME_BYTES)
-        strcpy(name, text);
-    return 0;
+    ((char *)text)[n_bytes] = 0;
+    rc = tar_read(t, t->at + BLOCK, text, n_bytes, err);
+    if (rc == 0)
+        rc = type == 'x' ? take_pax(t, text, n_bytes, name, size, err)
+                         : keep_name(t, name, text, err);
+    free(text);
+    return rc;
 }
 
 int tar_next(struct tar *t, struct tar_member *m, struct err *err)

@@ -1,12 +1,14 @@
 /* tar - the members of a tar archive, by their headers alone.
  *
- * Read are ustar, GNU's long names and pax's path and size; an archive must end by an empty
- * header, so that one that was cut short between two members is noticed.
+ * Read are ustar, GNU's long names and pax's path and size; names of TAR_NAME_BYTES or more, and
+ * such headers of more than 1 MiB, are refused.  An archive must end by an empty header, so that
+ * one that was cut short between two members is noticed.
  *
  * Life:    tar_open -> tar_next ... -> tar_close.
  * Threads: any, each with an archive of its own.
- * Errors:  ERR_IO, ERR_CORRUPT (no header where one is wanted, a bad checksum, the file ends
- *          early; the offset is named); they begin with the path. */
+ * Errors:  ERR_IO (not a regular file, too), ERR_CORRUPT (no header where one is wanted, a bad
+ *          checksum, the file ends early; the offset is named), ERR_NOMEM; they begin with the
+ *          path. */
 #ifndef DATA_TAR_H
 #define DATA_TAR_H
 

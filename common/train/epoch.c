@@ -315,6 +315,17 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
     return 0;
 }
 
+/* With data.on_corrupt: skip an epoch may have read nothing at all: it trained nothing. */
+static int check_read(const struct ckpt_state *at, int64_t epoch, struct err *err)
+{
+    if (at->epoch_samples == 0 || at->epoch_targets > 0 || at->epoch_skipped > 0)
+        return 0;
+    return err_set(err, ERR_CORRUPT,
+                   "no sample of epoch %lld could be read (data.on_corrupt: skip); the log names "
+                   "the files: mend them, or set data.path",
+                   (long long)epoch);
+}
+
 /* The driver takes these from rank 0 alone, and no other rank sends them. */
 static void fill_figures(const struct trainer *t, struct meter *m, struct report *r)
 {
@@ -408,6 +419,8 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
         clear_row(t);
     if (rc == 0)
         rc = run_epoch(t, epoch, &m, &end, err);
+    if (rc == 0 && (end == EPOCH_WHOLE || end == EPOCH_MAX_STEPS))
+        rc = check_read(at, epoch, err);
     if (rc == 0)
         rc = reducer_epoch_end(t->reducer, err);
     if (rc == 0)

@@ -130,7 +130,7 @@ static int choose(struct feed *f, int64_t keep_bytes, struct err *err)
     if (!backend_is_device(f->backend))
         return 0;
     f->kind = FEED_STREAM;
-    if (dataset_draws(f->dataset))
+    if (dataset_draws(f->dataset) || f->dataset->is_slow)
         return 0;
     if (keep_bytes < 0) {
         rc = backend_room(f->backend, &most, err);

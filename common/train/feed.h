@@ -27,7 +27,8 @@ struct feed; /* opaque */
 
 /* first_mark   of FEED_MARKS that are the feed's.
  * keep_bytes   a data set that is not larger is kept on a device (if there is memory for it); <0:
- *              a quarter of what is free. */
+ *              a quarter of what is free.  A set that is_slow is never kept: to decode it all
+ *              before the first step would take long. */
 int feed_new(struct backend *b, const struct dataset *ds, int first_mark, int64_t keep_bytes,
              struct feed **out, struct err *err);
 void feed_free(struct feed *f); /* NULL is fine */

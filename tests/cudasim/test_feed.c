@@ -109,7 +109,7 @@ static void copied(void **state)
     backend_close(b);
 }
 
-static void on_device(int64_t keep_bytes, enum feed_kind kind)
+static void on_device(int64_t keep_bytes, int is_slow, enum feed_kind kind)
 {
     struct backend *b;
     struct err err;
@@ -119,6 +119,7 @@ static void on_device(int64_t keep_bytes, enum feed_kind kind)
         for (uint64_t seed = 0; seed < 40; seed++) {
             struct memory_set *m = set_of(which);
 
+            m->base.is_slow = is_slow;
             sim_set_order(seed);
             run(b, m, keep_bytes, kind);
             sim_set_order(0);
@@ -131,13 +132,19 @@ static void on_device(int64_t keep_bytes, enum feed_kind kind)
 static void streamed(void **state)
 {
     (void)state;
-    on_device(0, FEED_STREAM);
+    on_device(0, 0, FEED_STREAM);
 }
 
 static void resident(void **state)
 {
     (void)state;
-    on_device(KEEP_ALL, FEED_RESIDENT);
+    on_device(KEEP_ALL, 0, FEED_RESIDENT);
+}
+
+static void slow_sets_are_streamed(void **state)
+{
+    (void)state;
+    on_device(KEEP_ALL, 1, FEED_STREAM);
 }
 
 int main(void)
@@ -146,6 +153,7 @@ int main(void)
         cmocka_unit_test(copied),
         cmocka_unit_test(streamed),
         cmocka_unit_test(resident),
+        cmocka_unit_test(slow_sets_are_streamed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "data/image.h"
+#include "data/tar.h"
 #include "idx_file.h"
 #include "open_set.h"
 #include "picture_file.h"
@@ -55,11 +56,14 @@ static void put_text(const char *folder, const char *name, const char *text)
 static int try_open(struct dataset **out, const char *folder, enum dataset_purpose purpose,
                     const struct setting *extra, struct err *err)
 {
-    struct setting all[8] = {{"data.path", folder}, {"data.size", "6"}};
-    int n = 2;
+    struct setting all[8];
+    int n = 0;
 
-    for (; extra && extra->key; extra++)
+    for (; extra && extra->key; extra++) /* of a key that comes twice the first value counts */
         all[n++] = *extra;
+    all[n++] = (struct setting){"data.path", folder};
+    all[n++] = (struct setting){"data.size", "6"};
+    all[n] = (struct setting){NULL};
     return open_set(out, &format_images, all, &(struct dataset_request){.purpose = purpose}, err);
 }
 
@@ -130,6 +134,26 @@ static void folders_are_classes(void **state)
                      DATASET_NONE);
 }
 
+/* Images of 3 bytes: labels need more room than that. */
+static void smallest_images(void **state)
+{
+    float x[3][3];
+    int32_t labels[3];
+    struct err err = {0};
+    struct dataset *ds;
+
+    put_colour(*state, "train/a/1.png", 51);
+    put_colour(*state, "train/b/1.png", 102);
+    put_colour(*state, "train/c/1.png", 153);
+    ds = open_ok(*state, DATASET_TRAIN, (struct setting[]){{"data.size", "1"}, {NULL}});
+    assert_int_equal(dataset_gather(ds, (int64_t[]){2, 0, 1}, 3, (void *[]){x, labels}, &err), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(labels[i], (i + 2) % 3);
+        assert_true(x[i][2] == (float)(51 * (labels[i] + 1)) / 255);
+    }
+    dataset_close(ds);
+}
+
 /* ---- shards ---- */
 
 static void put_sample(struct buf *b, const char *key, uint8_t colour, const char *label)
@@ -195,6 +219,107 @@ static void shards_hold_samples(void **state)
     assert_int_equal(ds->spec.field[1].n_classes, 4);
     dataset_close(ds);
     buf_fini(&b);
+}
+
+/* A sample's picture is KEY.png; KEY.seg.png is another one. */
+static void other_pictures_are_left_out(void **state)
+{
+    uint8_t rgb[9 * 8 * 3] = {0};
+    struct buf b = {0}, black = {0};
+    struct dataset *ds;
+
+    put_rgb_png(&black, rgb, 9, 8);
+    put_sample(&b, "folder.x/8", 14, "1");
+    put_member(&b, '0', "folder.x/8.seg.png", black.data, black.len);
+    end_tar(&b);
+    put(*state, "train/s.tar", &b);
+    ds = open_ok(*state, DATASET_TRAIN, NULL);
+    assert_int_equal(ds->n_samples, 1);
+    check_colour(ds, 0, 14, 1);
+    dataset_close(ds);
+    buf_fini(&black);
+    buf_fini(&b);
+}
+
+/* A record of a pax header: its length counts its own five digits. */
+static void put_record(struct buf *b, const char *key, const void *value, size_t n)
+{
+    char text[64];
+    const int len = snprintf(text, sizeof text, "%05zu %s=", 5 + 1 + strlen(key) + 1 + n + 1, key);
+
+    buf_append(b, text, (size_t)len);
+    buf_append(b, value, n);
+    buf_append(b, "\n", 1);
+}
+
+/* The records that follow a long value, or one with NUL in it, count as well. */
+static void long_pax_headers_are_read(void **state)
+{
+    static const char other[5000] = "5 a=\n";
+    struct buf b = {0}, pax = {0};
+    struct dataset *ds;
+
+    put_record(&pax, "SCHILY.xattr.x", other, sizeof other);
+    put_record(&pax, "size", "1", 1);
+    put_record(&pax, "path", "8.cls", 5);
+    put_sample(&b, "7", 15, "0");
+    put_sample(&b, "8", 16, "1");
+    put_member(&b, 'x', "PaxHeaders/8", pax.data, pax.len);
+    put_member(&b, '0', "short", "3\0", 2);
+    end_tar(&b);
+    put(*state, "train/s.tar", &b);
+    ds = open_ok(*state, DATASET_TRAIN, NULL);
+    assert_int_equal(ds->n_samples, 2);
+    check_colour(ds, 1, 16, 3);
+    dataset_close(ds);
+    buf_fini(&pax);
+    buf_fini(&b);
+}
+
+/* A header of one type, with n bytes, most of them 'n'. */
+static const struct {
+    int type;
+    size_t n;
+    const char *begin, *want;
+} bad_extras[] = {
+    {'L', TAR_NAME_BYTES, "", "a member's name is too long"},
+    {'x', 1100, "1100 path=", "a member's name is too long"},
+    {'x', (1 << 20) + 1, "1048577 path=", "its extended header is too long"},
+    {'L', (1 << 20) + 1, "", "its extended header is too long"},
+    {'x', 100, "101 path=", "its extended header is broken"},
+    {'x', 100, "99 path=", "its extended header is broken"},
+    {'x', 100, "-100 path=", "its extended header is broken"},
+    {'x', 100, "2 path=", "its extended header is broken"},
+    {'x', 100, "path=", "its extended header is broken"},
+};
+
+static void bad_extra_headers_are_named(void **state)
+{
+    char want[1024], text[512];
+
+    for (size_t i = 0; i < ARRAY_LEN(bad_extras); i++) {
+        const size_t n = bad_extras[i].n;
+        char *content = malloc(n);
+        struct buf b = {0};
+        struct dataset *ds = NULL;
+        struct err err = {0};
+
+        memset(content, 'n', n);
+        memcpy(content, bad_extras[i].begin, strlen(bad_extras[i].begin));
+        content[n - 1] = bad_extras[i].type == 'x' ? '\n' : 'n';
+        put_sample(&b, "1", 11, "2");
+        put_member(&b, bad_extras[i].type, "extra", content, n);
+        put_member(&b, '0', "short", "1", 1);
+        end_tar(&b);
+        put(*state, "train/s.tar", &b);
+        assert_int_equal(try_open(&ds, *state, DATASET_TRAIN, NULL, &err), ERR_CORRUPT);
+        snprintf(text, sizeof text,
+                 "images: folder @/train: @/train/s.tar: offset 3072: %s; was it copied whole?",
+                 bad_extras[i].want);
+        assert_string_equal(err.msg, fill_in(want, sizeof want, text, *state));
+        buf_fini(&b);
+        free(content);
+    }
 }
 
 /* The faults of a shard of two samples. */
@@ -318,6 +443,18 @@ static void bad_folders_are_named(void **state)
     expect_refused(*state, DATASET_VALIDATION, ERR_CORRUPT,
                    "images: folder @/val: it has shards, the training set has class folders; want "
                    "the same kind");
+}
+
+/* Opening a pipe would wait for its writer. */
+static void pipes_are_no_shards(void **state)
+{
+    char path[512];
+
+    make_parent(*state, "train/s.tar");
+    snprintf(path, sizeof path, "%s/train/s.tar", (char *)*state);
+    assert_int_equal(mkfifo(path, 0666), 0);
+    expect_refused(*state, DATASET_TRAIN, ERR_IO,
+                   "images: folder @/train: file @/train/s.tar is not a regular file");
 }
 
 static void options_agree(void **state)
@@ -540,9 +677,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(folders_are_classes),
+        IN_FOLDER(smallest_images),
         IN_FOLDER(shards_hold_samples),
+        IN_FOLDER(other_pictures_are_left_out),
+        IN_FOLDER(long_pax_headers_are_read),
+        IN_FOLDER(bad_extra_headers_are_named),
         IN_FOLDER(bad_shards_are_named),
         IN_FOLDER(bad_folders_are_named),
+        IN_FOLDER(pipes_are_no_shards),
         IN_FOLDER(options_agree),
         IN_FOLDER(broken_files_end_the_job),
         IN_FOLDER(broken_files_are_left_out),

@@ -167,6 +167,12 @@ class Data(dp.Case):
         for one, two in zip(*losses):
             self.assertAlmostEqual(one, two, delta=1e-5)
         self.assertLess(losses[0][1], losses[0][0])
+        for i in range(24):
+            with open(self.path("train", ("cat", "dog")[i % 2], f"{i // 2}.png"), "rb+") as file:
+                file.truncate(60)
+        driver = self.run_driver("--local", "--run-dir", "none", n=2, status=dp.FAILED,
+                                 job={**job, "data.on_corrupt": "skip"})
+        self.assertIn("no sample of epoch 1 could be read (data.on_corrupt: skip)", driver.text)
 
     def test_moved(self):
         """A run goes on with its data from another folder, and refuses other data there: such a
