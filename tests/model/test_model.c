@@ -403,6 +403,17 @@ static void vision_transformer_inits(void **state)
         assert_int_equal(v->info->kind, inits[i].info.kind);
         assert_float_equal(v->info->bound, inits[i].info.bound, 1e-8F);
     }
+    for (int k = 0; k < g->n_nodes; k++) {
+        const struct node *n = &g->node[k];
+
+        if (n->op == OP_layer_norm)
+            assert_true(n->attr.norm.eps == 1e-6F);
+        if (n->op == OP_attention)
+            assert_true(!n->attr.attention.causal && n->attr.attention.p == 0);
+        if (n->op == OP_activation)
+            assert_int_equal(n->attr.act.kind, ACT_GELU);
+    }
+    expect_shape(g, "heads.head.weight", SHAPE(10, 16));
     expect_shape(g, "encoder.pos_embedding", SHAPE(1, 7, 16));
     assert_int_equal(count(g, OP_dropout), 0);
     graph_free(g);
