@@ -45,11 +45,12 @@ static inline double wide_sum(const wide *x)
     return sum;
 }
 
-/* e^x within 2 units in the last place, for x <= 0: 2^n * e^r, and a polynomial for e^r. */
+/* e^x within 2 units in the last place, for x <= 0: 2^n * e^r, and a polynomial for e^r.  NaN of
+ * NaN: x - y is 0 for every other x that counts.  y is never NaN, which has no integer. */
 static inline float exp_of(float x)
 {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    const float y = x < -87.0f ? -87.0f : x;
+    const float y = x > -87.0f ? x : -87.0f;
     const float n = (y * 1.44269504f + magic) - magic;
     const float r = (y - n * 0.693359375f) + n * 2.12194440e-4f;
     const float e =
@@ -61,7 +62,7 @@ static inline float exp_of(float x)
     float power;
 
     memcpy(&power, &bits, sizeof power);
-    return x < -87.0f ? 0.0f : e * power;
+    return x < -87.0f ? 0.0f : e * power + (x - y);
 }
 
 #endif
