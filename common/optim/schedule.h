@@ -1,4 +1,5 @@
-/* schedule - the learning rate as a pure function of the global step.
+/* schedule - the learning rate as a pure function of the global step, and of the validations so far
+ * where a schedule follows them.
  *
  *   warm-up   step g < W:  rate = peak * (f + (1 - f) * (g + 1) / W), f = warmup_start
  *   constant  peak
@@ -6,12 +7,11 @@
  *   cosine    min + (peak - min) * (1 + cos(pi * t)) / 2     (Loshchilov, Hutter 2017, equation 5)
  *   linear    peak + (min - peak) * t
  *   multistep, exponential, onecycle, wsd   in their files
- *   plateau   in its file; it depends on the validations so far, by numbers of its own that are
- * part of the job's state
+ *   plateau   in its file; it follows the validations, by numbers of its own in the job's state
  *
  * with t = (g - W) / (total - W), 0 at the end of the warm-up and 1 after the last step.  `peak` is
  * the optimizer's rate: optimizer.lr, times the number of ranks that train this step if
- * optimizer.scale_lr_by_ranks asks for Horovod's rule.  min_lr is not scaled. Every rank computes
+ * optimizer.scale_lr_by_ranks asks for Horovod's rule.  min_lr is not scaled.  Every rank computes
  * the rate for itself, in double, so all hold the same rate at the same step.
  *
  * A schedule is one entry, `schedule_NAME`, in a file of optim/, and its word in optim/meson.build.
