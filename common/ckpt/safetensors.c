@@ -123,7 +123,9 @@ static int parse_shape(const struct st_file *f, const char *name, json_t *list, 
     size_t n = json_array_size(list);
 
     if (!json_is_array(list) || n > SHAPE_MAX_DIMS)
-        return bad(f, err, name, "\"shape\" is not a list of at most 5 sizes");
+        return err_set(err, ERR_CORRUPT,
+                       "%s: tensor \"%.80s\": \"shape\" is not a list of at most %d sizes",
+                       f->origin, name, SHAPE_MAX_DIMS);
     out->n = (int)n;
     for (size_t i = 0; i < n; i++) {
         json_t *d = json_array_get(list, i);
