@@ -284,12 +284,14 @@ do_clang()
 }
 
 # GCC's warnings are unreliable under its sanitizers, as its manual says, and never errors here.
+# Without detect_stack_use_after_return: up to version 13 GCC aligns the vectors on ASan's own stack
+# to 32 bytes (its bug 110027), so code with vectors of 64 bytes ends by SIGSEGV.
 do_asan()
 {
     local options=() dir=build-asan$suffix names
     configure "$dir" debugoptimized -Db_sanitize=address,undefined -Db_lundef=false || return
     mapfile -t names < <(names_without "$dir" once)
-    ASAN_OPTIONS=abort_on_error=1:detect_stack_use_after_return=1:strict_string_checks=1 \
+    ASAN_OPTIONS=abort_on_error=1:strict_string_checks=1 \
         UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1 DPTRAIN_PATIENCE=240 \
         build_and_run "$dir" names --timeout-multiplier 4
 }
