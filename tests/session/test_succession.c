@@ -174,7 +174,7 @@ static void its_goodbye_gives_the_votes_back(void **state)
     rig_free(&r);
 }
 
-/* Whoever resumes the job must not wait for a standby that has no followers any more. */
+/* A driver that resumes the job must not wait for a standby that has no followers any more. */
 static void the_end_of_the_job_gives_the_votes_back(void **state)
 {
     struct rig r;

@@ -2,7 +2,7 @@
  *
  * The gradient is cut into columns, so that each element has one thread, which adds in the order of
  * the tokens: the bits do not depend on the number of threads.  A BF16 gradient is added up in F32,
- * in the scratch. op/embedding.c has the formulas; the twin is cuda/embedding.cu. */
+ * in the scratch.  op/embedding.c has the formulas; the twin is cuda/embedding.cu. */
 #include <string.h>
 
 #include "backend/cpu/plain.h"
