@@ -18,7 +18,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 build=$top/build-bundle
 out=
 as_built=no
-max_mib=40
+max_mib=56
 max_glibc=2.36
 
 fail()
@@ -92,7 +92,8 @@ if [ -x "$root/bin/gpu_probe" ]; then
         { cat "$work/log" >&2 && fail "the tests"; }
 fi
 copy tests/bench "$top/tests/bench/RESULTS.md"
-for script in bench checkpoints gpu recovery torch_gpu torch_recovery torch_side; do
+for script in bench checkpoints gpu gpu_models models recovery torch_gpu torch_gpu_models \
+    torch_networks torch_recovery torch_side; do
     copy tests/bench "$top/tests/bench/$script.py"
 done
 

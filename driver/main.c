@@ -10,40 +10,20 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "daemon/places.h"
 #include "driver/ask.h"
 #include "driver/check.h"
+#include "driver/evaluate.h"
 #include "driver/options.h"
 #include "driver/record.h"
 #include "driver/server.h"
 #include "driver/standby.h"
 #include "net/secret.h"
 
-/* The run that --resume goes on with if nothing names one: the demo's, or that of --set name=NAME.
- */
-static char *default_run(const struct options *o)
-{
-    const char *names[ARG_MAX_LIST];
-    struct job *job;
-    struct err ignored;
-    size_t n = 0;
-    char *path;
-
-    for (size_t i = 0; i < o->sets.n; i++)
-        if (strncmp(o->sets.item[i], "name=", 5) == 0)
-            names[n++] = o->sets.item[i];
-    if (job_load(NULL, names, n, &job, &ignored) < 0)
-        return xstrdup("runs/demo");
-    path = record_path(o, job);
-    job_free(job);
-    return path;
-}
-
 /* With --resume and no --job: the job that the run directory holds. */
 static int run_job_path(const struct options *o, char **out, struct err *err)
 {
-    char *wanted = o->run_dir ? xstrdup(o->run_dir) : default_run(o);
-    struct run_dir_request q = {.path = wanted, .is_explicit = o->run_dir != NULL, .resume = 1};
-    char *folder = run_dir_to_resume(&q), *path = xasprintf("%s/job.yaml", folder);
+    char *folder = evaluate_run(o), *path = xasprintf("%s/job.yaml", folder);
     int rc = 0;
 
     if (access(path, F_OK) == 0)
@@ -57,7 +37,6 @@ static int run_job_path(const struct options *o, char **out, struct err *err)
     if (rc < 0)
         free(path);
     free(folder);
-    free(wanted);
     return rc;
 }
 
@@ -82,16 +61,50 @@ static void warn_idle(const struct job *job, int64_t n_ranks)
                  n == 1 ? "" : "s");
 }
 
-static int load_job(struct options *o, struct job **out, struct err *err)
+static void warn_threads(const struct job *job, int64_t n_asked)
 {
-    char *path = o->job ? xstrdup(o->job) : NULL;
+    const struct strategy_shares s = strategy_shares(&job->strategy);
+
+    if (s.n > 0 && n_asked > 0 && n_asked != s.n_threads)
+        log_warn("--threads %lld has no effect: with strategy.shards every rank computes with "
+                 "strategy.share_threads, %d",
+                 (long long)n_asked, s.n_threads);
+}
+
+/* No rank can join an evaluation once it has begun, and none needs a minimum of others. */
+static void set_for_evaluation(struct job *job)
+{
+    job->cluster.min_ranks = job->cluster.max_ranks = job->cluster.spares = 0;
+    job->cluster.driver_timeout_ms = 0; /* followers keep no state that is lost with its driver */
+}
+
+/* A DeepSpeed configuration asks for this in vain. */
+static void log_notes(struct buf *notes)
+{
+    char *rest, *line;
+
+    buf_cstr(notes);
+    for (rest = (char *)notes->data; (line = strtok_r(rest, "\n", &rest));)
+        log_warn("%s", line);
+}
+
+static int load_job(struct options *o, const struct evaluation *e, struct job **out,
+                    struct err *err)
+{
+    struct buf notes = {0};
+    const char *given = e->job ? e->job : o->job;
+    char *path = given ? xstrdup(given) : NULL;
     int rc = o->resume && !o->job ? run_job_path(o, &path, err) : 0;
 
     if (rc == 0)
-        rc = job_load(path, o->sets.item, o->sets.n, out, err);
+        rc = job_load_for(o->n_ranks, path, o->sets.item, o->sets.n, out, &notes, err);
+    log_notes(&notes);
+    buf_fini(&notes);
     free(path);
     if (rc < 0)
         return rc;
+    if (o->evaluate)
+        set_for_evaluation(*out);
     if (!o->n_ranks)
         o->n_ranks = max_i64(1, (*out)->cluster.min_ranks);
     rc = job_check_supported(*out, o->n_ranks, backend_name(o), err);
@@ -100,7 +113,11 @@ static int load_job(struct options *o, struct job **out, struct err *err)
     if (rc == 0)
         rc = job_check_encrypt(*out, backend_name(o), !o->common.insecure, err);
     if (rc == 0)
+        rc = job_measure(*out, err);
+    if (rc == 0 && !o->evaluate)
         warn_idle(*out, o->n_ranks);
+    if (rc == 0)
+        warn_threads(*out, o->n_threads_asked);
     if (rc == 0 && inject_check_ranks(&o->inject, most_ranks(o, *out), err) < 0)
         rc = err_wrap(err, "--inject");
     if (rc < 0)
@@ -110,6 +127,7 @@ static int load_job(struct options *o, struct job **out, struct err *err)
 
 static int find_device(struct options *o, struct err *err)
 {
+    char wanted[DEVICE_TEXT];
     struct buf text = {0};
 
     if (o->check && device_is_cuda(o->common.device)) {
@@ -120,7 +138,8 @@ static int find_device(struct options *o, struct err *err)
     }
     if (devices_find(o->common.device, &o->devices, err) < 0)
         return err->code;
-    devices_pick(&o->devices, o->common.device, o->device);
+    devices_of_local_rank(&o->devices, o->common.device, o->common.local_rank, wanted);
+    devices_pick(&o->devices, wanted, o->device);
     if (device_is_cuda(o->device))
         daemon_check_nccl(&o->common);
     if (o->devices.has_driver && o->devices.trouble[0])
@@ -128,25 +147,50 @@ static int find_device(struct options *o, struct err *err)
     return 0;
 }
 
-static int run(struct options *o, int argc, char **argv, int64_t start_ns)
+/* With --ranks: this rank's part of the machine is the first. */
+static void take_place(const struct options *o)
+{
+    if (o->places.n == 0 || o->check)
+        return;
+    for (int i = 0; i < o->places.n; i++) {
+        char name[32];
+
+        snprintf(name, sizeof name, "rank %d", i);
+        place_log(&o->places.place[i], name);
+    }
+    place_bind_self(&o->places.place[0]);
+}
+
+static int run_job(struct options *o, const struct evaluation *e, int argc, char **argv,
+                   int64_t start_ns)
 {
     struct job *job;
     struct err err;
     int status;
 
-    if (o->standby) {
-        if (find_device(o, &err) == 0)
-            return standby_run(o, argc, argv, start_ns);
+    take_place(o);
+    if (load_job(o, e, &job, &err) < 0) {
         log_error("%s", err.msg);
         return STATUS_USAGE;
     }
-    if (find_device(o, &err) < 0 || load_job(o, &job, &err) < 0) {
-        log_error("%s", err.msg);
-        return STATUS_USAGE;
-    }
-    status =
-        o->check ? daemon_end_output(check_run(o, job)) : server_run(o, job, argc, argv, start_ns);
+    status = o->check ? daemon_end_output(check_run(o, job))
+                      : server_run(o, job, o->evaluate ? e : NULL, argc, argv, start_ns);
     job_free(job);
+    return status;
+}
+
+static int run(struct options *o, int argc, char **argv, int64_t start_ns)
+{
+    struct evaluation e = {.from = NULL};
+    struct err err;
+    int status = STATUS_USAGE;
+
+    if (o->evaluate && evaluate_find(o, &e, &err) < 0)
+        log_error("%s", err.msg);
+    else
+        status = o->standby ? standby_run(o, argc, argv, start_ns)
+                            : run_job(o, &e, argc, argv, start_ns);
+    evaluate_fini(&e);
     return status;
 }
 
@@ -164,14 +208,20 @@ static int make_secret(const char *path)
     return STATUS_OK;
 }
 
-/* Run with the command line as the user must give it to go on: with --nranks, if only the
- * environment said how many ranks there are.  The command is shown to the user. */
+/* Find the devices, then run with the command line as the user must give it to go on: with
+ * --nranks, if only the environment said how many ranks there are.  The command is shown to the
+ * user. */
 static int run_in_environment(struct options *o, int argc, char **argv, int64_t start_ns)
 {
     char option[] = "--nranks", value[24];
+    struct err err;
     char **whole;
     int status;
 
+    if (find_device(o, &err) < 0 || options_settle(o, &err) < 0) {
+        log_error("%s", err.msg);
+        return STATUS_USAGE;
+    }
     if (!o->n_ranks_from_environment)
         return run(o, argc, argv, start_ns);
     snprintf(value, sizeof value, "%lld", (long long)o->n_ranks);
@@ -188,11 +238,13 @@ int main(int argc, char **argv)
 {
     struct options o;
     struct err err;
+    int status;
 
     daemon_open_standard();
     log_init("dpdriver", LOG_TEXT, LOG_INFO);
     if (options_parse(argc, argv, &o, &err) < 0) {
         log_error("%s", err.msg);
+        options_fini(&o);
         return STATUS_USAGE;
     }
     log_init("dpdriver", (enum log_format)o.common.log_format, LOG_INFO);
@@ -212,7 +264,9 @@ int main(int argc, char **argv)
         daemon_set_nccl(&o.common, o.advertise);
         if (o.from_environment[0])
             log_info("by the environment: %s", o.from_environment);
-        return run_in_environment(&o, argc, argv, start_ns);
+        status = run_in_environment(&o, argc, argv, start_ns);
+        options_fini(&o);
+        return status;
     }
     return daemon_end_output(STATUS_OK);
 }

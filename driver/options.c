@@ -13,13 +13,18 @@
 
 #define AT(field) offsetof(struct options, field)
 
+static const char *const weights[] = {"trained", "average", NULL};
+
 static const struct arg job_args[] = {
     {"nranks", "N", ARG_INT, AT(n_ranks), 1, CLUSTER_MAX_RANKS,
      .help = "processes that train together; this one, rank 0, counts (default: what a launcher "
-             "says in WORLD_SIZE, OMPI_COMM_WORLD_SIZE or SLURM_NTASKS)"},
+             "says in WORLD_SIZE, TF_CONFIG, OMPI_COMM_WORLD_SIZE or SLURM_NTASKS, times --ranks; "
+             "else --ranks)"},
     {"job", "FILE", ARG_TEXT, AT(job),
-     .help = "what to train (YAML; --help-job lists the keys); without it the built-in demo runs: "
-             "LeNet on drawn digits"},
+     .help =
+         "what to train (YAML; --help-job lists the keys; or a DeepSpeed configuration whose "
+         "name ends in .json, with model and data by --set); without it the built-in demo runs: "
+         "LeNet on drawn digits"},
     {"set", "KEY=VALUE", ARG_LIST, AT(sets),
      .help = "override one key of the job file, such as train.epochs=1; may be repeated"},
     {"run-dir", "DIR", ARG_TEXT, AT(run_dir),
@@ -30,12 +35,32 @@ static const struct arg job_args[] = {
              "and checkpoints"},
     {"local", NULL, ARG_FLAG, AT(local),
      .help = "start the other N-1 processes on this machine; they end with this one"},
+    {"hosts", "FILE", ARG_TEXT, AT(hosts_file),
+     .help =
+         "start the followers of other machines by ssh, and end them with the job: FILE has a "
+         "line \"HOST slots=N\" for each machine, of N ranks; needs --secret-file, which reaches "
+         "them through ssh, or --insecure"},
     {"standby", NULL, ARG_FLAG, AT(standby),
      .help =
          "take no part in the job of the driver at --root, but lead it once that driver is lost; "
          "with the same --run-dir (shared, or on the same machine) in it, else in a new one"},
     {"check", NULL, ARG_FLAG, AT(check),
      .help = "validate job, data and device, print a summary, and exit: 0 or 2"},
+    {"evaluate", NULL, ARG_FLAG, AT(evaluate),
+     .help = "validate the weights of --checkpoint on the whole validation set, over all ranks, "
+             "print one line (JSON with --log-format json), and exit; trains nothing and writes no "
+             "file; the job is that of the checkpoint's run unless --job names one, and --set may "
+             "name other data (default --nranks 1)"},
+    {"predict", "OUT.npy", ARG_TEXT, AT(predict),
+     .help = "as --evaluate, and write the logits (the network's outputs, before softmax or "
+             "sigmoid) of every sample of the validation set, in its order, as one float32 array"},
+    {"checkpoint", "WHICH", ARG_TEXT, AT(checkpoint),
+     .help = "with --evaluate or --predict: latest (the default) or best of the run in --run-dir, "
+             "or the folder "
+             "of a checkpoint, or of a run whose newest is meant"},
+    {"weights", "WHICH", ARG_CHOICE, AT(averaged), .choices = weights,
+     .help = "with --evaluate or --predict: trained (the default), or average: those of "
+             "train.average"},
     {"inject", "SPEC", ARG_LIST, AT(injects),
      .help = "for tests: faults on purpose, such as kill:rank1@step50 (listed below), several with "
              "commas between; may be repeated"},
@@ -57,7 +82,8 @@ static const struct arg network_args[] = {
     {"host", "ADDR", ARG_TEXT, AT(host),
      .help = "address to listen on (default 127.0.0.1: this machine only; with --secret-file all)"},
     {"port", "PORT", ARG_INT, AT(port), 0, 65535,
-     .help = "port to listen on (default MASTER_PORT, or 7000; of a standby 7001; 0 takes a free "
+     .help = "port to listen on (default MASTER_PORT, TF_CONFIG's, or 7000; of a standby 7001; 0 "
+             "takes a free "
              "one)"},
     {"port-file", "FILE", ARG_TEXT, AT(port_file),
      .help = "write the port there once the driver listens"},
@@ -97,6 +123,12 @@ static int check_host(const struct options *o, struct err *err)
     return 0;
 }
 
+/* An evaluation on this machine alone takes no port from a driver that trains here. */
+static int default_port(const struct options *o)
+{
+    return o->evaluate && (o->local || o->n_ranks <= 1) ? 0 : 7000;
+}
+
 /* Options that were not given may stand in the environment (daemon/launch.h). */
 static int ask_launcher(struct options *o, struct err *err)
 {
@@ -112,15 +144,22 @@ static int ask_launcher(struct options *o, struct err *err)
             "dpfollower for the others (deploy/slurm has a script for both), or unset %s",
             l.rank_from, (long long)l.rank, l.rank_from);
     o->n_ranks_from_environment = !n_ranks && l.n_ranks_from;
-    if (o->n_ranks_from_environment)
+    l.is_task = o->common.ranks != NULL;
+    if (o->n_ranks_from_environment && l.is_task)
+        o->n_tasks = (int)l.n_ranks;
+    else if (o->n_ranks_from_environment)
         o->n_ranks = l.n_ranks;
     if (port < 0)
-        o->port = l.port_from ? l.port : 7000;
+        o->port = l.port_from ? l.port : default_port(o);
     if (n_ranks)
         l.n_ranks_from = NULL;
     if (port >= 0)
         l.port_from = NULL;
     l.rank_from = l.host_from = NULL;
+    if (o->common.ranks)
+        l.local_rank_from = NULL;
+    if (l.local_rank_from)
+        o->common.local_rank = l.local_rank;
     launch_describe(&l, o->from_environment);
     return 0;
 }
@@ -128,14 +167,16 @@ static int ask_launcher(struct options *o, struct err *err)
 /* The job is the driver's. */
 static int check_standby(struct options *o, struct err *err)
 {
-    const char *also = o->job         ? "--job"
-                       : o->sets.n    ? "--set"
-                       : o->n_ranks   ? "--nranks"
-                       : o->local     ? "--local"
-                       : o->resume    ? "--resume"
-                       : o->check     ? "--check"
-                       : o->injects.n ? "--inject"
-                                      : NULL;
+    const char *also = o->job            ? "--job"
+                       : o->sets.n       ? "--set"
+                       : o->n_ranks      ? "--nranks"
+                       : o->local        ? "--local"
+                       : o->common.ranks ? "--ranks"
+                       : o->hosts_file   ? "--hosts"
+                       : o->resume       ? "--resume"
+                       : o->check        ? "--check"
+                       : o->injects.n    ? "--inject"
+                                         : NULL;
 
     if (!o->standby && (o->root || o->wait_s >= 0))
         return err_set(err, ERR_ARG, "--%s belongs to --standby", o->root ? "root" : "wait");
@@ -155,23 +196,60 @@ static int check_standby(struct options *o, struct err *err)
     return 0;
 }
 
+/* An evaluation trains nothing, and owns no run directory. */
+static int check_evaluate(const struct options *o, struct err *err)
+{
+    const char *also = o->resume    ? "--resume"
+                       : o->check   ? "--check"
+                       : o->standby ? "--standby"
+                                    : NULL;
+
+    if (o->checkpoint && !o->evaluate)
+        return err_set(err, ERR_ARG, "--checkpoint belongs to --evaluate and --predict");
+    if (o->averaged && !o->evaluate)
+        return err_set(err, ERR_ARG, "--weights belongs to --evaluate and --predict");
+    if (o->evaluate && also)
+        return err_set(err, ERR_ARG, "--%s and %s: leave one of them out",
+                       o->predict ? "predict" : "evaluate", also);
+    return 0;
+}
+
 static int check(struct options *o, struct err *err)
 {
     enum { STANDBY_PORT = 7001 };
-    int rc = check_standby(o, err);
+    int rc;
 
+    o->evaluate |= o->predict != NULL;
+    rc = check_evaluate(o, err);
+    if (rc == 0)
+        rc = check_standby(o, err);
     if (rc == 0 && !o->standby)
         rc = ask_launcher(o, err);
     if (o->standby && o->port < 0)
         o->port = STANDBY_PORT;
     if (rc < 0)
         return rc;
-    if (!o->n_ranks && !o->check && !o->standby)
+    if (o->local && o->common.ranks)
+        return err_set(err, ERR_ARG,
+                       "--local and --ranks: --local starts all other ranks here, --ranks so many "
+                       "that there are N on this machine; give one of them");
+    if (o->local && o->hosts_file)
+        return err_set(err, ERR_ARG,
+                       "--local and --hosts: --local starts all other ranks here, and leaves none "
+                       "to the machines of --hosts; give --ranks N for those of this machine");
+    if (o->hosts_file && !o->common.secret_files.n && !o->common.insecure)
+        return err_set(err, ERR_ARG,
+                       "--hosts needs --secret-file, so that nobody else can join (\"dpdriver "
+                       "--make-secret F\" makes one), or on a private network --insecure");
+    if (o->hosts_file && hosts_read(o->hosts_file, &o->hosts, err) < 0)
+        return err->code;
+    if (!o->n_ranks && !o->common.ranks && !o->hosts_file && !o->check && !o->standby &&
+        !o->evaluate)
         return err_set(err, ERR_ARG,
                        "--nranks is missing: how many processes train together; \"dpdriver "
                        "--nranks 2 --local\" runs the demo on this machine");
     if (!o->host)
-        o->host = o->common.secret_files.n ? addr_all() : "127.0.0.1";
+        o->host = o->common.secret_files.n || o->hosts_file ? addr_all() : "127.0.0.1";
     for (size_t i = 0; i < o->injects.n; i++)
         if (inject_parse(o->injects.item[i], &o->inject, err) < 0)
             return err_wrap(err, "--inject");
@@ -195,12 +273,53 @@ static int check_drain(const struct options *o, struct err *err)
                    o->drain);
 }
 
+void options_fini(struct options *o)
+{
+    free(o->hosts.line);
+    places_fini(&o->places);
+}
+
+int options_settle(struct options *o, struct err *err)
+{
+    int n, rc = places_find(&o->common, &o->devices, &o->places, err);
+
+    o->n_threads_asked = o->common.n_threads;
+    if (rc < 0)
+        return rc;
+    n = o->places.n ? o->places.n : 1;
+    if (!o->n_ranks && o->hosts.n)
+        o->n_ranks = n + hosts_n_ranks(&o->hosts);
+    if (o->hosts.n && o->n_ranks < n + hosts_n_ranks(&o->hosts))
+        return err_set(err, ERR_ARG,
+                       "--nranks is %lld, but %s has %d ranks, and this machine %d; leave --nranks "
+                       "out, or give %d",
+                       (long long)o->n_ranks, o->hosts_file, hosts_n_ranks(&o->hosts), n,
+                       n + hosts_n_ranks(&o->hosts));
+    if (o->places.n == 0)
+        return 0;
+    if (!o->n_ranks)
+        o->n_ranks = (int64_t)n * (o->n_tasks ? o->n_tasks : 1);
+    if (o->n_ranks > CLUSTER_MAX_RANKS)
+        return err_set(err, ERR_ARG, "%d tasks of %d ranks: more than %d ranks", o->n_tasks, n,
+                       CLUSTER_MAX_RANKS);
+    if (n > o->n_ranks)
+        return err_set(err, ERR_ARG,
+                       "--ranks %d on this machine, but --nranks %lld in all: give at least "
+                       "--nranks %d, or fewer --ranks",
+                       n, (long long)o->n_ranks, n);
+    if (strncmp(o->places.place[0].device, "cuda:", 5) == 0)
+        snprintf(o->device, sizeof o->device, "%s", o->places.place[0].device);
+    o->common.n_threads = o->places.place[0].n_threads;
+    return 0;
+}
+
 int options_parse(int argc, char **argv, struct options *out, struct err *err)
 {
     struct arg_group groups[N_GROUPS];
     int rc;
 
-    *out = (struct options){.port = -1, .wait_s = -1, .common.device = "auto"};
+    *out = (struct options){
+        .port = -1, .wait_s = -1, .common.device = "auto", .common.local_rank = -1};
     groups_init(groups, out);
     rc = args_parse(groups, N_GROUPS, argc, argv, err);
     if (rc == 0 && out->status && out->drain)
@@ -223,9 +342,11 @@ void options_help(FILE *f)
                "Trains a neural network together with N-1 followers, and is their rank 0.\n"
                "\n"
                "  dpdriver --nranks 2 --local                   the demo, all on this machine\n"
+               "  dpdriver --ranks gpus --job mnist.yaml        all GPUs of this machine\n"
                "  dpdriver --nranks 3 --job mnist.yaml          waits for two followers, each:\n"
                "  dpfollower --root 127.0.0.1:7000\n"
                "  dpdriver --standby --root 127.0.0.1:7000      leads if that driver is lost\n"
+               "  dpdriver --evaluate --run-dir runs/demo       validates its newest checkpoint\n"
                "\n");
     args_help(groups, N_GROUPS, f);
     fprintf(f, "\n");

@@ -9,11 +9,14 @@
 #include "daemon/args.h"
 #include "daemon/daemon.h"
 #include "daemon/launch.h"
+#include "daemon/places.h"
+#include "driver/hosts.h"
 #include "inject/inject.h"
 
 struct options {
-    int64_t n_ranks; /* 0: not given, with --check */
+    int64_t n_ranks; /* 0: not given, with --check or --evaluate */
     int n_ranks_from_environment;
+    int n_tasks;     /* with --ranks and no --nranks: a launcher's tasks, one a machine; 0: none */
     const char *job; /* NULL: the built-in demo, or with --resume the run's own */
     struct arg_list sets;
     struct arg_list injects;
@@ -24,19 +27,34 @@ struct options {
     int64_t port;
     const char *port_file, *run_dir; /* NULL: not given */
     int local, resume, check, help_job, status, standby;
-    const char *root; /* with --standby: where the driver is, HOST:PORT */
+    int evaluate;           /* a checkpoint is validated, and nothing is trained */
+    const char *checkpoint; /* NULL: not given, which means latest */
+    int averaged;           /* 1: the averaged weights are meant, not the trained ones */
+    const char *predict;    /* evaluate, and write the logits there; NULL: not given */
+    const char *root;       /* with --standby: where the driver is, HOST:PORT */
     char root_host[ADDR_MAX_HOST];
     int root_port;
-    int64_t wait_s; /* -1: not given */
+    int64_t wait_s;          /* -1: not given */
+    int64_t n_threads_asked; /* --threads as given; 0: it was not */
     struct daemon_options common;
     char advertise[ADDR_TEXT];          /* --iface's address, or "" */
     struct devices devices;             /* as far as --device asks for them */
     char device[DEVICE_TEXT];           /* this rank's: "cpu", "cuda:I" */
+    const char *hosts_file;             /* NULL: not given */
+    struct hosts hosts;                 /* of that file */
+    struct places places;               /* with --ranks; this rank's is the first */
     char from_environment[LAUNCH_TEXT]; /* what a launcher's variables gave, for the log, or "" */
 };
 
 /* Fails with ERR_ARG or ERR_UNSUPPORTED; the message is one line and says the remedy. */
 int options_parse(int argc, char **argv, struct options *out, struct err *err);
+
+/* Free what options_parse and options_settle made. */
+void options_fini(struct options *o);
+
+/* The devices are known: share this machine out (o->places), and settle --nranks, which --ranks
+ * gives where nothing else does.  ERR_ARG, ERR_UNSUPPORTED. */
+int options_settle(struct options *o, struct err *err);
 
 void options_help(FILE *f);
 

@@ -232,13 +232,15 @@ static void show_progress(const struct record *r, const struct session_event *ev
 
 static void show_epoch(struct record *r, const struct session_epoch *e)
 {
-    char line[256];
+    char line[512];
 
     table_add(&r->table, e);
     if (r->is_live)
-        return;
-    table_epoch_text(e, r->job->train.epochs, line, sizeof line);
-    log_info("%s", line);
+        table_data_wait_text(e->data_wait_share, e->data_wait_rank, line, sizeof line);
+    else
+        table_epoch_text(e, r->job->train.epochs, line, sizeof line);
+    if (line[0])
+        log_info("%s", line);
 }
 
 /* A resumed run keeps its job.yaml until the job of now has opened the run's checkpoint: a start

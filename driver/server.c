@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "driver/answer.h"
+#include "driver/evaluate.h"
 #include "driver/files.h"
 #include "driver/server_impl.h"
 #include "report/injected.h"
@@ -173,7 +174,10 @@ static void on_event(void *arg, const struct session_event *ev)
         uv_timer_start(&s->doom, on_doom, LOCAL_DOOM_MS, 0);
     s->is_formed |= ev->kind == EVENT_FORM;
     s->is_ending |= ev->kind == EVENT_ERROR || ev->kind == EVENT_DONE;
-    record_event(&s->record, ev);
+    if (!s->evaluation)
+        record_event(&s->record, ev);
+    else if (ev->kind == EVENT_DONE)
+        evaluate_print(s->options, s->evaluation, ev);
 }
 
 /* A request of --status or --drain. */
@@ -214,7 +218,8 @@ static void on_incident(void *arg, const struct incident *i)
 {
     struct server *s = arg;
 
-    record_incident(&s->record, i);
+    if (!s->evaluation)
+        record_incident(&s->record, i);
 }
 
 static const char *device_of(void *arg) { return ((struct server *)arg)->options->device; }
@@ -249,7 +254,8 @@ static void on_finished(void *arg, const struct action *end)
         leave_mark();
 
     s->status = status;
-    record_end(&s->record, status, s->argc, s->argv);
+    if (!s->evaluation)
+        record_end(&s->record, status, s->argc, s->argv);
     if (status == STATUS_STOPPED)
         log_warn("%s", end->finished.text);
     if (status == STATUS_OK && (s->options->common.log_format == LOG_JSON || !s->is_formed))
@@ -318,6 +324,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
 {
     const struct job *j = s->job;
     const struct plugin_gpu *gpu = own_gpu(s->options);
+    const int has_run = s->record.dir.path != NULL;
 
     *d = (struct driver_options){
         .n_ranks = (int)s->options->n_ranks,
@@ -331,7 +338,10 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .gpu_bus = gpu ? gpu->bus : NULL,
         .advertise = s->options->advertise[0] ? s->options->advertise : NULL,
         .resume = s->record.dir.resumed ? s->record.dir.path : NULL,
-        .run = s->record.dir.run,
+        .evaluate = s->evaluation ? s->evaluation->from : NULL,
+        .averaged = s->options->averaged,
+        .predict = s->evaluation ? s->options->predict : NULL,
+        .run = has_run ? s->record.dir.run : NULL,
         .term = s->record.dir.term,
         .standby_id = s->standby_id,
         .n_epochs = j->train.epochs,
@@ -368,7 +378,7 @@ static void start_session(struct server *s, int argc, char **argv, int64_t start
     struct driver_options d;
     struct daemon_host host;
     struct buf job = {0};
-    char *resume = options_resume_command(argc, argv, s->record.dir.path);
+    char *resume = s->evaluation ? NULL : options_resume_command(argc, argv, s->record.dir.path);
     int64_t now;
 
     daemon_host(&host);
@@ -386,7 +396,7 @@ static void start_session(struct server *s, int argc, char **argv, int64_t start
     buf_fini(&job);
 }
 
-/* Claim the run directory. */
+/* Claim the run directory; an evaluation has none. */
 static int open_run(struct server *s, struct err *err)
 {
     int rc = disk_open(&s->disk, &s->daemon.loop, err);
@@ -394,6 +404,8 @@ static int open_run(struct server *s, struct err *err)
     if (rc < 0)
         return rc;
     s->daemon.disk = s->disk.writer;
+    if (s->evaluation)
+        return 0;
     rc = record_open(&s->record, s->options, s->job, s->legacy, s->disk.writer, err);
     s->disk.where = s->record.dir.path;
     if (rc < 0 && s->options->port_file)
@@ -421,6 +433,8 @@ static int server_start(struct server *s, struct err *err)
         rc = open_run(s, err);
     if (rc == 0)
         rc = server_start_local(s, err);
+    if (rc == 0)
+        rc = server_start_hosts(s, err);
     return rc;
 }
 
@@ -447,6 +461,8 @@ static _Noreturn void leave_disk(struct server *s, int status)
 
 int server_end(struct server *s)
 {
+    const int patience_ms =
+        s->status == STATUS_OK || s->status == STATUS_STOPPED ? LOCAL_PATIENCE_MS : 1000;
     int status = s->status, disk_hangs = disk_flush(&s->disk) == WRITER_LATE;
 
     if (s->on_end)
@@ -461,11 +477,12 @@ int server_end(struct server *s)
     uv_close((uv_handle_t *)&s->child_ended, NULL);
     uv_close((uv_handle_t *)&s->doom, NULL);
     uv_close((uv_handle_t *)&s->owner, NULL);
-    local_end(&s->local,
-              status == STATUS_OK || status == STATUS_STOPPED ? LOCAL_PATIENCE_MS : 1000);
+    local_end(&s->local, patience_ms);
+    hosts_end(&s->hosts, s->is_formed ? patience_ms : 0);
     if (disk_hangs)
         leave_disk(s, status);
-    record_close(&s->record, status);
+    if (!s->evaluation)
+        record_close(&s->record, status);
     disk_close(&s->disk);
     s->daemon.disk = NULL;
     driver_free(s->driver);
@@ -545,10 +562,10 @@ int server_lead(struct server *s)
     return server_end(s);
 }
 
-int server_run(const struct options *o, const struct job *job, int argc, char **argv,
-               int64_t start_ns)
+int server_run(const struct options *o, const struct job *job, const struct evaluation *e, int argc,
+               char **argv, int64_t start_ns)
 {
-    struct server s = {.job = job};
+    struct server s = {.job = job, .evaluation = e};
     struct err err;
 
     if (server_init(&s, o, argc, argv, start_ns, &err) < 0) {

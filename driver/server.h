@@ -8,8 +8,11 @@
 #include "driver/options.h"
 #include "job/job.h"
 
-/* `argv` to show how to resume; start_ns: when the process started. */
-int server_run(const struct options *o, const struct job *job, int argc, char **argv,
-               int64_t start_ns);
+struct evaluation;
+
+/* e: evaluate these weights (driver/evaluate.h); NULL: train.  `argv` to show how to resume;
+ * start_ns: when the process started. */
+int server_run(const struct options *o, const struct job *job, const struct evaluation *e, int argc,
+               char **argv, int64_t start_ns);
 
 #endif

@@ -19,15 +19,17 @@
 struct server {
     const struct options *options;
     const struct job *job;
+    const struct evaluation *evaluation; /* NULL: this driver trains */
     struct daemon daemon;
     struct driver *driver;
     struct listener *listener;
     struct trust trust;
     struct peers peers;
     struct disk disk;
-    struct record record;
+    struct record record;                /* zero in an evaluation, which owns no run directory */
     struct status_socket *status_socket; /* NULL: it could not be made */
     struct local local;
+    struct hosts hosts; /* with --hosts; its lines are the options' */
     uv_signal_t child_ended;
     uv_timer_t owner; /* looks whether another driver has taken the run directory over */
     uv_timer_t doom;  /* of local followers whose rank was lost */
@@ -58,6 +60,7 @@ int server_open_trust(struct server *s, struct err *err);
 int server_listen(struct server *s, struct err *err);
 void server_limit_strangers(struct server *s); /* for s->job, where the listener is open already */
 int server_start_local(struct server *s, struct err *err);
+int server_start_hosts(struct server *s, struct err *err);
 int server_write_port_file(const struct server *s, struct err *err);
 
 /* Go on as the driver of this run: s->legacy, s->job and s->options are set, trust and listener are

@@ -28,7 +28,7 @@ int server_open_trust(struct server *s, struct err *err)
     const struct trust_options t = {.role = TLS_DRIVER,
                                     .files = &o->common.secret_files,
                                     .insecure = o->common.insecure,
-                                    .is_local = o->local,
+                                    .is_local = o->local || o->places.n == o->n_ranks,
                                     .has_guests = has_guests(s)};
     int rc = trust_open(&t, &s->trust, err);
 
@@ -104,7 +104,7 @@ int server_write_port_file(const struct server *s, struct err *err)
 
 /* A local follower that was killed or failed is replaced.  One that found its input wrong would
  * find it wrong again. */
-static void replace_child(struct server *s, const char *text, int status)
+static void replace_child(struct server *s, int number, const char *text, int status)
 {
     struct err err;
 
@@ -112,34 +112,54 @@ static void replace_child(struct server *s, const char *text, int status)
         status == STATUS_USAGE || status == STATUS_REFUSED || status == STATUS_STOPPED ||
         s->job->cluster.replace_timeout_ms == 0)
         return;
-    if (local_restart(&s->local, &err) < 0)
+    if (local_restart(&s->local, number, &err) < 0)
         log_error("a local follower %s: %s", text, err.msg);
     else
         log_warn("a local follower %s: starting another one", text);
 }
 
-/* Before training, no other follower takes the place of a local one that is gone: do not wait
- * for the deadline. */
-static void on_child_ended(uv_signal_t *handle, int number)
+/* Before training, no other follower takes the place of one that is gone: do not wait for the
+ * deadline. */
+static void end_unless_formed(struct server *s, const char *who, const char *text, int status)
+{
+    int64_t now = daemon_enter(&s->daemon);
+
+    if (s->daemon.machine && !s->is_formed && !s->is_ending && !s->daemon.n_stops) {
+        log_error("%s %s before training began", who, text);
+        s->local_status = status == STATUS_USAGE ? STATUS_USAGE : STATUS_FAILED;
+        s->is_ending = 1;
+        driver_stop(s->driver, now, "the end of a local follower");
+        driver_stop(s->driver, now, "the end of a local follower");
+    }
+    daemon_leave(&s->daemon);
+}
+
+/* The session deals with the ranks that a machine's end costs: they are lost, or have left. */
+static void host_ended(struct server *s, const char *name, const char *text, int status)
+{
+    char who[HOSTS_NAME + 32];
+
+    snprintf(who, sizeof who, "%s, started by --hosts: ssh", name);
+    if (s->is_formed && !s->is_ending && status != STATUS_OK)
+        log_warn("%s %s", who, text);
+    end_unless_formed(s, who, text, status);
+}
+
+static void on_child_ended(uv_signal_t *handle, int signal)
 {
     struct server *s = handle->data;
-    char text[64];
-    int rank, status;
+    char text[64], who[48];
+    const char *name;
+    int number, status;
 
-    (void)number;
-    while (local_reap(&s->local, &rank, text, &status)) {
-        int64_t now = daemon_enter(&s->daemon);
-
-        if (s->daemon.machine && !s->is_formed && !s->is_ending && !s->daemon.n_stops) {
-            log_error("the local follower of rank %d %s before training began", rank, text);
-            s->local_status = status == STATUS_USAGE ? STATUS_USAGE : STATUS_FAILED;
-            s->is_ending = 1;
-            driver_stop(s->driver, now, "the end of a local follower");
-            driver_stop(s->driver, now, "the end of a local follower");
-        }
-        daemon_leave(&s->daemon);
-        replace_child(s, text, status);
+    (void)signal;
+    while (local_reap(&s->local, &number, text, &status)) {
+        snprintf(who, sizeof who, "the local follower of rank %d", number);
+        end_unless_formed(s, who, text, status);
+        replace_child(s, number, text, status);
     }
+    while (hosts_reap(&s->hosts, &name, text, &status))
+        host_ended(s, name, text, status);
 }
 
 /* The address that a follower on this machine must connect to. */
@@ -152,10 +172,21 @@ static const char *reachable(const char *listening)
 
 int server_start_local(struct server *s, struct err *err)
 {
-    if (!s->options->local || s->options->n_ranks + s->job->cluster.spares == 1)
+    const struct options *o = s->options;
+    const int n_spares = o->local ? (int)s->job->cluster.spares : 0;
+
+    if ((o->local ? (int)o->n_ranks : o->places.n) + n_spares <= 1)
         return 0;
     uv_signal_start(&s->child_ended, on_child_ended, SIGCHLD);
-    return local_start(&s->local, s->options, (int)s->job->cluster.spares,
-                       reachable(listener_number(s->listener)), listener_port(s->listener),
-                       s->trust.is_local ? s->trust.fd : -1, err);
+    return local_start(&s->local, o, n_spares, reachable(listener_number(s->listener)),
+                       listener_port(s->listener), s->trust.is_local ? s->trust.fd : -1, err);
+}
+
+int server_start_hosts(struct server *s, struct err *err)
+{
+    s->hosts = s->options->hosts;
+    if (s->hosts.n == 0)
+        return 0;
+    uv_signal_start(&s->child_ended, on_child_ended, SIGCHLD);
+    return hosts_start(&s->hosts, s->options, listener_port(s->listener), err);
 }

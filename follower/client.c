@@ -7,13 +7,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "daemon/minder.h"
 #include "net/dialer.h"
 #include "session/follower.h"
 
@@ -37,7 +37,8 @@ enum { TURN_MS = 1000, TURN_WELCOME_MS = 3000 };
 struct client {
     const struct options *options;
     struct daemon_host host;
-    struct devices devices; /* as far as --device asks for them */
+    struct devices devices;   /* as far as --device asks for them */
+    char device[DEVICE_TEXT]; /* what this rank asks for, by --device or LOCAL_RANK */
     struct daemon daemon;
     struct dialer *dialer;
     struct dialer *other; /* with the standby; NULL: none is known */
@@ -47,7 +48,7 @@ struct client {
     struct trust trust;
     struct conn *conn;         /* NULL: none */
     struct follower *follower; /* of this job; NULL: of none */
-    int is_child;              /* of a driver with --local, with which it dies */
+    struct minder_role role;   /* a driver's child dies with it */
     int has_next_secret;       /* the driver did not take the one that was offered */
     int is_over, status;
     uv_timer_t redial;
@@ -73,8 +74,11 @@ static void on_frame(void *arg, struct conn *conn, const uint8_t *body, size_t l
     if (!m)
         return;
     now = daemon_enter(&c->daemon);
-    if (c->follower && !daemon_is_deaf(&c->daemon))
+    if (c->follower && !daemon_is_deaf(&c->daemon)) {
         follower_message(c->follower, now, m);
+        log_set_name(c->role.number,
+                     follower_is_spare(c->follower) ? -1 : follower_rank(c->follower));
+    }
     daemon_leave(&c->daemon);
     msg_free(m);
 }
@@ -185,7 +189,7 @@ static void begin_session(struct client *c, int64_t now)
         .host_id = c->host.id,
         .pid = getpid(),
         .pid_space = host_pid_space(),
-        .device = o->common.device,
+        .device = c->device,
         .gpus = gpus,
         .n_gpus = list_gpus(&c->devices, gpus),
         .no_gpu = c->devices.trouble,
@@ -194,7 +198,7 @@ static void begin_session(struct client *c, int64_t now)
         .advertise = o->advertise[0] ? o->advertise : NULL,
         .data_dir = o->data,
         .driver = c->is_at_other ? c->other_text : o->root_text,
-        .keeps_state = !c->is_child,
+        .keeps_state = c->role.kind != MINDER_DRIVER,
         .is_proven = c->trust.tls != NULL,
         .welcome_ms = c->other ? TURN_WELCOME_MS : 0,
     };
@@ -409,6 +413,7 @@ static void on_finished(void *arg, const struct action *end)
     daemon_detach(&c->daemon, is_stuck);
     follower_free(c->follower);
     c->follower = NULL;
+    log_set_name(c->role.number, -1);
     do_close(c, 0);
     forget_other(c);
     dialer_stop(c->dialer);
@@ -496,16 +501,16 @@ int client_run(const struct options *o)
                                               .finished = on_finished,
                                               .idle_stop = on_idle_stop};
     struct engine_options engine = {.n_threads = (int)o->common.n_threads};
-    struct client c = {.options = o};
-    int parent_signal = 0;
+    struct client c = {.options = o, .role = minder_role()};
     struct err err;
 
-    c.is_child = prctl(PR_GET_PDEATHSIG, &parent_signal) == 0 && parent_signal == SIGKILL;
+    log_set_name(c.role.number, -1);
     daemon_host(&c.host);
     if (devices_find(o->common.device, &c.devices, &err) < 0) {
         log_error("%s", err.msg);
         return STATUS_USAGE;
     }
+    devices_of_local_rank(&c.devices, o->common.device, o->common.local_rank, c.device);
     if (c.devices.has_driver && c.devices.trouble[0])
         log_warn("--device auto: no GPU can be used: %s; there is only the CPU", c.devices.trouble);
     engine.plugin = c.devices.plugin;
@@ -513,6 +518,8 @@ int client_run(const struct options *o)
         log_error("%s", err.msg);
         return STATUS_FAILED;
     }
+    /* A batch system signals all processes of a task, and the agent passes its signal on. */
+    c.daemon.ignores_second_stop = c.role.kind == MINDER_AGENT;
     if (open_trust(&c, &err) < 0 || start_dialing(&c, &err) < 0) {
         log_error("%s", err.msg);
         leave_with(&c, STATUS_USAGE);

@@ -1,9 +1,10 @@
-/* dpfollower - one more rank of a job.
+/* dpfollower - one more rank of a job, or with --ranks several.
  *
- * Reads the command line, then calls client_run. */
+ * Reads the command line, then calls client_run or agent_run. */
 #include <stdio.h>
 
 #include "base/log.h"
+#include "follower/agent.h"
 #include "follower/client.h"
 #include "follower/options.h"
 
@@ -30,7 +31,7 @@ int main(int argc, char **argv)
             log_warn("--wait has no effect without --once: this follower waits for ever");
         if (o.from_environment[0])
             log_info("by the environment: %s", o.from_environment);
-        return client_run(&o);
+        return o.common.ranks ? agent_run(&o) : client_run(&o);
     }
     return daemon_end_output(STATUS_OK);
 }

@@ -14,12 +14,13 @@
 
 static const struct arg job_args[] = {
     {"root", "HOST:PORT", ARG_TEXT, AT(root),
-     .help = "where the driver listens (default: MASTER_ADDR and MASTER_PORT, or the first host of "
-             "a Slurm step; port 7000)"},
+     .help = "where the driver listens (default: MASTER_ADDR and MASTER_PORT, TF_CONFIG's first "
+             "address, or the first host of a Slurm step; port 7000)"},
     {"rank", "K|any", ARG_TEXT, AT(rank_text),
-     .help =
-         "which rank to be, from 1 (default: RANK, OMPI_COMM_WORLD_RANK or SLURM_PROCID, or any: "
-         "the driver says)"},
+     .help = "which rank to be, from 1 (default: RANK, TF_CONFIG, OMPI_COMM_WORLD_RANK or "
+             "SLURM_PROCID, or any: "
+             "the driver says); with --ranks N: of the first process, the others are K+1 to K+N-1 "
+             "(default: N times the launcher's task)"},
     {"data", "DIR", ARG_TEXT, AT(data),
      .help = "folder of the data on this host (default: the job's data.path)"},
     {"once", NULL, ARG_FLAG, AT(once),
@@ -108,6 +109,7 @@ static int ask_launcher(struct options *o, struct err *err)
         l.rank_from = NULL;
     if (l.rank_from)
         o->rank = (int)l.rank;
+    l.is_task = o->rank_is_task = l.rank_from && o->common.ranks;
     if (o->root)
         l.host_from = NULL;
     if (!l.host_from)
@@ -116,6 +118,10 @@ static int ask_launcher(struct options *o, struct err *err)
         strcpy(o->host, l.host);
         o->port = l.port_from ? (int)l.port : 7000;
     }
+    if (o->common.ranks)
+        l.local_rank_from = NULL;
+    if (l.local_rank_from)
+        o->common.local_rank = l.local_rank;
     launch_describe(&l, o->from_environment);
     return 0;
 }
@@ -144,7 +150,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     struct arg_group groups[N_GROUPS];
     int rc;
 
-    *out = (struct options){.wait_s = -1, .common.device = "auto"};
+    *out = (struct options){.wait_s = -1, .common.device = "auto", .common.local_rank = -1};
     groups_init(groups, out);
     rc = args_parse(groups, N_GROUPS, argc, argv, err);
     if (rc < 0 || out->common.help || out->common.version)
@@ -164,9 +170,14 @@ void options_help(FILE *f)
                "\n"
                "  dpfollower --root 127.0.0.1:7000\n"
                "  dpfollower --root node1:7000 --rank 3 --secret-file secret\n"
+               "  dpfollower --root node1:7000 --ranks gpus --secret-file secret\n"
                "\n");
     args_help(groups, N_GROUPS, f);
-    fprintf(f, "\nExit status: 0 finished; 1 failed; 2 usage, job or data wrong; 3 refused by the\n"
-               "driver, or no driver within --wait; 4 stopped by a signal, or drained by the\n"
-               "driver's operator.  SIGUSR1 logs the state.\n");
+    fprintf(
+        f, "\nExit status: 0 finished; 1 failed; 2 usage, job or data wrong; 3 refused by the\n"
+           "driver, or no driver within --wait; 4 stopped by a signal, or drained by the\n"
+           "driver's operator.  SIGUSR1 logs the state.\n"
+           "With --ranks: that of the first process that ended with 1, 2 or 3; else 4 if one\n"
+           "was stopped; else 0.  A process that was killed or failed is started again after 1 s\n"
+           "to 60 s, except with --once.  SIGINT and SIGTERM are passed on; a second one kills.\n");
 }

@@ -16,8 +16,9 @@ struct options {
     int port;
     char root_text[ADDR_MAX_HOST + 8]; /* the same as HOST:PORT */
     const char *rank_text;             /* "any", or a number; NULL: not given */
-    int rank;                          /* -1: any */
-    const char *data;                  /* NULL: the job's */
+    int rank;                          /* -1: any; with --ranks: of the first process */
+    int rank_is_task; /* with --ranks: `rank` is the number of a launcher's task, one a machine */
+    const char *data; /* NULL: the job's */
     int once;
     int64_t wait_s; /* -1: not given, or of no use (without --once) */
     struct daemon_options common;

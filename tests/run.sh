@@ -559,6 +559,22 @@ find_torch()
     export DPTRAIN_TORCH_PYTHON=$venv/bin/python
 }
 
+# For backend/onednn3: a oneDNN 3.x beside Debian's 2.x.  Where it cannot be had, and with
+# DPTRAIN_SKIP_DEPS=1, that test is skipped and says so.
+find_onednn3()
+{
+    local venv=$PWD/build-onednn3
+    [ -z "${DPTRAIN_ONEDNN3:-}${DPTRAIN_SKIP_DEPS:-}" ] || return 0
+    if [ ! -f "$venv/include/oneapi/dnnl/dnnl_version.h" ]; then
+        { /usr/bin/python3 -m venv "$venv" &&
+            "$venv/bin/python" -m pip install -q --retries 1 onednn-devel-cpu-gomp; } \
+            >"$venv.log" 2>&1 </dev/null ||
+            { echo "run.sh: no oneDNN 3.x: $(tail -n 1 "$venv.log")"; return 0; }
+        rm -f "$venv.log"
+    fi
+    export DPTRAIN_ONEDNN3=$venv
+}
+
 times=$(mktemp)
 # A bundle has no deps.sh, and needs none.
 if [ "${DPTRAIN_SKIP_DEPS:-}" != 1 ] && [ -f deploy/deps.sh ]; then
@@ -580,6 +596,9 @@ fi
 case $what in
 lint | format | sim | soak | driver_lost | networks | gpu | clang | tsan | fuzz | -*) ;;
 *) find_torch ;;
+esac
+case $what in
+gcc | all) find_onednn3 ;;
 esac
 case $what in
 '') do_default ;;

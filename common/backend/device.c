@@ -107,6 +107,19 @@ void devices_pick(const struct devices *d, const char *wanted, char out[DEVICE_T
     snprintf(out, DEVICE_TEXT, "cuda:%d", i);
 }
 
+void devices_of_local_rank(const struct devices *d, const char *wanted, int64_t local_rank,
+                           char out[DEVICE_TEXT])
+{
+    const int is_open = strcmp(wanted, "auto") == 0 || strcmp(wanted, "cuda") == 0;
+    const int n = d->probe.n_gpus < PLUGIN_MAX_GPUS ? d->probe.n_gpus : PLUGIN_MAX_GPUS;
+
+    if (is_open && d->plugin && local_rank >= 0 && local_rank < n &&
+        !d->probe.gpu[local_rank].trouble[0])
+        snprintf(out, DEVICE_TEXT, "cuda:%d", (int)local_rank);
+    else
+        snprintf(out, DEVICE_TEXT, "%s", wanted);
+}
+
 int devices_n_usable(const struct devices *d)
 {
     int n = 0;

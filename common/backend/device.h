@@ -35,6 +35,11 @@ int devices_find(const char *wanted, struct devices *out, struct err *err);
  * is the GPU that `wanted` names, or else the first one that can be used. */
 void devices_pick(const struct devices *d, const char *wanted, char out[DEVICE_TEXT]);
 
+/* The device that a process with this number on its machine asks for: "cuda:NUMBER" where `wanted`
+ * leaves the GPU open and that one can be used, else `wanted`. */
+void devices_of_local_rank(const struct devices *d, const char *wanted, int64_t local_rank,
+                           char out[DEVICE_TEXT]);
+
 int devices_n_usable(const struct devices *d); /* number of GPUs that can be used */
 
 /* Appends a device as messages name it: "cuda:1 (NVIDIA H200, GPU-5f...)" or "cpu". */

@@ -17,7 +17,8 @@
 #include "base/text.h"
 #include "base/util.h"
 
-/* Written by log_init before threads start, read afterwards: the process has one standard error. */
+/* Written by log_init before threads start, read afterwards: the process has one standard error.
+ * A field that changes later is atomic. */
 static struct {
     const char *program;
     enum log_format format;
@@ -26,6 +27,7 @@ static struct {
     struct writer *_Atomic writer;
     _Atomic int64_t n_missing;  /* lines that did not fit, and of which no line tells yet */
     _Atomic int64_t missing_ns; /* when the first of them was dropped */
+    _Atomic int name;           /* > 0: rank + 1; < 0: -number; 0: none */
 } sink = {.program = "dptrain", .format = LOG_TEXT, .least = LOG_INFO};
 
 static const char *const level_names[] = {"debug", "info", "warning", "error"};
@@ -37,6 +39,11 @@ void log_init(const char *program, enum log_format format, enum log_level least)
     sink.least = least;
 }
 
+void log_set_name(int number, int rank)
+{
+    atomic_store(&sink.name, number == 0 ? 0 : rank >= 0 ? rank + 1 : -number);
+}
+
 void log_set_writer(struct writer *w) { atomic_store(&sink.writer, w); }
 
 void log_set_before_line(void (*before)(void)) { atomic_store(&sink.before_line, before); }
@@ -44,7 +51,18 @@ void log_set_before_line(void (*before)(void)) { atomic_store(&sink.before_line,
 /* Longest message; a byte of it takes at most 6 in JSON ("\\u000a"), so no line is ever cut. */
 enum { MSG_BYTES = 2048, LINE_BYTES = 6 * MSG_BYTES + 256 };
 
-enum { ASSERT_PATIENCE_MS = 1000 };
+enum { ASSERT_PATIENCE_MS = 1000, NAME_BYTES = 40 };
+
+static void put_name(char out[NAME_BYTES], const char *rank_form, const char *number_form)
+{
+    int name = atomic_load(&sink.name);
+
+    out[0] = '\0';
+    if (name > 0)
+        snprintf(out, NAME_BYTES, rank_form, name - 1);
+    else if (name < 0)
+        snprintf(out, NAME_BYTES, number_form, -name);
+}
 
 /* Append the JSON string form of s, which is clean (RFC 8259 section 7). */
 static size_t put_json_string(char *out, size_t len, const char *s)
@@ -66,9 +84,13 @@ static size_t put_json_string(char *out, size_t len, const char *s)
 
 static size_t format_json(char *out, enum log_level level, const char *msg)
 {
-    size_t len = (size_t)snprintf(
-        out, 256, "{\"time\":%.6f,\"program\":\"%.64s\",\"level\":\"%s\",\"message\":\"",
-        clock_wall_s(), sink.program, level_names[level]);
+    size_t len;
+    char name[NAME_BYTES];
+
+    put_name(name, "\"rank\":%d,", "\"process\":%d,");
+    len = (size_t)snprintf(out, 256,
+                           "{\"time\":%.6f,\"program\":\"%.64s\",%s\"level\":\"%s\",\"message\":\"",
+                           clock_wall_s(), sink.program, name, level_names[level]);
 
     len = put_json_string(out, len, msg);
     memcpy(out + len, "\"}\n", 3);
@@ -78,8 +100,10 @@ static size_t format_json(char *out, enum log_level level, const char *msg)
 static size_t format_text(char *out, enum log_level level, const char *msg)
 {
     int named = level != LOG_INFO;
+    char name[NAME_BYTES];
 
-    return (size_t)snprintf(out, LINE_BYTES, "%.64s: %s%s%s\n", sink.program,
+    put_name(name, "[rank %d] ", "[process %d] ");
+    return (size_t)snprintf(out, LINE_BYTES, "%s%.64s: %s%s%s\n", name, sink.program,
                             named ? level_names[level] : "", named ? ": " : "", msg);
 }
 

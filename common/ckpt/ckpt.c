@@ -24,6 +24,7 @@
 
 static const char model_file[] = "model.safetensors";
 static const char optimizer_file[] = "optimizer.safetensors";
+static const char average_file[] = "model_average.safetensors";
 static const char state_file[] = "state.json";
 
 enum { FORMAT = 1, MAX_STATE_BYTES = 64 << 10 };
@@ -74,7 +75,13 @@ static json_t *hash_json(struct hash128 h)
     return json_string(text);
 }
 
-static char *state_text(const struct ckpt_state *s, struct hash128 model, struct hash128 optimizer)
+/* The hashes of the files beside state.json. */
+struct file_hashes {
+    struct hash128 model, optimizer, average;
+    int has_average;
+};
+
+static char *state_text(const struct ckpt_state *s, const struct file_hashes *h)
 {
     struct ckpt_state copy = *s;
     json_t *root = json_object();
@@ -86,8 +93,10 @@ static char *state_text(const struct ckpt_state *s, struct hash128 model, struct
         json_object_set_new(root, numbers[i].key, json_integer(*number_at(&copy, i)));
     json_object_set_new(root, "ranks", json_integer(s->n_ranks));
     json_object_set_new(root, "data", hash_json(s->data));
-    json_object_set_new(root, model_file, hash_json(model));
-    json_object_set_new(root, optimizer_file, hash_json(optimizer));
+    json_object_set_new(root, model_file, hash_json(h->model));
+    json_object_set_new(root, optimizer_file, hash_json(h->optimizer));
+    if (h->has_average)
+        json_object_set_new(root, average_file, hash_json(h->average));
     hash_object(root, hash);
     json_object_set_new(root, "hash", json_string(hash));
     text = json_dumps(root, JSON_INDENT(2));
@@ -293,15 +302,18 @@ static int write_files(const char *folder, const struct ckpt_content *c, struct 
 {
     char *model = xasprintf("%s/%s", folder, model_file);
     char *optimizer = xasprintf("%s/%s", folder, optimizer_file);
+    char *average = xasprintf("%s/%s", folder, average_file);
     char *state = xasprintf("%s/%s", folder, state_file);
-    struct hash128 hash_model, hash_optimizer;
+    struct file_hashes h = {.has_average = c->n_average > 0};
     char *text;
-    int rc = st_write(model, c->model, c->n_model, &hash_model, err);
+    int rc = st_write(model, c->model, c->n_model, &h.model, err);
 
     if (rc == 0)
-        rc = st_write(optimizer, c->optimizer, c->n_optimizer, &hash_optimizer, err);
+        rc = st_write(optimizer, c->optimizer, c->n_optimizer, &h.optimizer, err);
+    if (rc == 0 && h.has_average)
+        rc = st_write(average, c->average, c->n_average, &h.average, err);
     if (rc == 0) {
-        text = state_text(&c->state, hash_model, hash_optimizer);
+        text = state_text(&c->state, &h);
         rc = write_text(state, text, err);
         free(text);
     }
@@ -309,6 +321,7 @@ static int write_files(const char *folder, const struct ckpt_content *c, struct 
         rc = file_sync_folder(folder, err);
     free(model);
     free(optimizer);
+    free(average);
     free(state);
     return rc;
 }
@@ -511,7 +524,16 @@ static int open_checked(const char *folder, const char *file, json_t *state, str
     return rc;
 }
 
-static int load(const char *folder, struct ckpt **out, struct err *err)
+int ckpt_is_folder(const char *folder)
+{
+    char *path = xasprintf("%s/%s", folder, state_file);
+    const int is = access(path, F_OK) == 0;
+
+    free(path);
+    return is;
+}
+
+int ckpt_load_folder(const char *folder, struct ckpt **out, struct err *err)
 {
     struct ckpt *c = xcalloc(1, sizeof *c);
     char *path = xasprintf("%s/%s", folder, state_file);
@@ -522,6 +544,8 @@ static int load(const char *folder, struct ckpt **out, struct err *err)
         rc = open_checked(folder, model_file, state, &c->model, err);
     if (rc == 0)
         rc = open_checked(folder, optimizer_file, state, &c->optimizer, err);
+    if (rc == 0 && json_object_get(state, average_file))
+        rc = open_checked(folder, average_file, state, &c->average, err);
     json_decref(state);
     free(path);
     if (rc < 0) {
@@ -587,7 +611,7 @@ static int load_first_good(const char *run_dir, const char *folder, const struct
 {
     for (int i = 0; i < n; i++) {
         char *path = xasprintf("%s/%s", folder, g[i].name);
-        int rc = load(path, out, err);
+        int rc = ckpt_load_folder(path, out, err);
 
         free(path);
         if (rc == 0 && is_own(run_dir))
@@ -624,6 +648,7 @@ void ckpt_close(struct ckpt *c)
         return;
     st_close(c->model);
     st_close(c->optimizer);
+    st_close(c->average);
     free(c->path);
     free(c);
 }

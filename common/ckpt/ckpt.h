@@ -2,7 +2,8 @@
  *
  *   RUN/checkpoints/step-00002350/model.safetensors      parameters and states, PyTorch's names
  *                                 optimizer.safetensors  "conv1.weight.momentum_buffer" ...
- *                                 state.json             where the run stands, hashes of the two
+ *                                 model_average.safetensors  as model's, with train.average
+ *                                 state.json             where the run stands, hashes of these
  *   RUN/checkpoints/latest -> step-00002350
  *   RUN/checkpoints/best -> step-00001880                if the job wants it
  *
@@ -57,6 +58,8 @@ struct ckpt_content {
     int n_model;
     const struct st_tensor *optimizer; /* [n_optimizer] */
     int n_optimizer;
+    const struct st_tensor *average; /* [n_average]: the model with averaged weights; or 0 */
+    int n_average;
 };
 
 /* Write a generation, point `best` to the first of c->best that is there, and remove old ones; the
@@ -74,7 +77,8 @@ void ckpt_clear(const char *run_dir);
 struct ckpt { /* a generation, open */
     struct ckpt_state state;
     struct st_file *model, *optimizer;
-    char *path; /* its folder */
+    struct st_file *average; /* NULL: the run averages no weights */
+    char *path;              /* its folder */
 };
 
 enum { CKPT_NONE = 1 }; /* an outcome, not a failure: no generation at all */
@@ -87,6 +91,11 @@ enum { CKPT_NONE = 1 }; /* an outcome, not a failure: no generation at all */
  * read for a reason that is no damage. */
 int ckpt_load_latest(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg,
                      struct ckpt **out, struct err *err);
+/* The generation in `folder`, which may lie anywhere.  Fails as ckpt_load_latest does, and with
+ * ERR_CORRUPT if it is damaged. */
+int ckpt_load_folder(const char *folder, struct ckpt **out, struct err *err);
+/* 1: `folder` is a generation's, damaged or not. */
+int ckpt_is_folder(const char *folder);
 void ckpt_close(struct ckpt *c); /* NULL is fine */
 
 #endif

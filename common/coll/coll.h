@@ -64,7 +64,7 @@ struct coll_span coll_span(int64_t n, int count, int i);
  * outstanding.
  *
  * x     n elements of `dtype`, contiguous; n may be 0.  Where elements are summed: DTYPE_F32,
- *       DTYPE_F64 or DTYPE_BF16, of a device also DTYPE_F16; else any dtype.
+ *       DTYPE_F64, DTYPE_BF16 or DTYPE_F16; else any dtype.
  *       Borrowed, as is all other memory handed over: keep it alive, and do not touch it, until
  *       coll_wait has returned for the ticket (or, after a failure, until coll_free has).
  * tag   >= 0: the caller's name for the collective, which coll_watch passes on; or COLL_TAG_NONE.

@@ -252,7 +252,7 @@ static const struct coll_ops host_coll_ops = {
 void host_init(struct coll_host *h, const struct host_ops *ops, int rank, int size)
 {
     coll_init(&h->base, &host_coll_ops, ops->name, rank, size);
-    h->base.dtypes |= 1u << DTYPE_BF16; /* coll/reduce.h has it */
+    h->base.dtypes |= 1u << DTYPE_BF16 | 1u << DTYPE_F16; /* coll/reduce.h has them */
     ASSERT(ops->run && ops->interrupt && ops->free);
     h->ops = ops;
     pthread_mutex_init(&h->lock, NULL);

@@ -15,12 +15,20 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "coll/cipher.h"
+
+enum {
+    LOOK_NS = 20 * 1000 * 1000
+}; /* how often a rank that waits for shared memory looks whether
+      the peer was killed */
 
 struct link {
     int fd;
-    SSL *ssl;         /* NULL: plain */
-    size_t n_one_key; /* bytes sent since the key was changed */
+    SSL *ssl;           /* NULL: not encrypted */
+    size_t n_one_key;   /* bytes sent since the key was changed */
+    struct shm *shm;    /* NULL: the socket carries the bytes */
+    int64_t timeout_ns; /* 0: none */
 };
 
 /* Half of what the kernel says it grants, because the kernel adds as much again for its own
@@ -40,14 +48,16 @@ int link_window(uint32_t *out, struct err *err)
     return 0;
 }
 
-struct link *link_new(int fd, SSL *ssl, int64_t timeout_ms)
+struct link *link_new(struct link_parts parts, int64_t timeout_ms)
 {
     const struct timeval tv = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
-    const int yes = 1, sndbuf = LINK_SNDBUF;
+    const int yes = 1, sndbuf = LINK_SNDBUF, fd = parts.fd;
     struct link *k = xcalloc(1, sizeof *k);
 
     k->fd = fd;
-    k->ssl = ssl;
+    k->ssl = parts.ssl;
+    k->shm = parts.shm;
+    k->timeout_ns = timeout_ms < INT64_MAX / 1000000 ? timeout_ms * 1000000 : 0;
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof sndbuf);
@@ -61,6 +71,7 @@ void link_free(struct link *k)
     if (!k)
         return;
     SSL_free(k->ssl);
+    shm_free(k->shm);
     close(k->fd);
     free(k);
 }
@@ -136,12 +147,74 @@ static int recv_ssl(struct link *k, char *at, size_t n_bytes, struct err *err)
     return 0;
 }
 
-/* ---- by the link's kind: plain or encrypted ---- */
+/* ---- through shared memory ---- */
+
+static int closed(struct err *err) { return err_set(err, ERR_PEER, "it closed the connection"); }
+
+static int broken(struct err *err)
+{
+    return err_set(err, ERR_PROTO, "it has broken the shared memory");
+}
+
+/* The time that a call may wait without progress. */
+static int64_t limit_ns(const struct link *k)
+{
+    return k->timeout_ns ? clock_mono_ns() + k->timeout_ns : INT64_MAX;
+}
+
+static int send_shm(struct link *k, const char *from, size_t n_bytes, struct err *err)
+{
+    ssize_t n = shm_send(k->shm, from, n_bytes);
+    int64_t until_ns = 0;
+
+    while (n >= 0 && (size_t)n < n_bytes && !shm_is_closed(k->shm)) {
+        from += n;
+        n_bytes -= (size_t)n;
+        if (n > 0 || until_ns == 0)
+            until_ns = limit_ns(k);
+        shm_wait_to_send(k->shm, n_bytes < SHM_RING / 2 ? n_bytes : SHM_RING / 2, LOOK_NS);
+        n = shm_send(k->shm, from, n_bytes);
+        if (n == 0 && link_is_gone(k))
+            return closed(err);
+        if (n == 0 && clock_mono_ns() > until_ns)
+            return err_set(err, ERR_TIMEOUT, "no progress");
+    }
+    if (n < 0)
+        return broken(err);
+    return shm_is_closed(k->shm) ? closed(err) : 0;
+}
+
+/* Bytes that the peer sent before it closed are received. */
+static int recv_shm(struct link *k, char *to, size_t n_bytes, struct err *err)
+{
+    ssize_t n = shm_recv(k->shm, to, n_bytes);
+    int64_t until_ns = 0;
+    bool is_over = false;
+
+    while (n >= 0 && (size_t)n < n_bytes) {
+        to += n;
+        n_bytes -= (size_t)n;
+        if (n == 0 && is_over)
+            return closed(err);
+        if (n > 0 || until_ns == 0)
+            until_ns = limit_ns(k);
+        else if (clock_mono_ns() > until_ns)
+            return err_set(err, ERR_TIMEOUT, "no progress");
+        shm_wait_to_recv(k->shm, n_bytes < SHM_RING ? n_bytes : SHM_RING, LOOK_NS);
+        is_over = shm_is_closed(k->shm) || (!shm_has_bytes(k->shm) && link_is_gone(k));
+        n = shm_recv(k->shm, to, n_bytes);
+    }
+    return n < 0 ? broken(err) : 0;
+}
+
+/* ---- by the link's kind: plain, encrypted, shared memory ---- */
 
 int link_send(struct link *k, const void *data, size_t n_bytes, struct err *err)
 {
     const char *from = data;
 
+    if (k->shm)
+        return send_shm(k, from, n_bytes, err);
     if (k->ssl)
         return send_ssl(k, from, n_bytes, err);
     while (n_bytes) {
@@ -161,6 +234,8 @@ int link_recv(struct link *k, void *to, size_t n_bytes, struct err *err)
 {
     char *at = to;
 
+    if (k->shm)
+        return recv_shm(k, at, n_bytes, err);
     if (k->ssl)
         return recv_ssl(k, at, n_bytes, err);
     while (n_bytes) {
@@ -178,7 +253,14 @@ int link_recv(struct link *k, void *to, size_t n_bytes, struct err *err)
     return 0;
 }
 
-void link_shut(struct link *k) { shutdown(k->fd, SHUT_RDWR); }
+void link_shut(struct link *k)
+{
+    shutdown(k->fd, SHUT_RDWR);
+    if (k->shm)
+        shm_close(k->shm);
+}
+
+bool link_is_shared(const struct link *k) { return k->shm != NULL; }
 
 bool link_is_gone(const struct link *k)
 {

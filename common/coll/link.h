@@ -7,6 +7,8 @@
  * An encrypted link is the same, with the bytes in records of TLS.  A record that was changed on
  * its way breaks the link.
  *
+ * Between ranks of one machine the bytes go through shared memory (coll/shm.h).
+ *
  * Life:    link_new -> link_send, link_recv ... -> link_free.
  * Threads: one at a time, but link_shut and link_is_gone from any (not beside link_free).
  * Errors:  ERR_PEER: the connection broke; ERR_TIMEOUT: no progress for the link's timeout. */
@@ -19,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "coll/shm.h"
 
 struct link; /* opaque */
 
@@ -31,15 +34,23 @@ enum { LINK_KEY_BYTES = 1 << 30 };
 /* How many bytes a link holds unread.  Fails with ERR_IO. */
 int link_window(uint32_t *out, struct err *err);
 
-/* Takes the connected socket fd, and the SSL object on it, or NULL for a plain link.
- * timeout_ms: a call without progress for so long fails; 0: never. */
-struct link *link_new(int fd, SSL *ssl, int64_t timeout_ms);
+/* The parts that a link is made of. */
+struct link_parts {
+    int fd;          /* a connected socket */
+    SSL *ssl;        /* on fd; NULL: the link is not encrypted */
+    struct shm *shm; /* carries all bytes, and fd shows when the peer is gone; NULL: fd carries
+                        them */
+};
+
+/* Takes the parts.  timeout_ms: a call without progress for so long fails; 0: never. */
+struct link *link_new(struct link_parts parts, int64_t timeout_ms);
 void link_free(struct link *k); /* what was sent still arrives; NULL is fine */
 
 int link_send(struct link *k, const void *data, size_t n_bytes, struct err *err);
 int link_recv(struct link *k, void *to, size_t n_bytes, struct err *err);
 
-void link_shut(struct link *k);          /* make all calls fail, here and at the peer */
+void link_shut(struct link *k);            /* make all calls fail, here and at the peer */
+bool link_is_shared(const struct link *k); /* its bytes go through shared memory */
 bool link_is_gone(const struct link *k); /* the peer has closed its side, or link_shut was called */
 
 #endif

@@ -56,6 +56,7 @@ struct attempt {
 
 struct links {
     int rank, size, listener, wake;
+    int listener_here; /* for ranks of this machine; -1: none */
     uint16_t port;
     int64_t timeout_ms;
     pthread_t thread;
@@ -70,7 +71,8 @@ struct links {
     pthread_mutex_t lock; /* guards all that follows */
     pthread_cond_t changed;
     struct shake_terms terms;
-    struct endpoint_addr *peers; /* set by links_begin, then constant */
+    struct endpoint_addr *peers; /* set by links_begin, then constant; names, too */
+    struct samehost_name *names; /* NULL: none */
     struct place *places[COLL_CHANNELS];
     struct proof_link *orders; /* to be dialed */
     size_t n_orders, cap_orders;
@@ -78,7 +80,7 @@ struct links {
     bool has_failed;
     struct err cause;
     int64_t n_strangers;
-    bool is_kernel; /* the newest link is encrypted by the kernel */
+    bool is_kernel; /* the newest encrypted link is encrypted by the kernel */
 };
 
 /* ---- from other threads ---- */
@@ -93,7 +95,7 @@ static void wake(struct links *l)
 uint16_t links_port(const struct links *l) { return l->port; }
 
 void links_begin(struct links *l, const uint8_t key[PROOF_KEY], const struct cipher *cipher,
-                 struct endpoint_addr *peers)
+                 struct endpoint_addr *peers, struct samehost_name *names)
 {
     pthread_mutex_lock(&l->lock);
     l->terms.cipher = cipher;
@@ -101,6 +103,7 @@ void links_begin(struct links *l, const uint8_t key[PROOF_KEY], const struct cip
     l->terms.mode = cipher ? PROOF_TLS : PROOF_PLAIN;
     l->terms.has_key = true;
     l->peers = peers;
+    l->names = names;
     pthread_mutex_unlock(&l->lock);
     wake(l);
 }
@@ -213,6 +216,17 @@ int64_t links_n_strangers(struct links *l)
     return n;
 }
 
+int links_n_shared(struct links *l)
+{
+    int n = 0;
+
+    pthread_mutex_lock(&l->lock);
+    for (int r = 0; r < l->size; r++)
+        n += l->places[COLL_BULK][r].link && link_is_shared(l->places[COLL_BULK][r].link);
+    pthread_mutex_unlock(&l->lock);
+    return n;
+}
+
 bool links_are_kernel(struct links *l)
 {
     bool yes;
@@ -275,12 +289,12 @@ static void take_place(struct links *l, struct attempt *a)
 {
     const struct proof_link *k = &a->shake->proof.link;
     const int r = k->from == l->rank ? k->to : k->from;
-    SSL *ssl;
-    const int fd = shake_take(a->shake, &ssl);
-    struct link *link = link_new(fd, ssl, l->timeout_ms);
+    const struct link_parts parts = shake_take(a->shake);
+    struct link *link = link_new(parts, l->timeout_ms);
 
     pthread_mutex_lock(&l->lock);
-    l->is_kernel = ssl && cipher_is_kernel(ssl);
+    if (parts.ssl)
+        l->is_kernel = cipher_is_kernel(parts.ssl);
     if (!l->places[k->channel][r].link) {
         l->places[k->channel][r].link = link;
         link = NULL;
@@ -325,7 +339,8 @@ static int dial(struct links *l, const struct shake_terms *t, struct attempt *a)
 {
     struct err err;
 
-    if (shake_dial(t, a->link, &l->peers[a->link.to], &a->shake, &err) < 0) {
+    if (shake_dial(t, a->link, &l->peers[a->link.to], l->names ? &l->names[a->link.to] : NULL,
+                   &a->shake, &err) < 0) {
         fail_to_dial(l, a, &err);
         return err.code;
     }
@@ -434,14 +449,16 @@ static int end_of_dial(struct links *l, struct attempt *a, int outcome, const st
     return 1;
 }
 
-/* In the handshake of TLS the peer is a rank: it has proven the key.  SHAKE_PENDING: it is late.
- * 1: the attempt is over. */
+/* In the handshake of TLS, or when memory is shared, the peer is a rank: it has proven the key.
+ * SHAKE_PENDING: it is late. 1: the attempt is over. */
 static int end_of_accept(struct links *l, const struct attempt *a, int outcome, struct err *err)
 {
-    const bool is_rank = a->shake->stage == SHAKE_TLS;
+    const bool is_tls = a->shake->stage == SHAKE_TLS;
+    const bool is_rank = is_tls || a->shake->stage == SHAKE_SHARE;
 
     if (is_rank && outcome == SHAKE_PENDING)
-        outcome = err_set(err, ERR_PEER, "TLS handshake: not complete after %d s", PROOF_MS / 1000);
+        outcome = err_set(err, ERR_PEER, "%s: not complete after %d s",
+                          is_tls ? "TLS handshake" : "sharing memory", PROOF_MS / 1000);
     if (is_rank && outcome < 0)
         err_wrap(err, "connecting with rank %d", a->shake->proof.link.from);
     if (outcome < 0 && (is_rank || outcome != ERR_PEER))
@@ -489,13 +506,14 @@ static void step_all(struct links *l, const struct shake_terms *t)
             at = &(*at)->next;
 }
 
-/* Accept one connection, and read what has come with it.  false: there is none now. */
-static bool accept_one(struct links *l, const struct shake_terms *t)
+/* Accept one connection of a listening socket, and read what has come with it.  All connections of
+ * this machine are of one source.  false: there is none now. */
+static bool accept_one(struct links *l, const struct shake_terms *t, int listener)
 {
     struct sockaddr_storage sa;
     socklen_t len = sizeof sa;
-    struct endpoint_addr source;
-    const int fd = accept4(l->listener, (struct sockaddr *)&sa, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct endpoint_addr source = {.family = 4};
+    const int fd = accept4(listener, (struct sockaddr *)&sa, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct attempt *a;
 
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) &&
@@ -503,10 +521,11 @@ static bool accept_one(struct links *l, const struct shake_terms *t)
         l->rest_until_ns = clock_mono_ns() + REST_MS * INT64_C(1000000);
     if (fd < 0)
         return false;
-    endpoint_from_socket(&sa, &source);
+    if (listener == l->listener)
+        endpoint_from_socket(&sa, &source);
     make_room(l, &source);
     a = xcalloc(1, sizeof *a);
-    a->shake = shake_accept(fd, &source);
+    a->shake = shake_accept(fd, listener == l->listener ? &source : NULL);
     a->next = l->attempts;
     l->attempts = a;
     if (step(l, t, a))
@@ -516,8 +535,13 @@ static bool accept_one(struct links *l, const struct shake_terms *t)
 
 static void accept_some(struct links *l, const struct shake_terms *t)
 {
-    for (int i = 0; i < ACCEPT_MAX && !l->rest_until_ns && accept_one(l, t); i++)
-        ;
+    const int listeners[] = {l->listener_here, l->listener};
+
+    for (size_t k = 0; k < ARRAY_LEN(listeners); k++)
+        for (int i = 0; i < ACCEPT_MAX && !l->rest_until_ns && listeners[k] >= 0 &&
+                        accept_one(l, t, listeners[k]);
+             i++)
+            ;
 }
 
 /* ---- the thread ---- */
@@ -555,11 +579,22 @@ static void wait_for_work(struct links *l)
     add_fd(l, &n, l->wake, POLLIN);
     if (!l->rest_until_ns)
         add_fd(l, &n, l->listener, POLLIN);
+    if (!l->rest_until_ns && l->listener_here >= 0)
+        add_fd(l, &n, l->listener_here, POLLIN);
     for (const struct attempt *a = l->attempts; a; a = a->next)
         if (a->shake && shake_events(a->shake))
             add_fd(l, &n, a->shake->fd, shake_events(a->shake));
     if (poll(l->fds, n, patience(l)) > 0 && l->fds[0].revents)
         (void)!read(l->wake, &count, sizeof count);
+}
+
+static void close_listeners(struct links *l)
+{
+    if (l->listener >= 0)
+        close(l->listener);
+    if (l->listener_here >= 0)
+        close(l->listener_here);
+    l->listener = l->listener_here = -1;
 }
 
 static void *links_main(void *arg)
@@ -582,8 +617,7 @@ static void *links_main(void *arg)
     }
     while (l->attempts)
         drop(&l->attempts);
-    close(l->listener); /* whoever dials from now on is refused at once */
-    l->listener = -1;
+    close_listeners(l); /* whoever dials from now on is refused at once */
     OPENSSL_cleanse(&terms, sizeof terms);
     return NULL;
 }
@@ -637,8 +671,8 @@ static void init_lock(struct links *l)
     pthread_condattr_destroy(&attr);
 }
 
-int links_new(int rank, int size, const struct endpoint_addr *at, int64_t timeout_ms,
-              struct links **out, struct err *err)
+int links_new(int rank, int size, const struct endpoint_addr *at, const struct samehost_name *name,
+              int64_t timeout_ms, struct links **out, struct err *err)
 {
     struct links *l = xcalloc(1, sizeof *l);
     int rc;
@@ -646,12 +680,14 @@ int links_new(int rank, int size, const struct endpoint_addr *at, int64_t timeou
     l->rank = l->terms.rank = rank;
     l->size = l->terms.size = size;
     l->timeout_ms = timeout_ms;
-    l->listener = -1;
+    l->listener = l->listener_here = -1;
     init_lock(l);
     for (int ch = 0; ch < COLL_CHANNELS; ch++)
         l->places[ch] = xcalloc((size_t)size, sizeof *l->places[ch]);
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     rc = l->wake < 0 ? err_sys(err, errno, "eventfd") : listen_at(l, at, err);
+    if (rc == 0 && name)
+        rc = samehost_listen(name, &l->listener_here, err);
     if (rc == 0)
         rc = start_thread(l, err);
     if (rc < 0) {
@@ -677,8 +713,7 @@ void links_free(struct links *l)
         return;
     if (l->has_thread)
         stop_thread(l);
-    if (l->listener >= 0)
-        close(l->listener);
+    close_listeners(l);
     if (l->wake >= 0)
         close(l->wake);
     for (int ch = 0; ch < COLL_CHANNELS; ch++) {
@@ -691,6 +726,7 @@ void links_free(struct links *l)
     OPENSSL_cleanse(&l->terms, sizeof l->terms);
     free(l->orders);
     free(l->peers);
+    free(l->names);
     free(l->fds);
     free(l);
 }

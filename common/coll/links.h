@@ -1,4 +1,5 @@
 /* coll/links - all links of one rank: a listening socket, and a thread that connects and accepts.
+ * Ranks of one machine connect by names (coll/samehost.h), and share memory.
  *
  * The higher rank of a pair dials the lower one, when either links_want asks for it.  All proofs
  * (coll/shake.h) proceed side by side on the one thread, so that a slow or hostile connection holds
@@ -18,21 +19,24 @@
 #include "coll/endpoint.h"
 #include "coll/link.h"
 #include "coll/proof.h"
+#include "coll/samehost.h"
 
 struct links; /* opaque */
 
-/* Listen at `at`, on a port that the kernel chooses.  timeout_ms: of the links' calls.
+/* Listen at `at`, on a port that the kernel chooses, and for ranks of this machine at `name` (NULL:
+ * do not).  timeout_ms: of the links' calls.
  * Fails with ERR_IO. */
-int links_new(int rank, int size, const struct endpoint_addr *at, int64_t timeout_ms,
-              struct links **out, struct err *err);
+int links_new(int rank, int size, const struct endpoint_addr *at, const struct samehost_name *name,
+              int64_t timeout_ms, struct links **out, struct err *err);
 
 uint16_t links_port(const struct links *l);
 
-/* From now on connect, where peers[r] is rank r's address.  Takes `peers`, [size], from malloc.
+/* From now on connect, where peers[r] is rank r's address, and names[r] its name on its machine
+ * (NULL: connect by addresses only).  Takes both, [size], from malloc.
  * Borrows the cipher of encrypted links until links_free; NULL: plain.
  * Strangers are counted from here on, too, those that came earlier included. */
 void links_begin(struct links *l, const uint8_t key[PROOF_KEY], const struct cipher *cipher,
-                 struct endpoint_addr *peers);
+                 struct endpoint_addr *peers, struct samehost_name *names);
 
 /* Make a link with rank r, if there is none.  The lower rank of the two can only wait for the other
  * rank to call this. */
@@ -54,6 +58,9 @@ void links_list_gone(struct links *l, int except, char *out, size_t len);
 void links_interrupt(struct links *l);
 
 bool links_are_kernel(struct links *l); /* the kernel encrypts */
+
+/* With how many ranks this rank shares memory. */
+int links_n_shared(struct links *l);
 
 int64_t links_n_strangers(struct links *l);
 

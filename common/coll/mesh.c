@@ -145,6 +145,8 @@ static int allreduce(struct mesh *m, const struct coll_job *job, struct err *err
     size_t peers = (size_t)m->size - 1;
     if (m->size == 2 || job->n_bytes <= EXCHANGE_MAX / peers)
         return run_rounds(m, job, mesh_n_pieces(m, job->n_bytes), send_to_all, fold_here, err);
+    if (m->is_chained)
+        return sparse_chain(m, job, err);
     return scatter(m, job, err);
 }
 

@@ -15,6 +15,8 @@
  *   all-reduce      of two ranks, or of small x: every rank sends x to all others and sums all of
  *                   them itself; one round.  Else a reduce-scatter and an all-gather, slice by
  *                   slice: two rounds, and no rank sends more than 2 * (size-1)/size * bytes.
+ *                   Where ranks share hosts, large x goes along coll/sparse.h's chain instead: a
+ *                   host then sends at most 2 * bytes to other hosts, however many ranks it has.
  *   reduce-scatter  rank j gets every rank's j-th span, and sums them.
  *   all-gather      every rank sends its span to every other rank.
  *   all-to-all      every rank sends a part to every other; in an exchange most parts are empty.
@@ -40,8 +42,9 @@ enum {
 
 struct mesh {
     int rank, size;
-    size_t piece;  /* bytes, a multiple of 64 */
-    uint8_t *land; /* mesh_land_bytes: what is not received in place */
+    int is_chained; /* 1: the ranks of each host follow one another, and some host has several */
+    size_t piece;   /* bytes, a multiple of 64 */
+    uint8_t *land;  /* mesh_land_bytes: what is not received in place */
     /* Begin to make the link with rank r, if there is none. */
     void (*want)(struct mesh *m, int r);
     /* n_bytes may be more than a piece; then it may block until the receiver reads. */

@@ -6,7 +6,7 @@
 
 #include "coll/coll.h"
 
-/* dst[i] = a[i] + b[i], of F32, F64 or BF16.  dst may be a or b. */
+/* dst[i] = a[i] + b[i], of F32, F64, BF16 or F16.  dst may be a or b. */
 void coll_sum(void *dst, const void *a, const void *b, int64_t n, enum dtype dtype);
 
 #endif

@@ -21,7 +21,9 @@ static struct shake *new_shake(int fd, enum shake_stage stage, const struct endp
 
     s->fd = fd;
     s->stage = stage;
-    s->addr = *addr;
+    s->is_same_host = !addr;
+    if (addr)
+        s->addr = *addr;
     s->born_ns = clock_mono_ns();
     s->want = want;
     return s;
@@ -32,24 +34,35 @@ struct shake *shake_accept(int fd, const struct endpoint_addr *from)
     return new_shake(fd, SHAKE_READ_HELLO, from, PROOF_HELLO);
 }
 
-int shake_dial(const struct shake_terms *t, struct proof_link link, const struct endpoint_addr *to,
-               struct shake **out, struct err *err)
+static int dial_address(const struct endpoint_addr *to, struct shake **out, struct err *err)
 {
     struct sockaddr_storage sa;
     const socklen_t len = endpoint_to_socket(to, &sa);
     const int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct shake *s;
 
     if (fd < 0)
         return err_sys(err, errno, "opening a socket");
-    s = new_shake(fd, SHAKE_CONNECTING, to, PROOF_ANSWER);
-    s->n_out = PROOF_HELLO;
-    if (proof_dial(&s->proof, t->key, link, s->out, err) < 0) {
-        shake_free(s);
-        return err->code;
-    }
     if (connect(fd, (struct sockaddr *)&sa, len) < 0 && errno != EINPROGRESS) {
         err_set(err, ERR_PEER, "%s", strerror(errno));
+        close(fd);
+        return err->code;
+    }
+    *out = new_shake(fd, SHAKE_CONNECTING, to, PROOF_ANSWER);
+    return 0;
+}
+
+int shake_dial(const struct shake_terms *t, struct proof_link link, const struct endpoint_addr *to,
+               const struct samehost_name *name, struct shake **out, struct err *err)
+{
+    const int here = name ? samehost_dial(name) : -1;
+    struct shake *s = NULL;
+
+    if (here >= 0)
+        s = new_shake(here, SHAKE_READ_ANSWER, NULL, PROOF_ANSWER);
+    else if (dial_address(to, &s, err) < 0)
+        return err->code;
+    s->n_out = PROOF_HELLO;
+    if (proof_dial(&s->proof, t->key, link, s->out, err) < 0) {
         shake_free(s);
         return err->code;
     }
@@ -64,25 +77,28 @@ void shake_free(struct shake *s)
     if (s->fd >= 0)
         close(s->fd);
     SSL_free(s->ssl);
+    shm_free(s->shm);
     proof_wipe(&s->proof);
     OPENSSL_cleanse(s->link_key, sizeof s->link_key);
     free(s);
 }
 
-int shake_take(struct shake *s, SSL **ssl)
+struct link_parts shake_take(struct shake *s)
 {
-    const int fd = s->fd;
+    const struct link_parts parts = {s->fd, s->ssl, s->shm};
 
-    *ssl = s->ssl;
     s->ssl = NULL;
+    s->shm = NULL;
     s->fd = -1;
-    return fd;
+    return parts;
 }
 
 short shake_events(const struct shake *s)
 {
     if (s->stage == SHAKE_TLS)
         return SSL_want_write(s->ssl) ? POLLOUT : POLLIN;
+    if (s->stage == SHAKE_SHARE)
+        return POLLIN;
     if (s->stage == SHAKE_CONNECTING || s->n_sent < s->n_out)
         return POLLOUT;
     return s->n_in < s->want ? POLLIN : 0;
@@ -252,13 +268,47 @@ static int run_tls(struct shake *s, struct err *err)
     return SHAKE_DONE;
 }
 
+/* ---- shared memory ---- */
+
+/* Without memory the link's bytes go through the Unix socket. */
+static int give_memory(struct shake *s, struct err *err)
+{
+    struct err ignored;
+    int fd = -1, rc;
+
+    (void)shm_new(&s->shm, &fd, &ignored);
+    rc = samehost_give(s->fd, fd, err);
+    if (fd >= 0)
+        close(fd);
+    return rc < 0 ? rc : SHAKE_DONE;
+}
+
+static int take_memory(struct shake *s, struct err *err)
+{
+    int fd, rc = samehost_take(s->fd, &fd, err);
+
+    if (rc != 0)
+        return rc < 0 ? rc : SHAKE_PENDING;
+    if (fd < 0)
+        return SHAKE_DONE;
+    rc = shm_attach(fd, &s->shm, err);
+    close(fd);
+    return rc < 0 ? rc : SHAKE_DONE;
+}
+
 int shake_step(struct shake *s, const struct shake_terms *t, struct err *err)
 {
     int rc;
 
     if (s->stage == SHAKE_TLS)
         return run_tls(s, err);
+    if (s->stage == SHAKE_SHARE)
+        return take_memory(s, err);
     rc = run_proof(s, t, err);
+    if (rc == SHAKE_DONE && s->is_same_host) {
+        s->stage = SHAKE_SHARE;
+        return s->proof.link.from == t->rank ? give_memory(s, err) : take_memory(s, err);
+    }
     if (rc != SHAKE_DONE || s->proof.link.mode == PROOF_PLAIN)
         return rc;
     rc = begin_tls(s, t, err);

@@ -1,5 +1,5 @@
 /* coll/shake - one connection between two ranks before it is a link: connecting, the proof, and for
- * an encrypted link the handshake of TLS.
+ * an encrypted link the handshake of TLS.  Ranks of one machine share memory instead of encrypting.
  *
  * Nothing here blocks: the sockets are not blocking ones, and shake_step goes on as far as it can.
  * Of a peer that has not proven the key, at most the bytes of one message are read (coll/proof.h).
@@ -11,7 +11,9 @@
 
 #include "coll/cipher.h"
 #include "coll/endpoint.h"
+#include "coll/link.h"
 #include "coll/proof.h"
+#include "coll/samehost.h"
 
 /* The formation, as far as this rank knows it. */
 struct shake_terms {
@@ -29,6 +31,7 @@ enum shake_stage {
     SHAKE_READ_FRESH,  /* of an acceptor; the hello was right */
     SHAKE_PROVEN,      /* only the rest of the last message is to be sent */
     SHAKE_TLS,
+    SHAKE_SHARE, /* on one machine: the dialer hands over the shared memory */
 };
 
 struct shake {
@@ -40,7 +43,9 @@ struct shake {
     size_t want, n_in;    /* bytes of the message to read, and how many have come */
     size_t n_out, n_sent; /* bytes of the message to send, and how many have left */
     uint8_t in[PROOF_HELLO], out[PROOF_HELLO];
-    SSL *ssl; /* from SHAKE_TLS on */
+    bool is_same_host; /* the socket is one of coll/samehost.h */
+    SSL *ssl;          /* from SHAKE_TLS on */
+    struct shm *shm;   /* from SHAKE_SHARE on; NULL: there is none */
     uint8_t link_key[PROOF_KEY];
 };
 
@@ -51,11 +56,13 @@ enum shake_outcome {
     SHAKE_CLOSED,   /* the peer closed before the proof was complete */
 };
 
-/* Connect to `to` and prove to be link.from.  Fails with ERR_PEER, ERR_IO. */
+/* Connect to a rank and prove to be link.from: by its name on this machine (NULL: do not try), or
+ * else by its address `to`.  Fails with ERR_PEER, ERR_IO. */
 int shake_dial(const struct shake_terms *t, struct proof_link link, const struct endpoint_addr *to,
-               struct shake **out, struct err *err);
+               const struct samehost_name *name, struct shake **out, struct err *err);
 
-/* Takes a connection that was accepted; its socket does not block. */
+/* Takes a connection that was accepted; its socket does not block.  from NULL: it is a connection
+ * of this machine, by a rank's name. */
 struct shake *shake_accept(int fd, const struct endpoint_addr *from);
 
 /* Go on: an outcome, or an error.  ERR_PEER: connecting failed; ERR_PROTO: the peer is a rank of
@@ -65,8 +72,8 @@ int shake_step(struct shake *s, const struct shake_terms *t, struct err *err);
 /* The events to poll the socket for; 0: none, the key must come first. */
 short shake_events(const struct shake *s);
 
-/* After SHAKE_DONE: the socket, and of an encrypted link the SSL object, are now the caller's. */
-int shake_take(struct shake *s, SSL **ssl);
+/* After SHAKE_DONE: the socket and what belongs to it are now the caller's. */
+struct link_parts shake_take(struct shake *s);
 
 void shake_free(struct shake *s); /* closes the socket; NULL is fine */
 

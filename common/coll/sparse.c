@@ -124,7 +124,7 @@ static int backward(struct mesh *m, struct coll_part p, struct err *err)
     return rc;
 }
 
-static int sum_by_chain(struct mesh *m, const struct coll_job *job, struct err *err)
+int sparse_chain(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     const int64_t count = mesh_n_pieces(m, job->n_bytes), behind = m->size - 1 - m->rank;
     int rc = 0;
@@ -143,7 +143,7 @@ int sparse_allreduce(struct mesh *m, const struct coll_job *job, struct err *err
     if (job->n == 0)
         return 0;
     return job->n_bytes <= TREE_MAX / (size_t)m->size ? sum_by_tree(m, job, err)
-                                                      : sum_by_chain(m, job, err);
+                                                      : sparse_chain(m, job, err);
 }
 
 /* ---- all-gather ---- */

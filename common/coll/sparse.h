@@ -20,6 +20,10 @@ int sparse_is_near(int size, int a, int b);
 size_t sparse_land_bytes(const struct mesh *m);
 
 int sparse_allreduce(struct mesh *m, const struct coll_job *job, struct err *err);
+
+/* The all-reduce along the chain, of any size but 0. */
+int sparse_chain(struct mesh *m, const struct coll_job *job, struct err *err);
+
 int sparse_allgather_spans(struct mesh *m, const struct coll_job *job, struct err *err);
 
 /* From rank 0, of few bytes. */

@@ -38,6 +38,7 @@ struct tcp {
     struct cipher *cipher; /* of encrypted links; NULL: plain */
     int64_t timeout_ms;
     enum coll_encrypt encrypt;
+    bool share_memory;
     bool connected;      /* coll_tcp_connect was called */
     atomic_int unlinked; /* a rank whose link the connect waits for; -1: none */
 };
@@ -173,13 +174,17 @@ static int choose_addr(const struct coll_tcp_options *o, struct endpoint_addr *o
 
 static int listen_for_peers(struct tcp *t, struct err *err)
 {
+    struct samehost_name name;
+
     if (getrandom(t->own.random, sizeof t->own.random, 0) != (ssize_t)sizeof t->own.random)
         return err_sys(err, errno, "random numbers");
     if (link_window(&t->own.window, err) < 0)
         return err->code;
     if (t->own.size == 1)
         return 0;
-    if (links_new(t->own.rank, t->own.size, &t->own.addr, t->timeout_ms, &t->links, err) < 0)
+    samehost_name_of(t->own.random, &name);
+    if (links_new(t->own.rank, t->own.size, &t->own.addr, t->share_memory ? &name : NULL,
+                  t->timeout_ms, &t->links, err) < 0)
         return err->code;
     t->own.addr.port = links_port(t->links);
     return 0;
@@ -206,6 +211,7 @@ int coll_tcp_prepare(const struct coll_tcp_options *o, struct coll **out, struct
     t = xcalloc(1, sizeof *t);
     t->timeout_ms = o->timeout_ms;
     t->encrypt = o->encrypt;
+    t->share_memory = o->share_memory && o->encrypt != COLL_ENCRYPT_ON;
     t->own.rank = o->rank;
     t->own.size = o->size;
     atomic_init(&t->unlinked, -1);
@@ -242,9 +248,11 @@ static int check_peer(const struct tcp *t, int r, const struct endpoint *e, stru
     return 0;
 }
 
-/* Fill peers[size], and the piece that every rank's window allows. */
+/* Fill peers[size], names[size] if it is not NULL, and the piece that every rank's window allows.
+ */
 static int read_blobs(struct tcp *t, const void *const *blobs, const size_t *lens,
-                      struct endpoint_addr *peers, size_t *piece, struct err *err)
+                      struct endpoint_addr *peers, struct samehost_name *names, size_t *piece,
+                      struct err *err)
 {
     uint32_t window = UINT32_MAX;
 
@@ -254,6 +262,8 @@ static int read_blobs(struct tcp *t, const void *const *blobs, const size_t *len
         if (endpoint_parse(blobs[r], lens[r], &e, err) < 0 || check_peer(t, r, &e, err) < 0)
             return err_wrap(err, "endpoint of rank %d", r);
         peers[r] = e.addr;
+        if (names)
+            samehost_name_of(e.random, &names[r]);
         window = e.window < window ? e.window : window;
         OPENSSL_cleanse(&e, sizeof e);
     }
@@ -263,7 +273,29 @@ static int read_blobs(struct tcp *t, const void *const *blobs, const size_t *len
     return 0;
 }
 
-static int init_net(struct tcp *t, int ch, size_t piece, struct err *err)
+static bool is_one_host(const struct endpoint_addr *a, const struct endpoint_addr *b)
+{
+    return a->family == b->family && !memcmp(a->ip, b->ip, sizeof a->ip);
+}
+
+/* Whether the ranks of each host follow one another, on several hosts, one of which has several
+ * ranks.  An address is taken for a host.  All ranks see the same table, so they decide alike. */
+static bool is_chained(const struct endpoint_addr *peers, int size)
+{
+    int n_hosts = 1;
+
+    for (int r = 1; r < size && size <= MESH_ALL_PAIRS; r++) {
+        if (is_one_host(&peers[r], &peers[r - 1]))
+            continue;
+        for (int earlier = 0; earlier < r; earlier++)
+            if (is_one_host(&peers[r], &peers[earlier]))
+                return false;
+        n_hosts++;
+    }
+    return n_hosts > 1 && n_hosts < size;
+}
+
+static int init_net(struct tcp *t, int ch, int chained, size_t piece, struct err *err)
 {
     struct net *net = &t->net[ch];
 
@@ -271,6 +303,7 @@ static int init_net(struct tcp *t, int ch, size_t piece, struct err *err)
     net->link = xcalloc((size_t)t->own.size, sizeof(struct link *));
     net->mesh = (struct mesh){.rank = t->own.rank,
                               .size = t->own.size,
+                              .is_chained = chained,
                               .piece = piece,
                               .want = net_want,
                               .send = net_send,
@@ -346,20 +379,23 @@ static int connect_all(struct tcp *t, const void *const *blobs, const size_t *le
                        int64_t deadline_ms, struct err *err)
 {
     struct endpoint_addr *peers = xcalloc((size_t)t->own.size, sizeof *peers);
+    struct samehost_name *names =
+        t->share_memory ? xcalloc((size_t)t->own.size, sizeof *names) : NULL;
     uint8_t key[PROOF_KEY];
     size_t piece = 0;
-    int rc = read_blobs(t, blobs, lens, peers, &piece, err);
+    int rc = read_blobs(t, blobs, lens, peers, names, &piece, err);
 
     for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
-        rc = init_net(t, ch, piece, err);
+        rc = init_net(t, ch, is_chained(peers, t->own.size), piece, err);
     if (rc == 0 && is_encrypted(t, peers))
         rc = cipher_new(&t->cipher, err);
     if (rc < 0) {
         free(peers);
+        free(names);
         return rc;
     }
     proof_key(blobs, lens, t->own.size, key);
-    links_begin(t->links, key, t->cipher, peers);
+    links_begin(t->links, key, t->cipher, peers, names);
     OPENSSL_cleanse(key, sizeof key);
     return meet(t, deadline_ms, err);
 }
@@ -395,6 +431,8 @@ int coll_tcp_connect(struct coll *c, const void *const *blobs, const size_t *len
 
 int coll_tcp_unlinked(struct coll *c) { return atomic_load(&of_coll(c)->unlinked); }
 
+int coll_tcp_is_chained(struct coll *c) { return of_coll(c)->net[COLL_BULK].mesh.is_chained; }
+
 size_t coll_tcp_piece(struct coll *c) { return of_coll(c)->net[COLL_BULK].mesh.piece; }
 
 const char *coll_tcp_protection(struct coll *c)
@@ -407,3 +445,10 @@ const char *coll_tcp_protection(struct coll *c)
 }
 
 int coll_tcp_is_encrypted(struct coll *c) { return of_coll(c)->cipher != NULL; }
+
+int coll_tcp_n_shared(struct coll *c)
+{
+    struct links *l = of_coll(c)->links;
+
+    return l ? links_n_shared(l) : 0;
+}

@@ -27,6 +27,8 @@
 #ifndef COLL_TCP_H
 #define COLL_TCP_H
 
+#include <stdbool.h>
+
 #include "base/buf.h"
 #include "coll/coll.h"
 
@@ -50,6 +52,8 @@ struct coll_tcp_options {
                            (slow steps are legal; the control plane knows better, and calls
                            coll_abort) */
     enum coll_encrypt encrypt; /* the same on all ranks; a difference fails the connect */
+    bool share_memory; /* with ranks of the same machine that share memory, too, unless `encrypt` is
+                          COLL_ENCRYPT_ON */
 };
 
 /* Open the listening port and put the coll, not yet connected, in *out.
@@ -77,5 +81,11 @@ size_t coll_tcp_piece(struct coll *c);
 /* Once connected: "plain", "TLS by OpenSSL" or "TLS by the kernel".  Constant text. */
 const char *coll_tcp_protection(struct coll *c);
 int coll_tcp_is_encrypted(struct coll *c);
+
+/* Once connected: whether large sums go along the chain of ranks (coll/mesh.h). */
+int coll_tcp_is_chained(struct coll *c);
+
+/* Once connected: with how many ranks this one shares memory. */
+int coll_tcp_n_shared(struct coll *c);
 
 #endif

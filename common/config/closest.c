@@ -37,13 +37,19 @@ static const char *last_part(const char *key)
     return dot ? dot + 1 : key;
 }
 
+/* A single letter counts as no beginning. */
+static int is_beginning(const char *key, const char *known)
+{
+    enum { LEAST_BEGINNING = 2 };
+
+    return strlen(key) >= LEAST_BEGINNING && !strncmp(key, known, strlen(key));
+}
+
 /* The distance in half points.  One half point is for a key that is right but stands in another
  * group, or that others call differently (`also`). */
 static int score(const char *key, const char *known, const char *also)
 {
-    enum { LEAST_BEGINNING = 2 };
-
-    if (strlen(key) >= LEAST_BEGINNING && !strncmp(key, known, strlen(key)))
+    if (is_beginning(key, known))
         return strcmp(key, known) != 0; /* its beginning */
     int whole = 2 * closest_distance(key, known);
     int part = 2 * closest_distance(last_part(key), last_part(known)) + 1;
@@ -61,7 +67,8 @@ const char *table_closest(const struct option_list *l, const char *key, char gro
         const char *known = l->ref[i].o->key;
         int s = score(key, known, l->ref[i].o->also);
 
-        if (!best || s < best_score) {
+        if (!best || s < best_score ||
+            (s == best_score && is_beginning(key, known) && !is_beginning(key, best))) {
             best = known;
             best_score = s;
         }

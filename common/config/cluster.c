@@ -1,14 +1,16 @@
 /* The rows of `cluster`, made from the lists in cluster.h.  A resumed run may change all of them:
- * none changes what is computed. */
+ * none changes what is computed, but for the rounding of other shares. */
 #include "config/cluster.h"
 
 #define INTEGER(...)
+#define BOOL(...)
 #define REAL(...)
 #define SECONDS(...)
 #define CHOICE(name, default_, list, text) \
     static const char *const words_of_##name[] = {list(WORD_NAME) NULL};
-CLUSTER_LIST(INTEGER, REAL, SECONDS, CHOICE)
+CLUSTER_LIST(INTEGER, BOOL, REAL, SECONDS, CHOICE)
 #undef INTEGER
+#undef BOOL
 #undef REAL
 #undef SECONDS
 #undef CHOICE
@@ -23,6 +25,9 @@ CLUSTER_LIST(INTEGER, REAL, SECONDS, CHOICE)
      .unit = unit_,                                       \
      .flags = OPT_RESUME,                                 \
      .help = text},
+#define BOOL(name, default_, text)                                                       \
+    {"cluster." #name,    OPT_BOOL,    offsetof(struct cluster_options, name), default_, \
+     .flags = OPT_RESUME, .help = text},
 #define REAL(name, default_, least, most, text) \
     {"cluster." #name,                          \
      OPT_REAL,                                  \
@@ -61,5 +66,5 @@ CLUSTER_LIST(INTEGER, REAL, SECONDS, CHOICE)
      .flags = OPT_RESUME,                                   \
      .help = "The longest that " what " may take."},
 
-const struct option cluster_rows[CLUSTER_N_ROWS] = {CLUSTER_LIST(INTEGER, REAL, SECONDS, CHOICE)
-                                                        CLUSTER_DEADLINE_LIST(DEADLINE)};
+const struct option cluster_rows[CLUSTER_N_ROWS] = {
+    CLUSTER_LIST(INTEGER, BOOL, REAL, SECONDS, CHOICE) CLUSTER_DEADLINE_LIST(DEADLINE)};

@@ -16,12 +16,17 @@ enum { CLUSTER_MAX_RANKS = 65536 };
     X(CLUSTER_ENCRYPT_AUTO, "auto") X(CLUSTER_ENCRYPT_ON, "on") X(CLUSTER_ENCRYPT_OFF, "off")
 enum cluster_encrypt { CLUSTER_ENCRYPT_LIST(WORD_VALUE) };
 
+#define CLUSTER_SHARED_MEMORY_LIST(X) \
+    X(CLUSTER_SHARED_MEMORY_AUTO, "auto") X(CLUSTER_SHARED_MEMORY_OFF, "off")
+enum cluster_shared_memory { CLUSTER_SHARED_MEMORY_LIST(WORD_VALUE) };
+
 /* INT      int64_t field:     name, default, least, most, unit, help
+ * BOOL     int field:         name, default, help
  * REAL     double field:      name, default, least, most, help
  * SECONDS  int64_t field_ms:  name, default, least, most (both in seconds), help
  * CHOICE   enum cluster_NAME: name, default, its list of words, help */
 /* clang-format off: one line, one key */
-#define CLUSTER_LIST(INT, REAL, SECONDS, CHOICE)                                                   \
+#define CLUSTER_LIST(INT, BOOL, REAL, SECONDS, CHOICE)                                             \
     INT(min_ranks, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                             \
         "Go on with as few as these when lost ranks are not replaced in time; 0: --nranks.")       \
     INT(max_ranks, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                             \
@@ -47,10 +52,18 @@ enum cluster_encrypt { CLUSTER_ENCRYPT_LIST(WORD_VALUE) };
          "Report a rank that is busy for so many times the median of the ranks, waiting for "      \
          "others left out; 0: do not.")                                                            \
     SECONDS(straggler_window, "30", 1, 86400, "How long ranks are compared for that.")             \
+    BOOL(rebalance, "false",                                                                       \
+         "Each rank computes as much of the global batch as its speed allows, up to twice an "     \
+         "equal share: a step then waits less for slow ranks. On CPUs; the sums stay exact.")      \
     CHOICE(encrypt, "auto", CLUSTER_ENCRYPT_LIST,                                                  \
            "Encrypt the links between CPU ranks, by TLS. auto: if there is a secret, and not all " \
            "ranks are on this machine's loopback; on: always, which needs a secret; off: never. "  \
-           "Ranks prove to each other that they belong to the job, in any case.")
+           "Ranks prove to each other that they belong to the job, in any case.")                  \
+    CHOICE(shared_memory, "auto", CLUSTER_SHARED_MEMORY_LIST,                                      \
+           "CPU ranks of one machine exchange gradients through shared memory. auto: if they are " \
+           "in one network namespace, and cluster.encrypt is not on; off: by TCP, as ranks of "    \
+           "different machines do. Either way the order of machines counts: sums go from one to "  \
+           "the next where the ranks of each machine have consecutive numbers.")
 
 /* The longest that a phase may take: name, default in seconds, what the phase is. */
 #define CLUSTER_DEADLINE_LIST(X)                                    \
@@ -65,10 +78,12 @@ enum cluster_encrypt { CLUSTER_ENCRYPT_LIST(WORD_VALUE) };
 
 struct cluster_options {
 #define INTEGER(name, ...) int64_t name;
+#define BOOL(name, ...)    int name;
 #define REAL(name, ...)    double name;
 #define SECONDS(name, ...) int64_t name##_ms;
 #define CHOICE(name, ...)  enum cluster_##name name;
-    CLUSTER_LIST(INTEGER, REAL, SECONDS, CHOICE)
+    CLUSTER_LIST(INTEGER, BOOL, REAL, SECONDS, CHOICE)
+#undef BOOL
 #undef CHOICE
 #undef INTEGER
 #undef REAL
@@ -81,7 +96,9 @@ struct cluster_options {
 };
 
 #define COUNT(...) +1
-enum { CLUSTER_N_ROWS = 0 CLUSTER_LIST(COUNT, COUNT, COUNT, COUNT) CLUSTER_DEADLINE_LIST(COUNT) };
+enum {
+    CLUSTER_N_ROWS = 0 CLUSTER_LIST(COUNT, COUNT, COUNT, COUNT, COUNT) CLUSTER_DEADLINE_LIST(COUNT)
+};
 #undef COUNT
 
 extern const struct option cluster_rows[CLUSTER_N_ROWS]; /* offsets into struct cluster_options */

@@ -133,9 +133,22 @@ int read_field(const struct option_ref *ref, void *job, struct arena *arena, con
 
 /* ---- --set ---- */
 
+/* A list in brackets is one for a key that takes texts, too: the row that takes it, or NULL. */
+static const struct option_ref *row_of_texts(const struct reader *r, const struct option_ref *ref,
+                                             const char *text)
+{
+    const size_t len = strlen(text);
+
+    for (size_t i = ref->first; i < r->list->n && len >= 2; i++)
+        if (r->list->ref[i].first == ref->first && r->list->ref[i].o->flags & OPT_MANY)
+            return text[0] == '[' && text[len - 1] == ']' ? &r->list->ref[i] : NULL;
+    return NULL;
+}
+
 static int set_option(struct reader *r, const struct option_ref *ref, const char *text,
                       struct err *err)
 {
+    const struct option_ref *texts = row_of_texts(r, ref, text);
     const struct given value = {.from = FROM_SET, .text = text, .len = strlen(text)};
     char *cwd;
     int rc;
@@ -145,7 +158,7 @@ static int set_option(struct reader *r, const struct option_ref *ref, const char
         return 0;
     }
     cwd = ref->o->type == OPT_PATH && *text != '/' ? getcwd(NULL, 0) : NULL;
-    rc = read_give(r, ref, &value, cwd, err);
+    rc = texts ? read_give_list(r, texts, text, err) : read_give(r, ref, &value, cwd, err);
     free(cwd);
     return rc < 0 ? err_wrap(err, "--set") : 0;
 }
@@ -163,6 +176,8 @@ int read_set(struct reader *r, const char *assignment, struct err *err)
                        show_text(assignment, strlen(assignment), shown));
     snprintf(key, sizeof key, "%.*s", (int)min_i64((int64_t)len, 63), assignment);
     ref = len < sizeof key ? table_find(r->list, key) : NULL;
+    if (!ref && len < sizeof key)
+        ref = table_short_of(r->list, key);
     if (ref)
         return set_option(r, ref, equals + 1, err);
     ref = table_first_of(r->list, key);

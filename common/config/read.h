@@ -52,6 +52,10 @@ int read_locate(const struct reader *r, struct err *err);
 int read_give(struct reader *r, const struct option_ref *ref, const struct given *value,
               const char *base_dir, struct err *err);
 
+/* For read_set: the row, which takes a list of texts, has this list in YAML's flow style. */
+int read_give_list(struct reader *r, const struct option_ref *ref, const char *text,
+                   struct err *err);
+
 /* The row's field of `job` from text.  A path is made absolute with `base_dir`; where this is NULL,
  * a relative one is refused. */
 int read_field(const struct option_ref *ref, void *job, struct arena *arena, const char *text,

@@ -75,6 +75,20 @@ const struct option_ref *table_first_of(const struct option_list *l, const char 
     return NULL;
 }
 
+const struct option_ref *table_short_of(const struct option_list *l, const char *group)
+{
+    size_t len = strlen(group);
+
+    for (size_t i = 0; i < l->n; i++) {
+        const struct option *o = l->ref[i].o;
+
+        if (o->flags & OPT_SHORT && strncmp(o->key, group, len) == 0 && o->key[len] == '.' &&
+            !strchr(o->key + len + 1, '.'))
+            return &l->ref[i];
+    }
+    return NULL;
+}
+
 const struct option_ref *table_holding(const struct option_list *l, const struct option_ref *ref,
                                        const void *job)
 {

@@ -54,6 +54,9 @@ const struct option_ref *table_holding(const struct option_list *l, const struct
 /* The first row whose key starts with "group.", or NULL. */
 const struct option_ref *table_first_of(const struct option_list *l, const char *group);
 
+/* The row that a single word in place of the mapping `group` is for (OPT_SHORT), or NULL. */
+const struct option_ref *table_short_of(const struct option_list *l, const char *group);
+
 /* Does the row hold in `job`: is its entry chosen, and its selector (`only`) as it wants? */
 int table_hold(const struct option_list *l, const struct option_ref *ref, const void *job);
 

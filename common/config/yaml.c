@@ -3,12 +3,12 @@
  * A first pass over libyaml's events bounds depth and number before libyaml builds the document:
  * its scanner takes quadratic time on deep nesting.  The document is then walked along the table,
  * so aliases, which may form cycles, cannot lead anywhere that the table does not. */
-#include "config/read.h"
+#include "config/document.h"
 
 #include <string.h>
-#include <yaml.h>
 
 #include "base/util.h"
+#include "config/read.h"
 
 enum { MAX_DEPTH = 16, MAX_EVENTS = 10000 };
 
@@ -34,20 +34,20 @@ static int is_tab_indented(const char *text, size_t len, size_t line)
     return text && text + n < end && text[n] == '\t';
 }
 
-static int fail_parser(const struct reader *r, const yaml_parser_t *p, const char *text, size_t len,
+static int fail_parser(const char *origin, const yaml_parser_t *p, const char *text, size_t len,
                        struct err *err)
 {
     const char *problem = p->problem ? p->problem : "unknown problem";
 
     if (p->error == YAML_MEMORY_ERROR)
-        return err_set(err, ERR_NOMEM, "%s: out of memory", r->origin);
+        return err_set(err, ERR_NOMEM, "%s: out of memory", origin);
     if (p->error == YAML_READER_ERROR)
-        return err_set(err, ERR_CONFIG, "%s: not YAML: %s (byte %zu)", r->origin, problem,
+        return err_set(err, ERR_CONFIG, "%s: not YAML: %s (byte %zu)", origin, problem,
                        p->problem_offset);
     if (is_tab_indented(text, len, p->problem_mark.line))
-        return err_set(err, ERR_CONFIG, "%s:%zu:%zu: a tab; YAML indents with spaces", r->origin,
+        return err_set(err, ERR_CONFIG, "%s:%zu:%zu: a tab; YAML indents with spaces", origin,
                        p->problem_mark.line + 1, p->problem_mark.column + 1);
-    return err_set(err, ERR_CONFIG, "%s:%zu:%zu: not YAML: %s%s%s", r->origin,
+    return err_set(err, ERR_CONFIG, "%s:%zu:%zu: not YAML: %s%s%s", origin,
                    p->problem_mark.line + 1, p->problem_mark.column + 1, problem,
                    p->context ? ", " : "", p->context ? p->context : "");
 }
@@ -60,7 +60,7 @@ static void parser_init(yaml_parser_t *p, const char *text, size_t len)
 }
 
 /* Fail if `event` exceeds a limit.  *depth and *n_documents are the counts so far. */
-static int check_event(const struct reader *r, const yaml_event_t *event, int n_events, int *depth,
+static int check_event(const char *origin, const yaml_event_t *event, int n_events, int *depth,
                        int *n_documents, struct err *err)
 {
     const char *what = NULL;
@@ -77,12 +77,12 @@ static int check_event(const struct reader *r, const yaml_event_t *event, int n_
         what = "a second document, want one";
     else if (n_events > MAX_EVENTS)
         what = "too many values";
-    return what ? err_set(err, ERR_CONFIG, "%s:%zu:%zu: %s", r->origin, event->start_mark.line + 1,
+    return what ? err_set(err, ERR_CONFIG, "%s:%zu:%zu: %s", origin, event->start_mark.line + 1,
                           event->start_mark.column + 1, what)
                 : 0;
 }
 
-static int check_limits(const struct reader *r, const char *text, size_t len, struct err *err)
+static int check_limits(const char *origin, const char *text, size_t len, struct err *err)
 {
     int rc = 0, depth = 0, n_documents = 0;
     yaml_parser_t p;
@@ -92,10 +92,10 @@ static int check_limits(const struct reader *r, const char *text, size_t len, st
         yaml_event_t event;
 
         if (!yaml_parser_parse(&p, &event)) {
-            rc = fail_parser(r, &p, text, len, err);
+            rc = fail_parser(origin, &p, text, len, err);
             break;
         }
-        rc = check_event(r, &event, n_events, &depth, &n_documents, err);
+        rc = check_event(origin, &event, n_events, &depth, &n_documents, err);
         end = event.type == YAML_STREAM_END_EVENT;
         yaml_event_delete(&event);
     }
@@ -371,6 +371,8 @@ static int read_pair(struct walk *w, const yaml_node_t *map, const yaml_node_pai
     if ((rc = check_tag(w, key, err)) < 0 || (rc = check_tag(w, value, err)) < 0 ||
         (rc = check_twice(w, map, pair, path, err)) < 0)
         return rc;
+    if (!ref && value->type == YAML_SCALAR_NODE && !node_is_null(value))
+        ref = table_short_of(w->r->list, path);
     if (!ref)
         return read_group(w, path, value, err);
     w->culprit = NULL;
@@ -405,28 +407,53 @@ static int read_root(struct walk *w, struct err *err)
     return at_node(w, root, err);
 }
 
-int read_yaml(struct reader *r, const char *text, size_t len, struct err *err)
+int document_load(const char *origin, const char *text, size_t len, yaml_document_t *out,
+                  struct err *err)
 {
-    struct walk w = {.r = r};
     size_t mark = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     yaml_parser_t p;
     int rc;
 
     if (len > READ_MAX_BYTES)
-        return err_set(err, ERR_CONFIG, "%s: %zu bytes, want at most %d", r->origin, len,
+        return err_set(err, ERR_CONFIG, "%s: %zu bytes, want at most %d", origin, len,
                        READ_MAX_BYTES);
     text = len ? text + mark
                : ""; /* libyaml skips a byte order mark only where it guesses the encoding */
     len -= mark;
-    if ((rc = check_limits(r, text, len, err)) < 0)
+    if ((rc = check_limits(origin, text, len, err)) < 0)
         return rc;
     parser_init(&p, text, len);
-    if (yaml_parser_load(&p, &w.doc)) {
-        rc = read_root(&w, err);
-        yaml_document_delete(&w.doc);
-    } else {
-        rc = fail_parser(r, &p, text, len, err);
-    }
+    if (!yaml_parser_load(&p, out))
+        rc = fail_parser(origin, &p, text, len, err);
     yaml_parser_delete(&p);
+    return rc;
+}
+
+int read_give_list(struct reader *r, const struct option_ref *ref, const char *text,
+                   struct err *err)
+{
+    struct walk w = {.r = r};
+    struct given value = {.from = FROM_SET};
+    const yaml_node_t *n;
+    int rc = document_load(ref->o->key, text, strlen(text), &w.doc, err);
+
+    if (rc < 0)
+        return rc;
+    n = yaml_document_get_root_node(&w.doc);
+    rc = n->type == YAML_SEQUENCE_NODE ? read_list(&w, ref, n, &value, err)
+                                       : option_fail(ref->o, node_kind(n), err);
+    yaml_document_delete(&w.doc);
+    return rc;
+}
+
+int read_yaml(struct reader *r, const char *text, size_t len, struct err *err)
+{
+    struct walk w = {.r = r};
+    int rc = document_load(r->origin, text, len, &w.doc, err);
+
+    if (rc < 0)
+        return rc;
+    rc = read_root(&w, err);
+    yaml_document_delete(&w.doc);
     return rc;
 }

@@ -269,6 +269,8 @@ static void on_signal(uv_signal_t *s, int number)
     int64_t now;
 
     d->n_stops++;
+    if (d->n_stops > 1 && d->ignores_second_stop)
+        return;
     snprintf(name, sizeof name, "SIG%s", sigabbrev_np(number));
     if (!d->machine) {
         d->hooks->idle_stop(d->arg, name);

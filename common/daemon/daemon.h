@@ -79,6 +79,7 @@ struct daemon {
     /* An injected drop, until the machine is detached or seeks its peer. */
     int is_deaf, is_mute;
     int n_stops;             /* signals to stop that came so far */
+    int ignores_second_stop; /* a second signal may be the first one's copy */
     struct writer *terminal; /* of the log lines */
     struct writer *disk;     /* the caller's, or NULL; flushed before this process kills itself */
 };
@@ -128,20 +129,25 @@ void daemon_host(struct daemon_host *out);
 
 struct daemon_options {
     const char *device;
-    int64_t n_threads; /* 0: cores of this host divided by its ranks */
-    const char *iface; /* NULL: none given */
+    int64_t local_rank; /* a launcher's number of this process on its machine; -1: none */
+    int64_t n_threads;  /* 0: cores of this host divided by its ranks */
+    const char *iface;  /* NULL: none given */
     struct arg_list secret_files;
     int insecure;
     int test_shared_gpu; /* daemon/shared_gpu.h */
     int log_format;      /* enum log_format */
+    const char *ranks;   /* daemon/places.h reads it; NULL: not given */
+    int bind;            /* enum daemon_bind */
     int help, version;
 };
+
+enum daemon_bind { BIND_AUTO, BIND_NONE };
 
 extern const struct arg daemon_args[];
 extern const size_t n_daemon_args;
 
-/* Check the form of --device and --secret-file, and turn --iface into its address ("": it was not
- * given).  ERR_ARG, ERR_UNSUPPORTED. */
+/* Check the form of --device, --ranks and --secret-file, and turn --iface into its address ("": it
+ * was not given).  ERR_ARG, ERR_UNSUPPORTED. */
 int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEXT],
                          struct err *err);
 

@@ -3,6 +3,7 @@
 #include "daemon/launch.h"
 
 #include <ctype.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,25 +125,136 @@ static int take_first_host(char *(*get)(const char *), const struct launcher *l,
     return 0;
 }
 
+/* ---- TensorFlow's variable ---- */
+
+static const char tf_name[] = "TF_CONFIG";
+
+enum { TF_MAX_BYTES = 1 << 20 };
+
+static int fail_tf(struct err *err, const char *what)
+{
+    return err_set(err, ERR_ARG,
+                   "the environment's %s %s; unset it, or give --nranks and --port to dpdriver, "
+                   "--root and --rank to dpfollower, which take precedence",
+                   tf_name, what);
+}
+
+/* The chief comes first where there is one, then the workers. */
+static int tf_ranks(const json_t *chief, const json_t *workers, const char *type, int64_t index,
+                    struct launch *out, struct err *err)
+{
+    const int64_t n_chiefs = (int64_t)json_array_size(chief);
+    const int64_t n_workers = (int64_t)json_array_size(workers);
+    const int is_chief = strcmp(type, "chief") == 0;
+
+    if (!is_chief && strcmp(type, "worker") != 0)
+        return fail_tf(err, "has a task that is neither chief nor worker: all ranks of dptrain "
+                            "train");
+    if (n_chiefs > 1 || n_chiefs + n_workers < 1 || n_chiefs + n_workers > MSG_MAX_RANKS)
+        return fail_tf(err, "wants one chief at most, and at least one task in cluster");
+    if (index < 0 || index >= (is_chief ? n_chiefs : n_workers))
+        return fail_tf(err, "has a task.index that its cluster does not have");
+    out->rank = is_chief ? 0 : n_chiefs + index;
+    out->n_ranks = n_chiefs + n_workers;
+    out->rank_from = out->n_ranks_from = tf_name;
+    return 0;
+}
+
+/* MASTER_ADDR and MASTER_PORT, where they are set, count more. */
+static int tf_address(const json_t *first, struct launch *out, struct err *err)
+{
+    const char *text = json_string_value(first);
+    char host[ADDR_MAX_HOST];
+    struct err why;
+    int port;
+
+    if (!text || addr_split(text, host, &port, &why) < 0)
+        return fail_tf(err, "has an address that is not \"HOST:PORT\"");
+    if (!out->host_from) {
+        strcpy(out->host, host);
+        out->host_from = tf_name;
+    }
+    if (!out->port_from) {
+        out->port = port;
+        out->port_from = tf_name;
+    }
+    return 0;
+}
+
+static int tf_take(const json_t *root, struct launch *out, struct err *err)
+{
+    const json_t *cluster = json_object_get(root, "cluster"), *task = json_object_get(root, "task");
+    const json_t *chief = json_object_get(cluster, "chief");
+    const json_t *workers = json_object_get(cluster, "worker");
+    const json_t *index = json_object_get(task, "index");
+    const char *type = json_string_value(json_object_get(task, "type"));
+
+    if (!type || !json_is_integer(index))
+        return fail_tf(err, "wants {\"cluster\": {\"worker\": [\"HOST:PORT\", ...]}, \"task\": "
+                            "{\"type\": \"worker\", \"index\": 0}}");
+    if (tf_ranks(chief, workers, type, json_integer_value(index), out, err) < 0)
+        return ERR_ARG;
+    return tf_address(json_array_get(json_array_size(chief) ? chief : workers, 0), out, err);
+}
+
+/* 1: the variable is there, and was taken. */
+static int take_tf(char *(*get)(const char *), struct launch *out, struct err *err)
+{
+    const char *text = get(tf_name);
+    json_error_t why;
+    json_t *root;
+    int rc;
+
+    if (!text || !*text)
+        return 0;
+    if (strlen(text) > TF_MAX_BYTES)
+        return fail_tf(err, "is longer than a megabyte");
+    root = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+    rc = root ? tf_take(root, out, err) : fail_tf(err, "is not JSON");
+    json_decref(root);
+    return rc < 0 ? rc : 1;
+}
+
+/* ---- all ---- */
+
+/* Of the launchers from `first` up to `end`: 1 if one set rank or size. */
+static int take_launcher(char *(*get)(const char *), size_t first, size_t end, struct launch *out,
+                         struct err *err)
+{
+    for (size_t i = first; i < end; i++) {
+        const struct launcher *l = &launchers[i];
+        int rc = take_rank(get, l, out, err);
+
+        if (rc < 0)
+            return rc;
+        if (!out->rank_from && !out->n_ranks_from)
+            continue;
+        rc = out->host_from || !out->rank_from ? 0 : take_first_host(get, l, out, err);
+        return rc < 0 ? rc : 1;
+    }
+    return 0;
+}
+
 int launch_read(char *(*get)(const char *name), struct launch *out, struct err *err)
 {
     const char *host = get("MASTER_ADDR");
-    int has_host = host && *host, rc;
+    int rc;
 
     memset(out, 0, sizeof *out);
     rc = take_int(get, "MASTER_PORT", 1, 65535, "--port to dpdriver or --root to dpfollower",
                   &out->port, &out->port_from, err);
-    if (rc == 0 && has_host)
+    if (rc == 0)
+        rc = take_int(get, "LOCAL_RANK", 0, MSG_MAX_RANKS - 1, "--device", &out->local_rank,
+                      &out->local_rank_from, err);
+    if (rc == 0 && host && *host)
         rc = take_host(get, "MASTER_ADDR", out, err);
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(launchers); i++) {
-        const struct launcher *l = &launchers[i];
-
-        rc = take_rank(get, l, out, err);
-        if (rc < 0 || (!out->rank_from && !out->n_ranks_from))
-            continue;
-        return has_host || !out->rank_from ? 0 : take_first_host(get, l, out, err);
-    }
-    return rc;
+    if (rc == 0)
+        rc = take_launcher(get, 0, 1, out, err);
+    if (rc == 0)
+        rc = take_tf(get, out, err);
+    if (rc == 0)
+        rc = take_launcher(get, 1, ARRAY_LEN(launchers), out, err);
+    return rc < 0 ? rc : 0;
 }
 
 static void add(char out[LAUNCH_TEXT], const char *text, const char *from)
@@ -158,12 +270,15 @@ void launch_describe(const struct launch *l, char out[LAUNCH_TEXT])
     char text[ADDR_MAX_HOST + 16];
 
     out[0] = '\0';
-    snprintf(text, sizeof text, "rank %lld", (long long)l->rank);
+    snprintf(text, sizeof text, "%s %lld", l->is_task ? "task" : "rank", (long long)l->rank);
     add(out, text, l->rank_from);
-    snprintf(text, sizeof text, "%lld ranks", (long long)l->n_ranks);
+    snprintf(text, sizeof text, "%lld %s%s", (long long)l->n_ranks, l->is_task ? "task" : "rank",
+             l->n_ranks == 1 ? "" : "s");
     add(out, text, l->n_ranks_from);
     snprintf(text, sizeof text, "driver on %s", l->host);
     add(out, text, l->host_from);
     snprintf(text, sizeof text, "port %lld", (long long)l->port);
     add(out, text, l->port_from);
+    snprintf(text, sizeof text, "local rank %lld", (long long)l->local_rank);
+    add(out, text, l->local_rank_from);
 }

@@ -8,6 +8,11 @@
  * MASTER_PORT, whichever launcher set them.  Without those, under srun, the driver is looked for on
  * the first host of the step, where task 0 runs unless srun was told otherwise.
  *
+ * TensorFlow's TF_CONFIG, {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker",
+ * "index": 1}}, says all of it: the chief, or worker 0 where there is none, is rank 0, at its
+ * address in the list.  It counts after RANK and WORLD_SIZE.  LOCAL_RANK, torchrun's number of the
+ * process on its machine, names its GPU.
+ *
  * The command line takes precedence over all of this; the caller sees to that.
  *
  * Threads: any, while no thread changes the environment.
@@ -26,8 +31,10 @@ enum { LAUNCH_TEXT = 512 };
 struct launch {
     int64_t rank, n_ranks; /* 0 <= rank < n_ranks where both are known */
     int64_t port;          /* 1..65535 */
+    int64_t local_rank;    /* on its machine, from 0 */
     char host[ADDR_MAX_HOST];
-    const char *rank_from, *n_ranks_from, *port_from, *host_from;
+    int is_task; /* the caller's word, for launch_describe: a task is a machine of several ranks */
+    const char *rank_from, *n_ranks_from, *port_from, *host_from, *local_rank_from;
 };
 
 /* get: getenv, or a test's own. */

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "daemon/network.h"
+#include "daemon/places.h"
 #include "daemon/shared_gpu.h"
 
 void daemon_open_standard(void)
@@ -104,15 +105,25 @@ void daemon_host(struct daemon_host *out)
 }
 
 static const char *const log_formats[] = {[LOG_TEXT] = "text", [LOG_JSON] = "json", NULL};
+static const char *const binds[] = {[BIND_AUTO] = "auto", [BIND_NONE] = "none", NULL};
 
 #define AT(field) offsetof(struct daemon_options, field)
 
 const struct arg daemon_args[] = {
     {"device", "auto|cpu|cuda|cuda:I", ARG_TEXT, AT(device),
      .help = "what to compute on: cuda is a GPU that no other rank uses, cuda:I the I-th of this "
-             "machine; auto (the default) a GPU where there is one"},
+             "machine; auto (the default) a GPU where there is one; LOCAL_RANK in the environment "
+             "names the GPU where this leaves it open"},
     {"threads", "T", ARG_INT, AT(n_threads), 1, 4096,
      .help = "threads for computing (default: this host's cores divided by its ranks)"},
+    {"ranks", "N|gpus", ARG_TEXT, AT(ranks),
+     .help = "so many ranks on this machine, or as many as it has GPUs: this command starts a "
+             "process for each (dpdriver itself is one of them), shares GPUs and cores out among "
+             "them, passes signals on, and starts one that dies again"},
+    {"bind", "auto|none", ARG_CHOICE, AT(bind), .choices = binds,
+     .help = "with --ranks: auto (the default) binds each rank to its part of the CPUs that this "
+             "command may use, near its GPU; none leaves that to the system, as for two jobs that "
+             "share a machine"},
     {"iface", "IF", ARG_TEXT, AT(iface),
      .help =
          "network interface for what the ranks exchange: its address is told to the others, and "
@@ -141,9 +152,13 @@ const size_t n_daemon_args = ARRAY_LEN(daemon_args);
  * secrets are not kept: trust_open reads them again. */
 int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEXT], struct err *err)
 {
-    int rc = device_check(o->device, err);
+    int n, rc = device_check(o->device, err);
 
     advertise[0] = '\0';
+    if (rc == 0)
+        rc = places_parse(o, &n, err);
+    if (rc == 0 && o->bind != BIND_AUTO && !o->ranks)
+        rc = err_set(err, ERR_ARG, "--bind belongs to --ranks; give both, or leave --bind out");
     if (rc == 0 && o->iface)
         rc = addr_of_interface(o->iface, advertise, err);
     return rc < 0 ? rc : trust_check_files(&o->secret_files, err);

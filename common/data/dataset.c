@@ -26,6 +26,17 @@ static void check_spec(const struct sample_spec *s)
     (void)sample_target(s);
 }
 
+/* Where the job ignores one of the classes, samples that were left out cannot be told from it. */
+static void set_ignored(struct dataset *ds, const struct dataset_request *request)
+{
+    const int64_t ignored = request->ignored ? *request->ignored : SAMPLE_IGNORED;
+
+    ds->ignores = ignored != SAMPLE_IGNORED;
+    ds->ignored = (int32_t)ignored;
+    if (ds->ignores)
+        ds->leaves_out = 0;
+}
+
 int dataset_open(struct dataset **out, const struct data_options *o,
                  const struct dataset_request *request, struct err *err)
 {
@@ -36,6 +47,7 @@ int dataset_open(struct dataset **out, const struct data_options *o,
     if (rc != 0)
         return rc;
     check_spec(&(*out)->spec);
+    set_ignored(*out, request);
     (*out)->n_workers = o->workers ? (int)o->workers : (*out)->is_slow ? request->n_workers : 1;
     return 0;
 }
@@ -130,6 +142,19 @@ static int gather_field(struct gathering *g, int field, char *to, struct err *er
     return rc;
 }
 
+/* The losses know one number of classes that are ignored. */
+static void ignore_classes(const struct gathering *g, void *const *to)
+{
+    const int target = sample_target(&g->ds->spec);
+    const int64_t n = g->n * sample_n_predictions(&g->ds->spec);
+    int32_t *classes = to[target];
+
+    if (!g->ds->ignores || !classes || g->ds->spec.field[target].role != SAMPLE_CLASS)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        classes[i] = classes[i] == g->ds->ignored ? SAMPLE_IGNORED : classes[i];
+}
+
 /* The classes of samples that cannot be read count nowhere. */
 static void ignore_lost(const struct gathering *g, void *const *to)
 {
@@ -167,8 +192,10 @@ int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *dr
     for (int k = 0; rc == 0 && k < ds->spec.n_fields; k++)
         if (to[k])
             rc = gather_field(&g, k, to[k], err);
-    if (rc == 0)
+    if (rc == 0) {
+        ignore_classes(&g, to);
         ignore_lost(&g, to);
+    }
     free(g.lost);
     free(large);
     return rc;

@@ -74,17 +74,29 @@ struct dataset {
     struct sample_spec spec; /* has one target */
     size_t room_bytes;       /* that ops->row needs; 0: all rows are kept */
     struct dataset_image image;
+    int leaves_out; /* 1: a row may be DATASET_LOST, and no other class is ignored */
+    int ignores;    /* 1: the class `ignored` becomes SAMPLE_IGNORED; dataset_open sets both */
+    int32_t ignored;
     int is_slow;   /* reading a sample takes long (decoding): several threads pay */
     int n_workers; /* threads that read a batch (data/loader.h); 0 is 1; dataset_open sets it */
 };
 
+/* The request of a job to a reader.  Zeroes are fine for what a test does not care about. */
 struct dataset_request {
     enum dataset_purpose purpose;
-    uint64_t seed;   /* of the job; for formats that draw their samples */
-    int64_t context; /* model.context: tokens of a sample; 0: the model has none */
-    int64_t vocab;   /* model.vocab: different tokens; 0: the data say */
-    int n_workers;   /* where data.workers does not say: threads for a set that is_slow */
+    uint64_t seed;          /* of the job; for formats that draw their samples */
+    int64_t context;        /* model.context: tokens of a sample; 0: the model has none */
+    int64_t vocab;          /* model.vocab: different tokens; 0: the data say */
+    int n_workers;          /* where data.workers does not say: threads for a set that is_slow */
+    const int64_t *ignored; /* train.ignore_index, borrowed during the call; NULL: SAMPLE_IGNORED */
 };
+
+/* Whether the job ignores the class `label` (train.ignore_index).  SAMPLE_IGNORED itself is always
+ * ignored. */
+static inline int dataset_ignores(const struct dataset_request *r, int64_t label)
+{
+    return label == SAMPLE_IGNORED || (r->ignored && label == *r->ignored);
+}
 
 struct data_format {
     struct option_group group;
@@ -102,9 +114,10 @@ extern const struct option_group *const data_formats[]; /* all of them; NULL at 
 /* The section `data` of a job. */
 struct data_options {
     const struct data_format *kind;
-    const void *options; /* of kind: its own struct */
-    int shuffle;         /* training takes the samples in an order drawn anew for each epoch */
-    int64_t workers;     /* threads that read a batch; 0: as the request says */
+    const void *options;  /* of kind: its own struct */
+    int shuffle;          /* training takes the samples in an order drawn anew for each epoch */
+    int64_t ignore_index; /* labels that count in no loss and no accuracy */
+    int64_t workers;      /* threads that read a batch; 0: as the request says */
 };
 
 /* Open the data of a job.  DATASET_NONE, and *out is NULL: the options name no data for this

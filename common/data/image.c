@@ -2,10 +2,15 @@
  * they become numbers, so that padding is black whatever the normalisation. */
 #include "data/image.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/rng.h"
 #include "base/util.h"
+
+const char *const normalize_names[] = {NORMALIZE_LIST(WORD_NAME) NULL};
 
 int image_check(const struct image_options *o, int n_channels, struct err *err)
 {
@@ -34,6 +39,73 @@ void image_prepare(struct dataset *ds, const struct image_options *o, enum datas
         image->mean[c] = o->mean.n ? (float)o->mean.v[c] : 0;
         image->std[c] = o->std.n ? (float)o->std.v[c] : 1;
     }
+}
+
+/* Sums over the pixels of one channel; bytes, so that they are exact. */
+struct channel_sums {
+    uint64_t n, sum, squares;
+};
+
+static void add_image(struct channel_sums *s, const uint8_t *x, int64_t n_pixels, int64_t c)
+{
+    for (int64_t k = 0; k < c; k++) {
+        uint64_t sum = 0, squares = 0;
+
+        for (int64_t i = 0; i < n_pixels; i++) {
+            const uint64_t v = x[i * c + k];
+
+            sum += v;
+            squares += v * v;
+        }
+        s[k].n += (uint64_t)n_pixels;
+        s[k].sum += sum;
+        s[k].squares += squares;
+    }
+}
+
+static int sum_images(const struct dataset *ds, struct channel_sums *s, struct err *err)
+{
+    const int64_t *dim = ds->spec.field[0].shape.dim;
+    const int64_t n = ds->is_slow ? min_i64(ds->n_samples, IMAGE_MOST_MEASURED) : ds->n_samples;
+    void *room = xcalloc(1, ds->room_bytes + 1);
+    int rc = 0;
+
+    for (int64_t i = 0; i < n && rc >= 0; i++) {
+        const void *row;
+
+        rc = ds->ops->row(ds, dataset_spread(i, n, ds->n_samples), 0, room, &row, err);
+        if (rc == 0)
+            add_image(s, row, dim[0] * dim[1], dim[2]);
+    }
+    free(room);
+    return rc < 0 ? rc : 0;
+}
+
+int image_measure(const struct dataset *ds, struct option_reals *mean, struct option_reals *std,
+                  struct err *err)
+{
+    const struct sample_field *f = &ds->spec.field[0];
+    struct channel_sums sums[IMAGE_MAX_CHANNELS] = {0};
+
+    if (f->stored != DTYPE_U8 || f->scale != SAMPLE_UNIT || f->shape.n != 3 ||
+        f->shape.dim[2] > IMAGE_MAX_CHANNELS)
+        return err_set(err, ERR_CONFIG, "data.normalize is auto, which is for images");
+    if (sum_images(ds, sums, err) < 0)
+        return err->code;
+    mean->n = std->n = (int)f->shape.dim[2];
+    for (int c = 0; c < mean->n; c++) {
+        const double n = (double)sums[c].n, m = (double)sums[c].sum / n;
+        const double variance = (double)sums[c].squares / n - m * m;
+
+        if (!(variance > 0))
+            return err_set(err, ERR_CONFIG,
+                           "data.normalize is auto, but channel %d is the same in all images; give "
+                           "mean and std",
+                           c);
+        mean->v[c] = m / 255;
+        std->v[c] = sqrt(variance) / 255;
+    }
+    return 0;
 }
 
 /* One row of `width` pixels of c bytes, moved by dx pixels; what comes from outside is 0. */

@@ -10,11 +10,21 @@
 #ifndef DATA_IMAGE_H
 #define DATA_IMAGE_H
 
+#include "config/words.h"
 #include "data/dataset.h"
+
+/* Where mean and std come from: the job file, or the training set, before the job begins
+ * (job_measure). */
+#define NORMALIZE_LIST(X) X(NORMALIZE_GIVEN, "given") X(NORMALIZE_AUTO, "auto")
+
+enum normalize { NORMALIZE_LIST(WORD_VALUE) };
+
+extern const char *const normalize_names[];
 
 struct image_options {
     int64_t crop; /* pixels of padding, of which a crop is taken; 0: none */
     int flip;
+    enum normalize normalize;
     struct option_reals mean, std; /* by channel; none: 0, and 1 */
 };
 
@@ -30,17 +40,40 @@ struct image_options {
              "piece of the old size at random; 0: do not."},                                  \
         {"data.augment.flip", OPT_BOOL, offsetof(type, member.flip), "false",                 \
          .help = "In training, mirror every second image, left to right, at random."},        \
-        {"data.normalize.mean",                                                               \
-         OPT_REALS,                                                                           \
-         offsetof(type, member.mean),                                                         \
-         "[]",                                                                                \
-         -1000,                                                                               \
-         1000,                                                                                \
-         .help = "Subtract these from the channels of the images, which are from 0 to 1."},   \
-    {                                                                                         \
-        "data.normalize.std", OPT_REALS, offsetof(type, member.std), "[]", 0, 1000,           \
-            .flags = OPT_ABOVE, .help = "Then divide the channels by these."                  \
+        IMAGE_NORMALIZE_ROWS(type, member)
+
+#define IMAGE_NORMALIZE_ROWS(type, member)                                                      \
+    {"data.normalize.source",                                                                   \
+     OPT_CHOICE,                                                                                \
+     offsetof(type, member.normalize),                                                          \
+     "given",                                                                                   \
+     .choices = normalize_names,                                                                \
+     .flags = OPT_SHORT,                                                                        \
+     .help = "auto, for which data.normalize: auto is short: mean and standard deviation are "  \
+             "those of the training set's channels. The driver measures them, over 1024 files " \
+             "at most if the images are in files of their own, and job.yaml has them."},        \
+        {"data.normalize.mean",                                                                 \
+         OPT_REALS,                                                                             \
+         offsetof(type, member.mean),                                                           \
+         "[]",                                                                                  \
+         -1000,                                                                                 \
+         1000,                                                                                  \
+         .only = "data.normalize.source",                                                       \
+         .only_values = 1u << NORMALIZE_GIVEN,                                                  \
+         .help = "Subtract these from the channels of the images, which are from 0 to 1."},     \
+    {                                                                                           \
+        "data.normalize.std", OPT_REALS, offsetof(type, member.std), "[]", 0, 1000,             \
+            .flags = OPT_ABOVE, .only = "data.normalize.source",                                \
+            .only_values = 1u << NORMALIZE_GIVEN, .help = "Then divide the channels by these."  \
     }
+
+/* The mean and the standard deviation (of the population) of each channel of a set of images, from
+ * 0 to 1: of all images, or of IMAGE_MOST_MEASURED of them, evenly spread, where each has to be
+ * decoded.  Sums are of integers, so the result is the same on every machine.  Fails with
+ * ERR_CONFIG if the samples are no images of bytes, or if a channel is the same everywhere. */
+enum { IMAGE_MOST_MEASURED = 1024 };
+int image_measure(const struct dataset *ds, struct option_reals *mean, struct option_reals *std,
+                  struct err *err);
 
 /* Check that mean and std are for this many channels; the message begins with a key. */
 int image_check(const struct image_options *o, int n_channels, struct err *err);

@@ -253,6 +253,7 @@ static int images_open(struct dataset **out, const void *options,
                                .n_samples = s->files.n,
                                .spec = SAMPLE_IMAGES(o->size, o->size, 3, s->files.n_classes),
                                .room_bytes = room_bytes(o->size),
+                               .leaves_out = o->on_corrupt == CORRUPT_SKIP,
                                .is_slow = 1};
     s->base.spec.field[LABEL].stored = DTYPE_I32;
     image_prepare(&s->base, &o->image, request->purpose);

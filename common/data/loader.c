@@ -13,12 +13,14 @@
  * that is being filled, and forget it. */
 #include "data/loader.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/util.h"
 #include "data/pool.h"
 
@@ -35,7 +37,8 @@ enum work_kind { NO_WORK, TRAIN, PASS };
 struct work {
     enum work_kind kind;
     struct sampler sampler; /* TRAIN */
-    int accumulate, micro;  /* TRAIN: micro-batches a step, the next one */
+    int accumulate;         /* TRAIN: micro-batches of a share */
+    int n_micros, micro;    /* TRAIN: micro-batches a step, the next one */
     int n_ranks, rank;
     int64_t step, end_step; /* the next step, or batch of a pass; the end, exclusive */
     struct span part;       /* PASS: this rank's */
@@ -55,6 +58,7 @@ struct loader {
     pthread_mutex_t lock; /* guards all that follows, but not the slots' content */
     pthread_cond_t changed, progress;
     struct work work;
+    int64_t *bound; /* the work's own copy of the sampler's */
     int64_t filled, taken, released;
     int busy; /* the data thread is filling slot filled % n_slots */
     int quit;
@@ -68,7 +72,7 @@ static int more_to_do(const struct work *w) { return w->kind != NO_WORK && w->st
 
 static void advance(struct work *w)
 {
-    if (w->kind == TRAIN && ++w->micro < w->accumulate)
+    if (w->kind == TRAIN && ++w->micro < w->n_micros)
         return;
     w->micro = 0;
     w->step++;
@@ -273,6 +277,7 @@ static void destroy(struct loader *l)
     pthread_mutex_destroy(&l->lock);
     pool_free(l->workers);
     l->memory.free(l->memory.arg, l->all);
+    free(l->bound);
     free(l);
 }
 
@@ -284,6 +289,17 @@ static int check_options(const struct loader_options *o, struct err *err)
         return err_set(err, ERR_ARG, "batches of %lld samples, want at most %d",
                        (long long)o->max_batch, MAX_BATCH);
     return 0;
+}
+
+/* A condition that can be waited for until a time of the monotonic clock. */
+static void init_timed(pthread_cond_t *c)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(c, &attr);
+    pthread_condattr_destroy(&attr);
 }
 
 int loader_new(struct loader **out, const struct loader_options *o, struct err *err)
@@ -299,7 +315,7 @@ int loader_new(struct loader **out, const struct loader_options *o, struct err *
     l->memory = o->memory ? *o->memory : (struct loader_memory){alloc_heap, free_heap, NULL};
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
-    pthread_cond_init(&l->progress, NULL);
+    init_timed(&l->progress);
     if (reserve(l, o->max_batch, err) < 0 || start_workers(l, err) < 0 ||
         start_thread(l, err) < 0) {
         destroy(l);
@@ -376,21 +392,28 @@ static int check_train(const struct loader *l, const struct sampler *s, const st
 int loader_start_train(struct loader *l, const struct sampler *s, int accumulate, int n_ranks,
                        int rank, int64_t first_step, int64_t end_step, struct err *err)
 {
-    const struct work w = {.kind = TRAIN,
-                           .sampler = *s,
-                           .accumulate = accumulate,
-                           .n_ranks = n_ranks,
-                           .rank = rank,
-                           .step = first_step,
-                           .end_step = end_step};
+    struct work w = {.kind = TRAIN,
+                     .sampler = *s,
+                     .accumulate = accumulate,
+                     .n_ranks = n_ranks,
+                     .rank = rank,
+                     .step = first_step,
+                     .end_step = end_step};
 
     drop_work(l);
     if (check_train(l, s, &w, err) < 0)
         return err->code;
+    if (s->bound) {
+        l->bound = xrealloc(l->bound, sizeof *l->bound * (size_t)(n_ranks + 1));
+        memcpy(l->bound, s->bound, sizeof *l->bound * (size_t)(n_ranks + 1));
+        w.sampler.bound = l->bound;
+    }
+    w.n_micros = sampler_n_micros(s, n_ranks, rank, accumulate);
     return give_work(l, &w, sampler_largest_micro(s, n_ranks, accumulate), err);
 }
 
-int loader_start_pass(struct loader *l, int64_t batch, int n_ranks, int rank, struct err *err)
+int loader_start_pass(struct loader *l, int64_t batch, int64_t unit, int n_ranks, int rank,
+                      struct err *err)
 {
     struct work w = {.kind = PASS, .n_ranks = n_ranks, .rank = rank, .batch = batch};
 
@@ -399,13 +422,27 @@ int loader_start_pass(struct loader *l, int64_t batch, int n_ranks, int rank, st
         return err->code;
     if (batch < 1)
         return err_set(err, ERR_ARG, "batches of %lld samples, want at least 1", (long long)batch);
-    w.part = span_part((struct span){0, l->dataset->n_samples}, n_ranks, rank);
+    if (unit < 1)
+        return err_set(err, ERR_ARG, "units of %lld samples, want at least 1", (long long)unit);
+    w.part = span_part_of_pieces((struct span){0, l->dataset->n_samples}, unit, n_ranks, rank);
     w.end_step = ceil_div_i64(w.part.n, batch);
     return give_work(l, &w, min_i64(batch, w.part.n), err);
 }
 
+/* Wait for the data thread, until the time `until_ns`; <0: for ever.  With the lock held.
+ * 1: the time has passed. */
+static int wait_for_progress(struct loader *l, int64_t until_ns)
+{
+    const struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+
+    if (until_ns >= 0)
+        return pthread_cond_timedwait(&l->progress, &l->lock, &until) == ETIMEDOUT;
+    pthread_cond_wait(&l->progress, &l->lock);
+    return 0;
+}
+
 /* Take the oldest batch that is filled.  With the lock held. */
-static int take_batch(struct loader *l, const struct batch **out, struct err *err)
+static int take_batch(struct loader *l, int64_t until_ns, const struct batch **out, struct err *err)
 {
     while (l->taken == l->filled) {
         if (l->failure.code) {
@@ -414,21 +451,34 @@ static int take_batch(struct loader *l, const struct batch **out, struct err *er
         }
         if (!l->busy && !more_to_do(&l->work))
             return LOADER_END;
-        pthread_cond_wait(&l->progress, &l->lock);
+        if (wait_for_progress(l, until_ns) && l->taken == l->filled && !l->failure.code)
+            return LOADER_LATE;
     }
     *out = &l->slot[l->taken++ % l->n_slots].batch;
     return 0;
 }
 
-int loader_next(struct loader *l, const struct batch **out, struct err *err)
+static int next_until(struct loader *l, int64_t until_ns, const struct batch **out, struct err *err)
 {
     int rc;
 
     pthread_mutex_lock(&l->lock);
     ASSERT(l->taken - l->released < l->n_slots);
-    rc = take_batch(l, out, err);
+    rc = take_batch(l, until_ns, out, err);
     pthread_mutex_unlock(&l->lock);
     return rc;
+}
+
+int loader_next(struct loader *l, const struct batch **out, struct err *err)
+{
+    return next_until(l, -1, out, err);
+}
+
+int loader_next_within(struct loader *l, int64_t limit_ns, const struct batch **out,
+                       struct err *err)
+{
+    ASSERT(limit_ns >= 0);
+    return next_until(l, clock_mono_ns() + limit_ns, out, err);
 }
 
 void loader_release(struct loader *l)

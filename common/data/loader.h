@@ -4,7 +4,7 @@
  * A loader serves one dataset (make a second one for validation).  It is given work: a range of
  * global steps, or one validation pass.  Its thread then fills a ring of slots in order; the engine
  * takes them with loader_next and gives them back, oldest first, with loader_release.
- * Every step gives exactly `accumulate` batches, in order, also where this rank's part is empty
+ * Every step gives exactly sampler_n_micros batches, in order, also where this rank's part is empty
  * (n = 0): the engine must take part in the collectives anyway.
  *
  * Life:    loader_new -> { loader_start_train or loader_start_pass -> next, release ... } -> free.
@@ -28,7 +28,10 @@
 #include "data/dataset.h"
 #include "data/sampler.h"
 
-enum { LOADER_END = 1 }; /* loader_next: the work is done */
+enum {
+    LOADER_END = 1,  /* loader_next: the work is done */
+    LOADER_LATE = 2, /* loader_next_within: the batch is not filled yet */
+};
 
 struct batch {
     /* Each field of the data set's spec, [n, its shape], aligned to SAMPLE_ALIGN; NULL with
@@ -38,7 +41,7 @@ struct batch {
     int64_t n;            /* 0: this rank's part is empty */
     int64_t step;         /* global step, from 0; in a pass: the batch's number, from 0 */
     int64_t epoch;        /* from 1; 0 in a pass */
-    int micro;            /* micro-batch of the step, 0 .. accumulate-1; 0 in a pass */
+    int micro;            /* this rank's micro-batch of the step, from 0; 0 in a pass */
     int64_t first; /* position of the first sample in the global batch; in a pass: in the dataset */
     int64_t n_global; /* samples of this step over all ranks; in a pass: of the dataset */
 };
@@ -64,20 +67,26 @@ struct loader;
 int loader_new(struct loader **out, const struct loader_options *o, struct err *err);
 void loader_free(struct loader *l); /* NULL is fine; returns after at most one batch's filling */
 
-/* Give work: steps [first_step, end_step) of the plan, as `rank` of `n_ranks`, `accumulate` batches
- * each. s->n_samples must be the dataset's.  Fails with ERR_ARG, ERR_NOMEM; then there is no
- * work. */
+/* Give work: steps [first_step, end_step) of the plan, as `rank` of `n_ranks`, with shares of
+ * `accumulate` batches.  s is copied, with its bounds.  s->n_samples must be the dataset's.  Fails
+ * with ERR_ARG, ERR_NOMEM; then there is no work. */
 int loader_start_train(struct loader *l, const struct sampler *s, int accumulate, int n_ranks,
                        int rank, int64_t first_step, int64_t end_step, struct err *err);
 
 /* Give work: this rank's part of the whole dataset, in order, in batches of `batch` samples (the
- * last one may be smaller; an empty part gives none).  Fails in the same way. */
-int loader_start_pass(struct loader *l, int64_t batch, int n_ranks, int rank, struct err *err);
+ * last one may be smaller; an empty part gives none).  The parts of all ranks consist of whole
+ * pieces of `unit` samples (span_part_of_pieces).  Fails in the same way. */
+int loader_start_pass(struct loader *l, int64_t batch, int64_t unit, int n_ranks, int rank,
+                      struct err *err);
 
 /* Take the next batch, in *out, which is valid until released.  Blocks until it is filled.
  * LOADER_END at the end of the work, and while there is none; <0: reading failed (again at each
  * call, until a start). Taking a batch while holding all n_slots is a bug of the caller's. */
 int loader_next(struct loader *l, const struct batch **out, struct err *err);
+
+/* The same, but it waits for at most limit_ns, >= 0; LOADER_LATE: not filled yet. */
+int loader_next_within(struct loader *l, int64_t limit_ns, const struct batch **out,
+                       struct err *err);
 
 void loader_release(struct loader *l); /* the oldest batch taken and not yet released */
 

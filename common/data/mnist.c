@@ -160,6 +160,11 @@ static int mnist_open(struct dataset **out, const void *options,
         .n_samples = dim[0],
         .spec = SAMPLE_IMAGES(dim[1], dim[2], m->images.n_dims == 4 ? dim[3] : 1, N_CLASSES)};
     m->sample_bytes = (int64_t)sample_stored_bytes(&m->base.spec.field[X]);
+    if (image_check(&o->image, (int)m->base.spec.field[X].shape.dim[2], err) < 0) {
+        mnist_close(&m->base);
+        return err->code;
+    }
+    image_prepare(&m->base, &o->image, request->purpose);
     *out = &m->base;
     return 0;
 }
@@ -173,6 +178,7 @@ static const struct option rows[] = {
      .help = "Prefix of the training files: PREFIX-images-idx3-ubyte, PREFIX-labels-idx1-ubyte."},
     {"data.validation", OPT_STRING, AT(validation), NULL,
      .help = "Prefix of the validation files, usually t10k; without it, nothing is validated."},
+    IMAGE_NORMALIZE_ROWS(struct mnist_options, image),
 };
 
 const struct data_format format_mnist = {

@@ -4,12 +4,13 @@
 #ifndef DATA_MNIST_H
 #define DATA_MNIST_H
 
-#include "data/dataset.h"
+#include "data/image.h"
 
 struct mnist_options {
-    const char *path;       /* the folder of the IDX files, absolute */
-    const char *train;      /* prefix of the training files */
-    const char *validation; /* prefix of the validation files; NULL: nothing is validated */
+    const char *path;           /* the folder of the IDX files, absolute */
+    const char *train;          /* prefix of the training files */
+    const char *validation;     /* prefix of the validation files; NULL: nothing is validated */
+    struct image_options image; /* only its normalisation has keys */
 };
 
 #endif

@@ -46,9 +46,10 @@ static int split(char *path[2], const char *folder, const char *items, const cha
     return 0;
 }
 
-/* The largest class of y, whose path is given; the labels are below `most`. */
-static int scan_classes(const struct npy *y, const char *path, int64_t most, int64_t *largest,
-                        struct err *err)
+/* The largest class of y, whose path is given; the labels are below `most`, but for those that the
+ * job ignores. */
+static int scan_classes(const struct npy *y, const char *path, int64_t most,
+                        const struct dataset_request *request, int64_t *largest, struct err *err)
 {
     const int64_t n = shape_elements(&y->shape);
     int64_t block[BLOCK];
@@ -59,6 +60,8 @@ static int scan_classes(const struct npy *y, const char *path, int64_t most, int
 
         npy_wholes(y, npy_element(y, first), len, block);
         for (int64_t i = 0; i < len; i++) {
+            if (dataset_ignores(request, block[i]))
+                continue;
             if (block[i] < 0 || block[i] >= most)
                 return err_set(
                     err, ERR_CORRUPT,
@@ -73,7 +76,8 @@ static int scan_classes(const struct npy *y, const char *path, int64_t most, int
 }
 
 /* A validation set has the classes of the training set. */
-static int classes_of(const struct npy_options *o, int64_t *n_classes, struct err *err)
+static int classes_of(const struct npy_options *o, const struct dataset_request *request,
+                      int64_t *n_classes, struct err *err)
 {
     struct npy y = {0};
     int64_t largest = 0;
@@ -83,7 +87,7 @@ static int classes_of(const struct npy_options *o, int64_t *n_classes, struct er
     if (rc == 0)
         rc = npy_open(&y, path[Y], err);
     if (rc == 0 && npy_is_whole(y.type))
-        rc = scan_classes(&y, path[Y], MOST_CLASSES, &largest, err);
+        rc = scan_classes(&y, path[Y], MOST_CLASSES, request, &largest, err);
     npy_close(&y);
     free(path[X]);
     free(path[Y]);
@@ -91,7 +95,8 @@ static int classes_of(const struct npy_options *o, int64_t *n_classes, struct er
     return rc;
 }
 
-static int open_arrays(struct arrays *a, char *const path[2], int64_t n_classes, struct err *err)
+static int open_arrays(struct arrays *a, char *const path[2], int64_t n_classes,
+                       const struct dataset_request *request, struct err *err)
 {
     struct npy *x = &a->array[X], *y = &a->array[Y];
     int64_t largest;
@@ -102,7 +107,7 @@ static int open_arrays(struct arrays *a, char *const path[2], int64_t n_classes,
         return err_set(err, ERR_CORRUPT,
                        "%s has %lld rows, want %lld, as many as %s; do the two belong together?",
                        path[Y], (long long)y->shape.dim[0], (long long)x->shape.dim[0], path[X]);
-    return npy_is_whole(y->type) ? scan_classes(y, path[Y], n_classes, &largest, err) : 0;
+    return npy_is_whole(y->type) ? scan_classes(y, path[Y], n_classes, request, &largest, err) : 0;
 }
 
 /* ---- the data set ---- */
@@ -212,9 +217,9 @@ static int npy_open_set(struct dataset **out, const void *options,
     a->base.ops = &npy_ops;
     rc = split(path, o->path, items, is_train ? "data.train" : "data.validation", err);
     if (rc == 0)
-        rc = classes_of(o, &n_classes, err);
+        rc = classes_of(o, request, &n_classes, err);
     if (rc == 0)
-        rc = open_arrays(a, path, n_classes, err);
+        rc = open_arrays(a, path, n_classes, request, err);
     free(path[X]);
     free(path[Y]);
     if (rc < 0) {

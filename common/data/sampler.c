@@ -114,6 +114,15 @@ struct span span_piece(struct span whole, int64_t size, int64_t i)
     return (struct span){.first = whole.first + at, .n = min_i64(size, whole.n - at)};
 }
 
+struct span span_part_of_pieces(struct span whole, int64_t size, int64_t n_parts, int64_t part)
+{
+    const struct span pieces =
+        span_part((struct span){0, ceil_div_i64(whole.n, size)}, n_parts, part);
+    const int64_t at = min_i64(pieces.first * size, whole.n);
+
+    return (struct span){.first = whole.first + at, .n = min_i64(pieces.n * size, whole.n - at)};
+}
+
 int sampler_check(const struct sampler *s, struct err *err)
 {
     if (s->n_samples < 1 || s->n_samples > (int64_t)1 << 62)
@@ -147,20 +156,56 @@ struct sampler_step sampler_at(const struct sampler *s, int64_t global_step)
         .step = global_step,
         .epoch = global_step / n_steps + 1,
         .in_epoch = in_epoch,
-        .n = min_i64(s->global_batch, s->n_samples - in_epoch * s->global_batch)};
+        .n = min_i64(s->global_batch, s->n_samples - in_epoch * s->global_batch),
+        .full = s->global_batch,
+        .n_shares = s->n_shares,
+        .bound = s->bound};
+}
+
+static struct span shares_of(int n_shares, int n_ranks, int rank)
+{
+    return span_part((struct span){0, n_shares}, n_ranks, rank);
+}
+
+static struct span bounded(const struct sampler_step *at, int rank)
+{
+    const int64_t from = at->bound[rank] * at->n / at->full;
+
+    return (struct span){from, at->bound[rank + 1] * at->n / at->full - from};
+}
+
+int sampler_n_micros(const struct sampler *s, int n_ranks, int rank, int accumulate)
+{
+    const int64_t n_shares = s->n_shares ? shares_of(s->n_shares, n_ranks, rank).n : 1;
+
+    return (int)n_shares * accumulate;
 }
 
 struct span sampler_micro(const struct sampler_step *at, int n_ranks, int rank, int accumulate,
                           int micro)
 {
-    return span_part(span_part((struct span){0, at->n}, n_ranks, rank), accumulate, micro);
+    const struct span all = {0, at->n};
+    struct span share;
+
+    if (at->n_shares)
+        share = span_part(all, at->n_shares,
+                          shares_of(at->n_shares, n_ranks, rank).first + micro / accumulate);
+    else if (at->bound)
+        share = bounded(at, rank);
+    else
+        share = span_part(all, n_ranks, rank);
+    return span_part(share, accumulate, micro % accumulate);
 }
 
 int64_t sampler_largest_micro(const struct sampler *s, int n_ranks, int accumulate)
 {
-    int64_t most = min_i64(s->global_batch, s->n_samples);
+    int64_t most = min_i64(s->global_batch, s->n_samples), largest = 0;
 
-    return ceil_div_i64(ceil_div_i64(most, n_ranks), accumulate);
+    for (int r = 0; r < n_ranks && s->bound; r++)
+        largest = max_i64(largest, s->bound[r + 1] - s->bound[r]);
+    if (s->bound)
+        return ceil_div_i64(largest, accumulate);
+    return ceil_div_i64(ceil_div_i64(most, s->n_shares ? s->n_shares : n_ranks), accumulate);
 }
 
 void sampler_list(const struct sampler *s, const struct sampler_step *at, struct span positions,

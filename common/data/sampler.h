@@ -10,10 +10,17 @@
  *   - Rank r of R takes the r-th of R contiguous parts of [0,n), micro-batch m of its k the m-th of
  *     k contiguous parts of that.  Parts differ by at most one sample, the first ones being larger,
  *     and may be empty.
+ *   - With `bound`, ranks' parts of a full global batch are given instead: rank r takes the
+ *     positions from bound[r] up to bound[r + 1]; of n < B positions from bound[r] * n / B up to
+ *     bound[r + 1] * n / B, rounded down.
+ *   - With fixed shares, [0,n) is cut into that many contiguous parts, and each of these into its k
+ *     micro-batches, whatever the number of ranks.  Rank r takes the r-th of R contiguous parts of
+ *     the shares, so it may have more micro-batches than another rank.
  * So which samples a step trains never depends on the number of ranks, and each sample is trained
  * exactly once an epoch (less the tail, with drop_last).
  *
- * Validation has no permutation: rank r takes the r-th of R contiguous parts of [0,N), in order.
+ * Validation has no permutation: rank r takes the r-th of R contiguous parts of [0,N), in order;
+ * with fixed shares, of the batches that [0,N) is cut into.
  *
  * Threads: any. */
 #ifndef DATA_SAMPLER_H
@@ -50,14 +57,21 @@ struct span span_part(struct span whole, int64_t n_parts, int64_t part);
 /* The i-th piece of `size` of `whole`; the last is shorter; past the end n is 0. */
 struct span span_piece(struct span whole, int64_t size, int64_t i);
 
+/* As span_part, but every part consists of whole pieces of `size`, but for the last piece of
+ * `whole`, which may be shorter. */
+struct span span_part_of_pieces(struct span whole, int64_t size, int64_t n_parts, int64_t part);
+
 /* ---- the plan of the epochs ---- */
 
 struct sampler {
     int64_t n_samples;
     int64_t global_batch;
     uint64_t seed;
-    int drop_last; /* leave out the partial last step of an epoch */
-    int in_order;  /* each epoch takes the samples by their numbers; no permutation */
+    int drop_last;        /* leave out the partial last step of an epoch */
+    int in_order;         /* each epoch takes the samples by their numbers; no permutation */
+    int n_shares;         /* fixed shares of each global batch; 0: one for each rank */
+    const int64_t *bound; /* [n_ranks + 1], from 0 to B, never falling; NULL: equal parts.  Not with
+                             n_shares.  Borrowed */
 };
 
 struct sampler_step {
@@ -65,6 +79,9 @@ struct sampler_step {
     int64_t epoch;    /* from 1 */
     int64_t in_epoch; /* step of the epoch, from 0 */
     int64_t n;        /* samples of this step over all ranks: the global batch, or what is left */
+    int64_t full;     /* the sampler's global batch, as are the next two */
+    int n_shares;
+    const int64_t *bound;
 };
 
 /* Refuse (ERR_ARG) a sampler that leaves no step: no samples, a global batch below 1, drop_last
@@ -74,8 +91,11 @@ int sampler_check(const struct sampler *s, struct err *err);
 int64_t sampler_steps_per_epoch(const struct sampler *s);
 struct sampler_step sampler_at(const struct sampler *s, int64_t global_step);
 
+/* How many micro-batches this rank has in a step: `accumulate` of each of its shares. */
+int sampler_n_micros(const struct sampler *s, int n_ranks, int rank, int accumulate);
+
 /* The positions [first,first+n) within the global batch of this rank's micro-batch `micro`, of
- * `accumulate`. */
+ * sampler_n_micros. */
 struct span sampler_micro(const struct sampler_step *at, int n_ranks, int rank, int accumulate,
                           int micro);
 

@@ -190,6 +190,7 @@ int graph_append(struct graph *g, const struct node *n)
 {
     g->node = grow(g->node, g->n_nodes, &g->cap_nodes, sizeof *g->node);
     g->node[g->n_nodes] = *n;
+    g->node[g->n_nodes].block = g->block;
     g->node[g->n_nodes].name = arena_strdup(&g->arena, n->name);
     return g->n_nodes++;
 }

@@ -72,14 +72,15 @@ enum { STEP_SCALARS_SENT = offsetof(struct step_scalars, clean) }; /* bytes the 
 
 /* The initial values of a parameter. */
 enum param_init {
-    PARAM_UNIFORM, /* U(-bound, bound): PyTorch's default for linear and conv2d, biases too */
-    PARAM_NORMAL,  /* N(0, bound^2) */
-    PARAM_CONST,   /* bound everywhere: 1 for norm weights, 0 for norm biases */
+    PARAM_UNIFORM,   /* U(-bound, bound): PyTorch's default for linear and conv2d, biases too */
+    PARAM_NORMAL,    /* N(0, bound^2) */
+    PARAM_CONST,     /* bound everywhere: 1 for norm weights, 0 for norm biases */
+    PARAM_TRUNCATED, /* N(0, bound^2), of which no value is further than 2 * bound from 0 */
 };
 
 enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_NORM, PARAM_EMBEDDING };
 
-/* How a parameter starts and is trained. */
+/* A parameter's initial value and training. */
 struct param_info {
     enum param_init init;
     float bound;
@@ -168,6 +169,7 @@ union node_attr {
         float p;      /* probability of dropping */
         int64_t tag;  /* distinguishes dropout nodes of one step */
         int64_t rows; /* of x (its dimension 0) that one sample has; 0 means 1 */
+        int whole;    /* 1: a sample is kept or dropped as a whole (stochastic depth) */
     } dropout;
     struct {
         int64_t rows, positions; /* gradient only: of the table, of the positions */
@@ -234,6 +236,7 @@ union node_attr {
 struct node {
     int op;           /* enum op (op/op.h) */
     const char *name; /* "conv1", "conv1.grad_w" */
+    int block;        /* of the graph's blocks, from 1 on; 0: of none */
     int n_in, n_out;
     int in[NODE_MAX_IN];   /* NO_VALUE: an optional input that is absent */
     int out[NODE_MAX_OUT]; /* NO_VALUE: an optional output that no node wants */
@@ -248,6 +251,8 @@ struct graph {
     int n_nodes, cap_nodes;
     int64_t batch;               /* samples per run, may be 0 */
     int training;                /* 1: dropout drops, batch norm uses the batch */
+    int recompute;               /* 1: program/recompute.c drops what blocks leave for backward */
+    int block, n_blocks;         /* the block that appended nodes belong to, and the last one's */
     int input[GRAPH_MAX_INPUTS]; /* one for each field of a sample, in the order of the fields */
     int n_inputs;
     int scalars, metrics;  /* graph_new makes both */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "strategy/compress.h"
 
 static int check_train(const struct job *j, struct err *err)
 {
@@ -55,11 +56,44 @@ static int check_precision(const struct job *j, struct err *err)
     return 0;
 }
 
+static int check_warmup(const struct job *j, struct err *err)
+{
+    const struct schedule_options *s = &j->schedule;
+
+    if (s->warmup_steps > 0 && s->warmup_epochs > 0)
+        return err_set(err, ERR_CONFIG,
+                       "schedule.warmup_steps is %" PRId64 " and schedule.warmup_epochs %" PRId64
+                       ", want one of them 0",
+                       s->warmup_steps, s->warmup_epochs);
+    if (s->warmup_epochs >= j->train.epochs)
+        return err_set(err, ERR_CONFIG,
+                       "schedule.warmup_epochs is %" PRId64
+                       ", want less than train.epochs, %" PRId64,
+                       s->warmup_epochs, j->train.epochs);
+    if (!s->warmup_from_one_rank)
+        return 0;
+    if (s->warmup_steps == 0 && s->warmup_epochs == 0)
+        return err_set(err, ERR_CONFIG,
+                       "schedule.warmup_from_one_rank without a warm-up has no effect; want "
+                       "schedule.warmup_steps or schedule.warmup_epochs above 0");
+    if (!j->optimizer.scale_lr_by_ranks)
+        return err_set(err, ERR_CONFIG,
+                       "schedule.warmup_from_one_rank needs optimizer.scale_lr_by_ranks true");
+    if (s->warmup_start > 0)
+        return err_set(err, ERR_CONFIG,
+                       "schedule.warmup_start is %g with schedule.warmup_from_one_rank, which says "
+                       "where warm-up starts; want 0",
+                       s->warmup_start);
+    return 0;
+}
+
 static int check_schedule(const struct job *j, struct err *err)
 {
     const struct schedule_options *s = &j->schedule;
     const double *min_lr = job_field(j, "schedule.min_lr");
 
+    if (check_warmup(j, err) < 0)
+        return err->code;
     if (j->train.max_steps > 0 && s->warmup_steps >= j->train.max_steps)
         return err_set(err, ERR_CONFIG,
                        "schedule.warmup_steps is %" PRId64
@@ -73,28 +107,38 @@ static int check_schedule(const struct job *j, struct err *err)
 
 static int is_right_or_wrong(enum loss l) { return l == LOSS_CROSS_ENTROPY || l == LOSS_BCE; }
 
+static const char *const goals[] = {GOAL_LIST(WORD_NAME) NULL};
+
 /* A decision that the loop makes by the metric `goal`, which `key` names. */
 static int check_decision(const struct job *j, const char *key, enum goal goal, struct err *err)
 {
     if (goal != GOAL_NONE && j->train.validate_every == 0)
         return err_set(err, ERR_CONFIG, "train.validate_every is 0, but %s needs validations", key);
-    if (goal == GOAL_ACCURACY && !is_right_or_wrong(j->model.loss))
+    if (goal_is_accuracy(goal) && !is_right_or_wrong(j->model.loss))
         return err_set(err, ERR_CONFIG,
-                       "%s is validation_accuracy, which needs model.loss cross_entropy or bce; "
-                       "want validation_loss",
-                       key);
+                       "%s is %s, which needs model.loss cross_entropy or bce; want %s", key,
+                       goals[goal], goals[goal - GOAL_ACCURACY + GOAL_LOSS]);
     return 0;
+}
+
+static int check_goal(const struct job *j, const char *key, enum goal goal, struct err *err)
+{
+    if (goal_is_of_average(goal) && j->train.average.name == AVERAGE_NONE)
+        return err_set(err, ERR_CONFIG,
+                       "%s is %s, but the job averages no weights (train.average.name)", key,
+                       goals[goal]);
+    return check_decision(j, key, goal, err);
 }
 
 static int check_decisions(const struct job *j, struct err *err)
 {
     const enum goal *plateau = job_field(j, "schedule.metric");
-    int rc = check_decision(j, "train.best.metric", j->train.best.goal, err);
+    int rc = check_goal(j, "train.best.metric", j->train.best.goal, err);
 
     if (rc == 0 && j->train.early_stop.patience > 0)
-        rc = check_decision(j, "train.early_stop.metric", j->train.early_stop.goal, err);
+        rc = check_goal(j, "train.early_stop.metric", j->train.early_stop.goal, err);
     if (rc == 0 && plateau)
-        rc = check_decision(j, "schedule.metric", *plateau, err);
+        rc = check_goal(j, "schedule.metric", *plateau, err);
     return rc;
 }
 
@@ -111,6 +155,117 @@ static int check_cluster(const struct cluster_options *c, struct err *err)
     return 0;
 }
 
+static int check_division(const struct job *j, struct err *err)
+{
+    const struct strategy_promises *p = &strategy_choose(&j->strategy)->promises;
+
+    if (p->gradients_are_divided && j->train.accumulate > 1 && j->train.grad_dtype != GRAD_FLOAT32)
+        return err_set(err, ERR_CONFIG,
+                       "train.grad_dtype is bfloat16 with train.accumulate and strategy.zero 2, "
+                       "which adds up the sums of micro-batches; want float32, or strategy.zero 1");
+    if (p->params_are_divided && j->precision != PRECISION_FLOAT32)
+        return err_set(
+            err, ERR_CONFIG,
+            "precision is not float32, but strategy.zero 3 gathers parameters in float32; "
+            "want strategy.zero 2, or precision float32");
+    if (p->params_are_divided && j->train.recompute != RECOMPUTE_NONE)
+        return err_set(
+            err, ERR_CONFIG,
+            "train.recompute is blocks with strategy.zero 3, want none: what is computed "
+            "again depends on a rank's number of samples, and so would what it gathers");
+    if (p->n_holders == 0 || !j->optimizer.kind->whole_tensors)
+        return 0;
+    return err_set(
+        err, ERR_CONFIG,
+        "strategy.zero divides parameters among the ranks, but optimizer %s needs whole "
+        "tensors; want strategy.zero 0, or an optimizer that treats each element by itself",
+        j->optimizer.kind->group.name);
+}
+
+static int check_shares(const struct job *j, struct err *err)
+{
+    const int64_t n = strategy_shares(&j->strategy).n, each = j->train.accumulate;
+
+    if (n == 0 || n <= j->train.global_batch / each)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "strategy.shards is %" PRId64 " with train.accumulate %" PRId64
+                   ", want at most train.global_batch, %" PRId64 ", micro-batches in all",
+                   n, each, j->train.global_batch);
+}
+
+static int refuse_shares_of_speed(const struct job *j, struct err *err)
+{
+    static const char *const compressions[] = {COMPRESS_LIST(WORD_NAME)};
+    const enum compress *c = job_field(j, "strategy.compress");
+
+    return err_set(err, ERR_CONFIG,
+                   "cluster.rebalance is true, but %s is %s, whose sum depends on which rank has "
+                   "which samples; leave one of the two out",
+                   c ? "strategy.compress" : "strategy.name",
+                   c ? compressions[*c] : j->strategy.kind->group.name);
+}
+
+/* A rank's updates would be those of more or fewer samples than other ranks' are. */
+static int check_rebalance(const struct job *j, struct err *err)
+{
+    if (!j->cluster.rebalance)
+        return 0;
+    if (strategy_shares(&j->strategy).n > 0)
+        return err_set(
+            err, ERR_CONFIG,
+            "cluster.rebalance is true, but with strategy.shards shares are fixed; leave "
+            "one of the two out");
+    if (strategy_choose(&j->strategy)->promises.updates_are_own)
+        return err_set(err, ERR_CONFIG,
+                       "cluster.rebalance is true, but with strategy.name %s each rank updates by "
+                       "its own gradients, from equal shares; leave one of the two out",
+                       j->strategy.kind->group.name);
+    if (!strategy_choose(&j->strategy)->promises.sum_is_linear)
+        return refuse_shares_of_speed(j, err);
+    return 0;
+}
+
+/* The key by which the job chose its way of adding up gradients. */
+static const char *key_of_sums(const struct job *j)
+{
+    const int *compress = job_field(j, "strategy.compress");
+
+    if (strategy_shares(&j->strategy).n > 0)
+        return "strategy.shards";
+    return compress && *compress != COMPRESS_NONE ? "strategy.compress" : "strategy.name";
+}
+
+static int check_rounding(const struct job *j, struct err *err)
+{
+    if (!strategy_choose(&j->strategy)->wants_float32 || j->train.grad_dtype == GRAD_FLOAT32)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "train.grad_dtype is bfloat16, but the job's %s takes gradients of float32; "
+                   "want float32",
+                   key_of_sums(j));
+}
+
+static int check_means(const struct job *j, struct err *err)
+{
+    const struct strategy_ops *s = strategy_choose(&j->strategy);
+
+    if (!s->means_from)
+        return 0;
+    if (j->optimizer.kind->op != OP_adamw || j->optimizer.kind->matrices)
+        return err_set(err, ERR_CONFIG,
+                       "strategy.name is %s, which sends Adam's means, but optimizer.name is %s; "
+                       "want adam or adamw",
+                       s->group.name, j->optimizer.kind->group.name);
+    if (j->train.clip_norm > 0)
+        return err_set(
+            err, ERR_CONFIG,
+            "train.clip_norm is %g, but strategy %s sends means of gradients, whose norm "
+            "is another one; want 0",
+            j->train.clip_norm, s->group.name);
+    return 0;
+}
+
 int job_check(const struct job *job, struct err *err)
 {
     int rc = check_train(job, err);
@@ -123,6 +278,16 @@ int job_check(const struct job *job, struct err *err)
         rc = check_decisions(job, err);
     if (rc == 0)
         rc = check_cluster(&job->cluster, err);
+    if (rc == 0)
+        rc = check_division(job, err);
+    if (rc == 0)
+        rc = check_rounding(job, err);
+    if (rc == 0)
+        rc = check_shares(job, err);
+    if (rc == 0)
+        rc = check_rebalance(job, err);
+    if (rc == 0)
+        rc = check_means(job, err);
     return rc;
 }
 
@@ -144,12 +309,61 @@ static int check_ranks(const struct cluster_options *c, int64_t n_ranks, struct 
     return 0;
 }
 
+/* The memory of GPUs can be divided neither among ranks nor with the host. */
+static int check_strategy(const struct job *job, const char *backend, struct err *err)
+{
+    const int64_t *zero = job_field(job, "strategy.zero");
+    const int *offload = job_field(job, "strategy.offload");
+
+    if (strcmp(backend, "cpu") == 0)
+        return 0;
+    if (strategy_shares(&job->strategy).n > 0)
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "strategy.shards is %d: so far fixed shares are summed on CPUs only; want 0, "
+            "or --device cpu",
+            strategy_shares(&job->strategy).n);
+    if (job->cluster.rebalance)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "cluster.rebalance is true: so far shares follow the speed of CPUs only; "
+                       "want false, or --device cpu");
+    if (zero && *zero > 0)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "strategy.zero is %" PRId64 ": so far the optimizer's state can be divided "
+                       "among CPUs only; want 0, or --device cpu",
+                       *zero);
+    if (offload && *offload > 0)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "strategy.offload: so far everything that a GPU computes with stays in its "
+                       "own memory; want none");
+    return 0;
+}
+
+static int check_enough_shares(const struct job *job, int64_t most, struct err *err)
+{
+    const int n = strategy_shares(&job->strategy).n;
+
+    if (n == 0 || n >= most)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "strategy.shards is %d, want at least %" PRId64 ", the number of ranks%s", n,
+                   most, most == job->cluster.max_ranks ? " (cluster.max_ranks)" : "");
+}
+
 int job_check_supported(const struct job *job, int64_t n_ranks, const char *backend,
                         struct err *err)
 {
     int64_t most = max_i64(n_ranks, job->cluster.max_ranks);
     int rc = check_ranks(&job->cluster, n_ranks, err);
 
+    if (rc == 0)
+        rc = check_strategy(job, backend, err);
+    if (rc == 0)
+        rc = check_enough_shares(job, most, err);
+    if (rc == 0 && strategy_choose(&job->strategy)->is_for_cpus && strcmp(backend, "cpu") != 0)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "strategy %s computes on CPUs alone; want --device cpu or another strategy",
+                       strategy_choose(&job->strategy)->group.name);
     if (rc < 0 || most <= JOB_MAX_CPU_RANKS || strcmp(backend, "cpu") != 0)
         return rc;
     return err_set(err, ERR_UNSUPPORTED, "%" PRId64 " ranks on CPUs%s: this build joins at most %d",

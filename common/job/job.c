@@ -12,6 +12,8 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "config/deepspeed.h"
+#include "data/image.h"
 #include "job/table.h"
 
 /* The job that runs without a job file.  It must pass 97 % on two cores in about a minute. */
@@ -32,8 +34,16 @@ void job_free(struct job *job)
     free(job);
 }
 
+/* A DeepSpeed configuration, and what reading one takes beside its text. */
+struct foreign {
+    int64_t n_ranks;
+    struct buf *notes;
+};
+
+/* foreign: the text is a DeepSpeed configuration; NULL: it is a job file. */
 static int make(const char *text, size_t len, const char *origin, const char *base_dir,
-                const char *const *sets, size_t n_sets, struct job **out, struct err *err)
+                const char *const *sets, size_t n_sets, const struct foreign *foreign,
+                struct job **out, struct err *err)
 {
     struct job *job = xcalloc(1, sizeof *job);
     struct option_list list;
@@ -45,7 +55,8 @@ static int make(const char *text, size_t len, const char *origin, const char *ba
     reader_init(&r, &list, job, &job->arena);
     r.origin = origin;
     r.base_dir = base_dir;
-    rc = read_yaml(&r, text, len, err);
+    rc = foreign ? deepspeed_read(&r, text, len, foreign->n_ranks, foreign->notes, err)
+                 : read_yaml(&r, text, len, err);
     for (size_t i = 0; i < n_sets && rc == 0; i++)
         rc = read_set(&r, sets[i], err);
     if (rc == 0)
@@ -64,7 +75,7 @@ static int make(const char *text, size_t len, const char *origin, const char *ba
 int job_parse(const char *text, size_t len, const char *origin, const char *base_dir,
               struct job **out, struct err *err)
 {
-    return make(text, len, origin, base_dir, NULL, 0, out, err);
+    return make(text, len, origin, base_dir, NULL, 0, NULL, out, err);
 }
 
 /* Append the whole file.  Fails with ERR_CONFIG soon after more bytes than a job may have.  A pipe
@@ -108,26 +119,47 @@ static char *folder_of(const char *path, struct err *err)
     return absolute;
 }
 
-int job_load(const char *path, const char *const *sets, size_t n_sets, struct job **out,
-             struct err *err)
+static int is_json(const char *path)
 {
+    size_t n = strlen(path);
+
+    return n > 5 && strcasecmp(path + n - 5, ".json") == 0;
+}
+
+int job_load_for(int64_t n_ranks, const char *path, const char *const *sets, size_t n_sets,
+                 struct job **out, struct buf *notes, struct err *err)
+{
+    const struct foreign deepspeed = {n_ranks, notes}, *foreign = NULL;
     struct buf text = {0};
     char *folder = NULL;
     int rc;
 
     if (!path)
-        return make(demo, strlen(demo), "the demo job", NULL, sets, n_sets, out, err);
+        return make(demo, strlen(demo), "the demo job", NULL, sets, n_sets, NULL, out, err);
     rc = read_file(path, &text, err);
     if (rc == 0 && !(folder = folder_of(path, err)))
         rc = err->code;
+    if (rc == 0 && is_json(path) && deepspeed_is((const char *)text.data, text.len))
+        foreign = &deepspeed;
     if (rc == 0)
-        rc = make((const char *)text.data, text.len, path, folder, sets, n_sets, out, err);
+        rc = make((const char *)text.data, text.len, path, folder, sets, n_sets, foreign, out, err);
     free(folder);
     buf_fini(&text);
     return rc;
 }
 
-int job_use_data(struct job *job, const char *dir, struct err *err)
+int job_load(const char *path, const char *const *sets, size_t n_sets, struct job **out,
+             struct err *err)
+{
+    struct buf notes = {0};
+    int rc = job_load_for(1, path, sets, n_sets, out, &notes, err);
+
+    buf_fini(&notes);
+    return rc;
+}
+
+/* Set the option `key`, if the job's choices have it, from text as --set takes it. */
+static int set_field(struct job *job, const char *key, const char *text, struct err *err)
 {
     const struct option_ref *ref;
     struct option_list list;
@@ -135,16 +167,58 @@ int job_use_data(struct job *job, const char *dir, struct err *err)
     int rc = 0;
 
     table_init(&list, &job_table);
-    ref = table_find(&list, "data.path");
+    ref = table_find(&list, key);
     if (ref)
         ref = table_holding(&list, ref, job);
     if (ref) {
         cwd = getcwd(NULL, 0);
-        rc = read_field(ref, job, &job->arena, dir, strlen(dir), cwd, err);
+        rc = read_field(ref, job, &job->arena, text, strlen(text), cwd, err);
         free(cwd);
     }
     table_fini(&list);
-    return rc < 0 ? err_wrap(err, "--data") : 0;
+    return rc;
+}
+
+int job_use_data(struct job *job, const char *dir, struct err *err)
+{
+    return set_field(job, "data.path", dir, err) < 0 ? err_wrap(err, "--data") : 0;
+}
+
+static int set_reals(struct job *job, const char *key, const struct option_reals *x,
+                     struct err *err)
+{
+    struct buf text = {0};
+    int rc;
+
+    for (int i = 0; i < x->n; i++)
+        buf_printf(&text, "%s%.6g", i ? "," : "", x->v[i]);
+    rc = set_field(job, key, buf_cstr(&text), err);
+    buf_fini(&text);
+    return rc;
+}
+
+int job_measure(struct job *job, struct err *err)
+{
+    const enum normalize *source = job_field(job, "data.normalize.source");
+    const struct dataset_request request = {.purpose = DATASET_TRAIN,
+                                            .seed = (uint64_t)job->train.seed};
+    struct option_reals mean, std;
+    struct dataset *ds;
+    int rc;
+
+    if (!source || *source != NORMALIZE_AUTO)
+        return 0;
+    if (dataset_open(&ds, &job->data, &request, err) < 0)
+        return err_wrap(err, "training data");
+    rc = image_measure(ds, &mean, &std, err);
+    dataset_close(ds);
+    if (rc == 0)
+        rc = set_field(job, "data.normalize.source", "given", err);
+    if (rc == 0)
+        rc = set_reals(job, "data.normalize.mean", &mean, err);
+    if (rc == 0)
+        rc = set_reals(job, "data.normalize.std", &std, err);
+    return rc;
 }
 
 const void *job_field(const struct job *job, const char *key)

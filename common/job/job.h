@@ -36,6 +36,7 @@
 #include "strategy/strategy.h"
 
 #define NONFINITE_LIST(X)  X(NONFINITE_STOP, "stop") X(NONFINITE_SKIP, "skip")
+#define RECOMPUTE_LIST(X)  X(RECOMPUTE_NONE, "none") X(RECOMPUTE_BLOCKS, "blocks")
 #define GRAD_DTYPE_LIST(X) X(GRAD_FLOAT32, "float32") X(GRAD_BFLOAT16, "bfloat16")
 #define PRECISION_LIST(X)             \
     X(PRECISION_FLOAT32, "float32")   \
@@ -43,6 +44,7 @@
     X(PRECISION_FLOAT16, "float16")
 
 enum nonfinite { NONFINITE_LIST(WORD_VALUE) };
+enum recompute { RECOMPUTE_LIST(WORD_VALUE) };
 enum grad_dtype { GRAD_DTYPE_LIST(WORD_VALUE) };
 enum precision { PRECISION_LIST(WORD_VALUE) };
 
@@ -62,15 +64,28 @@ struct job_early_stop {
     enum goal goal; /* not GOAL_NONE */
 };
 
+#define AVERAGE_LIST(X) X(AVERAGE_NONE, "none") X(AVERAGE_EMA, "ema") X(AVERAGE_SWA, "swa")
+
+enum average_name { AVERAGE_LIST(WORD_VALUE) };
+
+struct job_average {
+    enum average_name name; /* AVERAGE_NONE: off */
+    double decay;           /* AVERAGE_EMA: how much of the average stays at each update */
+    int64_t every;          /* updates; 0: AVERAGE_EMA each, AVERAGE_SWA one an epoch */
+    double start;           /* AVERAGE_SWA: epochs; below 1: this part of the job's steps */
+};
+
 struct job_train {
     int64_t global_batch; /* samples per step, over all ranks and micro-batches */
     int64_t epochs;
     int64_t seed;
-    int64_t accumulate;     /* micro-batches per step */
+    int64_t accumulate; /* micro-batches per step */
+    enum recompute recompute;
     int64_t max_steps;      /* 0: no limit */
     int64_t validate_every; /* epochs; 0: never */
     struct job_best best;
     struct job_early_stop early_stop;
+    struct job_average average;
     double clip_norm; /* 0: off */
     int drop_last;    /* leave out an epoch's last, partial batch */
     enum nonfinite on_nonfinite;
@@ -126,7 +141,12 @@ struct job {
 int job_load(const char *path, const char *const *sets, size_t n_sets, struct job **out,
              struct err *err);
 
-/* The same from `len` bytes of text, which may be anything.
+/* The same for a job of n_ranks ranks.  A DeepSpeed configuration whose name ends in .json is read
+ * as one (config/deepspeed.h), and what it asks for in vain is noted, a line each, in *notes. */
+int job_load_for(int64_t n_ranks, const char *path, const char *const *sets, size_t n_sets,
+                 struct job **out, struct buf *notes, struct err *err);
+
+/* The same as job_load from `len` bytes of text, which may be anything.
  *
  * origin    names the text in messages, such as a file name or "the driver's job".
  * base_dir  what relative paths are relative to, absolute; NULL: relative paths are refused. */
@@ -141,6 +161,10 @@ void job_free(struct job *job); /* NULL is fine */
 
 /* The follower's --data: read the data from `dir`.  No effect where data.format reads no files. */
 int job_use_data(struct job *job, const char *dir, struct err *err);
+
+/* Puts numbers in the place of data.normalize: auto, measured on the training set (data/image.h).
+ * The driver does this before the job begins, so all ranks and job.yaml have the same numbers. */
+int job_measure(struct job *job, struct err *err);
 
 /* Checks the options that depend on the number of ranks, and those that this build cannot do on a
  * backend of this name ("cpu", "cuda"): ERR_CONFIG, ERR_UNSUPPORTED. */

@@ -8,8 +8,10 @@ static const char *const inits[] = {INIT_LIST(WORD_NAME) NULL};
 static const char *const missings[] = {MISSING_LIST(WORD_NAME) NULL};
 static const char *const losses[] = {LOSS_LIST(WORD_NAME) NULL};
 static const char *const nonfinites[] = {NONFINITE_LIST(WORD_NAME) NULL};
+static const char *const recomputes[] = {RECOMPUTE_LIST(WORD_NAME) NULL};
 static const char *const precisions[] = {PRECISION_LIST(WORD_NAME) NULL};
 static const char *const goals[] = {GOAL_LIST(WORD_NAME) NULL};
+static const char *const averages[] = {AVERAGE_LIST(WORD_NAME) NULL};
 static const char *const grad_dtypes[] = {GRAD_DTYPE_LIST(WORD_NAME) NULL};
 
 #define AT(field) offsetof(struct job, field)
@@ -40,9 +42,11 @@ static const struct option init_rows[] = {
      .help =
          "Initial weights: pytorch gives each layer what it has there (torchvision's networks "
          "theirs); the others but file draw weights and set biases to 0: normal from N(0, std^2), "
-         "kaiming from N(0, 2/fan_in), xavier uniformly."},
+         "trunc_normal the same cut off at 2 * std, kaiming_normal from N(0, 2/fan_in), "
+         "xavier_normal from N(0, 2/(fan_in + fan_out)), the two with _uniform uniformly with the "
+         "same variance. kaiming is kaiming_normal, xavier is xavier_uniform."},
     {"model.init.std", OPT_REAL, AT(model.init.std), "0.01", 0, 100, .flags = OPT_ABOVE,
-     .only = "model.init.name", .only_values = BIT(INIT_NORMAL),
+     .only = "model.init.name", .only_values = BIT(INIT_NORMAL) | BIT(INIT_TRUNC_NORMAL),
      .help = "Standard deviation of the initial weights."},
     {"model.init.path", OPT_PATH, AT(model.init.path), NULL, .flags = OPT_REQUIRED,
      .only = "model.init.name", .only_values = BIT(INIT_FILE),
@@ -91,6 +95,10 @@ static const struct option train_rows[] = {
      .help = "All random numbers follow from it: initial weights, order of samples, dropout."},
     {"train.accumulate", OPT_INT, AT(train.accumulate), "1", 1, 1e6, .unit = "micro-batches",
      .help = "A rank computes its share of a step in so many parts, which needs less memory."},
+    {"train.recompute", OPT_CHOICE, AT(train.recompute), "none", .choices = recomputes,
+     .help = "blocks: what a block of the network computes is dropped and computed again for its "
+             "gradients, which needs less memory, more time, and gives the same numbers. Blocks "
+             "are those of resnets, vits and gpts, and the residuals of model.layers."},
     {"train.max_steps", OPT_INT, AT(train.max_steps), "0", 0, 1e12, .unit = "steps",
      .flags = OPT_RESUME, .help = "Stop after so many steps; 0: when the epochs are done."},
     {"train.validate_every", OPT_INT, AT(train.validate_every), "1", 0, 1e6, .unit = "epochs",
@@ -99,7 +107,7 @@ static const struct option train_rows[] = {
      .help = "checkpoints/best is a link to the checkpoint with the best of this metric; none: "
              "there is no such link."},
     {"train.best.keep", OPT_INT, AT(train.best.keep), "1", 1, 16, .unit = "checkpoints",
-     .only = "train.best.metric", .only_values = BIT(GOAL_LOSS) | BIT(GOAL_ACCURACY),
+     .only = "train.best.metric", .only_values = ~BIT(GOAL_NONE),
      .help = "So many of the best are kept, beside the newest."},
     {"train.early_stop.patience", OPT_INT, AT(train.early_stop.patience), "0", 0, 1e6,
      .unit = "validations",
@@ -108,10 +116,28 @@ static const struct option train_rows[] = {
      .help = "Better is what differs from the best by more than this."},
     {"train.early_stop.metric", OPT_CHOICE, AT(train.early_stop.goal), "validation_loss",
      .choices = goals, .first = GOAL_LOSS, .help = "The metric that is to get better."},
+    {"train.average.name", OPT_CHOICE, AT(train.average.name), "none", .choices = averages,
+     .help =
+         "Averaged weights, which are validated and saved (model_average.safetensors) beside the "
+         "trained ones: ema is their moving average, swa their mean from train.average.start "
+         "on."},
+    {"train.average.decay", OPT_REAL, AT(train.average.decay), "0.999", 0, 1, .flags = OPT_BELOW,
+     .only = "train.average.name", .only_values = BIT(AVERAGE_EMA),
+     .help = "So much of the average stays at each update."},
+    {"train.average.every", OPT_INT, AT(train.average.every), "0", 0, 1e9, .unit = "updates",
+     .only = "train.average.name", .only_values = BIT(AVERAGE_EMA) | BIT(AVERAGE_SWA),
+     .help = "The weights after every so many updates count; 0: with ema after each, with swa at "
+             "the end of each epoch."},
+    {"train.average.start", OPT_REAL, AT(train.average.start), "0.75", 0, 1e6,
+     .only = "train.average.name", .only_values = BIT(AVERAGE_SWA),
+     .help = "The mean begins after so many epochs; below 1: after this part of all steps. Until "
+             "then the averaged weights are the trained ones."},
     {"train.clip_norm", OPT_REAL, AT(train.clip_norm), "0", 0, 1e9, .also = "gradient_clip",
      .help = "Scale the gradient down to this norm, taken over all parameters; 0: off."},
     {"train.label_smoothing", OPT_REAL, AT(model.label_smoothing), "0", 0, 1, .flags = OPT_BELOW,
      .help = "In training, this part of each label is spread evenly over all classes."},
+    {"train.ignore_index", OPT_INT, AT(data.ignore_index), "-100", -2147483648.0, 2147483647,
+     .help = "Labels, or target tokens, of this number count in no loss, gradient or accuracy."},
     {"train.drop_last", OPT_BOOL, AT(train.drop_last), "false",
      .help = "Leave out an epoch's last batch if it is not full."},
     {"train.on_nonfinite", OPT_CHOICE, AT(train.on_nonfinite), "stop", .choices = nonfinites,
@@ -178,8 +204,14 @@ static const struct option schedule_row = {"schedule.name",
 static const struct option warmup_rows[] = {
     {"schedule.warmup_steps", OPT_INT, AT(schedule.warmup_steps), "0", 0, 1e12, .unit = "steps",
      .help = "The rate first rises linearly over so many steps."},
+    {"schedule.warmup_epochs", OPT_INT, AT(schedule.warmup_epochs), "0", 0, 1e6, .unit = "epochs",
+     .help = "The rate first rises linearly over so many epochs; in place of "
+             "schedule.warmup_steps."},
     {"schedule.warmup_start", OPT_REAL, AT(schedule.warmup_start), "0", 0, 1,
      .help = "The part of the rate that warm-up starts from."},
+    {"schedule.warmup_from_one_rank", OPT_BOOL, AT(schedule.warmup_from_one_rank), "false",
+     .help = "With optimizer.scale_lr_by_ranks: warm-up starts from optimizer.lr, the rate of one "
+             "rank (Horovod's gradual warm-up)."},
 };
 
 static const struct option strategy_row = {"strategy.name",

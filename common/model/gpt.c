@@ -94,6 +94,7 @@ static void block(struct net *m, const struct gpt_options *o, int64_t i)
     const float p = (float)o->dropout;
     int x = m->h;
 
+    layer_begin_block(m);
     layer_layer_norm(m, part(m, i, "ln_1"), NORM_EPS);
     dense(m, part(m, i, "attn.c_attn"), 3 * o->width, STD);
     layer_attention(m, part(m, i, "attn"), o->heads, 1, p);
@@ -107,6 +108,7 @@ static void block(struct net *m, const struct gpt_options *o, int64_t i)
     dense(m, part(m, i, "mlp.c_proj"), o->width, residual);
     layer_dropout(m, part(m, i, "mlp.dropout"), p);
     layer_add(m, part(m, i, "add2"), x);
+    layer_end_block(m);
 }
 
 static void build(struct net *m, const void *options)

@@ -80,6 +80,18 @@ int64_t net_classes(struct net *m, int64_t classes)
     return classes ? classes : n;
 }
 
+void layer_begin_block(struct net *m)
+{
+    if (m->n_open++ == 0)
+        m->g->block = ++m->g->n_blocks;
+}
+
+void layer_end_block(struct net *m)
+{
+    if (--m->n_open == 0)
+        m->g->block = 0;
+}
+
 void layer_input(struct net *m)
 {
     const int target = sample_target(m->spec), at = target == 0;
@@ -528,9 +540,9 @@ void layer_batch_norm(struct net *m, const char *name)
                5, out, name);
 }
 
-void layer_dropout(struct net *m, const char *name, float p)
+static void drop(struct net *m, const char *name, float p, int whole)
 {
-    union node_attr attr = {.dropout = {.p = p, .tag = m->n_dropouts}};
+    union node_attr attr = {.dropout = {.p = p, .tag = m->n_dropouts, .whole = whole}};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
 
     if (m->rc < 0 || !m->g->training || p == 0)
@@ -538,6 +550,15 @@ void layer_dropout(struct net *m, const char *name, float p)
     attr.dropout.rows = m->g->batch ? h_shape(m)->dim[0] / m->g->batch : 1;
     m->n_dropouts++;
     append(m, OP_dropout, &attr, (int[]){m->h, m->g->scalars}, 2, out, name);
+}
+
+void layer_dropout(struct net *m, const char *name, float p) { drop(m, name, p, 0); }
+
+void layer_drop_path(struct net *m, const char *name, float p) { drop(m, name, p, 1); }
+
+float layer_depth_drop(double most, int64_t i, int64_t n)
+{
+    return n > 1 ? (float)(most * (double)i / (double)(n - 1)) : (float)most;
 }
 
 /* The samples must have the targets that the job's loss compares with. */

@@ -20,9 +20,16 @@ struct net {
     int h;                          /* the network's output so far; NO_VALUE: nothing yet */
     int64_t length;                 /* tokens of a sample: h has so many rows for each; else 0 */
     int n_dropouts;                 /* so far: each draws its own random numbers */
+    int n_open;                     /* blocks begun and not ended */
     int rc;                         /* < 0: failed, *err says why */
     struct err *err;
 };
+
+/* The layers between these two calls are a block: with train.recompute their activations are
+ * dropped and computed again in the backward pass, from the block's input.  A block inside another
+ * is a part of that one. */
+void layer_begin_block(struct net *m);
+void layer_end_block(struct net *m);
 
 /* h becomes the samples' one input, which must be real numbers; fails if it is not, or not one. */
 void layer_input(struct net *m);
@@ -122,6 +129,11 @@ void layer_add(struct net *m, const char *name, int other); /* h + other, of one
 void layer_flatten(struct net *m, const char *name);
 void layer_batch_norm(struct net *m, const char *name);
 void layer_dropout(struct net *m, const char *name, float p); /* none in evaluation, or if p is 0 */
+/* Stochastic depth: each sample is dropped as a whole, as torchvision's StochasticDepth(p, "row").
+ * It stands at the end of a residual branch.  None in evaluation, or if p is 0. */
+void layer_drop_path(struct net *m, const char *name, float p);
+/* The probability for block i of n, which rises linearly from 0 to `most` at the last block. */
+float layer_depth_drop(double most, int64_t i, int64_t n);
 
 /* The last layer; h holds the logits.  The labels are smoothed in training alone. */
 void layer_loss(struct net *m, const char *name, enum loss loss, double label_smoothing);

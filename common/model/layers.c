@@ -391,6 +391,8 @@ static int walk_residual(const struct reading *r, const struct tree *item, struc
             return fail(r, item->key[i], "beside residual stands shortcut alone");
     if (!branch_of(item, "residual"))
         return fail(r, item, "shortcut stands beside residual");
+    if (m)
+        layer_begin_block(m);
     rc = walk_branch(r, branch_of(item, "residual"), m, x, name_of(r, name, "."), &y);
     if (rc == 0)
         rc = walk_branch(r, branch_of(item, "shortcut"), m, x, name_of(r, name, ".shortcut."),
@@ -399,6 +401,7 @@ static int walk_residual(const struct reading *r, const struct tree *item, struc
         return rc;
     m->h = y;
     layer_add(m, name_of(r, name, ".add"), short_x);
+    layer_end_block(m);
     return m->rc;
 }
 

@@ -43,12 +43,18 @@ ARCH_LIST(X)
 
 extern const struct option_group *const model_archs[]; /* all of them; NULL at the end */
 
-#define INIT_LIST(X)           \
-    X(INIT_PYTORCH, "pytorch") \
-    X(INIT_NORMAL, "normal")   \
-    X(INIT_FILE, "file")       \
-    X(INIT_KAIMING, "kaiming") \
-    X(INIT_XAVIER, "xavier")
+/* kaiming is kaiming_normal, and xavier is xavier_uniform. */
+#define INIT_LIST(X)                           \
+    X(INIT_PYTORCH, "pytorch")                 \
+    X(INIT_NORMAL, "normal")                   \
+    X(INIT_FILE, "file")                       \
+    X(INIT_KAIMING, "kaiming")                 \
+    X(INIT_XAVIER, "xavier")                   \
+    X(INIT_KAIMING_NORMAL, "kaiming_normal")   \
+    X(INIT_KAIMING_UNIFORM, "kaiming_uniform") \
+    X(INIT_XAVIER_NORMAL, "xavier_normal")     \
+    X(INIT_XAVIER_UNIFORM, "xavier_uniform")   \
+    X(INIT_TRUNC_NORMAL, "trunc_normal")
 #define MISSING_LIST(X) X(MISSING_ERROR, "error") X(MISSING_DRAW, "draw")
 #define LOSS_LIST(X)                       \
     X(LOSS_CROSS_ENTROPY, "cross_entropy") \
@@ -62,7 +68,7 @@ enum loss { LOSS_LIST(WORD_VALUE) };
 
 struct init_options {
     enum init_name name;
-    double std;                /* INIT_NORMAL: of the weights; biases are 0 */
+    double std;                /* INIT_NORMAL, INIT_TRUNC_NORMAL: of the weights; biases are 0 */
     const char *path;          /* INIT_FILE: a safetensors file, absolute; else NULL */
     enum init_missing missing; /* INIT_FILE: of what the file lacks */
 };

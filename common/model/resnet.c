@@ -8,8 +8,10 @@
  *
  * A basic block (18, 34) is conv1 3x3, bn1, relu, conv2 3x3, bn2.  A bottleneck block (50 and more)
  * is conv1 1x1, bn1, relu, conv2 3x3, bn2, relu, conv3 1x1 to four times the channels, bn3.  The
- * block's input is added, and a relu follows.  Where the shapes differ the input first goes through
- * downsample.0, a convolution 1x1, and downsample.1, a batch norm. */
+ * block's input is added, and a relu follows.  With drop_path, which torchvision's
+ * networks do not have, the block's branch is left out for some samples.
+ * Where the shapes differ the input first goes through downsample.0, a convolution 1x1, and
+ * downsample.1, a batch norm. */
 #include "model/resnet.h"
 
 #include "base/util.h"
@@ -23,6 +25,9 @@ static const struct option rows[] = {
     {"model.stem", OPT_CHOICE, AT(stem), "imagenet", .choices = stems,
      .help = "The first layers: imagenet halves the image twice (7x7 with stride 2, and a max "
              "pool); cifar, for images of about 32 pixels, does not (3x3 with stride 1)."},
+    {"model.drop_path", OPT_REAL, AT(drop_path), "0", 0, 1, .flags = OPT_BELOW,
+     .help = "Stochastic depth: probability that the last block's branch skips a sample in "
+             "training; it rises linearly from 0 at the first block."},
     {"model.classes", OPT_INT, AT(classes), "0", 0, 1e6, .unit = "classes",
      .help = "Outputs of the network; 0: as many as the data have."},
 };
@@ -70,11 +75,13 @@ static int shortcut(struct net *m, const char *block, int x, int64_t channels, i
     return short_x;
 }
 
-static void block(struct net *m, const char *name, int is_bottleneck, int64_t width, int stride)
+static void block(struct net *m, const char *name, int is_bottleneck, int64_t width, int stride,
+                  float drop)
 {
     const int64_t channels = is_bottleneck ? 4 * width : width;
     const int x = m->h;
 
+    layer_begin_block(m);
     if (is_bottleneck) {
         conv_norm(m, name, 1, width, 1, 1);
         layer_activation(m, part(m, name, "relu", 1), ACT_RELU);
@@ -86,8 +93,10 @@ static void block(struct net *m, const char *name, int is_bottleneck, int64_t wi
         layer_activation(m, part(m, name, "relu", 1), ACT_RELU);
         conv_norm(m, name, 2, width, 3, 1);
     }
+    layer_drop_path(m, part(m, name, "drop_path", 1), drop);
     layer_add(m, part(m, name, "add", 1), shortcut(m, name, x, channels, stride));
     layer_activation(m, part(m, name, "relu", 3), ACT_RELU);
+    layer_end_block(m);
 }
 
 static void build_stem(struct net *m, enum stem stem)
@@ -110,11 +119,15 @@ static void build_stem(struct net *m, enum stem stem)
 
 static void build(struct net *m, const struct resnet_options *o, struct plan plan)
 {
+    int n_blocks = 0, n = 0;
+
     build_stem(m, o->stem);
     for (int i = 0; i < 4; i++)
-        for (int k = 0; k < plan.n_blocks[i]; k++)
+        n_blocks += plan.n_blocks[i];
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < plan.n_blocks[i]; k++, n++)
             block(m, arena_printf(&m->g->arena, "layer%d.%d", i + 1, k), plan.is_bottleneck,
-                  64 << i, i > 0 && k == 0 ? 2 : 1);
+                  64 << i, i > 0 && k == 0 ? 2 : 1, layer_depth_drop(o->drop_path, n, n_blocks));
     layer_global_avg_pool(m, "avgpool");
     layer_flatten(m, "flatten");
     layer_linear(m, "fc", net_classes(m, o->classes));

@@ -12,7 +12,8 @@ enum stem { STEM_LIST(WORD_VALUE) };
 
 struct resnet_options {
     enum stem stem;
-    int64_t classes; /* 0: as many as the data have */
+    double drop_path; /* of the last block's branch */
+    int64_t classes;  /* 0: as many as the data have */
 };
 
 #endif

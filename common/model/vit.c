@@ -80,6 +80,15 @@
          .flags = OPT_BELOW,                                                                       \
          .help = "Probability that an embedding, a hidden unit or a block's output is dropped in " \
                  "training."},                                                                     \
+        {"model.drop_path",                                                                        \
+         OPT_REAL,                                                                                 \
+         AT(drop_path),                                                                            \
+         "0",                                                                                      \
+         0,                                                                                        \
+         1,                                                                                        \
+         .flags = OPT_BELOW,                                                                       \
+         .help = "Stochastic depth: probability that the last block's branches skip a sample in "  \
+                 "training; it rises linearly from 0 at the first block."},                        \
     {                                                                                              \
         "model.classes", OPT_INT, AT(classes), "0", 0, 1e6,                                        \
             .unit = "classes", .help = "Outputs of the network; 0: as many as the data have."      \
@@ -103,6 +112,7 @@ static void attention(struct net *m, const struct vit_options *o, int64_t i)
     layer_attention(m, part(m, i, "self_attention"), o->heads, 0, 0);
     layer_dense(m, part(m, i, "self_attention.out_proj"), &out);
     layer_dropout(m, part(m, i, "dropout"), (float)o->dropout);
+    layer_drop_path(m, part(m, i, "drop_path1"), layer_depth_drop(o->drop_path, i, o->depth));
 }
 
 static void mlp(struct net *m, const struct vit_options *o, int64_t i)
@@ -118,17 +128,20 @@ static void mlp(struct net *m, const struct vit_options *o, int64_t i)
     dense.features = o->width;
     layer_dense(m, part(m, i, "mlp.3"), &dense);
     layer_dropout(m, part(m, i, "mlp.4"), (float)o->dropout);
+    layer_drop_path(m, part(m, i, "drop_path2"), layer_depth_drop(o->drop_path, i, o->depth));
 }
 
 static void block(struct net *m, const struct vit_options *o, int64_t i)
 {
     int x = m->h;
 
+    layer_begin_block(m);
     attention(m, o, i);
     layer_add(m, part(m, i, "add1"), x);
     x = m->h;
     mlp(m, o, i);
     layer_add(m, part(m, i, "add2"), x);
+    layer_end_block(m);
 }
 
 /* The images must be cut into patches without a rest, and the rows into heads. */

@@ -12,7 +12,8 @@ struct vit_options {
     int64_t width, depth, heads;
     int64_t mlp; /* hidden units of a block's MLP; 0: 4 * width */
     double dropout;
-    int64_t classes; /* 0: as many as the data have */
+    double drop_path; /* of the last block's branches */
+    int64_t classes;  /* 0: as many as the data have */
 };
 
 #endif

@@ -11,10 +11,11 @@
  * n)*heads + h)*T + i)*T + j of the global batch, with attr.attention.tag.  So it does not depend
  * on the number of ranks.
  *
- * attention_grad  qkv, dy, lse, scalars? -> dqkv [N*T,3*C]
+ * attention_grad  qkv, y, dy, lse, scalars? -> dqkv [N*T,3*C]
  *   p is computed again from qkv and lse, so that no T x T matrix is kept.  With
  *     dp[i,j] = m[i,j] * sum over d of dy[i,d]*v[j,d]
  *     ds[i,j] = p[i,j] * (dp[i,j] - sum over k of p[i,k]*dp[i,k]) / sqrt(D)
+ *   (whose inner sum equals the sum over d of dy[i,d]*y[i,d]: a kernel takes either)
  *   the gradients are dq[i] = sum over j of ds[i,j]*k[j], dk[j] = sum over i of ds[i,j]*q[i] and
  *   dv[j] = sum over i of m[i,j]*p[i,j]*dy[i]. */
 #include "op/infer.h"
@@ -64,7 +65,9 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
         (rc = check_attr(g, n, ATTENTION_GRAD_SCALARS, err)) < 0)
         return rc;
     qkv = op_shape(g, n, ATTENTION_GRAD_QKV);
-    if ((rc = op_want_shape(g, n, ATTENTION_GRAD_DY, SHAPE(qkv->dim[0], qkv->dim[1] / 3), err)) <
+    if ((rc = op_want_shape(g, n, ATTENTION_GRAD_Y, SHAPE(qkv->dim[0], qkv->dim[1] / 3), err)) <
+            0 ||
+        (rc = op_want_shape(g, n, ATTENTION_GRAD_DY, SHAPE(qkv->dim[0], qkv->dim[1] / 3), err)) <
             0 ||
         (rc = op_want_shape(g, n, ATTENTION_GRAD_LSE, SHAPE(qkv->dim[0], n->attr.attention.heads),
                             err)) < 0)
@@ -77,13 +80,14 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
                 const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int in[] = {[ATTENTION_GRAD_QKV] = n->in[ATTENTION_QKV],
+                      [ATTENTION_GRAD_Y] = n->out[ATTENTION_Y],
                       [ATTENTION_GRAD_DY] = dout[ATTENTION_Y],
                       [ATTENTION_GRAD_LSE] = n->out[ATTENTION_LSE],
                       [ATTENTION_GRAD_SCALARS] = n->in[ATTENTION_SCALARS]};
 
     (void)want;
     din[ATTENTION_QKV] = op_grad_out(g, n->in[ATTENTION_QKV]);
-    return graph_node(g, OP_attention_grad, &n->attr, in, 4, &din[ATTENTION_QKV],
+    return graph_node(g, OP_attention_grad, &n->attr, in, 5, &din[ATTENTION_QKV],
                       op_name(g, n, "grad"), err);
 }
 
@@ -100,6 +104,6 @@ const struct op_def op_attention_grad = {
     .infer = infer_grad,
     OP_SIGNATURE(attention_grad),
     .flags = OP_ROWS,
-    .typed_in = 1u << ATTENTION_GRAD_QKV | 1u << ATTENTION_GRAD_DY,
+    .typed_in = 1u << ATTENTION_GRAD_QKV | 1u << ATTENTION_GRAD_Y | 1u << ATTENTION_GRAD_DY,
     .typed_out = 1u << ATTENTION_GRAD_DQKV,
 };

@@ -10,7 +10,7 @@
 
 enum { LOSS_DIGITS = 8, COUNT_DIGITS = 4 };
 
-#define LOSS_LIMIT 0x1p39 /* a rank's loss sum that exceeds it is cut */
+#define LOSS_LIMIT 0x1p39 /* a rank's loss sum from there on is CONTROL_LOSS_CUT */
 
 static void put_digits(uint64_t v, float *to, int n_digits)
 {
@@ -18,7 +18,8 @@ static void put_digits(uint64_t v, float *to, int n_digits)
         to[i] = (float)(v & 255);
 }
 
-/* Digits are sums over ranks, so each may exceed 255 and carries.  A sum beyond int64 is cut. */
+/* Digits are sums over ranks, so each may exceed 255 and carries.  A sum beyond int64 is cut to
+ * CONTROL_LOSS_CUT, and so is any sum with a rank's that is cut. */
 static int64_t get_digits(const float *from, int n_digits)
 {
     int64_t v = 0;
@@ -27,7 +28,7 @@ static int64_t get_digits(const float *from, int n_digits)
         int64_t digit = (int64_t)from[i];
 
         if (v > (INT64_MAX - digit) >> 8)
-            return INT64_MAX;
+            return CONTROL_LOSS_CUT;
         v = (v << 8) + digit;
     }
     return v;
@@ -39,7 +40,8 @@ void control_pack(const double *metrics, unsigned requests, int is_void, float *
 
     memset(v, 0, CONTROL_LEN * sizeof *v);
     if (isfinite(loss) && loss > 0)
-        put_digits((uint64_t)(fmin(loss, LOSS_LIMIT - 1) * 0x1p24), v + CONTROL_LOSS, LOSS_DIGITS);
+        put_digits(loss < LOSS_LIMIT ? (uint64_t)(loss * 0x1p24) : UINT64_MAX, v + CONTROL_LOSS,
+                   LOSS_DIGITS);
     put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT, COUNT_DIGITS);
     put_digits((uint64_t)metrics[METRIC_TARGETS], v + CONTROL_TARGETS, COUNT_DIGITS);
     v[CONTROL_NONFINITE] = !isfinite(loss) || metrics[METRIC_NONFINITE] > 0;

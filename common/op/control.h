@@ -10,13 +10,14 @@
  *
  * The vector is F32, so integers are cut into digits of 8 bits, one float each.  Sums of digits are
  * exact up to 65,536 ranks, and do not depend on the order of addition.  The loss sum travels as
- * fixed point in units of 2^-24, up to 2^39, so that every rank holds the very same number: metrics
- * are replicated state.
+ * fixed point in units of 2^-24, so that every rank holds the very same number: metrics are
+ * replicated state.  One of 2^39 or more, of a run that diverges, is told as infinite.
  *
  * Threads: pure. */
 #ifndef OP_CONTROL_H
 #define OP_CONTROL_H
 
+#include <math.h>
 #include <stdint.h>
 
 enum {
@@ -27,8 +28,9 @@ enum {
     CONTROL_STOP = 17,      /* ranks that request a stop; likewise the next two */
     CONTROL_CHECKPOINT = 18,
     CONTROL_REGROUP = 19,
-    CONTROL_VOID = 20, /* > 0: this step is void (op/seal.c) */
-    CONTROL_LEN = 32,  /* a multiple of SEGMENT_ALIGN; the rest is zero */
+    CONTROL_VOID = 20,  /* > 0: this step is void (op/seal.c) */
+    CONTROL_READY = 21, /* ranks that are ready for what the strategy begins when all are */
+    CONTROL_LEN = 32,   /* a multiple of SEGMENT_ALIGN; the rest is zero */
 };
 
 struct control {
@@ -76,6 +78,11 @@ OP_BOTH static inline double control_targets(const float *control)
     return n;
 }
 
-static inline double control_loss(int64_t fixed) { return (double)fixed * 0x1p-24; }
+#define CONTROL_LOSS_CUT INT64_MAX /* a loss sum beyond the range */
+
+static inline double control_loss(int64_t fixed)
+{
+    return fixed == CONTROL_LOSS_CUT ? HUGE_VAL : (double)fixed * 0x1p-24;
+}
 
 #endif

@@ -1,12 +1,14 @@
-/* dropout - zeroes elements at random and scales the rest, as torch.nn.Dropout in training.
+/* dropout - zeroes elements or whole samples at random and scales the rest, as torch.nn.Dropout and
+ * torchvision's StochasticDepth (mode "row") in training.
  *
  * dropout  x [N*rows,..], scalars -> y (may be in place of x)
- *   attr.dropout: p in [0,1), tag in [0, 65536), and rows, of which one sample has so many (0 means
- *   1).  Let L be the number of elements of one sample, i the index of an element in x, and
- *   e = scalars.first_position * L + i its index in the global batch.  The random word u is word (e
- * & 3) of rng_draw(seed, RNG_DROPOUT, step, (tag << 40) + (e >> 2)), and y = rng_to_unit(u) >= p ?
- * x * (1/(1-p)) : 0, with 1/(1-p) in float. The result is the same on all ranks and backends.  The
- * gradient is the same node, applied to dy. */
+ *   attr.dropout: p in [0,1), tag in [0, 65536), rows, of which one sample has so many (0 means 1),
+ *   and whole: 1 if all elements of a sample share one draw.  Let L be the number of elements of
+ * one sample, i the index of an element in x, and e = scalars.first_position * L + i its index in
+ * the global batch; if `whole`, e = first_position + floor(i / L), the index of its sample.  The
+ * random word u is word (e & 3) of rng_draw(seed, RNG_DROPOUT, step, (tag << 40) + (e >> 2)), and y
+ * = rng_to_unit(u) >= p ? x * (1/(1-p)) : 0, with 1/(1-p) in float. The result is the same on all
+ * ranks and backends.  The gradient is the same node, applied to dy. */
 #include "op/infer.h"
 
 static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],

@@ -1,7 +1,9 @@
 /* update - the rules that all optimizers' operators share, on every backend (op/update.c).
  *
  * One node updates the whole flat space of trained parameters.  Settings that differ between
- * parameters stand in a table of ranges, `segments`: neighbours with equal settings are one row.
+ * parameters stand in a table of ranges, `segments`.  Neighbours with equal settings are one row,
+ * except for an optimizer that treats whole tensors (optim/optimizer.h): there each parameter is a
+ * row.
  *
  * Threads: pure. */
 #ifndef OP_UPDATE_H
@@ -36,6 +38,53 @@ OP_BOTH static inline int64_t update_row(const double *segments, int64_t n_rows,
             low = middle + 1;
     }
     return low;
+}
+
+/* Sums over single tensors run in blocks of UPDATE_BLOCK elements, counted from the first element
+ * of the tensor's row, so that only the table decides their order.  Block k of a row has the number
+ * row + first element / UPDATE_BLOCK + k; between the rows some numbers stand for no block. */
+enum { UPDATE_BLOCK = 4096 };
+
+struct update_block {
+    int64_t row, from, to; /* elements [from, to) of that row; from >= to: there is no such block */
+};
+
+/* All numbers of blocks are below this. */
+OP_BOTH static inline int64_t update_blocks(int64_t n, int64_t n_rows)
+{
+    return n_rows + n / UPDATE_BLOCK;
+}
+
+OP_BOTH static inline int64_t update_row_start(const double *segments, int64_t row)
+{
+    return row ? (int64_t)segments[(row - 1) * SEGMENT_COLUMNS + SEGMENT_END] : 0;
+}
+
+OP_BOTH static inline int64_t update_first_block(const double *segments, int64_t row)
+{
+    return row + update_row_start(segments, row) / UPDATE_BLOCK;
+}
+
+OP_BOTH static inline struct update_block update_block_at(const double *segments, int64_t n_rows,
+                                                          int64_t number)
+{
+    struct update_block b;
+    int64_t low = 0, high = n_rows - 1, end;
+
+    while (low < high) { /* the last row that begins with this block or an earlier one */
+        const int64_t middle = (low + high + 1) / 2;
+
+        if (update_first_block(segments, middle) <= number)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    end = (int64_t)segments[low * SEGMENT_COLUMNS + SEGMENT_END];
+    b.row = low;
+    b.from = update_row_start(segments, low) +
+             (number - update_first_block(segments, low)) * UPDATE_BLOCK;
+    b.to = b.from + UPDATE_BLOCK < end ? b.from + UPDATE_BLOCK : end;
+    return b;
 }
 
 /* The factor by which the gradient is too large.  The loss divided it by all targets of the step,

@@ -38,23 +38,33 @@ static unsigned kinds_of(const char *name, enum param_kind kind)
            (unsigned)(kind == PARAM_EMBEDDING) << KIND_EMBEDDING;
 }
 
-static int matches(const struct optimizer_group *g, const char *name)
+static int matches(const char *pattern, const char *name) { return fnmatch(pattern, name, 0) == 0; }
+
+/* The settings of a parameter that no group names, whatever its kind. */
+static struct settings own_settings(const struct optimizer_options *o, const char *name,
+                                    enum param_kind kind, const struct shape *shape)
 {
-    return fnmatch(g->match, name, 0) == 0;
+    const struct optimizer_matrices *m = o->kind->matrices;
+
+    if (m && !m->takes(o->options, name, kind, shape))
+        return (struct settings){.lr_scale = m->other_lr(o->options) / o->lr,
+                                 .decay = m->other_decay(o->options)};
+    return (struct settings){.lr_scale = 1, .decay = o->kind->weight_decay(o->options)};
 }
 
 struct settings groups_settings(const struct optimizer_options *o, const char *name,
-                                enum param_kind kind)
+                                enum param_kind kind, const struct shape *shape)
 {
     const struct optimizer_group *g = o->groups.v;
-    struct settings s = {.lr_scale = 1};
+    struct settings s = own_settings(o, name, kind, shape);
+    const double lr_scale = s.lr_scale;
 
-    if (!(o->no_decay & kinds_of(name, kind)))
-        s.decay = o->kind->weight_decay(o->options);
+    if (o->no_decay & kinds_of(name, kind))
+        s.decay = 0;
     for (int i = 0; i < o->groups.n; i++, g++) {
-        if (!matches(g, name))
+        if (!matches(g->match, name))
             continue;
-        s.lr_scale = isnan(g->lr_scale) ? s.lr_scale : g->lr_scale;
+        s.lr_scale = isnan(g->lr_scale) ? s.lr_scale : lr_scale * g->lr_scale;
         s.decay = isnan(g->weight_decay) ? s.decay : g->weight_decay;
         s.frozen |= g->frozen;
     }
@@ -79,17 +89,43 @@ static int fail_names(const struct graph *g, const char *what, struct err *err)
     return rc;
 }
 
-static int check_match(const struct optimizer_group *group, int i, const struct graph *g,
-                       struct err *err)
+/* `key` has the pattern. */
+static int check_match(const char *key, const char *pattern, const struct graph *g, struct err *err)
 {
     char what[160];
 
     for (int v = 0; v < g->n_values; v++)
-        if (g->value[v].role == VALUE_PARAM && matches(group, g->value[v].name))
+        if (g->value[v].role == VALUE_PARAM && matches(pattern, g->value[v].name))
             return 0;
-    snprintf(what, sizeof what, "optimizer.groups[%d].match \"%.80s\" matches no parameter", i,
-             group->match);
+    snprintf(what, sizeof what, "%s \"%.80s\" matches no parameter", key, pattern);
     return fail_names(g, what, err);
+}
+
+static int check_groups(const struct optimizer_options *o, const struct graph *g, struct err *err)
+{
+    const struct optimizer_group *group = o->groups.v;
+    char key[40];
+
+    for (int i = 0; i < o->groups.n; i++) {
+        snprintf(key, sizeof key, "optimizer.groups[%d].match", i);
+        if (check_match(key, group[i].match, g, err) < 0)
+            return err->code;
+    }
+    return 0;
+}
+
+static int check_left_out(const struct optimizer_options *o, const struct graph *g, struct err *err)
+{
+    const struct optimizer_matrices *m = o->kind->matrices;
+    const char *patterns = m && m->left_out ? m->left_out(o->options) : NULL;
+    char pattern[OPT_TEXT_BYTES + 1];
+
+    while (patterns) {
+        patterns = optimizer_next_pattern(patterns, pattern);
+        if (check_match(m->left_out_key, pattern, g, err) < 0)
+            return err->code;
+    }
+    return 0;
 }
 
 static void freeze(struct graph *g, struct value *v)
@@ -102,16 +138,14 @@ static void freeze(struct graph *g, struct value *v)
 
 int groups_freeze(const struct optimizer_options *o, struct graph *g, struct err *err)
 {
-    const struct optimizer_group *group = o->groups.v;
     int n_trained = 0;
 
-    for (int i = 0; i < o->groups.n; i++)
-        if (check_match(&group[i], i, g, err) < 0)
-            return err->code;
+    if (check_groups(o, g, err) < 0 || check_left_out(o, g, err) < 0)
+        return err->code;
     for (int v = 0; v < g->n_values; v++) {
         if (g->value[v].role != VALUE_PARAM)
             continue;
-        if (groups_settings(o, g->value[v].name, g->value[v].info->kind).frozen)
+        if (groups_settings(o, g->value[v].name, g->value[v].info->kind, &g->value[v].shape).frozen)
             freeze(g, &g->value[v]);
         n_trained += !g->value[v].info->frozen;
     }

@@ -29,10 +29,11 @@ struct settings {    /* of one parameter */
 };
 
 struct settings groups_settings(const struct optimizer_options *o, const char *name,
-                                enum param_kind kind);
+                                enum param_kind kind, const struct shape *shape);
 
-/* Mark the graph's frozen parameters, before program_differentiate.  Fails if a group matches no
- * parameter, or if no parameter is left to train. */
+/* Mark the graph's frozen parameters, before program_differentiate.  Fails if a group, or
+ * a pattern of what the optimizer's matrices leave out, matches no parameter, or if no parameter is
+ * left to train. */
 int groups_freeze(const struct optimizer_options *o, struct graph *g, struct err *err);
 
 #endif

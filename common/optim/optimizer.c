@@ -2,6 +2,8 @@
  * chosen entry. */
 #include "optim/optimizer.h"
 
+#include <string.h>
+
 const struct option_group *const optimizers[] = {
 #define X(name) &optimizer_##name.group,
     OPTIMIZER_LIST(X)
@@ -12,4 +14,23 @@ int optimizer_slots(const struct optimizer_options *o,
                     const struct slot_def *out[OPTIMIZER_MAX_SLOTS])
 {
     return o->kind->slots(o->options, out);
+}
+
+const char *optimizer_next_pattern(const char *patterns, char pattern[OPT_TEXT_BYTES + 1])
+{
+    static const char between[] = ", ";
+    const char *end = strstr(patterns, between);
+    const size_t n = end ? (size_t)(end - patterns) : strlen(patterns);
+
+    memcpy(pattern, patterns, n);
+    pattern[n] = '\0';
+    return end ? end + strlen(between) : NULL;
+}
+
+int optimizer_takes_matrix(const struct optimizer_options *o, const char *name,
+                           enum param_kind kind, const struct shape *shape)
+{
+    const struct optimizer_matrices *m = o->kind->matrices;
+
+    return m && m->takes(o->options, name, kind, shape);
 }

@@ -1,7 +1,8 @@
 /* schedule - the learning rate as a pure function of the global step, and of the validations so far
  * where a schedule follows them.
  *
- *   warm-up   step g < W:  rate = peak * (f + (1 - f) * (g + 1) / W), f = warmup_start
+ *   warm-up   step g < W:  rate = peak * (f + (1 - f) * (g + 1) / W), f = warmup_start,
+ *             or 1 / n_ranks with warmup_from_one_rank
  *   constant  peak
  *   step      peak * gamma^floor(g / every)
  *   cosine    min + (peak - min) * (1 + cos(pi * t)) / 2     (Loshchilov, Hutter 2017, equation 5)
@@ -11,8 +12,11 @@
  *
  * with t = (g - W) / (total - W), 0 at the end of the warm-up and 1 after the last step.  `peak` is
  * the optimizer's rate: optimizer.lr, times the number of ranks that train this step if
- * optimizer.scale_lr_by_ranks asks for Horovod's rule.  min_lr is not scaled.  Every rank computes
- * the rate for itself, in double, so all hold the same rate at the same step.
+ * optimizer.scale_lr_by_ranks asks for Horovod's rule.  With f = 1 / n_ranks the warm-up is
+ * Horovod's gradual one.  Its momentum correction is for optimizers whose momentum contains the
+ * rate (Keras); op/sgd.c multiplies the momentum by the rate of each step, which is what the
+ * correction arrives at (Goyal and others 2017, section 3).  min_lr is not scaled.  Every rank
+ * computes the rate for itself, in double, so all hold the same rate at the same step.
  *
  * A schedule is one entry, `schedule_NAME`, in a file of optim/, and its word in optim/meson.build.
  *
@@ -66,9 +70,11 @@ extern const struct option_group *const schedules[]; /* all of them; NULL at the
 /* The section `schedule` of a job. */
 struct schedule_options {
     const struct schedule *kind;
-    const void *options;  /* of kind: its own struct */
-    int64_t warmup_steps; /* the rate rises linearly over this many steps */
-    double warmup_start;  /* from this fraction of the peak */
+    const void *options;      /* of kind: its own struct */
+    int64_t warmup_steps;     /* the rate rises linearly over this many steps, */
+    int64_t warmup_epochs;    /* or, if that is 0, over this many epochs */
+    double warmup_start;      /* from this fraction of the peak, */
+    int warmup_from_one_rank; /* or, if this is 1, from optimizer.lr */
 };
 
 double schedule_rate(const struct schedule_options *s, const struct optimizer_options *o,

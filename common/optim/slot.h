@@ -35,7 +35,9 @@ enum slot_placement {
     SLOT_OWN,        /* each rank holds values of its own, which no other rank has */
 };
 
-enum slot_file { SLOT_UNSAVED, SLOT_IN_MODEL, SLOT_IN_OPTIMIZER };
+/* SLOT_IN_AVERAGE: model_average.safetensors, which has the model's other tensors, too, and so the
+ * names without the suffix. */
+enum slot_file { SLOT_UNSAVED, SLOT_IN_MODEL, SLOT_IN_OPTIMIZER, SLOT_IN_AVERAGE };
 
 struct slot_def {
     const char *name; /* "momentum": in messages about memory, and as an operator's operand */

@@ -63,6 +63,28 @@ static void *space_of(const struct program_spaces *s, enum value_role role)
     }
 }
 
+/* The address of a value that has its place in one of the shared spaces, or NULL. */
+static void *address_in_space(const struct program *p, const struct program_spaces *s, int v)
+{
+    const enum value_role role = p->graph->value[v].role;
+    const size_t offset = p->place[v].offset;
+    char *space = space_of(s, role);
+
+    if (role == VALUE_GRAD && s->bucket) {
+        const int64_t element = (int64_t)(offset / dtype_size(p->graph->value[v].dtype));
+        const int b = program_bucket_of(p->layout, element);
+
+        return (char *)s->bucket[b] + (offset - p->layout->bucket[b].at);
+    }
+    if (role == VALUE_PARAM && s->param_bucket) {
+        const int64_t element = (int64_t)(offset / sizeof(float));
+        const int b = program_bucket_of(p->layout, element);
+
+        return (float *)s->param_bucket[b] + (element - p->layout->bucket[b].offset);
+    }
+    return space ? space + offset : NULL;
+}
+
 /* Set the addresses of all values: first by their own place, then those that share memory get the
  * address of their root. */
 static void find_addresses(struct program *p, const struct program_spaces *s, char *arena)
@@ -80,9 +102,7 @@ static void find_addresses(struct program *p, const struct program_spaces *s, ch
             if (!place->external)
                 inputs += align_up(value_bytes(value));
         } else {
-            char *space = space_of(s, value->role);
-
-            place->address = space ? space + place->offset : NULL;
+            place->address = address_in_space(p, s, v);
         }
     }
     for (int v = 0; v < p->graph->n_values; v++)

@@ -142,7 +142,7 @@ int program_differentiate(struct graph *g, struct err *err)
     struct walk w = {.g = g, .n_values = g->n_values, .err = err};
     int rc = 0;
 
-    ASSERT(g->n_forward == 0); /* once */
+    ASSERT(g->n_forward == 0 && g->block == 0); /* once; the gradients are of no block */
     g->n_forward = g->n_nodes;
     w.needs = xcalloc((size_t)w.n_values, sizeof *w.needs);
     w.leads = xcalloc((size_t)w.n_values, sizeof *w.leads);

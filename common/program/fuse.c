@@ -74,7 +74,7 @@ static int is_listed_before(const struct fuser *f, int v, const struct use *u)
     return e != u;
 }
 
-/* How many operands are v; 3 stands for more than 2. */
+/* The number of operands that are v; 3 stands for more than 2. */
 static int n_uses(const struct fuser *f, int v)
 {
     int n = v == f->g->logits;

@@ -1,9 +1,9 @@
 /* impl - the structs and functions that the files of program/ share.  Only these files and tests
  * include it.
  *
- * In program_new, fuse.c rewrites the graph, prune.c drops unused nodes, program.c makes a step of
- * each node that is left, stages.c cuts the steps into stages, and plan.c gives temporaries their
- * places. */
+ * In program_new, fuse.c rewrites the graph, recompute.c repeats parts of it, prune.c drops unused
+ * nodes, program.c makes a step of each node that is left, stages.c cuts the steps into stages, and
+ * plan.c gives temporaries their places. */
 #ifndef PROGRAM_IMPL_H
 #define PROGRAM_IMPL_H
 
@@ -11,7 +11,7 @@
 
 enum { PLACE_ALIGN = 64 };
 
-/* Where a value lies. */
+/* The memory of a value. */
 struct place {
     int root;       /* the value whose memory it shares; itself: it shares none */
     size_t offset;  /* from the start of its space */
@@ -35,6 +35,10 @@ struct program {
     struct stage *stage;
     int *sync_value; /* [n_stages]: the value that a SYNC stage reduces, else NO_VALUE */
     int n_stages;
+    struct bucket_set {
+        int bucket[NODE_MAX_IN], n;
+    } * set; /* [n_sets] */
+    int n_sets;
     struct place *place; /* [n_values] */
     size_t temp_bytes;   /* of the arena (bind.c): all temporaries */
     size_t scratch_bytes;
@@ -42,6 +46,9 @@ struct program {
 
 /* Replace several nodes by one where the backend has a kernel for it; removed nodes get op -1. */
 int program_fuse(struct graph *g, struct backend *b, struct err *err);
+/* Let the backward pass compute again what the nodes of blocks made, where it reads that; removed
+ * nodes stay removed.  Producers are not kept up; program_prune sets them anew. */
+void program_recompute(struct graph *g);
 /* Drop removed nodes, nodes without effect and unused optional outputs; nodes get new indices. */
 void program_prune(struct graph *g);
 /* Fill stage and sync_value, from the steps. */
@@ -50,6 +57,8 @@ int program_make_stages(struct program *p, struct err *err);
 void program_plan(struct program *p);
 
 size_t value_bytes(const struct value *v);
+/* The bucket that holds this element of the flat space. */
+int program_bucket_of(const struct layout *l, int64_t offset);
 int program_run_step(struct program *p, int s, struct err *err);
 
 /* Whether v is a temporary: only the program's own nodes use it. */

@@ -22,6 +22,31 @@ static void normals(const uint32_t *word, int64_t n, double std, float *to)
     }
 }
 
+/* The quantile of the normal distribution for a probability of 0.5 + q, |q| <= 0.4773: P. J.
+ * Acklam's rational approximation, there within 4e-8. */
+static double quantile(double q)
+{
+    static const double a[] = {-3.969683028665376e+01, 2.209460984245205e+02,
+                               -2.759285104469687e+02, 1.383577518672690e+02,
+                               -3.066479806614716e+01, 2.506628277459239e+00},
+                        b[] = {-5.447609879822406e+01, 1.615858368580409e+02,
+                               -1.556989798598866e+02, 6.680131188771972e+01,
+                               -1.328068155288572e+01};
+    const double r = q * q;
+
+    return (((((a[0] * r + a[1]) * r + a[2]) * r + a[3]) * r + a[4]) * r + a[5]) * q /
+           (((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + 1);
+}
+
+/* Normal numbers, of which none is further than 2 * std from 0. */
+static void truncated(const uint32_t *word, int64_t n, double std, float *to)
+{
+    const double within = 0.9544997361036416; /* the probability of that */
+
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (float)(quantile(((double)rng_to_unit(word[i]) - 0.5) * within) * std);
+}
+
 static void uniforms(const uint32_t *word, int64_t n, float bound, float *to)
 {
     for (int64_t i = 0; i < n; i++)
@@ -45,9 +70,22 @@ static struct draw draw_of(const struct segment *s, struct layout_init init)
         return (struct draw){s->info.init, (double)s->info.bound};
     if (!is_weight)
         return (struct draw){PARAM_CONST, 0};
-    if (init.rule == INIT_RULE_XAVIER)
+    switch (init.rule) {
+    case INIT_RULE_OWN:
+    case INIT_RULE_NORMAL:
+        break;
+    case INIT_RULE_TRUNC_NORMAL:
+        return (struct draw){PARAM_TRUNCATED, init.std};
+    case INIT_RULE_KAIMING_NORMAL:
+        return (struct draw){PARAM_NORMAL, sqrt(2 / fan_in)};
+    case INIT_RULE_KAIMING_UNIFORM:
+        return (struct draw){PARAM_UNIFORM, (double)(float)sqrt(6 / fan_in)};
+    case INIT_RULE_XAVIER_NORMAL:
+        return (struct draw){PARAM_NORMAL, sqrt(2 / (fan_in + fan_out))};
+    case INIT_RULE_XAVIER_UNIFORM:
         return (struct draw){PARAM_UNIFORM, (double)(float)sqrt(6 / (fan_in + fan_out))};
-    return (struct draw){PARAM_NORMAL, init.rule == INIT_RULE_NORMAL ? init.std : sqrt(2 / fan_in)};
+    }
+    return (struct draw){PARAM_NORMAL, init.std};
 }
 
 static void init_segment(const struct segment *s, uint64_t seed, uint64_t index, struct draw draw,
@@ -62,6 +100,8 @@ static void init_segment(const struct segment *s, uint64_t seed, uint64_t index,
             rng_draw_many(seed, RNG_INIT, index, (uint64_t)e / 4, (n + 3) / 4, block);
         if (draw.init == PARAM_NORMAL)
             normals(block[0].v, n, draw.bound, to + e);
+        else if (draw.init == PARAM_TRUNCATED)
+            truncated(block[0].v, n, draw.bound, to + e);
         else if (draw.init == PARAM_UNIFORM)
             uniforms(block[0].v, n, (float)draw.bound, to + e);
         else

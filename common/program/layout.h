@@ -51,6 +51,9 @@ struct layout {
     enum dtype grad_dtype; /* of gradients as they are reduced */
     enum dtype copy_dtype; /* of the working copies; F32: there are none */
     int has_scaler;        /* the loss is scaled dynamically */
+    /* Set by the owner, before programs are made: parameters have memory bucket by bucket, so a
+     * program has GATHER stages (program.h). */
+    int gathers;
     struct segment *state; /* [n_states] */
     int n_states;
     int64_t n_state_total;
@@ -78,18 +81,22 @@ int layout_find(const struct segment *const *sorted, int n, const char *name);
  * compare these to name the segment that differs. */
 struct hash128 segment_hash(const struct segment *s);
 
-/* Where initial values come from.  With all rules but the first, biases are 0, and norms follow
+/* The source of initial values.  With all rules but the first, biases are 0, and norms follow
  * their own rule all the same. */
 enum init_rule {
-    INIT_RULE_OWN,     /* each parameter follows its own rule, as its layer has it */
-    INIT_RULE_NORMAL,  /* weights and embeddings are N(0, std^2) */
-    INIT_RULE_KAIMING, /* N(0, 2/fan_in), torch.nn.init.kaiming_normal_(nonlinearity="relu") */
-    INIT_RULE_XAVIER,  /* U(-a, a) with a = sqrt(6/(fan_in + fan_out)), xavier_uniform_ */
+    INIT_RULE_OWN, /* each parameter follows its own rule, as its layer has it */
+    /* Of weights and embeddings; the names are those of torch.nn.init, nonlinearity="relu". */
+    INIT_RULE_NORMAL,          /* N(0, std^2) */
+    INIT_RULE_TRUNC_NORMAL,    /* N(0, std^2), cut off at 2 * std on both sides */
+    INIT_RULE_KAIMING_NORMAL,  /* N(0, 2/fan_in) */
+    INIT_RULE_KAIMING_UNIFORM, /* U(-a, a), a = sqrt(6/fan_in) */
+    INIT_RULE_XAVIER_NORMAL,   /* N(0, 2/(fan_in + fan_out)) */
+    INIT_RULE_XAVIER_UNIFORM,  /* U(-a, a), a = sqrt(6/(fan_in + fan_out)) */
 };
 
 struct layout_init {
     enum init_rule rule;
-    double std; /* INIT_RULE_NORMAL */
+    double std; /* INIT_RULE_NORMAL, INIT_RULE_TRUNC_NORMAL */
 };
 
 /* Write the initial values of parameter i to host memory, param[i].length elements.  They are made

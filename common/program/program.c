@@ -117,6 +117,8 @@ static int prepare(struct program *p, struct err *err)
 
     if (rc < 0)
         return rc;
+    if (p->graph->recompute && p->graph->n_forward)
+        program_recompute(p->graph);
     program_prune(p->graph);
     p->place = xcalloc((size_t)p->graph->n_values, sizeof *p->place);
     for (int v = 0; rc == 0 && v < p->graph->n_values; v++)
@@ -155,6 +157,7 @@ void program_free(struct program *p)
     free(p->step);
     free(p->stage);
     free(p->sync_value);
+    free(p->set);
     free(p->place);
     free(p);
 }
@@ -197,6 +200,29 @@ int program_run_stage(struct program *p, int i, struct err *err)
     return rc;
 }
 
+int program_n_sets(const struct program *p) { return p->n_sets; }
+
+const int *program_set(const struct program *p, int i, int *n)
+{
+    ASSERT(i >= 0 && i < p->n_sets);
+    *n = p->set[i].n;
+    return p->set[i].bucket;
+}
+
+int program_most_open(const struct program *p)
+{
+    int most = 0, n_complete = 0;
+
+    for (int i = 0; i < p->n_stages; i++) {
+        const struct stage *s = &p->stage[i];
+
+        if (s->kind == STAGE_RUN && s->last_bucket + 1 - n_complete > most)
+            most = s->last_bucket + 1 - n_complete;
+        n_complete += s->kind == STAGE_BUCKET;
+    }
+    return most;
+}
+
 int64_t program_batch(const struct program *p) { return p->graph->batch; }
 
 static void *address_of(const struct program *p, int v)
@@ -214,7 +240,7 @@ const void *program_logits(const struct program *p) { return address_of(p, p->gr
 
 static const char *stage_text(const struct stage *s)
 {
-    static const char *const text[] = {"run", "bucket", "sync"};
+    static const char *const text[] = {"run", "bucket", "sync", "gather"};
 
     return text[s->kind];
 }

@@ -3,14 +3,16 @@
  *     graph (model/) -> program_differentiate -> layout_new -> program_new -> program_bind
  *     -> program_run_stage, again and again
  *
- * program_new applies the fusions that the backend offers, drops unused nodes, makes kernels and
- * plans the memory of temporaries.  program_bind gives every value its address.  Running a stage
+ * program_new applies the fusions that the backend offers, repeats the blocks' nodes in the
+ * backward pass if the graph says so (graph.recompute), drops unused nodes, makes kernels and plans
+ * the memory of temporaries.  program_bind gives every value its address.  Running a stage
  * allocates nothing, decides nothing and takes no lock.
  *
  * A program runs in stages, because collectives happen between kernels:
  *     RUN     executes kernels
  *     BUCKET  a range of the gradient buffer is final, and its all-reduce may start
  *     SYNC    a small value must be summed over all ranks before the next stage (batch norm)
+ *     GATHER  the next stages read parameters of a set of buckets, and of no other (layout.gathers)
  *
  * Batch 0 is legal: a rank may have no samples in a step.  Such a program zeroes its gradients and
  * the values of its SYNC stages.  It has the same stages, so that the rank takes part in every
@@ -45,9 +47,14 @@ int program_set_precision(struct graph *g, struct program_precision p, struct er
 
 /* The memory that programs share: backend memory of the engine. */
 struct program_spaces {
-    void *param;   /* F32 [layout.n_total] */
-    void *copy;    /* working copies, [layout.n_total] of the layers' type; NULL if that is F32 */
-    void *grad;    /* layout_grad_bytes() of the graph's grad_dtype */
+    void *param; /* F32 [layout.n_total] */
+    /* [layout.n_buckets]: the address of each bucket's parameters; NULL: they lie in param */
+    void *const *param_bucket;
+    void *copy; /* working copies, [layout.n_total] of the layers' type; NULL if that is F32 */
+    void *grad; /* layout_grad_bytes() of the graph's grad_dtype */
+    /* [layout.n_buckets]: the address of each bucket's gradients, of layout.grad_dtype; NULL: they
+     * lie in grad */
+    void *const *bucket;
     void *state;   /* F32 [layout.n_state_total] */
     void *shadow;  /* F32 [layout.n_state_total]: the states' next values */
     void *scaler;  /* F32 [SCALER_LEN]; NULL without F16 */
@@ -55,13 +62,15 @@ struct program_spaces {
     void *scalars; /* struct step_scalars */
 };
 
-enum stage_kind { STAGE_RUN, STAGE_BUCKET, STAGE_SYNC };
+enum stage_kind { STAGE_RUN, STAGE_BUCKET, STAGE_SYNC, STAGE_GATHER };
 
 struct stage {
     enum stage_kind kind;
-    int from, to; /* RUN: kernels [from, to) */
-    int bucket;   /* BUCKET: index into layout.bucket */
-    void *sync;   /* SYNC: F64 [n_sync], to be summed over all ranks in place */
+    int from, to;    /* RUN: kernels [from, to) */
+    int last_bucket; /* RUN: the last bucket of which it writes gradients; -1: it writes none */
+    int bucket;      /* BUCKET: index into layout.bucket */
+    int set;         /* GATHER: as in program_set */
+    void *sync;      /* SYNC: F64 [n_sync], to be summed over all ranks in place */
     int64_t n_sync;
     int backward; /* 1: a part of the backward pass (the phase that heartbeats show) */
 };
@@ -90,6 +99,16 @@ const struct stage *program_stage(const struct program *p, int i);
 
 /* Run stage i if it is a RUN stage; else do nothing. */
 int program_run_stage(struct program *p, int i, struct err *err);
+
+/* The sets of buckets whose parameters the program reads, one set after another: those of set i are
+ * read between its GATHER stage and that of the next set.  The sets follow from the graph, so they
+ * are the same for every batch size, 0 included. */
+int program_n_sets(const struct program *p);
+const int *program_set(const struct program *p, int i, int *n);
+
+/* The most buckets of which gradients are written at the same time: from the begin of the first
+ * stage that writes one until its BUCKET stage. */
+int program_most_open(const struct program *p);
 
 int64_t program_batch(const struct program *p);
 /* The address at which the engine writes field i of the batch's samples: that of the graph's

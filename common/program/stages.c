@@ -16,7 +16,43 @@ struct cutter {
     int from;      /* first step not yet in a stage */
     int bucket;    /* the next one to announce */
     int *ready_at; /* [n_buckets]: the last step that writes into it */
+    int *read;     /* [n_values]: the bucket of the parameter that the value is, or -1 */
 };
+
+int program_bucket_of(const struct layout *l, int64_t offset)
+{
+    int b = 0;
+
+    while (b < l->n_buckets - 1 && offset >= l->bucket[b].offset + l->bucket[b].length)
+        b++;
+    return b;
+}
+
+/* The bucket that output v belongs to, or -1. */
+static int output_bucket(const struct program *p, int v)
+{
+    if (v == NO_VALUE || p->graph->value[v].role != VALUE_GRAD)
+        return -1;
+    return program_bucket_of(p->layout,
+                             (int64_t)(p->place[v].offset / dtype_size(p->graph->value[v].dtype)));
+}
+
+/* The last bucket that the steps [from, to) write, or -1. */
+static int last_bucket(const struct program *p, int from, int to)
+{
+    int last = -1;
+
+    for (int s = from; s < to; s++) {
+        const struct node *n = &p->graph->node[p->step[s].node];
+
+        for (int i = 0; i < n->n_out; i++) {
+            const int b = output_bucket(p, n->out[i]);
+
+            last = b > last ? b : last;
+        }
+    }
+    return last;
+}
 
 static struct stage *add_stage(struct cutter *c, struct stage s)
 {
@@ -39,6 +75,7 @@ static void close_run(struct cutter *c, int to)
         add_stage(c, (struct stage){.kind = STAGE_RUN,
                                     .from = c->from,
                                     .to = to,
+                                    .last_bucket = last_bucket(c->p, c->from, to),
                                     .backward = c->from >= c->p->n_forward_steps});
     c->from = to;
 }
@@ -62,26 +99,6 @@ static void add_sync(struct cutter *c, int k, int step)
                                 .n_sync = shape_elements(&c->p->graph->value[v].shape),
                                 .backward = step >= c->p->n_forward_steps});
     c->p->sync_value[c->p->n_stages - 1] = v;
-}
-
-static int bucket_of(const struct layout *l, int64_t offset)
-{
-    int b = 0;
-
-    while (b < l->n_buckets - 1 && offset >= l->bucket[b].offset + l->bucket[b].length)
-        b++;
-    return b;
-}
-
-/* The bucket that output v belongs to, or -1. */
-static int output_bucket(const struct program *p, int v)
-{
-    if (v == NO_VALUE)
-        return -1;
-    if (p->graph->value[v].role == VALUE_GRAD)
-        return bucket_of(p->layout,
-                         (int64_t)(p->place[v].offset / dtype_size(p->graph->value[v].dtype)));
-    return -1;
 }
 
 /* Find the step after which each bucket is complete; returns how many gradients are written.  The
@@ -126,6 +143,61 @@ static int check_complete(const struct program *p, int n_written, struct err *er
     return 0;
 }
 
+/* ---- sets of buckets that are read ---- */
+
+static int *find_params(const struct program *p)
+{
+    const struct graph *g = p->graph;
+    int *read = xcalloc((size_t)g->n_values, sizeof *read);
+
+    for (int v = 0; v < g->n_values; v++)
+        read[v] = g->value[v].role == VALUE_PARAM
+                      ? program_bucket_of(p->layout, (int64_t)(p->place[v].offset / sizeof(float)))
+                      : -1;
+    for (int k = 0; k < g->n_nodes; k++)
+        if (op_get(g->node[k].op)->flags & OP_ALIAS)
+            read[g->node[k].out[0]] = read[g->node[k].in[0]];
+    return read;
+}
+
+static int has_bucket(const struct bucket_set *s, int bucket)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->bucket[i] == bucket)
+            return 1;
+    return 0;
+}
+
+static struct bucket_set set_of(const struct cutter *c, const struct node *n)
+{
+    struct bucket_set s = {.n = 0};
+
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] != NO_VALUE && c->read[n->in[i]] >= 0 && !has_bucket(&s, c->read[n->in[i]]))
+            s.bucket[s.n++] = c->read[n->in[i]];
+    return s;
+}
+
+/* Begin a new set where node k reads a bucket that is not in the set before.  That depends on the
+ * nodes alone, not on which of them have steps. */
+static void add_gather(struct cutter *c, int k, int step)
+{
+    struct program *p = c->p;
+    const struct bucket_set s = set_of(c, &p->graph->node[k]);
+    int is_new = 0;
+
+    for (int i = 0; i < s.n; i++)
+        is_new |= p->n_sets == 0 || !has_bucket(&p->set[p->n_sets - 1], s.bucket[i]);
+    if (!is_new || (op_get(p->graph->node[k].op)->flags & OP_ALIAS))
+        return;
+    p->set = xrealloc(p->set, (size_t)(p->n_sets + 1) * sizeof *p->set);
+    p->set[p->n_sets++] = s;
+    close_run(c, step);
+    add_stage(c, (struct stage){.kind = STAGE_GATHER,
+                                .set = p->n_sets - 1,
+                                .backward = k >= p->graph->n_forward && p->graph->n_forward > 0});
+}
+
 static void cut(struct cutter *c, int has_buckets)
 {
     const struct program *p = c->p;
@@ -134,6 +206,8 @@ static void cut(struct cutter *c, int has_buckets)
     for (int k = 0; k < p->graph->n_nodes; k++) {
         if (op_get(p->graph->node[k].op)->flags & OP_ENGINE)
             add_sync(c, k, step);
+        if (c->read)
+            add_gather(c, k, step);
         if (step == p->n_steps || p->step[step].node != k)
             continue;
         if (step == p->n_forward_steps)
@@ -156,10 +230,13 @@ int program_make_stages(struct program *p, struct err *err)
     c.ready_at = xcalloc((size_t)(p->layout ? p->layout->n_buckets : 0) + 1, sizeof *c.ready_at);
     if (has_buckets)
         rc = check_complete(p, find_ready(&c), err);
+    if (rc == 0 && p->layout && p->layout->gathers)
+        c.read = find_params(p);
     if (rc == 0) {
         cut(&c, has_buckets);
         ASSERT(!has_buckets || c.bucket == p->layout->n_buckets);
     }
     free(c.ready_at);
+    free(c.read);
     return rc;
 }

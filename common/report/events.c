@@ -159,6 +159,10 @@ static void put_validation(json_t *o, const struct session_epoch *e)
         return;
     put_number(o, "validation_loss", e->validation_loss);
     put_number(o, "validation_accuracy", e->validation_accuracy);
+    if (e->has_average) {
+        put_number(o, "average_validation_loss", e->average_validation_loss);
+        put_number(o, "average_validation_accuracy", e->average_validation_accuracy);
+    }
     if (e->is_best)
         json_object_set_new(o, "best", json_true());
     if (e->tokens_per_second > 0) /* a model of tokens; the loss is the mean over tokens */
@@ -178,11 +182,18 @@ static void put_epoch(json_t *o, const struct session_epoch *e)
         put_number(o, "tokens_per_second", e->tokens_per_second);
     put_number(o, "step_ms_median", e->step_ms_median);
     put_number(o, "comm_exposed_ms_median", e->comm_exposed_ms_median);
+    put_number(o, "data_wait_ms_median", e->data_wait_ms_median);
+    put_number(o, "data_wait_share", e->data_wait_share);
+    put_int(o, "data_wait_rank", e->data_wait_rank);
     put_validation(o, e);
     if (e->n_skipped)
         put_int(o, "steps_skipped", e->n_skipped);
+    if (e->n_left_out)
+        put_int(o, "left_out", e->n_left_out);
     if (e->loss_scale > 0)
         put_number(o, "loss_scale", e->loss_scale);
+    if (e->is_mean)
+        put_text(o, "replicas", "mean over ranks");
 }
 
 static void put_checkpoint(json_t *o, const struct session_event *ev)
@@ -225,6 +236,16 @@ static void put_straggler(json_t *o, const struct session_event *ev)
     put_rank(o, ev);
     put_step(o, ev);
     put_number(o, "factor", ev->factor);
+}
+
+static void put_rebalance(json_t *o, const struct session_event *ev)
+{
+    json_t *shares = json_array();
+
+    put_step(o, ev);
+    for (int i = 0; i < ev->n_ranks; i++)
+        json_array_append_new(shares, json_integer(llrint(ev->per_rank[i])));
+    json_object_set_new(o, "shares", shares);
 }
 
 static void put_warning(json_t *o, const struct session_event *ev)
@@ -275,6 +296,7 @@ void events_add(struct events *e, const struct session_event *ev)
         [EVENT_RECOVERED] = "recovered", [EVENT_STRAGGLER] = "straggler",
         [EVENT_INJECT] = "inject",       [EVENT_DRAIN] = "drain",
         [EVENT_STANDBY] = "standby",     [EVENT_LEADER] = "leader",
+        [EVENT_REBALANCE] = "rebalance",
     };
     json_t *o;
 
@@ -317,6 +339,9 @@ void events_add(struct events *e, const struct session_event *ev)
         break;
     case EVENT_STRAGGLER:
         put_straggler(o, ev);
+        break;
+    case EVENT_REBALANCE:
+        put_rebalance(o, ev);
         break;
     case EVENT_WARNING:
         put_warning(o, ev);

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "report/table.h"
 
 /* ---- a table ---- */
 
@@ -118,6 +119,15 @@ static void put_table(const struct status *s, const char *is_shown, struct buf *
     free(rows);
 }
 
+static void put_data_wait(const struct status *s, struct buf *out)
+{
+    char text[128];
+
+    table_data_wait_text(s->data_wait_share, 0, text, sizeof text);
+    if (text[0])
+        buf_printf(out, "%s\n", text);
+}
+
 static void put_standby(const struct status *s, struct buf *out)
 {
     if (s->standby)
@@ -129,6 +139,7 @@ void status_put_text(const struct status *s, struct buf *out)
 {
     status_put_line(s, out);
     put_table(s, NULL, out);
+    put_data_wait(s, out);
     put_standby(s, out);
 }
 
@@ -156,6 +167,7 @@ void status_put_brief(const struct status *s, int most, struct buf *out)
     mark(s, 0, is_shown, &room);
     status_put_line(s, out);
     put_table(s, is_shown, out);
+    put_data_wait(s, out);
     put_standby(s, out);
     if (s->n > most)
         buf_printf(out, "and %d more: dpdriver --status shows all\n", s->n - most);
@@ -214,10 +226,11 @@ static json_t *status_json(const struct status *s)
 
     for (int i = 0; i < s->n; i++)
         json_array_append_new(ranks, rank_json(&s->rank[i]));
-    return json_pack("{s:s, s:f, s:I, s:I, s:I, s:i, s:i, s:o, s:o}", "stage", s->stage,
+    return json_pack("{s:s, s:f, s:I, s:I, s:I, s:i, s:i, s:f, s:o, s:o}", "stage", s->stage,
                      "stage_seconds", s->stage_s, "generation", (json_int_t)s->generation, "epoch",
                      (json_int_t)s->epoch, "step", (json_int_t)s->step, "nranks", s->n_ranks,
-                     "here", s->n_here, "standby", standby_json(s), "ranks", ranks);
+                     "here", s->n_here, "data_wait_share", s->data_wait_share, "standby",
+                     standby_json(s), "ranks", ranks);
 }
 
 void status_put_both(const struct status *s, struct buf *out)

@@ -2,6 +2,8 @@
  * A number that was not measured is shown as '-'. */
 #include "report/table.h"
 
+#include <math.h>
+
 #include "base/util.h"
 #include "report/meter.h"
 
@@ -82,7 +84,7 @@ void table_print(const struct table *t, const struct table_end *end, FILE *f)
     fflush(f);
 }
 
-/* ", 3 steps skipped, loss scale 32768" */
+/* ", 3 steps skipped, 2 samples left out, loss scale 32768" */
 static void skipped_text(const struct session_epoch *f, char *out, size_t cap)
 {
     int n = 0;
@@ -91,22 +93,64 @@ static void skipped_text(const struct session_epoch *f, char *out, size_t cap)
     if (f->n_skipped)
         n = snprintf(out, cap, ", %lld step%s skipped", (long long)f->n_skipped,
                      f->n_skipped == 1 ? "" : "s");
+    if (f->n_left_out)
+        n += snprintf(out + n, cap - (size_t)n, ", %lld sample%s left out",
+                      (long long)f->n_left_out, f->n_left_out == 1 ? "" : "s");
     if (f->loss_scale > 0)
         snprintf(out + n, cap - (size_t)n, ", loss scale %g", f->loss_scale);
 }
 
+void table_data_wait_text(double share, int rank, char *out, size_t cap)
+{
+    const double told = 0.1;
+
+    out[0] = 0;
+    if (share >= told)
+        snprintf(out, cap,
+                 "waiting for data %.0f %% of the time on rank %d: set data.workers higher",
+                 100 * share, rank);
+}
+
+/* ", validation loss 1.4697, perplexity 4.348, accuracy 56.32 %" */
+static void validation_text(const struct session_epoch *f, char *out, size_t cap)
+{
+    char perplexity[48] = "", accuracy[48] = "";
+
+    out[0] = 0;
+    if (!f->is_validated)
+        return;
+    if (f->tokens_per_second > 0) /* a model of tokens */
+        snprintf(perplexity, sizeof perplexity, ", perplexity %.4g", exp(f->validation_loss));
+    if (f->validation_accuracy != NOT_MEASURED)
+        snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%", 100 * f->validation_accuracy);
+    snprintf(out, cap, ", validation loss %.4f%s%s", f->validation_loss, perplexity, accuracy);
+}
+
+/* ", averaged weights loss 1.4650, accuracy 56.40 %" */
+static void average_text(const struct session_epoch *f, char *out, size_t cap)
+{
+    char accuracy[48] = "";
+
+    out[0] = 0;
+    if (!f->is_validated || !f->has_average)
+        return;
+    if (f->average_validation_accuracy != NOT_MEASURED)
+        snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%",
+                 100 * f->average_validation_accuracy);
+    snprintf(out, cap, ", averaged weights loss %.4f%s", f->average_validation_loss, accuracy);
+}
+
 void table_epoch_text(const struct session_epoch *f, int64_t n_epochs, char *out, size_t cap)
 {
-    char rate[32], validation[96] = "", skipped[96];
+    char rate[32], validation[128], average[128], skipped[160], wait[96];
 
     format_count(rate, sizeof rate, f->samples_per_second);
-    if (f->is_validated && f->validation_accuracy != NOT_MEASURED)
-        snprintf(validation, sizeof validation, ", validation loss %.4f, accuracy %.2f %%",
-                 f->validation_loss, 100 * f->validation_accuracy);
-    else if (f->is_validated)
-        snprintf(validation, sizeof validation, ", validation loss %.4f", f->validation_loss);
+    validation_text(f, validation, sizeof validation);
+    average_text(f, average, sizeof average);
     skipped_text(f, skipped, sizeof skipped);
-    snprintf(out, cap, "epoch %lld/%lld: step %lld, training loss %.4f%s, %.2f s, %s samples/s%s",
+    table_data_wait_text(f->data_wait_share, f->data_wait_rank, wait, sizeof wait);
+    snprintf(out, cap,
+             "epoch %lld/%lld: step %lld, training loss %.4f%s%s, %.2f s, %s samples/s%s%s%s",
              (long long)f->epoch, (long long)n_epochs, (long long)f->step, f->train_loss,
-             validation, f->train_seconds, rate, skipped);
+             validation, average, f->train_seconds, rate, skipped, wait[0] ? ", " : "", wait);
 }

@@ -75,6 +75,7 @@ enum event_kind {
     EVENT_DRAIN,      /* rank, or -1 and spare; text: when it leaves, or "taken_back" */
     EVENT_RECOVERED,  /* recovered */
     EVENT_STRAGGLER,  /* rank; factor */
+    EVENT_REBALANCE,  /* step; per_rank */
     EVENT_INJECT,     /* rank; text: what happens; step, phase, spec */
     EVENT_WARNING,    /* rank; text, step */
     EVENT_ERROR,      /* rank; text, step, phase */
@@ -93,12 +94,19 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     double train_seconds, samples_per_second;
     double tokens_per_second; /* 0: samples have one target each */
     double step_ms_median, comm_exposed_ms_median;
+    int data_wait_rank; /* the rank that waited longest for its data, and these are its waits: */
+    double data_wait_ms_median, data_wait_share; /* the share is of the epoch's time, 0 to 1 */
     int is_validated;
     double validation_loss, validation_accuracy;
+    int has_average; /* when validated: so were averaged weights (train.average) */
+    double average_validation_loss, average_validation_accuracy;
     int is_best;       /* by train.best, so far */
-    int64_t n_samples; /* trained on: in a whole epoch, each once */
+    int64_t n_samples; /* trained on: in a whole epoch, each once.  Of an evaluation: validated */
+    int64_t n_targets; /* of an evaluation: predictions that were judged */
     int64_t n_skipped;
-    double loss_scale; /* precision float16, else 0 */
+    int64_t n_left_out; /* of n_samples: could not be read (data.on_corrupt: skip) */
+    double loss_scale;  /* precision float16, else 0 */
+    int is_mean;        /* 1: validated and saved is the mean of the ranks' replicas */
 };
 
 struct session_process { /* one rank's */
@@ -117,7 +125,8 @@ struct session_event {
     enum phase phase;          /* EVENT_ERROR, EVENT_INJECT; PHASE_COUNT: none */
     char spec[INJECTION_TEXT]; /* EVENT_INJECT: as it was given */
     int n_ranks;      /* EVENT_START, EVENT_FORM, EVENT_RECOVERED; else the length of `per_rank` */
-    double *per_rank; /* [n_ranks] EVENT_FIRST_STEP: rss MiB; EVENT_DONE: peak rss MiB; else NULL */
+    double *per_rank; /* [n_ranks] EVENT_FIRST_STEP: rss MiB; EVENT_DONE: peak rss MiB;
+                         EVENT_REBALANCE: samples of a full global batch; else NULL */
     /* FORM, RECOVERED: how long it took; FIRST_STEP, DONE: since the start; CHECKPOINT: to write
      * it */
     double seconds;

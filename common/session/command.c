@@ -75,6 +75,8 @@ void cmd_free(struct cmd *c)
         free(c->open.data_dir);
         free(c->open.resume);
         free(c->open.inject);
+        free(c->open.evaluate);
+        free(c->open.predict);
     }
     convert_free_command(c);
     free(c);
@@ -116,6 +118,8 @@ void report_free(struct report *r)
     } else if (r->kind == REPORT_CHECKPOINT) {
         free(r->checkpoint.path);
         free(r->checkpoint.error);
+    } else if (r->kind == REPORT_REBALANCE) {
+        free(r->rebalance.share);
     } else if (r->kind == REPORT_WARNING) {
         free(r->warning.text);
     }

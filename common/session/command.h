@@ -56,6 +56,7 @@
     X(FORMED, formed)         \
     X(STEP, step)             \
     X(ROW, row)               \
+    X(REBALANCE, rebalance)   \
     X(EPOCH, epoch)           \
     X(VALIDATED, validated)   \
     X(CHECKPOINT, checkpoint) \
@@ -97,6 +98,10 @@ struct cmd {
             char *data_dir;  /* replaces data.path when not NULL (a follower's --data) */
             char *resume;    /* rank 0: run directory to resume from, else NULL */
             char *inject;    /* faults on purpose until REPORT_OPENED (inject/inject.h); or NULL */
+            char *evaluate;  /* rank 0: the folder of a run or of a checkpoint whose weights are
+                                evaluated, and nothing is trained; else NULL */
+            int averaged;    /* then: the averaged weights take the place of the trained ones */
+            char *predict;   /* rank 0, with evaluate: the file for the logits; else NULL */
         } open;
         struct {                /* CMD_PREPARE */
             int rank, n_ranks;  /* of this generation */
@@ -116,6 +121,7 @@ struct cmd {
         } train;
         struct { /* CMD_VALIDATE */
             int64_t epoch;
+            int predicts; /* the logits of all samples go to rank 0, which writes them */
         } validate;
         struct {          /* CMD_CHECKPOINT */
             int64_t step; /* done by every rank: the step that all hold */
@@ -242,11 +248,17 @@ struct report {
             int64_t epoch, step; /* step: steps done so far in the whole job */
             double loss;         /* mean training loss of the epoch so far, all ranks */
             double samples_per_second;
-            int32_t first; /* 1: the first step of this process is done */
+            double data_wait_share; /* of the epoch so far, rank 0's */
+            int32_t first;          /* 1: the first step of this process is done */
             double rss_mib;
         } step;
         struct metrics_row
             row; /* REPORT_ROW: rank 0's alone, not sent; may be the last one again */
+        struct { /* REPORT_REBALANCE: rank 0's alone, not sent: ranks' shares from this step on */
+            int64_t step;
+            int n_ranks;
+            double *share; /* [n_ranks]: samples of a full global batch */
+        } rebalance;
         struct { /* REPORT_EPOCH; the driver has the sums and rates from rank 0 alone */
             int64_t epoch, step;
             enum epoch_end end;
@@ -255,20 +267,28 @@ struct report {
             double train_seconds, samples_per_second;
             double tokens_per_second; /* 0: samples have one target each */
             double step_ms_median, comm_exposed_ms_median;
+            /* Of each rank: for how long it had nothing to do because its data came late; the
+             * median of the steps, and the part of the epoch's time, 0 to 1. */
+            double data_wait_ms_median, data_wait_share;
             struct hash128 replica;     /* of all in `tensor` */
             struct tensor_hash *tensor; /* [n_tensors] content: parameters, optimizer, state */
             int n_tensors;
             double rss_mib, peak_rss_mib;
-            int64_t n_skipped; /* steps skipped as non-finite in this epoch */
-            double loss_scale; /* with precision float16, at its end; else 0 */
-            char *note;        /* why, when end is EPOCH_NONFINITE; else NULL */
+            int64_t n_skipped;  /* steps skipped as non-finite in this epoch */
+            int64_t n_left_out; /* samples of the epoch's applied steps that could not be read */
+            double loss_scale;  /* with precision float16, at its end; else 0 */
+            int is_mean;        /* 1: the ranks' replicas differed, and all took their mean */
+            char *note;         /* why, when end is EPOCH_NONFINITE; else NULL */
         } epoch;
         struct { /* REPORT_VALIDATED: sums over this rank's share */
             int64_t epoch;
             double loss_sum;
             int64_t n_correct, n_samples;
-            int64_t n_targets;   /* predictions that were judged: samples or tokens */
-            int64_t n_nonfinite; /* targets whose loss is not finite: left out of loss_sum */
+            int64_t n_targets;       /* predictions that were judged: samples or tokens */
+            int64_t n_nonfinite;     /* targets whose loss is not finite: left out of loss_sum */
+            double average_loss_sum; /* the same with the averaged weights (train.average); or 0 */
+            int64_t average_n_correct, average_n_nonfinite;
+            int has_average; /* rank 0: there are averaged weights; not sent */
             /* The decisions of all ranks (train/loop.h); taken from rank 0, not sent. */
             int is_best, is_kept; /* this step's is the best checkpoint; it is one of the best */
             int stops_early;      /* by train.early_stop */

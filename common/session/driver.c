@@ -28,6 +28,8 @@ static void copy_options(struct driver_options *to, const struct driver_options 
     to->gpu_bus = dup_or_null(from->gpu_bus);
     to->advertise = dup_or_null(from->advertise);
     to->resume = dup_or_null(from->resume);
+    to->evaluate = dup_or_null(from->evaluate);
+    to->predict = dup_or_null(from->predict);
     to->how_to_resume = dup_or_null(from->how_to_resume);
     to->run = dup_or_null(from->run);
     to->standby_id = dup_or_null(from->standby_id);
@@ -47,6 +49,8 @@ static void free_options(struct driver_options *o)
     drop(o->gpu_bus);
     drop(o->advertise);
     drop(o->resume);
+    drop(o->evaluate);
+    drop(o->predict);
     drop(o->how_to_resume);
     drop(o->run);
     drop(o->standby_id);
@@ -383,6 +387,9 @@ void driver_start(struct driver *d, int64_t now_ns)
     c->open.n_ranks = d->o.n_ranks;
     c->open.job = blob_of(d->o.job, d->o.job_len);
     c->open.resume = d->o.resume ? xstrdup(d->o.resume) : NULL;
+    c->open.evaluate = d->o.evaluate ? xstrdup(d->o.evaluate) : NULL;
+    c->open.averaged = d->o.averaged;
+    c->open.predict = d->o.predict ? xstrdup(d->o.predict) : NULL;
     c->open.inject = inject_for_opening(d, -1);
     inject_announce(d);
     succession_say_leader(d);
@@ -419,8 +426,12 @@ static void stop_first(struct driver *d)
 {
     int is_training = d->stage == STAGE_TRAIN || d->stage <= STAGE_FORM;
     if (d->stage < STAGE_TRAIN && !d->formation.has_formed) {
-        end_stop(d, WIRE__OUTCOME__OUTCOME_STOPPED, STATUS_STOPPED,
-                 "stopped by %s before training began", d->ending.stop_why);
+        end_stop(d, WIRE__OUTCOME__OUTCOME_STOPPED, STATUS_STOPPED, "stopped by %s before %s began",
+                 d->ending.stop_why, d->o.evaluate ? "the evaluation" : "training");
+        return;
+    }
+    if (d->o.evaluate) { /* there is nothing to save */
+        end_at_once(d);
         return;
     }
     queue_log(&d->out, LOG_INFO,

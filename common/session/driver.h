@@ -62,6 +62,9 @@ struct driver_options { /* copied; texts may be NULL where said */
     int shares_gpus;        /* --test-shared-gpu: several ranks may use one */
     const char *advertise;  /* --iface: numeric address for other ranks; NULL: as found */
     const char *resume;     /* run directory to resume from; NULL: start afresh */
+    const char *evaluate;   /* as CMD_OPEN's: validate these weights once, and end; NULL: train */
+    int averaged;           /* then: as CMD_OPEN's */
+    const char *predict;    /* then: rank 0 writes the logits there; NULL: it does not */
     const char *run;        /* random name of the run; NULL: followers keep no state for it */
     int64_t term;           /* higher than that of any driver that led the run before */
     struct led led;         /* what is known of the driver that led it before */

@@ -346,7 +346,8 @@ void end_at_once(struct driver *d)
 {
     const char *how = d->o.how_to_resume;
     char *text =
-        d->run.saved_path
+        d->o.evaluate ? xasprintf("the evaluation was stopped by %s", d->ending.stop_why)
+        : d->run.saved_path
             ? xasprintf("stopped at once by %s; the newest checkpoint is %s%s%s",
                         d->ending.stop_why, d->run.saved_path, how ? "; resume with: " : "",
                         how ? how : "")

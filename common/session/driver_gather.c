@@ -489,7 +489,12 @@ static void own_opened(struct driver *d)
             d, (struct cause){.rank = 0, .code = ERR_CONFIG, .phase = PHASE_OPEN, .step = -1}, 0,
             "an epoch has no steps: %lld training samples are fewer than one global batch",
             (long long)own->opened.n_train);
-    else if (run_nothing_to_do(d, d->run.step))
+    else if (d->o.evaluate && own->opened.n_validation == 0)
+        end_accuse(
+            d, (struct cause){.rank = 0, .code = ERR_CONFIG, .phase = PHASE_OPEN, .step = -1}, 0,
+            "--evaluate: the job names no data for validation; give them by --set "
+            "data.validation=...");
+    else if (!d->o.evaluate && run_nothing_to_do(d, d->run.step))
         lead_nothing_to_do(d);
     for (int k = 1; k < d->n_seats && d->stage == STAGE_GATHER; k++)
         while (d->seats[k].opened && compare_seat(d, k))

@@ -189,6 +189,7 @@ struct run { /* driver_run.c: training, and what came of it */
     int stops_early;           /* train.early_stop ends the job */
     int is_final;              /* no epoch follows: the checkpoint being written is the last */
     int is_saving_last;        /* the engine answers when the checkpoint is on disk */
+    double data_wait_share;    /* of the epoch so far, rank 0 waited for data */
     int64_t saved_step;        /* of the newest checkpoint written here, -1: none */
     char *saved_path;          /* of it */
     char *save_error;          /* why the final checkpoint could not be written */

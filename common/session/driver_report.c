@@ -19,6 +19,7 @@ static void note_step(struct driver *d, const struct report *r)
                                                 .steps_per_epoch = d->run.steps_per_epoch,
                                                 .loss = r->step.loss,
                                                 .samples_per_second = r->step.samples_per_second}});
+    d->run.data_wait_share = r->step.data_wait_share;
     recover_done(d);
     if (r->step.first)
         run_stepped(d, 0, r->step.rss_mib);
@@ -83,6 +84,8 @@ static void note_warning(struct driver *d, int rank, const struct report *r)
                                             .text = xstrdup(text)});
 }
 
+/* Numbers that are wrong would be wrong after a replacement, too, and would be saved: ERR_NUMERIC
+ * ends the run. */
 static void note_fault(struct driver *d, int rank, const struct report *r)
 {
     const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
@@ -92,8 +95,11 @@ static void note_fault(struct driver *d, int rank, const struct report *r)
         driver_leave(d, c, REFUSED_MS);
         return;
     }
-    struct cause c = {
-        .rank = rank, .code = r->fault.err.code, .phase = r->fault.phase, .step = r->fault.step};
+    struct cause c = {.rank = rank,
+                      .code = r->fault.err.code,
+                      .phase = r->fault.phase,
+                      .step = r->fault.step,
+                      .is_final = r->fault.err.code == ERR_NUMERIC};
     char *who = driver_label(d, rank);
     if (phase_is_step(r->fault.phase))
         end_accuse(d, c, r->fault.is_consequence, "%s failed in %s%s %lld: %s", who,
@@ -194,6 +200,15 @@ void run_digest(struct driver *d, int rank, struct report *r)
                                                 .step = r->row.step,
                                                 .phase = PHASE_COUNT,
                                                 .row = r->row});
+        report_free(r);
+    } else if (r->kind == REPORT_REBALANCE && rank == 0) {
+        driver_event(d, &(struct session_event){.kind = EVENT_REBALANCE,
+                                                .rank = -1,
+                                                .step = r->rebalance.step,
+                                                .phase = PHASE_COUNT,
+                                                .n_ranks = r->rebalance.n_ranks,
+                                                .per_rank = r->rebalance.share});
+        r->rebalance.share = NULL;
         report_free(r);
     } else if (d->stage >= STAGE_ENDING) {
         report_free(r);

@@ -3,11 +3,14 @@
  * driver_form.c leads to the first step; from there on each last answer (done_form, done_train ...)
  * says here what comes next:
  *
- *   form -> train -> [validate] -> [checkpoint] -> train ... -> Stop */
+ *   form -> train -> [validate] -> [checkpoint] -> train ... -> Stop
+ *
+ * An evaluation (driver_options.evaluate) trains nothing: form -> validate -> Stop. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "session/driver_impl.h"
 
 /* ---- train ---- */
@@ -57,7 +60,10 @@ static void stop_politely(struct driver *d)
 static void begin_validation(struct driver *d)
 {
     struct cmd *c = cmd_new(CMD_VALIDATE, d->formation.generation);
+    if (d->o.evaluate) /* the epoch that the weights are of, as far as the job's own steps tell */
+        d->run.epoch = max_i64(1, ceil_div_i64(d->run.step, d->run.steps_per_epoch));
     c->validate.epoch = d->run.epoch;
+    c->validate.predicts = d->o.predict != NULL;
     stage_begin(d, STAGE_VALIDATE, PHASE_VALIDATE);
     stage_tell_all(d, c);
 }
@@ -105,7 +111,7 @@ void done_form(struct driver *d)
     succession_formed(d);
     lead_formed(d);
     recover_formed(d);
-    if (d->recovery.resume == STAGE_VALIDATE)
+    if (d->o.evaluate || d->recovery.resume == STAGE_VALIDATE)
         begin_validation(d);
     else if (d->recovery.resume == STAGE_CHECKPOINT)
         begin_checkpoint(d);
@@ -115,9 +121,22 @@ void done_form(struct driver *d)
 
 /* ---- the end of an epoch ---- */
 
+/* The rank that waited longest for its data; of equal ones the first. */
+static int find_data_waiter(const struct driver *d)
+{
+    int longest = 0;
+    for (int k = 1; k < d->n_ranks; k++)
+        if (d->seats[k].answer->epoch.data_wait_share >
+            d->seats[longest].answer->epoch.data_wait_share)
+            longest = k;
+    return longest;
+}
+
 static void note_epoch(struct driver *d)
 {
     const struct report *r = d->seats[0].answer;
+    const int waiter = find_data_waiter(d);
+    const struct report *waited = d->seats[waiter].answer;
     d->run.step = r->epoch.step;
     d->run.last = (struct session_epoch){
         .epoch = r->epoch.epoch,
@@ -130,11 +149,16 @@ static void note_epoch(struct driver *d)
         .tokens_per_second = r->epoch.tokens_per_second,
         .step_ms_median = r->epoch.step_ms_median,
         .comm_exposed_ms_median = r->epoch.comm_exposed_ms_median,
+        .data_wait_rank = waiter,
+        .data_wait_ms_median = waited->epoch.data_wait_ms_median,
+        .data_wait_share = fmin(waited->epoch.data_wait_share, 1),
         .validation_loss = NOT_MEASURED,
         .validation_accuracy = NOT_MEASURED,
         .n_samples = r->epoch.n_samples,
         .n_skipped = r->epoch.n_skipped,
+        .n_left_out = r->epoch.n_left_out,
         .loss_scale = r->epoch.loss_scale,
+        .is_mean = r->epoch.is_mean,
     };
     d->run.is_last_said = r->epoch.step == d->lead.told_step;
     d->run.is_kept = 0;
@@ -170,6 +194,20 @@ const char *run_reason(const struct driver *d)
     return d->run.stops_early                                    ? "early_stop"
            : d->o.max_steps > 0 && d->run.step >= d->o.max_steps ? "max_steps"
                                                                  : "epochs";
+}
+
+static void finish_evaluation(struct driver *d)
+{
+    d->run.is_last_said = 1; /* it is no epoch of a run */
+    end_finished(d,
+                 &(struct session_event){.kind = EVENT_DONE,
+                                         .rank = -1,
+                                         .step = d->run.step,
+                                         .phase = PHASE_COUNT,
+                                         .n_ranks = d->n_ranks,
+                                         .epoch = d->run.last,
+                                         .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)},
+                 "evaluated step %lld", (long long)d->run.step);
 }
 
 static void finish(struct driver *d)
@@ -285,36 +323,87 @@ void done_train(struct driver *d)
     after_validation(d);
 }
 
+/* Sums over the whole validation set, of all ranks. */
+struct seen {
+    double loss_sum, average_loss_sum;
+    int64_t n_correct, n_samples, n_targets, n_nonfinite;
+    int64_t average_n_correct, average_n_nonfinite;
+};
+
+/* In rank order, so that the sum is always the same. */
+static struct seen sum_validated(const struct driver *d)
+{
+    struct seen s = {.loss_sum = 0};
+    for (int k = 0; k < d->n_ranks; k++) {
+        const struct report *r = d->seats[k].answer;
+        s.loss_sum += r->validated.loss_sum;
+        s.n_correct += r->validated.n_correct;
+        s.n_samples += r->validated.n_samples;
+        s.n_targets += r->validated.n_targets;
+        s.n_nonfinite += r->validated.n_nonfinite;
+        s.average_loss_sum += r->validated.average_loss_sum;
+        s.average_n_correct += r->validated.average_n_correct;
+        s.average_n_nonfinite += r->validated.average_n_nonfinite;
+    }
+    return s;
+}
+
+/* The loss is a number only if that of every target is. */
+static double loss_of(double sum, int64_t n_nonfinite, int64_t n_targets)
+{
+    return n_nonfinite > 0 ? NAN : sum / (double)n_targets;
+}
+
+static void warn_nonfinite(struct driver *d, const char *which, int64_t n, int64_t n_targets)
+{
+    if (n > 0)
+        queue_log(&d->out, LOG_WARN, "validation: the loss of %lld of %lld targets is not finite%s",
+                  (long long)n, (long long)n_targets, which);
+}
+
+/* Note it as the last epoch's, or as the evaluation's. */
+static void note_validation(struct driver *d, const struct seen *s)
+{
+    struct session_epoch *e = &d->run.last;
+    const int is_regression = d->seats[0].opened->opened.is_regression;
+    const double n = (double)s->n_targets;
+    if (d->o.evaluate)
+        *e = (struct session_epoch){.epoch = d->run.epoch,
+                                    .step = d->run.step,
+                                    .n_samples = s->n_samples,
+                                    .n_targets = s->n_targets};
+    e->is_validated = 1;
+    e->validation_loss = loss_of(s->loss_sum, s->n_nonfinite, s->n_targets);
+    e->validation_accuracy = is_regression ? NOT_MEASURED : (double)s->n_correct / n;
+    warn_nonfinite(d, "", s->n_nonfinite, s->n_targets);
+    e->has_average = d->seats[0].answer->validated.has_average;
+    if (!e->has_average)
+        return;
+    e->average_validation_loss = loss_of(s->average_loss_sum, s->average_n_nonfinite, s->n_targets);
+    e->average_validation_accuracy =
+        is_regression ? NOT_MEASURED : (double)s->average_n_correct / n;
+    warn_nonfinite(d, ", with averaged weights", s->average_n_nonfinite, s->n_targets);
+}
+
 void done_validate(struct driver *d)
 {
     recover_done(d);
-    double loss_sum = 0;
-    int64_t n_correct = 0, n_samples = 0, n_targets = 0, n_nonfinite = 0;
-    for (int k = 0; k < d->n_ranks; k++) { /* in rank order, so that the sum is always the same */
-        const struct report *r = d->seats[k].answer;
-        loss_sum += r->validated.loss_sum;
-        n_correct += r->validated.n_correct;
-        n_samples += r->validated.n_samples;
-        n_targets += r->validated.n_targets;
-        n_nonfinite += r->validated.n_nonfinite;
-    }
+    const struct seen s = sum_validated(d);
     int64_t want = d->seats[0].opened->opened.n_validation;
-    if (n_samples != want) {
+    if (s.n_samples != want) {
         end_accuse(
             d,
             (struct cause){
                 .rank = 0, .code = ERR_NUMERIC, .phase = PHASE_VALIDATE, .step = d->run.step},
-            0, "validation saw %lld samples, the set has %lld", (long long)n_samples,
+            0, "validation saw %lld samples, the set has %lld", (long long)s.n_samples,
             (long long)want);
         return;
     }
-    d->run.last.is_validated = 1;
-    if (n_nonfinite > 0)
-        queue_log(&d->out, LOG_WARN, "validation: the loss of %lld of %lld targets is not finite",
-                  (long long)n_nonfinite, (long long)n_targets);
-    d->run.last.validation_loss = n_nonfinite > 0 ? NAN : loss_sum / (double)n_targets;
-    if (!d->seats[0].opened->opened.is_regression)
-        d->run.last.validation_accuracy = (double)n_correct / (double)n_targets;
+    note_validation(d, &s);
+    if (d->o.evaluate) {
+        finish_evaluation(d);
+        return;
+    }
     d->run.last.is_best = d->seats[0].answer->validated.is_best;
     d->run.is_kept = d->seats[0].answer->validated.is_kept;
     d->run.stops_early = d->seats[0].answer->validated.stops_early;

@@ -65,6 +65,7 @@ void driver_summary(const struct driver *d, int64_t now_ns, struct status *out)
         .step = max_i64(d->run.step, d->seats[0].at.step),
         .n_ranks = d->n_ranks,
         .n_here = d->n_here,
+        .data_wait_share = d->run.data_wait_share,
         .standby = d->succession.conn ? d->succession.told : NULL,
         .standby_votes = succession_votes(d),
     };

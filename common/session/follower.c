@@ -509,5 +509,6 @@ void follower_tick(struct follower *f, int64_t now_ns)
 int follower_next(struct follower *f, struct action *out) { return queue_take(&f->out, out); }
 
 int follower_rank(const struct follower *f) { return f->rank; }
+int follower_is_spare(const struct follower *f) { return f->is_spare; }
 
 const char *follower_device(const struct follower *f) { return f->device; }

@@ -82,6 +82,7 @@ int follower_next(struct follower *f, struct action *out);
 /* The driver's decision, once welcomed: rank (-1 before), and the device to use ("" before).
  * Make the engine for that device when the first ACTION_COMMAND (CMD_OPEN) comes. */
 int follower_rank(const struct follower *f);
+int follower_is_spare(const struct follower *f); /* 1: it waits to take a lost rank's place */
 const char *follower_device(const struct follower *f);
 
 void follower_describe(const struct follower *f, int64_t now_ns, struct buf *out);

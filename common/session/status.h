@@ -37,9 +37,10 @@ struct status {
     const char *stage; /* "train"; static */
     double stage_s;
     int64_t generation, epoch, step;
-    int n_ranks, n_here; /* ranks of the formation; how many of them are here */
-    const char *standby; /* where the standby listens; NULL: none is connected; borrowed */
-    int standby_votes;   /* 1: it has a vote in this formation; 0: it has with the next one */
+    int n_ranks, n_here;    /* ranks of the formation; how many of them are here */
+    double data_wait_share; /* of the epoch so far, rank 0 waited for data, 0 to 1 */
+    const char *standby;    /* where the standby listens; NULL: none is connected; borrowed */
+    int standby_votes;      /* 1: it has a vote in this formation; 0: it has with the next one */
     struct status_rank *rank;
     int n;
 };

@@ -2,11 +2,103 @@
  *
  * The sums run while backward goes on, and every rank then makes the same update of the same
  * parameters. */
+#include "strategy/allreduce.h"
+
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "strategy/exchange.h"
-#include "strategy/strategy.h"
+#include "strategy/shares.h"
+#include "strategy/tree.h"
+#include "strategy/zero.h"
+
+#define AT(field) offsetof(struct allreduce_options, field)
+
+static const char *const offloads[] = {"none", "optimizer", "all", NULL};
+
+static const char *const compressions[] = {COMPRESS_LIST(WORD_NAME) NULL};
+
+const struct option allreduce_rows[ALLREDUCE_N_ROWS] = {
+    {"strategy.compress", OPT_CHOICE, AT(compress.kind), "none", .choices = compressions,
+     .help =
+         "How gradients travel, for slow links. float16 and bfloat16 halve the bytes: rounded, "
+         "summed in that type, widened. uint8: 8 bits a number, as strategy bytegrad. powersgd: "
+         "matrices as products of narrow ones, for large layers. onebit: the sign alone. What "
+         "the last two lose is added to the next step's gradients."},
+    {"strategy.rank", OPT_INT, AT(compress.rank), "1", 1, COMPRESS_MAX_RANK, .unit = "columns",
+     .only = "strategy.compress", .only_values = 1u << COMPRESS_POWERSGD,
+     .help = "Columns of the matrices that powersgd sends: more are more exact."},
+    {"strategy.gradient_predivide_factor", OPT_REAL, AT(compress.predivide), "1", 0, 1e30,
+     .flags = OPT_ABOVE, .only = "strategy.compress",
+     .only_values = 1u << COMPRESS_FLOAT16 | 1u << COMPRESS_BFLOAT16,
+     .help = "Gradients are divided by this before they are rounded, and multiplied by it after "
+             "they were summed: less than 1 keeps small ones from vanishing in float16."},
+    {"strategy.zero", OPT_INT, AT(zero), "0", 0, ZERO_MOST_STAGE, .flags = OPT_RESUME,
+     .help =
+         "1: the optimizer's state is divided among the ranks, each of which updates its part of "
+         "the parameters. 2: the sums of gradients, too. 3: the parameters, too. Take them where "
+         "memory is short.",
+     .also = "DeepSpeed's zero_optimization.stage"},
+    {"strategy.offload", OPT_CHOICE, AT(offload), "none", .choices = offloads, .flags = OPT_RESUME,
+     .help = "What is kept in the host's memory: on CPUs everything is, whatever the word. On GPUs "
+             "only none can be done yet.",
+     .also = "DeepSpeed's offload_optimizer, offload_param"},
+    {"strategy.buddy", OPT_BOOL, AT(buddy), "true", .flags = OPT_RESUME,
+     .help =
+         "With strategy.zero the next rank keeps a copy of each rank's part, so that a lost rank "
+         "costs one step. false: a lost rank costs all steps since the last checkpoint."},
+    {"strategy.shards", OPT_INT, AT(shards), "0", 0, TREE_MOST_LEAVES, .unit = "shares",
+     .help = "Cut the global batch into so many fixed shares and add their gradients in one fixed "
+             "order: any number of ranks up to this, also one that changes as the job runs, ends "
+             "with the same bits. Take as many as there will ever be ranks. On CPUs of one kind; "
+             "0: a share for each rank."},
+    {"strategy.share_threads", OPT_INT, AT(share_threads), "1", 1, 1024, .unit = "threads",
+     .help = "With strategy.shards: the threads of every rank, in place of --threads and of the "
+             "number of cores, because the bits depend on them."},
+};
+
+int allreduce_check(const void *options, struct err *err)
+{
+    const struct allreduce_options *o = options;
+
+    if (o->shards > 0 && (o->zero > 0 || o->compress.kind != COMPRESS_NONE))
+        return err_set(err, ERR_CONFIG,
+                       "strategy.shards is %d with strategy.zero %d and strategy.compress %s, want "
+                       "0 and none: the sums of fixed shares are exact and whole",
+                       (int)o->shards, (int)o->zero, compressions[o->compress.kind]);
+    if (o->shards == 0 && o->share_threads > 1)
+        return err_set(
+            err, ERR_CONFIG,
+            "strategy.share_threads is %d without strategy.shards; want strategy.shards, "
+            "or --threads",
+            (int)o->share_threads);
+    if (o->zero > 0 && o->compress.kind != COMPRESS_NONE)
+        return err_set(
+            err, ERR_CONFIG,
+            "strategy.compress is %s with strategy.zero %d, want none: divided state takes "
+            "exact gradients",
+            compressions[o->compress.kind], (int)o->zero);
+    return 0;
+}
+
+const struct strategy_ops *allreduce_choose(const void *options)
+{
+    const struct allreduce_options *o = options;
+
+    if (o->compress.kind != COMPRESS_NONE)
+        return compress_choose(&o->compress);
+    if (o->shards > 0)
+        return &shares_allreduce;
+    return o->zero > 0 ? zero_choose((int)o->zero, o->buddy) : &strategy_allreduce;
+}
+
+struct strategy_shares allreduce_shares(const void *options)
+{
+    const struct allreduce_options *o = options;
+
+    return (struct strategy_shares){(int)o->shards, (int)o->share_threads};
+}
 
 static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
 {
@@ -37,9 +129,16 @@ static void free_it(struct strategy *s) { free(s); }
 
 const struct strategy_ops strategy_allreduce = {
     .group = {.name = "allreduce",
-              .help = "gradients are summed over all ranks, and every rank makes the same update"},
+              .help = "gradients are summed over all ranks, and every rank makes the same update",
+              .option = allreduce_rows,
+              .n_options = ALLREDUCE_N_ROWS,
+              .size = sizeof(struct allreduce_options),
+              .check = allreduce_check},
+    .choose = allreduce_choose,
+    .shares = allreduce_shares,
     .promises = {.replicas_are_equal = 1,
                  .collectives_are_equal = 1,
+                 .sum_is_linear = 1,
                  .recovery = STRATEGY_NEEDS_ONE_RANK},
     .new = new,
     .bucket_ready = sum,

@@ -2,17 +2,22 @@
  * faults on purpose, and coll/. */
 #include "strategy/exchange.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "op/control.h"
 #include "session/ring.h"
 
 struct pending {
-    int64_t ticket; /* 0: none */
+    int64_t ticket; /* of the bucket's newest collective, which ends last; 0: none */
     const char *what;
 };
+
+/* The tag of the sum beside the steps, which is no number of the record. */
+static const int64_t beside_tag = INT64_MAX;
 
 struct exchange {
     struct exchange_options o;
@@ -20,6 +25,8 @@ struct exchange {
     int64_t step;
     enum phase phase;
     struct pending *pending; /* [n_buckets] */
+    struct pending control, beside;
+    atomic_int has_beside_ended; /* set by the bulk channel's thread */
     struct handed handed;
     struct exchange_log *log; /* or NULL */
 };
@@ -46,7 +53,9 @@ static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_n
 {
     struct exchange *x = arg;
 
-    if (moment == COLL_BEGINS)
+    if (id == beside_tag)
+        atomic_store(&x->has_beside_ended, moment != COLL_BEGINS);
+    else if (moment == COLL_BEGINS)
         ring_run(x->o.ring, id, now_ns);
     else
         ring_end(x->o.ring, id, now_ns, moment == COLL_FAILS);
@@ -55,6 +64,7 @@ static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_n
 void exchange_join(struct exchange *x, struct coll *c)
 {
     x->coll = c;
+    x->beside.ticket = 0;
     coll_watch(c, follow, x);
 }
 
@@ -70,15 +80,22 @@ void exchange_begin(struct exchange *x, int64_t step)
     x->handed = (struct handed){0, 0};
     for (int b = 0; b < x->o.n_buckets; b++)
         x->pending[b].ticket = 0; /* left by a step that failed */
+    x->control.ticket = 0;
 }
+
+int64_t exchange_step(const struct exchange *x) { return x->step; }
 
 struct handed exchange_end(struct exchange *x) { return x->handed; }
 
 void exchange_enter(struct exchange *x, enum phase phase) { x->phase = phase; }
 
+/* A validation shows itself, and has no faults of buckets. */
+static int is_in_step(const struct exchange *x) { return x->phase != PHASE_VALIDATE; }
+
 static void at(struct exchange *x, int64_t bucket)
 {
-    x->o.hooks.at(x->o.hooks.arg, PHASE_REDUCE, bucket);
+    if (is_in_step(x))
+        x->o.hooks.at(x->o.hooks.arg, PHASE_REDUCE, bucket);
 }
 
 /* ---- the record of collectives ---- */
@@ -152,29 +169,30 @@ void exchange_ended(struct exchange *x, struct handed h, int is_failed)
 
 /* ---- collectives ---- */
 
-static int is_free(const struct exchange *x, int bucket)
-{
-    return bucket >= 0 && bucket < x->o.n_buckets && !x->pending[bucket].ticket;
-}
-
 struct kind {
     const char *name;
     int64_t (*start)(struct coll *c, enum coll_channel ch, void *x, int64_t n, enum dtype dtype,
                      int64_t tag, struct err *err);
 };
 
+static int keep(struct exchange *x, int bucket, int64_t ticket, const char *what)
+{
+    if (ticket > 0)
+        x->pending[bucket] = (struct pending){ticket, what};
+    return ticket < 0 ? (int)ticket : 0;
+}
+
 static int start(struct exchange *x, const struct kind *k, int bucket, void *p, int64_t n,
                  enum dtype dtype, struct err *err)
 {
     int64_t tag, ticket;
 
-    ASSERT(is_free(x, bucket));
-    if (x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
+    ASSERT(bucket >= 0 && bucket < x->o.n_buckets);
+    if (is_in_step(x) && x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
         return 0;
     tag = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
     ticket = k->start(x->coll, COLL_BULK, p, n, dtype, tag, err);
-    x->pending[bucket] = (struct pending){max_i64(ticket, 0), k->name};
-    return ticket < 0 ? (int)ticket : 0;
+    return keep(x, bucket, ticket, k->name);
 }
 
 int exchange_allreduce(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
@@ -196,15 +214,95 @@ int exchange_allgather_spans(struct exchange *x, int bucket, void *p, int64_t n,
     return start(x, &(struct kind){"all-gather", coll_allgather_spans}, bucket, p, n, dtype, err);
 }
 
-int exchange_wait(struct exchange *x, int bucket, struct err *err)
+int exchange_all_to_all(struct exchange *x, int bucket, struct coll_parts from,
+                        struct coll_parts to, int64_t n, enum dtype dtype, struct err *err)
 {
-    const struct pending p = x->pending[bucket];
+    int64_t tag;
+
+    ASSERT(bucket >= 0 && bucket < x->o.n_buckets);
+    if (x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
+        return 0;
+    tag = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
+    return keep(x, bucket, coll_all_to_all(x->coll, COLL_BULK, from, to, dtype, tag, err),
+                "all-to-all");
+}
+
+int exchange_messages(struct exchange *x, int bucket, struct coll_message send,
+                      struct coll_message recv, int64_t n, enum dtype dtype, struct err *err)
+{
+    int64_t tag;
+
+    ASSERT(bucket >= 0 && bucket < x->o.n_buckets);
+    if (x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
+        return 0;
+    tag = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
+    return keep(x, bucket, coll_exchange(x->coll, COLL_BULK, send, recv, dtype, tag, err),
+                "messages");
+}
+
+void exchange_rest(struct exchange *x, int bucket, int64_t n, enum dtype dtype)
+{
+    const int64_t id = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
+
+    ring_run(x->o.ring, id, clock_mono_ns());
+    ring_end(x->o.ring, id, clock_mono_ns(), 0);
+}
+
+static int wait_for(struct exchange *x, struct pending *pending, int bucket, struct err *err)
+{
+    const struct pending p = *pending;
 
     at(x, bucket);
-    x->pending[bucket].ticket = 0;
+    pending->ticket = 0;
     return p.ticket && coll_wait(x->coll, p.ticket, err) < 0
                ? err_wrap(err, "%s of bucket %d", p.what, bucket)
                : 0;
+}
+
+int exchange_wait(struct exchange *x, int bucket, struct err *err)
+{
+    return wait_for(x, &x->pending[bucket], bucket, err);
+}
+
+/* In the record the control vector belongs to the last bucket, as with any strategy. */
+int exchange_sum_control(struct exchange *x, float *control, struct err *err)
+{
+    const int bucket = x->o.n_buckets - 1;
+    int64_t tag;
+
+    ASSERT(!x->o.is_device);
+    if (x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
+        return 0;
+    tag = hand_over(x, bucket, CONTROL_LEN * (int64_t)sizeof *control, x->phase);
+    x->control.what = "sum of the control vector";
+    x->control.ticket =
+        coll_allreduce(x->coll, COLL_URGENT, control, CONTROL_LEN, DTYPE_F32, tag, err);
+    return x->control.ticket < 0 ? err->code : 0;
+}
+
+int exchange_wait_control(struct exchange *x, struct err *err)
+{
+    return wait_for(x, &x->control, x->o.n_buckets - 1, err);
+}
+
+int exchange_sum_beside(struct exchange *x, float *p, int64_t n, struct err *err)
+{
+    ASSERT(!x->o.is_device && !x->beside.ticket);
+    exchange_rest(x, 0, n, DTYPE_F32);
+    atomic_store(&x->has_beside_ended, 0);
+    x->beside.what = "sum beside the steps, from the begin";
+    x->beside.ticket = coll_allreduce(x->coll, COLL_BULK, p, n, DTYPE_F32, beside_tag, err);
+    return x->beside.ticket < 0 ? err->code : 0;
+}
+
+int exchange_beside_has_ended(const struct exchange *x)
+{
+    return !x->beside.ticket || atomic_load(&x->has_beside_ended);
+}
+
+int exchange_wait_beside(struct exchange *x, struct err *err)
+{
+    return wait_for(x, &x->beside, 0, err);
 }
 
 int exchange_sum_now(struct exchange *x, double *p, int64_t n, enum phase phase, struct err *err)

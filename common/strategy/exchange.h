@@ -4,8 +4,9 @@
  * entry in this rank's record of collectives (session/ring.h), is left out if a fault on purpose
  * says so, and shows itself as the engine's phase while it is waited for.
  *
- * Each collective belongs to a bucket of the layout.  A bucket has at most one collective under
- * way.
+ * Each collective belongs to a bucket of the layout.  The collectives of all buckets run in the
+ * order in which they were started, so a bucket's second collective may be started before the first
+ * one has ended: it finds what the first one has left.
  *
  * On a device all of this only queues work.  A recording starts its collectives anew with every
  * launch, when none of these functions is called: an exchange_log remembers what was queued while
@@ -34,8 +35,41 @@ int exchange_reduce_scatter(struct exchange *x, int bucket, void *p, int64_t n, 
 int exchange_allgather_spans(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
                              struct err *err);
 
-/* Wait until the collective of `bucket` is complete; return at once if there is none.  On a device:
- * what is queued from now on starts when the collective is complete. */
+/* Give part r of `from` to rank r, and take part r of `to` from rank r (coll_all_to_all).  The
+ * record of collectives shows n elements. */
+int exchange_all_to_all(struct exchange *x, int bucket, struct coll_parts from,
+                        struct coll_parts to, int64_t n, enum dtype dtype, struct err *err);
+
+/* Send one message to a rank, and take one from a rank (coll_exchange).  n is the number of
+ * elements that the record of collectives shows; it is the same on all ranks, though messages may
+ * differ. */
+int exchange_messages(struct exchange *x, int bucket, struct coll_message send,
+                      struct coll_message recv, int64_t n, enum dtype dtype, struct err *err);
+
+/* The next five are for CPUs only.
+ *
+ * Sum the control vector over all ranks, over the urgent channel, so it waits for no bucket. */
+int exchange_sum_control(struct exchange *x, float *control, struct err *err);
+int exchange_wait_control(struct exchange *x, struct err *err);
+
+/* Sum n floats at p over all ranks beside the steps that follow, which may not use the bulk channel
+ * until exchange_wait_beside has returned.  One such sum may be under way; exchange_join forgets
+ * it.  In the record its entry ends at once, because no rank waits in it.  To be called while no
+ * collective is under way. */
+int exchange_sum_beside(struct exchange *x, float *p, int64_t n, struct err *err);
+int exchange_beside_has_ended(const struct exchange *x);
+int exchange_wait_beside(struct exchange *x, struct err *err);
+
+/* This rank has no part in what other ranks exchange in `bucket`, n elements each.  The record
+ * shows the entry that they have there, ended, so that all ranks have equal records.  To be called
+ * while no collective is under way. */
+void exchange_rest(struct exchange *x, int bucket, int64_t n, enum dtype dtype);
+
+/* The step under way, or the one that ended last. */
+int64_t exchange_step(const struct exchange *x);
+
+/* Wait until the collectives of `bucket` are complete; return at once if there are none.  On a
+ * device: what is queued from now on starts when the collectives are complete. */
 int exchange_wait(struct exchange *x, int bucket, struct err *err);
 
 /* The formation's collectives, for blocking calls between steps; the record does not show them. */

@@ -29,18 +29,33 @@ int reducer_new(const struct reducer_options *o, struct reducer **out, struct er
                                  .backend = o->backend,
                                  .layout = o->layout,
                                  .grad = o->grad,
-                                 .param = o->param};
+                                 .bucket = o->bucket,
+                                 .sums = o->sums,
+                                 .param = o->param,
+                                 .param_bucket = o->param_bucket,
+                                 .own_params = o->own_params,
+                                 .check = o->check,
+                                 .scalars = o->scalars,
+                                 .optimizer = o->optimizer,
+                                 .control = o->control,
+                                 .shadow = o->shadow,
+                                 .n_shares = o->n_shares,
+                                 .accumulate = o->accumulate};
     struct reducer *r = xcalloc(1, sizeof *r);
 
     ASSERT(o->strategy->new && o->strategy->bucket_ready && o->strategy->before_update &&
            o->strategy->free);
+    ASSERT(!o->strategy->promises.gradients_are_divided ||
+           (o->strategy->micro_ready && o->strategy->bucket_release));
     r->o = *o;
     memcpy(site.slot, o->slot, sizeof site.slot);
+    memcpy(site.moment, o->moment, sizeof site.moment);
     site.exchange = r->exchange = exchange_new(&eo);
     if (o->strategy->new (&site, &r->strategy, err) < 0) {
         reducer_free(r);
         return err_wrap(err, "strategy %s", o->strategy->group.name);
     }
+    r->strategy->ops = o->strategy;
     *out = r;
     return 0;
 }
@@ -54,6 +69,8 @@ void reducer_free(struct reducer *r)
     exchange_free(r->exchange);
     free(r);
 }
+
+const struct strategy_ops *reducer_strategy(const struct reducer *r) { return r->o.strategy; }
 
 const struct strategy_promises *reducer_promises(const struct reducer *r)
 {
@@ -86,6 +103,11 @@ int reducer_epoch_end(struct reducer *r, struct err *err)
     return r->o.strategy->epoch_end ? r->o.strategy->epoch_end(r->strategy, err) : 0;
 }
 
+int reducer_met(struct reducer *r, struct err *err)
+{
+    return r->o.strategy->met ? r->o.strategy->met(r->strategy, err) : 0;
+}
+
 /* ---- a step ---- */
 
 /* A device's own clock measures how long the device has nothing to do but wait for other ranks. */
@@ -99,7 +121,13 @@ static int spoil(struct reducer *r, int bucket, int is_reduced, struct err *err)
     return r->o.hooks.spoil(r->o.hooks.exchange.arg, bucket, is_reduced, err);
 }
 
-void reducer_begin(struct reducer *r, int64_t step) { exchange_begin(r->exchange, step); }
+int reducer_begin(struct reducer *r, int64_t step, struct err *err)
+{
+    exchange_begin(r->exchange, step);
+    exchange_enter(r->exchange, PHASE_FORWARD);
+    return r->o.strategy->step_begin ? r->o.strategy->step_begin(r->strategy, err) : 0;
+}
+
 struct handed reducer_end(struct reducer *r) { return exchange_end(r->exchange); }
 
 int reducer_sum(struct reducer *r, const struct stage *s, struct err *err)
@@ -120,6 +148,29 @@ int reducer_bucket(struct reducer *r, int bucket, struct err *err)
     return r->o.strategy->bucket_ready(r->strategy, bucket, err);
 }
 
+int reducer_micro(struct reducer *r, int bucket, struct err *err)
+{
+    exchange_enter(r->exchange, PHASE_BACKWARD);
+    return r->o.strategy->micro_ready(r->strategy, bucket, err);
+}
+
+int reducer_release(struct reducer *r, int bucket, struct err *err)
+{
+    return r->o.strategy->bucket_release(r->strategy, bucket, err);
+}
+
+int reducer_gather(struct reducer *r, int bucket, struct err *err)
+{
+    return r->o.strategy->bucket_gather(r->strategy, bucket, err);
+}
+
+int reducer_gathered(struct reducer *r, int bucket, struct err *err)
+{
+    return r->o.strategy->bucket_gathered(r->strategy, bucket, err);
+}
+
+void reducer_validate(struct reducer *r) { exchange_enter(r->exchange, PHASE_VALIDATE); }
+
 /* Half-reduced gradients are never applied: on the CPU the wait fails, on a device collectives that
  * were stopped leave their mark in the control vector, which the update reads. */
 int reducer_finish(struct reducer *r, struct err *err)
@@ -139,4 +190,15 @@ int reducer_updated(struct reducer *r, struct err *err)
 {
     exchange_enter(r->exchange, PHASE_UPDATE);
     return r->o.strategy->after_update ? r->o.strategy->after_update(r->strategy, err) : 0;
+}
+
+int reducer_step_end(struct reducer *r, struct err *err)
+{
+    exchange_enter(r->exchange, PHASE_UPDATE);
+    return r->o.strategy->step_end ? r->o.strategy->step_end(r->strategy, err) : 0;
+}
+
+double reducer_loss_factor(const struct reducer *r, int64_t step, double part)
+{
+    return r->o.strategy->loss_factor ? r->o.strategy->loss_factor(r->strategy, step, part) : 1;
 }

@@ -8,3 +8,13 @@ const struct option_group *const strategies[] = {
     STRATEGY_LIST(X)
 #undef X
         NULL};
+
+const struct strategy_ops *strategy_choose(const struct strategy_options *o)
+{
+    return o->kind->choose ? o->kind->choose(o->options) : o->kind;
+}
+
+struct strategy_shares strategy_shares(const struct strategy_options *o)
+{
+    return o->kind->shares ? o->kind->shares(o->options) : (struct strategy_shares){0};
+}

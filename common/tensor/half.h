@@ -44,8 +44,8 @@ static inline float f16_to_float(uint16_t v)
 {
     const uint32_t sign = (uint32_t)(v & 0x8000) << 16, exponent = v >> 10 & 31, part = v & 1023;
 
-    if (exponent == 31)
-        return half_of_bits(sign | 0x7f800000 | part << 13);
+    if (exponent == 31) /* infinity, or a NaN, which becomes quiet */
+        return half_of_bits(sign | 0x7f800000 | (part ? 0x400000 : 0) | part << 13);
     if (exponent == 0) /* subnormal: part * 2^-24 */
         return half_of_bits(sign | half_bits((float)part * 0x1p-24f));
     return half_of_bits(sign | (exponent + 112) << 23 | part << 13);

@@ -1,11 +1,17 @@
 /* buffers - takes the memory of a step that is not state, and shares it between gradients, sums
- * of micro-batches and running statistics where no more is needed. */
+ * of micro-batches and running statistics where no more is needed.  Where gradients are divided,
+ * it plans the pools of their buckets. */
 #include "train/buffers.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "strategy/cut.h"
+#include "train/shards.h"
+
+enum { POOL_ALIGN = 64 };
 
 static int alloc_grad(struct buffers *m, size_t n_bytes, struct err *err)
 {
@@ -15,11 +21,21 @@ static int alloc_grad(struct buffers *m, size_t n_bytes, struct err *err)
                      : backend_alloc(m->backend, n_bytes, what, &m->grad, err);
 }
 
+/* The control vector and the buckets lie in grad, if there is one. */
+static void place_in_grad(struct buffers *m, const struct layout *l)
+{
+    m->control = (float *)((char *)m->grad + layout_control_at(l, l->grad_dtype));
+    for (int i = 0; i < l->n_buckets; i++)
+        m->bucket[i] = (char *)m->grad + l->bucket[i].at;
+}
+
 int buffers_new(struct backend *b, const struct coll_device_ops *shared, const struct state *s,
                 int accumulates, struct buffers **out, struct err *err)
 {
     struct buffers *m = xcalloc(1, sizeof *m);
     const struct layout *l = s->layout;
+    const int is_divided = s->shards && s->shards->divides_gradients;
+    const int adds_up = accumulates && !is_divided;
     size_t grad = layout_grad_bytes(l, l->grad_dtype), wide = layout_grad_bytes(l, DTYPE_F32);
     size_t stats = sizeof(float) * (size_t)s->layout->n_state_total;
     const struct {
@@ -27,9 +43,9 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
         size_t n_bytes;
         const char *what;
     } want[] = {
-        {(void **)&m->sum, accumulates && l->grad_dtype != DTYPE_F32 ? wide : 0,
-         "sums of gradients"},
-        {(void **)&m->micro, accumulates ? wide : 0, "gradients of a micro-batch"},
+        {(void **)&m->control, is_divided ? CONTROL_LEN * sizeof(float) : 0, "control vector"},
+        {(void **)&m->sum, adds_up && l->grad_dtype != DTYPE_F32 ? wide : 0, "sums of gradients"},
+        {(void **)&m->micro, adds_up ? wide : 0, "gradients of a micro-batch"},
         {(void **)&m->work, accumulates ? stats : 0, "running statistics of a micro-batch"},
         {(void **)&m->shadow, stats, "next running statistics"},
         {&m->copy, l->copy_dtype == DTYPE_F32 ? 0 : dtype_size(l->copy_dtype) * (size_t)l->n_total,
@@ -40,7 +56,10 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
     m->backend = b;
     m->shared = shared;
     m->accumulates = accumulates;
-    if (alloc_grad(m, grad, err) < 0) {
+    m->bucket = xcalloc((size_t)l->n_buckets, sizeof *m->bucket);
+    if (s->shards && s->shards->divides_params)
+        m->param_bucket = xcalloc((size_t)l->n_buckets, sizeof *m->param_bucket);
+    if (!is_divided && alloc_grad(m, grad, err) < 0) {
         buffers_free(m);
         return err->code;
     }
@@ -57,8 +76,9 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
         buffers_free(m);
         return err->code;
     }
-    m->control = (float *)((char *)m->grad + layout_control_at(l, l->grad_dtype));
-    if (accumulates && !m->sum)
+    if (m->grad)
+        place_in_grad(m, l);
+    if (adds_up && !m->sum)
         m->sum = m->grad;
     *out = m;
     return 0;
@@ -70,10 +90,16 @@ void buffers_free(struct buffers *m)
         return;
     if (m->sum != m->grad)
         backend_free(m->backend, m->sum);
+    if (!m->grad)
+        backend_free(m->backend, m->control);
     if (m->shared)
         coll_device_free(m->shared, m->backend, m->grad);
     else
         backend_free(m->backend, m->grad);
+    backend_free(m->backend, m->pool.at);
+    backend_free(m->backend, m->params.at);
+    free(m->bucket);
+    free(m->param_bucket);
     backend_free(m->backend, m->micro);
     backend_free(m->backend, m->work);
     backend_free(m->backend, m->shadow);
@@ -98,13 +124,157 @@ int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err)
     return 0;
 }
 
+/* ---- the pools of buckets ---- */
+
+static size_t bucket_bytes(const struct layout *l, int bucket)
+{
+    return dtype_size(l->bucket[bucket].dtype) * (size_t)cut_bucket(l, bucket);
+}
+
+/* The places of n buckets in a pool. */
+struct pool_plan {
+    int n;
+    size_t *bytes, *at; /* [n]; at: SIZE_MAX: no place yet */
+    const char *apart;  /* [n][n]: 1: both are in memory at the same time */
+};
+
+/* The lowest place for bucket `b` at which it overlaps with no bucket that it is to be apart from.
+ */
+static size_t lowest_place(const struct pool_plan *p, int b)
+{
+    size_t place = 0;
+    int is_free = 0;
+
+    while (!is_free) {
+        is_free = 1;
+        for (int i = 0; i < p->n; i++)
+            if (p->apart[b * p->n + i] && p->at[i] != SIZE_MAX && p->at[i] < place + p->bytes[b] &&
+                place < p->at[i] + p->bytes[i]) {
+                place = (p->at[i] + p->bytes[i] + POOL_ALIGN - 1) / POOL_ALIGN * POOL_ALIGN;
+                is_free = 0;
+            }
+    }
+    return place;
+}
+
+/* The largest bucket that has no place yet; -1: all have one. */
+static int largest_left(const struct pool_plan *p)
+{
+    int best = -1;
+
+    for (int b = 0; b < p->n; b++)
+        if (p->at[b] == SIZE_MAX && (best < 0 || p->bytes[b] > p->bytes[best]))
+            best = b;
+    return best;
+}
+
+/* Give every bucket its place in the pool; returns how large that is. */
+static size_t plan_pool(struct pool_plan *p)
+{
+    size_t n_bytes = POOL_ALIGN; /* never 0 */
+
+    for (int b; (b = largest_left(p)) >= 0;) {
+        p->at[b] = lowest_place(p, b);
+        n_bytes = p->at[b] + p->bytes[b] > n_bytes ? p->at[b] + p->bytes[b] : n_bytes;
+    }
+    return n_bytes;
+}
+
+static int fit_pool(struct buffers *m, struct pool *pool, size_t n_bytes, const char *what,
+                    struct err *err)
+{
+    if (n_bytes <= pool->n_bytes)
+        return 0;
+    backend_free(m->backend, pool->at);
+    *pool = (struct pool){0};
+    if (backend_alloc(m->backend, n_bytes, what, &pool->at, err) < 0)
+        return err->code;
+    pool->n_bytes = n_bytes;
+    return 0;
+}
+
+/* Plan a pool for buckets of these sizes, and write their addresses to `address`.  Frees bytes. */
+static int make_pool(struct buffers *m, struct pool *pool, int n, size_t *bytes, const char *apart,
+                     const char *what, void **address, struct err *err)
+{
+    struct pool_plan p = {.n = n, .bytes = bytes, .apart = apart};
+    int rc;
+
+    p.at = xcalloc((size_t)n, sizeof *p.at);
+    memset(p.at, 0xff, (size_t)n * sizeof *p.at);
+    rc = fit_pool(m, pool, plan_pool(&p), what, err);
+    for (int b = 0; b < n && rc == 0; b++)
+        address[b] = (char *)pool->at + p.at[b];
+    free(p.at);
+    free(bytes);
+    return rc;
+}
+
+int buffers_fit_buckets(struct buffers *m, const struct layout *l, int most_open, struct err *err)
+{
+    const int n = l->n_buckets;
+    size_t *bytes;
+    char *apart;
+    int rc;
+
+    if (m->grad)
+        return 0;
+    bytes = xcalloc((size_t)n, sizeof *bytes);
+    apart = xcalloc((size_t)n * (size_t)n, 1);
+    for (int a = 0; a < n; a++) {
+        bytes[a] = bucket_bytes(l, a);
+        for (int b = 0; b < n; b++)
+            apart[a * n + b] = a - b <= most_open && b - a <= most_open;
+    }
+    rc = make_pool(m, &m->pool, n, bytes, apart, "buckets of gradients", m->bucket, err);
+    free(apart);
+    return rc;
+}
+
+int buffers_fit_params(struct buffers *m, const struct layout *l, const char *apart,
+                       struct err *err)
+{
+    size_t *bytes = xcalloc((size_t)l->n_buckets, sizeof *bytes);
+
+    for (int b = 0; b < l->n_buckets; b++)
+        bytes[b] = sizeof(float) * (size_t)cut_bucket(l, b);
+    return make_pool(m, &m->params, l->n_buckets, bytes, apart, "buckets of parameters",
+                     m->param_bucket, err);
+}
+
+int buffers_overlap(const struct buffers *m, const struct layout *l, int a, int b)
+{
+    const char *x = m->bucket[a], *y = m->bucket[b];
+
+    return x < y + bucket_bytes(l, b) && y < x + bucket_bytes(l, a);
+}
+
+int buffers_clear_padding(struct buffers *m, const struct layout *l, int bucket, struct err *err)
+{
+    const struct bucket *b = &l->bucket[bucket];
+    const size_t size = dtype_size(b->dtype);
+    int rc = 0;
+
+    for (int i = b->last_segment; i >= 0 && l->param[i].offset >= b->offset && rc == 0; i--) {
+        const int64_t from = l->param[i].offset + l->param[i].length - b->offset;
+        const int64_t to = round_up_i64(from, SEGMENT_ALIGN);
+
+        if (to > from)
+            rc = backend_zero(m->backend, (char *)m->bucket[bucket] + size * (size_t)from,
+                              size * (size_t)(to - from), err);
+    }
+    return rc;
+}
+
 struct program_spaces buffers_spaces(const struct buffers *m, const struct state *s)
 {
     return (struct program_spaces){
         .param = state_data(s, &slot_parameters),
         .copy = m->copy,
         .scaler = state_data(s, &slot_scaler),
-        .grad = m->accumulates ? m->micro : m->grad,
+        .grad = m->micro ? (void *)m->micro : m->grad,
+        .bucket = m->grad ? NULL : m->bucket,
+        .param_bucket = m->param_bucket,
         .state = m->accumulates ? (void *)m->work : state_data(s, &slot_statistics),
         .shadow = m->shadow,
         .metrics = m->numbers->metrics,

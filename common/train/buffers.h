@@ -6,7 +6,14 @@
  * With accumulation they read `work`, which follows the micro-batches; without it they read the
  * state's own.
  *
- * Life:    buffers_new -> buffers_free; buffers_fit makes the arena large enough.
+ * Where gradients are divided among the ranks, there is no `grad`.  A bucket's gradients have
+ * memory only while they are written and summed: all buckets share `pool`, in which neighbours do
+ * not overlap.  The sums leave it for the memory of shards (train/shards.h), with each micro-batch.
+ *
+ * Where parameters are divided, too, their buckets share a pool in the same way.
+ *
+ * Life:    buffers_new -> buffers_free; buffers_fit makes the arena large enough, and
+ *          buffers_fit_buckets and buffers_fit_params the pools.
  * Threads: the engine's. */
 #ifndef TRAIN_BUFFERS_H
 #define TRAIN_BUFFERS_H
@@ -35,10 +42,16 @@ static inline float step_stamp(int64_t step) { return (float)(step % (1 << 23) +
 struct buffers {
     struct backend *backend;
     const struct coll_device_ops *shared; /* grad's; or NULL */
-    void *grad;     /* of layout.grad_dtype: what ranks reduce, control vector at the end */
-    float *control; /* [CONTROL_LEN]: the control vector in grad */
+    void *grad; /* of layout.grad_dtype: what ranks reduce, control vector at the end; or NULL */
+    float *control; /* [CONTROL_LEN]: the control vector, in grad or apart */
+    void **bucket;  /* [layout.n_buckets]: the address of each bucket, in grad or in the pool */
+    void **param_bucket; /* [layout.n_buckets]: where parameters are divided: of each bucket's */
+    struct pool {
+        void *at; /* or NULL */
+        size_t n_bytes;
+    } pool, params; /* of buckets of gradients, and of parameters */
     float *sum;     /* [layout.n_grad]: the sum of micro-batches; grad itself if F32; or NULL */
-    float *micro;   /* [layout.n_grad]: what programs write; NULL: they write grad */
+    float *micro;   /* [layout.n_grad]: what programs write; NULL: they write the buckets */
     float *work;    /* [n_state_total]: what programs read; NULL: the state's */
     float *shadow;  /* [n_state_total]: what programs write */
     void *copy;     /* [n_total] of layout.copy_dtype: the parameters, rounded; update_refresh makes
@@ -65,6 +78,22 @@ void buffers_free(struct buffers *m); /* NULL is fine */
 
 /* Make the arena hold at least n_bytes; no program may be bound to the old one. */
 int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err);
+
+/* Where gradients are divided: make the pool large enough for programs that write `most_open`
+ * buckets at the same time (program_most_open), and for the sums of one bucket meanwhile.  No
+ * program may be bound to the old pool. */
+int buffers_fit_buckets(struct buffers *m, const struct layout *l, int most_open, struct err *err);
+
+/* Where parameters are divided: make their pool.  apart[a*n_buckets + b] is 1 for buckets whose
+ * parameters are in memory at the same time.  No program may be bound to the old pool. */
+int buffers_fit_params(struct buffers *m, const struct layout *l, const char *apart,
+                       struct err *err);
+
+/* 1: the gradients of both buckets cannot be in memory at the same time. */
+int buffers_overlap(const struct buffers *m, const struct layout *l, int a, int b);
+
+/* Zero what lies between the bucket's gradients, where other ones may have been. */
+int buffers_clear_padding(struct buffers *m, const struct layout *l, int bucket, struct err *err);
 
 struct program_spaces buffers_spaces(const struct buffers *m, const struct state *s);
 

@@ -130,11 +130,14 @@ static enum coll_encrypt encryption(const struct engine *e)
 static int make_tcp(const struct engine *e, const struct cmd *c, struct coll **out,
                     struct report *r, struct err *err)
 {
+    const struct cluster_options *cluster = &trainer_job(e->trainer)->cluster;
     struct buf endpoint = {0};
     const struct coll_tcp_options o = {.rank = c->prepare.rank,
                                        .size = c->prepare.n_ranks,
                                        .bind = c->prepare.address,
-                                       .encrypt = encryption(e)};
+                                       .encrypt = encryption(e),
+                                       .share_memory =
+                                           cluster->shared_memory == CLUSTER_SHARED_MEMORY_AUTO};
     int rc = coll_tcp_prepare(&o, out, err);
 
     if (rc < 0)
@@ -227,7 +230,8 @@ static void tell_protection(struct engine *e)
     const char *now = coll_tcp_protection(e->coll);
 
     if (e->protection != now && coll_tcp_is_encrypted(e->coll))
-        log_info("the links between ranks are encrypted: %s", now);
+        log_info("the links between ranks are encrypted%s: %s",
+                 coll_tcp_n_shared(e->coll) ? ", but for those within a machine" : "", now);
     e->protection = now;
 }
 
@@ -287,7 +291,8 @@ static int obey(struct engine *e, const struct cmd *c, struct report *r, struct 
     case CMD_TRAIN:
         return trainer_train(e->trainer, c->train.epoch, r, err);
     case CMD_VALIDATE:
-        return trainer_validate(e->trainer, c->validate.epoch, r, err);
+        return c->validate.predicts ? trainer_predict(e->trainer, c->validate.epoch, r, err)
+                                    : trainer_validate(e->trainer, c->validate.epoch, r, err);
     case CMD_CHECKPOINT:
         return trainer_checkpoint(e->trainer, c->checkpoint.is_last, r, err);
     case CMD_STOP:

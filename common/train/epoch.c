@@ -10,16 +10,19 @@
 #include "base/util.h"
 #include "session/action.h" /* NOT_MEASURED */
 #include "train/engine.h"
+#include "train/meet.h"
+#include "train/predict.h"
+#include "train/shards.h"
 #include "train/trainer_impl.h"
 
 enum { REPORT_INTERVAL_MS = 200, MOST_TIMES = 1 << 20 };
 
 /* The measurements of one call of trainer_train. */
 struct meter {
-    int64_t start_ns, step_ns, report_ns; /* begin of the call, of this step; last REPORT_STEP */
-    int64_t wait_ns;                      /* step_waited_ns at the step's begin */
-    int64_t n_samples;
-    float *step_ms, *exposed_ms; /* [cap], the latest steps */
+    int64_t start_ns, step_ns, report_ns;  /* begin of the call, of this step; last REPORT_STEP */
+    int64_t wait_ns, data_ns;              /* step_waited_ns, feed_waited_ns at the step's begin */
+    int64_t n_samples, n_data_ns;          /* n_data_ns: the epoch's waits for data */
+    float *step_ms, *exposed_ms, *data_ms; /* [cap], the latest steps */
     int64_t n, cap;
 };
 
@@ -27,21 +30,25 @@ static int meter_start(struct meter *m, int64_t n_steps, struct err *err)
 {
     *m = (struct meter){.start_ns = clock_mono_ns(), .cap = min_i64(n_steps, MOST_TIMES)};
     m->step_ns = m->start_ns;
-    if (try_alloc((void **)&m->step_ms, 2 * sizeof(float) * (size_t)m->cap, "step times", err) < 0)
+    if (try_alloc((void **)&m->step_ms, 3 * sizeof(float) * (size_t)m->cap, "step times", err) < 0)
         return err->code;
     m->exposed_ms = m->step_ms + m->cap;
+    m->data_ms = m->exposed_ms + m->cap;
     return 0;
 }
 
 /* Returns how long the step took. */
-static int64_t meter_step(struct meter *m, int64_t waited_ns, int64_t n_samples)
+static int64_t meter_step(struct meter *m, int64_t waited_ns, int64_t data_ns, int64_t n_samples)
 {
     int64_t now = clock_mono_ns(), i = m->n++ % m->cap, took = now - m->step_ns;
 
     m->step_ms[i] = (float)took * 1e-6f;
     m->exposed_ms[i] = (float)(waited_ns - m->wait_ns) * 1e-6f;
+    m->data_ms[i] = (float)(data_ns - m->data_ns) * 1e-6f;
+    m->n_data_ns += data_ns - m->data_ns;
     m->step_ns = now;
     m->wait_ns = waited_ns;
+    m->data_ns = data_ns;
     m->n_samples += n_samples;
     return took;
 }
@@ -68,6 +75,14 @@ static double meter_rate(const struct meter *m)
     return s > 0 ? (double)m->n_samples / s : 0;
 }
 
+/* The part of the epoch's time, 0 to 1, for which this rank waited for data. */
+static double meter_data_share(const struct meter *m)
+{
+    const double s = clock_since_s(m->start_ns);
+
+    return s > 0 ? fmin(1e-9 * (double)m->n_data_ns / s, 1) : 0;
+}
+
 /* NaN (null in events.jsonl) if nothing was counted, because all steps were skipped. */
 static double mean(double sum, int64_t n) { return n > 0 ? sum / (double)n : NAN; }
 
@@ -85,6 +100,7 @@ static void report_step(struct trainer *t, struct meter *m, int64_t epoch)
     r->step.step = at->step;
     r->step.loss = mean(control_loss(at->epoch_loss), at->epoch_targets);
     r->step.samples_per_second = meter_rate(m);
+    r->step.data_wait_share = meter_data_share(m);
     r->step.first = !t->first_step_done;
     r->step.rss_mib = rss_mib();
     t->first_step_done = t->has_stepped = 1;
@@ -93,14 +109,59 @@ static void report_step(struct trainer *t, struct meter *m, int64_t epoch)
 
 /* ---- checkpoints ---- */
 
+/* 1: rank 0 alone cannot save the state, because parts of it are on other ranks. */
+static int is_divided(const struct trainer *t)
+{
+    return t->state->shards && t->state->shards->now.size > 1;
+}
+
+/* Rank 0 answers with one of these when all ranks stand before a checkpoint of a divided state. */
+enum { GATHER_LATER, GATHER_NOW, GATHER_NEVER };
+
+/* Rank 0's answer to all; after GATHER_NOW its saver has all parts, of which copies are proven
+ * equal: a wrong state must not be saved. */
+static int gather_shards(struct trainer *t, uint8_t *answer, struct err *err)
+{
+    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_CHECKPOINT);
+    int rc;
+
+    ring_run(t->ring, id, clock_mono_ns());
+    rc = coll_broadcast(t->coll, answer, sizeof *answer, 0, err);
+    if (rc == 0 && *answer == GATHER_NOW)
+        rc = shards_prove(t->state, t->coll, err);
+    if (rc == 0 && *answer == GATHER_NOW)
+        rc = shards_gather(t->state, t->coll, saver_room, t->saver, err);
+    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
+    return rc;
+}
+
+/* All ranks were told to write a checkpoint. */
+static int gather_for_checkpoint(struct trainer *t, struct err *err)
+{
+    uint8_t answer = GATHER_NEVER;
+    int wants = 0;
+
+    if (!is_divided(t))
+        return 0;
+    if (t->saver && saver_wants(t->saver, &wants, err) < 0)
+        return err->code;
+    if (wants)
+        answer = GATHER_NOW;
+    return gather_shards(t, &answer, err);
+}
+
 int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err)
 {
     done->checkpoint.step = t->state->at.step;
     faults_reach(t->o.faults, INJECTION_AT_CHECKPOINT, t->state->at.step);
-    if (!t->saver)
+    t->is_checkpoint_due = 0;
+    if (!t->saver && !is_divided(t))
         return 0;
     t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, t->state->at.step, -1);
-    t->is_checkpoint_due = 0;
+    if (gather_for_checkpoint(t, err) < 0)
+        return err->code;
+    if (!t->saver)
+        return 0;
     return is_last ? saver_save(t->saver, t->n_ranks, done, err)
                    : saver_begin(t->saver, t->n_ranks, err);
 }
@@ -118,6 +179,7 @@ static void report_unsaved(struct trainer *t, const struct err *err)
 void trainer_finish(struct trainer *t, int saves)
 {
     struct err err;
+    int wants = 0;
 
     if (!t->saver)
         return;
@@ -126,7 +188,14 @@ void trainer_finish(struct trainer *t, int saves)
     if (!saves || !t->state || trainer_step(t) <= t->loaded_step)
         return;
     trainer_leave(t); /* nothing that is queued may change the state any more */
-    if (saver_begin(t->saver, t->n_ranks, &err) < 0)
+    if (is_divided(t) && saver_wants(t->saver, &wants, &err) == 0 && !wants)
+        return;
+    if (is_divided(t)) {
+        err_set(&err, ERR_PEER,
+                "the optimizer's state is divided among the ranks (strategy.zero), "
+                "which are not connected any more");
+        report_unsaved(t, &err);
+    } else if (saver_begin(t->saver, t->n_ranks, &err) < 0)
         report_unsaved(t, &err);
     saver_finish(t->saver);
 }
@@ -155,26 +224,44 @@ static void warn_slow_disk(struct trainer *t, int64_t step, double seconds)
     t->hooks.report(t->hooks.arg, r);
 }
 
+/* A checkpoint waits while the one before is under way. */
+static uint8_t answer_now(struct trainer *t)
+{
+    int64_t step;
+    double seconds;
+
+    if (!t->saver)
+        return GATHER_NEVER;
+    /* Where the ranks met for it, it cannot be later: saver_begin waits for the one under way. */
+    if (reducer_promises(t->reducer)->updates_are_own ||
+        !saver_under_way(t->saver, &step, &seconds))
+        return GATHER_NOW;
+    warn_slow_disk(t, step, seconds);
+    return GATHER_LATER;
+}
+
 /* Inside an epoch a checkpoint is due by checkpoint.every_steps, or because some rank asked. */
 static int maybe_checkpoint(struct trainer *t, const struct step_result *s, int64_t epoch_end,
                             struct err *err)
 {
-    int64_t every = t->job->checkpoint.every_steps, step = t->state->at.step, other;
-    double seconds;
+    int64_t every = t->job->checkpoint.every_steps, step = t->state->at.step;
+    uint8_t answer = GATHER_LATER;
 
-    if (!t->saver)
+    if (!t->saver && !is_divided(t))
         return 0;
     t->is_checkpoint_due |= (every > 0 && step % every == 0) || s->control.n_checkpoint > 0;
     if (!t->is_checkpoint_due || step == epoch_end || t->n_flights > 0)
         return 0;
-    if (saver_under_way(t->saver, &other, &seconds)) {
-        warn_slow_disk(t, other, seconds);
+    if (t->rank == 0)
+        answer = answer_now(t);
+    if (is_divided(t) && gather_shards(t, &answer, err) < 0)
+        return err->code;
+    if (answer == GATHER_LATER)
         return 0;
-    }
     t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, step, -1);
     faults_reach(t->o.faults, INJECTION_AT_CHECKPOINT, step);
     t->is_checkpoint_due = 0;
-    return saver_begin(t->saver, t->n_ranks, err);
+    return t->saver ? saver_begin(t->saver, t->n_ranks, err) : 0;
 }
 
 /* ---- epochs ---- */
@@ -184,7 +271,7 @@ static int64_t add_loss(int64_t sum, int64_t more)
 {
     int64_t out;
 
-    return __builtin_add_overflow(sum, more, &out) ? INT64_MAX : out;
+    return __builtin_add_overflow(sum, more, &out) ? CONTROL_LOSS_CUT : out;
 }
 
 /* n_samples: of the step's global batch. */
@@ -272,6 +359,35 @@ static void report_row(struct trainer *t)
     t->hooks.report(t->hooks.arg, r);
 }
 
+/* The strategy ends what it has under way, and then all ranks hold the same state. */
+static int come_together(struct trainer *t, struct err *err)
+{
+    const int rc = reducer_epoch_end(t->reducer, err);
+
+    return rc == 0 ? meet(t, err) : rc;
+}
+
+/* A checkpoint holds one state, so the ranks meet before it.  All of them know when one is due. */
+static int is_meeting_due(const struct trainer *t, const struct step_result *s, int64_t epoch_end)
+{
+    const int64_t every = t->job->checkpoint.every_steps, step = t->state->at.step;
+
+    return step != epoch_end && ((every > 0 && step % every == 0) || s->control.n_checkpoint > 0);
+}
+
+/* The step counts, and the strategy may exchange parameters. */
+static int end_step(struct trainer *t, const struct step_result *s, int64_t epoch_end,
+                    struct err *err)
+{
+    int rc = reducer_step_end(t->reducer, err);
+
+    if (rc > 0)
+        rc = update_refresh(t->update, err);
+    if (rc == 0 && is_meeting_due(t, s, epoch_end))
+        rc = come_together(t, err);
+    return rc < 0 ? err_wrap(err, "after step %lld", (long long)t->state->at.step - 1) : 0;
+}
+
 /* Run steps until the epoch or the job ends, or until the ranks agree to end here. */
 static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epoch_end *end,
                      struct err *err)
@@ -284,8 +400,11 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
     while (at->step < last) {
         const int64_t n_samples = sampler_at(&t->sampler, at->step).n;
         struct step_result s;
-        int rc = step_run(t, last, &s, err);
+        int rc = balance_if_due(t, last, err);
 
+        if (rc < 0)
+            return err->code;
+        rc = step_run(t, last, &s, err);
         if (rc < 0)
             return err_wrap(err, "step %lld", (long long)at->step);
         if (!s.applied && !s.overflowed && t->job->train.on_nonfinite == NONFINITE_STOP) {
@@ -296,7 +415,10 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
             warn_skipped(t);
         begin_row(t);
         add_up(at, &s, n_samples);
-        t->row_ns += meter_step(m, step_waited_ns(t), n_samples);
+        rc = end_step(t, &s, epoch_end, err);
+        if (rc < 0)
+            return rc;
+        t->row_ns += meter_step(m, step_waited_ns(t), feed_waited_ns(t->train_feed), n_samples);
         t->row_samples += n_samples;
         report_step(t, m, epoch);
         report_row(t);
@@ -315,11 +437,45 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
     return 0;
 }
 
-/* With data.on_corrupt: skip an epoch may have read nothing at all: it trained nothing. */
-static int check_read(const struct ckpt_state *at, int64_t epoch, struct err *err)
+/* The epoch's samples that could not be read, as far as its steps were applied.  A set that tells
+ * of them has no labels that are ignored for another reason. */
+static int64_t n_left_out(const struct trainer *t)
 {
+    const struct ckpt_state *at = &t->state->at;
+
+    return t->train_set->leaves_out
+               ? at->epoch_samples - at->epoch_targets / sample_n_predictions(t->spec)
+               : 0;
+}
+
+static void warn_left_out(struct trainer *t, int64_t epoch)
+{
+    const int64_t n = n_left_out(t);
+    struct report *r;
+
+    if (n == 0 || n == t->state->at.epoch_samples || t->rank != 0)
+        return;
+    r = report_new(REPORT_WARNING, 0);
+    r->warning.step = t->state->at.step;
+    r->warning.text =
+        xasprintf("epoch %lld: %lld of %lld samples could not be read and were left "
+                  "out (data.on_corrupt: skip); the log names files",
+                  (long long)epoch, (long long)n, (long long)t->state->at.epoch_samples);
+    t->hooks.report(t->hooks.arg, r);
+}
+
+/* An epoch of which no target counted has trained nothing. */
+static int check_read(const struct trainer *t, int64_t epoch, struct err *err)
+{
+    const struct ckpt_state *at = &t->state->at;
+
     if (at->epoch_samples == 0 || at->epoch_targets > 0 || at->epoch_skipped > 0)
         return 0;
+    if (!t->train_set->leaves_out)
+        return err_set(err, ERR_CONFIG,
+                       "epoch %lld trained nothing: all its labels are ignored; want labels other "
+                       "than train.ignore_index, %lld",
+                       (long long)epoch, (long long)t->job->data.ignore_index);
     return err_set(err, ERR_CORRUPT,
                    "no sample of epoch %lld could be read (data.on_corrupt: skip); the log names "
                    "the files: mend them, or set data.path",
@@ -338,7 +494,9 @@ static void fill_figures(const struct trainer *t, struct meter *m, struct report
                                   : mean((double)at->epoch_correct, at->epoch_targets);
     r->epoch.n_samples = at->epoch_samples;
     r->epoch.n_skipped = at->epoch_skipped;
+    r->epoch.n_left_out = n_left_out(t);
     r->epoch.loss_scale = t->loss_scale;
+    r->epoch.is_mean = reducer_promises(t->reducer)->updates_are_own && t->n_ranks > 1;
     r->epoch.train_seconds = clock_since_s(m->start_ns);
     r->epoch.samples_per_second = meter_rate(m);
     if (t->spec->field[sample_target(t->spec)].shape.n > 0)
@@ -355,6 +513,8 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
     r->epoch.end = end;
     if (t->rank == 0)
         fill_figures(t, m, r);
+    r->epoch.data_wait_ms_median = median(m->data_ms, min_i64(m->n, m->cap));
+    r->epoch.data_wait_share = meter_data_share(m);
     r->epoch.rss_mib = rss_mib();
     r->epoch.peak_rss_mib = peak_rss_mib();
     if (end == EPOCH_NONFINITE && t->note[0])
@@ -373,19 +533,38 @@ static void continue_timing(struct trainer *t, int64_t epoch, struct meter *m)
     if (t->timed_epoch != epoch) {
         t->timed_epoch = epoch;
         t->epoch_start_ns = m->start_ns;
-        t->epoch_n_samples = 0;
+        t->epoch_n_samples = t->epoch_data_ns = 0;
     }
     m->start_ns = t->epoch_start_ns;
     m->n_samples = t->epoch_n_samples;
+    m->n_data_ns = t->epoch_data_ns;
 }
 
 /* Without synchronised batch norm each rank has running statistics of its own samples.  Validation,
- * checkpoints and the comparison of replicas need one set, so all ranks take rank 0's. */
+ * checkpoints and the comparison of replicas need one set, so all ranks take rank 0's.  With fixed
+ * shares each step leaves all ranks the same. */
 static int share_stats(struct trainer *t, struct err *err)
 {
-    if (t->job->model.sync_batch_norm || t->n_ranks == 1)
+    if (t->job->model.sync_batch_norm || t->n_ranks == 1 || t->shares.n > 0)
         return 0;
     return state_share_stats(t->state, t->coll, err);
+}
+
+/* Copies of shards are proven equal; before ranks leave, rank 0 gets everything. */
+static int end_shards(struct trainer *t, enum epoch_end end, struct err *err)
+{
+    int64_t id;
+    int rc;
+
+    if (!is_divided(t))
+        return 0;
+    id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE);
+    ring_run(t->ring, id, clock_mono_ns());
+    rc = shards_prove(t->state, t->coll, err);
+    if (rc == 0 && end == EPOCH_REGROUP)
+        rc = shards_collect(t->state, t->coll, err);
+    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
+    return rc;
 }
 
 int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
@@ -412,6 +591,7 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
         rc = feed_start_train(t->train_feed, &t->sampler, (int)t->job->train.accumulate, t->n_ranks,
                               t->rank, at->step, last, err);
     m.wait_ns = step_waited_ns(t);
+    m.data_ns = feed_waited_ns(t->train_feed);
     t->is_batch_held = 0;
     if (has_row(t))
         report_row(t);
@@ -419,16 +599,21 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
         clear_row(t);
     if (rc == 0)
         rc = run_epoch(t, epoch, &m, &end, err);
-    if (rc == 0 && (end == EPOCH_WHOLE || end == EPOCH_MAX_STEPS))
-        rc = check_read(at, epoch, err);
+    if (rc == 0 && (end == EPOCH_WHOLE || end == EPOCH_MAX_STEPS)) {
+        rc = check_read(t, epoch, err);
+        warn_left_out(t, epoch);
+    }
     if (rc == 0)
-        rc = reducer_epoch_end(t->reducer, err);
+        rc = come_together(t, err);
+    if (rc == 0)
+        rc = end_shards(t, end, err);
     if (rc == 0)
         rc = share_stats(t, err);
     if (rc == 0)
         rc = fill_epoch(t, epoch, end, &m, done, err);
     free(m.step_ms);
     t->epoch_n_samples = m.n_samples;
+    t->epoch_data_ns = m.n_data_ns;
     return rc;
 }
 
@@ -439,7 +624,30 @@ static int queue_pass(struct trainer *t, struct program *p, struct err *err)
     int rc = feed_gather(t->valid_feed, p, err);
 
     for (int i = 0; i < program_n_stages(p) && rc == 0; i++)
-        rc = program_run_stage(p, i, err);
+        rc = program_stage(p, i)->kind == STAGE_GATHER
+                 ? step_gather(t, p, program_stage(p, i)->set, err)
+                 : program_run_stage(p, i, err);
+    return rc;
+}
+
+/* Where parameters are divided, all ranks gather them as often as rank 0, which has the most
+ * batches.  n_passes: this rank's own. */
+static int pass_idly(struct trainer *t, struct predict *p, int64_t n_passes, struct err *err)
+{
+    const struct span all = {0, t->valid_set->n_samples};
+    const int64_t unit = programs_validation_unit(t->programs);
+    const int64_t most = span_part_of_pieces(all, unit, t->n_ranks, 0).n;
+    int64_t n = ceil_div_i64(most, programs_validation_batch(t->programs)) - n_passes;
+    int rc = 0;
+
+    for (; t->layout->gathers && n > 0 && rc == 0; n--) {
+        struct program *none = programs_find(t->programs, 0, 0);
+
+        for (int i = 0; i < program_n_sets(none) && rc == 0; i++)
+            rc = step_gather(t, none, i, err);
+        if (rc == 0 && p)
+            rc = predict_idle(p, err);
+    }
     return rc;
 }
 
@@ -460,11 +668,24 @@ static int validate_batch(struct trainer *t, const struct batch *b, struct err *
     return rc;
 }
 
-static int validate_all(struct trainer *t, int64_t *n_samples, struct err *err)
+/* With fixed shares each batch adds a whole number of units of 2^-24 to the sum of losses, so that
+ * the sum does not depend on which rank validates which batches. */
+static void take_loss(struct trainer *t, double *to)
+{
+    double *sum = &t->buffers->numbers->metrics[METRIC_LOSS_SUM];
+
+    *to += rint(*sum * 0x1p24) * 0x1p-24;
+    *sum = 0;
+}
+
+/* p: gathers each batch's logits; NULL: nobody wants them. */
+static int validate_all(struct trainer *t, struct predict *p, int64_t *n_samples, struct err *err)
 {
     struct batch b;
-    int rc = feed_start_pass(t->valid_feed, programs_validation_batch(t->programs), t->n_ranks,
-                             t->rank, err);
+    double loss = 0;
+    int64_t n_passes = 0;
+    int rc = feed_start_pass(t->valid_feed, programs_validation_batch(t->programs),
+                             programs_validation_unit(t->programs), t->n_ranks, t->rank, err);
 
     while (rc == 0) {
         if (t->hooks.canceled(t->hooks.arg))
@@ -472,43 +693,66 @@ static int validate_all(struct trainer *t, int64_t *n_samples, struct err *err)
         rc = feed_next(t->valid_feed, &b, err);
         if (rc == 0)
             rc = validate_batch(t, &b, err);
+        if (rc == 0 && t->shares.n > 0)
+            take_loss(t, &loss);
         if (rc == 0)
             *n_samples += b.n;
+        n_passes += rc == 0;
+        if (rc == 0 && p)
+            rc = predict_batch(p, programs_find(t->programs, 0, b.n), err);
     }
+    if (rc > 0 && t->shares.n > 0)
+        t->buffers->numbers->metrics[METRIC_LOSS_SUM] = loss;
+    if (rc > 0 && pass_idly(t, p, n_passes, err) < 0)
+        rc = err->code;
+    if (rc > 0 && p)
+        rc = predict_end(p, err);
     return rc < 0 ? err_wrap(err, "validation") : step_wait(t, err);
 }
 
+/* Sums over a part of the validation set, with the trained weights and with the averaged ones. */
+struct seen {
+    double trained[METRIC_COUNT], average[METRIC_COUNT];
+};
+
+enum { N_SEEN = sizeof(struct seen) / sizeof(double) };
+
 /* All ranks' metrics, added in rank order as the driver adds them: every rank has the same sum. */
-static int sum_metrics(struct trainer *t, const double mine[METRIC_COUNT], double sum[METRIC_COUNT],
+static int sum_metrics(struct trainer *t, const struct seen *mine, struct seen *sum,
                        struct err *err)
 {
-    const size_t n_bytes = METRIC_COUNT * sizeof *mine;
-    double *all = xcalloc((size_t)t->n_ranks, n_bytes);
+    double *all = xcalloc((size_t)t->n_ranks, sizeof *mine), *to = sum->trained;
     const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE);
     int rc;
 
     ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->coll, mine, n_bytes, all, err);
+    rc = coll_allgather(t->coll, mine, sizeof *mine, all, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     for (int k = 0; k < t->n_ranks; k++)
-        for (int i = 0; i < METRIC_COUNT; i++)
-            sum[i] += all[k * METRIC_COUNT + i];
+        for (int i = 0; i < N_SEEN; i++)
+            to[i] += all[k * N_SEEN + i];
     free(all);
     return rc < 0 ? err_wrap(err, "adding up the validation") : 0;
 }
 
-static int decide(struct trainer *t, const double mine[METRIC_COUNT], struct report *done,
-                  struct err *err)
+static double loss_of(const double sum[METRIC_COUNT])
 {
-    double sum[METRIC_COUNT] = {0};
+    return sum[METRIC_NONFINITE] > 0 ? NAN : sum[METRIC_LOSS_SUM] / sum[METRIC_TARGETS];
+}
+
+static int decide(struct trainer *t, const struct seen *mine, struct report *done, struct err *err)
+{
+    struct seen sum = {{0}};
     struct validated v;
     int rc;
 
     if (!loop_is_wanted(t->job))
         return 0;
-    rc = sum_metrics(t, mine, sum, err);
-    v.loss = sum[METRIC_NONFINITE] > 0 ? NAN : sum[METRIC_LOSS_SUM] / sum[METRIC_TARGETS];
-    v.accuracy = sum[METRIC_CORRECT] / sum[METRIC_TARGETS];
+    rc = sum_metrics(t, mine, &sum, err);
+    v.loss = loss_of(sum.trained);
+    v.accuracy = sum.trained[METRIC_CORRECT] / sum.trained[METRIC_TARGETS];
+    v.average_loss = loss_of(sum.average);
+    v.average_accuracy = sum.average[METRIC_CORRECT] / sum.average[METRIC_TARGETS];
     if (rc == 0)
         rc = loop_decide(&t->loop, t->job, t->state, &v, err);
     done->validated.is_best = loop_is_best(&t->loop, t->state->at.step);
@@ -517,9 +761,56 @@ static int decide(struct trainer *t, const double mine[METRIC_COUNT], struct rep
     return rc;
 }
 
-int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
+/* Validate the weights that stand in the parameters' place. */
+static int validate_weights(struct trainer *t, struct predict *p, int64_t *n_samples,
+                            double metrics[METRIC_COUNT], struct err *err)
 {
-    double metrics[METRIC_COUNT] = {0};
+    const size_t n_bytes = METRIC_COUNT * sizeof *metrics;
+    int rc = backend_zero(t->backend, t->buffers->numbers->metrics, n_bytes, err);
+
+    if (rc == 0)
+        rc = validate_all(t, p, n_samples, err);
+    return rc == 0
+               ? backend_copy_out(t->backend, metrics, t->buffers->numbers->metrics, n_bytes, err)
+               : rc;
+}
+
+/* However this ends, the parameters are the trained ones again. */
+static int validate_average(struct trainer *t, double metrics[METRIC_COUNT], struct err *err)
+{
+    int64_t n_samples = 0;
+    struct err later;
+    int back, rc = average_enter(t->average, err);
+
+    if (rc == 0)
+        rc = update_refresh(t->update, err);
+    if (rc == 0)
+        rc = validate_weights(t, NULL, &n_samples, metrics, err);
+    back = average_leave(t->average, &later);
+    if (back == 0)
+        back = update_refresh(t->update, &later);
+    if (rc == 0 && back < 0)
+        *err = later;
+    return rc < 0 ? err_wrap(err, "averaged weights") : back;
+}
+
+static void fill_validated(const struct trainer *t, const struct seen *seen, struct report *done)
+{
+    done->validated.loss_sum = seen->trained[METRIC_LOSS_SUM];
+    done->validated.n_correct = llrint(seen->trained[METRIC_CORRECT]);
+    done->validated.n_targets = llrint(seen->trained[METRIC_TARGETS]);
+    done->validated.n_nonfinite = llrint(seen->trained[METRIC_NONFINITE]);
+    done->validated.has_average = t->average != NULL;
+    done->validated.average_loss_sum = seen->average[METRIC_LOSS_SUM];
+    done->validated.average_n_correct = llrint(seen->average[METRIC_CORRECT]);
+    done->validated.average_n_nonfinite = llrint(seen->average[METRIC_NONFINITE]);
+}
+
+static int validate(struct trainer *t, int64_t epoch, int predicts, struct report *done,
+                    struct err *err)
+{
+    struct predict *p = NULL;
+    struct seen seen = {{0}};
     int rc = 0;
 
     t->hooks.at(t->hooks.arg, PHASE_VALIDATE, epoch, t->state->at.step, -1);
@@ -527,15 +818,26 @@ int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, stru
     done->validated.epoch = epoch;
     if (!t->valid_set)
         return 0;
-    rc = backend_zero(t->backend, t->buffers->numbers->metrics, sizeof metrics, err);
+    reducer_validate(t->reducer);
+    if (predicts)
+        rc = predict_begin(t, &p, err);
     if (rc == 0)
-        rc = validate_all(t, &done->validated.n_samples, err);
-    if (rc == 0)
-        rc = backend_copy_out(t->backend, metrics, t->buffers->numbers->metrics, sizeof metrics,
-                              err);
-    done->validated.loss_sum = metrics[METRIC_LOSS_SUM];
-    done->validated.n_correct = llrint(metrics[METRIC_CORRECT]);
-    done->validated.n_targets = llrint(metrics[METRIC_TARGETS]);
-    done->validated.n_nonfinite = llrint(metrics[METRIC_NONFINITE]);
-    return rc == 0 ? decide(t, metrics, done, err) : rc;
+        rc = validate_weights(t, p, &done->validated.n_samples, seen.trained, err);
+    predict_free(p);
+    if (rc == 0 && t->average)
+        rc = validate_average(t, seen.average, err);
+    if (rc < 0)
+        return rc;
+    fill_validated(t, &seen, done);
+    return decide(t, &seen, done, err);
+}
+
+int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
+{
+    return validate(t, epoch, 0, done, err);
+}
+
+int trainer_predict(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
+{
+    return validate(t, epoch, 1, done, err);
 }

@@ -72,9 +72,15 @@ int explain_nonfinite(struct trainer *t, const struct step_result *result, struc
     else if (result->control.n_nonfinite == 0)
         snprintf(t->note, sizeof t->note,
                  "a gradient is not finite after the all-reduce, though the losses are");
-    if (!result->has_bad_losses)
+    else if (result->has_bad_grad && !result->has_bad_losses)
+        snprintf(t->note, sizeof t->note,
+                 "a gradient of this rank is not finite, though its losses are");
+    else if (result->has_bad_losses &&
+             t->layout->gathers) /* no rank has the parameters to run the step again alone */
+        snprintf(t->note, sizeof t->note, "a loss of this rank is not finite");
+    if (!result->has_bad_losses || t->layout->gathers)
         return 0;
-    for (int m = 0; rc == 0 && m < t->job->train.accumulate; m++)
+    for (int m = 0, n = trainer_n_micros(t); rc == 0 && m < n; m++)
         rc = look_at_micro(t, &at, m, err);
     if (rc == 0)
         snprintf(t->note, sizeof t->note, "the loss is not finite");

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/util.h"
 #include "ir/graph.h"
 #include "op/gather.h"
@@ -38,6 +39,7 @@ struct feed {
     struct batch now;        /* the one that feed_next gave */
     int64_t number;          /* now's, counted from 0 */
     int64_t n_taken, n_free; /* batches taken from the loader, and given back */
+    int64_t waited_ns;       /* feed_waited_ns */
     int is_ahead, ahead_rc;  /* 1: the next batch is taken; rc<0: that failed */
     struct batch ahead;
     struct err ahead_err;
@@ -250,10 +252,11 @@ int feed_start_train(struct feed *f, const struct sampler *s, int accumulate, in
     return loader_start_train(f->loader, s, accumulate, n_ranks, rank, first_step, end_step, err);
 }
 
-int feed_start_pass(struct feed *f, int64_t batch, int n_ranks, int rank, struct err *err)
+int feed_start_pass(struct feed *f, int64_t batch, int64_t unit, int n_ranks, int rank,
+                    struct err *err)
 {
     forget_work(f);
-    return loader_start_pass(f->loader, batch, n_ranks, rank, err);
+    return loader_start_pass(f->loader, batch, unit, n_ranks, rank, err);
 }
 
 void feed_done(struct feed *f)
@@ -292,13 +295,42 @@ static int send_batch(struct feed *f, const struct batch *b, int64_t number, str
     return rc == 0 ? backend_mark(f->backend, LANE_COPY, mark_of(f, SENT, number), err) : rc;
 }
 
+/* Whether nothing that was queued is still to be done.  A failed device is found out elsewhere. */
+static int is_backend_idle(const struct feed *f)
+{
+    struct err err;
+
+    return !backend_is_device(f->backend) || backend_poll(f->backend, &err) == 0;
+}
+
+/* The loader's next batch, and add to waited_ns how long the backend was idle meanwhile.  Where
+ * a look finds the backend idle, the time until the next look counts. */
+static int next_batch(struct feed *f, const struct batch **out, struct err *err)
+{
+    int64_t since_ns = clock_mono_ns();
+    int rc = loader_next_within(f->loader, 0, out, err);
+
+    while (rc == LOADER_LATE) {
+        const int was_idle = is_backend_idle(f);
+        int64_t now_ns;
+
+        rc = loader_next_within(f->loader, FEED_LOOK_NS, out, err);
+        now_ns = clock_mono_ns();
+        f->waited_ns += was_idle ? now_ns - since_ns : 0;
+        since_ns = now_ns;
+    }
+    return rc;
+}
+
+int64_t feed_waited_ns(const struct feed *f) { return f->waited_ns; }
+
 static int take(struct feed *f, struct batch *out, struct err *err)
 {
     const struct batch *b;
     int rc = make_room(f, err);
 
     if (rc == 0)
-        rc = loader_next(f->loader, &b, err);
+        rc = next_batch(f, &b, err);
     if (rc != 0)
         return rc;
     *out = *b;

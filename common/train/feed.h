@@ -21,7 +21,7 @@
 
 enum feed_kind { FEED_COPY, FEED_STREAM, FEED_RESIDENT };
 
-enum { FEED_MARKS = 4 };
+enum { FEED_MARKS = 4, FEED_LOOK_NS = 1000 * 1000 };
 
 struct feed; /* opaque */
 
@@ -41,7 +41,8 @@ int feed_fit(struct feed *f, int64_t largest, struct err *err);
 /* Start an epoch, or a pass: as loader_start_train and loader_start_pass. */
 int feed_start_train(struct feed *f, const struct sampler *s, int accumulate, int n_ranks, int rank,
                      int64_t first_step, int64_t end_step, struct err *err);
-int feed_start_pass(struct feed *f, int64_t batch, int n_ranks, int rank, struct err *err);
+int feed_start_pass(struct feed *f, int64_t batch, int64_t unit, int n_ranks, int rank,
+                    struct err *err);
 
 /* The next batch, as loader_next; the fields and the index of *out are not to be used. */
 int feed_next(struct feed *f, struct batch *out, struct err *err);
@@ -58,6 +59,11 @@ int feed_gather(struct feed *f, struct program *p, struct err *err);
 /* Read the batch after this one, and send it on its way.  If that fails, feed_next fails, at each
  * call until a start. */
 void feed_ahead(struct feed *f);
+
+/* Nanoseconds since feed_new for which a batch was not there yet and the backend had nothing to do:
+ * how much longer training took because data came late.  A device that still has steps to do loses
+ * nothing by a late batch; whether it has is looked at every FEED_LOOK_NS. */
+int64_t feed_waited_ns(const struct feed *f);
 
 /* To be called when all that was queued so far is done: gives the loader its slots back. */
 void feed_done(struct feed *f);

@@ -163,13 +163,14 @@ static int stop_device(struct trainer *t)
 
 /* The oldest step broke off, as *err says.  Returns 0 if it was done all the same.  Then all its
  * collectives were done, all ranks read alike whether it was applied, and the next step meets the
- * failure again. */
+ * failure again.  Of a strategy that shards, a step is done once this rank has updated its shards:
+ * the exchange of parameters may have failed (train/shards.h). */
 static int settle(struct trainer *t, struct err *err)
 {
     const struct flight *f = &t->flight[0];
     const float *r = results_of(t, f);
 
-    if (!backend_is_device(t->backend) || stop_device(t) < 0)
+    if (backend_is_device(t->backend) ? stop_device(t) < 0 : !t->state->shards)
         return err->code;
     return r[SEALED_STAMP] == step_stamp(f->step) && !(r[SEALED_CONTROL + CONTROL_VOID] > 0)
                ? 0
@@ -206,6 +207,7 @@ static int read_result(struct trainer *t, struct step_result *out, struct err *e
     if (out->control.is_void)
         return err_set(err, ERR_CANCELED, "its collectives were stopped");
     out->has_bad_losses = r[SEALED_BAD_LOSSES] > 0;
+    out->has_bad_grad = r[SEALED_BAD_GRAD] != 0;
     out->applied = out->control.n_nonfinite == 0 && r[SEALED_BAD_GRAD] == 0;
     out->grad_norm = grad_norm(t, f, r, out->control.n_targets);
     t->waited_ns += (int64_t)r[SEALED_WAITED_NS];
@@ -304,7 +306,7 @@ static int conclude(struct trainer *t, int64_t last, int rc, struct step_result 
 int step_run(struct trainer *t, int64_t last, struct step_result *out, struct err *err)
 {
     const int64_t start_ns = clock_mono_ns(), waited_ns = step_waited_ns(t);
-    int64_t wall_ns;
+    int64_t wall_ns, busy_ns;
     int rc = check_standing(t, err);
 
     if (rc < 0 && t->n_flights == 0)
@@ -319,9 +321,11 @@ int step_run(struct trainer *t, int64_t last, struct step_result *out, struct er
     }
     rc = conclude(t, last, rc, out, err);
     wall_ns = clock_mono_ns() - start_ns;
-    if (rc == 0)
-        t->hooks.stepped(t->hooks.arg, wall_ns,
-                         max_i64(0, wall_ns - (step_waited_ns(t) - waited_ns)));
+    busy_ns = max_i64(0, wall_ns - (step_waited_ns(t) - waited_ns));
+    if (rc == 0) {
+        t->hooks.stepped(t->hooks.arg, wall_ns, busy_ns);
+        balance_note(&t->balance, t->state->at.step, busy_ns);
+    }
     return rc;
 }
 

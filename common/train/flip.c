@@ -7,7 +7,9 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "strategy/cut.h"
 #include "tensor/half.h"
+#include "train/shards.h"
 
 /* The buckets that hold gradients.  The control vector may be a bucket of its own, the last. */
 static int n_buckets(const struct layout *l)
@@ -57,23 +59,50 @@ static char *describe(const struct trainer *t, const struct injection *f, int64_
                      (long long)t->queued->step);
 }
 
+/* Elements [at, at + n) of a bucket. */
+struct part {
+    char *x;
+    int64_t at, n;
+};
+
+/* The bucket's gradients, without the control vector.  Once they are reduced, a rank whose state is
+ * divided has the sums of its own span alone. */
+static struct part find_gradients(const struct trainer *t, const struct injection *f)
+{
+    const struct layout *l = t->layout;
+    const struct shards *shards = t->state->shards;
+    const int bucket = (int)f->amount;
+    struct part p = {t->buffers->bucket[bucket], 0, cut_bucket(l, bucket)};
+    struct coll_span own;
+
+    if (!shards || f->how != INJECTION_REDUCED)
+        return p;
+    own = cut_span(l, bucket, shards->now.size, shards->now.rank);
+    p.x += dtype_size(l->grad_dtype) * (size_t)own.at;
+    if (shards->divides_gradients)
+        p.x = (char *)shards->now.sums[SHARD_OWN] +
+              cut_sums_at(l, bucket, shards->now.size, shards->now.rank);
+    p.at = own.at;
+    p.n = own.n;
+    return p;
+}
+
 static int flip(struct trainer *t, struct injection *f, char *host, struct err *err)
 {
     const struct bucket *b = &t->layout->bucket[f->amount];
-    int64_t n = min_i64(b->length, t->layout->n_trained - b->offset); /* no control vector */
+    const struct part p = find_gradients(t, f);
     const size_t size = dtype_size(b->dtype);
-    char *grad = (char *)t->buffers->grad + b->at;
     int64_t i;
     float before;
-    int rc = backend_copy_out(t->backend, host, grad, size * (size_t)n, err);
+    int rc = backend_copy_out(t->backend, host, p.x, size * (size_t)p.n, err);
 
-    if (rc < 0)
+    if (rc < 0 || p.n == 0)
         return rc;
-    i = largest(host, b->dtype, n);
+    i = largest(host, b->dtype, p.n);
     before = real_get(host, b->dtype, i);
-    faults_happen(t->o.faults, f, describe(t, f, b->offset + i, before));
+    faults_happen(t->o.faults, f, describe(t, f, b->offset + p.at + i, before));
     real_put(host, b->dtype, i, -before);
-    return backend_copy_in(t->backend, grad + size * (size_t)i, host + size * (size_t)i, size, err);
+    return backend_copy_in(t->backend, p.x + size * (size_t)i, host + size * (size_t)i, size, err);
 }
 
 int flip_if_due(void *trainer, int bucket, int is_reduced, struct err *err)

@@ -27,7 +27,7 @@ struct entry {
 struct programs {
     struct entry *entry;
     int n;
-    int64_t validation_batch;
+    int64_t validation_batch, validation_unit;
 };
 
 static struct entry *find(const struct programs *p, int training, int64_t batch)
@@ -55,7 +55,7 @@ static void want_training(struct programs *p, const struct programs_options *o)
     for (int i = 0; i < 2; i++) {
         struct sampler_step at = sampler_at(o->sampler, i ? last : 0);
 
-        for (int m = 0; m < accumulate; m++)
+        for (int m = 0; m < sampler_n_micros(o->sampler, o->n_ranks, o->rank, accumulate); m++)
             want(p, 1, sampler_micro(&at, o->n_ranks, o->rank, accumulate, m).n);
     }
 }
@@ -77,7 +77,8 @@ static int largest_value(const struct programs_options *o, int64_t *out, struct 
 
 static int want_validation(struct programs *p, const struct programs_options *o, struct err *err)
 {
-    struct span share = span_part((struct span){0, o->n_validation}, o->n_ranks, o->rank);
+    const struct span all = {0, o->n_validation};
+    struct span share;
     int64_t largest = sampler_largest_micro(o->sampler, o->n_ranks, (int)o->job->train.accumulate),
             each;
 
@@ -85,10 +86,14 @@ static int want_validation(struct programs *p, const struct programs_options *o,
         return err->code;
     p->validation_batch = min_i64(max_i64(largest, VALIDATION_BATCH_LEAST), VALIDATION_BATCH_MOST);
     p->validation_batch = max_i64(min_i64(p->validation_batch, VALIDATION_BYTES / each), 1);
+    p->validation_unit = o->sampler->n_shares ? p->validation_batch : 1;
+    share = span_part_of_pieces(all, p->validation_unit, o->n_ranks, o->rank);
     if (share.n >= p->validation_batch)
         want(p, 0, p->validation_batch);
     if (share.n % p->validation_batch)
         want(p, 0, share.n % p->validation_batch);
+    if (o->gathers && o->n_validation > 0)
+        want(p, 0, 0);
     return 0;
 }
 
@@ -109,6 +114,8 @@ static int make(struct entry *e, const struct programs_options *o, struct backen
     int sync = o->job->model.sync_batch_norm && o->n_ranks > 1;
     int rc = model_build(&o->job->model, o->spec, e->batch, e->training, sync, &g, err);
 
+    if (rc == 0)
+        g->recompute = o->job->train.recompute == RECOMPUTE_BLOCKS;
     if (rc == 0 && e->training)
         rc = groups_freeze(&o->job->optimizer, g, err);
     if (rc == 0 && e->training)
@@ -122,17 +129,58 @@ static int make(struct entry *e, const struct programs_options *o, struct backen
     return rc;
 }
 
-static int bind_all(struct programs *p, const struct state *s, struct buffers *m, struct err *err)
+/* Of two sets of buckets that follow each other, the second one is gathered while the first one is
+ * read. */
+static void note_sets(const struct program *p, int n_buckets, char *apart)
 {
-    struct program_spaces training = buffers_spaces(m, s), evaluation = training;
-    size_t n_bytes = 0;
+    for (int i = 0; i < program_n_sets(p); i++) {
+        int bucket[2 * NODE_MAX_IN], n[2] = {0};
+        const int *first = program_set(p, i, &n[0]), *second = NULL;
+
+        if (i + 1 < program_n_sets(p))
+            second = program_set(p, i + 1, &n[1]);
+        for (int k = 0; k < n[0] + n[1]; k++)
+            bucket[k] = k < n[0] ? first[k] : second[k - n[0]];
+        for (int a = 0; a < n[0] + n[1]; a++)
+            for (int b = 0; b < n[0] + n[1]; b++)
+                apart[bucket[a] * n_buckets + bucket[b]] = 1;
+    }
+}
+
+static int fit_params(const struct programs *p, const struct layout *l, struct buffers *m,
+                      struct err *err)
+{
+    char *apart;
     int rc;
 
-    evaluation.state = state_data(s, &slot_statistics);
+    if (!l->gathers)
+        return 0;
+    apart = xcalloc((size_t)l->n_buckets * (size_t)l->n_buckets, 1);
     for (int i = 0; i < p->n; i++)
+        note_sets(p->entry[i].program, l->n_buckets, apart);
+    rc = buffers_fit_params(m, l, apart, err);
+    free(apart);
+    return rc;
+}
+
+static int bind_all(struct programs *p, const struct state *s, struct buffers *m, struct err *err)
+{
+    struct program_spaces training, evaluation;
+    size_t n_bytes = 0;
+    int most_open = 0, rc;
+
+    for (int i = 0; i < p->n; i++) {
         if (program_arena_bytes(p->entry[i].program) > n_bytes)
             n_bytes = program_arena_bytes(p->entry[i].program);
+        most_open = (int)max_i64(most_open, program_most_open(p->entry[i].program));
+    }
     rc = buffers_fit(m, n_bytes, err);
+    if (rc == 0)
+        rc = buffers_fit_buckets(m, s->layout, most_open, err);
+    if (rc == 0)
+        rc = fit_params(p, s->layout, m, err);
+    training = evaluation = buffers_spaces(m, s);
+    evaluation.state = state_data(s, &slot_statistics);
     for (int i = 0; i < p->n && rc == 0; i++)
         rc = program_bind(p->entry[i].program, p->entry[i].training ? &training : &evaluation,
                           m->arena, err);
@@ -178,3 +226,4 @@ struct program *programs_find(const struct programs *p, int training, int64_t ba
 }
 
 int64_t programs_validation_batch(const struct programs *p) { return p->validation_batch; }
+int64_t programs_validation_unit(const struct programs *p) { return p->validation_unit; }

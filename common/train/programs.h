@@ -21,6 +21,7 @@ struct programs_options {
     const struct sampler *sampler;
     int64_t n_validation; /* samples of the validation set, 0: none */
     int rank, n_ranks;
+    int gathers; /* 1: there is a validation program of no samples, too */
 };
 
 /* The types that a job computes in.  accumulates: gradients of micro-batches are float32, to be
@@ -37,5 +38,9 @@ struct program *programs_find(const struct programs *p, int training, int64_t ba
 
 /* The size of validation batches (the last may be smaller). */
 int64_t programs_validation_batch(const struct programs *p);
+
+/* The parts of all ranks of the validation set consist of whole pieces of so many samples: 1, or
+ * with fixed shares a batch, because a batch's bits depend on its size. */
+int64_t programs_validation_unit(const struct programs *p);
 
 #endif

@@ -84,12 +84,18 @@ static int hash_slot(struct window *w, const struct slot *slot, struct tensor_ha
     return rc;
 }
 
+/* The copies of shards are compared apart (shards_prove). */
+static int is_hashed(const struct slot *slot)
+{
+    return slot_is_hashed(slot->def) && !slot->is_divided;
+}
+
 int state_n_hashes(const struct state *s)
 {
     int n = 0;
 
     for (int k = 0; k < s->n_slots; k++)
-        if (slot_is_hashed(s->slot[k].def))
+        if (is_hashed(&s->slot[k]))
             n += slot_n_tensors(s->layout, s->slot[k].def);
     return n;
 }
@@ -114,7 +120,7 @@ int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *
     hasher_add_i64(sum, s->at.step);
     hasher_add_i64(sum, s->at.n_updates);
     for (int k = 0; k < s->n_slots && rc == 0; k++)
-        if (slot_is_hashed(s->slot[k].def))
+        if (is_hashed(&s->slot[k]))
             rc = hash_slot(&w, &s->slot[k], h, &n, sum, err);
     *all = hasher_end(sum);
     hasher_free(sum);

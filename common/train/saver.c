@@ -172,6 +172,19 @@ static int wait_idle(struct saver *v, struct err *err)
     return rc;
 }
 
+int saver_wants(struct saver *v, int *wants, struct err *err)
+{
+    const int rc = wait_idle(v, err);
+
+    *wants = rc == 0 && !is_saved(v);
+    return rc;
+}
+
+void *saver_room(void *saver, int slot)
+{
+    return snapshot_room(((struct saver *)saver)->snapshot, slot);
+}
+
 /* Copy the state and have it written; nothing is under way.  since_ns: when training stopped for
  * this checkpoint. */
 static int start(struct saver *v, int n_ranks, int64_t since_ns, int is_awaited, struct err *err)

@@ -35,6 +35,14 @@ void saver_free(struct saver *v);                                              /
 /* Memory for a copy of `s`, which outlives the saver.  Keeps `keep` generations. */
 int saver_open(struct saver *v, const struct state *s, int keep, struct err *err);
 
+/* Wait until nothing is under way.  *wants: 1 if the state's step is not on disk yet, so that
+ * saver_begin and saver_save would write it.  Fails as saver_begin does. */
+int saver_wants(struct saver *v, int *wants, struct err *err);
+
+/* The place of a divided slot in the copy; nothing is under way.  shards_gather fills it before
+ * saver_begin or saver_save. */
+void *saver_room(void *saver, int slot);
+
 /* Copy the state, once nothing is under way, and have it written.  Fails when it cannot be copied,
  * and with ERR_CANCELED if the hook says so during a wait. */
 int saver_begin(struct saver *v, int n_ranks, struct err *err);

@@ -11,7 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "train/state.h"
+#include "train/shards.h"
 
 struct space {
     void *at; /* the backend's */
@@ -138,21 +138,56 @@ static int share(struct backend *b, struct coll *c, int source, const struct spa
 
 /* ---- what is shared ---- */
 
-int state_broadcast(struct state *s, struct coll *c, int source, struct err *err)
+/* Where slots are divided, the holders of the shards send the trained parameters. */
+static int list_spaces(const struct state *s, struct space *out)
+{
+    const size_t trained = sizeof(float) * (size_t)s->layout->n_trained;
+    int n = 0;
+
+    for (int k = 0; k < s->n_slots; k++) {
+        const struct slot *slot = &s->slot[k];
+        const size_t skipped = s->shards && slot->def == &slot_parameters ? trained : 0;
+
+        if (slot_is_broadcast(slot->def) && !slot->is_divided)
+            out[n++] = (struct space){(char *)slot->data + skipped, slot->n_bytes - skipped};
+    }
+    return n;
+}
+
+static int broadcast(struct state *s, struct coll *c, int source, struct ckpt_state *at,
+                     struct err *err)
 {
     struct space space[STATE_MAX_SLOTS];
-    struct ckpt_state at = s->at;
-    int n = 0, rc = coll_broadcast(c, &at, sizeof at, source, err);
+    int rc;
 
-    for (int k = 0; k < s->n_slots; k++)
-        if (slot_is_broadcast(s->slot[k].def))
-            space[n++] = (struct space){s->slot[k].data, s->slot[k].n_bytes};
+    *at = s->at;
+    rc = coll_broadcast(c, at, sizeof *at, source, err);
+    return rc == 0 ? share(s->backend, c, source, space, list_spaces(s, space), err) : rc;
+}
+
+static int broadcast_shards(struct state *s, struct coll *c, struct err *err)
+{
+    struct shard_source from;
+    struct ckpt_state at;
+    int rc = shards_agree(s, c, &from, err);
+
     if (rc == 0)
-        rc = share(s->backend, c, source, space, n, err);
+        rc = broadcast(s, c, from.root, &at, err);
     if (rc == 0)
+        rc = shards_exchange(s, c, &from, &at, err);
+    shard_source_fini(&from);
+    return rc;
+}
+
+int state_broadcast(struct state *s, struct coll *c, int source, struct err *err)
+{
+    struct ckpt_state at;
+    int rc = s->shards ? broadcast_shards(s, c, err) : broadcast(s, c, source, &at, err);
+
+    if (rc == 0 && !s->shards)
         s->at =
             at; /* last: a rank that is broken off must not claim a step that it does not hold */
-    return rc < 0 ? err_wrap(err, "broadcast of the state from rank %d", source) : 0;
+    return rc < 0 ? err_wrap(err, "broadcast of the state from rank %d", source) : rc;
 }
 
 int state_share_stats(struct state *s, struct coll *c, struct err *err)

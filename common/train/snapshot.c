@@ -39,46 +39,81 @@ static size_t room_of(const struct slot *slot)
                                     : 0;
 }
 
-/* Append the slot's tensors to `model` or `optimizer`, the files' lists, which have room for
- * all. */
+/* The name of a slot's tensor in its file, for free(). */
+static char *name_in_file(const struct slot_def *d, const char *base)
+{
+    return xasprintf("%s%s", base, d->file == SLOT_IN_AVERAGE ? "" : d->suffix);
+}
+
+/* The files' lists; each has room for all tensors of the state. */
+struct lists {
+    struct st_tensor *model, *optimizer, *average;
+};
+
+/* A tensor of the model's file, and the count that belongs to it. */
+static void add_of_model(struct snapshot *p, struct st_tensor tensor, struct st_tensor *list,
+                         int *n)
+{
+    const int len = (int)tracked_prefix(tensor.name);
+
+    list[(*n)++] = tensor;
+    if (len)
+        list[(*n)++] = (struct st_tensor){
+            .name = arena_printf(&p->names, "%.*s%s", len, tensor.name, batches_tracked),
+            .dtype = DTYPE_I64,
+            .data = &p->content.state.n_updates};
+}
+
+/* The file with averaged weights has the rest of the model, too: frozen parameters, statistics. */
+static int is_beside_average(const struct state *s, const struct slot_def *d, int i)
+{
+    const struct slot *average = NULL;
+
+    for (int k = 0; k < s->n_slots; k++)
+        if (s->slot[k].def->file == SLOT_IN_AVERAGE)
+            average = &s->slot[k];
+    return average &&
+           (d->scope != SLOT_PER_PARAMETER || i >= slot_n_tensors(s->layout, average->def));
+}
+
+/* Append the slot's tensors to the lists of its files. */
 static void add_tensors(struct snapshot *p, const struct slot_def *d, const char *bytes,
-                        struct st_tensor *model, struct st_tensor *optimizer)
+                        const struct lists *l)
 {
     struct ckpt_content *c = &p->content;
 
     for (int i = 0; i < slot_n_tensors(p->state->layout, d); i++) {
         const struct slot_tensor t = slot_tensor(p->state->layout, d, i);
-        const char *name = arena_printf(&p->names, "%s%s", t.base, d->suffix);
+        char *own = name_in_file(d, t.base);
+        const char *name = arena_printf(&p->names, "%s", own);
         const struct st_tensor tensor = {
             .name = name, .dtype = d->dtype, .shape = t.shape, .data = bytes + t.at};
-        const int len = (int)tracked_prefix(name);
 
-        if (d->file == SLOT_IN_OPTIMIZER) {
-            optimizer[c->n_optimizer++] = tensor;
-            continue;
-        }
-        model[c->n_model++] = tensor;
-        if (len)
-            model[c->n_model++] = (struct st_tensor){
-                .name = arena_printf(&p->names, "%.*s%s", len, name, batches_tracked),
-                .dtype = DTYPE_I64,
-                .data = &c->state.n_updates};
+        free(own);
+        if (d->file == SLOT_IN_OPTIMIZER)
+            l->optimizer[c->n_optimizer++] = tensor;
+        if (d->file == SLOT_IN_MODEL)
+            add_of_model(p, tensor, l->model, &c->n_model);
+        if (d->file == SLOT_IN_AVERAGE ||
+            (d->file == SLOT_IN_MODEL && is_beside_average(p->state, d, i)))
+            add_of_model(p, tensor, l->average, &c->n_average);
     }
 }
 
 static void list_tensors(struct snapshot *p)
 {
     const struct state *s = p->state;
-    struct st_tensor *model, *optimizer;
+    struct lists l;
     size_t n = 1, at = 0;
 
     for (int k = 0; k < s->n_slots; k++)
         n += (size_t)slot_n_tensors(s->layout, s->slot[k].def);
-    p->content.model = model = arena_alloc(&p->names, 2 * n * sizeof *model);
-    p->content.optimizer = optimizer = arena_alloc(&p->names, n * sizeof *optimizer);
+    p->content.model = l.model = arena_alloc(&p->names, 2 * n * sizeof *l.model);
+    p->content.optimizer = l.optimizer = arena_alloc(&p->names, n * sizeof *l.optimizer);
+    p->content.average = l.average = arena_alloc(&p->names, 2 * n * sizeof *l.average);
     for (int k = 0; k < s->n_slots; at += room_of(&s->slot[k++]))
         if (slot_is_saved(s->slot[k].def))
-            add_tensors(p, s->slot[k].def, p->bytes + at, model, optimizer);
+            add_tensors(p, s->slot[k].def, p->bytes + at, &l);
 }
 
 int snapshot_new(const struct state *s, struct snapshot **out, struct err *err)
@@ -107,6 +142,15 @@ void snapshot_free(struct snapshot *p)
     free(p);
 }
 
+void *snapshot_room(struct snapshot *p, int slot)
+{
+    size_t at = 0;
+
+    for (int k = 0; k < slot; k++)
+        at += room_of(&p->state->slot[k]);
+    return p->bytes + at;
+}
+
 /* Which generations stay is part of the state. */
 static void list_best(struct snapshot *p, size_t at, const struct slot *slot)
 {
@@ -123,7 +167,7 @@ int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct
     p->content.state = s->at;
     p->content.state.n_ranks = n_ranks;
     for (int k = 0; k < s->n_slots && rc == 0; at += room_of(&s->slot[k++])) {
-        if (slot_is_saved(s->slot[k].def))
+        if (slot_is_saved(s->slot[k].def) && s->slot[k].data)
             rc = backend_copy_out(s->backend, p->bytes + at, s->slot[k].data, s->slot[k].n_bytes,
                                   err);
         if (rc == 0)
@@ -151,7 +195,7 @@ static int find_tensor(const struct source *f, const char *name, const struct sl
                        const struct slot_tensor *want, const struct st_tensor **out,
                        struct err *err)
 {
-    const struct st_tensor *t = st_find(f->file, name);
+    const struct st_tensor *t = f->file ? st_find(f->file, name) : NULL;
     char seen[SHAPE_TEXT_LEN], wanted[SHAPE_TEXT_LEN];
 
     if (!t)
@@ -192,7 +236,7 @@ static int take_slot(struct state *s, const struct slot *slot, const struct sour
 
     for (int i = 0; i < slot_n_tensors(s->layout, slot->def) && rc == 0; i++) {
         const struct slot_tensor want = slot_tensor(s->layout, slot->def, i);
-        char *name = xasprintf("%s%s", want.base, slot->def->suffix);
+        char *name = name_in_file(slot->def, want.base);
         const struct st_tensor *t = NULL;
 
         rc = find_tensor(f, name, slot->def, &want, &t, err);
@@ -267,13 +311,32 @@ int state_load_model(struct state *s, const struct st_file *file, const char *pa
 int state_load(struct state *s, const struct ckpt *c, struct err *err)
 {
     const struct source optimizer = {c->optimizer, "optimizer.safetensors"};
+    const struct source average = {c->average, "model_average.safetensors"};
     int rc = take_slots(s, SLOT_IN_OPTIMIZER, &optimizer, 0, err);
 
+    if (rc == 0)
+        rc = take_slots(s, SLOT_IN_AVERAGE, &average, 0, err);
     if (rc == 0)
         rc = state_load_model(s, c->model, "model.safetensors", err);
     if (rc == 0)
         rc = take_slots(s, SLOT_IN_OPTIMIZER, &optimizer, 1, err);
     if (rc == 0)
+        rc = take_slots(s, SLOT_IN_AVERAGE, &average, 1, err);
+    if (rc == 0)
         s->at = c->state;
+    return rc < 0 ? err_wrap(err, "%s", c->path) : 0;
+}
+
+int state_load_weights(struct state *s, const struct ckpt *c, int averaged, struct err *err)
+{
+    const struct source average = {c->average, "model_average.safetensors"};
+    int rc;
+
+    if (averaged && !c->average)
+        return err_set(err, ERR_CONFIG, "%s: it has no averaged weights (train.average)", c->path);
+    rc = averaged ? state_load_model(s, c->average, average.path, err)
+                  : state_load_model(s, c->model, "model.safetensors", err);
+    if (rc == 0)
+        rc = take_slots(s, SLOT_IN_AVERAGE, &average, 1, err);
     return rc < 0 ? err_wrap(err, "%s", c->path) : 0;
 }

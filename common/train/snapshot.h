@@ -15,6 +15,10 @@ struct snapshot; /* opaque */
 int snapshot_new(const struct state *s, struct snapshot **out, struct err *err);
 void snapshot_free(struct snapshot *p); /* NULL is fine */
 
+/* Room for the whole of a slot that is divided among the ranks (train/shards.h), which
+ * snapshot_take does not copy: shards_gather fills it. */
+void *snapshot_room(struct snapshot *p, int slot);
+
 /* Copy the state as it is now, for a checkpoint of n_ranks ranks.  Allocates nothing. */
 int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err);
 

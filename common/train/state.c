@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "op/scaler.h"
+#include "train/shards.h"
 #include "train/weights.h"
 
 /* ---- the rows of every job ---- */
@@ -17,8 +18,13 @@ static void init_parameter(const struct job *job, const struct layout *l, int i,
     static const enum init_rule rule[] = {[INIT_PYTORCH] = INIT_RULE_OWN,
                                           [INIT_NORMAL] = INIT_RULE_NORMAL,
                                           [INIT_FILE] = INIT_RULE_OWN,
-                                          [INIT_KAIMING] = INIT_RULE_KAIMING,
-                                          [INIT_XAVIER] = INIT_RULE_XAVIER};
+                                          [INIT_KAIMING] = INIT_RULE_KAIMING_NORMAL,
+                                          [INIT_XAVIER] = INIT_RULE_XAVIER_UNIFORM,
+                                          [INIT_KAIMING_NORMAL] = INIT_RULE_KAIMING_NORMAL,
+                                          [INIT_KAIMING_UNIFORM] = INIT_RULE_KAIMING_UNIFORM,
+                                          [INIT_XAVIER_NORMAL] = INIT_RULE_XAVIER_NORMAL,
+                                          [INIT_XAVIER_UNIFORM] = INIT_RULE_XAVIER_UNIFORM,
+                                          [INIT_TRUNC_NORMAL] = INIT_RULE_TRUNC_NORMAL};
     const struct layout_init init = {rule[job->model.init.name], job->model.init.std};
 
     layout_init_param(l, i, (uint64_t)job->train.seed, init, to);
@@ -127,14 +133,15 @@ static int64_t n_elements(const struct layout *l, const struct slot_def *d)
     return 0;
 }
 
-static int add_slot(struct state *s, const struct slot_def *d, struct err *err)
+static int add_slot(struct state *s, const struct slot_def *d, int is_divided, struct err *err)
 {
     struct slot *slot = &s->slot[s->n_slots];
 
     ASSERT(s->n_slots < STATE_MAX_SLOTS);
     slot->def = d;
     slot->n_bytes = dtype_size(d->dtype) * (size_t)n_elements(s->layout, d);
-    if (backend_alloc(s->backend, slot->n_bytes, d->name, &slot->data, err) < 0)
+    slot->is_divided = is_divided;
+    if (!is_divided && backend_alloc(s->backend, slot->n_bytes, d->name, &slot->data, err) < 0)
         return err->code;
     s->n_slots++;
     return 0;
@@ -143,18 +150,28 @@ static int add_slot(struct state *s, const struct slot_def *d, struct err *err)
 int state_new(struct backend *b, const struct layout *l, const struct slot_def *const *more,
               int n_more, struct state **out, struct err *err)
 {
+    return state_new_divided(b, l, more, n_more, &(struct state_division){0}, out, err);
+}
+
+int state_new_divided(struct backend *b, const struct layout *l, const struct slot_def *const *more,
+                      int n_more, const struct state_division *d, struct state **out,
+                      struct err *err)
+{
     struct state *s = xcalloc(1, sizeof *s);
     int rc;
 
     s->backend = b;
     s->layout = l;
-    rc = add_slot(s, &slot_parameters, err);
+    ASSERT(!d->params || l->n_total == l->n_trained);
+    rc = add_slot(s, &slot_parameters, d->params, err);
     if (rc == 0)
-        rc = add_slot(s, &slot_statistics, err);
+        rc = add_slot(s, &slot_statistics, 0, err);
     if (rc == 0 && l->has_scaler)
-        rc = add_slot(s, &slot_scaler, err);
+        rc = add_slot(s, &slot_scaler, 0, err);
     for (int i = 0; i < n_more && rc == 0; i++)
-        rc = add_slot(s, more[i], err);
+        rc = add_slot(s, more[i], d->n_holders > 0 && i < d->n_divided, err);
+    if (rc == 0 && d->n_holders > 0)
+        rc = shards_new(s, d, err);
     if (rc < 0) {
         state_free(s);
         return rc;
@@ -167,8 +184,10 @@ void state_free(struct state *s)
 {
     if (!s)
         return;
+    shards_free(s);
     for (int i = 0; i < s->n_slots; i++)
-        backend_free(s->backend, s->slot[i].data);
+        if (!s->slot[i].is_divided)
+            backend_free(s->backend, s->slot[i].data);
     free(s);
 }
 
@@ -216,7 +235,7 @@ static int init_slots(struct state *s, const struct job *job, int saved_too, str
                  : try_alloc(&host, largest_tensor(s), "a tensor's initial values", err);
 
     for (int k = 0; k < s->n_slots; k++) {
-        if (!saved_too && slot_is_saved(s->slot[k].def))
+        if ((!saved_too && slot_is_saved(s->slot[k].def)) || !s->slot[k].data)
             continue;
         for (int i = 0; i < slot_n_tensors(s->layout, s->slot[k].def) && rc == 0; i++)
             rc = init_tensor(s, &s->slot[k], job, i, host, err);
@@ -225,9 +244,14 @@ static int init_slots(struct state *s, const struct job *job, int saved_too, str
     return rc;
 }
 
+int state_init_drawn(struct state *s, const struct job *job, struct err *err)
+{
+    return init_slots(s, job, 1, err);
+}
+
 int state_init(struct state *s, const struct job *job, struct err *err)
 {
-    const int rc = init_slots(s, job, 1, err);
+    const int rc = state_init_drawn(s, job, err);
 
     return rc == 0 && job->model.init.name == INIT_FILE ? weights_load(s, job, err) : rc;
 }

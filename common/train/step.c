@@ -10,7 +10,10 @@
  * On the CPU "queue" means do: collectives go to the thread of coll/, everything else is done at
  * once.  On a device all of it is recorded (tape.h), collectives included, so a step is a launch
  * and a poll: no allocation, no waiting, and nothing read from host memory but what is sent. */
+#include <string.h>
+
 #include "base/util.h"
+#include "train/shards.h"
 #include "train/trainer_impl.h"
 
 /* The step shown is the one that would be lost together with this rank.  On a device the step being
@@ -33,10 +36,22 @@ double step_rate(const struct trainer *t, int64_t step)
     return schedule_rate(&t->job->schedule, &t->job->optimizer, &span, step);
 }
 
+/* This rank's part of the step's samples, from 0 to 1. */
+static double own_part(const struct trainer *t, int64_t step)
+{
+    const struct sampler_step at = sampler_at(&t->sampler, step);
+    int64_t n = 0;
+
+    for (int m = 0; m < trainer_n_micros(t); m++)
+        n += sampler_micro(&at, t->n_ranks, t->rank, (int)t->job->train.accumulate, m).n;
+    return (double)n / (double)at.n;
+}
+
 void step_scalars(const struct trainer *t, const struct batch *b, struct step_scalars *out)
 {
     const struct job_train *train = &t->job->train;
     const int64_t n_targets = b->n_global * sample_n_predictions(t->spec);
+    const double factor = reducer_loss_factor(t->reducer, b->step, own_part(t, b->step));
 
     *out = (struct step_scalars){
         .seed = (uint64_t)train->seed,
@@ -46,13 +61,22 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
          * this one does not count, and is queued again. */
         .n_updates = t->state->at.n_updates + (b->step - t->state->at.step),
         .n_targets = n_targets,
-        .loss_scale = (float)(1.0 / (double)n_targets),
+        .loss_scale = (float)(factor / (double)n_targets),
         .rate = (float)step_rate(t, b->step),
         .clip_norm = (float)train->clip_norm,
         .requests = (float)t->hooks.requests(t->hooks.arg),
         .stamp = step_stamp(b->step),
         .slot = flight_slot(b->step),
     };
+}
+
+/* Each fixed share adds whole units to the control vector, so its sums do not depend on which rank
+ * computed it: they begin anew with each micro-batch.  The number of losses that are not finite
+ * goes on, because the step's result tells it. */
+static int clear_metrics(struct trainer *t, struct err *err)
+{
+    return backend_zero(t->backend, t->buffers->numbers->metrics, sizeof(double) * METRIC_NONFINITE,
+                        err);
 }
 
 /* Send the micro-batch's scalars; with the first micro-batch of a step, the zeros before them,
@@ -64,6 +88,8 @@ static int send_scalars(struct trainer *t, const struct batch *b, struct err *er
 
     step_scalars(t, b, &from->scalars);
     from->scalars.after = t->queued->after;
+    if (b->micro > 0 && t->shares.n > 0 && clear_metrics(t, err) < 0)
+        return err->code;
     if (b->micro == 0)
         return backend_put(t->backend, LANE_MAIN, to, from, STEP_NUMBERS_SENT, err);
     return backend_put(t->backend, LANE_MAIN, &to->scalars, &from->scalars, STEP_SCALARS_SENT, err);
@@ -82,13 +108,16 @@ static struct tape_key key_of(const struct trainer *t, const struct batch *b)
 {
     const struct sampler_step at = sampler_at(&t->sampler, b->step);
     const int n = (int)t->job->train.accumulate;
+    struct tape_key key = {.training = 1,
+                           .n_global = b->n_global,
+                           .first = b->micro == 0,
+                           .last = b->micro == trainer_n_micros(t) - 1};
 
-    return (struct tape_key){.training = 1,
-                             .n_global = b->n_global,
-                             .most = sampler_micro(&at, t->n_ranks, 0, n, b->micro).n,
-                             .least = sampler_micro(&at, t->n_ranks, t->n_ranks - 1, n, b->micro).n,
-                             .first = b->micro == 0,
-                             .last = b->micro == n - 1};
+    if (t->shares.n > 0) /* on CPUs alone, where nothing is recorded */
+        return key;
+    key.most = sampler_micro(&at, t->n_ranks, 0, n, b->micro).n;
+    key.least = sampler_micro(&at, t->n_ranks, t->n_ranks - 1, n, b->micro).n;
+    return key;
 }
 
 static int load(struct trainer *t, int64_t micro, struct micro *out, struct err *err)
@@ -121,16 +150,19 @@ static int begin_statistics(struct trainer *t, const struct micro *m, struct err
                         sizeof(float) * (size_t)t->layout->n_state_total, err);
 }
 
-/* Between micro-batches: the sum of gradients, and the running statistics so far. */
+/* Between micro-batches: the sum of gradients, and the running statistics so far.  Of fixed shares
+ * the strategy has taken both. */
 static int carry(struct trainer *t, const struct micro *m, struct err *err)
 {
     const struct layout *l = t->layout;
     struct buffers *b = t->buffers;
     int rc = 0;
 
-    if (m->key.first)
+    if (!b->accumulates)
+        return 0;
+    if (m->key.first && b->micro)
         rc = backend_copy(t->backend, b->sum, b->micro, sizeof(float) * (size_t)l->n_trained, err);
-    for (int i = 0; i < l->n_buckets && !m->key.first && rc == 0; i++)
+    for (int i = 0; i < l->n_buckets && !m->key.first && b->micro && rc == 0; i++)
         rc = update_accumulate(t->update, i, err);
     if (rc == 0 && l->n_state_total)
         rc = backend_copy(t->backend, b->work, b->shadow, sizeof(float) * (size_t)l->n_state_total,
@@ -138,19 +170,80 @@ static int carry(struct trainer *t, const struct micro *m, struct err *err)
     return rc;
 }
 
-/* The step's gradients in this bucket, and in the last one the control vector, are complete. */
+/* The gradients in this bucket, and in the last one the control vector, are complete: the step's,
+ * or a micro-batch's of a fixed share. */
 static int complete_bucket(struct trainer *t, int bucket, struct err *err)
 {
     int rc = 0;
 
-    if (t->buffers->accumulates)
+    if (t->buffers->micro)
         rc = update_accumulate(t->update, bucket, err);
-    if (rc == 0 && t->buffers->accumulates)
+    if (rc == 0 && t->buffers->micro)
         rc = update_round(t->update, bucket, err);
     if (rc == 0 && bucket == t->layout->n_buckets - 1)
         rc = update_pack(t->update, err);
     t->next_bucket = bucket + 1;
     return rc == 0 ? reducer_bucket(t->reducer, bucket, err) : rc;
+}
+
+/* Before gradients of further buckets are written, the sums of those that lay in their memory must
+ * have left it. */
+static int open_buckets(struct trainer *t, const struct stage *s, struct err *err)
+{
+    int rc = 0;
+
+    for (; t->n_opened <= s->last_bucket && rc == 0; t->n_opened++)
+        for (int b = 0; b < t->layout->n_buckets && rc == 0; b++)
+            if (buffers_overlap(t->buffers, t->layout, b, t->n_opened))
+                rc = reducer_release(t->reducer, b, err);
+    return rc;
+}
+
+static int run_stage(struct trainer *t, const struct micro *m, int i, struct err *err)
+{
+    const struct stage *s = program_stage(m->program, i);
+    const int is_divided = reducer_promises(t->reducer)->gradients_are_divided;
+
+    at(t, s->backward ? PHASE_BACKWARD : PHASE_FORWARD,
+       s->backward && m->key.last ? t->next_bucket : -1);
+    if (is_divided && open_buckets(t, s, err) < 0)
+        return err->code;
+    return program_run_stage(m->program, i, err);
+}
+
+/* The gradients in this bucket are complete: of a micro-batch, or of the step. */
+static int end_bucket(struct trainer *t, const struct micro *m, int bucket, struct err *err)
+{
+    const int is_divided = reducer_promises(t->reducer)->gradients_are_divided;
+
+    at(t, PHASE_BACKWARD, m->key.last ? bucket : -1);
+    if (is_divided && buffers_clear_padding(t->buffers, t->layout, bucket, err) < 0)
+        return err->code;
+    if (m->key.last || t->shares.n > 0)
+        return complete_bucket(t, bucket, err);
+    return is_divided ? reducer_micro(t->reducer, bucket, err) : 0;
+}
+
+int step_gather(struct trainer *t, const struct program *p, int set, struct err *err)
+{
+    int n, n_next = 0, rc = 0;
+    const int *bucket = program_set(p, set, &n), *next = NULL;
+
+    for (int i = 0; i < n && set == 0 && rc == 0; i++)
+        rc = reducer_gather(t->reducer, bucket[i], err);
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = reducer_gathered(t->reducer, bucket[i], err);
+    if (set + 1 < program_n_sets(p))
+        next = program_set(p, set + 1, &n_next);
+    for (int i = 0; i < n_next && rc == 0; i++) {
+        int is_here = 0;
+
+        for (int k = 0; k < n; k++)
+            is_here |= bucket[k] == next[i];
+        if (!is_here)
+            rc = reducer_gather(t->reducer, next[i], err);
+    }
+    return rc;
 }
 
 static int queue_stage(struct trainer *t, const struct micro *m, int i, struct err *err)
@@ -159,14 +252,13 @@ static int queue_stage(struct trainer *t, const struct micro *m, int i, struct e
 
     switch (s->kind) {
     case STAGE_RUN:
-        at(t, s->backward ? PHASE_BACKWARD : PHASE_FORWARD,
-           s->backward && m->key.last ? t->next_bucket : -1);
-        return program_run_stage(m->program, i, err);
+        return run_stage(t, m, i, err);
     case STAGE_SYNC:
         return reducer_sum(t->reducer, s, err);
     case STAGE_BUCKET:
-        at(t, PHASE_BACKWARD, m->key.last ? s->bucket : -1);
-        return m->key.last ? complete_bucket(t, s->bucket, err) : 0;
+        return end_bucket(t, m, s->bucket, err);
+    case STAGE_GATHER:
+        return step_gather(t, m->program, s->set, err);
     }
     return 0;
 }
@@ -175,6 +267,7 @@ static int queue_stages(struct trainer *t, const struct micro *m, struct err *er
 {
     int rc = 0;
 
+    t->n_opened = 0;
     for (int i = 0; i < program_n_stages(m->program) && rc == 0; i++)
         rc = queue_stage(t, m, i, err);
     return rc;
@@ -182,19 +275,39 @@ static int queue_stages(struct trainer *t, const struct micro *m, struct err *er
 
 /* ---- a step ---- */
 
-static void begin(struct trainer *t, struct flight *f)
+static int begin(struct trainer *t, struct flight *f, struct err *err)
 {
     t->queued = f;
-    t->next_bucket = 0;
-    reducer_begin(t->reducer, f->step);
+    if (t->state->shards)
+        t->state->shards->prepared_step = -1;
     at(t, PHASE_LOAD, -1); /* a rank that a fault holds up is seen in this step */
     faults_reach(t->o.faults, INJECTION_AT_STEP, f->step);
+    return reducer_begin(t->reducer, f->step, err);
+}
+
+/* Each rank has checked the sums of its own shard.  The sum of all checks tells a rank, too, that
+ * all others have their sums (train/shards.h). */
+static int sum_checks(struct trainer *t, struct err *err)
+{
+    double *check = t->buffers->numbers->check;
+    struct shards *shards = t->state->shards;
+    int rc = update_check(t->update, err);
+
+    shards->prepared_step = t->queued->step;
+    if (rc == 0)
+        rc = exchange_sum_now(reducer_exchange(t->reducer), check, 2, PHASE_REDUCE, err);
+    if (rc == 0)
+        memcpy(shards->check, check, sizeof shards->check);
+    return rc;
 }
 
 static int wait_for_strategy(struct trainer *t, struct err *err)
 {
+    int rc;
+
     faults_reach(t->o.faults, INJECTION_AT_REDUCE, t->queued->step);
-    return reducer_finish(t->reducer, err);
+    rc = reducer_finish(t->reducer, err);
+    return rc == 0 && t->state->shards ? sum_checks(t, err) : rc;
 }
 
 /* The last kernel that it queues leaves the step's result for flight.c. */
@@ -205,15 +318,26 @@ static int update(struct trainer *t, struct err *err)
     return update_apply(t->update, err);
 }
 
+/* Of shards, the other ranks' parameters have come, so working copies are made of all.  The
+ * strategy may change the new weights, so their average comes last. */
+static int updated(struct trainer *t, struct err *err)
+{
+    int rc = reducer_updated(t->reducer, err);
+
+    if (rc == 0 && t->state->shards)
+        rc = update_refresh(t->update, err);
+    return rc == 0 && t->average ? average_update(t->average, err) : rc;
+}
+
 /* A whole step, in order.  The work between tapes_begin and tapes_end is the same in every step,
  * and is recorded where that is possible. */
 int step_queue(struct trainer *t, struct flight *f, struct err *err)
 {
     struct micro m;
-    int rc = 0;
+    int rc = begin(t, f, err);
 
-    begin(t, f);
-    for (int64_t i = 0; i < t->job->train.accumulate && rc == 0; i++) {
+    for (int i = 0, n = trainer_n_micros(t); i < n && rc == 0; i++) {
+        t->next_bucket = 0;
         if (load(t, i, &m, err) < 0 ||            /* the samples, from the loader's threads */
             send_scalars(t, &m.batch, err) < 0 || /* seed, rate, requests ... of this step */
             feed_put(t->train_feed, m.program, err) < 0 ||
@@ -233,7 +357,7 @@ int step_queue(struct trainer *t, struct flight *f, struct err *err)
         if (rc == 0 && !m.key.last)
             rc = carry(t, &m, err); /* to the next micro-batch */
         else if (rc == 0 && (rc = wait_for_strategy(t, err)) == 0 && (rc = update(t, err)) == 0)
-            rc = reducer_updated(t->reducer, err);
+            rc = updated(t, err);
         rc = tapes_end(t->tapes, rc, err);
     }
     return rc;

@@ -1,6 +1,7 @@
 /* trainer - opens a job, prepares and forms.
  *
  * Epochs are in epoch.c, a step is in step.c. */
+#include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,9 @@
 #include "optim/optimizer.h"
 #include "program/program.h"
 #include "train/flip.h"
+#include "train/meet.h"
+#include "train/predict.h"
+#include "train/shards.h"
 #include "train/trainer_impl.h"
 
 /* One bucket's size: large enough that small models reduce in one piece or two (a collective costs
@@ -32,7 +36,7 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
     t->o.run_dir = o->run_dir ? xstrdup(o->run_dir) : NULL;
     t->hooks = *hooks;
     t->ring = ring_new();
-    t->warned_step = -1;
+    t->warned_step = t->met_step = -1;
     if (t->o.run_dir)
         t->saver = saver_new(t->o.run_dir,
                              &(struct saver_hooks){hooks->arg, hooks->report, hooks->canceled});
@@ -60,6 +64,8 @@ void trainer_leave(struct trainer *t)
 void trainer_close(struct trainer *t)
 {
     trainer_leave(t);
+    npy_file_free(t->predictions);
+    t->predictions = NULL;
     feed_free(t->train_feed);
     feed_free(t->valid_feed);
     t->train_feed = t->valid_feed = NULL;
@@ -67,6 +73,8 @@ void trainer_close(struct trainer *t)
     t->reducer = NULL;
     update_free(t->update);
     t->update = NULL;
+    average_free(t->average);
+    t->average = NULL;
     buffers_free(t->buffers);
     t->buffers = NULL;
     if (t->state)
@@ -83,6 +91,7 @@ void trainer_free(struct trainer *t)
         return;
     saver_free(t->saver);
     trainer_close(t);
+    balance_reset(t);
     layout_free(t->layout);
     dataset_close(t->train_set);
     dataset_close(t->valid_set);
@@ -127,6 +136,8 @@ static int n_threads(const struct trainer *t, int n_local)
 {
     int share = cores() / (n_local > 0 ? n_local : 1);
 
+    if (t->shares.n > 0)
+        return t->shares.n_threads;
     return t->o.n_threads > 0 ? t->o.n_threads : share > 0 ? share : 1;
 }
 
@@ -150,7 +161,8 @@ static int open_set(const struct trainer *t, enum dataset_purpose purpose, struc
                                             .seed = (uint64_t)job->train.seed,
                                             .context = context ? *context : 0,
                                             .vocab = vocab ? *vocab : 0,
-                                            .n_workers = n_workers(t)};
+                                            .n_workers = n_workers(t),
+                                            .ignored = &job->data.ignore_index};
 
     if (dataset_open(out, &job->data, &request, err) < 0)
         return err_wrap(err, "%s data", purpose == DATASET_TRAIN ? "training" : "validation");
@@ -173,6 +185,19 @@ static int check_sets_agree(const struct trainer *t, struct err *err)
     return err->code;
 }
 
+/* The data alone tell how many steps an epoch has. */
+static int check_warmup(const struct trainer *t, struct err *err)
+{
+    const int64_t n = t->job->schedule.warmup_epochs, most = t->job->train.max_steps;
+
+    if (most == 0 || n < ceil_div_i64(most, t->steps_per_epoch))
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "schedule.warmup_epochs is %" PRId64 ", of %" PRId64
+                   " steps each, want fewer steps in all than train.max_steps, %" PRId64,
+                   n, t->steps_per_epoch, most);
+}
+
 static int open_data(struct trainer *t, struct err *err)
 {
     const struct job_train *train = &t->job->train;
@@ -193,14 +218,15 @@ static int open_data(struct trainer *t, struct err *err)
                                   .global_batch = train->global_batch,
                                   .seed = (uint64_t)train->seed,
                                   .drop_last = train->drop_last,
-                                  .in_order = !t->job->data.shuffle};
+                                  .in_order = !t->job->data.shuffle,
+                                  .n_shares = t->shares.n};
     if (sampler_check(&t->sampler, err) < 0)
         return err->code;
     t->steps_per_epoch = sampler_steps_per_epoch(&t->sampler);
     t->total_steps = train->epochs * t->steps_per_epoch;
     if (train->max_steps > 0)
         t->total_steps = min_i64(t->total_steps, train->max_steps);
-    return 0;
+    return check_warmup(t, err);
 }
 
 int trainer_is_regression(const struct trainer *t)
@@ -209,6 +235,23 @@ int trainer_is_regression(const struct trainer *t)
 
     return (loss == LOSS_MSE || loss == LOSS_L1) &&
            t->spec->field[sample_target(t->spec)].role == SAMPLE_REAL;
+}
+
+static const struct strategy_ops *strategy_of(const struct trainer *t)
+{
+    return t->o.strategy ? t->o.strategy : strategy_choose(&t->job->strategy);
+}
+
+/* Frozen parameters belong to no bucket, so nothing would gather them. */
+static int divide_layout(struct trainer *t, struct err *err)
+{
+    t->layout->gathers = strategy_of(t)->promises.params_are_divided;
+    if (!t->layout->gathers || t->layout->n_total == t->layout->n_trained)
+        return 0;
+    return err_set(
+        err, ERR_CONFIG,
+        "strategy.zero 3 divides all parameters, but optimizer.groups freezes some; want "
+        "strategy.zero 2");
 }
 
 /* The layout does not depend on the batch size, so a batch of 1 serves. */
@@ -224,9 +267,9 @@ static int make_layout(struct trainer *t, struct err *err)
     if (rc == 0)
         rc = program_set_precision(g, programs_precision(t->job, 0), err);
     if (rc == 0)
-        rc = layout_new(g, BUCKET_BYTES, &t->layout, err);
+        rc = layout_new(g, t->o.bucket_bytes ? t->o.bucket_bytes : BUCKET_BYTES, &t->layout, err);
     graph_free(g);
-    return rc;
+    return rc == 0 ? divide_layout(t, err) : rc;
 }
 
 /* The maker of the gradients' memory: the plugin's collectives if there will be other ranks, or
@@ -247,11 +290,6 @@ static void warn(void *arg, const char *text)
     t->hooks.report(t->hooks.arg, r);
 }
 
-static const struct strategy_ops *strategy_of(const struct trainer *t)
-{
-    return t->o.strategy ? t->o.strategy : t->job->strategy.kind;
-}
-
 /* state_new gives every rank the whole of each slot, and nothing divides one among the ranks yet.
  */
 static int check_slots(const struct slot_def *const *slot, int n, struct err *err)
@@ -265,21 +303,70 @@ static int check_slots(const struct slot_def *const *slot, int n, struct err *er
     return 0;
 }
 
+/* Each rank averages for itself, so each must hold the same whole weights after each step. */
+static int check_average(const struct job *job, const struct strategy_ops *s, struct err *err)
+{
+    const int64_t *zero = job_field(job, "strategy.zero");
+
+    if (s->promises.replicas_are_equal && s->promises.n_holders == 0 &&
+        !s->promises.updates_are_own)
+        return 0;
+    if (zero && *zero > 0)
+        return err_set(err, ERR_CONFIG,
+                       "train.average keeps averages of whole weights on every rank, but "
+                       "strategy.zero is %d, which divides the state among them; leave "
+                       "train.average out, or take strategy.zero 0",
+                       (int)*zero);
+    return err_set(err, ERR_CONFIG,
+                   "train.average needs equal weights on all ranks, but with strategy.name %s they "
+                   "differ; leave train.average out, or take another strategy",
+                   s->group.name);
+}
+
 /* The state's rows: of every job, the optimizer's, the strategy's, and the loop's. */
 static int make_slots(struct trainer *t, struct err *err)
 {
-    const struct slot_def *slot[OPTIMIZER_MAX_SLOTS + STRATEGY_MAX_SLOTS + 1];
+    const struct slot_def *slot[OPTIMIZER_MAX_SLOTS + STRATEGY_MAX_SLOTS + 2];
     const struct strategy_ops *s = strategy_of(t);
     int n = optimizer_slots(&t->job->optimizer, slot);
+    const struct state_division division = {.n_divided = n,
+                                            .n_holders = s->promises.n_holders,
+                                            .gradients = s->promises.gradients_are_divided,
+                                            .params = s->promises.params_are_divided,
+                                            .whole = t->rank == 0};
 
     ASSERT(s->n_slots <= STRATEGY_MAX_SLOTS);
     for (int i = 0; i < s->n_slots; i++)
         slot[n++] = s->slot[i];
     if (loop_is_wanted(t->job))
         slot[n++] = &slot_loop;
-    return check_slots(slot, n, err) < 0
-               ? err->code
-               : state_new(t->backend, t->layout, slot, n, &t->state, err);
+    if (average_is_wanted(t->job))
+        slot[n++] = &slot_average;
+    if (average_is_wanted(t->job) && check_average(t->job, s, err) < 0)
+        return err->code;
+    if (check_slots(slot, n, err) < 0)
+        return err->code;
+    return state_new_divided(t->backend, t->layout, slot, n, &division, &t->state, err);
+}
+
+/* For state->shards: make the update that this rank did not make when the other ranks did. */
+static int roll(void *arg, const double *check, struct err *err)
+{
+    struct trainer *t = arg;
+
+    memcpy(t->buffers->numbers->check, check, sizeof t->buffers->numbers->check);
+    memcpy(t->state->shards->check, check, sizeof t->state->shards->check);
+    return update_apply(t->update, err);
+}
+
+/* Each formation has shards of its own. */
+static int remake_update(struct trainer *t, struct err *err)
+{
+    update_free(t->update);
+    t->update = NULL;
+    if (shards_make_sums(t->state, err) < 0)
+        return err->code;
+    return update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
 }
 
 static int make_memory(struct trainer *t, struct err *err)
@@ -301,13 +388,63 @@ static int make_memory(struct trainer *t, struct err *err)
     if (rc == 0)
         rc = make_slots(t, err);
     if (rc == 0)
-        rc = buffers_new(t->backend, shared_memory(t), t->state, t->job->train.accumulate > 1,
-                         &t->buffers, err);
-    if (rc == 0)
+        rc = buffers_new(t->backend, shared_memory(t), t->state,
+                         t->job->train.accumulate > 1 && t->shares.n == 0, &t->buffers, err);
+    if (rc == 0 && t->state->shards) {
+        t->state->shards->roll = roll;
+        t->state->shards->roll_arg = t;
+    } else if (rc == 0) {
         rc = update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
+    }
+    if (rc == 0 && average_is_wanted(t->job))
+        rc = average_new(t->job, t->state, t->buffers, t->steps_per_epoch, t->total_steps,
+                         &t->average, err);
     if (rc == 0 && t->saver)
         rc = saver_open(t->saver, t->state, (int)t->job->checkpoint.keep, err);
     return rc;
+}
+
+/* The ranks' shares change as the job runs.  So do the samples of a rank, and those of the m-th
+ * micro-batch of all ranks. */
+static int check_moving_statistics(const struct job *j, struct err *err)
+{
+    if (!j->cluster.rebalance)
+        return 0;
+    if (!j->model.sync_batch_norm)
+        return err_set(err, ERR_CONFIG,
+                       "cluster.rebalance is true, but with model.sync_batch_norm: false each rank "
+                       "has the batch statistics of its own samples, whose number would follow its "
+                       "speed; want model.sync_batch_norm: true");
+    if (j->train.accumulate == 1)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "cluster.rebalance is true, but with train.accumulate %" PRId64
+                   " each micro-batch has batch statistics of its own, and its samples would "
+                   "follow the ranks' speed; want train.accumulate 1",
+                   j->train.accumulate);
+}
+
+/* Batch statistics of all ranks, computed with parameters that differ, would be those of no model.
+ * Those of all shares would need every share's activations at the same time. */
+static int check_statistics(const struct trainer *t, struct err *err)
+{
+    if (t->layout->n_state_total == 0)
+        return 0;
+    if (check_moving_statistics(t->job, err) < 0)
+        return err->code;
+    if (!t->job->model.sync_batch_norm)
+        return 0;
+    if (t->shares.n > 0)
+        return err_set(err, ERR_CONFIG,
+                       "model.sync_batch_norm is true, but with strategy.shards each share has its "
+                       "own batch statistics; want model.sync_batch_norm: false");
+    if (!strategy_of(t)->promises.updates_are_own)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "model.sync_batch_norm is true, but with strategy %s the ranks' parameters "
+                   "differ, so they have no batch statistics in common; want "
+                   "model.sync_batch_norm: false",
+                   strategy_of(t)->group.name);
 }
 
 static int make_reducer(struct trainer *t, struct err *err)
@@ -318,15 +455,30 @@ static int make_reducer(struct trainer *t, struct err *err)
         .backend = t->backend,
         .layout = t->layout,
         .grad = t->buffers->grad,
+        .bucket = t->buffers->bucket,
+        .sums = t->state->shards ? t->state->shards->now.sums : NULL,
         .param = state_data(t->state, &slot_parameters),
+        .param_bucket = t->buffers->param_bucket,
+        .own_params = t->state->shards ? t->state->shards->now.data[0] : NULL,
+        .check = t->buffers->numbers->check,
+        .scalars = &t->buffers->numbers->scalars,
+        .optimizer = &t->job->optimizer,
         .control = t->buffers->control,
+        .shadow = t->buffers->shadow,
+        .n_shares = t->shares.n,
+        .accumulate = (int)t->job->train.accumulate,
         .waits = t->buffers->numbers->waits,
         .ring = t->ring,
         .hooks = {.exchange = {.arg = t, .at = step_at, .is_left_out = skip_if_due},
                   .spoil = flip_if_due}};
 
+    const struct slot_def *moment[OPTIMIZER_MAX_SLOTS];
+    const int n_moments = optimizer_slots(&t->job->optimizer, moment);
+
     for (int i = 0; i < o.strategy->n_slots; i++)
         o.slot[i] = state_data(t->state, o.strategy->slot[i]);
+    for (int i = 0; i < n_moments; i++)
+        o.moment[i] = state_data(t->state, moment[i]);
     return reducer_new(&o, &t->reducer, err);
 }
 
@@ -420,6 +572,26 @@ static int resume(struct trainer *t, const char *run_dir, struct err *err)
     return rc < 0 ? err_wrap(err, "resume") : 0;
 }
 
+/* Take the weights alone: other slots, and the position in the data, are of no use to an
+ * evaluation, whose data may be others. */
+static int load_weights(struct trainer *t, const char *folder, int averaged, struct err *err)
+{
+    struct ckpt *c = NULL;
+    int rc = ckpt_is_folder(folder) ? ckpt_load_folder(folder, &c, err)
+                                    : ckpt_load_latest(folder, warn, t, &c, err);
+
+    if (rc == CKPT_NONE)
+        rc = err_set(err, ERR_CONFIG, "the run in %s has no checkpoint yet", folder);
+    if (rc == 0)
+        rc = state_init_drawn(t->state, t->job, err);
+    if (rc == 0)
+        rc = state_load_weights(t->state, c, averaged, err);
+    if (rc == 0)
+        t->state->at.step = c->state.step;
+    ckpt_close(c);
+    return rc < 0 ? err_wrap(err, "--checkpoint") : 0;
+}
+
 /* Followers take what is broadcast from another rank. */
 static int make_state(struct trainer *t, const struct cmd *c, struct err *err)
 {
@@ -429,6 +601,8 @@ static int make_state(struct trainer *t, const struct cmd *c, struct err *err)
     t->state->warn_arg = t;
     if (c->open.rank != 0)
         return state_init_unsaved(t->state, t->job, err);
+    if (c->open.evaluate)
+        return load_weights(t, c->open.evaluate, c->open.averaged, err);
     return c->open.resume ? resume(t, c->open.resume, err) : state_init(t->state, t->job, err);
 }
 
@@ -454,12 +628,18 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
 
     t->rank = c->open.rank;
     t->n_ranks = c->open.n_ranks;
+    if (rc == 0 && !t->o.strategy)
+        t->shares = strategy_shares(&t->job->strategy);
     if (rc == 0)
         rc = job_check_supported(t->job, t->n_ranks, t->o.plugin ? "cuda" : "cpu", err);
     if (rc == 0)
         rc = open_data(t, err);
     if (rc == 0)
         rc = make_layout(t, err);
+    if (rc == 0 && c->open.predict && t->valid_set)
+        rc = predict_open(t, c->open.predict, err);
+    if (rc == 0)
+        rc = check_statistics(t, err);
     if (rc == 0)
         rc = flip_check(c->open.inject, t->layout, err);
     if (rc == 0)
@@ -500,24 +680,33 @@ static int fit_feeds(struct trainer *t, struct err *err)
     return rc;
 }
 
-int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struct err *err)
+int trainer_make_programs(struct trainer *t, struct err *err)
 {
     struct programs_options o = {.job = t->job,
                                  .spec = t->spec,
                                  .sampler = &t->sampler,
                                  .n_validation = t->valid_set ? t->valid_set->n_samples : 0,
-                                 .rank = rank,
-                                 .n_ranks = n_ranks};
+                                 .rank = t->rank,
+                                 .n_ranks = t->n_ranks,
+                                 .gathers = t->layout->gathers};
     int rc;
 
+    programs_free(t->programs);
+    t->programs = NULL;
+    rc = programs_new(&o, t->backend, t->state, t->buffers, &t->programs, err);
+    return rc == 0 ? fit_feeds(t, err) : rc;
+}
+
+int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struct err *err)
+{
     ASSERT(t->state);
     trainer_leave(t);
+    balance_reset(t);
     t->rank = rank;
     t->n_ranks = n_ranks;
     t->has_stepped = 0;
     backend_set_threads(t->backend, n_threads(t, n_local));
-    rc = programs_new(&o, t->backend, t->state, t->buffers, &t->programs, err);
-    return rc == 0 ? fit_feeds(t, err) : rc;
+    return trainer_make_programs(t, err);
 }
 
 void trainer_take_coll(struct trainer *t, struct coll *coll)
@@ -552,13 +741,61 @@ static int agree_to_record(struct trainer *t, int *records, struct err *err)
     return rc < 0 ? err_wrap(err, "agreeing on whether steps are recorded") : 0;
 }
 
-/* One rank's state is enough for all, or the strategy puts it together itself. */
+/* The ranks that are left do not hold the whole of any step: rank 0 loads the newest checkpoint,
+ * and all go on from there. */
+static int go_back(struct trainer *t, int source, struct err *err)
+{
+    const struct err lost = *err;
+    struct ckpt *c = NULL;
+    int rc = 0;
+
+    if (t->saver)
+        saver_finish(t->saver);
+    if (t->rank == 0 && t->o.run_dir)
+        rc = ckpt_load_latest(t->o.run_dir, warn, t, &c, err);
+    if (rc == 0 && c)
+        rc = shards_hold_all(t->state, err);
+    if (rc == 0 && c)
+        rc = state_load(t->state, c, err);
+    if (rc == 0 && c) {
+        char *text = xasprintf("%s: training goes back to the checkpoint of step %lld", lost.msg,
+                               (long long)t->state->at.step);
+
+        warn(t, text);
+        free(text);
+    }
+    ckpt_close(c);
+    if (rc >= 0)
+        rc = state_broadcast(t->state, t->coll, source, err);
+    if (rc == SHARDS_LOST && t->rank == 0) /* the cause; the other ranks' failures follow from it */
+        return err_set(err, ERR_CORRUPT, "%s; and there is no checkpoint to go back to", lost.msg);
+    return rc == SHARDS_LOST ? err->code : rc;
+}
+
+/* All ranks gather a divided state together, so they know alike whether a checkpoint is due. */
+static int agree_on_checkpoint(struct trainer *t, struct err *err)
+{
+    uint8_t due = (uint8_t)t->is_checkpoint_due;
+    const int rc = coll_broadcast(t->coll, &due, sizeof due, 0, err);
+
+    t->is_checkpoint_due = due;
+    return rc;
+}
+
+/* One rank's state is enough for all, or the holders of shards send theirs, or the strategy puts it
+ * together itself. */
 static int take_source(struct trainer *t, int source, struct err *err)
 {
-    if (reducer_promises(t->reducer)->recovery == STRATEGY_NEEDS_ONE_RANK &&
-        state_broadcast(t->state, t->coll, source, err) < 0)
-        return err->code;
-    return reducer_form(t->reducer, source, err);
+    int rc = meet_again(t, source, err);
+
+    if (rc == 0 &&
+        (t->state->shards || reducer_promises(t->reducer)->recovery == STRATEGY_NEEDS_ONE_RANK))
+        rc = state_broadcast(t->state, t->coll, source, err);
+    if (rc == SHARDS_LOST)
+        rc = go_back(t, source, err);
+    if (rc == 0 && t->state->shards)
+        rc = agree_on_checkpoint(t, err);
+    return rc == 0 ? reducer_form(t->reducer, source, err) : rc;
 }
 
 /* These collectives tell the ring nothing, so all of them have one entry in it. */
@@ -602,14 +839,20 @@ int trainer_form(struct trainer *t, int source, struct err *err)
     t->hooks.at(t->hooks.arg, PHASE_FORM, 0, t->state->at.step, -1);
     if (t->n_ranks > 1 && coll_is_device(t->coll) && register_reduced(t, err) < 0)
         return err->code;
-    rc = t->n_ranks == 1 ? reducer_form(t->reducer, 0, err) : take_state(t, source, &records, err);
+    rc = t->n_ranks == 1 && !t->state->shards ? reducer_form(t->reducer, 0, err)
+                                              : take_state(t, source, &records, err);
+    if (rc == 0 && t->state->shards)
+        rc = remake_update(t, err);
     if (rc < 0)
         return rc;
+    balance_begin(t);
     t->tapes = tapes_new(t->backend, reducer_exchange(t->reducer), records);
     rc = read_loss_scale(t, err);
     if (rc == 0)
         rc = loop_read(&t->loop, t->state, err);
-    return rc == 0 ? update_refresh(t->update, err) : rc;
+    if (rc == 0)
+        rc = update_refresh(t->update, err);
+    return rc == 0 ? meet_is_over(t, err) : rc;
 }
 
 /* ---- memory ---- */

@@ -40,7 +40,8 @@ struct trainer_options {
     const struct plugin *plugin;         /* whose backend computes; NULL: the CPU */
     const struct strategy_ops *strategy; /* for tests; NULL: the job's */
     int gpu;                             /* the GPU's number */
-    int64_t keep_bytes; /* data sets up to this size stay on the GPU; <0: by its free memory */
+    size_t bucket_bytes; /* a bucket of gradients is closed once it holds this much; 0: 4 MiB */
+    int64_t keep_bytes;  /* data sets up to this size stay on the GPU; <0: by its free memory */
 };
 
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks);
@@ -69,6 +70,8 @@ int trainer_form(struct trainer *t, int source, struct err *err);
  * more: a fault may have come after the epoch's end and before the driver knew of it. */
 int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
 int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
+/* The same, and rank 0 writes the logits of all samples to the file that CMD_OPEN named. */
+int trainer_predict(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
 /* Rank 0 copies its state, to be written beside what comes next (train/saver.h); is_last: waits
  * until it is on disk.  A failure to write is in a report, not in *err. */
 int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err);

@@ -9,6 +9,8 @@
 #include "op/seal.h"
 #include "optim/schedule.h"
 #include "strategy/reducer.h"
+#include "train/average.h"
+#include "train/balance.h"
 #include "train/buffers.h"
 #include "train/faults.h"
 #include "train/feed.h"
@@ -44,6 +46,7 @@ struct trainer {
     const struct sample_spec *spec;        /* of both */
     struct hash128 fingerprint;            /* of both */
     struct sampler sampler;
+    struct strategy_shares shares;
     int64_t steps_per_epoch, total_steps; /* total: of the whole job, max_steps included */
     struct backend *backend;
     struct layout *layout;
@@ -51,12 +54,15 @@ struct trainer {
     struct loop loop; /* of the state */
     struct buffers *buffers;
     struct update *update;
+    struct average *average;              /* NULL: the job averages no weights */
     int64_t loaded_step;                  /* of the checkpoint that this run went on from; or 0 */
     struct saver *saver;                  /* from trainer_new on; NULL: this rank writes nothing */
+    struct npy_file *predictions;         /* rank 0's, with CMD_OPEN's `predict`; else NULL */
     struct feed *train_feed, *valid_feed; /* valid_feed: NULL when there is none */
 
     /* prepare, form */
     int rank, n_ranks;
+    struct balance balance;
     struct programs *programs;
     struct tapes *tapes;
     struct coll *coll;       /* NULL until formed */
@@ -72,8 +78,10 @@ struct trainer {
     /* of the step being queued, or the last */
     int64_t n_sent;          /* scalars, since trainer_new */
     int64_t next_bucket;     /* the one that backward fills now; -1 none */
+    int n_opened;            /* buckets of which gradients were written, of the micro-batch */
     char note[NOTE_LEN];     /* the first thing seen not finite on this rank, or "" */
     double loss_scale;       /* of the next step; 0: not scaled */
+    int64_t met_step;        /* the newest step at which all ranks held the same state; -1 none */
     int64_t first_step_done; /* 1 once this process has made a step */
     int has_stepped;         /* 1 once this formation has */
     int64_t closed_at;       /* the step held, once closed */
@@ -81,7 +89,7 @@ struct trainer {
     int64_t warned_step;     /* the checkpoint whose slowness was reported; -1 none */
 
     /* of the epoch under way, over all the formations that this process trained it in */
-    int64_t timed_epoch, epoch_start_ns, epoch_n_samples;
+    int64_t timed_epoch, epoch_start_ns, epoch_n_samples, epoch_data_ns;
 
     int64_t row_ns, row_samples; /* of the steps since the last row, as far as this process made
                                     them */
@@ -90,12 +98,19 @@ struct trainer {
 /* 1: real numbers are predicted, so that a prediction is near or far, and never correct. */
 int trainer_is_regression(const struct trainer *t);
 
+/* This rank's micro-batches of a step. */
+static inline int trainer_n_micros(const struct trainer *t)
+{
+    return sampler_n_micros(&t->sampler, t->n_ranks, t->rank, (int)t->job->train.accumulate);
+}
+
 /* The result of a step, which all ranks know alike. */
 struct step_result {
     struct control control;
     double grad_norm;   /* of all ranks' targets, before clipping */
     int applied;        /* 0: something was not finite */
     int has_bad_losses; /* 1: one of this rank's losses was not finite */
+    int has_bad_grad;   /* 1: the gradient that this rank's update used is not finite */
     int overflowed;     /* 1: not applied because of the loss scale, which will be lowered (or was):
                            train.on_nonfinite is not asked */
 };
@@ -103,6 +118,10 @@ struct step_result {
 /* Queue one whole global step: micro-batches, collectives, update.  Allocates nothing (on a device:
  * from the third step of a batch size on). */
 int step_queue(struct trainer *t, struct flight *f, struct err *err);
+
+/* Where parameters are divided: a GATHER stage of this set.  Waits for the set's parameters, and
+ * begins to gather those of the next one.  Of the first set it does both. */
+int step_gather(struct trainer *t, const struct program *p, int set, struct err *err);
 
 /* The engine is in this phase of the step being queued: exchange_hooks.at. */
 void step_at(void *trainer, enum phase phase, int64_t bucket);
@@ -130,6 +149,9 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
 /* Something in the step at state->at.step was not finite.  If it was this rank's, write to t->note
  * where it was. */
 int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err);
+
+/* Make the programs for this rank's shares, in the place of those that there are. */
+int trainer_make_programs(struct trainer *t, struct err *err);
 
 /* Give up the formation: programs, recordings, coll. */
 void trainer_leave(struct trainer *t);

@@ -13,69 +13,47 @@
 #include "op/update.h"
 #include "optim/groups.h"
 #include "optim/optimizer.h"
-#include "program/program.h"
+#include "program/sketch.h"
+#include "strategy/cut.h"
+#include "strategy/strategy.h"
+#include "train/shards.h"
 
 struct update {
     struct backend *backend;
-    struct program *pack, *apply, *refresh;
+    struct program *pack, *verify, *apply, *refresh; /* verify: NULL unless there are pieces */
     struct program **accumulate; /* [n_buckets]; NULL without accumulation, or for no gradients */
     struct program **round;      /* [n_buckets]; NULL where sums need not be rounded */
     int n_buckets;
-    double *segments; /* [n_segments, SEGMENT_COLUMNS] (op/update.h), the backend's memory */
-    int64_t n_segments;
+    /* Of the shards held, or of the pieces that the optimizer treats differently.  No parts: the
+     * whole is updated by `apply`. */
+    struct program **check; /* [n_parts]; of the rank's own shard alone */
+    struct program **part;  /* [n_parts]; the optimizer */
+    int n_parts;
+    double (*checks)[2]; /* [n_parts] */
+    double *sum;         /* [2]: the sum of checks; then of all ranks */
+    struct settings_table {
+        double *row; /* [n, SEGMENT_COLUMNS] (op/update.h), the backend's memory */
+        int64_t n;
+    } * segments; /* [1], or of each part */
+    int n_tables;
     void *arena; /* scratch of these programs; not the model's, whose values live meanwhile */
 };
 
-/* A graph under construction whose values lie at given addresses. */
-struct sketch {
-    struct graph *g;
-    struct {
-        int value;
-        void *address;
-    } place[24];
-    int n;
-};
-
-static int placed_as(struct sketch *s, enum dtype dtype, struct shape shape, void *address,
-                     const char *name)
-{
-    ASSERT((size_t)s->n < ARRAY_LEN(s->place));
-    s->place[s->n].value = graph_value(s->g, VALUE_INPUT, dtype, shape, name);
-    s->place[s->n].address = address;
-    return s->place[s->n++].value;
-}
-
 static int placed(struct sketch *s, enum dtype dtype, int64_t n, void *address, const char *name)
 {
-    return placed_as(s, dtype, SHAPE(n), address, name);
-}
-
-/* Make a program of the sketch.  Takes its graph. */
-static int finish(struct sketch *s, struct backend *b, const struct state *st, struct program **out,
-                  struct err *err)
-{
-    int rc = program_new(b, s->g, st->layout, out, err);
-
-    if (rc < 0)
-        return rc;
-    for (int i = 0; i < s->n; i++)
-        program_place(*out, s->place[i].value, s->place[i].address);
-    return 0;
+    return sketch_place(s, dtype, SHAPE(n), address, name);
 }
 
 static int make_pack(struct update *u, struct backend *b, const struct state *st,
                      const struct buffers *m, struct err *err)
 {
-    struct sketch s = {.g = graph_new(1, 1)};
+    struct sketch s = sketch_begin(err);
     int in[] = {[CONTROL_PACK_METRICS] = s.g->metrics, [CONTROL_PACK_SCALARS] = s.g->scalars};
     int out[] = {placed(&s, DTYPE_F32, CONTROL_LEN, m->control, "control")};
     union node_attr none = {0};
 
-    if (graph_node(s.g, OP_control_pack, &none, in, 2, out, "pack", err) < 0) {
-        graph_free(s.g);
-        return err->code;
-    }
-    return finish(&s, b, st, &u->pack, err);
+    sketch_node(&s, OP_control_pack, &none, in, 2, out, "pack");
+    return sketch_end(&s, b, st->layout, &u->pack);
 }
 
 static int64_t bucket_elements(const struct bucket *k, const struct layout *l)
@@ -86,34 +64,28 @@ static int64_t bucket_elements(const struct bucket *k, const struct layout *l)
 static int make_accumulate(struct program **p, const struct bucket *k, struct backend *b,
                            const struct state *st, const struct buffers *m, struct err *err)
 {
-    struct sketch s = {.g = graph_new(1, 1)};
+    struct sketch s = sketch_begin(err);
     int64_t n = bucket_elements(k, st->layout);
     int in[] = {placed(&s, DTYPE_F32, n, m->sum + k->offset, "sum"),
                 placed(&s, DTYPE_F32, n, m->micro + k->offset, "micro")};
     int out[] = {in[0]};
     union node_attr none = {0};
 
-    if (graph_node(s.g, OP_add, &none, in, 2, out, "accumulate", err) < 0) {
-        graph_free(s.g);
-        return err->code;
-    }
-    return finish(&s, b, st, p, err);
+    sketch_node(&s, OP_add, &none, in, 2, out, "accumulate");
+    return sketch_end(&s, b, st->layout, p);
 }
 
 /* Make the program that rounds n elements at `from` to another type, at `to`. */
 static int make_cast(struct program **p, int64_t n, const float *from, void *to, enum dtype type,
                      struct backend *b, const struct state *st, struct err *err)
 {
-    struct sketch s = {.g = graph_new(1, 1)};
+    struct sketch s = sketch_begin(err);
     int in[] = {placed(&s, DTYPE_F32, n, (void *)from, "wide")};
     int out[] = {placed(&s, type, n, to, "narrow")};
     union node_attr attr = {.cast.to = type};
 
-    if (graph_node(s.g, OP_cast, &attr, in, 1, out, "round", err) < 0) {
-        graph_free(s.g);
-        return err->code;
-    }
-    return finish(&s, b, st, p, err);
+    sketch_node(&s, OP_cast, &attr, in, 1, out, "round");
+    return sketch_end(&s, b, st->layout, p);
 }
 
 /* Make the sums of micro-batches, and their rounding before they are reduced. */
@@ -138,110 +110,148 @@ struct verdict {
     int check, control, scaler; /* scaler: or NO_VALUE */
 };
 
-static int add_check(struct sketch *s, const struct state *st, const struct buffers *m,
-                     struct verdict *v, struct err *err)
+static struct verdict add_verdict(struct sketch *s, const struct state *st, const struct buffers *m)
 {
-    int64_t n = st->layout->n_trained;
     void *scaler = state_data(st, &slot_scaler);
-    int in[] = {placed(s, st->layout->grad_dtype, n, m->grad, "grad")};
-    int out[] = {placed(s, DTYPE_F64, 2, m->numbers->check, "check")};
+
+    return (struct verdict){.check = placed(s, DTYPE_F64, 2, m->numbers->check, "check"),
+                            .control = placed(s, DTYPE_F32, CONTROL_LEN, m->control, "control"),
+                            .scaler = scaler ? placed(s, DTYPE_F32, SCALER_LEN, scaler, SCALER_NAME)
+                                             : NO_VALUE};
+}
+
+/* A range of the flat space of trained parameters, with its gradients and its part of each slot. */
+struct range {
+    int64_t at, n;
+    int64_t rows; /* of the matrix that it is to the optimizer; 0: it is none */
+    void *grad;
+    float *param;
+    void *slot[STATE_MAX_SLOTS];
+};
+
+static struct range whole(const struct state *st, const struct buffers *m)
+{
+    struct range r = {
+        .n = st->layout->n_trained, .grad = m->grad, .param = state_data(st, &slot_parameters)};
+
+    for (int k = 0; k < st->n_slots; k++)
+        r.slot[k] = st->slot[k].data;
+    return r;
+}
+
+static int add_check(struct sketch *s, const struct state *st, const struct range *r, int check,
+                     struct err *err)
+{
+    int in[] = {placed(s, st->layout->grad_dtype, r->n, r->grad, "grad")};
     union node_attr none = {0};
 
-    v->check = out[0];
-    v->control = placed(s, DTYPE_F32, CONTROL_LEN, m->control, "control");
-    v->scaler = scaler ? placed(s, DTYPE_F32, SCALER_LEN, scaler, SCALER_NAME) : NO_VALUE;
-    return graph_node(s->g, OP_grad_check, &none, in, 1, out, "check", err);
+    return graph_node(s->g, OP_grad_check, &none, in, 1, &check, "check", err);
 }
 
 /* ---- the optimizer's node ---- */
 
-/* The settings of the trained parameters, in rows of op/update.h; neighbours with equal settings
- * are one row.  Returns how many; row: room for one for each parameter. */
-static int64_t list_segments(const struct job *job, const struct layout *l, double *row)
+/* The settings of the range's parameters, in rows of op/update.h; neighbours with equal settings
+ * are one row, unless the optimizer treats whole tensors.  Returns how many; row: room for one for
+ * each parameter. */
+static int64_t list_segments(const struct job *job, const struct layout *l, const struct range *r,
+                             double *row)
 {
     int64_t n = 0;
 
     for (int i = 0; i < l->n_params && !l->param[i].info.frozen; i++) {
         const int is_last = i + 1 == l->n_params || l->param[i + 1].info.frozen;
-        const struct settings s =
-            groups_settings(&job->optimizer, l->param[i].name, l->param[i].info.kind);
+        const int64_t end = is_last ? l->n_trained : l->param[i + 1].offset;
+        const struct settings s = groups_settings(&job->optimizer, l->param[i].name,
+                                                  l->param[i].info.kind, &l->param[i].shape);
         double *at = row + max_i64(n - 1, 0) * SEGMENT_COLUMNS;
 
-        if (n == 0 || at[SEGMENT_RATE] != s.lr_scale || at[SEGMENT_DECAY] != s.decay) {
+        if (end <= r->at || l->param[i].offset >= r->at + r->n)
+            continue;
+        if (n == 0 || job->optimizer.kind->whole_tensors || at[SEGMENT_RATE] != s.lr_scale ||
+            at[SEGMENT_DECAY] != s.decay) {
             at = row + n++ * SEGMENT_COLUMNS;
             at[SEGMENT_RATE] = s.lr_scale;
             at[SEGMENT_DECAY] = s.decay;
         }
-        at[SEGMENT_END] = (double)(is_last ? l->n_trained : l->param[i + 1].offset);
+        at[SEGMENT_END] = (double)(min_i64(end, r->at + r->n) - r->at);
     }
     return n;
 }
 
-static int make_segments(struct update *u, const struct job *job, const struct layout *l,
-                         struct err *err)
+static int make_segments(struct update *u, struct settings_table *to, const struct job *job,
+                         const struct layout *l, const struct range *r, struct err *err)
 {
     const size_t row_bytes = SEGMENT_COLUMNS * sizeof(double);
     double *row = xcalloc((size_t)l->n_params + 1, row_bytes);
     size_t n_bytes;
     int rc;
 
-    u->n_segments = list_segments(job, l, row);
-    n_bytes = row_bytes * (size_t)u->n_segments;
-    rc = backend_alloc(u->backend, n_bytes, "settings of parameters", (void **)&u->segments, err);
+    to->n = list_segments(job, l, r, row);
+    n_bytes = row_bytes * (size_t)to->n;
+    rc = backend_alloc(u->backend, n_bytes, "settings of parameters", (void **)&to->row, err);
     if (rc == 0)
-        rc = backend_copy_in(u->backend, u->segments, row, n_bytes, err);
+        rc = backend_copy_in(u->backend, to->row, row, n_bytes, err);
     free(row);
     return rc;
 }
 
 /* The operands that every optimizer has (op/update.c). */
-static void add_operands(struct sketch *s, const struct update *u, const struct state *st,
-                         const struct buffers *m, struct verdict v, int in[NODE_MAX_IN])
+static void add_operands(struct sketch *s, const struct settings_table *t, const struct state *st,
+                         const struct buffers *m, const struct range *r, struct verdict v,
+                         int in[NODE_MAX_IN])
 {
     const struct layout *l = st->layout;
-    const int64_t n = l->n_trained;
+    char *copy = m->copy ? (char *)m->copy + dtype_size(l->copy_dtype) * (size_t)r->at : NULL;
 
-    in[UPDATE_PARAM] = placed(s, DTYPE_F32, n, state_data(st, &slot_parameters), "param");
-    in[UPDATE_GRAD] = placed(s, l->grad_dtype, n, m->grad, "grad");
+    in[UPDATE_PARAM] = placed(s, DTYPE_F32, r->n, r->param, "param");
+    in[UPDATE_GRAD] = placed(s, l->grad_dtype, r->n, r->grad, "grad");
     in[UPDATE_CHECK] = v.check;
     in[UPDATE_CONTROL] = v.control;
     in[UPDATE_SCALARS] = s->g->scalars;
     in[UPDATE_SEGMENTS] =
-        placed_as(s, DTYPE_F64, SHAPE(u->n_segments, SEGMENT_COLUMNS), u->segments, "segments");
-    in[UPDATE_COPY] = m->copy ? placed(s, l->copy_dtype, n, m->copy, "copy") : NO_VALUE;
+        sketch_place(s, DTYPE_F64, SHAPE(t->n, SEGMENT_COLUMNS), t->row, "segments");
+    in[UPDATE_COPY] = copy ? placed(s, l->copy_dtype, r->n, copy, "copy") : NO_VALUE;
     in[UPDATE_SCALER] = v.scaler;
 }
 
 /* Add the slot that has the operand's name; NO_VALUE if this job's optimizer keeps none. */
 static int add_slot(struct sketch *s, const struct job *job, const struct state *st,
-                    const char *name)
+                    const struct range *r, const char *name)
 {
     const struct slot_def *slot[OPTIMIZER_MAX_SLOTS];
     const int n = optimizer_slots(&job->optimizer, slot);
 
     for (int i = 0; i < n; i++)
-        if (!strcmp(slot[i]->name, name))
-            return placed(s, slot[i]->dtype, st->layout->n_trained, state_data(st, slot[i]), name);
+        for (int k = 0; k < st->n_slots; k++)
+            if (!strcmp(slot[i]->name, name) && st->slot[k].def == slot[i])
+                return placed(s, slot[i]->dtype, r->n, r->slot[k], name);
     return NO_VALUE;
 }
 
 /* The node of the optimizer's operator; every output is an input, updated. */
-static int add_optimizer(struct sketch *s, const struct update *u, const struct job *job,
-                         const struct state *st, const struct buffers *m, struct verdict v,
-                         struct err *err)
+static int add_optimizer(struct sketch *s, const struct settings_table *t, const struct job *job,
+                         const struct state *st, const struct buffers *m, const struct range *r,
+                         struct verdict v, struct err *err)
 {
+    const struct strategy_ops *strategy = strategy_choose(&job->strategy);
     const struct optimizer *o = job->optimizer.kind;
-    const struct op_def *op = op_get(o->op);
+    const enum op kind = r->rows ? o->matrices->op : o->op;
+    const struct op_def *op = op_get(kind);
     union node_attr attr = {.number = {0}};
     int in[NODE_MAX_IN], out[NODE_MAX_OUT];
 
-    o->numbers(job->optimizer.options, attr.number);
-    add_operands(s, u, st, m, v, in);
+    if (r->rows)
+        o->matrices->numbers(job->optimizer.options, r->rows, r->n / r->rows, attr.number);
+    else
+        o->numbers(job->optimizer.options, attr.number);
+    if (strategy->means_from)
+        attr.number[ADAMW_ATTR_MEANS_FROM] = (double)strategy->means_from(job->strategy.options);
+    add_operands(s, t, st, m, r, v, in);
     for (int i = UPDATE_SLOT; i < op->n_in; i++)
-        in[i] = add_slot(s, job, st, op->in_name[i]);
+        in[i] = add_slot(s, job, st, r, op->in_name[i]);
     for (int i = 0; i < op->n_out; i++)
         out[i] = in[op->update[i] - 1] == NO_VALUE ? NODE_NO_OUT : in[op->update[i] - 1];
-    return graph_node(s->g, o->op, &attr, in, op->n_in, out, op->name, err);
+    return graph_node(s->g, kind, &attr, in, op->n_in, out, op->name, err);
 }
 
 static int add_loss_scale(struct sketch *s, const struct job *job, struct verdict v,
@@ -289,42 +299,196 @@ static int add_seal(struct sketch *s, const struct buffers *m, struct verdict v,
     return graph_node(s->g, OP_seal, &none, in, 8, out, "seal", err);
 }
 
+/* 1: `apply` checks and updates all parameters alike. */
+static int is_whole(const struct update *u, const struct state *st)
+{
+    return !st->shards && u->n_parts == 0;
+}
+
+/* The step's last kernels; where there are no parts the check and the optimizer come first. */
 static int make_apply(struct update *u, const struct job *job, struct backend *b,
                       const struct state *st, const struct buffers *m, struct err *err)
 {
-    struct sketch s = {.g = graph_new(1, 1)};
-    struct verdict v;
-    int rc = add_check(&s, st, m, &v, err);
+    struct sketch s = sketch_begin(err);
+    const struct verdict v = add_verdict(&s, st, m);
+    const struct range all = whole(st, m);
+    int rc = 0;
 
-    if (rc == 0)
-        rc = add_optimizer(&s, u, job, st, m, v, err);
+    if (is_whole(u, st))
+        rc = add_check(&s, st, &all, v.check, err);
+    if (rc == 0 && is_whole(u, st))
+        rc = add_optimizer(&s, &u->segments[0], job, st, m, &all, v, err);
     if (rc == 0 && st->layout->n_state_total)
         rc = add_commit(&s, st, m, v, err);
     if (rc == 0 && v.scaler != NO_VALUE)
         rc = add_loss_scale(&s, job, v, err);
     if (rc == 0)
         rc = add_seal(&s, m, v, err);
-    if (rc < 0) {
-        graph_free(s.g);
-        return rc;
-    }
-    return finish(&s, b, st, &u->apply, err);
+    s.rc = rc;
+    return sketch_end(&s, b, st->layout, &u->apply);
 }
 
-enum { N_ALWAYS = 3 };
+/* ---- pieces ---- */
+
+/* The matrices that the optimizer updates by an operator of their own are a piece each; so is each
+ * run of other parameters between them. */
+
+static int is_matrix(const struct job *job, const struct segment *s)
+{
+    return optimizer_takes_matrix(&job->optimizer, s->name, s->info.kind, &s->shape);
+}
+
+static int is_trained(const struct layout *l, int i)
+{
+    return i < l->n_params && !l->param[i].info.frozen;
+}
+
+/* The number of parameters in the piece that begins with the i-th. */
+static int piece_params(const struct job *job, const struct layout *l, int i)
+{
+    int n = 1;
+
+    while (!is_matrix(job, &l->param[i]) && is_trained(l, i + n) &&
+           !is_matrix(job, &l->param[i + n]))
+        n++;
+    return n;
+}
+
+static int count_pieces(const struct job *job, const struct layout *l)
+{
+    int n = 0;
+
+    for (int i = 0; job->optimizer.kind->matrices && is_trained(l, i); n++)
+        i += piece_params(job, l, i);
+    return n;
+}
+
+/* The padding after a matrix belongs to no piece. */
+static struct range piece_at(const struct job *job, const struct state *st, const struct buffers *m,
+                             int first)
+{
+    const struct layout *l = st->layout;
+    const struct segment *from = &l->param[first];
+    const struct segment *to = &l->param[first + piece_params(job, l, first) - 1];
+    struct range r = {.at = from->offset, .n = to->offset + to->length - from->offset};
+
+    if (is_matrix(job, from))
+        r.rows = from->shape.dim[0];
+    r.grad = (char *)m->grad + dtype_size(l->grad_dtype) * (size_t)r.at;
+    r.param = (float *)state_data(st, &slot_parameters) + r.at;
+    for (int k = 0; k < st->n_slots; k++)
+        if (st->slot[k].def->scope == SLOT_PER_TRAINED)
+            r.slot[k] =
+                (char *)st->slot[k].data + dtype_size(st->slot[k].def->dtype) * (size_t)r.at;
+    return r;
+}
+
+static int make_verify(struct update *u, struct backend *b, const struct state *st,
+                       const struct buffers *m, struct err *err)
+{
+    struct sketch s = sketch_begin(err);
+    const struct range all = whole(st, m);
+
+    s.rc = add_check(&s, st, &all, add_verdict(&s, st, m).check, err);
+    return sketch_end(&s, b, st->layout, &u->verify);
+}
+
+/* ---- shards ---- */
+
+/* The h-th shard's span of the bucket. */
+static struct range range_of(const struct state *st, const struct buffers *m, int h, int bucket)
+{
+    const struct shard_set *set = &st->shards->now;
+    const struct bucket *b = &st->layout->bucket[bucket];
+    const int owner = shard_owner(set, h);
+    const struct coll_span span = cut_span(st->layout, bucket, set->size, owner);
+    struct range r = {.at = b->offset + span.at,
+                      .n = span.n,
+                      .grad = (char *)m->bucket[bucket] + dtype_size(b->dtype) * (size_t)span.at};
+
+    if (st->shards->divides_gradients)
+        r.grad = (char *)set->sums[h] + cut_sums_at(st->layout, bucket, set->size, owner);
+    for (int k = 0; k < st->n_slots; k++)
+        if (st->slot[k].is_divided)
+            r.slot[k] = (char *)set->data[k][h] + shard_offset(st, k, set->size, owner, bucket);
+    r.param =
+        st->shards->divides_params ? r.slot[0] : (float *)state_data(st, &slot_parameters) + r.at;
+    return r;
+}
+
+static int make_part(struct update *u, int i, const struct job *job, struct backend *b,
+                     const struct state *st, const struct buffers *m, const struct range *r,
+                     struct err *err)
+{
+    struct sketch s = sketch_begin(err);
+    const struct verdict v = add_verdict(&s, st, m);
+
+    s.rc = make_segments(u, &u->segments[i], job, st->layout, r, err);
+    if (s.rc == 0)
+        s.rc = add_optimizer(&s, &u->segments[i], job, st, m, r, v, err);
+    return sketch_end(&s, b, st->layout, &u->part[i]);
+}
+
+static int make_check(struct update *u, int i, struct backend *b, const struct state *st,
+                      const struct range *r, struct err *err)
+{
+    struct sketch s = sketch_begin(err);
+
+    s.rc = add_check(&s, st, r, placed(&s, DTYPE_F64, 2, u->checks[i], "check"), err);
+    return sketch_end(&s, b, st->layout, &u->check[i]);
+}
+
+static int make_pieces(struct update *u, const struct job *job, struct backend *b,
+                       const struct state *st, const struct buffers *m, struct err *err)
+{
+    int rc = make_verify(u, b, st, m, err);
+
+    for (int i = 0, first = 0; i < u->n_parts && rc == 0; i++) {
+        const struct range r = piece_at(job, st, m, first);
+
+        rc = make_part(u, i, job, b, st, m, &r, err);
+        first += piece_params(job, st->layout, first);
+    }
+    return rc;
+}
+
+static int make_shards(struct update *u, const struct job *job, struct backend *b,
+                       const struct state *st, const struct buffers *m, struct err *err)
+{
+    const int n_buckets = st->layout->n_buckets;
+    int rc = 0;
+
+    for (int i = 0; i < u->n_parts && rc == 0; i++) {
+        const struct range r = range_of(st, m, i / n_buckets, i % n_buckets);
+
+        if (r.n > 0)
+            rc = make_part(u, i, job, b, st, m, &r, err);
+        if (r.n > 0 && rc == 0 && i < n_buckets)
+            rc = make_check(u, i, b, st, &r, err);
+    }
+    return rc;
+}
+
+enum { N_ALWAYS = 4 };
 
 /* The i-th program, or NULL if there is nothing to do. */
 static struct program *program_at(const struct update *u, int i)
 {
-    struct program *const always[N_ALWAYS] = {u->pack, u->apply, u->refresh};
+    struct program *const always[N_ALWAYS] = {u->pack, u->verify, u->apply, u->refresh};
 
     if (i < N_ALWAYS)
         return always[i];
     i -= N_ALWAYS;
-    return i < u->n_buckets ? u->accumulate[i] : u->round[i - u->n_buckets];
+    if (i < 2 * u->n_buckets)
+        return i < u->n_buckets ? u->accumulate[i] : u->round[i - u->n_buckets];
+    i -= 2 * u->n_buckets;
+    return i < u->n_parts ? u->check[i] : u->part[i - u->n_parts];
 }
 
-static int n_programs(const struct update *u) { return N_ALWAYS + 2 * u->n_buckets; }
+static int n_programs(const struct update *u)
+{
+    return N_ALWAYS + 2 * u->n_buckets + 2 * u->n_parts;
+}
 
 static int bind_all(struct update *u, const struct program_spaces *spaces, struct err *err)
 {
@@ -341,24 +505,44 @@ static int bind_all(struct update *u, const struct program_spaces *spaces, struc
     return rc;
 }
 
+static void make_room(struct update *u, const struct job *job, const struct state *s,
+                      const struct buffers *m)
+{
+    u->n_parts =
+        s->shards ? s->shards->now.n_held * s->layout->n_buckets : count_pieces(job, s->layout);
+    u->check = xcalloc((size_t)u->n_parts, sizeof *u->check);
+    u->part = xcalloc((size_t)u->n_parts, sizeof *u->part);
+    u->checks = xcalloc((size_t)u->n_parts, sizeof *u->checks);
+    u->n_tables = u->n_parts > 0 ? u->n_parts : 1;
+    u->segments = xcalloc((size_t)u->n_tables, sizeof *u->segments);
+    u->sum = m->numbers->check;
+    if (!m->micro)
+        return;
+    u->n_buckets = s->layout->n_buckets;
+    u->accumulate = xcalloc((size_t)u->n_buckets, sizeof *u->accumulate);
+    u->round = xcalloc((size_t)u->n_buckets, sizeof *u->round);
+}
+
 int update_new(const struct job *job, struct backend *b, const struct state *s,
                const struct buffers *m, struct update **out, struct err *err)
 {
     struct update *u = xcalloc(1, sizeof *u);
-    struct program_spaces spaces = buffers_spaces(m, s);
-    int rc;
+    const struct program_spaces spaces = buffers_spaces(m, s);
+    const struct range all = whole(s, m);
+    int rc = 0;
 
     u->backend = b;
-    if (m->accumulates) {
-        u->n_buckets = s->layout->n_buckets;
-        u->accumulate = xcalloc((size_t)u->n_buckets, sizeof *u->accumulate);
-        u->round = xcalloc((size_t)u->n_buckets, sizeof *u->round);
-    }
-    rc = make_segments(u, job, s->layout, err);
+    make_room(u, job, s, m);
+    if (is_whole(u, s))
+        rc = make_segments(u, &u->segments[0], job, s->layout, &all, err);
     if (rc == 0)
         rc = make_pack(u, b, s, m, err);
     if (rc == 0)
         rc = make_apply(u, job, b, s, m, err);
+    if (rc == 0)
+        rc = s->shards        ? make_shards(u, job, b, s, m, err)
+             : u->n_parts > 0 ? make_pieces(u, job, b, s, m, err)
+                              : 0;
     for (int i = 0; i < u->n_buckets && rc == 0; i++)
         rc = make_sums(u, i, b, s, m, err);
     if (rc == 0 && m->copy)
@@ -380,35 +564,52 @@ void update_free(struct update *u)
         return;
     for (int i = 0; i < n_programs(u); i++)
         program_free(program_at(u, i));
-    backend_free(u->backend, u->segments);
+    for (int i = 0; i < u->n_tables; i++)
+        backend_free(u->backend, u->segments[i].row);
     backend_free(u->backend, u->arena);
+    free(u->segments);
+    free(u->check);
+    free(u->part);
+    free(u->checks);
     free(u->accumulate);
     free(u->round);
     free(u);
 }
 
-/* Run p.  NULL: there is nothing to do. */
-static int run(struct program *p, struct err *err)
-{
-    int rc = 0;
-
-    for (int i = 0; p && i < program_n_stages(p) && rc == 0; i++)
-        rc = program_run_stage(p, i, err);
-    return rc;
-}
-
-int update_pack(struct update *u, struct err *err) { return run(u->pack, err); }
+int update_pack(struct update *u, struct err *err) { return sketch_run(u->pack, err); }
 
 int update_accumulate(struct update *u, int bucket, struct err *err)
 {
-    return run(u->accumulate[bucket], err);
+    return sketch_run(u->accumulate[bucket], err);
 }
 
 int update_round(struct update *u, int bucket, struct err *err)
 {
-    return run(u->round[bucket], err);
+    return sketch_run(u->round[bucket], err);
 }
 
-int update_refresh(struct update *u, struct err *err) { return run(u->refresh, err); }
+int update_refresh(struct update *u, struct err *err) { return sketch_run(u->refresh, err); }
 
-int update_apply(struct update *u, struct err *err) { return run(u->apply, err); }
+/* Blocks are added within a span, spans in the order of the buckets, and then ranks in their order:
+ * all ranks get the same sum. */
+int update_check(struct update *u, struct err *err)
+{
+    int rc = 0;
+
+    u->sum[0] = u->sum[1] = 0;
+    for (int i = 0; i < u->n_parts && rc == 0; i++) {
+        rc = sketch_run(u->check[i], err);
+        u->sum[0] += u->checks[i][0];
+        u->sum[1] += u->checks[i][1];
+    }
+    return rc;
+}
+
+int update_apply(struct update *u, struct err *err)
+{
+    int rc = sketch_run(u->verify, err);
+
+    for (int i = 0; i < u->n_parts && rc == 0; i++)
+        rc = sketch_run(u->part[i], err);
+    return rc == 0 ? sketch_run(u->apply, err) : rc;
+}

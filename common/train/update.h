@@ -3,6 +3,9 @@
  * These are small programs over the flat spaces, the same for every batch size, so a backend runs
  * them as it runs any kernel and nothing waits for the host.
  *
+ * Where slots are divided among the ranks, an update is of the shards that this rank holds now, one
+ * program for each bucket and shard; after another division a new update is made.
+ *
  * Life:    update_new -> pack, accumulate, apply ... -> update_free.
  * Threads: the engine's. */
 #ifndef TRAIN_UPDATE_H
@@ -29,9 +32,13 @@ int update_round(struct update *u, int bucket, struct err *err);
 /* The working copies from the parameters, after these came from elsewhere than update_apply. */
 int update_refresh(struct update *u, struct err *err);
 
-/* After all reductions: check, clip, optimizer and working copies, commit of the running
- * statistics; nothing of these changes if anything is not finite, or the step is void.  Then the
- * next loss scale; and what came out goes to buffers->results. */
+/* Of shards, after all reductions: the check of this rank's own shard, in buffers->numbers->check.
+ * Its sum over all ranks is to be there when update_apply is called.  CPUs only. */
+int update_check(struct update *u, struct err *err);
+
+/* After all reductions: check (but of shards), clip, optimizer and working copies, commit of the
+ * running statistics; nothing of these changes if anything is not finite, or the step is void. Then
+ * the next loss scale; and what came out goes to buffers->results. */
 int update_apply(struct update *u, struct err *err);
 
 #endif

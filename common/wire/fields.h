@@ -38,7 +38,8 @@
     ITEM(epoch, train.epoch, INT(1, MANY))
 
 #define VALIDATE_FIELDS(ITEM, LIST, ONLY) \
-    ITEM(epoch, validate.epoch, INT(1, MANY))
+    ITEM(epoch,    validate.epoch,    INT(1, MANY)) \
+    ITEM(predicts, validate.predicts, BOOL)
 
 #define CHECKPOINT_FIELDS(ITEM, LIST, ONLY) \
     ITEM(step, checkpoint.step, INT(0, MANY))
@@ -70,7 +71,9 @@
     LIST(tensors,      epoch.tensor, epoch.n_tensors, MESSAGES(MSG_MAX_TENSORS)) \
     ITEM(rss_mib,      epoch.rss_mib,      AMOUNT) \
     ITEM(peak_rss_mib, epoch.peak_rss_mib, AMOUNT) \
-    ITEM(note,         epoch.note,         TEXT(0, MSG_MAX_TEXT))
+    ITEM(note,         epoch.note,         TEXT(0, MSG_MAX_TEXT)) \
+    ITEM(data_wait_ms_median, epoch.data_wait_ms_median, AMOUNT) \
+    ITEM(data_wait_share,     epoch.data_wait_share,     AMOUNT)
 
 #define VALIDATE_DONE_FIELDS(ITEM, LIST, ONLY) \
     ITEM(epoch,       validated.epoch,       INT(1, MANY)) \
@@ -78,7 +81,10 @@
     ITEM(n_correct,   validated.n_correct,   INT(0, MANY)) \
     ITEM(n_samples,   validated.n_samples,   INT(0, MANY)) \
     ITEM(n_nonfinite, validated.n_nonfinite, INT(0, MANY)) \
-    ITEM(n_targets,   validated.n_targets,   INT(0, MANY))
+    ITEM(n_targets,   validated.n_targets,   INT(0, MANY)) \
+    ITEM(average_loss_sum,    validated.average_loss_sum,    REAL) \
+    ITEM(average_n_correct,   validated.average_n_correct,   INT(0, MANY)) \
+    ITEM(average_n_nonfinite, validated.average_n_nonfinite, INT(0, MANY))
 
 #define CHECKPOINT_DONE_FIELDS(ITEM, LIST, ONLY) \
     ITEM(step, checkpoint.step, INT(0, MANY))

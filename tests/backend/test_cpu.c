@@ -243,6 +243,93 @@ static void test_sgd_bits(void **state)
     free(param), free(grad), free(buf), free(want_param), free(want_buf);
 }
 
+/* ---- Muon ---- */
+
+enum { ROWS = 37, COLUMNS = 70, MATRIX = ROWS * COLUMNS, ITERATIONS = 2 };
+
+/* c [m,n] = alpha * (a b) + beta * add, each product and sum rounded by itself; b [k,n], or
+ * transposed [n,k]. */
+static void scalar_product(int m, int n, int k, const float *a, const float *b, int is_transposed,
+                           float alpha, float beta, const float *add, float *c)
+{
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            volatile float sum = 0, t;
+
+            for (int l = 0; l < k; l++) {
+                t = a[i * k + l] * (is_transposed ? b[j * k + l] : b[l * n + j]);
+                sum = sum + t;
+            }
+            t = alpha * sum;
+            sum = beta * (add ? add[i * n + j] : 0);
+            c[i * n + j] = add ? sum + t : t;
+        }
+}
+
+/* One step with momentum 0.5, rate 0.25 and ratio 2, whose products with these are exact. */
+static void scalar_muon(float *param, const float *grad, float *avg)
+{
+    static float x[MATRIX], next[MATRIX], s[ROWS * ROWS], t[ROWS * ROWS];
+    float norm;
+
+    for (int i = 0; i < MATRIX; i++) {
+        volatile float d = grad[i] - avg[i];
+
+        avg[i] = avg[i] + 0.5f * d;
+        d = avg[i] - grad[i];
+        x[i] = avg[i] - 0.5f * d;
+    }
+    norm = (float)sqrt(scalar_sum_of_squares(x, MATRIX));
+    for (int i = 0; i < MATRIX; i++)
+        x[i] = x[i] / norm;
+    for (int k = 0; k < ITERATIONS; k++) {
+        scalar_product(ROWS, ROWS, COLUMNS, x, x, 1, 1, 0, NULL, s);
+        scalar_product(ROWS, ROWS, ROWS, s, s, 0, 2.0315f, -4.775f, s, t);
+        scalar_product(ROWS, COLUMNS, ROWS, t, x, 0, 1, 3.4445f, x, next);
+        memcpy(x, next, sizeof x);
+    }
+    for (int i = 0; i < MATRIX; i++)
+        param[i] = param[i] - 0.5f * x[i];
+}
+
+static void test_muon_bits(void **state)
+{
+    struct fixture *f = *state;
+    float *param = numbers(MATRIX, 1), *grad = numbers(MATRIX, 2), *avg = numbers(MATRIX, 3);
+    float *want_param = numbers(MATRIX, 1), *want_avg = numbers(MATRIX, 3);
+    float control[CONTROL_LEN] = {0};
+    double check[2] = {49.0, 0};
+    struct step_scalars s = {.n_updates = 1, .rate = 0.25f};
+    double segments[SEGMENT_COLUMNS] = {MATRIX, 1, 0};
+    const union node_attr attr = {.number = {[MUON_ATTR_MOMENTUM] = 0.5,
+                                             [MUON_ATTR_NESTEROV] = 1,
+                                             [MUON_ATTR_ROWS] = ROWS,
+                                             [MUON_ATTR_RATIO] = 2,
+                                             [MUON_ATTR_STEPS] = ITERATIONS,
+                                             [MUON_ATTR_A] = 3.4445,
+                                             [MUON_ATTR_B] = -4.775,
+                                             [MUON_ATTR_C] = 2.0315}};
+    struct graph *g = f->g;
+    const int in[] = {graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(MATRIX), "param"),
+                      graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(MATRIX), "grad"),
+                      graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2), "check"),
+                      graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(CONTROL_LEN), "control"),
+                      g->scalars,
+                      graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(1, SEGMENT_COLUMNS), "rows"),
+                      NO_VALUE,
+                      NO_VALUE,
+                      graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(MATRIX), "avg")};
+    struct err err;
+
+    assert_int_equal(graph_node(g, OP_muon, &attr, in, 9, NULL, "muon", &err), 0);
+    run_node(f, &g->node[0], (void *[]){param, grad, check, control, &s, segments, NULL, NULL, avg},
+             (void *[]){param, NULL, avg});
+    scalar_muon(want_param, grad, want_avg);
+    assert_memory_equal(avg, want_avg, MATRIX * sizeof *avg);
+    assert_memory_equal(param, want_param, MATRIX * sizeof *param);
+    free(param), free(grad), free(avg), free(want_param), free(want_avg);
+}
+
 /* ---- threads ---- */
 
 int omp_get_num_threads(void);
@@ -290,6 +377,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_grad_check_bits, set_up_three, tear_down),
         cmocka_unit_test_setup_teardown(test_sgd_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sgd_bits, set_up_three, tear_down),
+        cmocka_unit_test_setup_teardown(test_muon_bits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_muon_bits, set_up_three, tear_down),
         cmocka_unit_test_setup_teardown(test_fewer_threads_than_made_for, set_up_three, tear_down),
     };
 

@@ -2,7 +2,8 @@
 """bench - measures dptrain beside PyTorch: same model, data, batch and threads, in turn.
 
     bench.py [--build DIR] [--torch NAME=PYTHON]... [--rounds N] [--case NAME]... [--record]
-    bench.py gpu ...     the same on a GPU: gpu.py beside this file, with options of its own
+    bench.py gpu ...         the same on a GPU: gpu.py beside this file, with options of its own
+    bench.py gpu-models ...  GPT-2 and ResNet-50 on a GPU: gpu_models.py
 
 Each round runs every case once with every contender, one after another, so that a change in the
 machine's load affects all of them.  The table shows the median of the rounds, their spread, and
@@ -350,4 +351,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["gpu"]:
         import gpu
         sys.exit(gpu.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["gpu-models"]:
+        import gpu_models
+        sys.exit(gpu_models.main(sys.argv[2:]))
     sys.exit(main())

@@ -1,7 +1,8 @@
 /* links - times all-reduces of float32 between processes of this machine, over coll/tcp.
  *
- * links plain|tls [RANKS]: a line for each size: bytes, median and least microseconds.  The time is
- * what the caller sees, the hand-over to the comm thread included. */
+ * links plain|tls|shared [RANKS], over TCP, encrypted, or through shared memory: a line for each
+ * size: bytes, median and least microseconds.  The time is what the caller sees, the hand-over to
+ * the comm thread included. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,12 +68,14 @@ static int time_all(struct coll *c, const void *arg, struct verdict *v)
 int main(int argc, char **argv)
 {
     const int n_ranks = argc > 2 ? atoi(argv[2]) : 2;
-    const int is_tls = argc > 1 && strcmp(argv[1], "tls") == 0;
+    static const struct {
+        const char *name;
+        enum transport transport;
+    } mode[] = {{"plain", OVER_TCP_FORK}, {"tls", OVER_TLS_FORK}, {"shared", OVER_SHM_FORK}};
 
-    if (argc < 2 || (!is_tls && strcmp(argv[1], "plain") != 0) || n_ranks < 2 ||
-        n_ranks > RANKS_MAX) {
-        fprintf(stderr, "usage: links plain|tls [RANKS]\n");
-        return 2;
-    }
-    return run_ranks(is_tls ? OVER_TLS_FORK : OVER_TCP_FORK, n_ranks, 0, time_all, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(mode) && argc > 1 && n_ranks >= 2 && n_ranks <= RANKS_MAX; i++)
+        if (strcmp(argv[1], mode[i].name) == 0)
+            return run_ranks(mode[i].transport, n_ranks, 0, time_all, NULL);
+    fprintf(stderr, "usage: links plain|tls|shared [RANKS]\n");
+    return 2;
 }

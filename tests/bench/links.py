@@ -1,8 +1,9 @@
-"""The cost of the links between CPU ranks, plain and encrypted.
+"""The cost of the links between CPU ranks: through shared memory, plain and encrypted.
 
-usage: links.py [--build DIR] [--old DIR] [--repeat N] [--check]
+usage: links.py [--build DIR] [--old DIR] [--ranks N] [--repeat N] [--check]
 
-  all-reduce   tests/bench/links: two processes of this machine, 1 KiB to 64 MiB of float32
+  all-reduce   tests/bench/links: processes of this machine, 1 KiB to 64 MiB of float32, through
+               shared memory, by TCP, and by encrypted TCP
   LeNet        two ranks of this machine, batch 8 and 256, on drawn digits: samples per second
 
 --old DIR is another build of dptrain, such as one before links were our own; only LeNet is run with
@@ -27,9 +28,9 @@ def run(command):
     return done.stdout
 
 
-def allreduce(build, mode):
+def allreduce(build, mode, ranks):
     """Bytes -> median microseconds."""
-    lines = run([f"{build}/tests/bench/links", mode]).split("\n")
+    lines = run([f"{build}/tests/bench/links", mode, str(ranks)]).split("\n")
     return {int(line.split()[0]): float(line.split()[1]) for line in lines if line}
 
 
@@ -65,28 +66,30 @@ def print_table(head, rows):
     print()
 
 
-def print_allreduce(build, repeat):
-    turns = median_of_turns({mode: (lambda m=mode: allreduce(build, m)) for mode in
-                             ("plain", "tls")}, repeat)
+def print_allreduce(build, ranks, repeat):
+    turns = median_of_turns({mode: (lambda m=mode: allreduce(build, m, ranks)) for mode in
+                             ("shared", "plain", "tls")}, repeat)
     rows = []
     for size in turns["plain"][0]:
         us = {mode: statistics.median(turn[size] for turn in turns[mode]) for mode in turns}
-        rows.append([f"{size // 1024:,} KiB", f"{us['plain']:,.1f}", f"{us['tls']:,.1f}",
-                     f"{us['tls'] / us['plain']:.2f}"])
-    print_table(["all-reduce of", "plain, us", "encrypted, us", "ratio"], rows)
+        rows.append([f"{size // 1024:,} KiB"] + [f"{us[mode]:,.1f}" for mode in turns])
+    print_table([f"all-reduce of, {ranks} ranks", "shared memory, us", "plain, us",
+                 "encrypted, us"], rows)
 
 
 def print_lenet(o, steps):
     rows = []
     for batch in (8, 256):
         variants = {
-            "plain": lambda b=batch: lenet(o.build, b, steps[b], ["cluster.encrypt=off"]),
+            "shared": lambda b=batch: lenet(o.build, b, steps[b], ["cluster.encrypt=off"]),
+            "plain": lambda b=batch: lenet(o.build, b, steps[b], ["cluster.encrypt=off",
+                                                                  "cluster.shared_memory=off"]),
             "encrypted": lambda b=batch: lenet(o.build, b, steps[b], ["cluster.encrypt=on"])}
         if o.old:
             variants["old"] = lambda b=batch: lenet(o.old, b, steps[b], [])
         turns = median_of_turns(variants, o.repeat)
         rows.append([str(batch)] + [f"{statistics.median(turns[name]):,.0f}" for name in turns])
-    names = ["plain", "encrypted"] + (["old build"] if o.old else [])
+    names = ["shared memory", "plain", "encrypted"] + (["old build"] if o.old else [])
     print_table(["LeNet, global batch"] + [f"{name}, samples/s" for name in names], rows)
 
 
@@ -95,13 +98,14 @@ def main():
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default="build")
     p.add_argument("--old")
+    p.add_argument("--ranks", type=int, default=2, help="of the all-reduces")
     p.add_argument("--repeat", type=int, default=3)
     p.add_argument("--check", action="store_true")
     o = p.parse_args()
     if o.check:
         o.repeat = 1
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    print_allreduce(o.build, o.repeat)
+    print_allreduce(o.build, o.ranks, o.repeat)
     print_lenet(o, {8: 200, 256: 20} if o.check else {8: 20000, 256: 1000})
 
 

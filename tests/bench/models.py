@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
-"""models - CPU seconds of a training step of larger networks on one thread, beside PyTorch's.
+"""models - the time of a training step of larger networks beside PyTorch's, one thread a rank.
 
-    models.py --torch PYTHON [--build DIR] [--rounds N] [--steps N] [--case NAME]...
-              [--kind eager|compiled]
+    models.py --torch PYTHON [--build DIR] [--rounds N] [--steps N] [--minutes M]
+              [--case NAME]... [--kind eager|compiled]...
 
 gpt: 6 layers of width 384, 6 heads, context 256, 12 samples, AdamW.  resnet18: for images of
-32 x 32, 128 samples, SGD with momentum.  Each in float32 and in bfloat16.
+32 x 32, 128 samples, SGD with momentum.  vit_tiny: images of 224 x 224, 32 samples, AdamW.  The
+cases with 2 ranks compare with two processes of DistributedDataParallel over gloo, eager.
 
 Each round runs every case with every contender, one after another: ours, and PyTorch eager and
-compiled (torch_models.py).  The ratio is of CPU times, which other work on the machine disturbs
-least; of ours it is the difference between a long and a short run, so that starting does not count.
-The memory is the peak of the process.  The data are drawn anew; the figures do not depend on them.
+compiled (torch_models.py); both have channels_last, fused optimizers and a kept allocator.
+After so many --minutes no run begins, and the table tells what there is by then.
+
+The ratio of CPU times is what other work on the machine disturbs least; of ours it is the
+difference between a long and a short run, so that starting does not count.  The ratio of wall times
+is that of the median step, and needs an idle machine.  The memory is the peak of a process.  The
+data are drawn anew; the figures do not depend on them.
 """
 import argparse
 import json
@@ -21,17 +26,34 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import bench
 
-CASES = {f"{model}, {precision}": (model, precision)
-         for model in ("gpt", "resnet18") for precision in ("float32", "bfloat16")}
-BATCH = {"gpt": 12, "resnet18": 128}
+# name: model, precision, ranks
+CASES = {
+    "gpt, float32": ("gpt", "float32", 1),
+    "gpt, bfloat16": ("gpt", "bfloat16", 1),
+    "resnet18, float32": ("resnet18", "float32", 1),
+    "resnet18, bfloat16": ("resnet18", "bfloat16", 1),
+    "vit_tiny, bfloat16": ("vit_tiny", "bfloat16", 1),
+    "gpt, float32, 2 ranks": ("gpt", "float32", 2),
+    "resnet18, float32, 2 ranks": ("resnet18", "float32", 2),
+}
+BATCH = {"gpt": 12, "resnet18": 128, "vit_tiny": 32}
 KINDS = ("eager", "compiled")
 
 
+def write_npy(path, dtype, shape, content):
+    head = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}}}"
+    head += " " * (-(10 + len(head) + 1) % 64) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode())
+        file.write(content)
+
+
 def write_data(folder):
-    """Characters of 65 kinds, and CIFAR-10's binary format with 1,280 images."""
+    """Characters of 65 kinds, CIFAR-10's binary format with 1,280 images, and 64 large images."""
     draw = random.Random(1)
     with open(os.path.join(folder, "text"), "w", encoding="ascii") as file:
         file.write("".join(chr(33 + draw.randrange(65)) for _ in range(200_000)))
@@ -39,6 +61,9 @@ def write_data(folder):
         with open(os.path.join(folder, name), "wb") as file:
             for _ in range(1280):
                 file.write(bytes([draw.randrange(10)]) + draw.randbytes(3072))
+    n = 2 * BATCH["vit_tiny"]
+    write_npy(os.path.join(folder, "x.npy"), "|u1", (n, 224, 224, 3), draw.randbytes(n * 150528))
+    write_npy(os.path.join(folder, "y.npy"), "|u1", (n,), bytes(i % 10 for i in range(n)))
 
 
 def job_of(model, precision, folder):
@@ -48,57 +73,72 @@ def job_of(model, precision, folder):
         return dict(job, model=dict(arch="gpt", layers=6, heads=6, width=384, context=256),
                     data=dict(format="text", path=os.path.join(folder, "text"), tokenizer="chars"),
                     optimizer=dict(name="adamw", lr=0.001))
+    if model == "vit_tiny":
+        files = ["x.npy", "y.npy"]
+        return dict(job, model=dict(arch="vit_tiny"), optimizer=dict(name="adamw", lr=0.001),
+                    data=dict(format="npy", path=folder, train=files, validation=files))
     return dict(job, model=dict(arch="resnet18", stem="cifar"),
                 data=dict(format="cifar10", path=folder),
                 optimizer=dict(name="sgd", lr=0.1, momentum=0.9, weight_decay=0.0005,
                                nesterov=True))
 
 
-def run_driver(build, job, steps, work):
-    """CPU seconds and peak MiB of a run"""
+def run_driver(build, job, ranks, steps, work):
+    """CPU seconds of a rank, seconds of the median step, and peak MiB of a rank"""
     run = os.path.join(work, "run")
     shutil.rmtree(run, ignore_errors=True)
     job["train"]["max_steps"] = steps
     with open(os.path.join(work, "job.yaml"), "w", encoding="utf-8") as file:
         json.dump(job, file)
     before = bench.cpu_of_children()
-    done = subprocess.run([bench.driver_of(build), "--nranks", "1", "--threads", "1", "--port", "0",
-                           "--job", os.path.join(work, "job.yaml"), "--run-dir", run],
+    done = subprocess.run([bench.driver_of(build), "--nranks", str(ranks), "--local", "--threads",
+                           "1", "--port", "0", "--job", os.path.join(work, "job.yaml"),
+                           "--run-dir", run],
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-bench.TAIL:])
+    cpu = (bench.cpu_of_children() - before) / ranks
     with open(os.path.join(run, "events.jsonl"), encoding="utf-8") as file:
         events = [json.loads(line) for line in file]
-    rss = next(e for e in events if e["event"] == "done").get("peak_rss_mib") or \
-        next(e for e in events if e["event"] == "first_step")["rss_mib"]
-    return bench.cpu_of_children() - before, max(rss) if isinstance(rss, list) else rss
+    wall = [e["step_ms_median"] / 1e3 for e in events if e["event"] == "epoch"][-1]
+    return cpu, wall, max(next(e for e in events if e["event"] == "done")["peak_rss_mib"])
 
 
 def run_ours(args, case, work):
-    job = job_of(*CASES[case], work)
-    short, _ = run_driver(args.build, job, 2, work)
-    long, rss = run_driver(args.build, job, 2 + args.steps, work)
-    return dict(cpu_s=(long - short) / args.steps, rss_mib=rss)
+    model, precision, ranks = CASES[case]
+    job = job_of(model, precision, work)
+    short, _, _ = run_driver(args.build, job, ranks, 2, work)
+    long, wall, rss = run_driver(args.build, job, ranks, 2 + args.steps, work)
+    return dict(cpu_s=(long - short) / args.steps, wall_s=wall, rss_mib=rss)
 
 
 def run_torch(args, case, kind):
-    model, precision = CASES[case]
-    done = subprocess.run(
-        [args.torch, os.path.join(bench.HERE, "torch_models.py"), "--model", model, "--precision",
-         precision, "--kind", kind, "--steps", str(args.steps), "--batch", str(BATCH[model])],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        env=bench.clean_env(dict(threads=1), **bench.TUNED))
-    if done.returncode:
-        raise RuntimeError(done.stderr[-bench.TAIL:])
-    return json.loads(done.stdout.splitlines()[-1])
+    model, precision, ranks = CASES[case]
+    command = [args.torch, os.path.join(bench.HERE, "torch_models.py"), "--model", model,
+               "--precision", precision, "--kind", kind, "--steps", str(args.steps), "--batch",
+               str(BATCH[model])]
+    more = dict(bench.TUNED, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(bench.free_port()),
+                WORLD_SIZE=str(ranks))
+    return bench.finish([
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True,
+                         env=bench.clean_env(dict(threads=1), RANK=str(rank), **more))
+        for rank in range(ranks)])
+
+
+def contenders(args, case):
+    return ["ours"] + [kind for kind in args.kind or KINDS
+                       if CASES[case][2] == 1 or kind == "eager"]
 
 
 def measure(args, work):
     """results[case][contender]: one dict for each round; a failed run is printed and left out"""
-    results = {}
+    results, until = {}, time.monotonic() + 60 * args.minutes
     for number in range(args.rounds):
         for case in args.case or CASES:
-            for who in ("ours", *(args.kind or KINDS)):
+            for who in contenders(args, case):
+                if time.monotonic() > until:
+                    continue
                 try:
                     said = run_ours(args, case, work) if who == "ours" else \
                         run_torch(args, case, who)
@@ -110,17 +150,22 @@ def measure(args, work):
 
 
 def table(results):
-    lines = ["| case | ours: CPU s/step, MiB | PyTorch eager | compiled | ours is x its best "
-             "| memory, of its least |", "|---|---|---|---|---|---|"]
+    """A row for each case, from the medians of its rounds."""
+    lines = ["| case | ours: CPU s/step, wall s/step, MiB | PyTorch eager | compiled "
+             "| ours is x its best, by CPU time | by wall time | memory, of its least |",
+             "|---|---|---|---|---|---|---|"]
+    keys = ("cpu_s", "wall_s", "rss_mib")
     for case, row in results.items():
-        middle = {who: (statistics.median(r["cpu_s"] for r in runs),
-                        statistics.median(r["rss_mib"] for r in runs)) for who, runs in row.items()}
-        cells = [f"{middle[who][0]:.3f}, {middle[who][1]:,.0f}" if who in middle else "-"
-                 for who in ("ours", *KINDS)]
+        middle = {who: [statistics.median(r[key] for r in runs) for key in keys]
+                  for who, runs in row.items()}
+        cells = [f"{middle[who][0]:.3f}, {middle[who][1]:.3f}, {middle[who][2]:,.0f}"
+                 if who in middle else "-" for who in ("ours", *KINDS)]
         theirs = [middle[who] for who in KINDS if who in middle]
         if "ours" in middle and theirs:
-            cells += [f"{min(t[0] for t in theirs) / middle['ours'][0]:.2f}",
-                      f"{middle['ours'][1] / min(t[1] for t in theirs):.2f}"]
+            least = [min(t[i] for t in theirs) for i in range(len(keys))]
+            ours = middle["ours"]
+            cells += [f"{least[0] / ours[0]:.2f}", f"{least[1] / ours[1]:.2f}",
+                      f"{ours[2] / least[2]:.2f}"]
         lines.append("| " + " | ".join([case, *cells]) + " |")
     return "\n".join(lines)
 
@@ -130,7 +175,8 @@ def main():
     parser.add_argument("--build", default=bench.default_build())
     parser.add_argument("--torch", required=True, metavar="PYTHON")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--minutes", type=float, default=15)
     parser.add_argument("--case", action="append", choices=list(CASES))
     parser.add_argument("--kind", action="append", choices=KINDS, help="of PyTorch; else both")
     args = parser.parse_args()

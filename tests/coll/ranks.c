@@ -21,8 +21,9 @@ enum { CONNECT_MS = 200000 };
 
 const char *transport_name(enum transport t)
 {
-    static const char *const names[TRANSPORTS] = {"local", "tcp threads", "tcp processes",
-                                                  "tls threads", "tls processes"};
+    static const char *const names[TRANSPORTS + 1] = {
+        "local",         "tcp threads",           "tcp processes",          "tls threads",
+        "tls processes", "shared memory threads", "shared memory processes"};
     return names[t];
 }
 
@@ -51,6 +52,8 @@ static void store(void *x, int64_t i, enum dtype dtype, double v)
         ((float *)x)[i] = (float)v;
     else if (dtype == DTYPE_BF16)
         ((uint16_t *)x)[i] = bf16_from_float((float)v);
+    else if (dtype == DTYPE_F16)
+        ((uint16_t *)x)[i] = f16_from_float((float)v);
     else
         ((double *)x)[i] = v;
 }
@@ -70,18 +73,18 @@ static double sum_f32(int64_t i, int size)
 }
 
 /* The sum is rounded where it is stored: after each rank. */
-static double sum_bf16(int64_t i, int size)
+static double sum_half(int64_t i, int size, enum dtype dtype)
 {
     uint16_t sum;
 
-    store(&sum, 0, DTYPE_BF16, element(i, 0));
+    store(&sum, 0, dtype, element(i, 0));
     for (int r = 1; r < size; r++) {
         uint16_t next;
 
-        store(&next, 0, DTYPE_BF16, element(i, r));
-        store(&sum, 0, DTYPE_BF16, (double)bf16_to_float(sum) + (double)bf16_to_float(next));
+        store(&next, 0, dtype, element(i, r));
+        store(&sum, 0, dtype, (double)real_get(&sum, dtype, 0) + (double)real_get(&next, dtype, 0));
     }
-    return (double)bf16_to_float(sum);
+    return (double)real_get(&sum, dtype, 0);
 }
 
 static double sum_f64(int64_t i, int size)
@@ -96,9 +99,9 @@ void expect(void *x, int64_t n, enum dtype dtype, int size)
 {
     for (int64_t i = 0; i < n; i++)
         store(x, i, dtype,
-              dtype == DTYPE_F32    ? sum_f32(i, size)
-              : dtype == DTYPE_BF16 ? sum_bf16(i, size)
-                                    : sum_f64(i, size));
+              dtype == DTYPE_F32     ? sum_f32(i, size)
+              : dtype_is_half(dtype) ? sum_half(i, size, dtype)
+                                     : sum_f64(i, size));
 }
 
 int ranks_meet(struct coll *c, struct err *err)
@@ -127,12 +130,22 @@ struct member {
     pthread_t thread;
 };
 
+static struct coll_tcp_options options_of(enum transport t, int rank, int size)
+{
+    const bool is_tls = t == OVER_TLS_THREADS || t == OVER_TLS_FORK;
+
+    const bool is_split = t == OVER_SHM_THREADS && rank >= size / 2;
+
+    return (struct coll_tcp_options){.rank = rank,
+                                     .size = size,
+                                     .bind = is_split ? "127.0.0.2" : NULL,
+                                     .encrypt = is_tls ? COLL_ENCRYPT_ON : COLL_ENCRYPT_OFF,
+                                     .share_memory = t == OVER_SHM_THREADS || t == OVER_SHM_FORK};
+}
+
 static int connect_thread(struct crew *w, int rank, struct coll **c, struct err *err)
 {
-    const struct coll_tcp_options o = {
-        .rank = rank,
-        .size = w->size,
-        .encrypt = w->transport == OVER_TLS_THREADS ? COLL_ENCRYPT_ON : COLL_ENCRYPT_OFF};
+    const struct coll_tcp_options o = options_of(w->transport, rank, w->size);
     int rc = coll_tcp_prepare(&o, c, err);
     if (rc == 0)
         coll_tcp_endpoint(*c, &w->blobs[rank]);
@@ -210,10 +223,7 @@ int run_ranks_with_faults(int size, const struct coll_fault *faults, rank_fn *fn
 static int connect_process(int to_parent, enum transport t, int rank, int size, struct coll **c,
                            struct err *err)
 {
-    const struct coll_tcp_options o = {.rank = rank,
-                                       .size = size,
-                                       .encrypt =
-                                           t == OVER_TLS_FORK ? COLL_ENCRYPT_ON : COLL_ENCRYPT_OFF};
+    const struct coll_tcp_options o = options_of(t, rank, size);
     int rc = coll_tcp_prepare(&o, c, err);
     struct buf blob = {0};
     static uint8_t table[RANKS_MAX][1024];
@@ -303,6 +313,7 @@ static int run_processes(enum transport t, int size, int may_die, rank_fn *fn, c
 int run_ranks(enum transport t, int size, int may_die, rank_fn *fn, const void *arg)
 {
     ASSERT(size <= RANKS_MAX);
-    return t == OVER_TCP_FORK || t == OVER_TLS_FORK ? run_processes(t, size, may_die, fn, arg)
-                                                    : run_threads(t, size, NULL, fn, arg);
+    return t == OVER_TCP_FORK || t == OVER_TLS_FORK || t == OVER_SHM_FORK
+               ? run_processes(t, size, may_die, fn, arg)
+               : run_threads(t, size, NULL, fn, arg);
 }

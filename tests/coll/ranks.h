@@ -13,7 +13,11 @@ enum transport {
     OVER_TCP_FORK,    /* processes, coll/tcp over loopback */
     OVER_TLS_THREADS, /* threads, encrypted */
     OVER_TLS_FORK,    /* processes, encrypted */
-    TRANSPORTS
+    OVER_SHM_THREADS, /* threads, coll/tcp through shared memory; half of the ranks have the address
+                         of another host */
+    TRANSPORTS,
+    OVER_SHM_FORK =
+        TRANSPORTS, /* processes, through shared memory, all of one host: where processes matter */
 };
 
 const char *transport_name(enum transport t);

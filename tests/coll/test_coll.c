@@ -19,7 +19,7 @@ static const struct reduce_case {
     {255, DTYPE_F32},     {1021, DTYPE_F64},    {16384, DTYPE_F32},  {16411, DTYPE_F32},
     {65537, DTYPE_F32},   {70001, DTYPE_F64},   {262144, DTYPE_F32}, {300007, DTYPE_F32},
     {1000003, DTYPE_F32}, {131101, DTYPE_F64},  {1, DTYPE_BF16},     {7, DTYPE_BF16},
-    {16411, DTYPE_BF16},  {300007, DTYPE_BF16},
+    {16411, DTYPE_BF16},  {300007, DTYPE_BF16}, {7, DTYPE_F16},      {16411, DTYPE_F16},
 };
 
 static int check_guard(const uint8_t *guard, struct verdict *v)

@@ -205,6 +205,7 @@ static void test_peer_killed(void **state)
 {
     (void)state;
     static const int64_t lens[] = {1, 1000, BIG, 4 * BIG};
+    static const enum transport over[] = {OVER_TCP_FORK, OVER_SHM_FORK};
     struct killing k = {.n_noticed = mmap(NULL, sizeof *k.n_noticed, PROT_READ | PROT_WRITE,
                                           MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
 
@@ -212,8 +213,10 @@ static void test_peer_killed(void **state)
     for (size_t i = 0; i < ARRAY_LEN(lens); i++)
         for (int size = 2; size <= 4; size++) {
             k.len = lens[i];
-            atomic_store(k.n_noticed, 0);
-            assert_int_equal(run_ranks(OVER_TCP_FORK, size, SIGKILL, killed, &k), 0);
+            for (size_t t = 0; t < ARRAY_LEN(over); t++) {
+                atomic_store(k.n_noticed, 0);
+                assert_int_equal(run_ranks(over[t], size, SIGKILL, killed, &k), 0);
+            }
         }
     munmap(k.n_noticed, sizeof *k.n_noticed);
 }

@@ -44,6 +44,21 @@ struct desc *fake_get_desc(const struct desc *d, int name)
     return *(struct desc *const *)fake_get(d, name, 1);
 }
 
+int64_t fake_workspace(const struct desc *plan)
+{
+    const struct desc *config = fake_get_desc(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+    const struct desc *graph = fake_get_desc(config->source, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+    struct desc *const *op = fake_get(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, -1);
+
+    for (int64_t i = 0; i < graph->attr[0].n; i++)
+        if (op[i]->type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR) {
+            const struct desc *y = fake_get_desc(op[i], CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
+
+            return FAKE_WORKSPACE * *(const int64_t *)fake_get(y, CUDNN_ATTR_TENSOR_DIMENSIONS, 4);
+        }
+    return FAKE_WORKSPACE;
+}
+
 /* ---- the calls ---- */
 
 static struct desc *new_desc(int type)
@@ -341,7 +356,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const desc,
         *n = 0;
         break;
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
-        *(int64_t *)out = FAKE_WORKSPACE;
+        *(int64_t *)out = fake_workspace(d);
         break;
     default:
         return CUDNN_STATUS_BAD_PARAM;

@@ -34,6 +34,9 @@ int fake_note_of(int engine); /* its numerical note; -1: none */
 const void *fake_get(const struct desc *d, int name, int64_t n);
 struct desc *fake_get_desc(const struct desc *d, int name);
 
+/* A plan's workspace in bytes.  That of attention's gradient grows with the samples. */
+int64_t fake_workspace(const struct desc *plan);
+
 void fake_release(struct desc *d); /* drops one reference; d may be NULL */
 
 #endif

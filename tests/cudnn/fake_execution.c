@@ -1,5 +1,6 @@
 /* fake_execution - computes a plan of the stand-in for cuDNN: its operations one after another, in
  * float32, from the tensors' strides alone. */
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +12,17 @@
 
 static double cost_us(int engine) { return engine == FAKE_QUICK ? 10.0 : 20.0; }
 
-struct view { /* a tensor, its axes in the order NCHW */
+/* A tensor.  p has an element for each place between the first and the last element of the tensor,
+ * so that a tensor that is reshaped reads the same memory by other strides. */
+struct view {
     float *p;
     const int64_t *dim, *stride;
     int64_t uid;
-    void *half; /* p's content rounded, for a real tensor of half precision; else NULL */
+    void *half; /* a real tensor of half precision, whose content p has; else NULL */
     enum dtype type;
 };
 
-enum { MAX_INNER = 8 };
+enum { MAX_INNER = 40 };
 
 struct run {
     struct desc *plan, *pack;
@@ -42,20 +45,36 @@ static int64_t n_elements(const struct view *v)
     return v->dim[0] * v->dim[1] * v->dim[2] * v->dim[3];
 }
 
+/* The place of element i, in the order of the dimensions. */
+static int64_t place(const struct view *v, int64_t i)
+{
+    int64_t at = 0;
+
+    for (int d = 4; d-- > 0; i /= v->dim[d])
+        at += i % v->dim[d] * v->stride[d];
+    return at;
+}
+
+/* Integers and booleans are computed as floats. */
 static enum dtype dtype_of(const struct desc *t)
 {
     const int type = *(const int *)fake_get(t, CUDNN_ATTR_TENSOR_DATA_TYPE, 1);
 
-    ASSERT(type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_BFLOAT16 || type == CUDNN_DATA_HALF);
-    return type == CUDNN_DATA_FLOAT      ? DTYPE_F32
-           : type == CUDNN_DATA_BFLOAT16 ? DTYPE_BF16
-                                         : DTYPE_F16;
+    return type == CUDNN_DATA_BFLOAT16 ? DTYPE_BF16
+           : type == CUDNN_DATA_HALF   ? DTYPE_F16
+                                       : DTYPE_F32;
+}
+
+static int is_set(const struct desc *t, int name)
+{
+    const bool *yes = fake_get(t, name, -1);
+
+    return yes && *yes;
 }
 
 static struct view view(struct run *r, const struct desc *op, int name)
 {
     const struct desc *t = fake_get_desc(op, name);
-    const bool *is_virtual = fake_get(t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, -1);
     struct view v = {NULL,
                      fake_get(t, CUDNN_ATTR_TENSOR_DIMENSIONS, 4),
                      fake_get(t, CUDNN_ATTR_TENSOR_STRIDES, 4),
@@ -67,27 +86,34 @@ static struct view view(struct run *r, const struct desc *op, int name)
     for (int i = 0; i < r->n_inner; i++)
         if (r->inner[i].uid == v.uid)
             return r->inner[i];
-    real = is_virtual && *is_virtual ? NULL : pointer_of(r->pack, v.uid);
+    real = is_set(t, CUDNN_ATTR_TENSOR_IS_VIRTUAL) ? NULL : pointer_of(r->pack, v.uid);
+    ASSERT((uintptr_t)real % 16 == 0 || is_set(t, CUDNN_ATTR_TENSOR_IS_BY_VALUE));
     if (real && v.type == DTYPE_F32) {
-        ASSERT((uintptr_t)real % 16 == 0);
         v.p = real;
         return v;
     }
-    v.p = calloc((size_t)n_elements(&v), sizeof *v.p);
+    v.p = calloc((size_t)place(&v, n_elements(&v) - 1) + 1, sizeof *v.p);
     v.half = real;
     for (int64_t i = 0; real && i < n_elements(&v); i++)
-        v.p[i] = real_get(real, v.type, i);
+        v.p[place(&v, i)] = real_get(real, v.type, place(&v, i));
     ASSERT(r->n_inner < MAX_INNER);
     r->inner[r->n_inner++] = v;
     return v;
 }
 
-/* Round an operation's result as memory holds it. */
+/* Round an operation's result as memory, or cuDNN between two operations, holds it. */
 static void round_off(const struct view *v)
 {
-    for (int64_t i = 0; v->half && i < n_elements(v); i++) {
-        real_put(v->half, v->type, i, v->p[i]);
-        v->p[i] = real_get(v->half, v->type, i);
+    uint16_t one[1];
+    void *to = one;
+
+    for (int64_t i = 0; v->type != DTYPE_F32 && i < n_elements(v); i++) {
+        const int64_t from = place(v, i), at = v->half ? from : 0;
+
+        if (v->half)
+            to = v->half;
+        real_put(to, v->type, at, v->p[from]);
+        v->p[from] = real_get(to, v->type, at);
     }
 }
 
@@ -99,7 +125,7 @@ static float *at(const struct view *v, int64_t a, int64_t b, int64_t c, int64_t 
 static void clear(const struct view *v)
 {
     for (int64_t i = 0; i < n_elements(v); i++)
-        v->p[i] = 0.0f;
+        v->p[place(v, i)] = 0.0f;
 }
 
 struct conv {
@@ -168,29 +194,121 @@ static void run_conv(struct run *r, const struct desc *op, int pass, const int n
     round_off(pass == 0 ? &v.y : pass == 1 ? &v.x : &v.w);
 }
 
+/* The element of v that stands beside element i of y: v is broadcast. */
+static float beside(const struct view *v, const struct view *y, int64_t i)
+{
+    int64_t at = 0;
+
+    for (int d = 4; d-- > 0; i /= y->dim[d])
+        if (v->dim[d] > 1)
+            at += i % y->dim[d] * v->stride[d];
+    return v->p[at];
+}
+
+static float apply(int mode, float x, float b, float t)
+{
+    switch (mode) {
+    case CUDNN_POINTWISE_ADD:
+        return x + b;
+    case CUDNN_POINTWISE_SUB:
+        return x - b;
+    case CUDNN_POINTWISE_MUL:
+        return x * b;
+    case CUDNN_POINTWISE_DIV:
+        return x / b;
+    case CUDNN_POINTWISE_EXP:
+        return expf(x);
+    case CUDNN_POINTWISE_LOG:
+        return logf(x);
+    case CUDNN_POINTWISE_CMP_GE:
+        return x >= b;
+    case CUDNN_POINTWISE_BINARY_SELECT:
+        return t != 0.0f ? x : b;
+    default:
+        ASSERT(mode == CUDNN_POINTWISE_RELU_FWD);
+        return x < 0.0f ? 0.0f : x;
+    }
+}
+
+/* Element i's index in dimension `axis`. */
+static float index_of(const struct view *y, int64_t axis, int64_t i)
+{
+    for (int64_t d = 3; d > axis; d--)
+        i /= y->dim[d];
+    return (float)(i % y->dim[axis]);
+}
+
 static void run_pointwise(struct run *r, const struct desc *op)
 {
     const struct desc *how = fake_get_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
     const int mode = *(const int *)fake_get(how, CUDNN_ATTR_POINTWISE_MODE, 1);
     const struct view x = view(r, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
     const struct view y = view(r, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
-    struct view b = x;
+    struct view b = x, t = x;
 
-    ASSERT(mode == CUDNN_POINTWISE_ADD || mode == CUDNN_POINTWISE_RELU_FWD);
-    if (mode == CUDNN_POINTWISE_ADD)
+    if (fake_get(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, -1))
         b = view(r, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
-    for (int64_t n = 0; n < y.dim[0]; n++)
-        for (int64_t k = 0; k < y.dim[1]; k++)
-            for (int64_t h = 0; h < y.dim[2]; h++)
-                for (int64_t w = 0; w < y.dim[3]; w++) {
-                    const float v = *at(&x, n, k, h, w);
-                    const float add = *at(&b, b.dim[0] > 1 ? n : 0, k, b.dim[2] > 1 ? h : 0,
-                                          b.dim[3] > 1 ? w : 0);
+    if (fake_get(op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, -1))
+        t = view(r, op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
+    for (int64_t i = 0; i < n_elements(&y); i++)
+        y.p[place(&y, i)] =
+            mode == CUDNN_POINTWISE_GEN_INDEX
+                ? index_of(&y, *(const int64_t *)fake_get(how, CUDNN_ATTR_POINTWISE_AXIS, 1), i)
+                : apply(mode, beside(&x, &y, i), beside(&b, &y, i), beside(&t, &y, i));
+    round_off(&y);
+}
 
-                    *at(&y, n, k, h, w) = mode == CUDNN_POINTWISE_ADD ? v + add
-                                          : v < 0.0f                  ? 0.0f
-                                                                      : v;
-                }
+static void run_matmul(struct run *r, const struct desc *op)
+{
+    const struct view a = view(r, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC);
+    const struct view b = view(r, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC);
+    const struct view c = view(r, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC);
+
+    ASSERT(a.dim[3] == b.dim[2] && a.dim[2] == c.dim[2] && b.dim[3] == c.dim[3]);
+    ASSERT(a.type == b.type && a.type != DTYPE_F32);
+    for (int64_t i = 0; i < n_elements(&c); i++) {
+        const int64_t col = i % c.dim[3], row = i / c.dim[3] % c.dim[2];
+        const int64_t head = i / c.dim[3] / c.dim[2] % c.dim[1],
+                      sample = i / c.dim[3] / c.dim[2] / c.dim[1];
+        float sum = 0.0f;
+
+        for (int64_t k = 0; k < a.dim[3]; k++)
+            sum += *at(&a, sample, head, row, k) * *at(&b, sample, head, k, col);
+        *at(&c, sample, head, row, col) = sum;
+    }
+    round_off(&c);
+}
+
+/* Over the last dimension. */
+static void run_reduction(struct run *r, const struct desc *op)
+{
+    const struct desc *how = fake_get_desc(op, CUDNN_ATTR_OPERATION_REDUCTION_DESC);
+    const int is_max =
+        *(const int *)fake_get(how, CUDNN_ATTR_REDUCTION_OPERATOR, 1) == CUDNN_REDUCE_TENSOR_MAX;
+    const struct view x = view(r, op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
+    const struct view y = view(r, op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC);
+
+    ASSERT(y.dim[3] == 1 && x.dim[2] == y.dim[2]);
+    for (int64_t i = 0; i < n_elements(&y); i++) {
+        float all = is_max ? -INFINITY : 0.0f;
+
+        for (int64_t j = 0; j < x.dim[3]; j++) {
+            const float v = x.p[place(&x, i * x.dim[3] + j)];
+
+            all = is_max ? fmaxf(all, v) : all + v;
+        }
+        y.p[place(&y, i)] = all;
+    }
+    round_off(&y);
+}
+
+static void run_reshape(struct run *r, const struct desc *op)
+{
+    const struct view x = view(r, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
+    const struct view y = view(r, op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
+
+    for (int64_t i = 0; i < n_elements(&y); i++)
+        y.p[place(&y, i)] = x.p[place(&y, i)];
     round_off(&y);
 }
 
@@ -217,6 +335,15 @@ static void run_op(struct run *r, const struct desc *op)
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
         run_conv(r, op, 2, NAMES(BWD_FILTER, X, DW, DY));
         break;
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+        run_matmul(r, op);
+        break;
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+        run_reduction(r, op);
+        break;
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
+        run_reshape(r, op);
+        break;
     default:
         ASSERT(op->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
         run_pointwise(r, op);
@@ -242,7 +369,7 @@ static void execute(void *arg)
     fake_runs[config->number]++;
     sim_spend(cost_us(config->number));
     ASSERT((uintptr_t)workspace % 256 == 0);
-    memset(workspace, 0xff, FAKE_WORKSPACE);
+    memset(workspace, 0xff, (size_t)fake_workspace(r->plan));
     for (int i = 0; i < graph->n_attrs; i++)
         if (graph->attr[i].name == CUDNN_ATTR_OPERATIONGRAPH_OPS)
             for (int64_t j = 0; j < graph->attr[i].n; j++)

@@ -1,6 +1,6 @@
-/* conv2d and linear of backend/cuda on every case of the operator table, over stand-ins for
- * cuDNN and cuBLASLt that compute exactly what their descriptors say, and the simulator for our own
- * passes.  A wrong layout, operand, transposition, scratch size or fallback fails here; the
+/* conv2d, linear and attention of backend/cuda on every case of the operator table, over stand-ins
+ * for cuDNN and cuBLASLt that compute exactly what their descriptors say, and the simulator for our
+ * own passes.  A wrong layout, operand, transposition, scratch size or fallback fails here; the
  * libraries' own arithmetic is not tested. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,8 +21,9 @@
 
 static int is_here(int op)
 {
-    static const int ops[] = {OP_conv2d, OP_conv2d_grad_x, OP_conv2d_grad_w,
-                              OP_linear, OP_linear_grad_x, OP_linear_grad_w};
+    static const int ops[] = {OP_conv2d,    OP_conv2d_grad_x, OP_conv2d_grad_w,
+                              OP_linear,    OP_linear_grad_x, OP_linear_grad_w,
+                              OP_attention, OP_attention_grad};
 
     for (size_t i = 0; i < ARRAY_LEN(ops); i++)
         if (op == ops[i])
@@ -68,6 +69,36 @@ static void half_precision(void **state)
             run_cases(how, types[i]);
 }
 
+static int is_attention(int op) { return op == OP_attention || op == OP_attention_grad; }
+
+/* cuDNN computes attention in half precision without dropout; where the gradient's workspace is too
+ * large for all five samples, it takes two at a time and one more. */
+static void attention_in_pieces(void **state)
+{
+    static const char *const only[] = {"attention_samples", NULL};
+    int n_runs[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const struct plugin_choices small = {.max_workspace = i ? 2500 : 10000};
+        const struct op_runner r = {.b = layers_open(&small),
+                                    .n_turns = 1,
+                                    .before_run = sim_set_seed,
+                                    .has = is_attention,
+                                    .types = {DTYPE_BF16, DTYPE_F32},
+                                    .only = only,
+                                    .rounds_twice = 1};
+
+        fakes_refuse_tails(0);
+        fakes_forget_runs();
+        assert_int_equal(op_runner_cases(&r, 0), 2);
+        n_runs[i] = fakes_runs(0);
+        layers_close(r.b);
+    }
+    assert_true(n_runs[0] >= 2 && n_runs[0] % 2 == 0);
+    assert_int_equal(n_runs[1], n_runs[0] / 2 * 4); /* one forward, three pieces of the gradient */
+}
+
 static void out_of_memory(void **state)
 {
     const struct op_runner r = {.b = layers_open(NULL), .has = is_here};
@@ -107,8 +138,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tails_in_the_library), cmocka_unit_test(tails_in_passes),
-        cmocka_unit_test(half_precision),       cmocka_unit_test(out_of_memory),
-        cmocka_unit_test(every_call_fails),
+        cmocka_unit_test(half_precision),       cmocka_unit_test(attention_in_pieces),
+        cmocka_unit_test(out_of_memory),        cmocka_unit_test(every_call_fails),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,7 @@
 
 #include "../remove_tree.h"
 #include "backend/cuda/conv_plan.h"
+#include "backend/cuda/flash_plan.h"
 #include "base/util.h"
 #include "cases.h"
 #include "model/model.h"
@@ -190,6 +191,35 @@ static void operator_table(void **state)
         for (size_t t = 0; t < ARRAY_LEN(types); t++)
             if (c->op == OP_conv2d && c->in[0].shape.dim[0] > 0)
                 build_case(c, types[t]);
+}
+
+/* GPT-2's attention, a vision transformer's, and small ones.  The gradient's workspace is two bytes
+ * for each score. */
+static void attention(void **state)
+{
+    static const struct flash_shape shape[] = {
+        {DTYPE_BF16, 8, 1024, 12, 64, 1}, {DTYPE_F16, 8, 1024, 12, 64, 1},
+        {DTYPE_BF16, 1, 1024, 25, 64, 1}, {DTYPE_BF16, 32, 197, 3, 64, 0},
+        {DTYPE_BF16, 32, 197, 12, 64, 0}, {DTYPE_BF16, 12, 256, 6, 64, 1},
+        {DTYPE_BF16, 12, 64, 4, 32, 1},   {DTYPE_BF16, 4, 512, 16, 128, 1},
+        {DTYPE_BF16, 2, 100, 4, 32, 1},   {DTYPE_F16, 3, 65, 2, 64, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(shape); i++)
+        for (int is_grad = 0; is_grad < 2; is_grad++) {
+            const struct flash_shape *s = &shape[i];
+            const struct cudnn_plan *p = NULL;
+            struct err err;
+
+            if (flash_plan(device, &rules, s, is_grad, &p, &err) < 0)
+                fail_msg("%s", err.msg);
+            printf("attention %lld x %lld rows, %lld heads of %lld%s: engine %lld, %.1f MiB%s\n",
+                   (long long)s->samples, (long long)s->length, (long long)s->heads,
+                   (long long)s->d, is_grad ? ", gradient" : "", (long long)p->engine,
+                   (double)p->workspace / MIB, p->compiled_at_run_time ? " R" : "");
+            assert_true(p->uses_tensor_cores);
+        }
 }
 
 static const struct conv_shape lenet_conv2 = {DTYPE_F32,
@@ -399,6 +429,7 @@ int main(void)
         cmocka_unit_test(resnet50),
         cmocka_unit_test(odd_shapes),
         cmocka_unit_test(operator_table),
+        cmocka_unit_test(attention),
         cmocka_unit_test(tf32_only_where_allowed),
         cmocka_unit_test(equal_graphs_share_a_plan),
         cmocka_unit_test(workspace_is_capped),

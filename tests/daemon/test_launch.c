@@ -34,7 +34,7 @@ static const struct good good[] = {
     {{"MASTER_ADDR=fd00::7"}, "driver on fd00::7 (MASTER_ADDR)"},
     {{"WORLD_SIZE=8"}, "8 ranks (WORLD_SIZE)"},
     {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"},
-     "rank 0 (OMPI_COMM_WORLD_RANK), 1 ranks (OMPI_COMM_WORLD_SIZE)"},
+     "rank 0 (OMPI_COMM_WORLD_RANK), 1 rank (OMPI_COMM_WORLD_SIZE)"},
     {{"SLURM_PROCID=3", "SLURM_NTASKS=4", "SLURM_JOB_NODELIST=n[1-4]"},
      "rank 3 (SLURM_PROCID), 4 ranks (SLURM_NTASKS), driver on n1 (SLURM_JOB_NODELIST)"},
     {{"SLURM_PROCID=1", "SLURM_STEP_NODELIST=gpu[07,09]", "SLURM_JOB_NODELIST=gpu[01-09]"},
@@ -47,6 +47,20 @@ static const struct good good[] = {
     /* A variable that names the driver is believed before a list of nodes. */
     {{"MASTER_ADDR=head", "SLURM_PROCID=1", "SLURM_JOB_NODELIST=a,b"},
      "rank 1 (SLURM_PROCID), driver on head (MASTER_ADDR)"},
+    /* TensorFlow's: the chief, or the first worker, drives. */
+    {{"TF_CONFIG={\"cluster\": {\"worker\": [\"h0:1\", \"h1:2\"]}, \"task\": {\"type\": "
+      "\"worker\", "
+      "\"index\": 1}}"},
+     "rank 1 (TF_CONFIG), 2 ranks (TF_CONFIG), driver on h0 (TF_CONFIG), port 1 (TF_CONFIG)"},
+    {{"TF_CONFIG={\"cluster\": {\"worker\": [\"h0:1\", \"h1:2\"], \"chief\": [\"c:9\"]}, \"task\": "
+      "{\"type\": \"worker\", \"index\": 1}}"},
+     "rank 2 (TF_CONFIG), 3 ranks (TF_CONFIG), driver on c (TF_CONFIG), port 9 (TF_CONFIG)"},
+    {{"TF_CONFIG={\"cluster\": {\"chief\": [\"c:9\"]}, \"task\": {\"type\": \"chief\", \"index\": "
+      "0}}",
+      "MASTER_ADDR=m", "SLURM_PROCID=3"},
+     "rank 0 (TF_CONFIG), 1 rank (TF_CONFIG), driver on m (MASTER_ADDR), port 9 (TF_CONFIG)"},
+    {{"RANK=1", "TF_CONFIG={"}, "rank 1 (RANK)"},
+    {{"RANK=5", "LOCAL_RANK=1"}, "rank 5 (RANK), local rank 1 (LOCAL_RANK)"},
     /* In a batch script without srun there is an allocation, but no rank. */
     {{"SLURM_NTASKS=4", "SLURM_JOB_NODELIST=a,b"}, "4 ranks (SLURM_NTASKS)"},
 };
@@ -83,6 +97,23 @@ static const struct bad bad[] = {
     {{"MASTER_PORT=65536"}, "MASTER_PORT is \"65536\""},
     {{"MASTER_PORT=tcp://10.0.0.1:80"}, "MASTER_PORT is \"tcp://"},
     {{"OMPI_COMM_WORLD_RANK=?"}, "OMPI_COMM_WORLD_RANK is \"?\""},
+    {{"LOCAL_RANK=x"},
+     "LOCAL_RANK is \"x\", want an integer from 0 to 65535; unset it, or give --dev"},
+    {{"TF_CONFIG={"}, "TF_CONFIG is not JSON; unset it, or give --nranks"},
+    {{"TF_CONFIG=[]"}, "TF_CONFIG wants {\"cluster\": "},
+    {{"TF_CONFIG={\"cluster\": {\"ps\": [\"a:1\"], \"worker\": [\"b:1\"]}, \"task\": {\"type\": "
+      "\"ps\", "
+      "\"index\": 0}}"},
+     "TF_CONFIG has a task that is neither chief nor worker"},
+    {{"TF_CONFIG={\"cluster\": {\"worker\": [\"b:1\"]}, \"task\": {\"type\": \"worker\", "
+      "\"index\": 1}}"},
+     "TF_CONFIG has a task.index that its cluster does not have"},
+    {{"TF_CONFIG={\"cluster\": {\"worker\": [\"b\"]}, \"task\": {\"type\": \"worker\", \"index\": "
+      "0}}"},
+     "TF_CONFIG has an address that is not \"HOST:PORT\""},
+    {{"TF_CONFIG={\"cluster\": {\"worker\": [\"b:1\"], \"chief\": [\"c:1\", \"d:1\"]}, \"task\": "
+      "{\"type\": \"chief\", \"index\": 0}}"},
+     "TF_CONFIG wants one chief at most"},
     {{"SLURM_PROCID=7", "SLURM_NTASKS=7"}, "SLURM_PROCID is 7, but SLURM_NTASKS is 7"},
     {{"SLURM_PROCID=1", "SLURM_JOB_NODELIST=n[1-"},
      "SLURM_JOB_NODELIST is \"n[1-\", want a node list such as gpu[01-04]; give --root HOST:PORT, "

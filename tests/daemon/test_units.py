@@ -245,6 +245,21 @@ class Units(dp.Case):
         driver.kill()
         driver.wait_exit()
 
+    def test_all_ranks_of_a_machine(self):
+        """One service of several processes: it is ready when they run, feeds the watchdog for them,
+        and passes on the signal that stops it."""
+        manager, agent = self.unit("dpfollower", {
+            "DPFOLLOWER_OPTIONS": f"--root 127.0.0.1:{dp.free_port()} --ranks 2"})
+        if NOTIFIES:
+            for message in (r"^READY=1", r"^WATCHDOG=1", r"^STATUS=2 of 2 processes run"):
+                manager.wait(message)
+        else:
+            agent.wait_line(r"process 2 of 2")
+        agent.signal(signal.SIGTERM)
+        self.assert_exit(agent, STOPPED)
+        if NOTIFIES:
+            manager.wait(r"^STOPPING=1")
+
     def test_finished(self):
         self.write_job(1)
         manager, driver = self.start_driver()

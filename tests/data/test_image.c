@@ -2,6 +2,8 @@
  * on seed, epoch and sample alone. */
 #include "../test.h"
 
+#include <math.h>
+
 #include "base/rng.h"
 #include "base/util.h"
 #include "data/image.h"
@@ -191,6 +193,39 @@ static void normalises(void **state)
     }
 }
 
+/* Mean and standard deviation as by their definitions, in two passes. */
+static void measures(void **state)
+{
+    struct option_reals mean, std;
+    static struct images s;
+    struct err err;
+
+    (void)state;
+    make(&s, &(struct image_options){0}, DATASET_TRAIN);
+    assert_int_equal(image_measure(&s.base, &mean, &std, &err), 0);
+    assert_int_equal(mean.n, C);
+    assert_int_equal(std.n, C);
+    for (int c = 0; c < C; c++) {
+        const double n = N * H * W;
+        double sum = 0, squares = 0;
+
+        for (int i = 0; i < N; i++)
+            for (int k = c; k < IMAGE; k += C)
+                sum += s.byte[i][k] / 255.0;
+        for (int i = 0; i < N; i++)
+            for (int k = c; k < IMAGE; k += C)
+                squares += (s.byte[i][k] / 255.0 - sum / n) * (s.byte[i][k] / 255.0 - sum / n);
+        assert_float_equal(mean.v[c], sum / n, 1e-12);
+        assert_float_equal(std.v[c], sqrt(squares / n), 1e-12);
+    }
+    for (int i = 0; i < N; i++)
+        for (int k = 1; k < IMAGE; k += C)
+            s.byte[i][k] = 9;
+    assert_int_equal(image_measure(&s.base, &mean, &std, &err), ERR_CONFIG);
+    assert_string_equal(err.msg, "data.normalize is auto, but channel 1 is the same in all images; "
+                                 "give mean and std");
+}
+
 static void options_fit_the_channels(void **state)
 {
     const struct image_options two = {.mean = {2, {0, 0}}}, four = {.std = {4, {1, 1, 1, 1}}};
@@ -207,9 +242,13 @@ static void options_fit_the_channels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crops_and_flips), cmocka_unit_test(drawn_from_seed_and_epoch),
-        cmocka_unit_test(wide_padding),    cmocka_unit_test(flips_alone),
-        cmocka_unit_test(normalises),      cmocka_unit_test(options_fit_the_channels),
+        cmocka_unit_test(crops_and_flips),
+        cmocka_unit_test(drawn_from_seed_and_epoch),
+        cmocka_unit_test(wide_padding),
+        cmocka_unit_test(flips_alone),
+        cmocka_unit_test(normalises),
+        cmocka_unit_test(measures),
+        cmocka_unit_test(options_fit_the_channels),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -178,6 +178,74 @@ static void batches_follow_the_plan(void **state)
             check_all_runs(n_workers, is_slow);
 }
 
+/* Given parts, which the caller may forget once the work has begun. */
+static void parts_may_be_given(void **state)
+{
+    struct fake f = FAKE;
+    struct loader *l = new_loader(&f, 4, 3);
+    const int64_t bound[] = {0, 9, 9, 16};
+    int64_t given[ARRAY_LEN(bound)];
+    struct sampler s = {.n_samples = N, .global_batch = 16, .seed = SEED, .bound = given};
+
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        memcpy(given, bound, sizeof given);
+        s.bound = given;
+        start_ok(l, &s, 1, 3, rank, 0, 7);
+        memset(given, 0, sizeof given);
+        s.bound = bound;
+        for (int64_t step = 0; step < 7; step++) {
+            check_batch(next_ok(l), &s, step, 3, rank, 1, 0);
+            loader_release(l);
+        }
+        expect_end(l);
+    }
+    loader_free(l);
+}
+
+/* With fixed shares ranks have different numbers of batches. */
+static void shares_may_be_fixed(void **state)
+{
+    struct fake f = FAKE;
+    struct loader *l = new_loader(&f, 4, 3);
+    const struct sampler s = {.n_samples = N, .global_batch = 16, .seed = SEED, .n_shares = 5};
+
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        start_ok(l, &s, 2, 3, rank, 5, 8);
+        for (int64_t step = 5; step < 8; step++)
+            for (int m = 0; m < (rank < 2 ? 4 : 2); m++) {
+                check_batch(next_ok(l), &s, step, 3, rank, 2, m);
+                loader_release(l);
+            }
+        expect_end(l);
+    }
+    loader_free(l);
+}
+
+/* The parts of all ranks are whole batches, but for the last one. */
+static void a_pass_of_whole_batches(void **state)
+{
+    struct fake f = FAKE;
+    struct loader *l = new_loader(&f, 0, 0);
+    int64_t at = 0;
+    const struct batch *b;
+    struct err err;
+
+    (void)state;
+    for (int rank = 0; rank < 4; rank++) {
+        assert_int_equal(loader_start_pass(l, 10, 10, 4, rank, &err), 0);
+        while (loader_next(l, &b, &err) == 0) {
+            assert_int_equal(b->first, at);
+            assert_int_equal(b->n, at + 10 <= N ? 10 : N - at);
+            at += b->n;
+            loader_release(l);
+        }
+    }
+    assert_int_equal(at, N);
+    loader_free(l);
+}
+
 /* All ranks' passes together: each sample once, in order. */
 static void a_pass_has_each_sample_once(void **state)
 {
@@ -192,7 +260,7 @@ static void a_pass_has_each_sample_once(void **state)
         for (int rank = 0; rank < n_ranks; rank++) {
             const struct batch *b;
 
-            assert_int_equal(loader_start_pass(l, 10, n_ranks, rank, &err), 0);
+            assert_int_equal(loader_start_pass(l, 10, 1, n_ranks, rank, &err), 0);
             for (int64_t k = 0; loader_next(l, &b, &err) == 0; k++) {
                 assert_in_range(b->n, 1, 10);
                 assert_int_equal(b->step, k);
@@ -346,6 +414,27 @@ static void next_waits_for_the_batch(void **state)
     held_free(&h);
 }
 
+/* A batch that is not filled within the limit is late; nothing is taken, and it comes later. */
+static void a_batch_may_be_late(void **state)
+{
+    const struct sampler s = {.n_samples = N, .global_batch = 8, .seed = SEED};
+    const struct batch *b;
+    struct held h;
+    struct err err;
+
+    (void)state;
+    held_new(&h);
+    start_ok(h.l, &s, 1, 1, 0, 0, 1);
+    assert_int_equal(loader_next_within(h.l, 0, &b, &err), LOADER_LATE);
+    assert_int_equal(loader_next_within(h.l, 1000000, &b, &err), LOADER_LATE);
+    let_go(&h);
+    assert_int_equal(loader_next_within(h.l, INT64_C(3600) * 1000000000, &b, &err), 0);
+    check_batch(b, &s, 0, 1, 0, 1, 0);
+    assert_int_equal(loader_next_within(h.l, 0, &b, &err), LOADER_END);
+    pthread_join(h.thread, NULL);
+    held_free(&h);
+}
+
 /* A start while a batch is being filled waits for it, and none of the old work is seen. */
 static void a_start_drops_the_batch_being_filled(void **state)
 {
@@ -401,7 +490,7 @@ static void restarts_race_with_filling(void **state)
                 loader_release(l); /* the last one is still held at the next start */
         }
         if (i % 7 == 0)
-            assert_int_equal(loader_start_pass(l, 16, 2, 1, &err), 0);
+            assert_int_equal(loader_start_pass(l, 16, 1, 2, 1, &err), 0);
     }
     loader_free(l);
 }
@@ -436,8 +525,9 @@ static void impossible_work_is_refused(void **state)
         assert_string_equal(err.msg, refused[i].want);
         expect_end(l);
     }
-    assert_int_equal(loader_start_pass(l, 0, 1, 0, &err), ERR_ARG);
-    assert_int_equal(loader_start_pass(l, 1, 1, 1, &err), ERR_ARG);
+    assert_int_equal(loader_start_pass(l, 0, 1, 1, 0, &err), ERR_ARG);
+    assert_int_equal(loader_start_pass(l, 1, 0, 1, 0, &err), ERR_ARG);
+    assert_int_equal(loader_start_pass(l, 1, 1, 1, 1, &err), ERR_ARG);
     loader_free(l);
     assert_int_equal(loader_new(&l, &bad, &err), ERR_ARG);
     assert_string_equal(err.msg, "1 batches ahead, want 2 to 64");
@@ -494,11 +584,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_follow_the_plan),
+        cmocka_unit_test(parts_may_be_given),
+        cmocka_unit_test(shares_may_be_fixed),
+        cmocka_unit_test(a_pass_of_whole_batches),
         cmocka_unit_test(a_pass_has_each_sample_once),
         cmocka_unit_test(held_batches_stay),
         cmocka_unit_test(nothing_is_allocated_per_batch),
         cmocka_unit_test(errors_come_out_of_next),
         cmocka_unit_test(next_waits_for_the_batch),
+        cmocka_unit_test(a_batch_may_be_late),
         cmocka_unit_test(a_start_drops_the_batch_being_filled),
         cmocka_unit_test(free_returns_in_any_state),
         cmocka_unit_test(restarts_race_with_filling),

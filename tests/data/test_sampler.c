@@ -269,7 +269,7 @@ static void collect_epoch(const struct sampler *s, int64_t epoch, int n_ranks, i
         int64_t in_step = 0;
 
         for (int rank = 0; rank < n_ranks; rank++)
-            for (int m = 0; m < accumulate; m++) {
+            for (int m = 0; m < sampler_n_micros(s, n_ranks, rank, accumulate); m++) {
                 struct span part = sampler_micro(&at, n_ranks, rank, accumulate, m);
 
                 assert_int_equal(part.first, in_step);
@@ -281,6 +281,82 @@ static void collect_epoch(const struct sampler *s, int64_t epoch, int n_ranks, i
         n += at.n;
     }
     assert_int_equal(most, sampler_largest_micro(s, n_ranks, accumulate));
+}
+
+/* Fixed shares are cut in the same way for any number of ranks, into as many micro-batches. */
+static void fixed_shares(void **state)
+{
+    const struct sampler s = {.n_samples = 1003, .global_batch = 48, .seed = 9, .n_shares = 7};
+    struct sampler with_ranks = s;
+    int64_t alone[1003], together[1003];
+
+    (void)state;
+    with_ranks.n_shares = 0;
+    for (int accumulate = 1; accumulate <= 3; accumulate++) {
+        collect_epoch(&with_ranks, 2, 7, accumulate, alone);
+        for (int n_ranks = 1; n_ranks <= 7; n_ranks++) {
+            const struct sampler_step at = sampler_at(&s, 3), plain = sampler_at(&with_ranks, 3);
+            int share = 0;
+
+            collect_epoch(&s, 2, n_ranks, accumulate, together);
+            assert_memory_equal(together, alone, sizeof alone);
+            for (int rank = 0; rank < n_ranks; rank++)
+                for (int m = 0; m < sampler_n_micros(&s, n_ranks, rank, accumulate); m++) {
+                    const struct span got = sampler_micro(&at, n_ranks, rank, accumulate, m);
+                    const struct span want = sampler_micro(&plain, 7, share / accumulate,
+                                                           accumulate, share % accumulate);
+
+                    assert_int_equal(got.first, want.first);
+                    assert_int_equal(got.n, want.n);
+                    share++;
+                }
+            assert_int_equal(share, 7 * accumulate);
+        }
+    }
+}
+
+/* Given parts are those of a full batch; of a smaller one ranks have as much less. */
+static void given_parts(void **state)
+{
+    static const int64_t bound[] = {0, 20, 20, 47, 48};
+    const struct sampler s = {.n_samples = 1003, .global_batch = 48, .seed = 9, .bound = bound};
+    const struct sampler_step full = sampler_at(&s, 0), last = sampler_at(&s, 20);
+
+    (void)state;
+    assert_int_equal(last.n, 43);
+    for (int rank = 0; rank < 4; rank++) {
+        struct span part = sampler_micro(&full, 4, rank, 1, 0);
+
+        assert_int_equal(part.first, bound[rank]);
+        assert_int_equal(part.n, bound[rank + 1] - bound[rank]);
+        part = sampler_micro(&last, 4, rank, 1, 0);
+        assert_int_equal(part.first, bound[rank] * 43 / 48);
+        assert_int_equal(part.first + part.n, bound[rank + 1] * 43 / 48);
+    }
+    assert_int_equal(sampler_micro(&full, 4, 2, 2, 1).n, 13);
+    assert_int_equal(sampler_largest_micro(&s, 4, 1), 27);
+    assert_int_equal(sampler_largest_micro(&s, 4, 2), 14);
+}
+
+/* The parts follow each other, and all but the last one end with a whole piece. */
+static void parts_of_whole_pieces(void **state)
+{
+    (void)state;
+    for (int64_t n = 0; n <= 40; n++)
+        for (int64_t size = 1; size <= 7; size++)
+            for (int64_t n_parts = 1; n_parts <= 9; n_parts++) {
+                int64_t at = 5;
+
+                for (int64_t i = 0; i < n_parts; i++) {
+                    const struct span part =
+                        span_part_of_pieces((struct span){5, n}, size, n_parts, i);
+
+                    assert_int_equal(part.first, at);
+                    at += part.n;
+                    assert_true(part.n % size == 0 || at == 5 + n);
+                }
+                assert_int_equal(at, 5 + n);
+            }
 }
 
 static void ranks_do_not_change_the_order(void **state)
@@ -355,6 +431,9 @@ int main(void)
         cmocka_unit_test(steps_fall_into_epochs),
         cmocka_unit_test(samples_may_come_in_order),
         cmocka_unit_test(ranks_do_not_change_the_order),
+        cmocka_unit_test(fixed_shares),
+        cmocka_unit_test(given_parts),
+        cmocka_unit_test(parts_of_whole_pieces),
         cmocka_unit_test(an_epoch_has_each_sample_once),
         cmocka_unit_test(impossible_plans_are_refused),
     };

@@ -228,7 +228,8 @@ class Case(unittest.TestCase):
         self.daemons = []
         self.env = {key: value for key, value in os.environ.items()
                     if not key.startswith(("OMP_", "DNNL_", "OMPI_", "SLURM_", "MASTER_"))
-                    and key not in ("RANK", "WORLD_SIZE", "XDG_RUNTIME_DIR")}
+                    and key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TF_CONFIG",
+                                    "XDG_RUNTIME_DIR")}
         self.env[MARK] = self.mark
 
     def tearDown(self):

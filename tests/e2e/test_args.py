@@ -197,6 +197,17 @@ class Args(dp.Case):
         self.assertRegex(result.stdout, r"(?m)^ranks +2,")
         self.assertIn("fewer than the 2 ranks: 1 rank will have no samples", result.stderr)
 
+    def test_threads_with_shares(self):
+        """With fixed shares all ranks have the same number of threads, whatever --threads says."""
+        for threads, is_told in ((3, True), (2, False)):
+            result = subprocess.run([DRIVER, "--check", "--threads", str(threads), "--set",
+                                     "strategy.shards=2", "--set", "strategy.share_threads=2"],
+                                    cwd=self.folder, env=self.env, timeout=PATIENCE,
+                                    capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual("--threads 3 has no effect: with strategy.shards" in result.stderr,
+                             is_told, result.stderr)
+
     def test_check_bad_data(self):
         with open(self.path("nomnist.yaml"), "w", encoding="utf-8") as file:
             file.write(NOMNIST_YAML)

@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import random
+import re
 import struct
 import zlib
 
@@ -103,6 +104,56 @@ class Data(dp.Case):
         one, three = (self.events("epoch", run)[0] for run in ("mse-1", "mse-3"))
         self.assertAlmostEqual(one["train_loss"], three["train_loss"], delta=1e-5)
 
+    def test_ignore_index(self):
+        """Rows with the label 255 count nowhere: training goes as it does without them, on one rank
+        and on two; a set of nothing else ends the job."""
+        rng = random.Random(7)
+        rows = [[rng.gauss(0, 1) for _ in range(4)] for _ in range(40)]
+        labels = [rng.randrange(3) for _ in rows]
+        for name, kept in (("all", range(40)), ("few", [i for i in range(40) if i % 4 != 1])):
+            x = [v for i in kept for v in rows[i]]
+            y = [255 if i % 4 == 1 else labels[i] for i in kept]
+            self.write(f"{name}x.npy", npy("<f4", (len(y), 4), struct.pack(f"<{len(x)}f", *x)))
+            self.write(f"{name}y.npy", npy("|u1", (len(y),), bytes(y)))
+        self.write("none.npy", npy("|u1", (40,), bytes([255]) * 40))
+        job = {"data.format": "npy", "data.path": self.folder, "model.arch": "mlp",
+               "model.hidden": "[]", "train.ignore_index": 255, "train.global_batch": 40,
+               "train.epochs": 5, "model.init.name": "normal", "optimizer.lr": 0.5}
+        losses = []
+        for n, name in ((1, "all"), (2, "all"), (1, "few")):
+            run = f"{name}-{n}"
+            self.run_driver("--local", "--run-dir", run, n=n, job={
+                **job, "data.train": f"{name}x.npy,{name}y.npy",
+                "data.validation": f"{name}x.npy,{name}y.npy"})
+            losses.append([event[key] for event in self.events("epoch", run) for key in (
+                "train_loss", "train_accuracy", "validation_loss", "validation_accuracy")])
+        for one, two, few in zip(*losses):
+            self.assertAlmostEqual(one, two, delta=1e-5)
+            self.assertAlmostEqual(one, few, delta=1e-5)
+        driver = self.run_driver("--local", "--run-dir", "none", n=2, status=dp.FAILED,
+                                 job={**job, "data.train": "allx.npy,none.npy"})
+        self.assertIn("epoch 1 trained nothing: all its labels are ignored; want labels other than "
+                      "train.ignore_index, 255", driver.text)
+
+    def test_normalize_auto(self):
+        """The driver measures the training set; job.yaml has the numbers, and the run goes on with
+        them, also where the job file says auto again."""
+        content = records(1, 10, 1)
+        self.write("data_batch_1.bin", content)
+        self.write("test_batch.bin", records(1, 10, 2))
+        job = {"data.format": "cifar10", "data.path": self.folder, "data.normalize": "auto",
+               "model.arch": "mlp", "train.global_batch": 8, "optimizer.lr": 0.01}
+        self.run_driver("--local", "--run-dir", "run", n=2, job={**job, "train.epochs": 1})
+        with open(self.path("run", "job.yaml"), encoding="utf-8") as file:
+            text = file.read()
+        images = [content[at + 1:at + 3073] for at in range(0, len(content), 3073)]
+        for c, seen in enumerate(re.search(r"mean: \[(.*)\]", text).group(1).split(", ")):
+            channel = [v / 255 for image in images for v in image[1024 * c:1024 * (c + 1)]]
+            self.assertAlmostEqual(float(seen), sum(channel) / len(channel), delta=1e-5)
+        self.run_driver("--local", "--run-dir", "run", "--resume", n=2,
+                        job={**job, "train.epochs": 2})
+        self.assertEqual(len(self.events("epoch", "run")), 2)
+
     def test_augmentation_after_a_kill(self):
         """The driver is killed within an epoch of drawn crops and flips, and goes on from a
         checkpoint within it: each epoch's losses are those of a run that nobody disturbed, bit for
@@ -164,6 +215,11 @@ class Data(dp.Case):
             self.run_driver("--local", "--run-dir", f"of-{n}", n=n,
                             job={**job, "data.on_corrupt": "skip"})
             losses.append([event["train_loss"] for event in self.events("epoch", f"of-{n}")])
+            self.assertEqual([event["left_out"] for event in self.events("epoch", f"of-{n}")],
+                             [1] * len(losses[-1]))
+            warnings = [event["message"] for event in self.events("warning", f"of-{n}")]
+            self.assertEqual(sum("1 of 24 samples could not be read" in w for w in warnings),
+                             len(losses[-1]))
         for one, two in zip(*losses):
             self.assertAlmostEqual(one, two, delta=1e-5)
         self.assertLess(losses[0][1], losses[0][0])
@@ -173,6 +229,24 @@ class Data(dp.Case):
         driver = self.run_driver("--local", "--run-dir", "none", n=2, status=dp.FAILED,
                                  job={**job, "data.on_corrupt": "skip"})
         self.assertIn("no sample of epoch 1 could be read (data.on_corrupt: skip)", driver.text)
+
+    def test_slow_data(self):
+        """Decoding takes far longer than training: the epoch's line and event tell for how long
+        training waited for data, and which rank did."""
+        noise = png(900, 900, random.Random(6).randbytes(3 * 900 * 900))
+        os.makedirs(self.path("train/cat"))
+        for i in range(24):
+            self.write(f"train/cat/{i}.png", noise)
+        job = {"data.format": "images", "data.path": self.folder, "data.size": 4,
+               "data.workers": 1, "data.validation": "none", "model.arch": "mlp",
+               "model.hidden": 4, "train.global_batch": 2, "train.epochs": 1}
+        driver = self.run_driver("--run-dir", "slow", job=job)
+        self.assertRegex(driver.text,
+                         r"waiting for data \d+ % of the time on rank 0: set data\.workers")
+        epoch, = self.events("epoch", "slow")
+        self.assertGreater(epoch["data_wait_share"], 0.1)
+        self.assertGreater(epoch["data_wait_ms_median"], 0)
+        self.assertEqual(epoch["data_wait_rank"], 0)
 
     def test_moved(self):
         """A run goes on with its data from another folder, and refuses other data there: such a

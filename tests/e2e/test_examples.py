@@ -1,5 +1,5 @@
 """The job files of deploy/examples: --check accepts each, with small files of the kind that it
-names."""
+names, and with the real data where they are ($DPTRAIN_DATA, or ../shared/data beside the tree)."""
 
 import glob
 import os
@@ -7,11 +7,21 @@ import random
 import struct
 
 import dp
+from test_data import png
 
 EXAMPLES = os.path.join(dp.ROOT, "deploy", "examples")
 
 # Of a large network the first block is enough.
-SMALLER = {"gpt2-124m": {"model.layers": 1, "model.width": 48}}
+SMALLER = {"gpt2-124m": {"model.layers": 1, "model.width": 48},
+           "images-vit": {"model.depth": 1, "model.width": 48}}
+REAL = os.environ.get("DPTRAIN_DATA", os.path.join(dp.ROOT, "..", "shared", "data"))
+# Where the data of an example are in REAL, and what else to set; other examples have none there.
+PLACES = {
+    "cifar10-resnet18": ("cifar-10-binary", {"data.train": "data_batch_1.bin"}),
+    "cifar10-vit": ("cifar-10-binary", {"data.train": "data_batch_1.bin"}),
+    "layers": ("mnist", {}),
+    "shakespeare-gpt": ("tinyshakespeare/input.txt", {}),
+}
 
 
 class Examples(dp.Case):
@@ -30,6 +40,13 @@ class Examples(dp.Case):
         cifar = b"".join(bytes([i]) + rng.randbytes(3072) for i in range(10))
         self.write("data_batch_1.bin", cifar)
         self.write("test_batch.bin", cifar)
+        for name in ("train.bin", "test.bin"):  # two labels in each record
+            os.makedirs(self.path("cifar100"), exist_ok=True)
+            self.write(f"cifar100/{name}", b"".join(bytes([0, i]) + rng.randbytes(3072)
+                                                    for i in range(100)))
+        for folder in ("train", "val"):
+            os.makedirs(self.path("images", folder, "cat"))
+            self.write(f"images/{folder}/cat/0.png", png(8, 8, rng.randbytes(192)))
         tokens = struct.pack("<2100H", *(rng.randrange(50257) for _ in range(2100)))
         self.write("train.bin", tokens)
         self.write("val.bin", tokens)
@@ -37,14 +54,27 @@ class Examples(dp.Case):
 
     def test_check(self):
         jobs = sorted(glob.glob(os.path.join(EXAMPLES, "*.yaml")))
-        self.assertGreaterEqual(len(jobs), 6)
+        self.assertGreaterEqual(len(jobs), 9)
+        places = {"shakespeare": "input.txt", "cifar100": "cifar100", "imag": "images"}
         for job in jobs:
             name = os.path.splitext(os.path.basename(job))[0]
             with self.subTest(example=name):
-                data = self.path("input.txt") if "shakespeare" in name else self.folder
-                done = self.driver("--check", "--job", job, *dp.sets(SMALLER.get(name, {})),
-                                   "--set", f"data.path={data}", n=2, job=None, port=False)
-                self.assert_exit(done, dp.FINISHED)
+                data, = [place for begin, place in places.items() if name.startswith(begin)] or [""]
+                self.check(name, self.path(data), SMALLER.get(name, {}))
+
+    def check(self, name, data, values):
+        job = os.path.join(EXAMPLES, name + ".yaml")
+        done = self.driver("--check", "--job", job, *dp.sets({**values, "data.path": data}), n=2,
+                           job=None, port=False)
+        self.assert_exit(done, dp.FINISHED)
+
+    def test_real_data(self):
+        for name, (place, values) in PLACES.items():
+            with self.subTest(example=name):
+                data = os.path.join(REAL, place)
+                if not os.path.exists(data):
+                    self.skipTest(f"no {data}")
+                self.check(name, os.path.abspath(data), values)
 
 
 if __name__ == "__main__":

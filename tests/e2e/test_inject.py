@@ -168,10 +168,10 @@ class Faults(dp.Case):
         else:
             self.assertFalse(os.path.exists(self.path("run")), "it never trained")
 
-    def resume(self, spec):
+    def resume(self, spec, job=JOB):
         """The same command resumes from the last checkpoint, without the fault."""
         driver = self.driver("--local", "--run-dir", "run", "--resume", "--inject", spec, n=N,
-                             job=JOB)
+                             job=job)
         self.assert_exit(driver, FINISHED, "what events.jsonl tells of does not happen again")
         self.assertEqual(len(self.events("inject", "run")), 1)
         self.assert_as_undisturbed("run")
@@ -243,6 +243,22 @@ class Flipped(Faults):
     def test_after_the_sum_on_the_driver(self):
         """The others are the majority, so rank 0 is the one that differs."""
         self.flip_after(0)
+
+    def test_after_the_sum_of_divided_state(self):
+        """A rank's part of the state and the copy on the next rank differ: no rank is replaced."""
+        spec = "flip:rank1@step20:reduced0"
+        job = {**JOB, "strategy.zero": 3}
+        daemons = self.start_ranks(spec, job)
+        self.wait_injected(spec, 1, daemons)
+        self.assert_exits(daemons, FAILED)
+        error, = self.events("error", "run")
+        self.assertRegex(error["message"], r"rank 2 \(.*\) failed in \w+ of step 32: rank 2's "
+                         "copy of rank 1's part of the state differs from the original")
+        for daemon in daemons:
+            self.assertIn(error["message"], daemon.text)
+        self.assertEqual(self.events("lost", "run") + self.events("recovered", "run"), [])
+        self.assertEqual(self.events("checkpoint", "run")[-1]["step"], 16)  # no wrong one
+        self.resume(spec, job)
 
     def test_no_such_bucket(self):
         driver = self.driver("--inject", "flip:rank1@step7:bucket9", n=2, job=JOB)

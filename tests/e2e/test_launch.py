@@ -1,6 +1,7 @@
 """A launcher's environment gives the rank, the number of ranks and the driver's address.
 The launchers are torchrun, Slurm's srun and Open MPI's mpirun."""
 
+import json
 import os
 import shutil
 import signal
@@ -49,6 +50,26 @@ class Launch(dp.Case):
                     if rank > 0:
                         self.assertRegex(daemon.text, rf"as rank {rank} of 3")
                 shutil.rmtree(self.path("runs"))
+
+    def test_tensorflow(self):
+        """TF_CONFIG alone: worker 0 drives, at its address in the list."""
+        port = dp.free_port()
+        cluster = {"worker": [f"127.0.0.1:{port}", "other:1"]}
+        ranks = [self.start([program, *words], env={"TF_CONFIG": json.dumps(
+                     {"cluster": cluster, "task": {"type": "worker", "index": index}})})
+                 for index, (program, words) in enumerate(
+                     [(DRIVER, sets(SMALL)), (FOLLOWER, ["--once"])])]
+        self.assert_exit(ranks[0], FINISHED, rf"2 ranks \(TF_CONFIG\), port {port} \(TF_CONFIG\)")
+        self.assert_exit(ranks[1], FINISHED, r"as rank 1 of 2")
+
+    def test_tasks_of_several_ranks(self):
+        """With --ranks a launcher's task is a machine."""
+        port = dp.free_port()
+        driver = self.start([DRIVER, "--ranks", "2", *sets(SMALL)], env=slurm(0, 2, port))
+        agent = self.start([FOLLOWER, "--once", "--ranks", "2"], env=slurm(1, 2, port))
+        self.assert_exit(driver, FINISHED, r"2 tasks \(SLURM_NTASKS\)")
+        self.assert_exit(agent, FINISHED, r"task 1 \(SLURM_PROCID\)",
+                         r"\[rank 2\] dpfollower: joined .* as rank 2 of 4", r"\[rank 3\]")
 
     def test_mpirun(self):
         mpirun = shutil.which("mpirun")
@@ -132,6 +153,21 @@ class Launch(dp.Case):
         for daemon in (driver, *followers):
             self.assert_exit(daemon, FINISHED)
 
+    def test_deepspeed_configuration(self):
+        """A ds_config.json is a job once model and data are given."""
+        with open(self.path("ds_config.json"), "w", encoding="ascii") as file:
+            file.write('{"train_micro_batch_size_per_gpu": 16, "gradient_clipping": 1.0,\n'
+                       ' "optimizer": {"type": "SGD", "params": {"lr": 0.05}},\n'
+                       ' "wall_clock_breakdown": true,\n}')
+        words = [DRIVER, "--nranks", "2", "--job", "ds_config.json", "--port", "0", *sets(
+            {"model.arch": "mlp", "data.format": "digits", "data.samples": 640,
+             "data.validation_samples": 64, "train.epochs": 1})]
+        check = self.start([*words, "--check"])
+        self.assert_exit(check, FINISHED, r"ds_config.json:3:26: wall_clock_breakdown has no effec")
+        self.assertIn("  global_batch: 32\n", check.out)
+        self.assert_exit(self.start([*words, "--local"]), FINISHED)
+        self.assertEqual(self.events("done", "runs/job")[0]["step"], 20)
+
     def test_refused(self):
         cases = [
             (DRIVER, {"RANK": "1", "WORLD_SIZE": "2"}, r"RANK makes this rank 1, but dpdriver is"),
@@ -141,6 +177,8 @@ class Launch(dp.Case):
             (FOLLOWER, {"RANK": "1"}, r"--root is missing.*MASTER_ADDR"),
             (FOLLOWER, {"RANK": "-1", "MASTER_ADDR": "a"}, r'RANK is "-1", want'),
             (FOLLOWER, {"SLURM_PROCID": "1", "SLURM_JOB_NODELIST": "a[1"}, r'NODELIST is "a\[1"'),
+            (FOLLOWER, {"TF_CONFIG": "{"}, r"TF_CONFIG is not JSON"),
+            (DRIVER, {"LOCAL_RANK": "x"}, r'LOCAL_RANK is "x", want'),
             (FOLLOWER, {"MASTER_ADDR": "a" * 300}, r"MASTER_ADDR has 300 characters"),
             (SCRIPT, {}, r"none of RANK, OMPI_COMM_WORLD_RANK and SLURM_PROCID is set"),
             (SCRIPT, {"RANK": "0", "DPTRAIN_BIN": "/nowhere", "PATH": "/usr/bin:/bin"},

@@ -67,6 +67,21 @@ class Daemons(dp.Case):
         gpu = self.train("--device", "cuda", "--local", n=2, run="gpu", job=job)
         self.assert_near(cpu, gpu, 1e-3)
 
+    def test_all_gpus_of_a_machine(self):
+        """--ranks gpus: a rank for each GPU, each on its own."""
+        driver = self.start([dp.DRIVER, "--ranks", "gpus", "--device", "cuda", "--port", "0",
+                             *sets({**JOB, "train.max_steps": 1})], env=MANY)
+        self.assert_exit(driver, FINISHED, *(
+            rf"dpdriver: rank {i}: --device cuda:{i}, " for i in range(3)),
+            r"as rank 1 of 3, on cuda:1", r"as rank 2 of 3, on cuda:2")
+
+    def test_local_rank(self):
+        """torchrun's LOCAL_RANK is the GPU."""
+        driver = self.start([dp.DRIVER, "--device", "cuda", "--port", "0",
+                             *sets({**JOB, "train.max_steps": 1})], env={
+                                 **MANY, "LOCAL_RANK": "2", "WORLD_SIZE": "1", "RANK": "0"})
+        self.assert_exit(driver, FINISHED, r"computing on cuda:2")
+
     def test_bfloat16_gradients(self):
         """Gradients summed in bfloat16 over 1 to 3 ranks give float32's losses but for rounding."""
         cpu = self.train("--device", "cpu", run="cpu")

@@ -35,7 +35,8 @@ static void check(const struct launch *l)
     ASSERT(!l->port_from || (l->port > 0 && l->port < 65536));
     ASSERT(!l->host_from || (l->host[0] && strlen(l->host) < sizeof l->host));
     launch_describe(l, said);
-    ASSERT(!said[0] == !(l->rank_from || l->n_ranks_from || l->port_from || l->host_from));
+    ASSERT(!said[0] == !(l->rank_from || l->n_ranks_from || l->port_from || l->host_from ||
+                         l->local_rank_from));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

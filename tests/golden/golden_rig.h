@@ -45,4 +45,12 @@ void golden_rig_logits(struct golden_rig *r, float *to);
 /* Copy n elements of the backend's memory, of any real type, to `to` as floats. */
 void golden_rig_read(struct golden_rig *r, const void *from, enum dtype type, int64_t n, float *to);
 
+/* The model of the golden run `layers`: most norms, a residual and a transposed convolution. */
+#define GOLDEN_LAYERS                                                                              \
+    "{arch: layers, layers: [conv: {channels: 8, kernel: 3, stride: 2, padding: 1}, "              \
+    "group_norm: {groups: 2}, silu, residual: [conv: {channels: 8, kernel: 3, padding: 1}, "       \
+    "group_norm: {groups: 4}, leaky_relu], conv_transpose: {channels: 6, kernel: 3, stride: 2, "   \
+    "padding: 1, output_padding: 1}, instance_norm, gelu, adaptive_avg_pool: {size: 4}, flatten, " \
+    "layer_norm, linear: {units: 10}]}"
+
 #endif

@@ -66,6 +66,101 @@ class Lion(torch.optim.Optimizer):
                 m.mul_(beta2).add_(p.grad, alpha=1 - beta2)
 
 
+class Lamb(torch.optim.Optimizer):
+    """Algorithm 2 of You and others 2020, in double precision; torch.optim has none."""
+
+    def __init__(self, params, foreach, **defaults):
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                s = self.state[p]
+                if not s:
+                    s.update(t=0, x=p.double(), m=torch.zeros_like(p).double(),
+                             v=torch.zeros_like(p).double())
+                s["t"] += 1
+                g = p.grad.double()
+                s["m"] = beta1 * s["m"] + (1 - beta1) * g
+                s["v"] = beta2 * s["v"] + (1 - beta2) * g * g
+                m = s["m"] / (1 - beta1 ** s["t"])
+                v = s["v"] / (1 - beta2 ** s["t"])
+                r = m / (v.sqrt() + group["eps"]) + group["weight_decay"] * s["x"]
+                s["x"] = s["x"] - group["lr"] * s["x"].norm() / r.norm() * r
+                p.copy_(s["x"])
+
+
+def newton_schulz(grad, coefficients, steps, eps):
+    """torch.optim.Muon's iterations, in double precision instead of bfloat16."""
+    a, b, c = coefficients
+    x = grad.double()
+    x = x.T if grad.size(0) > grad.size(1) else x
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        s = x @ x.T
+        x = a * x + (b * s + c * s @ s) @ x
+    return (x.T if grad.size(0) > grad.size(1) else x).to(grad.dtype)
+
+
+class Muon(torch.optim.Optimizer):
+    """torch.optim.Muon for matrices, but for newton_schulz, and torch.optim.AdamW for the rest: for
+    groups with `other`, which has AdamW's settings.  PyTorch has Muon since version 2.9, so it is
+    written out here; compare() shows that nothing else differs."""
+
+    def __init__(self, params, foreach, **defaults):
+        others = [{"params": group["params"], **group["other"]} for group in params
+                  if "other" in group]
+        self.adamw = torch.optim.AdamW(others, foreach=False) if others else None
+        super().__init__([group for group in params if "other" not in group], defaults)
+
+    @torch.no_grad()
+    def step(self):
+        if self.adamw:
+            self.adamw.step()
+        for group in self.param_groups:
+            (p,) = group["params"]
+            m = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
+            m.lerp_(p.grad, 1 - group["momentum"])
+            update = newton_schulz(p.grad.lerp(m, group["momentum"]) if group["nesterov"] else m,
+                                   group["ns_coefficients"], group["ns_steps"], 1e-7)
+            p.mul_(1 - group["lr"] * group["weight_decay"])
+            p.add_(update, alpha=-group["lr"] * group["ratio"](*p.shape))
+
+    @staticmethod
+    def compare():
+        """Largest difference to torch.optim.Muon, made to use newton_schulz, after ten updates."""
+        torch.optim._muon._zeropower_via_newtonschulz = newton_schulz
+        worst = 0
+        for shape in [(5, 6), (6, 5)]:
+            ours, theirs = (nn.Parameter(value(1, list(shape))) for _ in range(2))
+            a = Muon([dict(params=[ours])], False, **MUON)
+            b = torch.optim.Muon([theirs], lr=MUON["lr"])
+            for k in range(10):
+                ours.grad = value(1000 + k, list(shape))
+                theirs.grad = ours.grad.clone()
+                a.step()
+                b.step()
+            worst = max(worst, float((ours - theirs).abs().max()))
+        return worst
+
+
+def original(rows, columns):
+    return max(1, rows / columns) ** 0.5
+
+
+def match_rms_adamw(rows, columns):
+    return 0.2 * max(rows, columns) ** 0.5
+
+
+MUON = dict(lr=0.02, momentum=0.95, nesterov=True, weight_decay=0.1, ns_steps=5,
+            ns_coefficients=(3.4445, -4.775, 2.0315), ratio=original)
+MUON_OTHER = dict(lr=3e-4, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0)
+MUON_ALL = dict(lr=0.01, momentum=0.9, nesterov=False, weight_decay=0.2, ns_steps=4,
+                ns_coefficients=(3.0, -3.2, 1.2), ratio=match_rms_adamw)
+MUON_ALL_OTHER = dict(lr=0.005, betas=(0.8, 0.99), eps=1e-8, weight_decay=0.1)
+
 # name: the job file's section, and the same for PyTorch: its optimizer, its defaults, what differs
 # for a parameter of this name (None: frozen), and the norm to which gradients are clipped
 RUNS = {
@@ -97,6 +192,28 @@ RUNS = {
         lambda name: None if name == "fc1.bias" else
         {**(dict(lr=0.0005) if name.startswith("fc2") else {}),
          **(dict(weight_decay=0.0) if is_bias_or_norm(name) else {})}, 0.25),
+    "lamb": ("{name: lamb, lr: 0.01}", Lamb,
+             dict(lr=0.01, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01), lambda name: {}, 0),
+    "lamb_groups": (
+        "{name: lamb, lr: 0.02, betas: [0.8, 0.95], eps: 1.0e-5, weight_decay: 0.1, no_decay: "
+        "[bias, norm], groups: [{match: 'fc2.*', lr_scale: 0.5}, {match: fc1.bias, frozen: true}]}",
+        Lamb, ADAMW_ALL,
+        lambda name: None if name == "fc1.bias" else
+        {**(dict(lr=0.01) if name.startswith("fc2") else {}),
+         **(dict(weight_decay=0.0) if is_bias_or_norm(name) else {})}, 0.25),
+    "muon": ("{name: muon, lr: 0.02}", Muon, MUON,
+             lambda name: {} if name.startswith("fc") and not is_bias(name) else
+             dict(other=MUON_OTHER), 0),
+    "muon_groups": (
+        "{name: muon, lr: 0.01, momentum: 0.9, nesterov: false, weight_decay: 0.2, "
+        "adjust_lr: match_rms_adamw, ns_steps: 4, ns_coefficients: [3, -3.2, 1.2], "
+        "adamw: {match: ['fc2.*', fc2.bias], lr: 0.005, betas: [0.8, 0.99], eps: 1.0e-8, "
+        "weight_decay: 0.1}, groups: [{match: 'fc1.*', lr_scale: 0.5}, {match: 'bn1.*', lr_scale: "
+        "2, weight_decay: 0.3}, {match: fc1.bias, frozen: true}]}", Muon, MUON_ALL,
+        lambda name: None if name == "fc1.bias" else
+        dict(lr=0.005) if name == "fc1.weight" else
+        dict(other={**MUON_ALL_OTHER,
+                    **(dict(lr=0.01, weight_decay=0.3) if name.startswith("bn1") else {})}), 0.25),
     "sgd_no_decay": (
         "{lr: 0.05, momentum: 0.9, weight_decay: 0.02, no_decay: [bias]}", torch.optim.SGD, SGD,
         lambda name: dict(weight_decay=0.0) if is_bias(name) else {}, 0),

@@ -32,6 +32,7 @@ static const struct golden_case {
     {"mlp_sigmoid", "{arch: mlp, activation: sigmoid}", ""},
     {"mlp_gelu", "{arch: mlp, activation: gelu}", ""},
     {"mlp_batch_norm", "{arch: mlp, batch_norm: true}", ""},
+    {"layers", GOLDEN_LAYERS, ""},
 };
 
 static json_t *golden;

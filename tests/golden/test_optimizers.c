@@ -1,5 +1,5 @@
 /* 200 updates of each optimizer end where torch.optim's do (make_optimizers.py): with settings of
- * single parameters, frozen ones, and clipping.
+ * single parameters, frozen ones, and clipping.  Momentum follows a rate that changes.
  *
  *     test_optimizers OPTIMIZERS.JSON */
 #include "../test.h"
@@ -12,6 +12,7 @@
 #include "golden_data.h"
 #include "op/control.h"
 #include "optim/groups.h"
+#include "optim/schedule.h"
 #include "program/program.h"
 #include "train/programs.h"
 #include "train/update.h"
@@ -146,10 +147,10 @@ static void make_gradients(struct bench *t, int k)
     }
 }
 
-static void step(struct bench *t, int k)
+static void step(struct bench *t, int k, double rate)
 {
     const struct step_scalars scalars = {.n_updates = k,
-                                         .rate = (float)t->job->optimizer.lr,
+                                         .rate = (float)rate,
                                          .clip_norm = (float)t->job->train.clip_norm,
                                          .stamp = step_stamp(k)};
     struct err err;
@@ -189,15 +190,58 @@ static void test_run(void **state)
 
     open_bench(&t, run);
     for (int k = 0; k < json_integer_value(json_object_get(golden, "steps")); k++)
-        step(&t, k);
+        step(&t, k, t.job->optimizer.lr);
     get_params(&t);
     compare(&t, json_object_get(run, "parameters"));
     close_bench(&t);
 }
 
+/* Keras' form of momentum, in which velocities contain the rate, with Horovod's momentum
+ * correction:  v = momentum * new rate / old rate * v - new rate * g;  w = w + v. */
+static void keras_step(const struct bench *t, double momentum, double rate, double old_rate,
+                       double *v, double *w)
+{
+    for (int64_t i = 0; i < t->layout->n_trained; i++) {
+        v[i] = momentum * rate / old_rate * v[i] - rate * (double)t->grad[i];
+        w[i] += v[i];
+    }
+}
+
+static void test_momentum_is_corrected(void **state)
+{
+    static const char text[] = "{momentum: 0.9, lr: 0.01, scale_lr_by_ranks: true}\n"
+                               "schedule: {warmup_epochs: 2, warmup_from_one_rank: true}";
+    json_t *run = json_pack("{s:s, s:i}", "optimizer", text, "clip_norm", 0);
+    const struct schedule_span span = {20, 60, 4, NULL};
+    double *v, *w, old_rate = 1;
+    struct bench t;
+
+    (void)state;
+    open_bench(&t, run);
+    v = xcalloc((size_t)t.layout->n_total, sizeof *v);
+    w = xcalloc((size_t)t.layout->n_total, sizeof *w);
+    for (int64_t i = 0; i < t.layout->n_total; i++)
+        w[i] = (double)t.param[i];
+    for (int k = 0; k < 60; k++) {
+        const double rate = schedule_rate(&t.job->schedule, &t.job->optimizer, &span, k);
+
+        step(&t, k, rate);
+        keras_step(&t, 0.9, rate, old_rate, v, w);
+        old_rate = rate;
+    }
+    get_params(&t);
+    for (int64_t i = 0; i < t.layout->n_total; i++)
+        if (!(fabs((double)t.param[i] - w[i]) <= TOLERANCE))
+            fail_msg("element %d: %g, want %g", (int)i, (double)t.param[i], w[i]);
+    free(v);
+    free(w);
+    close_bench(&t);
+    json_decref(run);
+}
+
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[16];
+    struct CMUnitTest tests[32];
     json_error_t error;
     const char *name;
     json_t *run;
@@ -215,10 +259,11 @@ int main(int argc, char **argv)
     }
     json_object_foreach(json_object_get(golden, "runs"), name, run)
     {
-        assert_in_range(n, 0, ARRAY_LEN(tests) - 1);
+        assert_in_range(n, 0, ARRAY_LEN(tests) - 2);
         tests[n++] = (struct CMUnitTest){.name = name, .test_func = test_run, .initial_state = run};
     }
-    rc = n ? _cmocka_run_group_tests("optimizers", tests, n, NULL, NULL) : 1;
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_momentum_is_corrected);
+    rc = n > 1 ? _cmocka_run_group_tests("optimizers", tests, n, NULL, NULL) : 1;
     json_decref(golden);
     return rc;
 }

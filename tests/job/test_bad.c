@@ -5,9 +5,10 @@
 #include "base/rng.h"
 #include "job/job.h"
 
-#define HEAD   "model: {arch: lenet}\ndata: {format: digits}\n" /* what follows is in line 3 */
-#define MLP    "model: {arch: mlp, "
-#define DIGITS "\ndata: {format: digits}\n"
+#define HEAD       "model: {arch: lenet}\ndata: {format: digits}\n" /* what follows is in line 3 */
+#define MLP        "model: {arch: mlp, "
+#define NOT_LINEAR ", whose sum depends on which rank has which samples; leave one of the two out"
+#define DIGITS     "\ndata: {format: digits}\n"
 
 struct bad {
     const char *text;
@@ -248,6 +249,13 @@ static const struct bad texts[] = {
          "schedule: {name: plateau, metric: validation_accuracy}",
      "f:4:35: schedule.metric is validation_accuracy, which needs model.loss cross_entropy or "
      "bce; want validation_loss"},
+    {HEAD "train: {best: {metric: average_validation_loss}}",
+     "f:3:24: train.best.metric is average_validation_loss, but the job averages no weights "
+     "(train.average.name)"},
+    {MLP "loss: mse}" DIGITS "train: {average: {name: ema}, "
+         "early_stop: {patience: 2, metric: average_validation_accuracy}}",
+     "f:3:65: train.early_stop.metric is average_validation_accuracy, which needs model.loss "
+     "cross_entropy or bce; want average_validation_loss"},
     {HEAD "checkpoint: {keep: 0}",
      "f:3:20: checkpoint.keep is 0, want an integer from 1 to 1000000 checkpoints"},
     {HEAD "cluster: {heartbeat_timeout: 0.5}",
@@ -282,16 +290,97 @@ static const struct bad texts[] = {
      "f:2:42: data.samples applies only if data.format is digits; it is mnist"},
     {"model: {arch: lenet, hidden: [3]}" DIGITS,
      "f:1:30: model.hidden applies only if model.arch is mlp; it is lenet"},
+    {"model: {arch: lenet}\ndata: {format: mnist, path: /x, normalize: none}",
+     "f:2:44: data.normalize.source is \"none\", want given or auto"},
+    {"model: {arch: lenet}\ndata: {format: mnist, path: /x, normalize: [1]}",
+     "f:2:44: data.normalize is a list, want a mapping with keys such as data.normalize.source"},
+    {"model: {arch: lenet}\ndata: {format: mnist, path: /x, normalize: {source: auto, std: [1]}}",
+     "f:2:64: data.normalize.std applies only if data.normalize.source is given; it is auto"},
     {"model: {arch: lenet, init: {name: file}}" DIGITS,
      "f: model.init.path is missing, want a path"},
     {"model: {arch: lenet, init: {std: 0.1}}" DIGITS,
-     "f:1:34: model.init.std applies only if model.init.name is normal; it is pytorch"},
+     "f:1:34: model.init.std applies only if model.init.name is normal or trunc_normal; "
+     "it is pytorch"},
     {HEAD "schedule: {gamma: 0.5}", "f:3:19: schedule.gamma applies only if schedule.name is step, "
                                     "multistep or exponential; it is constant"},
     {HEAD "schedule: {name: step, every_steps: 3, min_lr: 0.1}",
      "f:3:48: schedule.min_lr applies only if schedule.name is cosine, linear, wsd or plateau; it "
      "is step"},
-    {HEAD "strategy: {name: allredcue}", "f:3:18: strategy.name is \"allredcue\", want allreduce"},
+    {HEAD "strategy: {zero: 4}", "f:3:18: strategy.zero is 4, want an integer from 0 to 3"},
+    {HEAD "strategy: {zero: 3}\ntrain: {recompute: blocks}",
+     "f:4:20: train.recompute is blocks with strategy.zero 3, want none: what is computed again "
+     "depends on a rank's number of samples, and so would what it gathers"},
+    {HEAD "strategy: {zero: 3}\nprecision: bfloat16",
+     "f:4:12: precision is not float32, but strategy.zero 3 gathers parameters in float32; want "
+     "strategy.zero 2, or precision float32"},
+    {HEAD "strategy: {zero: 2}\nprecision: bfloat16\n"
+          "train: {accumulate: 2, grad_dtype: bfloat16}",
+     "f:5:36: train.grad_dtype is bfloat16 with train.accumulate and strategy.zero 2, which adds "
+     "up the "
+     "sums of micro-batches; want float32, or strategy.zero 1"},
+    {HEAD "strategy: {zero: 1}\noptimizer: {name: lamb}",
+     "f:3:18: strategy.zero divides parameters among the ranks, but optimizer lamb needs whole "
+     "tensors; "
+     "want strategy.zero 0, or an optimizer that treats each element by itself"},
+    {HEAD "strategy: {zero: 1, compress: uint8}",
+     "f:3:31: strategy.compress is uint8 with strategy.zero 1, want none: divided state takes "
+     "exact "
+     "gradients"},
+    {HEAD "cluster: {rebalance: true}\nstrategy: {shards: 2}",
+     "f:3:22: cluster.rebalance is true, but with strategy.shards shares are fixed; leave one of "
+     "the two out"},
+    {HEAD "cluster: {rebalance: true}\nstrategy: {name: async}",
+     "f:3:22: cluster.rebalance is true, but with strategy.name async each rank updates by its own "
+     "gradients, from equal shares; leave one of the two out"},
+    {HEAD "cluster: {rebalance: true}\nstrategy: {name: adasum}",
+     "f:3:22: cluster.rebalance is true, but strategy.name is adasum" NOT_LINEAR},
+    {HEAD "cluster: {rebalance: true}\nstrategy: {name: bytegrad}",
+     "f:3:22: cluster.rebalance is true, but strategy.name is bytegrad" NOT_LINEAR},
+    {HEAD "cluster: {rebalance: true}\nstrategy: {name: qadam}\noptimizer: {name: adam}",
+     "f:3:22: cluster.rebalance is true, but strategy.name is qadam" NOT_LINEAR},
+    {HEAD "cluster: {rebalance: true}\nstrategy: {compress: uint8}",
+     "f:3:22: cluster.rebalance is true, but strategy.compress is uint8" NOT_LINEAR},
+    {HEAD "cluster: {rebalance: true}\nstrategy: {compress: powersgd}",
+     "f:3:22: cluster.rebalance is true, but strategy.compress is powersgd" NOT_LINEAR},
+    {HEAD "cluster: {rebalance: true}\nstrategy: {compress: onebit}",
+     "f:3:22: cluster.rebalance is true, but strategy.compress is onebit" NOT_LINEAR},
+    {HEAD "strategy: {zero: 1, shards: 2}",
+     "f:3:29: strategy.shards is 2 with strategy.zero 1 and strategy.compress none, want 0 and "
+     "none: the sums of fixed shares are exact and whole"},
+    {HEAD "strategy: {compress: float16, shards: 2}",
+     "f:3:39: strategy.shards is 2 with strategy.zero 0 and strategy.compress float16, want 0 and "
+     "none: the sums of fixed shares are exact and whole"},
+    {HEAD "strategy: {share_threads: 2}",
+     "f:3:27: strategy.share_threads is 2 without strategy.shards; want strategy.shards, or "
+     "--threads"},
+    {HEAD "train: {global_batch: 32, accumulate: 3}\nstrategy: {shards: 11}",
+     "f:4:20: strategy.shards is 11 with train.accumulate 3, want at most train.global_batch, 32, "
+     "micro-batches in all"},
+    {HEAD "strategy: {name: qadam}\noptimizer: {name: sgd}",
+     "f:3:18: strategy.name is qadam, which sends Adam's means, but optimizer.name is sgd; want "
+     "adam or adamw"},
+    {HEAD "strategy: {name: qadam}\noptimizer: {name: muon}",
+     "f:3:18: strategy.name is qadam, which sends Adam's means, but optimizer.name is muon; want "
+     "adam or adamw"},
+    {HEAD "strategy: {name: qadam}\noptimizer: {name: adam}\ntrain: {clip_norm: 1}",
+     "f:5:20: train.clip_norm is 1, but strategy qadam sends means of gradients, whose norm is "
+     "another one; want 0"},
+    {HEAD "strategy: {zero: 1}\noptimizer: {name: muon}",
+     "f:3:18: strategy.zero divides parameters among the ranks, but optimizer muon needs whole "
+     "tensors; want strategy.zero 0, or an optimizer that treats each element by itself"},
+    {HEAD "strategy: {name: allredcue}",
+     "f:3:18: strategy.name is \"allredcue\", want allreduce, "
+     "adasum, bytegrad, gradient_allreduce, local_sgd, "
+     "decentralized, low_precision_decentralized, qadam or async"},
+    {HEAD "precision: bfloat16\ntrain: {grad_dtype: bfloat16}\nstrategy: {compress: bfloat16}",
+     "f:4:21: train.grad_dtype is bfloat16, but the job's strategy.compress takes gradients of "
+     "float32; want float32"},
+    {HEAD "precision: bfloat16\ntrain: {grad_dtype: bfloat16}\nstrategy: {shards: 4}",
+     "f:4:21: train.grad_dtype is bfloat16, but the job's strategy.shards takes gradients of "
+     "float32; want float32"},
+    {HEAD "precision: bfloat16\ntrain: {grad_dtype: bfloat16}\nstrategy: {name: adasum}",
+     "f:4:21: train.grad_dtype is bfloat16, but the job's strategy.name takes gradients of "
+     "float32; want float32"},
     /* options that do not go together */
     {HEAD "optimizer:\n  nesterov: true\n", "f:4:13: optimizer.nesterov needs optimizer.momentum "
                                             "above 0 and optimizer.dampening 0; they are 0 and 0"},
@@ -300,6 +389,19 @@ static const struct bad texts[] = {
      "are 0.9 and 0.1"},
     {HEAD "train: {global_batch: 8, accumulate: 9}",
      "f:3:38: train.accumulate is 9, want at most train.global_batch, 8"},
+    {HEAD "schedule: {warmup_steps: 10, warmup_epochs: 2}",
+     "f:3:26: schedule.warmup_steps is 10 and schedule.warmup_epochs 2, want one of them 0"},
+    {HEAD "schedule: {warmup_epochs: 2, warmup_from_one_rank: true}",
+     "f:3:52: schedule.warmup_from_one_rank needs optimizer.scale_lr_by_ranks true"},
+    {HEAD "optimizer: {scale_lr_by_ranks: true}\nschedule: {warmup_from_one_rank: true}",
+     "f:4:34: schedule.warmup_from_one_rank without a warm-up has no effect; want "
+     "schedule.warmup_steps or schedule.warmup_epochs above 0"},
+    {HEAD "train: {epochs: 3}\nschedule: {warmup_epochs: 3}",
+     "f:4:27: schedule.warmup_epochs is 3, want less than train.epochs, 3"},
+    {HEAD "optimizer: {scale_lr_by_ranks: true}\n"
+          "schedule: {warmup_epochs: 2, warmup_start: 0.5, warmup_from_one_rank: true}",
+     "f:4:44: schedule.warmup_start is 0.5 with schedule.warmup_from_one_rank, which says where "
+     "warm-up starts; want 0"},
     {HEAD "train: {max_steps: 10}\nschedule: {warmup_steps: 10}",
      "f:4:26: schedule.warmup_steps is 10, want less than train.max_steps, 10"},
     {HEAD "schedule: {name: step}", "f:3:18: schedule.name step needs one of schedule.every_steps "
@@ -337,6 +439,7 @@ static const struct bad sets[] = {
      "--set: train.epochs is \"ten\", want an integer from 1 to 1000000 epochs"},
     {"train.epoch=3", "--set: unknown key \"train.epoch\"; the closest known key is train.epochs"},
     {"train=3", "--set: train is a group of keys, want one of them, such as train.global_batch"},
+    {"data.normalize=none", "--set: data.normalize.source is \"none\", want given or auto"},
     {"cluster.deadlines=3", "--set: cluster.deadlines is a group of keys, want one of them, such "
                             "as cluster.deadlines.gather"},
     {"name=\x1b[31m", "--set: name is \"?[31m\", want a name of 1 to 64 letters, digits, '.', '_' "
@@ -351,6 +454,8 @@ static const struct bad sets[] = {
                                 "optimizer.dampening 0; they are 0 and 0"},
     {"model.hidden=[1,2", "--set: model.hidden is \"[1,2\", want a list of at most 16, each an "
                           "integer from 1 to 65536 units"},
+    {"data.train=[a, [b]]", "--set: data.train is a list of lists, want text, or a list of texts"},
+    {"data.train=[a]: [b]", "--set: data.train is a mapping, want text, or a list of texts"},
     {"a-key-that-goes-on-and-on-and-on-and-on-and-on-and-on-and-on-and-on-and-on=1",
      "--set: unknown key \"a-key-that-goes-on-and-on-and-on-and-on-and-on-...\"; no known key "
      "is like it, --help-job lists all"},

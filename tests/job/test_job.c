@@ -76,6 +76,32 @@ static void test_list_of_texts(void **state)
     }
 }
 
+/* --set takes what the file takes, and a text that is no list as it stands. */
+static void test_set_of_a_list_of_texts(void **state)
+{
+    static const struct {
+        const char *set, *written;
+    } cases[] = {
+        {"data.train=[a.bin, \"b\"]", "  train: \"a.bin, b\"\n"},
+        {"data.train=['a']", "  train: \"a\"\n"},
+        {"data.train=a.bin,b", "  train: \"a.bin,b\"\n"},
+        {"data.train=[ab]*", "  train: \"[ab]*\"\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *const sets[] = {"data.format=cifar10", "data.path=/x", cases[i].set};
+        struct job *j = load(NULL, sets, ARRAY_LEN(sets));
+        struct buf out = {0};
+
+        job_write(j, &out);
+        if (!strstr(buf_cstr(&out), cases[i].written))
+            fail_msg("%s gives\n%s", cases[i].set, buf_cstr(&out));
+        buf_fini(&out);
+        job_free(j);
+    }
+}
+
 /* The options of the entries that are not the job's choice by default. */
 static void test_defaults_of_entries(void **state)
 {
@@ -397,6 +423,21 @@ static void test_supported(void **state)
          "cluster.spares is 65529 beside 8 ranks, want at most 65536 followers in all"},
         {"cluster: {min_ranks: 3}", 2, ERR_CONFIG,
          "cluster.min_ranks is 3, want at most --nranks, 2"},
+        {"strategy: {shards: 4}", 4, 0, ""},
+        {"strategy: {shards: 4}", 5, ERR_CONFIG,
+         "strategy.shards is 4, want at least 5, the number of ranks"},
+        {"strategy: {shards: 4}\ncluster: {max_ranks: 6}", 3, ERR_CONFIG,
+         "strategy.shards is 4, want at least 6, the number of ranks (cluster.max_ranks)"},
+        {"strategy: {shards: 4}", 2, ERR_UNSUPPORTED,
+         "strategy.shards is 4: so far fixed shares are summed on CPUs only; want 0, or --device "
+         "cpu",
+         "cuda"},
+        {"cluster: {rebalance: true}", 2, ERR_UNSUPPORTED,
+         "cluster.rebalance is true: so far shares follow the speed of CPUs only; want false, or "
+         "--device cpu",
+         "cuda"},
+        {"cluster: {rebalance: true}\nstrategy: {compress: float16}", 2, 0, ""},
+        {"cluster: {rebalance: true}\nstrategy: {zero: 2}", 2, 0, ""},
         {"cluster: {max_ranks: 1}", 2, ERR_CONFIG,
          "cluster.max_ranks is 1, want at least --nranks, 2"},
     };
@@ -477,6 +518,36 @@ static void test_backends(void **state)
     }
 }
 
+/* Bagua's word has all keys of allreduce, with the same effect. */
+static void test_gradient_allreduce(void **state)
+{
+    static const char *const keys[] = {
+        "zero: 1, offload: optimizer, buddy: false",
+        "zero: 3",
+        "shards: 4, share_threads: 2",
+        "compress: powersgd, rank: 2",
+        "compress: float16",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        char text[256];
+        struct job *a, *b;
+
+        snprintf(text, sizeof text, SMALL "strategy: {%s}", keys[i]);
+        a = parse(text);
+        snprintf(text, sizeof text, SMALL "strategy: {name: gradient_allreduce, %s}", keys[i]);
+        b = parse(text);
+        assert_ptr_equal(b->strategy.kind, &strategy_gradient_allreduce);
+        assert_ptr_equal(strategy_choose(&a->strategy), strategy_choose(&b->strategy));
+        assert_int_equal(strategy_shares(&a->strategy).n, strategy_shares(&b->strategy).n);
+        assert_int_equal(strategy_shares(&a->strategy).n_threads,
+                         strategy_shares(&b->strategy).n_threads);
+        job_free(a);
+        job_free(b);
+    }
+}
+
 static void test_resume_message(void **state)
 {
     struct job *a = parse(SMALL), *b = parse(SMALL "train: {epochs: 99, global_batch: 128}");
@@ -487,7 +558,8 @@ static void test_resume_message(void **state)
     assert_string_equal(err.msg,
                         "train.global_batch was 256 and is now 128; a resumed run may "
                         "only change data.path, data.workers, train.epochs, "
-                        "train.max_steps, train.validate_every, checkpoint.*, report.*, cluster.*");
+                        "train.max_steps, train.validate_every, strategy.zero, strategy.offload, "
+                        "strategy.buddy, checkpoint.*, report.*, cluster.*");
     job_free(a);
     job_free(b);
 }
@@ -557,6 +629,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_defaults_of_entries),
         cmocka_unit_test(test_list_of_texts),
+        cmocka_unit_test(test_set_of_a_list_of_texts),
         cmocka_unit_test(test_styles),
         cmocka_unit_test(test_byte_order_mark_and_crlf),
         cmocka_unit_test(test_aliases_repeat_a_value),
@@ -572,6 +645,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_encrypt),
         cmocka_unit_test(test_supported),
         cmocka_unit_test(test_backends),
+        cmocka_unit_test(test_gradient_allreduce),
         cmocka_unit_test(test_resume_message),
         cmocka_unit_test(test_old_job_is_readable),
     };

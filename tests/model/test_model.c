@@ -361,6 +361,46 @@ static void vision_transformers(void **state)
     }
 }
 
+/* Probability of block i of `depth` in a network built with drop_path 0.3; drops: how often it
+ * stands in the block. */
+static void expect_drops(const struct model_options *o, const struct sample_spec *in, int depth,
+                         int drops)
+{
+    struct graph *g;
+    struct err err;
+    int n = drops; /* the first block has none, because its probability is 0 */
+
+    assert_int_equal(model_build(o, in, 2, 1, 1, &g, &err), 0);
+    for (int k = 0; k < g->n_nodes; k++) {
+        const struct node *node = &g->node[k];
+
+        if (node->op != OP_dropout)
+            continue;
+        assert_true(node->attr.dropout.whole);
+        assert_int_equal(node->attr.dropout.tag, n - drops);
+        assert_float_equal(node->attr.dropout.p, 0.3 * (n / drops) / (depth - 1), 1e-6);
+        n++;
+    }
+    assert_int_equal(n, drops * depth);
+    graph_free(g);
+    assert_int_equal(model_build(o, in, 2, 0, 1, &g, &err), 0);
+    assert_int_equal(count(g, OP_dropout), 0); /* in evaluation nothing is dropped */
+    graph_free(g);
+}
+
+static void stochastic_depth(void **state)
+{
+    const struct sample_spec in = SAMPLE_IMAGES(32, 32, 3, 10);
+    const struct resnet_options resnet = {.stem = STEM_CIFAR, .drop_path = 0.3};
+    const struct vit_options vit = {
+        .patch = 8, .width = 16, .depth = 4, .heads = 2, .drop_path = 0.3};
+
+    (void)state;
+    expect_drops(&(struct model_options){.kind = &arch_resnet18, .options = &resnet}, &in, 8, 1);
+    expect_drops(&(struct model_options){.kind = &arch_resnet50, .options = &resnet}, &in, 16, 1);
+    expect_drops(&(struct model_options){.kind = &arch_vit, .options = &vit}, &in, 4, 2);
+}
+
 /* The initial values of torchvision's VisionTransformer. */
 static void vision_transformer_inits(void **state)
 {
@@ -388,6 +428,7 @@ static void vision_transformer_inits(void **state)
         {"heads.head.bias", {PARAM_CONST, 0, PARAM_BIAS, 0}},
     };
     const struct sample_spec in = SAMPLE_IMAGES(8, 12, 3, 10);
+    struct sample_spec rows = in;
     struct vit_options own = {.patch = 4, .width = 16, .depth = 1, .heads = 2, .mlp = 20};
     const struct model_options o = {.kind = &arch_vit, .options = &own};
     struct graph *g;
@@ -417,6 +458,11 @@ static void vision_transformer_inits(void **state)
     expect_shape(g, "encoder.pos_embedding", SHAPE(1, 7, 16));
     assert_int_equal(count(g, OP_dropout), 0);
     graph_free(g);
+    /* One row of each image is judged: a target for each of its 7 rows is refused. */
+    rows.field[1].shape = SHAPE(7);
+    assert_int_equal(model_build(&o, &rows, 2, 1, 1, &g, &err), ERR_CONFIG);
+    assert_non_null(
+        strstr(err.msg, "model.loss cross_entropy needs one class label a sample; the target is"));
     own.patch = 5;
     assert_int_equal(model_build(&o, &in, 2, 1, 1, &g, &err), ERR_CONFIG);
     assert_non_null(strstr(err.msg, "images of 8x12 pixels, want multiples of model.patch, 5"));
@@ -518,6 +564,7 @@ int main(void)
         cmocka_unit_test(listed_layers_that_do_not_fit),
         cmocka_unit_test(residual_names),
         cmocka_unit_test(vision_transformers),
+        cmocka_unit_test(stochastic_depth),
         cmocka_unit_test(vision_transformer_inits),
         cmocka_unit_test(parameters),
         cmocka_unit_test(modes),

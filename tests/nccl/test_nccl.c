@@ -139,6 +139,8 @@ static int finish_rank(void *arg, struct coll *c, struct err *err)
 
 typedef int case_fn(struct coll *c, const struct ground *g, struct verdict *v);
 
+/* At the end the ranks meet: in a chain the first rank is done long before the last, and a rank
+ * that frees its communicator ends what the others have not begun. */
 static int on_device(struct rank *r, case_fn *fn, struct err *err)
 {
     static const int64_t sizes[] = {1000};
@@ -149,9 +151,10 @@ static int on_device(struct rank *r, case_fn *fn, struct err *err)
                                   .dtypes = 1u << DTYPE_F32 | 1u << DTYPE_F64,
                                   .sizes = sizes,
                                   .n_sizes = ARRAY_LEN(sizes)};
+    struct coll *c = r->job->coll[r->k];
     struct verdict v = {""};
 
-    return fn(r->job->coll[r->k], &ground, &v) ? err_set(err, ERR_NUMERIC, "%.200s", v.why) : 0;
+    return fn(c, &ground, &v) ? err_set(err, ERR_NUMERIC, "%.200s", v.why) : rank_meet(c, err);
 }
 
 static int do_cases(struct rank *r, struct err *err) { return on_device(r, run_cases, err); }

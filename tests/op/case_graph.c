@@ -57,6 +57,8 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
     case FILL_STRAY:
     case FILL_IGNORED:
         return graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(c->in[0].shape.dim[0]), name);
+    case FILL_CODES:
+        return graph_value(g, VALUE_INPUT, DTYPE_U8, c->in[i].shape, name);
     case FILL_TOKENS:
         return graph_value(g, VALUE_INPUT, DTYPE_I32, c->in[i].shape, name);
     case FILL_INDEX:
@@ -263,6 +265,17 @@ static void fill_segments(int64_t n, int64_t n_rows, double *row)
     }
 }
 
+static void fill_codes(struct rng_stream *s, const struct shape *shape, uint8_t *to)
+{
+    for (int64_t i = 0; i < shape_elements(shape); i++)
+        to[i] = (uint8_t)rng_next_below(s, 256);
+    for (int64_t k = 0; k < shape->dim[0]; k++) {
+        const float range[2] = {-1.5f + 0.25f * (float)k, 2.25f + 0.5f * (float)k};
+
+        memcpy(to + k * shape->dim[1], range, sizeof range);
+    }
+}
+
 void case_fill(const struct op_case *c, const struct graph *g, int value, void *to)
 {
     static const int64_t waits[2] = {5, 1234567};
@@ -296,6 +309,8 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
         memcpy(to, waits, sizeof waits);
     else if (fill == FILL_SEGMENTS)
         fill_segments(c->in[0].shape.dim[0], g->value[value].shape.dim[0], to);
+    else if (fill == FILL_CODES)
+        fill_codes(&s, &g->value[value].shape, to);
     else if (g->value[value].dtype == DTYPE_F64)
         memcpy(to, (const double[2]){9.0, fill == FILL_BAD}, sizeof(double[2]));
     else if (g->value[value].dtype == DTYPE_I32)

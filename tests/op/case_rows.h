@@ -73,6 +73,16 @@
                                              copies,        slots},                              \
             .tol = 2e-7                                                                          \
     }
+/* A case of muon.  The iterations make errors larger: a direction of little weight is stretched 3.4
+ * times in each. */
+#define MATRIX(name, n, numbers, check, control, copies)                                      \
+    {                                                                                         \
+        name, OP_muon, {.number = numbers}, {IN(NORMAL, n), IN(NORMAL, n),                    \
+                                             ONLY(check),   IN(control, CONTROL_LEN),         \
+                                             ONLY(SCALARS), IN(SEGMENTS, 1, SEGMENT_COLUMNS), \
+                                             copies,        IN(NORMAL, n)},                   \
+            .tol = 2e-5                                                                       \
+    }
 #define LIST(...)   \
     {               \
         __VA_ARGS__ \
@@ -86,8 +96,19 @@
 #define ADAM                                                                            \
     LIST([ADAMW_ATTR_BETA1] = 0.9, [ADAMW_ATTR_BETA2] = 0.999, [ADAMW_ATTR_EPS] = 1e-8, \
          [ADAMW_ATTR_COUPLED] = 1)
+#define ADAMW_MEANS(from)                                                               \
+    LIST([ADAMW_ATTR_BETA1] = 0.9, [ADAMW_ATTR_BETA2] = 0.999, [ADAMW_ATTR_EPS] = 1e-8, \
+         [ADAMW_ATTR_MEANS_FROM] = from)
+#define ADAM_MEANS(from)                                                                \
+    LIST([ADAMW_ATTR_BETA1] = 0.9, [ADAMW_ATTR_BETA2] = 0.999, [ADAMW_ATTR_EPS] = 1e-8, \
+         [ADAMW_ATTR_COUPLED] = 1, [ADAMW_ATTR_MEANS_FROM] = from)
+#define MUON(n_rows, is_nesterov, n_steps)                                                \
+    LIST([MUON_ATTR_MOMENTUM] = 0.95, [MUON_ATTR_NESTEROV] = is_nesterov,                 \
+         [MUON_ATTR_ROWS] = n_rows, [MUON_ATTR_RATIO] = 1.5, [MUON_ATTR_STEPS] = n_steps, \
+         [MUON_ATTR_A] = 3.4445, [MUON_ATTR_B] = -4.775, [MUON_ATTR_C] = 2.0315)
 #define LION LIST([LION_ATTR_BETA1] = 0.9, [LION_ATTR_BETA2] = 0.99)
-/* adamw's two slots: the mean of the squares is positive. */
+#define LAMB LIST([LAMB_ATTR_BETA1] = 0.9, [LAMB_ATTR_BETA2] = 0.999, [LAMB_ATTR_EPS] = 1e-6)
+/* The two slots of adamw and lamb: the mean of the squares is positive. */
 #define MOMENTS(n) IN(NORMAL, n), IN(POSITIVE, n)
 
 #endif

@@ -44,6 +44,7 @@ static const struct op_case rows[] = {
      .training = 1},
     {"attention", OP_attention, ATTENTION(5, 2, 0, 0), {IN(NORMAL, 10, 24)}, WITH_GRAD},
     {"attention_causal", OP_attention, ATTENTION(7, 3, 1, 0), {IN(NORMAL, 14, 45)}, WITH_GRAD},
+    {"attention_samples", OP_attention, ATTENTION(7, 2, 1, 0), {IN(NORMAL, 35, 48)}, WITH_GRAD},
     {"attention_dropout",
      OP_attention,
      ATTENTION(6, 2, 1, 0.4f),

@@ -1,6 +1,24 @@
 /* cases_updates - the rows of the operator cases for gathering a batch, the optimizers and what
  * surrounds them in a step. cases.c joins the files. */
 #include "case_rows.h"
+#include "op/codec.h"
+
+#define ENCODE(kind, chunks)       \
+    {                              \
+        .number = { kind, chunks } \
+    }
+#define DECODE(kind, n)       \
+    {                         \
+        .number = { kind, n } \
+    }
+
+/* A case of average; the cases' fifth update is done, and this is the sixth. */
+#define AVERAGE(name, n, first, every, decay, check, control)                                     \
+    {                                                                                             \
+        name, OP_average, {.number = {first, every, decay}},                                      \
+            {IN(NORMAL, n), ONLY(check), IN(control, CONTROL_LEN), ONLY(SCALARS), IN(NORMAL, n)}, \
+            .tol = 1e-6                                                                           \
+    }
 
 static const struct op_case rows[] = {
     {"gather", OP_gather, {{{0}}}, {IN(NORMAL, 9, 5, 3), IN(INDEX, 14)}},
@@ -48,6 +66,14 @@ static const struct op_case rows[] = {
     UPDATE("adam_segments", adamw, 9001, 7, ADAM, CHECK, CONTROL, SCALARS, NO_COPIES,
            MOMENTS(9001)),
     UPDATE("adam_copy", adamw, 37, 3, ADAM, CHECK, CONTROL, SCALARS, COPIES(37), MOMENTS(37)),
+    UPDATE("adamw_means", adamw, 9001, 3, ADAMW_MEANS(5), CHECK, CONTROL, SCALARS, NO_COPIES,
+           MOMENTS(9001)),
+    UPDATE("adamw_before_means", adamw, 37, 1, ADAMW_MEANS(6), CHECK, CONTROL, SCALARS, NO_COPIES,
+           MOMENTS(37)),
+    UPDATE("adamw_means_copy", adamw, 37, 3, ADAMW_MEANS(1), CHECK, CONTROL, SCALARS, COPIES(37),
+           MOMENTS(37)),
+    UPDATE("adam_means", adamw, 37, 1, ADAM_MEANS(1), CHECK, CONTROL, SCALARS, NO_COPIES,
+           MOMENTS(37)),
     UPDATE("lion", lion, 37, 1, LION, CHECK, CONTROL, SCALARS, NO_COPIES, IN(NORMAL, 37)),
     UPDATE("lion_segments", lion, 9001, 7, LION, CHECK, CONTROL, SCALARS, NO_COPIES,
            IN(NORMAL, 9001)),
@@ -55,6 +81,25 @@ static const struct op_case rows[] = {
     UPDATE("lion_lost", lion, 19, 2, LION, CHECK, LOST, SCALARS, NO_COPIES, IN(NORMAL, 19)),
     UPDATE("lion_void", lion, 19, 2, LION, CHECK, VOID, SCALARS, NO_COPIES, IN(NORMAL, 19)),
     UPDATE("lion_copy", lion, 37, 3, LION, CHECK, CONTROL, SCALARS, COPIES(37), IN(NORMAL, 37)),
+    UPDATE("lamb", lamb, 37, 1, LAMB, CHECK, CONTROL, SCALARS, NO_COPIES, MOMENTS(37)),
+    UPDATE("lamb_first", lamb, 37, 1, LAMB, CHECK, CONTROL, FIRST, NO_COPIES, MOMENTS(37)),
+    UPDATE("lamb_tensors", lamb, 30011, 7, LAMB, CHECK, CONTROL, SCALARS, NO_COPIES,
+           MOMENTS(30011)),
+    UPDATE("lamb_each_its_own", lamb, 19, 19, LAMB, CHECK, CONTROL, SCALARS, NO_COPIES,
+           MOMENTS(19)),
+    UPDATE("lamb_refused", lamb, 19, 2, LAMB, BAD, CONTROL, SCALARS, NO_COPIES, MOMENTS(19)),
+    UPDATE("lamb_lost", lamb, 19, 2, LAMB, CHECK, LOST, SCALARS, NO_COPIES, MOMENTS(19)),
+    UPDATE("lamb_void", lamb, 19, 2, LAMB, CHECK, VOID, SCALARS, NO_COPIES, MOMENTS(19)),
+    UPDATE("lamb_copy", lamb, 8195, 3, LAMB, CHECK, CONTROL, SCALARS, COPIES(8195), MOMENTS(8195)),
+    MATRIX("muon", 35, MUON(5, 1, 5), CHECK, CONTROL, NO_COPIES),
+    MATRIX("muon_high", 33 * 7, MUON(33, 1, 5), CHECK, CONTROL, NO_COPIES),
+    MATRIX("muon_wide", 69 * 131, MUON(69, 0, 5), CHECK, CONTROL, NO_COPIES),
+    MATRIX("muon_row", 19, MUON(1, 1, 5), CHECK, CONTROL, NO_COPIES),
+    MATRIX("muon_column", 19, MUON(19, 1, 1), CHECK, CONTROL, NO_COPIES),
+    MATRIX("muon_copy", 66 * 3, MUON(3, 1, 2), CHECK, CONTROL, COPIES(66 * 3)),
+    MATRIX("muon_refused", 35, MUON(5, 1, 5), BAD, CONTROL, NO_COPIES),
+    MATRIX("muon_lost", 35, MUON(5, 1, 5), CHECK, LOST, NO_COPIES),
+    MATRIX("muon_void", 35, MUON(5, 1, 5), CHECK, VOID, NO_COPIES),
     {"loss_scale_good",
      OP_loss_scale,
      {.scale = {.min = 1, .window = 1000, .hysteresis = 2}},
@@ -90,6 +135,28 @@ static const struct op_case rows[] = {
     {"widen_f16", OP_cast, {.cast.to = DTYPE_F32}, {IN(F16, 601)}},
     {"recast_f16", OP_cast, {.cast.to = DTYPE_F16}, {IN(BF16, 33)}},
     {"cast_empty", OP_cast, {.cast.to = DTYPE_BF16}, {IN(NORMAL, 0, 3)}},
+    AVERAGE("average_begins", 19, 6, 1, 0.9, CHECK, CONTROL),
+    AVERAGE("average_before", 19, 60, 7, -1, CHECK, CONTROL),
+    AVERAGE("average_moving", 9001, 1, 1, 0.9, CHECK, CONTROL),
+    AVERAGE("average_mean", 37, 2, 2, -1, CHECK, CONTROL),
+    AVERAGE("average_between", 37, 3, 2, -1, CHECK, CONTROL),
+    AVERAGE("average_refused", 19, 1, 1, 0.9, BAD, CONTROL),
+    AVERAGE("average_lost", 19, 60, 7, -1, CHECK, LOST),
+    AVERAGE("average_void", 19, 1, 1, -1, CHECK, VOID),
+    {"encode_minmax", OP_encode, ENCODE(CODEC_MINMAX_UINT8, 3), {IN(NORMAL, 700)}},
+    {"encode_minmax_one", OP_encode, ENCODE(CODEC_MINMAX_UINT8, 1), {IN(NORMAL, 9001)}},
+    {"encode_minmax_short", OP_encode, ENCODE(CODEC_MINMAX_UINT8, 4), {IN(NORMAL, 5)}},
+    {"encode_minmax_bad", OP_encode, ENCODE(CODEC_MINMAX_UINT8, 3), {IN(INFINITE, 301)}},
+    {"decode_minmax", OP_decode, DECODE(CODEC_MINMAX_UINT8, 701), {IN(CODES, 3, 288)}},
+    {"decode_minmax_short", OP_decode, DECODE(CODEC_MINMAX_UINT8, 5), {IN(CODES, 4, 64)}},
+    {"decode_sum_minmax", OP_decode_sum, DECODE(CODEC_MINMAX_UINT8, 233), {IN(CODES, 3, 288)}},
+    {"encode_onebit", OP_encode, ENCODE(CODEC_ONEBIT, 3), {IN(FEW, 700)}},
+    {"encode_onebit_one", OP_encode, ENCODE(CODEC_ONEBIT, 1), {IN(FEW, 9001)}},
+    {"encode_onebit_short", OP_encode, ENCODE(CODEC_ONEBIT, 4), {IN(FEW, 5)}},
+    {"encode_onebit_bad", OP_encode, ENCODE(CODEC_ONEBIT, 3), {IN(INFINITE, 301)}},
+    {"decode_onebit", OP_decode, DECODE(CODEC_ONEBIT, 701), {IN(CODES, 3, 64)}},
+    {"decode_onebit_short", OP_decode, DECODE(CODEC_ONEBIT, 5), {IN(CODES, 4, 64)}},
+    {"decode_sum_onebit", OP_decode_sum, DECODE(CODEC_ONEBIT, 233), {IN(CODES, 3, 64)}},
     {"commit",
      OP_commit,
      {{{0}}},

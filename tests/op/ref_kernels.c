@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/util.h"
+#include "op/codec.h"
 #include "op/control.h"
 #include "op/scaler.h"
 #include "op/seal.h"
@@ -192,7 +193,8 @@ void ref_dropout(const struct ref_node *n)
     const int64_t per_sample = s->dim[0] ? total * rows / s->dim[0] : 0;
 
     for (int64_t i = 0; i < total; i++) {
-        uint64_t e = (uint64_t)(sc->first_position * per_sample + i);
+        uint64_t e = (uint64_t)(n->attr.dropout.whole ? sc->first_position + i / per_sample
+                                                      : sc->first_position * per_sample + i);
         uint64_t index = ((uint64_t)n->attr.dropout.tag << 40) + (e >> 2);
         struct rng_block b = rng_draw(sc->seed, RNG_DROPOUT, sc->step, index);
 
@@ -259,19 +261,27 @@ static const double *ref_settings(const struct ref_node *n, int64_t i)
     return row;
 }
 
-/* The gradient of element i, divided by the loss scale, of the mean over the targets that were not
- * ignored, and clipped. */
-static float ref_gradient(const struct ref_node *n, int64_t i)
+/* 1 / the loss scale, of the mean over the targets that were not ignored. */
+static double ref_unscale(const struct ref_node *n)
 {
-    const double *check = n->in[UPDATE_CHECK];
     const struct step_scalars *sc = n->in[UPDATE_SCALARS];
     struct control control;
     double scale = n->in[UPDATE_SCALER] ? (double)((float *)n->in[UPDATE_SCALER])[SCALER_SCALE] : 1;
-    float clip = 1;
 
     control_read(n->in[UPDATE_CONTROL], &control);
     if (control.n_targets)
         scale *= (double)control.n_targets / (double)sc->n_targets;
+    return 1 / scale;
+}
+
+/* The gradient of element i, unscaled and clipped. */
+static float ref_gradient(const struct ref_node *n, int64_t i)
+{
+    const double *check = n->in[UPDATE_CHECK];
+    const struct step_scalars *sc = n->in[UPDATE_SCALARS];
+    const double scale = 1 / ref_unscale(n);
+    float clip = 1;
+
     if (sc->clip_norm > 0)
         clip = (float)fmin(1, sc->clip_norm / (sqrt(check[0]) / scale + 1e-6));
     return (float)(((const float *)n->in[UPDATE_GRAD])[i] / scale) * clip;
@@ -312,16 +322,21 @@ void ref_adamw(const struct ref_node *n)
     const double beta1 = n->attr.number[ADAMW_ATTR_BETA1], beta2 = n->attr.number[ADAMW_ATTR_BETA2];
     const double t = (double)(sc->n_updates + 1);
     const int coupled = n->attr.number[ADAMW_ATTR_COUPLED] == 1;
+    const double means_from = n->attr.number[ADAMW_ATTR_MEANS_FROM];
+    const int has_means = means_from > 0 && t > means_from;
+    const float *grad = n->in[ADAMW_GRAD];
 
     if (!is_applied(n->in[ADAMW_CHECK], n->in[ADAMW_CONTROL]))
         return;
     for (int64_t i = 0; i < n->in_shape[ADAMW_PARAM].dim[0]; i++) {
         const double *row = ref_settings(n, i);
         const double rate = (double)sc->rate * row[SEGMENT_RATE];
-        const double pull = coupled ? row[SEGMENT_DECAY] * (double)param[i] : 0;
+        const double kept = beta1 * (double)avg[i];
+        const double pull = coupled && !has_means ? row[SEGMENT_DECAY] * (double)param[i] : 0;
         const double g = (double)ref_gradient(n, i) + pull;
-        const double m = beta1 * (double)avg[i] + (1 - beta1) * g;
-        const double v = beta2 * (double)sq[i] + (1 - beta2) * g * g;
+        const double m =
+            has_means ? kept + ((double)grad[i] - kept) * ref_unscale(n) : kept + (1 - beta1) * g;
+        const double v = has_means ? (double)sq[i] : beta2 * (double)sq[i] + (1 - beta2) * g * g;
 
         avg[i] = (float)m;
         sq[i] = (float)v;
@@ -354,6 +369,128 @@ void ref_lion(const struct ref_node *n)
         if (copy)
             copy[i] = param[i];
     }
+}
+
+/* Moves tensor [from, to), all in double.  r [n] is room. */
+static void ref_lamb_tensor(const struct ref_node *n, int64_t from, int64_t to, double *r)
+{
+    float *param = n->in[LAMB_PARAM], *copy = n->in[LAMB_COPY];
+    float *avg = n->in[LAMB_EXP_AVG], *sq = n->in[LAMB_EXP_AVG_SQ];
+    const struct step_scalars *sc = n->in[LAMB_SCALARS];
+    const double beta1 = n->attr.number[LAMB_ATTR_BETA1], beta2 = n->attr.number[LAMB_ATTR_BETA2];
+    const double t = (double)(sc->n_updates + 1), *row = ref_settings(n, from);
+    double w2 = 0, r2 = 0, ratio;
+
+    for (int64_t i = from; i < to; i++) {
+        const double g = (double)ref_gradient(n, i);
+        const double m = beta1 * (double)avg[i] + (1 - beta1) * g;
+        const double v = beta2 * (double)sq[i] + (1 - beta2) * g * g;
+
+        avg[i] = (float)m;
+        sq[i] = (float)v;
+        r[i] = m / (1 - pow(beta1, t)) /
+                   (sqrt(v / (1 - pow(beta2, t))) + n->attr.number[LAMB_ATTR_EPS]) +
+               row[SEGMENT_DECAY] * (double)param[i];
+        w2 += (double)param[i] * (double)param[i];
+        r2 += r[i] * r[i];
+    }
+    ratio = w2 > 0 && r2 > 0 ? sqrt(w2 / r2) : 1;
+    for (int64_t i = from; i < to; i++) {
+        param[i] = (float)((double)param[i] - (double)sc->rate * row[SEGMENT_RATE] * ratio * r[i]);
+        if (copy)
+            copy[i] = param[i];
+    }
+}
+
+void ref_lamb(const struct ref_node *n)
+{
+    const int64_t length = n->in_shape[LAMB_PARAM].dim[0];
+    double *r;
+
+    if (!is_applied(n->in[LAMB_CHECK], n->in[LAMB_CONTROL]))
+        return;
+    r = xcalloc((size_t)length, sizeof *r);
+    for (int64_t from = 0, to; from < length; from = to) {
+        to = (int64_t)ref_settings(n, from)[SEGMENT_END];
+        ref_lamb_tensor(n, from, to, r);
+    }
+    free(r);
+}
+
+/* ---- Muon, all in double ---- */
+
+/* y [m,n] = a x + (b x x^T + c x x^T x x^T) x, by sums over single elements. */
+static void ref_newton_schulz(const double abc[3], int64_t m, int64_t n, const double *x, double *y)
+{
+    double *s = xcalloc((size_t)(m * m), sizeof *s), *t = xcalloc((size_t)(m * m), sizeof *t);
+
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < m; j++)
+            for (int64_t k = 0; k < n; k++)
+                s[i * m + j] += x[i * n + k] * x[j * n + k];
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < m; j++) {
+            t[i * m + j] = abc[1] * s[i * m + j];
+            for (int64_t k = 0; k < m; k++)
+                t[i * m + j] += abc[2] * s[i * m + k] * s[k * m + j];
+        }
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            y[i * n + j] = abc[0] * x[i * n + j];
+            for (int64_t k = 0; k < m; k++)
+                y[i * n + j] += t[i * m + k] * x[k * n + j];
+        }
+    free(s);
+    free(t);
+}
+
+/* The momentum goes on, and the way to go, divided by its norm, to x [rows, columns]. */
+static void ref_muon_begin(const struct ref_node *n, double *x)
+{
+    const int64_t length = n->in_shape[MUON_PARAM].dim[0];
+    const double momentum = n->attr.number[MUON_ATTR_MOMENTUM];
+    float *avg = n->in[MUON_EXP_AVG];
+    double squares = 0;
+
+    for (int64_t i = 0; i < length; i++) {
+        const double g = (double)ref_gradient(n, i);
+        const double m = momentum * (double)avg[i] + (1 - momentum) * g;
+
+        avg[i] = (float)m;
+        x[i] = n->attr.number[MUON_ATTR_NESTEROV] == 1 ? momentum * m + (1 - momentum) * g : m;
+        squares += x[i] * x[i];
+    }
+    for (int64_t i = 0; i < length; i++)
+        x[i] /= fmax(sqrt(squares), 1e-7);
+}
+
+/* No matrix is transposed: for one of more rows than columns that gives the same, by more work. */
+void ref_muon(const struct ref_node *n)
+{
+    const int64_t length = n->in_shape[MUON_PARAM].dim[0];
+    const int64_t rows = (int64_t)n->attr.number[MUON_ATTR_ROWS];
+    const struct step_scalars *sc = n->in[MUON_SCALARS];
+    const double *row = n->in[MUON_SEGMENTS], rate = (double)sc->rate * row[SEGMENT_RATE];
+    float *param = n->in[MUON_PARAM], *copy = n->in[MUON_COPY];
+    double *x, *y;
+
+    if (!is_applied(n->in[MUON_CHECK], n->in[MUON_CONTROL]))
+        return;
+    x = xcalloc((size_t)length, sizeof *x);
+    y = xcalloc((size_t)length, sizeof *y);
+    ref_muon_begin(n, x);
+    for (int k = 0; k < (int)n->attr.number[MUON_ATTR_STEPS]; k++) {
+        ref_newton_schulz(&n->attr.number[MUON_ATTR_A], rows, length / rows, x, y);
+        memcpy(x, y, (size_t)length * sizeof *x);
+    }
+    for (int64_t i = 0; i < length; i++) {
+        param[i] = (float)((double)param[i] * (1 - rate * row[SEGMENT_DECAY]) -
+                           rate * n->attr.number[MUON_ATTR_RATIO] * x[i]);
+        if (copy)
+            copy[i] = param[i];
+    }
+    free(x);
+    free(y);
 }
 
 /* Written as in DeepSpeed, by the number of iterations and the last one that overflowed. */
@@ -393,9 +530,142 @@ void ref_cast(const struct ref_node *n)
             (size_t)shape_elements(&n->out_shape[CAST_Y]) * sizeof(float));
 }
 
+/* By the number of weights that are in the average so far. */
+void ref_average(const struct ref_node *n)
+{
+    const float *param = n->in[AVERAGE_PARAM];
+    const struct step_scalars *sc = n->in[AVERAGE_SCALARS];
+    const int first = (int)n->attr.number[AVERAGE_ATTR_FIRST];
+    const int every = (int)n->attr.number[AVERAGE_ATTR_EVERY];
+    const double decay = n->attr.number[AVERAGE_ATTR_DECAY];
+    float *average = n->out[AVERAGE_NEW_AVERAGE];
+    const int update = (int)sc->n_updates + 1;
+    int n_before = 0;
+
+    if (!is_applied(n->in[AVERAGE_CHECK], n->in[AVERAGE_CONTROL]))
+        return;
+    for (int k = first; k < update; k += every)
+        n_before++;
+    if (update > first && first + n_before * every != update)
+        return;
+    for (int64_t i = 0; i < n->in_shape[AVERAGE_PARAM].dim[0]; i++) {
+        const double old = (double)average[i], now = (double)param[i];
+
+        if (n_before == 0)
+            average[i] = param[i];
+        else if (decay < 0)
+            average[i] = (float)((old * n_before + now) / (n_before + 1));
+        else
+            average[i] = (float)(decay * old + (1 - decay) * now);
+    }
+}
+
 void ref_commit(const struct ref_node *n)
 {
     if (is_applied(n->in[COMMIT_CHECK], n->in[COMMIT_CONTROL]))
         memcpy(n->out[COMMIT_STATE], n->in[COMMIT_SHADOW],
                (size_t)n->in_shape[COMMIT_SHADOW].dim[0] * sizeof(float));
+}
+
+/* ---- codes ---- */
+
+/* MinMaxUInt8's constants, each operation rounded to F32. */
+struct minmax {
+    float scale, upper, lower;
+};
+
+static struct minmax minmax_of(const uint8_t *code)
+{
+    struct minmax m;
+    float range[2];
+
+    memcpy(range, code, sizeof range);
+    m.scale = 255.0f / (range[1] - range[0] + 1e-7f);
+    m.upper = rintf(range[1] * m.scale);
+    m.lower = m.upper - 255.0f;
+    return m;
+}
+
+static void write_minmax(const float *x, int64_t n, uint8_t *code)
+{
+    float range[2] = {x[0], x[0]};
+    struct minmax m;
+    int bad = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        range[0] = fminf(range[0], x[i]);
+        range[1] = fmaxf(range[1], x[i]);
+        bad |= !isfinite(x[i]);
+    }
+    if (bad)
+        range[0] = range[1] = NAN;
+    memcpy(code, range, sizeof range);
+    m = minmax_of(code);
+    for (int64_t i = 0; i < n && !bad; i++)
+        code[32 + i] =
+            (uint8_t)fminf(fmaxf(fminf(rintf(x[i] * m.scale), m.upper) - m.lower, 0), 255);
+}
+
+static void write_signs(const float *x, int64_t n, uint8_t *code)
+{
+    double sum = 0;
+    float mean;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += fabs((double)x[i]);
+    mean = isfinite(sum) ? (float)(sum / (double)n) : NAN;
+    memcpy(code, &mean, sizeof mean);
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] >= 0)
+            code[32 + i / 8] = (uint8_t)(code[32 + i / 8] | 1 << i % 8);
+}
+
+void ref_encode(const struct ref_node *n)
+{
+    const int64_t len = n->in_shape[0].dim[0], chunks = n->out_shape[0].dim[0];
+    const int64_t bytes = n->out_shape[0].dim[1], whole = (len + chunks - 1) / chunks;
+
+    memset(n->out[ENCODE_CODE], 0, (size_t)(chunks * bytes));
+    for (int64_t k = 0; k * whole < len; k++) {
+        const float *x = (const float *)n->in[ENCODE_X] + k * whole;
+        uint8_t *code = (uint8_t *)n->out[ENCODE_CODE] + k * bytes;
+
+        if (n->attr.number[ENCODE_ATTR_KIND] == CODEC_MINMAX_UINT8)
+            write_minmax(x, min_i64(whole, len - k * whole), code);
+        else
+            write_signs(x, min_i64(whole, len - k * whole), code);
+    }
+}
+
+static float read_code(const struct ref_node *n, const uint8_t *code, int64_t i)
+{
+    const struct minmax m = minmax_of(code);
+    float mean;
+
+    memcpy(&mean, code, sizeof mean);
+    if (n->attr.number[DECODE_ATTR_KIND] == CODEC_MINMAX_UINT8)
+        return ((float)code[32 + i] + m.lower) / m.scale;
+    return code[32 + i / 8] & 1 << i % 8 ? mean : -mean;
+}
+
+void ref_decode(const struct ref_node *n)
+{
+    const int64_t len = n->out_shape[0].dim[0], chunks = n->in_shape[0].dim[0];
+    const int64_t bytes = n->in_shape[0].dim[1], whole = (len + chunks - 1) / chunks;
+
+    for (int64_t i = 0; i < len; i++)
+        ((float *)n->out[DECODE_Y])[i] =
+            read_code(n, (const uint8_t *)n->in[DECODE_CODE] + i / whole * bytes, i % whole);
+}
+
+void ref_decode_sum(const struct ref_node *n)
+{
+    const int64_t ranks = n->in_shape[0].dim[0], bytes = n->in_shape[0].dim[1];
+    float *y = n->out[DECODE_SUM_Y];
+
+    for (int64_t i = 0; i < n->out_shape[0].dim[0]; i++) {
+        y[i] = read_code(n, n->in[DECODE_SUM_CODE], i);
+        for (int64_t r = 1; r < ranks; r++)
+            y[i] = y[i] + read_code(n, (const uint8_t *)n->in[DECODE_SUM_CODE] + r * bytes, i);
+    }
 }

@@ -261,6 +261,8 @@ static double number_at(const void *v, enum dtype dtype, int64_t i)
         return ((const double *)v)[i];
     if (dtype == DTYPE_I64)
         return (double)((const int64_t *)v)[i];
+    if (dtype == DTYPE_U8)
+        return ((const uint8_t *)v)[i];
     return dtype_is_real(dtype) ? (double)real_get(v, dtype, i) : (double)((const int32_t *)v)[i];
 }
 

@@ -28,7 +28,9 @@ static void one_rank(void **state)
         {{INFINITY, 1, 8, 0}, 0, {0, 1, 8, 1, 0, 0}},
         {{-1, 1, 8, 0}, 0, {0, 1, 8, 0, 0, 0}},
         {{2, 1, 8, 5}, 0, {2 << 24, 1, 8, 1, 0, 0}},
-        {{1e300, 1, 8, 0}, 0, {((1LL << 39) - 1) << 24, 1, 8, 0, 0, 0}},
+        {{1e300, 1, 8, 0}, 0, {INT64_MAX, 1, 8, 0, 0, 0}},
+        {{0x1p39, 1, 8, 0}, 0, {INT64_MAX, 1, 8, 0, 0, 0}},
+        {{0x1p39 - 0x1p-13, 1, 8, 0}, 0, {INT64_MAX - 2047, 1, 8, 0, 0, 0}},
     };
 
     (void)state;
@@ -49,6 +51,7 @@ static void one_rank(void **state)
             assert_true(v[e] == 0);
     }
     assert_true(control_loss(5 << 23) == 2.5);
+    assert_true(isinf(control_loss(INT64_MAX)));
 }
 
 enum { MAX_RANKS = 1000 };
@@ -103,7 +106,7 @@ static void sums_of_ranks(void **state)
     }
 }
 
-/* A sum beyond int64 is cut and does not wrap around. */
+/* A sum beyond int64 is cut and does not wrap around; so is a sum with one rank that is cut. */
 static void too_much_is_cut(void **state)
 {
     double metrics[METRIC_COUNT] = {1e300, 0, 0, 0};
@@ -111,6 +114,18 @@ static void too_much_is_cut(void **state)
     struct control seen;
 
     (void)state;
+    for (int k = 0; k < 2; k++) {
+        const double mine[METRIC_COUNT] = {k == 0 ? 1e12 : 3, 0, 8, 0};
+
+        control_pack(mine, 0, 0, v);
+        for (int e = 0; e < CONTROL_LEN; e++)
+            sum[e] += v[e];
+    }
+    control_read(sum, &seen);
+    assert_true(seen.loss == INT64_MAX);
+    assert_int_equal(seen.n_targets, 16);
+    memset(sum, 0, sizeof sum);
+    metrics[METRIC_LOSS_SUM] = 0x1p38;
     control_pack(metrics, 0, 0, v);
     for (int k = 0; k < 65536; k++)
         for (int e = 0; e < CONTROL_LEN; e++)

@@ -24,7 +24,7 @@ static void expect(const char *optimizer, const char *name, enum param_kind kind
                    double decay, int frozen)
 {
     struct job *job = job_of(optimizer);
-    const struct settings s = groups_settings(&job->optimizer, name, kind);
+    const struct settings s = groups_settings(&job->optimizer, name, kind, &SHAPE(4, 3));
 
     if (s.lr_scale != lr_scale || s.decay != decay || s.frozen != frozen)
         fail_msg("%s: %s has lr_scale %g, decay %g, frozen %d", optimizer, name, s.lr_scale,
@@ -47,6 +47,23 @@ static void kinds_without_decay(void **state)
     expect(both, "bn1.bias", PARAM_NORM, 1, 0, 0);
     expect(both, "fc1.bias", PARAM_BIAS, 1, 0.5, 0);
     expect(both, "wte.weight", PARAM_EMBEDDING, 1, 0, 0);
+}
+
+/* Matrices have Muon's settings, all else those of AdamW, relative to Muon's rate. */
+static void muon_and_the_rest(void **state)
+{
+    static const char muon[] =
+        "optimizer: {name: muon, lr: 0.5, adamw: {match: [head.*, '*.out'], lr: 0.125, "
+        "weight_decay: 0.25}, groups: [{match: 'h.1.*', lr_scale: 2}]}\n";
+
+    (void)state;
+    expect(muon, "h.0.weight", PARAM_WEIGHT, 1, 0.1, 0);
+    expect(muon, "h.1.weight", PARAM_WEIGHT, 2, 0.1, 0);
+    expect(muon, "h.1.bias", PARAM_BIAS, 0.5, 0.25, 0);
+    expect(muon, "ln.weight", PARAM_NORM, 0.25, 0.25, 0);
+    expect(muon, "wte.weight", PARAM_EMBEDDING, 0.25, 0.25, 0);
+    expect(muon, "head.weight", PARAM_WEIGHT, 0.25, 0.25, 0);
+    expect(muon, "h.0.out", PARAM_WEIGHT, 0.25, 0.25, 0);
 }
 
 static void the_last_group_that_gives_a_key_has_it(void **state)
@@ -114,6 +131,10 @@ static void freezing(void **state)
     expect_refused("optimizer: {groups: [{match: '*'}, {match: fc2.*, lr_scale: 2}]}\n",
                    "optimizer.groups[1].match \"fc2.*\" matches no parameter; the parameters are "
                    "fc1.weight, fc1.bias");
+    expect_frozen("optimizer: {name: muon, adamw: {match: ['*.bias', fc1.weight]}}\n", 0, 0);
+    expect_refused("optimizer: {name: muon, adamw: {match: ['fc1.*', head.*]}}\n",
+                   "optimizer.adamw.match \"head.*\" matches no parameter; the parameters are "
+                   "fc1.weight, fc1.bias");
     expect_refused("optimizer: {groups: [{match: '*', frozen: true}]}\n",
                    "optimizer.groups freezes every parameter; the parameters are fc1.weight, "
                    "fc1.bias");
@@ -123,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kinds_without_decay),
+        cmocka_unit_test(muon_and_the_rest),
         cmocka_unit_test(the_last_group_that_gives_a_key_has_it),
         cmocka_unit_test(freezing),
     };

@@ -220,7 +220,7 @@ static void plateau(void **state)
         schedule_plateau.begin(numbers);
         assert_true(schedule_rate(&schedule, &optimizer, &span, 0) == 0.5);
         for (size_t k = 0; k < ARRAY_LEN(metrics); k++) {
-            const struct validated v = {metrics[k], 3 - metrics[k]};
+            const struct validated v = {.loss = metrics[k], .accuracy = 3 - metrics[k]};
             double got;
 
             schedule_plateau.validated(&plateaus[i].own, &v, numbers);
@@ -248,10 +248,37 @@ static void plateau_ends(void **state)
     assert_true(fabs(schedule_rate(&schedule, &optimizer, &span, 10) - 5e-9) < 1e-15);
 }
 
+/* Horovod's LearningRateWarmupCallback: the user sets lr = base * size, and each batch has
+ *   lr * (1 / size * (epoch * (size - 1) / warmup_epochs + 1)), epoch = e + batch / steps + 1 /
+ * steps
+ */
+static void gradual_warmup(void **state)
+{
+    const struct optimizer_options optimizer = {.lr = 0.1, .scale_lr_by_ranks = 1};
+    const struct schedule_options schedule = {
+        .kind = &schedule_constant, .warmup_epochs = 5, .warmup_from_one_rank = 1};
+
+    (void)state;
+    for (int size = 1; size <= 5; size++) {
+        const struct schedule_span span = {7, 70, size, NULL};
+
+        for (int step = 0; step < 70; step++) {
+            const double epoch = step / 7 + step % 7 / 7.0 + 1 / 7.0;
+            const double factor = epoch <= 5 ? (epoch * (size - 1) / 5 + 1) / size : 1;
+            const double want = 0.1 * size * factor;
+            const double got = schedule_rate(&schedule, &optimizer, &span, step);
+
+            if (!(fabs(got - want) <= 1e-12))
+                fail_msg("%d ranks: %.17g at step %d, want %.17g", size, got, step, want);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates),
+        cmocka_unit_test(gradual_warmup),
         cmocka_unit_test(plateau),
         cmocka_unit_test(plateau_ends),
     };

@@ -276,19 +276,64 @@ static double square_of(const struct layout *l, const char *name, struct layout_
 /* fc1.weight is [128,800]: fan_in 800, fan_out 128; conv2.weight is [50,20,5,5]: 500 and 1250. */
 static void init_rules(void **state)
 {
+    static const struct {
+        struct layout_init init;
+        double fc1, conv2; /* the variances, and then the largest values; 0: there is no bound */
+        double most_fc1, most_conv2;
+    } rules[] = {
+        {{INIT_RULE_KAIMING_NORMAL, 0}, 2.0 / 800, 2.0 / 500, 0, 0},
+        {{INIT_RULE_KAIMING_UNIFORM, 0}, 2.0 / 800, 2.0 / 500, 0.0866025404, 0.109544512},
+        {{INIT_RULE_XAVIER_NORMAL, 0}, 2.0 / 928, 2.0 / 1750, 0, 0},
+        {{INIT_RULE_XAVIER_UNIFORM, 0}, 2.0 / 928, 2.0 / 1750, 0.0804084366, 0.0585540044},
+        {{INIT_RULE_NORMAL, 0.03}, 0.0009, 0.0009, 0, 0},
+        /* The variance of the normal distribution cut off at 2 is 0.77374. */
+        {{INIT_RULE_TRUNC_NORMAL, 0.03}, 0.000696366, 0.000696366, 0.06, 0.06},
+    };
     struct rig_model model = rig_model(&arch_lenet);
     struct layout *l = layout_of(&model, &rig_mnist, 4, 1, 1 << 20);
-    const struct layout_init kaiming = {INIT_RULE_KAIMING, 0}, xavier = {INIT_RULE_XAVIER, 0};
     float largest;
 
     (void)state;
-    assert_true(fabs(square_of(l, "fc1.weight", kaiming, &largest) * 800 / 2 - 1) < 0.02);
-    assert_true(fabs(square_of(l, "conv2.weight", kaiming, &largest) * 500 / 2 - 1) < 0.05);
-    assert_true(square_of(l, "conv2.bias", kaiming, &largest) == 0);
-    assert_true(fabs(square_of(l, "fc1.weight", xavier, &largest) * 928 / 2 - 1) < 0.02);
-    assert_true((double)largest <= sqrt(6.0 / 928) && (double)largest > 0.99 * sqrt(6.0 / 928));
-    assert_true(fabs(square_of(l, "conv2.weight", xavier, &largest) * 1750 / 2 - 1) < 0.05);
-    assert_true(square_of(l, "fc2.bias", xavier, &largest) == 0);
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
+        const double fc1 = square_of(l, "fc1.weight", rules[i].init, &largest);
+
+        assert_true(fabs(fc1 / rules[i].fc1 - 1) < 0.02);
+        if (rules[i].most_fc1 > 0)
+            assert_true((double)largest <= rules[i].most_fc1 * (1 + 1e-6) &&
+                        (double)largest > 0.99 * rules[i].most_fc1);
+        else
+            assert_true((double)largest > 3.5 * sqrt(rules[i].fc1));
+        assert_true(fabs(square_of(l, "conv2.weight", rules[i].init, &largest) / rules[i].conv2 -
+                         1) < 0.05);
+        if (rules[i].most_conv2 > 0)
+            assert_true((double)largest <= rules[i].most_conv2 * (1 + 1e-6));
+        assert_true(square_of(l, "conv2.bias", rules[i].init, &largest) == 0);
+        assert_true(square_of(l, "fc2.bias", rules[i].init, &largest) == 0);
+    }
+    layout_free(l);
+}
+
+/* Half of the values of a normal distribution cut off at 2 lie within 0.6399 standard deviations of
+ * 0, and as many are negative as are positive. */
+static void truncated_normal(void **state)
+{
+    struct rig_model model = rig_model(&arch_lenet);
+    struct layout *l = layout_of(&model, &rig_mnist, 4, 1, 1 << 20);
+    const int at = layout_find(l->param_by_name, l->n_params, "fc1.weight");
+    const int i = (int)(l->param_by_name[at] - l->param);
+    const int64_t n = l->param[i].length;
+    float *x = xcalloc((size_t)n, sizeof *x);
+    double n_within = 0, n_negative = 0;
+
+    (void)state;
+    layout_init_param(l, i, 1, (struct layout_init){INIT_RULE_TRUNC_NORMAL, 1}, x);
+    for (int64_t e = 0; e < n; e++) {
+        n_within += fabsf(x[e]) < 0.63989F;
+        n_negative += x[e] < 0;
+    }
+    assert_true(fabs(n_within / (double)n - 0.5) < 0.01);
+    assert_true(fabs(n_negative / (double)n - 0.5) < 0.01);
+    free(x);
     layout_free(l);
 }
 
@@ -350,6 +395,7 @@ int main(void)
         cmocka_unit_test(init_normal),
         cmocka_unit_test(init_is_independent_of_order),
         cmocka_unit_test(init_rules),
+        cmocka_unit_test(truncated_normal),
         cmocka_unit_test(wants_a_gradient),
         cmocka_unit_test(a_bucket_of_the_wanted_size_is_full),
         cmocka_unit_test(hash_tells_kinds),

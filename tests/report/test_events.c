@@ -29,7 +29,8 @@ static struct session_process processes[] = {{7, NULL}, {77, host}};
     {                                                                                           \
         .epoch = 3, .step = 235, .n_samples = 20000, .train_loss = 0.5, .train_accuracy = 0.75, \
         .train_seconds = 2, .samples_per_second = 10000, .step_ms_median = 25.5,                \
-        .comm_exposed_ms_median = 0.25, .is_validated = 1, .validation_loss = 0.25,             \
+        .comm_exposed_ms_median = 0.25, .data_wait_ms_median = 1.5, .data_wait_share = 0.125,   \
+        .data_wait_rank = 1, .is_validated = 1, .validation_loss = 0.25,                        \
         .validation_accuracy = 0.875                                                            \
     }
 
@@ -67,6 +68,7 @@ static const struct {
      "epoch",
      "epoch=3;step=235;samples=20000;train_loss=0.5;train_accuracy=0.75;train_seconds=2.0;"
      "samples_per_second=10000.0;step_ms_median=25.5;comm_exposed_ms_median=0.25;"
+     "data_wait_ms_median=1.5;data_wait_share=0.125;data_wait_rank=1;"
      "validation_loss=0.25;validation_accuracy=0.875"},
     {{.kind = EVENT_EPOCH,
       .epoch = {.epoch = 2,
@@ -78,7 +80,8 @@ static const struct {
      "epoch",
      "epoch=2;step=4;samples=0;train_loss=0.0;train_accuracy=0.0;train_seconds=2.0;"
      "samples_per_second=3.0;tokens_per_second=192.0;step_ms_median=0.0;"
-     "comm_exposed_ms_median=0.0;validation_loss=0.0;validation_accuracy=0.0;"
+     "comm_exposed_ms_median=0.0;data_wait_ms_median=0.0;data_wait_share=0.0;data_wait_rank=0;"
+     "validation_loss=0.0;validation_accuracy=0.0;"
      "validation_perplexity=1.0"},
     {{.kind = EVENT_EPOCH,
       .epoch = {.epoch = 1,
@@ -90,10 +93,14 @@ static const struct {
                 .step_ms_median = 1,
                 .comm_exposed_ms_median = NOT_MEASURED,
                 .n_skipped = 4,
-                .loss_scale = 32768}},
+                .n_left_out = 3,
+                .loss_scale = 32768,
+                .is_mean = 1}},
      "epoch",
      "epoch=1;step=2;samples=0;train_loss=null;train_accuracy=0.0;train_seconds=1.0;"
-     "samples_per_second=1.0;step_ms_median=1.0;steps_skipped=4;loss_scale=32768.0"},
+     "samples_per_second=1.0;step_ms_median=1.0;data_wait_ms_median=0.0;data_wait_share=0.0;"
+     "data_wait_rank=0;steps_skipped=4;left_out=3;loss_scale=32768.0;"
+     "replicas=\"mean over ranks\""},
     {{.kind = EVENT_CHECKPOINT,
       .step = 235,
       .text = (char *)"r/checkpoints/step-1",
@@ -115,6 +122,13 @@ static const struct {
       .text = (char *)"now"},
      "drain",
      "rank=null;spare=2;host=\"h\";pid=8;when=\"now\""},
+    {{.kind = EVENT_REBALANCE,
+      .rank = -1,
+      .step = 32,
+      .n_ranks = 2,
+      .per_rank = (double[]){20, 12}},
+     "rebalance",
+     "step=32;shares=[20,12]"},
     {{.kind = EVENT_WARNING, .rank = 0, .text = (char *)"a \"quoted\"\ntext \xff", .step = 7},
      "warning",
      "rank=0;step=7;message=\"a \\\"quoted\\\"\\ntext ?\""},

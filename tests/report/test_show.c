@@ -228,15 +228,51 @@ static void test_epoch_line(void **state)
     skipping.loss_scale = 16384;
     table_epoch_text(&skipping, 10, out, sizeof out);
     assert_non_null(strstr(out, " samples/s, 2 steps skipped, loss scale 16384"));
+    skipping.data_wait_share = 0.344;
+    skipping.data_wait_rank = 1;
+    table_epoch_text(&skipping, 10, out, sizeof out);
+    assert_non_null(strstr(out, ", loss scale 16384, waiting for data 34 % of the time on rank 1: "
+                                "set data.workers higher"));
+    skipping.data_wait_share = 0.09;
+    table_epoch_text(&skipping, 10, out, sizeof out);
+    assert_null(strstr(out, "waiting"));
+    skipping.n_left_out = 3;
+    table_epoch_text(&skipping, 10, out, sizeof out);
+    assert_non_null(strstr(out, "/s, 2 steps skipped, 3 samples left out, loss scale 16384"));
+    skipping = plain;
+    skipping.n_left_out = 1;
+    table_epoch_text(&skipping, 10, out, sizeof out);
+    assert_non_null(strstr(out, " samples/s, 1 sample left out"));
+}
+
+static void test_validation_of_tokens(void **state)
+{
+    struct session_epoch tokens = plain;
+    char out[256];
+
+    (void)state;
+    tokens.is_validated = 1;
+    tokens.validation_loss = 1.4697;
+    tokens.validation_accuracy = 0.5632;
+    table_epoch_text(&tokens, 10, out, sizeof out);
+    assert_non_null(strstr(out, ", validation loss 1.4697, accuracy 56.32 %, "));
+    tokens.tokens_per_second = 1;
+    table_epoch_text(&tokens, 10, out, sizeof out);
+    assert_non_null(strstr(out, ", validation loss 1.4697, perplexity 4.348, accuracy 56.32 %, "));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),    cmocka_unit_test(test_line),
-        cmocka_unit_test(test_terminal),   cmocka_unit_test(test_no_terminal),
-        cmocka_unit_test(test_table),      cmocka_unit_test(test_regression),
-        cmocka_unit_test(test_long_table), cmocka_unit_test(test_epoch_line),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_line),
+        cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_no_terminal),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_regression),
+        cmocka_unit_test(test_long_table),
+        cmocka_unit_test(test_epoch_line),
+        cmocka_unit_test(test_validation_of_tokens),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

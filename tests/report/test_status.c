@@ -111,6 +111,30 @@ static void the_standby_is_named(void **state)
     buf_fini(&out);
 }
 
+/* While training waits for data, all forms of the status say so. */
+static void a_wait_for_data_is_told(void **state)
+{
+    static const char text[] = "\nwaiting for data 50 % of the time on rank 0: set data.workers ";
+    struct status s = status;
+    struct buf out = {0};
+    json_t *o;
+
+    (void)state;
+    s.data_wait_share = 0.5;
+    status_put_text(&s, &out);
+    assert_non_null(strstr(buf_cstr(&out), text));
+    buf_clear(&out);
+    status_put_brief(&s, 1, &out);
+    assert_non_null(strstr(buf_cstr(&out), text));
+    buf_clear(&out);
+    status_put_both(&s, &out);
+    o = json_loadb((char *)out.data, out.len, 0, NULL);
+    assert_true(json_real_value(json_object_get(json_object_get(o, "status"), "data_wait_share")) ==
+                0.5);
+    json_decref(o);
+    buf_fini(&out);
+}
+
 static void an_object_for_programs(void **state)
 {
     struct buf out = {0};
@@ -194,8 +218,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_table_for_people),     cmocka_unit_test(a_spare_has_no_rank),
-        cmocka_unit_test(the_standby_is_named),   cmocka_unit_test(an_object_for_programs),
-        cmocka_unit_test(a_log_of_many_is_brief),
+        cmocka_unit_test(the_standby_is_named),   cmocka_unit_test(a_wait_for_data_is_told),
+        cmocka_unit_test(an_object_for_programs), cmocka_unit_test(a_log_of_many_is_brief),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,6 +42,84 @@ static void a_job_runs_to_its_end(void **state)
     rig_free(&r);
 }
 
+static struct report *opened_at(int64_t step)
+{
+    struct report *p = rig_opened();
+
+    p->opened.step = step;
+    return p;
+}
+
+/* Also one of a run that is finished: it validates once, trains nothing and saves nothing. */
+static void an_evaluation_validates_alone(void **state)
+{
+    static const enum cmd_kind wanted[] = {CMD_PREPARE, CMD_FORM, CMD_VALIDATE};
+    struct driver_options o = rig_options(1);
+    struct rig r;
+
+    (void)state;
+    o.evaluate = "runs/x";
+    o.run = NULL;
+    rig_driver(&r, &o);
+    assert_string_equal(r.command->open.evaluate, "runs/x");
+    rig_report(&r, 0, opened_at(8));
+    for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
+        struct report *p = rig_answer(r.command);
+
+        assert_int_equal(r.command->kind, wanted[i]);
+        if (wanted[i] == CMD_FORM)
+            p->formed.step = 8;
+        if (wanted[i] == CMD_VALIDATE) {
+            assert_int_equal(r.command->validate.epoch, 2);
+            p->validated.n_samples = p->validated.n_targets = 12;
+            p->validated.n_correct = 6;
+            p->validated.stops_early = p->validated.is_best = 1; /* decides nothing any more */
+        }
+        rig_report(&r, 0, p);
+    }
+    assert_int_equal(r.command->kind, CMD_STOP);
+    assert_false(r.command->stop.saves);
+    assert_int_equal(rig_count(&r, EVENT_EPOCH), 0);
+    assert_int_equal(rig_event(&r, EVENT_DONE)->step, 8);
+    assert_int_equal(rig_event(&r, EVENT_DONE)->epoch.n_samples, 12);
+    assert_true(rig_event(&r, EVENT_DONE)->epoch.validation_accuracy == 0.5);
+    assert_false(rig_event(&r, EVENT_DONE)->epoch.is_best);
+    rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+    assert_int_equal(r.status, STATUS_OK);
+    rig_free(&r);
+}
+
+static void an_evaluation_needs_data_and_ends_at_once(void **state)
+{
+    struct driver_options o = rig_options(1);
+    struct report *p = opened_at(8);
+    struct rig r;
+
+    (void)state;
+    o.evaluate = "runs/x";
+    p->opened.n_validation = 0;
+    rig_driver(&r, &o);
+    rig_report(&r, 0, p);
+    rig_report(&r, 0, report_new(REPORT_STOPPED, 0));
+    assert_int_equal(r.status, STATUS_USAGE);
+    assert_has(r.text, "no data for validation");
+    rig_free(&r);
+
+    rig_driver(&r, &o);
+    rig_report(&r, 0, opened_at(8));
+    rig_answer_all(&r, 1);
+    assert_int_equal(r.command->kind, CMD_FORM);
+    rig_answer_all(&r, 1);
+    assert_int_equal(r.command->kind, CMD_VALIDATE);
+    driver_stop(r.d, r.now, "SIGINT");
+    rig_drain(&r);
+    assert_int_equal(r.command->kind, CMD_STOP);
+    rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+    assert_int_equal(r.status, STATUS_STOPPED);
+    assert_has(r.text, "the evaluation was stopped by SIGINT");
+    rig_free(&r);
+}
+
 static void the_step_held_decides_what_is_left(void **state)
 {
     static const struct {
@@ -304,6 +382,32 @@ static void of_two_replicas_the_other_is_named(void **state)
     rig_free(&r);
 }
 
+/* An epoch's wait for data is that of the rank that waited longest. */
+static void the_longest_wait_for_data_is_told(void **state)
+{
+    static const double shares[] = {0.25, 2, 0.5}; /* a share above 1 is 1 */
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 3, CMD_TRAIN);
+    struct cmd *c = r.command;
+    r.command = NULL;
+    for (int k = 0; k < 3; k++) {
+        struct report *p = rig_answer(c);
+        p->epoch.data_wait_share = shares[k];
+        p->epoch.data_wait_ms_median = 10 * k;
+        rig_report(&r, k, p);
+    }
+    cmd_free(c);
+    rig_answer_all(&r, 3); /* validation */
+    const struct session_epoch *e = &rig_event(&r, EVENT_EPOCH)->epoch;
+    assert_int_equal(e->data_wait_rank, 1);
+    assert_true(e->data_wait_share == 1);
+    assert_true(e->data_wait_ms_median == 10);
+    rig_free(&r);
+}
+
 static void a_replica_that_differs_is_named(void **state)
 {
     (void)state;
@@ -330,6 +434,25 @@ static void a_replica_that_differs_is_named(void **state)
         assert_false(r.command->stop.saves); /* rank 0's may be the wrong numbers */
         rig_free(&r);
     }
+}
+
+/* Numbers that are wrong somewhere: no other rank takes the place, and rank 0 saves nothing. */
+static void wrong_numbers_end_an_elastic_run(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    (void)state;
+    rig_train(&r, &o);
+    struct report *f = fault(0, "rank 2's copy of rank 1's part of the state differs");
+    f->fault.err.code = ERR_NUMERIC;
+    rig_report(&r, 2, f);
+    assert_string_equal(rig_event(&r, EVENT_ERROR)->text,
+                        "rank 2 (h2) failed in reduce of step 3: rank 2's copy of rank 1's part of "
+                        "the state differs");
+    assert_int_equal(rig_count(&r, EVENT_LOST), 0);
+    assert_int_equal(r.command->kind, CMD_STOP);
+    assert_false(r.command->stop.saves);
+    rig_free(&r);
 }
 
 /* ---- time ---- */
@@ -374,6 +497,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_runs_to_its_end),
+        cmocka_unit_test(an_evaluation_validates_alone),
+        cmocka_unit_test(an_evaluation_needs_data_and_ends_at_once),
         cmocka_unit_test(the_step_held_decides_what_is_left),
         cmocka_unit_test(deadlines_name_the_missing),
         cmocka_unit_test(a_loss_that_is_not_finite_is_told),
@@ -381,7 +506,9 @@ int main(void)
         cmocka_unit_test(a_formation_that_hangs_is_tried_again),
         cmocka_unit_test(protocol_is_kept_or_the_job_fails),
         cmocka_unit_test(of_two_replicas_the_other_is_named),
+        cmocka_unit_test(the_longest_wait_for_data_is_told),
         cmocka_unit_test(a_replica_that_differs_is_named),
+        cmocka_unit_test(wrong_numbers_end_an_elastic_run),
         cmocka_unit_test(silence_and_stalls_are_told_apart),
         cmocka_unit_test(who_comes_late_is_told),
         cmocka_unit_test(validation_sees_each_sample_once),

@@ -1,10 +1,12 @@
 /* test_half - every number in half precision, the rounding between every two neighbours, and the
- * ends of the range: overflow, infinities, NaNs. */
+ * ends of the range: overflow, infinities, NaNs.  Arrays give the bits of single numbers. */
 #include "../test.h"
 
 #include <math.h>
 
+#include "base/alloc.h"
 #include "tensor/half.h"
+#include "tensor/half_array.h"
 
 static const enum dtype halves[] = {DTYPE_BF16, DTYPE_F16};
 
@@ -75,6 +77,107 @@ static void the_ends(void **state)
     assert_int_equal(narrow(DTYPE_F16, -1e-30f), 0x8000);
 }
 
+static uint32_t bits_of(float v)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+static void arrays_are_widened_alike(void **state)
+{
+    const int64_t n = 0x10000;
+    uint16_t *from = xcalloc((size_t)n, sizeof *from);
+    float *to = xcalloc((size_t)n, sizeof *to);
+
+    (void)state;
+    for (int64_t i = 0; i < n; i++)
+        from[i] = (uint16_t)i;
+    f16_array_widen(to, from, n);
+    for (int64_t i = 0; i < n; i++)
+        assert_int_equal(bits_of(to[i]), bits_of(f16_to_float(from[i])));
+    free(from);
+    free(to);
+}
+
+/* All signs and exponents, with the 11 leading bits of the fraction and what decides its rounding:
+ * nothing more, the last bit, all bits. */
+static void arrays_are_rounded_alike(void **state)
+{
+    const uint32_t rests[] = {0, 1, 0xfff};
+    enum { N = 1 << 11 };
+    static float from[N];
+    static uint16_t to[N];
+
+    (void)state;
+    for (uint32_t top = 0; top < 512; top++)
+        for (size_t r = 0; r < ARRAY_LEN(rests); r++) {
+            for (uint32_t i = 0; i < N; i++) {
+                const uint32_t bits = top << 23 | i << 12 | rests[r];
+
+                memcpy(&from[i], &bits, sizeof bits);
+            }
+            f16_array_round(to, from, N);
+            for (uint32_t i = 0; i < N; i++)
+                assert_int_equal(to[i], f16_from_float(from[i]));
+        }
+}
+
+/* 25173 is odd, so b takes every value, too. */
+static void arrays_are_summed_alike(void **state)
+{
+    const int64_t n = 0x10000;
+    uint16_t *a = xcalloc((size_t)n, sizeof *a), *b = xcalloc((size_t)n, sizeof *b);
+    uint16_t *to = xcalloc((size_t)n, sizeof *to);
+
+    (void)state;
+    for (uint32_t turn = 0; turn < 64; turn++) {
+        for (uint32_t i = 0; i < n; i++) {
+            a[i] = (uint16_t)i;
+            b[i] = (uint16_t)(i * 25173 + turn * 1021);
+        }
+        f16_array_sum(to, a, b, n);
+        for (int64_t i = 0; i < n; i++) {
+            const float sum = f16_to_float(a[i]) + f16_to_float(b[i]);
+
+            if (isnan(sum))
+                assert_true(isnan(f16_to_float(to[i])));
+            else
+                assert_int_equal(to[i], f16_from_float(sum));
+        }
+        f16_array_sum(a, a, b, n);
+        assert_memory_equal(a, to, (size_t)n * sizeof *to);
+    }
+    free(a);
+    free(b);
+    free(to);
+}
+
+/* Also where an array is no multiple of a vector; nothing else is written. */
+static void arrays_of_every_length(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 20; n++) {
+        uint16_t half[20], back[20], twice[20];
+        float wider[20];
+
+        for (int i = 0; i < 20; i++) {
+            half[i] = (uint16_t)(0x3c00 + i);
+            back[i] = twice[i] = 0xdead;
+            wider[i] = -5;
+        }
+        f16_array_widen(wider, half, n);
+        f16_array_round(back, wider, n);
+        f16_array_sum(twice, half, half, n);
+        for (int i = 0; i < 20; i++) {
+            assert_float_equal(wider[i], i < n ? f16_to_float(half[i]) : -5, 0);
+            assert_int_equal(back[i], i < n ? half[i] : 0xdead);
+            assert_int_equal(twice[i], i < n ? half[i] + 0x400 : 0xdead);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -82,6 +185,10 @@ int main(void)
         cmocka_unit_test(each_comes_back),
         cmocka_unit_test(rounding),
         cmocka_unit_test(the_ends),
+        cmocka_unit_test(arrays_are_widened_alike),
+        cmocka_unit_test(arrays_are_rounded_alike),
+        cmocka_unit_test(arrays_are_summed_alike),
+        cmocka_unit_test(arrays_of_every_length),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

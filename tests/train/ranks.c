@@ -4,6 +4,7 @@
 
 #include "../test.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -15,7 +16,8 @@
 struct job_run {
     const struct run_plan *plan;
     struct run_result *result;
-    struct coll_group *group;
+    struct coll_group *group, *again; /* again: for the second formation */
+    pthread_barrier_t all_failed;
     pthread_mutex_t lock; /* guards the result's validation sums, note, warnings and saved */
     int64_t n_correct;
 };
@@ -46,6 +48,12 @@ static void take_report(void *arg, struct report *r)
         pthread_mutex_lock(&k->job->lock);
         strncat(out->warning, r->warning.text, sizeof out->warning - strlen(out->warning) - 1);
         pthread_mutex_unlock(&k->job->lock);
+    }
+    if (r->kind == REPORT_REBALANCE) {
+        assert_int_equal(k->rank, 0);
+        for (int i = 0; i < r->rebalance.n_ranks; i++)
+            out->share[i] = llrint(r->rebalance.share[i]);
+        out->n_rebalanced++;
     }
     if (r->kind == REPORT_INJECT) {
         pthread_mutex_lock(&k->job->lock);
@@ -127,7 +135,19 @@ static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t
 
 /* ---- one rank's life ---- */
 
-static int open_and_form(struct rank_run *k, struct err *err)
+static int form(struct rank_run *k, int64_t generation, int source, struct err *err)
+{
+    const int n = k->job->plan->n_ranks;
+
+    if (trainer_prepare(k->trainer, k->rank, n, n, err) < 0)
+        return err->code;
+    ring_begin(trainer_ring(k->trainer), generation);
+    trainer_take_coll(k->trainer, k->coll);
+    k->coll = NULL;
+    return trainer_form(k->trainer, source, err);
+}
+
+static int open_rank(struct rank_run *k, struct err *err)
 {
     const struct run_plan *p = k->job->plan;
     struct cmd *c = cmd_new(CMD_OPEN, 1);
@@ -142,14 +162,7 @@ static int open_and_form(struct rank_run *k, struct err *err)
     rc = trainer_open(k->trainer, c, r, err);
     cmd_free(c);
     report_free(r);
-    if (rc == 0)
-        rc = trainer_prepare(k->trainer, k->rank, p->n_ranks, p->n_ranks, err);
-    if (rc < 0)
-        return rc;
-    ring_begin(trainer_ring(k->trainer), 1);
-    trainer_take_coll(k->trainer, k->coll);
-    k->coll = NULL;
-    return trainer_form(k->trainer, 0, err);
+    return rc;
 }
 
 static void keep_epoch(struct rank_run *k, const struct report *r, int64_t i)
@@ -208,7 +221,7 @@ static int validate_and_save(struct rank_run *k, struct err *err)
     k->job->result->n_validated += r->validated.n_samples;
     pthread_mutex_unlock(&k->job->lock);
     report_free(r);
-    if (rc == 0 && k->rank == 0 && k->job->plan->run_dir) {
+    if (rc == 0 && k->job->plan->run_dir) {
         r = report_new(REPORT_CHECKPOINT, 1);
         rc = trainer_checkpoint(k->trainer, 1, r, err);
         if (rc == 0 && r->checkpoint.error)
@@ -230,6 +243,43 @@ struct hash128 run_state_hash(struct trainer *t)
     return all;
 }
 
+static void copy_parameters(const struct rank_run *k, float *to)
+{
+    const int64_t n = k->trainer->layout->n_trained;
+
+    assert_true(n <= MOST_LIVES);
+    if (k->rank == 0)
+        k->job->plan->lives->n = n;
+    memcpy(to, state_data(k->trainer->state, &slot_parameters), sizeof *to * (size_t)n);
+}
+
+/* All ranks have failed.  The last one is gone, and a new one takes its place. */
+static int live_again(struct rank_run *k, const struct trainer_options *o,
+                      const struct trainer_hooks *hooks, struct err *err)
+{
+    struct run_lives *lives = k->job->plan->lives;
+    int rc = 0;
+
+    if (k->rank == k->job->plan->n_ranks - 1) {
+        trainer_free(k->trainer);
+        k->trainer = trainer_new(o, hooks);
+        rc = open_rank(k, err);
+    } else {
+        copy_parameters(k, lives->before[k->rank]);
+        lives->step[k->rank] = trainer_step(k->trainer);
+    }
+    pthread_barrier_wait(&k->job->all_failed);
+    if (rc == 0)
+        rc = coll_new_local(k->job->again, k->rank, &k->coll, err);
+    if (rc == 0)
+        rc = form(k, 2, lives->step[1] > lives->step[0], err);
+    if (rc == 0)
+        copy_parameters(k, lives->after[k->rank]);
+    pthread_barrier_wait(&k->job->all_failed);
+    lives->step[k->rank] = trainer_step(k->trainer);
+    return rc;
+}
+
 static void *rank_main(void *arg)
 {
     struct rank_run *k = arg;
@@ -237,8 +287,9 @@ static void *rank_main(void *arg)
     struct run_result *out = k->job->result;
     struct trainer_options o = {.plugin = p->plugin,
                                 .strategy = p->strategy,
+                                .bucket_bytes = p->bucket_bytes,
                                 .keep_bytes = p->keep_bytes,
-                                .n_threads = 1,
+                                .n_threads = p->n_threads ? p->n_threads : 1,
                                 .run_dir = k->rank == 0 ? p->run_dir : NULL};
     struct trainer_hooks hooks = {k, take_report, requests, canceled, at, stepped};
     struct err *err = &out->err[k->rank];
@@ -249,7 +300,9 @@ static void *rank_main(void *arg)
         faults_take(k->faults, p->inject, k->rank);
     }
     k->trainer = trainer_new(&o, &hooks);
-    rc = open_and_form(k, err);
+    rc = open_rank(k, err);
+    if (rc == 0)
+        rc = form(k, 1, 0, err);
     if (rc == 0) {
         rc = train(k, err);
         if (rc == 0)
@@ -257,6 +310,8 @@ static void *rank_main(void *arg)
         if (rc < 0)
             out->held[k->rank] = run_state_hash(k->trainer);
     }
+    if (rc < 0 && p->lives)
+        rc = live_again(k, &o, &hooks, err);
     ring_head(trainer_ring(k->trainer), &out->ring[k->rank].head);
     out->ring[k->rank].n_newest = ring_read(trainer_ring(k->trainer), out->ring[k->rank].newest);
     out->rc[k->rank] = rc;
@@ -269,13 +324,17 @@ static void *rank_main(void *arg)
 
 void run_job(const struct run_plan *plan, struct run_result *r)
 {
-    struct job_run job = {.plan = plan, .result = r, .group = coll_group_new(plan->n_ranks)};
+    struct job_run job = {.plan = plan,
+                          .result = r,
+                          .group = coll_group_new(plan->n_ranks),
+                          .again = coll_group_new(plan->n_ranks)};
     struct rank_run rank[MOST_RANKS] = {0};
     pthread_t thread[MOST_RANKS];
     struct err err;
 
     *r = (struct run_result){0};
     pthread_mutex_init(&job.lock, NULL);
+    pthread_barrier_init(&job.all_failed, NULL, (unsigned)plan->n_ranks);
     coll_local_inject(job.group, plan->n_ranks - 1, plan->fault);
     for (int i = 0; i < plan->n_ranks; i++) {
         rank[i] = (struct rank_run){.job = &job, .rank = i};
@@ -294,6 +353,8 @@ void run_job(const struct run_plan *plan, struct run_result *r)
         r->validation_accuracy = (double)job.n_correct / (double)r->n_validated;
     }
     coll_group_free(job.group);
+    coll_group_free(job.again);
+    pthread_barrier_destroy(&job.all_failed);
     pthread_mutex_destroy(&job.lock);
 }
 

@@ -6,7 +6,17 @@
 #include "coll/local.h"
 #include "train/trainer.h"
 
-enum { MOST_RANKS = 4, MOST_STEPS = 512, MOST_EPOCHS = 8 };
+enum { MOST_RANKS = 5, MOST_STEPS = 512, MOST_EPOCHS = 8 };
+
+enum { MOST_LIVES = 65536 };
+
+/* The ranks form again after a failure: the last rank anew, as one that has just come, the others
+ * with the state that they hold. */
+struct run_lives {
+    int64_t n; /* trained parameters */
+    float before[MOST_RANKS][MOST_LIVES], after[MOST_RANKS][MOST_LIVES];
+    int64_t step[MOST_RANKS]; /* once formed again */
+};
 
 struct run_plan {
     const char *job; /* YAML */
@@ -20,10 +30,13 @@ struct run_plan {
     const struct plugin *plugin; /* its GPU 0 computes; NULL: the CPU */
     const struct strategy_ops *strategy; /* NULL: the all-reduce */
     const char *inject;                  /* faults on purpose (inject/inject.h); NULL: none */
+    size_t bucket_bytes;                 /* as trainer_options */
     int64_t keep_bytes;                  /* as trainer_options */
+    int n_threads;                       /* of each rank; 0: 1 */
     /* Called on rank 0 as a step begins; or NULL. */
     void (*on_step)(void *arg, struct trainer *t, int64_t step);
     void *arg;
+    struct run_lives *lives; /* filled in, if not NULL, after a failure of all ranks */
 };
 
 struct run_result {     /* of rank 0, unless a field says otherwise */
@@ -48,9 +61,10 @@ struct run_result {     /* of rank 0, unless a field says otherwise */
         int n_newest, n_timed;              /* n_timed: steps whose time was reported */
         int64_t wall_ns, busy_ns;           /* ... in sum */
     } ring[MOST_RANKS];
-    int n_shown[2];            /* how often rank 0 was shown in backward at buckets 0 and 1 */
-    char warning[2048];        /* all warnings, one after another */
-    char injected[512];        /* the texts of the faults that happened, of all ranks */
+    int n_shown[2];     /* how often rank 0 was shown in backward at buckets 0 and 1 */
+    char warning[2048]; /* all warnings, one after another */
+    char injected[512]; /* the texts of the faults that happened, of all ranks */
+    int64_t share[MOST_RANKS], n_rebalanced; /* the newest shares told, and how often */
     int64_t saved[MOST_STEPS]; /* steps of the checkpoints written beside training, in order */
     int n_saved;
 };

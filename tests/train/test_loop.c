@@ -40,7 +40,7 @@ static void close_desk(struct desk *d)
 /* A validation at this step; what follows is read from the slot, as after a resume. */
 static void validate(struct desk *d, int64_t step, double loss, double accuracy)
 {
-    const struct validated v = {loss, accuracy};
+    const struct validated v = {loss, accuracy, -loss, -accuracy};
     struct err err;
 
     d->s->at.step = step;
@@ -96,6 +96,24 @@ static void test_best_accuracy(void **state)
     assert_best(&d, 1, 10, 0);
     validate(&d, 30, 9, 0.75);
     assert_best(&d, 1, 30, 0);
+    close_desk(&d);
+}
+
+/* Where the trained weights get worse, the averaged ones get better (validate). */
+static void test_best_average(void **state)
+{
+    struct desk d;
+
+    (void)state;
+    open_desk(&d, "average: {name: ema}, best: {metric: average_validation_loss}");
+    validate(&d, 10, 1, 0.5);
+    validate(&d, 20, 2, 0.5);
+    assert_best(&d, 1, 20, 0);
+    close_desk(&d);
+    open_desk(&d, "average: {name: ema}, best: {metric: average_validation_accuracy}");
+    validate(&d, 10, 1, 0.5);
+    validate(&d, 20, 1, 0.75);
+    assert_best(&d, 1, 10, 0);
     close_desk(&d);
 }
 
@@ -199,10 +217,10 @@ static void test_nothing_to_decide(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_best_loss),         cmocka_unit_test(test_best_accuracy),
-        cmocka_unit_test(test_early_stop),        cmocka_unit_test(test_once_for_a_step),
-        cmocka_unit_test(test_numbers_of_no_run), cmocka_unit_test(test_fewer_are_kept),
-        cmocka_unit_test(test_nothing_to_decide),
+        cmocka_unit_test(test_best_loss),       cmocka_unit_test(test_best_accuracy),
+        cmocka_unit_test(test_best_average),    cmocka_unit_test(test_early_stop),
+        cmocka_unit_test(test_once_for_a_step), cmocka_unit_test(test_numbers_of_no_run),
+        cmocka_unit_test(test_fewer_are_kept),  cmocka_unit_test(test_nothing_to_decide),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

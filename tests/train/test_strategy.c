@@ -433,6 +433,35 @@ static void test_a_void_step_is_not_counted(void **state)
     assert_int_equal(r.step[0], STOPPED_STEP);
 }
 
+/* ---- adasum ---- */
+
+static void expect_all_reduce(const char *train, int n_ranks)
+{
+    static struct run_result want, got;
+    const char *data = "model: {arch: mlp, hidden: [24]}\noptimizer: {lr: 0.01}\n"
+                       "data: {format: digits, samples: 8, validation_samples: 8}\n";
+    char job[512];
+
+    snprintf(job, sizeof job, "%s%s", data, train);
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = n_ranks, .n_epochs = 2}, &want);
+    snprintf(job, sizeof job, "%s%sstrategy: {name: adasum}\n", data, train);
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = n_ranks, .n_epochs = 2}, &got);
+    assert_int_equal(got.n_steps, want.n_steps);
+    for (int64_t i = 0; i < want.n_steps; i++)
+        if (!(fabs(want.step_loss[i] / got.step_loss[i] - 1) < 1e-4))
+            fail_msg("%s%d ranks: step %d: loss %.9g, want %.9g", train, n_ranks, (int)i,
+                     got.step_loss[i], want.step_loss[i]);
+}
+
+/* Where one rank has all samples of a step, its gradient is that of the all-reduce, whatever the
+ * number of ranks without samples. */
+static void test_adasum_passes_over_ranks_without_samples(void **state)
+{
+    (void)state;
+    expect_all_reduce("train: {global_batch: 1}\n", N_RANKS);
+    expect_all_reduce("train: {global_batch: 4, accumulate: 2}\n", 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_flips),
         cmocka_unit_test(test_skip),
         cmocka_unit_test(test_a_void_step_is_not_counted),
+        cmocka_unit_test(test_adasum_passes_over_ranks_without_samples),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

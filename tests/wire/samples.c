@@ -188,6 +188,7 @@ static void validate(struct arena *a, Wire__Control *m)
 {
     NEW(Validate, VALIDATE, validate);
     x->epoch = 2;
+    x->predicts = 1;
 }
 
 static void validate_done(struct arena *a, Wire__Control *m)
@@ -199,6 +200,9 @@ static void validate_done(struct arena *a, Wire__Control *m)
     x->n_samples = 5;
     x->n_nonfinite = 1;
     x->n_targets = 7;
+    x->average_loss_sum = 1.5;
+    x->average_n_correct = 3;
+    x->average_n_nonfinite = 2;
 }
 
 static void checkpoint(struct arena *a, Wire__Control *m)

@@ -4,10 +4,11 @@
 #include "backend/cpu/update.h"
 
 struct moments {
-    float fresh1, beta2, fresh2; /* 1 - beta1, beta2, 1 - beta2 */
-    float correction2, eps;      /* sqrt(1 - beta2^t) */
-    float keep, rate;            /* 1 - rate * decay; rate / (1 - beta1^t) */
-    float pull;                  /* weight decay as part of the gradient; with it, keep is 1 */
+    float beta1, fresh1;    /* beta1, 1 - beta1 */
+    float beta2, fresh2;    /* beta2, 1 - beta2 */
+    float correction2, eps; /* sqrt(1 - beta2^t) */
+    float keep, rate;       /* 1 - rate * decay; rate / (1 - beta1^t) */
+    float pull;             /* weight decay as part of the gradient; with it, keep is 1 */
 };
 
 static struct moments moments_of(const struct plain *p, const struct cpu_update *u)
@@ -18,6 +19,7 @@ static struct moments moments_of(const struct plain *p, const struct cpu_update 
     const int coupled = p->attr.number[ADAMW_ATTR_COUPLED] != 0;
 
     return (struct moments){
+        .beta1 = (float)beta1,
         .fresh1 = (float)(1 - beta1),
         .beta2 = (float)beta2,
         .fresh2 = (float)(1 - beta2),
@@ -47,11 +49,40 @@ CPU_CLONES static void update_adamw(struct cpu_update u, struct moments m, float
     }
 }
 
+/* The same where the gradient's array holds means of the gradient. */
+CPU_CLONES static void update_means(struct cpu_update u, struct moments m, float *restrict param,
+                                    const float *restrict mean, float *restrict avg,
+                                    const float *restrict sq)
+{
+    for (int64_t i = 0; i < u.n; i++) {
+        const float kept = m.beta1 * avg[i];
+        float step;
+
+        avg[i] = u.unscale == 1.0f ? mean[i] : kept + (mean[i] - kept) * u.unscale;
+        step = m.rate * avg[i] / (sqrtf(sq[i]) / m.correction2 + m.eps);
+        param[i] = param[i] * m.keep - step;
+    }
+}
+
+static int has_means(const struct plain *p)
+{
+    const struct step_scalars *s = p->in[ADAMW_SCALARS];
+    const double from = p->attr.number[ADAMW_ATTR_MEANS_FROM];
+
+    return from > 0 && (double)s->n_updates >= from;
+}
+
 static void update_one(const struct plain *p, const struct cpu_update *u)
 {
-    update_adamw(*u, moments_of(p, u), update_at(p->out[ADAMW_NEW_PARAM], u), u->grad,
-                 update_at(p->out[ADAMW_NEW_EXP_AVG], u),
-                 update_at(p->out[ADAMW_NEW_EXP_AVG_SQ], u));
+    const struct moments m = moments_of(p, u);
+    float *param = update_at(p->out[ADAMW_NEW_PARAM], u);
+    float *avg = update_at(p->out[ADAMW_NEW_EXP_AVG], u);
+    float *sq = update_at(p->out[ADAMW_NEW_EXP_AVG_SQ], u);
+
+    if (has_means(p))
+        update_means(*u, m, param, u->grad, avg, sq);
+    else
+        update_adamw(*u, m, param, u->grad, avg, sq);
 }
 
 static void update_part(const struct plain *p, int part, int64_t from, int64_t to)

@@ -89,11 +89,15 @@ static void product(struct matrix a, const float *b, int64_t b_row, float *to, i
     }
 }
 
+/* to [d,t] = the transpose of from [t,d].  A few rows of `to` are written at a time, because rows
+ * whose distance is a power of two share their place in the nearest cache: with all 64 rows of a
+ * head at once, 256 long, it took 55 us instead of 9. */
 static void transpose(const float *from, int64_t row, int64_t t, int64_t d, float *to)
 {
-    for (int64_t i = 0; i < t; i++)
-        for (int64_t e = 0; e < d; e++)
-            to[e * t + i] = from[i * row + e];
+    for (int64_t first = 0; first < d; first += LANES)
+        for (int64_t i = 0; i < t; i++)
+            for (int64_t e = first; e < min_i64(d, first + LANES); e++)
+                to[e * t + i] = from[i * row + e];
 }
 
 /* ---- rows of scores ---- */
@@ -325,7 +329,8 @@ static size_t scratch_bytes(const struct graph *g, const struct node *n, int is_
            sizeof(float);
 }
 
-/* Where the head's columns of one row begin, in a row of `width` columns: which of q, k, v. */
+/* The first element of the head's columns in row i, which has n_parts times `width` columns;
+ * `which` is the part: of q, k and v. */
 static int64_t at_row(const struct head *h, int64_t i, int64_t n_parts, int64_t which)
 {
     return ((h->sample * h->t + i) * n_parts + which) * h->width + h->head * h->d;

@@ -1,11 +1,12 @@
 /* convert - loops over tensor/half.h's functions, which the compiler turns into vector code.
- * F16's are too long for that; on CPUs only casts have them. */
+ * Float16's are too long for that: tensor/half_array.h has vector code for them. */
 #include "backend/cpu/convert.h"
 
 #include <string.h>
 
 #include "backend/cpu/plain.h"
 #include "tensor/half.h"
+#include "tensor/half_array.h"
 
 CPU_CLONES static void widen(float *restrict to, const uint16_t *restrict from, int64_t n)
 {
@@ -26,8 +27,7 @@ void convert_to_f32(float *to, const void *from, enum dtype type, int64_t n)
     else if (type == DTYPE_BF16)
         widen(to, from, n);
     else
-        for (int64_t i = 0; i < n; i++)
-            to[i] = f16_to_float(((const uint16_t *)from)[i]);
+        f16_array_widen(to, from, n);
 }
 
 void convert_from_f32(void *to, const float *from, enum dtype type, int64_t n)
@@ -37,6 +37,5 @@ void convert_from_f32(void *to, const float *from, enum dtype type, int64_t n)
     else if (type == DTYPE_BF16)
         narrow(to, from, n);
     else
-        for (int64_t i = 0; i < n; i++)
-            ((uint16_t *)to)[i] = f16_from_float(from[i]);
+        f16_array_round(to, from, n);
 }

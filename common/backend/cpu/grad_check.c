@@ -1,30 +1,15 @@
 /* grad_check - the sum of squares of all gradients, and whether one of them is not finite.
  *
- * Only the number of elements decides the order of the sum: blocks of BLOCK elements, in which
- * element i goes to lane i % LANES; lanes and blocks are added in order.  In double nothing
+ * Only the number of elements decides the order of the sum: blocks of BLOCK elements, each added up
+ * by update_squares; the blocks are added in order.  In double nothing
  * overflows (the largest float squared is 1e77), so the sum is finite exactly if every element is.
  * op/grad_check.c has the formula; the twin is cuda/grad_check.cu. */
 #include <math.h>
 
-#include "backend/cpu/plain.h"
+#include "backend/cpu/update.h"
 #include "base/util.h"
 
-enum { LANES = 16, BLOCK = 4096 };
-
-CPU_CLONES static double sum_block(const float *restrict x, int64_t n)
-{
-    double lane[LANES] = {0}, sum = 0;
-    int64_t i = 0;
-
-    for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++)
-            lane[j] += (double)x[i + j] * (double)x[i + j];
-    for (int j = 0; i < n; i++, j++)
-        lane[j] += (double)x[i] * (double)x[i];
-    for (int j = 0; j < LANES; j++)
-        sum += lane[j];
-    return sum;
-}
+enum { BLOCK = 4096 };
 
 static int64_t n_blocks(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
 
@@ -37,7 +22,7 @@ static void sum_blocks(const struct plain *p, int part, int64_t from, int64_t to
     for (int64_t i = from; i < to; i++) {
         const int64_t n = min_i64(p->c - i * BLOCK, BLOCK);
 
-        sums[i] = sum_block(plain_read(p, GRAD_CHECK_GRAD, i * BLOCK, n, room), n);
+        sums[i] = update_squares(plain_read(p, GRAD_CHECK_GRAD, i * BLOCK, n, room), n);
     }
 }
 

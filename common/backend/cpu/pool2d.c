@@ -29,7 +29,7 @@ static inline struct window window_at(const struct plain *p, int64_t height, int
                            min_i64(left + kernel[1], width)};
 }
 
-/* Where x[c] wins, because it is larger than y[c] or NaN: y[c] = x[c] and which[c] = tap. */
+/* If x[c] is larger than y[c], or NaN, it wins: y[c] = x[c] and which[c] = tap. */
 CPU_CLONES static void take_larger(const float *restrict x, float *restrict y,
                                    int32_t *restrict which, int32_t tap, int64_t c)
 {

@@ -70,7 +70,7 @@ CPU_CLONES static void take_largest(const float *x, int64_t n, double sign, doub
     }
 }
 
-/* How the elements of x go into acc. */
+/* The way in which the elements of x go into acc. */
 enum turn { ADD, ADD_SQUARES, LARGEST, SMALLEST };
 
 static void take(enum turn turn, const float *x, int64_t n, const double *mean, double *acc)

@@ -8,7 +8,7 @@
 #include "base/util.h"
 #include "tensor/half.h"
 
-/* Where line `line` of a tensor begins, its length, and the step from one element to the next. */
+/* A line of a tensor: its first element, its length, and the step from one element to the next. */
 struct line {
     int64_t at, n, step;
 };

@@ -6,7 +6,9 @@
 #include "backend/cpu/convert.h"
 #include "base/util.h"
 
-static struct cpu_update update_of(const struct plain *p)
+enum { LANES = 16 };
+
+struct cpu_update update_of(const struct plain *p)
 {
     const float *control = p->in[UPDATE_CONTROL], *scaler = p->in[UPDATE_SCALER];
     const struct step_scalars *s = p->in[UPDATE_SCALARS];
@@ -45,11 +47,53 @@ void update_ranges(const struct plain *p, int64_t from, int64_t to, update_range
         u.decay = (float)row[SEGMENT_DECAY];
         run_range(p, u, range);
     }
+    update_copies(p, from, to);
+}
+
+void update_copies(const struct plain *p, int64_t from, int64_t to)
+{
     if (p->out[UPDATE_NEW_COPY])
         convert_from_f32((char *)p->out[UPDATE_NEW_COPY] +
                              (size_t)from * dtype_size(p->out_type[UPDATE_NEW_COPY]),
                          (const float *)p->out[UPDATE_NEW_PARAM] + from,
                          p->out_type[UPDATE_NEW_COPY], to - from);
+}
+
+CPU_CLONES static void scale_gradient(const struct cpu_update *u, const float *restrict grad,
+                                      float *restrict to)
+{
+    const float unscale = u->unscale, clip = u->clip;
+
+    for (int64_t i = 0; i < u->n; i++)
+        to[i] = grad[i] * unscale;
+    for (int64_t i = 0; clip != 1.0f && i < u->n; i++)
+        to[i] = to[i] * clip;
+}
+
+void update_gradient(const struct plain *p, const struct cpu_update *u, float *room)
+{
+    float piece[PLAIN_PIECE];
+    struct cpu_update part = *u;
+
+    for (int64_t at = 0; at < u->n; at += PLAIN_PIECE) {
+        part.n = min_i64(u->n - at, PLAIN_PIECE);
+        scale_gradient(&part, plain_read(p, UPDATE_GRAD, u->from + at, part.n, piece), room + at);
+    }
+}
+
+CPU_CLONES double update_squares(const float *restrict x, int64_t n)
+{
+    double lane[LANES] = {0}, sum = 0;
+    int64_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            lane[j] += (double)x[i + j] * (double)x[i + j];
+    for (int j = 0; i < n; i++, j++)
+        lane[j] += (double)x[i] * (double)x[i];
+    for (int j = 0; j < LANES; j++)
+        sum += lane[j];
+    return sum;
 }
 
 void update_run(const struct plain *p, int64_t work, plain_part *part)

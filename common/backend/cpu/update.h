@@ -16,7 +16,7 @@ struct cpu_update {
     const float *grad;   /* [n]: the range's gradient, in F32 */
 };
 
-/* Where the range begins in an F32 array of the node. */
+/* The address of the range's first element in an F32 array of the node. */
 static inline float *update_at(void *array, const struct cpu_update *u)
 {
     return (float *)array + u->from;
@@ -30,5 +30,19 @@ void update_ranges(const struct plain *p, int64_t from, int64_t to, update_range
 /* If the step is applied, runs `part`, which calls update_ranges, for all elements on all threads.
  * `work` is the number of vector instructions for 16 elements, roughly. */
 void update_run(const struct plain *p, int64_t work, plain_part *part);
+
+/* The gradient of elements [from, from + n), in F32, scaled and clipped as update_of says.  It is
+ * in `room` [n]. */
+void update_gradient(const struct plain *p, const struct cpu_update *u, float *room);
+
+/* The settings that all ranges share, unscale and clip, beside zeroes. */
+struct cpu_update update_of(const struct plain *p);
+
+/* The sum of the squares of x [n], in double.  Element i is added to lane i % 16; the lanes are
+ * then added in order. */
+double update_squares(const float *x, int64_t n);
+
+/* Rounds elements [from, to) of the parameters to their working copies, if there are any. */
+void update_copies(const struct plain *p, int64_t from, int64_t to);
 
 #endif

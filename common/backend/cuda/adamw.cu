@@ -7,8 +7,16 @@
 struct moments {
     double beta1, beta2;
     float eps;
-    bool coupled; /* weight decay is part of the gradient */
+    bool coupled;      /* weight decay is part of the gradient */
+    double means_from; /* 0: never */
 };
+
+/* The mean of the gradient, of which `kept` comes from the steps before; only the rest is scaled.
+ */
+static __device__ inline float mean_of(float kept, float mean, float unscale)
+{
+    return unscale == 1.0f ? mean : kept + (mean - kept) * unscale;
+}
 
 /* `copy` is the working copy of the parameters, or NULL. */
 template <typename G, typename C>
@@ -20,6 +28,8 @@ static __global__ void update(struct cuda_update u, struct moments m, float *par
     const float fresh2 = (float)(1 - m.beta2);
     const double correction1 = 1 - update_power(m.beta1, t);
     const float correction2 = (float)sqrt(1 - update_power(m.beta2, t));
+    const float beta1 = (float)m.beta1;
+    const bool has_means = m.means_from > 0 && (double)(t - 1) >= m.means_from;
     struct update_thread thread(&u);
     float keep = 1, rate = 0;
 
@@ -34,8 +44,14 @@ static __global__ void update(struct cuda_update u, struct moments m, float *par
         }
         if (m.coupled && thread.decay != 0.0f)
             g = g + thread.decay * param[i];
-        const float next_avg = avg[i] + fresh1 * (g - avg[i]);
-        const float next_sq = beta2 * sq[i] + fresh2 * (g * g);
+        float next_avg = avg[i] + fresh1 * (g - avg[i]);
+        float next_sq = beta2 * sq[i] + fresh2 * (g * g);
+
+        if (has_means) {
+            next_avg = mean_of(beta1 * avg[i], (float)grad[i], thread.unscale);
+            next_sq = sq[i];
+        }
+
         const float step = rate * next_avg / (sqrtf(next_sq) / correction2 + m.eps);
         const float next = param[i] * keep - step;
 
@@ -56,6 +72,7 @@ template <typename G, typename C> static void run(const struct own *p)
     m.beta1 = p->attr.number[ADAMW_ATTR_BETA1];
     m.beta2 = p->attr.number[ADAMW_ATTR_BETA2];
     m.eps = (float)p->attr.number[ADAMW_ATTR_EPS];
+    m.means_from = p->attr.number[ADAMW_ATTR_MEANS_FROM];
     m.coupled = p->attr.number[ADAMW_ATTR_COUPLED] != 0;
     LAUNCH((update<G, C>), blocks_for(p, p->n, THREADS), THREADS, p, update_of(p), m,
            (float *)p->out[ADAMW_NEW_PARAM], (const G *)p->in[ADAMW_GRAD],

@@ -3,9 +3,14 @@
  * A block computes one row of one head: in the forward pass, and for dq, of the queries; for dk and
  * dv of the keys.  It looks at the other side in tiles of TILE rows: first a thread has one score
  * of the tile, then a thread has one column of the result.  Each sum has a fixed order.  This is
- * right for every shape, and far from the speed of cuDNN's attention.  Not measured on a GPU yet.
+ * right for every shape, and far from the speed of cuDNN's attention, which flash.c takes where it
+ * can.  Not measured on a GPU yet.
  * op/attention.c has the formulas; the twin is cpu/attention.c. */
 #include "backend/cuda/draw.cuh"
+
+extern "C" {
+#include "backend/cuda/flash.h"
+}
 
 enum { TILE = 64 }; /* threads of a block; WARPS_MAX warps at most */
 
@@ -270,7 +275,11 @@ static void run(const struct own *p)
 extern "C" int cuda_make_attention(struct cuda *b, const struct graph *g, const struct node *n,
                                    struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    const int rc = flash_new(b, g, n, out, err);
+
+    return rc != FLASH_NONE
+               ? rc
+               : own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
 }
 
 template <typename T> static void run_grad(const struct own *p)
@@ -289,7 +298,11 @@ template <typename T> static void run_grad(const struct own *p)
 extern "C" int cuda_make_attention_grad(struct cuda *b, const struct graph *g, const struct node *n,
                                         struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
-                   (size_t)shape_elements(cuda_in(g, n, ATTENTION_GRAD_LSE)) * sizeof(float), out,
-                   err);
+    const int rc = flash_new(b, g, n, out, err);
+
+    return rc != FLASH_NONE
+               ? rc
+               : own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
+                         (size_t)shape_elements(cuda_in(g, n, ATTENTION_GRAD_LSE)) * sizeof(float),
+                         out, err);
 }

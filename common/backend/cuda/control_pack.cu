@@ -20,7 +20,7 @@ static __global__ void pack(const double *metrics, const struct step_scalars *s,
     for (int i = 0; i < CONTROL_LEN; i++)
         v[i] = 0.0f;
     if (finite && loss > 0)
-        put_digits((uint64_t)(fmin(loss, limit - 1) * 0x1p24), v + CONTROL_LOSS,
+        put_digits(loss < limit ? (uint64_t)(loss * 0x1p24) : UINT64_MAX, v + CONTROL_LOSS,
                    CONTROL_CORRECT - CONTROL_LOSS);
     put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT,
                CONTROL_TARGETS - CONTROL_CORRECT);

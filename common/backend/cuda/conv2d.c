@@ -19,105 +19,10 @@
 #include <stdlib.h>
 
 #include "backend/cuda/conv_plan.h"
+#include "backend/cuda/dnn.h"
 #include "backend/cuda/passes.h"
-#include "backend/cuda/tune.h"
 #include "base/alloc.h"
 #include "base/util.h"
-
-enum { PIECE_ALIGN = 256 };
-
-/* ---- the library ---- */
-
-struct dnn {
-    cudnnHandle_t handle;
-    struct cudnn_device *device;
-};
-
-static void dnn_close(void *p)
-{
-    struct dnn *d = p;
-
-    cudnn_device_free(d->device);
-    if (d->handle)
-        cudnnDestroy(d->handle);
-    free(d);
-}
-
-static int dnn_failed(cudnnStatus_t st, const char *doing, struct err *err)
-{
-    if (st == CUDNN_STATUS_SUCCESS)
-        return 0;
-    return err_set(err, ERR_DEVICE, "cuDNN %zu: %s: %s", cudnnGetVersion(), doing,
-                   cudnnGetErrorString(st));
-}
-
-struct timed {
-    struct cudnn_device *device;
-    struct cudnn_pack *pack;
-};
-
-static int run_timed(void *arg, struct err *err)
-{
-    const struct timed *t = arg;
-
-    return cudnn_pack_run(t->device, t->pack, err);
-}
-
-/* A cudnn_timer, whose arg is a struct cuda. */
-static int time_plan(void *arg, struct cudnn_device *d, const struct cudnn_plan *p,
-                     const size_t *n_bytes, double *us, struct err *err)
-{
-    struct cuda *b = arg;
-    struct timed t = {d, NULL};
-    size_t size[CONV_MAX_TENSORS + 1] = {p->workspace};
-    void *at[CONV_MAX_TENSORS + 1], *base = NULL;
-    int rc;
-
-    ASSERT(p->n_tensors <= CONV_MAX_TENSORS);
-    for (int i = 0; i < p->n_tensors; i++)
-        size[1 + i] = n_bytes[i];
-    if ((rc = tune_alloc(b, size, 1 + p->n_tensors, at, &base, err)) < 0)
-        return rc;
-    if ((rc = cudnn_pack_new(p, at + 1, at[0], &t.pack, err)) == 0)
-        rc = tune_time(b, run_timed, &t, us, err);
-    cudnn_pack_free(t.pack);
-    backend_free(&b->base, base);
-    return rc;
-}
-
-static int dnn_open(struct dnn *d, struct cuda *b, struct err *err)
-{
-    char gpu[TUNE_GPU_LEN];
-    int rc = dnn_failed(cudnnCreate(&d->handle), "open", err);
-
-    if (rc == 0)
-        rc = dnn_failed(cudnnSetStream(d->handle, b->stream), "set the stream", err);
-    if (rc == 0)
-        rc = tune_describe_gpu(b, gpu, err);
-    if (rc == 0)
-        rc = cudnn_device_live(d->handle, gpu, &d->device, err);
-    if (rc == 0)
-        cudnn_device_use(d->device, b->plans, time_plan, b);
-    return rc;
-}
-
-/* The backend's cuDNN, which the first call opens. */
-static int dnn_of(struct cuda *b, struct dnn **out, struct err *err)
-{
-    if (!b->dnn.handle) {
-        struct dnn *d = xcalloc(1, sizeof *d);
-        int rc = dnn_open(d, b, err);
-
-        if (rc < 0) {
-            dnn_close(d);
-            return rc;
-        }
-        b->dnn.handle = d;
-        b->dnn.close = dnn_close;
-    }
-    *out = b->dnn.handle;
-    return 0;
-}
 
 /* ---- the kernel ---- */
 
@@ -231,8 +136,7 @@ static const struct kernel_ops conv_ops = {
  * plan of the convolution alone. */
 static int choose(struct conv *c, struct err *err)
 {
-    const struct plugin_choices *job = &c->cuda->choices;
-    const struct cudnn_rules rules = {job->max_workspace, job->allow_tf32, job->autotune};
+    const struct cudnn_rules rules = dnn_rules(c->cuda);
     const int relu = c->act == ACT_RELU;
     struct err none;
 
@@ -247,20 +151,15 @@ static int choose(struct conv *c, struct err *err)
     return conv_plan(c->dnn->device, &rules, c->pass, CONV_ALONE, &c->s, &c->plan, err);
 }
 
-static size_t piece(size_t n_bytes)
-{
-    return (n_bytes + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN;
-}
-
 static void lay_out(struct conv *c)
 {
     const int64_t elements = c->reorders || c->widens ? filter_elements(c) : 0;
     const int sums = c->has_bias && c->pass == CUDNN_PASS_GRAD_W;
 
-    c->at_filter = piece(c->plan->workspace);
-    c->at_sums = c->at_filter + piece((size_t)elements * dtype_size(c->s.dtype));
+    c->at_filter = dnn_piece(c->plan->workspace);
+    c->at_sums = c->at_filter + dnn_piece((size_t)elements * dtype_size(c->s.dtype));
     c->k.scratch_bytes =
-        c->at_sums + (sums ? piece(passes_column_sums_scratch(rows(c), c->s.filter[0])) : 0);
+        c->at_sums + (sums ? dnn_piece(passes_column_sums_scratch(rows(c), c->s.filter[0])) : 0);
 }
 
 static int make(struct cuda *b, const struct graph *g, const struct node *n, struct kernel **out,

@@ -63,9 +63,9 @@ static void add_tail(struct cudnn_graph *g, enum conv_tail tail, const struct co
     const int biased = tail == CONV_BIAS_RELU ? cudnn_inner(g, &s->y) : y;
 
     cudnn_convolve(g, CUDNN_PASS_FORWARD, &s->window, CONV_X, CONV_W, sums);
-    cudnn_add(g, sums, b, biased);
+    cudnn_apply(g, CUDNN_POINTWISE_ADD, sums, b, biased);
     if (tail == CONV_BIAS_RELU)
-        cudnn_activate(g, CUDNN_POINTWISE_RELU_FWD, biased, y);
+        cudnn_apply(g, CUDNN_POINTWISE_RELU_FWD, biased, -1, y);
 }
 
 int conv_plan(struct cudnn_device *d, const struct cudnn_rules *rules, enum cudnn_pass pass,

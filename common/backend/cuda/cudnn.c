@@ -111,14 +111,14 @@ int cudnn_pack_new(const struct cudnn_plan *p, void *const *ptr, void *workspace
                    struct cudnn_pack **out, struct err *err)
 {
     struct cudnn_pack *pack = xcalloc(1, sizeof *pack);
-    int64_t uid[MAX_TENSORS], n = 0;
-    void *real[MAX_TENSORS];
+    int64_t uid[CUDNN_MAX_TENSORS], n = 0;
+    void *real[CUDNN_MAX_TENSORS];
     cudnnStatus_t st;
 
     for (int i = 0; i < p->n_tensors; i++)
         if (p->uid[i] >= 0) {
             uid[n] = p->uid[i];
-            real[n++] = ptr[i];
+            real[n++] = p->number[i] ? p->number[i] : ptr[i];
         }
     const struct attr a[] = {ATTR(VARIANT_PACK_UNIQUE_IDS, INT64, n, uid),
                              ATTR(VARIANT_PACK_DATA_POINTERS, VOID_PTR, n, real),

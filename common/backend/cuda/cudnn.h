@@ -73,7 +73,7 @@ struct cudnn_rules {
     int autotune;   /* with a timer: take the fastest of the first CUDNN_CANDIDATES */
 };
 
-enum { CUDNN_CANDIDATES = 8 };
+enum { CUDNN_CANDIDATES = 8, CUDNN_MAX_TENSORS = 40 };
 
 enum cudnn_pass { CUDNN_PASS_FORWARD, CUDNN_PASS_GRAD_X, CUDNN_PASS_GRAD_W };
 
@@ -94,11 +94,30 @@ int cudnn_inner(struct cudnn_graph *g, const struct shape *nhwc); /* virtual, F3
 /* x, w and y are the tensors or their gradients, as the pass says.  Sums are in float32. */
 void cudnn_convolve(struct cudnn_graph *g, enum cudnn_pass pass, const struct cudnn_window *c,
                     int x, int w, int y);
-/* y = x + b, where b is broadcast. */
-void cudnn_add(struct cudnn_graph *g, int x, int b, int y);
-/* y = mode(x), a forward activation.  relu is asked to keep a NaN, but not every engine claims to
- * do so. */
-void cudnn_activate(struct cudnn_graph *g, cudnnPointwiseMode_t mode, int x, int y);
+
+/* A tensor of any layout; strides count elements.  An inner one is virtual: it needs no memory. */
+struct cudnn_tensor {
+    cudnnDataType_t type;
+    int64_t dim[4], stride[4];
+};
+int cudnn_tensor(struct cudnn_graph *g, const struct cudnn_tensor *t, int is_inner);
+int cudnn_number(struct cudnn_graph *g, float value); /* F32 [1,1,1,1]; a pack needs no pointer */
+
+/* c = a b, a product for each index of the first two dimensions.  Sums are in float32. */
+void cudnn_matmul(struct cudnn_graph *g, int a, int b, int c);
+/* y = mode(x, b), element by element in float32, where b is broadcast; b < 0: y = mode(x).  Relu
+ * is asked to keep a NaN, but not every engine claims to do so. */
+void cudnn_apply(struct cudnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y);
+/* y = x reduced by `op` over the dimensions that y has only once. */
+void cudnn_reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t op, int x, int y);
+/* y = x, whose elements y's dimensions and strides name in another order. */
+void cudnn_reshape(struct cudnn_graph *g, int x, int y);
+/* INT32 y = each element's index in x's dimension `axis`. */
+void cudnn_index(struct cudnn_graph *g, int64_t axis, int x, int y);
+/* BOOLEAN y = mode(x, b), a comparison. */
+void cudnn_compare(struct cudnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y);
+/* y = x where `mask` is true, b elsewhere. */
+void cudnn_select(struct cudnn_graph *g, int mask, int x, int b, int y);
 
 struct cudnn_plan { /* read only */
     size_t workspace;
@@ -111,6 +130,7 @@ struct cudnn_plan { /* read only */
     struct hash128 graph;         /* hash of all that was described, without names */
     cudnnBackendDescriptor_t raw; /* the execution plan */
     const int64_t *uid;           /* unique id of tensor i; -1 if it is virtual */
+    float *const *number;         /* tensor i, if it is a number; else NULL */
 };
 
 /* The text by which the cache tells plans apart: cuDNN version, GPU, rules, graph. */
@@ -122,8 +142,8 @@ void cudnn_plan_key(const struct cudnn_device *d, struct hash128 graph,
 int cudnn_plan_for(struct cudnn_graph *g, const struct cudnn_rules *rules,
                    const struct cudnn_plan **out, struct err *err);
 
-/* A pack is a plan with addresses: ptr[i] for tensor i (NULL if it is virtual) and a workspace of
- * p->workspace bytes.  All are 16-byte aligned. */
+/* A pack is a plan with addresses: ptr[i] for tensor i (not read if it is virtual or a number) and
+ * a workspace of p->workspace bytes.  All are 16-byte aligned. */
 struct cudnn_pack;
 int cudnn_pack_new(const struct cudnn_plan *p, void *const *ptr, void *workspace,
                    struct cudnn_pack **out, struct err *err);

@@ -5,12 +5,14 @@
 
 #include "backend/cuda/cudnn.h"
 
-enum { MAX_TENSORS = 16, MAX_OPS = 8, MAX_OBJECTS = 48, WHAT_LEN = 256 };
+enum { MAX_OPS = 24, MAX_OBJECTS = 96, WHAT_LEN = 256 };
 
 struct entry { /* a plan that the device keeps */
     struct cudnn_plan plan;
     struct cudnn_rules rules;
-    int64_t uid[MAX_TENSORS];
+    int64_t uid[CUDNN_MAX_TENSORS];
+    float value[CUDNN_MAX_TENSORS];   /* of the numbers among the tensors */
+    float *number[CUDNN_MAX_TENSORS]; /* as in cudnn_plan */
     struct entry *next;
 };
 
@@ -31,11 +33,15 @@ struct cudnn_graph {
     struct err err; /* the first failure; code 0: none so far */
     cudnnBackendDescriptor_t object[MAX_OBJECTS];
     int n_objects;
-    int tensor[MAX_TENSORS]; /* the object that is tensor i */
-    int virtual_tensor[MAX_TENSORS];
-    size_t n_bytes[MAX_TENSORS]; /* 0: virtual */
-    int f32;                     /* a tensor in memory is float32, so the rule on TF32 matters */
+    struct cudnn_operand {
+        int object; /* which of `object` it is */
+        cudnnDataType_t type;
+        int is_inner, is_number;
+        size_t n_bytes;          /* 0: it needs no memory of the caller's */
+        float value;             /* of a number */
+    } tensor[CUDNN_MAX_TENSORS]; /* [n_tensors] */
     int n_tensors;
+    int f32; /* a product multiplies float32, so the rule on TF32 matters */
     cudnnBackendDescriptor_t op[MAX_OPS];
     int n_ops;
 };

@@ -204,13 +204,17 @@ static int no_engine(const struct search *s, const char *what, struct err *err)
 static int fastest(const struct cudnn_graph *g, const struct search *s, int *is_sure)
 {
     const struct cudnn_device *d = g->device;
+    size_t n_bytes[CUDNN_MAX_TENSORS];
     double best_us = 0.0, us = 0.0;
     int best = 0;
     struct err none;
 
+    for (int i = 0; i < g->n_tensors; i++)
+        n_bytes[i] = g->tensor[i].n_bytes;
+
     *is_sure = s->n_found == 1;
     for (int i = 0; s->n_found > 1 && i < s->n_found; i++)
-        if (d->timer(d->timer_arg, g->device, &s->found[i], g->n_bytes, &us, &none) == 0 &&
+        if (d->timer(d->timer_arg, g->device, &s->found[i], n_bytes, &us, &none) == 0 &&
             (best_us == 0.0 || us < best_us)) {
             best = i;
             best_us = us;
@@ -221,10 +225,16 @@ static int fastest(const struct cudnn_graph *g, const struct search *s, int *is_
 
 static void name_tensors(const struct cudnn_graph *g, struct entry *e, struct cudnn_plan *p)
 {
-    for (int i = 0; i < g->n_tensors; i++)
-        e->uid[i] = g->virtual_tensor[i] ? -1 : i + 1;
+    for (int i = 0; i < g->n_tensors; i++) {
+        const struct cudnn_operand *t = &g->tensor[i];
+
+        e->uid[i] = t->is_inner ? -1 : i + 1;
+        e->value[i] = t->value;
+        e->number[i] = t->is_number ? &e->value[i] : NULL;
+    }
     p->n_tensors = g->n_tensors;
     p->uid = e->uid;
+    p->number = e->number;
 }
 
 static int choose(const struct cudnn_graph *g, const struct cudnn_rules *rules, struct entry *e,

@@ -38,12 +38,12 @@ struct update_thread {
     const struct cuda_update *u;
     float unscale, clip;
     float rate, decay; /* the settings of the element that was found last */
-    int64_t end;       /* the end of that element's row */
+    int64_t row, end;  /* that element's row, and the end of the row */
 
     __device__ explicit update_thread(const struct cuda_update *update)
         : u(update), unscale(1.0f / update_scale(update->control, update->scalars, update->scaler)),
           clip(update_clip(update->check, update->control, update->scalars, update->scaler)),
-          rate(0), decay(0), end(0)
+          rate(0), decay(0), row(-1), end(0)
     {
     }
 
@@ -52,12 +52,12 @@ struct update_thread {
     {
         if (i < end)
             return false;
-        const double *row =
-            u->segments + update_row(u->segments, u->n_segments, i) * SEGMENT_COLUMNS;
+        row = update_row(u->segments, u->n_segments, i);
+        const double *settings = u->segments + row * SEGMENT_COLUMNS;
 
-        end = (int64_t)row[SEGMENT_END];
-        rate = u->scalars->rate * (float)row[SEGMENT_RATE];
-        decay = (float)row[SEGMENT_DECAY];
+        end = (int64_t)settings[SEGMENT_END];
+        rate = u->scalars->rate * (float)settings[SEGMENT_RATE];
+        decay = (float)settings[SEGMENT_DECAY];
         return true;
     }
 

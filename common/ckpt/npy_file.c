@@ -1,0 +1,155 @@
+/* npy_file - writes the header of NumPy's format 1.0 (numpy.lib.format), and rows at their places
+ * in a file that is renamed at the end. */
+#include "ckpt/npy_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/util.h"
+#include "ckpt/file.h"
+#include "ckpt/owner.h"
+
+struct npy_file {
+    char *path, *aside;
+    int fd;      /* of `aside`; -1: there is none */
+    int is_made; /* `path` is a file of ours */
+    int64_t data_at;
+};
+
+/* ---- life ---- */
+
+static int check_free(const char *path, struct err *err)
+{
+    if (access(path, F_OK) != 0)
+        return 0;
+    return err_set(err, ERR_CONFIG, "%s is there already: remove it, or give another name", path);
+}
+
+int npy_file_new(const char *path, struct npy_file **out, struct err *err)
+{
+    struct npy_file *f;
+
+    if (check_free(path, err) < 0)
+        return err->code;
+    f = xcalloc(1, sizeof *f);
+    f->path = xstrdup(path);
+    f->aside = xasprintf("%s.%s.new", path, owner_own_id());
+    f->fd = -1;
+    *out = f;
+    return 0;
+}
+
+static void drop(struct npy_file *f)
+{
+    if (f->fd < 0)
+        return;
+    close(f->fd);
+    f->fd = -1;
+    unlink(f->aside);
+}
+
+void npy_file_free(struct npy_file *f)
+{
+    if (!f)
+        return;
+    drop(f);
+    free(f->path);
+    free(f->aside);
+    free(f);
+}
+
+/* ---- writing ---- */
+
+/* The header's length, with the ten bytes before it, is a multiple of 64. */
+static void make_header(struct buf *b, int64_t n_rows, const struct shape *row)
+{
+    enum { MAGIC = 10, ALIGN = 64 };
+    struct buf text = {0};
+    size_t len;
+
+    buf_printf(&text, "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRId64 ",", n_rows);
+    for (int i = 0; i < row->n; i++)
+        buf_printf(&text, " %" PRId64 "%s", row->dim[i], i + 1 < row->n ? "," : "");
+    buf_printf(&text, "), }");
+    len = (size_t)round_up_i64((int64_t)(MAGIC + text.len + 1), ALIGN) - MAGIC;
+    buf_append(b, "\x93NUMPY\x01\x00", 8);
+    buf_append(b, (const uint8_t[]){(uint8_t)len, (uint8_t)(len >> 8)}, 2);
+    buf_printf(b, "%s%*s\n", buf_cstr(&text), (int)(len - text.len - 1), "");
+    buf_fini(&text);
+}
+
+static int take_room(struct npy_file *f, int64_t n_bytes, struct err *err)
+{
+    int rc;
+
+    do
+        rc = posix_fallocate(f->fd, 0, n_bytes);
+    while (rc == EINTR);
+    return rc ? err_sys(err, rc, "%s: taking %" PRId64 " bytes", f->path, n_bytes) : 0;
+}
+
+int npy_file_begin(struct npy_file *f, int64_t n_rows, const struct shape *row, struct err *err)
+{
+    struct buf header = {0};
+    int rc;
+
+    drop(f);
+    rc = file_create_as(f->aside, f->path, &f->fd, err);
+    if (rc < 0)
+        f->fd = -1;
+    make_header(&header, n_rows, row);
+    f->data_at = (int64_t)header.len;
+    if (rc == 0)
+        rc = take_room(f, f->data_at + (int64_t)sizeof(float) * n_rows * shape_elements(row), err);
+    if (rc == 0)
+        rc = file_put(f->fd, f->path, header.data, header.len, err);
+    buf_fini(&header);
+    return rc;
+}
+
+int npy_file_put(struct npy_file *f, int64_t at, const float *x, int64_t n, struct err *err)
+{
+    const int64_t to = f->data_at + (int64_t)sizeof *x * at;
+
+    ASSERT(f->fd >= 0);
+    if (lseek(f->fd, (off_t)to, SEEK_SET) < 0)
+        return err_sys(err, errno, "%s", f->path);
+    return file_put(f->fd, f->path, x, sizeof *x * (size_t)n, err);
+}
+
+static void sync_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *parent = slash ? xasprintf("%.*s", (int)(slash - path) + 1, path) : xstrdup(".");
+    struct err ignored; /* some file systems cannot sync a folder */
+
+    (void)file_sync_folder(parent, &ignored);
+    free(parent);
+}
+
+int npy_file_end(struct npy_file *f, struct err *err)
+{
+    int rc = f->is_made ? 0 : check_free(f->path, err);
+    int fd = f->fd;
+
+    ASSERT(fd >= 0);
+    if (rc == 0) {
+        f->fd = -1;
+        rc = file_finish(fd, f->path, err);
+        if (rc == 0 && rename(f->aside, f->path) < 0)
+            rc = err_sys(err, errno, "%s: cannot be put in its place", f->path);
+        if (rc < 0)
+            unlink(f->aside);
+    }
+    f->is_made |= rc == 0;
+    if (rc == 0)
+        sync_parent(f->path);
+    return rc;
+}

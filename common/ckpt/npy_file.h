@@ -1,0 +1,32 @@
+/* npy_file - a NumPy array of float32 that is written row by row, in any order, and is there whole
+ * or not at all.
+ *
+ * The rows go to a file aside, PATH.ID.new (ID: ckpt/owner.h), whose room is taken at once, so that
+ * a full disk is told before anything is computed.  npy_file_end puts it in its place.
+ *
+ * Life:    npy_file_new -> { npy_file_begin -> npy_file_put ... -> npy_file_end } -> npy_file_free.
+ *          A begin after an end, or in place of one, begins the same file anew.
+ * Threads: one at a time.
+ * Errors:  ERR_IO names the path; ERR_CONFIG: another file is there. */
+#ifndef CKPT_NPY_FILE_H
+#define CKPT_NPY_FILE_H
+
+#include "base/err.h"
+#include "tensor/shape.h"
+
+struct npy_file; /* opaque */
+
+/* Fails with ERR_CONFIG if there is something at `path`. */
+int npy_file_new(const char *path, struct npy_file **out, struct err *err);
+void npy_file_free(struct npy_file *f); /* removes what is unfinished; NULL is fine */
+
+/* An array of shape [n_rows, row...]; all its elements are 0. */
+int npy_file_begin(struct npy_file *f, int64_t n_rows, const struct shape *row, struct err *err);
+
+/* Write n elements from the element `at` of the array on, counted over all rows. */
+int npy_file_put(struct npy_file *f, int64_t at, const float *x, int64_t n, struct err *err);
+
+/* The file is on disk, and at its path, when this returns. */
+int npy_file_end(struct npy_file *f, struct err *err);
+
+#endif

@@ -1,0 +1,83 @@
+/* deepspeed_impl - what the parts of config/deepspeed share: the values of a file, which
+ * deepspeed_keys.c collects and deepspeed_job.c gives to the job. */
+#ifndef CONFIG_DEEPSPEED_IMPL_H
+#define CONFIG_DEEPSPEED_IMPL_H
+
+#include <yaml.h>
+
+#include "config/deepspeed.h"
+
+/* The values that set something. */
+enum id {
+    TRAIN_BATCH,
+    MICRO_BATCH,
+    ACCUMULATE,
+    CLIP,
+    PRINT_STEPS,
+    DROP_LAST,
+    COMM_TYPE,
+    PREDIVIDE,
+    SEED,
+    OPT_TYPE,
+    OPT_LR,
+    OPT_MUON_LR,
+    OPT_ADAM_LR,
+    OPT_BETAS,
+    OPT_EPS,
+    OPT_DECAY,
+    OPT_MOMENTUM,
+    OPT_DAMPENING,
+    OPT_NESTEROV,
+    OPT_ADAM_W,
+    SCHED_TYPE,
+    SCHED_MIN_LR,
+    SCHED_MAX_LR,
+    SCHED_WARMUP,
+    SCHED_WARMUP_TYPE,
+    SCHED_TOTAL,
+    SCHED_MIN_RATIO,
+    SCHED_COS_RATIO,
+    FP16,
+    FP16_SCALE,
+    FP16_POWER,
+    FP16_WINDOW,
+    FP16_HYSTERESIS,
+    FP16_MIN,
+    BF16,
+    ZERO_STAGE,
+    OFFLOAD_OPTIMIZER,
+    OFFLOAD_PARAM,
+    CPU_OFFLOAD,
+    N_IDS
+};
+
+struct ds_value {
+    char *text; /* NULL: not given */
+    int line, column, is_quoted, is_list;
+};
+
+struct ds_file {
+    struct reader *r;
+    yaml_document_t doc;
+    struct ds_value value[N_IDS];
+    struct buf *notes;
+    int64_t n_ranks; /* of the job */
+};
+
+/* Add a line to the notes, with the place of `at`. */
+void ds_note(struct ds_file *f, const struct ds_value *at, const char *text);
+
+/* Put the file's name and the place of `at` before the error.  Returns its code. */
+int ds_fail_at(const struct ds_file *f, const struct ds_value *at, struct err *err);
+
+/* The value of a key of a mapping, or NULL. */
+const yaml_node_t *ds_member(struct ds_file *f, const yaml_node_t *map, const char *name);
+
+/* Collect the values of the file.  ERR_CONFIG: a key is not supported, stands twice, or has a value
+ * of another kind than it wants. */
+int ds_collect(struct ds_file *f, struct err *err);
+
+/* Give the job what was collected, under our keys. */
+int ds_give(struct ds_file *f, struct err *err);
+
+#endif

@@ -1,0 +1,28 @@
+/* average - when the averaged weights take part of a step's weights, and how much.
+ *
+ * Threads: pure. */
+#ifndef OP_AVERAGE_H
+#define OP_AVERAGE_H
+
+#include "ir/graph.h" /* struct step_scalars */
+#include "op/control.h"
+
+/* The factor w of average += w * (param - average): 0 if this update adds nothing, and 1 if the
+ * average becomes the weights themselves.
+ *
+ * The average begins with the weights after update `first`, and is those of each update until then.
+ * From there on every `every`-th update counts: with decay < 0 all count the same, else the average
+ * keeps `decay` of what it was. */
+OP_BOTH static inline float average_weight(const struct step_scalars *s, int64_t first,
+                                           int64_t every, double decay)
+{
+    const int64_t since = s->n_updates + 1 - first;
+
+    if (since <= 0)
+        return 1.0f;
+    if (since % every)
+        return 0.0f;
+    return decay < 0 ? 1.0f / (float)(since / every + 1) : (float)(1.0 - decay);
+}
+
+#endif

@@ -1,0 +1,158 @@
+/* recompute - drops what a block of layers leaves for the backward pass, and computes it again
+ * there.
+ *
+ * The nodes of a block carry its number (struct node), and the graph says whether this is wanted.
+ * A value of a block stays in memory if another block reads it: so the blocks' inputs stay.  Every
+ * other value that the backward pass reads is made again just before its first use there, by a copy
+ * of the node that made it; that node's inputs are made again in the same way.  plan.c then finds
+ * that the first ones live only in the forward part.
+ *
+ * The copies are made after the fusions and have the same settings, so they are the same kernels
+ * with the same inputs, and the results have the same bits.  Dropout draws the same numbers again,
+ * because they depend on the step, the node's tag and the element alone.  Batch norm writes its
+ * states' next values again, which are the same ones.  A value that a collective summed stays, and
+ * so does one that is small beside the inputs of its node (statistics). */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "program/impl.h"
+
+/* A value so many times smaller than the inputs of its node stays. */
+enum { SMALL = 64 };
+
+struct again {
+    struct graph *g;
+    int n_values;      /* before any copy was made */
+    int *maker;        /* [n_values]: the node that makes the value, or -1 */
+    char *stays;       /* [n_values]: 1: the value is not computed again */
+    int *copy;         /* [n_values]: the value that was computed again, or NO_VALUE */
+    struct node *node; /* the new nodes */
+    int n_nodes, cap_nodes;
+};
+
+static int is_gone(const struct node *n) { return n->op < 0; }
+
+/* Whether a second run of the node would change something: it updates one of its inputs. */
+static int has_effect(const struct node *n)
+{
+    int any = 0;
+
+    for (int i = 0; i < n->n_out; i++)
+        any |= n->out[i] != NO_VALUE && op_get(n->op)->update[i];
+    return any;
+}
+
+static int is_small(const struct graph *g, const struct node *n, int v)
+{
+    size_t in = 0;
+
+    for (int i = 0; i < n->n_in; i++)
+        in += is_temp(g, n->in[i]) ? value_bytes(&g->value[n->in[i]]) : 0;
+    return value_bytes(&g->value[v]) * SMALL <= in;
+}
+
+static void find_makers(struct again *a)
+{
+    const struct graph *g = a->g;
+
+    for (int k = 0; k < g->n_forward; k++) {
+        const struct node *n = &g->node[k];
+
+        for (int i = 0; !is_gone(n) && i < n->n_out; i++)
+            if (is_temp(g, n->out[i]) && !op_get(n->op)->update[i])
+                a->maker[n->out[i]] = k;
+    }
+}
+
+static void find_staying(struct again *a)
+{
+    const struct graph *g = a->g;
+
+    for (int v = 0; v < a->n_values; v++) {
+        const struct node *n = a->maker[v] < 0 ? NULL : &g->node[a->maker[v]];
+
+        a->stays[v] = !n || !n->block || has_effect(n) || is_small(g, n, v);
+    }
+    for (int k = 0; k < g->n_forward; k++) {
+        const struct node *n = &g->node[k];
+
+        for (int i = 0; !is_gone(n) && i < n->n_in; i++)
+            if (n->in[i] != NO_VALUE && !a->stays[n->in[i]])
+                a->stays[n->in[i]] = g->node[a->maker[n->in[i]]].block != n->block;
+        for (int i = 0; !is_gone(n) && i < n->n_out; i++)
+            if (n->out[i] != NO_VALUE && op_get(n->op)->update[i])
+                a->stays[n->out[i]] = 1;
+    }
+}
+
+static void append(struct again *a, const struct node *n)
+{
+    if (a->n_nodes == a->cap_nodes) {
+        a->cap_nodes = 2 * a->cap_nodes + 32;
+        a->node = xrealloc(a->node, (size_t)a->cap_nodes * sizeof *a->node);
+    }
+    a->node[a->n_nodes++] = *n;
+}
+
+/* The value to read in the backward pass in place of v: v itself, or its copy, which is made if
+ * there is none yet. */
+static int value_of(struct again *a, int v)
+{
+    struct graph *g = a->g;
+    struct node n;
+
+    if (v == NO_VALUE || v >= a->n_values || a->stays[v])
+        return v;
+    if (a->copy[v] != NO_VALUE)
+        return a->copy[v];
+    n = g->node[a->maker[v]];
+    for (int i = 0; i < n.n_in; i++)
+        n.in[i] = value_of(a, n.in[i]);
+    for (int i = 0; i < n.n_out; i++) {
+        const int out = n.out[i];
+
+        if (!is_temp(g, out))
+            continue;
+        n.out[i] = graph_value(g, VALUE_TEMP, g->value[out].dtype, g->value[out].shape,
+                               arena_printf(&g->arena, "%s.again", g->value[out].name));
+        a->copy[out] = n.out[i];
+    }
+    n.name = arena_printf(&g->arena, "%s.again", n.name);
+    append(a, &n);
+    return a->copy[v];
+}
+
+static void rewrite(struct again *a)
+{
+    struct graph *g = a->g;
+
+    for (int k = 0; k < g->n_nodes; k++) {
+        struct node n = g->node[k];
+
+        for (int i = 0; k >= g->n_forward && !is_gone(&n) && i < n.n_in; i++)
+            n.in[i] = value_of(a, n.in[i]);
+        append(a, &n);
+    }
+    free(g->node);
+    g->node = a->node;
+    g->n_nodes = a->n_nodes;
+    g->cap_nodes = a->cap_nodes;
+}
+
+void program_recompute(struct graph *g)
+{
+    struct again a = {.g = g, .n_values = g->n_values};
+
+    a.maker = xcalloc((size_t)g->n_values, sizeof *a.maker);
+    a.stays = xcalloc((size_t)g->n_values, sizeof *a.stays);
+    a.copy = xcalloc((size_t)g->n_values, sizeof *a.copy);
+    for (int v = 0; v < g->n_values; v++)
+        a.maker[v] = a.copy[v] = NO_VALUE;
+    find_makers(&a);
+    find_staying(&a);
+    rewrite(&a);
+    free(a.maker);
+    free(a.stays);
+    free(a.copy);
+}

@@ -1,0 +1,51 @@
+/* cut - how the trained parameters are divided among ranks: the spans of each rank's shard.
+ *
+ * Each bucket's parameters are cut into one span for each rank, as coll_span cuts them.  So the
+ * reduce-scatter of a bucket leaves each rank the sums of its own span, and all ranks work on every
+ * bucket.  A rank's shard is all its spans, in the buckets' order.  Spans end where the division
+ * has them, inside a parameter if need be, and the last ones may be empty: nothing is padded.
+ *
+ * Threads: pure. */
+#ifndef STRATEGY_CUT_H
+#define STRATEGY_CUT_H
+
+#include "coll/coll.h"
+#include "program/layout.h"
+
+/* The trained parameters in a bucket, which holds no more than these and the control vector. */
+static inline int64_t cut_bucket(const struct layout *l, int bucket)
+{
+    const struct bucket *b = &l->bucket[bucket];
+    const int64_t rest = l->n_trained - b->offset;
+
+    return b->length < rest ? b->length : rest;
+}
+
+/* Rank `owner`'s span among `size` ranks, in elements from the begin of the bucket. */
+static inline struct coll_span cut_span(const struct layout *l, int bucket, int size, int owner)
+{
+    return coll_span(cut_bucket(l, bucket), size, owner);
+}
+
+/* The elements of a shard that lie in the buckets before `bucket`; and those of a whole shard. */
+static inline int64_t cut_before(const struct layout *l, int bucket, int size, int owner)
+{
+    int64_t n = 0;
+
+    for (int b = 0; b < bucket; b++)
+        n += cut_span(l, b, size, owner).n;
+    return n;
+}
+
+static inline int64_t cut_shard(const struct layout *l, int size, int owner)
+{
+    return cut_before(l, l->n_buckets, size, owner);
+}
+
+/* Bytes from the begin of a shard's sums of gradients to those of `bucket`. */
+static inline size_t cut_sums_at(const struct layout *l, int bucket, int size, int owner)
+{
+    return dtype_size(l->grad_dtype) * (size_t)cut_before(l, bucket, size, owner);
+}
+
+#endif

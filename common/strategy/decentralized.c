@@ -1,0 +1,161 @@
+/* decentralized - each rank trains by itself, and every `every` steps takes the mean of its
+ * parameters and those of other ranks, while it computes (Bagua's algorithm of this name; Lian et
+ * al. 2017).
+ *
+ * Step t begins, and t is a multiple of `every`.  With x_r the trained parameters of rank r:
+ *
+ *   peers all        y_r = mean of all ranks' x
+ *   peers shift_one  y_r = (x_r + x_p) / 2, p the rank's peer in round c = t / every
+ *
+ * The parameters travel during forward and backward, which use x_r.  Then x_r becomes y_r, and the
+ * optimizer applies to it the gradient that was computed at the old x_r.
+ *
+ * The peers of a round with an even number m of ranks: of the lower half rank r meets rank
+ * m/2 + (c + r) mod m/2, and so each rank of one half meets each rank of the other within m/2
+ * rounds.  Bagua refuses an odd number.  Here it counts one rank more, which is not there: the rank
+ * that would meet it rests in that round and keeps its parameters.
+ *
+ * All ranks enter the same into the record of collectives, a resting rank, too, though not all meet
+ * the same ranks. */
+#include "strategy/decentralized.h"
+
+#include <string.h>
+
+#include "base/util.h"
+#include "strategy/cut.h"
+#include "strategy/exchange.h"
+#include "strategy/solo.h"
+
+#define AT(field) offsetof(struct decentralized_options, field)
+
+static const char *const peers[] = {[PEERS_ALL] = "all", [PEERS_SHIFT_ONE] = "shift_one", NULL};
+
+static const struct option rows[] = {
+    {"strategy.every", OPT_INT, AT(every), "1", 1, 1e9, .unit = "steps",
+     .help = "The ranks exchange parameters in every so many steps."},
+    {"strategy.peers", OPT_CHOICE, AT(peers), "all", .choices = peers,
+     .help = "With whom: all ranks, or one other rank each time (shift_one), so that less is sent "
+             "and the replicas draw near each other more slowly."},
+};
+
+struct decentralized {
+    struct solo solo; /* first */
+    int is_under_way; /* 1: parameters travel in this step */
+    int peer;         /* with shift_one, in this step; DECENTRALIZED_RESTS: none */
+};
+
+static struct decentralized *of(struct strategy *s) { return (struct decentralized *)s; }
+
+static const struct decentralized_options *options(const struct strategy *s)
+{
+    return s->at.options;
+}
+
+int decentralized_peer(int n_ranks, int rank, int64_t round)
+{
+    const int half = (n_ranks + 1) / 2;
+    const int64_t shift = round % half;
+    const int64_t peer =
+        rank < half ? half + (shift + rank) % half : (rank - half - shift + half) % half;
+
+    return peer < n_ranks ? (int)peer : DECENTRALIZED_RESTS;
+}
+
+static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
+{
+    struct solo *o;
+    int rc = solo_new(site, sizeof(struct decentralized), &o, err);
+
+    if (rc == 0)
+        *out = &o->base;
+    return rc;
+}
+
+/* ---- a step ---- */
+
+/* The rank's parameters are sent from where they are: nothing changes them before the update. */
+static int meet_peer(struct strategy *s, struct err *err)
+{
+    const struct layout *l = s->at.layout;
+    const int peer = of(s)->peer;
+    int rc = 0;
+
+    for (int b = 0; b < l->n_buckets && rc == 0; b++) {
+        const int64_t at = l->bucket[b].offset, n = cut_bucket(l, b);
+        const struct coll_message send = {s->at.param + at, n, peer};
+        const struct coll_message take = {of(s)->solo.aside + at, n, peer};
+
+        if (peer == DECENTRALIZED_RESTS)
+            exchange_rest(s->at.exchange, b, n, DTYPE_F32);
+        else
+            rc = exchange_messages(s->at.exchange, b, send, take, n, DTYPE_F32, err);
+    }
+    return rc;
+}
+
+static int step_begin(struct strategy *s, struct err *err)
+{
+    const struct decentralized_options *o = options(s);
+    const int64_t step = exchange_step(s->at.exchange);
+    struct coll *c = exchange_coll(s->at.exchange);
+
+    of(s)->is_under_way = step % o->every == 0 && coll_size(c) > 1;
+    if (!of(s)->is_under_way)
+        return 0;
+    if (o->peers == PEERS_SHIFT_ONE) {
+        of(s)->peer = decentralized_peer(coll_size(c), coll_rank(c), step / o->every);
+        return meet_peer(s, err);
+    }
+    memcpy(of(s)->solo.aside, s->at.param, sizeof(float) * (size_t)s->at.layout->n_trained);
+    return solo_sum_aside(s, err);
+}
+
+static void take_mean(struct strategy *s)
+{
+    const float n = (float)solo_n_ranks(s), *aside = of(s)->solo.aside;
+    float *param = s->at.param;
+
+    for (int64_t i = 0; i < s->at.layout->n_trained; i++)
+        param[i] = options(s)->peers == PEERS_ALL ? aside[i] / n : (param[i] + aside[i]) / 2;
+}
+
+/* If a rank has been lost, no parameter has changed yet. */
+static int before_update(struct strategy *s, struct err *err)
+{
+    int rc = of(s)->is_under_way ? solo_wait_buckets(s, err) : 0;
+
+    if (rc == 0)
+        rc = solo_before_update(s, err);
+    if (rc == 0 && of(s)->is_under_way &&
+        (options(s)->peers == PEERS_ALL || of(s)->peer != DECENTRALIZED_RESTS))
+        take_mean(s);
+    return rc;
+}
+
+/* The update has made the working copies anew, unless the step was not applied. */
+static int step_end(struct strategy *s, struct err *err)
+{
+    (void)err;
+    return of(s)->is_under_way;
+}
+
+const struct strategy_ops strategy_decentralized = {
+    .group = {.name = "decentralized",
+              .help = "ranks average parameters with all others or one other while they compute: "
+                      "for ranks whose links are slow in turns",
+              .option = rows,
+              .n_options = ARRAY_LEN(rows),
+              .size = sizeof(struct decentralized_options)},
+    .is_for_cpus = 1,
+    .promises = {.replicas_are_equal = 1,
+                 .collectives_are_equal = 1,
+                 .updates_are_own = 1,
+                 .recovery = STRATEGY_NEEDS_ONE_RANK},
+    .new = new,
+    .step_begin = step_begin,
+    .loss_factor = solo_loss_factor,
+    .bucket_ready = solo_bucket_ready,
+    .before_update = before_update,
+    .step_end = step_end,
+    .free = solo_free,
+};

@@ -1,0 +1,179 @@
+/* half - allreduce with compress float16 or bfloat16: buckets are rounded, summed in that type, and
+ * widened again (Horovod's Compression.fp16).
+ *
+ * Between CPUs the sum is rounded to the type after each rank that is added, in rank order
+ * (coll/coll.h).  A number that is too large for float16 becomes infinite, and the update then
+ * treats the step as any whose gradient is not finite.  Numbers are divided by
+ * gradient_predivide_factor before they are rounded, and multiplied by it after.  Gradients here
+ * are divided by the global batch already, so they are small: a factor below 1 keeps them from
+ * vanishing in float16.
+ *
+ * The control vector is summed apart, in float32. */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "op/control.h"
+#include "program/sketch.h"
+#include "strategy/compress.h"
+#include "strategy/cut.h"
+#include "strategy/exchange.h"
+
+struct half_bucket {
+    int64_t n;
+    void *narrow;                  /* [n] */
+    struct program *round, *widen; /* NULL: the bucket has no gradients */
+};
+
+struct half {
+    struct strategy base; /* first */
+    enum dtype dtype;
+    double factor;
+    struct half_bucket *bucket; /* [n_buckets] */
+    void *arena;
+};
+
+static struct half *of(struct strategy *s) { return container_of(s, struct half, base); }
+
+static float *grad_of(const struct half *h, int b)
+{
+    return (float *)h->base.at.grad + h->base.at.layout->bucket[b].offset;
+}
+
+/* to = from in to's type, times `factor`. */
+static int make_cast(struct half *h, void *from, enum dtype from_type, void *to, enum dtype to_type,
+                     double before, double after, int64_t n, struct program **out, struct err *err)
+{
+    struct sketch s = sketch_begin(err);
+    const union node_attr cast = {.cast.to = to_type};
+    const int target = sketch_place(&s, to_type, SHAPE(n), to, "to");
+    int x = sketch_place(&s, from_type, SHAPE(n), from, "from");
+
+    if (before != 1)
+        x = sketch_scale(&s, x, before, NODE_NEW_OUT);
+    sketch_node(&s, OP_cast, &cast, &x, 1, (int[]){target}, "cast");
+    if (after != 1)
+        (void)sketch_scale(&s, target, after, target);
+    return sketch_end(&s, h->base.at.backend, NULL, out);
+}
+
+static int make_bucket(struct half *h, int b, struct err *err)
+{
+    struct half_bucket *k = &h->bucket[b];
+    int rc;
+
+    k->n = cut_bucket(h->base.at.layout, b);
+    if (k->n == 0)
+        return 0;
+    rc = backend_alloc(h->base.at.backend, (size_t)k->n * dtype_size(h->dtype), "rounded gradients",
+                       &k->narrow, err);
+    if (rc == 0)
+        rc = make_cast(h, grad_of(h, b), DTYPE_F32, k->narrow, h->dtype, 1 / h->factor, 1, k->n,
+                       &k->round, err);
+    if (rc == 0)
+        rc = make_cast(h, k->narrow, h->dtype, grad_of(h, b), DTYPE_F32, 1, h->factor, k->n,
+                       &k->widen, err);
+    return rc;
+}
+
+static void free_it(struct strategy *s)
+{
+    struct half *h = of(s);
+
+    for (int b = 0; b < s->at.layout->n_buckets; b++) {
+        program_free(h->bucket[b].round);
+        program_free(h->bucket[b].widen);
+        backend_free(s->at.backend, h->bucket[b].narrow);
+    }
+    backend_free(s->at.backend, h->arena);
+    free(h->bucket);
+    free(h);
+}
+
+static int new_half(const struct strategy_site *site, enum dtype dtype, struct strategy **out,
+                    struct err *err)
+{
+    struct half *h = xcalloc(1, sizeof *h);
+    int n = site->layout->n_buckets, rc = 0;
+    struct program **all = xcalloc((size_t)n * 2 + 1, sizeof(struct program *));
+
+    h->base.at = *site;
+    h->dtype = dtype;
+    h->factor = ((const struct compress_options *)site->options)->predivide;
+    h->bucket = xcalloc((size_t)n, sizeof *h->bucket);
+    for (int b = 0; b < n && rc == 0; b++)
+        rc = make_bucket(h, b, err);
+    for (int b = 0; b < n; b++) {
+        all[2 * b] = h->bucket[b].round;
+        all[2 * b + 1] = h->bucket[b].widen;
+    }
+    if (rc == 0)
+        rc = sketch_bind(all, 2 * n, site->backend, &h->arena, err);
+    free(all);
+    if (rc < 0) {
+        free_it(&h->base);
+        return rc;
+    }
+    *out = &h->base;
+    return 0;
+}
+
+static int new_float16(const struct strategy_site *site, struct strategy **out, struct err *err)
+{
+    return new_half(site, DTYPE_F16, out, err);
+}
+
+static int new_bfloat16(const struct strategy_site *site, struct strategy **out, struct err *err)
+{
+    return new_half(site, DTYPE_BF16, out, err);
+}
+
+static int sum(struct strategy *s, int bucket, struct err *err)
+{
+    struct half *h = of(s);
+    const struct half_bucket *k = &h->bucket[bucket];
+
+    if (k->n > 0 &&
+        (sketch_run(k->round, err) < 0 ||
+         exchange_allreduce(s->at.exchange, bucket, k->narrow, k->n, h->dtype, err) < 0))
+        return err->code;
+    return compress_sum_control(s, bucket, err);
+}
+
+static int widen(struct strategy *s, struct err *err)
+{
+    int rc = 0;
+
+    for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++) {
+        rc = exchange_wait(s->at.exchange, b, err);
+        if (rc == 0)
+            rc = sketch_run(of(s)->bucket[b].widen, err);
+    }
+    return rc;
+}
+
+const struct strategy_ops compress_float16 = {
+    .group.name = "allreduce",
+    .wants_float32 = 1,
+    .promises = {.replicas_are_equal = 1,
+                 .collectives_are_equal = 1,
+                 .sum_is_linear = 1,
+                 .recovery = STRATEGY_NEEDS_ONE_RANK},
+    .new = new_float16,
+    .bucket_ready = sum,
+    .before_update = widen,
+    .free = free_it,
+};
+
+const struct strategy_ops compress_bfloat16 = {
+    .group.name = "allreduce",
+    .wants_float32 = 1,
+    .promises = {.replicas_are_equal = 1,
+                 .collectives_are_equal = 1,
+                 .sum_is_linear = 1,
+                 .recovery = STRATEGY_NEEDS_ONE_RANK},
+    .new = new_bfloat16,
+    .bucket_ready = sum,
+    .before_update = widen,
+    .free = free_it,
+};

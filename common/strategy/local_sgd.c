@@ -1,0 +1,230 @@
+/* local_sgd - each rank trains by itself, and every `every` steps the ranks exchange parameters.
+ *
+ * `start` steps of plain all-reduce may come first (post-local SGD, Lin et al. 2020, as PyTorch's
+ * PostLocalSGDOptimizer).  After step t >= start, if t + 1 - start is a multiple of `every`, the
+ * ranks exchange.  With x_r the trained parameters of rank r, and n ranks:
+ *
+ *   outer none      x <- mean of x_r
+ *   outer nesterov  d = x0 - mean of x_r;  m <- outer_momentum * m + d;
+ *                   x <- x0 - outer_lr * (d + outer_momentum * m);  x0 <- x
+ *                   (DiLoCo, Douillard et al. 2023: torch.optim.SGD with nesterov on d)
+ *
+ * x0 holds the parameters of all ranks after the exchange before.  x0 and m are the same on all
+ * ranks, and part of checkpoints.  The optimizer's slots stay each rank's own, as in both papers,
+ * until the ranks meet (train/meet.h).  A meeting takes means, too, and leaves x0 and m alone: the
+ * next exchange compares x0 with a mean that went through the meeting.
+ *
+ * Sums of parameters are in rank order, so all ranks get the same bits. */
+#include "strategy/local_sgd.h"
+
+#include <string.h>
+
+#include "base/util.h"
+#include "strategy/exchange.h"
+#include "strategy/solo.h"
+
+#define AT(field) offsetof(struct local_sgd_options, field)
+
+static const char *const outers[] = {[OUTER_NONE] = "none", [OUTER_NESTEROV] = "nesterov", NULL};
+
+static const struct option rows[] = {
+    {"strategy.every", OPT_INT, AT(every), "8", 1, 1e9, .unit = "steps",
+     .help = "The ranks exchange parameters after every so many steps."},
+    {"strategy.start", OPT_INT, AT(start), "0", 0, 1e12, .unit = "steps",
+     .help = "So many steps of plain all-reduce come first."},
+    {"strategy.outer", OPT_CHOICE, AT(outer), "none", .choices = outers,
+     .help = "What is done with the mean: take it, or make a step of Nesterov's momentum towards "
+             "it (DiLoCo)."},
+    {"strategy.outer_lr", OPT_REAL, AT(outer_lr), "0.7", 0, 1e3, .flags = OPT_ABOVE,
+     .only = "strategy.outer", .only_values = 1u << OUTER_NESTEROV,
+     .help = "The length of that step."},
+    {"strategy.outer_momentum", OPT_REAL, AT(outer_momentum), "0.9", 0, 1, .flags = OPT_BELOW,
+     .only = "strategy.outer", .only_values = 1u << OUTER_NESTEROV,
+     .help = "The part of the last such step that goes on."},
+};
+
+/* ---- slots, with outer nesterov ---- */
+
+enum { SLOT_START, SLOT_MOMENTUM, N_SLOTS };
+
+static const struct slot_def start_slot = {.name = "parameters of the last exchange",
+                                           .suffix = ".outer_parameters",
+                                           .scope = SLOT_PER_TRAINED,
+                                           .dtype = DTYPE_F32,
+                                           .file = SLOT_IN_OPTIMIZER,
+                                           .is_hashed = 1,
+                                           .is_broadcast = 1};
+
+static const struct slot_def momentum_slot = {.name = "outer momentum",
+                                              .suffix = ".outer_momentum_buffer",
+                                              .scope = SLOT_PER_TRAINED,
+                                              .dtype = DTYPE_F32,
+                                              .file = SLOT_IN_OPTIMIZER,
+                                              .is_hashed = 1,
+                                              .is_broadcast = 1};
+
+static const struct slot_def *const slots[N_SLOTS] = {&start_slot, &momentum_slot};
+
+/* ---- steps ---- */
+
+static const struct local_sgd_options *options(const struct strategy *s) { return s->at.options; }
+
+static struct solo *solo(struct strategy *s) { return (struct solo *)s; }
+
+static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
+{
+    struct solo *o;
+    int rc = solo_new(site, sizeof *o, &o, err);
+
+    if (rc == 0)
+        *out = &o->base;
+    return rc;
+}
+
+static int is_local(const struct strategy *s, int64_t step) { return step >= options(s)->start; }
+
+static int bucket_ready(struct strategy *s, int bucket, struct err *err)
+{
+    const struct bucket *b = &s->at.layout->bucket[bucket];
+
+    if (is_local(s, exchange_step(s->at.exchange)))
+        return solo_bucket_ready(s, bucket, err);
+    return exchange_allreduce(s->at.exchange, bucket, (char *)s->at.grad + b->at, b->length,
+                              b->dtype, err);
+}
+
+static int before_update(struct strategy *s, struct err *err)
+{
+    return is_local(s, exchange_step(s->at.exchange)) ? solo_before_update(s, err)
+                                                      : solo_wait_buckets(s, err);
+}
+
+static double loss_factor(const struct strategy *s, int64_t step, double part)
+{
+    return is_local(s, step) ? solo_loss_factor(s, step, part) : 1;
+}
+
+/* ---- exchanges ---- */
+
+static void take_mean(struct strategy *s)
+{
+    const float n = (float)solo_n_ranks(s);
+
+    for (int64_t i = 0; i < s->at.layout->n_trained; i++)
+        s->at.param[i] = solo(s)->aside[i] / n;
+}
+
+static void step_outside(struct strategy *s)
+{
+    const struct local_sgd_options *o = options(s);
+    const float n = (float)solo_n_ranks(s), lr = (float)o->outer_lr, mu = (float)o->outer_momentum;
+    float *start = s->at.slot[SLOT_START], *momentum = s->at.slot[SLOT_MOMENTUM];
+
+    for (int64_t i = 0; i < s->at.layout->n_trained; i++) {
+        const float d = start[i] - solo(s)->aside[i] / n;
+
+        momentum[i] = mu * momentum[i] + d;
+        start[i] -= lr * (d + mu * momentum[i]);
+        s->at.param[i] = start[i];
+    }
+}
+
+static size_t trained_bytes(const struct strategy *s)
+{
+    return sizeof(float) * (size_t)s->at.layout->n_trained;
+}
+
+static int exchange(struct strategy *s, struct err *err)
+{
+    memcpy(solo(s)->aside, s->at.param, trained_bytes(s));
+    return solo_sum_aside(s, err) < 0 ? err->code : solo_wait_buckets(s, err);
+}
+
+/* 1: parameters are exchanged after this step. */
+static int is_due(const struct strategy *s, int64_t step)
+{
+    const struct local_sgd_options *o = options(s);
+
+    return is_local(s, step) && (step + 1 - o->start) % o->every == 0;
+}
+
+static int step_end(struct strategy *s, struct err *err)
+{
+    if (!is_due(s, exchange_step(s->at.exchange)) || solo_n_ranks(s) == 1)
+        return 0;
+    if (exchange(s, err) < 0)
+        return err->code;
+    take_mean(s);
+    return 1;
+}
+
+/* With one rank, too: momentum moves on. */
+static int step_end_outside(struct strategy *s, struct err *err)
+{
+    if (!is_due(s, exchange_step(s->at.exchange)))
+        return 0;
+    if (exchange(s, err) < 0)
+        return err->code;
+    step_outside(s);
+    return 1;
+}
+
+/* As the first local step begins, all ranks hold the same. */
+static int step_begin_outside(struct strategy *s, struct err *err)
+{
+    (void)err;
+    if (exchange_step(s->at.exchange) == options(s)->start)
+        memcpy(s->at.slot[SLOT_START], s->at.param, trained_bytes(s));
+    return 0;
+}
+
+/* ---- the entry, and the same with outer momentum ---- */
+
+#define HELP                                                                                \
+    "ranks train by themselves and average parameters now and then: for slow links, where " \
+    "sending gradients takes longer than computing them"
+
+static const struct strategy_ops outside = {
+    .group = {.name = "local_sgd", .help = HELP},
+    .is_for_cpus = 1,
+    .promises = {.replicas_are_equal = 1,
+                 .collectives_are_equal = 1,
+                 .updates_are_own = 1,
+                 .recovery = STRATEGY_NEEDS_ONE_RANK},
+    .slot = slots,
+    .n_slots = N_SLOTS,
+    .new = new,
+    .step_begin = step_begin_outside,
+    .loss_factor = loss_factor,
+    .bucket_ready = bucket_ready,
+    .before_update = before_update,
+    .step_end = step_end_outside,
+    .free = solo_free,
+};
+
+static const struct strategy_ops *choose(const void *options)
+{
+    const struct local_sgd_options *o = options;
+
+    return o->outer == OUTER_NESTEROV ? &outside : &strategy_local_sgd;
+}
+
+const struct strategy_ops strategy_local_sgd = {
+    .group = {.name = "local_sgd",
+              .help = HELP,
+              .option = rows,
+              .n_options = ARRAY_LEN(rows),
+              .size = sizeof(struct local_sgd_options)},
+    .choose = choose,
+    .is_for_cpus = 1,
+    .promises = {.replicas_are_equal = 1,
+                 .collectives_are_equal = 1,
+                 .updates_are_own = 1,
+                 .recovery = STRATEGY_NEEDS_ONE_RANK},
+    .new = new,
+    .loss_factor = loss_factor,
+    .bucket_ready = bucket_ready,
+    .before_update = before_update,
+    .step_end = step_end,
+    .free = solo_free,
+};

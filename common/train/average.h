@@ -1,0 +1,39 @@
+/* average - train.average: the slot of averaged weights, what updates it in each step, and how they
+ * take the parameters' place while they are validated.
+ *
+ * The average has an element for each trained parameter.  It is state like the parameters: hashed,
+ * broadcast, saved (ckpt/ckpt.h: model_average.safetensors), resumed and recovered.  It is updated
+ * after the strategy has finished the step, so it sees the weights that the next step begins with.
+ *
+ * Life:    average_new -> average_update in each step; { average_enter -> ... -> average_leave } ->
+ *          average_free.
+ * Threads: the engine's. */
+#ifndef TRAIN_AVERAGE_H
+#define TRAIN_AVERAGE_H
+
+#include "job/job.h"
+#include "train/buffers.h"
+#include "train/state.h"
+
+extern const struct slot_def slot_average; /* F32 [n_trained] */
+
+int average_is_wanted(const struct job *job); /* 1: the job has the slot */
+
+struct average; /* opaque */
+
+/* steps_per_epoch, total_steps: of the whole job, by which train.average counts epochs. */
+int average_new(const struct job *job, struct state *s, const struct buffers *m,
+                int64_t steps_per_epoch, int64_t total_steps, struct average **out,
+                struct err *err);
+void average_free(struct average *a); /* NULL is fine */
+
+/* Queue this step's part; all of the step's values are in place. */
+int average_update(struct average *a, struct err *err);
+
+/* The parameters become the averaged ones, and back again.  Nothing may be queued.  The caller
+ * refreshes the working copies (update_refresh) after each.  Between the two the state is not the
+ * run's: it must be neither saved nor handed over. */
+int average_enter(struct average *a, struct err *err);
+int average_leave(struct average *a, struct err *err);
+
+#endif

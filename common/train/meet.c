@@ -1,0 +1,157 @@
+/* meet - the mean of the slots, over the ranks that take part.
+ *
+ * The ranks' values are summed in rank order in a window of memory aside, which is then divided by
+ * the number of the ranks.  In double the mean of equal floats is that float, so what is the same
+ * on all ranks stays as it is. */
+#include "train/meet.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "session/ring.h"
+#include "train/trainer_impl.h"
+
+enum { WINDOW = 1 << 20 }; /* elements */
+
+/* A rank brings one of these to a meeting. */
+enum brings {
+    BRINGS_NOTHING, /* it has no replica, or an old one */
+    BRINGS_OWN,
+    BRINGS_SAME, /* it has made no step since all ranks held the same */
+};
+
+struct meeting {
+    struct trainer *t;
+    double *window; /* [WINDOW] */
+    int takes_part, n;
+};
+
+static int has_own_updates(const struct trainer *t)
+{
+    return reducer_promises(t->reducer)->updates_are_own;
+}
+
+static int is_of_strategy(const struct trainer *t, const struct slot_def *d)
+{
+    const struct strategy_ops *s = reducer_strategy(t->reducer);
+
+    for (int i = 0; i < s->n_slots; i++)
+        if (s->slot[i] == d)
+            return 1;
+    return 0;
+}
+
+static int is_averaged(const struct trainer *t, const struct slot_def *d)
+{
+    return d->scope != SLOT_PER_JOB && d->dtype == DTYPE_F32 && slot_is_broadcast(d) &&
+           !is_of_strategy(t, d);
+}
+
+/* Replace n elements at x by their mean. */
+static int average(struct meeting *m, float *x, int64_t n, struct err *err)
+{
+    double *sum = m->window;
+    int64_t ticket;
+
+    for (int64_t i = 0; i < n; i++)
+        sum[i] = m->takes_part ? (double)x[i] : 0;
+    ticket = coll_allreduce(m->t->coll, COLL_BULK, sum, n, DTYPE_F64, COLL_TAG_NONE, err);
+    if (ticket < 0 || coll_wait(m->t->coll, ticket, err) < 0)
+        return err->code;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)(sum[i] / m->n);
+    return 0;
+}
+
+static int average_slot(struct meeting *m, const struct slot *slot, struct err *err)
+{
+    const int64_t n = (int64_t)(slot->n_bytes / sizeof(float));
+    int rc = 0;
+
+    for (int64_t at = 0; at < n && rc == 0; at += WINDOW)
+        rc = average(m, (float *)slot->data + at, min_i64(WINDOW, n - at), err);
+    return rc;
+}
+
+static int average_slots(struct meeting *m, struct err *err)
+{
+    const struct state *s = m->t->state;
+    int rc = try_alloc((void **)&m->window, WINDOW * sizeof *m->window, "means over ranks", err);
+
+    for (int k = 0; k < s->n_slots && rc == 0; k++)
+        if (is_averaged(m->t, s->slot[k].def))
+            rc = average_slot(m, &s->slot[k], err);
+    free(m->window);
+    return rc < 0 ? err_wrap(err, "mean of the ranks' parameters") : 0;
+}
+
+int meet_is_over(struct trainer *t, struct err *err)
+{
+    t->met_step = t->state->at.step;
+    return reducer_met(t->reducer, err);
+}
+
+int meet(struct trainer *t, struct err *err)
+{
+    struct meeting m = {.t = t, .takes_part = 1, .n = t->n_ranks};
+    const int64_t step = t->state->at.step;
+    int64_t id;
+    int rc;
+
+    if (!has_own_updates(t) || t->met_step == step)
+        return 0;
+    if (t->n_ranks == 1)
+        return meet_is_over(t, err);
+    id = ring_hand(t->ring, step, RING_STATE, 0, PHASE_REDUCE);
+    ring_run(t->ring, id, clock_mono_ns());
+    t->hooks.at(t->hooks.arg, PHASE_REDUCE, 0, step, -1);
+    rc = average_slots(&m, err);
+    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
+    if (rc == 0)
+        rc = update_refresh(t->update, err);
+    return rc == 0 ? meet_is_over(t, err) : rc;
+}
+
+/* ---- a formation ---- */
+
+static enum brings brings(const struct trainer *t, int64_t newest)
+{
+    const int64_t step = t->state->at.step;
+
+    if (step == 0 || step < newest - 1)
+        return BRINGS_NOTHING;
+    return step == newest && t->met_step == step ? BRINGS_SAME : BRINGS_OWN;
+}
+
+/* Count the ranks that have a replica, and see whether there is anything to average. */
+static int count(struct meeting *m, enum brings mine, int *is_needed, struct err *err)
+{
+    const size_t size = (size_t)m->t->n_ranks;
+    const uint8_t byte = (uint8_t)mine;
+    uint8_t *all = xcalloc(size, 1);
+    int rc = coll_allgather(m->t->coll, &byte, 1, all, err);
+
+    m->takes_part = mine != BRINGS_NOTHING;
+    for (size_t k = 0; k < size && rc == 0; k++)
+        m->n += all[k] != BRINGS_NOTHING;
+    *is_needed = rc == 0 && m->n > 1 && memchr(all, BRINGS_OWN, size);
+    free(all);
+    return rc;
+}
+
+int meet_again(struct trainer *t, int source, struct err *err)
+{
+    struct meeting m = {.t = t};
+    int64_t newest = t->state->at.step;
+    int is_needed = 0, rc;
+
+    if (!has_own_updates(t))
+        return 0;
+    rc = coll_broadcast(t->coll, &newest, sizeof newest, source, err);
+    if (rc == 0)
+        rc = count(&m, brings(t, newest), &is_needed, err);
+    return rc == 0 && is_needed ? average_slots(&m, err) : rc;
+}

@@ -1,0 +1,31 @@
+/* meet - where each rank updates by its own gradients (strategy_promises.updates_are_own), the
+ * ranks meet now and then: all take the mean over the ranks of what their own updates changed.
+ *
+ * That is every replicated slot of floats but the strategy's own ones: parameters, running
+ * statistics, the optimizer's slots.  Afterwards the replicas are equal, so they can be compared,
+ * validated and saved as those of any strategy.
+ *
+ * A meeting that breaks off leaves each element of a rank either as it was or as the mean.  Both
+ * are states from which training may go on, so a meeting needs no copy of the state.
+ *
+ * Threads: the engine's. */
+#ifndef TRAIN_MEET_H
+#define TRAIN_MEET_H
+
+#include "base/err.h"
+
+struct trainer;
+
+/* All ranks meet between two steps.  Does nothing if the strategy's replicas are equal anyway, or
+ * if the ranks have not made a step since they held the same state. */
+int meet(struct trainer *t, struct err *err);
+
+/* A formation begins: the ranks that hold a replica meet before all ranks take the state of
+ * `source`, which holds the newest step.  The replica of a rank counts if it is of that step or of
+ * the step before it, because a loss can divide the ranks by one step. */
+int meet_again(struct trainer *t, int source, struct err *err);
+
+/* All ranks hold the same state now. */
+int meet_is_over(struct trainer *t, struct err *err);
+
+#endif

@@ -1,0 +1,209 @@
+/* predict - gathers logits in rounds of one batch of each rank, in pieces of equal size, and has
+ * rank 0 write them. */
+#include "train/predict.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "model/model.h"
+#include "tensor/half.h"
+
+enum {
+    MOST_ROW_BYTES = 16 << 20,   /* of one sample */
+    PIECES_BYTES = 64 << 20,     /* of all ranks together, in one collective */
+    LEAST_PIECE_BYTES = 4 << 10, /* of one rank, however many there are */
+};
+
+struct predict {
+    struct trainer *t;
+    int64_t batch;     /* samples of each rank in a round, but for the last */
+    int64_t unit;      /* as programs_validation_unit */
+    int64_t n_outputs; /* of a sample */
+    enum dtype dtype;  /* of the logits, as layers compute them */
+    int64_t n_rounds, round;
+    int64_t piece;     /* elements of each rank in one collective */
+    char *logits;      /* [batch * n_outputs] of dtype: this round's */
+    float *mine, *all; /* [piece], [n_ranks * piece] */
+};
+
+/* ---- the array's shape ---- */
+
+/* The logits of one sample: [C], or of a model of tokens [T, V]. */
+static int find_row(const struct trainer *t, struct shape *row, struct err *err)
+{
+    struct graph *g = NULL;
+    const int rc = model_build(&t->job->model, t->spec, 1, 0, 0, &g, err);
+    const struct shape *s;
+    int from;
+
+    if (rc < 0)
+        return rc;
+    s = &g->value[g->logits].shape;
+    from = s->dim[0] == 1; /* a dimension of the batch, or one that the sample's rows share with it
+                            */
+    *row = (struct shape){.n = s->n - from};
+    memcpy(row->dim, s->dim + from, sizeof *row->dim * (size_t)row->n);
+    graph_free(g);
+    return 0;
+}
+
+int predict_open(struct trainer *t, const char *path, struct err *err)
+{
+    struct shape row;
+    int64_t n_bytes;
+    int rc = find_row(t, &row, err);
+
+    if (rc < 0)
+        return rc;
+    n_bytes = (int64_t)sizeof(float) * shape_elements(&row);
+    if (n_bytes > MOST_ROW_BYTES)
+        return err_set(err, ERR_CONFIG,
+                       "--predict: the logits of one sample have %lld MiB, %lld in all, want at "
+                       "most %d MiB a sample: --evaluate tells the loss without writing them",
+                       (long long)(n_bytes >> 20),
+                       (long long)((n_bytes >> 10) * t->valid_set->n_samples >> 10),
+                       MOST_ROW_BYTES >> 20);
+    rc = npy_file_new(path, &t->predictions, err);
+    return rc < 0 ? err_wrap(err, "--predict") : 0;
+}
+
+/* ---- rounds ---- */
+
+static struct span part_of(const struct predict *p, int rank)
+{
+    const struct span all = {0, p->t->valid_set->n_samples};
+
+    return span_piece(span_part_of_pieces(all, p->unit, p->t->n_ranks, rank), p->batch, p->round);
+}
+
+static int alloc(struct predict *p, struct err *err)
+{
+    const size_t n = (size_t)(p->batch * p->n_outputs);
+    const size_t piece = sizeof(float) * (size_t)p->piece;
+    int rc = try_alloc((void **)&p->logits, n * dtype_size(p->dtype), "a batch's logits", err);
+
+    if (rc == 0)
+        rc = try_alloc((void **)&p->mine, piece, "logits to hand over", err);
+    if (rc == 0)
+        rc = try_alloc((void **)&p->all, piece * (size_t)p->t->n_ranks, "all ranks' logits", err);
+    return rc;
+}
+
+int predict_begin(struct trainer *t, struct predict **out, struct err *err)
+{
+    struct predict *p = xcalloc(1, sizeof *p);
+    const struct span all = {0, t->valid_set->n_samples};
+    const int64_t unit = programs_validation_unit(t->programs);
+    const int64_t share = span_part_of_pieces(all, unit, t->n_ranks, 0).n;
+    struct shape row;
+    int rc = find_row(t, &row, err);
+
+    p->t = t;
+    p->unit = unit;
+    p->batch = programs_validation_batch(t->programs);
+    p->dtype = programs_precision(t->job, 0).compute;
+    p->n_rounds = ceil_div_i64(share, p->batch); /* rank 0's share is the largest */
+    p->batch = min_i64(p->batch, share);
+    if (rc == 0) {
+        p->n_outputs = shape_elements(&row);
+        p->piece =
+            min_i64(p->batch * p->n_outputs,
+                    max_i64(PIECES_BYTES / t->n_ranks, LEAST_PIECE_BYTES) / (int64_t)sizeof(float));
+        rc = alloc(p, err);
+    }
+    if (rc == 0 && t->rank == 0)
+        rc = npy_file_begin(t->predictions, t->valid_set->n_samples, &row, err);
+    if (rc < 0) {
+        predict_free(p);
+        return err_wrap(err, "--predict");
+    }
+    *out = p;
+    return 0;
+}
+
+/* One collective: every rank's elements from `at` on. */
+static int gather(struct predict *p, int64_t at, int64_t n, struct err *err)
+{
+    struct trainer *t = p->t;
+    const int64_t own = part_of(p, t->rank).n * p->n_outputs;
+    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE);
+    int rc;
+
+    for (int64_t i = 0; i < n; i++)
+        p->mine[i] = at + i < own ? real_get(p->logits, p->dtype, at + i) : 0;
+    ring_run(t->ring, id, clock_mono_ns());
+    rc = coll_allgather(t->coll, p->mine, sizeof(float) * (size_t)n, p->all, err);
+    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
+    return rc;
+}
+
+static int write_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
+{
+    for (int k = 0; k < p->t->n_ranks; k++) {
+        const struct span part = part_of(p, k);
+        const int64_t mine = min_i64(part.n * p->n_outputs - at, n);
+
+        if (mine > 0 && npy_file_put(p->t->predictions, part.first * p->n_outputs + at,
+                                     p->all + k * n, mine, err) < 0)
+            return err->code;
+    }
+    return 0;
+}
+
+/* The round's rows of all ranks; this rank's are in p->logits.  Rank 0 has the most. */
+static int run_round(struct predict *p, struct err *err)
+{
+    const int64_t most = part_of(p, 0).n * p->n_outputs;
+    int rc = 0;
+
+    for (int64_t at = 0; at < most && rc == 0; at += p->piece) {
+        const int64_t n = min_i64(p->piece, most - at);
+
+        rc = gather(p, at, n, err);
+        if (rc == 0 && p->t->rank == 0)
+            rc = write_rows(p, at, n, err);
+    }
+    p->round++;
+    return rc < 0 ? err_wrap(err, "--predict") : 0;
+}
+
+int predict_batch(struct predict *p, struct program *program, struct err *err)
+{
+    struct trainer *t = p->t;
+    const int64_t n = part_of(p, t->rank).n * p->n_outputs;
+    int rc = step_wait(t, err);
+
+    if (rc == 0)
+        rc = backend_copy_out(t->backend, p->logits, program_logits(program),
+                              dtype_size(p->dtype) * (size_t)n, err);
+    return rc == 0 ? run_round(p, err) : rc;
+}
+
+int predict_idle(struct predict *p, struct err *err) { return run_round(p, err); }
+
+int predict_end(struct predict *p, struct err *err)
+{
+    int rc = 0;
+
+    while (p->round < p->n_rounds && rc == 0)
+        rc = run_round(p, err);
+    if (rc == 0 && p->t->rank == 0) {
+        rc = npy_file_end(p->t->predictions, err);
+        if (rc < 0)
+            err_wrap(err, "--predict");
+    }
+    return rc;
+}
+
+void predict_free(struct predict *p)
+{
+    if (!p)
+        return;
+    free(p->logits);
+    free(p->mine);
+    free(p->all);
+    free(p);
+}

@@ -1,0 +1,386 @@
+/* reshard - a formation begins: the ranks agree on what is left of which step, and divide it anew.
+ *
+ * Happy path: every rank holds the same step.  All claims are of one lineage, the owner of each
+ * shard sends it, span by span, to all ranks, and each keeps what falls into its new shards.  That
+ * is as many bytes as a broadcast of the slots, in windows of bounded size.
+ *
+ * Failure modes: an owner was lost (its buddy sends), a rank and its buddy were lost (SHARDS_LOST,
+ * or an older step that one rank holds as a whole), a step that only some ranks made (roll), a
+ * formation that breaks off (the sets `now` and `next`). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "config/cluster.h"
+#include "strategy/cut.h"
+#include "train/shards_impl.h"
+
+enum { WINDOW_BYTES = 1 << 20 };
+
+/* ---- claims ---- */
+
+/* A rank says this of one of its sets. */
+struct claim {
+    int64_t step, lineage;
+    int64_t size, rank, n_held; /* of the set; size 0: there is none */
+    int64_t is_prepared;        /* 1: the step after `step` needs nothing but the check */
+};
+
+enum { CLAIMS = 2 }; /* of each rank: now, next */
+
+static struct claim claim_of(const struct state *s, const struct shard_set *set)
+{
+    return (struct claim){
+        .step = s->at.step,
+        .lineage = set->lineage,
+        .size = set->size,
+        .rank = set->rank,
+        .n_held = set->n_held,
+        .is_prepared = set == &s->shards->now && s->shards->prepared_step == s->at.step,
+    };
+}
+
+/* 1: the claim is of the state `want`, or of the one before and needs the check alone. */
+static int is_of(const struct claim *c, const struct claim *want)
+{
+    return c->size == want->size && c->lineage == want->lineage && c->size > 0 &&
+           (c->step == want->step || (c->step == want->step - 1 && c->is_prepared));
+}
+
+static void note_holders(const struct claim *claim, int n_claims, const struct claim *want, int h,
+                         struct shard_source *from)
+{
+    for (int i = n_claims - 1; i >= 0; i--)
+        if (is_of(&claim[i], want) && h < claim[i].n_held) {
+            const int owner = (int)((claim[i].rank - h + want->size) % want->size);
+
+            from->holder[owner] = i / CLAIMS;
+            from->is_next[owner] = i % CLAIMS;
+        }
+}
+
+/* Find the ranks that hold the shards of `want`: the owner where it is left, or else its buddy.
+ * Returns the first shard that no rank holds, or -1. */
+static int find_holders(const struct claim *claim, int n_claims, const struct claim *want,
+                        struct shard_source *from)
+{
+    from->size = (int)want->size;
+    from->holder = xrealloc(from->holder, sizeof *from->holder * (size_t)from->size);
+    from->is_next = xrealloc(from->is_next, sizeof *from->is_next * (size_t)from->size);
+    for (int o = 0; o < from->size; o++)
+        from->holder[o] = -1;
+    for (int h = SHARDS_HELD - 1; h >= 0; h--)
+        note_holders(claim, n_claims, want, h, from);
+    for (int o = 0; o < from->size; o++)
+        if (from->holder[o] < 0)
+            return o;
+    return -1;
+}
+
+/* > 0: a is to be preferred.  A rank that holds all is better than as many ranks as there were. */
+static int compare(const struct claim *a, const struct claim *b)
+{
+    if (a->step != b->step)
+        return a->step > b->step ? 1 : -1;
+    if (a->lineage != b->lineage)
+        return a->lineage > b->lineage ? 1 : -1;
+    return (b->size > a->size) - (a->size > b->size);
+}
+
+static int is_sound(const struct claim *c)
+{
+    return c->size == 0 || (c->size > 0 && c->size <= CLUSTER_MAX_RANKS && c->rank >= 0 &&
+                            c->rank < c->size && c->n_held > 0 && c->n_held <= SHARDS_HELD);
+}
+
+/* The claims of all ranks, for free(). */
+static struct claim *take_claims(struct state *s, struct coll *c, struct err *err)
+{
+    const struct claim mine[CLAIMS] = {claim_of(s, &s->shards->now), claim_of(s, &s->shards->next)};
+    struct claim *all = xcalloc((size_t)coll_size(c), sizeof mine);
+
+    int rc = coll_allgather(c, mine, sizeof mine, all, err);
+
+    for (int i = 0; i < CLAIMS * coll_size(c) && rc == 0; i++)
+        if (!is_sound(&all[i]))
+            rc = err_set(err, ERR_PROTO, "rank %d claims a shard that cannot be", i / CLAIMS);
+    if (rc == 0)
+        return all;
+    free(all);
+    return NULL;
+}
+
+/* *best: the best claim whose shards are all left; *newest: the best claim of all. */
+static void choose(const struct claim *claim, int n, struct shard_source *from, struct claim *best,
+                   struct claim *newest)
+{
+    *best = *newest = (struct claim){.step = -1};
+    for (int i = 0; i < n; i++) {
+        if (claim[i].size == 0)
+            continue;
+        if (compare(&claim[i], newest) > 0)
+            *newest = claim[i];
+        if (compare(&claim[i], best) > 0 && find_holders(claim, n, &claim[i], from) < 0)
+            *best = claim[i];
+    }
+}
+
+/* Every rank fails alike, since all have the same claims. */
+static int lose(const struct claim *claim, int n, const struct claim *newest,
+                struct shard_source *from, struct err *err)
+{
+    const int o = newest->size > 0 ? find_holders(claim, n, newest, from) : 0;
+
+    if (newest->size == 0)
+        err_set(err, ERR_PEER, "no rank holds a state");
+    else if (newest->n_held > 1)
+        err_set(err, ERR_PEER,
+                "the optimizer's state of step %lld is not whole any more: the part of rank %d was "
+                "held by the ranks %d and %d of %d, and both were lost",
+                (long long)newest->step, o, o, (int)((o + 1) % newest->size), (int)newest->size);
+    else
+        err_set(err, ERR_PEER,
+                "the optimizer's state of step %lld is not whole any more: rank %d of %d was lost, "
+                "and no other rank held its part (strategy.buddy: true keeps a copy)",
+                (long long)newest->step, o, (int)newest->size);
+    return SHARDS_LOST;
+}
+
+static void warn_older(struct state *s, const struct claim *best, const struct claim *newest)
+{
+    char *text;
+
+    if (best->step == newest->step || !s->warn)
+        return;
+    text =
+        xasprintf("the state of step %lld is not whole on the ranks that are left: training goes "
+                  "back to step %lld",
+                  (long long)newest->step, (long long)best->step);
+    s->warn(s->warn_arg, text);
+    free(text);
+}
+
+/* ---- agreeing ---- */
+
+/* The other parameters on this rank are going to be those of `best`. */
+static void drop_others(struct state *s, const struct claim mine[CLAIMS], const struct claim *best)
+{
+    const struct shard_set none = {0};
+
+    if (is_of(&mine[0], best) || is_of(&mine[1], best))
+        return;
+    shard_set_free(s, &s->shards->now);
+    shard_set_free(s, &s->shards->next);
+    shards_use(s, &none);
+}
+
+/* Make the update that the other ranks have made already. */
+static int roll(struct state *s, struct coll *c, int root, int is_behind, struct err *err)
+{
+    struct ckpt_state at = s->at;
+    double check[2] = {s->shards->check[0], s->shards->check[1]};
+    int rc = coll_broadcast(c, &at, sizeof at, root, err);
+
+    if (rc == 0)
+        rc = coll_broadcast(c, check, sizeof check, root, err);
+    if (rc < 0 || !is_behind)
+        return rc;
+    rc = s->shards->roll(s->shards->roll_arg, check, err);
+    if (rc == 0)
+        s->at = at;
+    return rc;
+}
+
+static int settle(struct state *s, struct coll *c, const struct claim *claim,
+                  const struct claim *best, struct shard_source *from, struct err *err)
+{
+    const struct claim *mine = &claim[CLAIMS * coll_rank(c)];
+    int any_behind = 0;
+
+    from->step = best->step;
+    from->root = -1;
+    for (int i = CLAIMS * coll_size(c) - 1; i >= 0; i--) {
+        from->lineage = max_i64(from->lineage, claim[i].lineage + 1);
+        if (!is_of(&claim[i], best))
+            continue;
+        if (claim[i].step == best->step)
+            from->root = i / CLAIMS;
+        else
+            any_behind = 1;
+    }
+    drop_others(s, mine, best);
+    return any_behind
+               ? roll(s, c, from->root, is_of(&mine[0], best) && mine[0].step < best->step, err)
+               : 0;
+}
+
+int shards_agree(struct state *s, struct coll *c, struct shard_source *out, struct err *err)
+{
+    const int n = CLAIMS * coll_size(c);
+    struct claim *claim = take_claims(s, c, err), best, newest;
+    int rc;
+
+    *out = (struct shard_source){0};
+    if (!claim)
+        return err->code;
+    choose(claim, n, out, &best, &newest);
+    if (best.step < 0) {
+        rc = lose(claim, n, &newest, out, err);
+    } else {
+        (void)find_holders(claim, n, &best, out);
+        warn_older(s, &best, &newest);
+        rc = settle(s, c, claim, &best, out, err);
+    }
+    free(claim);
+    return rc;
+}
+
+void shard_source_fini(struct shard_source *from)
+{
+    free(from->holder);
+    free(from->is_next);
+}
+
+/* ---- parameters ---- */
+
+static int share_parameters(struct state *s, struct coll *c, const struct shard_source *from,
+                            struct err *err)
+{
+    const struct layout *l = s->layout;
+    float *param = state_data(s, &slot_parameters);
+    int rc = 0;
+
+    if (s->shards->divides_params)
+        return 0;
+    for (int o = 0; o < from->size; o++)
+        for (int b = 0; b < l->n_buckets && rc == 0; b++) {
+            const struct coll_span span = cut_span(l, b, from->size, o);
+
+            if (span.n > 0)
+                rc = coll_broadcast(c, param + l->bucket[b].offset + span.at,
+                                    sizeof *param * (size_t)span.n, from->holder[o], err);
+        }
+    return rc;
+}
+
+/* ---- shards ---- */
+
+/* A piece of a slot: elements [at, at + n) of a bucket. */
+struct piece {
+    int slot, bucket;
+    int64_t at, n;
+};
+
+static size_t element(const struct state *s, const struct piece *p)
+{
+    return dtype_size(s->slot[p->slot].def->dtype);
+}
+
+/* Where the piece lies in the shard of `owner` that this rank holds. */
+static char *at_source(const struct state *s, const struct shard_source *from, int owner,
+                       const struct piece *p)
+{
+    const struct shard_set *set = from->is_next[owner] ? &s->shards->next : &s->shards->now;
+    const int h = set->rank == owner ? SHARD_OWN : SHARD_COPY;
+    const int64_t begin = cut_span(s->layout, p->bucket, set->size, owner).at;
+
+    return (char *)set->data[p->slot][h] + shard_offset(s, p->slot, set->size, owner, p->bucket) +
+           element(s, p) * (size_t)(p->at - begin);
+}
+
+/* Copy the part of the piece that falls into the new shards. */
+static void keep(struct state *s, const struct shard_set *set, const struct piece *p,
+                 const char *bytes)
+{
+    const size_t e = element(s, p);
+
+    for (int h = 0; h < set->n_held; h++) {
+        const int owner = shard_owner(set, h);
+        const struct coll_span span = cut_span(s->layout, p->bucket, set->size, owner);
+        const int64_t first = max_i64(p->at, span.at);
+        const int64_t end = min_i64(p->at + p->n, span.at + span.n);
+
+        if (first < end)
+            memcpy((char *)set->data[p->slot][h] +
+                       shard_offset(s, p->slot, set->size, owner, p->bucket) +
+                       e * (size_t)(first - span.at),
+                   bytes + e * (size_t)(first - p->at), e * (size_t)(end - first));
+    }
+}
+
+/* Share one span of a slot, window by window. */
+static int share_span(struct state *s, struct coll *c, const struct shard_source *from, int owner,
+                      struct piece p, const struct shard_set *set, char *window, struct err *err)
+{
+    const int64_t end = p.at + p.n, most = (int64_t)(WINDOW_BYTES / element(s, &p));
+    int rc = 0;
+
+    for (; p.at < end && rc == 0; p.at += p.n) {
+        char *bytes = window;
+
+        p.n = min_i64(most, end - p.at);
+        if (coll_rank(c) == from->holder[owner])
+            bytes = at_source(s, from, owner, &p);
+        rc = coll_broadcast(c, bytes, element(s, &p) * (size_t)p.n, from->holder[owner], err);
+        if (rc == 0)
+            keep(s, set, &p, bytes);
+    }
+    return rc;
+}
+
+static int share_slots(struct state *s, struct coll *c, const struct shard_source *from,
+                       const struct shard_set *set, struct err *err)
+{
+    char *window = xmalloc(WINDOW_BYTES);
+    int rc = 0;
+
+    for (int k = 0; k < s->n_slots; k++)
+        for (int o = 0; s->slot[k].is_divided && o < from->size; o++)
+            for (int b = 0; b < s->layout->n_buckets && rc == 0; b++) {
+                const struct coll_span span = cut_span(s->layout, b, from->size, o);
+
+                rc = share_span(s, c, from, o, (struct piece){k, b, span.at, span.n}, set, window,
+                                err);
+            }
+    free(window);
+    return rc;
+}
+
+/* Everything has come.  If the other ranks say the same, the old shards are not needed any more. */
+static int commit(struct state *s, struct coll *c, const struct shard_set *set,
+                  const struct ckpt_state *at, struct err *err)
+{
+    const uint8_t mine = 1;
+    uint8_t *all = xcalloc((size_t)coll_size(c), 1);
+    const int rc = coll_allgather(c, &mine, 1, all, err);
+
+    free(all);
+    s->at = *at;
+    shard_set_free(s, &s->shards->next);
+    if (rc < 0) {
+        s->shards->next = *set;
+        return rc;
+    }
+    shard_set_free(s, &s->shards->now);
+    shards_use(s, set);
+    s->shards->prepared_step = -1;
+    return 0;
+}
+
+int shards_exchange(struct state *s, struct coll *c, const struct shard_source *from,
+                    const struct ckpt_state *at, struct err *err)
+{
+    struct shard_set set;
+    int rc = share_parameters(s, c, from, err);
+
+    if (rc == 0)
+        rc = shard_set_new(s, coll_size(c), coll_rank(c), &set, err);
+    if (rc < 0)
+        return rc;
+    set.lineage = from->lineage;
+    rc = share_slots(s, c, from, &set, err);
+    if (rc < 0)
+        shard_set_free(s, &set);
+    return rc == 0 ? commit(s, c, &set, at, err) : rc;
+}

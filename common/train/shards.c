@@ -1,0 +1,275 @@
+/* shards - the memory of shards, and what ranks do with them besides training: gather them for a
+ * checkpoint, collect them on rank 0 before ranks leave, prove that the copies are equal. */
+#include "train/shards.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/hash.h"
+#include "base/util.h"
+#include "strategy/cut.h"
+#include "train/shards_impl.h"
+
+int shard_owner(const struct shard_set *set, int h)
+{
+    return (set->rank - h + set->size) % set->size;
+}
+
+static size_t element(const struct state *s, int slot)
+{
+    return dtype_size(s->slot[slot].def->dtype);
+}
+
+size_t shard_offset(const struct state *s, int slot, int size, int owner, int bucket)
+{
+    return element(s, slot) * (size_t)cut_before(s->layout, bucket, size, owner);
+}
+
+static size_t shard_bytes(const struct state *s, int slot, int size, int owner)
+{
+    return shard_offset(s, slot, size, owner, s->layout->n_buckets);
+}
+
+/* ---- sets ---- */
+
+void shard_set_free(struct state *s, struct shard_set *set)
+{
+    for (int h = 0; h < SHARDS_HELD; h++) {
+        for (int k = 0; k < STATE_MAX_SLOTS; k++)
+            backend_free(s->backend, set->data[k][h]);
+        backend_free(s->backend, set->sums[h]);
+    }
+    *set = (struct shard_set){0};
+}
+
+int shard_set_new(struct state *s, int size, int rank, struct shard_set *out, struct err *err)
+{
+    int rc = 0;
+
+    *out = (struct shard_set){
+        .size = size, .rank = rank, .n_held = (int)min_i64(s->shards->n_holders, size)};
+    for (int k = 0; k < s->n_slots; k++)
+        for (int h = 0; s->slot[k].is_divided && h < out->n_held && rc == 0; h++)
+            rc = backend_alloc(s->backend, shard_bytes(s, k, size, shard_owner(out, h)),
+                               s->slot[k].def->name, &out->data[k][h], err);
+    if (rc < 0)
+        shard_set_free(s, out);
+    return rc;
+}
+
+/* A whole slot lies where slots lie that are not divided. */
+void shards_use(struct state *s, const struct shard_set *set)
+{
+    s->shards->now = *set;
+    for (int k = 0; k < s->n_slots; k++)
+        if (s->slot[k].is_divided)
+            s->slot[k].data = set->size == 1 ? set->data[k][SHARD_OWN] : NULL;
+}
+
+int shards_make_sums(struct state *s, struct err *err)
+{
+    struct shard_set *set = &s->shards->now;
+    int rc = 0;
+
+    for (int h = 0; s->shards->divides_gradients && h < set->n_held && rc == 0; h++)
+        if (!set->sums[h])
+            rc = backend_alloc(
+                s->backend,
+                cut_sums_at(s->layout, s->layout->n_buckets, set->size, shard_owner(set, h)),
+                "sums of gradients", &set->sums[h], err);
+    return rc;
+}
+
+int shards_new(struct state *s, const struct state_division *d, struct err *err)
+{
+    struct shard_set set = {0};
+
+    s->shards = xcalloc(1, sizeof *s->shards);
+    s->shards->n_holders = d->n_holders;
+    s->shards->divides_gradients = d->gradients;
+    s->shards->divides_params = d->params;
+    s->shards->prepared_step = -1;
+    if (d->whole && shard_set_new(s, 1, 0, &set, err) < 0)
+        return err->code;
+    shards_use(s, &set);
+    return 0;
+}
+
+void shards_free(struct state *s)
+{
+    if (!s->shards)
+        return;
+    shard_set_free(s, &s->shards->now);
+    shard_set_free(s, &s->shards->next);
+    free(s->shards);
+}
+
+int shards_hold_all(struct state *s, struct err *err)
+{
+    struct shard_set set;
+
+    shard_set_free(s, &s->shards->now);
+    shard_set_free(s, &s->shards->next);
+    s->shards->prepared_step = -1;
+    shards_use(s, &s->shards->now);
+    if (shard_set_new(s, 1, 0, &set, err) < 0)
+        return err->code;
+    shards_use(s, &set);
+    return 0;
+}
+
+static size_t set_bytes(const struct state *s, const struct shard_set *set)
+{
+    size_t n = 0;
+
+    for (int k = 0; k < s->n_slots; k++)
+        for (int h = 0; s->slot[k].is_divided && h < set->n_held; h++)
+            n += shard_bytes(s, k, set->size, shard_owner(set, h));
+    return n;
+}
+
+size_t shards_bytes(const struct state *s)
+{
+    return set_bytes(s, &s->shards->now) + set_bytes(s, &s->shards->next);
+}
+
+/* ---- gathering on rank 0 ---- */
+
+static int wait(struct coll *c, int64_t ticket, struct err *err)
+{
+    return ticket < 0 ? (int)ticket : coll_wait(c, ticket, err);
+}
+
+static int send_slot(struct state *s, struct coll *c, int k, struct err *err)
+{
+    const struct shard_set *set = &s->shards->now;
+    int64_t ticket = 0;
+
+    for (int b = 0; b < s->layout->n_buckets && ticket >= 0; b++) {
+        char *at = (char *)set->data[k][SHARD_OWN] + shard_offset(s, k, set->size, set->rank, b);
+        const int64_t n = cut_span(s->layout, b, set->size, set->rank).n;
+
+        if (n > 0)
+            ticket = coll_send(c, COLL_BULK, (struct coll_message){at, n, 0}, s->slot[k].def->dtype,
+                               COLL_TAG_NONE, err);
+    }
+    return ticket > 0 ? wait(c, ticket, err) : (int)ticket;
+}
+
+/* Take rank `from`'s shard to its places in the whole slot. */
+static int take_slot(struct state *s, struct coll *c, int k, int from, char *whole, struct err *err)
+{
+    const int size = s->shards->now.size;
+    int64_t ticket = 0;
+
+    for (int b = 0; b < s->layout->n_buckets && ticket >= 0; b++) {
+        const struct coll_span span = cut_span(s->layout, b, size, from);
+        char *at = whole + element(s, k) * (size_t)(s->layout->bucket[b].offset + span.at);
+
+        if (span.n > 0)
+            ticket = coll_recv(c, COLL_BULK, (struct coll_message){at, span.n, from},
+                               s->slot[k].def->dtype, COLL_TAG_NONE, err);
+    }
+    return ticket > 0 ? wait(c, ticket, err) : (int)ticket;
+}
+
+static void copy_own(struct state *s, int k, char *whole)
+{
+    const struct shard_set *set = &s->shards->now;
+
+    for (int b = 0; b < s->layout->n_buckets; b++) {
+        const struct coll_span span = cut_span(s->layout, b, set->size, set->rank);
+
+        memcpy(whole + element(s, k) * (size_t)(s->layout->bucket[b].offset + span.at),
+               (char *)set->data[k][SHARD_OWN] + shard_offset(s, k, set->size, set->rank, b),
+               element(s, k) * (size_t)span.n);
+    }
+}
+
+static int gather_slot(struct state *s, struct coll *c, int k, char *whole, struct err *err)
+{
+    int rc = 0;
+
+    if (s->shards->now.rank != 0)
+        return send_slot(s, c, k, err);
+    copy_own(s, k, whole);
+    for (int from = 1; from < s->shards->now.size && rc == 0; from++)
+        rc = take_slot(s, c, k, from, whole, err);
+    return rc;
+}
+
+int shards_gather(struct state *s, struct coll *c, void *(*to)(void *arg, int slot), void *arg,
+                  struct err *err)
+{
+    const int is_root = s->shards->now.rank == 0;
+    int rc = 0;
+
+    ASSERT(coll_size(c) == s->shards->now.size);
+    for (int k = 0; k < s->n_slots && rc == 0; k++)
+        if (s->slot[k].is_divided)
+            rc = gather_slot(s, c, k, is_root ? to(arg, k) : NULL, err);
+    return rc < 0 ? err_wrap(err, "gathering the shards on rank 0") : 0;
+}
+
+static void *room_in_set(void *arg, int slot)
+{
+    return ((struct shard_set *)arg)->data[slot][SHARD_OWN];
+}
+
+int shards_collect(struct state *s, struct coll *c, struct err *err)
+{
+    struct shard_set whole = {0};
+    int rc = 0;
+
+    if (s->shards->now.size == 1)
+        return 0;
+    if (s->shards->now.rank == 0)
+        rc = shard_set_new(s, 1, 0, &whole, err);
+    if (rc == 0)
+        rc = shards_gather(s, c, room_in_set, &whole, err);
+    whole.lineage = s->shards->now.lineage;
+    shard_set_free(s, &s->shards->next);
+    if (rc == 0)
+        s->shards->next = whole;
+    else
+        shard_set_free(s, &whole);
+    return rc;
+}
+
+/* ---- proof ---- */
+
+static struct hash128 hash_held(const struct state *s, int h)
+{
+    const struct shard_set *set = &s->shards->now;
+    struct hasher *all = hasher_new();
+    struct hash128 out;
+
+    for (int k = 0; k < s->n_slots; k++)
+        if (s->slot[k].is_divided)
+            hasher_add(all, set->data[k][h], shard_bytes(s, k, set->size, shard_owner(set, h)));
+    out = hasher_end(all);
+    hasher_free(all);
+    return out;
+}
+
+/* Also with one holder: a rank whose last exchange of parameters failed meets the failure here. */
+int shards_prove(struct state *s, struct coll *c, struct err *err)
+{
+    const struct shard_set *set = &s->shards->now;
+    struct hash128 mine = hash_held(s, SHARD_OWN), *all;
+    int rc;
+
+    if (set->size == 1)
+        return 0;
+    all = xcalloc((size_t)set->size, sizeof *all);
+    rc = coll_allgather(c, &mine, sizeof mine, all, err);
+    if (rc == 0 && set->n_held > 1 &&
+        !hash_equal(all[shard_owner(set, SHARD_COPY)], hash_held(s, SHARD_COPY)))
+        rc = err_set(err, ERR_NUMERIC,
+                     "rank %d's copy of rank %d's part of the state differs from the original, and "
+                     "which of the two is wrong is not known",
+                     set->rank, shard_owner(set, SHARD_COPY));
+    free(all);
+    return rc;
+}

@@ -1,0 +1,215 @@
+/* Finding the checkpoint that --checkpoint means, the job of its run, and telling the result of an
+ * evaluation. */
+#include "driver/evaluate.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/log.h"
+#include "ckpt/ckpt.h"
+#include "driver/record.h"
+
+/* ---- the run ---- */
+
+/* The name of the job decides: that of --set name=NAME, of --job, or the demo's. */
+static char *default_run(const struct options *o)
+{
+    const char *names[ARG_MAX_LIST];
+    struct job *job;
+    struct err ignored;
+    size_t n = 0;
+    char *path;
+
+    for (size_t i = 0; i < o->sets.n; i++)
+        if (strncmp(o->sets.item[i], "name=", 5) == 0)
+            names[n++] = o->sets.item[i];
+    if (job_load(o->job, names, n, &job, &ignored) < 0)
+        return xstrdup("runs/demo");
+    path = record_path(o, job);
+    job_free(job);
+    return path;
+}
+
+char *evaluate_run(const struct options *o)
+{
+    char *wanted = o->run_dir ? xstrdup(o->run_dir) : default_run(o);
+    struct run_dir_request q = {.path = wanted, .is_explicit = o->run_dir != NULL, .resume = 1};
+    char *folder = run_dir_to_resume(&q);
+
+    free(wanted);
+    return folder;
+}
+
+static int has_checkpoints(const char *folder)
+{
+    char *path = xasprintf("%s/checkpoints", folder);
+    const int has = access(path, F_OK) == 0;
+
+    free(path);
+    return has;
+}
+
+/* ---- the checkpoint ---- */
+
+static int find_latest(const char *run, struct evaluation *out, struct err *err)
+{
+    if (!has_checkpoints(run))
+        return err_set(err, ERR_CONFIG,
+                       "there is no checkpoint in %s; give --run-dir, or --checkpoint and the "
+                       "folder of a run or of a checkpoint",
+                       run);
+    out->from = xstrdup(run);
+    out->job = xasprintf("%s/job.yaml", run);
+    out->is_latest = 1;
+    return 0;
+}
+
+static int find_best(const char *run, struct evaluation *out, struct err *err)
+{
+    char *link = xasprintf("%s/checkpoints/best", run);
+
+    out->from = realpath(link, NULL);
+    if (out->from)
+        out->job = xasprintf("%s/job.yaml", run);
+    else
+        err_set(err, ERR_CONFIG,
+                "there is no best checkpoint in %s; train.best keeps one, and --checkpoint latest "
+                "is the newest",
+                run);
+    free(link);
+    return out->from ? 0 : err->code;
+}
+
+/* RUN/checkpoints/NAME is of the run in RUN. */
+static int find_folder(const char *folder, struct evaluation *out, struct err *err)
+{
+    if (!ckpt_is_folder(folder))
+        return find_latest(folder, out, err);
+    out->from = realpath(folder, NULL);
+    if (!out->from)
+        return err_set(err, ERR_CONFIG, "%s: there is no such folder", folder);
+    out->job = xasprintf("%s/../../job.yaml", out->from);
+    return 0;
+}
+
+static int find_checkpoint(const struct options *o, struct evaluation *out, struct err *err)
+{
+    const char *which = o->checkpoint ? o->checkpoint : "latest";
+    char *run;
+    int rc;
+
+    if (strcmp(which, "latest") != 0 && strcmp(which, "best") != 0)
+        return find_folder(which, out, err);
+    run = evaluate_run(o);
+    rc = strcmp(which, "best") == 0 ? find_best(run, out, err) : find_latest(run, out, err);
+    free(run);
+    return rc;
+}
+
+int evaluate_find(const struct options *o, struct evaluation *out, struct err *err)
+{
+    int rc;
+
+    *out = (struct evaluation){.from = NULL};
+    rc = find_checkpoint(o, out, err);
+    if (rc == 0 && o->job) {
+        free(out->job);
+        out->job = NULL;
+    }
+    if (rc == 0 && out->job && access(out->job, F_OK) != 0)
+        rc = err_set(err, ERR_CONFIG,
+                     "%s is missing: --job names the job that these weights were trained by",
+                     out->job);
+    if (rc == 0)
+        return 0;
+    evaluate_fini(out);
+    return err_wrap(err, "--checkpoint %s", o->checkpoint ? o->checkpoint : "latest");
+}
+
+void evaluate_fini(struct evaluation *e)
+{
+    free(e->from);
+    free(e->job);
+    *e = (struct evaluation){.from = NULL};
+}
+
+/* ---- the result ---- */
+
+static char *checkpoint_of(const struct evaluation *e, int64_t step)
+{
+    return e->is_latest ? xasprintf("%s/checkpoints/step-%08lld", e->from, (long long)step)
+                        : xstrdup(e->from);
+}
+
+/* A model of tokens has several targets a sample. */
+static int has_perplexity(const struct session_epoch *e)
+{
+    return e->n_targets > e->n_samples && e->validation_accuracy != NOT_MEASURED;
+}
+
+static void put_text(struct buf *b, const char *path, const char *logits,
+                     const struct session_epoch *e)
+{
+    buf_printf(b, "%s: validation loss %.6g", path, e->validation_loss);
+    if (e->validation_accuracy != NOT_MEASURED)
+        buf_printf(b, ", accuracy %.2f %%", 100 * e->validation_accuracy);
+    if (has_perplexity(e))
+        buf_printf(b, ", perplexity %.6g", exp(e->validation_loss));
+    if (e->has_average)
+        buf_printf(b, ", averaged weights' %.6g", e->average_validation_loss);
+    if (e->has_average && e->average_validation_accuracy != NOT_MEASURED)
+        buf_printf(b, ", %.2f %%", 100 * e->average_validation_accuracy);
+    buf_printf(b, ", %lld samples%s%s\n", (long long)e->n_samples, logits ? "; logits in " : "",
+               logits ? logits : "");
+}
+
+static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+
+static void put_json(struct buf *b, const char *path, const char *logits,
+                     const struct session_epoch *e)
+{
+    json_t *o = json_object();
+    char *text;
+
+    json_object_set_new(o, "checkpoint", json_string(path));
+    json_object_set_new(o, "step", json_integer(e->step));
+    json_object_set_new(o, "samples", json_integer(e->n_samples));
+    json_object_set_new(o, "targets", json_integer(e->n_targets));
+    json_object_set_new(o, "validation_loss", number(e->validation_loss));
+    if (e->validation_accuracy != NOT_MEASURED)
+        json_object_set_new(o, "validation_accuracy", number(e->validation_accuracy));
+    if (has_perplexity(e))
+        json_object_set_new(o, "validation_perplexity", number(exp(e->validation_loss)));
+    if (e->has_average)
+        json_object_set_new(o, "average_validation_loss", number(e->average_validation_loss));
+    if (e->has_average && e->average_validation_accuracy != NOT_MEASURED)
+        json_object_set_new(o, "average_validation_accuracy",
+                            number(e->average_validation_accuracy));
+    if (logits)
+        json_object_set_new(o, "logits", json_string(logits));
+    text = json_dumps(o, JSON_COMPACT);
+    buf_printf(b, "%s\n", text);
+    free(text);
+    json_decref(o);
+}
+
+void evaluate_print(const struct options *o, const struct evaluation *e,
+                    const struct session_event *done)
+{
+    char *path = checkpoint_of(e, done->step);
+    struct buf text = {0};
+
+    if (o->common.log_format == LOG_JSON)
+        put_json(&text, path, o->predict, &done->epoch);
+    else
+        put_text(&text, path, o->predict, &done->epoch);
+    log_put(STDOUT_FILENO, (const char *)text.data, text.len);
+    buf_fini(&text);
+    free(path);
+}

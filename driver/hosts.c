@@ -1,0 +1,243 @@
+/* Reading a hostfile, and the ssh process of each machine in it.
+ * The text that the remote shell runs holds nothing but names and numbers that were checked here.
+ */
+#include "driver/hosts.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "driver/options.h"
+
+enum { STOP_MS = 3000 }; /* for followers to end after their standard input did */
+
+/* ---- the file ---- */
+
+/* A name goes to ssh, where one that begins with "-" would be an option. */
+static int is_name(const char *s)
+{
+    if (!isalnum((unsigned char)*s))
+        return 0;
+    for (; *s; s++)
+        if (!isalnum((unsigned char)*s) && !strchr("-._@", *s))
+            return 0;
+    return 1;
+}
+
+/* "slots=4"; MPI's max_slots, which is a limit for others, says nothing here. */
+static int take_word(const char *word, struct hosts_line *line)
+{
+    char *end;
+    long n;
+
+    if (strncmp(word, "max_slots=", 10) == 0 || strncmp(word, "max-slots=", 10) == 0)
+        return 0;
+    if (strncmp(word, "slots=", 6) != 0)
+        return -1;
+    n = strtol(word + 6, &end, 10);
+    if (*end || end == word + 6 || n < 1 || n > PLACES_MAX)
+        return -1;
+    line->slots = (int)n;
+    return 0;
+}
+
+static int read_line(char *text, struct hosts *h, struct err *err)
+{
+    char *rest = text, *word;
+    struct hosts_line line = {.slots = 1, .input = -1};
+
+    text[strcspn(text, "#\r\n")] = '\0';
+    word = strtok_r(rest, " \t", &rest);
+    if (!word)
+        return 0;
+    if (strlen(word) >= sizeof line.name || !is_name(word))
+        return err_set(err, ERR_CONFIG, "\"%.60s\" is no name of a machine, want NAME slots=N",
+                       word);
+    strcpy(line.name, word);
+    while ((word = strtok_r(rest, " \t", &rest)))
+        if (take_word(word, &line) < 0)
+            return err_set(err, ERR_CONFIG,
+                           "\"%.60s\", want one machine in a line, with slots=N, N from 1 to %d",
+                           word, PLACES_MAX);
+    for (int i = 0; i < h->n; i++)
+        if (strcmp(h->line[i].name, line.name) == 0)
+            return err_set(err, ERR_CONFIG, "%s is there twice; give it more slots", line.name);
+    if (h->n == HOSTS_MAX)
+        return err_set(err, ERR_CONFIG, "more than %d machines", HOSTS_MAX);
+    h->line[h->n++] = line;
+    return 0;
+}
+
+int hosts_read(const char *path, struct hosts *out, struct err *err)
+{
+    FILE *f = fopen(path, "re");
+    char text[1024];
+    int rc = 0, number = 0;
+
+    if (!f)
+        return err_sys(err, errno, "--hosts %s", path);
+    *out = (struct hosts){.line = xcalloc(HOSTS_MAX, sizeof *out->line)};
+    while (rc == 0 && fgets(text, sizeof text, f)) {
+        number++;
+        if (read_line(text, out, err) < 0)
+            rc = err_wrap(err, "--hosts %s:%d", path, number);
+    }
+    if (rc == 0 && ferror(f))
+        rc = err_sys(err, errno, "--hosts %s", path);
+    fclose(f);
+    if (rc == 0 && out->n == 0)
+        rc = err_set(err, ERR_CONFIG, "--hosts %s: no machine is named there", path);
+    return rc;
+}
+
+int hosts_n_ranks(const struct hosts *h)
+{
+    int n = 0;
+
+    for (int i = 0; i < h->n; i++)
+        n += h->line[i].slots;
+    return n;
+}
+
+/* ---- starting ---- */
+
+/* The secret is the first line of standard input.  Later that ends with the driver, and a second
+ * process here, which reads on, stops the follower then. */
+static const char script[] =
+    "umask 077; f=$(mktemp) || exit 1; IFS= read -r s; printf \"%%s\\n\" \"$s\" >\"$f\"; "
+    "p=%s; [ -x \"$p\" ] || p=dpfollower; exec 3<&0; "
+    "\"$p\" --root %s --ranks %d --device %s --once --log-format %s%s </dev/null & c=$!; "
+    "{ cat <&3; kill \"$c\"; } >/dev/null 2>&1 & "
+    "wait \"$c\"; s=$?; rm -f \"$f\"; exit \"$s\"";
+
+/* The address of this machine that followers are given. */
+static int own_address(const struct options *o, int port, char *out, size_t size, struct err *err)
+{
+    char name[ADDR_MAX_HOST] = "";
+    const char *host = o->advertise[0] ? o->advertise : o->host;
+    int is_any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+
+    if (is_any && gethostname(name, sizeof name - 1) < 0)
+        return err_sys(err, errno, "--hosts: the name of this machine");
+    host = is_any ? name : host;
+    for (const char *c = host; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr("-._:", *c))
+            return err_set(err, ERR_ARG,
+                           "--hosts: this machine's address is \"%.80s\"; give --iface", host);
+    snprintf(out, size, strchr(host, ':') ? "\"[%s]:%d\"" : "%s:%d", host, port);
+    return 0;
+}
+
+/* The path of `name` in PATH, for free(). */
+static int find_program(const char *name, char **out, struct err *err)
+{
+    const char *path = getenv("PATH");
+
+    while (path && *path) {
+        size_t n = strcspn(path, ":");
+        char *at = xasprintf("%.*s/%s", (int)n, path, name);
+
+        if (n > 0 && access(at, X_OK) == 0) {
+            *out = at;
+            return 0;
+        }
+        free(at);
+        path += n + (path[n] == ':');
+    }
+    return err_set(err, ERR_CONFIG, "--hosts: there is no %s in PATH; install OpenSSH's client",
+                   name);
+}
+
+/* The first line of the secret's file; an empty one without a secret. */
+static int send_secret(const struct options *o, int to, struct err *err)
+{
+    const struct arg_list *files = &o->common.secret_files;
+    char line[1024] = "\n";
+    FILE *f = files->n ? fopen(files->item[0], "re") : NULL;
+    int rc = 0;
+
+    if (files->n && (!f || !fgets(line, sizeof line, f)))
+        rc = err_sys(err, errno, "--secret-file %s", files->item[0]);
+    if (f)
+        fclose(f);
+    if (rc == 0 && write(to, line, strlen(line)) != (ssize_t)strlen(line))
+        rc = err_sys(err, errno, "--hosts: the secret cannot be handed over");
+    explicit_bzero(line, sizeof line);
+    return rc;
+}
+
+static int start_line(struct hosts *h, int i, const char *ssh, const char *text,
+                      const struct options *o, struct err *err)
+{
+    struct hosts_line *line = &h->line[i];
+    struct minder_command c = {.n = 0};
+    struct minder_order order = {.command = &c, .secret_fd = -1, .death_signal = SIGTERM};
+    int pipe_fd[2], rc;
+
+    if (pipe2(pipe_fd, O_CLOEXEC) < 0)
+        return err_sys(err, errno, "--hosts: pipe");
+    order.input_fd = pipe_fd[0];
+    line->input = pipe_fd[1];
+    minder_add(&c, ssh, NULL);
+    minder_add(&c, "-T", NULL);
+    minder_add(&c, "-o", "BatchMode=yes");
+    minder_add(&c, line->name, text);
+    rc = send_secret(o, line->input, err);
+    if (rc == 0)
+        rc = minder_start(&h->minder, &order, i, err);
+    close(pipe_fd[0]);
+    return rc;
+}
+
+int hosts_start(struct hosts *h, const struct options *o, int port, struct err *err)
+{
+    char root[ADDR_MAX_HOST + 16], *ssh = NULL, *program = NULL;
+    const char *trust = o->common.secret_files.n ? " --secret-file \"$f\"" : " --insecure";
+    int rc = own_address(o, port, root, sizeof root, err);
+
+    if (rc == 0)
+        rc = find_program("ssh", &ssh, err);
+    if (rc == 0 && minder_find_follower(&program, err) < 0)
+        rc = err_wrap(err, "--hosts");
+    if (rc == 0 && strpbrk(program, "'\"\\$` "))
+        rc = err_set(err, ERR_CONFIG, "--hosts: the path %s has characters of the shell", program);
+    for (int i = 0; i < h->n && rc == 0; i++) {
+        char *text = xasprintf(script, program, root, h->line[i].slots,
+                               device_is_cuda(o->device) ? "cuda" : "cpu",
+                               o->common.log_format == LOG_JSON ? "json" : "text", trust);
+
+        rc = start_line(h, i, ssh, text, o, err);
+        free(text);
+    }
+    free(program);
+    free(ssh);
+    return rc;
+}
+
+/* ---- ending ---- */
+
+int hosts_reap(struct hosts *h, const char **name, char text[64], int *status)
+{
+    int i, how = minder_reap(&h->minder, &i, text, status);
+
+    if (how)
+        *name = h->line[i].name;
+    return how;
+}
+
+void hosts_end(struct hosts *h, int patience_ms)
+{
+    minder_wait(&h->minder, patience_ms);
+    for (int i = 0; i < h->n; i++)
+        if (h->line[i].input >= 0)
+            close(h->line[i].input);
+    minder_wait(&h->minder, STOP_MS);
+    minder_end(&h->minder, 0, 1);
+}

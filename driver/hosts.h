@@ -1,0 +1,47 @@
+/* hosts - the followers that --hosts starts on other machines, through ssh.
+ *
+ * A line of the file names a machine and how many ranks it has, as for mpirun and DeepSpeed:
+ * "node2 slots=4"; without slots it has one.  # begins a comment.  On each machine one dpfollower
+ * --ranks runs, under a shell that holds ssh's standard input: the first line of it is the secret,
+ * which gets into a file that only its owner reads, and never on a command line.  Standard input
+ * ends when this process does, and then the shell stops the follower.  The follower's standard
+ * error comes to this process's.
+ *
+ * Life:    hosts_read -> hosts_start -> (hosts_reap on SIGCHLD) ... -> hosts_end; free(line).
+ * Threads: main's. */
+#ifndef DRIVER_HOSTS_H
+#define DRIVER_HOSTS_H
+
+#include "daemon/minder.h"
+
+struct options;
+
+enum { HOSTS_MAX = 1024, HOSTS_NAME = 256 };
+
+struct hosts_line {
+    char name[HOSTS_NAME]; /* for ssh: HOST or USER@HOST */
+    int slots;
+    int input; /* the writing end of ssh's standard input; -1: closed */
+};
+
+struct hosts {
+    struct hosts_line *line; /* [n]; n is 0 without --hosts */
+    int n;
+    struct minder minder; /* of the ssh processes; a child's tag is its line */
+};
+
+/* ERR_IO, ERR_CONFIG with file and line. */
+int hosts_read(const char *path, struct hosts *out, struct err *err);
+int hosts_n_ranks(const struct hosts *h);
+
+/* Start the followers of all machines, which find the driver at `port` of this machine. */
+int hosts_start(struct hosts *h, const struct options *o, int port, struct err *err);
+
+/* One ssh that has ended: returns > 0, the *name of its machine, *text and *status, as minder_reap.
+ */
+int hosts_reap(struct hosts *h, const char **name, char text[64], int *status);
+
+/* Wait for at most patience_ms until all have ended, then stop the others. */
+void hosts_end(struct hosts *h, int patience_ms);
+
+#endif

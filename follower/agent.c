@@ -1,0 +1,333 @@
+/* The agent's loop: signals, the pauses before children are started again, and the sign of life to
+ * the service manager.  It has no thread beside main's, and speaks with no driver. */
+#include "follower/agent.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "daemon/minder.h"
+#include "daemon/notify.h"
+#include "daemon/places.h"
+
+/* A child that lived for LONG_LIFE_MS before it failed is started again after the first pause. */
+enum { FIRST_PAUSE_MS = 1000, LAST_PAUSE_MS = 60000, LONG_LIFE_MS = 60000, BEAT_MS = 1000 };
+
+struct agent;
+
+struct charge {
+    struct agent *agent;
+    int number;       /* 0..n-1 on this machine */
+    uv_timer_t again; /* runs while the child is to be started again */
+    int64_t started_ns, pause_ms;
+    int is_over; /* it is not started again */
+};
+
+enum { N_SIGNALS = 5 };
+
+struct agent {
+    const struct options *options;
+    struct places places;
+    struct minder minder; /* a child's tag is its number */
+    char *program;
+    struct charge *charge; /* [places.n] */
+    int first_rank;        /* -1: any */
+    uv_loop_t loop;
+    uv_signal_t signal[N_SIGNALS];
+    int n_signals;
+    uv_timer_t beat;
+    int n_stops, n_restarts;
+    int status;
+};
+
+/* ---- children ---- */
+
+static int rank_of(const struct agent *a, int number)
+{
+    return a->first_rank < 0 ? -1 : a->first_rank + number;
+}
+
+static void name_of(const struct agent *a, int number, char out[48])
+{
+    if (a->first_rank < 0)
+        snprintf(out, 48, "process %d of %d", number + 1, a->places.n);
+    else
+        snprintf(out, 48, "rank %d (process %d of %d)", rank_of(a, number), number + 1,
+                 a->places.n);
+}
+
+static int start_child(struct agent *a, int number, struct err *err)
+{
+    const struct options *o = a->options;
+    const struct place *place = &a->places.place[number];
+    struct minder_command c = {.n = 0};
+    const struct minder_order order = {.command = &c,
+                                       .role = {MINDER_AGENT, number + 1},
+                                       .place = place,
+                                       .secret_fd = -1,
+                                       .death_signal = SIGTERM};
+
+    minder_add_follower(&c, &o->common, a->program, o->root_text, rank_of(a, number), place->device,
+                        place->n_threads, -1);
+    if (o->data)
+        minder_add(&c, "--data", o->data);
+    if (o->once) {
+        snprintf(c.wait, sizeof c.wait, "%lld", (long long)o->wait_s);
+        minder_add(&c, "--once", NULL);
+        minder_add(&c, "--wait", c.wait);
+    }
+    a->charge[number].started_ns = clock_mono_ns();
+    return minder_start(&a->minder, &order, number, err);
+}
+
+static int is_over(const struct agent *a)
+{
+    for (int i = 0; i < a->places.n; i++)
+        if (!a->charge[i].is_over)
+            return 0;
+    return 1;
+}
+
+/* The first child that failed says how the agent ends; that one was stopped says so only if none
+ * failed. */
+static void end_child(struct agent *a, struct charge *c, int status)
+{
+    c->is_over = 1;
+    if (a->status == STATUS_OK || (a->status == STATUS_STOPPED && status != STATUS_OK))
+        a->status = status;
+    if (is_over(a))
+        uv_stop(&a->loop);
+}
+
+static void on_again(uv_timer_t *t);
+
+static void start_later(struct charge *c, const char *name, const char *text)
+{
+    int64_t lived_ms = (clock_mono_ns() - c->started_ns) / 1000000;
+
+    c->pause_ms = c->pause_ms && lived_ms < LONG_LIFE_MS ? min_i64(2 * c->pause_ms, LAST_PAUSE_MS)
+                                                         : FIRST_PAUSE_MS;
+    log_warn("%s %s: starting it again in %lld s", name, text, (long long)c->pause_ms / 1000);
+    uv_timer_start(&c->again, on_again, (uint64_t)c->pause_ms, 0);
+}
+
+static void on_again(uv_timer_t *t)
+{
+    struct charge *c = t->data;
+    struct err err;
+    char name[48];
+
+    c->agent->n_restarts++;
+    if (start_child(c->agent, c->number, &err) == 0)
+        return;
+    name_of(c->agent, c->number, name);
+    start_later(c, name, err.msg);
+}
+
+static void child_ended(struct agent *a, struct charge *c, const char *text, int status)
+{
+    char name[48];
+
+    name_of(a, c->number, name);
+    if (status == STATUS_FAILED && !a->options->once && !a->n_stops) {
+        start_later(c, name, text);
+        return;
+    }
+    if (status != STATUS_OK && status != STATUS_STOPPED)
+        log_error("%s %s%s", name, text,
+                  a->n_stops || a->options->once ? "" : ": it is not started again");
+    end_child(a, c, status);
+}
+
+static void reap_children(struct agent *a)
+{
+    char text[64];
+    int number, status, how;
+
+    while ((how = minder_reap(&a->minder, &number, text, &status)) > 0) {
+        if (how == 2 && a->n_stops)
+            status = STATUS_STOPPED; /* by our signal, before it listened or at the user's wish */
+        child_ended(a, &a->charge[number], text, status);
+    }
+}
+
+/* ---- signals ---- */
+
+static void stop(struct agent *a, int number)
+{
+    a->n_stops++;
+    if (a->n_stops == 1) {
+        log_info("SIG%s: passed on to %d process%s; once more kills", sigabbrev_np(number),
+                 minder_n_running(&a->minder), minder_n_running(&a->minder) == 1 ? "" : "es");
+        notify_stopping();
+    }
+    minder_signal(&a->minder, a->n_stops == 1 ? number : SIGKILL);
+    for (int i = 0; i < a->places.n; i++)
+        if (uv_is_active((uv_handle_t *)&a->charge[i].again)) {
+            uv_timer_stop(&a->charge[i].again);
+            end_child(a, &a->charge[i], STATUS_STOPPED);
+        }
+}
+
+static void on_signal(uv_signal_t *s, int number)
+{
+    struct agent *a = s->data;
+
+    if (number == SIGCHLD)
+        reap_children(a);
+    else if (number == SIGUSR1)
+        minder_signal(&a->minder, number);
+    else
+        stop(a, number);
+}
+
+/* A signal that was ignored from the start, as SIGHUP by nohup, stays so.  SIGUSR1 is blocked since
+ * the process began (daemon_open_standard). */
+static void catch_signals(struct agent *a)
+{
+    static const int numbers[N_SIGNALS] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    struct sigaction old;
+    sigset_t state;
+
+    for (int i = 0; i < N_SIGNALS; i++) {
+        if (numbers[i] != SIGCHLD && sigaction(numbers[i], NULL, &old) == 0 &&
+            old.sa_handler == SIG_IGN)
+            continue;
+        uv_signal_init(&a->loop, &a->signal[a->n_signals]);
+        a->signal[a->n_signals].data = a;
+        uv_signal_start(&a->signal[a->n_signals++], on_signal, numbers[i]);
+    }
+    sigemptyset(&state);
+    sigaddset(&state, SIGUSR1);
+    sigprocmask(SIG_UNBLOCK, &state, NULL);
+}
+
+/* ---- the service manager ---- */
+
+static void on_beat(uv_timer_t *t)
+{
+    const struct agent *a = t->data;
+    char text[96];
+
+    snprintf(text, sizeof text, "%d of %d processes run, %d restarts", minder_n_running(&a->minder),
+             a->places.n, a->n_restarts);
+    notify_status(text);
+    notify_alive();
+}
+
+/* Ready means, as of a single follower, that all have been started: a driver may come much later.
+ */
+static void start_beat(struct agent *a)
+{
+    const int64_t limit_ms = notify_watchdog_ms();
+
+    if (!notify_is_wanted())
+        return;
+    notify_ready();
+    uv_timer_start(&a->beat, on_beat, 0, limit_ms ? (uint64_t)limit_ms / 3 + 1 : BEAT_MS);
+}
+
+/* ---- life ---- */
+
+static int find_self(char **out, struct err *err)
+{
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (n < 0)
+        return err_sys(err, errno, "--ranks: cannot find this program: /proc/self/exe");
+    path[n] = '\0';
+    *out = xstrdup(path);
+    return 0;
+}
+
+static int find_places(struct agent *a, struct err *err)
+{
+    const struct options *o = a->options;
+    struct devices devices;
+    int rc = devices_find(o->common.device, &devices, err);
+
+    if (rc == 0)
+        rc = places_find(&o->common, &devices, &a->places, err);
+    if (rc == 0)
+        rc = find_self(&a->program, err);
+    if (rc < 0)
+        return rc;
+    a->first_rank = o->rank_is_task && o->rank > 0 ? o->rank * a->places.n : o->rank;
+    a->charge = xcalloc((size_t)a->places.n, sizeof *a->charge);
+    return 0;
+}
+
+static void start_all(struct agent *a)
+{
+    for (int i = 0; i < a->places.n; i++) {
+        struct charge *c = &a->charge[i];
+        struct err err;
+        char name[48];
+
+        *c = (struct charge){.agent = a, .number = i};
+        uv_timer_init(&a->loop, &c->again);
+        c->again.data = c;
+        name_of(a, i, name);
+        place_log(&a->places.place[i], name);
+        if (start_child(a, i, &err) == 0)
+            continue;
+        if (a->options->once) {
+            log_error("%s: %s", name, err.msg);
+            c->is_over = 1;
+            a->status = STATUS_FAILED;
+        } else {
+            start_later(c, name, err.msg);
+        }
+    }
+}
+
+static void close_handle(uv_handle_t *h, void *arg)
+{
+    (void)arg;
+    uv_close(h, NULL);
+}
+
+static void close_all(struct agent *a)
+{
+    minder_end(&a->minder, 0, 1);
+    uv_walk(&a->loop, close_handle, NULL);
+    uv_run(&a->loop, UV_RUN_DEFAULT);
+    ASSERT(uv_loop_close(&a->loop) == 0);
+    places_fini(&a->places);
+    free(a->charge);
+    free(a->program);
+}
+
+int agent_run(const struct options *o)
+{
+    struct agent a = {.options = o};
+    struct err err;
+    int rc;
+
+    if (find_places(&a, &err) < 0) {
+        log_error("%s", err.msg);
+        places_fini(&a.places);
+        return STATUS_USAGE;
+    }
+    rc = uv_loop_init(&a.loop);
+    if (rc < 0) {
+        log_error("event loop: %s", uv_strerror(rc));
+        return STATUS_FAILED;
+    }
+    uv_timer_init(&a.loop, &a.beat);
+    a.beat.data = &a;
+    catch_signals(&a);
+    start_all(&a);
+    start_beat(&a);
+    if (!is_over(&a))
+        uv_run(&a.loop, UV_RUN_DEFAULT);
+    close_all(&a);
+    return a.status;
+}

@@ -1,0 +1,102 @@
+"""--hosts: the driver starts the followers of other machines by ssh.  Here ssh is a script that
+runs the remote command on this machine."""
+
+import os
+import signal
+import stat
+import subprocess
+import unittest
+
+import dp
+from dp import DRIVER, ENDLESS, FAILED, FINISHED, SMALL, STOPPED, USAGE, sets
+
+SSH = """#!/bin/sh
+[ "$1 $2 $3" = "-T -o BatchMode=yes" ] || exit 99
+echo "$4" >>ssh.hosts
+echo "$5" >>ssh.commands
+if [ "$4" = bad ]; then
+    echo "ssh: connect to host bad port 22: Connection refused" >&2
+    exit 255
+fi
+exec sh -c "$5"
+"""
+
+
+class Hosts(dp.Case):
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("bin"))
+        os.mkdir(self.path("tmp"))
+        self.write("bin/ssh", SSH)
+        os.chmod(self.path("bin/ssh"), 0o755)
+        self.env.update(PATH=self.path("bin") + ":" + os.environ["PATH"], TMPDIR=self.path("tmp"))
+        subprocess.run([DRIVER, "--make-secret", self.path("secret")], env=self.env, check=True,
+                       capture_output=True)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="ascii") as file:
+            file.write(text)
+
+    def read(self, name):
+        with open(self.path(name), encoding="ascii") as file:
+            return file.read()
+
+    def run_hosts(self, text, *args, job=SMALL):
+        self.write("hostfile", text)
+        return self.start([DRIVER, "--hosts", "hostfile", "--secret-file", self.path("secret"),
+                           "--iface", "lo", "--port", "0", *sets(job), *args])
+
+    def test_two_machines(self):
+        """All ranks come, the secret is on no command line, and nothing of it is left."""
+        driver = self.run_hosts("# ours\na slots=2 max_slots=4\n\nme@b  # one\n")
+        self.assert_exit(driver, FINISHED, r"\[rank \d\] dpfollower: joined .* of 4")
+        self.assertEqual(self.events("start")[0]["nranks"], 4)
+        self.assertEqual(sorted(self.read("ssh.hosts").split()), ["a", "me@b"])
+        secret = self.read("secret").split()[-1]
+        self.assertNotIn(secret, self.read("ssh.commands"))
+        self.assertEqual(os.listdir(self.path("tmp")), [])
+
+    def test_secret_is_for_its_owner(self):
+        driver = self.run_hosts("a\n", job=ENDLESS)
+        self.wait_event("first_step")
+        files = [os.path.join(self.path("tmp"), name) for name in os.listdir(self.path("tmp"))]
+        modes = [stat.S_IMODE(os.stat(name).st_mode) for name in files]
+        self.assertEqual(modes, [0o600])
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
+    def test_followers_end_with_a_killed_driver(self):
+        """tearDown finds what is left."""
+        driver = self.run_hosts("a slots=2\n", job=ENDLESS)
+        self.wait_event("first_step")
+        driver.kill()
+        driver.wait_exit()
+
+    def test_machine_that_cannot_be_reached(self):
+        driver = self.run_hosts("a\nbad slots=3\n")
+        self.assert_exit(driver, FAILED, r"ssh: connect to host bad",
+                         r"bad, started by --hosts: ssh exited with status 255 before training")
+
+    def test_refused(self):
+        cases = [
+            ("a slots=x\n", [], r'hostfile:1: "slots=x", want one machine in a line, with slots=N'),
+            ("\n-oProxyCommand=x\n", [], r'hostfile:2: "-oProxyCommand=x" is no name'),
+            ("a;b\n", [], r'"a;b" is no name of a machine, want NAME slots=N'),
+            ("a\na\n", [], r"hostfile:2: a is there twice"),
+            ("# none\n", [], r"no machine is named there"),
+            ("a slots=4\n", ["--nranks", "3"], r"--nranks is 3, but hostfile has 4 ranks"),
+            ("a\n", ["--nranks", "3", "--local"], r"--local and --hosts: "),
+        ]
+        for text, args, pattern in cases:
+            with self.subTest(text=text):
+                self.assert_exit(self.run_hosts(text, *args), USAGE, pattern)
+        self.assert_exit(self.start([DRIVER, "--hosts", "hostfile"]), USAGE,
+                         r"--hosts needs --secret-file")
+        self.assert_exit(self.start([DRIVER, "--hosts", "none", "--insecure"]), USAGE,
+                         r"--hosts none: .*No such file")
+        self.assert_exit(self.start([DRIVER, "--hosts", "/", "--insecure"]), USAGE,
+                         r"--hosts /: .*Is a directory")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

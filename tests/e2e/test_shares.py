@@ -1,0 +1,63 @@
+"""strategy.shards: a job that loses and gains ranks as it runs ends with the weights of a job that
+one rank trains undisturbed, bit for bit.
+cluster.rebalance: a slow rank gets a smaller share, and is lost without harm."""
+
+import os
+
+import dp
+import training
+from dp import FINISHED, PATIENT, USAGE, freezing
+
+# 8 steps an epoch, of which the last one is partial.
+JOB = {**training.JOB, **PATIENT, "data.samples": 500, "data.validation_samples": 150,
+       "train.epochs": 4, "cluster.min_ranks": 2, "optimizer.momentum": 0.9, "strategy.shards": 5}
+
+
+class Shares(training.Case):
+    def weights(self, run):
+        folder = self.path(run, "checkpoints", "latest")
+        out = {}
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".safetensors"):
+                with open(os.path.join(folder, name), "rb") as file:
+                    out[name] = file.read()
+        return out
+
+    def test_ranks_are_lost_and_leave(self):
+        """Rank 1 is killed in the midst of a step, and a spare takes its place; that one is drained
+        later, and two ranks go on."""
+        driver, victim, other, spare = self.start_ranks(JOB, *freezing(2, 13, 21), spares=1)
+        spare.wait_line("as a spare")
+        self.wait_frozen(other.pid)
+        victim.kill()
+        self.wake(other.pid)
+        self.wait_event("recovered")
+        self.wait_frozen(other.pid, 2)
+        drain = self.start([dp.DRIVER, "--drain", "1"])
+        self.assert_exit(drain, FINISHED)
+        self.wake(other.pid, 2)
+        self.assert_exit(driver, FINISHED)
+        self.assertEqual([event["nranks"] for event in self.events("recovered")], [3, 2])
+        self.run_driver("--run-dir", "alone", n=1, job={**JOB, "cluster.min_ranks": 1})
+        self.assertEqual(self.losses(), self.losses("alone"))
+        self.assertEqual(self.weights("runs/demo"), self.weights("alone"))
+
+    def test_a_slow_rank_is_helped_and_lost(self):
+        job = {**training.JOB, **training.CALM, "train.epochs": 2, "cluster.min_ranks": 2,
+               "cluster.replace_timeout": 0, "cluster.rebalance": "true"}
+        slow = [f"delay:rank2@step{step}:100ms" for step in range(16)]
+        driver, *_ = self.start_ranks(job, "--inject", ",".join([*slow, "kill:rank2@step24"]))
+        self.assert_exit(driver, FINISHED)
+        first = self.events("rebalance")[0]
+        self.assertEqual(sum(first["shares"]), 64)
+        self.assertLess(first["shares"][2], 21)
+        self.assert_recovered(nranks=2)
+        self.assert_as_undisturbed({**job, "cluster.rebalance": "false"}, 3)
+
+    def test_more_ranks_than_shares(self):
+        driver = self.driver(n=2, job={**JOB, "strategy.shards": 1})
+        self.assert_exit(driver, USAGE, r"strategy.shards is 1, want at least 2, the number of")
+
+
+if __name__ == "__main__":
+    dp.main()

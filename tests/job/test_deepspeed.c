@@ -1,0 +1,369 @@
+/* Tests of deepspeed: configurations as DeepSpeed's users write them, the job that each becomes,
+ * and what is said about keys that have no effect or are not supported. */
+#include "../test.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../remove_tree.h"
+#include "base/alloc.h"
+#include "job/job.h"
+
+enum { MOST = 8 };
+
+struct good {
+    const char *text;
+    int n_ranks;
+    const char *job[MOST];   /* parts of the job as it is written */
+    const char *notes[MOST]; /* lines, or parts of them; all other lines are about clipping */
+};
+
+static const struct good good[] = {
+    /* Neither a batch nor an optimizer, and a comma before a bracket. */
+    {"{\n  \"zero_optimization\": {\n    \"stage\": 0\n  },\n  \"fp16\": {\n"
+     "    \"enabled\": false,\n  }\n}\n",
+     4,
+     {"precision: float32", "global_batch: 256"},
+     {"ds.json:1:1: neither train_batch_size nor", "ds.json:1:1: there is no optimizer"}},
+    /* Adam, and a warm-up that stays at its end. */
+    {"{\"train_batch_size\": 64, \"steps_per_print\": 200, \"gradient_clipping\": 1.0,\n"
+     " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.001, \"betas\": [0.8, 0.95],\n"
+     "   \"eps\": 1e-8, \"weight_decay\": 3e-7}},\n"
+     " \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 0.0001,\n"
+     "   \"warmup_max_lr\": 0.002, \"warmup_num_steps\": 100}},\n"
+     " \"wall_clock_breakdown\": false}",
+     2,
+     {"name: adamw", "lr: 0.002", "betas: [0.8, 0.95]", "weight_decay: 3.0e-07",
+      "warmup_steps: 100", "warmup_start: 0.05", "every_steps: 200", "clip_norm: 1"},
+     {"ds.json:2:24: optimizer.type Adam is AdamW there", "ds.json:4:24: the warm-up is linear",
+      "ds.json:6:26: wall_clock_breakdown has no effect: "}},
+    /* Micro-batches: 4 samples, 8 parts, 2 ranks. */
+    {"{\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 8,\n"
+     " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 3e-5}}, \"gradient_clipping\": "
+     "0.5}",
+     2,
+     {"global_batch: 64", "accumulate: 8", "name: adamw", "lr: 3.0e-05", "weight_decay: 0\n",
+      "clip_norm: 0.5"},
+     {NULL}},
+    /* The third of the three sizes follows from the other two. */
+    {"{\"train_batch_size\": 96, \"train_micro_batch_size_per_gpu\": 8, \"gradient_clipping\": 0,\n"
+     " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1, \"momentum\": 0.9,\n"
+     "  \"nesterov\": true}}, \"dataloader_drop_last\": true}",
+     3,
+     {"global_batch: 96", "accumulate: 4", "name: sgd", "momentum: 0.9", "nesterov: true",
+      "drop_last: true"},
+     {NULL}},
+    /* Comments, brain floating point, and Adam in its own sense. */
+    {"// ours\n{ # the batch\n \"train_batch_size\": 32, /* of\n all */ \"bf16\": {\"enabled\": "
+     "true},\n"
+     " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false, \"lr\": 1e-4}},\n"
+     " \"gradient_clipping\": 1, \"tensorboard\": {\"enabled\": true, \"output_path\": \"//a#b\"}}",
+     1,
+     {"global_batch: 32", "precision: bfloat16", "name: adam\n", "lr: 0.0001"},
+     {"ds.json:6:41: tensorboard has no effect"}},
+    /* Dynamic loss scaling. */
+    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1, \"fp16\": {\"enabled\": true,\n"
+     "  \"loss_scale\": 0, \"initial_scale_power\": 12, \"loss_scale_window\": 500,\n"
+     "  \"hysteresis\": 3, \"min_loss_scale\": 1, \"auto_cast\": false},\n"
+     " \"optimizer\": {\"type\": \"Lion\", \"params\": {\"lr\": 1e-4, \"betas\": [0.9, 0.98]}}}",
+     1,
+     {"precision: float16", "initial: 4096", "window: 500", "hysteresis: 3", "name: lion",
+      "betas: [0.9, 0.98]"},
+     {"fp16.auto_cast has no effect: inputs are always cast"}},
+    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
+     " \"optimizer\": {\"type\": \"Muon\", \"params\": {\"lr\": 0.02, \"momentum\": 0.9,\n"
+     "  \"betas\": [0.8, 0.98], \"weight_decay\": 0.01}}}",
+     1,
+     {"name: muon\n  lr: 0.02\n", "momentum: 0.9", "  weight_decay: 0.01\n", "betas: [0.8, 0.98]",
+      "    lr: 0.02\n", "    weight_decay: 0.01\n"},
+     {NULL}},
+    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
+     " \"optimizer\": {\"type\": \"Muon\", \"params\": {\"lr\": 0.5, \"muon_lr\": 0.03,\n"
+     "  \"adam_lr\": 0.002}}, \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\n"
+     "  \"cos_min_ratio\": 0.1, \"warmup_num_steps\": 10, \"total_num_steps\": 90}}}",
+     1,
+     {"name: muon\n  lr: 0.03\n", "  weight_decay: 0\n", "    lr: 0.002\n", "    weight_decay: 0\n",
+      "min_lr: 0.003\n"},
+     {"total_num_steps is train.max_steps"}},
+    /* Without rates; and the scheduler's peak is that of all parameters. */
+    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1, \"optimizer\": {\"type\": \"Muon\"}}",
+     1,
+     {"name: muon\n  lr: 0.02\n", "    lr: 0.0003\n"},
+     {NULL}},
+    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
+     " \"optimizer\": {\"type\": \"Muon\", \"params\": {\"muon_lr\": 0.03, \"adam_lr\": 0.002}},\n"
+     " \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": 0.004,\n"
+     "  \"warmup_min_lr\": 0.001, \"warmup_type\": \"linear\"}}}",
+     1,
+     {"name: muon\n  lr: 0.004\n", "    lr: 0.004\n", "warmup_start: 0.25\n"},
+     {NULL}},
+    /* Decay to the job's end. */
+    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
+     " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}},\n"
+     " \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 5000,\n"
+     "  \"warmup_max_lr\": 0.01, \"warmup_num_steps\": 50, \"warmup_type\": \"linear\"}}}",
+     1,
+     {"max_steps: 5000", "name: linear", "warmup_steps: 50", "warmup_start: 0\n", "min_lr: 0\n"},
+     {"ds.json:3:71: total_num_steps is train.max_steps"}},
+    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
+     " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}},\n"
+     " \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 900,\n"
+     "  \"warmup_min_ratio\": 0.1, \"cos_min_ratio\": 0.01, \"warmup_num_steps\": 10}}}",
+     1,
+     {"max_steps: 900", "name: cosine", "warmup_steps: 10", "warmup_start: 0.1", "min_lr: 0.0001"},
+     {"total_num_steps is train.max_steps"}},
+    /* Other tools fill in what is "auto"; one key is misspelt. */
+    {"{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\",\n"
+     " \"gradient_clipping\": \"auto\", \"gradient_acumulation_steps\": 4,\n"
+     " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\"}}}",
+     2,
+     {"name: adamw", "lr: 0.001", "accumulate: 1\n"},
+     {"ds.json:1:22: train_batch_size is \"auto\", which counts as left out",
+      "gradient_acumulation_steps is not known here and has no effect; the closest known key is "
+      "gradient_accumulation_steps",
+      "optimizer.params.lr is \"auto\"", "train_micro_batch_size_per_gpu is \"auto\"",
+      "gradient_clipping is \"auto\"", "neither train_batch_size"}},
+    /* Settings of speed alone; sections that are switched off ask for nothing. */
+    {"{\"train_batch_size\": 8, \"gradient_clipping\": 1, \"seed\": 7,\n"
+     " \"zero_optimization\": {\"stage\": 0, \"overlap_comm\": true, \"reduce_bucket_size\": 5e8,\n"
+     "  \"offload_optimizer\": {\"device\": \"none\", \"pin_memory\": true}},\n"
+     " \"elasticity\": {\"enabled\": false}, \"amp\": {\"enabled\": false, \"opt_level\": "
+     "\"O1\"},\n"
+     " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}}",
+     1,
+     {"seed: 7", "global_batch: 8"},
+     {"zero_optimization.overlap_comm has no effect: dptrain always overlaps",
+      "zero_optimization.reduce_bucket_size has no effect: ",
+      "zero_optimization.offload_optimizer.pin_memory"}},
+};
+
+static char folder[] = "/tmp/dptrain-ds-XXXXXX";
+
+static char *write_job(const char *name, const char *text)
+{
+    char *path = xasprintf("%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    return path;
+}
+
+static int load(const char *name, const char *text, int n_ranks, struct job **job,
+                struct buf *notes, struct err *err)
+{
+    static const char *const sets[] = {"model.arch=mlp", "data.format=digits"};
+    char *path = write_job(name, text);
+    int rc = job_load_for(n_ranks, path, sets, ARRAY_LEN(sets), job, notes, err);
+
+    free(path);
+    return rc;
+}
+
+static void assert_part(const char *text, const char *part, size_t i)
+{
+    if (!strstr(text, part))
+        fail_msg("case %zu: \"%s\" is not in\n%s", i, part, text);
+}
+
+static int count_lines(const char *text)
+{
+    int n = 0;
+
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
+}
+
+static void test_good(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+        struct buf notes = {0}, text = {0};
+        int n = 0, is_clipped = strstr(good[i].text, "gradient_clipping\": \"auto") == NULL &&
+                                strstr(good[i].text, "gradient_clipping") != NULL;
+        struct job *job;
+        struct err err;
+
+        if (load("ds.json", good[i].text, good[i].n_ranks, &job, &notes, &err) < 0)
+            fail_msg("case %zu: %s", i, err.msg);
+        job_write(job, &text);
+        for (size_t k = 0; k < MOST && good[i].job[k]; k++)
+            assert_part(buf_cstr(&text), good[i].job[k], i);
+        for (; n < MOST && good[i].notes[n]; n++)
+            assert_part(buf_cstr(&notes), good[i].notes[n], i);
+        if (count_lines(buf_cstr(&notes)) != n + !is_clipped)
+            fail_msg("case %zu: %d notes wanted:\n%s", i, n + !is_clipped, buf_cstr(&notes));
+        job_free(job);
+        buf_fini(&text);
+        buf_fini(&notes);
+    }
+}
+
+/* Each is refused, with its place in front. */
+static void test_bad(void **state)
+{
+    static const struct {
+        const char *text, *wants;
+    } bad[] = {
+        {"{\"train_batch_size\": 64,\n \"train_micro_batch_size_per_gpu\": 5}",
+         "ds.json:1:22: train_batch_size is 64, but micro batch 5 * accumulation 4 * 3 ranks is "
+         "60"},
+        {"{\"train_batch_size\": 64, \"gradient_accumulation_steps\": 2}",
+         "ds.json:1:22: train_batch_size is 64, which accumulation 2 * 3 ranks do not divide"},
+        {"{\"train_batch_size\": 6.5}", "train_batch_size is 6.5, want an integer"},
+        {"{\"train_batch_size\": \"6\"}", "train_batch_size is 6, want a number"},
+        {"{\"train_batch_size\": 3,\n\"optimizer\": {\"type\": \"OneBitAdam\"}}",
+         "ds.json:2:23: optimizer.type OneBitAdam is not supported: take Adam"},
+        {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Adam\", \"params\":\n"
+         "{\"adam_lr\": 1}}}",
+         "ds.json:2:13: optimizer.params.adam_lr needs optimizer.type Muon"},
+        {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n"
+         "{\"muon_lr\": 1}}}",
+         "ds.json:2:13: optimizer.params.muon_lr needs optimizer.type Muon"},
+        {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Foo\"}}",
+         "optimizer.type Foo is not supported: want Adam, "},
+        {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n{\"lr\": -1}}}",
+         "ds.json:2:8: optimizer.lr is -1, want a number above 0"},
+        {"{\"train_batch_size\": 3, \"scheduler\": {\"type\": \"OneCycle\"}}",
+         "--set schedule.name=onecycle"},
+        {"{\"train_batch_size\": 3, \"scheduler\": {\"type\": \"LRRangeTest\"}}",
+         "scheduler.type LRRangeTest is not supported"},
+        {"{\"train_batch_size\": 3, \"fp16\": {\"enabled\": true, \"loss_scale\": 128}}",
+         "fp16.loss_scale 128 is not supported"},
+        {"{\"train_batch_size\": 3, \"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}}",
+         "fp16 and bf16 are both enabled"},
+        {"{\"train_batch_size\": 3, \"amp\": {\"enabled\": true}}",
+         "amp is not supported: take bf16 or fp16 instead"},
+        {"{\"train_batch_size\": 3, \"zero_optimization\": {\"offload_optimizer\": {\"device\": "
+         "\"nvme\"}}}",
+         "offloading to nvme is not supported, want cpu or none"},
+        {"{\"train_batch_size\": 3,\n \"train_batch_size\": 4}",
+         "ds.json:2:2: train_batch_size is given twice"},
+        {"{\"train_batch_size\": {}}", "train_batch_size is a mapping, want a value"},
+        {"{\"train_batch_size\": 3, \"bf16\": {\"enabled\": \"yes\"}}",
+         "ds.json:1:45: bf16.enabled is yes, want true or false"},
+        {"{\"train_batch_size\": 3, \"fp16\": {\"enabled\": []}}",
+         "fp16.enabled is a list, want true or false"},
+        {"{\"train_batch_size\": 3, \"fp16\": true}", "fp16 is true, want a mapping in braces"},
+        {"{\"train_batch_size\": 3, \"optimizer\": \"Adam\"}",
+         "optimizer is Adam, want a mapping in braces"},
+        {"{\"train_batch_size\": 3, \"zero_optimization\": {\"offload_optimizer\": \"cpu\"}}",
+         "zero_optimization.offload_optimizer is cpu, want a mapping in braces"},
+        {"{\"train_batch_size\": 3, \"communication_data_type\": \"int8\"}",
+         "communication_data_type is int8, want fp16, bfp16 or fp32"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct buf notes = {0};
+        struct job *job;
+        struct err err;
+
+        assert_int_equal(load("ds.json", bad[i].text, 3, &job, &notes, &err), ERR_CONFIG);
+        assert_part(err.msg, bad[i].wants, i);
+        buf_fini(&notes);
+    }
+}
+
+/* Without these keys, or under another name, the file is a job file. */
+static void test_not_deepspeed(void **state)
+{
+    struct buf notes = {0};
+    struct job *job;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(load("job.json", "{\"train\": {\"global_batch\": 5}}", 1, &job, &notes, &err),
+                     0);
+    assert_int_equal(job->train.global_batch, 5);
+    job_free(job);
+    assert_int_equal(load("ds.yaml", "{\"train_batch_size\": 5}", 1, &job, &notes, &err),
+                     ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "unknown key"));
+    assert_int_equal(load("ds.json", "{\"train_batch_size\": 5", 1, &job, &notes, &err),
+                     ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "ds.json:"));
+    assert_int_equal(notes.len, 0);
+    buf_fini(&notes);
+}
+
+static void assert_written(const struct job *job, const char *line)
+{
+    struct buf text = {0};
+
+    job_write(job, &text);
+    assert_part(buf_cstr(&text), line, 0);
+    buf_fini(&text);
+}
+
+/* LUMI's guide has this file, with the comma before the bracket. */
+static void test_zero(void **state)
+{
+    static const char lumi[] = "{\n  \"zero_optimization\": {\n    \"stage\": 1\n  },\n"
+                               "  \"fp16\": {\n    \"enabled\": false,\n  }\n}\n";
+    struct buf notes = {0};
+    struct job *job;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(load("ds_config.json", lumi, 8, &job, &notes, &err), 0);
+    buf_cstr(&notes);
+    assert_int_equal(job->precision, PRECISION_FLOAT32);
+    assert_written(job, "zero: 1\n");
+    job_free(job);
+    buf_fini(&notes);
+
+    /* The old form of the same. */
+    assert_int_equal(load("ds_config.json", "{\"zero_optimization\": true}", 8, &job, &notes, &err),
+                     0);
+    assert_written(job, "zero: 1\n");
+    job_free(job);
+    buf_fini(&notes);
+}
+
+/* How gradients travel. */
+static void test_travel(void **state)
+{
+    static const char text[] = "{\"train_batch_size\": 8, \"gradient_clipping\": 1,\n"
+                               " \"communication_data_type\": \"fp16\",\n"
+                               " \"gradient_predivide_factor\": 4.0,\n"
+                               " \"zero_optimization\": {\"offload_optimizer\": {\"device\": "
+                               "\"none\"}}}";
+    struct buf notes = {0};
+    struct job *job;
+    struct err err;
+
+    (void)state;
+    if (load("ds.json", text, 2, &job, &notes, &err) < 0)
+        fail_msg("%s", err.msg);
+    buf_cstr(&notes);
+    assert_written(job, "compress: float16\n");
+    assert_written(job, "gradient_predivide_factor: 4\n");
+    job_free(job);
+    buf_fini(&notes);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return remove_tree(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good),          cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_zero),          cmocka_unit_test(test_travel),
+        cmocka_unit_test(test_not_deepspeed),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
