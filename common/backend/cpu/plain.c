@@ -16,6 +16,21 @@ int omp_get_thread_num(void);
 int omp_get_num_threads(void);
 int omp_get_max_threads(void);
 
+/* ThreadSanitizer does not see how the OpenMP runtime's threads wait for each other.  `hand_over`
+ * and `take_over` tell it: all that came before the one happened before what follows the other. */
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if __has_feature(thread_sanitizer)
+void __tsan_release(void *at);
+void __tsan_acquire(void *at);
+static void hand_over(const void *at) { __tsan_release((void *)at); }
+static void take_over(const void *at) { __tsan_acquire((void *)at); }
+#else
+static void hand_over(const void *at) { (void)at; }
+static void take_over(const void *at) { (void)at; }
+#endif
+
 static int plain_bind(struct kernel *k, void *const *in, void *const *out, void *scratch,
                       struct err *err)
 {
@@ -124,8 +139,10 @@ static void run_parts(void *data)
 {
     const struct split *s = data;
 
+    take_over(s);
     for (int i = omp_get_thread_num(); i < s->n_parts; i += omp_get_num_threads())
         s->part(s->p, i, s->n * i / s->n_parts, s->n * (i + 1) / s->n_parts);
+    hand_over(s);
 }
 
 int plain_parts(const struct plain *p, int64_t n, int64_t work)
@@ -137,10 +154,13 @@ void plain_split(const struct plain *p, int64_t n, int64_t work, plain_part *par
 {
     struct split s = {p, n, plain_parts(p, n, work), part};
 
-    if (s.n_parts == 1)
+    if (s.n_parts == 1) {
         part(p, 0, 0, n);
-    else
-        GOMP_parallel(run_parts, &s, (unsigned)min_i64(s.n_parts, omp_get_max_threads()), 0);
+        return;
+    }
+    hand_over(&s);
+    GOMP_parallel(run_parts, &s, (unsigned)min_i64(s.n_parts, omp_get_max_threads()), 0);
+    take_over(&s);
 }
 
 const float *plain_read(const struct plain *p, int i, int64_t from, int64_t n, float *room)
