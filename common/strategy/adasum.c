@@ -1,26 +1,28 @@
-/* adasum - gradients are combined in pairs, by their directions (Horovod's Adasum; Maleki and
- * others 2021, "Scaling distributed training with adaptive summation").
+/* adasum - gradients are combined pair by pair, by their directions (Horovod's Adasum; Maleki and
+ * others 2021, "Scaling Distributed Training with Adaptive Summation").
  *
- * For each tensor, with the dot products of the whole tensor in double:
+ * Two gradients a and b of one tensor are combined to
  *
- *   a * b = (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b;   a factor is 1 where a.a or b.b is 0
+ *   (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b;   a factor is 1 if its a.a or b.b is 0
  *
- * So equal gradients give their mean, and orthogonal ones their sum.  Ranks 0 and 1, 2 and 3 ...
- * are pairs; what they give forms pairs again.  An odd one passes up unchanged, so any number of
- * ranks can take part (Horovod wants a power of two, for which the pairs are the same).
+ * The dot products are of the whole tensor, in double.  So equal gradients give their mean, and
+ * orthogonal ones their sum.  Ranks 0 and 1, 2 and 3 ... are the first pairs.  Their results form
+ * pairs again, and so on.  The last of an odd number passes to the next level unchanged, so any
+ * number of ranks can take part.  Horovod wants a power of two, for which the pairs are the same.
  *
  * A rank's gradient is the mean over its own samples, because its loss is divided by its part of
- * the step's samples.  The optimizer then updates by the combined gradient.  That is
+ * the step's samples.  The optimizer then updates by the combined gradient, as with
  * hvd.allreduce(op=hvd.Adasum).  Horovod's DistributedOptimizer combines the changes that each
- * rank's own optimizer would make, which is the same for SGD without momentum.
+ * rank's own optimizer would make; for SGD without momentum that is the same.
  *
  * Each bucket is cut into a span for each rank (coll_span).
- *   1. As soon as it is ready, rank j gets span j of all ranks' gradients (all-to-all).
- *   2. For each level of the tree, each rank adds up the dot products of its spans; their sums over
- *      all ranks give all ranks the same factors, and each rank combines its spans.
+ *   1. As soon as a bucket is ready, rank j gets span j of all ranks' gradients (all-to-all).
+ *   2. For each level of pairs, each rank computes the dot products of its spans.  The sums of
+ *      these over all ranks are the dot products of whole tensors, so all ranks compute the same
+ *      factors.  Each rank then combines its spans.
  *   3. All ranks get all spans (all-gather), and so the same bytes.
- * That sends 2 (n-1)/n of the gradients, as an all-reduce does, and 24 bytes
- * for each tensor of each pair, summed over all ranks. */
+ * A rank sends 2 (n-1)/n of the gradients, as in an all-reduce, and takes part in an all-reduce of
+ * 24 bytes for each tensor of each pair. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -35,9 +37,9 @@
 enum { DOT_AB, DOT_AA, DOT_BB, N_DOTS };
 
 struct adasum_bucket {
-    int64_t n;             /* elements */
-    struct coll_span own;  /* of the bucket: this rank's span */
-    float *taken;          /* [size, own.n]: what is to be combined; at first a row of each rank */
+    int64_t n;             /* elements of the bucket, without the control vector */
+    struct coll_span own;  /* this rank's span of the bucket */
+    float *taken;          /* [size, own.n]: rows to be combined; at first one from each rank */
     struct coll_span *cut; /* [size]: the bucket's spans */
     struct coll_span *row; /* [size]: the rows of `taken` */
 };
@@ -155,13 +157,13 @@ static void add_dots(const float *a, const float *b, int64_t n, double dots[N_DO
     dots[DOT_BB] += bb;
 }
 
-/* NaN stays NaN. */
+/* A gradient's factor in the formula at the top.  A NaN in the dot products makes it NaN. */
 static double factor(double ab, double squares)
 {
     return squares < sqrt(DBL_MIN) ? 1 : 1 - ab / (2 * squares);
 }
 
-/* `to` may be a. */
+/* to = the combination of a and b by their dot products.  `to` may equal a. */
 static void combine(const float *a, const float *b, int64_t n, double dots[N_DOTS], float *to)
 {
     const double of_a = factor(dots[DOT_AB], dots[DOT_AA]);
@@ -203,7 +205,7 @@ static void pass_up(struct adasum *a, int from, int to)
     }
 }
 
-/* m rows become half as many. */
+/* Combine the m rows of this level in pairs; (m + 1) / 2 rows are left. */
 static int run_level(struct adasum *a, int m, struct err *err)
 {
     const struct layout *l = a->base.at.layout;
@@ -274,8 +276,8 @@ static int before_update(struct strategy *s, struct err *err)
     return rc == 0 && of(s)->size > 1 ? gather(s, err) : rc;
 }
 
-/* The mean over the rank's own samples.  A rank without samples gives zeros, which change nothing
- * that they are combined with. */
+/* Makes the rank's gradient the mean over its own samples.  The gradient of a rank without samples
+ * is zero, and leaves the gradient with which it is combined unchanged. */
 static double loss_factor(const struct strategy *s, int64_t step, double part)
 {
     (void)s;

@@ -1,7 +1,8 @@
 /* allreduce - the plain strategy: every bucket is summed over all ranks as soon as it is ready.
  *
- * The sums run while backward goes on, and every rank then makes the same update of the same
- * parameters. */
+ * The sums run during the rest of the backward pass.  Then every rank makes the same update of the
+ * same parameters.  This file also has the keys of the strategy, and chooses another method where
+ * these ask for compression, fixed shares or divided state. */
 #include "strategy/allreduce.h"
 
 #include <stdlib.h>

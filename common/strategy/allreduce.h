@@ -1,6 +1,8 @@
-/* allreduce - the keys of the plain strategy, and what they choose.
+/* allreduce - the keys of the plain strategy, and the choice among its methods by these keys.
  *
- * The strategy is an entry under two names, allreduce and gradient_allreduce, with the same keys.
+ * The registry has this strategy twice, as allreduce and as gradient_allreduce.  Both entries have
+ * the same keys and functions.  A method is one struct strategy_ops: the plain all-reduce
+ * (allreduce.c), a compressing one (compress.h), fixed shares (shares.h) or divided state (zero.h).
  *
  * Threads: any; all of it is constant. */
 #ifndef STRATEGY_ALLREDUCE_H
@@ -10,19 +12,19 @@
 #include "strategy/strategy.h"
 
 struct allreduce_options {
-    struct compress_options compress; /* first: its ways of working read it */
-    int64_t zero;
-    int offload; /* by `offloads` */
-    int buddy;
-    int64_t shards, share_threads;
+    struct compress_options compress; /* first: compressing methods read the struct as this one */
+    int64_t zero;                     /* ZeRO stage, 0 to ZERO_MOST_STAGE */
+    int offload;                      /* index into allreduce.c's `offloads` */
+    int buddy;                        /* with zero > 0: 1 if each shard has two holders */
+    int64_t shards, share_threads;    /* fixed shares, 0: none; threads of each rank with these */
 };
 
 enum { ALLREDUCE_N_ROWS = 8 };
 
 extern const struct option allreduce_rows[ALLREDUCE_N_ROWS]; /* of struct allreduce_options */
 
-/* The functions of an entry that has these keys (option_group, strategy_ops); `options` is a struct
- * allreduce_options. */
+/* The slots `check` (struct option_group), `choose` and `shares` (struct strategy_ops) of an entry
+ * that has these keys.  `options` points to a struct allreduce_options. */
 int allreduce_check(const void *options, struct err *err);
 const struct strategy_ops *allreduce_choose(const void *options);
 struct strategy_shares allreduce_shares(const void *options);

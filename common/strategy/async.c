@@ -1,20 +1,21 @@
-/* async - each rank trains by itself, and the ranks' parameters are averaged beside training, which
- * never waits for it (Bagua's asynchronous model average).
+/* async - each rank trains by itself, and the ranks' parameters are averaged in parallel with the
+ * steps, which do not wait for it (Bagua's asynchronous model average).
  *
- * A round: each rank copies its trained parameters, the copies are summed while the ranks go on
- * training, and when a rank has the sum it adds (sum / n - its copy) to what its parameters are by
- * then.  So the mean over ranks is taken over by all, and no rank loses what it learned meanwhile.
+ * A round, with n ranks:
+ *   1. Each rank copies its trained parameters.
+ *   2. The copies are summed while the ranks go on training.
+ *   3. When a rank has the sum, it adds (sum / n - its copy) to its parameters of that moment.
+ * So every rank moves to the mean of the copies, and keeps what it learned during the round.
  *
- * Rounds need no thread of their own, because the thread of the bulk channel runs the sums, and the
- * control vector goes over the urgent channel past them.  Nor do they need a signal to stop: in
- * the control vector of each step every rank says whether it is ready for a round (it has none
- * under way, and `interval` has passed).  A round begins after a step at which all ranks said so,
- * the same on all of them.  Before the ranks meet (train/meet.h) each waits for the round under
- * way, and so training ends with none.  A rank that is lost breaks the round off, and the next
- * formation begins with none.
+ * Rounds need no thread of their own: the thread of the bulk channel runs the sums, and the control
+ * vector uses the urgent channel meanwhile.  Rounds need no signal to stop, either.  In the control
+ * vector of each step every rank says whether it is ready for a round, which means that it has no
+ * round under way and that `interval` has passed.  A round begins after a step in which all ranks
+ * were ready, so it is the same step on all of them.  Before the ranks meet (train/meet.h) each
+ * waits for the round under way.  Training ends with a meeting, so no round is left then.  If a
+ * rank is lost, the round breaks off, and the next formation begins without one.
  *
- * When a rank gets the sum depends on the time that it takes, so two runs do not give the same
- * numbers. */
+ * The step after which a rank gets the sum depends on time, so two runs give different numbers. */
 #include "strategy/async.h"
 
 #include <string.h>
@@ -79,7 +80,7 @@ static int begin_round(struct strategy *s, struct err *err)
     return exchange_sum_beside(s->at.exchange, of(s)->solo.aside, s->at.layout->n_trained, err);
 }
 
-/* Wait for the round and take what it brought. */
+/* Wait for the sum of the round, and move this rank's parameters to the mean of the copies. */
 static int end_round(struct strategy *s, struct err *err)
 {
     const float n = (float)solo_n_ranks(s), *sum = of(s)->solo.aside, *copy = of(s)->copy;
@@ -130,7 +131,7 @@ static int epoch_end(struct strategy *s, struct err *err)
     return of(s)->is_under_way ? end_round(s, err) : 0;
 }
 
-/* A round of a formation before broke off. */
+/* Forget a round of the formation before, which broke off. */
 static int form(struct strategy *s, int source, struct err *err)
 {
     (void)source, (void)err;

@@ -1,23 +1,27 @@
-/* coded - sums of gradients that travel as codes of few bits: Bagua's ByteGrad, and sums of signs
- * with error feedback.
+/* coded - sums of gradients that travel as codes of few bits: strategy bytegrad (Bagua's ByteGrad),
+ * and compress onebit (signs with error feedback).
  *
- * Each bucket is cut into a chunk for each rank.  Every rank encodes all chunks and gives chunk j
- * to rank j (all-to-all).  Rank j adds the codes' numbers in float32, in rank order, and encodes
- * the sum, which all ranks get (all-gather) and read.  So a rank sends about 2 * (size - 1) / size
- * * codec_bytes(bucket), and all ranks read the same bytes.
+ * Each bucket is cut into one chunk for each rank.  For each bucket:
+ *   1. Every rank encodes all chunks of its own gradients, and gives chunk j to rank j
+ * (all-to-all).
+ *   2. Rank j decodes chunk j of all ranks, adds these in float32, in rank order, and encodes the
+ *      sum.
+ *   3. All ranks get the codes of all sums (all-gather), and decode them.
+ * A rank sends about 2 (size-1)/size codec_bytes(bucket) bytes.  All ranks decode the same bytes,
+ * so they get the same gradients.
  *
- * Chunks are those of op/codec.h: Bagua pads the bucket with zeros to a multiple of the number of
- * ranks, here the last chunk is short instead.  One rank alone sends nothing, so it keeps its
- * gradients as they are.
+ * The lengths of chunks are those of op/codec.h.  Bagua pads the bucket with zeros to a multiple of
+ * the number of ranks; here the last chunk is shorter instead.  One rank alone sends nothing, and
+ * keeps its gradients as they are.
  *
- * With error feedback (1 bit), what the code lost is kept and added to the next step's numbers: by
- * every rank for its own gradients, and by rank j for the sums of its chunk.
- *   m = g + error;  sent: c = encode(m);  error' = m - decode(c)
- * A rank's errors are its own.  A step that is not applied leaves them as they were.  At the begin
- * of a formation the errors of the sums start at zero, because chunks belong to other ranks then; a
- * rank that joins or resumes begins with zeros for its gradients, too.
+ * With error feedback (onebit), the rounding error of a code is kept and added to the numbers of
+ * the next step.  Every rank does so for its own gradients, and rank j for the sums of chunk j:
+ *   m = g + error;  c = encode(m) is sent;  error' = m - decode(c)
+ * A step that is not applied leaves the errors unchanged.  Each rank has its own errors.  The
+ * errors of the sums start at zero in each formation, because the chunks then belong to other
+ * ranks.  The errors of the gradients start at zero on a rank that joins or resumes.
  *
- * A number that is not finite makes its chunk NaN on all ranks, so the update sees it. */
+ * A number that is not finite makes its chunk NaN on all ranks, so the update notices it. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -30,12 +34,12 @@
 #include "strategy/exchange.h"
 
 struct coded_bucket {
-    int64_t n, n_own, stride; /* elements; of this rank's chunk; bytes from code to code */
-    uint8_t *sent, *taken;    /* [size * stride]: a code for each rank, and one from each */
-    float *sum;               /* [n_own] */
-    float *with_error;        /* [n]: gradients and what was kept of them; error feedback only */
-    float *sum_error;         /* [n_own]; error feedback only */
-    struct coll_span *part;   /* [size]: the codes in `sent`, and in `taken` */
+    int64_t n, n_own, stride; /* elements; those of this rank's chunk; bytes from code to code */
+    uint8_t *sent, *taken;    /* [size * stride]: a code for each rank, and one from each rank */
+    float *sum;               /* [n_own]: this rank's chunk, summed; then its new error */
+    float *with_error;        /* [n]: gradients plus errors; then the new errors; with feedback */
+    float *sum_error;         /* [n_own]: error of the sum of the step before; with feedback */
+    struct coll_span *part;   /* [size]: places of the codes in `sent` and in `taken`, in bytes */
     struct program *encode, *reduce, *decode, *commit;
 };
 
@@ -132,7 +136,7 @@ static int make_decode(struct coded *c, int b, struct err *err)
     return sketch_end(&s, c->base.at.backend, NULL, &k->decode);
 }
 
-/* The errors become those of this step, if it is applied. */
+/* A program for after_update: the new errors replace the old ones, if the step is applied. */
 static int make_commit(struct coded *c, int b, struct err *err)
 {
     struct coded_bucket *k = &c->bucket[b];
@@ -294,7 +298,8 @@ int coded_encode(struct strategy *s, int bucket, struct err *err)
     return compress_sum_control(s, bucket, err);
 }
 
-/* All ranks get the codes of all sums: code r is rank r's span of the array. */
+/* When the bucket's codes have come, sum them, and start to give the code of this rank's sum to all
+ * ranks.  Code r is rank r's span of the array `sent`, because all codes have equal length. */
 static int give_sums(struct coded *c, int b, struct err *err)
 {
     struct coded_bucket *k = &c->bucket[b];

@@ -1,5 +1,7 @@
-/* coded - sums of what ranks hand over as codes of few bits: the machine of strategy bytegrad, for
- * others that send something else in the same way.
+/* coded - sums over all ranks of numbers that travel as codes of few bits.
+ *
+ * This is the implementation of strategy bytegrad (bytegrad.c).  allreduce with compress onebit and
+ * strategy qadam use it, too, with another codec or other numbers.
  *
  * Life:    coded_new -> coded_form -> { coded_encode of each bucket -> coded_decode } ...
  *          -> coded_free.
@@ -12,7 +14,8 @@
 
 struct coded_options {
     enum codec kind;
-    int feeds_back; /* 1: what a code lost is added to the next step's numbers, in slot 0 */
+    int feeds_back; /* 1: error feedback: the strategy's slot 0 keeps the rounding error of this
+                     * rank's codes, which is added to the numbers of the next step */
     int averages;   /* 1: the mean over the ranks instead of the sum */
 };
 
@@ -20,8 +23,8 @@ int coded_new(const struct strategy_site *site, const struct coded_options *o,
               struct strategy **out);
 void coded_free(struct strategy *s);
 
-/* These may stand in a strategy's table, of a strategy that coded_new made.  One rank alone keeps
- * its numbers as they are. */
+/* The slots form, bucket_ready and before_update of struct strategy_ops, for a strategy that
+ * coded_new made.  One rank alone sends nothing and keeps its numbers as they are. */
 int coded_form(struct strategy *s, int source, struct err *err);
 int coded_encode(struct strategy *s, int bucket, struct err *err);
 int coded_decode(struct strategy *s, struct err *err);

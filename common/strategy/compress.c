@@ -1,6 +1,7 @@
-/* compress - the parts that the compressing ways of working share, and the choice among them.
+/* compress - the parts that the compressing methods share, and the choice among the methods.
  *
- * The ways themselves are in half.c, bytegrad.c and powersgd.c. */
+ * The methods themselves are in half.c (float16, bfloat16), bytegrad.c (uint8, onebit) and
+ * powersgd.c. */
 #include "strategy/compress.h"
 
 #include <stdlib.h>

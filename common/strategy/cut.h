@@ -2,8 +2,11 @@
  *
  * Each bucket's parameters are cut into one span for each rank, as coll_span cuts them.  So the
  * reduce-scatter of a bucket leaves each rank the sums of its own span, and all ranks work on every
- * bucket.  A rank's shard is all its spans, in the buckets' order.  Spans end where the division
- * has them, inside a parameter if need be, and the last ones may be empty: nothing is padded.
+ * bucket.  A rank's shard is all its spans, in the order of the buckets.  A span may end inside a
+ * parameter, and the spans of the last ranks may be empty.  Nothing is padded.
+ *
+ * All offsets and lengths are in elements, unless a comment says bytes.  All strategies use
+ * cut_bucket.  The other functions are for divided state (strategy/zero.c, train/shards.c).
  *
  * Threads: pure. */
 #ifndef STRATEGY_CUT_H
@@ -12,7 +15,8 @@
 #include "coll/coll.h"
 #include "program/layout.h"
 
-/* The trained parameters in a bucket, which holds no more than these and the control vector. */
+/* The number of trained parameters (with padding) in a bucket.  The rest of a bucket is the control
+ * vector, which only the last one has. */
 static inline int64_t cut_bucket(const struct layout *l, int bucket)
 {
     const struct bucket *b = &l->bucket[bucket];
@@ -21,13 +25,13 @@ static inline int64_t cut_bucket(const struct layout *l, int bucket)
     return b->length < rest ? b->length : rest;
 }
 
-/* Rank `owner`'s span among `size` ranks, in elements from the begin of the bucket. */
+/* Rank `owner`'s span among `size` ranks, in elements from the start of the bucket. */
 static inline struct coll_span cut_span(const struct layout *l, int bucket, int size, int owner)
 {
     return coll_span(cut_bucket(l, bucket), size, owner);
 }
 
-/* The elements of a shard that lie in the buckets before `bucket`; and those of a whole shard. */
+/* The number of elements of `owner`'s shard that lie in the buckets before `bucket`. */
 static inline int64_t cut_before(const struct layout *l, int bucket, int size, int owner)
 {
     int64_t n = 0;
@@ -37,12 +41,14 @@ static inline int64_t cut_before(const struct layout *l, int bucket, int size, i
     return n;
 }
 
+/* The number of elements of `owner`'s whole shard. */
 static inline int64_t cut_shard(const struct layout *l, int size, int owner)
 {
     return cut_before(l, l->n_buckets, size, owner);
 }
 
-/* Bytes from the begin of a shard's sums of gradients to those of `bucket`. */
+/* Bytes from the start of the sums of `owner`'s shard to the sums of `bucket`.  Sums are of type
+ * l->grad_dtype. */
 static inline size_t cut_sums_at(const struct layout *l, int bucket, int size, int owner)
 {
     return dtype_size(l->grad_dtype) * (size_t)cut_before(l, bucket, size, owner);

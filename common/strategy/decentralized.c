@@ -1,22 +1,26 @@
-/* decentralized - each rank trains by itself, and every `every` steps takes the mean of its
- * parameters and those of other ranks, while it computes (Bagua's algorithm of this name; Lian et
- * al. 2017).
+/* decentralized - each rank trains by itself, and in every `every`-th step it takes the mean of its
+ * own parameters and those of other ranks.  The parameters travel while the rank computes.
  *
- * Step t begins, and t is a multiple of `every`.  With x_r the trained parameters of rank r:
+ * This is Bagua's algorithm of this name (Lian and others 2017, "Can Decentralized Algorithms
+ * Outperform Centralized Algorithms? A Case Study for Decentralized Parallel Stochastic Gradient
+ * Descent").
+ *
+ * When step t begins and t is a multiple of `every`, with x_r the trained parameters of rank r:
  *
  *   peers all        y_r = mean of all ranks' x
- *   peers shift_one  y_r = (x_r + x_p) / 2, p the rank's peer in round c = t / every
+ *   peers shift_one  y_r = (x_r + x_p) / 2, where p is the rank's peer in round c = t / every
  *
- * The parameters travel during forward and backward, which use x_r.  Then x_r becomes y_r, and the
- * optimizer applies to it the gradient that was computed at the old x_r.
+ * The parameters travel during the forward and the backward pass, which use x_r.  Before the
+ * update, y_r replaces x_r.  The optimizer then applies to y_r the gradient that was computed at
+ * x_r.
  *
- * The peers of a round with an even number m of ranks: of the lower half rank r meets rank
- * m/2 + (c + r) mod m/2, and so each rank of one half meets each rank of the other within m/2
- * rounds.  Bagua refuses an odd number.  Here it counts one rank more, which is not there: the rank
- * that would meet it rests in that round and keeps its parameters.
+ * The peers of round c, with an even number m of ranks: rank r of the lower half meets rank
+ * m/2 + (c + r) mod m/2.  So each rank of one half meets each rank of the other half within m/2
+ * rounds.  Bagua refuses an odd number of ranks.  Here an odd number is rounded up: the rank whose
+ * peer would be the missing one rests in that round and keeps its parameters.
  *
- * All ranks enter the same into the record of collectives, a resting rank, too, though not all meet
- * the same ranks. */
+ * All ranks make the same entries in the record of collectives, a resting rank included, although
+ * they exchange with different ranks. */
 #include "strategy/decentralized.h"
 
 #include <string.h>
@@ -73,7 +77,8 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 
 /* ---- a step ---- */
 
-/* The rank's parameters are sent from where they are: nothing changes them before the update. */
+/* Start to exchange parameters with this step's peer.  The rank's own parameters are sent without a
+ * copy, because nothing changes them before the update. */
 static int meet_peer(struct strategy *s, struct err *err)
 {
     const struct layout *l = s->at.layout;
@@ -119,7 +124,7 @@ static void take_mean(struct strategy *s)
         param[i] = options(s)->peers == PEERS_ALL ? aside[i] / n : (param[i] + aside[i]) / 2;
 }
 
-/* If a rank has been lost, no parameter has changed yet. */
+/* All waits come before take_mean.  So if a rank is lost, no parameter has changed on this rank. */
 static int before_update(struct strategy *s, struct err *err)
 {
     int rc = of(s)->is_under_way ? solo_wait_buckets(s, err) : 0;
@@ -132,7 +137,8 @@ static int before_update(struct strategy *s, struct err *err)
     return rc;
 }
 
-/* The update has made the working copies anew, unless the step was not applied. */
+/* Returns 1 if parameters changed, so that the working copies are made anew: the update made them
+ * already, but not if the step was not applied. */
 static int step_end(struct strategy *s, struct err *err)
 {
     (void)err;

@@ -1,4 +1,6 @@
-/* decentralized - the options of the strategy decentralized, and which rank meets which.
+/* decentralized - the options of the strategy decentralized, and the pairs of ranks of each round.
+ *
+ * decentralized.c defines the strategy and explains it.
  *
  * Threads: pure. */
 #ifndef STRATEGY_DECENTRALIZED_H
@@ -9,14 +11,15 @@
 enum decentralized_peers { PEERS_ALL, PEERS_SHIFT_ONE };
 
 struct decentralized_options {
-    int64_t every;
+    int64_t every; /* steps from one exchange of parameters to the next */
     enum decentralized_peers peers;
 };
 
 enum { DECENTRALIZED_RESTS = -1 };
 
-/* The rank that `rank` of n_ranks >= 2 meets in this round of shift_one, or DECENTRALIZED_RESTS.
- * The peer's peer is `rank`. */
+/* The rank with which `rank` exchanges parameters in round `round` (>= 0) of shift_one, among
+ * n_ranks >= 2; DECENTRALIZED_RESTS if it has no peer in this round.  The relation is symmetric:
+ * the peer of the peer is `rank`. */
 int decentralized_peer(int n_ranks, int rank, int64_t round);
 
 #endif

@@ -1,5 +1,7 @@
-/* exchange - the one place where collectives of a step meet the record of collectives (the ring),
- * faults on purpose, and coll/. */
+/* exchange - starts collectives of coll/ for a strategy, and waits for them.
+ *
+ * This is the only place that enters a step's collectives into the record of collectives
+ * (session/ring.h) and asks whether a fault on purpose leaves one out. */
 #include "strategy/exchange.h"
 
 #include <stdatomic.h>
@@ -12,11 +14,12 @@
 #include "session/ring.h"
 
 struct pending {
-    int64_t ticket; /* of the bucket's newest collective, which ends last; 0: none */
-    const char *what;
+    int64_t ticket;   /* of the bucket's newest collective, which ends last; 0: none */
+    const char *what; /* its name, for an error message */
 };
 
-/* The tag of the sum beside the steps, which is no number of the record. */
+/* The tag of the sum that runs in parallel with the steps.  Any other tag is an entry's id in the
+ * record. */
 static const int64_t beside_tag = INT64_MAX;
 
 struct exchange {
@@ -48,7 +51,8 @@ void exchange_free(struct exchange *x)
     free(x);
 }
 
-/* Called by the thread of the collective's channel. */
+/* The exchange's function for coll_watch: the collective of tag `id` begins or ends.  It runs on
+ * the thread of the collective's channel. */
 static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_ns)
 {
     struct exchange *x = arg;
@@ -89,7 +93,8 @@ struct handed exchange_end(struct exchange *x) { return x->handed; }
 
 void exchange_enter(struct exchange *x, enum phase phase) { x->phase = phase; }
 
-/* A validation shows itself, and has no faults of buckets. */
+/* 0 during a validation: the engine shows the validation as its phase, not the wait for a bucket,
+ * and faults on purpose that concern buckets do not apply. */
 static int is_in_step(const struct exchange *x) { return x->phase != PHASE_VALIDATE; }
 
 static void at(struct exchange *x, int64_t bucket)
@@ -264,7 +269,8 @@ int exchange_wait(struct exchange *x, int bucket, struct err *err)
     return wait_for(x, &x->pending[bucket], bucket, err);
 }
 
-/* In the record the control vector belongs to the last bucket, as with any strategy. */
+/* The record shows the sum as one of the last bucket, whose end the control vector is with every
+ * strategy. */
 int exchange_sum_control(struct exchange *x, float *control, struct err *err)
 {
     const int bucket = x->o.n_buckets - 1;

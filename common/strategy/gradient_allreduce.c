@@ -1,6 +1,6 @@
-/* gradient_allreduce - Bagua's word for the plain all-reduce.
+/* gradient_allreduce - Bagua's name for the plain all-reduce.
  *
- * The job file may say either; the keys and all that is done are strategy_allreduce's. */
+ * The job file may use either name.  The keys and functions are those of strategy_allreduce. */
 #include "strategy/allreduce.h"
 
 const struct strategy_ops strategy_gradient_allreduce = {

@@ -2,11 +2,12 @@
  * widened again (Horovod's Compression.fp16).
  *
  * Between CPUs the sum is rounded to the type after each rank that is added, in rank order
- * (coll/coll.h).  A number that is too large for float16 becomes infinite, and the update then
- * treats the step as any whose gradient is not finite.  Numbers are divided by
- * gradient_predivide_factor before they are rounded, and multiplied by it after.  Gradients here
- * are divided by the global batch already, so they are small: a factor below 1 keeps them from
- * vanishing in float16.
+ * (coll/coll.h).  A number that is too large for float16 becomes infinite.  The update then treats
+ * the step like any other whose gradient is not finite.
+ *
+ * Numbers are divided by gradient_predivide_factor before they are rounded, and multiplied by it
+ * after they were summed.  Gradients here are already divided by the global batch, so they are
+ * small.  A factor below 1 keeps them from vanishing in float16.
  *
  * The control vector is summed apart, in float32. */
 #include <stdlib.h>
@@ -21,7 +22,7 @@
 
 struct half_bucket {
     int64_t n;
-    void *narrow;                  /* [n] */
+    void *narrow;                  /* [n], of struct half's dtype: the rounded gradients */
     struct program *round, *widen; /* NULL: the bucket has no gradients */
 };
 
@@ -40,7 +41,7 @@ static float *grad_of(const struct half *h, int b)
     return (float *)h->base.at.grad + h->base.at.layout->bucket[b].offset;
 }
 
-/* to = from in to's type, times `factor`. */
+/* Make a program: to[n] = (from[n] * before, cast to to_type) * after. */
 static int make_cast(struct half *h, void *from, enum dtype from_type, void *to, enum dtype to_type,
                      double before, double after, int64_t n, struct program **out, struct err *err)
 {

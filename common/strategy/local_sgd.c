@@ -1,18 +1,22 @@
-/* local_sgd - each rank trains by itself, and every `every` steps the ranks exchange parameters.
+/* local_sgd - each rank trains by itself, and after every `every` steps the ranks average their
+ * parameters.
  *
- * `start` steps of plain all-reduce may come first (post-local SGD, Lin et al. 2020, as PyTorch's
- * PostLocalSGDOptimizer).  After step t >= start, if t + 1 - start is a multiple of `every`, the
- * ranks exchange.  With x_r the trained parameters of rank r, and n ranks:
+ * `start` steps of plain all-reduce may come first (post-local SGD: Lin and others 2020, "Don't Use
+ * Large Mini-Batches, Use Local SGD"; PyTorch's PostLocalSGDOptimizer).  After step t >= start the
+ * ranks exchange parameters if t + 1 - start is a multiple of `every`.  With x_r the trained
+ * parameters of rank r:
  *
  *   outer none      x <- mean of x_r
  *   outer nesterov  d = x0 - mean of x_r;  m <- outer_momentum * m + d;
  *                   x <- x0 - outer_lr * (d + outer_momentum * m);  x0 <- x
- *                   (DiLoCo, Douillard et al. 2023: torch.optim.SGD with nesterov on d)
+ *                   (torch.optim.SGD with nesterov, for which d is the gradient: Douillard and
+ *                   others 2023, "DiLoCo: Distributed Low-Communication Training of Language
+ *                   Models")
  *
- * x0 holds the parameters of all ranks after the exchange before.  x0 and m are the same on all
- * ranks, and part of checkpoints.  The optimizer's slots stay each rank's own, as in both papers,
- * until the ranks meet (train/meet.h).  A meeting takes means, too, and leaves x0 and m alone: the
- * next exchange compares x0 with a mean that went through the meeting.
+ * x0 holds the parameters that all ranks had after the exchange before.  x0 and m are equal on all
+ * ranks and part of checkpoints.  The optimizer's slots stay each rank's own, as in both papers,
+ * until the ranks meet (train/meet.h).  A meeting also takes the mean of the parameters, but leaves
+ * x0 and m alone.  So d of the next exchange also contains the steps before the meeting.
  *
  * Sums of parameters are in rank order, so all ranks get the same bits. */
 #include "strategy/local_sgd.h"
@@ -114,6 +118,7 @@ static void take_mean(struct strategy *s)
         s->at.param[i] = solo(s)->aside[i] / n;
 }
 
+/* The outer step: one step of SGD with Nesterov's momentum on the parameters of all ranks. */
 static void step_outside(struct strategy *s)
 {
     const struct local_sgd_options *o = options(s);
@@ -158,7 +163,7 @@ static int step_end(struct strategy *s, struct err *err)
     return 1;
 }
 
-/* With one rank, too: momentum moves on. */
+/* One rank alone makes the outer step, too, because x0 and m change in it. */
 static int step_end_outside(struct strategy *s, struct err *err)
 {
     if (!is_due(s, exchange_step(s->at.exchange)))
@@ -169,7 +174,7 @@ static int step_end_outside(struct strategy *s, struct err *err)
     return 1;
 }
 
-/* As the first local step begins, all ranks hold the same. */
+/* x0 starts as the parameters before the first local step, which are equal on all ranks. */
 static int step_begin_outside(struct strategy *s, struct err *err)
 {
     (void)err;

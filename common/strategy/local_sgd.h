@@ -1,5 +1,6 @@
 /* local_sgd - the options of the strategy local_sgd.
- * Its definition is in local_sgd.c. */
+ *
+ * local_sgd.c defines the strategy and explains the options. */
 #ifndef STRATEGY_LOCAL_SGD_H
 #define STRATEGY_LOCAL_SGD_H
 

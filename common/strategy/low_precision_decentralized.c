@@ -1,21 +1,25 @@
-/* low_precision_decentralized - each rank trains by itself, draws near its two neighbours in a ring
- * after each step, and sends them one byte for each parameter (Bagua's algorithm of this name; Tang
- * et al. 2018).
+/* low_precision_decentralized - each rank trains by itself, and moves towards its two neighbours in
+ * a ring after every `every` steps.  It sends them one byte for each parameter.
  *
- * A rank keeps W, the parameters that its neighbours know of it, and L and R, those that it knows
- * of its left and right neighbour.  All are equal at first.  After a step that left the trained
- * parameters at x, the ranks exchange if the number of steps is a multiple of `every`:
+ * This is Bagua's algorithm of this name (Tang and others 2018, "Communication Compression for
+ * Decentralized Training").
+ *
+ * A rank keeps three copies: W, its own parameters as its neighbours know them, and L and R, the
+ * parameters of its left and right neighbour.  All three are equal at first.  After a step the
+ * ranks exchange if the number of steps is a multiple of `every`.  With x the trained parameters
+ * after the step:
  *
  *   d = x + L/3 + R/3 - (5/3) W    [ = (x - W) + ((L + R + W)/3 - W) ]
  *   c = the codes of d, one chunk for each bucket (strategy/minmax.h), sent to both neighbours
- *   L += decoded c of the left one;  R += decoded c of the right one
+ *   L += decoded c of the left neighbour;  R += decoded c of the right neighbour
  *   W += decoded c;  x = W
  *
- * A rank adds to W what its neighbours add to their copies of it, so the copies stay exact: the
- * same bytes.  That is proven by hashes whenever the ranks meet.  Then all of W, L and R begin
- * anew. With two ranks both neighbours are the same rank.  One rank has no neighbour, and trains as
- * ever.
- */
+ * A rank adds to W the same numbers that its neighbours add to their copies of W, so the copies
+ * have the same bytes as W.  The ranks compare hashes of them whenever they meet (train/meet.h).
+ * After a meeting W, L and R are set to the parameters, which are then equal on all ranks.
+ *
+ * With two ranks both neighbours are the same rank.  One rank alone has no neighbour and exchanges
+ * nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +52,8 @@ static struct low_precision *of(struct strategy *s) { return (struct low_precisi
 
 float *low_precision_copy(struct strategy *s, int side) { return of(s)->copy[side]; }
 
-/* Where the chunk of a bucket lies; of n_buckets: the bytes of all chunks. */
+/* Bytes from the start of the codes to the chunk of `bucket`.  With bucket = n_buckets: the bytes
+ * of all chunks. */
 static size_t chunk_at(const struct layout *l, int bucket)
 {
     int64_t at = 0;
@@ -142,7 +147,8 @@ static int encode(struct strategy *s, struct err *err)
     return 0;
 }
 
-/* Send this rank's codes to one side, and take those of the other side's rank. */
+/* Start to send this rank's codes to the neighbour on side `to`, and to take those of the neighbour
+ * on the other side. */
 static int shift(struct strategy *s, enum side to, struct err *err)
 {
     const enum side from = to == LEFT ? RIGHT : LEFT;
@@ -191,7 +197,8 @@ struct proof {
     struct hash128 known, copy[SIDES];
 };
 
-/* Every rank compares all, so that all come to the same end. */
+/* Compare each rank's copies with the neighbours' W, by hashes.  Every rank makes all comparisons,
+ * so all ranks succeed, or fail with the same error. */
 static int compare(const struct proof *all, int n, struct err *err)
 {
     for (int r = 0; r < n; r++)

@@ -1,5 +1,6 @@
-/* minmax - the codec in plain loops over host memory.
- * Its arithmetic is in op/codec.h. */
+/* minmax - the codec MinMaxUInt8 in plain loops over host memory.
+ *
+ * The arithmetic of one number is in op/codec.h, so the codes equal those of op/codec.c. */
 #include "strategy/minmax.h"
 
 #include <math.h>
@@ -9,7 +10,9 @@ struct range {
     float min, max;
 };
 
-/* NaN and infinity times 0 are NaN, which no sum loses. */
+/* Find the smallest and the largest of x[n].  Returns 1 if a number or the range is not finite.
+ * Comparisons ignore NaN, so the sum of x * 0 is taken, too: it is NaN if a number is not finite.
+ */
 static int find_range(const float *x, int64_t n, struct range *out)
 {
     struct range r = {n > 0 ? x[0] : 0, n > 0 ? x[0] : 0};

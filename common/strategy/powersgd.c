@@ -1,23 +1,28 @@
 /* powersgd - allreduce with compress powersgd: a matrix of gradients travels as two matrices of few
- * columns (Vogels and others 2019, algorithms 1 and 2).
+ * columns (Vogels and others 2019, "PowerSGD: Practical Low-Rank Gradient Compression for
+ * Distributed Optimization", algorithms 1 and 2).
  *
- * A parameter [K, ..] is taken as a matrix M of K rows.  With r columns (strategy.rank), for each
- * matrix and on every rank, where g is the rank's gradient and q what was kept, equal on all ranks:
+ * A parameter [K, ..] is taken as a matrix of K rows.  r is the number of columns (strategy.rank),
+ * g the rank's gradient, q the Q of the step before, which is equal on all ranks.  For each matrix:
  *
  *   M = g + error;  P = M q;  P is summed over all ranks, and its columns are made orthonormal;
  *   Q = M^T P;  Q is summed over all ranks;  the gradient of the update is P Q^T
- *   error' = M - P Q^T / size,  q' = Q
+ *   error' = M - P Q^T / size;  q' = Q
  *
- * P and the parameters that are not compressed are one all-reduce for each bucket, and Q is
- * another. Not compressed: vectors, and matrices for which this would not halve what travels, 2 r
- * (rows + columns) > rows * columns.  All ranks get the same bits of the columns of P and
- * of P Q^T, which each computes for itself: these are made of element-wise operations and of sums
- * in a fixed order.  Matrix products, whose bits may differ between machines, only make the terms
- * of the sums over ranks.
+ * Each bucket needs two all-reduces.  The first sums P, and the parameters that are not compressed.
+ * The second sums Q.  Vectors are not compressed, nor are matrices for which this would not halve
+ * the bytes: 2 r (rows + columns) > rows * columns.
  *
- * A rank's errors are its own: they are lost with it, and a rank that joins or resumes begins with
- * zeros.  q begins anew with each formation, with fixed numbers.  A step that is not applied leaves
- * both as they were.  One rank alone sends nothing, and keeps its gradients as they are. */
+ * Each rank computes the orthonormal columns of P, and P Q^T, for itself, and all ranks must get
+ * the same bits.  So these are made of element-wise operations and of sums in a fixed order.  The
+ * bits of matrix products may differ between machines.  Such products only make the terms of the
+ * sums over ranks.
+ *
+ * Each rank has its own errors.  Those of a lost rank are lost, and a rank that joins or resumes
+ * begins with zeros.  q starts with fixed numbers in each formation.  A step that is not applied
+ * leaves errors and q unchanged.  One rank alone sends nothing, and keeps its gradients as they
+ * are.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +90,7 @@ static void add_matmul(struct sketch *s, int a, int b, int b_is_transposed, int 
     sketch_node(s, OP_matmul, &attr, (int[]){a, b}, 2, (int[]){y}, "matmul");
 }
 
-/* The product of two vectors, [1]; its sum is made in double, in a fixed order. */
+/* The dot product of two vectors, [1].  The sum is made in double, in a fixed order. */
 static int add_dot(struct sketch *s, int a, int b)
 {
     const union node_attr attr = {.reduce = {.kind = REDUCE_SUM, .axes = 1, .keep = 1}};
@@ -111,7 +116,7 @@ static int make_project(struct power *w, const struct power_bucket *b, struct pa
     return sketch_end(&s, w->base.at.backend, NULL, &k->program[PROJECT]);
 }
 
-/* The norm that a column is divided by is LEAST at least, so a column of zeros stays one. */
+/* The norm by which a column is divided, at least `least`, so that a column of zeros stays zero. */
 static int add_norm(struct sketch *s, int column)
 {
     static const float least = 1e-19f; /* the square is still a number in float32 */
@@ -156,8 +161,8 @@ static int make_reproject(struct power *w, const struct power_bucket *b, struct 
     return sketch_end(&s, w->base.at.backend, NULL, &k->program[REPROJECT]);
 }
 
-/* A column of Q that is zero, as after a gradient of zeros, would stay so for ever: the one that is
- * kept takes its place for the next step. */
+/* The next q is Q.  But a column of Q that is zero, as after a gradient of zeros, would stay zero
+ * for ever, so the column of the present q is kept for the next step instead. */
 static void add_next_q(struct sketch *s, const struct power_bucket *b, const struct part *k,
                        int64_t c)
 {
@@ -258,7 +263,7 @@ static void place_parts(struct power *w, int b)
     to->end = w->n_parts;
 }
 
-/* The fixed numbers that q begins with: they lie evenly in [-1, 1). */
+/* Fill q_kept with fixed numbers, spread evenly over [-1, 1). */
 static int fill_q(struct power *w, struct power_bucket *b, struct err *err)
 {
     float *q = xcalloc((size_t)b->n_q, sizeof *q);
@@ -349,7 +354,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 
 /* ---- a step ---- */
 
-/* Run one of the programs of each matrix of the bucket. */
+/* Run one program (PROJECT, REPROJECT ...) of each matrix in bucket b. */
 static int run(struct power *w, int b, int program, struct err *err)
 {
     int rc = 0;
@@ -359,7 +364,7 @@ static int run(struct power *w, int b, int program, struct err *err)
     return rc;
 }
 
-/* Copy what is not compressed to the bucket's array, or back. */
+/* Copy the gradients that are not compressed to the bucket's array P, or back from there. */
 static int copy_plain(struct power *w, int b, int is_back, struct err *err)
 {
     int rc = 0;

@@ -1,18 +1,22 @@
-/* qadam - Adam whose means of the gradient travel as bytes (Bagua's algorithm of this name; Tang
- * and others 2021, "1-bit Adam").
+/* qadam - Adam whose first moments travel as bytes instead of gradients (Bagua's algorithm of this
+ * name; Tang and others 2021, "1-bit Adam: Communication Efficient Large-Scale Training with Adam's
+ * Convergence Speed").
  *
- * The first warmup_steps updates are Adam's, with gradients that are summed exactly.  From then on
- * exp_avg_sq stays as it is, and with m the exp_avg of all ranks and g_r the gradient of rank r's
- * own samples (n times its share of the whole gradient, so that the mean over the ranks is that):
+ * The first warmup_steps updates are those of Adam, with gradients that are summed exactly.  After
+ * them the second moment, exp_avg_sq, does not change any more.  With m the first moment, exp_avg,
+ * which is equal on all ranks, and g_r the gradient of rank r's own samples:
  *
  *   x_r = beta1 * m + (1 - beta1) * g_r;  m = mean of x_r, through the codes of strategy bytegrad
  *
- * The buckets then hold m, with which the optimizer's operator makes its step (op/adamw.c).  Bagua
- * reduces one gradient more, which it does not use; here the updates are counted without a gap.  A
- * step that is not applied is no update.
+ * g_r is n times the rank's part of the gradient of the global batch, for n ranks, so the mean of
+ * g_r over the ranks is the gradient of the global batch.
  *
- * All ranks read the same bytes, and have one m, so replicas stay equal and a lost rank takes
- * nothing with it. */
+ * The buckets then hold the new m, and the optimizer's operator makes its update from it
+ * (op/adamw.c).  Bagua reduces one gradient after the warm-up that it does not use.  Here no
+ * gradient is left out.  A step that is not applied does not count as an update.
+ *
+ * All ranks decode the same bytes and so have the same m.  So replicas stay equal, and a lost rank
+ * takes no state with it. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -88,7 +92,7 @@ static int is_warm(const struct strategy *s)
     return s->at.scalars->n_updates >= means_from(s->at.options);
 }
 
-/* The bucket's gradients become x_r.  exp_avg is the first slot of Adam and AdamW. */
+/* Replace the bucket's gradients by x_r.  exp_avg is the first slot of Adam and AdamW. */
 static void blend(const struct strategy *s, int bucket)
 {
     const struct bucket *b = &s->at.layout->bucket[bucket];

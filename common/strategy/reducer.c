@@ -1,7 +1,8 @@
-/* reducer - calls a strategy at the places of a step.
+/* reducer - calls a strategy's functions at the places of a step.
  *
- * Around each call it does the work that every strategy needs: clock, faults on purpose, verdict.
- */
+ * Around these calls it does the work that every strategy needs: it tells the exchange the phase,
+ * measures how long a device waits, spoils gradients on purpose, and on a device notes whether
+ * collectives were stopped half way. */
 #include "strategy/reducer.h"
 
 #include <stdlib.h>
@@ -110,7 +111,8 @@ int reducer_met(struct reducer *r, struct err *err)
 
 /* ---- a step ---- */
 
-/* A device's own clock measures how long the device has nothing to do but wait for other ranks. */
+/* Start (stops 0) or stop (1) the device's clock of the time in which the device only waits for
+ * other ranks.  Does nothing on CPUs, where coll_stats has that time. */
 static int watch_waiting(struct reducer *r, int stops, struct err *err)
 {
     return coll_is_device(r->coll) ? backend_stopwatch(r->o.backend, r->o.waits, stops, err) : 0;
@@ -171,8 +173,9 @@ int reducer_gathered(struct reducer *r, int bucket, struct err *err)
 
 void reducer_validate(struct reducer *r) { exchange_enter(r->exchange, PHASE_VALIDATE); }
 
-/* Half-reduced gradients are never applied: on the CPU the wait fails, on a device collectives that
- * were stopped leave their mark in the control vector, which the update reads. */
+/* Half-reduced gradients are never applied.  On a CPU the strategy's wait fails.  On a device the
+ * wait only queues work, so coll_device_latch marks the control vector if a collective was stopped,
+ * and the update reads that mark. */
 int reducer_finish(struct reducer *r, struct err *err)
 {
     exchange_enter(r->exchange, PHASE_REDUCE);

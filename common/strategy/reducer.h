@@ -1,15 +1,15 @@
 /* reducer - the engine's side of a strategy: one strategy at work, with its exchange.
  *
  * The engine calls the reducer at fixed places of a step (train/step.c), and the reducer calls the
- * strategy.  Everything that is to happen around a strategy, whatever it does, is here or in its
- * exchange: a device's clock for time spent waiting, gradients spoilt on purpose, and the verdict
- * on collectives that were stopped half way.
+ * strategy's function for that place.  The reducer and its exchange also do what every strategy
+ * needs: measure how long a device waits for other ranks, spoil gradients on purpose (--inject),
+ * and note in the control vector that a device's collectives were stopped before their end.
  *
  * Life:    reducer_new -> { reducer_join -> reducer_form -> reducer_met -> steps,
  *          reducer_epoch_end, reducer_met ... -> reducer_leave } ... -> reducer_free.
  *          A step: reducer_begin -> reducer_sum, reducer_micro, reducer_bucket ...
- *          -> reducer_finish
- *          -> reducer_updated -> reducer_end -> reducer_step_end.
+ *          -> reducer_finish -> (the update) -> reducer_updated -> reducer_end
+ *          -> reducer_step_end.
  * Threads: the engine's.
  * Errors:  those of the strategy and of coll/. */
 #ifndef STRATEGY_REDUCER_H
@@ -23,7 +23,8 @@ struct reducer; /* opaque */
 
 struct reducer_hooks {
     struct exchange_hooks exchange;
-    /* A fault on purpose may change the gradients of `bucket`, before or after they are reduced. */
+    /* Called for each bucket before (is_reduced 0) and after (1) its reduction, so that a fault on
+     * purpose may change the gradients. */
     int (*spoil)(void *arg, int bucket, int is_reduced, struct err *err);
 };
 
@@ -32,7 +33,8 @@ struct reducer_options {
     const void *options; /* the strategy's own keys; borrowed, as is all that follows */
     struct backend *backend;
     const struct layout *layout;
-    void *grad; /* as in strategy_site, as are the next eleven */
+    /* From here to n_shares and accumulate: as in struct strategy_site. */
+    void *grad;
     void *const *bucket;
     void *const *sums;
     float *param;
@@ -46,7 +48,7 @@ struct reducer_options {
     float *control;
     float *shadow;
     int n_shares, accumulate;
-    int64_t *waits; /* [2]: of backend_stopwatch: how long a device waits for collectives */
+    int64_t *waits; /* [2], for backend_stopwatch: the time that a device waits for collectives */
     struct ring *ring;
     struct reducer_hooks hooks;
 };
@@ -58,40 +60,51 @@ const struct strategy_ops *reducer_strategy(const struct reducer *r);
 const struct strategy_promises *reducer_promises(const struct reducer *r);
 struct exchange *reducer_exchange(struct reducer *r);
 
-/* A formation.  reducer_join takes its collectives, which need not be connected yet. reducer_form
- * begins it, once they are connected. */
+/* reducer_join: a formation begins; `c` is borrowed until reducer_leave and need not be connected
+ * yet.  reducer_form: the ranks are connected, and rank `source` holds the newest step.
+ * reducer_leave: the formation is over. */
 void reducer_join(struct reducer *r, struct coll *c);
 int reducer_form(struct reducer *r, int source, struct err *err);
 void reducer_leave(struct reducer *r);
 
-/* A step is queued.  reducer_sum sums a stage's statistics at once.  reducer_bucket takes a bucket
- * when it is ready.  After reducer_finish the gradients are those that the update is to use.  On a
- * device the control vector shows whether a collective was stopped before it was complete. */
+/* ---- the places of a step, in the order of their calls ---- */
+
 int reducer_begin(struct reducer *r, int64_t step, struct err *err);
+/* Sum the statistics at the end of stage `s` (synchronised batch norm) over all ranks, at once. */
 int reducer_sum(struct reducer *r, const struct stage *s, struct err *err);
+/* This rank's gradients in `bucket` are complete. */
 int reducer_bucket(struct reducer *r, int bucket, struct err *err);
-/* Where gradients are divided: a bucket of a micro-batch that is not the step's last one; and the
- * bucket's memory is needed for other gradients. */
+/* Where gradients are divided.  reducer_micro: the gradients in `bucket` of a micro-batch that is
+ * not the step's last one are complete.  reducer_release: the bucket's memory is needed for other
+ * gradients; wait until its sums have been moved out. */
 int reducer_micro(struct reducer *r, int bucket, struct err *err);
 int reducer_release(struct reducer *r, int bucket, struct err *err);
-/* Where parameters are divided: begin to gather a bucket's parameters, and wait for them. */
+/* Where parameters are divided.  reducer_gather starts to gather the parameters of `bucket` from
+ * all ranks.  reducer_gathered waits for them. */
 int reducer_gather(struct reducer *r, int bucket, struct err *err);
 int reducer_gathered(struct reducer *r, int bucket, struct err *err);
 /* The collectives that are started from now on belong to a validation, not to a step. */
 void reducer_validate(struct reducer *r);
+/* Before the update: afterwards the buckets hold the gradients that the update is to use, and the
+ * control vector is summed.  On a device the control vector then also shows whether a collective
+ * was stopped before its end (CONTROL_VOID). */
 int reducer_finish(struct reducer *r, struct err *err);
+/* The update has been made, or queued on a device. */
 int reducer_updated(struct reducer *r, struct err *err);
+/* The step is queued completely.  Returns the record's entries of its collectives on a device. */
 struct handed reducer_end(struct reducer *r);
 
-/* The factor on this rank's loss in `step`, of whose samples it has `part`, from 0 to 1. */
+/* The factor by which this rank's loss in `step` is multiplied.  `part` is this rank's part of the
+ * step's samples, from 0 to 1. */
 double reducer_loss_factor(const struct reducer *r, int64_t step, double part);
 
-/* The step counts.  Returns 1 if parameters were changed. */
+/* The step has ended on this rank and counts.  Returns 1 if the strategy changed parameters. */
 int reducer_step_end(struct reducer *r, struct err *err);
 
-/* All ranks hold the same state. */
+/* All ranks hold the same state, after reducer_form or after they met (train/meet.h). */
 int reducer_met(struct reducer *r, struct err *err);
 
+/* The epoch's last step has ended on all ranks, or the ranks are about to meet. */
 int reducer_epoch_end(struct reducer *r, struct err *err);
 
 #endif

@@ -1,22 +1,23 @@
 /* shares - sums the gradients of fixed shares of the global batch in one fixed tree.
  *
- * The global batch is always computed as the same micro-batches, whatever the number of ranks, and
- * a rank computes a contiguous range of them (data/sampler.h).  Each is a leaf of strategy/tree.h.
- * For each bucket:
+ * The global batch is always computed as the same micro-batches, whatever the number of ranks n.
+ * A rank computes a contiguous range of them (data/sampler.h).  Each micro-batch is one leaf of the
+ * tree of strategy/tree.h.  For each bucket:
  *
- *   1. A rank adds the gradients of its leaves as far as the tree allows.  A few sums remain, its
- *      pieces: one where its range is a node of the tree, at most two for each level else.
- *   2. With the last leaf it gives every other rank that rank's span of all pieces (all-to-all, one
- *      for each piece).
- *   3. Each rank adds the pieces of all ranks for its own span, in the same tree, and gives the
- *      result to all (all-gather).
+ *   1. A rank adds the gradients of its leaves as far as the tree allows.  A few partial sums
+ *      remain, its pieces: one if its range is a node of the tree, else at most two for each level.
+ *   2. After its last leaf the rank gives every other rank that rank's span of all pieces (one
+ *      all-to-all for each piece).
+ *   3. Each rank adds the pieces of all ranks for its own span, in the order of the same tree, and
+ *      gives the result to all ranks (all-gather).
  *
- * A rank with p pieces sends (p + 1) (n-1)/n times the bucket, where the plain all-reduce has p
- * = 1. The control vector is part of the last bucket: integers, which are exact in any order.
+ * A rank with p pieces sends (p + 1) (n-1)/n times the bytes of the bucket.  The plain all-reduce
+ * sends as much as this with p = 1.  The control vector is part of the last bucket; it consists of
+ * integers, whose sum is exact in any order.
  *
- * Running statistics are summed like a bucket.  Each leaf makes the next ones of the state's and of
- * its own samples' statistics, as a rank without synchronised batch norm does.  The step's are the
- * mean over all leaves. */
+ * Batch norm's running statistics are summed like a bucket.  Each leaf computes the next running
+ * statistics from the state's and from those of its own samples, as a rank without synchronised
+ * batch norm does.  Those of the step are the mean over all leaves. */
 #include "strategy/shares.h"
 
 #include <stdlib.h>
@@ -28,23 +29,23 @@
 #include "strategy/exchange.h"
 #include "strategy/tree.h"
 
-/* Numbers that are summed together: a bucket, or the running statistics. */
+/* An array of numbers that are summed together: a bucket, or the running statistics. */
 struct range {
-    int bucket; /* its collectives are those of this bucket */
-    float *x;   /* [n]: a leaf's numbers; in the end the sum of all */
+    int bucket; /* the exchange gets this number for the collectives of the range */
+    float *x;   /* [n]: the numbers of the newest leaf; in the end the sum over all leaves */
     int64_t n;
-    int is_mean;
-    int64_t n_seen;         /* leaves of this step */
+    int is_mean;            /* 1: the sum is divided by the number of leaves */
+    int64_t n_seen;         /* this rank's leaves of this step that have been added */
     float *pieces;          /* [n_room][n]; x itself for a rank with one leaf */
-    float *taken;           /* [n_pieces of all ranks][own span]; NULL: one rank */
-    struct coll_span *give; /* [most_pieces][size]: spans of a piece */
-    struct coll_span *take; /* [most_pieces][size]: places in `taken` */
+    float *taken;           /* [n_all][own span]: pieces of all ranks; NULL with one rank */
+    struct coll_span *give; /* [most_pieces][size]: each rank's span of a piece */
+    struct coll_span *take; /* [most_pieces][size]: places in `taken` of what a rank gives */
 };
 
-/* The work that a node brings when it comes. */
+/* What is to be done when a node is pushed.  It is the same in every step of a formation. */
 struct move {
-    int at;     /* its place in the pile */
-    int n_sums; /* as tree_push */
+    int at;     /* the place in the pile where the node is put */
+    int n_sums; /* the additions that follow, as tree_push returns them */
 };
 
 struct shares {
@@ -52,12 +53,12 @@ struct shares {
     int size, rank;
     int64_t n_leaves;          /* of all ranks */
     int64_t n_own;             /* this rank's */
-    int n_pieces;              /* this rank's */
-    int most_pieces;           /* of any rank */
-    int n_room;                /* the most pieces that this rank has on the way */
+    int n_pieces;              /* this rank's, after its last leaf */
+    int most_pieces;           /* the largest n_pieces of any rank */
+    int n_room;                /* the most nodes that this rank's pile holds at any time */
     int n_all;                 /* pieces of all ranks */
     int *first;                /* [size+1]: number of each rank's first piece */
-    struct move *leaf, *piece; /* [n_own]; [n_all] */
+    struct move *leaf, *piece; /* [n_own]: of this rank's leaves; [n_all]: of all pieces */
     struct range *range;       /* [n_ranges] */
     int n_ranges;
 };
@@ -74,8 +75,8 @@ static struct span leaves_of(const struct shares *s, int rank)
     return (struct span){shares.first * each, shares.n * each};
 }
 
-/* Push a rank's leaves, and write to move[], if not NULL, what follows.  Returns the most pieces
- * that there are at a time. */
+/* Push all leaves of `rank` to the pile p, which is emptied first.  If move is not NULL, fill
+ * move[number of leaves].  Returns the largest number of nodes that the pile held. */
 static int push_leaves(const struct shares *s, int rank, struct tree_pile *p, struct move *move)
 {
     const struct span own = leaves_of(s, rank);
@@ -93,7 +94,7 @@ static int push_leaves(const struct shares *s, int rank, struct tree_pile *p, st
     return most;
 }
 
-/* Push the pieces of all ranks. */
+/* Fill s->piece: push the pieces of all ranks, in rank order, until the root is left. */
 static void push_pieces(struct shares *s)
 {
     struct tree_pile all = {.n_leaves = s->n_leaves}, one;
@@ -252,7 +253,8 @@ static void add(float *restrict to, const float *restrict x, int64_t n)
         to[i] += x[i];
 }
 
-/* A leaf's numbers join the pieces: a copy of them, or their sum with the newest piece. */
+/* Push the newest leaf's numbers to the pieces.  If an addition follows, the numbers are added
+ * straight to the piece before, without a copy. */
 static void take_leaf(const struct shares *s, struct range *r)
 {
     const struct move m = s->leaf[r->n_seen];
@@ -266,7 +268,8 @@ static void take_leaf(const struct shares *s, struct range *r)
         add(top - (i + 1) * r->n, top - i * r->n, r->n);
 }
 
-/* This rank's pieces are complete. */
+/* This rank's pieces are complete: start to give each rank its span of them.  All ranks start
+ * most_pieces collectives; a rank with fewer pieces gives nothing in the last ones. */
 static int give_pieces(struct shares *s, struct range *r, struct err *err)
 {
     int rc = 0;
@@ -299,7 +302,8 @@ static int bucket_ready(struct strategy *strategy, int bucket, struct err *err)
     return rc;
 }
 
-/* Add the pieces of all ranks for this rank's span.  The result lies at the begin. */
+/* Add the pieces of all ranks, n numbers of this rank's span each, in place.  The first n numbers
+ * then are the sum. */
 static void add_pieces(const struct shares *s, float *pieces, int64_t n)
 {
     float *pile[TREE_MOST_NODES];
@@ -338,8 +342,9 @@ static int sum_span(struct shares *s, const struct range *r, struct err *err)
     return rc;
 }
 
-/* All ranks start the same collectives in the same order.  The running statistics share the last
- * bucket's number, and a wait for that is one for the newest collective of both. */
+/* For before_update.  All ranks start the same collectives in the same order.  The running
+ * statistics share the number of the last bucket, and exchange_wait waits for the newest collective
+ * of a number, before which all earlier ones have ended. */
 static int finish(struct strategy *strategy, struct err *err)
 {
     struct shares *s = of(strategy);

@@ -1,6 +1,8 @@
-/* shares - the way of summing gradients that gives the same bits for any number of ranks.
+/* shares - a method of summing gradients that gives the same bits for any number of ranks.
  *
- * Strategy allreduce chooses it by its key `shards`.  Threads: the engine's. */
+ * Strategy allreduce chooses this method if its key `shards` is above 0.  shares.c explains it.
+ *
+ * Threads: the engine's. */
 #ifndef STRATEGY_SHARES_H
 #define STRATEGY_SHARES_H
 

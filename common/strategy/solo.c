@@ -1,5 +1,6 @@
-/* solo - a step without any sum of gradients, and sums of parameters.
- * On CPUs alone: the buckets are read, and parameters are copied, in host memory. */
+/* solo - a step in which only the control vector is summed, and sums of parameters.
+ *
+ * This is for CPUs only, because it reads the buckets and copies parameters in host memory. */
 #include "strategy/solo.h"
 
 #include <stdlib.h>
@@ -39,7 +40,7 @@ int solo_n_ranks(const struct strategy *s) { return coll_size(exchange_coll(s->a
 
 /* ---- a step ---- */
 
-/* A number is not finite if all bits of its exponent are set. */
+/* 1 if a number of x[n] is not finite, which means that all bits of its exponent are set. */
 static int has_bad_float(const float *x, int64_t n)
 {
     enum { EXPONENT = 0x7f800000 };

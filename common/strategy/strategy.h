@@ -1,34 +1,37 @@
-/* strategy - the registry of strategies: what `strategy.name` may be, and what each one does.
+/* strategy - the registry of strategies: the values of `strategy.name`, and the interface that each
+ * strategy implements.
  *
- * A strategy decides how the ranks of a run combine their work: what happens to each bucket of
- * gradients, or to the parameters.
+ * A strategy decides how the ranks of a run combine their work.  Most strategies sum the gradients,
+ * bucket by bucket; others average the parameters now and then.
  *
- * A strategy stands between the program's buckets and coll/'s primitives.  The engine calls it
- * through a reducer (strategy/reducer.h) at the same places of every step:
+ * A strategy stands between the program's buckets and the collectives of coll/.  The engine calls
+ * it through a reducer (strategy/reducer.h) at the same places of every step:
  *
  *     step_begin, forward, backward ... bucket_ready(0) ... bucket_ready(1) ... before_update,
  *     update, after_update ... step_end
  *
- * and between steps: form, when a new set of ranks begins, epoch_end, and met.  It talks
- * to the other ranks through an exchange (strategy/exchange.h) only, so that the record of
- * collectives, the display of the phase and faults on purpose work for every strategy alike.
+ * Between steps the engine calls `form` when a new set of ranks begins, epoch_end, and met.  A
+ * strategy reaches the other ranks only through an exchange (strategy/exchange.h).  So the record
+ * of collectives, the display of the phase and faults on purpose work for every strategy alike.
  *
- * Every strategy has one duty: when before_update returns, each bucket holds the gradient that the
- * update is to use (of a strategy that shards: in the ranges that this rank updates), and the
- * control vector at the end of the last bucket (op/control.h) is summed over all ranks, because the
- * ranks agree on a step by it.
+ * A strategy must ensure two things by the time that before_update returns:
+ *   - each bucket holds the gradient that the update is to use (if state is divided: at least in
+ *     the ranges that this rank updates);
+ *   - the control vector at the end of the last bucket (op/control.h) is summed over all ranks,
+ *     because the ranks agree on a step by it.
  *
- * Where updates are own (a promise below) each rank updates its parameters by the gradients of its
- * own samples, and the replicas differ.  Then the ranks meet now and then (train/meet.h): all take
- * the mean of their parameters, running statistics and optimizer's slots.  They meet at an epoch's
- * end, before a checkpoint, and after a rank was lost.
+ * Own updates (updates_are_own below) mean that each rank updates its parameters by the gradients
+ * of its own samples, so the replicas differ.  Then the ranks meet now and then (train/meet.h): all
+ * take the mean of their parameters, running statistics and optimizer's slots.  They meet at an
+ * epoch's end, before a checkpoint, and after a rank was lost.
  *
- * On a device bucket_ready, before_update and after_update only queue work, and what they queue is
- * recorded: they queue the same every time, and decide nothing by the numbers.
+ * On a device bucket_ready, before_update and after_update only queue work, and a step may be
+ * recorded and launched again without calls to them.  So they must queue the same work in every
+ * step, whatever the values of gradients and parameters.
  *
- * With fixed shares (struct strategy_shares) a rank may compute several micro-batches of a step,
- * and bucket_ready is called for each of them; the bucket then holds that micro-batch's gradient
- * alone.
+ * With fixed shares (struct strategy_shares) a rank may compute several micro-batches of a step.
+ * Then bucket_ready is called for each micro-batch, and the bucket holds the gradient of that
+ * micro-batch alone.
  *
  * To add a strategy: a word in strategy/meson.build, and strategy/WORD.c with `strategy_WORD`.  The
  * entry brings its name, its help and its own keys of the job file, as every entry of a registry
@@ -55,24 +58,26 @@ struct strategy_site {
     const void *options; /* the strategy's own keys: its own struct */
     struct backend *backend;
     const struct layout *layout;
-    /* Of layout->grad_dtype: bucket b lies layout->bucket[b].at bytes from its start.  NULL where
-     * gradients are divided (a promise below). */
+    /* The gradients, of layout->grad_dtype; bucket b begins layout->bucket[b].at bytes from here.
+     * NULL if gradients_are_divided (a promise below). */
     void *grad;
     void *const *bucket; /* [layout->n_buckets]: the address of each bucket, in grad or apart */
-    /* [2]: where gradients are divided, the sums of the shards that this rank holds, its own first
-     * (strategy/cut.h says where a bucket's are).  The addresses change with the formation. */
+    /* [2], if gradients_are_divided: the summed gradients of the shards that this rank holds, its
+     * own shard first (cut_sums_at says where a bucket's sums are).  The addresses change with the
+     * formation. */
     void *const *sums;
-    float *param; /* [layout->n_total]; NULL where parameters are divided */
-    /* Where parameters are divided: [layout->n_buckets], the address of each bucket's parameters
-     * while they are gathered; and [1], this rank's own shard of them, as in sums. */
+    float *param; /* [layout->n_total]; NULL if params_are_divided */
+    /* If params_are_divided.  param_bucket [layout->n_buckets]: the address of each bucket's
+     * parameters while these are gathered.  own_params [1]: this rank's own shard of the
+     * parameters.  The addresses change like those of sums. */
     void *const *param_bucket;
     void *const *own_params;
-    const double *check; /* [2]: grad_check's result, once the update is made */
+    const double *check; /* [2]: the result of operator grad_check, valid after the update */
     const struct step_scalars *scalars;
     float *control; /* [CONTROL_LEN]: the control vector, in grad or apart */
     float
         *shadow; /* [layout->n_state_total]: the next running statistics, as backward leaves them */
-    int n_shares, accumulate;       /* fixed shares, or 0; micro-batches of a share */
+    int n_shares, accumulate;       /* number of fixed shares, or 0; micro-batches of a share */
     void *slot[STRATEGY_MAX_SLOTS]; /* memory of the strategy's own slots, in their order */
     const struct optimizer_options *optimizer; /* the job's */
     void *moment[OPTIMIZER_MAX_SLOTS];         /* memory of the optimizer's slots, in their order */
@@ -84,19 +89,19 @@ struct strategy {
     struct strategy_site at;
 };
 
-/* The ranks whose state recovery needs after a rank was lost; a new rank's state comes from them.
- */
+/* The ranks whose state is needed to go on after a rank was lost. */
 enum strategy_recovery {
-    /* One rank: what any rank holds is whole.  All ranks take the state of the rank with the newest
-     * step. */
+    /* Any one rank, because each holds the whole state.  All ranks, a new one included, take the
+     * state of the rank with the newest step. */
     STRATEGY_NEEDS_ONE_RANK,
-    /* Every rank: each holds a part that no other has.  `form` brings all ranks to one state. */
+    /* Every rank, because each holds a part of the state that others may not have. */
     STRATEGY_NEEDS_ALL_RANKS,
 };
 
 /* Promises that the engine relies on. */
 struct strategy_promises {
-    /* 1: at an epoch's end all ranks hold the same bytes.  The engine has them compared. */
+    /* 1: at an epoch's end all ranks hold the same bytes.  The ranks then compare hashes of these.
+     */
     int replicas_are_equal;
     /* 1: all ranks start the same collectives in the same order in every step.  Only then are steps
      * recorded where ranks are on devices, and is a step queued before the one ahead of it has
@@ -105,81 +110,89 @@ struct strategy_promises {
     /* 1: between two meetings each rank's parameters, running statistics and optimizer's slots are
      * its own.  Only with STRATEGY_NEEDS_ONE_RANK, and only on CPUs. */
     int updates_are_own;
-    /* 1: the buckets of before_update hold the sum over all samples, up to rounding, whichever rank
-     * has which of them. */
+    /* 1: after before_update the buckets hold the sum over all samples of the step, up to rounding,
+     * however the samples are distributed over the ranks. */
     int sum_is_linear;
     enum strategy_recovery recovery;
-    /* The optimizer's slots are divided among the ranks (strategy/cut.h), and each rank updates its
-     * own shard of the parameters.  So many ranks hold each shard: 0: slots are not divided; 1: its
-     * owner; 2: its owner and its buddy.  The engine brings all ranks to one state itself. */
+    /* The number of ranks that hold each shard of the state.  0: the state is not divided.
+     * Otherwise the optimizer's slots are divided among the ranks (strategy/cut.h), and each rank
+     * updates the shards that it holds.  1: only the owner holds a shard; 2: its owner and the next
+     * rank, the buddy.  When ranks form anew, the engine moves the shards (train/shards.h). */
     int n_holders;
-    /* 1: of the gradients, too, a rank keeps the sums of the shards that it holds, and no more. The
-     * memory of a bucket is used for others once its sums have left it (bucket_release).  Each
-     * micro-batch is summed over the ranks by itself.  Only with n_holders > 0. */
+    /* 1: the gradients are divided, too: a rank keeps the sums of the shards that it holds, and no
+     * more.  The memory of a bucket is used for other buckets once its sums have been moved out
+     * (bucket_release).  Each micro-batch is summed over the ranks by itself.  Only with
+     * n_holders > 0. */
     int gradients_are_divided;
-    /* 1: parameters, too.  A bucket's parameters have memory only while they are used: after
-     * bucket_gather and bucket_gathered.  Only with gradients_are_divided. */
+    /* 1: the parameters are divided, too.  A bucket's parameters have memory only while they are
+     * used: bucket_gather and bucket_gathered fill it.  Only with gradients_are_divided. */
     int params_are_divided;
 };
 
-/* The global batch is cut into fixed shares, and all ranks together compute these whatever their
- * number: so the bits of a step do not depend on it. */
+/* Fixed shares (strategy.shards): the global batch is cut into n shares, which are always computed
+ * as batches of their own, whatever the number of ranks.  So the bits of a step do not depend on
+ * the number of ranks. */
 struct strategy_shares {
-    int n;         /* 0: none, but one share for each rank */
-    int n_threads; /* with shares: of the kernels of every rank, since the bits depend on it */
+    int n;         /* 0: no fixed shares; each rank then has one share of the batch */
+    int n_threads; /* with n > 0: threads of the kernels on every rank; the bits depend on it */
 };
 
-/* An entry whose keys choose among several ways of working has one struct strategy_ops for each,
- * and `choose` in the registered one, whose group all of them share.
+/* An entry whose keys choose among several methods has one struct strategy_ops for each method.
+ * Only the registered one has the keys and `choose`.
  *
- * All functions but new, bucket_ready, before_update and free may be NULL: nothing to do.  Where
- * gradients are divided there are micro_ready and bucket_release, too. */
+ * new, bucket_ready, before_update and free are required.  Any other function may be NULL if there
+ * is nothing to do, but gradients_are_divided requires micro_ready and bucket_release, too. */
 struct strategy_ops {
     struct option_group group;
-    int is_for_cpus;   /* 1: it computes in host memory, so a job of it is refused on GPUs */
+    int is_for_cpus;   /* 1: it computes in host memory, so a job with it is refused on GPUs */
     int wants_float32; /* 1: buckets must be of F32 (train.grad_dtype float32) */
-    /* The number of updates after which the buckets hold means of the gradient (op/adamw.c); the
-     * optimizer must be Adam or AdamW, and nothing is clipped.  NULL: they hold gradients. */
+    /* The number of updates after which the buckets hold Adam's first moment, the running mean of
+     * the gradient, in place of gradients (op/adamw.c).  The optimizer must be Adam or AdamW, and
+     * gradients are not clipped.  NULL: the buckets always hold gradients. */
     int64_t (*means_from)(const void *options);
     struct strategy_promises promises;
-    const struct slot_def *const *slot; /* [n_slots]: what the strategy keeps from step to step */
+    const struct slot_def *const *slot; /* [n_slots]: state that the strategy keeps across steps */
     int n_slots;
 
-    /* The way that the options ask for; NULL: there is this one alone.  Of the entry alone. */
+    /* The method that the options ask for; NULL if there is only this one.  Read in registered
+     * entries only. */
     const struct strategy_ops *(*choose)(const void *options);
-    /* NULL: no fixed shares.  Of the entry alone. */
+    /* The fixed shares that the options ask for; NULL: none.  Read in registered entries only. */
     struct strategy_shares (*shares)(const void *options);
     int (*new)(const struct strategy_site *site, struct strategy **out, struct err *err);
-    /* A formation begins, and its ranks are connected.  `source` holds the newest step. */
+    /* A formation begins, and its ranks are connected.  Rank `source` holds the newest step. */
     int (*form)(struct strategy *s, int source, struct err *err);
-    /* This rank's gradients in `bucket` are complete; the other buckets may still change. */
+    /* This rank's gradients in `bucket` are complete; those in other buckets may still change. */
     int (*bucket_ready)(struct strategy *s, int bucket, struct err *err);
-    /* The same of a micro-batch that is not the step's last one. */
+    /* The same for a micro-batch that is not the step's last one. */
     int (*micro_ready)(struct strategy *s, int bucket, struct err *err);
-    /* The bucket's memory is needed for other gradients: wait until its sums have left it.  Nothing
-     * is done if they have. */
+    /* The bucket's memory is needed for other gradients: wait for the bucket's sums and move them
+     * out, unless that has been done. */
     int (*bucket_release)(struct strategy *s, int bucket, struct err *err);
-    /* Where parameters are divided: begin to gather the bucket's; and wait until they are there.
-     * Also between steps, for a validation. */
+    /* If params_are_divided: start to gather the bucket's parameters from all ranks; and wait until
+     * they are there.  Also called between steps, for a validation. */
     int (*bucket_gather)(struct strategy *s, int bucket, struct err *err);
     int (*bucket_gathered)(struct strategy *s, int bucket, struct err *err);
+    /* The gradients are about to be read by the update: make the two things true that the head of
+     * this file states. */
     int (*before_update)(struct strategy *s, struct err *err);
+    /* The update has been made, or skipped. */
     int (*after_update)(struct strategy *s, struct err *err);
 
-    /* The next three are called on CPUs only. */
+    /* The next three functions are called on CPUs only. */
 
-    /* A step begins, whose number is exchange_step. */
+    /* A step begins.  exchange_step gives its number. */
     int (*step_begin)(struct strategy *s, struct err *err);
-    /* The step has ended on this rank, and counts, whatever becomes of the ranks from now on.  May
-     * block.  Returns 1 if it changed parameters. */
+    /* The step has ended on this rank, and counts even if a rank is lost from now on.  May block.
+     * Returns 1 if it changed parameters. */
     int (*step_end)(struct strategy *s, struct err *err);
     /* All ranks hold the same state, after form or after they met. */
     int (*met)(struct strategy *s, struct err *err);
-    /* A factor on this rank's loss, and so on its gradients, in `step`, of whose samples it has
-     * `part`, from 0 to 1; NULL: 1. */
-    double (*loss_factor)(const struct strategy *s, int64_t step, double part);
 
-    /* The last step of an epoch, or of training, has ended on all ranks; or where updates are own,
+    /* The factor by which this rank's loss, and so its gradients, are multiplied in `step`.  `part`
+     * is this rank's part of the step's samples, from 0 to 1.  NULL: 1. */
+    double (*loss_factor)(const struct strategy *s, int64_t step, double part);
+    /* The last step of an epoch, or of training, has ended on all ranks; or, with updates_are_own,
      * the ranks are about to meet inside an epoch.  May block. */
     int (*epoch_end)(struct strategy *s, struct err *err);
     void (*free)(struct strategy *s);
@@ -197,7 +210,7 @@ struct strategy_options {
     const void *options; /* of kind: its own struct */
 };
 
-/* The functions and promises that the options ask for. */
+/* The method that the options ask for: its functions and promises. */
 const struct strategy_ops *strategy_choose(const struct strategy_options *o);
 
 struct strategy_shares strategy_shares(const struct strategy_options *o);

@@ -1,13 +1,14 @@
-/* tree - which nodes of the tree of a sum are complete.
+/* tree - computes which nodes of the tree of a sum are complete.
  *
- * A pile that begins at leaf 0 holds one node for each binary digit of the number of leaves pushed.
- * One that begins elsewhere holds no more than two nodes of each level. */
+ * A pile that begins at leaf 0 works like a binary counter: it holds at most one node for each
+ * binary digit of the number of leaves pushed.  A pile that begins at another leaf holds at most
+ * two nodes of each level.  TREE_MOST_NODES follows from this. */
 #include "strategy/tree.h"
 
 #include "base/util.h"
 
-/* The newest node of the pile has no right neighbour of its level, so it is the node of the next
- * level, too. */
+/* 1 if the newest node of the pile is a left half whose right half has no leaves.  Then it equals
+ * the node of the next higher level. */
 static int is_alone(const struct tree_pile *p)
 {
     const struct tree_node *top = &p->node[p->n - 1];
@@ -16,7 +17,7 @@ static int is_alone(const struct tree_pile *p)
     return width < p->n_leaves && top->at / width % 2 == 0 && top->at + width >= p->n_leaves;
 }
 
-/* The two newest nodes are the halves of one. */
+/* 1 if the two newest nodes are the two halves of one node. */
 static int is_pair(const struct tree_pile *p)
 {
     const struct tree_node *right = &p->node[p->n - 1], *left = right - 1;

@@ -1,14 +1,17 @@
-/* tree - the order in which the parts of a sum are added: one binary tree, fixed by their number.
+/* tree - the order in which the terms of a sum are added: a binary tree, fixed by their number.
  *
- * Leaves are numbered from 0.  The node (level, at), where at is a multiple of 2^level, is the sum
- * of the leaves from `at` up to at + 2^level, or up to the last leaf.  It is the sum of two nodes
- * of the level below it; where the second one has no leaves, it is the first one.  The root is the
- * lowest node that has all leaves.  Floating-point sums depend on the order of addition, and here
- * that follows from the number of leaves alone: not from who adds, nor from when.
+ * Floating-point sums depend on the order of addition.  Here the order follows from the number of
+ * terms alone.  It does not matter which rank adds, or when.  strategy/shares.c sums gradients so.
  *
- * A pile holds neighbouring nodes, from left to right, that are not yet parts of a larger complete
- * node.  A rank pushes its contiguous leaves one after another, and is left with nodes that other
- * ranks' leaves complete.  The nodes of all ranks, pushed in the same way, become the root.
+ * The terms are the leaves, numbered from 0.  The node (level, at), where `at` is a multiple of
+ * 2^level, is the sum of the leaves [at, at + 2^level), or up to the last leaf if there are fewer.
+ * A node is the sum of two nodes of the next lower level; if the second of these has no leaves, the
+ * node equals the first.  The root is the node of the lowest level that has all leaves.
+ *
+ * A pile is a stack of neighbouring nodes, from left to right, that are not yet parts of a larger
+ * complete node.  A rank pushes its leaves, which are contiguous, one after another.  Its pile then
+ * holds a few nodes, which need the leaves of other ranks to grow.  If the nodes of all ranks are
+ * pushed to one pile in the same way, one node is left: the root.
  *
  * Threads: pure. */
 #ifndef STRATEGY_TREE_H
@@ -29,8 +32,9 @@ struct tree_pile {
     struct tree_node node[TREE_MOST_NODES];
 };
 
-/* Put a node on the pile, on the right of the others.  Returns how many sums are complete now: the
- * new node is added to the one before it, that sum to the one before that, and so on. */
+/* Push a node, the right neighbour of the newest one.  Returns the number of additions that the
+ * caller is to make: the new node to the node before it, that sum to the node before that, and so
+ * on.  The pile then holds the result in place of the nodes that were added. */
 int tree_push(struct tree_pile *p, struct tree_node node);
 
 #endif

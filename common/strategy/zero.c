@@ -1,32 +1,36 @@
-/* zero - the all-reduce in two halves, between which each rank updates its own shard (ZeRO, stages
- * 1 to 3).
+/* zero - the all-reduce in two halves, between which each rank updates only its own shard (ZeRO,
+ * stages 1 to 3).
  *
- * Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020.
+ * Rajbhandari and others 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+ * Models".  n is the number of ranks.  Before a change of the order of calls read train/shards.h:
+ * it explains why a rank may be lost at any moment.
  *
  * For each bucket, as soon as it is ready:
- *   1. reduce-scatter: each rank has the sums of its own span (strategy/cut.h).  Sums are in rank
- * order, so they have the same bits as those of an all-reduce.
- *   2. with a buddy: each rank sends its sums to the next rank, which holds a copy of its shard.
- * With the last bucket the control vector is summed over all ranks.  Then each rank updates the
+ *   1. Reduce-scatter: each rank gets the sums of its own span (strategy/cut.h).  Sums are in rank
+ *      order, so they have the same bits as those of an all-reduce.
+ *   2. With a buddy: each rank sends its sums to the next rank, which holds a copy of its shard.
+ * With the last bucket, the control vector is summed over all ranks.  Then each rank updates the
  * shards that it holds, and
- *   3. all-gather: each rank sends the parameters of its own spans to all.
+ *   3. All-gather: each rank sends the parameters of its own spans to all ranks.
  *
- * Of P parameters each rank sends 2 (n-1)/n P numbers, as for an all-reduce, and P/n more to its
- * buddy.  train/shards.h tells why a rank may be lost at any moment.
+ * With P parameters a rank sends 2 (n-1)/n P numbers in a step, as for an all-reduce, and P/n more
+ * to its buddy.
  *
- * Stage 1: gradients keep their whole buffer, and the sums stay in it.
+ * Stage 1 divides the optimizer's slots.  The gradients have their whole buffer, and the sums stay
+ * there.
  *
- * Stage 2: once the collectives 1 and 2 of a bucket have ended, the sums of the shards that this
- * rank holds are moved out, and the bucket's memory is used for others.  The engine asks for that
- * by bucket_release, at latest before_update.  Micro-batches: as in DeepSpeed the collectives 1 and
- * 2 are done for each micro-batch, and the sums are added.  So with m micro-batches a rank sends
- * (m+1) (n-1)/n P numbers, and m P/n to its buddy; and sums are rounded in another order than those
- * of stage 1, which adds micro-batches first.
+ * Stage 2 divides the gradients, too.  Once the collectives 1 and 2 of a bucket have ended, the
+ * sums of the shards that this rank holds are moved out, and the bucket's memory is used for other
+ * buckets.  The engine asks for that by bucket_release; before_update does the rest.  With several
+ * micro-batches the collectives 1 and 2 are done for each of them, as in DeepSpeed, and the sums
+ * are added up.  So with m micro-batches a rank sends (m+1) (n-1)/n P numbers, and m P/n to its
+ * buddy.  The order of additions, and so the rounding, differs from stage 1, which adds
+ * micro-batches before it sums over the ranks.
  *
- * Stage 3: parameters are divided, too.  No all-gather follows the update.  Instead a bucket's
- * parameters are gathered, in the same way, whenever the forward or the backward pass comes to
- * them, and their memory is used for others afterwards.  A rank sends 3 (n-1)/n P numbers in a
- * step, and P/n to its buddy; with m micro-batches m times as many. */
+ * Stage 3 divides the parameters, too.  No all-gather follows the update.  Instead a bucket's
+ * parameters are gathered, in the same way, whenever the forward or the backward pass needs them,
+ * and their memory is used for other buckets afterwards.  A rank sends 3 (n-1)/n P numbers in a
+ * step, and P/n to its buddy; with m micro-batches it sends m times as many. */
 #include "strategy/zero.h"
 
 #include <stdlib.h>
@@ -40,8 +44,9 @@
 
 struct zero {
     struct strategy strategy;
-    /* [n_buckets] each: the bucket was handed over, and its sums have not left it; the bucket's
-     * sums of this step have begun.  Stage 2 only. */
+    /* [n_buckets] each.  is_out: the bucket's collectives were started, and its sums have not been
+     * moved out.  has_sums: `sums` holds those of an earlier micro-batch of this step, so that the
+     * next ones are to be added. */
     uint8_t *is_out, *has_sums;
 };
 
@@ -66,7 +71,7 @@ static int has_stage_2(const struct strategy *s) { return s->ops->promises.gradi
 static int n_ranks(const struct strategy *s) { return coll_size(exchange_coll(s->at.exchange)); }
 static int rank(const struct strategy *s) { return coll_rank(exchange_coll(s->at.exchange)); }
 
-/* Rank `owner`'s sums in the bucket; `peer` gets or gives them. */
+/* The sums of rank `owner`'s span in the bucket, as a message to or from rank `peer`. */
 static struct coll_message sums_of(const struct strategy *s, int bucket, int owner, int peer)
 {
     const struct bucket *b = &s->at.layout->bucket[bucket];
@@ -121,7 +126,8 @@ static void add(float *to, const float *x, int64_t n)
         to[i] += x[i];
 }
 
-/* Move or add the bucket's sums to those of the h-th shard that this rank holds. */
+/* Copy the bucket's sums to the sums of the h-th shard that this rank holds, or add them if an
+ * earlier micro-batch has put sums there. */
 static void take_sums(struct strategy *s, int bucket, int h)
 {
     const int n = n_ranks(s), owner = (rank(s) - h + n) % n;
@@ -153,7 +159,7 @@ static int release(struct strategy *s, int bucket, struct err *err)
     return 0;
 }
 
-/* A step before may have broken off. */
+/* Forget the marks of the step before, which may have broken off half way. */
 static int begin(struct strategy *s, struct err *err)
 {
     const size_t n = (size_t)s->at.layout->n_buckets;
@@ -184,7 +190,8 @@ static int wait_for_all(struct strategy *s, struct err *err)
     return rc;
 }
 
-/* Gather the parameters of one bucket, of which this rank has its own span in its shard. */
+/* Stage 3: start to gather the parameters of one bucket.  This rank's own span of the bucket comes
+ * from its shard. */
 static int gather_bucket(struct strategy *s, int bucket, struct err *err)
 {
     const struct layout *l = s->at.layout;
